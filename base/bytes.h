@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+namespace telegrad {
+
+enum class DeviceKind : uint8_t { kCpu = 0, kCuda = 1 };
+
+struct Device {
+  DeviceKind kind = DeviceKind::kCpu;
+  int ordinal = 0;
+  bool operator==(const Device&) const = default;
+};
+
+// A view of bytes on a device; does not own them.
+struct ConstBytes {
+  const std::byte* data = nullptr;
+  size_t size = 0;
+  Device device;
+
+  ConstBytes() = default;
+  ConstBytes(const void* pointer, size_t num_bytes, Device where = {})
+      : data(static_cast<const std::byte*>(pointer)),
+        size(num_bytes),
+        device(where) {}
+  std::span<const std::byte> span() const { return {data, size}; }
+};
+
+struct Bytes {
+  std::byte* data = nullptr;
+  size_t size = 0;
+  Device device;
+
+  Bytes() = default;
+  Bytes(void* pointer, size_t num_bytes, Device where = {})
+      : data(static_cast<std::byte*>(pointer)),
+        size(num_bytes),
+        device(where) {}
+  operator ConstBytes() const { return {data, size, device}; }
+  std::span<std::byte> span() const { return {data, size}; }
+};
+
+// Owns host memory aligned to kAlignment, zero-filled. Large ones come from
+// fresh pages, so that memory which is never touched costs nothing.
+class Buffer {
+ public:
+  static constexpr size_t kAlignment = 64;
+
+  Buffer() = default;
+  explicit Buffer(size_t size);
+
+  std::byte* data() const { return data_.get(); }
+  size_t size() const { return size_; }
+  Bytes view() const { return {data_.get(), size_}; }
+  template <typename T>
+  T* as() const {
+    return reinterpret_cast<T*>(data_.get());
+  }
+
+ private:
+  struct Free {
+    Free() : mapped_bytes(0) {}
+    explicit Free(size_t bytes) : mapped_bytes(bytes) {}
+    size_t mapped_bytes;  // 0: from the heap
+    void operator()(std::byte* pointer) const;
+  };
+  std::unique_ptr<std::byte, Free> data_;
+  size_t size_ = 0;
+};
+
+}  // namespace telegrad

@@ -1,0 +1,130 @@
+#include "base/crc32c.h"
+
+#include <array>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <nmmintrin.h>
+#endif
+
+namespace telegrad {
+namespace {
+
+constexpr uint32_t kPolynomial = 0x82F63B78;  // Castagnoli, reflected
+
+constexpr std::array<uint32_t, 256> MakeTable() {
+  std::array<uint32_t, 256> table{};
+  for (uint32_t i = 0; i < 256; ++i) {
+    uint32_t crc = i;
+    for (int bit = 0; bit < 8; ++bit) {
+      crc = (crc >> 1) ^ ((crc & 1) ? kPolynomial : 0);
+    }
+    table[i] = crc;
+  }
+  return table;
+}
+
+constexpr std::array<uint32_t, 256> kTable = MakeTable();
+
+#if defined(__x86_64__)
+
+// Three streams hide the three-cycle latency of the instruction; their results
+// are joined by advancing the first two over the bytes that follow them.
+constexpr size_t kStreamBytes = 1024;
+
+// Advances a CRC register over `kStreamBytes` zero bytes, one table per byte
+// of the register.
+using ZeroTables = std::array<std::array<uint32_t, 256>, 4>;
+
+constexpr ZeroTables MakeZeroTables(size_t zero_bytes) {
+  std::array<uint32_t, 32> basis{};
+  for (int bit = 0; bit < 32; ++bit) basis[bit] = uint32_t{1} << bit;
+  // Squaring by repeated application: basis images of one zero byte, doubled.
+  for (int bit = 0; bit < 32; ++bit) {
+    uint32_t crc = basis[bit];
+    crc = (crc >> 8) ^ kTable[crc & 0xFF];
+    basis[bit] = crc;
+  }
+  for (size_t bytes = 1; bytes < zero_bytes; bytes *= 2) {
+    std::array<uint32_t, 32> squared{};
+    for (int bit = 0; bit < 32; ++bit) {
+      uint32_t image = 0;
+      for (int j = 0; j < 32; ++j) {
+        if (basis[bit] >> j & 1) image ^= basis[j];
+      }
+      squared[bit] = image;
+    }
+    basis = squared;
+  }
+  ZeroTables tables{};
+  for (int byte = 0; byte < 4; ++byte) {
+    for (uint32_t value = 0; value < 256; ++value) {
+      uint32_t image = 0;
+      for (int bit = 0; bit < 8; ++bit) {
+        if (value >> bit & 1) image ^= basis[8 * byte + bit];
+      }
+      tables[byte][value] = image;
+    }
+  }
+  return tables;
+}
+
+static_assert((kStreamBytes & (kStreamBytes - 1)) == 0, "doubling reaches it");
+constexpr ZeroTables kZeros = MakeZeroTables(kStreamBytes);
+
+uint32_t AdvanceOverStream(uint32_t crc) {
+  return kZeros[0][crc & 0xFF] ^ kZeros[1][crc >> 8 & 0xFF] ^
+         kZeros[2][crc >> 16 & 0xFF] ^ kZeros[3][crc >> 24];
+}
+
+uint64_t Load64(const unsigned char* from) {
+  uint64_t value;
+  std::memcpy(&value, from, sizeof(value));
+  return value;
+}
+
+__attribute__((target("sse4.2"))) uint32_t Crc32cSse42(
+    const unsigned char* data, size_t size, uint32_t register_value) {
+  uint64_t a = register_value;
+  while (size >= 3 * kStreamBytes) {
+    uint64_t b = 0;
+    uint64_t c = 0;
+    for (size_t i = 0; i < kStreamBytes; i += 8) {
+      a = _mm_crc32_u64(a, Load64(data + i));
+      b = _mm_crc32_u64(b, Load64(data + kStreamBytes + i));
+      c = _mm_crc32_u64(c, Load64(data + 2 * kStreamBytes + i));
+    }
+    a = AdvanceOverStream(static_cast<uint32_t>(a)) ^ b;
+    a = AdvanceOverStream(static_cast<uint32_t>(a)) ^ c;
+    data += 3 * kStreamBytes;
+    size -= 3 * kStreamBytes;
+  }
+  for (; size >= 8; size -= 8, data += 8) a = _mm_crc32_u64(a, Load64(data));
+  uint32_t crc = static_cast<uint32_t>(a);
+  for (; size > 0; --size, ++data) crc = _mm_crc32_u8(crc, *data);
+  return crc;
+}
+
+#endif
+
+}  // namespace
+
+uint32_t Crc32cPortable(const void* data, size_t size, uint32_t crc) {
+  const auto* bytes = static_cast<const unsigned char*>(data);
+  crc = ~crc;
+  for (size_t i = 0; i < size; ++i) {
+    crc = (crc >> 8) ^ kTable[(crc ^ bytes[i]) & 0xFF];
+  }
+  return ~crc;
+}
+
+uint32_t Crc32c(const void* data, size_t size, uint32_t crc) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("sse4.2")) {
+    return ~Crc32cSse42(static_cast<const unsigned char*>(data), size, ~crc);
+  }
+#endif
+  return Crc32cPortable(data, size, crc);
+}
+
+}  // namespace telegrad

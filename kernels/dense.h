@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/encode_stats.h"
+#include "kernels/stream.h"
+
+namespace telegrad::kernels {
+
+// sum[i] = sum[i] + x[i], float32. Alias: no.
+using AddF32Fn = void(const float* x, size_t n, float* sum, Stream stream);
+
+// Counts NaN and infinities in x; adds to `stats` like the encoders
+// (num_nonzero stays as it is).
+using CountNonFiniteFn = void(const float* x, size_t n, EncodeStats* stats,
+                              Stream stream);
+
+// Plain SGD with momentum and weight decay, as MXNet's `sgd_mom_update`
+// (src/operator/optimizer_op-inl.h), float32, without FMA, in this order:
+//   g = rescale * grad[i] + weight_decay * weight[i]
+//   momentum[i] = momentum_rate * momentum[i] - learning_rate * g
+//   weight[i] = weight[i] + momentum[i]
+// Shapes: grad, weight, momentum [n] f32. Alias: no.
+struct SgdParameters {
+  float learning_rate = 0.01f;
+  float momentum_rate = 0.0f;
+  float weight_decay = 0.0f;
+  float rescale = 1.0f;
+};
+using SgdMomentumFn = void(const float* grad, size_t n, SgdParameters params,
+                           float* weight, float* momentum, Stream stream);
+
+// Mean of the squares of grad + residual over at most kMaxPowerSamples
+// elements, the same bits on every device. With n <= kMaxPowerSamples all
+// elements are taken, else elements floor(j * n / kMaxPowerSamples) for
+// j < kMaxPowerSamples. residual may be null (zeros). v = residual + grad in
+// float32; a v that is not finite counts as 0. Summed in double: lane l (of 64)
+// adds samples l, l+64, ... in order; lanes are then added pairwise, l with
+// l + 32, then l with l + 16, down to 1. Result: sum / samples; 0 for n = 0.
+constexpr size_t kMaxPowerSamples = 4096;
+constexpr size_t kPowerLanes = 64;
+using SampledPowerFn = void(const float* grad, const float* residual, size_t n,
+                            double* mean_square, Stream stream);
+
+}  // namespace telegrad::kernels

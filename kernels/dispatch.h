@@ -1,0 +1,44 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "kernels/code_sum.h"
+#include "kernels/dense.h"
+#include "kernels/two_bit.h"
+
+namespace telegrad::kernels {
+
+// One implementation of every operation. All tables give the same bits.
+struct KernelTable {
+  const char* name = "";  // "reference", "cpu/AVX2", "cuda/NVIDIA H200"
+  DeviceKind device = DeviceKind::kCpu;
+  TwoBitEncodeFn* two_bit_encode = nullptr;
+  TwoBitDecodeFn* two_bit_decode = nullptr;
+  TwoBitDecodeAddFn* two_bit_decode_add = nullptr;
+  TwoBitSumPackFn* two_bit_sum_pack = nullptr;
+  PackedSumDecodeFn* packed_sum_decode = nullptr;
+  TwoBitReencodeFn* two_bit_reencode = nullptr;
+  TwoBitSumDecodeFn* two_bit_sum_decode = nullptr;
+  AddF32Fn* add_f32 = nullptr;
+  CountNonFiniteFn* count_nonfinite = nullptr;
+  SgdMomentumFn* sgd_momentum = nullptr;
+  SampledPowerFn* sampled_power = nullptr;
+};
+
+// The plain scalar definition of every operation.
+const KernelTable& ReferenceKernels();
+
+// The fastest for this CPU, chosen at run time.
+const KernelTable& CpuKernels();
+
+// The GPU's, or null with the reason in `why_not` (may be null): not built in,
+// no driver, no device. Any error of the probe means "no device".
+const KernelTable* CudaKernels(std::string* why_not);
+
+// Every table that runs on this machine's CPU (reference, each SIMD target that
+// this CPU supports), for tests.
+std::vector<const KernelTable*> AllCpuKernels();
+
+}  // namespace telegrad::kernels

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace telegrad {
+
+// Shows how a run goes: on a terminal one line that is redrawn (a bar, epoch,
+// batch, speed, accuracy, time left), elsewhere plain lines in MXNet's style:
+//   Epoch[0] Batch [50] Speed: 1234.56 samples/sec accuracy=0.912345
+//   Epoch[0] Validation-accuracy=0.981200
+// One thread.
+class Progress {
+ public:
+  struct State {
+    int epoch = 0;
+    int num_epochs = 0;
+    int64_t batch = 0;        // within the epoch
+    int64_t num_batches = 0;  // per epoch
+    double samples_per_s = 0;
+    double accuracy = 0;      // 0..1
+  };
+  virtual ~Progress() = default;
+  virtual void Update(const State& state) = 0;
+  // An extra line that stays (validation results, notes).
+  virtual void Line(const std::string& text) = 0;
+  // Ends the bar, if there is one.
+  virtual void Finish() = 0;
+};
+
+// `label` ("2bit, seed 0") stands before each line or bar. A bar only when
+// `fd` is a terminal and TERM is not dumb (`is_terminal`).
+std::unique_ptr<Progress> MakeProgress(int fd, bool is_terminal,
+                                       const std::string& label);
+
+}  // namespace telegrad

@@ -1,0 +1,115 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "base/bytes.h"
+#include "base/clock.h"
+
+namespace telegrad {
+
+// Names an endpoint within its context; never used twice.
+using EndpointId = uint32_t;
+
+constexpr size_t kMaxHeaderBytes = 128;
+constexpr size_t kMaxPayloadBytes = size_t{64} << 20;
+
+// What a context's owner hears; every call comes from Progress, on the owner's
+// thread. A handler may call Send, Close and Connect, not Progress.
+class TransportHandler {
+ public:
+  virtual ~TransportHandler() = default;
+
+  // A peer has connected to our listener.
+  virtual void OnAccept(EndpointId endpoint) = 0;
+
+  // A message has begun. Returns where its payload shall go (at least
+  // `payload_bytes` bytes, untouched until OnMessage or OnClosed), after the
+  // header was judged; an error closes this endpoint. `header` is valid during
+  // the call.
+  virtual absl::StatusOr<Bytes> OnHeader(EndpointId from, ConstBytes header,
+                                         size_t payload_bytes) = 0;
+
+  // The payload has arrived in the first `payload.size` bytes of what OnHeader
+  // gave. Messages of one endpoint are heard in the order of sending.
+  virtual void OnMessage(EndpointId from, ConstBytes header, Bytes payload) = 0;
+
+  // The endpoint is gone; nothing more is heard of it, and all its sends have
+  // completed. Cancelled: we closed it. Unavailable: the peer went away.
+  virtual void OnClosed(EndpointId endpoint, const absl::Status& why) = 0;
+};
+
+// Called exactly once, from Progress, never inside Send.
+using SendDone = std::function<void(const absl::Status&)>;
+
+struct TransportInfo {
+  std::string name;     // "ucx"
+  std::string details;  // "UCX 1.13.1, tls tcp,posix,cma,self, devices lo"
+};
+
+// One process's access to a network; owns endpoints and registered memory.
+// In order of use: Listen and/or Connect, Send, Progress in a loop, Close.
+// One thread at a time, except Wake. Sends are queued without bound by a slow
+// peer: a sender limits its own bytes in flight by counting completions.
+// Receiving never waits for sending. Peer failure is a hint that may come
+// late or never (a stopped process): whoever waits has a deadline of its own.
+class TransportContext {
+ public:
+  virtual ~TransportContext() = default;
+
+  virtual TransportInfo info() const = 0;
+
+  // Accepts peers from now on; returns the address that Connect takes.
+  virtual absl::StatusOr<std::string> Listen() = 0;
+
+  // Begins to connect; Send may follow at once. Failure comes by OnClosed.
+  virtual absl::StatusOr<EndpointId> Connect(absl::string_view address) = 0;
+
+  // Queues one message. `header` (at most kMaxHeaderBytes) is copied; `payload`
+  // (at most kMaxPayloadBytes, may be empty) is borrowed until `done` is called.
+  // FailedPrecondition for an endpoint that is not open: `done` is not called.
+  virtual absl::Status Send(EndpointId to, ConstBytes header,
+                            ConstBytes payload, SendDone done) = 0;
+
+  // Closes after what was sent has left, as far as the peer lives; OnClosed
+  // follows, at most kCloseGrace later. Unknown ids are ignored.
+  virtual void Close(EndpointId endpoint) = 0;
+
+  // Makes `memory` known to the network card; it stays so until the context
+  // ends. Optional: Send and OnHeader take any memory.
+  virtual absl::Status RegisterMemory(Bytes memory) = 0;
+
+  // Handles events; returns true at once after some were handled, false when
+  // `deadline` passed or Wake was called without any. Polls for a little, then
+  // sleeps.
+  virtual bool Progress(TimePoint deadline) = 0;
+
+  // Ends a Progress that waits, now or next. Thread-safe.
+  virtual void Wake() = 0;
+};
+
+constexpr Duration kCloseGrace = std::chrono::seconds(2);
+
+struct TransportOptions {
+  std::string name = "ucx";          // a line of the table in registry.cc
+  std::string bind_address = "127.0.0.1";  // the one address listened on
+  std::string tls;                   // for ucx: "tcp", "shm", empty: both
+  double link_bytes_per_s = 0;       // > 0: emulate a link of that rate
+  Duration poll = std::chrono::microseconds(50);  // before Progress sleeps
+};
+
+// `handler` outlives the context. NotFound names the transports that this build
+// has when `options.name` is none of them.
+absl::StatusOr<std::unique_ptr<TransportContext>> MakeTransport(
+    const TransportOptions& options, TransportHandler* handler);
+
+// One line per transport: name, and what it is or why it is not there.
+std::string DescribeTransports();
+
+}  // namespace telegrad
