@@ -1,0 +1,214 @@
+#include "kernels/code_sum.h"
+
+#include <algorithm>
+
+#include "kernels/cpu/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/code_sum.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target.h.
+#include "hwy/highway.h"
+#include "kernels/cpu/planes-inl.h"
+#include "kernels/cpu/vectors-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace telegrad::kernels::cpu {
+namespace HWY_NAMESPACE {
+
+#if HWY_TARGET == HWY_SCALAR
+
+void FillCodeSum(KernelTable&) {}
+
+#else
+
+// One bit for each element of a group; kLanes of them are a vector.
+alignas(64) constexpr uint32_t kElementBit[kSumsPerGroup] = {
+    1u << 0,  1u << 1,  1u << 2,  1u << 3,  1u << 4,  1u << 5,  1u << 6,
+    1u << 7,  1u << 8,  1u << 9,  1u << 10, 1u << 11, 1u << 12, 1u << 13,
+    1u << 14, 1u << 15, 1u << 16, 1u << 17, 1u << 18, 1u << 19, 1u << 20,
+    1u << 21, 1u << 22, 1u << 23, 1u << 24, 1u << 25, 1u << 26, 1u << 27,
+    1u << 28, 1u << 29, 1u << 30, 1u << 31};
+
+// The sums k of elements [i, i + kLanes) of `packed`; kLanes divides i.
+HWY_INLINE VI SumsAt(const uint8_t* packed, uint32_t bits, VI num_frames,
+                     size_t i) {
+  const DI di;
+  const DU du;
+  const uint8_t* words = packed + 4 * bits * (i / kSumsPerGroup);
+  const VU element = hn::Load(du, kElementBit + i % kSumsPerGroup);
+  const VU one = hn::Set(du, 1);
+  VU value = hn::Zero(du);
+  for (uint32_t p = bits; p-- > 0;) {
+    uint32_t word;
+    std::memcpy(&word, words + 4 * p, sizeof(word));
+    const auto is_set = hn::TestBit(hn::Set(du, word), element);
+    value = hn::Add(hn::Add(value, value), hn::IfThenElseZero(is_set, one));
+  }
+  return hn::Sub(hn::BitCast(di, value), num_frames);
+}
+
+HWY_INLINE VI Contributors(uint32_t num_frames) {
+  return hn::Set(DI(), static_cast<int32_t>(num_frames));
+}
+
+// Decodes `n` sums; writes up to a multiple of kLanes.
+HWY_INLINE void DecodeSums(const uint8_t* packed, uint32_t bits, VI num_frames,
+                           size_t n, VF threshold, float* out) {
+  const DF df;
+  for (size_t i = 0; i < n; i += kLanes) {
+    const VI sum = SumsAt(packed, bits, num_frames, i);
+    hn::StoreU(hn::Mul(hn::ConvertTo(df, sum), threshold), df, out + i);
+  }
+}
+
+void TwoBitSumPack(const uint8_t* const* frames, uint32_t num_frames, size_t n,
+                   uint8_t* packed, Stream) {
+  const uint32_t bits = SumBits(num_frames);
+  SumChunkFn* const sum_chunk = ChooseSumChunk(bits);
+  const size_t whole = n - n % kChunk;
+  for (size_t i = 0; i < whole; i += kChunk) {
+    sum_chunk(frames, num_frames, i / 4, kChunk, bits,
+              packed + 4 * bits * (i / kSumsPerGroup));
+  }
+  if (whole == n) return;
+  alignas(64) uint8_t words[kMaxChunkBytes];
+  sum_chunk(frames, num_frames, whole / 4, n - whole, bits, words);
+  ClearPastEnd(n - whole, bits, words);
+  std::memcpy(packed + 4 * bits * (whole / kSumsPerGroup), words,
+              PackedSumBytes(n - whole, num_frames));
+}
+
+void PackedSumDecode(const uint8_t* packed, uint32_t num_frames, size_t n,
+                     float threshold, float* out, Stream) {
+  const uint32_t bits = SumBits(num_frames);
+  const VI count = Contributors(num_frames);
+  const VF t = hn::Set(DF(), threshold);
+  const size_t whole = n - n % kSumsPerGroup;
+  for (size_t i = 0; i < whole; i += kSumsPerGroup) {
+    const uint8_t* group = packed + 4 * bits * (i / kSumsPerGroup);
+    PrefetchRead<kLineBytes>(group);
+    PrefetchWrite<4 * kSumsPerGroup>(out + i);
+    DecodeSums(group, bits, count, kSumsPerGroup, t, out + i);
+  }
+  if (whole == n) return;
+  alignas(64) float last[kSumsPerGroup];
+  DecodeSums(packed + 4 * bits * (whole / kSumsPerGroup), bits, count,
+             n - whole, t, last);
+  std::memcpy(out + whole, last, (n - whole) * sizeof(float));
+}
+
+void TwoBitSumDecode(const uint8_t* const* frames, uint32_t num_frames,
+                     size_t n, float threshold, float* out, Stream) {
+  const uint32_t bits = SumBits(num_frames);
+  const VI count = Contributors(num_frames);
+  const VF t = hn::Set(DF(), threshold);
+  SumChunkFn* const sum_chunk = ChooseSumChunk(bits);
+  alignas(64) uint8_t words[kMaxChunkBytes];
+  const size_t whole = n - n % kChunk;
+  for (size_t i = 0; i < whole; i += kChunk) {
+    PrefetchWrite<4 * kChunk>(out + i);
+    sum_chunk(frames, num_frames, i / 4, kChunk, bits, words);
+    DecodeSums(words, bits, count, kChunk, t, out + i);
+  }
+  if (whole == n) return;
+  alignas(64) float last[kChunk];
+  sum_chunk(frames, num_frames, whole / 4, n - whole, bits, words);
+  DecodeSums(words, bits, count, n - whole, t, last);
+  std::memcpy(out + whole, last, (n - whole) * sizeof(float));
+}
+
+struct Reencoder {
+  uint32_t bits;
+  int shift;
+  VI num_frames;
+  VI quantum;
+  CodeLanes code;
+};
+
+// Adds kLanes sums to the residual and returns `lanes`, moved up by a byte,
+// with their codes in its lowest byte.
+HWY_INLINE VU ReencodeLanes(const Reencoder& to, const uint8_t* words, size_t i,
+                            VU lanes, int32_t* residual) {
+  const DI di;
+  const DU du;
+  const VI sum = SumsAt(words, to.bits, to.num_frames, i);
+  const VI v =
+      hn::Add(hn::LoadU(di, residual + i), hn::ShiftLeftSame(sum, to.shift));
+  const VI one = hn::Set(di, 1);
+  const auto positive = hn::Gt(v, hn::Sub(to.quantum, one));
+  const auto negative = hn::Lt(v, hn::Sub(one, to.quantum));
+  VI rest = hn::Sub(v, hn::IfThenElseZero(positive, to.quantum));
+  rest = hn::Add(rest, hn::IfThenElseZero(negative, to.quantum));
+  hn::StoreU(rest, di, residual + i);
+  const VU codes = hn::IfThenElse(
+      hn::RebindMask(du, negative), to.code.negative,
+      hn::IfThenElseZero(hn::RebindMask(du, positive), to.code.positive));
+  return hn::Or(hn::ShiftLeft<8>(lanes), codes);
+}
+
+// Writes residuals and codes up to a multiple of kCodeBlock.
+HWY_INLINE void ReencodeChunk(const Reencoder& to, const uint8_t* words,
+                              size_t n, int32_t* residual, uint8_t* codes) {
+  for (size_t i = 0; i < n; i += kCodeBlock) {
+    VU lanes = hn::Zero(DU());
+    for (size_t p = 4; p-- > 0;) {
+      lanes = ReencodeLanes(to, words, i + p * kLanes, lanes, residual);
+    }
+    StoreCodes(DU(), lanes, codes + i / 4);
+  }
+}
+
+void TwoBitReencode(const uint8_t* const* frames, uint32_t num_frames, size_t n,
+                    int32_t* residual, uint32_t shift, int32_t quantum,
+                    uint8_t* codes, Stream) {
+  const Reencoder to = {.bits = SumBits(num_frames),
+                        .shift = static_cast<int>(shift),
+                        .num_frames = Contributors(num_frames),
+                        .quantum = hn::Set(DI(), quantum),
+                        .code = MakeCodeLanes()};
+  SumChunkFn* const sum_chunk = ChooseSumChunk(to.bits);
+  alignas(64) uint8_t words[kMaxChunkBytes];
+  const size_t whole = n - n % kChunk;
+  for (size_t i = 0; i < whole; i += kChunk) {
+    PrefetchWrite<4 * kChunk>(residual + i);
+    sum_chunk(frames, num_frames, i / 4, kChunk, to.bits, words);
+    ReencodeChunk(to, words, kChunk, residual + i, codes + i / 4);
+  }
+  if (whole == n) return;
+  // Past the end codes and residuals are 0, and so stay 0.
+  alignas(64) int32_t last[kChunk] = {};
+  alignas(64) uint8_t last_codes[kChunk / 4];
+  std::memcpy(last, residual + whole, (n - whole) * sizeof(int32_t));
+  sum_chunk(frames, num_frames, whole / 4, n - whole, to.bits, words);
+  ReencodeChunk(to, words, n - whole, last, last_codes);
+  std::memcpy(residual + whole, last, (n - whole) * sizeof(int32_t));
+  std::memcpy(codes + whole / 4, last_codes, TwoBitBytes(n - whole));
+}
+
+void FillCodeSum(KernelTable& table) {
+  table.two_bit_sum_pack = TwoBitSumPack;
+  table.packed_sum_decode = PackedSumDecode;
+  table.two_bit_reencode = TwoBitReencode;
+  table.two_bit_sum_decode = TwoBitSumDecode;
+}
+
+#endif  // HWY_TARGET
+
+}  // namespace HWY_NAMESPACE
+}  // namespace telegrad::kernels::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace telegrad::kernels::cpu {
+
+HWY_EXPORT(FillCodeSum);
+
+void FillCodeSum(int64_t target, KernelTable& table) {
+  hwy::ChosenTarget chosen;
+  chosen.Update(target);
+  HWY_DISPATCH_TABLE(FillCodeSum)[chosen.GetIndex()](table);
+}
+
+}  // namespace telegrad::kernels::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,124 @@
+#include "kernels/dense.h"
+
+#include "kernels/cpu/targets.h"
+#include "kernels/reference/reference.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/dense.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target.h.
+#include "hwy/highway.h"
+#include "kernels/cpu/vectors-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace telegrad::kernels::cpu {
+namespace HWY_NAMESPACE {
+
+#if HWY_TARGET == HWY_SCALAR
+
+void FillDense(KernelTable&) {}
+
+#else
+
+constexpr size_t kDenseBlock = 4 * kLanes;
+
+void AddF32(const float* HWY_RESTRICT x, size_t n, float* HWY_RESTRICT sum,
+            Stream stream) {
+  const DF df;
+  size_t i = 0;
+  for (; i + kDenseBlock <= n; i += kDenseBlock) {
+    PrefetchRead<4 * kDenseBlock>(x + i);
+    PrefetchWrite<4 * kDenseBlock>(sum + i);
+    for (size_t j = i; j < i + kDenseBlock; j += kLanes) {
+      hn::StoreU(hn::Add(hn::LoadU(df, sum + j), hn::LoadU(df, x + j)), df,
+                 sum + j);
+    }
+  }
+  reference::AddF32(x + i, n - i, sum + i, stream);
+}
+
+HWY_NOINLINE void CountSlowly(const float* x, size_t from, size_t to,
+                              EncodeStats* stats) {
+  EncodeStats part;
+  reference::CountNonFinite(x + from, to - from, &part, Stream{});
+  stats->num_nonfinite += part.num_nonfinite;
+  if (part.num_nonfinite != 0 &&
+      part.first_nonfinite + from < stats->first_nonfinite) {
+    stats->first_nonfinite = part.first_nonfinite + from;
+  }
+}
+
+void CountNonFinite(const float* x, size_t n, EncodeStats* stats, Stream) {
+  const DF df;
+  const DI di;
+  const VI magnitude = hn::Set(di, 0x7FFFFFFF);
+  const VI infinity = hn::Set(di, 0x7F800000);
+  size_t i = 0;
+  for (; i + kDenseBlock <= n; i += kDenseBlock) {
+    PrefetchRead<4 * kDenseBlock>(x + i);
+    VI most = hn::Zero(di);
+    for (size_t j = i; j < i + kDenseBlock; j += kLanes) {
+      const VI bits = hn::BitCast(di, hn::LoadU(df, x + j));
+      most = hn::Max(most, hn::And(bits, magnitude));
+    }
+    if (HWY_UNLIKELY(!hn::AllTrue(di, hn::Lt(most, infinity)))) {
+      CountSlowly(x, i, i + kDenseBlock, stats);
+    }
+  }
+  if (i < n) CountSlowly(x, i, n, stats);
+}
+
+void SgdMomentum(const float* HWY_RESTRICT grad, size_t n, SgdParameters params,
+                 float* HWY_RESTRICT weight, float* HWY_RESTRICT momentum,
+                 Stream stream) {
+  const DF df;
+  const VF rate = hn::Set(df, params.learning_rate);
+  const VF keep = hn::Set(df, params.momentum_rate);
+  const VF decay = hn::Set(df, params.weight_decay);
+  const VF rescale = hn::Set(df, params.rescale);
+  size_t i = 0;
+  for (; i + kDenseBlock <= n; i += kDenseBlock) {
+    PrefetchRead<4 * kDenseBlock>(grad + i);
+    PrefetchWrite<4 * kDenseBlock>(weight + i);
+    PrefetchWrite<4 * kDenseBlock>(momentum + i);
+    for (size_t j = i; j < i + kDenseBlock; j += kLanes) {
+      const VF w = hn::LoadU(df, weight + j);
+      const VF g =
+          hn::Add(hn::Mul(rescale, hn::LoadU(df, grad + j)), hn::Mul(decay, w));
+      const VF m =
+          hn::Sub(hn::Mul(keep, hn::LoadU(df, momentum + j)), hn::Mul(rate, g));
+      hn::StoreU(m, df, momentum + j);
+      hn::StoreU(hn::Add(w, m), df, weight + j);
+    }
+  }
+  reference::SgdMomentum(grad + i, n - i, params, weight + i, momentum + i,
+                         stream);
+}
+
+// SampledPower stays the reference's: it waits for at most 4096 scattered
+// loads, not for arithmetic.
+void FillDense(KernelTable& table) {
+  table.add_f32 = AddF32;
+  table.count_nonfinite = CountNonFinite;
+  table.sgd_momentum = SgdMomentum;
+}
+
+#endif  // HWY_TARGET
+
+}  // namespace HWY_NAMESPACE
+}  // namespace telegrad::kernels::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace telegrad::kernels::cpu {
+
+HWY_EXPORT(FillDense);
+
+void FillDense(int64_t target, KernelTable& table) {
+  hwy::ChosenTarget chosen;
+  chosen.Update(target);
+  HWY_DISPATCH_TABLE(FillDense)[chosen.GetIndex()](table);
+}
+
+}  // namespace telegrad::kernels::cpu
+#endif  // HWY_ONCE

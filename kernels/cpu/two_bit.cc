@@ -1,0 +1,200 @@
+#include "kernels/two_bit.h"
+
+#include "kernels/cpu/targets.h"
+#include "kernels/reference/reference.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/two_bit.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target.h.
+#include "hwy/highway.h"
+#include "kernels/cpu/vectors-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace telegrad::kernels::cpu {
+namespace HWY_NAMESPACE {
+
+#if HWY_TARGET == HWY_SCALAR
+
+void FillTwoBit(KernelTable&) {}
+
+#else
+
+HWY_INLINE bool AllFinite(VF a, VF b, VF c, VF d) {
+  const DI di;
+  const VI magnitude = hn::Set(di, 0x7FFFFFFF);
+  const VI x = hn::And(hn::BitCast(di, a), magnitude);
+  const VI y = hn::And(hn::BitCast(di, b), magnitude);
+  const VI z = hn::And(hn::BitCast(di, c), magnitude);
+  const VI w = hn::And(hn::BitCast(di, d), magnitude);
+  const VI most = hn::Max(hn::Max(x, y), hn::Max(z, w));
+  return hn::AllTrue(di, hn::Lt(most, hn::Set(di, 0x7F800000)));
+}
+
+// Takes t off v where it reaches t or -t, stores the rest and returns
+// `lanes`, moved up by a byte, with the codes in its lowest byte.
+HWY_INLINE VU Quantize(VF v, VF t, VF minus_t, CodeLanes code, VU lanes,
+                       float* residual) {
+  const DF df;
+  const DU du;
+  const auto positive = hn::Ge(v, t);
+  const auto negative = hn::Le(v, minus_t);
+  const VF sent =
+      hn::IfThenElse(negative, minus_t, hn::IfThenElseZero(positive, t));
+  hn::StoreU(hn::Sub(v, sent), df, residual);
+  const VU codes = hn::IfThenElse(
+      hn::RebindMask(du, negative), code.negative,
+      hn::IfThenElseZero(hn::RebindMask(du, positive), code.positive));
+  return hn::Or(hn::ShiftLeft<8>(lanes), codes);
+}
+
+// Encodes elements [from, to) by the definition; `from` is at a word of codes.
+HWY_NOINLINE void EncodeSlowly(const float* grad, float* residual, size_t from,
+                               size_t to, float threshold, NonFinite nonfinite,
+                               uint8_t* codes, EncodeStats* stats) {
+  EncodeStats part;
+  reference::TwoBitEncode(grad + from, residual + from, to - from, threshold,
+                          nonfinite, codes + from / 4, &part, Stream{});
+  stats->num_nonzero += part.num_nonzero;
+  stats->num_nonfinite += part.num_nonfinite;
+  if (part.num_nonfinite != 0 &&
+      part.first_nonfinite + from < stats->first_nonfinite) {
+    stats->first_nonfinite = part.first_nonfinite + from;
+  }
+}
+
+template <NonFinite kNonFinite>
+void Encode(const float* HWY_RESTRICT grad, float* HWY_RESTRICT residual,
+            size_t n, float threshold, uint8_t* HWY_RESTRICT codes,
+            EncodeStats* stats) {
+  const DF df;
+  const VF t = hn::Set(df, threshold);
+  const VF minus_t = hn::Set(df, -threshold);
+  const CodeLanes code = MakeCodeLanes();
+  uint64_t num_nonzero = 0;
+  size_t i = 0;
+  for (; i + kCodeBlock <= n; i += kCodeBlock) {
+    const float* g = grad + i;
+    float* r = residual + i;
+    PrefetchRead<4 * kCodeBlock>(g);
+    PrefetchWrite<4 * kCodeBlock>(r);
+    const VF v0 = hn::Add(hn::LoadU(df, r), hn::LoadU(df, g));
+    const VF v1 = hn::Add(hn::LoadU(df, r + kLanes), hn::LoadU(df, g + kLanes));
+    const VF v2 =
+        hn::Add(hn::LoadU(df, r + 2 * kLanes), hn::LoadU(df, g + 2 * kLanes));
+    const VF v3 =
+        hn::Add(hn::LoadU(df, r + 3 * kLanes), hn::LoadU(df, g + 3 * kLanes));
+    if constexpr (kNonFinite == NonFinite::kZero) {
+      if (HWY_UNLIKELY(!AllFinite(v0, v1, v2, v3))) {
+        EncodeSlowly(grad, residual, i, i + kCodeBlock, threshold, kNonFinite,
+                     codes, stats);
+        continue;
+      }
+    }
+    VU lanes = hn::Zero(DU());
+    lanes = Quantize(v3, t, minus_t, code, lanes, r + 3 * kLanes);
+    lanes = Quantize(v2, t, minus_t, code, lanes, r + 2 * kLanes);
+    lanes = Quantize(v1, t, minus_t, code, lanes, r + kLanes);
+    lanes = Quantize(v0, t, minus_t, code, lanes, r);
+    num_nonzero += StoreCodes(DU(), lanes, codes + i / 4);
+  }
+  stats->num_nonzero += num_nonzero;
+  if (i < n) {
+    EncodeSlowly(grad, residual, i, n, threshold, kNonFinite, codes, stats);
+  }
+}
+
+void TwoBitEncode(const float* grad, float* residual, size_t n, float threshold,
+                  NonFinite nonfinite, uint8_t* codes, EncodeStats* stats,
+                  Stream) {
+  if (nonfinite == NonFinite::kZero) {
+    Encode<NonFinite::kZero>(grad, residual, n, threshold, codes, stats);
+  } else {
+    Encode<NonFinite::kPropagate>(grad, residual, n, threshold, codes, stats);
+  }
+}
+
+// Bits of element i of a word of codes; code 10 is the upper of the two.
+alignas(64) constexpr uint32_t kCodeMask[kCodesPerWord] = {
+    3u << 6,  3u << 4,  3u << 2,  3u,       3u << 14, 3u << 12,
+    3u << 10, 3u << 8,  3u << 22, 3u << 20, 3u << 18, 3u << 16,
+    3u << 30, 3u << 28, 3u << 26, 3u << 24};
+alignas(64) constexpr uint32_t kNegativeMask[kCodesPerWord] = {
+    2u << 6,  2u << 4,  2u << 2,  2u,       2u << 14, 2u << 12,
+    2u << 10, 2u << 8,  2u << 22, 2u << 20, 2u << 18, 2u << 16,
+    2u << 30, 2u << 28, 2u << 26, 2u << 24};
+
+// kAdd: onto what `out` holds, else over it.
+template <bool kAdd>
+HWY_INLINE void DecodeWord(const uint8_t* codes, VF t, VF minus_t, float* out) {
+  const DF df;
+  const DU du;
+  uint32_t word;
+  std::memcpy(&word, codes, sizeof(word));
+  const VU all = hn::Set(du, word);
+  for (size_t i = 0; i < kCodesPerWord; i += kLanes) {
+    const VU mask = hn::Load(du, kCodeMask + i);
+    const VU code = hn::And(all, mask);
+    const auto positive = hn::RebindMask(df, hn::Eq(code, mask));
+    const auto negative =
+        hn::RebindMask(df, hn::Eq(code, hn::Load(du, kNegativeMask + i)));
+    VF value =
+        hn::IfThenElse(negative, minus_t, hn::IfThenElseZero(positive, t));
+    if constexpr (kAdd) value = hn::Add(hn::LoadU(df, out + i), value);
+    hn::StoreU(value, df, out + i);
+  }
+}
+
+// Returns how many elements are done: all but a tail.
+template <bool kAdd>
+size_t DecodeBlocks(const uint8_t* HWY_RESTRICT codes, size_t n,
+                    float threshold, float* HWY_RESTRICT out) {
+  const VF t = hn::Set(DF(), threshold);
+  const VF minus_t = hn::Set(DF(), -threshold);
+  size_t i = 0;
+  for (; i + 4 * kCodesPerWord <= n; i += 4 * kCodesPerWord) {
+    PrefetchWrite<4 * 4 * kCodesPerWord>(out + i);
+    for (size_t j = i; j < i + 4 * kCodesPerWord; j += kCodesPerWord) {
+      DecodeWord<kAdd>(codes + j / 4, t, minus_t, out + j);
+    }
+  }
+  return i;
+}
+
+void TwoBitDecode(const uint8_t* codes, size_t n, float threshold, float* out,
+                  Stream stream) {
+  const size_t i = DecodeBlocks<false>(codes, n, threshold, out);
+  reference::TwoBitDecode(codes + i / 4, n - i, threshold, out + i, stream);
+}
+
+void TwoBitDecodeAdd(const uint8_t* codes, size_t n, float threshold,
+                     float* sum, Stream stream) {
+  const size_t i = DecodeBlocks<true>(codes, n, threshold, sum);
+  reference::TwoBitDecodeAdd(codes + i / 4, n - i, threshold, sum + i, stream);
+}
+
+void FillTwoBit(KernelTable& table) {
+  table.two_bit_encode = TwoBitEncode;
+  table.two_bit_decode = TwoBitDecode;
+  table.two_bit_decode_add = TwoBitDecodeAdd;
+}
+
+#endif  // HWY_TARGET
+
+}  // namespace HWY_NAMESPACE
+}  // namespace telegrad::kernels::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace telegrad::kernels::cpu {
+
+HWY_EXPORT(FillTwoBit);
+
+void FillTwoBit(int64_t target, KernelTable& table) {
+  hwy::ChosenTarget chosen;
+  chosen.Update(target);
+  HWY_DISPATCH_TABLE(FillTwoBit)[chosen.GetIndex()](table);
+}
+
+}  // namespace telegrad::kernels::cpu
+#endif  // HWY_ONCE

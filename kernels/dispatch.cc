@@ -1,0 +1,80 @@
+#include "kernels/dispatch.h"
+
+#include "hwy/targets.h"
+#include "kernels/cpu/targets.h"
+#include "kernels/reference/reference.h"
+#if TELEGRAD_WITH_CUDA
+#include "kernels/cuda/probe.h"
+#endif
+
+namespace telegrad::kernels {
+namespace {
+
+struct NamedTable {
+  std::string name;
+  KernelTable table;
+};
+
+NamedTable MakeCpuTable(int64_t target) {
+  NamedTable made = {std::string("cpu/") + hwy::TargetName(target),
+                     ReferenceKernels()};
+  cpu::FillTwoBit(target, made.table);
+  cpu::FillCodeSum(target, made.table);
+  cpu::FillDense(target, made.table);
+  return made;
+}
+
+// Best first.
+const std::vector<NamedTable>& CpuTables() {
+  static const std::vector<NamedTable> tables = [] {
+    std::vector<NamedTable> made;
+    for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
+      if (target != HWY_SCALAR) made.push_back(MakeCpuTable(target));
+    }
+    for (NamedTable& named : made) named.table.name = named.name.c_str();
+    return made;
+  }();
+  return tables;
+}
+
+}  // namespace
+
+const KernelTable& ReferenceKernels() {
+  static constexpr KernelTable kTable = {
+      .name = "reference",
+      .device = DeviceKind::kCpu,
+      .two_bit_encode = reference::TwoBitEncode,
+      .two_bit_decode = reference::TwoBitDecode,
+      .two_bit_decode_add = reference::TwoBitDecodeAdd,
+      .two_bit_sum_pack = reference::TwoBitSumPack,
+      .packed_sum_decode = reference::PackedSumDecode,
+      .two_bit_reencode = reference::TwoBitReencode,
+      .two_bit_sum_decode = reference::TwoBitSumDecode,
+      .add_f32 = reference::AddF32,
+      .count_nonfinite = reference::CountNonFinite,
+      .sgd_momentum = reference::SgdMomentum,
+      .sampled_power = reference::SampledPower,
+  };
+  return kTable;
+}
+
+const KernelTable& CpuKernels() {
+  return CpuTables().empty() ? ReferenceKernels() : CpuTables().front().table;
+}
+
+const KernelTable* CudaKernels(std::string* why_not) {
+#if TELEGRAD_WITH_CUDA
+  return cuda::ProbedKernels(why_not);
+#else
+  if (why_not != nullptr) *why_not = "CUDA kernels are not in this build";
+  return nullptr;
+#endif
+}
+
+std::vector<const KernelTable*> AllCpuKernels() {
+  std::vector<const KernelTable*> all = {&ReferenceKernels()};
+  for (const NamedTable& named : CpuTables()) all.push_back(&named.table);
+  return all;
+}
+
+}  // namespace telegrad::kernels

@@ -1,0 +1,50 @@
+#include "kernels/dense.h"
+
+#include <cmath>
+
+#include "kernels/reference/reference.h"
+
+namespace telegrad::kernels::reference {
+
+void AddF32(const float* x, size_t n, float* sum, Stream) {
+  for (size_t i = 0; i < n; ++i) sum[i] += x[i];
+}
+
+void CountNonFinite(const float* x, size_t n, EncodeStats* stats, Stream) {
+  for (size_t i = 0; i < n; ++i) {
+    if (std::isfinite(x[i])) continue;
+    ++stats->num_nonfinite;
+    if (i < stats->first_nonfinite) stats->first_nonfinite = i;
+  }
+}
+
+void SgdMomentum(const float* grad, size_t n, SgdParameters params,
+                 float* weight, float* momentum, Stream) {
+  for (size_t i = 0; i < n; ++i) {
+    const float g = params.rescale * grad[i] + params.weight_decay * weight[i];
+    momentum[i] = params.momentum_rate * momentum[i] - params.learning_rate * g;
+    weight[i] = weight[i] + momentum[i];
+  }
+}
+
+void SampledPower(const float* grad, const float* residual, size_t n,
+                  double* mean_square, Stream) {
+  const size_t samples = n < kMaxPowerSamples ? n : kMaxPowerSamples;
+  double lanes[kPowerLanes] = {};
+  for (size_t j = 0; j < samples; ++j) {
+    // j * n / kMaxPowerSamples without overflow for any n.
+    const size_t i = n <= kMaxPowerSamples
+                         ? j
+                         : n / kMaxPowerSamples * j +
+                               n % kMaxPowerSamples * j / kMaxPowerSamples;
+    const float v = (residual == nullptr ? 0.0f : residual[i]) + grad[i];
+    const double value = std::isfinite(v) ? static_cast<double>(v) : 0.0;
+    lanes[j % kPowerLanes] += value * value;
+  }
+  for (size_t width = kPowerLanes / 2; width > 0; width /= 2) {
+    for (size_t l = 0; l < width; ++l) lanes[l] += lanes[l + width];
+  }
+  *mean_square = samples == 0 ? 0.0 : lanes[0] / static_cast<double>(samples);
+}
+
+}  // namespace telegrad::kernels::reference

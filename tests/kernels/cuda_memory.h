@@ -1,0 +1,13 @@
+#pragma once
+
+#include <cstddef>
+
+namespace telegrad::kernels::testing {
+
+// Memory that both the host and the GPU can use; null without CUDA.
+void* AllocateManaged(size_t size);
+void FreeManaged(void* memory);
+// Waits for the GPU; what went wrong there, or "".
+const char* WaitForGpu();
+
+}  // namespace telegrad::kernels::testing

@@ -1,0 +1,151 @@
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "kernels/dispatch.h"
+#include "tests/kernels/cuda_memory.h"
+
+namespace telegrad::kernels::testing {
+
+// `size` elements where the kernels of a table can reach them, `skew` bytes
+// off a boundary of 64 bytes; behind them lies a guard that must not change.
+template <typename T>
+class Array {
+ public:
+  Array(const KernelTable& table, const std::vector<T>& values, size_t skew = 0)
+      : is_cuda_(table.device == DeviceKind::kCuda), size_(values.size()) {
+    const size_t bytes = 64 + skew + size_ * sizeof(T) + kGuardBytes;
+    memory_ = is_cuda_ ? AllocateManaged(bytes)
+                       : std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+    first_ = reinterpret_cast<T*>(static_cast<char*>(memory_) + skew);
+    if (size_ != 0) std::memcpy(first_, values.data(), size_ * sizeof(T));
+    std::memset(guard(), kGuard, kGuardBytes);
+  }
+  Array(const Array&) = delete;
+  Array& operator=(const Array&) = delete;
+  ~Array() {
+    for (size_t i = 0; i < kGuardBytes; ++i) {
+      if (guard()[i] != kGuard) {
+        ADD_FAILURE() << "byte " << i << " past the end was written";
+        break;
+      }
+    }
+    is_cuda_ ? FreeManaged(memory_) : std::free(memory_);
+  }
+
+  T* get() const { return first_; }
+  std::vector<T> values() const { return {first_, first_ + size_}; }
+
+ private:
+  static constexpr size_t kGuardBytes = 64;
+  static constexpr unsigned char kGuard = 0xA5;
+  unsigned char* guard() const {
+    return reinterpret_cast<unsigned char*>(first_ + size_);
+  }
+
+  bool is_cuda_;
+  size_t size_;
+  void* memory_ = nullptr;
+  T* first_ = nullptr;
+};
+
+inline void Wait(const KernelTable& table) {
+  if (table.device != DeviceKind::kCuda) return;
+  ASSERT_STREQ(WaitForGpu(), "");
+}
+
+// Every table of this machine, and the GPU's place (null, skipped) without one.
+inline std::vector<const KernelTable*> Tables() {
+  std::vector<const KernelTable*> tables = AllCpuKernels();
+  tables.push_back(CudaKernels(nullptr));
+  return tables;
+}
+
+// "cpu/AVX2" as a test's name: "cpu_AVX2".
+inline std::string NameOf(
+    const ::testing::TestParamInfo<const KernelTable*>& info) {
+  if (info.param == nullptr || info.param->device == DeviceKind::kCuda) {
+    return "cuda";
+  }
+  std::string name = info.param->name;
+  std::replace(name.begin(), name.end(), '/', '_');
+  return name;
+}
+
+class KernelTest : public ::testing::TestWithParam<const KernelTable*> {
+ protected:
+  void SetUp() override {
+    std::string why_not;
+    if (GetParam() == nullptr) {
+      CudaKernels(&why_not);
+      const char* required = std::getenv("TELEGRAD_TEST_REQUIRE");
+      if (required != nullptr && std::strstr(required, "cuda") != nullptr) {
+        FAIL() << why_not;
+      }
+      GTEST_SKIP() << why_not;
+    }
+  }
+  const KernelTable& table() const { return *GetParam(); }
+};
+
+// Equal bits; NaN equals NaN, as devices differ in its payload.
+inline bool SameBits(float a, float b) {
+  return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) ||
+         (std::isnan(a) && std::isnan(b));
+}
+inline void ExpectSameBits(const std::vector<float>& got,
+                           const std::vector<float>& want) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_TRUE(SameBits(got[i], want[i]))
+        << "element " << i << ": " << got[i] << ", not " << want[i];
+  }
+}
+
+// Values around +-`scale`; with `specials` about every eighth is one of the
+// values that arithmetic treats unlike others.
+inline std::vector<float> RandomFloats(size_t n, float scale, bool specials,
+                                       uint64_t seed) {
+  static constexpr float kSpecials[] = {
+      0.0f,   -0.0f,       NAN,           INFINITY,       -INFINITY,
+      1e-42f, -1e-42f,     3.4028235e38f, -3.4028235e38f, 0.5f,
+      -0.5f,  0.49999997f, 1.1754944e-38f};
+  Random random(seed);
+  std::vector<float> values(n);
+  for (float& value : values) {
+    value = scale * random.NextNormal();
+    if (specials && random.NextBelow(8) == 0) {
+      value = kSpecials[random.NextBelow(std::size(kSpecials))];
+    }
+  }
+  return values;
+}
+
+// Any bytes, so code 01 and unused bits occur too.
+inline std::vector<uint8_t> RandomBytes(size_t n, uint64_t seed) {
+  Random random(seed);
+  std::vector<uint8_t> bytes(n);
+  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random.NextU32());
+  return bytes;
+}
+
+// Each n that a vector loop could get wrong, and two primes.
+inline std::vector<size_t> SizesToTry() {
+  std::vector<size_t> sizes(258);
+  for (size_t n = 0; n < sizes.size(); ++n) sizes[n] = n;
+  for (size_t n : {511, 512, 513, 1023, 4095, 4097, 10007, 100003}) {
+    sizes.push_back(n);
+  }
+  return sizes;
+}
+
+}  // namespace telegrad::kernels::testing
