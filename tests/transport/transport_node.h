@@ -1,0 +1,137 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "transport/transport.h"
+
+namespace telegrad::testing {
+
+struct Heard {
+  EndpointId from = 0;
+  std::string header;
+  std::string payload;
+};
+
+// A context that writes down what it hears.
+class Node : public TransportHandler {
+ public:
+  // Not OK: context is null.
+  explicit Node(const TransportOptions& options) {
+    auto made = MakeTransport(options, this);
+    status = made.status();
+    if (made.ok()) context = *std::move(made);
+  }
+
+  void OnAccept(EndpointId endpoint) override { accepted.push_back(endpoint); }
+
+  absl::StatusOr<Bytes> OnHeader(EndpointId from, ConstBytes header,
+                                 size_t payload_bytes) override {
+    if (on_header) {
+      if (const absl::Status judged = on_header(from, header, payload_bytes);
+          !judged.ok()) {
+        return judged;
+      }
+    }
+    std::string& buffer = buffers_[from].emplace_back(payload_bytes, '?');
+    return Bytes(buffer.data(), buffer.size());
+  }
+
+  void OnMessage(EndpointId from, ConstBytes header, Bytes payload) override {
+    std::deque<std::string>& buffers = buffers_[from];
+    // Payloads come in the order of their headers.
+    is_in_order &=
+        !buffers.empty() &&
+        reinterpret_cast<char*>(payload.data) == buffers.front().data() &&
+        payload.size == buffers.front().size();
+    heard.push_back(
+        {from,
+         std::string(reinterpret_cast<const char*>(header.data), header.size),
+         keep_payloads ? std::move(buffers.front()) : std::string()});
+    if (!buffers.empty()) buffers.pop_front();
+    if (on_message) on_message(heard.back());
+  }
+
+  void OnClosed(EndpointId endpoint, const absl::Status& why) override {
+    ++num_closed[endpoint];
+    closed[endpoint] = why;
+    sends_due_at_close[endpoint] = sends_due[endpoint];
+  }
+
+  // `payload` is kept until the completion.
+  absl::Status Send(EndpointId to, const std::string& header,
+                    std::shared_ptr<const std::string> payload) {
+    const size_t index = results.size();
+    results.emplace_back();
+    is_sending = true;
+    const absl::Status sent = context->Send(
+        to, {header.data(), header.size()}, {payload->data(), payload->size()},
+        [this, to, index, payload](const absl::Status& result) {
+          results[index].push_back(result);
+          is_completed_inline |= is_sending;
+          --sends_due[to];
+          ++num_completed;
+        });
+    is_sending = false;
+    if (sent.ok()) ++sends_due[to];
+    return sent;
+  }
+  absl::Status Send(EndpointId to, const std::string& header,
+                    const std::string& payload = "") {
+    return Send(to, header, std::make_shared<const std::string>(payload));
+  }
+
+  bool EachCompletedOnce() const {
+    for (const auto& result : results) {
+      if (result.size() != 1) return false;
+    }
+    return true;
+  }
+
+  absl::Status status;
+  std::vector<EndpointId> accepted;
+  std::deque<Heard> heard;
+  std::map<EndpointId, absl::Status> closed;
+  std::map<EndpointId, int> num_closed;
+  std::map<EndpointId, int> sends_due;
+  std::map<EndpointId, int> sends_due_at_close;
+  std::deque<std::vector<absl::Status>> results;  // of each Send
+  size_t num_completed = 0;
+  bool is_sending = false;
+  bool is_completed_inline = false;
+  bool is_in_order = true;
+  bool keep_payloads = true;
+  std::function<absl::Status(EndpointId, ConstBytes, size_t)> on_header;
+  std::function<void(const Heard&)> on_message;
+
+ private:
+  std::map<EndpointId, std::deque<std::string>> buffers_;
+
+ public:
+  // Last: it goes first, while its buffers are there.
+  std::unique_ptr<TransportContext> context;
+};
+
+// Drives `nodes` until `condition`; false if it does not come true in time.
+inline bool Drive(const std::vector<Node*>& nodes,
+                  const std::function<bool()>& condition,
+                  Duration limit = std::chrono::seconds(60)) {
+  const TimePoint deadline = Clock::now() + limit;
+  while (!condition()) {
+    if (Clock::now() > deadline) return false;
+    for (Node* node : nodes) {
+      node->context->Progress(
+          Clock::now() +
+          std::chrono::microseconds(nodes.size() == 1 ? 20000 : 0));
+    }
+  }
+  return true;
+}
+
+}  // namespace telegrad::testing

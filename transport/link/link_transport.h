@@ -1,0 +1,26 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "transport/transport.h"
+
+namespace telegrad {
+
+using TransportFactory =
+    std::function<absl::StatusOr<std::unique_ptr<TransportContext>>(
+        const TransportOptions&, TransportHandler*)>;
+
+// Emulates a slow link: each endpoint's messages leave one after the other, a
+// message of b bytes (header and payload) b / link_bytes_per_s seconds after
+// the one before it has left, or after Send if that is later. The whole message
+// leaves at the end of its time (store and forward). No burst credit. Each
+// sender shapes what it sends; the other direction is shaped at the other end.
+// Close lets what is queued leave first, for at most kCloseGrace, and only then
+// begins the inner Close.
+absl::StatusOr<std::unique_ptr<TransportContext>> MakeLinkTransport(
+    const TransportFactory& make_inner, const TransportOptions& options,
+    TransportHandler* handler);
+
+}  // namespace telegrad

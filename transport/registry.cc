@@ -1,0 +1,60 @@
+#include <array>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "transport/inproc/inproc_transport.h"
+#include "transport/link/link_transport.h"
+#include "transport/transport.h"
+#if TELEGRAD_WITH_UCX
+#include "transport/ucx/ucx_transport.h"
+#endif
+
+namespace telegrad {
+namespace {
+
+using Factory = absl::StatusOr<std::unique_ptr<TransportContext>> (*)(
+    const TransportOptions&, TransportHandler*);
+
+struct Entry {
+  const char* name;
+  const char* description;  // or why it is not there
+  Factory make;             // null: not in this build
+};
+
+constexpr std::array kTransports = {
+#if TELEGRAD_WITH_UCX
+    Entry{"ucx", "TCP, shared memory and RDMA by UCX", &MakeUcxTransport},
+#else
+    Entry{"ucx", "not in this build; it needs libucx-dev", nullptr},
+#endif
+    Entry{"inproc", "contexts of one process, for tests", &MakeInprocTransport},
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TransportContext>> MakeTransport(
+    const TransportOptions& options, TransportHandler* handler) {
+  std::string available;
+  for (const Entry& entry : kTransports) {
+    if (entry.make == nullptr) continue;
+    if (entry.name != options.name) {
+      absl::StrAppend(&available, available.empty() ? "" : ", ", entry.name);
+      continue;
+    }
+    if (options.link_bytes_per_s == 0) return entry.make(options, handler);
+    return MakeLinkTransport(entry.make, options, handler);
+  }
+  return absl::NotFoundError(absl::StrCat("transport \"", options.name,
+                                          "\" is not in this build, which has ",
+                                          available));
+}
+
+std::string DescribeTransports() {
+  std::string text;
+  for (const Entry& entry : kTransports) {
+    absl::StrAppend(&text, entry.name, ": ", entry.description, "\n");
+  }
+  return text;
+}
+
+}  // namespace telegrad

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <ucp/api/ucp.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "transport/transport.h"
+#include "transport/ucx/address.h"
+
+namespace telegrad::ucx {
+
+struct ConfigDeleter {
+  void operator()(ucp_config_t* config) const { ucp_config_release(config); }
+};
+
+struct Config {
+  std::unique_ptr<ucp_config_t, ConfigDeleter> handle;
+  std::string tls;      // UCX_TLS in force
+  std::string devices;  // UCX_NET_DEVICES in force
+};
+
+// UCX's own configuration (environment and ucx.conf), where it leaves TLS and
+// NET_DEVICES at their default "all" narrowed to `options.tls` and to the
+// interface that has `bind`. So that nothing listens where nobody asked for it,
+// other devices than lo are refused when `bind` is a loopback address.
+// Errors: InvalidArgument, NotFound.
+absl::StatusOr<Config> MakeConfig(const TransportOptions& options,
+                                  const SocketAddress& bind);
+
+// UCX installs handlers of fatal signals when it is loaded. Gives the signals
+// back, unless UCX_HANDLE_ERRORS was set.
+void RemoveSignalHandlers();
+
+// "connect to 127.0.0.1:1: Destination is unreachable" as Unavailable.
+absl::Status UcxError(absl::string_view what, ucs_status_t status);
+
+}  // namespace telegrad::ucx

@@ -1,0 +1,298 @@
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/endian.h"
+#include "transport/ucx/config.h"
+#include "transport/ucx/ucx_context.h"
+
+// Sending, receiving, and putting messages in order.
+namespace telegrad::ucx {
+namespace {
+
+// Up to here a message is copied through UCX's buffers, above the receiver
+// takes it from the sender's memory (docs/transports.md has the figures).
+constexpr size_t kEagerBytes = 8 * 1024;
+
+struct Prefix {
+  uint32_t sequence = 0;
+  Kind kind = Kind::kData;
+};
+
+void Pack(Prefix prefix, std::byte* out) {
+  std::memset(out, 0, kPrefixBytes);
+  StoreLittleEndian(out, prefix.sequence);
+  out[4] = static_cast<std::byte>(prefix.kind);
+  out[5] = static_cast<std::byte>(kPrefixVersion);
+}
+
+// False if these bytes are not ours.
+bool Unpack(const std::byte* in, Prefix* prefix) {
+  prefix->sequence = LoadLittleEndian<uint32_t>(in);
+  prefix->kind = static_cast<Kind>(in[4]);
+  return in[4] <= static_cast<std::byte>(Kind::kGoodbyeAck) &&
+         in[5] == static_cast<std::byte>(kPrefixVersion) &&
+         in[6] == std::byte{0} && in[7] == std::byte{0};
+}
+
+}  // namespace
+
+absl::Status UcxContext::Send(EndpointId to, ConstBytes header,
+                              ConstBytes payload, SendDone done) {
+  Endpoint* endpoint = Find(to);
+  if (endpoint == nullptr || endpoint->state != State::kOpen) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("send: endpoint ", to, " is not open"));
+  }
+  if (header.size > kMaxHeaderBytes || payload.size > kMaxPayloadBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "send: header ", header.size, " bytes, payload ", payload.size,
+        " bytes; at most ", kMaxHeaderBytes, " and ", kMaxPayloadBytes));
+  }
+  if (payload.device.kind != DeviceKind::kCpu) {
+    return absl::UnimplementedError("transport ucx takes host memory only");
+  }
+  Post(*endpoint, Kind::kData, header, payload, std::move(done));
+  return absl::OkStatus();
+}
+
+void UcxContext::Post(Endpoint& endpoint, Kind kind, ConstBytes header,
+                      ConstBytes payload, SendDone done) {
+  Outgoing* message = outgoing_.Get();
+  message->context = this;
+  message->endpoint = endpoint.id;
+  message->done = std::move(done);
+  const bool is_counted = kind != Kind::kGoodbyeAck;
+  Pack({.sequence = is_counted ? endpoint.next_to_send++ : 0, .kind = kind},
+       message->header.data());
+  std::copy_n(header.data, header.size, message->header.data() + kPrefixBytes);
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_FLAGS |
+                       UCP_OP_ATTR_FIELD_USER_DATA |
+                       UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  param.cb.send = &UcxContext::OnSent;
+  param.user_data = message;
+  param.memory_type = UCS_MEMORY_TYPE_HOST;
+  param.flags = UCP_AM_SEND_FLAG_REPLY;
+  param.flags |= payload.size > kEagerBytes ? UCP_AM_SEND_FLAG_RNDV
+                                            : UCP_AM_SEND_FLAG_EAGER;
+  ++endpoint.num_sends;
+  const ucs_status_ptr_t request = ucp_am_send_nbx(
+      endpoint.handle, kMessageId, message->header.data(),
+      kPrefixBytes + header.size, payload.data, payload.size, &param);
+  if (UCS_PTR_IS_PTR(request)) return;  // OnSent follows
+  message->result = UCS_PTR_RAW_STATUS(request);
+  sent_.push_back(message);
+}
+
+void UcxContext::OnSent(void* request, ucs_status_t status, void* outgoing) {
+  auto* message = static_cast<Outgoing*>(outgoing);
+  message->result = status;
+  message->context->sent_.push_back(message);
+  ucp_request_free(request);
+}
+
+void UcxContext::HandleSent() {
+  sent_now_.swap(sent_);
+  for (Outgoing* message : sent_now_) {
+    Endpoint& endpoint = *Find(message->endpoint);  // lives while it has sends
+    absl::Status status;
+    if (message->result != UCS_OK) {
+      const absl::Status error = UcxError("send", message->result);
+      if (endpoint.state == State::kOpen) Fail(endpoint, error);
+      status = endpoint.why;
+    }
+    const SendDone done = std::move(message->done);
+    message->done = nullptr;
+    outgoing_.Put(message);
+    --endpoint.num_sends;
+    if (!done) continue;
+    ++num_events_;
+    done(status);
+  }
+  sent_now_.clear();
+}
+
+// UCX keeps `data` for us when this returns UCS_INPROGRESS.
+ucs_status_t UcxContext::OnArrived(void* context, const void* header,
+                                   size_t header_bytes, void* data,
+                                   size_t data_bytes,
+                                   const ucp_am_recv_param_t* param) {
+  auto* self = static_cast<UcxContext*>(context);
+  if (!(param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP)) return UCS_OK;
+  const auto found = self->by_handle_.find(param->reply_ep);
+  if (found == self->by_handle_.end()) return UCS_OK;  // cut already
+  const Endpoint& endpoint = *found->second;
+  const auto* bytes = static_cast<const std::byte*>(header);
+  Prefix prefix;
+  if (header_bytes < kPrefixBytes ||
+      header_bytes > kPrefixBytes + kMaxHeaderBytes ||
+      data_bytes > kMaxPayloadBytes || !Unpack(bytes, &prefix)) {
+    MutexLock lock(&self->mutex_);
+    self->failures_.emplace_back(endpoint.id, UCS_ERR_MESSAGE_TRUNCATED);
+    return UCS_OK;
+  }
+  Incoming* message = self->incoming_.Get();
+  message->context = self;
+  message->endpoint = endpoint.id;
+  message->kind = prefix.kind;
+  message->sequence = prefix.sequence;
+  message->header_bytes = header_bytes - kPrefixBytes;
+  std::copy_n(bytes + kPrefixBytes, message->header_bytes,
+              message->header.data());
+  message->payload_bytes = data_bytes;
+  message->is_rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+  const bool is_kept = message->is_rendezvous ||
+                       (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_DATA) != 0;
+  message->descriptor = is_kept ? data : nullptr;
+  message->has_arrived = false;
+  message->result = UCS_OK;
+  self->arrived_.push_back(message);
+  return is_kept ? UCS_INPROGRESS : UCS_OK;
+}
+
+void UcxContext::HandleArrived() {
+  arrived_now_.swap(arrived_);
+  for (Incoming* message : arrived_now_) {
+    Endpoint* endpoint = Find(message->endpoint);
+    if (endpoint == nullptr) {
+      Release(message);
+    } else if (endpoint->state != State::kOpen ||
+               message->kind == Kind::kGoodbyeAck) {
+      if (message->kind != Kind::kData) HearGoodbye(*endpoint, message->kind);
+      Release(message);
+    } else {
+      TakeInOrder(*endpoint, message);
+    }
+  }
+  arrived_now_.clear();
+}
+
+void UcxContext::TakeInOrder(Endpoint& endpoint, Incoming* message) {
+  if (message->sequence != endpoint.next_to_announce) {
+    const uint32_t ahead = message->sequence - endpoint.next_to_announce;
+    if (ahead > kReorderWindow ||
+        !endpoint.early.emplace(message->sequence, message).second) {
+      Fail(endpoint,
+           absl::UnavailableError(absl::StrCat(
+               "the peer breaks the protocol: message ", message->sequence,
+               " where ", endpoint.next_to_announce, " was due")));
+      Release(message);
+    }
+    return;
+  }
+  Announce(endpoint, message);
+  while (endpoint.state == State::kOpen && !endpoint.early.empty()) {
+    const auto first = endpoint.early.find(endpoint.next_to_announce);
+    if (first == endpoint.early.end()) break;
+    Incoming* next = first->second;
+    endpoint.early.erase(first);
+    Announce(endpoint, next);
+  }
+  Deliver(endpoint);
+}
+
+void UcxContext::Announce(Endpoint& endpoint, Incoming* message) {
+  ++endpoint.next_to_announce;
+  endpoint.announced.push_back(message);
+  if (message->kind == Kind::kGoodbye) {
+    message->has_arrived = true;
+    return;
+  }
+  ++num_events_;
+  absl::StatusOr<Bytes> target = handler_->OnHeader(
+      endpoint.id, {message->header.data(), message->header_bytes},
+      message->payload_bytes);
+  if (endpoint.state != State::kOpen) return;
+  if (target.ok() && (target->size < message->payload_bytes ||
+                      target->device.kind != DeviceKind::kCpu)) {
+    target = absl::InternalError(
+        absl::StrCat("OnHeader gave ", target->size, " bytes for ",
+                     message->payload_bytes, ", or no host memory"));
+  }
+  if (!target.ok()) {
+    Fail(endpoint, absl::CancelledError(absl::StrCat(
+                       "message refused: ", target.status().message())));
+    return;
+  }
+  message->target = *target;
+  Receive(endpoint, message);
+}
+
+void UcxContext::Receive(Endpoint& endpoint, Incoming* message) {
+  if (!message->is_rendezvous) {
+    // Without a descriptor there is no payload.
+    const auto* bytes = static_cast<const std::byte*>(message->descriptor);
+    if (bytes != nullptr) {
+      std::copy_n(bytes, message->payload_bytes, message->target.data);
+      ucp_am_data_release(worker_, message->descriptor);
+      message->descriptor = nullptr;
+    }
+    message->has_arrived = true;
+    return;
+  }
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+                       UCP_OP_ATTR_FIELD_USER_DATA |
+                       UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  param.cb.recv_am = &UcxContext::OnReceived;
+  param.user_data = message;
+  param.memory_type = UCS_MEMORY_TYPE_HOST;
+  ++endpoint.num_receives;
+  const ucs_status_ptr_t request = ucp_am_recv_data_nbx(
+      worker_, std::exchange(message->descriptor, nullptr),
+      message->target.data, message->payload_bytes, &param);
+  if (UCS_PTR_IS_PTR(request)) return;  // OnReceived follows
+  message->result = UCS_PTR_RAW_STATUS(request);
+  received_.push_back(message);
+}
+
+void UcxContext::OnReceived(void* request, ucs_status_t status, size_t,
+                            void* incoming) {
+  auto* message = static_cast<Incoming*>(incoming);
+  message->result = status;
+  message->context->received_.push_back(message);
+  ucp_request_free(request);
+}
+
+void UcxContext::HandleReceived() {
+  received_now_.swap(received_);
+  for (Incoming* message : received_now_) {
+    Endpoint& endpoint = *Find(message->endpoint);  // lives while it receives
+    --endpoint.num_receives;
+    message->has_arrived = message->result == UCS_OK;
+    if (message->result != UCS_OK) {
+      Fail(endpoint, UcxError("the peer is gone: receive", message->result));
+    }
+    Deliver(endpoint);
+  }
+  received_now_.clear();
+}
+
+void UcxContext::Deliver(Endpoint& endpoint) {
+  while (endpoint.state == State::kOpen && !endpoint.announced.empty() &&
+         endpoint.announced.front()->has_arrived) {
+    Incoming* message = endpoint.announced.front();
+    endpoint.announced.pop_front();
+    if (message->kind == Kind::kGoodbye) {
+      HearGoodbye(endpoint, Kind::kGoodbye);
+    } else {
+      ++num_events_;
+      handler_->OnMessage(endpoint.id,
+                          {message->header.data(), message->header_bytes},
+                          {message->target.data, message->payload_bytes});
+    }
+    Release(message);
+  }
+}
+
+void UcxContext::Release(Incoming* message) {
+  if (message->descriptor != nullptr) {
+    ucp_am_data_release(worker_, std::exchange(message->descriptor, nullptr));
+  }
+  incoming_.Put(message);
+}
+
+}  // namespace telegrad::ucx

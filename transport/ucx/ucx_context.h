@@ -1,0 +1,116 @@
+#pragma once
+
+#include <ucp/api/ucp.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/mutex.h"
+#include "transport/ucx/pool.h"
+#include "transport/transport.h"
+#include "transport/ucx/address.h"
+#include "transport/ucx/records.h"
+
+namespace telegrad::ucx {
+
+// UCX's callbacks only append to the lists below; Progress works them off
+// outside UCX, so that handlers may call whatever they like. One thread, except
+// Wake.
+class UcxContext : public TransportContext {
+ public:
+  static absl::StatusOr<std::unique_ptr<TransportContext>> Make(
+      const TransportOptions& options, TransportHandler* handler);
+  // Cuts all endpoints. No handler and no `done` is called any more.
+  ~UcxContext() override;
+
+  TransportInfo info() const override;
+  absl::StatusOr<std::string> Listen() override;
+  absl::StatusOr<EndpointId> Connect(absl::string_view address) override;
+  absl::Status Send(EndpointId to, ConstBytes header, ConstBytes payload,
+                    SendDone done) override;
+  void Close(EndpointId endpoint) override;
+  absl::Status RegisterMemory(Bytes memory) override;
+  bool Progress(TimePoint deadline) override;
+  void Wake() override;
+
+ private:
+  UcxContext(const TransportOptions& options, TransportHandler* handler);
+  absl::Status Init();
+  absl::Status InitWorker();
+
+  // ucx_context.cc
+  absl::StatusOr<Endpoint*> AddEndpoint(ucp_ep_params_t* params);
+  Endpoint* Find(EndpointId id);
+  bool HandleEvents();
+  void AcceptRequested();
+  void HandleFailures();
+  void Sleep(TimePoint until);
+  static void OnConnectionRequest(ucp_conn_request_h request, void* context);
+  static void OnFailure(void* endpoint, ucp_ep_h handle, ucs_status_t status);
+
+  // messages.cc
+  void Post(Endpoint& endpoint, Kind kind, ConstBytes header,
+            ConstBytes payload, SendDone done);
+  void HandleSent();
+  void HandleArrived();
+  void HandleReceived();
+  void TakeInOrder(Endpoint& endpoint, Incoming* message);
+  void Announce(Endpoint& endpoint, Incoming* message);
+  void Receive(Endpoint& endpoint, Incoming* message);
+  void Deliver(Endpoint& endpoint);
+  void Release(Incoming* message);
+  static void OnSent(void* request, ucs_status_t status, void* outgoing);
+  static ucs_status_t OnArrived(void* context, const void* header,
+                                size_t header_bytes, void* data,
+                                size_t data_bytes,
+                                const ucp_am_recv_param_t* param);
+  static void OnReceived(void* request, ucs_status_t status, size_t num_bytes,
+                         void* incoming);
+
+  // closing.cc
+  void BeginClosing(Endpoint& endpoint, State state, absl::Status why);
+  void Fail(Endpoint& endpoint, absl::Status why);
+  void HearGoodbye(Endpoint& endpoint, Kind kind);
+  void Cut(Endpoint& endpoint);
+  bool IsGone(Endpoint& endpoint);
+  void AdvanceClosing();
+  TimePoint NextTimer() const;
+  void CutAll();
+
+  const TransportOptions options_;
+  TransportHandler* const handler_;
+  SocketAddress bind_;
+  std::string details_;
+  ucp_context_h context_ = nullptr;
+  ucp_worker_h worker_ = nullptr;
+  ucp_listener_h listener_ = nullptr;
+  std::vector<ucp_mem_h> memory_;
+  int worker_fd_ = -1;
+  int wake_fd_ = -1;
+  std::atomic<bool> is_woken_{false};
+
+  EndpointId next_id_ = 1;
+  std::unordered_map<EndpointId, std::unique_ptr<Endpoint>> endpoints_;
+  std::unordered_map<ucp_ep_h, Endpoint*> by_handle_;
+  std::vector<EndpointId> closing_;
+  size_t num_events_ = 0;  // since HandleEvents began
+  Pool<Outgoing> outgoing_;
+  Pool<Incoming> incoming_;
+
+  // What UCX has told us and nobody has heard yet; the second of each pair is
+  // being worked off.
+  std::vector<Outgoing*> sent_, sent_now_;
+  std::vector<Incoming*> arrived_, arrived_now_;
+  std::vector<Incoming*> received_, received_now_;
+  // UCX may call these two from a thread of its own.
+  Mutex mutex_;
+  std::vector<ucp_conn_request_h> requests_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::pair<EndpointId, ucs_status_t>> failures_
+      ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace telegrad::ucx
