@@ -1,0 +1,10 @@
+#pragma once
+
+#include "trainer/dataset.h"
+
+namespace telegrad {
+
+// Sets mean and stddev of `dataset` from its pixels.
+void MeasurePixels(Dataset& dataset);
+
+}  // namespace telegrad

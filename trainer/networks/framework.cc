@@ -1,0 +1,19 @@
+#include <dlfcn.h>
+
+#include <algorithm>
+
+#include "trainer/networks/model.h"
+
+namespace telegrad {
+
+void ConfigureFramework(int num_threads) {
+  const int threads = std::max(num_threads, 1);
+  torch::set_num_threads(threads);
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  // The framework does not know that its BLAS has threads of its own.
+  using SetThreads = void (*)(int);
+  void* symbol = dlsym(RTLD_DEFAULT, "openblas_set_num_threads");
+  if (symbol != nullptr) reinterpret_cast<SetThreads>(symbol)(threads);
+}
+
+}  // namespace telegrad
