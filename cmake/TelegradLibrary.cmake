@@ -1,5 +1,9 @@
+# Layers whose libraries and public headers are installed; those above them are programs.
+set(TELEGRAD_INSTALLED_LAYERS base kernels compression transport topology kvstore)
+
 # telegrad_library(NAME base SOURCES a.cc HEADERS a.h DEPS absl::status PRIVATE_DEPS ucp)
-# makes libtelegrad_base with the alias telegrad::base. HEADERS are public and installed.
+# makes libtelegrad_base with the alias telegrad::base. HEADERS are public; those of an
+# installed layer are installed.
 function(telegrad_library)
   cmake_parse_arguments(ARG "" "NAME" "SOURCES;HEADERS;DEPS;PRIVATE_DEPS" ${ARGN})
   set(target telegrad_${ARG_NAME})
@@ -12,13 +16,24 @@ function(telegrad_library)
     target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
   endif()
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
-  target_link_libraries(${target} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS} telegrad_flags)
-  install(TARGETS ${target} EXPORT telegradTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
-          FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/telegrad)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  target_link_libraries(${target} PUBLIC ${ARG_DEPS}
+                        PRIVATE ${ARG_PRIVATE_DEPS} $<BUILD_INTERFACE:telegrad_flags>)
+  file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+  string(REGEX REPLACE "/.*" "" layer "${folder}")
+  if(layer IN_LIST TELEGRAD_INSTALLED_LAYERS)
+    set(headers "")
+    if(ARG_HEADERS)
+      set(headers FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/telegrad)
+    endif()
+    install(TARGETS ${target} EXPORT telegradTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+            ${headers})
+  endif()
 endfunction()
 
 # telegrad_test(NAME base/crc32c SOURCES crc32c_test.cc DEPS telegrad::base [LABELS x] [TIMEOUT s])
-# makes one test program; each of its tests is one of CTest's.
+# makes one test program; each of its tests is one of CTest's. Tests with the label `system` start
+# processes of their own and run alone.
 function(telegrad_test)
   cmake_parse_arguments(ARG "" "NAME;TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT TELEGRAD_BUILD_TESTS)
@@ -31,6 +46,13 @@ function(telegrad_test)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
+  set(properties TIMEOUT ${ARG_TIMEOUT})
+  if(ARG_LABELS)
+    list(APPEND properties LABELS "${ARG_LABELS}")
+  endif()
+  if("system" IN_LIST ARG_LABELS)
+    list(APPEND properties RUN_SERIAL ON)
+  endif()
   gtest_discover_tests(${target} TEST_PREFIX "${ARG_NAME}/" DISCOVERY_TIMEOUT 60
-    PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+    PROPERTIES ${properties})
 endfunction()

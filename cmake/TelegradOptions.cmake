@@ -19,7 +19,8 @@ if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
 endif()
 
-# Flags of our own code only. -ffp-contract=off: an FMA would change the bits of codecs.
+# Flags of our own code only: linked as $<BUILD_INTERFACE:telegrad_flags>, never installed.
+# -ffp-contract=off: an FMA would change the bits of codecs.
 add_library(telegrad_flags INTERFACE)
 target_compile_options(telegrad_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Wconversion;-ffp-contract=off;-fstack-protector-strong>)
@@ -38,4 +39,3 @@ if(NOT TELEGRAD_SANITIZE AND CMAKE_BUILD_TYPE STREQUAL "Release")
   target_compile_definitions(telegrad_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:_FORTIFY_SOURCE=2>)
 endif()
 target_link_options(telegrad_flags INTERFACE -Wl,-z,relro,-z,now)
-install(TARGETS telegrad_flags EXPORT telegradTargets)

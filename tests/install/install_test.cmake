@@ -1,0 +1,42 @@
+cmake_minimum_required(VERSION 3.25)
+
+# Installs the build into a scratch prefix; configures, builds and runs a project that knows only that
+# prefix; looks whether our own flags reached it.
+function(run)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(NOT result EQUAL 0)
+    message(FATAL_ERROR "${ARGN}: ${result}\n${output}")
+  endif()
+endfunction()
+
+set(flags "")
+foreach(sanitizer ${SANITIZERS})
+  string(APPEND flags " -fsanitize=${sanitizer}")
+endforeach()
+
+file(REMOVE_RECURSE ${WORK_DIR})
+run(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${WORK_DIR}/prefix)
+
+# Every installed header must compile from the installed tree.
+file(GLOB_RECURSE headers RELATIVE ${WORK_DIR}/prefix/include/telegrad ${WORK_DIR}/prefix/include/telegrad/*.h)
+if(NOT "base/crc32c.h" IN_LIST headers)
+  message(FATAL_ERROR "base/crc32c.h was not installed; there are: ${headers}")
+endif()
+set(includes "")
+foreach(header ${headers})
+  string(APPEND includes "#include \"${header}\"\n")
+endforeach()
+file(WRITE ${WORK_DIR}/all_headers.h "${includes}")
+
+run(${CMAKE_COMMAND} -G ${GENERATOR} -S ${CONSUMER_DIR} -B ${WORK_DIR}/build
+    -D CMAKE_PREFIX_PATH=${WORK_DIR}/prefix -D CMAKE_CXX_COMPILER=${COMPILER} "-DCMAKE_CXX_FLAGS=${flags}"
+    -D ALL_HEADERS_DIR=${WORK_DIR} -D CMAKE_EXPORT_COMPILE_COMMANDS=ON)
+run(${CMAKE_COMMAND} --build ${WORK_DIR}/build)
+run(${WORK_DIR}/build/consumer)
+
+file(READ ${WORK_DIR}/build/compile_commands.json commands)
+foreach(flag -Werror -Wconversion -Wshadow -ffp-contract _FORTIFY_SOURCE)
+  if(commands MATCHES "${flag}")
+    message(FATAL_ERROR "${flag} reaches the users of the package:\n${commands}")
+  endif()
+endforeach()

@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""Checks the rules of structure from the sources.
+
+    check_layers.py ROOT
+
+Prints one line per violation, `path:line: rule: text`; exits 1 if there is any.
+"""
+import os
+import re
+import sys
+
+# Which layers each layer may include; every layer may include itself.
+BELOW = {
+    "base": (),
+    "kernels": ("base",),
+    "compression": ("kernels", "base"),
+    "transport": ("kernels", "base"),
+    "topology": ("kernels", "base"),
+    "kvstore": ("compression", "transport", "topology", "kernels", "base"),
+    "trainer": ("kvstore", "compression", "transport", "topology", "kernels",
+                "base"),
+}
+EVERYTHING = tuple(BELOW)
+for top in ("perf", "tests"):
+    BELOW[top] = EVERYTHING + ("perf", "tests")
+
+MAX_LINES = 400
+SOURCES = (".h", ".cc", ".cu")
+
+# Where the environment may be read: once, at the start, into options.
+GETENV_FILES = re.compile(
+    r"^(trainer/main\.cc|trainer/options\.cc|perf/main\.cc|perf/options\.cc"
+    r"|transport/placement\.cc|topology/options\.cc|kvstore/server_main\.cc"
+    r"|tests/.*)$")
+# A layer's own table, and that of one of its folders.
+CONDITIONAL_FILES = re.compile(
+    r"^([a-z]+/([a-z_]+/)?registry\.cc|kernels/dispatch\.cc)$")
+FACTORY_USERS = re.compile(r"^[a-z]+/(registry|dispatch)\.cc$")
+TORCH_FILES = re.compile(r"^(trainer/networks/.*|tests/trainer/.*)$")
+CUDA_INCLUDE = re.compile(
+    r"^(kernels/[a-z0-9_]+\.h|kernels/cuda/launch\.h|cuda[a-z_]*\.h"
+    r"|device_launch_parameters\.h|c[a-z]+|type_traits|limits"
+    r"|math_constants\.h|cub/.*|std[a-z]+\.h)$")
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+CONDITIONAL = re.compile(
+    r"^\s*#\s*(?:if|ifdef|ifndef|elif)\b.*\bTELEGRAD_(?:WITH|HAVE)_")
+GETENV = re.compile(r"(?<![\w.>])(?:std::|::)?(?:secure_)?getenv\s*\(")
+THROW = re.compile(r"\bthrow\b")
+
+
+def without_comments_and_strings(text):
+    """The text with comments and the insides of literals blanked out."""
+    pattern = re.compile(
+        r'//[^\n]*|/\*.*?\*/|R"([^()\\ ]{0,16})\(.*?\)\1"'
+        r'|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])\'(?:\\.|[^\'\\\n])+\'', re.S)
+
+    def blank(match):
+        return re.sub(r"[^\n]", " ", match.group())
+
+    return pattern.sub(blank, text)
+
+
+def source_files(root):
+    for layer in sorted(BELOW):
+        for folder, folders, names in os.walk(os.path.join(root, layer)):
+            folders[:] = sorted(f for f in folders if not f.startswith("."))
+            for name in sorted(names):
+                if name.endswith(SOURCES):
+                    path = os.path.join(folder, name)
+                    yield os.path.relpath(path, root).replace(os.sep, "/")
+
+
+def check_include(root, path, quote, target):
+    """Yields (rule, text) for one #include of `path`."""
+    layer = path.split("/")[0]
+    if path.endswith(".cu") and not CUDA_INCLUDE.match(target):
+        yield "cuda-include", f"a .cu file may not include {target}"
+    if re.match(r"(torch|ATen|c10|caffe2)/", target) and not TORCH_FILES.match(
+            path):
+        yield "torch", f"{target} is for trainer/networks only"
+    top = target.split("/")[0]
+    if quote == "<":
+        if top in BELOW and os.path.exists(os.path.join(root, target)):
+            yield "root-relative", f"<{target}> is ours: use quotes"
+        return
+    if target.startswith(".") or "/../" in target or "/" not in target:
+        yield "root-relative", f'"{target}" is not relative to the root'
+        return
+    if top not in BELOW:
+        return
+    if not os.path.isfile(os.path.join(root, target)):
+        yield "root-relative", f'"{target}" does not exist'
+        return
+    if top != layer and top not in BELOW[layer]:
+        yield "arrow", f"{layer} may not include {top} ({target})"
+    inner = os.path.dirname(target)
+    is_private = "/" in inner and top not in ("tests", "perf")
+    same_folder = (os.path.dirname(path) + "/").startswith(inner + "/")
+    is_table = FACTORY_USERS.match(path) and top == layer
+    if is_private and not same_folder and not is_table and layer != "tests":
+        yield "private", f"{target} is private to {inner}/"
+
+
+def check_file(root, path):
+    """Yields (line number, rule, text) for one file."""
+    with open(os.path.join(root, path), encoding="utf-8") as file:
+        text = file.read()
+    lines = text.splitlines()
+    if len(lines) > MAX_LINES:
+        yield len(lines), "length", f"more than {MAX_LINES} lines"
+    code = without_comments_and_strings(text).splitlines()
+    # Highway includes -inl.h files once per target, under its own guard.
+    if path.endswith(".h") and not path.endswith("-inl.h") and not any(
+            re.match(r"\s*#\s*pragma\s+once\b", line) for line in code):
+        yield 1, "pragma-once", "no #pragma once"
+    for number, (line, bare) in enumerate(zip(lines, code), 1):
+        include = INCLUDE.match(line)
+        # A comment blanks the '#' out; a quoted path only its inside.
+        if include and bare.lstrip().startswith("#"):
+            for rule, message in check_include(root, path, *include.groups()):
+                yield number, rule, message
+        if CONDITIONAL.match(bare) and not CONDITIONAL_FILES.match(path):
+            yield number, "conditional", "#if on a backend belongs in registry.cc"
+        if GETENV.search(bare) and not GETENV_FILES.match(path):
+            yield number, "getenv", "the environment is read in main or options"
+        if THROW.search(bare):
+            yield number, "throw", "we throw nothing"
+
+
+def violations(root):
+    found = []
+    for path in source_files(root):
+        for number, rule, text in check_file(root, path):
+            found.append((path, number, rule, text))
+    return found
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    found = violations(sys.argv[1])
+    for path, number, rule, text in found:
+        print(f"{path}:{number}: {rule}: {text}")
+    files = sum(1 for _ in source_files(sys.argv[1]))
+    print(f"{files} files, {len(found)} violations")
+    sys.exit(1 if found or files == 0 else 0)
+
+
+if __name__ == "__main__":
+    main()
