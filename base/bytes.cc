@@ -29,8 +29,8 @@ Buffer::Buffer(size_t size) : size_(size) {
   void* block = std::aligned_alloc(kAlignment, rounded);
   TELEGRAD_CHECK(block != nullptr, "memory for a buffer is available");
   std::memset(block, 0, rounded);
-  data_ = std::unique_ptr<std::byte, Free>(static_cast<std::byte*>(block),
-                                           Free());
+  data_ =
+      std::unique_ptr<std::byte, Free>(static_cast<std::byte*>(block), Free());
 }
 
 void Buffer::Free::operator()(std::byte* pointer) const {

@@ -9,8 +9,8 @@ namespace telegrad {
 
 // For our own broken invariants only, never for input: `what` is the invariant
 // in words.
-#define TELEGRAD_CHECK(condition, what)                       \
-  do {                                                        \
-    if (!(condition)) [[unlikely]]                            \
-      ::telegrad::CheckFailed(__FILE__, __LINE__, what);      \
+#define TELEGRAD_CHECK(condition, what)                  \
+  do {                                                   \
+    if (!(condition)) [[unlikely]]                       \
+      ::telegrad::CheckFailed(__FILE__, __LINE__, what); \
   } while (false)

@@ -13,20 +13,34 @@ constexpr char kPayloadUrl[] = "telegrad/exit_code";
 
 const char* ExitReason(ExitCode code) {
   switch (code) {
-    case ExitCode::kOk: return "ok";
-    case ExitCode::kUsage: return "usage";
-    case ExitCode::kPeerDied: return "peer_died";
-    case ExitCode::kTimeout: return "operation_timeout";
-    case ExitCode::kFenced: return "fenced";
-    case ExitCode::kServerLost: return "server_lost";
-    case ExitCode::kSchedulerLost: return "scheduler_lost";
-    case ExitCode::kJoinTimeout: return "join_timeout";
-    case ExitCode::kAuthentication: return "authentication";
-    case ExitCode::kMismatch: return "mismatch";
-    case ExitCode::kResourceLimit: return "resource_limit";
-    case ExitCode::kNumericFault: return "numeric_fault";
-    case ExitCode::kIntegrity: return "integrity";
-    case ExitCode::kInternal: return "internal";
+    case ExitCode::kOk:
+      return "ok";
+    case ExitCode::kUsage:
+      return "usage";
+    case ExitCode::kPeerDied:
+      return "peer_died";
+    case ExitCode::kTimeout:
+      return "operation_timeout";
+    case ExitCode::kFenced:
+      return "fenced";
+    case ExitCode::kServerLost:
+      return "server_lost";
+    case ExitCode::kSchedulerLost:
+      return "scheduler_lost";
+    case ExitCode::kJoinTimeout:
+      return "join_timeout";
+    case ExitCode::kAuthentication:
+      return "authentication";
+    case ExitCode::kMismatch:
+      return "mismatch";
+    case ExitCode::kResourceLimit:
+      return "resource_limit";
+    case ExitCode::kNumericFault:
+      return "numeric_fault";
+    case ExitCode::kIntegrity:
+      return "integrity";
+    case ExitCode::kInternal:
+      return "internal";
   }
   return "unknown";
 }
@@ -47,12 +61,18 @@ ExitCode ExitCodeOf(const absl::Status& status) {
     return static_cast<ExitCode>(code);
   }
   switch (status.code()) {
-    case absl::StatusCode::kInvalidArgument: return ExitCode::kUsage;
-    case absl::StatusCode::kDeadlineExceeded: return ExitCode::kTimeout;
-    case absl::StatusCode::kDataLoss: return ExitCode::kIntegrity;
-    case absl::StatusCode::kResourceExhausted: return ExitCode::kResourceLimit;
-    case absl::StatusCode::kUnauthenticated: return ExitCode::kAuthentication;
-    default: return ExitCode::kInternal;
+    case absl::StatusCode::kInvalidArgument:
+      return ExitCode::kUsage;
+    case absl::StatusCode::kDeadlineExceeded:
+      return ExitCode::kTimeout;
+    case absl::StatusCode::kDataLoss:
+      return ExitCode::kIntegrity;
+    case absl::StatusCode::kResourceExhausted:
+      return ExitCode::kResourceLimit;
+    case absl::StatusCode::kUnauthenticated:
+      return ExitCode::kAuthentication;
+    default:
+      return ExitCode::kInternal;
   }
 }
 

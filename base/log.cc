@@ -42,9 +42,8 @@ void Log(Severity severity, absl::string_view text) {
   LogState& state = State();
   if (severity < state.threshold.load()) return;
   const char letter = "IWE"[static_cast<int>(severity)];
-  const std::string line =
-      absl::StrFormat("%c %.6f %s] %s\n", letter, SecondsSince(state.start),
-                      LogName(), text);
+  const std::string line = absl::StrFormat(
+      "%c %.6f %s] %s\n", letter, SecondsSince(state.start), LogName(), text);
   [[maybe_unused]] ssize_t written =
       write(STDERR_FILENO, line.data(), line.size());
 }

@@ -18,8 +18,7 @@ inline std::array<uint32_t, 4> Philox(uint64_t key, uint64_t counter,
   for (int round = 0; round < 10; ++round) {
     const uint64_t p0 = uint64_t{0xD2511F53} * c[0];
     const uint64_t p1 = uint64_t{0xCD9E8D57} * c[2];
-    c = {static_cast<uint32_t>(p1 >> 32) ^ c[1] ^ k0,
-         static_cast<uint32_t>(p1),
+    c = {static_cast<uint32_t>(p1 >> 32) ^ c[1] ^ k0, static_cast<uint32_t>(p1),
          static_cast<uint32_t>(p0 >> 32) ^ c[3] ^ k1,
          static_cast<uint32_t>(p0)};
     k0 += 0x9E3779B9;

@@ -18,13 +18,16 @@ struct Suffix {
 };
 
 constexpr Suffix kByteSuffixes[] = {
-    {"kib", 1024.0},  {"mib", 1048576.0}, {"gib", 1073741824.0},
-    {"kb", 1e3},      {"mb", 1e6},        {"gb", 1e9},
-    {"b", 1.0},       {"", 1.0},
+    {"kib", 1024.0}, {"mib", 1048576.0}, {"gib", 1073741824.0},
+    {"kb", 1e3},     {"mb", 1e6},        {"gb", 1e9},
+    {"b", 1.0},      {"", 1.0},
 };
 
 constexpr Suffix kRateSuffixes[] = {
-    {"kbit", 1e3 / 8}, {"mbit", 1e6 / 8}, {"gbit", 1e9 / 8}, {"bit", 1.0 / 8},
+    {"kbit", 1e3 / 8},
+    {"mbit", 1e6 / 8},
+    {"gbit", 1e9 / 8},
+    {"bit", 1.0 / 8},
 };
 
 template <size_t kCount>

@@ -48,10 +48,9 @@ using PackedSumDecodeFn = void(const uint8_t* packed, uint32_t num_frames,
 //   else code 00, residual[i] = v
 // Shapes: residual [n] i32; codes TwoBitBytes(n). q > 0, 0 <= shift <= 14.
 // |residual| < 2^30 is the caller's duty; it holds while q >= W << shift.
-using TwoBitReencodeFn = void(const uint8_t* const* frames,
-                              uint32_t num_frames, size_t n, int32_t* residual,
-                              uint32_t shift, int32_t quantum, uint8_t* codes,
-                              Stream stream);
+using TwoBitReencodeFn = void(const uint8_t* const* frames, uint32_t num_frames,
+                              size_t n, int32_t* residual, uint32_t shift,
+                              int32_t quantum, uint8_t* codes, Stream stream);
 
 // out[i] = float(k) * threshold: like sum-pack followed by decode.
 using TwoBitSumDecodeFn = void(const uint8_t* const* frames,

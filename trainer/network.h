@@ -36,7 +36,8 @@ class Network {
   using GradientReady = std::function<void(size_t index)>;
 
   virtual ~Network() = default;
-  virtual const std::vector<Parameter>& parameters() const = 0;  // forward order
+  virtual const std::vector<Parameter>& parameters()
+      const = 0;  // forward order
 
   // Gradients of the mean loss over the batch replace those before.
   // images [n, c, r, c] f32, labels [n].

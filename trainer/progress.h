@@ -19,7 +19,7 @@ class Progress {
     int64_t batch = 0;        // within the epoch
     int64_t num_batches = 0;  // per epoch
     double samples_per_s = 0;
-    double accuracy = 0;      // 0..1
+    double accuracy = 0;  // 0..1
   };
   virtual ~Progress() = default;
   virtual void Update(const State& state) = 0;

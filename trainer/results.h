@@ -14,25 +14,25 @@ namespace telegrad {
 struct MetricPoint {
   int epoch = 0;
   int64_t step = 0;
-  double seconds = 0;        // since the first step began
-  double train_loss = 0;     // mean since the point before
-  double train_accuracy = 0; // 0..1
-  double test_loss = -1;     // < 0: not evaluated here
+  double seconds = 0;         // since the first step began
+  double train_loss = 0;      // mean since the point before
+  double train_accuracy = 0;  // 0..1
+  double test_loss = -1;      // < 0: not evaluated here
   double test_accuracy = -1;
-  int64_t wire_bytes = 0;    // all workers, push + pull, headers included
+  int64_t wire_bytes = 0;  // all workers, push + pull, headers included
 };
 
 // One setting of a comparison; an object of summary.json under these names.
 // Byte counts and comm_wait_s are totals over all workers.
 struct RunSummary {
-  std::string setting;   // "2bit", "2bit:reply=reencode"
+  std::string setting;  // "2bit", "2bit:reply=reencode"
   uint64_t seed = 0;
   int workers = 0;
   int servers = 0;
-  double accuracy = 0;   // final, on the test set, 0..1
+  double accuracy = 0;  // final, on the test set, 0..1
   double loss = 0;
   int64_t steps = 0;
-  double seconds = 0;    // of training, evaluation left out
+  double seconds = 0;  // of training, evaluation left out
   double samples_per_s = 0;
   int64_t push_raw_bytes = 0;
   int64_t push_wire_bytes = 0;
@@ -44,17 +44,17 @@ struct RunSummary {
   std::string network;
   std::string data;
   std::string codec;
-  std::string reply;       // "sum", "reencode", "dense"
-  std::string update_on;   // "worker", "server"
-  std::string threshold;   // as given: "auto", "0.5", "0.5:batch"
-  std::string transport;   // what the context says of itself
-  std::string link;        // "none" or as given
+  std::string reply;      // "sum", "reencode", "dense"
+  std::string update_on;  // "worker", "server"
+  std::string threshold;  // as given: "auto", "0.5", "0.5:batch"
+  std::string transport;  // what the context says of itself
+  std::string link;       // "none" or as given
   double step_seconds_p50 = 0;
   double step_seconds_min = 0;
-  double byte_limit_s = 0; // least time per step on the emulated link; 0: none
+  double byte_limit_s = 0;  // least time per step on the emulated link; 0: none
   int64_t worker_peak_bytes = 0;  // largest resident set of any worker
   int64_t server_peak_bytes = 0;
-  int64_t model_bytes = 0;        // parameters, float32
+  int64_t model_bytes = 0;          // parameters, float32
   std::vector<MetricPoint> points;  // not in summary.json
 };
 
@@ -78,7 +78,8 @@ std::string ReportHtml(const std::vector<RunSummary>& runs,
                        absl::string_view command_line);
 
 // Writes metrics.jsonl, summary.json and report.html into `directory`, which is
-// made when absent; each file is replaced in one step (written beside, renamed).
+// made when absent; each file is replaced in one step (written beside,
+// renamed).
 absl::Status WriteResults(const std::string& directory,
                           const std::vector<RunSummary>& runs,
                           absl::string_view command_line);

@@ -11,9 +11,12 @@ enum class Role : uint8_t { kScheduler = 0, kServer = 1, kWorker = 2 };
 
 inline const char* RoleName(Role role) {
   switch (role) {
-    case Role::kScheduler: return "scheduler";
-    case Role::kServer: return "server";
-    case Role::kWorker: return "worker";
+    case Role::kScheduler:
+      return "scheduler";
+    case Role::kServer:
+      return "server";
+    case Role::kWorker:
+      return "worker";
   }
   return "unknown";
 }

@@ -72,8 +72,9 @@ class TransportContext {
   virtual absl::StatusOr<EndpointId> Connect(absl::string_view address) = 0;
 
   // Queues one message. `header` (at most kMaxHeaderBytes) is copied; `payload`
-  // (at most kMaxPayloadBytes, may be empty) is borrowed until `done` is called.
-  // FailedPrecondition for an endpoint that is not open: `done` is not called.
+  // (at most kMaxPayloadBytes, may be empty) is borrowed until `done` is
+  // called. FailedPrecondition for an endpoint that is not open: `done` is not
+  // called.
   virtual absl::Status Send(EndpointId to, ConstBytes header,
                             ConstBytes payload, SendDone done) = 0;
 
@@ -97,10 +98,10 @@ class TransportContext {
 constexpr Duration kCloseGrace = std::chrono::seconds(2);
 
 struct TransportOptions {
-  std::string name = "ucx";          // a line of the table in registry.cc
+  std::string name = "ucx";                // a line of the table in registry.cc
   std::string bind_address = "127.0.0.1";  // the one address listened on
-  std::string tls;                   // for ucx: "tcp", "shm", empty: both
-  double link_bytes_per_s = 0;       // > 0: emulate a link of that rate
+  std::string tls;                         // for ucx: "tcp", "shm", empty: both
+  double link_bytes_per_s = 0;             // > 0: emulate a link of that rate
   Duration poll = std::chrono::microseconds(50);  // before Progress sleeps
 };
 

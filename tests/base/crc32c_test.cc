@@ -30,9 +30,9 @@ TEST(Crc32c, FastEqualsPortableForAllSizesAndSplits) {
     const uint32_t expected = Crc32cPortable(bytes.data(), size);
     ASSERT_EQ(Crc32c(bytes.data(), size), expected) << size;
     const size_t half = size / 3;
-    ASSERT_EQ(Crc32c(bytes.data() + half, size - half,
-                     Crc32c(bytes.data(), half)),
-              expected)
+    ASSERT_EQ(
+        Crc32c(bytes.data() + half, size - half, Crc32c(bytes.data(), half)),
+        expected)
         << size;
   }
 }

@@ -14,8 +14,10 @@ TEST(Units, BytesHaveDecimalAndBinarySuffixes) {
   EXPECT_EQ(ParseBytes("4096").value(), 4096);
   EXPECT_EQ(ParseBytes("64KiB").value(), 65536);
   EXPECT_EQ(ParseBytes("1.5MB").value(), 1500000);
-  EXPECT_THAT(ParseBytes("-1"), StatusIs(absl::StatusCode::kInvalidArgument, "-1"));
-  EXPECT_THAT(ParseBytes("much"), StatusIs(absl::StatusCode::kInvalidArgument, "much"));
+  EXPECT_THAT(ParseBytes("-1"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "-1"));
+  EXPECT_THAT(ParseBytes("much"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "much"));
   EXPECT_FALSE(ParseBytes("nan").ok());
   EXPECT_FALSE(ParseBytes("1e30").ok());
 }
@@ -24,7 +26,8 @@ TEST(Units, LinkRatesAreBytesPerSecond) {
   EXPECT_EQ(ParseLinkRate("1gbit").value(), 125e6);
   EXPECT_EQ(ParseLinkRate("2.5Gbit/s").value(), 312.5e6);
   EXPECT_EQ(ParseLinkRate("none").value(), 0);
-  EXPECT_THAT(ParseLinkRate("fast"), StatusIs(absl::StatusCode::kInvalidArgument, "fast"));
+  EXPECT_THAT(ParseLinkRate("fast"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "fast"));
   EXPECT_FALSE(ParseLinkRate("0gbit").ok());
 }
 
