@@ -1,0 +1,16 @@
+#include "compression/device_kernels.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace telegrad {
+
+absl::StatusOr<const kernels::KernelTable*> KernelsFor(Device device) {
+  if (device.kind == DeviceKind::kCpu) return &kernels::CpuKernels();
+  std::string why_not;
+  const kernels::KernelTable* table = kernels::CudaKernels(&why_not);
+  if (table != nullptr) return table;
+  return absl::UnimplementedError(
+      absl::StrCat("no GPU kernels on this machine: ", why_not));
+}
+
+}  // namespace telegrad

@@ -1,0 +1,111 @@
+#include "compression/frame.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/crc32c.h"
+#include "base/endian.h"
+
+namespace telegrad {
+namespace {
+
+constexpr uint32_t kMagic = 0x31524754;  // "TGR1"
+constexpr size_t kPayloadCrcOffset = 56;
+constexpr size_t kHeaderCrcOffset = 60;
+
+uint32_t PayloadCrc(const std::byte* header, ConstBytes payload) {
+  const uint32_t crc = Crc32c(header, kPayloadCrcOffset);
+  return Crc32c(payload.data, payload.size, crc);
+}
+
+}  // namespace
+
+FrameHeaderBytes SerializeFrame(const FrameHeader& header, ConstBytes payload) {
+  TELEGRAD_CHECK(payload.size == header.payload_bytes,
+                 "a frame's header states its payload's length");
+  FrameHeaderBytes bytes{};
+  std::byte* to = bytes.data();
+  StoreLittleEndian(to + 0, kMagic);
+  StoreLittleEndian(to + 4, kFrameVersion);
+  StoreLittleEndian(to + 5, header.type);
+  StoreLittleEndian(to + 6, header.flags);
+  StoreLittleEndian(to + 8, header.epoch);
+  StoreLittleEndian(to + 16, header.step);
+  StoreLittleEndian(to + 24, header.sequence);
+  StoreLittleEndian(to + 28, header.key);
+  StoreLittleEndian(to + 32, header.chunk);
+  StoreLittleEndian(to + 36, header.payload_bytes);
+  StoreLittleEndian(to + 40, header.source);
+  StoreLittleEndian(to + 42, header.destination);
+  StoreLittleEndian(to + 44, header.contributors);
+  StoreLittleEndian(to + 46, header.scale);
+  StoreLittleEndian(to + 48, header.codec);
+  StoreLittleEndian(to + 49, header.codec_version);
+  StoreLittleEndian(to + 50, header.reply_mode);
+  StoreLittleEndian(to + 51, header.packing);
+  StoreLittleEndian(to + 52, header.dtype);
+  StoreLittleEndian(to + 54, header.proposed_scale);
+  StoreLittleEndian(to + kPayloadCrcOffset, PayloadCrc(to, payload));
+  StoreLittleEndian(to + kHeaderCrcOffset, Crc32c(to, kHeaderCrcOffset));
+  return bytes;
+}
+
+absl::StatusOr<FrameHeader> ParseFrameHeader(ConstBytes bytes) {
+  if (bytes.size != kFrameHeaderBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "frame header of ", bytes.size, " bytes, not ", kFrameHeaderBytes));
+  }
+  const std::byte* from = bytes.data;
+  if (LoadLittleEndian<uint32_t>(from) != kMagic) {
+    return absl::DataLossError("frame header without the magic TGR1");
+  }
+  if (LoadLittleEndian<uint32_t>(from + kHeaderCrcOffset) !=
+      Crc32c(from, kHeaderCrcOffset)) {
+    return absl::DataLossError("frame header fails its check");
+  }
+  const auto version = LoadLittleEndian<uint8_t>(from + 4);
+  if (version != kFrameVersion) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "frame version ", version, ", this build speaks ", kFrameVersion));
+  }
+  const auto type = LoadLittleEndian<uint8_t>(from + 5);
+  const auto dtype = LoadLittleEndian<uint8_t>(from + 52);
+  if (type == 0 || type > kMaxFrameType || dtype != 0 ||
+      LoadLittleEndian<uint8_t>(from + 53) != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("frame of type ", type, ", dtype ", dtype,
+                     ": not known to this build"));
+  }
+  return FrameHeader{
+      .type = static_cast<FrameType>(type),
+      .flags = LoadLittleEndian<uint16_t>(from + 6),
+      .epoch = LoadLittleEndian<uint64_t>(from + 8),
+      .step = LoadLittleEndian<uint64_t>(from + 16),
+      .sequence = LoadLittleEndian<uint32_t>(from + 24),
+      .key = LoadLittleEndian<uint32_t>(from + 28),
+      .chunk = LoadLittleEndian<uint32_t>(from + 32),
+      .payload_bytes = LoadLittleEndian<uint32_t>(from + 36),
+      .source = LoadLittleEndian<uint16_t>(from + 40),
+      .destination = LoadLittleEndian<uint16_t>(from + 42),
+      .contributors = LoadLittleEndian<uint16_t>(from + 44),
+      .scale = LoadLittleEndian<int16_t>(from + 46),
+      .codec = LoadLittleEndian<uint8_t>(from + 48),
+      .codec_version = LoadLittleEndian<uint8_t>(from + 49),
+      .reply_mode = LoadLittleEndian<uint8_t>(from + 50),
+      .packing = LoadLittleEndian<uint8_t>(from + 51),
+      .dtype = WireDtype::kFloat32,
+      .proposed_scale = LoadLittleEndian<int16_t>(from + 54),
+      .payload_crc = LoadLittleEndian<uint32_t>(from + kPayloadCrcOffset),
+  };
+}
+
+absl::Status CheckFramePayload(ConstBytes header_bytes, ConstBytes payload) {
+  const auto expected =
+      LoadLittleEndian<uint32_t>(header_bytes.data + kPayloadCrcOffset);
+  if (PayloadCrc(header_bytes.data, payload) != expected) {
+    return absl::DataLossError(
+        absl::StrCat("payload of ", payload.size, " bytes fails its check"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace telegrad

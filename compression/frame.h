@@ -1,0 +1,88 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/bytes.h"
+
+// The 64-byte header before every payload on a data connection, little-endian:
+//   0 magic "TGR1"      4 version u8     5 type u8       6 flags u16
+//   8 epoch u64        16 step u64      24 sequence u32 28 key u32
+//  32 chunk u32        36 payload u32   40 source u16   42 destination u16
+//  44 contributors u16 46 scale i16     48 codec u8     49 codec version u8
+//  50 reply mode u8    51 packing u8    52 dtype u8     53 reserved u8 (0)
+//  54 proposed scale i16                56 payload CRC  60 header CRC
+// Both checks are CRC-32C: of bytes 0..55 and then the payload, so that a
+// payload under a foreign header is found; and of bytes 0..59.
+// docs/wire_format.md tells what each field means for each type.
+namespace telegrad {
+
+constexpr size_t kFrameHeaderBytes = 64;
+constexpr uint8_t kFrameVersion = 1;
+
+enum class FrameType : uint8_t {
+  kHello = 1,      // worker -> server: handshake
+  kChallenge = 2,  // server -> worker
+  kProof = 3,      // worker -> server
+  kReady = 4,      // server -> worker: authenticated
+  kInit = 5,       // worker 0 -> server: first value of a chunk, dense
+  kPull = 6,       // worker -> server: the chunk's value, no payload
+  kValue = 7,      // server -> worker: answer to kPull
+  kPropose = 8,    // worker -> server: wanted scale before the first push
+  kAgree = 9,      // server -> worker: scale in force
+  kPush = 10,      // worker -> server: encoded gradient
+  kReply = 11,     // server -> worker: result of the round
+  kAck = 12,       // server -> worker: round done, nothing asked for
+};
+constexpr uint8_t kMaxFrameType = 12;
+
+// Flags.
+constexpr uint16_t kFlagNoReply = 1;  // push: answer with kAck
+
+// Scales are exponents of two; these two are none.
+constexpr int16_t kFixedScale = INT16_MIN;   // the threshold of the config
+constexpr int16_t kNoScale = INT16_MIN + 1;  // no wish, nothing known
+
+enum class WireDtype : uint8_t { kFloat32 = 0 };
+
+struct FrameHeader {
+  FrameType type = FrameType::kPush;
+  uint16_t flags = 0;
+  uint64_t epoch = 0;
+  uint64_t step = 0;
+  uint32_t sequence = 0;
+  uint32_t key = 0;
+  uint32_t chunk = 0;
+  uint32_t payload_bytes = 0;
+  uint16_t source = 0;
+  uint16_t destination = 0;
+  uint16_t contributors = 0;
+  int16_t scale = kFixedScale;
+  uint8_t codec = 0;
+  uint8_t codec_version = 0;
+  uint8_t reply_mode = 0;
+  uint8_t packing = 0;
+  WireDtype dtype = WireDtype::kFloat32;
+  int16_t proposed_scale = kNoScale;
+  uint32_t payload_crc = 0;  // SerializeFrame sets it
+
+  bool operator==(const FrameHeader&) const = default;
+};
+
+using FrameHeaderBytes = std::array<std::byte, kFrameHeaderBytes>;
+
+// Sets both checks; `payload` must have header.payload_bytes bytes.
+FrameHeaderBytes SerializeFrame(const FrameHeader& header, ConstBytes payload);
+
+// Reads and checks a header: length, magic, check, version, type, dtype,
+// reserved bytes. DataLoss when bytes are damaged, InvalidArgument when they
+// are whole but not ours.
+absl::StatusOr<FrameHeader> ParseFrameHeader(ConstBytes bytes);
+
+// DataLoss unless the payload is the one that `header_bytes` was made for.
+absl::Status CheckFramePayload(ConstBytes header_bytes, ConstBytes payload);
+
+}  // namespace telegrad

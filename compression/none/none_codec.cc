@@ -1,0 +1,140 @@
+#include "compression/none/none_codec.h"
+
+#include <cstring>
+
+#include "base/status_macros.h"
+#include "compression/device_kernels.h"
+#include "compression/shape_checks.h"
+
+namespace telegrad {
+namespace {
+
+const CodecTraits& Traits() {
+  static const CodecTraits* traits = new CodecTraits{
+      .name = "none",
+      .id = CodecId::kNone,
+      .wire_version = 1,
+      .lossless = true,
+      .summable = false,
+      .constant_width = true,
+      .needs_residual = false,
+      .needs_threshold = false,
+      .summary = "float32 as it is",
+  };
+  return *traits;
+}
+
+const float* AsFloats(ConstBytes bytes) {
+  return reinterpret_cast<const float*>(bytes.data);
+}
+float* AsFloats(Bytes bytes) { return reinterpret_cast<float*>(bytes.data); }
+
+class PreparedNone : public PreparedCodec {
+ public:
+  PreparedNone(size_t num_elems, const kernels::KernelTable* table)
+      : num_elems_(num_elems), kernels_(*table) {}
+
+  const CodecTraits& traits() const override { return Traits(); }
+  size_t num_elems() const override { return num_elems_; }
+  size_t max_encoded_bytes() const override { return 4 * num_elems_; }
+  size_t sum_bytes(uint32_t) const override { return 4 * num_elems_; }
+
+  absl::Status Encode(ConstBytes grad, CodecState&, const EncodeParams& params,
+                      Bytes out, EncodeResult* result,
+                      Stream stream) const override {
+    RETURN_IF_ERROR(CheckSize("gradient", grad.size, 4 * num_elems_));
+    RETURN_IF_ERROR(CheckCapacity("output", out.size, 4 * num_elems_));
+    result->encoded_bytes = 4 * num_elems_;
+    result->stats = {.num_nonzero = num_elems_};
+    if (params.nonfinite != NonFinite::kPropagate) {
+      kernels_.count_nonfinite(AsFloats(grad), num_elems_, &result->stats,
+                               stream);
+    }
+    return Copy(grad, out, stream);
+  }
+
+  absl::Status Validate(ConstBytes payload) const override {
+    return CheckSize("payload", payload.size, 4 * num_elems_);
+  }
+
+  absl::Status Decode(ConstBytes payload, float, Bytes out,
+                      Stream stream) const override {
+    RETURN_IF_ERROR(Validate(payload));
+    RETURN_IF_ERROR(CheckCapacity("output", out.size, 4 * num_elems_));
+    return Copy(payload, out, stream);
+  }
+
+  absl::Status DecodeAdd(ConstBytes payload, float, Bytes sum,
+                         Stream stream) const override {
+    RETURN_IF_ERROR(Validate(payload));
+    RETURN_IF_ERROR(CheckCapacity("sum", sum.size, 4 * num_elems_));
+    kernels_.add_f32(AsFloats(payload), num_elems_, AsFloats(sum), stream);
+    return absl::OkStatus();
+  }
+
+  absl::Status SumCodes(std::span<const ConstBytes> payloads, Bytes out,
+                        Stream stream) const override {
+    RETURN_IF_ERROR(CheckPayloads(payloads, 4 * num_elems_));
+    RETURN_IF_ERROR(CheckCapacity("output", out.size, 4 * num_elems_));
+    RETURN_IF_ERROR(Copy(payloads[0], out, stream));
+    for (const ConstBytes& payload : payloads.subspan(1)) {
+      kernels_.add_f32(AsFloats(payload), num_elems_, AsFloats(out), stream);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status DecodeSum(ConstBytes sum, uint32_t, float threshold, Bytes out,
+                         Stream stream) const override {
+    return Decode(sum, threshold, out, stream);
+  }
+
+  absl::Status SumDecode(std::span<const ConstBytes> payloads, float, Bytes out,
+                         Stream stream) const override {
+    return SumCodes(payloads, out, stream);
+  }
+
+  absl::Status Reencode(std::span<const ConstBytes>, int16_t, ReencodeState&,
+                        Bytes, Stream) const override {
+    return absl::UnimplementedError(
+        "codec none has nothing to encode again; use reply mode dense");
+  }
+  float ReencodeThreshold(float threshold, uint32_t) const override {
+    return threshold;
+  }
+
+ private:
+  absl::Status Copy(ConstBytes from, Bytes to, Stream) const {
+    if (from.data == to.data) return absl::OkStatus();
+    if (kernels_.device != DeviceKind::kCpu) {
+      return absl::UnimplementedError(
+          "codec none on a GPU sends the gradient where it lies");
+    }
+    std::memcpy(to.data, from.data, 4 * num_elems_);
+    return absl::OkStatus();
+  }
+
+  const size_t num_elems_;
+  const kernels::KernelTable& kernels_;
+};
+
+class None : public Codec {
+ public:
+  const CodecTraits& traits() const override { return Traits(); }
+  absl::StatusOr<std::unique_ptr<PreparedCodec>> Prepare(
+      size_t num_elems, Device device) const override {
+    if (num_elems == 0) {
+      return absl::InvalidArgumentError("a tensor without elements");
+    }
+    ASSIGN_OR_RETURN(const kernels::KernelTable* table, KernelsFor(device));
+    return std::make_unique<PreparedNone>(num_elems, table);
+  }
+};
+
+}  // namespace
+
+const Codec& NoneCodec() {
+  static const None* codec = new None;
+  return *codec;
+}
+
+}  // namespace telegrad

@@ -1,0 +1,36 @@
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "compression/codec.h"
+#include "compression/none/none_codec.h"
+#include "compression/two_bit/two_bit_codec.h"
+
+namespace telegrad {
+
+const std::vector<const Codec*>& AllCodecs() {
+  static const auto* codecs = new std::vector<const Codec*>{
+      &NoneCodec(),
+      &TwoBitCodec(),
+  };
+  return *codecs;
+}
+
+absl::StatusOr<const Codec*> FindCodec(absl::string_view name) {
+  std::string known;
+  for (const Codec* codec : AllCodecs()) {
+    if (codec->traits().name == name) return codec;
+    absl::StrAppend(&known, known.empty() ? "" : ", ", codec->traits().name);
+  }
+  return absl::NotFoundError(
+      absl::StrCat("no codec '", name, "'; there are ", known));
+}
+
+std::string DescribeCodecs() {
+  std::string text;
+  for (const Codec* codec : AllCodecs()) {
+    absl::StrAppendFormat(&text, "%-6s %s\n", codec->traits().name,
+                          codec->traits().summary);
+  }
+  return text;
+}
+
+}  // namespace telegrad

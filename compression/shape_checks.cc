@@ -1,0 +1,35 @@
+#include "compression/shape_checks.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "kernels/code_sum.h"
+
+namespace telegrad {
+
+absl::Status CheckSize(absl::string_view what, size_t actual, size_t expected) {
+  if (actual == expected) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " has ", actual, " bytes, not ", expected));
+}
+
+absl::Status CheckCapacity(absl::string_view what, size_t actual,
+                           size_t needed) {
+  if (actual >= needed) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " has ", actual, " bytes, needs ", needed));
+}
+
+absl::Status CheckPayloads(std::span<const ConstBytes> payloads,
+                           size_t expected_bytes) {
+  if (payloads.empty() || payloads.size() > kernels::kMaxSumContributors) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a sum of ", payloads.size(), " payloads; 1 to ",
+                     kernels::kMaxSumContributors, " are possible"));
+  }
+  for (const ConstBytes& payload : payloads) {
+    RETURN_IF_ERROR(CheckSize("payload", payload.size, expected_bytes));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace telegrad

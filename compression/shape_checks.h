@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "base/bytes.h"
+
+// Size checks that codecs share. InvalidArgument names the operand and both
+// sizes.
+namespace telegrad {
+
+absl::Status CheckSize(absl::string_view what, size_t actual, size_t expected);
+absl::Status CheckCapacity(absl::string_view what, size_t actual,
+                           size_t needed);
+absl::Status CheckPayloads(std::span<const ConstBytes> payloads,
+                           size_t expected_bytes);
+
+}  // namespace telegrad

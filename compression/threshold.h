@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+// The threshold t of a codec: fixed by the user, or `auto`: a power of two per
+// tensor that follows the gradient's scale, the same on all workers, so that
+// sums stay exact.
+namespace telegrad {
+
+struct ThresholdSpec {
+  enum class Kind : uint8_t {
+    kAuto = 0,
+    kAbsolute = 1,  // in the units of the gradient as pushed
+    kBatch = 2,     // MXNet's: gradients summed, not averaged, over a batch
+  };
+  Kind kind = Kind::kAuto;
+  float value = 0;
+
+  bool operator==(const ThresholdSpec&) const = default;
+};
+
+// "auto", "0.5", "0.5:batch". InvalidArgument says what is possible.
+absl::StatusOr<ThresholdSpec> ParseThreshold(absl::string_view text);
+std::string ToString(const ThresholdSpec& spec);
+
+// The fixed threshold for gradients that are means over `batch_size` samples;
+// 0 for auto.
+float FixedThreshold(const ThresholdSpec& spec, int batch_size);
+
+constexpr int16_t kMinScale = -100;
+constexpr int16_t kMaxScale = 100;
+// In force when no worker has a wish (all gradients were zero).
+constexpr int16_t kDefaultScale = -10;
+
+// The exponent that a worker proposes for a tensor whose gradient plus residual
+// has this mean square: nearest power of two to kThresholdPerRms times the RMS;
+// kNoScale when it is zero.
+constexpr double kThresholdPerRms = 1.0;
+int16_t ProposeScale(double mean_square);
+
+// 2^scale.
+float ScaleThreshold(int16_t scale);
+
+}  // namespace telegrad

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "compression/codec.h"
+
+namespace telegrad {
+
+// The server's quantum in units of the push threshold: the least power of two
+// that is at least W. With a smaller one, agreeing workers would let the
+// server's residual grow without bound.
+uint32_t ReencodeQuantum(uint32_t num_payloads);
+
+// Makes `state` ready for codes in units of 2^scale and returns the shift that
+// brings them to the residual's units. A smaller scale refines the units (exact
+// unless a residual would pass 2^28 units, where it stays); when the scale has
+// grown by more than kMaxUnitShift, the units grow to scale - kCoarseUnits,
+// residuals rounding to nearest: at most 2^-5 of a threshold is lost, once.
+constexpr int kMaxUnitShift = 12;
+constexpr int kCoarseUnits = 4;
+uint32_t AdoptScale(int16_t scale, size_t num_elems, ReencodeState& state);
+
+}  // namespace telegrad
