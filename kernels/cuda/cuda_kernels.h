@@ -1,0 +1,24 @@
+#pragma once
+
+#include "kernels/code_sum.h"
+#include "kernels/dense.h"
+#include "kernels/two_bit.h"
+
+// The operations on the current CUDA device, queued on `stream`. Pointers are
+// the device's, aligned to their type; faster where they are aligned to 16
+// bytes. A failed launch is seen at the next cudaGetLastError. C++17.
+namespace telegrad::kernels::cuda {
+
+TwoBitEncodeFn TwoBitEncode;
+TwoBitDecodeFn TwoBitDecode;
+TwoBitDecodeAddFn TwoBitDecodeAdd;
+TwoBitSumPackFn TwoBitSumPack;
+PackedSumDecodeFn PackedSumDecode;
+TwoBitReencodeFn TwoBitReencode;
+TwoBitSumDecodeFn TwoBitSumDecode;
+AddF32Fn AddF32;
+CountNonFiniteFn CountNonFinite;
+SgdMomentumFn SgdMomentum;
+SampledPowerFn SampledPower;
+
+}  // namespace telegrad::kernels::cuda

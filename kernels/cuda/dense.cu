@@ -1,0 +1,129 @@
+#include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/dense.h"
+
+namespace telegrad::kernels::cuda {
+namespace {
+
+template <bool kVector>
+__global__ void __launch_bounds__(kThreads)
+    AddKernel(const float* __restrict__ x, size_t n, float* __restrict__ sum) {
+  for (size_t i = 4 * GlobalThread(); i < n; i += 4 * NumThreads()) {
+    float a[4];
+    float b[4];
+    Load4<kVector>(x, i, n, a);
+    Load4<kVector>(sum, i, n, b);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) b[j] += a[j];
+    Store4<kVector>(b, i, n, sum);
+  }
+}
+
+template <bool kVector>
+__global__ void __launch_bounds__(kThreads)
+    CountKernel(const float* __restrict__ x, size_t n, EncodeStats* stats) {
+  uint64_t num_nonfinite = 0;
+  uint64_t first_nonfinite = kNoIndex;
+  for (size_t i = 4 * GlobalThread(); i < n; i += 4 * NumThreads()) {
+    float a[4];
+    Load4<kVector>(x, i, n, a);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      if (IsFinite(a[j])) continue;
+      ++num_nonfinite;
+      if (i + j < first_nonfinite) first_nonfinite = i + j;
+    }
+  }
+  AddStats(0, num_nonfinite, first_nonfinite, stats);
+}
+
+template <bool kVector>
+__global__ void __launch_bounds__(kThreads)
+    SgdKernel(const float* __restrict__ grad, size_t n, SgdParameters params,
+              float* __restrict__ weight, float* __restrict__ momentum) {
+  for (size_t i = 4 * GlobalThread(); i < n; i += 4 * NumThreads()) {
+    float g[4];
+    float w[4];
+    float m[4];
+    Load4<kVector>(grad, i, n, g);
+    Load4<kVector>(weight, i, n, w);
+    Load4<kVector>(momentum, i, n, m);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const float step = params.rescale * g[j] + params.weight_decay * w[j];
+      m[j] = params.momentum_rate * m[j] - params.learning_rate * step;
+      w[j] = w[j] + m[j];
+    }
+    Store4<kVector>(m, i, n, momentum);
+    Store4<kVector>(w, i, n, weight);
+  }
+}
+
+// One block: all its threads square the samples, then one thread a lane adds
+// them in the order that the contract fixes.
+__global__ void __launch_bounds__(kThreads)
+    PowerKernel(const float* __restrict__ grad,
+                const float* __restrict__ residual, size_t n,
+                double* mean_square) {
+  __shared__ double squares[kMaxPowerSamples];
+  __shared__ double lanes[kPowerLanes];
+  const size_t samples = n < kMaxPowerSamples ? n : kMaxPowerSamples;
+  for (size_t j = threadIdx.x; j < samples; j += blockDim.x) {
+    const size_t i = n <= kMaxPowerSamples
+                         ? j
+                         : n / kMaxPowerSamples * j +
+                               n % kMaxPowerSamples * j / kMaxPowerSamples;
+    const float v = (residual == nullptr ? 0.0f : residual[i]) + grad[i];
+    const double value = IsFinite(v) ? static_cast<double>(v) : 0.0;
+    squares[j] = value * value;
+  }
+  __syncthreads();
+  const size_t l = threadIdx.x;
+  if (l < kPowerLanes) {
+    double sum = 0.0;
+    for (size_t j = l; j < samples; j += kPowerLanes) sum += squares[j];
+    lanes[l] = sum;
+  }
+  for (size_t width = kPowerLanes / 2; width > 0; width /= 2) {
+    __syncthreads();
+    if (l < width) lanes[l] += lanes[l + width];
+  }
+  if (l == 0) {
+    *mean_square = samples == 0 ? 0.0 : lanes[0] / static_cast<double>(samples);
+  }
+}
+
+}  // namespace
+
+void AddF32(const float* x, size_t n, float* sum, Stream stream) {
+  if (n == 0) return;
+  const bool is_vector = IsAligned(x, 16) && IsAligned(sum, 16);
+  auto* const kernel = is_vector ? AddKernel<true> : AddKernel<false>;
+  kernel<<<GridFor((n + 3) / 4), kThreads, 0, StreamOf(stream)>>>(x, n, sum);
+}
+
+void CountNonFinite(const float* x, size_t n, EncodeStats* stats,
+                    Stream stream) {
+  if (n == 0) return;
+  auto* const kernel =
+      IsAligned(x, 16) ? CountKernel<true> : CountKernel<false>;
+  kernel<<<GridFor((n + 3) / 4), kThreads, 0, StreamOf(stream)>>>(x, n, stats);
+}
+
+void SgdMomentum(const float* grad, size_t n, SgdParameters params,
+                 float* weight, float* momentum, Stream stream) {
+  if (n == 0) return;
+  const bool is_vector =
+      IsAligned(grad, 16) && IsAligned(weight, 16) && IsAligned(momentum, 16);
+  auto* const kernel = is_vector ? SgdKernel<true> : SgdKernel<false>;
+  kernel<<<GridFor((n + 3) / 4), kThreads, 0, StreamOf(stream)>>>(
+      grad, n, params, weight, momentum);
+}
+
+void SampledPower(const float* grad, const float* residual, size_t n,
+                  double* mean_square, Stream stream) {
+  PowerKernel<<<1, kThreads, 0, StreamOf(stream)>>>(grad, residual, n,
+                                                    mean_square);
+}
+
+}  // namespace telegrad::kernels::cuda
