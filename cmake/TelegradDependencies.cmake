@@ -43,6 +43,7 @@ pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
 if(TELEGRAD_BUILD_TESTS)
   find_package(GTest REQUIRED)
 endif()
+find_package(benchmark QUIET)
 
 # CUDA: compiling needs nvcc alone; running needs a driver, which is asked for at run time.
 if(NOT TELEGRAD_WITH_CUDA STREQUAL "OFF")
