@@ -46,7 +46,7 @@ absl::Status Modify(ucp_config_t* config, const char* name,
 absl::StatusOr<std::string> TlsOf(const TransportOptions& options,
                                   const SocketAddress& bind) {
   if (options.tls == "tcp") return std::string("tcp,self");
-  if (options.tls == "shm") return std::string("posix,cma,self");
+  if (options.tls == "shm") return std::string("posix,cma,self,tcp");
   if (!options.tls.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "transport ucx: tls \"", options.tls, "\" is none of tcp, shm, \"\""));
@@ -121,8 +121,6 @@ absl::StatusOr<Config> MakeConfig(const TransportOptions& options,
     config.tls = tls;
     RETURN_IF_ERROR(Modify(raw, "TLS", tls));
   }
-  // Without it UCX leaves shared memory out of endpoints that report failures.
-  RETURN_IF_ERROR(Modify(raw, "POSIX_ERROR_HANDLING", "y"));
   return config;
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 // Up to here a message is copied through UCX's buffers, above the receiver
 // takes it from the sender's memory (docs/transports.md has the figures).
-constexpr size_t kEagerBytes = 8 * 1024;
+constexpr size_t kEagerBytes = 4 * 1024;
 
 struct Prefix {
   uint32_t sequence = 0;

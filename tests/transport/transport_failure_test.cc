@@ -1,0 +1,148 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+
+#include <filesystem>
+#include <set>
+
+#include "tests/testing/status_matchers.h"
+#include "tests/transport/transport_node.h"
+#include "transport/transport.h"
+
+namespace telegrad::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A child process; killed and waited for at the end.
+class Peer {
+ public:
+  Peer(const char* tls, std::string address) {
+    std::string program = TELEGRAD_TEST_PEER;
+    std::string tls_text = tls;
+    char* argv[] = {program.data(), tls_text.data(), address.data(), nullptr};
+    if (posix_spawn(&pid_, argv[0], nullptr, nullptr, argv, environ) != 0) {
+      pid_ = 0;
+    }
+  }
+  ~Peer() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  void Signal(int signal) { ASSERT_EQ(kill(pid_, signal), 0); }
+  pid_t pid() const { return pid_; }
+
+ private:
+  pid_t pid_ = 0;
+};
+
+std::set<std::string> SharedMemoryFiles() {
+  std::set<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator it("/dev/shm", error), end; !error && it != end;
+       it.increment(error)) {
+    const std::string name = it->path().filename();
+    if (name.find("ucx") != std::string::npos) names.insert(name);
+  }
+  return names;
+}
+
+class UcxPeer : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    TransportOptions options;
+    options.tls = GetParam();
+    files_before_ = SharedMemoryFiles();
+    server_ = std::make_unique<Node>(options);
+    if (server_->status.code() == absl::StatusCode::kNotFound) {
+      GTEST_SKIP() << server_->status;
+    }
+    ASSERT_THAT(server_->status, IsOk());
+    const auto address = server_->context->Listen();
+    ASSERT_THAT(address, IsOk());
+    peer_ = std::make_unique<Peer>(GetParam(), *address);
+    ASSERT_GT(peer_->pid(), 0);
+    ASSERT_TRUE(DriveServer([&] { return server_->heard.size() == 1; }));
+    endpoint_ = server_->heard[0].from;
+  }
+
+  bool DriveServer(const std::function<bool()>& condition) {
+    return Drive({server_.get()}, condition);
+  }
+
+  void SendBacklog() {
+    const auto payload = std::make_shared<const std::string>(4 << 20, 'p');
+    for (int i = 0; i < 20; ++i) {
+      ASSERT_THAT(server_->Send(endpoint_, "h", payload), IsOk());
+    }
+  }
+
+  void ExpectClosedOnce() {
+    ASSERT_TRUE(DriveServer([&] { return server_->closed.count(endpoint_); }));
+    EXPECT_THAT(server_->closed[endpoint_],
+                StatusIs(absl::StatusCode::kUnavailable, ""));
+    EXPECT_EQ(server_->num_closed[endpoint_], 1);
+    EXPECT_EQ(server_->sends_due_at_close[endpoint_], 0);
+    EXPECT_TRUE(server_->EachCompletedOnce());
+  }
+
+  std::set<std::string> files_before_;
+  std::unique_ptr<Node> server_;
+  std::unique_ptr<Peer> peer_;
+  EndpointId endpoint_ = 0;
+};
+
+TEST_P(UcxPeer, KilledWhileReceivingFailsTheSendsAndCloses) {
+  SendBacklog();
+  ASSERT_TRUE(DriveServer([&] { return server_->num_completed > 2; }));
+  SendBacklog();
+  peer_->Signal(SIGKILL);
+  ExpectClosedOnce();
+  EXPECT_THAT(server_->results.back()[0],
+              StatusIs(absl::StatusCode::kUnavailable, ""));
+}
+
+TEST_P(UcxPeer, KilledWhileIdleCloses) {
+  peer_->Signal(SIGKILL);
+  ExpectClosedOnce();
+}
+
+TEST_P(UcxPeer, KilledLeavesNoSharedMemoryBehind) {
+  peer_->Signal(SIGKILL);
+  ExpectClosedOnce();
+  server_.reset();
+  EXPECT_EQ(SharedMemoryFiles(), files_before_);
+}
+
+TEST_P(UcxPeer, StoppedHoldsUpNobody) {
+  peer_->Signal(SIGSTOP);
+  SendBacklog();
+  const TimePoint deadline = Clock::now() + std::chrono::milliseconds(200);
+  while (Clock::now() < deadline) server_->context->Progress(deadline);
+  EXPECT_EQ(server_->closed.count(endpoint_), 0u);
+  peer_->Signal(SIGCONT);
+  EXPECT_TRUE(DriveServer([&] { return server_->num_completed == 20; }));
+  EXPECT_TRUE(server_->EachCompletedOnce());
+}
+
+TEST_P(UcxPeer, StoppedDoesNotOutliveTheGraceOfClose) {
+  peer_->Signal(SIGSTOP);
+  SendBacklog();
+  server_->context->Close(endpoint_);
+  ASSERT_TRUE(DriveServer([&] { return server_->closed.count(endpoint_); }));
+  EXPECT_THAT(server_->closed[endpoint_],
+              StatusIs(absl::StatusCode::kCancelled, ""));
+  EXPECT_TRUE(server_->EachCompletedOnce());
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, UcxPeer, ::testing::Values("tcp", "shm", ""),
+                         [](const auto& param) {
+                           const std::string tls = param.param;
+                           return tls.empty() ? std::string("all") : tls;
+                         });
+
+}  // namespace
+}  // namespace telegrad::testing

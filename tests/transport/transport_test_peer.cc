@@ -1,0 +1,19 @@
+// A process to be killed or stopped by transport_failure_test: connects, says
+// "hello", takes whatever comes.
+#include <cstdio>
+#include <string>
+
+#include "tests/transport/transport_node.h"
+
+int main(int argc, char** argv) {
+  if (argc != 3) return 2;
+  telegrad::TransportOptions options;
+  options.tls = argv[1];
+  telegrad::testing::Node node(options);
+  if (!node.status.ok()) return 1;
+  node.keep_payloads = false;
+  const auto server = node.context->Connect(argv[2]);
+  if (!server.ok() || !node.Send(*server, "hello").ok()) return 1;
+  const auto is_over = [&] { return node.closed.count(*server) > 0; };
+  return telegrad::testing::Drive({&node}, is_over) ? 0 : 1;
+}

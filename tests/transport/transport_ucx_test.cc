@@ -1,0 +1,143 @@
+#include <dirent.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "absl/strings/match.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/transport/transport_node.h"
+#include "transport/transport.h"
+#include "transport/ucx/address.h"
+
+namespace telegrad::testing {
+namespace {
+
+using absl::StatusCode;
+namespace fs = std::filesystem;
+
+std::set<std::string> SocketInodes() {
+  std::set<std::string> inodes;
+  for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
+    std::error_code error;
+    const std::string target = fs::read_symlink(entry.path(), error);
+    if (target.rfind("socket:[", 0) != 0) continue;
+    inodes.insert(target.substr(8, target.size() - 9));
+  }
+  return inodes;
+}
+
+// Local addresses (hexadecimal, as the kernel prints them) on which this
+// process listens.
+std::vector<std::string> ListeningAddresses() {
+  const std::set<std::string> inodes = SocketInodes();
+  std::vector<std::string> addresses;
+  for (const char* table : {"/proc/self/net/tcp", "/proc/self/net/tcp6"}) {
+    std::ifstream file(table);
+    std::string line;
+    std::getline(file, line);
+    while (std::getline(file, line)) {
+      std::istringstream fields(line);
+      std::string slot, local, remote, state, word, inode;
+      fields >> slot >> local >> remote >> state;
+      for (int i = 0; i < 5; ++i) fields >> word;
+      fields >> inode;
+      constexpr char kListen[] = "0A";
+      if (state == kListen && inodes.count(inode)) addresses.push_back(local);
+    }
+  }
+  return addresses;
+}
+
+TEST(UcxTransport, LoopbackContextListensOnLoopbackOnly) {
+  for (const char* tls : {"", "tcp", "shm"}) {
+    TransportOptions options;
+    options.tls = tls;
+    Node node(options);
+    ASSERT_THAT(node.status, IsOk());
+    ASSERT_THAT(node.context->Listen(), IsOk());
+    const std::vector<std::string> addresses = ListeningAddresses();
+    EXPECT_FALSE(addresses.empty());
+    for (const std::string& address : addresses) {
+      EXPECT_TRUE(absl::StartsWith(address, "0100007F:")) << address;
+    }
+  }
+}
+
+TEST(UcxTransport, DevicesBeyondLoopbackAreRefused) {
+  setenv("UCX_NET_DEVICES", "lo,eth0", 1);
+  const Node node{TransportOptions()};
+  unsetenv("UCX_NET_DEVICES");
+  EXPECT_THAT(node.status, StatusIs(StatusCode::kInvalidArgument,
+                                    "UCX_NET_DEVICES=lo,eth0"));
+}
+
+TEST(UcxTransport, TlsOfTheUserWins) {
+  setenv("UCX_TLS", "self,tcp", 1);
+  TransportOptions options;
+  options.tls = "shm";
+  const Node node(options);
+  unsetenv("UCX_TLS");
+  ASSERT_THAT(node.status, IsOk());
+  EXPECT_THAT(node.context->info().details,
+              ::testing::HasSubstr("tls self,tcp, devices lo"));
+}
+
+TEST(UcxTransport, UnusableOptionsAreErrors) {
+  TransportOptions options;
+  options.tls = "carrier-pigeon";
+  EXPECT_THAT(Node(options).status,
+              StatusIs(StatusCode::kInvalidArgument, "carrier-pigeon"));
+  options = {};
+  options.bind_address = "localhost";
+  EXPECT_THAT(Node(options).status,
+              StatusIs(StatusCode::kInvalidArgument, "localhost"));
+  options.bind_address = "203.0.113.77";
+  EXPECT_THAT(Node(options).status, StatusIs(StatusCode::kNotFound, "203.0"));
+  options.bind_address = "0.0.0.0";
+  EXPECT_THAT(Node(options).status, StatusIs(StatusCode::kNotFound, "0.0.0.0"));
+}
+
+TEST(UcxTransport, MalformedAddressesAreErrors) {
+  Node node{TransportOptions()};
+  ASSERT_THAT(node.status, IsOk());
+  for (const char* text : {"", ":", "127.0.0.1", "127.0.0.1:", "127.0.0.1:0",
+                           "127.0.0.1:65536", "name:80", "[::1:80"}) {
+    EXPECT_THAT(node.context->Connect(text),
+                StatusIs(StatusCode::kInvalidArgument, ""))
+        << text;
+  }
+}
+
+TEST(UcxAddress, TextSurvivesARoundTrip) {
+  for (const char* text : {"127.0.0.1:40123", "[::1]:1", "[fe80::1]:65535"}) {
+    const auto address = ucx::ParseIpPort(text);
+    ASSERT_THAT(address, IsOk());
+    EXPECT_EQ(ucx::FormatIpPort(*address), text);
+  }
+}
+
+TEST(UcxAddress, RdmaPortsOfAnInterfaceAreItsDevices) {
+  const fs::path root =
+      fs::path(::testing::TempDir()) / ("sysfs-" + std::to_string(getpid()));
+  for (const auto& [port, interface] : {std::pair{"mlx5_0/ports/1", "eth2"},
+                                        {"mlx5_1/ports/1", "eth3"},
+                                        {"mlx5_2/ports/2", "eth2"}}) {
+    const fs::path ndevs = root / "class/infiniband" / port / "gid_attrs/ndevs";
+    fs::create_directories(ndevs);
+    std::ofstream(ndevs / "0");  // an empty row
+    std::ofstream(ndevs / "3") << interface << "\n";
+  }
+  EXPECT_EQ(ucx::DevicesOf("eth2", root), "eth2,mlx5_0:1,mlx5_2:2");
+  EXPECT_EQ(ucx::DevicesOf("lo", root), "lo");
+  EXPECT_EQ(ucx::DevicesOf("eth2", root / "absent"), "eth2");
+  fs::remove_all(root);
+}
+
+}  // namespace
+}  // namespace telegrad::testing
