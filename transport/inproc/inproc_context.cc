@@ -216,7 +216,9 @@ void InprocContext::Handle(Event& event) {
       break;
     case EventKind::kGoodbyeAck:
     case EventKind::kGone:
-      Fail(event.to, absl::UnavailableError("the peer is gone"));
+      Fail(event.to, event.status.ok()
+                         ? absl::UnavailableError("the peer is gone")
+                         : event.status);
       break;
   }
 }
