@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cstring>
+#include <ostream>
 #include <thread>
 
 #include "absl/status/status.h"
@@ -22,6 +22,10 @@ struct Backend {
   const char* tls;
   double link_bytes_per_s;
 };
+
+void PrintTo(const Backend& backend, std::ostream* out) {
+  *out << backend.test_name;
+}
 
 TransportOptions OptionsOf(const Backend& backend) {
   TransportOptions options;

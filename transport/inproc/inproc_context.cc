@@ -72,8 +72,11 @@ absl::StatusOr<EndpointId> InprocContext::Connect(absl::string_view address) {
   request.reply_to = inbox_;
   request.link = endpoint.link;
   if (endpoint.peer == nullptr || !endpoint.peer->Post(std::move(request))) {
-    Fail(id,
-         absl::UnavailableError(absl::StrCat("nobody listens on ", address)));
+    // Heard in Progress: until then the endpoint is open.
+    Event gone{.kind = EventKind::kGone, .to = id};
+    gone.status =
+        absl::UnavailableError(absl::StrCat("nobody listens on ", address));
+    inbox_->Post(std::move(gone));
   }
   return id;
 }
