@@ -126,8 +126,11 @@ ucs_status_t UcxContext::OnArrived(void* context, const void* header,
   if (found == self->by_handle_.end()) return UCS_OK;  // cut already
   const Endpoint& endpoint = *found->second;
   const auto* bytes = static_cast<const std::byte*>(header);
+  constexpr uint64_t kKept =
+      UCP_AM_RECV_ATTR_FLAG_RNDV | UCP_AM_RECV_ATTR_FLAG_DATA;
+  const bool is_kept = (param->recv_attr & kKept) != 0;
   Prefix prefix;
-  if (header_bytes < kPrefixBytes ||
+  if (header_bytes < kPrefixBytes || (data_bytes > 0 && !is_kept) ||
       header_bytes > kPrefixBytes + kMaxHeaderBytes ||
       data_bytes > kMaxPayloadBytes || !Unpack(bytes, &prefix)) {
     MutexLock lock(&self->mutex_);
@@ -144,8 +147,6 @@ ucs_status_t UcxContext::OnArrived(void* context, const void* header,
               message->header.data());
   message->payload_bytes = data_bytes;
   message->is_rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
-  const bool is_kept = message->is_rendezvous ||
-                       (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_DATA) != 0;
   message->descriptor = is_kept ? data : nullptr;
   message->has_arrived = false;
   message->result = UCS_OK;

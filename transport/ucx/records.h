@@ -28,7 +28,7 @@ enum class Kind : uint8_t { kData = 0, kGoodbye = 1, kGoodbyeAck = 2 };
 
 // UCX may let small messages pass large ones; a peer whose messages are
 // further apart than this is broken.
-constexpr uint32_t kReorderWindow = 1 << 16;
+constexpr uint32_t kReorderWindow = 1 << 12;
 
 struct Outgoing {
   UcxContext* context = nullptr;
