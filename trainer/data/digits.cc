@@ -15,14 +15,14 @@ namespace {
 constexpr uint64_t kSeed = 0x6469676974733031;  // "digits01"
 
 constexpr float kCentre = kDigitSide / 2.0f;
-constexpr float kMostRotation = 0.055f;  // turns, 20 degrees
-constexpr float kMostShear = 0.3f;
-constexpr float kLeastHeight = 7.0f;  // half of the height, in pixels
-constexpr float kMostHeight = 10.5f;
+constexpr float kMostRotation = 0.042f;  // turns, 15 degrees
+constexpr float kMostShear = 0.25f;
+constexpr float kLeastHeight = 7.5f;  // half of the height, in pixels
+constexpr float kMostHeight = 10.0f;
 constexpr float kLeastAspect = 0.75f;
 constexpr float kMostAspect = 1.25f;
-constexpr float kMostShift = 3.0f;     // pixels
-constexpr float kPointJitter = 0.07f;  // of the glyph's half height
+constexpr float kMostShift = 2.2f;     // pixels
+constexpr float kPointJitter = 0.06f;  // of the glyph's half height
 constexpr float kMarkChance = 0.5f;
 constexpr float kMostNoise = 0.16f;
 
@@ -70,7 +70,7 @@ struct Warp {
 };
 
 Warp RandomWarp(Random& random) {
-  constexpr float kMost = 0.16f;
+  constexpr float kMost = 0.14f;
   Warp warp;
   for (float* term :
        {&warp.ax, &warp.ay, &warp.bx, &warp.by, &warp.cx, &warp.cy}) {

@@ -7,7 +7,7 @@ namespace telegrad {
 namespace {
 
 constexpr float kRadiansPerTurn = 6.2831853f;
-constexpr int kLinesPerSpan = 4;
+constexpr int kLinesPerSpan = 3;
 
 // The first pixel row or column that `from` touches, and one past the last
 // that `to` touches. Coordinates are small: the conversion cannot overflow.
@@ -20,6 +20,7 @@ int EndPixel(float to) {
 
 void DrawLine(const Point& a, const Point& b, const Pen& pen, Canvas& canvas) {
   const float reach = pen.radius + pen.softness;
+  const float per_pixel = 1.0f / pen.softness;
   const float dx = b.x - a.x;
   const float dy = b.y - a.y;
   const float length2 = dx * dx + dy * dy;
@@ -35,9 +36,10 @@ void DrawLine(const Point& a, const Point& b, const Pen& pen, Canvas& canvas) {
       const float t = std::min(1.0f, std::max(0.0f, along));
       const float ex = px - t * dx;
       const float ey = py - t * dy;
-      const float distance = std::sqrt(ex * ex + ey * ey);
-      const float fade = (reach - distance) / pen.softness;
-      const float ink = pen.ink * std::min(1.0f, std::max(0.0f, fade));
+      const float distance2 = ex * ex + ey * ey;
+      if (distance2 >= reach * reach) continue;
+      const float fade = (reach - std::sqrt(distance2)) * per_pixel;
+      const float ink = pen.ink * std::min(1.0f, fade);
       float& pixel = canvas[static_cast<size_t>(y * kDigitSide + x)];
       pixel = std::max(pixel, ink);
     }
