@@ -1,0 +1,40 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+namespace telegrad {
+
+struct CurvePoint {
+  double x;
+  double y;
+};
+
+// One curve; `colour` picks class c0..c7 of the page's style.
+struct Curve {
+  std::string name;
+  int colour = 0;
+  bool is_dotted = false;  // with a mark at each point
+  std::vector<CurvePoint> points;
+};
+
+struct Chart {
+  std::string title;
+  std::string x_label;
+  bool is_log_x = false;  // points with x <= 0 are left out
+  bool is_share = false;  // y is 0..1, shown in per cent
+  std::vector<Curve> curves;
+};
+
+inline constexpr int kNumColours = 8;
+
+// Inline SVG that scales with its box. Points that are not finite are left
+// out; what lies above the range of y is cut off.
+std::string ChartSvg(const Chart& chart);
+
+// &, <, >, " and ' as entities.
+std::string EscapeHtml(absl::string_view text);
+
+}  // namespace telegrad

@@ -1,0 +1,184 @@
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "trainer/results.h"
+
+namespace telegrad {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string Dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+absl::StatusOr<Json> ParseObject(absl::string_view text) {
+  Json json = Json::parse(text.begin(), text.end(), nullptr, false);
+  if (!json.is_object()) {
+    return absl::InvalidArgumentError("not a JSON object");
+  }
+  return json;
+}
+
+absl::Status Mistyped(const char* name, const char* wanted) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("field '", name, "' is not ", wanted));
+}
+
+absl::Status Take(const Json& value, const char* name, std::string& out) {
+  if (!value.is_string()) return Mistyped(name, "a string");
+  out = value.get<std::string>();
+  return absl::OkStatus();
+}
+
+// JSON has no NaN: it is written as null.
+absl::Status Take(const Json& value, const char* name, double& out) {
+  if (!value.is_number() && !value.is_null()) return Mistyped(name, "a number");
+  out = value.is_null() ? std::numeric_limits<double>::quiet_NaN()
+                        : value.get<double>();
+  return absl::OkStatus();
+}
+
+template <typename Integer>
+requires std::is_integral_v<Integer> absl::Status Take(const Json& value,
+                                                       const char* name,
+                                                       Integer& out) {
+  if (value.is_number_unsigned() &&
+      std::in_range<Integer>(value.get<uint64_t>())) {
+    out = static_cast<Integer>(value.get<uint64_t>());
+  } else if (value.is_number_integer() && !value.is_number_unsigned() &&
+             std::in_range<Integer>(value.get<int64_t>())) {
+    out = static_cast<Integer>(value.get<int64_t>());
+  } else {
+    return Mistyped(name, "an integer in range");
+  }
+  return absl::OkStatus();
+}
+
+// Reads fields until one is wrong, and remembers which.
+class FieldReader {
+ public:
+  explicit FieldReader(const Json& json) : json_(json) {}
+  template <typename T>
+  void Required(const char* name, T& out) {
+    if (!status.ok()) return;
+    const auto found = json_.find(name);
+    status = found == json_.end() ? absl::InvalidArgumentError(absl::StrCat(
+                                        "field '", name, "' is missing"))
+                                  : Take(*found, name, out);
+  }
+  template <typename T>
+  void Optional(const char* name, T& out) {
+    if (json_.contains(name)) Required(name, out);
+  }
+  absl::Status status;
+
+ private:
+  const Json& json_;
+};
+
+struct FieldWriter {
+  template <typename T>
+  void Required(const char* name, const T& value) {
+    json[name] = value;
+  }
+  template <typename T>
+  void Optional(const char* name, const T& value) {
+    json[name] = value;
+  }
+  Json json;
+};
+
+// The one list of names: the fields that every summary has, then later ones.
+template <typename Visitor, typename Run>
+void VisitRun(Visitor& visitor, Run& run) {
+  visitor.Required("setting", run.setting);
+  visitor.Required("seed", run.seed);
+  visitor.Required("workers", run.workers);
+  visitor.Required("servers", run.servers);
+  visitor.Required("accuracy", run.accuracy);
+  visitor.Required("loss", run.loss);
+  visitor.Required("steps", run.steps);
+  visitor.Required("seconds", run.seconds);
+  visitor.Required("samples_per_s", run.samples_per_s);
+  visitor.Required("push_raw_bytes", run.push_raw_bytes);
+  visitor.Required("push_wire_bytes", run.push_wire_bytes);
+  visitor.Required("pull_raw_bytes", run.pull_raw_bytes);
+  visitor.Required("pull_wire_bytes", run.pull_wire_bytes);
+  visitor.Required("comm_wait_s", run.comm_wait_s);
+  visitor.Required("weights_sha256", run.weights_sha256);
+  visitor.Optional("network", run.network);
+  visitor.Optional("data", run.data);
+  visitor.Optional("codec", run.codec);
+  visitor.Optional("reply", run.reply);
+  visitor.Optional("update_on", run.update_on);
+  visitor.Optional("threshold", run.threshold);
+  visitor.Optional("transport", run.transport);
+  visitor.Optional("link", run.link);
+  visitor.Optional("step_seconds_p50", run.step_seconds_p50);
+  visitor.Optional("step_seconds_min", run.step_seconds_min);
+  visitor.Optional("byte_limit_s", run.byte_limit_s);
+  visitor.Optional("worker_peak_bytes", run.worker_peak_bytes);
+  visitor.Optional("server_peak_bytes", run.server_peak_bytes);
+  visitor.Optional("model_bytes", run.model_bytes);
+}
+
+}  // namespace
+
+std::string ToJson(const MetricPoint& point, absl::string_view setting,
+                   uint64_t seed) {
+  Json json;
+  json["setting"] = std::string(setting);
+  json["seed"] = seed;
+  json["epoch"] = point.epoch;
+  json["step"] = point.step;
+  json["seconds"] = point.seconds;
+  json["train_loss"] = point.train_loss;
+  json["train_accuracy"] = point.train_accuracy;
+  if (point.test_accuracy >= 0) {
+    json["test_loss"] = point.test_loss;
+    json["test_accuracy"] = point.test_accuracy;
+  }
+  json["wire_bytes"] = point.wire_bytes;
+  return Dump(json);
+}
+
+std::string ToJson(const RunSummary& run) {
+  FieldWriter writer;
+  VisitRun(writer, run);
+  return Dump(writer.json);
+}
+
+absl::StatusOr<RunSummary> RunSummaryFromJson(absl::string_view text) {
+  ASSIGN_OR_RETURN(const Json json, ParseObject(text));
+  FieldReader reader(json);
+  RunSummary run;
+  VisitRun(reader, run);
+  if (!reader.status.ok()) return reader.status;
+  return run;
+}
+
+absl::StatusOr<MetricPoint> MetricPointFromJson(absl::string_view line) {
+  ASSIGN_OR_RETURN(const Json json, ParseObject(line));
+  FieldReader reader(json);
+  MetricPoint point;
+  reader.Required("epoch", point.epoch);
+  reader.Required("step", point.step);
+  reader.Required("seconds", point.seconds);
+  reader.Required("train_loss", point.train_loss);
+  reader.Required("train_accuracy", point.train_accuracy);
+  reader.Required("wire_bytes", point.wire_bytes);
+  reader.Optional("test_loss", point.test_loss);
+  reader.Optional("test_accuracy", point.test_accuracy);
+  if (!reader.status.ok()) return reader.status;
+  return point;
+}
+
+}  // namespace telegrad

@@ -1,0 +1,133 @@
+#include "trainer/progress.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/clock.h"
+
+namespace telegrad {
+namespace {
+
+constexpr double kRedrawSeconds = 0.1;
+constexpr int kBarCells = 24;
+
+// A display that is gone must not end the training: errors are dropped.
+void WriteText(int fd, absl::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(fd, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+size_t TerminalColumns(int fd) {
+  winsize size{};
+  const bool is_known = ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return is_known ? size.ws_col : 80;
+}
+
+double DoneShare(const Progress::State& state) {
+  const double per_epoch = static_cast<double>(state.num_batches);
+  const double total = per_epoch * state.num_epochs;
+  if (total <= 0) return 0;
+  const double done =
+      per_epoch * state.epoch + static_cast<double>(state.batch);
+  return std::clamp(done / total, 0.0, 1.0);
+}
+
+class PlainProgress final : public Progress {
+ public:
+  PlainProgress(int fd, const std::string& label)
+      : fd_(fd), prefix_(label.empty() ? "" : absl::StrCat(label, "  ")) {}
+
+  void Update(const State& state) override {
+    Line(absl::StrFormat(
+        "Epoch[%d] Batch [%d] Speed: %.2f samples/sec accuracy=%.6f",
+        state.epoch, state.batch, state.samples_per_s, state.accuracy));
+  }
+  void Line(const std::string& text) override {
+    WriteText(fd_, absl::StrCat(prefix_, text, "\n"));
+  }
+  void Finish() override {}
+
+ private:
+  const int fd_;
+  const std::string prefix_;
+};
+
+class BarProgress final : public Progress {
+ public:
+  BarProgress(int fd, const std::string& label)
+      : fd_(fd), prefix_(label.empty() ? "" : absl::StrCat(label, "  ")) {}
+  ~BarProgress() override { Finish(); }
+
+  void Update(const State& state) override {
+    if (!start_) {
+      start_ = Clock::now();
+      share_at_start_ = DoneShare(state);
+    }
+    last_ = state;
+    if (is_drawn_ && SecondsSince(drawn_at_) < kRedrawSeconds) return;
+    Draw();
+  }
+  void Line(const std::string& text) override {
+    WriteText(fd_, absl::StrCat("\r\x1b[K", prefix_, text, "\n"));
+    is_drawn_ = false;
+  }
+  void Finish() override {
+    if (!last_) return;
+    Draw();
+    WriteText(fd_, "\n");
+    last_.reset();
+    is_drawn_ = false;
+  }
+
+ private:
+  void Draw() {
+    const double share = DoneShare(*last_);
+    const int full = static_cast<int>(share * kBarCells);
+    std::string line = absl::StrCat(
+        prefix_, "[", std::string(static_cast<size_t>(full), '='),
+        std::string(static_cast<size_t>(kBarCells - full), ' '), "]");
+    absl::StrAppendFormat(
+        &line, " epoch %d/%d batch %d/%d %.0f samples/s acc %.4f%s",
+        last_->epoch + 1, last_->num_epochs, last_->batch, last_->num_batches,
+        last_->samples_per_s, last_->accuracy, TimeLeft(share));
+    line.resize(std::min(line.size(), TerminalColumns(fd_) - 1));
+    WriteText(fd_, absl::StrCat("\r", line, "\x1b[K"));
+    drawn_at_ = Clock::now();
+    is_drawn_ = true;
+  }
+  std::string TimeLeft(double share) const {
+    const double done = share - share_at_start_;
+    if (done <= 0) return "";
+    const double left = SecondsSince(*start_) * (1 - share) / done;
+    const int64_t seconds = static_cast<int64_t>(std::min(left, 3.6e6));
+    return absl::StrFormat(" %d:%02d left", seconds / 60, seconds % 60);
+  }
+
+  const int fd_;
+  const std::string prefix_;
+  std::optional<TimePoint> start_;
+  std::optional<State> last_;
+  TimePoint drawn_at_;
+  double share_at_start_ = 0;
+  bool is_drawn_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Progress> MakeProgress(int fd, bool is_terminal,
+                                       const std::string& label) {
+  if (is_terminal) return std::make_unique<BarProgress>(fd, label);
+  return std::make_unique<PlainProgress>(fd, label);
+}
+
+}  // namespace telegrad

@@ -1,0 +1,38 @@
+#include "trainer/results.h"
+
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "trainer/report/atomic_file.h"
+
+namespace telegrad {
+
+absl::Status WriteResults(const std::string& directory,
+                          const std::vector<RunSummary>& runs,
+                          absl::string_view command_line) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error) {
+    return absl::UnavailableError(
+        absl::StrCat("create ", directory, ": ", error.message()));
+  }
+  std::string metrics;
+  std::string summary;
+  for (const RunSummary& run : runs) {
+    for (const MetricPoint& point : run.points) {
+      absl::StrAppend(&metrics, ToJson(point, run.setting, run.seed), "\n");
+    }
+    absl::StrAppend(&summary, summary.empty() ? "[\n" : ",\n", ToJson(run));
+  }
+  absl::StrAppend(&summary, summary.empty() ? "[]\n" : "\n]\n");
+  RETURN_IF_ERROR(
+      WriteFileAtomically(absl::StrCat(directory, "/metrics.jsonl"), metrics));
+  RETURN_IF_ERROR(
+      WriteFileAtomically(absl::StrCat(directory, "/summary.json"), summary));
+  return WriteFileAtomically(absl::StrCat(directory, "/report.html"),
+                             ReportHtml(runs, command_line));
+}
+
+}  // namespace telegrad
