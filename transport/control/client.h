@@ -1,0 +1,89 @@
+#pragma once
+
+#include <atomic>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/mutex.h"
+#include "transport/bootstrap.h"
+#include "transport/control/frame_connection.h"
+#include "transport/control/record.h"
+#include "transport/control/socket.h"
+
+namespace telegrad {
+
+// joining -> joined -> closed. Closed for one of three reasons: it left
+// (Leave), the job ended (END), or it failed (`failure_`).
+class ControlClientImpl : public ControlClient {
+ public:
+  explicit ControlClientImpl(const JoinRequest& request);
+  ~ControlClientImpl() override;
+
+  absl::Status AwaitJoin();
+
+  const Membership& membership() const override { return membership_; }
+  absl::StatusOr<std::vector<std::string>> GatherWorkers(
+      absl::string_view name, absl::string_view payload,
+      TimePoint deadline) override;
+  void Fail(const FatalEvent& event) override;
+  void SuspectPeer(NodeId peer, absl::string_view why) override;
+  void SetStep(int64_t step) override { step_ = step; }
+  void Leave() override;
+  absl::Status WaitForEnd(TimePoint deadline) override;
+
+ private:
+  // A GatherWorkers under way.
+  struct Gather {
+    std::string name;
+    std::vector<std::string> payloads;
+    size_t num_received = 0;
+    std::optional<std::vector<std::string>> missing;
+  };
+
+  void Post(const Record& record);
+  absl::Status ClosedStatus() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // On thread_.
+  void Run();
+  void Serve(FrameConnection& connection);
+  void SendPosted(FrameConnection& connection);
+  void PollOnce(FrameConnection& connection);
+  absl::Status ReadRecords(FrameConnection& connection);
+  absl::Status OnRecord(const Record& record);
+  absl::Status OnStart(const StartRecord& record);
+  absl::Status OnGathered(const GatheredRecord& record);
+  void JudgeScheduler(TimePoint now);
+  void LoseScheduler(absl::string_view why);
+  void Close(absl::Status join_status, const FatalEvent* failure);
+
+  const JoinRequest request_;
+  Membership membership_;  // constant once joined
+  std::atomic<int64_t> step_{0};
+  std::atomic<bool> is_stopping_{false};
+  WakeEvent wake_;
+
+  // Of thread_.
+  int rank_ = -1;
+  TimePoint last_heard_;
+  TimePoint last_turn_;
+  TimePoint next_beat_;
+  TimePoint start_by_;
+
+  Mutex mutex_;
+  CondVar changed_;
+  bool is_joined_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool has_ended_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_leaving_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status join_status_ ABSL_GUARDED_BY(mutex_);
+  std::optional<FatalEvent> failure_ ABSL_GUARDED_BY(mutex_);
+  std::optional<Gather> gather_ ABSL_GUARDED_BY(mutex_);
+  std::optional<FatalEvent> own_failure_ ABSL_GUARDED_BY(mutex_);
+  TimePoint own_failure_at_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Frame> posted_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+}  // namespace telegrad

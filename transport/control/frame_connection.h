@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "transport/control/socket.h"
+
+namespace telegrad {
+
+// A frame ready to be sent, its length included; many connections may share
+// one.
+using Frame = std::shared_ptr<const std::string>;
+
+// u32 length (little-endian), then `body`.
+Frame MakeFrame(absl::string_view body);
+
+// Frames over a non-blocking socket. Memory grows with the bytes that have
+// arrived, never with a length that a peer claims. One thread.
+class FrameConnection {
+ public:
+  explicit FrameConnection(UniqueFd fd) : fd_(std::move(fd)) {}
+
+  int fd() const { return fd_.get(); }
+
+  // Takes what has arrived, at most kReadBytes. Unavailable when the peer has
+  // closed; frames received before are still given by Next.
+  absl::Status Read();
+
+  // The next whole frame's body, nullopt when it has not yet arrived.
+  // InvalidArgument for a frame that is longer than `max_bytes`.
+  absl::StatusOr<std::optional<std::string>> Next(size_t max_bytes);
+
+  // Sends as much as the socket takes, keeps the rest for Flush. Errors are
+  // Read's to tell: what the peer said before it went is read first.
+  void Send(Frame frame);
+  void Flush();
+  bool has_unsent() const { return !unsent_.empty(); }
+
+ private:
+  static constexpr size_t kReadBytes = 64 * 1024;  // one turn of the loop
+
+  UniqueFd fd_;
+  std::string received_;
+  size_t consumed_ = 0;  // of received_
+  std::deque<Frame> unsent_;
+  size_t sent_of_first_ = 0;
+  bool is_write_failed_ = false;
+};
+
+}  // namespace telegrad
