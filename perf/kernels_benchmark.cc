@@ -17,9 +17,10 @@ namespace telegrad::kernels {
 namespace {
 
 constexpr float kThreshold = 0.5f;
+// Inputs repeat after this many: too many for a branch predictor to learn.
+constexpr size_t kPeriod = 1 << 16;
 constexpr int64_t kInCache = 1 << 15;
 constexpr int64_t kInMemory = 1 << 25;
-constexpr size_t kPrefetchFloats = 256;
 
 struct Arrays {
   explicit Arrays(size_t n, uint32_t num_frames = 1)
@@ -27,7 +28,8 @@ struct Arrays {
     Random random(1);
     for (size_t i = 0; i < n; ++i) {
       // About a tenth of the codes is not 0 once residuals have settled.
-      x.as<float>()[i] = 0.05f * random.NextNormal();
+      x.as<float>()[i] = i < kPeriod ? 0.05f * random.NextNormal()
+                                     : x.as<float>()[i - kPeriod];
       z.as<float>()[i] = 0.01f;
     }
     std::memset(y.data(), 0, y.size());
@@ -36,7 +38,8 @@ struct Arrays {
       frames.emplace_back(TwoBitBytes(n));
       uint8_t* codes = frames.back().as<uint8_t>();
       for (size_t b = 0; b < TwoBitBytes(n); ++b) {
-        codes[b] = static_cast<uint8_t>(random.NextU32());
+        codes[b] = b < kPeriod ? static_cast<uint8_t>(random.NextU32())
+                               : codes[b - kPeriod];
       }
       pointers.push_back(codes);
     }
@@ -206,15 +209,6 @@ void RegisterDense(const std::string& who, const KernelTable& table) {
   });
 }
 
-// The compiler makes vectors of this at -O3; what is left is the traffic.
-void AddInPlace(const float* x, size_t n, float* sum) {
-  for (size_t i = 0; i + 16 <= n; i += 16) {
-    __builtin_prefetch(x + i + kPrefetchFloats, 0);
-    __builtin_prefetch(sum + i + kPrefetchFloats, 1);
-    for (size_t j = i; j < i + 16; ++j) sum[j] += x[j];
-  }
-}
-
 void RegisterPeersAndCeilings() {
   Register("encode_mxnet/peer", 12.25, [](Arrays& a, size_t n) {
     PeerEncode(a.x.as<float>(), a.y.as<float>(), n, kThreshold,
@@ -223,8 +217,10 @@ void RegisterPeersAndCeilings() {
   Register("decode/peer", 4.25, [](Arrays& a, size_t n) {
     PeerDecode(a.pointers[0], n, kThreshold, a.y.as<float>());
   });
+  // Two streams in, one out in place, one addition: nothing with the shape of
+  // the encoder's traffic can do less.
   Register("ceiling/add_in_place", 12, [](Arrays& a, size_t n) {
-    AddInPlace(a.x.as<float>(), n, a.y.as<float>());
+    CpuKernels().add_f32(a.x.as<float>(), n, a.y.as<float>(), Stream{});
   });
   Register("ceiling/memcpy", 8, [](Arrays& a, size_t n) {
     std::memcpy(a.y.data(), a.x.data(), 4 * n);

@@ -30,15 +30,19 @@ alignas(64) constexpr uint32_t kElementBit[kSumsPerGroup] = {
     1u << 21, 1u << 22, 1u << 23, 1u << 24, 1u << 25, 1u << 26, 1u << 27,
     1u << 28, 1u << 29, 1u << 30, 1u << 31};
 
-// The sums k of elements [i, i + kLanes) of `packed`; kLanes divides i.
+// The sums k of elements [i, i + kLanes) of `packed`; kLanes divides i. kBits
+// is `bits`, or 0 where that is not known here.
+template <uint32_t kBits>
 HWY_INLINE VI SumsAt(const uint8_t* packed, uint32_t bits, VI num_frames,
                      size_t i) {
   const DI di;
   const DU du;
+  if constexpr (kBits != 0) bits = kBits;
   const uint8_t* words = packed + 4 * bits * (i / kSumsPerGroup);
   const VU element = hn::Load(du, kElementBit + i % kSumsPerGroup);
   const VU one = hn::Set(du, 1);
   VU value = hn::Zero(du);
+#pragma GCC unroll 6
   for (uint32_t p = bits; p-- > 0;) {
     uint32_t word;
     std::memcpy(&word, words + 4 * p, sizeof(word));
@@ -53,12 +57,44 @@ HWY_INLINE VI Contributors(uint32_t num_frames) {
 }
 
 // Decodes `n` sums; writes up to a multiple of kLanes.
-HWY_INLINE void DecodeSums(const uint8_t* packed, uint32_t bits, VI num_frames,
-                           size_t n, VF threshold, float* out) {
+template <uint32_t kBits>
+void DecodeSums(const uint8_t* packed, uint32_t bits, uint32_t num_frames,
+                size_t n, float threshold, float* out) {
   const DF df;
-  for (size_t i = 0; i < n; i += kLanes) {
-    const VI sum = SumsAt(packed, bits, num_frames, i);
-    hn::StoreU(hn::Mul(hn::ConvertTo(df, sum), threshold), df, out + i);
+  const VI count = Contributors(num_frames);
+  const VF t = hn::Set(df, threshold);
+  if constexpr (kBits != 0) bits = kBits;
+  size_t i = 0;
+  for (; i + kSumsPerGroup <= n; i += kSumsPerGroup) {
+    const uint8_t* group = packed + 4 * bits * (i / kSumsPerGroup);
+    PrefetchWrite<4 * kSumsPerGroup>(out + i);
+    PrefetchRead<kLineBytes>(group);
+    for (size_t j = 0; j < kSumsPerGroup; j += kLanes) {
+      const VI sum = SumsAt<kBits>(group, bits, count, j);
+      hn::StoreU(hn::Mul(hn::ConvertTo(df, sum), t), df, out + i + j);
+    }
+  }
+  for (; i < n; i += kLanes) {
+    const VI sum = SumsAt<kBits>(packed, bits, count, i);
+    hn::StoreU(hn::Mul(hn::ConvertTo(df, sum), t), df, out + i);
+  }
+}
+
+using DecodeSumsFn = decltype(DecodeSums<0>);
+
+// The usual numbers of workers have their loop over planes unrolled.
+HWY_INLINE DecodeSumsFn* ChooseDecodeSums(uint32_t bits) {
+  switch (bits) {
+    case 2:
+      return DecodeSums<2>;
+    case 3:
+      return DecodeSums<3>;
+    case 4:
+      return DecodeSums<4>;
+    case 5:
+      return DecodeSums<5>;
+    default:
+      return DecodeSums<0>;
   }
 }
 
@@ -82,39 +118,31 @@ void TwoBitSumPack(const uint8_t* const* frames, uint32_t num_frames, size_t n,
 void PackedSumDecode(const uint8_t* packed, uint32_t num_frames, size_t n,
                      float threshold, float* out, Stream) {
   const uint32_t bits = SumBits(num_frames);
-  const VI count = Contributors(num_frames);
-  const VF t = hn::Set(DF(), threshold);
+  DecodeSumsFn* const decode = ChooseDecodeSums(bits);
   const size_t whole = n - n % kSumsPerGroup;
-  for (size_t i = 0; i < whole; i += kSumsPerGroup) {
-    const uint8_t* group = packed + 4 * bits * (i / kSumsPerGroup);
-    PrefetchRead<kLineBytes>(group);
-    PrefetchWrite<4 * kSumsPerGroup>(out + i);
-    DecodeSums(group, bits, count, kSumsPerGroup, t, out + i);
-  }
+  decode(packed, bits, num_frames, whole, threshold, out);
   if (whole == n) return;
   alignas(64) float last[kSumsPerGroup];
-  DecodeSums(packed + 4 * bits * (whole / kSumsPerGroup), bits, count,
-             n - whole, t, last);
+  decode(packed + 4 * bits * (whole / kSumsPerGroup), bits, num_frames,
+         n - whole, threshold, last);
   std::memcpy(out + whole, last, (n - whole) * sizeof(float));
 }
 
 void TwoBitSumDecode(const uint8_t* const* frames, uint32_t num_frames,
                      size_t n, float threshold, float* out, Stream) {
   const uint32_t bits = SumBits(num_frames);
-  const VI count = Contributors(num_frames);
-  const VF t = hn::Set(DF(), threshold);
   SumChunkFn* const sum_chunk = ChooseSumChunk(bits);
+  DecodeSumsFn* const decode = ChooseDecodeSums(bits);
   alignas(64) uint8_t words[kMaxChunkBytes];
   const size_t whole = n - n % kChunk;
   for (size_t i = 0; i < whole; i += kChunk) {
-    PrefetchWrite<4 * kChunk>(out + i);
     sum_chunk(frames, num_frames, i / 4, kChunk, bits, words);
-    DecodeSums(words, bits, count, kChunk, t, out + i);
+    decode(words, bits, num_frames, kChunk, threshold, out + i);
   }
   if (whole == n) return;
   alignas(64) float last[kChunk];
   sum_chunk(frames, num_frames, whole / 4, n - whole, bits, words);
-  DecodeSums(words, bits, count, n - whole, t, last);
+  decode(words, bits, num_frames, n - whole, threshold, last);
   std::memcpy(out + whole, last, (n - whole) * sizeof(float));
 }
 
@@ -128,11 +156,12 @@ struct Reencoder {
 
 // Adds kLanes sums to the residual and returns `lanes`, moved up by a byte,
 // with their codes in its lowest byte.
+template <uint32_t kBits>
 HWY_INLINE VU ReencodeLanes(const Reencoder& to, const uint8_t* words, size_t i,
                             VU lanes, int32_t* residual) {
   const DI di;
   const DU du;
-  const VI sum = SumsAt(words, to.bits, to.num_frames, i);
+  const VI sum = SumsAt<kBits>(words, to.bits, to.num_frames, i);
   const VI v =
       hn::Add(hn::LoadU(di, residual + i), hn::ShiftLeftSame(sum, to.shift));
   const VI one = hn::Set(di, 1);
@@ -148,14 +177,34 @@ HWY_INLINE VU ReencodeLanes(const Reencoder& to, const uint8_t* words, size_t i,
 }
 
 // Writes residuals and codes up to a multiple of kCodeBlock.
-HWY_INLINE void ReencodeChunk(const Reencoder& to, const uint8_t* words,
-                              size_t n, int32_t* residual, uint8_t* codes) {
+template <uint32_t kBits>
+void ReencodeChunk(const Reencoder& parameters, const uint8_t* words, size_t n,
+                   int32_t* residual, uint8_t* codes) {
+  const Reencoder to = parameters;  // what stores to `codes` cannot change
   for (size_t i = 0; i < n; i += kCodeBlock) {
     VU lanes = hn::Zero(DU());
+#pragma GCC unroll 4
     for (size_t p = 4; p-- > 0;) {
-      lanes = ReencodeLanes(to, words, i + p * kLanes, lanes, residual);
+      lanes = ReencodeLanes<kBits>(to, words, i + p * kLanes, lanes, residual);
     }
     StoreCodes(DU(), lanes, codes + i / 4);
+  }
+}
+
+using ReencodeChunkFn = decltype(ReencodeChunk<0>);
+
+HWY_INLINE ReencodeChunkFn* ChooseReencodeChunk(uint32_t bits) {
+  switch (bits) {
+    case 2:
+      return ReencodeChunk<2>;
+    case 3:
+      return ReencodeChunk<3>;
+    case 4:
+      return ReencodeChunk<4>;
+    case 5:
+      return ReencodeChunk<5>;
+    default:
+      return ReencodeChunk<0>;
   }
 }
 
@@ -168,12 +217,13 @@ void TwoBitReencode(const uint8_t* const* frames, uint32_t num_frames, size_t n,
                         .quantum = hn::Set(DI(), quantum),
                         .code = MakeCodeLanes()};
   SumChunkFn* const sum_chunk = ChooseSumChunk(to.bits);
+  ReencodeChunkFn* const reencode = ChooseReencodeChunk(to.bits);
   alignas(64) uint8_t words[kMaxChunkBytes];
   const size_t whole = n - n % kChunk;
   for (size_t i = 0; i < whole; i += kChunk) {
     PrefetchWrite<4 * kChunk>(residual + i);
     sum_chunk(frames, num_frames, i / 4, kChunk, to.bits, words);
-    ReencodeChunk(to, words, kChunk, residual + i, codes + i / 4);
+    reencode(to, words, kChunk, residual + i, codes + i / 4);
   }
   if (whole == n) return;
   // Past the end codes and residuals are 0, and so stay 0.
@@ -181,7 +231,7 @@ void TwoBitReencode(const uint8_t* const* frames, uint32_t num_frames, size_t n,
   alignas(64) uint8_t last_codes[kChunk / 4];
   std::memcpy(last, residual + whole, (n - whole) * sizeof(int32_t));
   sum_chunk(frames, num_frames, whole / 4, n - whole, to.bits, words);
-  ReencodeChunk(to, words, n - whole, last, last_codes);
+  reencode(to, words, n - whole, last, last_codes);
   std::memcpy(residual + whole, last, (n - whole) * sizeof(int32_t));
   std::memcpy(codes + whole / 4, last_codes, TwoBitBytes(n - whole));
 }

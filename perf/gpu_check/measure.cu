@@ -1,0 +1,205 @@
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/cuda_kernels.h"
+#include "perf/gpu_check/gpu_check.h"
+
+namespace telegrad::gpu_check {
+namespace {
+
+using kernels::EncodeStats;
+using kernels::NonFinite;
+using kernels::Stream;
+namespace gpu = kernels::cuda;
+
+// 1 GiB of floats: far more than any L2, so that nothing stays from run to run.
+constexpr size_t kElements = size_t{1} << 28;
+constexpr int kRuns = 50;
+constexpr int kWarmUps = 5;
+
+struct Row {
+  std::string name;
+  double bytes_per_element;
+  double median_us;
+  double least_us;
+};
+
+template <typename Body>
+Row Time(const std::string& name, double bytes_per_element, Body body) {
+  cudaEvent_t begin;
+  cudaEvent_t end;
+  Require(cudaEventCreate(&begin), "cudaEventCreate");
+  Require(cudaEventCreate(&end), "cudaEventCreate");
+  std::vector<double> times;
+  for (int run = 0; run < kWarmUps + kRuns; ++run) {
+    Require(cudaEventRecord(begin, nullptr), "cudaEventRecord");
+    body();
+    Require(cudaEventRecord(end, nullptr), "cudaEventRecord");
+    Require(cudaEventSynchronize(end), name.c_str());
+    Require(cudaGetLastError(), name.c_str());
+    float ms = 0;
+    Require(cudaEventElapsedTime(&ms, begin, end), "cudaEventElapsedTime");
+    if (run >= kWarmUps) times.push_back(1000.0 * ms);
+  }
+  cudaEventDestroy(begin);
+  cudaEventDestroy(end);
+  std::sort(times.begin(), times.end());
+  return {name, bytes_per_element, times[times.size() / 2], times[0]};
+}
+
+template <typename T>
+T* Allocate(size_t count) {
+  T* memory = nullptr;
+  Require(cudaMalloc(&memory, count * sizeof(T)), "cudaMalloc");
+  Require(cudaMemset(memory, 0, count * sizeof(T)), "cudaMemset");
+  return memory;
+}
+
+struct Arrays {
+  float* x = Allocate<float>(kElements);
+  float* y = Allocate<float>(kElements);
+  float* z = Allocate<float>(kElements);
+  uint8_t* packed = Allocate<uint8_t>(kElements);
+  EncodeStats* stats = Allocate<EncodeStats>(1);
+  double* power = Allocate<double>(1);
+  std::vector<const uint8_t*> frames;
+};
+
+// Codes of every kind, about a third of them not 0.
+void FillInputs(Arrays& a) {
+  std::vector<float> values(1 << 20);
+  std::vector<uint8_t> codes(1 << 20);
+  uint64_t state = 1;
+  for (size_t i = 0; i < values.size(); ++i) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    values[i] =
+        static_cast<float>(static_cast<int32_t>(state >> 32)) * 0x1p-33f;
+    codes[i] = static_cast<uint8_t>(state >> 40);
+  }
+  for (size_t i = 0; i < kElements; i += values.size()) {
+    Require(cudaMemcpy(a.x + i, values.data(), 4 * values.size(),
+                       cudaMemcpyHostToDevice),
+            "fill");
+  }
+  for (int f = 0; f < 8; ++f) {
+    uint8_t* frame = Allocate<uint8_t>(kernels::TwoBitBytes(kElements));
+    for (size_t i = 0; i < kElements / 4; i += codes.size()) {
+      Require(cudaMemcpy(frame + i, codes.data(), codes.size(),
+                         cudaMemcpyHostToDevice),
+              "fill");
+    }
+    a.frames.push_back(frame);
+  }
+}
+
+std::vector<Row> MeasureCodes(Arrays& a) {
+  const size_t n = kElements;
+  std::vector<Row> rows;
+  rows.push_back(Time("copy device to device", 8, [&] {
+    cudaMemcpyAsync(a.y, a.x, 4 * n, cudaMemcpyDeviceToDevice, nullptr);
+  }));
+  Require(cudaMemset(a.y, 0, 4 * n), "cudaMemset");
+  for (const NonFinite mode : {NonFinite::kZero, NonFinite::kPropagate}) {
+    rows.push_back(Time(
+        mode == NonFinite::kZero ? "two_bit_encode" : "two_bit_encode mxnet",
+        12.25, [&] {
+          gpu::TwoBitEncode(a.x, a.y, n, 0.25f, mode, a.packed, a.stats,
+                            Stream{});
+        }));
+  }
+  rows.push_back(Time("two_bit_decode", 4.25, [&] {
+    gpu::TwoBitDecode(a.frames[0], n, 0.5f, a.y, Stream{});
+  }));
+  rows.push_back(Time("two_bit_decode_add", 8.25, [&] {
+    gpu::TwoBitDecodeAdd(a.frames[0], n, 0.5f, a.y, Stream{});
+  }));
+  return rows;
+}
+
+void MeasureSums(Arrays& a, uint32_t w, std::vector<Row>& rows) {
+  const size_t n = kElements;
+  const std::string suffix = " W=" + std::to_string(w);
+  const double in = 0.25 * w;
+  const double sum = kernels::SumBits(w) / 8.0;
+  rows.push_back(Time("two_bit_sum_pack" + suffix, in + sum, [&] {
+    gpu::TwoBitSumPack(a.frames.data(), w, n, a.packed, Stream{});
+  }));
+  rows.push_back(Time("packed_sum_decode" + suffix, sum + 4, [&] {
+    gpu::PackedSumDecode(a.packed, w, n, 0.5f, a.y, Stream{});
+  }));
+  rows.push_back(Time("two_bit_sum_decode" + suffix, in + 4, [&] {
+    gpu::TwoBitSumDecode(a.frames.data(), w, n, 0.5f, a.y, Stream{});
+  }));
+  Require(cudaMemset(a.y, 0, 4 * n), "cudaMemset");
+  rows.push_back(Time("two_bit_reencode" + suffix, in + 8.25, [&] {
+    gpu::TwoBitReencode(a.frames.data(), w, n, reinterpret_cast<int32_t*>(a.y),
+                        0, static_cast<int32_t>(w), a.packed, Stream{});
+  }));
+}
+
+void MeasureDense(Arrays& a, std::vector<Row>& rows) {
+  const size_t n = kElements;
+  Require(cudaMemset(a.y, 0, 4 * n), "cudaMemset");
+  rows.push_back(
+      Time("add_f32", 12, [&] { gpu::AddF32(a.x, n, a.y, Stream{}); }));
+  rows.push_back(Time("count_nonfinite", 4,
+                      [&] { gpu::CountNonFinite(a.x, n, a.stats, Stream{}); }));
+  rows.push_back(Time("sgd_momentum", 20, [&] {
+    gpu::SgdMomentum(a.x, n, {1e-3f, 0.9f, 0.0f, 1.0f}, a.y, a.z, Stream{});
+  }));
+  rows.push_back(Time("sampled_power", 8.0 * 4096 / kElements, [&] {
+    gpu::SampledPower(a.x, a.y, n, a.power, Stream{});
+  }));
+}
+
+double Bandwidth(const Row& row) {
+  return row.bytes_per_element * kElements / row.median_us * 1e6;
+}
+
+void Print(const std::vector<Row>& rows) {
+  std::printf("%-26s %10s %10s %10s %10s %8s\n", "kernel", "median us",
+              "least us", "Gelt/s", "GB/s", "of copy");
+  for (const Row& row : rows) {
+    std::printf("%-26s %10.1f %10.1f %10.1f %10.1f %7.1f%%\n", row.name.c_str(),
+                row.median_us, row.least_us, kElements / row.median_us * 1e-3,
+                Bandwidth(row) * 1e-9,
+                100 * Bandwidth(row) / Bandwidth(rows[0]));
+  }
+}
+
+void Write(const std::vector<Row>& rows, const char* device_name,
+           const char* path) {
+  std::FILE* file = std::fopen(path, "w");
+  if (file == nullptr) {
+    std::printf("cannot write %s\n", path);
+    return;
+  }
+  for (const Row& row : rows) {
+    std::fprintf(file,
+                 "{\"what\": \"%s\", \"device\": \"%s\", \"n\": %zu, "
+                 "\"bytes\": %.0f, \"p50_us\": %.2f, \"min_us\": %.2f, "
+                 "\"samples\": %d, \"bytes_per_s\": %.4g}\n",
+                 row.name.c_str(), device_name, kElements,
+                 row.bytes_per_element * kElements, row.median_us, row.least_us,
+                 kRuns, Bandwidth(row));
+  }
+  std::fclose(file);
+}
+
+}  // namespace
+
+// The process ends after this, and its memory on the device with it.
+void MeasureAll(const char* device_name, const char* path) {
+  Arrays arrays;
+  FillInputs(arrays);
+  std::vector<Row> rows = MeasureCodes(arrays);
+  MeasureSums(arrays, 2, rows);
+  MeasureSums(arrays, 8, rows);
+  MeasureDense(arrays, rows);
+  Print(rows);
+  if (path != nullptr) Write(rows, device_name, path);
+}
+
+}  // namespace telegrad::gpu_check

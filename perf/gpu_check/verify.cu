@@ -1,0 +1,223 @@
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <iterator>
+#include <vector>
+
+#include "kernels/cuda/cuda_kernels.h"
+#include "kernels/reference/reference.h"
+#include "perf/gpu_check/gpu_check.h"
+
+namespace telegrad::gpu_check {
+namespace {
+
+using kernels::EncodeStats;
+using kernels::NonFinite;
+using kernels::Stream;
+namespace gpu = kernels::cuda;
+namespace cpu = kernels::reference;
+
+constexpr float kSpecials[] = {0.0f,           -0.0f,  NAN,     INFINITY,
+                               -INFINITY,      1e-42f, -1e-42f, 3.4028235e38f,
+                               -3.4028235e38f, 0.5f,   -0.5f,   0.49999997f};
+
+uint32_t Next(uint64_t& state) {
+  state = state * 6364136223846793005u + 1442695040888963407u;
+  return static_cast<uint32_t>(state >> 33);
+}
+
+std::vector<float> Floats(size_t n, uint64_t seed) {
+  std::vector<float> values(n);
+  for (float& value : values) {
+    const uint32_t bits = Next(seed);
+    value = bits % 8 == 0 ? kSpecials[bits / 8 % std::size(kSpecials)]
+                          : (static_cast<float>(bits % 4001) - 2000) / 1500;
+  }
+  return values;
+}
+
+std::vector<uint8_t> RandomBytes(size_t n, uint64_t seed) {
+  std::vector<uint8_t> values(n);
+  for (uint8_t& value : values) value = static_cast<uint8_t>(Next(seed));
+  return values;
+}
+
+bool Equal(float a, float b) {
+  return std::memcmp(&a, &b, sizeof(a)) == 0 || (a != a && b != b);
+}
+template <typename T>
+bool Equal(const T& a, const T& b) {
+  return a == b;
+}
+
+// Counts differences, and prints the first few.
+class Verdict {
+ public:
+  template <typename T>
+  void Compare(const char* what, size_t n, uint32_t frames,
+               const std::vector<T>& got, const std::vector<T>& want) {
+    ++checks_;
+    for (size_t i = 0; i < want.size(); ++i) {
+      if (Equal(got[i], want[i])) continue;
+      if (++failures_ <= 20) {
+        std::printf("DIFFERS %s n %zu frames %u element %zu: %g, not %g\n",
+                    what, n, frames, i, static_cast<double>(got[i]),
+                    static_cast<double>(want[i]));
+      }
+      return;
+    }
+  }
+  size_t checks() const { return checks_; }
+  size_t failures() const { return failures_; }
+
+ private:
+  size_t checks_ = 0;
+  size_t failures_ = 0;
+};
+
+void CheckEncode(size_t n, size_t skew, NonFinite mode, Verdict& verdict) {
+  const auto grad = Floats(n, n + 1);
+  auto residual = Floats(n, n + 2);
+  DeviceArray<float> g(grad, skew);
+  DeviceArray<float> r(residual, skew);
+  std::vector<uint8_t> codes(kernels::TwoBitBytes(n), 0x77);
+  DeviceArray<uint8_t> c(codes, skew);
+  EncodeStats stats;
+  stats.num_nonzero = 3;
+  stats.first_nonfinite = 100;
+  DeviceArray<EncodeStats> s({stats});
+  gpu::TwoBitEncode(g.get(), r.get(), n, 0.5f, mode, c.get(), s.get(),
+                    Stream{});
+  cpu::TwoBitEncode(grad.data(), residual.data(), n, 0.5f, mode, codes.data(),
+                    &stats, Stream{});
+  verdict.Compare("encode residual", n, 1, r.values(), residual);
+  verdict.Compare("encode codes", n, 1, c.values(), codes);
+  const EncodeStats got = s.values()[0];
+  verdict.Compare<uint64_t>(
+      "encode stats", n, 1,
+      {got.num_nonzero, got.num_nonfinite, got.first_nonfinite},
+      {stats.num_nonzero, stats.num_nonfinite, stats.first_nonfinite});
+}
+
+void CheckDecode(size_t n, size_t skew, Verdict& verdict) {
+  const auto codes = RandomBytes(kernels::TwoBitBytes(n), n);
+  DeviceArray<uint8_t> c(codes, skew);
+  auto sum = Floats(n, n);
+  std::vector<float> out(n);
+  DeviceArray<float> s(sum, skew);
+  DeviceArray<float> o(out, skew);
+  gpu::TwoBitDecode(c.get(), n, 0.1f, o.get(), Stream{});
+  gpu::TwoBitDecodeAdd(c.get(), n, 0.1f, s.get(), Stream{});
+  cpu::TwoBitDecode(codes.data(), n, 0.1f, out.data(), Stream{});
+  cpu::TwoBitDecodeAdd(codes.data(), n, 0.1f, sum.data(), Stream{});
+  verdict.Compare("decode", n, 1, o.values(), out);
+  verdict.Compare("decode_add", n, 1, s.values(), sum);
+}
+
+void CheckSums(size_t n, size_t skew, uint32_t frames, Verdict& verdict) {
+  std::vector<std::vector<uint8_t>> contents(frames);
+  std::vector<DeviceArray<uint8_t>> arrays;
+  std::vector<const uint8_t*> host(frames);
+  std::vector<const uint8_t*> device(frames);
+  arrays.reserve(frames);
+  for (uint32_t f = 0; f < frames; ++f) {
+    contents[f] = RandomBytes(kernels::TwoBitBytes(n), f + 31 * n);
+    arrays.emplace_back(contents[f], skew);
+    host[f] = contents[f].data();
+    device[f] = arrays[f].get();
+  }
+  std::vector<uint8_t> packed(kernels::PackedSumBytes(n, frames), 0x77);
+  std::vector<float> decoded(n);
+  std::vector<float> fused(n);
+  std::vector<int32_t> residual(n, 3);
+  std::vector<uint8_t> codes(kernels::TwoBitBytes(n), 0x77);
+  DeviceArray<uint8_t> p(packed, skew);
+  DeviceArray<float> d(decoded, skew);
+  DeviceArray<float> f(fused, skew);
+  DeviceArray<int32_t> r(residual, skew);
+  DeviceArray<uint8_t> c(codes, skew);
+  gpu::TwoBitSumPack(device.data(), frames, n, p.get(), Stream{});
+  gpu::PackedSumDecode(p.get(), frames, n, 0.1f, d.get(), Stream{});
+  gpu::TwoBitSumDecode(device.data(), frames, n, 0.1f, f.get(), Stream{});
+  gpu::TwoBitReencode(device.data(), frames, n, r.get(), 2, 7, c.get(),
+                      Stream{});
+  cpu::TwoBitSumPack(host.data(), frames, n, packed.data(), Stream{});
+  cpu::PackedSumDecode(packed.data(), frames, n, 0.1f, decoded.data(),
+                       Stream{});
+  cpu::TwoBitSumDecode(host.data(), frames, n, 0.1f, fused.data(), Stream{});
+  cpu::TwoBitReencode(host.data(), frames, n, residual.data(), 2, 7,
+                      codes.data(), Stream{});
+  verdict.Compare("sum_pack", n, frames, p.values(), packed);
+  verdict.Compare("packed_sum_decode", n, frames, d.values(), decoded);
+  verdict.Compare("sum_decode", n, frames, f.values(), fused);
+  verdict.Compare("reencode residual", n, frames, r.values(), residual);
+  verdict.Compare("reencode codes", n, frames, c.values(), codes);
+}
+
+void CheckDense(size_t n, size_t skew, Verdict& verdict) {
+  const auto x = Floats(n, n + 5);
+  auto sum = Floats(n, n + 6);
+  auto weight = Floats(n, n + 7);
+  auto momentum = Floats(n, n + 8);
+  DeviceArray<float> dx(x, skew);
+  DeviceArray<float> ds(sum, skew);
+  DeviceArray<float> dw(weight, skew);
+  DeviceArray<float> dm(momentum, skew);
+  EncodeStats stats;
+  DeviceArray<EncodeStats> dstats({stats});
+  std::vector<double> powers = {-1, -1};
+  DeviceArray<double> dpowers(powers);
+  const kernels::SgdParameters params{0.1f, 0.9f, 1e-4f, 0.3f};
+  gpu::SampledPower(dx.get(), ds.get(), n, dpowers.get(), Stream{});
+  gpu::SampledPower(dx.get(), nullptr, n, dpowers.get() + 1, Stream{});
+  gpu::AddF32(dx.get(), n, ds.get(), Stream{});
+  gpu::CountNonFinite(dx.get(), n, dstats.get(), Stream{});
+  gpu::SgdMomentum(dx.get(), n, params, dw.get(), dm.get(), Stream{});
+  cpu::SampledPower(x.data(), sum.data(), n, &powers[0], Stream{});
+  cpu::SampledPower(x.data(), nullptr, n, &powers[1], Stream{});
+  cpu::AddF32(x.data(), n, sum.data(), Stream{});
+  cpu::CountNonFinite(x.data(), n, &stats, Stream{});
+  cpu::SgdMomentum(x.data(), n, params, weight.data(), momentum.data(),
+                   Stream{});
+  verdict.Compare("sampled_power", n, 1, dpowers.values(), powers);
+  verdict.Compare("add", n, 1, ds.values(), sum);
+  verdict.Compare("sgd weight", n, 1, dw.values(), weight);
+  verdict.Compare("sgd momentum", n, 1, dm.values(), momentum);
+  const EncodeStats got = dstats.values()[0];
+  verdict.Compare<uint64_t>("count", n, 1,
+                            {got.num_nonfinite, got.first_nonfinite},
+                            {stats.num_nonfinite, stats.first_nonfinite});
+}
+
+}  // namespace
+
+bool Verify() {
+  std::vector<size_t> sizes(130);
+  for (size_t n = 0; n < sizes.size(); ++n) sizes[n] = n;
+  for (size_t n : {255, 256, 257, 1023, 1024, 1025, 4095, 4097, 100003}) {
+    sizes.push_back(n);
+  }
+  Verdict verdict;
+  for (const size_t n : sizes) {
+    for (const size_t skew : {0, 1}) {
+      CheckEncode(n, skew, NonFinite::kZero, verdict);
+      CheckEncode(n, skew, NonFinite::kPropagate, verdict);
+      CheckDecode(n, skew, verdict);
+      CheckDense(n, skew, verdict);
+      for (const uint32_t frames : {1u, 2u, 3u, 8u}) {
+        CheckSums(n, skew, frames, verdict);
+      }
+    }
+  }
+  for (const uint32_t frames : {4u, 16u, 31u, 63u, 64u, 65u, 128u, 300u}) {
+    for (const size_t n : {1, 33, 2053}) CheckSums(n, 0, frames, verdict);
+  }
+  CheckEncode(15485863, 0, NonFinite::kZero, verdict);
+  CheckDecode(15485863, 0, verdict);
+  CheckSums(1000003, 0, 4, verdict);
+  std::printf("%zu comparisons, %zu differ\n", verdict.checks(),
+              verdict.failures());
+  return verdict.failures() == 0;
+}
+
+}  // namespace telegrad::gpu_check
