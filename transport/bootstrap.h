@@ -25,26 +25,29 @@ namespace telegrad {
 using Facts = std::vector<std::pair<std::string, std::string>>;
 
 struct ControlTiming {
-  Duration join = std::chrono::seconds(60);      // until everyone has joined
+  Duration join = std::chrono::seconds(60);  // until everyone has joined
   Duration heartbeat = std::chrono::seconds(1);
-  Duration dead = std::chrono::seconds(10);      // silence that means death
-  Duration teardown = std::chrono::seconds(3);   // until a member must be gone
+  Duration dead = std::chrono::seconds(10);     // silence that means death
+  Duration teardown = std::chrono::seconds(3);  // until a member must be gone
 };
 
 // Why a job ends early; what the fatal line of each process says.
 struct FatalEvent {
   ExitCode code = ExitCode::kInternal;
-  std::string message;             // for humans; names ranks and values
-  std::vector<std::string> dead;   // "worker/2@host:pid"
-  int64_t detect_ms = 0;           // from the last sign of life to the verdict
+  std::string message = {};            // for humans; names ranks and values
+  std::vector<std::string> dead = {};  // "worker/2@host:pid"
+  int64_t detect_ms = 0;            // from the last sign of life to the verdict
   std::string details_json = "{}";  // further fields, an object
+  // Who says so; a ControlClient fills these in before on_fatal.
+  std::string self = {};  // "worker/0", "launcher"
+  uint64_t epoch = 0;
+  int64_t step = 0;
 };
 
 // One line, no newline: {"event":"fatal","code":20,"reason":"peer_died",
 // "dead":[...],"detect_ms":412,"epoch":1,"step":117,"self":"worker/0",
 // "message":...} and the details.
-std::string FatalLine(const FatalEvent& event, NodeId self, uint64_t epoch,
-                      int64_t step);
+std::string FatalLine(const FatalEvent& event);
 
 struct Member {
   NodeId id;
@@ -94,7 +97,7 @@ struct JoinRequest {
   int wanted_rank = -1;      // -1: the scheduler chooses
   std::string data_address;  // servers: where workers connect
   Facts facts;
-  std::string shared;        // from worker 0 to all, at most 4 MiB
+  std::string shared;  // from worker 0 to all, at most 4 MiB
   std::string job_id = "local";
   Secret secret;
   ControlTiming timing;

@@ -236,7 +236,13 @@ void ControlClientImpl::Close(absl::Status join_status,
         failure != nullptr && is_joined_ &&
         !(is_leaving_ && failure->code == ExitCode::kSchedulerLost);
   }
-  if (is_for_handler && request_.on_fatal) request_.on_fatal(*failure);
+  if (is_for_handler && request_.on_fatal) {
+    FatalEvent event = *failure;
+    event.self = ToString(membership_.self);
+    event.epoch = membership_.epoch;
+    event.step = step_;
+    request_.on_fatal(event);
+  }
   MutexLock lock(&mutex_);
   is_closed_ = true;
   join_status_ = std::move(join_status);

@@ -5,17 +5,16 @@
 
 namespace telegrad {
 
-std::string FatalLine(const FatalEvent& event, NodeId self, uint64_t epoch,
-                      int64_t step) {
+std::string FatalLine(const FatalEvent& event) {
   using Json = nlohmann::ordered_json;
   Json line = {{"event", "fatal"},
                {"code", static_cast<int>(event.code)},
                {"reason", ExitReason(event.code)},
                {"dead", event.dead},
                {"detect_ms", event.detect_ms},
-               {"epoch", epoch},
-               {"step", step},
-               {"self", ToString(self)},
+               {"epoch", event.epoch},
+               {"step", event.step},
+               {"self", event.self},
                {"message", event.message}};
   const Json details = Json::parse(event.details_json, nullptr, false);
   if (details.is_object()) {

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "transport/ucx/pool.h"
 #include "transport/transport.h"
 #include "transport/ucx/address.h"
+#include "transport/ucx/pool.h"
 #include "transport/ucx/records.h"
 
 namespace telegrad::ucx {
