@@ -1,0 +1,215 @@
+#include "kvstore/dist/job_config.h"
+
+#include <bit>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/crc32c.h"
+#include "base/status_macros.h"
+#include "kernels/code_sum.h"
+
+namespace telegrad {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t kMaxTensors = 1 << 20;
+constexpr size_t kMaxNameBytes = 256;
+
+std::string TableDigest(std::span<const TensorSpec> tensors) {
+  uint32_t crc = 0;
+  uint64_t elems = 0;
+  for (const TensorSpec& tensor : tensors) {
+    const uint64_t n = tensor.num_elems;
+    crc = Crc32c(tensor.name.data(), tensor.name.size(), crc);
+    crc = Crc32c(&n, sizeof(n), crc);
+    elems += n;
+  }
+  return absl::StrFormat("%u tensors, %u elements, check %08x", tensors.size(),
+                         elems, crc);
+}
+
+// Reads one unsigned field; leaves an error in `status` when it is missing or
+// outside [low, high].
+uint64_t Field(const Json& json, const char* name, uint64_t low, uint64_t high,
+               absl::Status& status) {
+  const auto found = json.find(name);
+  if (found != json.end() && found->is_number_unsigned()) {
+    const auto value = found->get<uint64_t>();
+    if (value >= low && value <= high) return value;
+  }
+  status.Update(absl::InvalidArgumentError(
+      absl::StrCat("job config: field ", name, " is missing or out of range")));
+  return low;
+}
+
+// Floats travel as their bits: decimal text would round.
+float FloatField(const Json& json, const char* name, absl::Status& status) {
+  const auto bits =
+      static_cast<uint32_t>(Field(json, name, 0, UINT32_MAX, status));
+  const float value = std::bit_cast<float>(bits);
+  if (!std::isfinite(value)) {
+    status.Update(absl::InvalidArgumentError(
+        absl::StrCat("job config: field ", name, " is not finite")));
+  }
+  return value;
+}
+
+bool IsTensorName(const std::string& name) {
+  if (name.empty() || name.size() > kMaxNameBytes) return false;
+  for (const char c : name) {
+    if (!absl::ascii_isalnum(static_cast<unsigned char>(c)) &&
+        absl::string_view("_.:/-").find(c) == absl::string_view::npos) {
+      return false;
+    }
+  }
+  return true;
+}
+
+absl::Status ParseTensors(const Json& json, int64_t max_model_bytes,
+                          std::vector<TensorSpec>& tensors) {
+  const auto list = json.find("tensors");
+  if (list == json.end() || !list->is_array() || list->empty() ||
+      list->size() > kMaxTensors) {
+    return absl::InvalidArgumentError("job config: no list of tensors");
+  }
+  uint64_t left = static_cast<uint64_t>(max_model_bytes) / 4;
+  for (const Json& entry : *list) {
+    if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() ||
+        !entry[1].is_number_unsigned() || entry[1].get<uint64_t>() == 0 ||
+        !IsTensorName(entry[0].get<std::string>())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("job config: tensor ", tensors.size(),
+                       " is not a name of [A-Za-z0-9_.:/-]{1,256} and a size"));
+    }
+    const auto num_elems = entry[1].get<uint64_t>();
+    if (num_elems > left) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("model beyond --max-model-bytes (", max_model_bytes,
+                       ") at tensor ", entry[0].get<std::string>()));
+    }
+    left -= num_elems;
+    tensors.push_back({entry[0].get<std::string>(), num_elems});
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Facts MakeFacts(const JobConfig& config) {
+  const CompressionConfig& gc = config.compression;
+  Facts facts = {
+      {"tensor table", TableDigest(config.tensors)},
+      {"codec", gc.type},
+      {"min-bytes", absl::StrCat(gc.min_bytes)},
+      {"reply", ToString(gc.reply)},
+      {"non-finite policy", ToString(gc.nonfinite)},
+      {"update-on", ToString(config.optimizer.update_on)},
+      {"chunk elements", absl::StrCat(config.chunk_elems)},
+  };
+  if (gc.type != "none") {
+    facts.emplace_back("threshold", ToString(gc.threshold));
+    facts.emplace_back("batch size", absl::StrCat(gc.batch_size));
+  }
+  if (config.optimizer.update_on == UpdateOn::kServer) {
+    const kernels::SgdParameters& sgd = config.optimizer.sgd;
+    facts.emplace_back(
+        "optimizer",
+        absl::StrFormat("sgd lr %.9g momentum %.9g wd %.9g rescale %.9g",
+                        sgd.learning_rate, sgd.momentum_rate, sgd.weight_decay,
+                        sgd.rescale));
+  }
+  return facts;
+}
+
+std::string SerializeJobConfig(const JobConfig& config) {
+  Json tensors = Json::array();
+  for (const TensorSpec& tensor : config.tensors) {
+    tensors.push_back({tensor.name, tensor.num_elems});
+  }
+  const auto bits = [](float value) { return std::bit_cast<uint32_t>(value); };
+  const CompressionConfig& gc = config.compression;
+  const kernels::SgdParameters& sgd = config.optimizer.sgd;
+  return Json{{"tensors", tensors},
+              {"codec", gc.type},
+              {"threshold_kind", static_cast<unsigned>(gc.threshold.kind)},
+              {"threshold_bits", bits(gc.threshold.value)},
+              {"batch_size", static_cast<unsigned>(gc.batch_size)},
+              {"min_bytes", static_cast<uint64_t>(gc.min_bytes)},
+              {"reply", static_cast<unsigned>(gc.reply)},
+              {"nonfinite", static_cast<unsigned>(gc.nonfinite)},
+              {"update_on", static_cast<unsigned>(config.optimizer.update_on)},
+              {"lr_bits", bits(sgd.learning_rate)},
+              {"momentum_bits", bits(sgd.momentum_rate)},
+              {"wd_bits", bits(sgd.weight_decay)},
+              {"rescale_bits", bits(sgd.rescale)},
+              {"chunk_elems", config.chunk_elems},
+              {"has_values", config.has_values ? 1u : 0u}}
+      .dump();
+}
+
+absl::StatusOr<JobConfig> ParseJobConfig(absl::string_view text,
+                                         int64_t max_model_bytes) {
+  const Json json = Json::parse(text.begin(), text.end(), nullptr,
+                                /*allow_exceptions=*/false);
+  if (!json.is_object()) {
+    return absl::InvalidArgumentError("job config is not a JSON object");
+  }
+  JobConfig config;
+  RETURN_IF_ERROR(ParseTensors(json, max_model_bytes, config.tensors));
+  const auto codec = json.find("codec");
+  if (codec == json.end() || !codec->is_string()) {
+    return absl::InvalidArgumentError("job config: no codec");
+  }
+  absl::Status status;
+  CompressionConfig& gc = config.compression;
+  gc.type = codec->get<std::string>();
+  gc.threshold.kind = static_cast<ThresholdSpec::Kind>(
+      Field(json, "threshold_kind", 0, 2, status));
+  gc.threshold.value = FloatField(json, "threshold_bits", status);
+  gc.batch_size =
+      static_cast<int>(Field(json, "batch_size", 1, 1 << 30, status));
+  gc.min_bytes = static_cast<int64_t>(
+      Field(json, "min_bytes", 0, uint64_t{1} << 62, status));
+  gc.reply = static_cast<ReplyMode>(Field(json, "reply", 0, 2, status));
+  gc.nonfinite =
+      static_cast<NonFinitePolicy>(Field(json, "nonfinite", 0, 3, status));
+  config.optimizer.update_on =
+      static_cast<UpdateOn>(Field(json, "update_on", 0, 1, status));
+  kernels::SgdParameters& sgd = config.optimizer.sgd;
+  sgd.learning_rate = FloatField(json, "lr_bits", status);
+  sgd.momentum_rate = FloatField(json, "momentum_bits", status);
+  sgd.weight_decay = FloatField(json, "wd_bits", status);
+  sgd.rescale = FloatField(json, "rescale_bits", status);
+  config.chunk_elems = Field(json, "chunk_elems", 1, 16 << 20, status);
+  config.has_values = Field(json, "has_values", 0, 1, status) != 0;
+  RETURN_IF_ERROR(status);
+  RETURN_IF_ERROR(CheckConfig(gc, config.optimizer));
+  return config;
+}
+
+absl::Status CheckConfig(const CompressionConfig& compression,
+                         const OptimizerConfig& optimizer) {
+  ASSIGN_OR_RETURN(const Codec* codec, FindCodec(compression.type));
+  const ThresholdSpec& threshold = compression.threshold;
+  if (codec->traits().needs_threshold &&
+      threshold.kind != ThresholdSpec::Kind::kAuto &&
+      !std::isnormal(FixedThreshold(threshold, compression.batch_size))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("threshold ", ToString(threshold), " at batch size ",
+                     compression.batch_size, " is not a normal number"));
+  }
+  if (compression.reply == ReplyMode::kReencode &&
+      codec->traits().id == CodecId::kTwoBit &&
+      optimizer.update_on == UpdateOn::kServer) {
+    return absl::InvalidArgumentError(
+        "reply mode reencode needs the optimizer on the workers "
+        "(--update-on worker): weights are sent dense");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace telegrad

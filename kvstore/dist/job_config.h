@@ -1,0 +1,36 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kvstore/kvstore.h"
+
+namespace telegrad {
+
+// What worker 0 tells all members, and what every worker must have the same.
+struct JobConfig {
+  std::vector<TensorSpec> tensors;
+  CompressionConfig compression;
+  OptimizerConfig optimizer;
+  size_t chunk_elems = 0;
+  bool has_values = false;  // worker 0 sends initial values
+};
+
+// Facts for the scheduler to compare among workers; short values that a person
+// can read.
+Facts MakeFacts(const JobConfig& config);
+
+std::string SerializeJobConfig(const JobConfig& config);
+
+// Bytes from a network: every field is checked, the model is limited to
+// `max_model_bytes` (ResourceExhausted), names to their alphabet.
+absl::StatusOr<JobConfig> ParseJobConfig(absl::string_view text,
+                                         int64_t max_model_bytes);
+
+// InvalidArgument when settings contradict each other (reply mode sum with
+// codec none is no contradiction: it is dense).
+absl::Status CheckConfig(const CompressionConfig& compression,
+                         const OptimizerConfig& optimizer);
+
+}  // namespace telegrad

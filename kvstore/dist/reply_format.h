@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "compression/codec.h"
+#include "kvstore/kvstore.h"
+
+namespace telegrad {
+
+// In what form a round's result travels back: decided by the codec and the
+// job's settings, the same on both sides.
+enum class ReplyFormat : uint8_t {
+  kDense = 0,  // [n] f32: sums, or weights
+  kSums = 1,   // exact sums of codes, packed
+  kCodes = 2,  // the codec's own codes, with the server's quantum
+};
+
+inline ReplyFormat FormatOf(const CodecTraits& traits,
+                            const CompressionConfig& compression,
+                            const OptimizerConfig& optimizer) {
+  if (optimizer.update_on == UpdateOn::kServer || !traits.summable) {
+    return ReplyFormat::kDense;
+  }
+  switch (compression.reply) {
+    case ReplyMode::kDense:
+      return ReplyFormat::kDense;
+    case ReplyMode::kSum:
+      return ReplyFormat::kSums;
+    case ReplyMode::kReencode:
+      return ReplyFormat::kCodes;
+  }
+  return ReplyFormat::kDense;
+}
+
+inline size_t ReplyBytes(const PreparedCodec& codec, ReplyFormat format,
+                         int num_workers) {
+  switch (format) {
+    case ReplyFormat::kDense:
+      return 4 * codec.num_elems();
+    case ReplyFormat::kSums:
+      return codec.sum_bytes(static_cast<uint32_t>(num_workers));
+    case ReplyFormat::kCodes:
+      return codec.max_encoded_bytes();
+  }
+  return 0;
+}
+
+// Whether the codec's threshold is agreed step by step.
+inline bool UsesScale(const CodecTraits& traits,
+                      const CompressionConfig& compression) {
+  return traits.needs_threshold &&
+         compression.threshold.kind == ThresholdSpec::Kind::kAuto;
+}
+
+}  // namespace telegrad

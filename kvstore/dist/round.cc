@@ -1,0 +1,181 @@
+#include "kvstore/dist/round.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "kernels/dispatch.h"
+
+namespace telegrad {
+
+ChunkRounds::ChunkRounds(const Chunk& plan,
+                         std::unique_ptr<PreparedCodec> codec,
+                         const JobConfig& config, int num_workers,
+                         BufferPool* pool)
+    : plan_(plan),
+      codec_(std::move(codec)),
+      config_(config),
+      pool_(pool),
+      format_(FormatOf(codec_->traits(), config.compression, config.optimizer)),
+      uses_scale_(UsesScale(codec_->traits(), config.compression)),
+      slots_(static_cast<size_t>(num_workers)),
+      has_proposed_(static_cast<size_t>(num_workers), false) {}
+
+absl::StatusOr<ChunkRounds::Verdict> ChunkRounds::Begin(
+    int worker, const FrameHeader& header) {
+  const CodecTraits& traits = codec_->traits();
+  if (header.payload_bytes != codec_->max_encoded_bytes() ||
+      header.codec != static_cast<uint8_t>(traits.id) ||
+      header.codec_version != traits.wire_version || header.packing != 0 ||
+      header.contributors != 1 ||
+      header.reply_mode != static_cast<uint8_t>(format_)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "push of ", header.payload_bytes, " bytes, codec ", header.codec,
+        " version ", header.codec_version, ", reply format ", header.reply_mode,
+        "; this chunk takes ", codec_->max_encoded_bytes(), " bytes, codec ",
+        static_cast<int>(traits.id), " version ", traits.wire_version,
+        ", reply format ", static_cast<int>(format_)));
+  }
+  Slot& slot = slots_[static_cast<size_t>(worker)];
+  if (header.step < step_ ||
+      (header.step == step_ && slot.state != Slot::State::kEmpty)) {
+    return Verdict::kDuplicate;
+  }
+  const int16_t scale = uses_scale_ ? scales_[step_ & 1] : kFixedScale;
+  if (header.step > step_ || header.scale != scale ||
+      (uses_scale_ && !has_agreed_)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "push for step ", header.step, " with scale ", header.scale, "; step ",
+        step_, " with scale ", scale, " is open"));
+  }
+  slot.state = Slot::State::kReceiving;
+  slot.wants_reply = (header.flags & kFlagNoReply) == 0;
+  slot.frame = pool_->Get(codec_->max_encoded_bytes());
+  return Verdict::kAccept;
+}
+
+Bytes ChunkRounds::PushTarget(int worker) {
+  return slots_[static_cast<size_t>(worker)].frame->view();
+}
+
+bool ChunkRounds::Arrive(int worker, const FrameHeader& header) {
+  slots_[static_cast<size_t>(worker)].state = Slot::State::kArrived;
+  wish_ =
+      std::max(wish_, std::clamp(header.proposed_scale, kNoScale, kMaxScale));
+  return ++num_arrived_ == slots_.size();
+}
+
+absl::Status ChunkRounds::Validate(int worker) const {
+  return codec_->Validate(slots_[static_cast<size_t>(worker)].frame->view());
+}
+
+std::vector<ConstBytes> ChunkRounds::Payloads() const {
+  std::vector<ConstBytes> payloads;
+  for (const Slot& slot : slots_) payloads.push_back(slot.frame->view());
+  return payloads;
+}
+
+absl::StatusOr<RoundResult> ChunkRounds::Sum() {
+  const std::vector<ConstBytes> payloads = Payloads();
+  const int16_t scale = uses_scale_ ? scales_[step_ & 1] : kFixedScale;
+  const float threshold = uses_scale_
+                              ? ScaleThreshold(scale)
+                              : FixedThreshold(config_.compression.threshold,
+                                               config_.compression.batch_size);
+  RoundResult result{.format = format_, .step = step_, .scale = scale};
+  if (config_.optimizer.update_on == UpdateOn::kServer) {
+    ASSIGN_OR_RETURN(result, UpdateWeights(payloads, threshold));
+    result.scale = scale;
+  } else if (codec_->traits().lossless) {
+    // Adds in rank order into the first worker's frame.
+    result.buffer = slots_[0].frame;
+    RETURN_IF_ERROR(codec_->SumCodes(payloads, result.buffer->view(), {}));
+  } else {
+    const auto num_workers = static_cast<int>(slots_.size());
+    result.buffer = pool_->Get(ReplyBytes(*codec_, format_, num_workers));
+    const Bytes out = result.buffer->view();
+    switch (format_) {
+      case ReplyFormat::kDense:
+        RETURN_IF_ERROR(codec_->SumDecode(payloads, threshold, out, {}));
+        break;
+      case ReplyFormat::kSums:
+        RETURN_IF_ERROR(codec_->SumCodes(payloads, out, {}));
+        break;
+      case ReplyFormat::kCodes:
+        RETURN_IF_ERROR(codec_->Reencode(payloads, uses_scale_ ? scale : 0,
+                                         reencode_, out, {}));
+        break;
+    }
+  }
+  if (result.buffer != nullptr) result.payload = result.buffer->view();
+  if (uses_scale_) result.agreed = wish_ == kNoScale ? scale : wish_;
+  return result;
+}
+
+absl::StatusOr<RoundResult> ChunkRounds::UpdateWeights(
+    const std::vector<ConstBytes>& payloads, float threshold) {
+  if (weights_ == nullptr) {
+    return absl::FailedPreconditionError(
+        "a push came before the initial weights");
+  }
+  if (momentum_.size() == 0) momentum_ = Buffer(4 * plan_.num_elems);
+  const std::shared_ptr<Buffer> sum = pool_->Get(4 * plan_.num_elems);
+  RETURN_IF_ERROR(codec_->SumDecode(payloads, threshold, sum->view(), {}));
+  // A copy: the last round's weights may still be on their way to a worker.
+  std::shared_ptr<Buffer> updated = pool_->Get(4 * plan_.num_elems);
+  std::copy_n(weights_->as<float>(), plan_.num_elems, updated->as<float>());
+  kernels::CpuKernels().sgd_momentum(
+      sum->as<float>(), plan_.num_elems, config_.optimizer.sgd,
+      updated->as<float>(), momentum_.as<float>(), {});
+  weights_ = updated;
+  return RoundResult{.buffer = std::move(updated),
+                     .format = ReplyFormat::kDense,
+                     .step = step_};
+}
+
+void ChunkRounds::Finish(RoundResult result) {
+  if (uses_scale_) scales_[step_ & 1] = result.agreed;
+  current_ = std::move(result);
+  has_current_ = true;
+  for (Slot& slot : slots_) {
+    slot.state = Slot::State::kEmpty;
+    slot.frame = nullptr;
+  }
+  num_arrived_ = 0;
+  wish_ = kNoScale;
+  ++step_;
+}
+
+absl::StatusOr<bool> ChunkRounds::Propose(int worker, int16_t scale) {
+  const auto index = static_cast<size_t>(worker);
+  if (!uses_scale_ || has_proposed_[index] ||
+      (scale != kNoScale && (scale < kMinScale || scale > kMaxScale))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("proposal of scale ", scale, " was not expected"));
+  }
+  has_proposed_[index] = true;
+  wish_ = std::max(wish_, scale);
+  if (++num_proposed_ < slots_.size()) return false;
+  const int16_t agreed = wish_ == kNoScale ? kDefaultScale : wish_;
+  scales_ = {agreed, agreed};
+  has_agreed_ = true;
+  wish_ = kNoScale;
+  return true;
+}
+
+void ChunkRounds::SetValue(std::shared_ptr<Buffer> value) {
+  if (config_.optimizer.update_on == UpdateOn::kServer) weights_ = value;
+  current_ = {.buffer = value, .payload = value->view()};
+  has_current_ = true;
+}
+
+const RoundResult* ChunkRounds::current() const {
+  return has_current_ ? &current_ : nullptr;
+}
+
+bool ChunkRounds::wants_reply(int worker) const {
+  return slots_[static_cast<size_t>(worker)].wants_reply;
+}
+
+}  // namespace telegrad

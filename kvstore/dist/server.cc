@@ -1,0 +1,148 @@
+#include "kvstore/dist/server.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+
+namespace telegrad {
+namespace {
+
+constexpr Duration kTick = std::chrono::milliseconds(100);
+constexpr Duration kHandshakeDeadline = std::chrono::seconds(5);
+// A worker's connection that ends may be its orderly end, of which the
+// scheduler tells us.
+constexpr Duration kSuspicionDelay = std::chrono::milliseconds(300);
+
+}  // namespace
+
+absl::Status RunServer(const ServerOptions& options) {
+  return DistServer(options).Run();
+}
+
+DistServer::DistServer(const ServerOptions& options) : options_(options) {}
+
+DistServer::~DistServer() = default;
+
+absl::Status DistServer::Run() {
+  RETURN_IF_ERROR(Start());
+  absl::Status status = MakeChunks();
+  if (status.ok()) {
+    pool_ = std::make_unique<ThreadPool>(options_.dist.num_threads);
+    status = Serve();
+    pool_.reset();
+  }
+  if (!status.ok()) {
+    FatalEvent event{.code = ExitCodeOf(status), .message = {}, .dead = {}};
+    event.message = std::string(status.message());
+    control_->Fail(event);
+    return status;
+  }
+  control_->Leave();
+  return absl::OkStatus();
+}
+
+absl::Status DistServer::Start() {
+  ASSIGN_OR_RETURN(transport_, MakeTransport(options_.dist.transport, this));
+  ASSIGN_OR_RETURN(const std::string address, transport_->Listen());
+  JoinRequest request{
+      .scheduler_address = options_.dist.scheduler_address,
+      .role = Role::kServer,
+      .wanted_rank = options_.dist.wanted_rank,
+      .data_address = address,
+      .facts = {},
+      .shared = {},
+      .job_id = options_.dist.job_id,
+      .secret = options_.dist.secret,
+      .timing = options_.dist.timing,
+      .on_fatal = options_.dist.on_fatal,
+  };
+  ASSIGN_OR_RETURN(control_, ControlClient::Join(request));
+  const Membership& membership = control_->membership();
+  rank_ = membership.self.rank;
+  epoch_ = membership.epoch;
+  num_workers_ = static_cast<int>(membership.workers.size());
+  worker_sessions_.assign(membership.workers.size(), nullptr);
+  return absl::OkStatus();
+}
+
+absl::Status DistServer::MakeChunks() {
+  const Membership& membership = control_->membership();
+  ASSIGN_OR_RETURN(config_,
+                   ParseJobConfig(membership.shared, options_.max_model_bytes));
+  ASSIGN_OR_RETURN(const std::vector<TensorPlan> plan,
+                   MakeShardPlan(config_.tensors,
+                                 static_cast<int>(membership.servers.size()),
+                                 config_.chunk_elems, config_.compression));
+  chunks_.resize(plan.size());
+  for (size_t key = 0; key < plan.size(); ++key) {
+    for (const Chunk& chunk : plan[key].chunks) {
+      std::unique_ptr<ChunkRounds> rounds;
+      if (chunk.server == rank_) {
+        ASSIGN_OR_RETURN(std::unique_ptr<PreparedCodec> codec,
+                         plan[key].codec->Prepare(chunk.num_elems, Device{}));
+        rounds = std::make_unique<ChunkRounds>(chunk, std::move(codec), config_,
+                                               num_workers_, &buffers_);
+      }
+      chunks_[key].push_back(std::move(rounds));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DistServer::Serve() {
+  std::vector<std::function<void()>> jobs;
+  TimePoint next_check = Clock::now() + kTick;
+  for (;;) {
+    {
+      MutexLock lock(&mutex_);
+      jobs.swap(posted_);
+    }
+    for (const auto& job : jobs) job();
+    jobs.clear();
+    RETURN_IF_ERROR(failure_);
+    transport_->Progress(next_check);
+    if (Clock::now() < next_check) continue;
+    next_check = Clock::now() + kTick;
+    Sweep();
+    const absl::Status end = control_->WaitForEnd(Clock::now());
+    if (end.ok()) return absl::OkStatus();
+    if (!absl::IsDeadlineExceeded(end)) return end;
+  }
+}
+
+void DistServer::Post(std::function<void()> job) {
+  {
+    MutexLock lock(&mutex_);
+    posted_.push_back(std::move(job));
+  }
+  transport_->Wake();
+}
+
+void DistServer::Sweep() {
+  const TimePoint now = Clock::now();
+  for (auto& [endpoint, session] : sessions_) {
+    if (session.worker < 0 && now - session.since > kHandshakeDeadline) {
+      transport_->Close(endpoint);
+    }
+  }
+  std::vector<LostWorker> later;
+  for (LostWorker& lost : lost_) {
+    if (now - lost.at < kSuspicionDelay) {
+      later.push_back(std::move(lost));
+    } else {
+      control_->SuspectPeer({Role::kWorker, lost.rank}, lost.why);
+    }
+  }
+  lost_ = std::move(later);
+}
+
+void DistServer::Fail(const absl::Status& why) {
+  if (!failure_.ok()) return;
+  const ExitCode code =
+      absl::IsDataLoss(why) ? ExitCode::kIntegrity : ExitCode::kMismatch;
+  failure_ = WithExitCode(
+      code, absl::Status(why.code(),
+                         absl::StrCat("server/", rank_, ": ", why.message())));
+}
+
+}  // namespace telegrad

@@ -1,0 +1,82 @@
+#include "kvstore/dist/shard_plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "kernels/code_sum.h"
+#include "kernels/two_bit.h"
+
+namespace telegrad {
+namespace {
+
+void AppendChunks(Key key, int server, size_t begin, size_t end,
+                  size_t chunk_elems, std::vector<Chunk>& chunks) {
+  for (size_t at = begin; at < end; at += chunk_elems) {
+    chunks.push_back({.key = key,
+                      .index = static_cast<uint32_t>(chunks.size()),
+                      .begin = at,
+                      .num_elems = std::min(chunk_elems, end - at),
+                      .server = server});
+  }
+}
+
+}  // namespace
+
+std::vector<size_t> ShardSizes(Key key, size_t num_elems, int num_servers) {
+  const auto servers = static_cast<size_t>(num_servers);
+  std::vector<size_t> sizes(servers, 0);
+  if (num_elems < kBigTensorElems) {
+    sizes[size_t{key} * 9973 % servers] = num_elems;
+    return sizes;
+  }
+  constexpr size_t kWord = kernels::kCodesPerWord;
+  const size_t words = (num_elems + kWord - 1) / kWord;
+  const double share =
+      static_cast<double>(words) / static_cast<double>(servers);
+  size_t left = num_elems;
+  for (size_t i = 0; i + 1 < servers; ++i) {
+    const auto part =
+        static_cast<size_t>(std::round(share * static_cast<double>(i + 1))) -
+        static_cast<size_t>(std::round(share * static_cast<double>(i)));
+    sizes[i] = std::min(left, part * kWord);
+    left -= sizes[i];
+  }
+  sizes.back() = left;
+  return sizes;
+}
+
+absl::StatusOr<std::vector<TensorPlan>> MakeShardPlan(
+    std::span<const TensorSpec> tensors, int num_servers, size_t chunk_elems,
+    const CompressionConfig& compression) {
+  if (num_servers < 1) return absl::InvalidArgumentError("no server");
+  constexpr size_t kGroup = kernels::kSumsPerGroup;
+  chunk_elems =
+      std::max<size_t>(1, (chunk_elems + kGroup - 1) / kGroup) * kGroup;
+  ASSIGN_OR_RETURN(const Codec* codec, FindCodec(compression.type));
+  ASSIGN_OR_RETURN(const Codec* dense, FindCodec("none"));
+  std::vector<TensorPlan> plan;
+  for (size_t key = 0; key < tensors.size(); ++key) {
+    const TensorSpec& tensor = tensors[key];
+    if (tensor.num_elems == 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor ", tensor.name, " has no elements"));
+    }
+    const bool is_small =
+        static_cast<int64_t>(4 * tensor.num_elems) < compression.min_bytes;
+    TensorPlan entry{.codec = is_small ? dense : codec, .chunks = {}};
+    size_t begin = 0;
+    const std::vector<size_t> sizes =
+        ShardSizes(static_cast<Key>(key), tensor.num_elems, num_servers);
+    for (size_t server = 0; server < sizes.size(); ++server) {
+      AppendChunks(static_cast<Key>(key), static_cast<int>(server), begin,
+                   begin + sizes[server], chunk_elems, entry.chunks);
+      begin += sizes[server];
+    }
+    plan.push_back(std::move(entry));
+  }
+  return plan;
+}
+
+}  // namespace telegrad

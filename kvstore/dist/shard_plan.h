@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kvstore/kvstore.h"
+
+namespace telegrad {
+
+// A run of a tensor's elements that travels as one frame. Borders lie on
+// 32-element groups within a shard, shards on 16-element words.
+struct Chunk {
+  Key key = 0;
+  uint32_t index = 0;  // within the tensor
+  size_t begin = 0;    // first element
+  size_t num_elems = 0;
+  int server = 0;
+};
+
+struct TensorPlan {
+  const Codec* codec = nullptr;
+  std::vector<Chunk> chunks;  // by index, covering the tensor
+};
+
+// MXNet's rule: a tensor below kBigTensorElems goes to one server, key * 9973
+// mod S; a larger one is split over all of them in words of 16 elements,
+// part i = round(c/S*(i+1)) - round(c/S*i) with c = ceil(n/16).
+// Source: src/kvstore/kvstore_dist.h `EncodeCompressedKey`.
+constexpr size_t kBigTensorElems = 1000000;
+
+// Elements per server, in server order (0 for servers without a share).
+std::vector<size_t> ShardSizes(Key key, size_t num_elems, int num_servers);
+
+// A pure function: all members compute the same. InvalidArgument for an empty
+// tensor, no server, or a codec that does not exist. chunk_elems is rounded up
+// to a multiple of 32.
+absl::StatusOr<std::vector<TensorPlan>> MakeShardPlan(
+    std::span<const TensorSpec> tensors, int num_servers, size_t chunk_elems,
+    const CompressionConfig& compression);
+
+}  // namespace telegrad

@@ -1,0 +1,107 @@
+#include "kvstore/dist/worker.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace telegrad {
+
+DistWorker::DistWorker(const DistOptions& options) : options_(options) {}
+
+DistWorker::~DistWorker() { Close(); }
+
+absl::Status DistWorker::SetCompression(const CompressionConfig& config) {
+  if (control_ != nullptr) {
+    return absl::FailedPreconditionError("SetCompression after Init");
+  }
+  config_.compression = config;
+  return absl::OkStatus();
+}
+
+absl::Status DistWorker::SetOptimizer(const OptimizerConfig& config) {
+  if (control_ != nullptr) {
+    return absl::FailedPreconditionError("SetOptimizer after Init");
+  }
+  config_.optimizer = config;
+  return absl::OkStatus();
+}
+
+Ticket DistWorker::PushPull(Key key, ConstBytes grad, Bytes out, int priority) {
+  return Start(OpKind::kPushPull, key, grad, out, priority);
+}
+
+Ticket DistWorker::Push(Key key, ConstBytes grad, int priority) {
+  return Start(OpKind::kPush, key, grad, {}, priority);
+}
+
+Ticket DistWorker::Pull(Key key, Bytes out, int priority) {
+  return Start(OpKind::kPull, key, {}, out, priority);
+}
+
+absl::StatusOr<std::vector<std::string>> DistWorker::Gather(
+    absl::string_view name, absl::string_view payload) {
+  if (control_ == nullptr) {
+    return absl::FailedPreconditionError("Gather before Init");
+  }
+  return control_->GatherWorkers(name, payload,
+                                 Clock::now() + options_.operation_timeout);
+}
+
+Traffic DistWorker::traffic() const {
+  return {.push_raw_bytes = push_raw_bytes_,
+          .push_wire_bytes = push_wire_bytes_,
+          .pull_raw_bytes = pull_raw_bytes_,
+          .pull_wire_bytes = pull_wire_bytes_,
+          .num_nonfinite = num_nonfinite_};
+}
+
+std::string DistWorker::transport_details() const { return transport_details_; }
+
+void DistWorker::SetStep(int64_t step) {
+  if (control_ != nullptr) control_->SetStep(step);
+}
+
+void DistWorker::Fail(const absl::Status& why) {
+  FailLocal(why);
+  if (control_ == nullptr) return;
+  FatalEvent event{.code = ExitCodeOf(why), .message = {}, .dead = {}};
+  event.message = std::string(why.message());
+  if (const auto details = why.GetPayload("telegrad/details")) {
+    event.details_json = std::string(*details);
+  }
+  control_->Fail(event);
+}
+
+void DistWorker::FailLocal(const absl::Status& why) {
+  std::vector<std::shared_ptr<WorkerOp>> active;
+  {
+    MutexLock lock(&mutex_);
+    if (failure_.ok()) failure_ = why;
+    for (const auto& tensor : tensors_) {
+      if (tensor->active != nullptr) active.push_back(tensor->active);
+    }
+  }
+  for (const auto& op : active) op->ticket->Finish(why);
+}
+
+absl::Status DistWorker::failure() {
+  MutexLock lock(&mutex_);
+  return failure_;
+}
+
+void DistWorker::Close() {
+  {
+    MutexLock lock(&mutex_);
+    if (failure_.ok()) {
+      failure_ = absl::FailedPreconditionError("the store is closed");
+    }
+    is_open_ = false;
+  }
+  if (is_stopping_.exchange(true)) return;
+  if (control_ != nullptr) control_->Leave();
+  if (io_thread_.joinable()) {
+    transport_->Wake();
+    io_thread_.join();
+  }
+  pool_.reset();
+}
+
+}  // namespace telegrad

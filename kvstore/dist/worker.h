@@ -1,0 +1,133 @@
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/thread_pool.h"
+#include "kvstore/dist/frame_sender.h"
+#include "kvstore/dist/job_config.h"
+#include "kvstore/dist/worker_tensor.h"
+#include "transport/handshake.h"
+
+namespace telegrad {
+
+// A worker of dist_sync. Three kinds of threads meet here:
+//   callers      PushPull and so on: note the operation, post jobs, return
+//   pool         encode, check and decode chunks; nothing blocks in them
+//   io           owns the transport: sends, receives, nothing else
+// A chunk is handed from one to the next through the pool's queue and Post().
+// Public methods are thread-safe after Init.
+class DistWorker : public KVStore, private TransportHandler {
+ public:
+  explicit DistWorker(const DistOptions& options);
+  ~DistWorker() override;
+
+  absl::Status SetCompression(const CompressionConfig& config) override;
+  absl::Status SetOptimizer(const OptimizerConfig& config) override;
+  absl::Status Init(std::span<const TensorSpec> tensors,
+                    std::span<const Bytes> values) override;
+  int rank() const override { return rank_; }
+  int num_workers() const override { return num_workers_; }
+  int num_servers() const override { return static_cast<int>(links_.size()); }
+  Ticket PushPull(Key key, ConstBytes grad, Bytes out, int priority) override;
+  Ticket Push(Key key, ConstBytes grad, int priority) override;
+  Ticket Pull(Key key, Bytes out, int priority) override;
+  absl::StatusOr<std::vector<std::string>> Gather(
+      absl::string_view name, absl::string_view payload) override;
+  Traffic traffic() const override;
+  std::string transport_details() const override;
+  void SetStep(int64_t step) override;
+  void Fail(const absl::Status& why) override;
+  void Close() override;
+
+ private:
+  struct ServerLink {
+    EndpointId endpoint = 0;
+    std::unique_ptr<HandshakeClient> handshake;
+    std::unique_ptr<FrameSender> sender;
+    Buffer handshake_buffer;
+    bool is_ready = false;
+    bool is_lost = false;
+    TimePoint lost_at;
+    absl::Status lost_why;
+  };
+
+  // worker_join.cc: Init's steps.
+  absl::Status Join(std::span<const TensorSpec> tensors, bool has_values);
+  absl::Status MakeTensors();
+  absl::Status Connect();
+  void SendHandshake(ServerLink& link, FrameType type,
+                     absl::string_view message);
+  absl::Status BroadcastValues(std::span<const Bytes> values);
+
+  // worker_io.cc: the io thread.
+  void RunIo();
+  void Post(std::function<void()> job);
+  void OnAccept(EndpointId endpoint) override;
+  absl::StatusOr<Bytes> OnHeader(EndpointId from, ConstBytes header,
+                                 size_t payload_bytes) override;
+  void OnMessage(EndpointId from, ConstBytes header, Bytes payload) override;
+  void OnClosed(EndpointId endpoint, const absl::Status& why) override;
+  void OnHandshake(ServerLink& link, const FrameHeader& header, Bytes payload);
+  absl::StatusOr<WorkerChunk*> FindChunk(int server, const FrameHeader& header);
+  absl::StatusOr<Bytes> ReplyTarget(WorkerChunk& chunk,
+                                    const FrameHeader& header);
+  void CheckLostServers();
+
+  // worker_ops.cc: operations and the pool's jobs.
+  Ticket Start(OpKind kind, Key key, ConstBytes grad, Bytes out, int priority);
+  void StartChunks(WorkerTensor& tensor, const std::shared_ptr<WorkerOp>& op);
+  void StartPush(WorkerTensor& tensor, const std::shared_ptr<WorkerOp>& op);
+  void SendControl(WorkerChunk& chunk, FrameType type);
+  void EncodeChunk(WorkerTensor& tensor, WorkerChunk& chunk);
+  absl::StatusOr<ConstBytes> EncodePayload(WorkerTensor& tensor,
+                                           WorkerChunk& chunk);
+  absl::Status HandleNonFinite(WorkerTensor& tensor, WorkerChunk& chunk,
+                               const EncodeStats& stats);
+  void SendFrame(WorkerChunk& chunk, FrameHeader header, ConstBytes payload);
+  void DecodeChunk(WorkerTensor& tensor, WorkerChunk& chunk);
+  absl::Status DecodePayload(WorkerTensor& tensor, WorkerChunk& chunk);
+  void FinishChunk(WorkerTensor& tensor, WorkerChunk& chunk);
+  void FinishOp(WorkerTensor& tensor, const std::shared_ptr<WorkerOp>& op);
+  FrameHeader MakeHeader(const WorkerChunk& chunk, FrameType type) const;
+  float ThresholdOf(const WorkerTensor& tensor, int16_t scale) const;
+  void FailLocal(const absl::Status& why);
+  absl::Status failure();
+
+  const DistOptions options_;
+  JobConfig config_;
+  float fixed_threshold_ = 0;
+  int rank_ = -1;
+  int num_workers_ = 0;
+  uint64_t epoch_ = 0;
+  std::string transport_details_;
+
+  std::unique_ptr<ControlClient> control_;
+  std::unique_ptr<TransportContext> transport_;
+  std::vector<ServerLink> links_;        // io thread
+  std::map<EndpointId, int> server_of_;  // io thread
+  absl::Status connect_status_;          // while connecting
+  std::vector<std::unique_ptr<WorkerTensor>> tensors_;
+  std::atomic<uint32_t> next_sequence_{0};
+  std::atomic<bool> is_stopping_{false};
+  std::atomic<bool> counts_traffic_{false};
+  std::atomic<int64_t> push_raw_bytes_{0};
+  std::atomic<int64_t> push_wire_bytes_{0};
+  std::atomic<int64_t> pull_raw_bytes_{0};
+  std::atomic<int64_t> pull_wire_bytes_{0};
+  std::atomic<int64_t> num_nonfinite_{0};
+
+  Mutex mutex_;
+  bool is_open_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::function<void()>> posted_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<ThreadPool> pool_;  // ends before what its jobs use
+  std::thread io_thread_;
+};
+
+}  // namespace telegrad

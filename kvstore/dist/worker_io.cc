@@ -1,0 +1,211 @@
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "kvstore/dist/worker.h"
+
+namespace telegrad {
+namespace {
+
+// After the data connection of a server broke, the scheduler's verdict, which
+// names the dead, is waited for this long.
+constexpr Duration kVerdictGrace = std::chrono::seconds(5);
+constexpr Duration kIoTick = std::chrono::milliseconds(100);
+
+bool IsAnswer(FrameType type) {
+  return type == FrameType::kReply || type == FrameType::kValue ||
+         type == FrameType::kAck || type == FrameType::kAgree;
+}
+
+}  // namespace
+
+void DistWorker::Post(std::function<void()> job) {
+  {
+    MutexLock lock(&mutex_);
+    posted_.push_back(std::move(job));
+  }
+  transport_->Wake();
+}
+
+void DistWorker::RunIo() {
+  std::vector<std::function<void()>> jobs;
+  while (!is_stopping_) {
+    {
+      MutexLock lock(&mutex_);
+      jobs.swap(posted_);
+    }
+    for (const auto& job : jobs) job();
+    jobs.clear();
+    transport_->Progress(Clock::now() + kIoTick);
+    CheckLostServers();
+  }
+  for (ServerLink& link : links_) transport_->Close(link.endpoint);
+  const TimePoint deadline = Clock::now() + kCloseGrace;
+  while (!server_of_.empty() && Clock::now() < deadline) {
+    transport_->Progress(deadline);
+  }
+}
+
+void DistWorker::OnAccept(EndpointId endpoint) { transport_->Close(endpoint); }
+
+absl::StatusOr<Bytes> DistWorker::OnHeader(EndpointId from, ConstBytes bytes,
+                                           size_t payload_bytes) {
+  const int server = server_of_.at(from);
+  ASSIGN_OR_RETURN(const FrameHeader header, ParseFrameHeader(bytes));
+  if (header.payload_bytes != payload_bytes) {
+    return absl::DataLossError(absl::StrCat("frame of ", payload_bytes,
+                                            " bytes, header says ",
+                                            header.payload_bytes));
+  }
+  ServerLink& link = links_[static_cast<size_t>(server)];
+  if (!link.is_ready) {
+    if (payload_bytes > kMaxHandshakeBytes) {
+      return absl::InvalidArgumentError("handshake message too long");
+    }
+    link.handshake_buffer = Buffer(kMaxHandshakeBytes);
+    return link.handshake_buffer.view();
+  }
+  ASSIGN_OR_RETURN(WorkerChunk * chunk, FindChunk(server, header));
+  ASSIGN_OR_RETURN(const Bytes target, ReplyTarget(*chunk, header));
+  chunk->phase = ChunkPhase::kReceiving;  // a second answer is refused
+  return target;
+}
+
+absl::StatusOr<WorkerChunk*> DistWorker::FindChunk(int server,
+                                                   const FrameHeader& header) {
+  if (!IsAnswer(header.type) || header.epoch != epoch_ ||
+      header.source != server || header.destination != rank_ ||
+      header.key >= tensors_.size() ||
+      header.chunk >= tensors_[header.key]->chunks.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("frame type ", static_cast<int>(header.type), " key ",
+                     header.key, " chunk ", header.chunk, " epoch ",
+                     header.epoch, " from ", header.source, " to ",
+                     header.destination, " is not for worker/", rank_));
+  }
+  WorkerChunk* chunk = tensors_[header.key]->chunks[header.chunk].get();
+  const ChunkPhase expected = header.type == FrameType::kAgree
+                                  ? ChunkPhase::kProposing
+                                  : ChunkPhase::kSent;
+  if (chunk->phase.load() != expected || chunk->plan.server != server ||
+      header.step != chunk->op->step) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("key ", header.key, " chunk ", header.chunk, " step ",
+                     header.step, ": nothing of the kind was asked for"));
+  }
+  return chunk;
+}
+
+absl::StatusOr<Bytes> DistWorker::ReplyTarget(WorkerChunk& chunk,
+                                              const FrameHeader& header) {
+  const WorkerOp& op = *chunk.op;
+  const bool is_bare =
+      header.type == FrameType::kAgree || header.type == FrameType::kAck;
+  // Before the first round a pull fetches the initial value, dense.
+  const bool is_dense = chunk.format == ReplyFormat::kDense ||
+                        (op.kind == OpKind::kPull && op.step == 0);
+  size_t expected = 0;
+  if (!is_bare) {
+    expected = is_dense ? 4 * chunk.plan.num_elems : chunk.reply.size();
+  }
+  const auto mode =
+      static_cast<uint8_t>(is_dense ? ReplyFormat::kDense : chunk.format);
+  if (header.payload_bytes != expected ||
+      (!is_bare &&
+       (header.reply_mode != mode || header.contributors != num_workers_))) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "key ", header.key, " chunk ", header.chunk, " step ", header.step,
+        ": answer of ", header.payload_bytes, " bytes, format ",
+        header.reply_mode, ", ", header.contributors, " contributors; ",
+        expected, " bytes, format ", mode, ", ", num_workers_,
+        " were expected"));
+  }
+  if (is_bare) return Bytes();
+  if (!is_dense) return chunk.reply.view();
+  return Bytes(op.out.data + 4 * chunk.plan.begin, expected);
+}
+
+void DistWorker::OnMessage(EndpointId from, ConstBytes bytes, Bytes payload) {
+  const int server = server_of_.at(from);
+  const absl::StatusOr<FrameHeader> header = ParseFrameHeader(bytes);
+  if (!header.ok()) return FailLocal(header.status());
+  ServerLink& link = links_[static_cast<size_t>(server)];
+  if (!link.is_ready) return OnHandshake(link, *header, payload);
+  WorkerTensor& tensor = *tensors_[header->key];
+  WorkerChunk& chunk = *tensor.chunks[header->chunk];
+  if (counts_traffic_) {
+    pull_wire_bytes_ += static_cast<int64_t>(bytes.size + payload.size);
+    if (header->type == FrameType::kReply ||
+        header->type == FrameType::kValue) {
+      pull_raw_bytes_ += static_cast<int64_t>(4 * chunk.plan.num_elems);
+    }
+  }
+  std::copy(bytes.data, bytes.data + bytes.size, chunk.reply_header.begin());
+  const int priority = chunk.op->priority;
+  if (header->type == FrameType::kAgree) {
+    chunk.scales = {header->scale, header->scale};
+    chunk.phase = ChunkPhase::kEncoding;
+    pool_->Post(priority,
+                [this, &tensor, &chunk] { EncodeChunk(tensor, chunk); });
+    return;
+  }
+  chunk.phase = ChunkPhase::kDecoding;
+  pool_->Post(priority,
+              [this, &tensor, &chunk] { DecodeChunk(tensor, chunk); });
+}
+
+void DistWorker::OnHandshake(ServerLink& link, const FrameHeader& header,
+                             Bytes payload) {
+  if (header.type == FrameType::kReady) {
+    link.is_ready = true;
+    return;
+  }
+  const absl::string_view message(reinterpret_cast<char*>(payload.data),
+                                  payload.size);
+  absl::StatusOr<std::string> proof =
+      header.type == FrameType::kChallenge
+          ? link.handshake->OnChallenge(message)
+          : absl::InvalidArgumentError("unexpected handshake message");
+  if (!proof.ok()) {
+    connect_status_ = proof.status();
+    return;
+  }
+  SendHandshake(link, FrameType::kProof, *proof);
+}
+
+void DistWorker::OnClosed(EndpointId endpoint, const absl::Status& why) {
+  const auto found = server_of_.find(endpoint);
+  if (found == server_of_.end()) return;
+  const int server = found->second;
+  server_of_.erase(found);
+  if (is_stopping_) return;
+  ServerLink& link = links_[static_cast<size_t>(server)];
+  if (!link.is_ready) {
+    connect_status_ = WithExitCode(
+        ExitCode::kServerLost, absl::UnavailableError(absl::StrCat(
+                                   "server/", server, ": ", why.message())));
+    return;
+  }
+  link.is_lost = true;
+  link.lost_at = Clock::now();
+  link.lost_why = why;
+  control_->SuspectPeer({Role::kServer, server}, why.message());
+}
+
+void DistWorker::CheckLostServers() {
+  for (size_t i = 0; i < links_.size(); ++i) {
+    ServerLink& link = links_[i];
+    if (!link.is_lost || Clock::now() - link.lost_at < kVerdictGrace) continue;
+    link.is_lost = false;
+    // Our own refusal of a frame closes the endpoint, too.
+    const bool is_loss =
+        absl::IsUnavailable(link.lost_why) || absl::IsCancelled(link.lost_why);
+    FailLocal(WithExitCode(
+        is_loss ? ExitCode::kServerLost
+                : (absl::IsDataLoss(link.lost_why) ? ExitCode::kIntegrity
+                                                   : ExitCode::kMismatch),
+        absl::UnavailableError(
+            absl::StrCat("server/", i, ": ", link.lost_why.message()))));
+  }
+}
+
+}  // namespace telegrad

@@ -1,0 +1,160 @@
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "kvstore/dist/worker.h"
+
+namespace telegrad {
+
+absl::Status DistWorker::Init(std::span<const TensorSpec> tensors,
+                              std::span<const Bytes> values) {
+  if (control_ != nullptr) {
+    return absl::FailedPreconditionError("Init was called already");
+  }
+  if (tensors.empty() || (!values.empty() && values.size() != tensors.size())) {
+    return absl::InvalidArgumentError(absl::StrCat("Init with ", tensors.size(),
+                                                   " tensors and ",
+                                                   values.size(), " values"));
+  }
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (values[i].size != 4 * tensors[i].num_elems) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("value of ", tensors[i].name, " has ", values[i].size,
+                       " bytes, not ", 4 * tensors[i].num_elems));
+    }
+  }
+  RETURN_IF_ERROR(CheckConfig(config_.compression, config_.optimizer));
+  if (config_.optimizer.update_on == UpdateOn::kServer && values.empty()) {
+    return absl::InvalidArgumentError(
+        "an optimizer on the servers needs initial values");
+  }
+  RETURN_IF_ERROR(Join(tensors, !values.empty()));
+  RETURN_IF_ERROR(MakeTensors());
+  RETURN_IF_ERROR(Connect());
+  pool_ = std::make_unique<ThreadPool>(options_.num_threads);
+  {
+    MutexLock lock(&mutex_);
+    is_open_ = true;
+  }
+  io_thread_ = std::thread([this] { RunIo(); });
+  if (!values.empty()) RETURN_IF_ERROR(BroadcastValues(values));
+  RETURN_IF_ERROR(Gather("init", "").status());
+  counts_traffic_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status DistWorker::Join(std::span<const TensorSpec> tensors,
+                              bool has_values) {
+  config_.tensors.assign(tensors.begin(), tensors.end());
+  config_.chunk_elems = options_.chunk_elems;
+  config_.has_values = has_values;
+  ASSIGN_OR_RETURN(transport_, MakeTransport(options_.transport, this));
+  const TransportInfo info = transport_->info();
+  transport_details_ = absl::StrCat(info.name, ": ", info.details);
+  JoinRequest request{
+      .scheduler_address = options_.scheduler_address,
+      .role = Role::kWorker,
+      .wanted_rank = options_.wanted_rank,
+      .data_address = "",
+      .facts = MakeFacts(config_),
+      .shared = SerializeJobConfig(config_),
+      .job_id = options_.job_id,
+      .secret = options_.secret,
+      .timing = options_.timing,
+      .on_fatal = options_.on_fatal,
+  };
+  ASSIGN_OR_RETURN(control_, ControlClient::Join(request));
+  const Membership& membership = control_->membership();
+  rank_ = membership.self.rank;
+  num_workers_ = static_cast<int>(membership.workers.size());
+  epoch_ = membership.epoch;
+  fixed_threshold_ = FixedThreshold(config_.compression.threshold,
+                                    config_.compression.batch_size);
+  return absl::OkStatus();
+}
+
+absl::Status DistWorker::MakeTensors() {
+  const auto num_servers =
+      static_cast<int>(control_->membership().servers.size());
+  ASSIGN_OR_RETURN(const std::vector<TensorPlan> plan,
+                   MakeShardPlan(config_.tensors, num_servers,
+                                 config_.chunk_elems, config_.compression));
+  for (size_t key = 0; key < plan.size(); ++key) {
+    ASSIGN_OR_RETURN(
+        std::unique_ptr<WorkerTensor> tensor,
+        MakeWorkerTensor(config_.tensors[key], plan[key], config_.compression,
+                         config_.optimizer, num_workers_));
+    tensors_.push_back(std::move(tensor));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DistWorker::Connect() {
+  const Membership& membership = control_->membership();
+  const Identity self{.node = membership.self, .epoch = epoch_};
+  links_.resize(membership.servers.size());
+  for (size_t i = 0; i < links_.size(); ++i) {
+    ServerLink& link = links_[i];
+    ASSIGN_OR_RETURN(link.endpoint,
+                     transport_->Connect(membership.servers[i].data_address));
+    server_of_[link.endpoint] = static_cast<int>(i);
+    link.sender = std::make_unique<FrameSender>(transport_.get(), link.endpoint,
+                                                kSendWindowBytes);
+    link.handshake = std::make_unique<HandshakeClient>(options_.secret,
+                                                       options_.job_id, self);
+    SendHandshake(link, FrameType::kHello, link.handshake->Hello());
+  }
+  const TimePoint deadline = Clock::now() + options_.timing.join;
+  for (ServerLink& link : links_) {
+    while (!link.is_ready) {
+      RETURN_IF_ERROR(connect_status_);
+      if (Clock::now() >= deadline) {
+        return WithExitCode(
+            ExitCode::kJoinTimeout,
+            absl::DeadlineExceededError(absl::StrCat(
+                "server/", &link - links_.data(), " at ",
+                membership.servers[static_cast<size_t>(&link - links_.data())]
+                    .data_address,
+                " did not answer the handshake")));
+      }
+      transport_->Progress(Clock::now() + std::chrono::milliseconds(100));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void DistWorker::SendHandshake(ServerLink& link, FrameType type,
+                               absl::string_view message) {
+  auto payload = std::make_shared<std::string>(message);
+  const FrameHeader header{
+      .type = type,
+      .epoch = epoch_,
+      .sequence = next_sequence_++,
+      .payload_bytes = static_cast<uint32_t>(payload->size()),
+      .source = static_cast<uint16_t>(rank_),
+      .destination = static_cast<uint16_t>(&link - links_.data()),
+  };
+  const ConstBytes bytes(payload->data(), payload->size());
+  link.sender->Enqueue({.header = SerializeFrame(header, bytes),
+                        .payload = bytes,
+                        .keep_alive = payload,
+                        .priority = 0});
+}
+
+absl::Status DistWorker::BroadcastValues(std::span<const Bytes> values) {
+  const TimePoint deadline = Clock::now() + options_.operation_timeout;
+  const auto for_all = [&](OpKind kind) -> absl::Status {
+    std::vector<Ticket> tickets;
+    for (size_t key = 0; key < values.size(); ++key) {
+      tickets.push_back(Start(kind, static_cast<Key>(key), values[key],
+                              values[key], -static_cast<int>(key)));
+    }
+    for (const Ticket& ticket : tickets) {
+      RETURN_IF_ERROR(ticket.Wait(deadline));
+    }
+    return absl::OkStatus();
+  };
+  if (rank_ == 0) RETURN_IF_ERROR(for_all(OpKind::kInit));
+  return for_all(OpKind::kPull);
+}
+
+}  // namespace telegrad

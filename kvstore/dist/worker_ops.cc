@@ -1,0 +1,289 @@
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "kernels/dispatch.h"
+#include "kvstore/dist/worker.h"
+
+namespace telegrad {
+
+Ticket DistWorker::Start(OpKind kind, Key key, ConstBytes grad, Bytes out,
+                         int priority) {
+  if (key >= tensors_.size()) {
+    return FinishedTicket(absl::InvalidArgumentError(
+        absl::StrCat("key ", key, " of ", tensors_.size())));
+  }
+  WorkerTensor& tensor = *tensors_[key];
+  const size_t bytes = 4 * tensor.spec.num_elems;
+  const bool has_grad = kind != OpKind::kPull;
+  const bool has_out = kind == OpKind::kPull || kind == OpKind::kPushPull;
+  if ((has_grad && grad.size != bytes) || (has_out && out.size != bytes)) {
+    return FinishedTicket(absl::InvalidArgumentError(absl::StrCat(
+        "tensor ", tensor.spec.name, " has ", bytes, " bytes; gradient of ",
+        grad.size, ", output of ", out.size)));
+  }
+  auto op = std::make_shared<WorkerOp>();
+  op->kind = kind;
+  op->key = key;
+  op->grad = grad;
+  op->out = out;
+  op->priority = priority;
+  op->chunks_left = tensor.chunks.size();
+  op->ticket = std::make_shared<Ticket::State>();
+  op->ticket->describe = [&tensor, weak = std::weak_ptr(op)] {
+    const auto live = weak.lock();
+    return live ? DescribeOp(tensor, *live) : std::string("operation ended");
+  };
+  {
+    MutexLock lock(&mutex_);
+    if (!failure_.ok()) return FinishedTicket(failure_);
+    if (!is_open_ || tensor.active != nullptr) {
+      return FinishedTicket(absl::FailedPreconditionError(
+          is_open_ ? absl::StrCat("tensor ", tensor.spec.name,
+                                  " has an operation already")
+                   : "the store is not open"));
+    }
+    op->step = tensor.rounds;
+    tensor.active = op;
+  }
+  StartChunks(tensor, op);
+  return Ticket(op->ticket);
+}
+
+void DistWorker::StartChunks(WorkerTensor& tensor,
+                             const std::shared_ptr<WorkerOp>& op) {
+  for (auto& chunk : tensor.chunks) {
+    chunk->op = op;
+    chunk->phase = ChunkPhase::kEncoding;
+  }
+  switch (op->kind) {
+    case OpKind::kPull:
+      for (auto& chunk : tensor.chunks) {
+        chunk->phase = ChunkPhase::kSent;
+        SendControl(*chunk, FrameType::kPull);
+      }
+      return;
+    case OpKind::kInit:
+      for (auto& chunk : tensor.chunks) {
+        const ConstBytes value(op->grad.data + 4 * chunk->plan.begin,
+                               4 * chunk->plan.num_elems);
+        chunk->phase = ChunkPhase::kSent;
+        SendFrame(*chunk, MakeHeader(*chunk, FrameType::kInit), value);
+      }
+      return;
+    case OpKind::kPush:
+    case OpKind::kPushPull:
+      pool_->Post(op->priority, [this, &tensor, op] { StartPush(tensor, op); });
+      return;
+  }
+}
+
+// Proposes a scale from the whole tensor before any chunk of it is encoded.
+void DistWorker::StartPush(WorkerTensor& tensor,
+                           const std::shared_ptr<WorkerOp>& op) {
+  if (tensor.uses_scale) {
+    double mean_square = 0;
+    kernels::CpuKernels().sampled_power(
+        reinterpret_cast<const float*>(op->grad.data),
+        tensor.residual.as<float>(), tensor.spec.num_elems, &mean_square, {});
+    op->proposal = ProposeScale(mean_square);
+  }
+  for (auto& chunk : tensor.chunks) {
+    if (tensor.uses_scale && chunk->scales[op->step & 1] == kNoScale) {
+      chunk->phase = ChunkPhase::kProposing;
+      SendControl(*chunk, FrameType::kPropose);
+      continue;
+    }
+    pool_->Post(op->priority, [this, &tensor, one = chunk.get()] {
+      EncodeChunk(tensor, *one);
+    });
+  }
+}
+
+FrameHeader DistWorker::MakeHeader(const WorkerChunk& chunk,
+                                   FrameType type) const {
+  const WorkerOp& op = *chunk.op;
+  const CodecTraits& traits = chunk.codec->traits();
+  const WorkerTensor& tensor = *tensors_[op.key];
+  return {.type = type,
+          .flags = op.kind == OpKind::kPush ? kFlagNoReply : uint16_t{0},
+          .epoch = epoch_,
+          .step = op.step,
+          .key = op.key,
+          .chunk = chunk.plan.index,
+          .source = static_cast<uint16_t>(rank_),
+          .destination = static_cast<uint16_t>(chunk.plan.server),
+          .contributors = 1,
+          .scale = tensor.uses_scale ? chunk.scales[op.step & 1] : kFixedScale,
+          .codec = static_cast<uint8_t>(traits.id),
+          .codec_version = traits.wire_version,
+          .reply_mode = static_cast<uint8_t>(chunk.format),
+          .proposed_scale = op.proposal};
+}
+
+void DistWorker::SendControl(WorkerChunk& chunk, FrameType type) {
+  SendFrame(chunk, MakeHeader(chunk, type), {});
+}
+
+void DistWorker::SendFrame(WorkerChunk& chunk, FrameHeader header,
+                           ConstBytes payload) {
+  header.sequence = next_sequence_++;
+  header.payload_bytes = static_cast<uint32_t>(payload.size);
+  if (counts_traffic_) {
+    push_wire_bytes_ += static_cast<int64_t>(kFrameHeaderBytes + payload.size);
+    if (header.type == FrameType::kPush) {
+      push_raw_bytes_ += static_cast<int64_t>(4 * chunk.plan.num_elems);
+    }
+  }
+  OutgoingFrame frame{.header = SerializeFrame(header, payload),
+                      .payload = payload,
+                      .keep_alive = chunk.op,
+                      .priority = chunk.op->priority};
+  Post([this, server = static_cast<size_t>(chunk.plan.server),
+        frame = std::move(frame)] { links_[server].sender->Enqueue(frame); });
+}
+
+void DistWorker::EncodeChunk(WorkerTensor& tensor, WorkerChunk& chunk) {
+  const absl::StatusOr<ConstBytes> payload = EncodePayload(tensor, chunk);
+  if (!payload.ok()) return FailLocal(payload.status());
+  chunk.phase = ChunkPhase::kSent;
+  SendFrame(chunk, MakeHeader(chunk, FrameType::kPush), *payload);
+}
+
+absl::StatusOr<ConstBytes> DistWorker::EncodePayload(WorkerTensor& tensor,
+                                                     WorkerChunk& chunk) {
+  const WorkerOp& op = *chunk.op;
+  const ConstBytes grad(op.grad.data + 4 * chunk.plan.begin,
+                        4 * chunk.plan.num_elems);
+  const bool propagates =
+      config_.compression.nonfinite == NonFinitePolicy::kPropagate;
+  const CodecTraits& traits = chunk.codec->traits();
+  if (traits.lossless) {
+    EncodeStats stats;
+    if (!propagates) {
+      kernels::CpuKernels().count_nonfinite(
+          reinterpret_cast<const float*>(grad.data), chunk.plan.num_elems,
+          &stats, {});
+    }
+    if (stats.num_nonfinite == 0) return grad;
+    RETURN_IF_ERROR(HandleNonFinite(tensor, chunk, stats));
+    chunk.frame = Buffer(grad.size);
+    const float* from = reinterpret_cast<const float*>(grad.data);
+    for (size_t i = 0; i < chunk.plan.num_elems; ++i) {
+      chunk.frame.as<float>()[i] = std::isfinite(from[i]) ? from[i] : 0.0f;
+    }
+    return ConstBytes(chunk.frame.view());
+  }
+  const EncodeParams params{
+      .threshold = ThresholdOf(tensor, chunk.scales[op.step & 1]),
+      .nonfinite = propagates ? NonFinite::kPropagate : NonFinite::kZero};
+  EncodeResult result;
+  RETURN_IF_ERROR(chunk.codec->Encode(grad, chunk.state, params,
+                                      chunk.frame.view(), &result, {}));
+  if (result.stats.num_nonfinite > 0) {
+    RETURN_IF_ERROR(HandleNonFinite(tensor, chunk, result.stats));
+  }
+  return ConstBytes(chunk.frame.data(), result.encoded_bytes);
+}
+
+absl::Status DistWorker::HandleNonFinite(WorkerTensor& tensor,
+                                         WorkerChunk& chunk,
+                                         const EncodeStats& stats) {
+  if (config_.compression.nonfinite == NonFinitePolicy::kZero) {
+    num_nonfinite_ += static_cast<int64_t>(stats.num_nonfinite);
+    return absl::OkStatus();
+  }
+  // The whole tensor is looked at again, for a report that does not depend on
+  // which chunk was first.
+  EncodeStats whole;
+  kernels::CpuKernels().count_nonfinite(
+      reinterpret_cast<const float*>(chunk.op->grad.data),
+      tensor.spec.num_elems, &whole, {});
+  if (whole.num_nonfinite == 0) {  // gradient plus residual overflowed
+    whole = stats;
+    whole.first_nonfinite += chunk.plan.begin;
+  }
+  absl::Status status = WithExitCode(
+      ExitCode::kNumericFault,
+      absl::DataLossError(absl::StrFormat(
+          "worker/%d: gradient of %s holds %d NaN or infinite elements, the "
+          "first at index %d, step %d",
+          rank_, tensor.spec.name, whole.num_nonfinite, whole.first_nonfinite,
+          chunk.op->step)));
+  status.SetPayload(
+      "telegrad/details",
+      absl::Cord(absl::StrFormat(
+          R"({"worker":%d,"tensor":"%s","index":%d,"count":%d})", rank_,
+          tensor.spec.name, whole.first_nonfinite, whole.num_nonfinite)));
+  return status;
+}
+
+float DistWorker::ThresholdOf(const WorkerTensor& tensor, int16_t scale) const {
+  return tensor.uses_scale ? ScaleThreshold(scale) : fixed_threshold_;
+}
+
+void DistWorker::DecodeChunk(WorkerTensor& tensor, WorkerChunk& chunk) {
+  const absl::Status status = DecodePayload(tensor, chunk);
+  if (status.ok()) return FinishChunk(tensor, chunk);
+  FailLocal(WithExitCode(
+      ExitCodeOf(status),
+      absl::Status(status.code(),
+                   absl::StrCat("answer of server/", chunk.plan.server,
+                                ", tensor ", tensor.spec.name, ", chunk ",
+                                chunk.plan.index, ": ", status.message()))));
+}
+
+absl::Status DistWorker::DecodePayload(WorkerTensor& tensor,
+                                       WorkerChunk& chunk) {
+  const WorkerOp& op = *chunk.op;
+  const ConstBytes header_bytes(chunk.reply_header.data(), kFrameHeaderBytes);
+  ASSIGN_OR_RETURN(const FrameHeader header, ParseFrameHeader(header_bytes));
+  if (header.type == FrameType::kAck) {
+    RETURN_IF_ERROR(CheckFramePayload(header_bytes, {}));
+  } else {
+    const bool is_dense =
+        header.reply_mode == static_cast<uint8_t>(ReplyFormat::kDense);
+    const Bytes out(op.out.data + 4 * chunk.plan.begin,
+                    4 * chunk.plan.num_elems);
+    const ConstBytes payload = is_dense ? out : chunk.reply.view();
+    RETURN_IF_ERROR(CheckFramePayload(header_bytes, payload));
+    const float threshold = ThresholdOf(tensor, header.scale);
+    const auto contributors = static_cast<uint32_t>(num_workers_);
+    if (!is_dense && chunk.format == ReplyFormat::kSums) {
+      RETURN_IF_ERROR(
+          chunk.codec->DecodeSum(payload, contributors, threshold, out, {}));
+    } else if (!is_dense) {
+      RETURN_IF_ERROR(chunk.codec->Decode(
+          payload, chunk.codec->ReencodeThreshold(threshold, contributors), out,
+          {}));
+    }
+  }
+  // What was agreed in this round is in force two rounds later.
+  const bool is_round =
+      op.kind == OpKind::kPush || op.kind == OpKind::kPushPull;
+  if (tensor.uses_scale && is_round) {
+    chunk.scales[op.step & 1] = header.proposed_scale;
+  }
+  return absl::OkStatus();
+}
+
+void DistWorker::FinishChunk(WorkerTensor& tensor, WorkerChunk& chunk) {
+  const std::shared_ptr<WorkerOp> op = std::move(chunk.op);
+  chunk.phase = ChunkPhase::kIdle;
+  if (op->chunks_left.fetch_sub(1) == 1) FinishOp(tensor, op);
+}
+
+void DistWorker::FinishOp(WorkerTensor& tensor,
+                          const std::shared_ptr<WorkerOp>& op) {
+  {
+    MutexLock lock(&mutex_);
+    if (op->kind == OpKind::kPush || op->kind == OpKind::kPushPull) {
+      ++tensor.rounds;
+    }
+    if (tensor.active == op) tensor.active = nullptr;
+  }
+  op->ticket->Finish(absl::OkStatus());
+}
+
+}  // namespace telegrad

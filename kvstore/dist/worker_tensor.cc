@@ -1,0 +1,90 @@
+#include "kvstore/dist/worker_tensor.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace telegrad {
+namespace {
+
+const char* KindName(OpKind kind) {
+  switch (kind) {
+    case OpKind::kInit:
+      return "init";
+    case OpKind::kPull:
+      return "pull";
+    case OpKind::kPush:
+      return "push";
+    case OpKind::kPushPull:
+      return "push-pull";
+  }
+  return "operation";
+}
+
+const char* PhaseName(ChunkPhase phase) {
+  switch (phase) {
+    case ChunkPhase::kIdle:
+      return "is done";
+    case ChunkPhase::kEncoding:
+      return "is being encoded for";
+    case ChunkPhase::kProposing:
+      return "waits for the scale from";
+    case ChunkPhase::kSent:
+      return "waits for an answer of";
+    case ChunkPhase::kReceiving:
+      return "is being received from";
+    case ChunkPhase::kDecoding:
+      return "is being decoded from";
+  }
+  return "?";
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<WorkerTensor>> MakeWorkerTensor(
+    const TensorSpec& spec, const TensorPlan& plan,
+    const CompressionConfig& compression, const OptimizerConfig& optimizer,
+    int num_workers) {
+  auto tensor = std::make_unique<WorkerTensor>();
+  const CodecTraits& traits = plan.codec->traits();
+  tensor->spec = spec;
+  tensor->codec = plan.codec;
+  tensor->uses_scale = UsesScale(traits, compression);
+  if (traits.needs_residual) tensor->residual = Buffer(4 * spec.num_elems);
+  for (const Chunk& chunk_plan : plan.chunks) {
+    auto chunk = std::make_unique<WorkerChunk>();
+    chunk->plan = chunk_plan;
+    ASSIGN_OR_RETURN(chunk->codec,
+                     plan.codec->Prepare(chunk_plan.num_elems, Device{}));
+    chunk->format = FormatOf(traits, compression, optimizer);
+    if (traits.needs_residual) {
+      chunk->state.residual =
+          Bytes(tensor->residual.data() + 4 * chunk_plan.begin,
+                4 * chunk_plan.num_elems);
+    }
+    // A lossless codec sends the gradient from where it lies.
+    if (!traits.lossless) {
+      chunk->frame = Buffer(chunk->codec->max_encoded_bytes());
+    }
+    if (chunk->format != ReplyFormat::kDense) {
+      chunk->reply =
+          Buffer(ReplyBytes(*chunk->codec, chunk->format, num_workers));
+    }
+    tensor->chunks.push_back(std::move(chunk));
+  }
+  return tensor;
+}
+
+std::string DescribeOp(const WorkerTensor& tensor, const WorkerOp& op) {
+  std::string text =
+      absl::StrCat(KindName(op.kind), " of tensor ", tensor.spec.name,
+                   ", step ", op.step, ", did not end in time");
+  for (const auto& chunk : tensor.chunks) {
+    const ChunkPhase phase = chunk->phase.load();
+    if (phase == ChunkPhase::kIdle) continue;
+    return absl::StrCat(text, ": chunk ", chunk->plan.index, " ",
+                        PhaseName(phase), " server/", chunk->plan.server);
+  }
+  return text;
+}
+
+}  // namespace telegrad

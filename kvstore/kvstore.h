@@ -1,0 +1,172 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "compression/codec.h"
+#include "compression/threshold.h"
+#include "kernels/dense.h"
+#include "transport/bootstrap.h"
+#include "transport/secret.h"
+#include "transport/transport.h"
+
+// Who sums what. In order of use: MakeKVStore, SetCompression, SetOptimizer,
+// Init, then PushPull (or Push and Pull) per tensor and round, Close. Sums are
+// sums, never means: divide by the number of workers in the optimizer.
+namespace telegrad {
+
+using Key = uint32_t;  // the index of a tensor in what Init was given
+
+struct TensorSpec {
+  std::string name;  // [A-Za-z0-9_.:/-]{1,256}
+  size_t num_elems = 0;
+};
+
+enum class ReplyMode : uint8_t {
+  kDense = 0,     // float32 sums (MXNet's)
+  kSum = 1,       // exact sums of codes, packed; needs a summable codec
+  kReencode = 2,  // sums encoded again with the server's own residual
+};
+
+// What happens when a gradient holds NaN or infinities.
+enum class NonFinitePolicy : uint8_t {
+  kError = 0,      // the job ends with exit 42; the step is committed nowhere
+  kSkip = 1,       // all workers leave the step out (the trainer asks them)
+  kZero = 2,       // such elements count as 0
+  kPropagate = 3,  // MXNet's behaviour
+};
+
+struct CompressionConfig {
+  std::string type = "none";  // a codec's name
+  ThresholdSpec threshold;
+  int batch_size = 1;     // for the unit of `0.5:batch`
+  int64_t min_bytes = 0;  // smaller tensors go dense
+  ReplyMode reply = ReplyMode::kSum;
+  NonFinitePolicy nonfinite = NonFinitePolicy::kError;
+};
+
+enum class UpdateOn : uint8_t { kWorker = 0, kServer = 1 };
+
+struct OptimizerConfig {
+  UpdateOn update_on = UpdateOn::kWorker;
+  kernels::SgdParameters sgd;  // used by servers when update_on is kServer
+};
+
+// Names as on the command line; InvalidArgument lists the choices.
+absl::StatusOr<ReplyMode> ParseReplyMode(absl::string_view text);
+absl::StatusOr<NonFinitePolicy> ParseNonFinitePolicy(absl::string_view text);
+absl::StatusOr<UpdateOn> ParseUpdateOn(absl::string_view text);
+const char* ToString(ReplyMode mode);
+const char* ToString(NonFinitePolicy policy);
+const char* ToString(UpdateOn update_on);
+
+// The end of an asynchronous operation. Thread-safe, cheap to copy.
+class Ticket {
+ public:
+  struct State;
+  Ticket() = default;
+  explicit Ticket(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  // The operation's status; DeadlineExceeded, naming what is missing, when
+  // `deadline` passes first.
+  absl::Status Wait(TimePoint deadline) const;
+  bool is_done() const;
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+// Bytes of gradients (raw) and of frames with their headers (wire), since Init
+// without its own traffic.
+struct Traffic {
+  int64_t push_raw_bytes = 0;
+  int64_t push_wire_bytes = 0;
+  int64_t pull_raw_bytes = 0;
+  int64_t pull_wire_bytes = 0;
+  int64_t num_nonfinite = 0;  // elements that policy zero replaced
+};
+
+class KVStore {
+ public:
+  virtual ~KVStore() = default;
+
+  // Before Init; FailedPrecondition afterwards.
+  virtual absl::Status SetCompression(const CompressionConfig& config) = 0;
+  virtual absl::Status SetOptimizer(const OptimizerConfig& config) = 0;
+
+  // Joins the job, agrees with all members on tensors and settings, and, with
+  // `values` (one view per tensor), gives all workers worker 0's values.
+  // Errors carry exit codes (base/exit_code.h).
+  virtual absl::Status Init(std::span<const TensorSpec> tensors,
+                            std::span<const Bytes> values) = 0;
+
+  virtual int rank() const = 0;
+  virtual int num_workers() const = 0;
+  virtual int num_servers() const = 0;
+
+  // Starts a round for `key`: sends `grad` and fills `out` (may be the same
+  // memory) with the sum over workers, or the new weights when the optimizer
+  // runs on servers. Both [num_elems] f32, untouched until the ticket is done.
+  // Larger priorities go first. One operation per key at a time.
+  virtual Ticket PushPull(Key key, ConstBytes grad, Bytes out,
+                          int priority) = 0;
+  // The two halves: Push is done when the round is (all workers pushed); Pull
+  // fetches the result of the last round, or the initial value before any.
+  virtual Ticket Push(Key key, ConstBytes grad, int priority) = 0;
+  virtual Ticket Pull(Key key, Bytes out, int priority) = 0;
+
+  // All workers meet; each gets all payloads by rank.
+  virtual absl::StatusOr<std::vector<std::string>> Gather(
+      absl::string_view name, absl::string_view payload) = 0;
+
+  virtual Traffic traffic() const = 0;
+  // "ucx: UCX 1.13.1, ...": what the data goes over.
+  virtual std::string transport_details() const = 0;
+  // Shown when something fails; the trainer counts its steps here.
+  virtual void SetStep(int64_t step) = 0;
+  // Ends the job for all members, with this worker's reason.
+  virtual void Fail(const absl::Status& why) = 0;
+  // Orderly end; afterwards every operation fails.
+  virtual void Close() = 0;
+};
+
+// How a worker or server of a dist_* store reaches the others.
+struct DistOptions {
+  std::string scheduler_address;  // "127.0.0.1:40123"
+  std::string job_id = "local";
+  Secret secret;
+  int wanted_rank = -1;
+  TransportOptions transport;
+  ControlTiming timing;
+  Duration operation_timeout = std::chrono::seconds(300);
+  int num_threads = 1;  // of the codecs, besides the transport's thread
+  size_t chunk_elems = size_t{512} * 1024;
+  // Called once when the job fails, on the control thread.
+  std::function<void(const FatalEvent&)> on_fatal;
+};
+
+// `type` as in MXNet; now "dist_sync", also "dist", "dist_device_sync" and
+// "dist_sync_device" for it. NotFound names the types that exist;
+// Unimplemented those of MXNet that do not yet.
+absl::StatusOr<std::unique_ptr<KVStore>> MakeKVStore(
+    absl::string_view type, const DistOptions& options);
+std::string DescribeKVStores();
+
+struct ServerOptions {
+  DistOptions dist;
+  int64_t max_model_bytes = int64_t{64} << 30;
+};
+
+// Joins as a server and serves until all workers have left. Blocks.
+absl::Status RunServer(const ServerOptions& options);
+
+}  // namespace telegrad

@@ -1,0 +1,59 @@
+#include "absl/strings/str_cat.h"
+#include "kvstore/kvstore.h"
+
+namespace telegrad {
+namespace {
+
+template <typename T>
+struct Name {
+  T value;
+  const char* text;
+};
+
+constexpr Name<ReplyMode> kReplyModes[] = {{ReplyMode::kSum, "sum"},
+                                           {ReplyMode::kReencode, "reencode"},
+                                           {ReplyMode::kDense, "dense"}};
+constexpr Name<NonFinitePolicy> kPolicies[] = {
+    {NonFinitePolicy::kError, "error"},
+    {NonFinitePolicy::kSkip, "skip"},
+    {NonFinitePolicy::kZero, "zero"},
+    {NonFinitePolicy::kPropagate, "propagate"}};
+constexpr Name<UpdateOn> kUpdateOns[] = {{UpdateOn::kWorker, "worker"},
+                                         {UpdateOn::kServer, "server"}};
+
+template <typename T, size_t kCount>
+absl::StatusOr<T> Parse(absl::string_view what, absl::string_view text,
+                        const Name<T> (&names)[kCount]) {
+  std::string known;
+  for (const Name<T>& name : names) {
+    if (text == name.text) return name.value;
+    absl::StrAppend(&known, known.empty() ? "" : ", ", name.text);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " '", text, "': choose one of ", known));
+}
+
+template <typename T, size_t kCount>
+const char* Find(T value, const Name<T> (&names)[kCount]) {
+  for (const Name<T>& name : names) {
+    if (name.value == value) return name.text;
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+absl::StatusOr<ReplyMode> ParseReplyMode(absl::string_view text) {
+  return Parse("reply mode", text, kReplyModes);
+}
+absl::StatusOr<NonFinitePolicy> ParseNonFinitePolicy(absl::string_view text) {
+  return Parse("non-finite policy", text, kPolicies);
+}
+absl::StatusOr<UpdateOn> ParseUpdateOn(absl::string_view text) {
+  return Parse("update-on", text, kUpdateOns);
+}
+const char* ToString(ReplyMode mode) { return Find(mode, kReplyModes); }
+const char* ToString(NonFinitePolicy policy) { return Find(policy, kPolicies); }
+const char* ToString(UpdateOn update_on) { return Find(update_on, kUpdateOns); }
+
+}  // namespace telegrad
