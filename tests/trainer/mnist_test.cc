@@ -12,9 +12,9 @@
 namespace telegrad {
 namespace {
 
+using absl::StatusCode;
 using ::telegrad::testing::IsOk;
 using ::telegrad::testing::StatusIs;
-using absl::StatusCode;
 
 std::string Header(uint32_t magic, std::vector<uint32_t> extents) {
   extents.insert(extents.begin(), magic);
@@ -110,8 +110,7 @@ TEST_F(Mnist, SurplusBytesAreAnError) {
 
 TEST_F(Mnist, CountsMustMatch) {
   Write("t10k-labels-idx1-ubyte", Labels(3));
-  EXPECT_THAT(Read(), StatusIs(StatusCode::kDataLoss,
-                               "byte 4: 2 images, but"));
+  EXPECT_THAT(Read(), StatusIs(StatusCode::kDataLoss, "byte 4: 2 images, but"));
 }
 
 TEST_F(Mnist, HugeClaimsAllocateNothing) {

@@ -42,8 +42,8 @@ std::unique_ptr<Network> Make(const std::string& name, uint64_t seed = 1) {
   return network.ok() ? std::move(*network) : nullptr;
 }
 
-BatchResult Run(Network& network, const Batch& batch,
-                const Network::GradientReady& ready = nullptr) {
+BatchResult RunBatch(Network& network, const Batch& batch,
+                     const Network::GradientReady& ready = nullptr) {
   return network.ForwardBackward(batch.images.data(), batch.labels.data(),
                                  kBatch, ready);
 }
@@ -57,12 +57,12 @@ class Networks : public ::testing::TestWithParam<const char*> {};
 TEST_P(Networks, GradientsAreCompleteWhenTheyAreReported) {
   const Batch batch = MakeBatch();
   const auto expected = Make(GetParam());
-  Run(*expected, batch);
+  RunBatch(*expected, batch);
   const auto network = Make(GetParam());
   std::vector<size_t> order;
   for (int round = 0; round < 2; ++round) {  // the second replaces the first
     order.clear();
-    Run(*network, batch, [&](size_t index) {
+    RunBatch(*network, batch, [&](size_t index) {
       order.push_back(index);
       EXPECT_EQ(Gradient(network->parameters().at(index)),
                 Gradient(expected->parameters().at(index)))
@@ -82,8 +82,8 @@ TEST_P(Networks, EqualSeedsGiveEqualBitsAndOthersDoNot) {
   const auto a = Make(GetParam(), 3);
   const auto b = Make(GetParam(), 3);
   const auto c = Make(GetParam(), 4);
-  Run(*a, batch);
-  Run(*b, batch);
+  RunBatch(*a, batch);
+  RunBatch(*b, batch);
   for (size_t i = 0; i < a->parameters().size(); ++i) {
     const Parameter& p = a->parameters()[i];
     const Parameter& q = b->parameters()[i];
@@ -97,7 +97,7 @@ TEST_P(Networks, EqualSeedsGiveEqualBitsAndOthersDoNot) {
 TEST_P(Networks, WeightsWrittenInPlaceAreUsed) {
   const Batch batch = MakeBatch();
   const auto network = Make(GetParam());
-  const double before = Run(*network, batch).loss_sum;
+  const double before = RunBatch(*network, batch).loss_sum;
   const auto evaluate = [&] {
     return network->Evaluate(batch.images.data(), batch.labels.data(), kBatch);
   };
@@ -116,10 +116,9 @@ INSTANTIATE_TEST_SUITE_P(All, Networks,
 TEST(LinearNetwork, GradientAgreesWithDifferencesOfTheLoss) {
   const Batch batch = MakeBatch();
   const auto network = Make("linear");
-  Run(*network, batch);
+  RunBatch(*network, batch);
   const auto loss = [&] {
-    return network
-               ->Evaluate(batch.images.data(), batch.labels.data(), kBatch)
+    return network->Evaluate(batch.images.data(), batch.labels.data(), kBatch)
                .loss_sum /
            kBatch;
   };
@@ -151,8 +150,8 @@ TEST(LeNet, HasTheShapesOfMxnetsExample) {
 TEST(MakeNetwork, RefusesWhatItCannotBuild) {
   NetworkSpec spec;
   spec.name = "alexnet";
-  EXPECT_THAT(MakeNetwork(spec), StatusIs(absl::StatusCode::kNotFound,
-                                          "linear, mlp, lenet"));
+  EXPECT_THAT(MakeNetwork(spec),
+              StatusIs(absl::StatusCode::kNotFound, "linear, mlp, lenet"));
   spec.name = "lenet";
   spec.rows = 15;
   EXPECT_THAT(MakeNetwork(spec),

@@ -143,8 +143,10 @@ void AddCurves(const SettingGroup& group, int colour, XValue kind,
   for (const RunSummary* run : group.runs) {
     Curve train = {
         .name = group.setting + ", training", .colour = colour, .points = {}};
-    Curve test = {
-        .name = group.setting + ", test", .colour = colour, .is_dotted = true};
+    Curve test = {.name = group.setting + ", test",
+                  .colour = colour,
+                  .is_dotted = true,
+                  .points = {}};
     for (const MetricPoint& point : run->points) {
       const double x = XOf(point, kind);
       train.points.push_back(

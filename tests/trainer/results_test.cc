@@ -1,0 +1,142 @@
+#include "trainer/results.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <set>
+#include <sstream>
+
+#include "tests/testing/status_matchers.h"
+
+namespace telegrad {
+namespace {
+
+using ::telegrad::testing::IsOk;
+using ::telegrad::testing::StatusIs;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+RunSummary MakeRun(const std::string& setting, uint64_t seed, double accuracy,
+                   int64_t wire) {
+  RunSummary run;
+  run.setting = setting;
+  run.seed = seed;
+  run.workers = 2;
+  run.servers = 1;
+  run.accuracy = accuracy;
+  run.loss = 0.05;
+  run.steps = 100;
+  run.seconds = 10;
+  run.samples_per_s = 1280;
+  run.push_raw_bytes = 160'000'000;
+  run.push_wire_bytes = wire;
+  run.pull_raw_bytes = 160'000'000;
+  run.pull_wire_bytes = wire;
+  run.comm_wait_s = 5;
+  run.weights_sha256 = "ab";
+  run.network = "le<net";
+  for (int i = 1; i <= 10; ++i) {
+    run.points.push_back({.epoch = 0,
+                          .step = 10 * i,
+                          .seconds = 1.0 * i,
+                          .train_loss = 2.0 / i,
+                          .train_accuracy = 1 - 0.5 / i,
+                          .test_loss = i % 5 ? -1 : 1.0 / i,
+                          .test_accuracy = i % 5 ? -1 : 0.9,
+                          .wire_bytes = wire * 2 * i / 10});
+  }
+  return run;
+}
+
+std::vector<RunSummary> MakeRuns() {
+  return {MakeRun("none", 0, 0.990, 160'000'000),
+          MakeRun("2bit", 0, 0.985, 10'000'000),
+          MakeRun("none", 1, 0.992, 160'000'000),
+          MakeRun("2bit", 1, 0.987, 10'000'000)};
+}
+
+TEST(Results, SummariesComeBackFromJson) {
+  RunSummary run = MakeRun("2bit", ~uint64_t{0}, 0.98, 7);
+  run.loss = std::numeric_limits<double>::quiet_NaN();
+  run.worker_peak_bytes = int64_t{1} << 40;
+  const auto read = RunSummaryFromJson(ToJson(run));
+  ASSERT_THAT(read, IsOk());
+  EXPECT_EQ(read->setting, "2bit");
+  EXPECT_EQ(read->seed, ~uint64_t{0});
+  EXPECT_EQ(read->accuracy, 0.98);
+  EXPECT_TRUE(std::isnan(read->loss));
+  EXPECT_EQ(read->network, "le<net");
+  EXPECT_EQ(read->worker_peak_bytes, run.worker_peak_bytes);
+  EXPECT_EQ(ToJson(*read), ToJson(run));
+}
+
+TEST(Results, WrongJsonNamesTheField) {
+  const auto code = absl::StatusCode::kInvalidArgument;
+  EXPECT_THAT(RunSummaryFromJson("[1]"), StatusIs(code, "not a JSON object"));
+  EXPECT_THAT(RunSummaryFromJson("{\"setting\""), StatusIs(code, "JSON"));
+  EXPECT_THAT(RunSummaryFromJson("{}"), StatusIs(code, "'setting' is missing"));
+  EXPECT_THAT(RunSummaryFromJson(R"({"setting":"a","seed":-1})"),
+              StatusIs(code, "'seed'"));
+  EXPECT_THAT(RunSummaryFromJson(R"({"setting":"a","seed":1,"workers":1e99})"),
+              StatusIs(code, "'workers'"));
+}
+
+TEST(Results, PointsComeBackFromJson) {
+  for (const MetricPoint& point : MakeRun("a", 0, 1, 1000).points) {
+    const std::string line = ToJson(point, "a", 0);
+    const auto read = MetricPointFromJson(line);
+    ASSERT_THAT(read, IsOk());
+    EXPECT_EQ(ToJson(*read, "a", 0), line);
+    EXPECT_EQ(read->test_accuracy, point.test_accuracy);
+  }
+}
+
+TEST(Results, TheTableShowsMeansDifferencesAndRatios) {
+  const std::string table = SummaryTable(MakeRuns());
+  EXPECT_THAT(table, HasSubstr("99.10 % ± 0.14"));
+  EXPECT_THAT(table, HasSubstr("-0.50 pt"));
+  EXPECT_THAT(table, HasSubstr("16.00x"));
+  EXPECT_THAT(table, HasSubstr("100 ms"));
+  EXPECT_THAT(table, HasSubstr("25.0 %"));  // 5 of 2 workers' 10 s
+}
+
+TEST(Results, ThePageEscapesAndLoadsNothing) {
+  const std::string page = ReportHtml(MakeRuns(), "--out '<script>\"&'");
+  EXPECT_THAT(page, HasSubstr("&#39;&lt;script&gt;&quot;&amp;&#39;"));
+  EXPECT_THAT(page, HasSubstr("le&lt;net"));
+  for (const char* never : {"<script", "http://", "https://", "src=", "@import",
+                            "url(", "nan", "inf\""}) {
+    EXPECT_THAT(page, Not(HasSubstr(never)));
+  }
+  EXPECT_THAT(page, HasSubstr("Accuracy against bytes"));
+}
+
+TEST(Results, FilesAreReplacedAndNothingElseIsLeft) {
+  std::string directory = ::testing::TempDir() + "results_XXXXXX";
+  ASSERT_NE(mkdtemp(directory.data()), nullptr);
+  const std::string out = directory + "/a/b";
+  ASSERT_THAT(WriteResults(out, {}, ""), IsOk());
+  ASSERT_THAT(WriteResults(out, MakeRuns(), "x"), IsOk());
+  size_t files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(out)) {
+    ++files;
+    EXPECT_THAT(
+        (std::set<std::string>{"metrics.jsonl", "summary.json", "report.html"}),
+        ::testing::Contains(entry.path().filename().string()));
+  }
+  EXPECT_EQ(files, 3u);
+  std::stringstream summary;
+  summary << std::ifstream(out + "/summary.json").rdbuf();
+  EXPECT_THAT(summary.str(), HasSubstr("\"setting\":\"2bit\""));
+  std::filesystem::remove_all(out);
+  std::ofstream(directory + "/file") << "x";
+  EXPECT_FALSE(WriteResults(directory + "/file", {}, "").ok());
+  std::filesystem::remove_all(directory);
+}
+
+}  // namespace
+}  // namespace telegrad
