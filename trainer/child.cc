@@ -1,0 +1,65 @@
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "trainer/cluster.h"
+#include "trainer/fatal_exit.h"
+#include "trainer/report_pipe.h"
+#include "trainer/worker_run.h"
+
+namespace telegrad {
+namespace {
+
+int RunSchedulerChild(const TrainOptions& options, ReportPipe& pipe) {
+  const NodeId self{Role::kScheduler, 0};
+  const auto dist = MakeDistOptions(options, options.job_id);
+  if (!dist.ok()) ExitWithStatus(dist.status(), self);
+  SchedulerOptions scheduler_options{.num_workers = options.workers,
+                                     .num_servers = options.servers,
+                                     .bind_address = options.bind,
+                                     .port = 0,
+                                     .job_id = options.job_id,
+                                     .secret = dist->secret,
+                                     .insecure = options.insecure,
+                                     .timing = TimingOf(options)};
+  const auto scheduler = Scheduler::Start(scheduler_options);
+  if (!scheduler.ok()) ExitWithStatus(scheduler.status(), self);
+  pipe.SendAddress((*scheduler)->address());
+  FatalEvent event;
+  const absl::Status status = (*scheduler)->Wait(&event);
+  if (status.ok()) return 0;
+  event.self = ToString(self);
+  ExitFatally(event);
+}
+
+}  // namespace
+
+// A process that RunEmbedded has started.
+int RunChild(const TrainOptions& options) {
+  ReportPipe pipe(options.internal_report_fd);
+  const int rank = options.internal_rank;
+  if (options.internal_role == "scheduler") {
+    SetLogName("scheduler");
+    return RunSchedulerChild(options, pipe);
+  }
+  const NodeId self{
+      options.internal_role == "server" ? Role::kServer : Role::kWorker, rank};
+  SetLogName(ToString(self));
+  auto dist = MakeDistOptions(options, options.job_id);
+  if (!dist.ok()) ExitWithStatus(dist.status(), self);
+  dist->scheduler_address = options.internal_scheduler;
+  dist->wanted_rank = rank;
+  dist->on_fatal = FatalExit();
+  const auto index = static_cast<size_t>(options.internal_setting);
+  if (index >= options.settings.size()) return 2;
+  const absl::Status status =
+      self.role == Role::kServer
+          ? RunServer({.dist = *dist})
+          : RunAsWorker(options, options.settings[index], options.internal_seed,
+                        *dist, pipe);
+  if (!status.ok()) ExitWithStatus(status, self);
+  pipe.SendPeakMemory(PeakMemoryBytes());
+  return 0;
+}
+
+}  // namespace telegrad

@@ -1,0 +1,80 @@
+#include "trainer/cluster.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace telegrad {
+
+std::vector<PlannedRun> PlanRuns(const TrainOptions& options) {
+  std::vector<PlannedRun> runs;
+  for (size_t i = 0; i < options.settings.size(); ++i) {
+    for (const uint64_t seed : options.seeds) {
+      runs.push_back({.setting = &options.settings[i],
+                      .setting_index = static_cast<int>(i),
+                      .seed = seed,
+                      .label = options.seeds.size() > 1
+                                   ? absl::StrCat(options.settings[i].name,
+                                                  ", seed ", seed)
+                                   : options.settings[i].name});
+    }
+  }
+  return runs;
+}
+
+ConsoleObserver::ConsoleObserver(const std::string& label)
+    : progress_(
+          MakeProgress(STDOUT_FILENO, isatty(STDOUT_FILENO) != 0, label)) {}
+
+ConsoleObserver::~ConsoleObserver() { progress_->Finish(); }
+
+void ConsoleObserver::OnProgress(const Progress::State& state) {
+  progress_->Update(state);
+}
+void ConsoleObserver::OnLine(const std::string& text) { progress_->Line(text); }
+void ConsoleObserver::OnSummary(const RunSummary& summary) {
+  has_summary_ = true;
+  summary_ = summary;
+}
+
+absl::StatusOr<DistOptions> MakeDistOptions(const TrainOptions& options,
+                                            const std::string& job_id) {
+  DistOptions dist;
+  dist.job_id = job_id;
+  if (!options.secret_file.empty()) {
+    ASSIGN_OR_RETURN(dist.secret,
+                     Secret::FromFile(options.secret_file, job_id));
+  }
+  dist.transport.name = options.transport;
+  dist.transport.bind_address = options.bind;
+  dist.transport.tls = options.tls;
+  dist.transport.link_bytes_per_s = options.link_bytes_per_s;
+  dist.timing = TimingOf(options);
+  dist.operation_timeout = FromSeconds(options.operation_timeout_s);
+  dist.num_threads = options.threads;
+  dist.chunk_elems = options.chunk_elems;
+  return dist;
+}
+
+void PrintResults(const TrainOptions& options,
+                  const std::vector<RunSummary>& results) {
+  if (results.empty()) return;
+  std::fputs("\n", stdout);
+  std::fputs(SummaryTable(results).c_str(), stdout);
+  const absl::Status written =
+      WriteResults(options.out, results, options.command_line);
+  if (!written.ok()) {
+    std::fprintf(stderr, "telegrad-train: %s\n",
+                 std::string(written.message()).c_str());
+    return;
+  }
+  std::printf("\nWrote %s/report.html, summary.json and metrics.jsonl\n",
+              options.out.c_str());
+  std::fflush(stdout);
+}
+
+}  // namespace telegrad

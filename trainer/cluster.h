@@ -1,0 +1,52 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "trainer/observer.h"
+#include "trainer/options.h"
+#include "trainer/results.h"
+
+namespace telegrad {
+
+// One run of a comparison: a setting with a seed.
+struct PlannedRun {
+  const Setting* setting;
+  int setting_index;
+  uint64_t seed;
+  std::string label;  // "2bit, seed 0"
+};
+std::vector<PlannedRun> PlanRuns(const TrainOptions& options);
+
+// Shows progress on stdout and keeps the summary.
+class ConsoleObserver : public TrainObserver {
+ public:
+  explicit ConsoleObserver(const std::string& label);
+  ~ConsoleObserver() override;
+  void OnProgress(const Progress::State& state) override;
+  void OnLine(const std::string& text) override;
+  void OnSummary(const RunSummary& summary) override;
+  bool has_summary() const { return has_summary_; }
+  RunSummary& summary() { return summary_; }
+
+ private:
+  std::unique_ptr<Progress> progress_;
+  bool has_summary_ = false;
+  RunSummary summary_;
+};
+
+// Options of a member's store or server, without address and rank.
+absl::StatusOr<DistOptions> MakeDistOptions(const TrainOptions& options,
+                                            const std::string& job_id);
+
+// Prints the closing table and where the files are.
+void PrintResults(const TrainOptions& options,
+                  const std::vector<RunSummary>& results);
+
+// The three ways to be started; each returns the process's exit code.
+int RunEmbedded(const TrainOptions& options, char** argv);  // embedded.cc
+int RunChild(const TrainOptions& options);                  // child.cc
+int RunPlaced(TrainOptions options, const struct Placement& placement);
+
+}  // namespace telegrad

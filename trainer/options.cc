@@ -1,0 +1,341 @@
+#include "trainer/options.h"
+
+#include <CLI/CLI.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/status_macros.h"
+#include "base/units.h"
+#include "trainer/dataset.h"
+#include "trainer/profile.h"
+
+namespace telegrad {
+namespace {
+
+// The flags whose text needs a second look.
+struct RawFlags {
+  std::string gc_type = "none";
+  std::string compare;
+  std::string threshold = "auto";
+  std::string min_bytes = "0";
+  std::string reply = "sum";
+  std::string nonfinite = "error";
+  std::string update_on = "worker";
+  std::string seeds = "0";
+  std::string gpus;
+  int benchmark = 0;
+};
+
+constexpr char kDescription[] =
+    "Trains a network on several workers and compares what gradient "
+    "compression does\nto accuracy, bytes and time. Without a launcher it "
+    "starts its own scheduler,\nservers and workers on this machine; under "
+    "mpirun, srun, torchrun-style or DMLC_*\nenvironments it takes role, rank "
+    "and world from there.";
+
+void AddCompressionFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
+  const char* group = "Compression";
+  app.add_option("--compare", raw.compare,
+                 "settings to run in turn and compare, separated by commas: a "
+                 "codec, then +reply=, +threshold=, +update-on=, +min-bytes= "
+                 "for what differs: none,2bit,2bit+reply=reencode")
+      ->group(group);
+  app.add_option("--gc-type", raw.gc_type, "codec when --compare is not given")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--gc-threshold", raw.threshold,
+                 "the 2-bit threshold. auto: a power of two per tensor that "
+                 "follows its scale; a number: in the units of the gradient as "
+                 "pushed (mean over the worker's batch); 0.5:batch: MXNet's "
+                 "unit (sum over the batch), that is 0.5/batch-size")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--gc-min-bytes", raw.min_bytes,
+                 "tensors smaller than this (float32) go dense: 64KiB")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--gc-reply", raw.reply,
+                 "what servers answer. sum: exact sums of codes; reencode: "
+                 "codes again, with the server's residual; dense: float32")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--gc-nonfinite", raw.nonfinite,
+                 "NaN or infinite gradients: error (exit 42), skip (the step, "
+                 "by all workers), zero, propagate (as MXNet)")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--update-on", raw.update_on,
+                 "who runs the optimizer: worker, or server (MXNet's way; "
+                 "weights come back dense)")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--kv-store", options.kv_store, "who sums what")
+      ->capture_default_str()
+      ->group(group);
+}
+
+void AddTrainingFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
+  const char* group = "Training";
+  app.add_option("--network", options.network, "model (below)")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--data", options.data, "data set (below)")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--batch-size", options.batch_size, "samples per worker")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20))
+      ->group(group);
+  app.add_option("--num-epochs", options.num_epochs, "passes over the data")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20))
+      ->group(group);
+  app.add_option("--lr", options.lr, "learning rate")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber)
+      ->group(group);
+  app.add_option("--mom", options.mom, "momentum")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0))
+      ->group(group);
+  app.add_option("--wd", options.wd, "weight decay")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber)
+      ->group(group);
+  app.add_option("--seed", raw.seeds,
+                 "of weights and order of samples; several, separated by "
+                 "commas, are run in turn and averaged")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--benchmark", raw.benchmark,
+                 "1: synthetic data, speed only; with a gradient profile as "
+                 "network, ready-made gradients of its sizes")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1))
+      ->group(group);
+  app.add_option("--num-batches", options.num_batches,
+                 "end each epoch after so many batches; 0: the whole data")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber)
+      ->group(group);
+  app.add_option("--disp-batches", options.display_batches,
+                 "batches between two lines of progress")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20))
+      ->group(group);
+  app.add_option("--gpus", raw.gpus, "devices to train on: 0,1; empty: CPU")
+      ->group(group);
+  app.add_option("--out", options.out,
+                 "folder for metrics.jsonl, summary.json and report.html")
+      ->capture_default_str()
+      ->group(group);
+}
+
+void AddJobFlags(CLI::App& app, TrainOptions& options) {
+  const char* group = "Job";
+  app.add_option("--workers", options.workers,
+                 "worker processes (no launcher: else the launcher decides)")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024))
+      ->group(group);
+  app.add_option("--servers", options.servers,
+                 "server processes; under a launcher, so many of the last "
+                 "ranks serve only (default there: every rank serves, too)")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024))
+      ->group(group);
+  app.add_option("--threads", options.threads,
+                 "threads for codecs and sums, per process")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 256))
+      ->group(group);
+  app.add_option("--chunk-elems", options.chunk_elems,
+                 "elements that travel as one frame")
+      ->capture_default_str()
+      ->check(CLI::Range(size_t{32}, size_t{8} << 20))
+      ->group(group);
+  app.add_option("--job-id", options.job_id,
+                 "tells jobs apart; from the launcher where it gives one")
+      ->group(group);
+  app.add_option("--join-timeout", options.join_timeout_s,
+                 "seconds until all must have joined")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 86400.0))
+      ->group(group);
+  app.add_option("--dead-timeout", options.dead_timeout_s,
+                 "seconds of silence after which a process counts as dead")
+      ->capture_default_str()
+      ->check(CLI::Range(0.5, 86400.0))
+      ->group(group);
+  app.add_option("--op-timeout", options.operation_timeout_s,
+                 "seconds that one push or pull may take")
+      ->capture_default_str()
+      ->check(CLI::Range(0.5, 864000.0))
+      ->group(group);
+}
+
+void AddNetworkFlags(CLI::App& app, TrainOptions& options) {
+  const char* group = "Network";
+  app.add_option("--transport", options.transport, "data transport (below)")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--tls", options.tls,
+                 "for ucx: tcp, shm, or empty for both (UCX_TLS wins)")
+      ->group(group);
+  app.add_option("--link", options.link,
+                 "emulate a link of this rate between each pair of processes, "
+                 "per direction: 1gbit, 100mbit, none")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--bind", options.bind,
+                 "the one address that is listened on; other than loopback "
+                 "needs --secret-file")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--secret-file", options.secret_file,
+                 "32 bytes or more that all members share; mode 600")
+      ->group(group);
+  app.add_flag("--insecure", options.insecure,
+               "bind other addresses without a secret: anyone who reaches them "
+               "can join")
+      ->group(group);
+}
+
+void AddInternalFlags(CLI::App& app, TrainOptions& options) {
+  app.add_option("--inject", options.inject)->group("");
+  app.add_option("--internal-role", options.internal_role)->group("");
+  app.add_option("--internal-scheduler", options.internal_scheduler)->group("");
+  app.add_option("--internal-rank", options.internal_rank)->group("");
+  app.add_option("--internal-setting", options.internal_setting)->group("");
+  app.add_option("--internal-seed", options.internal_seed)->group("");
+  app.add_option("--internal-report-fd", options.internal_report_fd)->group("");
+  app.add_option("--internal-job", options.internal_job)->group("");
+}
+
+absl::Status FillSettings(const RawFlags& raw, TrainOptions& options) {
+  Setting base;
+  CompressionConfig& gc = base.compression;
+  gc.batch_size = options.batch_size;
+  ASSIGN_OR_RETURN(gc.threshold, ParseThreshold(raw.threshold));
+  base.threshold = raw.threshold;
+  ASSIGN_OR_RETURN(gc.min_bytes, ParseBytes(raw.min_bytes));
+  ASSIGN_OR_RETURN(gc.reply, ParseReplyMode(raw.reply));
+  ASSIGN_OR_RETURN(gc.nonfinite, ParseNonFinitePolicy(raw.nonfinite));
+  ASSIGN_OR_RETURN(base.update_on, ParseUpdateOn(raw.update_on));
+  const std::string list = raw.compare.empty() ? raw.gc_type : raw.compare;
+  for (const absl::string_view text : absl::StrSplit(list, ',')) {
+    ASSIGN_OR_RETURN(Setting setting, ParseSetting(text, base));
+    options.settings.push_back(std::move(setting));
+  }
+  for (const absl::string_view text : absl::StrSplit(raw.seeds, ',')) {
+    uint64_t seed = 0;
+    if (!absl::SimpleAtoi(text, &seed)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--seed: '", text, "' is not a number"));
+    }
+    options.seeds.push_back(seed);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Finish(const CLI::App& app, const RawFlags& raw,
+                    TrainOptions& options) {
+  RETURN_IF_ERROR(FillSettings(raw, options));
+  ASSIGN_OR_RETURN(options.link_bytes_per_s, ParseLinkRate(options.link));
+  options.benchmark = raw.benchmark == 1;
+  if (!options.internal_job.empty()) options.job_id = options.internal_job;
+  options.has_servers = app.count("--servers") > 0;
+  options.has_bind = app.count("--bind") > 0;
+  RETURN_IF_ERROR(MakeKVStore(options.kv_store, {}).status());
+  if (!raw.gpus.empty()) {
+    return absl::UnimplementedError(
+        "--gpus: the trainer's framework in this build runs on the CPU only; "
+        "leave --gpus out");
+  }
+  if (IsProfile(options.network) && !options.benchmark) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--network ", options.network,
+        " is a gradient profile without a model; it needs --benchmark 1"));
+  }
+  return absl::OkStatus();
+}
+
+std::string Footer() {
+  return absl::StrCat("Networks:\n", DescribeTrainable(), "Data:\n",
+                      DescribeDatasets(), "Codecs:\n", DescribeCodecs(),
+                      "KVStores:\n", DescribeKVStores(), "Transports:\n",
+                      DescribeTransports());
+}
+
+}  // namespace
+
+absl::StatusOr<Setting> ParseSetting(absl::string_view text,
+                                     const Setting& base) {
+  Setting setting = base;
+  setting.name = std::string(text);
+  const std::vector<absl::string_view> parts = absl::StrSplit(text, '+');
+  CompressionConfig& gc = setting.compression;
+  gc.type = std::string(parts[0]);
+  RETURN_IF_ERROR(FindCodec(gc.type).status());
+  for (size_t i = 1; i < parts.size(); ++i) {
+    const std::pair<absl::string_view, absl::string_view> pair =
+        absl::StrSplit(parts[i], absl::MaxSplits('=', 1));
+    if (pair.first == "reply") {
+      ASSIGN_OR_RETURN(gc.reply, ParseReplyMode(pair.second));
+    } else if (pair.first == "threshold") {
+      ASSIGN_OR_RETURN(gc.threshold, ParseThreshold(pair.second));
+      setting.threshold = std::string(pair.second);
+    } else if (pair.first == "update-on") {
+      ASSIGN_OR_RETURN(setting.update_on, ParseUpdateOn(pair.second));
+    } else if (pair.first == "min-bytes") {
+      ASSIGN_OR_RETURN(gc.min_bytes, ParseBytes(pair.second));
+    } else {
+      return absl::InvalidArgumentError(
+          absl::StrCat("setting '", text, "': '", parts[i],
+                       "' is none of reply=, threshold=, update-on=, "
+                       "min-bytes="));
+    }
+  }
+  return setting;
+}
+
+TrainOptions ParseTrainOptions(int argc, char** argv, int* exit_code) {
+  TrainOptions options;
+  RawFlags raw;
+  CLI::App app(kDescription, "telegrad-train");
+  AddCompressionFlags(app, options, raw);
+  AddTrainingFlags(app, options, raw);
+  AddJobFlags(app, options);
+  AddNetworkFlags(app, options);
+  AddInternalFlags(app, options);
+  app.set_version_flag("--version", TELEGRAD_VERSION);
+  app.footer(Footer);
+  *exit_code = -1;
+  for (int i = 0; i < argc; ++i) {
+    absl::StrAppend(&options.command_line, i > 0 ? " " : "",
+                    i > 0 ? argv[i] : "telegrad-train");
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    *exit_code = app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::kUsage);
+    return options;
+  }
+  const absl::Status status = Finish(app, raw, options);
+  if (!status.ok()) {
+    std::cerr << "telegrad-train: " << status.message() << "\n";
+    *exit_code = static_cast<int>(ExitCode::kUsage);
+  }
+  return options;
+}
+
+ControlTiming TimingOf(const TrainOptions& options) {
+  ControlTiming timing;
+  timing.join = FromSeconds(options.join_timeout_s);
+  timing.dead = FromSeconds(options.dead_timeout_s);
+  timing.heartbeat = std::min<Duration>(
+      timing.heartbeat, FromSeconds(options.dead_timeout_s / 5));
+  return timing;
+}
+
+}  // namespace telegrad

@@ -1,0 +1,87 @@
+#include "trainer/report_pipe.h"
+
+#include <unistd.h>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace telegrad {
+
+void ReportPipe::Send(char kind, absl::string_view rest) {
+  if (fd_ < 0) return;
+  const std::string line =
+      absl::StrCat(absl::string_view(&kind, 1), " ", rest, "\n");
+  size_t sent = 0;
+  while (sent < line.size()) {
+    const ssize_t n = write(fd_, line.data() + sent, line.size() - sent);
+    if (n <= 0) return;  // the launcher is gone; so are we, soon
+    sent += static_cast<size_t>(n);
+  }
+}
+
+void ReportPipe::OnProgress(const Progress::State& state) {
+  Send('P', absl::StrCat(state.epoch, " ", state.num_epochs, " ", state.batch,
+                         " ", state.num_batches, " ", state.samples_per_s, " ",
+                         state.accuracy));
+}
+
+void ReportPipe::OnLine(const std::string& text) { Send('L', text); }
+
+void ReportPipe::OnSummary(const RunSummary& summary) {
+  for (const MetricPoint& point : summary.points) {
+    Send('M', ToJson(point, summary.setting, summary.seed));
+  }
+  Send('S', ToJson(summary));
+}
+
+void ReportPipe::SendAddress(const std::string& address) { Send('A', address); }
+
+void ReportPipe::SendPeakMemory(int64_t bytes) {
+  Send('K', absl::StrCat(bytes));
+}
+
+void ReportReader::Feed(absl::string_view bytes) {
+  absl::StrAppend(&partial_, bytes);
+  size_t begin = 0;
+  for (size_t end; (end = partial_.find('\n', begin)) != std::string::npos;
+       begin = end + 1) {
+    HandleLine(absl::string_view(partial_).substr(begin, end - begin));
+  }
+  partial_.erase(0, begin);
+}
+
+void ReportReader::HandleLine(absl::string_view line) {
+  if (line.size() < 2) return;
+  const absl::string_view rest = line.substr(2);
+  if (line[0] == 'A') address_ = std::string(rest);
+  if (line[0] == 'K' && !absl::SimpleAtoi(rest, &peak_memory_bytes_)) {
+    peak_memory_bytes_ = 0;
+  }
+  if (line[0] == 'M') {
+    if (auto point = MetricPointFromJson(rest); point.ok()) {
+      points_.push_back(*point);
+    }
+  }
+  if (observer_ == nullptr) return;
+  if (line[0] == 'L') observer_->OnLine(std::string(rest));
+  if (line[0] == 'S') {
+    if (auto summary = RunSummaryFromJson(rest); summary.ok()) {
+      summary->points = std::move(points_);
+      observer_->OnSummary(*summary);
+    }
+  }
+  if (line[0] != 'P') return;
+  const std::vector<absl::string_view> cells = absl::StrSplit(rest, ' ');
+  Progress::State state;
+  if (cells.size() == 6 && absl::SimpleAtoi(cells[0], &state.epoch) &&
+      absl::SimpleAtoi(cells[1], &state.num_epochs) &&
+      absl::SimpleAtoi(cells[2], &state.batch) &&
+      absl::SimpleAtoi(cells[3], &state.num_batches) &&
+      absl::SimpleAtod(cells[4], &state.samples_per_s) &&
+      absl::SimpleAtod(cells[5], &state.accuracy)) {
+    observer_->OnProgress(state);
+  }
+}
+
+}  // namespace telegrad

@@ -1,0 +1,152 @@
+#include <openssl/evp.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "trainer/worker_run.h"
+
+namespace telegrad {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string Serialize(const WorkerTotals& totals) {
+  return Json{{"push_raw", totals.traffic.push_raw_bytes},
+              {"push_wire", totals.traffic.push_wire_bytes},
+              {"pull_raw", totals.traffic.pull_raw_bytes},
+              {"pull_wire", totals.traffic.pull_wire_bytes},
+              {"nonfinite", totals.traffic.num_nonfinite},
+              {"wait", totals.comm_wait_s},
+              {"sha", totals.weights_sha256},
+              {"peak", PeakMemoryBytes()},
+              {"steps", totals.step_seconds}}
+      .dump();
+}
+
+// Adds one worker's totals; `slowest` takes the maximum of each step.
+absl::Status AddTotals(const Json& totals, RunSummary& summary,
+                       std::vector<double>& slowest) {
+  for (const char* name : {"push_raw", "push_wire", "pull_raw", "pull_wire",
+                           "nonfinite", "wait", "peak"}) {
+    if (!totals.contains(name) || !totals[name].is_number()) {
+      return absl::InternalError(absl::StrCat("a worker's totals lack ", name));
+    }
+  }
+  summary.push_raw_bytes += totals["push_raw"].get<int64_t>();
+  summary.push_wire_bytes += totals["push_wire"].get<int64_t>();
+  summary.pull_raw_bytes += totals["pull_raw"].get<int64_t>();
+  summary.pull_wire_bytes += totals["pull_wire"].get<int64_t>();
+  summary.comm_wait_s += totals["wait"].get<double>();
+  summary.worker_peak_bytes =
+      std::max(summary.worker_peak_bytes, totals["peak"].get<int64_t>());
+  if (totals.contains("steps") && totals["steps"].is_array()) {
+    const Json& steps = totals["steps"];
+    slowest.resize(std::max(slowest.size(), steps.size()), 0);
+    for (size_t i = 0; i < steps.size(); ++i) {
+      if (steps[i].is_number()) {
+        slowest[i] = std::max(slowest[i], steps[i].get<double>());
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+void FillSteps(std::vector<double> slowest, RunSummary& summary) {
+  if (slowest.empty()) return;
+  std::sort(slowest.begin(), slowest.end());
+  summary.step_seconds_min = slowest.front();
+  summary.step_seconds_p50 = slowest[slowest.size() / 2];
+}
+
+}  // namespace
+
+OptimizerConfig MakeOptimizer(const TrainOptions& options,
+                              const Setting& setting, int num_workers) {
+  return {.update_on = setting.update_on,
+          .sgd = {.learning_rate = options.lr,
+                  .momentum_rate = options.mom,
+                  .weight_decay = options.wd,
+                  .rescale = 1.0f / static_cast<float>(num_workers)}};
+}
+
+absl::Status FillSummary(RunContext& context, const WorkerTotals& mine,
+                         RunSummary& summary) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                   context.store.Gather("totals", Serialize(mine)));
+  std::vector<double> slowest;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    const Json totals = Json::parse(all[rank], nullptr, false);
+    if (!totals.is_object() || totals.value("sha", "") != mine.weights_sha256) {
+      return WithExitCode(
+          ExitCode::kInternal,
+          absl::InternalError(absl::StrCat(
+              "weights of worker/", rank, " (",
+              totals.is_object() ? totals.value("sha", "") : "",
+              ") differ from those of worker/", context.store.rank(), " (",
+              mine.weights_sha256, ")")));
+    }
+    RETURN_IF_ERROR(AddTotals(totals, summary, slowest));
+  }
+  FillSteps(std::move(slowest), summary);
+  const Setting& setting = context.setting;
+  const TrainOptions& options = context.options;
+  summary.setting = setting.name;
+  summary.seed = context.seed;
+  summary.workers = context.store.num_workers();
+  summary.servers = context.store.num_servers();
+  summary.weights_sha256 = mine.weights_sha256;
+  summary.network = options.network;
+  summary.data = options.benchmark ? "synthetic" : options.data;
+  summary.codec = setting.compression.type;
+  const bool is_dense = setting.compression.type == "none" ||
+                        setting.update_on == UpdateOn::kServer;
+  summary.reply = is_dense ? "dense" : ToString(setting.compression.reply);
+  summary.update_on = ToString(setting.update_on);
+  summary.threshold = setting.threshold;
+  summary.transport = context.store.transport_details();
+  summary.link = options.link;
+  if (options.link_bytes_per_s > 0 && summary.steps > 0) {
+    // Each pair of worker and server has a link of its own, full duplex; the
+    // servers' shares are taken as equal.
+    const auto busier = static_cast<double>(
+        std::max(summary.push_wire_bytes, summary.pull_wire_bytes));
+    summary.byte_limit_s = busier / static_cast<double>(summary.steps) /
+                           (summary.workers * summary.servers) /
+                           options.link_bytes_per_s;
+  }
+  return absl::OkStatus();
+}
+
+std::string Sha256OfFloats(
+    const std::vector<std::pair<const float*, size_t>>& tensors) {
+  EVP_MD_CTX* context = EVP_MD_CTX_new();
+  unsigned char digest[EVP_MAX_MD_SIZE] = {};
+  unsigned int size = 0;
+  EVP_DigestInit_ex(context, EVP_sha256(), nullptr);
+  for (const auto& [values, count] : tensors) {
+    EVP_DigestUpdate(context, values, 4 * count);
+  }
+  EVP_DigestFinal_ex(context, digest, &size);
+  EVP_MD_CTX_free(context);
+  return absl::BytesToHexString(
+      absl::string_view(reinterpret_cast<char*>(digest), size));
+}
+
+int64_t PeakMemoryBytes() {
+  std::FILE* file = std::fopen("/proc/self/status", "r");
+  if (file == nullptr) return 0;
+  char line[256];
+  long kib = 0;
+  while (std::fgets(line, sizeof(line), file) != nullptr) {
+    if (std::sscanf(line, "VmHWM: %ld kB", &kib) == 1) break;
+  }
+  std::fclose(file);
+  return int64_t{1024} * kib;
+}
+
+}  // namespace telegrad

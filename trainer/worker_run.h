@@ -1,0 +1,54 @@
+#pragma once
+
+#include <functional>
+
+#include "absl/status/status.h"
+#include "trainer/observer.h"
+#include "trainer/options.h"
+
+namespace telegrad {
+
+// One setting with one seed, as a worker: joins, trains or benchmarks,
+// evaluates, leaves. `observer` hears on rank 0 only. Errors carry exit codes;
+// before returning one, the other members were told.
+absl::Status RunAsWorker(const TrainOptions& options, const Setting& setting,
+                         uint64_t seed, const DistOptions& dist,
+                         TrainObserver& observer);
+
+// The parts of it that differ: a model on data, or ready-made gradients.
+struct RunContext {
+  const TrainOptions& options;
+  const Setting& setting;
+  uint64_t seed;
+  KVStore& store;
+  TrainObserver& observer;
+};
+
+absl::StatusOr<RunSummary> TrainNetwork(RunContext& context);
+absl::StatusOr<RunSummary> BenchmarkProfile(RunContext& context);
+
+// What both parts share -----------------------------------------------------
+
+OptimizerConfig MakeOptimizer(const TrainOptions& options,
+                              const Setting& setting, int num_workers);
+
+// A worker's own totals; the summary holds sums over workers.
+struct WorkerTotals {
+  Traffic traffic;
+  double comm_wait_s = 0;
+  std::string weights_sha256;
+  std::vector<double> step_seconds;
+};
+
+// Gathers all workers' totals and fills the summary's fields from them; an
+// error when the weights differ, naming the workers.
+absl::Status FillSummary(RunContext& context, const WorkerTotals& mine,
+                         RunSummary& summary);
+
+std::string Sha256OfFloats(
+    const std::vector<std::pair<const float*, size_t>>& tensors);
+
+// The resident set's peak of this process, in bytes; 0 when unknown.
+int64_t PeakMemoryBytes();
+
+}  // namespace telegrad
