@@ -10,6 +10,7 @@
 #include <set>
 #include <sstream>
 
+#include "absl/strings/str_split.h"
 #include "tests/testing/status_matchers.h"
 
 namespace telegrad {
@@ -39,6 +40,7 @@ RunSummary MakeRun(const std::string& setting, uint64_t seed, double accuracy,
   run.comm_wait_s = 5;
   run.weights_sha256 = "ab";
   run.network = "le<net";
+  run.data = "digits";
   for (int i = 1; i <= 10; ++i) {
     run.points.push_back({.epoch = 0,
                           .step = 10 * i,
@@ -95,13 +97,74 @@ TEST(Results, PointsComeBackFromJson) {
   }
 }
 
+std::vector<std::string> Lines(const std::string& text) {
+  return absl::StrSplit(text, '\n');
+}
+
 TEST(Results, TheTableShowsMeansDifferencesAndRatios) {
-  const std::string table = SummaryTable(MakeRuns());
-  EXPECT_THAT(table, HasSubstr("99.10 % ± 0.14"));
-  EXPECT_THAT(table, HasSubstr("-0.50 pt"));
-  EXPECT_THAT(table, HasSubstr("16.00x"));
-  EXPECT_THAT(table, HasSubstr("100 ms"));
-  EXPECT_THAT(table, HasSubstr("25.0 %"));  // 5 of 2 workers' 10 s
+  const std::vector<std::string> lines = Lines(SummaryTable(MakeRuns()));
+  ASSERT_EQ(lines.size(), 8u) << "title, gap, two heads, rule, two rows, end";
+  EXPECT_EQ(lines[0],
+            "le<net on digits, 2 workers, 1 server, 100 steps, means of 2 "
+            "seeds; bytes of all workers, headers in");
+  // 160 MB in 100 steps; 5 s of waiting in 2 workers' 10 s each.
+  const auto cells = [](const std::string& line) {
+    return std::vector<std::string>(
+        absl::StrSplit(line, ' ', absl::SkipEmpty()));
+  };
+  EXPECT_THAT(cells(lines[5]), ::testing::ElementsAre(
+                                   "none", "99.10", "±", "0.14", "-", "0.0500",
+                                   "1.60", "1.60", "1.00", "1.60", "1.60",
+                                   "1.00", "1.00", "100", "1280", "25.0"));
+  EXPECT_THAT(
+      cells(lines[6]),
+      ::testing::ElementsAre("2bit", "98.60", "±", "0.14", "-0.50", "0.0500",
+                             "1.60", "0.100", "16.00", "1.60", "0.100", "16.00",
+                             "16.00", "100", "1280", "25.0"));
+}
+
+TEST(Results, TheTableFitsATerminal) {
+  std::vector<RunSummary> runs = MakeRuns();
+  runs.push_back(MakeRun("2bit+reply=reencode", 0, 0.9, 10'000'000));
+  for (const std::string& line : Lines(SummaryTable(runs))) {
+    EXPECT_LE(line.size(), 126u) << line;
+  }
+}
+
+TEST(Results, BenchmarksShowLimitsAndMemoryInsteadOfAccuracy) {
+  std::vector<RunSummary> runs = {MakeRun("none", 0, 0, 160'000'000),
+                                  MakeRun("2bit", 0, 0, 10'000'000)};
+  for (RunSummary& run : runs) {
+    run.data = "synthetic";
+    run.samples_per_s = 0;
+    run.points.clear();
+    run.step_seconds_p50 = 0.030;
+    run.step_seconds_min = 0.025;
+    run.byte_limit_s = 0.020;
+    run.model_bytes = 500'000'000;
+    run.worker_peak_bytes = 1'000'000'000;
+    run.server_peak_bytes = 1'500'000'000;
+  }
+  for (const std::string& text : {SummaryTable(runs), ReportHtml(runs, "")}) {
+    for (const char* shown :
+         {"25.0", "30.0", "20.0", "1.50", "500", "1000", "1500"}) {
+      EXPECT_THAT(text, HasSubstr(shown));
+    }
+  }
+  const std::string table = SummaryTable(runs);
+  for (const char* never : {"accuracy", "loss", "samples/s"}) {
+    EXPECT_THAT(table, Not(HasSubstr(never)));
+  }
+  EXPECT_THAT(ReportHtml(runs, ""), Not(HasSubstr("<h2>Curves")));
+}
+
+TEST(Results, ThePageSaysInWordsWhatHappened) {
+  EXPECT_THAT(
+      ReportHtml(MakeRuns(), ""),
+      HasSubstr("2bit pushed 16.0x and pulled 16.0x fewer bytes than 32-bit "
+                "floats take; its test accuracy was 98.60 %, 0.50 points below "
+                "none&#39;s 99.10 %; a step took 100 ms, 1.00 times as fast as "
+                "with none (100 ms)."));
 }
 
 TEST(Results, ThePageEscapesAndLoadsNothing) {
@@ -112,7 +175,7 @@ TEST(Results, ThePageEscapesAndLoadsNothing) {
                             "url(", "nan", "inf\""}) {
     EXPECT_THAT(page, Not(HasSubstr(never)));
   }
-  EXPECT_THAT(page, HasSubstr("Accuracy against bytes"));
+  EXPECT_THAT(page, HasSubstr("Accuracy (%) against bytes"));
 }
 
 TEST(Results, FilesAreReplacedAndNothingElseIsLeft) {

@@ -142,12 +142,9 @@ std::string CurveSvg(const Chart& chart, const Curve& curve, const Axis& x,
     const double px = kLeft + x.At(point.x) * (kRight - kLeft);
     const double py = kBottom - y.At(point.y) * (kBottom - kTop);
     absl::StrAppendFormat(&line, "%.1f,%.1f ", px, py);
-    if (!curve.is_dotted) continue;
-    absl::StrAppendFormat(&marks,
-                          "<circle class=\"m\" cx=\"%.1f\" cy=\"%.1f\" "
-                          "r=\"3.2\"><title>%s: %s at "
-                          "%.6g</title></circle>\n",
-                          px, py, EscapeHtml(curve.name),
+    if (!curve.is_marked) continue;
+    absl::StrAppendFormat(&marks, "<g>%s<title>%s: %s at %.6g</title></g>\n",
+                          MarkSvg(curve.style, px, py), EscapeHtml(curve.name),
                           chart.is_share
                               ? absl::StrFormat("%.2f%%", point.y * 100)
                               : absl::StrFormat("%.4f", point.y),
@@ -157,7 +154,7 @@ std::string CurveSvg(const Chart& chart, const Curve& curve, const Axis& x,
   return absl::StrFormat(
       "<g class=\"c%d\"><polyline class=\"%s\" "
       "points=\"%s\"/>\n%s</g>\n",
-      curve.colour % kNumColours, curve.is_dotted ? "dots" : "plain", line,
+      curve.style % kNumStyles, curve.is_marked ? "test" : "train", line,
       marks);
 }
 
@@ -181,6 +178,28 @@ std::string ChartSvg(const Chart& chart) {
     absl::StrAppend(&svg, CurveSvg(chart, curve, x, y));
   }
   return svg + "</svg></svg>\n";
+}
+
+std::string MarkSvg(int style, double x, double y) {
+  switch (style % 4) {
+    case 0:
+      return absl::StrFormat(
+          "<circle class=\"m\" cx=\"%.1f\" cy=\"%.1f\" r=\"4\"/>", x, y);
+    case 1:
+      return absl::StrFormat(
+          "<rect class=\"m\" x=\"%.1f\" y=\"%.1f\" width=\"7.4\" "
+          "height=\"7.4\"/>",
+          x - 3.7, y - 3.7);
+    case 2:
+      return absl::StrFormat(
+          "<polygon class=\"m\" points=\"%.1f,%.1f %.1f,%.1f %.1f,%.1f\"/>", x,
+          y - 5, x + 4.8, y + 3.6, x - 4.8, y + 3.6);
+    default:
+      return absl::StrFormat(
+          "<polygon class=\"m\" points=\"%.1f,%.1f %.1f,%.1f %.1f,%.1f "
+          "%.1f,%.1f\"/>",
+          x, y - 5.2, x + 5.2, y, x, y + 5.2, x - 5.2, y);
+  }
 }
 
 std::string EscapeHtml(absl::string_view text) {

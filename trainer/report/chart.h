@@ -12,11 +12,12 @@ struct CurvePoint {
   double y;
 };
 
-// One curve; `colour` picks class c0..c7 of the page's style.
+// One curve; `style` picks colour, dashes and the shape of its marks: classes
+// c0..c7 of the page's style.
 struct Curve {
   std::string name;
-  int colour = 0;
-  bool is_dotted = false;  // with a mark at each point
+  int style = 0;
+  bool is_marked = false;  // strong, with a mark at each point; else thin
   std::vector<CurvePoint> points;
 };
 
@@ -28,7 +29,10 @@ struct Chart {
   std::vector<Curve> curves;
 };
 
-inline constexpr int kNumColours = 8;
+inline constexpr int kNumStyles = 8;
+
+// The mark of a style, about (x, y).
+std::string MarkSvg(int style, double x, double y);
 
 // Inline SVG that scales with its box. Points that are not finite are left
 // out; what lies above the range of y is cut off.

@@ -1,15 +1,13 @@
 #include "trainer/report/groups.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "base/units.h"
+#include "absl/strings/string_view.h"
 
 namespace telegrad {
 namespace {
-
-double Ratio(double raw, double wire) { return wire > 0 ? raw / wire : 0; }
 
 void Add(SettingGroup& group, const RunSummary& run) {
   const double steps = run.steps > 0 ? static_cast<double>(run.steps) : 1;
@@ -26,6 +24,13 @@ void Add(SettingGroup& group, const RunSummary& run) {
   const double worker_seconds = run.seconds * run.workers;
   if (worker_seconds > 0) group.wait_share += run.comm_wait_s / worker_seconds;
   group.byte_limit_s += run.byte_limit_s;
+  group.step_min_s += run.step_seconds_min;
+  group.worker_peak_bytes =
+      std::max(group.worker_peak_bytes, run.worker_peak_bytes);
+  group.server_peak_bytes =
+      std::max(group.server_peak_bytes, run.server_peak_bytes);
+  group.model_bytes = run.model_bytes;
+  group.has_accuracy = run.data != "synthetic";
 }
 
 void Average(SettingGroup& group) {
@@ -33,7 +38,7 @@ void Average(SettingGroup& group) {
   for (double* value :
        {&group.accuracy, &group.loss, &group.push_raw, &group.push_wire,
         &group.pull_raw, &group.pull_wire, &group.step_s, &group.samples_per_s,
-        &group.wait_share, &group.byte_limit_s}) {
+        &group.wait_share, &group.byte_limit_s, &group.step_min_s}) {
     *value /= count;
   }
   if (count < 2) return;
@@ -43,28 +48,6 @@ void Average(SettingGroup& group) {
     squares += difference * difference;
   }
   group.accuracy_spread = std::sqrt(squares / (count - 1));
-}
-
-std::string Times(double ratio) {
-  return ratio > 0 ? absl::StrFormat("%.2fx", ratio) : "-";
-}
-
-std::string Milliseconds(double seconds) {
-  const double ms = seconds * 1e3;
-  return absl::StrFormat("%.*f ms", ms < 10 ? 2 : (ms < 100 ? 1 : 0), ms);
-}
-
-std::string Accuracy(const SettingGroup& group) {
-  std::string text = absl::StrFormat("%.2f %%", group.accuracy * 100);
-  if (group.runs.size() > 1) {
-    absl::StrAppendFormat(&text, " ± %.2f", group.accuracy_spread * 100);
-  }
-  return text;
-}
-
-std::string ToNone(const SettingGroup& group, const SettingGroup* none) {
-  if (none == nullptr || none == &group) return "-";
-  return absl::StrFormat("%+.2f pt", (group.accuracy - none->accuracy) * 100);
 }
 
 }  // namespace
@@ -87,36 +70,38 @@ std::vector<SettingGroup> GroupBySetting(const std::vector<RunSummary>& runs) {
   return groups;
 }
 
-std::vector<TableCells> MakeTables(const std::vector<SettingGroup>& groups) {
-  const SettingGroup* none = nullptr;
+const SettingGroup* FindNone(const std::vector<SettingGroup>& groups) {
   for (const SettingGroup& group : groups) {
-    if (group.setting == "none") none = &group;
+    if (group.setting == "none") return &group;
   }
-  TableCells training = {"Training",
-                         {"setting", "seeds", "accuracy", "to none", "loss",
-                          "step", "samples/s", "comm wait"},
-                         {}};
-  TableCells bytes = {"Bytes per step, all workers, headers included",
-                      {"setting", "push raw", "push wire", "push ratio",
-                       "pull raw", "pull wire", "pull ratio", "two-way"},
-                      {}};
-  for (const SettingGroup& group : groups) {
-    training.rows.push_back(
-        {group.setting, absl::StrCat(group.runs.size()), Accuracy(group),
-         ToNone(group, none), absl::StrFormat("%.4f", group.loss),
-         Milliseconds(group.step_s),
-         absl::StrFormat("%.0f", group.samples_per_s),
-         absl::StrFormat("%.1f %%", group.wait_share * 100)});
-    bytes.rows.push_back({group.setting, FormatBytes(group.push_raw),
-                          FormatBytes(group.push_wire),
-                          Times(Ratio(group.push_raw, group.push_wire)),
-                          FormatBytes(group.pull_raw),
-                          FormatBytes(group.pull_wire),
-                          Times(Ratio(group.pull_raw, group.pull_wire)),
-                          Times(Ratio(group.push_raw + group.pull_raw,
-                                      group.push_wire + group.pull_wire))});
+  return nullptr;
+}
+
+bool HaveAccuracy(const std::vector<SettingGroup>& groups) {
+  return std::any_of(
+      groups.begin(), groups.end(),
+      [](const SettingGroup& group) { return group.has_accuracy; });
+}
+
+std::string DescribeRuns(const std::vector<SettingGroup>& groups) {
+  if (groups.empty()) return "no runs";
+  const SettingGroup& group = groups.front();
+  const RunSummary& run = *group.runs.front();
+  const auto plural = [](size_t count, absl::string_view what) {
+    return absl::StrCat(count, " ", what, count == 1 ? "" : "s");
+  };
+  std::string text =
+      absl::StrCat(run.network, " on ", run.data, ", ",
+                   plural(static_cast<size_t>(run.workers), "worker"), ", ",
+                   plural(static_cast<size_t>(run.servers), "server"), ", ",
+                   plural(static_cast<size_t>(run.steps), "step"));
+  if (!run.link.empty() && run.link != "none") {
+    absl::StrAppend(&text, ", link ", run.link);
   }
-  return {training, bytes};
+  if (group.runs.size() > 1) {
+    absl::StrAppend(&text, ", means of ", plural(group.runs.size(), "seed"));
+  }
+  return text;
 }
 
 }  // namespace telegrad

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -17,20 +18,40 @@ struct SettingGroup {
   double loss = 0;
   double push_raw = 0, push_wire = 0, pull_raw = 0, pull_wire = 0;
   double step_s = 0;
+  double step_min_s = 0;
   double samples_per_s = 0;
   double wait_share = 0;  // of the workers' time, 0..1
   double byte_limit_s = 0;
+  int64_t worker_peak_bytes = 0;  // largest of all seeds
+  int64_t server_peak_bytes = 0;
+  int64_t model_bytes = 0;
+  bool has_accuracy = false;  // false: a benchmark on synthetic data
 };
 
 // In the order in which settings first appear; borrows `runs`.
 std::vector<SettingGroup> GroupBySetting(const std::vector<RunSummary>& runs);
 
-// The table as cells: text that the terminal and the page share.
+// "none" among them, or null.
+const SettingGroup* FindNone(const std::vector<SettingGroup>& groups);
+// Whether any of them was evaluated on a test set.
+bool HaveAccuracy(const std::vector<SettingGroup>& groups);
+
+// "3 settings, ..." of a comparison: network, data, workers, servers, seeds.
+std::string DescribeRuns(const std::vector<SettingGroup>& groups);
+
+// A table as cells: text that the terminal and the page share. Neighbouring
+// columns of the same group stand under one heading.
+struct TableColumn {
+  std::string group;
+  std::string name;
+};
 struct TableCells {
   std::string title;
-  std::vector<std::string> columns;
+  std::vector<TableColumn> columns;
   std::vector<std::vector<std::string>> rows;  // first cell: the setting
 };
-std::vector<TableCells> MakeTables(const std::vector<SettingGroup>& groups);
+// One row per setting. With accuracy when there is any, with the link's byte
+// limit when a link was emulated, else with what a benchmark can tell.
+TableCells MakeTable(const std::vector<SettingGroup>& groups);
 
 }  // namespace telegrad

@@ -48,6 +48,11 @@ class PlainProgress final : public Progress {
       : fd_(fd), prefix_(label.empty() ? "" : absl::StrCat(label, "  ")) {}
 
   void Update(const State& state) override {
+    if (state.samples_per_s <= 0) {  // gradients without samples
+      Line(absl::StrFormat("Epoch[%d] Batch [%d] of %d", state.epoch,
+                           state.batch, state.num_batches));
+      return;
+    }
     Line(absl::StrFormat(
         "Epoch[%d] Batch [%d] Speed: %.2f samples/sec accuracy=%.6f",
         state.epoch, state.batch, state.samples_per_s, state.accuracy));
@@ -96,10 +101,13 @@ class BarProgress final : public Progress {
     std::string line = absl::StrCat(
         prefix_, "[", std::string(static_cast<size_t>(full), '='),
         std::string(static_cast<size_t>(kBarCells - full), ' '), "]");
-    absl::StrAppendFormat(
-        &line, " epoch %d/%d batch %d/%d %.0f samples/s acc %.4f%s",
-        last_->epoch + 1, last_->num_epochs, last_->batch, last_->num_batches,
-        last_->samples_per_s, last_->accuracy, TimeLeft(share));
+    absl::StrAppendFormat(&line, " epoch %d/%d batch %d/%d", last_->epoch + 1,
+                          last_->num_epochs, last_->batch, last_->num_batches);
+    if (last_->samples_per_s > 0) {
+      absl::StrAppendFormat(&line, " %.0f samples/s acc %.4f",
+                            last_->samples_per_s, last_->accuracy);
+    }
+    line += TimeLeft(share);
     line.resize(std::min(line.size(), TerminalColumns(fd_) - 1));
     WriteText(fd_, absl::StrCat("\r", line, "\x1b[K"));
     drawn_at_ = Clock::now();

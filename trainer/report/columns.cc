@@ -1,0 +1,173 @@
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "trainer/report/groups.h"
+
+// The columns of the closing table.
+namespace telegrad {
+namespace {
+
+struct Column {
+  TableColumn head;
+  std::function<std::string(const SettingGroup&)> cell;
+};
+using Columns = std::vector<Column>;
+
+struct ByteUnit {
+  const char* name;
+  double bytes;
+};
+
+ByteUnit UnitFor(double largest) {
+  if (largest >= 1e9) return {"GB", 1e9};
+  if (largest >= 1e6) return {"MB", 1e6};
+  return {"kB", 1e3};
+}
+
+// Three significant digits, never an exponent; "-" for what is not there.
+std::string Figure(double value) {
+  if (!(value > 0) || !std::isfinite(value)) return "-";
+  const int places = value < 0.1 ? 4 : value < 1 ? 3 : value < 10 ? 2 : 1;
+  return absl::StrFormat("%.*f", value < 100 ? places : 0, value);
+}
+
+std::string Times(double value, double divisor) {
+  if (!(value > 0) || !(divisor > 0)) return "-";
+  return absl::StrFormat("%.2f", value / divisor);
+}
+
+std::string AccuracyCell(const SettingGroup& group) {
+  if (!group.has_accuracy) return "-";
+  std::string text = absl::StrFormat("%.2f", group.accuracy * 100);
+  if (group.runs.size() > 1) {
+    absl::StrAppendFormat(&text, " ± %.2f", group.accuracy_spread * 100);
+  }
+  return text;
+}
+
+std::string DifferenceCell(const SettingGroup& group,
+                           const SettingGroup* none) {
+  if (none == nullptr || none == &group || !group.has_accuracy) return "-";
+  return absl::StrFormat("%+.2f", (group.accuracy - none->accuracy) * 100);
+}
+
+void AddAccuracy(const SettingGroup* none, Columns& columns) {
+  columns.push_back({{"test set", "accuracy %"}, AccuracyCell});
+  columns.push_back({{"test set", "to none"}, [none](const SettingGroup& g) {
+                       return DifferenceCell(g, none);
+                     }});
+  columns.push_back({{"test set", "loss"}, [](const SettingGroup& g) {
+                       return g.has_accuracy ? absl::StrFormat("%.4f", g.loss)
+                                             : "-";
+                     }});
+}
+
+void AddDirection(const char* name, double SettingGroup::*raw,
+                  double SettingGroup::*wire, ByteUnit unit, Columns& columns) {
+  const std::string head = absl::StrCat(name, ", ", unit.name, "/step");
+  columns.push_back({{head, "raw"}, [raw, unit](const SettingGroup& g) {
+                       return Figure(g.*raw / unit.bytes);
+                     }});
+  columns.push_back({{head, "wire"}, [wire, unit](const SettingGroup& g) {
+                       return Figure(g.*wire / unit.bytes);
+                     }});
+  columns.push_back({{head, "ratio"}, [raw, wire](const SettingGroup& g) {
+                       return Times(g.*raw, g.*wire);
+                     }});
+}
+
+void AddBytes(const std::vector<SettingGroup>& groups, Columns& columns) {
+  double largest = 0;
+  for (const SettingGroup& group : groups) {
+    largest = std::max({largest, group.push_raw, group.pull_raw});
+  }
+  const ByteUnit unit = UnitFor(largest);
+  AddDirection("push", &SettingGroup::push_raw, &SettingGroup::push_wire, unit,
+               columns);
+  AddDirection("pull", &SettingGroup::pull_raw, &SettingGroup::pull_wire, unit,
+               columns);
+  columns.push_back({{"both", "ratio"}, [](const SettingGroup& g) {
+                       return Times(g.push_raw + g.pull_raw,
+                                    g.push_wire + g.pull_wire);
+                     }});
+}
+
+void AddTimes(bool has_accuracy, bool has_samples, bool has_link,
+              Columns& columns) {
+  const auto add = [&columns](const char* name, auto cell) {
+    columns.push_back({{"time", name}, cell});
+  };
+  if (!has_accuracy) {
+    add("min ms",
+        [](const SettingGroup& g) { return Figure(g.step_min_s * 1e3); });
+  }
+  add(has_accuracy ? "step ms" : "p50 ms",
+      [](const SettingGroup& g) { return Figure(g.step_s * 1e3); });
+  if (has_link) {
+    add("limit ms",
+        [](const SettingGroup& g) { return Figure(g.byte_limit_s * 1e3); });
+    add("x limit",
+        [](const SettingGroup& g) { return Times(g.step_s, g.byte_limit_s); });
+  }
+  if (has_samples) {
+    add("samples/s", [](const SettingGroup& g) {
+      return absl::StrFormat("%.0f", g.samples_per_s);
+    });
+  }
+  add("wait %", [](const SettingGroup& g) {
+    return absl::StrFormat("%.1f", g.wait_share * 100);
+  });
+}
+
+void AddMemory(const std::vector<SettingGroup>& groups, Columns& columns) {
+  double largest = 0;
+  for (const SettingGroup& group : groups) {
+    largest = std::max(largest, static_cast<double>(group.model_bytes));
+  }
+  const ByteUnit unit = UnitFor(largest);
+  const std::string head = absl::StrCat("memory, ", unit.name);
+  const auto add = [&](const char* name, int64_t SettingGroup::*bytes) {
+    columns.push_back({{head, name}, [bytes, unit](const SettingGroup& g) {
+                         return Figure(static_cast<double>(g.*bytes) /
+                                       unit.bytes);
+                       }});
+  };
+  add("model", &SettingGroup::model_bytes);
+  add("worker", &SettingGroup::worker_peak_bytes);
+  add("server", &SettingGroup::server_peak_bytes);
+}
+
+}  // namespace
+
+TableCells MakeTable(const std::vector<SettingGroup>& groups) {
+  const auto any = [&groups](double SettingGroup::*value) {
+    return std::any_of(groups.begin(), groups.end(),
+                       [value](const SettingGroup& g) { return g.*value > 0; });
+  };
+  const bool has_accuracy = HaveAccuracy(groups);
+  Columns columns = {
+      {{"", "setting"}, [](const SettingGroup& g) { return g.setting; }}};
+  if (has_accuracy) AddAccuracy(FindNone(groups), columns);
+  AddBytes(groups, columns);
+  AddTimes(has_accuracy, any(&SettingGroup::samples_per_s),
+           any(&SettingGroup::byte_limit_s), columns);
+  if (!has_accuracy) AddMemory(groups, columns);
+  TableCells table = {
+      absl::StrCat(DescribeRuns(groups), "; bytes of all workers, headers in"),
+      {},
+      {}};
+  for (const Column& column : columns) table.columns.push_back(column.head);
+  for (const SettingGroup& group : groups) {
+    std::vector<std::string>& row = table.rows.emplace_back();
+    for (const Column& column : columns) row.push_back(column.cell(group));
+  }
+  return table;
+}
+
+}  // namespace telegrad

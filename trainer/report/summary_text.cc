@@ -1,0 +1,80 @@
+#include "trainer/report/summary_text.h"
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace telegrad {
+namespace {
+
+std::string Milliseconds(double seconds) {
+  const double ms = seconds * 1e3;
+  return absl::StrFormat("%.*f ms", ms < 10 ? 2 : ms < 100 ? 1 : 0, ms);
+}
+
+std::string BytesSentence(const SettingGroup& group) {
+  if (!(group.push_wire > 0) || !(group.pull_wire > 0)) {
+    return absl::StrCat(group.setting, " sent nothing");
+  }
+  return absl::StrFormat(
+      "%s pushed %.1fx and pulled %.1fx fewer bytes than 32-bit floats take",
+      group.setting, group.push_raw / group.push_wire,
+      group.pull_raw / group.pull_wire);
+}
+
+std::string AccuracySentence(const SettingGroup& group,
+                             const SettingGroup& none) {
+  const double points = (group.accuracy - none.accuracy) * 100;
+  if (std::abs(points) < 0.005) {
+    return absl::StrFormat("its test accuracy was that of none, %.2f %%",
+                           group.accuracy * 100);
+  }
+  return absl::StrFormat(
+      "its test accuracy was %.2f %%, %.2f points %s none's %.2f %%",
+      group.accuracy * 100, std::abs(points), points < 0 ? "below" : "above",
+      none.accuracy * 100);
+}
+
+std::string TimeSentence(const SettingGroup& group, const SettingGroup& none) {
+  if (!(group.step_s > 0) || !(none.step_s > 0)) return "";
+  const bool is_faster = group.step_s <= none.step_s;
+  return absl::StrFormat(
+      "a step took %s, %.2f times as %s as with none (%s)",
+      Milliseconds(group.step_s),
+      is_faster ? none.step_s / group.step_s : group.step_s / none.step_s,
+      is_faster ? "fast" : "long", Milliseconds(none.step_s));
+}
+
+}  // namespace
+
+std::string SummaryText(const std::vector<SettingGroup>& groups) {
+  const SettingGroup* none = FindNone(groups);
+  std::string text;
+  for (const SettingGroup& group : groups) {
+    if (&group == none) continue;
+    absl::StrAppend(&text, text.empty() ? "" : " ", BytesSentence(group));
+    if (none != nullptr) {
+      if (group.has_accuracy && none->has_accuracy) {
+        absl::StrAppend(&text, "; ", AccuracySentence(group, *none));
+      }
+      const std::string time = TimeSentence(group, *none);
+      if (!time.empty()) absl::StrAppend(&text, "; ", time);
+    } else if (group.has_accuracy) {
+      absl::StrAppendFormat(&text, "; its test accuracy was %.2f %%",
+                            group.accuracy * 100);
+    }
+    text += ".";
+  }
+  if (text.empty() && none != nullptr) {
+    text =
+        absl::StrFormat("none took %s per step.", Milliseconds(none->step_s));
+    if (none->has_accuracy) {
+      absl::StrAppendFormat(&text, " Its test accuracy was %.2f %%.",
+                            none->accuracy * 100);
+    }
+  }
+  return text;
+}
+
+}  // namespace telegrad
