@@ -38,7 +38,7 @@ svg .t{fill:var(--fg);font-weight:600;font-size:14px}
 svg .x{text-anchor:middle}svg .y{text-anchor:end}
 .grid{stroke:var(--line)}.axis{stroke:var(--dim)}
 polyline{fill:none;stroke:currentColor;stroke-linejoin:round}
-.train{stroke-width:1.2;opacity:.65}.test{stroke-width:2.2}
+.train{stroke-width:1.5;opacity:.75}.test{stroke-width:2.2}
 .m{fill:currentColor;stroke:var(--card);stroke-width:.8}
 .c1 polyline{stroke-dasharray:7 3}.c2 polyline{stroke-dasharray:2 3}
 .c3 polyline{stroke-dasharray:9 3 2 3}.c4 polyline{stroke-dasharray:4 2}
