@@ -94,6 +94,14 @@ void AddTrainingFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber)
       ->group(group);
+  app.add_option("--lr-step-epochs", options.lr_step_epochs,
+                 "epochs before which lr is multiplied by --lr-factor: 1,2")
+      ->delimiter(',')
+      ->group(group);
+  app.add_option("--lr-factor", options.lr_factor, "see --lr-step-epochs")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber)
+      ->group(group);
   app.add_option("--mom", options.mom, "momentum")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1.0))
@@ -251,6 +259,14 @@ absl::Status Finish(const CLI::App& app, const RawFlags& raw,
     return absl::UnimplementedError(
         "--gpus: the trainer's framework in this build runs on the CPU only; "
         "leave --gpus out");
+  }
+  for (const Setting& setting : options.settings) {
+    if (setting.update_on == UpdateOn::kServer &&
+        !options.lr_step_epochs.empty()) {
+      return absl::InvalidArgumentError(
+          "--lr-step-epochs needs the optimizer on the workers "
+          "(--update-on worker): servers keep the rate they started with");
+    }
   }
   if (IsProfile(options.network) && !options.benchmark) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -33,6 +33,8 @@ struct TrainOptions {
   int batch_size = 64;       // per worker
   int num_epochs = 2;
   float lr = 0.05f;
+  float lr_factor = 0.1f;
+  std::vector<int> lr_step_epochs;  // lr is multiplied before these epochs
   float mom = 0.9f;
   float wd = 0.0001f;
   int display_batches = 50;

@@ -1,16 +1,14 @@
 #include <algorithm>
-#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
 #include "base/random.h"
 #include "base/status_macros.h"
 #include "kernels/dispatch.h"
 #include "trainer/dataset.h"
+#include "trainer/injection.h"
 #include "trainer/network.h"
 #include "trainer/worker_run.h"
 
@@ -19,29 +17,6 @@ namespace {
 
 using Json = nlohmann::json;
 constexpr int64_t kEvaluationBatch = 256;
-
-// A NaN put into one gradient of one worker, for tests of the policies.
-struct Injection {
-  int worker = -1;
-  std::string tensor;
-  size_t index = 0;
-  int64_t step = -1;
-};
-
-absl::StatusOr<Injection> ParseInjection(const std::string& text) {
-  Injection injection;
-  if (text.empty()) return injection;
-  const std::vector<std::string> parts = absl::StrSplit(text, ':');
-  if (parts.size() != 5 || parts[0] != "nan" ||
-      !absl::SimpleAtoi(parts[1], &injection.worker) ||
-      !absl::SimpleAtoi(parts[3], &injection.index) ||
-      !absl::SimpleAtoi(parts[4], &injection.step)) {
-    return absl::InvalidArgumentError(
-        "--inject takes nan:WORKER:TENSOR:INDEX:STEP");
-  }
-  injection.tensor = parts[2];
-  return injection;
-}
 
 // One worker's training run.
 class Training {
@@ -125,11 +100,7 @@ absl::Status Training::Init() {
 void Training::PushGradient(size_t index) {
   const Parameter& parameter = network_->parameters()[index];
   const size_t bytes = 4 * parameter.num_elements;
-  if (injection_.step == step_ && injection_.worker == context_.store.rank() &&
-      injection_.tensor == parameter.name &&
-      injection_.index < parameter.num_elements) {
-    parameter.grad[injection_.index] = std::numeric_limits<float>::quiet_NaN();
-  }
+  injection_.Apply(context_.store.rank(), step_, parameter);
   const Bytes out =
       pulled_.empty() ? Bytes(parameter.grad, bytes) : pulled_[index].view();
   // First layers first: their weights are needed first in the next step.
@@ -144,13 +115,7 @@ absl::Status Training::PushAllUnlessNonFinite(bool* skips) {
   const auto& parameters = network_->parameters();
   kernels::EncodeStats stats;
   for (size_t i = 0; i < parameters.size(); ++i) {
-    if (injection_.step == step_ &&
-        injection_.worker == context_.store.rank() &&
-        injection_.tensor == parameters[i].name &&
-        injection_.index < parameters[i].num_elements) {
-      parameters[i].grad[injection_.index] =
-          std::numeric_limits<float>::quiet_NaN();
-    }
+    injection_.Apply(context_.store.rank(), step_, parameters[i]);
     kernels::CpuKernels().count_nonfinite(
         parameters[i].grad, parameters[i].num_elements, &stats, {});
   }
@@ -332,6 +297,9 @@ absl::StatusOr<RunSummary> Training::Run() {
                  data_.train.pixels_per_image());
   labels_.resize(static_cast<size_t>(options.batch_size));
   for (int epoch = 0; epoch < options.num_epochs; ++epoch) {
+    for (const int step : options.lr_step_epochs) {
+      if (step == epoch) sgd_.learning_rate *= options.lr_factor;
+    }
     RETURN_IF_ERROR(RunEpoch(epoch));
   }
   if (num_skipped_ > 0) {

@@ -1,0 +1,35 @@
+#include "trainer/injection.h"
+
+#include <limits>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+
+namespace telegrad {
+
+void Injection::Apply(int rank, int64_t at_step,
+                      const Parameter& parameter) const {
+  if (at_step != step || rank != worker || parameter.name != tensor ||
+      index >= parameter.num_elements) {
+    return;
+  }
+  parameter.grad[index] = std::numeric_limits<float>::quiet_NaN();
+}
+
+absl::StatusOr<Injection> ParseInjection(absl::string_view text) {
+  Injection injection;
+  if (text.empty()) return injection;
+  const std::vector<absl::string_view> parts = absl::StrSplit(text, ':');
+  if (parts.size() != 5 || parts[0] != "nan" ||
+      !absl::SimpleAtoi(parts[1], &injection.worker) ||
+      !absl::SimpleAtoi(parts[3], &injection.index) ||
+      !absl::SimpleAtoi(parts[4], &injection.step)) {
+    return absl::InvalidArgumentError(
+        "--inject takes nan:WORKER:TENSOR:INDEX:STEP");
+  }
+  injection.tensor = std::string(parts[2]);
+  return injection;
+}
+
+}  // namespace telegrad

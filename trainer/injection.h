@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "trainer/network.h"
+
+namespace telegrad {
+
+// A NaN put into one gradient of one worker at one step, to try the policies
+// for non-finite gradients: "nan:WORKER:TENSOR:INDEX:STEP"; empty for none.
+struct Injection {
+  int worker = -1;
+  std::string tensor;
+  size_t index = 0;
+  int64_t step = -1;
+
+  void Apply(int rank, int64_t at_step, const Parameter& parameter) const;
+};
+
+absl::StatusOr<Injection> ParseInjection(absl::string_view text);
+
+}  // namespace telegrad
