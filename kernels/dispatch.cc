@@ -2,7 +2,7 @@
 
 #include "hwy/targets.h"
 #include "kernels/cpu/targets.h"
-#include "kernels/reference/reference.h"
+#include "kernels/reference.h"
 #if TELEGRAD_WITH_CUDA
 #include "kernels/cuda/probe.h"
 #endif

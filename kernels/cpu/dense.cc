@@ -1,7 +1,7 @@
 #include "kernels/dense.h"
 
 #include "kernels/cpu/targets.h"
-#include "kernels/reference/reference.h"
+#include "kernels/reference.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/dense.cc"

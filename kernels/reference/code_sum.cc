@@ -2,8 +2,8 @@
 
 #include <cstring>
 
+#include "kernels/reference.h"
 #include "kernels/reference/codes.h"
-#include "kernels/reference/reference.h"
 
 namespace telegrad::kernels::reference {
 namespace {

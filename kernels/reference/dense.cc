@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "kernels/reference/reference.h"
+#include "kernels/reference.h"
 
 namespace telegrad::kernels::reference {
 

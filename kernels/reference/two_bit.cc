@@ -3,8 +3,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/reference.h"
 #include "kernels/reference/codes.h"
-#include "kernels/reference/reference.h"
 
 namespace telegrad::kernels::reference {
 

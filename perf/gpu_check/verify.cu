@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/cuda/cuda_kernels.h"
-#include "kernels/reference/reference.h"
+#include "kernels/reference.h"
 #include "perf/gpu_check/gpu_check.h"
 
 namespace telegrad::gpu_check {

@@ -38,7 +38,7 @@ CONDITIONAL_FILES = re.compile(
 FACTORY_USERS = re.compile(r"^[a-z]+/(registry|dispatch)\.cc$")
 TORCH_FILES = re.compile(r"^(trainer/networks/.*|tests/trainer/.*)$")
 CUDA_INCLUDE = re.compile(
-    r"^(kernels/[a-z0-9_]+\.h|kernels/cuda/launch\.h|cuda[a-z_]*\.h"
+    r"^(kernels/[a-z0-9_]+\.h|kernels/cuda/[a-z_]+\.(?:h|cuh)|cuda[a-z_]*\.h"
     r"|device_launch_parameters\.h|c[a-z]+|type_traits|limits"
     r"|math_constants\.h|cub/.*|std[a-z]+\.h)$")
 
@@ -74,7 +74,7 @@ def source_files(root):
 def check_include(root, path, quote, target):
     """Yields (rule, text) for one #include of `path`."""
     layer = path.split("/")[0]
-    if path.endswith(".cu") and not CUDA_INCLUDE.match(target):
+    if layer == "kernels" and path.endswith(".cu") and not CUDA_INCLUDE.match(target):
         yield "cuda-include", f"a .cu file may not include {target}"
     if re.match(r"(torch|ATen|c10|caffe2)/", target) and not TORCH_FILES.match(
             path):
@@ -98,7 +98,8 @@ def check_include(root, path, quote, target):
     is_private = "/" in inner and top not in ("tests", "perf")
     same_folder = (os.path.dirname(path) + "/").startswith(inner + "/")
     is_table = FACTORY_USERS.match(path) and top == layer
-    if is_private and not same_folder and not is_table and layer != "tests":
+    if is_private and not same_folder and not is_table and layer not in (
+            "tests", "perf"):
         yield "private", f"{target} is private to {inner}/"
 
 
