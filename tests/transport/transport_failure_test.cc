@@ -19,10 +19,11 @@ namespace fs = std::filesystem;
 // A child process; killed and waited for at the end.
 class Peer {
  public:
-  Peer(const char* tls, std::string address) {
+  Peer(const char* tls, std::string address, std::string deed = "take") {
     std::string program = TELEGRAD_TEST_PEER;
     std::string tls_text = tls;
-    char* argv[] = {program.data(), tls_text.data(), address.data(), nullptr};
+    char* argv[] = {program.data(), tls_text.data(), address.data(),
+                    deed.data(), nullptr};
     if (posix_spawn(&pid_, argv[0], nullptr, nullptr, argv, environ) != 0) {
       pid_ = 0;
     }
@@ -63,9 +64,16 @@ class UcxPeer : public ::testing::TestWithParam<const char*> {
     ASSERT_THAT(server_->status, IsOk());
     const auto address = server_->context->Listen();
     ASSERT_THAT(address, IsOk());
-    peer_ = std::make_unique<Peer>(GetParam(), *address);
+    address_ = *address;
+    server_->keep_payloads = false;
+    StartPeer("take");
+  }
+
+  void StartPeer(const char* deed) {
+    server_->heard.clear();
+    peer_ = std::make_unique<Peer>(GetParam(), address_, deed);
     ASSERT_GT(peer_->pid(), 0);
-    ASSERT_TRUE(DriveServer([&] { return server_->heard.size() == 1; }));
+    ASSERT_TRUE(DriveServer([&] { return !server_->heard.empty(); }));
     endpoint_ = server_->heard[0].from;
   }
 
@@ -73,9 +81,11 @@ class UcxPeer : public ::testing::TestWithParam<const char*> {
     return Drive({server_.get()}, condition);
   }
 
-  void SendBacklog() {
-    const auto payload = std::make_shared<const std::string>(4 << 20, 'p');
-    for (int i = 0; i < 20; ++i) {
+  // More than the queues of shared memory take.
+  static constexpr int kBacklog = 200;
+  void SendBacklog(size_t num_bytes = 1 << 20) {
+    const auto payload = std::make_shared<const std::string>(num_bytes, 'p');
+    for (int i = 0; i < kBacklog; ++i) {
       ASSERT_THAT(server_->Send(endpoint_, "h", payload), IsOk());
     }
   }
@@ -90,6 +100,7 @@ class UcxPeer : public ::testing::TestWithParam<const char*> {
   }
 
   std::set<std::string> files_before_;
+  std::string address_;
   std::unique_ptr<Node> server_;
   std::unique_ptr<Peer> peer_;
   EndpointId endpoint_ = 0;
@@ -103,6 +114,27 @@ TEST_P(UcxPeer, KilledWhileReceivingFailsTheSendsAndCloses) {
   ExpectClosedOnce();
   EXPECT_THAT(server_->results.back()[0],
               StatusIs(absl::StatusCode::kUnavailable, ""));
+}
+
+TEST_P(UcxPeer, KilledWhileReceivingSmallMessagesCloses) {
+  SendBacklog(3000);
+  peer_->Signal(SIGSTOP);
+  SendBacklog(30);
+  SendBacklog(3000);
+  peer_->Signal(SIGKILL);
+  ExpectClosedOnce();
+}
+
+TEST_P(UcxPeer, KilledWhileSendingCloses) {
+  peer_->Signal(SIGKILL);
+  ExpectClosedOnce();
+  for (int i = 0; i < 10; ++i) {
+    StartPeer("flood");
+    const size_t heard = server_->heard.size() + 20 + i;
+    ASSERT_TRUE(DriveServer([&] { return server_->heard.size() >= heard; }));
+    peer_->Signal(SIGKILL);
+    ExpectClosedOnce();
+  }
 }
 
 TEST_P(UcxPeer, KilledWhileIdleCloses) {
@@ -124,7 +156,7 @@ TEST_P(UcxPeer, StoppedHoldsUpNobody) {
   while (Clock::now() < deadline) server_->context->Progress(deadline);
   EXPECT_EQ(server_->closed.count(endpoint_), 0u);
   peer_->Signal(SIGCONT);
-  EXPECT_TRUE(DriveServer([&] { return server_->num_completed == 20; }));
+  EXPECT_TRUE(DriveServer([&] { return server_->num_completed == kBacklog; }));
   EXPECT_TRUE(server_->EachCompletedOnce());
 }
 

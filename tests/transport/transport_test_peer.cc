@@ -1,12 +1,12 @@
 // A process to be killed or stopped by transport_failure_test: connects, says
-// "hello", takes whatever comes.
+// "hello", takes whatever comes; "flood" sends without end as well.
 #include <cstdio>
 #include <string>
 
 #include "tests/transport/transport_node.h"
 
 int main(int argc, char** argv) {
-  if (argc != 3) return 2;
+  if (argc != 4) return 2;
   telegrad::TransportOptions options;
   options.tls = argv[1];
   telegrad::testing::Node node(options);
@@ -14,6 +14,13 @@ int main(int argc, char** argv) {
   node.keep_payloads = false;
   const auto server = node.context->Connect(argv[2]);
   if (!server.ok() || !node.Send(*server, "hello").ok()) return 1;
-  const auto is_over = [&] { return node.closed.count(*server) > 0; };
+  const bool is_flood = std::string(argv[3]) == "flood";
+  const auto payload = std::make_shared<const std::string>(1 << 20, 'f');
+  const auto is_over = [&] {
+    while (is_flood && node.sends_due[*server] < 16 &&
+           node.Send(*server, "flood", payload).ok()) {
+    }
+    return node.closed.count(*server) > 0;
+  };
   return telegrad::testing::Drive({&node}, is_over) ? 0 : 1;
 }

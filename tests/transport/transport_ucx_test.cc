@@ -1,7 +1,10 @@
 #include <dirent.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -79,13 +82,102 @@ TEST(UcxTransport, DevicesBeyondLoopbackAreRefused) {
 
 TEST(UcxTransport, TlsOfTheUserWins) {
   setenv("UCX_TLS", "self,tcp", 1);
+  const Node both{TransportOptions()};
   TransportOptions options;
   options.tls = "shm";
-  const Node node(options);
+  const Node shm(options);
+  setenv("UCX_TLS", "^cma", 1);
+  const Node without_cma(options);
   unsetenv("UCX_TLS");
-  ASSERT_THAT(node.status, IsOk());
-  EXPECT_THAT(node.context->info().details,
-              ::testing::HasSubstr("tls self,tcp, devices lo"));
+  ASSERT_THAT(both.status, IsOk());
+  EXPECT_THAT(
+      both.context->info().details,
+      ::testing::HasSubstr("tls self,tcp, devices lo, no shared memory: "
+                           "UCX_TLS=self,tcp leaves out posix"));
+  EXPECT_THAT(shm.status, StatusIs(StatusCode::kUnavailable, "UCX_TLS"));
+  ASSERT_THAT(without_cma.status, IsOk());
+  EXPECT_THAT(without_cma.context->info().details,
+              ::testing::HasSubstr("same host posix,self"));
+}
+
+// What this process has sent by all its TCP connections.
+uint64_t TcpBytesSent() {
+  uint64_t bytes = 0;
+  for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
+    tcp_info info{};
+    socklen_t size = sizeof(info);
+    const int fd = std::stoi(entry.path().filename());
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) continue;
+    bytes += info.tcpi_bytes_sent;
+  }
+  return bytes;
+}
+
+// Two contexts, connected; then 64 messages each of 16 and of 200,000 bytes.
+struct Transfer {
+  static constexpr int kMessages = 64;
+  static constexpr uint64_t kBytes = uint64_t{kMessages} * 200'000;
+
+  Transfer(const char* server_tls, const char* client_tls)
+      : server(OptionsOf(server_tls)), client(OptionsOf(client_tls)) {
+    if (!server.status.ok() || !client.status.ok()) return;
+    const auto address = server.context->Listen();
+    if (!address.ok()) return;
+    const auto endpoint = client.context->Connect(*address);
+    if (!endpoint.ok()) return;
+    to_server = *endpoint;
+    const uint64_t before = TcpBytesSent();
+    for (int i = 0; i < kMessages; ++i) {
+      (void)client.Send(to_server, "small", std::string(16, 's'));
+      (void)client.Send(to_server, "large", std::string(200'000, 'l'));
+    }
+    Drive({&server, &client}, [&] {
+      return client.num_completed == 2 * kMessages &&
+             (server.heard.size() == 2 * kMessages ||
+              client.closed.count(to_server) > 0);
+    });
+    tcp_bytes = TcpBytesSent() - before;
+  }
+
+  static TransportOptions OptionsOf(const char* tls) {
+    TransportOptions options;
+    options.tls = tls;
+    return options;
+  }
+
+  Node server, client;
+  EndpointId to_server = 0;
+  uint64_t tcp_bytes = 0;
+};
+
+TEST(UcxTransport, OneHostSharesMemoryUnlessTcpIsAskedFor) {
+  for (const char* tls : {"shm", ""}) {
+    const Transfer transfer(tls, tls);
+    ASSERT_EQ(transfer.server.heard.size(), 2u * Transfer::kMessages);
+    EXPECT_LT(transfer.tcp_bytes, 10'000u);
+    for (const Node* node : {&transfer.server, &transfer.client}) {
+      EXPECT_THAT(node->context->info().details,
+                  ::testing::HasSubstr("1 endpoints over posix/memory"));
+    }
+  }
+  for (const auto& [server, client] : {std::pair{"tcp", "tcp"}, {"", "tcp"}}) {
+    const Transfer transfer(server, client);
+    ASSERT_EQ(transfer.server.heard.size(), 2u * Transfer::kMessages);
+    EXPECT_GT(transfer.tcp_bytes, Transfer::kBytes);
+    for (const Node* node : {&transfer.server, &transfer.client}) {
+      EXPECT_THAT(node->context->info().details,
+                  ::testing::HasSubstr("1 endpoints over tcp/lo"));
+    }
+  }
+}
+
+TEST(UcxTransport, ShmIsAnErrorWherePeersCannotShare) {
+  Transfer transfer("tcp", "shm");
+  EXPECT_TRUE(transfer.server.heard.empty());
+  EXPECT_TRUE(transfer.client.EachCompletedOnce());
+  ASSERT_TRUE(transfer.client.closed.count(transfer.to_server));
+  EXPECT_THAT(transfer.client.closed[transfer.to_server],
+              StatusIs(StatusCode::kCancelled, "tls shm"));
 }
 
 TEST(UcxTransport, UnusableOptionsAreErrors) {

@@ -12,7 +12,7 @@
 namespace telegrad::ucx {
 namespace {
 
-// How long the destructor lets UCX finish what it has cancelled.
+// How long UCX may take to finish what it has cancelled.
 constexpr Duration kCutGrace = std::chrono::seconds(1);
 
 }  // namespace
@@ -40,7 +40,6 @@ void UcxContext::Fail(Endpoint& endpoint, absl::Status why) {
 }
 
 void UcxContext::HearGoodbye(Endpoint& endpoint, Kind kind) {
-  if (endpoint.state == State::kFailed) return;
   if (kind == Kind::kGoodbyeAck) {
     endpoint.is_acknowledged = true;
     return;
@@ -58,6 +57,10 @@ void UcxContext::Cut(Endpoint& endpoint) {
   by_handle_.erase(endpoint.handle);
   for (const auto& [sequence, message] : endpoint.early) Release(message);
   endpoint.early.clear();
+  for (Outgoing* message : std::exchange(endpoint.unrouted, {})) {
+    message->result = UCS_ERR_CANCELED;
+    sent_.push_back(message);
+  }
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
   param.flags = UCP_EP_CLOSE_FLAG_FORCE;
@@ -71,6 +74,7 @@ void UcxContext::Cut(Endpoint& endpoint) {
 }
 
 // UCX has let go of the endpoint, of all buffers sent and of all to receive.
+// Shared memory goes after the connection: HearCuts relies on that order.
 bool UcxContext::IsGone(Endpoint& endpoint) {
   if (endpoint.close_request != nullptr) {
     if (ucp_request_check_status(endpoint.close_request) == UCS_INPROGRESS) {
@@ -78,7 +82,42 @@ bool UcxContext::IsGone(Endpoint& endpoint) {
     }
     ucp_request_free(std::exchange(endpoint.close_request, nullptr));
   }
+  if (endpoint.lane != nullptr && endpoint.lane->handle() != nullptr) {
+    endpoint.lane->Cut();
+    Abandon(endpoint);
+  }
   return endpoint.num_sends == 0 && endpoint.num_receives == 0;
+}
+
+// UCX cancels what is in its queues at once, but what the peer has been told
+// of only when the peer takes the cancellation, and a dead one never does. UCX
+// does not touch those buffers of its own accord any more. Receives are waited
+// for while they read the peer's memory, which ends by itself.
+void UcxContext::Abandon(Endpoint& endpoint) {
+  if (!endpoint.lane_sends.empty()) endpoint.lane->ExpectLeftovers();
+  for (Outgoing* message : std::exchange(endpoint.lane_sends, {})) {
+    Outgoing* heir = outgoing_.Get();
+    heir->context = std::exchange(message->context, nullptr);
+    heir->endpoint = message->endpoint;
+    heir->kind = message->kind;
+    heir->done = std::exchange(message->done, nullptr);
+    heir->result = UCS_ERR_CANCELED;
+    sent_.push_back(heir);
+  }
+  if (endpoint.lane->is_pulling()) return;
+  std::erase_if(endpoint.announced, [&](Incoming* message) {
+    const bool is_due =
+        message->is_rendezvous && !message->has_arrived &&
+        message->descriptor == nullptr && message->result == UCS_OK &&
+        message->worker == endpoint.lane->worker() &&
+        std::find(received_.begin(), received_.end(), message) ==
+            received_.end();
+    if (!is_due) return false;
+    message->context = nullptr;
+    endpoint.lane->ExpectLeftovers();
+    --endpoint.num_receives;
+    return true;
+  });
 }
 
 void UcxContext::AdvanceClosing() {
@@ -97,6 +136,7 @@ void UcxContext::AdvanceClosing() {
       continue;
     }
     for (Incoming* message : endpoint.announced) Release(message);
+    DropLane(endpoint);
     const EndpointId id = endpoint.id;
     const absl::Status why = endpoint.why;
     closing_[i] = closing_.back();
@@ -107,12 +147,33 @@ void UcxContext::AdvanceClosing() {
   }
 }
 
+// A lane outlives its endpoint while UCX tidies up, for at most kCutGrace.
+void UcxContext::AdvanceRetired() {
+  const TimePoint now = Clock::now();
+  std::erase_if(retired_, [now](auto& retired) {
+    retired.lane->Poll();
+    if (retired.lane->IsQuiet()) return true;
+    if (now < retired.until) return false;
+    retired.lane->ExpectLeftovers();
+    return true;
+  });
+}
+
+void UcxContext::DropLane(Endpoint& endpoint) {
+  if (endpoint.lane == nullptr) return;
+  lanes_.erase(std::find(lanes_.begin(), lanes_.end(), endpoint.lane.get()));
+  endpoint.lane->Cut();
+  endpoint.lane->Disown();
+  retired_.push_back({std::move(endpoint.lane), Clock::now() + kCutGrace});
+}
+
 TimePoint UcxContext::NextTimer() const {
   TimePoint next = TimePoint::max();
   for (EndpointId id : closing_) {
     const Endpoint& endpoint = *endpoints_.at(id);
     if (!endpoint.is_cut) next = std::min(next, endpoint.close_by);
   }
+  for (const Retired& retired : retired_) next = std::min(next, retired.until);
   return next;
 }
 
@@ -138,11 +199,13 @@ void UcxContext::CutAll() {
       LogWarning("transport ucx: buffers are in use after the end");
       break;
     }
-    ucp_worker_progress(worker_);
+    Poll(/*is_complete=*/true);
   }
   for (const auto& [id, endpoint] : endpoints_) {
     for (Incoming* message : endpoint->announced) Release(message);
+    DropLane(*endpoint);
   }
+  while (!retired_.empty() && Clock::now() < deadline) AdvanceRetired();
 }
 
 }  // namespace telegrad::ucx

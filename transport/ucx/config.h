@@ -22,12 +22,19 @@ struct Config {
 };
 
 // UCX's own configuration (environment and ucx.conf), where it leaves TLS and
-// NET_DEVICES at their default "all" narrowed to `options.tls` and to the
+// NET_DEVICES at their default "all" narrowed to the network and the
 // interface that has `bind`. So that nothing listens where nobody asked for it,
 // other devices than lo are refused when `bind` is a loopback address.
 // Errors: InvalidArgument, NotFound.
 absl::StatusOr<Config> MakeConfig(const TransportOptions& options,
                                   const SocketAddress& bind);
+
+// For a context that has shared memory only, and where endpoints report
+// failures (needed to cancel what a dead peer will never take). The user's
+// UCX_TLS takes transports away. Errors: Unavailable if posix is not left.
+absl::StatusOr<Config> MakeShmConfig(const TransportOptions& options);
+
+absl::StatusOr<ucp_context_h> MakeContext(const Config& config);
 
 // UCX installs handlers of fatal signals when it is loaded. Gives the signals
 // back, unless UCX_HANDLE_ERRORS was set.

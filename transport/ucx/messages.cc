@@ -15,6 +15,7 @@ namespace {
 // Up to here a message is copied through UCX's buffers, above the receiver
 // takes it from the sender's memory (docs/transports.md has the figures).
 constexpr size_t kEagerBytes = 4 * 1024;
+constexpr size_t kLaneEagerBytes = 8 * 1024;
 
 struct Prefix {
   uint32_t sequence = 0;
@@ -32,9 +33,17 @@ void Pack(Prefix prefix, std::byte* out) {
 bool Unpack(const std::byte* in, Prefix* prefix) {
   prefix->sequence = LoadLittleEndian<uint32_t>(in);
   prefix->kind = static_cast<Kind>(in[4]);
-  return in[4] <= static_cast<std::byte>(Kind::kGoodbyeAck) &&
+  return in[4] <= static_cast<std::byte>(Kind::kReady) &&
          in[5] == static_cast<std::byte>(kPrefixVersion) &&
          in[6] == std::byte{0} && in[7] == std::byte{0};
+}
+
+// Why UCX has ended an operation that we did not cancel.
+absl::Status PeerError(absl::string_view what, ucs_status_t status) {
+  const absl::Status error = UcxError(what, status);
+  if (!absl::IsCancelled(error) && !absl::IsInternal(error)) return error;
+  return absl::UnavailableError(
+      absl::StrCat("the peer is gone: ", error.message()));
 }
 
 }  // namespace
@@ -63,11 +72,25 @@ void UcxContext::Post(Endpoint& endpoint, Kind kind, ConstBytes header,
   Outgoing* message = outgoing_.Get();
   message->context = this;
   message->endpoint = endpoint.id;
+  message->kind = kind;
   message->done = std::move(done);
-  const bool is_counted = kind != Kind::kGoodbyeAck;
+  const bool is_counted = kind == Kind::kData || kind == Kind::kGoodbye;
   Pack({.sequence = is_counted ? endpoint.next_to_send++ : 0, .kind = kind},
        message->header.data());
   std::copy_n(header.data, header.size, message->header.data() + kPrefixBytes);
+  message->header_bytes = kPrefixBytes + header.size;
+  message->payload = payload;
+  ++endpoint.num_sends;
+  if (kind == Kind::kData && endpoint.route == Route::kUnknown) {
+    endpoint.unrouted.push_back(message);
+  } else {
+    Submit(endpoint, message);
+  }
+}
+
+void UcxContext::Submit(Endpoint& endpoint, Outgoing* message) {
+  const bool by_lane =
+      message->kind == Kind::kData && endpoint.route == Route::kShm;
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_FLAGS |
                        UCP_OP_ATTR_FIELD_USER_DATA |
@@ -75,23 +98,39 @@ void UcxContext::Post(Endpoint& endpoint, Kind kind, ConstBytes header,
   param.cb.send = &UcxContext::OnSent;
   param.user_data = message;
   param.memory_type = UCS_MEMORY_TYPE_HOST;
-  param.flags = UCP_AM_SEND_FLAG_REPLY;
-  param.flags |= payload.size > kEagerBytes ? UCP_AM_SEND_FLAG_RNDV
-                                            : UCP_AM_SEND_FLAG_EAGER;
-  ++endpoint.num_sends;
-  const ucs_status_ptr_t request = ucp_am_send_nbx(
-      endpoint.handle, kMessageId, message->header.data(),
-      kPrefixBytes + header.size, payload.data, payload.size, &param);
-  if (UCS_PTR_IS_PTR(request)) return;  // OnSent follows
+  const size_t eager_bytes = by_lane ? kLaneEagerBytes : kEagerBytes;
+  param.flags = message->payload.size > eager_bytes ? UCP_AM_SEND_FLAG_RNDV
+                                                    : UCP_AM_SEND_FLAG_EAGER;
+  if (!by_lane) param.flags |= UCP_AM_SEND_FLAG_REPLY;
+  const ucs_status_ptr_t request =
+      ucp_am_send_nbx(by_lane ? endpoint.lane->handle() : endpoint.handle,
+                      kMessageId, message->header.data(), message->header_bytes,
+                      message->payload.data, message->payload.size, &param);
+  if (UCS_PTR_IS_PTR(request)) {  // OnSent follows
+    if (by_lane) {
+      message->place = endpoint.lane_sends.size();
+      endpoint.lane_sends.push_back(message);
+    }
+    return;
+  }
   message->result = UCS_PTR_RAW_STATUS(request);
   sent_.push_back(message);
 }
 
 void UcxContext::OnSent(void* request, ucs_status_t status, void* outgoing) {
   auto* message = static_cast<Outgoing*>(outgoing);
+  ucp_request_free(request);
+  if (message->context == nullptr) return;
   message->result = status;
   message->context->sent_.push_back(message);
-  ucp_request_free(request);
+  std::vector<Outgoing*>& sends =
+      message->context->Find(message->endpoint)->lane_sends;
+  if (message->place >= sends.size() || sends[message->place] != message) {
+    return;  // not over shared memory
+  }
+  sends.back()->place = message->place;
+  sends[message->place] = sends.back();
+  sends.pop_back();
 }
 
 void UcxContext::HandleSent() {
@@ -100,8 +139,9 @@ void UcxContext::HandleSent() {
     Endpoint& endpoint = *Find(message->endpoint);  // lives while it has sends
     absl::Status status;
     if (message->result != UCS_OK) {
-      const absl::Status error = UcxError("send", message->result);
-      if (endpoint.state == State::kOpen) Fail(endpoint, error);
+      if (endpoint.state == State::kOpen) {
+        Fail(endpoint, PeerError("send", message->result));
+      }
       status = endpoint.why;
     }
     const SendDone done = std::move(message->done);
@@ -115,7 +155,6 @@ void UcxContext::HandleSent() {
   sent_now_.clear();
 }
 
-// UCX keeps `data` for us when this returns UCS_INPROGRESS.
 ucs_status_t UcxContext::OnArrived(void* context, const void* header,
                                    size_t header_bytes, void* data,
                                    size_t data_bytes,
@@ -124,33 +163,55 @@ ucs_status_t UcxContext::OnArrived(void* context, const void* header,
   if (!(param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP)) return UCS_OK;
   const auto found = self->by_handle_.find(param->reply_ep);
   if (found == self->by_handle_.end()) return UCS_OK;  // cut already
-  const Endpoint& endpoint = *found->second;
-  const auto* bytes = static_cast<const std::byte*>(header);
+  return self->Take(*found->second, self->worker_.handle,
+                    {header, header_bytes}, {data, data_bytes},
+                    param->recv_attr);
+}
+
+ucs_status_t UcxContext::OnLaneArrived(void* lane, const void* header,
+                                       size_t header_bytes, void* data,
+                                       size_t data_bytes,
+                                       const ucp_am_recv_param_t* param) {
+  const auto* by = static_cast<const Lane*>(lane);
+  const Endpoint* from = by->owner();
+  if (from == nullptr || from->is_cut) return UCS_OK;
+  return from->context->Take(*from, by->worker(), {header, header_bytes},
+                             {data, data_bytes}, param->recv_attr);
+}
+
+// UCX keeps `payload` for us when this returns UCS_INPROGRESS.
+ucs_status_t UcxContext::Take(const Endpoint& endpoint, ucp_worker_h worker,
+                              ConstBytes header, Bytes payload,
+                              uint64_t attributes) {
   constexpr uint64_t kKept =
       UCP_AM_RECV_ATTR_FLAG_RNDV | UCP_AM_RECV_ATTR_FLAG_DATA;
-  const bool is_kept = (param->recv_attr & kKept) != 0;
+  const bool is_kept = (attributes & kKept) != 0;
   Prefix prefix;
-  if (header_bytes < kPrefixBytes || (data_bytes > 0 && !is_kept) ||
-      header_bytes > kPrefixBytes + kMaxHeaderBytes ||
-      data_bytes > kMaxPayloadBytes || !Unpack(bytes, &prefix)) {
-    MutexLock lock(&self->mutex_);
-    self->failures_.emplace_back(endpoint.id, UCS_ERR_MESSAGE_TRUNCATED);
+  if (header.size < kPrefixBytes || header.size > kMaxRecordBytes ||
+      (payload.size > 0 && !is_kept) || payload.size > kMaxPayloadBytes ||
+      !Unpack(header.data, &prefix) ||
+      (prefix.kind == Kind::kData
+           ? header.size > kPrefixBytes + kMaxHeaderBytes
+           : payload.size > 0 || worker != worker_.handle)) {
+    MutexLock lock(&mutex_);
+    failures_.emplace_back(endpoint.id, UCS_ERR_MESSAGE_TRUNCATED);
     return UCS_OK;
   }
-  Incoming* message = self->incoming_.Get();
-  message->context = self;
+  Incoming* message = incoming_.Get();
+  message->context = this;
   message->endpoint = endpoint.id;
+  message->worker = worker;
   message->kind = prefix.kind;
   message->sequence = prefix.sequence;
-  message->header_bytes = header_bytes - kPrefixBytes;
-  std::copy_n(bytes + kPrefixBytes, message->header_bytes,
+  message->header_bytes = header.size - kPrefixBytes;
+  std::copy_n(header.data + kPrefixBytes, message->header_bytes,
               message->header.data());
-  message->payload_bytes = data_bytes;
-  message->is_rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
-  message->descriptor = is_kept ? data : nullptr;
+  message->payload_bytes = payload.size;
+  message->is_rendezvous = (attributes & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+  message->descriptor = is_kept ? payload.data : nullptr;
   message->has_arrived = false;
   message->result = UCS_OK;
-  self->arrived_.push_back(message);
+  arrived_.push_back(message);
   return is_kept ? UCS_INPROGRESS : UCS_OK;
 }
 
@@ -160,12 +221,17 @@ void UcxContext::HandleArrived() {
     Endpoint* endpoint = Find(message->endpoint);
     if (endpoint == nullptr) {
       Release(message);
-    } else if (endpoint->state != State::kOpen ||
-               message->kind == Kind::kGoodbyeAck) {
-      if (message->kind != Kind::kData) HearGoodbye(*endpoint, message->kind);
-      Release(message);
+    } else if (message->kind == Kind::kData ||
+               (message->kind == Kind::kGoodbye &&
+                endpoint->state == State::kOpen)) {
+      if (endpoint->state == State::kOpen) {
+        TakeInOrder(*endpoint, message);
+      } else {
+        Release(message);
+      }
     } else {
-      TakeInOrder(*endpoint, message);
+      HearControl(*endpoint, *message);
+      Release(message);
     }
   }
   arrived_now_.clear();
@@ -228,7 +294,7 @@ void UcxContext::Receive(Endpoint& endpoint, Incoming* message) {
     const auto* bytes = static_cast<const std::byte*>(message->descriptor);
     if (bytes != nullptr) {
       std::copy_n(bytes, message->payload_bytes, message->target.data);
-      ucp_am_data_release(worker_, message->descriptor);
+      ucp_am_data_release(message->worker, message->descriptor);
       message->descriptor = nullptr;
     }
     message->has_arrived = true;
@@ -243,7 +309,7 @@ void UcxContext::Receive(Endpoint& endpoint, Incoming* message) {
   param.memory_type = UCS_MEMORY_TYPE_HOST;
   ++endpoint.num_receives;
   const ucs_status_ptr_t request = ucp_am_recv_data_nbx(
-      worker_, std::exchange(message->descriptor, nullptr),
+      message->worker, std::exchange(message->descriptor, nullptr),
       message->target.data, message->payload_bytes, &param);
   if (UCS_PTR_IS_PTR(request)) return;  // OnReceived follows
   message->result = UCS_PTR_RAW_STATUS(request);
@@ -253,23 +319,34 @@ void UcxContext::Receive(Endpoint& endpoint, Incoming* message) {
 void UcxContext::OnReceived(void* request, ucs_status_t status, size_t,
                             void* incoming) {
   auto* message = static_cast<Incoming*>(incoming);
+  ucp_request_free(request);
+  if (message->context == nullptr) return;
   message->result = status;
   message->context->received_.push_back(message);
-  ucp_request_free(request);
 }
 
 void UcxContext::HandleReceived() {
   received_now_.swap(received_);
+  if (!received_now_.empty()) HearCuts();
   for (Incoming* message : received_now_) {
     Endpoint& endpoint = *Find(message->endpoint);  // lives while it receives
     --endpoint.num_receives;
     message->has_arrived = message->result == UCS_OK;
     if (message->result != UCS_OK) {
-      Fail(endpoint, UcxError("the peer is gone: receive", message->result));
+      Fail(endpoint, PeerError("receive", message->result));
     }
     Deliver(endpoint);
   }
   received_now_.clear();
+}
+
+// A sender that has given up may use its memory for something else while we
+// read it over shared memory. It disconnects before that, so what was read is
+// good if the connection still stands afterwards.
+void UcxContext::HearCuts() {
+  if (lanes_.empty()) return;
+  ucp_worker_progress(worker_.handle);
+  HandleFailures();
 }
 
 void UcxContext::Deliver(Endpoint& endpoint) {
@@ -291,7 +368,8 @@ void UcxContext::Deliver(Endpoint& endpoint) {
 
 void UcxContext::Release(Incoming* message) {
   if (message->descriptor != nullptr) {
-    ucp_am_data_release(worker_, std::exchange(message->descriptor, nullptr));
+    ucp_am_data_release(message->worker,
+                        std::exchange(message->descriptor, nullptr));
   }
   incoming_.Put(message);
 }

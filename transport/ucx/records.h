@@ -6,11 +6,14 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "transport/transport.h"
+#include "transport/ucx/lane.h"
 
 namespace telegrad::ucx {
 
@@ -18,32 +21,54 @@ class UcxContext;
 
 // Our part of the header of each active message, before the user's header:
 //   prefix = sequence:u32 kind:u8 version:u8 zero:u16    (little endian)
-// kData and kGoodbye are counted by `sequence`, from 0 in each direction;
-// kGoodbyeAck is not. kGoodbye: nothing follows; the peer answers kGoodbyeAck
+// kData and kGoodbye are counted by `sequence`, from 0 in each direction; the
+// others are not. kGoodbye: nothing follows; the peer answers kGoodbyeAck
 // after all before it were heard, and then whoever said goodbye disconnects.
+// Only kData may come by shared memory. Before it, both sides agree:
+//   kHello = wish:u8 host identity   wish 'n' no shared memory, 'm' may, 'r'
+//            requires; the first message in each direction. On different
+//            hosts, or where one side says 'n', TCP or RDMA it is; else
+//   kLane = UCX worker address       empty: no lane could be made
+//   kReady = is_ready:u8             '1' if the peer's lane could be opened
+// and kData goes by shared memory if both are ready.
 constexpr unsigned kMessageId = 0;  // of UCX
 constexpr size_t kPrefixBytes = 8;
-constexpr uint8_t kPrefixVersion = 1;
-enum class Kind : uint8_t { kData = 0, kGoodbye = 1, kGoodbyeAck = 2 };
+constexpr uint8_t kPrefixVersion = 2;
+enum class Kind : uint8_t {
+  kData = 0,
+  kGoodbye = 1,
+  kGoodbyeAck = 2,
+  kHello = 3,
+  kLane = 4,
+  kReady = 5,
+};
+// A worker address of UCX 1.13 with shared memory only has 108 bytes.
+constexpr size_t kMaxControlBytes = 512;
+constexpr size_t kMaxRecordBytes = kPrefixBytes + kMaxControlBytes;
 
 // UCX may let small messages pass large ones; a peer whose messages are
 // further apart than this is broken.
 constexpr uint32_t kReorderWindow = 1 << 12;
 
 struct Outgoing {
-  UcxContext* context = nullptr;
+  UcxContext* context = nullptr;  // null: abandoned, nobody waits for UCX
   EndpointId endpoint = 0;
-  std::array<std::byte, kPrefixBytes + kMaxHeaderBytes> header;
-  SendDone done;  // empty for kGoodbye and kGoodbyeAck
+  Kind kind = Kind::kData;
+  std::array<std::byte, kMaxRecordBytes> header;
+  size_t header_bytes = 0;  // with the prefix
+  ConstBytes payload;
+  SendDone done;     // kData only
+  size_t place = 0;  // in Endpoint::lane_sends, while UCX has it
   ucs_status_t result = UCS_OK;
 };
 
 struct Incoming {
-  UcxContext* context = nullptr;
+  UcxContext* context = nullptr;  // null: abandoned
   EndpointId endpoint = 0;
+  ucp_worker_h worker = nullptr;  // that heard it
   Kind kind = Kind::kData;
   uint32_t sequence = 0;
-  std::array<std::byte, kMaxHeaderBytes> header;
+  std::array<std::byte, kMaxControlBytes> header;
   size_t header_bytes = 0;
   size_t payload_bytes = 0;
   void* descriptor = nullptr;  // what UCX keeps for us; null: nothing
@@ -58,6 +83,9 @@ struct Incoming {
 // any --failure--> kFailed --> cut; and when UCX has let go of all: OnClosed.
 enum class State : uint8_t { kOpen, kClosing, kPeerClosed, kFailed };
 
+// Where kData goes: waits until the sides agree.
+enum class Route : uint8_t { kUnknown, kNet, kShm };
+
 struct Endpoint {
   UcxContext* context = nullptr;
   EndpointId id = 0;
@@ -68,6 +96,17 @@ struct Endpoint {
   bool is_acknowledged = false;
   bool is_cut = false;                       // ucp_ep_close_nbx was called
   ucs_status_ptr_t close_request = nullptr;  // null: finished
+
+  Route route = Route::kUnknown;
+  bool has_greeted = false;        // the peer, by kHello
+  bool has_heard_lane = false;     // the peer's
+  bool is_lane_ready = false;      // we have opened the peer's lane
+  bool has_heard_ready = false;    // the peer's verdict
+  bool is_peer_ready = false;      // and what it was
+  std::unique_ptr<Lane> lane;      // null: no shared memory
+  std::deque<Outgoing*> unrouted;  // until the route is known
+
+  std::vector<Outgoing*> lane_sends;  // that UCX has, over shared memory
 
   uint32_t next_to_send = 0;
   uint32_t next_to_announce = 0;

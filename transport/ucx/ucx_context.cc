@@ -1,18 +1,19 @@
 #include "transport/ucx/ucx_context.h"
 
-#include <poll.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <map>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "transport/ucx/config.h"
+#include "transport/ucx/host.h"
 #include "transport/ucx/ucx_transport.h"
 
 namespace telegrad {
@@ -23,14 +24,6 @@ absl::StatusOr<std::unique_ptr<TransportContext>> MakeUcxTransport(
 }
 
 namespace ucx {
-namespace {
-
-absl::Status Check(absl::string_view what, ucs_status_t status) {
-  return status == UCS_OK ? absl::OkStatus() : UcxError(what, status);
-}
-
-}  // namespace
-
 UcxContext::UcxContext(const TransportOptions& options,
                        TransportHandler* handler)
     : options_(options), handler_(handler) {}
@@ -45,50 +38,59 @@ absl::StatusOr<std::unique_ptr<TransportContext>> UcxContext::Make(
 absl::Status UcxContext::Init() {
   ASSIGN_OR_RETURN(bind_, ParseIp(options_.bind_address, 0));
   RemoveSignalHandlers();
-  ASSIGN_OR_RETURN(const Config config, MakeConfig(options_, bind_));
-  ucp_params_t params{};
-  params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
-  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
-  params.name = "telegrad";
-  RETURN_IF_ERROR(Check(absl::StrCat("ucp_init with tls ", config.tls),
-                        ucp_init(&params, config.handle.get(), &context_)));
-  details_ = absl::StrCat("UCX ", ucp_get_version_string(), ", tls ",
-                          config.tls, ", devices ", config.devices);
-  return InitWorker();
+  wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
+  if (wake_fd_ < 0 || epoll_fd_ < 0) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("eventfd or epoll: ", std::strerror(errno)));
+  }
+  RETURN_IF_ERROR(InitNet());
+  RETURN_IF_ERROR(InitShm());
+  return WatchFile(wake_fd_);
 }
 
-absl::Status UcxContext::InitWorker() {
-  ucp_worker_params_t params{};
-  params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
-  params.thread_mode = UCS_THREAD_MODE_SINGLE;
-  RETURN_IF_ERROR(Check("ucp_worker_create",
-                        ucp_worker_create(context_, &params, &worker_)));
-  ucp_worker_attr_t attr{};
-  attr.field_mask = UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER;
-  RETURN_IF_ERROR(Check("ucp_worker_query", ucp_worker_query(worker_, &attr)));
-  if (attr.max_am_header < kPrefixBytes + kMaxHeaderBytes) {
-    return absl::UnimplementedError(absl::StrCat("this UCX carries headers of ",
-                                                 attr.max_am_header,
-                                                 " bytes only; ", details_));
+absl::Status UcxContext::InitNet() {
+  ASSIGN_OR_RETURN(const Config config, MakeConfig(options_, bind_));
+  ASSIGN_OR_RETURN(context_, MakeContext(config));
+  details_ = absl::StrCat("UCX ", ucp_get_version_string(), ", tls ",
+                          config.tls, ", devices ", config.devices);
+  ASSIGN_OR_RETURN(worker_, MakeWorker(context_, &UcxContext::OnArrived, this));
+  return WatchFile(worker_.fd);
+}
+
+absl::Status UcxContext::InitShm() {
+  absl::Status why;
+  absl::StatusOr<Config> config = MakeShmConfig(options_);
+  if (config.ok()) {
+    const auto context = MakeContext(*config);
+    why = context.status();
+    if (context.ok()) shm_context_ = *context;
+  } else {
+    why = config.status();
   }
-  ucp_am_handler_param_t handler{};
-  handler.field_mask =
-      UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
-      UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
-  handler.id = kMessageId;
-  handler.flags = UCP_AM_FLAG_WHOLE_MSG | UCP_AM_FLAG_PERSISTENT_DATA;
-  handler.cb = &UcxContext::OnArrived;
-  handler.arg = this;
-  RETURN_IF_ERROR(Check("ucp_worker_set_am_recv_handler",
-                        ucp_worker_set_am_recv_handler(worker_, &handler)));
-  RETURN_IF_ERROR(
-      Check("ucp_worker_get_efd", ucp_worker_get_efd(worker_, &worker_fd_)));
-  wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  if (wake_fd_ < 0) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("eventfd: ", std::strerror(errno)));
+  identity_ = HostIdentity();
+  if (identity_.empty()) {
+    why = absl::UnavailableError("/proc does not tell the host's identity");
   }
+  if (why.ok()) {
+    absl::StrAppend(&details_, ", same host ", config->tls);
+    return absl::OkStatus();
+  }
+  if (options_.tls == "shm") return why;
+  identity_.clear();
+  absl::StrAppend(&details_, ", no shared memory: ", why.message());
   return absl::OkStatus();
+}
+
+absl::Status UcxContext::WatchFile(int fd) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.fd = fd;
+  if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event) == 0) {
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(
+      absl::StrCat("epoll_ctl: ", std::strerror(errno)));
 }
 
 UcxContext::~UcxContext() {
@@ -100,12 +102,27 @@ UcxContext::~UcxContext() {
   }
   CutAll();
   for (ucp_mem_h memory : memory_) ucp_mem_unmap(context_, memory);
-  if (worker_ != nullptr) ucp_worker_destroy(worker_);
+  retired_.clear();
+  worker_ = Worker();
+  if (shm_context_ != nullptr) ucp_cleanup(shm_context_);
   if (context_ != nullptr) ucp_cleanup(context_);
+  if (epoll_fd_ >= 0) close(epoll_fd_);
   if (wake_fd_ >= 0) close(wake_fd_);
 }
 
-TransportInfo UcxContext::info() const { return {"ucx", details_}; }
+TransportInfo UcxContext::info() const {
+  std::map<std::string, int> routes;
+  for (const auto& [id, endpoint] : endpoints_) {
+    if (endpoint->is_cut || endpoint->route == Route::kUnknown) continue;
+    ++routes[LanesOf(endpoint->route == Route::kShm ? endpoint->lane->handle()
+                                                    : endpoint->handle)];
+  }
+  std::string details = details_;
+  for (const auto& [lanes, count] : routes) {
+    absl::StrAppend(&details, ", ", count, " endpoints over ", lanes);
+  }
+  return {"ucx", details};
+}
 
 absl::StatusOr<std::string> UcxContext::Listen() {
   if (listener_ != nullptr) {
@@ -116,8 +133,9 @@ absl::StatusOr<std::string> UcxContext::Listen() {
                       UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
   params.sockaddr = {bind_.get(), bind_.size};
   params.conn_handler = {&UcxContext::OnConnectionRequest, this};
-  RETURN_IF_ERROR(Check(absl::StrCat("listen on ", options_.bind_address),
-                        ucp_listener_create(worker_, &params, &listener_)));
+  RETURN_IF_ERROR(
+      Check(absl::StrCat("listen on ", options_.bind_address),
+            ucp_listener_create(worker_.handle, &params, &listener_)));
   ucp_listener_attr_t attr{};
   attr.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
   RETURN_IF_ERROR(
@@ -145,11 +163,12 @@ absl::StatusOr<Endpoint*> UcxContext::AddEndpoint(ucp_ep_params_t* params) {
       UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
   params->err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params->err_handler = {&UcxContext::OnFailure, endpoint.get()};
-  RETURN_IF_ERROR(Check("ucp_ep_create",
-                        ucp_ep_create(worker_, params, &endpoint->handle)));
+  RETURN_IF_ERROR(Check("ucp_ep_create", ucp_ep_create(worker_.handle, params,
+                                                       &endpoint->handle)));
   Endpoint* const added = endpoint.get();
   by_handle_[added->handle] = added;
   endpoints_[added->id] = std::move(endpoint);
+  Greet(*added);
   return added;
 }
 
@@ -222,56 +241,6 @@ void UcxContext::HandleFailures() {
     Fail(*endpoint, absl::UnavailableError(
                         absl::StrCat(what, ": ", ucs_status_string(status))));
   }
-}
-
-// What has arrived is heard before the end of its endpoint.
-bool UcxContext::HandleEvents() {
-  num_events_ = 0;
-  AcceptRequested();
-  HandleArrived();
-  HandleReceived();
-  HandleSent();
-  HandleFailures();
-  if (!closing_.empty()) AdvanceClosing();
-  return num_events_ > 0;
-}
-
-bool UcxContext::Progress(TimePoint deadline) {
-  TimePoint poll_until = Clock::now() + options_.poll;
-  while (true) {
-    const unsigned progressed = ucp_worker_progress(worker_);
-    if (HandleEvents()) return true;
-    if (is_woken_.exchange(false)) return false;
-    const TimePoint now = Clock::now();
-    if (now >= deadline) return false;
-    if (progressed > 0) {
-      poll_until = now + options_.poll;
-    } else if (now >= poll_until) {
-      Sleep(std::min(deadline, NextTimer()));
-    }
-  }
-}
-
-void UcxContext::Sleep(TimePoint until) {
-  // UCS_ERR_BUSY: there is something to do. Any other error is one that
-  // progress reports; never block on a worker that is not armed.
-  if (ucp_worker_arm(worker_) != UCS_OK) return;
-  const Duration left = std::max(until - Clock::now(), Duration::zero());
-  const int64_t ns =
-      std::min<int64_t>(std::chrono::nanoseconds(left).count(), 60'000'000'000);
-  const timespec timeout = {ns / 1'000'000'000, ns % 1'000'000'000};
-  pollfd fds[] = {{worker_fd_, POLLIN, 0}, {wake_fd_, POLLIN, 0}};
-  ppoll(fds, 2, &timeout, nullptr);
-  uint64_t count;
-  [[maybe_unused]] const ssize_t got = read(wake_fd_, &count, sizeof(count));
-}
-
-void UcxContext::Wake() {
-  if (is_woken_.exchange(true))
-    return;  // the flag says it, the file ends ppoll
-  const uint64_t one = 1;
-  // Fails only when the counter is full, and then the file is readable.
-  [[maybe_unused]] const ssize_t written = write(wake_fd_, &one, sizeof(one));
 }
 
 }  // namespace ucx

@@ -14,6 +14,7 @@
 #include "transport/ucx/address.h"
 #include "transport/ucx/pool.h"
 #include "transport/ucx/records.h"
+#include "transport/ucx/worker.h"
 
 namespace telegrad::ucx {
 
@@ -40,24 +41,39 @@ class UcxContext : public TransportContext {
  private:
   UcxContext(const TransportOptions& options, TransportHandler* handler);
   absl::Status Init();
-  absl::Status InitWorker();
+  absl::Status InitNet();
+  absl::Status InitShm();
+  absl::Status WatchFile(int fd);
 
   // ucx_context.cc
   absl::StatusOr<Endpoint*> AddEndpoint(ucp_ep_params_t* params);
   Endpoint* Find(EndpointId id);
-  bool HandleEvents();
   void AcceptRequested();
   void HandleFailures();
-  void Sleep(TimePoint until);
   static void OnConnectionRequest(ucp_conn_request_h request, void* context);
   static void OnFailure(void* endpoint, ucp_ep_h handle, ucs_status_t status);
+
+  // progress.cc
+  bool HandleEvents();
+  unsigned Poll(bool is_complete);
+  void Sleep(TimePoint until);
+
+  // route.cc
+  void Greet(Endpoint& endpoint);
+  void HearControl(Endpoint& endpoint, const Incoming& message);
+  void HearHello(Endpoint& endpoint, absl::string_view text);
+  void HearLane(Endpoint& endpoint, absl::string_view address);
+  void SettleWhenAgreed(Endpoint& endpoint);
+  void Settle(Endpoint& endpoint, Route route);
 
   // messages.cc
   void Post(Endpoint& endpoint, Kind kind, ConstBytes header,
             ConstBytes payload, SendDone done);
+  void Submit(Endpoint& endpoint, Outgoing* message);
   void HandleSent();
   void HandleArrived();
   void HandleReceived();
+  void HearCuts();
   void TakeInOrder(Endpoint& endpoint, Incoming* message);
   void Announce(Endpoint& endpoint, Incoming* message);
   void Receive(Endpoint& endpoint, Incoming* message);
@@ -68,6 +84,12 @@ class UcxContext : public TransportContext {
                                 size_t header_bytes, void* data,
                                 size_t data_bytes,
                                 const ucp_am_recv_param_t* param);
+  static ucs_status_t OnLaneArrived(void* lane, const void* header,
+                                    size_t header_bytes, void* data,
+                                    size_t data_bytes,
+                                    const ucp_am_recv_param_t* param);
+  ucs_status_t Take(const Endpoint& endpoint, ucp_worker_h worker,
+                    ConstBytes header, Bytes payload, uint64_t attributes);
   static void OnReceived(void* request, ucs_status_t status, size_t num_bytes,
                          void* incoming);
 
@@ -77,7 +99,10 @@ class UcxContext : public TransportContext {
   void HearGoodbye(Endpoint& endpoint, Kind kind);
   void Cut(Endpoint& endpoint);
   bool IsGone(Endpoint& endpoint);
+  void Abandon(Endpoint& endpoint);
   void AdvanceClosing();
+  void AdvanceRetired();
+  void DropLane(Endpoint& endpoint);
   TimePoint NextTimer() const;
   void CutAll();
 
@@ -86,10 +111,12 @@ class UcxContext : public TransportContext {
   SocketAddress bind_;
   std::string details_;
   ucp_context_h context_ = nullptr;
-  ucp_worker_h worker_ = nullptr;
+  Worker worker_;
+  ucp_context_h shm_context_ = nullptr;  // null: no shared memory
+  std::string identity_;                 // of the host, while shm_context_
   ucp_listener_h listener_ = nullptr;
   std::vector<ucp_mem_h> memory_;
-  int worker_fd_ = -1;
+  int epoll_fd_ = -1;  // of the next and of all workers
   int wake_fd_ = -1;
   std::atomic<bool> is_woken_{false};
 
@@ -97,6 +124,13 @@ class UcxContext : public TransportContext {
   std::unordered_map<EndpointId, std::unique_ptr<Endpoint>> endpoints_;
   std::unordered_map<ucp_ep_h, Endpoint*> by_handle_;
   std::vector<EndpointId> closing_;
+  std::vector<Lane*> lanes_;  // to be polled
+  struct Retired {
+    std::unique_ptr<Lane> lane;
+    TimePoint until;
+  };
+  std::vector<Retired> retired_;
+  unsigned num_polls_ = 0;
   size_t num_events_ = 0;  // since HandleEvents began
   Pool<Outgoing> outgoing_;
   Pool<Incoming> incoming_;

@@ -1,0 +1,81 @@
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "transport/ucx/ucx_context.h"
+
+// Working off events: poll, then sleep.
+namespace telegrad::ucx {
+
+// What has arrived is heard before the end of its endpoint.
+bool UcxContext::HandleEvents() {
+  num_events_ = 0;
+  AcceptRequested();
+  HandleArrived();
+  HandleReceived();
+  HandleSent();
+  HandleFailures();
+  if (!closing_.empty()) AdvanceClosing();
+  if (!retired_.empty()) AdvanceRetired();
+  return num_events_ > 0;
+}
+
+// Asking TCP costs a system call, which shared memory does not wait for.
+unsigned UcxContext::Poll(bool is_complete) {
+  constexpr unsigned kPollsPerNetPoll = 16;
+  unsigned num_events = 0;
+  for (const Lane* lane : lanes_) num_events += lane->Poll();
+  if (is_complete || lanes_.empty() || ++num_polls_ % kPollsPerNetPoll == 0) {
+    num_events += ucp_worker_progress(worker_.handle);
+  }
+  return num_events;
+}
+
+bool UcxContext::Progress(TimePoint deadline) {
+  TimePoint now = Clock::now();
+  TimePoint poll_until = now + options_.poll;
+  while (true) {
+    const unsigned progressed = Poll(/*is_complete=*/now >= deadline);
+    if (HandleEvents()) return true;
+    if (is_woken_.exchange(false)) return false;
+    if (now >= deadline) return false;
+    now = Clock::now();
+    if (progressed > 0) {
+      poll_until = now + options_.poll;
+    } else if (now >= poll_until) {
+      Sleep(std::min(deadline, NextTimer()));
+      now = Clock::now();
+    }
+  }
+}
+
+void UcxContext::Sleep(TimePoint until) {
+  // UCS_ERR_BUSY: there is something to do. Any other error is one that
+  // progress reports; never block on a worker that is not armed.
+  if (ucp_worker_arm(worker_.handle) != UCS_OK) {
+    ucp_worker_progress(worker_.handle);
+    return;
+  }
+  for (const Lane* lane : lanes_) {
+    if (ucp_worker_arm(lane->worker()) != UCS_OK) return;
+  }
+  const Duration left = std::max(until - Clock::now(), Duration::zero());
+  const int64_t ns =
+      std::min<int64_t>(std::chrono::nanoseconds(left).count(), 60'000'000'000);
+  const timespec timeout = {ns / 1'000'000'000, ns % 1'000'000'000};
+  pollfd file = {epoll_fd_, POLLIN, 0};
+  if (ppoll(&file, 1, &timeout, nullptr) > 0) num_polls_ = 0;
+  uint64_t count;
+  [[maybe_unused]] const ssize_t got = read(wake_fd_, &count, sizeof(count));
+}
+
+void UcxContext::Wake() {
+  if (is_woken_.exchange(true))
+    return;  // the flag says it, the file ends ppoll
+  const uint64_t one = 1;
+  // Fails only when the counter is full, and then the file is readable.
+  [[maybe_unused]] const ssize_t written = write(wake_fd_, &one, sizeof(one));
+}
+
+}  // namespace telegrad::ucx
