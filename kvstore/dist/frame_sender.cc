@@ -35,9 +35,10 @@ struct FrameSender::Core : std::enable_shared_from_this<FrameSender::Core> {
       in_flight_bytes += bytes;
       const absl::Status sent = transport->Send(
           endpoint, {frame.header.data(), frame.header.size()}, frame.payload,
-          [self = shared_from_this(), bytes,
+          [self = shared_from_this(), bytes, on_sent = std::move(frame.on_sent),
            keep = std::move(frame.keep_alive)](const absl::Status&) {
             self->in_flight_bytes -= bytes;
+            if (on_sent) on_sent();
             self->Pump();
           });
       // A closed endpoint: its loss is reported by OnClosed, once.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 
 #include "compression/frame.h"
@@ -14,6 +15,8 @@ struct OutgoingFrame {
   ConstBytes payload;
   std::shared_ptr<const void> keep_alive;
   int priority = 0;
+  // Called once the transport has let go of the payload.
+  std::function<void()> on_sent = nullptr;
 };
 
 // Sends the frames of one endpoint, larger priority first, equal ones in order,

@@ -32,6 +32,14 @@ std::string TableDigest(std::span<const TensorSpec> tensors) {
                          elems, crc);
 }
 
+// With all digits: thresholds that differ in the last bit differ.
+std::string ThresholdFact(const ThresholdSpec& spec) {
+  if (spec.kind == ThresholdSpec::Kind::kAuto) return "auto";
+  return absl::StrFormat(
+      "%.9g%s", spec.value,
+      spec.kind == ThresholdSpec::Kind::kBatch ? ":batch" : "");
+}
+
 // Reads one unsigned field; leaves an error in `status` when it is missing or
 // outside [low, high].
 uint64_t Field(const Json& json, const char* name, uint64_t low, uint64_t high,
@@ -109,9 +117,10 @@ Facts MakeFacts(const JobConfig& config) {
       {"non-finite policy", ToString(gc.nonfinite)},
       {"update-on", ToString(config.optimizer.update_on)},
       {"chunk elements", absl::StrCat(config.chunk_elems)},
+      {"initial values", config.has_values ? "given" : "none"},
   };
   if (gc.type != "none") {
-    facts.emplace_back("threshold", ToString(gc.threshold));
+    facts.emplace_back("threshold", ThresholdFact(gc.threshold));
     facts.emplace_back("batch size", absl::StrCat(gc.batch_size));
   }
   if (config.optimizer.update_on == UpdateOn::kServer) {
@@ -184,23 +193,44 @@ absl::StatusOr<JobConfig> ParseJobConfig(absl::string_view text,
   sgd.momentum_rate = FloatField(json, "momentum_bits", status);
   sgd.weight_decay = FloatField(json, "wd_bits", status);
   sgd.rescale = FloatField(json, "rescale_bits", status);
-  config.chunk_elems = Field(json, "chunk_elems", 1, 16 << 20, status);
+  config.chunk_elems = Field(json, "chunk_elems", 1, kMaxChunkElems, status);
   config.has_values = Field(json, "has_values", 0, 1, status) != 0;
   RETURN_IF_ERROR(status);
   RETURN_IF_ERROR(CheckConfig(gc, config.optimizer));
   return config;
 }
 
+absl::Status CheckTensors(std::span<const TensorSpec> tensors) {
+  if (tensors.empty() || tensors.size() > kMaxTensors) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(tensors.size(), " tensors; 1 to ", kMaxTensors));
+  }
+  for (const TensorSpec& tensor : tensors) {
+    if (IsTensorName(tensor.name) && tensor.num_elems > 0 &&
+        tensor.num_elems <= kMaxTensorElems) {
+      continue;
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor '", tensor.name.substr(0, kMaxNameBytes),
+                     "' with ", tensor.num_elems,
+                     " elements: names are [A-Za-z0-9_.:/-]{1,256}, "
+                     "sizes 1 to ",
+                     kMaxTensorElems));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckConfig(const CompressionConfig& compression,
                          const OptimizerConfig& optimizer) {
   ASSIGN_OR_RETURN(const Codec* codec, FindCodec(compression.type));
   const ThresholdSpec& threshold = compression.threshold;
+  const float fixed = FixedThreshold(threshold, compression.batch_size);
   if (codec->traits().needs_threshold &&
       threshold.kind != ThresholdSpec::Kind::kAuto &&
-      !std::isnormal(FixedThreshold(threshold, compression.batch_size))) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("threshold ", ToString(threshold), " at batch size ",
-                     compression.batch_size, " is not a normal number"));
+      (!std::isnormal(fixed) || fixed < 0)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "threshold ", ToString(threshold), " at batch size ",
+        compression.batch_size, " is not a positive normal number"));
   }
   if (compression.reply == ReplyMode::kReencode &&
       codec->traits().id == CodecId::kTwoBit &&

@@ -28,6 +28,12 @@ std::string SerializeJobConfig(const JobConfig& config);
 absl::StatusOr<JobConfig> ParseJobConfig(absl::string_view text,
                                          int64_t max_model_bytes);
 
+// InvalidArgument for an empty list, a bad name, or a size of 0 or beyond
+// kMaxTensorElems.
+absl::Status CheckTensors(std::span<const TensorSpec> tensors);
+constexpr size_t kMaxTensorElems = size_t{1} << 40;
+constexpr size_t kMaxChunkElems = size_t{16} << 20;  // kMaxPayloadBytes
+
 // InvalidArgument when settings contradict each other (reply mode sum with
 // codec none is no contradiction: it is dense).
 absl::Status CheckConfig(const CompressionConfig& compression,

@@ -43,6 +43,11 @@ absl::StatusOr<ChunkRounds::Verdict> ChunkRounds::Begin(
     return Verdict::kDuplicate;
   }
   const int16_t scale = uses_scale_ ? scales_[step_ & 1] : kFixedScale;
+  const int16_t wish = header.proposed_scale;
+  if (wish != kNoScale && (wish < kMinScale || wish > kMaxScale)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("push with the wish for scale ", wish));
+  }
   if (header.step > step_ || header.scale != scale ||
       (uses_scale_ && !has_agreed_)) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -61,8 +66,7 @@ Bytes ChunkRounds::PushTarget(int worker) {
 
 bool ChunkRounds::Arrive(int worker, const FrameHeader& header) {
   slots_[static_cast<size_t>(worker)].state = Slot::State::kArrived;
-  wish_ =
-      std::max(wish_, std::clamp(header.proposed_scale, kNoScale, kMaxScale));
+  wish_ = std::max(wish_, header.proposed_scale);
   return ++num_arrived_ == slots_.size();
 }
 
@@ -164,7 +168,19 @@ absl::StatusOr<bool> ChunkRounds::Propose(int worker, int16_t scale) {
   return true;
 }
 
-void ChunkRounds::SetValue(std::shared_ptr<Buffer> value) {
+absl::StatusOr<Bytes> ChunkRounds::BeginValue(size_t num_bytes) {
+  if (num_bytes != 4 * plan_.num_elems || arriving_value_ != nullptr ||
+      has_current_ || num_arrived_ > 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "initial value of ", num_bytes, " bytes for key ", plan_.key, " chunk ",
+        plan_.index, " of ", 4 * plan_.num_elems, " bytes was not expected"));
+  }
+  arriving_value_ = pool_->Get(num_bytes);
+  return arriving_value_->view();
+}
+
+void ChunkRounds::FinishValue() {
+  const std::shared_ptr<Buffer> value = std::move(arriving_value_);
   if (config_.optimizer.update_on == UpdateOn::kServer) weights_ = value;
   current_ = {.buffer = value, .payload = value->view()};
   has_current_ = true;

@@ -58,7 +58,9 @@ class ChunkRounds {
   absl::StatusOr<bool> Propose(int worker, int16_t scale);
   int16_t AgreedScale() const { return scales_[0]; }
 
-  void SetValue(std::shared_ptr<Buffer> value);
+  // Where the initial value goes, and that it is there: once, before any round.
+  absl::StatusOr<Bytes> BeginValue(size_t num_bytes);
+  void FinishValue();
   // The last round's result or the initial value; null while there is none.
   const RoundResult* current() const;
 
@@ -96,6 +98,7 @@ class ChunkRounds {
   ReencodeState reencode_;
   std::shared_ptr<Buffer> weights_;  // update_on server
   Buffer momentum_;
+  std::shared_ptr<Buffer> arriving_value_;
   RoundResult current_;
   bool has_current_ = false;
 };

@@ -21,7 +21,10 @@ absl::Status RunServer(const ServerOptions& options) {
 
 DistServer::DistServer(const ServerOptions& options) : options_(options) {}
 
-DistServer::~DistServer() = default;
+DistServer::~DistServer() {
+  pool_.reset();       // jobs use all that follows
+  transport_.reset();  // before the memory that it reads and writes
+}
 
 absl::Status DistServer::Run() {
   RETURN_IF_ERROR(Start());

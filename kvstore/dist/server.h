@@ -28,11 +28,11 @@ class DistServer : private TransportHandler {
     std::unique_ptr<HandshakeServer> handshake;
     std::unique_ptr<FrameSender> sender;
     Buffer handshake_buffer;
+    bool is_receiving = false;  // into handshake_buffer
     bool has_challenged = false;
     int worker = -1;  // >= 0 once authenticated
     TimePoint since;
     std::vector<Buffer> discards;  // payloads of duplicates, while they arrive
-    std::map<std::byte*, std::shared_ptr<Buffer>> values;  // of kInit
   };
 
   // server.cc
@@ -56,6 +56,9 @@ class DistServer : private TransportHandler {
   void SendHandshake(Session& session, FrameType type,
                      absl::string_view message);
 
+  absl::StatusOr<Bytes> JudgeHeader(Session& session, ConstBytes header,
+                                    size_t payload_bytes);
+
   // server_rounds.cc: what they want.
   absl::StatusOr<ChunkRounds*> FindChunk(const Session& session,
                                          const FrameHeader& header);
@@ -63,8 +66,7 @@ class DistServer : private TransportHandler {
                                      const FrameHeader& header);
   absl::Status HandleMessage(Session& session, const FrameHeader& header,
                              ConstBytes header_bytes, Bytes payload);
-  absl::Status HandleInit(Session& session, const FrameHeader& header,
-                          Bytes payload, ChunkRounds& chunk);
+  absl::Status HandleInit(Session& session, ChunkRounds& chunk);
   absl::Status HandlePull(Session& session, const FrameHeader& header,
                           ChunkRounds& chunk);
   absl::Status HandlePropose(Session& session, const FrameHeader& header,

@@ -5,6 +5,11 @@
 #include "kvstore/dist/server.h"
 
 namespace telegrad {
+namespace {
+
+constexpr size_t kMaxDuplicates = 64;  // of one worker, while they arrive
+
+}  // namespace
 
 absl::StatusOr<ChunkRounds*> DistServer::FindChunk(const Session& session,
                                                    const FrameHeader& header) {
@@ -33,19 +38,19 @@ absl::StatusOr<Bytes> DistServer::BeginMessage(Session& session,
       if (verdict == ChunkRounds::Verdict::kAccept) {
         return chunk->PushTarget(session.worker);
       }
+      if (session.discards.size() >= kMaxDuplicates) {
+        return absl::ResourceExhaustedError(absl::StrCat(
+            kMaxDuplicates, " duplicates of pushes are on their way"));
+      }
       session.discards.emplace_back(header.payload_bytes);
       return session.discards.back().view();
     }
     case FrameType::kInit: {
-      if (header.payload_bytes != 4 * chunk->plan().num_elems ||
-          session.worker != 0 || chunk->current() != nullptr) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("initial value of ", header.payload_bytes,
-                         " bytes for key ", header.key, " was not expected"));
+      if (session.worker != 0 || !config_.has_values) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "initial value for key ", header.key, " was not expected"));
       }
-      std::shared_ptr<Buffer> value = buffers_.Get(header.payload_bytes);
-      session.values[value->data()] = value;
-      return value->view();
+      return chunk->BeginValue(header.payload_bytes);
     }
     case FrameType::kPull:
     case FrameType::kPropose:
@@ -83,7 +88,7 @@ absl::Status DistServer::HandleMessage(Session& session,
   RETURN_IF_ERROR(CheckFramePayload(header_bytes, payload));
   switch (header.type) {
     case FrameType::kInit:
-      return HandleInit(session, header, payload, *chunk);
+      return HandleInit(session, *chunk);
     case FrameType::kPull:
       return HandlePull(session, header, *chunk);
     default:
@@ -91,13 +96,8 @@ absl::Status DistServer::HandleMessage(Session& session,
   }
 }
 
-absl::Status DistServer::HandleInit(Session& session, const FrameHeader&,
-                                    Bytes payload, ChunkRounds& chunk) {
-  auto value = session.values.extract(payload.data);
-  if (value.empty() || chunk.current() != nullptr) {
-    return absl::InvalidArgumentError("a second initial value");
-  }
-  chunk.SetValue(std::move(value.mapped()));
+absl::Status DistServer::HandleInit(Session& session, ChunkRounds& chunk) {
+  chunk.FinishValue();
   SendToWorker(session.worker, chunk, FrameType::kAck, {});
   AnswerPulls(chunk);
   return absl::OkStatus();
@@ -105,10 +105,19 @@ absl::Status DistServer::HandleInit(Session& session, const FrameHeader&,
 
 absl::Status DistServer::HandlePull(Session& session, const FrameHeader& header,
                                     ChunkRounds& chunk) {
-  if (header.step > chunk.step() || (header.step == 0 && !config_.has_values)) {
+  // A worker has one operation per key, so no round can end between.
+  if (header.step != chunk.step() ||
+      (header.step == 0 && !config_.has_values)) {
     return absl::InvalidArgumentError(
         absl::StrCat("pull of key ", header.key, " after ", header.step,
                      " rounds, of which there were ", chunk.step()));
+  }
+  for (const WaitingPull& pull : waiting_pulls_) {
+    if (pull.chunk == &chunk && pull.worker == session.worker) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a second pull of key ", header.key, " chunk ",
+                       header.chunk, " before the answer"));
+    }
   }
   waiting_pulls_.push_back({session.worker, header.step, &chunk});
   AnswerPulls(chunk);

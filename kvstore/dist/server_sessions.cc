@@ -41,26 +41,32 @@ absl::StatusOr<Bytes> DistServer::OnHeader(EndpointId from, ConstBytes bytes,
     return absl::FailedPreconditionError("a refused connection");
   }
   Session& session = found->second;
+  absl::StatusOr<Bytes> target = JudgeHeader(session, bytes, payload_bytes);
+  if (!target.ok() && session.worker >= 0) {
+    Fail(absl::Status(target.status().code(),
+                      absl::StrCat("worker/", session.worker, ": ",
+                                   target.status().message())));
+  }
+  return target;
+}
+
+absl::StatusOr<Bytes> DistServer::JudgeHeader(Session& session,
+                                              ConstBytes bytes,
+                                              size_t payload_bytes) {
   ASSIGN_OR_RETURN(const FrameHeader header, ParseFrameHeader(bytes));
   if (header.payload_bytes != payload_bytes) {
     return absl::DataLossError(absl::StrCat("frame of ", payload_bytes,
                                             " bytes, header says ",
                                             header.payload_bytes));
   }
-  if (session.worker < 0) {
-    if (payload_bytes > kMaxHandshakeBytes) {
-      return absl::InvalidArgumentError("not a handshake");
-    }
-    session.handshake_buffer = Buffer(kMaxHandshakeBytes);
-    return session.handshake_buffer.view();
+  if (session.worker >= 0) return BeginMessage(session, header);
+  // One at a time: the buffer of the first is not to be replaced.
+  if (payload_bytes > kMaxHandshakeBytes || session.is_receiving) {
+    return absl::InvalidArgumentError("not a handshake");
   }
-  absl::StatusOr<Bytes> target = BeginMessage(session, header);
-  if (!target.ok()) {
-    Fail(absl::Status(target.status().code(),
-                      absl::StrCat("worker/", session.worker, ": ",
-                                   target.status().message())));
-  }
-  return target;
+  session.is_receiving = true;
+  session.handshake_buffer = Buffer(kMaxHandshakeBytes);
+  return session.handshake_buffer.view();
 }
 
 void DistServer::OnMessage(EndpointId from, ConstBytes bytes, Bytes payload) {
@@ -70,6 +76,7 @@ void DistServer::OnMessage(EndpointId from, ConstBytes bytes, Bytes payload) {
   const absl::StatusOr<FrameHeader> header = ParseFrameHeader(bytes);
   if (!header.ok()) return Fail(header.status());
   if (session.worker < 0) {
+    session.is_receiving = false;
     const absl::Status status = OnHandshake(
         session, *header,
         absl::string_view(reinterpret_cast<char*>(payload.data), payload.size));

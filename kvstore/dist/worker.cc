@@ -6,7 +6,11 @@ namespace telegrad {
 
 DistWorker::DistWorker(const DistOptions& options) : options_(options) {}
 
-DistWorker::~DistWorker() { Close(); }
+DistWorker::~DistWorker() {
+  Close();
+  control_.reset();    // its thread calls on_fatal until here
+  transport_.reset();  // before the memory that it reads and writes
+}
 
 absl::Status DistWorker::SetCompression(const CompressionConfig& config) {
   if (control_ != nullptr) {
@@ -60,6 +64,10 @@ void DistWorker::SetStep(int64_t step) {
 }
 
 void DistWorker::Fail(const absl::Status& why) {
+  if (!why.ok()) FailJob(why);
+}
+
+void DistWorker::FailJob(const absl::Status& why) {
   FailLocal(why);
   if (control_ == nullptr) return;
   FatalEvent event{.code = ExitCodeOf(why), .message = {}, .dead = {}};
@@ -71,15 +79,13 @@ void DistWorker::Fail(const absl::Status& why) {
 }
 
 void DistWorker::FailLocal(const absl::Status& why) {
-  std::vector<std::shared_ptr<WorkerOp>> active;
   {
     MutexLock lock(&mutex_);
     if (failure_.ok()) failure_ = why;
-    for (const auto& tensor : tensors_) {
-      if (tensor->active != nullptr) active.push_back(tensor->active);
-    }
+    has_failed_ = true;
+    if (!is_open_) return;
   }
-  for (const auto& op : active) op->ticket->Finish(why);
+  transport_->Wake();
 }
 
 absl::Status DistWorker::failure() {
@@ -88,19 +94,10 @@ absl::Status DistWorker::failure() {
 }
 
 void DistWorker::Close() {
-  {
-    MutexLock lock(&mutex_);
-    if (failure_.ok()) {
-      failure_ = absl::FailedPreconditionError("the store is closed");
-    }
-    is_open_ = false;
-  }
   if (is_stopping_.exchange(true)) return;
   if (control_ != nullptr) control_->Leave();
-  if (io_thread_.joinable()) {
-    transport_->Wake();
-    io_thread_.join();
-  }
+  FailLocal(absl::FailedPreconditionError("the store is closed"));
+  if (io_thread_.joinable()) io_thread_.join();
   pool_.reset();
 }
 

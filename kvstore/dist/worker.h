@@ -51,6 +51,7 @@ class DistWorker : public KVStore, private TransportHandler {
     std::unique_ptr<HandshakeClient> handshake;
     std::unique_ptr<FrameSender> sender;
     Buffer handshake_buffer;
+    bool is_receiving = false;  // into handshake_buffer
     bool is_ready = false;
     bool is_lost = false;
     TimePoint lost_at;
@@ -58,7 +59,10 @@ class DistWorker : public KVStore, private TransportHandler {
   };
 
   // worker_join.cc: Init's steps.
+  absl::Status CheckInit(std::span<const TensorSpec> tensors,
+                         std::span<const Bytes> values) const;
   absl::Status Join(std::span<const TensorSpec> tensors, bool has_values);
+  absl::Status Open(std::span<const Bytes> values);
   absl::Status MakeTensors();
   absl::Status Connect();
   void SendHandshake(ServerLink& link, FrameType type,
@@ -67,12 +71,15 @@ class DistWorker : public KVStore, private TransportHandler {
 
   // worker_io.cc: the io thread.
   void RunIo();
+  void EndIo();
   void Post(std::function<void()> job);
   void OnAccept(EndpointId endpoint) override;
   absl::StatusOr<Bytes> OnHeader(EndpointId from, ConstBytes header,
                                  size_t payload_bytes) override;
   void OnMessage(EndpointId from, ConstBytes header, Bytes payload) override;
   void OnClosed(EndpointId endpoint, const absl::Status& why) override;
+  absl::StatusOr<Bytes> JudgeHeader(int server, ConstBytes header,
+                                    size_t payload_bytes);
   void OnHandshake(ServerLink& link, const FrameHeader& header, Bytes payload);
   absl::StatusOr<WorkerChunk*> FindChunk(int server, const FrameHeader& header);
   absl::StatusOr<Bytes> ReplyTarget(WorkerChunk& chunk,
@@ -83,20 +90,29 @@ class DistWorker : public KVStore, private TransportHandler {
   Ticket Start(OpKind kind, Key key, ConstBytes grad, Bytes out, int priority);
   void StartChunks(WorkerTensor& tensor, const std::shared_ptr<WorkerOp>& op);
   void StartPush(WorkerTensor& tensor, const std::shared_ptr<WorkerOp>& op);
-  void SendControl(WorkerChunk& chunk, FrameType type);
+  void SendControl(WorkerTensor& tensor, WorkerChunk& chunk, FrameType type,
+                   ChunkPhase next);
+  void PostJob(int priority, std::function<void()> job);
   void EncodeChunk(WorkerTensor& tensor, WorkerChunk& chunk);
   absl::StatusOr<ConstBytes> EncodePayload(WorkerTensor& tensor,
                                            WorkerChunk& chunk);
   absl::Status HandleNonFinite(WorkerTensor& tensor, WorkerChunk& chunk,
                                const EncodeStats& stats);
-  void SendFrame(WorkerChunk& chunk, FrameHeader header, ConstBytes payload);
+  void SendFrame(WorkerTensor& tensor, WorkerChunk& chunk, FrameHeader header,
+                 ConstBytes payload, ChunkPhase next);
   void DecodeChunk(WorkerTensor& tensor, WorkerChunk& chunk);
   absl::Status DecodePayload(WorkerTensor& tensor, WorkerChunk& chunk);
   void FinishChunk(WorkerTensor& tensor, WorkerChunk& chunk);
-  void FinishOp(WorkerTensor& tensor, const std::shared_ptr<WorkerOp>& op);
+  void FinishPart(WorkerTensor& tensor, const std::shared_ptr<WorkerOp>& op);
   FrameHeader MakeHeader(const WorkerChunk& chunk, FrameType type) const;
   float ThresholdOf(const WorkerTensor& tensor, int16_t scale) const;
+
+  // worker.cc. Fails all operations, now and later: the io thread cuts the
+  // connections, and then, when nobody touches callers' memory any more, ends
+  // the tickets.
   void FailLocal(const absl::Status& why);
+  // FailLocal, and the job ends for all.
+  void FailJob(const absl::Status& why);
   absl::Status failure();
 
   const DistOptions options_;
@@ -115,6 +131,8 @@ class DistWorker : public KVStore, private TransportHandler {
   std::vector<std::unique_ptr<WorkerTensor>> tensors_;
   std::atomic<uint32_t> next_sequence_{0};
   std::atomic<bool> is_stopping_{false};
+  std::atomic<bool> has_failed_{false};
+  bool is_cutting_ = false;  // io thread: links close because we want it
   std::atomic<bool> counts_traffic_{false};
   std::atomic<int64_t> push_raw_bytes_{0};
   std::atomic<int64_t> push_wire_bytes_{0};
@@ -124,6 +142,8 @@ class DistWorker : public KVStore, private TransportHandler {
 
   Mutex mutex_;
   bool is_open_ ABSL_GUARDED_BY(mutex_) = false;
+  size_t num_jobs_ ABSL_GUARDED_BY(mutex_) = 0;  // in the pool
+  CondVar jobs_changed_;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::function<void()>> posted_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<ThreadPool> pool_;  // ends before what its jobs use

@@ -16,6 +16,19 @@ bool IsAnswer(FrameType type) {
          type == FrameType::kAck || type == FrameType::kAgree;
 }
 
+FrameType AnswerTo(OpKind kind) {
+  switch (kind) {
+    case OpKind::kPull:
+      return FrameType::kValue;
+    case OpKind::kPushPull:
+      return FrameType::kReply;
+    case OpKind::kInit:
+    case OpKind::kPush:
+      return FrameType::kAck;
+  }
+  return FrameType::kAck;
+}
+
 }  // namespace
 
 void DistWorker::Post(std::function<void()> job) {
@@ -28,7 +41,7 @@ void DistWorker::Post(std::function<void()> job) {
 
 void DistWorker::RunIo() {
   std::vector<std::function<void()>> jobs;
-  while (!is_stopping_) {
+  while (!has_failed_) {
     {
       MutexLock lock(&mutex_);
       jobs.swap(posted_);
@@ -38,18 +51,62 @@ void DistWorker::RunIo() {
     transport_->Progress(Clock::now() + kIoTick);
     CheckLostServers();
   }
+  EndIo();
+}
+
+// Nobody may touch a caller's memory once its ticket has ended: the transport
+// lets go first, then the pool.
+void DistWorker::EndIo() {
+  is_cutting_ = true;
   for (ServerLink& link : links_) transport_->Close(link.endpoint);
-  const TimePoint deadline = Clock::now() + kCloseGrace;
+  const TimePoint deadline = Clock::now() + kCloseGrace + kIoTick;
   while (!server_of_.empty() && Clock::now() < deadline) {
     transport_->Progress(deadline);
   }
+  if (!server_of_.empty()) LogWarning("a connection does not close");
+  std::vector<std::shared_ptr<WorkerOp>> active;
+  absl::Status why;
+  {
+    MutexLock lock(&mutex_);
+    while (num_jobs_ > 0) {
+      jobs_changed_.WaitUntil(&mutex_, Clock::now() + std::chrono::seconds(1));
+    }
+    posted_.clear();
+    why = failure_;
+    for (const auto& tensor : tensors_) {
+      if (tensor->active != nullptr) active.push_back(tensor->active);
+    }
+  }
+  for (const auto& op : active) op->ticket->Finish(why);
 }
 
 void DistWorker::OnAccept(EndpointId endpoint) { transport_->Close(endpoint); }
 
 absl::StatusOr<Bytes> DistWorker::OnHeader(EndpointId from, ConstBytes bytes,
                                            size_t payload_bytes) {
-  const int server = server_of_.at(from);
+  const auto found = server_of_.find(from);
+  if (found == server_of_.end()) {
+    return absl::FailedPreconditionError("a refused connection");
+  }
+  const int server = found->second;
+  absl::StatusOr<Bytes> target = JudgeHeader(server, bytes, payload_bytes);
+  if (target.ok() || is_cutting_) return target;
+  const absl::Status why = WithExitCode(
+      absl::IsDataLoss(target.status()) ? ExitCode::kIntegrity
+                                        : ExitCode::kMismatch,
+      absl::Status(
+          target.status().code(),
+          absl::StrCat("server/", server, ": ", target.status().message())));
+  if (links_[static_cast<size_t>(server)].is_ready) {
+    FailJob(why);
+  } else {
+    connect_status_ = why;
+  }
+  return target;
+}
+
+absl::StatusOr<Bytes> DistWorker::JudgeHeader(int server, ConstBytes bytes,
+                                              size_t payload_bytes) {
   ASSIGN_OR_RETURN(const FrameHeader header, ParseFrameHeader(bytes));
   if (header.payload_bytes != payload_bytes) {
     return absl::DataLossError(absl::StrCat("frame of ", payload_bytes,
@@ -58,9 +115,10 @@ absl::StatusOr<Bytes> DistWorker::OnHeader(EndpointId from, ConstBytes bytes,
   }
   ServerLink& link = links_[static_cast<size_t>(server)];
   if (!link.is_ready) {
-    if (payload_bytes > kMaxHandshakeBytes) {
-      return absl::InvalidArgumentError("handshake message too long");
+    if (payload_bytes > kMaxHandshakeBytes || link.is_receiving) {
+      return absl::InvalidArgumentError("handshake out of order or too long");
     }
+    link.is_receiving = true;
     link.handshake_buffer = Buffer(kMaxHandshakeBytes);
     return link.handshake_buffer.view();
   }
@@ -87,7 +145,9 @@ absl::StatusOr<WorkerChunk*> DistWorker::FindChunk(int server,
                                   ? ChunkPhase::kProposing
                                   : ChunkPhase::kSent;
   if (chunk->phase.load() != expected || chunk->plan.server != server ||
-      header.step != chunk->op->step) {
+      header.step != chunk->op->step ||
+      (expected == ChunkPhase::kSent &&
+       header.type != AnswerTo(chunk->op->kind))) {
     return absl::InvalidArgumentError(
         absl::StrCat("key ", header.key, " chunk ", header.chunk, " step ",
                      header.step, ": nothing of the kind was asked for"));
@@ -125,10 +185,10 @@ absl::StatusOr<Bytes> DistWorker::ReplyTarget(WorkerChunk& chunk,
 }
 
 void DistWorker::OnMessage(EndpointId from, ConstBytes bytes, Bytes payload) {
-  const int server = server_of_.at(from);
+  const auto found = server_of_.find(from);
   const absl::StatusOr<FrameHeader> header = ParseFrameHeader(bytes);
-  if (!header.ok()) return FailLocal(header.status());
-  ServerLink& link = links_[static_cast<size_t>(server)];
+  if (found == server_of_.end() || !header.ok()) return;  // judged before
+  ServerLink& link = links_[static_cast<size_t>(found->second)];
   if (!link.is_ready) return OnHandshake(link, *header, payload);
   WorkerTensor& tensor = *tensors_[header->key];
   WorkerChunk& chunk = *tensor.chunks[header->chunk];
@@ -144,17 +204,16 @@ void DistWorker::OnMessage(EndpointId from, ConstBytes bytes, Bytes payload) {
   if (header->type == FrameType::kAgree) {
     chunk.scales = {header->scale, header->scale};
     chunk.phase = ChunkPhase::kEncoding;
-    pool_->Post(priority,
-                [this, &tensor, &chunk] { EncodeChunk(tensor, chunk); });
+    PostJob(priority, [this, &tensor, &chunk] { EncodeChunk(tensor, chunk); });
     return;
   }
   chunk.phase = ChunkPhase::kDecoding;
-  pool_->Post(priority,
-              [this, &tensor, &chunk] { DecodeChunk(tensor, chunk); });
+  PostJob(priority, [this, &tensor, &chunk] { DecodeChunk(tensor, chunk); });
 }
 
 void DistWorker::OnHandshake(ServerLink& link, const FrameHeader& header,
                              Bytes payload) {
+  link.is_receiving = false;
   if (header.type == FrameType::kReady) {
     link.is_ready = true;
     return;
@@ -177,7 +236,7 @@ void DistWorker::OnClosed(EndpointId endpoint, const absl::Status& why) {
   if (found == server_of_.end()) return;
   const int server = found->second;
   server_of_.erase(found);
-  if (is_stopping_) return;
+  if (is_cutting_ || has_failed_) return;
   ServerLink& link = links_[static_cast<size_t>(server)];
   if (!link.is_ready) {
     connect_status_ = WithExitCode(
@@ -196,15 +255,9 @@ void DistWorker::CheckLostServers() {
     ServerLink& link = links_[i];
     if (!link.is_lost || Clock::now() - link.lost_at < kVerdictGrace) continue;
     link.is_lost = false;
-    // Our own refusal of a frame closes the endpoint, too.
-    const bool is_loss =
-        absl::IsUnavailable(link.lost_why) || absl::IsCancelled(link.lost_why);
-    FailLocal(WithExitCode(
-        is_loss ? ExitCode::kServerLost
-                : (absl::IsDataLoss(link.lost_why) ? ExitCode::kIntegrity
-                                                   : ExitCode::kMismatch),
-        absl::UnavailableError(
-            absl::StrCat("server/", i, ": ", link.lost_why.message()))));
+    FailJob(WithExitCode(ExitCode::kServerLost,
+                         absl::UnavailableError(absl::StrCat(
+                             "server/", i, ": ", link.lost_why.message()))));
   }
 }
 

@@ -10,7 +10,17 @@ absl::Status DistWorker::Init(std::span<const TensorSpec> tensors,
   if (control_ != nullptr) {
     return absl::FailedPreconditionError("Init was called already");
   }
-  if (tensors.empty() || (!values.empty() && values.size() != tensors.size())) {
+  RETURN_IF_ERROR(CheckInit(tensors, values));
+  RETURN_IF_ERROR(Join(tensors, !values.empty()));
+  const absl::Status status = Open(values);
+  if (!status.ok()) FailJob(status);  // the others wait for us
+  return status;
+}
+
+absl::Status DistWorker::CheckInit(std::span<const TensorSpec> tensors,
+                                   std::span<const Bytes> values) const {
+  RETURN_IF_ERROR(CheckTensors(tensors));
+  if (!values.empty() && values.size() != tensors.size()) {
     return absl::InvalidArgumentError(absl::StrCat("Init with ", tensors.size(),
                                                    " tensors and ",
                                                    values.size(), " values"));
@@ -22,12 +32,20 @@ absl::Status DistWorker::Init(std::span<const TensorSpec> tensors,
                        " bytes, not ", 4 * tensors[i].num_elems));
     }
   }
+  if (options_.chunk_elems < 1 || options_.chunk_elems > kMaxChunkElems) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("chunks of ", options_.chunk_elems, " elements; at most ",
+                     kMaxChunkElems));
+  }
   RETURN_IF_ERROR(CheckConfig(config_.compression, config_.optimizer));
   if (config_.optimizer.update_on == UpdateOn::kServer && values.empty()) {
     return absl::InvalidArgumentError(
         "an optimizer on the servers needs initial values");
   }
-  RETURN_IF_ERROR(Join(tensors, !values.empty()));
+  return absl::OkStatus();
+}
+
+absl::Status DistWorker::Open(std::span<const Bytes> values) {
   RETURN_IF_ERROR(MakeTensors());
   RETURN_IF_ERROR(Connect());
   pool_ = std::make_unique<ThreadPool>(options_.num_threads);
@@ -60,7 +78,12 @@ absl::Status DistWorker::Join(std::span<const TensorSpec> tensors,
       .job_id = options_.job_id,
       .secret = options_.secret,
       .timing = options_.timing,
-      .on_fatal = options_.on_fatal,
+      .on_fatal =
+          [this](const FatalEvent& event) {
+            if (options_.on_fatal) options_.on_fatal(event);
+            FailLocal(WithExitCode(event.code,
+                                   absl::UnavailableError(event.message)));
+          },
   };
   ASSIGN_OR_RETURN(control_, ControlClient::Join(request));
   const Membership& membership = control_->membership();
@@ -107,6 +130,7 @@ absl::Status DistWorker::Connect() {
   for (ServerLink& link : links_) {
     while (!link.is_ready) {
       RETURN_IF_ERROR(connect_status_);
+      RETURN_IF_ERROR(failure());
       if (Clock::now() >= deadline) {
         return WithExitCode(
             ExitCode::kJoinTimeout,

@@ -29,7 +29,7 @@ Ticket DistWorker::Start(OpKind kind, Key key, ConstBytes grad, Bytes out,
   op->grad = grad;
   op->out = out;
   op->priority = priority;
-  op->chunks_left = tensor.chunks.size();
+  op->parts_left = tensor.chunks.size();
   op->ticket = std::make_shared<Ticket::State>();
   op->ticket->describe = [&tensor, weak = std::weak_ptr(op)] {
     const auto live = weak.lock();
@@ -38,6 +38,11 @@ Ticket DistWorker::Start(OpKind kind, Key key, ConstBytes grad, Bytes out,
   {
     MutexLock lock(&mutex_);
     if (!failure_.ok()) return FinishedTicket(failure_);
+    if (kind == OpKind::kPull && tensor.rounds == 0 && !config_.has_values) {
+      return FinishedTicket(absl::FailedPreconditionError(
+          absl::StrCat("pull of tensor ", tensor.spec.name,
+                       ", which has no value before its first push")));
+    }
     if (!is_open_ || tensor.active != nullptr) {
       return FinishedTicket(absl::FailedPreconditionError(
           is_open_ ? absl::StrCat("tensor ", tensor.spec.name,
@@ -60,23 +65,36 @@ void DistWorker::StartChunks(WorkerTensor& tensor,
   switch (op->kind) {
     case OpKind::kPull:
       for (auto& chunk : tensor.chunks) {
-        chunk->phase = ChunkPhase::kSent;
-        SendControl(*chunk, FrameType::kPull);
+        SendControl(tensor, *chunk, FrameType::kPull, ChunkPhase::kSent);
       }
       return;
     case OpKind::kInit:
       for (auto& chunk : tensor.chunks) {
         const ConstBytes value(op->grad.data + 4 * chunk->plan.begin,
                                4 * chunk->plan.num_elems);
-        chunk->phase = ChunkPhase::kSent;
-        SendFrame(*chunk, MakeHeader(*chunk, FrameType::kInit), value);
+        SendFrame(tensor, *chunk, MakeHeader(*chunk, FrameType::kInit), value,
+                  ChunkPhase::kSent);
       }
       return;
     case OpKind::kPush:
     case OpKind::kPushPull:
-      pool_->Post(op->priority, [this, &tensor, op] { StartPush(tensor, op); });
+      PostJob(op->priority, [this, &tensor, op] { StartPush(tensor, op); });
       return;
   }
+}
+
+// After a failure jobs end at once: what they work on may be gone.
+void DistWorker::PostJob(int priority, std::function<void()> job) {
+  {
+    MutexLock lock(&mutex_);
+    if (!failure_.ok()) return;
+    ++num_jobs_;
+  }
+  pool_->Post(priority, [this, job = std::move(job)] {
+    if (!has_failed_) job();
+    MutexLock lock(&mutex_);
+    if (--num_jobs_ == 0) jobs_changed_.NotifyAll();
+  });
 }
 
 // Proposes a scale from the whole tensor before any chunk of it is encoded.
@@ -91,13 +109,11 @@ void DistWorker::StartPush(WorkerTensor& tensor,
   }
   for (auto& chunk : tensor.chunks) {
     if (tensor.uses_scale && chunk->scales[op->step & 1] == kNoScale) {
-      chunk->phase = ChunkPhase::kProposing;
-      SendControl(*chunk, FrameType::kPropose);
+      SendControl(tensor, *chunk, FrameType::kPropose, ChunkPhase::kProposing);
       continue;
     }
-    pool_->Post(op->priority, [this, &tensor, one = chunk.get()] {
-      EncodeChunk(tensor, *one);
-    });
+    PostJob(op->priority,
+            [this, &tensor, one = chunk.get()] { EncodeChunk(tensor, *one); });
   }
 }
 
@@ -122,12 +138,15 @@ FrameHeader DistWorker::MakeHeader(const WorkerChunk& chunk,
           .proposed_scale = op.proposal};
 }
 
-void DistWorker::SendControl(WorkerChunk& chunk, FrameType type) {
-  SendFrame(chunk, MakeHeader(chunk, type), {});
+void DistWorker::SendControl(WorkerTensor& tensor, WorkerChunk& chunk,
+                             FrameType type, ChunkPhase next) {
+  SendFrame(tensor, chunk, MakeHeader(chunk, type), {}, next);
 }
 
-void DistWorker::SendFrame(WorkerChunk& chunk, FrameHeader header,
-                           ConstBytes payload) {
+// The chunk is the io thread's as soon as it is in phase `next`.
+void DistWorker::SendFrame(WorkerTensor& tensor, WorkerChunk& chunk,
+                           FrameHeader header, ConstBytes payload,
+                           ChunkPhase next) {
   header.sequence = next_sequence_++;
   header.payload_bytes = static_cast<uint32_t>(payload.size);
   if (counts_traffic_) {
@@ -140,15 +159,21 @@ void DistWorker::SendFrame(WorkerChunk& chunk, FrameHeader header,
                       .payload = payload,
                       .keep_alive = chunk.op,
                       .priority = chunk.op->priority};
+  if (payload.size > 0) {
+    // The operation holds the payload's memory until it was sent, too.
+    chunk.op->parts_left.fetch_add(1);
+    frame.on_sent = [this, &tensor, op = chunk.op] { FinishPart(tensor, op); };
+  }
+  chunk.phase = next;
   Post([this, server = static_cast<size_t>(chunk.plan.server),
         frame = std::move(frame)] { links_[server].sender->Enqueue(frame); });
 }
 
 void DistWorker::EncodeChunk(WorkerTensor& tensor, WorkerChunk& chunk) {
   const absl::StatusOr<ConstBytes> payload = EncodePayload(tensor, chunk);
-  if (!payload.ok()) return FailLocal(payload.status());
-  chunk.phase = ChunkPhase::kSent;
-  SendFrame(chunk, MakeHeader(chunk, FrameType::kPush), *payload);
+  if (!payload.ok()) return FailJob(payload.status());
+  SendFrame(tensor, chunk, MakeHeader(chunk, FrameType::kPush), *payload,
+            ChunkPhase::kSent);
 }
 
 absl::StatusOr<ConstBytes> DistWorker::EncodePayload(WorkerTensor& tensor,
@@ -226,7 +251,7 @@ float DistWorker::ThresholdOf(const WorkerTensor& tensor, int16_t scale) const {
 void DistWorker::DecodeChunk(WorkerTensor& tensor, WorkerChunk& chunk) {
   const absl::Status status = DecodePayload(tensor, chunk);
   if (status.ok()) return FinishChunk(tensor, chunk);
-  FailLocal(WithExitCode(
+  FailJob(WithExitCode(
       ExitCodeOf(status),
       absl::Status(status.code(),
                    absl::StrCat("answer of server/", chunk.plan.server,
@@ -271,11 +296,13 @@ absl::Status DistWorker::DecodePayload(WorkerTensor& tensor,
 void DistWorker::FinishChunk(WorkerTensor& tensor, WorkerChunk& chunk) {
   const std::shared_ptr<WorkerOp> op = std::move(chunk.op);
   chunk.phase = ChunkPhase::kIdle;
-  if (op->chunks_left.fetch_sub(1) == 1) FinishOp(tensor, op);
+  FinishPart(tensor, op);
 }
 
-void DistWorker::FinishOp(WorkerTensor& tensor,
-                          const std::shared_ptr<WorkerOp>& op) {
+// A chunk was answered, or its frame has left. The last part ends the ticket.
+void DistWorker::FinishPart(WorkerTensor& tensor,
+                            const std::shared_ptr<WorkerOp>& op) {
+  if (op->parts_left.fetch_sub(1) != 1) return;
   {
     MutexLock lock(&mutex_);
     if (op->kind == OpKind::kPush || op->kind == OpKind::kPushPull) {

@@ -25,7 +25,7 @@ struct WorkerOp {
   Bytes out;
   int priority = 0;
   int16_t proposal = kNoScale;
-  std::atomic<size_t> chunks_left{0};
+  std::atomic<size_t> parts_left{0};  // answers to come, frames to leave
   std::shared_ptr<Ticket::State> ticket;
 };
 

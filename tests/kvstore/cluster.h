@@ -1,0 +1,178 @@
+#pragma once
+
+#include <functional>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/mutex.h"
+#include "kvstore/kvstore.h"
+#include "tests/testing/status_matchers.h"
+#include "transport/bootstrap.h"
+
+namespace telegrad::testing {
+
+using std::chrono::seconds;
+
+constexpr seconds kPatience{60};  // far above what any step takes
+
+inline TimePoint Soon() { return Clock::now() + kPatience; }
+
+inline ControlTiming TestTiming() {
+  return {.join = seconds(30),
+          .heartbeat = std::chrono::milliseconds(200),
+          .dead = seconds(10),
+          .teardown = seconds(2)};
+}
+
+struct ClusterConfig {
+  int workers = 2;
+  int servers = 1;
+  CompressionConfig compression;
+  OptimizerConfig optimizer;
+  std::vector<TensorSpec> tensors = {{"a", 33}};
+  bool has_values = true;
+  size_t chunk_elems = 32;
+  int num_threads = 1;
+  std::string transport = "inproc";
+  Secret secret;
+};
+
+// What on_fatal was told, by any member.
+class FatalLog {
+ public:
+  std::function<void(const FatalEvent&)> Listener() {
+    return [this](const FatalEvent& event) {
+      MutexLock lock(&mutex_);
+      events_.push_back(event);
+      changed_.NotifyAll();
+    };
+  }
+  // Nullopt when fewer than `count` came in time.
+  std::optional<std::vector<FatalEvent>> Await(size_t count) {
+    const TimePoint deadline = Soon();
+    MutexLock lock(&mutex_);
+    while (events_.size() < count) {
+      if (Clock::now() >= deadline) return std::nullopt;
+      changed_.WaitUntil(&mutex_, deadline);
+    }
+    return events_;
+  }
+  size_t size() {
+    MutexLock lock(&mutex_);
+    return events_.size();
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<FatalEvent> events_ ABSL_GUARDED_BY(mutex_);
+};
+
+// A scheduler and servers of this process; the test adds the workers.
+class Cluster {
+ public:
+  using Body = std::function<void(KVStore&)>;
+
+  explicit Cluster(const ClusterConfig& config) : config_(config) {
+    SchedulerOptions options;
+    options.num_workers = config.workers;
+    options.num_servers = config.servers;
+    options.secret = config.secret;
+    options.timing = TestTiming();
+    scheduler_ = *Scheduler::Start(options);
+  }
+  ~Cluster() {
+    for (auto& server : servers_) {
+      if (server.valid()) server.wait();
+    }
+  }
+
+  void StartServers() {
+    for (int i = 0; i < config_.servers; ++i) {
+      ServerOptions options{.dist = Options()};
+      options.dist.wanted_rank = i;
+      options.dist.on_fatal = nullptr;
+      servers_.push_back(std::async(std::launch::async,
+                                    [options] { return RunServer(options); }));
+    }
+  }
+  absl::Status ServerStatus(size_t i) { return servers_[i].get(); }
+
+  DistOptions Options() {
+    DistOptions options;
+    options.scheduler_address = scheduler_->address();
+    options.secret = config_.secret;
+    options.transport.name = config_.transport;
+    options.transport.tls = "tcp";
+    options.timing = TestTiming();
+    options.operation_timeout = kPatience;
+    options.num_threads = config_.num_threads;
+    options.chunk_elems = config_.chunk_elems;
+    options.on_fatal = log_.Listener();
+    return options;
+  }
+
+  // A worker that has not joined; `change` edits its options.
+  std::unique_ptr<KVStore> MakeWorker(int rank) {
+    DistOptions options = Options();
+    options.wanted_rank = rank;
+    std::unique_ptr<KVStore> store = *MakeKVStore("dist_sync", options);
+    EXPECT_THAT(store->SetCompression(config_.compression), IsOk());
+    EXPECT_THAT(store->SetOptimizer(config_.optimizer), IsOk());
+    return store;
+  }
+
+  // Worker r's values are r + 1 + element / 8; worker 0's count.
+  std::vector<Buffer> MakeValues(int rank) const {
+    std::vector<Buffer> values;
+    for (const TensorSpec& tensor : config_.tensors) {
+      values.emplace_back(4 * tensor.num_elems);
+      for (size_t i = 0; i < tensor.num_elems; ++i) {
+        values.back().as<float>()[i] =
+            static_cast<float>(rank + 1) + 0.125f * static_cast<float>(i % 64);
+      }
+    }
+    return values;
+  }
+
+  absl::Status Init(KVStore& store, std::vector<Buffer>& values) const {
+    std::vector<Bytes> views;
+    for (const Buffer& value : values) views.push_back(value.view());
+    if (!config_.has_values) views.clear();
+    return store.Init(config_.tensors, views);
+  }
+
+  // Starts servers and all workers; runs `body` on each worker's thread after
+  // a successful Init, then Close.
+  void Run(const Body& body) {
+    StartServers();
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < config_.workers; ++rank) {
+      threads.emplace_back([this, rank, &body] {
+        std::unique_ptr<KVStore> store = MakeWorker(rank);
+        std::vector<Buffer> values = MakeValues(rank);
+        ASSERT_THAT(Init(*store, values), IsOk());
+        body(*store);
+        store->Close();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  const ClusterConfig& config() const { return config_; }
+  FatalLog& log() { return log_; }
+  Scheduler& scheduler() { return *scheduler_; }
+
+ private:
+  const ClusterConfig config_;
+  FatalLog log_;
+  std::unique_ptr<Scheduler> scheduler_;
+  std::vector<std::future<absl::Status>> servers_;
+};
+
+}  // namespace telegrad::testing

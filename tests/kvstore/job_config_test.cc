@@ -1,0 +1,219 @@
+#include "kvstore/dist/job_config.h"
+
+#include <bit>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "tests/testing/status_matchers.h"
+
+namespace telegrad {
+namespace {
+
+using Json = nlohmann::json;
+using testing::IsOk;
+using testing::StatusIs;
+
+constexpr int64_t kPlenty = int64_t{1} << 40;
+
+JobConfig Sample() {
+  JobConfig config;
+  config.tensors = {{"conv1.weight", 500}, {"A_b.c:/-9", 1}};
+  config.compression.type = "2bit";
+  config.compression.threshold = {ThresholdSpec::Kind::kBatch, 0.1234567f};
+  config.compression.batch_size = 3;
+  config.compression.min_bytes = 77;
+  config.compression.reply = ReplyMode::kDense;
+  config.compression.nonfinite = NonFinitePolicy::kSkip;
+  config.optimizer = {
+      .update_on = UpdateOn::kServer,
+      .sgd = {.learning_rate = 1e-7f,
+              .momentum_rate = std::nextafter(0.9f, 1.0f),
+              .weight_decay = std::numeric_limits<float>::denorm_min(),
+              .rescale = -0.0f}};
+  config.chunk_elems = 12345;
+  config.has_values = true;
+  return config;
+}
+
+bool SameBits(float a, float b) {
+  return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
+}
+
+TEST(JobConfig, ComesBackBitByBit) {
+  const JobConfig in = Sample();
+  const auto out = ParseJobConfig(SerializeJobConfig(in), kPlenty);
+  ASSERT_THAT(out, IsOk());
+  ASSERT_EQ(out->tensors.size(), 2u);
+  EXPECT_EQ(out->tensors[1].name, "A_b.c:/-9");
+  EXPECT_EQ(out->tensors[0].num_elems, 500u);
+  const CompressionConfig& gc = out->compression;
+  EXPECT_EQ(gc.type, "2bit");
+  EXPECT_EQ(gc.threshold.kind, ThresholdSpec::Kind::kBatch);
+  EXPECT_TRUE(SameBits(gc.threshold.value, in.compression.threshold.value));
+  EXPECT_EQ(gc.batch_size, 3);
+  EXPECT_EQ(gc.min_bytes, 77);
+  EXPECT_EQ(gc.reply, ReplyMode::kDense);
+  EXPECT_EQ(gc.nonfinite, NonFinitePolicy::kSkip);
+  EXPECT_EQ(out->optimizer.update_on, UpdateOn::kServer);
+  const kernels::SgdParameters& sgd = out->optimizer.sgd;
+  EXPECT_TRUE(SameBits(sgd.learning_rate, in.optimizer.sgd.learning_rate));
+  EXPECT_TRUE(SameBits(sgd.momentum_rate, in.optimizer.sgd.momentum_rate));
+  EXPECT_TRUE(SameBits(sgd.weight_decay, in.optimizer.sgd.weight_decay));
+  EXPECT_TRUE(SameBits(sgd.rescale, in.optimizer.sgd.rescale));
+  EXPECT_EQ(out->chunk_elems, 12345u);
+  EXPECT_TRUE(out->has_values);
+}
+
+TEST(JobConfig, RefusesEveryMissingOrMistypedField) {
+  const Json good = Json::parse(SerializeJobConfig(Sample()));
+  const std::vector<Json> wrong = {Json(nullptr), Json("x"),  Json(-1),
+                                   Json(1.5),     Json(true), Json::array(),
+                                   Json::object()};
+  for (const auto& [name, value] : good.items()) {
+    Json without = good;
+    without.erase(name);
+    EXPECT_FALSE(ParseJobConfig(without.dump(), kPlenty).ok()) << name;
+    for (const Json& one : wrong) {
+      if (name == "codec" && one.is_string()) continue;  // NotFound below
+      Json changed = good;
+      changed[name] = one;
+      EXPECT_FALSE(ParseJobConfig(changed.dump(), kPlenty).ok())
+          << name << " = " << one.dump();
+    }
+  }
+}
+
+TEST(JobConfig, RefusesValuesOutOfRange) {
+  const uint64_t inf = 0x7f800000;
+  const uint64_t nan = 0x7fc00000;
+  const std::vector<std::pair<std::string, uint64_t>> cases = {
+      {"threshold_kind", 3},
+      {"threshold_bits", inf},
+      {"threshold_bits", 0},  // fixed, so it must be a normal number
+      {"threshold_bits", uint64_t{1} << 32},
+      {"batch_size", 0},
+      {"batch_size", (1u << 30) + 1},
+      {"min_bytes", UINT64_MAX},
+      {"reply", 3},
+      {"reply", 2},  // reencode with the optimizer on servers
+      {"nonfinite", 4},
+      {"update_on", 2},
+      {"lr_bits", nan},
+      {"momentum_bits", inf},
+      {"wd_bits", nan},
+      {"rescale_bits", inf},
+      {"chunk_elems", 0},
+      {"chunk_elems", kMaxChunkElems + 1},
+      {"has_values", 2},
+  };
+  for (const auto& [name, value] : cases) {
+    Json changed = Json::parse(SerializeJobConfig(Sample()));
+    changed[name] = value;
+    EXPECT_THAT(ParseJobConfig(changed.dump(), kPlenty),
+                StatusIs(absl::StatusCode::kInvalidArgument, ""))
+        << name << " = " << value;
+  }
+}
+
+TEST(JobConfig, RefusesCodecsThatDoNotExist) {
+  Json changed = Json::parse(SerializeJobConfig(Sample()));
+  changed["codec"] = "zip";
+  EXPECT_THAT(ParseJobConfig(changed.dump(), kPlenty),
+              StatusIs(absl::StatusCode::kNotFound, "zip"));
+}
+
+TEST(JobConfig, RefusesEveryTruncation) {
+  const std::string text = SerializeJobConfig(Sample());
+  for (size_t length = 0; length < text.size(); ++length) {
+    EXPECT_FALSE(ParseJobConfig(text.substr(0, length), kPlenty).ok())
+        << length;
+  }
+}
+
+TEST(JobConfig, SurvivesEveryChangedByte) {
+  const std::string text = SerializeJobConfig(Sample());
+  for (size_t at = 0; at < text.size(); ++at) {
+    for (const char c : {'\0', '"', '{', '[', '9', '-', '\x80', '\xff'}) {
+      std::string changed = text;
+      changed[at] = c;
+      const auto parsed = ParseJobConfig(changed, kPlenty);
+      if (!parsed.ok()) continue;
+      EXPECT_THAT(CheckTensors(parsed->tensors), IsOk()) << at;
+    }
+  }
+  EXPECT_FALSE(ParseJobConfig(std::string(1 << 20, '['), kPlenty).ok());
+}
+
+TEST(JobConfig, LimitsTheModel) {
+  const auto parse = [](uint64_t a, uint64_t b, int64_t max_model_bytes) {
+    JobConfig config = Sample();
+    config.tensors = {{"a", a}, {"b", b}};
+    return ParseJobConfig(SerializeJobConfig(config), max_model_bytes).status();
+  };
+  EXPECT_THAT(parse(10, 15, 100), IsOk());
+  const auto too_big =
+      StatusIs(absl::StatusCode::kResourceExhausted, "--max-model-bytes");
+  EXPECT_THAT(parse(10, 16, 100), too_big);
+  EXPECT_THAT(parse(1, UINT64_MAX, 100), too_big);
+  EXPECT_THAT(parse(uint64_t{1} << 62, uint64_t{1} << 62, kPlenty), too_big);
+  EXPECT_THAT(parse(1, 0, 100),
+              StatusIs(absl::StatusCode::kInvalidArgument, "tensor 1"));
+}
+
+TEST(JobConfig, RefusesBadNames) {
+  for (const std::string& name :
+       {std::string(), std::string("a b"), std::string("a\"b"),
+        std::string("a\n"), std::string("\xc3\xa4"), std::string(257, 'a')}) {
+    JobConfig config = Sample();
+    config.tensors = {{name, 1}};
+    EXPECT_THAT(CheckTensors(config.tensors),
+                StatusIs(absl::StatusCode::kInvalidArgument, "tensor"));
+    EXPECT_FALSE(ParseJobConfig(SerializeJobConfig(config), kPlenty).ok());
+  }
+  JobConfig config = Sample();
+  config.tensors = {{std::string(256, 'a'), 1}};
+  EXPECT_THAT(ParseJobConfig(SerializeJobConfig(config), kPlenty), IsOk());
+}
+
+TEST(Facts, DifferWhereSettingsDo) {
+  const JobConfig sample = Sample();
+  const auto differs = [&](auto change) {
+    JobConfig other = Sample();
+    change(other);
+    return MakeFacts(other) != MakeFacts(sample);
+  };
+  EXPECT_FALSE(differs([](JobConfig&) {}));
+  EXPECT_TRUE(differs([](JobConfig& c) { c.tensors[0].num_elems = 501; }));
+  EXPECT_TRUE(differs([](JobConfig& c) { c.tensors[0].name = "x"; }));
+  EXPECT_TRUE(differs([](JobConfig& c) { c.has_values = false; }));
+  EXPECT_TRUE(differs([](JobConfig& c) {  // the last bit of a float counts
+    float& value = c.compression.threshold.value;
+    value = std::nextafter(value, 1.0f);
+  }));
+  EXPECT_TRUE(differs([](JobConfig& c) {
+    float& value = c.optimizer.sgd.momentum_rate;
+    value = std::nextafter(value, 1.0f);
+  }));
+}
+
+TEST(CheckConfig, RefusesContradictions) {
+  CompressionConfig gc;
+  gc.type = "2bit";
+  EXPECT_THAT(CheckConfig(gc, {}), IsOk());
+  gc.threshold = {ThresholdSpec::Kind::kAbsolute, -1.0f};
+  EXPECT_THAT(CheckConfig(gc, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "threshold -1"));
+  gc.threshold = {ThresholdSpec::Kind::kAbsolute, 0.0f};
+  EXPECT_FALSE(CheckConfig(gc, {}).ok());
+  gc.threshold = {};
+  gc.reply = ReplyMode::kReencode;
+  EXPECT_THAT(CheckConfig(gc, {}), IsOk());
+  EXPECT_THAT(CheckConfig(gc, {.update_on = UpdateOn::kServer, .sgd = {}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "reencode"));
+  gc.type = "none";
+  EXPECT_THAT(CheckConfig(gc, {.update_on = UpdateOn::kServer, .sgd = {}}),
+              IsOk());
+}
+
+}  // namespace
+}  // namespace telegrad

@@ -1,0 +1,139 @@
+#include "kvstore/dist/shard_plan.h"
+
+#include "tests/testing/status_matchers.h"
+
+namespace telegrad {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::StatusIs;
+
+std::vector<size_t> CodeBytes(size_t num_elems, int num_servers) {
+  std::vector<size_t> bytes;
+  for (const size_t elems : ShardSizes(0, num_elems, num_servers)) {
+    bytes.push_back((elems + 15) / 16 * 4);
+  }
+  return bytes;
+}
+
+CompressionConfig TwoBit() {
+  CompressionConfig config;
+  config.type = "2bit";
+  return config;
+}
+
+std::vector<TensorPlan> Plan(const std::vector<TensorSpec>& tensors,
+                             int num_servers, size_t chunk_elems,
+                             const CompressionConfig& config = TwoBit()) {
+  auto plan = MakeShardPlan(tensors, num_servers, chunk_elems, config);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  return *std::move(plan);
+}
+
+// Known answers: MXNet's EncodeCompressedKey for n = 1,466,521.
+TEST(ShardSizes, OfABigTensorAreMxnets) {
+  EXPECT_THAT(CodeBytes(1466521, 1), ElementsAre(366632u));
+  EXPECT_THAT(CodeBytes(1466521, 2), ElementsAre(183316u, 183316u));
+  EXPECT_THAT(CodeBytes(1466521, 3), ElementsAre(122212u, 122208u, 122212u));
+  EXPECT_THAT(ShardSizes(0, 1466521, 2),
+              ElementsAre(2933056u / 4, 2933028u / 4));
+  EXPECT_THAT(ShardSizes(0, 1466521, 3),
+              ElementsAre(1955392u / 4, 1955328u / 4, 1955364u / 4));
+}
+
+TEST(ShardSizes, PutASmallTensorOnOneServerByItsKey) {
+  for (const int servers : {1, 2, 3, 7}) {
+    for (const Key key : {0u, 1u, 2u, 5u, 100000u, 4000000000u}) {
+      const std::vector<size_t> sizes = ShardSizes(key, 999999, servers);
+      for (size_t s = 0; s < sizes.size(); ++s) {
+        const bool is_home =
+            s == uint64_t{key} * 9973 % static_cast<uint64_t>(servers);
+        EXPECT_EQ(sizes[s], is_home ? 999999u : 0u) << key << " " << servers;
+      }
+    }
+  }
+}
+
+TEST(ShardSizes, SplitFromAMillionElementsOn) {
+  EXPECT_THAT(ShardSizes(0, 999999, 2), ElementsAre(999999u, 0u));
+  EXPECT_THAT(ShardSizes(0, 1000000, 2), ElementsAre(500000u, 500000u));
+}
+
+TEST(ShardPlan, CoversEveryTensorOnceWithBordersOnWords) {
+  const std::vector<TensorSpec> tensors = {
+      {"a", 1},       {"b", 33},      {"c", 999999}, {"d", 1000000},
+      {"e", 1000003}, {"f", 1466521}, {"g", 3000017}};
+  for (const int servers : {1, 2, 3, 5}) {
+    const std::vector<TensorPlan> plan = Plan(tensors, servers, 100000);
+    ASSERT_EQ(plan.size(), tensors.size());
+    for (size_t key = 0; key < plan.size(); ++key) {
+      size_t at = 0;
+      int server = 0;
+      for (size_t i = 0; i < plan[key].chunks.size(); ++i) {
+        const Chunk& chunk = plan[key].chunks[i];
+        const bool is_new_shard = i == 0 || chunk.server != server;
+        EXPECT_EQ(chunk.key, key);
+        EXPECT_EQ(chunk.index, i);
+        EXPECT_EQ(chunk.begin, at);
+        EXPECT_GT(chunk.num_elems, 0u);
+        EXPECT_LE(chunk.num_elems, 100000u);
+        EXPECT_GE(chunk.server, server);
+        EXPECT_LT(chunk.server, servers);
+        EXPECT_EQ(chunk.begin % 16, 0u);
+        if (!is_new_shard) {
+          EXPECT_EQ(plan[key].chunks[i - 1].num_elems % 32, 0u);
+        }
+        server = chunk.server;
+        at += chunk.num_elems;
+      }
+      EXPECT_EQ(at, tensors[key].num_elems) << tensors[key].name;
+    }
+  }
+}
+
+TEST(ShardPlan, RoundsChunksUpToGroups) {
+  const std::vector<TensorPlan> plan = Plan({{"a", 100}}, 1, 33);
+  ASSERT_EQ(plan[0].chunks.size(), 2u);
+  EXPECT_EQ(plan[0].chunks[0].num_elems, 64u);
+  EXPECT_EQ(plan[0].chunks[1].num_elems, 36u);
+  EXPECT_EQ(Plan({{"a", 100}}, 1, 0)[0].chunks.size(), 4u);
+}
+
+TEST(ShardPlan, IsTheSameEveryTime) {
+  const std::vector<TensorSpec> tensors = {{"a", 7}, {"b", 1466521}};
+  const std::vector<TensorPlan> one = Plan(tensors, 3, 4096);
+  const std::vector<TensorPlan> two = Plan(tensors, 3, 4096);
+  for (size_t key = 0; key < one.size(); ++key) {
+    EXPECT_EQ(one[key].codec, two[key].codec);
+    ASSERT_EQ(one[key].chunks.size(), two[key].chunks.size());
+    for (size_t i = 0; i < one[key].chunks.size(); ++i) {
+      EXPECT_EQ(one[key].chunks[i].begin, two[key].chunks[i].begin);
+      EXPECT_EQ(one[key].chunks[i].server, two[key].chunks[i].server);
+    }
+  }
+}
+
+TEST(ShardPlan, LeavesTensorsBelowMinBytesDense) {
+  CompressionConfig config = TwoBit();
+  config.min_bytes = 400;
+  const std::vector<TensorPlan> plan =
+      Plan({{"a", 99}, {"b", 100}}, 1, 64, config);
+  EXPECT_EQ(plan[0].codec->traits().name, "none");
+  EXPECT_EQ(plan[1].codec->traits().name, "2bit");
+}
+
+TEST(ShardPlan, RefusesWhatCannotBePlanned) {
+  const std::vector<TensorSpec> good = {{"a", 1}};
+  const std::vector<TensorSpec> empty = {{"a", 1}, {"nothing", 0}};
+  EXPECT_THAT(MakeShardPlan(good, 0, 32, TwoBit()),
+              StatusIs(absl::StatusCode::kInvalidArgument, "no server"));
+  EXPECT_THAT(MakeShardPlan(empty, 1, 32, TwoBit()),
+              StatusIs(absl::StatusCode::kInvalidArgument, "nothing"));
+  CompressionConfig unknown;
+  unknown.type = "3bit";
+  EXPECT_THAT(MakeShardPlan(good, 1, 32, unknown),
+              StatusIs(absl::StatusCode::kNotFound, "3bit"));
+}
+
+}  // namespace
+}  // namespace telegrad
