@@ -32,14 +32,14 @@ inline ControlTiming TestTiming() {
 struct ClusterConfig {
   int workers = 2;
   int servers = 1;
-  CompressionConfig compression;
-  OptimizerConfig optimizer;
+  CompressionConfig compression = {};
+  OptimizerConfig optimizer = {};
   std::vector<TensorSpec> tensors = {{"a", 33}};
   bool has_values = true;
   size_t chunk_elems = 32;
   int num_threads = 1;
   std::string transport = "inproc";
-  Secret secret;
+  Secret secret = {};
 };
 
 // What on_fatal was told, by any member.

@@ -1,0 +1,316 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "base/exit_code.h"
+#include "tests/kvstore/cluster.h"
+#include "tests/kvstore/fake_server.h"
+
+// What callers are told when something is wrong.
+namespace telegrad {
+namespace {
+
+using testing::Cluster;
+using testing::ClusterConfig;
+using testing::FakeServer;
+using ::testing::HasSubstr;
+using testing::IsOk;
+using testing::Soon;
+using testing::StatusIs;
+
+constexpr auto kFailedPrecondition = absl::StatusCode::kFailedPrecondition;
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+ClusterConfig Job(int workers, int servers = 1) {
+  ClusterConfig config;
+  config.workers = workers;
+  config.servers = servers;
+  return config;
+}
+
+Buffer Filled(size_t n, float value) {
+  Buffer buffer(4 * n);
+  std::fill_n(buffer.as<float>(), n, value);
+  return buffer;
+}
+
+TEST(KVStore, GivesAllWorkersTheValuesOfWorkerZero) {
+  ClusterConfig config = Job(3, 2);
+  config.tensors = {{"a", 70}};
+  Cluster cluster(config);
+  cluster.Run([&](KVStore& store) {
+    Buffer out(280);
+    EXPECT_THAT(store.Pull(0, out.view(), 0).Wait(Soon()), IsOk());
+    const std::vector<Buffer> expected = cluster.MakeValues(0);
+    EXPECT_EQ(std::memcmp(out.data(), expected[0].data(), 280), 0);
+  });
+}
+
+TEST(KVStore, RefusesMisuseWithoutHarm) {
+  ClusterConfig config = Job(1);
+  config.has_values = false;
+  Cluster cluster(config);
+  cluster.Run([&](KVStore& store) {
+    Buffer memory(132);
+    const Bytes view = memory.view();
+    const Bytes shorter(view.data, 128);
+    const auto invalid = absl::StatusCode::kInvalidArgument;
+    EXPECT_THAT(store.PushPull(1, view, view, 0).Wait(Soon()),
+                StatusIs(invalid, "key 1 of 1"));
+    EXPECT_THAT(store.Push(0, shorter, 0).Wait(Soon()),
+                StatusIs(invalid, "128"));
+    EXPECT_THAT(store.PushPull(0, view, shorter, 0).Wait(Soon()),
+                StatusIs(invalid, "128"));
+    EXPECT_THAT(store.Pull(0, view, 0).Wait(Soon()),
+                StatusIs(kFailedPrecondition, "no value"));
+    EXPECT_THAT(store.SetCompression({}),
+                StatusIs(kFailedPrecondition, "Init"));
+    EXPECT_THAT(store.SetOptimizer({}), StatusIs(kFailedPrecondition, "Init"));
+    EXPECT_THAT(store.Init({}, {}), StatusIs(kFailedPrecondition, "already"));
+    EXPECT_THAT(Ticket().Wait(Soon()), StatusIs(kFailedPrecondition, "ticket"));
+    EXPECT_THAT(store.PushPull(0, view, view, 0).Wait(Soon()), IsOk());
+    store.Close();
+    EXPECT_THAT(store.Push(0, view, 0).Wait(Soon()),
+                StatusIs(kFailedPrecondition, "closed"));
+  });
+}
+
+TEST(KVStore, RefusesBadInitArguments) {
+  Cluster cluster(Job(1));
+  const auto invalid = absl::StatusCode::kInvalidArgument;
+  const auto init = [&](std::vector<TensorSpec> tensors) {
+    return cluster.MakeWorker(0)->Init(tensors, {});
+  };
+  EXPECT_THAT(init({}), StatusIs(invalid, "0 tensors"));
+  EXPECT_THAT(init({{"a\"b", 1}}), StatusIs(invalid, "a\"b"));
+  EXPECT_THAT(init({{"a", 0}}), StatusIs(invalid, "0 elements"));
+  EXPECT_THAT(init({{"a", SIZE_MAX / 2}}), StatusIs(invalid, "elements"));
+  DistOptions options = cluster.Options();
+  options.chunk_elems = SIZE_MAX;
+  const std::vector<TensorSpec> one = {{"a", 1}};
+  EXPECT_THAT((*MakeKVStore("dist_sync", options))->Init(one, {}),
+              StatusIs(invalid, "chunks"));
+  EXPECT_THAT(MakeKVStore("nccl", options),
+              StatusIs(absl::StatusCode::kUnimplemented, "dist_sync"));
+  EXPECT_THAT(MakeKVStore("disk", options),
+              StatusIs(absl::StatusCode::kNotFound, "dist_sync"));
+}
+
+TEST(KVStore, TakesOneOperationPerKeyAndEndsItAtClose) {
+  Cluster cluster(Job(2));
+  cluster.Run([&](KVStore& store) {
+    Buffer memory(132);
+    const Bytes view = memory.view();
+    if (store.rank() == 0) {
+      const Ticket first = store.Push(0, view, 0);
+      EXPECT_THAT(store.Push(0, view, 0).Wait(Soon()),
+                  StatusIs(kFailedPrecondition, "tensor a"));
+      EXPECT_THAT(first.Wait(Clock::now()),
+                  StatusIs(absl::StatusCode::kDeadlineExceeded, "tensor a"));
+      EXPECT_THAT(store.Gather("busy", ""), IsOk());
+      EXPECT_THAT(first.Wait(Soon()), IsOk());
+      return;
+    }
+    EXPECT_THAT(store.Gather("busy", ""), IsOk());
+    EXPECT_THAT(store.Push(0, view, 0).Wait(Soon()), IsOk());
+    const Ticket alone = store.Push(0, view, 0);
+    store.Close();
+    EXPECT_THAT(alone.Wait(Clock::now()),
+                StatusIs(kFailedPrecondition, "closed"));
+  });
+}
+
+// Two workers whose settings differ: all members must be told both values.
+void ExpectMismatch(const ClusterConfig& a, const ClusterConfig& b,
+                    const std::vector<std::string>& words) {
+  Cluster cluster(a);
+  cluster.StartServers();
+  const auto join = [&](int rank, const ClusterConfig& config) {
+    return std::async(std::launch::async, [&cluster, rank, config] {
+      std::unique_ptr<KVStore> store = cluster.MakeWorker(rank);
+      EXPECT_THAT(store->SetCompression(config.compression), IsOk());
+      return store->Init(config.tensors, {});
+    });
+  };
+  std::vector<std::future<absl::Status>> workers;
+  workers.push_back(join(0, a));
+  workers.push_back(join(1, b));
+  std::vector<absl::Status> all;
+  for (auto& worker : workers) all.push_back(worker.get());
+  all.push_back(cluster.ServerStatus(0));
+  for (const absl::Status& status : all) {
+    EXPECT_EQ(ExitCodeOf(status), ExitCode::kMismatch) << status;
+    for (const std::string& word : words) {
+      EXPECT_THAT(std::string(status.message()), HasSubstr(word));
+    }
+  }
+}
+
+TEST(Mismatch, OfThresholdsNamesBoth) {
+  ClusterConfig a;
+  a.compression.type = "2bit";
+  a.compression.threshold = {ThresholdSpec::Kind::kAbsolute, 0.5f};
+  ClusterConfig b = a;
+  b.compression.threshold.value = 0.25f;
+  ExpectMismatch(a, b, {"threshold", "worker/0 has 0.5", "worker/1 has 0.25"});
+}
+
+TEST(Mismatch, OfTensorsNamesBoth) {
+  const ClusterConfig a;
+  ClusterConfig b;
+  b.tensors = {{"a", 34}};
+  ExpectMismatch(a, b, {"tensor table", "33 elements", "34 elements"});
+}
+
+TEST(Secrets, ThatDifferAreRefused) {
+  ClusterConfig config = Job(1);
+  config.secret = *Secret::Derive(std::string(32, 'a'), "local");
+  Cluster cluster(config);
+  DistOptions options = cluster.Options();
+  options.secret = *Secret::Derive(std::string(32, 'b'), "local");
+  const absl::Status status =
+      (*MakeKVStore("dist_sync", options))->Init(config.tensors, {});
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kAuthentication) << status;
+}
+
+TEST(Secrets, ThatAgreeLetTheJobRun) {
+  ClusterConfig config = Job(2, 2);
+  config.secret = *Secret::Derive(std::string(32, 'a'), "local");
+  Cluster(config).Run([&](KVStore& store) {
+    Buffer memory(132);
+    EXPECT_THAT(store.PushPull(0, memory.view(), memory.view(), 0).Wait(Soon()),
+                IsOk());
+  });
+}
+
+// Worker 1's gradient has NaN at 40 and infinity at 50 of 70 elements.
+ClusterConfig WithPolicy(const std::string& type, NonFinitePolicy policy) {
+  ClusterConfig config;
+  config.tensors = {{"ok", 5}, {"bad", 70}};
+  config.compression.type = type;
+  config.compression.threshold = {ThresholdSpec::Kind::kAbsolute, 0.5f};
+  config.compression.nonfinite = policy;
+  return config;
+}
+
+Buffer BadGradient(int rank) {
+  Buffer grad = Filled(70, 1.0f);
+  if (rank != 1) return grad;
+  grad.as<float>()[40] = kNan;
+  grad.as<float>()[50] = -std::numeric_limits<float>::infinity();
+  return grad;
+}
+
+TEST(NonFinite, EndsTheJobUnderPolicyError) {
+  for (const std::string type : {"none", "2bit"}) {
+    Cluster cluster(WithPolicy(type, NonFinitePolicy::kError));
+    cluster.Run([&](KVStore& store) {
+      Buffer grad = BadGradient(store.rank());
+      Buffer out = Filled(70, 9.0f);
+      const absl::Status status =
+          store.PushPull(1, grad.view(), out.view(), 0).Wait(Soon());
+      EXPECT_EQ(ExitCodeOf(status), ExitCode::kNumericFault) << status;
+      EXPECT_THAT(std::string(status.message()),
+                  HasSubstr("worker/1: gradient of bad holds 2"));
+    });
+    const auto events = cluster.log().Await(2);
+    ASSERT_TRUE(events.has_value());
+    for (const FatalEvent& event : *events) {
+      EXPECT_EQ(event.code, ExitCode::kNumericFault);
+      EXPECT_EQ(event.details_json,
+                R"({"worker":1,"tensor":"bad","index":40,"count":2})");
+    }
+    EXPECT_EQ(ExitCodeOf(cluster.ServerStatus(0)), ExitCode::kNumericFault);
+  }
+}
+
+TEST(NonFinite, CountsAsZeroUnderPolicyZero) {
+  for (const std::string type : {"none", "2bit"}) {
+    Cluster cluster(WithPolicy(type, NonFinitePolicy::kZero));
+    const float unit = type == "none" ? 1.0f : 0.5f;
+    cluster.Run([&](KVStore& store) {
+      Buffer grad = BadGradient(store.rank());
+      Buffer out(280);
+      EXPECT_THAT(store.PushPull(1, grad.view(), out.view(), 0).Wait(Soon()),
+                  IsOk());
+      for (size_t i = 0; i < 70; ++i) {
+        const bool is_bad = i == 40 || i == 50;
+        EXPECT_EQ(out.as<float>()[i], is_bad ? unit : 2 * unit) << i;
+      }
+      EXPECT_EQ(store.traffic().num_nonfinite, store.rank() == 1 ? 2 : 0);
+    });
+  }
+}
+
+TEST(NonFinite, GoesThroughUnderPolicyPropagate) {
+  Cluster dense(WithPolicy("none", NonFinitePolicy::kPropagate));
+  dense.Run([&](KVStore& store) {
+    Buffer grad = BadGradient(store.rank());
+    Buffer out(280);
+    EXPECT_THAT(store.PushPull(1, grad.view(), out.view(), 0).Wait(Soon()),
+                IsOk());
+    EXPECT_TRUE(std::isnan(out.as<float>()[40]));
+    EXPECT_TRUE(std::isinf(out.as<float>()[50]));
+    EXPECT_EQ(out.as<float>()[0], 2.0f);
+  });
+  // MXNet's rule: NaN gives code 0, -Inf gives -t, in every round.
+  Cluster codes(WithPolicy("2bit", NonFinitePolicy::kPropagate));
+  codes.Run([&](KVStore& store) {
+    for (int step = 0; step < 3; ++step) {
+      Buffer grad = BadGradient(store.rank());
+      Buffer out(280);
+      EXPECT_THAT(store.PushPull(1, grad.view(), out.view(), 0).Wait(Soon()),
+                  IsOk());
+      EXPECT_EQ(out.as<float>()[40], 0.5f);
+      EXPECT_EQ(out.as<float>()[50], 0.0f);
+    }
+  });
+}
+
+TEST(LostServer, FailsTicketsByName) {
+  for (const std::string transport : {"inproc", "ucx"}) {
+    ClusterConfig config = Job(1);
+    config.has_values = false;
+    config.transport = transport;
+    Cluster cluster(config);
+    auto server = std::make_unique<FakeServer>(cluster.Options());
+    std::unique_ptr<KVStore> store = cluster.MakeWorker(0);
+    std::vector<Buffer> values;
+    ASSERT_THAT(cluster.Init(*store, values), IsOk());
+    Buffer memory = Filled(33, 1.0f);
+    const Ticket ticket = store->PushPull(0, memory.view(), memory.view(), 0);
+    EXPECT_THAT(
+        ticket.Wait(Clock::now() + std::chrono::milliseconds(50)),
+        StatusIs(absl::StatusCode::kDeadlineExceeded, "tensor a, step 0"));
+    EXPECT_THAT(std::string(ticket.Wait(Clock::now()).message()),
+                HasSubstr("server/0"));
+    server = nullptr;  // as if killed
+    const TimePoint start = Clock::now();
+    const absl::Status status = ticket.Wait(Soon());
+    EXPECT_LT(Clock::now() - start, std::chrono::seconds(20));
+    EXPECT_EQ(ExitCodeOf(status), ExitCode::kServerLost) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("server/0"));
+  }
+}
+
+TEST(LostWorker, FailsTicketsOfTheOthersByName) {
+  Cluster cluster(Job(2));
+  cluster.StartServers();
+  auto other = std::async(std::launch::async, [&] {
+    std::unique_ptr<KVStore> store = cluster.MakeWorker(1);
+    std::vector<Buffer> values = cluster.MakeValues(1);
+    EXPECT_THAT(cluster.Init(*store, values), IsOk());
+    store->Fail(WithExitCode(ExitCode::kNumericFault,
+                             absl::DataLossError("worker/1 gives up")));
+  });
+  std::unique_ptr<KVStore> store = cluster.MakeWorker(0);
+  std::vector<Buffer> values = cluster.MakeValues(0);
+  ASSERT_THAT(cluster.Init(*store, values), IsOk());
+  const absl::Status status = store->Push(0, values[0].view(), 0).Wait(Soon());
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kNumericFault) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("worker/1 gives up"));
+}
+
+}  // namespace
+}  // namespace telegrad

@@ -1,0 +1,302 @@
+#include <cstring>
+
+#include "base/exit_code.h"
+#include "kvstore/dist/job_config.h"
+#include "tests/kvstore/raw_worker.h"
+
+// A server and one honest worker, and somebody who sends frames by hand.
+namespace telegrad {
+namespace {
+
+using testing::Cluster;
+using testing::ClusterConfig;
+using ::testing::HasSubstr;
+using testing::IsOk;
+using testing::RawConnection;
+using testing::Soon;
+
+constexpr size_t kElems = 70;  // chunks of 64 and 6 elements
+constexpr size_t kPushBytes = 16;
+
+ClusterConfig TwoBitJob() {
+  ClusterConfig config;
+  config.servers = 2;
+  config.tensors = {{"a", kElems}, {"b", 3}};
+  config.chunk_elems = 64;
+  config.compression.type = "2bit";
+  config.compression.threshold = {ThresholdSpec::Kind::kAbsolute, 0.5f};
+  config.has_values = false;
+  config.secret = *Secret::Derive(std::string(32, 'k'), "local");
+  return config;
+}
+
+// Worker 0 is honest, worker 1 is ours; key 0 lives on server 0.
+class HostileWorker : public ::testing::Test {
+ protected:
+  void SetUp() override { Start(TwoBitJob()); }
+
+  void Start(const ClusterConfig& config) {
+    cluster_ = std::make_unique<Cluster>(config);
+    cluster_->StartServers();
+    auto honest = std::async(std::launch::async, [this] {
+      store_ = cluster_->MakeWorker(0);
+      std::vector<Buffer> values = cluster_->MakeValues(0);
+      return cluster_->Init(*store_, values);
+    });
+    Join(config);
+    EXPECT_TRUE(raw_->Authenticate(config.secret, self_));
+    EXPECT_THAT(control_->GatherWorkers("init", "", Soon()), IsOk());
+    EXPECT_THAT(honest.get(), IsOk());
+  }
+
+  void Join(const ClusterConfig& config) {
+    JobConfig job{.tensors = config.tensors,
+                  .compression = config.compression,
+                  .optimizer = config.optimizer,
+                  .chunk_elems = config.chunk_elems,
+                  .has_values = config.has_values};
+    const DistOptions options = cluster_->Options();
+    JoinRequest request{.scheduler_address = options.scheduler_address,
+                        .role = Role::kWorker,
+                        .wanted_rank = 1,
+                        .data_address = "",
+                        .facts = MakeFacts(job),
+                        .shared = SerializeJobConfig(job),
+                        .job_id = options.job_id,
+                        .secret = options.secret,
+                        .timing = options.timing,
+                        .on_fatal = nullptr};
+    control_ = *ControlClient::Join(request);
+    address_ = control_->membership().servers[0].data_address;
+    self_ = {.node = {Role::kWorker, 1}, .epoch = control_->membership().epoch};
+    raw_ = Connect();
+  }
+
+  std::unique_ptr<RawConnection> Connect() {
+    return std::make_unique<RawConnection>(cluster_->Options().transport,
+                                           address_);
+  }
+
+  // An honest push of worker 1 for key 0, chunk 0.
+  FrameHeader Push() const {
+    return {.type = FrameType::kPush,
+            .epoch = self_.epoch,
+            .source = 1,
+            .contributors = 1,
+            .codec = static_cast<uint8_t>(CodecId::kTwoBit),
+            .codec_version = 1,
+            .reply_mode = 1};
+  }
+
+  Ticket HonestPush() {
+    grad_ = Buffer(4 * kElems);
+    out_ = Buffer(4 * kElems);
+    std::fill_n(grad_.as<float>(), kElems, 1.0f);
+    return store_->PushPull(0, grad_.view(), out_.view(), 0);
+  }
+
+  // The job ends with 31 or 43 and says who did what.
+  void ExpectFatal(ExitCode code, const std::string& word) {
+    const auto events = cluster_->log().Await(1);
+    ASSERT_TRUE(events.has_value());
+    EXPECT_EQ(events->front().code, code) << events->front().message;
+    EXPECT_THAT(events->front().message, HasSubstr("worker/1"));
+    EXPECT_THAT(events->front().message, HasSubstr(word));
+    EXPECT_EQ(ExitCodeOf(cluster_->ServerStatus(0)), code);
+  }
+
+  // The round ends as if nothing had happened.
+  void ExpectUndisturbed(const Ticket& ticket) {
+    FrameHeader push = Push();
+    raw_->Send(push, std::string(kPushBytes, '\xff'));
+    push.chunk = 1;
+    raw_->Send(push, std::string("\xff\xf0\0\0", 4));
+    EXPECT_THAT(ticket.Wait(Soon()), IsOk());
+    for (size_t i = 0; i < kElems; ++i) EXPECT_EQ(out_.as<float>()[i], 1.0f);
+    EXPECT_EQ(cluster_->log().size(), 0u);
+  }
+
+  std::unique_ptr<Cluster> cluster_;
+  std::unique_ptr<KVStore> store_;
+  std::unique_ptr<ControlClient> control_;
+  std::string address_;
+  Identity self_;
+  std::unique_ptr<RawConnection> raw_;
+  Buffer grad_;
+  Buffer out_;
+};
+
+struct Case {
+  const char* name;
+  ExitCode code;
+  const char* word;
+  void (*change)(FrameHeader&, std::string&);
+};
+
+constexpr ExitCode kBad = ExitCode::kMismatch;
+constexpr ExitCode kDamaged = ExitCode::kIntegrity;
+using H = FrameHeader;
+using P = std::string;
+
+const Case kWellFormed[] = {
+    {"ShortPayload", kBad, "12 bytes", [](H&, P& p) { p.resize(12); }},
+    {"LongPayload", kBad, "20 bytes", [](H&, P& p) { p.resize(20); }},
+    {"EmptyPayload", kBad, "0 bytes", [](H&, P& p) { p.clear(); }},
+    {"HugePayload", kBad, "bytes", [](H&, P& p) { p.resize(1 << 20); }},
+    {"UnknownKey", kBad, "key 2", [](H& h, P&) { h.key = 2; }},
+    {"HugeKey", kBad, "key", [](H& h, P&) { h.key = UINT32_MAX; }},
+    {"UnknownChunk", kBad, "chunk 2", [](H& h, P&) { h.chunk = 2; }},
+    {"HugeChunk", kBad, "chunk", [](H& h, P&) { h.chunk = UINT32_MAX; }},
+    {"KeyOfAnotherServer", kBad, "not served", [](H& h, P&) { h.key = 1; }},
+    {"SpoofedSource", kBad, "from 0", [](H& h, P&) { h.source = 0; }},
+    {"UnknownSource", kBad, "from 99", [](H& h, P&) { h.source = 99; }},
+    {"OtherDestination", kBad, "to 1", [](H& h, P&) { h.destination = 1; }},
+    {"OldEpoch", kBad, "epoch 0", [](H& h, P&) { h.epoch = 0; }},
+    {"NewEpoch", kBad, "epoch", [](H& h, P&) { h.epoch += 1; }},
+    {"StepAhead", kBad, "step 1", [](H& h, P&) { h.step = 1; }},
+    {"LastStep", kBad, "step", [](H& h, P&) { h.step = UINT64_MAX; }},
+    {"OtherCodec", kBad, "codec 0", [](H& h, P&) { h.codec = 0; }},
+    {"OtherCodecVersion", kBad, "version 9",
+     [](H& h, P&) { h.codec_version = 9; }},
+    {"OtherReplyMode", kBad, "format 2", [](H& h, P&) { h.reply_mode = 2; }},
+    {"OtherPacking", kBad, "push", [](H& h, P&) { h.packing = 1; }},
+    {"TwoContributors", kBad, "push", [](H& h, P&) { h.contributors = 2; }},
+    {"AScaleWhereItIsFixed", kBad, "scale", [](H& h, P&) { h.scale = 3; }},
+    {"AWishOutOfRange", kBad, "wish", [](H& h, P&) { h.proposed_scale = 101; }},
+    {"ACodeThatIsNone", kBad, "code 01", [](H&, P& p) { p[0] = 0x40; }},
+    {"AnInitialValue", kBad, "initial value",
+     [](H& h, P& p) {
+       h.type = FrameType::kInit;
+       p.resize(256);
+     }},
+    {"APullBeforeValues", kBad, "pull",
+     [](H& h, P& p) {
+       h.type = FrameType::kPull;
+       p.clear();
+     }},
+    {"APullOfALaterStep", kBad, "pull",
+     [](H& h, P& p) {
+       h.type = FrameType::kPull;
+       h.step = 7;
+       p.clear();
+     }},
+    {"APullWithPayload", kBad, "type 6",
+     [](H& h, P&) { h.type = FrameType::kPull; }},
+    {"AProposalWhereItIsFixed", kBad, "proposal",
+     [](H& h, P& p) {
+       h.type = FrameType::kPropose;
+       p.clear();
+     }},
+    {"AReply", kBad, "type 11", [](H& h, P&) { h.type = FrameType::kReply; }},
+    {"AnAck", kBad, "type 12", [](H& h, P&) { h.type = FrameType::kAck; }},
+    {"AValue", kBad, "type 7", [](H& h, P&) { h.type = FrameType::kValue; }},
+    {"AHello", kBad, "type 1", [](H& h, P&) { h.type = FrameType::kHello; }},
+    {"AnUnknownType", kBad, "type 99",
+     [](H& h, P&) { h.type = static_cast<FrameType>(99); }},
+};
+
+class HostileFrame : public HostileWorker,
+                     public ::testing::WithParamInterface<Case> {};
+
+TEST_P(HostileFrame, EndsTheJobByName) {
+  const Ticket ticket = HonestPush();
+  FrameHeader header = Push();
+  std::string payload(kPushBytes, '\0');
+  GetParam().change(header, payload);
+  raw_->Send(header, payload);
+  ExpectFatal(GetParam().code, GetParam().word);
+  EXPECT_EQ(ExitCodeOf(ticket.Wait(Soon())), GetParam().code);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, HostileFrame, ::testing::ValuesIn(kWellFormed),
+                         [](const auto& test) { return test.param.name; });
+
+// Bytes of an honest push's header, spoilt afterwards.
+class DamagedFrame : public HostileWorker {
+ protected:
+  void ExpectDamage(void (*change)(std::string& header, std::string& payload),
+                    ExitCode code, const std::string& word) {
+    std::string payload(kPushBytes, '\0');
+    FrameHeader push = Push();
+    push.payload_bytes = kPushBytes;
+    const FrameHeaderBytes bytes =
+        SerializeFrame(push, {payload.data(), payload.size()});
+    std::string header(reinterpret_cast<const char*>(bytes.data()),
+                       bytes.size());
+    change(header, payload);
+    raw_->Send(header, payload);
+    ExpectFatal(code, word);
+  }
+};
+
+TEST_F(DamagedFrame, WithoutTheMagic) {
+  ExpectDamage([](P& header, P&) { header[0] ^= 1; }, kDamaged, "magic");
+}
+TEST_F(DamagedFrame, WithAFlippedHeaderBit) {
+  ExpectDamage([](P& header, P&) { header[30] ^= 4; }, kDamaged, "check");
+}
+TEST_F(DamagedFrame, WithAFlippedPayloadBit) {
+  ExpectDamage([](P&, P& payload) { payload[7] ^= 2; }, kDamaged, "check");
+}
+TEST_F(DamagedFrame, WithATruncatedHeader) {
+  ExpectDamage([](P& header, P&) { header.resize(63); }, kBad, "63 bytes");
+}
+TEST_F(DamagedFrame, WithoutAnyHeader) {
+  ExpectDamage([](P& header, P&) { header.clear(); }, kBad, "0 bytes");
+}
+TEST_F(DamagedFrame, WithALengthThatLies) {
+  ExpectDamage([](P&, P& payload) { payload.resize(17); }, kDamaged,
+               "header says 16");
+}
+
+TEST_F(HostileWorker, DuplicatesCountOnce) {
+  const Ticket ticket = HonestPush();
+  for (int i = 0; i < 20; ++i) {
+    raw_->Send(Push(), std::string(kPushBytes, '\xff'));
+  }
+  ExpectUndisturbed(ticket);
+}
+
+TEST_F(HostileWorker, StrangersDoNotDisturbARound) {
+  const Ticket ticket = HonestPush();
+  std::vector<std::unique_ptr<RawConnection>> silent;
+  for (int i = 0; i < 100; ++i) silent.push_back(Connect());
+  EXPECT_TRUE(silent.back()->AwaitClosed());  // one too many
+  silent.clear();
+  const auto expect_refused = [&](const FrameHeader& header,
+                                  const std::string& payload) {
+    const std::unique_ptr<RawConnection> stranger = Connect();
+    stranger->Send(header, payload);
+    EXPECT_TRUE(stranger->AwaitClosed());
+  };
+  expect_refused(Push(), std::string(kPushBytes, '\0'));
+  expect_refused({.type = FrameType::kProof}, "proof");
+  expect_refused({.type = FrameType::kHello}, "hello");
+  expect_refused({.type = FrameType::kHello}, std::string(513, 'x'));
+  expect_refused({.type = FrameType::kReady}, "");
+  const std::unique_ptr<RawConnection> garbage = Connect();
+  garbage->Send("GET / HTTP/1.1", "");
+  EXPECT_TRUE(garbage->AwaitClosed());
+  ExpectUndisturbed(ticket);
+}
+
+TEST_F(HostileWorker, IdentitiesAreChecked) {
+  const Ticket ticket = HonestPush();
+  const Secret& secret = cluster_->config().secret;
+  const auto is_admitted = [&](const Secret& key, Identity identity) {
+    return Connect()->Authenticate(key, identity);
+  };
+  const Secret other = *Secret::Derive(std::string(32, 'x'), "local");
+  const uint64_t epoch = self_.epoch;
+  EXPECT_FALSE(is_admitted(other, self_));
+  EXPECT_FALSE(is_admitted({}, self_));
+  EXPECT_FALSE(is_admitted(secret, self_));  // is there already
+  EXPECT_FALSE(is_admitted(secret, {{Role::kWorker, 2}, epoch}));
+  EXPECT_FALSE(is_admitted(secret, {{Role::kWorker, -1}, epoch}));
+  EXPECT_FALSE(is_admitted(secret, {{Role::kServer, 1}, epoch}));
+  EXPECT_FALSE(is_admitted(secret, {{Role::kWorker, 1}, epoch + 1}));
+  ExpectUndisturbed(ticket);
+}
+
+}  // namespace
+}  // namespace telegrad
