@@ -81,6 +81,17 @@ TEST(Placement, ReadsTorchrun) {
   EXPECT_EQ(p.job_id, "run7");
 }
 
+TEST(Placement, LeavesMasterPortToTorchrunsStore) {
+  const auto found =
+      Detect(With(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}}));
+  ASSERT_THAT(found, testing::IsOk());
+  EXPECT_EQ((*found)->scheduler_port, 29501);
+  const auto without =
+      Detect(With(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "False"}}));
+  ASSERT_THAT(without, testing::IsOk());
+  EXPECT_EQ((*without)->scheduler_port, 29500);
+}
+
 TEST(Placement, ReadsOpenMpi) {
   const auto found = Detect(kOpenMpi);
   ASSERT_THAT(found, testing::IsOk());

@@ -110,7 +110,11 @@ Found DetectTorchrun(const Environment& env) {
   RETURN_IF_ERROR(env.ReadRank("RANK", "WORLD_SIZE", "LOCAL_RANK", &placement));
   ASSIGN_OR_RETURN(placement.scheduler_host, env.Needed("MASTER_ADDR"));
   ASSIGN_OR_RETURN(placement.scheduler_port,
-                   env.Integer("MASTER_PORT", 1, 65535));
+                   env.Integer("MASTER_PORT", 1, 65534));
+  // torchrun's own store listens on MASTER_PORT then.
+  if (env.Text("TORCHELASTIC_USE_AGENT_STORE") == "True") {
+    ++placement.scheduler_port;
+  }
   placement.job_id = env.JobId("TORCHELASTIC_RUN_ID");
   return placement;
 }
