@@ -10,10 +10,13 @@
 namespace telegrad {
 namespace {
 
+// The launcher ends what is left a little later; all are on this machine.
+constexpr Duration kTeardown = std::chrono::milliseconds(1500);
+
 int RunSchedulerChild(const TrainOptions& options, ReportPipe& pipe) {
   const NodeId self{Role::kScheduler, 0};
   const auto dist = MakeDistOptions(options, options.job_id);
-  if (!dist.ok()) ExitWithStatus(dist.status(), self);
+  if (!dist.ok()) ExitWithStatus(dist.status(), self, &pipe);
   SchedulerOptions scheduler_options{.num_workers = options.workers,
                                      .num_servers = options.servers,
                                      .bind_address = options.bind,
@@ -22,14 +25,15 @@ int RunSchedulerChild(const TrainOptions& options, ReportPipe& pipe) {
                                      .secret = dist->secret,
                                      .insecure = options.insecure,
                                      .timing = TimingOf(options)};
+  scheduler_options.timing.teardown = kTeardown;
   const auto scheduler = Scheduler::Start(scheduler_options);
-  if (!scheduler.ok()) ExitWithStatus(scheduler.status(), self);
+  if (!scheduler.ok()) ExitWithStatus(scheduler.status(), self, &pipe);
   pipe.SendAddress((*scheduler)->address());
   FatalEvent event;
   const absl::Status status = (*scheduler)->Wait(&event);
   if (status.ok()) return 0;
   event.self = ToString(self);
-  ExitFatally(event);
+  ExitFatally(event, &pipe);
 }
 
 }  // namespace
@@ -46,10 +50,10 @@ int RunChild(const TrainOptions& options) {
       options.internal_role == "server" ? Role::kServer : Role::kWorker, rank};
   SetLogName(ToString(self));
   auto dist = MakeDistOptions(options, options.job_id);
-  if (!dist.ok()) ExitWithStatus(dist.status(), self);
+  if (!dist.ok()) ExitWithStatus(dist.status(), self, &pipe);
   dist->scheduler_address = options.internal_scheduler;
   dist->wanted_rank = rank;
-  dist->on_fatal = FatalExit();
+  dist->on_fatal = FatalExit(&pipe);
   const auto index = static_cast<size_t>(options.internal_setting);
   if (index >= options.settings.size()) return 2;
   const absl::Status status =
@@ -57,7 +61,7 @@ int RunChild(const TrainOptions& options) {
           ? RunServer({.dist = *dist})
           : RunAsWorker(options, options.settings[index], options.internal_seed,
                         *dist, pipe);
-  if (!status.ok()) ExitWithStatus(status, self);
+  if (!status.ok()) ExitWithStatus(status, self, &pipe);
   pipe.SendPeakMemory(PeakMemoryBytes());
   return 0;
 }

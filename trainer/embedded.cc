@@ -23,7 +23,7 @@ namespace {
 
 // After the first process ended badly the others end by themselves; who has not
 // by then (it was stopped, say) is killed.
-constexpr Duration kTeardownGrace = std::chrono::seconds(2);
+constexpr Duration kTeardownGrace = std::chrono::seconds(3);
 
 struct Child {
   pid_t pid = -1;
@@ -61,7 +61,8 @@ class LocalCluster {
   void ReadReport(Child& child);
   void Reap();
   void KillAll();
-  int Verdict() const;
+  FatalEvent Verdict() const;
+  int Conclude() const;
   bool has_failed() const { return failed_at_ != TimePoint(); }
   bool all_ended() const {
     return std::all_of(children_.begin(), children_.end(),
@@ -208,7 +209,8 @@ void LocalCluster::KillAll() {
   }
   for (Child& child : children_) {
     if (child.has_ended) continue;
-    waitpid(child.pid, &child.wait_status, 0);
+    int status = 0;  // ours: it is no death to report
+    waitpid(child.pid, &status, 0);
     child.has_ended = true;
   }
   for (Child& child : children_) {
@@ -217,28 +219,35 @@ void LocalCluster::KillAll() {
   }
 }
 
-// The documented code: what survivors said, else by who was killed.
-int LocalCluster::Verdict() const {
-  if (stop_signal_ != 0) return 128 + stop_signal_;
-  if (!has_failed()) return 0;
-  FatalEvent event{.code = ExitCode::kInternal};
-  bool is_told = false;
+// What survivors said, the scheduler first; else how the first one ended.
+FatalEvent LocalCluster::Verdict() const {
   for (const Child& child : children_) {
-    if (WIFEXITED(child.wait_status) && WEXITSTATUS(child.wait_status) != 0) {
-      event.code = static_cast<ExitCode>(WEXITSTATUS(child.wait_status));
-      is_told = true;
-    }
+    const std::optional<FatalEvent>& fatal = child.reader->fatal();
+    if (fatal.has_value() && fatal->code != ExitCode::kFenced) return *fatal;
   }
+  FatalEvent event{.code = ExitCode::kInternal};
+  event.message = absl::StrCat("run '", run_.label, "' ended early");
   for (const Child& child : children_) {
-    if (!WIFSIGNALED(child.wait_status)) continue;
+    const int status = child.wait_status;
+    if (WIFEXITED(status) && WEXITSTATUS(status) != 0) {
+      event.code = static_cast<ExitCode>(WEXITSTATUS(status));
+      return event;
+    }
+    if (!WIFSIGNALED(status)) continue;
     event.dead.push_back(absl::StrCat(ToString(child.id), ":", child.pid));
-    if (is_told) continue;
     event.code = child.id.role == Role::kWorker   ? ExitCode::kPeerDied
                  : child.id.role == Role::kServer ? ExitCode::kServerLost
                                                   : ExitCode::kSchedulerLost;
   }
+  return event;
+}
+
+// The exit code; after a failure with the launcher's own line.
+int LocalCluster::Conclude() const {
+  if (stop_signal_ != 0) return 128 + stop_signal_;
+  if (!has_failed()) return 0;
+  FatalEvent event = Verdict();
   event.self = "launcher";
-  event.message = absl::StrCat("run '", run_.label, "' ended early");
   std::fprintf(stderr, "%s\n", FatalLine(event).c_str());
   return static_cast<int>(event.code);
 }
@@ -257,7 +266,7 @@ int LocalCluster::Run() {
   }
   KillAll();
   if (!is_up && !has_failed()) failed_at_ = Clock::now();
-  return Verdict();
+  return Conclude();
 }
 
 int64_t LocalCluster::PeakMemory(Role role) const {

@@ -10,27 +10,29 @@
 
 namespace telegrad {
 
-void ExitFatally(const FatalEvent& event) {
+void ExitFatally(const FatalEvent& event, ReportPipe* report) {
   static std::atomic<bool> is_ending{false};
   if (is_ending.exchange(true)) {
     for (;;) pause();  // the first caller is ending the process
   }
   const std::string line = FatalLine(event) + "\n";
+  if (report != nullptr) report->SendFatal(event);
   [[maybe_unused]] const ssize_t written =
       write(STDERR_FILENO, line.data(), line.size());
   _exit(static_cast<int>(event.code));
 }
 
-std::function<void(const FatalEvent&)> FatalExit() {
-  return [](const FatalEvent& event) { ExitFatally(event); };
+std::function<void(const FatalEvent&)> FatalExit(ReportPipe* report) {
+  return [report](const FatalEvent& event) { ExitFatally(event, report); };
 }
 
-void ExitWithStatus(const absl::Status& status, NodeId self) {
+void ExitWithStatus(const absl::Status& status, NodeId self,
+                    ReportPipe* report) {
   std::this_thread::sleep_for(std::chrono::milliseconds(1500));
   FatalEvent event{.code = ExitCodeOf(status)};
   event.self = ToString(self);
   event.message = std::string(status.message());
-  ExitFatally(event);
+  ExitFatally(event, report);
 }
 
 }  // namespace telegrad

@@ -2,11 +2,35 @@
 
 #include <unistd.h>
 
+#include <nlohmann/json.hpp>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
 namespace telegrad {
+namespace {
+
+// The inverse of FatalLine.
+std::optional<FatalEvent> FatalEventFromLine(absl::string_view text) {
+  const auto line =
+      nlohmann::json::parse(text.begin(), text.end(), nullptr, false);
+  if (!line.is_object() || !line.value("code", nlohmann::json()).is_number()) {
+    return std::nullopt;
+  }
+  FatalEvent event;
+  event.code = static_cast<ExitCode>(line["code"].get<int>());
+  event.message = line.value("message", "");
+  event.dead = line.value("dead", std::vector<std::string>());
+  event.detect_ms = line.value("detect_ms", int64_t{0});
+  event.self = line.value("self", "");
+  event.epoch = line.value("epoch", uint64_t{0});
+  event.step = line.value("step", int64_t{0});
+  event.details_json = line.dump();  // names that FatalLine has are left out
+  return event;
+}
+
+}  // namespace
 
 void ReportPipe::Send(char kind, absl::string_view rest) {
   if (fd_ < 0) return;
@@ -41,6 +65,10 @@ void ReportPipe::SendPeakMemory(int64_t bytes) {
   Send('K', absl::StrCat(bytes));
 }
 
+void ReportPipe::SendFatal(const FatalEvent& event) {
+  Send('F', FatalLine(event));
+}
+
 void ReportReader::Feed(absl::string_view bytes) {
   absl::StrAppend(&partial_, bytes);
   size_t begin = 0;
@@ -58,6 +86,7 @@ void ReportReader::HandleLine(absl::string_view line) {
   if (line[0] == 'K' && !absl::SimpleAtoi(rest, &peak_memory_bytes_)) {
     peak_memory_bytes_ = 0;
   }
+  if (line[0] == 'F') fatal_ = FatalEventFromLine(rest);
   if (line[0] == 'M') {
     if (auto point = MetricPointFromJson(rest); point.ok()) {
       points_.push_back(*point);

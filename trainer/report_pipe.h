@@ -1,9 +1,11 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"
 #include "trainer/observer.h"
+#include "transport/bootstrap.h"
 
 namespace telegrad {
 
@@ -15,6 +17,7 @@ namespace telegrad {
 //   S json                                          the RunSummary
 //   A address                                       the scheduler's address
 //   K bytes                                         peak memory of the process
+//   F json                                          its fatal line
 class ReportPipe : public TrainObserver {
  public:
   explicit ReportPipe(int fd) : fd_(fd) {}
@@ -23,6 +26,7 @@ class ReportPipe : public TrainObserver {
   void OnSummary(const RunSummary& summary) override;
   void SendAddress(const std::string& address);
   void SendPeakMemory(int64_t bytes);
+  void SendFatal(const FatalEvent& event);
 
  private:
   void Send(char kind, absl::string_view rest);
@@ -36,6 +40,8 @@ class ReportReader {
   explicit ReportReader(TrainObserver* observer) : observer_(observer) {}
   void Feed(absl::string_view bytes);
   const std::string& address() const { return address_; }
+  // What the process said when it ended early.
+  const std::optional<FatalEvent>& fatal() const { return fatal_; }
   int64_t peak_memory_bytes() const { return peak_memory_bytes_; }
 
  private:
@@ -45,6 +51,7 @@ class ReportReader {
   std::vector<MetricPoint> points_;
   std::string address_;
   int64_t peak_memory_bytes_ = 0;
+  std::optional<FatalEvent> fatal_;
 };
 
 }  // namespace telegrad
