@@ -7,6 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "trainer/dataset.h"
+#include "trainer/network.h"
+#include "trainer/profile.h"
 
 namespace telegrad {
 
@@ -24,6 +27,18 @@ std::vector<PlannedRun> PlanRuns(const TrainOptions& options) {
     }
   }
   return runs;
+}
+
+absl::Status CheckInputs(const TrainOptions& options) {
+  if (!options.benchmark) RETURN_IF_ERROR(CheckDataset(options.data));
+  if (IsProfile(options.network)) return absl::OkStatus();
+  return MakeNetwork({.name = options.network,
+                      .channels = 1,
+                      .rows = 28,
+                      .cols = 28,
+                      .num_classes = 10,
+                      .seed = 0})
+      .status();
 }
 
 ConsoleObserver::ConsoleObserver(const std::string& label)

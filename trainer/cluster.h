@@ -19,6 +19,9 @@ struct PlannedRun {
 };
 std::vector<PlannedRun> PlanRuns(const TrainOptions& options);
 
+// Finds wrong names of networks and data before any process is started.
+absl::Status CheckInputs(const TrainOptions& options);
+
 // Shows progress on stdout and keeps the summary.
 class ConsoleObserver : public TrainObserver {
  public:

@@ -38,6 +38,9 @@ struct DatasetPair {
 // DataLoss name file and byte offset.
 absl::StatusOr<DatasetPair> LoadDataset(absl::string_view spec);
 
+// LoadDataset's error, if any; generates nothing.
+absl::Status CheckDataset(absl::string_view spec);
+
 // The lines of --help: one per kind of data.
 std::string DescribeDatasets();
 

@@ -17,6 +17,12 @@ int main(int argc, char** argv) {
   if (exit_code >= 0) return exit_code;
   if (!options.internal_role.empty()) return telegrad::RunChild(options);
 
+  if (const absl::Status inputs = telegrad::CheckInputs(options);
+      !inputs.ok()) {
+    std::cerr << "telegrad-train: " << inputs.message() << "\n";
+    return static_cast<int>(telegrad::ExitCode::kUsage);
+  }
+
   const auto placement = telegrad::DetectPlacement(
       [](const char* name) -> const char* { return std::getenv(name); });
   if (!placement.ok()) {

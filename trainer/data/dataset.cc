@@ -22,6 +22,11 @@ absl::StatusOr<DatasetPair> LoadDataset(absl::string_view spec) {
       absl::StrCat("no data set '", spec, "'; there are digits, mnist:DIR"));
 }
 
+absl::Status CheckDataset(absl::string_view spec) {
+  if (spec == "digits") return absl::OkStatus();
+  return LoadDataset(spec).status();
+}
+
 std::string DescribeDatasets() {
   return "  digits     generated digits, 28 x 28, 20,000 to train and 4,000 to "
          "test\n"
