@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -155,7 +156,7 @@ void DistServer::CheckPush(int worker, const FrameHeader& header,
   absl::Status status =
       CheckFramePayload({header_bytes.data(), header_bytes.size()}, payload);
   if (status.ok()) status = chunk.codec().Validate(payload);
-  Post([this, worker, header, status, &chunk] {
+  Post([this, worker, header, status = std::move(status), &chunk] {
     if (!status.ok()) {
       return Fail(absl::Status(
           status.code(),
