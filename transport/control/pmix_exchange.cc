@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
 #include "base/status_macros.h"
 
 namespace telegrad {
@@ -31,7 +32,21 @@ absl::Status Publish(const std::string& mine) {
   return FromPmix("PMIx_Commit", PMIx_Commit());
 }
 
-// Waits in the PMIx server until rank 0 has committed, at most `timeout_s`.
+// Returns when all ranks are here and hold what was put. Without it a Get may
+// find nothing, or wait for ever, once rank 0 has finalized.
+absl::Status FenceAll(int timeout_s) {
+  pmix_info_t infos[2];
+  bool collects = true;
+  PMIX_INFO_LOAD(&infos[0], PMIX_COLLECT_DATA, &collects, PMIX_BOOL);
+  PMIX_INFO_LOAD(&infos[1], PMIX_TIMEOUT, &timeout_s, PMIX_INT);
+  const pmix_status_t fenced = PMIx_Fence(nullptr, 0, infos, 2);
+  for (pmix_info_t& info : infos) PMIX_INFO_DESTRUCT(&info);
+  const absl::Status status = FromPmix("PMIx_Fence of all ranks", fenced);
+  return absl::IsDeadlineExceeded(status)
+             ? WithExitCode(ExitCode::kJoinTimeout, status)
+             : status;
+}
+
 absl::StatusOr<std::string> FetchFromRoot(const pmix_proc_t& self,
                                           int timeout_s) {
   pmix_proc_t root;
@@ -60,6 +75,7 @@ absl::StatusOr<std::string> Exchange(const pmix_proc_t& self, int rank,
         "PMIx rank ", self.rank, " differs from the launcher's ", rank));
   }
   if (rank == 0) RETURN_IF_ERROR(Publish(mine));
+  RETURN_IF_ERROR(FenceAll(timeout_s));
   absl::StatusOr<std::string> address = rank == 0
                                             ? absl::StatusOr<std::string>(mine)
                                             : FetchFromRoot(self, timeout_s);
