@@ -41,9 +41,11 @@ absl::Status CheckInputs(const TrainOptions& options) {
       .status();
 }
 
-ConsoleObserver::ConsoleObserver(const std::string& label)
-    : progress_(
-          MakeProgress(STDOUT_FILENO, isatty(STDOUT_FILENO) != 0, label)) {}
+ConsoleObserver::ConsoleObserver(const std::string& label, Style style)
+    : progress_(MakeProgress(
+          STDOUT_FILENO,
+          style == Style::kBarOnTerminal && isatty(STDOUT_FILENO) != 0,
+          label)) {}
 
 ConsoleObserver::~ConsoleObserver() { progress_->Finish(); }
 

@@ -25,7 +25,9 @@ absl::Status CheckInputs(const TrainOptions& options);
 // Shows progress on stdout and keeps the summary.
 class ConsoleObserver : public TrainObserver {
  public:
-  explicit ConsoleObserver(const std::string& label);
+  // A launcher's ranks never draw: Open MPI gives each a terminal of its own.
+  enum class Style { kBarOnTerminal, kLines };
+  ConsoleObserver(const std::string& label, Style style);
   ~ConsoleObserver() override;
   void OnProgress(const Progress::State& state) override;
   void OnLine(const std::string& text) override;

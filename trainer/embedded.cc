@@ -296,7 +296,7 @@ int RunEmbedded(const TrainOptions& options, char** argv) {
   std::vector<RunSummary> results;
   int code = 0;
   for (const PlannedRun& run : PlanRuns(options)) {
-    ConsoleObserver observer(run.label);
+    ConsoleObserver observer(run.label, ConsoleObserver::Style::kBarOnTerminal);
     LocalCluster cluster(options, run, argv, signal_fd, &observer);
     code = cluster.Run();
     if (code != 0 || !observer.has_summary()) {

@@ -209,7 +209,7 @@ absl::Status RunAll(TrainOptions& options, const Placement& placement) {
       options.job_id.empty() ? placement.job_id : options.job_id;
   std::vector<RunSummary> results;
   for (size_t i = 0; i < runs.size(); ++i) {
-    ConsoleObserver observer(runs[i].label);
+    ConsoleObserver observer(runs[i].label, ConsoleObserver::Style::kLines);
     RETURN_IF_ERROR(PlacedRun(options, parts, runs[i],
                               absl::StrCat(job, "-", i), pair.first,
                               port + static_cast<int>(i))
