@@ -1,0 +1,33 @@
+"""The same seed gives the same bits, whatever our own threads and ways do."""
+
+import unittest
+
+from harness import SHORT, SystemTest
+
+
+class Determinism(SystemTest):
+    def hashes(self, *flags):
+        """setting -> hash of the final weights."""
+        self.run_to_end([*SHORT, *flags])
+        return {run["setting"]: run["weights_sha256"] for run in self.summary()}
+
+    def test_the_same_seed_gives_the_same_bits(self):
+        first = self.hashes("--compare", "none,2bit", "--seed", "3")
+        self.assertNotEqual(first["none"], first["2bit"])
+        for flags in (["--threads", "0"],
+                      ["--threads", "3", "--tls", "shm"],
+                      ["--tls", "tcp", "--servers", "2"]):
+            with self.subTest(" ".join(flags)):
+                self.assertEqual(self.hashes("--compare", "none,2bit",
+                                             "--seed", "3", *flags), first)
+        for elems in ("4096", "100000"):
+            with self.subTest(f"--chunk-elems {elems}"):
+                again = self.hashes("--gc-type", "2bit", "--seed", "3",
+                                    "--chunk-elems", elems)
+                self.assertEqual(again["2bit"], first["2bit"])
+        other = self.hashes("--gc-type", "2bit", "--seed", "4")
+        self.assertNotEqual(other["2bit"], first["2bit"])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,126 @@
+"""Members that die, stop or are interrupted: everyone learns it in time."""
+
+import os
+import signal
+import time
+import unittest
+
+from harness import ENDLESS, SystemTest, processes_in, wait_until
+
+# Promised: seen within 10 s, by everyone.
+KILL_SECONDS = 10
+# With the default --dead-timeout.
+STOP_SEEN_SECONDS = 12
+STOP_GONE_SECONDS = 15
+MEMBERS = {"worker 0": "worker/0", "worker 1": "worker/1",
+           "server 0": "server/0", "scheduler": "scheduler"}
+
+
+class Failure(SystemTest):
+    def start_endless(self, *more):
+        run = self.start([*ENDLESS, *more])
+        self.wait_for_training(run)
+        return run
+
+    def check_fatal_lines(self, run, victim, code):
+        """One line from each process but the victim, all saying the same."""
+        lines = run.fatal_lines()
+        selves = sorted(line["self"].rstrip("/0") for line in lines)
+        expected = sorted(
+            [name.rstrip("/0") for title, name in MEMBERS.items()
+             if title != victim] + ["launcher"])
+        self.assertEqual(selves, expected, run.output())
+        for line in lines:
+            self.assertEqual(line["code"], code, line)
+            self.assertIn(MEMBERS[victim], " ".join(line["dead"]), line)
+
+    def kill_member(self, victim, code):
+        run = self.start_endless()
+        pid = self.member(victim)
+        os.kill(pid, signal.SIGKILL)
+        self.assertEqual(self.wait(run, KILL_SECONDS), code, run.output())
+        self.assert_all_gone(0.5)
+        self.check_fatal_lines(run, victim, code)
+        return run, pid
+
+    def test_killed_worker_is_named_by_all_and_gives_20(self):
+        run, pid = self.kill_member("worker 1", 20)
+        for line in run.fatal_lines():
+            self.assertIn(str(pid), line["dead"][0], line)
+            self.assertEqual(line["reason"], "peer_died")
+
+    def test_killed_first_worker_gives_20(self):
+        self.kill_member("worker 0", 20)
+
+    def test_killed_server_gives_23(self):
+        self.kill_member("server 0", 23)
+
+    def test_killed_scheduler_gives_24(self):
+        self.kill_member("scheduler", 24)
+
+    def test_killed_launcher_takes_all_with_it(self):
+        run = self.start_endless()
+        os.kill(run.pid, signal.SIGKILL)
+        run.process.wait()
+        self.assert_all_gone(KILL_SECONDS)
+
+    def stop_member(self, victim, code):
+        run = self.start_endless()
+        os.kill(self.member(victim), signal.SIGSTOP)
+        start = time.monotonic()
+        self.assertTrue(wait_until(run.fatal_lines, STOP_SEEN_SECONDS),
+                        run.output())
+        left = STOP_GONE_SECONDS - (time.monotonic() - start)
+        self.assertEqual(self.wait(run, left), code, run.output())
+        self.assert_all_gone(0.5)
+        self.check_fatal_lines(run, victim, code)
+
+    def test_stopped_worker_is_seen_and_ended(self):
+        self.stop_member("worker 1", 20)
+
+    def test_stopped_server_is_seen_and_ended(self):
+        self.stop_member("server 0", 23)
+
+    def test_stopped_scheduler_is_seen_and_ended(self):
+        self.stop_member("scheduler", 24)
+
+    def test_two_seconds_of_standstill_are_survived(self):
+        run = self.start(["--network", "mlp", "--benchmark", "1",
+                          "--num-epochs", "10", "--disp-batches", "5",
+                          "--link", "100mbit"])
+        self.wait_for_training(run)
+        pid = self.member("worker 1")
+        os.kill(pid, signal.SIGSTOP)
+        # The pause is what is tested.
+        time.sleep(2)
+        self.assertIsNone(run.process.poll(), "ended before it was tested")
+        os.kill(pid, signal.SIGCONT)
+        self.assertEqual(self.wait(run, 120), 0, run.output())
+        self.assertEqual(run.fatal_lines(), [])
+
+    def interrupt(self, number):
+        run = self.start_endless()
+        os.kill(run.pid, number)
+        self.assertEqual(self.wait(run, 3), 128 + number, run.output())
+        self.assert_all_gone(0.5)
+
+    def test_sigint_stops_everything(self):
+        self.interrupt(signal.SIGINT)
+
+    def test_sigterm_stops_everything(self):
+        self.interrupt(signal.SIGTERM)
+
+    def test_sigint_while_starting_stops_everything(self):
+        run = self.start(ENDLESS)
+        self.assertTrue(wait_until(
+            lambda: "telegrad-train: scheduler" in self.titles(), 60))
+        os.kill(run.pid, signal.SIGINT)
+        self.assertEqual(self.wait(run, 3), 130, run.output())
+        self.assert_all_gone(0.5)
+
+    def titles(self):
+        return " ".join(processes_in(self.folder).values())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,60 @@
+"""A NaN in one gradient of one worker, under each policy."""
+
+import unittest
+
+from harness import SHORT, SystemTest
+
+NAN = "nan:1:fc1.weight:123:5"
+
+
+class NonFinite(SystemTest):
+    def run_with(self, codec, policy, code=0):
+        run = self.run_to_end([*SHORT, "--gc-type", codec, "--gc-nonfinite",
+                               policy, "--inject", NAN], code=code)
+        if code == 0:
+            self.assertEqual(self.summary()[0]["steps"], 10)
+            self.assertEqual(run.fatal_lines(), [])
+        return run
+
+    def check_error(self, codec):
+        run = self.run_with(codec, "error", code=42)
+        lines = run.fatal_lines()
+        self.assertEqual(
+            sorted(line["self"] for line in lines),
+            ["launcher", "scheduler", "server/0", "worker/0", "worker/1"],
+            run.output())
+        for line in lines:
+            self.assertEqual(line["code"], 42, line)
+            self.assertEqual(line["reason"], "numeric_fault", line)
+            for word in ("worker/1", "fc1.weight", "123"):
+                self.assertIn(word, line["message"], line)
+            self.assertEqual(line.get("tensor"), "fc1.weight", line)
+            self.assertEqual(line.get("index"), 123, line)
+            self.assertEqual(line.get("count"), 1, line)
+            self.assertIn(line.get("worker"), (1, "worker/1"), line)
+
+    def test_error_names_worker_tensor_index_count(self):
+        self.check_error("2bit")
+
+    def test_error_without_compression_names_them_too(self):
+        self.check_error("none")
+
+    # Equal weights on all workers are the program's own condition for exit 0.
+    def test_skip_leaves_the_step_out_and_says_so(self):
+        for codec in ("none", "2bit"):
+            with self.subTest(codec):
+                run = self.run_with(codec, "skip")
+                self.assertIn("1 step", run.stdout())
+                self.assertIn("skipped", run.stdout())
+
+    def test_zero_goes_on(self):
+        for codec in ("none", "2bit"):
+            with self.subTest(codec):
+                self.run_with(codec, "zero")
+
+    def test_propagate_goes_on_with_2bit(self):
+        self.run_with("2bit", "propagate")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,89 @@
+"""What a comparison prints and writes."""
+
+import json
+import re
+import unittest
+
+from harness import SystemTest
+
+FIELDS = {
+    "setting": str, "seed": int, "workers": int, "servers": int,
+    "accuracy": float, "loss": float, "steps": int, "seconds": float,
+    "samples_per_s": float, "push_raw_bytes": int, "push_wire_bytes": int,
+    "pull_raw_bytes": int, "pull_wire_bytes": int, "comm_wait_s": float,
+    "weights_sha256": str}
+LENET_BYTES = 4 * (20 * 25 + 20 + 50 * 20 * 25 + 50 + 500 * 800 + 500
+                   + 10 * 500 + 10)
+STEPS = 10
+
+
+class Outcome(SystemTest):
+    def compare(self, workers):
+        run = self.run_to_end(
+            ["--compare", "none,2bit", "--network", "lenet", "--data",
+             "digits", "--num-epochs", "1", "--num-batches", str(STEPS),
+             "--batch-size", "16", "--workers", str(workers)], seconds=240)
+        return run, self.summary()
+
+    def check_ratios(self, results, two_way):
+        none, two_bit = results
+        raw = LENET_BYTES * STEPS * two_bit["workers"]
+        for one in results:
+            self.assertEqual(one["push_raw_bytes"], raw)
+            self.assertEqual(one["pull_raw_bytes"], raw)
+        # Headers are counted.
+        self.assertGreater(none["push_wire_bytes"], raw)
+        self.assertGreaterEqual(raw / two_bit["push_wire_bytes"], 15)
+        self.assertLess(raw / two_bit["push_wire_bytes"], 16)
+        self.assertGreaterEqual(
+            2 * raw / (two_bit["push_wire_bytes"]
+                       + two_bit["pull_wire_bytes"]), two_way)
+
+    def test_comparison_of_two_workers(self):
+        run, results = self.compare(workers=2)
+        self.check_ratios(results, two_way=12)
+        self.check_summary(results)
+        self.check_metrics()
+        self.check_report()
+        for word in ("setting", "accuracy %", "to none", "push, MB/step",
+                     "pull, MB/step", "ratio", "step ms", "samples/s",
+                     "wait %", "headers in"):
+            self.assertIn(word, run.stdout())
+        self.assertRegex(run.stdout(), r"Epoch\[0\] Batch \[\d+\] Speed: "
+                         r"[\d.]+ samples/sec accuracy=[\d.]+")
+        self.assertEqual(run.stderr(), "")
+
+    def test_ratios_of_four_workers(self):
+        self.check_ratios(self.compare(workers=4)[1], two_way=10)
+
+    def check_summary(self, results):
+        self.assertEqual([one["setting"] for one in results], ["none", "2bit"])
+        for one in results:
+            for name, kind in FIELDS.items():
+                self.assertIs(type(one.get(name)), kind, name)
+            self.assertEqual((one["workers"], one["servers"], one["steps"]),
+                             (2, 1, STEPS))
+            self.assertTrue(0 < one["accuracy"] <= 1)
+            self.assertRegex(one["weights_sha256"], r"^[0-9a-f]{64}$")
+            self.assertGreater(one["comm_wait_s"], 0)
+
+    def check_metrics(self):
+        with open(self.path("telegrad-out", "metrics.jsonl")) as file:
+            points = [json.loads(line) for line in file]
+        self.assertEqual({point["setting"] for point in points},
+                         {"none", "2bit"})
+        self.assertEqual(points[-1]["step"], STEPS)
+
+    def check_report(self):
+        with open(self.path("telegrad-out", "report.html")) as file:
+            page = file.read()
+        self.assertIn("<svg", page)
+        self.assertIn("</html>", page)
+        loads = re.findall(r"(?:src|href)\s*=\s*[\"']?(?!#|data:)[^\"'> ]+",
+                           page)
+        self.assertEqual(loads, [])
+        self.assertNotRegex(page, r"@import|url\(\s*[\"']?http")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,56 @@
+"""Starts the members of a job as a launcher would: by their environment."""
+
+from harness import SystemTest, free_ports
+
+
+class PlacedTest(SystemTest):
+    def start_dmlc(self, args, workers=2, servers=1, skip=(), extra=None):
+        """name -> Run; `extra`: further flags by name."""
+        base = {"DMLC_PS_ROOT_URI": "127.0.0.1",
+                "DMLC_PS_ROOT_PORT": str(free_ports(4)),
+                "DMLC_NUM_WORKER": str(workers),
+                "DMLC_NUM_SERVER": str(servers)}
+        names = ["scheduler", *(f"server {i}" for i in range(servers)),
+                 *(f"worker {i}" for i in range(workers))]
+        runs = {}
+        for name in names:
+            if name in skip:
+                continue
+            role, _, rank = name.partition(" ")
+            env = {**base, "DMLC_ROLE": role}
+            if role == "worker":
+                env["DMLC_WORKER_ID"] = rank
+            flags = [*args, "--out", self.out_of(name)]
+            runs[name] = self.start([*flags, *(extra or {}).get(name, [])],
+                                    env=env)
+        return runs
+
+    def start_torchrun(self, args, world=2, elastic=False):
+        port = free_ports(4)
+        runs = []
+        for rank in range(world):
+            env = {"RANK": str(rank), "LOCAL_RANK": str(rank),
+                   "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1",
+                   "MASTER_PORT": str(port),
+                   "TORCHELASTIC_RUN_ID": "system-test"}
+            if elastic:
+                env["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+            runs.append(self.start(
+                [*args, "--out", self.out_of(f"worker {rank}")], env=env))
+        return runs, port
+
+    @staticmethod
+    def out_of(name):
+        return "out-" + name.replace(" ", "-")
+
+    def wait_all(self, runs, code=0, seconds=120):
+        for run in runs:
+            self.assertEqual(self.wait(run, seconds), code, run.output())
+
+    def embedded_hashes(self, args):
+        self.run_to_end([*args, "--out", "embedded"])
+        return self.hashes("embedded")
+
+    def hashes(self, out):
+        return [(one["setting"], one["workers"], one["weights_sha256"])
+                for one in self.summary(out)]

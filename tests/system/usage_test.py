@@ -1,0 +1,58 @@
+"""Wrong flags: exit 2, one line that names the thing and the way out."""
+
+import unittest
+
+from harness import SystemTest
+
+# flags -> what the line must contain.
+WRONG = [
+    (["--bogus"], ["--bogus", "--help"]),
+    (["--gc-threshold", "banana"], ["banana", "auto", "0.5:batch"]),
+    (["--gc-threshold", "-1"], ["-1", "positive"]),
+    (["--network", "nonet"], ["nonet", "lenet", "mlp"]),
+    (["--compare", "none,3bit"], ["3bit", "none", "2bit"]),
+    (["--compare", "2bit+bogus=1"], ["bogus=1", "reply="]),
+    (["--kv-store", "foo"], ["foo", "dist_sync"]),
+    (["--data", "foo"], ["foo", "digits", "mnist:DIR"]),
+    (["--data", "mnist:/nonexistent"], ["/nonexistent", "images"]),
+    (["--gpus", "0"], ["--gpus", "CPU"]),
+    (["--gc-min-bytes", "3x"], ["3x", "64KiB"]),
+    (["--servers", "0"], ["--servers", "1"]),
+    (["--link", "banana"], ["banana", "1gbit"]),
+    (["--seed", "x"], ["--seed", "x"]),
+    (["--network", "vgg16"], ["vgg16", "--benchmark 1"]),
+]
+
+
+class Usage(SystemTest):
+    def test_wrong_flags_give_2_and_one_line(self):
+        for flags, words in WRONG:
+            with self.subTest(" ".join(flags)):
+                run = self.run_to_end(flags, code=2, seconds=20)
+                lines = [line for line in run.stderr().splitlines()
+                         if line != "Run with --help for more information."]
+                self.assertEqual(len(lines), 1, run.output())
+                for word in words:
+                    self.assertIn(word, run.stderr())
+                self.assertNotIn("terminate called", run.stderr())
+                self.assertEqual(run.stdout(), "")
+                self.assert_all_gone(1)
+
+    def test_help_names_every_flag_network_codec_and_transport(self):
+        text = self.run_to_end(["--help"], seconds=20).stdout()
+        for word in ("--compare --gc-type --gc-threshold --gc-min-bytes "
+                     "--gc-reply --gc-nonfinite --update-on --kv-store "
+                     "--network --data --batch-size --num-epochs --lr --mom "
+                     "--wd --seed --benchmark --num-batches --gpus --out "
+                     "--workers --servers --threads --chunk-elems --job-id "
+                     "--join-timeout --dead-timeout --transport --tls --link "
+                     "--bind --secret-file --insecure lenet mlp vgg16 digits "
+                     "mnist:DIR none 2bit dist_sync ucx").split():
+            self.assertIn(word, text)
+        for unit in ("units of the gradient", "0.5:batch", "power of two"):
+            self.assertIn(unit, " ".join(text.split()))
+        self.assertNotIn("--internal", text)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
