@@ -13,7 +13,7 @@ namespace telegrad::ucx {
 namespace {
 
 // Up to here a message is copied through UCX's buffers, above the receiver
-// takes it from the sender's memory (docs/transports.md has the figures).
+// takes it from the sender's memory.
 constexpr size_t kEagerBytes = 4 * 1024;
 constexpr size_t kLaneEagerBytes = 8 * 1024;
 
