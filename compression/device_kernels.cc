@@ -4,7 +4,11 @@
 
 namespace telegrad {
 
-absl::StatusOr<const kernels::KernelTable*> KernelsFor(Device device) {
+absl::StatusOr<const kernels::KernelTable*> KernelsFor(size_t num_elems,
+                                                       Device device) {
+  if (num_elems == 0) {
+    return absl::InvalidArgumentError("a tensor without elements");
+  }
   if (device.kind == DeviceKind::kCpu) return &kernels::CpuKernels();
   std::string why_not;
   const kernels::KernelTable* table = kernels::CudaKernels(&why_not);

@@ -122,10 +122,8 @@ class None : public Codec {
   const CodecTraits& traits() const override { return Traits(); }
   absl::StatusOr<std::unique_ptr<PreparedCodec>> Prepare(
       size_t num_elems, Device device) const override {
-    if (num_elems == 0) {
-      return absl::InvalidArgumentError("a tensor without elements");
-    }
-    ASSIGN_OR_RETURN(const kernels::KernelTable* table, KernelsFor(device));
+    ASSIGN_OR_RETURN(const kernels::KernelTable* table,
+                     KernelsFor(num_elems, device));
     return std::make_unique<PreparedNone>(num_elems, table);
   }
 };
