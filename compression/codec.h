@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/bytes.h"
+#include "compression/threshold.h"
 #include "kernels/encode_stats.h"
 #include "kernels/stream.h"
 #include "kernels/two_bit.h"
@@ -24,7 +25,52 @@ using kernels::EncodeStats;
 using kernels::NonFinite;
 using kernels::Stream;
 
-enum class CodecId : uint8_t { kNone = 0, kTwoBit = 1 };
+// On the wire; never used again for something else.
+enum class CodecId : uint8_t {
+  kNone = 0,
+  kTwoBit = 1,
+  kFp16 = 2,
+  kBf16 = 3,
+  kOneBitMxnet = 4,
+  kOneBit = 5,
+  kThreshold = 6,
+  kTopK = 7,
+  kDgc = 8,
+  kRandomK = 9,
+  kInt8 = 10,
+  kInt4 = 11,
+  kInt8Shared = 12,
+  kInt4Shared = 13,
+  kQsgd = 14,
+  kTernGrad = 15,
+  kPowerSgd = 16,
+};
+
+// What a codec's text sets: "topk:0.01", "powersgd:rank=2". A codec looks at
+// those that its traits name.
+struct CodecOptions {
+  double density = 0;   // share of the elements that are sent
+  double block = 0;     // elements per scale
+  double levels = 0;    // of quantisation, without sign and 0
+  double rank = 0;      // of a low-rank approximation
+  double momentum = 0;  // of momentum correction
+  double clip = 0;      // largest L2 norm of a gradient; 0: as it is
+  double warmup = 0;    // steps until the full rate is reached
+  double residual = 0;  // 1: with error feedback
+  double natural = 0;   // 1: levels are powers of two
+
+  bool operator==(const CodecOptions&) const = default;
+};
+
+struct CodecOption {
+  std::string name;
+  double CodecOptions::*field;
+  double standard;  // what is used without the option
+  double low;
+  double high;
+  bool is_integer;
+  std::string help;
+};
 
 struct CodecTraits {
   std::string name;  // what --gc-type says
@@ -35,26 +81,45 @@ struct CodecTraits {
   bool constant_width;  // the encoded size depends on the shape alone
   bool needs_residual;  // one float32 per element in CodecState
   bool needs_threshold;
-  std::string summary;  // one line for --help
+  std::string summary;    // one line for --help
+  bool unbiased = false;  // decoded values are right on average over seeds
+  // Decoded values plus residual are the sum of gradients, up to rounding.
+  bool conserves = true;
+  bool keeps_nonfinite = false;  // payloads can hold NaN and infinities
+  // `auto` takes the power of two nearest to this many root mean squares of
+  // the gradient (plus residual, if `auto_of_residual`).
+  double auto_threshold_per_rms = kThresholdPerRms;
+  bool auto_of_residual = true;
+  std::vector<CodecOption> options = {};  // the first may be given bare
 };
 
-// What a worker keeps per chunk between steps; views of its own memory.
+// The codec's options where the text says nothing.
+CodecOptions StandardOptions(const CodecTraits& traits);
+
+// What an encoder keeps per chunk between steps. The codec makes `memory` and
+// `scratch` in its first Encode.
 struct CodecState {
-  Bytes residual;  // [n] f32 when needs_residual, else empty
+  Bytes residual = {};  // [n] f32 when needs_residual, else empty
+  Buffer memory = {};   // what lives from step to step, beside the residual
+  Buffer scratch = {};  // reused from step to step
 };
 
 // What a server keeps per chunk for reply mode reencode: the part of the sums
-// that was not yet sent, as integers in units of 2^unit_scale (or of the fixed
-// threshold).
+// that was not yet sent.
 struct ReencodeState {
-  Buffer residual;  // [n] i32
-  int16_t unit_scale = 0;
+  Buffer residual;         // [n] f32, or i32 in units of 2^unit_scale (2bit)
+  int16_t unit_scale = 0;  // or of the fixed threshold
   bool is_set = false;
+  Buffer sum;        // [n] f32, reused
+  CodecState codec;  // the server's own encoder
 };
 
 struct EncodeParams {
-  float threshold = 0;
+  float threshold = 0;  // when needs_threshold
   NonFinite nonfinite = NonFinite::kZero;
+  uint64_t stream = 0;  // the chunk: the same on all workers, no two alike
+  uint64_t step = 0;    // the same on all workers
+  uint64_t source = 0;  // the encoder: no two alike (servers: ~0)
 };
 
 struct EncodeResult {
@@ -63,13 +128,16 @@ struct EncodeResult {
 };
 
 // A codec for n elements on one device. Const methods are thread-safe; state is
-// passed in. Every size is checked: InvalidArgument names both.
+// passed in. Every size is checked: InvalidArgument names both. A payload that
+// Validate refuses is never decoded: from what passes it, no method reads or
+// writes out of bounds or makes NaN where the gradient was finite.
 class PreparedCodec {
  public:
   virtual ~PreparedCodec() = default;
 
   virtual const CodecTraits& traits() const = 0;
   virtual size_t num_elems() const = 0;
+  // The room that Encode and Reencode demand.
   virtual size_t max_encoded_bytes() const = 0;
 
   // grad [n] f32 -> out; the residual takes what was not sent (error feedback,
@@ -89,24 +157,31 @@ class PreparedCodec {
                                  Stream stream) const = 0;
 
   // The sum over payloads in a packed form, or as float32. Summable codecs give
-  // the same bits for every order of payloads; `none` adds in the given order,
-  // and its `out` may be the first payload's memory.
+  // the same bits for every order of payloads; others add in the given order,
+  // and `none`'s `out` may be the first payload's memory.
   virtual size_t sum_bytes(uint32_t num_payloads) const = 0;
   virtual absl::Status SumCodes(std::span<const ConstBytes> payloads, Bytes out,
                                 Stream stream) const = 0;
+  // For packed sums from a network; DecodeSum after it.
+  virtual absl::Status ValidateSum(ConstBytes sum, uint32_t num_payloads) const;
   virtual absl::Status DecodeSum(ConstBytes sum, uint32_t num_payloads,
                                  float threshold, Bytes out,
                                  Stream stream) const = 0;
   virtual absl::Status SumDecode(std::span<const ConstBytes> payloads,
                                  float threshold, Bytes out,
                                  Stream stream) const = 0;
+  // Called with each packed sum by every encoder, for what encoders learn from
+  // each other (PowerSGD's basis). Nothing by default.
+  virtual absl::Status Learn(ConstBytes sum, uint32_t num_payloads,
+                             CodecState& state) const;
 
-  // Sum plus the server's residual, encoded again with a coarser quantum:
-  // decode the result with ReencodeThreshold. `scale` is the exponent of the
-  // threshold in force (any constant when it is fixed).
+  // Sum plus the server's residual, encoded again: decode the result with
+  // ReencodeThreshold. `params.threshold` is the one that payloads were encoded
+  // with, `scale` its exponent (any constant when it is fixed).
   virtual absl::Status Reencode(std::span<const ConstBytes> payloads,
-                                int16_t scale, ReencodeState& state, Bytes out,
-                                Stream stream) const = 0;
+                                const EncodeParams& params, int16_t scale,
+                                ReencodeState& state, Bytes out,
+                                size_t* encoded_bytes, Stream stream) const = 0;
   virtual float ReencodeThreshold(float threshold,
                                   uint32_t num_payloads) const = 0;
 };
@@ -119,7 +194,11 @@ class Codec {
   // InvalidArgument for n = 0; Unimplemented, with the reason, for a device
   // that this build or machine does not have.
   virtual absl::StatusOr<std::unique_ptr<PreparedCodec>> Prepare(
-      size_t num_elems, Device device) const = 0;
+      size_t num_elems, Device device, const CodecOptions& options) const = 0;
+  absl::StatusOr<std::unique_ptr<PreparedCodec>> Prepare(size_t num_elems,
+                                                         Device device) const {
+    return Prepare(num_elems, device, StandardOptions(traits()));
+  }
 };
 
 // NotFound lists the codecs that exist.

@@ -19,13 +19,18 @@ absl::Status CheckCapacity(absl::string_view what, size_t actual,
       absl::StrCat(what, " has ", actual, " bytes, needs ", needed));
 }
 
+absl::Status CheckNumPayloads(size_t num_payloads) {
+  if (num_payloads >= 1 && num_payloads <= kernels::kMaxSumContributors) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("a sum of ", num_payloads, " payloads; 1 to ",
+                   kernels::kMaxSumContributors, " are possible"));
+}
+
 absl::Status CheckPayloads(std::span<const ConstBytes> payloads,
                            size_t expected_bytes) {
-  if (payloads.empty() || payloads.size() > kernels::kMaxSumContributors) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a sum of ", payloads.size(), " payloads; 1 to ",
-                     kernels::kMaxSumContributors, " are possible"));
-  }
+  RETURN_IF_ERROR(CheckNumPayloads(payloads.size()));
   for (const ConstBytes& payload : payloads) {
     RETURN_IF_ERROR(CheckSize("payload", payload.size, expected_bytes));
   }

@@ -14,6 +14,8 @@ namespace telegrad {
 absl::Status CheckSize(absl::string_view what, size_t actual, size_t expected);
 absl::Status CheckCapacity(absl::string_view what, size_t actual,
                            size_t needed);
+// 1 to kernels::kMaxSumContributors.
+absl::Status CheckNumPayloads(size_t num_payloads);
 absl::Status CheckPayloads(std::span<const ConstBytes> payloads,
                            size_t expected_bytes);
 

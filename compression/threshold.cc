@@ -17,13 +17,17 @@ absl::StatusOr<ThresholdSpec> ParseThreshold(absl::string_view text) {
   if (absl::EndsWith(number, ":batch")) {
     spec.kind = ThresholdSpec::Kind::kBatch;
     number.remove_suffix(6);
+  } else if (absl::EndsWith(number, "rms")) {
+    spec.kind = ThresholdSpec::Kind::kRms;
+    number.remove_suffix(3);
   }
   if (!absl::SimpleAtof(number, &spec.value) || !std::isnormal(spec.value) ||
       spec.value <= 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "threshold '", text,
         "': use auto, a positive number such as 0.002 (units of the gradient "
-        "as pushed) or 0.5:batch (MXNet's unit)"));
+        "as pushed), 0.5:batch (MXNet's unit) or 2rms (times the root mean "
+        "square)"));
   }
   return spec;
 }
@@ -31,12 +35,15 @@ absl::StatusOr<ThresholdSpec> ParseThreshold(absl::string_view text) {
 std::string ToString(const ThresholdSpec& spec) {
   if (spec.kind == ThresholdSpec::Kind::kAuto) return "auto";
   return absl::StrCat(spec.value,
-                      spec.kind == ThresholdSpec::Kind::kBatch ? ":batch" : "");
+                      spec.kind == ThresholdSpec::Kind::kBatch ? ":batch"
+                      : spec.kind == ThresholdSpec::Kind::kRms ? "rms"
+                                                               : "");
 }
 
 float FixedThreshold(const ThresholdSpec& spec, int batch_size) {
   switch (spec.kind) {
     case ThresholdSpec::Kind::kAuto:
+    case ThresholdSpec::Kind::kRms:
       return 0;
     case ThresholdSpec::Kind::kAbsolute:
       return spec.value;
@@ -46,16 +53,26 @@ float FixedThreshold(const ThresholdSpec& spec, int batch_size) {
   return 0;
 }
 
-int16_t ProposeScale(double mean_square) {
+int16_t ProposeScale(double mean_square, double per_rms) {
   if (!(mean_square > 0) || !std::isfinite(mean_square)) return kNoScale;
   // frexp instead of log2: exact, so that all machines propose the same.
   // m in [0.5, 1): the target lies in [2^(e-1), 2^e); its nearest power of two
   // in the logarithm is 2^e from m = sqrt(1/2) on.
   int exponent = 0;
-  const double target = kThresholdPerRms * std::sqrt(mean_square);
+  const double target = per_rms * std::sqrt(mean_square);
   const double mantissa = std::frexp(target, &exponent);
   if (mantissa < 0.70710678118654757) --exponent;
   return static_cast<int16_t>(std::clamp<int>(exponent, kMinScale, kMaxScale));
+}
+
+bool FollowsGradient(const ThresholdSpec& spec) {
+  return spec.kind == ThresholdSpec::Kind::kAuto ||
+         spec.kind == ThresholdSpec::Kind::kRms;
+}
+
+double ThresholdPerRms(const ThresholdSpec& spec, double codecs_own) {
+  return spec.kind == ThresholdSpec::Kind::kRms ? double{spec.value}
+                                                : codecs_own;
 }
 
 float ScaleThreshold(int16_t scale) {

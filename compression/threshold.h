@@ -16,6 +16,7 @@ struct ThresholdSpec {
     kAuto = 0,
     kAbsolute = 1,  // in the units of the gradient as pushed
     kBatch = 2,     // MXNet's: gradients summed, not averaged, over a batch
+    kRms = 3,       // as auto, with this factor instead of the codec's
   };
   Kind kind = Kind::kAuto;
   float value = 0;
@@ -23,12 +24,12 @@ struct ThresholdSpec {
   bool operator==(const ThresholdSpec&) const = default;
 };
 
-// "auto", "0.5", "0.5:batch". InvalidArgument says what is possible.
+// "auto", "0.5", "0.5:batch", "2rms". InvalidArgument says what is possible.
 absl::StatusOr<ThresholdSpec> ParseThreshold(absl::string_view text);
 std::string ToString(const ThresholdSpec& spec);
 
 // The fixed threshold for gradients that are means over `batch_size` samples;
-// 0 for auto.
+// 0 for those that follow the gradient.
 float FixedThreshold(const ThresholdSpec& spec, int batch_size);
 
 constexpr int16_t kMinScale = -100;
@@ -37,10 +38,14 @@ constexpr int16_t kMaxScale = 100;
 constexpr int16_t kDefaultScale = -10;
 
 // The exponent that a worker proposes for a tensor whose gradient plus residual
-// has this mean square: nearest power of two to kThresholdPerRms times the RMS;
+// has this mean square: nearest power of two to per_rms times the RMS;
 // kNoScale when it is zero.
 constexpr double kThresholdPerRms = 1.0;
-int16_t ProposeScale(double mean_square);
+int16_t ProposeScale(double mean_square, double per_rms = kThresholdPerRms);
+
+// Whether the threshold is agreed step by step, and the factor for it.
+bool FollowsGradient(const ThresholdSpec& spec);
+double ThresholdPerRms(const ThresholdSpec& spec, double codecs_own);
 
 // 2^scale.
 float ScaleThreshold(int16_t scale);

@@ -21,6 +21,11 @@ NamedTable MakeCpuTable(int64_t target) {
   cpu::FillTwoBit(target, made.table);
   cpu::FillCodeSum(target, made.table);
   cpu::FillDense(target, made.table);
+  cpu::FillCast(target, made.table);
+  cpu::FillSign(target, made.table);
+  cpu::FillBlock(target, made.table);
+  cpu::FillSparse(target, made.table);
+  cpu::FillRadix(target, made.table);
   return made;
 }
 
@@ -40,7 +45,7 @@ const std::vector<NamedTable>& CpuTables() {
 }  // namespace
 
 const KernelTable& ReferenceKernels() {
-  static constexpr KernelTable kTable = {
+  static const KernelTable kTable = {
       .name = "reference",
       .device = DeviceKind::kCpu,
       .two_bit_encode = reference::TwoBitEncode,
@@ -54,6 +59,11 @@ const KernelTable& ReferenceKernels() {
       .count_nonfinite = reference::CountNonFinite,
       .sgd_momentum = reference::SgdMomentum,
       .sampled_power = reference::SampledPower,
+      .cast = reference::Cast(),
+      .sign = reference::Sign(),
+      .block = reference::Block(),
+      .sparse = reference::Sparse(),
+      .radix = reference::Radix(),
   };
   return kTable;
 }

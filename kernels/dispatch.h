@@ -4,8 +4,13 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "kernels/block.h"
+#include "kernels/cast.h"
 #include "kernels/code_sum.h"
 #include "kernels/dense.h"
+#include "kernels/radix.h"
+#include "kernels/sign.h"
+#include "kernels/sparse.h"
 #include "kernels/two_bit.h"
 
 namespace telegrad::kernels {
@@ -25,6 +30,11 @@ struct KernelTable {
   CountNonFiniteFn* count_nonfinite = nullptr;
   SgdMomentumFn* sgd_momentum = nullptr;
   SampledPowerFn* sampled_power = nullptr;
+  CastKernels cast;
+  SignKernels sign;
+  BlockKernels block;
+  SparseKernels sparse;
+  RadixKernels radix;
 };
 
 // The plain scalar definition of every operation.

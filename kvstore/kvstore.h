@@ -36,6 +36,7 @@ enum class ReplyMode : uint8_t {
   kDense = 0,     // float32 sums (MXNet's)
   kSum = 1,       // exact sums of codes, packed; needs a summable codec
   kReencode = 2,  // sums encoded again with the server's own residual
+  kAuto = 3,      // kSum where codes can be added, else kReencode
 };
 
 // What happens when a gradient holds NaN or infinities.
@@ -47,11 +48,15 @@ enum class NonFinitePolicy : uint8_t {
 };
 
 struct CompressionConfig {
-  std::string type = "none";  // a codec's name
+  std::string type = "none";  // a codec with its settings: "topk:0.01"
+  // Overrides per tensor, the first that matches wins: "bn|bias=none;*=int8",
+  // PATTERN=CODEC separated by ';'. A pattern is a regular expression (RE2)
+  // that is searched for in the tensor's name; "*" matches all.
+  std::string rules;
   ThresholdSpec threshold;
   int batch_size = 1;     // for the unit of `0.5:batch`
   int64_t min_bytes = 0;  // smaller tensors go dense
-  ReplyMode reply = ReplyMode::kSum;
+  ReplyMode reply = ReplyMode::kAuto;
   NonFinitePolicy nonfinite = NonFinitePolicy::kError;
 };
 

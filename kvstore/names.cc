@@ -12,6 +12,7 @@ struct Name {
 
 constexpr Name<ReplyMode> kReplyModes[] = {{ReplyMode::kSum, "sum"},
                                            {ReplyMode::kReencode, "reencode"},
+                                           {ReplyMode::kAuto, "auto"},
                                            {ReplyMode::kDense, "dense"}};
 constexpr Name<NonFinitePolicy> kPolicies[] = {
     {NonFinitePolicy::kError, "error"},

@@ -4,6 +4,7 @@
 
 #include "base/status_macros.h"
 #include "compression/device_kernels.h"
+#include "compression/self_contained_codec.h"
 #include "compression/shape_checks.h"
 
 namespace telegrad {
@@ -20,14 +21,10 @@ const CodecTraits& Traits() {
       .needs_residual = false,
       .needs_threshold = false,
       .summary = "float32 as it is",
+      .keeps_nonfinite = true,
   };
   return *traits;
 }
-
-const float* AsFloats(ConstBytes bytes) {
-  return reinterpret_cast<const float*>(bytes.data);
-}
-float* AsFloats(Bytes bytes) { return reinterpret_cast<float*>(bytes.data); }
 
 class PreparedNone : public PreparedCodec {
  public:
@@ -93,8 +90,9 @@ class PreparedNone : public PreparedCodec {
     return SumCodes(payloads, out, stream);
   }
 
-  absl::Status Reencode(std::span<const ConstBytes>, int16_t, ReencodeState&,
-                        Bytes, Stream) const override {
+  absl::Status Reencode(std::span<const ConstBytes>, const EncodeParams&,
+                        int16_t, ReencodeState&, Bytes, size_t*,
+                        Stream) const override {
     return absl::UnimplementedError(
         "codec none has nothing to encode again; use reply mode dense");
   }
@@ -119,9 +117,10 @@ class PreparedNone : public PreparedCodec {
 
 class None : public Codec {
  public:
+  using Codec::Prepare;
   const CodecTraits& traits() const override { return Traits(); }
   absl::StatusOr<std::unique_ptr<PreparedCodec>> Prepare(
-      size_t num_elems, Device device) const override {
+      size_t num_elems, Device device, const CodecOptions&) const override {
     ASSIGN_OR_RETURN(const kernels::KernelTable* table,
                      KernelsFor(num_elems, device));
     return std::make_unique<PreparedNone>(num_elems, table);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "compression/device_kernels.h"
+#include "compression/self_contained_codec.h"
 #include "compression/shape_checks.h"
 #include "compression/two_bit/reencode_units.h"
 #include "kernels/code_sum.h"
@@ -35,7 +36,6 @@ const uint8_t* AsCodes(ConstBytes bytes) {
   return reinterpret_cast<const uint8_t*>(bytes.data);
 }
 uint8_t* AsCodes(Bytes bytes) { return reinterpret_cast<uint8_t*>(bytes.data); }
-float* AsFloats(Bytes bytes) { return reinterpret_cast<float*>(bytes.data); }
 
 using FramePointers = absl::InlinedVector<const uint8_t*, 64>;
 
@@ -152,8 +152,9 @@ class PreparedTwoBit : public PreparedCodec {
     return absl::OkStatus();
   }
 
-  absl::Status Reencode(std::span<const ConstBytes> payloads, int16_t scale,
-                        ReencodeState& state, Bytes out,
+  absl::Status Reencode(std::span<const ConstBytes> payloads,
+                        const EncodeParams&, int16_t scale,
+                        ReencodeState& state, Bytes out, size_t* encoded_bytes,
                         Stream stream) const override {
     RETURN_IF_ERROR(CheckPayloads(payloads, max_encoded_bytes()));
     RETURN_IF_ERROR(CheckCapacity("output", out.size, max_encoded_bytes()));
@@ -167,6 +168,7 @@ class PreparedTwoBit : public PreparedCodec {
         state.residual.as<int32_t>(), shift,
         static_cast<int32_t>(ReencodeQuantum(count) << shift), AsCodes(out),
         stream);
+    *encoded_bytes = max_encoded_bytes();
     return absl::OkStatus();
   }
 
@@ -189,9 +191,10 @@ class PreparedTwoBit : public PreparedCodec {
 
 class TwoBit : public Codec {
  public:
+  using Codec::Prepare;
   const CodecTraits& traits() const override { return Traits(); }
   absl::StatusOr<std::unique_ptr<PreparedCodec>> Prepare(
-      size_t num_elems, Device device) const override {
+      size_t num_elems, Device device, const CodecOptions&) const override {
     ASSIGN_OR_RETURN(const kernels::KernelTable* table,
                      KernelsFor(num_elems, device));
     return std::make_unique<PreparedTwoBit>(num_elems, table);

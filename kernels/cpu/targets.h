@@ -12,5 +12,10 @@ namespace telegrad::kernels::cpu {
 void FillTwoBit(int64_t target, KernelTable& table);
 void FillCodeSum(int64_t target, KernelTable& table);
 void FillDense(int64_t target, KernelTable& table);
+void FillCast(int64_t target, KernelTable& table);
+void FillSign(int64_t target, KernelTable& table);
+void FillBlock(int64_t target, KernelTable& table);
+void FillSparse(int64_t target, KernelTable& table);
+void FillRadix(int64_t target, KernelTable& table);
 
 }  // namespace telegrad::kernels::cpu

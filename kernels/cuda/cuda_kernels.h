@@ -1,7 +1,12 @@
 #pragma once
 
+#include "kernels/block.h"
+#include "kernels/cast.h"
 #include "kernels/code_sum.h"
 #include "kernels/dense.h"
+#include "kernels/radix.h"
+#include "kernels/sign.h"
+#include "kernels/sparse.h"
 #include "kernels/two_bit.h"
 
 // The operations on the current CUDA device, queued on `stream`. Pointers are
@@ -20,5 +25,12 @@ AddF32Fn AddF32;
 CountNonFiniteFn CountNonFinite;
 SgdMomentumFn SgdMomentum;
 SampledPowerFn SampledPower;
+
+// The newer families, whole.
+CastKernels Cast();
+SignKernels Sign();
+BlockKernels Block();
+SparseKernels Sparse();
+RadixKernels Radix();
 
 }  // namespace telegrad::kernels::cuda

@@ -41,7 +41,12 @@ KernelTable MakeTable() {
           .add_f32 = AddF32,
           .count_nonfinite = CountNonFinite,
           .sgd_momentum = SgdMomentum,
-          .sampled_power = SampledPower};
+          .sampled_power = SampledPower,
+          .cast = Cast(),
+          .sign = Sign(),
+          .block = Block(),
+          .sparse = Sparse(),
+          .radix = Radix()};
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "base/crc32c.h"
 #include "base/status_macros.h"
 #include "kernels/code_sum.h"
+#include "kvstore/dist/codec_policy.h"
 
 namespace telegrad {
 namespace {
@@ -35,9 +36,18 @@ std::string TableDigest(std::span<const TensorSpec> tensors) {
 // With all digits: thresholds that differ in the last bit differ.
 std::string ThresholdFact(const ThresholdSpec& spec) {
   if (spec.kind == ThresholdSpec::Kind::kAuto) return "auto";
-  return absl::StrFormat(
-      "%.9g%s", spec.value,
-      spec.kind == ThresholdSpec::Kind::kBatch ? ":batch" : "");
+  return absl::StrFormat("%.9g%s", spec.value,
+                         spec.kind == ThresholdSpec::Kind::kBatch ? ":batch"
+                         : spec.kind == ThresholdSpec::Kind::kRms ? "rms"
+                                                                  : "");
+}
+
+std::string RulesFact(const std::string& rules) {
+  constexpr size_t kLongest = 100;
+  if (rules.empty()) return "none";
+  if (rules.size() <= kLongest) return rules;
+  return absl::StrFormat("%s..., check %08x", rules.substr(0, kLongest),
+                         Crc32c(rules.data(), rules.size(), 0));
 }
 
 // Reads one unsigned field; leaves an error in `status` when it is missing or
@@ -112,6 +122,7 @@ Facts MakeFacts(const JobConfig& config) {
   Facts facts = {
       {"tensor table", TableDigest(config.tensors)},
       {"codec", gc.type},
+      {"codec rules", RulesFact(gc.rules)},
       {"min-bytes", absl::StrCat(gc.min_bytes)},
       {"reply", ToString(gc.reply)},
       {"non-finite policy", ToString(gc.nonfinite)},
@@ -119,7 +130,7 @@ Facts MakeFacts(const JobConfig& config) {
       {"chunk elements", absl::StrCat(config.chunk_elems)},
       {"initial values", config.has_values ? "given" : "none"},
   };
-  if (gc.type != "none") {
+  if (gc.type != "none" || !gc.rules.empty()) {
     facts.emplace_back("threshold", ThresholdFact(gc.threshold));
     facts.emplace_back("batch size", absl::StrCat(gc.batch_size));
   }
@@ -144,6 +155,7 @@ std::string SerializeJobConfig(const JobConfig& config) {
   const kernels::SgdParameters& sgd = config.optimizer.sgd;
   return Json{{"tensors", tensors},
               {"codec", gc.type},
+              {"rules", gc.rules},
               {"threshold_kind", static_cast<unsigned>(gc.threshold.kind)},
               {"threshold_bits", bits(gc.threshold.value)},
               {"batch_size", static_cast<unsigned>(gc.batch_size)},
@@ -176,14 +188,19 @@ absl::StatusOr<JobConfig> ParseJobConfig(absl::string_view text,
   absl::Status status;
   CompressionConfig& gc = config.compression;
   gc.type = codec->get<std::string>();
+  const auto rules = json.find("rules");
+  if (rules == json.end() || !rules->is_string()) {
+    return absl::InvalidArgumentError("job config: no codec rules");
+  }
+  gc.rules = rules->get<std::string>();
   gc.threshold.kind = static_cast<ThresholdSpec::Kind>(
-      Field(json, "threshold_kind", 0, 2, status));
+      Field(json, "threshold_kind", 0, 3, status));
   gc.threshold.value = FloatField(json, "threshold_bits", status);
   gc.batch_size =
       static_cast<int>(Field(json, "batch_size", 1, 1 << 30, status));
   gc.min_bytes = static_cast<int64_t>(
       Field(json, "min_bytes", 0, uint64_t{1} << 62, status));
-  gc.reply = static_cast<ReplyMode>(Field(json, "reply", 0, 2, status));
+  gc.reply = static_cast<ReplyMode>(Field(json, "reply", 0, 3, status));
   gc.nonfinite =
       static_cast<NonFinitePolicy>(Field(json, "nonfinite", 0, 3, status));
   config.optimizer.update_on =
@@ -222,18 +239,22 @@ absl::Status CheckTensors(std::span<const TensorSpec> tensors) {
 
 absl::Status CheckConfig(const CompressionConfig& compression,
                          const OptimizerConfig& optimizer) {
-  ASSIGN_OR_RETURN(const Codec* codec, FindCodec(compression.type));
-  const ThresholdSpec& threshold = compression.threshold;
-  const float fixed = FixedThreshold(threshold, compression.batch_size);
-  if (codec->traits().needs_threshold &&
-      threshold.kind != ThresholdSpec::Kind::kAuto &&
-      (!std::isnormal(fixed) || fixed < 0)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "threshold ", ToString(threshold), " at batch size ",
-        compression.batch_size, " is not a positive normal number"));
+  ASSIGN_OR_RETURN(const CodecPolicy policy, MakeCodecPolicy(compression));
+  bool is_lossy = false;
+  for (const CodecSpec* spec : policy.specs()) {
+    const CodecTraits& traits = spec->codec->traits();
+    const ThresholdSpec threshold =
+        spec->threshold.value_or(compression.threshold);
+    const float fixed = FixedThreshold(threshold, compression.batch_size);
+    if (traits.needs_threshold && !FollowsGradient(threshold) &&
+        (!std::isnormal(fixed) || fixed < 0)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "threshold ", ToString(threshold), " at batch size ",
+          compression.batch_size, " is not a positive normal number"));
+    }
+    is_lossy |= !traits.lossless;
   }
-  if (compression.reply == ReplyMode::kReencode &&
-      codec->traits().id == CodecId::kTwoBit &&
+  if (compression.reply == ReplyMode::kReencode && is_lossy &&
       optimizer.update_on == UpdateOn::kServer) {
     return absl::InvalidArgumentError(
         "reply mode reencode needs the optimizer on the workers "

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "compression/codec.h"
+#include "kvstore/dist/shard_plan.h"
 #include "kvstore/kvstore.h"
 
 namespace telegrad {
@@ -19,14 +20,16 @@ enum class ReplyFormat : uint8_t {
 inline ReplyFormat FormatOf(const CodecTraits& traits,
                             const CompressionConfig& compression,
                             const OptimizerConfig& optimizer) {
-  if (optimizer.update_on == UpdateOn::kServer || !traits.summable) {
+  if (optimizer.update_on == UpdateOn::kServer || traits.lossless) {
     return ReplyFormat::kDense;
   }
   switch (compression.reply) {
     case ReplyMode::kDense:
       return ReplyFormat::kDense;
     case ReplyMode::kSum:
-      return ReplyFormat::kSums;
+      return traits.summable ? ReplyFormat::kSums : ReplyFormat::kDense;
+    case ReplyMode::kAuto:
+      return traits.summable ? ReplyFormat::kSums : ReplyFormat::kCodes;
     case ReplyMode::kReencode:
       return ReplyFormat::kCodes;
   }
@@ -48,9 +51,14 @@ inline size_t ReplyBytes(const PreparedCodec& codec, ReplyFormat format,
 
 // Whether the codec's threshold is agreed step by step.
 inline bool UsesScale(const CodecTraits& traits,
-                      const CompressionConfig& compression) {
-  return traits.needs_threshold &&
-         compression.threshold.kind == ThresholdSpec::Kind::kAuto;
+                      const ThresholdSpec& threshold) {
+  return traits.needs_threshold && FollowsGradient(threshold);
+}
+
+// What tells encoders apart (EncodeParams): workers are their ranks.
+constexpr uint64_t kServerSource = UINT64_MAX;
+inline uint64_t StreamOf(const Chunk& chunk) {
+  return uint64_t{chunk.key} << 32 | chunk.index;
 }
 
 }  // namespace telegrad

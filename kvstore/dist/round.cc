@@ -9,7 +9,7 @@
 
 namespace telegrad {
 
-ChunkRounds::ChunkRounds(const Chunk& plan,
+ChunkRounds::ChunkRounds(const Chunk& plan, const ThresholdSpec& threshold,
                          std::unique_ptr<PreparedCodec> codec,
                          const JobConfig& config, int num_workers,
                          BufferPool* pool)
@@ -18,14 +18,16 @@ ChunkRounds::ChunkRounds(const Chunk& plan,
       config_(config),
       pool_(pool),
       format_(FormatOf(codec_->traits(), config.compression, config.optimizer)),
-      uses_scale_(UsesScale(codec_->traits(), config.compression)),
+      uses_scale_(UsesScale(codec_->traits(), threshold)),
+      fixed_threshold_(
+          FixedThreshold(threshold, config.compression.batch_size)),
       slots_(static_cast<size_t>(num_workers)),
       has_proposed_(static_cast<size_t>(num_workers), false) {}
 
 absl::StatusOr<ChunkRounds::Verdict> ChunkRounds::Begin(
     int worker, const FrameHeader& header) {
   const CodecTraits& traits = codec_->traits();
-  if (header.payload_bytes != codec_->max_encoded_bytes() ||
+  if (!IsPushSize(header.payload_bytes) ||
       header.codec != static_cast<uint8_t>(traits.id) ||
       header.codec_version != traits.wire_version || header.packing != 0 ||
       header.contributors != 1 ||
@@ -56,12 +58,20 @@ absl::StatusOr<ChunkRounds::Verdict> ChunkRounds::Begin(
   }
   slot.state = Slot::State::kReceiving;
   slot.wants_reply = (header.flags & kFlagNoReply) == 0;
+  slot.payload_bytes = header.payload_bytes;
   slot.frame = pool_->Get(codec_->max_encoded_bytes());
   return Verdict::kAccept;
 }
 
+bool ChunkRounds::IsPushSize(size_t num_bytes) const {
+  const size_t most = codec_->max_encoded_bytes();
+  return codec_->traits().constant_width ? num_bytes == most
+                                         : num_bytes > 0 && num_bytes <= most;
+}
+
 Bytes ChunkRounds::PushTarget(int worker) {
-  return slots_[static_cast<size_t>(worker)].frame->view();
+  const Slot& slot = slots_[static_cast<size_t>(worker)];
+  return {slot.frame->data(), slot.payload_bytes};
 }
 
 bool ChunkRounds::Arrive(int worker, const FrameHeader& header) {
@@ -71,61 +81,75 @@ bool ChunkRounds::Arrive(int worker, const FrameHeader& header) {
 }
 
 absl::Status ChunkRounds::Validate(int worker) const {
-  return codec_->Validate(slots_[static_cast<size_t>(worker)].frame->view());
+  return codec_->Validate(slots_[static_cast<size_t>(worker)].payload());
 }
 
 std::vector<ConstBytes> ChunkRounds::Payloads() const {
   std::vector<ConstBytes> payloads;
-  for (const Slot& slot : slots_) payloads.push_back(slot.frame->view());
+  for (const Slot& slot : slots_) payloads.push_back(slot.payload());
   return payloads;
+}
+
+float ChunkRounds::Threshold() const {
+  return uses_scale_ ? ScaleThreshold(scales_[step_ & 1]) : fixed_threshold_;
 }
 
 absl::StatusOr<RoundResult> ChunkRounds::Sum() {
   const std::vector<ConstBytes> payloads = Payloads();
   const int16_t scale = uses_scale_ ? scales_[step_ & 1] : kFixedScale;
-  const float threshold = uses_scale_
-                              ? ScaleThreshold(scale)
-                              : FixedThreshold(config_.compression.threshold,
-                                               config_.compression.batch_size);
-  RoundResult result{.format = format_, .step = step_, .scale = scale};
+  RoundResult result{.format = format_, .step = step_};
   if (config_.optimizer.update_on == UpdateOn::kServer) {
-    ASSIGN_OR_RETURN(result, UpdateWeights(payloads, threshold));
-    result.scale = scale;
+    ASSIGN_OR_RETURN(result, UpdateWeights(payloads));
   } else if (codec_->traits().lossless) {
     // Adds in rank order into the first worker's frame.
     result.buffer = slots_[0].frame;
     RETURN_IF_ERROR(codec_->SumCodes(payloads, result.buffer->view(), {}));
+    result.payload = result.buffer->view();
   } else {
-    const auto num_workers = static_cast<int>(slots_.size());
-    result.buffer = pool_->Get(ReplyBytes(*codec_, format_, num_workers));
-    const Bytes out = result.buffer->view();
-    switch (format_) {
-      case ReplyFormat::kDense:
-        RETURN_IF_ERROR(codec_->SumDecode(payloads, threshold, out, {}));
-        break;
-      case ReplyFormat::kSums:
-        RETURN_IF_ERROR(codec_->SumCodes(payloads, out, {}));
-        break;
-      case ReplyFormat::kCodes:
-        RETURN_IF_ERROR(codec_->Reencode(payloads, uses_scale_ ? scale : 0,
-                                         reencode_, out, {}));
-        break;
-    }
+    RETURN_IF_ERROR(SumGradients(payloads, result));
   }
-  if (result.buffer != nullptr) result.payload = result.buffer->view();
+  result.scale = scale;
   if (uses_scale_) result.agreed = wish_ == kNoScale ? scale : wish_;
   return result;
 }
 
+absl::Status ChunkRounds::SumGradients(const std::vector<ConstBytes>& payloads,
+                                       RoundResult& result) {
+  const auto num_workers = static_cast<int>(slots_.size());
+  size_t num_bytes = ReplyBytes(*codec_, format_, num_workers);
+  result.buffer = pool_->Get(num_bytes);
+  const Bytes out = result.buffer->view();
+  switch (format_) {
+    case ReplyFormat::kDense:
+      RETURN_IF_ERROR(codec_->SumDecode(payloads, Threshold(), out, {}));
+      break;
+    case ReplyFormat::kSums:
+      RETURN_IF_ERROR(codec_->SumCodes(payloads, out, {}));
+      break;
+    case ReplyFormat::kCodes: {
+      const EncodeParams params{.threshold = Threshold(),
+                                .stream = StreamOf(plan_),
+                                .step = step_,
+                                .source = kServerSource};
+      RETURN_IF_ERROR(codec_->Reencode(payloads, params,
+                                       uses_scale_ ? scales_[step_ & 1] : 0,
+                                       reencode_, out, &num_bytes, {}));
+      break;
+    }
+  }
+  result.payload = {out.data, num_bytes};
+  return absl::OkStatus();
+}
+
 absl::StatusOr<RoundResult> ChunkRounds::UpdateWeights(
-    const std::vector<ConstBytes>& payloads, float threshold) {
+    const std::vector<ConstBytes>& payloads) {
   if (weights_ == nullptr) {
     return absl::FailedPreconditionError(
         "a push came before the initial weights");
   }
   if (momentum_.size() == 0) momentum_ = Buffer(4 * plan_.num_elems);
   const std::shared_ptr<Buffer> sum = pool_->Get(4 * plan_.num_elems);
-  RETURN_IF_ERROR(codec_->SumDecode(payloads, threshold, sum->view(), {}));
+  RETURN_IF_ERROR(codec_->SumDecode(payloads, Threshold(), sum->view(), {}));
   // A copy: the last round's weights may still be on their way to a worker.
   std::shared_ptr<Buffer> updated = pool_->Get(4 * plan_.num_elems);
   std::copy_n(weights_->as<float>(), plan_.num_elems, updated->as<float>());
@@ -133,7 +157,9 @@ absl::StatusOr<RoundResult> ChunkRounds::UpdateWeights(
       sum->as<float>(), plan_.num_elems, config_.optimizer.sgd,
       updated->as<float>(), momentum_.as<float>(), {});
   weights_ = updated;
+  const ConstBytes payload = updated->view();
   return RoundResult{.buffer = std::move(updated),
+                     .payload = payload,
                      .format = ReplyFormat::kDense,
                      .step = step_};
 }

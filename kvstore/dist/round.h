@@ -33,8 +33,10 @@ struct RoundResult {
 // the next.
 class ChunkRounds {
  public:
-  ChunkRounds(const Chunk& plan, std::unique_ptr<PreparedCodec> codec,
-              const JobConfig& config, int num_workers, BufferPool* pool);
+  // `threshold` is the tensor's; it counts when the codec needs one.
+  ChunkRounds(const Chunk& plan, const ThresholdSpec& threshold,
+              std::unique_ptr<PreparedCodec> codec, const JobConfig& config,
+              int num_workers, BufferPool* pool);
 
   enum class Verdict { kAccept, kDuplicate };
 
@@ -75,11 +77,17 @@ class ChunkRounds {
     enum class State : uint8_t { kEmpty, kReceiving, kArrived };
     State state = State::kEmpty;
     bool wants_reply = true;
+    size_t payload_bytes = 0;
     std::shared_ptr<Buffer> frame;
+    ConstBytes payload() const { return {frame->data(), payload_bytes}; }
   };
   std::vector<ConstBytes> Payloads() const;
+  bool IsPushSize(size_t num_bytes) const;
+  float Threshold() const;
+  absl::Status SumGradients(const std::vector<ConstBytes>& payloads,
+                            RoundResult& result);
   absl::StatusOr<RoundResult> UpdateWeights(
-      const std::vector<ConstBytes>& payloads, float threshold);
+      const std::vector<ConstBytes>& payloads);
 
   const Chunk plan_;
   const std::unique_ptr<PreparedCodec> codec_;
@@ -87,6 +95,7 @@ class ChunkRounds {
   BufferPool* const pool_;
   const ReplyFormat format_;
   const bool uses_scale_;
+  const float fixed_threshold_;  // unless uses_scale_
   uint64_t step_ = 0;
   std::vector<Slot> slots_;
   size_t num_arrived_ = 0;

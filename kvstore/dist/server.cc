@@ -82,8 +82,10 @@ absl::Status DistServer::MakeChunks() {
       std::unique_ptr<ChunkRounds> rounds;
       if (chunk.server == rank_) {
         ASSIGN_OR_RETURN(std::unique_ptr<PreparedCodec> codec,
-                         plan[key].codec->Prepare(chunk.num_elems, Device{}));
-        rounds = std::make_unique<ChunkRounds>(chunk, std::move(codec), config_,
+                         plan[key].codec->Prepare(chunk.num_elems, Device{},
+                                                  plan[key].options));
+        rounds = std::make_unique<ChunkRounds>(chunk, plan[key].threshold,
+                                               std::move(codec), config_,
                                                num_workers_, &buffers_);
       }
       chunks_[key].push_back(std::move(rounds));

@@ -7,6 +7,7 @@
 #include "base/status_macros.h"
 #include "kernels/code_sum.h"
 #include "kernels/two_bit.h"
+#include "kvstore/dist/codec_policy.h"
 
 namespace telegrad {
 namespace {
@@ -54,8 +55,7 @@ absl::StatusOr<std::vector<TensorPlan>> MakeShardPlan(
   constexpr size_t kGroup = kernels::kSumsPerGroup;
   chunk_elems =
       std::max<size_t>(1, (chunk_elems + kGroup - 1) / kGroup) * kGroup;
-  ASSIGN_OR_RETURN(const Codec* codec, FindCodec(compression.type));
-  ASSIGN_OR_RETURN(const Codec* dense, FindCodec("none"));
+  ASSIGN_OR_RETURN(const CodecPolicy policy, MakeCodecPolicy(compression));
   std::vector<TensorPlan> plan;
   for (size_t key = 0; key < tensors.size(); ++key) {
     const TensorSpec& tensor = tensors[key];
@@ -63,9 +63,13 @@ absl::StatusOr<std::vector<TensorPlan>> MakeShardPlan(
       return absl::InvalidArgumentError(
           absl::StrCat("tensor ", tensor.name, " has no elements"));
     }
-    const bool is_small =
-        static_cast<int64_t>(4 * tensor.num_elems) < compression.min_bytes;
-    TensorPlan entry{.codec = is_small ? dense : codec, .chunks = {}};
+    const CodecChoice choice = policy.Choose(tensor);
+    TensorPlan entry{
+        .codec = choice.spec->codec,
+        .options = choice.spec->options,
+        .threshold = choice.spec->threshold.value_or(compression.threshold),
+        .reason = choice.reason,
+        .chunks = {}};
     size_t begin = 0;
     const std::vector<size_t> sizes =
         ShardSizes(static_cast<Key>(key), tensor.num_elems, num_servers);

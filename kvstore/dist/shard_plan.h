@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "kvstore/kvstore.h"
@@ -21,7 +22,10 @@ struct Chunk {
 
 struct TensorPlan {
   const Codec* codec = nullptr;
-  std::vector<Chunk> chunks;  // by index, covering the tensor
+  CodecOptions options = {};
+  ThresholdSpec threshold = {};  // when the codec needs one
+  std::string reason = {};       // why this codec
+  std::vector<Chunk> chunks;     // by index, covering the tensor
 };
 
 // MXNet's rule: a tensor below kBigTensorElems goes to one server, key * 9973

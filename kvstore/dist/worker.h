@@ -117,7 +117,6 @@ class DistWorker : public KVStore, private TransportHandler {
 
   const DistOptions options_;
   JobConfig config_;
-  float fixed_threshold_ = 0;
   int rank_ = -1;
   int num_workers_ = 0;
   uint64_t epoch_ = 0;

@@ -166,6 +166,10 @@ absl::StatusOr<Bytes> DistWorker::ReplyTarget(WorkerChunk& chunk,
   size_t expected = 0;
   if (!is_bare) {
     expected = is_dense ? 4 * chunk.plan.num_elems : chunk.reply.size();
+    if (!is_dense && chunk.format == ReplyFormat::kCodes &&
+        !chunk.codec->traits().constant_width && header.payload_bytes > 0) {
+      expected = std::min<size_t>(expected, header.payload_bytes);
+    }
   }
   const auto mode =
       static_cast<uint8_t>(is_dense ? ReplyFormat::kDense : chunk.format);
@@ -180,7 +184,10 @@ absl::StatusOr<Bytes> DistWorker::ReplyTarget(WorkerChunk& chunk,
         " were expected"));
   }
   if (is_bare) return Bytes();
-  if (!is_dense) return chunk.reply.view();
+  if (!is_dense) {
+    chunk.reply_bytes = expected;
+    return Bytes(chunk.reply.data(), expected);
+  }
   return Bytes(op.out.data + 4 * chunk.plan.begin, expected);
 }
 

@@ -90,8 +90,6 @@ absl::Status DistWorker::Join(std::span<const TensorSpec> tensors,
   rank_ = membership.self.rank;
   num_workers_ = static_cast<int>(membership.workers.size());
   epoch_ = membership.epoch;
-  fixed_threshold_ = FixedThreshold(config_.compression.threshold,
-                                    config_.compression.batch_size);
   return absl::OkStatus();
 }
 

@@ -101,11 +101,15 @@ void DistWorker::PostJob(int priority, std::function<void()> job) {
 void DistWorker::StartPush(WorkerTensor& tensor,
                            const std::shared_ptr<WorkerOp>& op) {
   if (tensor.uses_scale) {
+    const CodecTraits& traits = tensor.codec->traits();
     double mean_square = 0;
     kernels::CpuKernels().sampled_power(
         reinterpret_cast<const float*>(op->grad.data),
-        tensor.residual.as<float>(), tensor.spec.num_elems, &mean_square, {});
-    op->proposal = ProposeScale(mean_square);
+        traits.auto_of_residual ? tensor.residual.as<float>() : nullptr,
+        tensor.spec.num_elems, &mean_square, {});
+    op->proposal = ProposeScale(
+        mean_square,
+        ThresholdPerRms(tensor.threshold, traits.auto_threshold_per_rms));
   }
   for (auto& chunk : tensor.chunks) {
     if (tensor.uses_scale && chunk->scales[op->step & 1] == kNoScale) {
@@ -202,7 +206,10 @@ absl::StatusOr<ConstBytes> DistWorker::EncodePayload(WorkerTensor& tensor,
   }
   const EncodeParams params{
       .threshold = ThresholdOf(tensor, chunk.scales[op.step & 1]),
-      .nonfinite = propagates ? NonFinite::kPropagate : NonFinite::kZero};
+      .nonfinite = propagates ? NonFinite::kPropagate : NonFinite::kZero,
+      .stream = StreamOf(chunk.plan),
+      .step = op.step,
+      .source = static_cast<uint64_t>(rank_)};
   EncodeResult result;
   RETURN_IF_ERROR(chunk.codec->Encode(grad, chunk.state, params,
                                       chunk.frame.view(), &result, {}));
@@ -245,7 +252,7 @@ absl::Status DistWorker::HandleNonFinite(WorkerTensor& tensor,
 }
 
 float DistWorker::ThresholdOf(const WorkerTensor& tensor, int16_t scale) const {
-  return tensor.uses_scale ? ScaleThreshold(scale) : fixed_threshold_;
+  return tensor.uses_scale ? ScaleThreshold(scale) : tensor.fixed_threshold;
 }
 
 void DistWorker::DecodeChunk(WorkerTensor& tensor, WorkerChunk& chunk) {
@@ -271,13 +278,16 @@ absl::Status DistWorker::DecodePayload(WorkerTensor& tensor,
         header.reply_mode == static_cast<uint8_t>(ReplyFormat::kDense);
     const Bytes out(op.out.data + 4 * chunk.plan.begin,
                     4 * chunk.plan.num_elems);
-    const ConstBytes payload = is_dense ? out : chunk.reply.view();
+    const ConstBytes payload =
+        is_dense ? out : ConstBytes(chunk.reply.data(), chunk.reply_bytes);
     RETURN_IF_ERROR(CheckFramePayload(header_bytes, payload));
     const float threshold = ThresholdOf(tensor, header.scale);
     const auto contributors = static_cast<uint32_t>(num_workers_);
     if (!is_dense && chunk.format == ReplyFormat::kSums) {
+      RETURN_IF_ERROR(chunk.codec->ValidateSum(payload, contributors));
       RETURN_IF_ERROR(
           chunk.codec->DecodeSum(payload, contributors, threshold, out, {}));
+      RETURN_IF_ERROR(chunk.codec->Learn(payload, contributors, chunk.state));
     } else if (!is_dense) {
       RETURN_IF_ERROR(chunk.codec->Decode(
           payload, chunk.codec->ReencodeThreshold(threshold, contributors), out,

@@ -48,13 +48,16 @@ absl::StatusOr<std::unique_ptr<WorkerTensor>> MakeWorkerTensor(
   const CodecTraits& traits = plan.codec->traits();
   tensor->spec = spec;
   tensor->codec = plan.codec;
-  tensor->uses_scale = UsesScale(traits, compression);
+  tensor->threshold = plan.threshold;
+  tensor->uses_scale = UsesScale(traits, plan.threshold);
+  tensor->fixed_threshold =
+      FixedThreshold(plan.threshold, compression.batch_size);
   if (traits.needs_residual) tensor->residual = Buffer(4 * spec.num_elems);
   for (const Chunk& chunk_plan : plan.chunks) {
     auto chunk = std::make_unique<WorkerChunk>();
     chunk->plan = chunk_plan;
-    ASSIGN_OR_RETURN(chunk->codec,
-                     plan.codec->Prepare(chunk_plan.num_elems, Device{}));
+    ASSIGN_OR_RETURN(chunk->codec, plan.codec->Prepare(chunk_plan.num_elems,
+                                                       Device{}, plan.options));
     chunk->format = FormatOf(traits, compression, optimizer);
     if (traits.needs_residual) {
       chunk->state.residual =

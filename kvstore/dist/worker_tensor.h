@@ -44,9 +44,10 @@ enum class ChunkPhase : uint8_t {
 struct WorkerChunk {
   Chunk plan;
   std::unique_ptr<PreparedCodec> codec;
-  CodecState state;  // views of the tensor's residual
-  Buffer frame;      // what Encode wrote
-  Buffer reply;      // packed replies; dense ones go straight to `out`
+  CodecState state;        // views of the tensor's residual
+  Buffer frame;            // what Encode wrote
+  Buffer reply;            // packed replies; dense ones go straight to `out`
+  size_t reply_bytes = 0;  // of the one that is arriving
   ReplyFormat format = ReplyFormat::kDense;
   std::array<int16_t, 2> scales{kNoScale, kNoScale};  // of step & 1
   FrameHeaderBytes reply_header{};
@@ -57,7 +58,9 @@ struct WorkerChunk {
 struct WorkerTensor {
   TensorSpec spec;
   const Codec* codec = nullptr;
+  ThresholdSpec threshold;
   bool uses_scale = false;
+  float fixed_threshold = 0;  // unless uses_scale
   Buffer residual;
   std::vector<std::unique_ptr<WorkerChunk>> chunks;
   uint64_t rounds = 0;               // finished; guarded by the store's mutex

@@ -1,71 +1,18 @@
-#include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <string>
 #include <vector>
 
 #include "kernels/cuda/cuda_kernels.h"
-#include "perf/gpu_check/gpu_check.h"
+#include "perf/gpu_check/bench.h"
+#include "perf/gpu_check/families.h"
 
 namespace telegrad::gpu_check {
 namespace {
 
-using kernels::EncodeStats;
 using kernels::NonFinite;
 using kernels::Stream;
 namespace gpu = kernels::cuda;
-
-// 1 GiB of floats: far more than any L2, so that nothing stays from run to run.
-constexpr size_t kElements = size_t{1} << 28;
-constexpr int kRuns = 50;
-constexpr int kWarmUps = 5;
-
-struct Row {
-  std::string name;
-  double bytes_per_element;
-  double median_us;
-  double least_us;
-};
-
-template <typename Body>
-Row Time(const std::string& name, double bytes_per_element, Body body) {
-  cudaEvent_t begin;
-  cudaEvent_t end;
-  Require(cudaEventCreate(&begin), "cudaEventCreate");
-  Require(cudaEventCreate(&end), "cudaEventCreate");
-  std::vector<double> times;
-  for (int run = 0; run < kWarmUps + kRuns; ++run) {
-    Require(cudaEventRecord(begin, nullptr), "cudaEventRecord");
-    body();
-    Require(cudaEventRecord(end, nullptr), "cudaEventRecord");
-    Require(cudaEventSynchronize(end), name.c_str());
-    Require(cudaGetLastError(), name.c_str());
-    float ms = 0;
-    Require(cudaEventElapsedTime(&ms, begin, end), "cudaEventElapsedTime");
-    if (run >= kWarmUps) times.push_back(1000.0 * ms);
-  }
-  cudaEventDestroy(begin);
-  cudaEventDestroy(end);
-  std::sort(times.begin(), times.end());
-  return {name, bytes_per_element, times[times.size() / 2], times[0]};
-}
-
-template <typename T>
-T* Allocate(size_t count) {
-  T* memory = nullptr;
-  Require(cudaMalloc(&memory, count * sizeof(T)), "cudaMalloc");
-  Require(cudaMemset(memory, 0, count * sizeof(T)), "cudaMemset");
-  return memory;
-}
-
-struct Arrays {
-  float* x = Allocate<float>(kElements);
-  float* y = Allocate<float>(kElements);
-  float* z = Allocate<float>(kElements);
-  uint8_t* packed = Allocate<uint8_t>(kElements);
-  EncodeStats* stats = Allocate<EncodeStats>(1);
-  double* power = Allocate<double>(1);
-  std::vector<const uint8_t*> frames;
-};
 
 // Codes of every kind, about a third of them not 0.
 void FillInputs(Arrays& a) {
@@ -198,6 +145,11 @@ void MeasureAll(const char* device_name, const char* path) {
   MeasureSums(arrays, 2, rows);
   MeasureSums(arrays, 8, rows);
   MeasureDense(arrays, rows);
+  MeasureCast(arrays, rows);
+  MeasureSign(arrays, rows);
+  MeasureBlock(arrays, rows);
+  MeasureSparse(arrays, rows);
+  MeasureRadix(arrays, rows);
   Print(rows);
   if (path != nullptr) Write(rows, device_name, path);
 }

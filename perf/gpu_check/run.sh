@@ -15,9 +15,7 @@ fi
 mkdir -p "$out"
 "$nvcc" -std=c++17 -O3 -fmad=false -arch="${ARCH:-native}" \
   -Xcompiler=-ffp-contract=off -I. -o "$out/gpu_check" -x cu \
-  perf/gpu_check/{main,measure,verify}.cu \
-  kernels/cuda/{code_sum,dense,two_bit}.cu \
-  kernels/reference/{code_sum,dense,two_bit}.cc
+  perf/gpu_check/*.cu kernels/cuda/*.cu kernels/reference/*.cc
 
 sanitizer=$(command -v compute-sanitizer || true)
 if [[ -n $sanitizer && -z ${NO_SANITIZER:-} ]]; then

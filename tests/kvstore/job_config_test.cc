@@ -87,14 +87,14 @@ TEST(JobConfig, RefusesValuesOutOfRange) {
   const uint64_t inf = 0x7f800000;
   const uint64_t nan = 0x7fc00000;
   const std::vector<std::pair<std::string, uint64_t>> cases = {
-      {"threshold_kind", 3},
+      {"threshold_kind", 4},
       {"threshold_bits", inf},
       {"threshold_bits", 0},  // fixed, so it must be a normal number
       {"threshold_bits", uint64_t{1} << 32},
       {"batch_size", 0},
       {"batch_size", (1u << 30) + 1},
       {"min_bytes", UINT64_MAX},
-      {"reply", 3},
+      {"reply", 4},
       {"reply", 2},  // reencode with the optimizer on servers
       {"nonfinite", 4},
       {"update_on", 2},

@@ -31,9 +31,9 @@ class Round : public ::testing::Test {
     const Codec* codec = *FindCodec(type);
     codec_ = *codec->Prepare(kElems, Device{});
     format_ = FormatOf(codec->traits(), config_.compression, optimizer);
-    rounds_ = std::make_unique<ChunkRounds>(Chunk{.num_elems = kElems},
-                                            *codec->Prepare(kElems, Device{}),
-                                            config_, kWorkers, &pool_);
+    rounds_ = std::make_unique<ChunkRounds>(
+        Chunk{.num_elems = kElems}, config_.compression.threshold,
+        *codec->Prepare(kElems, Device{}), config_, kWorkers, &pool_);
   }
 
   FrameHeader Header(uint64_t step = 0) const {

@@ -1,0 +1,85 @@
+#include "kvstore/dist/codec_policy.h"
+
+#include <re2/re2.h>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/status_macros.h"
+
+namespace telegrad {
+namespace {
+
+constexpr int64_t kRegexMemory = 1 << 20;  // bytes of RE2, per pattern
+
+absl::StatusOr<std::unique_ptr<re2::RE2>> Compile(absl::string_view pattern) {
+  if (pattern == "*") return nullptr;
+  re2::RE2::Options options(re2::RE2::Quiet);
+  options.set_max_mem(kRegexMemory);
+  auto compiled = std::make_unique<re2::RE2>(std::string(pattern), options);
+  if (compiled->ok()) return compiled;
+  return absl::InvalidArgumentError(
+      absl::StrCat("codec rule: pattern '", pattern, "': ", compiled->error()));
+}
+
+}  // namespace
+
+CodecPolicy::CodecPolicy() = default;
+CodecPolicy::CodecPolicy(CodecPolicy&&) noexcept = default;
+CodecPolicy& CodecPolicy::operator=(CodecPolicy&&) noexcept = default;
+CodecPolicy::~CodecPolicy() = default;
+
+CodecChoice CodecPolicy::Choose(const TensorSpec& tensor) const {
+  for (const Rule& rule : rules_) {
+    if (rule.pattern == nullptr ||
+        re2::RE2::PartialMatch(tensor.name, *rule.pattern)) {
+      return {&rule.spec, absl::StrCat("rule ", rule.text)};
+    }
+  }
+  const auto bytes = static_cast<int64_t>(4 * tensor.num_elems);
+  if (bytes < min_bytes_ && !type_.codec->traits().lossless) {
+    return {&dense_, absl::StrCat("below ", min_bytes_, " bytes")};
+  }
+  return {&type_, absl::StrCat("type ", type_text_)};
+}
+
+std::vector<const CodecSpec*> CodecPolicy::specs() const {
+  std::vector<const CodecSpec*> specs = {&type_};
+  for (const Rule& rule : rules_) specs.push_back(&rule.spec);
+  return specs;
+}
+
+absl::StatusOr<CodecPolicy> MakeCodecPolicy(const CompressionConfig& config) {
+  CodecPolicy policy;
+  ASSIGN_OR_RETURN(policy.type_, ParseCodecSpec(config.type));
+  ASSIGN_OR_RETURN(policy.dense_, ParseCodecSpec("none"));
+  policy.type_text_ = config.type;
+  policy.min_bytes_ = config.min_bytes;
+  if (config.rules.size() > kMaxRulesBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("codec rules of ", config.rules.size(), " bytes; at most ",
+                     kMaxRulesBytes));
+  }
+  for (const char c : config.rules) {
+    if (absl::ascii_isprint(static_cast<unsigned char>(c))) continue;
+    return absl::InvalidArgumentError(
+        "codec rules hold a character that is not printable ASCII");
+  }
+  for (const absl::string_view part : absl::StrSplit(config.rules, ';')) {
+    const absl::string_view text = absl::StripAsciiWhitespace(part);
+    if (text.empty()) continue;
+    const size_t equals = text.find('=');
+    if (equals == absl::string_view::npos || equals == 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "codec rule '", text, "' is not PATTERN=CODEC, as in bias=none"));
+    }
+    CodecPolicy::Rule rule{
+        .text = std::string(text), .pattern = {}, .spec = {}};
+    ASSIGN_OR_RETURN(rule.pattern, Compile(text.substr(0, equals)));
+    ASSIGN_OR_RETURN(rule.spec, ParseCodecSpec(text.substr(equals + 1)));
+    policy.rules_.push_back(std::move(rule));
+  }
+  return policy;
+}
+
+}  // namespace telegrad

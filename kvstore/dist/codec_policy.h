@@ -1,0 +1,56 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "compression/codec_spec.h"
+#include "kvstore/kvstore.h"
+
+namespace re2 {
+class RE2;
+}
+
+namespace telegrad {
+
+// Which codec a tensor gets, and why.
+struct CodecChoice {
+  const CodecSpec* spec = nullptr;
+  std::string reason;
+};
+
+// CompressionConfig's type, rules and min_bytes, ready to be asked. Precedence:
+// a rule, then the smallest size, then the type.
+class CodecPolicy {
+ public:
+  CodecPolicy();
+  CodecPolicy(CodecPolicy&&) noexcept;
+  CodecPolicy& operator=(CodecPolicy&&) noexcept;
+  ~CodecPolicy();
+
+  // Lives as long as the policy.
+  CodecChoice Choose(const TensorSpec& tensor) const;
+  // The type's and the rules' codecs.
+  std::vector<const CodecSpec*> specs() const;
+
+ private:
+  friend absl::StatusOr<CodecPolicy> MakeCodecPolicy(
+      const CompressionConfig& config);
+  struct Rule {
+    std::string text;
+    std::unique_ptr<re2::RE2> pattern;  // null: every name
+    CodecSpec spec;
+  };
+  std::vector<Rule> rules_;
+  CodecSpec type_;
+  CodecSpec dense_;
+  std::string type_text_;
+  int64_t min_bytes_ = 0;
+};
+
+// InvalidArgument or NotFound names the part that is wrong.
+constexpr size_t kMaxRulesBytes = 4096;
+absl::StatusOr<CodecPolicy> MakeCodecPolicy(const CompressionConfig& config);
+
+}  // namespace telegrad

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <vector>
+
+#include "perf/gpu_check/bench.h"
+#include "perf/gpu_check/verdict.h"
+
+// What is checked and measured family by family: perf/gpu_check/<family>.cu.
+namespace telegrad::gpu_check {
+
+void VerifyCast(Verdict& verdict);
+void VerifySign(Verdict& verdict);
+void VerifyBlock(Verdict& verdict);
+void VerifySparse(Verdict& verdict);
+void VerifyRadix(Verdict& verdict);
+
+void MeasureCast(Arrays& arrays, std::vector<Row>& rows);
+void MeasureSign(Arrays& arrays, std::vector<Row>& rows);
+void MeasureBlock(Arrays& arrays, std::vector<Row>& rows);
+void MeasureSparse(Arrays& arrays, std::vector<Row>& rows);
+void MeasureRadix(Arrays& arrays, std::vector<Row>& rows);
+
+}  // namespace telegrad::gpu_check
