@@ -2,6 +2,7 @@
 #include "absl/strings/str_format.h"
 #include "compression/codec.h"
 #include "compression/none/none_codec.h"
+#include "compression/powersgd/powersgd_codec.h"
 #include "compression/two_bit/two_bit_codec.h"
 
 namespace telegrad {
@@ -10,6 +11,7 @@ const std::vector<const Codec*>& AllCodecs() {
   static const auto* codecs = new std::vector<const Codec*>{
       &NoneCodec(),
       &TwoBitCodec(),
+      &PowerSgdCodec(),
   };
   return *codecs;
 }

@@ -26,6 +26,7 @@ NamedTable MakeCpuTable(int64_t target) {
   cpu::FillBlock(target, made.table);
   cpu::FillSparse(target, made.table);
   cpu::FillRadix(target, made.table);
+  cpu::FillLowRank(target, made.table);
   return made;
 }
 
@@ -64,6 +65,7 @@ const KernelTable& ReferenceKernels() {
       .block = reference::Block(),
       .sparse = reference::Sparse(),
       .radix = reference::Radix(),
+      .low_rank = reference::LowRank(),
   };
   return kTable;
 }

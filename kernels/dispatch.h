@@ -8,6 +8,7 @@
 #include "kernels/cast.h"
 #include "kernels/code_sum.h"
 #include "kernels/dense.h"
+#include "kernels/low_rank.h"
 #include "kernels/radix.h"
 #include "kernels/sign.h"
 #include "kernels/sparse.h"
@@ -35,6 +36,7 @@ struct KernelTable {
   BlockKernels block;
   SparseKernels sparse;
   RadixKernels radix;
+  LowRankKernels low_rank;
 };
 
 // The plain scalar definition of every operation.

@@ -17,5 +17,6 @@ void FillSign(int64_t target, KernelTable& table);
 void FillBlock(int64_t target, KernelTable& table);
 void FillSparse(int64_t target, KernelTable& table);
 void FillRadix(int64_t target, KernelTable& table);
+void FillLowRank(int64_t target, KernelTable& table);
 
 }  // namespace telegrad::kernels::cpu

@@ -347,7 +347,7 @@ TEST_P(CodecConformance, ReencodedSumsConserveAndStayBounded) {
       if (IsExact(traits())) {
         ASSERT_EQ(sent, received + residual) << num_workers << " " << step;
       } else {
-        ASSERT_NEAR(sent, received + residual, 1e-4 * (1 + sent))
+        ASSERT_NEAR(sent, received + residual, 1e-4 * (1 + std::abs(sent)))
             << num_workers << " " << step;
       }
     }
