@@ -4,11 +4,120 @@
 #include <cstdint>
 
 #include "kernels/encode_stats.h"
+#include "kernels/philox.h"
 #include "kernels/stream.h"
+#include "kernels/two_bit.h"
 
 // Block-wise quantisation to a few bits, deterministic and stochastic.
+//
+// Codes are two's complement numbers of b = 2, 4 or 8 bits (sums: 8, 16 or 32),
+// element i in bits i*b and up of a little-endian string of bits; -2^(b-1)
+// never occurs, and unused bits of the last byte are 0. A payload is one
+// float32 scale per block of elements, then the codes.
 namespace telegrad::kernels {
 
-struct BlockKernels {};
+struct BlockFormat {
+  size_t block = 0;       // elements per scale, a multiple of 64
+  uint32_t bits = 8;      // per code: 2, 4 or 8
+  uint32_t levels = 127;  // largest code: 1 to 2^(bits-1) - 1
+  bool natural = false;   // dither only: levels are powers of two
+};
+
+constexpr size_t kBlockMultiple = 64;
+// Natural levels below 2^-23 of the largest would never be told apart.
+constexpr uint32_t kMaxNaturalLevels = 24;
+// Block maxima under the least count as 0, those over the most as the most: so
+// scales, their inverses and sums of decoded values over workers are finite.
+constexpr float kLeastMaximum = 0x1p-100f;
+constexpr float kMostMaximum = 0x1p100f;
+
+constexpr size_t NumBlocks(size_t n, const BlockFormat& format) {
+  return (n + format.block - 1) / format.block;
+}
+constexpr size_t CodeBytes(size_t n, uint32_t bits) {
+  return n / 8 * bits + (n % 8 * bits + 7) / 8;
+}
+constexpr size_t BlockPayloadBytes(size_t n, const BlockFormat& format) {
+  return 4 * NumBlocks(n, format) + CodeBytes(n, format.bits);
+}
+
+// Deterministic quantisation with error feedback, in float32 without FMA. With
+// v = residual[i] + grad[i] (residual[i] + 0 where that is not finite), per
+// block:
+//   m = max |v| over the finite v, at most kMostMaximum
+//   m < kLeastMaximum: scale 0, inverse 0
+//   else:              scale = m / levels, inverse = levels / m
+//   q = rint(clamp(v * inverse, -levels, levels)), 0 where v is not finite
+//   residual[i] = v - q * scale
+// rint: to nearest, ties to even. Elements whose v is not finite are counted
+// (kZero); kPropagate counts nothing and keeps r + g, so NaN and infinities
+// stay in the residual and send 0 for ever.
+// Shapes: grad, residual [n] f32; payload BlockPayloadBytes(n, format), on a
+// GPU aligned to 4. `stats` is added to. Alias: no. Equal bits everywhere.
+// Source: CGX (Markov et al., Middleware 2022), LoCo (Xie et al., 2024).
+using BlockQuantizeFn = void(const float* grad, float* residual, size_t n,
+                             BlockFormat format, NonFinite nonfinite,
+                             uint8_t* payload, EncodeStats* stats,
+                             Stream stream);
+
+// The same with one quantum for all elements, given: scale = quantum, inverse =
+// 1 / quantum, levels = 2^(bits-1) - 1, and codes [CodeBytes(n, bits)] alone.
+// The quantum and its inverse are positive, finite and not denormal.
+using SharedQuantizeFn = void(const float* grad, float* residual, size_t n,
+                              uint32_t bits, float quantum, NonFinite nonfinite,
+                              uint8_t* codes, EncodeStats* stats,
+                              Stream stream);
+
+// Stochastic, unbiased rounding. Per block:
+//   m = max |g| over the finite g, at most `limit` <= kMostMaximum
+//   x = min(|g|, m), 0 where g is not finite; d = DrawFor(draw, i)
+//   linear:  scale = m / levels, inverse = levels / m,
+//            q = min(floor(x * inverse + (d >> 8) * 2^-24), levels)
+//   natural: scale = m * 2^(1-levels), inverse = 1 / scale, y = x * inverse
+//            y < 1:   q = 1 if (d >> 8) * 2^-24 < y, else 0
+//            y >= 1:  y = 2^e * (1 + f); q = e + 1, and one more if
+//                     (d >> 9) * 2^-23 < f; at most levels
+// and the code is q with the sign of g; m < kLeastMaximum: scale 0, codes 0.
+// Elements that are not finite are counted (kZero) or not (kPropagate), and
+// send 0. i counts from the chunk's first element. Shapes as above.
+// Source: QSGD (Alistarh et al., NeurIPS 2017) with the maximum norm; natural
+// dithering (Horvath et al., MSML 2022); levels = 1: TernGrad (Wen et al.,
+// NeurIPS 2017).
+using DitherFn = void(const float* grad, size_t n, BlockFormat format,
+                      float limit, DrawKey draw, NonFinite nonfinite,
+                      uint8_t* payload, EncodeStats* stats, Stream stream);
+
+// out[i] = code * scale, natural: sign * scale * 2^(|code|-1), 0 for code 0;
+// or sum[i] = sum[i] + that.
+using BlockDecodeFn = void(const uint8_t* payload, size_t n, BlockFormat format,
+                           float* out, Stream stream);
+
+// out[i] = code * quantum, or sum[i] = sum[i] + that. Codes and sums of codes:
+// 4, 8, 16 or 32 bits.
+using SharedDecodeFn = void(const uint8_t* codes, size_t n, uint32_t bits,
+                            float quantum, float* out, Stream stream);
+
+// Sums of `num_frames` frames of codes of `bits` (4 or 8), as codes of
+// `sum_bits` (8, 16 or 32), which must hold them. `frames` is the host's.
+using SumCodesFn = void(const uint8_t* const* frames, uint32_t num_frames,
+                        size_t n, uint32_t bits, uint32_t sum_bits,
+                        uint8_t* sum, Stream stream);
+
+// out[i] = float(sum of the codes) * quantum.
+using SharedSumDecodeFn = void(const uint8_t* const* frames,
+                               uint32_t num_frames, size_t n, uint32_t bits,
+                               float quantum, float* out, Stream stream);
+
+struct BlockKernels {
+  BlockQuantizeFn* quantize = nullptr;
+  SharedQuantizeFn* shared_quantize = nullptr;
+  DitherFn* dither = nullptr;
+  BlockDecodeFn* decode = nullptr;
+  BlockDecodeFn* decode_add = nullptr;
+  SharedDecodeFn* shared_decode = nullptr;
+  SharedDecodeFn* shared_decode_add = nullptr;
+  SumCodesFn* sum_codes = nullptr;
+  SharedSumDecodeFn* shared_sum_decode = nullptr;
+};
 
 }  // namespace telegrad::kernels

@@ -1,9 +1,105 @@
 #include "kernels/block.h"
 
 #include "kernels/reference.h"
+#include "kernels/reference/block_runs.h"
 
 namespace telegrad::kernels::reference {
+namespace {
 
-BlockKernels Block() { return {}; }
+size_t EndOf(size_t from, size_t n, const BlockFormat& format) {
+  return n - from < format.block ? n : from + format.block;
+}
+
+void BlockQuantize(const float* grad, float* residual, size_t n,
+                   BlockFormat format, NonFinite nonfinite, uint8_t* payload,
+                   EncodeStats* stats, Stream) {
+  uint8_t* codes = payload + 4 * NumBlocks(n, format);
+  for (size_t from = 0; from < n; from += format.block) {
+    const size_t to = EndOf(from, n, format);
+    const float maximum = MaxOfRun(grad, residual, from, to, nonfinite);
+    const BlockScale scale = ScaleOf(maximum, kMostMaximum, format);
+    std::memcpy(payload + from / format.block * 4, &scale.scale, 4);
+    QuantizeRun(grad, residual, from, to, scale, format.levels, format.bits,
+                nonfinite, codes, stats);
+  }
+}
+
+void SharedQuantize(const float* grad, float* residual, size_t n, uint32_t bits,
+                    float quantum, NonFinite nonfinite, uint8_t* codes,
+                    EncodeStats* stats, Stream) {
+  QuantizeRun(grad, residual, 0, n, {quantum, 1.0f / quantum, 0.0f},
+              (1u << (bits - 1)) - 1, bits, nonfinite, codes, stats);
+}
+
+void Dither(const float* grad, size_t n, BlockFormat format, float limit,
+            DrawKey draw, NonFinite nonfinite, uint8_t* payload,
+            EncodeStats* stats, Stream) {
+  uint8_t* codes = payload + 4 * NumBlocks(n, format);
+  for (size_t from = 0; from < n; from += format.block) {
+    const size_t to = EndOf(from, n, format);
+    const float maximum = MaxOfRun(grad, nullptr, from, to, nonfinite);
+    const BlockScale scale = ScaleOf(maximum, limit, format);
+    std::memcpy(payload + from / format.block * 4, &scale.scale, 4);
+    DitherRun(grad, from, to, scale, format, draw, nonfinite, codes, stats);
+  }
+}
+
+void DecodeBlocks(const uint8_t* payload, size_t n, const BlockFormat& format,
+                  bool add, float* out) {
+  const uint8_t* codes = payload + 4 * NumBlocks(n, format);
+  for (size_t from = 0; from < n; from += format.block) {
+    float scale;
+    std::memcpy(&scale, payload + from / format.block * 4, 4);
+    DecodeRun(codes, from, EndOf(from, n, format), format.bits, scale,
+              format.natural, add, out);
+  }
+}
+
+void BlockDecode(const uint8_t* payload, size_t n, BlockFormat format,
+                 float* out, Stream) {
+  DecodeBlocks(payload, n, format, false, out);
+}
+
+void BlockDecodeAdd(const uint8_t* payload, size_t n, BlockFormat format,
+                    float* sum, Stream) {
+  DecodeBlocks(payload, n, format, true, sum);
+}
+
+void SharedDecode(const uint8_t* codes, size_t n, uint32_t bits, float quantum,
+                  float* out, Stream) {
+  DecodeRun(codes, 0, n, bits, quantum, false, false, out);
+}
+
+void SharedDecodeAdd(const uint8_t* codes, size_t n, uint32_t bits,
+                     float quantum, float* sum, Stream) {
+  DecodeRun(codes, 0, n, bits, quantum, false, true, sum);
+}
+
+void SumCodes(const uint8_t* const* frames, uint32_t num_frames, size_t n,
+              uint32_t bits, uint32_t sum_bits, uint8_t* sum, Stream) {
+  SumRun(frames, num_frames, 0, n, bits, sum_bits, sum);
+}
+
+void SharedSumDecode(const uint8_t* const* frames, uint32_t num_frames,
+                     size_t n, uint32_t bits, float quantum, float* out,
+                     Stream) {
+  SumDecodeRun(frames, num_frames, 0, n, bits, quantum, out);
+}
+
+}  // namespace
+
+BlockKernels Block() {
+  BlockKernels kernels;
+  kernels.quantize = BlockQuantize;
+  kernels.shared_quantize = SharedQuantize;
+  kernels.dither = Dither;
+  kernels.decode = BlockDecode;
+  kernels.decode_add = BlockDecodeAdd;
+  kernels.shared_decode = SharedDecode;
+  kernels.shared_decode_add = SharedDecodeAdd;
+  kernels.sum_codes = SumCodes;
+  kernels.shared_sum_decode = SharedSumDecode;
+  return kernels;
+}
 
 }  // namespace telegrad::kernels::reference

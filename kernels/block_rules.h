@@ -1,0 +1,111 @@
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/block.h"
+
+// The rules of kernels/block.h for one element, for processors of every kind:
+// C++17 and CUDA.
+namespace telegrad::kernels {
+
+TELEGRAD_HOST_DEVICE inline uint32_t FloatBits(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+TELEGRAD_HOST_DEVICE inline float FloatOf(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+TELEGRAD_HOST_DEVICE inline uint32_t MagnitudeBits(float value) {
+  return FloatBits(value) & 0x7FFFFFFFu;
+}
+TELEGRAD_HOST_DEVICE inline bool IsFiniteFloat(float value) {
+  return MagnitudeBits(value) < 0x7F800000u;
+}
+
+// 2^exponent, -126 to 127.
+TELEGRAD_HOST_DEVICE inline float PowerOfTwo(int32_t exponent) {
+  return FloatOf(static_cast<uint32_t>(exponent + 127) << 23);
+}
+
+struct BlockScale {
+  float scale;
+  float inverse;
+  float maximum;
+};
+
+// `maximum` is that of the finite elements.
+TELEGRAD_HOST_DEVICE inline BlockScale ScaleOf(float maximum, float limit,
+                                               const BlockFormat& format) {
+  const float m = maximum < limit ? maximum : limit;
+  if (m < kLeastMaximum) return {0.0f, 0.0f, 0.0f};
+  if (format.natural) {
+    const float scale = m * PowerOfTwo(1 - static_cast<int32_t>(format.levels));
+    return {scale, 1.0f / scale, m};
+  }
+  const float levels = static_cast<float>(format.levels);
+  return {m / levels, levels / m, m};
+}
+
+// v -> code; v becomes what was not sent.
+TELEGRAD_HOST_DEVICE inline int32_t QuantizeOne(float scale, float inverse,
+                                                float levels, float& v) {
+  if (!IsFiniteFloat(v)) return 0;
+  const float scaled = v * inverse;
+  const float clamped = scaled > levels    ? levels
+                        : scaled < -levels ? -levels
+                                           : scaled;
+  const int32_t code = static_cast<int32_t>(rintf(clamped));
+  v = v - static_cast<float>(code) * scale;
+  return code;
+}
+
+TELEGRAD_HOST_DEVICE inline int32_t DitherNatural(float y, uint32_t draw) {
+  if (y < 1.0f) return static_cast<float>(draw >> 8) * 0x1p-24f < y;
+  const uint32_t bits = FloatBits(y);
+  return static_cast<int32_t>(bits >> 23) - 126 +
+         ((draw >> 9) < (bits & 0x7FFFFFu));
+}
+
+TELEGRAD_HOST_DEVICE inline int32_t DitherOne(float g, const BlockScale& scale,
+                                              const BlockFormat& format,
+                                              uint32_t draw) {
+  if (!IsFiniteFloat(g)) return 0;
+  const float magnitude = FloatOf(MagnitudeBits(g));
+  const float y =
+      (magnitude < scale.maximum ? magnitude : scale.maximum) * scale.inverse;
+  const int32_t levels = static_cast<int32_t>(format.levels);
+  const int32_t q =
+      format.natural
+          ? DitherNatural(y, draw)
+          : static_cast<int32_t>(y + static_cast<float>(draw >> 8) * 0x1p-24f);
+  const int32_t bounded = q < levels ? q : levels;
+  return g < 0.0f ? -bounded : bounded;
+}
+
+// `code` of a natural format: |code| <= kMaxNaturalLevels; others, which no
+// encoder writes, give a finite value, too.
+TELEGRAD_HOST_DEVICE inline float NaturalValue(int32_t code, float scale) {
+  if (code == 0) return 0.0f;
+  const int32_t exponent = (code < 0 ? -code : code) - 1;
+  const float value = scale * PowerOfTwo(exponent < 24 ? exponent : 24);
+  return code < 0 ? -value : value;
+}
+
+// Code i of `bits` = 2, 4 or 8.
+TELEGRAD_HOST_DEVICE inline int32_t UnpackCode(const uint8_t* codes, size_t i,
+                                               uint32_t bits) {
+  const size_t per_byte = 8 / bits;
+  const uint32_t shift = static_cast<uint32_t>(i % per_byte) * bits;
+  const uint32_t sign = 1u << (bits - 1);
+  const uint32_t code =
+      (uint32_t{codes[i / per_byte]} >> shift) & (2 * sign - 1);
+  return static_cast<int32_t>(code ^ sign) - static_cast<int32_t>(sign);
+}
+
+}  // namespace telegrad::kernels
