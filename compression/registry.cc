@@ -1,5 +1,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "compression/block/block_codecs.h"
 #include "compression/codec.h"
 #include "compression/none/none_codec.h"
 #include "compression/powersgd/powersgd_codec.h"
@@ -12,6 +13,12 @@ const std::vector<const Codec*>& AllCodecs() {
       &NoneCodec(),
       &TwoBitCodec(),
       &PowerSgdCodec(),
+      &Int8Codec(),
+      &Int4Codec(),
+      &Int8SharedCodec(),
+      &Int4SharedCodec(),
+      &QsgdCodec(),
+      &TernGradCodec(),
   };
   return *codecs;
 }

@@ -1,0 +1,157 @@
+#include <algorithm>
+#include <cmath>
+
+#include "base/random.h"
+#include "base/status_macros.h"
+#include "compression/block/block_codecs.h"
+#include "compression/block/scaled_codec.h"
+#include "compression/device_kernels.h"
+
+namespace telegrad {
+namespace {
+
+const CodecTraits& QsgdTraits() {
+  static const CodecTraits* traits = new CodecTraits{
+      .name = "qsgd",
+      .id = CodecId::kQsgd,
+      .wire_version = 1,
+      .lossless = false,
+      .summable = false,
+      .constant_width = true,
+      .needs_residual = false,
+      .needs_threshold = false,
+      .summary = "stochastic rounding to a few levels per block, unbiased",
+      .unbiased = true,
+      .conserves = false,
+      .options = {{"levels", &CodecOptions::levels, 127, 1, 127, true,
+                   "levels beside 0; up to 7 take 4 bits, 1 takes 2"},
+                  {"block", &CodecOptions::block, 512, 64, 65536, true,
+                   "elements per scale, a multiple of 64"},
+                  {"natural", &CodecOptions::natural, 0, 0, 1, true,
+                   "1: levels are powers of two, at most 24"}},
+  };
+  return *traits;
+}
+
+const CodecTraits& TernGradTraits() {
+  static const CodecTraits* traits = new CodecTraits{
+      .name = "terngrad",
+      .id = CodecId::kTernGrad,
+      .wire_version = 1,
+      .lossless = false,
+      .summable = false,
+      .constant_width = true,
+      .needs_residual = false,
+      .needs_threshold = false,
+      .summary = "-s, 0 or +s per element at random, unbiased, as TernGrad",
+      .unbiased = true,
+      .conserves = false,
+      .options = {{"clip", &CodecOptions::clip, 0, 0, 100, false,
+                   "limit, in root mean squares of the chunk; 0: none"}},
+  };
+  return *traits;
+}
+
+kernels::DrawKey KeyOf(const EncodeParams& params) {
+  const std::array<uint32_t, 4> mixed = Philox(params.stream, params.source);
+  return {.key = uint64_t{mixed[1]} << 32 | mixed[0], .step = params.step};
+}
+
+class PreparedDither : public ScaledCodec {
+ public:
+  // `clip` > 0: in root mean squares, on the CPU only.
+  PreparedDither(const CodecTraits& codec_traits, size_t num_elems,
+                 const kernels::KernelTable& table,
+                 const kernels::BlockFormat& format, double clip)
+      : ScaledCodec(codec_traits, num_elems, table, format), clip_(clip) {}
+
+  absl::Status Encode(ConstBytes grad, CodecState& state,
+                      const EncodeParams& params, Bytes out,
+                      EncodeResult* result, Stream stream) const override {
+    RETURN_IF_ERROR(CheckEncode(grad, state, out));
+    result->encoded_bytes = max_encoded_bytes();
+    result->stats = {};
+    kernels().block.dither(
+        AsFloats(grad), num_elems(), format(), LimitFor(grad, stream),
+        KeyOf(params), params.nonfinite, AsCodes(out), &result->stats, stream);
+    return absl::OkStatus();
+  }
+
+ private:
+  float LimitFor(ConstBytes grad, Stream stream) const {
+    if (clip_ == 0) return kernels::kMostMaximum;
+    double mean_square = 0;
+    kernels().sampled_power(AsFloats(grad), nullptr, num_elems(), &mean_square,
+                            stream);
+    return static_cast<float>(std::min<double>(clip_ * std::sqrt(mean_square),
+                                               kernels::kMostMaximum));
+  }
+
+  const double clip_;
+};
+
+uint32_t BitsFor(uint32_t levels) {
+  return levels == 1 ? 2 : levels <= 7 ? 4 : 8;
+}
+
+class Qsgd : public Codec {
+ public:
+  using Codec::Prepare;
+  const CodecTraits& traits() const override { return QsgdTraits(); }
+  absl::StatusOr<std::unique_ptr<PreparedCodec>> Prepare(
+      size_t num_elems, Device device,
+      const CodecOptions& options) const override {
+    ASSIGN_OR_RETURN(const kernels::KernelTable* table,
+                     KernelsFor(num_elems, device));
+    RETURN_IF_ERROR(CheckHasBlockKernels(*table, traits()));
+    RETURN_IF_ERROR(CheckBlockOption(options.block));
+    const bool natural = options.natural != 0;
+    uint32_t levels = static_cast<uint32_t>(options.levels);
+    if (natural) levels = std::min(levels, kernels::kMaxNaturalLevels);
+    const kernels::BlockFormat format = {
+        .block = static_cast<size_t>(options.block),
+        .bits = BitsFor(levels),
+        .levels = levels,
+        .natural = natural};
+    return std::make_unique<PreparedDither>(traits(), num_elems, *table, format,
+                                            0.0);
+  }
+};
+
+class TernGrad : public Codec {
+ public:
+  using Codec::Prepare;
+  const CodecTraits& traits() const override { return TernGradTraits(); }
+  absl::StatusOr<std::unique_ptr<PreparedCodec>> Prepare(
+      size_t num_elems, Device device,
+      const CodecOptions& options) const override {
+    ASSIGN_OR_RETURN(const kernels::KernelTable* table,
+                     KernelsFor(num_elems, device));
+    RETURN_IF_ERROR(CheckHasBlockKernels(*table, traits()));
+    if (options.clip != 0 && device.kind != DeviceKind::kCpu) {
+      return absl::UnimplementedError("terngrad:clip on a GPU");
+    }
+    // One block: the whole chunk.
+    const kernels::BlockFormat format = {
+        .block = (num_elems + kernels::kBlockMultiple - 1) /
+                 kernels::kBlockMultiple * kernels::kBlockMultiple,
+        .bits = 2,
+        .levels = 1};
+    return std::make_unique<PreparedDither>(traits(), num_elems, *table, format,
+                                            options.clip);
+  }
+};
+
+}  // namespace
+
+const Codec& QsgdCodec() {
+  static const Qsgd* codec = new Qsgd;
+  return *codec;
+}
+
+const Codec& TernGradCodec() {
+  static const TernGrad* codec = new TernGrad;
+  return *codec;
+}
+
+}  // namespace telegrad

@@ -1,0 +1,91 @@
+#include "base/status_macros.h"
+#include "compression/block/block_codecs.h"
+#include "compression/block/scaled_codec.h"
+#include "compression/device_kernels.h"
+
+namespace telegrad {
+namespace {
+
+CodecTraits MakeTraits(const char* name, CodecId id, const char* summary) {
+  return {
+      .name = name,
+      .id = id,
+      .wire_version = 1,
+      .lossless = false,
+      .summable = false,
+      .constant_width = true,
+      .needs_residual = true,
+      .needs_threshold = false,
+      .summary = summary,
+      .options = {{.name = "block",
+                   .field = &CodecOptions::block,
+                   .standard = 1024,
+                   .low = 64,
+                   .high = 65536,
+                   .is_integer = true,
+                   .help = "elements per scale, a multiple of 64"}},
+  };
+}
+
+class PreparedLinear : public ScaledCodec {
+ public:
+  using ScaledCodec::ScaledCodec;
+
+  absl::Status Encode(ConstBytes grad, CodecState& state,
+                      const EncodeParams& params, Bytes out,
+                      EncodeResult* result, Stream stream) const override {
+    RETURN_IF_ERROR(CheckEncode(grad, state, out));
+    result->encoded_bytes = max_encoded_bytes();
+    result->stats = {};
+    kernels().block.quantize(AsFloats(grad), AsFloats(state.residual),
+                             num_elems(), format(), params.nonfinite,
+                             AsCodes(out), &result->stats, stream);
+    return absl::OkStatus();
+  }
+};
+
+class Linear : public Codec {
+ public:
+  Linear(CodecTraits codec_traits, uint32_t bits)
+      : traits_(std::move(codec_traits)), bits_(bits) {}
+
+  using Codec::Prepare;
+  const CodecTraits& traits() const override { return traits_; }
+  absl::StatusOr<std::unique_ptr<PreparedCodec>> Prepare(
+      size_t num_elems, Device device,
+      const CodecOptions& options) const override {
+    ASSIGN_OR_RETURN(const kernels::KernelTable* table,
+                     KernelsFor(num_elems, device));
+    RETURN_IF_ERROR(CheckHasBlockKernels(*table, traits_));
+    RETURN_IF_ERROR(CheckBlockOption(options.block));
+    const kernels::BlockFormat format = {
+        .block = static_cast<size_t>(options.block),
+        .bits = bits_,
+        .levels = (1u << (bits_ - 1)) - 1};
+    return std::make_unique<PreparedLinear>(traits_, num_elems, *table, format);
+  }
+
+ private:
+  const CodecTraits traits_;
+  const uint32_t bits_;
+};
+
+}  // namespace
+
+const Codec& Int8Codec() {
+  static const Linear* codec = new Linear(
+      MakeTraits("int8", CodecId::kInt8,
+                 "8-bit integers, a scale per block, error feedback"),
+      8);
+  return *codec;
+}
+
+const Codec& Int4Codec() {
+  static const Linear* codec = new Linear(
+      MakeTraits("int4", CodecId::kInt4,
+                 "4-bit integers, a scale per block, error feedback"),
+      4);
+  return *codec;
+}
+
+}  // namespace telegrad

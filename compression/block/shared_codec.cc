@@ -1,0 +1,228 @@
+#include <cstring>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "compression/block/block_codecs.h"
+#include "compression/block/scaled_codec.h"
+#include "compression/device_kernels.h"
+
+namespace telegrad {
+namespace {
+
+// Thresholds for which quanta, their inverses and sums of 32767 decoded codes
+// are finite; servers' thresholds are up to 2^15 times workers'.
+constexpr float kLeastThreshold = 0x1p-110f;
+constexpr float kMostThreshold = 0x1p116f;
+
+// With these, `auto` puts 3.5 to 7 (int8shared) or 3.1 to 6.2 (int4shared) root
+// mean squares within the largest code.
+constexpr double kPerRms = 1.25;
+constexpr float kQuantaOfInt8 = 32;
+constexpr float kQuantaOfInt4 = 2;
+
+CodecTraits MakeTraits(const char* name, CodecId id, const char* summary) {
+  return {
+      .name = name,
+      .id = id,
+      .wire_version = 1,
+      .lossless = false,
+      .summable = true,
+      .constant_width = true,
+      .needs_residual = true,
+      .needs_threshold = true,
+      .summary = summary,
+      .auto_threshold_per_rms = kPerRms,
+  };
+}
+
+absl::Status CheckThreshold(float threshold) {
+  if (threshold >= kLeastThreshold && threshold <= kMostThreshold) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("threshold ", threshold, "; it must be ", kLeastThreshold,
+                   " to ", kMostThreshold));
+}
+
+int32_t SumAt(const uint8_t* sums, size_t i, uint32_t bits) {
+  if (bits == 8) return static_cast<int8_t>(sums[i]);
+  if (bits == 16) {
+    int16_t value;
+    std::memcpy(&value, sums + 2 * i, sizeof(value));
+    return value;
+  }
+  int32_t value;
+  std::memcpy(&value, sums + 4 * i, sizeof(value));
+  return value;
+}
+
+using FramePointers = absl::InlinedVector<const uint8_t*, 64>;
+
+FramePointers Pointers(std::span<const ConstBytes> payloads) {
+  FramePointers pointers;
+  for (const ConstBytes& payload : payloads) {
+    pointers.push_back(AsCodes(payload));
+  }
+  return pointers;
+}
+
+class PreparedShared : public SelfContainedCodec {
+ public:
+  PreparedShared(const CodecTraits& codec_traits, size_t num_elems,
+                 const kernels::KernelTable& table, uint32_t bits, float quanta)
+      : SelfContainedCodec(codec_traits, num_elems, table),
+        bits_(bits),
+        levels_((1u << (bits - 1)) - 1),
+        quanta_(quanta) {}
+
+  size_t max_encoded_bytes() const override {
+    return kernels::CodeBytes(num_elems(), bits_);
+  }
+
+  absl::Status Encode(ConstBytes grad, CodecState& state,
+                      const EncodeParams& params, Bytes out,
+                      EncodeResult* result, Stream stream) const override {
+    RETURN_IF_ERROR(CheckEncode(grad, state, out));
+    RETURN_IF_ERROR(CheckThreshold(params.threshold));
+    result->encoded_bytes = max_encoded_bytes();
+    result->stats = {};
+    kernels().block.shared_quantize(
+        AsFloats(grad), AsFloats(state.residual), num_elems(), bits_,
+        params.threshold / quanta_, params.nonfinite, AsCodes(out),
+        &result->stats, stream);
+    return absl::OkStatus();
+  }
+
+  absl::Status Validate(ConstBytes payload) const override {
+    RETURN_IF_ERROR(CheckSize("payload", payload.size, max_encoded_bytes()));
+    return CheckCodes(AsCodes(payload), num_elems(), bits_, levels_);
+  }
+
+  absl::Status Decode(ConstBytes payload, float threshold, Bytes out,
+                      Stream stream) const override {
+    RETURN_IF_ERROR(CheckSizes(payload, threshold, out));
+    kernels().block.shared_decode(AsCodes(payload), num_elems(), bits_,
+                                  threshold / quanta_, AsFloats(out), stream);
+    return absl::OkStatus();
+  }
+
+  absl::Status DecodeAdd(ConstBytes payload, float threshold, Bytes sum,
+                         Stream stream) const override {
+    RETURN_IF_ERROR(CheckSizes(payload, threshold, sum));
+    kernels().block.shared_decode_add(AsCodes(payload), num_elems(), bits_,
+                                      threshold / quanta_, AsFloats(sum),
+                                      stream);
+    return absl::OkStatus();
+  }
+
+  size_t sum_bytes(uint32_t num_payloads) const override {
+    return kernels::CodeBytes(num_elems(), SumBits(num_payloads));
+  }
+
+  absl::Status SumCodes(std::span<const ConstBytes> payloads, Bytes out,
+                        Stream stream) const override {
+    RETURN_IF_ERROR(CheckPayloads(payloads, max_encoded_bytes()));
+    const auto count = static_cast<uint32_t>(payloads.size());
+    RETURN_IF_ERROR(CheckCapacity("output", out.size, sum_bytes(count)));
+    kernels().block.sum_codes(Pointers(payloads).data(), count, num_elems(),
+                              bits_, SumBits(count), AsCodes(out), stream);
+    return absl::OkStatus();
+  }
+
+  absl::Status ValidateSum(ConstBytes sum,
+                           uint32_t num_payloads) const override {
+    RETURN_IF_ERROR(CheckSize("sums", sum.size, sum_bytes(num_payloads)));
+    const auto most = static_cast<int64_t>(num_payloads) * levels_;
+    bool is_within = true;
+    for (size_t i = 0; i < num_elems(); ++i) {
+      const int64_t k = SumAt(AsCodes(sum), i, SumBits(num_payloads));
+      is_within &= k >= -most && k <= most;
+    }
+    if (is_within) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("a sum of ", num_payloads, " codes is beyond ", most));
+  }
+
+  absl::Status DecodeSum(ConstBytes sum, uint32_t num_payloads, float threshold,
+                         Bytes out, Stream stream) const override {
+    RETURN_IF_ERROR(CheckSize("sums", sum.size, sum_bytes(num_payloads)));
+    RETURN_IF_ERROR(CheckCapacity("output", out.size, 4 * num_elems()));
+    RETURN_IF_ERROR(CheckThreshold(threshold));
+    kernels().block.shared_decode(AsCodes(sum), num_elems(),
+                                  SumBits(num_payloads), threshold / quanta_,
+                                  AsFloats(out), stream);
+    return absl::OkStatus();
+  }
+
+  absl::Status SumDecode(std::span<const ConstBytes> payloads, float threshold,
+                         Bytes out, Stream stream) const override {
+    RETURN_IF_ERROR(CheckPayloads(payloads, max_encoded_bytes()));
+    RETURN_IF_ERROR(CheckCapacity("output", out.size, 4 * num_elems()));
+    RETURN_IF_ERROR(CheckThreshold(threshold));
+    kernels().block.shared_sum_decode(
+        Pointers(payloads).data(), static_cast<uint32_t>(payloads.size()),
+        num_elems(), bits_, threshold / quanta_, AsFloats(out), stream);
+    return absl::OkStatus();
+  }
+
+ private:
+  // 8, 16 or 32, the least that holds num_payloads * levels.
+  uint32_t SumBits(uint32_t num_payloads) const {
+    const uint64_t most = uint64_t{num_payloads} * levels_;
+    return bits_ == 4 && most <= 127 ? 8 : most <= 32767 ? 16 : 32;
+  }
+
+  absl::Status CheckSizes(ConstBytes payload, float threshold,
+                          Bytes out) const {
+    RETURN_IF_ERROR(CheckSize("payload", payload.size, max_encoded_bytes()));
+    RETURN_IF_ERROR(CheckCapacity("output", out.size, 4 * num_elems()));
+    return CheckThreshold(threshold);
+  }
+
+  const uint32_t bits_;
+  const uint32_t levels_;
+  const float quanta_;  // in a threshold
+};
+
+class Shared : public Codec {
+ public:
+  Shared(CodecTraits codec_traits, uint32_t bits, float quanta)
+      : traits_(std::move(codec_traits)), bits_(bits), quanta_(quanta) {}
+
+  using Codec::Prepare;
+  const CodecTraits& traits() const override { return traits_; }
+  absl::StatusOr<std::unique_ptr<PreparedCodec>> Prepare(
+      size_t num_elems, Device device, const CodecOptions&) const override {
+    ASSIGN_OR_RETURN(const kernels::KernelTable* table,
+                     KernelsFor(num_elems, device));
+    RETURN_IF_ERROR(CheckHasBlockKernels(*table, traits_));
+    return std::make_unique<PreparedShared>(traits_, num_elems, *table, bits_,
+                                            quanta_);
+  }
+
+ private:
+  const CodecTraits traits_;
+  const uint32_t bits_;
+  const float quanta_;
+};
+
+}  // namespace
+
+const Codec& Int8SharedCodec() {
+  static const Shared* codec = new Shared(
+      MakeTraits("int8shared", CodecId::kInt8Shared,
+                 "8-bit integers, one quantum for all workers, error feedback"),
+      8, kQuantaOfInt8);
+  return *codec;
+}
+
+const Codec& Int4SharedCodec() {
+  static const Shared* codec = new Shared(
+      MakeTraits("int4shared", CodecId::kInt4Shared,
+                 "4-bit integers, one quantum for all workers, error feedback"),
+      4, kQuantaOfInt4);
+  return *codec;
+}
+
+}  // namespace telegrad
