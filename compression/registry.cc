@@ -10,15 +10,9 @@ namespace telegrad {
 
 const std::vector<const Codec*>& AllCodecs() {
   static const auto* codecs = new std::vector<const Codec*>{
-      &NoneCodec(),
-      &TwoBitCodec(),
-      &PowerSgdCodec(),
-      &Int8Codec(),
-      &Int4Codec(),
-      &Int8SharedCodec(),
-      &Int4SharedCodec(),
-      &QsgdCodec(),
-      &TernGradCodec(),
+      &NoneCodec(),       &TwoBitCodec(), &PowerSgdCodec(),
+      &Int8Codec(),       &Int4Codec(),   &Int8SharedCodec(),
+      &Int4SharedCodec(), &QsgdCodec(),   &TernGradCodec(),
   };
   return *codecs;
 }
