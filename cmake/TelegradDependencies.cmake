@@ -44,7 +44,6 @@ pkg_check_modules(RE2 REQUIRED IMPORTED_TARGET re2)
 if(TELEGRAD_BUILD_TESTS)
   find_package(GTest REQUIRED)
 endif()
-find_package(benchmark QUIET)
 
 # CUDA: compiling needs nvcc alone; running needs a driver, which is asked for at run time.
 if(NOT TELEGRAD_WITH_CUDA STREQUAL "OFF")

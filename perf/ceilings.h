@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+// What the memory allows: loops that move bytes and do next to nothing else.
+namespace telegrad::perf {
+
+enum class Traffic {
+  kNone,    // no ceiling
+  kRead,    // s
+  kWrite,   // d = c
+  kCopy,    // d = s
+  kUpdate,  // d += c
+  kAdd,     // d += s
+};
+
+const char* TrafficName(Traffic traffic);
+double TrafficBytesPerElement(Traffic traffic);
+
+// d and s are [n] f32 at borders of 64 bytes.
+using CeilingFn = void(const float* s, float* d, size_t n);
+
+struct CeilingVariant {
+  std::string name;  // "plain", "prefetch 1024", "non-temporal", "libc"
+  CeilingFn* run;
+};
+
+// All ways to move these bytes; the ceiling is the fastest of them.
+const std::vector<CeilingVariant>& CeilingVariants(Traffic traffic);
+
+}  // namespace telegrad::perf

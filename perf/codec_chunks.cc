@@ -1,0 +1,142 @@
+#include "perf/codec_chunks.h"
+
+#include <span>
+
+#include "base/status_macros.h"
+#include "perf/peers.h"
+#include "perf/workload.h"
+
+namespace telegrad::perf {
+
+absl::StatusOr<std::unique_ptr<CodecChunks>> CodecChunks::Make(
+    const CodecSpec& spec, size_t num_chunks, size_t chunk_elems,
+    double density) {
+  std::unique_ptr<CodecChunks> made(new CodecChunks);
+  ASSIGN_OR_RETURN(made->codec_,
+                   spec.codec->Prepare(chunk_elems, Device{}, spec.options));
+  const size_t n = num_chunks * chunk_elems;
+  made->grad_ = NormalGradient(n);
+  made->out_ = HugeArray(4 * n);
+  made->residual_ = HugeArray(4 * n);
+  if (spec.codec->traits().needs_threshold) {
+    const float* grad = made->grad_.as<float>();
+    made->threshold_ = ThresholdFor(grad, n, density);
+    made->residual_ = SettledResidual(grad, n, made->threshold_);
+  }
+  made->chunks_.resize(num_chunks);
+  for (size_t c = 0; c < num_chunks; ++c) {
+    Chunk& chunk = made->chunks_[c];
+    const size_t from = c * chunk_elems;
+    chunk.grad = {made->grad_.as<float>() + from, 4 * chunk_elems};
+    chunk.out = {made->out_.as<float>() + from, 4 * chunk_elems};
+    if (spec.codec->traits().needs_residual) {
+      chunk.state.residual = {made->residual_.as<float>() + from,
+                              4 * chunk_elems};
+    }
+    RETURN_IF_ERROR(made->FillPayloads(chunk, c));
+  }
+  return made;
+}
+
+absl::Status CodecChunks::FillPayloads(Chunk& chunk, uint64_t index) {
+  chunk.encoded = Buffer(codec_->max_encoded_bytes());
+  chunk.sum = Buffer(codec_->sum_bytes(kNumPayloads));
+  for (uint32_t p = 0; p < kNumPayloads; ++p) {
+    chunk.payloads[p] = Buffer(codec_->max_encoded_bytes());
+    EncodeResult result;
+    RETURN_IF_ERROR(codec_->Encode(chunk.grad, chunk.state,
+                                   Params(chunk, index),
+                                   chunk.payloads[p].view(), &result, {}));
+    chunk.payload_bytes[p] = result.encoded_bytes;
+    chunk.stats = result.stats;
+  }
+  return absl::OkStatus();
+}
+
+EncodeParams CodecChunks::Params(Chunk& chunk, uint64_t index) const {
+  return {.threshold = threshold_, .stream = index, .step = chunk.step++};
+}
+
+double CodecChunks::payload_bytes_per_element() const {
+  double bytes = 0;
+  for (const Chunk& chunk : chunks_) {
+    for (const size_t size : chunk.payload_bytes) {
+      bytes += static_cast<double>(size);
+    }
+  }
+  return bytes / kNumPayloads / static_cast<double>(num_elems());
+}
+
+double CodecChunks::density() const {
+  double nonzero = 0;
+  for (const Chunk& chunk : chunks_) {
+    nonzero += static_cast<double>(chunk.stats.num_nonzero);
+  }
+  return nonzero / static_cast<double>(num_elems());
+}
+
+double CodecChunks::memory_bytes_per_element() const {
+  double bytes = 0;
+  for (const Chunk& chunk : chunks_) {
+    bytes += static_cast<double>(chunk.state.memory.size());
+  }
+  return bytes / static_cast<double>(num_elems());
+}
+
+absl::Status CodecChunks::Do(Operation operation, Chunk& chunk,
+                             uint64_t index) const {
+  ConstBytes payloads[kNumPayloads];
+  for (uint32_t p = 0; p < kNumPayloads; ++p) {
+    payloads[p] = {chunk.payloads[p].data(), chunk.payload_bytes[p]};
+  }
+  EncodeResult result;
+  switch (operation) {
+    case Operation::kEncode:
+      return codec_->Encode(chunk.grad, chunk.state, Params(chunk, index),
+                            chunk.encoded.view(), &result, {});
+    case Operation::kDecode:
+      return codec_->Decode(payloads[0], threshold_, chunk.out, {});
+    case Operation::kDecodeAdd:
+      return codec_->DecodeAdd(payloads[0], threshold_, chunk.out, {});
+    case Operation::kSum:
+      return codec_->SumCodes(payloads, chunk.sum.view(), {});
+    case Operation::kReencode:
+      return codec_->Reencode(payloads, Params(chunk, index), kDefaultScale,
+                              chunk.server, chunk.encoded.view(),
+                              &result.encoded_bytes, {});
+  }
+  return absl::InternalError("unknown operation");
+}
+
+RangeBody CodecChunks::Loop(Operation operation) {
+  return [this, operation](size_t begin, size_t count) {
+    const size_t size = codec_->num_elems();
+    for (size_t c = begin / size; c < (begin + count) / size; ++c) {
+      chunks_[c].error.Update(Do(operation, chunks_[c], c));
+    }
+  };
+}
+
+RangeBody CodecChunks::HeapLoop() {
+  return [this](size_t begin, size_t count) {
+    const size_t size = codec_->num_elems();
+    std::vector<uint32_t> indices(size);
+    std::vector<float> values(size);
+    for (size_t c = begin / size; c < (begin + count) / size; ++c) {
+      BytepsTopK(grad_.as<float>() + c * size, residual_.as<float>() + c * size,
+                 size, chunks_[c].stats.num_nonzero, indices.data(),
+                 values.data());
+    }
+  };
+}
+
+absl::Status CodecChunks::TakeError() {
+  absl::Status first;
+  for (Chunk& chunk : chunks_) {
+    first.Update(chunk.error);
+    chunk.error = absl::OkStatus();
+  }
+  return first;
+}
+
+}  // namespace telegrad::perf

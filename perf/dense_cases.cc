@@ -1,0 +1,75 @@
+#include <memory>
+
+#include "kernels/dispatch.h"
+#include "perf/kernel_cases.h"
+#include "perf/workload.h"
+
+namespace telegrad::perf {
+namespace {
+
+using kernels::CpuKernels;
+
+struct DenseData {
+  explicit DenseData(size_t n)
+      : grad(NormalGradient(n)), sum(4 * n), momentum(4 * n) {}
+  HugeArray grad;
+  HugeArray sum;
+  HugeArray momentum;
+};
+
+Job Add(size_t n, double) {
+  const auto data = std::make_shared<DenseData>(n);
+  Job job = {.bytes_per_element = 12, .traffic = Traffic::kAdd};
+  job.body = [data](size_t begin, size_t count) {
+    CpuKernels().add_f32(data->grad.as<float>() + begin, count,
+                         data->sum.as<float>() + begin, {});
+  };
+  return job;
+}
+
+Job CountNonFinite(size_t n, double) {
+  const auto data = std::make_shared<DenseData>(n);
+  Job job = {.bytes_per_element = 4, .traffic = Traffic::kRead};
+  job.body = [data](size_t begin, size_t count) {
+    kernels::EncodeStats stats;
+    CpuKernels().count_nonfinite(data->grad.as<float>() + begin, count, &stats,
+                                 {});
+  };
+  return job;
+}
+
+Job SgdMomentum(size_t n, double) {
+  const auto data = std::make_shared<DenseData>(n);
+  Job job = {.bytes_per_element = 20, .traffic = Traffic::kAdd};
+  job.body = [data](size_t begin, size_t count) {
+    CpuKernels().sgd_momentum(data->grad.as<float>() + begin, count,
+                              {.learning_rate = 1e-3f, .momentum_rate = 0.9f},
+                              data->sum.as<float>() + begin,
+                              data->momentum.as<float>() + begin, {});
+  };
+  return job;
+}
+
+// Reads at most 4096 elements of each array, however many there are.
+Job SampledPower(size_t n, double) {
+  const auto data = std::make_shared<DenseData>(n);
+  Job job;
+  job.body = [data](size_t begin, size_t count) {
+    double power = 0;
+    CpuKernels().sampled_power(data->grad.as<float>() + begin,
+                               data->sum.as<float>() + begin, count, &power,
+                               {});
+  };
+  return job;
+}
+
+}  // namespace
+
+void AppendDenseCases(std::vector<KernelCase>& cases) {
+  cases.push_back({"dense/add", false, Add});
+  cases.push_back({"dense/count_nonfinite", false, CountNonFinite});
+  cases.push_back({"dense/sgd_momentum", false, SgdMomentum});
+  cases.push_back({"dense/sampled_power", false, SampledPower});
+}
+
+}  // namespace telegrad::perf

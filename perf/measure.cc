@@ -1,0 +1,147 @@
+#include "perf/measure.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "kernels/dispatch.h"
+
+namespace telegrad::perf {
+namespace {
+
+double Median(std::vector<double> values) {
+  const auto middle =
+      values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// Seconds of each loop: medians over interleaved rounds, after one to warm up.
+std::vector<double> TimeInterleaved(const std::vector<RangeBody>& loops,
+                                    Team& team, size_t elements, size_t granule,
+                                    int repeats) {
+  std::vector<std::vector<double>> seconds(loops.size());
+  for (int round = -1; round < repeats; ++round) {
+    for (size_t i = 0; i < loops.size(); ++i) {
+      const double took = team.Run(elements, granule, loops[i]);
+      if (round >= 0) seconds[i].push_back(took);
+    }
+  }
+  std::vector<double> medians;
+  for (const std::vector<double>& each : seconds) {
+    medians.push_back(Median(each));
+  }
+  return medians;
+}
+
+std::string JsonLine(const Job& job, const Row& row) {
+  std::string line = absl::StrFormat(
+      R"({"what":"%s","name":"%s","codec":"%s","kernels":"%s","elements":%d,)"
+      R"("threads":%d,"elements_per_s":%.4g,"bytes_per_element":%.4g,)"
+      R"("GBps":%.4g)",
+      row.what, job.name, job.codec, row.kernels, row.elements, row.threads,
+      row.elements_per_s, job.bytes_per_element,
+      row.elements_per_s * job.bytes_per_element / 1e9);
+  if (job.density >= 0) {
+    absl::StrAppendFormat(&line, R"(,"density":%.4g)", job.density);
+  }
+  if (row.ceiling_bytes_per_s > 0) {
+    absl::StrAppendFormat(
+        &line,
+        R"(,"traffic":"%s","ceiling":"%s","ceiling_GBps":%.4g,)"
+        R"("share_of_ceiling":%.4g)",
+        TrafficName(job.traffic), row.ceiling, row.ceiling_bytes_per_s / 1e9,
+        row.elements_per_s * job.bytes_per_element / row.ceiling_bytes_per_s);
+  }
+  for (size_t i = 0; i < row.peers.size(); ++i) {
+    const auto& [name, rate] = row.peers[i];
+    if (i == 0) absl::StrAppendFormat(&line, R"(,"peer":"%s")", name);
+    absl::StrAppendFormat(
+        &line, R"(,"%s":%.4g)",
+        i == 0 ? "peer_elements_per_s" : name + "_elements_per_s", rate);
+  }
+  return line + "}\n";
+}
+
+}  // namespace
+
+Meter::Meter(std::string what, const SpeedOptions& options)
+    : what_(std::move(what)),
+      options_(options),
+      source_(4 * options.elements),
+      destination_(4 * options.elements) {}
+
+bool Meter::Takes(const std::string& name) const {
+  return name.find(options_.filter) != std::string::npos;
+}
+
+std::vector<RangeBody> Meter::Loops(const Job& job) {
+  std::vector<RangeBody> loops = {job.body};
+  for (const Peer& peer : job.peers) loops.push_back(peer.body);
+  const float* s = source_.as<float>();
+  float* d = destination_.as<float>();
+  for (const CeilingVariant& variant : CeilingVariants(job.traffic)) {
+    loops.push_back([run = variant.run, s, d](size_t begin, size_t count) {
+      run(s + begin, d + begin, count);
+    });
+  }
+  return loops;
+}
+
+void Meter::Run(const Job& job, Team& team, size_t elements) {
+  const std::vector<double> seconds = TimeInterleaved(
+      Loops(job), team, elements, job.granule, options_.repeats);
+  const auto n = static_cast<double>(elements);
+  Row row = {.what = what_,
+             .kernels = kernels::CpuKernels().name,
+             .elements = elements,
+             .threads = team.num_threads(),
+             .elements_per_s = n / seconds[0]};
+  size_t loop = 1;
+  for (const Peer& peer : job.peers) {
+    row.peers.emplace_back(peer.name, n / seconds[loop++]);
+  }
+  for (const CeilingVariant& variant : CeilingVariants(job.traffic)) {
+    const double rate =
+        n * TrafficBytesPerElement(job.traffic) / seconds[loop++];
+    if (rate > row.ceiling_bytes_per_s) {
+      row.ceiling_bytes_per_s = rate;
+      row.ceiling = variant.name;
+    }
+  }
+  Print(job, row);
+}
+
+void Meter::Print(const Job& job, const Row& row) {
+  if (options_.json) {
+    std::fputs(JsonLine(job, row).c_str(), stdout);
+    std::fflush(stdout);
+    return;
+  }
+  if (!has_heading_) {
+    absl::PrintF("%-28s %3s %7s %8s %7s %7s %9s %6s  %s\n", row.what, "thr",
+                 "density", "Melt/s", "B/elt", "GB/s", "ceiling", "share",
+                 "times faster than");
+    has_heading_ = true;
+  }
+  const double rate = row.elements_per_s * job.bytes_per_element;
+  std::string line = absl::StrFormat(
+      "%-28s %3d %7s %8.0f %7.3f %7.2f", job.name, row.threads,
+      job.density < 0 ? "" : absl::StrFormat("%.3f", job.density),
+      row.elements_per_s / 1e6, job.bytes_per_element, rate / 1e9);
+  if (row.ceiling_bytes_per_s > 0) {
+    absl::StrAppendFormat(&line, " %9.2f %5.1f%%  %s %s",
+                          row.ceiling_bytes_per_s / 1e9,
+                          100 * rate / row.ceiling_bytes_per_s,
+                          TrafficName(job.traffic), row.ceiling);
+  }
+  for (const auto& [name, peer_rate] : row.peers) {
+    absl::StrAppendFormat(&line, ", %s %.2f", name,
+                          row.elements_per_s / peer_rate);
+  }
+  absl::PrintF("%s\n", line);
+  std::fflush(stdout);
+}
+
+}  // namespace telegrad::perf

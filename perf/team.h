@@ -1,0 +1,40 @@
+#pragma once
+
+#include <barrier>
+#include <cstddef>
+#include <functional>
+#include <thread>
+#include <vector>
+
+namespace telegrad::perf {
+
+// Works on elements [begin, begin + count).
+using RangeBody = std::function<void(size_t begin, size_t count)>;
+
+// Threads that work on equal shares of a range at the same time; the caller is
+// one of them.
+class Team {
+ public:
+  explicit Team(int num_threads);
+  ~Team();
+  Team(const Team&) = delete;
+  Team& operator=(const Team&) = delete;
+
+  int num_threads() const { return num_threads_; }
+
+  // Runs `body` over n elements, cut at multiples of `granule`; returns the
+  // seconds from the common start to the end of the last share.
+  double Run(size_t n, size_t granule, const RangeBody& body);
+
+ private:
+  void RunShare(int thread) const;
+
+  const int num_threads_;
+  size_t n_ = 0;
+  size_t granule_ = 1;
+  const RangeBody* body_ = nullptr;  // null: the threads end
+  std::barrier<> border_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace telegrad::perf

@@ -1,0 +1,34 @@
+#include <CLI/CLI.hpp>
+
+#include "base/exit_code.h"
+#include "perf/options.h"
+
+namespace telegrad::perf {
+namespace {
+
+constexpr Subcommand kSubcommands[] = {
+    {"kernel", "speed of each kernel, beside the memory's ceiling and peers",
+     AddKernelCommand},
+    {"codec", "speed of each codec, beside the memory's ceiling and peers",
+     AddCodecCommand},
+};
+
+}  // namespace
+}  // namespace telegrad::perf
+
+int main(int argc, char** argv) {
+  CLI::App app("Measures what Telegrad's parts can do on this machine.");
+  app.require_subcommand(1);
+  int exit_code = 0;
+  for (const telegrad::perf::Subcommand& each : telegrad::perf::kSubcommands) {
+    each.add(*app.add_subcommand(each.name, each.help), exit_code);
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const bool is_help = app.exit(error) == 0;
+    return static_cast<int>(is_help ? telegrad::ExitCode::kOk
+                                    : telegrad::ExitCode::kUsage);
+  }
+  return exit_code;
+}
