@@ -17,44 +17,50 @@ absl::StatusOr<std::unique_ptr<CodecChunks>> CodecChunks::Make(
   const size_t n = num_chunks * chunk_elems;
   made->grad_ = NormalGradient(n);
   made->out_ = HugeArray(4 * n);
-  made->residual_ = HugeArray(4 * n);
   if (spec.codec->traits().needs_threshold) {
-    const float* grad = made->grad_.as<float>();
-    made->threshold_ = ThresholdFor(grad, n, density);
-    made->residual_ = SettledResidual(grad, n, made->threshold_);
+    made->threshold_ = ThresholdFor(made->grad_.as<float>(), n, density);
+  }
+  for (uint32_t w = 0; w < kNumPayloads; ++w) {
+    if (!spec.codec->traits().needs_residual) break;
+    made->residuals_[w] =
+        SettledResidual(made->grad_.as<float>(), n, made->threshold_, w);
   }
   made->chunks_.resize(num_chunks);
   for (size_t c = 0; c < num_chunks; ++c) {
-    Chunk& chunk = made->chunks_[c];
     const size_t from = c * chunk_elems;
-    chunk.grad = {made->grad_.as<float>() + from, 4 * chunk_elems};
-    chunk.out = {made->out_.as<float>() + from, 4 * chunk_elems};
-    if (spec.codec->traits().needs_residual) {
-      chunk.state.residual = {made->residual_.as<float>() + from,
-                              4 * chunk_elems};
-    }
-    RETURN_IF_ERROR(made->FillPayloads(chunk, c));
+    made->chunks_[c].grad = {made->grad_.as<float>() + from, 4 * chunk_elems};
+    made->chunks_[c].out = {made->out_.as<float>() + from, 4 * chunk_elems};
+    RETURN_IF_ERROR(made->FillPayloads(made->chunks_[c], c));
   }
   return made;
 }
 
+float* CodecChunks::Residual(uint32_t worker, size_t chunk) const {
+  return residuals_[worker].as<float>() + chunk * codec_->num_elems();
+}
+
+// What so many workers send in one step.
 absl::Status CodecChunks::FillPayloads(Chunk& chunk, uint64_t index) {
   chunk.encoded = Buffer(codec_->max_encoded_bytes());
   chunk.sum = Buffer(codec_->sum_bytes(kNumPayloads));
   for (uint32_t p = 0; p < kNumPayloads; ++p) {
     chunk.payloads[p] = Buffer(codec_->max_encoded_bytes());
+    if (codec_->traits().needs_residual) {
+      chunk.workers[p].residual = {Residual(p, index), 4 * codec_->num_elems()};
+    }
+    EncodeParams params = Params(chunk, index);
+    params.source = p;
     EncodeResult result;
-    RETURN_IF_ERROR(codec_->Encode(chunk.grad, chunk.state,
-                                   Params(chunk, index),
+    RETURN_IF_ERROR(codec_->Encode(chunk.grad, chunk.workers[p], params,
                                    chunk.payloads[p].view(), &result, {}));
     chunk.payload_bytes[p] = result.encoded_bytes;
-    chunk.stats = result.stats;
+    if (p == 0) chunk.stats = result.stats;
   }
   return absl::OkStatus();
 }
 
-EncodeParams CodecChunks::Params(Chunk& chunk, uint64_t index) const {
-  return {.threshold = threshold_, .stream = index, .step = chunk.step++};
+EncodeParams CodecChunks::Params(const Chunk& chunk, uint64_t index) const {
+  return {.threshold = threshold_, .stream = index, .step = chunk.step};
 }
 
 double CodecChunks::payload_bytes_per_element() const {
@@ -78,7 +84,7 @@ double CodecChunks::density() const {
 double CodecChunks::memory_bytes_per_element() const {
   double bytes = 0;
   for (const Chunk& chunk : chunks_) {
-    bytes += static_cast<double>(chunk.state.memory.size());
+    bytes += static_cast<double>(chunk.workers[0].memory.size());
   }
   return bytes / static_cast<double>(num_elems());
 }
@@ -89,10 +95,11 @@ absl::Status CodecChunks::Do(Operation operation, Chunk& chunk,
   for (uint32_t p = 0; p < kNumPayloads; ++p) {
     payloads[p] = {chunk.payloads[p].data(), chunk.payload_bytes[p]};
   }
+  ++chunk.step;
   EncodeResult result;
   switch (operation) {
     case Operation::kEncode:
-      return codec_->Encode(chunk.grad, chunk.state, Params(chunk, index),
+      return codec_->Encode(chunk.grad, chunk.workers[0], Params(chunk, index),
                             chunk.encoded.view(), &result, {});
     case Operation::kDecode:
       return codec_->Decode(payloads[0], threshold_, chunk.out, {});
@@ -123,9 +130,8 @@ RangeBody CodecChunks::HeapLoop() {
     std::vector<uint32_t> indices(size);
     std::vector<float> values(size);
     for (size_t c = begin / size; c < (begin + count) / size; ++c) {
-      BytepsTopK(grad_.as<float>() + c * size, residual_.as<float>() + c * size,
-                 size, chunks_[c].stats.num_nonzero, indices.data(),
-                 values.data());
+      BytepsTopK(grad_.as<float>() + c * size, Residual(0, c), size,
+                 chunks_[c].stats.num_nonzero, indices.data(), values.data());
     }
   };
 }

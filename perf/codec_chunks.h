@@ -42,11 +42,11 @@ class CodecChunks {
  private:
   struct Chunk {
     ConstBytes grad;
-    CodecState state;
+    CodecState workers[kNumPayloads];
     ReencodeState server;
     Buffer payloads[kNumPayloads];
     size_t payload_bytes[kNumPayloads] = {};
-    EncodeStats stats;  // of the last payload
+    EncodeStats stats;  // of the first payload
     uint64_t step = 0;
     Buffer encoded;
     Bytes out;   // [n] f32
@@ -56,13 +56,15 @@ class CodecChunks {
 
   CodecChunks() = default;
   absl::Status FillPayloads(Chunk& chunk, uint64_t index);
-  EncodeParams Params(Chunk& chunk, uint64_t index) const;
+  EncodeParams Params(const Chunk& chunk, uint64_t index) const;
   absl::Status Do(Operation operation, Chunk& chunk, uint64_t index) const;
+  // The residual of a chunk at one worker.
+  float* Residual(uint32_t worker, size_t chunk) const;
 
   std::unique_ptr<PreparedCodec> codec_;
   float threshold_ = 0;
   HugeArray grad_;
-  HugeArray residual_;
+  HugeArray residuals_[kNumPayloads];  // empty without error feedback
   HugeArray out_;
   std::vector<Chunk> chunks_;
 };

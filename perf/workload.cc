@@ -41,10 +41,11 @@ float ThresholdFor(const float* grad, size_t n, double density) {
   return static_cast<float>(high);
 }
 
-HugeArray SettledResidual(const float* grad, size_t n, float threshold) {
+HugeArray SettledResidual(const float* grad, size_t n, float threshold,
+                          uint64_t seed) {
   HugeArray array(4 * n);
   float* residual = array.as<float>();
-  Random random(2);
+  Random random(2, seed);
   for (size_t i = 0; i < n; ++i) {
     residual[i] = i < kPeriod
                       ? std::copysign(threshold * random.NextUniform(), grad[i])

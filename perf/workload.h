@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "perf/huge_array.h"
 
@@ -16,7 +17,8 @@ HugeArray NormalGradient(size_t n);
 float ThresholdFor(const float* grad, size_t n, double density);
 
 // Residuals of such an encoder after many steps: uniform in [0, t) with the
-// gradient's sign.
-HugeArray SettledResidual(const float* grad, size_t n, float threshold);
+// gradient's sign; others for each seed.
+HugeArray SettledResidual(const float* grad, size_t n, float threshold,
+                          uint64_t seed = 0);
 
 }  // namespace telegrad::perf
