@@ -58,6 +58,8 @@ struct CodecOptions {
   double warmup = 0;    // steps until the full rate is reached
   double residual = 0;  // 1: with error feedback
   double natural = 0;   // 1: levels are powers of two
+  // 1bit: +1 is sent above it, else -1.
+  double bit_threshold = 0;
 
   bool operator==(const CodecOptions&) const = default;
 };

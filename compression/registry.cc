@@ -1,18 +1,22 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "compression/block/block_codecs.h"
+#include "compression/cast/cast_codec.h"
 #include "compression/codec.h"
 #include "compression/none/none_codec.h"
 #include "compression/powersgd/powersgd_codec.h"
+#include "compression/sign/block_sign_codec.h"
+#include "compression/sign/one_bit_codec.h"
 #include "compression/two_bit/two_bit_codec.h"
 
 namespace telegrad {
 
 const std::vector<const Codec*>& AllCodecs() {
   static const auto* codecs = new std::vector<const Codec*>{
-      &NoneCodec(),       &TwoBitCodec(), &PowerSgdCodec(),
-      &Int8Codec(),       &Int4Codec(),   &Int8SharedCodec(),
-      &Int4SharedCodec(), &QsgdCodec(),   &TernGradCodec(),
+      &NoneCodec(),      &TwoBitCodec(),     &PowerSgdCodec(),   &Int8Codec(),
+      &Int4Codec(),      &Int8SharedCodec(), &Int4SharedCodec(), &QsgdCodec(),
+      &TernGradCodec(),  &Fp16Codec(),       &Bf16Codec(),       &OneBitCodec(),
+      &BlockSignCodec(),
   };
   return *codecs;
 }

@@ -64,6 +64,9 @@ absl::Status SelfContainedCodec::Reencode(std::span<const ConstBytes> payloads,
                                           ReencodeState& state, Bytes out,
                                           size_t* encoded_bytes,
                                           Stream stream) const {
+  if (kernels_.device != DeviceKind::kCpu) {
+    return absl::UnimplementedError("re-encoding on a GPU's server");
+  }
   if (!state.is_set) {
     state.sum = Buffer(4 * num_elems_);
     if (traits_.needs_residual) {

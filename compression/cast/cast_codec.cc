@@ -1,0 +1,126 @@
+#include "compression/cast/cast_codec.h"
+
+#include "base/status_macros.h"
+#include "compression/device_kernels.h"
+#include "compression/self_contained_codec.h"
+#include "compression/shape_checks.h"
+
+namespace telegrad {
+namespace {
+
+using kernels::CastBytes;
+using kernels::CastFormatKernels;
+using kernels::CastKernels;
+
+CodecTraits MakeTraits(const char* name, CodecId id, const char* summary) {
+  return {
+      .name = name,
+      .id = id,
+      .wire_version = 1,
+      .lossless = false,
+      .summable = false,
+      .constant_width = true,
+      .needs_residual = true,
+      .needs_threshold = false,
+      .summary = summary,
+      .keeps_nonfinite = true,
+      .options = {{.name = "residual",
+                   .field = &CodecOptions::residual,
+                   .standard = 1,
+                   .low = 0,
+                   .high = 1,
+                   .is_integer = true,
+                   .help = "0: drop what the cast rounds off"}},
+  };
+}
+
+// Every two bytes are a code that Encode can write for some gradient, but for
+// payloads of NaN, so Validate looks at the size alone.
+class PreparedCast : public SelfContainedCodec {
+ public:
+  PreparedCast(const CodecTraits& codec_traits, size_t num_elems,
+               const kernels::KernelTable& table,
+               CastFormatKernels CastKernels::*format, bool has_residual)
+      : SelfContainedCodec(codec_traits, num_elems, table),
+        format_(table.cast.*format),
+        has_residual_(has_residual) {}
+
+  size_t max_encoded_bytes() const override { return CastBytes(num_elems()); }
+
+  absl::Status Encode(ConstBytes grad, CodecState& state,
+                      const EncodeParams& params, Bytes out,
+                      EncodeResult* result, Stream stream) const override {
+    RETURN_IF_ERROR(CheckEncode(grad, state, out));
+    result->encoded_bytes = max_encoded_bytes();
+    result->stats = {};
+    format_.encode(
+        AsFloats(grad), has_residual_ ? AsFloats(state.residual) : nullptr,
+        num_elems(), params.nonfinite, reinterpret_cast<uint8_t*>(out.data),
+        &result->stats, stream);
+    return absl::OkStatus();
+  }
+
+  absl::Status Validate(ConstBytes payload) const override {
+    return CheckSize("payload", payload.size, max_encoded_bytes());
+  }
+
+  absl::Status Decode(ConstBytes payload, float, Bytes out,
+                      Stream stream) const override {
+    RETURN_IF_ERROR(CheckDecode(payload, out));
+    format_.decode(reinterpret_cast<const uint8_t*>(payload.data), num_elems(),
+                   AsFloats(out), stream);
+    return absl::OkStatus();
+  }
+
+  absl::Status DecodeAdd(ConstBytes payload, float, Bytes sum,
+                         Stream stream) const override {
+    RETURN_IF_ERROR(CheckDecode(payload, sum));
+    format_.decode_add(reinterpret_cast<const uint8_t*>(payload.data),
+                       num_elems(), AsFloats(sum), stream);
+    return absl::OkStatus();
+  }
+
+ private:
+  const CastFormatKernels format_;
+  const bool has_residual_;
+};
+
+class Cast : public Codec {
+ public:
+  Cast(CodecTraits codec_traits, CastFormatKernels CastKernels::*format)
+      : traits_(std::move(codec_traits)), format_(format) {}
+
+  using Codec::Prepare;
+  const CodecTraits& traits() const override { return traits_; }
+  absl::StatusOr<std::unique_ptr<PreparedCodec>> Prepare(
+      size_t num_elems, Device device,
+      const CodecOptions& options) const override {
+    ASSIGN_OR_RETURN(const kernels::KernelTable* table,
+                     KernelsFor(num_elems, device));
+    return std::make_unique<PreparedCast>(traits_, num_elems, *table, format_,
+                                          options.residual != 0);
+  }
+
+ private:
+  const CodecTraits traits_;
+  CastFormatKernels CastKernels::*const format_;
+};
+
+}  // namespace
+
+const Codec& Fp16Codec() {
+  static const Cast* codec =
+      new Cast(MakeTraits("fp16", CodecId::kFp16,
+                          "IEEE half precision with error feedback"),
+               &CastKernels::fp16);
+  return *codec;
+}
+
+const Codec& Bf16Codec() {
+  static const Cast* codec = new Cast(
+      MakeTraits("bf16", CodecId::kBf16, "bfloat16 with error feedback"),
+      &CastKernels::bf16);
+  return *codec;
+}
+
+}  // namespace telegrad

@@ -1,0 +1,138 @@
+#include "compression/sign/block_sign_codec.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "compression/device_kernels.h"
+#include "compression/self_contained_codec.h"
+#include "compression/shape_checks.h"
+#include "compression/sign/sign_payload.h"
+
+namespace telegrad {
+namespace {
+
+using kernels::BlockSignBytes;
+using kernels::NumSignBlocks;
+
+const CodecTraits& Traits() {
+  static const CodecTraits* traits = new CodecTraits{
+      .name = "onebit",
+      .id = CodecId::kOneBit,
+      .wire_version = 1,
+      .lossless = false,
+      .summable = false,
+      .constant_width = true,
+      .needs_residual = true,
+      .needs_threshold = false,
+      .summary = "signs times the mean magnitude per block, error feedback",
+      .options = {{.name = "block",
+                   .field = &CodecOptions::block,
+                   .standard = 2048,
+                   .low = kernels::kSignBlockStep,
+                   .high = kernels::kMaxSignBlock,
+                   .is_integer = true,
+                   .help = "elements per scale, a multiple of 128"}},
+  };
+  return *traits;
+}
+
+class PreparedBlockSign : public SelfContainedCodec {
+ public:
+  PreparedBlockSign(size_t num_elems, const kernels::KernelTable& table,
+                    size_t block)
+      : SelfContainedCodec(Traits(), num_elems, table), block_(block) {}
+
+  size_t max_encoded_bytes() const override {
+    return BlockSignBytes(num_elems(), block_);
+  }
+
+  absl::Status Encode(ConstBytes grad, CodecState& state,
+                      const EncodeParams& params, Bytes out,
+                      EncodeResult* result, Stream stream) const override {
+    RETURN_IF_ERROR(CheckEncode(grad, state, out));
+    result->encoded_bytes = max_encoded_bytes();
+    result->stats = {};
+    kernels().sign.block_encode(AsFloats(grad), AsFloats(state.residual),
+                                num_elems(), block_, params.nonfinite,
+                                reinterpret_cast<uint8_t*>(out.data),
+                                &result->stats, stream);
+    return absl::OkStatus();
+  }
+
+  absl::Status Validate(ConstBytes payload) const override {
+    RETURN_IF_ERROR(CheckSize("payload", payload.size, max_encoded_bytes()));
+    const auto* bytes = reinterpret_cast<const uint8_t*>(payload.data);
+    const size_t num_blocks = NumSignBlocks(num_elems(), block_);
+    for (size_t b = 0; b < num_blocks; ++b) {
+      float scale;
+      std::memcpy(&scale, bytes + 4 * b, sizeof(scale));
+      if (!std::isfinite(scale) || std::signbit(scale)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("block ", b, " has scale ", scale));
+      }
+    }
+    if (AreUnusedBitsZero(bytes + 4 * num_blocks, num_elems())) {
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError("payload holds bits behind its end");
+  }
+
+  absl::Status Decode(ConstBytes payload, float, Bytes out,
+                      Stream stream) const override {
+    RETURN_IF_ERROR(CheckPayload(payload, out));
+    kernels().sign.block_decode(reinterpret_cast<const uint8_t*>(payload.data),
+                                num_elems(), block_, AsFloats(out), stream);
+    return absl::OkStatus();
+  }
+
+  absl::Status DecodeAdd(ConstBytes payload, float, Bytes sum,
+                         Stream stream) const override {
+    RETURN_IF_ERROR(CheckPayload(payload, sum));
+    kernels().sign.block_decode_add(
+        reinterpret_cast<const uint8_t*>(payload.data), num_elems(), block_,
+        AsFloats(sum), stream);
+    return absl::OkStatus();
+  }
+
+ private:
+  // A GPU's payloads lie where only the GPU can look at them.
+  absl::Status CheckPayload(ConstBytes payload, Bytes out) const {
+    if (kernels().device == DeviceKind::kCpu) return CheckDecode(payload, out);
+    RETURN_IF_ERROR(CheckSize("payload", payload.size, max_encoded_bytes()));
+    return CheckCapacity("output", out.size, 4 * num_elems());
+  }
+
+  const size_t block_;
+};
+
+class BlockSign : public Codec {
+ public:
+  using Codec::Prepare;
+  const CodecTraits& traits() const override { return Traits(); }
+  absl::StatusOr<std::unique_ptr<PreparedCodec>> Prepare(
+      size_t num_elems, Device device,
+      const CodecOptions& options) const override {
+    ASSIGN_OR_RETURN(const kernels::KernelTable* table,
+                     KernelsFor(num_elems, device));
+    if (!(options.block >= kernels::kSignBlockStep &&
+          options.block <= kernels::kMaxSignBlock) ||
+        std::fmod(options.block, kernels::kSignBlockStep) != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("codec onebit: block=", options.block,
+                       " is not a multiple of 128 from 128 to 8192"));
+    }
+    return std::make_unique<PreparedBlockSign>(
+        num_elems, *table, static_cast<size_t>(options.block));
+  }
+};
+
+}  // namespace
+
+const Codec& BlockSignCodec() {
+  static const BlockSign* codec = new BlockSign;
+  return *codec;
+}
+
+}  // namespace telegrad

@@ -1,0 +1,243 @@
+#include "compression/sign/one_bit_codec.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "compression/device_kernels.h"
+#include "compression/self_contained_codec.h"
+#include "compression/shape_checks.h"
+#include "compression/sign/sign_payload.h"
+
+namespace telegrad {
+namespace {
+
+using kernels::OneBitBytes;
+using kernels::SignBytes;
+using kernels::SignCountBytes;
+
+const CodecTraits& Traits() {
+  static const CodecTraits* traits = new CodecTraits{
+      .name = "1bit",
+      .id = CodecId::kOneBitMxnet,
+      .wire_version = 1,
+      .lossless = false,
+      .summable = true,
+      .constant_width = true,
+      .needs_residual = true,
+      .needs_threshold = false,
+      .summary = "-1 or +1 per element with error feedback, as MXNet's 1bit",
+      .options = {{.name = "threshold",
+                   .field = &CodecOptions::bit_threshold,
+                   .standard = 0,
+                   .low = -1e9,
+                   .high = 1e9,
+                   .is_integer = false,
+                   .help = "above it +1 is sent, else -1"}},
+  };
+  return *traits;
+}
+
+const uint8_t* AsBits(ConstBytes bytes) {
+  return reinterpret_cast<const uint8_t*>(bytes.data);
+}
+uint8_t* AsBits(Bytes bytes) { return reinterpret_cast<uint8_t*>(bytes.data); }
+
+float MagnitudeOf(ConstBytes payload) {
+  float magnitude;
+  std::memcpy(&magnitude, AsBits(payload) + payload.size - 4,
+              sizeof(magnitude));
+  return magnitude;
+}
+
+// A power of two from 1 to 32768, the least that is kMaxSumContributors or
+// more.
+bool IsMagnitude(float magnitude) {
+  int exponent = 0;
+  return std::frexp(magnitude, &exponent) == 0.5f && exponent >= 1 &&
+         exponent <= 16;
+}
+
+class PreparedOneBit : public SelfContainedCodec {
+ public:
+  PreparedOneBit(size_t num_elems, const kernels::KernelTable& table,
+                 float threshold)
+      : SelfContainedCodec(Traits(), num_elems, table), threshold_(threshold) {}
+
+  size_t max_encoded_bytes() const override { return OneBitBytes(num_elems()); }
+  size_t sum_bytes(uint32_t num_payloads) const override {
+    return SignCountBytes(num_elems(), num_payloads);
+  }
+
+  absl::Status Encode(ConstBytes grad, CodecState& state,
+                      const EncodeParams& params, Bytes out,
+                      EncodeResult* result, Stream stream) const override {
+    return EncodeAs(1, grad, state, params, out, result, stream);
+  }
+
+  absl::Status Validate(ConstBytes payload) const override {
+    RETURN_IF_ERROR(CheckSize("payload", payload.size, max_encoded_bytes()));
+    if (!IsMagnitude(MagnitudeOf(payload))) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("payload has magnitude ", MagnitudeOf(payload),
+                       ", which is no power of two from 1 to 32768"));
+    }
+    if (AreUnusedBitsZero(AsBits(payload), num_elems())) {
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError("payload holds bits behind its end");
+  }
+
+  absl::Status Decode(ConstBytes payload, float, Bytes out,
+                      Stream stream) const override {
+    RETURN_IF_ERROR(CheckPayload(payload, out));
+    kernels().sign.one_bit_decode(AsBits(payload), num_elems(), AsFloats(out),
+                                  stream);
+    return absl::OkStatus();
+  }
+
+  absl::Status DecodeAdd(ConstBytes payload, float, Bytes sum,
+                         Stream stream) const override {
+    RETURN_IF_ERROR(CheckPayload(payload, sum));
+    kernels().sign.one_bit_decode_add(AsBits(payload), num_elems(),
+                                      AsFloats(sum), stream);
+    return absl::OkStatus();
+  }
+
+  absl::Status SumCodes(std::span<const ConstBytes> payloads, Bytes out,
+                        Stream stream) const override {
+    ASSIGN_OR_RETURN(const FramePointers frames, Frames(payloads));
+    const auto count = static_cast<uint32_t>(frames.size());
+    RETURN_IF_ERROR(CheckCapacity("output", out.size, sum_bytes(count)));
+    kernels().sign.count_pack(frames.data(), count, num_elems(), AsBits(out),
+                              stream);
+    return absl::OkStatus();
+  }
+
+  absl::Status DecodeSum(ConstBytes sum, uint32_t num_payloads, float,
+                         Bytes out, Stream stream) const override {
+    RETURN_IF_ERROR(CheckSize("sums", sum.size, sum_bytes(num_payloads)));
+    RETURN_IF_ERROR(CheckCapacity("output", out.size, 4 * num_elems()));
+    kernels().sign.count_decode(AsBits(sum), num_payloads, num_elems(),
+                                AsFloats(out), stream);
+    return absl::OkStatus();
+  }
+
+  absl::Status SumDecode(std::span<const ConstBytes> payloads, float threshold,
+                         Bytes out, Stream stream) const override {
+    if (kernels().device != DeviceKind::kCpu) {
+      return SelfContainedCodec::SumDecode(payloads, threshold, out, stream);
+    }
+    ASSIGN_OR_RETURN(FramePointers frames, Frames(payloads));
+    RETURN_IF_ERROR(CheckCapacity("output", out.size, 4 * num_elems()));
+    SumParts(frames, AsFloats(out), stream);
+    return absl::OkStatus();
+  }
+
+  // The server's magnitude is the least power of two >= W, so that what it
+  // sends keeps up with workers who agree.
+  absl::Status Reencode(std::span<const ConstBytes> payloads,
+                        const EncodeParams& params, int16_t,
+                        ReencodeState& state, Bytes out, size_t* encoded_bytes,
+                        Stream stream) const override {
+    if (kernels().device != DeviceKind::kCpu) {
+      return absl::UnimplementedError("re-encoding on a GPU's server");
+    }
+    if (!state.is_set) {
+      state.sum = Buffer(4 * num_elems());
+      state.residual = Buffer(4 * num_elems());
+      state.codec.residual = state.residual.view();
+      state.is_set = true;
+    }
+    RETURN_IF_ERROR(SumDecode(payloads, 0, state.sum.view(), stream));
+    EncodeResult result;
+    RETURN_IF_ERROR(
+        EncodeAs(std::bit_ceil(static_cast<uint32_t>(payloads.size())),
+                 state.sum.view(), state.codec, params, out, &result, stream));
+    *encoded_bytes = result.encoded_bytes;
+    return absl::OkStatus();
+  }
+
+ private:
+  using FramePointers = absl::InlinedVector<const uint8_t*, 64>;
+
+  // With codes of +-magnitude, and the threshold in units of it.
+  absl::Status EncodeAs(uint32_t magnitude, ConstBytes grad, CodecState& state,
+                        const EncodeParams& params, Bytes out,
+                        EncodeResult* result, Stream stream) const {
+    RETURN_IF_ERROR(CheckEncode(grad, state, out));
+    result->encoded_bytes = max_encoded_bytes();
+    result->stats = {};
+    const auto unit = static_cast<float>(magnitude);
+    kernels().sign.one_bit_encode(AsFloats(grad), AsFloats(state.residual),
+                                  num_elems(), threshold_ * unit, unit,
+                                  params.nonfinite, AsBits(out), &result->stats,
+                                  stream);
+    return absl::OkStatus();
+  }
+
+  // A GPU's payloads lie where only the GPU can look at them.
+  absl::Status CheckPayload(ConstBytes payload, Bytes out) const {
+    if (kernels().device == DeviceKind::kCpu) return CheckDecode(payload, out);
+    RETURN_IF_ERROR(CheckSize("payload", payload.size, max_encoded_bytes()));
+    return CheckCapacity("output", out.size, 4 * num_elems());
+  }
+
+  // Only pushes, whose magnitude is 1, can be added as counts.
+  absl::StatusOr<FramePointers> Frames(
+      std::span<const ConstBytes> payloads) const {
+    RETURN_IF_ERROR(CheckPayloads(payloads, max_encoded_bytes()));
+    FramePointers frames;
+    for (const ConstBytes& payload : payloads) {
+      if (kernels().device == DeviceKind::kCpu && MagnitudeOf(payload) != 1) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("a payload of magnitude ", MagnitudeOf(payload),
+                         " in a sum of those of magnitude 1"));
+      }
+      frames.push_back(AsBits(payload));
+    }
+    return frames;
+  }
+
+  // Packs and decodes part after part, so that counts stay in the L1 cache.
+  void SumParts(FramePointers& frames, float* out, Stream stream) const {
+    constexpr size_t kPart = 4096;
+    uint8_t counts[SignCountBytes(kPart, kernels::kMaxSumContributors)];
+    const auto count = static_cast<uint32_t>(frames.size());
+    for (size_t i = 0; i < num_elems(); i += kPart) {
+      const size_t size = std::min(kPart, num_elems() - i);
+      kernels().sign.count_pack(frames.data(), count, size, counts, stream);
+      kernels().sign.count_decode(counts, count, size, out + i, stream);
+      for (const uint8_t*& frame : frames) frame += SignBytes(kPart);
+    }
+  }
+
+  const float threshold_;
+};
+
+class OneBit : public Codec {
+ public:
+  using Codec::Prepare;
+  const CodecTraits& traits() const override { return Traits(); }
+  absl::StatusOr<std::unique_ptr<PreparedCodec>> Prepare(
+      size_t num_elems, Device device,
+      const CodecOptions& options) const override {
+    ASSIGN_OR_RETURN(const kernels::KernelTable* table,
+                     KernelsFor(num_elems, device));
+    return std::make_unique<PreparedOneBit>(
+        num_elems, *table, static_cast<float>(options.bit_threshold));
+  }
+};
+
+}  // namespace
+
+const Codec& OneBitCodec() {
+  static const OneBit* codec = new OneBit;
+  return *codec;
+}
+
+}  // namespace telegrad
