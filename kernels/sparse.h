@@ -5,10 +5,78 @@
 
 #include "kernels/encode_stats.h"
 #include "kernels/stream.h"
+#include "kernels/two_bit.h"
 
-// A few elements of many: threshold, top-k, random-k.
+// A few elements of many, found, listed in ascending order and taken into the
+// residual in one pass: for threshold, top-k, random-k.
 namespace telegrad::kernels {
 
-struct SparseKernels {};
+// Words and values that the lists below need room for beyond n: vectors are
+// stored whole.
+constexpr size_t kSurvivorSlack = 16;
+
+// What a GPU needs to order its tiles; CPUs leave it alone (it may be null).
+constexpr size_t kSparseTile = 4096;
+constexpr size_t SparseScratchBytes(size_t n) {
+  return 16 + 8 * ((n + kSparseTile - 1) / kSparseTile);
+}
+
+// Common to all: grad, residual [n] f32, n < 2^31. `num_survivors` is set, not
+// added to. `stats` is added to as by TwoBitEncodeFn; num_nonzero is the number
+// of survivors. The lists have room for n + kSurvivorSlack; what lies behind
+// the survivors is undefined. scratch: SparseScratchBytes(n), aligned to 8; its
+// contents do not matter. float32 without FMA. Alias: no. Deterministic: yes,
+// equal everywhere.
+
+// Strom, "Scalable Distributed DNN Training Using Commodity GPU Cloud
+// Computing", Interspeech 2015:
+//   v = residual[i] + grad[i]
+//   v >= t: word i<<1,    residual[i] = v - t      (inclusive)
+//   v <= -t: word i<<1|1, residual[i] = v + t      (inclusive)
+//   else:   no word,      residual[i] = v
+// NonFinite as in TwoBitEncodeFn. threshold > 0, finite. Cost: 12 bytes per
+// element, and 4 per survivor.
+using ThresholdEncodeFn = void(const float* grad, float* residual, size_t n,
+                               float threshold, NonFinite nonfinite,
+                               uint32_t* survivors, uint64_t* num_survivors,
+                               EncodeStats* stats, void* scratch,
+                               Stream stream);
+
+// Lists index and value where threshold <= |v| <= the largest float, and
+// stores every v: what is sent is set to 0 by the caller.
+//   v = residual[i] + grad[i];  residual[i] = v
+// kZero: where v is not finite, the element is counted and v = residual[i] + 0.
+// threshold >= 0; infinity lists nothing. Cost: 12 bytes per element, and 8 per
+// survivor.
+using LargeValuesFn = void(const float* grad, float* residual, size_t n,
+                           float threshold, NonFinite nonfinite,
+                           uint32_t* indices, float* values,
+                           uint64_t* num_survivors, EncodeStats* stats,
+                           void* scratch, Stream stream);
+
+// The same with the momentum correction of Deep Gradient Compression (Lin et
+// al., ICLR 2018):
+//   u = rate * momentum[i] + scale * grad[i];  momentum[i] = u
+//   v = residual[i] + u;                       residual[i] = v
+// kZero: where v is not finite, the element is counted and u = rate *
+// momentum[i]; if v is not finite even then, u = 0 and v = residual[i].
+// Cost: 20 bytes per element, and 8 per survivor.
+struct MomentumCorrection {
+  float rate = 0;
+  float scale = 1;
+};
+using MomentumLargeValuesFn = void(const float* grad,
+                                   MomentumCorrection correction,
+                                   float* momentum, float* residual, size_t n,
+                                   float threshold, NonFinite nonfinite,
+                                   uint32_t* indices, float* values,
+                                   uint64_t* num_survivors, EncodeStats* stats,
+                                   void* scratch, Stream stream);
+
+struct SparseKernels {
+  ThresholdEncodeFn* threshold_encode = nullptr;
+  LargeValuesFn* large_values = nullptr;
+  MomentumLargeValuesFn* momentum_large_values = nullptr;
+};
 
 }  // namespace telegrad::kernels
