@@ -60,6 +60,7 @@ struct CodecOptions {
   double natural = 0;   // 1: levels are powers of two
   // 1bit: +1 is sent above it, else -1.
   double bit_threshold = 0;
+  double sampled = 0;  // 1: a sample chooses what is sent
 
   bool operator==(const CodecOptions&) const = default;
 };

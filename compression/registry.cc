@@ -7,6 +7,10 @@
 #include "compression/powersgd/powersgd_codec.h"
 #include "compression/sign/block_sign_codec.h"
 #include "compression/sign/one_bit_codec.h"
+#include "compression/sparse/dgc_codec.h"
+#include "compression/sparse/randomk_codec.h"
+#include "compression/sparse/threshold_codec.h"
+#include "compression/sparse/topk_codec.h"
 #include "compression/two_bit/two_bit_codec.h"
 
 namespace telegrad {
@@ -16,7 +20,8 @@ const std::vector<const Codec*>& AllCodecs() {
       &NoneCodec(),      &TwoBitCodec(),     &PowerSgdCodec(),   &Int8Codec(),
       &Int4Codec(),      &Int8SharedCodec(), &Int4SharedCodec(), &QsgdCodec(),
       &TernGradCodec(),  &Fp16Codec(),       &Bf16Codec(),       &OneBitCodec(),
-      &BlockSignCodec(),
+      &BlockSignCodec(), &ThresholdCodec(),  &TopKCodec(),       &DgcCodec(),
+      &RandomKCodec(),
   };
   return *codecs;
 }

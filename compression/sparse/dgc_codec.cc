@@ -1,0 +1,138 @@
+#include "compression/sparse/dgc_codec.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/status_macros.h"
+#include "compression/sparse/sparse_kernels.h"
+#include "compression/sparse/value_codec.h"
+
+namespace telegrad {
+namespace {
+
+constexpr uint64_t kServer = ~uint64_t{0};
+
+const CodecTraits& Traits() {
+  static const CodecTraits* traits = new CodecTraits{
+      .name = "dgc",
+      .id = CodecId::kDgc,
+      .wire_version = 1,
+      .lossless = false,
+      .summable = false,
+      .constant_width = false,
+      .needs_residual = true,
+      .needs_threshold = false,
+      .summary = "deep gradient compression: top-k of accumulated momentum",
+      .conserves = false,
+      .options = {{"density", &CodecOptions::density, 0.001, 1e-6, 1, false,
+                   "share of the elements that is sent"},
+                  {"momentum", &CodecOptions::momentum, 0.9, 0, 1, false,
+                   "instead of the optimizer's, which must be 0"},
+                  {"clip", &CodecOptions::clip, 0, 0, 1e30, false,
+                   "largest L2 norm of a chunk's gradient; 0: as it is"},
+                  {"warmup", &CodecOptions::warmup, 0, 0, 1e12, true,
+                   "steps in which the density falls from 25 %"},
+                  {"sampled", &CodecOptions::sampled, 1, 0, 1, true,
+                   "0: exactly the largest"}},
+  };
+  return *traits;
+}
+
+// What the gradient is multiplied by. Elements that are not finite are left
+// out, as they are zero later.
+float ClipScale(const float* grad, size_t n, double clip) {
+  if (clip == 0) return 1;
+  double square = 0;
+  for (size_t i = 0; i < n; ++i) {
+    if (!std::isfinite(grad[i])) continue;
+    square += static_cast<double>(grad[i]) * static_cast<double>(grad[i]);
+  }
+  const double norm = std::sqrt(square);
+  return norm <= clip ? 1.0f : static_cast<float>(clip / norm);
+}
+
+size_t MaxSent(const CodecOptions& options, size_t n) {
+  const size_t k = NumSent(DgcDensity(options, 0), n);
+  return options.sampled != 0 ? std::min(n, 2 * k) : k;
+}
+
+class PreparedDgc : public ValueCodec {
+ public:
+  PreparedDgc(size_t num_elems, const kernels::KernelTable& table,
+              const CodecOptions& options)
+      : ValueCodec(Traits(), num_elems, table, options.sampled != 0,
+                   MaxSent(options, num_elems)),
+        options_(options) {}
+
+  absl::Status Encode(ConstBytes grad, CodecState& state,
+                      const EncodeParams& params, Bytes out,
+                      EncodeResult* result, Stream stream) const override {
+    RETURN_IF_ERROR(CheckEncode(grad, state, out));
+    const size_t k = NumSent(DgcDensity(options_, params.step), num_elems());
+    if (params.source == kServer) {
+      EncodeLargest(grad, state, params, k, out, result, stream);
+    } else {
+      EncodeMomentum(grad, state, params, k, out, result, stream);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  void EncodeMomentum(ConstBytes grad, CodecState& state,
+                      const EncodeParams& params, size_t k, Bytes out,
+                      EncodeResult* result, Stream stream) const {
+    if (state.memory.size() == 0) state.memory = Buffer(4 * num_elems());
+    const float* g = AsFloats(grad);
+    float* u = state.memory.as<float>();
+    float* residual = AsFloats(state.residual);
+    const kernels::MomentumCorrection correction = {
+        .rate = static_cast<float>(options_.momentum),
+        .scale = ClipScale(g, num_elems(), options_.clip)};
+    Lists lists = MakeLists(state);
+    const auto value = [&](size_t i) {
+      return residual[i] + (correction.rate * u[i] + correction.scale * g[i]);
+    };
+    const float threshold = CandidateThreshold(k, value, lists);
+    result->stats = {};
+    kernels().sparse.momentum_large_values(
+        g, correction, u, residual, num_elems(), threshold, params.nonfinite,
+        lists.indices, lists.values, &lists.count, &result->stats, nullptr,
+        stream);
+    Send(k, lists, residual, out, result);
+    for (size_t i = 0; i < lists.count; ++i) u[lists.indices[i]] = 0;
+  }
+
+  const CodecOptions options_;
+};
+
+class Dgc : public Codec {
+ public:
+  using Codec::Prepare;
+  const CodecTraits& traits() const override { return Traits(); }
+  absl::StatusOr<std::unique_ptr<PreparedCodec>> Prepare(
+      size_t num_elems, Device device,
+      const CodecOptions& options) const override {
+    ASSIGN_OR_RETURN(const kernels::KernelTable* table,
+                     SparseKernelsFor(Traits(), num_elems, device));
+    return std::make_unique<PreparedDgc>(num_elems, *table, options);
+  }
+};
+
+}  // namespace
+
+double DgcDensity(const CodecOptions& options, uint64_t step) {
+  const auto now = static_cast<double>(step);
+  if (now >= options.warmup) return options.density;
+  double density = 0.25;
+  for (double end = 0.25; end <= 0.75; end += 0.25) {
+    if (now >= end * options.warmup) density *= 0.25;
+  }
+  return std::max(density, options.density);
+}
+
+const Codec& DgcCodec() {
+  static const Dgc* codec = new Dgc;
+  return *codec;
+}
+
+}  // namespace telegrad

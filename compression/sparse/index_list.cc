@@ -1,0 +1,159 @@
+#include "compression/sparse/index_list.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace telegrad {
+namespace {
+
+using internal::GapAt;
+using internal::kEscape;
+using internal::kGapLimit;
+
+template <typename Gap, int kSignBits>
+void WriteGaps(std::span<const uint32_t> words, uint8_t* out) {
+  constexpr size_t kLimit = kGapLimit<Gap, kSignBits>;
+  const auto put = [&out](size_t value) {
+    const auto gap = static_cast<Gap>(value);
+    std::memcpy(out, &gap, sizeof(gap));
+    out += sizeof(gap);
+  };
+  size_t next = 0;
+  for (const uint32_t word : words) {
+    size_t gap = (word >> kSignBits) - next;
+    for (; gap >= kLimit; gap -= kLimit) put(kEscape<Gap>);
+    put(gap << kSignBits | (word & kSignBits));
+    next = (word >> kSignBits) + size_t{1};
+  }
+}
+
+template <int kSignBits>
+void WriteBitmap(std::span<const uint32_t> words, size_t n, uint8_t* out) {
+  std::memset(out, 0, MaxIndexListBytes<kSignBits>(n, words.size()));
+  uint8_t* signs = out + (n + 7) / 8;
+  for (size_t i = 0; i < words.size(); ++i) {
+    const uint32_t index = words[i] >> kSignBits;
+    out[index / 8] |= static_cast<uint8_t>(1u << index % 8);
+    if constexpr (kSignBits != 0) {
+      signs[i / 8] |= static_cast<uint8_t>((words[i] & 1) << i % 8);
+    }
+  }
+}
+
+absl::Status WrongList(absl::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat("list of indices: ", why));
+}
+
+template <typename Gap, int kSignBits>
+absl::Status ValidateGaps(std::span<const uint8_t> bytes, size_t count,
+                          size_t n) {
+  constexpr size_t kLimit = kGapLimit<Gap, kSignBits>;
+  if (bytes.size() % sizeof(Gap) != 0) return WrongList("a torn gap");
+  size_t next = 0;
+  size_t found = 0;
+  bool is_complete = true;
+  for (size_t i = 0; i < bytes.size() / sizeof(Gap); ++i) {
+    const Gap gap = GapAt<Gap>(bytes, i);
+    is_complete = gap != kEscape<Gap>;
+    if (is_complete && gap >> kSignBits >= kLimit) {
+      return WrongList("a code that never occurs");
+    }
+    next += is_complete ? size_t{gap} >> kSignBits : kLimit;
+    if (next >= n) return WrongList("an index out of range");
+    if (is_complete) {
+      ++next;
+      ++found;
+    }
+  }
+  if (!is_complete) return WrongList("an escape at the end");
+  if (found != count) {
+    return WrongList(absl::StrCat(found, " indices, not ", count));
+  }
+  return absl::OkStatus();
+}
+
+bool IsZeroBehind(std::span<const uint8_t> bytes, size_t num_bits) {
+  return num_bits % 8 == 0 || bytes[num_bits / 8] >> num_bits % 8 == 0;
+}
+
+template <int kSignBits>
+absl::Status ValidateBitmap(std::span<const uint8_t> bytes, size_t count,
+                            size_t n) {
+  const size_t map_bytes = (n + 7) / 8;
+  if (count > n || bytes.size() != MaxIndexListBytes<kSignBits>(n, count)) {
+    return WrongList(absl::StrCat("a bitmap of ", bytes.size(), " bytes"));
+  }
+  size_t found = 0;
+  for (const uint8_t byte : bytes.first(map_bytes)) {
+    found += static_cast<size_t>(std::popcount(byte));
+  }
+  if (found != count) {
+    return WrongList(absl::StrCat(found, " bits, not ", count));
+  }
+  if (!IsZeroBehind(bytes.first(map_bytes), n) ||
+      (kSignBits != 0 && !IsZeroBehind(bytes.subspan(map_bytes), count))) {
+    return WrongList("bits behind the end");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+template <int kSignBits>
+IndexListSize SmallestIndexList(std::span<const uint32_t> words, size_t n) {
+  size_t num_gaps8 = words.size();
+  size_t num_gaps16 = words.size();
+  uint32_t next = 0;
+  for (const uint32_t word : words) {
+    const uint32_t gap = (word >> kSignBits) - next;
+    num_gaps8 += gap / kGapLimit<uint8_t, kSignBits>;
+    num_gaps16 += gap / kGapLimit<uint16_t, kSignBits>;
+    next = (word >> kSignBits) + 1;
+  }
+  IndexListSize best = {IndexFormat::kBitmap,
+                        MaxIndexListBytes<kSignBits>(n, words.size())};
+  if (2 * num_gaps16 <= best.num_bytes) {
+    best = {IndexFormat::kGaps16, 2 * num_gaps16};
+  }
+  if (num_gaps8 <= best.num_bytes) best = {IndexFormat::kGaps8, num_gaps8};
+  return best;
+}
+
+template <int kSignBits>
+void WriteIndexList(IndexFormat format, std::span<const uint32_t> words,
+                    size_t n, uint8_t* out) {
+  switch (format) {
+    case IndexFormat::kGaps8:
+      return WriteGaps<uint8_t, kSignBits>(words, out);
+    case IndexFormat::kGaps16:
+      return WriteGaps<uint16_t, kSignBits>(words, out);
+    case IndexFormat::kBitmap:
+      return WriteBitmap<kSignBits>(words, n, out);
+  }
+}
+
+template <int kSignBits>
+absl::Status ValidateIndexList(uint8_t format, std::span<const uint8_t> bytes,
+                               size_t count, size_t n) {
+  switch (static_cast<IndexFormat>(format)) {
+    case IndexFormat::kGaps8:
+      return ValidateGaps<uint8_t, kSignBits>(bytes, count, n);
+    case IndexFormat::kGaps16:
+      return ValidateGaps<uint16_t, kSignBits>(bytes, count, n);
+    case IndexFormat::kBitmap:
+      return ValidateBitmap<kSignBits>(bytes, count, n);
+  }
+  return WrongList(absl::StrCat("format ", format));
+}
+
+template IndexListSize SmallestIndexList<0>(std::span<const uint32_t>, size_t);
+template IndexListSize SmallestIndexList<1>(std::span<const uint32_t>, size_t);
+template void WriteIndexList<0>(IndexFormat, std::span<const uint32_t>, size_t,
+                                uint8_t*);
+template void WriteIndexList<1>(IndexFormat, std::span<const uint32_t>, size_t,
+                                uint8_t*);
+template absl::Status ValidateIndexList<0>(uint8_t, std::span<const uint8_t>,
+                                           size_t, size_t);
+template absl::Status ValidateIndexList<1>(uint8_t, std::span<const uint8_t>,
+                                           size_t, size_t);
+
+}  // namespace telegrad

@@ -1,0 +1,195 @@
+#include "compression/sparse/randomk_codec.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "base/random.h"
+#include "base/status_macros.h"
+#include "compression/sparse/sparse_kernels.h"
+#include "compression/sparse/value_codec.h"
+
+namespace telegrad {
+namespace {
+
+const CodecTraits& Traits() {
+  static const CodecTraits* traits = new CodecTraits{
+      .name = "randomk",
+      .id = CodecId::kRandomK,
+      .wire_version = 1,
+      .lossless = false,
+      .summable = true,
+      .constant_width = true,
+      .needs_residual = true,
+      .needs_threshold = false,
+      .summary = "elements that all workers draw alike, with error feedback",
+      .options = {{"density", &CodecOptions::density, 0.01, 1e-6, 1, false,
+                   "share of the elements that is sent"}},
+  };
+  return *traits;
+}
+
+constexpr size_t kSeedBytes = 8;
+
+uint64_t SeedOf(ConstBytes payload) {
+  uint64_t seed;
+  std::memcpy(&seed, payload.data, sizeof(seed));
+  return seed;
+}
+
+uint64_t SeedFor(const EncodeParams& params) {
+  const auto words = Philox(params.stream, params.step);
+  return uint64_t{words[0]} << 32 | words[1];
+}
+
+// visit(j, index) for each stratum j.
+template <typename Visit>
+void ForEachDrawn(uint64_t seed, size_t n, size_t k, Visit visit) {
+  std::array<uint32_t, 4> words{};
+  for (size_t j = 0; j < k; ++j) {
+    if (j % 4 == 0) words = Philox(seed, j / 4);
+    const size_t first = j * n / k;
+    const size_t len = (j + 1) * n / k - first;
+    visit(j, first + (len * words[j % 4] >> 32));
+  }
+}
+
+float ValueAt(ConstBytes payload, size_t j) {
+  float value;
+  std::memcpy(&value, payload.data + kSeedBytes + 4 * j, sizeof(value));
+  return value;
+}
+void PutValue(float value, size_t j, Bytes out) {
+  std::memcpy(out.data + kSeedBytes + 4 * j, &value, sizeof(value));
+}
+
+class PreparedRandomK : public SelfContainedCodec {
+ public:
+  PreparedRandomK(size_t num_elems, const kernels::KernelTable& table, size_t k)
+      : SelfContainedCodec(Traits(), num_elems, table), k_(k) {}
+
+  size_t max_encoded_bytes() const override { return kSeedBytes + 4 * k_; }
+  size_t sum_bytes(uint32_t) const override { return max_encoded_bytes(); }
+
+  absl::Status Encode(ConstBytes grad, CodecState& state,
+                      const EncodeParams& params, Bytes out,
+                      EncodeResult* result, Stream stream) const override {
+    RETURN_IF_ERROR(CheckEncode(grad, state, out));
+    float* residual = AsFloats(state.residual);
+    EncodeStats stats;
+    Accumulate(AsFloats(grad), residual, params, &stats, stream);
+    const uint64_t seed = SeedFor(params);
+    std::memcpy(out.data, &seed, sizeof(seed));
+    ForEachDrawn(seed, num_elems(), k_, [&](size_t j, size_t index) {
+      // NaN and infinities stay in the residual.
+      const bool is_sent = std::isfinite(residual[index]);
+      const float value = is_sent ? residual[index] : 0.0f;
+      if (is_sent) residual[index] = 0;
+      stats.num_nonzero += value != 0 ? 1 : 0;
+      PutValue(value, j, out);
+    });
+    result->stats = stats;
+    result->encoded_bytes = max_encoded_bytes();
+    return absl::OkStatus();
+  }
+
+  absl::Status Validate(ConstBytes payload) const override {
+    RETURN_IF_ERROR(CheckSize("payload", payload.size, max_encoded_bytes()));
+    for (size_t j = 0; j < k_; ++j) {
+      if (!std::isfinite(ValueAt(payload, j))) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("value ", j, " is ", ValueAt(payload, j)));
+      }
+    }
+    return absl::OkStatus();
+  }
+  absl::Status ValidateSum(ConstBytes sum, uint32_t) const override {
+    return Validate(sum);
+  }
+
+  absl::Status DecodeAdd(ConstBytes payload, float, Bytes sum,
+                         Stream) const override {
+    RETURN_IF_ERROR(CheckDecode(payload, sum));
+    float* to = AsFloats(sum);
+    ForEachDrawn(SeedOf(payload), num_elems(), k_, [&](size_t j, size_t index) {
+      to[index] += ValueAt(payload, j);
+    });
+    return absl::OkStatus();
+  }
+
+  absl::Status SumCodes(std::span<const ConstBytes> payloads, Bytes out,
+                        Stream) const override {
+    RETURN_IF_ERROR(CheckPayloads(payloads, max_encoded_bytes()));
+    RETURN_IF_ERROR(CheckCapacity("output", out.size, max_encoded_bytes()));
+    RETURN_IF_ERROR(CheckSeeds(payloads));
+    std::memcpy(out.data, payloads[0].data, max_encoded_bytes());
+    for (const ConstBytes& payload : payloads.subspan(1)) {
+      for (size_t j = 0; j < k_; ++j) {
+        PutValue(ValueAt(out, j) + ValueAt(payload, j), j, out);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status DecodeSum(ConstBytes sum, uint32_t, float threshold, Bytes out,
+                         Stream stream) const override {
+    return Decode(sum, threshold, out, stream);
+  }
+
+  absl::Status SumDecode(std::span<const ConstBytes> payloads, float threshold,
+                         Bytes out, Stream stream) const override {
+    RETURN_IF_ERROR(CheckPayloads(payloads, max_encoded_bytes()));
+    RETURN_IF_ERROR(CheckSeeds(payloads));
+    return SelfContainedCodec::SumDecode(payloads, threshold, out, stream);
+  }
+
+ private:
+  // The pass of top-k, with nothing large enough for its list.
+  void Accumulate(const float* grad, float* residual,
+                  const EncodeParams& params, EncodeStats* stats,
+                  Stream stream) const {
+    uint32_t indices[kernels::kSurvivorSlack];
+    float values[kernels::kSurvivorSlack];
+    uint64_t count = 0;
+    kernels().sparse.large_values(
+        grad, residual, num_elems(), std::numeric_limits<float>::infinity(),
+        params.nonfinite, indices, values, &count, stats, nullptr, stream);
+  }
+
+  absl::Status CheckSeeds(std::span<const ConstBytes> payloads) const {
+    for (const ConstBytes& payload : payloads) {
+      if (SeedOf(payload) != SeedOf(payloads[0])) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("payloads of seeds ", SeedOf(payloads[0]), " and ",
+                         SeedOf(payload)));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  const size_t k_;
+};
+
+class RandomK : public Codec {
+ public:
+  using Codec::Prepare;
+  const CodecTraits& traits() const override { return Traits(); }
+  absl::StatusOr<std::unique_ptr<PreparedCodec>> Prepare(
+      size_t num_elems, Device device,
+      const CodecOptions& options) const override {
+    ASSIGN_OR_RETURN(const kernels::KernelTable* table,
+                     SparseKernelsFor(Traits(), num_elems, device));
+    return std::make_unique<PreparedRandomK>(
+        num_elems, *table, NumSent(options.density, num_elems));
+  }
+};
+
+}  // namespace
+
+const Codec& RandomKCodec() {
+  static const RandomK* codec = new RandomK;
+  return *codec;
+}
+
+}  // namespace telegrad
