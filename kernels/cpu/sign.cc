@@ -1,7 +1,16 @@
 #include "kernels/sign.h"
 
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <type_traits>
+
+#include "kernels/code_sum.h"
 #include "kernels/cpu/targets.h"
 #include "kernels/reference.h"
+#include "kernels/reference/value.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/sign.cc"
@@ -20,7 +29,354 @@ void FillSign(KernelTable&) {}
 
 #else
 
-void FillSign(KernelTable&) {}
+// What is done between two looks at whether all is finite: whole bytes.
+constexpr size_t kGroup = 4 * kLanes;
+// What a turn of the loops does: whole words of bits on all targets.
+constexpr size_t kTurn = 64;
+static_assert(kTurn % kGroup == 0);
+using Group =
+    std::conditional_t<kGroup == 64, uint64_t,
+                       std::conditional_t<kGroup == 32, uint32_t, uint16_t>>;
+using LaneBits = std::conditional_t<kLanes == 16, uint16_t, uint8_t>;
+
+HWY_INLINE uint64_t BitsOf(hn::Mask<DF> mask) {
+  uint8_t bytes[sizeof(LaneBits)];
+  hn::StoreMaskBits(DF(), mask, bytes);
+  LaneBits bits;
+  std::memcpy(&bits, bytes, sizeof(bits));
+  return bits;
+}
+
+// Stores a group's bits, lowest first, as the payload has them.
+HWY_INLINE void StoreBits(uint64_t bits, uint8_t* to) {
+  bits = (bits >> 1 & 0x5555555555555555) | (bits & 0x5555555555555555) << 1;
+  bits = (bits >> 2 & 0x3333333333333333) | (bits & 0x3333333333333333) << 2;
+  bits = (bits >> 4 & 0x0F0F0F0F0F0F0F0F) | (bits & 0x0F0F0F0F0F0F0F0F) << 4;
+  const Group group = static_cast<Group>(bits);
+  std::memcpy(to, &group, sizeof(group));
+}
+
+struct FourVectors {
+  VF at[4];
+};
+
+HWY_INLINE FourVectors Values(const float* grad, const float* residual) {
+  FourVectors v;
+  for (size_t k = 0; k < 4; ++k) {
+    v.at[k] = hn::Add(hn::LoadU(DF(), residual + k * kLanes),
+                      hn::LoadU(DF(), grad + k * kLanes));
+  }
+  return v;
+}
+
+HWY_INLINE bool AllFinite(const FourVectors& v) {
+  const DI di;
+  const VI mask = hn::Set(di, 0x7FFFFFFF);
+  VI most = hn::Zero(di);
+  for (size_t k = 0; k < 4; ++k) {
+    most = hn::Max(most, hn::And(hn::BitCast(di, v.at[k]), mask));
+  }
+  return hn::AllTrue(di, hn::Lt(most, hn::Set(di, 0x7F800000)));
+}
+
+// Adds what a part found whose first element is `from`.
+HWY_INLINE void AddPart(const EncodeStats& part, size_t from,
+                        EncodeStats* stats) {
+  stats->num_nonzero += part.num_nonzero;
+  stats->num_nonfinite += part.num_nonfinite;
+  if (part.num_nonfinite != 0) {
+    stats->first_nonfinite =
+        std::min(stats->first_nonfinite, part.first_nonfinite + from);
+  }
+}
+
+// Makes elements [from, to) of the residual values by the definition.
+HWY_NOINLINE void ValuesSlowly(const float* grad, float* residual, size_t from,
+                               size_t to, NonFinite nonfinite,
+                               EncodeStats* stats) {
+  for (size_t i = from; i < to; ++i) {
+    residual[i] = reference::Value(residual[i], grad[i], i, nonfinite, stats);
+  }
+}
+
+HWY_INLINE FourVectors FiniteValues(const float* grad, float* residual,
+                                    size_t i, NonFinite nonfinite,
+                                    EncodeStats* stats) {
+  FourVectors v = Values(grad + i, residual + i);
+  if (nonfinite == NonFinite::kZero && HWY_UNLIKELY(!AllFinite(v))) {
+    ValuesSlowly(grad, residual, i, i + kGroup, nonfinite, stats);
+    for (size_t k = 0; k < 4; ++k) {
+      v.at[k] = hn::LoadU(DF(), residual + i + k * kLanes);
+    }
+  }
+  return v;
+}
+
+void OneBitEncode(const float* HWY_RESTRICT grad, float* HWY_RESTRICT residual,
+                  size_t n, float threshold, float magnitude,
+                  NonFinite nonfinite, uint8_t* HWY_RESTRICT payload,
+                  EncodeStats* stats, Stream stream) {
+  const DF df;
+  const VF limit = hn::Set(df, threshold);
+  const VF plus = hn::Set(df, magnitude);
+  const VF minus = hn::Set(df, -magnitude);
+  const size_t end = n / kTurn * kTurn;
+  for (size_t i = 0; i < end; i += kGroup) {
+    PrefetchRead<4 * kGroup>(grad + i);
+    PrefetchWrite<4 * kGroup>(residual + i);
+    const FourVectors v = FiniteValues(grad, residual, i, nonfinite, stats);
+    uint64_t bits = 0;
+    for (size_t k = 0; k < 4; ++k) {
+      const auto is_above = hn::Gt(v.at[k], limit);
+      const VF sent = hn::IfThenElse(is_above, plus, minus);
+      hn::StoreU(hn::Sub(v.at[k], sent), df, residual + i + k * kLanes);
+      bits |= BitsOf(is_above) << (k * kLanes);
+    }
+    StoreBits(bits, payload + i / 8);
+  }
+  stats->num_nonzero += end;
+  EncodeStats rest;
+  reference::Sign().one_bit_encode(grad + end, residual + end, n - end,
+                                   threshold, magnitude, nonfinite,
+                                   payload + end / 8, &rest, stream);
+  AddPart(rest, end, stats);
+}
+
+alignas(64) constexpr uint32_t kSignMask[kSignsPerWord] = {
+    1u << 7,  1u << 6,  1u << 5,  1u << 4,  1u << 3,  1u << 2,  1u << 1,
+    1u << 0,  1u << 15, 1u << 14, 1u << 13, 1u << 12, 1u << 11, 1u << 10,
+    1u << 9,  1u << 8,  1u << 23, 1u << 22, 1u << 21, 1u << 20, 1u << 19,
+    1u << 18, 1u << 17, 1u << 16, 1u << 31, 1u << 30, 1u << 29, 1u << 28,
+    1u << 27, 1u << 26, 1u << 25, 1u << 24};
+
+// A word's bits in all lanes.
+HWY_INLINE VU LoadWord(const uint8_t* bits) {
+  uint32_t word;
+  std::memcpy(&word, bits, sizeof(word));
+  return hn::Set(DU(), word);
+}
+// Bits of the elements from `i` on, of a word in all lanes.
+HWY_INLINE hn::Mask<DU> BitsFrom(VU word, size_t i) {
+  return hn::TestBit(word, hn::Load(DU(), kSignMask + i));
+}
+
+// Decodes whole turns of +-magnitude; returns how many elements are done.
+template <bool kAdd>
+size_t DecodeTurns(const uint8_t* HWY_RESTRICT bits, size_t n, float magnitude,
+                   float* HWY_RESTRICT out) {
+  const DF df;
+  const VF plus = hn::Set(df, magnitude);
+  const VF minus = hn::Set(df, -magnitude);
+  const size_t end = n / kTurn * kTurn;
+  for (size_t i = 0; i < end; i += kSignsPerWord) {
+    PrefetchWrite<4 * kSignsPerWord>(out + i);
+    const VU word = LoadWord(bits + i / 8);
+    for (size_t j = 0; j < kSignsPerWord; j += kLanes) {
+      VF value =
+          hn::IfThenElse(hn::RebindMask(df, BitsFrom(word, j)), plus, minus);
+      if constexpr (kAdd) value = hn::Add(hn::LoadU(df, out + i + j), value);
+      hn::StoreU(value, df, out + i + j);
+    }
+  }
+  return end;
+}
+
+template <bool kAdd>
+void OneBitDecode(const uint8_t* payload, size_t n, float* out, Stream stream) {
+  float magnitude;
+  std::memcpy(&magnitude, payload + SignBytes(n), sizeof(magnitude));
+  const size_t i = DecodeTurns<kAdd>(payload, n, magnitude, out);
+  const SignKernels rest = reference::Sign();
+  (kAdd ? rest.one_bit_decode_add : rest.one_bit_decode)(payload + i / 8, n - i,
+                                                         out + i, stream);
+}
+
+constexpr uint32_t kMostPlanes = SignCountPlanes(kMaxSumContributors);
+
+// Adds `carry` to the counts of `num_planes` planes.
+template <typename Word, typename And, typename Xor>
+HWY_INLINE void AddBits(Word carry, uint32_t num_planes, Word* planes, And both,
+                        Xor either) {
+  for (uint32_t p = 0; p < num_planes; ++p) {
+    const Word next = both(planes[p], carry);
+    planes[p] = either(planes[p], carry);
+    carry = next;
+  }
+}
+
+void CountPack(const uint8_t* const* frames, uint32_t num_frames, size_t n,
+               uint8_t* counts, Stream) {
+  using D8 = hn::Repartition<uint8_t, DU>;
+  using V8 = hn::Vec<D8>;
+  const D8 d8;
+  const size_t bytes = SignBytes(n);
+  const uint32_t num_planes = SignCountPlanes(num_frames);
+  size_t b = 0;
+  for (; b + 4 * kLanes <= bytes; b += 4 * kLanes) {
+    V8 planes[kMostPlanes];
+    for (uint32_t p = 0; p < num_planes; ++p) planes[p] = hn::Zero(d8);
+    for (uint32_t f = 0; f < num_frames; ++f) {
+      AddBits(
+          hn::LoadU(d8, frames[f] + b), SignCountPlanes(f + 1), planes,
+          [](V8 x, V8 y) { return hn::And(x, y); },
+          [](V8 x, V8 y) { return hn::Xor(x, y); });
+    }
+    for (uint32_t p = 0; p < num_planes; ++p) {
+      hn::StoreU(planes[p], d8, counts + p * bytes + b);
+    }
+  }
+  for (; b < bytes; ++b) {
+    uint32_t planes[kMostPlanes] = {};
+    for (uint32_t f = 0; f < num_frames; ++f) {
+      AddBits(uint32_t{frames[f][b]}, num_planes, planes, std::bit_and<>(),
+              std::bit_xor<>());
+    }
+    for (uint32_t p = 0; p < num_planes; ++p) {
+      counts[p * bytes + b] = static_cast<uint8_t>(planes[p]);
+    }
+  }
+}
+
+// Decodes elements [i, i + m), m at most a word's.
+HWY_INLINE void CountDecodeWord(const uint8_t* counts, uint32_t num_frames,
+                                size_t bytes, float* out) {
+  const DU du;
+  const DI di;
+  const uint32_t num_planes = SignCountPlanes(num_frames);
+  const VI offset = hn::Set(di, static_cast<int32_t>(num_frames));
+  for (size_t j = 0; j < kSignsPerWord; j += kLanes) {
+    VU twice = hn::Zero(du);
+    for (uint32_t p = 0; p < num_planes; ++p) {
+      const auto bits = BitsFrom(LoadWord(counts + p * bytes), j);
+      twice = hn::Or(twice,
+                     hn::IfThenElseZero(bits, hn::Set(du, uint32_t{2} << p)));
+    }
+    const VI sum = hn::Sub(hn::BitCast(di, twice), offset);
+    hn::StoreU(hn::ConvertTo(DF(), sum), DF(), out + j);
+  }
+}
+
+void CountDecode(const uint8_t* HWY_RESTRICT counts, uint32_t num_frames,
+                 size_t n, float* HWY_RESTRICT out, Stream) {
+  const size_t bytes = SignBytes(n);
+  size_t i = 0;
+  for (; i + kSignsPerWord <= n; i += kSignsPerWord) {
+    PrefetchWrite<4 * kSignsPerWord>(out + i);
+    CountDecodeWord(counts + i / 8, num_frames, bytes, out + i);
+  }
+  if (i == n) return;
+  float last[kSignsPerWord];
+  CountDecodeWord(counts + i / 8, num_frames, bytes, last);
+  std::memcpy(out + i, last, (n - i) * sizeof(float));
+}
+
+// Makes `m` elements of the residual values and returns their mean magnitude.
+HWY_INLINE float MeanOfValues(const float* HWY_RESTRICT grad,
+                              float* HWY_RESTRICT residual, size_t m,
+                              NonFinite nonfinite, EncodeStats* stats) {
+  const DF df;
+  alignas(64) float lanes[kSignLanes] = {};
+  size_t i = 0;
+  for (; i + kGroup <= m; i += kGroup) {
+    PrefetchRead<4 * kGroup>(grad + i);
+    PrefetchWrite<4 * kGroup>(residual + i);
+    const FourVectors v = FiniteValues(grad, residual, i, nonfinite, stats);
+    float* lane = lanes + i % kSignLanes;
+    for (size_t k = 0; k < 4; ++k) {
+      hn::StoreU(v.at[k], df, residual + i + k * kLanes);
+      const VF sum = hn::Add(hn::Load(df, lane + k * kLanes), hn::Abs(v.at[k]));
+      hn::Store(sum, df, lane + k * kLanes);
+    }
+  }
+  ValuesSlowly(grad, residual, i, m, nonfinite, stats);
+  for (; i < m; ++i) lanes[i % kSignLanes] += std::fabs(residual[i]);
+  size_t h = kSignLanes / 2;
+  for (; h >= kLanes; h /= 2) {
+    for (size_t l = 0; l < h; l += kLanes) {
+      hn::Store(hn::Add(hn::Load(df, lanes + l), hn::Load(df, lanes + l + h)),
+                df, lanes + l);
+    }
+  }
+  for (; h > 0; h /= 2) {
+    for (size_t l = 0; l < h; ++l) lanes[l] += lanes[l + h];
+  }
+  const float mean = lanes[0] / static_cast<float>(m);
+  constexpr float kLargest = std::numeric_limits<float>::max();
+  return mean <= kLargest ? mean : kLargest;
+}
+
+// Takes +-scale off `m` values; their signs go to `bits`, SignBytes(m).
+HWY_INLINE void TakeSigns(float* residual, size_t m, float scale,
+                          uint8_t* bits) {
+  const DF df;
+  const VF plus = hn::Set(df, scale);
+  const VF minus = hn::Set(df, -scale);
+  size_t i = 0;
+  for (; i + kGroup <= m; i += kGroup) {
+    uint64_t signs = 0;
+    for (size_t k = 0; k < 4; ++k) {
+      float* r = residual + i + k * kLanes;
+      const VF v = hn::LoadU(df, r);
+      const auto is_positive = hn::Ge(v, hn::Zero(df));
+      hn::StoreU(hn::Sub(v, hn::IfThenElse(is_positive, plus, minus)), df, r);
+      signs |= BitsOf(is_positive) << (k * kLanes);
+    }
+    StoreBits(signs, bits + i / 8);
+  }
+  std::memset(bits + i / 8, 0, SignBytes(m) - i / 8);
+  for (; i < m; ++i) {
+    const bool is_positive = residual[i] >= 0;
+    residual[i] = is_positive ? residual[i] - scale : residual[i] + scale;
+    const uint32_t bit = is_positive ? 128u >> i % 8 : 0;
+    bits[i / 8] = static_cast<uint8_t>(bits[i / 8] | bit);
+  }
+}
+
+void BlockEncode(const float* grad, float* residual, size_t n, size_t block,
+                 NonFinite nonfinite, uint8_t* payload, EncodeStats* stats,
+                 Stream) {
+  uint8_t* bits = payload + 4 * NumSignBlocks(n, block);
+  for (size_t from = 0; from < n; from += block) {
+    const size_t m = std::min(block, n - from);
+    EncodeStats part;
+    const float scale =
+        MeanOfValues(grad + from, residual + from, m, nonfinite, &part);
+    std::memcpy(payload + 4 * (from / block), &scale, sizeof(scale));
+    TakeSigns(residual + from, m, scale, bits + from / 8);
+    if (scale != 0) part.num_nonzero = m;
+    AddPart(part, from, stats);
+  }
+}
+
+template <bool kAdd>
+void BlockDecode(const uint8_t* payload, size_t n, size_t block, float* out,
+                 Stream) {
+  const uint8_t* bits = payload + 4 * NumSignBlocks(n, block);
+  for (size_t from = 0; from < n; from += block) {
+    const size_t m = std::min(block, n - from);
+    float scale;
+    std::memcpy(&scale, payload + 4 * (from / block), sizeof(scale));
+    const size_t done =
+        DecodeTurns<kAdd>(bits + from / 8, m, scale, out + from);
+    for (size_t i = from + done; i < from + m; ++i) {
+      const bool is_positive = (bits[i / 8] >> (7 - i % 8) & 1) != 0;
+      const float value = is_positive ? scale : -scale;
+      out[i] = kAdd ? out[i] + value : value;
+    }
+  }
+}
+
+void FillSign(KernelTable& table) {
+  SignKernels& sign = table.sign;
+  sign.one_bit_encode = OneBitEncode;
+  sign.one_bit_decode = OneBitDecode<false>;
+  sign.one_bit_decode_add = OneBitDecode<true>;
+  sign.count_pack = CountPack;
+  sign.count_decode = CountDecode;
+  sign.block_encode = BlockEncode;
+  sign.block_decode = BlockDecode<false>;
+  sign.block_decode_add = BlockDecode<true>;
+}
 
 #endif  // HWY_TARGET
 
