@@ -2,6 +2,7 @@
 
 #include "hwy/targets.h"
 #include "kernels/cpu/targets.h"
+#include "kernels/prefetch.h"
 #include "kernels/reference.h"
 #if TELEGRAD_WITH_CUDA
 #include "kernels/cuda/probe.h"
@@ -38,6 +39,7 @@ const std::vector<NamedTable>& CpuTables() {
       if (target != HWY_SCALAR) made.push_back(MakeCpuTable(target));
     }
     for (NamedTable& named : made) named.table.name = named.name.c_str();
+    if (!made.empty()) ChoosePrefetchBytes(made[0].table.two_bit_encode);
     return made;
   }();
   return tables;

@@ -8,6 +8,7 @@
 #include "hwy/foreach_target.h"
 // After foreach_target.h.
 #include "hwy/highway.h"
+#include "kernels/prefetch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace telegrad::perf {
@@ -32,7 +33,9 @@ void Move(const float* HWY_RESTRICT s, float* HWY_RESTRICT d, size_t n) {
         if constexpr (kTraffic == Traffic::kCopy || kTraffic == Traffic::kAdd) {
           __builtin_prefetch(s + j, 0);
         }
-        if constexpr (kStore == Store::kCached) __builtin_prefetch(d + j, 1);
+        if constexpr (kStore == Store::kCached) {
+          kernels::PrefetchForWrite(d + j);
+        }
       }
     }
     for (size_t j = i; j < i + kBlock; j += hn::Lanes(df)) {

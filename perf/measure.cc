@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/dispatch.h"
+#include "kernels/prefetch.h"
 
 namespace telegrad::perf {
 namespace {
@@ -39,10 +40,11 @@ std::string JsonLine(const Job& job, const Row& row) {
   std::string line = absl::StrFormat(
       R"({"what":"%s","name":"%s","codec":"%s","kernels":"%s","elements":%d,)"
       R"("threads":%d,"elements_per_s":%.4g,"bytes_per_element":%.4g,)"
-      R"("GBps":%.4g)",
+      R"("GBps":%.4g,"prefetch":%d)",
       row.what, job.name, job.codec, row.kernels, row.elements, row.threads,
       row.elements_per_s, job.bytes_per_element,
-      row.elements_per_s * job.bytes_per_element / 1e9);
+      row.elements_per_s * job.bytes_per_element / 1e9,
+      kernels::PrefetchBytes());
   if (job.density >= 0) {
     absl::StrAppendFormat(&line, R"(,"density":%.4g)", job.density);
   }

@@ -64,11 +64,12 @@ void DecodeSums(const uint8_t* packed, uint32_t bits, uint32_t num_frames,
   const VI count = Contributors(num_frames);
   const VF t = hn::Set(df, threshold);
   if constexpr (kBits != 0) bits = kBits;
+  const size_t ahead = PrefetchBytes();
   size_t i = 0;
   for (; i + kSumsPerGroup <= n; i += kSumsPerGroup) {
     const uint8_t* group = packed + 4 * bits * (i / kSumsPerGroup);
-    PrefetchWrite<4 * kSumsPerGroup>(out + i);
-    PrefetchRead<kLineBytes>(group);
+    PrefetchWrite<4 * kSumsPerGroup>(out + i, ahead);
+    PrefetchRead<kLineBytes>(group, ahead);
     for (size_t j = 0; j < kSumsPerGroup; j += kLanes) {
       const VI sum = SumsAt<kBits>(group, bits, count, j);
       hn::StoreU(hn::Mul(hn::ConvertTo(df, sum), t), df, out + i + j);
@@ -103,9 +104,16 @@ void TwoBitSumPack(const uint8_t* const* frames, uint32_t num_frames, size_t n,
   const uint32_t bits = SumBits(num_frames);
   SumChunkFn* const sum_chunk = ChooseSumChunk(bits);
   const size_t whole = n - n % kChunk;
-  for (size_t i = 0; i < whole; i += kChunk) {
-    sum_chunk(frames, num_frames, i / 4, kChunk, bits,
-              packed + 4 * bits * (i / kSumsPerGroup));
+  const size_t chunk_bytes = 4 * bits * kChunkGroups;
+  const size_t ahead = PrefetchBytes();
+  uint8_t* to = packed;
+  for (size_t i = 0; i < whole; i += kChunk, to += chunk_bytes) {
+    // Sums are stored in words of 4 bytes, which would fill the store buffer
+    // while a line is fetched.
+    for (size_t b = 0; b < chunk_bytes; b += kLineBytes) {
+      PrefetchForWrite(to + ahead + b);
+    }
+    sum_chunk(frames, num_frames, i / 4, kChunk, bits, to);
   }
   if (whole == n) return;
   alignas(64) uint8_t words[kMaxChunkBytes];
@@ -181,7 +189,9 @@ template <uint32_t kBits>
 void ReencodeChunk(const Reencoder& parameters, const uint8_t* words, size_t n,
                    int32_t* residual, uint8_t* codes) {
   const Reencoder to = parameters;  // what stores to `codes` cannot change
+  const size_t ahead = PrefetchBytes();
   for (size_t i = 0; i < n; i += kCodeBlock) {
+    PrefetchWrite<4 * kCodeBlock>(residual + i, ahead);
     VU lanes = hn::Zero(DU());
 #pragma GCC unroll 4
     for (size_t p = 4; p-- > 0;) {
@@ -221,7 +231,6 @@ void TwoBitReencode(const uint8_t* const* frames, uint32_t num_frames, size_t n,
   alignas(64) uint8_t words[kMaxChunkBytes];
   const size_t whole = n - n % kChunk;
   for (size_t i = 0; i < whole; i += kChunk) {
-    PrefetchWrite<4 * kChunk>(residual + i);
     sum_chunk(frames, num_frames, i / 4, kChunk, to.bits, words);
     reencode(to, words, kChunk, residual + i, codes + i / 4);
   }

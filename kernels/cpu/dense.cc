@@ -25,10 +25,11 @@ constexpr size_t kDenseBlock = 4 * kLanes;
 void AddF32(const float* HWY_RESTRICT x, size_t n, float* HWY_RESTRICT sum,
             Stream stream) {
   const DF df;
+  const size_t ahead = PrefetchBytes();
   size_t i = 0;
   for (; i + kDenseBlock <= n; i += kDenseBlock) {
-    PrefetchRead<4 * kDenseBlock>(x + i);
-    PrefetchWrite<4 * kDenseBlock>(sum + i);
+    PrefetchRead<4 * kDenseBlock>(x + i, ahead);
+    PrefetchWrite<4 * kDenseBlock>(sum + i, ahead);
     for (size_t j = i; j < i + kDenseBlock; j += kLanes) {
       hn::StoreU(hn::Add(hn::LoadU(df, sum + j), hn::LoadU(df, x + j)), df,
                  sum + j);
@@ -53,9 +54,10 @@ void CountNonFinite(const float* x, size_t n, EncodeStats* stats, Stream) {
   const DI di;
   const VI magnitude = hn::Set(di, 0x7FFFFFFF);
   const VI infinity = hn::Set(di, 0x7F800000);
+  const size_t ahead = PrefetchBytes();
   size_t i = 0;
   for (; i + kDenseBlock <= n; i += kDenseBlock) {
-    PrefetchRead<4 * kDenseBlock>(x + i);
+    PrefetchRead<4 * kDenseBlock>(x + i, ahead);
     VI most = hn::Zero(di);
     for (size_t j = i; j < i + kDenseBlock; j += kLanes) {
       const VI bits = hn::BitCast(di, hn::LoadU(df, x + j));
@@ -76,11 +78,12 @@ void SgdMomentum(const float* HWY_RESTRICT grad, size_t n, SgdParameters params,
   const VF keep = hn::Set(df, params.momentum_rate);
   const VF decay = hn::Set(df, params.weight_decay);
   const VF rescale = hn::Set(df, params.rescale);
+  const size_t ahead = PrefetchBytes();
   size_t i = 0;
   for (; i + kDenseBlock <= n; i += kDenseBlock) {
-    PrefetchRead<4 * kDenseBlock>(grad + i);
-    PrefetchWrite<4 * kDenseBlock>(weight + i);
-    PrefetchWrite<4 * kDenseBlock>(momentum + i);
+    PrefetchRead<4 * kDenseBlock>(grad + i, ahead);
+    PrefetchWrite<4 * kDenseBlock>(weight + i, ahead);
+    PrefetchWrite<4 * kDenseBlock>(momentum + i, ahead);
     for (size_t j = i; j < i + kDenseBlock; j += kLanes) {
       const VF w = hn::LoadU(df, weight + j);
       const VF g =

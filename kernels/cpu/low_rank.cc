@@ -130,7 +130,7 @@ void FitRightRows(const float* grad, float* residual, const LowRankShape& shape,
   for (size_t from = 0; from < shape.n; from += shape.cols) {
     float* row = residual + from;
     SubtractRow(left, right, shape, std::min(shape.cols, shape.n - from),
-                row + kPrefetchBytes / sizeof(float), row);
+                row + PrefetchBytes() / sizeof(float), row);
     left += shape.rank;
   }
 }

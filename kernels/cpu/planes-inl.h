@@ -142,8 +142,9 @@ void SumChunk(const uint8_t* const* frames, uint32_t num_frames, size_t offset,
 #pragma GCC unroll 16
   for (size_t p = 0; p < kPlanes; ++p) planes[p] = hn::Zero(d64);
   if (HWY_LIKELY(n == kChunk)) {
+    const size_t ahead = PrefetchBytes();
     for (uint32_t f = 0; f < num_frames; ++f) {
-      PrefetchRead<2 * kVectorBytes>(frames[f] + offset);
+      PrefetchRead<2 * kVectorBytes>(frames[f] + offset, ahead);
       AddFrame<kPlanes>(frames[f] + offset, planes);
     }
   } else {

@@ -71,13 +71,14 @@ void Encode(const float* HWY_RESTRICT grad, float* HWY_RESTRICT residual,
   const VF t = hn::Set(df, threshold);
   const VF minus_t = hn::Set(df, -threshold);
   const CodeLanes code = MakeCodeLanes();
+  const size_t ahead = PrefetchBytes();
   uint64_t num_nonzero = 0;
   size_t i = 0;
   for (; i + kCodeBlock <= n; i += kCodeBlock) {
     const float* g = grad + i;
     float* r = residual + i;
-    PrefetchRead<4 * kCodeBlock>(g);
-    PrefetchWrite<4 * kCodeBlock>(r);
+    PrefetchRead<4 * kCodeBlock>(g, ahead);
+    PrefetchWrite<4 * kCodeBlock>(r, ahead);
     const VF v0 = hn::Add(hn::LoadU(df, r), hn::LoadU(df, g));
     const VF v1 = hn::Add(hn::LoadU(df, r + kLanes), hn::LoadU(df, g + kLanes));
     const VF v2 =
@@ -151,9 +152,10 @@ size_t DecodeBlocks(const uint8_t* HWY_RESTRICT codes, size_t n,
                     float threshold, float* HWY_RESTRICT out) {
   const VF t = hn::Set(DF(), threshold);
   const VF minus_t = hn::Set(DF(), -threshold);
+  const size_t ahead = PrefetchBytes();
   size_t i = 0;
   for (; i + 4 * kCodesPerWord <= n; i += 4 * kCodesPerWord) {
-    PrefetchWrite<4 * 4 * kCodesPerWord>(out + i);
+    PrefetchWrite<4 * 4 * kCodesPerWord>(out + i, ahead);
     for (size_t j = i; j < i + 4 * kCodesPerWord; j += kCodesPerWord) {
       DecodeWord<kAdd>(codes + j / 4, t, minus_t, out + j);
     }

@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "hwy/highway.h"
+#include "kernels/prefetch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace telegrad::kernels::cpu {
@@ -19,24 +20,31 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Far enough for memory at 10 to 20 GB/s per core, near enough for L2. Other
-// distances were not measured yet.
-constexpr size_t kPrefetchBytes = 1024;
 constexpr size_t kLineBytes = 64;
 
+// The lines of kBytes from `ahead` bytes behind `at` on; a kernel asks
+// PrefetchBytes() for `ahead` once per call. Past the end of arrays it is
+// harmless.
 template <size_t kBytes>
-HWY_INLINE void PrefetchRead(const void* at) {
-  const char* from = static_cast<const char*>(at) + kPrefetchBytes;
+HWY_INLINE void PrefetchRead(const void* at, size_t ahead) {
+  const char* from = static_cast<const char*>(at) + ahead;
   for (size_t b = 0; b < kBytes; b += kLineBytes) {
     __builtin_prefetch(from + b, 0);
   }
 }
 template <size_t kBytes>
+HWY_INLINE void PrefetchWrite(const void* at, size_t ahead) {
+  const char* from = static_cast<const char*>(at) + ahead;
+  for (size_t b = 0; b < kBytes; b += kLineBytes) PrefetchForWrite(from + b);
+}
+// For code that does not ask.
+template <size_t kBytes>
+HWY_INLINE void PrefetchRead(const void* at) {
+  PrefetchRead<kBytes>(at, PrefetchBytes());
+}
+template <size_t kBytes>
 HWY_INLINE void PrefetchWrite(const void* at) {
-  const char* from = static_cast<const char*>(at) + kPrefetchBytes;
-  for (size_t b = 0; b < kBytes; b += kLineBytes) {
-    __builtin_prefetch(from + b, 1);
-  }
+  PrefetchWrite<kBytes>(at, PrefetchBytes());
 }
 
 #if HWY_TARGET != HWY_SCALAR

@@ -30,7 +30,7 @@ SOURCES = (".h", ".cc", ".cu")
 # Where the environment may be read: once, at the start, into options.
 GETENV_FILES = re.compile(
     r"^(trainer/main\.cc|trainer/options\.cc|perf/main\.cc|perf/options\.cc"
-    r"|transport/placement\.cc|topology/options\.cc|kvstore/server_main\.cc"
+    r"|kernels/prefetch\.cc|transport/placement\.cc|topology/options\.cc|kvstore/server_main\.cc"
     r"|tests/.*)$")
 # A layer's own table, and that of one of its folders.
 CONDITIONAL_FILES = re.compile(
