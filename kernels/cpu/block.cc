@@ -1,13 +1,15 @@
 #include "kernels/block.h"
 
 #include "kernels/cpu/targets.h"
-#include "kernels/reference.h"
+#include "kernels/reference/block_runs.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/block.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h.
 #include "hwy/highway.h"
+#include "kernels/cpu/block_codes-inl.h"
+#include "kernels/cpu/block_decode-inl.h"
 #include "kernels/cpu/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -20,7 +22,264 @@ void FillBlock(KernelTable&) {}
 
 #else
 
-void FillBlock(KernelTable&) {}
+constexpr uint32_t kInfinityBits = 0x7F800000;
+constexpr size_t kGroupBytes = 4 * kGroup;
+
+template <size_t kBytes, int kWrite>
+HWY_INLINE void PrefetchAt(const float* at) {
+  const char* from = reinterpret_cast<const char*>(at);
+  for (size_t b = 0; b < kBytes; b += kLineBytes) {
+    __builtin_prefetch(from + b, kWrite);
+  }
+}
+
+size_t EndOf(size_t from, size_t n, size_t block) {
+  return n - from < block ? n : from + block;
+}
+
+HWY_INLINE VI Magnitude(VF v) {
+  return hn::And(hn::BitCast(DI(), v), hn::Set(DI(), 0x7FFFFFFF));
+}
+
+// The bits of the largest magnitude in [from, to): kInfinityBits or more when
+// one is not finite.
+template <bool kHasResidual>
+HWY_INLINE uint32_t MaxBits(const float* grad, const float* residual,
+                            size_t from, size_t to) {
+  const DF df;
+  VI most0 = hn::Zero(DI());
+  VI most1 = most0;
+  size_t i = from;
+  for (; i + 2 * kLanes <= to; i += 2 * kLanes) {
+    if constexpr (!kHasResidual) PrefetchRead<8 * kLanes>(grad + i);
+    VF v0 = hn::LoadU(df, grad + i);
+    VF v1 = hn::LoadU(df, grad + i + kLanes);
+    if constexpr (kHasResidual) {
+      v0 = hn::Add(hn::LoadU(df, residual + i), v0);
+      v1 = hn::Add(hn::LoadU(df, residual + i + kLanes), v1);
+    }
+    most0 = hn::Max(most0, Magnitude(v0));
+    most1 = hn::Max(most1, Magnitude(v1));
+  }
+  uint32_t most = static_cast<uint32_t>(
+      hn::GetLane(hn::MaxOfLanes(DI(), hn::Max(most0, most1))));
+  for (; i < to; ++i) {
+    const uint32_t bits =
+        MagnitudeBits(kHasResidual ? residual[i] + grad[i] : grad[i]);
+    if (bits > most) most = bits;
+  }
+  return most;
+}
+
+struct ScaleVectors {
+  VF scale, inverse, low, high;
+};
+ScaleVectors VectorsOf(const BlockScale& scale, uint32_t levels) {
+  const DF df;
+  const float most = static_cast<float>(levels);
+  return {hn::Set(df, scale.scale), hn::Set(df, scale.inverse),
+          hn::Set(df, -most), hn::Set(df, most)};
+}
+
+// 64 finite elements.
+HWY_INLINE void QuantizeGroup(const float* g, float* r, const ScaleVectors& s,
+                              int8_t* group) {
+  const DF df;
+  for (size_t j = 0; j < kGroup; j += kLanes) {
+    const VF v = hn::Add(hn::LoadU(df, r + j), hn::LoadU(df, g + j));
+    const VF clamped = hn::Min(hn::Max(hn::Mul(v, s.inverse), s.low), s.high);
+    const VI code = hn::NearestInt(clamped);
+    hn::StoreU(hn::Sub(v, hn::Mul(hn::ConvertTo(df, code), s.scale)), df,
+               r + j);
+    StoreAsBytes(code, group + j);
+  }
+}
+
+template <uint32_t kBits>
+void QuantizeBlocks(const float* HWY_RESTRICT grad,
+                    float* HWY_RESTRICT residual, size_t n,
+                    const BlockFormat& format, NonFinite nonfinite,
+                    uint8_t* HWY_RESTRICT payload, EncodeStats* stats) {
+  uint8_t* codes = payload + 4 * NumBlocks(n, format);
+  alignas(64) int8_t group[kGroup];
+  for (size_t from = 0; from < n; from += format.block) {
+    const size_t to = EndOf(from, n, format.block);
+    const uint32_t bits = MaxBits<true>(grad, residual, from, to);
+    const bool is_finite = bits < kInfinityBits;
+    const float maximum =
+        is_finite ? FloatOf(bits)
+                  : reference::MaxOfRun(grad, residual, from, to, nonfinite);
+    const BlockScale scale = ScaleOf(maximum, kMostMaximum, format);
+    std::memcpy(payload + from / format.block * 4, &scale.scale, 4);
+    const ScaleVectors vectors = VectorsOf(scale, format.levels);
+    size_t i = from;
+    for (; is_finite && i + kGroup <= to; i += kGroup) {
+      // The next block comes while this one, in the cache, is computed.
+      const size_t next = i + format.block;
+      PrefetchAt<kGroupBytes, 0>(grad + next);
+      PrefetchAt<kGroupBytes, 1>(residual + next);
+      QuantizeGroup(grad + i, residual + i, vectors, group);
+      stats->num_nonzero += NumNonzero(group);
+      PackGroup<kBits>(group, codes + i / 8 * kBits);
+    }
+    reference::QuantizeRun(grad, residual, i, to, scale, format.levels, kBits,
+                           nonfinite, codes, stats);
+  }
+}
+
+template <uint32_t kBits>
+void SharedGroups(const float* HWY_RESTRICT grad, float* HWY_RESTRICT residual,
+                  size_t n, const BlockScale& scale, NonFinite nonfinite,
+                  uint8_t* HWY_RESTRICT codes, EncodeStats* stats) {
+  constexpr uint32_t kLevels = (1u << (kBits - 1)) - 1;
+  const ScaleVectors vectors = VectorsOf(scale, kLevels);
+  alignas(64) int8_t group[kGroup];
+  size_t i = 0;
+  for (; i + kGroup <= n; i += kGroup) {
+    PrefetchRead<kGroupBytes>(grad + i);
+    PrefetchWrite<kGroupBytes>(residual + i);
+    if (HWY_UNLIKELY(MaxBits<true>(grad, residual, i, i + kGroup) >=
+                     kInfinityBits)) {
+      reference::QuantizeRun(grad, residual, i, i + kGroup, scale, kLevels,
+                             kBits, nonfinite, codes, stats);
+      continue;
+    }
+    QuantizeGroup(grad + i, residual + i, vectors, group);
+    stats->num_nonzero += NumNonzero(group);
+    PackGroup<kBits>(group, codes + i / 8 * kBits);
+  }
+  reference::QuantizeRun(grad, residual, i, n, scale, kLevels, kBits, nonfinite,
+                         codes, stats);
+}
+
+// Codes of kLanes finite elements.
+template <bool kNatural>
+HWY_INLINE VI DitherLanes(const float* g, const ScaleVectors& s, VI levels,
+                          VU draw) {
+  const DF df;
+  const DI di;
+  const VF grad = hn::LoadU(df, g);
+  // `high` is the block's maximum here.
+  const VF y = hn::Mul(hn::Min(hn::Abs(grad), s.high), s.inverse);
+  const VF uniform =
+      hn::Mul(hn::ConvertTo(df, hn::BitCast(di, hn::ShiftRight<8>(draw))),
+              hn::Set(df, 0x1p-24f));
+  VI code;
+  if constexpr (kNatural) {
+    const VI one = hn::Set(di, 1);
+    const VI bits = hn::BitCast(di, y);
+    const auto is_up = hn::Lt(hn::BitCast(di, hn::ShiftRight<9>(draw)),
+                              hn::And(bits, hn::Set(di, 0x7FFFFF)));
+    const VI large =
+        hn::Add(hn::Sub(hn::ShiftRight<23>(bits), hn::Set(di, 126)),
+                hn::IfThenElseZero(is_up, one));
+    const VI small =
+        hn::IfThenElseZero(hn::RebindMask(di, hn::Lt(uniform, y)), one);
+    const auto is_small = hn::RebindMask(di, hn::Lt(y, hn::Set(df, 1.0f)));
+    code = hn::IfThenElse(is_small, small, large);
+  } else {
+    code = hn::ConvertTo(di, hn::Add(y, uniform));
+  }
+  const VI sign = hn::ShiftRight<31>(hn::BitCast(di, grad));
+  return hn::Sub(hn::Xor(hn::Min(code, levels), sign), sign);
+}
+
+// 64 finite elements, g[0] being a multiple of 64 of the chunk, `first` their
+// first counter.
+template <bool kNatural>
+HWY_INLINE void DitherGroup(const float* g, const ScaleVectors& s, VI levels,
+                            const DrawKey& draw, uint64_t first,
+                            int8_t* group) {
+  for (size_t lane = 0; lane < kDrawLanes; lane += kLanes) {
+    const DrawVectors words = DrawLanes(draw, first + lane);
+    const float* at = g + lane;
+    int8_t* to = group + lane;
+    StoreAsBytes(DitherLanes<kNatural>(at, s, levels, words.word0), to);
+    StoreAsBytes(DitherLanes<kNatural>(at + 16, s, levels, words.word1),
+                 to + 16);
+    StoreAsBytes(DitherLanes<kNatural>(at + 32, s, levels, words.word2),
+                 to + 32);
+    StoreAsBytes(DitherLanes<kNatural>(at + 48, s, levels, words.word3),
+                 to + 48);
+  }
+}
+
+template <uint32_t kBits, bool kNatural>
+void DitherBlocks(const float* HWY_RESTRICT grad, size_t n,
+                  const BlockFormat& format, float limit, const DrawKey& draw,
+                  NonFinite nonfinite, uint8_t* HWY_RESTRICT payload,
+                  EncodeStats* stats) {
+  uint8_t* codes = payload + 4 * NumBlocks(n, format);
+  const VI levels = hn::Set(DI(), static_cast<int32_t>(format.levels));
+  alignas(64) int8_t group[kGroup];
+  for (size_t from = 0; from < n; from += format.block) {
+    const size_t to = EndOf(from, n, format.block);
+    const uint32_t bits = MaxBits<false>(grad, nullptr, from, to);
+    const bool is_finite = bits < kInfinityBits;
+    const float maximum =
+        is_finite ? FloatOf(bits)
+                  : reference::MaxOfRun(grad, nullptr, from, to, nonfinite);
+    const BlockScale scale = ScaleOf(maximum, limit, format);
+    std::memcpy(payload + from / format.block * 4, &scale.scale, 4);
+    const DF df;
+    const ScaleVectors vectors = {hn::Set(df, scale.scale),
+                                  hn::Set(df, scale.inverse), hn::Zero(df),
+                                  hn::Set(df, scale.maximum)};
+    size_t i = from;
+    for (; is_finite && i + kGroup <= to; i += kGroup) {
+      PrefetchRead<kGroupBytes>(grad + i);
+      DitherGroup<kNatural>(grad + i, vectors, levels, draw,
+                            uint64_t{i} / kDrawGroup * kDrawLanes, group);
+      stats->num_nonzero += NumNonzero(group);
+      PackGroup<kBits>(group, codes + i / 8 * kBits);
+    }
+    reference::DitherRun(grad, i, to, scale, format, draw, nonfinite, codes,
+                         stats);
+  }
+}
+
+void BlockQuantize(const float* grad, float* residual, size_t n,
+                   BlockFormat format, NonFinite nonfinite, uint8_t* payload,
+                   EncodeStats* stats, Stream) {
+  const auto encode = format.bits == 8   ? QuantizeBlocks<8>
+                      : format.bits == 4 ? QuantizeBlocks<4>
+                                         : QuantizeBlocks<2>;
+  encode(grad, residual, n, format, nonfinite, payload, stats);
+}
+
+void SharedQuantize(const float* grad, float* residual, size_t n, uint32_t bits,
+                    float quantum, NonFinite nonfinite, uint8_t* codes,
+                    EncodeStats* stats, Stream) {
+  const auto encode = bits == 8   ? SharedGroups<8>
+                      : bits == 4 ? SharedGroups<4>
+                                  : SharedGroups<2>;
+  encode(grad, residual, n, {quantum, 1.0f / quantum, 0.0f}, nonfinite, codes,
+         stats);
+}
+
+template <bool kNatural>
+void DitherAs(const float* grad, size_t n, const BlockFormat& format,
+              float limit, const DrawKey& draw, NonFinite nonfinite,
+              uint8_t* payload, EncodeStats* stats) {
+  const auto encode = format.bits == 8   ? DitherBlocks<8, kNatural>
+                      : format.bits == 4 ? DitherBlocks<4, kNatural>
+                                         : DitherBlocks<2, kNatural>;
+  encode(grad, n, format, limit, draw, nonfinite, payload, stats);
+}
+
+void Dither(const float* grad, size_t n, BlockFormat format, float limit,
+            DrawKey draw, NonFinite nonfinite, uint8_t* payload,
+            EncodeStats* stats, Stream) {
+  const auto encode = format.natural ? DitherAs<true> : DitherAs<false>;
+  encode(grad, n, format, limit, draw, nonfinite, payload, stats);
+}
+
+void FillBlock(KernelTable& table) {
+  table.block.quantize = BlockQuantize;
+  table.block.shared_quantize = SharedQuantize;
+  table.block.dither = Dither;
+  FillBlockDecode(table);
+}
 
 #endif  // HWY_TARGET
 

@@ -1,0 +1,167 @@
+// Per-target include guard, as Highway wants it.
+#if defined(TELEGRAD_KERNELS_CPU_BLOCK_CODES_INL_H_) == \
+    defined(HWY_TARGET_TOGGLE)
+#ifdef TELEGRAD_KERNELS_CPU_BLOCK_CODES_INL_H_
+#undef TELEGRAD_KERNELS_CPU_BLOCK_CODES_INL_H_
+#else
+#define TELEGRAD_KERNELS_CPU_BLOCK_CODES_INL_H_
+#endif
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/block.h"
+#include "kernels/cpu/vectors-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace telegrad::kernels::cpu {
+namespace HWY_NAMESPACE {
+
+#if HWY_TARGET != HWY_SCALAR
+
+// 64 codes as bytes on the stack, between floats and packed codes.
+constexpr size_t kGroup = 64;
+static_assert(kGroup == kBlockMultiple && kGroup == kDrawGroup, "one group");
+
+using DB = hn::CappedTag<int8_t, kGroup>;
+using DQ = hn::Rebind<int8_t, DI>;
+constexpr size_t kBytesInVector = hn::MaxLanes(DB());
+
+HWY_INLINE void StoreAsBytes(VI codes, int8_t* to) {
+  hn::StoreU(hn::DemoteTo(DQ(), codes), DQ(), to);
+}
+HWY_INLINE VI LoadFromBytes(const int8_t* from) {
+  return hn::PromoteTo(DI(), hn::LoadU(DQ(), from));
+}
+
+HWY_INLINE size_t NumNonzero(const int8_t* group) {
+  const DB db;
+  size_t num_zero = 0;
+  for (size_t j = 0; j < kGroup; j += kBytesInVector) {
+    num_zero +=
+        hn::CountTrue(db, hn::Eq(hn::LoadU(db, group + j), hn::Zero(db)));
+  }
+  return kGroup - num_zero;
+}
+
+template <uint32_t kBits>
+HWY_INLINE void PackGroup(const int8_t* group, uint8_t* codes) {
+  if constexpr (kBits == 8) {
+    std::memcpy(codes, group, kGroup);
+  } else if constexpr (kBits == 4) {
+    const hn::CappedTag<uint16_t, kGroup / 2> d16;
+    const hn::RebindToSigned<decltype(d16)> di16;
+    const hn::Rebind<uint8_t, decltype(d16)> d8;
+    constexpr size_t kN = hn::MaxLanes(decltype(d16)());
+    for (size_t j = 0; j < kGroup / 2; j += kN) {
+      const auto pair =
+          hn::LoadU(d16, reinterpret_cast<const uint16_t*>(group + 2 * j));
+      const auto packed =
+          hn::Or(hn::And(pair, hn::Set(d16, 0x000F)),
+                 hn::And(hn::ShiftRight<4>(pair), hn::Set(d16, 0x00F0)));
+      hn::StoreU(hn::DemoteTo(d8, hn::BitCast(di16, packed)), d8, codes + j);
+    }
+  } else {
+    const hn::Rebind<uint8_t, DU> d8;
+    const DU du;
+    for (size_t j = 0; j < kGroup / 4; j += kLanes) {
+      const VU four = hn::And(
+          hn::LoadU(du, reinterpret_cast<const uint32_t*>(group + 4 * j)),
+          hn::Set(du, 0x03030303));
+      const VU packed = hn::And(
+          hn::Or(hn::Or(four, hn::ShiftRight<6>(four)),
+                 hn::Or(hn::ShiftRight<12>(four), hn::ShiftRight<18>(four))),
+          hn::Set(du, 0xFF));
+      hn::StoreU(hn::DemoteTo(d8, hn::BitCast(DI(), packed)), d8, codes + j);
+    }
+  }
+}
+
+// Sign-extends the low kBits of every byte.
+template <uint32_t kBits, class D, class V>
+HWY_INLINE void StoreExtended(D d, V bytes, int8_t* to) {
+  const hn::Repartition<int8_t, D> db;
+  const auto sign = hn::Set(db, static_cast<int8_t>(1 << (kBits - 1)));
+  const auto signed_bytes =
+      hn::Sub(hn::Xor(hn::BitCast(db, bytes), sign), sign);
+  hn::StoreU(hn::BitCast(d, signed_bytes), d,
+             reinterpret_cast<hn::TFromD<D>*>(to));
+}
+
+template <uint32_t kBits>
+HWY_INLINE void UnpackGroup(const uint8_t* codes, int8_t* group) {
+  if constexpr (kBits == 8) {
+    std::memcpy(group, codes, kGroup);
+  } else if constexpr (kBits == 4) {
+    const hn::CappedTag<uint16_t, kGroup / 2> d16;
+    const hn::Rebind<uint8_t, decltype(d16)> d8;
+    constexpr size_t kN = hn::MaxLanes(decltype(d16)());
+    for (size_t j = 0; j < kGroup / 2; j += kN) {
+      const auto byte = hn::PromoteTo(d16, hn::LoadU(d8, codes + j));
+      const auto pair =
+          hn::And(hn::Or(byte, hn::ShiftLeft<4>(byte)), hn::Set(d16, 0x0F0F));
+      StoreExtended<4>(d16, pair, group + 2 * j);
+    }
+  } else {
+    const hn::Rebind<uint8_t, DU> d8;
+    const DU du;
+    for (size_t j = 0; j < kGroup / 4; j += kLanes) {
+      const VU byte = hn::PromoteTo(du, hn::LoadU(d8, codes + j));
+      const VU four = hn::And(
+          hn::Or(hn::Or(byte, hn::ShiftLeft<6>(byte)),
+                 hn::Or(hn::ShiftLeft<12>(byte), hn::ShiftLeft<18>(byte))),
+          hn::Set(du, 0x03030303));
+      StoreExtended<2>(du, four, group + 4 * j);
+    }
+  }
+}
+
+// The high and low halves of the products of all lanes with `factor`.
+HWY_INLINE void MultiplyWide(VU a, VU factor, VU& high, VU& low) {
+  const DU du;
+  const hn::Repartition<uint64_t, DU> dw;
+  const auto even = hn::MulEven(a, factor);
+  const VU odd_lanes = hn::BitCast(du, hn::ShiftRight<32>(hn::BitCast(dw, a)));
+  const auto odd = hn::MulEven(odd_lanes, factor);
+  high = hn::OddEven(hn::BitCast(du, odd),
+                     hn::BitCast(du, hn::ShiftRight<32>(even)));
+  low = hn::OddEven(hn::BitCast(du, hn::ShiftLeft<32>(odd)),
+                    hn::BitCast(du, even));
+}
+
+// PhiloxDraw of the counters `first` + lane; word[w] is a vector.
+struct DrawVectors {
+  VU word0, word1, word2, word3;
+};
+HWY_INLINE DrawVectors DrawLanes(const DrawKey& draw, uint64_t first) {
+  const DU du;
+  VU c0 = hn::Add(hn::Set(du, static_cast<uint32_t>(first)), hn::Iota(du, 0));
+  VU c1 = hn::Set(du, static_cast<uint32_t>(first >> 32));
+  VU c2 = hn::Set(du, static_cast<uint32_t>(draw.step));
+  VU c3 = hn::Set(du, static_cast<uint32_t>(draw.step >> 32));
+  uint32_t k0 = static_cast<uint32_t>(draw.key);
+  uint32_t k1 = static_cast<uint32_t>(draw.key >> 32);
+  const VU m0 = hn::Set(du, kPhiloxMultiplier0);
+  const VU m1 = hn::Set(du, kPhiloxMultiplier1);
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    VU high0, low0, high1, low1;
+    MultiplyWide(c0, m0, high0, low0);
+    MultiplyWide(c2, m1, high1, low1);
+    c0 = hn::Xor(hn::Xor(high1, c1), hn::Set(du, k0));
+    c1 = low1;
+    c2 = hn::Xor(hn::Xor(high0, c3), hn::Set(du, k1));
+    c3 = low0;
+    k0 += kPhiloxWeyl0;
+    k1 += kPhiloxWeyl1;
+  }
+  return {c0, c1, c2, c3};
+}
+
+#endif  // HWY_TARGET != HWY_SCALAR
+
+}  // namespace HWY_NAMESPACE
+}  // namespace telegrad::kernels::cpu
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard

@@ -1,0 +1,214 @@
+// Per-target include guard, as Highway wants it.
+#if defined(TELEGRAD_KERNELS_CPU_BLOCK_DECODE_INL_H_) == \
+    defined(HWY_TARGET_TOGGLE)
+#ifdef TELEGRAD_KERNELS_CPU_BLOCK_DECODE_INL_H_
+#undef TELEGRAD_KERNELS_CPU_BLOCK_DECODE_INL_H_
+#else
+#define TELEGRAD_KERNELS_CPU_BLOCK_DECODE_INL_H_
+#endif
+
+#include "kernels/cpu/block_codes-inl.h"
+#include "kernels/dispatch.h"
+#include "kernels/reference/block_runs.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace telegrad::kernels::cpu {
+namespace HWY_NAMESPACE {
+
+#if HWY_TARGET != HWY_SCALAR
+
+HWY_INLINE VF LinearLanes(VI code, VF scale) {
+  return hn::Mul(hn::ConvertTo(DF(), code), scale);
+}
+
+HWY_INLINE VF NaturalLanes(VI code, VF scale) {
+  const DF df;
+  const DI di;
+  const VI magnitude = hn::Abs(code);
+  const VI exponent = hn::Min(hn::Sub(magnitude, hn::Set(di, 1)),
+                              hn::Set(di, kMaxNaturalLevels));
+  const VF power =
+      hn::BitCast(df, hn::ShiftLeft<23>(hn::Add(exponent, hn::Set(di, 127))));
+  const VI sign = hn::And(code, hn::Set(di, INT32_MIN));
+  const VI value = hn::Xor(hn::BitCast(di, hn::Mul(scale, power)), sign);
+  return hn::BitCast(
+      df, hn::IfThenElseZero(hn::Gt(magnitude, hn::Zero(di)), value));
+}
+
+template <bool kAdd>
+HWY_INLINE void StoreValue(VF value, float* out) {
+  const DF df;
+  if constexpr (kAdd) value = hn::Add(hn::LoadU(df, out), value);
+  hn::StoreU(value, df, out);
+}
+
+// Elements [from, to), from a multiple of 64.
+template <uint32_t kBits, bool kNatural, bool kAdd>
+HWY_INLINE void DecodeRun(const uint8_t* HWY_RESTRICT codes, size_t from,
+                          size_t to, float factor, float* HWY_RESTRICT out) {
+  const VF scale = hn::Set(DF(), factor);
+  alignas(64) int8_t group[kGroup];
+  size_t i = from;
+  for (; i + kGroup <= to; i += kGroup) {
+    PrefetchWrite<4 * kGroup>(out + i);
+    UnpackGroup<kBits>(codes + i / 8 * kBits, group);
+    for (size_t j = 0; j < kGroup; j += kLanes) {
+      const VI code = LoadFromBytes(group + j);
+      StoreValue<kAdd>(
+          kNatural ? NaturalLanes(code, scale) : LinearLanes(code, scale),
+          out + i + j);
+    }
+  }
+  reference::DecodeRun(codes, i, to, kBits, factor, kNatural, kAdd, out);
+}
+
+template <uint32_t kBits, bool kNatural, bool kAdd>
+void DecodeBlocks(const uint8_t* payload, size_t n, const BlockFormat& format,
+                  float* out) {
+  const uint8_t* codes = payload + 4 * NumBlocks(n, format);
+  for (size_t from = 0; from < n; from += format.block) {
+    float scale;
+    std::memcpy(&scale, payload + from / format.block * 4, 4);
+    const size_t to = n - from < format.block ? n : from + format.block;
+    DecodeRun<kBits, kNatural, kAdd>(codes, from, to, scale, out);
+  }
+}
+
+template <bool kNatural, bool kAdd>
+void DecodeAs(const uint8_t* payload, size_t n, const BlockFormat& format,
+              float* out) {
+  const auto decode = format.bits == 8   ? DecodeBlocks<8, kNatural, kAdd>
+                      : format.bits == 4 ? DecodeBlocks<4, kNatural, kAdd>
+                                         : DecodeBlocks<2, kNatural, kAdd>;
+  decode(payload, n, format, out);
+}
+
+template <bool kAdd>
+void BlockDecode(const uint8_t* payload, size_t n, BlockFormat format,
+                 float* out, Stream) {
+  (format.natural ? DecodeAs<true, kAdd> : DecodeAs<false, kAdd>)(payload, n,
+                                                                  format, out);
+}
+
+// Sums, of 16 or 32 bits.
+template <typename T, bool kAdd>
+void DecodeWide(const uint8_t* HWY_RESTRICT codes, size_t n, float quantum,
+                float* HWY_RESTRICT out) {
+  const hn::Rebind<T, DF> d;
+  const VF scale = hn::Set(DF(), quantum);
+  alignas(64) T values[kLanes];
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    PrefetchWrite<4 * kLanes>(out + i);
+    std::memcpy(values, codes + sizeof(T) * i, sizeof(values));
+    VI code;
+    if constexpr (sizeof(T) == 4) {
+      code = hn::Load(d, values);
+    } else {
+      code = hn::PromoteTo(DI(), hn::Load(d, values));
+    }
+    StoreValue<kAdd>(LinearLanes(code, scale), out + i);
+  }
+  reference::DecodeRun(codes, i, n, 8 * sizeof(T), quantum, false, kAdd, out);
+}
+
+template <bool kAdd>
+void SharedDecode(const uint8_t* codes, size_t n, uint32_t bits, float quantum,
+                  float* out, Stream) {
+  if (bits == 32) return DecodeWide<int32_t, kAdd>(codes, n, quantum, out);
+  if (bits == 16) return DecodeWide<int16_t, kAdd>(codes, n, quantum, out);
+  if (bits == 8) return DecodeRun<8, false, kAdd>(codes, 0, n, quantum, out);
+  if (bits == 4) return DecodeRun<4, false, kAdd>(codes, 0, n, quantum, out);
+  DecodeRun<2, false, kAdd>(codes, 0, n, quantum, out);
+}
+
+// The sums of elements [i, i + 64).
+template <uint32_t kBits>
+HWY_INLINE void SumGroup(const uint8_t* const* frames, uint32_t num_frames,
+                         size_t i, int32_t* sums) {
+  alignas(64) int8_t group[kGroup];
+  std::memset(sums, 0, kGroup * sizeof(*sums));
+  for (uint32_t f = 0; f < num_frames; ++f) {
+    PrefetchRead<kGroup / 8 * kBits>(frames[f] + i / 8 * kBits);
+    UnpackGroup<kBits>(frames[f] + i / 8 * kBits, group);
+    for (size_t j = 0; j < kGroup; j += kLanes) {
+      hn::Store(hn::Add(hn::Load(DI(), sums + j), LoadFromBytes(group + j)),
+                DI(), sums + j);
+    }
+  }
+}
+
+// 64 sums that fit, as T.
+template <typename T>
+HWY_INLINE void StoreSums(const int32_t* sums, uint8_t* to) {
+  const hn::Rebind<T, DI> d;
+  alignas(64) T values[kGroup];
+  for (size_t j = 0; j < kGroup; j += kLanes) {
+    hn::StoreU(hn::DemoteTo(d, hn::Load(DI(), sums + j)), d, values + j);
+  }
+  std::memcpy(to, values, sizeof(values));
+}
+
+template <uint32_t kBits>
+void SumAs(const uint8_t* const* frames, uint32_t num_frames, size_t n,
+           uint32_t sum_bits, uint8_t* out) {
+  alignas(64) int32_t sums[kGroup];
+  size_t i = 0;
+  for (; i + kGroup <= n; i += kGroup) {
+    SumGroup<kBits>(frames, num_frames, i, sums);
+    if (sum_bits == 8) {
+      StoreSums<int8_t>(sums, out + i);
+    } else if (sum_bits == 16) {
+      StoreSums<int16_t>(sums, out + 2 * i);
+    } else {
+      std::memcpy(out + 4 * i, sums, sizeof(sums));
+    }
+  }
+  reference::SumRun(frames, num_frames, i, n, kBits, sum_bits, out);
+}
+
+template <uint32_t kBits>
+void SumDecodeAs(const uint8_t* const* frames, uint32_t num_frames, size_t n,
+                 float quantum, float* out) {
+  const VF scale = hn::Set(DF(), quantum);
+  alignas(64) int32_t sums[kGroup];
+  size_t i = 0;
+  for (; i + kGroup <= n; i += kGroup) {
+    PrefetchWrite<4 * kGroup>(out + i);
+    SumGroup<kBits>(frames, num_frames, i, sums);
+    for (size_t j = 0; j < kGroup; j += kLanes) {
+      StoreValue<false>(LinearLanes(hn::Load(DI(), sums + j), scale),
+                        out + i + j);
+    }
+  }
+  reference::SumDecodeRun(frames, num_frames, i, n, kBits, quantum, out);
+}
+
+void SumCodes(const uint8_t* const* frames, uint32_t num_frames, size_t n,
+              uint32_t bits, uint32_t sum_bits, uint8_t* sum, Stream) {
+  (bits == 8 ? SumAs<8> : SumAs<4>)(frames, num_frames, n, sum_bits, sum);
+}
+
+void SharedSumDecode(const uint8_t* const* frames, uint32_t num_frames,
+                     size_t n, uint32_t bits, float quantum, float* out,
+                     Stream) {
+  (bits == 8 ? SumDecodeAs<8> : SumDecodeAs<4>)(frames, num_frames, n, quantum,
+                                                out);
+}
+
+inline void FillBlockDecode(KernelTable& table) {
+  table.block.decode = BlockDecode<false>;
+  table.block.decode_add = BlockDecode<true>;
+  table.block.shared_decode = SharedDecode<false>;
+  table.block.shared_decode_add = SharedDecode<true>;
+  table.block.sum_codes = SumCodes;
+  table.block.shared_sum_decode = SharedSumDecode;
+}
+
+#endif  // HWY_TARGET != HWY_SCALAR
+
+}  // namespace HWY_NAMESPACE
+}  // namespace telegrad::kernels::cpu
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard
