@@ -24,6 +24,7 @@ void FillBlock(KernelTable&) {}
 
 constexpr uint32_t kInfinityBits = 0x7F800000;
 constexpr size_t kGroupBytes = 4 * kGroup;
+constexpr size_t kAhead = kPrefetchBytes / sizeof(float);
 
 template <size_t kBytes, int kWrite>
 HWY_INLINE void PrefetchAt(const float* at) {
@@ -42,16 +43,16 @@ HWY_INLINE VI Magnitude(VF v) {
 }
 
 // The bits of the largest magnitude in [from, to): kInfinityBits or more when
-// one is not finite.
+// one is not finite. Fetches the gradient `ahead` elements on.
 template <bool kHasResidual>
 HWY_INLINE uint32_t MaxBits(const float* grad, const float* residual,
-                            size_t from, size_t to) {
+                            size_t from, size_t to, size_t ahead) {
   const DF df;
   VI most0 = hn::Zero(DI());
   VI most1 = most0;
   size_t i = from;
   for (; i + 2 * kLanes <= to; i += 2 * kLanes) {
-    if constexpr (!kHasResidual) PrefetchRead<8 * kLanes>(grad + i);
+    PrefetchAt<8 * kLanes, 0>(grad + i + ahead);
     VF v0 = hn::LoadU(df, grad + i);
     VF v1 = hn::LoadU(df, grad + i + kLanes);
     if constexpr (kHasResidual) {
@@ -104,7 +105,7 @@ void QuantizeBlocks(const float* HWY_RESTRICT grad,
   alignas(64) int8_t group[kGroup];
   for (size_t from = 0; from < n; from += format.block) {
     const size_t to = EndOf(from, n, format.block);
-    const uint32_t bits = MaxBits<true>(grad, residual, from, to);
+    const uint32_t bits = MaxBits<true>(grad, residual, from, to, format.block);
     const bool is_finite = bits < kInfinityBits;
     const float maximum =
         is_finite ? FloatOf(bits)
@@ -114,10 +115,9 @@ void QuantizeBlocks(const float* HWY_RESTRICT grad,
     const ScaleVectors vectors = VectorsOf(scale, format.levels);
     size_t i = from;
     for (; is_finite && i + kGroup <= to; i += kGroup) {
-      // The next block comes while this one, in the cache, is computed.
-      const size_t next = i + format.block;
-      PrefetchAt<kGroupBytes, 0>(grad + next);
-      PrefetchAt<kGroupBytes, 1>(residual + next);
+      // Half of the next block came in the first sweep.
+      PrefetchAt<kGroupBytes, 1>(residual + i + format.block);
+      PrefetchWrite<kGroup / 8 * kBits>(codes + i / 8 * kBits);
       QuantizeGroup(grad + i, residual + i, vectors, group);
       stats->num_nonzero += NumNonzero(group);
       PackGroup<kBits>(group, codes + i / 8 * kBits);
@@ -136,9 +136,9 @@ void SharedGroups(const float* HWY_RESTRICT grad, float* HWY_RESTRICT residual,
   alignas(64) int8_t group[kGroup];
   size_t i = 0;
   for (; i + kGroup <= n; i += kGroup) {
-    PrefetchRead<kGroupBytes>(grad + i);
     PrefetchWrite<kGroupBytes>(residual + i);
-    if (HWY_UNLIKELY(MaxBits<true>(grad, residual, i, i + kGroup) >=
+    PrefetchWrite<kGroup / 8 * kBits>(codes + i / 8 * kBits);
+    if (HWY_UNLIKELY(MaxBits<true>(grad, residual, i, i + kGroup, kAhead) >=
                      kInfinityBits)) {
       reference::QuantizeRun(grad, residual, i, i + kGroup, scale, kLevels,
                              kBits, nonfinite, codes, stats);
@@ -188,10 +188,10 @@ HWY_INLINE VI DitherLanes(const float* g, const ScaleVectors& s, VI levels,
 // first counter.
 template <bool kNatural>
 HWY_INLINE void DitherGroup(const float* g, const ScaleVectors& s, VI levels,
-                            const DrawKey& draw, uint64_t first,
+                            const DrawKeys& keys, uint64_t first,
                             int8_t* group) {
   for (size_t lane = 0; lane < kDrawLanes; lane += kLanes) {
-    const DrawVectors words = DrawLanes(draw, first + lane);
+    const DrawVectors words = DrawLanes(keys, first + lane);
     const float* at = g + lane;
     int8_t* to = group + lane;
     StoreAsBytes(DitherLanes<kNatural>(at, s, levels, words.word0), to);
@@ -211,10 +211,11 @@ void DitherBlocks(const float* HWY_RESTRICT grad, size_t n,
                   EncodeStats* stats) {
   uint8_t* codes = payload + 4 * NumBlocks(n, format);
   const VI levels = hn::Set(DI(), static_cast<int32_t>(format.levels));
+  const DrawKeys keys = KeysOf(draw);
   alignas(64) int8_t group[kGroup];
   for (size_t from = 0; from < n; from += format.block) {
     const size_t to = EndOf(from, n, format.block);
-    const uint32_t bits = MaxBits<false>(grad, nullptr, from, to);
+    const uint32_t bits = MaxBits<false>(grad, nullptr, from, to, kAhead);
     const bool is_finite = bits < kInfinityBits;
     const float maximum =
         is_finite ? FloatOf(bits)
@@ -228,7 +229,7 @@ void DitherBlocks(const float* HWY_RESTRICT grad, size_t n,
     size_t i = from;
     for (; is_finite && i + kGroup <= to; i += kGroup) {
       PrefetchRead<kGroupBytes>(grad + i);
-      DitherGroup<kNatural>(grad + i, vectors, levels, draw,
+      DitherGroup<kNatural>(grad + i, vectors, levels, keys,
                             uint64_t{i} / kDrawGroup * kDrawLanes, group);
       stats->num_nonzero += NumNonzero(group);
       PackGroup<kBits>(group, codes + i / 8 * kBits);

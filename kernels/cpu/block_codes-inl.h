@@ -130,30 +130,48 @@ HWY_INLINE void MultiplyWide(VU a, VU factor, VU& high, VU& low) {
                     hn::BitCast(du, even));
 }
 
-// PhiloxDraw of the counters `first` + lane; word[w] is a vector.
+// What is the same for all counters: the rounds' keys.
+struct DrawKeys {
+  VU key0[kPhiloxRounds];
+  VU key1[kPhiloxRounds];
+  VU step_low, step_high;
+};
+HWY_INLINE DrawKeys KeysOf(const DrawKey& draw) {
+  const DU du;
+  DrawKeys keys;
+  uint32_t k0 = static_cast<uint32_t>(draw.key);
+  uint32_t k1 = static_cast<uint32_t>(draw.key >> 32);
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    keys.key0[round] = hn::Set(du, k0);
+    keys.key1[round] = hn::Set(du, k1);
+    k0 += kPhiloxWeyl0;
+    k1 += kPhiloxWeyl1;
+  }
+  keys.step_low = hn::Set(du, static_cast<uint32_t>(draw.step));
+  keys.step_high = hn::Set(du, static_cast<uint32_t>(draw.step >> 32));
+  return keys;
+}
+
+// PhiloxDraw of the counters `first` + lane.
 struct DrawVectors {
   VU word0, word1, word2, word3;
 };
-HWY_INLINE DrawVectors DrawLanes(const DrawKey& draw, uint64_t first) {
+HWY_INLINE DrawVectors DrawLanes(const DrawKeys& keys, uint64_t first) {
   const DU du;
   VU c0 = hn::Add(hn::Set(du, static_cast<uint32_t>(first)), hn::Iota(du, 0));
   VU c1 = hn::Set(du, static_cast<uint32_t>(first >> 32));
-  VU c2 = hn::Set(du, static_cast<uint32_t>(draw.step));
-  VU c3 = hn::Set(du, static_cast<uint32_t>(draw.step >> 32));
-  uint32_t k0 = static_cast<uint32_t>(draw.key);
-  uint32_t k1 = static_cast<uint32_t>(draw.key >> 32);
+  VU c2 = keys.step_low;
+  VU c3 = keys.step_high;
   const VU m0 = hn::Set(du, kPhiloxMultiplier0);
   const VU m1 = hn::Set(du, kPhiloxMultiplier1);
   for (int round = 0; round < kPhiloxRounds; ++round) {
     VU high0, low0, high1, low1;
     MultiplyWide(c0, m0, high0, low0);
     MultiplyWide(c2, m1, high1, low1);
-    c0 = hn::Xor(hn::Xor(high1, c1), hn::Set(du, k0));
+    c0 = hn::Xor(hn::Xor(high1, c1), keys.key0[round]);
     c1 = low1;
-    c2 = hn::Xor(hn::Xor(high0, c3), hn::Set(du, k1));
+    c2 = hn::Xor(hn::Xor(high0, c3), keys.key1[round]);
     c3 = low0;
-    k0 += kPhiloxWeyl0;
-    k1 += kPhiloxWeyl1;
   }
   return {c0, c1, c2, c3};
 }
