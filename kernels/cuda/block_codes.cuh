@@ -1,0 +1,96 @@
+#pragma once
+
+#include "kernels/block_rules.h"
+#include "kernels/cuda/launch.h"
+
+// Four neighbouring codes at a time, the first a multiple of 4. Codes are
+// aligned to 4 bytes.
+namespace telegrad::kernels::cuda {
+
+// Code bytes of elements [i, min(i + 4, n)).
+__device__ inline unsigned BytesOf4(size_t i, size_t n, uint32_t bits) {
+  const unsigned count = i + 4 <= n ? 4 : static_cast<unsigned>(n - i);
+  return (count * bits + 7) / 8;
+}
+
+// Codes of 2, 4 or 8 bits; past n they are 0.
+__device__ inline void StoreCodes4(const int32_t (&code)[4], size_t i, size_t n,
+                                   uint32_t bits, uint8_t* codes) {
+  uint32_t word = 0;
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    if (i + j < n) {
+      word |= (static_cast<uint32_t>(code[j]) & ((1u << bits) - 1))
+              << (j * bits);
+    }
+  }
+  uint8_t* const at = codes + i / 4 * bits / 2;
+  if (bits == 2) {
+    *at = static_cast<uint8_t>(word);
+  } else if (i + 4 > n) {
+    for (unsigned b = 0; b < BytesOf4(i, n, bits); ++b) {
+      at[b] = static_cast<uint8_t>(word >> (8 * b));
+    }
+  } else if (bits == 8) {
+    *reinterpret_cast<uint32_t*>(at) = word;
+  } else {
+    *reinterpret_cast<uint16_t*>(at) = static_cast<uint16_t>(word);
+  }
+}
+
+__device__ inline void LoadCodes4(const uint8_t* codes, size_t i, size_t n,
+                                  uint32_t bits, int32_t (&code)[4]) {
+  const uint8_t* const at = codes + i / 4 * bits / 2;
+  uint32_t word = 0;
+  if (i + 4 > n) {
+    for (unsigned b = 0; b < BytesOf4(i, n, bits); ++b) {
+      word |= uint32_t{at[b]} << (8 * b);
+    }
+  } else if (bits == 8) {
+    word = *reinterpret_cast<const uint32_t*>(at);
+  } else if (bits == 4) {
+    word = *reinterpret_cast<const uint16_t*>(at);
+  } else {
+    word = *at;
+  }
+  const uint32_t sign = 1u << (bits - 1);
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const uint32_t field = word >> (j * bits) & (2 * sign - 1);
+    code[j] = static_cast<int32_t>(field ^ sign) - static_cast<int32_t>(sign);
+  }
+}
+
+// Sums, of 8, 16 or 32 bits each.
+__device__ inline int32_t LoadSum(const uint8_t* sums, size_t i,
+                                  uint32_t bits) {
+  if (bits == 8) return reinterpret_cast<const int8_t*>(sums)[i];
+  if (bits == 16) return reinterpret_cast<const int16_t*>(sums)[i];
+  return reinterpret_cast<const int32_t*>(sums)[i];
+}
+__device__ inline void StoreSum(int32_t sum, size_t i, uint32_t bits,
+                                uint8_t* sums) {
+  if (bits == 8) {
+    reinterpret_cast<int8_t*>(sums)[i] = static_cast<int8_t>(sum);
+  } else if (bits == 16) {
+    reinterpret_cast<int16_t*>(sums)[i] = static_cast<int16_t>(sum);
+  } else {
+    reinterpret_cast<int32_t*>(sums)[i] = sum;
+  }
+}
+
+__device__ inline uint32_t WarpMax(uint32_t value) {
+  for (unsigned step = kWarp / 2; step > 0; step /= 2) {
+    const uint32_t other = __shfl_xor_sync(0xFFFFFFFFu, value, step);
+    value = other > value ? other : value;
+  }
+  return value;
+}
+
+// `most`, or the magnitude of `v` where that is finite and more.
+__device__ inline uint32_t MaxFinite(uint32_t most, float v) {
+  const uint32_t bits = MagnitudeBits(v);
+  return bits < 0x7F800000u && bits > most ? bits : most;
+}
+
+}  // namespace telegrad::kernels::cuda

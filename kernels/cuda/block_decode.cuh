@@ -1,0 +1,174 @@
+#pragma once
+
+#include "kernels/cuda/block_codes.cuh"
+
+// Decoding and sums of block codes; a thread takes four elements at a time.
+namespace telegrad::kernels::cuda {
+
+template <bool kVector, bool kAdd>
+__device__ inline void Put4(float (&values)[4], size_t i, size_t n,
+                            float* out) {
+  if (kAdd) {
+    float old[4];
+    Load4<kVector>(out, i, n, old);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) values[j] = old[j] + values[j];
+  }
+  Store4<kVector>(values, i, n, out);
+}
+
+template <bool kVector, bool kAdd>
+__global__ void __launch_bounds__(kThreads)
+    BlockDecodeKernel(const uint8_t* __restrict__ payload, size_t n,
+                      BlockFormat format, float* __restrict__ out) {
+  const auto* const scales = reinterpret_cast<const float*>(payload);
+  const uint8_t* const codes =
+      payload + 4 * ((n + format.block - 1) / format.block);
+  // In units of 64 elements 32 bits are enough, and divide faster.
+  const auto block = static_cast<uint32_t>(format.block / kBlockMultiple);
+  for (size_t i = 4 * GlobalThread(); i < n; i += 4 * NumThreads()) {
+    const float scale =
+        scales[static_cast<uint32_t>(i / kBlockMultiple) / block];
+    int32_t code[4];
+    float values[4];
+    LoadCodes4(codes, i, n, format.bits, code);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      values[j] = format.natural ? NaturalValue(code[j], scale)
+                                 : static_cast<float>(code[j]) * scale;
+    }
+    Put4<kVector, kAdd>(values, i, n, out);
+  }
+}
+
+template <bool kVector, bool kAdd>
+__global__ void __launch_bounds__(kThreads)
+    SharedDecodeKernel(const uint8_t* __restrict__ codes, size_t n,
+                       uint32_t bits, float quantum, float* __restrict__ out) {
+  for (size_t i = 4 * GlobalThread(); i < n; i += 4 * NumThreads()) {
+    int32_t code[4] = {};
+    if (bits <= 8) {
+      LoadCodes4(codes, i, n, bits, code);
+    } else {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        if (i + j < n) code[j] = LoadSum(codes, i + j, bits);
+      }
+    }
+    float values[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      values[j] = static_cast<float>(code[j]) * quantum;
+    }
+    Put4<kVector, kAdd>(values, i, n, out);
+  }
+}
+
+// Frames go by value in a kernel's parameters; more take several passes, which
+// add to what is in the output: sums, or their exact floats.
+constexpr uint32_t kFramesPerSum = 64;
+struct SumPass {
+  const uint8_t* frames[kFramesPerSum];
+  uint32_t num_frames;
+  bool is_first;
+  bool is_last;
+};
+
+__device__ inline void SumCodes4(const SumPass& pass, size_t i, size_t n,
+                                 uint32_t bits, int32_t (&sum)[4]) {
+  for (uint32_t f = 0; f < pass.num_frames; ++f) {
+    int32_t code[4];
+    LoadCodes4(pass.frames[f], i, n, bits, code);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) sum[j] += code[j];
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    SumCodesKernel(const __grid_constant__ SumPass pass, size_t n,
+                   uint32_t bits, uint32_t sum_bits, uint8_t* sums) {
+  for (size_t i = 4 * GlobalThread(); i < n; i += 4 * NumThreads()) {
+    int32_t sum[4] = {};
+    SumCodes4(pass, i, n, bits, sum);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      if (i + j >= n) continue;
+      if (!pass.is_first) sum[j] += LoadSum(sums, i + j, sum_bits);
+      StoreSum(sum[j], i + j, sum_bits, sums);
+    }
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    SharedSumDecodeKernel(const __grid_constant__ SumPass pass, size_t n,
+                          uint32_t bits, float quantum, float* out) {
+  for (size_t i = 4 * GlobalThread(); i < n; i += 4 * NumThreads()) {
+    int32_t sum[4] = {};
+    SumCodes4(pass, i, n, bits, sum);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      if (i + j >= n) continue;
+      const float before = pass.is_first ? 0.0f : out[i + j];
+      const float total = before + static_cast<float>(sum[j]);
+      out[i + j] = pass.is_last ? total * quantum : total;
+    }
+  }
+}
+
+template <typename Launch>
+void ForEachSumPass(const uint8_t* const* frames, uint32_t num_frames,
+                    Launch launch) {
+  for (uint32_t first = 0; first < num_frames; first += kFramesPerSum) {
+    SumPass pass = {};
+    const uint32_t left = num_frames - first;
+    pass.num_frames = left < kFramesPerSum ? left : kFramesPerSum;
+    for (uint32_t f = 0; f < pass.num_frames; ++f) {
+      pass.frames[f] = frames[first + f];
+    }
+    pass.is_first = first == 0;
+    pass.is_last = left <= kFramesPerSum;
+    launch(pass);
+  }
+}
+
+template <bool kAdd>
+void BlockDecode(const uint8_t* payload, size_t n, BlockFormat format,
+                 float* out, Stream stream) {
+  if (n == 0) return;
+  auto* const kernel = IsAligned(out, 16) ? BlockDecodeKernel<true, kAdd>
+                                          : BlockDecodeKernel<false, kAdd>;
+  kernel<<<GridFor((n + 3) / 4), kThreads, 0, StreamOf(stream)>>>(payload, n,
+                                                                  format, out);
+}
+
+template <bool kAdd>
+void SharedDecode(const uint8_t* codes, size_t n, uint32_t bits, float quantum,
+                  float* out, Stream stream) {
+  if (n == 0) return;
+  auto* const kernel = IsAligned(out, 16) ? SharedDecodeKernel<true, kAdd>
+                                          : SharedDecodeKernel<false, kAdd>;
+  kernel<<<GridFor((n + 3) / 4), kThreads, 0, StreamOf(stream)>>>(
+      codes, n, bits, quantum, out);
+}
+
+inline void SumCodes(const uint8_t* const* frames, uint32_t num_frames,
+                     size_t n, uint32_t bits, uint32_t sum_bits, uint8_t* sum,
+                     Stream stream) {
+  if (n == 0) return;
+  ForEachSumPass(frames, num_frames, [&](const SumPass& pass) {
+    SumCodesKernel<<<GridFor((n + 3) / 4), kThreads, 0, StreamOf(stream)>>>(
+        pass, n, bits, sum_bits, sum);
+  });
+}
+
+inline void SharedSumDecode(const uint8_t* const* frames, uint32_t num_frames,
+                            size_t n, uint32_t bits, float quantum, float* out,
+                            Stream stream) {
+  if (n == 0) return;
+  ForEachSumPass(frames, num_frames, [&](const SumPass& pass) {
+    SharedSumDecodeKernel<<<GridFor((n + 3) / 4), kThreads, 0,
+                            StreamOf(stream)>>>(pass, n, bits, quantum, out);
+  });
+}
+
+}  // namespace telegrad::kernels::cuda
