@@ -120,14 +120,10 @@ HWY_INLINE void UnpackGroup(const uint8_t* codes, int8_t* group) {
 // The high and low halves of the products of all lanes with `factor`.
 HWY_INLINE void MultiplyWide(VU a, VU factor, VU& high, VU& low) {
   const DU du;
-  const hn::Repartition<uint64_t, DU> dw;
-  const auto even = hn::MulEven(a, factor);
-  const VU odd_lanes = hn::BitCast(du, hn::ShiftRight<32>(hn::BitCast(dw, a)));
-  const auto odd = hn::MulEven(odd_lanes, factor);
-  high = hn::OddEven(hn::BitCast(du, odd),
-                     hn::BitCast(du, hn::ShiftRight<32>(even)));
-  low = hn::OddEven(hn::BitCast(du, hn::ShiftLeft<32>(odd)),
-                    hn::BitCast(du, even));
+  const VU even = hn::BitCast(du, hn::MulEven(a, factor));
+  const VU odd = hn::BitCast(du, hn::MulEven(hn::Shuffle2301(a), factor));
+  high = hn::OddEven(odd, hn::Shuffle2301(even));
+  low = hn::OddEven(hn::Shuffle2301(odd), even);
 }
 
 // What is the same for all counters: the rounds' keys.
