@@ -61,7 +61,22 @@ __device__ inline void Quantize4(float (&v)[4], size_t i, size_t n,
   StoreCodes4(code, i, n, bits, codes);
 }
 
-// kKeep: blocks of at most kKeptTiles tiles stay in registers.
+// Calls body(i, v) for a lane's elements i to i + 3 of each tile of a block.
+// kKeep: blocks of at most kKeptTiles tiles, each with its own v.
+template <bool kKeep, typename Body>
+__device__ inline void ForEachTile(size_t from, size_t to,
+                                   float (&kept)[kKeptTiles][4], Body body) {
+  if constexpr (kKeep) {
+#pragma unroll
+    for (size_t t = 0; t < kKeptTiles; ++t) {
+      const size_t i = from + t * kTile;
+      if (i < to) body(i, kept[t]);
+    }
+  } else {
+    for (size_t i = from; i < to; i += kTile) body(i, kept[0]);
+  }
+}
+
 template <bool kVector, bool kZeroNonFinite, bool kKeep>
 __global__ void __launch_bounds__(kThreads)
     QuantizeKernel(const float* __restrict__ grad, float* __restrict__ residual,
@@ -74,36 +89,27 @@ __global__ void __launch_bounds__(kThreads)
   Counts counts;
   for (size_t b = GlobalThread() / kWarp; b < num_blocks;
        b += NumThreads() / kWarp) {
-    const size_t from = b * format.block + 4 * lane;
-    const size_t to =
-        n - b * format.block < format.block ? n : (b + 1) * format.block;
-    float kept[kKeep ? kKeptTiles : 1][4];
+    const size_t from = b * format.block;
+    const size_t to = n - from < format.block ? n : from + format.block;
+    float kept[kKeptTiles][4];
     uint32_t most = 0;
-#pragma unroll
-    for (size_t t = 0; kKeep ? t < kKeptTiles : from + t * kTile < to; ++t) {
-      const size_t i = from + t * kTile;
-      float(&v)[4] = kept[kKeep ? t : 0];
-      if (kKeep && i >= to) continue;
+    ForEachTile<kKeep>(from + 4 * lane, to, kept, [&](size_t i, float(&v)[4]) {
       Corrected4<kVector, kZeroNonFinite, kKeep>(grad, residual, i, to, v,
                                                  counts);
 #pragma unroll
       for (int j = 0; j < 4; ++j) most = MaxFinite(most, v[j]);
-    }
+    });
     const BlockScale scale =
         ScaleOf(__uint_as_float(WarpMax(most)), kMostMaximum, format);
     if (lane == 0) reinterpret_cast<float*>(payload)[b] = scale.scale;
-#pragma unroll
-    for (size_t t = 0; kKeep ? t < kKeptTiles : from + t * kTile < to; ++t) {
-      const size_t i = from + t * kTile;
-      float(&v)[4] = kept[kKeep ? t : 0];
-      if (kKeep && i >= to) continue;
+    ForEachTile<kKeep>(from + 4 * lane, to, kept, [&](size_t i, float(&v)[4]) {
       if (!kKeep) {
         Corrected4<kVector, kZeroNonFinite, true>(grad, residual, i, to, v,
                                                   counts);
       }
       Quantize4<kVector>(v, i, to, scale, levels, format.bits, residual, codes,
                          counts);
-    }
+    });
   }
   AddStats(counts.num_nonzero, counts.num_nonfinite, counts.first_nonfinite,
            stats);
