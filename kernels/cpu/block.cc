@@ -24,15 +24,6 @@ void FillBlock(KernelTable&) {}
 
 constexpr uint32_t kInfinityBits = 0x7F800000;
 constexpr size_t kGroupBytes = 4 * kGroup;
-constexpr size_t kAhead = kPrefetchBytes / sizeof(float);
-
-template <size_t kBytes, int kWrite>
-HWY_INLINE void PrefetchAt(const float* at) {
-  const char* from = reinterpret_cast<const char*>(at);
-  for (size_t b = 0; b < kBytes; b += kLineBytes) {
-    __builtin_prefetch(from + b, kWrite);
-  }
-}
 
 size_t EndOf(size_t from, size_t n, size_t block) {
   return n - from < block ? n : from + block;
@@ -43,7 +34,7 @@ HWY_INLINE VI Magnitude(VF v) {
 }
 
 // The bits of the largest magnitude in [from, to): kInfinityBits or more when
-// one is not finite. Fetches the gradient `ahead` elements on.
+// one is not finite. Fetches the gradient `ahead` bytes on.
 template <bool kHasResidual>
 HWY_INLINE uint32_t MaxBits(const float* grad, const float* residual,
                             size_t from, size_t to, size_t ahead) {
@@ -52,7 +43,7 @@ HWY_INLINE uint32_t MaxBits(const float* grad, const float* residual,
   VI most1 = most0;
   size_t i = from;
   for (; i + 2 * kLanes <= to; i += 2 * kLanes) {
-    PrefetchAt<8 * kLanes, 0>(grad + i + ahead);
+    PrefetchRead<8 * kLanes>(grad + i, ahead);
     VF v0 = hn::LoadU(df, grad + i);
     VF v1 = hn::LoadU(df, grad + i + kLanes);
     if constexpr (kHasResidual) {
@@ -102,10 +93,12 @@ void QuantizeBlocks(const float* HWY_RESTRICT grad,
                     const BlockFormat& format, NonFinite nonfinite,
                     uint8_t* HWY_RESTRICT payload, EncodeStats* stats) {
   uint8_t* codes = payload + 4 * NumBlocks(n, format);
+  const size_t next = 4 * format.block;
+  const size_t ahead = PrefetchBytes();
   alignas(64) int8_t group[kGroup];
   for (size_t from = 0; from < n; from += format.block) {
     const size_t to = EndOf(from, n, format.block);
-    const uint32_t bits = MaxBits<true>(grad, residual, from, to, format.block);
+    const uint32_t bits = MaxBits<true>(grad, residual, from, to, next);
     const bool is_finite = bits < kInfinityBits;
     const float maximum =
         is_finite ? FloatOf(bits)
@@ -116,8 +109,8 @@ void QuantizeBlocks(const float* HWY_RESTRICT grad,
     size_t i = from;
     for (; is_finite && i + kGroup <= to; i += kGroup) {
       // Half of the next block came in the first sweep.
-      PrefetchAt<kGroupBytes, 1>(residual + i + format.block);
-      PrefetchWrite<kGroup / 8 * kBits>(codes + i / 8 * kBits);
+      PrefetchWrite<kGroupBytes>(residual + i, next);
+      PrefetchWrite<kGroup / 8 * kBits>(codes + i / 8 * kBits, ahead);
       QuantizeGroup(grad + i, residual + i, vectors, group);
       stats->num_nonzero += NumNonzero(group);
       PackGroup<kBits>(group, codes + i / 8 * kBits);
@@ -133,12 +126,13 @@ void SharedGroups(const float* HWY_RESTRICT grad, float* HWY_RESTRICT residual,
                   uint8_t* HWY_RESTRICT codes, EncodeStats* stats) {
   constexpr uint32_t kLevels = (1u << (kBits - 1)) - 1;
   const ScaleVectors vectors = VectorsOf(scale, kLevels);
+  const size_t ahead = PrefetchBytes();
   alignas(64) int8_t group[kGroup];
   size_t i = 0;
   for (; i + kGroup <= n; i += kGroup) {
-    PrefetchWrite<kGroupBytes>(residual + i);
-    PrefetchWrite<kGroup / 8 * kBits>(codes + i / 8 * kBits);
-    if (HWY_UNLIKELY(MaxBits<true>(grad, residual, i, i + kGroup, kAhead) >=
+    PrefetchWrite<kGroupBytes>(residual + i, ahead);
+    PrefetchWrite<kGroup / 8 * kBits>(codes + i / 8 * kBits, ahead);
+    if (HWY_UNLIKELY(MaxBits<true>(grad, residual, i, i + kGroup, ahead) >=
                      kInfinityBits)) {
       reference::QuantizeRun(grad, residual, i, i + kGroup, scale, kLevels,
                              kBits, nonfinite, codes, stats);
@@ -212,10 +206,11 @@ void DitherBlocks(const float* HWY_RESTRICT grad, size_t n,
   uint8_t* codes = payload + 4 * NumBlocks(n, format);
   const VI levels = hn::Set(DI(), static_cast<int32_t>(format.levels));
   const DrawKeys keys = KeysOf(draw);
+  const size_t ahead = PrefetchBytes();
   alignas(64) int8_t group[kGroup];
   for (size_t from = 0; from < n; from += format.block) {
     const size_t to = EndOf(from, n, format.block);
-    const uint32_t bits = MaxBits<false>(grad, nullptr, from, to, kAhead);
+    const uint32_t bits = MaxBits<false>(grad, nullptr, from, to, ahead);
     const bool is_finite = bits < kInfinityBits;
     const float maximum =
         is_finite ? FloatOf(bits)
@@ -228,7 +223,7 @@ void DitherBlocks(const float* HWY_RESTRICT grad, size_t n,
                                   hn::Set(df, scale.maximum)};
     size_t i = from;
     for (; is_finite && i + kGroup <= to; i += kGroup) {
-      PrefetchRead<kGroupBytes>(grad + i);
+      PrefetchRead<kGroupBytes>(grad + i, ahead);
       DitherGroup<kNatural>(grad + i, vectors, levels, keys,
                             uint64_t{i} / kDrawGroup * kDrawLanes, group);
       stats->num_nonzero += NumNonzero(group);

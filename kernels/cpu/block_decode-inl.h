@@ -46,11 +46,12 @@ HWY_INLINE void StoreValue(VF value, float* out) {
 template <uint32_t kBits, bool kNatural, bool kAdd>
 HWY_INLINE void DecodeRun(const uint8_t* HWY_RESTRICT codes, size_t from,
                           size_t to, float factor, float* HWY_RESTRICT out) {
+  const size_t ahead = PrefetchBytes();
   const VF scale = hn::Set(DF(), factor);
   alignas(64) int8_t group[kGroup];
   size_t i = from;
   for (; i + kGroup <= to; i += kGroup) {
-    PrefetchWrite<4 * kGroup>(out + i);
+    PrefetchWrite<4 * kGroup>(out + i, ahead);
     UnpackGroup<kBits>(codes + i / 8 * kBits, group);
     for (size_t j = 0; j < kGroup; j += kLanes) {
       const VI code = LoadFromBytes(group + j);
@@ -94,12 +95,13 @@ void BlockDecode(const uint8_t* payload, size_t n, BlockFormat format,
 template <typename T, bool kAdd>
 void DecodeWide(const uint8_t* HWY_RESTRICT codes, size_t n, float quantum,
                 float* HWY_RESTRICT out) {
+  const size_t ahead = PrefetchBytes();
   const hn::Rebind<T, DF> d;
   const VF scale = hn::Set(DF(), quantum);
   alignas(64) T values[kLanes];
   size_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    PrefetchWrite<4 * kLanes>(out + i);
+    PrefetchWrite<4 * kLanes>(out + i, ahead);
     std::memcpy(values, codes + sizeof(T) * i, sizeof(values));
     VI code;
     if constexpr (sizeof(T) == 4) {
@@ -170,11 +172,12 @@ void SumAs(const uint8_t* const* frames, uint32_t num_frames, size_t n,
 template <uint32_t kBits>
 void SumDecodeAs(const uint8_t* const* frames, uint32_t num_frames, size_t n,
                  float quantum, float* out) {
+  const size_t ahead = PrefetchBytes();
   const VF scale = hn::Set(DF(), quantum);
   alignas(64) int32_t sums[kGroup];
   size_t i = 0;
   for (; i + kGroup <= n; i += kGroup) {
-    PrefetchWrite<4 * kGroup>(out + i);
+    PrefetchWrite<4 * kGroup>(out + i, ahead);
     SumGroup<kBits>(frames, num_frames, i, sums);
     for (size_t j = 0; j < kGroup; j += kLanes) {
       StoreValue<false>(LinearLanes(hn::Load(DI(), sums + j), scale),
