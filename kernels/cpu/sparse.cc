@@ -75,9 +75,9 @@ class ThresholdRule {
         nonfinite_(nonfinite),
         survivors_(survivors) {}
 
-  HWY_INLINE void Prefetch(size_t i) const {
-    PrefetchRead<4 * kBlock>(grad_ + i);
-    PrefetchWrite<4 * kBlock>(residual_ + i);
+  HWY_INLINE void Prefetch(size_t i, size_t ahead) const {
+    PrefetchRead<4 * kBlock>(grad_ + i, ahead);
+    PrefetchWrite<4 * kBlock>(residual_ + i, ahead);
   }
   HWY_INLINE VF Load(size_t i) const {
     return hn::Add(hn::LoadU(DF(), residual_ + i), hn::LoadU(DF(), grad_ + i));
@@ -136,10 +136,10 @@ class LargeRule {
         indices_(indices),
         values_(values) {}
 
-  HWY_INLINE void Prefetch(size_t i) const {
-    PrefetchRead<4 * kBlock>(grad_ + i);
-    PrefetchWrite<4 * kBlock>(residual_ + i);
-    if constexpr (kMomentum) PrefetchWrite<4 * kBlock>(momentum_ + i);
+  HWY_INLINE void Prefetch(size_t i, size_t ahead) const {
+    PrefetchRead<4 * kBlock>(grad_ + i, ahead);
+    PrefetchWrite<4 * kBlock>(residual_ + i, ahead);
+    if constexpr (kMomentum) PrefetchWrite<4 * kBlock>(momentum_ + i, ahead);
   }
   HWY_INLINE VF Load(size_t i) const {
     return hn::Add(hn::LoadU(DF(), residual_ + i), Addend(i));
@@ -206,10 +206,11 @@ template <class Rule>
 void Pass(const Rule rule, size_t n, NonFinite nonfinite,
           uint64_t* num_survivors, EncodeStats* stats) {
   Found found;
+  const size_t ahead = PrefetchBytes();
   const bool is_checked = nonfinite == NonFinite::kZero;
   size_t i = 0;
   for (; i + kBlock <= n; i += kBlock) {
-    rule.Prefetch(i);
+    rule.Prefetch(i, ahead);
     const VF v[4] = {rule.Load(i), rule.Load(i + kLanes),
                      rule.Load(i + 2 * kLanes), rule.Load(i + 3 * kLanes)};
     if (is_checked && HWY_UNLIKELY(!AllFinite(v))) {
