@@ -8,7 +8,7 @@ namespace telegrad {
 //   v = r + g;  |v| >= t: sends the sign of v, r = v -+ t;  else r = v
 // Only places and signs travel. Decoded: +t and -t there, else 0.
 // Bytes: 12 and the smallest list of indices with signs (sparse/index_list.h):
-// about one per element sent while at least 1 % are, at most n / 4.
+// 1.1 to 1.4 per element sent where 2 to 1 % are, at most n / 4.
 // Error: while |g| <= t in every step, |r| < t, as for 2bit.
 // Source: Strom, "Scalable Distributed DNN Training Using Commodity GPU Cloud
 // Computing", Interspeech 2015.
