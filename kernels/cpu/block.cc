@@ -1,7 +1,7 @@
 #include "kernels/block.h"
 
+#include "kernels/block_runs.h"
 #include "kernels/cpu/targets.h"
-#include "kernels/reference/block_runs.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/block.cc"

@@ -7,9 +7,9 @@
 #define TELEGRAD_KERNELS_CPU_BLOCK_DECODE_INL_H_
 #endif
 
+#include "kernels/block_runs.h"
 #include "kernels/cpu/block_codes-inl.h"
 #include "kernels/dispatch.h"
-#include "kernels/reference/block_runs.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace telegrad::kernels::cpu {

@@ -1,7 +1,7 @@
 #include "kernels/block.h"
 
+#include "kernels/block_runs.h"
 #include "kernels/reference.h"
-#include "kernels/reference/block_runs.h"
 
 namespace telegrad::kernels::reference {
 namespace {
