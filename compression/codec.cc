@@ -1,5 +1,6 @@
 #include "compression/codec.h"
 
+#include "base/status_macros.h"
 #include "compression/shape_checks.h"
 
 namespace telegrad {
@@ -15,6 +16,19 @@ CodecOptions StandardOptions(const CodecTraits& traits) {
 absl::Status PreparedCodec::ValidateSum(ConstBytes sum,
                                         uint32_t num_payloads) const {
   return CheckSize("sums", sum.size, sum_bytes(num_payloads));
+}
+
+absl::Status PreparedCodec::ReleaseResidual(float, int16_t,
+                                            ReencodeState& state,
+                                            Bytes sum) const {
+  RETURN_IF_ERROR(CheckSize("sum", sum.size, 4 * num_elems()));
+  if (state.is_set && state.residual.size() == sum.size) {
+    float* to = reinterpret_cast<float*>(sum.data);
+    const float* from = state.residual.as<float>();
+    for (size_t i = 0; i < num_elems(); ++i) to[i] += from[i];
+  }
+  state = {};
+  return absl::OkStatus();
 }
 
 absl::Status PreparedCodec::Learn(ConstBytes, uint32_t, CodecState&) const {

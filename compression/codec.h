@@ -187,6 +187,10 @@ class PreparedCodec {
                                 size_t* encoded_bytes, Stream stream) const = 0;
   virtual float ReencodeThreshold(float threshold,
                                   uint32_t num_payloads) const = 0;
+  // sum [n] f32 += what Reencode has kept, which is forgotten: before the chunk
+  // goes on without the codec.
+  virtual absl::Status ReleaseResidual(float threshold, int16_t scale,
+                                       ReencodeState& state, Bytes sum) const;
 };
 
 // Immutable, thread-safe, lives for ever.

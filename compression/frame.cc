@@ -43,6 +43,10 @@ FrameHeaderBytes SerializeFrame(const FrameHeader& header, ConstBytes payload) {
   StoreLittleEndian(to + 50, header.reply_mode);
   StoreLittleEndian(to + 51, header.packing);
   StoreLittleEndian(to + 52, header.dtype);
+  StoreLittleEndian(
+      to + 53,
+      static_cast<uint8_t>(static_cast<unsigned>(header.stage) |
+                           static_cast<unsigned>(header.proposed_stage) << 4));
   StoreLittleEndian(to + 54, header.proposed_scale);
   StoreLittleEndian(to + kPayloadCrcOffset, PayloadCrc(to, payload));
   StoreLittleEndian(to + kHeaderCrcOffset, Crc32c(to, kHeaderCrcOffset));
@@ -69,11 +73,12 @@ absl::StatusOr<FrameHeader> ParseFrameHeader(ConstBytes bytes) {
   }
   const auto type = LoadLittleEndian<uint8_t>(from + 5);
   const auto dtype = LoadLittleEndian<uint8_t>(from + 52);
+  const auto stages = LoadLittleEndian<uint8_t>(from + 53);
   if (type == 0 || type > kMaxFrameType || dtype != 0 ||
-      LoadLittleEndian<uint8_t>(from + 53) != 0) {
+      (stages & ~0x11) != 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("frame of type ", type, ", dtype ", dtype,
-                     ": not known to this build"));
+        absl::StrCat("frame of type ", type, ", dtype ", dtype, ", stages ",
+                     stages, ": not known to this build"));
   }
   return FrameHeader{
       .type = static_cast<FrameType>(type),
@@ -93,6 +98,8 @@ absl::StatusOr<FrameHeader> ParseFrameHeader(ConstBytes bytes) {
       .reply_mode = LoadLittleEndian<uint8_t>(from + 50),
       .packing = LoadLittleEndian<uint8_t>(from + 51),
       .dtype = WireDtype::kFloat32,
+      .stage = static_cast<Stage>(stages & 0xF),
+      .proposed_stage = static_cast<Stage>(stages >> 4),
       .proposed_scale = LoadLittleEndian<int16_t>(from + 54),
       .payload_crc = LoadLittleEndian<uint32_t>(from + kPayloadCrcOffset),
   };

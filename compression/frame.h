@@ -13,7 +13,7 @@
 //   8 epoch u64        16 step u64      24 sequence u32 28 key u32
 //  32 chunk u32        36 payload u32   40 source u16   42 destination u16
 //  44 contributors u16 46 scale i16     48 codec u8     49 codec version u8
-//  50 reply mode u8    51 packing u8    52 dtype u8     53 reserved u8 (0)
+//  50 reply mode u8    51 packing u8    52 dtype u8     53 stage u8
 //  54 proposed scale i16                56 payload CRC  60 header CRC
 // Both checks are CRC-32C: of bytes 0..55 and then the payload, so that a
 // payload under a foreign header is found; and of bytes 0..59.
@@ -46,6 +46,11 @@ constexpr uint16_t kFlagNoReply = 1;  // push: answer with kAck
 constexpr int16_t kFixedScale = INT16_MIN;   // the threshold of the config
 constexpr int16_t kNoScale = INT16_MIN + 1;  // no wish, nothing known
 
+// How a chunk travels in a step: by its tensor's codec, or dense: during the
+// warm-up, and once the guard has given up on the codec. Stage byte: in force
+// in bits 0 to 3, proposed or agreed in bits 4 to 7.
+enum class Stage : uint8_t { kCodec = 0, kDense = 1 };
+
 enum class WireDtype : uint8_t { kFloat32 = 0 };
 
 struct FrameHeader {
@@ -66,6 +71,8 @@ struct FrameHeader {
   uint8_t reply_mode = 0;
   uint8_t packing = 0;
   WireDtype dtype = WireDtype::kFloat32;
+  Stage stage = Stage::kCodec;           // in force in the step
+  Stage proposed_stage = Stage::kCodec;  // a wish; in answers: agreed
   int16_t proposed_scale = kNoScale;
   uint32_t payload_crc = 0;  // SerializeFrame sets it
 
@@ -78,7 +85,7 @@ using FrameHeaderBytes = std::array<std::byte, kFrameHeaderBytes>;
 FrameHeaderBytes SerializeFrame(const FrameHeader& header, ConstBytes payload);
 
 // Reads and checks a header: length, magic, check, version, type, dtype,
-// reserved bytes. DataLoss when bytes are damaged, InvalidArgument when they
+// stages. DataLoss when bytes are damaged, InvalidArgument when they
 // are whole but not ours.
 absl::StatusOr<FrameHeader> ParseFrameHeader(ConstBytes bytes);
 

@@ -58,6 +58,27 @@ struct CompressionConfig {
   int64_t min_bytes = 0;  // smaller tensors go dense
   ReplyMode reply = ReplyMode::kAuto;
   NonFinitePolicy nonfinite = NonFinitePolicy::kError;
+  int64_t warmup_steps = 0;  // the first so many steps go dense
+  // Chunks whose codec harms (docs/codecs.md) go dense from then on.
+  bool has_guard = true;
+};
+
+// A tensor's codec, why it has it, and how it does: of a sample of its elements
+// on this worker, the last that was taken. Shares are 0..1.
+struct TensorReport {
+  std::string name;
+  size_t num_elems = 0;
+  std::string codec;      // its name
+  std::string reason;     // "type 2bit", "rule bias=none", "below 65536 bytes"
+  std::string reply;      // "dense", "sum", "codes"
+  size_t push_bytes = 0;  // per step, at most, without headers
+  bool is_dense = false;  // some of it goes dense though it has a codec
+  bool has_sample = false;
+  double residual_ratio = 0;   // norm of the residual / norm of the gradient
+  double zero_share = 0;       // elements that were sent as 0
+  double saturated_share = 0;  // residual beyond 64 thresholds
+  double cosine = 0;           // of what was sent and the gradient
+  int64_t num_nonfinite = 0;   // since Init
 };
 
 enum class UpdateOn : uint8_t { kWorker = 0, kServer = 1 };
@@ -66,6 +87,9 @@ struct OptimizerConfig {
   UpdateOn update_on = UpdateOn::kWorker;
   kernels::SgdParameters sgd;  // used by servers when update_on is kServer
 };
+
+// InvalidArgument or NotFound says what is wrong with CompressionConfig::rules.
+absl::Status CheckCodecRules(absl::string_view rules);
 
 // Names as on the command line; InvalidArgument lists the choices.
 absl::StatusOr<ReplyMode> ParseReplyMode(absl::string_view text);
@@ -134,6 +158,8 @@ class KVStore {
       absl::string_view name, absl::string_view payload) = 0;
 
   virtual Traffic traffic() const = 0;
+  // By key. After Init, while no operation runs.
+  virtual std::vector<TensorReport> Report() const = 0;
   // "ucx: UCX 1.13.1, ...": what the data goes over.
   virtual std::string transport_details() const = 0;
   // Shown when something fails; the trainer counts its steps here.

@@ -6,6 +6,7 @@
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "base/units.h"
+#include "compression/codec_spec.h"
 #include "trainer/dataset.h"
 #include "trainer/profile.h"
 
@@ -17,8 +18,11 @@ struct RawFlags {
   std::string gc_type = "none";
   std::string compare;
   std::string threshold = "auto";
-  std::string min_bytes = "0";
-  std::string reply = "sum";
+  std::string rules;
+  std::string min_bytes = "64KiB";
+  std::string reply = "auto";
+  std::string guard = "on";
+  int64_t warmup_steps = 0;
   std::string nonfinite = "error";
   std::string update_on = "worker";
   std::string seeds = "0";
@@ -37,26 +41,49 @@ void AddCompressionFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
   const char* group = "Compression";
   app.add_option("--compare", raw.compare,
                  "settings to run in turn and compare, separated by commas: a "
-                 "codec, then +reply=, +threshold=, +update-on=, +min-bytes= "
-                 "for what differs: none,2bit,2bit+reply=reencode")
+                 "codec, then +reply=, +threshold=, +update-on=, +min-bytes=, "
+                 "+warmup-steps= for what differs: "
+                 "none,2bit,topk:0.01,2bit+reply=reencode")
       ->group(group);
-  app.add_option("--gc-type", raw.gc_type, "codec when --compare is not given")
+  app.add_option("--gc-type", raw.gc_type,
+                 "codec when --compare is not given; its "
+                 "options follow after colons: topk:0.01, int8:block=256")
       ->capture_default_str()
       ->group(group);
   app.add_option("--gc-threshold", raw.threshold,
-                 "the 2-bit threshold. auto: a power of two per tensor that "
+                 "the threshold of codecs that have one. auto: a power of two "
+                 "per tensor that "
                  "follows its scale; a number: in the units of the gradient as "
                  "pushed (mean over the worker's batch); 0.5:batch: MXNet's "
-                 "unit (sum over the batch), that is 0.5/batch-size")
+                 "unit (sum over the batch), that is 0.5/batch-size; 2rms: "
+                 "as auto, with this factor")
       ->capture_default_str()
       ->group(group);
+  app.add_option(
+         "--gc-rule", raw.rules,
+         "codecs for some tensors, PATTERN=CODEC separated by ';', the "
+         "first that matches wins: 'bn|bias=none;fc.*=2bit:auto;*=int8'; "
+         "patterns are regular expressions (RE2) searched for in names")
+      ->group(group);
+  app.add_option("--gc-warmup-steps", raw.warmup_steps,
+                 "the first so many steps go dense")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
+      ->group(group);
+  app.add_option("--gc-guard", raw.guard,
+                 "on: a tensor whose codec harms goes dense; off: never")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"on", "off"}))
+      ->group(group);
   app.add_option("--gc-min-bytes", raw.min_bytes,
-                 "tensors smaller than this (float32) go dense: 64KiB")
+                 "tensors smaller than this (float32) go dense, unless a rule "
+                 "says otherwise")
       ->capture_default_str()
       ->group(group);
   app.add_option("--gc-reply", raw.reply,
                  "what servers answer. sum: exact sums of codes; reencode: "
-                 "codes again, with the server's residual; dense: float32")
+                 "codes again, with the server's residual; dense: float32; "
+                 "auto: sum where codes can be added, else reencode")
       ->capture_default_str()
       ->group(group);
   app.add_option("--gc-nonfinite", raw.nonfinite,
@@ -227,9 +254,13 @@ absl::Status FillSettings(const RawFlags& raw, TrainOptions& options) {
   ASSIGN_OR_RETURN(gc.threshold, ParseThreshold(raw.threshold));
   base.threshold = raw.threshold;
   ASSIGN_OR_RETURN(gc.min_bytes, ParseBytes(raw.min_bytes));
+  gc.rules = raw.rules;
+  gc.warmup_steps = raw.warmup_steps;
+  gc.has_guard = raw.guard == "on";
   ASSIGN_OR_RETURN(gc.reply, ParseReplyMode(raw.reply));
   ASSIGN_OR_RETURN(gc.nonfinite, ParseNonFinitePolicy(raw.nonfinite));
   ASSIGN_OR_RETURN(base.update_on, ParseUpdateOn(raw.update_on));
+  RETURN_IF_ERROR(CheckCodecRules(raw.rules));
   const std::string list = raw.compare.empty() ? raw.gc_type : raw.compare;
   for (const absl::string_view text : absl::StrSplit(list, ',')) {
     ASSIGN_OR_RETURN(Setting setting, ParseSetting(text, base));
@@ -292,7 +323,7 @@ absl::StatusOr<Setting> ParseSetting(absl::string_view text,
   const std::vector<absl::string_view> parts = absl::StrSplit(text, '+');
   CompressionConfig& gc = setting.compression;
   gc.type = std::string(parts[0]);
-  RETURN_IF_ERROR(FindCodec(gc.type).status());
+  RETURN_IF_ERROR(ParseCodecSpec(gc.type).status());
   for (size_t i = 1; i < parts.size(); ++i) {
     const std::pair<absl::string_view, absl::string_view> pair =
         absl::StrSplit(parts[i], absl::MaxSplits('=', 1));
@@ -305,11 +336,18 @@ absl::StatusOr<Setting> ParseSetting(absl::string_view text,
       ASSIGN_OR_RETURN(setting.update_on, ParseUpdateOn(pair.second));
     } else if (pair.first == "min-bytes") {
       ASSIGN_OR_RETURN(gc.min_bytes, ParseBytes(pair.second));
+    } else if (pair.first == "warmup-steps") {
+      if (!absl::SimpleAtoi(pair.second, &gc.warmup_steps) ||
+          gc.warmup_steps < 0) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("setting '", text, "': '", pair.second,
+                         "' is not a number of steps"));
+      }
     } else {
       return absl::InvalidArgumentError(
           absl::StrCat("setting '", text, "': '", parts[i],
                        "' is none of reply=, threshold=, update-on=, "
-                       "min-bytes="));
+                       "min-bytes=, warmup-steps="));
     }
   }
   return setting;

@@ -10,6 +10,18 @@
 
 namespace telegrad {
 
+// How a tensor's codec does, on worker 0, from a sample of the tensor's
+// elements; the same names in metrics.jsonl. Shares are 0..1.
+struct TensorMetrics {
+  std::string tensor;
+  std::string codec;           // in force
+  double residual_ratio = 0;   // norm of the residual / norm of the gradient
+  double zero_share = 0;       // sent as 0
+  double saturated_share = 0;  // residual beyond 64 thresholds
+  double cosine = 0;           // of what was sent and the gradient
+  int64_t num_nonfinite = 0;   // since the start
+};
+
 // One row of metrics.jsonl: where a run stood after `step` optimizer steps.
 struct MetricPoint {
   int epoch = 0;
@@ -20,6 +32,7 @@ struct MetricPoint {
   double test_loss = -1;      // < 0: not evaluated here
   double test_accuracy = -1;
   int64_t wire_bytes = 0;  // all workers, push + pull, headers included
+  std::vector<TensorMetrics> tensors;  // compressed ones
 };
 
 // One setting of a comparison; an object of summary.json under these names.

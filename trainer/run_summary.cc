@@ -8,6 +8,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "trainer/compression_plan.h"
 #include "trainer/worker_run.h"
 
 namespace telegrad {
@@ -103,9 +104,7 @@ absl::Status FillSummary(RunContext& context, const WorkerTotals& mine,
   summary.network = options.network;
   summary.data = options.benchmark ? "synthetic" : options.data;
   summary.codec = setting.compression.type;
-  const bool is_dense = setting.compression.type == "none" ||
-                        setting.update_on == UpdateOn::kServer;
-  summary.reply = is_dense ? "dense" : ToString(setting.compression.reply);
+  summary.reply = ReplyOf(context.store.Report());
   summary.update_on = ToString(setting.update_on);
   summary.threshold = setting.threshold;
   summary.transport = context.store.transport_details();

@@ -7,6 +7,7 @@
 #include "base/random.h"
 #include "base/status_macros.h"
 #include "kernels/dispatch.h"
+#include "trainer/compression_plan.h"
 #include "trainer/dataset.h"
 #include "trainer/injection.h"
 #include "trainer/network.h"
@@ -56,6 +57,7 @@ class Training {
   int64_t num_skipped_ = 0;
   double seconds_ = 0;  // of steps
   WorkerTotals totals_;
+  GuardNews guard_news_;
   RunSummary summary_;
   BatchResult since_point_;    // since the last metric point
   BatchResult since_display_;  // since the last line of progress
@@ -86,6 +88,9 @@ absl::Status Training::Init() {
   RETURN_IF_ERROR(context_.store.SetOptimizer(MakeOptimizer(
       context_.options, context_.setting, context_.options.workers)));
   RETURN_IF_ERROR(context_.store.Init(specs, values));
+  for (const std::string& line : PlanLines(context_.store.Report())) {
+    context_.observer.OnLine(line);
+  }
   const bool on_server = context_.setting.update_on == UpdateOn::kServer;
   for (const Parameter& parameter : parameters) {
     (on_server ? pulled_ : momenta_).emplace_back(4 * parameter.num_elements);
@@ -204,6 +209,10 @@ void Training::Report(int epoch, int64_t batch, int64_t num_batches) {
   point.train_accuracy = Ratio(static_cast<double>(since_point_.num_correct),
                                since_point_.num_samples);
   // All workers send and receive the same amount.
+  const std::vector<TensorReport> reports = context_.store.Report();
+  point.tensors = ToMetrics(reports);
+  guard_news_.Tell(reports, step_, context_.setting.compression.warmup_steps,
+                   context_.observer);
   point.wire_bytes =
       workers * (traffic.push_wire_bytes + traffic.pull_wire_bytes);
   summary_.points.push_back(point);

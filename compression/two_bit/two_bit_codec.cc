@@ -172,6 +172,20 @@ class PreparedTwoBit : public PreparedCodec {
     return absl::OkStatus();
   }
 
+  absl::Status ReleaseResidual(float threshold, int16_t scale,
+                               ReencodeState& state, Bytes sum) const override {
+    RETURN_IF_ERROR(CheckSize("sum", sum.size, 4 * num_elems_));
+    if (state.is_set) {
+      const float unit = std::ldexp(threshold, state.unit_scale - scale);
+      const int32_t* from = state.residual.as<int32_t>();
+      for (size_t i = 0; i < num_elems_; ++i) {
+        AsFloats(sum)[i] += static_cast<float>(from[i]) * unit;
+      }
+    }
+    state = {};
+    return absl::OkStatus();
+  }
+
   float ReencodeThreshold(float threshold,
                           uint32_t num_payloads) const override {
     return threshold * static_cast<float>(ReencodeQuantum(num_payloads));

@@ -82,4 +82,10 @@ absl::StatusOr<CodecPolicy> MakeCodecPolicy(const CompressionConfig& config) {
   return policy;
 }
 
+absl::Status CheckCodecRules(absl::string_view rules) {
+  CompressionConfig config;
+  config.rules = std::string(rules);
+  return MakeCodecPolicy(config).status();
+}
+
 }  // namespace telegrad

@@ -127,6 +127,8 @@ Facts MakeFacts(const JobConfig& config) {
       {"reply", ToString(gc.reply)},
       {"non-finite policy", ToString(gc.nonfinite)},
       {"update-on", ToString(config.optimizer.update_on)},
+      {"warm-up steps", absl::StrCat(gc.warmup_steps)},
+      {"guard", gc.has_guard ? "on" : "off"},
       {"chunk elements", absl::StrCat(config.chunk_elems)},
       {"initial values", config.has_values ? "given" : "none"},
   };
@@ -162,6 +164,8 @@ std::string SerializeJobConfig(const JobConfig& config) {
               {"min_bytes", static_cast<uint64_t>(gc.min_bytes)},
               {"reply", static_cast<unsigned>(gc.reply)},
               {"nonfinite", static_cast<unsigned>(gc.nonfinite)},
+              {"warmup_steps", static_cast<uint64_t>(gc.warmup_steps)},
+              {"has_guard", gc.has_guard ? 1u : 0u},
               {"update_on", static_cast<unsigned>(config.optimizer.update_on)},
               {"lr_bits", bits(sgd.learning_rate)},
               {"momentum_bits", bits(sgd.momentum_rate)},
@@ -203,6 +207,9 @@ absl::StatusOr<JobConfig> ParseJobConfig(absl::string_view text,
   gc.reply = static_cast<ReplyMode>(Field(json, "reply", 0, 3, status));
   gc.nonfinite =
       static_cast<NonFinitePolicy>(Field(json, "nonfinite", 0, 3, status));
+  gc.warmup_steps = static_cast<int64_t>(
+      Field(json, "warmup_steps", 0, uint64_t{1} << 62, status));
+  gc.has_guard = Field(json, "has_guard", 0, 1, status) != 0;
   config.optimizer.update_on =
       static_cast<UpdateOn>(Field(json, "update_on", 0, 1, status));
   kernels::SgdParameters& sgd = config.optimizer.sgd;

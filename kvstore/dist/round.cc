@@ -10,15 +10,13 @@
 namespace telegrad {
 
 ChunkRounds::ChunkRounds(const Chunk& plan, const ThresholdSpec& threshold,
-                         std::unique_ptr<PreparedCodec> codec,
-                         const JobConfig& config, int num_workers,
-                         BufferPool* pool)
+                         Stages stages, const JobConfig& config,
+                         int num_workers, BufferPool* pool)
     : plan_(plan),
-      codec_(std::move(codec)),
+      stages_(std::move(stages)),
       config_(config),
       pool_(pool),
-      format_(FormatOf(codec_->traits(), config.compression, config.optimizer)),
-      uses_scale_(UsesScale(codec_->traits(), threshold)),
+      uses_scale_(UsesScale(stages_.own().codec->traits(), threshold)),
       fixed_threshold_(
           FixedThreshold(threshold, config.compression.batch_size)),
       slots_(static_cast<size_t>(num_workers)),
@@ -26,18 +24,19 @@ ChunkRounds::ChunkRounds(const Chunk& plan, const ThresholdSpec& threshold,
 
 absl::StatusOr<ChunkRounds::Verdict> ChunkRounds::Begin(
     int worker, const FrameHeader& header) {
-  const CodecTraits& traits = codec_->traits();
+  const CodecTraits& traits = codec().traits();
+  const ReplyFormat format = coding().format;
   if (!IsPushSize(header.payload_bytes) ||
       header.codec != static_cast<uint8_t>(traits.id) ||
       header.codec_version != traits.wire_version || header.packing != 0 ||
       header.contributors != 1 ||
-      header.reply_mode != static_cast<uint8_t>(format_)) {
+      header.reply_mode != static_cast<uint8_t>(format)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "push of ", header.payload_bytes, " bytes, codec ", header.codec,
         " version ", header.codec_version, ", reply format ", header.reply_mode,
-        "; this chunk takes ", codec_->max_encoded_bytes(), " bytes, codec ",
+        "; this chunk takes ", codec().max_encoded_bytes(), " bytes, codec ",
         static_cast<int>(traits.id), " version ", traits.wire_version,
-        ", reply format ", static_cast<int>(format_)));
+        ", reply format ", static_cast<int>(format)));
   }
   Slot& slot = slots_[static_cast<size_t>(worker)];
   if (header.step < step_ ||
@@ -50,22 +49,23 @@ absl::StatusOr<ChunkRounds::Verdict> ChunkRounds::Begin(
     return absl::InvalidArgumentError(
         absl::StrCat("push with the wish for scale ", wish));
   }
-  if (header.step > step_ || header.scale != scale ||
+  if (header.step > step_ || header.scale != scale || header.stage != stage() ||
       (uses_scale_ && !has_agreed_)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "push for step ", header.step, " with scale ", header.scale, "; step ",
-        step_, " with scale ", scale, " is open"));
+        "push for step ", header.step, " with scale ", header.scale, ", stage ",
+        static_cast<int>(header.stage), "; step ", step_, " with scale ", scale,
+        ", stage ", static_cast<int>(stage()), " is open"));
   }
   slot.state = Slot::State::kReceiving;
   slot.wants_reply = (header.flags & kFlagNoReply) == 0;
   slot.payload_bytes = header.payload_bytes;
-  slot.frame = pool_->Get(codec_->max_encoded_bytes());
+  slot.frame = pool_->Get(codec().max_encoded_bytes());
   return Verdict::kAccept;
 }
 
 bool ChunkRounds::IsPushSize(size_t num_bytes) const {
-  const size_t most = codec_->max_encoded_bytes();
-  return codec_->traits().constant_width ? num_bytes == most
+  const size_t most = codec().max_encoded_bytes();
+  return codec().traits().constant_width ? num_bytes == most
                                          : num_bytes > 0 && num_bytes <= most;
 }
 
@@ -77,11 +77,12 @@ Bytes ChunkRounds::PushTarget(int worker) {
 bool ChunkRounds::Arrive(int worker, const FrameHeader& header) {
   slots_[static_cast<size_t>(worker)].state = Slot::State::kArrived;
   wish_ = std::max(wish_, header.proposed_scale);
+  stage_wish_ = std::max(stage_wish_, header.proposed_stage);
   return ++num_arrived_ == slots_.size();
 }
 
 absl::Status ChunkRounds::Validate(int worker) const {
-  return codec_->Validate(slots_[static_cast<size_t>(worker)].payload());
+  return codec().Validate(slots_[static_cast<size_t>(worker)].payload());
 }
 
 std::vector<ConstBytes> ChunkRounds::Payloads() const {
@@ -97,41 +98,46 @@ float ChunkRounds::Threshold() const {
 absl::StatusOr<RoundResult> ChunkRounds::Sum() {
   const std::vector<ConstBytes> payloads = Payloads();
   const int16_t scale = uses_scale_ ? scales_[step_ & 1] : kFixedScale;
-  RoundResult result{.format = format_, .step = step_};
+  RoundResult result{.format = coding().format, .step = step_};
   if (config_.optimizer.update_on == UpdateOn::kServer) {
     ASSIGN_OR_RETURN(result, UpdateWeights(payloads));
-  } else if (codec_->traits().lossless) {
+  } else if (codec().traits().lossless) {
     // Adds in rank order into the first worker's frame.
     result.buffer = slots_[0].frame;
-    RETURN_IF_ERROR(codec_->SumCodes(payloads, result.buffer->view(), {}));
+    RETURN_IF_ERROR(codec().SumCodes(payloads, result.buffer->view(), {}));
+    RETURN_IF_ERROR(stages_.own().codec->ReleaseResidual(
+        Threshold(), uses_scale_ ? scale : 0, reencode_,
+        result.buffer->view()));
     result.payload = result.buffer->view();
   } else {
     RETURN_IF_ERROR(SumGradients(payloads, result));
   }
   result.scale = scale;
   if (uses_scale_) result.agreed = wish_ == kNoScale ? scale : wish_;
+  result.stage = stage();
+  result.agreed_stage = std::max(stages_.AgreedAt(step_), stage_wish_);
   return result;
 }
 
 absl::Status ChunkRounds::SumGradients(const std::vector<ConstBytes>& payloads,
                                        RoundResult& result) {
   const auto num_workers = static_cast<int>(slots_.size());
-  size_t num_bytes = ReplyBytes(*codec_, format_, num_workers);
+  size_t num_bytes = ReplyBytes(codec(), result.format, num_workers);
   result.buffer = pool_->Get(num_bytes);
   const Bytes out = result.buffer->view();
-  switch (format_) {
+  switch (result.format) {
     case ReplyFormat::kDense:
-      RETURN_IF_ERROR(codec_->SumDecode(payloads, Threshold(), out, {}));
+      RETURN_IF_ERROR(codec().SumDecode(payloads, Threshold(), out, {}));
       break;
     case ReplyFormat::kSums:
-      RETURN_IF_ERROR(codec_->SumCodes(payloads, out, {}));
+      RETURN_IF_ERROR(codec().SumCodes(payloads, out, {}));
       break;
     case ReplyFormat::kCodes: {
       const EncodeParams params{.threshold = Threshold(),
                                 .stream = StreamOf(plan_),
                                 .step = step_,
                                 .source = kServerSource};
-      RETURN_IF_ERROR(codec_->Reencode(payloads, params,
+      RETURN_IF_ERROR(codec().Reencode(payloads, params,
                                        uses_scale_ ? scales_[step_ & 1] : 0,
                                        reencode_, out, &num_bytes, {}));
       break;
@@ -149,7 +155,7 @@ absl::StatusOr<RoundResult> ChunkRounds::UpdateWeights(
   }
   if (momentum_.size() == 0) momentum_ = Buffer(4 * plan_.num_elems);
   const std::shared_ptr<Buffer> sum = pool_->Get(4 * plan_.num_elems);
-  RETURN_IF_ERROR(codec_->SumDecode(payloads, Threshold(), sum->view(), {}));
+  RETURN_IF_ERROR(codec().SumDecode(payloads, Threshold(), sum->view(), {}));
   // A copy: the last round's weights may still be on their way to a worker.
   std::shared_ptr<Buffer> updated = pool_->Get(4 * plan_.num_elems);
   std::copy_n(weights_->as<float>(), plan_.num_elems, updated->as<float>());
@@ -166,6 +172,7 @@ absl::StatusOr<RoundResult> ChunkRounds::UpdateWeights(
 
 void ChunkRounds::Finish(RoundResult result) {
   if (uses_scale_) scales_[step_ & 1] = result.agreed;
+  stages_.Agree(step_, result.agreed_stage);
   current_ = std::move(result);
   has_current_ = true;
   for (Slot& slot : slots_) {
@@ -174,6 +181,7 @@ void ChunkRounds::Finish(RoundResult result) {
   }
   num_arrived_ = 0;
   wish_ = kNoScale;
+  stage_wish_ = Stage::kCodec;
   ++step_;
 }
 

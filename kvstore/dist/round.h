@@ -11,6 +11,7 @@
 #include "kvstore/dist/job_config.h"
 #include "kvstore/dist/reply_format.h"
 #include "kvstore/dist/shard_plan.h"
+#include "kvstore/dist/stages.h"
 
 namespace telegrad {
 
@@ -22,6 +23,8 @@ struct RoundResult {
   uint64_t step = 0;
   int16_t scale = kFixedScale;  // in force in the round
   int16_t agreed = kNoScale;    // in force two rounds later
+  Stage stage = Stage::kCodec;
+  Stage agreed_stage = Stage::kCodec;  // in force two rounds later
 };
 
 // One chunk on a server: collects the pushes of a round, counts distinct
@@ -34,9 +37,8 @@ struct RoundResult {
 class ChunkRounds {
  public:
   // `threshold` is the tensor's; it counts when the codec needs one.
-  ChunkRounds(const Chunk& plan, const ThresholdSpec& threshold,
-              std::unique_ptr<PreparedCodec> codec, const JobConfig& config,
-              int num_workers, BufferPool* pool);
+  ChunkRounds(const Chunk& plan, const ThresholdSpec& threshold, Stages stages,
+              const JobConfig& config, int num_workers, BufferPool* pool);
 
   enum class Verdict { kAccept, kDuplicate };
 
@@ -67,7 +69,8 @@ class ChunkRounds {
   const RoundResult* current() const;
 
   const Chunk& plan() const { return plan_; }
-  const PreparedCodec& codec() const { return *codec_; }
+  // How the open round's gradients travel.
+  const PreparedCodec& codec() const { return *coding().codec; }
   uint64_t step() const { return step_; }
   // Whether the worker asked for the result in this round (not kFlagNoReply).
   bool wants_reply(int worker) const;
@@ -82,6 +85,8 @@ class ChunkRounds {
     ConstBytes payload() const { return {frame->data(), payload_bytes}; }
   };
   std::vector<ConstBytes> Payloads() const;
+  const ChunkCoding& coding() const { return stages_.Of(stage()); }
+  Stage stage() const { return stages_.At(step_); }
   bool IsPushSize(size_t num_bytes) const;
   float Threshold() const;
   absl::Status SumGradients(const std::vector<ConstBytes>& payloads,
@@ -90,16 +95,16 @@ class ChunkRounds {
       const std::vector<ConstBytes>& payloads);
 
   const Chunk plan_;
-  const std::unique_ptr<PreparedCodec> codec_;
+  Stages stages_;
   const JobConfig& config_;
   BufferPool* const pool_;
-  const ReplyFormat format_;
   const bool uses_scale_;
   const float fixed_threshold_;  // unless uses_scale_
   uint64_t step_ = 0;
   std::vector<Slot> slots_;
   size_t num_arrived_ = 0;
   int16_t wish_ = kNoScale;  // the largest of the round
+  Stage stage_wish_ = Stage::kCodec;
   std::array<int16_t, 2> scales_{kFixedScale, kFixedScale};
   std::vector<bool> has_proposed_;
   size_t num_proposed_ = 0;

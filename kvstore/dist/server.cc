@@ -81,11 +81,11 @@ absl::Status DistServer::MakeChunks() {
     for (const Chunk& chunk : plan[key].chunks) {
       std::unique_ptr<ChunkRounds> rounds;
       if (chunk.server == rank_) {
-        ASSIGN_OR_RETURN(std::unique_ptr<PreparedCodec> codec,
-                         plan[key].codec->Prepare(chunk.num_elems, Device{},
-                                                  plan[key].options));
+        ASSIGN_OR_RETURN(Stages stages,
+                         Stages::Make(plan[key], chunk.num_elems,
+                                      config_.compression, config_.optimizer));
         rounds = std::make_unique<ChunkRounds>(chunk, plan[key].threshold,
-                                               std::move(codec), config_,
+                                               std::move(stages), config_,
                                                num_workers_, &buffers_);
       }
       chunks_[key].push_back(std::move(rounds));

@@ -214,6 +214,8 @@ void DistServer::SendToWorker(int worker, const ChunkRounds& chunk,
       .codec = static_cast<uint8_t>(traits.id),
       .codec_version = traits.wire_version,
       .reply_mode = static_cast<uint8_t>(result.format),
+      .stage = result.stage,
+      .proposed_stage = result.agreed_stage,
       .proposed_scale = result.agreed,
   };
   session->sender->Enqueue({.header = SerializeFrame(header, payload),

@@ -25,7 +25,7 @@ struct TensorPlan {
   CodecOptions options = {};
   ThresholdSpec threshold = {};  // when the codec needs one
   std::string reason = {};       // why this codec
-  std::vector<Chunk> chunks;     // by index, covering the tensor
+  std::vector<Chunk> chunks = {};  // by index, covering the tensor
 };
 
 // MXNet's rule: a tensor below kBigTensorElems goes to one server, key * 9973

@@ -57,6 +57,12 @@ Traffic DistWorker::traffic() const {
           .num_nonfinite = num_nonfinite_};
 }
 
+std::vector<TensorReport> DistWorker::Report() const {
+  std::vector<TensorReport> reports;
+  for (const auto& tensor : tensors_) reports.push_back(ReportOf(*tensor));
+  return reports;
+}
+
 std::string DistWorker::transport_details() const { return transport_details_; }
 
 void DistWorker::SetStep(int64_t step) {

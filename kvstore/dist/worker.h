@@ -40,6 +40,7 @@ class DistWorker : public KVStore, private TransportHandler {
   absl::StatusOr<std::vector<std::string>> Gather(
       absl::string_view name, absl::string_view payload) override;
   Traffic traffic() const override;
+  std::vector<TensorReport> Report() const override;
   std::string transport_details() const override;
   void SetStep(int64_t step) override;
   void Fail(const absl::Status& why) override;
@@ -86,7 +87,8 @@ class DistWorker : public KVStore, private TransportHandler {
                                     const FrameHeader& header);
   void CheckLostServers();
 
-  // worker_ops.cc: operations and the pool's jobs.
+  // worker_ops.cc: operations and the pool's jobs; worker_payload.cc: what is
+  // in the frames.
   Ticket Start(OpKind kind, Key key, ConstBytes grad, Bytes out, int priority);
   void StartChunks(WorkerTensor& tensor, const std::shared_ptr<WorkerOp>& op);
   void StartPush(WorkerTensor& tensor, const std::shared_ptr<WorkerOp>& op);
@@ -96,12 +98,16 @@ class DistWorker : public KVStore, private TransportHandler {
   void EncodeChunk(WorkerTensor& tensor, WorkerChunk& chunk);
   absl::StatusOr<ConstBytes> EncodePayload(WorkerTensor& tensor,
                                            WorkerChunk& chunk);
+  absl::StatusOr<ConstBytes> DensePayload(WorkerTensor& tensor,
+                                          WorkerChunk& chunk, ConstBytes grad);
   absl::Status HandleNonFinite(WorkerTensor& tensor, WorkerChunk& chunk,
                                const EncodeStats& stats);
   void SendFrame(WorkerTensor& tensor, WorkerChunk& chunk, FrameHeader header,
                  ConstBytes payload, ChunkPhase next);
   void DecodeChunk(WorkerTensor& tensor, WorkerChunk& chunk);
   absl::Status DecodePayload(WorkerTensor& tensor, WorkerChunk& chunk);
+  absl::Status DecodeReply(WorkerTensor& tensor, WorkerChunk& chunk,
+                           const FrameHeader& header, ConstBytes header_bytes);
   void FinishChunk(WorkerTensor& tensor, WorkerChunk& chunk);
   void FinishPart(WorkerTensor& tensor, const std::shared_ptr<WorkerOp>& op);
   FrameHeader MakeHeader(const WorkerChunk& chunk, FrameType type) const;

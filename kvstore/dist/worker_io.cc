@@ -160,19 +160,23 @@ absl::StatusOr<Bytes> DistWorker::ReplyTarget(WorkerChunk& chunk,
   const WorkerOp& op = *chunk.op;
   const bool is_bare =
       header.type == FrameType::kAgree || header.type == FrameType::kAck;
-  // Before the first round a pull fetches the initial value, dense.
-  const bool is_dense = chunk.format == ReplyFormat::kDense ||
-                        (op.kind == OpKind::kPull && op.step == 0);
+  // A pull fetches the last round's result, whose stage the header tells;
+  // before the first round the initial value, dense.
+  const bool is_pull = op.kind == OpKind::kPull;
+  const Stage stage = is_pull ? header.stage : chunk.stages.At(op.step);
+  const ChunkCoding& coding = chunk.stages.Of(stage);
+  const bool is_dense =
+      coding.format == ReplyFormat::kDense || (is_pull && op.step == 0);
   size_t expected = 0;
   if (!is_bare) {
     expected = is_dense ? 4 * chunk.plan.num_elems : chunk.reply.size();
-    if (!is_dense && chunk.format == ReplyFormat::kCodes &&
-        !chunk.codec->traits().constant_width && header.payload_bytes > 0) {
+    if (!is_dense && coding.format == ReplyFormat::kCodes &&
+        !coding.codec->traits().constant_width && header.payload_bytes > 0) {
       expected = std::min<size_t>(expected, header.payload_bytes);
     }
   }
   const auto mode =
-      static_cast<uint8_t>(is_dense ? ReplyFormat::kDense : chunk.format);
+      static_cast<uint8_t>(is_dense ? ReplyFormat::kDense : coding.format);
   if (header.payload_bytes != expected ||
       (!is_bare &&
        (header.reply_mode != mode || header.contributors != num_workers_))) {

@@ -124,22 +124,29 @@ void DistWorker::StartPush(WorkerTensor& tensor,
 FrameHeader DistWorker::MakeHeader(const WorkerChunk& chunk,
                                    FrameType type) const {
   const WorkerOp& op = *chunk.op;
-  const CodecTraits& traits = chunk.codec->traits();
+  const Stage stage = chunk.stages.At(op.step);
+  const ChunkCoding& coding = chunk.stages.Of(stage);
+  const CodecTraits& traits = coding.codec->traits();
   const WorkerTensor& tensor = *tensors_[op.key];
-  return {.type = type,
-          .flags = op.kind == OpKind::kPush ? kFlagNoReply : uint16_t{0},
-          .epoch = epoch_,
-          .step = op.step,
-          .key = op.key,
-          .chunk = chunk.plan.index,
-          .source = static_cast<uint16_t>(rank_),
-          .destination = static_cast<uint16_t>(chunk.plan.server),
-          .contributors = 1,
-          .scale = tensor.uses_scale ? chunk.scales[op.step & 1] : kFixedScale,
-          .codec = static_cast<uint8_t>(traits.id),
-          .codec_version = traits.wire_version,
-          .reply_mode = static_cast<uint8_t>(chunk.format),
-          .proposed_scale = op.proposal};
+  return {
+      .type = type,
+      .flags = op.kind == OpKind::kPush ? kFlagNoReply : uint16_t{0},
+      .epoch = epoch_,
+      .step = op.step,
+      .key = op.key,
+      .chunk = chunk.plan.index,
+      .source = static_cast<uint16_t>(rank_),
+      .destination = static_cast<uint16_t>(chunk.plan.server),
+      .contributors = 1,
+      .scale = tensor.uses_scale ? chunk.scales[op.step & 1] : kFixedScale,
+      .codec = static_cast<uint8_t>(traits.id),
+      .codec_version = traits.wire_version,
+      .reply_mode = static_cast<uint8_t>(coding.format),
+      .stage = stage,
+      .proposed_stage = chunk.guard.gave_up() && config_.compression.has_guard
+                            ? Stage::kDense
+                            : Stage::kCodec,
+      .proposed_scale = op.proposal};
 }
 
 void DistWorker::SendControl(WorkerTensor& tensor, WorkerChunk& chunk,
@@ -180,81 +187,6 @@ void DistWorker::EncodeChunk(WorkerTensor& tensor, WorkerChunk& chunk) {
             ChunkPhase::kSent);
 }
 
-absl::StatusOr<ConstBytes> DistWorker::EncodePayload(WorkerTensor& tensor,
-                                                     WorkerChunk& chunk) {
-  const WorkerOp& op = *chunk.op;
-  const ConstBytes grad(op.grad.data + 4 * chunk.plan.begin,
-                        4 * chunk.plan.num_elems);
-  const bool propagates =
-      config_.compression.nonfinite == NonFinitePolicy::kPropagate;
-  const CodecTraits& traits = chunk.codec->traits();
-  if (traits.lossless) {
-    EncodeStats stats;
-    if (!propagates) {
-      kernels::CpuKernels().count_nonfinite(
-          reinterpret_cast<const float*>(grad.data), chunk.plan.num_elems,
-          &stats, {});
-    }
-    if (stats.num_nonfinite == 0) return grad;
-    RETURN_IF_ERROR(HandleNonFinite(tensor, chunk, stats));
-    chunk.frame = Buffer(grad.size);
-    const float* from = reinterpret_cast<const float*>(grad.data);
-    for (size_t i = 0; i < chunk.plan.num_elems; ++i) {
-      chunk.frame.as<float>()[i] = std::isfinite(from[i]) ? from[i] : 0.0f;
-    }
-    return ConstBytes(chunk.frame.view());
-  }
-  const EncodeParams params{
-      .threshold = ThresholdOf(tensor, chunk.scales[op.step & 1]),
-      .nonfinite = propagates ? NonFinite::kPropagate : NonFinite::kZero,
-      .stream = StreamOf(chunk.plan),
-      .step = op.step,
-      .source = static_cast<uint64_t>(rank_)};
-  EncodeResult result;
-  RETURN_IF_ERROR(chunk.codec->Encode(grad, chunk.state, params,
-                                      chunk.frame.view(), &result, {}));
-  if (result.stats.num_nonfinite > 0) {
-    RETURN_IF_ERROR(HandleNonFinite(tensor, chunk, result.stats));
-  }
-  return ConstBytes(chunk.frame.data(), result.encoded_bytes);
-}
-
-absl::Status DistWorker::HandleNonFinite(WorkerTensor& tensor,
-                                         WorkerChunk& chunk,
-                                         const EncodeStats& stats) {
-  if (config_.compression.nonfinite == NonFinitePolicy::kZero) {
-    num_nonfinite_ += static_cast<int64_t>(stats.num_nonfinite);
-    return absl::OkStatus();
-  }
-  // The whole tensor is looked at again, for a report that does not depend on
-  // which chunk was first.
-  EncodeStats whole;
-  kernels::CpuKernels().count_nonfinite(
-      reinterpret_cast<const float*>(chunk.op->grad.data),
-      tensor.spec.num_elems, &whole, {});
-  if (whole.num_nonfinite == 0) {  // gradient plus residual overflowed
-    whole = stats;
-    whole.first_nonfinite += chunk.plan.begin;
-  }
-  absl::Status status = WithExitCode(
-      ExitCode::kNumericFault,
-      absl::DataLossError(absl::StrFormat(
-          "worker/%d: gradient of %s holds %d NaN or infinite elements, the "
-          "first at index %d, step %d",
-          rank_, tensor.spec.name, whole.num_nonfinite, whole.first_nonfinite,
-          chunk.op->step)));
-  status.SetPayload(
-      "telegrad/details",
-      absl::Cord(absl::StrFormat(
-          R"({"worker":%d,"tensor":"%s","index":%d,"count":%d})", rank_,
-          tensor.spec.name, whole.first_nonfinite, whole.num_nonfinite)));
-  return status;
-}
-
-float DistWorker::ThresholdOf(const WorkerTensor& tensor, int16_t scale) const {
-  return tensor.uses_scale ? ScaleThreshold(scale) : tensor.fixed_threshold;
-}
-
 void DistWorker::DecodeChunk(WorkerTensor& tensor, WorkerChunk& chunk) {
   const absl::Status status = DecodePayload(tensor, chunk);
   if (status.ok()) return FinishChunk(tensor, chunk);
@@ -264,43 +196,6 @@ void DistWorker::DecodeChunk(WorkerTensor& tensor, WorkerChunk& chunk) {
                    absl::StrCat("answer of server/", chunk.plan.server,
                                 ", tensor ", tensor.spec.name, ", chunk ",
                                 chunk.plan.index, ": ", status.message()))));
-}
-
-absl::Status DistWorker::DecodePayload(WorkerTensor& tensor,
-                                       WorkerChunk& chunk) {
-  const WorkerOp& op = *chunk.op;
-  const ConstBytes header_bytes(chunk.reply_header.data(), kFrameHeaderBytes);
-  ASSIGN_OR_RETURN(const FrameHeader header, ParseFrameHeader(header_bytes));
-  if (header.type == FrameType::kAck) {
-    RETURN_IF_ERROR(CheckFramePayload(header_bytes, {}));
-  } else {
-    const bool is_dense =
-        header.reply_mode == static_cast<uint8_t>(ReplyFormat::kDense);
-    const Bytes out(op.out.data + 4 * chunk.plan.begin,
-                    4 * chunk.plan.num_elems);
-    const ConstBytes payload =
-        is_dense ? out : ConstBytes(chunk.reply.data(), chunk.reply_bytes);
-    RETURN_IF_ERROR(CheckFramePayload(header_bytes, payload));
-    const float threshold = ThresholdOf(tensor, header.scale);
-    const auto contributors = static_cast<uint32_t>(num_workers_);
-    if (!is_dense && chunk.format == ReplyFormat::kSums) {
-      RETURN_IF_ERROR(chunk.codec->ValidateSum(payload, contributors));
-      RETURN_IF_ERROR(
-          chunk.codec->DecodeSum(payload, contributors, threshold, out, {}));
-      RETURN_IF_ERROR(chunk.codec->Learn(payload, contributors, chunk.state));
-    } else if (!is_dense) {
-      RETURN_IF_ERROR(chunk.codec->Decode(
-          payload, chunk.codec->ReencodeThreshold(threshold, contributors), out,
-          {}));
-    }
-  }
-  // What was agreed in this round is in force two rounds later.
-  const bool is_round =
-      op.kind == OpKind::kPush || op.kind == OpKind::kPushPull;
-  if (tensor.uses_scale && is_round) {
-    chunk.scales[op.step & 1] = header.proposed_scale;
-  }
-  return absl::OkStatus();
 }
 
 void DistWorker::FinishChunk(WorkerTensor& tensor, WorkerChunk& chunk) {

@@ -48,6 +48,7 @@ absl::StatusOr<std::unique_ptr<WorkerTensor>> MakeWorkerTensor(
   const CodecTraits& traits = plan.codec->traits();
   tensor->spec = spec;
   tensor->codec = plan.codec;
+  tensor->reason = plan.reason;
   tensor->threshold = plan.threshold;
   tensor->uses_scale = UsesScale(traits, plan.threshold);
   tensor->fixed_threshold =
@@ -56,9 +57,10 @@ absl::StatusOr<std::unique_ptr<WorkerTensor>> MakeWorkerTensor(
   for (const Chunk& chunk_plan : plan.chunks) {
     auto chunk = std::make_unique<WorkerChunk>();
     chunk->plan = chunk_plan;
-    ASSIGN_OR_RETURN(chunk->codec, plan.codec->Prepare(chunk_plan.num_elems,
-                                                       Device{}, plan.options));
-    chunk->format = FormatOf(traits, compression, optimizer);
+    ASSIGN_OR_RETURN(chunk->stages, Stages::Make(plan, chunk_plan.num_elems,
+                                                 compression, optimizer));
+    const ChunkCoding& own = chunk->stages.own();
+    chunk->guard = Guard(chunk_plan.num_elems, plan.options);
     if (traits.needs_residual) {
       chunk->state.residual =
           Bytes(tensor->residual.data() + 4 * chunk_plan.begin,
@@ -66,15 +68,35 @@ absl::StatusOr<std::unique_ptr<WorkerTensor>> MakeWorkerTensor(
     }
     // A lossless codec sends the gradient from where it lies.
     if (!traits.lossless) {
-      chunk->frame = Buffer(chunk->codec->max_encoded_bytes());
+      chunk->frame = Buffer(own.codec->max_encoded_bytes());
     }
-    if (chunk->format != ReplyFormat::kDense) {
-      chunk->reply =
-          Buffer(ReplyBytes(*chunk->codec, chunk->format, num_workers));
+    if (own.format != ReplyFormat::kDense) {
+      chunk->reply = Buffer(ReplyBytes(*own.codec, own.format, num_workers));
     }
     tensor->chunks.push_back(std::move(chunk));
   }
   return tensor;
+}
+
+TensorReport ReportOf(const WorkerTensor& tensor) {
+  static constexpr const char* kFormats[] = {"dense", "sum", "codes"};
+  TensorReport report;
+  report.name = tensor.spec.name;
+  report.num_elems = tensor.spec.num_elems;
+  report.codec = tensor.codec->traits().name;
+  report.reason = tensor.reason;
+  report.num_nonfinite = tensor.num_nonfinite;
+  Guard::Sums sums;
+  for (const auto& chunk : tensor.chunks) {
+    const ChunkCoding& own = chunk->stages.own();
+    report.reply = kFormats[static_cast<size_t>(own.format)];
+    report.push_bytes += own.codec->max_encoded_bytes();
+    report.is_dense |= chunk->stages.has_dense() &&
+                       chunk->stages.At(tensor.rounds) == Stage::kDense;
+    sums.Add(chunk->guard.sums());
+  }
+  Fill(sums, report);
+  return report;
 }
 
 std::string DescribeOp(const WorkerTensor& tensor, const WorkerOp& op) {

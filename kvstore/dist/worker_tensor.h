@@ -8,8 +8,10 @@
 
 #include "absl/status/statusor.h"
 #include "compression/frame.h"
+#include "kvstore/dist/guard.h"
 #include "kvstore/dist/reply_format.h"
 #include "kvstore/dist/shard_plan.h"
+#include "kvstore/dist/stages.h"
 #include "kvstore/ticket_state.h"
 
 namespace telegrad {
@@ -43,12 +45,14 @@ enum class ChunkPhase : uint8_t {
 // alone is read by others.
 struct WorkerChunk {
   Chunk plan;
-  std::unique_ptr<PreparedCodec> codec;
-  CodecState state;        // views of the tensor's residual
+  Stages stages;
+  CodecState state;           // views of the tensor's residual
+  bool has_residual = false;  // `state` may hold what was not sent
+  Guard guard;
   Buffer frame;            // what Encode wrote
+  Buffer dense;            // a changed copy of the gradient
   Buffer reply;            // packed replies; dense ones go straight to `out`
   size_t reply_bytes = 0;  // of the one that is arriving
-  ReplyFormat format = ReplyFormat::kDense;
   std::array<int16_t, 2> scales{kNoScale, kNoScale};  // of step & 1
   FrameHeaderBytes reply_header{};
   std::atomic<ChunkPhase> phase{ChunkPhase::kIdle};
@@ -58,6 +62,8 @@ struct WorkerChunk {
 struct WorkerTensor {
   TensorSpec spec;
   const Codec* codec = nullptr;
+  std::string reason;
+  std::atomic<int64_t> num_nonfinite{0};
   ThresholdSpec threshold;
   bool uses_scale = false;
   float fixed_threshold = 0;  // unless uses_scale
@@ -73,6 +79,8 @@ absl::StatusOr<std::unique_ptr<WorkerTensor>> MakeWorkerTensor(
     const TensorSpec& spec, const TensorPlan& plan,
     const CompressionConfig& compression, const OptimizerConfig& optimizer,
     int num_workers);
+
+TensorReport ReportOf(const WorkerTensor& tensor);
 
 // "push of tensor fc1.weight, step 12: chunk 0 waits for server/0": for a
 // deadline's message.

@@ -95,6 +95,8 @@ TEST(JobConfig, RefusesValuesOutOfRange) {
       {"batch_size", (1u << 30) + 1},
       {"min_bytes", UINT64_MAX},
       {"reply", 4},
+      {"warmup_steps", UINT64_MAX},
+      {"has_guard", 2},
       {"reply", 2},  // reencode with the optimizer on servers
       {"nonfinite", 4},
       {"update_on", 2},

@@ -33,7 +33,10 @@ class Round : public ::testing::Test {
     format_ = FormatOf(codec->traits(), config_.compression, optimizer);
     rounds_ = std::make_unique<ChunkRounds>(
         Chunk{.num_elems = kElems}, config_.compression.threshold,
-        *codec->Prepare(kElems, Device{}), config_, kWorkers, &pool_);
+        *Stages::Make(
+            {.codec = codec, .options = StandardOptions(codec->traits())},
+            kElems, config_.compression, optimizer),
+        config_, kWorkers, &pool_);
   }
 
   FrameHeader Header(uint64_t step = 0) const {

@@ -96,6 +96,17 @@ struct FieldWriter {
   Json json;
 };
 
+template <typename Visitor, typename Tensor>
+void VisitTensor(Visitor& visitor, Tensor& tensor) {
+  visitor.Required("tensor", tensor.tensor);
+  visitor.Required("codec", tensor.codec);
+  visitor.Required("residual_ratio", tensor.residual_ratio);
+  visitor.Required("zero_share", tensor.zero_share);
+  visitor.Required("saturated_share", tensor.saturated_share);
+  visitor.Required("cosine", tensor.cosine);
+  visitor.Required("num_nonfinite", tensor.num_nonfinite);
+}
+
 // The one list of names: the fields that every summary has, then later ones.
 template <typename Visitor, typename Run>
 void VisitRun(Visitor& visitor, Run& run) {
@@ -147,6 +158,11 @@ std::string ToJson(const MetricPoint& point, absl::string_view setting,
     json["test_accuracy"] = point.test_accuracy;
   }
   json["wire_bytes"] = point.wire_bytes;
+  for (const TensorMetrics& tensor : point.tensors) {
+    FieldWriter writer;
+    VisitTensor(writer, tensor);
+    json["tensors"].push_back(std::move(writer.json));
+  }
   return Dump(json);
 }
 
@@ -175,6 +191,14 @@ absl::StatusOr<MetricPoint> MetricPointFromJson(absl::string_view line) {
   reader.Required("train_loss", point.train_loss);
   reader.Required("train_accuracy", point.train_accuracy);
   reader.Required("wire_bytes", point.wire_bytes);
+  if (const auto tensors = json.find("tensors");
+      tensors != json.end() && tensors->is_array()) {
+    for (const Json& entry : *tensors) {
+      FieldReader part(entry);
+      VisitTensor(part, point.tensors.emplace_back());
+      reader.status.Update(part.status);
+    }
+  }
   reader.Optional("test_loss", point.test_loss);
   reader.Optional("test_accuracy", point.test_accuracy);
   if (!reader.status.ok()) return reader.status;

@@ -1,0 +1,99 @@
+#include "trainer/compression_plan.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace telegrad {
+namespace {
+
+constexpr size_t kMostLines = 40;
+
+bool IsAlike(const TensorReport& a, const TensorReport& b) {
+  return a.codec == b.codec && a.reason == b.reason && a.reply == b.reply;
+}
+
+std::string Line(const std::vector<TensorReport>& reports, size_t begin,
+                 size_t end) {
+  const TensorReport& first = reports[begin];
+  size_t elems = 0;
+  size_t bytes = 0;
+  for (size_t i = begin; i < end; ++i) {
+    elems += reports[i].num_elems;
+    bytes += reports[i].push_bytes;
+  }
+  std::string name = first.name;
+  if (end - begin > 1) {
+    absl::StrAppend(&name, " and ", end - begin - 1, " more");
+  }
+  return absl::StrFormat(
+      "  %-28s %11d elements  %-10s answer %-6s %6.2f bits  %s", name, elems,
+      first.codec, first.reply,
+      8.0 * static_cast<double>(bytes) / static_cast<double>(elems),
+      first.reason);
+}
+
+}  // namespace
+
+std::vector<std::string> PlanLines(const std::vector<TensorReport>& reports) {
+  std::vector<std::string> lines = {
+      absl::StrCat("Compression plan, ", reports.size(),
+                   " tensors (bits: most per element and push)")};
+  for (size_t begin = 0; begin < reports.size();) {
+    size_t end = begin + 1;
+    while (end < reports.size() && IsAlike(reports[begin], reports[end])) {
+      ++end;
+    }
+    if (lines.size() == kMostLines) {
+      lines.push_back(
+          absl::StrCat("  ... and ", reports.size() - begin, " tensors more"));
+      break;
+    }
+    lines.push_back(Line(reports, begin, end));
+    begin = end;
+  }
+  return lines;
+}
+
+std::vector<TensorMetrics> ToMetrics(const std::vector<TensorReport>& reports) {
+  std::vector<TensorMetrics> metrics;
+  for (const TensorReport& report : reports) {
+    if (!report.has_sample) continue;
+    metrics.push_back({.tensor = report.name,
+                       .codec = report.is_dense ? "none" : report.codec,
+                       .residual_ratio = report.residual_ratio,
+                       .zero_share = report.zero_share,
+                       .saturated_share = report.saturated_share,
+                       .cosine = report.cosine,
+                       .num_nonfinite = report.num_nonfinite});
+  }
+  return metrics;
+}
+
+void GuardNews::Tell(const std::vector<TensorReport>& reports, int64_t step,
+                     int64_t warmup_steps, TrainObserver& observer) {
+  if (step < warmup_steps) return;
+  was_told_.resize(reports.size());
+  for (size_t i = 0; i < reports.size(); ++i) {
+    const TensorReport& report = reports[i];
+    if (!report.is_dense || was_told_[i]) continue;
+    was_told_[i] = true;
+    observer.OnLine(absl::StrFormat(
+        "guard: %s goes dense from step %d at the latest: with %s its residual "
+        "was %.0f times its gradient, %.1f %% beyond 64 thresholds "
+        "(--gc-guard off switches this off)",
+        report.name, step, report.codec, report.residual_ratio,
+        100 * report.saturated_share));
+  }
+}
+
+std::string ReplyOf(const std::vector<TensorReport>& reports) {
+  for (const TensorReport& report : reports) {
+    if (report.codec == "none") continue;
+    return report.reply == "codes" ? "reencode" : report.reply;
+  }
+  return "dense";
+}
+
+}  // namespace telegrad

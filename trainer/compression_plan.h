@@ -1,0 +1,32 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kvstore/kvstore.h"
+#include "trainer/observer.h"
+#include "trainer/results.h"
+
+namespace telegrad {
+
+// A table of which tensor gets which codec and why: one line for each, equal
+// neighbours in one, and the totals.
+std::vector<std::string> PlanLines(const std::vector<TensorReport>& reports);
+
+// What metrics.jsonl holds per tensor: those with a sample.
+std::vector<TensorMetrics> ToMetrics(const std::vector<TensorReport>& reports);
+
+// Says, once for each tensor, when the guard has made it dense.
+class GuardNews {
+ public:
+  void Tell(const std::vector<TensorReport>& reports, int64_t step,
+            int64_t warmup_steps, TrainObserver& observer);
+
+ private:
+  std::vector<bool> was_told_;
+};
+
+// "sum", "reencode" or "dense": what servers answer for compressed tensors.
+std::string ReplyOf(const std::vector<TensorReport>& reports);
+
+}  // namespace telegrad
