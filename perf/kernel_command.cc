@@ -11,6 +11,8 @@ std::vector<KernelCase> AllCases() {
   AppendTwoBitCases(cases);
   AppendCodeSumCases(cases);
   AppendDenseCases(cases);
+  AppendNarrowCases(cases);
+  AppendSelectionCases(cases);
   return cases;
 }
 

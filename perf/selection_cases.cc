@@ -1,0 +1,99 @@
+// Survivors of thresholds, and low-rank factors.
+#include "kernels/dispatch.h"
+#include "perf/family_cases.h"
+
+namespace telegrad::perf {
+namespace {
+
+using kernels::CpuKernels;
+using kernels::EncodeStats;
+using kernels::NonFinite;
+
+uint32_t* Indices(const Share& s) {
+  return reinterpret_cast<uint32_t*>(s.payload());
+}
+// Room for n + kSurvivorSlack, as the indices have: shares are larger.
+float* Values(const Share& s) { return s.out(); }
+
+// What is sent leaves the residual, as the caller does it.
+void ClearSent(const Share& s, uint64_t count) {
+  for (uint64_t i = 0; i < count; ++i) s.residual()[Indices(s)[i]] = 0;
+}
+
+// The share of survivors is 1 %.
+void AppendSparse(std::vector<KernelCase>& cases) {
+  static const kernels::SparseKernels& sparse = CpuKernels().sparse;
+  cases.push_back(FamilyCase(
+      "sparse/threshold_encode", 12.04, Traffic::kAdd, [](const Share& s) {
+        EncodeStats stats;
+        uint64_t count = 0;
+        sparse.threshold_encode(s.grad(), s.residual(), s.n, s.data.threshold,
+                                NonFinite::kZero, Indices(s), &count, &stats,
+                                s.scratch(), {});
+      }));
+  cases.push_back(FamilyCase(
+      "sparse/large_values", 12.08, Traffic::kAdd, [](const Share& s) {
+        EncodeStats stats;
+        uint64_t count = 0;
+        sparse.large_values(s.grad(), s.residual(), s.n, s.data.threshold,
+                            NonFinite::kZero, Indices(s), Values(s), &count,
+                            &stats, s.scratch(), {});
+        ClearSent(s, count);
+      }));
+  // The momentum stays at the gradient.
+  cases.push_back(FamilyCase(
+      "sparse/momentum_large_values", 20.08, Traffic::kAdd, [](const Share& s) {
+        EncodeStats stats;
+        uint64_t count = 0;
+        sparse.momentum_large_values(
+            s.grad(), {.rate = 0.9f, .scale = 0.1f}, s.momentum(), s.residual(),
+            s.n, s.data.threshold, NonFinite::kZero, Indices(s), Values(s),
+            &count, &stats, s.scratch(), {});
+        ClearSent(s, count);
+      }));
+}
+
+void AppendLowRank(std::vector<KernelCase>& cases) {
+  static const kernels::LowRankKernels& low_rank = CpuKernels().low_rank;
+  constexpr size_t kColumns = 1024;
+  constexpr uint32_t kRank = 2;
+  const auto shape = [](const Share& s) {
+    return kernels::LowRankShape{.n = s.n, .cols = kColumns, .rank = kRank};
+  };
+  // Factors: left at a share's payload, right in its scratch.
+  const auto left = [](const Share& s) {
+    return reinterpret_cast<float*>(s.payload());
+  };
+  const auto right = [](const Share& s) {
+    return static_cast<float*>(s.scratch());
+  };
+  cases.push_back(
+      FamilyCase("low_rank/fit_left", 12, Traffic::kAdd, [=](const Share& s) {
+        EncodeStats stats;
+        low_rank.fit_left(s.grad(), s.residual(), shape(s), right(s),
+                          NonFinite::kZero, left(s), &stats, {});
+      }));
+  cases.push_back(
+      FamilyCase("low_rank/fit_right", 12, Traffic::kAdd, [=](const Share& s) {
+        EncodeStats stats;
+        low_rank.fit_right(s.grad(), s.residual(), shape(s), left(s),
+                           NonFinite::kZero, right(s), &stats, {});
+      }));
+  cases.push_back(
+      FamilyCase("low_rank/expand", 4, Traffic::kWrite, [=](const Share& s) {
+        low_rank.expand(left(s), right(s), shape(s), s.out(), {});
+      }));
+  cases.push_back(FamilyCase(
+      "low_rank/expand_add", 8, Traffic::kUpdate, [=](const Share& s) {
+        low_rank.expand_add(left(s), right(s), shape(s), s.out(), {});
+      }));
+}
+
+}  // namespace
+
+void AppendSelectionCases(std::vector<KernelCase>& cases) {
+  AppendSparse(cases);
+  AppendLowRank(cases);
+}
+
+}  // namespace telegrad::perf

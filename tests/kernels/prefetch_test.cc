@@ -1,0 +1,44 @@
+#include "kernels/prefetch.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "kernels/dispatch.h"
+
+namespace telegrad::kernels {
+namespace {
+
+TEST(Prefetch, ChoosesOneOfItsDistances) {
+  ChoosePrefetchBytes(CpuKernels().two_bit_encode);
+  EXPECT_LE(PrefetchBytes(), 65536u);
+  EXPECT_EQ(PrefetchBytes() % 512, 0u);
+}
+
+TEST(Prefetch, ChangesNoResult) {
+  const size_t chosen = PrefetchBytes();
+  const size_t n = 4099;
+  std::vector<float> grad(n);
+  for (size_t i = 0; i < n; ++i) {
+    grad[i] = static_cast<float>(i % 9) * 0.25f - 1.0f;
+  }
+  std::vector<float> expected(n, 0.25f);
+  std::vector<uint8_t> expected_codes(TwoBitBytes(n));
+  EncodeStats stats;
+  ReferenceKernels().two_bit_encode(grad.data(), expected.data(), n, 0.5f,
+                                    NonFinite::kZero, expected_codes.data(),
+                                    &stats, {});
+  for (const size_t ahead : {0, 64, 2048, 65536}) {
+    SetPrefetchBytes(ahead);
+    std::vector<float> residual(n, 0.25f);
+    std::vector<uint8_t> codes(TwoBitBytes(n));
+    CpuKernels().two_bit_encode(grad.data(), residual.data(), n, 0.5f,
+                                NonFinite::kZero, codes.data(), &stats, {});
+    EXPECT_EQ(residual, expected) << ahead;
+    EXPECT_EQ(codes, expected_codes) << ahead;
+  }
+  SetPrefetchBytes(chosen);
+}
+
+}  // namespace
+}  // namespace telegrad::kernels
