@@ -4,8 +4,10 @@
 #include <cmath>
 #include <cstring>
 #include <set>
+#include <string>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "base/random.h"
 #include "compression/block/block_codecs.h"
 #include "compression/codec_spec.h"
@@ -242,6 +244,30 @@ TEST(BlockCodecs, WorkersRoundIndependently) {
           << text << " step " << step << " source " << source;
     }
   }
+}
+
+std::string Hex(Buffer& buffer) {
+  std::string text;
+  for (size_t i = 0; i < buffer.size(); ++i) {
+    absl::StrAppendFormat(&text, "%02x", buffer.as<uint8_t>()[i]);
+  }
+  return text;
+}
+
+// Computed with a float32 model in Python, Philox and all. A change of any byte
+// is a new wire_version.
+TEST(BlockCodecs, GoldenPayloads) {
+  std::vector<float> grad = {0.5f,    -0.25f,   0.125f, 1.0f,    -1.0f,   0.0f,
+                             0.3125f, -0.6875f, 0.75f,  0.0625f, -0.9375f};
+  const std::vector<float> once = grad;
+  grad.insert(grad.end(), once.begin(), once.end());
+  Once qsgd("qsgd", grad, 5, 2);
+  EXPECT_EQ(Hex(qsgd.payload),
+            "0402013c40e0107f810028a95f08893fe0107f810028a95f0889");
+  Once four_bits("qsgd:7", grad, 5, 2);
+  EXPECT_EQ(Hex(four_bits.payload), "2549123ee47109b215391e97205ca0");
+  Once terngrad("terngrad", grad, 5, 2);
+  EXPECT_EQ(Hex(terngrad.payload), "0000803f4dc331d7000c");
 }
 
 TEST(BlockCodecs, TheSameStepGivesTheSameBytes) {
