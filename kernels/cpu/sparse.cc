@@ -22,47 +22,34 @@ void FillSparse(KernelTable&) {}
 
 #else
 
+namespace {
+
 constexpr size_t kBlock = 4 * kLanes;
 
-HWY_INLINE bool AllFinite(const VF (&v)[4]) {
-  const DF df;
-  const auto finite = [df](VF a, VF b) {
-    const VF most = hn::Set(df, std::numeric_limits<float>::max());
-    return hn::And(hn::Le(hn::Abs(a), most), hn::Le(hn::Abs(b), most));
-  };
-  return hn::AllTrue(df, hn::And(finite(v[0], v[1]), finite(v[2], v[3])));
+HWY_INLINE bool AllFinite(VF a, VF b, VF c, VF d) {
+  const DI di;
+  const VI magnitude = hn::Set(di, 0x7FFFFFFF);
+  const VI x = hn::And(hn::BitCast(di, a), magnitude);
+  const VI y = hn::And(hn::BitCast(di, b), magnitude);
+  const VI z = hn::And(hn::BitCast(di, c), magnitude);
+  const VI w = hn::And(hn::BitCast(di, d), magnitude);
+  const VI most = hn::Max(hn::Max(x, y), hn::Max(z, w));
+  return hn::AllTrue(di, hn::Lt(most, hn::Set(di, 0x7F800000)));
 }
-
-// The indices of a vector's elements.
-HWY_INLINE VU IndicesFrom(size_t i) {
-  return hn::Iota(DU(), static_cast<uint32_t>(i));
-}
-
-// What a pass has found: where the lists end.
-struct Found {
-  uint64_t count = 0;
-  EncodeStats stats;
-};
 
 // Adds what the definition found in elements from `base` on.
-HWY_INLINE void AddPart(size_t base, uint64_t count, const EncodeStats& part,
-                        Found& found) {
-  found.count += count;
-  found.stats.num_nonfinite += part.num_nonfinite;
+void AddNonFinite(size_t base, const EncodeStats& part, EncodeStats* stats) {
+  stats->num_nonfinite += part.num_nonfinite;
   if (part.num_nonfinite != 0 &&
-      part.first_nonfinite + base < found.stats.first_nonfinite) {
-    found.stats.first_nonfinite = part.first_nonfinite + base;
+      part.first_nonfinite + base < stats->first_nonfinite) {
+    stats->first_nonfinite = part.first_nonfinite + base;
   }
 }
 
-void Finish(const Found& found, uint64_t* num_survivors, EncodeStats* stats) {
-  *num_survivors = found.count;
-  stats->num_nonzero += found.count;
-  stats->num_nonfinite += found.stats.num_nonfinite;
-  if (found.stats.first_nonfinite < stats->first_nonfinite) {
-    stats->first_nonfinite = found.stats.first_nonfinite;
-  }
-}
+// A rule: Take stores a vector of v's remains and appends its survivors to the
+// lists, which hold `count`; Define does elements [from, to) by the definition.
+// Both return the new count. Rules go by value, so that their members stay in
+// registers.
 
 // Strom's rule.
 class ThresholdRule {
@@ -82,7 +69,7 @@ class ThresholdRule {
   HWY_INLINE VF Load(size_t i) const {
     return hn::Add(hn::LoadU(DF(), residual_ + i), hn::LoadU(DF(), grad_ + i));
   }
-  HWY_INLINE void Take(VF v, size_t i, Found& found) const {
+  HWY_INLINE size_t Take(VF v, size_t i, VU lanes, size_t count) const {
     const DF df;
     const DU du;
     const VF t = hn::Set(df, threshold_);
@@ -93,23 +80,26 @@ class ThresholdRule {
         hn::IfThenElse(negative, minus_t, hn::IfThenElseZero(positive, t));
     hn::StoreU(hn::Sub(v, sent), df, residual_ + i);
     const auto is_sent = hn::RebindMask(du, hn::Or(positive, negative));
+    const VU indices = hn::Add(hn::Set(du, static_cast<uint32_t>(i)), lanes);
     // The sign bit becomes the lowest.
-    const VU words = hn::Or(hn::Add(IndicesFrom(i), IndicesFrom(i)),
+    const VU words = hn::Or(hn::Add(indices, indices),
                             hn::ShiftRight<31>(hn::BitCast(du, v)));
-    hn::StoreU(hn::Compress(words, is_sent), du, survivors_ + found.count);
-    found.count += hn::CountTrue(du, is_sent);
+    hn::StoreU(hn::Compress(words, is_sent), du, survivors_ + count);
+    return count + hn::CountTrue(du, is_sent);
   }
-  HWY_NOINLINE void Define(size_t from, size_t to, Found& found) const {
+  size_t Define(size_t from, size_t to, size_t before,
+                EncodeStats* stats) const {
     EncodeStats part;
     uint64_t count = 0;
-    uint32_t* words = survivors_ + found.count;
+    uint32_t* words = survivors_ + before;
     reference::Sparse().threshold_encode(
         grad_ + from, residual_ + from, to - from, threshold_, nonfinite_,
         words, &count, &part, nullptr, Stream{});
     for (uint64_t s = 0; s < count; ++s) {
       words[s] += static_cast<uint32_t>(from << 1);
     }
-    AddPart(from, count, part, found);
+    AddNonFinite(from, part, stats);
+    return before + count;
   }
 
  private:
@@ -144,25 +134,27 @@ class LargeRule {
   HWY_INLINE VF Load(size_t i) const {
     return hn::Add(hn::LoadU(DF(), residual_ + i), Addend(i));
   }
-  HWY_INLINE void Take(VF v, size_t i, Found& found) const {
+  HWY_INLINE size_t Take(VF v, size_t i, VU lanes, size_t count) const {
     const DF df;
     const DU du;
     if constexpr (kMomentum) hn::StoreU(Addend(i), df, momentum_ + i);
     hn::StoreU(v, df, residual_ + i);
+    const VU indices = hn::Add(hn::Set(du, static_cast<uint32_t>(i)), lanes);
     const VF magnitude = hn::Abs(v);
     const auto is_large = hn::And(
         hn::Ge(magnitude, hn::Set(df, threshold_)),
         hn::Le(magnitude, hn::Set(df, std::numeric_limits<float>::max())));
-    hn::StoreU(hn::Compress(v, is_large), df, values_ + found.count);
-    hn::StoreU(hn::Compress(IndicesFrom(i), hn::RebindMask(du, is_large)), du,
-               indices_ + found.count);
-    found.count += hn::CountTrue(df, is_large);
+    hn::StoreU(hn::Compress(v, is_large), df, values_ + count);
+    hn::StoreU(hn::Compress(indices, hn::RebindMask(du, is_large)), du,
+               indices_ + count);
+    return count + hn::CountTrue(df, is_large);
   }
-  HWY_NOINLINE void Define(size_t from, size_t to, Found& found) const {
+  size_t Define(size_t from, size_t to, size_t before,
+                EncodeStats* stats) const {
     EncodeStats part;
     uint64_t count = 0;
-    uint32_t* indices = indices_ + found.count;
-    float* values = values_ + found.count;
+    uint32_t* indices = indices_ + before;
+    float* values = values_ + before;
     if constexpr (kMomentum) {
       reference::Sparse().momentum_large_values(
           grad_ + from, correction_, momentum_ + from, residual_ + from,
@@ -176,7 +168,8 @@ class LargeRule {
     for (uint64_t s = 0; s < count; ++s) {
       indices[s] += static_cast<uint32_t>(from);
     }
-    AddPart(from, count, part, found);
+    AddNonFinite(from, part, stats);
+    return before + count;
   }
 
  private:
@@ -200,27 +193,51 @@ class LargeRule {
   float* values_;
 };
 
+template <class Rule>
+HWY_NOINLINE size_t Define(const Rule rule, size_t from, size_t to,
+                           size_t count, EncodeStats* stats) {
+  return rule.Define(from, to, count, stats);
+}
+
 // One pass over n elements. Blocks with anything not finite, and the tail, go
 // by the definition.
-template <class Rule>
-void Pass(const Rule rule, size_t n, NonFinite nonfinite,
-          uint64_t* num_survivors, EncodeStats* stats) {
-  Found found;
+template <NonFinite kNonFinite, class Rule>
+void Pass(const Rule rule, size_t n, uint64_t* num_survivors,
+          EncodeStats* stats) {
   const size_t ahead = PrefetchBytes();
-  const bool is_checked = nonfinite == NonFinite::kZero;
+  const VU lanes = hn::Iota(DU(), 0);  // slow: made once
+  size_t count = 0;
   size_t i = 0;
   for (; i + kBlock <= n; i += kBlock) {
     rule.Prefetch(i, ahead);
-    const VF v[4] = {rule.Load(i), rule.Load(i + kLanes),
-                     rule.Load(i + 2 * kLanes), rule.Load(i + 3 * kLanes)};
-    if (is_checked && HWY_UNLIKELY(!AllFinite(v))) {
-      rule.Define(i, i + kBlock, found);
-      continue;
+    const VF v0 = rule.Load(i);
+    const VF v1 = rule.Load(i + kLanes);
+    const VF v2 = rule.Load(i + 2 * kLanes);
+    const VF v3 = rule.Load(i + 3 * kLanes);
+    if constexpr (kNonFinite == NonFinite::kZero) {
+      if (HWY_UNLIKELY(!AllFinite(v0, v1, v2, v3))) {
+        count = Define(rule, i, i + kBlock, count, stats);
+        continue;
+      }
     }
-    for (size_t j = 0; j < 4; ++j) rule.Take(v[j], i + j * kLanes, found);
+    count = rule.Take(v0, i, lanes, count);
+    count = rule.Take(v1, i + kLanes, lanes, count);
+    count = rule.Take(v2, i + 2 * kLanes, lanes, count);
+    count = rule.Take(v3, i + 3 * kLanes, lanes, count);
   }
-  if (i < n) rule.Define(i, n, found);
-  Finish(found, num_survivors, stats);
+  if (i < n) count = Define(rule, i, n, count, stats);
+  *num_survivors = count;
+  stats->num_nonzero += count;
+}
+
+template <class Rule>
+void Pass(const Rule rule, size_t n, NonFinite nonfinite,
+          uint64_t* num_survivors, EncodeStats* stats) {
+  if (nonfinite == NonFinite::kZero) {
+    Pass<NonFinite::kZero>(rule, n, num_survivors, stats);
+  } else {
+    Pass<NonFinite::kPropagate>(rule, n, num_survivors, stats);
+  }
 }
 
 void ThresholdEncode(const float* grad, float* residual, size_t n,
@@ -249,6 +266,8 @@ void MomentumLargeValues(const float* grad, MomentumCorrection correction,
                        nonfinite, indices, values),
        n, nonfinite, num_survivors, stats);
 }
+
+}  // namespace
 
 void FillSparse(KernelTable& table) {
   table.sparse = {ThresholdEncode, LargeValues, MomentumLargeValues};
