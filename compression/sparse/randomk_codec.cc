@@ -47,11 +47,19 @@ uint64_t SeedFor(const EncodeParams& params) {
 template <typename Visit>
 void ForEachDrawn(uint64_t seed, size_t n, size_t k, Visit visit) {
   std::array<uint32_t, 4> words{};
+  size_t first = 0;
+  size_t remainder = 0;
   for (size_t j = 0; j < k; ++j) {
     if (j % 4 == 0) words = Philox(seed, j / 4);
-    const size_t first = j * n / k;
-    const size_t len = (j + 1) * n / k - first;
-    visit(j, first + (len * words[j % 4] >> 32));
+    // (j + 1) * n / k without a division.
+    size_t next = first + n / k;
+    remainder += n % k;
+    if (remainder >= k) {
+      remainder -= k;
+      ++next;
+    }
+    visit(j, first + ((next - first) * words[j % 4] >> 32));
+    first = next;
   }
 }
 
