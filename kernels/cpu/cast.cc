@@ -154,12 +154,14 @@ template <typename Format, bool kHasResidual>
 void EncodeAll(const float* HWY_RESTRICT grad, float* HWY_RESTRICT residual,
                size_t n, NonFinite nonfinite, uint8_t* HWY_RESTRICT codes,
                EncodeStats* stats) {
+  const size_t ahead = PrefetchBytes();
   uint64_t num_nonzero = 0;
   size_t i = 0;
   for (; i + kCastBlock <= n; i += kCastBlock) {
-    PrefetchRead<4 * kCastBlock>(grad + i);
-    if constexpr (kHasResidual) PrefetchWrite<4 * kCastBlock>(residual + i);
-    PrefetchWrite<2 * kCastBlock>(codes + 2 * i);
+    PrefetchRead<4 * kCastBlock>(grad + i, ahead);
+    if constexpr (kHasResidual)
+      PrefetchWrite<4 * kCastBlock>(residual + i, ahead);
+    PrefetchWrite<2 * kCastBlock>(codes + 2 * i, ahead);
     VF v[4];
     for (size_t k = 0; k < 4; ++k) {
       v[k] = ValueAt<kHasResidual>(grad, residual, i + k * kLanes);
@@ -197,10 +199,11 @@ template <typename Format, bool kAdd>
 void Decode(const uint8_t* HWY_RESTRICT codes, size_t n,
             float* HWY_RESTRICT out, Stream stream) {
   const DF df;
+  const size_t ahead = PrefetchBytes();
   size_t i = 0;
   for (; i + kCastBlock <= n; i += kCastBlock) {
-    PrefetchRead<2 * kCastBlock>(codes + 2 * i);
-    PrefetchWrite<4 * kCastBlock>(out + i);
+    PrefetchRead<2 * kCastBlock>(codes + 2 * i, ahead);
+    PrefetchWrite<4 * kCastBlock>(out + i, ahead);
     for (size_t j = i; j < i + kCastBlock; j += kLanes) {
       const auto narrow = hn::BitCast(DU16(), hn::LoadU(D8(), codes + 2 * j));
       VF value = Format::Float(hn::PromoteTo(DU(), narrow));

@@ -121,9 +121,10 @@ void OneBitEncode(const float* HWY_RESTRICT grad, float* HWY_RESTRICT residual,
   const VF plus = hn::Set(df, magnitude);
   const VF minus = hn::Set(df, -magnitude);
   const size_t end = n / kTurn * kTurn;
+  const size_t ahead = PrefetchBytes();
   for (size_t i = 0; i < end; i += kGroup) {
-    PrefetchRead<4 * kGroup>(grad + i);
-    PrefetchWrite<4 * kGroup>(residual + i);
+    PrefetchRead<4 * kGroup>(grad + i, ahead);
+    PrefetchWrite<4 * kGroup>(residual + i, ahead);
     const FourVectors v = FiniteValues(grad, residual, i, nonfinite, stats);
     uint64_t bits = 0;
     for (size_t k = 0; k < 4; ++k) {
@@ -168,8 +169,9 @@ size_t DecodeTurns(const uint8_t* HWY_RESTRICT bits, size_t n, float magnitude,
   const VF plus = hn::Set(df, magnitude);
   const VF minus = hn::Set(df, -magnitude);
   const size_t end = n / kTurn * kTurn;
+  const size_t ahead = PrefetchBytes();
   for (size_t i = 0; i < end; i += kSignsPerWord) {
-    PrefetchWrite<4 * kSignsPerWord>(out + i);
+    PrefetchWrite<4 * kSignsPerWord>(out + i, ahead);
     const VU word = LoadWord(bits + i / 8);
     for (size_t j = 0; j < kSignsPerWord; j += kLanes) {
       VF value =
@@ -259,9 +261,10 @@ HWY_INLINE void CountDecodeWord(const uint8_t* counts, uint32_t num_frames,
 void CountDecode(const uint8_t* HWY_RESTRICT counts, uint32_t num_frames,
                  size_t n, float* HWY_RESTRICT out, Stream) {
   const size_t bytes = SignBytes(n);
+  const size_t ahead = PrefetchBytes();
   size_t i = 0;
   for (; i + kSignsPerWord <= n; i += kSignsPerWord) {
-    PrefetchWrite<4 * kSignsPerWord>(out + i);
+    PrefetchWrite<4 * kSignsPerWord>(out + i, ahead);
     CountDecodeWord(counts + i / 8, num_frames, bytes, out + i);
   }
   if (i == n) return;
@@ -276,10 +279,11 @@ HWY_INLINE float MeanOfValues(const float* HWY_RESTRICT grad,
                               NonFinite nonfinite, EncodeStats* stats) {
   const DF df;
   alignas(64) float lanes[kSignLanes] = {};
+  const size_t ahead = PrefetchBytes();
   size_t i = 0;
   for (; i + kGroup <= m; i += kGroup) {
-    PrefetchRead<4 * kGroup>(grad + i);
-    PrefetchWrite<4 * kGroup>(residual + i);
+    PrefetchRead<4 * kGroup>(grad + i, ahead);
+    PrefetchWrite<4 * kGroup>(residual + i, ahead);
     const FourVectors v = FiniteValues(grad, residual, i, nonfinite, stats);
     float* lane = lanes + i % kSignLanes;
     for (size_t k = 0; k < 4; ++k) {
@@ -305,14 +309,19 @@ HWY_INLINE float MeanOfValues(const float* HWY_RESTRICT grad,
   return mean <= kLargest ? mean : kLargest;
 }
 
-// Takes +-scale off `m` values; their signs go to `bits`, SignBytes(m).
-HWY_INLINE void TakeSigns(float* residual, size_t m, float scale,
-                          uint8_t* bits) {
+// Takes +-scale off `m` values; their signs go to `bits`, SignBytes(m). The
+// values are in a cache, so meanwhile memory brings half of the next block.
+HWY_INLINE void TakeSigns(const float* grad, float* residual, size_t m,
+                          float scale, uint8_t* bits) {
   const DF df;
   const VF plus = hn::Set(df, scale);
   const VF minus = hn::Set(df, -scale);
   size_t i = 0;
   for (; i + kGroup <= m; i += kGroup) {
+    if (i % (2 * kGroup) == 0) {
+      PrefetchRead<4 * kGroup>(grad + i / 2, 4 * m);
+      PrefetchWrite<4 * kGroup>(residual + i / 2, 4 * m);
+    }
     uint64_t signs = 0;
     for (size_t k = 0; k < 4; ++k) {
       float* r = residual + i + k * kLanes;
@@ -342,7 +351,7 @@ void BlockEncode(const float* grad, float* residual, size_t n, size_t block,
     const float scale =
         MeanOfValues(grad + from, residual + from, m, nonfinite, &part);
     std::memcpy(payload + 4 * (from / block), &scale, sizeof(scale));
-    TakeSigns(residual + from, m, scale, bits + from / 8);
+    TakeSigns(grad + from, residual + from, m, scale, bits + from / 8);
     if (scale != 0) part.num_nonzero = m;
     AddPart(part, from, stats);
   }
