@@ -5,18 +5,18 @@
 #include <cstring>
 #include <functional>
 #include <limits>
-#include <type_traits>
 
 #include "kernels/code_sum.h"
 #include "kernels/cpu/targets.h"
 #include "kernels/reference.h"
-#include "kernels/reference/value.h"
+#include "kernels/value.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/sign.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h.
 #include "hwy/highway.h"
+#include "kernels/cpu/sign_bits-inl.h"
 #include "kernels/cpu/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -28,33 +28,6 @@ namespace HWY_NAMESPACE {
 void FillSign(KernelTable&) {}
 
 #else
-
-// What is done between two looks at whether all is finite: whole bytes.
-constexpr size_t kGroup = 4 * kLanes;
-// What a turn of the loops does: whole words of bits on all targets.
-constexpr size_t kTurn = 64;
-static_assert(kTurn % kGroup == 0);
-using Group =
-    std::conditional_t<kGroup == 64, uint64_t,
-                       std::conditional_t<kGroup == 32, uint32_t, uint16_t>>;
-using LaneBits = std::conditional_t<kLanes == 16, uint16_t, uint8_t>;
-
-HWY_INLINE uint64_t BitsOf(hn::Mask<DF> mask) {
-  uint8_t bytes[sizeof(LaneBits)];
-  hn::StoreMaskBits(DF(), mask, bytes);
-  LaneBits bits;
-  std::memcpy(&bits, bytes, sizeof(bits));
-  return bits;
-}
-
-// Stores a group's bits, lowest first, as the payload has them.
-HWY_INLINE void StoreBits(uint64_t bits, uint8_t* to) {
-  bits = (bits >> 1 & 0x5555555555555555) | (bits & 0x5555555555555555) << 1;
-  bits = (bits >> 2 & 0x3333333333333333) | (bits & 0x3333333333333333) << 2;
-  bits = (bits >> 4 & 0x0F0F0F0F0F0F0F0F) | (bits & 0x0F0F0F0F0F0F0F0F) << 4;
-  const Group group = static_cast<Group>(bits);
-  std::memcpy(to, &group, sizeof(group));
-}
 
 struct FourVectors {
   VF at[4];
@@ -95,7 +68,7 @@ HWY_NOINLINE void ValuesSlowly(const float* grad, float* residual, size_t from,
                                size_t to, NonFinite nonfinite,
                                EncodeStats* stats) {
   for (size_t i = from; i < to; ++i) {
-    residual[i] = reference::Value(residual[i], grad[i], i, nonfinite, stats);
+    residual[i] = Value(residual[i], grad[i], i, nonfinite, stats);
   }
 }
 
@@ -141,46 +114,6 @@ void OneBitEncode(const float* HWY_RESTRICT grad, float* HWY_RESTRICT residual,
                                    threshold, magnitude, nonfinite,
                                    payload + end / 8, &rest, stream);
   AddPart(rest, end, stats);
-}
-
-alignas(64) constexpr uint32_t kSignMask[kSignsPerWord] = {
-    1u << 7,  1u << 6,  1u << 5,  1u << 4,  1u << 3,  1u << 2,  1u << 1,
-    1u << 0,  1u << 15, 1u << 14, 1u << 13, 1u << 12, 1u << 11, 1u << 10,
-    1u << 9,  1u << 8,  1u << 23, 1u << 22, 1u << 21, 1u << 20, 1u << 19,
-    1u << 18, 1u << 17, 1u << 16, 1u << 31, 1u << 30, 1u << 29, 1u << 28,
-    1u << 27, 1u << 26, 1u << 25, 1u << 24};
-
-// A word's bits in all lanes.
-HWY_INLINE VU LoadWord(const uint8_t* bits) {
-  uint32_t word;
-  std::memcpy(&word, bits, sizeof(word));
-  return hn::Set(DU(), word);
-}
-// Bits of the elements from `i` on, of a word in all lanes.
-HWY_INLINE hn::Mask<DU> BitsFrom(VU word, size_t i) {
-  return hn::TestBit(word, hn::Load(DU(), kSignMask + i));
-}
-
-// Decodes whole turns of +-magnitude; returns how many elements are done.
-template <bool kAdd>
-size_t DecodeTurns(const uint8_t* HWY_RESTRICT bits, size_t n, float magnitude,
-                   float* HWY_RESTRICT out) {
-  const DF df;
-  const VF plus = hn::Set(df, magnitude);
-  const VF minus = hn::Set(df, -magnitude);
-  const size_t end = n / kTurn * kTurn;
-  const size_t ahead = PrefetchBytes();
-  for (size_t i = 0; i < end; i += kSignsPerWord) {
-    PrefetchWrite<4 * kSignsPerWord>(out + i, ahead);
-    const VU word = LoadWord(bits + i / 8);
-    for (size_t j = 0; j < kSignsPerWord; j += kLanes) {
-      VF value =
-          hn::IfThenElse(hn::RebindMask(df, BitsFrom(word, j)), plus, minus);
-      if constexpr (kAdd) value = hn::Add(hn::LoadU(df, out + i + j), value);
-      hn::StoreU(value, df, out + i + j);
-    }
-  }
-  return end;
 }
 
 template <bool kAdd>

@@ -202,55 +202,70 @@ __device__ inline float MeanOfLanes(const float (&sums)[4], size_t m) {
   return mean <= kLargest ? mean : kLargest;
 }
 
+// The values of elements [i, i + 4); their magnitudes are added to `sums`.
+template <bool kVector, bool kZero>
+__device__ inline void LoadValues(const float* grad, const float* residual,
+                                  size_t i, size_t end, float (&v)[4],
+                                  float (&sums)[4], Counts& counts) {
+  float g[4];
+  Load4<kVector>(grad, i, end, g);
+  Load4<kVector>(residual, i, end, v);
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    v[j] = Value<kZero>(v[j], g[j], i + j, counts);
+    sums[j] += fabsf(v[j]);
+  }
+}
+
+// Stores what +-scale leaves of elements [i, i + 4); returns their bits.
+template <bool kVector>
+__device__ inline uint32_t TakeSigns(float (&v)[4], float scale, size_t i,
+                                     size_t end, float* residual) {
+  uint32_t bits = 0;
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const bool is_positive = v[j] >= 0;
+    v[j] = is_positive ? v[j] - scale : v[j] + scale;
+    bits = bits << 1 | (is_positive && i + j < end ? 1u : 0u);
+  }
+  Store4<kVector>(v, i, end, residual);
+  return bits;
+}
+
 // A block of threads takes a block of elements, kRows times kSignLanes of them
 // at most, and keeps its values in registers.
 template <int kRows, bool kVector, bool kZero>
 __global__ void __launch_bounds__(kThreads)
     BlockEncodeKernel(const float* __restrict__ grad,
                       float* __restrict__ residual, size_t n, size_t block,
-                      uint8_t* __restrict__ payload, EncodeStats* stats) {
-  __shared__ float shared_scale;
+                      size_t num_blocks, uint8_t* __restrict__ payload,
+                      EncodeStats* stats) {
+  __shared__ float scale;
   Counts counts;
-  const size_t num_blocks = (n + block - 1) / block;
-  uint8_t* const bits = payload + 4 * num_blocks;
   for (size_t b = blockIdx.x; b < num_blocks; b += gridDim.x) {
     const size_t end = min(n, (b + 1) * block);
+    const size_t size = end - b * block;
     const size_t first = b * block + 4 * threadIdx.x;
     float v[kRows][4];
     float sums[4] = {};
 #pragma unroll
     for (int row = 0; row < kRows; ++row) {
-      const size_t i = first + row * kSignLanes;
-      float g[4];
-      Load4<kVector>(grad, i, end, g);
-      Load4<kVector>(residual, i, end, v[row]);
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        v[row][j] = Value<kZero>(v[row][j], g[j], i + j, counts);
-        sums[j] += fabsf(v[row][j]);
-      }
+      LoadValues<kVector, kZero>(grad, residual, first + row * kSignLanes, end,
+                                 v[row], sums, counts);
     }
-    const float mean = MeanOfLanes(sums, end - b * block);
+    const float mean = MeanOfLanes(sums, size);
     if (threadIdx.x == 0) {
-      shared_scale = mean;
+      scale = mean;
       StoreFloat(mean, b, payload);
-      if (mean != 0) counts.num_nonzero += end - b * block;
+      if (mean != 0) counts.num_nonzero += size;
     }
     __syncthreads();
-    const float scale = shared_scale;
-    const size_t bits_end = b * block + 8 * BytesOfSigns(end - b * block);
+    const size_t bits_end = b * block + 8 * BytesOfSigns(size);
 #pragma unroll
     for (int row = 0; row < kRows; ++row) {
       const size_t i = first + row * kSignLanes;
-      uint32_t signs = 0;
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const bool is_positive = v[row][j] >= 0;
-        v[row][j] = is_positive ? v[row][j] - scale : v[row][j] + scale;
-        signs = signs << 1 | (is_positive && i + j < end ? 1u : 0u);
-      }
-      Store4<kVector>(v[row], i, end, residual);
-      StoreBits(signs, i, i < bits_end, bits);
+      const uint32_t bits = TakeSigns<kVector>(v[row], scale, i, end, residual);
+      StoreBits(bits, i, i < bits_end, payload + 4 * num_blocks);
     }
   }
   AddStats(counts.num_nonzero, counts.num_nonfinite, counts.first_nonfinite,
@@ -343,7 +358,8 @@ void BlockEncode(const float* grad, float* residual, size_t n, size_t block,
       : block <= 4 * kSignLanes ? BlockEncodeFor<4>(is_vector, is_zero)
                                 : BlockEncodeFor<8>(is_vector, is_zero);
   kernel<<<GridFor(kThreads * NumSignBlocks(n, block)), kThreads, 0,
-           StreamOf(stream)>>>(grad, residual, n, block, payload, stats);
+           StreamOf(stream)>>>(grad, residual, n, block,
+                               NumSignBlocks(n, block), payload, stats);
 }
 
 template <bool kAdd>

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "kernels/reference.h"
-#include "kernels/reference/value.h"
+#include "kernels/value.h"
 
 namespace telegrad::kernels::reference {
 namespace {

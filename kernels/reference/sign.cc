@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "kernels/reference.h"
-#include "kernels/reference/value.h"
+#include "kernels/value.h"
 
 namespace telegrad::kernels::reference {
 namespace {

@@ -38,7 +38,7 @@ CONDITIONAL_FILES = re.compile(
 FACTORY_USERS = re.compile(r"^[a-z]+/(registry|dispatch)\.cc$")
 TORCH_FILES = re.compile(r"^(trainer/networks/.*|tests/trainer/.*)$")
 CUDA_INCLUDE = re.compile(
-    r"^(kernels/[a-z0-9_]+\.h|kernels/cuda/[a-z_]+\.(?:h|cuh)|cuda[a-z_]*\.h"
+    r"^(kernels/[a-z0-9_]+\.h|kernels/cuda/[a-z_]+\.(?:h|cuh)|cuda[a-z0-9_]*\.h"
     r"|device_launch_parameters\.h|c[a-z]+|type_traits|limits"
     r"|math_constants\.h|cub/.*|std[a-z]+\.h)$")
 

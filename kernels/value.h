@@ -6,7 +6,7 @@
 #include "kernels/encode_stats.h"
 #include "kernels/two_bit.h"
 
-namespace telegrad::kernels::reference {
+namespace telegrad::kernels {
 
 // Residual plus gradient of element i. kZero: where that is not finite, it is
 // counted, and a gradient of 0 is taken instead; 0 where the residual is not
@@ -20,4 +20,4 @@ inline float Value(float residual, float grad, size_t i, NonFinite nonfinite,
   return std::isfinite(residual) ? residual + 0.0f : 0.0f;
 }
 
-}  // namespace telegrad::kernels::reference
+}  // namespace telegrad::kernels
