@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/random.h"
 #include "base/status_macros.h"
+#include "compression/sparse/clear_ahead.h"
 #include "compression/sparse/sparse_kernels.h"
 #include "compression/sparse/value_codec.h"
 
@@ -114,6 +115,19 @@ class PreparedRandomK : public SelfContainedCodec {
   }
   absl::Status ValidateSum(ConstBytes sum, uint32_t) const override {
     return Validate(sum);
+  }
+
+  absl::Status Decode(ConstBytes payload, float, Bytes out,
+                      Stream) const override {
+    RETURN_IF_ERROR(CheckDecode(payload, out));
+    float* to = AsFloats(out);
+    ClearAhead clear(to, num_elems());
+    ForEachDrawn(SeedOf(payload), num_elems(), k_, [&](size_t j, size_t index) {
+      clear.Until(index);
+      to[index] = ValueAt(payload, j);
+    });
+    clear.All();
+    return absl::OkStatus();
   }
 
   absl::Status DecodeAdd(ConstBytes payload, float, Bytes sum,

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "compression/self_contained_codec.h"
+#include "compression/sparse/clear_ahead.h"
 #include "compression/sparse/index_list.h"
 #include "compression/sparse/sparse_kernels.h"
 #include "kernels/sparse.h"
@@ -111,18 +112,38 @@ class PreparedThreshold : public SelfContainedCodec {
                                 num_elems());
   }
 
-  // The payload's own threshold counts.
+  absl::Status Decode(ConstBytes payload, float, Bytes out,
+                      Stream) const override {
+    RETURN_IF_ERROR(CheckDecode(payload, out));
+    float* to = AsFloats(out);
+    ClearAhead clear(to, num_elems());
+    ForEachSent(payload, [&](size_t index, float value) {
+      clear.Until(index);
+      to[index] = value;
+    });
+    clear.All();
+    return absl::OkStatus();
+  }
+
   absl::Status DecodeAdd(ConstBytes payload, float, Bytes sum,
                          Stream) const override {
     RETURN_IF_ERROR(CheckDecode(payload, sum));
-    const Header header = HeaderOf(payload);
     float* to = AsFloats(sum);
-    const float signed_threshold[] = {header.threshold, -header.threshold};
+    ForEachSent(payload,
+                [to](size_t index, float value) { to[index] += value; });
+    return absl::OkStatus();
+  }
+
+ private:
+  // visit(index, value); the payload's own threshold counts.
+  template <typename Visit>
+  void ForEachSent(ConstBytes payload, Visit visit) const {
+    const Header header = HeaderOf(payload);
+    const float values[] = {header.threshold, -header.threshold};
     ForEachIndex<1>(static_cast<IndexFormat>(header.format), ListOf(payload),
                     num_elems(), [&](size_t index, bool is_negative) {
-                      to[index] += signed_threshold[is_negative ? 1 : 0];
+                      visit(index, values[is_negative ? 1 : 0]);
                     });
-    return absl::OkStatus();
   }
 };
 

@@ -16,6 +16,13 @@ absl::Status ValueCodec::Validate(ConstBytes payload) const {
   return ValidateValueList(payload, num_elems(), max_sent_);
 }
 
+absl::Status ValueCodec::Decode(ConstBytes payload, float, Bytes out,
+                                Stream) const {
+  RETURN_IF_ERROR(CheckDecode(payload, out));
+  DecodeValueList(payload, num_elems(), AsFloats(out));
+  return absl::OkStatus();
+}
+
 absl::Status ValueCodec::DecodeAdd(ConstBytes payload, float, Bytes sum,
                                    Stream) const {
   RETURN_IF_ERROR(CheckDecode(payload, sum));

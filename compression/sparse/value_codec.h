@@ -30,6 +30,8 @@ class ValueCodec : public SelfContainedCodec {
     return MaxValueListBytes(num_elems(), max_sent_);
   }
   absl::Status Validate(ConstBytes payload) const override;
+  absl::Status Decode(ConstBytes payload, float threshold, Bytes out,
+                      Stream stream) const override;
   absl::Status DecodeAdd(ConstBytes payload, float threshold, Bytes sum,
                          Stream stream) const override;
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "compression/sparse/clear_ahead.h"
 #include "compression/sparse/index_list.h"
 
 namespace telegrad {
@@ -32,6 +33,17 @@ float ValueAt(ConstBytes payload, size_t i) {
   float value;
   std::memcpy(&value, payload.data + sizeof(Header) + 4 * i, sizeof(value));
   return value;
+}
+
+// visit(index, value), in ascending order.
+template <typename Visit>
+void ForEachValue(ConstBytes payload, size_t n, Visit visit) {
+  const Header header = HeaderOf(payload);
+  size_t i = 0;
+  ForEachIndex<0>(
+      static_cast<IndexFormat>(header.format),
+      IndexBytes(payload, header.count), n,
+      [&](size_t index, bool) { visit(index, ValueAt(payload, i++)); });
 }
 
 }  // namespace
@@ -78,13 +90,18 @@ absl::Status ValidateValueList(ConstBytes payload, size_t n, size_t max_count) {
                               header.count, n);
 }
 
+void DecodeValueList(ConstBytes payload, size_t n, float* out) {
+  ClearAhead clear(out, n);
+  ForEachValue(payload, n, [&](size_t index, float value) {
+    clear.Until(index);
+    out[index] = value;
+  });
+  clear.All();
+}
+
 void AddValueList(ConstBytes payload, size_t n, float* sum) {
-  const Header header = HeaderOf(payload);
-  size_t i = 0;
-  ForEachIndex<0>(
-      static_cast<IndexFormat>(header.format),
-      IndexBytes(payload, header.count), n,
-      [&](size_t index, bool) { sum[index] += ValueAt(payload, i++); });
+  ForEachValue(payload, n,
+               [sum](size_t index, float value) { sum[index] += value; });
 }
 
 }  // namespace telegrad

@@ -22,7 +22,9 @@ size_t WriteValueList(std::span<const uint32_t> indices, const float* values,
 
 absl::Status ValidateValueList(ConstBytes payload, size_t n, size_t max_count);
 
-// sum [n] += payload, which ValidateValueList has passed.
+// Of a payload that ValidateValueList has passed: out [n] = payload, and
+// sum [n] += payload.
+void DecodeValueList(ConstBytes payload, size_t n, float* out);
 void AddValueList(ConstBytes payload, size_t n, float* sum);
 
 }  // namespace telegrad
