@@ -23,8 +23,8 @@ struct Chunk {
 struct TensorPlan {
   const Codec* codec = nullptr;
   CodecOptions options = {};
-  ThresholdSpec threshold = {};  // when the codec needs one
-  std::string reason = {};       // why this codec
+  ThresholdSpec threshold = {};    // when the codec needs one
+  std::string reason = {};         // why this codec
   std::vector<Chunk> chunks = {};  // by index, covering the tensor
 };
 
