@@ -50,9 +50,10 @@ HWY_INLINE void PipelineRow(const float* HWY_RESTRICT grad, float* residual,
     factors[k] = hn::Set(df, before_left[k]);
   }
   float* before = residual + from - cols;
+  const size_t ahead = PrefetchBytes();
   for (size_t j = 0; j < cols; j += kLowRankLanes) {
-    PrefetchRead<4 * kLowRankLanes>(grad + from + j);
-    PrefetchWrite<4 * kLowRankLanes>(residual + from + j);
+    PrefetchRead<4 * kLowRankLanes>(grad + from + j, ahead);
+    PrefetchWrite<4 * kLowRankLanes>(residual + from + j, ahead);
     VF m[kVectors];
     AddBlock<kZero>(grad, residual, from + j, stats, m);
     sums.AddProducts(m, right + j, cols);

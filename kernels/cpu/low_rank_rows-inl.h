@@ -159,7 +159,9 @@ HWY_INLINE void UpdateRow(const float* HWY_RESTRICT left,
   for (size_t k = 0; k < kGroup; ++k) factors[k] = hn::Set(df, left[k]);
   size_t j = 0;
   for (; j + kLanes <= length; j += kLanes) {
-    if (j % kLowRankLanes == 0) __builtin_prefetch(next + j, kAdd ? 1 : 0);
+    if (j % kLowRankLanes == 0) {
+      kAdd ? PrefetchForWrite(next + j) : __builtin_prefetch(next + j, 0);
+    }
     VF value = hn::LoadU(df, row + j);
     for (size_t k = 0; k < kGroup; ++k) {
       const VF product =
@@ -188,7 +190,7 @@ HWY_INLINE void AccumulateRow(const float* HWY_RESTRICT row, size_t length,
   for (; j + kLanes <= length; j += kLanes) {
     if (j % kLowRankLanes == 0) {
       __builtin_prefetch(next + j, 0);
-      __builtin_prefetch(row + cols + j, 1);
+      PrefetchForWrite(row + cols + j);
     }
     const VF m = hn::LoadU(df, row + j);
     for (size_t k = 0; k < kGroup; ++k) {

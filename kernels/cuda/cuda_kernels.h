@@ -4,6 +4,7 @@
 #include "kernels/cast.h"
 #include "kernels/code_sum.h"
 #include "kernels/dense.h"
+#include "kernels/low_rank.h"
 #include "kernels/radix.h"
 #include "kernels/sign.h"
 #include "kernels/sparse.h"
@@ -32,5 +33,6 @@ SignKernels Sign();
 BlockKernels Block();
 SparseKernels Sparse();
 RadixKernels Radix();
+LowRankKernels LowRank();
 
 }  // namespace telegrad::kernels::cuda

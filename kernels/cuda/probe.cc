@@ -46,7 +46,8 @@ KernelTable MakeTable() {
           .sign = Sign(),
           .block = Block(),
           .sparse = Sparse(),
-          .radix = Radix()};
+          .radix = Radix(),
+          .low_rank = LowRank()};
 }
 
 }  // namespace

@@ -13,11 +13,13 @@ void VerifySign(Verdict& verdict);
 void VerifyBlock(Verdict& verdict);
 void VerifySparse(Verdict& verdict);
 void VerifyRadix(Verdict& verdict);
+void VerifyLowRank(Verdict& verdict);
 
 void MeasureCast(Arrays& arrays, std::vector<Row>& rows);
 void MeasureSign(Arrays& arrays, std::vector<Row>& rows);
 void MeasureBlock(Arrays& arrays, std::vector<Row>& rows);
 void MeasureSparse(Arrays& arrays, std::vector<Row>& rows);
 void MeasureRadix(Arrays& arrays, std::vector<Row>& rows);
+void MeasureLowRank(Arrays& arrays, std::vector<Row>& rows);
 
 }  // namespace telegrad::gpu_check

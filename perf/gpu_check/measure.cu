@@ -150,6 +150,7 @@ void MeasureAll(const char* device_name, const char* path) {
   MeasureBlock(arrays, rows);
   MeasureSparse(arrays, rows);
   MeasureRadix(arrays, rows);
+  MeasureLowRank(arrays, rows);
   Print(rows);
   if (path != nullptr) Write(rows, device_name, path);
 }

@@ -160,6 +160,7 @@ bool Verify() {
   VerifyBlock(verdict);
   VerifySparse(verdict);
   VerifyRadix(verdict);
+  VerifyLowRank(verdict);
   std::printf("%zu comparisons, %zu differ\n", verdict.checks(),
               verdict.failures());
   return verdict.failures() == 0;

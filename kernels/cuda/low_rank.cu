@@ -1,0 +1,195 @@
+#include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/low_rank.h"
+
+namespace telegrad::kernels::cuda {
+namespace {
+
+// Factors that are summed while a row or column is read once.
+constexpr uint32_t kGroup = 4;
+constexpr unsigned kLanes = kLowRankLanes;
+// Few columns: small blocks spread them over more multiprocessors.
+constexpr unsigned kColumnThreads = 64;
+
+__device__ float Limit(float value) {
+  if (value > kMaxFactor) return kMaxFactor;
+  if (value < -kMaxFactor) return -kMaxFactor;
+  return value == value ? value : 0.0f;
+}
+
+template <bool kVector, bool kZero>
+__global__ void __launch_bounds__(kThreads)
+    AddKernel(const float* __restrict__ grad, float* __restrict__ residual,
+              size_t n, EncodeStats* stats) {
+  uint32_t num_nonfinite = 0;
+  uint64_t first_nonfinite = kNoIndex;
+  for (size_t i = 4 * GlobalThread(); i < n; i += 4 * NumThreads()) {
+    float g[4];
+    float m[4];
+    Load4<kVector>(grad, i, n, g);
+    Load4<kVector>(residual, i, n, m);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const float sum = m[j] + g[j];
+      const bool is_taken = !kZero || IsFinite(sum);
+      if (!is_taken && i + j < n) {
+        ++num_nonfinite;
+        if (i + j < first_nonfinite) first_nonfinite = i + j;
+      }
+      m[j] = is_taken ? sum : m[j] + 0.0f;
+    }
+    Store4<kVector>(m, i, n, residual);
+  }
+  AddStats(0, num_nonfinite, first_nonfinite, stats);
+}
+
+// Half a warp, a thread a lane, per row.
+__global__ void __launch_bounds__(kThreads)
+    DotKernel(const float* __restrict__ m, size_t n, size_t rows, size_t cols,
+              uint32_t rank, const float* __restrict__ right,
+              float* __restrict__ left) {
+  const unsigned lane = threadIdx.x % kLanes;
+  // All threads of a warp take every turn: they exchange sums.
+  const size_t num_turns = (rows + 1) / 2 * 2;
+  for (size_t row = GlobalThread() / kLanes; row < num_turns;
+       row += NumThreads() / kLanes) {
+    const size_t begin = row * cols;
+    const size_t end = begin >= n ? begin : begin + cols < n ? begin + cols : n;
+    for (uint32_t k = 0; k < rank; k += kGroup) {
+      float sums[kGroup] = {};
+      for (size_t i = begin + lane; i < end; i += kLanes) {
+#pragma unroll
+        for (uint32_t g = 0; g < kGroup; ++g) {
+          if (k + g < rank) sums[g] += m[i] * right[(k + g) * cols + i - begin];
+        }
+      }
+#pragma unroll
+      for (uint32_t g = 0; g < kGroup; ++g) {
+#pragma unroll
+        for (unsigned half = kLanes / 2; half > 0; half /= 2) {
+          sums[g] += __shfl_down_sync(0xFFFFFFFFu, sums[g], half, kLanes);
+        }
+        if (lane == 0 && row < rows && k + g < rank) {
+          left[row * rank + k + g] = Limit(sums[g]);
+        }
+      }
+    }
+  }
+}
+
+// A thread per column, for the order of the sums.
+__global__ void __launch_bounds__(kColumnThreads)
+    ColumnKernel(const float* __restrict__ m, size_t n, size_t cols,
+                 uint32_t rank, const float* __restrict__ left,
+                 float* __restrict__ right) {
+  const size_t column = GlobalThread();
+  if (column >= cols) return;
+  for (uint32_t k = 0; k < rank; k += kGroup) {
+    float sums[kGroup] = {};
+    const float* factors = left + k;
+#pragma unroll 4
+    for (size_t i = column; i < n; i += cols) {
+      const float value = m[i];
+#pragma unroll
+      for (uint32_t g = 0; g < kGroup; ++g) {
+        if (k + g < rank) sums[g] += factors[g] * value;
+      }
+      factors += rank;
+    }
+#pragma unroll
+    for (uint32_t g = 0; g < kGroup; ++g) {
+      if (k + g < rank) right[(k + g) * cols + column] = Limit(sums[g]);
+    }
+  }
+}
+
+enum class Product { kSubtract, kStore, kAdd };
+
+// Four elements a thread; cols is a multiple of 4, so they are of one row.
+template <bool kVector, Product kProduct>
+__global__ void __launch_bounds__(kThreads)
+    ProductKernel(const float* __restrict__ left,
+                  const float* __restrict__ right, size_t n, size_t cols,
+                  uint32_t rank, float* __restrict__ out) {
+  for (size_t i = 4 * GlobalThread(); i < n; i += 4 * NumThreads()) {
+    const float* factors = left + i / cols * rank;
+    const float* basis = right + i % cols;
+    float old[4] = {};
+    float values[4] = {};
+    if (kProduct != Product::kStore) Load4<kVector>(out, i, n, old);
+    for (uint32_t k = 0; k < rank; ++k, basis += cols) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float product = factors[k] * basis[j];
+        if (kProduct == Product::kSubtract) {
+          old[j] -= product;
+        } else {
+          values[j] += product;
+        }
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      if (kProduct != Product::kStore) values[j] = old[j] + values[j];
+      if (kProduct == Product::kSubtract) values[j] = old[j];
+    }
+    Store4<kVector>(values, i, n, out);
+  }
+}
+
+void AddGradient(const float* grad, float* residual, size_t n,
+                 NonFinite nonfinite, EncodeStats* stats, Stream stream) {
+  const bool is_vector = IsAligned(grad, 16) && IsAligned(residual, 16);
+  const bool is_zero = nonfinite == NonFinite::kZero;
+  auto* const kernel =
+      is_vector ? (is_zero ? AddKernel<true, true> : AddKernel<true, false>)
+                : (is_zero ? AddKernel<false, true> : AddKernel<false, false>);
+  kernel<<<GridFor((n + 3) / 4), kThreads, 0, StreamOf(stream)>>>(
+      grad, residual, n, stats);
+}
+
+template <Product kProduct>
+void Multiply(const float* left, const float* right, LowRankShape shape,
+              float* out, Stream stream) {
+  if (shape.n == 0) return;
+  auto* const kernel = IsAligned(out, 16) ? ProductKernel<true, kProduct>
+                                          : ProductKernel<false, kProduct>;
+  kernel<<<GridFor((shape.n + 3) / 4), kThreads, 0, StreamOf(stream)>>>(
+      left, right, shape.n, shape.cols, shape.rank, out);
+}
+
+void FitLeft(const float* grad, float* residual, LowRankShape shape,
+             const float* right, NonFinite nonfinite, float* left,
+             EncodeStats* stats, Stream stream) {
+  if (shape.n == 0) return;
+  AddGradient(grad, residual, shape.n, nonfinite, stats, stream);
+  const size_t rows = shape.rows();
+  DotKernel<<<GridFor((rows + 1) / 2 * kWarp), kThreads, 0, StreamOf(stream)>>>(
+      residual, shape.n, rows, shape.cols, shape.rank, right, left);
+  Multiply<Product::kSubtract>(left, right, shape, residual, stream);
+}
+
+void FitRight(const float* grad, float* residual, LowRankShape shape,
+              const float* left, NonFinite nonfinite, float* right,
+              EncodeStats* stats, Stream stream) {
+  if (shape.n == 0) return;
+  AddGradient(grad, residual, shape.n, nonfinite, stats, stream);
+  const auto grid =
+      static_cast<unsigned>((shape.cols + kColumnThreads - 1) / kColumnThreads);
+  ColumnKernel<<<grid, kColumnThreads, 0, StreamOf(stream)>>>(
+      residual, shape.n, shape.cols, shape.rank, left, right);
+  Multiply<Product::kSubtract>(left, right, shape, residual, stream);
+}
+
+}  // namespace
+
+LowRankKernels LowRank() {
+  LowRankKernels kernels;
+  kernels.fit_left = FitLeft;
+  kernels.fit_right = FitRight;
+  kernels.expand = Multiply<Product::kStore>;
+  kernels.expand_add = Multiply<Product::kAdd>;
+  return kernels;
+}
+
+}  // namespace telegrad::kernels::cuda
