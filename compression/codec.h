@@ -61,6 +61,7 @@ struct CodecOptions {
   // 1bit: +1 is sent above it, else -1.
   double bit_threshold = 0;
   double sampled = 0;  // 1: a sample chooses what is sent
+  double packing = 0;  // of codes in bytes: 0 plain, 1 radix
 
   bool operator==(const CodecOptions&) const = default;
 };
@@ -140,6 +141,8 @@ class PreparedCodec {
 
   virtual const CodecTraits& traits() const = 0;
   virtual size_t num_elems() const = 0;
+  // The frame header's: how codes are laid out, where there is a choice.
+  virtual uint8_t packing() const { return 0; }
   // The room that Encode and Reencode demand.
   virtual size_t max_encoded_bytes() const = 0;
 

@@ -8,14 +8,11 @@
 #include "compression/device_kernels.h"
 #include "compression/self_contained_codec.h"
 #include "compression/shape_checks.h"
+#include "compression/two_bit/packing.h"
 #include "compression/two_bit/reencode_units.h"
-#include "kernels/code_sum.h"
 
 namespace telegrad {
 namespace {
-
-using kernels::PackedSumBytes;
-using kernels::TwoBitBytes;
 
 const CodecTraits& Traits() {
   static const CodecTraits* traits = new CodecTraits{
@@ -28,6 +25,8 @@ const CodecTraits& Traits() {
       .needs_residual = true,
       .needs_threshold = true,
       .summary = "-t, 0 or +t per element with error feedback, as MXNet's 2bit",
+      .options = {{"packing", &CodecOptions::packing, 0, 0, 1, true,
+                   "0: MXNet's 2 bits per code; 1: radix, 1.6 bits"}},
   };
   return *traits;
 }
@@ -53,33 +52,19 @@ absl::Status CheckThreshold(float threshold) {
       absl::StrCat("threshold ", threshold, "; it must be positive"));
 }
 
-// Whether no code is 01 and the unused bits of the last word are 0.
-bool AreCodes(const uint8_t* codes, size_t n) {
-  const size_t num_bytes = TwoBitBytes(n);
-  uint8_t wrong = 0;
-  for (size_t i = 0; i < num_bytes; ++i) {
-    // The low bit of a pair without its high bit.
-    wrong |= static_cast<uint8_t>(codes[i] & ~(codes[i] >> 1) & 0x55);
-  }
-  const size_t used = n % kernels::kCodesPerWord;
-  if (used == 0) return wrong == 0;
-  const uint8_t* word = codes + num_bytes - 4;
-  for (size_t i = used; i < kernels::kCodesPerWord; ++i) {
-    wrong |= static_cast<uint8_t>(word[i / 4] >> (6 - 2 * (i % 4)) & 3);
-  }
-  return wrong == 0;
-}
-
 class PreparedTwoBit : public PreparedCodec {
  public:
-  PreparedTwoBit(size_t num_elems, const kernels::KernelTable* table)
-      : num_elems_(num_elems), kernels_(*table) {}
+  PreparedTwoBit(size_t num_elems, const Packing& packing)
+      : num_elems_(num_elems), packing_(packing) {}
 
   const CodecTraits& traits() const override { return Traits(); }
   size_t num_elems() const override { return num_elems_; }
-  size_t max_encoded_bytes() const override { return TwoBitBytes(num_elems_); }
+  uint8_t packing() const override { return static_cast<uint8_t>(packing_.id); }
+  size_t max_encoded_bytes() const override {
+    return packing_.num_bytes(num_elems_);
+  }
   size_t sum_bytes(uint32_t num_payloads) const override {
-    return PackedSumBytes(num_elems_, num_payloads);
+    return packing_.sum_bytes(num_elems_, num_payloads);
   }
 
   absl::Status Encode(ConstBytes grad, CodecState& state,
@@ -91,33 +76,34 @@ class PreparedTwoBit : public PreparedCodec {
     RETURN_IF_ERROR(CheckThreshold(params.threshold));
     result->encoded_bytes = max_encoded_bytes();
     result->stats = {};
-    kernels_.two_bit_encode(reinterpret_cast<const float*>(grad.data),
-                            AsFloats(state.residual), num_elems_,
-                            params.threshold, params.nonfinite, AsCodes(out),
-                            &result->stats, stream);
+    packing_.encode(reinterpret_cast<const float*>(grad.data),
+                    AsFloats(state.residual), num_elems_, params.threshold,
+                    params.nonfinite, AsCodes(out), &result->stats, stream);
     return absl::OkStatus();
   }
 
   absl::Status Validate(ConstBytes payload) const override {
     RETURN_IF_ERROR(CheckSize("payload", payload.size, max_encoded_bytes()));
-    if (AreCodes(AsCodes(payload), num_elems_)) return absl::OkStatus();
+    if (packing_.are_codes(AsCodes(payload), num_elems_)) {
+      return absl::OkStatus();
+    }
     return absl::InvalidArgumentError(
-        "payload holds a code 01 or codes behind its end");
+        "payload holds what is no code, or codes behind its end");
   }
 
   absl::Status Decode(ConstBytes payload, float threshold, Bytes out,
                       Stream stream) const override {
     RETURN_IF_ERROR(CheckDecode(payload, threshold, out));
-    kernels_.two_bit_decode(AsCodes(payload), num_elems_, threshold,
-                            AsFloats(out), stream);
+    packing_.decode(AsCodes(payload), num_elems_, threshold, AsFloats(out),
+                    stream);
     return absl::OkStatus();
   }
 
   absl::Status DecodeAdd(ConstBytes payload, float threshold, Bytes sum,
                          Stream stream) const override {
     RETURN_IF_ERROR(CheckDecode(payload, threshold, sum));
-    kernels_.two_bit_decode_add(AsCodes(payload), num_elems_, threshold,
-                                AsFloats(sum), stream);
+    packing_.decode_add(AsCodes(payload), num_elems_, threshold, AsFloats(sum),
+                        stream);
     return absl::OkStatus();
   }
 
@@ -126,17 +112,29 @@ class PreparedTwoBit : public PreparedCodec {
     RETURN_IF_ERROR(CheckPayloads(payloads, max_encoded_bytes()));
     const auto count = static_cast<uint32_t>(payloads.size());
     RETURN_IF_ERROR(CheckCapacity("output", out.size, sum_bytes(count)));
-    kernels_.two_bit_sum_pack(Pointers(payloads).data(), count, num_elems_,
-                              AsCodes(out), stream);
+    packing_.sum_pack(Pointers(payloads).data(), count, num_elems_,
+                      AsCodes(out), stream);
     return absl::OkStatus();
+  }
+
+  absl::Status ValidateSum(ConstBytes sum,
+                           uint32_t num_payloads) const override {
+    RETURN_IF_ERROR(CheckNumPayloads(num_payloads));
+    RETURN_IF_ERROR(CheckSize("sums", sum.size, sum_bytes(num_payloads)));
+    if (packing_.are_sums(AsCodes(sum), num_payloads, num_elems_)) {
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(
+        "packed sums hold what is no sum, or sums behind their end");
   }
 
   absl::Status DecodeSum(ConstBytes sum, uint32_t num_payloads, float threshold,
                          Bytes out, Stream stream) const override {
+    RETURN_IF_ERROR(CheckNumPayloads(num_payloads));
     RETURN_IF_ERROR(CheckSize("sums", sum.size, sum_bytes(num_payloads)));
     RETURN_IF_ERROR(CheckCapacity("output", out.size, 4 * num_elems_));
     RETURN_IF_ERROR(CheckThreshold(threshold));
-    kernels_.packed_sum_decode(AsCodes(sum), num_payloads, num_elems_,
+    packing_.packed_sum_decode(AsCodes(sum), num_payloads, num_elems_,
                                threshold, AsFloats(out), stream);
     return absl::OkStatus();
   }
@@ -146,9 +144,9 @@ class PreparedTwoBit : public PreparedCodec {
     RETURN_IF_ERROR(CheckPayloads(payloads, max_encoded_bytes()));
     RETURN_IF_ERROR(CheckCapacity("output", out.size, 4 * num_elems_));
     RETURN_IF_ERROR(CheckThreshold(threshold));
-    kernels_.two_bit_sum_decode(Pointers(payloads).data(),
-                                static_cast<uint32_t>(payloads.size()),
-                                num_elems_, threshold, AsFloats(out), stream);
+    packing_.sum_decode(Pointers(payloads).data(),
+                        static_cast<uint32_t>(payloads.size()), num_elems_,
+                        threshold, AsFloats(out), stream);
     return absl::OkStatus();
   }
 
@@ -158,16 +156,15 @@ class PreparedTwoBit : public PreparedCodec {
                         Stream stream) const override {
     RETURN_IF_ERROR(CheckPayloads(payloads, max_encoded_bytes()));
     RETURN_IF_ERROR(CheckCapacity("output", out.size, max_encoded_bytes()));
-    if (kernels_.device != DeviceKind::kCpu) {
+    if (packing_.reencode == nullptr) {
       return absl::UnimplementedError("re-encoding on a GPU's server");
     }
     const auto count = static_cast<uint32_t>(payloads.size());
     const uint32_t shift = AdoptScale(scale, num_elems_, state);
-    kernels_.two_bit_reencode(
-        Pointers(payloads).data(), count, num_elems_,
-        state.residual.as<int32_t>(), shift,
-        static_cast<int32_t>(ReencodeQuantum(count) << shift), AsCodes(out),
-        stream);
+    packing_.reencode(Pointers(payloads).data(), count, num_elems_,
+                      state.residual.as<int32_t>(), shift,
+                      static_cast<int32_t>(ReencodeQuantum(count) << shift),
+                      AsCodes(out), stream);
     *encoded_bytes = max_encoded_bytes();
     return absl::OkStatus();
   }
@@ -200,7 +197,7 @@ class PreparedTwoBit : public PreparedCodec {
   }
 
   const size_t num_elems_;
-  const kernels::KernelTable& kernels_;
+  const Packing packing_;
 };
 
 class TwoBit : public Codec {
@@ -208,10 +205,14 @@ class TwoBit : public Codec {
   using Codec::Prepare;
   const CodecTraits& traits() const override { return Traits(); }
   absl::StatusOr<std::unique_ptr<PreparedCodec>> Prepare(
-      size_t num_elems, Device device, const CodecOptions&) const override {
+      size_t num_elems, Device device,
+      const CodecOptions& options) const override {
     ASSIGN_OR_RETURN(const kernels::KernelTable* table,
                      KernelsFor(num_elems, device));
-    return std::make_unique<PreparedTwoBit>(num_elems, table);
+    const PackingId packing =
+        options.packing == 0 ? PackingId::kPlain : PackingId::kRadix;
+    return std::make_unique<PreparedTwoBit>(num_elems,
+                                            PackingOf(packing, *table));
   }
 };
 

@@ -28,15 +28,17 @@ absl::StatusOr<ChunkRounds::Verdict> ChunkRounds::Begin(
   const ReplyFormat format = coding().format;
   if (!IsPushSize(header.payload_bytes) ||
       header.codec != static_cast<uint8_t>(traits.id) ||
-      header.codec_version != traits.wire_version || header.packing != 0 ||
-      header.contributors != 1 ||
+      header.codec_version != traits.wire_version ||
+      header.packing != codec().packing() || header.contributors != 1 ||
       header.reply_mode != static_cast<uint8_t>(format)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "push of ", header.payload_bytes, " bytes, codec ", header.codec,
-        " version ", header.codec_version, ", reply format ", header.reply_mode,
-        "; this chunk takes ", codec().max_encoded_bytes(), " bytes, codec ",
+        " version ", header.codec_version, ", packing ", header.packing,
+        ", reply format ", header.reply_mode, "; this chunk takes ",
+        codec().max_encoded_bytes(), " bytes, codec ",
         static_cast<int>(traits.id), " version ", traits.wire_version,
-        ", reply format ", static_cast<int>(format)));
+        ", packing ", codec().packing(), ", reply format ",
+        static_cast<int>(format)));
   }
   Slot& slot = slots_[static_cast<size_t>(worker)];
   if (header.step < step_ ||

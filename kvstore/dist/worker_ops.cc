@@ -142,6 +142,7 @@ FrameHeader DistWorker::MakeHeader(const WorkerChunk& chunk,
       .codec = static_cast<uint8_t>(traits.id),
       .codec_version = traits.wire_version,
       .reply_mode = static_cast<uint8_t>(coding.format),
+      .packing = coding.codec->packing(),
       .stage = stage,
       .proposed_stage = chunk.guard.gave_up() && config_.compression.has_guard
                             ? Stage::kDense

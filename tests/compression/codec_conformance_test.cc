@@ -4,11 +4,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "base/random.h"
 #include "compression/codec.h"
+#include "compression/codec_spec.h"
 #include "tests/testing/status_matchers.h"
 
 namespace telegrad {
@@ -18,7 +21,43 @@ using testing::IsOk;
 
 constexpr float kThreshold = 0.25f;
 
-class CodecConformance : public ::testing::TestWithParam<const Codec*> {
+// A codec with options, as a text for ParseCodecSpec.
+class Variant {
+ public:
+  explicit Variant(const std::string& text)
+      : text_(text), spec_(*ParseCodecSpec(text)) {}
+  const CodecTraits& traits() const { return spec_.codec->traits(); }
+  auto Prepare(size_t n, Device device) const {
+    return spec_.codec->Prepare(n, device, spec_.options);
+  }
+  // As a test's name: "2bit:packing=1" is Codec2bit_packing_1.
+  std::string TestName() const {
+    std::string name = text_;
+    for (char& c : name) {
+      if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+    }
+    const bool is_digit = std::isdigit(static_cast<unsigned char>(name[0]));
+    return is_digit ? "Codec" + name : name;
+  }
+
+ private:
+  std::string text_;
+  CodecSpec spec_;
+};
+
+std::vector<std::shared_ptr<const Variant>> Variants() {
+  std::vector<std::shared_ptr<const Variant>> variants;
+  for (const Codec* codec : AllCodecs()) {
+    variants.push_back(std::make_shared<Variant>(codec->traits().name));
+  }
+  for (const char* text : {"2bit:packing=1"}) {
+    variants.push_back(std::make_shared<Variant>(text));
+  }
+  return variants;
+}
+
+class CodecConformance
+    : public ::testing::TestWithParam<std::shared_ptr<const Variant>> {
  protected:
   const CodecTraits& traits() { return GetParam()->traits(); }
   std::unique_ptr<PreparedCodec> Prepare(size_t n) {
@@ -355,13 +394,9 @@ TEST_P(CodecConformance, ReencodedSumsConserveAndStayBounded) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Registry, CodecConformance,
-                         ::testing::ValuesIn(AllCodecs()),
-                         [](const auto& codec) {
-                           std::string name = codec.param->traits().name;
-                           if (std::isdigit(
-                                   static_cast<unsigned char>(name[0])))
-                             name = "Codec" + name;
-                           return name;
+                         ::testing::ValuesIn(Variants()),
+                         [](const auto& variant) {
+                           return variant.param->TestName();
                          });
 
 TEST(CodecRegistry, UnknownNamesListTheKnownOnes) {
