@@ -18,7 +18,7 @@
 // floor(byte / 3^p) mod 3.
 //
 // Sums of W codes: `digits` of them in radix R = 2W+1 to a number of `bits`
-// bits (SumGroup). A block is 32 numbers, `bits` little-endian uint32 words;
+// bits (DigitGroup). A block is 32 numbers, `bits` little-endian uint32 words;
 // bit j of word p is bit p of number j (planes, as in kernels/code_sum.h).
 // Digit i of number j is (k + W) of element 32*i + j of the block, in
 // sum(digit[i] * R^i). Digits of elements past n are 0. Any bits can be
@@ -45,7 +45,7 @@ constexpr size_t RadixBlockBytes(size_t num_elems) {
 // multiplications divide: floor(x / radix) = (x * reciprocal) >> shift for
 // every x below 2^bits (Granlund and Montgomery, PLDI 1994). With 64 bits it
 // would be at most 1.3 % less for W = 2 to 8.
-struct SumGroup {
+struct DigitGroup {
   uint32_t radix = 3;
   uint32_t digits = 1;
   uint32_t bits = 2;
@@ -66,8 +66,8 @@ constexpr uint32_t BitsBelow(uint64_t end) {
 
 // 1 <= num_frames <= kMaxSumContributors. W = 1: 5 digits in 8 bits; 2: 3 in 7;
 // 4: 5 in 16; 8: 7 in 29.
-constexpr SumGroup SumGroupFor(uint32_t num_frames) {
-  SumGroup best;
+constexpr DigitGroup DigitGroupFor(uint32_t num_frames) {
+  DigitGroup best;
   best.radix = 2 * num_frames + 1;
   best.bits = kMaxGroupBits + 1;
   uint64_t end = best.radix;
@@ -87,18 +87,18 @@ constexpr SumGroup SumGroupFor(uint32_t num_frames) {
   return best;
 }
 
-constexpr uint32_t DivideByRadix(uint32_t number, const SumGroup& group) {
+constexpr uint32_t DivideByRadix(uint32_t number, const DigitGroup& group) {
   return static_cast<uint32_t>((uint64_t{number} * group.reciprocal) >>
                                group.shift);
 }
 
 // Elements in a block of packed sums.
-constexpr size_t SumBlock(const SumGroup& group) {
+constexpr size_t SumBlock(const DigitGroup& group) {
   return kNumbersPerBlock * group.digits;
 }
 
 constexpr size_t RadixSumBytes(size_t n, uint32_t num_frames) {
-  const SumGroup group = SumGroupFor(num_frames);
+  const DigitGroup group = DigitGroupFor(num_frames);
   const size_t block = SumBlock(group);
   return 4 * size_t{group.bits} * ((n + block - 1) / block);
 }

@@ -7,7 +7,7 @@
 namespace telegrad {
 namespace {
 
-using kernels::SumGroup;
+using kernels::DigitGroup;
 
 // Whether no code is 01 and the unused bits of the last word are 0.
 bool ArePlainCodes(const uint8_t* codes, size_t n) {
@@ -68,7 +68,7 @@ uint32_t NumbersBelow(uint32_t end, uint32_t bits, const uint8_t* planes) {
 // Whether all numbers are below R^digits and the digits past n are 0. A digit
 // within is at most R - 1 = 2W by that.
 bool AreRadixSums(const uint8_t* sums, uint32_t num_frames, size_t n) {
-  const SumGroup group = kernels::SumGroupFor(num_frames);
+  const DigitGroup group = kernels::DigitGroupFor(num_frames);
   const size_t block = kernels::SumBlock(group);
   uint32_t below = ~uint32_t{0};
   for (size_t i = 0; i < n / block; ++i) {

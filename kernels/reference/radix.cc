@@ -92,7 +92,7 @@ void RadixDecodeAdd(const uint8_t* payload, size_t n, float threshold,
 
 // Number j of the block of sums whose first element is `first`.
 uint32_t NumberOf(const uint8_t* const* frames, uint32_t num_frames, size_t n,
-                  const SumGroup& group, size_t first, size_t j) {
+                  const DigitGroup& group, size_t first, size_t j) {
   uint32_t number = 0;
   for (size_t i = group.digits; i-- > 0;) {
     const size_t element = first + kNumbersPerBlock * i + j;
@@ -105,7 +105,7 @@ uint32_t NumberOf(const uint8_t* const* frames, uint32_t num_frames, size_t n,
 
 void RadixSumPack(const uint8_t* const* frames, uint32_t num_frames, size_t n,
                   uint8_t* packed, Stream) {
-  const SumGroup group = SumGroupFor(num_frames);
+  const DigitGroup group = DigitGroupFor(num_frames);
   std::memset(packed, 0, RadixSumBytes(n, num_frames));
   for (size_t first = 0; first < n; first += SumBlock(group)) {
     for (size_t j = 0; j < kNumbersPerBlock; ++j) {
@@ -121,7 +121,7 @@ void RadixSumPack(const uint8_t* const* frames, uint32_t num_frames, size_t n,
 
 void RadixPackedSumDecode(const uint8_t* packed, uint32_t num_frames, size_t n,
                           float threshold, float* out, Stream) {
-  const SumGroup group = SumGroupFor(num_frames);
+  const DigitGroup group = DigitGroupFor(num_frames);
   for (size_t first = 0; first < n; first += SumBlock(group)) {
     for (size_t j = 0; j < kNumbersPerBlock; ++j) {
       uint32_t number = 0;

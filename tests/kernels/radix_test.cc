@@ -268,9 +268,9 @@ TEST(RadixSizes, AreFiveCodesToAByte) {
   EXPECT_EQ(RadixBytes(321), 65u);
 }
 
-TEST(SumGroups, AreTheDensestOfAtMost31Bits) {
+TEST(DigitGroups, AreTheDensestOfAtMost31Bits) {
   const auto is = [](uint32_t w, uint32_t digits, uint32_t bits) {
-    const SumGroup group = SumGroupFor(w);
+    const DigitGroup group = DigitGroupFor(w);
     return group.digits == digits && group.bits == bits;
   };
   EXPECT_TRUE(is(1, 5, 8));
@@ -283,9 +283,9 @@ TEST(SumGroups, AreTheDensestOfAtMost31Bits) {
 }
 
 // At the multiples of the radix, where a reciprocal goes wrong first.
-TEST(SumGroups, DivideExactly) {
+TEST(DigitGroups, DivideExactly) {
   for (uint32_t w = 1; w <= kMaxSumContributors; w = w * 5 / 4 + 1) {
-    const SumGroup group = SumGroupFor(w);
+    const DigitGroup group = DigitGroupFor(w);
     ASSERT_LE(group.end, uint64_t{1} << group.bits);
     const uint32_t last = (uint32_t{1} << group.bits) - 1;
     for (uint32_t trial = 0; trial < 2000; ++trial) {
