@@ -47,6 +47,14 @@ enum class NonFinitePolicy : uint8_t {
   kPropagate = 3,  // MXNet's behaviour
 };
 
+// How codes and their sums are laid out in bytes, for codecs with a choice
+// (2bit) whose text does not say it.
+enum class PackingMode : uint8_t {
+  kPlain = 0,  // MXNet's
+  kRadix = 1,  // a fifth fewer bytes, more arithmetic
+  kAuto = 2,   // ChoosePacking
+};
+
 struct CompressionConfig {
   std::string type = "none";  // a codec with its settings: "topk:0.01"
   // Overrides per tensor, the first that matches wins: "bn|bias=none;*=int8",
@@ -57,6 +65,7 @@ struct CompressionConfig {
   int batch_size = 1;     // for the unit of `0.5:batch`
   int64_t min_bytes = 0;  // smaller tensors go dense
   ReplyMode reply = ReplyMode::kAuto;
+  PackingMode packing = PackingMode::kPlain;
   NonFinitePolicy nonfinite = NonFinitePolicy::kError;
   int64_t warmup_steps = 0;  // the first so many steps go dense
   // Chunks whose codec harms (docs/codecs.md) go dense from then on.
@@ -95,9 +104,17 @@ absl::Status CheckCodecRules(absl::string_view rules);
 absl::StatusOr<ReplyMode> ParseReplyMode(absl::string_view text);
 absl::StatusOr<NonFinitePolicy> ParseNonFinitePolicy(absl::string_view text);
 absl::StatusOr<UpdateOn> ParseUpdateOn(absl::string_view text);
+absl::StatusOr<PackingMode> ParsePackingMode(absl::string_view text);
 const char* ToString(ReplyMode mode);
 const char* ToString(NonFinitePolicy policy);
 const char* ToString(UpdateOn update_on);
+const char* ToString(PackingMode mode);
+
+// kPlain or kRadix for kAuto: radix where a known link (bytes per second and
+// direction, 0: unknown) is slower than one core makes plain codes, so that the
+// wire is the limit and not the core; else plain.
+constexpr double kCoreBytesPerS = 200e6;  // 0.8e9 elements of 2 bits
+PackingMode ChoosePacking(PackingMode mode, double link_bytes_per_s);
 
 // The end of an asynchronous operation. Thread-safe, cheap to copy.
 class Ticket {

@@ -21,6 +21,9 @@ constexpr Name<NonFinitePolicy> kPolicies[] = {
     {NonFinitePolicy::kPropagate, "propagate"}};
 constexpr Name<UpdateOn> kUpdateOns[] = {{UpdateOn::kWorker, "worker"},
                                          {UpdateOn::kServer, "server"}};
+constexpr Name<PackingMode> kPackingModes[] = {{PackingMode::kPlain, "plain"},
+                                               {PackingMode::kRadix, "radix"},
+                                               {PackingMode::kAuto, "auto"}};
 
 template <typename T, size_t kCount>
 absl::StatusOr<T> Parse(absl::string_view what, absl::string_view text,
@@ -53,8 +56,19 @@ absl::StatusOr<NonFinitePolicy> ParseNonFinitePolicy(absl::string_view text) {
 absl::StatusOr<UpdateOn> ParseUpdateOn(absl::string_view text) {
   return Parse("update-on", text, kUpdateOns);
 }
+absl::StatusOr<PackingMode> ParsePackingMode(absl::string_view text) {
+  return Parse("packing", text, kPackingModes);
+}
 const char* ToString(ReplyMode mode) { return Find(mode, kReplyModes); }
 const char* ToString(NonFinitePolicy policy) { return Find(policy, kPolicies); }
 const char* ToString(UpdateOn update_on) { return Find(update_on, kUpdateOns); }
+const char* ToString(PackingMode mode) { return Find(mode, kPackingModes); }
+
+PackingMode ChoosePacking(PackingMode mode, double link_bytes_per_s) {
+  if (mode != PackingMode::kAuto) return mode;
+  const bool is_wire_the_limit =
+      link_bytes_per_s > 0 && link_bytes_per_s < kCoreBytesPerS;
+  return is_wire_the_limit ? PackingMode::kRadix : PackingMode::kPlain;
+}
 
 }  // namespace telegrad

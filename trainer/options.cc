@@ -23,6 +23,7 @@ struct RawFlags {
   std::string reply = "auto";
   std::string guard = "on";
   int64_t warmup_steps = 0;
+  std::string packing = "plain";
   std::string nonfinite = "error";
   std::string update_on = "worker";
   std::string seeds = "0";
@@ -41,22 +42,21 @@ void AddCompressionFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
   const char* group = "Compression";
   app.add_option("--compare", raw.compare,
                  "settings to run in turn and compare, separated by commas: a "
-                 "codec, then +reply=, +threshold=, +update-on=, +min-bytes=, "
-                 "+warmup-steps= for what differs: "
+                 "codec, then +reply=, +packing=, +threshold=, +update-on=, "
+                 "+min-bytes=, +warmup-steps= for what differs: "
                  "none,2bit,topk:0.01,2bit+reply=reencode")
       ->group(group);
   app.add_option("--gc-type", raw.gc_type,
-                 "codec when --compare is not given; its "
-                 "options follow after colons: topk:0.01, int8:block=256")
+                 "codec when --compare is not given; its options follow after "
+                 "colons: topk:0.01, int8:block=256")
       ->capture_default_str()
       ->group(group);
-  app.add_option("--gc-threshold", raw.threshold,
-                 "the threshold of codecs that have one. auto: a power of two "
-                 "per tensor that "
-                 "follows its scale; a number: in the units of the gradient as "
-                 "pushed (mean over the worker's batch); 0.5:batch: MXNet's "
-                 "unit (sum over the batch), that is 0.5/batch-size; 2rms: "
-                 "as auto, with this factor")
+  app.add_option(
+         "--gc-threshold", raw.threshold,
+         "the threshold of codecs that have one. auto: a power of two "
+         "per tensor that follows its scale; a number: in units of the "
+         "gradient as pushed (mean over the worker's batch); 0.5:batch: "
+         "MXNet's unit (sum over the batch); 2rms: auto, this factor")
       ->capture_default_str()
       ->group(group);
   app.add_option(
@@ -76,14 +76,17 @@ void AddCompressionFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
       ->check(CLI::IsMember({"on", "off"}))
       ->group(group);
   app.add_option("--gc-min-bytes", raw.min_bytes,
-                 "tensors smaller than this (float32) go dense, unless a rule "
-                 "says otherwise")
+                 "smaller tensors (float32) go dense unless a rule names them")
       ->capture_default_str()
       ->group(group);
-  app.add_option("--gc-reply", raw.reply,
-                 "what servers answer. sum: exact sums of codes; reencode: "
-                 "codes again, with the server's residual; dense: float32; "
-                 "auto: sum where codes can be added, else reencode")
+  app.add_option(
+         "--gc-reply", raw.reply,
+         "servers' answers. sum: exact; reencode: codes, with their own "
+         "residual; dense: float32; auto: sum if possible, else reencode")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--gc-packing", raw.packing,
+                 "2bit's bytes: plain, radix (fewer), auto (by --link)")
       ->capture_default_str()
       ->group(group);
   app.add_option("--gc-nonfinite", raw.nonfinite,
@@ -258,6 +261,7 @@ absl::Status FillSettings(const RawFlags& raw, TrainOptions& options) {
   gc.warmup_steps = raw.warmup_steps;
   gc.has_guard = raw.guard == "on";
   ASSIGN_OR_RETURN(gc.reply, ParseReplyMode(raw.reply));
+  ASSIGN_OR_RETURN(gc.packing, ParsePackingMode(raw.packing));
   ASSIGN_OR_RETURN(gc.nonfinite, ParseNonFinitePolicy(raw.nonfinite));
   ASSIGN_OR_RETURN(base.update_on, ParseUpdateOn(raw.update_on));
   RETURN_IF_ERROR(CheckCodecRules(raw.rules));
@@ -329,6 +333,8 @@ absl::StatusOr<Setting> ParseSetting(absl::string_view text,
         absl::StrSplit(parts[i], absl::MaxSplits('=', 1));
     if (pair.first == "reply") {
       ASSIGN_OR_RETURN(gc.reply, ParseReplyMode(pair.second));
+    } else if (pair.first == "packing") {
+      ASSIGN_OR_RETURN(gc.packing, ParsePackingMode(pair.second));
     } else if (pair.first == "threshold") {
       ASSIGN_OR_RETURN(gc.threshold, ParseThreshold(pair.second));
       setting.threshold = std::string(pair.second);
@@ -346,7 +352,7 @@ absl::StatusOr<Setting> ParseSetting(absl::string_view text,
     } else {
       return absl::InvalidArgumentError(
           absl::StrCat("setting '", text, "': '", parts[i],
-                       "' is none of reply=, threshold=, update-on=, "
+                       "' is none of reply=, packing=, threshold=, update-on=, "
                        "min-bytes=, warmup-steps="));
     }
   }

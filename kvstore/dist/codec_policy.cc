@@ -3,6 +3,7 @@
 #include <re2/re2.h>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
@@ -20,6 +21,19 @@ absl::StatusOr<std::unique_ptr<re2::RE2>> Compile(absl::string_view pattern) {
   if (compiled->ok()) return compiled;
   return absl::InvalidArgumentError(
       absl::StrCat("codec rule: pattern '", pattern, "': ", compiled->error()));
+}
+
+// With the job's packing where the text says none.
+absl::StatusOr<CodecSpec> ParseSpec(absl::string_view text,
+                                    PackingMode packing) {
+  ASSIGN_OR_RETURN(CodecSpec spec, ParseCodecSpec(text));
+  for (const CodecOption& option : spec.codec->traits().options) {
+    if (option.field == &CodecOptions::packing &&
+        !absl::StrContains(text, absl::StrCat(option.name, "="))) {
+      spec.options.packing = packing == PackingMode::kRadix ? 1 : 0;
+    }
+  }
+  return spec;
 }
 
 }  // namespace
@@ -51,7 +65,7 @@ std::vector<const CodecSpec*> CodecPolicy::specs() const {
 
 absl::StatusOr<CodecPolicy> MakeCodecPolicy(const CompressionConfig& config) {
   CodecPolicy policy;
-  ASSIGN_OR_RETURN(policy.type_, ParseCodecSpec(config.type));
+  ASSIGN_OR_RETURN(policy.type_, ParseSpec(config.type, config.packing));
   ASSIGN_OR_RETURN(policy.dense_, ParseCodecSpec("none"));
   policy.type_text_ = config.type;
   policy.min_bytes_ = config.min_bytes;
@@ -76,7 +90,8 @@ absl::StatusOr<CodecPolicy> MakeCodecPolicy(const CompressionConfig& config) {
     CodecPolicy::Rule rule{
         .text = std::string(text), .pattern = {}, .spec = {}};
     ASSIGN_OR_RETURN(rule.pattern, Compile(text.substr(0, equals)));
-    ASSIGN_OR_RETURN(rule.spec, ParseCodecSpec(text.substr(equals + 1)));
+    ASSIGN_OR_RETURN(rule.spec,
+                     ParseSpec(text.substr(equals + 1), config.packing));
     policy.rules_.push_back(std::move(rule));
   }
   return policy;

@@ -125,6 +125,7 @@ Facts MakeFacts(const JobConfig& config) {
       {"codec rules", RulesFact(gc.rules)},
       {"min-bytes", absl::StrCat(gc.min_bytes)},
       {"reply", ToString(gc.reply)},
+      {"packing", ToString(gc.packing)},
       {"non-finite policy", ToString(gc.nonfinite)},
       {"update-on", ToString(config.optimizer.update_on)},
       {"warm-up steps", absl::StrCat(gc.warmup_steps)},
@@ -163,6 +164,7 @@ std::string SerializeJobConfig(const JobConfig& config) {
               {"batch_size", static_cast<unsigned>(gc.batch_size)},
               {"min_bytes", static_cast<uint64_t>(gc.min_bytes)},
               {"reply", static_cast<unsigned>(gc.reply)},
+              {"packing", static_cast<unsigned>(gc.packing)},
               {"nonfinite", static_cast<unsigned>(gc.nonfinite)},
               {"warmup_steps", static_cast<uint64_t>(gc.warmup_steps)},
               {"has_guard", gc.has_guard ? 1u : 0u},
@@ -205,6 +207,7 @@ absl::StatusOr<JobConfig> ParseJobConfig(absl::string_view text,
   gc.min_bytes = static_cast<int64_t>(
       Field(json, "min_bytes", 0, uint64_t{1} << 62, status));
   gc.reply = static_cast<ReplyMode>(Field(json, "reply", 0, 3, status));
+  gc.packing = static_cast<PackingMode>(Field(json, "packing", 0, 1, status));
   gc.nonfinite =
       static_cast<NonFinitePolicy>(Field(json, "nonfinite", 0, 3, status));
   gc.warmup_steps = static_cast<int64_t>(

@@ -17,6 +17,8 @@ absl::Status DistWorker::SetCompression(const CompressionConfig& config) {
     return absl::FailedPreconditionError("SetCompression after Init");
   }
   config_.compression = config;
+  config_.compression.packing =
+      ChoosePacking(config.packing, options_.transport.link_bytes_per_s);
   return absl::OkStatus();
 }
 

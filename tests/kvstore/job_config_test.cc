@@ -4,6 +4,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "kvstore/dist/codec_policy.h"
 #include "tests/testing/status_matchers.h"
 
 namespace telegrad {
@@ -23,6 +24,7 @@ JobConfig Sample() {
   config.compression.batch_size = 3;
   config.compression.min_bytes = 77;
   config.compression.reply = ReplyMode::kDense;
+  config.compression.packing = PackingMode::kRadix;
   config.compression.nonfinite = NonFinitePolicy::kSkip;
   config.optimizer = {
       .update_on = UpdateOn::kServer,
@@ -53,6 +55,7 @@ TEST(JobConfig, ComesBackBitByBit) {
   EXPECT_EQ(gc.batch_size, 3);
   EXPECT_EQ(gc.min_bytes, 77);
   EXPECT_EQ(gc.reply, ReplyMode::kDense);
+  EXPECT_EQ(gc.packing, PackingMode::kRadix);
   EXPECT_EQ(gc.nonfinite, NonFinitePolicy::kSkip);
   EXPECT_EQ(out->optimizer.update_on, UpdateOn::kServer);
   const kernels::SgdParameters& sgd = out->optimizer.sgd;
@@ -97,7 +100,8 @@ TEST(JobConfig, RefusesValuesOutOfRange) {
       {"reply", 4},
       {"warmup_steps", UINT64_MAX},
       {"has_guard", 2},
-      {"reply", 2},  // reencode with the optimizer on servers
+      {"reply", 2},    // reencode with the optimizer on servers
+      {"packing", 2},  // auto was settled by the worker
       {"nonfinite", 4},
       {"update_on", 2},
       {"lr_bits", nan},
@@ -115,6 +119,35 @@ TEST(JobConfig, RefusesValuesOutOfRange) {
                 StatusIs(absl::StatusCode::kInvalidArgument, ""))
         << name << " = " << value;
   }
+}
+
+TEST(Packing, AutoIsRadixOnLinksSlowerThanACore) {
+  const auto automatic = [](double link_bytes_per_s) {
+    return ChoosePacking(PackingMode::kAuto, link_bytes_per_s);
+  };
+  EXPECT_EQ(automatic(0), PackingMode::kPlain);  // unknown
+  EXPECT_EQ(automatic(125e6), PackingMode::kRadix);
+  EXPECT_EQ(automatic(1250e6), PackingMode::kPlain);
+  EXPECT_EQ(ChoosePacking(PackingMode::kRadix, 0), PackingMode::kRadix);
+  EXPECT_EQ(ChoosePacking(PackingMode::kPlain, 1), PackingMode::kPlain);
+}
+
+// The text of a codec wins over the job's setting.
+TEST(Packing, IsTheJobsWhereTheCodecSaysNothing) {
+  CompressionConfig config;
+  config.type = "2bit";
+  config.rules = "a=2bit:packing=1;b=2bit:packing=0;c=none";
+  const auto packing_of = [&](const char* name) {
+    const auto policy = MakeCodecPolicy(config);
+    EXPECT_THAT(policy, IsOk());
+    return policy->Choose({name, 64}).spec->options.packing;
+  };
+  EXPECT_EQ(packing_of("x"), 0);
+  EXPECT_EQ(packing_of("a"), 1);
+  config.packing = PackingMode::kRadix;
+  EXPECT_EQ(packing_of("x"), 1);
+  EXPECT_EQ(packing_of("b"), 0);
+  EXPECT_EQ(packing_of("c"), 0);
 }
 
 TEST(JobConfig, RefusesCodecsThatDoNotExist) {

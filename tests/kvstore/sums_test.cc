@@ -156,6 +156,15 @@ TEST_P(Sums, OfTwoBitWithAnAgreedThresholdAreExactInAllReplyModes) {
   }
 }
 
+TEST_P(Sums, OfTwoBitInRadixPackingAreTheSame) {
+  for (const ReplyMode reply : kReplyModes) {
+    SCOPED_TRACE(ToString(reply));
+    config_.compression = TwoBit(reply, Fixed(kThreshold));
+    config_.compression.packing = PackingMode::kRadix;
+    Verify(config_);
+  }
+}
+
 TEST_P(Sums, BecomeWeightsOnTheServer) {
   config_.optimizer = OnServer();
   Verify(config_);

@@ -41,6 +41,7 @@ class Usage(SystemTest):
     def test_help_names_every_flag_network_codec_and_transport(self):
         text = self.run_to_end(["--help"], seconds=20).stdout()
         for word in ("--compare --gc-type --gc-threshold --gc-min-bytes "
+                     "--gc-packing "
                      "--gc-reply --gc-nonfinite --update-on --kv-store "
                      "--network --data --batch-size --num-epochs --lr --mom "
                      "--wd --seed --benchmark --num-batches --gpus --out "
