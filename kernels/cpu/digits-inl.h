@@ -36,7 +36,7 @@ HWY_INLINE void PrefetchReadBlock(const float* line) {
   __builtin_prefetch(line + kRadixBlock, 0);
 }
 HWY_INLINE void PrefetchWriteBlock(const void* line) {
-  __builtin_prefetch(static_cast<const float*>(line) + kRadixBlock, 1);
+  PrefetchForWrite(static_cast<const float*>(line) + kRadixBlock);
 }
 
 // 3 * number + digit: 0 for negative, 2 for positive, else 1.
