@@ -41,10 +41,9 @@ constexpr char kDescription[] =
 void AddCompressionFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
   const char* group = "Compression";
   app.add_option("--compare", raw.compare,
-                 "settings to run in turn and compare, separated by commas: a "
-                 "codec, then +reply=, +packing=, +threshold=, +update-on=, "
-                 "+min-bytes=, +warmup-steps= for what differs: "
-                 "none,2bit,topk:0.01,2bit+reply=reencode")
+                 "settings to run and compare, separated by commas: a codec, "
+                 "then +reply=, +packing=, +threshold=, +update-on=, "
+                 "+min-bytes=, +warmup-steps=: none,2bit,2bit+reply=reencode")
       ->group(group);
   app.add_option("--gc-type", raw.gc_type,
                  "codec when --compare is not given; its options follow after "
