@@ -22,7 +22,8 @@ class Outcome(SystemTest):
         run = self.run_to_end(
             ["--compare", "none,2bit", "--network", "lenet", "--data",
              "digits", "--num-epochs", "1", "--num-batches", str(STEPS),
-             "--batch-size", "16", "--workers", str(workers)], seconds=240)
+             "--batch-size", "16", "--gc-min-bytes", "0",
+             "--workers", str(workers)], seconds=240)
         return run, self.summary()
 
     def check_ratios(self, results, two_way):

@@ -17,6 +17,11 @@ WRONG = [
     (["--data", "mnist:/nonexistent"], ["/nonexistent", "images"]),
     (["--gpus", "0"], ["--gpus", "CPU"]),
     (["--gc-min-bytes", "3x"], ["3x", "64KiB"]),
+    (["--gc-type", "topk:2"], ["topk", "density", "2"]),
+    (["--gc-type", "2bit:density=1"], ["2bit", "density", "threshold"]),
+    (["--gc-rule", "bias"], ["bias", "PATTERN=CODEC"]),
+    (["--gc-rule", "(=none"], ["(", "pattern"]),
+    (["--gc-guard", "perhaps"], ["--gc-guard", "perhaps"]),
     (["--servers", "0"], ["--servers", "1"]),
     (["--link", "banana"], ["banana", "1gbit"]),
     (["--seed", "x"], ["--seed", "x"]),
@@ -41,14 +46,14 @@ class Usage(SystemTest):
     def test_help_names_every_flag_network_codec_and_transport(self):
         text = self.run_to_end(["--help"], seconds=20).stdout()
         for word in ("--compare --gc-type --gc-threshold --gc-min-bytes "
-                     "--gc-packing "
+                     "--gc-packing --gc-rule --gc-warmup-steps --gc-guard "
                      "--gc-reply --gc-nonfinite --update-on --kv-store "
                      "--network --data --batch-size --num-epochs --lr --mom "
                      "--wd --seed --benchmark --num-batches --gpus --out "
                      "--workers --servers --threads --chunk-elems --job-id "
                      "--join-timeout --dead-timeout --transport --tls --link "
                      "--bind --secret-file --insecure lenet mlp vgg16 digits "
-                     "mnist:DIR none 2bit dist_sync ucx").split():
+                     "mnist:DIR none 2bit topk powersgd dist_sync ucx").split():
             self.assertIn(word, text)
         for unit in ("units of the gradient", "0.5:batch", "power of two"):
             self.assertIn(unit, " ".join(text.split()))
