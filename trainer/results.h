@@ -32,7 +32,7 @@ struct MetricPoint {
   double test_loss = -1;      // < 0: not evaluated here
   double test_accuracy = -1;
   int64_t wire_bytes = 0;  // all workers, push + pull, headers included
-  std::vector<TensorMetrics> tensors;  // compressed ones
+  std::vector<TensorMetrics> tensors = {};  // compressed ones
 };
 
 // One setting of a comparison; an object of summary.json under these names.

@@ -97,6 +97,27 @@ TEST(Results, PointsComeBackFromJson) {
   }
 }
 
+TEST(Results, PointsKeepTheirTensors) {
+  MetricPoint point;
+  point.tensors = {{.tensor = "fc1.weight",
+                    .codec = "2bit",
+                    .residual_ratio = 1.5,
+                    .zero_share = 0.75,
+                    .saturated_share = 0.125,
+                    .cosine = 0.5,
+                    .num_nonfinite = 3}};
+  const auto read = MetricPointFromJson(ToJson(point, "2bit", 0));
+  ASSERT_THAT(read, IsOk());
+  ASSERT_EQ(read->tensors.size(), 1u);
+  EXPECT_EQ(read->tensors[0].tensor, "fc1.weight");
+  EXPECT_EQ(read->tensors[0].codec, "2bit");
+  EXPECT_EQ(read->tensors[0].residual_ratio, 1.5);
+  EXPECT_EQ(read->tensors[0].zero_share, 0.75);
+  EXPECT_EQ(read->tensors[0].saturated_share, 0.125);
+  EXPECT_EQ(read->tensors[0].cosine, 0.5);
+  EXPECT_EQ(read->tensors[0].num_nonfinite, 3);
+}
+
 std::vector<std::string> Lines(const std::string& text) {
   return absl::StrSplit(text, '\n');
 }
