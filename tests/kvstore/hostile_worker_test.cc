@@ -163,7 +163,7 @@ const Case kWellFormed[] = {
     {"TwoContributors", kBad, "push", [](H& h, P&) { h.contributors = 2; }},
     {"AScaleWhereItIsFixed", kBad, "scale", [](H& h, P&) { h.scale = 3; }},
     {"AWishOutOfRange", kBad, "wish", [](H& h, P&) { h.proposed_scale = 101; }},
-    {"ACodeThatIsNone", kBad, "code 01", [](H&, P& p) { p[0] = 0x40; }},
+    {"ACodeThatIsNone", kBad, "no code", [](H&, P& p) { p[0] = 0x40; }},
     {"AnInitialValue", kBad, "initial value",
      [](H& h, P& p) {
        h.type = FrameType::kInit;

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Checks the documents against the program.
 
-    check_docs.py ROOT flags PROGRAM   each --flag that stands in a document on a
+    check_docs.py ROOT flags PROGRAM [PERF]
+                                       each --flag that stands in a document on a
                                        line (or its continuation) that calls
                                        telegrad-train, or in `backquotes`, is in
-                                       PROGRAM --help; exits 77 (skipped) while
+                                       PROGRAM --help, or in that of PERF's
+                                       subcommands kernel and codec; exits 77 (skipped) while
                                        PROGRAM does not exist
     check_docs.py ROOT paths           no file speaks of the place it was made in
 """
@@ -79,14 +81,20 @@ def places(root):
             if PLACES.search(line)]
 
 
+def help_of(command):
+    return subprocess.run([*command, "--help"], capture_output=True, text=True,
+                          timeout=60, check=True).stdout
+
+
 def main():
-    if len(sys.argv) == 4 and sys.argv[2] == "flags":
+    if len(sys.argv) in (4, 5) and sys.argv[2] == "flags":
         if not os.access(sys.argv[3], os.X_OK):
             print(f"skipped: {sys.argv[3]} is not in this build")
             sys.exit(SKIPPED)
-        shown = subprocess.run([sys.argv[3], "--help"], capture_output=True,
-                               text=True, timeout=60, check=True)
-        found = unknown_flags(sys.argv[1], shown.stdout)
+        shown = help_of([sys.argv[3]])
+        for perf in sys.argv[4:]:
+            shown += help_of([perf, "kernel"]) + help_of([perf, "codec"])
+        found = unknown_flags(sys.argv[1], shown)
     elif len(sys.argv) == 3 and sys.argv[2] == "paths":
         found = places(sys.argv[1])
     else:
