@@ -46,6 +46,8 @@ absl::Status SetOption(const CodecTraits& traits, absl::string_view name,
 }  // namespace
 
 absl::StatusOr<CodecSpec> ParseCodecSpec(absl::string_view text) {
+  // An empty view may split into no item at all.
+  if (text.empty()) return FindCodec("").status();
   const std::vector<absl::string_view> items = absl::StrSplit(text, ':');
   CodecSpec spec;
   ASSIGN_OR_RETURN(spec.codec, FindCodec(items[0]));
