@@ -1,5 +1,6 @@
 #include "compression/self_contained_codec.h"
 
+#include <bit>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -90,9 +91,7 @@ absl::Status SelfContainedCodec::Reencode(std::span<const ConstBytes> payloads,
 float SelfContainedCodec::ReencodeThreshold(float threshold,
                                             uint32_t num_payloads) const {
   if (!traits_.needs_threshold) return threshold;
-  uint32_t quantum = 1;
-  while (quantum < num_payloads) quantum *= 2;
-  return threshold * static_cast<float>(quantum);
+  return threshold * static_cast<float>(std::bit_ceil(num_payloads));
 }
 
 }  // namespace telegrad

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "compression/codec.h"
+#include "compression/payload_views.h"
 #include "compression/shape_checks.h"
 #include "kernels/dispatch.h"
 
@@ -53,13 +54,5 @@ class SelfContainedCodec : public PreparedCodec {
   const size_t num_elems_;
   const kernels::KernelTable& kernels_;
 };
-
-// [n] f32 views.
-inline const float* AsFloats(ConstBytes bytes) {
-  return reinterpret_cast<const float*>(bytes.data);
-}
-inline float* AsFloats(Bytes bytes) {
-  return reinterpret_cast<float*>(bytes.data);
-}
 
 }  // namespace telegrad

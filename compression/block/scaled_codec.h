@@ -8,13 +8,6 @@
 
 namespace telegrad {
 
-inline const uint8_t* AsCodes(ConstBytes bytes) {
-  return reinterpret_cast<const uint8_t*>(bytes.data);
-}
-inline uint8_t* AsCodes(Bytes bytes) {
-  return reinterpret_cast<uint8_t*>(bytes.data);
-}
-
 // InvalidArgument where the option is not a multiple of 64, Unimplemented where
 // the device has no such kernels.
 absl::Status CheckBlockOption(double block);

@@ -1,6 +1,5 @@
 #include <cstring>
 
-#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "compression/block/block_codecs.h"
@@ -55,16 +54,6 @@ int32_t SumAt(const uint8_t* sums, size_t i, uint32_t bits) {
   int32_t value;
   std::memcpy(&value, sums + 4 * i, sizeof(value));
   return value;
-}
-
-using FramePointers = absl::InlinedVector<const uint8_t*, 64>;
-
-FramePointers Pointers(std::span<const ConstBytes> payloads) {
-  FramePointers pointers;
-  for (const ConstBytes& payload : payloads) {
-    pointers.push_back(AsCodes(payload));
-  }
-  return pointers;
 }
 
 class PreparedShared : public SelfContainedCodec {

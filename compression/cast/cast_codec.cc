@@ -55,8 +55,7 @@ class PreparedCast : public SelfContainedCodec {
     result->stats = {};
     format_.encode(
         AsFloats(grad), has_residual_ ? AsFloats(state.residual) : nullptr,
-        num_elems(), params.nonfinite, reinterpret_cast<uint8_t*>(out.data),
-        &result->stats, stream);
+        num_elems(), params.nonfinite, AsCodes(out), &result->stats, stream);
     return absl::OkStatus();
   }
 
@@ -67,16 +66,14 @@ class PreparedCast : public SelfContainedCodec {
   absl::Status Decode(ConstBytes payload, float, Bytes out,
                       Stream stream) const override {
     RETURN_IF_ERROR(CheckDecode(payload, out));
-    format_.decode(reinterpret_cast<const uint8_t*>(payload.data), num_elems(),
-                   AsFloats(out), stream);
+    format_.decode(AsCodes(payload), num_elems(), AsFloats(out), stream);
     return absl::OkStatus();
   }
 
   absl::Status DecodeAdd(ConstBytes payload, float, Bytes sum,
                          Stream stream) const override {
     RETURN_IF_ERROR(CheckDecode(payload, sum));
-    format_.decode_add(reinterpret_cast<const uint8_t*>(payload.data),
-                       num_elems(), AsFloats(sum), stream);
+    format_.decode_add(AsCodes(payload), num_elems(), AsFloats(sum), stream);
     return absl::OkStatus();
   }
 

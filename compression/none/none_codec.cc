@@ -4,7 +4,7 @@
 
 #include "base/status_macros.h"
 #include "compression/device_kernels.h"
-#include "compression/self_contained_codec.h"
+#include "compression/payload_views.h"
 #include "compression/shape_checks.h"
 
 namespace telegrad {

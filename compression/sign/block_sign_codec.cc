@@ -56,14 +56,13 @@ class PreparedBlockSign : public SelfContainedCodec {
     result->stats = {};
     kernels().sign.block_encode(AsFloats(grad), AsFloats(state.residual),
                                 num_elems(), block_, params.nonfinite,
-                                reinterpret_cast<uint8_t*>(out.data),
-                                &result->stats, stream);
+                                AsCodes(out), &result->stats, stream);
     return absl::OkStatus();
   }
 
   absl::Status Validate(ConstBytes payload) const override {
     RETURN_IF_ERROR(CheckSize("payload", payload.size, max_encoded_bytes()));
-    const auto* bytes = reinterpret_cast<const uint8_t*>(payload.data);
+    const auto* bytes = AsCodes(payload);
     const size_t num_blocks = NumSignBlocks(num_elems(), block_);
     for (size_t b = 0; b < num_blocks; ++b) {
       float scale;
@@ -82,17 +81,16 @@ class PreparedBlockSign : public SelfContainedCodec {
   absl::Status Decode(ConstBytes payload, float, Bytes out,
                       Stream stream) const override {
     RETURN_IF_ERROR(CheckPayload(payload, out));
-    kernels().sign.block_decode(reinterpret_cast<const uint8_t*>(payload.data),
-                                num_elems(), block_, AsFloats(out), stream);
+    kernels().sign.block_decode(AsCodes(payload), num_elems(), block_,
+                                AsFloats(out), stream);
     return absl::OkStatus();
   }
 
   absl::Status DecodeAdd(ConstBytes payload, float, Bytes sum,
                          Stream stream) const override {
     RETURN_IF_ERROR(CheckPayload(payload, sum));
-    kernels().sign.block_decode_add(
-        reinterpret_cast<const uint8_t*>(payload.data), num_elems(), block_,
-        AsFloats(sum), stream);
+    kernels().sign.block_decode_add(AsCodes(payload), num_elems(), block_,
+                                    AsFloats(sum), stream);
     return absl::OkStatus();
   }
 

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "compression/device_kernels.h"
@@ -42,14 +41,9 @@ const CodecTraits& Traits() {
   return *traits;
 }
 
-const uint8_t* AsBits(ConstBytes bytes) {
-  return reinterpret_cast<const uint8_t*>(bytes.data);
-}
-uint8_t* AsBits(Bytes bytes) { return reinterpret_cast<uint8_t*>(bytes.data); }
-
 float MagnitudeOf(ConstBytes payload) {
   float magnitude;
-  std::memcpy(&magnitude, AsBits(payload) + payload.size - 4,
+  std::memcpy(&magnitude, AsCodes(payload) + payload.size - 4,
               sizeof(magnitude));
   return magnitude;
 }
@@ -86,7 +80,7 @@ class PreparedOneBit : public SelfContainedCodec {
           absl::StrCat("payload has magnitude ", MagnitudeOf(payload),
                        ", which is no power of two from 1 to 32768"));
     }
-    if (AreUnusedBitsZero(AsBits(payload), num_elems())) {
+    if (AreUnusedBitsZero(AsCodes(payload), num_elems())) {
       return absl::OkStatus();
     }
     return absl::InvalidArgumentError("payload holds bits behind its end");
@@ -95,7 +89,7 @@ class PreparedOneBit : public SelfContainedCodec {
   absl::Status Decode(ConstBytes payload, float, Bytes out,
                       Stream stream) const override {
     RETURN_IF_ERROR(CheckPayload(payload, out));
-    kernels().sign.one_bit_decode(AsBits(payload), num_elems(), AsFloats(out),
+    kernels().sign.one_bit_decode(AsCodes(payload), num_elems(), AsFloats(out),
                                   stream);
     return absl::OkStatus();
   }
@@ -103,7 +97,7 @@ class PreparedOneBit : public SelfContainedCodec {
   absl::Status DecodeAdd(ConstBytes payload, float, Bytes sum,
                          Stream stream) const override {
     RETURN_IF_ERROR(CheckPayload(payload, sum));
-    kernels().sign.one_bit_decode_add(AsBits(payload), num_elems(),
+    kernels().sign.one_bit_decode_add(AsCodes(payload), num_elems(),
                                       AsFloats(sum), stream);
     return absl::OkStatus();
   }
@@ -113,7 +107,7 @@ class PreparedOneBit : public SelfContainedCodec {
     ASSIGN_OR_RETURN(const FramePointers frames, Frames(payloads));
     const auto count = static_cast<uint32_t>(frames.size());
     RETURN_IF_ERROR(CheckCapacity("output", out.size, sum_bytes(count)));
-    kernels().sign.count_pack(frames.data(), count, num_elems(), AsBits(out),
+    kernels().sign.count_pack(frames.data(), count, num_elems(), AsCodes(out),
                               stream);
     return absl::OkStatus();
   }
@@ -122,7 +116,7 @@ class PreparedOneBit : public SelfContainedCodec {
                          Bytes out, Stream stream) const override {
     RETURN_IF_ERROR(CheckSize("sums", sum.size, sum_bytes(num_payloads)));
     RETURN_IF_ERROR(CheckCapacity("output", out.size, 4 * num_elems()));
-    kernels().sign.count_decode(AsBits(sum), num_payloads, num_elems(),
+    kernels().sign.count_decode(AsCodes(sum), num_payloads, num_elems(),
                                 AsFloats(out), stream);
     return absl::OkStatus();
   }
@@ -163,8 +157,6 @@ class PreparedOneBit : public SelfContainedCodec {
   }
 
  private:
-  using FramePointers = absl::InlinedVector<const uint8_t*, 64>;
-
   // With codes of +-magnitude, and the threshold in units of it.
   absl::Status EncodeAs(uint32_t magnitude, ConstBytes grad, CodecState& state,
                         const EncodeParams& params, Bytes out,
@@ -175,8 +167,8 @@ class PreparedOneBit : public SelfContainedCodec {
     const auto unit = static_cast<float>(magnitude);
     kernels().sign.one_bit_encode(AsFloats(grad), AsFloats(state.residual),
                                   num_elems(), threshold_ * unit, unit,
-                                  params.nonfinite, AsBits(out), &result->stats,
-                                  stream);
+                                  params.nonfinite, AsCodes(out),
+                                  &result->stats, stream);
     return absl::OkStatus();
   }
 
@@ -198,7 +190,7 @@ class PreparedOneBit : public SelfContainedCodec {
             absl::StrCat("a payload of magnitude ", MagnitudeOf(payload),
                          " in a sum of those of magnitude 1"));
       }
-      frames.push_back(AsBits(payload));
+      frames.push_back(AsCodes(payload));
     }
     return frames;
   }

@@ -1,6 +1,7 @@
 #include "compression/two_bit/reencode_units.h"
 
 #include <algorithm>
+#include <bit>
 #include <span>
 
 namespace telegrad {
@@ -27,9 +28,7 @@ void Coarsen(std::span<int32_t> residuals, int bits) {
 }  // namespace
 
 uint32_t ReencodeQuantum(uint32_t num_payloads) {
-  uint32_t quantum = 1;
-  while (quantum < num_payloads) quantum *= 2;
-  return quantum;
+  return std::bit_ceil(num_payloads);
 }
 
 uint32_t AdoptScale(int16_t scale, size_t num_elems, ReencodeState& state) {

@@ -2,11 +2,10 @@
 
 #include <cmath>
 
-#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "compression/device_kernels.h"
-#include "compression/self_contained_codec.h"
+#include "compression/payload_views.h"
 #include "compression/shape_checks.h"
 #include "compression/two_bit/packing.h"
 #include "compression/two_bit/reencode_units.h"
@@ -29,21 +28,6 @@ const CodecTraits& Traits() {
                    "0: MXNet's 2 bits per code; 1: radix, 1.6 bits"}},
   };
   return *traits;
-}
-
-const uint8_t* AsCodes(ConstBytes bytes) {
-  return reinterpret_cast<const uint8_t*>(bytes.data);
-}
-uint8_t* AsCodes(Bytes bytes) { return reinterpret_cast<uint8_t*>(bytes.data); }
-
-using FramePointers = absl::InlinedVector<const uint8_t*, 64>;
-
-FramePointers Pointers(std::span<const ConstBytes> payloads) {
-  FramePointers pointers;
-  for (const ConstBytes& payload : payloads) {
-    pointers.push_back(AsCodes(payload));
-  }
-  return pointers;
 }
 
 absl::Status CheckThreshold(float threshold) {
@@ -76,9 +60,9 @@ class PreparedTwoBit : public PreparedCodec {
     RETURN_IF_ERROR(CheckThreshold(params.threshold));
     result->encoded_bytes = max_encoded_bytes();
     result->stats = {};
-    packing_.encode(reinterpret_cast<const float*>(grad.data),
-                    AsFloats(state.residual), num_elems_, params.threshold,
-                    params.nonfinite, AsCodes(out), &result->stats, stream);
+    packing_.encode(AsFloats(grad), AsFloats(state.residual), num_elems_,
+                    params.threshold, params.nonfinite, AsCodes(out),
+                    &result->stats, stream);
     return absl::OkStatus();
   }
 
