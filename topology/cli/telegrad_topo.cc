@@ -1,0 +1,30 @@
+#include <CLI/CLI.hpp>
+#include <vector>
+
+#include "base/exit_code.h"
+#include "topology/cli/command.h"
+
+namespace telegrad::topo {
+namespace {
+
+std::vector<Subcommand> Subcommands() { return {}; }
+
+}  // namespace
+}  // namespace telegrad::topo
+
+int main(int argc, char** argv) {
+  CLI::App app("Shows what a machine has, what is wrong with it, and plans.");
+  app.require_subcommand(1);
+  int exit_code = 0;
+  for (const telegrad::topo::Subcommand& each : telegrad::topo::Subcommands()) {
+    each.add(*app.add_subcommand(each.name, each.help), exit_code);
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const bool is_help = app.exit(error) == 0;
+    return static_cast<int>(is_help ? telegrad::ExitCode::kOk
+                                    : telegrad::ExitCode::kUsage);
+  }
+  return exit_code;
+}

@@ -1,0 +1,126 @@
+#include "topology/path.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace telegrad {
+namespace {
+
+bool SharesSwitch(const PciPosition& a, const PciPosition& b) {
+  return std::any_of(
+      a.switches.begin(), a.switches.end(), [&](const std::string& each) {
+        return std::find(b.switches.begin(), b.switches.end(), each) !=
+               b.switches.end();
+      });
+}
+
+// Switches of NVLink that a GPU reaches.
+std::set<std::string> NvSwitches(const Machine& machine, int gpu) {
+  std::set<std::string> names;
+  for (const GpuLink& link : machine.links) {
+    if (link.a == gpu && link.b == GpuLink::kToSwitch) {
+      names.insert(link.b_name);
+    }
+  }
+  return names;
+}
+
+// By NVLink alone; unknown where there is none.
+PathInfo ClassifyNvlink(const Machine& machine, int a, int b) {
+  for (const GpuLink& link : machine.links) {
+    const bool joins =
+        (link.a == a && link.b == b) || (link.a == b && link.b == a);
+    if (joins) {
+      return {PathClass::kNvl, PathClass::kUnknown,
+              absl::StrCat(link.lanes, " NVLinks")};
+    }
+  }
+  const std::set<std::string> mine = NvSwitches(machine, a);
+  const std::set<std::string> others = NvSwitches(machine, b);
+  if (mine.empty() || others.empty()) return {};
+  for (const std::string& name : mine) {
+    if (others.count(name) > 0) {
+      return {PathClass::kNvl, PathClass::kUnknown,
+              absl::StrCat("through NVSwitch ", name)};
+    }
+  }
+  return {PathClass::kNvl, PathClass::kUnknown,
+          "through NVSwitches that are assumed to be joined (as in a DGX-2): "
+          "the source lists no links between switches"};
+}
+
+}  // namespace
+
+PathInfo ClassifyPath(const PciPosition& a, const PciPosition& b) {
+  if (!a.switches.empty() && !b.switches.empty()) {
+    if (a.switches.front() == b.switches.front()) {
+      return {PathClass::kPix, PathClass::kPix,
+              absl::StrCat("same PCIe switch ", a.switches.front())};
+    }
+    if (SharesSwitch(a, b)) {
+      return {PathClass::kPxb, PathClass::kPxb,
+              absl::StrCat("PCIe switches ", a.switches.front(), " and ",
+                           b.switches.front(), " are joined")};
+    }
+  }
+  if (!a.host_bridge.empty() && a.host_bridge == b.host_bridge) {
+    return {PathClass::kPhb, PathClass::kPhb,
+            absl::StrCat("same host bridge ", a.host_bridge)};
+  }
+  const bool packages = a.package >= 0 && b.package >= 0;
+  const bool nodes = a.numa_node >= 0 && b.numa_node >= 0;
+  if ((packages && a.package == b.package) ||
+      (!packages && nodes && a.numa_node == b.numa_node)) {
+    return {PathClass::kNode, PathClass::kNode,
+            absl::StrCat("different host bridges ", a.host_bridge, ", ",
+                         b.host_bridge, ", same ",
+                         packages ? absl::StrCat("package ", a.package)
+                                  : absl::StrCat("NUMA node ", a.numa_node))};
+  }
+  if (packages || nodes) {
+    return {PathClass::kSys, PathClass::kSys,
+            packages ? absl::StrCat("packages ", a.package, " and ", b.package)
+                     : absl::StrCat("NUMA nodes ", a.numa_node, " and ",
+                                    b.numa_node)};
+  }
+  return {PathClass::kUnknown, PathClass::kUnknown,
+          "the source does not show where they hang"};
+}
+
+void FillPaths(Machine& machine) {
+  const size_t num_gpus = machine.gpus.size();
+  machine.gpu_nic.assign(num_gpus, {});
+  machine.gpu_gpu.assign(num_gpus, std::vector<PathInfo>(num_gpus));
+  for (size_t g = 0; g < num_gpus; ++g) {
+    const Gpu& gpu = machine.gpus[g];
+    for (const Nic& nic : machine.nics) {
+      const bool is_same = nic.bdf.known() &&
+                           nic.bdf.value->domain == gpu.bdf.domain &&
+                           nic.bdf.value->bus == gpu.bdf.bus &&
+                           nic.bdf.value->device == gpu.bdf.device;
+      machine.gpu_nic[g].push_back(
+          is_same ? PathInfo{PathClass::kLoc, PathClass::kLoc,
+                             "functions of one PCI device"}
+                  : ClassifyPath(gpu.position, nic.position));
+    }
+    for (size_t other = 0; other < num_gpus; ++other) {
+      PathInfo& path = machine.gpu_gpu[g][other];
+      if (other == g) {
+        path = {PathClass::kLoc, PathClass::kLoc, "itself"};
+        continue;
+      }
+      path = ClassifyPath(gpu.position, machine.gpus[other].position);
+      PathInfo nvlink =
+          ClassifyNvlink(machine, static_cast<int>(g), static_cast<int>(other));
+      if (nvlink.path == PathClass::kUnknown) continue;
+      nvlink.pcie = path.pcie;
+      path = std::move(nvlink);
+    }
+  }
+}
+
+}  // namespace telegrad

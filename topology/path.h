@@ -1,0 +1,35 @@
+#pragma once
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "topology/machine.h"
+
+namespace telegrad {
+
+// The class of the path between two devices from their places in the PCI tree:
+// one switch PIX, several PXB, one host bridge PHB, one package (or NUMA node
+// where packages are unknown) NODE, else SYS; unknown where the source shows
+// too little. Source: NCCL's src/graph/paths.cc, and nvidia-smi for NODE.
+PathInfo ClassifyPath(const PciPosition& a, const PciPosition& b);
+
+// Fills `gpu_nic` and `gpu_gpu` from positions and links, by sorted GPUs:
+// NVLink (direct, or through NVSwitches that both reach) outranks PCIe between
+// GPUs.
+void FillPaths(Machine& machine);
+
+// Reads "0000:81:00.0", "81:00.0" or "10000:e1:00.0"; false for anything else.
+bool ParseBdf(absl::string_view text, Bdf* bdf);
+std::string ToString(const Bdf& bdf);  // "0000:81:00.0"
+
+// The words of text and JSON: "IB", "PIX", "yes".
+const char* Name(Fabric fabric);
+const char* Name(PathClass path);
+const char* Name(LinkLayer layer);
+const char* Name(GidType type);
+const char* Name(GidScope scope);
+const char* Name(Tri tri);
+const char* Name(Confidence confidence);
+const char* Name(NetInterface::Kind kind);
+
+}  // namespace telegrad
