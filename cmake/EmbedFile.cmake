@@ -1,6 +1,6 @@
-# cmake -DOUT=x.cc -DNAME=kProfiles -DFILES="a.csv;b.csv" -P EmbedFile.cmake
-# writes a table of {name without ending, content} as C++.
-set(text "// Made by cmake/EmbedFile.cmake.\n#include \"trainer/embedded_file.h\"\n\nnamespace telegrad {\n\nconst EmbeddedFile ${NAME}[] = {\n")
+# cmake -DOUT=x.cc -DNAME=kProfiles -DHEADER=a/b.h -DFILES="a.csv;b.csv" -P EmbedFile.cmake
+# writes a table of {name without ending, content} as C++; the header declares it.
+set(text "// Made by cmake/EmbedFile.cmake.\n#include \"${HEADER}\"\n\nnamespace telegrad {\n\nconst EmbeddedFile ${NAME}[] = {\n")
 foreach(file ${FILES})
   get_filename_component(stem ${file} NAME_WE)
   file(READ ${file} content)

@@ -8,6 +8,6 @@ struct EmbeddedFile {
   const char* content;
 };
 
-extern const EmbeddedFile kProfileFiles[];  // perf/profiles/*.csv
+extern const EmbeddedFile kProfileFiles[];  // topology/profiles/*.csv
 
 }  // namespace telegrad
