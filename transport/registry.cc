@@ -2,6 +2,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "transport/fault/fault_transport.h"
 #include "transport/inproc/inproc_transport.h"
 #include "transport/link/link_transport.h"
 #include "transport/transport.h"
@@ -30,6 +31,21 @@ constexpr std::array kTransports = {
     Entry{"inproc", "contexts of one process, for tests", &MakeInprocTransport},
 };
 
+// The transport, behind an emulated link and faults where they are asked for.
+absl::StatusOr<std::unique_ptr<TransportContext>> MakeDecorated(
+    Factory make, const TransportOptions& options, TransportHandler* handler) {
+  const auto make_link = [make](const TransportOptions& inner_options,
+                                TransportHandler* inner_handler)
+      -> absl::StatusOr<std::unique_ptr<TransportContext>> {
+    if (inner_options.link_bytes_per_s == 0) {
+      return make(inner_options, inner_handler);
+    }
+    return MakeLinkTransport(make, inner_options, inner_handler);
+  };
+  if (options.fault.empty()) return make_link(options, handler);
+  return MakeFaultTransport(make_link, options, handler);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TransportContext>> MakeTransport(
@@ -41,8 +57,7 @@ absl::StatusOr<std::unique_ptr<TransportContext>> MakeTransport(
       absl::StrAppend(&available, available.empty() ? "" : ", ", entry.name);
       continue;
     }
-    if (options.link_bytes_per_s == 0) return entry.make(options, handler);
-    return MakeLinkTransport(entry.make, options, handler);
+    return MakeDecorated(entry.make, options, handler);
   }
   return absl::NotFoundError(absl::StrCat("transport \"", options.name,
                                           "\" is not in this build, which has ",

@@ -20,7 +20,8 @@ struct Backend {
   const char* test_name;
   const char* name;
   const char* tls;
-  double link_bytes_per_s;
+  double link_bytes_per_s = 0;
+  const char* fault = "";
 };
 
 void PrintTo(const Backend& backend, std::ostream* out) {
@@ -32,6 +33,7 @@ TransportOptions OptionsOf(const Backend& backend) {
   options.name = backend.name;
   options.tls = backend.tls;
   options.link_bytes_per_s = backend.link_bytes_per_s;
+  options.fault = backend.fault;
   return options;
 }
 
@@ -347,12 +349,14 @@ TEST_P(Transport, EachSideMayHaveItsOwnThread) {
 
 INSTANTIATE_TEST_SUITE_P(
     Over, Transport,
-    ::testing::Values(Backend{"Inproc", "inproc", "", 0},
-                      Backend{"UcxTcp", "ucx", "tcp", 0},
-                      Backend{"UcxShm", "ucx", "shm", 0},
-                      Backend{"UcxDefault", "ucx", "", 0},
+    ::testing::Values(Backend{"Inproc", "inproc", ""},
+                      Backend{"UcxTcp", "ucx", "tcp"},
+                      Backend{"UcxShm", "ucx", "shm"},
+                      Backend{"UcxDefault", "ucx", ""},
                       Backend{"LinkOverUcx", "ucx", "", 4e9},
-                      Backend{"LinkOverInproc", "inproc", "", 4e9}),
+                      Backend{"LinkOverInproc", "inproc", "", 4e9},
+                      Backend{"FaultOverInproc", "inproc", "", 0, "seed=1"},
+                      Backend{"FaultOverLink", "inproc", "", 4e9, "seed=1"}),
     [](const auto& param) { return param.param.test_name; });
 
 }  // namespace
