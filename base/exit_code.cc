@@ -17,6 +17,10 @@ const char* ExitReason(ExitCode code) {
       return "ok";
     case ExitCode::kUsage:
       return "usage";
+    case ExitCode::kWarnings:
+      return "warnings";
+    case ExitCode::kFailures:
+      return "failures";
     case ExitCode::kPeerDied:
       return "peer_died";
     case ExitCode::kTimeout:

@@ -10,6 +10,8 @@ namespace telegrad {
 enum class ExitCode : int {
   kOk = 0,
   kUsage = 2,
+  kWarnings = 3,  // a checking program found something to mind
+  kFailures = 4,  // ... something that will fail
   kPeerDied = 20,
   kTimeout = 21,
   kFenced = 22,

@@ -1,0 +1,346 @@
+#include "topology/doctor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "topology/path.h"
+
+namespace telegrad {
+namespace {
+
+using ::testing::HasSubstr;
+
+Bdf BdfOf(const char* text) {
+  Bdf bdf;
+  EXPECT_TRUE(ParseBdf(text, &bdf)) << text;
+  return bdf;
+}
+
+template <typename T>
+Known<T> Is(T value) {
+  return {.value = value, .why = {{.what = "", .source = "test"}}};
+}
+
+Gid RoceGid(int index, GidScope scope, GidType type, const char* net) {
+  Gid gid = {
+      .index = index, .type = type, .scope = scope, .net_interface = net};
+  if (scope == GidScope::kIpv4) {
+    gid.raw = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1};
+  } else {
+    gid.raw = {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 2, 3, 4, 5, 6, 7, 8, 9};
+  }
+  return gid;
+}
+
+// Two GPUs, each with a RoCE NIC behind its own switch; nothing is wrong.
+Machine Healthy() {
+  Machine machine = {.source = "test", .host = "node0", .numa_nodes = 1};
+  for (int i = 0; i < 2; ++i) {
+    const std::string net = i == 0 ? "eth0" : "eth1";
+    const PciPosition position = {.switches = {i == 0 ? "s0" : "s1"},
+                                  .host_bridge = "pci0000:00",
+                                  .package = 0,
+                                  .numa_node = 0};
+    machine.gpus.push_back(
+        {.name = i == 0 ? "cuda0" : "cuda1",
+         .bdf = BdfOf(i == 0 ? "0000:01:00.0" : "0000:02:00.0"),
+         .model = "H100",
+         .position = position});
+    Port port = {
+        .link_layer = LinkLayer::kEthernet,
+        .fabric = Fabric::kRoceV2,
+        .state = Is(4),
+        .gbps = Is(400.0),
+        .lanes = Is(4),
+        .active_mtu = Is(4096),
+        .gids = {RoceGid(0, GidScope::kLinkLocal, GidType::kRoceV2,
+                         net.c_str()),
+                 RoceGid(3, GidScope::kIpv4, GidType::kRoceV2, net.c_str())},
+        .chosen_gid = Is(3),
+        .net_interface = net};
+    machine.nics.push_back(
+        {.name = i == 0 ? "mlx5_0" : "mlx5_1",
+         .bdf = Is(BdfOf(i == 0 ? "0000:11:00.0" : "0000:12:00.0")),
+         .pcie_gbps = Is(504.0),
+         .pcie_now_gbps = Is(504.0),
+         .has_device_node = Tri::kYes,
+         .is_rdma = true,
+         .net_interfaces = {net},
+         .position = position,
+         .ports = {port}});
+    machine.interfaces.push_back({.name = net,
+                                  .kind = NetInterface::Kind::kPhysical,
+                                  .up = Is(true),
+                                  .mtu = Is(9000),
+                                  .gbps = Is(400.0),
+                                  .ecn_np = {{3, true}},
+                                  .ecn_rp = {{3, true}}});
+  }
+  Capabilities& has = machine.capabilities;
+  has.gdr = Tri::kYes;
+  has.acs_clear = Tri::kYes;
+  has.iommu_passthrough = Tri::kYes;
+  has.in_vm = Tri::kNo;
+  has.memlock_bytes = Is(UINT64_MAX);
+  has.ucx_version = "1.18.0";
+  has.ucx_cuda = Tri::kYes;
+  has.ucx_rdma = Tri::kYes;
+  FillPaths(machine);
+  return machine;
+}
+
+DoctorOptions WithCodec(double link_gbps) {
+  return {.codec = CodecSpeed{.codec = "2bit",
+                              .encode_gbytes_per_s = 5,
+                              .decode_gbytes_per_s = 10,
+                              .break_even_gbps = 64,
+                              .link_gbps = link_gbps}};
+}
+
+std::vector<Finding> WithId(std::vector<Finding> findings,
+                            const std::string& id) {
+  std::erase_if(findings, [&](const Finding& each) { return each.id != id; });
+  return findings;
+}
+
+TEST(Doctor, HealthyMachineHasNothingToSay) {
+  for (const Finding& each : Examine(Healthy(), WithCodec(400))) {
+    EXPECT_EQ(each.severity, each.id == "T28" ? Severity::kInfo : Severity::kOk)
+        << each.id << ": " << each.sentence;
+    EXPECT_FALSE(each.sentence.empty()) << each.id;
+    EXPECT_EQ(each.host, "node0");
+  }
+}
+
+// One change to a healthy machine, and what the check says of it.
+struct Case {
+  const char* id;
+  Severity severity;
+  const char* word;  // of its sentence
+  std::function<void(Machine&)> change;
+};
+
+const std::vector<Case>& Cases() {
+  static const std::vector<Case> cases = {
+      {"T01", Severity::kFail, "mlx5_1",
+       [](Machine& m) { m.nics[1].has_device_node = Tri::kNo; }},
+      {"T01", Severity::kUnknown, "/dev/infiniband",
+       [](Machine& m) { m.nics[1].has_device_node = Tri::kUnknown; }},
+      {"T02", Severity::kFail, "65536",
+       [](Machine& m) { m.capabilities.memlock_bytes = Is(uint64_t{65536}); }},
+      {"T02", Severity::kUnknown, "limit",
+       [](Machine& m) { m.capabilities.memlock_bytes = {}; }},
+      {"T03", Severity::kWarn, "mlx5_1/1",
+       [](Machine& m) { m.nics[1].ports[0].state = Is(2); }},
+      {"T04", Severity::kWarn, "mlx5_1",
+       [](Machine& m) {
+         m.nics[1].ports[0].fabric = Fabric::kInfiniBand;
+         m.nics[1].ports[0].link_layer = LinkLayer::kInfiniBand;
+       }},
+      {"T05", Severity::kFail, "mlx5_0/1",
+       [](Machine& m) {
+         m.nics[0].ports[0].gids.pop_back();
+         m.nics[0].ports[0].chosen_gid = {};
+       }},
+      {"T06", Severity::kWarn, "vxlan0",
+       [](Machine& m) {
+         m.nics[0].ports[0].gids.push_back(
+             RoceGid(5, GidScope::kIpv4, GidType::kRoceV2, "vxlan0"));
+       }},
+      {"T06", Severity::kWarn, "RoCE v1",
+       [](Machine& m) {
+         m.nics[0].ports[0].gids[1].type = GidType::kRoceV1;
+         m.nics[0].ports[0].fabric = Fabric::kRoceV1;
+       }},
+      {"T08", Severity::kWarn, "MTU 1500",
+       [](Machine& m) { m.interfaces[0].mtu = Is(1500); }},
+      {"T09", Severity::kWarn, "100 Gb/s",
+       [](Machine& m) { m.nics[1].ports[0].gbps = Is(100.0); }},
+      {"T09", Severity::kWarn, "252 Gb/s",
+       [](Machine& m) { m.nics[1].pcie_now_gbps = Is(252.0); }},
+      {"T09", Severity::kWarn, "1 lanes",
+       [](Machine& m) {
+         for (Nic& nic : m.nics) nic.ports[0].gbps = Is(25.0);
+         m.nics[0].ports[0].lanes = Is(1);
+       }},
+      {"T10", Severity::kInfo, "eth1",
+       [](Machine& m) { m.interfaces[1].gbps = {}; }},
+      {"T11", Severity::kWarn, "docker0",
+       [](Machine& m) {
+         m.interfaces = {{.name = "docker0",
+                          .kind = NetInterface::Kind::kBridge,
+                          .up = Is(true)}};
+       }},
+      {"T12", Severity::kWarn, "off",
+       [](Machine& m) { m.capabilities.gdr = Tri::kNo; }},
+      {"T12", Severity::kWarn, "not proven",
+       [](Machine& m) { m.capabilities.gdr = Tri::kUnknown; }},
+      {"T14", Severity::kWarn, "1.13.1",
+       [](Machine& m) {
+         m.capabilities.gdr_peermem = Tri::kYes;
+         m.capabilities.why["gdr_peermem"] = {
+             {.source = "/sys/module/nvidia_peermem/version"}};
+         m.capabilities.ucx_version = "1.13.1";
+       }},
+      {"T15", Severity::kWarn, "ACS",
+       [](Machine& m) { m.capabilities.acs_clear = Tri::kNo; }},
+      {"T15", Severity::kUnknown, "ACS",
+       [](Machine& m) { m.capabilities.acs_clear = Tri::kUnknown; }},
+      {"T16", Severity::kWarn, "IOMMU",
+       [](Machine& m) { m.capabilities.iommu_passthrough = Tri::kNo; }},
+      {"T17", Severity::kWarn, "SYS",
+       [](Machine& m) {
+         m.gpus[0].position = {.host_bridge = "pci0000:80", .package = 1};
+         FillPaths(m);
+       }},
+      {"T18", Severity::kInfo, "200 Gb/s",
+       [](Machine& m) {
+         m.nics.pop_back();
+         FillPaths(m);
+       }},
+      {"T21", Severity::kWarn, "staged",
+       [](Machine& m) { m.capabilities.ucx_cuda = Tri::kNo; }},
+      {"T21", Severity::kWarn, "no RDMA",
+       [](Machine& m) { m.capabilities.ucx_rdma = Tri::kNo; }},
+      {"T22", Severity::kInfo, "win over",
+       [](Machine& m) { m.environment["UCX_TLS"] = "tcp"; }},
+      {"T23", Severity::kWarn, "mlx5_0,",
+       [](Machine& m) { m.environment["UCX_NET_DEVICES"] = "mlx5_0,eth0"; }},
+      {"T24", Severity::kWarn, "priority 3",
+       [](Machine& m) { m.interfaces[1].ecn_rp[3] = false; }},
+      {"T24", Severity::kUnknown, "PFC",
+       [](Machine& m) {
+         for (NetInterface& net : m.interfaces) net.ecn_np = net.ecn_rp = {};
+       }},
+      {"T25", Severity::kInfo, "eth4",
+       [](Machine& m) {
+         m.interfaces[0].kind = NetInterface::Kind::kBond;
+         m.interfaces[0].lower = {"eth4", "eth5"};
+       }},
+      {"T26", Severity::kWarn, "hides",
+       [](Machine& m) {
+         m.capabilities.in_vm = Tri::kYes;
+         for (Gpu& gpu : m.gpus) gpu.position.switches.clear();
+         for (Nic& nic : m.nics) nic.position.switches.clear();
+       }},
+      {"T27", Severity::kInfo, "mlx5_1",
+       [](Machine& m) {
+         m.numa_nodes = 2;
+         m.nics[1].position.numa_node = -1;
+       }},
+  };
+  return cases;
+}
+
+TEST(Doctor, EachCheckFindsWhatItIsFor) {
+  for (const Case& each : Cases()) {
+    Machine machine = Healthy();
+    each.change(machine);
+    bool found = false;
+    for (const Finding& finding :
+         WithId(Examine(machine, WithCodec(400)), each.id)) {
+      found |= finding.severity == each.severity &&
+               finding.sentence.find(each.word) != std::string::npos;
+    }
+    EXPECT_TRUE(found) << each.id << " " << each.word << "\n"
+                       << ToText(Examine(machine, WithCodec(400)));
+  }
+}
+
+TEST(Doctor, SaysWhereToGoOnForEveryWarning) {
+  for (const Case& each : Cases()) {
+    Machine machine = Healthy();
+    each.change(machine);
+    for (const Finding& finding : Examine(machine, WithCodec(400))) {
+      if (finding.severity < Severity::kUnknown) continue;
+      EXPECT_FALSE(finding.hint.empty()) << finding.id;
+    }
+  }
+}
+
+TEST(Doctor, CodecIsJudgedByTheLink) {
+  const auto sentence = [](const DoctorOptions& options) {
+    return WithId(Examine(Healthy(), options), "T28").at(0).sentence;
+  };
+  EXPECT_EQ(sentence(WithCodec(400)),
+            "compression off: link 400 Gb/s >= break-even 64 Gb/s");
+  EXPECT_EQ(sentence(WithCodec(10)),
+            "compression pays: link 10 Gb/s < break-even 64 Gb/s");
+  EXPECT_THAT(sentence(WithCodec(0)), HasSubstr("pays below 64"));
+  EXPECT_THAT(sentence({}), HasSubstr("no codec was measured"));
+}
+
+TEST(Doctor, AnEmptyMachineIsNoFailure) {
+  EXPECT_NE(ExitCodeOf(Examine({}, {})), ExitCode::kFailures)
+      << ToText(Examine({}, {}));
+}
+
+std::vector<Machine> TwoHosts() {
+  std::vector<Machine> machines = {Healthy(), Healthy()};
+  machines[1].host = "node1";
+  return machines;
+}
+
+TEST(DoctorCompare, EqualHostsAreFine) {
+  const std::vector<Finding> findings = Compare(TwoHosts());
+  EXPECT_EQ(ExitCodeOf(findings), ExitCode::kOk) << ToText(findings);
+}
+
+TEST(DoctorCompare, EachCheckFindsWhatItIsFor) {
+  const std::vector<Case> cases = {
+      {"T07", Severity::kInfo, "that is right",
+       [](Machine& m) { m.nics[0].ports[0].chosen_gid = Is(1); }},
+      {"T08", Severity::kWarn, "1024",
+       [](Machine& m) {
+         for (Nic& nic : m.nics) nic.ports[0].active_mtu = Is(1024);
+       }},
+      {"T13", Severity::kFail, "node1",
+       [](Machine& m) { m.capabilities.gdr = Tri::kNo; }},
+      {"T19", Severity::kFail, "GPUs", [](Machine& m) { m.gpus.pop_back(); }},
+      {"T19", Severity::kFail, "RDMA ports",
+       [](Machine& m) { m.nics[1].ports[0].gbps = Is(200.0); }},
+      {"T20", Severity::kWarn, "rail 1",
+       [](Machine& m) { m.nics[1].ports[0].gids[1].raw[14] = 9; }},
+  };
+  for (const Case& each : cases) {
+    std::vector<Machine> machines = TwoHosts();
+    each.change(machines[1]);
+    bool found = false;
+    for (const Finding& finding : WithId(Compare(machines), each.id)) {
+      found |= finding.severity == each.severity &&
+               finding.sentence.find(each.word) != std::string::npos;
+    }
+    EXPECT_TRUE(found) << each.id << "\n" << ToText(Compare(machines));
+  }
+}
+
+TEST(Doctor, ExitCodeIsTheWorst) {
+  std::vector<Finding> findings = {{.id = "a", .name = "a"}};
+  EXPECT_EQ(ExitCodeOf(findings), ExitCode::kOk);
+  findings.push_back({.id = "b", .name = "b", .severity = Severity::kUnknown});
+  EXPECT_EQ(ExitCodeOf(findings), ExitCode::kOk);
+  findings.push_back({.id = "c", .name = "c", .severity = Severity::kWarn});
+  EXPECT_EQ(ExitCodeOf(findings), ExitCode::kWarnings);
+  findings.push_back({.id = "d", .name = "d", .severity = Severity::kFail});
+  EXPECT_EQ(ExitCodeOf(findings), ExitCode::kFailures);
+}
+
+TEST(Doctor, JsonHoldsWhatTextSays) {
+  Machine machine = Healthy();
+  machine.capabilities.gdr = Tri::kNo;
+  machine.host = "bad \xff byte";
+  const std::vector<Finding> findings = Examine(machine, WithCodec(400));
+  const auto json = nlohmann::json::parse(ToJson(findings));
+  EXPECT_EQ(json["findings"].size(), findings.size());
+  EXPECT_EQ(json["warnings"], 1);
+  EXPECT_EQ(json["failures"], 0);
+  EXPECT_EQ(json["exit_code"], 3);
+  EXPECT_THAT(ToText(findings),
+              HasSubstr("[WARN] T12 gdr-no: GPUDirect RDMA is off"));
+}
+
+}  // namespace
+}  // namespace telegrad

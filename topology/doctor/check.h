@@ -1,0 +1,103 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "topology/doctor.h"
+
+namespace telegrad::doctor {
+
+// Collects what one check says about one machine or all.
+class Report {
+ public:
+  Report(const char* id, const char* name, std::string host)
+      : id_(id), name_(name), host_(std::move(host)) {}
+
+  void Ok(std::string sentence, std::string evidence = "") {
+    Add(Severity::kOk, std::move(sentence), std::move(evidence), "");
+  }
+  void Add(Severity severity, std::string sentence, std::string evidence,
+           std::string hint) {
+    findings_.push_back({.id = id_,
+                         .name = name_,
+                         .severity = severity,
+                         .sentence = std::move(sentence),
+                         .evidence = std::move(evidence),
+                         .hint = std::move(hint),
+                         .host = host_});
+  }
+  bool empty() const { return findings_.empty(); }
+  std::vector<Finding> Take() { return std::move(findings_); }
+
+ private:
+  const char* id_;
+  const char* name_;
+  std::string host_;
+  std::vector<Finding> findings_ = {};
+};
+
+// One line of the table in doctor.cc; `run` adds at least one finding.
+struct MachineCheck {
+  const char* id;
+  const char* name;
+  void (*run)(const Machine&, const DoctorOptions&, Report&);
+};
+struct ClusterCheck {
+  const char* id;
+  const char* name;
+  void (*run)(std::span<const Machine>, Report&);
+};
+
+// ports.cc
+void CheckDeviceNodes(const Machine&, const DoctorOptions&, Report&);
+void CheckMemlock(const Machine&, const DoctorOptions&, Report&);
+void CheckPortDown(const Machine&, const DoctorOptions&, Report&);
+void CheckMixedLinkLayer(const Machine&, const DoctorOptions&, Report&);
+void CheckRate(const Machine&, const DoctorOptions&, Report&);
+// gid.cc
+void CheckGidNone(const Machine&, const DoctorOptions&, Report&);
+void CheckGidAmbiguous(const Machine&, const DoctorOptions&, Report&);
+void CheckMtu(const Machine&, const DoctorOptions&, Report&);
+// interfaces.cc
+void CheckSpeedUnknown(const Machine&, const DoctorOptions&, Report&);
+void CheckVirtualInterface(const Machine&, const DoctorOptions&, Report&);
+void CheckFlowControl(const Machine&, const DoctorOptions&, Report&);
+void CheckBond(const Machine&, const DoctorOptions&, Report&);
+// gpudirect.cc
+void CheckGdr(const Machine&, const DoctorOptions&, Report&);
+void CheckModuleRename(const Machine&, const DoctorOptions&, Report&);
+void CheckAcs(const Machine&, const DoctorOptions&, Report&);
+void CheckIommu(const Machine&, const DoctorOptions&, Report&);
+// placement.cc
+void CheckFarNic(const Machine&, const DoctorOptions&, Report&);
+void CheckSharedNic(const Machine&, const DoctorOptions&, Report&);
+void CheckFlatVm(const Machine&, const DoctorOptions&, Report&);
+void CheckNumaUnknown(const Machine&, const DoctorOptions&, Report&);
+// software.cc
+void CheckUcxBuild(const Machine&, const DoctorOptions&, Report&);
+void CheckEnvironment(const Machine&, const DoctorOptions&, Report&);
+void CheckUcxNetDevices(const Machine&, const DoctorOptions&, Report&);
+void CheckCodec(const Machine&, const DoctorOptions&, Report&);
+// cluster.cc
+void CompareGids(std::span<const Machine>, Report&);
+void CompareMtus(std::span<const Machine>, Report&);
+void CompareGdr(std::span<const Machine>, Report&);
+void CompareTopologies(std::span<const Machine>, Report&);
+void CompareRails(std::span<const Machine>, Report&);
+
+// facts.cc: what several checks ask.
+constexpr int kActiveState = 4;
+bool IsActive(const Port& port);
+bool IsRoce(const Port& port);
+bool HasRdma(const Machine& machine);                    // any RDMA device
+bool HasGpuAndRdma(const Machine& machine);              // GPUDirect may matter
+std::string PortName(const Nic& nic, const Port& port);  // "mlx5_0/1"
+std::string Gbps(double gbps);                           // "400 Gb/s"
+const NetInterface* FindInterface(const Machine&, absl::string_view name);
+// Joined evidence of Capabilities::why[key]: "SOURCE = RAW; ...".
+std::string Why(const Machine& machine, const std::string& key);
+std::string Why(const std::vector<Evidence>& why);
+
+}  // namespace telegrad::doctor

@@ -1,0 +1,224 @@
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <map>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "topology/doctor/check.h"
+#include "topology/path.h"
+
+namespace telegrad::doctor {
+namespace {
+
+// A value of each machine, by value: "3" -> {"node0", "node1"}.
+using ByValue = std::map<std::string, std::vector<std::string>>;
+
+std::string HostName(const Machine& machine) {
+  return machine.host.empty() ? machine.source : machine.host;
+}
+
+ByValue Collect(std::span<const Machine> machines,
+                const std::function<std::string(const Machine&)>& value) {
+  ByValue hosts;
+  for (const Machine& machine : machines) {
+    const std::string text = value(machine);
+    if (!text.empty()) hosts[text].push_back(HostName(machine));
+  }
+  return hosts;
+}
+
+// "8 GPUs: node0, node1; 7 GPUs: node2".
+std::string Describe(const ByValue& hosts) {
+  return absl::StrJoin(hosts, "; ", [](std::string* out, const auto& each) {
+    absl::StrAppend(out, each.first, ": ", absl::StrJoin(each.second, ", "));
+  });
+}
+
+// Calls `visit` for each active port of an RDMA device.
+void ForEachActivePort(
+    const Machine& machine,
+    const std::function<void(const Nic&, const Port&)>& visit) {
+  for (const Nic& nic : machine.nics) {
+    if (!nic.is_rdma) continue;
+    for (const Port& port : nic.ports) {
+      if (IsActive(port)) visit(nic, port);
+    }
+  }
+}
+
+// What must be equal between nodes of one class, each as a line of text.
+struct Field {
+  const char* name;
+  std::string (*value)(const Machine&);
+};
+
+std::string Gpus(const Machine& machine) {
+  std::map<std::string, int> models;
+  for (const Gpu& gpu : machine.gpus) ++models[gpu.model];
+  return absl::StrCat(machine.gpus.size(), " (",
+                      absl::StrJoin(models, ", ",
+                                    [](std::string* out, const auto& each) {
+                                      absl::StrAppend(out, each.second, " x ",
+                                                      each.first);
+                                    }),
+                      ")");
+}
+
+std::string Nics(const Machine& machine) {
+  std::map<std::string, int> kinds;
+  ForEachActivePort(machine, [&](const Nic&, const Port& port) {
+    ++kinds[absl::StrCat(Name(port.fabric), " ", Gbps(port.gbps.value_or(0)))];
+  });
+  return kinds.empty() ? "none"
+                       : absl::StrJoin(kinds, ", ", absl::PairFormatter(" x "));
+}
+
+// How many GPU-NIC pairs each class of path has.
+std::string Paths(const Machine& machine) {
+  std::map<PathClass, int> classes;
+  for (const auto& row : machine.gpu_nic) {
+    for (size_t n = 0; n < row.size() && n < machine.nics.size(); ++n) {
+      if (machine.nics[n].is_rdma) ++classes[row[n].path];
+    }
+  }
+  return absl::StrJoin(classes, ", ", [](std::string* out, const auto& each) {
+    absl::StrAppend(out, each.second, " x ", Name(each.first));
+  });
+}
+
+std::string NumaNodes(const Machine& machine) {
+  return machine.numa_nodes == 0 ? "" : absl::StrCat(machine.numa_nodes);
+}
+
+std::string UcxVersion(const Machine& machine) {
+  return machine.capabilities.ucx_version;
+}
+
+constexpr Field kFields[] = {{"GPUs", &Gpus},
+                             {"active RDMA ports", &Nics},
+                             {"GPU-NIC paths", &Paths},
+                             {"NUMA nodes", &NumaNodes},
+                             {"UCX", &UcxVersion}};
+
+// "192.0.2" of the IPv4 address of the chosen GID of each active RoCE port.
+std::vector<std::string> RailSubnets(const Machine& machine) {
+  std::vector<std::string> subnets;
+  ForEachActivePort(machine, [&](const Nic&, const Port& port) {
+    if (!IsRoce(port) || !port.chosen_gid.known()) return;
+    for (const Gid& gid : port.gids) {
+      if (gid.index != *port.chosen_gid.value) continue;
+      subnets.push_back(gid.scope == GidScope::kIpv4
+                            ? absl::StrFormat("%d.%d.%d.0/24", gid.raw[12],
+                                              gid.raw[13], gid.raw[14])
+                            : "");
+    }
+  });
+  return subnets;
+}
+
+}  // namespace
+
+void CompareGids(std::span<const Machine> machines, Report& report) {
+  const ByValue hosts = Collect(machines, [](const Machine& machine) {
+    std::set<int> indexes;
+    ForEachActivePort(machine, [&](const Nic&, const Port& port) {
+      if (IsRoce(port) && port.chosen_gid.known()) {
+        indexes.insert(*port.chosen_gid.value);
+      }
+    });
+    return absl::StrJoin(indexes, ",");
+  });
+  if (hosts.size() < 2) return report.Ok("all hosts use the same GID indexes");
+  report.Add(Severity::kInfo,
+             "hosts use different GID indexes, each its own: that is right",
+             absl::StrCat("index ", Describe(hosts)),
+             "do not export NCCL_IB_GID_INDEX or UCX_IB_GID_INDEX for all "
+             "hosts at once");
+}
+
+void CompareMtus(std::span<const Machine> machines, Report& report) {
+  const ByValue hosts = Collect(machines, [](const Machine& machine) {
+    std::set<int> mtus;
+    ForEachActivePort(machine, [&](const Nic&, const Port& port) {
+      if (port.active_mtu.known()) mtus.insert(*port.active_mtu.value);
+    });
+    return absl::StrJoin(mtus, ",");
+  });
+  if (hosts.size() < 2) return report.Ok("all RDMA ports have the same MTU");
+  int least = 0;
+  for (const Machine& machine : machines) {
+    ForEachActivePort(machine, [&](const Nic&, const Port& port) {
+      const int mtu = port.active_mtu.value_or(0);
+      if (mtu > 0 && (least == 0 || mtu < least)) least = mtu;
+    });
+  }
+  report.Add(Severity::kWarn,
+             absl::StrCat("the RDMA ports' MTU differs between hosts; ", least,
+                          " is used on all"),
+             absl::StrCat("MTU ", Describe(hosts)),
+             "ip link set dev NAME mtu 9000 on each host, and the switch");
+}
+
+void CompareGdr(std::span<const Machine> machines, Report& report) {
+  const ByValue hosts = Collect(machines, [](const Machine& machine) {
+    return HasGpuAndRdma(machine) ? std::string(Name(machine.capabilities.gdr))
+                                  : std::string();
+  });
+  if (hosts.count("yes") == 0 || hosts.size() < 2) {
+    return report.Ok("all hosts are alike in GPUDirect RDMA");
+  }
+  std::vector<std::string> lacking;
+  for (const auto& [value, names] : hosts) {
+    if (value != "yes")
+      lacking.insert(lacking.end(), names.begin(), names.end());
+  }
+  report.Add(Severity::kFail,
+             absl::StrCat(absl::StrJoin(lacking, ", "),
+                          lacking.size() == 1 ? " lacks" : " lack",
+                          " GPUDirect RDMA and would set the pace of all"),
+             absl::StrCat("GPUDirect RDMA ", Describe(hosts)),
+             "on these hosts: modprobe nvidia-peermem; then telegrad-topo "
+             "doctor --probe");
+}
+
+void CompareTopologies(std::span<const Machine> machines, Report& report) {
+  for (const Field& field : kFields) {
+    const ByValue hosts = Collect(machines, field.value);
+    if (hosts.size() < 2) continue;
+    report.Add(Severity::kFail, absl::StrCat("hosts differ in ", field.name),
+               Describe(hosts),
+               "compare them: telegrad-topo show --dump FILE on each, then "
+               "telegrad-topo doctor --diff FILE...");
+  }
+  if (report.empty()) {
+    report.Ok(absl::StrCat(machines.size(), " hosts have equal hardware"));
+  }
+}
+
+void CompareRails(std::span<const Machine> machines, Report& report) {
+  std::map<size_t, ByValue> rails;
+  for (const Machine& machine : machines) {
+    const std::vector<std::string> subnets = RailSubnets(machine);
+    for (size_t rail = 0; rail < subnets.size(); ++rail) {
+      if (!subnets[rail].empty()) {
+        rails[rail][subnets[rail]].push_back(HostName(machine));
+      }
+    }
+  }
+  for (const auto& [rail, hosts] : rails) {
+    if (hosts.size() < 2) continue;
+    report.Add(Severity::kWarn,
+               absl::StrCat("rail ", rail,
+                            " is in different subnets, so its "
+                            "ports reach each other only through a router"),
+               absl::StrCat(Describe(hosts), "; prefixes of 24 bits assumed"),
+               "cable or address the rails alike, or use hierarchical "
+               "aggregation, which stays on a rail");
+  }
+  if (report.empty()) report.Ok("rails of the same number share a subnet");
+}
+
+}  // namespace telegrad::doctor

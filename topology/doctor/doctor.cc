@@ -1,0 +1,139 @@
+#include "topology/doctor.h"
+
+#include <algorithm>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "topology/doctor/check.h"
+
+namespace telegrad {
+namespace doctor {
+namespace {
+
+constexpr MachineCheck kMachineChecks[] = {
+    {"T01", "rdma-devnodes", &CheckDeviceNodes},
+    {"T02", "memlock", &CheckMemlock},
+    {"T03", "port-down", &CheckPortDown},
+    {"T04", "mixed-link-layer", &CheckMixedLinkLayer},
+    {"T05", "gid-none", &CheckGidNone},
+    {"T06", "gid-ambiguous", &CheckGidAmbiguous},
+    {"T08", "mtu", &CheckMtu},
+    {"T09", "rate", &CheckRate},
+    {"T10", "speed-unknown", &CheckSpeedUnknown},
+    {"T11", "virtual-if", &CheckVirtualInterface},
+    {"T12", "gdr-no", &CheckGdr},
+    {"T14", "module-rename", &CheckModuleRename},
+    {"T15", "acs", &CheckAcs},
+    {"T16", "iommu", &CheckIommu},
+    {"T17", "far-nic", &CheckFarNic},
+    {"T18", "shared-nic", &CheckSharedNic},
+    {"T21", "ucx-build", &CheckUcxBuild},
+    {"T22", "env-override", &CheckEnvironment},
+    {"T23", "ucx-net-ignored", &CheckUcxNetDevices},
+    {"T24", "pfc-ecn", &CheckFlowControl},
+    {"T25", "bond", &CheckBond},
+    {"T26", "vm-flat", &CheckFlatVm},
+    {"T27", "numa-unknown", &CheckNumaUnknown},
+    {"T28", "codec", &CheckCodec},
+};
+
+constexpr ClusterCheck kClusterChecks[] = {
+    {"T07", "gid-differs", &CompareGids},
+    {"T08", "mtu", &CompareMtus},
+    {"T13", "gdr-mismatch", &CompareGdr},
+    {"T19", "topo-differs", &CompareTopologies},
+    {"T20", "rail", &CompareRails},
+};
+
+void Append(std::vector<Finding> from, std::vector<Finding>& to) {
+  to.insert(to.end(), std::make_move_iterator(from.begin()),
+            std::make_move_iterator(from.end()));
+}
+
+}  // namespace
+}  // namespace doctor
+
+std::vector<Finding> Examine(const Machine& machine,
+                             const DoctorOptions& options) {
+  std::vector<Finding> findings;
+  for (const doctor::MachineCheck& check : doctor::kMachineChecks) {
+    doctor::Report report(check.id, check.name, machine.host);
+    check.run(machine, options, report);
+    doctor::Append(report.Take(), findings);
+  }
+  return findings;
+}
+
+std::vector<Finding> Compare(std::span<const Machine> machines) {
+  std::vector<Finding> findings;
+  for (const doctor::ClusterCheck& check : doctor::kClusterChecks) {
+    doctor::Report report(check.id, check.name, "");
+    check.run(machines, report);
+    doctor::Append(report.Take(), findings);
+  }
+  return findings;
+}
+
+ExitCode ExitCodeOf(std::span<const Finding> findings) {
+  Severity worst = Severity::kOk;
+  for (const Finding& each : findings) worst = std::max(worst, each.severity);
+  if (worst == Severity::kFail) return ExitCode::kFailures;
+  return worst == Severity::kWarn ? ExitCode::kWarnings : ExitCode::kOk;
+}
+
+const char* Name(Severity severity) {
+  switch (severity) {
+    case Severity::kOk:
+      return "OK";
+    case Severity::kInfo:
+      return "INFO";
+    case Severity::kUnknown:
+      return "UNKNOWN";
+    case Severity::kWarn:
+      return "WARN";
+    case Severity::kFail:
+      return "FAIL";
+  }
+  return "UNKNOWN";
+}
+
+std::string ToText(std::span<const Finding> findings) {
+  std::string text;
+  for (const Finding& each : findings) {
+    absl::StrAppend(&text, "[", Name(each.severity), "] ", each.id, " ",
+                    each.name, ": ", each.sentence);
+    if (!each.evidence.empty()) {
+      absl::StrAppend(&text, " (", each.evidence, ")");
+    }
+    absl::StrAppend(&text, "\n");
+    if (!each.hint.empty()) absl::StrAppend(&text, "  hint: ", each.hint, "\n");
+  }
+  return text;
+}
+
+std::string ToJson(std::span<const Finding> findings) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  int failures = 0;
+  int warnings = 0;
+  for (const Finding& each : findings) {
+    list.push_back({{"id", each.id},
+                    {"name", each.name},
+                    {"severity", Name(each.severity)},
+                    {"host", each.host},
+                    {"sentence", each.sentence},
+                    {"evidence", each.evidence},
+                    {"hint", each.hint}});
+    failures += each.severity == Severity::kFail;
+    warnings += each.severity == Severity::kWarn;
+  }
+  const nlohmann::ordered_json all = {
+      {"findings", std::move(list)},
+      {"failures", failures},
+      {"warnings", warnings},
+      {"exit_code", static_cast<int>(ExitCodeOf(findings))}};
+  return all.dump(1, ' ', false,
+                  nlohmann::ordered_json::error_handler_t::replace);
+}
+
+}  // namespace telegrad

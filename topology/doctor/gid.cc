@@ -1,0 +1,114 @@
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "topology/doctor/check.h"
+#include "topology/path.h"
+
+namespace telegrad::doctor {
+namespace {
+
+// For an InfiniBand MTU of 4096 an interface must carry 96 bytes more.
+constexpr int kWantedMtu = 4200;
+
+template <typename Function>
+void ForEachRocePort(const Machine& machine, Function function) {
+  for (const Nic& nic : machine.nics) {
+    for (const Port& port : nic.ports) {
+      if (IsRoce(port) && IsActive(port)) function(nic, port);
+    }
+  }
+}
+
+bool IsRoutable(const Gid& gid) {
+  return gid.scope == GidScope::kIpv4 || gid.scope == GidScope::kIpv6;
+}
+
+// Interfaces that hold the chosen row's address in rows of its type.
+std::set<std::string> HoldersOfAddress(const Port& port, int chosen) {
+  std::set<std::string> holders;
+  const auto row =
+      std::find_if(port.gids.begin(), port.gids.end(),
+                   [&](const Gid& gid) { return gid.index == chosen; });
+  if (row == port.gids.end()) return holders;
+  for (const Gid& gid : port.gids) {
+    if (gid.raw == row->raw && gid.type == row->type) {
+      holders.insert(gid.net_interface);
+    }
+  }
+  return holders;
+}
+
+}  // namespace
+
+void CheckGidNone(const Machine& machine, const DoctorOptions&,
+                  Report& report) {
+  int num_ports = 0;
+  ForEachRocePort(machine, [&](const Nic& nic, const Port& port) {
+    ++num_ports;
+    const bool any_v2 =
+        std::any_of(port.gids.begin(), port.gids.end(), [](const Gid& gid) {
+          return IsRoutable(gid) && gid.type == GidType::kRoceV2;
+        });
+    if (any_v2 || port.gids.empty()) return;
+    report.Add(
+        Severity::kFail,
+        absl::StrCat(PortName(nic, port),
+                     " has no routable RoCE v2 GID and is not used"),
+        absl::StrCat(port.gids.size(), " rows; ", Why(port.chosen_gid.why)),
+        absl::StrCat("give its interface an address: ip addr add "
+                     "ADDRESS/PREFIX dev ",
+                     port.net_interface.empty() ? "NAME" : port.net_interface,
+                     "; in a container: --net=host"));
+  });
+  if (report.empty()) {
+    report.Ok(num_ports == 0
+                  ? "there is no active RoCE port"
+                  : absl::StrCat(num_ports, " RoCE ports have a routable GID"));
+  }
+}
+
+void CheckGidAmbiguous(const Machine& machine, const DoctorOptions&,
+                       Report& report) {
+  ForEachRocePort(machine, [&](const Nic& nic, const Port& port) {
+    if (!port.chosen_gid.known()) return;
+    const int chosen = *port.chosen_gid.value;
+    const std::string hint =
+        absl::StrCat("another row: export TELEGRAD_GID_INDEX=", nic.name, ":N");
+    const std::set<std::string> holders = HoldersOfAddress(port, chosen);
+    if (holders.size() > 1) {
+      report.Add(Severity::kWarn,
+                 absl::StrCat(PortName(nic, port),
+                              "'s address is on several interfaces (",
+                              absl::StrJoin(holders, ", "), "); row ", chosen,
+                              " on ", port.net_interface, " is used"),
+                 Why(port.chosen_gid.why), hint);
+    } else if (port.fabric == Fabric::kRoceV1) {
+      report.Add(Severity::kWarn,
+                 absl::StrCat(PortName(nic, port), " has only RoCE v1 rows; ",
+                              "row ", chosen, " does not cross a router"),
+                 Why(port.chosen_gid.why), hint);
+    }
+  });
+  if (report.empty()) report.Ok("no RoCE port has more than one equal GID");
+}
+
+void CheckMtu(const Machine& machine, const DoctorOptions&, Report& report) {
+  ForEachRocePort(machine, [&](const Nic& nic, const Port& port) {
+    const NetInterface* net = FindInterface(machine, port.net_interface);
+    if (net == nullptr || net->mtu.value_or(kWantedMtu) >= kWantedMtu) return;
+    report.Add(Severity::kWarn,
+               absl::StrCat(net->name, " of ", PortName(nic, port), " has MTU ",
+                            *net->mtu.value, ", so RoCE sends packets of ",
+                            port.active_mtu.value_or(1024), " of 4096 bytes"),
+               Why(net->mtu.why),
+               absl::StrCat("ip link set dev ", net->name,
+                            " mtu 9000, and the switch as well"));
+  });
+  if (report.empty()) report.Ok("no RoCE interface has an MTU below 4200");
+}
+
+}  // namespace telegrad::doctor

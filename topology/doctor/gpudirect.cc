@@ -1,0 +1,148 @@
+#include <algorithm>
+#include <charconv>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "topology/doctor/check.h"
+#include "topology/path.h"
+
+namespace telegrad::doctor {
+namespace {
+
+// The legs on which GPUDirect RDMA stands.
+struct Leg {
+  const char* key;
+  Tri Capabilities::*value;
+  const char* words;
+};
+constexpr Leg kLegs[] = {
+    {"gdr_probe", &Capabilities::gdr_probe, "registration of GPU memory"},
+    {"gdr_peermem", &Capabilities::gdr_peermem, "peer memory module"},
+    {"gdr_dmabuf_nic", &Capabilities::gdr_dmabuf_nic, "dmabuf of the NIC"},
+    {"gdr_dmabuf_gpu", &Capabilities::gdr_dmabuf_gpu, "dmabuf of the GPU"},
+    {"ucx_cuda", &Capabilities::ucx_cuda, "UCX built with CUDA"},
+};
+
+// Whether dotted version `text` is below `major`.`minor`.
+bool IsBelow(const std::string& text, int major, int minor) {
+  int parts[2] = {0, 0};
+  const char* begin = text.data();
+  const char* end = begin + text.size();
+  for (int& part : parts) {
+    const std::from_chars_result read = std::from_chars(begin, end, part);
+    if (read.ec != std::errc()) return false;
+    begin = read.ptr == end ? end : read.ptr + 1;
+  }
+  return parts[0] < major || (parts[0] == major && parts[1] < minor);
+}
+
+// Whether some GPU has an RDMA NIC at most `limit` away.
+bool AnyWithin(const Machine& machine, PathClass limit) {
+  for (const auto& row : machine.gpu_nic) {
+    for (size_t n = 0; n < row.size() && n < machine.nics.size(); ++n) {
+      if (machine.nics[n].is_rdma && row[n].path <= limit) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+void CheckGdr(const Machine& machine, const DoctorOptions&, Report& report) {
+  const Capabilities& has = machine.capabilities;
+  if (!HasGpuAndRdma(machine)) {
+    return report.Ok("GPUDirect RDMA needs a GPU and an RDMA device");
+  }
+  if (has.gdr == Tri::kYes) {
+    return report.Ok("GPUDirect RDMA works", Why(machine, "gdr"));
+  }
+  std::vector<std::string> legs;
+  for (const Leg& leg : kLegs) {
+    const Tri value = has.*leg.value;
+    if (value == Tri::kYes) continue;
+    const std::string why = Why(machine, leg.key);
+    legs.push_back(absl::StrCat(leg.words, ": ", Name(value),
+                                why.empty() ? "" : " (", why,
+                                why.empty() ? "" : ")"));
+  }
+  if (!AnyWithin(machine, PathClass::kPxb)) {
+    legs.push_back("no GPU has an RDMA NIC behind its own PCIe switches");
+  }
+  report.Add(Severity::kWarn,
+             absl::StrCat("GPUDirect RDMA is ",
+                          has.gdr == Tri::kNo ? "off" : "not proven",
+                          "; gradients go through pinned host memory"),
+             absl::StrJoin(legs, "; "),
+             "modprobe nvidia-peermem, or the open kernel modules for dmabuf; "
+             "then telegrad-topo doctor --probe");
+}
+
+void CheckModuleRename(const Machine& machine, const DoctorOptions&,
+                       Report& report) {
+  const Capabilities& has = machine.capabilities;
+  if (has.gdr_peermem != Tri::kYes || has.ucx_version.empty()) {
+    return report.Ok("there is no peer memory module that UCX could overlook");
+  }
+  const std::string why = Why(machine, "gdr_peermem");
+  const bool is_new_only = absl::StrContains(why, "nvidia_peermem") &&
+                           !absl::StrContains(why, "memory_peers/nv_mem");
+  if (!is_new_only || !IsBelow(has.ucx_version, 1, 18)) {
+    return report.Ok(absl::StrCat("UCX ", has.ucx_version,
+                                  " looks for the module where it is"));
+  }
+  report.Add(Severity::kWarn,
+             absl::StrCat("UCX ", has.ucx_version,
+                          " does not see nvidia_peermem and silently stages "
+                          "through the host"),
+             why,
+             "use UCX 1.18 or newer, or dmabuf with 1.14 or newer and the open "
+             "kernel modules");
+}
+
+void CheckAcs(const Machine& machine, const DoctorOptions&, Report& report) {
+  if (!HasGpuAndRdma(machine)) {
+    return report.Ok("no GPU talks to an RDMA device");
+  }
+  const std::string why = Why(machine, "acs_clear");
+  switch (machine.capabilities.acs_clear) {
+    case Tri::kYes:
+      return report.Ok("no switch redirects peer to peer traffic", why);
+    case Tri::kNo:
+      return report.Add(Severity::kWarn,
+                        "PCIe ACS sends traffic between GPU and NIC through "
+                        "the root complex",
+                        why,
+                        "for each bridge named: setpci -s BDF "
+                        "ECAP_ACS+0x6.w=0000 (root; again after each boot), or "
+                        "switch ACS off in the BIOS");
+    case Tri::kUnknown:
+      break;
+  }
+  report.Add(Severity::kUnknown, "PCIe ACS cannot be read", why,
+             "as root: lspci -vvv | grep -i acsctl");
+}
+
+void CheckIommu(const Machine& machine, const DoctorOptions&, Report& report) {
+  if (!HasGpuAndRdma(machine)) {
+    return report.Ok("no GPU talks to an RDMA device");
+  }
+  const std::string why = Why(machine, "iommu_passthrough");
+  switch (machine.capabilities.iommu_passthrough) {
+    case Tri::kYes:
+      return report.Ok("the IOMMU is off or passes through", why);
+    case Tri::kNo:
+      return report.Add(Severity::kWarn,
+                        "the IOMMU translates DMA; peer to peer traffic of "
+                        "GPUs may hang or be slow",
+                        why,
+                        "boot with iommu=pt (and intel_iommu=on or "
+                        "amd_iommu=on)");
+    case Tri::kUnknown:
+      break;
+  }
+  report.Add(Severity::kUnknown, "the IOMMU's mode is unknown", why,
+             "cat /proc/cmdline; cat /sys/kernel/iommu_groups/*/type");
+}
+
+}  // namespace telegrad::doctor

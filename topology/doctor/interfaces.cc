@@ -1,0 +1,122 @@
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "topology/doctor/check.h"
+
+namespace telegrad::doctor {
+namespace {
+
+using Kind = NetInterface::Kind;
+
+// What a route between hosts may use.
+bool IsCandidate(const NetInterface& net) {
+  return net.kind == Kind::kPhysical || net.kind == Kind::kVirtualDevice ||
+         net.kind == Kind::kBond || net.kind == Kind::kVlan ||
+         net.kind == Kind::kIpoib;
+}
+
+std::vector<std::string> PrioritiesOff(const NetInterface& net, int priority) {
+  std::vector<std::string> off;
+  for (const auto& [side, map] : {std::pair{"notification point", &net.ecn_np},
+                                  std::pair{"reaction point", &net.ecn_rp}}) {
+    const auto found = map->find(priority);
+    if (found != map->end() && !found->second) off.push_back(side);
+  }
+  return off;
+}
+
+}  // namespace
+
+void CheckSpeedUnknown(const Machine& machine, const DoctorOptions&,
+                       Report& report) {
+  for (const NetInterface& net : machine.interfaces) {
+    if (!IsCandidate(net) || !net.up.value_or(true)) continue;
+    if (net.kind == Kind::kIpoib || net.gbps.known()) continue;
+    report.Add(Severity::kInfo,
+               absl::StrCat("the speed of ", net.name,
+                            " is unknown; it is measured instead"),
+               Why(net.gbps.why), "to state it: export TELEGRAD_LINK_GBPS=N");
+  }
+  if (report.empty()) report.Ok("every interface that is up tells its speed");
+}
+
+void CheckVirtualInterface(const Machine& machine, const DoctorOptions&,
+                           Report& report) {
+  std::vector<std::string> candidates;
+  std::vector<std::string> others;
+  for (const NetInterface& net : machine.interfaces) {
+    if (!net.up.value_or(true)) continue;
+    (IsCandidate(net) ? candidates : others).push_back(net.name);
+  }
+  if (!candidates.empty()) {
+    return report.Ok(absl::StrCat("interfaces between hosts: ",
+                                  absl::StrJoin(candidates, ", ")));
+  }
+  if (others.empty()) {
+    return report.Add(Severity::kUnknown,
+                      "the source shows no network interface that is up", "",
+                      "ip -br link");
+  }
+  report.Add(Severity::kWarn,
+             absl::StrCat("only virtual interfaces are up: ",
+                          absl::StrJoin(others, ", ")),
+             "no interface has a device behind it",
+             "name the one that reaches the other hosts: --bind ADDRESS, "
+             "UCX_NET_DEVICES=NAME; in a container: --net=host");
+}
+
+void CheckFlowControl(const Machine& machine, const DoctorOptions& options,
+                      Report& report) {
+  bool has_roce = false;
+  for (const Nic& nic : machine.nics) {
+    has_roce |= std::any_of(nic.ports.begin(), nic.ports.end(), IsRoce);
+  }
+  bool is_shown = false;
+  for (const NetInterface& net : machine.interfaces) {
+    is_shown |= !net.ecn_np.empty() || !net.ecn_rp.empty();
+    const std::vector<std::string> off = PrioritiesOff(net, options.priority);
+    if (off.empty()) continue;
+    report.Add(
+        Severity::kWarn,
+        absl::StrCat("ECN is off on ", net.name, " for priority ",
+                     options.priority, " (", absl::StrJoin(off, ", "),
+                     "), which our traffic class uses"),
+        absl::StrCat("/sys/class/net/", net.name, "/ecn/roce_{np,rp}/enable/",
+                     options.priority),
+        absl::StrCat("mlnx_qos -i ", net.name,
+                     " --trust dscp --pfc 0,0,0,1,0,0,0,0; echo 1 > "
+                     "/sys/class/net/",
+                     net.name, "/ecn/roce_np/enable/", options.priority));
+  }
+  if (!report.empty()) return;
+  if (!has_roce || is_shown) {
+    return report.Ok(
+        is_shown ? absl::StrCat("ECN is on for priority ", options.priority)
+                 : "there is no RoCE port");
+  }
+  report.Add(Severity::kUnknown,
+             "whether the fabric has PFC and ECN cannot be seen from here",
+             "no /sys/class/net/*/ecn",
+             "mlnx_qos -i NAME; on the switch: show priority-flow-control");
+}
+
+void CheckBond(const Machine& machine, const DoctorOptions&, Report& report) {
+  for (const Nic& nic : machine.nics) {
+    for (const Port& port : nic.ports) {
+      if (!IsRoce(port)) continue;
+      const NetInterface* net = FindInterface(machine, port.net_interface);
+      if (net == nullptr || net->kind != Kind::kBond) continue;
+      report.Add(Severity::kInfo,
+                 absl::StrCat(PortName(nic, port), " is a bond of ",
+                              absl::StrJoin(net->lower, ", "),
+                              "; one connection fills one link only"),
+                 absl::StrCat(net->name, " has bonding/"),
+                 "at least two connections per peer are used; with UCX: "
+                 "UCX_IB_NUM_PATHS=2");
+    }
+  }
+  if (report.empty()) report.Ok("no RoCE port is a bond");
+}
+
+}  // namespace telegrad::doctor

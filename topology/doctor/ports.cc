@@ -1,0 +1,194 @@
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "topology/doctor/check.h"
+#include "topology/path.h"
+
+namespace telegrad::doctor {
+namespace {
+
+constexpr int kUsualLanes = 4;
+
+// States of a port by the InfiniBand architecture, and what keeps it there.
+const char* StateHint(int state) {
+  switch (state) {
+    case 2:
+      return "state 2 (INIT): no subnet manager has configured it; start "
+             "opensm or look at the switch";
+    case 3:
+      return "state 3 (ARMED): the subnet manager is at work; look again";
+    default:
+      return "check the cable and the transceiver; for Ethernet: ip link set "
+             "up dev NAME";
+  }
+}
+
+// "InfiniBand" or "Ethernet"; EFA, iWARP and Omni-Path are groups of their own.
+std::string Group(const Port& port) {
+  if (IsRoce(port)) return "Ethernet (RoCE)";
+  return Name(port.fabric);
+}
+
+void CheckPortRate(const Nic& nic, const Port& port,
+                   const std::map<Fabric, double>& best, Report& report) {
+  if (!port.gbps.known()) return;
+  const double rate = *port.gbps.value;
+  const double sibling = best.at(port.fabric);
+  if (rate < sibling) {
+    report.Add(Severity::kWarn,
+               absl::StrCat(PortName(nic, port), " runs at ", Gbps(rate),
+                            ", its best sibling at ", Gbps(sibling)),
+               Why(port.gbps.why),
+               "reseat the cable, look at the switch port's speed; or leave it "
+               "out: TELEGRAD_NICS=^" +
+                   nic.name);
+  }
+  const int lanes = port.lanes.value_or(kUsualLanes);
+  if (lanes < kUsualLanes && rate < 100) {
+    report.Add(Severity::kWarn,
+               absl::StrCat(PortName(nic, port), " has ", lanes,
+                            " lanes of the usual ", kUsualLanes),
+               Why(port.lanes.why), "a degraded link: reseat the cable");
+  }
+}
+
+void CheckSlot(const Nic& nic, Report& report) {
+  if (!nic.pcie_gbps.known() || !nic.pcie_now_gbps.known()) return;
+  if (*nic.pcie_now_gbps.value >= *nic.pcie_gbps.value) return;
+  report.Add(
+      Severity::kWarn,
+      absl::StrCat(nic.name, "'s slot runs at ", Gbps(*nic.pcie_now_gbps.value),
+                   ", it could at ", Gbps(*nic.pcie_gbps.value)),
+      Why(nic.pcie_now_gbps.why),
+      "reseat the card, look at the BIOS's link speed and bifurcation");
+}
+
+}  // namespace
+
+void CheckDeviceNodes(const Machine& machine, const DoctorOptions&,
+                      Report& report) {
+  if (!HasRdma(machine)) return report.Ok("there is no RDMA device");
+  std::vector<std::string> missing;
+  bool unknown = false;
+  for (const Nic& nic : machine.nics) {
+    if (!nic.is_rdma) continue;
+    if (nic.has_device_node == Tri::kNo) missing.push_back(nic.name);
+    unknown |= nic.has_device_node == Tri::kUnknown;
+  }
+  if (!missing.empty()) {
+    report.Add(Severity::kFail,
+               absl::StrCat("RDMA devices cannot be opened, TCP is used: ",
+                            absl::StrJoin(missing, ", ")),
+               "no /dev/infiniband/uverbsN for them",
+               "run the container with --device=/dev/infiniband (Kubernetes: "
+               "the RDMA device plugin); on the host: modprobe ib_uverbs");
+  } else if (unknown) {
+    report.Add(Severity::kUnknown, "the source does not show /dev/infiniband",
+               machine.source, "run it on the machine itself");
+  } else {
+    report.Ok("every RDMA device has its node in /dev/infiniband");
+  }
+}
+
+void CheckMemlock(const Machine& machine, const DoctorOptions& options,
+                  Report& report) {
+  const Known<uint64_t>& limit = machine.capabilities.memlock_bytes;
+  const uint64_t wanted = 2 * options.registered_bytes;
+  if (!HasRdma(machine)) {
+    return report.Ok("no RDMA device needs locked memory");
+  }
+  if (!limit.known()) {
+    return report.Add(Severity::kUnknown,
+                      "the limit of locked memory is unknown", Why(limit.why),
+                      "ulimit -l");
+  }
+  if (*limit.value >= wanted) {
+    return report.Ok(
+        *limit.value == std::numeric_limits<uint64_t>::max()
+            ? "locked memory is not limited"
+            : absl::StrCat("up to ", *limit.value, " bytes may be locked"));
+  }
+  report.Add(Severity::kFail,
+             absl::StrCat("only ", *limit.value,
+                          " bytes of memory may be locked, a job registers ",
+                          options.registered_bytes, " and wants twice that"),
+             Why(limit.why),
+             "ulimit -l unlimited; docker run --ulimit memlock=-1; or give "
+             "CAP_IPC_LOCK");
+}
+
+void CheckPortDown(const Machine& machine, const DoctorOptions&,
+                   Report& report) {
+  int active = 0;
+  for (const Nic& nic : machine.nics) {
+    if (!nic.is_rdma) continue;
+    for (const Port& port : nic.ports) {
+      if (IsActive(port)) {
+        ++active;
+        continue;
+      }
+      if (!port.state.known()) continue;
+      report.Add(Severity::kWarn,
+                 absl::StrCat(PortName(nic, port), " is not active (state ",
+                              *port.state.value, ")"),
+                 Why(port.state.why), StateHint(*port.state.value));
+    }
+  }
+  if (report.empty()) report.Ok(absl::StrCat(active, " RDMA ports are active"));
+}
+
+void CheckMixedLinkLayer(const Machine& machine, const DoctorOptions&,
+                         Report& report) {
+  std::map<std::string, std::vector<std::string>> groups;
+  for (const Nic& nic : machine.nics) {
+    if (!nic.is_rdma) continue;
+    for (const Port& port : nic.ports) {
+      if (IsActive(port)) groups[Group(port)].push_back(nic.name);
+    }
+  }
+  if (groups.size() < 2) {
+    return report.Ok(groups.empty() ? "there is no active RDMA port"
+                                    : absl::StrCat("all active RDMA ports are ",
+                                                   groups.begin()->first));
+  }
+  std::vector<std::string> parts;
+  const std::vector<std::string>* fewest = nullptr;
+  for (const auto& [name, nics] : groups) {
+    parts.push_back(absl::StrCat(name, ": ", absl::StrJoin(nics, ", ")));
+    if (fewest == nullptr || nics.size() < fewest->size()) fewest = &nics;
+  }
+  report.Add(
+      Severity::kWarn,
+      absl::StrCat("active RDMA ports speak different fabrics, one group "
+                   "is used: ",
+                   absl::StrJoin(parts, "; ")),
+      "ports' link layers",
+      absl::StrCat("leave the others out: export TELEGRAD_NICS=^",
+                   absl::StrJoin(*fewest, ",^")));
+}
+
+void CheckRate(const Machine& machine, const DoctorOptions&, Report& report) {
+  std::map<Fabric, double> best;
+  for (const Nic& nic : machine.nics) {
+    for (const Port& port : nic.ports) {
+      if (!nic.is_rdma || !IsActive(port)) continue;
+      double& rate = best[port.fabric];
+      rate = std::max(rate, port.gbps.value_or(0));
+    }
+  }
+  for (const Nic& nic : machine.nics) {
+    if (!nic.is_rdma) continue;
+    for (const Port& port : nic.ports) {
+      if (IsActive(port)) CheckPortRate(nic, port, best, report);
+    }
+    CheckSlot(nic, report);
+  }
+  if (report.empty()) report.Ok("no RDMA link is slower than its siblings");
+}
+
+}  // namespace telegrad::doctor

@@ -1,0 +1,118 @@
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "topology/doctor/check.h"
+
+namespace telegrad::doctor {
+namespace {
+
+// Whether `name` of UCX_NET_DEVICES ("mlx5_0:1", "eth0") is there.
+bool HasUcxDevice(const Machine& machine, absl::string_view name) {
+  if (FindInterface(machine, name) != nullptr) return true;
+  for (const Nic& nic : machine.nics) {
+    for (const Port& port : nic.ports) {
+      if (nic.is_rdma && name == absl::StrCat(nic.name, ":", port.number)) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+void CheckUcxBuild(const Machine& machine, const DoctorOptions&,
+                   Report& report) {
+  const Capabilities& has = machine.capabilities;
+  if (has.ucx_version.empty()) {
+    return report.Add(
+        Severity::kUnknown, "UCX was not asked", Why(machine, "ucx_cuda"),
+        "run it on the machine itself, with a build that has UCX");
+  }
+  const std::string where =
+      "Debian's UCX has verbs but no CUDA, PyPI's libucx-cu12 has CUDA but no "
+      "verbs; both: conda-forge's ucx, HPC-X, or a build with --with-verbs "
+      "--with-cuda";
+  if (!machine.gpus.empty() && has.ucx_cuda == Tri::kNo) {
+    report.Add(Severity::kWarn,
+               absl::StrCat("UCX ", has.ucx_version,
+                            " cannot send GPU memory; it is staged"),
+               Why(machine, "ucx_cuda"), where);
+  }
+  if (HasRdma(machine) && has.ucx_rdma == Tri::kNo) {
+    report.Add(Severity::kWarn,
+               absl::StrCat("UCX ", has.ucx_version,
+                            " offers no RDMA transport; TCP is used"),
+               Why(machine, "ucx_rdma"), where);
+  }
+  if (report.empty()) {
+    report.Ok(absl::StrCat("UCX ", has.ucx_version,
+                           " has what this machine's devices need"));
+  }
+}
+
+void CheckEnvironment(const Machine& machine, const DoctorOptions&,
+                      Report& report) {
+  std::vector<std::string> settings;
+  for (const auto& [name, value] : machine.environment) {
+    settings.push_back(absl::StrCat(name, "=", value));
+  }
+  if (settings.empty()) {
+    return report.Ok("no UCX_*, NCCL_*, FI_* or TELEGRAD_* variable is set");
+  }
+  report.Add(Severity::kInfo,
+             absl::StrCat(settings.size(),
+                          " settings of yours win over Telegrad's choices"),
+             absl::StrJoin(settings, ", "),
+             "env | grep -E '^(UCX|NCCL|FI|TELEGRAD)_' names them");
+}
+
+void CheckUcxNetDevices(const Machine& machine, const DoctorOptions&,
+                        Report& report) {
+  const auto found = machine.environment.find("UCX_NET_DEVICES");
+  if (found == machine.environment.end() || found->second == "all") {
+    return report.Ok("UCX_NET_DEVICES does not restrict UCX");
+  }
+  const std::vector<std::string> names =
+      absl::StrSplit(found->second, ',', absl::SkipEmpty());
+  for (const std::string& name : names) {
+    const absl::string_view bare = absl::StripPrefix(name, "^");
+    if (HasUcxDevice(machine, bare)) continue;
+    report.Add(Severity::kWarn,
+               absl::StrCat("UCX_NET_DEVICES names ", bare,
+                            ", which is not here; UCX goes on without it"),
+               absl::StrCat("UCX_NET_DEVICES=", found->second),
+               "InfiniBand and RoCE devices need their port: mlx5_0:1");
+  }
+  if (report.empty()) report.Ok("every device of UCX_NET_DEVICES is here");
+}
+
+void CheckCodec(const Machine&, const DoctorOptions& options, Report& report) {
+  if (!options.codec.has_value()) {
+    return report.Add(Severity::kUnknown,
+                      "no codec was measured on this machine", "",
+                      "telegrad-perf codec; telegrad-topo plan "
+                      "--calibration FILE");
+  }
+  const CodecSpeed& codec = *options.codec;
+  const bool pays =
+      codec.link_gbps > 0 && codec.link_gbps < codec.break_even_gbps;
+  const char* relation = pays ? " < " : " >= ";
+  report.Add(
+      Severity::kInfo,
+      codec.link_gbps > 0
+          ? absl::StrCat("compression ", pays ? "pays" : "off", ": link ",
+                         Gbps(codec.link_gbps), relation, "break-even ",
+                         Gbps(codec.break_even_gbps))
+          : absl::StrCat("compression pays below ",
+                         Gbps(codec.break_even_gbps)),
+      absl::StrFormat("%s encodes %.3g GB/s, decodes %.3g GB/s", codec.codec,
+                      codec.encode_gbytes_per_s, codec.decode_gbytes_per_s),
+      "");
+}
+
+}  // namespace telegrad::doctor
