@@ -1,0 +1,264 @@
+#include "topology/cost_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/random.h"
+
+namespace telegrad {
+namespace {
+
+using ::testing::DoubleNear;
+using ::testing::HasSubstr;
+
+constexpr int64_t kVgg16 = 138'357'544;
+constexpr double kGbit = 1e9 / 8;
+
+ClusterCost Bare(int workers, double bytes_per_s) {
+  return {.workers = workers,
+          .reduce_elems_per_s = 1e18,
+          .bytes_per_s = bytes_per_s};
+}
+
+TEST(BreakEven, HandValues) {
+  // k = k' = 2 * 7 / 8; a top-k of 1 % in pairs leaves 2 % of the bytes.
+  EXPECT_NEAR(BreakEvenBytesPerS(1.75, 1.75, 0.02, 8e9, 2, 40e9) * 8 / 1e9,
+              78.4, 0.1);
+  EXPECT_NEAR(BreakEvenBytesPerS(1.75, 1.75, 0.02, 0.8e9, 2, 4e9) * 8 / 1e9,
+              7.84, 0.01);
+  EXPECT_NEAR(BreakEvenBytesPerS(1.75, 1.75, 0.5, 6e9, 1, 6e9) * 8 / 1e9, 21,
+              0.1);
+  EXPECT_EQ(BreakEvenBytesPerS(1.75, 7, 0.5, 6e9, 1, 6e9), 0);
+}
+
+TEST(BreakEven, OverlappedCodecOfOneCore) {
+  // Two workers, 1.30 ns per element in all: dense sends 4 bytes per element.
+  const CodecCost codec{.name = "2bit",
+                        .compresses = true,
+                        .encode_s = 0.68e-9,
+                        .merge_s = 0.24e-9,
+                        .decode_s = 0.38e-9,
+                        .push_bits = 2,
+                        .reply_bits = 2};
+  EXPECT_NEAR(
+      BreakEvenBytesPerS(Aggregation::kColocatedServers, Bare(2, 1e9), codec) *
+          8 / 1e9,
+      4 / 1.30e-9 * 8 / 1e9, 1e-6);
+}
+
+// Seconds of the whole of VGG16 as one tensor.
+double Seconds(Aggregation aggregation, const ClusterCost& cluster,
+               const CodecCost& codec) {
+  const Pipeline pipeline = MakePipeline(aggregation, cluster, codec);
+  return PipelineSeconds(pipeline, kVgg16, 1 << 20);
+}
+
+TEST(Pipeline, DenseTakesTheBytesOfTheFormulas) {
+  const double whole = 4.0 * kVgg16 / kGbit;
+  for (const int workers : {2, 3, 4, 8, 64}) {
+    const ClusterCost cluster = Bare(workers, kGbit);
+    const CodecCost dense = DenseCost(cluster);
+    const double f = 2.0 * (workers - 1) / workers;
+    EXPECT_NEAR(Seconds(Aggregation::kRing, cluster, dense), f * whole, 1e-6);
+    EXPECT_NEAR(Seconds(Aggregation::kColocatedServers, cluster, dense),
+                f * whole, 1e-6);
+    EXPECT_NEAR(Seconds(Aggregation::kAllGather, cluster, dense),
+                (workers - 1) * whole, 1e-6);
+  }
+  // Push and pull overlap but for the first chunk, W / S of the gradient each.
+  ClusterCost cluster = Bare(8, kGbit);
+  cluster.servers = 2;
+  EXPECT_NEAR(
+      Seconds(Aggregation::kDedicatedServers, cluster, DenseCost(cluster)),
+      4 * whole, 4 * whole / 131);
+  EXPECT_NEAR(
+      Seconds(Aggregation::kRecursiveDoubling, cluster, DenseCost(cluster)),
+      3 * whole, 1e-6);
+  EXPECT_EQ(Seconds(Aggregation::kLocal, cluster, DenseCost(cluster)), 0);
+}
+
+TEST(Pipeline, LatencyCountsOnceARound) {
+  ClusterCost cluster = Bare(8, 1e18);
+  cluster.latency_s = 1e-3;
+  const CodecCost dense = DenseCost(cluster);
+  const auto seconds = [&](Aggregation aggregation) {
+    return PipelineSeconds(MakePipeline(aggregation, cluster, dense), 1, 1);
+  };
+  EXPECT_NEAR(seconds(Aggregation::kRing), 14e-3, 1e-9);
+  EXPECT_NEAR(seconds(Aggregation::kRecursiveDoubling), 3e-3, 1e-9);
+  EXPECT_NEAR(seconds(Aggregation::kColocatedServers), 2e-3, 1e-9);
+  EXPECT_NEAR(seconds(Aggregation::kAllGather), 7e-3, 1e-9);
+  cluster.workers = 6;  // folds to 4 and back
+  EXPECT_NEAR(seconds(Aggregation::kRecursiveDoubling), 4e-3, 1e-9);
+}
+
+TEST(Pipeline, HierarchicalAddsTheInnerLegs) {
+  ClusterCost cluster = Bare(2, kGbit);
+  const double outer = Seconds(Aggregation::kRing, cluster, DenseCost(cluster));
+  cluster.gpus_per_node = 8;
+  cluster.intra_bytes_per_s = 100e9;
+  EXPECT_NEAR(Seconds(Aggregation::kRing, cluster, DenseCost(cluster)),
+              outer + 2.0 * 7 / 8 * 4 * kVgg16 / 100e9, 1e-6);
+}
+
+TEST(Pipeline, StagesOfOneResourceAdd) {
+  Pipeline pipeline;
+  const auto add = [&](Resource resource, double seconds) {
+    pipeline.stages.push_back(
+        {.uses = {{.resource = resource, .per_elem_s = seconds}}});
+  };
+  add(Resource::kCore, 1);
+  add(Resource::kSend, 1.5);
+  add(Resource::kCore, 1);
+  // Four chunks of one: the core is the bottleneck, 2 s each.
+  EXPECT_DOUBLE_EQ(PipelineSeconds(pipeline, 4, 1), 3.5 + 3 * 2);
+  pipeline.is_chunked = false;
+  EXPECT_DOUBLE_EQ(PipelineSeconds(pipeline, 4, 1), 4 * 3.5);
+}
+
+TEST(Pipeline, TensorsOverlapWhereTheyUseDifferentResources) {
+  Pipeline core, link;
+  core.stages.push_back(
+      {.uses = {{.resource = Resource::kCore, .per_elem_s = 1}}});
+  link.stages.push_back(
+      {.uses = {{.resource = Resource::kSend, .per_elem_s = 1}}});
+  const std::vector<TensorCost> together = {{&core, 5, 0, 0}, {&link, 7, 0, 1}};
+  EXPECT_DOUBLE_EQ(FinishSeconds(together), 8);
+  const std::vector<TensorCost> behind = {{&core, 5, 0, 0}, {&core, 7, 0, 1}};
+  EXPECT_DOUBLE_EQ(FinishSeconds(behind), 12);
+  const std::vector<TensorCost> late = {{&core, 5, 0, 0}, {&core, 7, 0, 20}};
+  EXPECT_DOUBLE_EQ(FinishSeconds(late), 27);
+}
+
+TEST(CodecCost, TakesWidthsByWorkersAndSpeedsByCores) {
+  const Calibration calibration = AssumedCalibration();
+  ClusterCost cluster = Bare(4, kGbit);
+  cluster.cores = 2;
+  const auto cost = CostOf(*calibration.FindCodec("2bit"), cluster);
+  ASSERT_TRUE(cost.ok()) << cost.status();
+  EXPECT_EQ(cost->push_bits, 2);
+  EXPECT_EQ(cost->reply_bits, 4);
+  EXPECT_DOUBLE_EQ(cost->encode_s, 1 / (2 * 1.46e9));
+  EXPECT_EQ(cost->reply_encode_s, 0);
+  const auto slow = CostOf(*calibration.FindCodec("2bit"), cluster, -1);
+  EXPECT_DOUBLE_EQ(slow->encode_s, cost->encode_s / 0.75);
+  cluster.workers = 1 << 20;
+  EXPECT_THAT(
+      CostOf(*calibration.FindCodec("2bit"), cluster).status().message(),
+      HasSubstr("no width"));
+  CodecFigures silent = *calibration.FindCodec("fp16");
+  silent.decode = {};
+  EXPECT_THAT(CostOf(silent, cluster).status().message(),
+              HasSubstr("no decode speed"));
+}
+
+// A random job whose links and codecs are anything plausible.
+struct Job {
+  ClusterCost cluster;
+  CodecCost codec;
+  int64_t elems = 0;
+};
+
+Job RandomJob(Random& random) {
+  const auto log_uniform = [&](double low, double high) {
+    return low *
+           std::pow(high / low, static_cast<double>(random.NextUniform()));
+  };
+  Job job;
+  job.cluster = {.workers = 2 + static_cast<int>(random.NextBelow(63)),
+                 .reduce_elems_per_s = log_uniform(1e8, 1e11),
+                 .bytes_per_s = log_uniform(1e7, 1e11),
+                 .latency_s = log_uniform(1e-6, 1e-3),
+                 .message_cpu_s = log_uniform(1e-7, 1e-4),
+                 .cpu_s_per_byte = log_uniform(1e-12, 1e-9)};
+  job.codec = {.name = "c",
+               .compresses = true,
+               .encode_s = 1 / log_uniform(1e8, 1e11),
+               .merge_s = 1 / log_uniform(1e8, 1e11),
+               .reply_encode_s = 1 / log_uniform(1e8, 1e11),
+               .decode_s = 1 / log_uniform(1e8, 1e11),
+               .push_bits = log_uniform(0.1, 16),
+               .reply_bits = log_uniform(0.1, 32)};
+  job.elems = static_cast<int64_t>(log_uniform(1e3, 1e9));
+  return job;
+}
+
+constexpr Aggregation kAll[] = {
+    Aggregation::kRing, Aggregation::kRecursiveDoubling,
+    Aggregation::kColocatedServers, Aggregation::kDedicatedServers,
+    Aggregation::kAllGather};
+
+TEST(PipelineProperty, MoreIsNeverFaster) {
+  Random random(1);
+  for (int i = 0; i < 2000; ++i) {
+    Job job = RandomJob(random);
+    job.cluster.servers = 3;
+    const Aggregation how = kAll[random.NextBelow(std::size(kAll))];
+    const auto seconds = [&](const Job& each) {
+      return PipelineSeconds(MakePipeline(how, each.cluster, each.codec),
+                             each.elems, 1 << 20);
+    };
+    const double before = seconds(job);
+    Job more = job;
+    more.elems += more.elems / 2;
+    EXPECT_GT(seconds(more), before) << "elements, " << Name(how);
+    more = job;
+    more.cluster.bytes_per_s *= 2;
+    EXPECT_LE(seconds(more), before * (1 + 1e-12)) << "bandwidth " << Name(how);
+    more = job;
+    more.codec.push_bits *= 2;
+    EXPECT_GE(seconds(more), before * (1 - 1e-12)) << "bits, " << Name(how);
+    if (how == Aggregation::kRecursiveDoubling) continue;  // 6 > 8 machines
+    // More machines do share the encoding of replies.
+    job.codec.reply_encode_s = 0;
+    more = job;
+    more.cluster.workers += 1;
+    EXPECT_GE(seconds(more), seconds(job) * (1 - 1e-12))
+        << "workers, " << Name(how);
+  }
+}
+
+TEST(PipelineProperty, MoreBandwidthNeverTurnsCompressionOn) {
+  Random random(2);
+  int switches = 0;
+  for (int i = 0; i < 500; ++i) {
+    Job job = RandomJob(random);
+    bool pays = true;
+    bool paid_before = true;
+    for (double rate = 1e6; rate < 1e12; rate *= 1.5) {
+      job.cluster.bytes_per_s = rate;
+      const auto seconds = [&](const CodecCost& codec) {
+        const Pipeline pipeline =
+            MakePipeline(Aggregation::kColocatedServers, job.cluster, codec);
+        return FinishSeconds(std::vector<TensorCost>{
+            {&pipeline, job.elems, int64_t{1} << 20, 0}});
+      };
+      pays = seconds(job.codec) < seconds(DenseCost(job.cluster));
+      EXPECT_TRUE(paid_before || !pays) << "job " << i << " at " << rate;
+      switches += paid_before && !pays ? 1 : 0;
+      paid_before = pays;
+    }
+  }
+  EXPECT_GT(switches, 100);  // the property was put to the test
+}
+
+TEST(BestChunk, IsNotBeatenAndInBounds) {
+  Random random(3);
+  for (int i = 0; i < 200; ++i) {
+    const Job job = RandomJob(random);
+    const Pipeline pipeline =
+        MakePipeline(Aggregation::kColocatedServers, job.cluster, job.codec);
+    const int64_t best = BestChunkElems(pipeline, job.elems);
+    for (int log = 16; log <= 22; ++log) {
+      EXPECT_LE(PipelineSeconds(pipeline, job.elems, best),
+                PipelineSeconds(pipeline, job.elems, int64_t{1} << log));
+    }
+    EXPECT_GE(best, 1 << 16);
+    EXPECT_LE(best, 1 << 22);
+  }
+}
+
+}  // namespace
+}  // namespace telegrad

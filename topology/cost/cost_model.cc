@@ -1,0 +1,122 @@
+#include "topology/cost_model.h"
+
+#include <algorithm>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace telegrad {
+namespace {
+
+// The seconds per element of a speed, on all cores or all GPUs of a machine.
+absl::Status Invert(const CodecFigures& codec, const char* name,
+                    const Figure& speed, double units, int corner,
+                    double* seconds) {
+  if (speed.value <= 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        codec.name, " has no ", name, " speed: measure it for a calibration"));
+  }
+  *seconds = 1 / (speed.value * (1 + corner * speed.spread) * units);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+const char* Name(Aggregation aggregation) {
+  switch (aggregation) {
+    case Aggregation::kLocal:
+      return "local";
+    case Aggregation::kRing:
+      return "ring";
+    case Aggregation::kRecursiveDoubling:
+      return "recursive-doubling";
+    case Aggregation::kColocatedServers:
+      return "co-located-servers";
+    case Aggregation::kDedicatedServers:
+      return "dedicated-servers";
+    case Aggregation::kAllGather:
+      return "all-gather";
+  }
+  return "unknown";
+}
+
+CodecCost DenseCost(const ClusterCost& cluster, double bits) {
+  CodecCost cost;
+  cost.merge_s = 1 / (cluster.reduce_elems_per_s * cluster.cores);
+  cost.push_bits = bits;
+  cost.reply_bits = bits;
+  return cost;
+}
+
+absl::StatusOr<CodecCost> CostOf(const CodecFigures& figures,
+                                 const ClusterCost& cluster, int corner) {
+  CodecCost cost{
+      .name = figures.name,
+      .compresses = true,
+      .on_gpu = figures.on_gpu,
+      .call_s = figures.call_s.value * (1 - corner * figures.call_s.spread),
+      .push_bits = figures.push_bits};
+  for (const BitsForWorkers& each : figures.reply_bits) {
+    cost.reply_bits = each.bits;
+    if (each.max_workers >= cluster.workers) break;
+  }
+  if (figures.reply_bits.empty() ||
+      figures.reply_bits.back().max_workers < cluster.workers) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(figures.name, " has no width for replies to ",
+                     cluster.workers, " workers"));
+  }
+  const double units = figures.on_gpu ? cluster.gpus_per_node : cluster.cores;
+  RETURN_IF_ERROR(
+      Invert(figures, "encode", figures.encode, units, corner, &cost.encode_s));
+  RETURN_IF_ERROR(
+      Invert(figures, "decode", figures.decode, units, corner, &cost.decode_s));
+  const bool adds_codes = figures.is_summable && figures.reply != Reply::kDense;
+  RETURN_IF_ERROR(Invert(figures, adds_codes ? "sum" : "decode_add",
+                         adds_codes ? figures.sum : figures.decode_add, units,
+                         corner, &cost.merge_s));
+  if (figures.reply == Reply::kReencode) {
+    const Figure& speed =
+        figures.reply_encode.value > 0 ? figures.reply_encode : figures.encode;
+    RETURN_IF_ERROR(Invert(figures, "reply_encode", speed, units, corner,
+                           &cost.reply_encode_s));
+  }
+  return cost;
+}
+
+double BreakEvenBytesPerS(double k, double k_compressed, double c,
+                          double encode_bytes_per_s, double d,
+                          double decode_bytes_per_s) {
+  return std::max(0.0, (k - c * k_compressed) /
+                           (1 / encode_bytes_per_s + d / decode_bytes_per_s));
+}
+
+double BreakEvenBytesPerS(Aggregation aggregation, const ClusterCost& cluster,
+                          const CodecCost& codec) {
+  constexpr int64_t kElems = int64_t{1} << 22;
+  ClusterCost fast = cluster;  // only codecs and additions are left
+  fast.bytes_per_s = 1e18;
+  fast.server_bytes_per_s = 1e18;
+  fast.message_cpu_s = 0;
+  fast.cpu_s_per_byte = 0;
+  const auto work =
+      Occupancy(MakePipeline(aggregation, fast, codec), kElems, 0);
+  const double codec_s = *std::max_element(work.begin(), work.end());
+  const CodecCost dense = DenseCost(cluster);
+  const Pipeline raw = MakePipeline(aggregation, cluster, dense);
+  const Pipeline small = MakePipeline(aggregation, cluster, codec);
+  if (small.bytes_sent_per_elem >= raw.bytes_sent_per_elem || codec_s <= 0) {
+    return 0;
+  }
+  const auto busy = Occupancy(raw, kElems, 0);
+  double wire_s = 0;
+  for (const Resource each :
+       {Resource::kSend, Resource::kReceive, Resource::kServerReceive,
+        Resource::kServerSend}) {
+    wire_s = std::max(wire_s, busy[static_cast<size_t>(each)]);
+  }
+  return wire_s * cluster.bytes_per_s / codec_s;
+}
+
+}  // namespace telegrad

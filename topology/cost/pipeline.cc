@@ -1,0 +1,256 @@
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "topology/cost_model.h"
+
+namespace telegrad {
+namespace {
+
+using Use = Stage::Use;
+
+// Builds the stages of one cluster and codec.
+class Builder {
+ public:
+  Builder(const ClusterCost& cluster, const CodecCost& codec)
+      : cluster_(cluster),
+        codec_(codec),
+        workers_(cluster.workers),
+        others_((workers_ - 1) / workers_) {}
+
+  Pipeline Make(Aggregation aggregation) {
+    Intra();
+    if (cluster_.workers > 1 || aggregation == Aggregation::kDedicatedServers) {
+      switch (aggregation) {
+        case Aggregation::kLocal:
+          break;
+        case Aggregation::kRing:
+          Ring();
+          break;
+        case Aggregation::kRecursiveDoubling:
+          RecursiveDoubling();
+          break;
+        case Aggregation::kColocatedServers:
+          Colocated();
+          break;
+        case Aggregation::kDedicatedServers:
+          Dedicated();
+          break;
+        case Aggregation::kAllGather:
+          AllGather();
+          break;
+      }
+    }
+    Intra();
+    return std::move(pipeline_);
+  }
+
+ private:
+  void Add(std::vector<Use> uses, double delay_s = 0) {
+    pipeline_.stages.push_back({std::move(uses), delay_s});
+  }
+
+  // Half of an all-reduce between the GPUs of a machine.
+  void Intra() {
+    const double gpus = cluster_.gpus_per_node;
+    if (gpus <= 1 || cluster_.intra_bytes_per_s <= 0) return;
+    const double per_elem = (gpus - 1) / gpus * 4 / cluster_.intra_bytes_per_s;
+    Add({{.resource = Resource::kIntra, .per_elem_s = per_elem}});
+  }
+
+  // A codec's work on `share` of the elements.
+  Use Codec(double share_seconds, double calls = 1) const {
+    return {.resource = codec_.on_gpu ? Resource::kGpu : Resource::kCore,
+            .fixed_s = codec_.call_s * calls,
+            .per_elem_s = share_seconds};
+  }
+  void AddCodec(double per_elem_s) {
+    if (codec_.compresses) Add({Codec(per_elem_s)});
+  }
+
+  // What the transport costs a core: messages and bytes, sent and received.
+  Use Transport(Resource core, double messages, double bytes) const {
+    return {.resource = core,
+            .fixed_s = messages * cluster_.message_cpu_s / cluster_.cores,
+            .per_elem_s = bytes * cluster_.cpu_s_per_byte / cluster_.cores};
+  }
+  Use Wire(Resource direction, double bytes, double rate) const {
+    return {.resource = direction, .per_elem_s = bytes / rate};
+  }
+
+  void AddExchange(double bytes, double messages, double delay_s) {
+    Add({Wire(Resource::kSend, bytes, cluster_.bytes_per_s),
+         Transport(Resource::kCore, messages, 2 * bytes)},
+        delay_s);
+    pipeline_.bytes_sent_per_elem += bytes;
+  }
+
+  void Ring() {
+    pipeline_.is_chunked = false;
+    AddCodec(codec_.encode_s);
+    const double rounds = 2 * (workers_ - 1);
+    AddExchange(2 * others_ * codec_.push_bits / 8, 2 * rounds,
+                rounds * cluster_.latency_s);
+    AddReduction(others_);
+    AddCodec(codec_.decode_s);
+  }
+
+  void RecursiveDoubling() {
+    pipeline_.is_chunked = false;
+    AddCodec(codec_.encode_s);
+    const auto count = static_cast<unsigned>(cluster_.workers);
+    // Machines beyond a power of two fold in before and out after.
+    const double rounds =
+        std::bit_width(count) - 1 + (std::has_single_bit(count) ? 0 : 2);
+    AddExchange(rounds * codec_.push_bits / 8, 2 * rounds,
+                rounds * cluster_.latency_s);
+    AddReduction(rounds);
+    AddCodec(codec_.decode_s);
+  }
+
+  void AddReduction(double share) {
+    if (!codec_.compresses && cluster_.gpu_reduce_elems_per_s > 0) {
+      Add({{.resource = Resource::kGpu,
+            .per_elem_s = share / cluster_.gpu_reduce_elems_per_s}});
+    } else {
+      Add({Codec(share * codec_.merge_s)});
+    }
+  }
+
+  void AllGather() {
+    pipeline_.is_chunked = false;
+    AddCodec(codec_.encode_s);
+    AddExchange((workers_ - 1) * codec_.push_bits / 8, 2 * (workers_ - 1),
+                (workers_ - 1) * cluster_.latency_s);
+    Add({Codec(workers_ * codec_.merge_s, workers_)});
+  }
+
+  // A chunk lives on one machine; as every machine has as many, each does
+  // 1/W of the work for it.
+  void Colocated() {
+    AddCodec(codec_.encode_s);
+    AddExchange(others_ * codec_.push_bits / 8, 2 * others_,
+                cluster_.latency_s);
+    Add({Codec(codec_.merge_s + codec_.reply_encode_s / workers_,
+               1 + 1 / workers_)});
+    AddExchange(others_ * codec_.reply_bits / 8, 2 * others_,
+                cluster_.latency_s);
+    AddCodec(codec_.decode_s);
+  }
+
+  void Dedicated() {
+    const double fan_in = workers_ / std::max(cluster_.servers, 1);
+    const double server_rate = cluster_.server_bytes_per_s > 0
+                                   ? cluster_.server_bytes_per_s
+                                   : cluster_.bytes_per_s;
+    const double push = codec_.push_bits / 8;
+    const double reply = codec_.reply_bits / 8;
+    AddCodec(codec_.encode_s);
+    Add({Wire(Resource::kSend, push, cluster_.bytes_per_s),
+         Transport(Resource::kCore, 1, push),
+         Wire(Resource::kServerReceive, fan_in * push, server_rate),
+         Transport(Resource::kServerCore, fan_in, fan_in * push)},
+        cluster_.latency_s);
+    Add({{.resource = Resource::kServerCore,
+          .fixed_s = codec_.call_s * fan_in,
+          .per_elem_s =
+              fan_in * codec_.merge_s +
+              codec_.reply_encode_s / std::max(cluster_.servers, 1)}});
+    Add({Wire(Resource::kServerSend, fan_in * reply, server_rate),
+         Transport(Resource::kServerCore, fan_in, fan_in * reply),
+         Wire(Resource::kReceive, reply, cluster_.bytes_per_s),
+         Transport(Resource::kCore, 1, reply)},
+        cluster_.latency_s);
+    AddCodec(codec_.decode_s);
+    pipeline_.bytes_sent_per_elem = push;
+  }
+
+  const ClusterCost& cluster_;
+  const CodecCost& codec_;
+  const double workers_;
+  const double others_;  // (W - 1) / W
+  Pipeline pipeline_;
+};
+
+double NumChunks(const Pipeline& pipeline, int64_t elems, int64_t chunk_elems) {
+  if (!pipeline.is_chunked || chunk_elems <= 0 || elems <= chunk_elems) {
+    return 1;
+  }
+  return static_cast<double>((elems + chunk_elems - 1) / chunk_elems);
+}
+
+}  // namespace
+
+Pipeline MakePipeline(Aggregation aggregation, const ClusterCost& cluster,
+                      const CodecCost& codec) {
+  return Builder(cluster, codec).Make(aggregation);
+}
+
+std::array<double, kNumResources> Occupancy(const Pipeline& pipeline,
+                                            int64_t elems,
+                                            int64_t chunk_elems) {
+  std::array<double, kNumResources> seconds{};
+  const double chunks = NumChunks(pipeline, elems, chunk_elems);
+  for (const Stage& stage : pipeline.stages) {
+    for (const Use& use : stage.uses) {
+      seconds[static_cast<size_t>(use.resource)] +=
+          use.fixed_s * chunks + use.per_elem_s * static_cast<double>(elems);
+    }
+  }
+  return seconds;
+}
+
+double PipelineSeconds(const Pipeline& pipeline, int64_t elems,
+                       int64_t chunk_elems) {
+  const double chunks = NumChunks(pipeline, elems, chunk_elems);
+  const double chunk = static_cast<double>(elems) / chunks;
+  double sum = 0;
+  for (const Stage& stage : pipeline.stages) {
+    double longest = 0;
+    for (const Use& use : stage.uses) {
+      longest = std::max(longest, use.seconds(chunk));
+    }
+    sum += longest + stage.delay_s;
+  }
+  const auto busy = Occupancy(pipeline, elems, chunk_elems);
+  const double bottleneck = *std::max_element(busy.begin(), busy.end());
+  return sum + bottleneck * (chunks - 1) / chunks;
+}
+
+int64_t BestChunkElems(const Pipeline& pipeline, int64_t elems) {
+  constexpr int kMinLog = 16;
+  constexpr int kMaxLog = 22;
+  int64_t best = int64_t{1} << kMaxLog;
+  double best_s = PipelineSeconds(pipeline, elems, best);
+  for (int log = kMaxLog - 1; log >= kMinLog; --log) {
+    const int64_t chunk = int64_t{1} << log;
+    const double seconds = PipelineSeconds(pipeline, elems, chunk);
+    if (seconds < best_s) {
+      best = chunk;
+      best_s = seconds;
+    }
+  }
+  return best;
+}
+
+double FinishSeconds(std::span<const TensorCost> tensors) {
+  std::array<double, kNumResources> busy_until{};
+  double finish = 0;
+  for (const TensorCost& tensor : tensors) {
+    const auto busy =
+        Occupancy(*tensor.pipeline, tensor.elems, tensor.chunk_elems);
+    double last = 0;
+    for (size_t r = 0; r < kNumResources; ++r) {
+      if (busy[r] == 0) continue;
+      busy_until[r] = std::max(busy_until[r], tensor.ready_s) + busy[r];
+      last = std::max(last, busy_until[r]);
+    }
+    const double alone =
+        PipelineSeconds(*tensor.pipeline, tensor.elems, tensor.chunk_elems);
+    const double fill = alone - *std::max_element(busy.begin(), busy.end());
+    finish = std::max({finish, tensor.ready_s + alone, last + fill});
+  }
+  return finish;
+}
+
+}  // namespace telegrad

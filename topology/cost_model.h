@@ -1,0 +1,141 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "topology/calibration.h"
+
+namespace telegrad {
+
+// How machines sum gradients. With several GPUs per machine each of these is
+// the outer leg of two: inside, a reduce-scatter before and an all-gather
+// after.
+enum class Aggregation : uint8_t {
+  kLocal,  // one machine
+  kRing,
+  kRecursiveDoubling,
+  kColocatedServers,  // each machine serves a share: scatter, reduce,
+                      // all-gather
+  kDedicatedServers,
+  kAllGather,  // of encoded gradients; everybody sums all
+};
+const char* Name(Aggregation aggregation);  // "ring", "co-located-servers"
+
+// What a machine and its network cost; all rates of one direction.
+struct ClusterCost {
+  int workers = 1;                    // machines that exchange gradients
+  int servers = 0;                    // machines that only serve
+  int gpus_per_node = 1;              // that share the machine's link
+  double cores = 1;                   // for codecs and transport, each machine
+  double reduce_elems_per_s = 1e9;    // float additions of one core
+  double gpu_reduce_elems_per_s = 0;  // above 0: rings add on the GPU
+  double intra_bytes_per_s = 0;       // between GPUs; 0: takes no time
+  double bytes_per_s = 1.25e9;        // of a worker's link
+  double server_bytes_per_s = 0;      // 0: as a worker's
+  double latency_s = 0;
+  double message_cpu_s = 0;   // of a core, per message sent or received
+  double cpu_s_per_byte = 0;  // of a core, per byte sent or received
+};
+
+// Seconds per element of a codec's operations, all cores together.
+struct CodecCost {
+  std::string name = "none";
+  bool compresses = false;
+  bool on_gpu = false;
+  double encode_s = 0;
+  double merge_s = 0;  // per contribution
+  double reply_encode_s = 0;
+  double decode_s = 0;
+  double call_s = 0;
+  double push_bits = 32;
+  double reply_bits = 32;
+};
+
+// Gradients as they are, of `bits` per element (16 where training is in half
+// precision).
+CodecCost DenseCost(const ClusterCost& cluster, double bits = 32);
+
+// `corner` -1 takes every speed at the low end of its spread, 0 as it is.
+// FailedPrecondition when a speed that is needed is not known or the codec's
+// sums do not reach `cluster.workers`.
+absl::StatusOr<CodecCost> CostOf(const CodecFigures& figures,
+                                 const ClusterCost& cluster, int corner = 0);
+
+// What chunks wait for. A co-located server uses its worker's.
+enum class Resource : uint8_t {
+  kIntra,
+  kGpu,
+  kCore,
+  kSend,
+  kReceive,
+  kServerReceive,
+  kServerCore,
+  kServerSend,
+};
+inline constexpr size_t kNumResources = 8;
+
+// One way station of a chunk: it needs all `uses` at the same time, then
+// `delay_s` without any.
+struct Stage {
+  struct Use {
+    Resource resource = Resource::kCore;
+    double fixed_s = 0;
+    double per_elem_s = 0;
+    double seconds(double elems) const { return fixed_s + per_elem_s * elems; }
+  };
+  std::vector<Use> uses = {};
+  double delay_s = 0;
+};
+
+// The way of a gradient. Chunks of one, and tensors, overlap wherever they use
+// different resources; stages that share one add.
+struct Pipeline {
+  std::vector<Stage> stages = {};
+  bool is_chunked = true;          // rings and the like run over a whole tensor
+  double bytes_sent_per_elem = 0;  // by one worker, on the network
+};
+Pipeline MakePipeline(Aggregation aggregation, const ClusterCost& cluster,
+                      const CodecCost& codec);
+
+// Seconds in which the pipeline has `elems` elements in use of each resource,
+// and from the first byte to the last:
+// T = sum_s t_s(m) + (k - 1) max_r t_r(m), k chunks of m elements.
+std::array<double, kNumResources> Occupancy(const Pipeline& pipeline,
+                                            int64_t elems, int64_t chunk_elems);
+double PipelineSeconds(const Pipeline& pipeline, int64_t elems,
+                       int64_t chunk_elems);
+
+// The power of two between 2^16 and 2^22 elements that is best for a tensor.
+int64_t BestChunkElems(const Pipeline& pipeline, int64_t elems);
+
+// Several tensors in the order in which they become ready. Returns when the
+// last one is back, in seconds, by the bottleneck of each resource.
+struct TensorCost {
+  const Pipeline* pipeline = nullptr;
+  int64_t elems = 0;
+  int64_t chunk_elems = 0;
+  double ready_s = 0;
+};
+double FinishSeconds(std::span<const TensorCost> tensors);
+
+// Link rate, bytes/s, below which a codec shortens a serial exchange:
+// (k - c k') / (1 / encode + d / decode); 0: at no rate. k and k' are how often
+// the gradient crosses a link without and with the codec, c the share of bytes
+// that is left, d how often each element is decoded; rates in bytes/s of
+// gradient.
+double BreakEvenBytesPerS(double k, double k_compressed, double c,
+                          double encode_bytes_per_s, double d,
+                          double decode_bytes_per_s);
+
+// The same of a pipeline, in which codec and link overlap: the rate at which
+// the link is as busy with dense gradients as the codec with encoding; 0 when
+// the codec saves no bytes. `cluster.bytes_per_s` does not matter.
+double BreakEvenBytesPerS(Aggregation aggregation, const ClusterCost& cluster,
+                          const CodecCost& codec);
+
+}  // namespace telegrad
