@@ -7,6 +7,11 @@
 
 // Working off events: poll, then sleep.
 namespace telegrad::ucx {
+namespace {
+
+constexpr unsigned kPollsPerNetPoll = 16;
+
+}  // namespace
 
 // What has arrived is heard before the end of its endpoint.
 bool UcxContext::HandleEvents() {
@@ -23,7 +28,6 @@ bool UcxContext::HandleEvents() {
 
 // Asking TCP costs a system call, which shared memory does not wait for.
 unsigned UcxContext::Poll(bool is_complete) {
-  constexpr unsigned kPollsPerNetPoll = 16;
   unsigned num_events = 0;
   for (const Lane* lane : lanes_) num_events += lane->Poll();
   if (is_complete || lanes_.empty() || ++num_polls_ % kPollsPerNetPoll == 0) {
@@ -65,7 +69,10 @@ void UcxContext::Sleep(TimePoint until) {
       std::min<int64_t>(std::chrono::nanoseconds(left).count(), 60'000'000'000);
   const timespec timeout = {ns / 1'000'000'000, ns % 1'000'000'000};
   pollfd file = {epoll_fd_, POLLIN, 0};
-  if (ppoll(&file, 1, &timeout, nullptr) > 0) num_polls_ = 0;
+  // Whatever woke us may be the connection's: the next poll asks it, too.
+  if (ppoll(&file, 1, &timeout, nullptr) > 0) {
+    num_polls_ = kPollsPerNetPoll - 1;
+  }
   uint64_t count;
   [[maybe_unused]] const ssize_t got = read(wake_fd_, &count, sizeof(count));
 }
