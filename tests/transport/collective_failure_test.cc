@@ -1,0 +1,251 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <barrier>
+#include <ostream>
+
+#include "base/exit_code.h"
+#include "tests/transport/collective_ranks.h"
+
+// Ranks that disagree, leave or never come.
+namespace telegrad::testing {
+namespace {
+
+using absl::StatusCode;
+
+GroupOptions Options(int ranks) {
+  GroupOptions options;
+  options.transport.name = "inproc";
+  options.world_size = ranks;
+  options.chunk_bytes = 4096;
+  options.timeout = std::chrono::seconds(20);
+  return options;
+}
+
+struct Difference {
+  const char* test_name;
+  std::function<absl::Status(Group&, float*)> first;   // rank 0's
+  std::function<absl::Status(Group&, float*)> others;  // all others'
+  const char* first_says;                              // in every error
+  const char* others_say;
+};
+
+void PrintTo(const Difference& difference, std::ostream* out) {
+  *out << difference.test_name;
+}
+
+absl::Status Sum(Group& group, float* data, size_t count,
+                 CollectiveSettings settings = {}) {
+  return group.Allreduce(data, count, DataType::kFloat32, ReduceOp::kSum,
+                         settings);
+}
+
+class Disagreement
+    : public ::testing::TestWithParam<std::tuple<Difference, int>> {};
+
+TEST_P(Disagreement, IsAnErrorOfAllRanksThatNamesBoth) {
+  const auto& [difference, ranks] = GetParam();
+  // Nobody fails while others still connect.
+  std::barrier connected(ranks);
+  RunRanks(Options(ranks), [&difference = difference,
+                            &connected](Group& group) {
+    std::vector<float> data(200000, 1);
+    connected.arrive_and_wait();
+    absl::Status status = group.rank() == 0
+                              ? difference.first(group, data.data())
+                              : difference.others(group, data.data());
+    // A rank may have done its part before it hears of it.
+    if (status.ok()) status = group.Barrier();
+    EXPECT_THAT(status, StatusIs(StatusCode::kFailedPrecondition, "differ"));
+    EXPECT_EQ(ExitCodeOf(status), ExitCode::kMismatch);
+    EXPECT_THAT(status, StatusIs(StatusCode::kFailedPrecondition,
+                                 difference.first_says));
+    EXPECT_THAT(status, StatusIs(StatusCode::kFailedPrecondition,
+                                 difference.others_say));
+    EXPECT_EQ(group.Barrier(), status) << "the first error stays";
+  });
+}
+
+const Difference kDifferences[] = {
+    {"Count", [](Group& g, float* d) { return Sum(g, d, 100); },
+     [](Group& g, float* d) { return Sum(g, d, 101); }, "of 100 float32",
+     "of 101 float32"},
+    {"LargeCount", [](Group& g, float* d) { return Sum(g, d, 200000); },
+     [](Group& g, float* d) { return Sum(g, d, 150000); }, "200000", "150000"},
+    {"SmallAndLarge", [](Group& g, float* d) { return Sum(g, d, 10); },
+     [](Group& g, float* d) { return Sum(g, d, 150000); }, "of 10 ", "150000"},
+    {"Nothing", [](Group& g, float* d) { return Sum(g, d, 0); },
+     [](Group& g, float* d) { return Sum(g, d, 150000); }, "of 0 ", "150000"},
+    {"Tag", [](Group& g, float* d) { return Sum(g, d, 100, {.tag = 6}); },
+     [](Group& g, float* d) { return Sum(g, d, 100, {.tag = 7}); }, "tag 6",
+     "tag 7"},
+    {"Type",
+     [](Group& g, float* d) {
+       return g.Allreduce(d, 100, DataType::kInt32, ReduceOp::kSum);
+     },
+     [](Group& g, float* d) { return Sum(g, d, 100); }, "int32", "float32"},
+    {"ReduceOp",
+     [](Group& g, float* d) {
+       return g.Allreduce(d, 100, DataType::kFloat32, ReduceOp::kMax);
+     },
+     [](Group& g, float* d) { return Sum(g, d, 100); }, "max", "sum"},
+    {"Operation", [](Group& g, float*) { return g.Barrier(); },
+     [](Group& g, float* d) { return Sum(g, d, 150000); }, "barrier",
+     "allreduce"},
+    {"Algorithm",
+     [](Group& g, float* d) {
+       return Sum(g, d, 100, {.algorithm = CollectiveAlgorithm::kRing});
+     },
+     [](Group& g, float* d) {
+       return Sum(g, d, 100,
+                  {.algorithm = CollectiveAlgorithm::kRecursiveDoubling});
+     },
+     "ring", "recursive_doubling"},
+    {"Root",
+     [](Group& g, float* d) {
+       return g.Broadcast(d, 100, DataType::kFloat32, 1);
+     },
+     [](Group& g, float* d) {
+       return g.Broadcast(d, 100, DataType::kFloat32, 0);
+     },
+     "root 1", "root 0"},
+    {"LargeRoot",
+     [](Group& g, float* d) {
+       return g.Broadcast(d, 200000, DataType::kFloat32, 1);
+     },
+     [](Group& g, float* d) {
+       return g.Broadcast(d, 200000, DataType::kFloat32, 0);
+     },
+     "root 1", "root 0"},
+};
+
+INSTANTIATE_TEST_SUITE_P(Of, Disagreement,
+                         ::testing::Combine(::testing::ValuesIn(kDifferences),
+                                            ::testing::Values(2, 3)),
+                         [](const auto& param_info) {
+                           return absl::StrCat(
+                               std::get<0>(param_info.param).test_name,
+                               std::get<1>(param_info.param));
+                         });
+
+TEST(CollectiveFailure, SettingsThatDifferAreRefusedBeforeAnythingElse) {
+  Meeting meeting(2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      GroupOptions options = Options(2);
+      options.rank = rank;
+      if (rank == 1) options.chunk_bytes = 8192;
+      EXPECT_THAT(Group::Make(options, meeting.ExchangeOf(rank)),
+                  StatusIs(StatusCode::kFailedPrecondition, "8192"));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(CollectiveFailure, LostRankIsNamedByAllOthers) {
+  for (const size_t count : {size_t{10}, size_t{200000}}) {
+    RunRanks(Options(4), [&](Group& group) {
+      std::vector<float> data(count, 1);
+      // Goes away; others may hear of it before their barrier ends.
+      absl::Status status = group.Barrier();
+      if (group.rank() == 2) return;
+      while (status.ok()) status = Sum(group, data.data(), count);
+      EXPECT_THAT(status, StatusIs(StatusCode::kUnavailable, "rank 2 is lost"));
+      EXPECT_EQ(ExitCodeOf(status), ExitCode::kPeerDied);
+    });
+  }
+}
+
+TEST(CollectiveFailure, RankThatNeverComesIsNamedAtTheDeadline) {
+  GroupOptions options = Options(3);
+  options.timeout = std::chrono::milliseconds(300);
+  std::atomic<int> num_failed{0};
+  RunRanks(options, [&](Group& group) {
+    std::vector<float> data(200000, 1);
+    if (group.rank() == 2) {  // there, but in no collective
+      const TimePoint deadline = Clock::now() + std::chrono::seconds(60);
+      while (num_failed < 2 && Clock::now() < deadline) {
+        std::this_thread::yield();
+      }
+      return;
+    }
+    const absl::Status status = Sum(group, data.data(), data.size());
+    ++num_failed;
+    EXPECT_THAT(status, StatusIs(StatusCode::kDeadlineExceeded, "rank 2"));
+  });
+}
+
+TEST(CollectiveFailure, MissingRankIsNamedWhenTheGroupIsMade) {
+  GroupOptions options = Options(2);
+  options.timeout = std::chrono::milliseconds(100);
+  const auto group =
+      Group::Make(options,
+                  [](const std::string& mine,
+                     TimePoint) -> absl::StatusOr<std::vector<std::string>> {
+                    return std::vector<std::string>{mine, mine};
+                  });
+  EXPECT_THAT(group, StatusIs(StatusCode::kDeadlineExceeded, "rank 1"));
+  EXPECT_EQ(ExitCodeOf(group.status()), ExitCode::kJoinTimeout);
+}
+
+TEST(CollectiveFailure, FailedExchangeIsReported) {
+  const auto group =
+      Group::Make(Options(2),
+                  [](const std::string&,
+                     TimePoint) -> absl::StatusOr<std::vector<std::string>> {
+                    return absl::UnavailableError("no store");
+                  });
+  EXPECT_THAT(group, StatusIs(StatusCode::kUnavailable, "no store"));
+}
+
+TEST(CollectiveFailure, ImpossibleOptionsAreRefused) {
+  GroupOptions options = Options(2);
+  options.rank = 2;
+  EXPECT_THAT(Group::Make(options, nullptr),
+              StatusIs(StatusCode::kInvalidArgument, "rank 2 of 2"));
+  options = Options(2);
+  options.chunk_bytes = 1;
+  EXPECT_THAT(Group::Make(options, nullptr),
+              StatusIs(StatusCode::kInvalidArgument, "chunk_bytes 1"));
+}
+
+// What stands at a group's listener and is no rank of it.
+TEST(CollectiveFailure, StrangersDisturbNobody) {
+  class Stranger : public TransportHandler {
+   public:
+    void OnAccept(EndpointId) override {}
+    absl::StatusOr<Bytes> OnHeader(EndpointId, ConstBytes, size_t) override {
+      return Bytes();
+    }
+    void OnMessage(EndpointId, ConstBytes, Bytes) override {}
+    void OnClosed(EndpointId, const absl::Status&) override { ++num_closed; }
+    int num_closed = 0;
+  };
+  Meeting meeting(2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      GroupOptions options = Options(2);
+      options.rank = rank;
+      Stranger stranger;
+      const auto context = *MakeTransport(options.transport, &stranger);
+      const auto made = Group::Make(options, [&](const std::string& mine,
+                                                 TimePoint deadline) {
+        auto texts = meeting.ExchangeOf(rank)(mine, deadline);
+        const std::string& first = (*texts)[0];
+        const auto to = context->Connect(first.substr(first.find('\n') + 1));
+        EXPECT_THAT(context->Send(*to, {"hello", 5}, {}, nullptr), IsOk());
+        return texts;
+      });
+      ASSERT_THAT(made, IsOk());
+      ASSERT_THAT((*made)->Barrier(), IsOk());
+      ASSERT_THAT((*made)->Barrier(), IsOk());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace telegrad::testing

@@ -1,0 +1,263 @@
+#include "transport/collective/dense_group.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/crc32c.h"
+#include "base/status_macros.h"
+#include "transport/collective/choose.h"
+#include "transport/collective/eager.h"
+
+namespace telegrad {
+
+absl::StatusOr<std::unique_ptr<Group>> Group::Make(
+    const GroupOptions& options, const AddressExchange& exchange) {
+  ASSIGN_OR_RETURN(std::unique_ptr<collective::Mesh> mesh,
+                   collective::Mesh::Make(options, exchange));
+  return std::make_unique<collective::DenseGroup>(std::move(mesh));
+}
+
+namespace collective {
+namespace {
+
+std::byte* AsBytes(void* memory) { return static_cast<std::byte*>(memory); }
+const std::byte* AsBytes(const void* memory) {
+  return static_cast<const std::byte*>(memory);
+}
+
+// Calls `each(piece, offset, bytes)` for pieces that go without asking, until
+// one fails.
+template <typename Each>
+absl::Status ForEagerPieces(size_t bytes, const Each& each) {
+  uint32_t piece = 0;
+  for (size_t begin = 0; begin < bytes; begin += kMaxEagerBytes, ++piece) {
+    RETURN_IF_ERROR(
+        each(piece, begin, std::min(kMaxEagerBytes, bytes - begin)));
+  }
+  return absl::OkStatus();
+}
+
+void CopyUnlessThere(const void* from, void* to, size_t bytes) {
+  if (from != to && bytes > 0) std::memcpy(to, from, bytes);
+}
+
+}  // namespace
+
+DenseGroup::DenseGroup(std::unique_ptr<Mesh> mesh)
+    : mesh_(std::move(mesh)),
+      place_({.rank = mesh_->rank(),
+              .world_size = mesh_->world_size(),
+              .chunk_bytes = mesh_->options().chunk_bytes}) {}
+
+absl::Status DenseGroup::CheckMemory(const void* memory, size_t count,
+                                     size_t blocks, DataType type) const {
+  const size_t size = SizeOf(type);
+  if (count > std::numeric_limits<size_t>::max() / 2 / size / blocks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("count ", count, " is beyond any memory"));
+  }
+  if (count > 0 &&
+      (memory == nullptr || reinterpret_cast<uintptr_t>(memory) % size != 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("memory of ", count, " ", ToString(type),
+                     " is null or not aligned to ", size, " bytes"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DenseGroup::Begin(Signature& signature,
+                               CollectiveSettings settings, size_t bytes) {
+  ASSIGN_OR_RETURN(
+      signature.algorithm,
+      Choose(signature.operation, settings.algorithm, bytes, mesh_->options()));
+  signature.tag = settings.tag;
+  const absl::Status begun = mesh_->Begin(signature);
+  return begun.ok() ? begun : mesh_->Fail(begun);
+}
+
+absl::Status DenseGroup::End(const absl::Status& status) {
+  return status.ok() ? status : mesh_->Fail(status);
+}
+
+absl::Status DenseGroup::Run(Schedule schedule) {
+  return Bulk(*mesh_, std::move(schedule)).Run();
+}
+
+absl::Status DenseGroup::Allreduce(void* data, size_t count, DataType type,
+                                   ReduceOp op, CollectiveSettings settings) {
+  RETURN_IF_ERROR(CheckMemory(data, count, 1, type));
+  Signature signature{.operation = Operation::kAllreduce,
+                      .type = type,
+                      .op = op,
+                      .count = count};
+  RETURN_IF_ERROR(Begin(signature, settings, count * SizeOf(type)));
+  if (world_size() == 1) return absl::OkStatus();
+  if (count == 0) return End(Disseminate(*mesh_));
+  if (signature.algorithm == CollectiveAlgorithm::kRecursiveDoubling) {
+    return End(AllreducePieces(AsBytes(data), count, type, op));
+  }
+  return Run(RingAllreduce(place_, type, op, AsBytes(data),
+                           Divide(count, SizeOf(type), world_size())));
+}
+
+absl::Status DenseGroup::AllreducePieces(std::byte* data, size_t count,
+                                         DataType type, ReduceOp op) {
+  return ForEagerPieces(
+      count * SizeOf(type), [&](uint32_t piece, size_t offset, size_t bytes) {
+        return RecursiveDoubling(*mesh_, piece, type, op, data + offset,
+                                 bytes / SizeOf(type));
+      });
+}
+
+absl::Status DenseGroup::ReduceScatter(const void* in, void* out, size_t count,
+                                       DataType type, ReduceOp op,
+                                       CollectiveSettings settings) {
+  const auto n = static_cast<size_t>(world_size());
+  RETURN_IF_ERROR(CheckMemory(in, count, n, type));
+  RETURN_IF_ERROR(CheckMemory(out, count, 1, type));
+  const size_t bytes = count * SizeOf(type);
+  Signature signature{.operation = Operation::kReduceScatter,
+                      .type = type,
+                      .op = op,
+                      .count = count};
+  RETURN_IF_ERROR(Begin(signature, settings, bytes));
+  if (count == 0) return End(Disseminate(*mesh_));
+  if (signature.algorithm == CollectiveAlgorithm::kDirect) {
+    return End(ReduceScatterPieces(AsBytes(in), AsBytes(out), count, type, op));
+  }
+  const Blocks blocks = Divide(n * count, SizeOf(type), world_size());
+  CopyUnlessThere(AsBytes(in) + blocks[rank()].offset, out, bytes);
+  if (n == 1) return absl::OkStatus();
+  return Run(
+      RingReduceScatter(place_, type, op, AsBytes(in), AsBytes(out), blocks));
+}
+
+absl::Status DenseGroup::ReduceScatterPieces(const std::byte* in,
+                                             std::byte* out, size_t count,
+                                             DataType type, ReduceOp op) {
+  const size_t block_bytes = count * SizeOf(type);
+  return ForEagerPieces(block_bytes, [&](uint32_t piece, size_t offset,
+                                         size_t bytes) {
+    return DirectReduceScatter(*mesh_, piece, type, op, in + offset,
+                               block_bytes, out + offset, bytes / SizeOf(type));
+  });
+}
+
+absl::Status DenseGroup::Allgather(const void* in, void* out, size_t count,
+                                   DataType type, CollectiveSettings settings) {
+  const auto n = static_cast<size_t>(world_size());
+  RETURN_IF_ERROR(CheckMemory(in, count, 1, type));
+  RETURN_IF_ERROR(CheckMemory(out, count, n, type));
+  return GatherBlocks(
+      in, out, Divide(n * count, SizeOf(type), world_size()),
+      {.operation = Operation::kAllgather, .type = type, .count = count},
+      settings);
+}
+
+absl::Status DenseGroup::Allgatherv(const void* in, void* out,
+                                    std::span<const size_t> counts,
+                                    DataType type,
+                                    CollectiveSettings settings) {
+  if (counts.size() != static_cast<size_t>(world_size())) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "allgatherv: ", counts.size(), " counts for ", world_size(), " ranks"));
+  }
+  size_t total = 0;
+  std::vector<size_t> bytes;
+  for (const size_t count : counts) {
+    RETURN_IF_ERROR(CheckMemory(out, count, counts.size(), type));
+    total += count;
+    bytes.push_back(count * SizeOf(type));
+  }
+  RETURN_IF_ERROR(CheckMemory(in, counts[rank()], 1, type));
+  // Never 0, which means an allgather of equal blocks.
+  const uint32_t layout = Crc32c(counts.data(), counts.size_bytes()) | 1;
+  return GatherBlocks(in, out, Concatenate(bytes),
+                      {.operation = Operation::kAllgather,
+                       .type = type,
+                       .count = total,
+                       .layout = layout},
+                      settings);
+}
+
+absl::Status DenseGroup::GatherBlocks(const void* in, void* out,
+                                      const Blocks& blocks, Signature signature,
+                                      CollectiveSettings settings) {
+  size_t largest = 0;
+  for (const Block& block : blocks) largest = std::max(largest, block.bytes);
+  RETURN_IF_ERROR(Begin(signature, settings, largest));
+  if (largest == 0) return End(Disseminate(*mesh_));
+  const Block& own = blocks[rank()];
+  CopyUnlessThere(in, AsBytes(out) + own.offset, own.bytes);
+  if (world_size() == 1) return absl::OkStatus();
+  if (signature.algorithm == CollectiveAlgorithm::kRing) {
+    return Run(RingAllgather(place_, AsBytes(out), blocks));
+  }
+  if (largest > kMaxEagerBytes) {
+    return Run(collective::DirectAllgather(place_, AsBytes(out), blocks));
+  }
+  return End(collective::DirectAllgather(*mesh_, AsBytes(out), blocks));
+}
+
+absl::Status DenseGroup::Broadcast(void* data, size_t count, DataType type,
+                                   int root, CollectiveSettings settings) {
+  RETURN_IF_ERROR(CheckMemory(data, count, 1, type));
+  if (root < 0 || root >= world_size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("broadcast: root ", root, " of ", world_size(), " ranks"));
+  }
+  const size_t bytes = count * SizeOf(type);
+  Signature signature{.operation = Operation::kBroadcast,
+                      .type = type,
+                      .root = root,
+                      .count = count};
+  RETURN_IF_ERROR(Begin(signature, settings, bytes));
+  if (world_size() == 1) return absl::OkStatus();
+  if (count == 0) return End(Disseminate(*mesh_));
+  if (signature.algorithm == CollectiveAlgorithm::kBinomial) {
+    return End(BroadcastPieces(AsBytes(data), bytes, root));
+  }
+  return Run(ChainBroadcast(place_, AsBytes(data), bytes, root));
+}
+
+absl::Status DenseGroup::BroadcastPieces(std::byte* data, size_t bytes,
+                                         int root) {
+  return ForEagerPieces(bytes, [&](uint32_t piece, size_t offset,
+                                   size_t piece_bytes) {
+    return BinomialBroadcast(*mesh_, piece, data + offset, piece_bytes, root);
+  });
+}
+
+absl::Status DenseGroup::Alltoall(const void* in, void* out, size_t count,
+                                  DataType type, CollectiveSettings settings) {
+  const auto n = static_cast<size_t>(world_size());
+  RETURN_IF_ERROR(CheckMemory(in, count, n, type));
+  RETURN_IF_ERROR(CheckMemory(out, count, n, type));
+  const size_t bytes = count * SizeOf(type);
+  Signature signature{
+      .operation = Operation::kAlltoall, .type = type, .count = count};
+  RETURN_IF_ERROR(Begin(signature, settings, bytes));
+  if (count == 0) return End(Disseminate(*mesh_));
+  const size_t own = static_cast<size_t>(rank()) * bytes;
+  CopyUnlessThere(AsBytes(in) + own, AsBytes(out) + own, bytes);
+  if (n == 1) return absl::OkStatus();
+  if (signature.algorithm == CollectiveAlgorithm::kDirect &&
+      bytes <= kMaxEagerBytes) {
+    return End(DirectAlltoall(*mesh_, AsBytes(in), AsBytes(out), bytes));
+  }
+  return Run(PairwiseAlltoall(place_, AsBytes(in), AsBytes(out),
+                              Divide(n * count, SizeOf(type), world_size())));
+}
+
+absl::Status DenseGroup::Barrier(CollectiveSettings settings) {
+  Signature signature{.operation = Operation::kBarrier};
+  RETURN_IF_ERROR(Begin(signature, settings, 0));
+  return End(Disseminate(*mesh_));
+}
+
+}  // namespace collective
+}  // namespace telegrad
