@@ -71,6 +71,9 @@ telegrad_backend(UCX FOUND "${UCX_FOUND}" VERSION "${UCX_VERSION}" PACKAGE "libu
 pkg_check_modules(PMIX QUIET IMPORTED_TARGET pmix)
 telegrad_backend(PMIX FOUND "${PMIX_FOUND}" VERSION "${PMIX_VERSION}" PACKAGE "libpmix-dev"
                  WHY_NOT "PMIx was not found")
+pkg_check_modules(ARCHIVE QUIET IMPORTED_TARGET libarchive)
+telegrad_backend(ARCHIVE FOUND "${ARCHIVE_FOUND}" VERSION "${ARCHIVE_VERSION}" PACKAGE "libarchive-dev"
+                 WHY_NOT "libarchive was not found")
 if(NOT TELEGRAD_WITH_TORCH STREQUAL "OFF")
   find_package(Torch QUIET)
 endif()

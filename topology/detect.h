@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "topology/machine.h"
+#include "topology/options.h"
+#include "topology/system_root.h"
+
+namespace telegrad {
+
+// What /sys, /proc and /dev below `root` show: network cards, GPUs, the PCI
+// tree, kernel modules and limits. Of the live machine also what the libraries
+// of this build say (verbs, UCX, libfabric, NVIDIA's driver). A file that is
+// missing, unreadable or wrong makes a fact unknown, with the reason; it is no
+// error. Then FillPaths. Errors: none so far.
+absl::StatusOr<Machine> DetectMachine(const SysRoot& root,
+                                      const TopologyOptions& options);
+
+}  // namespace telegrad

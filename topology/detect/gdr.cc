@@ -1,0 +1,72 @@
+#include "topology/detect/gdr.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "topology/path.h"
+
+namespace telegrad::detect {
+namespace {
+
+struct Verdict {
+  Tri gdr = Tri::kUnknown;
+  Evidence why = {};
+};
+
+Verdict Say(Tri gdr, std::string what, Confidence confidence) {
+  return {gdr,
+          {.what = std::move(what),
+           .source = "rule of GPUDirect RDMA",
+           .confidence = confidence}};
+}
+
+Verdict Judge(const SysRoot& root, const TopologyOptions& options,
+              const Machine& machine) {
+  const Capabilities& has = machine.capabilities;
+  if (options.gdr.has_value()) {
+    return Say(*options.gdr ? Tri::kYes : Tri::kNo, "forced by TELEGRAD_GDR",
+               Confidence::kAssumed);
+  }
+  if (has.gdr_probe != Tri::kUnknown) {
+    return Say(has.gdr_probe,
+               has.gdr_probe == Tri::kYes
+                   ? "the card registered GPU memory"
+                   : "the card refused to register GPU memory",
+               Confidence::kMeasured);
+  }
+  const bool has_rdma = std::any_of(machine.nics.begin(), machine.nics.end(),
+                                    [](const Nic& nic) { return nic.is_rdma; });
+  if (!has_rdma && root.Covers("/sys/class/infiniband")) {
+    return Say(Tri::kNo, "there is no RDMA device", Confidence::kReported);
+  }
+  if (machine.gpus.empty() && root.Exists("/sys/bus/pci/devices")) {
+    return Say(Tri::kNo, "there is no GPU", Confidence::kReported);
+  }
+  if (has.rdma_device_nodes == Tri::kNo) {
+    return Say(Tri::kNo, "no RDMA device can be opened (/dev/infiniband)",
+               Confidence::kReported);
+  }
+  const bool no_dmabuf =
+      has.gdr_dmabuf_nic == Tri::kNo || has.gdr_dmabuf_gpu == Tri::kNo;
+  if (has.gdr_peermem == Tri::kNo && no_dmabuf) {
+    return Say(Tri::kNo, "neither a peer memory module nor dmabuf",
+               Confidence::kInferred);
+  }
+  return Say(Tri::kUnknown,
+             absl::StrCat("peer memory ", Name(has.gdr_peermem),
+                          ", dmabuf of the card ", Name(has.gdr_dmabuf_nic),
+                          ", of the GPU ", Name(has.gdr_dmabuf_gpu),
+                          "; only a probe (--probe) is proof"),
+             Confidence::kInferred);
+}
+
+}  // namespace
+
+void JudgeGdr(const SysRoot& root, const TopologyOptions& options,
+              Machine& machine) {
+  Verdict verdict = Judge(root, options, machine);
+  machine.capabilities.gdr = verdict.gdr;
+  machine.capabilities.why["gdr"] = {std::move(verdict.why)};
+}
+
+}  // namespace telegrad::detect

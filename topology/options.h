@@ -1,0 +1,34 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace telegrad {
+
+// What a user says about a machine, over what detection finds; docs/topology.md
+// has the table. Each wins with confidence "assumed".
+struct TopologyOptions {
+  std::string topo_file = {};            // TELEGRAD_TOPO_FILE
+  std::string nics = {};                 // TELEGRAD_NICS
+  std::optional<int> gid_index = {};     // TELEGRAD_GID_INDEX
+  std::optional<double> link_gbps = {};  // TELEGRAD_LINK_GBPS
+  std::string transport = {};            // TELEGRAD_TRANSPORT
+  std::optional<bool> gdr = {};          // TELEGRAD_GDR: on, off; auto: none
+  std::string wanted_interface = {};     // of the rendezvous; empty: any
+  bool probe = false;                    // functional probes are allowed
+  // Of other software: UCX_*, NCCL_*, FI_*, ..., for the doctor.
+  std::map<std::string, std::string> environment = {};
+};
+
+// From NAME=VALUE pairs. Errors: InvalidArgument with the name and the value.
+absl::StatusOr<TopologyOptions> ParseTopologyOptions(
+    const std::map<std::string, std::string>& environment);
+
+// From the environment of this process. The one place of this layer that reads
+// it.
+absl::StatusOr<TopologyOptions> TopologyOptionsFromEnvironment();
+
+}  // namespace telegrad

@@ -1,0 +1,49 @@
+#include <sys/stat.h>
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "topology/system_root.h"
+#if TELEGRAD_WITH_ARCHIVE
+#include "topology/archive/archive_tree.h"
+#endif
+
+namespace telegrad {
+namespace {
+
+absl::StatusOr<std::unique_ptr<FileTree>> OpenArchive(const std::string& path) {
+#if TELEGRAD_WITH_ARCHIVE
+  return ReadArchive(path);
+#else
+  return absl::UnimplementedError(absl::StrCat(
+      path,
+      ": this build reads no archives, it needs libarchive-dev; unpack "
+      "it and name the folder"));
+#endif
+}
+
+}  // namespace
+
+absl::StatusOr<SysRoot> SysRoot::Open(const std::string& path) {
+  struct stat info {};
+  std::string file = path;
+  std::string folder;
+  if (::stat(file.c_str(), &info) != 0) {
+    const size_t mark = path.rfind('!');
+    file = path.substr(0, mark);
+    if (mark == std::string::npos || ::stat(file.c_str(), &info) != 0) {
+      return absl::NotFoundError(
+          absl::StrCat(path, ": no such file or folder"));
+    }
+    folder = path.substr(mark + 1);
+  }
+  if (S_ISDIR(info.st_mode)) {
+    return FromTree(MakeFolderTree(file), path, folder);
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<FileTree> tree, OpenArchive(file));
+  return FromTree(std::move(tree), path, folder);
+}
+
+}  // namespace telegrad
