@@ -3,11 +3,14 @@
 
 #include "base/exit_code.h"
 #include "topology/cli/command.h"
+#include "topology/cli/show.h"
 
 namespace telegrad::topo {
 namespace {
 
-std::vector<Subcommand> Subcommands() { return {}; }
+std::vector<Subcommand> Subcommands() {
+  return {{"show", "Shows a machine: devices, paths, abilities", &AddShow}};
+}
 
 }  // namespace
 }  // namespace telegrad::topo

@@ -1,0 +1,71 @@
+#include "topology/cli/show.h"
+
+#include <cstdio>
+#include <fstream>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
+#include "base/status_macros.h"
+#include "topology/detect.h"
+#include "topology/machine_json.h"
+
+namespace telegrad::topo {
+namespace {
+
+struct ShowFlags {
+  std::string root = {};
+  std::string dump = {};
+  bool json = false;
+  bool why = false;
+  bool probe = false;
+};
+
+absl::StatusOr<Machine> Load(const ShowFlags& flags) {
+  ASSIGN_OR_RETURN(TopologyOptions options, TopologyOptionsFromEnvironment());
+  options.probe = flags.probe;
+  if (flags.root.empty()) return DetectMachine(SysRoot::Live(), options);
+  ASSIGN_OR_RETURN(const SysRoot root, SysRoot::Open(flags.root));
+  return DetectMachine(root, options);
+}
+
+absl::Status WriteFile(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  if (file.good()) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat(path, ": cannot be written"));
+}
+
+absl::Status Show(const ShowFlags& flags) {
+  ASSIGN_OR_RETURN(const Machine machine, Load(flags));
+  if (!flags.dump.empty()) {
+    RETURN_IF_ERROR(WriteFile(flags.dump, ToJson(machine) + "\n"));
+  }
+  const std::string text =
+      flags.json ? ToJson(machine) + "\n" : ShowText(machine, flags.why);
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddShow(CLI::App& app, int& exit_code) {
+  const auto flags = std::make_shared<ShowFlags>();
+  app.add_option("--root", flags->root,
+                 "A recorded /sys (with /proc, /dev): folder or tar archive");
+  app.add_flag("--json", flags->json, "As JSON (docs/topology_json.md)");
+  app.add_option("--dump", flags->dump, "Write the JSON into this file too");
+  app.add_flag("--probe", flags->probe, "Try what files alone cannot tell");
+  app.add_flag("--why", flags->why, "With the evidence of every fact");
+  app.callback([flags, &exit_code] {
+    const absl::Status status = Show(*flags);
+    if (status.ok()) return;
+    std::fprintf(stderr, "telegrad-topo: %s\n",
+                 std::string(status.message()).c_str());
+    exit_code = static_cast<int>(ExitCodeOf(status));
+  });
+}
+
+}  // namespace telegrad::topo
