@@ -75,7 +75,7 @@ absl::StatusOr<FrameHeader> ParseFrameHeader(ConstBytes bytes) {
   const auto dtype = LoadLittleEndian<uint8_t>(from + 52);
   const auto stages = LoadLittleEndian<uint8_t>(from + 53);
   if (type == 0 || type > kMaxFrameType || dtype != 0 ||
-      (stages & ~0x11) != 0) {
+      (stages & 0xF) > kMaxStage || (stages >> 4) > kMaxStage) {
     return absl::InvalidArgumentError(
         absl::StrCat("frame of type ", type, ", dtype ", dtype, ", stages ",
                      stages, ": not known to this build"));
@@ -98,8 +98,8 @@ absl::StatusOr<FrameHeader> ParseFrameHeader(ConstBytes bytes) {
       .reply_mode = LoadLittleEndian<uint8_t>(from + 50),
       .packing = LoadLittleEndian<uint8_t>(from + 51),
       .dtype = WireDtype::kFloat32,
-      .stage = static_cast<Stage>(stages & 0xF),
-      .proposed_stage = static_cast<Stage>(stages >> 4),
+      .stage = static_cast<ChunkStage>(stages & 0xF),
+      .proposed_stage = static_cast<ChunkStage>(stages >> 4),
       .proposed_scale = LoadLittleEndian<int16_t>(from + 54),
       .payload_crc = LoadLittleEndian<uint32_t>(from + kPayloadCrcOffset),
   };

@@ -46,10 +46,12 @@ constexpr uint16_t kFlagNoReply = 1;  // push: answer with kAck
 constexpr int16_t kFixedScale = INT16_MIN;   // the threshold of the config
 constexpr int16_t kNoScale = INT16_MIN + 1;  // no wish, nothing known
 
-// How a chunk travels in a step: by its tensor's codec, or dense: during the
-// warm-up, and once the guard has given up on the codec. Stage byte: in force
-// in bits 0 to 3, proposed or agreed in bits 4 to 7.
-enum class Stage : uint8_t { kCodec = 0, kDense = 1 };
+// How a chunk travels in a step: by its tensor's codec; dense for now, because
+// the codec does not pay; or dense: during the warm-up, and for good once the
+// guard has given up on the codec. Of different wishes the largest counts.
+// Stage byte: in force in bits 0 to 3, proposed or agreed in bits 4 to 7.
+enum class ChunkStage : uint8_t { kCodec = 0, kPaused = 1, kDense = 2 };
+constexpr uint8_t kMaxStage = 2;
 
 enum class WireDtype : uint8_t { kFloat32 = 0 };
 
@@ -71,8 +73,8 @@ struct FrameHeader {
   uint8_t reply_mode = 0;
   uint8_t packing = 0;
   WireDtype dtype = WireDtype::kFloat32;
-  Stage stage = Stage::kCodec;           // in force in the step
-  Stage proposed_stage = Stage::kCodec;  // a wish; in answers: agreed
+  ChunkStage stage = ChunkStage::kCodec;           // in force in the step
+  ChunkStage proposed_stage = ChunkStage::kCodec;  // a wish; in answers: agreed
   int16_t proposed_scale = kNoScale;
   uint32_t payload_crc = 0;  // SerializeFrame sets it
 

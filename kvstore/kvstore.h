@@ -60,14 +60,16 @@ struct CompressionConfig {
   // Overrides per tensor, the first that matches wins: "bn|bias=none;*=int8",
   // PATTERN=CODEC separated by ';'. A pattern is a regular expression (RE2)
   // that is searched for in the tensor's name; "*" matches all.
-  std::string rules;
-  ThresholdSpec threshold;
+  std::string rules = {};
+  ThresholdSpec threshold = {};
   int batch_size = 1;     // for the unit of `0.5:batch`
   int64_t min_bytes = 0;  // smaller tensors go dense
   ReplyMode reply = ReplyMode::kAuto;
   PackingMode packing = PackingMode::kPlain;
   NonFinitePolicy nonfinite = NonFinitePolicy::kError;
   int64_t warmup_steps = 0;  // the first so many steps go dense
+  // Everything goes dense until KVStore::SetCompressed.
+  bool starts_dense = false;
   // Chunks whose codec harms (docs/codecs.md) go dense from then on.
   bool has_guard = true;
 };
@@ -82,6 +84,7 @@ struct TensorReport {
   std::string reply;      // "dense", "sum", "codes"
   size_t push_bytes = 0;  // per step, at most, without headers
   bool is_dense = false;  // some of it goes dense though it has a codec
+  bool gave_up = false;   // some of it for good: the guard
   bool has_sample = false;
   double residual_ratio = 0;   // norm of the residual / norm of the gradient
   double zero_share = 0;       // elements that were sent as 0
@@ -173,6 +176,12 @@ class KVStore {
   // All workers meet; each gets all payloads by rank.
   virtual absl::StatusOr<std::vector<std::string>> Gather(
       absl::string_view name, absl::string_view payload) = 0;
+
+  // Whether `key` goes by its codec (as at the start, unless
+  // CompressionConfig::starts_dense) or dense, from the round after the next
+  // on; dense while workers differ. What the codec held back is sent along.
+  // After Init, between rounds; nothing for a tensor without a lossy codec.
+  virtual absl::Status SetCompressed(Key key, bool is_compressed) = 0;
 
   virtual Traffic traffic() const = 0;
   // By key. After Init, while no operation runs.

@@ -77,7 +77,7 @@ void GuardNews::Tell(const std::vector<TensorReport>& reports, int64_t step,
   was_told_.resize(reports.size());
   for (size_t i = 0; i < reports.size(); ++i) {
     const TensorReport& report = reports[i];
-    if (!report.is_dense || was_told_[i]) continue;
+    if (!report.gave_up || was_told_[i]) continue;
     was_told_[i] = true;
     observer.OnLine(absl::StrFormat(
         "guard: %s goes dense from step %d at the latest: with %s its residual "

@@ -130,6 +130,7 @@ Facts MakeFacts(const JobConfig& config) {
       {"update-on", ToString(config.optimizer.update_on)},
       {"warm-up steps", absl::StrCat(gc.warmup_steps)},
       {"guard", gc.has_guard ? "on" : "off"},
+      {"start", gc.starts_dense ? "dense" : "compressed"},
       {"chunk elements", absl::StrCat(config.chunk_elems)},
       {"initial values", config.has_values ? "given" : "none"},
   };
@@ -168,6 +169,7 @@ std::string SerializeJobConfig(const JobConfig& config) {
               {"nonfinite", static_cast<unsigned>(gc.nonfinite)},
               {"warmup_steps", static_cast<uint64_t>(gc.warmup_steps)},
               {"has_guard", gc.has_guard ? 1u : 0u},
+              {"starts_dense", gc.starts_dense ? 1u : 0u},
               {"update_on", static_cast<unsigned>(config.optimizer.update_on)},
               {"lr_bits", bits(sgd.learning_rate)},
               {"momentum_bits", bits(sgd.momentum_rate)},
@@ -213,6 +215,7 @@ absl::StatusOr<JobConfig> ParseJobConfig(absl::string_view text,
   gc.warmup_steps = static_cast<int64_t>(
       Field(json, "warmup_steps", 0, uint64_t{1} << 62, status));
   gc.has_guard = Field(json, "has_guard", 0, 1, status) != 0;
+  gc.starts_dense = Field(json, "starts_dense", 0, 1, status) != 0;
   config.optimizer.update_on =
       static_cast<UpdateOn>(Field(json, "update_on", 0, 1, status));
   kernels::SgdParameters& sgd = config.optimizer.sgd;

@@ -117,7 +117,7 @@ absl::StatusOr<RoundResult> ChunkRounds::Sum() {
   result.scale = scale;
   if (uses_scale_) result.agreed = wish_ == kNoScale ? scale : wish_;
   result.stage = stage();
-  result.agreed_stage = std::max(stages_.AgreedAt(step_), stage_wish_);
+  result.agreed_stage = stages_.Agreement(step_, stage_wish_);
   return result;
 }
 
@@ -183,7 +183,7 @@ void ChunkRounds::Finish(RoundResult result) {
   }
   num_arrived_ = 0;
   wish_ = kNoScale;
-  stage_wish_ = Stage::kCodec;
+  stage_wish_ = ChunkStage::kCodec;
   ++step_;
 }
 

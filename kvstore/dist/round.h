@@ -23,8 +23,8 @@ struct RoundResult {
   uint64_t step = 0;
   int16_t scale = kFixedScale;  // in force in the round
   int16_t agreed = kNoScale;    // in force two rounds later
-  Stage stage = Stage::kCodec;
-  Stage agreed_stage = Stage::kCodec;  // in force two rounds later
+  ChunkStage stage = ChunkStage::kCodec;
+  ChunkStage agreed_stage = ChunkStage::kCodec;  // in force two rounds later
 };
 
 // One chunk on a server: collects the pushes of a round, counts distinct
@@ -86,7 +86,7 @@ class ChunkRounds {
   };
   std::vector<ConstBytes> Payloads() const;
   const ChunkCoding& coding() const { return stages_.Of(stage()); }
-  Stage stage() const { return stages_.At(step_); }
+  ChunkStage stage() const { return stages_.At(step_); }
   bool IsPushSize(size_t num_bytes) const;
   float Threshold() const;
   absl::Status SumGradients(const std::vector<ConstBytes>& payloads,
@@ -104,7 +104,7 @@ class ChunkRounds {
   std::vector<Slot> slots_;
   size_t num_arrived_ = 0;
   int16_t wish_ = kNoScale;  // the largest of the round
-  Stage stage_wish_ = Stage::kCodec;
+  ChunkStage stage_wish_ = ChunkStage::kCodec;
   std::array<int16_t, 2> scales_{kFixedScale, kFixedScale};
   std::vector<bool> has_proposed_;
   size_t num_proposed_ = 0;

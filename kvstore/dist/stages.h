@@ -32,29 +32,37 @@ class Stages {
     ASSIGN_OR_RETURN(const Codec* dense, FindCodec("none"));
     ASSIGN_OR_RETURN(stages.dense_.codec, dense->Prepare(num_elems, Device{}));
     stages.num_warmup_ = static_cast<uint64_t>(compression.warmup_steps);
+    if (compression.starts_dense) {
+      stages.in_force_ = {ChunkStage::kPaused, ChunkStage::kPaused};
+    }
     return stages;
   }
 
-  Stage At(uint64_t step) const {
-    return step < num_warmup_ ? Stage::kDense : in_force_[step & 1];
+  ChunkStage At(uint64_t step) const {
+    return step < num_warmup_ ? ChunkStage::kDense : in_force_[step & 1];
   }
   // What was agreed for it, the warm-up left aside.
-  Stage AgreedAt(uint64_t step) const { return in_force_[step & 1]; }
-  const ChunkCoding& Of(Stage stage) const {
-    return stage == Stage::kDense && dense_.codec != nullptr ? dense_ : own_;
+  ChunkStage AgreedAt(uint64_t step) const { return in_force_[step & 1]; }
+  const ChunkCoding& Of(ChunkStage stage) const {
+    return stage != ChunkStage::kCodec && dense_.codec != nullptr ? dense_
+                                                                  : own_;
   }
   // The tensor's own codec.
   const ChunkCoding& own() const { return own_; }
   // Whether there is anything else than it.
   bool has_dense() const { return dense_.codec != nullptr; }
-  // What the round of `step` agreed on.
-  void Agree(uint64_t step, Stage stage) { in_force_[step & 1] = stage; }
+  // What the round of `step` agreed on, of the largest wish: dense for good
+  // stays.
+  ChunkStage Agreement(uint64_t step, ChunkStage wish) const {
+    return AgreedAt(step) == ChunkStage::kDense ? ChunkStage::kDense : wish;
+  }
+  void Agree(uint64_t step, ChunkStage stage) { in_force_[step & 1] = stage; }
 
  private:
   ChunkCoding own_;
   ChunkCoding dense_;
   uint64_t num_warmup_ = 0;
-  std::array<Stage, 2> in_force_{Stage::kCodec, Stage::kCodec};
+  std::array<ChunkStage, 2> in_force_{ChunkStage::kCodec, ChunkStage::kCodec};
 };
 
 }  // namespace telegrad

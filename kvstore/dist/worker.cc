@@ -65,6 +65,18 @@ std::vector<TensorReport> DistWorker::Report() const {
   return reports;
 }
 
+absl::Status DistWorker::SetCompressed(Key key, bool is_compressed) {
+  if (control_ == nullptr) {
+    return absl::FailedPreconditionError("SetCompressed before Init");
+  }
+  if (key >= tensors_.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "key ", key, " of a store with ", tensors_.size(), " tensors"));
+  }
+  tensors_[key]->is_compressed = is_compressed;
+  return absl::OkStatus();
+}
+
 std::string DistWorker::transport_details() const { return transport_details_; }
 
 void DistWorker::SetStep(int64_t step) {

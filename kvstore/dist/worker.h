@@ -39,6 +39,7 @@ class DistWorker : public KVStore, private TransportHandler {
   Ticket Pull(Key key, Bytes out, int priority) override;
   absl::StatusOr<std::vector<std::string>> Gather(
       absl::string_view name, absl::string_view payload) override;
+  absl::Status SetCompressed(Key key, bool is_compressed) override;
   Traffic traffic() const override;
   std::vector<TensorReport> Report() const override;
   std::string transport_details() const override;
@@ -110,6 +111,7 @@ class DistWorker : public KVStore, private TransportHandler {
                            const FrameHeader& header, ConstBytes header_bytes);
   void FinishChunk(WorkerTensor& tensor, WorkerChunk& chunk);
   void FinishPart(WorkerTensor& tensor, const std::shared_ptr<WorkerOp>& op);
+  ChunkStage StageWish(const WorkerChunk& chunk) const;
   FrameHeader MakeHeader(const WorkerChunk& chunk, FrameType type) const;
   float ThresholdOf(const WorkerTensor& tensor, int16_t scale) const;
 

@@ -163,7 +163,7 @@ absl::StatusOr<Bytes> DistWorker::ReplyTarget(WorkerChunk& chunk,
   // A pull fetches the last round's result, whose stage the header tells;
   // before the first round the initial value, dense.
   const bool is_pull = op.kind == OpKind::kPull;
-  const Stage stage = is_pull ? header.stage : chunk.stages.At(op.step);
+  const ChunkStage stage = is_pull ? header.stage : chunk.stages.At(op.step);
   const ChunkCoding& coding = chunk.stages.Of(stage);
   const bool is_dense =
       coding.format == ReplyFormat::kDense || (is_pull && op.step == 0);

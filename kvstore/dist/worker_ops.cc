@@ -121,33 +121,38 @@ void DistWorker::StartPush(WorkerTensor& tensor,
   }
 }
 
+ChunkStage DistWorker::StageWish(const WorkerChunk& chunk) const {
+  if (chunk.guard.gave_up() && config_.compression.has_guard) {
+    return ChunkStage::kDense;
+  }
+  return tensors_[chunk.op->key]->is_compressed ? ChunkStage::kCodec
+                                                : ChunkStage::kPaused;
+}
+
 FrameHeader DistWorker::MakeHeader(const WorkerChunk& chunk,
                                    FrameType type) const {
   const WorkerOp& op = *chunk.op;
-  const Stage stage = chunk.stages.At(op.step);
+  const ChunkStage stage = chunk.stages.At(op.step);
   const ChunkCoding& coding = chunk.stages.Of(stage);
   const CodecTraits& traits = coding.codec->traits();
   const WorkerTensor& tensor = *tensors_[op.key];
-  return {
-      .type = type,
-      .flags = op.kind == OpKind::kPush ? kFlagNoReply : uint16_t{0},
-      .epoch = epoch_,
-      .step = op.step,
-      .key = op.key,
-      .chunk = chunk.plan.index,
-      .source = static_cast<uint16_t>(rank_),
-      .destination = static_cast<uint16_t>(chunk.plan.server),
-      .contributors = 1,
-      .scale = tensor.uses_scale ? chunk.scales[op.step & 1] : kFixedScale,
-      .codec = static_cast<uint8_t>(traits.id),
-      .codec_version = traits.wire_version,
-      .reply_mode = static_cast<uint8_t>(coding.format),
-      .packing = coding.codec->packing(),
-      .stage = stage,
-      .proposed_stage = chunk.guard.gave_up() && config_.compression.has_guard
-                            ? Stage::kDense
-                            : Stage::kCodec,
-      .proposed_scale = op.proposal};
+  return {.type = type,
+          .flags = op.kind == OpKind::kPush ? kFlagNoReply : uint16_t{0},
+          .epoch = epoch_,
+          .step = op.step,
+          .key = op.key,
+          .chunk = chunk.plan.index,
+          .source = static_cast<uint16_t>(rank_),
+          .destination = static_cast<uint16_t>(chunk.plan.server),
+          .contributors = 1,
+          .scale = tensor.uses_scale ? chunk.scales[op.step & 1] : kFixedScale,
+          .codec = static_cast<uint8_t>(traits.id),
+          .codec_version = traits.wire_version,
+          .reply_mode = static_cast<uint8_t>(coding.format),
+          .packing = coding.codec->packing(),
+          .stage = stage,
+          .proposed_stage = StageWish(chunk),
+          .proposed_scale = op.proposal};
 }
 
 void DistWorker::SendControl(WorkerTensor& tensor, WorkerChunk& chunk,

@@ -49,6 +49,7 @@ absl::StatusOr<std::unique_ptr<WorkerTensor>> MakeWorkerTensor(
   tensor->spec = spec;
   tensor->codec = plan.codec;
   tensor->reason = plan.reason;
+  tensor->is_compressed = !compression.starts_dense;
   tensor->threshold = plan.threshold;
   tensor->uses_scale = UsesScale(traits, plan.threshold);
   tensor->fixed_threshold =
@@ -91,8 +92,11 @@ TensorReport ReportOf(const WorkerTensor& tensor) {
     const ChunkCoding& own = chunk->stages.own();
     report.reply = kFormats[static_cast<size_t>(own.format)];
     report.push_bytes += own.codec->max_encoded_bytes();
-    report.is_dense |= chunk->stages.has_dense() &&
-                       chunk->stages.At(tensor.rounds) == Stage::kDense;
+    const Stages& stages = chunk->stages;
+    if (stages.has_dense()) {
+      report.is_dense |= stages.At(tensor.rounds) != ChunkStage::kCodec;
+      report.gave_up |= stages.AgreedAt(tensor.rounds) == ChunkStage::kDense;
+    }
     sums.Add(chunk->guard.sums());
   }
   Fill(sums, report);

@@ -64,6 +64,7 @@ struct WorkerTensor {
   const Codec* codec = nullptr;
   std::string reason;
   std::atomic<int64_t> num_nonfinite{0};
+  std::atomic<bool> is_compressed{true};  // the caller's wish
   ThresholdSpec threshold;
   bool uses_scale = false;
   float fixed_threshold = 0;  // unless uses_scale

@@ -232,6 +232,62 @@ TEST(Guard, IsSilentWhenSwitchedOffAndWhenAllIsWell) {
   }
 }
 
+// Whether each step's sum is the exact one, when workers switch as told.
+std::vector<bool> ExactSteps(ClusterConfig config,
+                             std::function<void(KVStore&, int)> before) {
+  config.compression.threshold.value = 0x1p-8f;
+  constexpr int kSteps = 10;
+  std::vector<bool> exact(kSteps);
+  Cluster cluster(config);
+  cluster.Run([&](KVStore& store) {
+    std::vector<double> difference(kElems);
+    for (int step = 0; step < kSteps; ++step) {
+      before(store, step);
+      const std::vector<float> sum =
+          PushPull(store, std::vector<float>(kElems, 0x1p-6f));
+      for (size_t i = 0; i < kElems; ++i) {
+        difference[i] += double{sum[i]} - kWorkers * 0x1p-6;
+      }
+      if (store.rank() == 0) {
+        exact[static_cast<size_t>(step)] = sum[0] == kWorkers * 0x1p-6f;
+      }
+    }
+    // What was held back came along when the tensor went dense again.
+    for (const double rest : difference) EXPECT_EQ(rest, 0);
+  });
+  return exact;
+}
+
+TEST(Compressed, IsSwitchedTwoRoundsLaterAndLosesNothing) {
+  for (const ReplyMode reply : {ReplyMode::kSum, ReplyMode::kReencode}) {
+    ClusterConfig config = OneTensor("2bit");
+    config.compression.starts_dense = true;
+    config.compression.reply = reply;
+    const std::vector<bool> exact =
+        ExactSteps(config, [](KVStore& store, int step) {
+          if (step == 1 || step == 4) {
+            EXPECT_THAT(store.SetCompressed(0, step == 1), IsOk());
+          }
+        });
+    // Steps 3 to 5 are compressed; 6 brings what they held back.
+    EXPECT_EQ(exact, (std::vector<bool>{true, true, true, false, false, false,
+                                        false, true, true, true}));
+  }
+}
+
+TEST(Compressed, StaysDenseWhileWorkersDiffer) {
+  ClusterConfig config = OneTensor("2bit");
+  config.compression.starts_dense = true;
+  const std::vector<bool> exact =
+      ExactSteps(config, [](KVStore& store, int step) {
+        if (step == 0 && store.rank() == 0) {
+          EXPECT_THAT(store.SetCompressed(0, true), IsOk());
+        }
+        EXPECT_FALSE(store.SetCompressed(1, true).ok());
+      });
+  EXPECT_EQ(exact, std::vector<bool>(10, true));
+}
+
 TEST(Rules, ChooseCodecsByName) {
   ClusterConfig config = OneTensor("2bit");
   config.tensors = {{"conv.weight", 1000}, {"conv.bias", 1000}, {"tiny", 10}};
