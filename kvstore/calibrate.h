@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstddef>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "base/clock.h"
+#include "kvstore/kvstore.h"
+#include "topology/calibration.h"
+
+// What a store's work costs on this machine, for the planner.
+namespace telegrad {
+
+struct CalibrationOptions {
+  size_t num_elems = size_t{1} << 21;  // beyond a core's own caches
+  int repeats = 5;
+  Duration budget = std::chrono::milliseconds(100);  // per codec, about
+  int num_workers = 2;  // whose replies are measured
+};
+
+// Speeds of a codec with its settings ("2bit:auto") on one core, in the reply
+// mode that `compression` leads to: of standard normal gradients, the median of
+// the repeats that fit the budget (at least two). Blocks. NotFound and
+// InvalidArgument as ParseCodecSpec.
+absl::StatusOr<CodecFigures> MeasureCodec(absl::string_view text,
+                                          const CompressionConfig& compression,
+                                          const CalibrationOptions& options);
+
+// Float additions/s of one core, an array into another.
+Figure MeasureReduce(const CalibrationOptions& options);
+
+}  // namespace telegrad

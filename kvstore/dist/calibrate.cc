@@ -1,0 +1,237 @@
+#include "kvstore/calibrate.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <vector>
+
+#include "base/random.h"
+#include "base/status_macros.h"
+#include "compression/codec_spec.h"
+#include "kvstore/dist/reply_format.h"
+
+namespace telegrad {
+namespace {
+
+constexpr size_t kTinyElems = 256;
+
+Buffer NormalGradient(size_t num_elems, uint64_t seed) {
+  Buffer grad(4 * num_elems);
+  Random random(seed, 0);
+  std::array<float, 4093> pattern{};
+  for (float& value : pattern) value = random.NextNormal();
+  for (size_t i = 0; i < num_elems; ++i) {
+    grad.as<float>()[i] = pattern[i % pattern.size()];
+  }
+  return grad;
+}
+
+// Seconds of one run of `work`: median and relative spread.
+struct Timing {
+  double seconds = 0;
+  double spread = 0;
+};
+absl::StatusOr<Timing> Time(const std::function<absl::Status()>& work,
+                            int repeats, Duration budget) {
+  std::vector<double> seconds;
+  const TimePoint end = Clock::now() + budget;
+  RETURN_IF_ERROR(work());  // touches memory, makes state
+  for (int i = 0; i < repeats && (i < 2 || Clock::now() < end); ++i) {
+    const TimePoint start = Clock::now();
+    RETURN_IF_ERROR(work());
+    seconds.push_back(SecondsSince(start));
+  }
+  std::sort(seconds.begin(), seconds.end());
+  const double median = seconds[seconds.size() / 2];
+  return Timing{median, median > 0 ? (median - seconds.front()) / median : 0};
+}
+
+Figure Rate(double elems, const Timing& timing) {
+  return {.value = elems / std::max(timing.seconds, 1e-9),
+          .spread = std::min(timing.spread, 0.5),
+          .confidence = Confidence::kMeasured,
+          .reason = "measured on this machine"};
+}
+
+Reply ReplyOf(ReplyFormat format) {
+  switch (format) {
+    case ReplyFormat::kDense:
+      return Reply::kDense;
+    case ReplyFormat::kSums:
+      return Reply::kSum;
+    case ReplyFormat::kCodes:
+      return Reply::kReencode;
+  }
+  return Reply::kDense;
+}
+
+// One codec on arrays of one size, with all that its calls need.
+class Bench {
+ public:
+  Bench(const CodecSpec& spec, const PreparedCodec& codec, uint32_t workers)
+      : codec_(codec),
+        workers_(workers),
+        grad_(NormalGradient(codec.num_elems(), 1)),
+        residual_(spec.codec->traits().needs_residual ? grad_.size() : 0),
+        frame_(codec.max_encoded_bytes()),
+        reply_(codec.max_encoded_bytes()),
+        sum_(codec.sum_bytes(workers)),
+        out_(grad_.size()) {
+    state_.residual = residual_.view();
+    if (spec.codec->traits().needs_threshold) {
+      params_.threshold = static_cast<float>(std::exp2(
+          std::round(std::log2(spec.codec->traits().auto_threshold_per_rms))));
+    }
+  }
+
+  absl::Status Encode() {
+    ++params_.step;
+    EncodeResult result;
+    RETURN_IF_ERROR(codec_.Encode(grad_.view(), state_, params_, frame_.view(),
+                                  &result, {}));
+    payload_ = {frame_.data(), result.encoded_bytes};
+    return absl::OkStatus();
+  }
+  absl::Status Decode() {
+    return codec_.Decode(payload_, params_.threshold, out_.view(), {});
+  }
+  absl::Status DecodeAdd() {
+    return codec_.DecodeAdd(payload_, params_.threshold, out_.view(), {});
+  }
+  absl::Status Sum() { return codec_.SumCodes(Payloads(), sum_.view(), {}); }
+  absl::Status DecodeSum() {
+    return codec_.DecodeSum(sum_.view(), workers_, params_.threshold,
+                            out_.view(), {});
+  }
+  absl::Status Reencode() {
+    size_t num_bytes = 0;
+    EncodeParams params = params_;
+    params.source = kServerSource;
+    return codec_.Reencode(Payloads(), params, 0, reencode_, reply_.view(),
+                           &num_bytes, {});
+  }
+  double payload_bits() const {
+    return 8.0 * static_cast<double>(payload_.size) /
+           static_cast<double>(codec_.num_elems());
+  }
+
+ private:
+  std::vector<ConstBytes> Payloads() const {
+    return std::vector<ConstBytes>(workers_, payload_);
+  }
+
+  const PreparedCodec& codec_;
+  const uint32_t workers_;
+  Buffer grad_;
+  Buffer residual_;
+  Buffer frame_;
+  Buffer reply_;
+  Buffer sum_;
+  Buffer out_;
+  ConstBytes payload_;
+  CodecState state_;
+  ReencodeState reencode_;
+  EncodeParams params_;
+};
+
+// The bits that a reply takes, by number of workers, as far as `most`.
+std::vector<BitsForWorkers> ReplyBits(const PreparedCodec& codec,
+                                      ReplyFormat format, int most) {
+  std::vector<BitsForWorkers> all;
+  for (int workers = 1; workers <= most; ++workers) {
+    const double bits =
+        8.0 * static_cast<double>(ReplyBytes(codec, format, workers)) /
+        static_cast<double>(codec.num_elems());
+    if (!all.empty() && all.back().bits == bits) {
+      all.back().max_workers = workers;
+    } else {
+      all.push_back({workers, bits});
+    }
+  }
+  return all;
+}
+
+absl::Status MeasureReply(Bench& bench, ReplyFormat format,
+                          const CalibrationOptions& options, double elems,
+                          CodecFigures& figures) {
+  const double workers = options.num_workers;
+  const Duration part = options.budget / 4;
+  const auto time = [&](absl::Status (Bench::*work)()) {
+    return Time([&] { return (bench.*work)(); }, options.repeats, part);
+  };
+  if (format == ReplyFormat::kSums) {
+    ASSIGN_OR_RETURN(const Timing sum, time(&Bench::Sum));
+    ASSIGN_OR_RETURN(const Timing decode, time(&Bench::DecodeSum));
+    figures.sum = Rate(workers * elems, sum);
+    figures.decode = Rate(elems, decode);
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(const Timing decode, time(&Bench::Decode));
+  figures.decode = Rate(elems, decode);
+  if (format == ReplyFormat::kDense) return absl::OkStatus();
+  ASSIGN_OR_RETURN(Timing reencode, time(&Bench::Reencode));
+  // Without the adding up, which `decode_add` counts.
+  reencode.seconds =
+      std::max(0.1 * reencode.seconds,
+               reencode.seconds - workers * elems / figures.decode_add.value);
+  figures.reply_encode = Rate(elems, reencode);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<CodecFigures> MeasureCodec(absl::string_view text,
+                                          const CompressionConfig& compression,
+                                          const CalibrationOptions& options) {
+  ASSIGN_OR_RETURN(const CodecSpec spec, ParseCodecSpec(text));
+  const CodecTraits& traits = spec.codec->traits();
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<PreparedCodec> codec,
+      spec.codec->Prepare(options.num_elems, Device{}, spec.options));
+  const ReplyFormat format = FormatOf(traits, compression, {});
+  const auto elems = static_cast<double>(options.num_elems);
+  Bench bench(spec, *codec, static_cast<uint32_t>(options.num_workers));
+  CodecFigures figures{.name = std::string(text),
+                       .is_lossy = !traits.lossless,
+                       .is_summable = traits.summable,
+                       .reply = ReplyOf(format)};
+  ASSIGN_OR_RETURN(const Timing encode,
+                   Time([&] { return bench.Encode(); }, options.repeats,
+                        options.budget / 4));
+  figures.encode = Rate(elems, encode);
+  figures.push_bits = bench.payload_bits();
+  ASSIGN_OR_RETURN(const Timing add, Time([&] { return bench.DecodeAdd(); },
+                                          options.repeats, options.budget / 4));
+  figures.decode_add = Rate(elems, add);
+  RETURN_IF_ERROR(MeasureReply(bench, format, options, elems, figures));
+  figures.reply_bits = ReplyBits(*codec, format, 64);
+
+  ASSIGN_OR_RETURN(const std::unique_ptr<PreparedCodec> tiny,
+                   spec.codec->Prepare(kTinyElems, Device{}, spec.options));
+  Bench small(spec, *tiny, static_cast<uint32_t>(options.num_workers));
+  ASSIGN_OR_RETURN(const Timing call, Time([&] { return small.Encode(); },
+                                           options.repeats, options.budget));
+  figures.call_s = {.value = call.seconds,
+                    .spread = std::min(call.spread, 0.5),
+                    .confidence = Confidence::kMeasured,
+                    .reason = "encode of 256 elements"};
+  return figures;
+}
+
+Figure MeasureReduce(const CalibrationOptions& options) {
+  const Buffer from = NormalGradient(options.num_elems, 2);
+  Buffer to = NormalGradient(options.num_elems, 3);
+  const auto add = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(const Codec* none, FindCodec("none"));
+    ASSIGN_OR_RETURN(const std::unique_ptr<PreparedCodec> codec,
+                     none->Prepare(options.num_elems, Device{}));
+    return codec->DecodeAdd(from.view(), 0, to.view(), {});
+  };
+  const absl::StatusOr<Timing> timing =
+      Time(add, options.repeats, options.budget);
+  if (!timing.ok()) return {};
+  return Rate(static_cast<double>(options.num_elems), *timing);
+}
+
+}  // namespace telegrad
