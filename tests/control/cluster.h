@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "base/socket.h"
 #include "transport/bootstrap.h"
 #include "transport/control/frame_connection.h"
 #include "transport/control/record.h"
-#include "transport/control/socket.h"
 #include "transport/handshake.h"
 
 namespace telegrad::testing {

@@ -4,9 +4,9 @@
 
 #include "absl/status/statusor.h"
 #include "base/clock.h"
+#include "base/socket.h"
 #include "transport/bootstrap.h"
 #include "transport/control/frame_connection.h"
-#include "transport/control/socket.h"
 
 namespace telegrad {
 

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "transport/control/socket.h"
+#include "base/socket.h"
 
 namespace telegrad {
 

@@ -8,11 +8,11 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/mutex.h"
+#include "base/socket.h"
 #include "base/status_macros.h"
 #include "transport/bootstrap.h"
 #include "transport/control/job.h"
 #include "transport/control/scheduler_connections.h"
-#include "transport/control/socket.h"
 
 namespace telegrad {
 namespace {

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/socket.h"
 #include "transport/bootstrap.h"
 #include "transport/control/frame_connection.h"
 #include "transport/control/job.h"
-#include "transport/control/socket.h"
 #include "transport/handshake.h"
 
 namespace telegrad {

@@ -16,8 +16,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/exit_code.h"
+#include "base/socket.h"
 #include "base/status_macros.h"
-#include "transport/control/socket.h"
 
 namespace telegrad {
 namespace {

@@ -1,4 +1,4 @@
-#include "transport/control/socket.h"
+#include "base/socket.h"
 
 #include <arpa/inet.h>
 #include <netdb.h>
