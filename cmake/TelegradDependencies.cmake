@@ -68,6 +68,9 @@ endif()
 pkg_check_modules(UCX QUIET IMPORTED_TARGET ucx>=1.13)
 telegrad_backend(UCX FOUND "${UCX_FOUND}" VERSION "${UCX_VERSION}" PACKAGE "libucx-dev"
                  WHY_NOT "UCX 1.13 or newer was not found")
+pkg_check_modules(OFI QUIET IMPORTED_TARGET libfabric>=1.17)
+telegrad_backend(OFI FOUND "${OFI_FOUND}" VERSION "${OFI_VERSION}" PACKAGE "libfabric-dev"
+                 WHY_NOT "libfabric 1.17 or newer was not found")
 pkg_check_modules(PMIX QUIET IMPORTED_TARGET pmix)
 telegrad_backend(PMIX FOUND "${PMIX_FOUND}" VERSION "${PMIX_VERSION}" PACKAGE "libpmix-dev"
                  WHY_NOT "PMIx was not found")

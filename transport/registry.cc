@@ -6,6 +6,9 @@
 #include "transport/inproc/inproc_transport.h"
 #include "transport/link/link_transport.h"
 #include "transport/transport.h"
+#if TELEGRAD_WITH_OFI
+#include "transport/ofi/ofi_transport.h"
+#endif
 #if TELEGRAD_WITH_UCX
 #include "transport/ucx/ucx_transport.h"
 #endif
@@ -27,6 +30,11 @@ constexpr std::array kTransports = {
     Entry{"ucx", "TCP, shared memory and RDMA by UCX", &MakeUcxTransport},
 #else
     Entry{"ucx", "not in this build; it needs libucx-dev", nullptr},
+#endif
+#if TELEGRAD_WITH_OFI
+    Entry{"ofi", "TCP, shared memory and RDMA by libfabric", &MakeOfiTransport},
+#else
+    Entry{"ofi", "not in this build; it needs libfabric-dev", nullptr},
 #endif
     Entry{"inproc", "contexts of one process, for tests", &MakeInprocTransport},
 };

@@ -100,8 +100,10 @@ constexpr Duration kCloseGrace = std::chrono::seconds(2);
 struct TransportOptions {
   std::string name = "ucx";                // a line of the table in registry.cc
   std::string bind_address = "127.0.0.1";  // the one address listened on
-  std::string tls;                         // for ucx: "tcp", "shm", empty: both
-  double link_bytes_per_s = 0;             // > 0: emulate a link of that rate
+  // ucx: "tcp", "shm", empty: both. ofi: "tcp", "shm", "verbs", "efa", a
+  // provider's name, empty: efa, verbs or tcp, the first there is.
+  std::string tls;
+  double link_bytes_per_s = 0;  // > 0: emulate a link of that rate
   std::string fault;  // harm messages, for tests: "drop=0.01,flip=0.001,seed=7"
   Duration poll = std::chrono::microseconds(50);  // before Progress sleeps
 };

@@ -1,0 +1,120 @@
+#pragma once
+
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/bytes.h"
+#include "transport/ofi/provider.h"
+#include "transport/transport.h"
+
+namespace telegrad::ofi {
+
+// One record's memory. libfabric never sees memory of the user: what it holds
+// when a peer dies or stops is ours.
+struct Slot {
+  fi_context2 context = {};  // first: libfabric's, while it has the slot
+  std::byte* bytes = nullptr;
+  void* descriptor = nullptr;
+  bool is_receive = false;
+  EndpointId endpoint = 0;  // 0: nobody waits for this send
+  void* message = nullptr;  // of that endpoint
+};
+
+struct Completion {
+  Slot* slot = nullptr;
+  size_t num_bytes = 0;  // received
+  int error = 0;         // of libfabric, positive
+};
+
+template <typename Fid>
+struct FidDeleter {
+  void operator()(Fid* fid) const { fi_close(&fid->fid); }
+};
+template <typename Fid>
+using FidPtr = std::unique_ptr<Fid, FidDeleter<Fid>>;
+
+// libfabric's objects of one context: an endpoint for all peers, one completion
+// queue, and slots. One thread.
+class Fabric {
+ public:
+  static absl::StatusOr<std::unique_ptr<Fabric>> Make(
+      const TransportOptions& options);
+  ~Fabric();
+
+  std::string Describe() const;
+  const std::string& identity() const { return identity_; }
+  const std::string& address() const { return address_; }
+  size_t slot_bytes() const { return slot_bytes_; }
+
+  // Peers are counted: those of equal addresses are one to libfabric.
+  // InvalidArgument for an address that is not of our kind.
+  absl::StatusOr<fi_addr_t> AddPeer(const std::string& address);
+  void RemovePeer(const std::string& address);
+  // Shared memory of this very process, which libfabric does not map a second
+  // time: a record sent to a peer that has ended is a write into the void.
+  bool IsFragile(const std::string& address) const;
+
+  // Null: all are in use.
+  Slot* TakeSlot();
+  void ReturnSlot(Slot* slot);
+  // 0, FI_EAGAIN, or another error of libfabric; only with 0 does libfabric
+  // have the slot, until a completion gives it back.
+  int Send(Slot* slot, size_t num_bytes, fi_addr_t to);
+
+  // Appends what has completed; at most a batch of it. A received slot goes
+  // back by Receive.
+  void Poll(std::vector<Completion>* completions);
+  void Receive(Slot* slot);
+  // Nobody waits for the sends of `endpoint` any more.
+  void Forget(EndpointId endpoint);
+
+  // Readable when there may be completions; -1: this provider has no such file.
+  int wait_fd() const { return wait_fd_; }
+  // False: poll again before waiting for wait_fd.
+  bool MayWait();
+
+ private:
+  explicit Fabric(InfoPtr info);
+  absl::Status Open();
+  absl::Status OpenQueue();
+  absl::Status OpenEndpoint();
+  absl::Status MakeSlots();
+  void PollError(std::vector<Completion>* completions);
+  void RetryReceives();
+
+  const InfoPtr info_;
+  const std::string identity_;
+  size_t slot_bytes_ = 0;
+  std::string address_;
+  int wait_fd_ = -1;
+  struct Peer {
+    fi_addr_t handle = FI_ADDR_NOTAVAIL;
+    int count = 0;
+  };
+  std::map<std::string, Peer> peers_;
+  std::set<std::string> departed_;  // may be killed later: RemoveLeftovers
+  Buffer memory_;
+  std::vector<std::unique_ptr<Slot>> slots_;
+  std::vector<Slot*> free_;
+  std::vector<Slot*> unposted_;  // libfabric had no room for these receives
+  // In the order of opening; closed in reverse, and before the slots end.
+  FidPtr<fid_fabric> fabric_;
+  FidPtr<fid_domain> domain_;
+  FidPtr<fid_av> av_;
+  FidPtr<fid_cq> queue_;
+  FidPtr<fid_mr> registered_;
+  FidPtr<fid_ep> endpoint_;
+};
+
+}  // namespace telegrad::ofi

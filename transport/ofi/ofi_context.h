@@ -1,0 +1,110 @@
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/socket.h"
+#include "transport/ofi/endpoint.h"
+#include "transport/ofi/fabric.h"
+#include "transport/transport.h"
+
+namespace telegrad::ofi {
+
+// One thread, except Wake.
+class OfiContext : public TransportContext {
+ public:
+  static absl::StatusOr<std::unique_ptr<TransportContext>> Make(
+      const TransportOptions& options, TransportHandler* handler);
+
+  // Cuts all endpoints. No handler and no `done` is called any more.
+  ~OfiContext() override;
+
+  TransportInfo info() const override;
+  absl::StatusOr<std::string> Listen() override;
+  absl::StatusOr<EndpointId> Connect(absl::string_view address) override;
+  absl::Status Send(EndpointId to, ConstBytes header, ConstBytes payload,
+                    SendDone done) override;
+  void Close(EndpointId endpoint) override;
+  // Messages go through slots, which are registered where it matters.
+  absl::Status RegisterMemory(Bytes memory) override;
+  bool Progress(TimePoint deadline) override;
+  void Wake() override;
+
+ private:
+  OfiContext(const TransportOptions& options, TransportHandler* handler);
+  absl::Status Init();
+  absl::Status Watch(int fd, uint64_t key, uint32_t events);
+
+  // greeting.cc
+  absl::StatusOr<Endpoint*> AddEndpoint(UniqueFd socket);
+  Endpoint* Find(EndpointId id);
+  void Accept();
+  void HandleSocket(Endpoint& endpoint, uint32_t events);
+  void WriteHello(Endpoint& endpoint);
+  void ReadSocket(Endpoint& endpoint);
+  void HearHello(Endpoint& endpoint);
+  void HandleEnd(Endpoint& endpoint);
+  static bool HasPeerLeft(const Endpoint& endpoint);
+
+  // messages.cc
+  Outgoing& Enqueue(Endpoint& endpoint, Kind kind, bool is_urgent);
+  void StartPumping(Endpoint& endpoint);
+  void PumpAll();
+  bool Pump(Endpoint& endpoint);
+  bool PumpOne(Endpoint& endpoint, Slot* slot);
+  void HandleCompletions();
+  void HandleSent(Slot* slot, int error);
+  void HandleReceived(ConstBytes bytes);
+  void TakeInOrder(Endpoint& endpoint, const Record& record, ConstBytes bytes);
+  void Take(Endpoint& endpoint, const Record& record);
+  bool Begin(Endpoint& endpoint, const Record& record);
+  void TakeData(Endpoint& endpoint, const Record& record);
+  void FailProtocol(Endpoint& endpoint, absl::string_view what);
+  void CallDone();
+
+  // closing.cc
+  void BeginClosing(Endpoint& endpoint, State state, absl::Status why);
+  void Fail(Endpoint& endpoint, absl::Status why);
+  void HearGoodbye(Endpoint& endpoint);
+  void AdvanceClosing();
+  void Cut(Endpoint& endpoint);
+  void AwaitFragilePeers();
+  void ExpireGreetings(TimePoint now);
+  TimePoint NextTimer() const;
+
+  // progress.cc
+  bool HandleEvents(bool is_complete);
+  void PollSockets();
+  void Sleep(TimePoint until);
+
+  const TransportOptions options_;
+  TransportHandler* const handler_;
+  std::unique_ptr<Fabric> fabric_;
+  UniqueFd epoll_;
+  WakeEvent wake_event_;
+  std::atomic<bool> is_woken_{false};
+  UniqueFd listener_;
+
+  EndpointId next_id_ = 1;
+  std::unordered_map<EndpointId, std::unique_ptr<Endpoint>> endpoints_;
+  std::vector<EndpointId> closing_;
+  std::vector<EndpointId> greeting_;  // whose peer's hello is due
+  std::deque<EndpointId> pumping_;    // that have something to send
+  bool is_stalled_ = false;  // libfabric took no more; it does not say when
+  struct Done {
+    SendDone done;
+    absl::Status status;
+  };
+  std::deque<Done> done_;
+  std::vector<Completion> completions_;
+  unsigned num_polls_ = 0;
+  Duration nap_ = {};        // of the next sleep without a file to wait for
+  size_t num_events_ = 0;    // since HandleEvents began
+  uint64_t num_strays_ = 0;  // records that belong to no endpoint
+};
+
+}  // namespace telegrad::ofi

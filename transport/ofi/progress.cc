@@ -1,0 +1,88 @@
+#include "transport/ofi/progress.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <array>
+
+#include "transport/ofi/ofi_context.h"
+
+// Working off events: poll, then sleep.
+namespace telegrad::ofi {
+namespace {
+
+// Asking the sockets costs a system call.
+constexpr unsigned kPollsPerSocketPoll = 16;
+// Of the naps where libfabric has no file to wait for, or no room to send.
+constexpr Duration kFirstNap = std::chrono::microseconds(20);
+constexpr Duration kLongestNap = std::chrono::milliseconds(1);
+
+}  // namespace
+
+bool OfiContext::HandleEvents(bool is_complete) {
+  num_events_ = 0;
+  HandleCompletions();
+  if (is_complete || ++num_polls_ % kPollsPerSocketPoll == 0) PollSockets();
+  if (!pumping_.empty()) PumpAll();
+  CallDone();
+  if (!closing_.empty() || !greeting_.empty()) AdvanceClosing();
+  return num_events_ > 0;
+}
+
+void OfiContext::PollSockets() {
+  std::array<epoll_event, 32> events;
+  const int count = epoll_wait(epoll_.get(), events.data(),
+                               static_cast<int>(events.size()), 0);
+  for (int i = 0; i < count; ++i) {
+    const epoll_event& event = events[static_cast<size_t>(i)];
+    if (event.data.u64 == kListenerKey) {
+      Accept();
+    } else if (event.data.u64 >= kFirstEndpointKey) {
+      const auto id =
+          static_cast<EndpointId>(event.data.u64 - kFirstEndpointKey);
+      if (Endpoint* endpoint = Find(id)) HandleSocket(*endpoint, event.events);
+    } else if (event.data.u64 == kWakeKey) {
+      wake_event_.Clear();
+    }
+  }
+}
+
+bool OfiContext::Progress(TimePoint deadline) {
+  TimePoint now = Clock::now();
+  const TimePoint poll_until = now + options_.poll;
+  nap_ = kFirstNap;
+  bool has_slept = false;
+  while (true) {
+    if (HandleEvents(/*is_complete=*/has_slept || now >= deadline)) return true;
+    if (is_woken_.exchange(false)) return false;
+    if (now >= deadline) return false;
+    now = Clock::now();
+    has_slept = now >= poll_until;
+    if (has_slept) {
+      Sleep(std::min(deadline, NextTimer()));
+      now = Clock::now();
+    }
+  }
+}
+
+void OfiContext::Sleep(TimePoint until) {
+  if (fabric_->wait_fd() >= 0 && !fabric_->MayWait()) return;
+  if (fabric_->wait_fd() < 0 || is_stalled_ || !pumping_.empty()) {
+    until = std::min(until, Clock::now() + nap_);
+    nap_ = std::min(2 * nap_, kLongestNap);
+  }
+  const Duration left = std::max(until - Clock::now(), Duration::zero());
+  const int64_t ns =
+      std::min<int64_t>(std::chrono::nanoseconds(left).count(), 60'000'000'000);
+  const timespec timeout = {ns / 1'000'000'000, ns % 1'000'000'000};
+  pollfd file = {epoll_.get(), POLLIN, 0};
+  (void)ppoll(&file, 1, &timeout, nullptr);
+}
+
+void OfiContext::Wake() {
+  // The flag says it, the file ends ppoll.
+  if (!is_woken_.exchange(true)) wake_event_.Notify();
+}
+
+}  // namespace telegrad::ofi

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <rdma/fabric.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "transport/transport.h"
+
+namespace telegrad::ofi {
+
+struct InfoDeleter {
+  void operator()(fi_info* info) const { fi_freeinfo(info); }
+};
+using InfoPtr = std::unique_ptr<fi_info, InfoDeleter>;
+
+// libfabric's error codes are positive here.
+absl::Status FabricError(absl::string_view what, int code);
+
+// The first provider that `options.tls` allows and libfabric offers for the
+// bind address: "tcp" is net or tcp;ofi_rxm, "shm", "verbs", "efa", a
+// provider's own name, or "" (efa, verbs, tcp; on loopback tcp only). The
+// user's FI_PROVIDER takes providers away, as always in libfabric.
+// Errors: InvalidArgument, Unavailable.
+absl::StatusOr<InfoPtr> ChooseProvider(const TransportOptions& options);
+
+bool IsShm(const fi_info& info);
+
+// "provider net 117.0, domain lo, ..., FI_HMEM no".
+std::string Describe(const fi_info& info);
+
+// Peers with the same text can talk to each other: the provider; for shared
+// memory also the host, user and namespaces.
+std::string FabricIdentity(const fi_info& info);
+
+// An address of a peer is given to libfabric only if it is one of the kind of
+// `own`: libfabric itself checks none.
+bool IsAddressLike(const fi_info& info, absl::string_view own,
+                   absl::string_view peers);
+
+// Removes what the process of this peer has left in /dev/shm if it was killed;
+// false while it lives.
+bool RemoveLeftovers(const fi_info& info, const std::string& peers);
+
+}  // namespace telegrad::ofi
