@@ -349,14 +349,15 @@ TEST_P(Transport, EachSideMayHaveItsOwnThread) {
 
 INSTANTIATE_TEST_SUITE_P(
     Over, Transport,
-    ::testing::Values(Backend{"Inproc", "inproc", ""},
-                      Backend{"UcxTcp", "ucx", "tcp"},
-                      Backend{"UcxShm", "ucx", "shm"},
-                      Backend{"UcxDefault", "ucx", ""},
-                      Backend{"LinkOverUcx", "ucx", "", 4e9},
-                      Backend{"LinkOverInproc", "inproc", "", 4e9},
-                      Backend{"FaultOverInproc", "inproc", "", 0, "seed=1"},
-                      Backend{"FaultOverLink", "inproc", "", 4e9, "seed=1"}),
+    ::testing::Values(
+        Backend{"Inproc", "inproc", ""}, Backend{"UcxTcp", "ucx", "tcp"},
+        Backend{"UcxShm", "ucx", "shm"}, Backend{"UcxDefault", "ucx", ""},
+        Backend{"OfiTcp", "ofi", "tcp"},
+        Backend{"OfiRxm", "ofi", "tcp;ofi_rxm"},
+        Backend{"OfiShm", "ofi", "shm"}, Backend{"LinkOverUcx", "ucx", "", 4e9},
+        Backend{"LinkOverInproc", "inproc", "", 4e9},
+        Backend{"FaultOverInproc", "inproc", "", 0, "seed=1"},
+        Backend{"FaultOverLink", "inproc", "", 4e9, "seed=1"}),
     [](const auto& param) { return param.param.test_name; });
 
 }  // namespace

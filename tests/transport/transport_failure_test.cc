@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 
 #include <filesystem>
+#include <ostream>
 #include <set>
 
 #include "tests/testing/status_matchers.h"
@@ -16,14 +17,24 @@ namespace {
 
 namespace fs = std::filesystem;
 
+struct Backend {
+  const char* test_name;
+  const char* name;
+  const char* tls;
+};
+
+void PrintTo(const Backend& backend, std::ostream* out) {
+  *out << backend.test_name;
+}
+
 // A child process; killed and waited for at the end.
 class Peer {
  public:
-  Peer(const char* tls, std::string address, std::string deed = "take") {
+  Peer(const Backend& backend, std::string address, std::string deed) {
     std::string program = TELEGRAD_TEST_PEER;
-    std::string tls_text = tls;
-    char* argv[] = {program.data(), tls_text.data(), address.data(),
-                    deed.data(), nullptr};
+    std::string name = backend.name, tls = backend.tls;
+    char* argv[] = {program.data(), name.data(), tls.data(),
+                    address.data(), deed.data(), nullptr};
     if (posix_spawn(&pid_, argv[0], nullptr, nullptr, argv, environ) != 0) {
       pid_ = 0;
     }
@@ -46,16 +57,21 @@ std::set<std::string> SharedMemoryFiles() {
   for (fs::directory_iterator it("/dev/shm", error), end; !error && it != end;
        it.increment(error)) {
     const std::string name = it->path().filename();
-    if (name.find("ucx") != std::string::npos) names.insert(name);
+    // "ucx..." of UCX, "PID:UID:N" of libfabric.
+    if (name.find("ucx") != std::string::npos ||
+        name.find(':') != std::string::npos) {
+      names.insert(name);
+    }
   }
   return names;
 }
 
-class UcxPeer : public ::testing::TestWithParam<const char*> {
+class TransportPeer : public ::testing::TestWithParam<Backend> {
  protected:
   void SetUp() override {
     TransportOptions options;
-    options.tls = GetParam();
+    options.name = GetParam().name;
+    options.tls = GetParam().tls;
     files_before_ = SharedMemoryFiles();
     server_ = std::make_unique<Node>(options);
     if (server_->status.code() == absl::StatusCode::kNotFound) {
@@ -106,7 +122,7 @@ class UcxPeer : public ::testing::TestWithParam<const char*> {
   EndpointId endpoint_ = 0;
 };
 
-TEST_P(UcxPeer, KilledWhileReceivingFailsTheSendsAndCloses) {
+TEST_P(TransportPeer, KilledWhileReceivingFailsTheSendsAndCloses) {
   SendBacklog();
   ASSERT_TRUE(DriveServer([&] { return server_->num_completed > 2; }));
   SendBacklog();
@@ -116,7 +132,7 @@ TEST_P(UcxPeer, KilledWhileReceivingFailsTheSendsAndCloses) {
               StatusIs(absl::StatusCode::kUnavailable, ""));
 }
 
-TEST_P(UcxPeer, KilledWhileReceivingSmallMessagesCloses) {
+TEST_P(TransportPeer, KilledWhileReceivingSmallMessagesCloses) {
   SendBacklog(3000);
   peer_->Signal(SIGSTOP);
   SendBacklog(30);
@@ -125,7 +141,7 @@ TEST_P(UcxPeer, KilledWhileReceivingSmallMessagesCloses) {
   ExpectClosedOnce();
 }
 
-TEST_P(UcxPeer, KilledWhileSendingCloses) {
+TEST_P(TransportPeer, KilledWhileSendingCloses) {
   peer_->Signal(SIGKILL);
   ExpectClosedOnce();
   for (int i = 0; i < 10; ++i) {
@@ -137,19 +153,19 @@ TEST_P(UcxPeer, KilledWhileSendingCloses) {
   }
 }
 
-TEST_P(UcxPeer, KilledWhileIdleCloses) {
+TEST_P(TransportPeer, KilledWhileIdleCloses) {
   peer_->Signal(SIGKILL);
   ExpectClosedOnce();
 }
 
-TEST_P(UcxPeer, KilledLeavesNoSharedMemoryBehind) {
+TEST_P(TransportPeer, KilledLeavesNoSharedMemoryBehind) {
   peer_->Signal(SIGKILL);
   ExpectClosedOnce();
   server_.reset();
   EXPECT_EQ(SharedMemoryFiles(), files_before_);
 }
 
-TEST_P(UcxPeer, StoppedHoldsUpNobody) {
+TEST_P(TransportPeer, StoppedHoldsUpNobody) {
   peer_->Signal(SIGSTOP);
   SendBacklog();
   const TimePoint deadline = Clock::now() + std::chrono::milliseconds(200);
@@ -160,7 +176,7 @@ TEST_P(UcxPeer, StoppedHoldsUpNobody) {
   EXPECT_TRUE(server_->EachCompletedOnce());
 }
 
-TEST_P(UcxPeer, StoppedDoesNotOutliveTheGraceOfClose) {
+TEST_P(TransportPeer, StoppedDoesNotOutliveTheGraceOfClose) {
   peer_->Signal(SIGSTOP);
   SendBacklog();
   server_->context->Close(endpoint_);
@@ -170,11 +186,15 @@ TEST_P(UcxPeer, StoppedDoesNotOutliveTheGraceOfClose) {
   EXPECT_TRUE(server_->EachCompletedOnce());
 }
 
-INSTANTIATE_TEST_SUITE_P(Over, UcxPeer, ::testing::Values("tcp", "shm", ""),
-                         [](const auto& param) {
-                           const std::string tls = param.param;
-                           return tls.empty() ? std::string("all") : tls;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Over, TransportPeer,
+    ::testing::Values(Backend{"UcxTcp", "ucx", "tcp"},
+                      Backend{"UcxShm", "ucx", "shm"},
+                      Backend{"UcxDefault", "ucx", ""},
+                      Backend{"OfiTcp", "ofi", "tcp"},
+                      Backend{"OfiRxm", "ofi", "tcp;ofi_rxm"},
+                      Backend{"OfiShm", "ofi", "shm"}),
+    [](const auto& param) { return param.param.test_name; });
 
 }  // namespace
 }  // namespace telegrad::testing

@@ -17,7 +17,7 @@ TEST(TransportRegistry, UnknownNameListsWhatThereIs) {
 
 TEST(TransportRegistry, DescriptionHasOneLinePerTransport) {
   EXPECT_THAT(DescribeTransports(),
-              ::testing::MatchesRegex("ucx: .+\ninproc: .+\n"));
+              ::testing::MatchesRegex("ucx: .+\nofi: .+\ninproc: .+\n"));
 }
 
 TEST(TransportLink, NegativeRateIsAnError) {

@@ -1,0 +1,229 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/random.h"
+#include "base/socket.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/transport/transport_node.h"
+#include "transport/ofi/wire.h"
+#include "transport/transport.h"
+
+namespace telegrad::testing {
+namespace {
+
+using absl::StatusCode;
+using ::testing::HasSubstr;
+
+TransportOptions OptionsOf(const char* tls) {
+  TransportOptions options;
+  options.name = "ofi";
+  options.tls = tls;
+  return options;
+}
+
+TEST(OfiTransport, DetailsNameProviderDomainAndDeviceMemory) {
+  const Node tcp(OptionsOf("tcp")), shm(OptionsOf("shm"));
+  ASSERT_THAT(tcp.status, IsOk());
+  EXPECT_THAT(tcp.context->info().details,
+              ::testing::ContainsRegex(
+                  "libfabric 1.[0-9]+, provider [a-z;_]+ [0-9.]+, domain lo, "
+                  "FI_HMEM (yes|no), records of [0-9]+ bytes"));
+  ASSERT_THAT(shm.status, IsOk());
+  EXPECT_THAT(shm.context->info().details, HasSubstr("provider shm"));
+}
+
+TEST(OfiTransport, UnusableOptionsAreErrors) {
+  EXPECT_THAT(Node(OptionsOf("carrier-pigeon")).status,
+              StatusIs(StatusCode::kInvalidArgument, "carrier-pigeon"));
+  EXPECT_THAT(Node(OptionsOf("pigeon")).status,
+              StatusIs(StatusCode::kUnavailable, "pigeon"));
+  TransportOptions options = OptionsOf("tcp");
+  options.bind_address = "localhost";
+  EXPECT_THAT(Node(options).status,
+              StatusIs(StatusCode::kInvalidArgument, "localhost"));
+  options.bind_address = "203.0.113.77";
+  EXPECT_THAT(Node(options).status, StatusIs(StatusCode::kUnavailable, ""));
+}
+
+TEST(OfiTransport, MalformedAddressesAreErrors) {
+  Node node(OptionsOf("tcp"));
+  ASSERT_THAT(node.status, IsOk());
+  for (const char* text : {"", ":", "127.0.0.1", "127.0.0.1:", "127.0.0.1:0",
+                           "127.0.0.1:65536", "name:80", "[::1:80"}) {
+    EXPECT_THAT(node.context->Connect(text),
+                StatusIs(StatusCode::kInvalidArgument, ""))
+        << text;
+  }
+}
+
+TEST(OfiTransport, PeersOfDifferentProvidersPartWithAReason) {
+  Node server(OptionsOf("tcp")), client(OptionsOf("shm"));
+  ASSERT_THAT(server.status, IsOk());
+  ASSERT_THAT(client.status, IsOk());
+  const auto endpoint = client.context->Connect(*server.context->Listen());
+  ASSERT_THAT(endpoint, IsOk());
+  ASSERT_THAT(client.Send(*endpoint, "h"), IsOk());
+  ASSERT_TRUE(Drive({&server, &client},
+                    [&] { return client.closed.count(*endpoint) > 0; }));
+  EXPECT_THAT(client.closed[*endpoint], StatusIs(StatusCode::kUnavailable, ""));
+  EXPECT_TRUE(client.EachCompletedOnce());
+  EXPECT_TRUE(server.accepted.empty());
+}
+
+// Connects to a listening context and says what it likes.
+class Stranger {
+ public:
+  explicit Stranger(const std::string& address) {
+    const auto peer = ParseHostPort(address);
+    const auto addresses = Resolve(peer->host, peer->port);
+    auto socket = BeginConnect(addresses->front());
+    if (socket.ok()) socket_ = *std::move(socket);
+  }
+  void Say(const std::string& text) {
+    (void)send(socket_.get(), text.data(), text.size(), MSG_NOSIGNAL);
+  }
+  // Whether the other side has hung up.
+  bool IsCut() {
+    char byte;
+    const ssize_t got = recv(socket_.get(), &byte, 1, MSG_DONTWAIT);
+    return got == 0 || (got < 0 && errno != EAGAIN && errno != ENOTCONN);
+  }
+
+ private:
+  UniqueFd socket_;
+};
+
+TEST(OfiTransport, StrangersAreCutAndNobodyElseNotices) {
+  Node server(OptionsOf("tcp")), client(OptionsOf("tcp"));
+  const std::string address = *server.context->Listen();
+  const auto endpoint = client.context->Connect(address);
+  ASSERT_THAT(endpoint, IsOk());
+  ofi::Hello wrong_address{
+      .endpoint = 7, .token = 9, .fabric = "net", .address = "x"};
+  ofi::Hello wrong_fabric{
+      .endpoint = 7, .token = 9, .fabric = "shm", .address = ""};
+  std::string long_text = ofi::PackHello(wrong_address);
+  long_text[24] = long_text[25] = '\x7f';
+  for (const std::string& text :
+       {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(5000, '\0'),
+        ofi::PackHello(wrong_address), ofi::PackHello(wrong_fabric), long_text,
+        ofi::PackHello(wrong_fabric) + "more"}) {
+    Stranger stranger(address);
+    ASSERT_TRUE(Drive({&server, &client}, [&] {
+      stranger.Say(text);
+      return stranger.IsCut();
+    }));
+  }
+  Stranger silent(address), half(address);
+  half.Say(ofi::PackHello(wrong_fabric).substr(0, 20));
+  ASSERT_THAT(client.Send(*endpoint, "h", "good"), IsOk());
+  ASSERT_TRUE(
+      Drive({&server, &client}, [&] { return server.heard.size() == 1; }));
+  EXPECT_EQ(server.accepted.size(), 1u);
+  EXPECT_TRUE(server.closed.empty());
+}
+
+ofi::Record MakeRecord(const std::string& header, const std::string& data) {
+  ofi::Record record;
+  record.token = 0x0123456789abcdef;
+  record.to = 5;
+  record.sequence = 77;
+  record.payload_bytes = static_cast<uint32_t>(data.size());
+  record.header = {header.data(), header.size()};
+  record.data = {data.data(), data.size()};
+  return record;
+}
+
+std::vector<std::byte> Pack(const ofi::Record& record) {
+  std::vector<std::byte> bytes(ofi::kRecordBytes + record.header.size +
+                               record.data.size);
+  const size_t used = ofi::PackRecord(record, bytes.data());
+  std::copy_n(record.data.data, record.data.size, bytes.data() + used);
+  return bytes;
+}
+
+TEST(OfiWire, RecordSurvivesARoundTrip) {
+  const std::string header = "header", data = "some data";
+  const auto bytes = Pack(MakeRecord(header, data));
+  const auto record = ofi::ParseRecord({bytes.data(), bytes.size()});
+  ASSERT_TRUE(record.has_value());
+  EXPECT_EQ(record->token, 0x0123456789abcdefu);
+  EXPECT_EQ(record->to, 5u);
+  EXPECT_EQ(record->sequence, 77u);
+  EXPECT_EQ(record->header.size, header.size());
+  EXPECT_EQ(record->data.size, data.size());
+  EXPECT_TRUE(std::equal(data.begin(), data.end(),
+                         reinterpret_cast<const char*>(record->data.data)));
+}
+
+TEST(OfiWire, ContradictoryRecordsAreRefused) {
+  const std::string header = "header", data = "some data";
+  const ofi::Record good = MakeRecord(header, data);
+  std::vector<ofi::Record> bad(7, good);
+  bad[0].payload_bytes = 3;           // more data than payload
+  bad[1].offset = 4;                  // a header behind the beginning
+  bad[2].payload_bytes = 0xffffffff;  // too large
+  bad[3].kind = static_cast<ofi::Kind>(3);
+  bad[4].kind = ofi::Kind::kGoodbye;  // with a payload
+  bad[5].data = {};                   // brings nothing
+  bad[6].header = {};
+  bad[6].offset = 100;  // behind the end
+  for (const ofi::Record& record : bad) {
+    const auto bytes = Pack(record);
+    EXPECT_FALSE(ofi::ParseRecord({bytes.data(), bytes.size()}).has_value());
+  }
+  const auto bytes = Pack(good);
+  for (size_t size = 0; size < ofi::kRecordBytes + header.size(); ++size) {
+    EXPECT_FALSE(ofi::ParseRecord({bytes.data(), size}).has_value()) << size;
+  }
+}
+
+TEST(OfiWire, AnyBytesAreJudgedWithinTheirBounds) {
+  Random random(1);
+  const std::string header = "h", data = "d";
+  const auto good = Pack(MakeRecord(header, data));
+  for (int i = 0; i < 100000; ++i) {
+    std::vector<std::byte> bytes = good;
+    bytes.resize(random.NextBelow(good.size() + 1));
+    for (int k = 0; k < 3 && !bytes.empty(); ++k) {
+      bytes[random.NextBelow(bytes.size())] =
+          static_cast<std::byte>(random.NextU32());
+    }
+    const auto record = ofi::ParseRecord({bytes.data(), bytes.size()});
+    if (!record.has_value()) continue;
+    EXPECT_EQ(ofi::kRecordBytes + record->header.size + record->data.size,
+              bytes.size());
+    EXPECT_LE(uint64_t{record->offset} + record->data.size,
+              record->payload_bytes);
+  }
+}
+
+TEST(OfiWire, HelloIsReadInPieces) {
+  const std::string text = ofi::PackHello({.endpoint = 3,
+                                           .token = 0xfedcba9876543210,
+                                           .fabric = "net",
+                                           .address = "address"});
+  for (size_t size = 0; size < text.size(); ++size) {
+    const auto hello = ofi::ParseHello(absl::string_view(text).substr(0, size));
+    ASSERT_THAT(hello, IsOk()) << size;
+    EXPECT_FALSE(hello->has_value()) << size;
+  }
+  const auto hello = ofi::ParseHello(text);
+  ASSERT_THAT(hello, IsOk());
+  ASSERT_TRUE(hello->has_value());
+  EXPECT_EQ((*hello)->endpoint, 3u);
+  EXPECT_EQ((*hello)->token, 0xfedcba9876543210u);
+  EXPECT_EQ((*hello)->fabric, "net");
+  EXPECT_EQ((*hello)->address, "address");
+  EXPECT_THAT(ofi::ParseHello(text + "x"),
+              StatusIs(StatusCode::kInvalidArgument, ""));
+}
+
+}  // namespace
+}  // namespace telegrad::testing
