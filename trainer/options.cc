@@ -217,7 +217,7 @@ void AddNetworkFlags(CLI::App& app, TrainOptions& options) {
       ->capture_default_str()
       ->group(group);
   app.add_option("--tls", options.tls,
-                 "for ucx: tcp, shm, or empty for both (UCX_TLS wins)")
+                 "ucx: tcp, shm, empty: both; ofi: tcp, shm, verbs, efa")
       ->group(group);
   app.add_option("--link", options.link,
                  "emulate a link of this rate between each pair of processes, "
