@@ -1,0 +1,17 @@
+// libFuzzer: dumps of machines; what is read survives another dump.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+
+#include "topology/machine_json.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace telegrad;
+  const auto machine = MachineFromJson(
+      absl::string_view(reinterpret_cast<const char*>(data), size));
+  // A dump costs ten times the reading.
+  if (!machine.ok() || size % 16 != 0) return 0;
+  const auto again = MachineFromJson(ToJson(*machine, -1));
+  if (!again.ok() || *again != *machine) std::abort();
+  return 0;
+}
