@@ -132,10 +132,14 @@ double BreakEvenBytesPerS(double k, double k_compressed, double c,
                           double encode_bytes_per_s, double d,
                           double decode_bytes_per_s);
 
-// The same of a pipeline, in which codec and link overlap: the rate at which
-// the link is as busy with dense gradients as the codec with encoding; 0 when
-// the codec saves no bytes. `cluster.bytes_per_s` does not matter.
-double BreakEvenBytesPerS(Aggregation aggregation, const ClusterCost& cluster,
-                          const CodecCost& codec);
+// The same of whole pipelines, in which codec, transport and link overlap: the
+// rate at which `elems` elements take as long dense as encoded, to 0.1 %.
+// Infinity where they take longer dense at any rate (then the transport keeps
+// the cores busier than the codec would), 0 where at none. The rates in
+// `cluster` do not matter.
+double BreakEvenBytesPerS(Aggregation dense_aggregation,
+                          Aggregation codec_aggregation,
+                          const ClusterCost& cluster, const CodecCost& codec,
+                          int64_t elems);
 
 }  // namespace telegrad

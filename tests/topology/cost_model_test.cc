@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "base/random.h"
 
@@ -42,10 +43,20 @@ TEST(BreakEven, OverlappedCodecOfOneCore) {
                         .decode_s = 0.38e-9,
                         .push_bits = 2,
                         .reply_bits = 2};
-  EXPECT_NEAR(
-      BreakEvenBytesPerS(Aggregation::kColocatedServers, Bare(2, 1e9), codec) *
-          8 / 1e9,
-      4 / 1.30e-9 * 8 / 1e9, 1e-6);
+  ClusterCost cluster = Bare(2, 1);
+  const auto gbps = [&](const CodecCost& each) {
+    return BreakEvenBytesPerS(Aggregation::kRing,
+                              Aggregation::kColocatedServers, cluster, each,
+                              kVgg16) *
+           8 / 1e9;
+  };
+  EXPECT_NEAR(gbps(codec), 4 / 1.30 * 8, 0.5);  // the first and last chunk: 2 %
+  CodecCost heavy = codec;
+  heavy.push_bits = heavy.reply_bits = 40;
+  EXPECT_EQ(gbps(heavy), 0);
+  // A transport that needs more of the core than the codec.
+  cluster.cpu_s_per_byte = 1e-9;
+  EXPECT_EQ(gbps(codec), std::numeric_limits<double>::infinity());
 }
 
 // Seconds of the whole of VGG16 as one tensor.

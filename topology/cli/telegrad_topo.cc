@@ -3,13 +3,16 @@
 
 #include "base/exit_code.h"
 #include "topology/cli/command.h"
+#include "topology/cli/plan_command.h"
 #include "topology/cli/show.h"
 
 namespace telegrad::topo {
 namespace {
 
 std::vector<Subcommand> Subcommands() {
-  return {{"show", "Shows a machine: devices, paths, abilities", &AddShow}};
+  return {{"plan", "Decides how a job exchanges gradients, and why",
+           &AddPlanCommand},
+          {"show", "Shows a machine: devices, paths, abilities", &AddShow}};
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include "topology/cost_model.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -92,31 +94,29 @@ double BreakEvenBytesPerS(double k, double k_compressed, double c,
                            (1 / encode_bytes_per_s + d / decode_bytes_per_s));
 }
 
-double BreakEvenBytesPerS(Aggregation aggregation, const ClusterCost& cluster,
-                          const CodecCost& codec) {
-  constexpr int64_t kElems = int64_t{1} << 22;
-  ClusterCost fast = cluster;  // only codecs and additions are left
-  fast.bytes_per_s = 1e18;
-  fast.server_bytes_per_s = 1e18;
-  fast.message_cpu_s = 0;
-  fast.cpu_s_per_byte = 0;
-  const auto work =
-      Occupancy(MakePipeline(aggregation, fast, codec), kElems, 0);
-  const double codec_s = *std::max_element(work.begin(), work.end());
-  const CodecCost dense = DenseCost(cluster);
-  const Pipeline raw = MakePipeline(aggregation, cluster, dense);
-  const Pipeline small = MakePipeline(aggregation, cluster, codec);
-  if (small.bytes_sent_per_elem >= raw.bytes_sent_per_elem || codec_s <= 0) {
-    return 0;
+double BreakEvenBytesPerS(Aggregation dense_aggregation,
+                          Aggregation codec_aggregation,
+                          const ClusterCost& cluster, const CodecCost& codec,
+                          int64_t elems) {
+  const auto pays = [&](double bytes_per_s) {
+    ClusterCost at = cluster;
+    at.bytes_per_s = bytes_per_s;
+    at.server_bytes_per_s = 0;
+    const Pipeline raw = MakePipeline(dense_aggregation, at, DenseCost(at));
+    const Pipeline small = MakePipeline(codec_aggregation, at, codec);
+    constexpr int64_t kChunk = int64_t{1} << 20;
+    return PipelineSeconds(small, elems, kChunk) <
+           PipelineSeconds(raw, elems, kChunk);
+  };
+  double low = 1e3;
+  double high = 1e15;
+  if (!pays(low)) return 0;
+  if (pays(high)) return std::numeric_limits<double>::infinity();
+  while (high > low * 1.001) {
+    const double middle = std::sqrt(low * high);
+    (pays(middle) ? low : high) = middle;
   }
-  const auto busy = Occupancy(raw, kElems, 0);
-  double wire_s = 0;
-  for (const Resource each :
-       {Resource::kSend, Resource::kReceive, Resource::kServerReceive,
-        Resource::kServerSend}) {
-    wire_s = std::max(wire_s, busy[static_cast<size_t>(each)]);
-  }
-  return wire_s * cluster.bytes_per_s / codec_s;
+  return low;
 }
 
 }  // namespace telegrad

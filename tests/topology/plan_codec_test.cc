@@ -1,0 +1,145 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/topology/plan_machines.h"
+#include "topology/plan.h"
+
+namespace telegrad {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+TEST(Plan, CompressesSlowLinksAndSaysWhy) {
+  PlanRequest request = Request("vgg16", 2, 1);
+  request.gc_allow = {"2bit:reencode"};
+  const std::vector<Machine> machines = Cluster(2, Fabric::kInfiniBand, 200);
+  const Plan slow = MustPlan(machines, Measured(), request);
+  EXPECT_EQ(slow.codec, "2bit:reencode");
+  EXPECT_EQ(slow.aggregation, Aggregation::kColocatedServers);
+  EXPECT_THAT(slow.reasons,
+              Contains(AllOf(HasSubstr("compression 2bit:reencode: link 1 Gb/s "
+                                       "< break-even"),
+                             HasSubstr("Gb/s"))));
+  EXPECT_LT(slow.comm_s, slow.comm_dense_s / 10);
+  // The large matrices are compressed, the vectors are not worth a call.
+  EXPECT_EQ(slow.tensors[26].codec, "2bit:reencode");
+
+  request.link_gbps = 0;  // by the ports
+  const Plan fast = MustPlan(machines, Measured(), request);
+  EXPECT_EQ(fast.codec, "none");
+  EXPECT_EQ(fast.aggregation, Aggregation::kRing);
+  EXPECT_THAT(
+      fast.reasons,
+      Contains(HasSubstr("compression off: link 200 Gb/s >= break-even")));
+  EXPECT_EQ(fast.comm_s, fast.comm_dense_s);
+}
+
+TEST(Plan, UnmeasuredSpeedsNeverJustifyALossyCodec) {
+  PlanRequest request = Request("vgg16", 2, 0.1);
+  EXPECT_EQ(MustPlan({}, AssumedCalibration(), request).codec, "none");
+  Calibration calibration = Measured();
+  EXPECT_NE(MustPlan({}, calibration, request).codec, "none");
+  request.link_gbps = 0;  // then nobody knows the link
+  const Plan plan = MustPlan({}, calibration, request);
+  EXPECT_EQ(plan.codec, "none");
+  EXPECT_THAT(plan.reasons,
+              Contains(HasSubstr("the link's rate is not known")));
+}
+
+TEST(Plan, AForcedCodecIsUsedAndAForbiddenOneIsNot) {
+  PlanRequest request = Request("vgg16", 2, 200);
+  request.gc_type = "1bit";
+  const Plan forced = MustPlan({}, AssumedCalibration(), request);
+  for (const TensorPlan& each : forced.tensors) EXPECT_EQ(each.codec, "1bit");
+  request.gc_type = "none";
+  request.link_gbps = 0.1;
+  EXPECT_EQ(MustPlan({}, Measured(), request).codec, "none");
+  request.gc_type = "3bit";
+  EXPECT_THAT(MakePlan({}, Measured(), request).status().message(),
+              HasSubstr("no codec '3bit'; it has none, 2bit"));
+}
+
+TEST(Plan, DoesNotCompressWhatHidesBehindBackward) {
+  PlanRequest request = Request("resnet50", 2, 10);
+  request.gc_allow = {"2bit:reencode"};
+  EXPECT_EQ(MustPlan({}, Measured(), request).codec, "2bit:reencode");
+  request.compute_s = 0.5;
+  const Plan plan = MustPlan({}, Measured(), request);
+  EXPECT_EQ(plan.codec, "none");
+  EXPECT_THAT(plan.reasons, Contains(HasSubstr("hide behind backward")));
+}
+
+TEST(Plan, AUncertainGainIsNoGain) {
+  // Near the break-even a wide spread must turn compression off.
+  PlanRequest request = Request("vgg16", 2);
+  request.gc_allow = {"2bit:reencode"};
+  Calibration sure = Measured();
+  for (CodecFigures& codec : sure.codecs) {
+    codec.encode.spread = codec.decode.spread = codec.sum.spread =
+        codec.reply_encode.spread = 0;
+  }
+  Calibration unsure = sure;
+  for (CodecFigures& codec : unsure.codecs) {
+    codec.encode.spread = codec.decode.spread = codec.sum.spread =
+        codec.reply_encode.spread = 0.6;
+  }
+  int differ = 0;
+  for (double gbps = 1; gbps < 400; gbps *= 1.3) {
+    request.link_gbps = gbps;
+    const bool on = MustPlan({}, sure, request).codec != "none";
+    const bool on_unsure = MustPlan({}, unsure, request).codec != "none";
+    EXPECT_TRUE(on || !on_unsure) << gbps;
+    differ += on != on_unsure ? 1 : 0;
+  }
+  EXPECT_GT(differ, 0);
+}
+
+TEST(PlanProperty, MoreBandwidthNeverTurnsCompressionOn) {
+  const std::vector<Machine> machines = Cluster(1, Fabric::kInfiniBand, 200);
+  for (const std::string profile : {"vgg16", "resnet50", "alexnet"}) {
+    for (const int workers : {2, 4, 16}) {
+      PlanRequest request = Request(profile, workers);
+      bool was_on = true;
+      for (double gbps = 0.1; gbps < 1000; gbps *= 1.6) {
+        request.link_gbps = gbps;
+        const bool on = MustPlan(machines, Measured(), request).codec != "none";
+        EXPECT_TRUE(was_on || !on) << profile << workers << " at " << gbps;
+        was_on = on;
+      }
+      EXPECT_FALSE(was_on);
+    }
+  }
+}
+
+TEST(RevisePlan, ChangesOnlyForAGainBeyondTheMargin) {
+  const std::vector<Machine> machines = Cluster(2, Fabric::kInfiniBand, 200);
+  PlanRequest request = Request("vgg16", 2);
+  request.gc_allow = {"2bit:reencode"};
+  request.link_gbps = 1;
+  const Plan slow = MustPlan(machines, Measured(), request);
+  ASSERT_EQ(slow.codec, "2bit:reencode");
+  // Somewhere above, no compression is best, but not by half.
+  double gbps = 1;
+  while (MustPlan(machines, Measured(), request).codec != "none") {
+    request.link_gbps = gbps *= 1.05;
+  }
+  const auto kept = RevisePlan(slow, machines, Measured(), request, 0.5);
+  ASSERT_TRUE(kept.ok()) << kept.status();
+  EXPECT_EQ(kept->codec, "2bit:reencode");
+  EXPECT_EQ(kept->tensors, slow.tensors);
+  EXPECT_THAT(kept->reasons.back(), HasSubstr("kept co-located-servers"));
+  request.link_gbps = 4000;
+  const auto changed = RevisePlan(slow, machines, Measured(), request, 0.5);
+  EXPECT_EQ(changed->codec, "none");
+  EXPECT_NE(changed->digest, slow.digest);
+  // A plan for other tensors or machines is worth nothing.
+  request = Request("alexnet", 2, 1);
+  EXPECT_THAT(
+      RevisePlan(slow, machines, Measured(), request, 0.5)->reasons.back(),
+      HasSubstr("does not fit"));
+}
+
+}  // namespace
+}  // namespace telegrad

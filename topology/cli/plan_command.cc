@@ -1,0 +1,144 @@
+#include "topology/cli/plan_command.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/exit_code.h"
+#include "base/status_macros.h"
+#include "topology/import.h"
+#include "topology/plan.h"
+
+namespace telegrad::topo {
+namespace {
+
+struct PlanFlags {
+  std::vector<std::string> from = {};
+  std::string calibration = {};
+  std::string profile = "resnet50";
+  std::string gdr = "auto";
+  double compute_ms = 0;
+  int benchmark = 0;
+  bool json = false;
+  bool print_calibration = false;
+  PlanRequest request = {};
+};
+
+void Declare(CLI::App& app, PlanFlags& flags) {
+  PlanRequest& request = flags.request;
+  app.add_option("--from", flags.from,
+                 "files that describe the machines (telegrad-topo show --json, "
+                 "XML of NCCL or hwloc), one for each; without: machines alike "
+                 "with one card and no GPU");
+  app.add_option("--calibration", flags.calibration,
+                 "JSON of measured speeds; without: defaults, which justify no "
+                 "lossy codec");
+  app.add_flag("--print-calibration", flags.print_calibration,
+               "print the calibration that would be used, and stop");
+  app.add_option("--profile", flags.profile,
+                 "network whose gradients are exchanged: a name or FILE.csv")
+      ->capture_default_str();
+  app.add_option("--workers", request.workers,
+                 "machines with workers; 0: one for each machine read")
+      ->capture_default_str();
+  app.add_option("--servers", request.servers, "machines with servers only")
+      ->capture_default_str();
+  app.add_option("--link-gbps", request.link_gbps,
+                 "gigabits/s of a machine, each direction; 0: by calibration "
+                 "and ports")
+      ->capture_default_str();
+  app.add_option("--compute-ms", flags.compute_ms,
+                 "a step without communication; 0: nothing hides behind it")
+      ->capture_default_str();
+  app.add_option("--gc-type", request.gc_type,
+                 "auto, none, or the codec to use whatever it costs")
+      ->capture_default_str();
+  app.add_option("--gc-allow", request.gc_allow,
+                 "codecs that auto may choose; without: all that were measured")
+      ->delimiter(',');
+  app.add_option("--transport", request.network,
+                 "TCP, IB, RoCEv2 or EFA; without: by the machines");
+  app.add_option("--gdr", flags.gdr, "GPUDirect RDMA: auto, on, off")
+      ->check(CLI::IsMember({"auto", "on", "off"}))
+      ->capture_default_str();
+  app.add_option("--benchmark", flags.benchmark,
+                 "plan so often and print the seconds of the median plan");
+  app.add_flag("--json", flags.json, "one JSON object instead of text");
+}
+
+absl::StatusOr<Calibration> ReadCalibration(const PlanFlags& flags) {
+  if (flags.calibration.empty()) return AssumedCalibration();
+  return LoadCalibration(flags.calibration);
+}
+
+absl::StatusOr<std::vector<Machine>> ReadMachines(
+    const std::vector<std::string>& paths) {
+  std::vector<Machine> machines;
+  for (const std::string& path : paths) {
+    ASSIGN_OR_RETURN(Machine machine, MachineFromFile(path));
+    machines.push_back(std::move(machine));
+  }
+  return machines;
+}
+
+// Seconds of the median of several plans.
+absl::StatusOr<double> Benchmark(const std::vector<Machine>& machines,
+                                 const Calibration& calibration,
+                                 const PlanFlags& flags) {
+  std::vector<double> seconds;
+  for (int i = 0; i < flags.benchmark; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    RETURN_IF_ERROR(MakePlan(machines, calibration, flags.request).status());
+    const std::chrono::duration<double> elapsed =
+        std::chrono::steady_clock::now() - start;
+    seconds.push_back(elapsed.count());
+  }
+  std::sort(seconds.begin(), seconds.end());
+  return seconds[seconds.size() / 2];
+}
+
+absl::Status Run(PlanFlags& flags) {
+  ASSIGN_OR_RETURN(const Calibration calibration, ReadCalibration(flags));
+  if (flags.print_calibration) {
+    std::fputs(CalibrationToJson(calibration).c_str(), stdout);
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(flags.request.profile, LoadGradientProfile(flags.profile));
+  flags.request.compute_s = flags.compute_ms / 1e3;
+  flags.request.gdr = flags.gdr == "on"    ? GdrWish::kOn
+                      : flags.gdr == "off" ? GdrWish::kOff
+                                           : GdrWish::kAuto;
+  ASSIGN_OR_RETURN(const std::vector<Machine> machines,
+                   ReadMachines(flags.from));
+  if (flags.benchmark > 0) {
+    ASSIGN_OR_RETURN(const double seconds,
+                     Benchmark(machines, calibration, flags));
+    std::printf("%.6f s: median of %d plans\n", seconds, flags.benchmark);
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(const Plan plan,
+                   MakePlan(machines, calibration, flags.request));
+  const std::string text = flags.json ? PlanToJson(plan) : PlanToText(plan);
+  std::fputs(text.c_str(), stdout);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddPlanCommand(CLI::App& app, int& exit_code) {
+  auto flags = std::make_shared<PlanFlags>();
+  Declare(app, *flags);
+  app.callback([flags, &exit_code] {
+    const absl::Status status = Run(*flags);
+    if (status.ok()) return;
+    std::fprintf(stderr, "telegrad-topo: plan: %s\n",
+                 std::string(status.message()).c_str());
+    exit_code = static_cast<int>(ExitCode::kUsage);
+  });
+}
+
+}  // namespace telegrad::topo

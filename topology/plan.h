@@ -1,0 +1,120 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "topology/calibration.h"
+#include "topology/cost_model.h"
+#include "topology/machine.h"
+#include "topology/profiles.h"
+
+namespace telegrad {
+
+// What all machines of a job use between them. Never one for some pairs and
+// another for others.
+enum class Network : uint8_t { kLocal, kTcp, kInfiniBand, kRoceV2, kEfa };
+const char* Name(Network network);  // "local", "TCP", "IB", "RoCEv2", "EFA"
+
+// How a frame gets from the memory where it is encoded to the network card.
+enum class MemoryPath : uint8_t {
+  kHost,        // encoded on the CPU
+  kStaging,     // through pinned host memory
+  kGdrReceive,  // staging to send, GPUDirect RDMA to receive
+  kGdr,         // GPUDirect RDMA both ways
+};
+const char* Name(MemoryPath path);  // "host", "staging", "gdr-receive", "gdr"
+
+enum class GdrWish : uint8_t { kAuto, kOff, kOn };
+
+// What a user asks for.
+struct PlanRequest {
+  GradientProfile profile = {};
+  int workers = 0;  // machines with workers; 0: as many as there are machines
+  int servers = 0;  // machines with servers only
+  std::string gc_type = "auto";  // "auto", "none" or a codec, whatever it costs
+  std::vector<std::string> gc_allow = {};  // codecs that "auto" may choose
+  std::string network = {};  // "TCP", "IB", "RoCEv2", "EFA"; empty: by machines
+  GdrWish gdr = GdrWish::kAuto;
+  double link_gbps = 0;  // of each machine; 0: by calibration and machines
+  // Of a step without communication, of which backward is two thirds; 0: not
+  // known, then nothing hides behind it.
+  double compute_s = 0;
+};
+
+// A port that a GPU (or a machine without GPUs) uses.
+struct Rail {
+  std::string nic = {};
+  int port = 1;
+  int gid = -1;  // -1: none needed, or unknown
+  PathClass path = PathClass::kUnknown;
+  double gbps = 0;       // of port and slot, whichever is less; 0: unknown
+  double gpu_share = 1;  // of the GPU's bytes that take this rail
+  int users = 1;         // GPUs that share the port
+};
+
+struct GpuPlan {
+  std::string gpu = {};  // empty: the machine's CPU
+  MemoryPath memory = MemoryPath::kHost;
+  std::vector<Rail> rails = {};
+  std::string why = {};
+};
+
+struct MachinePlan {
+  std::string host = {};
+  double gbps = 0;  // of all rails, each port once; 0: unknown
+  std::vector<GpuPlan> gpus = {};
+};
+
+struct TensorPlan {
+  std::string name = {};
+  int64_t elems = 0;
+  std::string codec = "none";
+  int64_t chunk_bytes = 0;  // of float32 gradient
+  int priority = 0;         // higher goes first
+  bool operator==(const TensorPlan&) const = default;
+};
+
+struct Plan {
+  Network network = Network::kLocal;
+  Aggregation aggregation = Aggregation::kLocal;
+  bool is_hierarchical = false;  // GPUs of a machine sum first
+  int workers = 1;
+  int servers = 0;
+  int mtu = 0;          // bytes, least of all ports; 0: unknown
+  int connections = 1;  // per pair of machines
+  std::string codec = "none";
+  std::vector<TensorPlan> tensors = {};
+  std::vector<MachinePlan> machines = {};
+  double link_bytes_per_s = 0;  // of a machine, the slowest
+  double comm_s = 0;            // predicted, of a step
+  double comm_dense_s = 0;      // predicted without compression
+  double exposed_s = 0;         // what backward does not hide of comm_s
+  std::vector<std::string> reasons = {};   // "compression off: ..."
+  std::vector<std::string> warnings = {};  // "wanted IB, but ..."
+  // SHA-256 of all that ranks must agree on, hex; not of texts or predictions.
+  std::string digest = {};
+};
+
+// A pure function of its arguments, independent of the order of `machines`.
+// Given fewer machines than workers, takes the others to be alike; given none,
+// all have one network card and no GPU. FailedPrecondition where an override
+// does not fit a machine (named), InvalidArgument for a bad request.
+absl::StatusOr<Plan> MakePlan(std::span<const Machine> machines,
+                              const Calibration& calibration,
+                              const PlanRequest& request);
+
+// As MakePlan, but stays with the old plan's aggregation and codecs unless the
+// new ones shorten a step's predicted communication by more than `margin`.
+absl::StatusOr<Plan> RevisePlan(const Plan& old,
+                                std::span<const Machine> machines,
+                                const Calibration& calibration,
+                                const PlanRequest& request,
+                                double margin = 0.05);
+
+std::string PlanToJson(const Plan& plan);  // one object, a line's end
+std::string PlanToText(const Plan& plan);  // for people, lines of reasons
+
+}  // namespace telegrad

@@ -1,0 +1,113 @@
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "topology/path.h"
+#include "topology/planner/exchange.h"
+
+namespace telegrad {
+namespace {
+
+constexpr double kBytesPerGbit = 1e9 / 8;
+constexpr double kAssumedGbps = 10;
+constexpr double kGpuReduceElemsPerS = 50e9;  // assumed: 600 GB/s of memory
+
+double LeastGbps(const Plan& plan) {
+  double least = 0;
+  for (const MachinePlan& machine : plan.machines) {
+    if (machine.gbps > 0 && (least == 0 || machine.gbps < least)) {
+      least = machine.gbps;
+    }
+  }
+  return least;
+}
+
+void SetLink(const Calibration& calibration, const PlanRequest& request,
+             Prospect* prospect, Plan* plan) {
+  const LinkFigures* link = calibration.FindLink(Name(plan->network));
+  ClusterCost& cluster = prospect->cluster;
+  const char* source = "given";
+  double gbps = request.link_gbps;
+  prospect->link_known = true;
+  if (gbps <= 0 && link != nullptr && link->send.value > 0) {
+    const bool sends_less =
+        link->receive.value <= 0 || link->send.value <= link->receive.value;
+    const Figure& rate = sends_less ? link->send : link->receive;
+    gbps = rate.value / kBytesPerGbit;
+    source = Name(rate.confidence);
+    prospect->link_spread = rate.spread;
+    prospect->link_known = rate.is_grounded();
+  } else if (gbps <= 0) {
+    gbps = LeastGbps(*plan);
+    source = "reported by the slowest machine's ports";
+  }
+  if (gbps <= 0) {
+    gbps = kAssumedGbps;
+    source = "assumed: no port tells its rate (--link-gbps)";
+    prospect->link_known = false;
+  }
+  cluster.bytes_per_s = gbps * kBytesPerGbit;
+  if (link != nullptr) {
+    cluster.latency_s = link->latency_s.value;
+    cluster.message_cpu_s = link->message_cpu_s.value;
+    cluster.cpu_s_per_byte = link->cpu_s_per_byte.value;
+  }
+  plan->link_bytes_per_s = cluster.bytes_per_s;
+  plan->reasons.push_back(
+      absl::StrFormat("link %g Gb/s per machine: %s", gbps, source));
+}
+
+bool RatesDiffer(const Plan& plan) {
+  double most = 0;
+  for (const MachinePlan& machine : plan.machines) {
+    most = std::max(most, machine.gbps);
+  }
+  return most > 1.5 * LeastGbps(plan);
+}
+
+void SetGpus(const Calibration& calibration, Prospect* prospect, Plan* plan) {
+  size_t gpus = 0;
+  for (const MachinePlan& machine : plan->machines) {
+    const bool has_gpu = !machine.gpus.front().gpu.empty();
+    gpus = std::max(gpus, has_gpu ? machine.gpus.size() : 0);
+  }
+  ClusterCost& cluster = prospect->cluster;
+  if (gpus > 0) cluster.gpu_reduce_elems_per_s = kGpuReduceElemsPerS;
+  if (gpus < 2) return;
+  cluster.gpus_per_node = static_cast<int>(gpus);
+  const LinkFigures* intra = calibration.FindLink("intra");
+  cluster.intra_bytes_per_s = intra == nullptr ? 0 : intra->send.value;
+  plan->is_hierarchical = true;
+  const double per_gpu = cluster.bytes_per_s / static_cast<double>(gpus);
+  plan->reasons.push_back(absl::StrFormat(
+      "hierarchical: %d GPUs of a machine sum first at %g GB/s (%s); a GPU's "
+      "part of the link is %.3g GB/s",
+      gpus, cluster.intra_bytes_per_s / 1e9,
+      intra == nullptr ? "not known" : Name(intra->send.confidence),
+      per_gpu / 1e9));
+}
+
+}  // namespace
+
+Prospect MakeProspect(const Calibration& calibration,
+                      const PlanRequest& request, Plan* plan) {
+  Prospect prospect;
+  ClusterCost& cluster = prospect.cluster;
+  cluster.workers = plan->workers;
+  cluster.servers = plan->servers;
+  if (calibration.cores.value > 0) cluster.cores = calibration.cores.value;
+  if (calibration.reduce.value > 0) {
+    cluster.reduce_elems_per_s = calibration.reduce.value;
+  }
+  prospect.reduce_spread = calibration.reduce.spread;
+  SetLink(calibration, request, &prospect, plan);
+  SetGpus(calibration, &prospect, plan);
+  prospect.rates_differ = RatesDiffer(*plan);
+  prospect.backward_s = request.compute_s * 2 / 3;
+  for (const double share : request.profile.ReadyShares()) {
+    prospect.ready_s.push_back(share * prospect.backward_s);
+  }
+  return prospect;
+}
+
+}  // namespace telegrad

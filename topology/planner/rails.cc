@@ -1,0 +1,237 @@
+#include "topology/planner/rails.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+#include "topology/path.h"
+#include "topology/planner/network.h"
+
+namespace telegrad {
+namespace {
+
+// A port that may carry gradients.
+struct Candidate {
+  size_t nic = 0;
+  const Port* port = nullptr;
+  double gbps = 0;
+  Bdf bdf = {};
+  int users = 0;
+};
+
+// Ports of the network that are not much slower than the best of them.
+std::vector<Candidate> FindCandidates(const Machine& machine, Network network) {
+  std::vector<Candidate> found;
+  double best = 0;
+  for (size_t i = 0; i < machine.nics.size(); ++i) {
+    const Nic& nic = machine.nics[i];
+    const Port* port = UsablePort(nic, network);
+    if (port == nullptr) continue;
+    found.push_back({i, port, RateOf(nic, *port), nic.bdf.value_or(Bdf{}), 0});
+    best = std::max(best, found.back().gbps);
+  }
+  std::erase_if(found,
+                [&](const Candidate& each) { return each.gbps < best / 2; });
+  std::sort(found.begin(), found.end(), [&](const auto& a, const auto& b) {
+    return std::tie(a.bdf, machine.nics[a.nic].name) <
+           std::tie(b.bdf, machine.nics[b.nic].name);
+  });
+  return found;
+}
+
+PathClass PathOf(const Machine& machine, size_t gpu, size_t nic) {
+  if (gpu >= machine.gpu_nic.size() || nic >= machine.gpu_nic[gpu].size()) {
+    return PathClass::kUnknown;
+  }
+  return machine.gpu_nic[gpu][nic].path;
+}
+
+// The candidates nearest to a GPU, by index.
+std::vector<size_t> Nearest(const Machine& machine, size_t gpu,
+                            const std::vector<Candidate>& candidates) {
+  PathClass best = PathClass::kUnknown;
+  for (const Candidate& each : candidates) {
+    best = std::min(best, PathOf(machine, gpu, each.nic));
+  }
+  std::vector<size_t> nearest;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    if (PathOf(machine, gpu, candidates[i].nic) == best) nearest.push_back(i);
+  }
+  return nearest;
+}
+
+Rail MakeRail(const Machine& machine, const Candidate& candidate,
+              PathClass path) {
+  return {.nic = machine.nics[candidate.nic].name,
+          .port = candidate.port->number,
+          .gid = candidate.port->chosen_gid.value_or(-1),
+          .path = path,
+          .gbps = candidate.gbps};
+}
+
+// Takes `count` of the nearest candidates: fast, unused and low ones first.
+std::vector<size_t> Take(std::vector<size_t> nearest, size_t count,
+                         std::vector<Candidate>& candidates) {
+  std::stable_sort(nearest.begin(), nearest.end(), [&](size_t a, size_t b) {
+    return std::make_tuple(-candidates[a].gbps, candidates[a].users) <
+           std::make_tuple(-candidates[b].gbps, candidates[b].users);
+  });
+  nearest.resize(std::min(count, nearest.size()));
+  std::sort(nearest.begin(), nearest.end());
+  for (const size_t each : nearest) ++candidates[each].users;
+  return nearest;
+}
+
+bool HasNvlink(const Machine& machine, size_t gpu) {
+  return std::any_of(machine.links.begin(), machine.links.end(),
+                     [&](const GpuLink& link) {
+                       return link.a == static_cast<int>(gpu) ||
+                              link.b == static_cast<int>(gpu);
+                     });
+}
+
+// Whether a transport library takes GPU memory.
+Tri LibraryTakesGpu(const Capabilities& has, Network network) {
+  return network == Network::kEfa ? has.ofi_hmem : has.ucx_cuda;
+}
+
+void ChooseMemory(const Machine& machine, size_t gpu, Network network,
+                  GdrWish gdr, GpuPlan* plan) {
+  const Capabilities& has = machine.capabilities;
+  plan->memory = MemoryPath::kStaging;
+  if (network == Network::kTcp || network == Network::kLocal) {
+    plan->why = absl::StrCat("no GPUDirect RDMA over ", Name(network));
+    return;
+  }
+  if (gdr == GdrWish::kOff) {
+    plan->why = "GPUDirect RDMA is switched off";
+    return;
+  }
+  if (has.gdr != Tri::kYes) {
+    plan->why = absl::StrCat("GPUDirect RDMA: ", Name(has.gdr));
+    return;
+  }
+  if (LibraryTakesGpu(has, network) == Tri::kNo) {
+    plan->why = "the transport's library takes no GPU memory";
+    return;
+  }
+  const PathClass path =
+      plan->rails.empty() ? PathClass::kUnknown : plan->rails.front().path;
+  if (path > PathClass::kPxb && gdr != GdrWish::kOn) {
+    plan->why = absl::StrCat("the path to ", plan->rails.front().nic, " is ",
+                             Name(path), ", farther than PXB");
+    return;
+  }
+  const int capability = machine.gpus[gpu].compute_capability.value_or(80);
+  const bool slow_reads = capability < 80 && !HasNvlink(machine, gpu);
+  plan->memory = slow_reads && gdr != GdrWish::kOn ? MemoryPath::kGdrReceive
+                                                   : MemoryPath::kGdr;
+  plan->why = absl::StrCat("GPUDirect RDMA: yes, path ", Name(path));
+}
+
+// How many rails a GPU gets: where cards outnumber the GPUs that share them,
+// each GPU gets its part of the cards.
+std::vector<size_t> RailCounts(const std::vector<std::vector<size_t>>& near) {
+  std::vector<size_t> counts;
+  for (const std::vector<size_t>& mine : near) {
+    const auto sharers =
+        static_cast<size_t>(std::count(near.begin(), near.end(), mine));
+    counts.push_back(std::max<size_t>(1, mine.size() / sharers));
+  }
+  return counts;
+}
+
+// Once all users of a port are known: shares by rate.
+void SetShares(GpuPlan* gpu) {
+  double sum = 0;
+  for (const Rail& rail : gpu->rails) sum += rail.gbps;
+  for (Rail& rail : gpu->rails) {
+    rail.gpu_share = sum > 0 ? rail.gbps / sum
+                             : 1.0 / static_cast<double>(gpu->rails.size());
+  }
+}
+
+MachinePlan WithoutGpus(const Machine& machine,
+                        const std::vector<Candidate>& candidates) {
+  GpuPlan cpu{.memory = MemoryPath::kHost, .why = "no GPU"};
+  for (const Candidate& each : candidates) {
+    cpu.rails.push_back(MakeRail(machine, each, PathClass::kUnknown));
+  }
+  SetShares(&cpu);
+  return {.gpus = {std::move(cpu)}};
+}
+
+MachinePlan WithGpus(const Machine& machine, Network network, GdrWish gdr,
+                     std::vector<Candidate>& candidates) {
+  MachinePlan plan;
+  std::vector<std::vector<size_t>> near;
+  for (size_t g = 0; g < machine.gpus.size(); ++g) {
+    near.push_back(Nearest(machine, g, candidates));
+  }
+  const std::vector<size_t> counts = RailCounts(near);
+  std::vector<std::vector<size_t>> taken;
+  for (size_t g = 0; g < machine.gpus.size(); ++g) {
+    taken.push_back(Take(near[g], counts[g], candidates));
+  }
+  for (size_t g = 0; g < machine.gpus.size(); ++g) {
+    GpuPlan gpu{.gpu = machine.gpus[g].name};
+    for (const size_t each : taken[g]) {
+      gpu.rails.push_back(MakeRail(machine, candidates[each],
+                                   PathOf(machine, g, candidates[each].nic)));
+      gpu.rails.back().users = candidates[each].users;
+    }
+    SetShares(&gpu);
+    ChooseMemory(machine, g, network, gdr, &gpu);
+    plan.gpus.push_back(std::move(gpu));
+  }
+  return plan;
+}
+
+}  // namespace
+
+const char* Name(MemoryPath path) {
+  switch (path) {
+    case MemoryPath::kHost:
+      return "host";
+    case MemoryPath::kStaging:
+      return "staging";
+    case MemoryPath::kGdrReceive:
+      return "gdr-receive";
+    case MemoryPath::kGdr:
+      return "gdr";
+  }
+  return "unknown";
+}
+
+int LeastMtu(const Machine& machine, Network network) {
+  int least = 0;
+  for (const Nic& nic : machine.nics) {
+    const Port* port = UsablePort(nic, network);
+    const int mtu = port == nullptr ? 0 : port->active_mtu.value_or(0);
+    if (mtu > 0 && (least == 0 || mtu < least)) least = mtu;
+  }
+  return least;
+}
+
+absl::StatusOr<MachinePlan> ChooseRails(const Machine& machine,
+                                        const Plan& plan, GdrWish gdr) {
+  std::vector<Candidate> candidates = FindCandidates(machine, plan.network);
+  MachinePlan result = machine.gpus.empty()
+                           ? WithoutGpus(machine, candidates)
+                           : WithGpus(machine, plan.network, gdr, candidates);
+  result.host = LabelOf(machine);
+  for (const Candidate& each : candidates) {
+    if (machine.gpus.empty() || each.users > 0) result.gbps += each.gbps;
+  }
+  for (const GpuPlan& gpu : result.gpus) {
+    if (gdr == GdrWish::kOn && !gpu.gpu.empty() &&
+        gpu.memory == MemoryPath::kStaging) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("GPUDirect RDMA was asked for, but ", result.host, " ",
+                       gpu.gpu, " cannot use it: ", gpu.why));
+    }
+  }
+  return result;
+}
+
+}  // namespace telegrad
