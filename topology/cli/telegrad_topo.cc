@@ -3,6 +3,7 @@
 
 #include "base/exit_code.h"
 #include "topology/cli/command.h"
+#include "topology/cli/doctor.h"
 #include "topology/cli/plan_command.h"
 #include "topology/cli/show.h"
 
@@ -10,9 +11,10 @@ namespace telegrad::topo {
 namespace {
 
 std::vector<Subcommand> Subcommands() {
-  return {{"plan", "Decides how a job exchanges gradients, and why",
-           &AddPlanCommand},
-          {"show", "Shows a machine: devices, paths, abilities", &AddShow}};
+  return {{"show", "Shows a machine: devices, paths, abilities", &AddShow},
+          {"doctor", "Says what is wrong with it, and the way out", &AddDoctor},
+          {"plan", "Decides how a job exchanges gradients, and why",
+           &AddPlanCommand}};
 }
 
 }  // namespace

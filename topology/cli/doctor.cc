@@ -1,0 +1,232 @@
+#include "topology/cli/doctor.h"
+
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/exit_code.h"
+#include "base/status_macros.h"
+#include "topology/calibration.h"
+#include "topology/cli/peer.h"
+#include "topology/cost_model.h"
+#include "topology/detect.h"
+#include "topology/doctor.h"
+#include "topology/import.h"
+#include "topology/machine_json.h"
+
+namespace telegrad::topo {
+namespace {
+
+struct DoctorFlags {
+  std::string root = {};
+  std::string from = {};
+  std::vector<std::string> diff = {};
+  std::vector<std::string> peers = {};
+  std::string serve = {};
+  double seconds = 30;
+  std::string calibration = {};
+  double link_gbps = 0;
+  int workers = 2;
+  double registered_mib = 1024;
+  int priority = 3;
+  bool json = false;
+  bool probe = false;
+};
+
+absl::StatusOr<Machine> Load(const DoctorFlags& flags) {
+  if (!flags.from.empty()) return MachineFromFile(flags.from);
+  ASSIGN_OR_RETURN(TopologyOptions options, TopologyOptionsFromEnvironment());
+  options.probe = flags.probe;
+  if (flags.root.empty()) return DetectMachine(SysRoot::Live(), options);
+  ASSIGN_OR_RETURN(const SysRoot root, SysRoot::Open(flags.root));
+  return DetectMachine(root, options);
+}
+
+// Of the first lossy codec that was measured.
+absl::StatusOr<std::optional<CodecSpeed>> SpeedOf(const DoctorFlags& flags,
+                                                  const Machine& machine) {
+  if (flags.calibration.empty()) return std::optional<CodecSpeed>();
+  ASSIGN_OR_RETURN(const Calibration calibration,
+                   LoadCalibration(flags.calibration));
+  const ClusterCost cluster{.workers = flags.workers,
+                            .cores = calibration.cores.value,
+                            .reduce_elems_per_s = calibration.reduce.value};
+  for (const CodecFigures& codec : calibration.codecs) {
+    if (!codec.is_lossy || !codec.encode.is_grounded()) continue;
+    ASSIGN_OR_RETURN(const CodecCost cost, CostOf(codec, cluster));
+    CodecSpeed speed{
+        .codec = codec.name,
+        .encode_gbytes_per_s = 4e-9 * codec.encode.value,
+        .decode_gbytes_per_s = 4e-9 * codec.decode.value,
+        .break_even_gbps =
+            8e-9 *
+            BreakEvenBytesPerS(Aggregation::kColocatedServers, cluster, cost),
+        .link_gbps = flags.link_gbps};
+    for (const Nic& nic : machine.nics) {
+      if (flags.link_gbps > 0 || nic.ports.empty()) break;
+      speed.link_gbps =
+          std::max(speed.link_gbps, nic.ports[0].gbps.value_or(0));
+    }
+    return std::optional<CodecSpeed>(speed);
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      flags.calibration, " holds no lossy codec whose speed was measured"));
+}
+
+Finding PeerFinding(const char* name, Severity severity, std::string sentence,
+                    std::string evidence, std::string hint) {
+  return {.id = "P01",
+          .name = name,
+          .severity = severity,
+          .sentence = std::move(sentence),
+          .evidence = std::move(evidence),
+          .hint = std::move(hint)};
+}
+
+void AskPeers(const DoctorFlags& flags, std::vector<Machine>& machines,
+              std::vector<Finding>& findings) {
+  const std::string mine = ToJson(machines[0], -1);
+  for (const std::string& peer : flags.peers) {
+    const absl::StatusOr<PeerResult> result =
+        ProbePeer(peer, mine, FromSeconds(flags.seconds));
+    absl::Status status = result.status();
+    if (status.ok()) {
+      absl::StatusOr<Machine> machine = MachineFromJson(result->machine_json);
+      status = machine.status();
+      if (machine.ok()) machines.push_back(*std::move(machine));
+    }
+    if (!status.ok()) {
+      findings.push_back(PeerFinding(
+          "peer", Severity::kFail, absl::StrCat(peer, " cannot be reached"),
+          std::string(status.message()),
+          absl::StrCat("there: telegrad-topo doctor --serve ", peer,
+                       "; look at routes and firewalls: ip route get HOST")));
+      continue;
+    }
+    findings.push_back(PeerFinding(
+        "peer", Severity::kInfo,
+        absl::StrFormat("%s answers: one TCP stream carries %.3g Gb/s, a round "
+                        "trip takes %.0f us",
+                        peer, 8e-9 * result->bytes_per_s,
+                        result->round_trip_us),
+        absl::StrFormat("connected in %.0f us, %d MiB sent", result->connect_us,
+                        kProbeBytes >> 20),
+        ""));
+  }
+}
+
+absl::Status Serve(const DoctorFlags& flags, std::vector<Machine>& machines) {
+  ASSIGN_OR_RETURN(PeerServer server, PeerServer::Listen(flags.serve));
+  std::fprintf(stderr,
+               "telegrad-topo: serving on %s for %.0f s; on the other host: "
+               "telegrad-topo doctor --peer %s\n",
+               server.address().c_str(), flags.seconds,
+               server.address().c_str());
+  const TimePoint until = Clock::now() + FromSeconds(flags.seconds);
+  const std::string mine = ToJson(machines[0], -1);
+  while (Clock::now() < until) {
+    const absl::StatusOr<std::string> json = server.ServeOne(mine, until);
+    if (absl::IsDeadlineExceeded(json.status()) && Clock::now() >= until) break;
+    if (!json.ok()) continue;  // a peer that misbehaved
+    absl::StatusOr<Machine> machine = MachineFromJson(*json);
+    if (machine.ok() && machines.size() < 4096) {
+      machines.push_back(*std::move(machine));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Finding>> Run(const DoctorFlags& flags) {
+  std::vector<Machine> machines;
+  std::vector<Finding> findings;
+  if (!flags.diff.empty()) {
+    for (const std::string& path : flags.diff) {
+      ASSIGN_OR_RETURN(Machine machine, MachineFromFile(path));
+      if (machine.host.empty()) machine.host = path;
+      machines.push_back(std::move(machine));
+    }
+    return Compare(machines);
+  }
+  ASSIGN_OR_RETURN(Machine machine, Load(flags));
+  DoctorOptions options{
+      .registered_bytes = static_cast<uint64_t>(flags.registered_mib * 0x1p20),
+      .priority = flags.priority};
+  ASSIGN_OR_RETURN(options.codec, SpeedOf(flags, machine));
+  findings = Examine(machine, options);
+  machines.push_back(std::move(machine));
+  AskPeers(flags, machines, findings);
+  if (!flags.serve.empty()) RETURN_IF_ERROR(Serve(flags, machines));
+  if (machines.size() > 1) {
+    std::vector<Finding> compared = Compare(machines);
+    findings.insert(findings.end(), compared.begin(), compared.end());
+  }
+  return findings;
+}
+
+void AddFlags(CLI::App& app, DoctorFlags& flags) {
+  CLI::Option* root = app.add_option(
+      "--root", flags.root,
+      "A recorded /sys (with /proc, /dev): folder or tar archive");
+  CLI::Option* from = app.add_option("--from", flags.from,
+                                     "A machine's dump, NCCL's or hwloc's XML")
+                          ->excludes(root);
+  app.add_option("--diff", flags.diff,
+                 "Compare dumps of several machines (telegrad-topo show "
+                 "--dump FILE) instead of looking at one")
+      ->excludes(root)
+      ->excludes(from)
+      ->expected(2, 1 << 16);
+  app.add_option("--peer", flags.peers,
+                 "HOST:PORT of a doctor --serve: reachability, bandwidth, and "
+                 "what differs; may be repeated")
+      ->take_all();
+  app.add_option("--serve", flags.serve,
+                 "Answer --peer on HOST:PORT for --seconds; whoever reaches it "
+                 "reads this machine's dump");
+  app.add_option("--seconds", flags.seconds, "How long to serve, or to wait")
+      ->check(CLI::Range(0.1, 86400.0))
+      ->capture_default_str();
+  app.add_option("--calibration", flags.calibration,
+                 "Measured speeds of codecs (docs/planner.md), for T28");
+  app.add_option("--link-gbps", flags.link_gbps,
+                 "The link's rate for T28; else the fastest card's")
+      ->check(CLI::Range(0.0, 1e5));
+  app.add_option("--workers", flags.workers, "Machines of the job, for T28")
+      ->check(CLI::Range(2, 65535))
+      ->capture_default_str();
+  app.add_option("--registered-mib", flags.registered_mib,
+                 "MiB of memory that a job registers, for T02")
+      ->check(CLI::Range(1.0, 1e9))
+      ->capture_default_str();
+  app.add_option("--priority", flags.priority,
+                 "Priority of the traffic class, for T24")
+      ->check(CLI::Range(0, 7))
+      ->capture_default_str();
+  app.add_flag("--probe", flags.probe, "Try what files alone cannot tell");
+  app.add_flag("--json", flags.json, "As JSON (docs/doctor.md)");
+}
+
+}  // namespace
+
+void AddDoctor(CLI::App& app, int& exit_code) {
+  const auto flags = std::make_shared<DoctorFlags>();
+  AddFlags(app, *flags);
+  app.callback([flags, &exit_code] {
+    const absl::StatusOr<std::vector<Finding>> findings = Run(*flags);
+    if (!findings.ok()) {
+      std::fprintf(stderr, "telegrad-topo: %s\n",
+                   std::string(findings.status().message()).c_str());
+      exit_code = static_cast<int>(ExitCode::kUsage);
+      return;
+    }
+    const std::string text =
+        flags->json ? ToJson(*findings) + "\n" : ToText(*findings);
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    exit_code = static_cast<int>(ExitCodeOf(*findings));
+  });
+}
+
+}  // namespace telegrad::topo
