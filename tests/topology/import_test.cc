@@ -237,8 +237,12 @@ TEST(Import, BoundsHostileXml) {
 TEST(Import, NamesFilesThatAreNone) {
   EXPECT_EQ(MachineFromFile(Path("absent.xml")).status().code(),
             absl::StatusCode::kNotFound);
-  EXPECT_THAT(MachineFromFile("/dev/zero").status().message(),
-              HasSubstr("/dev/zero"));
+  for (const char* path : {"/dev/null", "/dev/zero"}) {
+    EXPECT_THAT(MachineFromFile(path).status().message(), HasSubstr(path));
+  }
+  const absl::Status folder = MachineFromFile(Path("")).status();
+  EXPECT_EQ(folder.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(folder.message(), HasSubstr("a recorded /sys"));
   EXPECT_EQ(Load("hwloc1.xml").source, Path("hwloc1.xml"));
 }
 

@@ -12,18 +12,22 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
+#include "topology/detect.h"
 #include "topology/import/hwloc_xml.h"
 #include "topology/import/nccl_xml.h"
 #include "topology/import/xml.h"
 #include "topology/machine_json.h"
+#include "topology/system_root.h"
 
 namespace telegrad {
 namespace {
 
 constexpr size_t kMaxFile = size_t{16} << 20;
 constexpr char kWhatIsRead[] =
-    "a dump of telegrad-topo (JSON), NCCL's topology XML (NCCL_TOPO_DUMP_FILE) "
-    "or hwloc's XML (lstopo FILE.xml) is read";
+    "a dump of telegrad-topo (JSON), NCCL's topology XML "
+    "(NCCL_TOPO_DUMP_FILE), "
+    "hwloc's XML (lstopo FILE.xml) or a recorded /sys (folder or tar archive) "
+    "is read";
 
 class File {
  public:
@@ -40,30 +44,46 @@ class File {
   int fd_;
 };
 
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
+// Without byte order mark and white space.
+absl::string_view Start(absl::string_view text) {
+  absl::ConsumePrefix(&text, "\xef\xbb\xbf");
+  return absl::StripLeadingAsciiWhitespace(text);
+}
+
+bool IsText(absl::string_view text) {
+  const absl::string_view start = Start(text);
+  return absl::StartsWith(start, "{") || absl::StartsWith(start, "<");
+}
+
+// The text of a file of JSON or XML; empty for an archive or a folder.
+absl::StatusOr<std::string> ReadText(const std::string& path) {
   const File file(path);
-  if (file.fd() < 0) {
-    return absl::NotFoundError(absl::StrCat(path, ": ", std::strerror(errno)));
-  }
   struct stat info {};
-  if (fstat(file.fd(), &info) != 0 || !S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": not a file"));
+  if (file.fd() < 0 || fstat(file.fd(), &info) != 0 || !S_ISREG(info.st_mode)) {
+    return std::string();
   }
   std::string text;
   char buffer[65536];
   ssize_t size = 0;
   while ((size = read(file.fd(), buffer, sizeof(buffer))) > 0) {
     text.append(buffer, static_cast<size_t>(size));
+    if (!IsText(text)) return std::string();
     if (text.size() > kMaxFile) {
       return absl::InvalidArgumentError(
-          absl::StrCat(path, ": more than 16 MiB; ", kWhatIsRead));
+          absl::StrCat("more than 16 MiB; ", kWhatIsRead));
     }
   }
-  if (size < 0) {
-    return absl::UnavailableError(
-        absl::StrCat(path, ": ", std::strerror(errno)));
-  }
+  if (size < 0) return absl::UnavailableError(std::strerror(errno));
   return text;
+}
+
+absl::StatusOr<Machine> MachineFromTree(const std::string& path,
+                                        const TopologyOptions& options) {
+  const absl::StatusOr<SysRoot> root = SysRoot::Open(path);
+  if (root.ok()) return DetectMachine(*root, options);
+  if (!absl::IsInvalidArgument(root.status())) return root.status();
+  return absl::InvalidArgumentError(
+      absl::StrCat(root.status().message(), "; ", kWhatIsRead));
 }
 
 absl::StatusOr<Machine> MachineFromXml(absl::string_view text) {
@@ -80,17 +100,19 @@ absl::StatusOr<Machine> MachineFromXml(absl::string_view text) {
 }  // namespace
 
 absl::StatusOr<Machine> MachineFromText(absl::string_view text) {
-  absl::ConsumePrefix(&text, "\xef\xbb\xbf");  // a byte order mark
-  const absl::string_view start = absl::StripLeadingAsciiWhitespace(text);
+  const absl::string_view start = Start(text);
   if (absl::StartsWith(start, "{")) return MachineFromJson(start);
   if (absl::StartsWith(start, "<")) return MachineFromXml(start);
   return absl::InvalidArgumentError(
       absl::StrCat("neither JSON nor XML; ", kWhatIsRead));
 }
 
-absl::StatusOr<Machine> MachineFromFile(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
-  absl::StatusOr<Machine> machine = MachineFromText(text);
+absl::StatusOr<Machine> MachineFromFile(const std::string& path,
+                                        const TopologyOptions& options) {
+  const absl::StatusOr<std::string> text = ReadText(path);
+  if (text.ok() && text->empty()) return MachineFromTree(path, options);
+  absl::StatusOr<Machine> machine =
+      text.ok() ? MachineFromText(*text) : text.status();
   if (!machine.ok()) {
     return absl::Status(machine.status().code(),
                         absl::StrCat(path, ": ", machine.status().message()));
