@@ -9,6 +9,7 @@
 #include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "topology/detect.h"
+#include "topology/import.h"
 #include "topology/machine_json.h"
 
 namespace telegrad::topo {
@@ -25,9 +26,9 @@ struct ShowFlags {
 absl::StatusOr<Machine> Load(const ShowFlags& flags) {
   ASSIGN_OR_RETURN(TopologyOptions options, TopologyOptionsFromEnvironment());
   options.probe = flags.probe;
-  if (flags.root.empty()) return DetectMachine(SysRoot::Live(), options);
-  ASSIGN_OR_RETURN(const SysRoot root, SysRoot::Open(flags.root));
-  return DetectMachine(root, options);
+  const std::string& path = flags.root.empty() ? options.topo_file : flags.root;
+  if (!path.empty()) return MachineFromFile(path, options);
+  return DetectMachine(SysRoot::Live(), options);
 }
 
 absl::Status WriteFile(const std::string& path, const std::string& text) {
@@ -54,7 +55,8 @@ absl::Status Show(const ShowFlags& flags) {
 void AddShow(CLI::App& app, int& exit_code) {
   const auto flags = std::make_shared<ShowFlags>();
   app.add_option("--root", flags->root,
-                 "A recorded /sys (with /proc, /dev): folder or tar archive");
+                 "Instead of this machine: a dump, NCCL's or hwloc's XML, or a "
+                 "recorded /sys (folder or tar archive)");
   app.add_flag("--json", flags->json, "As JSON (docs/topology_json.md)");
   app.add_option("--dump", flags->dump, "Write the JSON into this file too");
   app.add_flag("--probe", flags->probe, "Try what files alone cannot tell");
