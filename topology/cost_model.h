@@ -79,7 +79,7 @@ enum class Resource : uint8_t {
 };
 inline constexpr size_t kNumResources = 8;
 
-// One way station of a chunk: it needs all `uses` at the same time, then
+// One way station of a chunk: all `uses` run side by side, then
 // `delay_s` without any.
 struct Stage {
   struct Use {

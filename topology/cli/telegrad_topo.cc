@@ -6,6 +6,7 @@
 #include "topology/cli/doctor.h"
 #include "topology/cli/plan_command.h"
 #include "topology/cli/show.h"
+#include "topology/cli/simulate_command.h"
 
 namespace telegrad::topo {
 namespace {
@@ -15,6 +16,11 @@ std::vector<Subcommand> Subcommands() {
           {"doctor", "Says what is wrong with it, and the way out", &AddDoctor},
           {"plan", "Decides how a job exchanges gradients, and why",
            &AddPlanCommand}};
+  return {
+      {"plan", "Decides how a job exchanges gradients, and why",
+       &AddPlanCommand},
+      {"simulate", "Predicts steps without running any", &AddSimulateCommand},
+      {"show", "Shows a machine: devices, paths, abilities", &AddShow}};
 }
 
 }  // namespace

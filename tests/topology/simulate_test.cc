@@ -1,0 +1,243 @@
+#include "topology/simulate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/random.h"
+#include "topology/simulation/engine.h"
+
+namespace telegrad {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+Pipeline OneStage(Resource resource, double seconds_per_elem) {
+  Pipeline pipeline;
+  pipeline.stages.push_back(
+      {.uses = {{.resource = resource, .per_elem_s = seconds_per_elem}}});
+  return pipeline;
+}
+
+// Two layers of one tensor each; forward takes 2 s, backward 4 s.
+Play TwoLayers(const Pipeline& pipeline) {
+  Play play{.num_layers = 2, .forward_s = 2, .backward_s = 4};
+  play.tensors = {{&pipeline, 1, 1, 0}, {&pipeline, 1, 1, 1}};
+  return play;
+}
+
+TEST(Engine, HandValuesOfOverlap) {
+  const Pipeline link = OneStage(Resource::kSend, 1.5);
+  Play play = TwoLayers(link);
+  // Layer 1's gradient leaves 2 s before layer 0's; full overlap exposes what
+  // layer 0 takes, as layer 1's hid behind backward.
+  EXPECT_DOUBLE_EQ(PlaySteps(play).step_s, 6 + 1.5);
+  play.overlap = Overlap::kBackward;
+  EXPECT_DOUBLE_EQ(PlaySteps(play).step_s, 6 + 1.5);
+  play.overlap = Overlap::kNone;
+  EXPECT_DOUBLE_EQ(PlaySteps(play).step_s, 6 + 3);
+  EXPECT_DOUBLE_EQ(PlaySteps(play).busy_s[3], 3);  // send
+}
+
+TEST(Engine, PrioritiesLetTheFirstLayerPass) {
+  // Layer 1's tensor has three chunks of 1.5 s, layer 0's one. At the end of
+  // backward one of layer 1's was sent and half a second of the next.
+  const Pipeline link = OneStage(Resource::kSend, 1.5);
+  Play play = TwoLayers(link);
+  play.tensors[1].elems = 3;
+  // 0: ready at 6, sent from 7 to 8.5, forward 8.5 to 9.5; the rest of 1 until
+  // 10, its forward to 11; backward as from 2 on.
+  EXPECT_DOUBLE_EQ(PlaySteps(play).step_s, 8.5 + 0.5);
+  play.first_layers_first = false;
+  // 1 is back at 8.5, 0 at 10.
+  EXPECT_DOUBLE_EQ(PlaySteps(play).step_s, 10);
+}
+
+TEST(Engine, StagesOfOneResourceTakeTurns) {
+  Pipeline pipeline = OneStage(Resource::kCore, 1);
+  pipeline.stages.push_back(
+      {.uses = {{.resource = Resource::kSend, .per_elem_s = 1}},
+       .delay_s = 0.25});
+  pipeline.stages.push_back(
+      {.uses = {{.resource = Resource::kCore, .per_elem_s = 1}}});
+  Play play{.num_layers = 1};
+  play.tensors = {{&pipeline, 1, 1, 0}};
+  EXPECT_DOUBLE_EQ(PlaySteps(play).step_s, 3.25);
+  play.tensors = {{&pipeline, 2, 1, 0}};
+  EXPECT_DOUBLE_EQ(PlaySteps(play).step_s, 4.25);
+}
+
+Scenario Base(const std::string& profile) {
+  Scenario scenario{.profile = *LoadGradientProfile(profile)};
+  scenario.workers = 4;
+  scenario.compute_s = 0.2;
+  scenario.link_gbps = 10;
+  return scenario;
+}
+
+Prediction Must(const Scenario& scenario) {
+  const auto prediction = Simulate(scenario, AssumedCalibration());
+  EXPECT_TRUE(prediction.ok()) << prediction.status();
+  return prediction.ok() ? *prediction : Prediction{};
+}
+
+TEST(Simulate, OneWorkerNeedsNoNetwork) {
+  Scenario scenario = Base("resnet50");
+  scenario.workers = 1;
+  scenario.dollars_per_hour = 3.6;
+  const Prediction alone = Must(scenario);
+  EXPECT_NEAR(alone.step_s, 0.2, 1e-9);
+  EXPECT_NEAR(alone.samples_per_s, 320, 1e-6);
+  EXPECT_NEAR(alone.efficiency, 1, 1e-9);
+  EXPECT_NEAR(alone.epoch_s, 1'281'167 / 320.0, 1e-3);
+  EXPECT_NEAR(alone.epoch_dollars, alone.epoch_s / 1000, 1e-6);
+}
+
+TEST(Simulate, AgreesWithTheFormulas) {
+  // Communication alone, of one tensor: T = sum t + (k - 1) max t.
+  Random random(5);
+  const Calibration calibration = AssumedCalibration();
+  for (int i = 0; i < 50; ++i) {
+    Scenario scenario = Base("vgg16");
+    scenario.profile.tensors = {
+        {.name = "w", .num_elems = 1 << 26, .is_matrix = true}};
+    scenario.compute_s = 0;
+    scenario.workers = 2 + static_cast<int>(random.NextBelow(63));
+    scenario.link_gbps = 0.1 + 100 * static_cast<double>(random.NextUniform());
+    scenario.codec = random.NextBelow(2) == 0 ? "none" : "2bit:reencode";
+    scenario.aggregation = "co-located-servers";
+    scenario.chunk_elems = 1 << 20;
+    const LinkFigures& tcp = *calibration.FindLink("TCP");
+    const ClusterCost cluster{.workers = scenario.workers,
+                              .reduce_elems_per_s = calibration.reduce.value,
+                              .bytes_per_s = scenario.link_gbps * 1e9 / 8,
+                              .latency_s = tcp.latency_s.value,
+                              .message_cpu_s = tcp.message_cpu_s.value,
+                              .cpu_s_per_byte = tcp.cpu_s_per_byte.value};
+    const CodecCost codec =
+        scenario.codec == "none"
+            ? DenseCost(cluster)
+            : *CostOf(*calibration.FindCodec(scenario.codec), cluster);
+    const double formula = PipelineSeconds(
+        MakePipeline(Aggregation::kColocatedServers, cluster, codec), 1 << 26,
+        1 << 20);
+    // 64 chunks; turns on the core cost at most a few of them.
+    EXPECT_NEAR(Must(scenario).step_s, formula, 0.06 * formula)
+        << scenario.codec << " " << scenario.workers;
+  }
+}
+
+TEST(SimulateProperty, MoreIsNeverFaster) {
+  Random random(6);
+  for (int i = 0; i < 60; ++i) {
+    Scenario scenario = Base(i % 2 == 0 ? "alexnet" : "resnet50");
+    scenario.workers = 2 + static_cast<int>(random.NextBelow(30));
+    scenario.link_gbps = 0.5 + 40 * static_cast<double>(random.NextUniform());
+    scenario.codec = random.NextBelow(2) == 0 ? "none" : "2bit";
+    scenario.aggregation = "co-located-servers";
+    scenario.chunk_elems = 1 << 19;
+    const double before = Must(scenario).step_s;
+    EXPECT_GE(before, scenario.compute_s);
+    // Turns may change, by far less than what is asked for here.
+    Scenario more = scenario;
+    more.link_gbps *= 2;
+    EXPECT_LE(Must(more).step_s, before * 1.01);
+    more = scenario;
+    more.workers += 8;
+    EXPECT_GE(Must(more).step_s, before * 0.99);
+    more = scenario;
+    more.overlap = Overlap::kNone;
+    EXPECT_GE(Must(more).step_s, before * 0.99);
+  }
+}
+
+TEST(Simulate, TenThousandWorkersAreAsEasyAsTwo) {
+  Scenario scenario = Base("resnet152");
+  scenario.workers = 10'000;
+  scenario.codec = "1bit";
+  const Prediction many = Must(scenario);
+  EXPECT_GT(many.samples_per_s, 0);
+  EXPECT_NEAR(many.bytes_per_worker, 2 * 60'194'857 * 1.0625 / 8 * 0.9999, 1);
+}
+
+TEST(Simulate, RefusesWhatMakesNoSense) {
+  const auto why = [](const auto& change) {
+    Scenario scenario = Base("alexnet");
+    change(scenario);
+    return std::string(
+        Simulate(scenario, AssumedCalibration()).status().message());
+  };
+  EXPECT_THAT(why([](Scenario& s) { s.workers = 0; }),
+              HasSubstr("workers is 0"));
+  EXPECT_THAT(why([](Scenario& s) { s.link_gbps = 0; }),
+              HasSubstr("link-gbps is 0"));
+  EXPECT_THAT(why([](Scenario& s) { s.codec = "zip"; }),
+              HasSubstr("no codec 'zip'; it has none, 2bit"));
+  EXPECT_THAT(why([](Scenario& s) { s.aggregation = "star"; }),
+              HasSubstr("no aggregation 'star'"));
+  EXPECT_THAT(why([](Scenario& s) { s.profile = {}; }), HasSubstr("profile"));
+  EXPECT_THAT(why([](Scenario& s) {
+                s.codec = "2bit";
+                s.workers = 100'000;
+              }),
+              HasSubstr("no width"));
+}
+
+absl::StatusOr<SweepResult> Try(const std::string& sweep) {
+  return Sweep(Base("alexnet"), AssumedCalibration(), sweep);
+}
+
+TEST(Sweep, TakesAllCombinations) {
+  const auto sweep = Try("workers=1:8:x2,codec=none|2bit,link-gbps=10:30:+10");
+  ASSERT_TRUE(sweep.ok()) << sweep.status();
+  EXPECT_THAT(sweep->fields, ElementsAre("workers", "codec", "link-gbps"));
+  ASSERT_EQ(sweep->points.size(), 4u * 2 * 3);
+  EXPECT_THAT(sweep->points[0].values, ElementsAre("1", "none", "10"));
+  EXPECT_THAT(sweep->points[1].values, ElementsAre("1", "none", "20"));
+  EXPECT_THAT(sweep->points[23].values, ElementsAre("8", "2bit", "30"));
+  Scenario last = Base("alexnet");
+  last.workers = 8;
+  last.codec = "2bit";
+  last.link_gbps = 30;
+  EXPECT_EQ(sweep->points[23].prediction.step_s, Must(last).step_s);
+}
+
+TEST(Sweep, RefusesBadOnes) {
+  const auto why = [](const std::string& sweep) {
+    return std::string(Try(sweep).status().message());
+  };
+  EXPECT_THAT(why(""), HasSubstr("no values"));
+  EXPECT_THAT(why("workers"), HasSubstr("no values"));
+  EXPECT_THAT(why("colour=red"), HasSubstr("no field 'colour'"));
+  EXPECT_THAT(why("workers=1:8"), HasSubstr("FIRST:LAST"));
+  EXPECT_THAT(why("workers=1:8:x1"), HasSubstr("does not grow"));
+  EXPECT_THAT(why("workers=1:8:*2"), HasSubstr("does not grow"));
+  EXPECT_THAT(why("workers=1:1e9:+1"), HasSubstr("too many"));
+  EXPECT_THAT(why("workers=8:1:x2"), HasSubstr("no values"));
+  EXPECT_THAT(why("workers=many"), HasSubstr("not a number"));
+  EXPECT_THAT(why("workers=1e30"), HasSubstr("not a number"));
+  EXPECT_THAT(why("workers=1:1000:+1,batch=1:1000:+1"),
+              HasSubstr("at most 10000"));
+}
+
+TEST(Sweep, Reports) {
+  const auto sweep = Try("workers=1:8:x2,codec=none|2bit");
+  ASSERT_TRUE(sweep.ok());
+  EXPECT_THAT(SweepToCsv(*sweep), StartsWith("workers,codec,step_ms,"));
+  const auto json = nlohmann::json::parse(SweepToJson(*sweep));
+  ASSERT_EQ(json.size(), 8u);
+  EXPECT_EQ(json[7]["workers"], "8");
+  EXPECT_GT(json[7]["samples_per_s"], json[0]["samples_per_s"]);
+  const std::string html = SweepToHtml(*sweep, "a <b> title");
+  EXPECT_THAT(html, AllOf(HasSubstr("a &lt;b&gt; title"), HasSubstr("<svg"),
+                          HasSubstr("codec=2bit"), HasSubstr("</html>")));
+  EXPECT_EQ(html.find("http"), std::string::npos);  // self-contained
+  EXPECT_EQ(html.find("nan"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace telegrad
