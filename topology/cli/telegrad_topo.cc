@@ -12,15 +12,12 @@ namespace telegrad::topo {
 namespace {
 
 std::vector<Subcommand> Subcommands() {
-  return {{"show", "Shows a machine: devices, paths, abilities", &AddShow},
-          {"doctor", "Says what is wrong with it, and the way out", &AddDoctor},
-          {"plan", "Decides how a job exchanges gradients, and why",
-           &AddPlanCommand}};
   return {
+      {"show", "Shows a machine: devices, paths, abilities", &AddShow},
+      {"doctor", "Says what is wrong with it, and the way out", &AddDoctor},
       {"plan", "Decides how a job exchanges gradients, and why",
        &AddPlanCommand},
-      {"simulate", "Predicts steps without running any", &AddSimulateCommand},
-      {"show", "Shows a machine: devices, paths, abilities", &AddShow}};
+      {"simulate", "Predicts steps without running any", &AddSimulateCommand}};
 }
 
 }  // namespace
