@@ -45,6 +45,8 @@ absl::StatusOr<Machine> Load(const DoctorFlags& flags) {
   return DetectMachine(root, options);
 }
 
+constexpr int64_t kBreakEvenElems = int64_t{1} << 26;  // 256 MB of gradients
+
 // Of the first lossy codec that was measured.
 absl::StatusOr<std::optional<CodecSpeed>> SpeedOf(const DoctorFlags& flags,
                                                   const Machine& machine) {
@@ -62,8 +64,9 @@ absl::StatusOr<std::optional<CodecSpeed>> SpeedOf(const DoctorFlags& flags,
         .encode_gbytes_per_s = 4e-9 * codec.encode.value,
         .decode_gbytes_per_s = 4e-9 * codec.decode.value,
         .break_even_gbps =
-            8e-9 *
-            BreakEvenBytesPerS(Aggregation::kColocatedServers, cluster, cost),
+            8e-9 * BreakEvenBytesPerS(Aggregation::kColocatedServers,
+                                      Aggregation::kColocatedServers, cluster,
+                                      cost, kBreakEvenElems),
         .link_gbps = flags.link_gbps};
     for (const Nic& nic : machine.nics) {
       if (flags.link_gbps > 0 || nic.ports.empty()) break;
