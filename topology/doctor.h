@@ -12,14 +12,14 @@
 namespace telegrad {
 
 // kUnknown: the machine does not show it (for want of rights, or of a probe).
-enum class Severity : uint8_t { kOk, kInfo, kUnknown, kWarn, kFail };
+enum class Level : uint8_t { kOk, kInfo, kUnknown, kWarn, kFail };
 
 // What one check says: "[WARN] T04 mixed-link-layer: SENTENCE (EVIDENCE)", then
 // a hint whose commands can be pasted.
 struct Finding {
   std::string id;    // "T04"
   std::string name;  // "mixed-link-layer"
-  Severity severity = Severity::kOk;
+  Level severity = Level::kOk;
   std::string sentence = {};
   std::string evidence = {};
   std::string hint = {};
@@ -58,6 +58,6 @@ std::string ToText(std::span<const Finding> findings);
 // {"findings": [{"id", "name", "severity", "host", "sentence", "evidence",
 // "hint"}], "failures", "warnings", "exit_code"}
 std::string ToJson(std::span<const Finding> findings);
-const char* Name(Severity severity);  // "OK", "INFO", "UNKNOWN", "WARN", "FAIL"
+const char* Name(Level severity);  // "OK", "INFO", "UNKNOWN", "WARN", "FAIL"
 
 }  // namespace telegrad

@@ -72,7 +72,7 @@ absl::Status DistServer::MakeChunks() {
   const Membership& membership = control_->membership();
   ASSIGN_OR_RETURN(config_,
                    ParseJobConfig(membership.shared, options_.max_model_bytes));
-  ASSIGN_OR_RETURN(const std::vector<TensorPlan> plan,
+  ASSIGN_OR_RETURN(const std::vector<TensorLayout> plan,
                    MakeShardPlan(config_.tensors,
                                  static_cast<int>(membership.servers.size()),
                                  config_.chunk_elems, config_.compression));

@@ -48,7 +48,7 @@ std::vector<size_t> ShardSizes(Key key, size_t num_elems, int num_servers) {
   return sizes;
 }
 
-absl::StatusOr<std::vector<TensorPlan>> MakeShardPlan(
+absl::StatusOr<std::vector<TensorLayout>> MakeShardPlan(
     std::span<const TensorSpec> tensors, int num_servers, size_t chunk_elems,
     const CompressionConfig& compression) {
   if (num_servers < 1) return absl::InvalidArgumentError("no server");
@@ -56,7 +56,7 @@ absl::StatusOr<std::vector<TensorPlan>> MakeShardPlan(
   chunk_elems =
       std::max<size_t>(1, (chunk_elems + kGroup - 1) / kGroup) * kGroup;
   ASSIGN_OR_RETURN(const CodecPolicy policy, MakeCodecPolicy(compression));
-  std::vector<TensorPlan> plan;
+  std::vector<TensorLayout> plan;
   for (size_t key = 0; key < tensors.size(); ++key) {
     const TensorSpec& tensor = tensors[key];
     if (tensor.num_elems == 0) {
@@ -64,7 +64,7 @@ absl::StatusOr<std::vector<TensorPlan>> MakeShardPlan(
           absl::StrCat("tensor ", tensor.name, " has no elements"));
     }
     const CodecChoice choice = policy.Choose(tensor);
-    TensorPlan entry{
+    TensorLayout entry{
         .codec = choice.spec->codec,
         .options = choice.spec->options,
         .threshold = choice.spec->threshold.value_or(compression.threshold),

@@ -20,7 +20,7 @@ struct Chunk {
   int server = 0;
 };
 
-struct TensorPlan {
+struct TensorLayout {
   const Codec* codec = nullptr;
   CodecOptions options = {};
   ThresholdSpec threshold = {};    // when the codec needs one
@@ -40,7 +40,7 @@ std::vector<size_t> ShardSizes(Key key, size_t num_elems, int num_servers);
 // A pure function: all members compute the same. InvalidArgument for an empty
 // tensor, no server, or a codec that does not exist. chunk_elems is rounded up
 // to a multiple of 32.
-absl::StatusOr<std::vector<TensorPlan>> MakeShardPlan(
+absl::StatusOr<std::vector<TensorLayout>> MakeShardPlan(
     std::span<const TensorSpec> tensors, int num_servers, size_t chunk_elems,
     const CompressionConfig& compression);
 

@@ -20,7 +20,7 @@ struct ChunkCoding {
 // during the warm-up, then what was agreed two rounds before.
 class Stages {
  public:
-  static absl::StatusOr<Stages> Make(const TensorPlan& plan, size_t num_elems,
+  static absl::StatusOr<Stages> Make(const TensorLayout& plan, size_t num_elems,
                                      const CompressionConfig& compression,
                                      const OptimizerConfig& optimizer) {
     Stages stages;

@@ -96,7 +96,7 @@ absl::Status DistWorker::Join(std::span<const TensorSpec> tensors,
 absl::Status DistWorker::MakeTensors() {
   const auto num_servers =
       static_cast<int>(control_->membership().servers.size());
-  ASSIGN_OR_RETURN(const std::vector<TensorPlan> plan,
+  ASSIGN_OR_RETURN(const std::vector<TensorLayout> plan,
                    MakeShardPlan(config_.tensors, num_servers,
                                  config_.chunk_elems, config_.compression));
   for (size_t key = 0; key < plan.size(); ++key) {

@@ -41,7 +41,7 @@ const char* PhaseName(ChunkPhase phase) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<WorkerTensor>> MakeWorkerTensor(
-    const TensorSpec& spec, const TensorPlan& plan,
+    const TensorSpec& spec, const TensorLayout& plan,
     const CompressionConfig& compression, const OptimizerConfig& optimizer,
     int num_workers) {
   auto tensor = std::make_unique<WorkerTensor>();

@@ -77,7 +77,7 @@ struct WorkerTensor {
 // Everything that depends on shapes: codecs, residuals, frame and reply
 // buffers.
 absl::StatusOr<std::unique_ptr<WorkerTensor>> MakeWorkerTensor(
-    const TensorSpec& spec, const TensorPlan& plan,
+    const TensorSpec& spec, const TensorLayout& plan,
     const CompressionConfig& compression, const OptimizerConfig& optimizer,
     int num_workers);
 

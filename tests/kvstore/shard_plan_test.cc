@@ -22,9 +22,9 @@ CompressionConfig TwoBit() {
   return config;
 }
 
-std::vector<TensorPlan> Plan(const std::vector<TensorSpec>& tensors,
-                             int num_servers, size_t chunk_elems,
-                             const CompressionConfig& config = TwoBit()) {
+std::vector<TensorLayout> Plan(const std::vector<TensorSpec>& tensors,
+                               int num_servers, size_t chunk_elems,
+                               const CompressionConfig& config = TwoBit()) {
   auto plan = MakeShardPlan(tensors, num_servers, chunk_elems, config);
   EXPECT_TRUE(plan.ok()) << plan.status();
   return *std::move(plan);
@@ -64,7 +64,7 @@ TEST(ShardPlan, CoversEveryTensorOnceWithBordersOnWords) {
       {"a", 1},       {"b", 33},      {"c", 999999}, {"d", 1000000},
       {"e", 1000003}, {"f", 1466521}, {"g", 3000017}};
   for (const int servers : {1, 2, 3, 5}) {
-    const std::vector<TensorPlan> plan = Plan(tensors, servers, 100000);
+    const std::vector<TensorLayout> plan = Plan(tensors, servers, 100000);
     ASSERT_EQ(plan.size(), tensors.size());
     for (size_t key = 0; key < plan.size(); ++key) {
       size_t at = 0;
@@ -92,7 +92,7 @@ TEST(ShardPlan, CoversEveryTensorOnceWithBordersOnWords) {
 }
 
 TEST(ShardPlan, RoundsChunksUpToGroups) {
-  const std::vector<TensorPlan> plan = Plan({{"a", 100}}, 1, 33);
+  const std::vector<TensorLayout> plan = Plan({{"a", 100}}, 1, 33);
   ASSERT_EQ(plan[0].chunks.size(), 2u);
   EXPECT_EQ(plan[0].chunks[0].num_elems, 64u);
   EXPECT_EQ(plan[0].chunks[1].num_elems, 36u);
@@ -101,8 +101,8 @@ TEST(ShardPlan, RoundsChunksUpToGroups) {
 
 TEST(ShardPlan, IsTheSameEveryTime) {
   const std::vector<TensorSpec> tensors = {{"a", 7}, {"b", 1466521}};
-  const std::vector<TensorPlan> one = Plan(tensors, 3, 4096);
-  const std::vector<TensorPlan> two = Plan(tensors, 3, 4096);
+  const std::vector<TensorLayout> one = Plan(tensors, 3, 4096);
+  const std::vector<TensorLayout> two = Plan(tensors, 3, 4096);
   for (size_t key = 0; key < one.size(); ++key) {
     EXPECT_EQ(one[key].codec, two[key].codec);
     ASSERT_EQ(one[key].chunks.size(), two[key].chunks.size());
@@ -116,7 +116,7 @@ TEST(ShardPlan, IsTheSameEveryTime) {
 TEST(ShardPlan, LeavesTensorsBelowMinBytesDense) {
   CompressionConfig config = TwoBit();
   config.min_bytes = 400;
-  const std::vector<TensorPlan> plan =
+  const std::vector<TensorLayout> plan =
       Plan({{"a", 99}, {"b", 100}}, 1, 64, config);
   EXPECT_EQ(plan[0].codec->traits().name, "none");
   EXPECT_EQ(plan[1].codec->traits().name, "2bit");

@@ -108,7 +108,7 @@ std::vector<Finding> WithId(std::vector<Finding> findings,
 
 TEST(Doctor, HealthyMachineHasNothingToSay) {
   for (const Finding& each : Examine(Healthy(), WithCodec(400))) {
-    EXPECT_EQ(each.severity, each.id == "T28" ? Severity::kInfo : Severity::kOk)
+    EXPECT_EQ(each.severity, each.id == "T28" ? Level::kInfo : Level::kOk)
         << each.id << ": " << each.sentence;
     EXPECT_FALSE(each.sentence.empty()) << each.id;
     EXPECT_EQ(each.host, "node0");
@@ -118,115 +118,115 @@ TEST(Doctor, HealthyMachineHasNothingToSay) {
 // One change to a healthy machine, and what the check says of it.
 struct Case {
   const char* id;
-  Severity severity;
+  Level severity;
   const char* word;  // of its sentence
   std::function<void(Machine&)> change;
 };
 
 const std::vector<Case>& Cases() {
   static const std::vector<Case> cases = {
-      {"T01", Severity::kFail, "mlx5_1",
+      {"T01", Level::kFail, "mlx5_1",
        [](Machine& m) { m.nics[1].has_device_node = Tri::kNo; }},
-      {"T01", Severity::kUnknown, "/dev/infiniband",
+      {"T01", Level::kUnknown, "/dev/infiniband",
        [](Machine& m) { m.nics[1].has_device_node = Tri::kUnknown; }},
-      {"T02", Severity::kFail, "65536",
+      {"T02", Level::kFail, "65536",
        [](Machine& m) { m.capabilities.memlock_bytes = Is(uint64_t{65536}); }},
-      {"T02", Severity::kUnknown, "limit",
+      {"T02", Level::kUnknown, "limit",
        [](Machine& m) { m.capabilities.memlock_bytes = {}; }},
-      {"T03", Severity::kWarn, "mlx5_1/1",
+      {"T03", Level::kWarn, "mlx5_1/1",
        [](Machine& m) { m.nics[1].ports[0].state = Is(2); }},
-      {"T04", Severity::kWarn, "mlx5_1",
+      {"T04", Level::kWarn, "mlx5_1",
        [](Machine& m) {
          m.nics[1].ports[0].fabric = Fabric::kInfiniBand;
          m.nics[1].ports[0].link_layer = LinkLayer::kInfiniBand;
        }},
-      {"T05", Severity::kFail, "mlx5_0/1",
+      {"T05", Level::kFail, "mlx5_0/1",
        [](Machine& m) {
          m.nics[0].ports[0].gids.pop_back();
          m.nics[0].ports[0].chosen_gid = {};
        }},
-      {"T06", Severity::kWarn, "vxlan0",
+      {"T06", Level::kWarn, "vxlan0",
        [](Machine& m) {
          m.nics[0].ports[0].gids.push_back(
              RoceGid(5, GidScope::kIpv4, GidType::kRoceV2, "vxlan0"));
        }},
-      {"T06", Severity::kWarn, "RoCE v1",
+      {"T06", Level::kWarn, "RoCE v1",
        [](Machine& m) {
          m.nics[0].ports[0].gids[1].type = GidType::kRoceV1;
          m.nics[0].ports[0].fabric = Fabric::kRoceV1;
        }},
-      {"T08", Severity::kWarn, "MTU 1500",
+      {"T08", Level::kWarn, "MTU 1500",
        [](Machine& m) { m.interfaces[0].mtu = Is(1500); }},
-      {"T09", Severity::kWarn, "100 Gb/s",
+      {"T09", Level::kWarn, "100 Gb/s",
        [](Machine& m) { m.nics[1].ports[0].gbps = Is(100.0); }},
-      {"T09", Severity::kWarn, "252 Gb/s",
+      {"T09", Level::kWarn, "252 Gb/s",
        [](Machine& m) { m.nics[1].pcie_now_gbps = Is(252.0); }},
-      {"T09", Severity::kWarn, "1 lanes",
+      {"T09", Level::kWarn, "1 lanes",
        [](Machine& m) {
          for (Nic& nic : m.nics) nic.ports[0].gbps = Is(25.0);
          m.nics[0].ports[0].lanes = Is(1);
        }},
-      {"T10", Severity::kInfo, "eth1",
+      {"T10", Level::kInfo, "eth1",
        [](Machine& m) { m.interfaces[1].gbps = {}; }},
-      {"T11", Severity::kWarn, "docker0",
+      {"T11", Level::kWarn, "docker0",
        [](Machine& m) {
          m.interfaces = {{.name = "docker0",
                           .kind = NetInterface::Kind::kBridge,
                           .up = Is(true)}};
        }},
-      {"T12", Severity::kWarn, "off",
+      {"T12", Level::kWarn, "off",
        [](Machine& m) { m.capabilities.gdr = Tri::kNo; }},
-      {"T12", Severity::kWarn, "not proven",
+      {"T12", Level::kWarn, "not proven",
        [](Machine& m) { m.capabilities.gdr = Tri::kUnknown; }},
-      {"T14", Severity::kWarn, "1.13.1",
+      {"T14", Level::kWarn, "1.13.1",
        [](Machine& m) {
          m.capabilities.gdr_peermem = Tri::kYes;
          m.capabilities.why["gdr_peermem"] = {
              {.source = "/sys/module/nvidia_peermem/version"}};
          m.capabilities.ucx_version = "1.13.1";
        }},
-      {"T15", Severity::kWarn, "ACS",
+      {"T15", Level::kWarn, "ACS",
        [](Machine& m) { m.capabilities.acs_clear = Tri::kNo; }},
-      {"T15", Severity::kUnknown, "ACS",
+      {"T15", Level::kUnknown, "ACS",
        [](Machine& m) { m.capabilities.acs_clear = Tri::kUnknown; }},
-      {"T16", Severity::kWarn, "IOMMU",
+      {"T16", Level::kWarn, "IOMMU",
        [](Machine& m) { m.capabilities.iommu_passthrough = Tri::kNo; }},
-      {"T17", Severity::kWarn, "SYS",
+      {"T17", Level::kWarn, "SYS",
        [](Machine& m) {
          m.gpus[0].position = {.host_bridge = "pci0000:80", .package = 1};
          FillPaths(m);
        }},
-      {"T18", Severity::kInfo, "200 Gb/s",
+      {"T18", Level::kInfo, "200 Gb/s",
        [](Machine& m) {
          m.nics.pop_back();
          FillPaths(m);
        }},
-      {"T21", Severity::kWarn, "staged",
+      {"T21", Level::kWarn, "staged",
        [](Machine& m) { m.capabilities.ucx_cuda = Tri::kNo; }},
-      {"T21", Severity::kWarn, "no RDMA",
+      {"T21", Level::kWarn, "no RDMA",
        [](Machine& m) { m.capabilities.ucx_rdma = Tri::kNo; }},
-      {"T22", Severity::kInfo, "win over",
+      {"T22", Level::kInfo, "win over",
        [](Machine& m) { m.environment["UCX_TLS"] = "tcp"; }},
-      {"T23", Severity::kWarn, "mlx5_0,",
+      {"T23", Level::kWarn, "mlx5_0,",
        [](Machine& m) { m.environment["UCX_NET_DEVICES"] = "mlx5_0,eth0"; }},
-      {"T24", Severity::kWarn, "priority 3",
+      {"T24", Level::kWarn, "priority 3",
        [](Machine& m) { m.interfaces[1].ecn_rp[3] = false; }},
-      {"T24", Severity::kUnknown, "PFC",
+      {"T24", Level::kUnknown, "PFC",
        [](Machine& m) {
          for (NetInterface& net : m.interfaces) net.ecn_np = net.ecn_rp = {};
        }},
-      {"T25", Severity::kInfo, "eth4",
+      {"T25", Level::kInfo, "eth4",
        [](Machine& m) {
          m.interfaces[0].kind = NetInterface::Kind::kBond;
          m.interfaces[0].lower = {"eth4", "eth5"};
        }},
-      {"T26", Severity::kWarn, "hides",
+      {"T26", Level::kWarn, "hides",
        [](Machine& m) {
          m.capabilities.in_vm = Tri::kYes;
          for (Gpu& gpu : m.gpus) gpu.position.switches.clear();
          for (Nic& nic : m.nics) nic.position.switches.clear();
        }},
-      {"T27", Severity::kInfo, "mlx5_1",
+      {"T27", Level::kInfo, "mlx5_1",
        [](Machine& m) {
          m.numa_nodes = 2;
          m.nics[1].position.numa_node = -1;
@@ -255,7 +255,7 @@ TEST(Doctor, SaysWhereToGoOnForEveryWarning) {
     Machine machine = Healthy();
     each.change(machine);
     for (const Finding& finding : Examine(machine, WithCodec(400))) {
-      if (finding.severity < Severity::kUnknown) continue;
+      if (finding.severity < Level::kUnknown) continue;
       EXPECT_FALSE(finding.hint.empty()) << finding.id;
     }
   }
@@ -291,18 +291,18 @@ TEST(DoctorCompare, EqualHostsAreFine) {
 
 TEST(DoctorCompare, EachCheckFindsWhatItIsFor) {
   const std::vector<Case> cases = {
-      {"T07", Severity::kInfo, "that is right",
+      {"T07", Level::kInfo, "that is right",
        [](Machine& m) { m.nics[0].ports[0].chosen_gid = Is(1); }},
-      {"T08", Severity::kWarn, "1024",
+      {"T08", Level::kWarn, "1024",
        [](Machine& m) {
          for (Nic& nic : m.nics) nic.ports[0].active_mtu = Is(1024);
        }},
-      {"T13", Severity::kFail, "node1",
+      {"T13", Level::kFail, "node1",
        [](Machine& m) { m.capabilities.gdr = Tri::kNo; }},
-      {"T19", Severity::kFail, "GPUs", [](Machine& m) { m.gpus.pop_back(); }},
-      {"T19", Severity::kFail, "RDMA ports",
+      {"T19", Level::kFail, "GPUs", [](Machine& m) { m.gpus.pop_back(); }},
+      {"T19", Level::kFail, "RDMA ports",
        [](Machine& m) { m.nics[1].ports[0].gbps = Is(200.0); }},
-      {"T20", Severity::kWarn, "rail 1",
+      {"T20", Level::kWarn, "rail 1",
        [](Machine& m) { m.nics[1].ports[0].gids[1].raw[14] = 9; }},
   };
   for (const Case& each : cases) {
@@ -320,11 +320,11 @@ TEST(DoctorCompare, EachCheckFindsWhatItIsFor) {
 TEST(Doctor, ExitCodeIsTheWorst) {
   std::vector<Finding> findings = {{.id = "a", .name = "a"}};
   EXPECT_EQ(ExitCodeOf(findings), ExitCode::kOk);
-  findings.push_back({.id = "b", .name = "b", .severity = Severity::kUnknown});
+  findings.push_back({.id = "b", .name = "b", .severity = Level::kUnknown});
   EXPECT_EQ(ExitCodeOf(findings), ExitCode::kOk);
-  findings.push_back({.id = "c", .name = "c", .severity = Severity::kWarn});
+  findings.push_back({.id = "c", .name = "c", .severity = Level::kWarn});
   EXPECT_EQ(ExitCodeOf(findings), ExitCode::kWarnings);
-  findings.push_back({.id = "d", .name = "d", .severity = Severity::kFail});
+  findings.push_back({.id = "d", .name = "d", .severity = Level::kFail});
   EXPECT_EQ(ExitCodeOf(findings), ExitCode::kFailures);
 }
 

@@ -79,7 +79,7 @@ absl::StatusOr<std::optional<CodecSpeed>> SpeedOf(const DoctorFlags& flags,
       flags.calibration, " holds no lossy codec whose speed was measured"));
 }
 
-Finding PeerFinding(const char* name, Severity severity, std::string sentence,
+Finding PeerFinding(const char* name, Level severity, std::string sentence,
                     std::string evidence, std::string hint) {
   return {.id = "P01",
           .name = name,
@@ -103,14 +103,14 @@ void AskPeers(const DoctorFlags& flags, std::vector<Machine>& machines,
     }
     if (!status.ok()) {
       findings.push_back(PeerFinding(
-          "peer", Severity::kFail, absl::StrCat(peer, " cannot be reached"),
+          "peer", Level::kFail, absl::StrCat(peer, " cannot be reached"),
           std::string(status.message()),
           absl::StrCat("there: telegrad-topo doctor --serve ", peer,
                        "; look at routes and firewalls: ip route get HOST")));
       continue;
     }
     findings.push_back(PeerFinding(
-        "peer", Severity::kInfo,
+        "peer", Level::kInfo,
         absl::StrFormat("%s answers: one TCP stream carries %.3g Gb/s, a round "
                         "trip takes %.0f us",
                         peer, 8e-9 * result->bytes_per_s,

@@ -16,9 +16,9 @@ class Report {
       : id_(id), name_(name), host_(std::move(host)) {}
 
   void Ok(std::string sentence, std::string evidence = "") {
-    Add(Severity::kOk, std::move(sentence), std::move(evidence), "");
+    Add(Level::kOk, std::move(sentence), std::move(evidence), "");
   }
-  void Add(Severity severity, std::string sentence, std::string evidence,
+  void Add(Level severity, std::string sentence, std::string evidence,
            std::string hint) {
     findings_.push_back({.id = id_,
                          .name = name_,

@@ -132,7 +132,7 @@ void CompareGids(std::span<const Machine> machines, Report& report) {
     return absl::StrJoin(indexes, ",");
   });
   if (hosts.size() < 2) return report.Ok("all hosts use the same GID indexes");
-  report.Add(Severity::kInfo,
+  report.Add(Level::kInfo,
              "hosts use different GID indexes, each its own: that is right",
              absl::StrCat("index ", Describe(hosts)),
              "do not export NCCL_IB_GID_INDEX or UCX_IB_GID_INDEX for all "
@@ -155,7 +155,7 @@ void CompareMtus(std::span<const Machine> machines, Report& report) {
       if (mtu > 0 && (least == 0 || mtu < least)) least = mtu;
     });
   }
-  report.Add(Severity::kWarn,
+  report.Add(Level::kWarn,
              absl::StrCat("the RDMA ports' MTU differs between hosts; ", least,
                           " is used on all"),
              absl::StrCat("MTU ", Describe(hosts)),
@@ -175,7 +175,7 @@ void CompareGdr(std::span<const Machine> machines, Report& report) {
     if (value != "yes")
       lacking.insert(lacking.end(), names.begin(), names.end());
   }
-  report.Add(Severity::kFail,
+  report.Add(Level::kFail,
              absl::StrCat(absl::StrJoin(lacking, ", "),
                           lacking.size() == 1 ? " lacks" : " lack",
                           " GPUDirect RDMA and would set the pace of all"),
@@ -188,7 +188,7 @@ void CompareTopologies(std::span<const Machine> machines, Report& report) {
   for (const Field& field : kFields) {
     const ByValue hosts = Collect(machines, field.value);
     if (hosts.size() < 2) continue;
-    report.Add(Severity::kFail, absl::StrCat("hosts differ in ", field.name),
+    report.Add(Level::kFail, absl::StrCat("hosts differ in ", field.name),
                Describe(hosts),
                "compare them: telegrad-topo show --dump FILE on each, then "
                "telegrad-topo doctor --diff FILE...");
@@ -210,7 +210,7 @@ void CompareRails(std::span<const Machine> machines, Report& report) {
   }
   for (const auto& [rail, hosts] : rails) {
     if (hosts.size() < 2) continue;
-    report.Add(Severity::kWarn,
+    report.Add(Level::kWarn,
                absl::StrCat("rail ", rail,
                             " is in different subnets, so its "
                             "ports reach each other only through a router"),

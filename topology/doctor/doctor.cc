@@ -76,23 +76,23 @@ std::vector<Finding> Compare(std::span<const Machine> machines) {
 }
 
 ExitCode ExitCodeOf(std::span<const Finding> findings) {
-  Severity worst = Severity::kOk;
+  Level worst = Level::kOk;
   for (const Finding& each : findings) worst = std::max(worst, each.severity);
-  if (worst == Severity::kFail) return ExitCode::kFailures;
-  return worst == Severity::kWarn ? ExitCode::kWarnings : ExitCode::kOk;
+  if (worst == Level::kFail) return ExitCode::kFailures;
+  return worst == Level::kWarn ? ExitCode::kWarnings : ExitCode::kOk;
 }
 
-const char* Name(Severity severity) {
+const char* Name(Level severity) {
   switch (severity) {
-    case Severity::kOk:
+    case Level::kOk:
       return "OK";
-    case Severity::kInfo:
+    case Level::kInfo:
       return "INFO";
-    case Severity::kUnknown:
+    case Level::kUnknown:
       return "UNKNOWN";
-    case Severity::kWarn:
+    case Level::kWarn:
       return "WARN";
-    case Severity::kFail:
+    case Level::kFail:
       return "FAIL";
   }
   return "UNKNOWN";
@@ -124,8 +124,8 @@ std::string ToJson(std::span<const Finding> findings) {
                     {"sentence", each.sentence},
                     {"evidence", each.evidence},
                     {"hint", each.hint}});
-    failures += each.severity == Severity::kFail;
-    warnings += each.severity == Severity::kWarn;
+    failures += each.severity == Level::kFail;
+    warnings += each.severity == Level::kWarn;
   }
   const nlohmann::ordered_json all = {
       {"findings", std::move(list)},

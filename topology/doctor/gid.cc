@@ -55,7 +55,7 @@ void CheckGidNone(const Machine& machine, const DoctorOptions&,
         });
     if (any_v2 || port.gids.empty()) return;
     report.Add(
-        Severity::kFail,
+        Level::kFail,
         absl::StrCat(PortName(nic, port),
                      " has no routable RoCE v2 GID and is not used"),
         absl::StrCat(port.gids.size(), " rows; ", Why(port.chosen_gid.why)),
@@ -80,14 +80,14 @@ void CheckGidAmbiguous(const Machine& machine, const DoctorOptions&,
         absl::StrCat("another row: export TELEGRAD_GID_INDEX=", nic.name, ":N");
     const std::set<std::string> holders = HoldersOfAddress(port, chosen);
     if (holders.size() > 1) {
-      report.Add(Severity::kWarn,
+      report.Add(Level::kWarn,
                  absl::StrCat(PortName(nic, port),
                               "'s address is on several interfaces (",
                               absl::StrJoin(holders, ", "), "); row ", chosen,
                               " on ", port.net_interface, " is used"),
                  Why(port.chosen_gid.why), hint);
     } else if (port.fabric == Fabric::kRoceV1) {
-      report.Add(Severity::kWarn,
+      report.Add(Level::kWarn,
                  absl::StrCat(PortName(nic, port), " has only RoCE v1 rows; ",
                               "row ", chosen, " does not cross a router"),
                  Why(port.chosen_gid.why), hint);
@@ -100,7 +100,7 @@ void CheckMtu(const Machine& machine, const DoctorOptions&, Report& report) {
   ForEachRocePort(machine, [&](const Nic& nic, const Port& port) {
     const NetInterface* net = FindInterface(machine, port.net_interface);
     if (net == nullptr || net->mtu.value_or(kWantedMtu) >= kWantedMtu) return;
-    report.Add(Severity::kWarn,
+    report.Add(Level::kWarn,
                absl::StrCat(net->name, " of ", PortName(nic, port), " has MTU ",
                             *net->mtu.value, ", so RoCE sends packets of ",
                             port.active_mtu.value_or(1024), " of 4096 bytes"),

@@ -69,7 +69,7 @@ void CheckGdr(const Machine& machine, const DoctorOptions&, Report& report) {
   if (!AnyWithin(machine, PathClass::kPxb)) {
     legs.push_back("no GPU has an RDMA NIC behind its own PCIe switches");
   }
-  report.Add(Severity::kWarn,
+  report.Add(Level::kWarn,
              absl::StrCat("GPUDirect RDMA is ",
                           has.gdr == Tri::kNo ? "off" : "not proven",
                           "; gradients go through pinned host memory"),
@@ -91,7 +91,7 @@ void CheckModuleRename(const Machine& machine, const DoctorOptions&,
     return report.Ok(absl::StrCat("UCX ", has.ucx_version,
                                   " looks for the module where it is"));
   }
-  report.Add(Severity::kWarn,
+  report.Add(Level::kWarn,
              absl::StrCat("UCX ", has.ucx_version,
                           " does not see nvidia_peermem and silently stages "
                           "through the host"),
@@ -109,7 +109,7 @@ void CheckAcs(const Machine& machine, const DoctorOptions&, Report& report) {
     case Tri::kYes:
       return report.Ok("no switch redirects peer to peer traffic", why);
     case Tri::kNo:
-      return report.Add(Severity::kWarn,
+      return report.Add(Level::kWarn,
                         "PCIe ACS sends traffic between GPU and NIC through "
                         "the root complex",
                         why,
@@ -119,7 +119,7 @@ void CheckAcs(const Machine& machine, const DoctorOptions&, Report& report) {
     case Tri::kUnknown:
       break;
   }
-  report.Add(Severity::kUnknown, "PCIe ACS cannot be read", why,
+  report.Add(Level::kUnknown, "PCIe ACS cannot be read", why,
              "as root: lspci -vvv | grep -i acsctl");
 }
 
@@ -132,7 +132,7 @@ void CheckIommu(const Machine& machine, const DoctorOptions&, Report& report) {
     case Tri::kYes:
       return report.Ok("the IOMMU is off or passes through", why);
     case Tri::kNo:
-      return report.Add(Severity::kWarn,
+      return report.Add(Level::kWarn,
                         "the IOMMU translates DMA; peer to peer traffic of "
                         "GPUs may hang or be slow",
                         why,
@@ -141,7 +141,7 @@ void CheckIommu(const Machine& machine, const DoctorOptions&, Report& report) {
     case Tri::kUnknown:
       break;
   }
-  report.Add(Severity::kUnknown, "the IOMMU's mode is unknown", why,
+  report.Add(Level::kUnknown, "the IOMMU's mode is unknown", why,
              "cat /proc/cmdline; cat /sys/kernel/iommu_groups/*/type");
 }
 

@@ -33,7 +33,7 @@ void CheckSpeedUnknown(const Machine& machine, const DoctorOptions&,
   for (const NetInterface& net : machine.interfaces) {
     if (!IsCandidate(net) || !net.up.value_or(true)) continue;
     if (net.kind == Kind::kIpoib || net.gbps.known()) continue;
-    report.Add(Severity::kInfo,
+    report.Add(Level::kInfo,
                absl::StrCat("the speed of ", net.name,
                             " is unknown; it is measured instead"),
                Why(net.gbps.why), "to state it: export TELEGRAD_LINK_GBPS=N");
@@ -54,11 +54,11 @@ void CheckVirtualInterface(const Machine& machine, const DoctorOptions&,
                                   absl::StrJoin(candidates, ", ")));
   }
   if (others.empty()) {
-    return report.Add(Severity::kUnknown,
+    return report.Add(Level::kUnknown,
                       "the source shows no network interface that is up", "",
                       "ip -br link");
   }
-  report.Add(Severity::kWarn,
+  report.Add(Level::kWarn,
              absl::StrCat("only virtual interfaces are up: ",
                           absl::StrJoin(others, ", ")),
              "no interface has a device behind it",
@@ -78,7 +78,7 @@ void CheckFlowControl(const Machine& machine, const DoctorOptions& options,
     const std::vector<std::string> off = PrioritiesOff(net, options.priority);
     if (off.empty()) continue;
     report.Add(
-        Severity::kWarn,
+        Level::kWarn,
         absl::StrCat("ECN is off on ", net.name, " for priority ",
                      options.priority, " (", absl::StrJoin(off, ", "),
                      "), which our traffic class uses"),
@@ -95,7 +95,7 @@ void CheckFlowControl(const Machine& machine, const DoctorOptions& options,
         is_shown ? absl::StrCat("ECN is on for priority ", options.priority)
                  : "there is no RoCE port");
   }
-  report.Add(Severity::kUnknown,
+  report.Add(Level::kUnknown,
              "whether the fabric has PFC and ECN cannot be seen from here",
              "no /sys/class/net/*/ecn",
              "mlnx_qos -i NAME; on the switch: show priority-flow-control");
@@ -107,7 +107,7 @@ void CheckBond(const Machine& machine, const DoctorOptions&, Report& report) {
       if (!IsRoce(port)) continue;
       const NetInterface* net = FindInterface(machine, port.net_interface);
       if (net == nullptr || net->kind != Kind::kBond) continue;
-      report.Add(Severity::kInfo,
+      report.Add(Level::kInfo,
                  absl::StrCat(PortName(nic, port), " is a bond of ",
                               absl::StrJoin(net->lower, ", "),
                               "; one connection fills one link only"),

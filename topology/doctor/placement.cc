@@ -43,7 +43,7 @@ void CheckFarNic(const Machine& machine, const DoctorOptions&, Report& report) {
     const PathInfo& path = machine.gpu_nic[g][static_cast<size_t>(nearest)];
     if (path.path != PathClass::kNode && path.path != PathClass::kSys) continue;
     const int node = nic.position.numa_node;
-    report.Add(Severity::kWarn,
+    report.Add(Level::kWarn,
                absl::StrCat("GPU ", ToString(machine.gpus[g].bdf),
                             " reaches its nearest NIC ", nic.name, " by ",
                             Name(path.path), "; host staging is used"),
@@ -71,7 +71,7 @@ void CheckSharedNic(const Machine& machine, const DoctorOptions&,
   }
   const double share = gbps / static_cast<double>(machine.gpus.size());
   report.Add(
-      Severity::kInfo,
+      Level::kInfo,
       absl::StrCat(
           machine.gpus.size(), " GPUs share ", cards.size(), " RDMA devices",
           gbps > 0 ? absl::StrCat(": ", Gbps(share), " for each") : ""),
@@ -90,7 +90,7 @@ void CheckFlatVm(const Machine& machine, const DoctorOptions&, Report& report) {
       std::any_of(machine.nics.begin(), machine.nics.end(), has_switch)) {
     return report.Ok("the virtual machine shows PCIe switches");
   }
-  report.Add(Severity::kWarn,
+  report.Add(Level::kWarn,
              "this virtual machine hides its PCIe switches, so paths between "
              "GPUs and NICs are unknown",
              Why(machine, "in_vm"),
@@ -113,7 +113,7 @@ void CheckNumaUnknown(const Machine& machine, const DoctorOptions&,
                          : "every device tells its NUMA node");
   }
   report.Add(
-      Severity::kInfo,
+      Level::kInfo,
       absl::StrCat("the NUMA node is unknown of ", absl::StrJoin(devices, ", "),
                    "; no affinity is applied"),
       "numa_node -1 or absent", "");

@@ -40,7 +40,7 @@ void CheckPortRate(const Nic& nic, const Port& port,
   const double rate = *port.gbps.value;
   const double sibling = best.at(port.fabric);
   if (rate < sibling) {
-    report.Add(Severity::kWarn,
+    report.Add(Level::kWarn,
                absl::StrCat(PortName(nic, port), " runs at ", Gbps(rate),
                             ", its best sibling at ", Gbps(sibling)),
                Why(port.gbps.why),
@@ -50,7 +50,7 @@ void CheckPortRate(const Nic& nic, const Port& port,
   }
   const int lanes = port.lanes.value_or(kUsualLanes);
   if (lanes < kUsualLanes && rate < 100) {
-    report.Add(Severity::kWarn,
+    report.Add(Level::kWarn,
                absl::StrCat(PortName(nic, port), " has ", lanes,
                             " lanes of the usual ", kUsualLanes),
                Why(port.lanes.why), "a degraded link: reseat the cable");
@@ -61,7 +61,7 @@ void CheckSlot(const Nic& nic, Report& report) {
   if (!nic.pcie_gbps.known() || !nic.pcie_now_gbps.known()) return;
   if (*nic.pcie_now_gbps.value >= *nic.pcie_gbps.value) return;
   report.Add(
-      Severity::kWarn,
+      Level::kWarn,
       absl::StrCat(nic.name, "'s slot runs at ", Gbps(*nic.pcie_now_gbps.value),
                    ", it could at ", Gbps(*nic.pcie_gbps.value)),
       Why(nic.pcie_now_gbps.why),
@@ -81,14 +81,14 @@ void CheckDeviceNodes(const Machine& machine, const DoctorOptions&,
     unknown |= nic.has_device_node == Tri::kUnknown;
   }
   if (!missing.empty()) {
-    report.Add(Severity::kFail,
+    report.Add(Level::kFail,
                absl::StrCat("RDMA devices cannot be opened, TCP is used: ",
                             absl::StrJoin(missing, ", ")),
                "no /dev/infiniband/uverbsN for them",
                "run the container with --device=/dev/infiniband (Kubernetes: "
                "the RDMA device plugin); on the host: modprobe ib_uverbs");
   } else if (unknown) {
-    report.Add(Severity::kUnknown, "the source does not show /dev/infiniband",
+    report.Add(Level::kUnknown, "the source does not show /dev/infiniband",
                machine.source, "run it on the machine itself");
   } else {
     report.Ok("every RDMA device has its node in /dev/infiniband");
@@ -103,9 +103,8 @@ void CheckMemlock(const Machine& machine, const DoctorOptions& options,
     return report.Ok("no RDMA device needs locked memory");
   }
   if (!limit.known()) {
-    return report.Add(Severity::kUnknown,
-                      "the limit of locked memory is unknown", Why(limit.why),
-                      "ulimit -l");
+    return report.Add(Level::kUnknown, "the limit of locked memory is unknown",
+                      Why(limit.why), "ulimit -l");
   }
   if (*limit.value >= wanted) {
     return report.Ok(
@@ -113,7 +112,7 @@ void CheckMemlock(const Machine& machine, const DoctorOptions& options,
             ? "locked memory is not limited"
             : absl::StrCat("up to ", *limit.value, " bytes may be locked"));
   }
-  report.Add(Severity::kFail,
+  report.Add(Level::kFail,
              absl::StrCat("only ", *limit.value,
                           " bytes of memory may be locked, a job registers ",
                           options.registered_bytes, " and wants twice that"),
@@ -133,7 +132,7 @@ void CheckPortDown(const Machine& machine, const DoctorOptions&,
         continue;
       }
       if (!port.state.known()) continue;
-      report.Add(Severity::kWarn,
+      report.Add(Level::kWarn,
                  absl::StrCat(PortName(nic, port), " is not active (state ",
                               *port.state.value, ")"),
                  Why(port.state.why), StateHint(*port.state.value));
@@ -163,7 +162,7 @@ void CheckMixedLinkLayer(const Machine& machine, const DoctorOptions&,
     if (fewest == nullptr || nics.size() < fewest->size()) fewest = &nics;
   }
   report.Add(
-      Severity::kWarn,
+      Level::kWarn,
       absl::StrCat("active RDMA ports speak different fabrics, one group "
                    "is used: ",
                    absl::StrJoin(parts, "; ")),

@@ -30,7 +30,7 @@ void CheckUcxBuild(const Machine& machine, const DoctorOptions&,
   const Capabilities& has = machine.capabilities;
   if (has.ucx_version.empty()) {
     return report.Add(
-        Severity::kUnknown, "UCX was not asked", Why(machine, "ucx_cuda"),
+        Level::kUnknown, "UCX was not asked", Why(machine, "ucx_cuda"),
         "run it on the machine itself, with a build that has UCX");
   }
   const std::string where =
@@ -38,13 +38,13 @@ void CheckUcxBuild(const Machine& machine, const DoctorOptions&,
       "verbs; both: conda-forge's ucx, HPC-X, or a build with --with-verbs "
       "--with-cuda";
   if (!machine.gpus.empty() && has.ucx_cuda == Tri::kNo) {
-    report.Add(Severity::kWarn,
+    report.Add(Level::kWarn,
                absl::StrCat("UCX ", has.ucx_version,
                             " cannot send GPU memory; it is staged"),
                Why(machine, "ucx_cuda"), where);
   }
   if (HasRdma(machine) && has.ucx_rdma == Tri::kNo) {
-    report.Add(Severity::kWarn,
+    report.Add(Level::kWarn,
                absl::StrCat("UCX ", has.ucx_version,
                             " offers no RDMA transport; TCP is used"),
                Why(machine, "ucx_rdma"), where);
@@ -64,7 +64,7 @@ void CheckEnvironment(const Machine& machine, const DoctorOptions&,
   if (settings.empty()) {
     return report.Ok("no UCX_*, NCCL_*, FI_* or TELEGRAD_* variable is set");
   }
-  report.Add(Severity::kInfo,
+  report.Add(Level::kInfo,
              absl::StrCat(settings.size(),
                           " settings of yours win over Telegrad's choices"),
              absl::StrJoin(settings, ", "),
@@ -82,7 +82,7 @@ void CheckUcxNetDevices(const Machine& machine, const DoctorOptions&,
   for (const std::string& name : names) {
     const absl::string_view bare = absl::StripPrefix(name, "^");
     if (HasUcxDevice(machine, bare)) continue;
-    report.Add(Severity::kWarn,
+    report.Add(Level::kWarn,
                absl::StrCat("UCX_NET_DEVICES names ", bare,
                             ", which is not here; UCX goes on without it"),
                absl::StrCat("UCX_NET_DEVICES=", found->second),
@@ -93,8 +93,8 @@ void CheckUcxNetDevices(const Machine& machine, const DoctorOptions&,
 
 void CheckCodec(const Machine&, const DoctorOptions& options, Report& report) {
   if (!options.codec.has_value()) {
-    return report.Add(Severity::kUnknown,
-                      "no codec was measured on this machine", "",
+    return report.Add(Level::kUnknown, "no codec was measured on this machine",
+                      "",
                       "telegrad-perf codec; telegrad-topo plan "
                       "--calibration FILE");
   }
@@ -103,7 +103,7 @@ void CheckCodec(const Machine&, const DoctorOptions& options, Report& report) {
       codec.link_gbps > 0 && codec.link_gbps < codec.break_even_gbps;
   const char* relation = pays ? " < " : " >= ";
   report.Add(
-      Severity::kInfo,
+      Level::kInfo,
       codec.link_gbps > 0
           ? absl::StrCat("compression ", pays ? "pays" : "off", ": link ",
                          Gbps(codec.link_gbps), relation, "break-even ",
