@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Checks the documents against the program.
 
-    check_docs.py ROOT flags PROGRAM [PERF]
+    check_docs.py ROOT flags PROGRAM [PERF [TOPO]]
                                        each --flag that stands in a document on a
                                        line (or its continuation) that calls
                                        telegrad-train, or in `backquotes`, is in
                                        PROGRAM --help, or in that of PERF's
-                                       subcommands kernel and codec; exits 77 (skipped) while
-                                       PROGRAM does not exist
+                                       subcommands kernel and codec or of TOPO's;
+                                       exits 77 (skipped) while PROGRAM does
+                                       not exist
     check_docs.py ROOT paths           no file speaks of the place it was made in
 """
 import os
@@ -87,13 +88,16 @@ def help_of(command):
 
 
 def main():
-    if len(sys.argv) in (4, 5) and sys.argv[2] == "flags":
+    if len(sys.argv) in (4, 5, 6) and sys.argv[2] == "flags":
         if not os.access(sys.argv[3], os.X_OK):
             print(f"skipped: {sys.argv[3]} is not in this build")
             sys.exit(SKIPPED)
         shown = help_of([sys.argv[3]])
-        for perf in sys.argv[4:]:
+        for perf in sys.argv[4:5]:
             shown += help_of([perf, "kernel"]) + help_of([perf, "codec"])
+        for topo in sys.argv[5:]:
+            for command in ("show", "doctor", "plan", "simulate"):
+                shown += help_of([topo, command])
         found = unknown_flags(sys.argv[1], shown)
     elif len(sys.argv) == 3 and sys.argv[2] == "paths":
         found = places(sys.argv[1])

@@ -172,6 +172,7 @@ absl::Status Run(SimulateFlags& flags) {
 
 void AddSimulateCommand(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<SimulateFlags>();
+  flags->scenario.workers = 8;
   DeclareMachines(app, *flags);
   DeclareTraining(app, *flags);
   DeclareOutput(app, *flags);

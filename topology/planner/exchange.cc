@@ -219,6 +219,10 @@ class Chooser {
     for (const std::string& name : allowed) {
       RETURN_IF_ERROR(Consider(name, best, &against));
     }
+    if (!unmeasured_.empty()) {
+      against.push_back(
+          absl::StrCat("not measured: ", absl::StrJoin(unmeasured_, ", ")));
+    }
     if (best->codec == "none") {
       plan_.reasons.push_back(
           absl::StrCat("compression off: ", absl::StrJoin(against, "; ")));
@@ -254,27 +258,21 @@ class Chooser {
     return absl::OkStatus();
   }
 
-  // Why the figures do not justify a loss of accuracy; empty if they do.
-  std::string NotGrounded(const CodecFigures& figures) const {
-    const bool grounded =
-        figures.encode.is_grounded() && figures.decode.is_grounded() &&
-        (figures.decode_add.is_grounded() || figures.sum.is_grounded());
-    if (figures.is_lossy && !grounded) {
-      return absl::StrCat(figures.name, "'s speed is not measured");
-    }
-    if (figures.is_lossy && !prospect_.link_known) {
-      return "the link's rate is not known";
-    }
-    return "";
+  static bool IsMeasured(const CodecFigures& figures) {
+    return figures.encode.is_grounded() && figures.decode.is_grounded() &&
+           (figures.decode_add.is_grounded() || figures.sum.is_grounded());
   }
 
   absl::Status Consider(const std::string& name, Option* best,
                         std::vector<std::string>* against) {
     if (name == "none") return absl::OkStatus();
     ASSIGN_OR_RETURN(const CodecFigures* figures, Find(name));
-    const std::string doubt = NotGrounded(*figures);
-    if (!doubt.empty()) {
-      against->push_back(doubt);
+    if (figures->is_lossy && !IsMeasured(*figures)) {
+      unmeasured_.push_back(name);
+      return absl::OkStatus();
+    }
+    if (figures->is_lossy && !prospect_.link_known) {
+      against->assign(1, "the link's rate is not known");
       return absl::OkStatus();
     }
     const auto cost = CostOf(*figures, prospect_.cluster);
@@ -313,7 +311,7 @@ class Chooser {
 
   static std::string BreakEven(const Option& option) {
     if (std::isinf(option.break_even_gbps)) {
-      return "any break-even (the transport alone needs more of the cores)";
+      return "break-even inf (dense, the transport keeps the cores busier)";
     }
     return absl::StrFormat("break-even %.3g Gb/s", option.break_even_gbps);
   }
@@ -328,7 +326,8 @@ class Chooser {
   Plan& plan_;
   Prospect hopeful_;
   Aggregation dense_aggregation_ = Aggregation::kLocal;
-  std::string why_;  // this one
+  std::string why_;                      // this one
+  std::vector<std::string> unmeasured_;  // codecs
 };
 
 }  // namespace

@@ -116,8 +116,9 @@ absl::Status TakeOverride(std::span<const Machine* const> machines,
   }
   plan->network = *network;
   plan->reasons.push_back(absl::StrCat("network ", Name(*network),
-                                       ": asked for, and all ", machines.size(),
-                                       " machines can use it"));
+                                       ": asked for; machines that cannot "
+                                       "use it: 0 of ",
+                                       machines.size()));
   return absl::OkStatus();
 }
 

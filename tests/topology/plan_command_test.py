@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Runs telegrad-topo plan and simulate as a user would."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TOPO = sys.argv.pop(1)
+
+
+def run(*arguments):
+    return subprocess.run([TOPO, *arguments], capture_output=True, text=True,
+                          timeout=60)
+
+
+class Plan(unittest.TestCase):
+
+    def test_json_names_the_decisions(self):
+        done = run("plan", "--workers", "4", "--link-gbps", "25", "--json",
+                   "--profile", "vgg16")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        plan = json.loads(done.stdout)
+        self.assertEqual(plan["aggregation"], "ring")
+        self.assertEqual(plan["codec"], "none")
+        self.assertEqual(len(plan["tensors"]), 32)
+
+    def test_a_measured_calibration_turns_compression_on(self):
+        template = run("plan", "--print-calibration").stdout
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "speeds.json")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(template.replace('"assumed"', '"measured"'))
+            done = run("plan", "--workers", "2", "--link-gbps", "1", "--profile",
+                       "vgg16", "--calibration", path, "--gc-allow",
+                       "2bit:reencode,fp16", "--json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(json.loads(done.stdout)["codec"], "2bit:reencode")
+
+    def test_wrong_input_exits_2_with_a_sentence(self):
+        for arguments, part in (
+                (["plan", "--profile", "lenet"], "no gradient profile 'lenet'"),
+                (["plan", "--workers", "-1"], "-1 workers"),
+                (["plan", "--from", "nowhere.json"], "nowhere.json"),
+                (["plan", "--calibration", "nowhere.json"], "nowhere.json"),
+                (["plan", "--gc-type", "zip"], "no codec 'zip'"),
+                (["plan", "--gdr", "maybe"], "--gdr"),
+                (["plan", "--workers", "2", "--transport", "x"], "no network"),
+                (["simulate", "--workers", "0"], "workers is 0"),
+                (["simulate", "--sweep", "colour=red"], "no field 'colour'"),
+                (["simulate", "--overlap", "some"], "--overlap"),
+                (["simulate", "--html", "/nowhere/x.html"], "/nowhere/x.html")):
+            with self.subTest(arguments):
+                done = run(*arguments)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(part, done.stderr)
+
+
+class Simulate(unittest.TestCase):
+
+    def test_one_scenario(self):
+        done = run("simulate", "--profile", "resnet50", "--workers", "1",
+                   "--images-per-s", "100", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertAlmostEqual(json.loads(done.stdout)[0]["samples_per_s"], 100)
+
+    def test_a_sweep_and_its_page(self):
+        with tempfile.TemporaryDirectory() as folder:
+            page = os.path.join(folder, "page.html")
+            done = run("simulate", "--sweep", "workers=1:16:x2,codec=none|2bit",
+                       "--html", page)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(len(done.stdout.splitlines()), 1 + 5 * 2)
+            with open(page, encoding="utf-8") as file:
+                self.assertIn("<svg", file.read())
+
+    def test_a_profile_of_ones_own_needs_its_computing_time(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "mine.csv")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write("name,shape,elements\nw,10x10,100\n")
+            self.assertIn("--compute-ms", run("simulate", "--profile",
+                                              path).stderr)
+            done = run("simulate", "--profile", path, "--compute-ms", "5")
+            self.assertEqual(done.returncode, 0, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
