@@ -11,6 +11,7 @@
 #include "topology/detect.h"
 #include "topology/import.h"
 #include "topology/machine_json.h"
+#include "topology/picture.h"
 
 namespace telegrad::topo {
 namespace {
@@ -18,6 +19,7 @@ namespace {
 struct ShowFlags {
   std::string root = {};
   std::string dump = {};
+  std::string svg = {};
   bool json = false;
   bool why = false;
   bool probe = false;
@@ -44,6 +46,9 @@ absl::Status Show(const ShowFlags& flags) {
   if (!flags.dump.empty()) {
     RETURN_IF_ERROR(WriteFile(flags.dump, ToJson(machine) + "\n"));
   }
+  if (!flags.svg.empty()) {
+    RETURN_IF_ERROR(WriteFile(flags.svg, ToSvg(machine)));
+  }
   const std::string text =
       flags.json ? ToJson(machine) + "\n" : ShowText(machine, flags.why);
   std::fwrite(text.data(), 1, text.size(), stdout);
@@ -59,6 +64,7 @@ void AddShow(CLI::App& app, int& exit_code) {
                  "recorded /sys (folder or tar archive)");
   app.add_flag("--json", flags->json, "As JSON (docs/topology_json.md)");
   app.add_option("--dump", flags->dump, "Write the JSON into this file too");
+  app.add_option("--svg", flags->svg, "Draw the machine into this file too");
   app.add_flag("--probe", flags->probe, "Try what files alone cannot tell");
   app.add_flag("--why", flags->why, "With the evidence of every fact");
   app.callback([flags, &exit_code] {

@@ -119,9 +119,9 @@ class Importer {
     }
     if (Child(pci, "pci") == nullptr) return;
     const absl::string_view id = pci.Attribute("busid");
-    above.push_back(
-        {id.empty() ? absl::StrCat("switch ", ++num_unnamed_) : std::string(id),
-         ids});
+    above.push_back({id.empty() ? absl::StrCat("unnamed ", ++num_unnamed_)
+                                : std::string(id),
+                     ids});
     for (const XmlElement& child : pci.children) {
       if (child.name == "pci") AddPci(child, position, above);
     }
