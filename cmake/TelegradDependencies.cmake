@@ -74,6 +74,9 @@ telegrad_backend(OFI FOUND "${OFI_FOUND}" VERSION "${OFI_VERSION}" PACKAGE "libf
 pkg_check_modules(PMIX QUIET IMPORTED_TARGET pmix)
 telegrad_backend(PMIX FOUND "${PMIX_FOUND}" VERSION "${PMIX_VERSION}" PACKAGE "libpmix-dev"
                  WHY_NOT "PMIx was not found")
+pkg_check_modules(VERBS QUIET IMPORTED_TARGET libibverbs>=1.12)
+telegrad_backend(VERBS FOUND "${VERBS_FOUND}" VERSION "${VERBS_VERSION}" PACKAGE "libibverbs-dev"
+                 WHY_NOT "libibverbs 1.12 or newer was not found")
 pkg_check_modules(ARCHIVE QUIET IMPORTED_TARGET libarchive)
 telegrad_backend(ARCHIVE FOUND "${ARCHIVE_FOUND}" VERSION "${ARCHIVE_VERSION}" PACKAGE "libarchive-dev"
                  WHY_NOT "libarchive was not found")

@@ -5,13 +5,42 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "topology/detect/live.h"
+#include "topology/nvidia/nvml_facts.h"
+#include "topology/posix/posix_facts.h"
 #include "topology/system_root.h"
 #if TELEGRAD_WITH_ARCHIVE
 #include "topology/archive/archive_tree.h"
 #endif
+#if TELEGRAD_WITH_OFI
+#include "topology/ofi/ofi_facts.h"
+#endif
+#if TELEGRAD_WITH_UCX
+#include "topology/ucx/ucx_facts.h"
+#endif
+#if TELEGRAD_WITH_VERBS
+#include "topology/verbs/verbs_facts.h"
+#endif
 
 namespace telegrad {
 namespace {
+
+using AddFacts = void (*)(const TopologyOptions&, Machine&);
+
+// What a live machine is asked, in this order; each looks at what those before
+// it found.
+constexpr AddFacts kLiveSources[] = {
+    &AddPosixFacts, &AddNvmlFacts,
+#if TELEGRAD_WITH_VERBS
+    &AddVerbsFacts,
+#endif
+#if TELEGRAD_WITH_UCX
+    &AddUcxFacts,
+#endif
+#if TELEGRAD_WITH_OFI
+    &AddOfiFacts,
+#endif
+};
 
 absl::StatusOr<std::unique_ptr<FileTree>> OpenArchive(const std::string& path) {
 #if TELEGRAD_WITH_ARCHIVE
@@ -25,6 +54,10 @@ absl::StatusOr<std::unique_ptr<FileTree>> OpenArchive(const std::string& path) {
 }
 
 }  // namespace
+
+void detect::AddLiveFacts(const TopologyOptions& options, Machine& machine) {
+  for (const AddFacts add : kLiveSources) add(options, machine);
+}
 
 absl::StatusOr<SysRoot> SysRoot::Open(const std::string& path) {
   struct stat info {};

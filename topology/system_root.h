@@ -75,7 +75,7 @@ class SysRoot {
   // and InvalidArgument for what is none of these.
   static absl::StatusOr<SysRoot> Open(const std::string& path);
 
-  // As above, for a tree at hand.
+  // As Open, for a tree at hand.
   static absl::StatusOr<SysRoot> FromTree(std::unique_ptr<FileTree> tree,
                                           std::string source,
                                           std::string folder = {});

@@ -59,7 +59,7 @@ absl::Status Show(const ShowFlags& flags) {
 
 void AddShow(CLI::App& app, int& exit_code) {
   const auto flags = std::make_shared<ShowFlags>();
-  app.add_option("--root", flags->root,
+  app.add_option("--from,--root", flags->root,
                  "Instead of this machine: a dump, NCCL's or hwloc's XML, or a "
                  "recorded /sys (folder or tar archive)");
   app.add_flag("--json", flags->json, "As JSON (docs/topology_json.md)");

@@ -10,6 +10,8 @@
 namespace telegrad::detect {
 namespace {
 
+constexpr size_t kMaxReasons = 16;
+
 Evidence Says(std::string what, std::string source, std::string raw = {},
               Confidence confidence = Confidence::kReported) {
   return {.what = std::move(what),
@@ -151,7 +153,9 @@ void FindIommu(const SysRoot& root, const PciTree& pci, Machine& machine) {
     any = true;
     if (type.text != "identity") {
       all_identity = false;
-      why.push_back(type.Why("addresses are translated"));
+      if (why.size() < kMaxReasons) {
+        why.push_back(type.Why("addresses are translated"));
+      }
     }
   }
   if (any) {
@@ -208,6 +212,7 @@ void FindAcs(const SysRoot& root, const PciTree& pci, Machine& machine) {
     const uint32_t control = AcsControl(space).value_or(0);
     if ((control & kRedirects) == 0) continue;
     is_clear = false;
+    if (why.size() >= kMaxReasons) continue;
     why.push_back(Says("ACS redirects traffic between devices", path,
                        absl::StrCat("0x", absl::Hex(control))));
   }

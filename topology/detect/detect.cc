@@ -1,30 +1,14 @@
 #include "topology/detect.h"
 
-#include <utility>
-
 #include "topology/detect/gdr.h"
 #include "topology/detect/gpu.h"
 #include "topology/detect/host.h"
 #include "topology/detect/infiniband.h"
+#include "topology/detect/live.h"
 #include "topology/detect/net.h"
 #include "topology/path.h"
 
 namespace telegrad {
-namespace {
-
-void ForceLinkRate(double gbps, Machine& machine) {
-  for (Nic& nic : machine.nics) {
-    for (Port& port : nic.ports) {
-      port.gbps.value = gbps;
-      port.gbps.why.insert(port.gbps.why.begin(),
-                           {.what = "forced by TELEGRAD_LINK_GBPS",
-                            .source = "env TELEGRAD_LINK_GBPS",
-                            .confidence = Confidence::kAssumed});
-    }
-  }
-}
-
-}  // namespace
 
 absl::StatusOr<Machine> DetectMachine(const SysRoot& root,
                                       const TopologyOptions& options) {
@@ -38,11 +22,10 @@ absl::StatusOr<Machine> DetectMachine(const SysRoot& root,
   detect::AddEthernetNics(root, pci, machine);
   detect::AddGpus(root, pci, machine);
   detect::AddCapabilities(root, pci, machine);
-  if (options.link_gbps.has_value()) {
-    ForceLinkRate(*options.link_gbps, machine);
-  }
-  detect::JudgeGdr(root, options, machine);
+  if (root.is_live()) detect::AddLiveFacts(options, machine);
+  detect::JudgeGdr(root, machine);
   FillPaths(machine);
+  ApplyOverrides(options, machine);
   return machine;
 }
 

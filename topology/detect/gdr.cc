@@ -20,13 +20,8 @@ Verdict Say(Tri gdr, std::string what, Confidence confidence) {
            .confidence = confidence}};
 }
 
-Verdict Judge(const SysRoot& root, const TopologyOptions& options,
-              const Machine& machine) {
+Verdict Judge(const SysRoot& root, const Machine& machine) {
   const Capabilities& has = machine.capabilities;
-  if (options.gdr.has_value()) {
-    return Say(*options.gdr ? Tri::kYes : Tri::kNo, "forced by TELEGRAD_GDR",
-               Confidence::kAssumed);
-  }
   if (has.gdr_probe != Tri::kUnknown) {
     return Say(has.gdr_probe,
                has.gdr_probe == Tri::kYes
@@ -62,9 +57,8 @@ Verdict Judge(const SysRoot& root, const TopologyOptions& options,
 
 }  // namespace
 
-void JudgeGdr(const SysRoot& root, const TopologyOptions& options,
-              Machine& machine) {
-  Verdict verdict = Judge(root, options, machine);
+void JudgeGdr(const SysRoot& root, Machine& machine) {
+  Verdict verdict = Judge(root, machine);
   machine.capabilities.gdr = verdict.gdr;
   machine.capabilities.why["gdr"] = {std::move(verdict.why)};
 }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "topology/machine.h"
-#include "topology/options.h"
 #include "topology/system_root.h"
 
 namespace telegrad::detect {
@@ -9,7 +8,6 @@ namespace telegrad::detect {
 // The verdict on GPUDirect RDMA from the other capabilities. Modules alone are
 // a hint, a probe that registers GPU memory is proof: without one the verdict
 // is no or unknown, unless TELEGRAD_GDR says otherwise.
-void JudgeGdr(const SysRoot& root, const TopologyOptions& options,
-              Machine& machine);
+void JudgeGdr(const SysRoot& root, Machine& machine);
 
 }  // namespace telegrad::detect

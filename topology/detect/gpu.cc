@@ -11,7 +11,7 @@ namespace telegrad::detect {
 namespace {
 
 constexpr uint32_t kNvidia = 0x10de;
-constexpr size_t kMaxGpus = 256;
+constexpr size_t kMaxGpus = 128;
 
 // The value of "Model: \t\t NVIDIA H100" in the driver's file.
 std::string Field(absl::string_view text, absl::string_view name) {

@@ -204,7 +204,9 @@ void AddRdmaNics(const SysRoot& root, const PciTree& pci,
                  const TopologyOptions& options, Machine& machine) {
   for (const std::string& name : root.List("/sys/class/infiniband")) {
     const std::string folder = absl::StrCat("/sys/class/infiniband/", name);
+    if (machine.nics.size() >= kMaxNics) break;
     if (!root.Exists(folder)) {
+      if (machine.notes.size() >= kMaxInterfaces) continue;
       machine.notes.push_back({.what = "skipped: not readable",
                                .source = Printable(folder),
                                .raw = Printable(root.LinkText(folder))});

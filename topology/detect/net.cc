@@ -179,12 +179,15 @@ void AddInterfaces(const SysRoot& root, Machine& machine) {
     const std::string folder = absl::StrCat("/sys/class/net/", name);
     if (!root.Exists(folder + "/type")) {
       // bonding_masters is a file of the driver.
-      if (name == "bonding_masters") continue;
+      if (name == "bonding_masters" || machine.notes.size() >= kMaxInterfaces) {
+        continue;
+      }
       machine.notes.push_back({.what = "skipped: not readable",
                                .source = Printable(folder),
                                .raw = Printable(root.LinkText(folder))});
       continue;
     }
+    if (machine.interfaces.size() >= kMaxInterfaces) break;
     machine.interfaces.push_back(ReadInterface(root, name));
   }
 }
@@ -222,6 +225,7 @@ void AddEthernetNics(const SysRoot& root, const PciTree& pci,
     const bool is_card =
         each.kind == Kind::kPhysical || each.kind == Kind::kVirtualDevice;
     if (!is_card || taken.count(each.name) > 0) continue;
+    if (machine.nics.size() >= kMaxNics) break;
     const std::string path =
         absl::StrCat("/sys/class/net/", each.name, "/device");
     Nic nic = {.name = each.name,

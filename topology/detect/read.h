@@ -11,6 +11,11 @@
 
 namespace telegrad::detect {
 
+// Devices of one kind that are looked at; docs/topology_json.md has the same
+// limits.
+constexpr size_t kMaxNics = 1024;
+constexpr size_t kMaxInterfaces = 4096;
+
 // The text of one small file without white space around it, or its errno.
 struct Line {
   std::string path = {};

@@ -118,6 +118,7 @@ absl::StatusOr<Machine> MachineFromFile(const std::string& path,
                         absl::StrCat(path, ": ", machine.status().message()));
   }
   machine->source = path;
+  ApplyOverrides(options, *machine);
   return machine;
 }
 

@@ -27,6 +27,7 @@ void VisitFields(Visitor& v, Gid& gid) {
 
 template <typename Visitor>
 void VisitFields(Visitor& v, Port& port) {
+  for (const char* name : {"port", "mtu", "netdev"}) v.Derived(name);
   v.Field("number", port.number);
   v.Enum("link_layer", port.link_layer, LinkLayer::kUnknown);
   v.Enum("transport", port.fabric, Fabric::kUnknown);

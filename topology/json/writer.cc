@@ -112,6 +112,12 @@ void FillNicView(const Nic& nic, Json& json) {
   json["state"] = StateWord(port.state);
   if (port.gbps.known()) json["gbps"] = *port.gbps.value;
   if (port.chosen_gid.known()) json["gid_index"] = *port.chosen_gid.value;
+  // The short names of each port, for scripts.
+  for (Json& each : json["ports"]) {
+    each["port"] = each["number"];
+    each["mtu"] = each["active_mtu"];
+    each["netdev"] = each["net_interface"];
+  }
 }
 
 Json GpuNicView(const Machine& machine) {
