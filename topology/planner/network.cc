@@ -115,10 +115,9 @@ absl::Status TakeOverride(std::span<const Machine* const> machines,
     }
   }
   plan->network = *network;
-  plan->reasons.push_back(absl::StrCat("network ", Name(*network),
-                                       ": asked for; machines that cannot "
-                                       "use it: 0 of ",
-                                       machines.size()));
+  plan->reasons.push_back(
+      absl::StrCat("network ", Name(*network), ": asked for, and each of ",
+                   machines.size(), " machine(s) can use it"));
   return absl::OkStatus();
 }
 

@@ -140,6 +140,21 @@ void WarnOfMixedMemory(Plan* plan) {
   }
 }
 
+// By host; those of one name by what ranks agree on, so that the order in which
+// they came does not matter.
+void SortMachines(std::vector<MachinePlan>* machines) {
+  std::vector<std::pair<std::string, size_t>> keys;
+  for (size_t i = 0; i < machines->size(); ++i) {
+    keys.emplace_back(Canonical((*machines)[i]), i);
+  }
+  std::sort(keys.begin(), keys.end());
+  std::vector<MachinePlan> sorted;
+  for (const auto& [key, i] : keys) {
+    sorted.push_back(std::move((*machines)[i]));
+  }
+  *machines = std::move(sorted);
+}
+
 // Everything but the exchange: network, rails, memory.
 absl::StatusOr<Plan> PlanMachines(std::span<const Machine* const> machines,
                                   const PlanRequest& request) {
@@ -154,11 +169,7 @@ absl::StatusOr<Plan> PlanMachines(std::span<const Machine* const> machines,
                      ChooseRails(*machine, plan, request.gdr));
     plan.machines.push_back(std::move(each));
   }
-  std::stable_sort(plan.machines.begin(), plan.machines.end(),
-                   [](const MachinePlan& a, const MachinePlan& b) {
-                     return a.host != b.host ? a.host < b.host
-                                             : Canonical(a) < Canonical(b);
-                   });
+  SortMachines(&plan.machines);
   WarnOfMixedMemory(&plan);
   return plan;
 }
