@@ -142,6 +142,7 @@ void OfiContext::HandleCompletions() {
   do {
     completions_.clear();
     fabric_->Poll(&completions_);
+    num_moved_ += completions_.size();
     for (const Completion& completion : completions_) {
       Slot* slot = completion.slot;
       if (!slot->is_receive) {

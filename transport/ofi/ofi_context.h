@@ -103,6 +103,7 @@ class OfiContext : public TransportContext {
   std::vector<Completion> completions_;
   unsigned num_polls_ = 0;
   Duration nap_ = {};        // of the next sleep without a file to wait for
+  size_t num_moved_ = 0;     // completions since HandleEvents began
   size_t num_events_ = 0;    // since HandleEvents began
   uint64_t num_strays_ = 0;  // records that belong to no endpoint
 };

@@ -21,7 +21,7 @@ constexpr Duration kLongestNap = std::chrono::milliseconds(1);
 }  // namespace
 
 bool OfiContext::HandleEvents(bool is_complete) {
-  num_events_ = 0;
+  num_events_ = num_moved_ = 0;
   HandleCompletions();
   if (is_complete || ++num_polls_ % kPollsPerSocketPoll == 0) PollSockets();
   if (!pumping_.empty()) PumpAll();
@@ -50,7 +50,7 @@ void OfiContext::PollSockets() {
 
 bool OfiContext::Progress(TimePoint deadline) {
   TimePoint now = Clock::now();
-  const TimePoint poll_until = now + options_.poll;
+  TimePoint poll_until = now + options_.poll;
   nap_ = kFirstNap;
   bool has_slept = false;
   while (true) {
@@ -58,6 +58,10 @@ bool OfiContext::Progress(TimePoint deadline) {
     if (is_woken_.exchange(false)) return false;
     if (now >= deadline) return false;
     now = Clock::now();
+    if (num_moved_ > 0) {  // parts of messages
+      poll_until = now + options_.poll;
+      nap_ = kFirstNap;
+    }
     has_slept = now >= poll_until;
     if (has_slept) {
       Sleep(std::min(deadline, NextTimer()));
