@@ -1,7 +1,9 @@
 #include <cstring>
 
+#include "absl/strings/match.h"
 #include "tests/kvstore/cluster.h"
 #include "tests/kvstore/oracle.h"
+#include "transport/transport.h"
 
 // Rounds over a whole cluster against the oracle, bit by bit.
 namespace telegrad {
@@ -235,10 +237,16 @@ TEST(Rounds, TheBatchUnitDividesTheThreshold) {
   Verify(config);
 }
 
-TEST(Rounds, OverUcxAreTheSameBits) {
+class RoundsOver : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(RoundsOver, AreTheSameBits) {
+  const std::string transport = GetParam();
+  if (absl::StrContains(DescribeTransports(), transport + ": not in")) {
+    GTEST_SKIP() << transport << " is not in this build";
+  }
   for (const ReplyMode reply : kReplyModes) {
     ClusterConfig config = Small(2, 2);
-    config.transport = "ucx";
+    config.transport = transport;
     config.tensors.push_back({"long", 100000});  // beyond eager messages
     config.chunk_elems = 65536;
     config.compression = TwoBit(reply, {});
@@ -247,6 +255,9 @@ TEST(Rounds, OverUcxAreTheSameBits) {
     Verify(config);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Networks, RoundsOver, ::testing::Values("ucx", "ofi"),
+                         [](const auto& param) { return param.param; });
 
 }  // namespace
 }  // namespace telegrad

@@ -389,6 +389,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Collective,
                                            Setting{"Inproc5", "inproc", "", 5},
                                            Setting{"UcxTcp2", "ucx", "tcp", 2},
                                            Setting{"UcxTcp3", "ucx", "tcp", 3},
+                                           Setting{"OfiTcp2", "ofi", "tcp", 2},
                                            Setting{"UcxShm2", "ucx", "shm", 2},
                                            Setting{"UcxShm5", "ucx", "shm", 5}),
                          [](const auto& param_info) {

@@ -163,6 +163,42 @@ TEST_P(Transport, BacklogsInBothDirectionsPassEachOther) {
   }));
 }
 
+TEST_P(Transport, SmallMessagesWaitForALateReceiver) {
+  constexpr size_t kMessages = 3000;
+  for (size_t i = 0; i < kMessages; ++i) {
+    ASSERT_THAT(client_->Send(to_server_, absl::StrCat(i), Pattern(i % 300, 1)),
+                IsOk());
+  }
+  for (int i = 0; i < 500; ++i) client_->context->Progress(Clock::now());
+  ASSERT_TRUE(DriveBoth([&] { return server_->heard.size() == kMessages; }));
+  for (size_t i = 0; i < kMessages; ++i) {
+    ASSERT_EQ(server_->heard[i].header, absl::StrCat(i));
+  }
+}
+
+// Whoever counts completions is held back by a receiver that does not listen.
+TEST_P(Transport, ReceiverThatDoesNotListenHoldsTheSenderBack) {
+  constexpr size_t kMessages = 64, kInFlight = 8;
+  const auto payload = std::make_shared<const std::string>(Pattern(1 << 20, 3));
+  server_->keep_payloads = false;
+  size_t sent = 0;
+  const auto send_some = [&] {
+    while (sent < kMessages && sent - client_->num_completed < kInFlight) {
+      ASSERT_THAT(client_->Send(to_server_, absl::StrCat(sent++), payload),
+                  IsOk());
+    }
+  };
+  for (int i = 0; i < 2000; ++i) {
+    send_some();
+    client_->context->Progress(Clock::now());
+  }
+  EXPECT_LT(client_->num_completed, kMessages / 2);
+  ASSERT_TRUE(DriveBoth([&] {
+    send_some();
+    return client_->num_completed == kMessages;
+  }));
+}
+
 TEST_P(Transport, HandlersMaySendFromWithin) {
   constexpr size_t kTurns = 300;
   server_->on_message = [&](const Heard& message) {

@@ -1,0 +1,256 @@
+// Hours of a transport's life in minutes: connections that come and go, peers
+// that are killed, mixed sizes under faults. Afterwards this process must have
+// the descriptors, threads and memory that it had after warming up. One JSON
+// line per phase; exits 1 when something grew or did not happen.
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "base/random.h"
+#include "base/status_macros.h"
+#include "tests/soak/side.h"
+
+namespace telegrad::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMaxBytes = size_t{256} << 10;
+constexpr char kFaults[] =
+    "drop=0.02,duplicate=0.02,reorder=0.02,flip=0.02,delay=0.005,delay_ms=1,"
+    "kill=0.002,seed=";
+
+struct Settings {
+  TransportOptions transport;
+  int cycles = 2000;
+  uint64_t seed = 1;
+  double max_growth_mib = 16;
+  std::string peer;  // the program that is killed
+};
+
+struct Usage {
+  long descriptors = 0;
+  long threads = 0;
+  double mib = 0;
+};
+
+long CountEntries(const char* directory) {
+  return std::distance(fs::directory_iterator(directory),
+                       fs::directory_iterator());
+}
+
+Usage UsageNow() {
+  Usage usage;
+  usage.descriptors = CountEntries("/proc/self/fd");
+  usage.threads = CountEntries("/proc/self/task");
+  std::ifstream statm("/proc/self/statm");
+  double size = 0, resident = 0;
+  statm >> size >> resident;
+  usage.mib = resident * static_cast<double>(sysconf(_SC_PAGESIZE)) / (1 << 20);
+  return usage;
+}
+
+std::shared_ptr<const std::string> RandomPayload(Random& random) {
+  // Small ones are as frequent as large ones.
+  const size_t limit = size_t{1} << random.NextBelow(19);
+  const size_t size = random.NextBelow(std::min(limit, kMaxBytes) + 1);
+  return std::make_shared<const std::string>(size, 's');
+}
+
+absl::Status Stuck(const char* what) {
+  return absl::DeadlineExceededError(what);
+}
+
+// Two contexts that stay; connections that come and go.
+class ConnectPhase {
+ public:
+  explicit ConnectPhase(const Settings& settings)
+      : random_(settings.seed),
+        server_(settings.transport),
+        client_(settings.transport) {}
+
+  absl::Status Start() {
+    RETURN_IF_ERROR(server_.status);
+    RETURN_IF_ERROR(client_.status);
+    ASSIGN_OR_RETURN(address_, server_.context->Listen());
+    return absl::OkStatus();
+  }
+
+  absl::Status Step() {
+    const EndpointId endpoint = client_.Connect(address_);
+    const uint64_t heard = server_.num_heard, accepted = server_.num_accepted;
+    const uint64_t closed = server_.num_closed;
+    const uint64_t messages = random_.NextBelow(4);
+    for (uint64_t i = 0; i < messages; ++i) {
+      client_.Send(endpoint, RandomPayload(random_));
+    }
+    if (!DriveSides({&server_, &client_}, [&] {
+          return server_.num_heard == heard + messages &&
+                 server_.num_accepted > accepted;
+        })) {
+      return Stuck("messages of a new connection");
+    }
+    if (random_.NextBelow(2) == 0) {
+      client_.context->Close(endpoint);
+    } else {
+      server_.context->Close(server_.last_accepted);
+    }
+    const bool is_over = DriveSides({&server_, &client_}, [&] {
+      return client_.open.empty() && server_.num_closed > closed;
+    });
+    return is_over ? absl::OkStatus() : Stuck("the end of a connection");
+  }
+
+ private:
+  Random random_;
+  Side server_, client_;
+  std::string address_;
+};
+
+// A server whose peers, other processes, are killed in the middle.
+class KillPhase {
+ public:
+  explicit KillPhase(const Settings& settings)
+      : settings_(settings),
+        random_(settings.seed),
+        server_(settings.transport) {}
+
+  absl::Status Start() {
+    RETURN_IF_ERROR(server_.status);
+    ASSIGN_OR_RETURN(address_, server_.context->Listen());
+    return absl::OkStatus();
+  }
+
+  absl::Status Step() {
+    std::string program = settings_.peer, name = settings_.transport.name,
+                tls = settings_.transport.tls, deed = "flood";
+    char* argv[] = {program.data(),  name.data(), tls.data(),
+                    address_.data(), deed.data(), nullptr};
+    pid_t pid = 0;
+    if (posix_spawn(&pid, argv[0], nullptr, nullptr, argv, environ) != 0) {
+      return absl::NotFoundError(program + " cannot be started");
+    }
+    const uint64_t heard = server_.num_heard + 1 + random_.NextBelow(20);
+    bool is_heard =
+        DriveSides({&server_}, [&] { return server_.num_heard >= heard; });
+    for (int i = 0; i < 4; ++i) {
+      server_.Send(server_.last_accepted, RandomPayload(random_));
+    }
+    kill(pid, SIGKILL);
+    waitpid(pid, nullptr, 0);
+    if (!is_heard) return Stuck("messages of a peer");
+    const bool is_over = DriveSides({&server_}, [&] {
+      return server_.open.empty() && server_.num_completed == server_.num_sent;
+    });
+    return is_over ? absl::OkStatus() : Stuck("the end of a killed peer");
+  }
+
+ private:
+  const Settings settings_;
+  Random random_;
+  Side server_;
+  std::string address_;
+};
+
+// Mixed sizes under faults; connects again after each fatal one.
+class FaultPhase {
+ public:
+  explicit FaultPhase(const Settings& settings)
+      : random_(settings.seed),
+        server_(settings.transport),
+        client_(WithFaults(settings)) {}
+
+  absl::Status Start() {
+    RETURN_IF_ERROR(server_.status);
+    RETURN_IF_ERROR(client_.status);
+    ASSIGN_OR_RETURN(address_, server_.context->Listen());
+    return absl::OkStatus();
+  }
+
+  absl::Status Step() {
+    if (client_.open.empty()) endpoint_ = client_.Connect(address_);
+    for (int i = 0; i < 16; ++i) {
+      client_.Send(endpoint_, RandomPayload(random_));
+    }
+    const bool is_over = DriveSides({&server_, &client_}, [&] {
+      return client_.num_completed == client_.num_sent;
+    });
+    return is_over ? absl::OkStatus() : Stuck("messages under faults");
+  }
+
+ private:
+  static TransportOptions WithFaults(const Settings& settings) {
+    TransportOptions options = settings.transport;
+    options.fault = kFaults + std::to_string(settings.seed);
+    return options;
+  }
+
+  Random random_;
+  Side server_, client_;
+  std::string address_;
+  EndpointId endpoint_ = 0;
+};
+
+template <typename Phase>
+bool Run(const char* name, int cycles, const Settings& settings) {
+  Phase phase(settings);
+  absl::Status status = phase.Start();
+  for (int i = 0; status.ok() && i < cycles / 4 + 1; ++i) status = phase.Step();
+  const Usage before = UsageNow();
+  for (int i = 0; status.ok() && i < cycles; ++i) status = phase.Step();
+  const Usage after = UsageNow();
+  const bool is_flat = after.descriptors <= before.descriptors &&
+                       after.threads <= before.threads &&
+                       after.mib - before.mib <= settings.max_growth_mib;
+  std::printf(
+      "{\"phase\":\"%s\",\"transport\":\"%s\",\"tls\":\"%s\",\"cycles\":%d,"
+      "\"descriptors\":[%ld,%ld],\"threads\":[%ld,%ld],\"mib\":[%.1f,%.1f],"
+      "\"result\":\"%s\"}\n",
+      name, settings.transport.name.c_str(), settings.transport.tls.c_str(),
+      cycles, before.descriptors, after.descriptors, before.threads,
+      after.threads, before.mib, after.mib,
+      !status.ok() ? status.ToString().c_str()
+      : is_flat    ? "flat"
+                   : "grew");
+  std::fflush(stdout);
+  return status.ok() && is_flat;
+}
+
+int Main(int argc, char** argv) {
+  Settings settings;
+  CLI::App app("Soaks a transport: see docs/transports.md");
+  app.add_option("--transport", settings.transport.name)->capture_default_str();
+  app.add_option("--tls", settings.transport.tls, "as of telegrad-train");
+  app.add_option("--cycles", settings.cycles, "of each phase; kills: a tenth")
+      ->check(CLI::Range(1, 1'000'000'000))
+      ->capture_default_str();
+  app.add_option("--seed", settings.seed)->capture_default_str();
+  app.add_option("--max-growth-mib", settings.max_growth_mib,
+                 "of this process's memory, per phase")
+      ->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  settings.peer = TELEGRAD_TEST_PEER;
+  const absl::Status there = Side(settings.transport).status;
+  if (absl::IsNotFound(there)) {
+    std::printf("skipped: %s\n", std::string(there.message()).c_str());
+    return 77;
+  }
+  bool is_good = Run<ConnectPhase>("connect", settings.cycles, settings);
+  is_good &= Run<FaultPhase>("fault", settings.cycles, settings);
+  if (settings.transport.name != "inproc") {  // has no other processes
+    is_good &= Run<KillPhase>("kill", settings.cycles / 10 + 1, settings);
+  }
+  return is_good ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace telegrad::testing
+
+int main(int argc, char** argv) { return telegrad::testing::Main(argc, argv); }
