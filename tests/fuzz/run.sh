@@ -8,7 +8,7 @@ cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.."
 runs=${1:-10000000}
 targets=("${@:2}")
 [ ${#targets[@]} -gt 0 ] || targets=(codec_decoder_fuzz frame_fuzz nccl_xml_fuzz
-  hwloc_xml_fuzz machine_json_fuzz)
+  hwloc_xml_fuzz machine_json_fuzz sysfs_fuzz)
 
 command -v clang++ >/dev/null || {
   echo "no clang++; on Debian: apt-get install clang libclang-rt-14-dev" >&2
@@ -23,7 +23,7 @@ for target in "${targets[@]}"; do
   case $target in  # good files to begin with
     nccl_xml_fuzz) cp tests/topology/fixtures/nccl*.xml "$corpus" ;;
     hwloc_xml_fuzz) cp tests/topology/fixtures/hwloc*.xml "$corpus" ;;
-    machine_json_fuzz) cp tests/topology/fixtures/*.json "$corpus" ;;
+    machine_json_fuzz sysfs_fuzz) cp tests/topology/fixtures/*.json "$corpus" ;;
   esac
   "build/fuzz/tests/fuzz/$target" -runs="$runs" -max_len=20480 \
     -artifact_prefix=build/fuzz/findings/ -print_final_stats=1 "$corpus"
