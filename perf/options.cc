@@ -1,5 +1,9 @@
 #include "perf/options.h"
 
+#include <cstdlib>
+
+#include "perf/network/commands.h"
+
 namespace telegrad::perf {
 
 void AddSpeedFlags(CLI::App& app, SpeedOptions& options) {
@@ -24,6 +28,10 @@ void AddSpeedFlags(CLI::App& app, SpeedOptions& options) {
   app.add_option("--filter", options.filter,
                  "only what has this text in its name");
   app.add_flag("--json", options.json, "one JSON object per line");
+}
+
+absl::StatusOr<std::optional<Placement>> PlacementOfLauncher() {
+  return DetectPlacement([](const char* name) { return std::getenv(name); });
 }
 
 }  // namespace telegrad::perf

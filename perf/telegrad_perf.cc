@@ -1,6 +1,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/exit_code.h"
+#include "perf/network/commands.h"
 #include "perf/options.h"
 
 namespace telegrad::perf {
@@ -11,6 +12,20 @@ constexpr Subcommand kSubcommands[] = {
      AddKernelCommand},
     {"codec", "speed of each codec, beside the memory's ceiling and peers",
      AddCodecCommand},
+    {"latency", "half the round trip of a message between two ranks",
+     AddLatencyCommand},
+    {"bandwidth", "messages one way in a window", AddBandwidthCommand},
+    {"bibw", "messages both ways in a window", AddBibwCommand},
+    {"msgrate", "small messages per second", AddMsgrateCommand},
+    {"allreduce", "sums of all ranks to all ranks", AddAllreduceCommand},
+    {"reducescatter", "sums of all ranks, a block to each",
+     AddReduceScatterCommand},
+    {"allgather", "the blocks of all ranks to all ranks", AddAllgatherCommand},
+    {"broadcast", "the data of one rank to all", AddBroadcastCommand},
+    {"alltoall", "a block of each rank to each rank", AddAlltoallCommand},
+    {"barrier", "until all ranks have come", AddBarrierCommand},
+    {"pushpull", "push and pull through workers and servers, with a codec",
+     AddPushPullCommand},
 };
 
 }  // namespace

@@ -4,7 +4,7 @@
 # core of its own. Prints both and their ratio.
 # usage: perf/transport_vs_ucx_perftest.sh BUILD_DIR [REPEATS]
 set -eu
-benchmark=$1/perf/telegrad-transport-benchmark
+perf=$1/perf/telegrad-perf
 repeats=${2:-3}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -23,13 +23,20 @@ peer() { # UCX_TLS, test, bytes, iterations, column of the value
   tail -1 "$work/peer" | awk -v column="$5" '{ print $column }'
 }
 
-round() { # our tls, UCX_TLS
-  taskset -c 0,1 "$benchmark" ucx "$1" | sed 's/[{}"]//g' | tr ',' ' ' |
-    awk -v tls="$1" '
-      { for (i = 1; i <= NF; ++i) { split($i, kv, ":"); field[kv[1]] = kv[2] } }
-      /half_rtt/ { print "ours", tls, "half_rtt_us", 8, field["p50"] }
-      /mib_per/ { print "ours", tls, "mib_per_s", field["bytes"], field["value"] }
-    ' >>"$work/both"
+ours() { # tls, command, bytes, key of the value, its factor
+  taskset -c 0,1 "$perf" "$2" --tls "$1" --size "$3" --seconds 0.5 --pin \
+    --json | tr -d '{}"' | tr ',' '\n' | awk -F: -v key="$4" -v factor="$5" '
+      $1 == key { print $2 * factor }'
+}
+
+round() { # our tls, UCX_TLS; ucx_perftest's MB are MiB
+  {
+    echo "ours $1 half_rtt_us 8 $(ours "$1" latency 8 p50_us 1)"
+    for size in 65536 1048576 8388608; do
+      echo "ours $1 mib_per_s $size $(ours "$1" bandwidth $size algbw_GBps \
+        953.674)"
+    done
+  } >>"$work/both"
   {
     echo "peer $1 half_rtt_us 8 $(peer "$2" ucp_am_lat 8 20000 2)"
     echo "peer $1 mib_per_s 65536 $(peer "$2" ucp_am_bw 65536 20000 6)"

@@ -6,9 +6,8 @@
                                        line (or its continuation) that calls
                                        telegrad-train, or in `backquotes`, is in
                                        PROGRAM --help, or in that of PERF's
-                                       subcommands kernel and codec or of TOPO's;
-                                       exits 77 (skipped) while PROGRAM does
-                                       not exist
+                                       subcommands or of TOPO's; exits 77
+                                       (skipped) while PROGRAM does not exist
     check_docs.py ROOT paths           no file speaks of the place it was made in
 """
 import os
@@ -18,6 +17,8 @@ import sys
 
 SKIPPED = 77
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
+# As CLI11 lists them.
+SUBCOMMAND = re.compile(r"^  ([a-z]+) ", re.M)
 # Put together here, so that this file does not hold them.
 PLACES = re.compile(r"/wo" + r"rk/|\.\./sha" + r"red")
 # The tests' data folder is named there, as a default that may be absent.
@@ -94,7 +95,8 @@ def main():
             sys.exit(SKIPPED)
         shown = help_of([sys.argv[3]])
         for perf in sys.argv[4:5]:
-            shown += help_of([perf, "kernel"]) + help_of([perf, "codec"])
+            for command in SUBCOMMAND.findall(help_of([perf])):
+                shown += help_of([perf, command])
         for topo in sys.argv[5:]:
             for command in ("show", "doctor", "plan", "simulate"):
                 shown += help_of([topo, command])

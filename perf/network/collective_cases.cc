@@ -1,0 +1,196 @@
+#include "perf/network/collective_cases.h"
+
+#include <cstring>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/dispatch.h"
+
+namespace telegrad::perf {
+namespace {
+
+constexpr int kValues = 3;  // sums of 85 ranks fit bfloat16's 8 bits
+constexpr int kUnwritten = 200;
+
+int ValueAt(int rank, size_t i) {
+  return static_cast<int>((i * 7 + static_cast<size_t>(rank) * 5 + i / 97) %
+                          kValues);
+}
+
+// `values` in the memory's type.
+void Write(DataType type, const std::vector<float>& values, std::byte* to) {
+  const kernels::CastKernels& cast = kernels::CpuKernels().cast;
+  kernels::EncodeStats stats;
+  auto* codes = reinterpret_cast<uint8_t*>(to);
+  switch (type) {
+    case DataType::kFloat32:
+      std::memcpy(to, values.data(), values.size() * sizeof(float));
+      return;
+    case DataType::kFloat16:
+      return cast.fp16.encode(values.data(), nullptr, values.size(),
+                              kernels::NonFinite::kPropagate, codes, &stats,
+                              {});
+    case DataType::kBfloat16:
+      return cast.bf16.encode(values.data(), nullptr, values.size(),
+                              kernels::NonFinite::kPropagate, codes, &stats,
+                              {});
+    case DataType::kInt32: {
+      const std::vector<int32_t> whole(values.begin(), values.end());
+      std::memcpy(to, whole.data(), whole.size() * sizeof(int32_t));
+      return;
+    }
+  }
+}
+
+}  // namespace
+
+collective::Operation OperationOf(const CollectiveCase& which) {
+  switch (which.kind) {
+    case CollectiveKind::kAllreduce:
+      return collective::Operation::kAllreduce;
+    case CollectiveKind::kReduceScatter:
+      return collective::Operation::kReduceScatter;
+    case CollectiveKind::kAllgather:
+      return collective::Operation::kAllgather;
+    case CollectiveKind::kBroadcast:
+      return collective::Operation::kBroadcast;
+    case CollectiveKind::kAlltoall:
+      return collective::Operation::kAlltoall;
+    case CollectiveKind::kBarrier:
+      return collective::Operation::kBarrier;
+  }
+  return collective::Operation::kNone;
+}
+
+size_t BlocksOf(const CollectiveCase& which, int ranks) {
+  switch (which.kind) {
+    case CollectiveKind::kReduceScatter:
+    case CollectiveKind::kAllgather:
+    case CollectiveKind::kAlltoall:
+      return static_cast<size_t>(ranks);
+    default:
+      return 1;
+  }
+}
+
+double BusFactor(const CollectiveCase& which, int ranks) {
+  const double n = ranks;
+  switch (which.kind) {
+    case CollectiveKind::kAllreduce:
+      return 2 * (n - 1) / n;
+    case CollectiveKind::kReduceScatter:
+    case CollectiveKind::kAllgather:
+    case CollectiveKind::kAlltoall:
+      return (n - 1) / n;
+    default:
+      return 1;
+  }
+}
+
+CollectiveData::CollectiveData(const CollectiveCase& which, DataType type,
+                               int rank, int ranks, int root, size_t max_count)
+    : case_(which),
+      type_(type),
+      rank_(rank),
+      ranks_(ranks),
+      root_(root),
+      max_count_(max_count),
+      in_(max_count * input_blocks() * SizeOf(type)),
+      out_(is_in_place() ? 0 : max_count * output_blocks() * SizeOf(type)) {
+  Fill();
+}
+
+bool CollectiveData::is_in_place() const {
+  return case_.kind == CollectiveKind::kAllreduce ||
+         case_.kind == CollectiveKind::kBroadcast ||
+         case_.kind == CollectiveKind::kBarrier;
+}
+
+size_t CollectiveData::input_blocks() const {
+  const auto n = static_cast<size_t>(ranks_);
+  return case_.kind == CollectiveKind::kReduceScatter ||
+                 case_.kind == CollectiveKind::kAlltoall
+             ? n
+             : 1;
+}
+
+size_t CollectiveData::output_blocks() const {
+  const auto n = static_cast<size_t>(ranks_);
+  return case_.kind == CollectiveKind::kReduceScatter ? 1 : n;
+}
+
+void CollectiveData::Fill() {
+  std::vector<float> values(max_count_ * input_blocks());
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<float>(ValueAt(rank_, i));
+  }
+  Write(type_, values, in_.data());
+  if (is_in_place()) return;
+  Write(type_, std::vector<float>(max_count_ * output_blocks(), kUnwritten),
+        out_.data());
+}
+
+absl::Status CollectiveData::Call(Group& group, size_t count,
+                                  CollectiveSettings settings) {
+  std::byte* in = in_.data();
+  std::byte* out = out_.data();
+  switch (case_.kind) {
+    case CollectiveKind::kAllreduce:
+      return group.Allreduce(in, count, type_, ReduceOp::kSum, settings);
+    case CollectiveKind::kReduceScatter:
+      return group.ReduceScatter(in, out, count, type_, ReduceOp::kSum,
+                                 settings);
+    case CollectiveKind::kAllgather:
+      return group.Allgather(in, out, count, type_, settings);
+    case CollectiveKind::kBroadcast:
+      return group.Broadcast(in, count, type_, root_, settings);
+    case CollectiveKind::kAlltoall:
+      return group.Alltoall(in, out, count, type_, settings);
+    case CollectiveKind::kBarrier:
+      return group.Barrier(settings);
+  }
+  return absl::InternalError("no such collective");
+}
+
+// Element i of the output, of calls with `count` elements.
+int CollectiveData::Expected(size_t i, size_t count) const {
+  const size_t own_block = static_cast<size_t>(rank_) * count;
+  switch (case_.kind) {
+    case CollectiveKind::kBroadcast:
+      return ValueAt(root_, i);
+    case CollectiveKind::kAllgather:
+      return ValueAt(static_cast<int>(i / count), i % count);
+    case CollectiveKind::kAlltoall:
+      return ValueAt(static_cast<int>(i / count), own_block + i % count);
+    default:
+      break;
+  }
+  const size_t at =
+      case_.kind == CollectiveKind::kReduceScatter ? own_block + i : i;
+  int sum = 0;
+  for (int rank = 0; rank < ranks_; ++rank) sum += ValueAt(rank, at);
+  return sum;
+}
+
+absl::Status CollectiveData::Verify(size_t count) const {
+  const size_t blocks = is_in_place() ? 1 : output_blocks();
+  std::vector<float> expected(count * blocks);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    expected[i] = static_cast<float>(Expected(i, count));
+  }
+  const size_t size = SizeOf(type_);
+  Buffer wanted(expected.size() * size);
+  Write(type_, expected, wanted.data());
+  const std::byte* got = is_in_place() ? in_.data() : out_.data();
+  for (size_t i = 0; i < expected.size(); ++i) {
+    if (std::memcmp(got + i * size, wanted.data() + i * size, size) == 0) {
+      continue;
+    }
+    return absl::DataLossError(absl::StrCat(
+        "check: rank ", rank_, ": element ", i, " of ", expected.size(), " of ",
+        case_.name, " is not ", expected[i]));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace telegrad::perf

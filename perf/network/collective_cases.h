@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstddef>
+
+#include "absl/status/status.h"
+#include "base/bytes.h"
+#include "transport/collective.h"
+#include "transport/collective/message.h"
+
+namespace telegrad::perf {
+
+enum class CollectiveKind {
+  kAllreduce,
+  kReduceScatter,
+  kAllgather,
+  kBroadcast,
+  kAlltoall,
+  kBarrier
+};
+
+struct CollectiveCase {
+  CollectiveKind kind;
+  const char* name;
+  const char* default_sizes;  // empty: it has none
+};
+
+constexpr CollectiveCase kAllreduceCase = {CollectiveKind::kAllreduce,
+                                           "allreduce", "8:8M:x4"};
+constexpr CollectiveCase kReduceScatterCase = {CollectiveKind::kReduceScatter,
+                                               "reducescatter", "8:8M:x4"};
+constexpr CollectiveCase kAllgatherCase = {CollectiveKind::kAllgather,
+                                           "allgather", "8:8M:x4"};
+constexpr CollectiveCase kBroadcastCase = {CollectiveKind::kBroadcast,
+                                           "broadcast", "8:8M:x4"};
+constexpr CollectiveCase kAlltoallCase = {CollectiveKind::kAlltoall, "alltoall",
+                                          "8:8M:x4"};
+constexpr CollectiveCase kBarrierCase = {CollectiveKind::kBarrier, "barrier",
+                                         ""};
+
+collective::Operation OperationOf(const CollectiveCase& which);
+
+// Blocks of `count` elements in what nccl-tests calls the size: 1 or the
+// number of ranks.
+size_t BlocksOf(const CollectiveCase& which, int ranks);
+// busbw / algbw, as nccl-tests defines it (doc/PERFORMANCE.md).
+double BusFactor(const CollectiveCase& which, int ranks);
+
+// Inputs and outputs of one rank, for calls of up to `max_count` elements.
+// Values are small integers: their sums are exact in any order and type.
+class CollectiveData {
+ public:
+  CollectiveData(const CollectiveCase& which, DataType type, int rank,
+                 int ranks, int root, size_t max_count);
+
+  // Inputs as new; outputs hold what no result has.
+  void Fill();
+  absl::Status Call(Group& group, size_t count, CollectiveSettings settings);
+  // DataLoss names the first wrong element. After one Call since Fill.
+  absl::Status Verify(size_t count) const;
+
+ private:
+  bool is_in_place() const;
+  size_t input_blocks() const;
+  size_t output_blocks() const;
+  int Expected(size_t i, size_t count) const;
+
+  const CollectiveCase& case_;
+  const DataType type_;
+  const int rank_;
+  const int ranks_;
+  const int root_;
+  const size_t max_count_;
+  Buffer in_;  // of those in place: their data
+  Buffer out_;
+};
+
+}  // namespace telegrad::perf

@@ -1,0 +1,248 @@
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "perf/network/collective_cases.h"
+#include "perf/network/command.h"
+#include "perf/network/commands.h"
+#include "perf/network/report.h"
+#include "topology/profiles.h"
+#include "transport/collective/choose.h"
+
+// allreduce, reducescatter, allgather, broadcast, alltoall and barrier, with
+// the sizes and factors of nccl-tests.
+namespace telegrad::perf {
+namespace {
+
+struct Options {
+  NetworkOptions network;
+  std::string algorithm = "auto";
+  std::string type = "float32";
+  std::string profile;
+  int root = 0;
+};
+
+class CollectiveRun {
+ public:
+  CollectiveRun(const Options& options, const CollectiveCase& which, Rank& rank,
+                Group& group, const GroupOptions& group_options,
+                CollectiveSettings settings, DataType type)
+      : options_(options),
+        case_(which),
+        rank_(rank),
+        group_(group),
+        group_options_(group_options),
+        settings_(settings),
+        type_(type) {}
+
+  // Counts of one iteration's calls, one after the other.
+  absl::StatusOr<NetworkRow> Measure(const std::vector<size_t>& counts,
+                                     const std::string& profile) {
+    CollectiveData data(case_, type_, group_.rank(), group_.world_size(),
+                        options_.root,
+                        *std::max_element(counts.begin(), counts.end()));
+    GroupTraffic traffic;
+    int timed = 0;
+    ASSIGN_OR_RETURN(
+        Series series,
+        RunIterations(options_.network, rank_, [&]() -> absl::StatusOr<double> {
+          ++timed;
+          return Iterate(counts, data, &traffic);
+        }));
+    // Those that warmed up sent the same.
+    const auto share = static_cast<int64_t>(series.us.size());
+    series.payload_bytes = traffic.payload_bytes / timed * share;
+    series.header_bytes = traffic.header_bytes / timed * share;
+    ASSIGN_OR_RETURN(const Result result,
+                     Combine(options_.network, rank_, series));
+    return RowOf(counts, profile, result);
+  }
+
+ private:
+  // With --check each call has a start, inputs and a verdict of its own.
+  absl::StatusOr<double> Iterate(const std::vector<size_t>& counts,
+                                 CollectiveData& data, GroupTraffic* traffic) {
+    const bool checks = options_.network.checks;
+    double us = 0;
+    for (size_t i = 0; i < counts.size(); ++i) {
+      if (checks) data.Fill();
+      if (checks || i == 0) RETURN_IF_ERROR(group_.Barrier());
+      const GroupTraffic before = group_.traffic();
+      const TimePoint start = Clock::now();
+      RETURN_IF_ERROR(data.Call(group_, counts[i], settings_));
+      us += SecondsSince(start) * 1e6;
+      const GroupTraffic after = group_.traffic();
+      traffic->payload_bytes += after.payload_bytes - before.payload_bytes;
+      traffic->header_bytes += after.header_bytes - before.header_bytes;
+      if (checks) RETURN_IF_ERROR(data.Verify(counts[i]));
+    }
+    return us;
+  }
+
+  NetworkRow RowOf(const std::vector<size_t>& counts,
+                   const std::string& profile, const Result& result) const {
+    const int n = group_.world_size();
+    size_t bytes = 0;
+    for (const size_t count : counts) {
+      bytes += count * SizeOf(type_) * BlocksOf(case_, n);
+    }
+    return {.what = case_.name,
+            .algorithm = AlgorithmOf(counts),
+            .profile = profile,
+            .ranks = n,
+            .size_bytes = bytes,
+            .bytes_moved = static_cast<double>(bytes),
+            .bus_factor = BusFactor(case_, n),
+            .raw_bytes = result.payload_bytes,
+            .wire_bytes = result.payload_bytes + result.header_bytes,
+            .checked = options_.network.checks ? "values" : "no",
+            .result = result,
+            .settings = {{"datatype", ToString(type_)}}};
+  }
+
+  // What ran, where all calls of an iteration took the same.
+  std::string AlgorithmOf(const std::vector<size_t>& counts) const {
+    if (counts.size() > 1) return ToString(settings_.algorithm);
+    const auto chosen =
+        collective::Choose(OperationOf(case_), settings_.algorithm,
+                           counts[0] * SizeOf(type_), group_options_);
+    return ToString(chosen.ok() ? *chosen : settings_.algorithm);
+  }
+
+  const Options& options_;
+  const CollectiveCase& case_;
+  Rank& rank_;
+  Group& group_;
+  const GroupOptions& group_options_;
+  const CollectiveSettings settings_;
+  const DataType type_;
+};
+
+absl::StatusOr<DataType> ParseType(const std::string& text) {
+  for (const DataType type : {DataType::kFloat32, DataType::kFloat16,
+                              DataType::kBfloat16, DataType::kInt32}) {
+    if (text == ToString(type)) return type;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--datatype \"", text,
+                   "\" is none of float32, float16, bfloat16, int32"));
+}
+
+// What one iteration calls, for each line of the report.
+absl::StatusOr<std::vector<std::vector<size_t>>> CountsOf(
+    const Options& options, const CollectiveCase& which, DataType type) {
+  std::vector<std::vector<size_t>> all;
+  if (options.profile.empty()) {
+    const size_t piece = SizeOf(type) * BlocksOf(which, options.network.ranks);
+    for (const size_t bytes : options.network.sizes) {
+      // At least an element, as long as there is anything to send.
+      all.push_back({bytes == 0 ? 0 : std::max<size_t>(1, bytes / piece)});
+    }
+    if (all.empty()) all.push_back({0});
+    return all;
+  }
+  ASSIGN_OR_RETURN(const GradientProfile profile,
+                   LoadGradientProfile(options.profile));
+  std::vector<size_t> counts;
+  for (const ProfileTensor& tensor : profile.tensors) {
+    counts.push_back(static_cast<size_t>(tensor.num_elems));
+  }
+  std::reverse(counts.begin(), counts.end());  // as gradients become ready
+  all.push_back(std::move(counts));
+  return all;
+}
+
+absl::Status RunCollective(const Options& options, const CollectiveCase& which,
+                           Rank& rank) {
+  const NetworkOptions& network = options.network;
+  ASSIGN_OR_RETURN(const CollectiveAlgorithm algorithm,
+                   ParseCollectiveAlgorithm(options.algorithm));
+  ASSIGN_OR_RETURN(const DataType type, ParseType(options.type));
+  ASSIGN_OR_RETURN(const auto all, CountsOf(options, which, type));
+  RETURN_IF_ERROR(
+      Agree(network, rank,
+            absl::StrCat(which.name, " ", network.size_text, " ",
+                         options.profile, " ", options.type, " ",
+                         options.algorithm, " root ", options.root, " warmup ",
+                         network.warmup, " check ", network.checks)));
+  GroupOptions group_options{.rank = rank.rank,
+                             .world_size = rank.world_size,
+                             .timeout = TimeoutOf(network)};
+  ASSIGN_OR_RETURN(group_options.transport,
+                   TransportOptionsOf(network, rank.rendezvous->own_ip()));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Group> group,
+                   Group::Make(group_options, [&](const std::string& mine,
+                                                  TimePoint deadline) {
+                     return rank.rendezvous->Gather(mine, deadline);
+                   }));
+  CollectiveRun run(options, which, rank, *group, group_options,
+                    {.algorithm = algorithm}, type);
+  Report report(network, absl::StrCat(which.name, " of ", options.type));
+  for (const std::vector<size_t>& counts : all) {
+    ASSIGN_OR_RETURN(const NetworkRow row,
+                     run.Measure(counts, options.profile));
+    if (rank.rank == 0) report.Add(row, group->info());
+  }
+  RETURN_IF_ERROR(group->Barrier());
+  return rank.rank == 0 ? report.Finish() : absl::OkStatus();
+}
+
+void Add(CLI::App& app, int& exit_code, const CollectiveCase& which) {
+  const auto options = std::make_shared<Options>();
+  AddNetworkFlags(app, which.default_sizes, options->network);
+  app.add_option("--algorithm", options->algorithm,
+                 "auto, or one that docs/collectives.md has for it")
+      ->capture_default_str();
+  if (which.kind != CollectiveKind::kBarrier) {
+    app.add_option("--datatype", options->type,
+                   "float32, float16, bfloat16, int32")
+        ->capture_default_str();
+  }
+  if (which.kind == CollectiveKind::kBroadcast) {
+    app.add_option("--root", options->root, "the rank whose data all get")
+        ->capture_default_str();
+  }
+  if (which.kind == CollectiveKind::kAllreduce) {
+    app.add_option("--profile", options->profile,
+                   "instead of sizes a network's gradients, one call each: "
+                   "vgg16, alexnet, resnet50, resnet152, inceptionv3 or "
+                   "FILE.csv");
+  }
+  SetNetworkCallback(
+      app, options->network, exit_code,
+      [options, &which](const std::vector<std::string>& words) -> absl::Status {
+        RETURN_IF_ERROR(FinishOptions(options->network));
+        return RunRanks(options->network, words,
+                        [&](const NetworkOptions& network, Rank& rank) {
+                          Options mine = *options;
+                          mine.network = network;
+                          return RunCollective(mine, which, rank);
+                        });
+      });
+}
+
+}  // namespace
+
+void AddAllreduceCommand(CLI::App& app, int& exit_code) {
+  Add(app, exit_code, kAllreduceCase);
+}
+void AddReduceScatterCommand(CLI::App& app, int& exit_code) {
+  Add(app, exit_code, kReduceScatterCase);
+}
+void AddAllgatherCommand(CLI::App& app, int& exit_code) {
+  Add(app, exit_code, kAllgatherCase);
+}
+void AddBroadcastCommand(CLI::App& app, int& exit_code) {
+  Add(app, exit_code, kBroadcastCase);
+}
+void AddAlltoallCommand(CLI::App& app, int& exit_code) {
+  Add(app, exit_code, kAlltoallCase);
+}
+void AddBarrierCommand(CLI::App& app, int& exit_code) {
+  Add(app, exit_code, kBarrierCase);
+}
+
+}  // namespace telegrad::perf

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "perf/network/network_options.h"
+#include "perf/network/rendezvous.h"
+
+namespace telegrad::perf {
+
+// What a rank of a benchmark is given.
+struct Rank {
+  int rank = 0;
+  int world_size = 1;
+  bool is_thread = false;  // shares its process with the other ranks
+  std::unique_ptr<Rendezvous> rendezvous = nullptr;
+};
+using RankBody = std::function<absl::Status(const NetworkOptions&, Rank&)>;
+
+// Runs `body` as the rank or ranks that this process is:
+//   --rank given: that one;
+//   under mpirun, srun or torchrun: the launcher's;
+//   --transport inproc: all of them, as threads;
+//   else rank 0, and starts the others as processes of this program.
+// Returns this process's first error. `words`: main's argv.
+absl::Status RunRanks(NetworkOptions options,
+                      const std::vector<std::string>& words,
+                      const RankBody& body);
+
+// Every rank's `mine` must be the same; the error names two that differ.
+absl::Status Agree(const NetworkOptions& options, Rank& rank,
+                   const std::string& mine);
+
+}  // namespace telegrad::perf

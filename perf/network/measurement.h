@@ -1,0 +1,53 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "perf/network/launch.h"
+#include "perf/network/network_options.h"
+
+namespace telegrad::perf {
+
+// Iterations of one size, on one rank. Times are in microseconds.
+struct Series {
+  std::vector<double> us;
+  double cpu_s = 0;  // of this rank
+  int64_t payload_bytes = 0;
+  int64_t header_bytes = 0;
+};
+
+// The same of all ranks: each iteration's slowest rank.
+struct Result {
+  int iterations = 0;
+  double p50_us = 0;
+  double p99_us = 0;
+  double min_us = 0;
+  double max_us = 0;
+  double cpu_s = 0;          // sum over ranks, of one iteration
+  double payload_bytes = 0;  // mean over ranks, of one iteration
+  double header_bytes = 0;
+};
+
+// CPU seconds of this rank so far: of its thread or its process.
+double CpuSeconds(const Rank& rank);
+
+// Gathers the ranks' series. Ranks without times (they only serve) give an
+// empty one.
+absl::StatusOr<Result> Combine(const NetworkOptions& options, Rank& rank,
+                               const Series& mine);
+
+// One iteration; returns microseconds.
+using Iteration = std::function<absl::StatusOr<double>()>;
+
+// Warms up, agrees with all ranks on the number of iterations, and runs them.
+absl::StatusOr<Series> RunIterations(const NetworkOptions& options, Rank& rank,
+                                     const Iteration& iteration);
+
+// The number on which all ranks agree: --iterations, or what rank 0 thinks
+// takes --seconds.
+absl::StatusOr<int> AgreeOnIterations(const NetworkOptions& options, Rank& rank,
+                                      double us_per_iteration);
+
+}  // namespace telegrad::perf

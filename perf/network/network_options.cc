@@ -1,0 +1,111 @@
+#include "perf/network/network_options.h"
+
+#include <CLI/CLI.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "base/units.h"
+#include "perf/network/sizes.h"
+
+namespace telegrad::perf {
+namespace {
+
+// This process adds to the words that it was given when it starts others.
+void Last(CLI::Option* option) {
+  option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+}
+
+void AddTransportFlags(CLI::App& app, NetworkOptions& options) {
+  app.add_option("--transport", options.transport,
+                 "ucx, or inproc: ranks are threads")
+      ->capture_default_str();
+  app.add_option("--tls", options.tls,
+                 "for ucx: tcp, shm; both when not given");
+  app.add_option("--bind", options.bind,
+                 "address to listen on; by default the one by which the "
+                 "rendezvous is reached");
+  app.add_option("--link", options.link,
+                 "emulate a link of that rate: 1gbit, 100mbit, none")
+      ->capture_default_str();
+}
+
+void AddRankFlags(CLI::App& app, NetworkOptions& options) {
+  Last(app.add_option("--ranks", options.ranks, "number of ranks")
+           ->check(CLI::Range(1, 1024))
+           ->capture_default_str());
+  Last(app.add_option("--rank", options.rank,
+                      "this process's rank, from 0; without it this command "
+                      "starts all ranks on this machine"));
+  Last(app.add_option("--rendezvous", options.rendezvous,
+                      "HOST:PORT where rank 0 listens, the same for all"));
+  app.add_option("--timeout", options.timeout_s,
+                 "seconds without progress after which a rank gives up")
+      ->check(CLI::Range(0.1, 86400.0))
+      ->capture_default_str();
+  app.add_flag("--pin", options.pins,
+               "bind each local rank to a core of its own");
+}
+
+}  // namespace
+
+void AddNetworkFlags(CLI::App& app, const std::string& default_sizes,
+                     NetworkOptions& options) {
+  options.size_text = default_sizes;
+  AddTransportFlags(app, options);
+  AddRankFlags(app, options);
+  if (!default_sizes.empty()) {
+    app.add_option("--size", options.size_text,
+                   "bytes: a list 4K,64K,1M or a sweep FIRST:LAST:xFACTOR, "
+                   "FIRST:LAST:+STEP")
+        ->capture_default_str();
+  }
+  app.add_option("--warmup", options.warmup, "iterations before those measured")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  app.add_option("--iterations", options.iterations,
+                 "iterations of each size; 0: as many as take --seconds")
+      ->check(CLI::Range(0, 20000))
+      ->capture_default_str();
+  app.add_option("--seconds", options.seconds,
+                 "about so long for each size, at least 5 and at most 20000 "
+                 "iterations")
+      ->check(CLI::Range(0.001, 3600.0))
+      ->capture_default_str();
+  app.add_flag("--check", options.checks,
+               "verify every element of the results, outside of the times");
+  app.add_flag("--json", options.json, "one JSON object per line");
+  app.add_option("--html", options.html,
+                 "also write a page with plots to this file");
+}
+
+absl::Status FinishOptions(NetworkOptions& options) {
+  if (!options.size_text.empty()) {
+    ASSIGN_OR_RETURN(options.sizes, ParseSizes(options.size_text));
+  }
+  if (options.rank >= options.ranks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--rank ", options.rank, " of --ranks ", options.ranks,
+                     "; ranks count from 0"));
+  }
+  if (options.rank >= 0 && options.rendezvous.empty()) {
+    return absl::InvalidArgumentError(
+        "--rank needs --rendezvous HOST:PORT, the same for all ranks");
+  }
+  if (options.transport == "inproc" && options.rank >= 0) {
+    return absl::InvalidArgumentError(
+        "--transport inproc has ranks of one process; leave --rank out");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TransportOptions> TransportOptionsOf(
+    const NetworkOptions& options, const std::string& own_ip) {
+  TransportOptions transport;
+  transport.name = options.transport;
+  transport.tls = options.tls;
+  transport.bind_address = options.bind.empty() ? own_ip : options.bind;
+  ASSIGN_OR_RETURN(transport.link_bytes_per_s, ParseLinkRate(options.link));
+  return transport;
+}
+
+}  // namespace telegrad::perf

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "transport/transport.h"
+
+namespace CLI {
+class App;
+}
+
+namespace telegrad::perf {
+
+// The flags that measurements over a network share.
+struct NetworkOptions {
+  std::string command_line;  // for the report
+  std::string transport = "ucx";
+  std::string tls;
+  std::string bind;  // empty: where the rendezvous is reached
+  std::string link = "none";
+  std::string size_text;  // as given
+  std::vector<size_t> sizes;
+  int warmup = 5;
+  int iterations = 0;  // 0: as many as take `seconds`
+  double seconds = 0.3;
+  int ranks = 2;
+  int rank = -1;           // -1: this process starts the others
+  std::string rendezvous;  // "node1:7777"
+  double timeout_s = 60;
+  bool pins = false;
+  bool checks = false;
+  bool json = false;
+  std::string html;  // file, empty: none
+};
+
+// `default_sizes` as --size takes them.
+void AddNetworkFlags(CLI::App& app, const std::string& default_sizes,
+                     NetworkOptions& options);
+
+// Checks flags and fills in `sizes`. InvalidArgument says what is wrong.
+absl::Status FinishOptions(NetworkOptions& options);
+
+// For a rank that others reach at `own_ip`.
+absl::StatusOr<TransportOptions> TransportOptionsOf(
+    const NetworkOptions& options, const std::string& own_ip);
+
+inline Duration TimeoutOf(const NetworkOptions& options) {
+  return FromSeconds(options.timeout_s);
+}
+
+}  // namespace telegrad::perf

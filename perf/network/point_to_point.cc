@@ -1,0 +1,87 @@
+#include "perf/network/point_to_point.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
+#include "base/status_macros.h"
+
+namespace telegrad::perf {
+
+Endpoint::Endpoint(const NetworkOptions& options, int rank, size_t max_bytes)
+    : timeout_(TimeoutOf(options)),
+      other_(1 - rank),
+      in_(max_bytes),
+      out_(max_bytes) {}
+
+absl::StatusOr<std::unique_ptr<Endpoint>> Endpoint::Make(
+    const NetworkOptions& options, Rank& rank, size_t max_bytes) {
+  std::unique_ptr<Endpoint> self(new Endpoint(options, rank.rank, max_bytes));
+  ASSIGN_OR_RETURN(const TransportOptions transport,
+                   TransportOptionsOf(options, rank.rendezvous->own_ip()));
+  ASSIGN_OR_RETURN(self->context_, MakeTransport(transport, self.get()));
+  ASSIGN_OR_RETURN(const std::string mine, self->context_->Listen());
+  ASSIGN_OR_RETURN(
+      const std::vector<std::string> addresses,
+      rank.rendezvous->Gather(mine, Clock::now() + TimeoutOf(options)));
+  if (rank.rank == 0) {
+    ASSIGN_OR_RETURN(self->peer_, self->context_->Connect(addresses[1]));
+    RETURN_IF_ERROR(self->Send(0));
+  }
+  // A message each way: both are connected then.
+  RETURN_IF_ERROR(self->DriveUntil([&] { return self->num_heard_ > 0; }));
+  if (rank.rank == 1) RETURN_IF_ERROR(self->Send(0));
+  return self;
+}
+
+void Endpoint::OnAccept(EndpointId endpoint) {
+  if (peer_ == 0) peer_ = endpoint;
+}
+
+absl::StatusOr<Bytes> Endpoint::OnHeader(EndpointId from, ConstBytes,
+                                         size_t payload_bytes) {
+  if (from != peer_ || payload_bytes > in_.size()) {
+    return absl::InvalidArgumentError("not the other rank's message");
+  }
+  return Bytes(in_.data(), payload_bytes);
+}
+
+void Endpoint::OnMessage(EndpointId, ConstBytes, Bytes) {
+  ++num_heard_;
+  ++num_events_;
+}
+
+void Endpoint::OnClosed(EndpointId endpoint, const absl::Status& why) {
+  if (endpoint != peer_) return;
+  closed_ = WithExitCode(ExitCode::kPeerDied,
+                         absl::UnavailableError(absl::StrCat(
+                             "rank ", other_, " is gone: ", why.message())));
+}
+
+absl::Status Endpoint::Send(size_t bytes) {
+  return context_->Send(peer_, {}, {out_.data(), bytes},
+                        [this](const absl::Status& status) {
+                          ++num_events_;
+                          if (status.ok()) ++num_sent_;
+                        });
+}
+
+absl::Status Endpoint::DriveUntil(const std::function<bool()>& is_done) {
+  TimePoint deadline = Clock::now() + timeout_;
+  while (!is_done()) {
+    if (!closed_.ok()) return closed_;
+    const int64_t before = num_events_;
+    context_->Progress(deadline);
+    const TimePoint now = Clock::now();
+    if (num_events_ != before) {
+      deadline = now + timeout_;
+    } else if (now >= deadline) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("nothing heard of rank ", other_, " for ",
+                       std::chrono::duration<double>(timeout_).count(), " s"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace telegrad::perf

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/bytes.h"
+#include "perf/network/launch.h"
+#include "transport/transport.h"
+
+namespace telegrad::perf {
+
+// One of two ranks and its endpoint to the other. Payloads of any size land in
+// one buffer, one after the other.
+class Endpoint : public TransportHandler {
+ public:
+  // Rank 1 listens, rank 0 connects.
+  static absl::StatusOr<std::unique_ptr<Endpoint>> Make(
+      const NetworkOptions& options, Rank& rank, size_t max_bytes);
+
+  void OnAccept(EndpointId endpoint) override;
+  absl::StatusOr<Bytes> OnHeader(EndpointId from, ConstBytes header,
+                                 size_t payload_bytes) override;
+  void OnMessage(EndpointId from, ConstBytes header, Bytes payload) override;
+  void OnClosed(EndpointId endpoint, const absl::Status& why) override;
+
+  // Sends the first `bytes` bytes of out().
+  absl::Status Send(size_t bytes);
+  // Until `is_done()`; an error when the other rank is gone or nothing happens
+  // for the timeout.
+  absl::Status DriveUntil(const std::function<bool()>& is_done);
+
+  TransportInfo info() const { return context_->info(); }
+  Bytes out() { return out_.view(); }
+  ConstBytes in() const { return in_.view(); }
+  int64_t num_heard() const { return num_heard_; }
+  int64_t num_sent() const { return num_sent_; }  // completed
+
+ private:
+  Endpoint(const NetworkOptions& options, int rank, size_t max_bytes);
+
+  const Duration timeout_;
+  const int other_;
+  Buffer in_, out_;
+  EndpointId peer_ = 0;
+  int64_t num_heard_ = 0;
+  int64_t num_sent_ = 0;
+  int64_t num_events_ = 0;
+  absl::Status closed_;
+  // Last: it goes first.
+  std::unique_ptr<TransportContext> context_;
+};
+
+}  // namespace telegrad::perf

@@ -1,0 +1,359 @@
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/crc32c.h"
+#include "base/status_macros.h"
+#include "kvstore/kvstore.h"
+#include "perf/network/command.h"
+#include "perf/network/commands.h"
+#include "perf/network/report.h"
+#include "topology/profiles.h"
+#include "transport/bootstrap.h"
+
+// Push and pull through Telegrad's own store: workers, servers, a codec.
+namespace telegrad::perf {
+namespace {
+
+struct Options {
+  NetworkOptions network;
+  int workers = 2;
+  int servers = 1;
+  std::string type = "none";
+  std::string threshold = "auto";
+  std::string profile;
+  size_t chunk_elems = size_t{512} << 10;
+  int threads = 1;
+};
+
+// The tensors that one line of the report pushes and pulls.
+struct Batch {
+  std::string profile = {};
+  Key first = 0;
+  std::vector<size_t> counts = {};
+  size_t num_elems() const {
+    size_t sum = 0;
+    for (const size_t count : counts) sum += count;
+    return sum;
+  }
+};
+
+absl::StatusOr<std::vector<Batch>> BatchesOf(const Options& options) {
+  std::vector<Batch> batches;
+  if (options.profile.empty()) {
+    Key key = 0;
+    for (const size_t bytes : options.network.sizes) {
+      batches.push_back(
+          {.first = key++, .counts = {std::max<size_t>(1, bytes / 4)}});
+    }
+    return batches;
+  }
+  ASSIGN_OR_RETURN(const GradientProfile profile,
+                   LoadGradientProfile(options.profile));
+  Batch batch{.profile = options.profile};
+  for (const ProfileTensor& tensor : profile.tensors) {
+    batch.counts.push_back(static_cast<size_t>(tensor.num_elems));
+  }
+  batches.push_back(std::move(batch));
+  return batches;
+}
+
+// Whole numbers from -8 to 8: sums are exact in any order, in 16 bits, too.
+float ValueAt(int worker, size_t i) {
+  return static_cast<float>((i * 7 + static_cast<size_t>(worker) * 5 + i / 97) %
+                            17) -
+         8.0f;
+}
+
+// What Combine and others need, among the workers alone.
+class WorkersRendezvous : public Rendezvous {
+ public:
+  explicit WorkersRendezvous(KVStore& store) : store_(store) {}
+  absl::StatusOr<std::vector<std::string>> Gather(const std::string& mine,
+                                                  TimePoint) override {
+    return store_.Gather(absl::StrCat("perf", ++num_rounds_), mine);
+  }
+  std::string own_ip() const override { return ""; }
+
+ private:
+  KVStore& store_;  // which has a deadline of its own
+  int num_rounds_ = 0;
+};
+
+class Worker {
+ public:
+  Worker(const Options& options, bool is_thread, KVStore& store)
+      : options_(options), store_(store) {
+    rank_ = {.rank = store.rank(),
+             .world_size = store.num_workers(),
+             .is_thread = is_thread,
+             .rendezvous = std::make_unique<WorkersRendezvous>(store)};
+  }
+
+  absl::StatusOr<NetworkRow> Measure(const Batch& batch) {
+    const size_t n = batch.num_elems();
+    grad_ = Buffer(4 * n);
+    sum_ = Buffer(4 * n);
+    for (size_t i = 0; i < n; ++i) {
+      grad_.as<float>()[i] = ValueAt(store_.rank(), i);
+    }
+    raw_bytes_ = wire_bytes_ = num_steps_ = 0;
+    ASSIGN_OR_RETURN(Series series, RunIterations(options_.network, rank_,
+                                                  [&] { return Step(batch); }));
+    // Those that warmed up count alike.
+    const auto timed = static_cast<int64_t>(series.us.size());
+    series.payload_bytes = raw_bytes_ * timed / num_steps_;
+    series.header_bytes = (wire_bytes_ - raw_bytes_) * timed / num_steps_;
+    ASSIGN_OR_RETURN(const Result result,
+                     Combine(options_.network, rank_, series));
+    return RowOf(batch, result);
+  }
+
+ private:
+  NetworkRow RowOf(const Batch& batch, const Result& result) const {
+    const int workers = store_.num_workers();
+    const char* checked = IsExact() ? "values" : "equal";
+    return {.what = "pushpull",
+            .algorithm = options_.type,
+            .profile = batch.profile,
+            .ranks = workers + store_.num_servers(),
+            .size_bytes = 4 * batch.num_elems(),
+            .bytes_moved = 4 * static_cast<double>(batch.num_elems()),
+            .raw_bytes = result.payload_bytes,
+            .wire_bytes = result.payload_bytes + result.header_bytes,
+            .checked = options_.network.checks ? checked : "no",
+            .result = result,
+            .settings = {{"gc_type", options_.type},
+                         {"workers", absl::StrCat(workers)},
+                         {"servers", absl::StrCat(store_.num_servers())}}};
+  }
+
+  // Codecs that send these values as they are.
+  bool IsExact() const {
+    return options_.type == "none" || options_.type == "fp16" ||
+           options_.type == "bf16";
+  }
+
+  absl::StatusOr<double> Step(const Batch& batch) {
+    const telegrad::Traffic before = store_.traffic();
+    ASSIGN_OR_RETURN(const double us, PushPullAll(batch));
+    const telegrad::Traffic after = store_.traffic();
+    raw_bytes_ += after.push_raw_bytes - before.push_raw_bytes +
+                  after.pull_raw_bytes - before.pull_raw_bytes;
+    wire_bytes_ += after.push_wire_bytes - before.push_wire_bytes +
+                   after.pull_wire_bytes - before.pull_wire_bytes;
+    ++num_steps_;
+    if (options_.network.checks) RETURN_IF_ERROR(Check(batch));
+    return us;
+  }
+
+  // The last tensor first, as gradients become ready; those that are needed
+  // first have priority.
+  absl::StatusOr<double> PushPullAll(const Batch& batch) {
+    std::vector<Ticket> tickets;
+    const TimePoint start = Clock::now();
+    size_t end = batch.num_elems();
+    for (size_t i = batch.counts.size(); i-- > 0;) {
+      const size_t begin = end - batch.counts[i];
+      const size_t bytes = 4 * batch.counts[i];
+      tickets.push_back(store_.PushPull(
+          batch.first + static_cast<Key>(i), {grad_.data() + 4 * begin, bytes},
+          {sum_.data() + 4 * begin, bytes}, -static_cast<int>(i)));
+      end = begin;
+    }
+    const TimePoint deadline = Clock::now() + TimeoutOf(options_.network);
+    for (const Ticket& ticket : tickets) {
+      RETURN_IF_ERROR(ticket.Wait(deadline));
+    }
+    return SecondsSince(start) * 1e6;
+  }
+
+  absl::Status Check(const Batch& batch) {
+    if (!IsExact()) {
+      return Agree(
+          options_.network, rank_,
+          absl::StrCat("sums with CRC-32C ", Crc32c(sum_.data(), sum_.size())));
+    }
+    for (size_t i = 0; i < batch.num_elems(); ++i) {
+      float sum = 0;
+      for (int worker = 0; worker < store_.num_workers(); ++worker) {
+        sum += ValueAt(worker, i);
+      }
+      if (sum_.as<float>()[i] == sum) continue;
+      return absl::DataLossError(
+          absl::StrCat("check: worker ", store_.rank(), ": element ", i, " is ",
+                       sum_.as<float>()[i], ", not ", sum));
+    }
+    return absl::OkStatus();
+  }
+
+  const Options& options_;
+  KVStore& store_;
+  Rank rank_;
+  Buffer grad_, sum_;
+  int64_t raw_bytes_ = 0;
+  int64_t wire_bytes_ = 0;
+  int64_t num_steps_ = 0;
+};
+
+constexpr char kJob[] = "perf";
+
+void EndProcess(const FatalEvent& event) {
+  std::fprintf(stderr, "telegrad-perf: %s\n", event.message.c_str());
+  std::_Exit(static_cast<int>(event.code));
+}
+
+// 32 bytes that only the ranks of this rendezvous know.
+std::string RandomMaterial() {
+  std::random_device device;
+  std::string material;
+  while (material.size() < Secret::kMinFileBytes) {
+    absl::StrAppend(&material, absl::Hex(device(), absl::kZeroPad8));
+  }
+  return material;
+}
+
+// Rank 0 schedules; all learn its address and the job's secret.
+absl::StatusOr<DistOptions> Meet(const Options& options, Rank& rank,
+                                 std::unique_ptr<Scheduler>* scheduler) {
+  const NetworkOptions& network = options.network;
+  DistOptions dist;
+  dist.job_id = kJob;
+  ASSIGN_OR_RETURN(dist.transport,
+                   TransportOptionsOf(network, rank.rendezvous->own_ip()));
+  std::string mine;
+  if (rank.rank == 0) {
+    const std::string material = RandomMaterial();
+    SchedulerOptions scheduling;
+    scheduling.num_workers = options.workers;
+    scheduling.num_servers = options.servers;
+    scheduling.bind_address = dist.transport.bind_address;
+    scheduling.job_id = kJob;
+    ASSIGN_OR_RETURN(scheduling.secret, Secret::Derive(material, kJob));
+    ASSIGN_OR_RETURN(*scheduler, Scheduler::Start(scheduling));
+    mine = absl::StrCat(material, " ", (*scheduler)->address());
+  }
+  ASSIGN_OR_RETURN(
+      const std::vector<std::string> all,
+      rank.rendezvous->Gather(mine, Clock::now() + TimeoutOf(network)));
+  const std::pair<std::string, std::string> told =
+      absl::StrSplit(all[0], absl::MaxSplits(' ', 1));
+  ASSIGN_OR_RETURN(dist.secret, Secret::Derive(told.first, kJob));
+  dist.scheduler_address = told.second;
+  dist.operation_timeout = TimeoutOf(network);
+  dist.num_threads = options.threads;
+  dist.chunk_elems = options.chunk_elems;
+  dist.on_fatal = EndProcess;
+  return dist;
+}
+
+absl::Status JoinAsWorker(const Options& options,
+                          const std::vector<Batch>& batches, KVStore& store) {
+  CompressionConfig compression{.type = options.type};
+  ASSIGN_OR_RETURN(compression.threshold, ParseThreshold(options.threshold));
+  RETURN_IF_ERROR(store.SetCompression(compression));
+  std::vector<TensorSpec> tensors;
+  for (const Batch& batch : batches) {
+    for (const size_t count : batch.counts) {
+      tensors.push_back({absl::StrCat("t", tensors.size()), count});
+    }
+  }
+  return store.Init(tensors, {});
+}
+
+absl::Status RunWorker(const Options& options, Rank& rank,
+                       const DistOptions& dist) {
+  ASSIGN_OR_RETURN(const std::vector<Batch> batches, BatchesOf(options));
+  ASSIGN_OR_RETURN(const std::unique_ptr<KVStore> store,
+                   MakeKVStore("dist_sync", dist));
+  RETURN_IF_ERROR(JoinAsWorker(options, batches, *store));
+  Worker worker(options, rank.is_thread, *store);
+  Report report(
+      options.network,
+      absl::StrCat("pushpull with --gc-type ", options.type, ", ",
+                   options.workers, " workers, ", options.servers, " servers"));
+  for (const Batch& batch : batches) {
+    ASSIGN_OR_RETURN(const NetworkRow row, worker.Measure(batch));
+    if (rank.rank > 0) continue;
+    report.Add(row, {options.network.transport, store->transport_details()});
+  }
+  store->Close();
+  return rank.rank == 0 ? report.Finish() : absl::OkStatus();
+}
+
+absl::Status RunPushPull(const Options& options, Rank& rank) {
+  if (rank.world_size != options.workers + options.servers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(rank.world_size, " ranks for --workers ", options.workers,
+                     " and --servers ", options.servers));
+  }
+  RETURN_IF_ERROR(
+      Agree(options.network, rank,
+            absl::StrCat("pushpull ", options.network.size_text, " ",
+                         options.profile, " ", options.type, " ",
+                         options.threshold, " ", options.workers, "+",
+                         options.servers, " check ", options.network.checks)));
+  std::unique_ptr<Scheduler> scheduler;
+  ASSIGN_OR_RETURN(DistOptions dist, Meet(options, rank, &scheduler));
+  if (rank.rank >= options.workers) {
+    dist.wanted_rank = rank.rank - options.workers;
+    return RunServer({.dist = dist});
+  }
+  dist.wanted_rank = rank.rank;
+  RETURN_IF_ERROR(RunWorker(options, rank, dist));
+  if (scheduler == nullptr) return absl::OkStatus();
+  FatalEvent event;
+  return scheduler->Wait(&event);
+}
+
+void AddPushPullFlags(CLI::App& app, Options& options) {
+  app.add_option("--workers", options.workers, "ranks that push and pull")
+      ->check(CLI::Range(1, 512))
+      ->capture_default_str();
+  app.add_option("--servers", options.servers, "ranks that sum")
+      ->check(CLI::Range(1, 512))
+      ->capture_default_str();
+  app.add_option("--gc-type", options.type,
+                 "the codec, with its options: none, 2bit, topk:0.01")
+      ->capture_default_str();
+  app.add_option("--gc-threshold", options.threshold, "auto, 0.5, 2rms")
+      ->capture_default_str();
+  app.add_option("--profile", options.profile,
+                 "instead of sizes all gradients of a network at once: vgg16, "
+                 "alexnet, resnet50, resnet152, inceptionv3 or FILE.csv");
+  app.add_option("--chunk", options.chunk_elems, "elements per chunk")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(size_t{1024}, size_t{1} << 24))
+      ->capture_default_str();
+  app.add_option("--threads", options.threads, "of the codec, in each rank")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void AddPushPullCommand(CLI::App& app, int& exit_code) {
+  const auto options = std::make_shared<Options>();
+  AddNetworkFlags(app, "4K:16M:x8", options->network);
+  AddPushPullFlags(app, *options);
+  SetNetworkCallback(
+      app, options->network, exit_code,
+      [options](const std::vector<std::string>& words) -> absl::Status {
+        options->network.ranks = options->workers + options->servers;
+        RETURN_IF_ERROR(FinishOptions(options->network));
+        return RunRanks(options->network, words,
+                        [&](const NetworkOptions& network, Rank& rank) {
+                          Options mine = *options;
+                          mine.network = network;
+                          return RunPushPull(mine, rank);
+                        });
+      });
+}
+
+}  // namespace telegrad::perf

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+
+// How the ranks of a benchmark meet. Not authenticated: for measurements on a
+// network that is trusted.
+namespace telegrad::perf {
+
+class Rendezvous {
+ public:
+  virtual ~Rendezvous() = default;
+  // Each rank gives `mine` (at most 4 MiB) and gets all, by rank; a barrier,
+  // too. All ranks call it equally often.
+  virtual absl::StatusOr<std::vector<std::string>> Gather(
+      const std::string& mine, TimePoint deadline) = 0;
+  // The address by which other ranks reach this machine: "127.0.0.1".
+  virtual std::string own_ip() const = 0;
+};
+
+// Where rank 0 waits for the others.
+class RendezvousRoot {
+ public:
+  // `host_port`: "node1:7777"; port 0: any free one. Listens at once.
+  static absl::StatusOr<std::unique_ptr<RendezvousRoot>> Listen(
+      const std::string& host_port);
+  virtual ~RendezvousRoot() = default;
+  // "127.0.0.1:40123".
+  virtual std::string address() const = 0;
+  // Returns when all other ranks are here; the error names who is not.
+  virtual absl::StatusOr<std::unique_ptr<Rendezvous>> Accept(
+      int world_size, TimePoint deadline) = 0;
+};
+
+// Another rank; tries until somebody listens.
+absl::StatusOr<std::unique_ptr<Rendezvous>> JoinRendezvous(
+    const std::string& host_port, int rank, int world_size, TimePoint deadline);
+
+// For ranks that are threads of this process, by rank.
+std::vector<std::unique_ptr<Rendezvous>> LocalRendezvous(int world_size);
+
+}  // namespace telegrad::perf

@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""Runs one network command of telegrad-perf briefly and checks what it prints.
+
+    check_network_command.py TELEGRAD_PERF COMMAND TRANSPORT
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+KEYS = ("what", "transport", "details", "ranks", "algorithm", "size_bytes",
+        "iterations", "p50_us", "p99_us", "min_us", "max_us", "algbw_GBps",
+        "busbw_GBps", "raw_bytes", "wire_bytes", "cpu_ns_per_byte", "checked")
+PAIRS = ("latency", "bandwidth", "bibw", "msgrate")
+# busbw / algbw of three ranks, by hand from the definitions of nccl-tests.
+BUS_FACTORS = {"allreduce": 4 / 3, "reducescatter": 2 / 3, "allgather": 2 / 3,
+               "alltoall": 2 / 3}
+
+
+def arguments(command, transport):
+    words = [command, "--transport", transport, "--json", "--check",
+             "--warmup", "1", "--iterations", "3", "--timeout", "60"]
+    if command != "barrier":
+        words += ["--size", "0,12,100000,1200000"]
+    if command in PAIRS:
+        return words + ["--ranks", "2"]
+    if command == "pushpull":
+        return words + ["--workers", "2", "--servers", "1"]
+    return words + ["--ranks", "3"]
+
+
+def check_row(row, command, transport):
+    missing = [key for key in KEYS if key not in row]
+    assert not missing, f"missing keys {missing}"
+    assert row["what"] == command and row["transport"] == transport, row
+    assert row["iterations"] == 3 and row["checked"] == "values", row
+    assert 0 < row["min_us"] <= row["p50_us"] <= row["p99_us"] <= row["max_us"]
+    factor = BUS_FACTORS.get(command, 1)
+    assert abs(row["busbw_GBps"] - factor * row["algbw_GBps"]) < 1e-9, row
+    if command == "allreduce" and row["size_bytes"] >= 100000:
+        # A ring of three: each sends 4/3 of the data, and headers.
+        expected = row["size_bytes"] * 4 / 3
+        assert abs(row["raw_bytes"] - expected) < 16, row
+        assert row["wire_bytes"] > row["raw_bytes"], row
+    if command == "pushpull":
+        assert row["raw_bytes"] == 2 * row["size_bytes"], row
+        assert row["wire_bytes"] > row["raw_bytes"], row
+    if command == "msgrate":
+        assert row["messages_per_s"] > 0, row
+
+
+def main():
+    program, command, transport = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as folder:
+        page = os.path.join(folder, "page.html")
+        shown = subprocess.run(
+            [program, *arguments(command, transport), "--html", page],
+            capture_output=True, text=True, timeout=100, check=False)
+        assert shown.returncode == 0, shown.stderr
+        rows = [json.loads(line) for line in shown.stdout.splitlines()]
+        assert len(rows) == (1 if command == "barrier" else 4), shown.stdout
+        for row in rows:
+            check_row(row, command, transport)
+        with open(page, encoding="utf-8") as file:
+            html = file.read()
+        assert "</html>" in html and "<script" not in html
+        assert ("<svg" in html) == (command != "barrier")
+    wrong = subprocess.run(
+        [program, command, "--transport", "nonsense", "--timeout", "5"],
+        capture_output=True, text=True, timeout=60, check=False)
+    assert wrong.returncode == 2 and "nonsense" in wrong.stderr, wrong
+    print(f"{command} over {transport}: {len(rows)} rows")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "perf/network/rendezvous.h"
+#include "perf/network/sizes.h"
+#include "tests/testing/status_matchers.h"
+
+namespace telegrad::perf {
+namespace {
+
+using absl::StatusCode;
+using ::telegrad::testing::IsOk;
+using ::telegrad::testing::StatusIs;
+using ::testing::ElementsAre;
+
+TEST(Sizes, ListsAndSweepsAreRead) {
+  EXPECT_THAT(*ParseSizes("4K,64K,1M"), ElementsAre(4096, 65536, 1 << 20));
+  EXPECT_THAT(*ParseSizes("0"), ElementsAre(0));
+  EXPECT_THAT(*ParseSizes("8:64:x2"), ElementsAre(8, 16, 32, 64));
+  EXPECT_THAT(*ParseSizes("8:100"), ElementsAre(8, 16, 32, 64));
+  EXPECT_THAT(*ParseSizes("0:9:+4"), ElementsAre(0, 4, 8));
+}
+
+TEST(Sizes, WhatIsNoneIsRefused) {
+  for (const char* text : {"", "4Q", "-1", "4,,5", "8:4", "0:8:x2", "1:8:x1",
+                           "1:8:+0", "1:8:2", "1:2:x2:3", "2G:1048577M:+1",
+                           "18446744073709551615", "17592186044416M"}) {
+    EXPECT_THAT(ParseSizes(text), StatusIs(StatusCode::kInvalidArgument, ""))
+        << text;
+  }
+}
+
+TEST(Sizes, AreShownAsTheyAreGiven) {
+  EXPECT_EQ(FormatSize(0), "0");
+  EXPECT_EQ(FormatSize(1000), "1000");
+  EXPECT_EQ(FormatSize(65536), "64K");
+  EXPECT_EQ(FormatSize(size_t{3} << 30), "3G");
+}
+
+TimePoint Soon() { return Clock::now() + std::chrono::seconds(30); }
+
+// Three rounds; each rank checks what it gets.
+void GatherThrice(Rendezvous& rendezvous, int rank) {
+  for (int round = 0; round < 3; ++round) {
+    const auto all = rendezvous.Gather(absl::StrCat(round, ":", rank), Soon());
+    ASSERT_THAT(all, IsOk());
+    EXPECT_THAT(
+        *all, ElementsAre(absl::StrCat(round, ":0"), absl::StrCat(round, ":1"),
+                          absl::StrCat(round, ":2")));
+  }
+}
+
+TEST(Rendezvous, GivesAllTextsToAllOverTcp) {
+  const auto root = RendezvousRoot::Listen("127.0.0.1:0");
+  ASSERT_THAT(root, IsOk());
+  std::vector<std::thread> threads;
+  for (const int rank : {2, 1}) {
+    threads.emplace_back([&, rank] {
+      const auto member = JoinRendezvous((*root)->address(), rank, 3, Soon());
+      ASSERT_THAT(member, IsOk());
+      EXPECT_EQ((*member)->own_ip(), "127.0.0.1");
+      GatherThrice(**member, rank);
+    });
+  }
+  const auto self = (*root)->Accept(3, Soon());
+  ASSERT_THAT(self, IsOk());
+  EXPECT_EQ((*self)->own_ip(), "127.0.0.1");
+  GatherThrice(**self, 0);
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(Rendezvous, GivesAllTextsToAllThreads) {
+  const auto all = LocalRendezvous(3);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back(
+        [&, rank] { GatherThrice(*all[static_cast<size_t>(rank)], rank); });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(Rendezvous, NamesWhoDoesNotCome) {
+  const auto root = RendezvousRoot::Listen("127.0.0.1:0");
+  ASSERT_THAT(root, IsOk());
+  std::thread joiner([&] {
+    // Of another size: it is none of these ranks.
+    (void)JoinRendezvous((*root)->address(), 1, 9, Soon());
+    (void)JoinRendezvous((*root)->address(), 2, 4, Soon());
+  });
+  const auto self =
+      (*root)->Accept(4, Clock::now() + std::chrono::milliseconds(500));
+  joiner.join();
+  EXPECT_THAT(self, StatusIs(StatusCode::kDeadlineExceeded, "of 4"));
+  EXPECT_THAT(self, StatusIs(StatusCode::kDeadlineExceeded, "1,"));
+}
+
+TEST(Rendezvous, LostRankIsNamed) {
+  const auto root = RendezvousRoot::Listen("127.0.0.1:0");
+  ASSERT_THAT(root, IsOk());
+  std::thread joiner([&] {
+    ASSERT_THAT(JoinRendezvous((*root)->address(), 1, 2, Soon()), IsOk());
+  });
+  const auto self = (*root)->Accept(2, Soon());
+  joiner.join();
+  ASSERT_THAT(self, IsOk());
+  EXPECT_THAT((*self)->Gather("mine", Soon()),
+              StatusIs(StatusCode::kUnavailable, "rank 1"));
+}
+
+TEST(Rendezvous, NobodyThereIsReportedAtTheDeadline) {
+  std::string address;
+  {
+    const auto root = RendezvousRoot::Listen("127.0.0.1:0");
+    ASSERT_THAT(root, IsOk());
+    address = (*root)->address();
+  }
+  EXPECT_THAT(JoinRendezvous(address, 1, 2,
+                             Clock::now() + std::chrono::milliseconds(100)),
+              StatusIs(StatusCode::kDeadlineExceeded, address));
+}
+
+}  // namespace
+}  // namespace telegrad::perf
