@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "base/crc32c.h"
 #include "base/status_macros.h"
 #include "kvstore/kvstore.h"
@@ -281,7 +282,10 @@ absl::Status RunWorker(const Options& options, Rank& rank,
   for (const Batch& batch : batches) {
     ASSIGN_OR_RETURN(const NetworkRow row, worker.Measure(batch));
     if (rank.rank > 0) continue;
-    report.Add(row, {options.network.transport, store->transport_details()});
+    const std::string name = options.network.transport;
+    const std::string details = store->transport_details();
+    report.Add(row, {name, std::string(absl::StripPrefix(
+                               details, absl::StrCat(name, ": ")))});
   }
   store->Close();
   return rank.rank == 0 ? report.Finish() : absl::OkStatus();
