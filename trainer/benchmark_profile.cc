@@ -4,6 +4,7 @@
 #include "base/random.h"
 #include "base/status_macros.h"
 #include "base/units.h"
+#include "trainer/auto_run.h"
 #include "trainer/profile.h"
 #include "trainer/worker_run.h"
 
@@ -83,6 +84,8 @@ absl::StatusOr<RunSummary> BenchmarkProfile(RunContext& context) {
       options.num_batches > 0 ? options.num_batches : kDefaultBatches;
   RunSummary summary;
   WorkerTotals totals;
+  AutoRun auto_run;
+  RETURN_IF_ERROR(auto_run.Start(context));
   // The first step, untimed, agrees on thresholds and touches all memory.
   for (int64_t step = -1; step < steps; ++step) {
     RETURN_IF_ERROR(context.store.Gather("step", "").status());
@@ -95,6 +98,8 @@ absl::StatusOr<RunSummary> BenchmarkProfile(RunContext& context) {
       totals.traffic = context.store.traffic();
       continue;
     }
+    RETURN_IF_ERROR(auto_run.AfterStep(
+        {.step = seconds, .exchange = seconds, .wait = seconds}));
     totals.step_seconds.push_back(seconds);
     totals.comm_wait_s += seconds;
     summary.seconds += seconds;

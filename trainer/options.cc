@@ -16,6 +16,7 @@ namespace {
 // The flags whose text needs a second look.
 struct RawFlags {
   std::string gc_type = "none";
+  std::string gc_allow = "2bit";
   std::string compare;
   std::string threshold = "auto";
   std::string rules;
@@ -47,7 +48,8 @@ void AddCompressionFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
       ->group(group);
   app.add_option("--gc-type", raw.gc_type,
                  "codec when --compare is not given; its options follow after "
-                 "colons: topk:0.01, int8:block=256")
+                 "colons: topk:0.01, int8:block=256; auto: that of --gc-allow "
+                 "where and while it makes steps faster")
       ->capture_default_str()
       ->group(group);
   app.add_option(
@@ -68,6 +70,10 @@ void AddCompressionFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
                  "the first so many steps go dense")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
+      ->group(group);
+  app.add_option("--gc-allow", raw.gc_allow,
+                 "the codec that --gc-type auto may use")
+      ->capture_default_str()
       ->group(group);
   app.add_option("--gc-guard", raw.guard,
                  "on: a tensor whose codec harms goes dense; off: never")
@@ -255,6 +261,8 @@ absl::Status FillSettings(const RawFlags& raw, TrainOptions& options) {
   gc.batch_size = options.batch_size;
   ASSIGN_OR_RETURN(gc.threshold, ParseThreshold(raw.threshold));
   base.threshold = raw.threshold;
+  gc.type = raw.gc_allow;  // of auto
+  RETURN_IF_ERROR(ParseCodecSpec(gc.type).status());
   ASSIGN_OR_RETURN(gc.min_bytes, ParseBytes(raw.min_bytes));
   gc.rules = raw.rules;
   gc.warmup_steps = raw.warmup_steps;
@@ -318,45 +326,6 @@ std::string Footer() {
 }
 
 }  // namespace
-
-absl::StatusOr<Setting> ParseSetting(absl::string_view text,
-                                     const Setting& base) {
-  Setting setting = base;
-  setting.name = std::string(text);
-  const std::vector<absl::string_view> parts = absl::StrSplit(text, '+');
-  CompressionConfig& gc = setting.compression;
-  gc.type = std::string(parts[0]);
-  RETURN_IF_ERROR(ParseCodecSpec(gc.type).status());
-  for (size_t i = 1; i < parts.size(); ++i) {
-    const std::pair<absl::string_view, absl::string_view> pair =
-        absl::StrSplit(parts[i], absl::MaxSplits('=', 1));
-    if (pair.first == "reply") {
-      ASSIGN_OR_RETURN(gc.reply, ParseReplyMode(pair.second));
-    } else if (pair.first == "packing") {
-      ASSIGN_OR_RETURN(gc.packing, ParsePackingMode(pair.second));
-    } else if (pair.first == "threshold") {
-      ASSIGN_OR_RETURN(gc.threshold, ParseThreshold(pair.second));
-      setting.threshold = std::string(pair.second);
-    } else if (pair.first == "update-on") {
-      ASSIGN_OR_RETURN(setting.update_on, ParseUpdateOn(pair.second));
-    } else if (pair.first == "min-bytes") {
-      ASSIGN_OR_RETURN(gc.min_bytes, ParseBytes(pair.second));
-    } else if (pair.first == "warmup-steps") {
-      if (!absl::SimpleAtoi(pair.second, &gc.warmup_steps) ||
-          gc.warmup_steps < 0) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("setting '", text, "': '", pair.second,
-                         "' is not a number of steps"));
-      }
-    } else {
-      return absl::InvalidArgumentError(
-          absl::StrCat("setting '", text, "': '", parts[i],
-                       "' is none of reply=, packing=, threshold=, update-on=, "
-                       "min-bytes=, warmup-steps="));
-    }
-  }
-  return setting;
-}
 
 TrainOptions ParseTrainOptions(int argc, char** argv, int* exit_code) {
   TrainOptions options;

@@ -16,6 +16,7 @@ struct Setting {
   CompressionConfig compression;
   UpdateOn update_on = UpdateOn::kWorker;
   std::string threshold;  // as written
+  bool is_auto = false;   // --gc-type auto: compression.type where it pays
 };
 
 // What the command line says; docs/user_guide.md.

@@ -7,6 +7,7 @@
 #include "base/random.h"
 #include "base/status_macros.h"
 #include "kernels/dispatch.h"
+#include "trainer/auto_run.h"
 #include "trainer/compression_plan.h"
 #include "trainer/dataset.h"
 #include "trainer/injection.h"
@@ -58,6 +59,9 @@ class Training {
   double seconds_ = 0;  // of steps
   WorkerTotals totals_;
   GuardNews guard_news_;
+  AutoRun auto_run_;
+  TimePoint first_push_;
+  StepTimes times_;  // of the running step
   RunSummary summary_;
   BatchResult since_point_;    // since the last metric point
   BatchResult since_display_;  // since the last line of progress
@@ -99,13 +103,14 @@ absl::Status Training::Init() {
                        context_.store.num_workers())
              .sgd;
   tickets_.resize(parameters.size());
-  return absl::OkStatus();
+  return auto_run_.Start(context_);
 }
 
 void Training::PushGradient(size_t index) {
   const Parameter& parameter = network_->parameters()[index];
   const size_t bytes = 4 * parameter.num_elements;
   injection_.Apply(context_.store.rank(), step_, parameter);
+  if (index + 1 == tickets_.size()) first_push_ = Clock::now();
   const Bytes out =
       pulled_.empty() ? Bytes(parameter.grad, bytes) : pulled_[index].view();
   // First layers first: their weights are needed first in the next step.
@@ -140,7 +145,9 @@ absl::Status Training::WaitAndUpdate() {
   // All before any: a step is applied whole or not at all.
   const TimePoint start = Clock::now();
   for (const Ticket& ticket : tickets_) RETURN_IF_ERROR(ticket.Wait(deadline));
-  totals_.comm_wait_s += SecondsSince(start);
+  times_.wait = SecondsSince(start);
+  times_.exchange = SecondsSince(first_push_);
+  totals_.comm_wait_s += times_.wait;
   for (size_t i = 0; i < parameters.size(); ++i) {
     const Parameter& parameter = parameters[i];
     if (!pulled_.empty()) {
@@ -181,7 +188,9 @@ absl::Status Training::RunStep(const uint32_t* samples) {
   totals_.step_seconds.push_back(seconds);
   Add(result, since_point_);
   Add(result, since_display_);
-  return absl::OkStatus();
+  if (skips) return absl::OkStatus();
+  times_.step = seconds;
+  return auto_run_.AfterStep(times_);
 }
 
 void Training::Report(int epoch, int64_t batch, int64_t num_batches) {

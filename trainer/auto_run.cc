@@ -1,0 +1,26 @@
+#include "trainer/auto_run.h"
+
+#include "base/status_macros.h"
+
+namespace telegrad {
+
+absl::Status AutoRun::Start(RunContext& context) {
+  if (!context.setting.is_auto) return absl::OkStatus();
+  context_ = &context;
+  auto_ = std::make_unique<AutoCompression>(
+      context.store, AutoOptions{.codec = context.setting.compression.type,
+                                 .compression = context.setting.compression,
+                                 .cores = context.options.threads,
+                                 .chunk_elems = context.options.chunk_elems});
+  return auto_->Start();
+}
+
+absl::Status AutoRun::AfterStep(const StepTimes& times) {
+  if (auto_ == nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<std::string> lines,
+                   auto_->AfterStep(times));
+  for (const std::string& line : lines) context_->observer.OnLine(line);
+  return absl::OkStatus();
+}
+
+}  // namespace telegrad

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "kvstore/auto_compression.h"
+#include "trainer/worker_run.h"
+
+namespace telegrad {
+
+// AutoCompression of a run whose setting is auto; nothing for the others.
+class AutoRun {
+ public:
+  // After the store's Init.
+  absl::Status Start(RunContext& context);
+  absl::Status AfterStep(const StepTimes& times);
+
+ private:
+  RunContext* context_ = nullptr;
+  std::unique_ptr<AutoCompression> auto_;
+};
+
+}  // namespace telegrad

@@ -1,0 +1,61 @@
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/status_macros.h"
+#include "base/units.h"
+#include "compression/codec_spec.h"
+#include "trainer/options.h"
+
+namespace telegrad {
+
+absl::StatusOr<Setting> ParseSetting(absl::string_view text,
+                                     const Setting& base) {
+  Setting setting = base;
+  setting.name = std::string(text);
+  const std::vector<absl::string_view> parts = absl::StrSplit(text, '+');
+  CompressionConfig& gc = setting.compression;
+  setting.is_auto = parts[0] == "auto";
+  gc.type = setting.is_auto ? base.compression.type : std::string(parts[0]);
+  gc.starts_dense = setting.is_auto;
+  RETURN_IF_ERROR(ParseCodecSpec(gc.type).status());
+  for (size_t i = 1; i < parts.size(); ++i) {
+    const std::pair<absl::string_view, absl::string_view> pair =
+        absl::StrSplit(parts[i], absl::MaxSplits('=', 1));
+    if (pair.first == "reply") {
+      ASSIGN_OR_RETURN(gc.reply, ParseReplyMode(pair.second));
+    } else if (pair.first == "packing") {
+      ASSIGN_OR_RETURN(gc.packing, ParsePackingMode(pair.second));
+    } else if (pair.first == "threshold") {
+      ASSIGN_OR_RETURN(gc.threshold, ParseThreshold(pair.second));
+      setting.threshold = std::string(pair.second);
+    } else if (pair.first == "update-on") {
+      ASSIGN_OR_RETURN(setting.update_on, ParseUpdateOn(pair.second));
+    } else if (pair.first == "min-bytes") {
+      ASSIGN_OR_RETURN(gc.min_bytes, ParseBytes(pair.second));
+    } else if (pair.first == "warmup-steps") {
+      if (!absl::SimpleAtoi(pair.second, &gc.warmup_steps) ||
+          gc.warmup_steps < 0) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("setting '", text, "': '", pair.second,
+                         "' is not a number of steps"));
+      }
+    } else {
+      return absl::InvalidArgumentError(
+          absl::StrCat("setting '", text, "': '", parts[i],
+                       "' is none of reply=, packing=, threshold=, update-on=, "
+                       "min-bytes=, warmup-steps="));
+    }
+  }
+  if (setting.is_auto && setting.update_on == UpdateOn::kServer) {
+    return absl::InvalidArgumentError(
+        "--gc-type auto needs the optimizer on the workers (--update-on "
+        "worker): weights are sent dense");
+  }
+  return setting;
+}
+
+}  // namespace telegrad
