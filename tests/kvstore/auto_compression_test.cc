@@ -9,6 +9,8 @@
 namespace telegrad {
 namespace {
 
+using testing::Cluster;
+using testing::ClusterConfig;
 using ::testing::HasSubstr;
 using testing::IsOk;
 
@@ -103,6 +105,7 @@ std::vector<std::string> Lines(
   ClusterConfig config;
   config.tensors = {{"a", 1 << 20}};
   config.compression = {.type = "2bit", .starts_dense = true};
+  config.chunk_elems = size_t{1} << 18;
   std::vector<std::string> all;
   Cluster cluster(config);
   cluster.Run([&](KVStore& store) {
