@@ -29,5 +29,6 @@ struct Subcommand {
 
 void AddKernelCommand(CLI::App& app, int& exit_code);
 void AddCodecCommand(CLI::App& app, int& exit_code);
+void AddCalibrateCommand(CLI::App& app, int& exit_code);
 
 }  // namespace telegrad::perf

@@ -12,6 +12,8 @@ constexpr Subcommand kSubcommands[] = {
      AddKernelCommand},
     {"codec", "speed of each codec, beside the memory's ceiling and peers",
      AddCodecCommand},
+    {"calibrate", "what codecs cost here, for telegrad-topo plan",
+     AddCalibrateCommand},
     {"latency", "half the round trip of a message between two ranks",
      AddLatencyCommand},
     {"bandwidth", "messages one way in a window", AddBandwidthCommand},

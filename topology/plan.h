@@ -15,8 +15,8 @@ namespace telegrad {
 
 // What all machines of a job use between them. Never one for some pairs and
 // another for others.
-enum class Network : uint8_t { kLocal, kTcp, kInfiniBand, kRoceV2, kEfa };
-const char* Name(Network network);  // "local", "TCP", "IB", "RoCEv2", "EFA"
+enum class NetworkKind : uint8_t { kLocal, kTcp, kInfiniBand, kRoceV2, kEfa };
+const char* Name(NetworkKind network);  // "local", "TCP", "IB", "RoCEv2", "EFA"
 
 // How a frame gets from the memory where it is encoded to the network card.
 enum class MemoryPath : uint8_t {
@@ -78,7 +78,7 @@ struct TensorPlan {
 };
 
 struct Plan {
-  Network network = Network::kLocal;
+  NetworkKind network = NetworkKind::kLocal;
   Aggregation aggregation = Aggregation::kLocal;
   bool is_hierarchical = false;  // GPUs of a machine sum first
   int workers = 1;

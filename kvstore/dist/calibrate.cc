@@ -15,6 +15,7 @@ namespace telegrad {
 namespace {
 
 constexpr size_t kTinyElems = 256;
+constexpr int kMostWorkers = 1 << 15;
 
 Buffer NormalGradient(size_t num_elems, uint64_t seed) {
   Buffer grad(4 * num_elems);
@@ -135,11 +136,12 @@ class Bench {
   EncodeParams params_;
 };
 
-// The bits that a reply takes, by number of workers, as far as `most`.
+// The bits that a reply takes, by number of workers.
 std::vector<BitsForWorkers> ReplyBits(const PreparedCodec& codec,
-                                      ReplyFormat format, int most) {
+                                      ReplyFormat format) {
   std::vector<BitsForWorkers> all;
-  for (int workers = 1; workers <= most; ++workers) {
+  // Sums of codes grow by a bit after 2^k - 1 workers.
+  for (int workers = 1; workers < kMostWorkers; workers = 2 * workers + 1) {
     const double bits =
         8.0 * static_cast<double>(ReplyBytes(codec, format, workers)) /
         static_cast<double>(codec.num_elems());
@@ -205,7 +207,7 @@ absl::StatusOr<CodecFigures> MeasureCodec(absl::string_view text,
                                           options.repeats, options.budget / 4));
   figures.decode_add = Rate(elems, add);
   RETURN_IF_ERROR(MeasureReply(bench, format, options, elems, figures));
-  figures.reply_bits = ReplyBits(*codec, format, 64);
+  figures.reply_bits = ReplyBits(*codec, format);
 
   ASSIGN_OR_RETURN(const std::unique_ptr<PreparedCodec> tiny,
                    spec.codec->Prepare(kTinyElems, Device{}, spec.options));

@@ -244,7 +244,12 @@ int Main(int argc, char** argv) {
   }
   bool is_good = Run<ConnectPhase>("connect", settings.cycles, settings);
   is_good &= Run<FaultPhase>("fault", settings.cycles, settings);
-  if (settings.transport.name != "inproc") {  // has no other processes
+  // inproc has no other processes; a killed peer of libfabric's shm may hold a
+  // lock that hangs this one.
+  const bool kills =
+      settings.transport.name != "inproc" &&
+      !(settings.transport.name == "ofi" && settings.transport.tls == "shm");
+  if (kills) {
     is_good &= Run<KillPhase>("kill", settings.cycles / 10 + 1, settings);
   }
   return is_good ? 0 : 1;

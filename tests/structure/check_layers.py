@@ -46,6 +46,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 CONDITIONAL = re.compile(
     r"^\s*#\s*(?:if|ifdef|ifndef|elif)\b.*\bTELEGRAD_(?:WITH|HAVE)_")
 GETENV = re.compile(r"(?<![\w.>])(?:std::|::)?(?:secure_)?getenv\s*\(")
+TYPE = re.compile(r"(?:struct|class|enum class) ([A-Z]\w*)(?: final)?(?: : [^;]*)? \{")
 THROW = re.compile(r"\bthrow\b")
 
 
@@ -129,12 +130,41 @@ def check_file(root, path):
             yield number, "throw", "we throw nothing"
 
 
+def types_of(root, path):
+    """Yields (line number, qualified name) of types of one header that are not
+    inside another, for namespaces that are written one to a line."""
+    with open(os.path.join(root, path), encoding="utf-8") as file:
+        code = without_comments_and_strings(file.read()).splitlines()
+    spaces = []
+    for number, line in enumerate(code, 1):
+        space = re.match(r"namespace ([A-Za-z0-9_:]+) \{$", line)
+        if space:
+            spaces.append(space.group(1))
+        elif line.rstrip() == "}" and spaces:
+            spaces.pop()
+        defined = TYPE.match(line)
+        if defined:
+            yield number, "::".join(spaces + [defined.group(1)])
+
+
+def doubled_types(root):
+    """Two layers may not give one name to different types: programs that hold
+    both would mix their functions up without a word."""
+    first = {}
+    for path in source_files(root):
+        if not path.endswith(".h") or path.startswith(("tests/", "perf/")):
+            continue
+        for number, name in types_of(root, path):
+            if first.setdefault(name, path) != path:
+                yield path, number, "doubled", f"{name} is in {first[name]} too"
+
+
 def violations(root):
     found = []
     for path in source_files(root):
         for number, rule, text in check_file(root, path):
             found.append((path, number, rule, text))
-    return found
+    return found + list(doubled_types(root))
 
 
 def main():

@@ -27,6 +27,8 @@ CLEAN = {
     "trainer/networks/lenet.cc": "#include <torch/torch.h>\n",
     "trainer/main.cc": '#include "kvstore/store.h"\n',
     "perf/main.cc": '#include "trainer/report.h"\n',
+    "trainer/own.h": "#pragma once\nnamespace telegrad {\nclass Report : public X {\n};\n}\n",
+    "transport/other.h": "#pragma once\nnamespace telegrad::ucx {\nstruct Report {\n};\n}\n",
     "trainer/report.h": '#pragma once\nconst char* kText = R"(throw " getenv()";\n'
                         "constexpr int kBig = 1'000'000;\n",
     "tests/kernels/op_test.cc": '#include "kernels/cpu/op.h"\n',
@@ -47,6 +49,9 @@ PLANTED = {
         "arrow", "topology/b.h", '#pragma once\n#include "compression/codec.h"\n'),
     "kvstore on trainer": (
         "arrow", "kvstore/b.cc", '#include "trainer/report.h"\n'),
+    "two types of one name": (
+        "doubled", "trainer/twice.h",
+        "#pragma once\nnamespace telegrad {\nstruct Report {\n};\n}  // namespace telegrad\n"),
     "trainer on tests": ("arrow", "trainer/b.cc", '#include "tests/t.h"\n'),
     "private header of another layer": (
         "private", "kvstore/b.cc", '#include "transport/ucx/context.h"\n'),

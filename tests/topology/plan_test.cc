@@ -23,22 +23,22 @@ TEST(Plan, TakesTheBestNetworkOfAllMachines) {
   const auto network = [&](Fabric fabric) {
     return MustPlan(Cluster(2, fabric, 100), calibration, request).network;
   };
-  EXPECT_EQ(network(Fabric::kInfiniBand), Network::kInfiniBand);
-  EXPECT_EQ(network(Fabric::kRoceV2), Network::kRoceV2);
-  EXPECT_EQ(network(Fabric::kEfa), Network::kEfa);
-  EXPECT_EQ(network(Fabric::kEthernet), Network::kTcp);
-  EXPECT_EQ(network(Fabric::kRoceV1), Network::kTcp);
-  EXPECT_EQ(network(Fabric::kIwarp), Network::kTcp);
+  EXPECT_EQ(network(Fabric::kInfiniBand), NetworkKind::kInfiniBand);
+  EXPECT_EQ(network(Fabric::kRoceV2), NetworkKind::kRoceV2);
+  EXPECT_EQ(network(Fabric::kEfa), NetworkKind::kEfa);
+  EXPECT_EQ(network(Fabric::kEthernet), NetworkKind::kTcp);
+  EXPECT_EQ(network(Fabric::kRoceV1), NetworkKind::kTcp);
+  EXPECT_EQ(network(Fabric::kIwarp), NetworkKind::kTcp);
   EXPECT_EQ(
       MustPlan(Cluster(1, Fabric::kEfa, 100), calibration, request).network,
-      Network::kLocal);
+      NetworkKind::kLocal);
 }
 
 TEST(Plan, NeverMixesNetworks) {
   std::vector<Machine> machines = Cluster(3, Fabric::kInfiniBand, 200);
   machines[1] = TestMachine("odd", 0, 1, Fabric::kEthernet, 100);
   Plan plan = MustPlan(machines, AssumedCalibration(), Request("resnet50"));
-  EXPECT_EQ(plan.network, Network::kTcp);
+  EXPECT_EQ(plan.network, NetworkKind::kTcp);
   EXPECT_THAT(plan.warnings,
               Contains(AllOf(HasSubstr("IB is on 2 of 3"), HasSubstr("odd"))));
   // An InfiniBand card carries no TCP here; a RoCE one does.
@@ -50,7 +50,7 @@ TEST(Plan, RefusesAnOverrideThatOneMachineCannotFollow) {
   PlanRequest request = Request("resnet50");
   request.network = "rocev2";
   EXPECT_EQ(MustPlan(machines, AssumedCalibration(), request).network,
-            Network::kRoceV2);
+            NetworkKind::kRoceV2);
   machines[2].capabilities.memlock_bytes.value = 64 << 10;
   const auto locked = MakePlan(machines, AssumedCalibration(), request);
   EXPECT_EQ(locked.status().code(), absl::StatusCode::kFailedPrecondition);
@@ -71,7 +71,7 @@ TEST(Plan, RoceNeedsARoutableGid) {
   machines[0].nics[0].ports[0].gids = {{.index = 0}};
   const Plan plan =
       MustPlan(machines, AssumedCalibration(), Request("resnet50"));
-  EXPECT_EQ(plan.network, Network::kTcp);
+  EXPECT_EQ(plan.network, NetworkKind::kTcp);
   EXPECT_THAT(plan.warnings, Contains(HasSubstr("no active port has a rout")));
 }
 
@@ -223,7 +223,7 @@ TEST(PlanProperty, EachGpuIsServedOnceByTheOneNetworkInAnyOrder) {
               [&](const Nic& each) { return each.name == rail.nic; });
           ASSERT_NE(nic, machines[m].nics.end());
           const Fabric fabric = nic->ports[0].fabric;
-          if (plan.network == Network::kInfiniBand) {
+          if (plan.network == NetworkKind::kInfiniBand) {
             EXPECT_EQ(fabric, Fabric::kInfiniBand);
           } else {
             EXPECT_NE(fabric, Fabric::kInfiniBand);

@@ -53,7 +53,7 @@ TEST(PublishedPlan, EachGpuOfAzureNdv4HasItsCard) {
   TELEGRAD_SKIP_WITHOUT_PUBLISHED_FIXTURES();
   const Machine machine = Load("nccl-azure-ndv4-a100.xml");
   const Plan plan = PlanOf({machine}, 2);
-  EXPECT_EQ(plan.network, Network::kInfiniBand);
+  EXPECT_EQ(plan.network, NetworkKind::kInfiniBand);
   const std::map<std::string, std::string> expected = {
       {"0001:00", "0101:00"}, {"0002:00", "0102:00"}, {"0003:00", "0103:00"},
       {"0004:00", "0104:00"}, {"000b:00", "0105:00"}, {"000c:00", "0106:00"},
@@ -75,7 +75,7 @@ TEST(PublishedPlan, PairsOfGpusShareTheCardsOfP4d) {
   TELEGRAD_SKIP_WITHOUT_PUBLISHED_FIXTURES();
   const Machine machine = Load("nccl-aws-p4d-efa.xml");
   const Plan plan = PlanOf({machine}, 2);
-  EXPECT_EQ(plan.network, Network::kEfa);
+  EXPECT_EQ(plan.network, NetworkKind::kEfa);
   const std::map<std::string, std::string> cards = CardsByBus(machine, plan);
   EXPECT_EQ(cards.at("0000:10"),
             "0000:10"
@@ -89,7 +89,7 @@ TEST(PublishedPlan, PairsOfGpusShareTheCardsOfP4d) {
 TEST(PublishedPlan, EachGpuOfOciHasBothPortsOfItsCard) {
   TELEGRAD_SKIP_WITHOUT_PUBLISHED_FIXTURES();
   const Plan plan = PlanOf({Load("nccl-oci-bm-h100-roce.xml")}, 2);
-  EXPECT_EQ(plan.network, Network::kRoceV2);
+  EXPECT_EQ(plan.network, NetworkKind::kRoceV2);
   for (const GpuPlan& gpu : plan.machines[0].gpus) {
     ASSERT_THAT(gpu.rails, SizeIs(2));
     EXPECT_EQ(gpu.rails[0].path, PathClass::kPix);
@@ -105,7 +105,7 @@ TEST(PublishedPlan, SharedAndFarCards) {
     EXPECT_EQ(gpu.rails[0].nic, "mlx5_0");
   }
   const Plan g4dn = PlanOf({Load("hwloc-aws-g4dn-metal-8xT4-EFA.xml")}, 2);
-  EXPECT_EQ(g4dn.network, Network::kEfa);
+  EXPECT_EQ(g4dn.network, NetworkKind::kEfa);
   for (const GpuPlan& gpu : g4dn.machines[0].gpus) {
     ASSERT_THAT(gpu.rails, SizeIs(1));
     EXPECT_EQ(gpu.rails[0].nic, "rdmap197s0");
@@ -117,7 +117,7 @@ TEST(PublishedPlan, WithoutGpusOnlyTheInfiniBandGroupServes) {
   TELEGRAD_SKIP_WITHOUT_PUBLISHED_FIXTURES();
   const Plan plan =
       PlanOf({Load("hwloc-llnl-ulna-arm64-mixed-IB-RoCE.xml")}, 2);
-  EXPECT_EQ(plan.network, Network::kInfiniBand);
+  EXPECT_EQ(plan.network, NetworkKind::kInfiniBand);
   ASSERT_THAT(plan.machines[0].gpus, SizeIs(1));
   std::vector<std::string> names;
   for (const Rail& rail : plan.machines[0].gpus[0].rails) {
@@ -132,10 +132,10 @@ TEST(PublishedPlan, MachinesOfDifferentKindsUseTcp) {
   const Plan plan = PlanOf({Load("nccl-azure-ndv4-a100.xml"),
                             Load("nccl-azure-ncv4-a100-noRDMA.xml")},
                            0);
-  EXPECT_EQ(plan.network, Network::kTcp);
+  EXPECT_EQ(plan.network, NetworkKind::kTcp);
   EXPECT_THAT(plan.warnings, Contains(HasSubstr("ncv4")));
   const Plan dgx2 = PlanOf({Load("hwloc-dgx2-16xV100-nvlink.xml")}, 0);
-  EXPECT_EQ(dgx2.network, Network::kLocal);
+  EXPECT_EQ(dgx2.network, NetworkKind::kLocal);
   EXPECT_EQ(dgx2.aggregation, Aggregation::kLocal);
 }
 

@@ -66,9 +66,21 @@ std::set<std::string> SharedMemoryFiles() {
   return names;
 }
 
+// libfabric's shm takes spin locks inside its peers' segments: one that is
+// killed while it holds one hangs the others (docs/transports.md).
+bool MayHangWhenKilled(const Backend& backend) {
+  return std::string(backend.name) == "ofi" &&
+         std::string(backend.tls) == "shm";
+}
+
 class TransportPeer : public ::testing::TestWithParam<Backend> {
  protected:
   void SetUp() override {
+    const std::string test =
+        ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    if (test.find("Killed") == 0 && MayHangWhenKilled(GetParam())) {
+      GTEST_SKIP() << "a killed peer may hold libfabric's locks";
+    }
     TransportOptions options;
     options.name = GetParam().name;
     options.tls = GetParam().tls;

@@ -47,7 +47,7 @@ absl::StatusOr<Machine> Load(const DoctorFlags& flags) {
 
 constexpr int64_t kBreakEvenElems = int64_t{1} << 26;  // 256 MB of gradients
 
-// Of the first lossy codec that was measured.
+// Of the lossy codec that pays on the fastest links, of those measured.
 absl::StatusOr<std::optional<CodecSpeed>> SpeedOf(const DoctorFlags& flags,
                                                   const Machine& machine) {
   if (flags.calibration.empty()) return std::optional<CodecSpeed>();
@@ -56,10 +56,11 @@ absl::StatusOr<std::optional<CodecSpeed>> SpeedOf(const DoctorFlags& flags,
   const ClusterCost cluster{.workers = flags.workers,
                             .cores = calibration.cores.value,
                             .reduce_elems_per_s = calibration.reduce.value};
+  std::optional<CodecSpeed> best;
   for (const CodecFigures& codec : calibration.codecs) {
     if (!codec.is_lossy || !codec.encode.is_grounded()) continue;
     ASSIGN_OR_RETURN(const CodecCost cost, CostOf(codec, cluster));
-    CodecSpeed speed{
+    const CodecSpeed speed{
         .codec = codec.name,
         .encode_gbytes_per_s = 4e-9 * codec.encode.value,
         .decode_gbytes_per_s = 4e-9 * codec.decode.value,
@@ -68,12 +69,17 @@ absl::StatusOr<std::optional<CodecSpeed>> SpeedOf(const DoctorFlags& flags,
                                       Aggregation::kColocatedServers, cluster,
                                       cost, kBreakEvenElems),
         .link_gbps = flags.link_gbps};
-    for (const Nic& nic : machine.nics) {
-      if (flags.link_gbps > 0 || nic.ports.empty()) break;
-      speed.link_gbps =
-          std::max(speed.link_gbps, nic.ports[0].gbps.value_or(0));
+    if (!best.has_value() || speed.break_even_gbps > best->break_even_gbps) {
+      best = speed;
     }
-    return std::optional<CodecSpeed>(speed);
+  }
+  if (best.has_value()) {
+    for (const Nic& nic : machine.nics) {
+      if (flags.link_gbps > 0 || nic.ports.empty()) continue;
+      best->link_gbps =
+          std::max(best->link_gbps, nic.ports[0].gbps.value_or(0));
+    }
+    return best;
   }
   return absl::FailedPreconditionError(absl::StrCat(
       flags.calibration, " holds no lossy codec whose speed was measured"));

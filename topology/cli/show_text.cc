@@ -143,8 +143,11 @@ void AddDevice(const Device& device, int depth, Lines& lines) {
                        nic.driver.empty() ? "" : "  driver " + nic.driver));
   if (nic.pcie_gbps.known()) {
     lines.Add(depth + 1,
-              absl::StrFormat("PCIe %.0f Gb/s, now %.0f", *nic.pcie_gbps.value,
-                              nic.pcie_now_gbps.value_or(0)));
+              absl::StrCat(
+                  absl::StrFormat("PCIe %.0f Gb/s", *nic.pcie_gbps.value),
+                  nic.pcie_now_gbps.known()
+                      ? absl::StrFormat(", now %.0f", *nic.pcie_now_gbps.value)
+                      : ""));
   }
   for (const Port& port : nic.ports) AddPort(port, depth + 1, lines);
 }

@@ -95,8 +95,8 @@ void CheckCodec(const Machine&, const DoctorOptions& options, Report& report) {
   if (!options.codec.has_value()) {
     return report.Add(Level::kUnknown, "no codec was measured on this machine",
                       "",
-                      "telegrad-perf codec; telegrad-topo plan "
-                      "--calibration FILE");
+                      "telegrad-perf calibrate > FILE; telegrad-topo "
+                      "doctor --calibration FILE");
   }
   const CodecSpeed& codec = *options.codec;
   const bool pays =

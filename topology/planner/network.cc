@@ -13,16 +13,16 @@ namespace telegrad {
 namespace {
 
 constexpr uint64_t kMinMemlock = uint64_t{64} << 20;
-constexpr Network kRdma[] = {Network::kInfiniBand, Network::kRoceV2,
-                             Network::kEfa};
+constexpr NetworkKind kRdma[] = {NetworkKind::kInfiniBand, NetworkKind::kRoceV2,
+                                 NetworkKind::kEfa};
 
-Fabric FabricOf(Network network) {
+Fabric FabricOf(NetworkKind network) {
   switch (network) {
-    case Network::kInfiniBand:
+    case NetworkKind::kInfiniBand:
       return Fabric::kInfiniBand;
-    case Network::kRoceV2:
+    case NetworkKind::kRoceV2:
       return Fabric::kRoceV2;
-    case Network::kEfa:
+    case NetworkKind::kEfa:
       return Fabric::kEfa;
     default:
       return Fabric::kEthernet;
@@ -33,8 +33,8 @@ bool IsUp(const Port& port) { return port.state.value_or(4) == 4; }
 
 // TCP runs over cards of Ethernet, RDMA or not, and over those whose fabric
 // the source does not tell as long as the kernel has an interface for them.
-bool Speaks(const Nic& nic, const Port& port, Network network) {
-  if (network != Network::kTcp) {
+bool Speaks(const Nic& nic, const Port& port, NetworkKind network) {
+  if (network != NetworkKind::kTcp) {
     return nic.is_rdma && port.fabric == FabricOf(network);
   }
   const bool has_interface = !nic.is_rdma || !nic.net_interfaces.empty() ||
@@ -45,14 +45,14 @@ bool Speaks(const Nic& nic, const Port& port, Network network) {
 
 // A RoCE port needs an address that routes; a source without GID tables does
 // not tell.
-bool HasGid(const Port& port, Network network) {
-  return network != Network::kRoceV2 || port.chosen_gid.known() ||
+bool HasGid(const Port& port, NetworkKind network) {
+  return network != NetworkKind::kRoceV2 || port.chosen_gid.known() ||
          port.gids.empty();
 }
 
-std::string MissingSoftware(const Machine& machine, Network network) {
+std::string MissingSoftware(const Machine& machine, NetworkKind network) {
   const Capabilities& has = machine.capabilities;
-  if (network == Network::kEfa) {
+  if (network == NetworkKind::kEfa) {
     return has.ofi_efa == Tri::kNo ? "libfabric's efa provider does not open"
                                    : "";
   }
@@ -70,7 +70,7 @@ std::string MissingSoftware(const Machine& machine, Network network) {
 }
 
 // Empty where the machine can use the network.
-std::string WhyNot(const Machine& machine, Network network) {
+std::string WhyNot(const Machine& machine, NetworkKind network) {
   bool speaks = false;
   bool up = false;
   bool routable = false;
@@ -86,12 +86,12 @@ std::string WhyNot(const Machine& machine, Network network) {
   if (!speaks) return absl::StrCat("it has no ", name, " port");
   if (!up) return absl::StrCat("no ", name, " port is active");
   if (!routable) return "no active port has a routable RoCE v2 GID";
-  return network == Network::kTcp ? "" : MissingSoftware(machine, network);
+  return network == NetworkKind::kTcp ? "" : MissingSoftware(machine, network);
 }
 
-std::optional<Network> ParseNetwork(absl::string_view text) {
-  for (const Network each :
-       {Network::kTcp, Network::kInfiniBand, Network::kRoceV2, Network::kEfa}) {
+std::optional<NetworkKind> ParseNetwork(absl::string_view text) {
+  for (const NetworkKind each : {NetworkKind::kTcp, NetworkKind::kInfiniBand,
+                                 NetworkKind::kRoceV2, NetworkKind::kEfa}) {
     if (absl::AsciiStrToLower(text) == absl::AsciiStrToLower(Name(each))) {
       return each;
     }
@@ -101,7 +101,7 @@ std::optional<Network> ParseNetwork(absl::string_view text) {
 
 absl::Status TakeOverride(std::span<const Machine* const> machines,
                           const std::string& wish, Plan* plan) {
-  const std::optional<Network> network = ParseNetwork(wish);
+  const std::optional<NetworkKind> network = ParseNetwork(wish);
   if (!network.has_value()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "no network '", wish, "'; there are TCP, IB, RoCEv2 and EFA"));
@@ -123,7 +123,7 @@ absl::Status TakeOverride(std::span<const Machine* const> machines,
 
 // The machines that cannot use a network, with their reasons; a few are named.
 std::string NameLacking(std::span<const Machine* const> machines,
-                        Network network, size_t* count) {
+                        NetworkKind network, size_t* count) {
   std::vector<std::string> named;
   *count = 0;
   for (const Machine* machine : machines) {
@@ -142,9 +142,9 @@ std::string NameLacking(std::span<const Machine* const> machines,
 
 // The first RDMA network that all machines can use; warns of those that only
 // some can use, which helps nobody.
-std::optional<Network> CommonRdma(std::span<const Machine* const> machines,
-                                  Plan* plan) {
-  for (const Network each : kRdma) {
+std::optional<NetworkKind> CommonRdma(std::span<const Machine* const> machines,
+                                      Plan* plan) {
+  for (const NetworkKind each : kRdma) {
     size_t lacking = 0;
     const std::string who = NameLacking(machines, each, &lacking);
     if (lacking == 0) return each;
@@ -164,7 +164,7 @@ std::optional<Network> CommonRdma(std::span<const Machine* const> machines,
 // TCP can be had over cards that speak something else as well.
 void ExplainTcp(std::span<const Machine* const> machines, Plan* plan) {
   for (const Machine* machine : machines) {
-    const std::string why = WhyNot(*machine, Network::kTcp);
+    const std::string why = WhyNot(*machine, NetworkKind::kTcp);
     if (!why.empty()) {
       plan->warnings.push_back(
           absl::StrCat("TCP on ", LabelOf(*machine), ": ", why));
@@ -177,17 +177,17 @@ void ExplainTcp(std::span<const Machine* const> machines, Plan* plan) {
 
 }  // namespace
 
-const char* Name(Network network) {
+const char* Name(NetworkKind network) {
   switch (network) {
-    case Network::kLocal:
+    case NetworkKind::kLocal:
       return "local";
-    case Network::kTcp:
+    case NetworkKind::kTcp:
       return "TCP";
-    case Network::kInfiniBand:
+    case NetworkKind::kInfiniBand:
       return "IB";
-    case Network::kRoceV2:
+    case NetworkKind::kRoceV2:
       return "RoCEv2";
-    case Network::kEfa:
+    case NetworkKind::kEfa:
       return "EFA";
   }
   return "unknown";
@@ -204,7 +204,7 @@ double RateOf(const Nic& nic, const Port& port) {
   return rate > 0 && slot > 0 ? std::min(rate, slot) : rate;
 }
 
-const Port* UsablePort(const Nic& nic, Network network) {
+const Port* UsablePort(const Nic& nic, NetworkKind network) {
   const Port* best = nullptr;
   for (const Port& port : nic.ports) {
     if (!Speaks(nic, port, network) || !IsUp(port) || !HasGid(port, network)) {
@@ -218,7 +218,7 @@ const Port* UsablePort(const Nic& nic, Network network) {
 absl::Status ChooseNetwork(std::span<const Machine* const> machines,
                            const PlanRequest& request, Plan* plan) {
   if (plan->workers + plan->servers <= 1) {
-    plan->network = Network::kLocal;
+    plan->network = NetworkKind::kLocal;
     plan->reasons.push_back("network local: one machine");
     return absl::OkStatus();
   }
@@ -226,13 +226,13 @@ absl::Status ChooseNetwork(std::span<const Machine* const> machines,
     return TakeOverride(machines, request.network, plan);
   }
   if (machines.empty()) {
-    plan->network = Network::kTcp;
+    plan->network = NetworkKind::kTcp;
     plan->reasons.push_back("network TCP: nothing is known of the machines");
     return absl::OkStatus();
   }
-  const std::optional<Network> rdma = CommonRdma(machines, plan);
+  const std::optional<NetworkKind> rdma = CommonRdma(machines, plan);
   if (!rdma.has_value()) {
-    plan->network = Network::kTcp;
+    plan->network = NetworkKind::kTcp;
     ExplainTcp(machines, plan);
     return absl::OkStatus();
   }
@@ -240,7 +240,7 @@ absl::Status ChooseNetwork(std::span<const Machine* const> machines,
   plan->reasons.push_back(absl::StrCat("network ", Name(*rdma), ": each of ",
                                        machines.size(),
                                        " machine(s) has an active port"));
-  if (*rdma == Network::kRoceV2) {
+  if (*rdma == NetworkKind::kRoceV2) {
     plan->warnings.push_back(
         "RoCEv2 needs flow control (PFC or ECN) on every switch; that is not "
         "known from the machines");

@@ -14,7 +14,7 @@ std::string LabelOf(const Machine& machine);
 
 // The fastest port of a card that the network can use; null where there is
 // none.
-const Port* UsablePort(const Nic& nic, Network network);
+const Port* UsablePort(const Nic& nic, NetworkKind network);
 
 // Gigabits/s of a port behind its slot; 0: unknown.
 double RateOf(const Nic& nic, const Port& port);

@@ -113,11 +113,11 @@ void ChooseSmallNumbers(std::span<const Machine* const> machines, Plan* plan) {
                                           " is used"));
   }
   const double gbps = plan->link_bytes_per_s / kBytesPerGbit;
-  if (plan->network == Network::kTcp && gbps >= kManyStreamsGbps) {
+  if (plan->network == NetworkKind::kTcp && gbps >= kManyStreamsGbps) {
     plan->connections = 4;
     plan->reasons.push_back(absl::StrFormat(
         "4 connections: one TCP stream does not fill %g Gb/s", gbps));
-  } else if (plan->network != Network::kLocal && bond) {
+  } else if (plan->network != NetworkKind::kLocal && bond) {
     plan->connections = 2;
     plan->reasons.push_back("2 connections: a bond spreads by connection");
   }

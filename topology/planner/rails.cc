@@ -20,7 +20,8 @@ struct Candidate {
 };
 
 // Ports of the network that are not much slower than the best of them.
-std::vector<Candidate> FindCandidates(const Machine& machine, Network network) {
+std::vector<Candidate> FindCandidates(const Machine& machine,
+                                      NetworkKind network) {
   std::vector<Candidate> found;
   double best = 0;
   for (size_t i = 0; i < machine.nics.size(); ++i) {
@@ -91,15 +92,15 @@ bool HasNvlink(const Machine& machine, size_t gpu) {
 }
 
 // Whether a transport library takes GPU memory.
-Tri LibraryTakesGpu(const Capabilities& has, Network network) {
-  return network == Network::kEfa ? has.ofi_hmem : has.ucx_cuda;
+Tri LibraryTakesGpu(const Capabilities& has, NetworkKind network) {
+  return network == NetworkKind::kEfa ? has.ofi_hmem : has.ucx_cuda;
 }
 
-void ChooseMemory(const Machine& machine, size_t gpu, Network network,
+void ChooseMemory(const Machine& machine, size_t gpu, NetworkKind network,
                   GdrWish gdr, GpuPlan* plan) {
   const Capabilities& has = machine.capabilities;
   plan->memory = MemoryPath::kStaging;
-  if (network == Network::kTcp || network == Network::kLocal) {
+  if (network == NetworkKind::kTcp || network == NetworkKind::kLocal) {
     plan->why = absl::StrCat("no GPUDirect RDMA over ", Name(network));
     return;
   }
@@ -161,7 +162,7 @@ MachinePlan WithoutGpus(const Machine& machine,
   return {.gpus = {std::move(cpu)}};
 }
 
-MachinePlan WithGpus(const Machine& machine, Network network, GdrWish gdr,
+MachinePlan WithGpus(const Machine& machine, NetworkKind network, GdrWish gdr,
                      std::vector<Candidate>& candidates) {
   MachinePlan plan;
   std::vector<std::vector<size_t>> near;
@@ -203,7 +204,7 @@ const char* Name(MemoryPath path) {
   return "unknown";
 }
 
-int LeastMtu(const Machine& machine, Network network) {
+int LeastMtu(const Machine& machine, NetworkKind network) {
   int least = 0;
   for (const Nic& nic : machine.nics) {
     const Port* port = UsablePort(nic, network);

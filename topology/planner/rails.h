@@ -10,6 +10,6 @@ absl::StatusOr<MachinePlan> ChooseRails(const Machine& machine,
                                         const Plan& plan, GdrWish gdr);
 
 // Least MTU of the ports that the network can use; 0: unknown.
-int LeastMtu(const Machine& machine, Network network);
+int LeastMtu(const Machine& machine, NetworkKind network);
 
 }  // namespace telegrad

@@ -1,0 +1,98 @@
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/exit_code.h"
+#include "base/status_macros.h"
+#include "kvstore/calibrate.h"
+#include "perf/options.h"
+#include "topology/calibration.h"
+
+namespace telegrad::perf {
+namespace {
+
+struct CalibrateFlags {
+  std::vector<std::string> codecs = {"fp16", "int8", "2bit", "onebit",
+                                     "threshold"};
+  std::string reply = "auto";
+  size_t elements = size_t{1} << 21;
+  int repeats = 7;
+  int workers = 2;
+  int cores = 1;
+  double link_gbps = 0;
+};
+
+Figure Stated(double value, const char* reason) {
+  return {
+      .value = value, .confidence = Confidence::kReported, .reason = reason};
+}
+
+absl::StatusOr<Calibration> Measure(const CalibrateFlags& flags) {
+  CompressionConfig compression;
+  ASSIGN_OR_RETURN(compression.reply, ParseReplyMode(flags.reply));
+  const CalibrationOptions options{.num_elems = flags.elements,
+                                   .repeats = flags.repeats,
+                                   .num_workers = flags.workers};
+  Calibration calibration = AssumedCalibration();
+  calibration.codecs.clear();
+  for (const std::string& codec : flags.codecs) {
+    ASSIGN_OR_RETURN(CodecFigures figures,
+                     MeasureCodec(codec, compression, options));
+    calibration.codecs.push_back(std::move(figures));
+  }
+  calibration.reduce = MeasureReduce(options);
+  calibration.cores = Stated(flags.cores, "--cores");
+  if (flags.link_gbps > 0) {
+    for (LinkFigures& link : calibration.links) {
+      if (link.name == "intra") continue;
+      link.send = Stated(flags.link_gbps * 1e9 / 8, "--link-gbps");
+      link.receive = link.send;
+    }
+  }
+  RETURN_IF_ERROR(CheckCalibration(calibration));
+  return calibration;
+}
+
+}  // namespace
+
+void AddCalibrateCommand(CLI::App& app, int& exit_code) {
+  const auto flags = std::make_shared<CalibrateFlags>();
+  app.add_option("--codecs", flags->codecs, "codecs to measure: 2bit,topk:0.01")
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("--reply", flags->reply,
+                 "servers' answers: auto, sum, reencode, dense")
+      ->capture_default_str();
+  app.add_option("--elements", flags->elements, "float32 elements per array")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(size_t{1024}, size_t{1} << 32))
+      ->capture_default_str();
+  app.add_option("--repeats", flags->repeats, "runs; the median counts")
+      ->check(CLI::Range(2, 100000))
+      ->capture_default_str();
+  app.add_option("--workers", flags->workers, "whose replies are measured")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app.add_option("--cores", flags->cores,
+                 "cores of a machine for codecs and transport")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  app.add_option("--link-gbps", flags->link_gbps,
+                 "the link between machines; 0: the planner's default, which "
+                 "is assumed")
+      ->check(CLI::Range(0.0, 1e5))
+      ->capture_default_str();
+  app.callback([flags, &exit_code] {
+    const absl::StatusOr<Calibration> calibration = Measure(*flags);
+    if (calibration.ok()) {
+      std::fputs(CalibrationToJson(*calibration).c_str(), stdout);
+      return;
+    }
+    std::fprintf(stderr, "telegrad-perf: %s\n",
+                 std::string(calibration.status().message()).c_str());
+    exit_code = static_cast<int>(ExitCode::kUsage);
+  });
+}
+
+}  // namespace telegrad::perf
