@@ -22,6 +22,7 @@ void Write(DataType type, const std::vector<float>& values, std::byte* to) {
   const kernels::CastKernels& cast = kernels::CpuKernels().cast;
   kernels::EncodeStats stats;
   auto* codes = reinterpret_cast<uint8_t*>(to);
+  if (values.empty()) return;  // null pointers: not for memcpy
   switch (type) {
     case DataType::kFloat32:
       std::memcpy(to, values.data(), values.size() * sizeof(float));
