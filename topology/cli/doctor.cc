@@ -10,9 +10,9 @@
 #include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "topology/calibration.h"
+#include "topology/cli/load.h"
 #include "topology/cli/peer.h"
 #include "topology/cost_model.h"
-#include "topology/detect.h"
 #include "topology/doctor.h"
 #include "topology/import.h"
 #include "topology/machine_json.h"
@@ -35,15 +35,6 @@ struct DoctorFlags {
   bool json = false;
   bool probe = false;
 };
-
-absl::StatusOr<Machine> Load(const DoctorFlags& flags) {
-  if (!flags.from.empty()) return MachineFromFile(flags.from);
-  ASSIGN_OR_RETURN(TopologyOptions options, TopologyOptionsFromEnvironment());
-  options.probe = flags.probe;
-  if (flags.root.empty()) return DetectMachine(SysRoot::Live(), options);
-  ASSIGN_OR_RETURN(const SysRoot root, SysRoot::Open(flags.root));
-  return DetectMachine(root, options);
-}
 
 constexpr int64_t kBreakEvenElems = int64_t{1} << 26;  // 256 MB of gradients
 
@@ -159,7 +150,9 @@ absl::StatusOr<std::vector<Finding>> Run(const DoctorFlags& flags) {
     }
     return Compare(machines);
   }
-  ASSIGN_OR_RETURN(Machine machine, Load(flags));
+  ASSIGN_OR_RETURN(
+      Machine machine,
+      LoadMachine(flags.from.empty() ? flags.root : flags.from, flags.probe));
   DoctorOptions options{
       .registered_bytes = static_cast<uint64_t>(flags.registered_mib * 0x1p20),
       .priority = flags.priority};

@@ -5,6 +5,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/clock.h"
+#include "base/socket.h"
 
 namespace telegrad::topo {
 
@@ -31,10 +32,6 @@ absl::StatusOr<PeerResult> ProbePeer(const std::string& address,
 class PeerServer {
  public:
   static absl::StatusOr<PeerServer> Listen(const std::string& address);
-  PeerServer(PeerServer&& other) noexcept;
-  PeerServer& operator=(PeerServer&&) = delete;
-  ~PeerServer();
-
   const std::string& address() const { return address_; }
   // The machine of the peer that was served; DeadlineExceeded when none came.
   absl::StatusOr<std::string> ServeOne(absl::string_view machine_json,
@@ -42,7 +39,7 @@ class PeerServer {
 
  private:
   PeerServer() = default;
-  int fd_ = -1;
+  UniqueFd fd_;
   std::string address_;
 };
 

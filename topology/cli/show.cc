@@ -8,8 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "base/status_macros.h"
-#include "topology/detect.h"
-#include "topology/import.h"
+#include "topology/cli/load.h"
 #include "topology/machine_json.h"
 #include "topology/picture.h"
 
@@ -25,14 +24,6 @@ struct ShowFlags {
   bool probe = false;
 };
 
-absl::StatusOr<Machine> Load(const ShowFlags& flags) {
-  ASSIGN_OR_RETURN(TopologyOptions options, TopologyOptionsFromEnvironment());
-  options.probe = flags.probe;
-  const std::string& path = flags.root.empty() ? options.topo_file : flags.root;
-  if (!path.empty()) return MachineFromFile(path, options);
-  return DetectMachine(SysRoot::Live(), options);
-}
-
 absl::Status WriteFile(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file << text;
@@ -42,7 +33,7 @@ absl::Status WriteFile(const std::string& path, const std::string& text) {
 }
 
 absl::Status Show(const ShowFlags& flags) {
-  ASSIGN_OR_RETURN(const Machine machine, Load(flags));
+  ASSIGN_OR_RETURN(const Machine machine, LoadMachine(flags.root, flags.probe));
   if (!flags.dump.empty()) {
     RETURN_IF_ERROR(WriteFile(flags.dump, ToJson(machine) + "\n"));
   }
