@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 #include "absl/strings/match.h"
@@ -43,18 +44,16 @@ std::string Rate(double bytes_per_s) {
   return absl::StrFormat("%.3g Gb/s", 8e-9 * bytes_per_s);
 }
 
-Aggregation AggregationOf(const ClusterCost&) {
-  return Aggregation::kDedicatedServers;
-}
+// Servers of their own, or as if: the fit of the link makes up for it.
+constexpr Aggregation kServers = Aggregation::kDedicatedServers;
 
 // An exchange of all tensors, those of `compressed` by `codec`.
 double ExchangeSeconds(std::span<const int64_t> elems,
                        const std::vector<bool>& compressed,
                        const ClusterCost& cluster, const CodecCost& codec,
                        size_t chunk_elems) {
-  const Pipeline dense =
-      MakePipeline(AggregationOf(cluster), cluster, DenseCost(cluster));
-  const Pipeline coded = MakePipeline(AggregationOf(cluster), cluster, codec);
+  const Pipeline dense = MakePipeline(kServers, cluster, DenseCost(cluster));
+  const Pipeline coded = MakePipeline(kServers, cluster, codec);
   std::vector<TensorCost> tensors;
   for (size_t i = 0; i < elems.size(); ++i) {
     tensors.push_back({.pipeline = compressed[i] ? &coded : &dense,
@@ -89,9 +88,34 @@ std::string Counts(const std::vector<bool>& chosen) {
                       chosen.size(), " tensors");
 }
 
-// A summary on its way to the other workers.
-constexpr size_t kNumFigures = 11;
+constexpr Figure CodecFigures::*kSpeeds[] = {
+    &CodecFigures::encode, &CodecFigures::decode, &CodecFigures::decode_add,
+    &CodecFigures::sum, &CodecFigures::reply_encode};
+
+// An observation on its way to the other workers: what is largest on the
+// slowest worker, then speeds, which are smallest there.
+constexpr size_t kNumTimes = 5;
+constexpr size_t kNumFigures = kNumTimes + std::size(kSpeeds) + 1;
 using Figures = std::array<double, kNumFigures>;
+
+Figures ToFigures(const Observation& seen) {
+  Figures figures = {seen.median.step, seen.median.exchange, seen.median.wait,
+                     seen.exchange_spread, seen.codec.call_s.value};
+  size_t at = kNumTimes;
+  for (const auto speed : kSpeeds) figures[at++] = (seen.codec.*speed).value;
+  figures[at] = seen.reduce_elems_per_s;
+  return figures;
+}
+
+// The rest of the codec's figures is in `seen`.
+void FromFigures(const Figures& figures, Observation& seen) {
+  seen.median = {figures[0], figures[1], figures[2]};
+  seen.exchange_spread = figures[3];
+  seen.codec.call_s.value = figures[4];
+  size_t at = kNumTimes;
+  for (const auto speed : kSpeeds) (seen.codec.*speed).value = figures[at++];
+  seen.reduce_elems_per_s = figures[at];
+}
 
 absl::StatusOr<Figures> ParseFigures(const std::string& text) {
   const std::vector<std::string> parts = absl::StrSplit(text, ' ');
@@ -111,7 +135,8 @@ absl::StatusOr<Figures> ParseFigures(const std::string& text) {
 absl::StatusOr<AutoDecision> DecideCompression(
     std::span<const int64_t> tensor_elems,
     const std::vector<bool>& may_compress, ClusterCost cluster,
-    size_t chunk_elems, const DenseObservation& seen) {
+    size_t chunk_elems, const Observation& seen) {
+  cluster.reduce_elems_per_s = seen.reduce_elems_per_s;
   AutoDecision decision;
   const size_t n = tensor_elems.size();
   decision.is_compressed.assign(n, false);
@@ -131,8 +156,8 @@ absl::StatusOr<AutoDecision> DecideCompression(
         ExchangeSeconds(one, {false}, cluster, slow, chunk_elems);
     decision.any |= decision.is_compressed[i];
   }
-  decision.break_even_bytes_per_s = BreakEvenBytesPerS(
-      AggregationOf(cluster), AggregationOf(cluster), cluster, codec, largest);
+  decision.break_even_bytes_per_s =
+      BreakEvenBytesPerS(kServers, kServers, cluster, codec, largest);
   decision.exchange_s = ExchangeSeconds(tensor_elems, decision.is_compressed,
                                         cluster, codec, chunk_elems);
   const double pessimistic = ExchangeSeconds(
@@ -169,7 +194,7 @@ absl::Status AutoCompression::Start() {
   options.num_workers = store_.num_workers();
   ASSIGN_OR_RETURN(codec_,
                    MeasureCodec(options_.codec, options_.compression, options));
-  reduce_ = MeasureReduce(options);
+  reduce_elems_per_s_ = MeasureReduce(options).value;
   const std::vector<TensorReport> reports = store_.Report();
   for (size_t key = 0; key < reports.size(); ++key) {
     const TensorReport& report = reports[key];
@@ -224,93 +249,68 @@ absl::StatusOr<std::vector<std::string>> AutoCompression::AfterStep(
   return Review();
 }
 
-absl::StatusOr<AutoCompression::Summary> AutoCompression::GatherSummary() {
-  std::vector<double> steps;
-  std::vector<double> exchanges;
-  std::vector<double> waits;
-  for (const StepTimes& each : samples_) {
-    steps.push_back(each.step);
-    exchanges.push_back(each.exchange);
-    waits.push_back(each.wait);
-  }
-  const double exchange = Median(exchanges);
+absl::StatusOr<Observation> AutoCompression::GatherObservation() {
+  const auto column = [this](double StepTimes::*time) {
+    std::vector<double> values;
+    for (const StepTimes& each : samples_) values.push_back(each.*time);
+    return values;
+  };
+  const std::vector<double> exchanges = column(&StepTimes::exchange);
+  Observation seen{.median = {.step = Median(column(&StepTimes::step)),
+                              .exchange = Median(exchanges),
+                              .wait = Median(column(&StepTimes::wait))},
+                   .codec = codec_,
+                   .reduce_elems_per_s = reduce_elems_per_s_};
   const double least = *std::min_element(exchanges.begin(), exchanges.end());
-  const Figures mine = {Median(steps),
-                        exchange,
-                        Median(waits),
-                        exchange > 0 ? (exchange - least) / exchange : 0,
-                        codec_.encode.value,
-                        codec_.decode.value,
-                        codec_.decode_add.value,
-                        codec_.sum.value,
-                        codec_.reply_encode.value,
-                        codec_.call_s.value,
-                        reduce_.value};
+  if (seen.median.exchange > 0) {
+    seen.exchange_spread =
+        (seen.median.exchange - least) / seen.median.exchange;
+  }
+  Figures worst = ToFigures(seen);
   std::string text;
-  for (const double figure : mine) {
+  for (const double figure : worst) {
     absl::StrAppendFormat(&text, "%s%.9g", text.empty() ? "" : " ", figure);
   }
   ASSIGN_OR_RETURN(const std::vector<std::string> all,
                    store_.Gather("auto", text));
-  Figures worst = mine;
   for (const std::string& each : all) {
     ASSIGN_OR_RETURN(const Figures figures, ParseFigures(each));
     for (size_t i = 0; i < kNumFigures; ++i) {
-      const bool is_speed = (i >= 4 && i <= 8) || i == 10;
-      worst[i] = is_speed ? std::min(worst[i], figures[i])
-                          : std::max(worst[i], figures[i]);
+      worst[i] = i < kNumTimes ? std::max(worst[i], figures[i])
+                               : std::min(worst[i], figures[i]);
     }
   }
-  Summary summary{.median = {worst[0], worst[1], worst[2]},
-                  .exchange_spread = worst[3],
-                  .codec = codec_,
-                  .reduce = reduce_};
-  summary.codec.encode.value = worst[4];
-  summary.codec.decode.value = worst[5];
-  summary.codec.decode_add.value = worst[6];
-  summary.codec.sum.value = worst[7];
-  summary.codec.reply_encode.value = worst[8];
-  summary.codec.call_s.value = worst[9];
-  summary.reduce.value = worst[10];
+  FromFigures(worst, seen);
   // Spreads are this worker's: all must reckon with the same.
-  for (Figure* figure :
-       {&summary.codec.encode, &summary.codec.decode, &summary.codec.decode_add,
-        &summary.codec.sum, &summary.codec.reply_encode, &summary.codec.call_s,
-        &summary.reduce}) {
-    figure->spread = kCodecSpread;
-  }
-  return summary;
+  for (const auto speed : kSpeeds) (seen.codec.*speed).spread = kCodecSpread;
+  seen.codec.call_s.spread = kCodecSpread;
+  return seen;
 }
 
 absl::StatusOr<std::vector<std::string>> AutoCompression::Decide() {
-  ASSIGN_OR_RETURN(const Summary summary, GatherSummary());
+  ASSIGN_OR_RETURN(const Observation seen, GatherObservation());
   const ClusterCost cluster{.workers = store_.num_workers(),
                             .servers = store_.num_servers(),
-                            .cores = static_cast<double>(options_.cores),
-                            .reduce_elems_per_s = summary.reduce.value};
-  ASSIGN_OR_RETURN(
-      const AutoDecision decision,
-      DecideCompression(elems_, may_compress_, cluster, options_.chunk_elems,
-                        {.median = summary.median,
-                         .exchange_spread = summary.exchange_spread,
-                         .codec = summary.codec,
-                         .reduce = summary.reduce}));
+                            .cores = static_cast<double>(options_.cores)};
+  ASSIGN_OR_RETURN(const AutoDecision decision,
+                   DecideCompression(elems_, may_compress_, cluster,
+                                     options_.chunk_elems, seen));
   RETURN_IF_ERROR(Switch(decision.is_compressed));
-  dense_step_s_ = summary.median.step;
-  reference_s_ = summary.median.exchange;
+  dense_step_s_ = seen.median.step;
+  reference_s_ = seen.median.exchange;
   Enter(decision.any ? State::kCheck : State::kStable, kSettleSteps);
   return std::vector<std::string>{
       absl::StrCat("auto, step ", step_, ": ", decision.reason)};
 }
 
 absl::StatusOr<std::vector<std::string>> AutoCompression::Check() {
-  ASSIGN_OR_RETURN(const Summary summary, GatherSummary());
-  reference_s_ = summary.median.exchange;
+  ASSIGN_OR_RETURN(const Observation seen, GatherObservation());
+  reference_s_ = seen.median.exchange;
   const std::string times = absl::StrFormat(
       "steps took %.3g ms dense, %.3g ms with %s (exchange %.3g ms)",
-      1e3 * dense_step_s_, 1e3 * summary.median.step, codec_.name,
-      1e3 * summary.median.exchange);
-  if (summary.median.step <= kWorse * dense_step_s_) {
+      1e3 * dense_step_s_, 1e3 * seen.median.step, codec_.name,
+      1e3 * seen.median.exchange);
+  if (seen.median.step <= kWorse * dense_step_s_) {
     Enter(State::kStable, 0);
     return std::vector<std::string>{
         absl::StrCat("auto, step ", step_, ": compression stays: ", times)};
@@ -323,8 +323,8 @@ absl::StatusOr<std::vector<std::string>> AutoCompression::Check() {
 }
 
 absl::StatusOr<std::vector<std::string>> AutoCompression::Review() {
-  ASSIGN_OR_RETURN(const Summary summary, GatherSummary());
-  const double now = summary.median.exchange;
+  ASSIGN_OR_RETURN(const Observation seen, GatherObservation());
+  const double now = seen.median.exchange;
   if (was_taken_back_) {  // dense again: what later reviews compare with
     was_taken_back_ = false;
     reference_s_ = now;

@@ -28,13 +28,13 @@ struct StepTimes {
   double wait = 0;      // in which nothing else was done
 };
 
-// What all workers saw of dense steps: times of the slowest, speeds of the
+// What all workers saw of some steps: times of the slowest, speeds of the
 // slowest.
-struct DenseObservation {
+struct Observation {
   StepTimes median = {};
   double exchange_spread = 0;  // relative, of the medians' samples
   CodecFigures codec = {};
-  Figure reduce = {};
+  double reduce_elems_per_s = 0;
 };
 
 struct AutoDecision {
@@ -54,7 +54,7 @@ struct AutoDecision {
 absl::StatusOr<AutoDecision> DecideCompression(
     std::span<const int64_t> tensor_elems,
     const std::vector<bool>& may_compress, ClusterCost cluster,
-    size_t chunk_elems, const DenseObservation& seen);
+    size_t chunk_elems, const Observation& seen);
 
 // Watches training through its step times. In order of use: the store is
 // initialised with CompressionConfig::starts_dense, then Start, then AfterStep
@@ -77,13 +77,8 @@ class AutoCompression {
 
  private:
   enum class State { kMeasureDense, kCheck, kStable };
-  struct Summary {  // of the samples, over all workers
-    StepTimes median = {};
-    double exchange_spread = 0;
-    CodecFigures codec = {};
-    Figure reduce = {};
-  };
-  absl::StatusOr<Summary> GatherSummary();
+  // Of the samples, over all workers.
+  absl::StatusOr<Observation> GatherObservation();
   absl::Status Switch(const std::vector<bool>& is_compressed);
   void Enter(State state, int settle_steps);
   absl::StatusOr<std::vector<std::string>> Decide();
@@ -93,7 +88,7 @@ class AutoCompression {
   KVStore& store_;
   const AutoOptions options_;
   CodecFigures codec_ = {};
-  Figure reduce_ = {};
+  double reduce_elems_per_s_ = 0;
   std::vector<int64_t> elems_ = {};
   std::vector<bool> may_compress_ = {};
   State state_ = State::kMeasureDense;

@@ -36,17 +36,17 @@ constexpr std::array<int64_t, 2> kElems = {int64_t{8} << 20, 100};
 const std::vector<bool> kMay = {true, false};
 const ClusterCost kCluster = {.workers = 2, .servers = 2};
 
-DenseObservation Dense(double link_bytes_per_s, double codec_elems_per_s) {
+Observation Dense(double link_bytes_per_s, double codec_elems_per_s) {
   const double exchange = 4.0 * double(kElems[0]) / link_bytes_per_s;
   return {.median = {.step = exchange + 0.1,
                      .exchange = exchange,
                      .wait = exchange},
           .exchange_spread = 0.05,
           .codec = TwoBit(codec_elems_per_s),
-          .reduce = {.value = 2e9}};
+          .reduce_elems_per_s = 2e9};
 }
 
-AutoDecision Decide(const DenseObservation& seen) {
+AutoDecision Decide(const Observation& seen) {
   const auto decision =
       DecideCompression(kElems, kMay, kCluster, 1 << 19, seen);
   EXPECT_THAT(decision, IsOk());
@@ -64,7 +64,7 @@ TEST(AutoDecision, CompressesOnASlowLink) {
 }
 
 TEST(AutoDecision, DoesNotOnAFastOneOrWithASlowCodec) {
-  for (const DenseObservation& seen :
+  for (const Observation& seen :
        {Dense(400 * kGigabit, 1e9), Dense(kGigabit, 1e6)}) {
     const AutoDecision decision = Decide(seen);
     EXPECT_FALSE(decision.any);
@@ -87,13 +87,13 @@ TEST(AutoDecision, MoreBandwidthNeverSwitchesItOn) {
 }
 
 TEST(AutoDecision, DoesNotWhenBackwardHidesTheExchange) {
-  DenseObservation seen = Dense(kGigabit, 1e9);
+  Observation seen = Dense(kGigabit, 1e9);
   seen.median.wait = 0;
   EXPECT_FALSE(Decide(seen).any);
 }
 
 TEST(AutoDecision, DoesNotWithinTheUncertainty) {
-  DenseObservation seen = Dense(kGigabit, 1e9);
+  Observation seen = Dense(kGigabit, 1e9);
   seen.exchange_spread = 0.99;
   EXPECT_FALSE(Decide(seen).any);
 }
