@@ -19,7 +19,10 @@ absl::Status AutoRun::AfterStep(const StepTimes& times) {
   if (auto_ == nullptr) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::vector<std::string> lines,
                    auto_->AfterStep(times));
-  for (const std::string& line : lines) context_->observer.OnLine(line);
+  for (const std::string& line : lines) {
+    context_->observer.OnLine(line);
+    decisions_.push_back(line);
+  }
   return absl::OkStatus();
 }
 

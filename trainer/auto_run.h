@@ -1,6 +1,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "kvstore/auto_compression.h"
@@ -14,10 +16,13 @@ class AutoRun {
   // After the store's Init.
   absl::Status Start(RunContext& context);
   absl::Status AfterStep(const StepTimes& times);
+  // All that was said so far; for the summary.
+  const std::vector<std::string>& decisions() const { return decisions_; }
 
  private:
   RunContext* context_ = nullptr;
   std::unique_ptr<AutoCompression> auto_;
+  std::vector<std::string> decisions_ = {};
 };
 
 }  // namespace telegrad

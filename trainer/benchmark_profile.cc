@@ -119,6 +119,7 @@ absl::StatusOr<RunSummary> BenchmarkProfile(RunContext& context) {
   totals.weights_sha256 = DigestOfSums(gradients);
   summary.steps = steps;
   summary.model_bytes = gradients.num_bytes;
+  summary.decisions = auto_run.decisions();
   RETURN_IF_ERROR(FillSummary(context, totals, summary));
   return summary;
 }

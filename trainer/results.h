@@ -67,7 +67,9 @@ struct RunSummary {
   double byte_limit_s = 0;  // least time per step on the emulated link; 0: none
   int64_t worker_peak_bytes = 0;  // largest resident set of any worker
   int64_t server_peak_bytes = 0;
-  int64_t model_bytes = 0;          // parameters, float32
+  int64_t model_bytes = 0;  // parameters, float32
+  // What was chosen while it ran, and why: "auto, step 9: compression off: ..."
+  std::vector<std::string> decisions = {};
   std::vector<MetricPoint> points;  // not in summary.json
 };
 

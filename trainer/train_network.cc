@@ -331,6 +331,7 @@ absl::StatusOr<RunSummary> Training::Run() {
   summary_.samples_per_s = static_cast<double>(step_ * options.batch_size *
                                                context_.store.num_workers()) /
                            std::max(seconds_, 1e-9);
+  summary_.decisions = auto_run_.decisions();
   RETURN_IF_ERROR(FillSummary(context_, totals_, summary_));
   return summary_;
 }

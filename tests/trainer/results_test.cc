@@ -76,6 +76,21 @@ TEST(Results, SummariesComeBackFromJson) {
   EXPECT_EQ(ToJson(*read), ToJson(run));
 }
 
+TEST(Results, DecisionsAreInTheSummaryAndOnThePage) {
+  RunSummary run = MakeRun("auto", 3, 0.98, 7);
+  EXPECT_THAT(ReportHtml({run}, ""), Not(HasSubstr("Decisions")));
+  run.decisions = {"auto, step 9: compression off: 9 >= 8 < \"x\"",
+                   "auto, step 70: measuring anew"};
+  const auto read = RunSummaryFromJson(ToJson(run));
+  ASSERT_THAT(read, IsOk());
+  EXPECT_EQ(read->decisions, run.decisions);
+  const std::string page = ReportHtml({run}, "");
+  EXPECT_THAT(page, HasSubstr("<h2>Decisions</h2>"));
+  EXPECT_THAT(page, HasSubstr("auto, seed 3: auto, step 9: compression off: 9 "
+                              "&gt;= 8 &lt; &quot;x&quot;</li>"));
+  EXPECT_THAT(page, HasSubstr("auto, step 70: measuring anew</li>"));
+}
+
 TEST(Results, WrongJsonNamesTheField) {
   const auto code = absl::StatusCode::kInvalidArgument;
   EXPECT_THAT(RunSummaryFromJson("[1]"), StatusIs(code, "not a JSON object"));
@@ -85,6 +100,10 @@ TEST(Results, WrongJsonNamesTheField) {
               StatusIs(code, "'seed'"));
   EXPECT_THAT(RunSummaryFromJson(R"({"setting":"a","seed":1,"workers":1e99})"),
               StatusIs(code, "'workers'"));
+  std::string text = ToJson(MakeRun("a", 0, 1, 7));
+  text.insert(1, R"("decisions":[1],)");
+  text.replace(text.find(R"("decisions":[])"), 14, R"("unknown":0)");
+  EXPECT_THAT(RunSummaryFromJson(text), StatusIs(code, "'decisions'"));
 }
 
 TEST(Results, PointsComeBackFromJson) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -58,6 +59,15 @@ requires std::is_integral_v<Integer> absl::Status Take(const Json& value,
     out = static_cast<Integer>(value.get<int64_t>());
   } else {
     return Mistyped(name, "an integer in range");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Take(const Json& value, const char* name,
+                  std::vector<std::string>& out) {
+  if (!value.is_array()) return Mistyped(name, "a list of strings");
+  for (const Json& entry : value) {
+    RETURN_IF_ERROR(Take(entry, name, out.emplace_back()));
   }
   return absl::OkStatus();
 }
@@ -139,6 +149,7 @@ void VisitRun(Visitor& visitor, Run& run) {
   visitor.Optional("worker_peak_bytes", run.worker_peak_bytes);
   visitor.Optional("server_peak_bytes", run.server_peak_bytes);
   visitor.Optional("model_bytes", run.model_bytes);
+  visitor.Optional("decisions", run.decisions);
 }
 
 }  // namespace

@@ -158,6 +158,19 @@ std::string LegendHtml(const std::vector<SettingGroup>& groups) {
          "and lowest accuracies may lie outside. One curve per seed.</p>\n";
 }
 
+// What runs chose for themselves; nothing when none had a choice.
+std::string DecisionsHtml(const std::vector<RunSummary>& runs) {
+  std::string html;
+  for (const RunSummary& run : runs) {
+    for (const std::string& decision : run.decisions) {
+      absl::StrAppend(&html, "<li>", EscapeHtml(run.setting), ", seed ",
+                      run.seed, ": ", EscapeHtml(decision), "</li>\n");
+    }
+  }
+  if (html.empty()) return html;
+  return absl::StrCat("<h2>Decisions</h2>\n<ul>\n", html, "</ul>\n");
+}
+
 bool HaveCurves(const std::vector<SettingGroup>& groups) {
   for (const SettingGroup& group : groups) {
     for (const RunSummary* run : group.runs) {
@@ -185,7 +198,7 @@ std::string ReportHtml(const std::vector<RunSummary>& runs,
     absl::StrAppend(&html, "<h2>Curves</h2>\n", LegendHtml(groups),
                     ChartsHtml(groups));
   }
-  absl::StrAppend(&html, "<h2>Settings</h2>\n",
+  absl::StrAppend(&html, DecisionsHtml(runs), "<h2>Settings</h2>\n",
                   TableHtml(SettingsTable(groups), "left"), "<pre>",
                   EscapeHtml(command_line), "</pre>\n", PageDefinitions(),
                   "</body></html>\n");
