@@ -28,6 +28,8 @@ struct Options {
   int servers = 1;
   std::string type = "none";
   std::string threshold = "auto";
+  std::string reply = "auto";
+  std::string packing = "plain";
   std::string profile;
   size_t chunk_elems = size_t{512} << 10;
   int threads = 1;
@@ -131,6 +133,8 @@ class Worker {
             .checked = options_.network.checks ? checked : "no",
             .result = result,
             .settings = {{"gc_type", options_.type},
+                         {"gc_reply", options_.reply},
+                         {"gc_packing", options_.packing},
                          {"workers", absl::StrCat(workers)},
                          {"servers", absl::StrCat(store_.num_servers())}}};
   }
@@ -258,6 +262,8 @@ absl::Status JoinAsWorker(const Options& options,
                           const std::vector<Batch>& batches, KVStore& store) {
   CompressionConfig compression{.type = options.type};
   ASSIGN_OR_RETURN(compression.threshold, ParseThreshold(options.threshold));
+  ASSIGN_OR_RETURN(compression.reply, ParseReplyMode(options.reply));
+  ASSIGN_OR_RETURN(compression.packing, ParsePackingMode(options.packing));
   RETURN_IF_ERROR(store.SetCompression(compression));
   std::vector<TensorSpec> tensors;
   for (const Batch& batch : batches) {
@@ -297,12 +303,12 @@ absl::Status RunPushPull(const Options& options, Rank& rank) {
         absl::StrCat(rank.world_size, " ranks for --workers ", options.workers,
                      " and --servers ", options.servers));
   }
-  RETURN_IF_ERROR(
-      Agree(options.network, rank,
-            absl::StrCat("pushpull ", options.network.size_text, " ",
-                         options.profile, " ", options.type, " ",
-                         options.threshold, " ", options.workers, "+",
-                         options.servers, " check ", options.network.checks)));
+  RETURN_IF_ERROR(Agree(
+      options.network, rank,
+      absl::StrCat("pushpull ", options.network.size_text, " ", options.profile,
+                   " ", options.type, " ", options.threshold, " ",
+                   options.reply, " ", options.packing, " ", options.workers,
+                   "+", options.servers, " check ", options.network.checks)));
   std::unique_ptr<Scheduler> scheduler;
   ASSIGN_OR_RETURN(DistOptions dist, Meet(options, rank, &scheduler));
   if (rank.rank >= options.workers) {
@@ -327,6 +333,12 @@ void AddPushPullFlags(CLI::App& app, Options& options) {
                  "the codec, with its options: none, 2bit, topk:0.01")
       ->capture_default_str();
   app.add_option("--gc-threshold", options.threshold, "auto, 0.5, 2rms")
+      ->capture_default_str();
+  app.add_option("--gc-reply", options.reply,
+                 "what servers answer: auto, sum, reencode, dense")
+      ->capture_default_str();
+  app.add_option("--gc-packing", options.packing,
+                 "of 2bit's codes: plain, radix, auto")
       ->capture_default_str();
   app.add_option("--profile", options.profile,
                  "instead of sizes all gradients of a network at once: vgg16, "
