@@ -1,0 +1,100 @@
+"""Who takes part, and how each is started on the hosts of a lab.
+
+A contestant's `start` returns [(host, environment, words)], of which the last
+prints one JSON line with "seconds", or telegrad-perf's line.
+"""
+import json
+import os
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TORCH_PYTHON = "/usr/bin/python3"
+
+
+class Torch:
+    def __init__(self, kind):
+        self.kind = kind
+        self.name = {"gloo": "gloo allreduce", "ddp": "DDP",
+                     "ddp_fp16": "DDP, fp16 hook",
+                     "powersgd": "DDP, PowerSGD rank 1"}[kind]
+
+    def start(self, lab, setup, run):
+        words = [TORCH_PYTHON, os.path.join(HERE, "torch_rank.py"), self.kind,
+                 run.sizes, str(run.warmup(self.kind == "powersgd")),
+                 str(run.iterations)]
+        return [(host, {"MASTER_ADDR": lab.address(0),
+                        "MASTER_PORT": str(run.port), "RANK": str(host),
+                        "WORLD_SIZE": str(setup.workers),
+                        "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1"},
+                 words) for host in reversed(range(setup.workers))]
+
+
+class Mxnet:
+    def __init__(self, kind):
+        self.kind = kind
+        self.name = "MXNet dist_sync" + (", 2-bit" if kind == "2bit" else "")
+
+    def start(self, lab, setup, run):
+        words = [run.mxnet_python, os.path.join(HERE, "mxnet_rank.py"),
+                 self.kind, run.sizes, str(run.warmup()), str(run.iterations)]
+        common = {"DMLC_PS_ROOT_URI": lab.address(0),
+                  "DMLC_PS_ROOT_PORT": str(run.port),
+                  "DMLC_NUM_WORKER": str(setup.workers),
+                  "DMLC_NUM_SERVER": str(setup.servers),
+                  "DMLC_INTERFACE": "eth0", "OMP_NUM_THREADS": "1"}
+        roles = [(0, "scheduler")]
+        roles += [(host, "server") for host in setup.server_hosts()]
+        roles += [(host, "worker") for host in reversed(range(setup.workers))]
+        return [(host, {**common, "DMLC_ROLE": role,
+                        "DMLC_NODE_HOST": lab.address(host)}, words)
+                for host, role in roles]
+
+
+class Telegrad:
+    """telegrad-perf pushpull, or allreduce without a codec."""
+
+    def __init__(self, name, *flags):
+        self.name = f"Telegrad {name}"
+        self.flags = flags
+
+    def start(self, lab, setup, run):
+        is_push_pull = self.flags[0] == "pushpull"
+        words = [run.telegrad_perf, *self.flags, "--profile", run.profile,
+                 "--tls", "tcp", "--rendezvous",
+                 f"{lab.address(0)}:{run.port}", "--warmup",
+                 str(run.warmup()), "--iterations", str(run.iterations),
+                 "--json"]
+        hosts = list(range(setup.workers))
+        if is_push_pull:
+            hosts += setup.server_hosts()
+            words += ["--workers", str(setup.workers), "--servers",
+                      str(setup.servers)]
+        else:
+            words += ["--ranks", str(setup.workers)]
+        environment = {"UCX_NET_DEVICES": "eth0"}
+        return [(host, environment,
+                 [*words, "--rank", str(rank), "--bind", lab.address(host)])
+                for rank, host in reversed(list(enumerate(hosts)))]
+
+
+def seconds_of(line):
+    """The times in a contestant's line."""
+    row = json.loads(line)
+    if "seconds" in row:
+        return row["seconds"]
+    return [1e-6 * row[key] for key in ("min_us", "p50_us", "max_us")]
+
+
+ALL = [
+    Torch("gloo"), Torch("ddp"), Torch("ddp_fp16"), Torch("powersgd"),
+    Mxnet("none"), Mxnet("2bit"),
+    Telegrad("allreduce", "allreduce"),
+    Telegrad("push/pull", "pushpull"),
+    Telegrad("2bit, sum", "pushpull", "--gc-type", "2bit", "--gc-reply",
+             "sum"),
+    Telegrad("2bit, sum, radix", "pushpull", "--gc-type", "2bit",
+             "--gc-reply", "sum", "--gc-packing", "radix"),
+    Telegrad("2bit, reencode", "pushpull", "--gc-type", "2bit", "--gc-reply",
+             "reencode"),
+    Telegrad("top 1 %, reencode", "pushpull", "--gc-type", "topk:0.01",
+             "--gc-reply", "reencode"),
+]

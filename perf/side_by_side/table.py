@@ -1,0 +1,72 @@
+"""The table of a side-by-side run, as Markdown and JSON."""
+import json
+import math
+import os
+import statistics
+import subprocess
+import time
+
+BITS_PER_S = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+
+
+def rate_of(text):
+    """Bytes per second of tc's "1gbit"; None for none."""
+    for unit, bits in BITS_PER_S.items():
+        if text.endswith(unit):
+            return float(text[:-len(unit)]) * bits / 8
+    return None
+
+
+def commit():
+    run = subprocess.run(["git", "rev-parse", "--short", "HEAD"], text=True,
+                         capture_output=True, check=False)
+    return run.stdout.strip() or "unknown"
+
+
+def summary(result, num_elems, rate, workers):
+    """Least and median seconds, bytes on the wire, and what they say."""
+    if result["error"] or not result["seconds"]:
+        return None
+    sent = statistics.median(result["sent_bytes"])
+    least = min(result["seconds"])
+    # Alike in both directions on all hosts: what each link must carry.
+    limit = sent / workers / rate if rate else math.nan
+    return {"min_s": least, "median_s": statistics.median(result["seconds"]),
+            "sent_bytes": sent, "bits_per_element": 8 * sent / workers
+            / num_elems, "link_s": limit}
+
+
+def write_table(options, shapes, setup, results):
+    num_elems = sum(math.prod(shape) for shape in shapes)
+    rate = rate_of(options.rate)
+    rows = {name: summary(result, num_elems, rate, setup.workers)
+            for name, result in results.items()}
+    gloo = rows.get("gloo allreduce")
+    where = "on hosts of their own" if setup.apart else "beside the workers"
+    lines = [
+        f"# {options.profile}, {setup.workers} workers, {options.rate}", "",
+        f"{num_elems:,} elements, {setup.servers} servers {where}, links "
+        f"{options.rate} with burst {options.burst} both ways, "
+        f"{options.repeats} rounds of {options.iterations} iterations, "
+        f"{'a core per host, ' if options.cores else ''}{os.cpu_count()} "
+        f"cores; {time.strftime('%Y-%m-%d')}, commit {commit()}.", "",
+        "| contestant | min s | median s | bits/element sent per host | "
+        "its bytes at the link's rate, s | times gloo (min) |",
+        "|---|---|---|---|---|---|"]
+    for name, row in rows.items():
+        if row is None:
+            lines.append(f"| {name} | failed | | | | |")
+            continue
+        times = f"{gloo['min_s'] / row['min_s']:.2f}" if gloo else ""
+        link = "" if math.isnan(row["link_s"]) else f"{row['link_s']:.3f}"
+        lines.append(f"| {name} | {row['min_s']:.3f} | {row['median_s']:.3f} |"
+                     f" {row['bits_per_element']:.2f} | {link} | {times} |")
+        row["link_s"] = None if math.isnan(row["link_s"]) else row["link_s"]
+    text = "\n".join(lines) + "\n"
+    print(text)
+    os.makedirs(os.path.dirname(os.path.abspath(options.out)), exist_ok=True)
+    with open(options.out + ".md", "w", encoding="utf-8") as file:
+        file.write(text)
+    with open(options.out + ".json", "w", encoding="utf-8") as file:
+        json.dump({"options": vars(options), "rows": rows,
+                   "raw": results}, file, indent=1)

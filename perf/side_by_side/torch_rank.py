@@ -1,0 +1,97 @@
+"""One rank of PyTorch over gloo: allreduce, or DDP with a hook.
+
+    torch_rank.py KIND SIZES.json WARMUP ITERATIONS
+
+KIND: gloo, ddp, ddp_fp16, powersgd. MASTER_ADDR, RANK ... as torchrun sets
+them. The model hands over ready-made gradients, so that communication and the
+hook alone are timed. Rank 0 prints {"seconds": [...]}.
+"""
+import json
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+
+class ReadyGradients(torch.autograd.Function):
+    """Hands over the gradients as they are."""
+
+    @staticmethod
+    def forward(ctx, gradients, *parameters):
+        ctx.gradients = gradients
+        return torch.zeros((), requires_grad=True)
+
+    @staticmethod
+    def backward(ctx, _):
+        return (None, *ctx.gradients)
+
+
+class Model(torch.nn.Module):
+    def __init__(self, sizes):
+        super().__init__()
+        self.gradients = [torch.rand(shape) for shape in sizes]
+        self.weights = torch.nn.ParameterList(
+            torch.nn.Parameter(torch.zeros(shape)) for shape in sizes)
+
+    def forward(self):
+        return ReadyGradients.apply(self.gradients, *self.weights)
+
+
+def ddp_step(kind, sizes):
+    one_bucket = kind == "powersgd"
+    if one_bucket:  # hooks that chain collectives need one order of buckets
+        dist._DEFAULT_FIRST_BUCKET_BYTES = 1 << 40
+    ddp = DistributedDataParallel(
+        Model(sizes), gradient_as_bucket_view=True,
+        bucket_cap_mb=1 << 20 if one_bucket else 25)
+    if kind == "ddp_fp16":
+        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+        ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    if one_bucket:
+        from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+        state = powerSGD_hook.PowerSGDState(
+            None, matrix_approximation_rank=1, start_powerSGD_iter=2)
+        ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    return lambda: ddp().backward()
+
+
+def allreduce_step(sizes):
+    count = sum(torch.Size(shape).numel() for shape in sizes)
+    data = torch.ones(count)
+
+    def step():
+        data.fill_(1)
+        dist.barrier()
+        start = time.perf_counter()
+        dist.all_reduce(data)
+        seconds = time.perf_counter() - start
+        assert data[0] == dist.get_world_size() == data[-1]
+        return seconds
+    return step
+
+
+def main():
+    kind, sizes, warmup, iterations = sys.argv[1:]
+    with open(sizes, encoding="utf-8") as file:
+        sizes = json.load(file)
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    step = allreduce_step(sizes) if kind == "gloo" else ddp_step(kind, sizes)
+    seconds = []
+    for i in range(int(warmup) + int(iterations)):
+        dist.barrier()
+        start = time.perf_counter()
+        inner = step()
+        took = inner if inner is not None else time.perf_counter() - start
+        slowest = torch.tensor([took])
+        dist.all_reduce(slowest, dist.ReduceOp.MAX)
+        if i >= int(warmup):
+            seconds.append(slowest.item())
+    if dist.get_rank() == 0:
+        print(json.dumps({"seconds": seconds}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
