@@ -202,7 +202,7 @@ absl::Status AutoCompression::Start() {
     elems_.push_back(static_cast<int64_t>(report.num_elems));
     may_compress_.push_back(report.codec != "none" && !by_rule);
     if (by_rule) {
-      RETURN_IF_ERROR(store_.SetCompressed(static_cast<Key>(key), true));
+      RETURN_IF_ERROR(store_.SetCodec(static_cast<Key>(key), 0));
     }
   }
   Enter(State::kMeasureDense, kSettleSteps);
@@ -220,8 +220,8 @@ absl::Status AutoCompression::Switch(const std::vector<bool>& is_compressed) {
   is_compressing_ = false;
   for (size_t key = 0; key < is_compressed.size(); ++key) {
     if (!may_compress_[key]) continue;
-    RETURN_IF_ERROR(
-        store_.SetCompressed(static_cast<Key>(key), is_compressed[key]));
+    RETURN_IF_ERROR(store_.SetCodec(static_cast<Key>(key),
+                                    is_compressed[key] ? 0 : kDenseCodec));
     is_compressing_ |= is_compressed[key];
   }
   return absl::OkStatus();

@@ -68,7 +68,9 @@ struct CompressionConfig {
   PackingMode packing = PackingMode::kPlain;
   NonFinitePolicy nonfinite = NonFinitePolicy::kError;
   int64_t warmup_steps = 0;  // the first so many steps go dense
-  // Everything goes dense until KVStore::SetCompressed.
+  // Codecs that KVStore::SetCodec can give tensors instead of `type`.
+  std::vector<std::string> alternatives = {};
+  // Everything goes dense until KVStore::SetCodec.
   bool starts_dense = false;
   // Chunks whose codec harms (docs/codecs.md) go dense from then on.
   bool has_guard = true;
@@ -92,6 +94,8 @@ struct TensorReport {
   double cosine = 0;           // of what was sent and the gradient
   int64_t num_nonfinite = 0;   // since Init
 };
+
+constexpr int kDenseCodec = -1;  // for SetCodec
 
 enum class UpdateOn : uint8_t { kWorker = 0, kServer = 1 };
 
@@ -177,11 +181,13 @@ class KVStore {
   virtual absl::StatusOr<std::vector<std::string>> Gather(
       absl::string_view name, absl::string_view payload) = 0;
 
-  // Whether `key` goes by its codec (as at the start, unless
-  // CompressionConfig::starts_dense) or dense, from the round after the next
-  // on; dense while workers differ. What the codec held back is sent along.
-  // After Init, between rounds; nothing for a tensor without a lossy codec.
-  virtual absl::Status SetCompressed(Key key, bool is_compressed) = 0;
+  // How `key` goes from the round after the next on: kDenseCodec; 0, by its
+  // codec (as at the start, unless CompressionConfig::starts_dense); or 1 + i,
+  // by CompressionConfig::alternatives[i], for tensors with the codec `type`.
+  // Dense while workers differ, and in a round between two codecs: what the
+  // first held back is sent along. After Init, between rounds; changes nothing
+  // for a tensor without a lossy codec.
+  virtual absl::Status SetCodec(Key key, int codec) = 0;
 
   virtual Traffic traffic() const = 0;
   // By key. After Init, while no operation runs.

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
+#include "compression/frame.h"
 
 namespace telegrad {
 namespace {
@@ -47,25 +48,38 @@ CodecChoice CodecPolicy::Choose(const TensorSpec& tensor) const {
   for (const Rule& rule : rules_) {
     if (rule.pattern == nullptr ||
         re2::RE2::PartialMatch(tensor.name, *rule.pattern)) {
-      return {&rule.spec, absl::StrCat("rule ", rule.text)};
+      return {{&rule.spec}, absl::StrCat("rule ", rule.text)};
     }
   }
   const auto bytes = static_cast<int64_t>(4 * tensor.num_elems);
-  if (bytes < min_bytes_ && !type_.codec->traits().lossless) {
-    return {&dense_, absl::StrCat("below ", min_bytes_, " bytes")};
+  if (bytes < min_bytes_ && !types_[0].codec->traits().lossless) {
+    return {{&dense_}, absl::StrCat("below ", min_bytes_, " bytes")};
   }
-  return {&type_, absl::StrCat("type ", type_text_)};
+  CodecChoice choice{.specs = {}, .reason = absl::StrCat("type ", type_text_)};
+  for (const CodecSpec& spec : types_) choice.specs.push_back(&spec);
+  return choice;
 }
 
 std::vector<const CodecSpec*> CodecPolicy::specs() const {
-  std::vector<const CodecSpec*> specs = {&type_};
+  std::vector<const CodecSpec*> specs;
+  for (const CodecSpec& spec : types_) specs.push_back(&spec);
   for (const Rule& rule : rules_) specs.push_back(&rule.spec);
   return specs;
 }
 
 absl::StatusOr<CodecPolicy> MakeCodecPolicy(const CompressionConfig& config) {
   CodecPolicy policy;
-  ASSIGN_OR_RETURN(policy.type_, ParseSpec(config.type, config.packing));
+  if (config.alternatives.size() > kMaxAlternatives) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(config.alternatives.size(), " alternatives to codec ",
+                     config.type, "; at most ", kMaxAlternatives));
+  }
+  ASSIGN_OR_RETURN(policy.types_.emplace_back(),
+                   ParseSpec(config.type, config.packing));
+  for (const std::string& text : config.alternatives) {
+    ASSIGN_OR_RETURN(policy.types_.emplace_back(),
+                     ParseSpec(text, config.packing));
+  }
   ASSIGN_OR_RETURN(policy.dense_, ParseCodecSpec("none"));
   policy.type_text_ = config.type;
   policy.min_bytes_ = config.min_bytes;

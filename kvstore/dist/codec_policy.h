@@ -14,14 +14,15 @@ class RE2;
 
 namespace telegrad {
 
-// Which codec a tensor gets, and why.
+// Which codec a tensor gets, which may replace it, and why.
 struct CodecChoice {
-  const CodecSpec* spec = nullptr;
+  std::vector<const CodecSpec*> specs = {};  // its own first
   std::string reason;
 };
 
-// CompressionConfig's type, rules and min_bytes, ready to be asked. Precedence:
-// a rule, then the smallest size, then the type.
+// CompressionConfig's type, alternatives, rules and min_bytes, ready to be
+// asked. Precedence: a rule, then the smallest size, then the type, which alone
+// has alternatives.
 class CodecPolicy {
  public:
   CodecPolicy();
@@ -31,7 +32,7 @@ class CodecPolicy {
 
   // Lives as long as the policy.
   CodecChoice Choose(const TensorSpec& tensor) const;
-  // The type's and the rules' codecs.
+  // The type's, the alternatives' and the rules' codecs.
   std::vector<const CodecSpec*> specs() const;
 
  private:
@@ -43,7 +44,7 @@ class CodecPolicy {
     CodecSpec spec;
   };
   std::vector<Rule> rules_;
-  CodecSpec type_;
+  std::vector<CodecSpec> types_;  // the type, then alternatives
   CodecSpec dense_;
   std::string type_text_;
   int64_t min_bytes_ = 0;

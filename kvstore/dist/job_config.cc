@@ -7,8 +7,10 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/crc32c.h"
 #include "base/status_macros.h"
+#include "compression/frame.h"
 #include "kernels/code_sum.h"
 #include "kvstore/dist/codec_policy.h"
 
@@ -115,6 +117,25 @@ absl::Status ParseTensors(const Json& json, int64_t max_model_bytes,
   return absl::OkStatus();
 }
 
+absl::Status ParseAlternatives(const Json& json,
+                               std::vector<std::string>& alternatives) {
+  const auto found = json.find("alternatives");
+  const bool is_list = found != json.end() && found->is_array();
+  if (!is_list || found->size() > kMaxAlternatives) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("job config: no list of at most ", kMaxAlternatives,
+                     " alternative codecs"));
+  }
+  for (const Json& entry : *found) {
+    if (!entry.is_string()) {
+      return absl::InvalidArgumentError(
+          "job config: an alternative codec is not a string");
+    }
+    alternatives.push_back(entry.get<std::string>());
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 Facts MakeFacts(const JobConfig& config) {
@@ -122,6 +143,8 @@ Facts MakeFacts(const JobConfig& config) {
   Facts facts = {
       {"tensor table", TableDigest(config.tensors)},
       {"codec", gc.type},
+      {"alternative codecs",
+       gc.alternatives.empty() ? "none" : absl::StrJoin(gc.alternatives, ",")},
       {"codec rules", RulesFact(gc.rules)},
       {"min-bytes", absl::StrCat(gc.min_bytes)},
       {"reply", ToString(gc.reply)},
@@ -159,6 +182,7 @@ std::string SerializeJobConfig(const JobConfig& config) {
   const kernels::SgdParameters& sgd = config.optimizer.sgd;
   return Json{{"tensors", tensors},
               {"codec", gc.type},
+              {"alternatives", gc.alternatives},
               {"rules", gc.rules},
               {"threshold_kind", static_cast<unsigned>(gc.threshold.kind)},
               {"threshold_bits", bits(gc.threshold.value)},
@@ -196,6 +220,7 @@ absl::StatusOr<JobConfig> ParseJobConfig(absl::string_view text,
   absl::Status status;
   CompressionConfig& gc = config.compression;
   gc.type = codec->get<std::string>();
+  RETURN_IF_ERROR(ParseAlternatives(json, gc.alternatives));
   const auto rules = json.find("rules");
   if (rules == json.end() || !rules->is_string()) {
     return absl::InvalidArgumentError("job config: no codec rules");

@@ -9,16 +9,14 @@
 
 namespace telegrad {
 
-ChunkRounds::ChunkRounds(const Chunk& plan, const ThresholdSpec& threshold,
-                         Stages stages, const JobConfig& config,
-                         int num_workers, BufferPool* pool)
+ChunkRounds::ChunkRounds(const Chunk& plan, Stages stages,
+                         const JobConfig& config, int num_workers,
+                         BufferPool* pool)
     : plan_(plan),
       stages_(std::move(stages)),
       config_(config),
       pool_(pool),
-      uses_scale_(UsesScale(stages_.own().codec->traits(), threshold)),
-      fixed_threshold_(
-          FixedThreshold(threshold, config.compression.batch_size)),
+      uses_scale_(stages_.uses_scale()),
       slots_(static_cast<size_t>(num_workers)),
       has_proposed_(static_cast<size_t>(num_workers), false) {}
 
@@ -45,18 +43,23 @@ absl::StatusOr<ChunkRounds::Verdict> ChunkRounds::Begin(
       (header.step == step_ && slot.state != Slot::State::kEmpty)) {
     return Verdict::kDuplicate;
   }
-  const int16_t scale = uses_scale_ ? scales_[step_ & 1] : kFixedScale;
   const int16_t wish = header.proposed_scale;
   if (wish != kNoScale && (wish < kMinScale || wish > kMaxScale)) {
     return absl::InvalidArgumentError(
         absl::StrCat("push with the wish for scale ", wish));
   }
-  if (header.step > step_ || header.scale != scale || header.stage != stage() ||
-      (uses_scale_ && !has_agreed_)) {
+  if (!stages_.Knows(header.proposed_stage)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("push with the wish for stage ",
+                     static_cast<int>(header.proposed_stage),
+                     " of a chunk with ", stages_.codings().size(), " codecs"));
+  }
+  if (header.step > step_ || header.scale != scale() ||
+      header.stage != stage() || (uses_scale_ && !has_agreed_)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "push for step ", header.step, " with scale ", header.scale, ", stage ",
-        static_cast<int>(header.stage), "; step ", step_, " with scale ", scale,
-        ", stage ", static_cast<int>(stage()), " is open"));
+        static_cast<int>(header.stage), "; step ", step_, " with scale ",
+        scale(), ", stage ", static_cast<int>(stage()), " is open"));
   }
   slot.state = Slot::State::kReceiving;
   slot.wants_reply = (header.flags & kFlagNoReply) == 0;
@@ -79,7 +82,8 @@ Bytes ChunkRounds::PushTarget(int worker) {
 bool ChunkRounds::Arrive(int worker, const FrameHeader& header) {
   slots_[static_cast<size_t>(worker)].state = Slot::State::kArrived;
   wish_ = std::max(wish_, header.proposed_scale);
-  stage_wish_ = std::max(stage_wish_, header.proposed_stage);
+  stage_wish_ = Combine(stage_wish_.value_or(header.proposed_stage),
+                        header.proposed_stage);
   return ++num_arrived_ == slots_.size();
 }
 
@@ -93,13 +97,8 @@ std::vector<ConstBytes> ChunkRounds::Payloads() const {
   return payloads;
 }
 
-float ChunkRounds::Threshold() const {
-  return uses_scale_ ? ScaleThreshold(scales_[step_ & 1]) : fixed_threshold_;
-}
-
 absl::StatusOr<RoundResult> ChunkRounds::Sum() {
   const std::vector<ConstBytes> payloads = Payloads();
-  const int16_t scale = uses_scale_ ? scales_[step_ & 1] : kFixedScale;
   RoundResult result{.format = coding().format, .step = step_};
   if (config_.optimizer.update_on == UpdateOn::kServer) {
     ASSIGN_OR_RETURN(result, UpdateWeights(payloads));
@@ -107,18 +106,25 @@ absl::StatusOr<RoundResult> ChunkRounds::Sum() {
     // Adds in rank order into the first worker's frame.
     result.buffer = slots_[0].frame;
     RETURN_IF_ERROR(codec().SumCodes(payloads, result.buffer->view(), {}));
-    RETURN_IF_ERROR(stages_.own().codec->ReleaseResidual(
-        Threshold(), uses_scale_ ? scale : 0, reencode_,
-        result.buffer->view()));
+    RETURN_IF_ERROR(ReleaseResidual(result.buffer->view()));
     result.payload = result.buffer->view();
   } else {
     RETURN_IF_ERROR(SumGradients(payloads, result));
   }
-  result.scale = scale;
-  if (uses_scale_) result.agreed = wish_ == kNoScale ? scale : wish_;
+  result.scale = scale();
+  if (uses_scale_) result.agreed = wish_ == kNoScale ? scale() : wish_;
   result.stage = stage();
-  result.agreed_stage = stages_.Agreement(step_, stage_wish_);
+  result.agreed_stage =
+      stages_.Agreement(step_, stage_wish_.value_or(ChunkStage::kPaused));
   return result;
+}
+
+// What the last codec has kept goes along with a dense sum.
+absl::Status ChunkRounds::ReleaseResidual(Bytes sum) {
+  const ChunkCoding& last = stages_.Of(reencoded_in_);
+  return last.codec->ReleaseResidual(last.Threshold(scale()),
+                                     last.uses_scale ? scale() : int16_t{0},
+                                     reencode_, sum);
 }
 
 absl::Status ChunkRounds::SumGradients(const std::vector<ConstBytes>& payloads,
@@ -135,13 +141,14 @@ absl::Status ChunkRounds::SumGradients(const std::vector<ConstBytes>& payloads,
       RETURN_IF_ERROR(codec().SumCodes(payloads, out, {}));
       break;
     case ReplyFormat::kCodes: {
+      reencoded_in_ = stage();
       const EncodeParams params{.threshold = Threshold(),
                                 .stream = StreamOf(plan_),
                                 .step = step_,
                                 .source = kServerSource};
-      RETURN_IF_ERROR(codec().Reencode(payloads, params,
-                                       uses_scale_ ? scales_[step_ & 1] : 0,
-                                       reencode_, out, &num_bytes, {}));
+      RETURN_IF_ERROR(codec().Reencode(
+          payloads, params, coding().uses_scale ? scale() : int16_t{0},
+          reencode_, out, &num_bytes, {}));
       break;
     }
   }
@@ -183,7 +190,7 @@ void ChunkRounds::Finish(RoundResult result) {
   }
   num_arrived_ = 0;
   wish_ = kNoScale;
-  stage_wish_ = ChunkStage::kCodec;
+  stage_wish_.reset();
   ++step_;
 }
 

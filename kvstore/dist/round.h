@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -36,9 +37,8 @@ struct RoundResult {
 // the next.
 class ChunkRounds {
  public:
-  // `threshold` is the tensor's; it counts when the codec needs one.
-  ChunkRounds(const Chunk& plan, const ThresholdSpec& threshold, Stages stages,
-              const JobConfig& config, int num_workers, BufferPool* pool);
+  ChunkRounds(const Chunk& plan, Stages stages, const JobConfig& config,
+              int num_workers, BufferPool* pool);
 
   enum class Verdict { kAccept, kDuplicate };
 
@@ -88,7 +88,11 @@ class ChunkRounds {
   const ChunkCoding& coding() const { return stages_.Of(stage()); }
   ChunkStage stage() const { return stages_.At(step_); }
   bool IsPushSize(size_t num_bytes) const;
-  float Threshold() const;
+  float Threshold() const { return coding().Threshold(scale()); }
+  int16_t scale() const {
+    return uses_scale_ ? scales_[step_ & 1] : kFixedScale;
+  }
+  absl::Status ReleaseResidual(Bytes sum);
   absl::Status SumGradients(const std::vector<ConstBytes>& payloads,
                             RoundResult& result);
   absl::StatusOr<RoundResult> UpdateWeights(
@@ -99,18 +103,18 @@ class ChunkRounds {
   const JobConfig& config_;
   BufferPool* const pool_;
   const bool uses_scale_;
-  const float fixed_threshold_;  // unless uses_scale_
   uint64_t step_ = 0;
   std::vector<Slot> slots_;
   size_t num_arrived_ = 0;
   int16_t wish_ = kNoScale;  // the largest of the round
-  ChunkStage stage_wish_ = ChunkStage::kCodec;
+  std::optional<ChunkStage> stage_wish_;
   std::array<int16_t, 2> scales_{kFixedScale, kFixedScale};
   std::vector<bool> has_proposed_;
   size_t num_proposed_ = 0;
   bool has_agreed_ = false;
   ReencodeState reencode_;
-  std::shared_ptr<Buffer> weights_;  // update_on server
+  ChunkStage reencoded_in_ = ChunkStage::kCodec;  // the stage of its codec
+  std::shared_ptr<Buffer> weights_;               // update_on server
   Buffer momentum_;
   std::shared_ptr<Buffer> arriving_value_;
   RoundResult current_;

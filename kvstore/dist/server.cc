@@ -84,9 +84,8 @@ absl::Status DistServer::MakeChunks() {
         ASSIGN_OR_RETURN(Stages stages,
                          Stages::Make(plan[key], chunk.num_elems,
                                       config_.compression, config_.optimizer));
-        rounds = std::make_unique<ChunkRounds>(chunk, plan[key].threshold,
-                                               std::move(stages), config_,
-                                               num_workers_, &buffers_);
+        rounds = std::make_unique<ChunkRounds>(
+            chunk, std::move(stages), config_, num_workers_, &buffers_);
       }
       chunks_[key].push_back(std::move(rounds));
     }

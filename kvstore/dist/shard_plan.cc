@@ -64,12 +64,13 @@ absl::StatusOr<std::vector<TensorLayout>> MakeShardPlan(
           absl::StrCat("tensor ", tensor.name, " has no elements"));
     }
     const CodecChoice choice = policy.Choose(tensor);
-    TensorLayout entry{
-        .codec = choice.spec->codec,
-        .options = choice.spec->options,
-        .threshold = choice.spec->threshold.value_or(compression.threshold),
-        .reason = choice.reason,
-        .chunks = {}};
+    TensorLayout entry{.codecs = {}, .reason = choice.reason, .chunks = {}};
+    for (const CodecSpec* spec : choice.specs) {
+      entry.codecs.push_back(
+          {.codec = spec->codec,
+           .options = spec->options,
+           .threshold = spec->threshold.value_or(compression.threshold)});
+    }
     size_t begin = 0;
     const std::vector<size_t> sizes =
         ShardSizes(static_cast<Key>(key), tensor.num_elems, num_servers);

@@ -20,12 +20,16 @@ struct Chunk {
   int server = 0;
 };
 
-struct TensorLayout {
+struct CodecSetting {
   const Codec* codec = nullptr;
   CodecOptions options = {};
-  ThresholdSpec threshold = {};    // when the codec needs one
-  std::string reason = {};         // why this codec
-  std::vector<Chunk> chunks = {};  // by index, covering the tensor
+  ThresholdSpec threshold = {};  // when the codec needs one
+};
+
+struct TensorLayout {
+  std::vector<CodecSetting> codecs = {};  // its own, then alternatives
+  std::string reason = {};                // why this codec
+  std::vector<Chunk> chunks = {};         // by index, covering the tensor
 };
 
 // MXNet's rule: a tensor below kBigTensorElems goes to one server, key * 9973

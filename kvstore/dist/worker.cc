@@ -65,15 +65,23 @@ std::vector<TensorReport> DistWorker::Report() const {
   return reports;
 }
 
-absl::Status DistWorker::SetCompressed(Key key, bool is_compressed) {
+absl::Status DistWorker::SetCodec(Key key, int codec) {
   if (control_ == nullptr) {
-    return absl::FailedPreconditionError("SetCompressed before Init");
+    return absl::FailedPreconditionError("SetCodec before Init");
   }
   if (key >= tensors_.size()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "key ", key, " of a store with ", tensors_.size(), " tensors"));
   }
-  tensors_[key]->is_compressed = is_compressed;
+  WorkerTensor& tensor = *tensors_[key];
+  const size_t num_codecs = tensor.chunks[0]->stages.codings().size();
+  if (codec < kDenseCodec || codec >= static_cast<int>(num_codecs)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("codec ", codec, " of tensor ", tensor.spec.name,
+                     ", which has ", num_codecs, "; -1: dense"));
+  }
+  tensor.wish = codec == kDenseCodec ? ChunkStage::kPaused
+                                     : StageOfCodec(static_cast<size_t>(codec));
   return absl::OkStatus();
 }
 

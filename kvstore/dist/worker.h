@@ -39,7 +39,7 @@ class DistWorker : public KVStore, private TransportHandler {
   Ticket Pull(Key key, Bytes out, int priority) override;
   absl::StatusOr<std::vector<std::string>> Gather(
       absl::string_view name, absl::string_view payload) override;
-  absl::Status SetCompressed(Key key, bool is_compressed) override;
+  absl::Status SetCodec(Key key, int codec) override;
   Traffic traffic() const override;
   std::vector<TensorReport> Report() const override;
   std::string transport_details() const override;
@@ -84,6 +84,8 @@ class DistWorker : public KVStore, private TransportHandler {
                                     size_t payload_bytes);
   void OnHandshake(ServerLink& link, const FrameHeader& header, Bytes payload);
   absl::StatusOr<WorkerChunk*> FindChunk(int server, const FrameHeader& header);
+  static ChunkStage ReplyStage(const WorkerChunk& chunk,
+                               const FrameHeader& header);
   absl::StatusOr<Bytes> ReplyTarget(WorkerChunk& chunk,
                                     const FrameHeader& header);
   void CheckLostServers();
@@ -97,6 +99,8 @@ class DistWorker : public KVStore, private TransportHandler {
                    ChunkPhase next);
   void PostJob(int priority, std::function<void()> job);
   void EncodeChunk(WorkerTensor& tensor, WorkerChunk& chunk);
+  static void BeginCodec(const ChunkCoding& coding, ChunkStage stage,
+                         WorkerChunk& chunk);
   absl::StatusOr<ConstBytes> EncodePayload(WorkerTensor& tensor,
                                            WorkerChunk& chunk);
   absl::StatusOr<ConstBytes> DensePayload(WorkerTensor& tensor,
@@ -107,13 +111,12 @@ class DistWorker : public KVStore, private TransportHandler {
                  ConstBytes payload, ChunkPhase next);
   void DecodeChunk(WorkerTensor& tensor, WorkerChunk& chunk);
   absl::Status DecodePayload(WorkerTensor& tensor, WorkerChunk& chunk);
-  absl::Status DecodeReply(WorkerTensor& tensor, WorkerChunk& chunk,
-                           const FrameHeader& header, ConstBytes header_bytes);
+  absl::Status DecodeReply(WorkerChunk& chunk, const FrameHeader& header,
+                           ConstBytes header_bytes);
   void FinishChunk(WorkerTensor& tensor, WorkerChunk& chunk);
   void FinishPart(WorkerTensor& tensor, const std::shared_ptr<WorkerOp>& op);
   ChunkStage StageWish(const WorkerChunk& chunk) const;
   FrameHeader MakeHeader(const WorkerChunk& chunk, FrameType type) const;
-  float ThresholdOf(const WorkerTensor& tensor, int16_t scale) const;
 
   // worker.cc. Fails all operations, now and later: the io thread cuts the
   // connections, and then, when nobody touches callers' memory any more, ends

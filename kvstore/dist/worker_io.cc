@@ -155,21 +155,35 @@ absl::StatusOr<WorkerChunk*> DistWorker::FindChunk(int server,
   return chunk;
 }
 
+// A pull fetches the last round's result, whose stage the header tells.
+ChunkStage DistWorker::ReplyStage(const WorkerChunk& chunk,
+                                  const FrameHeader& header) {
+  return chunk.op->kind == OpKind::kPull ? header.stage
+                                         : chunk.stages.At(chunk.op->step);
+}
+
 absl::StatusOr<Bytes> DistWorker::ReplyTarget(WorkerChunk& chunk,
                                               const FrameHeader& header) {
   const WorkerOp& op = *chunk.op;
   const bool is_bare =
       header.type == FrameType::kAgree || header.type == FrameType::kAck;
-  // A pull fetches the last round's result, whose stage the header tells;
-  // before the first round the initial value, dense.
-  const bool is_pull = op.kind == OpKind::kPull;
-  const ChunkStage stage = is_pull ? header.stage : chunk.stages.At(op.step);
-  const ChunkCoding& coding = chunk.stages.Of(stage);
-  const bool is_dense =
-      coding.format == ReplyFormat::kDense || (is_pull && op.step == 0);
+  if (!chunk.stages.Knows(header.stage) ||
+      !chunk.stages.Knows(header.proposed_stage)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "key ", header.key, " chunk ", header.chunk, ": answer with stages ",
+        static_cast<int>(header.stage), " and ",
+        static_cast<int>(header.proposed_stage), " of a chunk with ",
+        chunk.stages.codings().size(), " codecs"));
+  }
+  const ChunkCoding& coding = chunk.stages.Of(ReplyStage(chunk, header));
+  // Before the first round a pull fetches the initial value, dense.
+  const bool is_dense = coding.format == ReplyFormat::kDense ||
+                        (op.kind == OpKind::kPull && op.step == 0);
   size_t expected = 0;
   if (!is_bare) {
-    expected = is_dense ? 4 * chunk.plan.num_elems : chunk.reply.size();
+    expected = is_dense
+                   ? 4 * chunk.plan.num_elems
+                   : ReplyBytes(*coding.codec, coding.format, num_workers_);
     if (!is_dense && coding.format == ReplyFormat::kCodes &&
         !coding.codec->traits().constant_width && header.payload_bytes > 0) {
       expected = std::min<size_t>(expected, header.payload_bytes);

@@ -97,19 +97,40 @@ void DistWorker::PostJob(int priority, std::function<void()> job) {
   });
 }
 
+namespace {
+
+// The codec for which a scale is proposed: the wished one if it uses any.
+const ChunkCoding& ScaledCoding(const WorkerTensor& tensor) {
+  const Stages& stages = tensor.chunks[0]->stages;
+  const ChunkStage wish = tensor.wish;
+  const ChunkCoding& wished =
+      stages.Of(IsDenseStage(wish) ? ChunkStage::kCodec : wish);
+  if (wished.uses_scale) return wished;
+  for (const ChunkCoding& coding : stages.codings()) {
+    if (coding.uses_scale) return coding;
+  }
+  return wished;
+}
+
+}  // namespace
+
 // Proposes a scale from the whole tensor before any chunk of it is encoded.
 void DistWorker::StartPush(WorkerTensor& tensor,
                            const std::shared_ptr<WorkerOp>& op) {
-  if (tensor.uses_scale) {
-    const CodecTraits& traits = tensor.codec->traits();
+  // For the codec that is wished: both come into force at once.
+  const ChunkCoding& coding = ScaledCoding(tensor);
+  if (coding.uses_scale) {
+    const CodecTraits& traits = coding.codec->traits();
+    const bool adds_residual =
+        traits.auto_of_residual && tensor.residual.size() > 0;
     double mean_square = 0;
     kernels::CpuKernels().sampled_power(
         reinterpret_cast<const float*>(op->grad.data),
-        traits.auto_of_residual ? tensor.residual.as<float>() : nullptr,
+        adds_residual ? tensor.residual.as<float>() : nullptr,
         tensor.spec.num_elems, &mean_square, {});
-    op->proposal = ProposeScale(
-        mean_square,
-        ThresholdPerRms(tensor.threshold, traits.auto_threshold_per_rms));
+    op->proposal = ProposeScale(mean_square,
+                                ThresholdPerRms(coding.setting.threshold,
+                                                traits.auto_threshold_per_rms));
   }
   for (auto& chunk : tensor.chunks) {
     if (tensor.uses_scale && chunk->scales[op->step & 1] == kNoScale) {
@@ -125,8 +146,7 @@ ChunkStage DistWorker::StageWish(const WorkerChunk& chunk) const {
   if (chunk.guard.gave_up() && config_.compression.has_guard) {
     return ChunkStage::kDense;
   }
-  return tensors_[chunk.op->key]->is_compressed ? ChunkStage::kCodec
-                                                : ChunkStage::kPaused;
+  return tensors_[chunk.op->key]->wish;
 }
 
 FrameHeader DistWorker::MakeHeader(const WorkerChunk& chunk,

@@ -21,12 +21,15 @@ absl::StatusOr<ConstBytes> DistWorker::EncodePayload(WorkerTensor& tensor,
   const WorkerOp& op = *chunk.op;
   const ConstBytes grad(op.grad.data + 4 * chunk.plan.begin,
                         4 * chunk.plan.num_elems);
-  const PreparedCodec& codec = *chunk.stages.Of(chunk.stages.At(op.step)).codec;
+  const ChunkStage stage = chunk.stages.At(op.step);
+  const ChunkCoding& coding = chunk.stages.Of(stage);
+  const PreparedCodec& codec = *coding.codec;
   if (codec.traits().lossless) return DensePayload(tensor, chunk, grad);
+  if (stage != chunk.encoded_in) BeginCodec(coding, stage, chunk);
   const bool propagates =
       config_.compression.nonfinite == NonFinitePolicy::kPropagate;
   const float threshold = codec.traits().needs_threshold
-                              ? ThresholdOf(tensor, chunk.scales[op.step & 1])
+                              ? coding.Threshold(chunk.scales[op.step & 1])
                               : 0;
   const EncodeParams params{
       .threshold = threshold,
@@ -40,12 +43,24 @@ absl::StatusOr<ConstBytes> DistWorker::EncodePayload(WorkerTensor& tensor,
   EncodeResult result;
   RETURN_IF_ERROR(
       codec.Encode(grad, chunk.state, params, chunk.frame.view(), &result, {}));
-  chunk.has_residual = residual != nullptr;
+  chunk.has_residual |= residual != nullptr;
   chunk.guard.After(Floats(grad), residual, threshold);
   if (result.stats.num_nonfinite > 0) {
     RETURN_IF_ERROR(HandleNonFinite(tensor, chunk, result.stats));
   }
   return ConstBytes(chunk.frame.data(), result.encoded_bytes);
+}
+
+// Nothing of another codec's state is of use but the residual, which lies in
+// the tensor and counts as before.
+void DistWorker::BeginCodec(const ChunkCoding& coding, ChunkStage stage,
+                            WorkerChunk& chunk) {
+  chunk.encoded_in = stage;
+  chunk.state = {};
+  if (coding.codec->traits().needs_residual) {
+    chunk.state.residual = chunk.residual;
+  }
+  chunk.guard = Guard(chunk.plan.num_elems, coding.setting.options);
 }
 
 // The gradient from where it lies, unless something must be changed: elements
@@ -70,7 +85,7 @@ absl::StatusOr<ConstBytes> DistWorker::DensePayload(WorkerTensor& tensor,
     to[i] = stats.num_nonfinite == 0 || std::isfinite(from[i]) ? from[i] : 0.0f;
   }
   if (has_residual) {
-    auto* residual = reinterpret_cast<float*>(chunk.state.residual.data);
+    auto* residual = reinterpret_cast<float*>(chunk.residual.data);
     for (size_t i = 0; i < chunk.plan.num_elems; ++i) {
       to[i] += residual[i];
       residual[i] = 0;
@@ -112,10 +127,6 @@ absl::Status DistWorker::HandleNonFinite(WorkerTensor& tensor,
   return status;
 }
 
-float DistWorker::ThresholdOf(const WorkerTensor& tensor, int16_t scale) const {
-  return tensor.uses_scale ? ScaleThreshold(scale) : tensor.fixed_threshold;
-}
-
 absl::Status DistWorker::DecodePayload(WorkerTensor& tensor,
                                        WorkerChunk& chunk) {
   const WorkerOp& op = *chunk.op;
@@ -124,7 +135,7 @@ absl::Status DistWorker::DecodePayload(WorkerTensor& tensor,
   if (header.type == FrameType::kAck) {
     RETURN_IF_ERROR(CheckFramePayload(header_bytes, {}));
   } else {
-    RETURN_IF_ERROR(DecodeReply(tensor, chunk, header, header_bytes));
+    RETURN_IF_ERROR(DecodeReply(chunk, header, header_bytes));
   }
   // What was agreed in this round is in force two rounds later.
   if (op.kind == OpKind::kPush || op.kind == OpKind::kPushPull) {
@@ -134,7 +145,7 @@ absl::Status DistWorker::DecodePayload(WorkerTensor& tensor,
   return absl::OkStatus();
 }
 
-absl::Status DistWorker::DecodeReply(WorkerTensor& tensor, WorkerChunk& chunk,
+absl::Status DistWorker::DecodeReply(WorkerChunk& chunk,
                                      const FrameHeader& header,
                                      ConstBytes header_bytes) {
   const Bytes out(chunk.op->out.data + 4 * chunk.plan.begin,
@@ -145,10 +156,18 @@ absl::Status DistWorker::DecodeReply(WorkerTensor& tensor, WorkerChunk& chunk,
   }
   const ConstBytes payload(chunk.reply.data(), chunk.reply_bytes);
   RETURN_IF_ERROR(CheckFramePayload(header_bytes, payload));
-  const PreparedCodec& codec = *chunk.stages.own().codec;
-  const float threshold = ThresholdOf(tensor, header.scale);
+  const ChunkStage stage = ReplyStage(chunk, header);
+  const ChunkCoding& coding = chunk.stages.Of(stage);
+  const PreparedCodec& codec = *coding.codec;
+  const float threshold = coding.Threshold(header.scale);
   const auto contributors = static_cast<uint32_t>(num_workers_);
   if (format == ReplyFormat::kSums) {
+    if (stage != chunk.encoded_in) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "key ", header.key, " chunk ", header.chunk, ": sums of stage ",
+          static_cast<int>(stage), ", but stage ",
+          static_cast<int>(chunk.encoded_in), " was pushed last"));
+    }
     RETURN_IF_ERROR(codec.ValidateSum(payload, contributors));
     RETURN_IF_ERROR(codec.DecodeSum(payload, contributors, threshold, out, {}));
     return codec.Learn(payload, contributors, chunk.state);

@@ -1,5 +1,7 @@
 #include "kvstore/dist/worker_tensor.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
@@ -38,6 +40,24 @@ const char* PhaseName(ChunkPhase phase) {
   return "?";
 }
 
+// As large as the codecs need at most.
+void MakeBuffers(int num_workers, WorkerChunk& chunk) {
+  size_t frame_bytes = 0;
+  size_t reply_bytes = 0;
+  for (const ChunkCoding& coding : chunk.stages.codings()) {
+    // A lossless codec sends the gradient from where it lies.
+    if (!coding.codec->traits().lossless) {
+      frame_bytes = std::max(frame_bytes, coding.codec->max_encoded_bytes());
+    }
+    if (coding.format != ReplyFormat::kDense) {
+      reply_bytes = std::max(
+          reply_bytes, ReplyBytes(*coding.codec, coding.format, num_workers));
+    }
+  }
+  if (frame_bytes > 0) chunk.frame = Buffer(frame_bytes);
+  if (reply_bytes > 0) chunk.reply = Buffer(reply_bytes);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<WorkerTensor>> MakeWorkerTensor(
@@ -45,35 +65,25 @@ absl::StatusOr<std::unique_ptr<WorkerTensor>> MakeWorkerTensor(
     const CompressionConfig& compression, const OptimizerConfig& optimizer,
     int num_workers) {
   auto tensor = std::make_unique<WorkerTensor>();
-  const CodecTraits& traits = plan.codec->traits();
   tensor->spec = spec;
-  tensor->codec = plan.codec;
   tensor->reason = plan.reason;
-  tensor->is_compressed = !compression.starts_dense;
-  tensor->threshold = plan.threshold;
-  tensor->uses_scale = UsesScale(traits, plan.threshold);
-  tensor->fixed_threshold =
-      FixedThreshold(plan.threshold, compression.batch_size);
-  if (traits.needs_residual) tensor->residual = Buffer(4 * spec.num_elems);
+  if (compression.starts_dense) tensor->wish = ChunkStage::kPaused;
+  for (const CodecSetting& each : plan.codecs) {
+    if (each.codec->traits().needs_residual && tensor->residual.size() == 0) {
+      tensor->residual = Buffer(4 * spec.num_elems);
+    }
+  }
   for (const Chunk& chunk_plan : plan.chunks) {
     auto chunk = std::make_unique<WorkerChunk>();
     chunk->plan = chunk_plan;
     ASSIGN_OR_RETURN(chunk->stages, Stages::Make(plan, chunk_plan.num_elems,
                                                  compression, optimizer));
-    const ChunkCoding& own = chunk->stages.own();
-    chunk->guard = Guard(chunk_plan.num_elems, plan.options);
-    if (traits.needs_residual) {
-      chunk->state.residual =
-          Bytes(tensor->residual.data() + 4 * chunk_plan.begin,
-                4 * chunk_plan.num_elems);
+    if (tensor->residual.size() > 0) {
+      chunk->residual = Bytes(tensor->residual.data() + 4 * chunk_plan.begin,
+                              4 * chunk_plan.num_elems);
     }
-    // A lossless codec sends the gradient from where it lies.
-    if (!traits.lossless) {
-      chunk->frame = Buffer(own.codec->max_encoded_bytes());
-    }
-    if (own.format != ReplyFormat::kDense) {
-      chunk->reply = Buffer(ReplyBytes(*own.codec, own.format, num_workers));
-    }
+    tensor->uses_scale = chunk->stages.uses_scale();
+    MakeBuffers(num_workers, *chunk);
     tensor->chunks.push_back(std::move(chunk));
   }
   return tensor;
@@ -84,17 +94,20 @@ TensorReport ReportOf(const WorkerTensor& tensor) {
   TensorReport report;
   report.name = tensor.spec.name;
   report.num_elems = tensor.spec.num_elems;
-  report.codec = tensor.codec->traits().name;
   report.reason = tensor.reason;
   report.num_nonfinite = tensor.num_nonfinite;
   Guard::Sums sums;
   for (const auto& chunk : tensor.chunks) {
-    const ChunkCoding& own = chunk->stages.own();
-    report.reply = kFormats[static_cast<size_t>(own.format)];
-    report.push_bytes += own.codec->max_encoded_bytes();
     const Stages& stages = chunk->stages;
+    // The codec that is in force or may be: the caller's wish, else its own.
+    const ChunkStage wish = tensor.wish;
+    const ChunkCoding& coding =
+        stages.Of(IsDenseStage(wish) ? ChunkStage::kCodec : wish);
+    report.codec = coding.codec->traits().name;
+    report.reply = kFormats[static_cast<size_t>(coding.format)];
+    report.push_bytes += coding.codec->max_encoded_bytes();
     if (stages.has_dense()) {
-      report.is_dense |= stages.At(tensor.rounds) != ChunkStage::kCodec;
+      report.is_dense |= IsDenseStage(stages.At(tensor.rounds));
       report.gave_up |= stages.AgreedAt(tensor.rounds) == ChunkStage::kDense;
     }
     sums.Add(chunk->guard.sums());

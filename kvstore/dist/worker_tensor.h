@@ -46,10 +46,12 @@ enum class ChunkPhase : uint8_t {
 struct WorkerChunk {
   Chunk plan;
   Stages stages;
-  CodecState state;           // views of the tensor's residual
-  bool has_residual = false;  // `state` may hold what was not sent
-  Guard guard;
-  Buffer frame;            // what Encode wrote
+  Bytes residual;             // a view of the tensor's
+  bool has_residual = false;  // `residual` may hold what was not sent
+  CodecState state;           // of the codec that encoded last
+  ChunkStage encoded_in = ChunkStage::kPaused;  // the stage of that codec
+  Guard guard;                                  // of it
+  Buffer frame;                                 // what Encode wrote
   Buffer dense;            // a changed copy of the gradient
   Buffer reply;            // packed replies; dense ones go straight to `out`
   size_t reply_bytes = 0;  // of the one that is arriving
@@ -61,13 +63,10 @@ struct WorkerChunk {
 
 struct WorkerTensor {
   TensorSpec spec;
-  const Codec* codec = nullptr;
   std::string reason;
   std::atomic<int64_t> num_nonfinite{0};
-  std::atomic<bool> is_compressed{true};  // the caller's wish
-  ThresholdSpec threshold;
+  std::atomic<ChunkStage> wish{ChunkStage::kCodec};  // the caller's
   bool uses_scale = false;
-  float fixed_threshold = 0;  // unless uses_scale
   Buffer residual;
   std::vector<std::unique_ptr<WorkerChunk>> chunks;
   uint64_t rounds = 0;               // finished; guarded by the store's mutex

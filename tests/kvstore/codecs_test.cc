@@ -232,60 +232,114 @@ TEST(Guard, IsSilentWhenSwitchedOffAndWhenAllIsWell) {
   }
 }
 
-// Whether each step's sum is the exact one, when workers switch as told.
-std::vector<bool> ExactSteps(ClusterConfig config,
-                             std::function<void(KVStore&, int)> before) {
-  config.compression.threshold.value = 0x1p-8f;
+// After which steps all that was pushed has come back, to the last bit, when
+// workers switch as told.
+std::vector<bool> EvenSteps(const ClusterConfig& config,
+                            std::function<void(KVStore&, int)> before) {
   constexpr int kSteps = 10;
-  std::vector<bool> exact(kSteps);
+  std::vector<bool> even(kSteps);
+  // Sums of powers of two near each other are exact.
+  std::vector<float> grad(kElems);
+  for (size_t i = 0; i < kElems; ++i) grad[i] = i % 2 == 0 ? 0x1p-10f : 0x1p-6f;
   Cluster cluster(config);
   cluster.Run([&](KVStore& store) {
     std::vector<double> difference(kElems);
     for (int step = 0; step < kSteps; ++step) {
       before(store, step);
-      const std::vector<float> sum =
-          PushPull(store, std::vector<float>(kElems, 0x1p-6f));
+      const std::vector<float> sum = PushPull(store, grad);
       for (size_t i = 0; i < kElems; ++i) {
-        difference[i] += double{sum[i]} - kWorkers * 0x1p-6;
+        difference[i] += double{sum[i]} - double{kWorkers * grad[i]};
       }
       if (store.rank() == 0) {
-        exact[static_cast<size_t>(step)] = sum[0] == kWorkers * 0x1p-6f;
+        even[static_cast<size_t>(step)] =
+            difference == std::vector<double>(kElems);
       }
     }
-    // What was held back came along when the tensor went dense again.
-    for (const double rest : difference) EXPECT_EQ(rest, 0);
   });
-  return exact;
+  EXPECT_THAT(cluster.ServerStatus(0), IsOk());
+  return even;
 }
 
-TEST(Compressed, IsSwitchedTwoRoundsLaterAndLosesNothing) {
+TEST(SetCodec, SwitchesTwoRoundsLaterAndLosesNothing) {
   for (const ReplyMode reply : {ReplyMode::kSum, ReplyMode::kReencode}) {
     ClusterConfig config = OneTensor("2bit");
     config.compression.starts_dense = true;
     config.compression.reply = reply;
-    const std::vector<bool> exact =
-        ExactSteps(config, [](KVStore& store, int step) {
+    const std::vector<bool> even =
+        EvenSteps(config, [](KVStore& store, int step) {
           if (step == 1 || step == 4) {
-            EXPECT_THAT(store.SetCompressed(0, step == 1), IsOk());
+            EXPECT_THAT(store.SetCodec(0, step == 1 ? 0 : kDenseCodec), IsOk());
           }
         });
     // Steps 3 to 5 are compressed; 6 brings what they held back.
-    EXPECT_EQ(exact, (std::vector<bool>{true, true, true, false, false, false,
-                                        false, true, true, true}));
+    EXPECT_EQ(even, (std::vector<bool>{true, true, true, false, false, false,
+                                       true, true, true, true}));
   }
 }
 
-TEST(Compressed, StaysDenseWhileWorkersDiffer) {
+class SwitchedCodecs : public ::testing::TestWithParam<
+                           std::tuple<std::pair<const char*, const char*>,
+                                      ReplyMode, ThresholdSpec::Kind>> {
+ protected:
+  ClusterConfig Config() const {
+    const auto& [codecs, reply, threshold] = GetParam();
+    ClusterConfig config = OneTensor(codecs.first);
+    config.compression.alternatives = {codecs.second};
+    config.compression.starts_dense = true;
+    config.compression.reply = reply;
+    config.compression.threshold = {threshold, 0x1p-8f};
+    return config;
+  }
+};
+
+TEST_P(SwitchedCodecs, LoseNothingWithDenseStepsBetween) {
+  const std::vector<bool> even =
+      EvenSteps(Config(), [](KVStore& store, int step) {
+        if (step % 2 != 0) return;
+        const int codec = step == 0 ? 0 : step == 4 ? 1 : kDenseCodec;
+        EXPECT_THAT(store.SetCodec(0, codec), IsOk());
+      });
+  EXPECT_EQ(even, (std::vector<bool>{true, true, false, false, true, true,
+                                     false, false, true, true}));
+}
+
+// The store puts a dense step between two codecs itself.
+TEST_P(SwitchedCodecs, LoseNothingWhenOneReplacesTheOther) {
+  const std::vector<bool> even =
+      EvenSteps(Config(), [](KVStore& store, int step) {
+        if (step % 3 != 0) return;
+        const int codec = step == 0 ? 1 : step == 3 ? 0 : kDenseCodec;
+        EXPECT_THAT(store.SetCodec(0, codec), IsOk());
+        EXPECT_EQ(store.Report()[0].is_dense, step == 0 || step == 9);
+      });
+  EXPECT_EQ(even, (std::vector<bool>{true, true, false, false, false, true,
+                                     false, false, true, true}));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Pairs, SwitchedCodecs,
+    ::testing::Combine(::testing::Values(std::pair("2bit", "topk:0.01"),
+                                         std::pair("topk:0.01", "2bit"),
+                                         std::pair("2bit", "2bit:packing=1"),
+                                         std::pair("threshold", "2bit"),
+                                         std::pair("randomk", "topk:0.3")),
+                       ::testing::Values(ReplyMode::kAuto, ReplyMode::kReencode,
+                                         ReplyMode::kDense),
+                       ::testing::Values(ThresholdSpec::Kind::kAbsolute,
+                                         ThresholdSpec::Kind::kAuto)));
+
+TEST(SetCodec, StaysDenseWhileWorkersDiffer) {
   ClusterConfig config = OneTensor("2bit");
   config.compression.starts_dense = true;
-  const std::vector<bool> exact =
-      ExactSteps(config, [](KVStore& store, int step) {
+  const std::vector<bool> even =
+      EvenSteps(config, [](KVStore& store, int step) {
         if (step == 0 && store.rank() == 0) {
-          EXPECT_THAT(store.SetCompressed(0, true), IsOk());
+          EXPECT_THAT(store.SetCodec(0, 0), IsOk());
         }
-        EXPECT_FALSE(store.SetCompressed(1, true).ok());
+        EXPECT_FALSE(store.SetCodec(1, 0).ok());
+        EXPECT_FALSE(store.SetCodec(0, 1).ok());
       });
-  EXPECT_EQ(exact, std::vector<bool>(10, true));
+  EXPECT_EQ(even, std::vector<bool>(10, true));
 }
 
 TEST(Rules, ChooseCodecsByName) {

@@ -20,6 +20,7 @@ JobConfig Sample() {
   JobConfig config;
   config.tensors = {{"conv1.weight", 500}, {"A_b.c:/-9", 1}};
   config.compression.type = "2bit";
+  config.compression.alternatives = {"fp16", "topk:0.1"};
   config.compression.threshold = {ThresholdSpec::Kind::kBatch, 0.1234567f};
   config.compression.batch_size = 3;
   config.compression.min_bytes = 77;
@@ -50,6 +51,7 @@ TEST(JobConfig, ComesBackBitByBit) {
   EXPECT_EQ(out->tensors[0].num_elems, 500u);
   const CompressionConfig& gc = out->compression;
   EXPECT_EQ(gc.type, "2bit");
+  EXPECT_EQ(gc.alternatives, in.compression.alternatives);
   EXPECT_EQ(gc.threshold.kind, ThresholdSpec::Kind::kBatch);
   EXPECT_TRUE(SameBits(gc.threshold.value, in.compression.threshold.value));
   EXPECT_EQ(gc.batch_size, 3);
@@ -77,7 +79,8 @@ TEST(JobConfig, RefusesEveryMissingOrMistypedField) {
     without.erase(name);
     EXPECT_FALSE(ParseJobConfig(without.dump(), kPlenty).ok()) << name;
     for (const Json& one : wrong) {
-      if (name == "codec" && one.is_string()) continue;  // NotFound below
+      if (name == "codec" && one.is_string()) continue;        // NotFound below
+      if (name == "alternatives" && one.is_array()) continue;  // none
       Json changed = good;
       changed[name] = one;
       EXPECT_FALSE(ParseJobConfig(changed.dump(), kPlenty).ok())
@@ -140,7 +143,7 @@ TEST(Packing, IsTheJobsWhereTheCodecSaysNothing) {
   const auto packing_of = [&](const char* name) {
     const auto policy = MakeCodecPolicy(config);
     EXPECT_THAT(policy, IsOk());
-    return policy->Choose({name, 64}).spec->options.packing;
+    return policy->Choose({name, 64}).specs[0]->options.packing;
   };
   EXPECT_EQ(packing_of("x"), 0);
   EXPECT_EQ(packing_of("a"), 1);
@@ -155,6 +158,19 @@ TEST(JobConfig, RefusesCodecsThatDoNotExist) {
   changed["codec"] = "zip";
   EXPECT_THAT(ParseJobConfig(changed.dump(), kPlenty),
               StatusIs(absl::StatusCode::kNotFound, "zip"));
+}
+
+TEST(JobConfig, RefusesAlternativesThatAreNoneOrTooMany) {
+  Json changed = Json::parse(SerializeJobConfig(Sample()));
+  changed["alternatives"] = Json::array({"zip"});
+  EXPECT_THAT(ParseJobConfig(changed.dump(), kPlenty),
+              StatusIs(absl::StatusCode::kNotFound, "zip"));
+  changed["alternatives"] = Json::array({1});
+  EXPECT_THAT(ParseJobConfig(changed.dump(), kPlenty),
+              StatusIs(absl::StatusCode::kInvalidArgument, "not a string"));
+  changed["alternatives"] = std::vector<std::string>(8, "fp16");
+  EXPECT_THAT(ParseJobConfig(changed.dump(), kPlenty),
+              StatusIs(absl::StatusCode::kInvalidArgument, "at most 7"));
 }
 
 TEST(JobConfig, RefusesEveryTruncation) {

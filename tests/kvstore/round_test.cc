@@ -32,9 +32,11 @@ class Round : public ::testing::Test {
     codec_ = *codec->Prepare(kElems, Device{});
     format_ = FormatOf(codec->traits(), config_.compression, optimizer);
     rounds_ = std::make_unique<ChunkRounds>(
-        Chunk{.num_elems = kElems}, config_.compression.threshold,
+        Chunk{.num_elems = kElems},
         *Stages::Make(
-            {.codec = codec, .options = StandardOptions(codec->traits())},
+            {.codecs = {{.codec = codec,
+                         .options = StandardOptions(codec->traits()),
+                         .threshold = config_.compression.threshold}}},
             kElems, config_.compression, optimizer),
         config_, kWorkers, &pool_);
   }
@@ -167,6 +169,16 @@ TEST_F(Round, RefusesPushesOfAnotherShape) {
         << i;
   }
   EXPECT_EQ(*rounds_->Begin(0, Header()), Verdict::kAccept);
+}
+
+TEST_F(Round, RefusesWishesForCodecsThatItHasNot) {
+  Make("2bit", ReplyMode::kSum);
+  FrameHeader header = Header();
+  header.proposed_stage = ChunkStage::kAlternative;
+  EXPECT_THAT(rounds_->Begin(0, header),
+              StatusIs(absl::StatusCode::kInvalidArgument, "stage 3"));
+  header.proposed_stage = ChunkStage::kPaused;
+  EXPECT_THAT(rounds_->Begin(0, header), IsOk());
 }
 
 TEST_F(Round, SumsDoNotDependOnTheOrderOfArrival) {

@@ -104,7 +104,7 @@ TEST(ShardPlan, IsTheSameEveryTime) {
   const std::vector<TensorLayout> one = Plan(tensors, 3, 4096);
   const std::vector<TensorLayout> two = Plan(tensors, 3, 4096);
   for (size_t key = 0; key < one.size(); ++key) {
-    EXPECT_EQ(one[key].codec, two[key].codec);
+    EXPECT_EQ(one[key].codecs[0].codec, two[key].codecs[0].codec);
     ASSERT_EQ(one[key].chunks.size(), two[key].chunks.size());
     for (size_t i = 0; i < one[key].chunks.size(); ++i) {
       EXPECT_EQ(one[key].chunks[i].begin, two[key].chunks[i].begin);
@@ -118,8 +118,8 @@ TEST(ShardPlan, LeavesTensorsBelowMinBytesDense) {
   config.min_bytes = 400;
   const std::vector<TensorLayout> plan =
       Plan({{"a", 99}, {"b", 100}}, 1, 64, config);
-  EXPECT_EQ(plan[0].codec->traits().name, "none");
-  EXPECT_EQ(plan[1].codec->traits().name, "2bit");
+  EXPECT_EQ(plan[0].codecs[0].codec->traits().name, "none");
+  EXPECT_EQ(plan[1].codecs[0].codec->traits().name, "2bit");
 }
 
 TEST(ShardPlan, RefusesWhatCannotBePlanned) {
