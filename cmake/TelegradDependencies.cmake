@@ -65,6 +65,30 @@ if(TELEGRAD_HAVE_CUDA)
   find_package(CUDAToolkit REQUIRED)
 endif()
 
+# NCCL: compiling needs its header alone; the library is loaded at run time.
+if(TELEGRAD_HAVE_CUDA)
+  find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  find_library(NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ${CUDAToolkit_LIBRARY_DIR} PATH_SUFFIXES ../lib)
+  mark_as_advanced(NCCL_INCLUDE_DIR NCCL_LIBRARY)
+endif()
+set(nccl_found OFF)
+if(NCCL_INCLUDE_DIR)
+  file(STRINGS ${NCCL_INCLUDE_DIR}/nccl.h nccl_lines REGEX "^#define NCCL_(MAJOR|MINOR|PATCH) +[0-9]+")
+  string(REGEX REPLACE "[^0-9;]" "" nccl_version "${nccl_lines}")
+  string(REPLACE ";" "." nccl_version "${nccl_version}")
+  if(nccl_version VERSION_GREATER_EQUAL 2.14)
+    set(nccl_found ON)
+  endif()
+endif()
+if(NCCL_LIBRARY)
+  set(nccl_library "libnccl.so.2 is loaded at run time")
+else()
+  set(nccl_library "header only: libnccl.so.2, loaded at run time, was not found here")
+endif()
+telegrad_backend(NCCL FOUND "${nccl_found}" VERSION "${nccl_version}, ${nccl_library}"
+                 PACKAGE "libnccl-dev of NVIDIA, or the NVIDIA HPC SDK"
+                 WHY_NOT "nccl.h 2.14 or newer beside a CUDA Toolkit was not found")
+
 pkg_check_modules(UCX QUIET IMPORTED_TARGET ucx>=1.13)
 telegrad_backend(UCX FOUND "${UCX_FOUND}" VERSION "${UCX_VERSION}" PACKAGE "libucx-dev"
                  WHY_NOT "UCX 1.13 or newer was not found")

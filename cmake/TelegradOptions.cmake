@@ -2,7 +2,7 @@ option(TELEGRAD_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(TELEGRAD_WERROR "Warnings are errors" OFF)
 set(TELEGRAD_SANITIZE "" CACHE STRING "address, undefined or thread; ';' between several")
 
-foreach(backend CUDA UCX OFI PMIX VERBS ARCHIVE TORCH)
+foreach(backend CUDA NCCL UCX OFI PMIX VERBS ARCHIVE TORCH)
   set(TELEGRAD_WITH_${backend} AUTO CACHE STRING "AUTO: use ${backend} if found; ON: fail if absent; OFF")
   set_property(CACHE TELEGRAD_WITH_${backend} PROPERTY STRINGS AUTO ON OFF)
 endforeach()

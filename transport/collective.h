@@ -51,7 +51,9 @@ absl::StatusOr<CollectiveAlgorithm> ParseCollectiveAlgorithm(
     absl::string_view text);
 
 struct GroupOptions {
-  TransportOptions transport = {};
+  // "host", or "nccl" for memory of GPUs; equal on all. docs/collectives.md.
+  std::string backend = "host";
+  TransportOptions transport = {};  // nccl: for what ranks compare
   int rank = 0;
   int world_size = 1;
   Duration timeout = std::chrono::seconds(60);  // without any progress
@@ -59,6 +61,9 @@ struct GroupOptions {
   // The alpha-beta model that chooses algorithms; equal on all ranks.
   double latency_s = 20e-6;
   double bytes_per_s = 2e9;
+  // Of nccl alone: this rank's CUDA device, and the library for dlopen.
+  int device = 0;
+  std::string nccl_library = "libnccl.so.2";
 };
 
 // Gives `mine` to all ranks and returns all ranks' by rank. Called once by
@@ -91,9 +96,15 @@ struct GroupTraffic {
 // Memory is the host's, aligned to the type; it is the group's until the call
 // returns. Results are the same bits on all ranks and in every run with the
 // same algorithm and chunk size.
+//
+// With nccl memory is that of `device`, no work on it is under way on any
+// stream when a call begins, and `timeout` is for the whole call. Sums are
+// NCCL's, which rounds and overflows in the type itself.
 class Group {
  public:
   // Listens, exchanges addresses, and connects all with all, within `timeout`.
+  // NotFound names the backends of this build; nccl is Unavailable without a
+  // device or the library.
   static absl::StatusOr<std::unique_ptr<Group>> Make(
       const GroupOptions& options, const AddressExchange& exchange);
   // Closes, at most 2 * kCloseGrace. Call Barrier before, where slower ranks

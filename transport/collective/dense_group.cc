@@ -12,16 +12,7 @@
 #include "transport/collective/choose.h"
 #include "transport/collective/eager.h"
 
-namespace telegrad {
-
-absl::StatusOr<std::unique_ptr<Group>> Group::Make(
-    const GroupOptions& options, const AddressExchange& exchange) {
-  ASSIGN_OR_RETURN(std::unique_ptr<collective::Mesh> mesh,
-                   collective::Mesh::Make(options, exchange));
-  return std::make_unique<collective::DenseGroup>(std::move(mesh));
-}
-
-namespace collective {
+namespace telegrad::collective {
 namespace {
 
 std::byte* AsBytes(void* memory) { return static_cast<std::byte*>(memory); }
@@ -259,5 +250,4 @@ absl::Status DenseGroup::Barrier(CollectiveSettings settings) {
   return End(Disseminate(*mesh_));
 }
 
-}  // namespace collective
-}  // namespace telegrad
+}  // namespace telegrad::collective

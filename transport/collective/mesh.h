@@ -65,6 +65,12 @@ class Mesh : public TransportHandler {
   // `payload` is borrowed until `done`.
   absl::Status SendData(int to, uint32_t index, ConstBytes payload,
                         SendDone done);
+  // Hears what comes until `until`; an error once the group is broken.
+  absl::Status Listen(TimePoint until) {
+    context_->Progress(until);
+    return broken_;
+  }
+  absl::Status TimedOut(const std::string& awaited);
   void set_sink(DataSink* sink) { sink_ = sink; }
   // What it says about `rank` that we need and that is gone, else OK.
   absl::Status CheckPeer(int rank) const;
@@ -123,7 +129,6 @@ class Mesh : public TransportHandler {
   bool IsOfThisCollective(int from, const Header& header);
   void HearAbort(const Message& message);
   void Break(absl::Status why);
-  absl::Status TimedOut(const std::string& awaited);
   void TellAbort();
   void Close();
   absl::Status Lost(int rank) const;
