@@ -43,16 +43,20 @@ class Meeting {
   size_t num_come_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
+using MakeGroup = std::function<absl::StatusOr<std::unique_ptr<Group>>(
+    const GroupOptions&, const AddressExchange&)>;
+
 // Runs `body` on each rank's thread, with its group.
 inline void RunRanks(const GroupOptions& options,
-                     const std::function<void(Group&)>& body) {
+                     const std::function<void(Group&)>& body,
+                     const MakeGroup& make = &Group::Make) {
   Meeting meeting(options.world_size);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < options.world_size; ++rank) {
     threads.emplace_back([&, rank] {
       GroupOptions mine = options;
       mine.rank = rank;
-      auto group = Group::Make(mine, meeting.ExchangeOf(rank));
+      auto group = make(mine, meeting.ExchangeOf(rank));
       ASSERT_THAT(group, IsOk());
       body(**group);
     });
