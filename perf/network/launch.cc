@@ -49,8 +49,11 @@ absl::Status RunThreads(const NetworkOptions& options, const RankBody& body) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  for (const absl::Status& result : results) RETURN_IF_ERROR(result);
-  return absl::OkStatus();
+  absl::Status worst;
+  for (const absl::Status& result : results) {
+    worst = MoreTelling(worst, result);
+  }
+  return worst;
 }
 
 absl::Status RunMember(const NetworkOptions& options, const RankBody& body) {
@@ -87,11 +90,12 @@ absl::Status RunProcesses(const NetworkOptions& options,
   }
   if (options.pins) PinToCore(0);
   const absl::Status status = RunRoot(options, *root, body);
-  // Ours is the more precise; theirs is on standard error.
+  // Where ours says as much it is the more precise; theirs is on standard
+  // error.
   const absl::Status ended = others.AwaitAll(
       Clock::now() +
       (status.ok() ? TimeoutOf(options) : Duration(std::chrono::seconds(5))));
-  return status.ok() ? ended : status;
+  return MoreTelling(status, ended);
 }
 
 // Under a launcher that gives no address: rank 0's is exchanged by PMIx.

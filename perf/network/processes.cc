@@ -13,6 +13,36 @@
 #include "base/exit_code.h"
 
 namespace telegrad::perf {
+namespace {
+
+// Of a peer, or its silence, which may have a cause elsewhere.
+bool IsLoss(const absl::Status& status) {
+  const ExitCode code = ExitCodeOf(status);
+  return code == ExitCode::kPeerDied || code == ExitCode::kServerLost ||
+         code == ExitCode::kTimeout;
+}
+
+// Of a process that waitpid told `result` of.
+absl::Status StatusOf(pid_t pid, int result) {
+  if (!WIFEXITED(result)) {
+    return WithExitCode(ExitCode::kPeerDied,
+                        absl::AbortedError(absl::StrCat(
+                            "process ", pid, " of another rank was killed")));
+  }
+  const int code = WEXITSTATUS(result);
+  if (code == 0) return absl::OkStatus();
+  return WithExitCode(
+      static_cast<ExitCode>(code),
+      absl::AbortedError(
+          absl::StrCat("process ", pid, " of another rank ended with ", code)));
+}
+
+}  // namespace
+
+const absl::Status& MoreTelling(const absl::Status& a, const absl::Status& b) {
+  if (a.ok()) return b;
+  return !b.ok() && IsLoss(a) && !IsLoss(b) ? b : a;
+}
 
 Processes::~Processes() {
   for (const pid_t pid : running_) {
@@ -43,7 +73,7 @@ absl::Status Processes::Start(const std::vector<std::string>& words) {
 }
 
 absl::Status Processes::AwaitAll(TimePoint deadline) {
-  absl::Status first;
+  absl::Status worst;
   while (!running_.empty()) {
     int result = 0;
     const pid_t pid = running_.front();
@@ -57,19 +87,9 @@ absl::Status Processes::AwaitAll(TimePoint deadline) {
       (void)waitpid(pid, &result, 0);
     }
     running_.erase(running_.begin());
-    if (!first.ok() || (WIFEXITED(result) && WEXITSTATUS(result) == 0)) {
-      continue;
-    }
-    first = absl::AbortedError(
-        WIFEXITED(result)
-            ? absl::StrCat("process ", pid, " of another rank ended with ",
-                           WEXITSTATUS(result))
-            : absl::StrCat("process ", pid, " of another rank was killed"));
-    if (WIFEXITED(result)) {
-      first = WithExitCode(static_cast<ExitCode>(WEXITSTATUS(result)), first);
-    }
+    worst = MoreTelling(worst, StatusOf(pid, result));
   }
-  return first;
+  return worst;
 }
 
 }  // namespace telegrad::perf
