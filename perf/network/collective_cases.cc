@@ -43,6 +43,31 @@ void Write(DataType type, const std::vector<float>& values, std::byte* to) {
   }
 }
 
+// The element at `from`.
+float Read(DataType type, const std::byte* from) {
+  const kernels::CastKernels& cast = kernels::CpuKernels().cast;
+  const auto* code = reinterpret_cast<const uint8_t*>(from);
+  float value = 0;
+  switch (type) {
+    case DataType::kFloat32:
+      std::memcpy(&value, from, sizeof(value));
+      break;
+    case DataType::kFloat16:
+      cast.fp16.decode(code, 1, &value, {});
+      break;
+    case DataType::kBfloat16:
+      cast.bf16.decode(code, 1, &value, {});
+      break;
+    case DataType::kInt32: {
+      int32_t whole = 0;
+      std::memcpy(&whole, from, sizeof(whole));
+      value = static_cast<float>(whole);
+      break;
+    }
+  }
+  return value;
+}
+
 }  // namespace
 
 collective::Operation OperationOf(const CollectiveCase& which) {
@@ -187,9 +212,10 @@ absl::Status CollectiveData::Verify(size_t count) const {
     if (std::memcmp(got + i * size, wanted.data() + i * size, size) == 0) {
       continue;
     }
-    return absl::DataLossError(absl::StrCat(
-        "check: rank ", rank_, ": element ", i, " of ", expected.size(), " of ",
-        case_.name, " is not ", expected[i]));
+    return absl::DataLossError(
+        absl::StrCat("check: rank ", rank_, ": element ", i, " of ",
+                     expected.size(), " of ", case_.name, " is ",
+                     Read(type_, got + i * size), ", not ", expected[i]));
   }
   return absl::OkStatus();
 }

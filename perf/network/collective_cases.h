@@ -55,8 +55,11 @@ class CollectiveData {
   // Inputs as new; outputs hold what no result has.
   void Fill();
   absl::Status Call(Group& group, size_t count, CollectiveSettings settings);
-  // DataLoss names the first wrong element. After one Call since Fill.
+  // DataLoss names the first wrong element, its value and the right one. After
+  // one Call since Fill.
   absl::Status Verify(size_t count) const;
+  // What Verify reads.
+  Bytes result() { return is_in_place() ? in_.view() : out_.view(); }
 
  private:
   bool is_in_place() const;

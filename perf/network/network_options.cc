@@ -17,16 +17,20 @@ void Last(CLI::Option* option) {
 
 void AddTransportFlags(CLI::App& app, NetworkOptions& options) {
   app.add_option("--transport", options.transport,
-                 "ucx, or inproc: ranks are threads")
+                 "ucx, ofi, or inproc: ranks are threads")
       ->capture_default_str();
   app.add_option("--tls", options.tls,
-                 "for ucx: tcp, shm; both when not given");
+                 "for ucx and ofi: tcp, shm; when not given both for ucx, and "
+                 "efa, verbs or tcp for ofi, the first there is");
   app.add_option("--bind", options.bind,
                  "address to listen on; by default the one by which the "
                  "rendezvous is reached");
   app.add_option("--link", options.link,
                  "emulate a link of that rate: 1gbit, 100mbit, none")
       ->capture_default_str();
+  app.add_option("--fault", options.fault,
+                 "harm messages, to see that --check finds it: "
+                 "flip=0.01,seed=7");
 }
 
 void AddRankFlags(CLI::App& app, NetworkOptions& options) {
@@ -103,6 +107,7 @@ absl::StatusOr<TransportOptions> TransportOptionsOf(
   TransportOptions transport;
   transport.name = options.transport;
   transport.tls = options.tls;
+  transport.fault = options.fault;
   transport.bind_address = options.bind.empty() ? own_ip : options.bind;
   ASSIGN_OR_RETURN(transport.link_bytes_per_s, ParseLinkRate(options.link));
   return transport;

@@ -21,6 +21,7 @@ struct NetworkOptions {
   std::string tls;
   std::string bind;  // empty: where the rendezvous is reached
   std::string link = "none";
+  std::string fault;      // as TransportOptions takes it
   std::string size_text;  // as given
   std::vector<size_t> sizes;
   int warmup = 5;

@@ -1,5 +1,7 @@
 #include "perf/network/point_to_point.h"
 
+#include <atomic>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -59,11 +61,27 @@ void Endpoint::OnClosed(EndpointId endpoint, const absl::Status& why) {
 }
 
 absl::Status Endpoint::Send(size_t bytes) {
+  ++num_begun_;
   return context_->Send(peer_, {}, {out_.data(), bytes},
                         [this](const absl::Status& status) {
                           ++num_events_;
                           if (status.ok()) ++num_sent_;
                         });
+}
+
+absl::Status Endpoint::AwaitSends() {
+  return DriveUntil([this] { return num_sent_ == num_begun_; });
+}
+
+void Endpoint::DriveDuring(const std::function<void()>& call) {
+  std::atomic<bool> is_done = false;
+  std::thread caller([&] {
+    call();
+    is_done = true;
+    context_->Wake();
+  });
+  while (!is_done) context_->Progress(Clock::now() + timeout_);
+  caller.join();
 }
 
 absl::Status Endpoint::DriveUntil(const std::function<bool()>& is_done) {

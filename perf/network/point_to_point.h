@@ -31,12 +31,15 @@ class Endpoint : public TransportHandler {
   // Until `is_done()`; an error when the other rank is gone or nothing happens
   // for the timeout.
   absl::Status DriveUntil(const std::function<bool()>& is_done);
+  // Until all that was sent has completed; the other rank drives, too.
+  absl::Status AwaitSends();
+  // While `call` runs on another thread.
+  void DriveDuring(const std::function<void()>& call);
 
   TransportInfo info() const { return context_->info(); }
   Bytes out() { return out_.view(); }
   ConstBytes in() const { return in_.view(); }
   int64_t num_heard() const { return num_heard_; }
-  int64_t num_sent() const { return num_sent_; }  // completed
 
  private:
   Endpoint(const NetworkOptions& options, int rank, size_t max_bytes);
@@ -46,6 +49,7 @@ class Endpoint : public TransportHandler {
   Buffer in_, out_;
   EndpointId peer_ = 0;
   int64_t num_heard_ = 0;
+  int64_t num_begun_ = 0;  // sends
   int64_t num_sent_ = 0;
   int64_t num_events_ = 0;
   absl::Status closed_;

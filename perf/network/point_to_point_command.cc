@@ -6,6 +6,7 @@
 #include "base/status_macros.h"
 #include "perf/network/command.h"
 #include "perf/network/commands.h"
+#include "perf/network/patterns.h"
 #include "perf/network/point_to_point.h"
 #include "perf/network/report.h"
 
@@ -38,24 +39,24 @@ struct Options {
   int window = 64;
 };
 
-std::byte ByteAt(uint32_t seed, size_t i) {
-  return static_cast<std::byte>((i * 2654435761u + seed * 40503u) >> 9);
-}
-
-void Fill(uint32_t seed, size_t bytes, Bytes memory) {
-  for (size_t i = 0; i < bytes; ++i) memory.data[i] = ByteAt(seed, i);
-}
-
-absl::Status Verify(uint32_t seed, size_t bytes, ConstBytes memory) {
-  for (size_t i = 0; i < bytes; ++i) {
-    if (memory.data[i] == ByteAt(seed, i)) continue;
-    return absl::DataLossError(
-        absl::StrCat("check: byte ", i, " of ", bytes, " is ",
-                     static_cast<int>(memory.data[i]), ", not ",
-                     static_cast<int>(ByteAt(seed, i))));
+// What was sent last goes on while the ranks meet: a large message needs its
+// sender until the other rank has it.
+class DrivingRendezvous : public Rendezvous {
+ public:
+  DrivingRendezvous(Rendezvous& inner, Endpoint& endpoint)
+      : inner_(inner), endpoint_(endpoint) {}
+  absl::StatusOr<std::vector<std::string>> Gather(const std::string& mine,
+                                                  TimePoint deadline) override {
+    absl::StatusOr<std::vector<std::string>> all;
+    endpoint_.DriveDuring([&] { all = inner_.Gather(mine, deadline); });
+    return all;
   }
-  return absl::OkStatus();
-}
+  std::string own_ip() const override { return inner_.own_ip(); }
+
+ private:
+  Rendezvous& inner_;
+  Endpoint& endpoint_;
+};
 
 // One test on one rank.
 class Player {
@@ -95,14 +96,15 @@ class Player {
     constexpr uint32_t kMessages = 16;
     for (uint32_t seed = 0; seed < kMessages; ++seed) {
       if (rank_.rank == 0) {
-        Fill(seed, bytes, endpoint_.out());
+        FillBytes(seed, {endpoint_.out().data, bytes});
         RETURN_IF_ERROR(SendAndWait(bytes));
       }
       RETURN_IF_ERROR(Hear(1));
       const uint32_t theirs = seed + (rank_.rank == 0 ? kMessages : 0);
-      RETURN_IF_ERROR(Verify(theirs, bytes, endpoint_.in()));
+      RETURN_IF_ERROR(
+          VerifyBytes(rank_.rank, theirs, {endpoint_.in().data, bytes}));
       if (rank_.rank == 0) continue;
-      Fill(seed + kMessages, bytes, endpoint_.out());
+      FillBytes(seed + kMessages, {endpoint_.out().data, bytes});
       RETURN_IF_ERROR(SendAndWait(bytes));
     }
     return absl::OkStatus();
@@ -110,9 +112,8 @@ class Player {
 
   // `out` may be written again.
   absl::Status SendAndWait(size_t bytes) {
-    const int64_t before = endpoint_.num_sent();
     RETURN_IF_ERROR(endpoint_.Send(bytes));
-    return endpoint_.DriveUntil([&] { return endpoint_.num_sent() > before; });
+    return endpoint_.AwaitSends();
   }
 
   absl::Status Hear(int64_t messages) {
@@ -164,7 +165,12 @@ absl::Status RunTest(const Options& options, const Test& test, Rank& rank) {
   for (const size_t bytes : network.sizes) largest = std::max(largest, bytes);
   ASSIGN_OR_RETURN(const std::unique_ptr<Endpoint> endpoint,
                    Endpoint::Make(network, rank, largest));
-  Player player(options, test, rank, *endpoint);
+  Rank driving{.rank = rank.rank,
+               .world_size = rank.world_size,
+               .is_thread = rank.is_thread,
+               .rendezvous = std::make_unique<DrivingRendezvous>(
+                   *rank.rendezvous, *endpoint)};
+  Player player(options, test, driving, *endpoint);
   Report report(network, test.heading);
   for (const size_t bytes : network.sizes) {
     ASSIGN_OR_RETURN(const NetworkRow row, player.Measure(bytes));

@@ -14,6 +14,7 @@
 #include "kvstore/kvstore.h"
 #include "perf/network/command.h"
 #include "perf/network/commands.h"
+#include "perf/network/patterns.h"
 #include "perf/network/report.h"
 #include "topology/profiles.h"
 #include "transport/bootstrap.h"
@@ -67,13 +68,6 @@ absl::StatusOr<std::vector<Batch>> BatchesOf(const Options& options) {
   return batches;
 }
 
-// Whole numbers from -8 to 8: sums are exact in any order, in 16 bits, too.
-float ValueAt(int worker, size_t i) {
-  return static_cast<float>((i * 7 + static_cast<size_t>(worker) * 5 + i / 97) %
-                            17) -
-         8.0f;
-}
-
 // What Combine and others need, among the workers alone.
 class WorkersRendezvous : public Rendezvous {
  public:
@@ -103,9 +97,7 @@ class Worker {
     const size_t n = batch.num_elems();
     grad_ = Buffer(4 * n);
     sum_ = Buffer(4 * n);
-    for (size_t i = 0; i < n; ++i) {
-      grad_.as<float>()[i] = ValueAt(store_.rank(), i);
-    }
+    FillGradient(store_.rank(), n, grad_.as<float>());
     raw_bytes_ = wire_bytes_ = num_steps_ = 0;
     ASSIGN_OR_RETURN(Series series, RunIterations(options_.network, rank_,
                                                   [&] { return Step(batch); }));
@@ -185,17 +177,8 @@ class Worker {
           options_.network, rank_,
           absl::StrCat("sums with CRC-32C ", Crc32c(sum_.data(), sum_.size())));
     }
-    for (size_t i = 0; i < batch.num_elems(); ++i) {
-      float sum = 0;
-      for (int worker = 0; worker < store_.num_workers(); ++worker) {
-        sum += ValueAt(worker, i);
-      }
-      if (sum_.as<float>()[i] == sum) continue;
-      return absl::DataLossError(
-          absl::StrCat("check: worker ", store_.rank(), ": element ", i, " is ",
-                       sum_.as<float>()[i], ", not ", sum));
-    }
-    return absl::OkStatus();
+    return VerifySums(store_.rank(), store_.num_workers(), batch.num_elems(),
+                      sum_.as<float>());
   }
 
   const Options& options_;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs one network command of telegrad-perf briefly and checks what it prints.
 
-    check_network_command.py TELEGRAD_PERF COMMAND TRANSPORT
+    check_network_command.py TELEGRAD_PERF COMMAND TRANSPORT[:TLS]
 """
 import json
 import os
@@ -19,7 +19,8 @@ BUS_FACTORS = {"allreduce": 4 / 3, "reducescatter": 2 / 3, "allgather": 2 / 3,
 
 
 def arguments(command, transport):
-    words = [command, "--transport", transport, "--json", "--check",
+    name, _, tls = transport.partition(":")
+    words = [command, "--transport", name, "--tls", tls, "--json", "--check",
              "--warmup", "1", "--iterations", "3", "--timeout", "60"]
     if command != "barrier":
         words += ["--size", "0,12,100000,1200000"]
@@ -33,7 +34,9 @@ def arguments(command, transport):
 def check_row(row, command, transport):
     missing = [key for key in KEYS if key not in row]
     assert not missing, f"missing keys {missing}"
-    assert row["what"] == command and row["transport"] == transport, row
+    name, _, tls = transport.partition(":")
+    assert row["what"] == command and row["transport"] == name, row
+    assert row["tls"] == tls, row
     assert row["iterations"] == 3 and row["checked"] == "values", row
     assert 0 < row["min_us"] <= row["p50_us"] <= row["p99_us"] <= row["max_us"]
     factor = BUS_FACTORS.get(command, 1)
