@@ -1,0 +1,272 @@
+"""Who is measured, and how each is started on this machine.
+
+A contestant's `measure(what, over, sizes)` returns {size: value}: half a round
+trip in us ("latency"), 10^9 bytes/s ("bandwidth"), the time of a sum by two
+ranks in us ("allreduce"). It raises Failed with a reason.
+"""
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+DEBIAN_PYTHON = "/usr/bin/python3"  # has the packages of Debian
+WINDOW = 64  # messages on their way, as telegrad-perf's
+LIMIT_S = 120  # of one start
+
+
+class Failed(Exception):
+    pass
+
+
+def num_iterations(what, size):
+    """About as many as Telegrad's run in 0.2 s, as some cannot time."""
+    most, budget = (20000, 2**30) if what == "bandwidth" else (5000, 2**28)
+    return max(20, min(most, budget // max(size, 1)))
+
+
+def on_core(core, words):
+    """The words bound to one core, where each end can have its own."""
+    if (os.cpu_count() or 1) < 2:
+        return words
+    return ["taskset", "-c", str(core), *words]
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def run(words, environment=None):
+    try:
+        done = subprocess.run(
+            words, env={**os.environ, **(environment or {})}, text=True,
+            capture_output=True, timeout=LIMIT_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise Failed(f"{words[0]}: not done after {LIMIT_S} s") from error
+    if done.returncode != 0:
+        raise Failed(f"{' '.join(words)}: exit code {done.returncode}: "
+                     + (done.stderr or done.stdout)[-400:].strip())
+    return done.stdout
+
+
+def run_pair(server, client, environment=None):
+    """What the client prints. It is started again until the server listens."""
+    environment = {**os.environ, **(environment or {})}
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen(server, env=environment, stdout=said,
+                                   stderr=said)
+        try:
+            deadline = time.monotonic() + 10
+            while True:
+                done = subprocess.run(client, env=environment, text=True,
+                                      capture_output=True, check=False,
+                                      timeout=LIMIT_S)
+                if done.returncode == 0:
+                    return done.stdout
+                if time.monotonic() > deadline or process.poll() is not None:
+                    said.seek(0)
+                    raise Failed(f"{' '.join(client)}: "
+                                 + (done.stderr + said.read())[-400:].strip())
+                time.sleep(0.05)
+        except subprocess.TimeoutExpired as error:
+            raise Failed(f"{client[0]}: not done after {LIMIT_S} s") from error
+        finally:
+            process.kill()
+            process.wait()
+
+
+def json_lines(text):
+    return [json.loads(line) for line in text.splitlines()
+            if line.startswith("{")]
+
+
+class Telegrad:
+    """telegrad-perf over one of its transports."""
+
+    package = "libucx-dev libfabric-dev, and build again"
+
+    def __init__(self, build, transport):
+        self.program = os.path.join(build, "perf", "telegrad-perf")
+        self.transport = transport
+        self.name = f"Telegrad {transport}"
+        self.beside = None
+
+    def missing(self):
+        try:
+            run([self.program, "latency", "--transport", self.transport,
+                 "--size", "8", "--iterations", "1"])
+        except Failed:
+            return f"{self.transport} in the build"
+        return None
+
+    def takes(self, what, over):
+        return self.transport != "inproc" or over == "shm"
+
+    def measure(self, what, over, sizes):
+        words = [self.program, what, "--transport", self.transport, "--size",
+                 ",".join(map(str, sizes)), "--seconds", "0.2", "--json"]
+        if self.transport != "inproc":
+            words += ["--tls", over, "--pin"]
+        if what == "bandwidth":
+            words += ["--window", str(WINDOW)]
+        rows = json_lines(run(words))
+        key = "algbw_GBps" if what == "bandwidth" else "p50_us"
+        return {row["size_bytes"]: row[key] for row in rows}
+
+
+class UcxPerftest:
+    """Active messages of UCP, as Telegrad's ucx transport uses them."""
+
+    name = "ucx_perftest"
+    package = "ucx-utils"
+    beside = "Telegrad ucx"
+
+    def missing(self):
+        return None if shutil.which("ucx_perftest") else "ucx_perftest"
+
+    def takes(self, what, over):
+        return what in ("latency", "bandwidth")
+
+    def measure(self, what, over, sizes):
+        tls = "tcp,self" if over == "tcp" else "posix,cma,self"
+        return {size: self._one(what, tls, size) for size in sizes}
+
+    @staticmethod
+    def _one(what, tls, size):
+        test = "ucp_am_lat" if what == "latency" else "ucp_am_bw"
+        port = str(free_port())
+        client = ["ucx_perftest", "-p", port, "127.0.0.1", "-t", test, "-s",
+                  str(size), "-n", str(num_iterations(what, size)), "-w", "20",
+                  "-f"]
+        if what == "bandwidth":
+            client += ["-O", str(WINDOW)]
+        text = run_pair(on_core(0, ["ucx_perftest", "-p", port]),
+                        on_core(1, client),
+                        {"UCX_TLS": tls, "UCX_NET_DEVICES": "lo"})
+        # iterations, us: 50 %, average, overall; MiB/s: average, overall ...
+        values = text.splitlines()[-1].split()
+        return (float(values[1]) if what == "latency"
+                else float(values[5]) * 2**20 / 1e9)
+
+
+class FiPingpong:
+    """Messages of reliable datagram endpoints; it has no window."""
+
+    name = "fi_pingpong"
+    package = "libfabric-bin"
+    beside = "Telegrad ofi"
+
+    def missing(self):
+        return None if shutil.which("fi_pingpong") else "fi_pingpong"
+
+    def takes(self, what, over):
+        return what == "latency"
+
+    def measure(self, what, over, sizes):
+        provider = "tcp;ofi_rxm" if over == "tcp" else "shm"
+        return {size: self._one(what, provider, size) for size in sizes}
+
+    @staticmethod
+    def _one(what, provider, size):
+        port = str(free_port())
+        words = ["fi_pingpong", "-p", provider, "-e", "rdm", "-S", str(size),
+                 "-I", str(num_iterations(what, size))]
+        text = run_pair(on_core(0, [*words, "-B", port]),
+                        on_core(1, [*words, "-P", port, "127.0.0.1"]))
+        return float(text.splitlines()[-1].split()[6])  # usec/xfer
+
+
+class OpenMpi:
+    """OpenMPI's own transports (ob1) through mpi4py."""
+
+    name = "OpenMPI"
+    package = "openmpi-bin python3-mpi4py"
+    beside = "Telegrad ucx"
+
+    def missing(self):
+        if not shutil.which("mpirun"):
+            return "mpirun"
+        found = subprocess.run([DEBIAN_PYTHON, "-c", "import mpi4py"],
+                               capture_output=True, check=False)
+        return None if found.returncode == 0 else "mpi4py"
+
+    def takes(self, what, over):
+        return True
+
+    def measure(self, what, over, sizes):
+        ways = "tcp,self" if over == "tcp" else "vader,self"
+        words = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np",
+                 "2", "--mca", "pml", "ob1", "--mca", "btl", ways, "--bind-to",
+                 "core" if (os.cpu_count() or 1) > 1 else "none"]
+        if over == "tcp":
+            words += ["--mca", "btl_tcp_if_include", "lo"]
+        words += [DEBIAN_PYTHON, os.path.join(HERE, "mpi_rank.py"), what,
+                  str(WINDOW)]
+        words += [f"{size}:{num_iterations(what, size)}" for size in sizes]
+        rows = json_lines(run(words))
+        return {row["size_bytes"]: row["value"] for row in rows}
+
+
+class Gloo:
+    """PyTorch's allreduce over TCP; not bound, as a rank has three threads."""
+
+    name = "gloo"
+    package = "python3-torch"
+    beside = "Telegrad ucx"
+
+    def missing(self):
+        found = subprocess.run([DEBIAN_PYTHON, "-c", "import torch"],
+                               capture_output=True, check=False)
+        return None if found.returncode == 0 else "torch"
+
+    def takes(self, what, over):
+        return what == "allreduce"
+
+    def measure(self, what, over, sizes):
+        return {size: self._one(what, size) for size in sizes}
+
+    @staticmethod
+    def _one(what, size):
+        script = os.path.join(HERE, "..", "side_by_side", "torch_rank.py")
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as sizes:
+            json.dump([[size // 4]], sizes)
+            sizes.flush()
+            words = [DEBIAN_PYTHON, script, "gloo", sizes.name, "10",
+                     str(min(1000, num_iterations(what, size)))]
+            common = {"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1",
+                      "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2",
+                      "GLOO_SOCKET_IFNAME": "lo"}
+            other = subprocess.Popen(
+                words, env={**os.environ, **common, "RANK": "1"},
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            try:
+                rows = json_lines(run(words, {**common, "RANK": "0"}))
+            finally:
+                other.kill()
+                other.wait()
+        seconds = sorted(rows[-1]["seconds"])
+        return 1e6 * seconds[(len(seconds) - 1) // 2]
+
+
+def all_of(build):
+    """Those that can run; says of the others what they need."""
+    build = os.path.abspath(build)
+    if not os.access(os.path.join(build, "perf", "telegrad-perf"), os.X_OK):
+        sys.exit(f"no perf/telegrad-perf in {build}: build it, or give --build")
+    found = []
+    for each in (Telegrad(build, "ucx"), Telegrad(build, "ofi"),
+                 Telegrad(build, "inproc"), UcxPerftest(), FiPingpong(),
+                 OpenMpi(), Gloo()):
+        lacks = each.missing()
+        if lacks is None:
+            found.append(each)
+        else:
+            print(f"skipped: {each.name}: no {lacks}; "
+                  f"apt-get install {each.package}", file=sys.stderr)
+    return found
