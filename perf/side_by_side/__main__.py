@@ -46,10 +46,17 @@ class Run:
         self.telegrad_perf = os.path.abspath(
             os.path.join(options.build, "perf", "telegrad-perf"))
         self.mxnet_python = options.mxnet_python
+        self.cores = options.cores
         self.port = 0
 
     def warmup(self, starts_late=False):
         return 3 if starts_late else 1
+
+    def bound(self, host, words):
+        """The words on the host's core, if each has one."""
+        if not self.cores:
+            return words
+        return ["taskset", "-c", str(host % os.cpu_count()), *words]
 
 
 def shapes_of(profile):
@@ -73,17 +80,15 @@ def stop(processes):
         process.wait()
 
 
-def run_once(contestant, lab, setup, run, cores):
+def run_once(contestant, lab, setup, run):
     """One start of a contestant: (seconds per iteration, bytes of one)."""
     run.port = free_port()
     before = lab.sent_bytes()
     processes = []
     with tempfile.TemporaryFile("w+") as errors:
         for host, environment, words in contestant.start(lab, setup, run):
-            if cores:
-                words = ["taskset", "-c", str(host % os.cpu_count()), *words]
             processes.append(subprocess.Popen(
-                lab.command(host, words), env={**os.environ, **environment},
+                lab.command(host, run.bound(host, words)), env={**os.environ, **environment},
                 stdout=subprocess.PIPE, stderr=errors, text=True))
         try:
             out, _ = processes[-1].communicate(timeout=LIMIT_S)
@@ -190,8 +195,7 @@ def main():
                 if result["error"]:
                     continue
                 try:
-                    seconds, sent = run_once(contestant, lab, setup, run,
-                                             options.cores)
+                    seconds, sent = run_once(contestant, lab, setup, run)
                 except RuntimeError as error:
                     result["error"] = str(error)
                     print(error, file=sys.stderr, flush=True)
@@ -199,7 +203,7 @@ def main():
                 result["seconds"] += seconds
                 result["sent_bytes"].append(sent)
                 print(f"round {round_number + 1}: {contestant.name}: "
-                      f"{statistics.median(seconds):.3f} s, load "
+                      f"{statistics.median(seconds):.4g} s, load "
                       f"{os.getloadavg()[0]:.1f}", flush=True)
     write_table(options, shapes, setup, results)
     sys.exit(any(result["error"] for result in results.values()))

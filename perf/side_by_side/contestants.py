@@ -7,7 +7,7 @@ import json
 import os
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TORCH_PYTHON = "/usr/bin/python3"
+TORCH_PYTHON = "/usr/bin/python3"  # also that of mpi4py
 
 
 class Torch:
@@ -49,6 +49,28 @@ class Mxnet:
                 for host, role in roles]
 
 
+class OpenMpi:
+    """One sum of all gradients by OpenMPI's own TCP (ob1), through mpi4py."""
+
+    name = "OpenMPI allreduce"
+
+    def start(self, lab, setup, run):
+        # Ranks reach mpirun by PMIx, which by default listens on loopback only:
+        # here on the link of host 0, in whose namespace mpirun runs.
+        pmix = {"PMIX_MCA_ptl_base_if_include": "eth0",
+                "PMIX_MCA_ptl_base_remote_connections": "1"}
+        words = ["mpirun", "--allow-run-as-root", "--oversubscribe",
+                 "--bind-to", "none", "--mca", "pml", "ob1", "--mca", "btl",
+                 "tcp,self", "--mca", "btl_tcp_if_include", "eth0"]
+        rank = [TORCH_PYTHON, os.path.join(HERE, "mpi_rank.py"), run.sizes,
+                str(run.warmup()), str(run.iterations)]
+        for host in range(setup.workers):
+            words += [":"] * (host > 0) + ["-np", "1"]
+            on_host = run.bound(host, rank)
+            words += lab.command(host, on_host) if host else on_host
+        return [(0, {**pmix, "OMP_NUM_THREADS": "1"}, words)]
+
+
 class Telegrad:
     """telegrad-perf pushpull, or allreduce without a codec."""
 
@@ -86,7 +108,7 @@ def seconds_of(line):
 
 ALL = [
     Torch("gloo"), Torch("ddp"), Torch("ddp_fp16"), Torch("powersgd"),
-    Mxnet("none"), Mxnet("2bit"),
+    OpenMpi(), Mxnet("none"), Mxnet("2bit"),
     Telegrad("allreduce", "allreduce"),
     Telegrad("push/pull", "pushpull"),
     Telegrad("2bit, sum", "pushpull", "--gc-type", "2bit", "--gc-reply",

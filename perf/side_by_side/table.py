@@ -58,8 +58,8 @@ def write_table(options, shapes, setup, results):
             lines.append(f"| {name} | failed | | | | |")
             continue
         times = f"{gloo['min_s'] / row['min_s']:.2f}" if gloo else ""
-        link = "" if math.isnan(row["link_s"]) else f"{row['link_s']:.3f}"
-        lines.append(f"| {name} | {row['min_s']:.3f} | {row['median_s']:.3f} |"
+        link = "" if math.isnan(row["link_s"]) else f"{row['link_s']:.4g}"
+        lines.append(f"| {name} | {row['min_s']:.4g} | {row['median_s']:.4g} |"
                      f" {row['bits_per_element']:.2f} | {link} | {times} |")
         row["link_s"] = None if math.isnan(row["link_s"]) else row["link_s"]
     text = "\n".join(lines) + "\n"
