@@ -1,22 +1,15 @@
 #include "perf/measure.h"
 
-#include <algorithm>
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/median.h"
 #include "kernels/dispatch.h"
 #include "kernels/prefetch.h"
 
 namespace telegrad::perf {
 namespace {
-
-double Median(std::vector<double> values) {
-  const auto middle =
-      values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 // Seconds of each loop: medians over interleaved rounds, after one to warm up.
 std::vector<double> TimeInterleaved(const std::vector<RangeBody>& loops,
