@@ -8,22 +8,27 @@ absl::Status AutoRun::Start(RunContext& context) {
   if (!context.setting.is_auto) return absl::OkStatus();
   context_ = &context;
   auto_ = std::make_unique<AutoCompression>(
-      context.store, AutoOptions{.codec = context.setting.compression.type,
-                                 .compression = context.setting.compression,
+      context.store, AutoOptions{.compression = context.setting.compression,
                                  .cores = context.options.threads,
                                  .chunk_elems = context.options.chunk_elems});
-  return auto_->Start();
+  ASSIGN_OR_RETURN(const std::vector<std::string> lines, auto_->Start());
+  Say(lines);
+  return absl::OkStatus();
 }
 
 absl::Status AutoRun::AfterStep(const StepTimes& times) {
   if (auto_ == nullptr) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::vector<std::string> lines,
                    auto_->AfterStep(times));
+  Say(lines);
+  return absl::OkStatus();
+}
+
+void AutoRun::Say(const std::vector<std::string>& lines) {
   for (const std::string& line : lines) {
     context_->observer.OnLine(line);
     decisions_.push_back(line);
   }
-  return absl::OkStatus();
 }
 
 }  // namespace telegrad

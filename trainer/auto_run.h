@@ -20,6 +20,8 @@ class AutoRun {
   const std::vector<std::string>& decisions() const { return decisions_; }
 
  private:
+  void Say(const std::vector<std::string>& lines);
+
   RunContext* context_ = nullptr;
   std::unique_ptr<AutoCompression> auto_;
   std::vector<std::string> decisions_ = {};

@@ -48,8 +48,8 @@ void AddCompressionFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
       ->group(group);
   app.add_option("--gc-type", raw.gc_type,
                  "codec when --compare is not given; its options follow after "
-                 "colons: topk:0.01, int8:block=256; auto: that of --gc-allow "
-                 "where and while it makes steps faster")
+                 "colons: topk:0.01, int8:block=256; auto: the fastest of "
+                 "--gc-allow where and while it makes steps faster, else none")
       ->capture_default_str()
       ->group(group);
   app.add_option(
@@ -72,7 +72,8 @@ void AddCompressionFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
       ->group(group);
   app.add_option("--gc-allow", raw.gc_allow,
-                 "the codec that --gc-type auto may use")
+                 "codecs that --gc-type auto may use, separated by commas, the "
+                 "preferred one first: fp16,int8:block=256,2bit")
       ->capture_default_str()
       ->group(group);
   app.add_option("--gc-guard", raw.guard,
@@ -261,8 +262,7 @@ absl::Status FillSettings(const RawFlags& raw, TrainOptions& options) {
   gc.batch_size = options.batch_size;
   ASSIGN_OR_RETURN(gc.threshold, ParseThreshold(raw.threshold));
   base.threshold = raw.threshold;
-  gc.type = raw.gc_allow;  // of auto
-  RETURN_IF_ERROR(ParseCodecSpec(gc.type).status());
+  RETURN_IF_ERROR(ParseAllowedCodecs(raw.gc_allow, gc));  // of auto
   ASSIGN_OR_RETURN(gc.min_bytes, ParseBytes(raw.min_bytes));
   gc.rules = raw.rules;
   gc.warmup_steps = raw.warmup_steps;

@@ -16,7 +16,7 @@ struct Setting {
   CompressionConfig compression;
   UpdateOn update_on = UpdateOn::kWorker;
   std::string threshold;  // as written
-  bool is_auto = false;   // --gc-type auto: compression.type where it pays
+  bool is_auto = false;   // --gc-type auto: where and while it pays
 };
 
 // What the command line says; docs/user_guide.md.
@@ -75,6 +75,11 @@ TrainOptions ParseTrainOptions(int argc, char** argv, int* exit_code);
 // and what differs from `base`.
 absl::StatusOr<Setting> ParseSetting(absl::string_view text,
                                      const Setting& base);
+
+// --gc-allow: codecs with their options, separated by commas, into the type and
+// the alternatives of `gc`. InvalidArgument for none (it is always possible),
+// for one that comes twice, and for too many.
+absl::Status ParseAllowedCodecs(absl::string_view list, CompressionConfig& gc);
 
 ControlTiming TimingOf(const TrainOptions& options);
 

@@ -7,6 +7,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "trainer/compression_plan.h"
 #include "trainer/worker_run.h"
@@ -103,7 +104,9 @@ absl::Status FillSummary(RunContext& context, const WorkerTotals& mine,
   summary.weights_sha256 = mine.weights_sha256;
   summary.network = options.network;
   summary.data = options.benchmark ? "synthetic" : options.data;
-  summary.codec = setting.compression.type;
+  std::vector<std::string> codecs = setting.compression.alternatives;
+  codecs.insert(codecs.begin(), setting.compression.type);
+  summary.codec = absl::StrJoin(codecs, ",");
   summary.reply = ReplyOf(context.store.Report());
   summary.update_on = ToString(setting.update_on);
   summary.threshold = setting.threshold;

@@ -8,9 +8,45 @@
 #include "base/status_macros.h"
 #include "base/units.h"
 #include "compression/codec_spec.h"
+#include "compression/frame.h"
 #include "trainer/options.h"
 
 namespace telegrad {
+
+absl::Status ParseAllowedCodecs(absl::string_view list, CompressionConfig& gc) {
+  std::vector<std::string> names = absl::StrSplit(list, ',');
+  if (names.size() > 1 + kMaxAlternatives) {
+    return absl::InvalidArgumentError(absl::StrCat("--gc-allow: ", names.size(),
+                                                   " codecs; at most ",
+                                                   1 + kMaxAlternatives));
+  }
+  std::vector<CodecSpec> specs;
+  for (const std::string& name : names) {
+    absl::StatusOr<CodecSpec> spec = ParseCodecSpec(name);
+    if (!spec.ok()) {
+      return absl::Status(
+          spec.status().code(),
+          absl::StrCat("--gc-allow '", list, "': ", spec.status().message()));
+    }
+    if (spec->codec->traits().lossless) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--gc-allow '", list, "': ", name,
+                       " is always possible; leave it out"));
+    }
+    for (const CodecSpec& other : specs) {
+      if (other.codec != spec->codec || other.options != spec->options ||
+          other.threshold != spec->threshold) {
+        continue;
+      }
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--gc-allow '", list, "': ", name, " comes twice; once is enough"));
+    }
+    specs.push_back(*std::move(spec));
+  }
+  gc.type = names[0];
+  gc.alternatives.assign(names.begin() + 1, names.end());
+  return absl::OkStatus();
+}
 
 absl::StatusOr<Setting> ParseSetting(absl::string_view text,
                                      const Setting& base) {
@@ -19,7 +55,10 @@ absl::StatusOr<Setting> ParseSetting(absl::string_view text,
   const std::vector<absl::string_view> parts = absl::StrSplit(text, '+');
   CompressionConfig& gc = setting.compression;
   setting.is_auto = parts[0] == "auto";
-  gc.type = setting.is_auto ? base.compression.type : std::string(parts[0]);
+  if (!setting.is_auto) {
+    gc.type = std::string(parts[0]);
+    gc.alternatives.clear();
+  }
   gc.starts_dense = setting.is_auto;
   RETURN_IF_ERROR(ParseCodecSpec(gc.type).status());
   for (size_t i = 1; i < parts.size(); ++i) {

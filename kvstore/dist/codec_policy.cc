@@ -5,6 +5,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "compression/frame.h"
@@ -81,7 +82,9 @@ absl::StatusOr<CodecPolicy> MakeCodecPolicy(const CompressionConfig& config) {
                      ParseSpec(text, config.packing));
   }
   ASSIGN_OR_RETURN(policy.dense_, ParseCodecSpec("none"));
-  policy.type_text_ = config.type;
+  std::vector<std::string> types = config.alternatives;
+  types.insert(types.begin(), config.type);
+  policy.type_text_ = absl::StrJoin(types, " or ");
   policy.min_bytes_ = config.min_bytes;
   if (config.rules.size() > kMaxRulesBytes) {
     return absl::InvalidArgumentError(

@@ -21,6 +21,14 @@ WRONG = [
     (["--gc-type", "2bit:density=1"], ["2bit", "density", "threshold"]),
     (["--gc-rule", "bias"], ["bias", "PATTERN=CODEC"]),
     (["--gc-rule", "(=none"], ["(", "pattern"]),
+    (["--gc-type", "auto", "--gc-allow", "fp16,3bit"],
+     ["--gc-allow", "3bit", "2bit"]),
+    (["--gc-allow", "2bit,fp16,2bit"], ["--gc-allow", "2bit", "twice"]),
+    (["--gc-allow", "topk:0.01,topk:density=0.01"], ["--gc-allow", "twice"]),
+    (["--gc-allow", "none,2bit"], ["--gc-allow", "none", "leave it out"]),
+    (["--gc-allow", "2bit,"], ["--gc-allow"]),
+    (["--gc-allow", ",".join(f"topk:0.0{i}" for i in range(1, 10))],
+     ["--gc-allow", "9 codecs", "at most 8"]),
     (["--gc-guard", "perhaps"], ["--gc-guard", "perhaps"]),
     (["--servers", "0"], ["--servers", "1"]),
     (["--link", "banana"], ["banana", "1gbit"]),
@@ -46,7 +54,7 @@ class Usage(SystemTest):
     def test_help_names_every_flag_network_codec_and_transport(self):
         text = self.run_to_end(["--help"], seconds=20).stdout()
         for word in ("--compare --gc-type --gc-threshold --gc-min-bytes "
-                     "--gc-packing --gc-rule --gc-warmup-steps --gc-guard "
+                     "--gc-packing --gc-rule --gc-warmup-steps --gc-guard --gc-allow "
                      "--gc-reply --gc-nonfinite --update-on --kv-store "
                      "--network --data --batch-size --num-epochs --lr --mom "
                      "--wd --seed --benchmark --num-batches --gpus --out "

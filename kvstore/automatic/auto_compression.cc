@@ -1,0 +1,185 @@
+#include "kvstore/auto_compression.h"
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "base/status_macros.h"
+#include "kvstore/automatic/observation.h"
+#include "kvstore/calibrate.h"
+
+namespace telegrad {
+namespace {
+
+// A switch takes effect two steps later, and the first steps warm up. Between
+// two codecs is a dense step.
+constexpr int kSettleSteps = 3;
+constexpr int kMeasureSteps = 6;
+constexpr int kReviewSteps = 64;
+// Exchanges that take so much more or less time are another link or load.
+constexpr double kChanged = 1.5;
+
+}  // namespace
+
+std::string AutoCompression::NameOf(int codec) const {
+  return codec == kDenseCodec ? "none"
+                              : speeds_[static_cast<size_t>(codec)].name;
+}
+
+std::string AutoCompression::Prefix() const {
+  return absl::StrCat("auto, step ", step_, ": ");
+}
+
+absl::Status AutoCompression::MeasureSpeeds() {
+  CalibrationOptions options;
+  options.num_workers = store_.num_workers();
+  std::vector<std::string> codecs = options_.compression.alternatives;
+  codecs.insert(codecs.begin(), options_.compression.type);
+  speeds_.clear();
+  for (const std::string& codec : codecs) {
+    ASSIGN_OR_RETURN(speeds_.emplace_back(),
+                     MeasureCodec(codec, options_.compression, options));
+  }
+  reduce_elems_per_s_ = MeasureReduce(options).value;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<AutoCompression::Lines> AutoCompression::Start() {
+  RETURN_IF_ERROR(MeasureSpeeds());
+  const std::vector<TensorReport> reports = store_.Report();
+  for (size_t key = 0; key < reports.size(); ++key) {
+    const TensorReport& report = reports[key];
+    const bool by_rule = absl::StartsWith(report.reason, "rule");
+    elems_.push_back(static_cast<int64_t>(report.num_elems));
+    may_compress_.push_back(report.codec != "none" && !by_rule);
+    if (by_rule) {
+      RETURN_IF_ERROR(store_.SetCodec(static_cast<Key>(key), 0));
+    }
+  }
+  Enter(State::kMeasureDense, kSettleSteps);
+  const auto add_name = [](std::string* out, const CodecFigures& codec) {
+    absl::StrAppend(out, codec.name);
+  };
+  return Lines{absl::StrCat(Prefix(), "dense for ",
+                            kSettleSteps + kMeasureSteps,
+                            " steps, then the fastest of none, ",
+                            absl::StrJoin(speeds_, ", ", add_name))};
+}
+
+void AutoCompression::Enter(State state, int settle_steps) {
+  state_ = state;
+  settle_ = settle_steps;
+  num_wanted_ = state == State::kStable ? kReviewSteps : kMeasureSteps;
+  samples_.clear();
+}
+
+absl::Status AutoCompression::Switch(int codec) {
+  codec_ = codec;
+  for (size_t key = 0; key < elems_.size(); ++key) {
+    if (!may_compress_[key]) continue;
+    const bool is_compressed =
+        codec != kDenseCodec &&
+        candidates_[static_cast<size_t>(codec)].is_compressed[key];
+    RETURN_IF_ERROR(store_.SetCodec(static_cast<Key>(key),
+                                    is_compressed ? codec : kDenseCodec));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<AutoCompression::Lines> AutoCompression::AfterStep(
+    const StepTimes& times) {
+  ++step_;
+  if (settle_ > 0) {
+    --settle_;
+    return Lines();
+  }
+  samples_.push_back(times);
+  if (static_cast<int>(samples_.size()) < num_wanted_) return Lines();
+  switch (state_) {
+    case State::kMeasureDense:
+      return Decide();
+    case State::kCheck:
+      return Check();
+    case State::kStable:
+      break;
+  }
+  return Review();
+}
+
+absl::StatusOr<Observation> AutoCompression::Gather() {
+  return GatherObservation(store_,
+                           Observe(samples_, speeds_, reduce_elems_per_s_));
+}
+
+absl::StatusOr<AutoCompression::Lines> AutoCompression::Decide() {
+  ASSIGN_OR_RETURN(const Observation seen, Gather());
+  const ClusterCost cluster{.workers = store_.num_workers(),
+                            .servers = store_.num_servers(),
+                            .cores = static_cast<double>(options_.cores)};
+  const bool is_first = candidates_.empty();
+  ASSIGN_OR_RETURN(AutoDecision decision,
+                   DecideCompression(elems_, may_compress_, cluster,
+                                     options_.chunk_elems, seen, previous_));
+  candidates_ = std::move(decision.candidates);
+  dense_ = seen.median;
+  reference_s_ = dense_.exchange;
+  RETURN_IF_ERROR(Switch(decision.codec));
+  Enter(decision.any() ? State::kCheck : State::kStable, kSettleSteps);
+  const std::string before =
+      is_first ? ""
+      : previous_ == codec_
+          ? absl::StrCat("still ", NameOf(codec_), ": ")
+          : absl::StrCat("revised from ", NameOf(previous_), ": ");
+  return Lines{absl::StrCat(Prefix(), before, decision.reason)};
+}
+
+absl::StatusOr<AutoCompression::Lines> AutoCompression::Check() {
+  ASSIGN_OR_RETURN(const Observation seen, Gather());
+  CodecCandidate& tried = candidates_[static_cast<size_t>(codec_)];
+  const std::string times = absl::StrFormat(
+      "steps took %.3g ms dense, %.3g ms with %s (exchange %.3g ms, "
+      "%.3g ms predicted)",
+      1e3 * dense_.step, 1e3 * seen.median.step, tried.name,
+      1e3 * seen.median.exchange, 1e3 * tried.exchange_s);
+  tried.exchange_s = seen.median.exchange;
+  tried.is_measured = true;
+  tried.is_worth_it = seen.median.step < dense_.step;
+  const int next = ChooseCodec(candidates_, dense_, codec_);
+  if (next == codec_) {
+    reference_s_ = tried.exchange_s;
+    Enter(State::kStable, 0);
+    return Lines{absl::StrCat(Prefix(), "compression stays: ", times)};
+  }
+  RETURN_IF_ERROR(Switch(next));
+  if (next == kDenseCodec) {
+    reference_s_ = dense_.exchange;
+    Enter(State::kStable, kSettleSteps);
+    return Lines{absl::StrCat(Prefix(), "compression off again: ", times)};
+  }
+  const CodecCandidate& other = candidates_[static_cast<size_t>(next)];
+  reference_s_ = other.exchange_s;
+  Enter(other.is_measured ? State::kStable : State::kCheck, kSettleSteps + 1);
+  return Lines{absl::StrCat(
+      Prefix(), "compression by ", other.name, " instead: ", times,
+      absl::StrFormat("; %.3g ms %s with %s", 1e3 * other.exchange_s,
+                      other.is_measured ? "measured" : "predicted",
+                      other.name))};
+}
+
+absl::StatusOr<AutoCompression::Lines> AutoCompression::Review() {
+  ASSIGN_OR_RETURN(const Observation seen, Gather());
+  const double now = seen.median.exchange;
+  if (now < kChanged * reference_s_ && now > reference_s_ / kChanged) {
+    Enter(State::kStable, 0);
+    return Lines();
+  }
+  RETURN_IF_ERROR(MeasureSpeeds());  // the cores' load may be what changed
+  previous_ = codec_;
+  RETURN_IF_ERROR(Switch(kDenseCodec));
+  Enter(State::kMeasureDense, kSettleSteps);
+  return Lines{absl::StrFormat(
+      "%sexchanges take %.3g ms, %.3g ms before: measuring anew", Prefix(),
+      1e3 * now, 1e3 * reference_s_)};
+}
+
+}  // namespace telegrad

@@ -1,0 +1,60 @@
+"""--gc-type auto with a list of codecs, in real jobs of two workers.
+
+What is predicted and measured depends on the machine. The link is so slow that
+the choice does not.
+"""
+
+import html
+import unittest
+
+from harness import SystemTest
+
+MLP = ["--network", "mlp", "--data", "digits", "--num-epochs", "1",
+       "--batch-size", "16", "--num-batches", "30", "--workers", "2"]
+# Options of codecs are written as everywhere.
+CODECS = ["fp16", "int8:block=256", "2bit:auto"]
+
+
+class Auto(SystemTest):
+    def decisions(self, *flags):
+        run = self.run_to_end(
+            ["--gc-type", "auto", "--gc-allow", ",".join(CODECS), *flags, *MLP],
+            seconds=240)
+        result = self.summary()[0]
+        self.assertEqual(result["codec"], ",".join(CODECS))
+        # The same lines on the terminal, in the summary and on the page.
+        said = [line[line.index("auto, step"):]
+                for line in run.stdout().splitlines() if "auto, step" in line]
+        self.assertEqual(result["decisions"], said)
+        with open(self.path("telegrad-out", "report.html")) as page:
+            text = page.read()
+        for line in said:
+            self.assertIn(html.escape(line, quote=False), text)
+        self.assertRegex(said[0], "step 0: dense for 9 steps, .* none, fp16, "
+                         "int8:block=256, 2bit:auto")
+        return said, result
+
+    def test_a_slow_link_gets_the_codec_with_the_fewest_bytes(self):
+        said, result = self.decisions("--link", "20mbit")
+        self.assertIn("step 9: compression on, 2bit:auto for", said[1])
+        for codec in CODECS:
+            self.assertIn(f"ms with {codec}", said[1])
+        self.assertIn("break-even", said[1])
+        # On a busy machine another one may be tried; 11 of 30 steps are dense.
+        self.assertRegex(said[2], "step 18: compression (stays|by .* instead): "
+                         "steps took .* predicted")
+        self.assertLess(result["push_wire_bytes"],
+                        0.8 * result["push_raw_bytes"])
+
+    def test_tiny_tensors_stay_dense_with_the_break_even(self):
+        said, result = self.decisions("--gc-min-bytes", "1GiB")
+        self.assertEqual(len(said), 2, said)
+        self.assertIn("step 9: compression off", said[1])
+        self.assertIn("break-even", said[1])
+        for codec in CODECS:
+            self.assertIn(f"ms with {codec}", said[1])
+        self.assertGreater(result["push_wire_bytes"], result["push_raw_bytes"])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
