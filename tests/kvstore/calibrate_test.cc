@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/testing/status_matchers.h"
+#include "topology/cost_model.h"
 
 namespace telegrad {
 namespace {
@@ -24,6 +25,7 @@ TEST(Calibrate, MeasuresEveryCodecInEveryReplyMode) {
       Calibration calibration = AssumedCalibration();
       calibration.codecs = {*figures};
       EXPECT_THAT(CheckCalibration(calibration), IsOk());
+      EXPECT_THAT(CostOf(*figures, {.workers = 2}), IsOk());
       EXPECT_EQ(figures->is_lossy, !traits.lossless);
       EXPECT_TRUE(figures->encode.is_grounded());
       EXPECT_GT(figures->encode.value, 0);
