@@ -1,0 +1,117 @@
+"""Starting a contestant on the hosts of a lab."""
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+import contestants
+from lab import Lab
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SKIPPED = 77
+LIMIT_S = 300  # of one contestant in one round
+
+
+class Setup:
+    """Who is where: workers on hosts 0.., servers beside them or apart."""
+
+    def __init__(self, workers, servers, apart):
+        self.workers, self.servers, self.apart = workers, servers, apart
+        self.num_hosts = workers + (servers if apart else 0)
+
+    def server_hosts(self):
+        first = self.workers if self.apart else 0
+        return [first + i % max(1, self.num_hosts - first)
+                for i in range(self.servers)]
+
+
+class Run:
+    """What a contestant is started with."""
+
+    def __init__(self, build, profile, iterations, sizes=None, cores=False,
+                 mxnet_python=None):
+        self.profile, self.sizes = profile, sizes
+        self.iterations = iterations
+        self.telegrad_perf = os.path.abspath(
+            os.path.join(build, "perf", "telegrad-perf"))
+        self.mxnet_python = mxnet_python
+        self.cores = cores
+        self.port = 0
+
+    def warmup(self, starts_late=False):
+        return 3 if starts_late else 1
+
+    def bound(self, host, words):
+        """The words on the host's core, if each has one."""
+        if not self.cores:
+            return words
+        return ["taskset", "-c", str(host % os.cpu_count()), *words]
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def stop(processes):
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def run_once(contestant, lab, setup, run):
+    """One start of a contestant: (seconds per iteration, bytes of one)."""
+    run.port = free_port()
+    before = lab.sent_bytes()
+    processes = []
+    with tempfile.TemporaryFile("w+") as errors:
+        for host, environment, words in contestant.start(lab, setup, run):
+            processes.append(subprocess.Popen(
+                lab.command(host, run.bound(host, words)),
+                env={**os.environ, **environment}, stdout=subprocess.PIPE,
+                stderr=errors, text=True))
+        try:
+            out, _ = processes[-1].communicate(timeout=LIMIT_S)
+            deadline = time.monotonic() + 30
+            for process in processes[:-1]:
+                process.wait(max(0.1, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            out = ""
+        finally:
+            stop(processes)
+        lines = [line for line in out.splitlines() if line.startswith("{")]
+        if not lines:
+            errors.seek(0)
+            raise RuntimeError(f"{contestant.name}: no result; it said: "
+                               + errors.read()[-600:])
+    iterations = run.iterations + run.warmup(
+        getattr(contestant, "kind", "") == "powersgd")
+    sent = (lab.sent_bytes() - before) / iterations
+    return contestants.seconds_of(lines[-1]), sent
+
+
+def check_lab():
+    """Ends the program where there can be no lab."""
+    try:
+        if os.geteuid() != 0:
+            raise PermissionError("this is not root")
+        with Lab(1, None, ""):
+            pass
+    except (OSError, subprocess.CalledProcessError) as error:
+        print("skipped: network namespaces need root, iproute2 and veth, "
+              f"bridge and tbf of the kernel: {error}", file=sys.stderr)
+        sys.exit(SKIPPED)
+
+
+def profile_file(name):
+    """(what telegrad-perf takes, the file)."""
+    if name.endswith(".csv"):
+        return os.path.abspath(name), os.path.abspath(name)
+    path = os.path.join(HERE, "..", "..", "topology", "profiles", name + ".csv")
+    if not os.path.exists(path):
+        sys.exit(f"--profile {name}: no file {os.path.normpath(path)}")
+    return name, path
