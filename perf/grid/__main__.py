@@ -1,0 +1,134 @@
+"""Measures plans of an exchange on emulated links, and judges the planner's.
+
+    python3 perf/grid --build build/release [--points small]
+
+For each point (nodes, link, gradients) measures every plan in turn, asks
+telegrad-topo for its choice and predictions, and writes a table as Markdown
+and JSON after each point. Needs root.
+"""
+import argparse
+import itertools
+import os
+import statistics
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(1, os.path.join(HERE, "..", "side_by_side"))
+
+import contestants  # noqa: E402
+import report  # noqa: E402
+from lab import Lab  # noqa: E402
+from planner import PLANS, Planner, link_figures  # noqa: E402
+from start import (Run, Setup, check_lab, free_port,  # noqa: E402
+                   profile_file, run_once)
+
+GBPS = {"100mbit": 0.1, "1gbit": 1, "10gbit": 10}
+LENET = os.path.join(HERE, "lenet.csv")
+GRIDS = {  # nodes, links, gradients
+    "all": ((2, 4), ("100mbit", "1gbit", "10gbit", "none"),
+            (LENET, "resnet50", "vgg16")),
+    "small": ((2,), ("100mbit", "10gbit"), (LENET, "resnet50")),
+    "one": ((2,), ("1gbit",), (LENET,)),
+}
+# A credit of every iteration: 5 ms of the rate, at most 1 % of a payload but
+# not less than a frame needs.
+BURSTS = {"100mbit": "64kb", "1gbit": "256kb", "10gbit": "4mb", "none": ""}
+LONG_S = 5  # what takes longer is measured once
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--build", default="build/release",
+                        help="folder of the build with telegrad-perf")
+    parser.add_argument("--points", choices=GRIDS, default="all")
+    parser.add_argument("--nodes", help="instead of the grid's: 2,4")
+    parser.add_argument("--rates", help="instead of the grid's, of "
+                        + ",".join(BURSTS))
+    parser.add_argument("--profiles", help="instead of the grid's: resnet50, "
+                        "FILE.csv")
+    parser.add_argument("--repeats", type=int, default=3,
+                        help=f"rounds; plans that take more than {LONG_S} s "
+                        "run once")
+    parser.add_argument("--quick", action="store_true",
+                        help="calibrate briefly: to see that all works")
+    parser.add_argument("--out", default="telegrad-out/grid",
+                        help="file without its ending: .md and .json")
+    options = parser.parse_args()
+    for rate in (options.rates or "none").split(","):
+        if rate not in BURSTS:
+            parser.error(f"--rates {rate}: one of {', '.join(BURSTS)}")
+    return options
+
+
+def axes(options):
+    """Nodes, links, gradients, after the flags that replace them."""
+    nodes, rates, profiles = GRIDS[options.points]
+    if options.nodes:
+        nodes = [int(each) for each in options.nodes.split(",")]
+    if options.rates:
+        rates = options.rates.split(",")
+    if options.profiles:
+        profiles = options.profiles.split(",")
+    return nodes, rates, profiles
+
+
+def measure(lab, build, point, repeats):
+    """Fills in the seconds of the point's plans, one round after another."""
+    setup = Setup(point["nodes"], point["nodes"], apart=False)
+    for number in range(repeats):
+        for name, plan in point["plans"].items():
+            if plan["error"] or (number > 0 and plan["seconds"][0] > LONG_S):
+                continue
+            iterations = max(1, min(10, int(1 / plan["predicted_s"])))
+            run = Run(build, point["profile"], iterations)
+            contestant = contestants.Telegrad(name, *PLANS[name])
+            try:
+                seconds, _ = run_once(contestant, lab, setup, run)
+            except RuntimeError as error:
+                plan["error"] = str(error)
+                print(error, file=sys.stderr, flush=True)
+                continue
+            plan["seconds"].append(statistics.median(seconds))
+
+
+def make_point(planner, nodes, rate, profile, gbps):
+    chosen, predicted_s, reason = planner.choice(profile, gbps)
+    plans = {name: {"predicted_s": planner.predicted(name, profile, gbps),
+                    "seconds": [], "error": None} for name in PLANS}
+    return {"nodes": nodes, "rate": rate, "gbps": gbps, "profile": profile,
+            "chosen": chosen, "chosen_predicted_s": predicted_s,
+            "reason": reason, "plans": plans}
+
+
+def main():
+    options = parse()
+    check_lab()
+    build = os.path.abspath(options.build)
+    all_nodes, rates, profiles = axes(options)
+    with Lab(2, None, "") as lab:
+        link, fastest = link_figures(
+            lab, os.path.join(build, "perf", "telegrad-perf"), free_port())
+    # All nodes share this machine, and each is at most a worker's and a
+    # server's thread.
+    planners = {nodes: Planner(build, nodes,
+                               min(2, (os.cpu_count() or 1) / nodes), link,
+                               options.quick) for nodes in all_nodes}
+    points = []
+    for nodes, rate in itertools.product(all_nodes, rates):
+        gbps = GBPS.get(rate, 8e-9 * fastest)
+        with Lab(nodes, GBPS.get(rate) and rate, BURSTS[rate]) as lab:
+            for profile in profiles:
+                name, _ = profile_file(profile)
+                point = make_point(planners[nodes], nodes, rate, name, gbps)
+                measure(lab, build, point, options.repeats)
+                points.append(point)
+                text = report.write(options, points, {
+                    n: each.calibration for n, each in planners.items()})
+                print(report.point_row(point), flush=True)
+    print("\n" + text)
+    sys.exit(any(plan["error"] for point in points
+                 for plan in point["plans"].values()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""What the planner is told of this machine, chooses and predicts."""
+import json
+import os
+import subprocess
+import tempfile
+
+# telegrad-perf's flags of each plan; of those with a codec, the codec and the
+# servers' reply with which it is calibrated.
+PLANS = {
+    "raw, ring": ["allreduce", "--algorithm", "ring"],
+    "raw": ["pushpull"],
+    "fp16": ["pushpull", "--gc-type", "fp16"],
+    "2bit, sum": ["pushpull", "--gc-type", "2bit", "--gc-reply", "sum"],
+    "2bit, reencode": ["pushpull", "--gc-type", "2bit", "--gc-reply",
+                       "reencode"],
+    "onebit": ["pushpull", "--gc-type", "onebit"],
+    "threshold": ["pushpull", "--gc-type", "threshold"],
+}
+CALIBRATED = {"fp16": ("fp16", "auto"), "2bit, sum": ("2bit", "sum"),
+              "2bit, reencode": ("2bit", "reencode"),
+              "onebit": ("onebit", "auto"), "threshold": ("threshold", "auto")}
+LINK = "TCP"
+
+
+def output(words):
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(words)}: {done.stderr.strip()[-600:]}")
+    return done.stdout
+
+
+def figure(value):
+    return {"value": value, "spread": 0.1, "confidence": "measured",
+            "reason": "by perf/grid"}
+
+
+def link_figures(lab, telegrad_perf, port):
+    """{field of the calibration: value} of the unshaped link between two
+    hosts, and its rate in bytes/s: by `bandwidth` and `latency`."""
+    def measure(what):
+        words = [telegrad_perf, what, "--tls", "tcp", "--json", "--size",
+                 "8,2M", "--ranks", "2", "--rendezvous",
+                 f"{lab.address(0)}:{port}"]
+        environment = {**os.environ, "UCX_NET_DEVICES": "eth0"}
+        start = [lab.command(host, [*words, "--rank", str(host), "--bind",
+                                    lab.address(host)]) for host in range(2)]
+        other = subprocess.Popen(start[1], env=environment,
+                                 stdout=subprocess.DEVNULL)
+        try:
+            done = subprocess.run(start[0], env=environment, text=True,
+                                  capture_output=True, check=True)
+        finally:
+            other.kill()
+            other.wait()
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    small, large = measure("bandwidth")
+    # CPU time is that of both ends: a message is sent once and received once.
+    message_s = 1e-9 * small["cpu_ns_per_byte"] * small["size_bytes"] / 2
+    byte_s = 1e-9 * large["cpu_ns_per_byte"] / 2
+    return {"latency_s": 1e-6 * measure("latency")[0]["p50_us"],
+            "message_cpu_s": message_s,
+            "cpu_s_per_byte": byte_s}, 1e9 * large["algbw_GBps"]
+
+
+class Planner:
+    """telegrad-topo with a calibration of this machine for `nodes` workers.
+
+    `cores`: of a node, as all nodes share this machine. `link`: fields of the
+    calibration, from link_figures.
+    """
+
+    def __init__(self, build, nodes, cores, link, quick=False):
+        self.topo = os.path.join(build, "topology", "telegrad-topo")
+        self.perf = os.path.join(build, "perf", "telegrad-perf")
+        self.nodes = nodes
+        self.calibration = self._calibrate(cores, link, quick)
+        self.file = tempfile.NamedTemporaryFile("w", suffix=".json")
+        json.dump(self.calibration, self.file)
+        self.file.flush()
+
+    def _calibrate(self, cores, link, quick):
+        merged = None
+        for reply in sorted({reply for _, reply in CALIBRATED.values()}):
+            plans = {codec: plan for plan, (codec, each) in CALIBRATED.items()
+                     if each == reply}
+            words = [self.perf, "calibrate", "--codecs", ",".join(plans),
+                     "--reply", reply, "--workers", str(self.nodes)]
+            if quick:
+                words += ["--elements", "65536", "--repeats", "2"]
+            found = json.loads(output(words))
+            for each in found["codecs"]:  # as the plan is called here
+                each["name"] = plans[each["name"]]
+            if merged:
+                merged["codecs"] += found["codecs"]
+            else:
+                merged = found
+        merged["cores"] = figure(cores)
+        for each in merged["links"]:
+            if each["name"] == LINK:
+                each.update({field: figure(value)
+                             for field, value in link.items()})
+        return merged
+
+    def _words(self, command, profile, gbps):
+        return [self.topo, command, "--json", "--workers", str(self.nodes),
+                "--profile", profile, "--link-gbps", str(gbps), "--transport",
+                LINK, "--calibration", self.file.name]
+
+    def _plan(self, profile, gbps, gc_type):
+        return json.loads(output([*self._words("plan", profile, gbps),
+                                  "--gc-type", gc_type]))
+
+    def choice(self, profile, gbps):
+        """(name in PLANS, predicted seconds, reason)."""
+        plan = self._plan(profile, gbps, "auto")
+        name = plan["codec"]
+        if name == "none":
+            name = "raw, ring" if plan["aggregation"] == "ring" else "raw"
+        reason = [text for text in plan["reasons"]
+                  if text.startswith("compression")]
+        return name, plan["comm_s"], "; ".join(reason)
+
+    def predicted(self, plan, profile, gbps):
+        """Seconds of an exchange."""
+        if plan == "raw":  # a plan without servers of their own has a ring
+            text = output([*self._words("simulate", profile, gbps),
+                           "--compute-ms", "0", "--overlap", "none",
+                           "--aggregation", "co-located-servers"])
+            return 1e-3 * json.loads(text)[0]["comm_ms"]
+        gc_type = "none" if plan == "raw, ring" else plan
+        return self._plan(profile, gbps, gc_type)["comm_s"]
