@@ -2,6 +2,7 @@
 
 #include <rdma/fabric.h>
 
+#include <algorithm>
 #include <memory>
 #include <set>
 
@@ -48,6 +49,14 @@ Tri Has(const std::set<std::string>& names,
   return Tri::kNo;
 }
 
+// Providers of a network need a device of it, those that take GPU memory a GPU.
+// Asking takes a while: the one of verbs reads all of /proc/kallsyms, twice.
+bool HasDevice(const Machine& machine) {
+  return !machine.gpus.empty() ||
+         std::any_of(machine.nics.begin(), machine.nics.end(),
+                     [](const Nic& nic) { return nic.is_rdma; });
+}
+
 }  // namespace
 
 void AddOfiFacts(const TopologyOptions& /*options*/, Machine& machine) {
@@ -55,6 +64,17 @@ void AddOfiFacts(const TopologyOptions& /*options*/, Machine& machine) {
   const uint32_t version = fi_version();
   capabilities.ofi_version =
       absl::StrCat(FI_MAJOR(version), ".", FI_MINOR(version));
+  if (!HasDevice(machine)) {
+    capabilities.ofi_efa = Tri::kNo;
+    capabilities.ofi_hmem = Tri::kNo;
+    for (const char* name : {"ofi_efa", "ofi_hmem"}) {
+      capabilities.why[name].push_back(
+          {.what = "no RDMA device and no GPU: no provider was asked",
+           .source = "/sys/class/infiniband",
+           .confidence = Confidence::kInferred});
+    }
+    return;
+  }
   const std::set<std::string> all = Providers(0);
   capabilities.ofi_efa = Has(all, {"efa"});
   capabilities.why["ofi_efa"].push_back({.what = "providers",
