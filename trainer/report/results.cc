@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "trainer/report/atomic_file.h"
+#include "base/atomic_file.h"
 
 namespace telegrad {
 
