@@ -5,6 +5,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/clock.h"
+#include "kvstore/calibration_cache.h"
 #include "kvstore/kvstore.h"
 #include "topology/calibration.h"
 
@@ -15,7 +16,8 @@ struct CalibrationOptions {
   size_t num_elems = size_t{1} << 21;  // beyond a core's own caches
   int repeats = 5;
   Duration budget = std::chrono::milliseconds(100);  // per codec, about
-  int num_workers = 2;  // whose replies are measured
+  int num_workers = 2;                // whose replies are measured
+  CalibrationCache* cache = nullptr;  // asked first, and told; null: none
 };
 
 // Speeds of a codec with its settings ("2bit:auto") on one core, in the reply

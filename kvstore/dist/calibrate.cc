@@ -4,8 +4,10 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <optional>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/random.h"
 #include "base/status_macros.h"
 #include "compression/codec_spec.h"
@@ -195,17 +197,13 @@ absl::Status MeasureReply(Bench& bench, ReplyFormat format,
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::StatusOr<CodecFigures> MeasureCodec(absl::string_view text,
-                                          const CompressionConfig& compression,
-                                          const CalibrationOptions& options) {
-  ASSIGN_OR_RETURN(const CodecSpec spec, ParseCodecSpec(text));
+absl::StatusOr<CodecFigures> Measure(absl::string_view text,
+                                     const CodecSpec& spec, ReplyFormat format,
+                                     const CalibrationOptions& options) {
   const CodecTraits& traits = spec.codec->traits();
   ASSIGN_OR_RETURN(
       const std::unique_ptr<PreparedCodec> codec,
       spec.codec->Prepare(options.num_elems, Device{}, spec.options));
-  const ReplyFormat format = FormatOf(traits, compression, {});
   const auto elems = static_cast<double>(options.num_elems);
   Bench bench(spec, *codec, static_cast<uint32_t>(options.num_workers));
   CodecFigures figures{.name = std::string(text),
@@ -235,7 +233,7 @@ absl::StatusOr<CodecFigures> MeasureCodec(absl::string_view text,
   return figures;
 }
 
-Figure MeasureReduce(const CalibrationOptions& options) {
+Figure MeasureAdditions(const CalibrationOptions& options) {
   const Buffer from = NormalGradient(options.num_elems, 2);
   Buffer to = NormalGradient(options.num_elems, 3);
   const auto add = [&]() -> absl::Status {
@@ -248,6 +246,42 @@ Figure MeasureReduce(const CalibrationOptions& options) {
       Time(add, options.repeats, options.budget);
   if (!timing.ok()) return {};
   return Rate(static_cast<double>(options.num_elems), *timing);
+}
+
+// A file could have been edited.
+bool IsOf(absl::string_view codec, const Calibration& calibration) {
+  const CodecFigures* figures = calibration.FindCodec(codec);
+  return figures != nullptr && figures->encode.value > 0 &&
+         figures->decode.value > 0 && figures->decode_add.value > 0;
+}
+
+}  // namespace
+
+absl::StatusOr<CodecFigures> MeasureCodec(absl::string_view text,
+                                          const CompressionConfig& compression,
+                                          const CalibrationOptions& options) {
+  ASSIGN_OR_RETURN(const CodecSpec spec, ParseCodecSpec(text));
+  const ReplyFormat format = FormatOf(spec.codec->traits(), compression, {});
+  if (options.cache == nullptr) return Measure(text, spec, format, options);
+  const std::string what = absl::StrCat(
+      "codec ", text, " reply ", static_cast<int>(format), " workers ",
+      options.num_workers, " elements ", options.num_elems);
+  const std::optional<Calibration> known = options.cache->Load(what);
+  if (known.has_value() && IsOf(text, *known)) return *known->FindCodec(text);
+  ASSIGN_OR_RETURN(CodecFigures figures, Measure(text, spec, format, options));
+  options.cache->Store(what, {.codecs = {figures}});
+  return figures;
+}
+
+Figure MeasureReduce(const CalibrationOptions& options) {
+  if (options.cache == nullptr) return MeasureAdditions(options);
+  const std::string what =
+      absl::StrCat("additions elements ", options.num_elems);
+  const std::optional<Calibration> known = options.cache->Load(what);
+  if (known.has_value() && known->reduce.value > 0) return known->reduce;
+  const Figure figure = MeasureAdditions(options);
+  if (figure.value > 0) options.cache->Store(what, {.reduce = figure});
+  return figure;
 }
 
 }  // namespace telegrad

@@ -1,0 +1,230 @@
+#include "kvstore/calibration_cache.h"
+
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "kvstore/calibrate.h"
+#include "tests/testing/status_matchers.h"
+
+namespace telegrad {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::IsOk;
+
+constexpr double kStored = 12345;  // elements/s: nothing is so slow
+
+class Cache : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = ::testing::TempDir() + "/cache-XXXXXX";
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    root_ = name;
+    folder_ = root_ + "/telegrad";
+  }
+  void TearDown() override { fs::remove_all(root_); }
+
+  CalibrationCache Open(const std::string& identity = "0123 cpu a x2",
+                        bool recalibrate = false) {
+    return CalibrationCache(
+        {.folder = folder_, .identity = identity, .recalibrate = recalibrate});
+  }
+
+  static double Encode(CalibrationCache& cache) {
+    const auto figures = MeasureCodec("2bit", {},
+                                      {.num_elems = 4096,
+                                       .repeats = 2,
+                                       .budget = std::chrono::milliseconds(1),
+                                       .cache = &cache});
+    EXPECT_THAT(figures, IsOk());
+    return figures.ok() ? figures->encode.value : 0;
+  }
+
+  // Makes the file of one measurement and puts kStored into it.
+  void StoreKnown(const std::string& identity = "0123 cpu a x2") {
+    CalibrationCache cache = Open(identity, /*recalibrate=*/true);
+    CodecFigures figures =
+        *MeasureCodec("2bit", {},
+                      {.num_elems = 4096,
+                       .repeats = 2,
+                       .budget = std::chrono::milliseconds(1)});
+    figures.encode.value = kStored;
+    cache.Store("codec 2bit reply 1 workers 2 elements 4096",
+                {.codecs = {figures}});
+    EXPECT_THAT(cache.TakeNotes(), IsEmpty());
+  }
+
+  std::string OnlyFile() {
+    std::vector<std::string> files;
+    for (const auto& entry : fs::directory_iterator(folder_)) {
+      files.push_back(entry.path());
+    }
+    EXPECT_EQ(files.size(), 1u);
+    return files.empty() ? "" : files[0];
+  }
+
+  static std::string Read(const std::string& path) {
+    std::ifstream file(path);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  }
+  static void Write(const std::string& path, const std::string& text) {
+    std::ofstream(path, std::ios::trunc) << text;
+  }
+
+  std::string root_;
+  std::string folder_;
+};
+
+TEST_F(Cache, GivesWhatWasStored) {
+  StoreKnown();
+  CalibrationCache cache = Open();
+  EXPECT_EQ(Encode(cache), kStored);
+  EXPECT_THAT(cache.TakeNotes(),
+              ElementsAre(AllOf(HasSubstr("codec 2bit"), HasSubstr(OnlyFile()),
+                                HasSubstr("--recalibrate"))));
+  EXPECT_THAT(cache.TakeNotes(), IsEmpty());
+}
+
+TEST_F(Cache, KeepsWhatWasMeasured) {
+  CalibrationCache cache = Open();
+  const double measured = Encode(cache);
+  EXPECT_GT(measured, kStored);
+  EXPECT_THAT(cache.TakeNotes(), IsEmpty());
+  EXPECT_EQ(Encode(cache), measured);
+  const CalibrationOptions options{.num_elems = 4096,
+                                   .repeats = 2,
+                                   .budget = std::chrono::milliseconds(1),
+                                   .cache = &cache};
+  EXPECT_EQ(MeasureReduce(options), MeasureReduce(options));
+}
+
+TEST_F(Cache, RecalibratesWhenAsked) {
+  StoreKnown();
+  CalibrationCache cache = Open("0123 cpu a x2", /*recalibrate=*/true);
+  const double measured = Encode(cache);
+  EXPECT_GT(measured, kStored);
+  EXPECT_THAT(cache.TakeNotes(), IsEmpty());
+  CalibrationCache next = Open();
+  EXPECT_EQ(Encode(next), measured);
+}
+
+TEST_F(Cache, IgnoresAndReplacesWhatAnotherVersionStored) {
+  StoreKnown("0123 cpu a x2 telegrad 0.0.9");
+  const std::string file = OnlyFile();
+  CalibrationCache cache = Open("0123 cpu a x2 telegrad 0.1.0");
+  const double measured = Encode(cache);
+  EXPECT_GT(measured, kStored);
+  EXPECT_THAT(cache.TakeNotes(),
+              ElementsAre(HasSubstr("ignored: it is of another machine or "
+                                    "version")));
+  EXPECT_EQ(OnlyFile(), file);
+  EXPECT_EQ(Encode(cache), measured);
+}
+
+TEST_F(Cache, KeepsMachinesApart) {
+  StoreKnown("4567 cpu a x2");
+  CalibrationCache cache = Open();
+  EXPECT_GT(Encode(cache), kStored);
+  EXPECT_THAT(cache.TakeNotes(), IsEmpty());
+  CalibrationCache other = Open("4567 cpu a x2");
+  EXPECT_EQ(Encode(other), kStored);
+}
+
+TEST_F(Cache, IgnoresAndReplacesBrokenFiles) {
+  StoreKnown();
+  const std::string file = OnlyFile();
+  const std::string good = Read(file);
+  const std::string heading = good.substr(0, good.find('\n') + 1);
+  for (const std::string& text :
+       {std::string(), std::string("{}"), heading, good.substr(0, 200),
+        good.substr(0, good.size() / 2), heading + "[]",
+        heading + std::string(50000, '['), std::string(300000, 'x'),
+        good + "x"}) {
+    Write(file, text);
+    CalibrationCache cache = Open();
+    const double measured = Encode(cache);
+    EXPECT_GT(measured, kStored) << text.substr(0, 300);
+    const std::vector<std::string> notes = cache.TakeNotes();
+    ASSERT_THAT(notes, ElementsAre(HasSubstr(" is ignored: ")));
+    EXPECT_LT(notes[0].size(), 1000u);
+    EXPECT_EQ(Encode(cache), measured);
+  }
+}
+
+TEST_F(Cache, DoesNotTakeSpeedsOfZero) {
+  StoreKnown();
+  const std::string file = OnlyFile();
+  std::string text = Read(file);
+  for (size_t at; (at = text.find("12345.0")) != std::string::npos;) {
+    text.replace(at, 7, "0.0");
+  }
+  Write(file, text);
+  CalibrationCache cache = Open();
+  EXPECT_GT(Encode(cache), kStored);
+}
+
+TEST_F(Cache, IsNotKeptByAFifo) {
+  StoreKnown();
+  const std::string file = OnlyFile();
+  fs::remove(file);
+  ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
+  CalibrationCache cache = Open();
+  EXPECT_GT(Encode(cache), kStored);
+  EXPECT_THAT(cache.TakeNotes(),
+              ElementsAre(HasSubstr("ignored: it is no file")));
+}
+
+TEST_F(Cache, NeedsNoFolder) {
+  folder_.clear();
+  CalibrationCache cache = Open();
+  EXPECT_GT(Encode(cache), kStored);
+  EXPECT_THAT(cache.TakeNotes(), IsEmpty());
+}
+
+TEST_F(Cache, SaysThatAFolderCannotBeMade) {
+  Write(root_ + "/file", "");
+  folder_ = root_ + "/file/telegrad";
+  CalibrationCache cache = Open();
+  EXPECT_GT(Encode(cache), kStored);
+  EXPECT_THAT(cache.TakeNotes(),
+              ::testing::Contains(
+                  AllOf(HasSubstr("codec 2bit"), HasSubstr("is not kept: "))));
+}
+
+TEST_F(Cache, SaysThatAFolderCannotBeWritten) {
+  if (geteuid() == 0) GTEST_SKIP() << "root writes everywhere";
+  ASSERT_EQ(mkdir(folder_.c_str(), 0500), 0);
+  CalibrationCache cache = Open();
+  EXPECT_GT(Encode(cache), kStored);
+  EXPECT_THAT(cache.TakeNotes(), ElementsAre(HasSubstr("is not kept: ")));
+}
+
+TEST(CalibrationFolder, IsTheUsersCache) {
+  EXPECT_EQ(CalibrationFolder("/x", "/home/a"), "/x/telegrad");
+  EXPECT_EQ(CalibrationFolder("", "/home/a"), "/home/a/.cache/telegrad");
+  EXPECT_EQ(CalibrationFolder("relative", "/home/a"),
+            "/home/a/.cache/telegrad");
+  EXPECT_EQ(CalibrationFolder(nullptr, nullptr), "");
+  EXPECT_EQ(CalibrationFolder(nullptr, ""), "");
+}
+
+TEST(CalibrationIdentity, NamesWhatSpeedsDependOn) {
+  Machine machine{.arch = "x86_64", .cpus = 4};
+  const std::string identity = CalibrationIdentity(machine, "Xeon\n7", "1.2");
+  EXPECT_THAT(identity, AllOf(HasSubstr(" cpu Xeon\\n7 x4"),
+                              HasSubstr("telegrad 1.2"), HasSubstr("cpu/")));
+  machine.numa_nodes = 2;
+  EXPECT_NE(CalibrationIdentity(machine, "Xeon\n7", "1.2"), identity);
+}
+
+}  // namespace
+}  // namespace telegrad
