@@ -213,6 +213,9 @@ struct DistOptions {
   Duration operation_timeout = std::chrono::seconds(300);
   int num_threads = 1;  // of the codecs, besides the transport's thread
   size_t chunk_elems = size_t{512} * 1024;
+  // What else all workers must agree on, of those that join: "UCX_TLS" ->
+  // "tcp". Names that the store itself does not use (docs/control_plane.md).
+  Facts facts = {};
   // Called once when the job fails, on the control thread.
   std::function<void(const FatalEvent&)> on_fatal;
 };

@@ -114,6 +114,19 @@ absl::StatusOr<Plan> RevisePlan(const Plan& old,
                                 const PlanRequest& request,
                                 double margin = 0.05);
 
+// What `digest` is of: a line for each thing that ranks must agree on.
+std::string PlanFacts(const Plan& plan);
+
+// One decision and what stands for it: {"aggregation", "ring: 2 alike ..."}.
+struct PlanDecision {
+  std::string what = {};
+  std::string text = {};
+};
+// Of `network`, `cards`, `memory`, `aggregation` each one, and of what else was
+// to decide, in this order: `link`, `hierarchical`, `compression`,
+// `connections`. The cards of two machines are named, the others counted.
+std::vector<PlanDecision> PlanDecisions(const Plan& plan);
+
 std::string PlanToJson(const Plan& plan);  // one object, a line's end
 std::string PlanToText(const Plan& plan);  // for people, lines of reasons
 

@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "trainer/auto_run.h"
 #include "trainer/profile.h"
+#include "trainer/run_plan.h"
 #include "trainer/worker_run.h"
 
 namespace telegrad {
@@ -78,6 +79,7 @@ absl::StatusOr<RunSummary> BenchmarkProfile(RunContext& context) {
   ASSIGN_OR_RETURN(std::vector<TensorSpec> specs, LoadProfile(options.network));
   RETURN_IF_ERROR(context.store.SetOptimizer({}));
   RETURN_IF_ERROR(context.store.Init(specs, {}));
+  RETURN_IF_ERROR(PlanRun(context, specs));
   SyntheticGradients gradients =
       MakeGradients(std::move(specs), context.seed, context.store.rank());
   const int64_t steps =

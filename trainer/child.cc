@@ -56,11 +56,14 @@ int RunChild(const TrainOptions& options) {
   dist->on_fatal = FatalExit(&pipe);
   const auto index = static_cast<size_t>(options.internal_setting);
   if (index >= options.settings.size()) return 2;
-  const absl::Status status =
-      self.role == Role::kServer
-          ? RunServer({.dist = *dist})
-          : RunAsWorker(options, options.settings[index], options.internal_seed,
-                        *dist, pipe);
+  absl::Status status;
+  if (self.role == Role::kServer) {
+    status = RunServer({.dist = *dist});
+  } else {
+    MachineDetection detection;
+    status = RunAsWorker(options, options.settings[index],
+                         options.internal_seed, *dist, detection, pipe);
+  }
   if (!status.ok()) ExitWithStatus(status, self, &pipe);
   pipe.SendPeakMemory(PeakMemoryBytes());
   return 0;

@@ -10,6 +10,7 @@
 #include "trainer/dataset.h"
 #include "trainer/network.h"
 #include "trainer/profile.h"
+#include "trainer/run_plan.h"
 
 namespace telegrad {
 
@@ -74,6 +75,7 @@ absl::StatusOr<DistOptions> MakeDistOptions(const TrainOptions& options,
   dist.operation_timeout = FromSeconds(options.operation_timeout_s);
   dist.num_threads = options.threads;
   dist.chunk_elems = options.chunk_elems;
+  dist.facts = NetworkVariables();
   return dist;
 }
 

@@ -2,6 +2,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <optional>
 #include <thread>
 
 #include "absl/strings/numbers.h"
@@ -106,11 +107,12 @@ absl::StatusOr<std::string> FindScheduler(const Placement& placement,
 class PlacedRun {
  public:
   PlacedRun(const TrainOptions& options, const Parts& parts,
-            const PlannedRun& run, std::string job_id, std::string host,
-            int port)
+            const PlannedRun& run, MachineDetection* detection,
+            std::string job_id, std::string host, int port)
       : options_(options),
         parts_(parts),
         run_(run),
+        detection_(detection),
         job_id_(std::move(job_id)),
         host_(std::move(host)),
         port_(port) {}
@@ -161,8 +163,8 @@ class PlacedRun {
 
   void Work(DistOptions dist, TrainObserver& observer) {
     dist.wanted_rank = parts_.worker_rank == kAnyRank ? -1 : parts_.worker_rank;
-    const absl::Status status =
-        RunAsWorker(options_, *run_.setting, run_.seed, dist, observer);
+    const absl::Status status = RunAsWorker(options_, *run_.setting, run_.seed,
+                                            dist, *detection_, observer);
     if (!status.ok()) {
       ExitWithStatus(status, {Role::kWorker, dist.wanted_rank});
     }
@@ -171,6 +173,7 @@ class PlacedRun {
   const TrainOptions& options_;
   const Parts& parts_;
   const PlannedRun& run_;
+  MachineDetection* const detection_;  // null: no worker
   const std::string job_id_;
   const std::string host_;
   const int port_;
@@ -194,6 +197,8 @@ absl::Status RunAll(TrainOptions& options, const Placement& placement) {
   ASSIGN_OR_RETURN(const Parts parts, FindParts(placement, options));
   SetProcessTitle(TitleOf(parts));
   SetLogName(TitleOf(parts));
+  std::optional<MachineDetection> detection;
+  if (parts.worker_rank != -1) detection.emplace();
   const std::vector<PlannedRun> runs = PlanRuns(options);
   ASSIGN_OR_RETURN(
       const std::string address,
@@ -211,6 +216,7 @@ absl::Status RunAll(TrainOptions& options, const Placement& placement) {
   for (size_t i = 0; i < runs.size(); ++i) {
     ConsoleObserver observer(runs[i].label, ConsoleObserver::Style::kLines);
     RETURN_IF_ERROR(PlacedRun(options, parts, runs[i],
+                              detection.has_value() ? &*detection : nullptr,
                               absl::StrCat(job, "-", i), pair.first,
                               port + static_cast<int>(i))
                         .Run(observer));

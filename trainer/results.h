@@ -35,6 +35,13 @@ struct MetricPoint {
   std::vector<TensorMetrics> tensors = {};  // compressed ones
 };
 
+// The plan that all workers of a run agreed on; an object of a run's object.
+struct PlanSummary {
+  std::string digest = {};              // hexadecimal; empty: no plan
+  std::vector<std::string> lines = {};  // as shown at the start
+  bool operator==(const PlanSummary&) const = default;
+};
+
 // One setting of a comparison; an object of summary.json under these names.
 // Byte counts and comm_wait_s are totals over all workers.
 struct RunSummary {
@@ -70,6 +77,7 @@ struct RunSummary {
   int64_t model_bytes = 0;  // parameters, float32
   // What was chosen while it ran, and why: "auto, step 9: compression off: ..."
   std::vector<std::string> decisions = {};
+  PlanSummary plan = {};
   std::vector<MetricPoint> points;  // not in summary.json
 };
 

@@ -12,6 +12,7 @@
 #include "trainer/dataset.h"
 #include "trainer/injection.h"
 #include "trainer/network.h"
+#include "trainer/run_plan.h"
 #include "trainer/worker_run.h"
 
 namespace telegrad {
@@ -103,6 +104,7 @@ absl::Status Training::Init() {
                        context_.store.num_workers())
              .sgd;
   tickets_.resize(parameters.size());
+  RETURN_IF_ERROR(PlanRun(context_, specs));
   return auto_run_.Start(context_);
 }
 

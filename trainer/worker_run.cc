@@ -30,7 +30,7 @@ class FirstWorkerObserver : public TrainObserver {
 
 absl::Status RunAsWorker(const TrainOptions& options, const Setting& setting,
                          uint64_t seed, const DistOptions& dist,
-                         TrainObserver& observer) {
+                         MachineDetection& detection, TrainObserver& observer) {
   ASSIGN_OR_RETURN(const std::unique_ptr<KVStore> store,
                    MakeKVStore(options.kv_store, dist));
   RETURN_IF_ERROR(store->SetCompression(setting.compression));
@@ -39,7 +39,8 @@ absl::Status RunAsWorker(const TrainOptions& options, const Setting& setting,
                      .setting = setting,
                      .seed = seed,
                      .store = *store,
-                     .observer = first};
+                     .observer = first,
+                     .detection = detection};
   absl::StatusOr<RunSummary> summary = IsProfile(options.network)
                                            ? BenchmarkProfile(context)
                                            : TrainNetwork(context);

@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "absl/status/status.h"
+#include "trainer/machine_detection.h"
 #include "trainer/observer.h"
 #include "trainer/options.h"
 
@@ -13,7 +14,7 @@ namespace telegrad {
 // before returning one, the other members were told.
 absl::Status RunAsWorker(const TrainOptions& options, const Setting& setting,
                          uint64_t seed, const DistOptions& dist,
-                         TrainObserver& observer);
+                         MachineDetection& detection, TrainObserver& observer);
 
 // The parts of it that differ: a model on data, or ready-made gradients.
 struct RunContext {
@@ -22,6 +23,8 @@ struct RunContext {
   uint64_t seed;
   KVStore& store;
   TrainObserver& observer;
+  MachineDetection& detection;
+  PlanSummary plan = {};  // once it is made
 };
 
 absl::StatusOr<RunSummary> TrainNetwork(RunContext& context);

@@ -4,6 +4,20 @@
 #include "kvstore/dist/worker.h"
 
 namespace telegrad {
+namespace {
+
+// How the data travels is no part of the job's configuration, which servers
+// follow, but the same on all workers.
+Facts AllFacts(const JobConfig& config, const DistOptions& options) {
+  Facts facts = MakeFacts(config);
+  facts.emplace_back("transport", options.transport.name);
+  facts.emplace_back(
+      "tls", options.transport.tls.empty() ? "any" : options.transport.tls);
+  facts.insert(facts.end(), options.facts.begin(), options.facts.end());
+  return facts;
+}
+
+}  // namespace
 
 absl::Status DistWorker::Init(std::span<const TensorSpec> tensors,
                               std::span<const Bytes> values) {
@@ -73,7 +87,7 @@ absl::Status DistWorker::Join(std::span<const TensorSpec> tensors,
       .role = Role::kWorker,
       .wanted_rank = options_.wanted_rank,
       .data_address = "",
-      .facts = MakeFacts(config_),
+      .facts = AllFacts(config_, options_),
       .shared = SerializeJobConfig(config_),
       .job_id = options_.job_id,
       .secret = options_.secret,

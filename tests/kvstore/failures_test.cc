@@ -317,5 +317,36 @@ TEST(LostWorker, FailsTicketsOfTheOthersByName) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("worker/1 gives up"));
 }
 
+TEST(Mismatch, OfTheNetworkNamesBoth) {
+  struct Case {
+    std::function<void(DistOptions&)> change;
+    const char* says;
+  };
+  const Case cases[] = {
+      {[](DistOptions& options) { options.transport.tls = "shm"; },
+       "tls: worker/0 has tcp, worker/1 has shm"},
+      {[](DistOptions& options) { options.facts[0].second = "rc"; },
+       "UCX_TLS: worker/0 has tcp, worker/1 has rc"}};
+  for (const Case& each : cases) {
+    Cluster cluster(Job(2));
+    cluster.StartServers();
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 2; ++rank) {
+      threads.emplace_back([&, rank] {
+        DistOptions options = cluster.Options();
+        options.wanted_rank = rank;
+        options.facts = {{"UCX_TLS", "tcp"}};
+        if (rank == 1) each.change(options);
+        const auto store = *MakeKVStore("dist_sync", options);
+        std::vector<Buffer> values = cluster.MakeValues(rank);
+        const absl::Status status = cluster.Init(*store, values);
+        EXPECT_THAT(status, StatusIs(kFailedPrecondition, each.says));
+        EXPECT_EQ(ExitCodeOf(status), ExitCode::kMismatch);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+}
+
 }  // namespace
 }  // namespace telegrad

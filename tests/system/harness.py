@@ -96,6 +96,7 @@ class Run:
         self.folder = folder
         variables = {name: os.environ[name] for name in KEPT_VARIABLES
                      if name in os.environ}
+        variables["XDG_CACHE_HOME"] = os.path.join(folder, "cache")
         variables.update(env or {})
         with open(self.out_path, "wb") as out, open(self.err_path, "wb") as err:
             self.process = subprocess.Popen(

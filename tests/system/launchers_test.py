@@ -49,6 +49,24 @@ class Dmlc(PlacedTest):
             self.assertIn("0.5", lines[0]["message"])
             self.assertIn("0.25", lines[0]["message"])
 
+    def test_different_networks_give_31_and_both_values(self):
+        for name, first, second in (("tls", "tcp", "shm"),
+                                    ("UCX_TLS", "tcp", "unset")):
+            with self.subTest(name):
+                env, flags = {}, {}
+                if name == "tls":
+                    flags = {"worker 0": ["--tls", first],
+                             "worker 1": ["--tls", second]}
+                else:
+                    env = {"worker 0": {name: first}}
+                runs = self.start_dmlc(SHORT, extra=flags, env=env)
+                self.wait_all(runs.values(), code=31)
+                for run in runs.values():
+                    lines = run.fatal_lines()
+                    self.assertEqual(len(lines), 1, run.output())
+                    self.assertIn(f"{name}: worker/0 has {first}, worker/1 has "
+                                  f"{second}", lines[0]["message"])
+
     def test_a_missing_worker_gives_25_and_its_name(self):
         runs = self.start_dmlc([*SHORT, "--join-timeout", "4"],
                                skip=["worker 1"])

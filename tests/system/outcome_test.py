@@ -46,6 +46,7 @@ class Outcome(SystemTest):
         self.check_summary(results)
         self.check_metrics()
         self.check_report()
+        self.check_plan(run, results)
         for word in ("setting", "accuracy %", "to none", "push, MB/step",
                      "pull, MB/step", "ratio", "step ms", "samples/s",
                      "wait %", "headers in"):
@@ -56,6 +57,21 @@ class Outcome(SystemTest):
 
     def test_ratios_of_four_workers(self):
         self.check_ratios(self.compare(workers=4)[1], two_way=10)
+
+    def check_plan(self, run, results):
+        plan = results[0]["plan"]
+        self.assertRegex(plan["digest"], r"^[0-9a-f]{64}$")
+        self.assertIn(f"plan {plan['digest'][:16]}: agreed by 2 workers on 1 "
+                      "machine", plan["lines"][0])
+        for what in ("network local", "cards", "memory", "aggregation"):
+            self.assertEqual(1, sum(line.startswith(f"plan: {what} ")
+                                    for line in plan["lines"]), plan)
+        for result in results:
+            self.assertEqual(result["plan"], plan)
+            for line in plan["lines"]:
+                self.assertIn(f"{result['setting']}  {line}", run.stdout())
+        with open(self.path("telegrad-out/report.html")) as file:
+            self.assertIn(f"<li>{plan['lines'][0]}</li>", file.read())
 
     def check_summary(self, results):
         self.assertEqual([one["setting"] for one in results], ["none", "2bit"])

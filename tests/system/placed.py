@@ -4,8 +4,9 @@ from harness import SystemTest, free_ports
 
 
 class PlacedTest(SystemTest):
-    def start_dmlc(self, args, workers=2, servers=1, skip=(), extra=None):
-        """name -> Run; `extra`: further flags by name."""
+    def start_dmlc(self, args, workers=2, servers=1, skip=(), extra=None,
+                   env=None):
+        """name -> Run; `extra`, `env`: further flags and variables by name."""
         base = {"DMLC_PS_ROOT_URI": "127.0.0.1",
                 "DMLC_PS_ROOT_PORT": str(free_ports(4)),
                 "DMLC_NUM_WORKER": str(workers),
@@ -17,12 +18,12 @@ class PlacedTest(SystemTest):
             if name in skip:
                 continue
             role, _, rank = name.partition(" ")
-            env = {**base, "DMLC_ROLE": role}
+            mine = {**base, "DMLC_ROLE": role, **(env or {}).get(name, {})}
             if role == "worker":
-                env["DMLC_WORKER_ID"] = rank
+                mine["DMLC_WORKER_ID"] = rank
             flags = [*args, "--out", self.out_of(name)]
             runs[name] = self.start([*flags, *(extra or {}).get(name, [])],
-                                    env=env)
+                                    env=mine)
         return runs
 
     def start_torchrun(self, args, world=2, elastic=False):

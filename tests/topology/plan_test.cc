@@ -263,5 +263,58 @@ TEST(Plan, JsonHoldsAllOfIt) {
   EXPECT_THAT(PlanToText(plan), HasSubstr("machine node1"));
 }
 
+std::vector<std::string> DecisionLines(const Plan& plan) {
+  std::vector<std::string> lines;
+  for (const PlanDecision& each : PlanDecisions(plan)) {
+    lines.push_back(each.what + " | " + each.text);
+  }
+  return lines;
+}
+
+TEST(PlanDecisions, AreOneOfEachKindWithTheirReasons) {
+  const Plan tcp = MustPlan(Cluster(4, Fabric::kEthernet, 100),
+                            AssumedCalibration(), Request("resnet50"));
+  EXPECT_THAT(
+      DecisionLines(tcp),
+      ElementsAre(HasSubstr("network | TCP: no RDMA network is usable"),
+                  HasSubstr("; and 2 machines more"), HasSubstr("memory | "),
+                  HasSubstr("aggregation | ring: 4"),
+                  HasSubstr("link | 100 Gb/s per machine: "),
+                  HasSubstr("compression | off: "),
+                  HasSubstr("connections | 4: one TCP stream")));
+}
+
+TEST(PlanDecisions, NameCardsAndMemoryOfGpus) {
+  const std::vector<Machine> machines = {
+      TestMachine("a", 2, 2, Fabric::kInfiniBand, 200)};
+  PlanRequest request = Request("resnet50");
+  request.workers = 2;
+  const std::vector<std::string> lines =
+      DecisionLines(MustPlan(machines, AssumedCalibration(), request));
+  EXPECT_THAT(lines, Contains("cards | a: cuda0 mlx5_0/1 200 Gb/s, cuda1 "
+                              "mlx5_1/1 200 Gb/s"));
+  EXPECT_THAT(lines, Contains("memory | staging for GPUs (2): "
+                              "GPUDirect RDMA: unknown"));
+  request.workers = 1;
+  EXPECT_THAT(DecisionLines(MustPlan(machines, AssumedCalibration(), request)),
+              Contains("cards | none: nothing leaves the machine"));
+}
+
+TEST(PlanDecisions, HoldWithoutAnyMachine) {
+  const Plan plan = MustPlan({}, AssumedCalibration(), Request("resnet50", 3));
+  EXPECT_THAT(DecisionLines(plan), Contains("cards | not known"));
+  EXPECT_THAT(DecisionLines(plan), Contains("memory | not known"));
+}
+
+TEST(PlanFacts, DecideTheDigest) {
+  const Plan one = MustPlan(Cluster(2, Fabric::kEthernet, 10),
+                            AssumedCalibration(), Request("resnet50"));
+  Plan other = MustPlan(Cluster(2, Fabric::kEthernet, 10), AssumedCalibration(),
+                        Request("resnet50"));
+  EXPECT_EQ(PlanFacts(one), PlanFacts(other));
+  other.tensors[3].chunk_bytes *= 2;
+  EXPECT_NE(PlanFacts(one), PlanFacts(other));
+}
+
 }  // namespace
 }  // namespace telegrad

@@ -91,6 +91,18 @@ TEST(Results, DecisionsAreInTheSummaryAndOnThePage) {
   EXPECT_THAT(page, HasSubstr("auto, step 70: measuring anew</li>"));
 }
 
+TEST(Results, ThePlanIsInTheSummaryAndOnThePageOnce) {
+  RunSummary run = MakeRun("none", 0, 0.98, 7);
+  EXPECT_THAT(ReportHtml({run}, ""), Not(HasSubstr("<h2>Plan</h2>")));
+  run.plan = {.digest = "12ab", .lines = {"plan: link 1 Gb/s < \"2\""}};
+  const auto read = RunSummaryFromJson(ToJson(run));
+  ASSERT_THAT(read, IsOk());
+  EXPECT_EQ(read->plan, run.plan);
+  const std::string page = ReportHtml({run, run}, "");
+  const std::string line = "<li>plan: link 1 Gb/s &lt; &quot;2&quot;</li>";
+  EXPECT_THAT(page, HasSubstr("<h2>Plan</h2>\n<ul>\n" + line + "\n</ul>"));
+}
+
 TEST(Results, WrongJsonNamesTheField) {
   const auto code = absl::StatusCode::kInvalidArgument;
   EXPECT_THAT(RunSummaryFromJson("[1]"), StatusIs(code, "not a JSON object"));
@@ -104,6 +116,9 @@ TEST(Results, WrongJsonNamesTheField) {
   text.insert(1, R"("decisions":[1],)");
   text.replace(text.find(R"("decisions":[])"), 14, R"("unknown":0)");
   EXPECT_THAT(RunSummaryFromJson(text), StatusIs(code, "'decisions'"));
+  text = ToJson(MakeRun("a", 0, 1, 7));
+  text.replace(text.find(R"("digest":"")"), 11, R"("digest":1)");
+  EXPECT_THAT(RunSummaryFromJson(text), StatusIs(code, "'plan.digest'"));
 }
 
 TEST(Results, PointsComeBackFromJson) {

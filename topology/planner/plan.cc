@@ -67,7 +67,9 @@ std::string Canonical(const MachinePlan& machine) {
   return text;
 }
 
-std::string DigestOf(const Plan& plan) {
+}  // namespace
+
+std::string PlanFacts(const Plan& plan) {
   std::string text =
       absl::StrCat("plan-1 ", Name(plan.network), " ", Name(plan.aggregation),
                    " ", plan.is_hierarchical ? 1 : 0, " ", plan.workers, " ",
@@ -79,6 +81,13 @@ std::string DigestOf(const Plan& plan) {
   for (const MachinePlan& each : plan.machines) {
     absl::StrAppend(&text, Canonical(each));
   }
+  return text;
+}
+
+namespace {
+
+std::string DigestOf(const Plan& plan) {
+  const std::string text = PlanFacts(plan);
   std::string digest(EVP_MAX_MD_SIZE, '\0');
   size_t size = 0;
   if (EVP_Q_digest(nullptr, "SHA256", nullptr, text.data(), text.size(),

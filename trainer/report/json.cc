@@ -72,6 +72,15 @@ absl::Status Take(const Json& value, const char* name,
   return absl::OkStatus();
 }
 
+absl::Status Take(const Json& value, const char* name, PlanSummary& out) {
+  if (!value.is_object() || !value.contains("digest") ||
+      !value.contains("lines")) {
+    return Mistyped(name, "an object with digest and lines");
+  }
+  RETURN_IF_ERROR(Take(value["digest"], "plan.digest", out.digest));
+  return Take(value["lines"], "plan.lines", out.lines);
+}
+
 // Reads fields until one is wrong, and remembers which.
 class FieldReader {
  public:
@@ -102,6 +111,9 @@ struct FieldWriter {
   template <typename T>
   void Optional(const char* name, const T& value) {
     json[name] = value;
+  }
+  void Optional(const char* name, const PlanSummary& value) {
+    json[name] = {{"digest", value.digest}, {"lines", value.lines}};
   }
   Json json;
 };
@@ -150,6 +162,7 @@ void VisitRun(Visitor& visitor, Run& run) {
   visitor.Optional("server_peak_bytes", run.server_peak_bytes);
   visitor.Optional("model_bytes", run.model_bytes);
   visitor.Optional("decisions", run.decisions);
+  visitor.Optional("plan", run.plan);
 }
 
 }  // namespace

@@ -171,6 +171,21 @@ std::string DecisionsHtml(const std::vector<RunSummary>& runs) {
   return absl::StrCat("<h2>Decisions</h2>\n<ul>\n", html, "</ul>\n");
 }
 
+// What all workers agreed on at the start, once for runs that agreed alike.
+std::string PlanHtml(const std::vector<RunSummary>& runs) {
+  std::string html;
+  const PlanSummary* last = nullptr;
+  for (const RunSummary& run : runs) {
+    if (last != nullptr && run.plan == *last) continue;
+    last = &run.plan;
+    for (const std::string& line : run.plan.lines) {
+      absl::StrAppend(&html, "<li>", EscapeHtml(line), "</li>\n");
+    }
+  }
+  if (html.empty()) return html;
+  return absl::StrCat("<h2>Plan</h2>\n<ul>\n", html, "</ul>\n");
+}
+
 bool HaveCurves(const std::vector<SettingGroup>& groups) {
   for (const SettingGroup& group : groups) {
     for (const RunSummary* run : group.runs) {
@@ -198,7 +213,8 @@ std::string ReportHtml(const std::vector<RunSummary>& runs,
     absl::StrAppend(&html, "<h2>Curves</h2>\n", LegendHtml(groups),
                     ChartsHtml(groups));
   }
-  absl::StrAppend(&html, DecisionsHtml(runs), "<h2>Settings</h2>\n",
+  absl::StrAppend(&html, PlanHtml(runs), DecisionsHtml(runs),
+                  "<h2>Settings</h2>\n",
                   TableHtml(SettingsTable(groups), "left"), "<pre>",
                   EscapeHtml(command_line), "</pre>\n", PageDefinitions(),
                   "</body></html>\n");

@@ -1,0 +1,237 @@
+#include "kvstore/job_plan.h"
+
+#include <gmock/gmock.h>
+
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
+#include "tests/kvstore/cluster.h"
+#include "tests/topology/plan_machines.h"
+#include "topology/machine_json.h"
+
+namespace telegrad {
+namespace {
+
+using testing::Cluster;
+using testing::ClusterConfig;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::IsOk;
+using testing::StatusIs;
+
+PlanRequest Request() {
+  PlanRequest request;
+  request.profile.tensors = {{.name = "a", .num_elems = 33}};
+  request.gc_type = "none";
+  return request;
+}
+
+MachineReport Report(const std::string& host, const std::string& boot_id) {
+  return {.host = host,
+          .boot_id = boot_id,
+          .machine = TestMachine(host, 0, 1, Fabric::kEthernet, 10)};
+}
+
+MachineReport Unknown(const std::string& host, const std::string& boot_id) {
+  return {.host = host,
+          .boot_id = boot_id,
+          .machine = absl::UnavailableError("no /sys")};
+}
+
+// What each worker of a real job gets.
+std::vector<absl::StatusOr<JobPlan>> Agree(
+    const std::vector<MachineReport>& reports,
+    const std::vector<PlanRequest>& requests) {
+  ClusterConfig config;
+  config.workers = static_cast<int>(reports.size());
+  std::vector<absl::StatusOr<JobPlan>> plans(reports.size());
+  Cluster cluster(config);
+  cluster.Run([&](KVStore& store) {
+    const auto rank = static_cast<size_t>(store.rank());
+    plans[rank] =
+        AgreeOnPlan(store, reports[rank], AssumedCalibration(), requests[rank]);
+  });
+  return plans;
+}
+
+TEST(JobPlan, IsTheSameOnAllWorkersAndThatOfTheirMachines) {
+  const std::vector<MachineReport> reports = {Report("b", "1"),
+                                              Report("a", "2")};
+  const auto plans = Agree(reports, {Request(), Request()});
+  PlanRequest request = Request();
+  request.workers = 2;
+  const std::vector<Machine> machines = {*reports[1].machine,
+                                         *reports[0].machine};
+  const auto expected = MakePlan(machines, AssumedCalibration(), request);
+  ASSERT_THAT(expected, IsOk());
+  for (const auto& plan : plans) {
+    ASSERT_THAT(plan, IsOk());
+    EXPECT_EQ(plan->machines, 2);
+    EXPECT_EQ(plan->plan.digest, expected->digest);
+    EXPECT_EQ(plan->plan.aggregation, Aggregation::kRing);
+    EXPECT_EQ(plan->plan.machines[0].gpus[0].rails[0].nic, "eth0");
+    EXPECT_THAT(plan->notes, IsEmpty());
+  }
+}
+
+TEST(JobPlan, KnowsWorkersOfOneMachineByNameAndBoot) {
+  const auto plans =
+      Agree({Report("a", "1"), Report("a", "1"), Report("a", "2")},
+            {Request(), Request(), Request()});
+  for (const auto& plan : plans) {
+    ASSERT_THAT(plan, IsOk());
+    EXPECT_EQ(plan->machines, 2);
+    EXPECT_EQ(plan->plan.workers, 2);
+  }
+}
+
+TEST(JobPlan, GoesOnWithoutAMachineAndSaysSo) {
+  const auto plans =
+      Agree({Report("a", "1"), Unknown("b\n", "2")}, {Request(), Request()});
+  for (const auto& plan : plans) {
+    ASSERT_THAT(plan, IsOk());
+    EXPECT_FALSE(plan->plan.digest.empty());
+    EXPECT_THAT(plan->notes,
+                ElementsAre(HasSubstr("worker/1 (b\\n), it is taken to be like "
+                                      "the others: no /sys")));
+  }
+}
+
+TEST(JobPlan, AsksAnotherWorkerOfAMachine) {
+  const auto plans =
+      Agree({Unknown("a", "1"), Report("a", "1")}, {Request(), Request()});
+  for (const auto& plan : plans) {
+    ASSERT_THAT(plan, IsOk());
+    EXPECT_EQ(plan->machines, 1);
+    EXPECT_THAT(plan->notes, IsEmpty());
+    EXPECT_EQ(plan->plan.machines.size(), 1u);
+  }
+}
+
+TEST(JobPlan, NamesWorkersAndLineOfPlansThatDiffer) {
+  PlanRequest other = Request();
+  other.profile.tensors[0].num_elems = 34;
+  const auto plans =
+      Agree({Report("a", "1"), Report("b", "2"), Report("c", "3")},
+            {Request(), Request(), other});
+  for (const auto& plan : plans) {
+    EXPECT_THAT(plan, StatusIs(absl::StatusCode::kFailedPrecondition,
+                               "plans of worker/0 and worker/2 differ in line "
+                               "2: 'a 33 none"));
+    EXPECT_EQ(ExitCodeOf(plan.status()), ExitCode::kMismatch);
+  }
+}
+
+TEST(JobPlan, NamesAWorkerWithoutAPlan) {
+  PlanRequest other = Request();
+  other.profile.tensors.clear();
+  for (const auto& plan :
+       Agree({Report("a", "1"), Report("b", "2")}, {Request(), other})) {
+    EXPECT_THAT(plan, StatusIs(absl::StatusCode::kFailedPrecondition,
+                               "against 'a plan needs a profile"));
+  }
+}
+
+TEST(JobPlan, IsANoteWhereNobodyCanPlan) {
+  PlanRequest request = Request();
+  request.gdr = GdrWish::kOn;
+  MachineReport report = Report("a", "1");
+  report.machine = TestMachine("a", 1, 1, Fabric::kEthernet, 10);
+  for (const auto& plan : Agree({report, report}, {request, request})) {
+    ASSERT_THAT(plan, IsOk());
+    EXPECT_TRUE(plan->plan.digest.empty());
+    EXPECT_THAT(plan->notes, ElementsAre(HasSubstr("none: GPUDirect RDMA")));
+  }
+}
+
+// Answers Gather with what the test wants worker/1 to say.
+class ScriptedStore : public KVStore {
+ public:
+  explicit ScriptedStore(std::map<std::string, std::string> script)
+      : script_(std::move(script)) {}
+  int rank() const override { return 0; }
+  int num_workers() const override { return 2; }
+  int num_servers() const override { return 1; }
+  absl::StatusOr<std::vector<std::string>> Gather(
+      absl::string_view name, absl::string_view payload) override {
+    const auto found = script_.find(std::string(name));
+    const std::string mine(payload);
+    return std::vector<std::string>{
+        mine, found == script_.end() ? mine : found->second};
+  }
+
+  absl::Status SetCompression(const CompressionConfig&) override { return {}; }
+  absl::Status SetOptimizer(const OptimizerConfig&) override { return {}; }
+  absl::Status Init(std::span<const TensorSpec>,
+                    std::span<const Bytes>) override {
+    return {};
+  }
+  Ticket PushPull(Key, ConstBytes, Bytes, int) override { return {}; }
+  Ticket Push(Key, ConstBytes, int) override { return {}; }
+  Ticket Pull(Key, Bytes, int) override { return {}; }
+  absl::Status SetCodec(Key, int) override { return {}; }
+  Traffic traffic() const override { return {}; }
+  std::vector<TensorReport> Report() const override { return {}; }
+  std::string transport_details() const override { return ""; }
+  void SetStep(int64_t) override {}
+  void Fail(const absl::Status&) override {}
+  void Close() override {}
+
+ private:
+  const std::map<std::string, std::string> script_;
+};
+
+absl::Status AgreeWith(const std::map<std::string, std::string>& script) {
+  ScriptedStore store(script);
+  return AgreeOnPlan(store, Report("a", "1"), AssumedCalibration(), Request())
+      .status();
+}
+
+constexpr char kOther[] = R"({"host":"b","boot_id":"2","error":""})";
+
+TEST(JobPlan, RefusesWhatIsNoMachine) {
+  const std::string deep(100000, '[');
+  for (const std::string& text :
+       {std::string(), deep, std::string("{}"), std::string("7"),
+        std::string(R"({"host":1,"boot_id":"","error":""})")}) {
+    const absl::Status status = AgreeWith({{"plan-machines", text}});
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                 "worker/1 does not say what machine"));
+    EXPECT_LT(status.message().size(), 600u);
+  }
+  for (const std::string& text : {std::string(), deep, std::string("{}"),
+                                  std::string(R"({"schema":"9"})")}) {
+    const absl::Status status =
+        AgreeWith({{"plan-machines", kOther}, {"plan-machine", text}});
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                 "the machine of worker/1 (b) cannot be read"));
+    EXPECT_EQ(ExitCodeOf(status), ExitCode::kMismatch);
+  }
+}
+
+TEST(JobPlan, KeepsTheEnvironmentToItself) {
+  class Listener : public ScriptedStore {
+   public:
+    Listener() : ScriptedStore({}) {}
+    absl::StatusOr<std::vector<std::string>> Gather(
+        absl::string_view name, absl::string_view payload) override {
+      absl::StrAppend(&said, payload);
+      return ScriptedStore::Gather(name, payload);
+    }
+    std::string said;
+  };
+  MachineReport report = Report("a", "1");
+  report.machine->environment["NCCL_DEBUG"] = "private";
+  report.machine->interfaces = {{.name = "eth0", .addresses = {"192.0.2.7"}}};
+  Listener store;
+  ASSERT_THAT(AgreeOnPlan(store, report, AssumedCalibration(), Request()),
+              IsOk());
+  EXPECT_THAT(store.said, HasSubstr("eth0"));
+  EXPECT_THAT(store.said, Not(HasSubstr("private")));
+  EXPECT_THAT(store.said, Not(HasSubstr("192.0.2.7")));
+}
+
+}  // namespace
+}  // namespace telegrad

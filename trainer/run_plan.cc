@@ -1,0 +1,103 @@
+#include "trainer/run_plan.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "topology/options.h"
+
+namespace telegrad {
+namespace {
+
+constexpr const char* kVariables[] = {"FI_PROVIDER", "TELEGRAD_GDR",
+                                      "TELEGRAD_TRANSPORT", "UCX_PROTO_ENABLE",
+                                      "UCX_TLS"};
+constexpr size_t kMaxValue = 200;
+constexpr double kBytesPerGbit = 1e9 / 8;
+
+PlanRequest RequestFor(const RunContext& context,
+                       std::span<const TensorSpec> tensors) {
+  PlanRequest request;
+  request.profile.name = context.options.network;
+  for (const TensorSpec& tensor : tensors) {
+    request.profile.tensors.push_back(
+        {.name = tensor.name,
+         .num_elems = static_cast<int64_t>(tensor.num_elems)});
+  }
+  // What is compressed is the run's setting, or what it measures (auto).
+  request.gc_type = "none";
+  request.link_gbps = context.options.link_bytes_per_s / kBytesPerGbit;
+  return request;
+}
+
+// What the run does about a decision, where that is not what it says.
+std::string InThisRun(const RunContext& context, const std::string& what) {
+  const KVStore& store = context.store;
+  if (what == "network") {
+    return absl::StrCat("; this run uses --transport ",
+                        context.options.transport, " (",
+                        store.transport_details(), ")");
+  }
+  if (what == "cards") return "; in this run the transport chooses";
+  if (what == "memory") return "; gradients of this run are in host memory";
+  if (what == "aggregation") {
+    return absl::StrCat("; this run uses ", context.options.kv_store, " with ",
+                        store.num_servers(), " server(s) that share the sums");
+  }
+  return "; not followed by this run";
+}
+
+std::vector<std::string> LinesFor(const RunContext& context,
+                                  const JobPlan& job) {
+  std::vector<std::string> lines;
+  for (const std::string& note : job.notes) {
+    lines.push_back(absl::StrCat("plan: ", note));
+  }
+  if (job.plan.digest.empty()) return lines;
+  lines.insert(
+      lines.begin(),
+      absl::StrCat("plan ", job.plan.digest.substr(0, 16), ": agreed by ",
+                   context.store.num_workers(), " workers on ", job.machines,
+                   job.machines == 1 ? " machine" : " machines"));
+  for (const PlanDecision& each : PlanDecisions(job.plan)) {
+    if (each.what == "compression") continue;  // has its own table
+    const bool is_local = job.plan.network == NetworkKind::kLocal;
+    if (each.what == "link" && is_local) continue;
+    const std::string here =
+        each.what == "link" ? "" : InThisRun(context, each.what);
+    lines.push_back(absl::StrCat("plan: ", each.what, " ", each.text, here));
+  }
+  for (const std::string& warning : job.plan.warnings) {
+    lines.push_back(absl::StrCat("plan: warning: ", warning));
+  }
+  return lines;
+}
+
+}  // namespace
+
+Facts NetworkVariables() {
+  Facts facts;
+  const auto options = TopologyOptionsFromEnvironment();
+  // Wrong values are told with the machine, which cannot be described then.
+  if (!options.ok()) return facts;
+  for (const char* name : kVariables) {
+    const auto found = options->environment.find(name);
+    facts.emplace_back(name, found == options->environment.end()
+                                 ? "unset"
+                                 : found->second.substr(0, kMaxValue));
+  }
+  return facts;
+}
+
+absl::Status PlanRun(RunContext& context, std::span<const TensorSpec> tensors) {
+  if (context.store.num_workers() < 2) return absl::OkStatus();
+  ASSIGN_OR_RETURN(
+      const JobPlan job,
+      AgreeOnPlan(context.store, context.detection.Get(), AssumedCalibration(),
+                  RequestFor(context, tensors)));
+  context.plan = {.digest = job.plan.digest, .lines = LinesFor(context, job)};
+  for (const std::string& line : context.plan.lines) {
+    context.observer.OnLine(line);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace telegrad
