@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kvstore/auto_decision.h"
+#include "kvstore/calibration_cache.h"
 #include "kvstore/kvstore.h"
 
 // `--gc-type auto`: compress when it makes the step faster, and only then.
@@ -18,6 +19,7 @@ struct AutoOptions {
   CompressionConfig compression = {};
   int cores = 1;  // of a worker, for codecs
   size_t chunk_elems = size_t{512} * 1024;
+  CalibrationCache* cache = nullptr;  // of codecs' speeds; null: none
 };
 
 // Watches training through its step times. In order of use: the store is
@@ -34,8 +36,8 @@ class AutoCompression {
   AutoCompression(KVStore& store, const AutoOptions& options)
       : store_(store), options_(options) {}
 
-  // Measures the codecs (a fraction of a second each). Tensors that a rule
-  // names are compressed at once.
+  // Measures the codecs (a fraction of a second each) that the cache lacks.
+  // Tensors that a rule names are compressed at once.
   absl::StatusOr<Lines> Start();
   // What there is to say, if anything. Errors are the store's.
   absl::StatusOr<Lines> AfterStep(const StepTimes& times);
@@ -46,7 +48,7 @@ class AutoCompression {
 
  private:
   enum class State { kMeasureDense, kCheck, kStable };
-  absl::Status MeasureSpeeds();
+  absl::Status MeasureSpeeds(CalibrationCache* cache);
   // Of the samples, over all workers.
   absl::StatusOr<Observation> Gather();
   absl::Status Switch(int codec);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,7 @@ class AutoRun {
   void Say(const std::vector<std::string>& lines);
 
   RunContext* context_ = nullptr;
+  std::optional<CalibrationCache> cache_ = {};
   std::unique_ptr<AutoCompression> auto_;
   std::vector<std::string> decisions_ = {};
 };

@@ -1,12 +1,14 @@
 #include "trainer/options.h"
 
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "base/units.h"
 #include "compression/codec_spec.h"
+#include "kvstore/calibration_cache.h"
 #include "trainer/dataset.h"
 #include "trainer/profile.h"
 
@@ -75,6 +77,10 @@ void AddCompressionFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
                  "codecs that --gc-type auto may use, separated by commas, the "
                  "preferred one first: fp16,int8:block=256,2bit")
       ->capture_default_str()
+      ->group(group);
+  app.add_flag("--recalibrate", options.recalibrate,
+               "auto: measure codecs' speeds anew, whatever is kept in "
+               "~/.cache/telegrad")
       ->group(group);
   app.add_option("--gc-guard", raw.guard,
                  "on: a tensor whose codec harms goes dense; off: never")
@@ -294,6 +300,8 @@ absl::Status Finish(const CLI::App& app, const RawFlags& raw,
   ASSIGN_OR_RETURN(options.link_bytes_per_s, ParseLinkRate(options.link));
   options.benchmark = raw.benchmark == 1;
   if (!options.internal_job.empty()) options.job_id = options.internal_job;
+  options.cache_folder =
+      CalibrationFolder(std::getenv("XDG_CACHE_HOME"), std::getenv("HOME"));
   options.has_servers = app.count("--servers") > 0;
   options.has_bind = app.count("--bind") > 0;
   RETURN_IF_ERROR(MakeKVStore(options.kv_store, {}).status());

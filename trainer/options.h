@@ -54,7 +54,9 @@ struct TrainOptions {
   double join_timeout_s = 60;
   double dead_timeout_s = 10;
   double operation_timeout_s = 300;
-  std::string inject;  // tests: "nan:WORKER:TENSOR:INDEX:STEP"
+  bool recalibrate = false;  // codecs' speeds, for --gc-type auto
+  std::string cache_folder;  // where they are kept; empty: nowhere
+  std::string inject;        // tests: "nan:WORKER:TENSOR:INDEX:STEP"
   std::string command_line;
 
   // Set for the processes that the launcher starts.

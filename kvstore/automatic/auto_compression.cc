@@ -30,9 +30,10 @@ std::string AutoCompression::Prefix() const {
   return absl::StrCat("auto, step ", step_, ": ");
 }
 
-absl::Status AutoCompression::MeasureSpeeds() {
+absl::Status AutoCompression::MeasureSpeeds(CalibrationCache* cache) {
   CalibrationOptions options;
   options.num_workers = store_.num_workers();
+  options.cache = cache;
   std::vector<std::string> codecs = options_.compression.alternatives;
   codecs.insert(codecs.begin(), options_.compression.type);
   speeds_.clear();
@@ -45,7 +46,7 @@ absl::Status AutoCompression::MeasureSpeeds() {
 }
 
 absl::StatusOr<AutoCompression::Lines> AutoCompression::Start() {
-  RETURN_IF_ERROR(MeasureSpeeds());
+  RETURN_IF_ERROR(MeasureSpeeds(options_.cache));
   const std::vector<TensorReport> reports = store_.Report();
   for (size_t key = 0; key < reports.size(); ++key) {
     const TensorReport& report = reports[key];
@@ -173,7 +174,8 @@ absl::StatusOr<AutoCompression::Lines> AutoCompression::Review() {
     Enter(State::kStable, 0);
     return Lines();
   }
-  RETURN_IF_ERROR(MeasureSpeeds());  // the cores' load may be what changed
+  RETURN_IF_ERROR(
+      MeasureSpeeds(nullptr));  // the cores' load may be what changed
   previous_ = codec_;
   RETURN_IF_ERROR(Switch(kDenseCodec));
   Enter(State::kMeasureDense, kSettleSteps);

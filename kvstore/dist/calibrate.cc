@@ -248,6 +248,18 @@ Figure MeasureAdditions(const CalibrationOptions& options) {
   return Rate(static_cast<double>(options.num_elems), *timing);
 }
 
+const char* NameOf(ReplyFormat format) {
+  switch (format) {
+    case ReplyFormat::kDense:
+      return "dense";
+    case ReplyFormat::kSums:
+      return "sum";
+    case ReplyFormat::kCodes:
+      return "reencode";
+  }
+  return "";
+}
+
 // A file could have been edited.
 bool IsOf(absl::string_view codec, const Calibration& calibration) {
   const CodecFigures* figures = calibration.FindCodec(codec);
@@ -263,13 +275,15 @@ absl::StatusOr<CodecFigures> MeasureCodec(absl::string_view text,
   ASSIGN_OR_RETURN(const CodecSpec spec, ParseCodecSpec(text));
   const ReplyFormat format = FormatOf(spec.codec->traits(), compression, {});
   if (options.cache == nullptr) return Measure(text, spec, format, options);
-  const std::string what = absl::StrCat(
-      "codec ", text, " reply ", static_cast<int>(format), " workers ",
-      options.num_workers, " elements ", options.num_elems);
+  const std::string what =
+      absl::StrCat("codec ", text, " reply ", NameOf(format), " workers ",
+                   options.num_workers, " elements ", options.num_elems);
   const std::optional<Calibration> known = options.cache->Load(what);
   if (known.has_value() && IsOf(text, *known)) return *known->FindCodec(text);
   ASSIGN_OR_RETURN(CodecFigures figures, Measure(text, spec, format, options));
-  options.cache->Store(what, {.codecs = {figures}});
+  Calibration calibration;
+  calibration.codecs.push_back(figures);
+  options.cache->Store(what, calibration);
   return figures;
 }
 
@@ -279,9 +293,10 @@ Figure MeasureReduce(const CalibrationOptions& options) {
       absl::StrCat("additions elements ", options.num_elems);
   const std::optional<Calibration> known = options.cache->Load(what);
   if (known.has_value() && known->reduce.value > 0) return known->reduce;
-  const Figure figure = MeasureAdditions(options);
-  if (figure.value > 0) options.cache->Store(what, {.reduce = figure});
-  return figure;
+  Calibration calibration;
+  calibration.reduce = MeasureAdditions(options);
+  if (calibration.reduce.value > 0) options.cache->Store(what, calibration);
+  return calibration.reduce;
 }
 
 }  // namespace telegrad

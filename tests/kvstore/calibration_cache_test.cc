@@ -58,8 +58,9 @@ class Cache : public ::testing::Test {
                        .repeats = 2,
                        .budget = std::chrono::milliseconds(1)});
     figures.encode.value = kStored;
-    cache.Store("codec 2bit reply 1 workers 2 elements 4096",
-                {.codecs = {figures}});
+    Calibration calibration;
+    calibration.codecs.push_back(figures);
+    cache.Store("codec 2bit reply sum workers 2 elements 4096", calibration);
     EXPECT_THAT(cache.TakeNotes(), IsEmpty());
   }
 

@@ -340,7 +340,7 @@ TEST(Mismatch, OfTheNetworkNamesBoth) {
         const auto store = *MakeKVStore("dist_sync", options);
         std::vector<Buffer> values = cluster.MakeValues(rank);
         const absl::Status status = cluster.Init(*store, values);
-        EXPECT_THAT(status, StatusIs(kFailedPrecondition, each.says));
+        EXPECT_THAT(std::string(status.message()), HasSubstr(each.says));
         EXPECT_EQ(ExitCodeOf(status), ExitCode::kMismatch);
       });
     }

@@ -63,8 +63,8 @@ class Outcome(SystemTest):
         self.assertRegex(plan["digest"], r"^[0-9a-f]{64}$")
         self.assertIn(f"plan {plan['digest'][:16]}: agreed by 2 workers on 1 "
                       "machine", plan["lines"][0])
-        for what in ("network local", "cards", "memory", "aggregation"):
-            self.assertEqual(1, sum(line.startswith(f"plan: {what} ")
+        for what in ("network local:", "cards ", "memory ", "aggregation "):
+            self.assertEqual(1, sum(line.startswith(f"plan: {what}")
                                     for line in plan["lines"]), plan)
         for result in results:
             self.assertEqual(result["plan"], plan)

@@ -4,8 +4,8 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
 #include "base/atomic_file.h"
+#include "base/status_macros.h"
 
 namespace telegrad {
 
