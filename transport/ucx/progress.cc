@@ -1,4 +1,5 @@
 #include <poll.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -44,6 +45,8 @@ bool UcxContext::Progress(TimePoint deadline) {
     if (HandleEvents()) return true;
     if (is_woken_.exchange(false)) return false;
     if (now >= deadline) return false;
+    // Whoever else wants this core computes what we wait for.
+    if (progressed == 0) sched_yield();
     now = Clock::now();
     if (progressed > 0) {
       poll_until = now + options_.poll;
