@@ -98,6 +98,18 @@ absl::StatusOr<std::vector<SocketAddress>> Resolve(const std::string& host,
   return addresses;
 }
 
+absl::StatusOr<SocketAddress> ParseIp(const std::string& ip, int port) {
+  in6_addr any{};
+  if (inet_pton(AF_INET, ip.c_str(), &any) != 1 &&
+      inet_pton(AF_INET6, ip.c_str(), &any) != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", ip, "\" is not an IP address"));
+  }
+  ASSIGN_OR_RETURN(const std::vector<SocketAddress> addresses,
+                   Resolve(ip, port));
+  return addresses.front();
+}
+
 bool IsLoopback(const SocketAddress& address) {
   if (address.storage.ss_family == AF_INET) {
     sockaddr_in v4{};

@@ -5,6 +5,7 @@
 #include "transport/fault/fault_transport.h"
 #include "transport/inproc/inproc_transport.h"
 #include "transport/link/link_transport.h"
+#include "transport/tcp/tcp_transport.h"
 #include "transport/transport.h"
 #if TELEGRAD_WITH_OFI
 #include "transport/ofi/ofi_transport.h"
@@ -36,6 +37,7 @@ constexpr std::array kTransports = {
 #else
     Entry{"ofi", "not in this build; it needs libfabric-dev", nullptr},
 #endif
+    Entry{"tcp", "TCP by the kernel's sockets", &MakeTcpTransport},
     Entry{"inproc", "contexts of one process, for tests", &MakeInprocTransport},
 };
 

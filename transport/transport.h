@@ -73,8 +73,8 @@ class TransportContext {
 
   // Queues one message. `header` (at most kMaxHeaderBytes) is copied; `payload`
   // (at most kMaxPayloadBytes, may be empty) is borrowed until `done` is
-  // called. FailedPrecondition for an endpoint that is not open: `done` is not
-  // called.
+  // called. A small one on an idle connection leaves without Progress.
+  // FailedPrecondition for an endpoint that is not open: `done` is not called.
   virtual absl::Status Send(EndpointId to, ConstBytes header,
                             ConstBytes payload, SendDone done) = 0;
 

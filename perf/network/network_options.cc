@@ -17,7 +17,7 @@ void Last(CLI::Option* option) {
 
 void AddTransportFlags(CLI::App& app, NetworkOptions& options) {
   app.add_option("--transport", options.transport,
-                 "ucx, ofi, or inproc: ranks are threads")
+                 "tcp, ucx, ofi, or inproc: ranks are threads")
       ->capture_default_str();
   app.add_option("--tls", options.tls,
                  "for ucx and ofi: tcp, shm; when not given both for ucx, and "

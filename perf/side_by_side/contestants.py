@@ -81,7 +81,7 @@ class Telegrad:
     def start(self, lab, setup, run):
         is_push_pull = self.flags[0] == "pushpull"
         words = [run.telegrad_perf, *self.flags, "--profile", run.profile,
-                 "--tls", "tcp", "--rendezvous",
+                 "--transport", "tcp", "--rendezvous",
                  f"{lab.address(0)}:{run.port}", "--warmup",
                  str(run.warmup()), "--iterations", str(run.iterations),
                  "--json"]

@@ -271,7 +271,7 @@ TEST(NonFinite, GoesThroughUnderPolicyPropagate) {
 }
 
 TEST(LostServer, FailsTicketsByName) {
-  for (const std::string transport : {"inproc", "ucx", "ofi"}) {
+  for (const std::string transport : {"inproc", "tcp", "ucx", "ofi"}) {
     if (absl::StrContains(DescribeTransports(), transport + ": not in")) {
       continue;
     }

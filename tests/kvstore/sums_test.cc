@@ -256,7 +256,8 @@ TEST_P(RoundsOver, AreTheSameBits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Networks, RoundsOver, ::testing::Values("ucx", "ofi"),
+INSTANTIATE_TEST_SUITE_P(Networks, RoundsOver,
+                         ::testing::Values("tcp", "ucx", "ofi"),
                          [](const auto& param) { return param.param; });
 
 }  // namespace

@@ -6,10 +6,10 @@
 #include <sys/wait.h>
 
 #include <filesystem>
-#include <ostream>
 #include <set>
 
 #include "tests/testing/status_matchers.h"
+#include "tests/transport/backend.h"
 #include "tests/transport/transport_node.h"
 #include "transport/transport.h"
 
@@ -17,16 +17,6 @@ namespace telegrad::testing {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct Backend {
-  const char* test_name;
-  const char* name;
-  const char* tls;
-};
-
-void PrintTo(const Backend& backend, std::ostream* out) {
-  *out << backend.test_name;
-}
 
 // A child process; killed and waited for at the end.
 class Peer {
@@ -82,11 +72,8 @@ class TransportPeer : public ::testing::TestWithParam<Backend> {
     if (test.find("Killed") == 0 && MayHangWhenKilled(GetParam())) {
       GTEST_SKIP() << "a killed peer may hold libfabric's locks";
     }
-    TransportOptions options;
-    options.name = GetParam().name;
-    options.tls = GetParam().tls;
     files_before_ = SharedMemoryFiles();
-    server_ = std::make_unique<Node>(options);
+    server_ = std::make_unique<Node>(OptionsOf(GetParam()));
     if (server_->status.code() == absl::StatusCode::kNotFound) {
       GTEST_SKIP() << server_->status;
     }
@@ -210,7 +197,8 @@ TEST_P(TransportPeer, StoppedDoesNotOutliveTheGraceOfClose) {
 
 INSTANTIATE_TEST_SUITE_P(
     Over, TransportPeer,
-    ::testing::Values(Backend{"UcxTcp", "ucx", "tcp"},
+    ::testing::Values(Backend{"Tcp", "tcp", ""},
+                      Backend{"UcxTcp", "ucx", "tcp"},
                       Backend{"UcxShm", "ucx", "shm"},
                       Backend{"UcxDefault", "ucx", ""},
                       Backend{"OfiTcp", "ofi", "tcp"},

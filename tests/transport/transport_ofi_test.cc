@@ -1,6 +1,5 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <string>
@@ -8,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/random.h"
-#include "base/socket.h"
 #include "tests/testing/status_matchers.h"
+#include "tests/transport/stranger.h"
 #include "tests/transport/transport_node.h"
 #include "transport/ofi/wire.h"
 #include "transport/transport.h"
@@ -75,29 +74,6 @@ TEST(OfiTransport, PeersOfDifferentProvidersPartWithAReason) {
   EXPECT_TRUE(client.EachCompletedOnce());
   EXPECT_TRUE(server.accepted.empty());
 }
-
-// Connects to a listening context and says what it likes.
-class Stranger {
- public:
-  explicit Stranger(const std::string& address) {
-    const auto peer = ParseHostPort(address);
-    const auto addresses = Resolve(peer->host, peer->port);
-    auto socket = BeginConnect(addresses->front());
-    if (socket.ok()) socket_ = *std::move(socket);
-  }
-  void Say(const std::string& text) {
-    (void)send(socket_.get(), text.data(), text.size(), MSG_NOSIGNAL);
-  }
-  // Whether the other side has hung up.
-  bool IsCut() {
-    char byte;
-    const ssize_t got = recv(socket_.get(), &byte, 1, MSG_DONTWAIT);
-    return got == 0 || (got < 0 && errno != EAGAIN && errno != ENOTCONN);
-  }
-
- private:
-  UniqueFd socket_;
-};
 
 TEST(OfiTransport, StrangersAreCutAndNobodyElseNotices) {
   Node server(OptionsOf("tcp")), client(OptionsOf("tcp"));

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <ostream>
+
+#include "transport/transport.h"
+
+namespace telegrad::testing {
+
+// A transport that a suite runs over.
+struct Backend {
+  const char* test_name;
+  const char* name;
+  const char* tls;
+  double link_bytes_per_s = 0;
+  const char* fault = "";
+};
+
+inline void PrintTo(const Backend& backend, std::ostream* out) {
+  *out << backend.test_name;
+}
+
+inline TransportOptions OptionsOf(const Backend& backend) {
+  TransportOptions options;
+  options.name = backend.name;
+  options.tls = backend.tls;
+  options.link_bytes_per_s = backend.link_bytes_per_s;
+  options.fault = backend.fault;
+  return options;
+}
+
+}  // namespace telegrad::testing

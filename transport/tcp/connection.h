@@ -1,0 +1,64 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+
+#include "absl/status/status.h"
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/socket.h"
+#include "transport/tcp/wire.h"
+#include "transport/transport.h"
+
+namespace telegrad::tcp {
+
+constexpr size_t kMaxHeadBytes = kRecordBytes + kMaxHeaderBytes;
+
+struct Outgoing {
+  std::array<std::byte, kMaxHeadBytes> head;  // record and header
+  size_t head_bytes = 0;
+  ConstBytes payload = {};
+  SendDone done = nullptr;
+};
+
+// The message that is being received.
+struct Incoming {
+  std::array<std::byte, kMaxHeadBytes> head;
+  size_t head_bytes = 0;  // that have come
+  Record record = {};     // valid from kRecordBytes on
+  bool is_begun = false;  // OnHeader was called
+  Bytes target = {};
+  size_t received = 0;  // of the payload
+};
+
+// kOpen --Close--> kClosing --the peer disconnects, or grace over--> gone
+// any --failure, or the peer's goodbye--> kFailed --> gone
+enum class State : uint8_t { kOpen, kClosing, kFailed };
+
+struct Connection {
+  EndpointId id = 0;
+  UniqueFd socket = {};
+  State state = State::kOpen;
+  absl::Status why = {};    // what OnClosed will say; set when not open
+  TimePoint close_by = {};  // when not open
+  TimePoint greet_by = {};  // the peer's hello is due
+  bool is_accepted = false;
+  bool is_announced = false;  // the owner knows it
+  bool is_connecting = false;
+  bool has_greeted = false;  // the peer's hello has come
+  bool has_ended = false;    // the peer has disconnected
+
+  // What epoll said last, and what the socket said since.
+  bool is_readable = false;
+  bool is_writable = false;
+  bool is_ending = false;  // read up to the end
+  bool is_active = false;  // is in active_
+
+  std::deque<Outgoing> queue = {};
+  size_t num_written = 0;  // bytes of the first
+  Incoming incoming = {};
+};
+
+}  // namespace telegrad::tcp

@@ -1,0 +1,141 @@
+#include "transport/tcp/progress.h"
+
+#include <poll.h>
+#include <sched.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <array>
+
+#include "transport/tcp/tcp_context.h"
+
+// Working off events: poll, then sleep.
+namespace telegrad::tcp {
+namespace {
+
+// Of so few, each is asked, which is faster than to ask which one to ask.
+constexpr size_t kFewConnections = 4;
+constexpr unsigned kPollsPerSocketPoll = 16;
+
+bool HasWork(const Connection& connection) {
+  if (connection.state == State::kFailed || connection.has_ended) return false;
+  return connection.is_readable ||
+         (connection.is_writable && !connection.queue.empty());
+}
+
+}  // namespace
+
+void TcpContext::Activate(Connection& connection) {
+  if (connection.is_active) return;
+  connection.is_active = true;
+  active_.push_back(connection.id);
+}
+
+void TcpContext::PollSockets() {
+  std::array<epoll_event, 64> events;
+  const int count = epoll_wait(epoll_.get(), events.data(),
+                               static_cast<int>(events.size()), 0);
+  for (int i = 0; i < count; ++i) {
+    const epoll_event& event = events[static_cast<size_t>(i)];
+    if (event.data.u64 == kListenerKey) {
+      Accept();
+    } else if (event.data.u64 == kWakeKey) {
+      wake_event_.Clear();
+    } else {
+      const auto id =
+          static_cast<EndpointId>(event.data.u64 - kFirstConnectionKey);
+      if (Connection* connection = Find(id)) {
+        HandleSocket(*connection, event.events);
+      }
+    }
+  }
+}
+
+void TcpContext::HandleSocket(Connection& connection, uint32_t events) {
+  if (connection.is_connecting) {
+    if ((events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) == 0) return;
+    const absl::Status connected = ConnectResult(connection.socket.get());
+    if (!connected.ok()) {
+      return Fail(connection, absl::UnavailableError(connected.message()));
+    }
+    connection.is_connecting = false;
+  }
+  if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) {
+    connection.is_ending = connection.is_readable = true;
+  }
+  if ((events & EPOLLIN) != 0) connection.is_readable = true;
+  if ((events & EPOLLOUT) != 0) connection.is_writable = true;
+  if (HasWork(connection)) Activate(connection);
+}
+
+void TcpContext::Work(bool reads) {
+  working_.swap(active_);
+  for (const EndpointId id : working_) {
+    Connection* const connection = Find(id);
+    if (connection == nullptr) continue;
+    connection->is_active = false;
+    Write(*connection);
+    if (reads) Read(*connection);
+    if (HasWork(*connection)) Activate(*connection);
+  }
+  working_.clear();
+}
+
+// What handlers and `done` have sent goes before this returns.
+bool TcpContext::HandleEvents(bool is_complete) {
+  is_progressing_ = true;
+  num_events_ = num_moved_ = 0;
+  if (is_complete || connections_.size() > kFewConnections ||
+      ++num_polls_ % kPollsPerSocketPoll == 0) {
+    PollSockets();
+  } else {
+    for (const auto& [id, connection] : connections_) {
+      if (connection->is_connecting || connection->has_ended) continue;
+      connection->is_readable = true;
+      Activate(*connection);
+    }
+  }
+  Work(/*reads=*/true);
+  CallDone();
+  if (!active_.empty()) Work(/*reads=*/false);
+  CallDone();
+  if (!closing_.empty() || !greeting_.empty()) AdvanceClosing();
+  is_progressing_ = false;
+  return num_events_ > 0;
+}
+
+bool TcpContext::Progress(TimePoint deadline) {
+  TimePoint now = Clock::now();
+  TimePoint poll_until = now + options_.poll;
+  bool has_slept = false;
+  while (true) {
+    if (HandleEvents(/*is_complete=*/has_slept || now >= deadline)) return true;
+    if (is_woken_.exchange(false)) return false;
+    if (now >= deadline) return false;
+    // Whoever else wants this core computes what we wait for.
+    if (num_moved_ == 0) sched_yield();
+    now = Clock::now();
+    if (num_moved_ > 0) poll_until = now + options_.poll;  // parts of messages
+    has_slept = now >= poll_until && active_.empty() && done_.empty();
+    if (has_slept) {
+      Sleep(std::min(deadline, NextTimer()));
+      now = Clock::now();
+    }
+  }
+}
+
+void TcpContext::Sleep(TimePoint until) {
+  const Duration left = std::max(until - Clock::now(), Duration::zero());
+  const int64_t ns =
+      std::min<int64_t>(std::chrono::nanoseconds(left).count(), 60'000'000'000);
+  const timespec timeout = {ns / 1'000'000'000, ns % 1'000'000'000};
+  pollfd file = {epoll_.get(), POLLIN, 0};
+  (void)ppoll(&file, 1, &timeout, nullptr);
+}
+
+void TcpContext::Wake() {
+  // The flag says it, the file ends ppoll.
+  if (!is_woken_.exchange(true)) wake_event_.Notify();
+}
+
+}  // namespace telegrad::tcp

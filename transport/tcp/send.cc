@@ -1,0 +1,129 @@
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "transport/tcp/tcp_context.h"
+
+namespace telegrad::tcp {
+namespace {
+
+constexpr size_t kMaxPieces = 64;               // of one call of the kernel
+constexpr size_t kTurnBytes = size_t{1} << 20;  // then others have their turn
+
+// What is unsent of the queue's beginning, up to about kTurnBytes.
+size_t Gather(const Connection& connection,
+              std::array<iovec, kMaxPieces>& out) {
+  size_t num_pieces = 0, num_bytes = 0, skip = connection.num_written;
+  const auto add = [&](const std::byte* data, size_t size) {
+    const size_t skipped = std::min(skip, size);
+    skip -= skipped;
+    if (size == skipped) return;
+    out[num_pieces++] = {const_cast<std::byte*>(data + skipped),
+                         size - skipped};
+    num_bytes += size - skipped;
+  };
+  for (const Outgoing& message : connection.queue) {
+    if (num_pieces + 2 > kMaxPieces || num_bytes >= kTurnBytes) break;
+    add(message.head.data(), message.head_bytes);
+    add(message.payload.data, message.payload.size);
+  }
+  return num_pieces;
+}
+
+}  // namespace
+
+absl::Status TcpContext::Send(EndpointId to, ConstBytes header,
+                              ConstBytes payload, SendDone done) {
+  Connection* const connection = Find(to);
+  if (connection == nullptr || connection->state != State::kOpen) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("send: endpoint ", to, " is not open"));
+  }
+  if (header.size > kMaxHeaderBytes || payload.size > kMaxPayloadBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "send: header ", header.size, " bytes, payload ", payload.size,
+        " bytes; at most ", kMaxHeaderBytes, " and ", kMaxPayloadBytes));
+  }
+  if (payload.device.kind != DeviceKind::kCpu) {
+    return absl::UnimplementedError("transport tcp takes host memory only");
+  }
+  Outgoing message;
+  PackRecord({.kind = Kind::kMessage,
+              .header_bytes = header.size,
+              .payload_bytes = payload.size},
+             message.head.data());
+  std::copy_n(header.data, header.size, message.head.data() + kRecordBytes);
+  message.head_bytes = kRecordBytes + header.size;
+  message.payload = payload;
+  message.done = std::move(done);
+  Enqueue(*connection, std::move(message));
+  return absl::OkStatus();
+}
+
+// Written at once, since nobody knows when Progress is called next; from within
+// it later, together with whatever else is sent until then.
+void TcpContext::Enqueue(Connection& connection, Outgoing message) {
+  connection.queue.push_back(std::move(message));
+  if (!connection.is_writable) return;
+  if (!is_progressing_ && connection.queue.size() == 1) Write(connection);
+  Activate(connection);
+}
+
+void TcpContext::Write(Connection& connection) {
+  size_t turn = 0;
+  while (connection.is_writable && !connection.queue.empty() &&
+         connection.state != State::kFailed && turn < kTurnBytes) {
+    std::array<iovec, kMaxPieces> pieces;
+    msghdr message{};
+    message.msg_iov = pieces.data();
+    message.msg_iovlen = Gather(connection, pieces);
+    const ssize_t sent =
+        sendmsg(connection.socket.get(), &message, MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0) {
+      // Full; or broken, which reading says after what has arrived.
+      connection.is_writable = false;
+      if (errno != EAGAIN && errno != EWOULDBLOCK) {
+        connection.is_readable = connection.is_ending = true;
+      }
+      return;
+    }
+    turn += static_cast<size_t>(sent);
+    HandleWritten(connection, static_cast<size_t>(sent));
+  }
+  if (connection.state == State::kClosing && connection.is_writable &&
+      connection.queue.empty()) {
+    (void)shutdown(connection.socket.get(), SHUT_WR);  // it may be gone
+    connection.is_writable = false;
+  }
+}
+
+void TcpContext::HandleWritten(Connection& connection, size_t bytes) {
+  num_moved_ += bytes;
+  connection.num_written += bytes;
+  while (!connection.queue.empty()) {
+    Outgoing& first = connection.queue.front();
+    const size_t size = first.head_bytes + first.payload.size;
+    if (connection.num_written < size) return;
+    connection.num_written -= size;
+    if (first.done) done_.push_back({std::move(first.done), absl::OkStatus()});
+    connection.queue.pop_front();
+  }
+}
+
+void TcpContext::CallDone() {
+  while (!done_.empty()) {
+    const Done next = std::move(done_.front());
+    done_.pop_front();
+    ++num_events_;
+    next.done(next.status);
+  }
+}
+
+}  // namespace telegrad::tcp

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/socket.h"
+#include "transport/tcp/connection.h"
+#include "transport/transport.h"
+
+namespace telegrad::tcp {
+
+// Messages as one stream of bytes: a payload is written from the sender's
+// memory and read into the receiver's, without asking before. One thread,
+// except Wake.
+class TcpContext : public TransportContext {
+ public:
+  static absl::StatusOr<std::unique_ptr<TransportContext>> Make(
+      const TransportOptions& options, TransportHandler* handler);
+
+  TransportInfo info() const override;
+  absl::StatusOr<std::string> Listen() override;
+  absl::StatusOr<EndpointId> Connect(absl::string_view address) override;
+  absl::Status Send(EndpointId to, ConstBytes header, ConstBytes payload,
+                    SendDone done) override;
+  void Close(EndpointId endpoint) override;
+  absl::Status RegisterMemory(Bytes memory) override;
+  bool Progress(TimePoint deadline) override;
+  void Wake() override;
+
+ private:
+  TcpContext(const TransportOptions& options, TransportHandler* handler);
+  absl::Status Init();
+  absl::Status Watch(int fd, uint64_t key, uint32_t events);
+  absl::StatusOr<Connection*> Add(UniqueFd socket);
+  Connection* Find(EndpointId id);
+  void Accept();
+
+  // send.cc
+  void Enqueue(Connection& connection, Outgoing message);
+  void Write(Connection& connection);
+  void HandleWritten(Connection& connection, size_t bytes);
+  void CallDone();
+
+  // receive.cc
+  void Read(Connection& connection);
+  void HandleEnd(Connection& connection, int error);
+  void Take(Connection& connection, ConstBytes bytes);
+  size_t TakeHead(Connection& connection, ConstBytes bytes);
+  void TakeRecord(Connection& connection);
+  void TakePayload(Connection& connection, size_t bytes);
+  void HearHello(Connection& connection);
+  void BeginMessage(Connection& connection);
+  void EndMessage(Connection& connection);
+
+  // closing.cc
+  void BeginClosing(Connection& connection, State state, absl::Status why);
+  void Fail(Connection& connection, absl::Status why);
+  void FailProtocol(Connection& connection, absl::string_view what);
+  void HearGoodbye(Connection& connection);
+  void AdvanceClosing();
+  void ExpireGreetings(TimePoint now);
+  void Cut(Connection& connection);
+  TimePoint NextTimer() const;
+
+  // progress.cc
+  void Activate(Connection& connection);
+  void PollSockets();
+  void HandleSocket(Connection& connection, uint32_t events);
+  void Work(bool reads);
+  bool HandleEvents(bool is_complete);
+  void Sleep(TimePoint until);
+
+  const TransportOptions options_;
+  TransportHandler* const handler_;
+  UniqueFd epoll_;
+  WakeEvent wake_event_;
+  std::atomic<bool> is_woken_{false};
+  UniqueFd listener_;
+
+  EndpointId next_id_ = 1;
+  std::unordered_map<EndpointId, std::unique_ptr<Connection>> connections_;
+  std::vector<EndpointId> active_;    // that may read or write
+  std::vector<EndpointId> working_;   // those of this turn
+  std::vector<EndpointId> closing_;   // not open
+  std::vector<EndpointId> greeting_;  // whose peer's hello is due
+  struct Done {
+    SendDone done;
+    absl::Status status;
+  };
+  std::deque<Done> done_;
+  std::vector<std::byte> staging_;  // what is read beside payloads
+  bool is_progressing_ = false;
+  unsigned num_polls_ = 0;
+  size_t num_moved_ = 0;   // bytes since HandleEvents began
+  size_t num_events_ = 0;  // since HandleEvents began
+};
+
+}  // namespace telegrad::tcp
