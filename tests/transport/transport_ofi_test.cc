@@ -75,6 +75,46 @@ TEST(OfiTransport, PeersOfDifferentProvidersPartWithAReason) {
   EXPECT_TRUE(server.accepted.empty());
 }
 
+class OfiLargeMessages : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(OfiLargeMessages, GoAnotherWayOnceAgreed) {
+  Node server(OptionsOf(GetParam())), client(OptionsOf(GetParam()));
+  ASSERT_THAT(server.status, IsOk());
+  const auto endpoint = client.context->Connect(*server.context->Listen());
+  ASSERT_THAT(endpoint, IsOk());
+  const auto payload = std::make_shared<const std::string>(1 << 20, 'p');
+  const auto is_agreed = [&] {
+    const std::string details = client.context->info().details;
+    return details.find(" 0 large messages") == std::string::npos;
+  };
+  // The first ones are copied: nobody waits for the agreement.
+  ASSERT_TRUE(Drive({&server, &client}, [&] {
+    if (!is_agreed() && client.sends_due[*endpoint] == 0) {
+      EXPECT_THAT(client.Send(*endpoint, "large", payload), IsOk());
+      EXPECT_THAT(client.Send(*endpoint, "small"), IsOk());
+    }
+    return is_agreed() && client.EachCompletedOnce() &&
+           server.heard.size() == client.results.size();
+  }));
+  for (size_t i = 0; i < server.heard.size(); ++i) {
+    EXPECT_EQ(server.heard[i].header, i % 2 == 0 ? "large" : "small");
+    EXPECT_TRUE(server.heard[i].payload ==
+                (i % 2 == 0 ? *payload : std::string()));
+  }
+  client.context->Close(*endpoint);
+  ASSERT_TRUE(Drive({&server, &client}, [&] {
+    return server.closed.size() == 1 && client.closed.size() == 1;
+  }));
+  EXPECT_THAT(client.context->info().details, HasSubstr(" 0 lanes"));
+  EXPECT_THAT(server.context->info().details, HasSubstr(" 0 lanes"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, OfiLargeMessages,
+                         ::testing::Values("tcp", "shm"),
+                         [](const auto& param) {
+                           return std::string(param.param);
+                         });
+
 TEST(OfiTransport, StrangersAreCutAndNobodyElseNotices) {
   Node server(OptionsOf("tcp")), client(OptionsOf("tcp"));
   const std::string address = *server.context->Listen();
@@ -138,18 +178,37 @@ TEST(OfiWire, RecordSurvivesARoundTrip) {
                          reinterpret_cast<const char*>(record->data.data)));
 }
 
+TEST(OfiWire, LargeMessageNamesAPlaceOrNone) {
+  const std::string header = "header", place = "8 bytes!";
+  for (const std::string& data : {place, std::string()}) {
+    ofi::Record sent = MakeRecord(header, data);
+    sent.kind = ofi::Kind::kLarge;
+    sent.payload_bytes = 1 << 20;
+    const auto bytes = Pack(sent);
+    const auto record = ofi::ParseRecord({bytes.data(), bytes.size()});
+    ASSERT_TRUE(record.has_value());
+    EXPECT_EQ(record->payload_bytes, 1u << 20);
+    EXPECT_EQ(record->data.size, data.size());
+  }
+}
+
 TEST(OfiWire, ContradictoryRecordsAreRefused) {
   const std::string header = "header", data = "some data";
   const ofi::Record good = MakeRecord(header, data);
-  std::vector<ofi::Record> bad(7, good);
+  std::vector<ofi::Record> bad(10, good);
   bad[0].payload_bytes = 3;           // more data than payload
   bad[1].offset = 4;                  // a header behind the beginning
   bad[2].payload_bytes = 0xffffffff;  // too large
-  bad[3].kind = static_cast<ofi::Kind>(3);
+  bad[3].kind = static_cast<ofi::Kind>(7);
   bad[4].kind = ofi::Kind::kGoodbye;  // with a payload
   bad[5].data = {};                   // brings nothing
   bad[6].header = {};
-  bad[6].offset = 100;  // behind the end
+  bad[6].offset = 100;              // behind the end
+  bad[7].kind = ofi::Kind::kLarge;  // with data that is no place
+  bad[8].kind = ofi::Kind::kOffer;  // with a payload
+  bad[9].kind = ofi::Kind::kTaken;
+  bad[9].data = {};
+  bad[9].payload_bytes = 0;  // with a header
   for (const ofi::Record& record : bad) {
     const auto bytes = Pack(record);
     EXPECT_FALSE(ofi::ParseRecord({bytes.data(), bytes.size()}).has_value());
@@ -176,7 +235,7 @@ TEST(OfiWire, AnyBytesAreJudgedWithinTheirBounds) {
     EXPECT_EQ(ofi::kRecordBytes + record->header.size + record->data.size,
               bytes.size());
     EXPECT_LE(uint64_t{record->offset} + record->data.size,
-              record->payload_bytes);
+              std::max<uint64_t>(record->payload_bytes, ofi::kPlaceBytes));
   }
 }
 

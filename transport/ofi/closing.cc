@@ -100,6 +100,7 @@ void OfiContext::Cut(Endpoint& cut) {
   const auto node = endpoints_.extract(cut.id);
   Endpoint& endpoint = *node.mapped();
   std::erase(greeting_, endpoint.id);
+  CloseLanes(endpoint);  // from here on libfabric has no memory of the user
   fabric_->Forget(endpoint.id);
   if (endpoint.has_greeted) fabric_->RemovePeer(endpoint.peer_address);
   endpoint.socket.Close();

@@ -4,8 +4,10 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <list>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,12 +15,14 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/socket.h"
+#include "transport/ofi/lane.h"
 #include "transport/ofi/wire.h"
 #include "transport/transport.h"
 
 namespace telegrad::ofi {
 
-// Sent in records, through slots; gone when all of them have completed.
+// Sent in records, through slots, or by a record and another way; gone when all
+// of these have completed.
 struct Outgoing {
   Kind kind = Kind::kData;
   std::array<std::byte, kMaxHeaderBytes> header = {};
@@ -28,13 +32,16 @@ struct Outgoing {
   size_t offset = 0;  // of the payload, already in slots
   bool is_begun = false;
   bool is_in_slots = false;  // all of it
-  int num_slots = 0;         // that libfabric has
+  bool is_large = false;     // the payload goes another way than the record
+  int num_pending = 0;       // slots that libfabric has, and kTaken if due
   std::list<Outgoing>::iterator self = {};
 };
 
-// The message that is being received; the one OnHeader was called for.
+// A message that OnHeader was called for, or a goodbye; heard in their order.
 struct Incoming {
-  bool is_begun = false;
+  Kind kind = Kind::kData;
+  bool is_whole = false;
+  bool is_in_lane = false;  // libfabric has `target`
   std::array<std::byte, kMaxHeaderBytes> header = {};
   size_t header_bytes = 0;
   size_t payload_bytes = 0;
@@ -70,6 +77,7 @@ struct Endpoint {
   uint32_t peer_id = 0;
   uint64_t peer_token = 0;
   std::string peer_address;
+  int peer_process = 0;  // in shared memory
   fi_addr_t peer = FI_ADDR_NOTAVAIL;
   bool is_fragile = false;  // Fabric::IsFragile
 
@@ -81,7 +89,23 @@ struct Endpoint {
 
   uint32_t next_to_hear = 0;
   std::map<uint32_t, std::vector<std::byte>> early;
-  Incoming incoming;
+  std::deque<Incoming> incoming;
+
+  // Large payloads: lanes, or the receiver reads from the sender's memory.
+  std::string peer_lane_address;
+  fi_addr_t peer_lane = FI_ADDR_NOTAVAIL;
+  bool has_offered = false;
+  bool has_accepted = false;
+  bool is_accepted_by_peer = false;
+  uint64_t next_tag_to_send = 0;  // on the lane
+  uint64_t next_tag_to_hear = 0;
+  size_t num_untaken = 0;         // large messages that we have sent
+  size_t num_large_incoming = 0;  // and not yet whole
+  std::deque<Outgoing*> exposed;  // those, in shared memory
+  Buffer scratch;                 // for what comes after Close
+  // Last: ended before the memory. One for each direction, so that never
+  // both sides connect at once.
+  std::unique_ptr<Lane> send_lane, receive_lane;
 };
 
 }  // namespace telegrad::ofi

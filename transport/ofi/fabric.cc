@@ -19,6 +19,10 @@ constexpr size_t kMaxSlotBytes = size_t{64} << 10;
 // Up to here ofi_rxm sends at once; above, it asks the receiver first.
 constexpr size_t kRxmEagerBytes = size_t{16} << 10;
 
+// Measured: above, a copy costs more than to agree on the way.
+constexpr size_t kLargeBytes = size_t{64} << 10;
+constexpr size_t kLargeBytesInShm = size_t{16} << 10;
+
 // Living processes whose shared memory is looked at again in the end.
 constexpr size_t kMaxDeparted = 1024;
 
@@ -32,8 +36,11 @@ size_t SlotBytes(const fi_info& info) {
   return std::min(bytes, info.ep_attr->max_msg_size);
 }
 
-absl::Status CheckFi(absl::string_view what, int result) {
-  return result == 0 ? absl::OkStatus() : FabricError(what, -result);
+// ofi_rxm takes 70 MiB for an endpoint, and 1.17's crashes when one of several
+// at a completion queue ends.
+bool HasLanes(const fi_info& info) {
+  return !IsShm(info) && (info.caps & FI_TAGGED) != 0 &&
+         !absl::StrContains(info.fabric_attr->prov_name, "ofi_rxm");
 }
 
 }  // namespace
@@ -41,6 +48,9 @@ absl::Status CheckFi(absl::string_view what, int result) {
 Fabric::Fabric(InfoPtr info)
     : info_(std::move(info)),
       identity_(FabricIdentity(*info_)),
+      is_shm_(IsShm(*info_)),
+      large_bytes_(is_shm_ ? kLargeBytesInShm : kLargeBytes),
+      has_lanes_(HasLanes(*info_)),
       slot_bytes_(SlotBytes(*info_)) {}
 
 absl::StatusOr<std::unique_ptr<Fabric>> Fabric::Make(
@@ -52,6 +62,7 @@ absl::StatusOr<std::unique_ptr<Fabric>> Fabric::Make(
 }
 
 Fabric::~Fabric() {
+  for (const auto& slot : slots_) slot->registered.reset();
   for (const auto& [address, peer] : peers_) departed_.insert(address);
   for (const std::string& address : departed_) {
     (void)RemoveLeftovers(*info_, address);
@@ -117,21 +128,16 @@ absl::Status Fabric::MakeSlots() {
   const size_t num_slots = kReceiveSlots + kSendSlots;
   memory_ = Buffer(num_slots * slot_bytes_);
   void* descriptor = nullptr;
-  if ((info_->domain_attr->mr_mode & FI_MR_LOCAL) != 0) {
-    fid_mr* registered = nullptr;
-    RETURN_IF_ERROR(
-        CheckFi("fi_mr_reg",
-                fi_mr_reg(domain_.get(), memory_.data(), memory_.size(),
-                          FI_SEND | FI_RECV, 0, 0, 0, &registered, nullptr)));
-    registered_.reset(registered);
-    descriptor = fi_mr_desc(registered);
+  if (NeedsRegistration()) {
+    ASSIGN_OR_RETURN(registered_, RegisterNow(memory_.view()));
+    descriptor = fi_mr_desc(registered_.get());
   }
   for (size_t i = 0; i < num_slots; ++i) {
     auto slot = std::make_unique<Slot>();
     slot->bytes = memory_.data() + i * slot_bytes_;
     slot->descriptor = descriptor;
-    slot->is_receive = i < kReceiveSlots;
-    if (slot->is_receive) {
+    slot->role = i < kReceiveSlots ? Role::kReceive : Role::kSend;
+    if (slot->role == Role::kReceive) {
       unposted_.push_back(slot.get());
     } else {
       free_.push_back(slot.get());
@@ -191,7 +197,63 @@ Slot* Fabric::TakeSlot() {
 void Fabric::ReturnSlot(Slot* slot) {
   slot->endpoint = 0;
   slot->message = nullptr;
-  free_.push_back(slot);
+  slot->registered.reset();
+  (slot->role == Role::kSend ? free_ : free_lane_slots_).push_back(slot);
+}
+
+Slot* Fabric::TakeLaneSlot(Role role, ConstBytes memory) {
+  void* descriptor = FindDescriptor(memory);
+  FidPtr<fid_mr> registered;
+  if (NeedsRegistration() && descriptor == nullptr) {
+    auto now = RegisterNow(memory);
+    if (!now.ok()) return nullptr;
+    registered = *std::move(now);
+    descriptor = fi_mr_desc(registered.get());
+  }
+  if (free_lane_slots_.empty()) {
+    slots_.push_back(std::make_unique<Slot>());
+    free_lane_slots_.push_back(slots_.back().get());
+  }
+  Slot* slot = free_lane_slots_.back();
+  free_lane_slots_.pop_back();
+  slot->role = role;
+  slot->descriptor = descriptor;
+  slot->registered = std::move(registered);
+  return slot;
+}
+
+absl::StatusOr<std::unique_ptr<Lane>> Fabric::OpenLane() {
+  return Lane::Open({info_.get(), domain_.get(), av_.get(), queue_.get()});
+}
+
+bool Fabric::NeedsRegistration() const {
+  return (info_->domain_attr->mr_mode & FI_MR_LOCAL) != 0;
+}
+
+absl::StatusOr<FidPtr<fid_mr>> Fabric::RegisterNow(ConstBytes memory) {
+  fid_mr* registered = nullptr;
+  RETURN_IF_ERROR(
+      CheckFi("fi_mr_reg",
+              fi_mr_reg(domain_.get(), memory.data, memory.size,
+                        FI_SEND | FI_RECV, 0, 0, 0, &registered, nullptr)));
+  return FidPtr<fid_mr>(registered);
+}
+
+absl::Status Fabric::Register(ConstBytes memory) {
+  if (!NeedsRegistration() || memory.size == 0) return absl::OkStatus();
+  ASSIGN_OR_RETURN(auto registered, RegisterNow(memory));
+  regions_[memory.data] = {memory.size, std::move(registered)};
+  return absl::OkStatus();
+}
+
+void* Fabric::FindDescriptor(ConstBytes memory) const {
+  auto region = regions_.upper_bound(memory.data);
+  if (region == regions_.begin()) return nullptr;
+  --region;
+  const auto offset = static_cast<size_t>(memory.data - region->first);
+  const size_t size = region->second.size;
+  if (offset > size || memory.size > size - offset) return nullptr;
+  return fi_mr_desc(region->second.registered.get());
 }
 
 int Fabric::Send(Slot* slot, size_t num_bytes, fi_addr_t to) {
@@ -222,8 +284,12 @@ void Fabric::Poll(std::vector<Completion>* completions) {
   if (count == -FI_EAVAIL) PollError(completions);
   for (ssize_t i = 0; i < count; ++i) {
     const fi_cq_msg_entry& entry = entries[static_cast<size_t>(i)];
-    completions->push_back({static_cast<Slot*>(entry.op_context),
-                            std::min(entry.len, slot_bytes_), 0});
+    auto* slot = static_cast<Slot*>(entry.op_context);
+    completions->push_back({slot,
+                            slot->role == Role::kReceive
+                                ? std::min(entry.len, slot_bytes_)
+                                : entry.len,
+                            0});
   }
   if (!unposted_.empty()) RetryReceives();
 }
@@ -241,6 +307,7 @@ void Fabric::Forget(EndpointId endpoint) {
     if (slot->endpoint != endpoint) continue;
     slot->endpoint = 0;
     slot->message = nullptr;
+    slot->registered.reset();
   }
 }
 

@@ -15,34 +15,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
+#include "transport/ofi/lane.h"
 #include "transport/ofi/provider.h"
+#include "transport/ofi/slot.h"
 #include "transport/transport.h"
 
 namespace telegrad::ofi {
-
-// One record's memory. libfabric never sees memory of the user: what it holds
-// when a peer dies or stops is ours.
-struct Slot {
-  fi_context2 context = {};  // first: libfabric's, while it has the slot
-  std::byte* bytes = nullptr;
-  void* descriptor = nullptr;
-  bool is_receive = false;
-  EndpointId endpoint = 0;  // 0: nobody waits for this send
-  void* message = nullptr;  // of that endpoint
-};
-
-struct Completion {
-  Slot* slot = nullptr;
-  size_t num_bytes = 0;  // received
-  int error = 0;         // of libfabric, positive
-};
-
-template <typename Fid>
-struct FidDeleter {
-  void operator()(Fid* fid) const { fi_close(&fid->fid); }
-};
-template <typename Fid>
-using FidPtr = std::unique_ptr<Fid, FidDeleter<Fid>>;
 
 // libfabric's objects of one context: an endpoint for all peers, one completion
 // queue, and slots. One thread.
@@ -72,6 +50,19 @@ class Fabric {
   // have the slot, until a completion gives it back.
   int Send(Slot* slot, size_t num_bytes, fi_addr_t to);
 
+  // An endpoint with this context's completion queue, for one peer.
+  absl::StatusOr<std::unique_ptr<Lane>> OpenLane();
+  bool is_shm() const { return is_shm_; }
+  // From this size on a payload goes another way than in records.
+  size_t large_bytes() const { return large_bytes_; }
+  // False: payloads of any size go in records, but for shared memory.
+  bool has_lanes() const { return has_lanes_; }
+  // For an operation of a lane on `memory`, registered where the provider
+  // demands it; null when that failed. ReturnSlot after the completion.
+  Slot* TakeLaneSlot(Role role, ConstBytes memory);
+  // Keeps `memory` registered, if the provider demands it, until the end.
+  absl::Status Register(ConstBytes memory);
+
   // Appends what has completed; at most a batch of it. A received slot goes
   // back by Receive.
   void Poll(std::vector<Completion>* completions);
@@ -90,11 +81,17 @@ class Fabric {
   absl::Status OpenQueue();
   absl::Status OpenEndpoint();
   absl::Status MakeSlots();
+  bool NeedsRegistration() const;
+  absl::StatusOr<FidPtr<fid_mr>> RegisterNow(ConstBytes memory);
+  void* FindDescriptor(ConstBytes memory) const;
   void PollError(std::vector<Completion>* completions);
   void RetryReceives();
 
   const InfoPtr info_;
   const std::string identity_;
+  const bool is_shm_ = false;
+  const size_t large_bytes_ = 0;
+  const bool has_lanes_ = false;
   size_t slot_bytes_ = 0;
   std::string address_;
   int wait_fd_ = -1;
@@ -107,13 +104,19 @@ class Fabric {
   Buffer memory_;
   std::vector<std::unique_ptr<Slot>> slots_;
   std::vector<Slot*> free_;
+  std::vector<Slot*> free_lane_slots_;
   std::vector<Slot*> unposted_;  // libfabric had no room for these receives
   // In the order of opening; closed in reverse, and before the slots end.
   FidPtr<fid_fabric> fabric_;
   FidPtr<fid_domain> domain_;
   FidPtr<fid_av> av_;
   FidPtr<fid_cq> queue_;
-  FidPtr<fid_mr> registered_;
+  FidPtr<fid_mr> registered_;  // memory_
+  struct Region {
+    size_t size = 0;
+    FidPtr<fid_mr> registered;
+  };
+  std::map<const std::byte*, Region> regions_;  // by their beginning
   FidPtr<fid_ep> endpoint_;
 };
 

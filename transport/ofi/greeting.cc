@@ -137,6 +137,7 @@ void OfiContext::HearHello(Endpoint& endpoint) {
   endpoint.has_greeted = true;
   std::erase(greeting_, endpoint.id);
   endpoint.peer = *added;
+  endpoint.peer_process = ShmProcess(peer.address);
   endpoint.is_fragile = fabric_->IsFragile(peer.address);
   endpoint.peer_address = std::move(peer.address);
   endpoint.peer_id = peer.endpoint;

@@ -8,15 +8,12 @@
 #include "absl/strings/str_cat.h"
 #include "transport/ofi/ofi_context.h"
 
-// Messages into records and back.
+// Messages into records.
 namespace telegrad::ofi {
 namespace {
 
 // Of one endpoint, so that one slow peer does not take all slots.
 constexpr size_t kMaxSlotsInFlight = 16;
-// Completions may come out of order; a peer whose records are further apart
-// than its slots allow is broken.
-constexpr uint32_t kReorderWindow = 256;
 
 }  // namespace
 
@@ -90,6 +87,7 @@ bool OfiContext::Pump(Endpoint& endpoint) {
   }
   while (endpoint.state != State::kFailed &&
          endpoint.next != endpoint.messages.end()) {
+    if (!PrepareLarge(endpoint)) return false;
     if (endpoint.num_slots >= kMaxSlotsInFlight) return false;
     Slot* slot = fabric_->TakeSlot();
     if (slot == nullptr) return true;
@@ -105,19 +103,27 @@ bool OfiContext::PumpOne(Endpoint& endpoint, Slot* slot) {
                 .sequence = endpoint.next_to_send,
                 .payload_bytes = static_cast<uint32_t>(message.payload.size),
                 .offset = static_cast<uint32_t>(message.offset),
-                .kind = message.kind,
+                .kind = message.is_large ? Kind::kLarge : message.kind,
                 .header = {},
                 .data = {}};
   if (!message.is_begun) {
     record.header = {message.header.data(), message.header_bytes};
   }
-  const size_t used = PackRecord(record, slot->bytes);
-  const size_t part = std::min(message.payload.size - message.offset,
-                               fabric_->slot_bytes() - used);
-  std::copy_n(message.payload.data + message.offset, part, slot->bytes + used);
+  size_t used = PackRecord(record, slot->bytes);
+  size_t part = 0;
+  if (message.is_large) {
+    used += PackPlace(message, slot->bytes + used);
+    part = message.payload.size;
+  } else {
+    part = std::min(message.payload.size - message.offset,
+                    fabric_->slot_bytes() - used);
+    std::copy_n(message.payload.data + message.offset, part,
+                slot->bytes + used);
+    used += part;
+  }
   slot->endpoint = endpoint.id;
   slot->message = &message;
-  const int error = fabric_->Send(slot, used + part, endpoint.peer);
+  const int error = fabric_->Send(slot, used, endpoint.peer);
   if (error != 0) {
     fabric_->ReturnSlot(slot);
     is_stalled_ = true;
@@ -128,7 +134,7 @@ bool OfiContext::PumpOne(Endpoint& endpoint, Slot* slot) {
   }
   ++endpoint.next_to_send;
   ++endpoint.num_slots;
-  ++message.num_slots;
+  ++message.num_pending;
   message.is_begun = true;
   message.offset += part;
   if (message.offset == message.payload.size) {
@@ -138,143 +144,28 @@ bool OfiContext::PumpOne(Endpoint& endpoint, Slot* slot) {
   return true;
 }
 
-void OfiContext::HandleCompletions() {
-  do {
-    completions_.clear();
-    fabric_->Poll(&completions_);
-    num_moved_ += completions_.size();
-    for (const Completion& completion : completions_) {
-      Slot* slot = completion.slot;
-      if (!slot->is_receive) {
-        HandleSent(slot, completion.error);
-        continue;
-      }
-      // An error: too long to be one of our records.
-      if (completion.error == 0) {
-        HandleReceived({slot->bytes, completion.num_bytes});
-      }
-      fabric_->Receive(slot);
-    }
-  } while (!completions_.empty());
-}
-
 void OfiContext::HandleSent(Slot* slot, int error) {
   Endpoint* endpoint = Find(slot->endpoint);
   auto* message = static_cast<Outgoing*>(slot->message);
+  const Role role = slot->role;
   fabric_->ReturnSlot(slot);
   if (endpoint == nullptr || message == nullptr) return;
-  --endpoint->num_slots;
-  --message->num_slots;
+  if (role == Role::kSend) --endpoint->num_slots;
   if (error != 0) {
     Fail(*endpoint, FabricError("the peer is gone: send", error));
     return;
   }
-  if (message->is_in_slots && message->num_slots == 0) {
-    if (message->done) {
-      done_.push_back({std::move(message->done), absl::OkStatus()});
+  FinishPart(*endpoint, *message);
+}
+
+void OfiContext::FinishPart(Endpoint& endpoint, Outgoing& message) {
+  if (--message.num_pending == 0 && message.is_in_slots) {
+    if (message.done) {
+      done_.push_back({std::move(message.done), absl::OkStatus()});
     }
-    endpoint->messages.erase(message->self);
+    endpoint.messages.erase(message.self);
   }
-  StartPumping(*endpoint);
-}
-
-void OfiContext::HandleReceived(ConstBytes bytes) {
-  const std::optional<Record> record = ParseRecord(bytes);
-  Endpoint* endpoint = record.has_value() ? Find(record->to) : nullptr;
-  if (endpoint == nullptr || endpoint->token != record->token) {
-    ++num_strays_;  // whoever sent it is not a peer, or not any more
-    return;
-  }
-  if (endpoint->state == State::kFailed || !endpoint->is_announced) return;
-  TakeInOrder(*endpoint, *record, bytes);
-}
-
-void OfiContext::TakeInOrder(Endpoint& endpoint, const Record& record,
-                             ConstBytes bytes) {
-  const uint32_t ahead = record.sequence - endpoint.next_to_hear;
-  if (ahead != 0) {
-    const bool is_new =
-        ahead < kReorderWindow &&
-        endpoint.early
-            .try_emplace(record.sequence, bytes.data, bytes.data + bytes.size)
-            .second;
-    if (!is_new) FailProtocol(endpoint, "a record out of order");
-    return;
-  }
-  Take(endpoint, record);
-  while (!endpoint.early.empty() && endpoint.state != State::kFailed) {
-    const auto first = endpoint.early.find(endpoint.next_to_hear);
-    if (first == endpoint.early.end()) return;
-    const std::vector<std::byte> kept = std::move(first->second);
-    endpoint.early.erase(first);
-    Take(endpoint, *ParseRecord({kept.data(), kept.size()}));
-  }
-}
-
-void OfiContext::Take(Endpoint& endpoint, const Record& record) {
-  ++endpoint.next_to_hear;
-  switch (record.kind) {
-    case Kind::kData:
-      if (endpoint.state == State::kOpen) TakeData(endpoint, record);
-      return;
-    case Kind::kGoodbye:
-      return HearGoodbye(endpoint);
-    case Kind::kGoodbyeAck:
-      endpoint.is_acknowledged = true;
-      return;
-  }
-}
-
-// False: the message was refused.
-bool OfiContext::Begin(Endpoint& endpoint, const Record& record) {
-  Incoming& message = endpoint.incoming;
-  message.is_begun = true;
-  std::copy_n(record.header.data, record.header.size, message.header.data());
-  message.header_bytes = record.header.size;
-  message.payload_bytes = record.payload_bytes;
-  message.received = 0;
-  ++num_events_;
-  absl::StatusOr<Bytes> target = handler_->OnHeader(
-      endpoint.id, {message.header.data(), message.header_bytes},
-      message.payload_bytes);
-  if (endpoint.state != State::kOpen) return false;
-  if (target.ok() && (target->size < message.payload_bytes ||
-                      target->device.kind != DeviceKind::kCpu)) {
-    target = absl::InternalError(
-        absl::StrCat("OnHeader gave ", target->size, " bytes for ",
-                     message.payload_bytes, ", or no host memory"));
-  }
-  if (!target.ok()) {
-    Fail(endpoint, absl::CancelledError(absl::StrCat(
-                       "message refused: ", target.status().message())));
-    return false;
-  }
-  message.target = *target;
-  return true;
-}
-
-void OfiContext::TakeData(Endpoint& endpoint, const Record& record) {
-  Incoming& message = endpoint.incoming;
-  if (record.offset == 0 && !message.is_begun) {
-    if (!Begin(endpoint, record)) return;
-  } else if (!message.is_begun || record.offset != message.received ||
-             record.payload_bytes != message.payload_bytes) {
-    return FailProtocol(endpoint, "a record of another message");
-  }
-  std::copy_n(record.data.data, record.data.size,
-              message.target.data + message.received);
-  message.received += record.data.size;
-  if (message.received < message.payload_bytes) return;
-  message.is_begun = false;
-  ++num_events_;
-  handler_->OnMessage(endpoint.id,
-                      {message.header.data(), message.header_bytes},
-                      {message.target.data, message.payload_bytes});
-}
-
-void OfiContext::FailProtocol(Endpoint& endpoint, absl::string_view what) {
-  Fail(endpoint, absl::UnavailableError(
-                     absl::StrCat("the peer breaks the protocol: ", what)));
+  StartPumping(endpoint);
 }
 
 void OfiContext::CallDone() {

@@ -78,8 +78,10 @@ absl::Status OfiContext::Watch(int fd, uint64_t key, uint32_t events) {
 }
 
 TransportInfo OfiContext::info() const {
-  return {"ofi", absl::StrCat(fabric_->Describe(), ", ", endpoints_.size(),
-                              " endpoints, ", num_strays_, " stray records")};
+  return {"ofi",
+          absl::StrCat(fabric_->Describe(), ", ", endpoints_.size(),
+                       " endpoints, ", num_lanes_, " lanes, ", num_large_,
+                       " large messages, ", num_strays_, " stray records")};
 }
 
 absl::StatusOr<std::string> OfiContext::Listen() {
@@ -113,7 +115,7 @@ absl::StatusOr<EndpointId> OfiContext::Connect(absl::string_view address) {
 }
 
 absl::Status OfiContext::RegisterMemory(Bytes memory) {
-  if (memory.device.kind == DeviceKind::kCpu) return absl::OkStatus();
+  if (memory.device.kind == DeviceKind::kCpu) return fabric_->Register(memory);
   return absl::UnimplementedError("transport ofi takes host memory only");
 }
 

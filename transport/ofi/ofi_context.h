@@ -56,15 +56,37 @@ class OfiContext : public TransportContext {
   void PumpAll();
   bool Pump(Endpoint& endpoint);
   bool PumpOne(Endpoint& endpoint, Slot* slot);
-  void HandleCompletions();
   void HandleSent(Slot* slot, int error);
+  void FinishPart(Endpoint& endpoint, Outgoing& message);
+  void CallDone();
+
+  // receiving.cc
+  void HandleCompletions();
   void HandleReceived(ConstBytes bytes);
   void TakeInOrder(Endpoint& endpoint, const Record& record, ConstBytes bytes);
   void Take(Endpoint& endpoint, const Record& record);
-  bool Begin(Endpoint& endpoint, const Record& record);
+  static bool IsInMessage(const Endpoint& endpoint);
+  Incoming* Begin(Endpoint& endpoint, const Record& record);
   void TakeData(Endpoint& endpoint, const Record& record);
+  void Deliver(Endpoint& endpoint);
   void FailProtocol(Endpoint& endpoint, absl::string_view what);
-  void CallDone();
+
+  // large.cc
+  bool IsAgreed(const Endpoint& endpoint) const;
+  bool PrepareLarge(Endpoint& endpoint);
+  void SendLarge(Endpoint& endpoint, Outgoing& message);
+  size_t PackPlace(const Outgoing& message, std::byte* out) const;
+  void Offer(Endpoint& endpoint);
+  void Answer(Endpoint& endpoint, Kind kind, ConstBytes header);
+  bool OpenLane(std::unique_ptr<Lane>* lane);
+  void TakeOffer(Endpoint& endpoint, ConstBytes header);
+  void TakeAccept(Endpoint& endpoint, ConstBytes header);
+  void TakeTaken(Endpoint& endpoint);
+  void TakeLarge(Endpoint& endpoint, const Record& record);
+  void ReadFromPeer(Endpoint& endpoint, Incoming* message, ConstBytes place);
+  void ReceiveOnLane(Endpoint& endpoint, Incoming* message, size_t num_bytes);
+  void HandleLaneReceived(const Completion& completion);
+  void CloseLanes(Endpoint& endpoint);
 
   // closing.cc
   void BeginClosing(Endpoint& endpoint, State state, absl::Status why);
@@ -91,6 +113,8 @@ class OfiContext : public TransportContext {
 
   EndpointId next_id_ = 1;
   std::unordered_map<EndpointId, std::unique_ptr<Endpoint>> endpoints_;
+  size_t num_lanes_ = 0;
+  uint64_t num_large_ = 0;  // messages sent that were not copied into slots
   std::vector<EndpointId> closing_;
   std::vector<EndpointId> greeting_;  // whose peer's hello is due
   std::deque<EndpointId> pumping_;    // that have something to send

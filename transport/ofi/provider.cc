@@ -15,6 +15,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/socket.h"
@@ -116,12 +117,18 @@ absl::Status FabricError(absl::string_view what, int code) {
   }
 }
 
+absl::Status CheckFi(absl::string_view what, int result) {
+  return result == 0 ? absl::OkStatus() : FabricError(what, -result);
+}
+
 absl::StatusOr<InfoPtr> ChooseProvider(const TransportOptions& options) {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, Candidates(options));
   int error = 0;
   for (const std::string& name : names) {
     InfoPtr info;
-    error = Query(name, options.bind_address, 0, &info);
+    // Tagged messages are for large payloads; all do without if need be.
+    error = Query(name, options.bind_address, FI_TAGGED, &info);
+    if (error != 0) error = Query(name, options.bind_address, 0, &info);
     if (error == 0) return info;
   }
   return absl::UnavailableError(absl::StrCat(
@@ -196,6 +203,14 @@ bool IsAddressLike(const fi_info& info, absl::string_view own,
   return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
     return absl::ascii_isdigit(static_cast<unsigned char>(c)) || c == ':';
   });
+}
+
+int ShmProcess(const std::string& peers) {
+  if (!absl::StartsWith(peers, kShmPrefix)) return 0;
+  const std::string name = peers.c_str() + kShmPrefix.size();  // "PID:UID:N"
+  int process = 0;
+  return absl::SimpleAtoi(name.substr(0, name.find(':')), &process) ? process
+                                                                    : 0;
 }
 
 bool RemoveLeftovers(const fi_info& info, const std::string& peers) {

@@ -18,6 +18,8 @@ using InfoPtr = std::unique_ptr<fi_info, InfoDeleter>;
 
 // libfabric's error codes are positive here.
 absl::Status FabricError(absl::string_view what, int code);
+// Of what a function of libfabric has returned: 0 or a negative code.
+absl::Status CheckFi(absl::string_view what, int result);
 
 // The first provider that `options.tls` allows and libfabric offers for the
 // bind address: "tcp" is net or tcp;ofi_rxm, "shm", "verbs", "efa", a
@@ -39,6 +41,9 @@ std::string FabricIdentity(const fi_info& info);
 // `own`: libfabric itself checks none.
 bool IsAddressLike(const fi_info& info, absl::string_view own,
                    absl::string_view peers);
+
+// The process of a peer in shared memory, by its address; 0: no such number.
+int ShmProcess(const std::string& peers);
 
 // Removes what the process of this peer has left in /dev/shm if it was killed;
 // false while it lives.

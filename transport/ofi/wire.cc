@@ -12,8 +12,33 @@ namespace telegrad::ofi {
 namespace {
 
 constexpr uint32_t kMagic = 0x49464F54;  // "TOFI"
-constexpr uint16_t kHelloVersion = 1;
-constexpr uint8_t kRecordVersion = 1;
+constexpr uint16_t kHelloVersion = 2;
+constexpr uint8_t kRecordVersion = 2;
+
+// Whether header, payload and data are what this kind has.
+bool IsConsistent(const Record& record) {
+  const bool is_first = record.offset == 0;
+  switch (record.kind) {
+    case Kind::kData:
+      return (is_first || record.header.size == 0) &&
+             record.offset <= record.payload_bytes &&
+             record.data.size <= record.payload_bytes - record.offset &&
+             // Each brings something, so that none can be sent for ever.
+             (record.data.size > 0 || record.payload_bytes == 0);
+    case Kind::kLarge:
+      return is_first && record.payload_bytes > 0 &&
+             (record.data.size == 0 || record.data.size == kPlaceBytes);
+    case Kind::kOffer:
+    case Kind::kAccept:
+      return is_first && record.payload_bytes + record.data.size == 0;
+    case Kind::kGoodbye:
+    case Kind::kGoodbyeAck:
+    case Kind::kTaken:
+      return is_first &&
+             record.payload_bytes + record.data.size + record.header.size == 0;
+  }
+  return false;  // no such kind
+}
 
 std::byte* Raw(std::string* text) {
   return reinterpret_cast<std::byte*>(text->data());
@@ -89,8 +114,7 @@ std::optional<Record> ParseRecord(ConstBytes bytes) {
   record.offset = LoadLittleEndian<uint32_t>(in + 20);
   const size_t header_bytes = LoadLittleEndian<uint16_t>(in + 24);
   record.kind = static_cast<Kind>(in[26]);
-  if (in[26] > static_cast<std::byte>(Kind::kGoodbyeAck) ||
-      in[27] != static_cast<std::byte>(kRecordVersion) ||
+  if (in[27] != static_cast<std::byte>(kRecordVersion) ||
       header_bytes > kMaxHeaderBytes ||
       header_bytes > bytes.size - kRecordBytes ||
       record.payload_bytes > kMaxPayloadBytes) {
@@ -99,14 +123,7 @@ std::optional<Record> ParseRecord(ConstBytes bytes) {
   record.header = {in + kRecordBytes, header_bytes};
   record.data = {in + kRecordBytes + header_bytes,
                  bytes.size - kRecordBytes - header_bytes};
-  const bool is_first = record.offset == 0;
-  if ((!is_first && header_bytes > 0) || record.offset > record.payload_bytes ||
-      record.data.size > record.payload_bytes - record.offset ||
-      // Each record brings something, so that none can be sent for ever.
-      (record.data.size == 0 && record.payload_bytes > 0) ||
-      (record.kind != Kind::kData && record.payload_bytes + header_bytes > 0)) {
-    return std::nullopt;
-  }
+  if (!IsConsistent(record)) return std::nullopt;
   return record;
 }
 

@@ -37,11 +37,18 @@ absl::StatusOr<std::optional<Hello>> ParseHello(absl::string_view received);
 // record = token:u64 to:u32 sequence:u32 payload_bytes:u32 offset:u32
 //          header_bytes:u16 kind:u8 version:u8 zero:u32 header data
 // Only a first record (offset 0) has a header. `data` is what of the payload
-// begins at offset.
+// begins at offset; of a large message it is where the payload is: nothing for
+// a lane, address:u64 for shared memory.
 enum class Kind : uint8_t {
   kData = 0,
   kGoodbye = 1,     // nothing follows
   kGoodbyeAck = 2,  // everything up to the goodbye was heard
+  // To send large messages another way. In shared memory the header is the
+  // address of the sender's token, for the hearer to try if it can read there.
+  kOffer = 3,
+  kAccept = 4,  // of an offer; the header is the address of a lane, if any
+  kLarge = 5,   // a message whose payload comes another way
+  kTaken = 6,   // the first large message that was not taken yet is now
 };
 
 struct Record {
@@ -55,6 +62,8 @@ struct Record {
   ConstBytes data;
 };
 constexpr size_t kRecordBytes = 32;  // before header and data
+
+constexpr size_t kPlaceBytes = 8;  // of the data of kLarge in shared memory
 
 // Writes all but data; returns how many bytes: kRecordBytes + header.size.
 size_t PackRecord(const Record& record, std::byte* out);
