@@ -47,11 +47,11 @@ constexpr int16_t kFixedScale = INT16_MIN;   // the threshold of the config
 constexpr int16_t kNoScale = INT16_MIN + 1;  // no wish, nothing known
 
 // How a chunk travels in a step: by its tensor's codec; dense for now, because
-// the codec does not pay; dense: during the warm-up, and for good once the
-// guard has given up on the codec; or by the first, second, ... of the tensor's
-// alternative codecs. Of different wishes, kDense counts if it is among them,
-// else kPaused.
-// Stage byte: in force in bits 0 to 3, proposed or agreed in bits 4 to 7.
+// the codec does not pay; dense: during the warm-up, and where the guard
+// has given up on the codec that is wished; or by the first, second, ... of the
+// tensor's alternative codecs. Of different wishes, kDense counts if it is
+// among them, else kPaused. Stage byte: in force in bits 0 to 3, proposed or
+// agreed in bits 4 to 7.
 enum class ChunkStage : uint8_t {
   kCodec = 0,
   kPaused = 1,

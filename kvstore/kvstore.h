@@ -72,7 +72,7 @@ struct CompressionConfig {
   std::vector<std::string> alternatives = {};
   // Everything goes dense until KVStore::SetCodec.
   bool starts_dense = false;
-  // Chunks whose codec harms (docs/codecs.md) go dense from then on.
+  // Chunks whose codec harms (docs/codecs.md) go dense instead from then on.
   bool has_guard = true;
 };
 
@@ -86,7 +86,7 @@ struct TensorReport {
   std::string reply;      // "dense", "sum", "codes"
   size_t push_bytes = 0;  // per step, at most, without headers
   bool is_dense = false;  // some of it goes dense though it has a codec
-  bool gave_up = false;   // some of it for good: the guard
+  bool gave_up = false;   // some of it because of the guard, with `codec`
   bool has_sample = false;
   double residual_ratio = 0;   // norm of the residual / norm of the gradient
   double zero_share = 0;       // elements that were sent as 0
@@ -184,9 +184,10 @@ class KVStore {
   // How `key` goes from the round after the next on: kDenseCodec; 0, by its
   // codec (as at the start, unless CompressionConfig::starts_dense); or 1 + i,
   // by CompressionConfig::alternatives[i], for tensors with the codec `type`.
-  // Dense while workers differ, and in a round between two codecs: what the
-  // first held back is sent along. After Init, between rounds; changes nothing
-  // for a tensor without a lossy codec.
+  // Dense while workers differ, where the guard has given up on the codec, and
+  // in a round between two codecs: what the first held back is sent along.
+  // After Init, between rounds; changes nothing for a tensor without a lossy
+  // codec.
   virtual absl::Status SetCodec(Key key, int codec) = 0;
 
   virtual Traffic traffic() const = 0;

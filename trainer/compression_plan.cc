@@ -74,11 +74,11 @@ std::vector<TensorMetrics> ToMetrics(const std::vector<TensorReport>& reports) {
 void GuardNews::Tell(const std::vector<TensorReport>& reports, int64_t step,
                      int64_t warmup_steps, TrainObserver& observer) {
   if (step < warmup_steps) return;
-  was_told_.resize(reports.size());
+  told_.resize(reports.size());
   for (size_t i = 0; i < reports.size(); ++i) {
     const TensorReport& report = reports[i];
-    if (!report.gave_up || was_told_[i]) continue;
-    was_told_[i] = true;
+    if (!report.gave_up || told_[i] == report.codec) continue;
+    told_[i] = report.codec;
     observer.OnLine(absl::StrFormat(
         "guard: %s goes dense from step %d at the latest: with %s its residual "
         "was %.0f times its gradient, %.1f %% beyond 64 thresholds "

@@ -16,14 +16,15 @@ std::vector<std::string> PlanLines(const std::vector<TensorReport>& reports);
 // What metrics.jsonl holds per tensor: those with a sample.
 std::vector<TensorMetrics> ToMetrics(const std::vector<TensorReport>& reports);
 
-// Says, once for each tensor, when the guard has made it dense.
+// Says when the guard has made a tensor dense: once, and again for another
+// codec.
 class GuardNews {
  public:
   void Tell(const std::vector<TensorReport>& reports, int64_t step,
             int64_t warmup_steps, TrainObserver& observer);
 
  private:
-  std::vector<bool> was_told_;
+  std::vector<std::string> told_;  // by tensor: the codec
 };
 
 // "sum", "reencode" or "dense": what servers answer for compressed tensors.

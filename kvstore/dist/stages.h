@@ -92,10 +92,9 @@ class Stages {
         codings_.begin(), codings_.end(),
         [](const ChunkCoding& coding) { return coding.uses_scale; });
   }
-  // What the round of `step` agreed on, of its wish: dense for good stays, and
-  // a dense round comes between two codecs.
+  // What the round of `step` agreed on, of its wish: a dense round comes
+  // between two codecs.
   ChunkStage Agreement(uint64_t step, ChunkStage wish) const {
-    if (AgreedAt(step) == ChunkStage::kDense) return ChunkStage::kDense;
     const ChunkStage before = AgreedAt(step + 1);
     const bool is_change =
         !IsDenseStage(wish) && !IsDenseStage(before) && wish != before;

@@ -143,10 +143,8 @@ void DistWorker::StartPush(WorkerTensor& tensor,
 }
 
 ChunkStage DistWorker::StageWish(const WorkerChunk& chunk) const {
-  if (chunk.guard.gave_up() && config_.compression.has_guard) {
-    return ChunkStage::kDense;
-  }
-  return tensors_[chunk.op->key]->wish;
+  const ChunkStage wish = tensors_[chunk.op->key]->wish;
+  return chunk.vetoed[static_cast<size_t>(wish)] ? ChunkStage::kDense : wish;
 }
 
 FrameHeader DistWorker::MakeHeader(const WorkerChunk& chunk,

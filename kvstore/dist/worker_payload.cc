@@ -45,6 +45,9 @@ absl::StatusOr<ConstBytes> DistWorker::EncodePayload(WorkerTensor& tensor,
       codec.Encode(grad, chunk.state, params, chunk.frame.view(), &result, {}));
   chunk.has_residual |= residual != nullptr;
   chunk.guard.After(Floats(grad), residual, threshold);
+  if (chunk.guard.gave_up() && config_.compression.has_guard) {
+    chunk.vetoed.set(static_cast<size_t>(stage));
+  }
   if (result.stats.num_nonfinite > 0) {
     RETURN_IF_ERROR(HandleNonFinite(tensor, chunk, result.stats));
   }

@@ -99,8 +99,11 @@ TensorReport ReportOf(const WorkerTensor& tensor) {
   Guard::Sums sums;
   for (const auto& chunk : tensor.chunks) {
     const Stages& stages = chunk->stages;
-    // The codec that is in force or may be: the caller's wish, else its own.
-    const ChunkStage wish = tensor.wish;
+    const bool gave_up = stages.has_dense() &&
+                         stages.AgreedAt(tensor.rounds) == ChunkStage::kDense;
+    // The codec that is in force or may be, or that harmed: the caller's wish,
+    // else its own.
+    const ChunkStage wish = gave_up ? chunk->encoded_in : tensor.wish.load();
     const ChunkCoding& coding =
         stages.Of(IsDenseStage(wish) ? ChunkStage::kCodec : wish);
     report.codec = coding.codec->traits().name;
@@ -108,7 +111,7 @@ TensorReport ReportOf(const WorkerTensor& tensor) {
     report.push_bytes += coding.codec->max_encoded_bytes();
     if (stages.has_dense()) {
       report.is_dense |= IsDenseStage(stages.At(tensor.rounds));
-      report.gave_up |= stages.AgreedAt(tensor.rounds) == ChunkStage::kDense;
+      report.gave_up |= gave_up;
     }
     sums.Add(chunk->guard.sums());
   }

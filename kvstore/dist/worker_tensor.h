@@ -2,6 +2,7 @@
 
 #include <array>
 #include <atomic>
+#include <bitset>
 #include <memory>
 #include <string>
 #include <vector>
@@ -51,8 +52,9 @@ struct WorkerChunk {
   CodecState state;           // of the codec that encoded last
   ChunkStage encoded_in = ChunkStage::kPaused;  // the stage of that codec
   Guard guard;                                  // of it
-  Buffer frame;                                 // what Encode wrote
-  Buffer dense;            // a changed copy of the gradient
+  std::bitset<kMaxStage + 1> vetoed;  // stages whose codec the guard gave up on
+  Buffer frame;                       // what Encode wrote
+  Buffer dense;                       // a changed copy of the gradient
   Buffer reply;            // packed replies; dense ones go straight to `out`
   size_t reply_bytes = 0;  // of the one that is arriving
   std::array<int16_t, 2> scales{kNoScale, kNoScale};  // of step & 1

@@ -1,10 +1,9 @@
 // Every codec of the registry through a whole cluster: what comes back is, bit
-// by bit, what the codec's own methods give; warm-up, rules and the guard.
+// by bit, what the codec's own methods give; warm-up and rules.
 #include <cmath>
 #include <cstring>
 
 #include "compression/codec_spec.h"
-#include "kvstore/dist/guard.h"
 #include "tests/kvstore/cluster.h"
 #include "tests/kvstore/oracle.h"
 
@@ -184,53 +183,6 @@ INSTANTIATE_TEST_SUITE_P(Registry, CodecInCluster,
                          [](const auto& codec) {
                            return "Codec" + codec.param->traits().name;
                          });
-
-// A threshold far too small: residuals grow without bound until the guard
-// acts; then everything that was held back arrives, and sums are exact.
-TEST(Guard, MakesAHarmfulCodecDenseAndLosesNothing) {
-  for (const ReplyMode reply : {ReplyMode::kSum, ReplyMode::kReencode}) {
-    ClusterConfig config = OneTensor("2bit");
-    config.compression.threshold.value = 0x1p-20f;
-    config.compression.reply = reply;
-    Cluster cluster(config);
-    cluster.Run([&](KVStore& store) {
-      std::vector<double> difference(kElems);
-      int dense_from = -1;
-      for (int step = 0; step < 100; ++step) {
-        const std::vector<float> sum =
-            PushPull(store, std::vector<float>(kElems, 0x1p-6f));
-        for (size_t i = 0; i < kElems; ++i) {
-          difference[i] += double{sum[i]} - kWorkers * 0x1p-6;
-        }
-        const std::vector<TensorReport> reports = store.Report();
-        EXPECT_EQ(reports.size(), 1u);
-        if (reports[0].is_dense && dense_from < 0) dense_from = step + 1;
-        if (step == 30) {
-          EXPECT_LT(difference[0], -0.1);
-        }
-      }
-      EXPECT_GT(dense_from, static_cast<int>(kGuardPeriod) * 3);
-      EXPECT_LT(dense_from, 70);
-      for (const double rest : difference) EXPECT_EQ(rest, 0);
-    });
-  }
-}
-
-TEST(Guard, IsSilentWhenSwitchedOffAndWhenAllIsWell) {
-  for (const bool has_guard : {false, true}) {
-    ClusterConfig config = OneTensor("2bit");
-    config.compression.threshold.value = has_guard ? kThreshold : 0x1p-20f;
-    config.compression.has_guard = has_guard;
-    Cluster cluster(config);
-    cluster.Run([&](KVStore& store) {
-      for (int step = 0; step < 90; ++step) {
-        PushPull(store, Grad(store.rank(), step));
-      }
-      EXPECT_FALSE(store.Report()[0].is_dense);
-      EXPECT_TRUE(store.Report()[0].has_sample);
-    });
-  }
-}
 
 // After which steps all that was pushed has come back, to the last bit, when
 // workers switch as told.
