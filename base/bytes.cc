@@ -1,7 +1,9 @@
 #include "base/bytes.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 
@@ -12,15 +14,38 @@ namespace {
 
 // Above this a buffer gets pages of its own: calloc's zeroing would touch them.
 constexpr size_t kMapBytes = 256 * 1024;
+// From here on in huge pages where the system has them: with 4 KiB pages a
+// codec waits for page tables, too.
+constexpr size_t kHugePage = size_t{2} << 20;
+
+// Fresh, zero-filled pages; null if there are none.
+void* MapPages(size_t size) {
+  const size_t slack = size >= kHugePage ? kHugePage : 0;
+  void* const pages = mmap(nullptr, size + slack, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (pages == MAP_FAILED) return nullptr;
+  if (slack == 0) return pages;
+  auto* const first = static_cast<std::byte*>(pages);
+  const size_t past = reinterpret_cast<uintptr_t>(first) % kHugePage;
+  const size_t before = (kHugePage - past) % kHugePage;
+  if (before > 0) munmap(first, before);
+  std::byte* const aligned = first + before;
+  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t used = (size + page - 1) / page * page;
+  if (slack - before > used - size) {
+    munmap(aligned + used, size + slack - before - used);
+  }
+  madvise(aligned, size, MADV_HUGEPAGE);  // where it is refused, they are small
+  return aligned;
+}
 
 }  // namespace
 
 Buffer::Buffer(size_t size) : size_(size) {
   if (size == 0) return;
   if (size >= kMapBytes) {
-    void* pages = mmap(nullptr, size, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    TELEGRAD_CHECK(pages != MAP_FAILED, "memory for a buffer is available");
+    void* pages = MapPages(size);
+    TELEGRAD_CHECK(pages != nullptr, "memory for a buffer is available");
     data_ = std::unique_ptr<std::byte, Free>(static_cast<std::byte*>(pages),
                                              Free(size));
     return;
