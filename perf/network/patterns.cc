@@ -9,10 +9,12 @@ std::byte ByteAt(uint32_t seed, size_t i) {
   return static_cast<std::byte>((i * 2654435761u + seed * 40503u) >> 9);
 }
 
+// Neighbours are independent of each other (the finaliser of MurmurHash3).
 float GradientAt(int worker, size_t i) {
-  return static_cast<float>((i * 7 + static_cast<size_t>(worker) * 5 + i / 97) %
-                            17) -
-         8.0f;
+  uint64_t hash = i + (static_cast<uint64_t>(worker) << 48);
+  hash = (hash ^ hash >> 33) * 0xff51afd7ed558ccd;
+  hash = (hash ^ hash >> 33) * 0xc4ceb9fe1a85ec53;
+  return static_cast<float>((hash >> 33) % 17) - 8.0f;
 }
 
 }  // namespace
@@ -32,15 +34,16 @@ absl::Status VerifyBytes(int rank, uint32_t seed, ConstBytes memory) {
   return absl::OkStatus();
 }
 
-void FillGradient(int worker, size_t n, float* gradient) {
-  for (size_t i = 0; i < n; ++i) gradient[i] = GradientAt(worker, i);
+void FillGradient(int worker, size_t first, size_t n, float* gradient) {
+  for (size_t i = 0; i < n; ++i) gradient[i] = GradientAt(worker, first + i);
 }
 
-absl::Status VerifySums(int worker, int num_workers, size_t n,
+absl::Status VerifySums(int worker, int num_workers, size_t first, size_t n,
                         const float* sums) {
   for (size_t i = 0; i < n; ++i) {
     float sum = 0;
-    for (int each = 0; each < num_workers; ++each) sum += GradientAt(each, i);
+    for (int each = 0; each < num_workers; ++each)
+      sum += GradientAt(each, first + i);
     if (sums[i] == sum) continue;
     return absl::DataLossError(absl::StrCat("check: worker ", worker,
                                             ": element ", i, " of ", n, " is ",

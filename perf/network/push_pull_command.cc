@@ -95,9 +95,9 @@ class Worker {
 
   absl::StatusOr<NetworkRow> Measure(const Batch& batch) {
     const size_t n = batch.num_elems();
-    grad_ = Buffer(4 * n);
+    grad_ = Buffer(4 * (n + kMaxShift));
     sum_ = Buffer(4 * n);
-    FillGradient(store_.rank(), n, grad_.as<float>());
+    FillGradient(store_.rank(), 0, n + kMaxShift, grad_.as<float>());
     raw_bytes_ = wire_bytes_ = num_steps_ = 0;
     ASSIGN_OR_RETURN(Series series, RunIterations(options_.network, rank_,
                                                   [&] { return Step(batch); }));
@@ -145,8 +145,8 @@ class Worker {
                   after.pull_raw_bytes - before.pull_raw_bytes;
     wire_bytes_ += after.push_wire_bytes - before.push_wire_bytes +
                    after.pull_wire_bytes - before.pull_wire_bytes;
-    ++num_steps_;
     if (options_.network.checks) RETURN_IF_ERROR(Check(batch));
+    ++num_steps_;
     return us;
   }
 
@@ -154,13 +154,14 @@ class Worker {
   // first have priority.
   absl::StatusOr<double> PushPullAll(const Batch& batch) {
     std::vector<Ticket> tickets;
+    const std::byte* const gradient = grad_.data() + 4 * ShiftAt(num_steps_);
     const TimePoint start = Clock::now();
     size_t end = batch.num_elems();
     for (size_t i = batch.counts.size(); i-- > 0;) {
       const size_t begin = end - batch.counts[i];
       const size_t bytes = 4 * batch.counts[i];
       tickets.push_back(store_.PushPull(
-          batch.first + static_cast<Key>(i), {grad_.data() + 4 * begin, bytes},
+          batch.first + static_cast<Key>(i), {gradient + 4 * begin, bytes},
           {sum_.data() + 4 * begin, bytes}, -static_cast<int>(i)));
       end = begin;
     }
@@ -177,8 +178,8 @@ class Worker {
           options_.network, rank_,
           absl::StrCat("sums with CRC-32C ", Crc32c(sum_.data(), sum_.size())));
     }
-    return VerifySums(store_.rank(), store_.num_workers(), batch.num_elems(),
-                      sum_.as<float>());
+    return VerifySums(store_.rank(), store_.num_workers(), ShiftAt(num_steps_),
+                      batch.num_elems(), sum_.as<float>());
   }
 
   const Options& options_;
