@@ -40,9 +40,6 @@ class Run:
         self.cores = cores
         self.port = 0
 
-    def warmup(self, starts_late=False):
-        return 3 if starts_late else 1
-
     def bound(self, host, words):
         """The words on the host's core, if each has one."""
         if not self.cores:
@@ -88,8 +85,7 @@ def run_once(contestant, lab, setup, run):
             errors.seek(0)
             raise RuntimeError(f"{contestant.name}: no result; it said: "
                                + errors.read()[-600:])
-    iterations = run.iterations + run.warmup(
-        getattr(contestant, "kind", "") == "powersgd")
+    iterations = run.iterations + contestant.warmup
     sent = (lab.sent_bytes() - before) / iterations
     return contestants.seconds_of(lines[-1]), sent
 
