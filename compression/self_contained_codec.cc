@@ -68,14 +68,8 @@ absl::Status SelfContainedCodec::Reencode(std::span<const ConstBytes> payloads,
   if (kernels_.device != DeviceKind::kCpu) {
     return absl::UnimplementedError("re-encoding on a GPU's server");
   }
-  if (!state.is_set) {
-    state.sum = Buffer(4 * num_elems_);
-    if (traits_.needs_residual) {
-      state.residual = Buffer(4 * num_elems_);
-      state.codec.residual = state.residual.view();
-    }
-    state.is_set = true;
-  }
+  PrepareReencode(state);
+  if (state.sum.size() == 0) state.sum = Buffer(4 * num_elems_);
   RETURN_IF_ERROR(
       SumDecode(payloads, params.threshold, state.sum.view(), stream));
   EncodeParams own = params;
@@ -86,6 +80,15 @@ absl::Status SelfContainedCodec::Reencode(std::span<const ConstBytes> payloads,
       Encode(state.sum.view(), state.codec, own, out, &result, stream));
   *encoded_bytes = result.encoded_bytes;
   return absl::OkStatus();
+}
+
+void SelfContainedCodec::PrepareReencode(ReencodeState& state) const {
+  if (state.is_set) return;
+  if (traits_.needs_residual) {
+    state.residual = Buffer(4 * num_elems_);
+    state.codec.residual = state.residual.view();
+  }
+  state.is_set = true;
 }
 
 float SelfContainedCodec::ReencodeThreshold(float threshold,

@@ -47,6 +47,8 @@ class SelfContainedCodec : public PreparedCodec {
   absl::Status CheckEncode(ConstBytes grad, const CodecState& state,
                            Bytes out) const;
   absl::Status CheckDecode(ConstBytes payload, Bytes out) const;
+  // Makes the server's residual the first time.
+  void PrepareReencode(ReencodeState& state) const;
   const kernels::KernelTable& kernels() const { return kernels_; }
 
  private:

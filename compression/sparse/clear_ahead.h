@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstring>
 
+#include "kernels/prefetch.h"
+
 namespace telegrad {
 
 // Sets an array of n to 0 a few pages at a time, just before its elements are
@@ -22,11 +24,18 @@ class ClearAhead {
 
  private:
   static constexpr size_t kStep = 4096;
+  static constexpr size_t kLine = 16;
+  static constexpr size_t kAhead = 256;  // 1 KiB; past the end does no harm
 
   void ClearMore() {
-    const size_t size = std::min(kStep, n_ - cleared_);
-    std::memset(out_ + cleared_, 0, 4 * size);
-    cleared_ += size;
+    const size_t end = std::min(cleared_ + kStep, n_);
+    // Plain memset reaches two thirds of the memory's rate for writes.
+    for (; cleared_ + kLine <= end; cleared_ += kLine) {
+      kernels::PrefetchForWrite(out_ + cleared_ + kAhead);
+      std::memset(out_ + cleared_, 0, 4 * kLine);
+    }
+    std::memset(out_ + cleared_, 0, 4 * (end - cleared_));
+    cleared_ = end;
   }
 
   float* const out_;

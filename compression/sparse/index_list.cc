@@ -1,5 +1,7 @@
 #include "compression/sparse/index_list.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace telegrad {
@@ -83,8 +85,10 @@ absl::Status ValidateBitmap(std::span<const uint8_t> bytes, size_t count,
     return WrongList(absl::StrCat("a bitmap of ", bytes.size(), " bytes"));
   }
   size_t found = 0;
-  for (const uint8_t byte : bytes.first(map_bytes)) {
-    found += static_cast<size_t>(std::popcount(byte));
+  for (size_t at = 0; at < map_bytes; at += 8) {
+    uint64_t bits = 0;
+    std::memcpy(&bits, bytes.data() + at, std::min<size_t>(map_bytes - at, 8));
+    found += static_cast<size_t>(std::popcount(bits));
   }
   if (found != count) {
     return WrongList(absl::StrCat(found, " bits, not ", count));

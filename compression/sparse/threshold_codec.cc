@@ -1,7 +1,10 @@
 #include "compression/sparse/threshold_codec.h"
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -58,6 +61,15 @@ absl::Status CheckThreshold(float threshold) {
       absl::StrCat("threshold ", threshold, "; it must be positive"));
 }
 
+float LargestMagnitude(const Buffer& values) {
+  uint32_t most = 0;  // of the bits, whose order is that of magnitudes
+  const auto* const bits = values.as<uint32_t>();
+  for (size_t i = 0; i < values.size() / 4; ++i) {
+    most = std::max(most, bits[i] & 0x7fffffff);
+  }
+  return std::bit_cast<float>(most);
+}
+
 size_t WritePayload(std::span<const uint32_t> survivors, float threshold,
                     size_t n, Bytes out) {
   const IndexListSize list = SmallestIndexList<1>(survivors, n);
@@ -84,10 +96,7 @@ class PreparedThreshold : public SelfContainedCodec {
                       EncodeResult* result, Stream stream) const override {
     RETURN_IF_ERROR(CheckEncode(grad, state, out));
     RETURN_IF_ERROR(CheckThreshold(params.threshold));
-    if (state.scratch.size() == 0) {
-      state.scratch = Buffer(4 * (num_elems() + kernels::kSurvivorSlack));
-    }
-    auto* survivors = state.scratch.as<uint32_t>();
+    uint32_t* const survivors = SurvivorsOf(state);
     uint64_t count = 0;
     result->stats = {};
     kernels().sparse.threshold_encode(
@@ -134,7 +143,77 @@ class PreparedThreshold : public SelfContainedCodec {
     return absl::OkStatus();
   }
 
+  // Only elements that a payload names can reach the threshold, as long as no
+  // residual has reached it before: the others are not even looked at.
+  absl::Status Reencode(std::span<const ConstBytes> payloads,
+                        const EncodeParams& params, int16_t scale,
+                        ReencodeState& state, Bytes out, size_t* encoded_bytes,
+                        Stream stream) const override {
+    RETURN_IF_ERROR(CheckNumPayloads(payloads.size()));
+    const float threshold = ReencodeThreshold(
+        params.threshold, static_cast<uint32_t>(payloads.size()));
+    RETURN_IF_ERROR(CheckThreshold(threshold));
+    RETURN_IF_ERROR(CheckCapacity("output", out.size, max_encoded_bytes()));
+    float most = 0;  // that payloads can add to an element
+    for (const ConstBytes& payload : payloads) {
+      RETURN_IF_ERROR(Validate(payload));
+      most += HeaderOf(payload).threshold;
+    }
+    if (most > threshold || state.residual_bound > threshold) {
+      RETURN_IF_ERROR(SelfContainedCodec::Reencode(
+          payloads, params, scale, state, out, encoded_bytes, stream));
+      state.residual_bound = LargestMagnitude(state.residual);
+      return absl::OkStatus();
+    }
+    PrepareReencode(state);
+    state.residual_bound = threshold;
+    *encoded_bytes = WritePayload(AddAndTake(payloads, threshold, state),
+                                  threshold, num_elems(), out);
+    return absl::OkStatus();
+  }
+
  private:
+  uint32_t* SurvivorsOf(CodecState& state) const {
+    if (state.scratch.size() == 0) {
+      state.scratch = Buffer(4 * (num_elems() + kernels::kSurvivorSlack));
+    }
+    return state.scratch.as<uint32_t>();
+  }
+
+  // Adds payloads to the residual, takes `threshold` off where it is reached
+  // and returns these places, with signs.
+  std::span<const uint32_t> AddAndTake(std::span<const ConstBytes> payloads,
+                                       float threshold,
+                                       ReencodeState& state) const {
+    Buffer& map = state.codec.memory;  // a bit per element, 0 between calls
+    const size_t num_words = (num_elems() + 63) / 64;
+    if (map.size() == 0) map = Buffer(8 * num_words);
+    auto* const named = map.as<uint64_t>();
+    float* const residual = state.residual.as<float>();
+    for (const ConstBytes& payload : payloads) {
+      ForEachSent(payload, [&](size_t index, float value) {
+        residual[index] += value;
+        named[index / 64] |= uint64_t{1} << index % 64;
+      });
+    }
+    uint32_t* const survivors = SurvivorsOf(state.codec);
+    size_t count = 0;
+    for (size_t word = 0; word < num_words; ++word) {
+      for (uint64_t bits = std::exchange(named[word], 0); bits != 0;
+           bits &= bits - 1) {
+        const size_t index =
+            64 * word + static_cast<size_t>(std::countr_zero(bits));
+        float& value = residual[index];
+        if (std::abs(value) < threshold) continue;
+        const bool is_negative = value < 0;
+        value += is_negative ? threshold : -threshold;
+        survivors[count++] =
+            static_cast<uint32_t>(index << 1 | (is_negative ? 1 : 0));
+      }
+    }
+    return {survivors, count};
+  }
+
   // visit(index, value); the payload's own threshold counts.
   template <typename Visit>
   void ForEachSent(ConstBytes payload, Visit visit) const {
