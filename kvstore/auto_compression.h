@@ -17,7 +17,8 @@ struct AutoOptions {
   // As the store's: `type`, then `alternatives`, are the codecs that may be
   // used, in the order of preference.
   CompressionConfig compression = {};
-  int cores = 1;  // of a worker, for codecs
+  // Of a worker, for codecs; 0: none but the transport's, which counts as one.
+  int cores = 1;
   size_t chunk_elems = size_t{512} * 1024;
   CalibrationCache* cache = nullptr;  // of codecs' speeds; null: none
 };

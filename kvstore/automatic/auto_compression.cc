@@ -1,5 +1,7 @@
 #include "kvstore/auto_compression.h"
 
+#include <algorithm>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -114,9 +116,10 @@ absl::StatusOr<Observation> AutoCompression::Gather() {
 
 absl::StatusOr<AutoCompression::Lines> AutoCompression::Decide() {
   ASSIGN_OR_RETURN(const Observation seen, Gather());
-  const ClusterCost cluster{.workers = store_.num_workers(),
-                            .servers = store_.num_servers(),
-                            .cores = static_cast<double>(options_.cores)};
+  const ClusterCost cluster{
+      .workers = store_.num_workers(),
+      .servers = store_.num_servers(),
+      .cores = static_cast<double>(std::max(1, options_.cores))};
   const bool is_first = candidates_.empty();
   ASSIGN_OR_RETURN(AutoDecision decision,
                    DecideCompression(elems_, may_compress_, cluster,
@@ -174,8 +177,8 @@ absl::StatusOr<AutoCompression::Lines> AutoCompression::Review() {
     Enter(State::kStable, 0);
     return Lines();
   }
-  RETURN_IF_ERROR(
-      MeasureSpeeds(nullptr));  // the cores' load may be what changed
+  // The cores' load may be what changed.
+  RETURN_IF_ERROR(MeasureSpeeds(nullptr));
   previous_ = codec_;
   RETURN_IF_ERROR(Switch(kDenseCodec));
   Enter(State::kMeasureDense, kSettleSteps);

@@ -194,7 +194,8 @@ using Times = std::function<StepTimes(int step, int codec)>;
 // Runs `times` per step, of the codec that is chosen, through two workers;
 // returns worker 0's lines after the first, which is the same for all.
 std::vector<std::string> LinesWith(const std::vector<std::string>& codecs,
-                                   const Times& times, int num_steps) {
+                                   const Times& times, int num_steps,
+                                   int cores = 1) {
   ClusterConfig config;
   config.tensors = {{"a", 1 << 20}};
   config.compression = {.type = codecs[0],
@@ -204,7 +205,8 @@ std::vector<std::string> LinesWith(const std::vector<std::string>& codecs,
   std::vector<std::string> all;
   Cluster cluster(config);
   cluster.Run([&](KVStore& store) {
-    AutoCompression automatic(store, {.compression = config.compression});
+    AutoCompression automatic(
+        store, {.compression = config.compression, .cores = cores});
     const auto first = automatic.Start();
     ASSERT_THAT(first, IsOk());
     ASSERT_EQ(first->size(), 1u);
@@ -253,6 +255,15 @@ TEST(AutoCompression, StaysWhenStepsGetFaster) {
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_THAT(lines[0], HasSubstr("step 9: compression on"));
   EXPECT_THAT(lines[1], HasSubstr("compression stays"));
+}
+
+// With --threads 0 codecs run on the transport's thread.
+TEST(AutoCompression, CountsTheTransportsThreadWhereThereIsNoOther) {
+  const std::vector<std::string> lines = LinesWith(
+      {"2bit"}, [](int, int codec) { return Exposed(codec == 0 ? 0.1 : 1); },
+      10, /*cores=*/0);
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_THAT(lines[0], HasSubstr("compression on, 2bit"));
 }
 
 TEST(AutoCompression, IsTakenBackWhenStepsGetSlower) {
