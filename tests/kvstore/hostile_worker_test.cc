@@ -56,11 +56,14 @@ class HostileWorker : public ::testing::Test {
                   .chunk_elems = config.chunk_elems,
                   .has_values = config.has_values};
     const DistOptions options = cluster_->Options();
+    Facts facts = MakeFacts(job);  // and what all workers must have in common
+    facts.emplace_back("transport", options.transport.name);
+    facts.emplace_back("tls", options.transport.tls);
     JoinRequest request{.scheduler_address = options.scheduler_address,
                         .role = Role::kWorker,
                         .wanted_rank = 1,
                         .data_address = "",
-                        .facts = MakeFacts(job),
+                        .facts = facts,
                         .shared = SerializeJobConfig(job),
                         .job_id = options.job_id,
                         .secret = options.secret,
