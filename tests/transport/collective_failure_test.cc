@@ -4,7 +4,10 @@
 #include <atomic>
 #include <barrier>
 #include <ostream>
+#include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "tests/transport/collective_ranks.h"
 
@@ -245,6 +248,40 @@ TEST(CollectiveFailure, StrangersDisturbNobody) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+// Who has its result may compute for long; messages that need the sender's
+// progress are on their way until the others have them.
+TEST(CollectiveEnd, NobodyNeedsTheProgressOfRanksThatAreDone) {
+  for (const auto& [transport, tls] :
+       {std::pair("tcp", ""), std::pair("ucx", "tcp"), std::pair("ucx", "shm"),
+        std::pair("ofi", "tcp"), std::pair("ofi", "shm")}) {
+    if (absl::StrContains(DescribeTransports(),
+                          absl::StrCat(transport, ": not in"))) {
+      continue;
+    }
+    GroupOptions options = Options(3);
+    options.transport.name = transport;
+    options.transport.tls = tls;
+    std::barrier pause(options.world_size);
+    RunRanks(options, [&](Group& group) {
+      const auto n = static_cast<size_t>(group.world_size());
+      constexpr size_t kCount = 8333;
+      std::vector<float> in(kCount * n, 1), out(kCount * n);
+      for (int round = 0; round < 5; ++round) {
+        EXPECT_THAT(
+            group.Allgather(in.data(), out.data(), kCount, DataType::kFloat32),
+            IsOk())
+            << transport << " " << tls;
+        pause.arrive_and_wait();
+        EXPECT_THAT(
+            group.Alltoall(in.data(), out.data(), kCount, DataType::kFloat32),
+            IsOk())
+            << transport << " " << tls;
+        pause.arrive_and_wait();
+      }
+    });
+  }
 }
 
 }  // namespace

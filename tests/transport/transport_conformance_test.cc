@@ -129,7 +129,9 @@ TEST_P(Transport, SmallMessageLeavesWithoutProgress) {
   ASSERT_TRUE(DriveBoth([&] {
     return server_->heard.size() == 1 && client_->num_completed == 1;
   }));
-  ASSERT_THAT(client_->Send(to_server_, "h", "last words"), IsOk());
+  ASSERT_THAT(client_->Send(to_server_, std::string(kMaxHeaderBytes, 'h'),
+                            Pattern(kSmallPayloadBytes, 1)),
+              IsOk());
   EXPECT_TRUE(
       Drive({server_.get()}, [&] { return server_->heard.size() == 2; }));
 }

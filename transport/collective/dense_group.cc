@@ -70,7 +70,8 @@ absl::Status DenseGroup::Begin(Signature& signature,
   return begun.ok() ? begun : mesh_->Fail(begun);
 }
 
-absl::Status DenseGroup::End(const absl::Status& status) {
+absl::Status DenseGroup::End(absl::Status status) {
+  if (status.ok()) status = mesh_->End();
   return status.ok() ? status : mesh_->Fail(status);
 }
 

@@ -42,7 +42,7 @@ class DenseGroup : public Group {
   // FailedPrecondition and InvalidArgument of arguments leave the group whole.
   absl::Status CheckMemory(const void* memory, size_t count, size_t blocks,
                            DataType type) const;
-  absl::Status End(const absl::Status& status);
+  absl::Status End(absl::Status status);
   absl::Status Run(Schedule schedule);
   absl::Status GatherBlocks(const void* in, void* out, const Blocks& blocks,
                             Signature signature, CollectiveSettings settings);

@@ -48,6 +48,8 @@ class Mesh : public TransportHandler {
 
   // The next collective begins.
   absl::Status Begin(const Signature& signature);
+  // Ends it: what went to others needs this rank no more.
+  absl::Status End();
   // Ends it, and the group, with `why` unless there was an error before: tells
   // the other ranks and closes. All sends have completed. Returns the first
   // error.
@@ -146,7 +148,8 @@ class Mesh : public TransportHandler {
   absl::Status broken_;
   std::string abort_text_;  // what another rank said, passed on as it is
   uint64_t num_events_ = 0;
-  int64_t num_pending_ = 0;  // sends
+  int64_t num_pending_ = 0;      // sends
+  bool has_sent_large_ = false;  // in this collective
   GroupTraffic traffic_;
   // Last: it goes first, while all that it calls is there.
   std::unique_ptr<TransportContext> context_;
