@@ -125,6 +125,7 @@ class OfiContext : public TransportContext {
   };
   std::deque<Done> done_;
   std::vector<Completion> completions_;
+  bool has_yielded_ = false;  // since anything moved
   unsigned num_polls_ = 0;
   Duration nap_ = {};        // of the next sleep without a file to wait for
   size_t num_moved_ = 0;     // completions since HandleEvents began

@@ -1,6 +1,7 @@
 #include "transport/ofi/progress.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -14,6 +15,8 @@ namespace {
 
 // Asking the sockets costs a system call.
 constexpr unsigned kPollsPerSocketPoll = 16;
+// A yield costs as much as several polls; an answer mostly comes before.
+constexpr unsigned kPollsPerYield = 64;
 // Of the naps where libfabric has no file to wait for, or no room to send.
 constexpr Duration kFirstNap = std::chrono::microseconds(20);
 constexpr Duration kLongestNap = std::chrono::milliseconds(1);
@@ -52,7 +55,9 @@ bool OfiContext::Progress(TimePoint deadline) {
   TimePoint now = Clock::now();
   TimePoint poll_until = now + options_.poll;
   nap_ = kFirstNap;
+  has_yielded_ = false;
   bool has_slept = false;
+  unsigned num_idle = 0;
   while (true) {
     if (HandleEvents(/*is_complete=*/has_slept || now >= deadline)) return true;
     if (is_woken_.exchange(false)) return false;
@@ -61,6 +66,10 @@ bool OfiContext::Progress(TimePoint deadline) {
     if (num_moved_ > 0) {  // parts of messages
       poll_until = now + options_.poll;
       nap_ = kFirstNap;
+      has_yielded_ = false;
+    } else if (++num_idle % kPollsPerYield == 0) {
+      // Whoever else wants this core computes what we wait for.
+      sched_yield();
     }
     has_slept = now >= poll_until;
     if (has_slept) {
@@ -71,8 +80,14 @@ bool OfiContext::Progress(TimePoint deadline) {
 }
 
 void OfiContext::Sleep(TimePoint until) {
-  if (fabric_->wait_fd() >= 0 && !fabric_->MayWait()) return;
-  if (fabric_->wait_fd() < 0 || is_stalled_ || !pumping_.empty()) {
+  const bool has_file = fabric_->wait_fd() >= 0;
+  const bool may_wait = has_file && fabric_->MayWait();
+  if (has_file && !may_wait && !has_yielded_) {
+    has_yielded_ = true;  // something has come, or libfabric only says so
+    sched_yield();
+    return;
+  }
+  if (!may_wait || is_stalled_ || !pumping_.empty()) {
     until = std::min(until, Clock::now() + nap_);
     nap_ = std::min(2 * nap_, kLongestNap);
   }
