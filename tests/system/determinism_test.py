@@ -1,5 +1,6 @@
 """The same seed gives the same bits, whatever our own threads and ways do."""
 
+import re
 import unittest
 
 from harness import SHORT, SystemTest
@@ -27,6 +28,17 @@ class Determinism(SystemTest):
                 self.assertEqual(again["2bit"], first["2bit"])
         other = self.hashes("--gc-type", "2bit", "--seed", "4")
         self.assertNotEqual(other["2bit"], first["2bit"])
+
+    def test_libfabric_gives_the_same_bits(self):
+        listed = self.run_to_end(["--help"], seconds=20).stdout()
+        if re.search(r"ofi +not in this build", listed):
+            self.skipTest("libfabric is not in this build")
+        flags = ["--gc-type", "2bit", "--workers", "2", "--servers", "1"]
+        usual = self.hashes(*flags)
+        self.assertEqual(
+            self.hashes(*flags, "--transport", "ofi", "--tls", "tcp"), usual)
+        for run in self.summary():
+            self.assertIn("libfabric", run["transport"])
 
 
 if __name__ == "__main__":
