@@ -38,17 +38,15 @@ def link_figures(lab, telegrad_perf, port):
     """{field of the calibration: value} of the unshaped link between two
     hosts, and its rate in bytes/s: by `bandwidth` and `latency`."""
     def measure(what):
-        words = [telegrad_perf, what, "--tls", "tcp", "--json", "--size",
-                 "8,2M", "--ranks", "2", "--rendezvous",
+        words = [telegrad_perf, what, "--transport", "tcp", "--json",
+                 "--size", "8,2M", "--ranks", "2", "--rendezvous",
                  f"{lab.address(0)}:{port}"]
-        environment = {**os.environ, "UCX_NET_DEVICES": "eth0"}
         start = [lab.command(host, [*words, "--rank", str(host), "--bind",
                                     lab.address(host)]) for host in range(2)]
-        other = subprocess.Popen(start[1], env=environment,
-                                 stdout=subprocess.DEVNULL)
+        other = subprocess.Popen(start[1], stdout=subprocess.DEVNULL)
         try:
-            done = subprocess.run(start[0], env=environment, text=True,
-                                  capture_output=True, check=True)
+            done = subprocess.run(start[0], text=True, capture_output=True,
+                                  check=True)
         finally:
             other.kill()
             other.wait()

@@ -7,6 +7,8 @@ import json
 import os
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+# Without progress: an iteration on a slow link takes minutes.
+TIMEOUT_S = 240
 TORCH_PYTHON = "/usr/bin/python3"  # also that of mpi4py
 
 
@@ -89,7 +91,7 @@ class Telegrad:
                  "--transport", "tcp", "--rendezvous",
                  f"{lab.address(0)}:{run.port}", "--warmup",
                  str(self.warmup), "--iterations", str(run.iterations),
-                 "--json"]
+                 "--timeout", str(TIMEOUT_S), "--json"]
         hosts = list(range(setup.workers))
         if is_push_pull:
             hosts += setup.server_hosts()

@@ -90,9 +90,9 @@ def table_rows(values, taking_part):
         row = {"what": what, "over": over, "size_bytes": size, "name": name,
                "unit": UNITS[what], "best": best, "median": median,
                "values": values[key]}
-        ours = summary.get((what, over, size, beside[name]))
+        ours = summary.get((what, over, size, beside[name].get(over)))
         if ours:
-            row["beside"] = beside[name]
+            row["beside"] = beside[name][over]
             row["best_ratio"] = ours[0] / best
             row["median_ratio"] = ours[1] / median
         rows.append(row)
@@ -137,11 +137,8 @@ def markdown(options, rows, errors):
 
 def main():
     options = parse()
-    taking_part = contestants.all_of(options.build)
-    if options.only:
-        words = options.only.lower().split(",")
-        taking_part = [each for each in taking_part
-                       if any(word in each.name.lower() for word in words)]
+    words = options.only.lower().split(",") if options.only else [""]
+    taking_part = contestants.all_of(options.build, words)
     if not taking_part:
         sys.exit("nobody takes part")
     values, errors = measure(options, taking_part)

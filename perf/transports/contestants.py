@@ -95,7 +95,7 @@ class Telegrad:
         self.program = os.path.join(build, "perf", "telegrad-perf")
         self.transport = transport
         self.name = f"Telegrad {transport}"
-        self.beside = None
+        self.beside = {}
 
     def missing(self):
         try:
@@ -106,13 +106,16 @@ class Telegrad:
         return None
 
     def takes(self, what, over):
-        return self.transport != "inproc" or over == "shm"
+        return over in {"tcp": ["tcp"], "inproc": ["shm"]}.get(
+            self.transport, ["tcp", "shm"])
 
     def measure(self, what, over, sizes):
         words = [self.program, what, "--transport", self.transport, "--size",
                  ",".join(map(str, sizes)), "--seconds", "0.2", "--json"]
+        if self.transport in ("ucx", "ofi"):
+            words += ["--tls", over]
         if self.transport != "inproc":
-            words += ["--tls", over, "--pin"]
+            words += ["--pin"]
         if what == "bandwidth":
             words += ["--window", str(WINDOW)]
         rows = json_lines(run(words))
@@ -125,7 +128,7 @@ class UcxPerftest:
 
     name = "ucx_perftest"
     package = "ucx-utils"
-    beside = "Telegrad ucx"
+    beside = {"tcp": "Telegrad ucx", "shm": "Telegrad ucx"}
 
     def missing(self):
         return None if shutil.which("ucx_perftest") else "ucx_perftest"
@@ -160,7 +163,7 @@ class FiPingpong:
 
     name = "fi_pingpong"
     package = "libfabric-bin"
-    beside = "Telegrad ofi"
+    beside = {"tcp": "Telegrad ofi", "shm": "Telegrad ofi"}
 
     def missing(self):
         return None if shutil.which("fi_pingpong") else "fi_pingpong"
@@ -187,7 +190,7 @@ class OpenMpi:
 
     name = "OpenMPI"
     package = "openmpi-bin python3-mpi4py"
-    beside = "Telegrad ucx"
+    beside = {"tcp": "Telegrad tcp", "shm": "Telegrad ucx"}
 
     def missing(self):
         if not shutil.which("mpirun"):
@@ -218,7 +221,7 @@ class Gloo:
 
     name = "gloo"
     package = "python3-torch"
-    beside = "Telegrad ucx"
+    beside = {"tcp": "Telegrad tcp", "shm": "Telegrad ucx"}
 
     def missing(self):
         found = subprocess.run([DEBIAN_PYTHON, "-c", "import torch"],
@@ -254,15 +257,18 @@ class Gloo:
         return 1e6 * seconds[(len(seconds) - 1) // 2]
 
 
-def all_of(build):
-    """Those that can run; says of the others what they need."""
+def all_of(build, words):
+    """Those with one of the words in their name that can run; says of the
+    others of these what they need."""
     build = os.path.abspath(build)
     if not os.access(os.path.join(build, "perf", "telegrad-perf"), os.X_OK):
         sys.exit(f"no perf/telegrad-perf in {build}: build it, or give --build")
     found = []
-    for each in (Telegrad(build, "ucx"), Telegrad(build, "ofi"),
-                 Telegrad(build, "inproc"), UcxPerftest(), FiPingpong(),
-                 OpenMpi(), Gloo()):
+    for each in (Telegrad(build, "tcp"), Telegrad(build, "ucx"),
+                 Telegrad(build, "ofi"), Telegrad(build, "inproc"),
+                 UcxPerftest(), FiPingpong(), OpenMpi(), Gloo()):
+        if not any(word in each.name.lower() for word in words):
+            continue
         lacks = each.missing()
         if lacks is None:
             found.append(each)
