@@ -226,7 +226,8 @@ void AddJobFlags(CLI::App& app, TrainOptions& options) {
 
 void AddNetworkFlags(CLI::App& app, TrainOptions& options) {
   const char* group = "Network";
-  app.add_option("--transport", options.transport, "data transport (below)")
+  app.add_option("--transport", options.transport,
+                 "data transport (below), or auto: what suits this machine")
       ->capture_default_str()
       ->group(group);
   app.add_option("--tls", options.tls,

@@ -42,7 +42,7 @@ struct TrainOptions {
   std::string out = "telegrad-out";
   std::string link = "none";
   double link_bytes_per_s = 0;
-  std::string transport = "ucx";
+  std::string transport = "auto";
   std::string tls;
   int threads = 1;  // of codecs, per process
   size_t chunk_elems = size_t{512} * 1024;

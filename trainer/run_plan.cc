@@ -28,13 +28,23 @@ PlanRequest RequestFor(const RunContext& context,
   return request;
 }
 
+// "tcp: no card here does RDMA"; what was asked for stands alone.
+std::string TransportOf(const RunContext& context) {
+  TransportOptions options;
+  options.name = context.options.transport;
+  options.tls = context.options.tls;
+  options.bind_address = context.options.bind;
+  const TransportChoice choice = ChooseTransport(options);
+  return absl::StrCat(choice.name, choice.reason.empty() ? "" : ": ",
+                      choice.reason);
+}
+
 // What the run does about a decision, where that is not what it says.
 std::string InThisRun(const RunContext& context, const std::string& what) {
   const KVStore& store = context.store;
   if (what == "network") {
-    return absl::StrCat("; this run uses --transport ",
-                        context.options.transport, " (",
-                        store.transport_details(), ")");
+    return absl::StrCat("; this run uses --transport ", TransportOf(context),
+                        " (", store.transport_details(), ")");
   }
   if (what == "cards") return "; in this run the transport chooses";
   if (what == "memory") return "; gradients of this run are in host memory";

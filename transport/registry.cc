@@ -2,6 +2,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "transport/choose/choose.h"
 #include "transport/fault/fault_transport.h"
 #include "transport/inproc/inproc_transport.h"
 #include "transport/link/link_transport.h"
@@ -56,10 +57,28 @@ absl::StatusOr<std::unique_ptr<TransportContext>> MakeDecorated(
   return MakeFaultTransport(make_link, options, handler);
 }
 
+bool IsInBuild(absl::string_view name) {
+  for (const Entry& entry : kTransports) {
+    if (entry.name == name) return entry.make != nullptr;
+  }
+  return false;
+}
+
 }  // namespace
 
+TransportChoice ChooseTransport(const TransportOptions& options,
+                                const std::string& sysfs) {
+  if (options.name != "auto") return {options.name, ""};
+  TransportChoice choice = ChooseFor(options, sysfs);
+  if (IsInBuild(choice.name)) return choice;
+  return {"tcp", absl::StrCat(choice.reason, ", but ", choice.name,
+                              " is not in this build")};
+}
+
 absl::StatusOr<std::unique_ptr<TransportContext>> MakeTransport(
-    const TransportOptions& options, TransportHandler* handler) {
+    const TransportOptions& asked, TransportHandler* handler) {
+  TransportOptions options = asked;
+  options.name = ChooseTransport(asked).name;
   std::string available;
   for (const Entry& entry : kTransports) {
     if (entry.make == nullptr) continue;

@@ -100,7 +100,7 @@ class TransportContext {
 constexpr Duration kCloseGrace = std::chrono::seconds(2);
 
 struct TransportOptions {
-  std::string name = "ucx";                // a line of the table in registry.cc
+  std::string name = "ucx";  // a line of the table in registry.cc, or "auto"
   std::string bind_address = "127.0.0.1";  // the one address listened on
   // ucx: "tcp", "shm", empty: both. ofi: "tcp", "shm", "verbs", "efa", a
   // provider's name, empty: efa, verbs or tcp, the first there is.
@@ -109,6 +109,17 @@ struct TransportOptions {
   std::string fault;  // harm messages, for tests: "drop=0.01,flip=0.001,seed=7"
   Duration poll = std::chrono::microseconds(50);  // before Progress sleeps
 };
+
+// What the name "auto" stands for with these options on this machine, and why;
+// other names stand for themselves. One host: ucx, for its shared memory. A
+// card that does RDMA: ofi if it is EFA, else ucx. Otherwise tcp; also in place
+// of a transport that is not in this build. `sysfs`: "/sys".
+struct TransportChoice {
+  std::string name;
+  std::string reason;  // "no card here does RDMA"; empty unless chosen
+};
+TransportChoice ChooseTransport(const TransportOptions& options,
+                                const std::string& sysfs = "/sys");
 
 // `handler` outlives the context. NotFound names the transports that this build
 // has when `options.name` is none of them.

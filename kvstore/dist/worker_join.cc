@@ -10,7 +10,7 @@ namespace {
 // follow, but the same on all workers.
 Facts AllFacts(const JobConfig& config, const DistOptions& options) {
   Facts facts = MakeFacts(config);
-  facts.emplace_back("transport", options.transport.name);
+  facts.emplace_back("transport", ChooseTransport(options.transport).name);
   facts.emplace_back(
       "tls", options.transport.tls.empty() ? "any" : options.transport.tls);
   facts.insert(facts.end(), options.facts.begin(), options.facts.end());

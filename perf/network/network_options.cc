@@ -16,8 +16,9 @@ void Last(CLI::Option* option) {
 }
 
 void AddTransportFlags(CLI::App& app, NetworkOptions& options) {
-  app.add_option("--transport", options.transport,
-                 "tcp, ucx, ofi, or inproc: ranks are threads")
+  app.add_option(
+         "--transport", options.transport,
+         "auto: by the machine; tcp, ucx, ofi; inproc: ranks are threads")
       ->capture_default_str();
   app.add_option("--tls", options.tls,
                  "for ucx and ofi: tcp, shm; when not given both for ucx, and "

@@ -17,7 +17,7 @@ namespace telegrad::perf {
 // The flags that measurements over a network share.
 struct NetworkOptions {
   std::string command_line;  // for the report
-  std::string transport = "ucx";
+  std::string transport = "auto";
   std::string tls;
   std::string bind;  // empty: where the rendezvous is reached
   std::string link = "none";

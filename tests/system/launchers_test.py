@@ -59,7 +59,8 @@ class Dmlc(PlacedTest):
                              "worker 1": ["--tls", second]}
                 else:
                     env = {"worker 0": {name: first}}
-                runs = self.start_dmlc(SHORT, extra=flags, env=env)
+                runs = self.start_dmlc([*SHORT, "--transport", "ucx"],
+                                       extra=flags, env=env)
                 self.wait_all(runs.values(), code=31)
                 for run in runs.values():
                     lines = run.fatal_lines()

@@ -1,12 +1,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/transport/transport_node.h"
 #include "transport/transport.h"
 
 namespace telegrad::testing {
 namespace {
+
+namespace fs = std::filesystem;
 
 TEST(TransportRegistry, UnknownNameListsWhatThereIs) {
   TransportOptions options;
@@ -16,8 +24,63 @@ TEST(TransportRegistry, UnknownNameListsWhatThereIs) {
 }
 
 TEST(TransportRegistry, DescriptionHasOneLinePerTransport) {
-  EXPECT_THAT(DescribeTransports(),
-              ::testing::MatchesRegex("ucx: .+\nofi: .+\ninproc: .+\n"));
+  EXPECT_THAT(
+      DescribeTransports(),
+      ::testing::MatchesRegex("ucx: .+\nofi: .+\ntcp: .+\ninproc: .+\n"));
+}
+
+// A machine's /sys/class/infiniband.
+class FakeSysfs {
+ public:
+  FakeSysfs() {
+    std::string name = ::testing::TempDir() + "sysfsXXXXXX";
+    root_ = mkdtemp(name.data());
+  }
+  ~FakeSysfs() { fs::remove_all(root_); }
+  void Add(const std::string& card, const std::string& driver,
+           const std::string& state) {
+    const fs::path folder = root_ / "class/infiniband" / card;
+    fs::create_directories(folder / "ports/1");
+    std::ofstream(folder / "ports/1/state") << state << "\n";
+    fs::create_directories(folder / "device");
+    fs::create_symlink("../../drivers/" + driver, folder / "device/driver");
+  }
+  std::string Chosen(const std::string& bind, const std::string& tls = "") {
+    TransportOptions options;
+    options.name = "auto";
+    options.bind_address = bind;
+    options.tls = tls;
+    const TransportChoice choice = ChooseTransport(options, root_);
+    return absl::StrCat(choice.name, ": ", choice.reason);
+  }
+
+ private:
+  fs::path root_;
+};
+
+TEST(TransportChoice, IsTheMachines) {
+  FakeSysfs sysfs;
+  EXPECT_EQ(sysfs.Chosen("10.0.0.1"), "tcp: no card here does RDMA");
+  sysfs.Add("mlx5_1", "mlx5_core", "1: DOWN");
+  EXPECT_EQ(sysfs.Chosen("10.0.0.1"), "tcp: no card here does RDMA");
+  sysfs.Add("mlx5_2", "mlx5_core", "4: ACTIVE");
+  EXPECT_THAT(sysfs.Chosen("10.0.0.1"),
+              ::testing::HasSubstr("mlx5_2 does RDMA"));
+  EXPECT_THAT(sysfs.Chosen("127.0.0.1"), ::testing::HasSubstr("shared memory"));
+  EXPECT_THAT(sysfs.Chosen("::1"), ::testing::HasSubstr("shared memory"));
+  EXPECT_EQ(sysfs.Chosen("10.0.0.1", "tcp"), "tcp: tls tcp was asked for");
+  sysfs.Add("efa_0", "efa", "4: ACTIVE");
+  EXPECT_THAT(sysfs.Chosen("10.0.0.1"), ::testing::HasSubstr("efa_0 is EFA"));
+}
+
+TEST(TransportChoice, IsInThisBuild) {
+  TransportOptions options;
+  options.name = "auto";
+  const Node node(options);
+  ASSERT_THAT(node.status, IsOk());
+  EXPECT_EQ(node.context->info().name, ChooseTransport(options).name);
+  options.name = "pigeon";
+  EXPECT_EQ(ChooseTransport(options).name, "pigeon");
 }
 
 TEST(TransportLink, NegativeRateIsAnError) {
