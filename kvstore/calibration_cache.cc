@@ -16,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "base/atomic_file.h"
 #include "base/crc32c.h"
 #include "base/status_macros.h"
@@ -33,9 +34,11 @@ absl::StatusOr<std::string> ReadSmallFile(const std::string& path) {
   // Not blocking: a FIFO of that name would keep us.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) {
-    const std::string why = std::strerror(errno);
-    return errno == ENOENT ? absl::NotFoundError(why)
-                           : absl::UnavailableError(why);
+    const int error = errno;
+    // A folder that cannot be is told when something is stored.
+    return error == ENOENT || error == ENOTDIR
+               ? absl::NotFoundError(std::strerror(error))
+               : absl::UnavailableError(std::strerror(error));
   }
   struct stat info {};
   absl::Status status;
@@ -139,6 +142,17 @@ void CalibrationCache::Store(absl::string_view what,
   if (!status.ok()) {
     Note(absl::StrCat(what, " is not kept: ", OneLine(status.message())));
   }
+}
+
+std::string CpuModel(const SysRoot& root) {
+  const std::string text = root.Read("/proc/cpuinfo").text;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    if (!absl::StartsWith(line, "model name")) continue;
+    const size_t colon = line.find(':');
+    if (colon == absl::string_view::npos) break;
+    return std::string(absl::StripAsciiWhitespace(line.substr(colon + 1)));
+  }
+  return "";
 }
 
 std::string CalibrationIdentity(const Machine& machine,

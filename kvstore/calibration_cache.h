@@ -8,6 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "topology/calibration.h"
 #include "topology/machine.h"
+#include "topology/system_root.h"
 
 namespace telegrad {
 
@@ -41,6 +42,10 @@ class CalibrationCache {
   const Options options_;
   std::vector<std::string> notes_ = {};
 };
+
+// Of the first processor: "Intel(R) Xeon(R) ..."; empty where the kernel does
+// not tell (Arm).
+std::string CpuModel(const SysRoot& root);
 
 // One line: what speeds measured on `machine` with this library depend on.
 std::string CalibrationIdentity(const Machine& machine,

@@ -1,34 +1,19 @@
 #include "trainer/auto_run.h"
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
-#include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "topology/system_root.h"
 
 namespace telegrad {
 namespace {
 
-// "Intel(R) Xeon(R) ..."; empty where the kernel does not tell (Arm).
-std::string CpuModel() {
-  const std::string text = SysRoot::Live().Read("/proc/cpuinfo").text;
-  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
-    if (!absl::StartsWith(line, "model name")) continue;
-    const size_t colon = line.find(':');
-    if (colon == absl::string_view::npos) break;
-    return std::string(absl::StripAsciiWhitespace(line.substr(colon + 1)));
-  }
-  return "";
-}
-
 // Nothing is kept for a machine that is not known.
 CalibrationCache::Options CacheFor(const RunContext& context) {
   const absl::StatusOr<Machine>& machine = context.detection.Get().machine;
   if (!machine.ok()) return {};
-  return {
-      .folder = context.options.cache_folder,
-      .identity = CalibrationIdentity(*machine, CpuModel(), TELEGRAD_VERSION),
-      .recalibrate = context.options.recalibrate};
+  return {.folder = context.options.cache_folder,
+          .identity = CalibrationIdentity(*machine, CpuModel(SysRoot::Live()),
+                                          TELEGRAD_VERSION),
+          .recalibrate = context.options.recalibrate};
 }
 
 }  // namespace

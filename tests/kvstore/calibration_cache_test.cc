@@ -196,9 +196,9 @@ TEST_F(Cache, SaysThatAFolderCannotBeMade) {
   folder_ = root_ + "/file/telegrad";
   CalibrationCache cache = Open();
   EXPECT_GT(Encode(cache), kStored);
-  EXPECT_THAT(cache.TakeNotes(),
-              ::testing::Contains(
-                  AllOf(HasSubstr("codec 2bit"), HasSubstr("is not kept: "))));
+  EXPECT_THAT(
+      cache.TakeNotes(),
+      ElementsAre(AllOf(HasSubstr("codec 2bit"), HasSubstr("is not kept: "))));
 }
 
 TEST_F(Cache, SaysThatAFolderCannotBeWritten) {
@@ -216,6 +216,22 @@ TEST(CalibrationFolder, IsTheUsersCache) {
             "/home/a/.cache/telegrad");
   EXPECT_EQ(CalibrationFolder(nullptr, nullptr), "");
   EXPECT_EQ(CalibrationFolder(nullptr, ""), "");
+}
+
+TEST(CpuModel, IsThatOfTheFirstProcessor) {
+  const auto model = [](const std::string& text) {
+    auto tree = std::make_unique<MemoryTree>();
+    EXPECT_TRUE(tree->AddFolder("sys"));
+    EXPECT_TRUE(tree->AddFile("proc/cpuinfo", text));
+    const auto root = SysRoot::FromTree(std::move(tree), "test");
+    EXPECT_THAT(root, IsOk());
+    return root.ok() ? CpuModel(*root) : "none";
+  };
+  EXPECT_EQ(model("processor\t: 0\nmodel\t: 1\nmodel name\t: Xeon: A \n"
+                  "\nmodel name\t: B\n"),
+            "Xeon: A");
+  EXPECT_EQ(model("processor\t: 0\nBogoMIPS\t: 50\n"), "");
+  EXPECT_EQ(model("model name"), "");
 }
 
 TEST(CalibrationIdentity, NamesWhatSpeedsDependOn) {

@@ -1,10 +1,11 @@
 """What a comparison prints and writes."""
 
 import json
+import os
 import re
 import unittest
 
-from harness import SystemTest
+from harness import SHORT, SystemTest
 
 FIELDS = {
     "setting": str, "seed": int, "workers": int, "servers": int,
@@ -57,6 +58,26 @@ class Outcome(SystemTest):
 
     def test_ratios_of_four_workers(self):
         self.check_ratios(self.compare(workers=4)[1], two_way=10)
+
+    def test_speeds_of_codecs_are_kept_for_the_next_run(self):
+        def lines(args=(), env=None):
+            self.run_to_end([*SHORT, "--gc-type", "auto", *args], env=env)
+            return [line for line in self.summary()[0]["decisions"]
+                    if line.startswith("calibration: ")]
+
+        self.assertEqual(lines(), [])
+        folder = self.path("cache", "telegrad")
+        files = sorted(os.listdir(folder))
+        self.assertEqual([name.split("-")[0] for name in files],
+                         ["additions", "codec"])
+        kept = lines()
+        self.assertEqual(len(kept), 2)
+        for line in kept:
+            self.assertIn(f" from {folder}/", line)
+        self.assertEqual(lines(["--recalibrate"]), [])
+        self.assertEqual(sorted(os.listdir(folder)), files)
+        for line in lines(env={"XDG_CACHE_HOME": "/dev/null"}):
+            self.assertIn(" is not kept: /dev/null/telegrad", line)
 
     def check_plan(self, run, results):
         plan = results[0]["plan"]
