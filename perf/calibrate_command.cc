@@ -1,5 +1,6 @@
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "kvstore/calibrate.h"
 #include "perf/options.h"
 #include "topology/calibration.h"
+#include "topology/detect.h"
 
 namespace telegrad::perf {
 namespace {
@@ -21,6 +23,7 @@ struct CalibrateFlags {
   int workers = 2;
   int cores = 1;
   double link_gbps = 0;
+  bool keep = false;
 };
 
 Figure Stated(double value, const char* reason) {
@@ -28,12 +31,31 @@ Figure Stated(double value, const char* reason) {
       .value = value, .confidence = Confidence::kReported, .reason = reason};
 }
 
+// What is measured replaces what runs on this machine would take.
+absl::StatusOr<CalibrationCache::Options> CacheOptions() {
+  ASSIGN_OR_RETURN(const TopologyOptions options,
+                   TopologyOptionsFromEnvironment());
+  const SysRoot root = SysRoot::Live();
+  ASSIGN_OR_RETURN(const Machine machine, DetectMachine(root, options));
+  return CalibrationCache::Options{
+      .folder = CacheFolder(),
+      .identity =
+          CalibrationIdentity(machine, CpuModel(root), TELEGRAD_VERSION),
+      .recalibrate = true};
+}
+
 absl::StatusOr<Calibration> Measure(const CalibrateFlags& flags) {
   CompressionConfig compression;
   ASSIGN_OR_RETURN(compression.reply, ParseReplyMode(flags.reply));
-  const CalibrationOptions options{.num_elems = flags.elements,
-                                   .repeats = flags.repeats,
-                                   .num_workers = flags.workers};
+  CalibrationOptions options{.num_elems = flags.elements,
+                             .repeats = flags.repeats,
+                             .num_workers = flags.workers};
+  std::optional<CalibrationCache> cache;
+  if (flags.keep) {
+    ASSIGN_OR_RETURN(CalibrationCache::Options place, CacheOptions());
+    cache.emplace(std::move(place));
+    options.cache = &*cache;
+  }
   Calibration calibration = AssumedCalibration();
   calibration.codecs.clear();
   for (const std::string& codec : flags.codecs) {
@@ -42,6 +64,11 @@ absl::StatusOr<Calibration> Measure(const CalibrateFlags& flags) {
     calibration.codecs.push_back(std::move(figures));
   }
   calibration.reduce = MeasureReduce(options);
+  if (cache.has_value()) {
+    for (const std::string& note : cache->TakeNotes()) {
+      std::fprintf(stderr, "telegrad-perf: %s\n", note.c_str());
+    }
+  }
   calibration.cores = Stated(flags.cores, "--cores");
   if (flags.link_gbps > 0) {
     for (LinkFigures& link : calibration.links) {
@@ -83,6 +110,10 @@ void AddCalibrateCommand(CLI::App& app, int& exit_code) {
                  "is assumed")
       ->check(CLI::Range(0.0, 1e5))
       ->capture_default_str();
+  app.add_flag("--keep", flags->keep,
+               "also keep the speeds for runs of telegrad-train --gc-type auto "
+               "with so many --workers on this machine; they measure with the "
+               "default --elements");
   app.callback([flags, &exit_code] {
     const absl::StatusOr<Calibration> calibration = Measure(*flags);
     if (calibration.ok()) {

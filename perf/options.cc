@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "kvstore/calibration_cache.h"
 #include "perf/network/commands.h"
 
 namespace telegrad::perf {
@@ -28,6 +29,10 @@ void AddSpeedFlags(CLI::App& app, SpeedOptions& options) {
   app.add_option("--filter", options.filter,
                  "only what has this text in its name");
   app.add_flag("--json", options.json, "one JSON object per line");
+}
+
+std::string CacheFolder() {
+  return CalibrationFolder(std::getenv("XDG_CACHE_HOME"), std::getenv("HOME"));
 }
 
 absl::StatusOr<std::optional<Placement>> PlacementOfLauncher() {

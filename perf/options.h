@@ -27,6 +27,9 @@ struct Subcommand {
   void (*add)(CLI::App& app, int& exit_code);
 };
 
+// Where speeds are kept for runs; empty: nowhere.
+std::string CacheFolder();
+
 void AddKernelCommand(CLI::App& app, int& exit_code);
 void AddCodecCommand(CLI::App& app, int& exit_code);
 void AddCalibrateCommand(CLI::App& app, int& exit_code);
