@@ -85,13 +85,14 @@ class WorkersRendezvous : public Rendezvous {
 
 class Worker {
  public:
-  Worker(const Options& options, bool is_thread, KVStore& store)
-      : options_(options), store_(store) {
-    rank_ = {.rank = store.rank(),
-             .world_size = store.num_workers(),
+  Worker(const Options& options, bool is_thread, std::unique_ptr<KVStore> store)
+      : options_(options), store_of_(std::move(store)), store_(*store_of_) {
+    rank_ = {.rank = store_.rank(),
+             .world_size = store_.num_workers(),
              .is_thread = is_thread,
-             .rendezvous = std::make_unique<WorkersRendezvous>(store)};
+             .rendezvous = std::make_unique<WorkersRendezvous>(store_)};
   }
+  KVStore& store() { return store_; }
 
   absl::StatusOr<NetworkRow> Measure(const Batch& batch) {
     const size_t n = batch.num_elems();
@@ -183,9 +184,11 @@ class Worker {
   }
 
   const Options& options_;
+  // The store uses them until it is gone, also after a ticket has failed.
+  Buffer grad_, sum_;
+  const std::unique_ptr<KVStore> store_of_;
   KVStore& store_;
   Rank rank_;
-  Buffer grad_, sum_;
   int64_t raw_bytes_ = 0;
   int64_t wire_bytes_ = 0;
   int64_t num_steps_ = 0;
@@ -261,10 +264,10 @@ absl::Status JoinAsWorker(const Options& options,
 absl::Status RunWorker(const Options& options, Rank& rank,
                        const DistOptions& dist) {
   ASSIGN_OR_RETURN(const std::vector<Batch> batches, BatchesOf(options));
-  ASSIGN_OR_RETURN(const std::unique_ptr<KVStore> store,
+  ASSIGN_OR_RETURN(std::unique_ptr<KVStore> store,
                    MakeKVStore("dist_sync", dist));
   RETURN_IF_ERROR(JoinAsWorker(options, batches, *store));
-  Worker worker(options, rank.is_thread, *store);
+  Worker worker(options, rank.is_thread, std::move(store));
   Report report(
       options.network,
       absl::StrCat("pushpull with --gc-type ", options.type, ", ",
@@ -273,11 +276,11 @@ absl::Status RunWorker(const Options& options, Rank& rank,
     ASSIGN_OR_RETURN(const NetworkRow row, worker.Measure(batch));
     if (rank.rank > 0) continue;
     const std::string name = options.network.transport;
-    const std::string details = store->transport_details();
+    const std::string details = worker.store().transport_details();
     report.Add(row, {name, std::string(absl::StripPrefix(
                                details, absl::StrCat(name, ": ")))});
   }
-  store->Close();
+  worker.store().Close();
   return rank.rank == 0 ? report.Finish() : absl::OkStatus();
 }
 
