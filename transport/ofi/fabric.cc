@@ -19,7 +19,7 @@ constexpr size_t kMaxSlotBytes = size_t{64} << 10;
 // Up to here ofi_rxm sends at once; above, it asks the receiver first.
 constexpr size_t kRxmEagerBytes = size_t{16} << 10;
 
-// Measured: above, a copy costs more than to agree on the way.
+// Starting values: above, a copy costs more than to agree on the way.
 constexpr size_t kLargeBytes = size_t{64} << 10;
 constexpr size_t kLargeBytesInShm = size_t{16} << 10;
 

@@ -1,6 +1,5 @@
 #include "transport/ofi/ofi_context.h"
 
-#include <arpa/inet.h>
 #include <sys/epoll.h>
 
 #include <cerrno>
@@ -20,26 +19,6 @@ absl::StatusOr<std::unique_ptr<TransportContext>> MakeOfiTransport(
 }
 
 namespace ofi {
-namespace {
-
-bool IsLiteral(const std::string& ip) {
-  in6_addr any{};
-  return inet_pton(AF_INET, ip.c_str(), &any) == 1 ||
-         inet_pton(AF_INET6, ip.c_str(), &any) == 1;
-}
-
-// No name is looked up, so this does not wait for a server.
-absl::StatusOr<SocketAddress> ParseIp(const std::string& ip, int port) {
-  if (!IsLiteral(ip)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("\"", ip, "\" is not an IP address"));
-  }
-  ASSIGN_OR_RETURN(const std::vector<SocketAddress> addresses,
-                   Resolve(ip, port));
-  return addresses.front();
-}
-
-}  // namespace
 
 OfiContext::OfiContext(const TransportOptions& options,
                        TransportHandler* handler)
