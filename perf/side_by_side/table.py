@@ -68,5 +68,7 @@ def write_table(options, shapes, setup, results):
     with open(options.out + ".md", "w", encoding="utf-8") as file:
         file.write(text)
     with open(options.out + ".json", "w", encoding="utf-8") as file:
-        json.dump({"options": vars(options), "rows": rows,
+        shown = {key: value for key, value in vars(options).items()
+                 if key not in ("build", "out", "mxnet_python")}
+        json.dump({"options": shown, "rows": rows,
                    "raw": results}, file, indent=1)
