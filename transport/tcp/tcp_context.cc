@@ -87,8 +87,7 @@ absl::Status TcpContext::Watch(int fd, uint64_t key, uint32_t events) {
 
 TransportInfo TcpContext::info() const {
   return {"tcp",
-          absl::StrCat("sockets of the kernel at ", options_.bind_address, ", ",
-                       connections_.size(), " connections")};
+          absl::StrCat("sockets of the kernel at ", options_.bind_address)};
 }
 
 absl::StatusOr<std::string> TcpContext::Listen() {
