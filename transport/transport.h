@@ -19,7 +19,6 @@ using EndpointId = uint32_t;
 
 constexpr size_t kMaxHeaderBytes = 128;
 constexpr size_t kMaxPayloadBytes = size_t{64} << 20;
-constexpr size_t kSmallPayloadBytes = size_t{4} << 10;
 
 // What a context's owner hears; every call comes from Progress, on the owner's
 // thread. A handler may call Send, Close and Connect, not Progress.
@@ -74,8 +73,7 @@ class TransportContext {
 
   // Queues one message. `header` (at most kMaxHeaderBytes) is copied; `payload`
   // (at most kMaxPayloadBytes, may be empty) is borrowed until `done` is
-  // called. On an idle connection one of at most kSmallPayloadBytes leaves
-  // without Progress; a larger one may need this side's until `done`.
+  // called. Until then it may need this side's Progress to arrive.
   // FailedPrecondition for an endpoint that is not open: `done` is not called.
   virtual absl::Status Send(EndpointId to, ConstBytes header,
                             ConstBytes payload, SendDone done) = 0;

@@ -121,21 +121,6 @@ TEST_P(Transport, SendNeverCompletesInside) {
   EXPECT_FALSE(client_->is_completed_inline);
 }
 
-TEST_P(Transport, SmallMessageLeavesWithoutProgress) {
-  if (GetParam().link_bytes_per_s > 0 || *GetParam().fault != '\0') {
-    GTEST_SKIP() << "an emulated network moves in Progress";
-  }
-  ASSERT_THAT(client_->Send(to_server_, "h", "first words"), IsOk());
-  ASSERT_TRUE(DriveBoth([&] {
-    return server_->heard.size() == 1 && client_->num_completed == 1;
-  }));
-  ASSERT_THAT(client_->Send(to_server_, std::string(kMaxHeaderBytes, 'h'),
-                            Pattern(kSmallPayloadBytes, 1)),
-              IsOk());
-  EXPECT_TRUE(
-      Drive({server_.get()}, [&] { return server_->heard.size() == 2; }));
-}
-
 TEST_P(Transport, SendToAnUnknownEndpointIsAPreconditionError) {
   EXPECT_THAT(client_->context->Send(12345, {}, {}, nullptr),
               StatusIs(StatusCode::kFailedPrecondition, "12345"));

@@ -156,6 +156,16 @@ TEST(TcpTransport, PeerThatVanishesInAMessageIsLost) {
               StatusIs(StatusCode::kUnavailable, "gone"));
 }
 
+TEST(TcpTransport, SmallMessageLeavesWithoutProgress) {
+  Node server(Options()), client(Options());
+  const auto endpoint = client.context->Connect(*server.context->Listen());
+  ASSERT_THAT(client.Send(*endpoint, "h", "first words"), IsOk());
+  ASSERT_TRUE(
+      Drive({&server, &client}, [&] { return server.heard.size() == 1; }));
+  ASSERT_THAT(client.Send(*endpoint, "h", "last words"), IsOk());
+  EXPECT_TRUE(Drive({&server}, [&] { return server.heard.size() == 2; }));
+}
+
 TEST(TcpTransport, DetailsNameTheAddress) {
   EXPECT_THAT(Node(Options()).context->info().details, HasSubstr("127.0.0.1"));
 }

@@ -51,7 +51,6 @@ absl::Status Mesh::Begin(const Signature& signature) {
   if (!broken_.ok()) return broken_;
   ++sequence_;
   signature_ = signature;
-  has_sent_large_ = false;
   // What was heard before there was something to compare it with.
   for (int peer = 0; peer < world_size(); ++peer) {
     if (peers_[peer].inbox.empty()) continue;
@@ -65,7 +64,6 @@ absl::Status Mesh::Begin(const Signature& signature) {
 // The caller may not come back for long, and transports move large messages
 // only while both sides make progress.
 absl::Status Mesh::End() {
-  if (!has_sent_large_) return absl::OkStatus();
   return Wait(
       [this] { return num_pending_ == 0; },
       [this] { return absl::StrCat(num_pending_, " messages to be taken"); });
@@ -123,7 +121,6 @@ absl::Status Mesh::Post(int to, MessageKind kind, uint32_t index,
     return Lost(to);
   }
   ++num_pending_;
-  has_sent_large_ |= payload.size > kSmallPayloadBytes;
   ++traffic_.num_messages;
   traffic_.payload_bytes += static_cast<int64_t>(payload.size);
   traffic_.header_bytes += static_cast<int64_t>(header.size());

@@ -148,8 +148,7 @@ class Mesh : public TransportHandler {
   absl::Status broken_;
   std::string abort_text_;  // what another rank said, passed on as it is
   uint64_t num_events_ = 0;
-  int64_t num_pending_ = 0;      // sends
-  bool has_sent_large_ = false;  // in this collective
+  int64_t num_pending_ = 0;  // sends
   GroupTraffic traffic_;
   // Last: it goes first, while all that it calls is there.
   std::unique_ptr<TransportContext> context_;
