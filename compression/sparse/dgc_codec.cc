@@ -92,14 +92,15 @@ class PreparedDgc : public ValueCodec {
     const auto value = [&](size_t i) {
       return residual[i] + (correction.rate * u[i] + correction.scale * g[i]);
     };
-    const float threshold = CandidateThreshold(k, value, lists);
+    const float threshold =
+        CandidateThreshold(k, value, {residual, u, g}, lists);
     result->stats = {};
     kernels().sparse.momentum_large_values(
         g, correction, u, residual, num_elems(), threshold, params.nonfinite,
         lists.indices, lists.values, &lists.count, &result->stats, nullptr,
         stream);
     Send(k, lists, residual, out, result);
-    for (size_t i = 0; i < lists.count; ++i) u[lists.indices[i]] = 0;
+    ClearListed(lists.indices, lists.count, u);
   }
 
   const CodecOptions options_;

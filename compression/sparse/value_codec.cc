@@ -35,10 +35,10 @@ ValueCodec::Lists ValueCodec::MakeLists(CodecState& state) const {
   if (state.scratch.size() == 0) {
     state.scratch = Buffer(4 * (2 * room + MaxSample(num_elems())));
   }
-  auto* words = state.scratch.as<uint32_t>();
-  return {.indices = words,
-          .values = state.scratch.as<float>() + room,
-          .sample = words + 2 * room};
+  auto* floats = state.scratch.as<float>();
+  return {.indices = state.scratch.as<uint32_t>(),
+          .values = floats + room,
+          .sample = floats + 2 * room};
 }
 
 void ValueCodec::EncodeLargest(ConstBytes grad, CodecState& state,
@@ -48,7 +48,8 @@ void ValueCodec::EncodeLargest(ConstBytes grad, CodecState& state,
   float* residual = AsFloats(state.residual);
   Lists lists = MakeLists(state);
   const float threshold = CandidateThreshold(
-      k, [g, residual](size_t i) { return residual[i] + g[i]; }, lists);
+      k, [g, residual](size_t i) { return residual[i] + g[i]; }, {residual, g},
+      lists);
   result->stats = {};
   kernels().sparse.large_values(g, residual, num_elems(), threshold,
                                 params.nonfinite, lists.indices, lists.values,
@@ -66,7 +67,7 @@ void ValueCodec::Send(size_t k, Lists& lists, float* residual, Bytes out,
   } else if (lists.count > most) {
     lists.count = KeepLargest(k, lists.count, lists.indices, lists.values);
   }
-  for (size_t i = 0; i < lists.count; ++i) residual[lists.indices[i]] = 0;
+  ClearListed(lists.indices, lists.count, residual);
   result->stats.num_nonzero = lists.count;
   result->encoded_bytes = WriteValueList({lists.indices, lists.count},
                                          lists.values, num_elems(), out);

@@ -40,14 +40,17 @@ class ValueCodec : public SelfContainedCodec {
   struct Lists {
     uint32_t* indices;
     float* values;
-    uint32_t* sample;
+    float* sample;
     uint64_t count = 0;
   };
   Lists MakeLists(CodecState& state) const;
-  // The threshold for the pass, of value(0) to value(n - 1).
+  // The threshold for the pass, of value(0) to value(n - 1), made of `arrays`.
   template <typename Value>
-  float CandidateThreshold(size_t k, Value value, const Lists& lists) const {
-    return SampledThreshold(num_elems(), k, !is_sampled_, value, lists.sample);
+  float CandidateThreshold(size_t k, Value value,
+                           std::initializer_list<const float*> arrays,
+                           const Lists& lists) const {
+    return SampledThreshold(num_elems(), k, !is_sampled_, value, arrays,
+                            lists.sample);
   }
   // Plain top-k with error feedback.
   void EncodeLargest(ConstBytes grad, CodecState& state,

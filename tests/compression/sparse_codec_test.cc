@@ -12,6 +12,7 @@
 #include "base/random.h"
 #include "compression/codec_spec.h"
 #include "compression/sparse/dgc_codec.h"
+#include "compression/sparse/select.h"
 #include "tests/testing/status_matchers.h"
 
 namespace telegrad {
@@ -205,8 +206,8 @@ TEST(TopKCodec, SendsExactlyTheLargestOfWhatMisleadsASample) {
   std::vector<float> seen(n, 1.0f);
   std::vector<float> unseen(n, 1.0f);
   for (size_t i = 0; i < n; ++i) {
-    const size_t run = i / 16;
-    (run % 10 == run / 10 * 37 % 10 ? seen[i] : unseen[i]) =
+    const size_t run = i / kSampleRun;
+    (SampleAt(run / 10, 10) == run * kSampleRun ? seen[i] : unseen[i]) =
         5.0f + static_cast<float>(i % 1000);
   }
   for (const auto& grad : {seen, unseen, std::vector<float>(n, -2.0f),
