@@ -110,6 +110,11 @@ absl::StatusOr<SocketAddress> ParseIp(const std::string& ip, int port) {
   return addresses.front();
 }
 
+absl::StatusOr<SocketAddress> ParseIpPort(absl::string_view text) {
+  ASSIGN_OR_RETURN(const HostPort parts, ParseHostPort(text));
+  return ParseIp(parts.host, parts.port);
+}
+
 bool IsLoopback(const SocketAddress& address) {
   if (address.storage.ss_family == AF_INET) {
     sockaddr_in v4{};

@@ -208,9 +208,9 @@ TEST(UcxTransport, MalformedAddressesAreErrors) {
 
 TEST(UcxAddress, TextSurvivesARoundTrip) {
   for (const char* text : {"127.0.0.1:40123", "[::1]:1", "[fe80::1]:65535"}) {
-    const auto address = ucx::ParseIpPort(text);
+    const auto address = ParseIpPort(text);
     ASSERT_THAT(address, IsOk());
-    EXPECT_EQ(ucx::FormatIpPort(*address), text);
+    EXPECT_EQ(ToString(*address), text);
   }
 }
 

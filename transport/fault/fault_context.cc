@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "transport/send_checks.h"
 
 namespace telegrad {
 
@@ -67,17 +68,10 @@ absl::Status FaultContext::Send(EndpointId to, ConstBytes header,
                                 ConstBytes payload, SendDone done) {
   const auto found = endpoints_.find(to);
   if (found == endpoints_.end() || found->second.is_closing) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("send: endpoint ", to, " is not open"));
+    return NotOpen(to);
   }
-  if (header.size > kMaxHeaderBytes || payload.size > kMaxPayloadBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "send: header ", header.size, " bytes, payload ", payload.size,
-        " bytes; at most ", kMaxHeaderBytes, " and ", kMaxPayloadBytes));
-  }
-  if (payload.device.kind != DeviceKind::kCpu) {
-    return absl::UnimplementedError("transport fault takes host memory only");
-  }
+  RETURN_IF_ERROR(CheckSizes(header, payload));
+  RETURN_IF_ERROR(CheckOnHost("fault", payload.device));
   Message message;
   std::copy_n(header.data, header.size, message.header.data());
   message.header_bytes = header.size;

@@ -5,7 +5,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "transport/inproc/inproc_transport.h"
+#include "transport/send_checks.h"
 
 namespace telegrad {
 
@@ -85,17 +87,10 @@ absl::Status InprocContext::Send(EndpointId to, ConstBytes header,
                                  ConstBytes payload, SendDone done) {
   Endpoint* endpoint = Find(to);
   if (endpoint == nullptr || endpoint->state != State::kOpen) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("send: endpoint ", to, " is not open"));
+    return NotOpen(to);
   }
-  if (header.size > kMaxHeaderBytes || payload.size > kMaxPayloadBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "send: header ", header.size, " bytes, payload ", payload.size,
-        " bytes; at most ", kMaxHeaderBytes, " and ", kMaxPayloadBytes));
-  }
-  if (payload.device.kind != DeviceKind::kCpu) {
-    return absl::UnimplementedError("transport inproc takes host memory only");
-  }
+  RETURN_IF_ERROR(CheckSizes(header, payload));
+  RETURN_IF_ERROR(CheckOnHost("inproc", payload.device));
   Event event{.kind = EventKind::kMessage};
   std::copy_n(header.data, header.size, event.header.data());
   event.header_bytes = header.size;

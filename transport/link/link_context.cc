@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "transport/send_checks.h"
 
 namespace telegrad {
 
@@ -52,14 +53,9 @@ absl::Status LinkContext::Send(EndpointId to, ConstBytes header,
                                ConstBytes payload, SendDone done) {
   const auto found = endpoints_.find(to);
   if (found == endpoints_.end() || found->second.is_closing) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("send: endpoint ", to, " is not open"));
+    return NotOpen(to);
   }
-  if (header.size > kMaxHeaderBytes || payload.size > kMaxPayloadBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "send: header ", header.size, " bytes, payload ", payload.size,
-        " bytes; at most ", kMaxHeaderBytes, " and ", kMaxPayloadBytes));
-  }
+  RETURN_IF_ERROR(CheckSizes(header, payload));
   Endpoint& endpoint = found->second;
   const double seconds =
       static_cast<double>(header.size + payload.size) / bytes_per_s_;

@@ -43,9 +43,9 @@ absl::StatusOr<Endpoint*> OfiContext::AddEndpoint(UniqueFd socket) {
                                 .address = fabric_->address()});
   if (endpoint->socket.is_open()) {
     SetControlOptions(endpoint->socket.get(), kSilenceGrace);
-    RETURN_IF_ERROR(Watch(endpoint->socket.get(),
-                          kFirstEndpointKey + endpoint->id,
-                          EPOLLIN | EPOLLOUT | EPOLLET | EPOLLRDHUP));
+    RETURN_IF_ERROR(poller_.Watch(endpoint->socket.get(),
+                                  kFirstEndpointKey + endpoint->id,
+                                  EPOLLIN | EPOLLOUT | EPOLLET | EPOLLRDHUP));
   }
   Endpoint* const added = endpoint.get();
   endpoints_[added->id] = std::move(endpoint);
@@ -60,15 +60,8 @@ Endpoint* OfiContext::Find(EndpointId id) {
 
 void OfiContext::Accept() {
   while (true) {
-    UniqueFd socket(accept4(listener_.get(), nullptr, nullptr,
-                            SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!socket.is_open()) {
-      if (errno == EINTR || errno == ECONNABORTED) continue;
-      if (errno != EAGAIN && errno != EWOULDBLOCK) {
-        LogWarning("transport ofi: accept: ", std::strerror(errno));
-      }
-      return;
-    }
+    UniqueFd socket = acceptor_.Accept();
+    if (!socket.is_open()) return;
     if (greeting_.size() >= kMaxGreeting) continue;  // hangs up
     const absl::StatusOr<Endpoint*> added = AddEndpoint(std::move(socket));
     if (!added.ok()) {

@@ -6,7 +6,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "transport/ofi/ofi_context.h"
+#include "transport/send_checks.h"
 
 // Messages into records.
 namespace telegrad::ofi {
@@ -22,17 +24,10 @@ absl::Status OfiContext::Send(EndpointId to, ConstBytes header,
   Endpoint* endpoint = Find(to);
   if (endpoint == nullptr || endpoint->state != State::kOpen ||
       !endpoint->is_announced) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("send: endpoint ", to, " is not open"));
+    return NotOpen(to);
   }
-  if (header.size > kMaxHeaderBytes || payload.size > kMaxPayloadBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "send: header ", header.size, " bytes, payload ", payload.size,
-        " bytes; at most ", kMaxHeaderBytes, " and ", kMaxPayloadBytes));
-  }
-  if (payload.device.kind != DeviceKind::kCpu) {
-    return absl::UnimplementedError("transport ofi takes host memory only");
-  }
+  RETURN_IF_ERROR(CheckSizes(header, payload));
+  RETURN_IF_ERROR(CheckOnHost("ofi", payload.device));
   Outgoing& message = Enqueue(*endpoint, Kind::kData, /*is_urgent=*/false);
   std::copy_n(header.data, header.size, message.header.data());
   message.header_bytes = header.size;

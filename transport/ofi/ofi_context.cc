@@ -2,14 +2,12 @@
 
 #include <sys/epoll.h>
 
-#include <cerrno>
-#include <cstring>
-
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "transport/ofi/ofi_transport.h"
 #include "transport/ofi/progress.h"
+#include "transport/send_checks.h"
 
 namespace telegrad {
 
@@ -34,26 +32,9 @@ absl::StatusOr<std::unique_ptr<TransportContext>> OfiContext::Make(
 absl::Status OfiContext::Init() {
   RETURN_IF_ERROR(ParseIp(options_.bind_address, 0).status());
   ASSIGN_OR_RETURN(fabric_, Fabric::Make(options_));
-  epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll_.is_open() || !wake_event_.is_open()) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("eventfd or epoll: ", std::strerror(errno)));
-  }
-  if (fabric_->wait_fd() >= 0) {
-    RETURN_IF_ERROR(Watch(fabric_->wait_fd(), kFabricKey, EPOLLIN));
-  }
-  return Watch(wake_event_.fd(), kWakeKey, EPOLLIN);
-}
-
-absl::Status OfiContext::Watch(int fd, uint64_t key, uint32_t events) {
-  epoll_event event{};
-  event.events = events;
-  event.data.u64 = key;
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0) {
-    return absl::OkStatus();
-  }
-  return absl::ResourceExhaustedError(
-      absl::StrCat("epoll_ctl: ", std::strerror(errno)));
+  RETURN_IF_ERROR(poller_.Open());
+  if (fabric_->wait_fd() < 0) return absl::OkStatus();
+  return poller_.Watch(fabric_->wait_fd(), kFabricKey, EPOLLIN);
 }
 
 TransportInfo OfiContext::info() const {
@@ -64,22 +45,11 @@ TransportInfo OfiContext::info() const {
 }
 
 absl::StatusOr<std::string> OfiContext::Listen() {
-  if (listener_.is_open()) {
-    return absl::FailedPreconditionError("this context listens already");
-  }
-  ASSIGN_OR_RETURN(const SocketAddress address,
-                   ParseIp(options_.bind_address, 0));
-  ASSIGN_OR_RETURN(UniqueFd listener, ListenOn(address));
-  ASSIGN_OR_RETURN(const SocketAddress bound, LocalAddress(listener.get()));
-  // Edge-triggered: no spinning while there are no descriptors to accept with.
-  RETURN_IF_ERROR(Watch(listener.get(), kListenerKey, EPOLLIN | EPOLLET));
-  listener_ = std::move(listener);
-  return ToString(bound);
+  return acceptor_.Listen(options_.bind_address, poller_, kListenerKey);
 }
 
 absl::StatusOr<EndpointId> OfiContext::Connect(absl::string_view address) {
-  ASSIGN_OR_RETURN(const HostPort peer, ParseHostPort(address));
-  ASSIGN_OR_RETURN(const SocketAddress target, ParseIp(peer.host, peer.port));
+  ASSIGN_OR_RETURN(const SocketAddress target, ParseIpPort(address));
   absl::StatusOr<UniqueFd> socket = BeginConnect(target);
   absl::Status refused;
   if (!socket.ok()) {  // heard in Progress: until then the endpoint is open
@@ -94,8 +64,8 @@ absl::StatusOr<EndpointId> OfiContext::Connect(absl::string_view address) {
 }
 
 absl::Status OfiContext::RegisterMemory(Bytes memory) {
-  if (memory.device.kind == DeviceKind::kCpu) return fabric_->Register(memory);
-  return absl::UnimplementedError("transport ofi takes host memory only");
+  RETURN_IF_ERROR(CheckOnHost("ofi", memory.device));
+  return fabric_->Register(memory);
 }
 
 }  // namespace ofi

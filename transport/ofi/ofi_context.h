@@ -1,12 +1,13 @@
 #pragma once
 
-#include <atomic>
 #include <deque>
 #include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "base/acceptor.h"
+#include "base/poller.h"
 #include "base/socket.h"
 #include "transport/ofi/endpoint.h"
 #include "transport/ofi/fabric.h"
@@ -32,12 +33,11 @@ class OfiContext : public TransportContext {
   // Messages go through slots, which are registered where it matters.
   absl::Status RegisterMemory(Bytes memory) override;
   bool Progress(TimePoint deadline) override;
-  void Wake() override;
+  void Wake() override { poller_.Wake(); }
 
  private:
   OfiContext(const TransportOptions& options, TransportHandler* handler);
   absl::Status Init();
-  absl::Status Watch(int fd, uint64_t key, uint32_t events);
 
   // greeting.cc
   absl::StatusOr<Endpoint*> AddEndpoint(UniqueFd socket);
@@ -106,10 +106,8 @@ class OfiContext : public TransportContext {
   const TransportOptions options_;
   TransportHandler* const handler_;
   std::unique_ptr<Fabric> fabric_;
-  UniqueFd epoll_;
-  WakeEvent wake_event_;
-  std::atomic<bool> is_woken_{false};
-  UniqueFd listener_;
+  Poller poller_;
+  Acceptor acceptor_;
 
   EndpointId next_id_ = 1;
   std::unordered_map<EndpointId, std::unique_ptr<Endpoint>> endpoints_;

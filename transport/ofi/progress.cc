@@ -1,11 +1,8 @@
 #include "transport/ofi/progress.h"
 
-#include <poll.h>
 #include <sched.h>
-#include <sys/epoll.h>
 
 #include <algorithm>
-#include <array>
 
 #include "transport/ofi/ofi_context.h"
 
@@ -34,21 +31,12 @@ bool OfiContext::HandleEvents(bool is_complete) {
 }
 
 void OfiContext::PollSockets() {
-  std::array<epoll_event, 32> events;
-  const int count = epoll_wait(epoll_.get(), events.data(),
-                               static_cast<int>(events.size()), 0);
-  for (int i = 0; i < count; ++i) {
-    const epoll_event& event = events[static_cast<size_t>(i)];
-    if (event.data.u64 == kListenerKey) {
-      Accept();
-    } else if (event.data.u64 >= kFirstEndpointKey) {
-      const auto id =
-          static_cast<EndpointId>(event.data.u64 - kFirstEndpointKey);
-      if (Endpoint* endpoint = Find(id)) HandleSocket(*endpoint, event.events);
-    } else if (event.data.u64 == kWakeKey) {
-      wake_event_.Clear();
-    }
-  }
+  poller_.Poll([this](uint64_t key, uint32_t events) {
+    if (key == kListenerKey) return Accept();
+    if (key < kFirstEndpointKey) return;
+    const auto id = static_cast<EndpointId>(key - kFirstEndpointKey);
+    if (Endpoint* endpoint = Find(id)) HandleSocket(*endpoint, events);
+  });
 }
 
 bool OfiContext::Progress(TimePoint deadline) {
@@ -60,7 +48,7 @@ bool OfiContext::Progress(TimePoint deadline) {
   unsigned num_idle = 0;
   while (true) {
     if (HandleEvents(/*is_complete=*/has_slept || now >= deadline)) return true;
-    if (is_woken_.exchange(false)) return false;
+    if (poller_.TakeWake()) return false;
     if (now >= deadline) return false;
     now = Clock::now();
     if (num_moved_ > 0) {  // parts of messages
@@ -91,17 +79,7 @@ void OfiContext::Sleep(TimePoint until) {
     until = std::min(until, Clock::now() + nap_);
     nap_ = std::min(2 * nap_, kLongestNap);
   }
-  const Duration left = std::max(until - Clock::now(), Duration::zero());
-  const int64_t ns =
-      std::min<int64_t>(std::chrono::nanoseconds(left).count(), 60'000'000'000);
-  const timespec timeout = {ns / 1'000'000'000, ns % 1'000'000'000};
-  pollfd file = {epoll_.get(), POLLIN, 0};
-  (void)ppoll(&file, 1, &timeout, nullptr);
-}
-
-void OfiContext::Wake() {
-  // The flag says it, the file ends ppoll.
-  if (!is_woken_.exchange(true)) wake_event_.Notify();
+  poller_.Sleep(until);
 }
 
 }  // namespace telegrad::ofi

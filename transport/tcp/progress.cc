@@ -1,11 +1,9 @@
 #include "transport/tcp/progress.h"
 
-#include <poll.h>
 #include <sched.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
-#include <array>
 
 #include "transport/tcp/tcp_context.h"
 
@@ -32,23 +30,11 @@ void TcpContext::Activate(Connection& connection) {
 }
 
 void TcpContext::PollSockets() {
-  std::array<epoll_event, 64> events;
-  const int count = epoll_wait(epoll_.get(), events.data(),
-                               static_cast<int>(events.size()), 0);
-  for (int i = 0; i < count; ++i) {
-    const epoll_event& event = events[static_cast<size_t>(i)];
-    if (event.data.u64 == kListenerKey) {
-      Accept();
-    } else if (event.data.u64 == kWakeKey) {
-      wake_event_.Clear();
-    } else {
-      const auto id =
-          static_cast<EndpointId>(event.data.u64 - kFirstConnectionKey);
-      if (Connection* connection = Find(id)) {
-        HandleSocket(*connection, event.events);
-      }
-    }
-  }
+  poller_.Poll([this](uint64_t key, uint32_t events) {
+    if (key == kListenerKey) return Accept();
+    const auto id = static_cast<EndpointId>(key - kFirstConnectionKey);
+    if (Connection* connection = Find(id)) HandleSocket(*connection, events);
+  });
 }
 
 void TcpContext::HandleSocket(Connection& connection, uint32_t events) {
@@ -110,7 +96,7 @@ bool TcpContext::Progress(TimePoint deadline) {
   bool has_slept = false;
   while (true) {
     if (HandleEvents(/*is_complete=*/has_slept || now >= deadline)) return true;
-    if (is_woken_.exchange(false)) return false;
+    if (poller_.TakeWake()) return false;
     if (now >= deadline) return false;
     // Whoever else wants this core computes what we wait for.
     if (num_moved_ == 0) sched_yield();
@@ -118,24 +104,10 @@ bool TcpContext::Progress(TimePoint deadline) {
     if (num_moved_ > 0) poll_until = now + options_.poll;  // parts of messages
     has_slept = now >= poll_until && active_.empty() && done_.empty();
     if (has_slept) {
-      Sleep(std::min(deadline, NextTimer()));
+      poller_.Sleep(std::min(deadline, NextTimer()));
       now = Clock::now();
     }
   }
-}
-
-void TcpContext::Sleep(TimePoint until) {
-  const Duration left = std::max(until - Clock::now(), Duration::zero());
-  const int64_t ns =
-      std::min<int64_t>(std::chrono::nanoseconds(left).count(), 60'000'000'000);
-  const timespec timeout = {ns / 1'000'000'000, ns % 1'000'000'000};
-  pollfd file = {epoll_.get(), POLLIN, 0};
-  (void)ppoll(&file, 1, &timeout, nullptr);
-}
-
-void TcpContext::Wake() {
-  // The flag says it, the file ends ppoll.
-  if (!is_woken_.exchange(true)) wake_event_.Notify();
 }
 
 }  // namespace telegrad::tcp

@@ -5,8 +5,7 @@
 // What an event of the context's epoll is about.
 namespace telegrad::tcp {
 
-constexpr uint64_t kWakeKey = 0;
-constexpr uint64_t kListenerKey = 1;
-constexpr uint64_t kFirstConnectionKey = 2;
+constexpr uint64_t kListenerKey = 0;
+constexpr uint64_t kFirstConnectionKey = 1;
 
 }  // namespace telegrad::tcp

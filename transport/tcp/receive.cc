@@ -124,10 +124,7 @@ void TcpContext::HearHello(Connection& connection) {
   connection.has_greeted = true;
   std::erase(greeting_, connection.id);
   if (!connection.is_accepted) return;
-  Outgoing hello;
-  PackHello(hello.head.data());
-  hello.head_bytes = kRecordBytes;
-  Enqueue(connection, std::move(hello));
+  SendHello(connection);
   connection.is_announced = true;
   ++num_events_;
   handler_->OnAccept(connection.id);

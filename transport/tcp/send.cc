@@ -7,7 +7,8 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "transport/send_checks.h"
 #include "transport/tcp/tcp_context.h"
 
 namespace telegrad::tcp {
@@ -42,17 +43,10 @@ absl::Status TcpContext::Send(EndpointId to, ConstBytes header,
                               ConstBytes payload, SendDone done) {
   Connection* const connection = Find(to);
   if (connection == nullptr || connection->state != State::kOpen) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("send: endpoint ", to, " is not open"));
+    return NotOpen(to);
   }
-  if (header.size > kMaxHeaderBytes || payload.size > kMaxPayloadBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "send: header ", header.size, " bytes, payload ", payload.size,
-        " bytes; at most ", kMaxHeaderBytes, " and ", kMaxPayloadBytes));
-  }
-  if (payload.device.kind != DeviceKind::kCpu) {
-    return absl::UnimplementedError("transport tcp takes host memory only");
-  }
+  RETURN_IF_ERROR(CheckSizes(header, payload));
+  RETURN_IF_ERROR(CheckOnHost("tcp", payload.device));
   Outgoing message;
   PackRecord({.kind = Kind::kMessage,
               .header_bytes = header.size,
@@ -64,6 +58,13 @@ absl::Status TcpContext::Send(EndpointId to, ConstBytes header,
   message.done = std::move(done);
   Enqueue(*connection, std::move(message));
   return absl::OkStatus();
+}
+
+void TcpContext::SendHello(Connection& connection) {
+  Outgoing hello;
+  PackHello(hello.head.data());
+  hello.head_bytes = kRecordBytes;
+  Enqueue(connection, std::move(hello));
 }
 
 // Written at once, since nobody knows when Progress is called next; from within

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "transport/send_checks.h"
 #include "transport/tcp/progress.h"
 #include "transport/tcp/tcp_transport.h"
 
@@ -66,23 +67,7 @@ absl::Status TcpContext::Init() {
         "transport tcp: tls \"", options_.tls, "\" is none of tcp, \"\""));
   }
   RETURN_IF_ERROR(ParseIp(options_.bind_address, 0).status());
-  epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll_.is_open() || !wake_event_.is_open()) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("eventfd or epoll: ", std::strerror(errno)));
-  }
-  return Watch(wake_event_.fd(), kWakeKey, EPOLLIN);
-}
-
-absl::Status TcpContext::Watch(int fd, uint64_t key, uint32_t events) {
-  epoll_event event{};
-  event.events = events;
-  event.data.u64 = key;
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0) {
-    return absl::OkStatus();
-  }
-  return absl::ResourceExhaustedError(
-      absl::StrCat("epoll_ctl: ", std::strerror(errno)));
+  return poller_.Open();
 }
 
 TransportInfo TcpContext::info() const {
@@ -91,22 +76,11 @@ TransportInfo TcpContext::info() const {
 }
 
 absl::StatusOr<std::string> TcpContext::Listen() {
-  if (listener_.is_open()) {
-    return absl::FailedPreconditionError("this context listens already");
-  }
-  ASSIGN_OR_RETURN(const SocketAddress address,
-                   ParseIp(options_.bind_address, 0));
-  ASSIGN_OR_RETURN(UniqueFd listener, ListenOn(address));
-  ASSIGN_OR_RETURN(const SocketAddress bound, LocalAddress(listener.get()));
-  // Edge-triggered: no spinning while there are no descriptors to accept with.
-  RETURN_IF_ERROR(Watch(listener.get(), kListenerKey, EPOLLIN | EPOLLET));
-  listener_ = std::move(listener);
-  return ToString(bound);
+  return acceptor_.Listen(options_.bind_address, poller_, kListenerKey);
 }
 
 absl::StatusOr<EndpointId> TcpContext::Connect(absl::string_view address) {
-  ASSIGN_OR_RETURN(const HostPort peer, ParseHostPort(address));
-  ASSIGN_OR_RETURN(const SocketAddress target, ParseIp(peer.host, peer.port));
+  ASSIGN_OR_RETURN(const SocketAddress target, ParseIpPort(address));
   absl::StatusOr<UniqueFd> socket = BeginConnect(target);
   absl::Status refused;
   if (!socket.ok()) {  // heard in Progress: until then the endpoint is open
@@ -116,10 +90,7 @@ absl::StatusOr<EndpointId> TcpContext::Connect(absl::string_view address) {
   ASSIGN_OR_RETURN(Connection * connection, Add(*std::move(socket)));
   connection->is_announced = true;
   connection->is_connecting = true;
-  Outgoing hello;
-  PackHello(hello.head.data());
-  hello.head_bytes = kRecordBytes;
-  Enqueue(*connection, std::move(hello));
+  SendHello(*connection);
   if (!refused.ok()) {
     Fail(*connection, absl::UnavailableError(refused.message()));
   }
@@ -133,9 +104,9 @@ absl::StatusOr<Connection*> TcpContext::Add(UniqueFd socket) {
   connection->greet_by = Clock::now() + kGreetGrace;
   if (connection->socket.is_open()) {
     SetDataOptions(connection->socket.get());
-    RETURN_IF_ERROR(Watch(connection->socket.get(),
-                          kFirstConnectionKey + connection->id,
-                          EPOLLIN | EPOLLOUT | EPOLLET | EPOLLRDHUP));
+    RETURN_IF_ERROR(poller_.Watch(connection->socket.get(),
+                                  kFirstConnectionKey + connection->id,
+                                  EPOLLIN | EPOLLOUT | EPOLLET | EPOLLRDHUP));
   }
   Connection* const added = connection.get();
   connections_[added->id] = std::move(connection);
@@ -150,15 +121,8 @@ Connection* TcpContext::Find(EndpointId id) {
 
 void TcpContext::Accept() {
   while (true) {
-    UniqueFd socket(accept4(listener_.get(), nullptr, nullptr,
-                            SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!socket.is_open()) {
-      if (errno == EINTR || errno == ECONNABORTED) continue;
-      if (errno != EAGAIN && errno != EWOULDBLOCK) {
-        LogWarning("transport tcp: accept: ", std::strerror(errno));
-      }
-      return;
-    }
+    UniqueFd socket = acceptor_.Accept();
+    if (!socket.is_open()) return;
     if (greeting_.size() >= kMaxGreeting) continue;  // hangs up
     const absl::StatusOr<Connection*> added = Add(std::move(socket));
     if (!added.ok()) {
@@ -170,8 +134,7 @@ void TcpContext::Accept() {
 }
 
 absl::Status TcpContext::RegisterMemory(Bytes memory) {
-  if (memory.device.kind == DeviceKind::kCpu) return absl::OkStatus();
-  return absl::UnimplementedError("transport tcp takes host memory only");
+  return CheckOnHost("tcp", memory.device);
 }
 
 }  // namespace tcp

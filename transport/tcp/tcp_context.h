@@ -1,12 +1,13 @@
 #pragma once
 
-#include <atomic>
 #include <deque>
 #include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "base/acceptor.h"
+#include "base/poller.h"
 #include "base/socket.h"
 #include "transport/tcp/connection.h"
 #include "transport/transport.h"
@@ -29,17 +30,17 @@ class TcpContext : public TransportContext {
   void Close(EndpointId endpoint) override;
   absl::Status RegisterMemory(Bytes memory) override;
   bool Progress(TimePoint deadline) override;
-  void Wake() override;
+  void Wake() override { poller_.Wake(); }
 
  private:
   TcpContext(const TransportOptions& options, TransportHandler* handler);
   absl::Status Init();
-  absl::Status Watch(int fd, uint64_t key, uint32_t events);
   absl::StatusOr<Connection*> Add(UniqueFd socket);
   Connection* Find(EndpointId id);
   void Accept();
 
   // send.cc
+  void SendHello(Connection& connection);
   void Enqueue(Connection& connection, Outgoing message);
   void Write(Connection& connection);
   void HandleWritten(Connection& connection, size_t bytes);
@@ -72,14 +73,11 @@ class TcpContext : public TransportContext {
   void HandleSocket(Connection& connection, uint32_t events);
   void Work(bool reads);
   bool HandleEvents(bool is_complete);
-  void Sleep(TimePoint until);
 
   const TransportOptions options_;
   TransportHandler* const handler_;
-  UniqueFd epoll_;
-  WakeEvent wake_event_;
-  std::atomic<bool> is_woken_{false};
-  UniqueFd listener_;
+  Poller poller_;
+  Acceptor acceptor_;
 
   EndpointId next_id_ = 1;
   std::unordered_map<EndpointId, std::unique_ptr<Connection>> connections_;

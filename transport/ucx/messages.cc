@@ -5,6 +5,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/endian.h"
+#include "base/status_macros.h"
+#include "transport/send_checks.h"
 #include "transport/ucx/config.h"
 #include "transport/ucx/ucx_context.h"
 
@@ -52,17 +54,10 @@ absl::Status UcxContext::Send(EndpointId to, ConstBytes header,
                               ConstBytes payload, SendDone done) {
   Endpoint* endpoint = Find(to);
   if (endpoint == nullptr || endpoint->state != State::kOpen) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("send: endpoint ", to, " is not open"));
+    return NotOpen(to);
   }
-  if (header.size > kMaxHeaderBytes || payload.size > kMaxPayloadBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "send: header ", header.size, " bytes, payload ", payload.size,
-        " bytes; at most ", kMaxHeaderBytes, " and ", kMaxPayloadBytes));
-  }
-  if (payload.device.kind != DeviceKind::kCpu) {
-    return absl::UnimplementedError("transport ucx takes host memory only");
-  }
+  RETURN_IF_ERROR(CheckSizes(header, payload));
+  RETURN_IF_ERROR(CheckOnHost("ucx", payload.device));
   Post(*endpoint, Kind::kData, header, payload, std::move(done));
   return absl::OkStatus();
 }

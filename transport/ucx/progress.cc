@@ -1,6 +1,4 @@
-#include <poll.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 
@@ -43,7 +41,7 @@ bool UcxContext::Progress(TimePoint deadline) {
   while (true) {
     const unsigned progressed = Poll(/*is_complete=*/now >= deadline);
     if (HandleEvents()) return true;
-    if (is_woken_.exchange(false)) return false;
+    if (poller_.TakeWake()) return false;
     if (now >= deadline) return false;
     // Whoever else wants this core computes what we wait for.
     if (progressed == 0) sched_yield();
@@ -67,25 +65,8 @@ void UcxContext::Sleep(TimePoint until) {
   for (const Lane* lane : lanes_) {
     if (ucp_worker_arm(lane->worker()) != UCS_OK) return;
   }
-  const Duration left = std::max(until - Clock::now(), Duration::zero());
-  const int64_t ns =
-      std::min<int64_t>(std::chrono::nanoseconds(left).count(), 60'000'000'000);
-  const timespec timeout = {ns / 1'000'000'000, ns % 1'000'000'000};
-  pollfd file = {epoll_fd_, POLLIN, 0};
   // Whatever woke us may be the connection's: the next poll asks it, too.
-  if (ppoll(&file, 1, &timeout, nullptr) > 0) {
-    num_polls_ = kPollsPerNetPoll - 1;
-  }
-  uint64_t count;
-  [[maybe_unused]] const ssize_t got = read(wake_fd_, &count, sizeof(count));
-}
-
-void UcxContext::Wake() {
-  if (is_woken_.exchange(true))
-    return;  // the flag says it, the file ends ppoll
-  const uint64_t one = 1;
-  // Fails only when the counter is full, and then the file is readable.
-  [[maybe_unused]] const ssize_t written = write(wake_fd_, &one, sizeof(one));
+  if (poller_.Sleep(until)) num_polls_ = kPollsPerNetPoll - 1;
 }
 
 }  // namespace telegrad::ucx

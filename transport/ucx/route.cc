@@ -1,3 +1,5 @@
+#include <sys/epoll.h>
+
 #include <utility>
 
 #include "absl/status/status.h"
@@ -57,7 +59,7 @@ void UcxContext::HearHello(Endpoint& endpoint, absl::string_view text) {
   if (made.ok() && (*lane)->address().size() > kMaxControlBytes) {
     made = absl::UnimplementedError("UCX's address is too long");
   }
-  if (made.ok()) made = WatchFile((*lane)->fd());
+  if (made.ok()) made = poller_.Watch((*lane)->fd(), kWorkerKey, EPOLLIN);
   if (made.ok()) {
     endpoint.lane = *std::move(lane);
     lanes_.push_back(endpoint.lane.get());

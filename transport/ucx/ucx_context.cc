@@ -1,17 +1,14 @@
 #include "transport/ucx/ucx_context.h"
 
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
 #include <map>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "transport/send_checks.h"
 #include "transport/ucx/config.h"
 #include "transport/ucx/host.h"
 #include "transport/ucx/ucx_transport.h"
@@ -24,6 +21,14 @@ absl::StatusOr<std::unique_ptr<TransportContext>> MakeUcxTransport(
 }
 
 namespace ucx {
+namespace {
+
+const sockaddr* Raw(const SocketAddress& address) {
+  return reinterpret_cast<const sockaddr*>(&address.storage);
+}
+
+}  // namespace
+
 UcxContext::UcxContext(const TransportOptions& options,
                        TransportHandler* handler)
     : options_(options), handler_(handler) {}
@@ -38,15 +43,9 @@ absl::StatusOr<std::unique_ptr<TransportContext>> UcxContext::Make(
 absl::Status UcxContext::Init() {
   ASSIGN_OR_RETURN(bind_, ParseIp(options_.bind_address, 0));
   RemoveSignalHandlers();
-  wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
-  if (wake_fd_ < 0 || epoll_fd_ < 0) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("eventfd or epoll: ", std::strerror(errno)));
-  }
+  RETURN_IF_ERROR(poller_.Open());
   RETURN_IF_ERROR(InitNet());
-  RETURN_IF_ERROR(InitShm());
-  return WatchFile(wake_fd_);
+  return InitShm();
 }
 
 absl::Status UcxContext::InitNet() {
@@ -55,7 +54,7 @@ absl::Status UcxContext::InitNet() {
   details_ = absl::StrCat("UCX ", ucp_get_version_string(), ", tls ",
                           config.tls, ", devices ", config.devices);
   ASSIGN_OR_RETURN(worker_, MakeWorker(context_, &UcxContext::OnArrived, this));
-  return WatchFile(worker_.fd);
+  return poller_.Watch(worker_.fd, kWorkerKey, EPOLLIN);
 }
 
 absl::Status UcxContext::InitShm() {
@@ -82,17 +81,6 @@ absl::Status UcxContext::InitShm() {
   return absl::OkStatus();
 }
 
-absl::Status UcxContext::WatchFile(int fd) {
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.fd = fd;
-  if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event) == 0) {
-    return absl::OkStatus();
-  }
-  return absl::ResourceExhaustedError(
-      absl::StrCat("epoll_ctl: ", std::strerror(errno)));
-}
-
 UcxContext::~UcxContext() {
   if (listener_ != nullptr) {
     for (ucp_conn_request_h request : requests_) {
@@ -106,8 +94,6 @@ UcxContext::~UcxContext() {
   worker_ = Worker();
   if (shm_context_ != nullptr) ucp_cleanup(shm_context_);
   if (context_ != nullptr) ucp_cleanup(context_);
-  if (epoll_fd_ >= 0) close(epoll_fd_);
-  if (wake_fd_ >= 0) close(wake_fd_);
 }
 
 TransportInfo UcxContext::info() const {
@@ -131,7 +117,7 @@ absl::StatusOr<std::string> UcxContext::Listen() {
   ucp_listener_params_t params{};
   params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR |
                       UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
-  params.sockaddr = {bind_.get(), bind_.size};
+  params.sockaddr = {Raw(bind_), bind_.length};
   params.conn_handler = {&UcxContext::OnConnectionRequest, this};
   RETURN_IF_ERROR(
       Check(absl::StrCat("listen on ", options_.bind_address),
@@ -142,7 +128,7 @@ absl::StatusOr<std::string> UcxContext::Listen() {
       Check("ucp_listener_query", ucp_listener_query(listener_, &attr)));
   SocketAddress address = bind_;
   address.storage = attr.sockaddr;
-  return FormatIpPort(address);
+  return ToString(address);
 }
 
 absl::StatusOr<EndpointId> UcxContext::Connect(absl::string_view address) {
@@ -150,7 +136,7 @@ absl::StatusOr<EndpointId> UcxContext::Connect(absl::string_view address) {
   ucp_ep_params_t params{};
   params.field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR;
   params.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
-  params.sockaddr = {peer.get(), peer.size};
+  params.sockaddr = {Raw(peer), peer.length};
   ASSIGN_OR_RETURN(const Endpoint* endpoint, AddEndpoint(&params));
   return endpoint->id;
 }
@@ -178,9 +164,7 @@ Endpoint* UcxContext::Find(EndpointId id) {
 }
 
 absl::Status UcxContext::RegisterMemory(Bytes memory) {
-  if (memory.device.kind != DeviceKind::kCpu) {
-    return absl::UnimplementedError("transport ucx takes host memory only");
-  }
+  RETURN_IF_ERROR(CheckOnHost("ucx", memory.device));
   ucp_mem_map_params_t params{};
   params.field_mask =
       UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;

@@ -2,7 +2,6 @@
 
 #include <ucp/api/ucp.h>
 
-#include <atomic>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "base/poller.h"
 #include "transport/transport.h"
 #include "transport/ucx/address.h"
 #include "transport/ucx/pool.h"
@@ -17,6 +17,9 @@
 #include "transport/ucx/worker.h"
 
 namespace telegrad::ucx {
+
+// Of all descriptors in the poller: whatever is ready, all workers are asked.
+constexpr uint64_t kWorkerKey = 0;
 
 // UCX's callbacks only append to the lists below; Progress works them off
 // outside UCX, so that handlers may call whatever they like. One thread, except
@@ -36,14 +39,13 @@ class UcxContext : public TransportContext {
   void Close(EndpointId endpoint) override;
   absl::Status RegisterMemory(Bytes memory) override;
   bool Progress(TimePoint deadline) override;
-  void Wake() override;
+  void Wake() override { poller_.Wake(); }
 
  private:
   UcxContext(const TransportOptions& options, TransportHandler* handler);
   absl::Status Init();
   absl::Status InitNet();
   absl::Status InitShm();
-  absl::Status WatchFile(int fd);
 
   // ucx_context.cc
   absl::StatusOr<Endpoint*> AddEndpoint(ucp_ep_params_t* params);
@@ -116,9 +118,7 @@ class UcxContext : public TransportContext {
   std::string identity_;                 // of the host, while shm_context_
   ucp_listener_h listener_ = nullptr;
   std::vector<ucp_mem_h> memory_;
-  int epoll_fd_ = -1;  // of the next and of all workers
-  int wake_fd_ = -1;
-  std::atomic<bool> is_woken_{false};
+  Poller poller_;  // of all workers
 
   EndpointId next_id_ = 1;
   std::unordered_map<EndpointId, std::unique_ptr<Endpoint>> endpoints_;

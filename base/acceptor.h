@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/poller.h"
+#include "base/socket.h"
+
+namespace telegrad {
+
+// A listening socket whose connections a Poller tells of.
+class Acceptor {
+ public:
+  // Listens on a free port of `ip`, a number, and returns "IP:PORT". `poller`
+  // says `key` when somebody connects; then Accept until there is none.
+  // FailedPrecondition when it listens already.
+  absl::StatusOr<std::string> Listen(const std::string& ip, Poller& poller,
+                                     uint64_t key);
+
+  // The next connection, non-blocking; not open: there is none for now.
+  UniqueFd Accept();
+
+ private:
+  UniqueFd socket_;
+};
+
+}  // namespace telegrad
