@@ -59,6 +59,15 @@ void ConsoleObserver::OnSummary(const RunSummary& summary) {
   summary_ = summary;
 }
 
+TransportOptions TransportOptionsOf(const TrainOptions& options) {
+  TransportOptions transport;
+  transport.name = options.transport;
+  transport.bind_address = options.bind;
+  transport.tls = options.tls;
+  transport.link_bytes_per_s = options.link_bytes_per_s;
+  return transport;
+}
+
 absl::StatusOr<DistOptions> MakeDistOptions(const TrainOptions& options,
                                             const std::string& job_id) {
   DistOptions dist;
@@ -67,10 +76,7 @@ absl::StatusOr<DistOptions> MakeDistOptions(const TrainOptions& options,
     ASSIGN_OR_RETURN(dist.secret,
                      Secret::FromFile(options.secret_file, job_id));
   }
-  dist.transport.name = options.transport;
-  dist.transport.bind_address = options.bind;
-  dist.transport.tls = options.tls;
-  dist.transport.link_bytes_per_s = options.link_bytes_per_s;
+  dist.transport = TransportOptionsOf(options);
   dist.timing = TimingOf(options);
   dist.operation_timeout = FromSeconds(options.operation_timeout_s);
   dist.num_threads = options.threads;

@@ -41,6 +41,9 @@ class ConsoleObserver : public TrainObserver {
   RunSummary summary_;
 };
 
+// How this process reaches the others.
+TransportOptions TransportOptionsOf(const TrainOptions& options);
+
 // Options of a member's store or server, without address and rank.
 absl::StatusOr<DistOptions> MakeDistOptions(const TrainOptions& options,
                                             const std::string& job_id);

@@ -1,14 +1,12 @@
 #include "trainer/machine_detection.h"
 
-#include <unistd.h>
-
-#include <array>
 #include <thread>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "base/socket.h"
 #include "base/status_macros.h"
 #include "topology/detect.h"
 #include "topology/import.h"
@@ -28,12 +26,6 @@ absl::StatusOr<Machine> Detect(const SysRoot& root) {
   return DetectMachine(root, options);
 }
 
-std::string HostName() {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
-
 }  // namespace
 
 struct MachineDetection::State {
@@ -44,7 +36,7 @@ struct MachineDetection::State {
 };
 
 MachineDetection::MachineDetection() : state_(std::make_shared<State>()) {
-  late_.host = HostName();
+  late_.host = OwnHostName();
   late_.machine = absl::DeadlineExceededError(absl::StrCat(
       "looking at it took more than ", kPatienceSeconds, " seconds"));
   std::thread([state = state_, host = late_.host] {

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "topology/options.h"
+#include "trainer/cluster.h"
 
 namespace telegrad {
 namespace {
@@ -30,11 +31,8 @@ PlanRequest RequestFor(const RunContext& context,
 
 // "tcp: no card here does RDMA"; what was asked for stands alone.
 std::string TransportOf(const RunContext& context) {
-  TransportOptions options;
-  options.name = context.options.transport;
-  options.tls = context.options.tls;
-  options.bind_address = context.options.bind;
-  const TransportChoice choice = ChooseTransport(options);
+  const TransportChoice choice =
+      ChooseTransport(TransportOptionsOf(context.options));
   return absl::StrCat(choice.name, choice.reason.empty() ? "" : ": ",
                       choice.reason);
 }
