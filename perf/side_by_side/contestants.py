@@ -99,8 +99,7 @@ class Telegrad:
                       str(setup.servers)]
         else:
             words += ["--ranks", str(setup.workers)]
-        environment = {"UCX_NET_DEVICES": "eth0"}
-        return [(host, environment,
+        return [(host, {},
                  [*words, "--rank", str(rank), "--bind", lab.address(host)])
                 for rank, host in reversed(list(enumerate(hosts)))]
 
