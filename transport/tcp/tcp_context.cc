@@ -32,6 +32,9 @@ constexpr Duration kGreetGrace = std::chrono::seconds(10);
 // Strangers who have connected and said nothing yet.
 constexpr size_t kMaxGreeting = 1024;
 constexpr size_t kStagingBytes = size_t{64} << 10;
+// That wait in the kernel to be sent. More is written into memory long before
+// the card, or the receiver next door, reads it, and has left the cache then.
+constexpr int kUnsentBytes = 64 << 10;
 
 // Keep-alives find a machine that is gone while nothing is under way. There is
 // no limit for data that is not taken: a peer may be busy for long.
@@ -42,6 +45,7 @@ void SetDataOptions(int fd) {
     }
   };
   set(IPPROTO_TCP, TCP_NODELAY, 1);
+  set(IPPROTO_TCP, TCP_NOTSENT_LOWAT, kUnsentBytes);
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
   set(IPPROTO_TCP, TCP_KEEPIDLE, 10);
   set(IPPROTO_TCP, TCP_KEEPINTVL, 3);
