@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kvstore/auto_decision.h"
+#include "kvstore/calibrate.h"
 #include "kvstore/calibration_cache.h"
 #include "kvstore/kvstore.h"
 
@@ -21,6 +22,7 @@ struct AutoOptions {
   int cores = 1;
   size_t chunk_elems = size_t{512} * 1024;
   CalibrationCache* cache = nullptr;  // of codecs' speeds; null: none
+  MeasureCodecFn* measure_codec = MeasureCodec;
 };
 
 // Watches training through its step times. In order of use: the store is

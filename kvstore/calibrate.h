@@ -28,6 +28,8 @@ absl::StatusOr<CodecFigures> MeasureCodec(absl::string_view text,
                                           const CompressionConfig& compression,
                                           const CalibrationOptions& options);
 
+using MeasureCodecFn = decltype(MeasureCodec);
+
 // Float additions/s of one core, an array into another.
 Figure MeasureReduce(const CalibrationOptions& options);
 

@@ -40,8 +40,9 @@ absl::Status AutoCompression::MeasureSpeeds(CalibrationCache* cache) {
   codecs.insert(codecs.begin(), options_.compression.type);
   speeds_.clear();
   for (const std::string& codec : codecs) {
-    ASSIGN_OR_RETURN(speeds_.emplace_back(),
-                     MeasureCodec(codec, options_.compression, options));
+    ASSIGN_OR_RETURN(
+        speeds_.emplace_back(),
+        options_.measure_codec(codec, options_.compression, options));
   }
   reduce_elems_per_s_ = MeasureReduce(options).value;
   return absl::OkStatus();

@@ -189,6 +189,26 @@ TEST(ChooseCodec, LeavesTheCurrentOneThatIsNotWorthIt) {
   EXPECT_EQ(ChooseCodec(candidates, dense, 0), kDenseCodec);
 }
 
+// Speeds that do not depend on what else this machine does.
+absl::StatusOr<CodecFigures> KnownSpeeds(absl::string_view text,
+                                         const CompressionConfig& compression,
+                                         const CalibrationOptions& options) {
+  absl::StatusOr<CodecFigures> figures =
+      MeasureCodec(text, compression,
+                   {.num_elems = 4096,
+                    .repeats = 2,
+                    .budget = std::chrono::milliseconds(1),
+                    .num_workers = options.num_workers});
+  if (!figures.ok()) return figures;
+  for (Figure* speed :
+       {&figures->encode, &figures->decode, &figures->decode_add, &figures->sum,
+        &figures->reply_encode}) {
+    if (speed->value > 0) *speed = Codec("", 2, 1e9).encode;
+  }
+  figures->call_s = {.value = 1e-6, .confidence = Confidence::kMeasured};
+  return figures;
+}
+
 using Times = std::function<StepTimes(int step, int codec)>;
 
 // Runs `times` per step, of the codec that is chosen, through two workers;
@@ -205,8 +225,9 @@ std::vector<std::string> LinesWith(const std::vector<std::string>& codecs,
   std::vector<std::string> all;
   Cluster cluster(config);
   cluster.Run([&](KVStore& store) {
-    AutoCompression automatic(
-        store, {.compression = config.compression, .cores = cores});
+    AutoCompression automatic(store, {.compression = config.compression,
+                                      .cores = cores,
+                                      .measure_codec = KnownSpeeds});
     const auto first = automatic.Start();
     ASSERT_THAT(first, IsOk());
     ASSERT_EQ(first->size(), 1u);
