@@ -36,8 +36,10 @@ enum class FrameType : uint8_t {
   kPush = 10,      // worker -> server: encoded gradient
   kReply = 11,     // server -> worker: result of the round
   kAck = 12,       // server -> worker: round done, nothing asked for
+  kProbe = 13,     // worker -> server: bytes that measure the link
+  kEcho = 14,      // server -> worker: answer, with the bytes asked for
 };
-constexpr uint8_t kMaxFrameType = 12;
+constexpr uint8_t kMaxFrameType = 14;
 
 // Flags.
 constexpr uint16_t kFlagNoReply = 1;  // push: answer with kAck

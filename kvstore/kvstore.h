@@ -16,6 +16,7 @@
 #include "compression/codec.h"
 #include "compression/threshold.h"
 #include "kernels/dense.h"
+#include "topology/calibration.h"
 #include "transport/bootstrap.h"
 #include "transport/secret.h"
 #include "transport/transport.h"
@@ -189,6 +190,17 @@ class KVStore {
   // After Init, between rounds; changes nothing for a tensor without a lossy
   // codec.
   virtual absl::Status SetCodec(Key key, int codec) = 0;
+
+  // How fast bytes go between the workers and the servers, over the connections
+  // that gradients take, while all workers use them: bytes/s of a machine, out
+  // and in, and seconds of a small message, one way. All workers call it at the
+  // same time, after Init, between rounds, with the same `at_most`, which it
+  // takes about; all get the same, the slowest worker's. Servers on a worker's
+  // own machine count for nothing where any worker has others.
+  virtual absl::StatusOr<LinkFigures> MeasureLink(Duration at_most) = 0;
+  // What these figures depend on: members' machines, transport, settings. After
+  // Init.
+  virtual std::string link_identity() const = 0;
 
   virtual Traffic traffic() const = 0;
   // By key. After Init, while no operation runs.

@@ -1,17 +1,11 @@
 #include "kvstore/automatic/observation.h"
 
 #include <algorithm>
-#include <cmath>
-#include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "base/median.h"
 #include "base/status_macros.h"
+#include "kvstore/gather_numbers.h"
 
 namespace telegrad {
 namespace {
@@ -45,20 +39,6 @@ std::vector<Entry> Entries(Observation& seen) {
   return entries;
 }
 
-absl::StatusOr<std::vector<double>> ParseNumbers(const std::string& text,
-                                                 size_t count) {
-  const std::vector<std::string> parts = absl::StrSplit(text, ' ');
-  std::vector<double> numbers(count);
-  bool is_good = parts.size() == count;
-  for (size_t i = 0; is_good && i < count; ++i) {
-    is_good = absl::SimpleAtod(parts[i], &numbers[i]) &&
-              std::isfinite(numbers[i]) && numbers[i] >= 0;
-  }
-  if (is_good) return numbers;
-  return absl::InvalidArgumentError(
-      absl::StrCat("measured times of a worker: '", text.substr(0, 100), "'"));
-}
-
 }  // namespace
 
 Observation Observe(std::span<const StepTimes> samples,
@@ -86,21 +66,17 @@ Observation Observe(std::span<const StepTimes> samples,
 absl::StatusOr<Observation> GatherObservation(KVStore& store,
                                               Observation mine) {
   const std::vector<Entry> entries = Entries(mine);
-  const std::string text =
-      absl::StrJoin(entries, " ", [](std::string* out, const Entry& entry) {
-        absl::StrAppendFormat(out, "%.9g", *entry.value);
-      });
-  ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                   store.Gather("auto", text));
+  std::vector<double> numbers;
+  for (const Entry& entry : entries) numbers.push_back(*entry.value);
+  ASSIGN_OR_RETURN(const std::vector<std::vector<double>> all,
+                   GatherNumbers(store, "auto", numbers));
   for (size_t rank = 0; rank < all.size(); ++rank) {
-    ASSIGN_OR_RETURN(const std::vector<double> numbers,
-                     ParseNumbers(all[rank], entries.size()));
     for (size_t i = 0; i < entries.size(); ++i) {
       double& worst = *entries[i].value;
       // The first replaces this worker's own, which is not rounded.
-      worst = rank == 0            ? numbers[i]
-              : entries[i].is_time ? std::max(worst, numbers[i])
-                                   : std::min(worst, numbers[i]);
+      worst = rank == 0            ? all[rank][i]
+              : entries[i].is_time ? std::max(worst, all[rank][i])
+                                   : std::min(worst, all[rank][i]);
     }
   }
   // Spreads are this worker's: all must reckon with the same.

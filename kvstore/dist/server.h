@@ -8,6 +8,7 @@
 #include "base/mutex.h"
 #include "base/thread_pool.h"
 #include "kvstore/dist/frame_sender.h"
+#include "kvstore/dist/link_probe.h"
 #include "kvstore/dist/round.h"
 #include "transport/handshake.h"
 
@@ -33,6 +34,9 @@ class DistServer : private TransportHandler {
     int worker = -1;  // >= 0 once authenticated
     TimePoint since;
     std::vector<Buffer> discards;  // payloads of duplicates, while they arrive
+    // Probes that have not been answered, and where all their payloads go.
+    std::shared_ptr<size_t> num_probes = std::make_shared<size_t>(0);
+    Buffer probe_buffer;
   };
 
   // server.cc
@@ -59,9 +63,14 @@ class DistServer : private TransportHandler {
   absl::StatusOr<Bytes> JudgeHeader(Session& session, ConstBytes header,
                                     size_t payload_bytes);
 
+  // server_probe.cc: how fast the link is.
+  absl::StatusOr<Bytes> BeginProbe(Session& session, const FrameHeader& header);
+  void AnswerProbe(Session& session, const FrameHeader& header);
+
   // server_rounds.cc: what they want.
-  absl::StatusOr<ChunkRounds*> FindChunk(const Session& session,
-                                         const FrameHeader& header);
+  absl::Status CheckRoute(const Session& session,
+                          const FrameHeader& header) const;
+  absl::StatusOr<ChunkRounds*> FindChunk(const FrameHeader& header);
   absl::StatusOr<Bytes> BeginMessage(Session& session,
                                      const FrameHeader& header);
   absl::Status HandleMessage(Session& session, const FrameHeader& header,
@@ -103,6 +112,7 @@ class DistServer : private TransportHandler {
     ChunkRounds* chunk;
   };
   std::vector<WaitingPull> waiting_pulls_;
+  std::shared_ptr<Buffer> echo_;  // the payload of all echoes
   uint32_t next_sequence_ = 0;
   int64_t num_duplicates_ = 0;
   absl::Status failure_;

@@ -12,14 +12,18 @@ constexpr size_t kMaxDuplicates = 64;  // of one worker, while they arrive
 
 }  // namespace
 
-absl::StatusOr<ChunkRounds*> DistServer::FindChunk(const Session& session,
-                                                   const FrameHeader& header) {
+absl::Status DistServer::CheckRoute(const Session& session,
+                                    const FrameHeader& header) const {
   if (header.epoch != epoch_ || header.source != session.worker ||
       header.destination != rank_) {
     return absl::InvalidArgumentError(
         absl::StrCat("frame of epoch ", header.epoch, " from ", header.source,
                      " to ", header.destination, " in epoch ", epoch_));
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ChunkRounds*> DistServer::FindChunk(const FrameHeader& header) {
   if (header.key >= chunks_.size() ||
       header.chunk >= chunks_[header.key].size() ||
       chunks_[header.key][header.chunk] == nullptr) {
@@ -31,7 +35,9 @@ absl::StatusOr<ChunkRounds*> DistServer::FindChunk(const Session& session,
 
 absl::StatusOr<Bytes> DistServer::BeginMessage(Session& session,
                                                const FrameHeader& header) {
-  ASSIGN_OR_RETURN(ChunkRounds * chunk, FindChunk(session, header));
+  RETURN_IF_ERROR(CheckRoute(session, header));
+  if (header.type == FrameType::kProbe) return BeginProbe(session, header);
+  ASSIGN_OR_RETURN(ChunkRounds * chunk, FindChunk(header));
   switch (header.type) {
     case FrameType::kPush: {
       ASSIGN_OR_RETURN(const ChunkRounds::Verdict verdict,
@@ -68,7 +74,11 @@ absl::StatusOr<Bytes> DistServer::BeginMessage(Session& session,
 absl::Status DistServer::HandleMessage(Session& session,
                                        const FrameHeader& header,
                                        ConstBytes header_bytes, Bytes payload) {
-  ASSIGN_OR_RETURN(ChunkRounds * chunk, FindChunk(session, header));
+  if (header.type == FrameType::kProbe) {
+    AnswerProbe(session, header);
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(ChunkRounds * chunk, FindChunk(header));
   if (header.type == FrameType::kPush) {
     const auto duplicate = std::find_if(
         session.discards.begin(), session.discards.end(),

@@ -11,6 +11,7 @@
 #include "base/thread_pool.h"
 #include "kvstore/dist/frame_sender.h"
 #include "kvstore/dist/job_config.h"
+#include "kvstore/dist/link_probe.h"
 #include "kvstore/dist/worker_tensor.h"
 #include "transport/handshake.h"
 
@@ -40,6 +41,8 @@ class DistWorker : public KVStore, private TransportHandler {
   absl::StatusOr<std::vector<std::string>> Gather(
       absl::string_view name, absl::string_view payload) override;
   absl::Status SetCodec(Key key, int codec) override;
+  absl::StatusOr<LinkFigures> MeasureLink(Duration at_most) override;
+  std::string link_identity() const override;
   Traffic traffic() const override;
   std::vector<TensorReport> Report() const override;
   std::string transport_details() const override;
@@ -58,6 +61,15 @@ class DistWorker : public KVStore, private TransportHandler {
     bool is_lost = false;
     TimePoint lost_at;
     absl::Status lost_why;
+    Buffer echo_buffer;  // for all echoes: nobody reads it
+  };
+  // MeasureLink's.
+  struct Measurement {
+    std::unique_ptr<LinkProbe> probe;       // io thread until the ticket ends
+    Buffer payload;                         // of all probes
+    std::vector<ProbeFrame> frames;         // the last, by server
+    std::vector<FrameHeaderBytes> headers;  // of these
+    std::shared_ptr<Ticket::State> ticket;
   };
 
   // worker_join.cc: Init's steps.
@@ -89,6 +101,15 @@ class DistWorker : public KVStore, private TransportHandler {
   absl::StatusOr<Bytes> ReplyTarget(WorkerChunk& chunk,
                                     const FrameHeader& header);
   void CheckLostServers();
+
+  // worker_link.cc: how fast the links are.
+  absl::StatusOr<std::vector<LinkProbe::Speeds>> MeasureMine(Duration duration);
+  std::shared_ptr<Measurement> measurement();
+  void SendProbe(const std::shared_ptr<Measurement>& active, size_t server,
+                 const ProbeFrame& frame);
+  absl::StatusOr<Bytes> BeginEcho(int server, const FrameHeader& header);
+  void OnEcho(int server);
+  std::vector<size_t> CountedServers() const;
 
   // worker_ops.cc: operations and the pool's jobs; worker_payload.cc: what is
   // in the frames.
@@ -155,6 +176,7 @@ class DistWorker : public KVStore, private TransportHandler {
   size_t num_jobs_ ABSL_GUARDED_BY(mutex_) = 0;  // in the pool
   CondVar jobs_changed_;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<Measurement> measurement_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::function<void()>> posted_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<ThreadPool> pool_;  // ends before what its jobs use
   std::thread io_thread_;

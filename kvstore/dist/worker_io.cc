@@ -65,6 +65,7 @@ void DistWorker::EndIo() {
   }
   if (!server_of_.empty()) LogWarning("a connection does not close");
   std::vector<std::shared_ptr<WorkerOp>> active;
+  std::shared_ptr<Measurement> measured;
   absl::Status why;
   {
     MutexLock lock(&mutex_);
@@ -73,11 +74,13 @@ void DistWorker::EndIo() {
     }
     posted_.clear();
     why = failure_;
+    measured = measurement_;
     for (const auto& tensor : tensors_) {
       if (tensor->active != nullptr) active.push_back(tensor->active);
     }
   }
   for (const auto& op : active) op->ticket->Finish(why);
+  if (measured != nullptr) measured->ticket->Finish(why);
 }
 
 void DistWorker::OnAccept(EndpointId endpoint) { transport_->Close(endpoint); }
@@ -122,6 +125,7 @@ absl::StatusOr<Bytes> DistWorker::JudgeHeader(int server, ConstBytes bytes,
     link.handshake_buffer = Buffer(kMaxHandshakeBytes);
     return link.handshake_buffer.view();
   }
+  if (header.type == FrameType::kEcho) return BeginEcho(server, header);
   ASSIGN_OR_RETURN(WorkerChunk * chunk, FindChunk(server, header));
   ASSIGN_OR_RETURN(const Bytes target, ReplyTarget(*chunk, header));
   chunk->phase = ChunkPhase::kReceiving;  // a second answer is refused
@@ -215,6 +219,7 @@ void DistWorker::OnMessage(EndpointId from, ConstBytes bytes, Bytes payload) {
   if (found == server_of_.end() || !header.ok()) return;  // judged before
   ServerLink& link = links_[static_cast<size_t>(found->second)];
   if (!link.is_ready) return OnHandshake(link, *header, payload);
+  if (header->type == FrameType::kEcho) return OnEcho(found->second);
   WorkerTensor& tensor = *tensors_[header->key];
   WorkerChunk& chunk = *tensor.chunks[header->chunk];
   if (counts_traffic_) {

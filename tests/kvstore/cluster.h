@@ -39,6 +39,7 @@ struct ClusterConfig {
   size_t chunk_elems = 32;
   int num_threads = 1;
   std::string transport = "inproc";
+  double link_bytes_per_s = 0;  // > 0: emulated
   Secret secret = {};
 };
 
@@ -109,6 +110,7 @@ class Cluster {
     options.secret = config_.secret;
     options.transport.name = config_.transport;
     options.transport.tls = "tcp";
+    options.transport.link_bytes_per_s = config_.link_bytes_per_s;
     options.timing = TestTiming();
     options.operation_timeout = kPatience;
     options.num_threads = config_.num_threads;

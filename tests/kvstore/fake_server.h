@@ -6,8 +6,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "compression/frame.h"
 #include "kvstore/kvstore.h"
+#include "tests/kvstore/cluster.h"
 #include "tests/testing/status_matchers.h"
 #include "transport/bootstrap.h"
 #include "transport/handshake.h"
@@ -32,6 +34,24 @@ class FakeServer : private TransportHandler {
                         .on_fatal = nullptr};
     thread_ = std::thread([this, request] { Run(request); });
   }
+  // Waits until a frame of `type` has come.
+  void AwaitFrame(FrameType type) {
+    const TimePoint deadline = Soon();
+    MutexLock lock(&mutex_);
+    while (last_ != type) {
+      ASSERT_LT(Clock::now(), deadline);
+      changed_.WaitUntil(&mutex_, deadline);
+    }
+  }
+  // Sends the worker an echo that nobody asked for.
+  void SendEcho(size_t bytes) {
+    {
+      MutexLock lock(&mutex_);
+      echo_ = Buffer(bytes);
+      has_echo_ = true;
+    }
+    transport_->Wake();
+  }
   ~FakeServer() override {
     is_stopping_ = true;
     transport_->Wake();
@@ -42,7 +62,13 @@ class FakeServer : private TransportHandler {
   void Run(const JoinRequest& request) {
     auto control = ControlClient::Join(request);
     EXPECT_THAT(control, IsOk());
+    epoch_ = (*control)->membership().epoch;
     while (!is_stopping_) {
+      {
+        MutexLock lock(&mutex_);
+        if (has_echo_) Send(worker_, FrameType::kEcho, echo_.view());
+        has_echo_ = false;
+      }
       transport_->Progress(Clock::now() + std::chrono::milliseconds(50));
     }
     transport_.reset();
@@ -57,21 +83,27 @@ class FakeServer : private TransportHandler {
   }
   void OnMessage(EndpointId from, ConstBytes bytes, Bytes payload) override {
     const FrameHeader header = *ParseFrameHeader(bytes);
+    worker_ = from;
+    {
+      MutexLock lock(&mutex_);
+      last_ = header.type;
+      changed_.NotifyAll();
+    }
     const absl::string_view text(reinterpret_cast<char*>(payload.data),
                                  payload.size);
     if (header.type == FrameType::kHello) {
       answer_ = *handshake_.OnHello(text);
-      Send(from, FrameType::kChallenge);
+      Send(from, FrameType::kChallenge, {answer_.data(), answer_.size()});
     } else if (header.type == FrameType::kProof) {
       EXPECT_THAT(handshake_.OnProof(text), IsOk());
-      answer_.clear();
-      Send(from, FrameType::kReady);
+      Send(from, FrameType::kReady, {});
     }
   }
-  void Send(EndpointId to, FrameType type) {
-    const ConstBytes payload(answer_.data(), answer_.size());
+  void Send(EndpointId to, FrameType type, ConstBytes payload) {
     const FrameHeader header{
-        .type = type, .payload_bytes = static_cast<uint32_t>(payload.size)};
+        .type = type,
+        .epoch = epoch_,
+        .payload_bytes = static_cast<uint32_t>(payload.size)};
     const FrameHeaderBytes bytes = SerializeFrame(header, payload);
     EXPECT_THAT(
         transport_->Send(to, {bytes.data(), bytes.size()}, payload, nullptr),
@@ -80,6 +112,13 @@ class FakeServer : private TransportHandler {
 
   HandshakeServer handshake_;
   std::string answer_;
+  uint64_t epoch_ = 0;
+  EndpointId worker_ = 0;
+  Mutex mutex_;
+  CondVar changed_;
+  FrameType last_ ABSL_GUARDED_BY(mutex_) = FrameType::kHello;
+  Buffer echo_;  // stays once has_echo_
+  bool has_echo_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<Buffer> buffers_;
   std::unique_ptr<TransportContext> transport_;
   std::atomic<bool> is_stopping_{false};

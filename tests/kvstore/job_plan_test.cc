@@ -172,6 +172,10 @@ class ScriptedStore : public KVStore {
   Ticket Push(Key, ConstBytes, int) override { return {}; }
   Ticket Pull(Key, Bytes, int) override { return {}; }
   absl::Status SetCodec(Key, int) override { return {}; }
+  absl::StatusOr<LinkFigures> MeasureLink(Duration) override {
+    return absl::UnimplementedError("no link");
+  }
+  std::string link_identity() const override { return ""; }
   Traffic traffic() const override { return {}; }
   std::vector<TensorReport> Report() const override { return {}; }
   std::string transport_details() const override { return ""; }

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <vector>
+
+#include "base/clock.h"
+
+namespace telegrad {
+
+// Bytes that measure a link: what is sent, and what is asked for in return.
+struct ProbeFrame {
+  uint32_t payload_bytes = 0;
+  uint32_t answer_bytes = 0;
+  bool operator==(const ProbeFrame&) const = default;
+};
+
+// The longest payload of a probe and of its answer, so that all buffers of a
+// member together stay within kProbeMemory.
+constexpr size_t kProbeMemory = size_t{32} << 20;
+constexpr size_t kLeastProbeBytes = size_t{16} << 10;
+constexpr size_t kMostProbeBytes = size_t{1} << 20;
+uint32_t MaxProbeBytes(size_t num_workers, size_t num_servers);
+
+// One worker's measurement of its links to the servers, all at once: what to
+// send and what the answers say. First messages without payload, one at a time;
+// then as many bytes as go through in a given time, out and in. Of each
+// direction the first part counts for nothing: there TCP starts slowly, and a
+// shaped link has a burst to give. The rest begins and ends with nothing on its
+// way, so that no rate is above the link's. One thread.
+class LinkProbe {
+ public:
+  using Send = std::function<void(size_t server, const ProbeFrame&)>;
+  struct Speeds {
+    double round_trip_s = 0;  // median
+    double send = 0;          // bytes/s, to this server
+    double receive = 0;
+  };
+
+  // `most` as MaxProbeBytes; at least one server. Takes about `duration`.
+  LinkProbe(size_t num_servers, uint32_t most, Duration duration, Send send);
+
+  void Start(TimePoint now);
+  // Whether `server` owes an answer of so many bytes next, behind those that
+  // have begun to arrive; it has then begun.
+  bool BeginAnswer(size_t server, size_t payload_bytes);
+  // An answer that has begun is there.
+  void OnAnswer(size_t server, TimePoint now);
+  bool is_done() const { return phase_ == Phase::kDone; }
+  // By server; once done.
+  std::vector<Speeds> speeds() const;
+
+ private:
+  enum class Phase : uint8_t {
+    kRoundTrips,
+    kBeginSend,
+    kSend,
+    kBeginReceive,
+    kReceive,
+    kDone,
+  };
+  struct Sent {
+    ProbeFrame frame = {};
+    TimePoint at = {};
+  };
+  struct Link {
+    std::deque<Sent> in_flight = {};
+    size_t begun = 0;      // answers that arrive
+    uint32_t size = 0;     // bytes of a frame
+    int64_t asked = 0;     // bytes in this phase
+    int64_t answered = 0;  // of these
+    TimePoint last = {};   // answer
+    std::vector<double> round_trips = {};
+    Speeds speeds = {};
+  };
+
+  bool wants_more(const Link& link, TimePoint now) const;
+  void Fill(size_t server, TimePoint now);
+  void Resize(Link& link, const Sent& sent, TimePoint now) const;
+  void EndPhase(TimePoint now);
+
+  const uint32_t most_;
+  const Duration duration_;
+  const Send send_;
+  Phase phase_ = Phase::kRoundTrips;
+  TimePoint started_ = {};  // the phase
+  std::vector<Link> links_;
+};
+
+}  // namespace telegrad

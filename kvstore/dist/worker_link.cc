@@ -1,0 +1,226 @@
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "base/status_macros.h"
+#include "kvstore/dist/worker.h"
+#include "kvstore/gather_numbers.h"
+#include "kvstore/ticket_state.h"
+
+namespace telegrad {
+namespace {
+
+// Of one measurement of some tens of milliseconds.
+constexpr double kSpread = 0.1;
+
+// What a worker tells the others of its links.
+struct Seen {
+  double send = 0;
+  double receive = 0;
+  double latency_s = 0;
+  bool is_local = false;  // all its servers are on its machine
+};
+
+// Three digits: the others are noise. Within what a number can be, whatever
+// was sent.
+Figure Measured(double value) {
+  value = std::clamp(value, 1e-9, 1e15);
+  const double unit = std::pow(10, std::floor(std::log10(value)) - 2);
+  return {.value = std::round(value / unit) * unit,
+          .spread = kSpread,
+          .confidence = Confidence::kMeasured,
+          .reason = "slowest worker's"};
+}
+
+// The slowest machine's; workers of one machine share its link. Where some have
+// servers on other machines only these count, else each for itself.
+LinkFigures Slowest(const std::vector<Seen>& workers,
+                    const std::vector<Member>& members) {
+  const bool is_local =
+      std::all_of(workers.begin(), workers.end(),
+                  [](const Seen& seen) { return seen.is_local; });
+  std::map<std::string, Seen> machines;
+  double latency_s = 0;
+  for (size_t rank = 0; rank < workers.size(); ++rank) {
+    const Seen& seen = workers[rank];
+    if (seen.is_local != is_local) continue;
+    const std::string name = is_local ? absl::StrCat(rank) : members[rank].host;
+    machines[name].send += seen.send;
+    machines[name].receive += seen.receive;
+    latency_s = std::max(latency_s, seen.latency_s);
+  }
+  Seen least = machines.begin()->second;
+  for (const auto& [name, machine] : machines) {
+    least.send = std::min(least.send, machine.send);
+    least.receive = std::min(least.receive, machine.receive);
+  }
+  return {.name = "link",
+          .send = Measured(least.send),
+          .receive = Measured(least.receive),
+          .latency_s = Measured(latency_s)};
+}
+
+// Without the port, which is another one in each run.
+std::string HostOf(const Member& member) {
+  return absl::StrCat(
+      member.host, " ",
+      member.data_address.substr(0, member.data_address.rfind(':')));
+}
+
+}  // namespace
+
+absl::StatusOr<LinkFigures> DistWorker::MeasureLink(Duration at_most) {
+  RETURN_IF_ERROR(Gather("link", "").status());  // all begin at once
+  ASSIGN_OR_RETURN(const std::vector<LinkProbe::Speeds> speeds,
+                   MeasureMine(at_most));
+  const std::vector<Member>& servers = control_->membership().servers;
+  const std::vector<Member>& workers = control_->membership().workers;
+  Seen mine{.is_local = true};
+  for (const Member& server : servers) {
+    mine.is_local &= server.host == workers[static_cast<size_t>(rank_)].host;
+  }
+  for (const size_t i : CountedServers()) {
+    mine.send += speeds[i].send;
+    mine.receive += speeds[i].receive;
+    mine.latency_s = std::max(mine.latency_s, speeds[i].round_trip_s / 2);
+  }
+  const std::vector<double> numbers = {mine.send, mine.receive, mine.latency_s,
+                                       mine.is_local ? 1.0 : 0.0};
+  ASSIGN_OR_RETURN(const std::vector<std::vector<double>> all,
+                   GatherNumbers(*this, "link-figures", numbers));
+  std::vector<Seen> seen;
+  for (const std::vector<double>& each : all) {
+    seen.push_back({each[0], each[1], each[2], each[3] > 0});
+  }
+  return Slowest(seen, workers);
+}
+
+// Those on other machines, or all where there is none.
+std::vector<size_t> DistWorker::CountedServers() const {
+  const Membership& membership = control_->membership();
+  const std::string& here = membership.workers[static_cast<size_t>(rank_)].host;
+  std::vector<size_t> all;
+  std::vector<size_t> others;
+  for (size_t i = 0; i < membership.servers.size(); ++i) {
+    all.push_back(i);
+    if (membership.servers[i].host != here) others.push_back(i);
+  }
+  return others.empty() ? all : others;
+}
+
+std::string DistWorker::link_identity() const {
+  if (control_ == nullptr) return "";
+  const Membership& membership = control_->membership();
+  std::vector<std::string> parts = {
+      transport_details_,
+      absl::StrFormat("at %s, tls '%s', %g bytes/s",
+                      options_.transport.bind_address, options_.transport.tls,
+                      options_.transport.link_bytes_per_s)};
+  for (const auto& [name, value] : options_.facts) {
+    parts.push_back(absl::StrCat(name, "=", value));
+  }
+  for (const Member& worker : membership.workers) {
+    parts.push_back(absl::StrCat("worker ", worker.host));
+  }
+  for (const Member& server : membership.servers) {
+    parts.push_back(absl::StrCat("server ", HostOf(server)));
+  }
+  return absl::StrJoin(parts, ", ");
+}
+
+absl::StatusOr<std::vector<LinkProbe::Speeds>> DistWorker::MeasureMine(
+    Duration duration) {
+  auto mine = std::make_shared<Measurement>();
+  mine->ticket = std::make_shared<Ticket::State>();
+  mine->ticket->describe = [] {
+    return std::string("a server did not answer while the link was measured");
+  };
+  const uint32_t most =
+      MaxProbeBytes(static_cast<size_t>(num_workers_), links_.size());
+  mine->payload = Buffer(most);
+  // Pages that were never written would all be the same one.
+  std::fill_n(mine->payload.data(), most, std::byte{0x55});
+  mine->frames.resize(links_.size());
+  mine->headers.resize(links_.size());
+  mine->probe =
+      std::make_unique<LinkProbe>(links_.size(), most, duration,
+                                  [this, weak = std::weak_ptr(mine)](
+                                      size_t server, const ProbeFrame& frame) {
+                                    const auto live = weak.lock();
+                                    if (live != nullptr)
+                                      SendProbe(live, server, frame);
+                                  });
+  {
+    MutexLock lock(&mutex_);
+    RETURN_IF_ERROR(failure_);
+    if (!is_open_ || measurement_ != nullptr) {
+      return absl::FailedPreconditionError(
+          is_open_ ? "the link is measured already" : "the store is not open");
+    }
+    measurement_ = mine;
+  }
+  Post([mine] { mine->probe->Start(Clock::now()); });
+  RETURN_IF_ERROR(
+      Ticket(mine->ticket).Wait(Clock::now() + options_.operation_timeout));
+  MutexLock lock(&mutex_);
+  measurement_ = nullptr;
+  return mine->probe->speeds();
+}
+
+std::shared_ptr<DistWorker::Measurement> DistWorker::measurement() {
+  MutexLock lock(&mutex_);
+  return measurement_;
+}
+
+void DistWorker::SendProbe(const std::shared_ptr<Measurement>& active,
+                           size_t server, const ProbeFrame& frame) {
+  const ConstBytes payload(active->payload.data(), frame.payload_bytes);
+  FrameHeaderBytes& bytes = active->headers[server];
+  // The check of a payload takes time, which gradients take on other threads.
+  if (bytes == FrameHeaderBytes{} || !(active->frames[server] == frame)) {
+    bytes = SerializeFrame({.type = FrameType::kProbe,
+                            .epoch = epoch_,
+                            .step = frame.answer_bytes,
+                            .sequence = next_sequence_++,
+                            .payload_bytes = frame.payload_bytes,
+                            .source = static_cast<uint16_t>(rank_),
+                            .destination = static_cast<uint16_t>(server)},
+                           payload);
+    active->frames[server] = frame;
+  }
+  links_[server].sender->Enqueue({.header = bytes,
+                                  .payload = payload,
+                                  .keep_alive = active,
+                                  .priority = 0});
+}
+
+absl::StatusOr<Bytes> DistWorker::BeginEcho(int server,
+                                            const FrameHeader& header) {
+  const auto index = static_cast<size_t>(server);
+  const std::shared_ptr<Measurement> active = measurement();
+  if (header.epoch != epoch_ || header.source != server ||
+      header.destination != rank_ || active == nullptr ||
+      !active->probe->BeginAnswer(index, header.payload_bytes)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "echo of ", header.payload_bytes, " bytes, epoch ", header.epoch,
+        " from ", header.source, " to ", header.destination,
+        ": nothing of the kind was asked for"));
+  }
+  if (header.payload_bytes == 0) return Bytes();
+  // Nobody reads what comes, so several may come at once.
+  Buffer& buffer = links_[index].echo_buffer;
+  if (buffer.size() == 0) buffer = Buffer(active->payload.size());
+  return buffer.view();
+}
+
+void DistWorker::OnEcho(int server) {
+  const std::shared_ptr<Measurement> active = measurement();
+  if (active == nullptr) return;
+  active->probe->OnAnswer(static_cast<size_t>(server), Clock::now());
+  if (active->probe->is_done()) active->ticket->Finish(absl::OkStatus());
+}
+
+}  // namespace telegrad
