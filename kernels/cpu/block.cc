@@ -33,72 +33,105 @@ HWY_INLINE VI Magnitude(VF v) {
   return hn::And(hn::BitCast(DI(), v), hn::Set(DI(), 0x7FFFFFFF));
 }
 
-// The bits of the largest magnitude in [from, to): kInfinityBits or more when
-// one is not finite. Fetches the gradient `ahead` bytes on.
+// The bits of the largest magnitude of what it takes: kInfinityBits or more
+// when one is not finite.
 template <bool kHasResidual>
-HWY_INLINE uint32_t MaxBits(const float* grad, const float* residual,
-                            size_t from, size_t to, size_t ahead) {
-  const DF df;
-  VI most0 = hn::Zero(DI());
-  VI most1 = most0;
-  size_t i = from;
-  for (; i + 2 * kLanes <= to; i += 2 * kLanes) {
-    PrefetchRead<8 * kLanes>(grad + i, ahead);
-    VF v0 = hn::LoadU(df, grad + i);
-    VF v1 = hn::LoadU(df, grad + i + kLanes);
-    if constexpr (kHasResidual) {
-      v0 = hn::Add(hn::LoadU(df, residual + i), v0);
-      v1 = hn::Add(hn::LoadU(df, residual + i + kLanes), v1);
+class Maximum {
+ public:
+  // Initialisers of members would not be compiled for the target.
+  HWY_INLINE Maximum() : most0_(hn::Zero(DI())), most1_(hn::Zero(DI())) {}
+
+  // A group. Fetches the gradient `ahead` bytes on.
+  HWY_INLINE void Take(const float* g, const float* r, size_t ahead) {
+    PrefetchRead<kGroupBytes>(g, ahead);
+    for (size_t j = 0; j < kGroup; j += 2 * kLanes) {
+      most0_ = hn::Max(most0_, Magnitude(Values(g, r, j)));
+      most1_ = hn::Max(most1_, Magnitude(Values(g, r, j + kLanes)));
     }
-    most0 = hn::Max(most0, Magnitude(v0));
-    most1 = hn::Max(most1, Magnitude(v1));
   }
-  uint32_t most = static_cast<uint32_t>(
-      hn::GetLane(hn::MaxOfLanes(DI(), hn::Max(most0, most1))));
-  for (; i < to; ++i) {
-    const uint32_t bits =
-        MagnitudeBits(kHasResidual ? residual[i] + grad[i] : grad[i]);
-    if (bits > most) most = bits;
+  HWY_INLINE bool IsFinite() const {
+    return hn::AllTrue(DI(), hn::Lt(hn::Max(most0_, most1_),
+                                    hn::Set(DI(), int32_t{kInfinityBits})));
   }
-  return most;
-}
+  // Takes [from, to) and returns the bits.
+  HWY_INLINE uint32_t Finish(const float* grad, const float* residual,
+                             size_t from, size_t to, size_t ahead) {
+    size_t i = from;
+    for (; i + kGroup <= to; i += kGroup) {
+      Take(grad + i, kHasResidual ? residual + i : nullptr, ahead);
+    }
+    uint32_t most = static_cast<uint32_t>(
+        hn::GetLane(hn::MaxOfLanes(DI(), hn::Max(most0_, most1_))));
+    for (; i < to; ++i) {
+      const uint32_t bits =
+          MagnitudeBits(kHasResidual ? residual[i] + grad[i] : grad[i]);
+      if (bits > most) most = bits;
+    }
+    return most;
+  }
+
+ private:
+  HWY_INLINE static VF Values(const float* g, const float* r, size_t j) {
+    const VF v = hn::LoadU(DF(), g + j);
+    if constexpr (!kHasResidual) return v;
+    return hn::Add(hn::LoadU(DF(), r + j), v);
+  }
+
+  VI most0_;
+  VI most1_;
+};
 
 struct ScaleVectors {
   VF scale, inverse, low, high;
 };
-ScaleVectors VectorsOf(const BlockScale& scale, uint32_t levels) {
+HWY_INLINE ScaleVectors VectorsOf(const BlockScale& scale, uint32_t levels) {
   const DF df;
   const float most = static_cast<float>(levels);
   return {hn::Set(df, scale.scale), hn::Set(df, scale.inverse),
           hn::Set(df, -most), hn::Set(df, most)};
 }
 
-// 64 finite elements.
-HWY_INLINE void QuantizeGroup(const float* g, float* r, const ScaleVectors& s,
-                              int8_t* group) {
+// Added to a value of magnitude below 2^22 it rounds the value to the nearest
+// integer, ties to even, and the sum's bits are its own plus that integer.
+constexpr float kRounding = 0x1.8p23f;
+
+// 64 finite elements. Returns how many codes are not 0.
+template <uint32_t kBits>
+HWY_INLINE size_t QuantizeGroup(const float* g, float* r, const ScaleVectors& s,
+                                uint8_t* codes) {
   const DF df;
+  const DI di;
+  const VF rounding = hn::Set(df, kRounding);
+  alignas(64) int8_t bytes[kGroup];
+  int8_t* const to = kBits == 8 ? reinterpret_cast<int8_t*>(codes) : bytes;
+  size_t num_nonzero = 0;
   for (size_t j = 0; j < kGroup; j += kLanes) {
     const VF v = hn::Add(hn::LoadU(df, r + j), hn::LoadU(df, g + j));
     const VF clamped = hn::Min(hn::Max(hn::Mul(v, s.inverse), s.low), s.high);
-    const VI code = hn::NearestInt(clamped);
-    hn::StoreU(hn::Sub(v, hn::Mul(hn::ConvertTo(df, code), s.scale)), df,
-               r + j);
-    StoreAsBytes(code, group + j);
+    const VF sum = hn::Add(clamped, rounding);
+    const VF rounded = hn::Sub(sum, rounding);
+    hn::StoreU(hn::Sub(v, hn::Mul(rounded, s.scale)), df, r + j);
+    const VI code = hn::Sub(hn::BitCast(di, sum), hn::BitCast(di, rounding));
+    StoreAsBytes(code, to + j);
+    num_nonzero += hn::CountTrue(di, hn::Ne(code, hn::Zero(di)));
   }
+  if constexpr (kBits != 8) PackGroup<kBits>(bytes, codes);
+  return num_nonzero;
 }
 
+// While a block is quantized, the maximum of the next one is found: memory then
+// has as much to do at any time.
 template <uint32_t kBits>
 void QuantizeBlocks(const float* HWY_RESTRICT grad,
                     float* HWY_RESTRICT residual, size_t n,
                     const BlockFormat& format, NonFinite nonfinite,
                     uint8_t* HWY_RESTRICT payload, EncodeStats* stats) {
   uint8_t* codes = payload + 4 * NumBlocks(n, format);
-  const size_t next = 4 * format.block;
   const size_t ahead = PrefetchBytes();
-  alignas(64) int8_t group[kGroup];
+  uint32_t bits = Maximum<true>().Finish(grad, residual, 0,
+                                         EndOf(0, n, format.block), ahead);
   for (size_t from = 0; from < n; from += format.block) {
     const size_t to = EndOf(from, n, format.block);
-    const uint32_t bits = MaxBits<true>(grad, residual, from, to, next);
     const bool is_finite = bits < kInfinityBits;
     const float maximum =
         is_finite ? FloatOf(bits)
@@ -106,17 +139,27 @@ void QuantizeBlocks(const float* HWY_RESTRICT grad,
     const BlockScale scale = ScaleOf(maximum, kMostMaximum, format);
     std::memcpy(payload + from / format.block * 4, &scale.scale, 4);
     const ScaleVectors vectors = VectorsOf(scale, format.levels);
+    Maximum<true> next_maximum;
+    size_t next = to;  // what it has not taken
+    size_t num_nonzero = 0;
     size_t i = from;
     for (; is_finite && i + kGroup <= to; i += kGroup) {
-      // Half of the next block came in the first sweep.
-      PrefetchWrite<kGroupBytes>(residual + i, next);
+      if (next + kGroup <= n) {
+        PrefetchWrite<kGroupBytes>(residual + next, ahead);
+        next_maximum.Take(grad + next, residual + next, ahead);
+        next += kGroup;
+      }
       PrefetchWrite<kGroup / 8 * kBits>(codes + i / 8 * kBits, ahead);
-      QuantizeGroup(grad + i, residual + i, vectors, group);
-      stats->num_nonzero += NumNonzero(group);
-      PackGroup<kBits>(group, codes + i / 8 * kBits);
+      num_nonzero += QuantizeGroup<kBits>(grad + i, residual + i, vectors,
+                                          codes + i / 8 * kBits);
     }
-    reference::QuantizeRun(grad, residual, i, to, scale, format.levels, kBits,
-                           nonfinite, codes, stats);
+    stats->num_nonzero += num_nonzero;
+    if (i < to) {
+      reference::QuantizeRun(grad, residual, i, to, scale, format.levels, kBits,
+                             nonfinite, codes, stats);
+    }
+    bits = next_maximum.Finish(grad, residual, next, EndOf(to, n, format.block),
+                               ahead);
   }
 }
 
@@ -127,20 +170,19 @@ void SharedGroups(const float* HWY_RESTRICT grad, float* HWY_RESTRICT residual,
   constexpr uint32_t kLevels = (1u << (kBits - 1)) - 1;
   const ScaleVectors vectors = VectorsOf(scale, kLevels);
   const size_t ahead = PrefetchBytes();
-  alignas(64) int8_t group[kGroup];
   size_t i = 0;
   for (; i + kGroup <= n; i += kGroup) {
     PrefetchWrite<kGroupBytes>(residual + i, ahead);
     PrefetchWrite<kGroup / 8 * kBits>(codes + i / 8 * kBits, ahead);
-    if (HWY_UNLIKELY(MaxBits<true>(grad, residual, i, i + kGroup, ahead) >=
-                     kInfinityBits)) {
+    Maximum<true> maximum;
+    maximum.Take(grad + i, residual + i, ahead);
+    if (HWY_UNLIKELY(!maximum.IsFinite())) {
       reference::QuantizeRun(grad, residual, i, i + kGroup, scale, kLevels,
                              kBits, nonfinite, codes, stats);
       continue;
     }
-    QuantizeGroup(grad + i, residual + i, vectors, group);
-    stats->num_nonzero += NumNonzero(group);
-    PackGroup<kBits>(group, codes + i / 8 * kBits);
+    stats->num_nonzero += QuantizeGroup<kBits>(grad + i, residual + i, vectors,
+                                               codes + i / 8 * kBits);
   }
   reference::QuantizeRun(grad, residual, i, n, scale, kLevels, kBits, nonfinite,
                          codes, stats);
@@ -210,7 +252,8 @@ void DitherBlocks(const float* HWY_RESTRICT grad, size_t n,
   alignas(64) int8_t group[kGroup];
   for (size_t from = 0; from < n; from += format.block) {
     const size_t to = EndOf(from, n, format.block);
-    const uint32_t bits = MaxBits<false>(grad, nullptr, from, to, ahead);
+    const uint32_t bits =
+        Maximum<false>().Finish(grad, nullptr, from, to, ahead);
     const bool is_finite = bits < kInfinityBits;
     const float maximum =
         is_finite ? FloatOf(bits)

@@ -206,88 +206,128 @@ void CountDecode(const uint8_t* HWY_RESTRICT counts, uint32_t num_frames,
   std::memcpy(out + i, last, (n - i) * sizeof(float));
 }
 
+// Takes +-scale off values, whose signs go to `bits`, a group at a time.
+class SignTaker {
+ public:
+  HWY_INLINE SignTaker(float* values, float scale, uint8_t* bits)
+      : values_(values), scale_(scale), bits_(bits) {}
+
+  HWY_INLINE void Take(size_t i) const {
+    const DF df;
+    const VF plus = hn::Set(df, scale_);
+    const VF minus = hn::Set(df, -scale_);
+    uint64_t signs = 0;
+    for (size_t k = 0; k < 4; ++k) {
+      float* value = values_ + i + k * kLanes;
+      const VF v = hn::LoadU(df, value);
+      const auto is_positive = hn::Ge(v, hn::Zero(df));
+      hn::StoreU(hn::Sub(v, hn::IfThenElse(is_positive, plus, minus)), df,
+                 value);
+      signs |= BitsOf(is_positive) << (k * kLanes);
+    }
+    StoreBits(signs, bits_ + i / 8);
+  }
+  // From a group's first on, to `end`.
+  HWY_INLINE void TakeRest(size_t i, size_t end) const {
+    for (; i + kGroup <= end; i += kGroup) Take(i);
+    std::memset(bits_ + i / 8, 0, SignBytes(end) - i / 8);
+    for (; i < end; ++i) {
+      const bool is_positive = values_[i] >= 0;
+      values_[i] = is_positive ? values_[i] - scale_ : values_[i] + scale_;
+      const uint32_t bit = is_positive ? 128u >> i % 8 : 0;
+      bits_[i / 8] = static_cast<uint8_t>(bits_[i / 8] | bit);
+    }
+  }
+
+ private:
+  float* values_;
+  float scale_;
+  uint8_t* bits_;
+};
+
+// Adds the upper h lanes of 2 * h to the lower.
+template <class D>
+HWY_INLINE void Halve(D d, float* lanes, size_t h) {
+  for (size_t l = 0; l < h; l += hn::MaxLanes(d)) {
+    hn::Store(hn::Add(hn::Load(d, lanes + l), hn::Load(d, lanes + l + h)), d,
+              lanes + l);
+  }
+}
+
+// The sum of 2 * h lanes, in the order of the definition, over m.
+HWY_INLINE float MeanOfLanes(float* lanes, size_t h, size_t m) {
+  const hn::CappedTag<float, 4> four;
+  for (; h >= kLanes; h /= 2) Halve(DF(), lanes, h);
+  for (; h >= 4; h /= 2) Halve(four, lanes, h);
+  const float sum = (lanes[0] + lanes[2]) + (lanes[1] + lanes[3]);
+  const float mean = sum / static_cast<float>(m);
+  constexpr float kLargest = std::numeric_limits<float>::max();
+  return mean <= kLargest ? mean : kLargest;
+}
+
 // Makes `m` elements of the residual values and returns their mean magnitude.
-HWY_INLINE float MeanOfValues(const float* HWY_RESTRICT grad,
-                              float* HWY_RESTRICT residual, size_t m,
-                              NonFinite nonfinite, EncodeStats* stats) {
+// Meanwhile takes the signs of the `num_before` values of the block before:
+// memory then has as much to do at any time.
+HWY_INLINE float MeanOfValues(const float* HWY_RESTRICT grad, float* residual,
+                              size_t m, NonFinite nonfinite, SignTaker before,
+                              size_t num_before, EncodeStats* stats) {
   const DF df;
-  alignas(64) float lanes[kSignLanes] = {};
+  alignas(64) float lanes[kSignLanes];
+  if (m < kSignLanes) std::fill(lanes, lanes + kSignLanes, 0.0f);
   const size_t ahead = PrefetchBytes();
+  // Half a block apart: a load that is a multiple of 4 KiB from a store just
+  // before it waits for it.
+  const size_t half = num_before / 2 / kGroup * kGroup;
+  // From here on the lanes are halved at once.
+  constexpr size_t kHalf = kSignLanes / 2;
+  const size_t last = m % kSignLanes == 0 ? m - kHalf : m;
   size_t i = 0;
   for (; i + kGroup <= m; i += kGroup) {
     PrefetchRead<4 * kGroup>(grad + i, ahead);
     PrefetchWrite<4 * kGroup>(residual + i, ahead);
     const FourVectors v = FiniteValues(grad, residual, i, nonfinite, stats);
-    float* lane = lanes + i % kSignLanes;
+    float* const lane = lanes + i % kSignLanes;
+    float* const sums = i < last ? lane : lane - kHalf;
     for (size_t k = 0; k < 4; ++k) {
       hn::StoreU(v.at[k], df, residual + i + k * kLanes);
-      const VF sum = hn::Add(hn::Load(df, lane + k * kLanes), hn::Abs(v.at[k]));
-      hn::Store(sum, df, lane + k * kLanes);
+      VF sum = hn::Abs(v.at[k]);
+      if (i >= kSignLanes) sum = hn::Add(hn::Load(df, lane + k * kLanes), sum);
+      if (i >= last) sum = hn::Add(hn::Load(df, sums + k * kLanes), sum);
+      hn::Store(sum, df, sums + k * kLanes);
+    }
+    if (i < num_before) {
+      before.Take(i + half < num_before ? i + half : i + half - num_before);
     }
   }
-  ValuesSlowly(grad, residual, i, m, nonfinite, stats);
+  if (i < m) ValuesSlowly(grad, residual, i, m, nonfinite, stats);
   for (; i < m; ++i) lanes[i % kSignLanes] += std::fabs(residual[i]);
-  size_t h = kSignLanes / 2;
-  for (; h >= kLanes; h /= 2) {
-    for (size_t l = 0; l < h; l += kLanes) {
-      hn::Store(hn::Add(hn::Load(df, lanes + l), hn::Load(df, lanes + l + h)),
-                df, lanes + l);
-    }
-  }
-  for (; h > 0; h /= 2) {
-    for (size_t l = 0; l < h; ++l) lanes[l] += lanes[l + h];
-  }
-  const float mean = lanes[0] / static_cast<float>(m);
-  constexpr float kLargest = std::numeric_limits<float>::max();
-  return mean <= kLargest ? mean : kLargest;
+  return MeanOfLanes(lanes, last < m ? kHalf / 2 : kHalf, m);
 }
 
-// Takes +-scale off `m` values; their signs go to `bits`, SignBytes(m). The
-// values are in a cache, so meanwhile memory brings half of the next block.
-HWY_INLINE void TakeSigns(const float* grad, float* residual, size_t m,
-                          float scale, uint8_t* bits) {
-  const DF df;
-  const VF plus = hn::Set(df, scale);
-  const VF minus = hn::Set(df, -scale);
-  size_t i = 0;
-  for (; i + kGroup <= m; i += kGroup) {
-    if (i % (2 * kGroup) == 0) {
-      PrefetchRead<4 * kGroup>(grad + i / 2, 4 * m);
-      PrefetchWrite<4 * kGroup>(residual + i / 2, 4 * m);
-    }
-    uint64_t signs = 0;
-    for (size_t k = 0; k < 4; ++k) {
-      float* r = residual + i + k * kLanes;
-      const VF v = hn::LoadU(df, r);
-      const auto is_positive = hn::Ge(v, hn::Zero(df));
-      hn::StoreU(hn::Sub(v, hn::IfThenElse(is_positive, plus, minus)), df, r);
-      signs |= BitsOf(is_positive) << (k * kLanes);
-    }
-    StoreBits(signs, bits + i / 8);
-  }
-  std::memset(bits + i / 8, 0, SignBytes(m) - i / 8);
-  for (; i < m; ++i) {
-    const bool is_positive = residual[i] >= 0;
-    residual[i] = is_positive ? residual[i] - scale : residual[i] + scale;
-    const uint32_t bit = is_positive ? 128u >> i % 8 : 0;
-    bits[i / 8] = static_cast<uint8_t>(bits[i / 8] | bit);
-  }
-}
-
+// Blocks are whole groups.
 void BlockEncode(const float* grad, float* residual, size_t n, size_t block,
                  NonFinite nonfinite, uint8_t* payload, EncodeStats* stats,
                  Stream) {
   uint8_t* bits = payload + 4 * NumSignBlocks(n, block);
+  SignTaker before(residual, 0.0f, bits);
+  size_t num_before = 0;
   for (size_t from = 0; from < n; from += block) {
     const size_t m = std::min(block, n - from);
     EncodeStats part;
-    const float scale =
-        MeanOfValues(grad + from, residual + from, m, nonfinite, &part);
+    // A block that is not whole has no time for the one before.
+    if (m < num_before) {
+      before.TakeRest(0, num_before);
+      num_before = 0;
+    }
+    const float scale = MeanOfValues(grad + from, residual + from, m, nonfinite,
+                                     before, num_before, &part);
     std::memcpy(payload + 4 * (from / block), &scale, sizeof(scale));
-    TakeSigns(grad + from, residual + from, m, scale, bits + from / 8);
+    before = SignTaker(residual + from, scale, bits + from / 8);
+    num_before = m;
     if (scale != 0) part.num_nonzero = m;
     AddPart(part, from, stats);
   }
+  before.TakeRest(0, num_before);
 }
 
 template <bool kAdd>

@@ -274,7 +274,7 @@ TEST_P(SignTest, BlockSignOfTheLargestFloats) {
 
 TEST_P(SignTest, BlockSignAsTheReference) {
   for (const size_t n : SizesToTry()) {
-    for (const size_t block : {128u, 1152u, 2048u, 8192u}) {
+    for (const size_t block : {128u, 1024u, 1152u, 2048u, 8192u}) {
       for (const NonFinite nonfinite : kModes) {
         SCOPED_TRACE(::testing::Message() << "n " << n << " block " << block);
         const bool specials = (n + block / 128) % 2 != 0;
