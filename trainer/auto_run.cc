@@ -1,27 +1,13 @@
 #include "trainer/auto_run.h"
 
 #include "base/status_macros.h"
-#include "topology/system_root.h"
+#include "trainer/run_cache.h"
 
 namespace telegrad {
-namespace {
-
-// Nothing is kept for a machine that is not known.
-CalibrationCache::Options CacheFor(const RunContext& context) {
-  const absl::StatusOr<Machine>& machine = context.detection.Get().machine;
-  if (!machine.ok()) return {};
-  return {.folder = context.options.cache_folder,
-          .identity = CalibrationIdentity(*machine, CpuModel(SysRoot::Live()),
-                                          TELEGRAD_VERSION),
-          .recalibrate = context.options.recalibrate};
-}
-
-}  // namespace
-
 absl::Status AutoRun::Start(RunContext& context) {
   if (!context.setting.is_auto) return absl::OkStatus();
   context_ = &context;
-  cache_.emplace(CacheFor(context));
+  cache_.emplace(CacheOptionsOf(context));
   auto_ = std::make_unique<AutoCompression>(
       context.store, AutoOptions{.compression = context.setting.compression,
                                  .cores = context.options.threads,

@@ -2,8 +2,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "kvstore/link_calibration.h"
 #include "topology/options.h"
 #include "trainer/cluster.h"
+#include "trainer/run_cache.h"
 
 namespace telegrad {
 namespace {
@@ -12,7 +14,7 @@ constexpr const char* kVariables[] = {"FI_PROVIDER", "TELEGRAD_GDR",
                                       "TELEGRAD_TRANSPORT", "UCX_PROTO_ENABLE",
                                       "UCX_TLS"};
 constexpr size_t kMaxValue = 200;
-constexpr double kBytesPerGbit = 1e9 / 8;
+constexpr Duration kLinkTime = std::chrono::milliseconds(150);
 
 PlanRequest RequestFor(const RunContext& context,
                        std::span<const TensorSpec> tensors) {
@@ -25,8 +27,36 @@ PlanRequest RequestFor(const RunContext& context,
   }
   // What is compressed is the run's setting, or what it measures (auto).
   request.gc_type = "none";
-  request.link_gbps = context.options.link_bytes_per_s / kBytesPerGbit;
   return request;
+}
+
+// The networks that the run's transport may stand for in a plan.
+std::vector<NetworkKind> NetworksOf(const TransportOptions& options) {
+  const std::string name = ChooseTransport(options).name;
+  if (name == "tcp" || options.tls == "tcp") {
+    return {NetworkKind::kLocal, NetworkKind::kTcp};
+  }
+  return {NetworkKind::kLocal, NetworkKind::kTcp, NetworkKind::kInfiniBand,
+          NetworkKind::kRoceV2, NetworkKind::kEfa};
+}
+
+// What was measured takes the place of what is assumed.
+Calibration CalibrationWith(const LinkFigures& measured,
+                            const TransportOptions& options) {
+  Calibration calibration = AssumedCalibration();
+  for (const NetworkKind network : NetworksOf(options)) {
+    LinkFigures link = measured;
+    link.name = Name(network);
+    if (const LinkFigures* known = calibration.FindLink(link.name)) {
+      link.message_cpu_s = known->message_cpu_s;
+      link.cpu_s_per_byte = known->cpu_s_per_byte;
+    }
+    std::erase_if(calibration.links, [&](const LinkFigures& each) {
+      return each.name == link.name;
+    });
+    calibration.links.push_back(link);
+  }
+  return calibration;
 }
 
 // "tcp: no card here does RDMA"; what was asked for stands alone.
@@ -67,8 +97,6 @@ std::vector<std::string> LinesFor(const RunContext& context,
                    job.machines == 1 ? " machine" : " machines"));
   for (const PlanDecision& each : PlanDecisions(job.plan)) {
     if (each.what == "compression") continue;  // has its own table
-    const bool is_local = job.plan.network == NetworkKind::kLocal;
-    if (each.what == "link" && is_local) continue;
     const std::string here =
         each.what == "link" ? "" : InThisRun(context, each.what);
     lines.push_back(absl::StrCat("plan: ", each.what, " ", each.text, here));
@@ -97,10 +125,18 @@ Facts NetworkVariables() {
 
 absl::Status PlanRun(RunContext& context, std::span<const TensorSpec> tensors) {
   if (context.store.num_workers() < 2) return absl::OkStatus();
-  ASSIGN_OR_RETURN(
-      const JobPlan job,
-      AgreeOnPlan(context.store, context.detection.Get(), AssumedCalibration(),
-                  RequestFor(context, tensors)));
+  CalibrationCache cache(CacheOptionsOf(context));
+  ASSIGN_OR_RETURN(const LinkCalibration link,
+                   CalibrateLink(context.store, &cache, kLinkTime));
+  for (const std::string& note : cache.TakeNotes()) {
+    context.observer.OnLine(note);
+  }
+  context.observer.OnLine(absl::StrCat("link: ", Describe(link)));
+  const Calibration calibration =
+      CalibrationWith(link.figures, TransportOptionsOf(context.options));
+  ASSIGN_OR_RETURN(const JobPlan job,
+                   AgreeOnPlan(context.store, context.detection.Get(),
+                               calibration, RequestFor(context, tensors)));
   context.plan = {.digest = job.plan.digest, .lines = LinesFor(context, job)};
   for (const std::string& line : context.plan.lines) {
     context.observer.OnLine(line);

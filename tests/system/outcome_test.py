@@ -69,7 +69,7 @@ class Outcome(SystemTest):
         folder = self.path("cache", "telegrad")
         files = sorted(os.listdir(folder))
         self.assertEqual([name.split("-")[0] for name in files],
-                         ["additions", "codec"])
+                         ["additions", "codec", "link"])
         kept = lines()
         self.assertEqual(len(kept), 2)
         for line in kept:
@@ -84,9 +84,12 @@ class Outcome(SystemTest):
         self.assertRegex(plan["digest"], r"^[0-9a-f]{64}$")
         self.assertIn(f"plan {plan['digest'][:16]}: agreed by 2 workers on 1 "
                       "machine", plan["lines"][0])
-        for what in ("network local:", "cards ", "memory ", "aggregation "):
+        for what in ("network local:", "cards ", "memory ", "aggregation ",
+                     "link "):
             self.assertEqual(1, sum(line.startswith(f"plan: {what}")
                                     for line in plan["lines"]), plan)
+        self.assertRegex(run.stdout(), r"none  link: .* measured in [\d.]+ s")
+        self.assertRegex(run.stdout(), "2bit  link: .* from the cache")
         for result in results:
             self.assertEqual(result["plan"], plan)
             for line in plan["lines"]:
