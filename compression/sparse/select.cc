@@ -91,7 +91,8 @@ float ThresholdOf(const float* sample, size_t size, size_t n, size_t wanted,
   return std::bit_cast<float>(std::max<uint32_t>(least, 1));
 }
 
-size_t KeepLargest(size_t k, size_t count, uint32_t* indices, float* values) {
+size_t KeepLargest(size_t k, size_t count, uint32_t* indices, float* values,
+                   const float* from) {
   if (count <= k) return count;
   Kth kth = KthLargest(values, count, k);
   size_t kept = 0;
@@ -104,6 +105,7 @@ size_t KeepLargest(size_t k, size_t count, uint32_t* indices, float* values) {
     values[kept] = values[i];
     kept += takes_equal + (bits > kth.bits ? 1 : 0);
     kth.num_equal -= takes_equal;
+    kernels::PrefetchForWrite(from + indices[kept == 0 ? 0 : kept - 1]);
   }
   return kept;
 }
@@ -127,7 +129,7 @@ size_t FindLargest(const float* from, size_t n, size_t k, uint32_t* indices,
     indices[count] = static_cast<uint32_t>(i);
     values[count++] = from[i];
   }
-  return KeepLargest(k, count, indices, values);
+  return KeepLargest(k, count, indices, values, from);
 }
 
 }  // namespace telegrad

@@ -55,8 +55,10 @@ float SampledThreshold(size_t n, size_t wanted, bool generous, Value value,
   return ThresholdOf(sample, size, n, wanted, generous);
 }
 
-// Leaves, of `count` elements in ascending order of index, the k largest.
-size_t KeepLargest(size_t k, size_t count, uint32_t* indices, float* values);
+// Leaves, of `count` elements of `from` in ascending order of index, the k
+// largest, and asks memory for where they are in `from`: they will be cleared.
+size_t KeepLargest(size_t k, size_t count, uint32_t* indices, float* values,
+                   const float* from);
 
 // Sets the elements of an array that are listed to 0.
 void ClearListed(const uint32_t* indices, size_t count, float* array);

@@ -65,7 +65,8 @@ void ValueCodec::Send(size_t k, Lists& lists, float* residual, Bytes out,
     lists.count =
         FindLargest(residual, num_elems(), k, lists.indices, lists.values);
   } else if (lists.count > most) {
-    lists.count = KeepLargest(k, lists.count, lists.indices, lists.values);
+    lists.count =
+        KeepLargest(k, lists.count, lists.indices, lists.values, residual);
   }
   ClearListed(lists.indices, lists.count, residual);
   result->stats.num_nonzero = lists.count;
