@@ -2,9 +2,11 @@
 
 #include "hwy/targets.h"
 #include "kernels/cpu/targets.h"
+#include "kernels/device_copy.h"
 #include "kernels/prefetch.h"
 #include "kernels/reference.h"
 #if TELEGRAD_WITH_CUDA
+#include "kernels/cuda/device_copy.h"
 #include "kernels/cuda/probe.h"
 #endif
 
@@ -81,6 +83,16 @@ const KernelTable* CudaKernels(std::string* why_not) {
   return cuda::ProbedKernels(why_not);
 #else
   if (why_not != nullptr) *why_not = "CUDA kernels are not in this build";
+  return nullptr;
+#endif
+}
+
+std::unique_ptr<DeviceCopier> MakeCudaCopier(std::string* why_not) {
+#if TELEGRAD_WITH_CUDA
+  if (cuda::ProbedKernels(why_not) == nullptr) return nullptr;
+  return cuda::MakeCopier();
+#else
+  if (why_not != nullptr) *why_not = "CUDA is not in this build";
   return nullptr;
 #endif
 }

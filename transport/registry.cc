@@ -1,11 +1,15 @@
 #include <array>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "kernels/device_copy.h"
 #include "transport/choose/choose.h"
 #include "transport/fault/fault_transport.h"
 #include "transport/inproc/inproc_transport.h"
 #include "transport/link/link_transport.h"
+#include "transport/staged/staged_transport.h"
 #include "transport/tcp/tcp_transport.h"
 #include "transport/transport.h"
 #if TELEGRAD_WITH_OFI
@@ -57,6 +61,42 @@ absl::StatusOr<std::unique_ptr<TransportContext>> MakeDecorated(
   return MakeFaultTransport(make_link, options, handler);
 }
 
+absl::Status CheckMemory(absl::string_view memory) {
+  for (const char* known : {"host", "staged", "direct", "auto"}) {
+    if (memory == known) return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "memory \"", memory, "\" is none of host, staged, direct, auto"));
+}
+
+// The same for memory of devices, as `options.memory` asks.
+absl::StatusOr<std::unique_ptr<TransportContext>> MakeForMemory(
+    const TransportFactory& make, TransportOptions options,
+    TransportHandler* handler) {
+  RETURN_IF_ERROR(CheckMemory(options.memory));
+  const std::string memory = std::exchange(options.memory, "host");
+  if (memory == "host") return make(options, handler);
+  std::string why_not;
+  auto copier = kernels::MakeCudaCopier(&why_not);
+  if (copier == nullptr) {
+    if (memory == "auto") return make(options, handler);
+    return absl::UnavailableError(
+        absl::StrCat("memory ", memory, ": ", why_not));
+  }
+  if (memory != "staged") {
+    options.memory = "direct";
+    ASSIGN_OR_RETURN(auto context, make(options, handler));
+    if (context->Takes(copier->device())) return context;
+    if (memory == "direct") {
+      return absl::UnimplementedError(absl::StrCat(
+          "transport ", options.name, " does not take memory of devices by ",
+          "itself: ", context->info().details, "; memory staged copies it"));
+    }
+    options.memory = "host";
+  }
+  return MakeStagedTransport(make, options, std::move(copier), handler);
+}
+
 bool IsInBuild(absl::string_view name) {
   for (const Entry& entry : kTransports) {
     if (entry.name == name) return entry.make != nullptr;
@@ -86,7 +126,12 @@ absl::StatusOr<std::unique_ptr<TransportContext>> MakeTransport(
       absl::StrAppend(&available, available.empty() ? "" : ", ", entry.name);
       continue;
     }
-    return MakeDecorated(entry.make, options, handler);
+    return MakeForMemory(
+        [make = entry.make](const TransportOptions& inner_options,
+                            TransportHandler* inner_handler) {
+          return MakeDecorated(make, inner_options, inner_handler);
+        },
+        options, handler);
   }
   return absl::NotFoundError(absl::StrCat("transport \"", options.name,
                                           "\" is not in this build, which has ",

@@ -65,6 +65,11 @@ class TransportContext {
 
   virtual TransportInfo info() const = 0;
 
+  // Whether Send and OnHeader take memory of such devices.
+  virtual bool Takes(DeviceKind device) const {
+    return device == DeviceKind::kCpu;
+  }
+
   // Accepts peers from now on; returns the address that Connect takes.
   virtual absl::StatusOr<std::string> Listen() = 0;
 
@@ -103,6 +108,10 @@ struct TransportOptions {
   // ucx: "tcp", "shm", empty: both. ofi: "tcp", "shm", "verbs", "efa", a
   // provider's name, empty: efa, verbs or tcp, the first there is.
   std::string tls;
+  // How Send and OnHeader take memory of CUDA devices. "host": not at all;
+  // "staged": through pinned host memory; "direct": as the transport's library
+  // does, an error where it does not; "auto": direct where it can, else staged.
+  std::string memory = "host";
   double link_bytes_per_s = 0;  // > 0: emulate a link of that rate
   std::string fault;  // harm messages, for tests: "drop=0.01,flip=0.001,seed=7"
   Duration poll = std::chrono::microseconds(50);  // before Progress sleeps
@@ -123,6 +132,16 @@ TransportChoice ChooseTransport(const TransportOptions& options,
 // has when `options.name` is none of them.
 absl::StatusOr<std::unique_ptr<TransportContext>> MakeTransport(
     const TransportOptions& options, TransportHandler* handler);
+
+// What makes one of them, or decorates it.
+using TransportFactory =
+    std::function<absl::StatusOr<std::unique_ptr<TransportContext>>(
+        const TransportOptions&, TransportHandler*)>;
+
+// What makes one of them, or decorates it.
+using TransportFactory =
+    std::function<absl::StatusOr<std::unique_ptr<TransportContext>>(
+        const TransportOptions&, TransportHandler*)>;
 
 // One line per transport: name, and what it is or why it is not there.
 std::string DescribeTransports();

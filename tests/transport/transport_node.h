@@ -23,8 +23,9 @@ struct Heard {
 class Node : public TransportHandler {
  public:
   // Not OK: context is null.
-  explicit Node(const TransportOptions& options) {
-    auto made = MakeTransport(options, this);
+  explicit Node(const TransportOptions& options,
+                const TransportFactory& make = MakeTransport) {
+    auto made = make(options, this);
     status = made.status();
     if (made.ok()) context = *std::move(made);
   }
@@ -39,11 +40,19 @@ class Node : public TransportHandler {
         return judged;
       }
     }
+    if (place) return place(payload_bytes);
     std::string& buffer = buffers_[from].emplace_back(payload_bytes, '?');
     return Bytes(buffer.data(), buffer.size());
   }
 
   void OnMessage(EndpointId from, ConstBytes header, Bytes payload) override {
+    if (place) {
+      heard.push_back(
+          {from,
+           std::string(reinterpret_cast<const char*>(header.data), header.size),
+           ""});
+      return;
+    }
     std::deque<std::string>& buffers = buffers_[from];
     // Payloads come in the order of their headers.
     is_in_order &=
@@ -109,6 +118,8 @@ class Node : public TransportHandler {
   bool keep_payloads = true;
   std::function<absl::Status(EndpointId, ConstBytes, size_t)> on_header;
   std::function<void(const Heard&)> on_message;
+  // Where payloads go; without it, into strings.
+  std::function<Bytes(size_t)> place;
 
  private:
   std::map<EndpointId, std::deque<std::string>> buffers_;

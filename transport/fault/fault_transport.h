@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -22,8 +21,7 @@ namespace telegrad {
 // by who has connected; so a run can be repeated.
 // Errors: InvalidArgument for a specification that is malformed.
 absl::StatusOr<std::unique_ptr<TransportContext>> MakeFaultTransport(
-    const std::function<absl::StatusOr<std::unique_ptr<TransportContext>>(
-        const TransportOptions&, TransportHandler*)>& make_inner,
-    const TransportOptions& options, TransportHandler* handler);
+    const TransportFactory& make_inner, const TransportOptions& options,
+    TransportHandler* handler);
 
 }  // namespace telegrad

@@ -1,16 +1,11 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 
 #include "absl/status/statusor.h"
 #include "transport/transport.h"
 
 namespace telegrad {
-
-using TransportFactory =
-    std::function<absl::StatusOr<std::unique_ptr<TransportContext>>(
-        const TransportOptions&, TransportHandler*)>;
 
 // Emulates a slow link: each endpoint's messages leave one after the other, a
 // message of b bytes (header and payload) b / link_bytes_per_s seconds after

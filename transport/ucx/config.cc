@@ -45,10 +45,17 @@ absl::Status Modify(ucp_config_t* config, const char* name,
   return UcxError(absl::StrCat("UCX_", name, "=", value), status);
 }
 
+// "cuda" stands for all of UCX's ways to and from CUDA devices.
+std::string WithCuda(const TransportOptions& options, std::string tls) {
+  if (options.memory == "direct") absl::StrAppend(&tls, ",cuda");
+  return tls;
+}
+
 // Shared memory has a context of its own; sysv is out because its segments
 // outlive a killed process.
 std::string NetTls(const TransportOptions& options, const SocketAddress& bind) {
-  return options.tls == "tcp" || IsLoopback(bind) ? "tcp,self" : "^sm";
+  if (options.tls != "tcp" && !IsLoopback(bind)) return "^sm";
+  return WithCuda(options, "tcp,self");
 }
 
 absl::Status CheckTls(const TransportOptions& options) {
@@ -163,6 +170,7 @@ absl::StatusOr<Config> MakeShmConfig(const TransportOptions& options) {
         absl::StrCat("UCX_TLS=", users, " leaves out posix"));
   }
   ucp_config_t* handle = config.handle.get();
+  config.tls = WithCuda(options, config.tls);
   RETURN_IF_ERROR(Modify(handle, "TLS", config.tls));
   RETURN_IF_ERROR(Modify(handle, "MM_ERROR_HANDLING", "y"));
   // Else an endpoint that reports failures does not use cma. What it stands
@@ -174,6 +182,13 @@ absl::StatusOr<Config> MakeShmConfig(const TransportOptions& options) {
   // 0.6 MB instead of 4.2 MB of /dev/shm for each lane.
   RETURN_IF_ERROR(Modify(handle, "MM_RX_BUFS_GROW", "64"));
   return config;
+}
+
+bool TakesCuda(ucp_context_h context) {
+  ucp_context_attr_t attributes{};
+  attributes.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
+  return ucp_context_query(context, &attributes) == UCS_OK &&
+         (attributes.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) != 0;
 }
 
 absl::StatusOr<ucp_context_h> MakeContext(const Config& config) {

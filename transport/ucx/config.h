@@ -36,6 +36,9 @@ absl::StatusOr<Config> MakeShmConfig(const TransportOptions& options);
 
 absl::StatusOr<ucp_context_h> MakeContext(const Config& config);
 
+// Whether the library, as it is configured, moves memory of CUDA devices.
+bool TakesCuda(ucp_context_h context);
+
 // UCX installs handlers of fatal signals when it is loaded. Gives the signals
 // back, unless UCX_HANDLE_ERRORS was set.
 void RemoveSignalHandlers();

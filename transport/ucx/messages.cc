@@ -48,6 +48,12 @@ absl::Status PeerError(absl::string_view what, ucs_status_t status) {
       absl::StrCat("the peer is gone: ", error.message()));
 }
 
+// Said, since a cache of UCX's own may be wrong about memory of others.
+ucs_memory_type_t MemoryTypeOf(Device device) {
+  return device.kind == DeviceKind::kCuda ? UCS_MEMORY_TYPE_CUDA
+                                          : UCS_MEMORY_TYPE_HOST;
+}
+
 }  // namespace
 
 absl::Status UcxContext::Send(EndpointId to, ConstBytes header,
@@ -57,7 +63,7 @@ absl::Status UcxContext::Send(EndpointId to, ConstBytes header,
     return NotOpen(to);
   }
   RETURN_IF_ERROR(CheckSizes(header, payload));
-  RETURN_IF_ERROR(CheckOnHost("ucx", payload.device));
+  RETURN_IF_ERROR(CheckDevice(payload.device));
   Post(*endpoint, Kind::kData, header, payload, std::move(done));
   return absl::OkStatus();
 }
@@ -92,7 +98,7 @@ void UcxContext::Submit(Endpoint& endpoint, Outgoing* message) {
                        UCP_OP_ATTR_FIELD_MEMORY_TYPE;
   param.cb.send = &UcxContext::OnSent;
   param.user_data = message;
-  param.memory_type = UCS_MEMORY_TYPE_HOST;
+  param.memory_type = MemoryTypeOf(message->payload.device);
   const size_t eager_bytes = by_lane ? kLaneEagerBytes : kEagerBytes;
   param.flags = message->payload.size > eager_bytes ? UCP_AM_SEND_FLAG_RNDV
                                                     : UCP_AM_SEND_FLAG_EAGER;
@@ -269,7 +275,7 @@ void UcxContext::Announce(Endpoint& endpoint, Incoming* message) {
       message->payload_bytes);
   if (endpoint.state != State::kOpen) return;
   if (target.ok() && (target->size < message->payload_bytes ||
-                      target->device.kind != DeviceKind::kCpu)) {
+                      !CheckDevice(target->device).ok())) {
     target = absl::InternalError(
         absl::StrCat("OnHeader gave ", target->size, " bytes for ",
                      message->payload_bytes, ", or no host memory"));
@@ -284,7 +290,9 @@ void UcxContext::Announce(Endpoint& endpoint, Incoming* message) {
 }
 
 void UcxContext::Receive(Endpoint& endpoint, Incoming* message) {
-  if (!message->is_rendezvous) {
+  const bool is_on_host = message->target.device.kind == DeviceKind::kCpu;
+  if (!message->is_rendezvous &&
+      (is_on_host || message->descriptor == nullptr)) {
     // Without a descriptor there is no payload.
     const auto* bytes = static_cast<const std::byte*>(message->descriptor);
     if (bytes != nullptr) {
@@ -301,7 +309,7 @@ void UcxContext::Receive(Endpoint& endpoint, Incoming* message) {
                        UCP_OP_ATTR_FIELD_MEMORY_TYPE;
   param.cb.recv_am = &UcxContext::OnReceived;
   param.user_data = message;
-  param.memory_type = UCS_MEMORY_TYPE_HOST;
+  param.memory_type = MemoryTypeOf(message->target.device);
   ++endpoint.num_receives;
   const ucs_status_ptr_t request = ucp_am_recv_data_nbx(
       message->worker, std::exchange(message->descriptor, nullptr),

@@ -45,7 +45,10 @@ absl::Status UcxContext::Init() {
   RemoveSignalHandlers();
   RETURN_IF_ERROR(poller_.Open());
   RETURN_IF_ERROR(InitNet());
-  return InitShm();
+  takes_cuda_ = options_.memory == "direct" && TakesCuda(context_);
+  RETURN_IF_ERROR(InitShm());
+  takes_cuda_ &= shm_context_ == nullptr || TakesCuda(shm_context_);
+  return absl::OkStatus();
 }
 
 absl::Status UcxContext::InitNet() {
@@ -163,8 +166,12 @@ Endpoint* UcxContext::Find(EndpointId id) {
   return found == endpoints_.end() ? nullptr : found->second.get();
 }
 
+absl::Status UcxContext::CheckDevice(Device device) const {
+  return Takes(device.kind) ? absl::OkStatus() : CheckOnHost("ucx", device);
+}
+
 absl::Status UcxContext::RegisterMemory(Bytes memory) {
-  RETURN_IF_ERROR(CheckOnHost("ucx", memory.device));
+  RETURN_IF_ERROR(CheckDevice(memory.device));
   ucp_mem_map_params_t params{};
   params.field_mask =
       UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;

@@ -32,6 +32,9 @@ class UcxContext : public TransportContext {
   ~UcxContext() override;
 
   TransportInfo info() const override;
+  bool Takes(DeviceKind device) const override {
+    return device == DeviceKind::kCpu || takes_cuda_;
+  }
   absl::StatusOr<std::string> Listen() override;
   absl::StatusOr<EndpointId> Connect(absl::string_view address) override;
   absl::Status Send(EndpointId to, ConstBytes header, ConstBytes payload,
@@ -48,6 +51,7 @@ class UcxContext : public TransportContext {
   absl::Status InitShm();
 
   // ucx_context.cc
+  absl::Status CheckDevice(Device device) const;
   absl::StatusOr<Endpoint*> AddEndpoint(ucp_ep_params_t* params);
   Endpoint* Find(EndpointId id);
   void AcceptRequested();
@@ -112,6 +116,7 @@ class UcxContext : public TransportContext {
   TransportHandler* const handler_;
   SocketAddress bind_;
   std::string details_;
+  bool takes_cuda_ = false;  // asked for, and all contexts do
   ucp_context_h context_ = nullptr;
   Worker worker_;
   ucp_context_h shm_context_ = nullptr;  // null: no shared memory

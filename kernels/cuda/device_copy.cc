@@ -1,0 +1,149 @@
+#include "kernels/cuda/device_copy.h"
+
+#include <cuda_runtime_api.h>
+
+#include <map>
+#include <unordered_map>
+#include <vector>
+
+namespace telegrad::kernels::cuda {
+namespace {
+
+// Leaves the thread's current device as it was.
+class DeviceScope {
+ public:
+  explicit DeviceScope(int ordinal) {
+    if (cudaGetDevice(&before_) != cudaSuccess) before_ = ordinal;
+    result_ = cudaSetDevice(ordinal);
+  }
+  ~DeviceScope() { cudaSetDevice(before_); }
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+  cudaError_t result() const { return result_; }
+
+ private:
+  int before_ = 0;
+  cudaError_t result_ = cudaSuccess;
+};
+
+// Both directions have a copy engine, so each has a stream.
+struct Streams {
+  cudaStream_t to_device = nullptr;
+  cudaStream_t to_host = nullptr;
+};
+
+class Copier : public DeviceCopier {
+ public:
+  ~Copier() override {
+    for (const auto& [ordinal, streams] : streams_) {
+      const DeviceScope scope(ordinal);
+      for (cudaStream_t stream : {streams.to_device, streams.to_host}) {
+        if (stream == nullptr) continue;
+        cudaStreamSynchronize(stream);
+        cudaStreamDestroy(stream);
+      }
+    }
+    for (const auto& [ticket, copy] : copies_) cudaEventDestroy(copy.event);
+    for (const auto& [ordinal, event] : idle_) cudaEventDestroy(event);
+    for (const auto& [memory, size] : host_) cudaFreeHost(memory);
+  }
+
+  DeviceKind device() const override { return DeviceKind::kCuda; }
+
+  std::byte* AllocateHost(size_t size) override {
+    void* memory = nullptr;
+    // Portable: pinned for all devices.
+    if (!Check(cudaHostAlloc(&memory, size, cudaHostAllocPortable))) {
+      return nullptr;
+    }
+    host_[memory] = size;
+    return static_cast<std::byte*>(memory);
+  }
+
+  void FreeHost(std::byte* memory) override {
+    if (host_.erase(memory) > 0) cudaFreeHost(memory);
+  }
+
+  Ticket Start(Bytes to, ConstBytes from) override {
+    const Ticket ticket = ++last_ticket_;
+    const bool to_device = to.device.kind == DeviceKind::kCuda;
+    const int ordinal = to_device ? to.device.ordinal : from.device.ordinal;
+    Copy copy;
+    if (Begin(ordinal, to_device, to, from, &copy)) copies_[ticket] = copy;
+    return ticket;
+  }
+
+  State Poll(Ticket ticket) override {
+    const auto found = copies_.find(ticket);
+    if (found == copies_.end()) return State::kFailed;  // was never begun
+    const cudaError_t result = cudaEventQuery(found->second.event);
+    if (result == cudaErrorNotReady) return State::kRunning;
+    idle_.emplace(found->second.ordinal, found->second.event);
+    copies_.erase(found);
+    return Check(result) ? State::kDone : State::kFailed;
+  }
+
+  std::string error() const override { return error_; }
+
+ private:
+  struct Copy {
+    int ordinal = 0;
+    cudaEvent_t event = nullptr;
+  };
+
+  bool Check(cudaError_t result) {
+    if (result == cudaSuccess) return true;
+    error_ = cudaGetErrorString(result);
+    cudaGetLastError();  // so that nobody else takes it for theirs
+    return false;
+  }
+
+  bool Begin(int ordinal, bool to_device, Bytes to, ConstBytes from,
+             Copy* copy) {
+    const DeviceScope scope(ordinal);
+    if (!Check(scope.result())) return false;
+    Streams& streams = streams_[ordinal];
+    cudaStream_t& stream = to_device ? streams.to_device : streams.to_host;
+    if (stream == nullptr &&
+        !Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking))) {
+      return false;
+    }
+    copy->ordinal = ordinal;
+    if (!TakeEvent(ordinal, &copy->event)) return false;
+    const auto kind =
+        to_device ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost;
+    if (Check(cudaMemcpyAsync(to.data, from.data, from.size, kind, stream)) &&
+        Check(cudaEventRecord(copy->event, stream))) {
+      return true;
+    }
+    // What may have begun must not outlive its memory.
+    cudaStreamSynchronize(stream);
+    idle_.emplace(ordinal, copy->event);
+    return false;
+  }
+
+  bool TakeEvent(int ordinal, cudaEvent_t* event) {
+    const auto idle = idle_.find(ordinal);
+    if (idle == idle_.end()) {
+      return Check(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
+    }
+    *event = idle->second;
+    idle_.erase(idle);
+    return true;
+  }
+
+  std::map<int, Streams> streams_;  // by device
+  std::unordered_map<Ticket, Copy> copies_;
+  std::multimap<int, cudaEvent_t> idle_;  // by device
+  std::unordered_map<void*, size_t> host_;
+  Ticket last_ticket_ = 0;
+  std::string error_;
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceCopier> MakeCopier() {
+  return std::make_unique<Copier>();
+}
+
+}  // namespace telegrad::kernels::cuda

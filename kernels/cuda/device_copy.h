@@ -1,0 +1,12 @@
+#pragma once
+
+#include <memory>
+
+#include "kernels/device_copy.h"
+
+namespace telegrad::kernels::cuda {
+
+// Of the current device and those that payloads name.
+std::unique_ptr<DeviceCopier> MakeCopier();
+
+}  // namespace telegrad::kernels::cuda

@@ -1,0 +1,197 @@
+#include "transport/staged/staged_context.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace telegrad {
+
+absl::StatusOr<std::unique_ptr<TransportContext>> MakeStagedTransport(
+    const TransportFactory& make_inner, const TransportOptions& options,
+    std::unique_ptr<kernels::DeviceCopier> copier, TransportHandler* handler,
+    size_t staging_bytes) {
+  return staged::StagedContext::Make(make_inner, options, std::move(copier),
+                                     handler, staging_bytes);
+}
+
+namespace staged {
+namespace {
+
+// A copy that ends wakes nobody; 64 KiB take about as long.
+constexpr Duration kCopyNap = std::chrono::microseconds(5);
+
+}  // namespace
+
+StagedContext::StagedContext(std::unique_ptr<kernels::DeviceCopier> copier,
+                             TransportHandler* handler, size_t staging_bytes)
+    : handler_(handler),
+      staging_bytes_(staging_bytes),
+      copier_(std::move(copier)),
+      pool_(*copier_, staging_bytes) {}
+
+absl::StatusOr<std::unique_ptr<TransportContext>> StagedContext::Make(
+    const TransportFactory& make_inner, const TransportOptions& options,
+    std::unique_ptr<kernels::DeviceCopier> copier, TransportHandler* handler,
+    size_t staging_bytes) {
+  std::unique_ptr<StagedContext> context(
+      new StagedContext(std::move(copier), handler, staging_bytes));
+  ASSIGN_OR_RETURN(context->inner_, make_inner(options, context.get()));
+  return context;
+}
+
+TransportInfo StagedContext::info() const {
+  TransportInfo info = inner_->info();
+  absl::StrAppend(&info.details, inner_->Takes(copier_->device())
+                                     ? ", device memory straight"
+                                     : ", device memory through pinned memory");
+  return info;
+}
+
+absl::Status StagedContext::CheckDevice(ConstBytes payload) const {
+  if (IsDirect(payload) || payload.device.kind == copier_->device()) {
+    return absl::OkStatus();
+  }
+  return absl::UnimplementedError("memory of a device that nobody copies");
+}
+
+absl::Status StagedContext::CopyError() const {
+  return absl::InternalError(absl::StrCat(
+      "a copy between device and host failed: ", copier_->error()));
+}
+
+StagedContext::Endpoint* StagedContext::Find(EndpointId id) {
+  const auto found = endpoints_.find(id);
+  return found == endpoints_.end() ? nullptr : &found->second;
+}
+
+absl::StatusOr<EndpointId> StagedContext::Connect(absl::string_view address) {
+  ASSIGN_OR_RETURN(const EndpointId id, inner_->Connect(address));
+  endpoints_[id];
+  return id;
+}
+
+absl::Status StagedContext::RegisterMemory(Bytes memory) {
+  RETURN_IF_ERROR(CheckDevice(memory));
+  return IsDirect(memory) ? inner_->RegisterMemory(memory) : absl::OkStatus();
+}
+
+void StagedContext::Close(EndpointId id) {
+  Endpoint* const endpoint = Find(id);
+  if (endpoint == nullptr || endpoint->is_closing || endpoint->is_gone) return;
+  endpoint->is_closing = true;
+  endpoint->close_by = Clock::now() + kCloseGrace;
+  if (endpoint->sends.empty()) inner_->Close(id);
+  Activate(id, *endpoint);
+}
+
+void StagedContext::OnAccept(EndpointId endpoint) {
+  endpoints_[endpoint];
+  handler_->OnAccept(endpoint);
+}
+
+// What has arrived is heard first, when it is where it belongs.
+void StagedContext::OnClosed(EndpointId id, const absl::Status& why) {
+  Endpoint& endpoint = endpoints_[id];
+  endpoint.is_gone = true;
+  if (endpoint.why.ok()) endpoint.why = why;
+  Activate(id, endpoint);
+}
+
+void StagedContext::End(EndpointId id, Endpoint& endpoint, absl::Status why) {
+  if (endpoint.why.ok()) endpoint.why = std::move(why);
+  endpoint.is_closing = true;
+  if (!endpoint.is_gone) inner_->Close(id);
+}
+
+void StagedContext::StartCopy(Copy& copy, Bytes to, ConstBytes from) {
+  copy.ticket = copier_->Start(to, from);
+  copy.is_running = true;
+  ++num_running_;
+}
+
+bool StagedContext::PollCopy(Copy& copy) {
+  if (!copy.is_running) return false;
+  const auto state = copier_->Poll(copy.ticket);
+  if (state == kernels::DeviceCopier::State::kRunning) return true;
+  copy.is_running = false;
+  copy.has_failed = state == kernels::DeviceCopier::State::kFailed;
+  --num_running_;
+  return false;
+}
+
+void StagedContext::Drop(Copy& copy) {
+  if (copy.buffer != nullptr) pool_.Put(std::exchange(copy.buffer, nullptr));
+}
+
+void StagedContext::Activate(EndpointId id, Endpoint& endpoint) {
+  if (endpoint.is_active) return;
+  endpoint.is_active = true;
+  active_.push_back(id);
+}
+
+void StagedContext::AdvanceAll() {
+  working_.swap(active_);
+  for (const EndpointId id : working_) {
+    Endpoint* const endpoint = Find(id);
+    if (endpoint == nullptr) continue;
+    endpoint->is_active = false;
+    if (Advance(id, *endpoint)) Activate(id, *endpoint);
+  }
+  working_.clear();
+}
+
+bool StagedContext::Advance(EndpointId id, Endpoint& endpoint) {
+  AdvanceReceives(id, endpoint);
+  if (endpoint.is_closing && !endpoint.sends.empty() &&
+      Clock::now() >= endpoint.close_by) {
+    End(id, endpoint, absl::CancelledError("closed by this side"));
+  }
+  AdvanceSends(id, endpoint);
+  CallDone();
+  const bool is_idle = endpoint.sends.empty() && endpoint.receives.empty();
+  if (!endpoint.is_gone || !is_idle) {
+    return endpoint.is_gone || !endpoint.sends.empty() ||
+           (!endpoint.receives.empty() &&
+            endpoint.receives.front().has_arrived);
+  }
+  const absl::Status why = endpoint.why;
+  endpoints_.erase(id);
+  ++num_events_;
+  handler_->OnClosed(id, why);
+  return false;
+}
+
+TimePoint StagedContext::NextLook(TimePoint deadline) const {
+  if (num_running_ > 0) return std::min(deadline, Clock::now() + kCopyNap);
+  for (const EndpointId id : active_) {
+    const auto found = endpoints_.find(id);
+    if (found != endpoints_.end() && found->second.is_closing &&
+        !found->second.sends.empty()) {
+      deadline = std::min(deadline, found->second.close_by);
+    }
+  }
+  return deadline;
+}
+
+bool StagedContext::Progress(TimePoint deadline) {
+  while (true) {
+    num_events_ = 0;
+    AdvanceAll();
+    if (num_events_ > 0) return true;
+    const bool has_any = inner_->Progress(NextLook(deadline));
+    AdvanceAll();
+    if (has_any || num_events_ > 0) return true;
+    if (is_woken_.exchange(false) || Clock::now() >= deadline) return false;
+  }
+}
+
+void StagedContext::Wake() {
+  is_woken_ = true;
+  inner_->Wake();
+}
+
+}  // namespace staged
+}  // namespace telegrad

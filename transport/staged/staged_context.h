@@ -1,0 +1,131 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "transport/staged/pinned_pool.h"
+#include "transport/staged/staged_transport.h"
+
+namespace telegrad::staged {
+
+// The owner of the inner context and its handler. One thread, except Wake.
+class StagedContext : public TransportContext, private TransportHandler {
+ public:
+  static absl::StatusOr<std::unique_ptr<TransportContext>> Make(
+      const TransportFactory& make_inner, const TransportOptions& options,
+      std::unique_ptr<kernels::DeviceCopier> copier, TransportHandler* handler,
+      size_t staging_bytes);
+
+  TransportInfo info() const override;
+  bool Takes(DeviceKind device) const override {
+    return inner_->Takes(device) || device == copier_->device();
+  }
+  absl::StatusOr<std::string> Listen() override { return inner_->Listen(); }
+  absl::StatusOr<EndpointId> Connect(absl::string_view address) override;
+  absl::Status Send(EndpointId to, ConstBytes header, ConstBytes payload,
+                    SendDone done) override;
+  void Close(EndpointId endpoint) override;
+  absl::Status RegisterMemory(Bytes memory) override;
+  bool Progress(TimePoint deadline) override;
+  void Wake() override;
+
+ private:
+  using Header = std::array<std::byte, kMaxHeaderBytes>;
+
+  // A copy that is under way, or has ended. No buffer: nothing to copy.
+  struct Copy {
+    std::byte* buffer = nullptr;
+    kernels::DeviceCopier::Ticket ticket = 0;
+    bool is_running = false;
+    bool has_failed = false;
+  };
+  struct Outgoing {
+    Header header;
+    size_t header_bytes = 0;
+    ConstBytes payload = {};
+    SendDone done = nullptr;
+    Copy copy = {};
+    bool is_begun = false;
+  };
+  struct Incoming {
+    Header header;
+    size_t header_bytes = 0;
+    Bytes payload = {};  // where the handler wants it
+    size_t size = 0;     // of what comes
+    Copy copy = {};
+    Buffer unheard = {};  // where it comes after Close
+    bool has_arrived = false;
+  };
+  struct Endpoint {
+    std::deque<Outgoing> sends = {};     // that the inner one has not yet
+    std::deque<Incoming> receives = {};  // announced, not heard
+    bool is_closing = false;             // Close was called
+    TimePoint close_by = {};
+    bool is_gone = false;    // the inner one is closed
+    absl::Status why = {};   // not OK: nothing is sent or heard any more
+    bool is_active = false;  // is in active_
+  };
+  struct Done {
+    SendDone done;
+    absl::Status status;
+  };
+
+  StagedContext(std::unique_ptr<kernels::DeviceCopier> copier,
+                TransportHandler* handler, size_t staging_bytes);
+
+  void OnAccept(EndpointId endpoint) override;
+  absl::StatusOr<Bytes> OnHeader(EndpointId from, ConstBytes header,
+                                 size_t payload_bytes) override;
+  void OnMessage(EndpointId from, ConstBytes header, Bytes payload) override;
+  void OnClosed(EndpointId endpoint, const absl::Status& why) override;
+
+  bool IsDirect(ConstBytes payload) const {
+    return payload.size == 0 || inner_->Takes(payload.device.kind);
+  }
+  absl::Status CheckDevice(ConstBytes payload) const;
+  absl::Status CopyError() const;
+  Endpoint* Find(EndpointId id);
+
+  void Activate(EndpointId id, Endpoint& endpoint);
+  void AdvanceAll();
+  // Whether there is more to do later.
+  bool Advance(EndpointId id, Endpoint& endpoint);
+  void End(EndpointId id, Endpoint& endpoint, absl::Status why);
+  TimePoint NextLook(TimePoint deadline) const;
+  void StartCopy(Copy& copy, Bytes to, ConstBytes from);
+  // Whether it still runs.
+  bool PollCopy(Copy& copy);
+  void Drop(Copy& copy);
+
+  // sending.cc
+  void BeginCopies(Endpoint& endpoint);
+  void AdvanceSends(EndpointId id, Endpoint& endpoint);
+  void Submit(EndpointId id, Outgoing message);
+  void RefuseSends(Endpoint& endpoint);
+  void CallDone();
+
+  // receiving.cc
+  void AdvanceReceives(EndpointId id, Endpoint& endpoint);
+  void DropReceives(Endpoint& endpoint);
+
+  TransportHandler* const handler_;
+  const size_t staging_bytes_;
+  std::unique_ptr<kernels::DeviceCopier> copier_;
+  PinnedPool pool_;
+  std::unordered_map<EndpointId, Endpoint> endpoints_;
+  std::deque<Done> done_;
+  std::vector<EndpointId> active_;   // that wait for a copy or for an end
+  std::vector<EndpointId> working_;  // those of this turn
+  size_t sending_bytes_ = 0;         // in pinned memory
+  size_t num_running_ = 0;           // copies
+  size_t num_events_ = 0;
+  std::atomic<bool> is_woken_{false};
+  // Last: it ends first, while what it borrows is still there.
+  std::unique_ptr<TransportContext> inner_;
+};
+
+}  // namespace telegrad::staged
