@@ -18,8 +18,9 @@ struct ProbeFrame {
   bool operator==(const ProbeFrame&) const = default;
 };
 
-// The longest payload of a probe and of its answer, so that all buffers of a
-// member together stay within kProbeMemory.
+// The longest payload of a probe and of its answer, so that the buffers of a
+// member for up to 2048 others together stay within kProbeMemory. They are kept
+// while it measures.
 constexpr size_t kProbeMemory = size_t{32} << 20;
 constexpr size_t kLeastProbeBytes = size_t{16} << 10;
 constexpr size_t kMostProbeBytes = size_t{1} << 20;

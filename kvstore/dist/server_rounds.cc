@@ -37,6 +37,7 @@ absl::StatusOr<Bytes> DistServer::BeginMessage(Session& session,
                                                const FrameHeader& header) {
   RETURN_IF_ERROR(CheckRoute(session, header));
   if (header.type == FrameType::kProbe) return BeginProbe(session, header);
+  if (*session.num_probes == 0) session.probe_buffer = Buffer();
   ASSIGN_OR_RETURN(ChunkRounds * chunk, FindChunk(header));
   switch (header.type) {
     case FrameType::kPush: {

@@ -61,12 +61,12 @@ class DistWorker : public KVStore, private TransportHandler {
     bool is_lost = false;
     TimePoint lost_at;
     absl::Status lost_why;
-    Buffer echo_buffer;  // for all echoes: nobody reads it
   };
   // MeasureLink's.
   struct Measurement {
     std::unique_ptr<LinkProbe> probe;       // io thread until the ticket ends
     Buffer payload;                         // of all probes
+    std::vector<Buffer> echoes;             // by server, for all of its echoes
     std::vector<ProbeFrame> frames;         // the last, by server
     std::vector<FrameHeaderBytes> headers;  // of these
     std::shared_ptr<Ticket::State> ticket;

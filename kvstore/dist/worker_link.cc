@@ -145,6 +145,7 @@ absl::StatusOr<std::vector<LinkProbe::Speeds>> DistWorker::MeasureMine(
   std::fill_n(mine->payload.data(), most, std::byte{0x55});
   mine->frames.resize(links_.size());
   mine->headers.resize(links_.size());
+  mine->echoes.resize(links_.size());
   mine->probe =
       std::make_unique<LinkProbe>(links_.size(), most, duration,
                                   [this, weak = std::weak_ptr(mine)](
@@ -211,7 +212,7 @@ absl::StatusOr<Bytes> DistWorker::BeginEcho(int server,
   }
   if (header.payload_bytes == 0) return Bytes();
   // Nobody reads what comes, so several may come at once.
-  Buffer& buffer = links_[index].echo_buffer;
+  Buffer& buffer = active->echoes[index];
   if (buffer.size() == 0) buffer = Buffer(active->payload.size());
   return buffer.view();
 }
