@@ -3,7 +3,9 @@
 Needs root, iproute2 and a kernel with veth, bridge and tbf.
 """
 import os
+import signal
 import subprocess
+import sys
 
 MTU = 9000
 
@@ -29,6 +31,8 @@ class Lab:
         self.made = []
 
     def __enter__(self):
+        # Ends as by an exception, which removes the hosts and what runs there.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         try:
             self._build()
         except BaseException:
