@@ -15,6 +15,12 @@ def ip(*words, netns=None):
     subprocess.run([*prefix, *words], check=True)
 
 
+def end_once(*_):
+    """Ends as by an exception, which removes the hosts and what runs there."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(143)
+
+
 class Lab:
     """`num_hosts` namespaces; `rate` as tc takes it ("1gbit"), None: unshaped.
 
@@ -31,8 +37,7 @@ class Lab:
         self.made = []
 
     def __enter__(self):
-        # Ends as by an exception, which removes the hosts and what runs there.
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+        signal.signal(signal.SIGTERM, end_once)
         try:
             self._build()
         except BaseException:
