@@ -11,6 +11,7 @@
 #include "trainer/network.h"
 #include "trainer/profile.h"
 #include "trainer/run_plan.h"
+#include "transport/transport_name.h"
 
 namespace telegrad {
 
@@ -31,6 +32,7 @@ std::vector<PlannedRun> PlanRuns(const TrainOptions& options) {
 }
 
 absl::Status CheckInputs(const TrainOptions& options) {
+  RETURN_IF_ERROR(CheckTransportName(options.transport));
   if (!options.benchmark) RETURN_IF_ERROR(CheckDataset(options.data));
   if (IsProfile(options.network)) return absl::OkStatus();
   return MakeNetwork({.name = options.network,

@@ -19,7 +19,8 @@ struct PlannedRun {
 };
 std::vector<PlannedRun> PlanRuns(const TrainOptions& options);
 
-// Finds wrong names of networks and data before any process is started.
+// Finds wrong names of transports, networks and data before any process is
+// started.
 absl::Status CheckInputs(const TrainOptions& options);
 
 // Shows progress on stdout and keeps the summary.

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "transport/staged/staged_transport.h"
 #include "transport/tcp/tcp_transport.h"
 #include "transport/transport.h"
+#include "transport/transport_name.h"
 #if TELEGRAD_WITH_OFI
 #include "transport/ofi/ofi_transport.h"
 #endif
@@ -115,27 +117,31 @@ TransportChoice ChooseTransport(const TransportOptions& options,
                               " is not in this build")};
 }
 
+absl::Status CheckTransportName(absl::string_view name) {
+  if (name == "auto" || IsInBuild(name)) return absl::OkStatus();
+  std::string available;
+  for (const Entry& entry : kTransports) {
+    if (entry.make == nullptr) continue;
+    absl::StrAppend(&available, available.empty() ? "" : ", ", entry.name);
+  }
+  return absl::NotFoundError(absl::StrCat(
+      "transport \"", name, "\" is not in this build, which has ", available));
+}
+
 absl::StatusOr<std::unique_ptr<TransportContext>> MakeTransport(
     const TransportOptions& asked, TransportHandler* handler) {
   TransportOptions options = asked;
   options.name = ChooseTransport(asked).name;
-  std::string available;
-  for (const Entry& entry : kTransports) {
-    if (entry.make == nullptr) continue;
-    if (entry.name != options.name) {
-      absl::StrAppend(&available, available.empty() ? "" : ", ", entry.name);
-      continue;
-    }
-    return MakeForMemory(
-        [make = entry.make](const TransportOptions& inner_options,
-                            TransportHandler* inner_handler) {
-          return MakeDecorated(make, inner_options, inner_handler);
-        },
-        options, handler);
-  }
-  return absl::NotFoundError(absl::StrCat("transport \"", options.name,
-                                          "\" is not in this build, which has ",
-                                          available));
+  RETURN_IF_ERROR(CheckTransportName(options.name));
+  const auto entry = std::find_if(
+      kTransports.begin(), kTransports.end(),
+      [&options](const Entry& each) { return each.name == options.name; });
+  return MakeForMemory(
+      [make = entry->make](const TransportOptions& inner_options,
+                           TransportHandler* inner_handler) {
+        return MakeDecorated(make, inner_options, inner_handler);
+      },
+      options, handler);
 }
 
 std::string DescribeTransports() {

@@ -31,6 +31,7 @@ WRONG = [
      ["--gc-allow", "9 codecs", "at most 8"]),
     (["--gc-guard", "perhaps"], ["--gc-guard", "perhaps"]),
     (["--servers", "0"], ["--servers", "1"]),
+    (["--transport", "smoke"], ["smoke", "tcp, inproc"]),
     (["--link", "banana"], ["banana", "1gbit"]),
     (["--seed", "x"], ["--seed", "x"]),
     (["--network", "vgg16"], ["vgg16", "--benchmark 1"]),

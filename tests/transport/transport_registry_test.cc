@@ -10,6 +10,7 @@
 #include "tests/testing/status_matchers.h"
 #include "tests/transport/transport_node.h"
 #include "transport/transport.h"
+#include "transport/transport_name.h"
 
 namespace telegrad::testing {
 namespace {
@@ -21,6 +22,13 @@ TEST(TransportRegistry, UnknownNameListsWhatThereIs) {
   options.name = "pigeon";
   EXPECT_THAT(Node(options).status,
               StatusIs(absl::StatusCode::kNotFound, "inproc"));
+  EXPECT_EQ(CheckTransportName("pigeon"), Node(options).status);
+}
+
+TEST(TransportRegistry, NamesAreKnownWithoutAContext) {
+  for (const char* name : {"auto", "tcp", "inproc"}) {
+    EXPECT_THAT(CheckTransportName(name), IsOk());
+  }
 }
 
 TEST(TransportRegistry, DescriptionHasOneLinePerTransport) {
