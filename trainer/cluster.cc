@@ -33,6 +33,12 @@ std::vector<PlannedRun> PlanRuns(const TrainOptions& options) {
 
 absl::Status CheckInputs(const TrainOptions& options) {
   RETURN_IF_ERROR(CheckTransportName(options.transport));
+  if (options.transport == "inproc") {
+    return absl::InvalidArgumentError(
+        "--transport inproc stays within one process, and workers are "
+        "processes "
+        "of their own; tcp reaches them everywhere");
+  }
   if (!options.benchmark) RETURN_IF_ERROR(CheckDataset(options.data));
   if (IsProfile(options.network)) return absl::OkStatus();
   return MakeNetwork({.name = options.network,

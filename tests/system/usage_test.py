@@ -32,6 +32,7 @@ WRONG = [
     (["--gc-guard", "perhaps"], ["--gc-guard", "perhaps"]),
     (["--servers", "0"], ["--servers", "1"]),
     (["--transport", "smoke"], ["smoke", "tcp, inproc"]),
+    (["--transport", "inproc"], ["inproc", "one process", "tcp"]),
     (["--link", "banana"], ["banana", "1gbit"]),
     (["--seed", "x"], ["--seed", "x"]),
     (["--network", "vgg16"], ["vgg16", "--benchmark 1"]),
