@@ -7,7 +7,7 @@ namespace telegrad {
 namespace {
 
 // Of one worker, without an answer that has left; a worker has four at once.
-constexpr size_t kMaxProbes = 64;
+constexpr size_t kMaxProbes = 256;
 
 }  // namespace
 

@@ -303,7 +303,7 @@ TEST_F(HostileWorker, ProbesAreCounted) {
   FrameHeader probe = Push();
   probe.type = FrameType::kProbe;
   probe.step = 1 << 20;
-  for (int i = 0; i < 100; ++i) raw_->Send(probe, "");
+  for (int i = 0; i < 300; ++i) raw_->Send(probe, "");
   ExpectFatal(kBad, "not answered yet");
 }
 

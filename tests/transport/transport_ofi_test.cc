@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -114,6 +116,43 @@ INSTANTIATE_TEST_SUITE_P(Over, OfiLargeMessages,
                          [](const auto& param) {
                            return std::string(param.param);
                          });
+
+// A handler that answers keeps messages coming: sends must complete meanwhile.
+TEST(OfiTransport, ConversationsDoNotHoldUpCompletions) {
+  constexpr size_t kRounds = 20000;
+  constexpr size_t kAtOnce = 4;
+  Node server(OptionsOf("tcp")), client(OptionsOf("tcp"));
+  const auto to_server = *client.context->Connect(*server.context->Listen());
+  size_t most_due = 0;
+  server.on_message = [&](const Heard& heard) {
+    ASSERT_THAT(server.Send(heard.from, ""), IsOk());
+    most_due = std::max(most_due, server.results.size() - server.num_completed);
+  };
+  size_t num_asked = kAtOnce;
+  client.on_message = [&](const Heard&) {
+    if (num_asked++ < kRounds) {
+      ASSERT_THAT(client.Send(to_server, ""), IsOk());
+    }
+  };
+  for (size_t i = 0; i < kAtOnce; ++i) {
+    ASSERT_THAT(client.Send(to_server, ""), IsOk());
+  }
+  const TimePoint deadline = Clock::now() + std::chrono::seconds(60);
+  std::atomic<bool> is_over = false;
+  std::thread serving([&] {
+    while (!is_over) {
+      server.context->Progress(Clock::now() + std::chrono::milliseconds(10));
+    }
+  });
+  while (client.heard.size() < kRounds && Clock::now() < deadline) {
+    client.context->Progress(deadline);
+  }
+  is_over = true;
+  server.context->Wake();
+  serving.join();
+  EXPECT_EQ(client.heard.size(), kRounds);
+  EXPECT_LE(most_due, 64u);
+}
 
 TEST(OfiTransport, StrangersAreCutAndNobodyElseNotices) {
   Node server(OptionsOf("tcp")), client(OptionsOf("tcp"));

@@ -14,10 +14,14 @@ namespace {
 constexpr uint32_t kReorderWindow = 256;
 // That wait behind a large one.
 constexpr size_t kMaxIncoming = 65536;
+constexpr int kMaxPolls = 4;  // of the queue, until all else has its turn
 
 }  // namespace
 
+// Handlers may answer at once, and their peers too: so without a bound the
+// queue might never be empty.
 void OfiContext::HandleCompletions() {
+  int num_polls = 0;
   do {
     completions_.clear();
     fabric_->Poll(&completions_);
@@ -36,7 +40,7 @@ void OfiContext::HandleCompletions() {
         fabric_->Receive(slot);
       }
     }
-  } while (!completions_.empty());
+  } while (!completions_.empty() && ++num_polls < kMaxPolls);
 }
 
 void OfiContext::HandleReceived(ConstBytes bytes) {
