@@ -1,16 +1,12 @@
 #include "kvstore/link_calibration.h"
 
-#include <openssl/evp.h>
-
 #include <algorithm>
-#include <array>
 #include <optional>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/check.h"
 #include "base/status_macros.h"
+#include "topology/sha256.h"
 
 namespace telegrad {
 namespace {
@@ -20,16 +16,9 @@ constexpr double kBytesPerGbit = 1e9 / 8;
 
 // Under what name it is kept: short, however many members there are.
 std::string KeyOf(const KVStore& store) {
-  const std::string identity = store.link_identity();
-  std::array<unsigned char, 32> hash{};
-  size_t size = 0;
-  const int is_done = EVP_Q_digest(nullptr, "SHA256", nullptr, identity.data(),
-                                   identity.size(), hash.data(), &size);
-  TELEGRAD_CHECK(is_done == 1, "SHA-256 is always there");
   return absl::StrCat("link of ", store.num_workers(), " workers and ",
                       store.num_servers(), " servers ",
-                      absl::BytesToHexString(absl::string_view(
-                          reinterpret_cast<const char*>(hash.data()), 16)));
+                      Sha256Hex(store.link_identity()).substr(0, 32));
 }
 
 // A file could have been edited.

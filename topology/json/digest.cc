@@ -1,7 +1,4 @@
-#include <openssl/evp.h>
-
 #include <algorithm>
-#include <array>
 #include <string>
 #include <vector>
 
@@ -9,9 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "base/check.h"
 #include "topology/machine_json.h"
 #include "topology/path.h"
+#include "topology/sha256.h"
 
 namespace telegrad {
 namespace {
@@ -79,13 +76,7 @@ std::string TopologyDigest(const Machine& machine) {
   const std::string text =
       absl::StrCat("telegrad topology 1 ", absl::CEscape(machine.arch),
                    " numa ", machine.numa_nodes, " ", Sorted(devices));
-  std::array<unsigned char, 32> hash{};
-  size_t size = 0;
-  const int is_done = EVP_Q_digest(nullptr, "SHA256", nullptr, text.data(),
-                                   text.size(), hash.data(), &size);
-  TELEGRAD_CHECK(is_done == 1, "SHA-256 is always there");
-  return absl::BytesToHexString(
-      absl::string_view(reinterpret_cast<const char*>(hash.data()), 16));
+  return Sha256Hex(text).substr(0, 32);
 }
 
 }  // namespace telegrad

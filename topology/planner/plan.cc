@@ -1,12 +1,9 @@
 #include "topology/plan.h"
 
-#include <openssl/evp.h>
-
 #include <algorithm>
 #include <cmath>
 #include <tuple>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
@@ -14,6 +11,7 @@
 #include "topology/planner/exchange.h"
 #include "topology/planner/network.h"
 #include "topology/planner/rails.h"
+#include "topology/sha256.h"
 
 namespace telegrad {
 namespace {
@@ -85,19 +83,6 @@ std::string PlanFacts(const Plan& plan) {
 }
 
 namespace {
-
-std::string DigestOf(const Plan& plan) {
-  const std::string text = PlanFacts(plan);
-  std::string digest(EVP_MAX_MD_SIZE, '\0');
-  size_t size = 0;
-  if (EVP_Q_digest(nullptr, "SHA256", nullptr, text.data(), text.size(),
-                   reinterpret_cast<unsigned char*>(digest.data()),
-                   &size) != 1) {
-    return "";
-  }
-  digest.resize(size);
-  return absl::BytesToHexString(digest);
-}
 
 bool UsesBond(const Machine& machine) {
   return std::any_of(machine.interfaces.begin(), machine.interfaces.end(),
@@ -195,7 +180,7 @@ absl::StatusOr<Plan> MakePlan(std::span<const Machine> machines,
   const Prospect prospect = MakeProspect(calibration, request, &plan);
   RETURN_IF_ERROR(ChooseExchange(calibration, request, prospect, &plan));
   ChooseSmallNumbers(sorted, &plan);
-  plan.digest = DigestOf(plan);
+  plan.digest = Sha256Hex(PlanFacts(plan));
   return plan;
 }
 
@@ -235,7 +220,7 @@ absl::StatusOr<Plan> RevisePlan(const Plan& old,
       "more than %g %%",
       Name(kept.aggregation), kept.codec, 1e3 * gain, 1e3 * step_s,
       100 * margin));
-  kept.digest = DigestOf(kept);
+  kept.digest = Sha256Hex(PlanFacts(kept));
   return kept;
 }
 
