@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -99,11 +98,12 @@ absl::StatusOr<std::unique_ptr<TransportContext>> MakeForMemory(
   return MakeStagedTransport(make, options, std::move(copier), handler);
 }
 
-bool IsInBuild(absl::string_view name) {
+// Null: not in this build.
+Factory FindInBuild(absl::string_view name) {
   for (const Entry& entry : kTransports) {
-    if (entry.name == name) return entry.make != nullptr;
+    if (entry.name == name) return entry.make;
   }
-  return false;
+  return nullptr;
 }
 
 }  // namespace
@@ -112,13 +112,13 @@ TransportChoice ChooseTransport(const TransportOptions& options,
                                 const std::string& sysfs) {
   if (options.name != "auto") return {options.name, ""};
   TransportChoice choice = ChooseFor(options, sysfs);
-  if (IsInBuild(choice.name)) return choice;
+  if (FindInBuild(choice.name) != nullptr) return choice;
   return {"tcp", absl::StrCat(choice.reason, ", but ", choice.name,
                               " is not in this build")};
 }
 
 absl::Status CheckTransportName(absl::string_view name) {
-  if (name == "auto" || IsInBuild(name)) return absl::OkStatus();
+  if (name == "auto" || FindInBuild(name) != nullptr) return absl::OkStatus();
   std::string available;
   for (const Entry& entry : kTransports) {
     if (entry.make == nullptr) continue;
@@ -133,12 +133,9 @@ absl::StatusOr<std::unique_ptr<TransportContext>> MakeTransport(
   TransportOptions options = asked;
   options.name = ChooseTransport(asked).name;
   RETURN_IF_ERROR(CheckTransportName(options.name));
-  const auto entry = std::find_if(
-      kTransports.begin(), kTransports.end(),
-      [&options](const Entry& each) { return each.name == options.name; });
   return MakeForMemory(
-      [make = entry->make](const TransportOptions& inner_options,
-                           TransportHandler* inner_handler) {
+      [make = FindInBuild(options.name)](const TransportOptions& inner_options,
+                                         TransportHandler* inner_handler) {
         return MakeDecorated(make, inner_options, inner_handler);
       },
       options, handler);
