@@ -29,6 +29,12 @@ uint32_t MaxProbeBytes(size_t num_workers, size_t num_servers) {
       std::clamp(kProbeMemory / peers, kLeastProbeBytes, kMostProbeBytes));
 }
 
+Buffer ProbePayload(size_t size) {
+  Buffer payload(size);
+  std::fill_n(payload.data(), size, std::byte{0x55});
+  return payload;
+}
+
 LinkProbe::LinkProbe(size_t num_servers, uint32_t most, Duration duration,
                      Send send)
     : most_(most),

@@ -7,6 +7,7 @@
 #include <functional>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 
 namespace telegrad {
@@ -25,6 +26,10 @@ constexpr size_t kProbeMemory = size_t{32} << 20;
 constexpr size_t kLeastProbeBytes = size_t{16} << 10;
 constexpr size_t kMostProbeBytes = size_t{1} << 20;
 uint32_t MaxProbeBytes(size_t num_workers, size_t num_servers);
+
+// What goes through the link. It was written: pages that never were would all
+// be the same one.
+Buffer ProbePayload(size_t size);
 
 // One worker's measurement of its links to the servers, all at once: what to
 // send and what the answers say. First messages without payload, one at a time;

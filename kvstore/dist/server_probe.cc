@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "kvstore/dist/server.h"
 
@@ -33,10 +31,8 @@ absl::StatusOr<Bytes> DistServer::BeginProbe(Session& session,
 
 void DistServer::AnswerProbe(Session& session, const FrameHeader& probe) {
   if (echo_ == nullptr && probe.step > 0) {
-    echo_ = std::make_shared<Buffer>(MaxProbeBytes(
-        worker_sessions_.size(), control_->membership().servers.size()));
-    // Pages that were never written would all be the same one.
-    std::fill_n(echo_->data(), echo_->size(), std::byte{0x55});
+    echo_ = std::make_shared<Buffer>(ProbePayload(MaxProbeBytes(
+        worker_sessions_.size(), control_->membership().servers.size())));
   }
   const ConstBytes payload =
       probe.step == 0 ? ConstBytes() : ConstBytes(echo_->data(), probe.step);

@@ -140,9 +140,7 @@ absl::StatusOr<std::vector<LinkProbe::Speeds>> DistWorker::MeasureMine(
   };
   const uint32_t most =
       MaxProbeBytes(static_cast<size_t>(num_workers_), links_.size());
-  mine->payload = Buffer(most);
-  // Pages that were never written would all be the same one.
-  std::fill_n(mine->payload.data(), most, std::byte{0x55});
+  mine->payload = ProbePayload(most);
   mine->frames.resize(links_.size());
   mine->headers.resize(links_.size());
   mine->echoes.resize(links_.size());

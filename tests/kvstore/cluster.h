@@ -43,6 +43,13 @@ struct ClusterConfig {
   Secret secret = {};
 };
 
+inline ClusterConfig Job(int workers, int servers = 1) {
+  ClusterConfig config;
+  config.workers = workers;
+  config.servers = servers;
+  return config;
+}
+
 // What on_fatal was told, by any member.
 class FatalLog {
  public:

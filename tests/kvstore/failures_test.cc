@@ -18,18 +18,12 @@ using testing::ClusterConfig;
 using testing::FakeServer;
 using ::testing::HasSubstr;
 using testing::IsOk;
+using testing::Job;
 using testing::Soon;
 using testing::StatusIs;
 
 constexpr auto kFailedPrecondition = absl::StatusCode::kFailedPrecondition;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-ClusterConfig Job(int workers, int servers = 1) {
-  ClusterConfig config;
-  config.workers = workers;
-  config.servers = servers;
-  return config;
-}
 
 Buffer Filled(size_t n, float value) {
   Buffer buffer(4 * n);

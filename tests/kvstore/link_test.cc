@@ -20,17 +20,11 @@ using testing::ClusterConfig;
 using testing::FakeServer;
 using ::testing::HasSubstr;
 using testing::IsOk;
+using testing::Job;
 using testing::Soon;
 using testing::StatusIs;
 
 constexpr milliseconds kShort{20};
-
-ClusterConfig Job(int workers, int servers) {
-  ClusterConfig config;
-  config.workers = workers;
-  config.servers = servers;
-  return config;
-}
 
 void ExpectMeasured(const absl::StatusOr<LinkFigures>& link) {
   ASSERT_THAT(link, IsOk());
