@@ -36,8 +36,7 @@ absl::Status CheckInputs(const TrainOptions& options) {
   if (options.transport == "inproc") {
     return absl::InvalidArgumentError(
         "--transport inproc stays within one process, and workers are "
-        "processes "
-        "of their own; tcp reaches them everywhere");
+        "processes of their own; tcp reaches them everywhere");
   }
   if (!options.benchmark) RETURN_IF_ERROR(CheckDataset(options.data));
   if (IsProfile(options.network)) return absl::OkStatus();

@@ -4,13 +4,13 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
 
+#include "base/clock.h"
 #include "kernels/cuda/device_copy.h"
 
 namespace telegrad {
@@ -75,11 +75,6 @@ bool Verify(DeviceCopier& copier, std::byte* device) {
   return true;
 }
 
-double Seconds(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
-      .count();
-}
-
 struct Arrays {
   std::byte* up;
   std::byte* down;
@@ -88,7 +83,7 @@ struct Arrays {
 };
 
 double ByCopier(DeviceCopier& copier, const Arrays& arrays) {
-  const auto start = std::chrono::steady_clock::now();
+  const TimePoint start = Clock::now();
   std::vector<DeviceCopier::Ticket> tickets;
   for (int i = 0; i < kCopies; ++i) {
     tickets.push_back(
@@ -99,12 +94,12 @@ double ByCopier(DeviceCopier& copier, const Arrays& arrays) {
   for (const auto ticket : tickets) {
     if (!WaitFor(copier, ticket)) std::exit(1);
   }
-  return Seconds(start);
+  return SecondsSince(start);
 }
 
 // The limit: the same bytes on two streams, waited for once.
 double ByRuntime(cudaStream_t up, cudaStream_t down, const Arrays& arrays) {
-  const auto start = std::chrono::steady_clock::now();
+  const TimePoint start = Clock::now();
   for (int i = 0; i < kCopies; ++i) {
     Require(cudaMemcpyAsync(arrays.device_up, arrays.up, kBytes,
                             cudaMemcpyHostToDevice, up),
@@ -115,7 +110,7 @@ double ByRuntime(cudaStream_t up, cudaStream_t down, const Arrays& arrays) {
   }
   Require(cudaStreamSynchronize(up), "wait");
   Require(cudaStreamSynchronize(down), "wait");
-  return Seconds(start);
+  return SecondsSince(start);
 }
 
 void Measure(DeviceCopier& copier, std::byte* device) {
