@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/local_socket.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 
@@ -14,16 +15,31 @@ namespace telegrad {
 
 absl::StatusOr<std::string> Acceptor::Listen(const std::string& ip,
                                              Poller& poller, uint64_t key) {
-  if (socket_.is_open()) {
-    return absl::FailedPreconditionError("this context listens already");
-  }
+  RETURN_IF_ERROR(CheckIsNew());
   ASSIGN_OR_RETURN(const SocketAddress address, ParseIp(ip, 0));
   ASSIGN_OR_RETURN(UniqueFd socket, ListenOn(address));
   ASSIGN_OR_RETURN(const SocketAddress bound, LocalAddress(socket.get()));
-  // Edge-triggered: no spinning while there are no descriptors to accept with.
+  RETURN_IF_ERROR(Watch(std::move(socket), poller, key));
+  return ToString(bound);
+}
+
+absl::Status Acceptor::ListenLocal(absl::string_view name, Poller& poller,
+                                   uint64_t key) {
+  RETURN_IF_ERROR(CheckIsNew());
+  ASSIGN_OR_RETURN(UniqueFd socket, telegrad::ListenLocal(name));
+  return Watch(std::move(socket), poller, key);
+}
+
+absl::Status Acceptor::CheckIsNew() const {
+  if (!socket_.is_open()) return absl::OkStatus();
+  return absl::FailedPreconditionError("this context listens already");
+}
+
+// Edge-triggered: no spinning while there are no descriptors to accept with.
+absl::Status Acceptor::Watch(UniqueFd socket, Poller& poller, uint64_t key) {
   RETURN_IF_ERROR(poller.Watch(socket.get(), key, EPOLLIN | EPOLLET));
   socket_ = std::move(socket);
-  return ToString(bound);
+  return absl::OkStatus();
 }
 
 UniqueFd Acceptor::Accept() {

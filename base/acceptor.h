@@ -17,11 +17,17 @@ class Acceptor {
   // FailedPrecondition when it listens already.
   absl::StatusOr<std::string> Listen(const std::string& ip, Poller& poller,
                                      uint64_t key);
+  // The same for processes of this machine, by a name (local_socket.h).
+  absl::Status ListenLocal(absl::string_view name, Poller& poller,
+                           uint64_t key);
 
   // The next connection, non-blocking; not open: there is none for now.
   UniqueFd Accept();
 
  private:
+  absl::Status CheckIsNew() const;
+  absl::Status Watch(UniqueFd socket, Poller& poller, uint64_t key);
+
   UniqueFd socket_;
 };
 

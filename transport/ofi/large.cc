@@ -1,5 +1,4 @@
 #include <rdma/fi_errno.h>
-#include <sys/uio.h>
 
 #include <algorithm>
 #include <utility>
@@ -8,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/endian.h"
 #include "base/log.h"
+#include "base/process_memory.h"
 #include "transport/ofi/ofi_context.h"
 
 // Payloads that are not copied through slots: from user's memory to user's
@@ -17,22 +17,6 @@ namespace {
 
 // Of one endpoint and direction.
 constexpr size_t kMaxLarge = 8;
-
-// What libfabric's shm does too, but without holding a lock of the peer's that
-// stays locked if we are killed. False: the process is gone, or not readable.
-bool ReadProcess(int process, Bytes target, uint64_t address) {
-  while (target.size > 0) {
-    const iovec local = {target.data, target.size};
-    // Of the other process; not a pointer here.
-    const iovec remote = {reinterpret_cast<void*>(address), target.size};
-    const ssize_t got = process_vm_readv(process, &local, 1, &remote, 1, 0);
-    if (got <= 0) return false;
-    const auto part = static_cast<size_t>(got);
-    target = {target.data + part, target.size - part};
-    address += part;
-  }
-  return true;
-}
 
 }  // namespace
 
@@ -46,7 +30,9 @@ bool OfiContext::PrepareLarge(Endpoint& endpoint) {
   const auto is_large = [&] {
     const Outgoing& message = *endpoint.next;
     return message.kind == Kind::kData && !message.is_begun &&
-           !message.is_large && message.payload.size >= fabric_->large_bytes();
+           !message.is_large &&
+           message.payload.size >= fabric_->large_bytes() &&
+           (!fabric_->is_shm() || IsReadableByProcesses(message.payload));
   };
   if (!is_large()) return true;
   if (!endpoint.has_offered) Offer(endpoint);
@@ -182,7 +168,8 @@ void OfiContext::TakeLarge(Endpoint& endpoint, const Record& record) {
   ReceiveOnLane(endpoint, message, record.payload_bytes);
 }
 
-// Null: nobody wants it any more.
+// What libfabric's shm does too, but without holding a lock of the peer's that
+// stays locked if we are killed. Null: nobody wants it any more.
 void OfiContext::ReadFromPeer(Endpoint& endpoint, Incoming* message,
                               ConstBytes place) {
   if (message != nullptr) {
