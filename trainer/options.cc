@@ -231,7 +231,8 @@ void AddNetworkFlags(CLI::App& app, TrainOptions& options) {
       ->capture_default_str()
       ->group(group);
   app.add_option("--tls", options.tls,
-                 "ucx: tcp, shm, empty: both; ofi: tcp, shm, verbs, efa")
+                 "ucx: tcp, shm, empty: both; ofi: tcp, shm, verbs, efa; "
+                 "tcp: tcp, empty: memory of the same host too")
       ->group(group);
   app.add_option("--link", options.link,
                  "emulate a link of this rate between each pair of processes, "

@@ -70,6 +70,13 @@ class TransportContext {
     return device == DeviceKind::kCpu;
   }
 
+  // Whether messages to and from this peer stay within the memory of this
+  // machine, where a checksum finds nothing. Known once one has come from it.
+  virtual bool IsInMemory(EndpointId endpoint) const {
+    (void)endpoint;
+    return false;
+  }
+
   // Accepts peers from now on; returns the address that Connect takes.
   virtual absl::StatusOr<std::string> Listen() = 0;
 
@@ -106,7 +113,8 @@ struct TransportOptions {
   std::string name = "ucx";  // a line of the table in registry.cc, or "auto"
   std::string bind_address = "127.0.0.1";  // the one address listened on
   // ucx: "tcp", "shm", empty: both. ofi: "tcp", "shm", "verbs", "efa", a
-  // provider's name, empty: efa, verbs or tcp, the first there is.
+  // provider's name, empty: efa, verbs or tcp, the first there is. tcp: "tcp",
+  // empty: peers of this machine are reached without TCP.
   std::string tls;
   // How Send and OnHeader take memory of CUDA devices. "host": not at all;
   // "staged": through pinned host memory; "direct": as the transport's library
@@ -132,11 +140,6 @@ TransportChoice ChooseTransport(const TransportOptions& options,
 // has when `options.name` is none of them.
 absl::StatusOr<std::unique_ptr<TransportContext>> MakeTransport(
     const TransportOptions& options, TransportHandler* handler);
-
-// What makes one of them, or decorates it.
-using TransportFactory =
-    std::function<absl::StatusOr<std::unique_ptr<TransportContext>>(
-        const TransportOptions&, TransportHandler*)>;
 
 // What makes one of them, or decorates it.
 using TransportFactory =

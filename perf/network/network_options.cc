@@ -21,8 +21,9 @@ void AddTransportFlags(CLI::App& app, NetworkOptions& options) {
          "auto: by the machine; tcp, ucx, ofi; inproc: ranks are threads")
       ->capture_default_str();
   app.add_option("--tls", options.tls,
-                 "for ucx and ofi: tcp, shm; when not given both for ucx, and "
-                 "efa, verbs or tcp for ofi, the first there is");
+                 "for ucx and ofi: tcp, shm; for tcp: tcp, never memory of the "
+                 "same host; when not given both for ucx, and efa, verbs or "
+                 "tcp for ofi, the first there is");
   app.add_option("--bind", options.bind,
                  "address to listen on; by default the one by which the "
                  "rendezvous is reached");

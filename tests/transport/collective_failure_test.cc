@@ -254,8 +254,9 @@ TEST(CollectiveFailure, StrangersDisturbNobody) {
 // progress are on their way until the others have them.
 TEST(CollectiveEnd, NobodyNeedsTheProgressOfRanksThatAreDone) {
   for (const auto& [transport, tls] :
-       {std::pair("tcp", ""), std::pair("ucx", "tcp"), std::pair("ucx", "shm"),
-        std::pair("ofi", "tcp"), std::pair("ofi", "shm")}) {
+       {std::pair("tcp", "tcp"), std::pair("tcp", ""), std::pair("ucx", "tcp"),
+        std::pair("ucx", "shm"), std::pair("ofi", "tcp"),
+        std::pair("ofi", "shm")}) {
     if (absl::StrContains(DescribeTransports(),
                           absl::StrCat(transport, ": not in"))) {
       continue;

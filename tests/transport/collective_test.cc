@@ -384,10 +384,11 @@ TEST_P(Collective, WrongArgumentsLeaveTheGroupWhole) {
 constexpr Setting kSettings[] = {
     {"Inproc1", "inproc", "", 1}, {"Inproc2", "inproc", "", 2},
     {"Inproc3", "inproc", "", 3}, {"Inproc4", "inproc", "", 4},
-    {"Inproc5", "inproc", "", 5}, {"Tcp2", "tcp", "", 2},
-    {"Tcp3", "tcp", "", 3},       {"UcxTcp2", "ucx", "tcp", 2},
-    {"UcxTcp3", "ucx", "tcp", 3}, {"OfiTcp2", "ofi", "tcp", 2},
-    {"UcxShm2", "ucx", "shm", 2}, {"UcxShm5", "ucx", "shm", 5}};
+    {"Inproc5", "inproc", "", 5}, {"Tcp2", "tcp", "tcp", 2},
+    {"Tcp3", "tcp", "tcp", 3},    {"TcpNeighbour3", "tcp", "", 3},
+    {"UcxTcp2", "ucx", "tcp", 2}, {"UcxTcp3", "ucx", "tcp", 3},
+    {"OfiTcp2", "ofi", "tcp", 2}, {"UcxShm2", "ucx", "shm", 2},
+    {"UcxShm5", "ucx", "shm", 5}};
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Collective, ::testing::ValuesIn(kSettings),
                          [](const auto& param_info) {

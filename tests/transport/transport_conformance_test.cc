@@ -333,6 +333,23 @@ TEST_P(Transport, WakeEndsAWaitingProgress) {
   }
 }
 
+// Decorators stand for networks.
+TEST_P(Transport, PeersInMemoryAreToldFromThoseOnANetwork) {
+  ASSERT_THAT(client_->Send(to_server_, "h", "there"), IsOk());
+  ASSERT_TRUE(DriveBoth([&] { return server_->heard.size() == 1; }));
+  ASSERT_THAT(server_->Send(to_client_, "h", "back"), IsOk());
+  ASSERT_TRUE(DriveBoth([&] { return client_->heard.size() == 1; }));
+  const std::string name = GetParam().name, tls = GetParam().tls;
+  const bool is_decorated =
+      GetParam().link_bytes_per_s > 0 || *GetParam().fault != 0;
+  const bool is_in_memory =
+      !is_decorated &&
+      (name == "inproc" || tls == "shm" || (tls.empty() && name != "ofi"));
+  EXPECT_EQ(client_->context->IsInMemory(to_server_), is_in_memory);
+  EXPECT_EQ(server_->context->IsInMemory(to_client_), is_in_memory);
+  EXPECT_FALSE(client_->context->IsInMemory(to_server_ + 1000));
+}
+
 TEST_P(Transport, ProgressReturnsAtItsDeadline) {
   const TimePoint deadline = Clock::now() + std::chrono::milliseconds(30);
   while (client_->context->Progress(deadline)) {
@@ -365,9 +382,10 @@ TEST_P(Transport, EachSideMayHaveItsOwnThread) {
 INSTANTIATE_TEST_SUITE_P(
     Over, Transport,
     ::testing::Values(
-        Backend{"Inproc", "inproc", ""}, Backend{"Tcp", "tcp", ""},
-        Backend{"UcxTcp", "ucx", "tcp"}, Backend{"UcxShm", "ucx", "shm"},
-        Backend{"UcxDefault", "ucx", ""}, Backend{"OfiTcp", "ofi", "tcp"},
+        Backend{"Inproc", "inproc", ""}, Backend{"Tcp", "tcp", "tcp"},
+        Backend{"TcpNeighbour", "tcp", ""}, Backend{"UcxTcp", "ucx", "tcp"},
+        Backend{"UcxShm", "ucx", "shm"}, Backend{"UcxDefault", "ucx", ""},
+        Backend{"OfiTcp", "ofi", "tcp"},
         Backend{"OfiRxm", "ofi", "tcp;ofi_rxm"},
         Backend{"OfiShm", "ofi", "shm"}, Backend{"LinkOverUcx", "ucx", "", 4e9},
         Backend{"LinkOverInproc", "inproc", "", 4e9},

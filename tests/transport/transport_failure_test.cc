@@ -197,13 +197,12 @@ TEST_P(TransportPeer, StoppedDoesNotOutliveTheGraceOfClose) {
 
 INSTANTIATE_TEST_SUITE_P(
     Over, TransportPeer,
-    ::testing::Values(Backend{"Tcp", "tcp", ""},
-                      Backend{"UcxTcp", "ucx", "tcp"},
-                      Backend{"UcxShm", "ucx", "shm"},
-                      Backend{"UcxDefault", "ucx", ""},
-                      Backend{"OfiTcp", "ofi", "tcp"},
-                      Backend{"OfiRxm", "ofi", "tcp;ofi_rxm"},
-                      Backend{"OfiShm", "ofi", "shm"}),
+    ::testing::Values(
+        Backend{"Tcp", "tcp", "tcp"}, Backend{"TcpNeighbour", "tcp", ""},
+        Backend{"UcxTcp", "ucx", "tcp"}, Backend{"UcxShm", "ucx", "shm"},
+        Backend{"UcxDefault", "ucx", ""}, Backend{"OfiTcp", "ofi", "tcp"},
+        Backend{"OfiRxm", "ofi", "tcp;ofi_rxm"},
+        Backend{"OfiShm", "ofi", "shm"}),
     [](const auto& param) { return param.param.test_name; });
 
 }  // namespace

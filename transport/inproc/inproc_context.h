@@ -18,6 +18,9 @@ class InprocContext : public TransportContext {
   ~InprocContext() override;
 
   TransportInfo info() const override;
+  bool IsInMemory(EndpointId endpoint) const override {
+    return endpoints_.contains(endpoint);
+  }
   absl::StatusOr<std::string> Listen() override;
   absl::StatusOr<EndpointId> Connect(absl::string_view address) override;
   absl::Status Send(EndpointId to, ConstBytes header, ConstBytes payload,

@@ -25,6 +25,9 @@ class OfiContext : public TransportContext {
   ~OfiContext() override;
 
   TransportInfo info() const override;
+  bool IsInMemory(EndpointId endpoint) const override {
+    return fabric_->is_shm() && endpoints_.contains(endpoint);
+  }
   absl::StatusOr<std::string> Listen() override;
   absl::StatusOr<EndpointId> Connect(absl::string_view address) override;
   absl::Status Send(EndpointId to, ConstBytes header, ConstBytes payload,

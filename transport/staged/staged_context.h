@@ -24,6 +24,9 @@ class StagedContext : public TransportContext, private TransportHandler {
   bool Takes(DeviceKind device) const override {
     return inner_->Takes(device) || device == copier_->device();
   }
+  bool IsInMemory(EndpointId endpoint) const override {
+    return inner_->IsInMemory(endpoint);
+  }
   absl::StatusOr<std::string> Listen() override { return inner_->Listen(); }
   absl::StatusOr<EndpointId> Connect(absl::string_view address) override;
   absl::Status Send(EndpointId to, ConstBytes header, ConstBytes payload,

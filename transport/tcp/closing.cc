@@ -19,10 +19,7 @@ void TcpContext::Close(EndpointId id) {
   }
   BeginClosing(*connection, State::kClosing,
                absl::CancelledError("closed by this side"));
-  Outgoing goodbye;
-  PackRecord({.kind = Kind::kGoodbye}, goodbye.head.data());
-  goodbye.head_bytes = kRecordBytes;
-  Enqueue(*connection, std::move(goodbye));
+  SendBare(*connection, Kind::kGoodbye);
 }
 
 void TcpContext::BeginClosing(Connection& connection, State state,
@@ -79,7 +76,19 @@ void TcpContext::Cut(Connection& cut) {
   const auto node = connections_.extract(cut.id);
   Connection& connection = *node.mapped();
   std::erase(greeting_, connection.id);
+  // Also for a child that has inherited it: before `done`, after which the
+  // memory that the peer may be reading is used again.
+  if (connection.is_local) (void)shutdown(connection.socket.get(), SHUT_RDWR);
   connection.socket.Close();
+  // Who hears a goodbye has copied all before it.
+  const bool is_taken =
+      connection.state == State::kClosing && connection.has_ended;
+  for (SendDone& done : connection.untaken) {
+    if (!done) continue;
+    done_.push_back(
+        {std::move(done), is_taken ? absl::OkStatus() : connection.why});
+  }
+  connection.untaken.clear();
   for (Outgoing& message : connection.queue) {
     if (message.done) {
       done_.push_back({std::move(message.done), connection.why});

@@ -99,7 +99,7 @@ size_t TcpContext::TakeHead(Connection& connection, ConstBytes bytes) {
   if (is_record) {
     TakeRecord(connection);
   } else {
-    BeginMessage(connection);
+    TakeHeader(connection);
   }
   return taken;
 }
@@ -107,13 +107,36 @@ size_t TcpContext::TakeHead(Connection& connection, ConstBytes bytes) {
 void TcpContext::TakeRecord(Connection& connection) {
   if (!connection.has_greeted) return HearHello(connection);
   Incoming& incoming = connection.incoming;
-  const absl::StatusOr<Record> record = ParseRecord(incoming.head.data());
+  const absl::StatusOr<Record> record =
+      ParseRecord(incoming.head.data(), connection.is_local);
   if (!record.ok()) {
     return FailProtocol(connection, record.status().message());
   }
-  if (record->kind == Kind::kGoodbye) return HearGoodbye(connection);
   incoming.record = *record;
-  if (record->header_bytes == 0) BeginMessage(connection);
+  if (record->header_bytes == 0) TakeHeader(connection);
+}
+
+// The record and its header are whole.
+void TcpContext::TakeHeader(Connection& connection) {
+  switch (connection.incoming.record.kind) {
+    case Kind::kMessage:
+    case Kind::kExposed:
+      return BeginMessage(connection);
+    case Kind::kGoodbye:
+      return HearGoodbye(connection);
+    case Kind::kOffer:
+      TakeOffer(connection);
+      break;
+    case Kind::kAccept:
+      TakeAccept(connection);
+      break;
+    case Kind::kTaken:
+      TakeTaken(connection);
+      break;
+    case Kind::kHello:
+      break;  // ParseRecord lets none through
+  }
+  connection.incoming.head_bytes = 0;
 }
 
 void TcpContext::HearHello(Connection& connection) {
@@ -134,10 +157,8 @@ void TcpContext::BeginMessage(Connection& connection) {
   Incoming& incoming = connection.incoming;
   const size_t payload_bytes = incoming.record.payload_bytes;
   ++num_events_;
-  absl::StatusOr<Bytes> target = handler_->OnHeader(
-      connection.id,
-      {incoming.head.data() + kRecordBytes, incoming.record.header_bytes},
-      payload_bytes);
+  absl::StatusOr<Bytes> target =
+      handler_->OnHeader(connection.id, incoming.header(), payload_bytes);
   if (connection.state != State::kOpen) return;
   if (target.ok() && (target->size < payload_bytes ||
                       target->device.kind != DeviceKind::kCpu)) {
@@ -153,6 +174,7 @@ void TcpContext::BeginMessage(Connection& connection) {
   incoming.target = *target;
   incoming.received = 0;
   incoming.is_begun = true;
+  if (incoming.record.kind == Kind::kExposed) return CopyFromPeer(connection);
   if (payload_bytes == 0) EndMessage(connection);
 }
 
@@ -168,10 +190,8 @@ void TcpContext::EndMessage(Connection& connection) {
   Incoming& incoming = connection.incoming;
   incoming.is_begun = false;
   ++num_events_;
-  handler_->OnMessage(
-      connection.id,
-      {incoming.head.data() + kRecordBytes, incoming.record.header_bytes},
-      {incoming.target.data, incoming.record.payload_bytes});
+  handler_->OnMessage(connection.id, incoming.header(),
+                      {incoming.target.data, incoming.record.payload_bytes});
   incoming.head_bytes = 0;
 }
 

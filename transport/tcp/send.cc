@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "base/endian.h"
+#include "base/process_memory.h"
 #include "base/status_macros.h"
 #include "transport/send_checks.h"
 #include "transport/tcp/tcp_context.h"
@@ -14,7 +16,8 @@
 namespace telegrad::tcp {
 namespace {
 
-constexpr size_t kMaxPieces = 64;               // of one call of the kernel
+constexpr size_t kMaxPieces = 64;  // of one call of the kernel
+constexpr size_t kExposedBytes = size_t{16} << 10;
 constexpr size_t kTurnBytes = size_t{1} << 20;  // then others have their turn
 
 // What is unsent of the queue's beginning, up to about kTurnBytes.
@@ -37,6 +40,12 @@ size_t Gather(const Connection& connection,
   return num_pieces;
 }
 
+// Less is copied through the kernel faster than it is asked for.
+bool IsExposable(const Connection& connection, ConstBytes payload) {
+  return connection.is_readable_by_peer && payload.size >= kExposedBytes &&
+         IsReadableByProcesses(payload);
+}
+
 }  // namespace
 
 absl::Status TcpContext::Send(EndpointId to, ConstBytes header,
@@ -48,13 +57,22 @@ absl::Status TcpContext::Send(EndpointId to, ConstBytes header,
   RETURN_IF_ERROR(CheckSizes(header, payload));
   RETURN_IF_ERROR(CheckOnHost("tcp", payload.device));
   Outgoing message;
-  PackRecord({.kind = Kind::kMessage,
-              .header_bytes = header.size,
+  message.is_exposed = IsExposable(*connection, payload);
+  message.head_bytes = kRecordBytes;
+  if (message.is_exposed) {
+    StoreLittleEndian(message.head.data() + message.head_bytes,
+                      reinterpret_cast<uint64_t>(payload.data));
+    message.head_bytes += kPlaceBytes;
+  } else {
+    message.payload = payload;
+  }
+  std::copy_n(header.data, header.size,
+              message.head.data() + message.head_bytes);
+  message.head_bytes += header.size;
+  PackRecord({.kind = message.is_exposed ? Kind::kExposed : Kind::kMessage,
+              .header_bytes = message.head_bytes - kRecordBytes,
               .payload_bytes = payload.size},
              message.head.data());
-  std::copy_n(header.data, header.size, message.head.data() + kRecordBytes);
-  message.head_bytes = kRecordBytes + header.size;
-  message.payload = payload;
   message.done = std::move(done);
   Enqueue(*connection, std::move(message));
   return absl::OkStatus();
@@ -65,6 +83,7 @@ void TcpContext::SendHello(Connection& connection) {
   PackHello(hello.head.data());
   hello.head_bytes = kRecordBytes;
   Enqueue(connection, std::move(hello));
+  if (connection.is_local) OfferMemory(connection);
 }
 
 // Written at once, since nobody knows when Progress is called next; from within
@@ -113,7 +132,11 @@ void TcpContext::HandleWritten(Connection& connection, size_t bytes) {
     const size_t size = first.head_bytes + first.payload.size;
     if (connection.num_written < size) return;
     connection.num_written -= size;
-    if (first.done) done_.push_back({std::move(first.done), absl::OkStatus()});
+    if (first.is_exposed) {
+      connection.untaken.push_back(std::move(first.done));
+    } else if (first.done) {
+      done_.push_back({std::move(first.done), absl::OkStatus()});
+    }
     connection.queue.pop_front();
   }
 }

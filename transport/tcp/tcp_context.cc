@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "transport/send_checks.h"
+#include "transport/tcp/neighbour.h"
 #include "transport/tcp/progress.h"
 #include "transport/tcp/tcp_transport.h"
 
@@ -56,7 +57,10 @@ void SetDataOptions(int fd) {
 
 TcpContext::TcpContext(const TransportOptions& options,
                        TransportHandler* handler)
-    : options_(options), handler_(handler), staging_(kStagingBytes) {}
+    : options_(options),
+      handler_(handler),
+      mark_(MakeMark()),
+      staging_(kStagingBytes) {}
 
 absl::StatusOr<std::unique_ptr<TransportContext>> TcpContext::Make(
     const TransportOptions& options, TransportHandler* handler) {
@@ -75,23 +79,31 @@ absl::Status TcpContext::Init() {
 }
 
 TransportInfo TcpContext::info() const {
-  return {"tcp",
-          absl::StrCat("sockets of the kernel at ", options_.bind_address)};
+  return {"tcp", absl::StrCat("sockets of the kernel at ",
+                              options_.bind_address, DescribeNeighbours())};
 }
 
 absl::StatusOr<std::string> TcpContext::Listen() {
-  return acceptor_.Listen(options_.bind_address, poller_, kListenerKey);
+  ASSIGN_OR_RETURN(
+      std::string address,
+      acceptor_.Listen(options_.bind_address, poller_, kListenerKey));
+  ListenToNeighbours(address);
+  return address;
 }
 
 absl::StatusOr<EndpointId> TcpContext::Connect(absl::string_view address) {
   ASSIGN_OR_RETURN(const SocketAddress target, ParseIpPort(address));
-  absl::StatusOr<UniqueFd> socket = BeginConnect(target);
+  LocalPeer neighbour;
+  absl::StatusOr<UniqueFd> socket = ReachNeighbour(address, &neighbour);
+  const bool is_local = socket->is_open();
+  if (!is_local) socket = BeginConnect(target);
   absl::Status refused;
   if (!socket.ok()) {  // heard in Progress: until then the endpoint is open
     refused = socket.status();
     socket = UniqueFd();
   }
-  ASSIGN_OR_RETURN(Connection * connection, Add(*std::move(socket)));
+  ASSIGN_OR_RETURN(Connection * connection,
+                   Add(*std::move(socket), is_local ? &neighbour : nullptr));
   connection->is_announced = true;
   connection->is_connecting = true;
   SendHello(*connection);
@@ -101,13 +113,19 @@ absl::StatusOr<EndpointId> TcpContext::Connect(absl::string_view address) {
   return connection->id;
 }
 
-absl::StatusOr<Connection*> TcpContext::Add(UniqueFd socket) {
+// `neighbour`: null for TCP.
+absl::StatusOr<Connection*> TcpContext::Add(UniqueFd socket,
+                                            const LocalPeer* neighbour) {
   auto connection = std::make_unique<Connection>();
   connection->id = next_id_++;
   connection->socket = std::move(socket);
   connection->greet_by = Clock::now() + kGreetGrace;
+  if (neighbour != nullptr) {
+    connection->is_local = true;
+    connection->peer_process = neighbour->process;
+  }
   if (connection->socket.is_open()) {
-    SetDataOptions(connection->socket.get());
+    if (!connection->is_local) SetDataOptions(connection->socket.get());
     RETURN_IF_ERROR(poller_.Watch(connection->socket.get(),
                                   kFirstConnectionKey + connection->id,
                                   EPOLLIN | EPOLLOUT | EPOLLET | EPOLLRDHUP));
@@ -123,12 +141,16 @@ Connection* TcpContext::Find(EndpointId id) {
   return found == connections_.end() ? nullptr : found->second.get();
 }
 
-void TcpContext::Accept() {
+void TcpContext::Accept(Acceptor& acceptor) {
   while (true) {
-    UniqueFd socket = acceptor_.Accept();
+    UniqueFd socket = acceptor.Accept();
     if (!socket.is_open()) return;
     if (greeting_.size() >= kMaxGreeting) continue;  // hangs up
-    const absl::StatusOr<Connection*> added = Add(std::move(socket));
+    LocalPeer neighbour;
+    const bool is_local = &acceptor == &neighbours_;
+    if (is_local && !IsTrusted(socket.get(), &neighbour)) continue;
+    const absl::StatusOr<Connection*> added =
+        Add(std::move(socket), is_local ? &neighbour : nullptr);
     if (!added.ok()) {
       LogWarning("transport tcp: accept: ", added.status().message());
       continue;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/acceptor.h"
+#include "base/local_socket.h"
 #include "base/poller.h"
 #include "base/socket.h"
 #include "transport/tcp/connection.h"
@@ -15,14 +16,16 @@
 namespace telegrad::tcp {
 
 // Messages as one stream of bytes: a payload is written from the sender's
-// memory and read into the receiver's, without asking before. One thread,
-// except Wake.
+// memory and read into the receiver's, without asking before. A peer on this
+// machine is reached without TCP, and large payloads are read from its memory.
+// One thread, except Wake.
 class TcpContext : public TransportContext {
  public:
   static absl::StatusOr<std::unique_ptr<TransportContext>> Make(
       const TransportOptions& options, TransportHandler* handler);
 
   TransportInfo info() const override;
+  bool IsInMemory(EndpointId endpoint) const override;
   absl::StatusOr<std::string> Listen() override;
   absl::StatusOr<EndpointId> Connect(absl::string_view address) override;
   absl::Status Send(EndpointId to, ConstBytes header, ConstBytes payload,
@@ -35,9 +38,9 @@ class TcpContext : public TransportContext {
  private:
   TcpContext(const TransportOptions& options, TransportHandler* handler);
   absl::Status Init();
-  absl::StatusOr<Connection*> Add(UniqueFd socket);
+  absl::StatusOr<Connection*> Add(UniqueFd socket, const LocalPeer* neighbour);
   Connection* Find(EndpointId id);
-  void Accept();
+  void Accept(Acceptor& acceptor);
 
   // send.cc
   void SendHello(Connection& connection);
@@ -52,10 +55,22 @@ class TcpContext : public TransportContext {
   void Take(Connection& connection, ConstBytes bytes);
   size_t TakeHead(Connection& connection, ConstBytes bytes);
   void TakeRecord(Connection& connection);
+  void TakeHeader(Connection& connection);
   void TakePayload(Connection& connection, size_t bytes);
   void HearHello(Connection& connection);
   void BeginMessage(Connection& connection);
   void EndMessage(Connection& connection);
+
+  // neighbour.cc
+  std::string DescribeNeighbours() const;
+  void ListenToNeighbours(absl::string_view address);
+  UniqueFd ReachNeighbour(absl::string_view address, LocalPeer* peer) const;
+  void SendBare(Connection& connection, Kind kind);
+  void OfferMemory(Connection& connection);
+  void TakeOffer(Connection& connection);
+  void TakeAccept(Connection& connection);
+  void TakeTaken(Connection& connection);
+  void CopyFromPeer(Connection& connection);
 
   // closing.cc
   void BeginClosing(Connection& connection, State state, absl::Status why);
@@ -78,6 +93,8 @@ class TcpContext : public TransportContext {
   TransportHandler* const handler_;
   Poller poller_;
   Acceptor acceptor_;
+  Acceptor neighbours_;  // without TCP
+  const Mark mark_;
 
   EndpointId next_id_ = 1;
   std::unordered_map<EndpointId, std::unique_ptr<Connection>> connections_;

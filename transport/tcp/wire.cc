@@ -14,6 +14,30 @@ namespace {
 constexpr std::array<unsigned char, kRecordBytes> kHello = {'T', 1,   0,   0,
                                                             'G', 'R', 'A', 'D'};
 
+bool IsWithinLimits(const Record& record, bool is_local) {
+  const bool is_bare = record.header_bytes == 0 && record.payload_bytes == 0;
+  switch (record.kind) {
+    case Kind::kHello:
+      return false;  // only once, and first
+    case Kind::kMessage:
+      return record.header_bytes <= kMaxHeaderBytes &&
+             record.payload_bytes <= kMaxPayloadBytes;
+    case Kind::kGoodbye:
+      return is_bare;
+    case Kind::kOffer:
+      return is_local && record.header_bytes == kOfferBytes &&
+             record.payload_bytes == 0;
+    case Kind::kExposed:
+      return is_local && record.header_bytes >= kPlaceBytes &&
+             record.header_bytes <= kPlaceBytes + kMaxHeaderBytes &&
+             record.payload_bytes <= kMaxPayloadBytes;
+    case Kind::kAccept:
+    case Kind::kTaken:
+      return is_local && is_bare;
+  }
+  return false;
+}
+
 }  // namespace
 
 void PackRecord(const Record& record, std::byte* out) {
@@ -34,23 +58,31 @@ bool IsHello(const std::byte* bytes) {
       [](unsigned char c, std::byte b) { return std::byte{c} == b; });
 }
 
-absl::StatusOr<Record> ParseRecord(const std::byte* bytes) {
+absl::StatusOr<Record> ParseRecord(const std::byte* bytes, bool is_local) {
   const Record record = {
       .kind = static_cast<Kind>(bytes[0]),
       .header_bytes = static_cast<size_t>(bytes[1]),
       .payload_bytes = LoadLittleEndian<uint32_t>(bytes + 4)};
-  const bool is_known = record.kind == Kind::kMessage ||
-                        (record.kind == Kind::kGoodbye &&
-                         record.header_bytes == 0 && record.payload_bytes == 0);
-  if (!is_known || LoadLittleEndian<uint16_t>(bytes + 2) != 0 ||
-      record.header_bytes > kMaxHeaderBytes ||
-      record.payload_bytes > kMaxPayloadBytes) {
+  if (LoadLittleEndian<uint16_t>(bytes + 2) != 0 ||
+      !IsWithinLimits(record, is_local)) {
     return absl::InvalidArgumentError(
         absl::StrCat("a record of kind ", static_cast<int>(record.kind),
                      ", header ", record.header_bytes, " bytes, payload ",
                      record.payload_bytes, " bytes"));
   }
   return record;
+}
+
+void PackOffer(const Mark* mark, std::byte* out) {
+  StoreLittleEndian(out, reinterpret_cast<uint64_t>(mark));
+  StoreLittleEndian(out + kPlaceBytes, mark->process);
+  StoreLittleEndian(out + kPlaceBytes + 8, mark->secret);
+}
+
+Offer UnpackOffer(const std::byte* bytes) {
+  return {.place = LoadLittleEndian<uint64_t>(bytes),
+          .mark = {LoadLittleEndian<uint64_t>(bytes + kPlaceBytes),
+                   LoadLittleEndian<uint64_t>(bytes + kPlaceBytes + 8)}};
 }
 
 }  // namespace telegrad::tcp

@@ -166,6 +166,11 @@ Endpoint* UcxContext::Find(EndpointId id) {
   return found == endpoints_.end() ? nullptr : found->second.get();
 }
 
+bool UcxContext::IsInMemory(EndpointId id) const {
+  const auto found = endpoints_.find(id);
+  return found != endpoints_.end() && found->second->route == Route::kShm;
+}
+
 absl::Status UcxContext::CheckDevice(Device device) const {
   return Takes(device.kind) ? absl::OkStatus() : CheckOnHost("ucx", device);
 }
