@@ -9,11 +9,14 @@ namespace telegrad {
 namespace {
 
 constexpr uint32_t kMagic = 0x31524754;  // "TGR1"
+constexpr size_t kFlagsOffset = 6;
 constexpr size_t kPayloadCrcOffset = 56;
 constexpr size_t kHeaderCrcOffset = 60;
 
 uint32_t PayloadCrc(const std::byte* header, ConstBytes payload) {
   const uint32_t crc = Crc32c(header, kPayloadCrcOffset);
+  const auto flags = LoadLittleEndian<uint16_t>(header + kFlagsOffset);
+  if ((flags & kFlagInMemory) != 0) return crc;
   return Crc32c(payload.data, payload.size, crc);
 }
 
@@ -27,7 +30,7 @@ FrameHeaderBytes SerializeFrame(const FrameHeader& header, ConstBytes payload) {
   StoreLittleEndian(to + 0, kMagic);
   StoreLittleEndian(to + 4, kFrameVersion);
   StoreLittleEndian(to + 5, header.type);
-  StoreLittleEndian(to + 6, header.flags);
+  StoreLittleEndian(to + kFlagsOffset, header.flags);
   StoreLittleEndian(to + 8, header.epoch);
   StoreLittleEndian(to + 16, header.step);
   StoreLittleEndian(to + 24, header.sequence);
@@ -82,7 +85,7 @@ absl::StatusOr<FrameHeader> ParseFrameHeader(ConstBytes bytes) {
   }
   return FrameHeader{
       .type = static_cast<FrameType>(type),
-      .flags = LoadLittleEndian<uint16_t>(from + 6),
+      .flags = LoadLittleEndian<uint16_t>(from + kFlagsOffset),
       .epoch = LoadLittleEndian<uint64_t>(from + 8),
       .step = LoadLittleEndian<uint64_t>(from + 16),
       .sequence = LoadLittleEndian<uint32_t>(from + 24),

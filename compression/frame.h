@@ -43,6 +43,9 @@ constexpr uint8_t kMaxFrameType = 14;
 
 // Flags.
 constexpr uint16_t kFlagNoReply = 1;  // push: answer with kAck
+// The payload CRC is of bytes 0..55 alone: the payload has not left the memory
+// of one machine.
+constexpr uint16_t kFlagInMemory = 2;
 
 // Scales are exponents of two; these two are none.
 constexpr int16_t kFixedScale = INT16_MIN;   // the threshold of the config

@@ -212,6 +212,8 @@ void DistServer::SendToWorker(int worker, const ChunkRounds& chunk,
   const CodecTraits& traits = chunk.codec().traits();
   const FrameHeader header{
       .type = type,
+      .flags = transport_->IsInMemory(session->endpoint) ? kFlagInMemory
+                                                         : uint16_t{0},
       .epoch = epoch_,
       .step = chunk.step(),
       .sequence = next_sequence_++,

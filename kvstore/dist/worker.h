@@ -58,6 +58,7 @@ class DistWorker : public KVStore, private TransportHandler {
     Buffer handshake_buffer;
     bool is_receiving = false;  // into handshake_buffer
     bool is_ready = false;
+    bool is_in_memory = false;  // once is_ready
     bool is_lost = false;
     TimePoint lost_at;
     absl::Status lost_why;

@@ -246,6 +246,7 @@ void DistWorker::OnHandshake(ServerLink& link, const FrameHeader& header,
   link.is_receiving = false;
   if (header.type == FrameType::kReady) {
     link.is_ready = true;
+    link.is_in_memory = transport_->IsInMemory(link.endpoint);
     return;
   }
   const absl::string_view message(reinterpret_cast<char*>(payload.data),

@@ -182,8 +182,10 @@ void DistWorker::SendControl(WorkerTensor& tensor, WorkerChunk& chunk,
 void DistWorker::SendFrame(WorkerTensor& tensor, WorkerChunk& chunk,
                            FrameHeader header, ConstBytes payload,
                            ChunkPhase next) {
+  const auto server = static_cast<size_t>(chunk.plan.server);
   header.sequence = next_sequence_++;
   header.payload_bytes = static_cast<uint32_t>(payload.size);
+  if (links_[server].is_in_memory) header.flags |= kFlagInMemory;
   if (counts_traffic_) {
     push_wire_bytes_ += static_cast<int64_t>(kFrameHeaderBytes + payload.size);
     if (header.type == FrameType::kPush) {
@@ -200,8 +202,9 @@ void DistWorker::SendFrame(WorkerTensor& tensor, WorkerChunk& chunk,
     frame.on_sent = [this, &tensor, op = chunk.op] { FinishPart(tensor, op); };
   }
   chunk.phase = next;
-  Post([this, server = static_cast<size_t>(chunk.plan.server),
-        frame = std::move(frame)] { links_[server].sender->Enqueue(frame); });
+  Post([this, server, frame = std::move(frame)] {
+    links_[server].sender->Enqueue(frame);
+  });
 }
 
 void DistWorker::EncodeChunk(WorkerTensor& tensor, WorkerChunk& chunk) {

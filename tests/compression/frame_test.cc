@@ -112,5 +112,20 @@ TEST(Frame, EveryBitFlipOfThePayloadAndAForeignPayloadAreErrors) {
       << "a payload is bound to its header";
 }
 
+// It is bound to its header all the same.
+TEST(Frame, InMemoryOnlyTheHeaderIsSummed) {
+  FrameHeader header = SampleHeader();
+  header.flags |= kFlagInMemory;
+  const FrameHeaderBytes bytes = SerializeFrame(header, Payload("hello"));
+  EXPECT_THAT(CheckFramePayload(View(bytes), Payload("jello")), IsOk());
+  FrameHeaderBytes other = bytes;
+  other[56] ^= std::byte{1};
+  EXPECT_FALSE(CheckFramePayload(View(other), Payload("hello")).ok());
+  header.key = 99;
+  EXPECT_NE(ParseFrameHeader(View(SerializeFrame(header, Payload("hello"))))
+                ->payload_crc,
+            ParseFrameHeader(View(bytes))->payload_crc);
+}
+
 }  // namespace
 }  // namespace telegrad
