@@ -21,10 +21,14 @@ struct KernelTable {
   const char* name = "";  // "reference", "cpu/AVX2", "cuda/NVIDIA H200"
   DeviceKind device = DeviceKind::kCpu;
   TwoBitEncodeFn* two_bit_encode = nullptr;
+  TwoBitEncodeHalfFn* two_bit_encode_fp16 = nullptr;
+  TwoBitEncodeHalfFn* two_bit_encode_bf16 = nullptr;
   TwoBitDecodeFn* two_bit_decode = nullptr;
   TwoBitDecodeAddFn* two_bit_decode_add = nullptr;
+  TwoBitDecodeSgdFn* two_bit_decode_sgd = nullptr;
   TwoBitSumPackFn* two_bit_sum_pack = nullptr;
   PackedSumDecodeFn* packed_sum_decode = nullptr;
+  PackedSumDecodeSgdFn* packed_sum_decode_sgd = nullptr;
   TwoBitReencodeFn* two_bit_reencode = nullptr;
   TwoBitSumDecodeFn* two_bit_sum_decode = nullptr;
   AddF32Fn* add_f32 = nullptr;

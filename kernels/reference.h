@@ -15,10 +15,14 @@
 namespace telegrad::kernels::reference {
 
 TwoBitEncodeFn TwoBitEncode;
+TwoBitEncodeHalfFn TwoBitEncodeFp16;
+TwoBitEncodeHalfFn TwoBitEncodeBf16;
 TwoBitDecodeFn TwoBitDecode;
 TwoBitDecodeAddFn TwoBitDecodeAdd;
+TwoBitDecodeSgdFn TwoBitDecodeSgd;
 TwoBitSumPackFn TwoBitSumPack;
 PackedSumDecodeFn PackedSumDecode;
+PackedSumDecodeSgdFn PackedSumDecodeSgd;
 TwoBitReencodeFn TwoBitReencode;
 TwoBitSumDecodeFn TwoBitSumDecode;
 AddF32Fn AddF32;

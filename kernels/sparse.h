@@ -42,6 +42,14 @@ using ThresholdEncodeFn = void(const float* grad, float* residual, size_t n,
                                EncodeStats* stats, void* scratch,
                                Stream stream);
 
+// The same of a gradient of 16-bit floats, as TwoBitEncodeHalfFn takes it.
+// Cost: 10 bytes per element, and 4 per survivor.
+using ThresholdEncodeHalfFn = void(const uint16_t* grad, float* residual,
+                                   size_t n, float threshold,
+                                   NonFinite nonfinite, uint32_t* survivors,
+                                   uint64_t* num_survivors, EncodeStats* stats,
+                                   void* scratch, Stream stream);
+
 // Lists index and value where threshold <= |v| <= the largest float, and
 // stores every v: what is sent is set to 0 by the caller.
 //   v = residual[i] + grad[i];  residual[i] = v
@@ -75,6 +83,8 @@ using MomentumLargeValuesFn = void(const float* grad,
 
 struct SparseKernels {
   ThresholdEncodeFn* threshold_encode = nullptr;
+  ThresholdEncodeHalfFn* threshold_encode_fp16 = nullptr;
+  ThresholdEncodeHalfFn* threshold_encode_bf16 = nullptr;
   LargeValuesFn* large_values = nullptr;
   MomentumLargeValuesFn* momentum_large_values = nullptr;
 };

@@ -8,6 +8,7 @@
 #include "hwy/foreach_target.h"
 // After foreach_target.h.
 #include "hwy/highway.h"
+#include "kernels/cpu/half-inl.h"
 #include "kernels/cpu/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -21,7 +22,6 @@ void FillCast(KernelTable&) {}
 #else
 
 constexpr size_t kCastBlock = 4 * kLanes;
-using DU16 = hn::Rebind<uint16_t, DF>;
 using D8 = hn::Repartition<uint8_t, DU16>;
 
 HWY_INLINE VU Magnitude(VF v) {
@@ -31,7 +31,7 @@ HWY_INLINE VU Magnitude(VF v) {
 
 // Of finite values; the others take the slow way. Like the reference, without
 // branches.
-struct Fp16 {
+struct Fp16 : OfFp16 {
   static CastFormatKernels Reference() { return reference::Cast().fp16; }
 
   static HWY_INLINE VU Cast(VF v) {
@@ -54,36 +54,9 @@ struct Fp16 {
     return hn::Or(sign, hn::IfThenElse(IsBelow(magnitude, 113u << 23),
                                        subnormal, normal));
   }
-
-  static HWY_INLINE VF Float(VU code) {
-    const DU du;
-    const VU sign =
-        hn::ShiftLeft<16>(hn::And(code, hn::Set(du, uint32_t{0x8000})));
-    const VU moved =
-        hn::ShiftLeft<13>(hn::And(code, hn::Set(du, uint32_t{0x7FFF})));
-    const VU special = hn::Or(moved, hn::Set(du, 0x7F800000));
-    const VU normal = hn::Add(moved, hn::Set(du, 112u << 23));
-    // 2^-14 and mantissa * 2^-24; without 2^-14 the subnormal is left.
-    const VU least = hn::Set(du, 113u << 23);
-    const VF subnormal = hn::Sub(hn::BitCast(DF(), hn::Or(moved, least)),
-                                 hn::BitCast(DF(), least));
-    VU bits = hn::IfThenElse(IsBelow(moved, 31u << 23), normal, special);
-    bits = hn::IfThenElse(IsBelow(moved, 1u << 23), hn::BitCast(du, subnormal),
-                          bits);
-    return hn::BitCast(DF(), hn::Or(bits, sign));
-  }
-
- private:
-  // Of bits below 2^31, where signed comparisons are cheaper.
-  static HWY_INLINE hn::Mask<DU> IsBelow(VU bits, uint32_t limit) {
-    const DI di;
-    return hn::RebindMask(DU(),
-                          hn::Lt(hn::BitCast(di, bits),
-                                 hn::Set(di, static_cast<int32_t>(limit))));
-  }
 };
 
-struct Bf16 {
+struct Bf16 : OfBf16 {
   static CastFormatKernels Reference() { return reference::Cast().bf16; }
 
   static HWY_INLINE VU Cast(VF v) {
@@ -95,10 +68,6 @@ struct Bf16 {
         hn::And(hn::ShiftRight<16>(magnitude), hn::Set(du, uint32_t{1}));
     const VU half = hn::Add(odd, hn::Set(du, uint32_t{0x7FFF}));
     return hn::Or(sign, hn::ShiftRight<16>(hn::Add(magnitude, half)));
-  }
-
-  static HWY_INLINE VF Float(VU code) {
-    return hn::BitCast(DF(), hn::ShiftLeft<16>(code));
   }
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/targets.h"
+#include "kernels/reference.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/code_sum.cc"
@@ -10,6 +11,7 @@
 // After foreach_target.h.
 #include "hwy/highway.h"
 #include "kernels/cpu/planes-inl.h"
+#include "kernels/cpu/sgd-inl.h"
 #include "kernels/cpu/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -56,11 +58,35 @@ HWY_INLINE VI Contributors(uint32_t num_frames) {
   return hn::Set(DI(), static_cast<int32_t>(num_frames));
 }
 
+// What becomes of kLanes decoded values.
+struct Output {
+  HWY_INLINE void Prefetch(size_t i, size_t ahead) const {
+    PrefetchWrite<4 * kSumsPerGroup>(out + i, ahead);
+  }
+  HWY_INLINE void Take(VF value, size_t i) const {
+    hn::StoreU(value, DF(), out + i);
+  }
+  float* out;
+};
+struct Weights {
+  HWY_INLINE void Prefetch(size_t i, size_t ahead) const {
+    PrefetchWrite<4 * kSumsPerGroup>(weight + i, ahead);
+    PrefetchWrite<4 * kSumsPerGroup>(momentum + i, ahead);
+  }
+  HWY_INLINE void Take(VF grad, size_t i) const {
+    step(grad, weight + i, momentum + i);
+  }
+  SgdStep step;
+  float* weight;
+  float* momentum;
+};
+
 // Decodes `n` sums; writes up to a multiple of kLanes.
-template <uint32_t kBits>
+template <uint32_t kBits, class Sink>
 void DecodeSums(const uint8_t* packed, uint32_t bits, uint32_t num_frames,
-                size_t n, float threshold, float* out) {
+                size_t n, float threshold, const Sink& to) {
   const DF df;
+  const Sink sink = to;  // what stores cannot change
   const VI count = Contributors(num_frames);
   const VF t = hn::Set(df, threshold);
   if constexpr (kBits != 0) bits = kBits;
@@ -68,34 +94,36 @@ void DecodeSums(const uint8_t* packed, uint32_t bits, uint32_t num_frames,
   size_t i = 0;
   for (; i + kSumsPerGroup <= n; i += kSumsPerGroup) {
     const uint8_t* group = packed + 4 * bits * (i / kSumsPerGroup);
-    PrefetchWrite<4 * kSumsPerGroup>(out + i, ahead);
+    sink.Prefetch(i, ahead);
     PrefetchRead<kLineBytes>(group, ahead);
     for (size_t j = 0; j < kSumsPerGroup; j += kLanes) {
       const VI sum = SumsAt<kBits>(group, bits, count, j);
-      hn::StoreU(hn::Mul(hn::ConvertTo(df, sum), t), df, out + i + j);
+      sink.Take(hn::Mul(hn::ConvertTo(df, sum), t), i + j);
     }
   }
   for (; i < n; i += kLanes) {
     const VI sum = SumsAt<kBits>(packed, bits, count, i);
-    hn::StoreU(hn::Mul(hn::ConvertTo(df, sum), t), df, out + i);
+    sink.Take(hn::Mul(hn::ConvertTo(df, sum), t), i);
   }
 }
 
-using DecodeSumsFn = decltype(DecodeSums<0>);
+template <class Sink>
+using DecodeSumsFn = decltype(DecodeSums<0, Sink>);
 
 // The usual numbers of workers have their loop over planes unrolled.
-HWY_INLINE DecodeSumsFn* ChooseDecodeSums(uint32_t bits) {
+template <class Sink>
+HWY_INLINE DecodeSumsFn<Sink>* ChooseDecodeSums(uint32_t bits) {
   switch (bits) {
     case 2:
-      return DecodeSums<2>;
+      return DecodeSums<2, Sink>;
     case 3:
-      return DecodeSums<3>;
+      return DecodeSums<3, Sink>;
     case 4:
-      return DecodeSums<4>;
+      return DecodeSums<4, Sink>;
     case 5:
-      return DecodeSums<5>;
+      return DecodeSums<5, Sink>;
     default:
-      return DecodeSums<0>;
+      return DecodeSums<0, Sink>;
   }
 }
 
@@ -126,31 +154,43 @@ void TwoBitSumPack(const uint8_t* const* frames, uint32_t num_frames, size_t n,
 void PackedSumDecode(const uint8_t* packed, uint32_t num_frames, size_t n,
                      float threshold, float* out, Stream) {
   const uint32_t bits = SumBits(num_frames);
-  DecodeSumsFn* const decode = ChooseDecodeSums(bits);
+  auto* const decode = ChooseDecodeSums<Output>(bits);
   const size_t whole = n - n % kSumsPerGroup;
-  decode(packed, bits, num_frames, whole, threshold, out);
+  decode(packed, bits, num_frames, whole, threshold, Output{out});
   if (whole == n) return;
   alignas(64) float last[kSumsPerGroup];
   decode(packed + 4 * bits * (whole / kSumsPerGroup), bits, num_frames,
-         n - whole, threshold, last);
+         n - whole, threshold, Output{last});
   std::memcpy(out + whole, last, (n - whole) * sizeof(float));
+}
+
+void PackedSumDecodeSgd(const uint8_t* packed, uint32_t num_frames, size_t n,
+                        float threshold, SgdParameters params, float* weight,
+                        float* momentum, Stream stream) {
+  const uint32_t bits = SumBits(num_frames);
+  const size_t whole = n - n % kSumsPerGroup;
+  ChooseDecodeSums<Weights>(bits)(packed, bits, num_frames, whole, threshold,
+                                  Weights{SgdStep(params), weight, momentum});
+  reference::PackedSumDecodeSgd(packed + 4 * bits * (whole / kSumsPerGroup),
+                                num_frames, n - whole, threshold, params,
+                                weight + whole, momentum + whole, stream);
 }
 
 void TwoBitSumDecode(const uint8_t* const* frames, uint32_t num_frames,
                      size_t n, float threshold, float* out, Stream) {
   const uint32_t bits = SumBits(num_frames);
   SumChunkFn* const sum_chunk = ChooseSumChunk(bits);
-  DecodeSumsFn* const decode = ChooseDecodeSums(bits);
+  auto* const decode = ChooseDecodeSums<Output>(bits);
   alignas(64) uint8_t words[kMaxChunkBytes];
   const size_t whole = n - n % kChunk;
   for (size_t i = 0; i < whole; i += kChunk) {
     sum_chunk(frames, num_frames, i / 4, kChunk, bits, words);
-    decode(words, bits, num_frames, kChunk, threshold, out + i);
+    decode(words, bits, num_frames, kChunk, threshold, Output{out + i});
   }
   if (whole == n) return;
   alignas(64) float last[kChunk];
   sum_chunk(frames, num_frames, whole / 4, n - whole, bits, words);
-  decode(words, bits, num_frames, n - whole, threshold, last);
+  decode(words, bits, num_frames, n - whole, threshold, Output{last});
   std::memcpy(out + whole, last, (n - whole) * sizeof(float));
 }
 
@@ -248,6 +288,7 @@ void TwoBitReencode(const uint8_t* const* frames, uint32_t num_frames, size_t n,
 void FillCodeSum(KernelTable& table) {
   table.two_bit_sum_pack = TwoBitSumPack;
   table.packed_sum_decode = PackedSumDecode;
+  table.packed_sum_decode_sgd = PackedSumDecodeSgd;
   table.two_bit_reencode = TwoBitReencode;
   table.two_bit_sum_decode = TwoBitSumDecode;
 }

@@ -8,6 +8,7 @@
 #include "hwy/foreach_target.h"
 // After foreach_target.h.
 #include "hwy/highway.h"
+#include "kernels/cpu/sgd-inl.h"
 #include "kernels/cpu/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -73,11 +74,7 @@ void CountNonFinite(const float* x, size_t n, EncodeStats* stats, Stream) {
 void SgdMomentum(const float* HWY_RESTRICT grad, size_t n, SgdParameters params,
                  float* HWY_RESTRICT weight, float* HWY_RESTRICT momentum,
                  Stream stream) {
-  const DF df;
-  const VF rate = hn::Set(df, params.learning_rate);
-  const VF keep = hn::Set(df, params.momentum_rate);
-  const VF decay = hn::Set(df, params.weight_decay);
-  const VF rescale = hn::Set(df, params.rescale);
+  const SgdStep step(params);
   const size_t ahead = PrefetchBytes();
   size_t i = 0;
   for (; i + kDenseBlock <= n; i += kDenseBlock) {
@@ -85,13 +82,7 @@ void SgdMomentum(const float* HWY_RESTRICT grad, size_t n, SgdParameters params,
     PrefetchWrite<4 * kDenseBlock>(weight + i, ahead);
     PrefetchWrite<4 * kDenseBlock>(momentum + i, ahead);
     for (size_t j = i; j < i + kDenseBlock; j += kLanes) {
-      const VF w = hn::LoadU(df, weight + j);
-      const VF g =
-          hn::Add(hn::Mul(rescale, hn::LoadU(df, grad + j)), hn::Mul(decay, w));
-      const VF m =
-          hn::Sub(hn::Mul(keep, hn::LoadU(df, momentum + j)), hn::Mul(rate, g));
-      hn::StoreU(m, df, momentum + j);
-      hn::StoreU(hn::Add(w, m), df, weight + j);
+      step(hn::LoadU(DF(), grad + j), weight + j, momentum + j);
     }
   }
   reference::SgdMomentum(grad + i, n - i, params, weight + i, momentum + i,

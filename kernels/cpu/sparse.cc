@@ -10,6 +10,7 @@
 #include "hwy/foreach_target.h"
 // After foreach_target.h.
 #include "hwy/highway.h"
+#include "kernels/cpu/half-inl.h"
 #include "kernels/cpu/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -51,10 +52,27 @@ void AddNonFinite(size_t base, const EncodeStats& part, EncodeStats* stats) {
 // Both return the new count. Rules go by value, so that their members stay in
 // registers.
 
+// Gradients, each with the definition of its encoder.
+struct Float32Grad : OfFloat32 {
+  static auto* Definition() { return reference::Sparse().threshold_encode; }
+};
+struct Fp16Grad : OfFp16 {
+  static auto* Definition() {
+    return reference::Sparse().threshold_encode_fp16;
+  }
+};
+struct Bf16Grad : OfBf16 {
+  static auto* Definition() {
+    return reference::Sparse().threshold_encode_bf16;
+  }
+};
+
 // Strom's rule.
+template <class Grad>
 class ThresholdRule {
  public:
-  ThresholdRule(const float* grad, float* residual, float threshold,
+  using Element = typename Grad::Element;
+  ThresholdRule(const Element* grad, float* residual, float threshold,
                 NonFinite nonfinite, uint32_t* survivors)
       : grad_(grad),
         residual_(residual),
@@ -63,11 +81,11 @@ class ThresholdRule {
         survivors_(survivors) {}
 
   HWY_INLINE void Prefetch(size_t i, size_t ahead) const {
-    PrefetchRead<4 * kBlock>(grad_ + i, ahead);
+    PrefetchRead<sizeof(Element) * kBlock>(grad_ + i, ahead);
     PrefetchWrite<4 * kBlock>(residual_ + i, ahead);
   }
   HWY_INLINE VF Load(size_t i) const {
-    return hn::Add(hn::LoadU(DF(), residual_ + i), hn::LoadU(DF(), grad_ + i));
+    return hn::Add(hn::LoadU(DF(), residual_ + i), Grad::Load(grad_ + i));
   }
   HWY_INLINE size_t Take(VF v, size_t i, VU lanes, size_t count) const {
     const DF df;
@@ -92,9 +110,8 @@ class ThresholdRule {
     EncodeStats part;
     uint64_t count = 0;
     uint32_t* words = survivors_ + before;
-    reference::Sparse().threshold_encode(
-        grad_ + from, residual_ + from, to - from, threshold_, nonfinite_,
-        words, &count, &part, nullptr, Stream{});
+    Grad::Definition()(grad_ + from, residual_ + from, to - from, threshold_,
+                       nonfinite_, words, &count, &part, nullptr, Stream{});
     for (uint64_t s = 0; s < count; ++s) {
       words[s] += static_cast<uint32_t>(from << 1);
     }
@@ -103,7 +120,7 @@ class ThresholdRule {
   }
 
  private:
-  const float* grad_;
+  const Element* grad_;
   float* residual_;
   float threshold_;
   NonFinite nonfinite_;
@@ -240,11 +257,12 @@ void Pass(const Rule rule, size_t n, NonFinite nonfinite,
   }
 }
 
-void ThresholdEncode(const float* grad, float* residual, size_t n,
-                     float threshold, NonFinite nonfinite, uint32_t* survivors,
-                     uint64_t* num_survivors, EncodeStats* stats, void*,
-                     Stream) {
-  Pass(ThresholdRule(grad, residual, threshold, nonfinite, survivors), n,
+template <class Grad>
+void ThresholdEncode(const typename Grad::Element* grad, float* residual,
+                     size_t n, float threshold, NonFinite nonfinite,
+                     uint32_t* survivors, uint64_t* num_survivors,
+                     EncodeStats* stats, void*, Stream) {
+  Pass(ThresholdRule<Grad>(grad, residual, threshold, nonfinite, survivors), n,
        nonfinite, num_survivors, stats);
 }
 
@@ -270,7 +288,8 @@ void MomentumLargeValues(const float* grad, MomentumCorrection correction,
 }  // namespace
 
 void FillSparse(KernelTable& table) {
-  table.sparse = {ThresholdEncode, LargeValues, MomentumLargeValues};
+  table.sparse = {ThresholdEncode<Float32Grad>, ThresholdEncode<Fp16Grad>,
+                  ThresholdEncode<Bf16Grad>, LargeValues, MomentumLargeValues};
 }
 
 #endif  // HWY_TARGET

@@ -8,6 +8,8 @@
 #include "hwy/foreach_target.h"
 // After foreach_target.h.
 #include "hwy/highway.h"
+#include "kernels/cpu/half-inl.h"
+#include "kernels/cpu/sgd-inl.h"
 #include "kernels/cpu/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -19,6 +21,17 @@ namespace HWY_NAMESPACE {
 void FillTwoBit(KernelTable&) {}
 
 #else
+
+// Gradients, each with the definition of its encoder.
+struct Float32Grad : OfFloat32 {
+  static constexpr auto* kDefinition = reference::TwoBitEncode;
+};
+struct Fp16Grad : OfFp16 {
+  static constexpr auto* kDefinition = reference::TwoBitEncodeFp16;
+};
+struct Bf16Grad : OfBf16 {
+  static constexpr auto* kDefinition = reference::TwoBitEncodeBf16;
+};
 
 HWY_INLINE bool AllFinite(VF a, VF b, VF c, VF d) {
   const DI di;
@@ -49,12 +62,14 @@ HWY_INLINE VU Quantize(VF v, VF t, VF minus_t, CodeLanes code, VU lanes,
 }
 
 // Encodes elements [from, to) by the definition; `from` is at a word of codes.
-HWY_NOINLINE void EncodeSlowly(const float* grad, float* residual, size_t from,
-                               size_t to, float threshold, NonFinite nonfinite,
+template <class Grad>
+HWY_NOINLINE void EncodeSlowly(const typename Grad::Element* grad,
+                               float* residual, size_t from, size_t to,
+                               float threshold, NonFinite nonfinite,
                                uint8_t* codes, EncodeStats* stats) {
   EncodeStats part;
-  reference::TwoBitEncode(grad + from, residual + from, to - from, threshold,
-                          nonfinite, codes + from / 4, &part, Stream{});
+  Grad::kDefinition(grad + from, residual + from, to - from, threshold,
+                    nonfinite, codes + from / 4, &part, Stream{});
   stats->num_nonzero += part.num_nonzero;
   stats->num_nonfinite += part.num_nonfinite;
   if (part.num_nonfinite != 0 &&
@@ -63,10 +78,10 @@ HWY_NOINLINE void EncodeSlowly(const float* grad, float* residual, size_t from,
   }
 }
 
-template <NonFinite kNonFinite>
-void Encode(const float* HWY_RESTRICT grad, float* HWY_RESTRICT residual,
-            size_t n, float threshold, uint8_t* HWY_RESTRICT codes,
-            EncodeStats* stats) {
+template <class Grad, NonFinite kNonFinite>
+void EncodeAll(const typename Grad::Element* HWY_RESTRICT grad,
+               float* HWY_RESTRICT residual, size_t n, float threshold,
+               uint8_t* HWY_RESTRICT codes, EncodeStats* stats) {
   const DF df;
   const VF t = hn::Set(df, threshold);
   const VF minus_t = hn::Set(df, -threshold);
@@ -75,20 +90,20 @@ void Encode(const float* HWY_RESTRICT grad, float* HWY_RESTRICT residual,
   uint64_t num_nonzero = 0;
   size_t i = 0;
   for (; i + kCodeBlock <= n; i += kCodeBlock) {
-    const float* g = grad + i;
+    const auto* g = grad + i;
     float* r = residual + i;
-    PrefetchRead<4 * kCodeBlock>(g, ahead);
+    PrefetchRead<sizeof(*g) * kCodeBlock>(g, ahead);
     PrefetchWrite<4 * kCodeBlock>(r, ahead);
-    const VF v0 = hn::Add(hn::LoadU(df, r), hn::LoadU(df, g));
-    const VF v1 = hn::Add(hn::LoadU(df, r + kLanes), hn::LoadU(df, g + kLanes));
+    const VF v0 = hn::Add(hn::LoadU(df, r), Grad::Load(g));
+    const VF v1 = hn::Add(hn::LoadU(df, r + kLanes), Grad::Load(g + kLanes));
     const VF v2 =
-        hn::Add(hn::LoadU(df, r + 2 * kLanes), hn::LoadU(df, g + 2 * kLanes));
+        hn::Add(hn::LoadU(df, r + 2 * kLanes), Grad::Load(g + 2 * kLanes));
     const VF v3 =
-        hn::Add(hn::LoadU(df, r + 3 * kLanes), hn::LoadU(df, g + 3 * kLanes));
+        hn::Add(hn::LoadU(df, r + 3 * kLanes), Grad::Load(g + 3 * kLanes));
     if constexpr (kNonFinite == NonFinite::kZero) {
       if (HWY_UNLIKELY(!AllFinite(v0, v1, v2, v3))) {
-        EncodeSlowly(grad, residual, i, i + kCodeBlock, threshold, kNonFinite,
-                     codes, stats);
+        EncodeSlowly<Grad>(grad, residual, i, i + kCodeBlock, threshold,
+                           kNonFinite, codes, stats);
         continue;
       }
     }
@@ -101,17 +116,21 @@ void Encode(const float* HWY_RESTRICT grad, float* HWY_RESTRICT residual,
   }
   stats->num_nonzero += num_nonzero;
   if (i < n) {
-    EncodeSlowly(grad, residual, i, n, threshold, kNonFinite, codes, stats);
+    EncodeSlowly<Grad>(grad, residual, i, n, threshold, kNonFinite, codes,
+                       stats);
   }
 }
 
-void TwoBitEncode(const float* grad, float* residual, size_t n, float threshold,
-                  NonFinite nonfinite, uint8_t* codes, EncodeStats* stats,
-                  Stream) {
+template <class Grad>
+void Encode(const typename Grad::Element* grad, float* residual, size_t n,
+            float threshold, NonFinite nonfinite, uint8_t* codes,
+            EncodeStats* stats, Stream) {
   if (nonfinite == NonFinite::kZero) {
-    Encode<NonFinite::kZero>(grad, residual, n, threshold, codes, stats);
+    EncodeAll<Grad, NonFinite::kZero>(grad, residual, n, threshold, codes,
+                                      stats);
   } else {
-    Encode<NonFinite::kPropagate>(grad, residual, n, threshold, codes, stats);
+    EncodeAll<Grad, NonFinite::kPropagate>(grad, residual, n, threshold, codes,
+                                           stats);
   }
 }
 
@@ -125,22 +144,31 @@ alignas(64) constexpr uint32_t kNegativeMask[kCodesPerWord] = {
     2u << 10, 2u << 8,  2u << 22, 2u << 20, 2u << 18, 2u << 16,
     2u << 30, 2u << 28, 2u << 26, 2u << 24};
 
+HWY_INLINE VU LoadWord(const uint8_t* codes) {
+  uint32_t word;
+  std::memcpy(&word, codes, sizeof(word));
+  return hn::Set(DU(), word);
+}
+
+// Elements [i, i + kLanes) of those that a word holds.
+HWY_INLINE VF ValuesAt(VU word, size_t i, VF t, VF minus_t) {
+  const DF df;
+  const DU du;
+  const VU mask = hn::Load(du, kCodeMask + i);
+  const VU code = hn::And(word, mask);
+  const auto positive = hn::RebindMask(df, hn::Eq(code, mask));
+  const auto negative =
+      hn::RebindMask(df, hn::Eq(code, hn::Load(du, kNegativeMask + i)));
+  return hn::IfThenElse(negative, minus_t, hn::IfThenElseZero(positive, t));
+}
+
 // kAdd: onto what `out` holds, else over it.
 template <bool kAdd>
 HWY_INLINE void DecodeWord(const uint8_t* codes, VF t, VF minus_t, float* out) {
   const DF df;
-  const DU du;
-  uint32_t word;
-  std::memcpy(&word, codes, sizeof(word));
-  const VU all = hn::Set(du, word);
+  const VU word = LoadWord(codes);
   for (size_t i = 0; i < kCodesPerWord; i += kLanes) {
-    const VU mask = hn::Load(du, kCodeMask + i);
-    const VU code = hn::And(all, mask);
-    const auto positive = hn::RebindMask(df, hn::Eq(code, mask));
-    const auto negative =
-        hn::RebindMask(df, hn::Eq(code, hn::Load(du, kNegativeMask + i)));
-    VF value =
-        hn::IfThenElse(negative, minus_t, hn::IfThenElseZero(positive, t));
+    VF value = ValuesAt(word, i, t, minus_t);
     if constexpr (kAdd) value = hn::Add(hn::LoadU(df, out + i), value);
     hn::StoreU(value, df, out + i);
   }
@@ -175,10 +203,34 @@ void TwoBitDecodeAdd(const uint8_t* codes, size_t n, float threshold,
   reference::TwoBitDecodeAdd(codes + i / 4, n - i, threshold, sum + i, stream);
 }
 
+void TwoBitDecodeSgd(const uint8_t* HWY_RESTRICT codes, size_t n,
+                     float threshold, SgdParameters params,
+                     float* HWY_RESTRICT weight, float* HWY_RESTRICT momentum,
+                     Stream stream) {
+  const VF t = hn::Set(DF(), threshold);
+  const VF minus_t = hn::Set(DF(), -threshold);
+  const SgdStep step(params);
+  const size_t ahead = PrefetchBytes();
+  size_t i = 0;
+  for (; i + kCodesPerWord <= n; i += kCodesPerWord) {
+    PrefetchWrite<4 * kCodesPerWord>(weight + i, ahead);
+    PrefetchWrite<4 * kCodesPerWord>(momentum + i, ahead);
+    const VU word = LoadWord(codes + i / 4);
+    for (size_t j = 0; j < kCodesPerWord; j += kLanes) {
+      step(ValuesAt(word, j, t, minus_t), weight + i + j, momentum + i + j);
+    }
+  }
+  reference::TwoBitDecodeSgd(codes + i / 4, n - i, threshold, params,
+                             weight + i, momentum + i, stream);
+}
+
 void FillTwoBit(KernelTable& table) {
-  table.two_bit_encode = TwoBitEncode;
+  table.two_bit_encode = Encode<Float32Grad>;
+  table.two_bit_encode_fp16 = Encode<Fp16Grad>;
+  table.two_bit_encode_bf16 = Encode<Bf16Grad>;
   table.two_bit_decode = TwoBitDecode;
   table.two_bit_decode_add = TwoBitDecodeAdd;
+  table.two_bit_decode_sgd = TwoBitDecodeSgd;
 }
 
 #endif  // HWY_TARGET

@@ -1,7 +1,6 @@
-#include <cuda_fp16.h>
-
 #include "kernels/cast.h"
 #include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/half.cuh"
 #include "kernels/cuda/launch.h"
 
 // A thread takes four elements at a time: 16 bytes of floats, 8 of codes.
@@ -10,7 +9,7 @@ namespace {
 
 constexpr uint32_t kInfinity = 0x7F800000;
 
-struct Fp16 {
+struct Fp16 : Fp16Format {
   static __device__ uint32_t Cast(float value) {
     const uint32_t bits = __float_as_uint(value);
     const uint32_t sign = bits >> 16 & 0x8000u;
@@ -21,12 +20,9 @@ struct Fp16 {
     const float finite = __uint_as_float(min(magnitude, 0x477FE000u));
     return sign | __half_as_ushort(__float2half_rn(finite));
   }
-  static __device__ float Float(uint32_t code) {
-    return __half2float(__ushort_as_half(static_cast<unsigned short>(code)));
-  }
 };
 
-struct Bf16 {
+struct Bf16 : Bf16Format {
   static __device__ uint32_t Cast(float value) {
     const uint32_t bits = __float_as_uint(value);
     const uint32_t sign = bits >> 16 & 0x8000u;
@@ -36,9 +32,6 @@ struct Bf16 {
     }
     const uint32_t finite = min(magnitude, 0x7F7F0000u);
     return sign | (finite + 0x7FFFu + (finite >> 16 & 1u)) >> 16;
-  }
-  static __device__ float Float(uint32_t code) {
-    return __uint_as_float(code << 16);
   }
 };
 

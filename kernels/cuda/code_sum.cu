@@ -2,6 +2,7 @@
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/planes.cuh"
+#include "kernels/cuda/sgd.cuh"
 #include "kernels/two_bit.h"
 
 namespace telegrad::kernels::cuda {
@@ -55,11 +56,28 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <bool kVector>
+// What becomes of decoded values: they are stored, or a gradient.
+struct Output {
+  float* out;
+  template <bool kVector>
+  __device__ void Take4(const float (&values)[4], size_t i, size_t n) const {
+    Store4<kVector>(values, i, n, out);
+  }
+};
+struct Weights {
+  SgdParameters params;
+  float* weight;
+  float* momentum;
+  template <bool kVector>
+  __device__ void Take4(const float (&grad)[4], size_t i, size_t n) const {
+    SgdStep4<kVector>(grad, i, n, params, weight, momentum);
+  }
+};
+
+template <bool kVector, class Sink>
 __global__ void __launch_bounds__(kThreads)
     PackedDecodeKernel(const uint8_t* __restrict__ packed, uint32_t num_frames,
-                       uint32_t bits, size_t n, float threshold,
-                       float* __restrict__ out) {
+                       uint32_t bits, size_t n, float threshold, Sink sink) {
   __shared__ uint32_t staged[kWarps][kWarp * kMaxPlanes];
   uint32_t* const words = staged[threadIdx.x / kWarp];
   const unsigned lane = threadIdx.x % kWarp;
@@ -84,7 +102,7 @@ __global__ void __launch_bounds__(kThreads)
             static_cast<float>(values[j] - static_cast<int>(num_frames)) *
             threshold;
       }
-      Store4<kVector>(decoded, i, n, out);
+      sink.template Take4<kVector>(decoded, i, n);
     }
     __syncwarp();
   }
@@ -252,10 +270,22 @@ void TwoBitSumPack(const uint8_t* const* frames, uint32_t num_frames, size_t n,
 void PackedSumDecode(const uint8_t* packed, uint32_t num_frames, size_t n,
                      float threshold, float* out, Stream stream) {
   if (n == 0) return;
-  auto* const kernel =
-      IsAligned(out, 16) ? PackedDecodeKernel<true> : PackedDecodeKernel<false>;
+  auto* const kernel = IsAligned(out, 16) ? PackedDecodeKernel<true, Output>
+                                          : PackedDecodeKernel<false, Output>;
   kernel<<<GridForSums(n), kThreads, 0, StreamOf(stream)>>>(
-      packed, num_frames, SumBits(num_frames), n, threshold, out);
+      packed, num_frames, SumBits(num_frames), n, threshold, Output{out});
+}
+
+void PackedSumDecodeSgd(const uint8_t* packed, uint32_t num_frames, size_t n,
+                        float threshold, SgdParameters params, float* weight,
+                        float* momentum, Stream stream) {
+  if (n == 0) return;
+  const bool is_vector = IsAligned(weight, 16) && IsAligned(momentum, 16);
+  auto* const kernel = is_vector ? PackedDecodeKernel<true, Weights>
+                                 : PackedDecodeKernel<false, Weights>;
+  kernel<<<GridForSums(n), kThreads, 0, StreamOf(stream)>>>(
+      packed, num_frames, SumBits(num_frames), n, threshold,
+      Weights{params, weight, momentum});
 }
 
 void TwoBitReencode(const uint8_t* const* frames, uint32_t num_frames, size_t n,

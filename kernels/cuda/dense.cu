@@ -1,5 +1,6 @@
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/sgd.cuh"
 #include "kernels/dense.h"
 
 namespace telegrad::kernels::cuda {
@@ -43,19 +44,8 @@ __global__ void __launch_bounds__(kThreads)
               float* __restrict__ weight, float* __restrict__ momentum) {
   for (size_t i = 4 * GlobalThread(); i < n; i += 4 * NumThreads()) {
     float g[4];
-    float w[4];
-    float m[4];
     Load4<kVector>(grad, i, n, g);
-    Load4<kVector>(weight, i, n, w);
-    Load4<kVector>(momentum, i, n, m);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const float step = params.rescale * g[j] + params.weight_decay * w[j];
-      m[j] = params.momentum_rate * m[j] - params.learning_rate * step;
-      w[j] = w[j] + m[j];
-    }
-    Store4<kVector>(m, i, n, momentum);
-    Store4<kVector>(w, i, n, weight);
+    SgdStep4<kVector>(g, i, n, params, weight, momentum);
   }
 }
 

@@ -1,4 +1,5 @@
 #include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/half.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/sparse.h"
 
@@ -84,8 +85,9 @@ __device__ inline Word CountsBefore(Word counts, Word (&warp_sums)[kWarps],
   return before + sum - counts;
 }
 
+template <class Grad>
 struct Pass {
-  const float* __restrict__ grad;
+  const typename Grad::Element* __restrict__ grad;
   MomentumCorrection correction;
   float* __restrict__ momentum;
   float* __restrict__ residual;
@@ -107,13 +109,13 @@ struct Counts {
 };
 
 // v of four elements from i on; their momentum is stored.
-template <Rule kRule, bool kVector, bool kZeroNonFinite>
-__device__ inline void Load(const Pass& p, size_t i, float (&v)[4],
+template <class Grad, Rule kRule, bool kVector, bool kZeroNonFinite>
+__device__ inline void Load(const Pass<Grad>& p, size_t i, float (&v)[4],
                             Counts& counts) {
   float g[4];
   float r[4];
   float u[4] = {};
-  Load4<kVector>(p.grad, i, p.n, g);
+  Grad::template Load<kVector>(p.grad, i, p.n, g);
   Load4<kVector>(p.residual, i, p.n, r);
   if (kRule == Rule::kMomentum) Load4<kVector>(p.momentum, i, p.n, u);
 #pragma unroll
@@ -134,8 +136,9 @@ __device__ inline void Load(const Pass& p, size_t i, float (&v)[4],
 }
 
 // Which of four elements survive, as bits; stores the residual.
-template <Rule kRule, bool kVector>
-__device__ inline unsigned Take(const Pass& p, size_t i, const float (&v)[4]) {
+template <Rule kRule, bool kVector, class Grad>
+__device__ inline unsigned Take(const Pass<Grad>& p, size_t i,
+                                const float (&v)[4]) {
   unsigned survivors = 0;
   float r[4];
 #pragma unroll
@@ -155,9 +158,10 @@ __device__ inline unsigned Take(const Pass& p, size_t i, const float (&v)[4]) {
 }
 
 // Appends the survivors of four elements at `at`.
-template <Rule kRule>
-__device__ inline void Append(const Pass& p, size_t i, const float (&v)[4],
-                              unsigned survivors, Word at) {
+template <Rule kRule, class Grad>
+__device__ inline void Append(const Pass<Grad>& p, size_t i,
+                              const float (&v)[4], unsigned survivors,
+                              Word at) {
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     if ((survivors >> j & 1u) == 0) continue;
@@ -171,10 +175,10 @@ __device__ inline void Append(const Pass& p, size_t i, const float (&v)[4],
   }
 }
 
-template <Rule kRule, bool kVector, bool kZeroNonFinite>
-__device__ inline void DoTile(const Pass& p, size_t tile, size_t num_tiles,
-                              Word (&warp_sums)[kWarps], Word& shared_before,
-                              Counts& counts) {
+template <class Grad, Rule kRule, bool kVector, bool kZeroNonFinite>
+__device__ inline void DoTile(const Pass<Grad>& p, size_t tile,
+                              size_t num_tiles, Word (&warp_sums)[kWarps],
+                              Word& shared_before, Counts& counts) {
   const size_t first = tile * kSparseTile + 4 * threadIdx.x;
   float v[kRounds][4];
   unsigned survivors[kRounds];
@@ -182,7 +186,7 @@ __device__ inline void DoTile(const Pass& p, size_t tile, size_t num_tiles,
 #pragma unroll
   for (unsigned k = 0; k < kRounds; ++k) {
     const size_t i = first + k * kRoundElements;
-    Load<kRule, kVector, kZeroNonFinite>(p, i, v[k], counts);
+    Load<Grad, kRule, kVector, kZeroNonFinite>(p, i, v[k], counts);
     survivors[k] = Take<kRule, kVector>(p, i, v[k]);
     const unsigned count = __popc(survivors[k]);
     packed |= Word{count} << k * kFieldBits;
@@ -215,9 +219,9 @@ __device__ inline void DoTile(const Pass& p, size_t tile, size_t num_tiles,
   }
 }
 
-template <Rule kRule, bool kVector, bool kZeroNonFinite>
+template <class Grad, Rule kRule, bool kVector, bool kZeroNonFinite>
 __global__ void __launch_bounds__(kThreads)
-    SurvivorsKernel(Pass p, size_t num_tiles) {
+    SurvivorsKernel(Pass<Grad> p, size_t num_tiles) {
   __shared__ Word warp_sums[kWarps];
   __shared__ Word shared_before;
   __shared__ Word shared_tile;
@@ -231,15 +235,15 @@ __global__ void __launch_bounds__(kThreads)
     __syncthreads();
     const size_t tile = shared_tile;
     if (tile >= num_tiles) break;
-    DoTile<kRule, kVector, kZeroNonFinite>(p, tile, num_tiles, warp_sums,
-                                           shared_before, counts);
+    DoTile<Grad, kRule, kVector, kZeroNonFinite>(p, tile, num_tiles, warp_sums,
+                                                 shared_before, counts);
   }
   AddStats(counts.num_survivors, counts.num_nonfinite, counts.first_nonfinite,
            p.stats);
 }
 
-template <Rule kRule>
-void Launch(const Pass& p, NonFinite nonfinite, Stream stream) {
+template <Rule kRule, class Grad>
+void Launch(const Pass<Grad>& p, NonFinite nonfinite, Stream stream) {
   if (p.n == 0) {
     cudaMemsetAsync(p.num_survivors, 0, sizeof(Word), StreamOf(stream));
     return;
@@ -250,23 +254,24 @@ void Launch(const Pass& p, NonFinite nonfinite, Stream stream) {
   const bool is_vector =
       IsAligned(p.grad, 16) && IsAligned(p.residual, 16) &&
       (kRule != Rule::kMomentum || IsAligned(p.momentum, 16));
-  auto* const kernel = is_vector
-                           ? (is_zero ? SurvivorsKernel<kRule, true, true>
-                                      : SurvivorsKernel<kRule, true, false>)
-                           : (is_zero ? SurvivorsKernel<kRule, false, true>
-                                      : SurvivorsKernel<kRule, false, false>);
+  auto* const kernel =
+      is_vector ? (is_zero ? SurvivorsKernel<Grad, kRule, true, true>
+                           : SurvivorsKernel<Grad, kRule, true, false>)
+                : (is_zero ? SurvivorsKernel<Grad, kRule, false, true>
+                           : SurvivorsKernel<Grad, kRule, false, false>);
   kernel<<<GridFor(num_tiles * kThreads), kThreads, 0, StreamOf(stream)>>>(
       p, num_tiles);
 }
 
-void ThresholdEncode(const float* grad, float* residual, size_t n,
-                     float threshold, NonFinite nonfinite, uint32_t* survivors,
-                     uint64_t* num_survivors, EncodeStats* stats, void* scratch,
-                     Stream stream) {
+template <class Grad>
+void ThresholdEncode(const typename Grad::Element* grad, float* residual,
+                     size_t n, float threshold, NonFinite nonfinite,
+                     uint32_t* survivors, uint64_t* num_survivors,
+                     EncodeStats* stats, void* scratch, Stream stream) {
   Launch<Rule::kThreshold>(
-      {grad, MomentumCorrection{}, nullptr, residual, n, threshold, survivors,
-       nullptr, reinterpret_cast<Word*>(num_survivors), stats,
-       static_cast<Scratch*>(scratch)},
+      Pass<Grad>{grad, MomentumCorrection{}, nullptr, residual, n, threshold,
+                 survivors, nullptr, reinterpret_cast<Word*>(num_survivors),
+                 stats, static_cast<Scratch*>(scratch)},
       nonfinite, stream);
 }
 
@@ -274,11 +279,11 @@ void LargeValues(const float* grad, float* residual, size_t n, float threshold,
                  NonFinite nonfinite, uint32_t* indices, float* values,
                  uint64_t* num_survivors, EncodeStats* stats, void* scratch,
                  Stream stream) {
-  Launch<Rule::kLarge>(
-      {grad, MomentumCorrection{}, nullptr, residual, n, threshold, indices,
-       values, reinterpret_cast<Word*>(num_survivors), stats,
-       static_cast<Scratch*>(scratch)},
-      nonfinite, stream);
+  Launch<Rule::kLarge>(Pass<OfFloat32>{grad, MomentumCorrection{}, nullptr,
+                                       residual, n, threshold, indices, values,
+                                       reinterpret_cast<Word*>(num_survivors),
+                                       stats, static_cast<Scratch*>(scratch)},
+                       nonfinite, stream);
 }
 
 void MomentumLargeValues(const float* grad, MomentumCorrection correction,
@@ -288,16 +293,17 @@ void MomentumLargeValues(const float* grad, MomentumCorrection correction,
                          uint64_t* num_survivors, EncodeStats* stats,
                          void* scratch, Stream stream) {
   Launch<Rule::kMomentum>(
-      {grad, correction, momentum, residual, n, threshold, indices, values,
-       reinterpret_cast<Word*>(num_survivors), stats,
-       static_cast<Scratch*>(scratch)},
+      Pass<OfFloat32>{grad, correction, momentum, residual, n, threshold,
+                      indices, values, reinterpret_cast<Word*>(num_survivors),
+                      stats, static_cast<Scratch*>(scratch)},
       nonfinite, stream);
 }
 
 }  // namespace
 
 SparseKernels Sparse() {
-  return {ThresholdEncode, LargeValues, MomentumLargeValues};
+  return {ThresholdEncode<OfFloat32>, ThresholdEncode<OfFp16>,
+          ThresholdEncode<OfBf16>, LargeValues, MomentumLargeValues};
 }
 
 }  // namespace telegrad::kernels::cuda

@@ -1,45 +1,100 @@
 #include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/half.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/sgd.cuh"
 #include "kernels/two_bit.h"
 
-// A thread takes four elements at a time: 16 bytes of each array, and the one
-// byte of codes, which no other thread writes.
+// A thread takes 16 bytes of the gradient at a time, four elements or eight, 16
+// bytes of other arrays, and the bytes of their codes, which no other thread
+// writes.
 namespace telegrad::kernels::cuda {
 namespace {
 
-template <bool kVector, bool kZeroNonFinite>
-__global__ void __launch_bounds__(kThreads)
-    EncodeKernel(const float* __restrict__ grad, float* __restrict__ residual,
-                 size_t n, float threshold, uint8_t* __restrict__ codes,
-                 size_t num_bytes, EncodeStats* stats) {
+struct Counts {
   uint32_t num_nonzero = 0;
   uint32_t num_nonfinite = 0;
   uint64_t first_nonfinite = kNoIndex;
-  for (size_t b = GlobalThread(); b < num_bytes; b += NumThreads()) {
-    const size_t i = 4 * b;
-    float g[4];
-    float r[4];
-    Load4<kVector>(grad, i, n, g);
-    Load4<kVector>(residual, i, n, r);
-    uint32_t byte = 0;
+};
+
+// Encodes v = r + g of elements [i, i + 4), whose codes it returns; r becomes
+// the residual.
+template <bool kZeroNonFinite>
+__device__ inline uint32_t Quantize4(const float* g, size_t i, float threshold,
+                                     float (&r)[4], Counts& counts) {
+  uint32_t byte = 0;
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      float v = r[j] + g[j];
-      if (kZeroNonFinite && !IsFinite(v)) {
-        ++num_nonfinite;
-        if (i + j < first_nonfinite) first_nonfinite = i + j;
-        v = r[j] + 0.0f;
-      }
-      const bool is_positive = v >= threshold;
-      const bool is_negative = v <= -threshold;
-      byte = byte << 2 | (is_positive ? 3u : is_negative ? 2u : 0u);
-      num_nonzero += is_positive || is_negative;
-      r[j] = is_positive ? v - threshold : is_negative ? v + threshold : v;
+  for (int j = 0; j < 4; ++j) {
+    float v = r[j] + g[j];
+    if (kZeroNonFinite && !IsFinite(v)) {
+      ++counts.num_nonfinite;
+      if (i + j < counts.first_nonfinite) counts.first_nonfinite = i + j;
+      v = r[j] + 0.0f;
     }
-    Store4<kVector>(r, i, n, residual);
-    codes[b] = static_cast<uint8_t>(byte);
+    const bool is_positive = v >= threshold;
+    const bool is_negative = v <= -threshold;
+    byte = byte << 2 | (is_positive ? 3u : is_negative ? 2u : 0u);
+    counts.num_nonzero += is_positive || is_negative;
+    r[j] = is_positive ? v - threshold : is_negative ? v + threshold : v;
   }
-  AddStats(num_nonzero, num_nonfinite, first_nonfinite, stats);
+  return byte;
+}
+
+// num_bytes is a multiple of 4, so that threads of two bytes share none.
+template <class Grad, bool kVector, bool kZeroNonFinite>
+__global__ void __launch_bounds__(kThreads)
+    EncodeKernel(const typename Grad::Element* __restrict__ grad,
+                 float* __restrict__ residual, size_t n, float threshold,
+                 uint8_t* __restrict__ codes, size_t num_bytes,
+                 EncodeStats* stats) {
+  constexpr int kBytes = Grad::kPerAccess / 4;
+  Counts counts;
+  for (size_t b = kBytes * GlobalThread(); b < num_bytes;
+       b += kBytes * NumThreads()) {
+    float g[Grad::kPerAccess];
+    float r[kBytes][4];
+    Grad::template Load<kVector>(grad, 4 * b, n, g);
+#pragma unroll
+    for (int k = 0; k < kBytes; ++k) {
+      Load4<kVector>(residual, 4 * (b + k), n, r[k]);
+    }
+#pragma unroll
+    for (int k = 0; k < kBytes; ++k) {
+      const size_t i = 4 * (b + k);
+      const uint32_t byte =
+          Quantize4<kZeroNonFinite>(g + 4 * k, i, threshold, r[k], counts);
+      Store4<kVector>(r[k], i, n, residual);
+      codes[b + k] = static_cast<uint8_t>(byte);
+    }
+  }
+  AddStats(counts.num_nonzero, counts.num_nonfinite, counts.first_nonfinite,
+           stats);
+}
+
+template <class Grad>
+void LaunchEncode(const typename Grad::Element* grad, float* residual, size_t n,
+                  float threshold, NonFinite nonfinite, uint8_t* codes,
+                  EncodeStats* stats, Stream stream) {
+  if (n == 0) return;
+  const bool is_vector = IsAligned(grad, 16) && IsAligned(residual, 16);
+  const bool is_zero = nonfinite == NonFinite::kZero;
+  auto* const kernel = is_vector ? (is_zero ? EncodeKernel<Grad, true, true>
+                                            : EncodeKernel<Grad, true, false>)
+                                 : (is_zero ? EncodeKernel<Grad, false, true>
+                                            : EncodeKernel<Grad, false, false>);
+  const size_t num_bytes = TwoBitBytes(n);
+  kernel<<<GridFor(4 * num_bytes / Grad::kPerAccess), kThreads, 0,
+           StreamOf(stream)>>>(grad, residual, n, threshold, codes, num_bytes,
+                               stats);
+}
+
+// Elements [4 * b, 4 * b + 4) of byte b.
+__device__ inline void Values4(uint32_t byte, float threshold,
+                               float (&values)[4]) {
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const uint32_t code = byte >> (6 - 2 * j) & 3u;
+    values[j] = code == 3u ? threshold : code == 2u ? -threshold : 0.0f;
+  }
 }
 
 template <bool kVector, bool kAdd>
@@ -48,18 +103,28 @@ __global__ void __launch_bounds__(kThreads)
                  float* __restrict__ out) {
   const size_t num_bytes = (n + 3) / 4;
   for (size_t b = GlobalThread(); b < num_bytes; b += NumThreads()) {
-    const uint32_t byte = codes[b];
-    float values[4] = {};
-    if (kAdd) Load4<kVector>(out, 4 * b, n, values);
+    float values[4];
+    Values4(codes[b], threshold, values);
+    if (kAdd) {
+      float sums[4];
+      Load4<kVector>(out, 4 * b, n, sums);
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const uint32_t code = byte >> (6 - 2 * j) & 3u;
-      const float value = code == 3u   ? threshold
-                          : code == 2u ? -threshold
-                                       : 0.0f;
-      values[j] = kAdd ? values[j] + value : value;
+      for (int j = 0; j < 4; ++j) values[j] = sums[j] + values[j];
     }
     Store4<kVector>(values, 4 * b, n, out);
+  }
+}
+
+template <bool kVector>
+__global__ void __launch_bounds__(kThreads)
+    DecodeSgdKernel(const uint8_t* __restrict__ codes, size_t n,
+                    float threshold, SgdParameters params,
+                    float* __restrict__ weight, float* __restrict__ momentum) {
+  const size_t num_bytes = (n + 3) / 4;
+  for (size_t b = GlobalThread(); b < num_bytes; b += NumThreads()) {
+    float grad[4];
+    Values4(codes[b], threshold, grad);
+    SgdStep4<kVector>(grad, 4 * b, n, params, weight, momentum);
   }
 }
 
@@ -82,15 +147,22 @@ void LaunchDecode(const uint8_t* codes, size_t n, float threshold, float* out,
 void TwoBitEncode(const float* grad, float* residual, size_t n, float threshold,
                   NonFinite nonfinite, uint8_t* codes, EncodeStats* stats,
                   Stream stream) {
-  if (n == 0) return;
-  const bool is_vector = IsAligned(grad, 16) && IsAligned(residual, 16);
-  const bool is_zero = nonfinite == NonFinite::kZero;
-  auto* const kernel =
-      is_vector
-          ? (is_zero ? EncodeKernel<true, true> : EncodeKernel<true, false>)
-          : (is_zero ? EncodeKernel<false, true> : EncodeKernel<false, false>);
-  kernel<<<GridFor(TwoBitBytes(n)), kThreads, 0, StreamOf(stream)>>>(
-      grad, residual, n, threshold, codes, TwoBitBytes(n), stats);
+  LaunchEncode<OfFloat32>(grad, residual, n, threshold, nonfinite, codes, stats,
+                          stream);
+}
+
+void TwoBitEncodeFp16(const uint16_t* grad, float* residual, size_t n,
+                      float threshold, NonFinite nonfinite, uint8_t* codes,
+                      EncodeStats* stats, Stream stream) {
+  LaunchEncode<OfFp16>(grad, residual, n, threshold, nonfinite, codes, stats,
+                       stream);
+}
+
+void TwoBitEncodeBf16(const uint16_t* grad, float* residual, size_t n,
+                      float threshold, NonFinite nonfinite, uint8_t* codes,
+                      EncodeStats* stats, Stream stream) {
+  LaunchEncode<OfBf16>(grad, residual, n, threshold, nonfinite, codes, stats,
+                       stream);
 }
 
 void TwoBitDecode(const uint8_t* codes, size_t n, float threshold, float* out,
@@ -101,6 +173,17 @@ void TwoBitDecode(const uint8_t* codes, size_t n, float threshold, float* out,
 void TwoBitDecodeAdd(const uint8_t* codes, size_t n, float threshold,
                      float* sum, Stream stream) {
   LaunchDecode<true>(codes, n, threshold, sum, stream);
+}
+
+void TwoBitDecodeSgd(const uint8_t* codes, size_t n, float threshold,
+                     SgdParameters params, float* weight, float* momentum,
+                     Stream stream) {
+  if (n == 0) return;
+  const bool is_vector = IsAligned(weight, 16) && IsAligned(momentum, 16);
+  auto* const kernel =
+      is_vector ? DecodeSgdKernel<true> : DecodeSgdKernel<false>;
+  kernel<<<GridFor((n + 3) / 4), kThreads, 0, StreamOf(stream)>>>(
+      codes, n, threshold, params, weight, momentum);
 }
 
 }  // namespace telegrad::kernels::cuda

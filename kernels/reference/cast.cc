@@ -1,26 +1,11 @@
 #include "kernels/cast.h"
 
-#include <cmath>
-#include <cstring>
-
 #include "kernels/reference.h"
+#include "kernels/reference/half.h"
 #include "kernels/value.h"
 
 namespace telegrad::kernels::reference {
 namespace {
-
-uint32_t BitsOf(float value) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, sizeof(bits));
-  return bits;
-}
-float FloatOf(uint32_t bits) {
-  float value;
-  std::memcpy(&value, &bits, sizeof(value));
-  return value;
-}
-
-constexpr uint32_t kInfinity = 0x7F800000;
 
 // bits / 2^shift to the nearest, ties to even.
 uint32_t ShiftToNearest(uint32_t bits, uint32_t shift) {
@@ -28,7 +13,7 @@ uint32_t ShiftToNearest(uint32_t bits, uint32_t shift) {
   return (bits + half) >> shift;
 }
 
-struct Fp16 {
+struct Fp16 : OfFp16 {
   static uint32_t Cast(float value) {
     const uint32_t sign = BitsOf(value) >> 16 & 0x8000u;
     const uint32_t magnitude = BitsOf(value) & 0x7FFFFFFFu;
@@ -45,20 +30,9 @@ struct Fp16 {
     const uint32_t mantissa = (magnitude & 0x7FFFFFu) | 0x800000u;
     return sign | ShiftToNearest(mantissa, 126 - exponent);
   }
-  static float Float(uint32_t code) {
-    const uint32_t sign = (code & 0x8000u) << 16;
-    const uint32_t exponent = code >> 10 & 31u;
-    const uint32_t mantissa = code & 0x3FFu;
-    if (exponent == 31) return FloatOf(sign | kInfinity | mantissa << 13);
-    if (exponent == 0) {
-      const float value = static_cast<float>(mantissa) * 0x1p-24f;
-      return FloatOf(sign | BitsOf(value));
-    }
-    return FloatOf(sign | (exponent + 112) << 23 | mantissa << 13);
-  }
 };
 
-struct Bf16 {
+struct Bf16 : OfBf16 {
   static uint32_t Cast(float value) {
     const uint32_t sign = BitsOf(value) >> 16 & 0x8000u;
     const uint32_t magnitude = BitsOf(value) & 0x7FFFFFFFu;
@@ -67,7 +41,6 @@ struct Bf16 {
     if (magnitude >= 0x7F7F0000u) return sign | 0x7F7Fu;
     return sign | ShiftToNearest(magnitude, 16);
   }
-  static float Float(uint32_t code) { return FloatOf(code << 16); }
 };
 
 template <typename Format>

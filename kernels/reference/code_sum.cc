@@ -4,6 +4,7 @@
 
 #include "kernels/reference.h"
 #include "kernels/reference/codes.h"
+#include "kernels/reference/sgd.h"
 
 namespace telegrad::kernels::reference {
 namespace {
@@ -18,6 +19,18 @@ int32_t SumOfCodes(const uint8_t* const* frames, uint32_t num_frames,
 // Bit j of byte b of a little-endian word is bit 8*b + j.
 size_t PlaneByte(size_t i, uint32_t bits, uint32_t plane) {
   return 4 * (i / kSumsPerGroup * bits + plane) + i % kSumsPerGroup / 8;
+}
+
+float PackedValueAt(const uint8_t* packed, uint32_t num_frames, uint32_t bits,
+                    size_t i, float threshold) {
+  uint32_t value = 0;
+  for (uint32_t p = 0; p < bits; ++p) {
+    const uint32_t byte = packed[PlaneByte(i, bits, p)];
+    value |= ((byte >> (i % 8)) & 1u) << p;
+  }
+  const int32_t sum =
+      static_cast<int32_t>(value) - static_cast<int32_t>(num_frames);
+  return static_cast<float>(sum) * threshold;
 }
 
 }  // namespace
@@ -40,14 +53,17 @@ void PackedSumDecode(const uint8_t* packed, uint32_t num_frames, size_t n,
                      float threshold, float* out, Stream) {
   const uint32_t bits = SumBits(num_frames);
   for (size_t i = 0; i < n; ++i) {
-    uint32_t value = 0;
-    for (uint32_t p = 0; p < bits; ++p) {
-      const uint32_t byte = packed[PlaneByte(i, bits, p)];
-      value |= ((byte >> (i % 8)) & 1u) << p;
-    }
-    const int32_t sum =
-        static_cast<int32_t>(value) - static_cast<int32_t>(num_frames);
-    out[i] = static_cast<float>(sum) * threshold;
+    out[i] = PackedValueAt(packed, num_frames, bits, i, threshold);
+  }
+}
+
+void PackedSumDecodeSgd(const uint8_t* packed, uint32_t num_frames, size_t n,
+                        float threshold, SgdParameters params, float* weight,
+                        float* momentum, Stream) {
+  const uint32_t bits = SumBits(num_frames);
+  for (size_t i = 0; i < n; ++i) {
+    SgdStep(PackedValueAt(packed, num_frames, bits, i, threshold), params,
+            weight[i], momentum[i]);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/reference.h"
+#include "kernels/reference/sgd.h"
 
 namespace telegrad::kernels::reference {
 
@@ -21,9 +22,7 @@ void CountNonFinite(const float* x, size_t n, EncodeStats* stats, Stream) {
 void SgdMomentum(const float* grad, size_t n, SgdParameters params,
                  float* weight, float* momentum, Stream) {
   for (size_t i = 0; i < n; ++i) {
-    const float g = params.rescale * grad[i] + params.weight_decay * weight[i];
-    momentum[i] = params.momentum_rate * momentum[i] - params.learning_rate * g;
-    weight[i] = weight[i] + momentum[i];
+    SgdStep(grad[i], params, weight[i], momentum[i]);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/reference.h"
+#include "kernels/reference/half.h"
 
 namespace telegrad::kernels::reference {
 namespace {
@@ -18,13 +19,14 @@ bool IsLarge(float v, float threshold) {
   return magnitude >= threshold && magnitude <= FLT_MAX;
 }
 
-void ThresholdEncode(const float* grad, float* residual, size_t n,
-                     float threshold, NonFinite nonfinite, uint32_t* survivors,
-                     uint64_t* num_survivors, EncodeStats* stats, void*,
-                     Stream) {
+template <typename Format>
+void ThresholdEncode(const typename Format::Element* grad, float* residual,
+                     size_t n, float threshold, NonFinite nonfinite,
+                     uint32_t* survivors, uint64_t* num_survivors,
+                     EncodeStats* stats, void*, Stream) {
   uint64_t count = 0;
   for (size_t i = 0; i < n; ++i) {
-    float v = residual[i] + grad[i];
+    float v = residual[i] + Format::Float(grad[i]);
     if (nonfinite == NonFinite::kZero && !std::isfinite(v)) {
       CountNonFiniteAt(i, stats);
       v = residual[i] + 0.0f;
@@ -92,7 +94,8 @@ void MomentumLargeValues(const float* grad, MomentumCorrection correction,
 }  // namespace
 
 SparseKernels Sparse() {
-  return {ThresholdEncode, LargeValues, MomentumLargeValues};
+  return {ThresholdEncode<OfFloat32>, ThresholdEncode<OfFp16>,
+          ThresholdEncode<OfBf16>, LargeValues, MomentumLargeValues};
 }
 
 }  // namespace telegrad::kernels::reference

@@ -5,15 +5,19 @@
 
 #include "kernels/reference.h"
 #include "kernels/reference/codes.h"
+#include "kernels/reference/half.h"
+#include "kernels/reference/sgd.h"
 
 namespace telegrad::kernels::reference {
+namespace {
 
-void TwoBitEncode(const float* grad, float* residual, size_t n, float threshold,
-                  NonFinite nonfinite, uint8_t* codes, EncodeStats* stats,
-                  Stream) {
+template <typename Format>
+void Encode(const typename Format::Element* grad, float* residual, size_t n,
+            float threshold, NonFinite nonfinite, uint8_t* codes,
+            EncodeStats* stats) {
   std::memset(codes, 0, TwoBitBytes(n));
   for (size_t i = 0; i < n; ++i) {
-    float v = residual[i] + grad[i];
+    float v = residual[i] + Format::Float(grad[i]);
     if (nonfinite == NonFinite::kZero && !std::isfinite(v)) {
       ++stats->num_nonfinite;
       if (i < stats->first_nonfinite) stats->first_nonfinite = i;
@@ -33,19 +37,50 @@ void TwoBitEncode(const float* grad, float* residual, size_t n, float threshold,
   }
 }
 
+float ValueAt(const uint8_t* codes, size_t i, float threshold) {
+  const int32_t code = CodeAt(codes, i);
+  return code > 0 ? threshold : code < 0 ? -threshold : 0.0f;
+}
+
+}  // namespace
+
+void TwoBitEncode(const float* grad, float* residual, size_t n, float threshold,
+                  NonFinite nonfinite, uint8_t* codes, EncodeStats* stats,
+                  Stream) {
+  Encode<OfFloat32>(grad, residual, n, threshold, nonfinite, codes, stats);
+}
+
+void TwoBitEncodeFp16(const uint16_t* grad, float* residual, size_t n,
+                      float threshold, NonFinite nonfinite, uint8_t* codes,
+                      EncodeStats* stats, Stream) {
+  Encode<OfFp16>(grad, residual, n, threshold, nonfinite, codes, stats);
+}
+
+void TwoBitEncodeBf16(const uint16_t* grad, float* residual, size_t n,
+                      float threshold, NonFinite nonfinite, uint8_t* codes,
+                      EncodeStats* stats, Stream) {
+  Encode<OfBf16>(grad, residual, n, threshold, nonfinite, codes, stats);
+}
+
 void TwoBitDecode(const uint8_t* codes, size_t n, float threshold, float* out,
                   Stream) {
   for (size_t i = 0; i < n; ++i) {
-    const int32_t code = CodeAt(codes, i);
-    out[i] = code > 0 ? threshold : code < 0 ? -threshold : 0.0f;
+    out[i] = ValueAt(codes, i, threshold);
   }
 }
 
 void TwoBitDecodeAdd(const uint8_t* codes, size_t n, float threshold,
                      float* sum, Stream) {
   for (size_t i = 0; i < n; ++i) {
-    const int32_t code = CodeAt(codes, i);
-    sum[i] += code > 0 ? threshold : code < 0 ? -threshold : 0.0f;
+    sum[i] += ValueAt(codes, i, threshold);
+  }
+}
+
+void TwoBitDecodeSgd(const uint8_t* codes, size_t n, float threshold,
+                     SgdParameters params, float* weight, float* momentum,
+                     Stream) {
+  for (size_t i = 0; i < n; ++i) {
+    SgdStep(ValueAt(codes, i, threshold), params, weight[i], momentum[i]);
   }
 }
 
