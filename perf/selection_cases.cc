@@ -31,6 +31,25 @@ void AppendSparse(std::vector<KernelCase>& cases) {
                                 NonFinite::kZero, Indices(s), &count, &stats,
                                 s.scratch(), {});
       }));
+  // Of the same gradient, cast to fp16.
+  const auto halves = [](const Share& s) {
+    return reinterpret_cast<uint16_t*>(s.out());
+  };
+  cases.push_back(FamilyCase(
+      "sparse/threshold_encode_fp16", 10.04, Traffic::kAdd,
+      [halves](const Share& s) {
+        EncodeStats stats;
+        uint64_t count = 0;
+        sparse.threshold_encode_fp16(
+            halves(s), s.residual(), s.n, s.data.threshold, NonFinite::kZero,
+            Indices(s), &count, &stats, s.scratch(), {});
+      },
+      [halves](const Share& s) {
+        EncodeStats stats;
+        CpuKernels().cast.fp16.encode(s.grad(), nullptr, s.n, NonFinite::kZero,
+                                      reinterpret_cast<uint8_t*>(halves(s)),
+                                      &stats, {});
+      }));
   cases.push_back(FamilyCase(
       "sparse/large_values", 12.08, Traffic::kAdd, [](const Share& s) {
         EncodeStats stats;

@@ -40,6 +40,43 @@ Job Encode(size_t n, double density) {
   return job;
 }
 
+using Half = kernels::CastFormatKernels kernels::CastKernels::*;
+using EncodeHalf = kernels::TwoBitEncodeHalfFn* kernels::KernelTable::*;
+
+// The peer casts a gradient that does not stay in cache to float32 first.
+template <Half kFormat, EncodeHalf kEncode>
+Job EncodeHalves(size_t n, double density) {
+  const auto data = std::make_shared<TwoBitData>(n, density, 1);
+  const auto halves = std::make_shared<HugeArray>(2 * n);
+  const auto floats = std::make_shared<HugeArray>(4 * n);
+  kernels::EncodeStats cast_stats;
+  (CpuKernels().cast.*kFormat)
+      .encode(data->grad.as<float>(), nullptr, n, NonFinite::kZero,
+              halves->as<uint8_t>(), &cast_stats, {});
+  Job job = {.codec = "2bit",
+             .bytes_per_element = 10.25,
+             .traffic = Traffic::kAdd,
+             .density = data->density};
+  job.body = [data, halves](size_t begin, size_t count) {
+    kernels::EncodeStats stats;
+    (CpuKernels().*kEncode)(halves->as<uint16_t>() + begin,
+                            data->residual.as<float>() + begin, count,
+                            data->threshold, NonFinite::kZero,
+                            data->codes.as<uint8_t>() + begin / 4, &stats, {});
+  };
+  const auto cast_first = [data, halves, floats](size_t begin, size_t count) {
+    kernels::EncodeStats stats;
+    float* const grad = floats->as<float>() + begin;
+    (CpuKernels().cast.*kFormat)
+        .decode(halves->as<uint8_t>() + 2 * begin, count, grad, {});
+    CpuKernels().two_bit_encode(
+        grad, data->residual.as<float>() + begin, count, data->threshold,
+        NonFinite::kZero, data->codes.as<uint8_t>() + begin / 4, &stats, {});
+  };
+  job.peers = {{"cast_first", cast_first}};
+  return job;
+}
+
 Job Decode(size_t n, double density) {
   const auto data = std::make_shared<TwoBitData>(n, density, 1);
   const auto out = std::make_shared<HugeArray>(4 * n);
@@ -86,14 +123,51 @@ Job DecodeAdd(size_t n, double density) {
   return job;
 }
 
+// The peer stores the gradient between the two.
+Job DecodeSgd(size_t n, double density) {
+  constexpr kernels::SgdParameters kParameters = {.learning_rate = 1e-3f,
+                                                  .momentum_rate = 0.9f};
+  const auto data = std::make_shared<TwoBitData>(n, density, 1);
+  const auto grad = std::make_shared<HugeArray>(4 * n);
+  const auto weight = std::make_shared<HugeArray>(4 * n);
+  const auto momentum = std::make_shared<HugeArray>(4 * n);
+  Job job = {.codec = "2bit",
+             .bytes_per_element = 16.25,
+             .traffic = Traffic::kUpdate,
+             .density = data->density};
+  job.body = [=](size_t begin, size_t count) {
+    CpuKernels().two_bit_decode_sgd(data->frames[0].as<uint8_t>() + begin / 4,
+                                    count, data->threshold, kParameters,
+                                    weight->as<float>() + begin,
+                                    momentum->as<float>() + begin, {});
+  };
+  const auto one_by_one = [=](size_t begin, size_t count) {
+    CpuKernels().two_bit_decode(data->frames[0].as<uint8_t>() + begin / 4,
+                                count, data->threshold,
+                                grad->as<float>() + begin, {});
+    CpuKernels().sgd_momentum(grad->as<float>() + begin, count, kParameters,
+                              weight->as<float>() + begin,
+                              momentum->as<float>() + begin, {});
+  };
+  job.peers = {{"decode_then_sgd", one_by_one}};
+  return job;
+}
+
 }  // namespace
 
 void AppendTwoBitCases(std::vector<KernelCase>& cases) {
   cases.push_back({"2bit/encode", true, Encode<NonFinite::kZero>});
   cases.push_back(
       {"2bit/encode_propagate", true, Encode<NonFinite::kPropagate>});
+  cases.push_back({"2bit/encode_fp16", true,
+                   EncodeHalves<&kernels::CastKernels::fp16,
+                                &kernels::KernelTable::two_bit_encode_fp16>});
+  cases.push_back({"2bit/encode_bf16", true,
+                   EncodeHalves<&kernels::CastKernels::bf16,
+                                &kernels::KernelTable::two_bit_encode_bf16>});
   cases.push_back({"2bit/decode", true, Decode});
   cases.push_back({"2bit/decode_add", true, DecodeAdd});
+  cases.push_back({"2bit/decode_sgd", true, DecodeSgd});
 }
 
 }  // namespace telegrad::perf

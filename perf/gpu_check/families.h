@@ -14,6 +14,8 @@ void VerifyBlock(Verdict& verdict);
 void VerifySparse(Verdict& verdict);
 void VerifyRadix(Verdict& verdict);
 void VerifyLowRank(Verdict& verdict);
+void VerifyHalf(Verdict& verdict);
+void VerifyDecodeSgd(Verdict& verdict);
 
 void MeasureCast(Arrays& arrays, std::vector<Row>& rows);
 void MeasureSign(Arrays& arrays, std::vector<Row>& rows);
@@ -21,5 +23,7 @@ void MeasureBlock(Arrays& arrays, std::vector<Row>& rows);
 void MeasureSparse(Arrays& arrays, std::vector<Row>& rows);
 void MeasureRadix(Arrays& arrays, std::vector<Row>& rows);
 void MeasureLowRank(Arrays& arrays, std::vector<Row>& rows);
+void MeasureHalf(Arrays& arrays, std::vector<Row>& rows);
+void MeasureDecodeSgd(Arrays& arrays, std::vector<Row>& rows);
 
 }  // namespace telegrad::gpu_check

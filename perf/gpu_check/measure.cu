@@ -151,6 +151,8 @@ void MeasureAll(const char* device_name, const char* path) {
   MeasureSparse(arrays, rows);
   MeasureRadix(arrays, rows);
   MeasureLowRank(arrays, rows);
+  MeasureHalf(arrays, rows);
+  MeasureDecodeSgd(arrays, rows);
   Print(rows);
   if (path != nullptr) Write(rows, device_name, path);
 }

@@ -161,6 +161,8 @@ bool Verify() {
   VerifySparse(verdict);
   VerifyRadix(verdict);
   VerifyLowRank(verdict);
+  VerifyHalf(verdict);
+  VerifyDecodeSgd(verdict);
   std::printf("%zu comparisons, %zu differ\n", verdict.checks(),
               verdict.failures());
   return verdict.failures() == 0;
