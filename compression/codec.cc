@@ -1,5 +1,6 @@
 #include "compression/codec.h"
 
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "compression/shape_checks.h"
 
@@ -11,6 +12,14 @@ CodecOptions StandardOptions(const CodecTraits& traits) {
     options.*option.field = option.standard;
   }
   return options;
+}
+
+absl::Status PreparedCodec::EncodeHalf(HalfFormat, ConstBytes, CodecState&,
+                                       const EncodeParams&, Bytes,
+                                       EncodeResult*, Stream) const {
+  return absl::UnimplementedError(absl::StrCat(
+      "codec ", traits().name,
+      " does not take 16-bit gradients; cast them to float32 first"));
 }
 
 absl::Status PreparedCodec::ValidateSum(ConstBytes sum,

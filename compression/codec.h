@@ -128,6 +128,9 @@ struct EncodeParams {
   uint64_t source = 0;  // the encoder: no two alike (servers: ~0)
 };
 
+// 16-bit floats that a gradient may be made of: kernels/cast.h.
+enum class HalfFormat : uint8_t { kFp16 = 0, kBf16 = 1 };
+
 struct EncodeResult {
   size_t encoded_bytes = 0;
   EncodeStats stats;
@@ -153,6 +156,14 @@ class PreparedCodec {
   virtual absl::Status Encode(ConstBytes grad, CodecState& state,
                               const EncodeParams& params, Bytes out,
                               EncodeResult* result, Stream stream) const = 0;
+
+  // The same of a gradient of 16-bit floats, [n] u16 aligned to 2, with a
+  // residual of float32: what Encode gives of it as float32, which is exact.
+  // Unimplemented, with nothing touched, where a codec takes only float32.
+  virtual absl::Status EncodeHalf(HalfFormat format, ConstBytes grad,
+                                  CodecState& state, const EncodeParams& params,
+                                  Bytes out, EncodeResult* result,
+                                  Stream stream) const;
 
   // OK when `payload` is something that Encode can have written: for bytes
   // from a network, before anything else is done with them.

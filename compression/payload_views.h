@@ -15,6 +15,9 @@ inline const float* AsFloats(ConstBytes bytes) {
 inline float* AsFloats(Bytes bytes) {
   return reinterpret_cast<float*>(bytes.data);
 }
+inline const uint16_t* AsHalves(ConstBytes bytes) {
+  return reinterpret_cast<const uint16_t*>(bytes.data);
+}
 inline const uint8_t* AsCodes(ConstBytes bytes) {
   return reinterpret_cast<const uint8_t*>(bytes.data);
 }

@@ -9,9 +9,9 @@
 namespace telegrad {
 
 absl::Status SelfContainedCodec::CheckEncode(ConstBytes grad,
-                                             const CodecState& state,
-                                             Bytes out) const {
-  RETURN_IF_ERROR(CheckSize("gradient", grad.size, 4 * num_elems_));
+                                             const CodecState& state, Bytes out,
+                                             size_t element_bytes) const {
+  RETURN_IF_ERROR(CheckSize("gradient", grad.size, element_bytes * num_elems_));
   RETURN_IF_ERROR(CheckSize("residual", state.residual.size,
                             traits_.needs_residual ? 4 * num_elems_ : 0));
   return CheckCapacity("output", out.size, max_encoded_bytes());

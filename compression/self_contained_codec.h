@@ -44,8 +44,8 @@ class SelfContainedCodec : public PreparedCodec {
 
  protected:
   // What every Encode and every decode begins with.
-  absl::Status CheckEncode(ConstBytes grad, const CodecState& state,
-                           Bytes out) const;
+  absl::Status CheckEncode(ConstBytes grad, const CodecState& state, Bytes out,
+                           size_t element_bytes = 4) const;
   absl::Status CheckDecode(ConstBytes payload, Bytes out) const;
   // Makes the server's residual the first time.
   void PrepareReencode(ReencodeState& state) const;

@@ -95,16 +95,18 @@ class PreparedThreshold : public SelfContainedCodec {
                       const EncodeParams& params, Bytes out,
                       EncodeResult* result, Stream stream) const override {
     RETURN_IF_ERROR(CheckEncode(grad, state, out));
-    RETURN_IF_ERROR(CheckThreshold(params.threshold));
-    uint32_t* const survivors = SurvivorsOf(state);
-    uint64_t count = 0;
-    result->stats = {};
-    kernels().sparse.threshold_encode(
-        AsFloats(grad), AsFloats(state.residual), num_elems(), params.threshold,
-        params.nonfinite, survivors, &count, &result->stats, nullptr, stream);
-    result->encoded_bytes =
-        WritePayload({survivors, count}, params.threshold, num_elems(), out);
-    return absl::OkStatus();
+    return EncodeBy(kernels().sparse.threshold_encode, AsFloats(grad), state,
+                    params, out, result, stream);
+  }
+
+  absl::Status EncodeHalf(HalfFormat format, ConstBytes grad, CodecState& state,
+                          const EncodeParams& params, Bytes out,
+                          EncodeResult* result, Stream stream) const override {
+    RETURN_IF_ERROR(CheckEncode(grad, state, out, 2));
+    const kernels::SparseKernels& sparse = kernels().sparse;
+    return EncodeBy(format == HalfFormat::kFp16 ? sparse.threshold_encode_fp16
+                                                : sparse.threshold_encode_bf16,
+                    AsHalves(grad), state, params, out, result, stream);
   }
 
   absl::Status Validate(ConstBytes payload) const override {
@@ -173,6 +175,22 @@ class PreparedThreshold : public SelfContainedCodec {
   }
 
  private:
+  // By a ThresholdEncodeFn or ThresholdEncodeHalfFn.
+  template <typename EncodeFn, typename T>
+  absl::Status EncodeBy(EncodeFn* encode, const T* grad, CodecState& state,
+                        const EncodeParams& params, Bytes out,
+                        EncodeResult* result, Stream stream) const {
+    RETURN_IF_ERROR(CheckThreshold(params.threshold));
+    uint32_t* const survivors = SurvivorsOf(state);
+    uint64_t count = 0;
+    result->stats = {};
+    encode(grad, AsFloats(state.residual), num_elems(), params.threshold,
+           params.nonfinite, survivors, &count, &result->stats, nullptr,
+           stream);
+    result->encoded_bytes =
+        WritePayload({survivors, count}, params.threshold, num_elems(), out);
+    return absl::OkStatus();
+  }
   uint32_t* SurvivorsOf(CodecState& state) const {
     if (state.scratch.size() == 0) {
       state.scratch = Buffer(4 * (num_elems() + kernels::kSurvivorSlack));

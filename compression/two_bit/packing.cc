@@ -95,6 +95,8 @@ Packing Plain(const kernels::KernelTable& table) {
           .are_codes = ArePlainCodes,
           .are_sums = ArePlainSums,
           .encode = table.two_bit_encode,
+          .encode_fp16 = table.two_bit_encode_fp16,
+          .encode_bf16 = table.two_bit_encode_bf16,
           .decode = table.two_bit_decode,
           .decode_add = table.two_bit_decode_add,
           .sum_pack = table.two_bit_sum_pack,

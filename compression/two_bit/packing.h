@@ -22,6 +22,8 @@ struct Packing {
   bool (*are_sums)(const uint8_t* sums, uint32_t num_frames,
                    size_t n) = nullptr;
   kernels::TwoBitEncodeFn* encode = nullptr;
+  kernels::TwoBitEncodeHalfFn* encode_fp16 = nullptr;  // null with radix
+  kernels::TwoBitEncodeHalfFn* encode_bf16 = nullptr;
   kernels::TwoBitDecodeFn* decode = nullptr;
   kernels::TwoBitDecodeAddFn* decode_add = nullptr;
   kernels::TwoBitSumPackFn* sum_pack = nullptr;

@@ -54,15 +54,30 @@ class PreparedTwoBit : public PreparedCodec {
   absl::Status Encode(ConstBytes grad, CodecState& state,
                       const EncodeParams& params, Bytes out,
                       EncodeResult* result, Stream stream) const override {
-    RETURN_IF_ERROR(CheckSize("gradient", grad.size, 4 * num_elems_));
-    RETURN_IF_ERROR(CheckSize("residual", state.residual.size, 4 * num_elems_));
-    RETURN_IF_ERROR(CheckCapacity("output", out.size, max_encoded_bytes()));
-    RETURN_IF_ERROR(CheckThreshold(params.threshold));
+    RETURN_IF_ERROR(CheckEncode(grad, 4, state, params, out));
     result->encoded_bytes = max_encoded_bytes();
     result->stats = {};
     packing_.encode(AsFloats(grad), AsFloats(state.residual), num_elems_,
                     params.threshold, params.nonfinite, AsCodes(out),
                     &result->stats, stream);
+    return absl::OkStatus();
+  }
+
+  absl::Status EncodeHalf(HalfFormat format, ConstBytes grad, CodecState& state,
+                          const EncodeParams& params, Bytes out,
+                          EncodeResult* result, Stream stream) const override {
+    auto* const encode = format == HalfFormat::kFp16 ? packing_.encode_fp16
+                                                     : packing_.encode_bf16;
+    if (encode == nullptr) {
+      return PreparedCodec::EncodeHalf(format, grad, state, params, out, result,
+                                       stream);
+    }
+    RETURN_IF_ERROR(CheckEncode(grad, 2, state, params, out));
+    result->encoded_bytes = max_encoded_bytes();
+    result->stats = {};
+    encode(AsHalves(grad), AsFloats(state.residual), num_elems_,
+           params.threshold, params.nonfinite, AsCodes(out), &result->stats,
+           stream);
     return absl::OkStatus();
   }
 
@@ -173,6 +188,15 @@ class PreparedTwoBit : public PreparedCodec {
   }
 
  private:
+  absl::Status CheckEncode(ConstBytes grad, size_t element_bytes,
+                           const CodecState& state, const EncodeParams& params,
+                           Bytes out) const {
+    RETURN_IF_ERROR(
+        CheckSize("gradient", grad.size, element_bytes * num_elems_));
+    RETURN_IF_ERROR(CheckSize("residual", state.residual.size, 4 * num_elems_));
+    RETURN_IF_ERROR(CheckCapacity("output", out.size, max_encoded_bytes()));
+    return CheckThreshold(params.threshold);
+  }
   absl::Status CheckDecode(ConstBytes payload, float threshold,
                            Bytes out) const {
     RETURN_IF_ERROR(CheckSize("payload", payload.size, max_encoded_bytes()));
