@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -23,28 +24,37 @@ void AppendChunks(Key key, int server, size_t begin, size_t end,
   }
 }
 
+// `count` servers, in their order; the first ones of equals.
+std::vector<size_t> LeastLoaded(std::span<const size_t> loads, size_t count) {
+  std::vector<size_t> servers(loads.size());
+  std::iota(servers.begin(), servers.end(), size_t{0});
+  std::stable_sort(servers.begin(), servers.end(),
+                   [&](size_t a, size_t b) { return loads[a] < loads[b]; });
+  servers.resize(count);
+  std::sort(servers.begin(), servers.end());
+  return servers;
+}
+
 }  // namespace
 
-std::vector<size_t> ShardSizes(Key key, size_t num_elems, int num_servers) {
-  const auto servers = static_cast<size_t>(num_servers);
-  std::vector<size_t> sizes(servers, 0);
-  if (num_elems < kBigTensorElems) {
-    sizes[size_t{key} * 9973 % servers] = num_elems;
-    return sizes;
-  }
+std::vector<size_t> ShardSizes(size_t num_elems,
+                               std::span<const size_t> loads) {
+  const std::vector<size_t> servers = LeastLoaded(
+      loads, std::clamp(num_elems / kMinPartElems, size_t{1}, loads.size()));
   constexpr size_t kWord = kernels::kCodesPerWord;
   const size_t words = (num_elems + kWord - 1) / kWord;
   const double share =
-      static_cast<double>(words) / static_cast<double>(servers);
+      static_cast<double>(words) / static_cast<double>(servers.size());
+  std::vector<size_t> sizes(loads.size(), 0);
   size_t left = num_elems;
-  for (size_t i = 0; i + 1 < servers; ++i) {
+  for (size_t i = 0; i + 1 < servers.size(); ++i) {
     const auto part =
         static_cast<size_t>(std::round(share * static_cast<double>(i + 1))) -
         static_cast<size_t>(std::round(share * static_cast<double>(i)));
-    sizes[i] = std::min(left, part * kWord);
-    left -= sizes[i];
+    sizes[servers[i]] = std::min(left, part * kWord);
+    left -= sizes[servers[i]];
   }
-  sizes.back() = left;
+  sizes[servers.back()] = left;
   return sizes;
 }
 
@@ -57,6 +67,7 @@ absl::StatusOr<std::vector<TensorLayout>> MakeShardPlan(
       std::max<size_t>(1, (chunk_elems + kGroup - 1) / kGroup) * kGroup;
   ASSIGN_OR_RETURN(const CodecPolicy policy, MakeCodecPolicy(compression));
   std::vector<TensorLayout> plan;
+  std::vector<size_t> loads(static_cast<size_t>(num_servers), 0);
   for (size_t key = 0; key < tensors.size(); ++key) {
     const TensorSpec& tensor = tensors[key];
     if (tensor.num_elems == 0) {
@@ -72,12 +83,12 @@ absl::StatusOr<std::vector<TensorLayout>> MakeShardPlan(
            .threshold = spec->threshold.value_or(compression.threshold)});
     }
     size_t begin = 0;
-    const std::vector<size_t> sizes =
-        ShardSizes(static_cast<Key>(key), tensor.num_elems, num_servers);
+    const std::vector<size_t> sizes = ShardSizes(tensor.num_elems, loads);
     for (size_t server = 0; server < sizes.size(); ++server) {
       AppendChunks(static_cast<Key>(key), static_cast<int>(server), begin,
                    begin + sizes[server], chunk_elems, entry.chunks);
       begin += sizes[server];
+      loads[server] += sizes[server];
     }
     plan.push_back(std::move(entry));
   }

@@ -32,14 +32,16 @@ struct TensorLayout {
   std::vector<Chunk> chunks = {};         // by index, covering the tensor
 };
 
-// MXNet's rule: a tensor below kBigTensorElems goes to one server, key * 9973
-// mod S; a larger one is split over all of them in words of 16 elements,
-// part i = round(c/S*(i+1)) - round(c/S*i) with c = ceil(n/16).
+// Elements of a tensor per server, in server order (0 for servers without a
+// share), where they have `loads` elements so far. A part is no smaller than
+// kMinPartElems, if the tensor is not; the P parts go to the servers with the
+// least, in words of 16 elements: part i = round(c/P*(i+1)) - round(c/P*i) with
+// c = ceil(n/16), which is MXNet's rule for P servers. (MXNet splits from a
+// million elements on, and puts others on server key * 9973 mod S: most of
+// Inception-v3 on one of two.)
 // Source: src/kvstore/kvstore_dist.h `EncodeCompressedKey`.
-constexpr size_t kBigTensorElems = 1000000;
-
-// Elements per server, in server order (0 for servers without a share).
-std::vector<size_t> ShardSizes(Key key, size_t num_elems, int num_servers);
+constexpr size_t kMinPartElems = size_t{32} << 10;
+std::vector<size_t> ShardSizes(size_t num_elems, std::span<const size_t> loads);
 
 // A pure function: all members compute the same. InvalidArgument for an empty
 // tensor, no server, or a codec that does not exist. chunk_elems is rounded up

@@ -1,5 +1,6 @@
 #include "kvstore/dist/shard_plan.h"
 
+#include "absl/strings/str_cat.h"
 #include "tests/testing/status_matchers.h"
 
 namespace telegrad {
@@ -8,9 +9,13 @@ namespace {
 using ::testing::ElementsAre;
 using testing::StatusIs;
 
-std::vector<size_t> CodeBytes(size_t num_elems, int num_servers) {
+std::vector<size_t> Sizes(size_t num_elems, size_t num_servers) {
+  return ShardSizes(num_elems, std::vector<size_t>(num_servers, 0));
+}
+
+std::vector<size_t> CodeBytes(size_t num_elems, size_t num_servers) {
   std::vector<size_t> bytes;
-  for (const size_t elems : ShardSizes(0, num_elems, num_servers)) {
+  for (const size_t elems : Sizes(num_elems, num_servers)) {
     bytes.push_back((elems + 15) / 16 * 4);
   }
   return bytes;
@@ -35,28 +40,49 @@ TEST(ShardSizes, OfABigTensorAreMxnets) {
   EXPECT_THAT(CodeBytes(1466521, 1), ElementsAre(366632u));
   EXPECT_THAT(CodeBytes(1466521, 2), ElementsAre(183316u, 183316u));
   EXPECT_THAT(CodeBytes(1466521, 3), ElementsAre(122212u, 122208u, 122212u));
-  EXPECT_THAT(ShardSizes(0, 1466521, 2),
-              ElementsAre(2933056u / 4, 2933028u / 4));
-  EXPECT_THAT(ShardSizes(0, 1466521, 3),
+  EXPECT_THAT(Sizes(1466521, 2), ElementsAre(2933056u / 4, 2933028u / 4));
+  EXPECT_THAT(Sizes(1466521, 3),
               ElementsAre(1955392u / 4, 1955328u / 4, 1955364u / 4));
 }
 
-TEST(ShardSizes, PutASmallTensorOnOneServerByItsKey) {
-  for (const int servers : {1, 2, 3, 7}) {
-    for (const Key key : {0u, 1u, 2u, 5u, 100000u, 4000000000u}) {
-      const std::vector<size_t> sizes = ShardSizes(key, 999999, servers);
-      for (size_t s = 0; s < sizes.size(); ++s) {
-        const bool is_home =
-            s == uint64_t{key} * 9973 % static_cast<uint64_t>(servers);
-        EXPECT_EQ(sizes[s], is_home ? 999999u : 0u) << key << " " << servers;
-      }
-    }
-  }
+TEST(ShardSizes, PartsAreWorthAMessage) {
+  EXPECT_THAT(Sizes(2 * kMinPartElems - 1, 2),
+              ElementsAre(2 * kMinPartElems - 1, 0u));
+  EXPECT_THAT(Sizes(2 * kMinPartElems, 2),
+              ElementsAre(kMinPartElems, kMinPartElems));
+  EXPECT_THAT(Sizes(3 * kMinPartElems, 4),
+              ElementsAre(kMinPartElems, kMinPartElems, kMinPartElems, 0u));
+  EXPECT_THAT(Sizes(1, 3), ElementsAre(1u, 0u, 0u));
 }
 
-TEST(ShardSizes, SplitFromAMillionElementsOn) {
-  EXPECT_THAT(ShardSizes(0, 999999, 2), ElementsAre(999999u, 0u));
-  EXPECT_THAT(ShardSizes(0, 1000000, 2), ElementsAre(500000u, 500000u));
+TEST(ShardSizes, PartsGoToTheServersWithTheLeast) {
+  EXPECT_THAT(ShardSizes(10, std::vector<size_t>{7, 5, 5, 9}),
+              ElementsAre(0u, 10u, 0u, 0u));
+  EXPECT_THAT(ShardSizes(2 * kMinPartElems, std::vector<size_t>{7, 6, 9, 5}),
+              ElementsAre(0u, kMinPartElems, 0u, kMinPartElems));
+}
+
+TEST(ShardPlan, SpreadsTensorsOfAllSizesEvenly) {
+  std::vector<TensorSpec> tensors;
+  size_t total = 0;
+  for (size_t i = 0; i < 200; ++i) {
+    const size_t elems = i % 3 == 0 ? 64 : (i * 7919) % 900000 + 1;
+    tensors.push_back({absl::StrCat("t", i), elems});
+    total += elems;
+  }
+  for (const int servers : {2, 3, 8}) {
+    std::vector<size_t> loads(static_cast<size_t>(servers), 0);
+    for (const TensorLayout& each : Plan(tensors, servers, 100000)) {
+      for (const Chunk& chunk : each.chunks) {
+        loads[static_cast<size_t>(chunk.server)] += chunk.num_elems;
+      }
+    }
+    const size_t share = total / static_cast<size_t>(servers);
+    for (const size_t load : loads) {
+      EXPECT_NEAR(static_cast<double>(load) / static_cast<double>(share), 1,
+                  0.01);
+    }
+  }
 }
 
 TEST(ShardPlan, CoversEveryTensorOnceWithBordersOnWords) {
