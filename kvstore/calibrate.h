@@ -33,4 +33,8 @@ using MeasureCodecFn = decltype(MeasureCodec);
 // Float additions/s of one core, an array into another.
 Figure MeasureReduce(const CalibrationOptions& options);
 
+// Bytes/s of one core: Calibration::check and copy.
+Figure MeasureCheck(const CalibrationOptions& options);
+Figure MeasureCopy(const CalibrationOptions& options);
+
 }  // namespace telegrad

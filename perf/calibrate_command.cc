@@ -64,6 +64,8 @@ absl::StatusOr<Calibration> Measure(const CalibrateFlags& flags) {
     calibration.codecs.push_back(std::move(figures));
   }
   calibration.reduce = MeasureReduce(options);
+  calibration.check = MeasureCheck(options);
+  calibration.copy = MeasureCopy(options);
   if (cache.has_value()) {
     for (const std::string& note : cache->TakeNotes()) {
       std::fprintf(stderr, "telegrad-perf: %s\n", note.c_str());

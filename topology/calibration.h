@@ -73,6 +73,9 @@ struct LinkFigures {
 struct Calibration {
   Figure cores = {};   // per machine, for codecs and transport
   Figure reduce = {};  // float additions/s of one core: an array into another
+  // Bytes/s of one core; not known: they cost nothing.
+  Figure check = {};  // checksum of a server's frame, at each end of a link
+  Figure copy = {};   // between processes of a machine
   std::vector<CodecFigures> codecs = {};
   std::vector<LinkFigures> links = {};
 

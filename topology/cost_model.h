@@ -40,7 +40,14 @@ struct ClusterCost {
   double latency_s = 0;
   double message_cpu_s = 0;   // of a core, per message sent or received
   double cpu_s_per_byte = 0;  // of a core, per byte sent or received
+  // Of a core, with servers: per byte of a frame sent or received, and per byte
+  // to or from a server on the worker's own machine.
+  double check_s_per_byte = 0;
+  double copy_s_per_byte = 0;
 };
+
+// What a calibration says of a machine's cores.
+void SetCores(const Calibration& calibration, ClusterCost* cluster);
 
 // Seconds per element of a codec's operations, all cores together.
 struct CodecCost {

@@ -1,13 +1,18 @@
 #include "kvstore/calibrate.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <optional>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/crc32c.h"
+#include "base/process_memory.h"
 #include "base/random.h"
 #include "base/status_macros.h"
 #include "compression/codec_spec.h"
@@ -248,6 +253,15 @@ Figure MeasureAdditions(const CalibrationOptions& options) {
   return Rate(static_cast<double>(options.num_elems), *timing);
 }
 
+// Of `work` on as many bytes as num_elems floats have.
+template <typename Work>
+Figure MeasureBytes(const CalibrationOptions& options, const Work& work) {
+  const absl::StatusOr<Timing> timing =
+      Time(work, options.repeats, options.budget);
+  if (!timing.ok()) return {};
+  return Rate(4.0 * static_cast<double>(options.num_elems), *timing);
+}
+
 const char* NameOf(ReplyFormat format) {
   switch (format) {
     case ReplyFormat::kDense:
@@ -297,6 +311,28 @@ Figure MeasureReduce(const CalibrationOptions& options) {
   calibration.reduce = MeasureAdditions(options);
   if (calibration.reduce.value > 0) options.cache->Store(what, calibration);
   return calibration.reduce;
+}
+
+Figure MeasureCheck(const CalibrationOptions& options) {
+  const Buffer bytes = NormalGradient(options.num_elems, 2);
+  uint32_t sum = 0;  // of sums, so that none is left out
+  return MeasureBytes(options, [&] {
+    sum = Crc32c(bytes.data(), bytes.size(), sum);
+    return absl::OkStatus();
+  });
+}
+
+Figure MeasureCopy(const CalibrationOptions& options) {
+  const Buffer from = NormalGradient(options.num_elems, 2);
+  const Buffer to = NormalGradient(options.num_elems, 3);
+  return MeasureBytes(options, [&]() -> absl::Status {
+    if (ReadProcess(getpid(), to.view(),
+                    reinterpret_cast<uint64_t>(from.data()))) {
+      return absl::OkStatus();
+    }
+    std::memcpy(to.data(), from.data(), to.size());
+    return absl::OkStatus();
+  });
 }
 
 }  // namespace telegrad

@@ -56,8 +56,12 @@ TEST(Calibrate, RefusesWhatIsNoCodec) {
               StatusIs(absl::StatusCode::kNotFound, "3bit"));
 }
 
-TEST(Calibrate, MeasuresAdditions) {
-  EXPECT_GT(MeasureReduce(kQuick).value, 0);
+TEST(Calibrate, MeasuresAdditionsSumsAndCopies) {
+  for (const Figure& figure :
+       {MeasureReduce(kQuick), MeasureCheck(kQuick), MeasureCopy(kQuick)}) {
+    EXPECT_GT(figure.value, 0);
+    EXPECT_TRUE(figure.is_grounded());
+  }
 }
 
 }  // namespace

@@ -31,6 +31,8 @@ TEST(Calibration, SurvivesJson) {
                                   .spread = 0.04,
                                   .confidence = Confidence::kMeasured,
                                   .reason = "median of 15, \"quoted\""};
+  calibration.check.value = 8e9;
+  calibration.copy.value = 5e9;
   const auto read = CalibrationFromJson(CalibrationToJson(calibration));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(*read, calibration);

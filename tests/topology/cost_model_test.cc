@@ -129,6 +129,38 @@ TEST(Pipeline, StagesOfOneResourceAdd) {
   EXPECT_DOUBLE_EQ(PipelineSeconds(pipeline, 4, 1), 4 * 3.5);
 }
 
+// Of 8 bytes per element to and from servers, those for other machines are
+// summed over at both ends and the rest is copied; dense pushes are looked
+// through. Rings have no frames.
+TEST(Pipeline, FramesOfServersAreCheckedAndCopied) {
+  constexpr double kElems = 1e6;
+  const auto core = [](const ClusterCost& cluster, Aggregation aggregation,
+                       const CodecCost& codec) {
+    const Pipeline pipeline = MakePipeline(aggregation, cluster, codec);
+    return Occupancy(pipeline, kElems,
+                     kElems)[static_cast<size_t>(Resource::kCore)];
+  };
+  ClusterCost cluster = Bare(4, kGbit);
+  cluster.cores = 2;
+  cluster.check_s_per_byte = 1e-9;
+  const CodecCost dense = DenseCost(cluster);
+  const CodecCost half{
+      .name = "half", .compresses = true, .push_bits = 16, .reply_bits = 16};
+  const double look = 4e-9 * kElems / 2;
+  EXPECT_NEAR(core(cluster, Aggregation::kColocatedServers, dense),
+              look + 2 * 8e-9 * 0.75 * kElems / 2, 1e-8);
+  EXPECT_NEAR(core(cluster, Aggregation::kColocatedServers, half),
+              2 * 4e-9 * 0.75 * kElems / 2, 1e-8);
+  EXPECT_NEAR(core(cluster, Aggregation::kRing, dense), 0, 1e-8);
+  cluster.servers = 2;
+  EXPECT_NEAR(core(cluster, Aggregation::kDedicatedServers, dense),
+              look + 8e-9 * kElems / 2, 1e-8);
+  cluster.check_s_per_byte = 0;
+  cluster.copy_s_per_byte = 1e-9;
+  EXPECT_NEAR(core(cluster, Aggregation::kColocatedServers, dense),
+              8e-9 * 0.25 * kElems / 2, 1e-8);
+}
+
 TEST(Pipeline, TensorsOverlapWhereTheyUseDifferentResources) {
   Pipeline core, link;
   core.stages.push_back(

@@ -101,6 +101,8 @@ const LinkFigures* Calibration::FindLink(absl::string_view name) const {
 absl::Status CheckCalibration(const Calibration& calibration) {
   RETURN_IF_ERROR(CheckFigure("the machines'", "cores", calibration.cores));
   RETURN_IF_ERROR(CheckFigure("the machines'", "reduce", calibration.reduce));
+  RETURN_IF_ERROR(CheckFigure("the machines'", "check", calibration.check));
+  RETURN_IF_ERROR(CheckFigure("the machines'", "copy", calibration.copy));
   RETURN_IF_ERROR(CheckNames("codecs", calibration.codecs));
   RETURN_IF_ERROR(CheckNames("links", calibration.links));
   for (const CodecFigures& codec : calibration.codecs) {

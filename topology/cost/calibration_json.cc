@@ -218,6 +218,8 @@ std::string CalibrationToJson(const Calibration& calibration) {
   Json json = {{"schema", "telegrad-calibration-1"},
                {"cores", FigureToJson(calibration.cores)},
                {"reduce", FigureToJson(calibration.reduce)},
+               {"check", FigureToJson(calibration.check)},
+               {"copy", FigureToJson(calibration.copy)},
                {"codecs", Json::array()},
                {"links", Json::array()}};
   for (const CodecFigures& each : calibration.codecs) {
@@ -244,6 +246,8 @@ absl::StatusOr<Calibration> CalibrationFromJson(absl::string_view text) {
   Calibration calibration;
   ReadFigureMember(members, "cores", &calibration.cores);
   ReadFigureMember(members, "reduce", &calibration.reduce);
+  ReadFigureMember(members, "check", &calibration.check);
+  ReadFigureMember(members, "copy", &calibration.copy);
   ReadEntries(members, "codecs", &calibration.codecs);
   ReadEntries(members, "links", &calibration.links);
   RETURN_IF_ERROR(members.Finish());

@@ -43,6 +43,18 @@ const char* Name(Aggregation aggregation) {
   return "unknown";
 }
 
+void SetCores(const Calibration& calibration, ClusterCost* cluster) {
+  if (calibration.cores.value > 0) cluster->cores = calibration.cores.value;
+  if (calibration.reduce.value > 0) {
+    cluster->reduce_elems_per_s = calibration.reduce.value;
+  }
+  const auto per_byte = [](const Figure& rate) {
+    return rate.value > 0 ? 1 / rate.value : 0;
+  };
+  cluster->check_s_per_byte = per_byte(calibration.check);
+  cluster->copy_s_per_byte = per_byte(calibration.copy);
+}
+
 CodecCost DenseCost(const ClusterCost& cluster, double bits) {
   CodecCost cost;
   cost.merge_s = 1 / (cluster.reduce_elems_per_s * cluster.cores);

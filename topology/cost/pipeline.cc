@@ -69,10 +69,16 @@ class Builder {
   }
 
   // What the transport costs a core: messages and bytes, sent and received.
-  Use Transport(Resource core, double messages, double bytes) const {
+  Use Transport(Resource core, double messages, double bytes,
+                double check_s_per_byte = 0) const {
     return {.resource = core,
             .fixed_s = messages * cluster_.message_cpu_s / cluster_.cores,
-            .per_elem_s = bytes * cluster_.cpu_s_per_byte / cluster_.cores};
+            .per_elem_s = bytes * (cluster_.cpu_s_per_byte + check_s_per_byte) /
+                          cluster_.cores};
+  }
+  // The same of servers' frames.
+  Use Frames(Resource core, double messages, double bytes) const {
+    return Transport(core, messages, bytes, cluster_.check_s_per_byte);
   }
   Use Wire(Resource direction, double bytes, double rate) const {
     return {.resource = direction, .per_elem_s = bytes / rate};
@@ -125,16 +131,37 @@ class Builder {
     Add({Codec(workers_ * codec_.merge_s, workers_)});
   }
 
+  // A store encodes a push; one that is dense it looks through for what is not
+  // finite, which takes about as long as a checksum.
+  void Encode() {
+    if (codec_.compresses) return AddCodec(codec_.encode_s);
+    AddCoreBytes(codec_.push_bits / 8, cluster_.check_s_per_byte);
+  }
+  void AddCoreBytes(double bytes, double s_per_byte) {
+    if (s_per_byte == 0) return;
+    Add({{.resource = Resource::kCore,
+          .per_elem_s = bytes * s_per_byte / cluster_.cores}});
+  }
+
+  // To all servers, or from them: `bits` of each element, of which those for
+  // the server next door are copied in memory, by the receiver.
+  void Scatter(double bits) {
+    const double bytes = others_ * bits / 8;
+    Add({Wire(Resource::kSend, bytes, cluster_.bytes_per_s),
+         Frames(Resource::kCore, 2 * others_, 2 * bytes)},
+        cluster_.latency_s);
+    pipeline_.bytes_sent_per_elem += bytes;
+    AddCoreBytes(bits / 8 / workers_, cluster_.copy_s_per_byte);
+  }
+
   // A chunk lives on one machine; as every machine has as many, each does
   // 1/W of the work for it.
   void Colocated() {
-    AddCodec(codec_.encode_s);
-    AddExchange(others_ * codec_.push_bits / 8, 2 * others_,
-                cluster_.latency_s);
+    Encode();
+    Scatter(codec_.push_bits);
     Add({Codec(codec_.merge_s + codec_.reply_encode_s / workers_,
                1 + 1 / workers_)});
-    AddExchange(others_ * codec_.reply_bits / 8, 2 * others_,
-                cluster_.latency_s);
+    Scatter(codec_.reply_bits);
     AddCodec(codec_.decode_s);
   }
 
@@ -145,11 +172,11 @@ class Builder {
                                    : cluster_.bytes_per_s;
     const double push = codec_.push_bits / 8;
     const double reply = codec_.reply_bits / 8;
-    AddCodec(codec_.encode_s);
+    Encode();
     Add({Wire(Resource::kSend, push, cluster_.bytes_per_s),
-         Transport(Resource::kCore, 1, push),
+         Frames(Resource::kCore, 1, push),
          Wire(Resource::kServerReceive, fan_in * push, server_rate),
-         Transport(Resource::kServerCore, fan_in, fan_in * push)},
+         Frames(Resource::kServerCore, fan_in, fan_in * push)},
         cluster_.latency_s);
     Add({{.resource = Resource::kServerCore,
           .fixed_s = codec_.call_s * fan_in,
@@ -157,9 +184,9 @@ class Builder {
               fan_in * codec_.merge_s +
               codec_.reply_encode_s / std::max(cluster_.servers, 1)}});
     Add({Wire(Resource::kServerSend, fan_in * reply, server_rate),
-         Transport(Resource::kServerCore, fan_in, fan_in * reply),
+         Frames(Resource::kServerCore, fan_in, fan_in * reply),
          Wire(Resource::kReceive, reply, cluster_.bytes_per_s),
-         Transport(Resource::kCore, 1, reply)},
+         Frames(Resource::kCore, 1, reply)},
         cluster_.latency_s);
     AddCodec(codec_.decode_s);
     pipeline_.bytes_sent_per_elem = push;

@@ -95,10 +95,7 @@ Prospect MakeProspect(const Calibration& calibration,
   ClusterCost& cluster = prospect.cluster;
   cluster.workers = plan->workers;
   cluster.servers = plan->servers;
-  if (calibration.cores.value > 0) cluster.cores = calibration.cores.value;
-  if (calibration.reduce.value > 0) {
-    cluster.reduce_elems_per_s = calibration.reduce.value;
-  }
+  SetCores(calibration, &cluster);
   prospect.reduce_spread = calibration.reduce.spread;
   SetLink(calibration, request, &prospect, plan);
   SetGpus(calibration, &prospect, plan);

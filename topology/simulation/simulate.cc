@@ -63,12 +63,8 @@ ClusterCost MakeCluster(const Scenario& scenario,
       .gpus_per_node = scenario.gpus_per_node,
       .bytes_per_s = scenario.link_gbps * kBytesPerGbit,
       .server_bytes_per_s = scenario.server_link_gbps * kBytesPerGbit};
-  const double cores =
-      scenario.cores > 0 ? scenario.cores : calibration.cores.value;
-  if (cores > 0) cluster.cores = cores;
-  if (calibration.reduce.value > 0) {
-    cluster.reduce_elems_per_s = calibration.reduce.value;
-  }
+  SetCores(calibration, &cluster);
+  if (scenario.cores > 0) cluster.cores = scenario.cores;
   if (scenario.gpus_per_node > 1) {
     cluster.gpu_reduce_elems_per_s = kGpuReduceElemsPerS;
   }
