@@ -24,51 +24,11 @@ void FillCast(KernelTable&) {}
 constexpr size_t kCastBlock = 4 * kLanes;
 using D8 = hn::Repartition<uint8_t, DU16>;
 
-HWY_INLINE VU Magnitude(VF v) {
-  const DU du;
-  return hn::And(hn::BitCast(du, v), hn::Set(du, 0x7FFFFFFF));
-}
-
-// Of finite values; the others take the slow way. Like the reference, without
-// branches.
 struct Fp16 : OfFp16 {
   static CastFormatKernels Reference() { return reference::Cast().fp16; }
-
-  static HWY_INLINE VU Cast(VF v) {
-    const DU du;
-    const VU sign =
-        hn::And(hn::ShiftRight<16>(hn::BitCast(du, v)), hn::Set(du, 0x8000));
-    const VU magnitude = hn::Min(Magnitude(v), hn::Set(du, 0x477FE000));
-    const VU odd =
-        hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, uint32_t{1}));
-    // The exponent's bias goes from 127 to 15.
-    const VU bias = hn::Set(du, 0xFFFu - (112u << 23));
-    const VU normal =
-        hn::ShiftRight<13>(hn::Add(hn::Add(magnitude, odd), bias));
-    // Added to 2^-1, whose ulp is 2^-24, a value is rounded to a multiple of
-    // that.
-    const VF half = hn::Set(DF(), 0.5f);
-    const VF rounded = hn::Add(hn::BitCast(DF(), magnitude), half);
-    const VU subnormal =
-        hn::Sub(hn::BitCast(du, rounded), hn::BitCast(du, half));
-    return hn::Or(sign, hn::IfThenElse(IsBelow(magnitude, 113u << 23),
-                                       subnormal, normal));
-  }
 };
-
 struct Bf16 : OfBf16 {
   static CastFormatKernels Reference() { return reference::Cast().bf16; }
-
-  static HWY_INLINE VU Cast(VF v) {
-    const DU du;
-    const VU sign = hn::And(hn::ShiftRight<16>(hn::BitCast(du, v)),
-                            hn::Set(du, uint32_t{0x8000}));
-    const VU magnitude = hn::Min(Magnitude(v), hn::Set(du, 0x7F7F0000));
-    const VU odd =
-        hn::And(hn::ShiftRight<16>(magnitude), hn::Set(du, uint32_t{1}));
-    const VU half = hn::Add(odd, hn::Set(du, uint32_t{0x7FFF}));
-    return hn::Or(sign, hn::ShiftRight<16>(hn::Add(magnitude, half)));
-  }
 };
 
 // Encodes elements [from, to) by the definition.
@@ -104,19 +64,19 @@ HWY_INLINE bool AllFinite(VF a, VF b, VF c, VF d) {
                      hn::Lt(hn::BitCast(di, most), hn::Set(di, 0x7F800000)));
 }
 
-// Stores the codes of v, the elements from i on, and what they leave; returns
-// -1 where a code is not 0, else 0.
+// Stores the codes of v, finite elements from i on, and what they leave;
+// returns how many codes are not 0.
 template <typename Format, bool kHasResidual>
-HWY_INLINE VU EncodeVector(VF v, size_t i, float* residual, uint8_t* codes) {
-  const DU du;
-  const VU code = Format::Cast(v);
+HWY_INLINE size_t EncodeVector(VF v, size_t i, float* residual,
+                               uint8_t* codes) {
+  const DU16 du16;
+  const VU16 code = Format::Narrow(v);
   if constexpr (kHasResidual) {
-    hn::StoreU(hn::Sub(v, Format::Float(code)), DF(), residual + i);
+    hn::StoreU(hn::Sub(v, Format::Widen(code)), DF(), residual + i);
   }
-  const auto narrow = hn::DemoteTo(DU16(), hn::BitCast(DI(), code));
-  hn::StoreU(hn::BitCast(D8(), narrow), D8(), codes + 2 * i);
-  const VU magnitude = hn::And(code, hn::Set(du, uint32_t{0x7FFF}));
-  return hn::VecFromMask(du, hn::Ne(magnitude, hn::Zero(du)));
+  hn::StoreU(hn::BitCast(D8(), code), D8(), codes + 2 * i);
+  const VU16 magnitude = hn::And(code, hn::Set(du16, uint16_t{0x7FFF}));
+  return hn::CountTrue(du16, hn::Ne(magnitude, hn::Zero(du16)));
 }
 
 template <typename Format, bool kHasResidual>
@@ -140,13 +100,10 @@ void EncodeAll(const float* HWY_RESTRICT grad, float* HWY_RESTRICT residual,
                            stats);
       continue;
     }
-    VU count = hn::Zero(DU());
     for (size_t k = 0; k < 4; ++k) {
-      count = hn::Add(count, EncodeVector<Format, kHasResidual>(
-                                 v[k], i + k * kLanes, residual, codes));
+      num_nonzero += EncodeVector<Format, kHasResidual>(v[k], i + k * kLanes,
+                                                        residual, codes);
     }
-    num_nonzero -= static_cast<uint64_t>(static_cast<int32_t>(
-        hn::GetLane(hn::SumOfLanes(DI(), hn::BitCast(DI(), count)))));
   }
   stats->num_nonzero += num_nonzero;
   if (i < n) {
@@ -175,7 +132,7 @@ void Decode(const uint8_t* HWY_RESTRICT codes, size_t n,
     PrefetchWrite<4 * kCastBlock>(out + i, ahead);
     for (size_t j = i; j < i + kCastBlock; j += kLanes) {
       const auto narrow = hn::BitCast(DU16(), hn::LoadU(D8(), codes + 2 * j));
-      VF value = Format::Float(hn::PromoteTo(DU(), narrow));
+      VF value = Format::Widen(narrow);
       if constexpr (kAdd) value = hn::Add(hn::LoadU(df, out + j), value);
       hn::StoreU(value, df, out + j);
     }

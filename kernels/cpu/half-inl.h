@@ -19,6 +19,7 @@ namespace HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR
 
 using DU16 = hn::Rebind<uint16_t, DF>;
+using VU16 = hn::Vec<DU16>;
 
 // Of bits below 2^31, where signed comparisons are cheaper.
 HWY_INLINE hn::Mask<DU> IsBelow(VU bits, uint32_t limit) {
@@ -27,17 +28,52 @@ HWY_INLINE hn::Mask<DU> IsBelow(VU bits, uint32_t limit) {
                                      hn::Set(di, static_cast<int32_t>(limit))));
 }
 
-// What a gradient may be made of: Float of its elements, which is exact, and
-// Load, which takes kLanes of them to float32.
+HWY_INLINE VU Magnitude(VF v) {
+  const DU du;
+  return hn::And(hn::BitCast(du, v), hn::Set(du, 0x7FFFFFFF));
+}
+
+// Codes of 15 bits, with the sign of v.
+HWY_INLINE VU16 WithSign(VF v, VU codes) {
+  const DU du;
+  const VU sign =
+      hn::And(hn::ShiftRight<16>(hn::BitCast(du, v)), hn::Set(du, 0x8000));
+  return hn::DemoteTo(DU16(), hn::BitCast(DI(), hn::Or(sign, codes)));
+}
+
+// What a gradient may be made of. Load takes kLanes elements to float32; Widen
+// what has 16 bits, which is exact, and Narrow finite values back: to the
+// nearest, of two the even one, of what is too large the largest.
 struct OfFloat32 {
   using Element = float;
   static HWY_INLINE VF Load(const float* from) { return hn::LoadU(DF(), from); }
 };
 
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+
 struct OfFp16 {
   using Element = uint16_t;
-  static HWY_INLINE VF Float(VU code) {
+  using D = hn::Rebind<hwy::float16_t, DF>;
+  static HWY_INLINE VF Widen(VU16 codes) {
+    return hn::PromoteTo(DF(), hn::BitCast(D(), codes));
+  }
+  static HWY_INLINE VU16 Narrow(VF v) {
+    const VF most = hn::Set(DF(), 65504.0f);
+    const VF within = hn::Max(hn::Min(v, most), hn::Neg(most));
+    return hn::BitCast(DU16(), hn::DemoteTo(D(), within));
+  }
+  static HWY_INLINE VF Load(const uint16_t* from) {
+    return Widen(hn::LoadU(DU16(), from));
+  }
+};
+
+#else
+
+struct OfFp16 {
+  using Element = uint16_t;
+  static HWY_INLINE VF Widen(VU16 codes) {
     const DU du;
+    const VU code = hn::PromoteTo(du, codes);
     const VU sign =
         hn::ShiftLeft<16>(hn::And(code, hn::Set(du, uint32_t{0x8000})));
     const VU moved =
@@ -53,18 +89,46 @@ struct OfFp16 {
                           bits);
     return hn::BitCast(DF(), hn::Or(bits, sign));
   }
+  static HWY_INLINE VU16 Narrow(VF v) {
+    const DU du;
+    const VU magnitude = hn::Min(Magnitude(v), hn::Set(du, 0x477FE000));
+    const VU odd =
+        hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, uint32_t{1}));
+    // The exponent's bias goes from 127 to 15.
+    const VU bias = hn::Set(du, 0xFFFu - (112u << 23));
+    const VU normal =
+        hn::ShiftRight<13>(hn::Add(hn::Add(magnitude, odd), bias));
+    // Added to 2^-1, whose ulp is 2^-24, a value is rounded to a multiple of
+    // that.
+    const VF half = hn::Set(DF(), 0.5f);
+    const VF rounded = hn::Add(hn::BitCast(DF(), magnitude), half);
+    const VU subnormal =
+        hn::Sub(hn::BitCast(du, rounded), hn::BitCast(du, half));
+    return WithSign(
+        v, hn::IfThenElse(IsBelow(magnitude, 113u << 23), subnormal, normal));
+  }
   static HWY_INLINE VF Load(const uint16_t* from) {
-    return Float(hn::PromoteTo(DU(), hn::LoadU(DU16(), from)));
+    return Widen(hn::LoadU(DU16(), from));
   }
 };
 
+#endif  // HWY_AVX2
+
 struct OfBf16 {
   using Element = uint16_t;
-  static HWY_INLINE VF Float(VU code) {
-    return hn::BitCast(DF(), hn::ShiftLeft<16>(code));
+  static HWY_INLINE VF Widen(VU16 codes) {
+    return hn::BitCast(DF(), hn::ShiftLeft<16>(hn::PromoteTo(DU(), codes)));
+  }
+  static HWY_INLINE VU16 Narrow(VF v) {
+    const DU du;
+    const VU magnitude = hn::Min(Magnitude(v), hn::Set(du, 0x7F7F0000));
+    const VU odd =
+        hn::And(hn::ShiftRight<16>(magnitude), hn::Set(du, uint32_t{1}));
+    const VU half = hn::Add(odd, hn::Set(du, uint32_t{0x7FFF}));
+    return WithSign(v, hn::ShiftRight<16>(hn::Add(magnitude, half)));
   }
   static HWY_INLINE VF Load(const uint16_t* from) {
-    return Float(hn::PromoteTo(DU(), hn::LoadU(DU16(), from)));
+    return Widen(hn::LoadU(DU16(), from));
   }
 };
 

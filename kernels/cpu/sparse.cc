@@ -10,6 +10,7 @@
 #include "hwy/foreach_target.h"
 // After foreach_target.h.
 #include "hwy/highway.h"
+#include "kernels/cpu/compact-inl.h"
 #include "kernels/cpu/half-inl.h"
 #include "kernels/cpu/vectors-inl.h"
 
@@ -102,8 +103,9 @@ class ThresholdRule {
     // The sign bit becomes the lowest.
     const VU words = hn::Or(hn::Add(indices, indices),
                             hn::ShiftRight<31>(hn::BitCast(du, v)));
-    hn::StoreU(hn::Compress(words, is_sent), du, survivors_ + count);
-    return count + hn::CountTrue(du, is_sent);
+    const Compaction sent_lanes(is_sent);
+    hn::StoreU(sent_lanes(words), du, survivors_ + count);
+    return count + sent_lanes.count();
   }
   size_t Define(size_t from, size_t to, size_t before,
                 EncodeStats* stats) const {
@@ -161,10 +163,11 @@ class LargeRule {
     const auto is_large = hn::And(
         hn::Ge(magnitude, hn::Set(df, threshold_)),
         hn::Le(magnitude, hn::Set(df, std::numeric_limits<float>::max())));
-    hn::StoreU(hn::Compress(v, is_large), df, values_ + count);
-    hn::StoreU(hn::Compress(indices, hn::RebindMask(du, is_large)), du,
-               indices_ + count);
-    return count + hn::CountTrue(df, is_large);
+    const Compaction large_lanes(hn::RebindMask(du, is_large));
+    hn::StoreU(hn::BitCast(df, large_lanes(hn::BitCast(du, v))), df,
+               values_ + count);
+    hn::StoreU(large_lanes(indices), du, indices_ + count);
+    return count + large_lanes.count();
   }
   size_t Define(size_t from, size_t to, size_t before,
                 EncodeStats* stats) const {
