@@ -64,6 +64,10 @@ struct LinkFigures {
   Figure latency_s = {};  // of a small message, one way
   Figure message_cpu_s = {};   // of a core, per message sent or received
   Figure cpu_s_per_byte = {};  // of a core, per byte sent or received
+  // Of a frame to a server or back, which threads hand to each other; not
+  // known: those of a message.
+  Figure frame_latency_s = {};
+  Figure frame_cpu_s = {};
 
   bool operator==(const LinkFigures&) const = default;
 };

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "topology/calibration.h"
 
 namespace telegrad {
@@ -44,10 +45,15 @@ struct ClusterCost {
   // to or from a server on the worker's own machine.
   double check_s_per_byte = 0;
   double copy_s_per_byte = 0;
+  double frame_latency_s = 0;  // 0: latency_s
+  double frame_cpu_s = 0;      // 0: message_cpu_s
 };
 
 // What a calibration says of a machine's cores.
 void SetCores(const Calibration& calibration, ClusterCost* cluster);
+// What it says of messages on the link of that name, if anything.
+void SetLink(const Calibration& calibration, absl::string_view name,
+             ClusterCost* cluster);
 
 // Seconds per element of a codec's operations, all cores together.
 struct CodecCost {

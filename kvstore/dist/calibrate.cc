@@ -22,17 +22,33 @@ namespace telegrad {
 namespace {
 
 constexpr size_t kTinyElems = 256;
+// Gradients of different steps are the same values from different places on.
+constexpr size_t kPlaces = 256;
+constexpr size_t kPlaceElems = 16;
 constexpr int kMostWorkers = 1 << 15;
 
-Buffer NormalGradient(size_t num_elems, uint64_t seed) {
-  Buffer grad(4 * num_elems);
+template <typename Draw>
+Buffer Repeated(size_t num_elems, uint64_t seed, const Draw& draw) {
+  Buffer array(4 * num_elems);
   Random random(seed, 0);
   std::array<float, 4093> pattern{};
-  for (float& value : pattern) value = random.NextNormal();
+  for (float& value : pattern) value = draw(random);
   for (size_t i = 0; i < num_elems; ++i) {
-    grad.as<float>()[i] = pattern[i % pattern.size()];
+    array.as<float>()[i] = pattern[i % pattern.size()];
   }
-  return grad;
+  return array;
+}
+
+Buffer NormalGradient(size_t num_elems, uint64_t seed) {
+  return Repeated(num_elems, seed, [](Random& r) { return r.NextNormal(); });
+}
+
+// What many steps of error feedback leave: a walk that starts again from zero
+// where it reaches a threshold is spread like the sum of two uniform variables.
+Buffer SettledResidual(size_t num_elems, uint64_t seed, float threshold) {
+  return Repeated(num_elems, seed, [threshold](Random& r) {
+    return threshold * (r.NextUniform() - r.NextUniform());
+  });
 }
 
 // Seconds of one run of `work`: median and relative spread.
@@ -80,24 +96,27 @@ class Bench {
   Bench(const CodecSpec& spec, const PreparedCodec& codec, uint32_t workers)
       : codec_(codec),
         workers_(workers),
-        grad_(NormalGradient(codec.num_elems(), 1)),
-        residual_(spec.codec->traits().needs_residual ? grad_.size() : 0),
+        grad_(NormalGradient(codec.num_elems() + kPlaces * kPlaceElems, 1)),
         frame_(codec.max_encoded_bytes()),
         reply_(codec.max_encoded_bytes()),
         sum_(codec.sum_bytes(workers)),
-        out_(grad_.size()) {
-    state_.residual = residual_.view();
-    if (spec.codec->traits().needs_threshold) {
-      params_.threshold = static_cast<float>(std::exp2(
-          std::round(std::log2(spec.codec->traits().auto_threshold_per_rms))));
+        out_(4 * codec.num_elems()) {
+    const CodecTraits& traits = spec.codec->traits();
+    if (traits.needs_threshold) {
+      params_.threshold = static_cast<float>(
+          std::exp2(std::round(std::log2(traits.auto_threshold_per_rms))));
     }
+    if (!traits.needs_residual) return;
+    residual_ = SettledResidual(codec.num_elems(), 2, params_.threshold);
+    state_.residual = residual_.view();
   }
 
   absl::Status Encode() {
-    ++params_.step;
+    const size_t place = ++params_.step * 37 % kPlaces * kPlaceElems;
+    const ConstBytes grad = {grad_.as<float>() + place, out_.size()};
     EncodeResult result;
-    RETURN_IF_ERROR(codec_.Encode(grad_.view(), state_, params_, frame_.view(),
-                                  &result, {}));
+    RETURN_IF_ERROR(
+        codec_.Encode(grad, state_, params_, frame_.view(), &result, {}));
     payload_ = {frame_.data(), result.encoded_bytes};
     return absl::OkStatus();
   }
@@ -238,6 +257,14 @@ absl::StatusOr<CodecFigures> Measure(absl::string_view text,
   return figures;
 }
 
+// Of `work` on `amount` of elements or bytes; nothing where it fails.
+Figure MeasureRate(const CalibrationOptions& options, double amount,
+                   const std::function<absl::Status()>& work) {
+  const absl::StatusOr<Timing> timing =
+      Time(work, options.repeats, options.budget);
+  return timing.ok() ? Rate(amount, *timing) : Figure{};
+}
+
 Figure MeasureAdditions(const CalibrationOptions& options) {
   const Buffer from = NormalGradient(options.num_elems, 2);
   Buffer to = NormalGradient(options.num_elems, 3);
@@ -247,19 +274,7 @@ Figure MeasureAdditions(const CalibrationOptions& options) {
                      none->Prepare(options.num_elems, Device{}));
     return codec->DecodeAdd(from.view(), 0, to.view(), {});
   };
-  const absl::StatusOr<Timing> timing =
-      Time(add, options.repeats, options.budget);
-  if (!timing.ok()) return {};
-  return Rate(static_cast<double>(options.num_elems), *timing);
-}
-
-// Of `work` on as many bytes as num_elems floats have.
-template <typename Work>
-Figure MeasureBytes(const CalibrationOptions& options, const Work& work) {
-  const absl::StatusOr<Timing> timing =
-      Time(work, options.repeats, options.budget);
-  if (!timing.ok()) return {};
-  return Rate(4.0 * static_cast<double>(options.num_elems), *timing);
+  return MeasureRate(options, static_cast<double>(options.num_elems), add);
 }
 
 const char* NameOf(ReplyFormat format) {
@@ -316,7 +331,7 @@ Figure MeasureReduce(const CalibrationOptions& options) {
 Figure MeasureCheck(const CalibrationOptions& options) {
   const Buffer bytes = NormalGradient(options.num_elems, 2);
   uint32_t sum = 0;  // of sums, so that none is left out
-  return MeasureBytes(options, [&] {
+  return MeasureRate(options, static_cast<double>(bytes.size()), [&] {
     sum = Crc32c(bytes.data(), bytes.size(), sum);
     return absl::OkStatus();
   });
@@ -325,14 +340,15 @@ Figure MeasureCheck(const CalibrationOptions& options) {
 Figure MeasureCopy(const CalibrationOptions& options) {
   const Buffer from = NormalGradient(options.num_elems, 2);
   const Buffer to = NormalGradient(options.num_elems, 3);
-  return MeasureBytes(options, [&]() -> absl::Status {
-    if (ReadProcess(getpid(), to.view(),
-                    reinterpret_cast<uint64_t>(from.data()))) {
-      return absl::OkStatus();
-    }
-    std::memcpy(to.data(), from.data(), to.size());
-    return absl::OkStatus();
-  });
+  return MeasureRate(
+      options, static_cast<double>(to.size()), [&]() -> absl::Status {
+        if (ReadProcess(getpid(), to.view(),
+                        reinterpret_cast<uint64_t>(from.data()))) {
+          return absl::OkStatus();
+        }
+        std::memcpy(to.data(), from.data(), to.size());
+        return absl::OkStatus();
+      });
 }
 
 }  // namespace telegrad

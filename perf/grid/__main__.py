@@ -16,11 +16,12 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(1, os.path.join(HERE, "..", "side_by_side"))
 
 import contestants  # noqa: E402
+import link  # noqa: E402
 import report  # noqa: E402
 from lab import Lab  # noqa: E402
-from planner import PLANS, Planner, link_figures  # noqa: E402
-from start import (Run, Setup, check_lab, free_port,  # noqa: E402
-                   profile_file, run_once)
+from planner import PLANS, Planner  # noqa: E402
+from start import (Run, Setup, check_lab, profile_file,  # noqa: E402
+                   run_once)
 
 GBPS = {"100mbit": 0.1, "1gbit": 1, "10gbit": 10}
 LENET = os.path.join(HERE, "lenet.csv")
@@ -106,12 +107,11 @@ def main():
     build = os.path.abspath(options.build)
     all_nodes, rates, profiles = axes(options)
     with Lab(2, None, "") as lab:
-        link, fastest = link_figures(
-            lab, os.path.join(build, "perf", "telegrad-perf"), free_port())
+        figures, fastest = link.figures(lab, build)
     # All nodes share this machine, and each is at most a worker's and a
     # server's thread.
     planners = {nodes: Planner(build, nodes,
-                               min(2, (os.cpu_count() or 1) / nodes), link,
+                               min(2, (os.cpu_count() or 1) / nodes), figures,
                                options.quick) for nodes in all_nodes}
     points = []
     for nodes, rate in itertools.product(all_nodes, rates):

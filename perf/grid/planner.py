@@ -48,38 +48,11 @@ def figure(value):
             "reason": "by perf/grid"}
 
 
-def link_figures(lab, telegrad_perf, port):
-    """{field of the calibration: value} of the unshaped link between two
-    hosts, and its rate in bytes/s: by `bandwidth` and `latency`."""
-    def measure(what):
-        words = [telegrad_perf, what, "--transport", "tcp", "--json",
-                 "--size", "8,2M", "--ranks", "2", "--rendezvous",
-                 f"{lab.address(0)}:{port}"]
-        start = [lab.command(host, [*words, "--rank", str(host), "--bind",
-                                    lab.address(host)]) for host in range(2)]
-        other = subprocess.Popen(start[1], stdout=subprocess.DEVNULL)
-        try:
-            done = subprocess.run(start[0], text=True, capture_output=True,
-                                  check=True)
-        finally:
-            other.kill()
-            other.wait()
-        return [json.loads(line) for line in done.stdout.splitlines()]
-
-    small, large = measure("bandwidth")
-    # CPU time is that of both ends: a message is sent once and received once.
-    message_s = 1e-9 * small["cpu_ns_per_byte"] * small["size_bytes"] / 2
-    byte_s = 1e-9 * large["cpu_ns_per_byte"] / 2
-    return {"latency_s": 1e-6 * measure("latency")[0]["p50_us"],
-            "message_cpu_s": message_s,
-            "cpu_s_per_byte": byte_s}, 1e9 * large["algbw_GBps"]
-
-
 class Planner:
     """telegrad-topo with a calibration of this machine for `nodes` workers.
 
     `cores`: of a node, as all nodes share this machine. `link`: fields of the
-    calibration, from link_figures.
+    calibration, from link.figures.
     """
 
     def __init__(self, build, nodes, cores, link, quick=False):

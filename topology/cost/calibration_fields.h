@@ -24,6 +24,8 @@ void VisitFigures(Link& link, const Visit& visit) {
   visit("latency_s", link.latency_s);
   visit("message_cpu_s", link.message_cpu_s);
   visit("cpu_s_per_byte", link.cpu_s_per_byte);
+  visit("frame_latency_s", link.frame_latency_s);
+  visit("frame_cpu_s", link.frame_cpu_s);
 }
 
 }  // namespace telegrad

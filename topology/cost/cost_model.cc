@@ -55,6 +55,17 @@ void SetCores(const Calibration& calibration, ClusterCost* cluster) {
   cluster->copy_s_per_byte = per_byte(calibration.copy);
 }
 
+void SetLink(const Calibration& calibration, absl::string_view name,
+             ClusterCost* cluster) {
+  const LinkFigures* link = calibration.FindLink(name);
+  if (link == nullptr) return;
+  cluster->latency_s = link->latency_s.value;
+  cluster->message_cpu_s = link->message_cpu_s.value;
+  cluster->cpu_s_per_byte = link->cpu_s_per_byte.value;
+  cluster->frame_latency_s = link->frame_latency_s.value;
+  cluster->frame_cpu_s = link->frame_cpu_s.value;
+}
+
 CodecCost DenseCost(const ClusterCost& cluster, double bits) {
   CodecCost cost;
   cost.merge_s = 1 / (cluster.reduce_elems_per_s * cluster.cores);

@@ -69,34 +69,44 @@ class Builder {
   }
 
   // What the transport costs a core: messages and bytes, sent and received.
-  Use Transport(Resource core, double messages, double bytes,
-                double check_s_per_byte = 0) const {
+  Use Messages(Resource core, double messages, double bytes) const {
     return {.resource = core,
             .fixed_s = messages * cluster_.message_cpu_s / cluster_.cores,
-            .per_elem_s = bytes * (cluster_.cpu_s_per_byte + check_s_per_byte) /
-                          cluster_.cores};
+            .per_elem_s = bytes * cluster_.cpu_s_per_byte / cluster_.cores};
   }
-  // The same of servers' frames.
-  Use Frames(Resource core, double messages, double bytes) const {
-    return Transport(core, messages, bytes, cluster_.check_s_per_byte);
+  // The same of frames to servers and back.
+  Use Frames(Resource core, double frames, double bytes) const {
+    const double cpu_s = cluster_.frame_cpu_s > 0 ? cluster_.frame_cpu_s
+                                                  : cluster_.message_cpu_s;
+    return {.resource = core,
+            .fixed_s = frames * cpu_s / cluster_.cores,
+            .per_elem_s =
+                bytes * (cluster_.cpu_s_per_byte + cluster_.check_s_per_byte) /
+                cluster_.cores};
+  }
+  double FrameLatency() const {
+    return cluster_.frame_latency_s > 0 ? cluster_.frame_latency_s
+                                        : cluster_.latency_s;
   }
   Use Wire(Resource direction, double bytes, double rate) const {
     return {.resource = direction, .per_elem_s = bytes / rate};
   }
 
-  void AddExchange(double bytes, double messages, double delay_s) {
-    Add({Wire(Resource::kSend, bytes, cluster_.bytes_per_s),
-         Transport(Resource::kCore, messages, 2 * bytes)},
-        delay_s);
+  // `bytes` of each element go and as many come, for `work` of the cores.
+  void AddExchange(double bytes, const Use& work, double delay_s) {
+    Add({Wire(Resource::kSend, bytes, cluster_.bytes_per_s), work}, delay_s);
     pipeline_.bytes_sent_per_elem += bytes;
+  }
+  void AddRounds(double rounds, double bytes) {
+    AddExchange(bytes, Messages(Resource::kCore, 2 * rounds, 2 * bytes),
+                rounds * cluster_.latency_s);
   }
 
   void Ring() {
     pipeline_.is_chunked = false;
     AddCodec(codec_.encode_s);
     const double rounds = 2 * (workers_ - 1);
-    AddExchange(2 * others_ * codec_.push_bits / 8, 2 * rounds,
-                rounds * cluster_.latency_s);
+    AddRounds(rounds, 2 * others_ * codec_.push_bits / 8);
     AddReduction(others_);
     AddCodec(codec_.decode_s);
   }
@@ -108,8 +118,7 @@ class Builder {
     // Machines beyond a power of two fold in before and out after.
     const double rounds =
         std::bit_width(count) - 1 + (std::has_single_bit(count) ? 0 : 2);
-    AddExchange(rounds * codec_.push_bits / 8, 2 * rounds,
-                rounds * cluster_.latency_s);
+    AddRounds(rounds, rounds * codec_.push_bits / 8);
     AddReduction(rounds);
     AddCodec(codec_.decode_s);
   }
@@ -126,8 +135,7 @@ class Builder {
   void AllGather() {
     pipeline_.is_chunked = false;
     AddCodec(codec_.encode_s);
-    AddExchange((workers_ - 1) * codec_.push_bits / 8, 2 * (workers_ - 1),
-                (workers_ - 1) * cluster_.latency_s);
+    AddRounds(workers_ - 1, (workers_ - 1) * codec_.push_bits / 8);
     Add({Codec(workers_ * codec_.merge_s, workers_)});
   }
 
@@ -147,10 +155,7 @@ class Builder {
   // the server next door are copied in memory, by the receiver.
   void Scatter(double bits) {
     const double bytes = others_ * bits / 8;
-    Add({Wire(Resource::kSend, bytes, cluster_.bytes_per_s),
-         Frames(Resource::kCore, 2 * others_, 2 * bytes)},
-        cluster_.latency_s);
-    pipeline_.bytes_sent_per_elem += bytes;
+    AddExchange(bytes, Frames(Resource::kCore, 2, 2 * bytes), FrameLatency());
     AddCoreBytes(bits / 8 / workers_, cluster_.copy_s_per_byte);
   }
 
@@ -177,7 +182,7 @@ class Builder {
          Frames(Resource::kCore, 1, push),
          Wire(Resource::kServerReceive, fan_in * push, server_rate),
          Frames(Resource::kServerCore, fan_in, fan_in * push)},
-        cluster_.latency_s);
+        FrameLatency());
     Add({{.resource = Resource::kServerCore,
           .fixed_s = codec_.call_s * fan_in,
           .per_elem_s =
@@ -187,7 +192,7 @@ class Builder {
          Frames(Resource::kServerCore, fan_in, fan_in * reply),
          Wire(Resource::kReceive, reply, cluster_.bytes_per_s),
          Frames(Resource::kCore, 1, reply)},
-        cluster_.latency_s);
+        FrameLatency());
     AddCodec(codec_.decode_s);
     pipeline_.bytes_sent_per_elem = push;
   }

@@ -22,7 +22,7 @@ double LeastGbps(const Plan& plan) {
   return least;
 }
 
-void SetLink(const Calibration& calibration, const PlanRequest& request,
+void SetRate(const Calibration& calibration, const PlanRequest& request,
              Prospect* prospect, Plan* plan) {
   const LinkFigures* link = calibration.FindLink(Name(plan->network));
   ClusterCost& cluster = prospect->cluster;
@@ -47,11 +47,7 @@ void SetLink(const Calibration& calibration, const PlanRequest& request,
     prospect->link_known = false;
   }
   cluster.bytes_per_s = gbps * kBytesPerGbit;
-  if (link != nullptr) {
-    cluster.latency_s = link->latency_s.value;
-    cluster.message_cpu_s = link->message_cpu_s.value;
-    cluster.cpu_s_per_byte = link->cpu_s_per_byte.value;
-  }
+  SetLink(calibration, Name(plan->network), &cluster);
   plan->link_bytes_per_s = cluster.bytes_per_s;
   plan->reasons.push_back(
       absl::StrFormat("link %g Gb/s per machine: %s", gbps, source));
@@ -97,7 +93,7 @@ Prospect MakeProspect(const Calibration& calibration,
   cluster.servers = plan->servers;
   SetCores(calibration, &cluster);
   prospect.reduce_spread = calibration.reduce.spread;
-  SetLink(calibration, request, &prospect, plan);
+  SetRate(calibration, request, &prospect, plan);
   SetGpus(calibration, &prospect, plan);
   prospect.rates_differ = RatesDiffer(*plan);
   prospect.backward_s = request.compute_s * 2 / 3;

@@ -72,12 +72,7 @@ ClusterCost MakeCluster(const Scenario& scenario,
   cluster.intra_bytes_per_s = scenario.intra_gbytes_per_s > 0
                                   ? scenario.intra_gbytes_per_s * 1e9
                                   : (intra == nullptr ? 0 : intra->send.value);
-  const LinkFigures* link = calibration.FindLink(scenario.transport);
-  if (link != nullptr) {
-    cluster.latency_s = link->latency_s.value;
-    cluster.message_cpu_s = link->message_cpu_s.value;
-    cluster.cpu_s_per_byte = link->cpu_s_per_byte.value;
-  }
+  SetLink(calibration, scenario.transport, &cluster);
   return cluster;
 }
 
