@@ -54,13 +54,8 @@ class PreparedTwoBit : public PreparedCodec {
   absl::Status Encode(ConstBytes grad, CodecState& state,
                       const EncodeParams& params, Bytes out,
                       EncodeResult* result, Stream stream) const override {
-    RETURN_IF_ERROR(CheckEncode(grad, 4, state, params, out));
-    result->encoded_bytes = max_encoded_bytes();
-    result->stats = {};
-    packing_.encode(AsFloats(grad), AsFloats(state.residual), num_elems_,
-                    params.threshold, params.nonfinite, AsCodes(out),
-                    &result->stats, stream);
-    return absl::OkStatus();
+    return EncodeBy(packing_.encode, AsFloats(grad), grad.size, state, params,
+                    out, result, stream);
   }
 
   absl::Status EncodeHalf(HalfFormat format, ConstBytes grad, CodecState& state,
@@ -72,13 +67,8 @@ class PreparedTwoBit : public PreparedCodec {
       return PreparedCodec::EncodeHalf(format, grad, state, params, out, result,
                                        stream);
     }
-    RETURN_IF_ERROR(CheckEncode(grad, 2, state, params, out));
-    result->encoded_bytes = max_encoded_bytes();
-    result->stats = {};
-    encode(AsHalves(grad), AsFloats(state.residual), num_elems_,
-           params.threshold, params.nonfinite, AsCodes(out), &result->stats,
-           stream);
-    return absl::OkStatus();
+    return EncodeBy(encode, AsHalves(grad), grad.size, state, params, out,
+                    result, stream);
   }
 
   absl::Status Validate(ConstBytes payload) const override {
@@ -188,14 +178,20 @@ class PreparedTwoBit : public PreparedCodec {
   }
 
  private:
-  absl::Status CheckEncode(ConstBytes grad, size_t element_bytes,
-                           const CodecState& state, const EncodeParams& params,
-                           Bytes out) const {
+  template <typename Encoder, typename Element>
+  absl::Status EncodeBy(Encoder encode, const Element* grad, size_t grad_bytes,
+                        CodecState& state, const EncodeParams& params,
+                        Bytes out, EncodeResult* result, Stream stream) const {
     RETURN_IF_ERROR(
-        CheckSize("gradient", grad.size, element_bytes * num_elems_));
+        CheckSize("gradient", grad_bytes, sizeof(Element) * num_elems_));
     RETURN_IF_ERROR(CheckSize("residual", state.residual.size, 4 * num_elems_));
     RETURN_IF_ERROR(CheckCapacity("output", out.size, max_encoded_bytes()));
-    return CheckThreshold(params.threshold);
+    RETURN_IF_ERROR(CheckThreshold(params.threshold));
+    result->encoded_bytes = max_encoded_bytes();
+    result->stats = {};
+    encode(grad, AsFloats(state.residual), num_elems_, params.threshold,
+           params.nonfinite, AsCodes(out), &result->stats, stream);
+    return absl::OkStatus();
   }
   absl::Status CheckDecode(ConstBytes payload, float threshold,
                            Bytes out) const {
