@@ -30,9 +30,7 @@ bool OfiContext::PrepareLarge(Endpoint& endpoint) {
   const auto is_large = [&] {
     const Outgoing& message = *endpoint.next;
     return message.kind == Kind::kData && !message.is_begun &&
-           !message.is_large &&
-           message.payload.size >= fabric_->large_bytes() &&
-           (!fabric_->is_shm() || IsReadableByProcesses(message.payload));
+           !message.is_large && message.payload.size >= fabric_->large_bytes();
   };
   if (!is_large()) return true;
   if (!endpoint.has_offered) Offer(endpoint);
@@ -45,6 +43,7 @@ bool OfiContext::PrepareLarge(Endpoint& endpoint) {
 // Without success, while the lane connects above all, it goes in records.
 void OfiContext::SendLarge(Endpoint& endpoint, Outgoing& message) {
   if (fabric_->is_shm()) {
+    if (!IsReadableByProcesses(message.payload)) return;
     endpoint.exposed.push_back(&message);
   } else {
     Slot* slot = fabric_->TakeLaneSlot(Role::kLaneSend, message.payload);

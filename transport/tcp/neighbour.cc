@@ -76,8 +76,8 @@ UniqueFd TcpContext::ReachNeighbour(absl::string_view address,
 }
 
 bool TcpContext::IsInMemory(EndpointId id) const {
-  const auto found = connections_.find(id);
-  return found != connections_.end() && found->second->is_local;
+  const Connection* const connection = Find(id);
+  return connection != nullptr && connection->is_local;
 }
 
 void TcpContext::SendBare(Connection& connection, Kind kind) {

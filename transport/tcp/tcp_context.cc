@@ -136,7 +136,7 @@ absl::StatusOr<Connection*> TcpContext::Add(UniqueFd socket,
   return added;
 }
 
-Connection* TcpContext::Find(EndpointId id) {
+Connection* TcpContext::Find(EndpointId id) const {
   const auto found = connections_.find(id);
   return found == connections_.end() ? nullptr : found->second.get();
 }

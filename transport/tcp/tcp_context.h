@@ -39,7 +39,7 @@ class TcpContext : public TransportContext {
   TcpContext(const TransportOptions& options, TransportHandler* handler);
   absl::Status Init();
   absl::StatusOr<Connection*> Add(UniqueFd socket, const LocalPeer* neighbour);
-  Connection* Find(EndpointId id);
+  Connection* Find(EndpointId id) const;
   void Accept(Acceptor& acceptor);
 
   // send.cc

@@ -161,14 +161,14 @@ absl::StatusOr<Endpoint*> UcxContext::AddEndpoint(ucp_ep_params_t* params) {
   return added;
 }
 
-Endpoint* UcxContext::Find(EndpointId id) {
+Endpoint* UcxContext::Find(EndpointId id) const {
   const auto found = endpoints_.find(id);
   return found == endpoints_.end() ? nullptr : found->second.get();
 }
 
 bool UcxContext::IsInMemory(EndpointId id) const {
-  const auto found = endpoints_.find(id);
-  return found != endpoints_.end() && found->second->route == Route::kShm;
+  const Endpoint* const endpoint = Find(id);
+  return endpoint != nullptr && endpoint->route == Route::kShm;
 }
 
 absl::Status UcxContext::CheckDevice(Device device) const {

@@ -54,7 +54,7 @@ class UcxContext : public TransportContext {
   // ucx_context.cc
   absl::Status CheckDevice(Device device) const;
   absl::StatusOr<Endpoint*> AddEndpoint(ucp_ep_params_t* params);
-  Endpoint* Find(EndpointId id);
+  Endpoint* Find(EndpointId id) const;
   void AcceptRequested();
   void HandleFailures();
   static void OnConnectionRequest(ucp_conn_request_h request, void* context);
