@@ -21,10 +21,10 @@ struct CalibrationOptions {
 };
 
 // Speeds of a codec with its settings ("2bit:auto") on one core, in the reply
-// mode that `compression` leads to: of standard normal gradients, others in each
-// repeat, with the residual that many steps leave; the median of the repeats
-// that fit the budget (at least two). Blocks. NotFound and InvalidArgument as
-// ParseCodecSpec.
+// mode that `compression` leads to: of standard normal gradients, others in
+// each repeat, with the residual that many steps leave; the median of the
+// repeats that fit the budget (at least two). Blocks. NotFound and
+// InvalidArgument as ParseCodecSpec.
 absl::StatusOr<CodecFigures> MeasureCodec(absl::string_view text,
                                           const CompressionConfig& compression,
                                           const CalibrationOptions& options);

@@ -28,13 +28,6 @@ constexpr BlockFormat kDitherFormats[] = {{512, 8, 127, false},
                                           {size_t{1} << 28, 2, 1, false},
                                           {size_t{1} << 28, 4, 7, true}};
 
-void CompareStats(const char* what, size_t n, const EncodeStats& got,
-                  const EncodeStats& want, Verdict& verdict) {
-  verdict.Compare<uint64_t>(
-      what, n, 1, {got.num_nonzero, got.num_nonfinite, got.first_nonfinite},
-      {want.num_nonzero, want.num_nonfinite, want.first_nonfinite});
-}
-
 void CheckQuantize(size_t n, size_t skew, const BlockFormat& format,
                    NonFinite mode, Verdict& verdict) {
   const auto grad = Floats(n, n + 1);
@@ -51,7 +44,7 @@ void CheckQuantize(size_t n, size_t skew, const BlockFormat& format,
                                        mode, payload.data(), &stats, Stream{});
   verdict.Compare("block quantize residual", n, 1, r.values(), residual);
   verdict.Compare("block quantize payload", n, 1, p.values(), payload);
-  CompareStats("block quantize stats", n, s.values()[0], stats, verdict);
+  verdict.CompareStats("block quantize stats", n, 1, s.values()[0], stats);
 }
 
 void CheckSharedQuantize(size_t n, size_t skew, uint32_t bits, NonFinite mode,
@@ -71,7 +64,7 @@ void CheckSharedQuantize(size_t n, size_t skew, uint32_t bits, NonFinite mode,
                                               &stats, Stream{});
   verdict.Compare("shared quantize residual", n, 1, r.values(), residual);
   verdict.Compare("shared quantize codes", n, 1, c.values(), codes);
-  CompareStats("shared quantize stats", n, s.values()[0], stats, verdict);
+  verdict.CompareStats("shared quantize stats", n, 1, s.values()[0], stats);
 }
 
 // And decodes what was encoded.
@@ -90,7 +83,7 @@ void CheckDither(size_t n, size_t skew, const BlockFormat& format,
   cpu.dither(grad.data(), n, format, kLimit, kDraw, mode, payload.data(),
              &stats, Stream{});
   verdict.Compare("dither payload", n, 1, p.values(), payload);
-  CompareStats("dither stats", n, s.values()[0], stats, verdict);
+  verdict.CompareStats("dither stats", n, 1, s.values()[0], stats);
   auto sum = Floats(n, n + 6);
   std::vector<float> out(n);
   DeviceArray<float> device_sum(sum, skew);

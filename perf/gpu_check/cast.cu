@@ -36,10 +36,7 @@ void CheckEncode(CastFormatKernels CastKernels::*format, size_t n, size_t skew,
   verdict.Compare("cast residual", n, 1, r.values(), residual);
   verdict.Compare("cast codes", n, 1, c.values(), codes);
   const EncodeStats got = s.values()[0];
-  verdict.Compare<uint64_t>(
-      "cast stats", n, 1,
-      {got.num_nonzero, got.num_nonfinite, got.first_nonfinite},
-      {stats.num_nonzero, stats.num_nonfinite, stats.first_nonfinite});
+  verdict.CompareStats("cast stats", n, 1, got, stats);
 }
 
 void CheckDecode(CastFormatKernels CastKernels::*format,

@@ -51,13 +51,6 @@ EncodeStats SomeStats() {
   return stats;
 }
 
-void CompareStats(const char* what, size_t n, const EncodeStats& got,
-                  const EncodeStats& want, Verdict& verdict) {
-  verdict.Compare<uint64_t>(
-      what, n, 1, {got.num_nonzero, got.num_nonfinite, got.first_nonfinite},
-      {want.num_nonzero, want.num_nonfinite, want.first_nonfinite});
-}
-
 void CheckTwoBit(const Format& format, const std::vector<uint16_t>& grad,
                  size_t skew, NonFinite mode, Verdict& verdict) {
   const size_t n = grad.size();
@@ -73,7 +66,7 @@ void CheckTwoBit(const Format& format, const std::vector<uint16_t>& grad,
              Stream{});
   verdict.Compare("encode half residual", n, 1, r.values(), residual);
   verdict.Compare("encode half codes", n, 1, c.values(), codes);
-  CompareStats("encode half stats", n, s.values()[0], stats, verdict);
+  verdict.CompareStats("encode half stats", n, 1, s.values()[0], stats);
 }
 
 void CheckThreshold(const Format& format, const std::vector<uint16_t>& grad,
@@ -100,7 +93,7 @@ void CheckThreshold(const Format& format, const std::vector<uint16_t>& grad,
   list.resize(count[0]);
   verdict.Compare("threshold half list", n, 1, l.values(), list);
   verdict.Compare("threshold half residual", n, 1, r.values(), residual);
-  CompareStats("threshold half stats", n, s.values()[0], stats, verdict);
+  verdict.CompareStats("threshold half stats", n, 1, s.values()[0], stats);
 }
 
 }  // namespace

@@ -35,9 +35,7 @@ std::vector<uint8_t> CheckEncode(const char* what, size_t n, size_t skew,
   verdict.Compare(what, n, 1, r.values(), residual);
   verdict.Compare(what, n, 1, p.values(), payload);
   const EncodeStats got = s.values()[0];
-  verdict.Compare<uint64_t>(
-      what, n, 1, {got.num_nonzero, got.num_nonfinite, got.first_nonfinite},
-      {stats.num_nonzero, stats.num_nonfinite, stats.first_nonfinite});
+  verdict.CompareStats(what, n, 1, got, stats);
   return payload;
 }
 

@@ -78,10 +78,7 @@ void Check(Rule rule, size_t n, size_t skew, float threshold, NonFinite mode,
   verdict.Compare("survivors residual", n, frames, r.values(), residual);
   verdict.Compare("survivors momentum", n, frames, u.values(), momentum);
   const EncodeStats got = s.values()[0];
-  verdict.Compare<uint64_t>(
-      "survivors stats", n, frames,
-      {got.num_nonzero, got.num_nonfinite, got.first_nonfinite},
-      {stats.num_nonzero, stats.num_nonfinite, stats.first_nonfinite});
+  verdict.CompareStats("survivors stats", n, frames, got, stats);
 }
 
 constexpr Rule kRules[] = {Rule::kThreshold, Rule::kLarge, Rule::kMomentum};

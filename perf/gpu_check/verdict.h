@@ -7,6 +7,8 @@
 #include <iterator>
 #include <vector>
 
+#include "kernels/encode_stats.h"
+
 // Inputs, and what counts as equal.
 namespace telegrad::gpu_check {
 
@@ -59,6 +61,14 @@ class Verdict {
       }
       return;
     }
+  }
+  void CompareStats(const char* what, size_t n, uint32_t frames,
+                    const kernels::EncodeStats& got,
+                    const kernels::EncodeStats& want) {
+    Compare<uint64_t>(
+        what, n, frames,
+        {got.num_nonzero, got.num_nonfinite, got.first_nonfinite},
+        {want.num_nonzero, want.num_nonfinite, want.first_nonfinite});
   }
   size_t checks() const { return checks_; }
   size_t failures() const { return failures_; }

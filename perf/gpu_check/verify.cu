@@ -33,10 +33,7 @@ void CheckEncode(size_t n, size_t skew, NonFinite mode, Verdict& verdict) {
   verdict.Compare("encode residual", n, 1, r.values(), residual);
   verdict.Compare("encode codes", n, 1, c.values(), codes);
   const EncodeStats got = s.values()[0];
-  verdict.Compare<uint64_t>(
-      "encode stats", n, 1,
-      {got.num_nonzero, got.num_nonfinite, got.first_nonfinite},
-      {stats.num_nonzero, stats.num_nonfinite, stats.first_nonfinite});
+  verdict.CompareStats("encode stats", n, 1, got, stats);
 }
 
 void CheckDecode(size_t n, size_t skew, Verdict& verdict) {

@@ -46,9 +46,7 @@ struct Encoded {
 void ExpectSame(const Encoded& got, const Encoded& want) {
   ASSERT_EQ(got.payload, want.payload);
   ExpectSameBits(got.residual, want.residual);
-  ASSERT_EQ(got.stats.num_nonzero, want.stats.num_nonzero);
-  ASSERT_EQ(got.stats.num_nonfinite, want.stats.num_nonfinite);
-  ASSERT_EQ(got.stats.first_nonfinite, want.stats.first_nonfinite);
+  ExpectSameStats(got.stats, want.stats);
 }
 
 // GPUs want payloads aligned to their floats.

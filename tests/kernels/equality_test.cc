@@ -54,9 +54,7 @@ TEST_P(EqualsReference, TwoBitEncode) {
                                    odd * kFloatSkew, odd * kByteSkew);
         ASSERT_EQ(got.codes, want.codes);
         ExpectSameBits(got.residual, want.residual);
-        ASSERT_EQ(got.stats.num_nonzero, want.stats.num_nonzero);
-        ASSERT_EQ(got.stats.num_nonfinite, want.stats.num_nonfinite);
-        ASSERT_EQ(got.stats.first_nonfinite, want.stats.first_nonfinite);
+        ExpectSameStats(got.stats, want.stats);
       }
     }
   }

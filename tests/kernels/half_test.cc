@@ -82,9 +82,7 @@ void ExpectSame(const Encoded& got, const Encoded& want) {
   ASSERT_EQ(got.codes, want.codes);
   ASSERT_EQ(got.survivors, want.survivors);
   ExpectSameBits(got.residual, want.residual);
-  ASSERT_EQ(got.stats.num_nonzero, want.stats.num_nonzero);
-  ASSERT_EQ(got.stats.num_nonfinite, want.stats.num_nonfinite);
-  ASSERT_EQ(got.stats.first_nonfinite, want.stats.first_nonfinite);
+  ExpectSameStats(got.stats, want.stats);
 }
 
 // How far arrays are off a boundary, in bytes.

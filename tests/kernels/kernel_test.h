@@ -12,6 +12,7 @@
 
 #include "base/random.h"
 #include "kernels/dispatch.h"
+#include "kernels/encode_stats.h"
 #include "tests/kernels/cuda_memory.h"
 
 namespace telegrad::kernels::testing {
@@ -146,6 +147,12 @@ inline std::vector<size_t> SizesToTry() {
     sizes.push_back(n);
   }
   return sizes;
+}
+
+inline void ExpectSameStats(const EncodeStats& got, const EncodeStats& want) {
+  EXPECT_EQ(got.num_nonzero, want.num_nonzero);
+  EXPECT_EQ(got.num_nonfinite, want.num_nonfinite);
+  EXPECT_EQ(got.first_nonfinite, want.first_nonfinite);
 }
 
 }  // namespace telegrad::kernels::testing

@@ -41,9 +41,7 @@ Encoded Encode(const KernelTable& table, TwoBitEncodeFn* encode,
 void ExpectSame(const Encoded& got, const Encoded& want) {
   ASSERT_EQ(got.payload, want.payload);
   ExpectSameBits(got.residual, want.residual);
-  ASSERT_EQ(got.stats.num_nonzero, want.stats.num_nonzero);
-  ASSERT_EQ(got.stats.num_nonfinite, want.stats.num_nonfinite);
-  ASSERT_EQ(got.stats.first_nonfinite, want.stats.first_nonfinite);
+  ExpectSameStats(got.stats, want.stats);
 }
 
 std::vector<size_t> RadixSizes() {

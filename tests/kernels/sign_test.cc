@@ -23,9 +23,7 @@ struct Encoded {
 void ExpectSame(const Encoded& got, const Encoded& want) {
   ASSERT_EQ(got.payload, want.payload);
   ExpectSameBits(got.residual, want.residual);
-  ASSERT_EQ(got.stats.num_nonzero, want.stats.num_nonzero);
-  ASSERT_EQ(got.stats.num_nonfinite, want.stats.num_nonfinite);
-  ASSERT_EQ(got.stats.first_nonfinite, want.stats.first_nonfinite);
+  ExpectSameStats(got.stats, want.stats);
 }
 
 // Runs `encode` on arrays that lie `skew` off; stats start from `start`.

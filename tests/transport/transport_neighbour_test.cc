@@ -13,6 +13,7 @@
 #include "base/local_socket.h"
 #include "base/random.h"
 #include "tests/testing/status_matchers.h"
+#include "tests/transport/tcp_bytes.h"
 #include "tests/transport/transport_node.h"
 #include "transport/transport.h"
 
@@ -30,21 +31,13 @@ TransportOptions Options(const std::string& tls = "") {
   return options;
 }
 
-// As docs/transports.md has them, not as the transport packs them.
-std::string Number(uint64_t value, int num_bytes = 8) {
-  std::string bytes;
-  for (int i = 0; i < num_bytes; ++i) {
-    bytes += static_cast<char>(value >> (8 * i));
-  }
-  return bytes;
-}
+// With its header.
 std::string Record(int kind, const std::string& header,
-                   uint64_t payload_bytes) {
-  return absl::StrCat(Number(kind, 1), Number(header.size(), 1), Number(0, 2),
-                      Number(payload_bytes, 4), header);
+                   uint32_t payload_bytes) {
+  return testing::Record(kind, static_cast<int>(header.size()), payload_bytes) +
+         header;
 }
 uint64_t PlaceOf(const void* data) { return reinterpret_cast<uint64_t>(data); }
-const std::string kHello("T\1\0\0GRAD", 8);
 
 // A process of this machine that says what it likes.
 class Neighbour {
@@ -85,13 +78,13 @@ class TcpNeighbour : public ::testing::Test {
   // Tells the server `text` after an offer that it has accepted.
   std::unique_ptr<Neighbour> Accepted() {
     auto peer = std::make_unique<Neighbour>(address_);
-    peer->Say(kHello + peer->OfferOf(peer->mark));
+    peer->Say(kTcpHello + peer->OfferOf(peer->mark));
     std::string heard;
     EXPECT_TRUE(Drive({&server_}, [&] {
       heard += peer->Hear();
       return heard.ends_with(Record(4, "", 0));
     }));
-    EXPECT_EQ(heard.substr(0, 8), kHello);
+    EXPECT_EQ(heard.substr(0, 8), kTcpHello);
     EXPECT_EQ(heard.substr(8, 8),
               Record(3, std::string(24, 0), 0).substr(0, 8));
     EXPECT_EQ(heard.size(), 8u + 32 + 8);
@@ -130,7 +123,7 @@ TEST_F(TcpNeighbour, DetailsCountEndpoints) {
               ::testing::Not(HasSubstr("endpoint")));
   const auto peer = Accepted();
   Neighbour silent(address_);
-  silent.Say(kHello);
+  silent.Say(kTcpHello);
   ASSERT_TRUE(Drive({&server_}, [&] { return server_.accepted.size() == 2; }));
   EXPECT_THAT(server_.context->info().details,
               HasSubstr("2 endpoints on this machine without TCP, 1 of them by "
@@ -143,7 +136,7 @@ TEST_F(TcpNeighbour, WhoCannotProveItsMemoryIsNotRead) {
     Neighbour peer(address_);
     std::array<uint64_t, 2> claimed = peer.mark;
     ++claimed[what];
-    peer.Say(kHello + peer.OfferOf(claimed) + Record(1, "h", 5) + "small");
+    peer.Say(kTcpHello + peer.OfferOf(claimed) + Record(1, "h", 5) + "small");
     server_.heard.clear();
     std::string heard;
     ASSERT_TRUE(Drive({&server_}, [&] {
@@ -198,7 +191,7 @@ TEST_F(TcpNeighbour, RandomRecordsHarmNobody) {
   const std::string memory(4096, 'm');
   for (int i = 0; i < 300; ++i) {
     Neighbour peer(address_);
-    std::string text = kHello;
+    std::string text = kTcpHello;
     if (i % 3 > 0) text += peer.OfferOf(peer.mark);
     for (int records = 0; records < 4; ++records) {
       const std::string place =

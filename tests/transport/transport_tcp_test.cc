@@ -8,6 +8,7 @@
 #include "base/random.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/transport/stranger.h"
+#include "tests/transport/tcp_bytes.h"
 #include "tests/transport/transport_node.h"
 #include "transport/transport.h"
 
@@ -22,17 +23,6 @@ TransportOptions Options(const std::string& bind = "127.0.0.1") {
   options.name = "tcp";
   options.bind_address = bind;
   return options;
-}
-
-// As docs/transports.md has them, not as the transport packs them.
-const std::string kHello("T\1\0\0GRAD", 8);
-std::string Record(int kind, int header_bytes, uint32_t payload_bytes) {
-  std::string record = {static_cast<char>(kind),
-                        static_cast<char>(header_bytes), 0, 0};
-  for (int shift = 0; shift < 32; shift += 8) {
-    record += static_cast<char>(payload_bytes >> shift);
-  }
-  return record;
 }
 
 TEST(TcpTransport, UnusableOptionsAreErrors) {
@@ -62,7 +52,7 @@ TEST(TcpTransport, SpeaksTheDocumentedBytes) {
   Node server(Options());
   Stranger peer(*server.context->Listen());
   // Split anywhere, since a stream has no messages.
-  const std::string bytes = kHello + Record(1, 6, 7) + "headerpayload" +
+  const std::string bytes = kTcpHello + Record(1, 6, 7) + "headerpayload" +
                             Record(1, 0, 0) + Record(2, 0, 0);
   for (const char byte : bytes) {
     peer.Say(std::string(1, byte));
@@ -92,7 +82,7 @@ TEST(TcpTransport, StrangersAreCutAndNobodyElseNotices) {
     }));
   }
   Stranger silent(address), half(address);
-  half.Say(kHello.substr(0, 5));
+  half.Say(kTcpHello.substr(0, 5));
   ASSERT_THAT(client.Send(*endpoint, "h", "good"), IsOk());
   ASSERT_TRUE(
       Drive({&server, &client}, [&] { return server.heard.size() == 1; }));
@@ -110,7 +100,7 @@ TEST(TcpTransport, RecordsThatBreakTheRulesCloseTheirConnection) {
         Record(2, 1, 0), Record(2, 0, 1), std::string("\1\0\1\0\0\0\0\0", 8),
         std::string("\1\0\0\1\0\0\0\0", 8)}) {
     Stranger stranger(address);
-    stranger.Say(kHello + record);
+    stranger.Say(kTcpHello + record);
     ++num_closed;
     ASSERT_TRUE(
         Drive({&server}, [&] { return server.closed.size() == num_closed; }));
@@ -127,7 +117,7 @@ TEST(TcpTransport, RandomBytesAfterTheHelloHarmNobody) {
   Random random(17);
   for (int i = 0; i < 300; ++i) {
     Stranger stranger(address);
-    std::string text = kHello;
+    std::string text = kTcpHello;
     for (int records = 0; records < 3; ++records) {
       text += Record(random.NextU32() % 4, random.NextU32() % 140,
                      random.NextU32() % 3000);
@@ -147,7 +137,7 @@ TEST(TcpTransport, RandomBytesAfterTheHelloHarmNobody) {
 TEST(TcpTransport, PeerThatVanishesInAMessageIsLost) {
   Node server(Options());
   auto peer = std::make_unique<Stranger>(*server.context->Listen());
-  peer->Say(kHello + Record(1, 1, 100000) + "h" + std::string(50000, 'x'));
+  peer->Say(kTcpHello + Record(1, 1, 100000) + "h" + std::string(50000, 'x'));
   ASSERT_TRUE(Drive({&server}, [&] { return server.accepted.size() == 1; }));
   peer.reset();
   ASSERT_TRUE(Drive({&server}, [&] { return !server.closed.empty(); }));
