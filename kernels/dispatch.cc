@@ -41,7 +41,10 @@ const std::vector<NamedTable>& CpuTables() {
       if (target != HWY_SCALAR) made.push_back(MakeCpuTable(target));
     }
     for (NamedTable& named : made) named.table.name = named.name.c_str();
-    if (!made.empty()) ChoosePrefetchBytes(made[0].table.two_bit_encode);
+    if (!made.empty()) {
+      ChoosePrefetchBytes(made[0].table.two_bit_encode);
+      ChooseStreamingBytes(made[0].table.two_bit_decode);
+    }
     return made;
   }();
   return tables;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <limits>
+#include <optional>
 
 #include "base/bytes.h"
 #include "base/clock.h"
@@ -18,27 +20,35 @@ constexpr std::array<size_t, 4> kDistances = {1024, 0, 512, 2048};
 constexpr double kClearly = 0.95;
 constexpr size_t kMostBytes = 65536;
 
+constexpr size_t kStreamingElements = size_t{512} << 10;
+constexpr size_t kStreamingBytes = size_t{1} << 20;
+constexpr size_t kNever = std::numeric_limits<size_t>::max();
+// Lines that are written through the caches leave them later, at a price that
+// a short measurement does not see.
+constexpr double kAsFast = 1.1;
+
 void Flush(const Buffer& buffer) {
   for (size_t at = 0; at < buffer.size(); at += kLine) {
     hwy::FlushCacheline(buffer.data() + at);
   }
 }
 
-// Whether the environment has a distance; it is then in force.
-bool TakeFromEnvironment() {
-  const char* text = std::getenv("TELEGRAD_PREFETCH");
-  if (text == nullptr) return false;
+// The number that a variable of the environment has, if it is one of those.
+std::optional<size_t> FromEnvironment(const char* name, size_t most) {
+  const char* text = std::getenv(name);
+  if (text == nullptr) return std::nullopt;
   char* end = nullptr;
   const unsigned long long bytes = std::strtoull(text, &end, 10);
-  if (end == text || *end != '\0' || bytes > kMostBytes) return false;
-  SetPrefetchBytes(static_cast<size_t>(bytes));
-  return true;
+  if (end == text || *end != '\0' || bytes > most) return std::nullopt;
+  return static_cast<size_t>(bytes);
 }
 
 }  // namespace
 
 void ChoosePrefetchBytes(TwoBitEncodeFn* encode) {
-  if (TakeFromEnvironment()) return;
+  if (const auto given = FromEnvironment("TELEGRAD_PREFETCH", kMostBytes)) {
+    return SetPrefetchBytes(*given);
+  }
   const Buffer grad(4 * kElements);
   const Buffer residual(4 * kElements);
   const Buffer codes(TwoBitBytes(kElements));
@@ -61,6 +71,28 @@ void ChoosePrefetchBytes(TwoBitEncodeFn* encode) {
   const bool is_clear = *best < kClearly * seconds[0];
   SetPrefetchBytes(
       kDistances[is_clear ? static_cast<size_t>(best - seconds.begin()) : 0]);
+}
+
+void ChooseStreamingBytes(TwoBitDecodeFn* decode) {
+  if (const auto given = FromEnvironment("TELEGRAD_STREAMING", kNever)) {
+    return SetStreamingBytes(*given);
+  }
+  const Buffer codes(TwoBitBytes(kStreamingElements));
+  const Buffer out(4 * kStreamingElements);
+  double cached = 1e9;
+  double streamed = 1e9;
+  for (int round = 0; round < kRounds; ++round) {
+    for (const size_t bytes : {kNever, size_t{0}}) {
+      Flush(out);
+      SetStreamingBytes(bytes);
+      const TimePoint start = Clock::now();
+      decode(codes.as<uint8_t>(), kStreamingElements, 1.0f, out.as<float>(),
+             Stream{});
+      double& least = bytes == 0 ? streamed : cached;
+      least = std::min(least, SecondsSince(start));
+    }
+  }
+  SetStreamingBytes(streamed <= kAsFast * cached ? kStreamingBytes : kNever);
 }
 
 }  // namespace telegrad::kernels

@@ -2,16 +2,19 @@
 
 #include <atomic>
 #include <cstddef>
+#include <limits>
 
 #include "kernels/two_bit.h"
 
-// How far ahead of its use CPU kernels ask for memory. The best distance is the
-// memory's latency times its rate, which a CPU's name does not tell.
+// How CPU kernels reach memory, which changes no result: how far ahead of its
+// use they ask for it, and whether what only writes an array does so past the
+// caches. What is best depends on the memory's latency and rate, which a CPU's
+// name does not tell.
 namespace telegrad::kernels {
 
 inline std::atomic<size_t> prefetch_bytes = 1024;
 
-// Of the process; a kernel reads it once per call. It changes no result.
+// Of the process; a kernel reads it once per call.
 inline size_t PrefetchBytes() {
   return prefetch_bytes.load(std::memory_order_relaxed);
 }
@@ -23,6 +26,20 @@ inline void SetPrefetchBytes(size_t bytes) {
 // 2048 bytes, in about 10 ms; or the one that TELEGRAD_PREFETCH says (0 to
 // 65536). What no measurement prefers clearly stays 1024.
 void ChoosePrefetchBytes(TwoBitEncodeFn* encode);
+
+// Arrays of so many bytes and more are written past the caches: then their
+// lines are not read before, and nothing else leaves the caches for them.
+inline std::atomic<size_t> streaming_bytes = std::numeric_limits<size_t>::max();
+inline size_t StreamingBytes() {
+  return streaming_bytes.load(std::memory_order_relaxed);
+}
+inline void SetStreamingBytes(size_t bytes) {
+  streaming_bytes.store(bytes, std::memory_order_relaxed);
+}
+
+// Sets 1 MiB if `decode` into memory that is in no cache is not slower by it,
+// in about 10 ms, else all that there are; or what TELEGRAD_STREAMING says.
+void ChooseStreamingBytes(TwoBitDecodeFn* decode);
 
 // Asks for a line that will be written: at once in a state in which it can be.
 inline void PrefetchForWrite(const void* line) {

@@ -9,6 +9,7 @@
 
 #include "kernels/block_runs.h"
 #include "kernels/cpu/block_codes-inl.h"
+#include "kernels/cpu/put-inl.h"
 #include "kernels/dispatch.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -35,15 +36,8 @@ HWY_INLINE VF NaturalLanes(VI code, VF scale) {
       df, hn::IfThenElseZero(hn::Gt(magnitude, hn::Zero(di)), value));
 }
 
-template <bool kAdd>
-HWY_INLINE void StoreValue(VF value, float* out) {
-  const DF df;
-  if constexpr (kAdd) value = hn::Add(hn::LoadU(df, out), value);
-  hn::StoreU(value, df, out);
-}
-
 // Elements [from, to), from a multiple of 64.
-template <uint32_t kBits, bool kNatural, bool kAdd>
+template <uint32_t kBits, bool kNatural, Put kPut>
 HWY_INLINE void DecodeRun(const uint8_t* HWY_RESTRICT codes, size_t from,
                           size_t to, float factor, float* HWY_RESTRICT out) {
   const size_t ahead = PrefetchBytes();
@@ -51,19 +45,20 @@ HWY_INLINE void DecodeRun(const uint8_t* HWY_RESTRICT codes, size_t from,
   alignas(64) int8_t group[kGroup];
   size_t i = from;
   for (; i + kGroup <= to; i += kGroup) {
-    PrefetchWrite<4 * kGroup>(out + i, ahead);
+    PrefetchPut<kPut, 4 * kGroup>(out + i, ahead);
     UnpackGroup<kBits>(codes + i / 8 * kBits, group);
     for (size_t j = 0; j < kGroup; j += kLanes) {
       const VI code = LoadFromBytes(group + j);
-      StoreValue<kAdd>(
+      PutLanes<kPut>(
           kNatural ? NaturalLanes(code, scale) : LinearLanes(code, scale),
           out + i + j);
     }
   }
-  reference::DecodeRun(codes, i, to, kBits, factor, kNatural, kAdd, out);
+  reference::DecodeRun(codes, i, to, kBits, factor, kNatural, kPut == Put::kAdd,
+                       out);
 }
 
-template <uint32_t kBits, bool kNatural, bool kAdd>
+template <uint32_t kBits, bool kNatural, Put kPut>
 void DecodeBlocks(const uint8_t* payload, size_t n, const BlockFormat& format,
                   float* out) {
   const uint8_t* codes = payload + 4 * NumBlocks(n, format);
@@ -71,28 +66,40 @@ void DecodeBlocks(const uint8_t* payload, size_t n, const BlockFormat& format,
     float scale;
     std::memcpy(&scale, payload + from / format.block * 4, 4);
     const size_t to = n - from < format.block ? n : from + format.block;
-    DecodeRun<kBits, kNatural, kAdd>(codes, from, to, scale, out);
+    DecodeRun<kBits, kNatural, kPut>(codes, from, to, scale, out);
   }
 }
 
-template <bool kNatural, bool kAdd>
+template <bool kNatural, Put kPut>
 void DecodeAs(const uint8_t* payload, size_t n, const BlockFormat& format,
               float* out) {
-  const auto decode = format.bits == 8   ? DecodeBlocks<8, kNatural, kAdd>
-                      : format.bits == 4 ? DecodeBlocks<4, kNatural, kAdd>
-                                         : DecodeBlocks<2, kNatural, kAdd>;
+  const auto decode = format.bits == 8   ? DecodeBlocks<8, kNatural, kPut>
+                      : format.bits == 4 ? DecodeBlocks<4, kNatural, kPut>
+                                         : DecodeBlocks<2, kNatural, kPut>;
   decode(payload, n, format, out);
 }
 
-template <bool kAdd>
+template <Put kPut>
+void DecodeAs(const uint8_t* payload, size_t n, const BlockFormat& format,
+              float* out) {
+  (format.natural ? DecodeAs<true, kPut> : DecodeAs<false, kPut>)(payload, n,
+                                                                  format, out);
+  EndPut<kPut>();
+}
+
 void BlockDecode(const uint8_t* payload, size_t n, BlockFormat format,
                  float* out, Stream) {
-  (format.natural ? DecodeAs<true, kAdd> : DecodeAs<false, kAdd>)(payload, n,
-                                                                  format, out);
+  (Streams(out, n) ? DecodeAs<Put::kStream>
+                   : DecodeAs<Put::kOver>)(payload, n, format, out);
+}
+
+void BlockDecodeAdd(const uint8_t* payload, size_t n, BlockFormat format,
+                    float* sum, Stream) {
+  DecodeAs<Put::kAdd>(payload, n, format, sum);
 }
 
 // Sums, of 16 or 32 bits.
-template <typename T, bool kAdd>
+template <typename T, Put kPut>
 void DecodeWide(const uint8_t* HWY_RESTRICT codes, size_t n, float quantum,
                 float* HWY_RESTRICT out) {
   const size_t ahead = PrefetchBytes();
@@ -101,7 +108,7 @@ void DecodeWide(const uint8_t* HWY_RESTRICT codes, size_t n, float quantum,
   alignas(64) T values[kLanes];
   size_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    PrefetchWrite<4 * kLanes>(out + i, ahead);
+    PrefetchPut<kPut, 4 * kLanes>(out + i, ahead);
     std::memcpy(values, codes + sizeof(T) * i, sizeof(values));
     VI code;
     if constexpr (sizeof(T) == 4) {
@@ -109,19 +116,34 @@ void DecodeWide(const uint8_t* HWY_RESTRICT codes, size_t n, float quantum,
     } else {
       code = hn::PromoteTo(DI(), hn::Load(d, values));
     }
-    StoreValue<kAdd>(LinearLanes(code, scale), out + i);
+    PutLanes<kPut>(LinearLanes(code, scale), out + i);
   }
-  reference::DecodeRun(codes, i, n, 8 * sizeof(T), quantum, false, kAdd, out);
+  reference::DecodeRun(codes, i, n, 8 * sizeof(T), quantum, false,
+                       kPut == Put::kAdd, out);
 }
 
-template <bool kAdd>
+template <Put kPut>
+void DecodeShared(const uint8_t* codes, size_t n, uint32_t bits, float quantum,
+                  float* out) {
+  if (bits == 32) return DecodeWide<int32_t, kPut>(codes, n, quantum, out);
+  if (bits == 16) return DecodeWide<int16_t, kPut>(codes, n, quantum, out);
+  if (bits == 8) return DecodeRun<8, false, kPut>(codes, 0, n, quantum, out);
+  if (bits == 4) return DecodeRun<4, false, kPut>(codes, 0, n, quantum, out);
+  DecodeRun<2, false, kPut>(codes, 0, n, quantum, out);
+}
+
 void SharedDecode(const uint8_t* codes, size_t n, uint32_t bits, float quantum,
                   float* out, Stream) {
-  if (bits == 32) return DecodeWide<int32_t, kAdd>(codes, n, quantum, out);
-  if (bits == 16) return DecodeWide<int16_t, kAdd>(codes, n, quantum, out);
-  if (bits == 8) return DecodeRun<8, false, kAdd>(codes, 0, n, quantum, out);
-  if (bits == 4) return DecodeRun<4, false, kAdd>(codes, 0, n, quantum, out);
-  DecodeRun<2, false, kAdd>(codes, 0, n, quantum, out);
+  if (!Streams(out, n)) {
+    return DecodeShared<Put::kOver>(codes, n, bits, quantum, out);
+  }
+  DecodeShared<Put::kStream>(codes, n, bits, quantum, out);
+  EndPut<Put::kStream>();
+}
+
+void SharedDecodeAdd(const uint8_t* codes, size_t n, uint32_t bits,
+                     float quantum, float* sum, Stream) {
+  DecodeShared<Put::kAdd>(codes, n, bits, quantum, sum);
 }
 
 // The sums of elements [i, i + 64).
@@ -180,8 +202,8 @@ void SumDecodeAs(const uint8_t* const* frames, uint32_t num_frames, size_t n,
     PrefetchWrite<4 * kGroup>(out + i, ahead);
     SumGroup<kBits>(frames, num_frames, i, sums);
     for (size_t j = 0; j < kGroup; j += kLanes) {
-      StoreValue<false>(LinearLanes(hn::Load(DI(), sums + j), scale),
-                        out + i + j);
+      PutLanes<Put::kOver>(LinearLanes(hn::Load(DI(), sums + j), scale),
+                           out + i + j);
     }
   }
   reference::SumDecodeRun(frames, num_frames, i, n, kBits, quantum, out);
@@ -200,10 +222,10 @@ void SharedSumDecode(const uint8_t* const* frames, uint32_t num_frames,
 }
 
 inline void FillBlockDecode(KernelTable& table) {
-  table.block.decode = BlockDecode<false>;
-  table.block.decode_add = BlockDecode<true>;
-  table.block.shared_decode = SharedDecode<false>;
-  table.block.shared_decode_add = SharedDecode<true>;
+  table.block.decode = BlockDecode;
+  table.block.decode_add = BlockDecodeAdd;
+  table.block.shared_decode = SharedDecode;
+  table.block.shared_decode_add = SharedDecodeAdd;
   table.block.sum_codes = SumCodes;
   table.block.shared_sum_decode = SharedSumDecode;
 }

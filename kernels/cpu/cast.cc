@@ -9,6 +9,7 @@
 // After foreach_target.h.
 #include "hwy/highway.h"
 #include "kernels/cpu/half-inl.h"
+#include "kernels/cpu/put-inl.h"
 #include "kernels/cpu/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -121,29 +122,41 @@ void Encode(const float* grad, float* residual, size_t n, NonFinite nonfinite,
   }
 }
 
-template <typename Format, bool kAdd>
-void Decode(const uint8_t* HWY_RESTRICT codes, size_t n,
-            float* HWY_RESTRICT out, Stream stream) {
-  const DF df;
+// Returns how many elements are done: all but a tail.
+template <typename Format, Put kPut>
+size_t DecodeBlocks(const uint8_t* HWY_RESTRICT codes, size_t n,
+                    float* HWY_RESTRICT out) {
   const size_t ahead = PrefetchBytes();
   size_t i = 0;
   for (; i + kCastBlock <= n; i += kCastBlock) {
     PrefetchRead<2 * kCastBlock>(codes + 2 * i, ahead);
-    PrefetchWrite<4 * kCastBlock>(out + i, ahead);
+    PrefetchPut<kPut, 4 * kCastBlock>(out + i, ahead);
     for (size_t j = i; j < i + kCastBlock; j += kLanes) {
       const auto narrow = hn::BitCast(DU16(), hn::LoadU(D8(), codes + 2 * j));
-      VF value = Format::Widen(narrow);
-      if constexpr (kAdd) value = hn::Add(hn::LoadU(df, out + j), value);
-      hn::StoreU(value, df, out + j);
+      PutLanes<kPut>(Format::Widen(narrow), out + j);
     }
   }
-  const CastFormatKernels rest = Format::Reference();
-  (kAdd ? rest.decode_add : rest.decode)(codes + 2 * i, n - i, out + i, stream);
+  EndPut<kPut>();
+  return i;
+}
+
+template <typename Format>
+void Decode(const uint8_t* codes, size_t n, float* out, Stream stream) {
+  auto* const decode = Streams(out, n) ? DecodeBlocks<Format, Put::kStream>
+                                       : DecodeBlocks<Format, Put::kOver>;
+  const size_t i = decode(codes, n, out);
+  Format::Reference().decode(codes + 2 * i, n - i, out + i, stream);
+}
+
+template <typename Format>
+void DecodeAdd(const uint8_t* codes, size_t n, float* sum, Stream stream) {
+  const size_t i = DecodeBlocks<Format, Put::kAdd>(codes, n, sum);
+  Format::Reference().decode_add(codes + 2 * i, n - i, sum + i, stream);
 }
 
 template <typename Format>
 CastFormatKernels Kernels() {
-  return {Encode<Format>, Decode<Format, false>, Decode<Format, true>};
+  return {Encode<Format>, Decode<Format>, DecodeAdd<Format>};
 }
 
 void FillCast(KernelTable& table) {

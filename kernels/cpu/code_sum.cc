@@ -1,6 +1,7 @@
 #include "kernels/code_sum.h"
 
 #include <algorithm>
+#include <array>
 
 #include "kernels/cpu/targets.h"
 #include "kernels/reference.h"
@@ -11,7 +12,9 @@
 // After foreach_target.h.
 #include "hwy/highway.h"
 #include "kernels/cpu/planes-inl.h"
+#include "kernels/cpu/put-inl.h"
 #include "kernels/cpu/sgd-inl.h"
+#include "kernels/cpu/sums-inl.h"
 #include "kernels/cpu/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -24,47 +27,14 @@ void FillCodeSum(KernelTable&) {}
 
 #else
 
-// One bit for each element of a group; kLanes of them are a vector.
-alignas(64) constexpr uint32_t kElementBit[kSumsPerGroup] = {
-    1u << 0,  1u << 1,  1u << 2,  1u << 3,  1u << 4,  1u << 5,  1u << 6,
-    1u << 7,  1u << 8,  1u << 9,  1u << 10, 1u << 11, 1u << 12, 1u << 13,
-    1u << 14, 1u << 15, 1u << 16, 1u << 17, 1u << 18, 1u << 19, 1u << 20,
-    1u << 21, 1u << 22, 1u << 23, 1u << 24, 1u << 25, 1u << 26, 1u << 27,
-    1u << 28, 1u << 29, 1u << 30, 1u << 31};
-
-// The sums k of elements [i, i + kLanes) of `packed`; kLanes divides i. kBits
-// is `bits`, or 0 where that is not known here.
-template <uint32_t kBits>
-HWY_INLINE VI SumsAt(const uint8_t* packed, uint32_t bits, VI num_frames,
-                     size_t i) {
-  const DI di;
-  const DU du;
-  if constexpr (kBits != 0) bits = kBits;
-  const uint8_t* words = packed + 4 * bits * (i / kSumsPerGroup);
-  const VU element = hn::Load(du, kElementBit + i % kSumsPerGroup);
-  const VU one = hn::Set(du, 1);
-  VU value = hn::Zero(du);
-#pragma GCC unroll 6
-  for (uint32_t p = bits; p-- > 0;) {
-    uint32_t word;
-    std::memcpy(&word, words + 4 * p, sizeof(word));
-    const auto is_set = hn::TestBit(hn::Set(du, word), element);
-    value = hn::Add(hn::Add(value, value), hn::IfThenElseZero(is_set, one));
-  }
-  return hn::Sub(hn::BitCast(di, value), num_frames);
-}
-
-HWY_INLINE VI Contributors(uint32_t num_frames) {
-  return hn::Set(DI(), static_cast<int32_t>(num_frames));
-}
-
 // What becomes of kLanes decoded values.
+template <Put kPut>
 struct Output {
   HWY_INLINE void Prefetch(size_t i, size_t ahead) const {
-    PrefetchWrite<4 * kSumsPerGroup>(out + i, ahead);
+    PrefetchPut<kPut, 4 * kSumsPerGroup>(out + i, ahead);
   }
   HWY_INLINE void Take(VF value, size_t i) const {
-    hn::StoreU(value, DF(), out + i);
+    PutLanes<kPut>(value, out + i);
   }
   float* out;
 };
@@ -87,23 +57,18 @@ void DecodeSums(const uint8_t* packed, uint32_t bits, uint32_t num_frames,
                 size_t n, float threshold, const Sink& to) {
   const DF df;
   const Sink sink = to;  // what stores cannot change
-  const VI count = Contributors(num_frames);
   const VF t = hn::Set(df, threshold);
-  if constexpr (kBits != 0) bits = kBits;
   const size_t ahead = PrefetchBytes();
-  size_t i = 0;
-  for (; i + kSumsPerGroup <= n; i += kSumsPerGroup) {
-    const uint8_t* group = packed + 4 * bits * (i / kSumsPerGroup);
+  const SumsOf<kBits> sums(bits, num_frames);
+  GroupSums group;
+  for (size_t i = 0; i < n; i += kSumsPerGroup) {
     sink.Prefetch(i, ahead);
-    PrefetchRead<kLineBytes>(group, ahead);
-    for (size_t j = 0; j < kSumsPerGroup; j += kLanes) {
-      const VI sum = SumsAt<kBits>(group, bits, count, j);
-      sink.Take(hn::Mul(hn::ConvertTo(df, sum), t), i + j);
+    PrefetchRead<kLineBytes>(sums.WordsOf(packed, i), ahead);
+    sums.Unpack(packed, i, group);
+    const size_t m = std::min(n - i, kSumsPerGroup);
+    for (size_t j = 0; j < m; j += kLanes) {
+      sink.Take(hn::Mul(hn::ConvertTo(df, LanesOf(group, j)), t), i + j);
     }
-  }
-  for (; i < n; i += kLanes) {
-    const VI sum = SumsAt<kBits>(packed, bits, count, i);
-    sink.Take(hn::Mul(hn::ConvertTo(df, sum), t), i);
   }
 }
 
@@ -151,17 +116,27 @@ void TwoBitSumPack(const uint8_t* const* frames, uint32_t num_frames, size_t n,
               PackedSumBytes(n - whole, num_frames));
 }
 
-void PackedSumDecode(const uint8_t* packed, uint32_t num_frames, size_t n,
-                     float threshold, float* out, Stream) {
+template <Put kPut>
+void DecodePacked(const uint8_t* packed, uint32_t num_frames, size_t n,
+                  float threshold, float* out) {
   const uint32_t bits = SumBits(num_frames);
-  auto* const decode = ChooseDecodeSums<Output>(bits);
+  auto* const decode = ChooseDecodeSums<Output<kPut>>(bits);
   const size_t whole = n - n % kSumsPerGroup;
-  decode(packed, bits, num_frames, whole, threshold, Output{out});
+  decode(packed, bits, num_frames, whole, threshold, {out});
+  EndPut<kPut>();
   if (whole == n) return;
   alignas(64) float last[kSumsPerGroup];
-  decode(packed + 4 * bits * (whole / kSumsPerGroup), bits, num_frames,
-         n - whole, threshold, Output{last});
+  ChooseDecodeSums<Output<Put::kOver>>(bits)(
+      packed + 4 * bits * (whole / kSumsPerGroup), bits, num_frames, n - whole,
+      threshold, {last});
   std::memcpy(out + whole, last, (n - whole) * sizeof(float));
+}
+
+void PackedSumDecode(const uint8_t* packed, uint32_t num_frames, size_t n,
+                     float threshold, float* out, Stream) {
+  (Streams(out, n)
+       ? DecodePacked<Put::kStream>
+       : DecodePacked<Put::kOver>)(packed, num_frames, n, threshold, out);
 }
 
 void PackedSumDecodeSgd(const uint8_t* packed, uint32_t num_frames, size_t n,
@@ -176,48 +151,56 @@ void PackedSumDecodeSgd(const uint8_t* packed, uint32_t num_frames, size_t n,
                                 weight + whole, momentum + whole, stream);
 }
 
-void TwoBitSumDecode(const uint8_t* const* frames, uint32_t num_frames,
-                     size_t n, float threshold, float* out, Stream) {
+template <Put kPut>
+void SumDecode(const uint8_t* const* frames, uint32_t num_frames, size_t n,
+               float threshold, float* out) {
   const uint32_t bits = SumBits(num_frames);
   SumChunkFn* const sum_chunk = ChooseSumChunk(bits);
-  auto* const decode = ChooseDecodeSums<Output>(bits);
+  auto* const decode = ChooseDecodeSums<Output<kPut>>(bits);
   alignas(64) uint8_t words[kMaxChunkBytes];
   const size_t whole = n - n % kChunk;
   for (size_t i = 0; i < whole; i += kChunk) {
     sum_chunk(frames, num_frames, i / 4, kChunk, bits, words);
-    decode(words, bits, num_frames, kChunk, threshold, Output{out + i});
+    decode(words, bits, num_frames, kChunk, threshold, {out + i});
   }
+  EndPut<kPut>();
   if (whole == n) return;
   alignas(64) float last[kChunk];
   sum_chunk(frames, num_frames, whole / 4, n - whole, bits, words);
-  decode(words, bits, num_frames, n - whole, threshold, Output{last});
+  ChooseDecodeSums<Output<Put::kOver>>(bits)(words, bits, num_frames, n - whole,
+                                             threshold, {last});
   std::memcpy(out + whole, last, (n - whole) * sizeof(float));
+}
+
+void TwoBitSumDecode(const uint8_t* const* frames, uint32_t num_frames,
+                     size_t n, float threshold, float* out, Stream) {
+  (Streams(out, n)
+       ? SumDecode<Put::kStream>
+       : SumDecode<Put::kOver>)(frames, num_frames, n, threshold, out);
 }
 
 struct Reencoder {
   uint32_t bits;
   int shift;
-  VI num_frames;
+  uint32_t num_frames;
   VI quantum;
   CodeLanes code;
 };
 
 // Adds kLanes sums to the residual and returns `lanes`, moved up by a byte,
 // with their codes in its lowest byte.
-template <uint32_t kBits>
-HWY_INLINE VU ReencodeLanes(const Reencoder& to, const uint8_t* words, size_t i,
-                            VU lanes, int32_t* residual) {
+HWY_INLINE VU ReencodeLanes(const Reencoder& to, VI sum, VU lanes,
+                            int32_t* residual) {
   const DI di;
   const DU du;
-  const VI sum = SumsAt<kBits>(words, to.bits, to.num_frames, i);
   const VI v =
-      hn::Add(hn::LoadU(di, residual + i), hn::ShiftLeftSame(sum, to.shift));
+      hn::Add(hn::LoadU(di, residual), hn::ShiftLeftSame(sum, to.shift));
   const VI one = hn::Set(di, 1);
   const auto positive = hn::Gt(v, hn::Sub(to.quantum, one));
   const auto negative = hn::Lt(v, hn::Sub(one, to.quantum));
   VI rest = hn::Sub(v, hn::IfThenElseZero(positive, to.quantum));
   rest = hn::Add(rest, hn::IfThenElseZero(negative, to.quantum));
-  hn::StoreU(rest, di, residual + i);
+  hn::StoreU(rest, di, residual);
   const VU codes = hn::IfThenElse(
       hn::RebindMask(du, negative), to.code.negative,
       hn::IfThenElseZero(hn::RebindMask(du, positive), to.code.positive));
@@ -230,12 +213,20 @@ void ReencodeChunk(const Reencoder& parameters, const uint8_t* words, size_t n,
                    int32_t* residual, uint8_t* codes) {
   const Reencoder to = parameters;  // what stores to `codes` cannot change
   const size_t ahead = PrefetchBytes();
-  for (size_t i = 0; i < n; i += kCodeBlock) {
+  const SumsOf<kBits> sums(to.bits, to.num_frames);
+  std::array<GroupSums, kChunkGroups> groups;
+  const size_t end = (n + kCodeBlock - 1) / kCodeBlock * kCodeBlock;
+  for (size_t i = 0; i < end; i += kSumsPerGroup) {
+    sums.Unpack(words, i, groups[i / kSumsPerGroup]);
+  }
+  for (size_t i = 0; i < end; i += kCodeBlock) {
     PrefetchWrite<4 * kCodeBlock>(residual + i, ahead);
     VU lanes = hn::Zero(DU());
 #pragma GCC unroll 4
     for (size_t p = 4; p-- > 0;) {
-      lanes = ReencodeLanes<kBits>(to, words, i + p * kLanes, lanes, residual);
+      const size_t at = i + p * kLanes;
+      const VI sum = LanesOf(groups[at / kSumsPerGroup], at % kSumsPerGroup);
+      lanes = ReencodeLanes(to, sum, lanes, residual + at);
     }
     StoreCodes(DU(), lanes, codes + i / 4);
   }
@@ -263,7 +254,7 @@ void TwoBitReencode(const uint8_t* const* frames, uint32_t num_frames, size_t n,
                     uint8_t* codes, Stream) {
   const Reencoder to = {.bits = SumBits(num_frames),
                         .shift = static_cast<int>(shift),
-                        .num_frames = Contributors(num_frames),
+                        .num_frames = num_frames,
                         .quantum = hn::Set(DI(), quantum),
                         .code = MakeCodeLanes()};
   SumChunkFn* const sum_chunk = ChooseSumChunk(to.bits);

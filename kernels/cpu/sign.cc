@@ -116,14 +116,26 @@ void OneBitEncode(const float* HWY_RESTRICT grad, float* HWY_RESTRICT residual,
   AddPart(rest, end, stats);
 }
 
-template <bool kAdd>
-void OneBitDecode(const uint8_t* payload, size_t n, float* out, Stream stream) {
+template <Put kPut>
+size_t DecodeOneBit(const uint8_t* payload, size_t n, float* out) {
   float magnitude;
   std::memcpy(&magnitude, payload + SignBytes(n), sizeof(magnitude));
-  const size_t i = DecodeTurns<kAdd>(payload, n, magnitude, out);
-  const SignKernels rest = reference::Sign();
-  (kAdd ? rest.one_bit_decode_add : rest.one_bit_decode)(payload + i / 8, n - i,
-                                                         out + i, stream);
+  const size_t done = DecodeTurns<kPut>(payload, n, magnitude, out);
+  EndPut<kPut>();
+  return done;
+}
+
+void OneBitDecode(const uint8_t* payload, size_t n, float* out, Stream stream) {
+  const size_t i =
+      (Streams(out, n) ? DecodeOneBit<Put::kStream>
+                       : DecodeOneBit<Put::kOver>)(payload, n, out);
+  reference::Sign().one_bit_decode(payload + i / 8, n - i, out + i, stream);
+}
+
+void OneBitDecodeAdd(const uint8_t* payload, size_t n, float* sum,
+                     Stream stream) {
+  const size_t i = DecodeOneBit<Put::kAdd>(payload, n, sum);
+  reference::Sign().one_bit_decode_add(payload + i / 8, n - i, sum + i, stream);
 }
 
 constexpr uint32_t kMostPlanes = SignCountPlanes(kMaxSumContributors);
@@ -330,34 +342,45 @@ void BlockEncode(const float* grad, float* residual, size_t n, size_t block,
   before.TakeRest(0, num_before);
 }
 
-template <bool kAdd>
-void BlockDecode(const uint8_t* payload, size_t n, size_t block, float* out,
-                 Stream) {
+template <Put kPut>
+void DecodeBlocks(const uint8_t* payload, size_t n, size_t block, float* out) {
   const uint8_t* bits = payload + 4 * NumSignBlocks(n, block);
   for (size_t from = 0; from < n; from += block) {
     const size_t m = std::min(block, n - from);
     float scale;
     std::memcpy(&scale, payload + 4 * (from / block), sizeof(scale));
     const size_t done =
-        DecodeTurns<kAdd>(bits + from / 8, m, scale, out + from);
+        DecodeTurns<kPut>(bits + from / 8, m, scale, out + from);
     for (size_t i = from + done; i < from + m; ++i) {
       const bool is_positive = (bits[i / 8] >> (7 - i % 8) & 1) != 0;
       const float value = is_positive ? scale : -scale;
-      out[i] = kAdd ? out[i] + value : value;
+      out[i] = kPut == Put::kAdd ? out[i] + value : value;
     }
   }
+  EndPut<kPut>();
+}
+
+void BlockDecode(const uint8_t* payload, size_t n, size_t block, float* out,
+                 Stream) {
+  (Streams(out, n) ? DecodeBlocks<Put::kStream>
+                   : DecodeBlocks<Put::kOver>)(payload, n, block, out);
+}
+
+void BlockDecodeAdd(const uint8_t* payload, size_t n, size_t block, float* sum,
+                    Stream) {
+  DecodeBlocks<Put::kAdd>(payload, n, block, sum);
 }
 
 void FillSign(KernelTable& table) {
   SignKernels& sign = table.sign;
   sign.one_bit_encode = OneBitEncode;
-  sign.one_bit_decode = OneBitDecode<false>;
-  sign.one_bit_decode_add = OneBitDecode<true>;
+  sign.one_bit_decode = OneBitDecode;
+  sign.one_bit_decode_add = OneBitDecodeAdd;
   sign.count_pack = CountPack;
   sign.count_decode = CountDecode;
   sign.block_encode = BlockEncode;
-  sign.block_decode = BlockDecode<false>;
-  sign.block_decode_add = BlockDecode<true>;
+  sign.block_decode = BlockDecode;
+  sign.block_decode_add = BlockDecodeAdd;
 }
 
 #endif  // HWY_TARGET

@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "hwy/highway.h"
+#include "kernels/cpu/put-inl.h"
 #include "kernels/cpu/vectors-inl.h"
 #include "kernels/sign.h"
 
@@ -68,7 +69,7 @@ HWY_INLINE hn::Mask<DU> BitsFrom(VU word, size_t i) {
 }
 
 // Decodes whole turns of +-magnitude; returns how many elements are done.
-template <bool kAdd>
+template <Put kPut>
 size_t DecodeTurns(const uint8_t* HWY_RESTRICT bits, size_t n, float magnitude,
                    float* HWY_RESTRICT out) {
   const DF df;
@@ -77,13 +78,12 @@ size_t DecodeTurns(const uint8_t* HWY_RESTRICT bits, size_t n, float magnitude,
   const size_t end = n / kTurn * kTurn;
   const size_t ahead = PrefetchBytes();
   for (size_t i = 0; i < end; i += kSignsPerWord) {
-    PrefetchWrite<4 * kSignsPerWord>(out + i, ahead);
+    PrefetchPut<kPut, 4 * kSignsPerWord>(out + i, ahead);
     const VU word = LoadWord(bits + i / 8);
     for (size_t j = 0; j < kSignsPerWord; j += kLanes) {
-      VF value =
-          hn::IfThenElse(hn::RebindMask(df, BitsFrom(word, j)), plus, minus);
-      if constexpr (kAdd) value = hn::Add(hn::LoadU(df, out + i + j), value);
-      hn::StoreU(value, df, out + i + j);
+      PutLanes<kPut>(
+          hn::IfThenElse(hn::RebindMask(df, BitsFrom(word, j)), plus, minus),
+          out + i + j);
     }
   }
   return end;

@@ -9,6 +9,7 @@
 // After foreach_target.h.
 #include "hwy/highway.h"
 #include "kernels/cpu/half-inl.h"
+#include "kernels/cpu/put-inl.h"
 #include "kernels/cpu/sgd-inl.h"
 #include "kernels/cpu/vectors-inl.h"
 
@@ -162,20 +163,16 @@ HWY_INLINE VF ValuesAt(VU word, size_t i, VF t, VF minus_t) {
   return hn::IfThenElse(negative, minus_t, hn::IfThenElseZero(positive, t));
 }
 
-// kAdd: onto what `out` holds, else over it.
-template <bool kAdd>
+template <Put kPut>
 HWY_INLINE void DecodeWord(const uint8_t* codes, VF t, VF minus_t, float* out) {
-  const DF df;
   const VU word = LoadWord(codes);
   for (size_t i = 0; i < kCodesPerWord; i += kLanes) {
-    VF value = ValuesAt(word, i, t, minus_t);
-    if constexpr (kAdd) value = hn::Add(hn::LoadU(df, out + i), value);
-    hn::StoreU(value, df, out + i);
+    PutLanes<kPut>(ValuesAt(word, i, t, minus_t), out + i);
   }
 }
 
 // Returns how many elements are done: all but a tail.
-template <bool kAdd>
+template <Put kPut>
 size_t DecodeBlocks(const uint8_t* HWY_RESTRICT codes, size_t n,
                     float threshold, float* HWY_RESTRICT out) {
   const VF t = hn::Set(DF(), threshold);
@@ -183,23 +180,26 @@ size_t DecodeBlocks(const uint8_t* HWY_RESTRICT codes, size_t n,
   const size_t ahead = PrefetchBytes();
   size_t i = 0;
   for (; i + 4 * kCodesPerWord <= n; i += 4 * kCodesPerWord) {
-    PrefetchWrite<4 * 4 * kCodesPerWord>(out + i, ahead);
+    PrefetchPut<kPut, 4 * 4 * kCodesPerWord>(out + i, ahead);
     for (size_t j = i; j < i + 4 * kCodesPerWord; j += kCodesPerWord) {
-      DecodeWord<kAdd>(codes + j / 4, t, minus_t, out + j);
+      DecodeWord<kPut>(codes + j / 4, t, minus_t, out + j);
     }
   }
+  EndPut<kPut>();
   return i;
 }
 
 void TwoBitDecode(const uint8_t* codes, size_t n, float threshold, float* out,
                   Stream stream) {
-  const size_t i = DecodeBlocks<false>(codes, n, threshold, out);
+  auto* const decode =
+      Streams(out, n) ? DecodeBlocks<Put::kStream> : DecodeBlocks<Put::kOver>;
+  const size_t i = decode(codes, n, threshold, out);
   reference::TwoBitDecode(codes + i / 4, n - i, threshold, out + i, stream);
 }
 
 void TwoBitDecodeAdd(const uint8_t* codes, size_t n, float threshold,
                      float* sum, Stream stream) {
-  const size_t i = DecodeBlocks<true>(codes, n, threshold, sum);
+  const size_t i = DecodeBlocks<Put::kAdd>(codes, n, threshold, sum);
   reference::TwoBitDecodeAdd(codes + i / 4, n - i, threshold, sum + i, stream);
 }
 

@@ -1,0 +1,63 @@
+// Per-target include guard, as Highway wants it.
+#if defined(TELEGRAD_KERNELS_CPU_PUT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TELEGRAD_KERNELS_CPU_PUT_INL_H_
+#undef TELEGRAD_KERNELS_CPU_PUT_INL_H_
+#else
+#define TELEGRAD_KERNELS_CPU_PUT_INL_H_
+#endif
+
+#include <cstddef>
+#include <cstdint>
+
+#include "hwy/cache_control.h"
+#include "hwy/highway.h"
+#include "kernels/cpu/vectors-inl.h"
+#include "kernels/prefetch.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace telegrad::kernels::cpu {
+namespace HWY_NAMESPACE {
+
+#if HWY_TARGET != HWY_SCALAR
+
+// How a decoder leaves its values: onto what the array holds, over it, or over
+// it past the caches.
+enum class Put { kAdd, kOver, kStream };
+
+// For n floats from `out` on, which are all written over.
+HWY_INLINE bool Streams(const float* out, size_t n) {
+  constexpr size_t kVectorBytes = 4 * kLanes;
+  return 4 * n >= StreamingBytes() &&
+         reinterpret_cast<uintptr_t>(out) % kVectorBytes == 0;
+}
+
+// Before kBytes from `ahead` bytes behind `at` on are put.
+template <Put kPut, size_t kBytes>
+HWY_INLINE void PrefetchPut(const float* at, size_t ahead) {
+  if constexpr (kPut != Put::kStream) PrefetchWrite<kBytes>(at, ahead);
+}
+
+template <Put kPut>
+HWY_INLINE void PutLanes(VF value, float* out) {
+  const DF df;
+  if constexpr (kPut == Put::kStream) {
+    hn::Stream(value, df, out);
+  } else {
+    if constexpr (kPut == Put::kAdd) value = hn::Add(hn::LoadU(df, out), value);
+    hn::StoreU(value, df, out);
+  }
+}
+
+// After the last value: what streamed is then in order with other stores.
+template <Put kPut>
+HWY_INLINE void EndPut() {
+  if constexpr (kPut == Put::kStream) hwy::FlushStream();
+}
+
+#endif  // HWY_TARGET != HWY_SCALAR
+
+}  // namespace HWY_NAMESPACE
+}  // namespace telegrad::kernels::cpu
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard
