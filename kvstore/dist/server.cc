@@ -118,6 +118,7 @@ void DistServer::Post(std::function<void()> job) {
   {
     MutexLock lock(&mutex_);
     posted_.push_back(std::move(job));
+    if (posted_.size() > 1) return;  // the first one wakes
   }
   transport_->Wake();
 }

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "kvstore/dist/server.h"
+#include "kvstore/dist/small_jobs.h"
 
 namespace telegrad {
 namespace {
@@ -91,10 +92,10 @@ absl::Status DistServer::HandleMessage(Session& session,
     }
     FrameHeaderBytes copy;
     std::copy_n(header_bytes.data, copy.size(), copy.begin());
-    pool_->Post(-static_cast<int>(header.key),
-                [this, worker = session.worker, header, copy, payload, chunk] {
-                  CheckPush(worker, header, copy, payload, *chunk);
-                });
+    Hand(*pool_, -static_cast<int>(header.key), payload.size,
+         [this, worker = session.worker, header, copy, payload, chunk] {
+           CheckPush(worker, header, copy, payload, *chunk);
+         });
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(CheckFramePayload(header_bytes, payload));
@@ -175,12 +176,12 @@ void DistServer::CheckPush(int worker, const FrameHeader& header,
                        " chunk ", header.chunk, ": ", status.message())));
     }
     if (!chunk.Arrive(worker, header)) return;
-    pool_->Post(-static_cast<int>(header.key),
-                [this, &chunk] { SumRound(chunk); });
+    Hand(*pool_, -static_cast<int>(header.key), 4 * chunk.plan().num_elems,
+         [this, &chunk] { SumRound(chunk); });
   });
 }
 
-// On the pool, alone with the chunk: all slots have arrived.
+// Alone with the chunk: all slots have arrived.
 void DistServer::SumRound(ChunkRounds& chunk) {
   auto result = std::make_shared<absl::StatusOr<RoundResult>>(chunk.Sum());
   Post([this, &chunk, result] {

@@ -19,7 +19,8 @@ namespace telegrad {
 
 // A worker of dist_sync. Three kinds of threads meet here:
 //   callers      PushPull and so on: note the operation, post jobs, return
-//   pool         encode, check and decode chunks; nothing blocks in them
+//   pool         encode, check and decode chunks; nothing blocks in them. What
+//                is small is done by the thread that would post it
 //   io           owns the transport: sends, receives, nothing else
 // A chunk is handed from one to the next through the pool's queue and Post().
 // Public methods are thread-safe after Init.
@@ -119,7 +120,7 @@ class DistWorker : public KVStore, private TransportHandler {
   void StartPush(WorkerTensor& tensor, const std::shared_ptr<WorkerOp>& op);
   void SendControl(WorkerTensor& tensor, WorkerChunk& chunk, FrameType type,
                    ChunkPhase next);
-  void PostJob(int priority, std::function<void()> job);
+  void PostJob(int priority, size_t bytes, std::function<void()> job);
   void EncodeChunk(WorkerTensor& tensor, WorkerChunk& chunk);
   static void BeginCodec(const ChunkCoding& coding, ChunkStage stage,
                          WorkerChunk& chunk);

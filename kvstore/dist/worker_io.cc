@@ -35,6 +35,7 @@ void DistWorker::Post(std::function<void()> job) {
   {
     MutexLock lock(&mutex_);
     posted_.push_back(std::move(job));
+    if (posted_.size() > 1) return;  // the first one wakes
   }
   transport_->Wake();
 }
@@ -231,14 +232,17 @@ void DistWorker::OnMessage(EndpointId from, ConstBytes bytes, Bytes payload) {
   }
   std::copy(bytes.data, bytes.data + bytes.size, chunk.reply_header.begin());
   const int priority = chunk.op->priority;
+  const size_t num_bytes = 4 * chunk.plan.num_elems;
   if (header->type == FrameType::kAgree) {
     chunk.scales = {header->scale, header->scale};
     chunk.phase = ChunkPhase::kEncoding;
-    PostJob(priority, [this, &tensor, &chunk] { EncodeChunk(tensor, chunk); });
+    PostJob(priority, num_bytes,
+            [this, &tensor, &chunk] { EncodeChunk(tensor, chunk); });
     return;
   }
   chunk.phase = ChunkPhase::kDecoding;
-  PostJob(priority, [this, &tensor, &chunk] { DecodeChunk(tensor, chunk); });
+  PostJob(priority, num_bytes,
+          [this, &tensor, &chunk] { DecodeChunk(tensor, chunk); });
 }
 
 void DistWorker::OnHandshake(ServerLink& link, const FrameHeader& header,

@@ -4,6 +4,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "kernels/dispatch.h"
+#include "kvstore/dist/small_jobs.h"
 #include "kvstore/dist/worker.h"
 
 namespace telegrad {
@@ -78,19 +79,21 @@ void DistWorker::StartChunks(WorkerTensor& tensor,
       return;
     case OpKind::kPush:
     case OpKind::kPushPull:
-      PostJob(op->priority, [this, &tensor, op] { StartPush(tensor, op); });
+      PostJob(op->priority, 4 * tensor.spec.num_elems,
+              [this, &tensor, op] { StartPush(tensor, op); });
       return;
   }
 }
 
 // After a failure jobs end at once: what they work on may be gone.
-void DistWorker::PostJob(int priority, std::function<void()> job) {
+void DistWorker::PostJob(int priority, size_t bytes,
+                         std::function<void()> job) {
   {
     MutexLock lock(&mutex_);
     if (!failure_.ok()) return;
     ++num_jobs_;
   }
-  pool_->Post(priority, [this, job = std::move(job)] {
+  Hand(*pool_, priority, bytes, [this, job = std::move(job)] {
     if (!has_failed_) job();
     MutexLock lock(&mutex_);
     if (--num_jobs_ == 0) jobs_changed_.NotifyAll();
@@ -137,7 +140,7 @@ void DistWorker::StartPush(WorkerTensor& tensor,
       SendControl(tensor, *chunk, FrameType::kPropose, ChunkPhase::kProposing);
       continue;
     }
-    PostJob(op->priority,
+    PostJob(op->priority, 4 * chunk->plan.num_elems,
             [this, &tensor, one = chunk.get()] { EncodeChunk(tensor, *one); });
   }
 }

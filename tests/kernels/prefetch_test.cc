@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <limits>
 #include <vector>
 
 #include "kernels/dispatch.h"
@@ -13,6 +15,21 @@ TEST(Prefetch, ChoosesOneOfItsDistances) {
   ChoosePrefetchBytes(CpuKernels().two_bit_encode);
   EXPECT_LE(PrefetchBytes(), 65536u);
   EXPECT_EQ(PrefetchBytes() % 512, 0u);
+}
+
+TEST(Streaming, ChoosesLargeArraysOrNone) {
+  ChooseStreamingBytes(CpuKernels().two_bit_decode);
+  if (StreamingBytes() == std::numeric_limits<size_t>::max()) return;
+  EXPECT_GE(StreamingBytes(), size_t{1} << 20);
+}
+
+TEST(Streaming, TakesWhatTheEnvironmentSays) {
+  const size_t chosen = StreamingBytes();
+  ASSERT_EQ(setenv("TELEGRAD_STREAMING", "4096", 1), 0);
+  ChooseStreamingBytes(CpuKernels().two_bit_decode);
+  EXPECT_EQ(StreamingBytes(), 4096u);
+  unsetenv("TELEGRAD_STREAMING");
+  SetStreamingBytes(chosen);
 }
 
 TEST(Prefetch, ChangesNoResult) {

@@ -105,6 +105,22 @@ TEST(Pipeline, LatencyCountsOnceARound) {
   EXPECT_NEAR(seconds(Aggregation::kRecursiveDoubling), 4e-3, 1e-9);
 }
 
+TEST(Pipeline, FramesOfServersHaveCostsOfTheirOwn) {
+  ClusterCost cluster = Bare(2, 1e18);
+  cluster.latency_s = 1e-6;
+  cluster.message_cpu_s = 1e-6;
+  cluster.frame_latency_s = 1e-3;
+  cluster.frame_cpu_s = 1e-4;
+  const CodecCost dense = DenseCost(cluster);
+  const auto seconds = [&](Aggregation aggregation) {
+    return PipelineSeconds(MakePipeline(aggregation, cluster, dense), 1, 1);
+  };
+  // Out and back; a machine sends and receives a push and an answer.
+  EXPECT_NEAR(seconds(Aggregation::kColocatedServers), 2e-3 + 4e-4, 1e-7);
+  EXPECT_NEAR(seconds(Aggregation::kDedicatedServers), 2e-3 + 2 * 2e-4, 1e-7);
+  EXPECT_NEAR(seconds(Aggregation::kRing), 6e-6, 1e-7);
+}
+
 TEST(Pipeline, HierarchicalAddsTheInnerLegs) {
   ClusterCost cluster = Bare(2, kGbit);
   const double outer = Seconds(Aggregation::kRing, cluster, DenseCost(cluster));
