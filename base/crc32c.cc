@@ -26,6 +26,28 @@ constexpr std::array<uint32_t, 256> MakeTable() {
 
 constexpr std::array<uint32_t, 256> kTable = MakeTable();
 
+// Polynomials modulo the CRC's, x^31 in the lowest bit.
+constexpr uint32_t kOne = uint32_t{1} << 31;
+
+constexpr uint32_t Multiply(uint32_t a, uint32_t b) {
+  uint32_t product = 0;
+  for (uint32_t bit = kOne; bit != 0; bit >>= 1) {
+    if (a & bit) product ^= b;
+    b = (b >> 1) ^ ((b & 1) ? kPolynomial : 0);
+  }
+  return product;
+}
+
+// x^(2^k)
+constexpr auto kPowersOfX = [] {
+  std::array<uint32_t, 8 * sizeof(size_t) + 3> powers{};
+  powers[0] = kOne >> 1;
+  for (size_t k = 1; k < powers.size(); ++k) {
+    powers[k] = Multiply(powers[k - 1], powers[k - 1]);
+  }
+  return powers;
+}();
+
 #if defined(__x86_64__)
 
 // Three streams hide the three-cycle latency of the instruction; their results
@@ -133,6 +155,15 @@ uint32_t Crc32c(const void* data, size_t size, uint32_t crc) {
   }
 #endif
   return Crc32cPortable(data, size, crc);
+}
+
+uint32_t Crc32cCombine(uint32_t first, uint32_t second, size_t second_size) {
+  // The first piece moves up by x^(8 n), a product of x^(2^k).
+  uint32_t product = kOne;
+  for (size_t k = 3; second_size > 0; ++k, second_size >>= 1) {
+    if (second_size & 1) product = Multiply(kPowersOfX[k], product);
+  }
+  return Multiply(product, first) ^ second;
 }
 
 }  // namespace telegrad

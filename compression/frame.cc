@@ -13,16 +13,19 @@ constexpr size_t kFlagsOffset = 6;
 constexpr size_t kPayloadCrcOffset = 56;
 constexpr size_t kHeaderCrcOffset = 60;
 
-uint32_t PayloadCrc(const std::byte* header, ConstBytes payload) {
+uint32_t PayloadCrc(const std::byte* header, ConstBytes payload,
+                    std::optional<uint32_t> of_payload) {
   const uint32_t crc = Crc32c(header, kPayloadCrcOffset);
   const auto flags = LoadLittleEndian<uint16_t>(header + kFlagsOffset);
   if ((flags & kFlagInMemory) != 0) return crc;
+  if (of_payload) return Crc32cCombine(crc, *of_payload, payload.size);
   return Crc32c(payload.data, payload.size, crc);
 }
 
 }  // namespace
 
-FrameHeaderBytes SerializeFrame(const FrameHeader& header, ConstBytes payload) {
+FrameHeaderBytes SerializeFrame(const FrameHeader& header, ConstBytes payload,
+                                std::optional<uint32_t> payload_crc32c) {
   TELEGRAD_CHECK(payload.size == header.payload_bytes,
                  "a frame's header states its payload's length");
   FrameHeaderBytes bytes{};
@@ -51,7 +54,8 @@ FrameHeaderBytes SerializeFrame(const FrameHeader& header, ConstBytes payload) {
       static_cast<uint8_t>(static_cast<unsigned>(header.stage) |
                            static_cast<unsigned>(header.proposed_stage) << 4));
   StoreLittleEndian(to + 54, header.proposed_scale);
-  StoreLittleEndian(to + kPayloadCrcOffset, PayloadCrc(to, payload));
+  StoreLittleEndian(to + kPayloadCrcOffset,
+                    PayloadCrc(to, payload, payload_crc32c));
   StoreLittleEndian(to + kHeaderCrcOffset, Crc32c(to, kHeaderCrcOffset));
   return bytes;
 }
@@ -111,7 +115,7 @@ absl::StatusOr<FrameHeader> ParseFrameHeader(ConstBytes bytes) {
 absl::Status CheckFramePayload(ConstBytes header_bytes, ConstBytes payload) {
   const auto expected =
       LoadLittleEndian<uint32_t>(header_bytes.data + kPayloadCrcOffset);
-  if (PayloadCrc(header_bytes.data, payload) != expected) {
+  if (PayloadCrc(header_bytes.data, payload, std::nullopt) != expected) {
     return absl::DataLossError(
         absl::StrCat("payload of ", payload.size, " bytes fails its check"));
   }

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -96,8 +97,11 @@ struct FrameHeader {
 
 using FrameHeaderBytes = std::array<std::byte, kFrameHeaderBytes>;
 
-// Sets both checks; `payload` must have header.payload_bytes bytes.
-FrameHeaderBytes SerializeFrame(const FrameHeader& header, ConstBytes payload);
+// Sets both checks; `payload` must have header.payload_bytes bytes. Who sends
+// the same to several computes its Crc32c once.
+FrameHeaderBytes SerializeFrame(
+    const FrameHeader& header, ConstBytes payload,
+    std::optional<uint32_t> payload_crc32c = std::nullopt);
 
 // Reads and checks a header: length, magic, check, version, type, dtype,
 // stages. DataLoss when bytes are damaged, InvalidArgument when they

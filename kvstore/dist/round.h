@@ -20,6 +20,7 @@ namespace telegrad {
 struct RoundResult {
   std::shared_ptr<Buffer> buffer = nullptr;  // owns `payload`
   ConstBytes payload = {};
+  std::optional<uint32_t> payload_crc32c = {};  // if a frame needs it
   ReplyFormat format = ReplyFormat::kDense;
   uint64_t step = 0;
   int16_t scale = kFixedScale;  // in force in the round

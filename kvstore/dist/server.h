@@ -83,7 +83,8 @@ class DistServer : private TransportHandler {
   void CheckPush(int worker, const FrameHeader& header,
                  const FrameHeaderBytes& header_bytes, Bytes payload,
                  ChunkRounds& chunk);
-  void SumRound(ChunkRounds& chunk);
+  bool HasFarWorkers() const;  // whose frames need a checksum
+  void SumRound(ChunkRounds& chunk, bool is_far);
   void FinishRound(ChunkRounds& chunk, RoundResult result);
   void AnswerPulls(ChunkRounds& chunk);
   void SendToWorker(int worker, const ChunkRounds& chunk, FrameType type,

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/crc32c.h"
 #include "base/status_macros.h"
 #include "kvstore/dist/server.h"
 #include "kvstore/dist/small_jobs.h"
@@ -177,13 +178,25 @@ void DistServer::CheckPush(int worker, const FrameHeader& header,
     }
     if (!chunk.Arrive(worker, header)) return;
     Hand(*pool_, -static_cast<int>(header.key), 4 * chunk.plan().num_elems,
-         [this, &chunk] { SumRound(chunk); });
+         [this, &chunk, is_far = HasFarWorkers()] { SumRound(chunk, is_far); });
   });
 }
 
+bool DistServer::HasFarWorkers() const {
+  return std::any_of(worker_sessions_.begin(), worker_sessions_.end(),
+                     [&](const Session* session) {
+                       return session != nullptr &&
+                              !transport_->IsInMemory(session->endpoint);
+                     });
+}
+
 // Alone with the chunk: all slots have arrived.
-void DistServer::SumRound(ChunkRounds& chunk) {
+void DistServer::SumRound(ChunkRounds& chunk, bool is_far) {
   auto result = std::make_shared<absl::StatusOr<RoundResult>>(chunk.Sum());
+  if (is_far && result->ok()) {
+    const ConstBytes payload = (*result)->payload;
+    (*result)->payload_crc32c = Crc32c(payload.data, payload.size);
+  }
   Post([this, &chunk, result] {
     if (!result->ok()) return Fail(result->status());
     FinishRound(chunk, **std::move(result));
@@ -210,6 +223,7 @@ void DistServer::SendToWorker(int worker, const ChunkRounds& chunk,
   if (session == nullptr) return;  // gone: the scheduler will tell
   const bool is_bare = type == FrameType::kAck || type == FrameType::kAgree;
   const ConstBytes payload = is_bare ? ConstBytes() : result.payload;
+  const auto checksum = is_bare ? std::nullopt : result.payload_crc32c;
   const CodecTraits& traits = chunk.codec().traits();
   const FrameHeader header{
       .type = type,
@@ -233,7 +247,7 @@ void DistServer::SendToWorker(int worker, const ChunkRounds& chunk,
       .proposed_stage = result.agreed_stage,
       .proposed_scale = result.agreed,
   };
-  session->sender->Enqueue({.header = SerializeFrame(header, payload),
+  session->sender->Enqueue({.header = SerializeFrame(header, payload, checksum),
                             .payload = payload,
                             .keep_alive = result.buffer,
                             .priority = -static_cast<int>(chunk.plan().key)});

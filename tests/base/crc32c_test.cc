@@ -37,5 +37,22 @@ TEST(Crc32c, FastEqualsPortableForAllSizesAndSplits) {
   }
 }
 
+TEST(Crc32c, CombinesPieces) {
+  Random random(2);
+  std::vector<unsigned char> bytes(70000);
+  for (auto& byte : bytes) byte = static_cast<unsigned char>(random.NextU32());
+  for (const size_t size : {0, 1, 56, 60, 65535, 65536, 70000}) {
+    const uint32_t whole = Crc32c(bytes.data(), size);
+    for (const size_t first : {0, 1, 7, 56, 4096, 69999}) {
+      if (first > size) continue;
+      EXPECT_EQ(Crc32cCombine(Crc32c(bytes.data(), first),
+                              Crc32c(bytes.data() + first, size - first),
+                              size - first),
+                whole)
+          << first << " of " << size;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace telegrad
