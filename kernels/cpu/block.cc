@@ -95,15 +95,45 @@ HWY_INLINE ScaleVectors VectorsOf(const BlockScale& scale, uint32_t levels) {
 // integer, ties to even, and the sum's bits are its own plus that integer.
 constexpr float kRounding = 0x1.8p23f;
 
-// 64 finite elements. Returns how many codes are not 0.
+// Packs each group after the next one is there: loads of what smaller stores
+// have just written would wait for these.
 template <uint32_t kBits>
+class Packer {
+ public:
+  // Initialisers of members would not be compiled for the target.
+  HWY_INLINE Packer() : codes_{nullptr, nullptr}, turn_(0) {}
+
+  // Where the codes of the group that goes to `codes` are to be, as bytes.
+  HWY_INLINE int8_t* Next(uint8_t* codes) {
+    if constexpr (kBits == 8) return reinterpret_cast<int8_t*>(codes);
+    turn_ ^= 1;
+    Pack(turn_);
+    codes_[turn_] = codes;
+    return groups_[turn_];
+  }
+  HWY_INLINE void End() {
+    for (size_t turn = 0; turn < 2; ++turn) {
+      Pack(turn);
+      codes_[turn] = nullptr;
+    }
+  }
+
+ private:
+  HWY_INLINE void Pack(size_t turn) {
+    if (codes_[turn] != nullptr) PackGroup<kBits>(groups_[turn], codes_[turn]);
+  }
+
+  alignas(64) int8_t groups_[2][kGroup];
+  uint8_t* codes_[2];
+  size_t turn_;
+};
+
+// The codes of 64 finite elements. Returns how many are not 0.
 HWY_INLINE size_t QuantizeGroup(const float* g, float* r, const ScaleVectors& s,
-                                uint8_t* codes) {
+                                int8_t* to) {
   const DF df;
   const DI di;
   const VF rounding = hn::Set(df, kRounding);
-  alignas(64) int8_t bytes[kGroup];
-  int8_t* const to = kBits == 8 ? reinterpret_cast<int8_t*>(codes) : bytes;
   size_t num_nonzero = 0;
   for (size_t j = 0; j < kGroup; j += kLanes) {
     const VF v = hn::Add(hn::LoadU(df, r + j), hn::LoadU(df, g + j));
@@ -115,7 +145,6 @@ HWY_INLINE size_t QuantizeGroup(const float* g, float* r, const ScaleVectors& s,
     StoreAsBytes(code, to + j);
     num_nonzero += hn::CountTrue(di, hn::Ne(code, hn::Zero(di)));
   }
-  if constexpr (kBits != 8) PackGroup<kBits>(bytes, codes);
   return num_nonzero;
 }
 
@@ -128,6 +157,7 @@ void QuantizeBlocks(const float* HWY_RESTRICT grad,
                     uint8_t* HWY_RESTRICT payload, EncodeStats* stats) {
   uint8_t* codes = payload + 4 * NumBlocks(n, format);
   const size_t ahead = PrefetchBytes();
+  Packer<kBits> packer;
   uint32_t bits = Maximum<true>().Finish(grad, residual, 0,
                                          EndOf(0, n, format.block), ahead);
   for (size_t from = 0; from < n; from += format.block) {
@@ -150,9 +180,10 @@ void QuantizeBlocks(const float* HWY_RESTRICT grad,
         next += kGroup;
       }
       PrefetchWrite<kGroup / 8 * kBits>(codes + i / 8 * kBits, ahead);
-      num_nonzero += QuantizeGroup<kBits>(grad + i, residual + i, vectors,
-                                          codes + i / 8 * kBits);
+      num_nonzero += QuantizeGroup(grad + i, residual + i, vectors,
+                                   packer.Next(codes + i / 8 * kBits));
     }
+    packer.End();
     stats->num_nonzero += num_nonzero;
     if (i < to) {
       reference::QuantizeRun(grad, residual, i, to, scale, format.levels, kBits,
@@ -170,6 +201,7 @@ void SharedGroups(const float* HWY_RESTRICT grad, float* HWY_RESTRICT residual,
   constexpr uint32_t kLevels = (1u << (kBits - 1)) - 1;
   const ScaleVectors vectors = VectorsOf(scale, kLevels);
   const size_t ahead = PrefetchBytes();
+  Packer<kBits> packer;
   size_t i = 0;
   for (; i + kGroup <= n; i += kGroup) {
     PrefetchWrite<kGroupBytes>(residual + i, ahead);
@@ -181,9 +213,10 @@ void SharedGroups(const float* HWY_RESTRICT grad, float* HWY_RESTRICT residual,
                              kBits, nonfinite, codes, stats);
       continue;
     }
-    stats->num_nonzero += QuantizeGroup<kBits>(grad + i, residual + i, vectors,
-                                               codes + i / 8 * kBits);
+    stats->num_nonzero += QuantizeGroup(grad + i, residual + i, vectors,
+                                        packer.Next(codes + i / 8 * kBits));
   }
+  packer.End();
   reference::QuantizeRun(grad, residual, i, n, scale, kLevels, kBits, nonfinite,
                          codes, stats);
 }
