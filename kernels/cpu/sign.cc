@@ -117,25 +117,19 @@ void OneBitEncode(const float* HWY_RESTRICT grad, float* HWY_RESTRICT residual,
 }
 
 template <Put kPut>
-size_t DecodeOneBit(const uint8_t* payload, size_t n, float* out) {
+void DecodeOneBit(const uint8_t* payload, size_t n, float* out, Stream stream) {
   float magnitude;
   std::memcpy(&magnitude, payload + SignBytes(n), sizeof(magnitude));
-  const size_t done = DecodeTurns<kPut>(payload, n, magnitude, out);
+  const size_t i = DecodeTurns<kPut>(payload, n, magnitude, out);
   EndPut<kPut>();
-  return done;
+  const SignKernels rest = reference::Sign();
+  (kPut == Put::kAdd ? rest.one_bit_decode_add : rest.one_bit_decode)(
+      payload + i / 8, n - i, out + i, stream);
 }
 
 void OneBitDecode(const uint8_t* payload, size_t n, float* out, Stream stream) {
-  const size_t i =
-      (Streams(out, n) ? DecodeOneBit<Put::kStream>
-                       : DecodeOneBit<Put::kOver>)(payload, n, out);
-  reference::Sign().one_bit_decode(payload + i / 8, n - i, out + i, stream);
-}
-
-void OneBitDecodeAdd(const uint8_t* payload, size_t n, float* sum,
-                     Stream stream) {
-  const size_t i = DecodeOneBit<Put::kAdd>(payload, n, sum);
-  reference::Sign().one_bit_decode_add(payload + i / 8, n - i, sum + i, stream);
+  (Streams(out, n) ? DecodeOneBit<Put::kStream>
+                   : DecodeOneBit<Put::kOver>)(payload, n, out, stream);
 }
 
 constexpr uint32_t kMostPlanes = SignCountPlanes(kMaxSumContributors);
@@ -343,7 +337,8 @@ void BlockEncode(const float* grad, float* residual, size_t n, size_t block,
 }
 
 template <Put kPut>
-void DecodeBlocks(const uint8_t* payload, size_t n, size_t block, float* out) {
+void DecodeBlocks(const uint8_t* payload, size_t n, size_t block, float* out,
+                  Stream) {
   const uint8_t* bits = payload + 4 * NumSignBlocks(n, block);
   for (size_t from = 0; from < n; from += block) {
     const size_t m = std::min(block, n - from);
@@ -361,26 +356,21 @@ void DecodeBlocks(const uint8_t* payload, size_t n, size_t block, float* out) {
 }
 
 void BlockDecode(const uint8_t* payload, size_t n, size_t block, float* out,
-                 Stream) {
+                 Stream stream) {
   (Streams(out, n) ? DecodeBlocks<Put::kStream>
-                   : DecodeBlocks<Put::kOver>)(payload, n, block, out);
-}
-
-void BlockDecodeAdd(const uint8_t* payload, size_t n, size_t block, float* sum,
-                    Stream) {
-  DecodeBlocks<Put::kAdd>(payload, n, block, sum);
+                   : DecodeBlocks<Put::kOver>)(payload, n, block, out, stream);
 }
 
 void FillSign(KernelTable& table) {
   SignKernels& sign = table.sign;
   sign.one_bit_encode = OneBitEncode;
   sign.one_bit_decode = OneBitDecode;
-  sign.one_bit_decode_add = OneBitDecodeAdd;
+  sign.one_bit_decode_add = DecodeOneBit<Put::kAdd>;
   sign.count_pack = CountPack;
   sign.count_decode = CountDecode;
   sign.block_encode = BlockEncode;
   sign.block_decode = BlockDecode;
-  sign.block_decode_add = BlockDecodeAdd;
+  sign.block_decode_add = DecodeBlocks<Put::kAdd>;
 }
 
 #endif  // HWY_TARGET

@@ -136,12 +136,13 @@ def types_of(root, path):
     with open(os.path.join(root, path), encoding="utf-8") as file:
         code = without_comments_and_strings(file.read()).splitlines()
     spaces = []
+    depth = 0  # of braces
     for number, line in enumerate(code, 1):
-        space = re.match(r"namespace ([A-Za-z0-9_:]+) \{$", line)
+        space = re.match(r"namespace( [A-Za-z0-9_:]+)? \{$", line)
         if space:
-            spaces.append(space.group(1))
-        elif line.rstrip() == "}" and spaces:
-            spaces.pop()
+            spaces.append((space.group(1) or "").strip())
+        depth += line.count("{") - line.count("}")
+        del spaces[max(depth, 0):]
         defined = TYPE.match(line)
         if defined:
             yield number, "::".join(spaces + [defined.group(1)])

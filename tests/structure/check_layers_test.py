@@ -52,6 +52,10 @@ PLANTED = {
     "two types of one name": (
         "doubled", "trainer/twice.h",
         "#pragma once\nnamespace telegrad {\nstruct Report {\n};\n}  // namespace telegrad\n"),
+    "two types of one name behind a function": (
+        "doubled", "trainer/twice.h",
+        "#pragma once\nnamespace telegrad {\ninline void F() {\n}\n"
+        "struct Report {\n};\n}  // namespace telegrad\n"),
     "trainer on tests": ("arrow", "trainer/b.cc", '#include "tests/t.h"\n'),
     "private header of another layer": (
         "private", "kvstore/b.cc", '#include "transport/ucx/context.h"\n'),
