@@ -17,7 +17,7 @@ inline std::string Number(uint64_t value, int num_bytes = 8) {
 }
 
 // A record's first 8 bytes.
-inline std::string Record(int kind, int header_bytes, uint32_t payload_bytes) {
+inline std::string Record(int kind, int header_bytes, uint64_t payload_bytes) {
   return Number(kind, 1) + Number(header_bytes, 1) + Number(0, 2) +
          Number(payload_bytes, 4);
 }

@@ -33,7 +33,7 @@ TransportOptions Options(const std::string& tls = "") {
 
 // With its header.
 std::string Record(int kind, const std::string& header,
-                   uint32_t payload_bytes) {
+                   uint64_t payload_bytes) {
   return testing::Record(kind, static_cast<int>(header.size()), payload_bytes) +
          header;
 }
