@@ -155,7 +155,10 @@ class Builder {
   // the server next door are copied in memory, by the receiver.
   void Scatter(double bits) {
     const double bytes = others_ * bits / 8;
-    AddExchange(bytes, Frames(Resource::kCore, 2, 2 * bytes), FrameLatency());
+    // A message's figure knows nothing of frames between neighbours.
+    const double frames = cluster_.frame_cpu_s > 0 ? 2 : 2 * others_;
+    AddExchange(bytes, Frames(Resource::kCore, frames, 2 * bytes),
+                FrameLatency());
     AddCoreBytes(bits / 8 / workers_, cluster_.copy_s_per_byte);
   }
 
