@@ -40,13 +40,22 @@ constexpr uint32_t Multiply(uint32_t a, uint32_t b) {
 
 // x^(2^k)
 constexpr auto kPowersOfX = [] {
-  std::array<uint32_t, 8 * sizeof(size_t) + 3> powers{};
+  std::array<uint32_t, 64> powers{};
   powers[0] = kOne >> 1;
   for (size_t k = 1; k < powers.size(); ++k) {
     powers[k] = Multiply(powers[k - 1], powers[k - 1]);
   }
   return powers;
 }();
+
+// x^n: what moves a CRC register over n zero bits.
+constexpr uint32_t PowerOfX(uint64_t n) {
+  uint32_t product = kOne;
+  for (size_t k = 0; n > 0; ++k, n >>= 1) {
+    if (n & 1) product = Multiply(kPowersOfX[k], product);
+  }
+  return product;
+}
 
 #if defined(__x86_64__)
 
@@ -60,41 +69,16 @@ constexpr size_t kAheadBytes = 6 * kStreamBytes;  // past the end does no harm
 // of the register.
 using ZeroTables = std::array<std::array<uint32_t, 256>, 4>;
 
-constexpr ZeroTables MakeZeroTables(size_t zero_bytes) {
-  std::array<uint32_t, 32> basis{};
-  for (int bit = 0; bit < 32; ++bit) basis[bit] = uint32_t{1} << bit;
-  // Squaring by repeated application: basis images of one zero byte, doubled.
-  for (int bit = 0; bit < 32; ++bit) {
-    uint32_t crc = basis[bit];
-    crc = (crc >> 8) ^ kTable[crc & 0xFF];
-    basis[bit] = crc;
-  }
-  for (size_t bytes = 1; bytes < zero_bytes; bytes *= 2) {
-    std::array<uint32_t, 32> squared{};
-    for (int bit = 0; bit < 32; ++bit) {
-      uint32_t image = 0;
-      for (int j = 0; j < 32; ++j) {
-        if (basis[bit] >> j & 1) image ^= basis[j];
-      }
-      squared[bit] = image;
-    }
-    basis = squared;
-  }
+constexpr ZeroTables kZeros = [] {
+  const uint32_t power = PowerOfX(8 * kStreamBytes);
   ZeroTables tables{};
   for (int byte = 0; byte < 4; ++byte) {
     for (uint32_t value = 0; value < 256; ++value) {
-      uint32_t image = 0;
-      for (int bit = 0; bit < 8; ++bit) {
-        if (value >> bit & 1) image ^= basis[8 * byte + bit];
-      }
-      tables[byte][value] = image;
+      tables[byte][value] = Multiply(power, value << (8 * byte));
     }
   }
   return tables;
-}
-
-static_assert((kStreamBytes & (kStreamBytes - 1)) == 0, "doubling reaches it");
-constexpr ZeroTables kZeros = MakeZeroTables(kStreamBytes);
+}();
 
 uint32_t AdvanceOverStream(uint32_t crc) {
   return kZeros[0][crc & 0xFF] ^ kZeros[1][crc >> 8 & 0xFF] ^
@@ -158,12 +142,7 @@ uint32_t Crc32c(const void* data, size_t size, uint32_t crc) {
 }
 
 uint32_t Crc32cCombine(uint32_t first, uint32_t second, size_t second_size) {
-  // The first piece moves up by x^(8 n), a product of x^(2^k).
-  uint32_t product = kOne;
-  for (size_t k = 3; second_size > 0; ++k, second_size >>= 1) {
-    if (second_size & 1) product = Multiply(kPowersOfX[k], product);
-  }
-  return Multiply(product, first) ^ second;
+  return Multiply(PowerOfX(8 * uint64_t{second_size}), first) ^ second;
 }
 
 }  // namespace telegrad
