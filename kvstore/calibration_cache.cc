@@ -102,6 +102,9 @@ std::vector<std::string> CalibrationCache::TakeNotes() {
 std::optional<Calibration> CalibrationCache::Load(absl::string_view what) {
   if (options_.folder.empty() || options_.recalibrate) return std::nullopt;
   const std::string path = PathOf(what);
+  std::error_code error;
+  const auto written = std::filesystem::last_write_time(path, error);
+  if (!error && written >= options_.before) return std::nullopt;
   const absl::StatusOr<std::string> text = ReadSmallFile(path);
   if (absl::IsNotFound(text.status())) return std::nullopt;
   std::string why;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,6 +23,10 @@ class CalibrationCache {
     std::string folder = {};    // made when something is stored; empty: none
     std::string identity = {};  // what speeds depend on (CalibrationIdentity)
     bool recalibrate = false;   // stored files are not read, only replaced
+    // Nor are files of this time and later: another process of the same run
+    // has just measured what is to be measured here.
+    std::filesystem::file_time_type before =
+        std::filesystem::file_time_type::max();
   };
 
   explicit CalibrationCache(Options options) : options_(std::move(options)) {}

@@ -10,7 +10,8 @@ CalibrationCache::Options CacheOptionsOf(const RunContext& context) {
   return {.folder = context.options.cache_folder,
           .identity = CalibrationIdentity(*machine, CpuModel(SysRoot::Live()),
                                           TELEGRAD_VERSION),
-          .recalibrate = context.options.recalibrate};
+          .recalibrate = context.options.recalibrate,
+          .before = context.started};
 }
 
 }  // namespace telegrad

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <functional>
 
 #include "absl/status/status.h"
@@ -24,6 +25,9 @@ struct RunContext {
   KVStore& store;
   TrainObserver& observer;
   MachineDetection& detection;
+  // Before the workers first wait for each other.
+  std::filesystem::file_time_type started =
+      std::filesystem::file_time_type::clock::now();
   PlanSummary plan = {};  // once it is made
 };
 

@@ -95,6 +95,22 @@ TEST_F(Cache, GivesWhatWasStored) {
   EXPECT_THAT(cache.TakeNotes(), IsEmpty());
 }
 
+TEST_F(Cache, LeavesWhatTheSameRunHasStored) {
+  const auto started = fs::file_time_type::clock::now();
+  StoreKnown();
+  const auto open = [&](fs::file_time_type before) {
+    return CalibrationCache(
+        {.folder = folder_, .identity = "0123 cpu a x2", .before = before});
+  };
+  // Times of files may lag behind the clock by a tick of the kernel's.
+  CalibrationCache same = open(started - std::chrono::seconds(1));
+  EXPECT_GT(Encode(same), kStored);
+  EXPECT_THAT(same.TakeNotes(), IsEmpty());
+  StoreKnown();
+  CalibrationCache next = open(started + std::chrono::hours(1));
+  EXPECT_EQ(Encode(next), kStored);
+}
+
 TEST_F(Cache, KeepsWhatWasMeasured) {
   CalibrationCache cache = Open();
   const double measured = Encode(cache);
