@@ -57,14 +57,6 @@ HWY_INLINE VF ValueAt(const float* grad, const float* residual, size_t i) {
   return hn::Add(hn::LoadU(df, residual + i), g);
 }
 
-HWY_INLINE bool AllFinite(VF a, VF b, VF c, VF d) {
-  const DI di;
-  const VU most = hn::Max(hn::Max(Magnitude(a), Magnitude(b)),
-                          hn::Max(Magnitude(c), Magnitude(d)));
-  return hn::AllTrue(di,
-                     hn::Lt(hn::BitCast(di, most), hn::Set(di, 0x7F800000)));
-}
-
 // Stores the codes of v, finite elements from i on, and what they leave;
 // returns how many codes are not 0.
 template <typename Format, bool kHasResidual>

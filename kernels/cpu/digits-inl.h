@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "hwy/highway.h"
+#include "kernels/cpu/put-inl.h"
 #include "kernels/cpu/vectors-inl.h"
 #include "kernels/radix.h"
 
@@ -79,24 +80,18 @@ HWY_INLINE void SumColumns(const uint8_t* const* frames, uint32_t num_frames,
   }
 }
 
-// float(k) * t for the k + W in `sums`; kAdd: onto what `out` holds.
-template <bool kAdd>
+// Puts float(k) * t for the k + W in `sums`.
+template <Put kPut>
 HWY_INLINE void StoreValues(V16 sums, VI num_frames, VF t, float* out) {
   const DF df;
   const DI di;
   const D16Half half;
-  VF low = hn::ConvertTo(
+  const VF low = hn::ConvertTo(
       df, hn::Sub(hn::PromoteTo(di, hn::LowerHalf(half, sums)), num_frames));
-  VF high = hn::ConvertTo(
+  const VF high = hn::ConvertTo(
       df, hn::Sub(hn::PromoteTo(di, hn::UpperHalf(half, sums)), num_frames));
-  low = hn::Mul(low, t);
-  high = hn::Mul(high, t);
-  if constexpr (kAdd) {
-    low = hn::Add(hn::LoadU(df, out), low);
-    high = hn::Add(hn::LoadU(df, out + kLanes), high);
-  }
-  hn::StoreU(low, df, out);
-  hn::StoreU(high, df, out + kLanes);
+  PutLanes<kPut>(hn::Mul(low, t), out);
+  PutLanes<kPut>(hn::Mul(high, t), out + kLanes);
 }
 
 // counts = k + W of elements [first, first + n); a block begins at `first`,

@@ -151,7 +151,7 @@ void RadixEncode(const float* grad, float* residual, size_t n, float threshold,
 
 // Decodes the whole blocks. kFrames: how many there are, or 0 where that is
 // not known here.
-template <bool kAdd, uint32_t kFrames>
+template <Put kPut, uint32_t kFrames>
 void DecodeBlocks(const uint8_t* const* frames, uint32_t num_frames, size_t n,
                   float threshold, float* out) {
   if constexpr (kFrames != 0) num_frames = kFrames;
@@ -167,7 +167,7 @@ void DecodeBlocks(const uint8_t* const* frames, uint32_t num_frames, size_t n,
         for (size_t line = 0; line < kColumns; line += kLineFloats) {
           PrefetchWriteBlock(to + line);
         }
-        StoreValues<kAdd>(sums[p], count, t, to);
+        StoreValues<kPut>(sums[p], count, t, to);
       }
     }
   }
@@ -176,7 +176,7 @@ void DecodeBlocks(const uint8_t* const* frames, uint32_t num_frames, size_t n,
 void RadixDecode(const uint8_t* payload, size_t n, float threshold, float* out,
                  Stream stream) {
   const size_t whole = n - n % kRadixBlock;
-  DecodeBlocks<false, 1>(&payload, 1, whole, threshold, out);
+  DecodeBlocks<Put::kOver, 1>(&payload, 1, whole, threshold, out);
   reference::Radix().decode(payload + whole / kRadixDigits, n - whole,
                             threshold, out + whole, stream);
 }
@@ -184,7 +184,7 @@ void RadixDecode(const uint8_t* payload, size_t n, float threshold, float* out,
 void RadixDecodeAdd(const uint8_t* payload, size_t n, float threshold,
                     float* sum, Stream stream) {
   const size_t whole = n - n % kRadixBlock;
-  DecodeBlocks<true, 1>(&payload, 1, whole, threshold, sum);
+  DecodeBlocks<Put::kAdd, 1>(&payload, 1, whole, threshold, sum);
   reference::Radix().decode_add(payload + whole / kRadixDigits, n - whole,
                                 threshold, sum + whole, stream);
 }
@@ -192,7 +192,7 @@ void RadixDecodeAdd(const uint8_t* payload, size_t n, float threshold,
 void RadixSumDecode(const uint8_t* const* frames, uint32_t num_frames, size_t n,
                     float threshold, float* out, Stream) {
   const size_t whole = n - n % kRadixBlock;
-  DecodeBlocks<false, 0>(frames, num_frames, whole, threshold, out);
+  DecodeBlocks<Put::kOver, 0>(frames, num_frames, whole, threshold, out);
   uint16_t counts[kRadixBlock];
   CountDigits(frames, num_frames, whole, n - whole, counts);
   for (size_t i = whole; i < n; ++i) {

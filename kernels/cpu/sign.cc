@@ -42,16 +42,6 @@ HWY_INLINE FourVectors Values(const float* grad, const float* residual) {
   return v;
 }
 
-HWY_INLINE bool AllFinite(const FourVectors& v) {
-  const DI di;
-  const VI mask = hn::Set(di, 0x7FFFFFFF);
-  VI most = hn::Zero(di);
-  for (size_t k = 0; k < 4; ++k) {
-    most = hn::Max(most, hn::And(hn::BitCast(di, v.at[k]), mask));
-  }
-  return hn::AllTrue(di, hn::Lt(most, hn::Set(di, 0x7F800000)));
-}
-
 // Adds what a part found whose first element is `from`.
 HWY_INLINE void AddPart(const EncodeStats& part, size_t from,
                         EncodeStats* stats) {
@@ -76,7 +66,8 @@ HWY_INLINE FourVectors FiniteValues(const float* grad, float* residual,
                                     size_t i, NonFinite nonfinite,
                                     EncodeStats* stats) {
   FourVectors v = Values(grad + i, residual + i);
-  if (nonfinite == NonFinite::kZero && HWY_UNLIKELY(!AllFinite(v))) {
+  if (nonfinite == NonFinite::kZero &&
+      HWY_UNLIKELY(!AllFinite(v.at[0], v.at[1], v.at[2], v.at[3]))) {
     ValuesSlowly(grad, residual, i, i + kGroup, nonfinite, stats);
     for (size_t k = 0; k < 4; ++k) {
       v.at[k] = hn::LoadU(DF(), residual + i + k * kLanes);

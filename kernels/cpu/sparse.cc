@@ -28,17 +28,6 @@ namespace {
 
 constexpr size_t kBlock = 4 * kLanes;
 
-HWY_INLINE bool AllFinite(VF a, VF b, VF c, VF d) {
-  const DI di;
-  const VI magnitude = hn::Set(di, 0x7FFFFFFF);
-  const VI x = hn::And(hn::BitCast(di, a), magnitude);
-  const VI y = hn::And(hn::BitCast(di, b), magnitude);
-  const VI z = hn::And(hn::BitCast(di, c), magnitude);
-  const VI w = hn::And(hn::BitCast(di, d), magnitude);
-  const VI most = hn::Max(hn::Max(x, y), hn::Max(z, w));
-  return hn::AllTrue(di, hn::Lt(most, hn::Set(di, 0x7F800000)));
-}
-
 // Adds what the definition found in elements from `base` on.
 void AddNonFinite(size_t base, const EncodeStats& part, EncodeStats* stats) {
   stats->num_nonfinite += part.num_nonfinite;

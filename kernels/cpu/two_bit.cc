@@ -34,17 +34,6 @@ struct Bf16Grad : OfBf16 {
   static constexpr auto* kDefinition = reference::TwoBitEncodeBf16;
 };
 
-HWY_INLINE bool AllFinite(VF a, VF b, VF c, VF d) {
-  const DI di;
-  const VI magnitude = hn::Set(di, 0x7FFFFFFF);
-  const VI x = hn::And(hn::BitCast(di, a), magnitude);
-  const VI y = hn::And(hn::BitCast(di, b), magnitude);
-  const VI z = hn::And(hn::BitCast(di, c), magnitude);
-  const VI w = hn::And(hn::BitCast(di, d), magnitude);
-  const VI most = hn::Max(hn::Max(x, y), hn::Max(z, w));
-  return hn::AllTrue(di, hn::Lt(most, hn::Set(di, 0x7F800000)));
-}
-
 // Takes t off v where it reaches t or -t, stores the rest and returns
 // `lanes`, moved up by a byte, with the codes in its lowest byte.
 HWY_INLINE VU Quantize(VF v, VF t, VF minus_t, CodeLanes code, VU lanes,

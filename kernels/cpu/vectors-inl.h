@@ -62,6 +62,17 @@ static_assert(kLanes == 4 || kLanes == 8 || kLanes == 16);
 constexpr size_t kCodeBlock = 4 * kLanes;
 constexpr size_t kCodeBlockBytes = kCodeBlock / 4;
 
+HWY_INLINE bool AllFinite(VF a, VF b, VF c, VF d) {
+  const DI di;
+  const VI magnitude = hn::Set(di, 0x7FFFFFFF);
+  const VI x = hn::And(hn::BitCast(di, a), magnitude);
+  const VI y = hn::And(hn::BitCast(di, b), magnitude);
+  const VI z = hn::And(hn::BitCast(di, c), magnitude);
+  const VI w = hn::And(hn::BitCast(di, d), magnitude);
+  const VI most = hn::Max(hn::Max(x, y), hn::Max(z, w));
+  return hn::AllTrue(di, hn::Lt(most, hn::Set(di, 0x7F800000)));
+}
+
 // Codes 11 and 10 at the place that lane l's element has in its byte.
 struct CodeLanes {
   VU positive;
