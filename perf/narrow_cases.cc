@@ -77,7 +77,7 @@ void AppendOneBit(std::vector<KernelCase>& cases) {
 
 void AppendBlockSigns(std::vector<KernelCase>& cases) {
   static const kernels::SignKernels& sign = CpuKernels().sign;
-  constexpr size_t kBlock = 1024;
+  constexpr size_t kBlock = 2048;  // of the codec
   constexpr double kPayload = 0.125 + 4.0 / kBlock;
   const ShareBody encode = [](const Share& s) {
     EncodeStats stats;

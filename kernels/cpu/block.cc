@@ -1,5 +1,7 @@
 #include "kernels/block.h"
 
+#include <cstring>
+
 #include "kernels/block_runs.h"
 #include "kernels/cpu/targets.h"
 
@@ -92,7 +94,8 @@ HWY_INLINE ScaleVectors VectorsOf(const BlockScale& scale, uint32_t levels) {
 }
 
 // Added to a value of magnitude below 2^22 it rounds the value to the nearest
-// integer, ties to even, and the sum's bits are its own plus that integer.
+// integer, ties to even, and the sum's bits are its own plus that integer: its
+// own end in a byte of 0.
 constexpr float kRounding = 0x1.8p23f;
 
 // Packs each group after the next one is there: loads of what smaller stores
@@ -128,24 +131,34 @@ class Packer {
   size_t turn_;
 };
 
+// Leaves in r what the code of g + r does not say; its bits' lowest byte is the
+// code.
+HWY_INLINE VU Quantize(const float* g, float* r, const ScaleVectors& s) {
+  const DF df;
+  const VF rounding = hn::Set(df, kRounding);
+  const VF v = hn::Add(hn::LoadU(df, r), hn::LoadU(df, g));
+  const VF clamped = hn::Min(hn::Max(hn::Mul(v, s.inverse), s.low), s.high);
+  const VF sum = hn::Add(clamped, rounding);
+  const VF rounded = hn::Sub(sum, rounding);
+  hn::StoreU(hn::Sub(v, hn::Mul(rounded, s.scale)), df, r);
+  return hn::BitCast(DU(), sum);
+}
+
 // The codes of 64 finite elements. Returns how many are not 0.
 HWY_INLINE size_t QuantizeGroup(const float* g, float* r, const ScaleVectors& s,
                                 int8_t* to) {
-  const DF df;
-  const DI di;
-  const VF rounding = hn::Set(df, kRounding);
-  size_t num_nonzero = 0;
-  for (size_t j = 0; j < kGroup; j += kLanes) {
-    const VF v = hn::Add(hn::LoadU(df, r + j), hn::LoadU(df, g + j));
-    const VF clamped = hn::Min(hn::Max(hn::Mul(v, s.inverse), s.low), s.high);
-    const VF sum = hn::Add(clamped, rounding);
-    const VF rounded = hn::Sub(sum, rounding);
-    hn::StoreU(hn::Sub(v, hn::Mul(rounded, s.scale)), df, r + j);
-    const VI code = hn::Sub(hn::BitCast(di, sum), hn::BitCast(di, rounding));
-    StoreAsBytes(code, to + j);
-    num_nonzero += hn::CountTrue(di, hn::Ne(code, hn::Zero(di)));
+  const hn::Repartition<int8_t, DU> d8;
+  size_t num_zero = 0;
+  for (size_t j = 0; j < kGroup; j += 4 * kLanes) {
+    const VU a = Quantize(g + j, r + j, s);
+    const VU b = Quantize(g + j + kLanes, r + j + kLanes, s);
+    const VU c = Quantize(g + j + 2 * kLanes, r + j + 2 * kLanes, s);
+    const VU d = Quantize(g + j + 3 * kLanes, r + j + 3 * kLanes, s);
+    const auto codes = LowestBytes(a, b, c, d);
+    hn::StoreU(codes, d8, to + j);
+    num_zero += hn::CountTrue(d8, hn::Eq(codes, hn::Zero(d8)));
   }
-  return num_nonzero;
+  return kGroup - num_zero;
 }
 
 // While a block is quantized, the maximum of the next one is found: memory then

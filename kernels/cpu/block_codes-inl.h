@@ -7,6 +7,7 @@
 #define TELEGRAD_KERNELS_CPU_BLOCK_CODES_INL_H_
 #endif
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -27,6 +28,34 @@ static_assert(kGroup == kBlockMultiple && kGroup == kDrawGroup, "one group");
 using DB = hn::CappedTag<int8_t, kGroup>;
 using DQ = hn::Rebind<int8_t, DI>;
 constexpr size_t kBytesInVector = hn::MaxLanes(DB());
+
+// Lowest bytes of all lanes of a, then of b, c and d.
+HWY_INLINE hn::Vec<hn::Repartition<int8_t, DI>> LowestBytes(VU a, VU b, VU c,
+                                                            VU d) {
+  const DU du;
+  const hn::Repartition<uint16_t, DU> d16;
+  const hn::Repartition<int8_t, DU> d8;
+  const auto even =
+      hn::OddEven(hn::BitCast(d16, hn::ShiftLeft<16>(c)), hn::BitCast(d16, a));
+  const auto odd =
+      hn::OddEven(hn::BitCast(d16, hn::ShiftLeft<16>(d)), hn::BitCast(d16, b));
+  // Byte p of a lane is that of vector p.
+  const auto lanes = hn::OddEven(hn::BitCast(d8, hn::ShiftLeft<8>(odd)),
+                                 hn::BitCast(d8, even));
+  alignas(16) static constexpr int8_t kTransposed[16] = {
+      0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
+  const auto words = hn::BitCast(
+      du, hn::TableLookupBytes(lanes, hn::LoadDup128(d8, kTransposed)));
+  alignas(64) static constexpr std::array<uint32_t, kLanes> kBlocks = [] {
+    std::array<uint32_t, kLanes> from{};
+    for (uint32_t i = 0; i < kLanes; ++i) {
+      from[i] = i % (kLanes / 4) * 4 + i / (kLanes / 4);
+    }
+    return from;
+  }();
+  return hn::BitCast(
+      d8, hn::TableLookupLanes(words, hn::SetTableIndices(du, kBlocks.data())));
+}
 
 HWY_INLINE void StoreAsBytes(VI codes, int8_t* to) {
   hn::StoreU(hn::DemoteTo(DQ(), codes), DQ(), to);

@@ -7,6 +7,8 @@
 #define TELEGRAD_KERNELS_CPU_BLOCK_DECODE_INL_H_
 #endif
 
+#include <cstring>
+
 #include "kernels/block_runs.h"
 #include "kernels/cpu/block_codes-inl.h"
 #include "kernels/cpu/put-inl.h"

@@ -57,19 +57,26 @@ HWY_INLINE VF ValueAt(const float* grad, const float* residual, size_t i) {
   return hn::Add(hn::LoadU(df, residual + i), g);
 }
 
-// Stores the codes of v, finite elements from i on, and what they leave;
-// returns how many codes are not 0.
+// Stores the codes of two vectors, finite elements from i on, and what they
+// leave; returns how many codes are not 0, times two.
 template <typename Format, bool kHasResidual>
-HWY_INLINE size_t EncodeVector(VF v, size_t i, float* residual,
-                               uint8_t* codes) {
-  const DU16 du16;
-  const VU16 code = Format::Narrow(v);
+HWY_INLINE size_t EncodePair(VF v0, VF v1, size_t i, float* residual,
+                             uint8_t* codes) {
+  const DF df;
+  const DU16Pair d16;
+  const hn::Repartition<uint8_t, DF> d8;
+  VF sent0 = v0;
+  VF sent1 = v1;
+  const VU16Pair code = Format::NarrowPair(sent0, sent1);
   if constexpr (kHasResidual) {
-    hn::StoreU(hn::Sub(v, Format::Widen(code)), DF(), residual + i);
+    hn::StoreU(hn::Sub(v0, sent0), df, residual + i);
+    hn::StoreU(hn::Sub(v1, sent1), df, residual + i + kLanes);
   }
-  hn::StoreU(hn::BitCast(D8(), code), D8(), codes + 2 * i);
-  const VU16 magnitude = hn::And(code, hn::Set(du16, uint16_t{0x7FFF}));
-  return hn::CountTrue(du16, hn::Ne(magnitude, hn::Zero(du16)));
+  hn::StoreU(hn::BitCast(d8, code), d8, codes + 2 * i);
+  // Bytes are cheaper to count than pairs of them.
+  const auto is_nonzero =
+      hn::VecFromMask(d16, hn::Ne(hn::Add(code, code), hn::Zero(d16)));
+  return hn::CountTrue(d8, hn::MaskFromVec(hn::BitCast(d8, is_nonzero)));
 }
 
 template <typename Format, bool kHasResidual>
@@ -77,7 +84,7 @@ void EncodeAll(const float* HWY_RESTRICT grad, float* HWY_RESTRICT residual,
                size_t n, NonFinite nonfinite, uint8_t* HWY_RESTRICT codes,
                EncodeStats* stats) {
   const size_t ahead = PrefetchBytes();
-  uint64_t num_nonzero = 0;
+  uint64_t twice_nonzero = 0;
   size_t i = 0;
   for (; i + kCastBlock <= n; i += kCastBlock) {
     PrefetchRead<4 * kCastBlock>(grad + i, ahead);
@@ -88,17 +95,17 @@ void EncodeAll(const float* HWY_RESTRICT grad, float* HWY_RESTRICT residual,
     for (size_t k = 0; k < 4; ++k) {
       v[k] = ValueAt<kHasResidual>(grad, residual, i + k * kLanes);
     }
-    if (HWY_UNLIKELY(!AllFinite(v[0], v[1], v[2], v[3]))) {
+    if (HWY_UNLIKELY(!SumIsFinite(v[0], v[1], v[2], v[3]))) {
       EncodeSlowly<Format>(grad, residual, i, i + kCastBlock, nonfinite, codes,
                            stats);
       continue;
     }
-    for (size_t k = 0; k < 4; ++k) {
-      num_nonzero += EncodeVector<Format, kHasResidual>(v[k], i + k * kLanes,
-                                                        residual, codes);
+    for (size_t k = 0; k < 4; k += 2) {
+      twice_nonzero += EncodePair<Format, kHasResidual>(
+          v[k], v[k + 1], i + k * kLanes, residual, codes);
     }
   }
-  stats->num_nonzero += num_nonzero;
+  stats->num_nonzero += twice_nonzero / 2;
   if (i < n) {
     EncodeSlowly<Format>(grad, residual, i, n, nonfinite, codes, stats);
   }

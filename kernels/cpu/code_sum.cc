@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "kernels/cpu/targets.h"
 #include "kernels/reference.h"
@@ -15,6 +16,7 @@
 #include "kernels/cpu/put-inl.h"
 #include "kernels/cpu/sgd-inl.h"
 #include "kernels/cpu/sums-inl.h"
+#include "kernels/cpu/two_bit_codes-inl.h"
 #include "kernels/cpu/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -187,10 +189,8 @@ struct Reencoder {
   CodeLanes code;
 };
 
-// Adds kLanes sums to the residual and returns `lanes`, moved up by a byte,
-// with their codes in its lowest byte.
-HWY_INLINE VU ReencodeLanes(const Reencoder& to, VI sum, VU lanes,
-                            int32_t* residual) {
+// Adds kLanes sums to the residual and takes off what is sent.
+HWY_INLINE Signs ReencodeLanes(const Reencoder& to, VI sum, int32_t* residual) {
   const DI di;
   const DU du;
   const VI v =
@@ -201,10 +201,7 @@ HWY_INLINE VU ReencodeLanes(const Reencoder& to, VI sum, VU lanes,
   VI rest = hn::Sub(v, hn::IfThenElseZero(positive, to.quantum));
   rest = hn::Add(rest, hn::IfThenElseZero(negative, to.quantum));
   hn::StoreU(rest, di, residual);
-  const VU codes = hn::IfThenElse(
-      hn::RebindMask(du, negative), to.code.negative,
-      hn::IfThenElseZero(hn::RebindMask(du, positive), to.code.positive));
-  return hn::Or(hn::ShiftLeft<8>(lanes), codes);
+  return {hn::RebindMask(du, positive), hn::RebindMask(du, negative)};
 }
 
 // Writes residuals and codes up to a multiple of kCodeBlock.
@@ -221,14 +218,15 @@ void ReencodeChunk(const Reencoder& parameters, const uint8_t* words, size_t n,
   }
   for (size_t i = 0; i < end; i += kCodeBlock) {
     PrefetchWrite<4 * kCodeBlock>(residual + i, ahead);
-    VU lanes = hn::Zero(DU());
-#pragma GCC unroll 4
-    for (size_t p = 4; p-- > 0;) {
-      const size_t at = i + p * kLanes;
+    const auto reencode = [&](size_t at) HWY_ATTR {
       const VI sum = LanesOf(groups[at / kSumsPerGroup], at % kSumsPerGroup);
-      lanes = ReencodeLanes(to, sum, lanes, residual + at);
-    }
-    StoreCodes(DU(), lanes, codes + i / 4);
+      return ReencodeLanes(to, sum, residual + at);
+    };
+    const Signs s0 = reencode(i);
+    const Signs s1 = reencode(i + kLanes);
+    const Signs s2 = reencode(i + 2 * kLanes);
+    const Signs s3 = reencode(i + 3 * kLanes);
+    StoreCodes(DU(), CodesOf(to.code, s0, s1, s2, s3), codes + i / 4);
   }
 }
 

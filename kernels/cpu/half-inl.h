@@ -21,6 +21,51 @@ namespace HWY_NAMESPACE {
 using DU16 = hn::Rebind<uint16_t, DF>;
 using VU16 = hn::Vec<DU16>;
 
+// Codes of two vectors, of `low` and then of `high`.
+using DU16Pair = hn::Repartition<uint16_t, DF>;
+using VU16Pair = hn::Vec<DU16Pair>;
+
+// What a gradient may be made of. Load takes kLanes elements to float32; Widen
+// what has 16 bits, which is exact, and Narrow finite values back: to the
+// nearest, of two the even one, of what is too large the largest. NarrowPair
+// does so with two vectors, of which it leaves what their codes stand for.
+struct OfFloat32 {
+  using Element = float;
+  static HWY_INLINE VF Load(const float* from) { return hn::LoadU(DF(), from); }
+};
+
+template <class Format>
+HWY_INLINE VU16Pair NarrowEach(VF& low, VF& high) {
+  const VU16 a = Format::Narrow(low);
+  const VU16 b = Format::Narrow(high);
+  low = Format::Widen(a);
+  high = Format::Widen(b);
+  return hn::Combine(DU16Pair(), b, a);
+}
+
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+
+struct OfFp16 {
+  using Element = uint16_t;
+  using D = hn::Rebind<hwy::float16_t, DF>;
+  static HWY_INLINE VF Widen(VU16 codes) {
+    return hn::PromoteTo(DF(), hn::BitCast(D(), codes));
+  }
+  static HWY_INLINE VU16 Narrow(VF v) {
+    const VF most = hn::Set(DF(), 65504.0f);
+    const VF within = hn::Max(hn::Min(v, most), hn::Neg(most));
+    return hn::BitCast(DU16(), hn::DemoteTo(D(), within));
+  }
+  static HWY_INLINE VU16Pair NarrowPair(VF& low, VF& high) {
+    return NarrowEach<OfFp16>(low, high);
+  }
+  static HWY_INLINE VF Load(const uint16_t* from) {
+    return Widen(hn::LoadU(DU16(), from));
+  }
+};
+
+#else
+
 // Of bits below 2^31, where signed comparisons are cheaper.
 HWY_INLINE hn::Mask<DU> IsBelow(VU bits, uint32_t limit) {
   const DI di;
@@ -40,34 +85,6 @@ HWY_INLINE VU16 WithSign(VF v, VU codes) {
       hn::And(hn::ShiftRight<16>(hn::BitCast(du, v)), hn::Set(du, 0x8000));
   return hn::DemoteTo(DU16(), hn::BitCast(DI(), hn::Or(sign, codes)));
 }
-
-// What a gradient may be made of. Load takes kLanes elements to float32; Widen
-// what has 16 bits, which is exact, and Narrow finite values back: to the
-// nearest, of two the even one, of what is too large the largest.
-struct OfFloat32 {
-  using Element = float;
-  static HWY_INLINE VF Load(const float* from) { return hn::LoadU(DF(), from); }
-};
-
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
-
-struct OfFp16 {
-  using Element = uint16_t;
-  using D = hn::Rebind<hwy::float16_t, DF>;
-  static HWY_INLINE VF Widen(VU16 codes) {
-    return hn::PromoteTo(DF(), hn::BitCast(D(), codes));
-  }
-  static HWY_INLINE VU16 Narrow(VF v) {
-    const VF most = hn::Set(DF(), 65504.0f);
-    const VF within = hn::Max(hn::Min(v, most), hn::Neg(most));
-    return hn::BitCast(DU16(), hn::DemoteTo(D(), within));
-  }
-  static HWY_INLINE VF Load(const uint16_t* from) {
-    return Widen(hn::LoadU(DU16(), from));
-  }
-};
-
-#else
 
 struct OfFp16 {
   using Element = uint16_t;
@@ -107,6 +124,9 @@ struct OfFp16 {
     return WithSign(
         v, hn::IfThenElse(IsBelow(magnitude, 113u << 23), subnormal, normal));
   }
+  static HWY_INLINE VU16Pair NarrowPair(VF& low, VF& high) {
+    return NarrowEach<OfFp16>(low, high);
+  }
   static HWY_INLINE VF Load(const uint16_t* from) {
     return Widen(hn::LoadU(DU16(), from));
   }
@@ -114,21 +134,33 @@ struct OfFp16 {
 
 #endif  // HWY_AVX2
 
-struct OfBf16 {
+class OfBf16 {
+ public:
   using Element = uint16_t;
   static HWY_INLINE VF Widen(VU16 codes) {
     return hn::BitCast(DF(), hn::ShiftLeft<16>(hn::PromoteTo(DU(), codes)));
   }
-  static HWY_INLINE VU16 Narrow(VF v) {
-    const DU du;
-    const VU magnitude = hn::Min(Magnitude(v), hn::Set(du, 0x7F7F0000));
-    const VU odd =
-        hn::And(hn::ShiftRight<16>(magnitude), hn::Set(du, uint32_t{1}));
-    const VU half = hn::Add(odd, hn::Set(du, uint32_t{0x7FFF}));
-    return WithSign(v, hn::ShiftRight<16>(hn::Add(magnitude, half)));
+  static HWY_INLINE VU16Pair NarrowPair(VF& low, VF& high) {
+    const VU a = Rounded(low);
+    const VU b = Rounded(high);
+    const DU16Pair d16;
+    const VU upper = hn::Set(DU(), 0xFFFF0000);
+    low = hn::BitCast(DF(), hn::And(a, upper));
+    high = hn::BitCast(DF(), hn::And(b, upper));
+    return hn::ConcatOdd(d16, hn::BitCast(d16, b), hn::BitCast(d16, a));
   }
   static HWY_INLINE VF Load(const uint16_t* from) {
     return Widen(hn::LoadU(DU16(), from));
+  }
+
+ private:
+  // Bits whose upper half is the code of v.
+  static HWY_INLINE VU Rounded(VF v) {
+    const DU du;
+    const VF most = hn::BitCast(DF(), hn::Set(du, 0x7F7F0000));
+    const VU bits = hn::BitCast(du, hn::Max(hn::Min(v, most), hn::Neg(most)));
+    const VU odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, uint32_t{1}));
+    return hn::Add(bits, hn::Add(odd, hn::Set(du, uint32_t{0x7FFF})));
   }
 };
 

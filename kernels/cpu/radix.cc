@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <vector>
 
 #include "kernels/cpu/targets.h"
@@ -24,16 +25,6 @@ namespace HWY_NAMESPACE {
 void FillRadix(KernelTable&) {}
 
 #else
-
-HWY_INLINE bool AllFinite(const VF (&v)[kRadixDigits]) {
-  const DI di;
-  const VI magnitude = hn::Set(di, 0x7FFFFFFF);
-  VI most = hn::Zero(di);
-  for (size_t p = 0; p < kRadixDigits; ++p) {
-    most = hn::Max(most, hn::And(hn::BitCast(di, v[p]), magnitude));
-  }
-  return hn::AllTrue(di, hn::Lt(most, hn::Set(di, 0x7F800000)));
-}
 
 // Counts what is not finite in v, [5][kLanes] of a block whose columns begin
 // at element `first`, and takes a gradient of 0 instead.
@@ -63,7 +54,9 @@ HWY_INLINE void EncodeColumns(const float* grad, float* residual, VF t,
     v[p] = hn::Add(hn::LoadU(df, residual + at), hn::LoadU(df, grad + at));
   }
   if constexpr (kNonFinite == NonFinite::kZero) {
-    if (HWY_UNLIKELY(!AllFinite(v))) {
+    static_assert(kRadixDigits == 5);
+    const VF sum = hn::Add(hn::Add(v[0], v[1]), hn::Add(v[2], v[3]));
+    if (HWY_UNLIKELY(!SumIsFinite(hn::Add(sum, v[4])))) {
       float lanes[kRadixDigits * kLanes];
       for (size_t p = 0; p < kRadixDigits; ++p) {
         hn::StoreU(v[p], df, lanes + p * kLanes);

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
-#include <limits>
 
 #include "kernels/code_sum.h"
 #include "kernels/cpu/targets.h"
@@ -17,6 +16,7 @@
 // After foreach_target.h.
 #include "hwy/highway.h"
 #include "kernels/cpu/sign_bits-inl.h"
+#include "kernels/cpu/sign_blocks-inl.h"
 #include "kernels/cpu/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -62,24 +62,26 @@ HWY_NOINLINE void ValuesSlowly(const float* grad, float* residual, size_t from,
   }
 }
 
+template <NonFinite kNonFinite>
 HWY_INLINE FourVectors FiniteValues(const float* grad, float* residual,
-                                    size_t i, NonFinite nonfinite,
-                                    EncodeStats* stats) {
+                                    size_t i, EncodeStats* stats) {
   FourVectors v = Values(grad + i, residual + i);
-  if (nonfinite == NonFinite::kZero &&
-      HWY_UNLIKELY(!AllFinite(v.at[0], v.at[1], v.at[2], v.at[3]))) {
-    ValuesSlowly(grad, residual, i, i + kGroup, nonfinite, stats);
-    for (size_t k = 0; k < 4; ++k) {
-      v.at[k] = hn::LoadU(DF(), residual + i + k * kLanes);
+  if constexpr (kNonFinite == NonFinite::kZero) {
+    if (HWY_UNLIKELY(!SumIsFinite(v.at[0], v.at[1], v.at[2], v.at[3]))) {
+      ValuesSlowly(grad, residual, i, i + kGroup, kNonFinite, stats);
+      for (size_t k = 0; k < 4; ++k) {
+        v.at[k] = hn::LoadU(DF(), residual + i + k * kLanes);
+      }
     }
   }
   return v;
 }
 
-void OneBitEncode(const float* HWY_RESTRICT grad, float* HWY_RESTRICT residual,
-                  size_t n, float threshold, float magnitude,
-                  NonFinite nonfinite, uint8_t* HWY_RESTRICT payload,
-                  EncodeStats* stats, Stream stream) {
+template <NonFinite kNonFinite>
+void OneBitEncodeAs(const float* HWY_RESTRICT grad,
+                    float* HWY_RESTRICT residual, size_t n, float threshold,
+                    float magnitude, uint8_t* HWY_RESTRICT payload,
+                    EncodeStats* stats, Stream stream) {
   const DF df;
   const VF limit = hn::Set(df, threshold);
   const VF plus = hn::Set(df, magnitude);
@@ -89,22 +91,31 @@ void OneBitEncode(const float* HWY_RESTRICT grad, float* HWY_RESTRICT residual,
   for (size_t i = 0; i < end; i += kGroup) {
     PrefetchRead<4 * kGroup>(grad + i, ahead);
     PrefetchWrite<4 * kGroup>(residual + i, ahead);
-    const FourVectors v = FiniteValues(grad, residual, i, nonfinite, stats);
-    uint64_t bits = 0;
+    const FourVectors v = FiniteValues<kNonFinite>(grad, residual, i, stats);
+    GroupMasks is_above;
     for (size_t k = 0; k < 4; ++k) {
-      const auto is_above = hn::Gt(v.at[k], limit);
-      const VF sent = hn::IfThenElse(is_above, plus, minus);
+      is_above.at[k] = hn::Gt(v.at[k], limit);
+      const VF sent = hn::IfThenElse(is_above.at[k], plus, minus);
       hn::StoreU(hn::Sub(v.at[k], sent), df, residual + i + k * kLanes);
-      bits |= BitsOf(is_above) << (k * kLanes);
     }
-    StoreBits(bits, payload + i / 8);
+    StoreBits(is_above, payload + i / 8);
   }
   stats->num_nonzero += end;
   EncodeStats rest;
   reference::Sign().one_bit_encode(grad + end, residual + end, n - end,
-                                   threshold, magnitude, nonfinite,
+                                   threshold, magnitude, kNonFinite,
                                    payload + end / 8, &rest, stream);
   AddPart(rest, end, stats);
+}
+
+void OneBitEncode(const float* grad, float* residual, size_t n, float threshold,
+                  float magnitude, NonFinite nonfinite, uint8_t* payload,
+                  EncodeStats* stats, Stream stream) {
+  (nonfinite == NonFinite::kZero
+       ? OneBitEncodeAs<NonFinite::kZero>
+       : OneBitEncodeAs<NonFinite::kPropagate>)(grad, residual, n, threshold,
+                                                magnitude, payload, stats,
+                                                stream);
 }
 
 template <Put kPut>
@@ -203,128 +214,120 @@ void CountDecode(const uint8_t* HWY_RESTRICT counts, uint32_t num_frames,
   std::memcpy(out + i, last, (n - i) * sizeof(float));
 }
 
-// Takes +-scale off values, whose signs go to `bits`, a group at a time.
-class SignTaker {
- public:
-  HWY_INLINE SignTaker(float* values, float scale, uint8_t* bits)
-      : values_(values), scale_(scale), bits_(bits) {}
-
-  HWY_INLINE void Take(size_t i) const {
-    const DF df;
-    const VF plus = hn::Set(df, scale_);
-    const VF minus = hn::Set(df, -scale_);
-    uint64_t signs = 0;
-    for (size_t k = 0; k < 4; ++k) {
-      float* value = values_ + i + k * kLanes;
-      const VF v = hn::LoadU(df, value);
-      const auto is_positive = hn::Ge(v, hn::Zero(df));
-      hn::StoreU(hn::Sub(v, hn::IfThenElse(is_positive, plus, minus)), df,
-                 value);
-      signs |= BitsOf(is_positive) << (k * kLanes);
-    }
-    StoreBits(signs, bits_ + i / 8);
-  }
-  // From a group's first on, to `end`.
-  HWY_INLINE void TakeRest(size_t i, size_t end) const {
-    for (; i + kGroup <= end; i += kGroup) Take(i);
-    std::memset(bits_ + i / 8, 0, SignBytes(end) - i / 8);
-    for (; i < end; ++i) {
-      const bool is_positive = values_[i] >= 0;
-      values_[i] = is_positive ? values_[i] - scale_ : values_[i] + scale_;
-      const uint32_t bit = is_positive ? 128u >> i % 8 : 0;
-      bits_[i / 8] = static_cast<uint8_t>(bits_[i / 8] | bit);
-    }
-  }
-
- private:
-  float* values_;
-  float scale_;
-  uint8_t* bits_;
-};
-
-// Adds the upper h lanes of 2 * h to the lower.
-template <class D>
-HWY_INLINE void Halve(D d, float* lanes, size_t h) {
-  for (size_t l = 0; l < h; l += hn::MaxLanes(d)) {
-    hn::Store(hn::Add(hn::Load(d, lanes + l), hn::Load(d, lanes + l + h)), d,
-              lanes + l);
-  }
-}
-
-// The sum of 2 * h lanes, in the order of the definition, over m.
-HWY_INLINE float MeanOfLanes(float* lanes, size_t h, size_t m) {
-  const hn::CappedTag<float, 4> four;
-  for (; h >= kLanes; h /= 2) Halve(DF(), lanes, h);
-  for (; h >= 4; h /= 2) Halve(four, lanes, h);
-  const float sum = (lanes[0] + lanes[2]) + (lanes[1] + lanes[3]);
-  const float mean = sum / static_cast<float>(m);
-  constexpr float kLargest = std::numeric_limits<float>::max();
-  return mean <= kLargest ? mean : kLargest;
-}
-
 // Makes `m` elements of the residual values and returns their mean magnitude.
-// Meanwhile takes the signs of the `num_before` values of the block before:
-// memory then has as much to do at any time.
+// With kTake it takes the signs of the `m` values of the block before
+// meanwhile: memory then has as much to do at any time.
+template <NonFinite kNonFinite, bool kTake>
 HWY_INLINE float MeanOfValues(const float* HWY_RESTRICT grad, float* residual,
-                              size_t m, NonFinite nonfinite, SignTaker before,
-                              size_t num_before, EncodeStats* stats) {
+                              size_t m, const SignTaker& before,
+                              EncodeStats* stats) {
   const DF df;
   alignas(64) float lanes[kSignLanes];
   if (m < kSignLanes) std::fill(lanes, lanes + kSignLanes, 0.0f);
   const size_t ahead = PrefetchBytes();
   // Half a block apart: a load that is a multiple of 4 KiB from a store just
   // before it waits for it.
-  const size_t half = num_before / 2 / kGroup * kGroup;
-  // From here on the lanes are halved at once.
-  constexpr size_t kHalf = kSignLanes / 2;
-  const size_t last = m % kSignLanes == 0 ? m - kHalf : m;
+  const size_t half = m / 2 / kGroup * kGroup;
   size_t i = 0;
   for (; i + kGroup <= m; i += kGroup) {
     PrefetchRead<4 * kGroup>(grad + i, ahead);
     PrefetchWrite<4 * kGroup>(residual + i, ahead);
-    const FourVectors v = FiniteValues(grad, residual, i, nonfinite, stats);
+    const FourVectors v = FiniteValues<kNonFinite>(grad, residual, i, stats);
     float* const lane = lanes + i % kSignLanes;
-    float* const sums = i < last ? lane : lane - kHalf;
     for (size_t k = 0; k < 4; ++k) {
       hn::StoreU(v.at[k], df, residual + i + k * kLanes);
       VF sum = hn::Abs(v.at[k]);
       if (i >= kSignLanes) sum = hn::Add(hn::Load(df, lane + k * kLanes), sum);
-      if (i >= last) sum = hn::Add(hn::Load(df, sums + k * kLanes), sum);
-      hn::Store(sum, df, sums + k * kLanes);
+      hn::Store(sum, df, lane + k * kLanes);
     }
-    if (i < num_before) {
-      before.Take(i + half < num_before ? i + half : i + half - num_before);
-    }
+    if constexpr (kTake) before.Take(i + half < m ? i + half : i + half - m);
   }
-  if (i < m) ValuesSlowly(grad, residual, i, m, nonfinite, stats);
+  if (i < m) ValuesSlowly(grad, residual, i, m, kNonFinite, stats);
   for (; i < m; ++i) lanes[i % kSignLanes] += std::fabs(residual[i]);
-  return MeanOfLanes(lanes, last < m ? kHalf / 2 : kHalf, m);
+  return MeanOfLanes(lanes, kSignLanes, m);
+}
+
+// The same of two elements per lane, whose first is what residual holds.
+constexpr size_t kTwoRows = 2 * kSignLanes;
+template <NonFinite kNonFinite, bool kTake>
+HWY_INLINE float MeanOfTwoRows(const float* HWY_RESTRICT grad, float* residual,
+                               const SignTaker& before, EncodeStats* stats) {
+  const DF df;
+  constexpr size_t kHalf = kSignLanes / 2;
+  alignas(64) float lanes[kHalf];
+  const size_t ahead = PrefetchBytes();
+  const auto make_group = [&](size_t i, const auto& add) HWY_ATTR {
+    PrefetchRead<4 * kGroup>(grad + i, ahead);
+    PrefetchWrite<4 * kGroup>(residual + i, ahead);
+    const FourVectors v = FiniteValues<kNonFinite>(grad, residual, i, stats);
+    for (size_t k = 0; k < 4; ++k) add(i + k * kLanes, v.at[k]);
+    for (size_t k = 0; k < 4; ++k) {
+      hn::StoreU(v.at[k], df, residual + i + k * kLanes);
+    }
+    if constexpr (kTake) before.Take((i + kSignLanes) % kTwoRows);
+  };
+  const auto sum = [&](size_t i, VF v) HWY_ATTR {
+    return hn::Add(hn::Abs(hn::LoadU(df, residual + i - kSignLanes)),
+                   hn::Abs(v));
+  };
+  size_t i = 0;
+  for (; i < kSignLanes; i += kGroup) make_group(i, [](size_t, VF) {});
+  for (; i < kSignLanes + kHalf; i += kGroup) {
+    make_group(i, [&](size_t j, VF v) HWY_ATTR {
+      hn::Store(sum(j, v), df, lanes + j % kHalf);
+    });
+  }
+  for (; i < kTwoRows; i += kGroup) {
+    make_group(i, [&](size_t j, VF v) HWY_ATTR {
+      float* const lane = lanes + j % kHalf;
+      hn::Store(hn::Add(hn::Load(df, lane), sum(j, v)), df, lane);
+    });
+  }
+  return MeanOfLanes(lanes, kHalf, kTwoRows);
+}
+
+template <NonFinite kNonFinite, bool kTake>
+HWY_INLINE float MeanOfBlock(const float* grad, float* residual, size_t m,
+                             const SignTaker& before, EncodeStats* stats) {
+  return m == kTwoRows
+             ? MeanOfTwoRows<kNonFinite, kTake>(grad, residual, before, stats)
+             : MeanOfValues<kNonFinite, kTake>(grad, residual, m, before,
+                                               stats);
 }
 
 // Blocks are whole groups.
-void BlockEncode(const float* grad, float* residual, size_t n, size_t block,
-                 NonFinite nonfinite, uint8_t* payload, EncodeStats* stats,
-                 Stream) {
+template <NonFinite kNonFinite>
+void BlockEncodeAs(const float* grad, float* residual, size_t n, size_t block,
+                   uint8_t* payload, EncodeStats* stats) {
   uint8_t* bits = payload + 4 * NumSignBlocks(n, block);
   SignTaker before(residual, 0.0f, bits);
-  size_t num_before = 0;
   for (size_t from = 0; from < n; from += block) {
     const size_t m = std::min(block, n - from);
     EncodeStats part;
-    // A block that is not whole has no time for the one before.
-    if (m < num_before) {
-      before.TakeRest(0, num_before);
-      num_before = 0;
+    float scale;
+    if (from > 0 && m == block) {
+      scale = MeanOfBlock<kNonFinite, true>(grad + from, residual + from, m,
+                                            before, &part);
+    } else {
+      before.TakeAll(std::min(block, from));
+      scale = MeanOfBlock<kNonFinite, false>(grad + from, residual + from, m,
+                                             before, &part);
     }
-    const float scale = MeanOfValues(grad + from, residual + from, m, nonfinite,
-                                     before, num_before, &part);
     std::memcpy(payload + 4 * (from / block), &scale, sizeof(scale));
     before = SignTaker(residual + from, scale, bits + from / 8);
-    num_before = m;
+    if (from + m == n) before.TakeAll(m);
     if (scale != 0) part.num_nonzero = m;
     AddPart(part, from, stats);
   }
-  before.TakeRest(0, num_before);
+}
+
+void BlockEncode(const float* grad, float* residual, size_t n, size_t block,
+                 NonFinite nonfinite, uint8_t* payload, EncodeStats* stats,
+                 Stream) {
+  (nonfinite == NonFinite::kZero
+       ? BlockEncodeAs<NonFinite::kZero>
+       : BlockEncodeAs<NonFinite::kPropagate>)(grad, residual, n, block,
+                                               payload, stats);
 }
 
 template <Put kPut>

@@ -41,13 +41,40 @@ HWY_INLINE uint64_t BitsOf(hn::Mask<DF> mask) {
   return bits;
 }
 
-// Stores a group's bits, lowest first, as the payload has them.
-HWY_INLINE void StoreBits(uint64_t bits, uint8_t* to) {
-  bits = (bits >> 1 & 0x5555555555555555) | (bits & 0x5555555555555555) << 1;
-  bits = (bits >> 2 & 0x3333333333333333) | (bits & 0x3333333333333333) << 2;
-  bits = (bits >> 4 & 0x0F0F0F0F0F0F0F0F) | (bits & 0x0F0F0F0F0F0F0F0F) << 4;
-  const Group group = static_cast<Group>(bits);
-  std::memcpy(to, &group, sizeof(group));
+// The masks of a group.
+struct GroupMasks {
+  hn::Mask<DF> at[4];
+};
+
+// Stores a group's bits as the payload has them: the first element's is the
+// highest of the first byte.
+HWY_INLINE void StoreBits(const GroupMasks& masks, uint8_t* to) {
+  if constexpr (kLanes == 8 && !kHasMaskRegisters) {
+    // Lane l of the bytes has bit l of all four vectors.
+    alignas(16) static constexpr uint8_t kBackwards[16] = {
+        12, 8, 4, 0, 13, 9, 5, 1, 14, 10, 6, 2, 15, 11, 7, 3};
+    alignas(32) static constexpr uint32_t kHalves[8] = {4, 0, 5, 1, 6, 2, 7, 3};
+    const DU du;
+    const hn::Repartition<uint8_t, DU> d8;
+    const auto bytes =
+        hn::BitCast(d8, BytesOf(hn::RebindMask(du, masks.at[0]),
+                                hn::RebindMask(du, masks.at[1]),
+                                hn::RebindMask(du, masks.at[2]),
+                                hn::RebindMask(du, masks.at[3])));
+    const auto halves = hn::BitCast(
+        du, hn::TableLookupBytes(bytes, hn::LoadDup128(d8, kBackwards)));
+    const VU words =
+        hn::TableLookupLanes(halves, hn::SetTableIndices(du, kHalves));
+    hn::StoreMaskBits(d8, hn::MaskFromVec(hn::BitCast(d8, words)), to);
+  } else {
+    uint64_t bits = 0;
+    for (size_t k = 0; k < 4; ++k) bits |= BitsOf(masks.at[k]) << (k * kLanes);
+    bits = (bits >> 1 & 0x5555555555555555) | (bits & 0x5555555555555555) << 1;
+    bits = (bits >> 2 & 0x3333333333333333) | (bits & 0x3333333333333333) << 2;
+    bits = (bits >> 4 & 0x0F0F0F0F0F0F0F0F) | (bits & 0x0F0F0F0F0F0F0F0F) << 4;
+    const Group group = static_cast<Group>(bits);
+    std::memcpy(to, &group, sizeof(group));
+  }
 }
 
 alignas(64) constexpr uint32_t kSignMask[kSignsPerWord] = {

@@ -224,7 +224,7 @@ void Pass(const Rule rule, size_t n, uint64_t* num_survivors,
     const VF v2 = rule.Load(i + 2 * kLanes);
     const VF v3 = rule.Load(i + 3 * kLanes);
     if constexpr (kNonFinite == NonFinite::kZero) {
-      if (HWY_UNLIKELY(!AllFinite(v0, v1, v2, v3))) {
+      if (HWY_UNLIKELY(!SumIsFinite(v0, v1, v2, v3))) {
         count = Define(rule, i, i + kBlock, count, stats);
         continue;
       }

@@ -1,5 +1,7 @@
 #include "kernels/two_bit.h"
 
+#include <cstring>
+
 #include "kernels/cpu/targets.h"
 #include "kernels/reference.h"
 
@@ -11,6 +13,7 @@
 #include "kernels/cpu/half-inl.h"
 #include "kernels/cpu/put-inl.h"
 #include "kernels/cpu/sgd-inl.h"
+#include "kernels/cpu/two_bit_codes-inl.h"
 #include "kernels/cpu/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -34,10 +37,8 @@ struct Bf16Grad : OfBf16 {
   static constexpr auto* kDefinition = reference::TwoBitEncodeBf16;
 };
 
-// Takes t off v where it reaches t or -t, stores the rest and returns
-// `lanes`, moved up by a byte, with the codes in its lowest byte.
-HWY_INLINE VU Quantize(VF v, VF t, VF minus_t, CodeLanes code, VU lanes,
-                       float* residual) {
+// Takes t off v where it reaches t or -t, and stores the rest.
+HWY_INLINE Signs Quantize(VF v, VF t, VF minus_t, float* residual) {
   const DF df;
   const DU du;
   const auto positive = hn::Ge(v, t);
@@ -45,10 +46,7 @@ HWY_INLINE VU Quantize(VF v, VF t, VF minus_t, CodeLanes code, VU lanes,
   const VF sent =
       hn::IfThenElse(negative, minus_t, hn::IfThenElseZero(positive, t));
   hn::StoreU(hn::Sub(v, sent), df, residual);
-  const VU codes = hn::IfThenElse(
-      hn::RebindMask(du, negative), code.negative,
-      hn::IfThenElseZero(hn::RebindMask(du, positive), code.positive));
-  return hn::Or(hn::ShiftLeft<8>(lanes), codes);
+  return {hn::RebindMask(du, positive), hn::RebindMask(du, negative)};
 }
 
 // Encodes elements [from, to) by the definition; `from` is at a word of codes.
@@ -91,18 +89,18 @@ void EncodeAll(const typename Grad::Element* HWY_RESTRICT grad,
     const VF v3 =
         hn::Add(hn::LoadU(df, r + 3 * kLanes), Grad::Load(g + 3 * kLanes));
     if constexpr (kNonFinite == NonFinite::kZero) {
-      if (HWY_UNLIKELY(!AllFinite(v0, v1, v2, v3))) {
+      if (HWY_UNLIKELY(!SumIsFinite(v0, v1, v2, v3))) {
         EncodeSlowly<Grad>(grad, residual, i, i + kCodeBlock, threshold,
                            kNonFinite, codes, stats);
         continue;
       }
     }
-    VU lanes = hn::Zero(DU());
-    lanes = Quantize(v3, t, minus_t, code, lanes, r + 3 * kLanes);
-    lanes = Quantize(v2, t, minus_t, code, lanes, r + 2 * kLanes);
-    lanes = Quantize(v1, t, minus_t, code, lanes, r + kLanes);
-    lanes = Quantize(v0, t, minus_t, code, lanes, r);
-    num_nonzero += StoreCodes(DU(), lanes, codes + i / 4);
+    const Signs s0 = Quantize(v0, t, minus_t, r);
+    const Signs s1 = Quantize(v1, t, minus_t, r + kLanes);
+    const Signs s2 = Quantize(v2, t, minus_t, r + 2 * kLanes);
+    const Signs s3 = Quantize(v3, t, minus_t, r + 3 * kLanes);
+    num_nonzero +=
+        StoreCodes(DU(), CodesOf(code, s0, s1, s2, s3), codes + i / 4);
   }
   stats->num_nonzero += num_nonzero;
   if (i < n) {
