@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/encode_stats.h"
+#include "kernels/host_device.h"
 #include "kernels/stream.h"
 
 namespace telegrad::kernels {
@@ -33,14 +34,26 @@ using SgdMomentumFn = void(const float* grad, size_t n, SgdParameters params,
 
 // Mean of the squares of grad + residual over at most kMaxPowerSamples
 // elements, the same bits on every device. With n <= kMaxPowerSamples all
-// elements are taken, else elements floor(j * n / kMaxPowerSamples) for
-// j < kMaxPowerSamples. residual may be null (zeros). v = residual + grad in
-// float32; a v that is not finite counts as 0. Summed in double: lane l (of 64)
-// adds samples l, l+64, ... in order; lanes are then added pairwise, l with
-// l + 32, then l with l + 16, down to 1. Result: sum / samples; 0 for n = 0.
+// elements are taken, else PowerSample(j, n) for j < kMaxPowerSamples:
+// runs of neighbours, as memory gives them together. residual may be null
+// (zeros). v = residual + grad in float32; a v that is not finite counts as 0.
+// Summed in double: lane l (of 64) adds samples l, l+64, ... in order; lanes
+// are then added pairwise, l with l + 32, then l with l + 16, down to 1.
+// Result: sum / samples; 0 for n = 0.
 constexpr size_t kMaxPowerSamples = 4096;
+constexpr size_t kPowerRun = 8;
 constexpr size_t kPowerLanes = 64;
 using SampledPowerFn = void(const float* grad, const float* residual, size_t n,
                             double* mean_square, Stream stream);
+
+// Run r begins at the floor(r * floor(n / run) / runs)-th run of the array; n
+// beyond kMaxPowerSamples.
+TELEGRAD_HOST_DEVICE constexpr size_t PowerSample(size_t j, size_t n) {
+  constexpr size_t kRuns = kMaxPowerSamples / kPowerRun;
+  const size_t all = n / kPowerRun;
+  const size_t r = j / kPowerRun;
+  const size_t at = all / kRuns * r + all % kRuns * r / kRuns;  // no overflow
+  return kPowerRun * at + j % kPowerRun;
+}
 
 }  // namespace telegrad::kernels

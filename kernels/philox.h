@@ -3,16 +3,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/host_device.h"
+
 // Philox 4x32 with 7 rounds: random words that are pure functions of key and
 // counter, so that every device draws the same. Source: Salmon et al.,
 // "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011 (7 rounds pass
 // BigCrush). base/random.h has the 10 rounds. C++17 and CUDA.
-#ifdef __CUDACC__
-#define TELEGRAD_HOST_DEVICE __host__ __device__
-#else
-#define TELEGRAD_HOST_DEVICE
-#endif
-
 namespace telegrad::kernels {
 
 constexpr int kPhiloxRounds = 7;

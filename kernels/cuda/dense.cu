@@ -59,10 +59,7 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ double lanes[kPowerLanes];
   const size_t samples = n < kMaxPowerSamples ? n : kMaxPowerSamples;
   for (size_t j = threadIdx.x; j < samples; j += blockDim.x) {
-    const size_t i = n <= kMaxPowerSamples
-                         ? j
-                         : n / kMaxPowerSamples * j +
-                               n % kMaxPowerSamples * j / kMaxPowerSamples;
+    const size_t i = n <= kMaxPowerSamples ? j : PowerSample(j, n);
     const float v = (residual == nullptr ? 0.0f : residual[i]) + grad[i];
     const double value = IsFinite(v) ? static_cast<double>(v) : 0.0;
     squares[j] = value * value;

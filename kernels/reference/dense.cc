@@ -31,11 +31,7 @@ void SampledPower(const float* grad, const float* residual, size_t n,
   const size_t samples = n < kMaxPowerSamples ? n : kMaxPowerSamples;
   double lanes[kPowerLanes] = {};
   for (size_t j = 0; j < samples; ++j) {
-    // j * n / kMaxPowerSamples without overflow for any n.
-    const size_t i = n <= kMaxPowerSamples
-                         ? j
-                         : n / kMaxPowerSamples * j +
-                               n % kMaxPowerSamples * j / kMaxPowerSamples;
+    const size_t i = n <= kMaxPowerSamples ? j : PowerSample(j, n);
     const float v = (residual == nullptr ? 0.0f : residual[i]) + grad[i];
     const double value = std::isfinite(v) ? static_cast<double>(v) : 0.0;
     lanes[j % kPowerLanes] += value * value;
