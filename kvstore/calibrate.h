@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -12,8 +13,13 @@
 // What a store's work costs on this machine, for the planner.
 namespace telegrad {
 
+// Elements of the float32 arrays on which speeds are measured, for steps that
+// exchange `num_elems`: a power of two, so that such steps share figures, and
+// no more than it takes for no cache of this machine to hold a gradient.
+size_t CalibrationElems(size_t num_elems = SIZE_MAX);
+
 struct CalibrationOptions {
-  size_t num_elems = size_t{1} << 21;  // beyond a core's own caches
+  size_t num_elems = CalibrationElems();
   int repeats = 5;
   Duration budget = std::chrono::milliseconds(100);  // per codec, about
   int num_workers = 2;                // whose replies are measured

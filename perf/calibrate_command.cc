@@ -18,7 +18,7 @@ struct CalibrateFlags {
   std::vector<std::string> codecs = {"fp16", "int8", "2bit", "onebit",
                                      "threshold"};
   std::string reply = "auto";
-  size_t elements = size_t{1} << 21;
+  size_t elements = CalibrationElems();
   int repeats = 7;
   int workers = 2;
   int cores = 1;
@@ -47,7 +47,7 @@ absl::StatusOr<CalibrationCache::Options> CacheOptions() {
 absl::StatusOr<Calibration> Measure(const CalibrateFlags& flags) {
   CompressionConfig compression;
   ASSIGN_OR_RETURN(compression.reply, ParseReplyMode(flags.reply));
-  CalibrationOptions options{.num_elems = flags.elements,
+  CalibrationOptions options{.num_elems = CalibrationElems(flags.elements),
                              .repeats = flags.repeats,
                              .num_workers = flags.workers};
   std::optional<CalibrationCache> cache;
@@ -93,7 +93,10 @@ void AddCalibrateCommand(CLI::App& app, int& exit_code) {
   app.add_option("--reply", flags->reply,
                  "servers' answers: auto, sum, reencode, dense")
       ->capture_default_str();
-  app.add_option("--elements", flags->elements, "float32 elements per array")
+  app.add_option(
+         "--elements", flags->elements,
+         "float32 elements that a step exchanges; arrays have as many, "
+         "rounded up to a power of two, and at most what no cache holds")
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::Range(size_t{1024}, size_t{1} << 32))
       ->capture_default_str();
@@ -114,8 +117,8 @@ void AddCalibrateCommand(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   app.add_flag("--keep", flags->keep,
                "also keep the speeds for runs of telegrad-train --gc-type auto "
-               "with so many --workers on this machine; they measure with the "
-               "default --elements");
+               "with so many --workers on this machine, whose models have "
+               "about so many --elements");
   app.callback([flags, &exit_code] {
     const absl::StatusOr<Calibration> calibration = Measure(*flags);
     if (calibration.ok()) {

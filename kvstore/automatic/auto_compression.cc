@@ -1,6 +1,7 @@
 #include "kvstore/auto_compression.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -34,6 +35,8 @@ std::string AutoCompression::Prefix() const {
 
 absl::Status AutoCompression::MeasureSpeeds(CalibrationCache* cache) {
   CalibrationOptions options;
+  options.num_elems = CalibrationElems(static_cast<size_t>(
+      std::accumulate(elems_.begin(), elems_.end(), int64_t{0})));
   options.num_workers = store_.num_workers();
   options.cache = cache;
   std::vector<std::string> codecs = options_.compression.alternatives;
@@ -49,7 +52,6 @@ absl::Status AutoCompression::MeasureSpeeds(CalibrationCache* cache) {
 }
 
 absl::StatusOr<AutoCompression::Lines> AutoCompression::Start() {
-  RETURN_IF_ERROR(MeasureSpeeds(options_.cache));
   const std::vector<TensorReport> reports = store_.Report();
   for (size_t key = 0; key < reports.size(); ++key) {
     const TensorReport& report = reports[key];
@@ -60,6 +62,7 @@ absl::StatusOr<AutoCompression::Lines> AutoCompression::Start() {
       RETURN_IF_ERROR(store_.SetCodec(static_cast<Key>(key), 0));
     }
   }
+  RETURN_IF_ERROR(MeasureSpeeds(options_.cache));
   Enter(State::kMeasureDense, kSettleSteps);
   const auto add_name = [](std::string* out, const CodecFigures& codec) {
     absl::StrAppend(out, codec.name);

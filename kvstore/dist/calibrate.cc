@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -26,6 +27,10 @@ constexpr size_t kTinyElems = 256;
 constexpr size_t kPlaces = 256;
 constexpr size_t kPlaceElems = 16;
 constexpr int kMostWorkers = 1 << 15;
+constexpr size_t kLeastElems = size_t{1} << 12;
+// Of arrays that no cache holds, whatever a machine says of its own.
+constexpr size_t kLeastMostElems = size_t{1} << 21;
+constexpr size_t kMostMostElems = size_t{1} << 24;
 
 template <typename Draw>
 Buffer Repeated(size_t num_elems, uint64_t seed, const Draw& draw) {
@@ -297,6 +302,15 @@ bool IsOf(absl::string_view codec, const Calibration& calibration) {
 }
 
 }  // namespace
+
+size_t CalibrationElems(size_t num_elems) {
+  // 0 or -1 where it is not known.
+  const auto cache =
+      static_cast<size_t>(std::max(sysconf(_SC_LEVEL3_CACHE_SIZE), long{0}));
+  const size_t most = std::bit_ceil(
+      std::clamp(cache / sizeof(float), kLeastMostElems, kMostMostElems));
+  return std::bit_ceil(std::clamp(num_elems, kLeastElems, most));
+}
 
 absl::StatusOr<CodecFigures> MeasureCodec(absl::string_view text,
                                           const CompressionConfig& compression,

@@ -51,6 +51,15 @@ TEST(Calibrate, KnowsTheBitsOfTwoBitCodesAndTheirSums) {
   EXPECT_EQ(figures->reply_bits[2], (BitsForWorkers{7, 4}));
 }
 
+TEST(Calibrate, TakesArraysOfAStepsSizeUpToWhatNoCacheHolds) {
+  EXPECT_EQ(CalibrationElems(0), 4096u);
+  EXPECT_EQ(CalibrationElems(431'080), size_t{1} << 19);
+  EXPECT_EQ(CalibrationElems(size_t{1} << 20), size_t{1} << 20);
+  EXPECT_GE(CalibrationElems(), size_t{1} << 21);
+  EXPECT_LE(CalibrationElems(), size_t{1} << 24);
+  EXPECT_EQ(CalibrationElems(138'000'000), CalibrationElems());
+}
+
 TEST(Calibrate, RefusesWhatIsNoCodec) {
   EXPECT_THAT(MeasureCodec("3bit", {}, kQuick).status(),
               StatusIs(absl::StatusCode::kNotFound, "3bit"));
