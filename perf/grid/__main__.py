@@ -2,11 +2,13 @@
 
     python3 perf/grid --build build/release [--points small]
 
-For each point (nodes, link, gradients) measures every plan in turn, asks
-telegrad-topo for its choice and predictions, and writes a table as Markdown
-and JSON after each point. Needs root.
+For each point (nodes, link, gradients) calibrates the machine, asks
+telegrad-topo for its choice and predictions, measures every plan in turn, and
+all that again --repeats times; writes a table as Markdown and JSON after each
+point. Needs root.
 """
 import argparse
+import csv
 import itertools
 import os
 import statistics
@@ -73,16 +75,47 @@ def axes(options):
     return nodes, rates, profiles
 
 
-def measure(lab, build, point, repeats):
-    """Fills in the seconds of the point's plans, one round after another."""
+def elements_of(profile):
+    with open(profile_file(profile)[1], encoding="utf-8") as file:
+        return sum(int(row["elements"]) for row in csv.DictReader(file))
+
+
+def predict(point, options, build):
+    """The planner's choice, and what it says of each plan: of the machine as it
+    is now."""
+    # Its codecs' and its network's speed both change with the hour.
+    with Lab(2, None, "") as lab:
+        figures, fastest = link.figures(lab, build)
+    # All nodes share this machine, and each is at most a worker's and a
+    # server's thread.
+    cores = min(2, (os.cpu_count() or 1) / point["nodes"])
+    planner = Planner(build, point["nodes"], cores,
+                      elements_of(point["profile"]), figures, options.quick)
+    gbps = GBPS.get(point["rate"], 8e-9 * fastest)
+    name, predicted_s, reason = planner.choice(point["profile"], gbps)
+    point["choices"].append(name)
+    point["chosen"] = statistics.mode(point["choices"])
+    if name == point["chosen"]:
+        point.update({"chosen_predicted_s": predicted_s, "reason": reason})
+    point.update({"gbps": gbps, "calibration": planner.calibration})
+    for name, plan in point["plans"].items():
+        plan["predictions"].append(
+            planner.predicted(name, point["profile"], gbps))
+        plan["predicted_s"] = statistics.median(plan["predictions"])
+
+
+def measure(point, options, build):
+    """One round of the point's plans."""
     setup = Setup(point["nodes"], point["nodes"], apart=False)
-    for number in range(repeats):
+    rate = point["rate"]
+    with Lab(point["nodes"], GBPS.get(rate) and rate, BURSTS[rate]) as lab:
         for name, plan in point["plans"].items():
-            if plan["error"] or (number > 0 and plan["seconds"][0] > LONG_S):
+            if plan["error"] or max(plan["seconds"], default=0) > LONG_S:
                 continue
-            iterations = max(1, min(10, int(1 / plan["predicted_s"])))
+            iterations = max(1, min(200, int(1 / plan["predicted_s"])))
             run = Run(build, point["profile"], iterations)
-            contestant = contestants.Telegrad(name, *PLANS[name])
+            contestant = contestants.Telegrad(name, *PLANS[name],
+                                              warmup=1 + iterations // 10)
             try:
                 seconds, _ = run_once(contestant, lab, setup, run)
             except RuntimeError as error:
@@ -92,13 +125,10 @@ def measure(lab, build, point, repeats):
             plan["seconds"].append(statistics.median(seconds))
 
 
-def make_point(planner, nodes, rate, profile, gbps):
-    chosen, predicted_s, reason = planner.choice(profile, gbps)
-    plans = {name: {"predicted_s": planner.predicted(name, profile, gbps),
-                    "seconds": [], "error": None} for name in PLANS}
-    return {"nodes": nodes, "rate": rate, "gbps": gbps, "profile": profile,
-            "chosen": chosen, "chosen_predicted_s": predicted_s,
-            "reason": reason, "plans": plans}
+def make_point(nodes, rate, profile):
+    return {"nodes": nodes, "rate": rate, "profile": profile, "choices": [],
+            "plans": {name: {"seconds": [], "predictions": [], "error": None}
+                      for name in PLANS}}
 
 
 def main():
@@ -106,25 +136,15 @@ def main():
     check_lab()
     build = os.path.abspath(options.build)
     all_nodes, rates, profiles = axes(options)
-    with Lab(2, None, "") as lab:
-        figures, fastest = link.figures(lab, build)
-    # All nodes share this machine, and each is at most a worker's and a
-    # server's thread.
-    planners = {nodes: Planner(build, nodes,
-                               min(2, (os.cpu_count() or 1) / nodes), figures,
-                               options.quick) for nodes in all_nodes}
     points = []
-    for nodes, rate in itertools.product(all_nodes, rates):
-        gbps = GBPS.get(rate, 8e-9 * fastest)
-        with Lab(nodes, GBPS.get(rate) and rate, BURSTS[rate]) as lab:
-            for profile in profiles:
-                name, _ = profile_file(profile)
-                point = make_point(planners[nodes], nodes, rate, name, gbps)
-                measure(lab, build, point, options.repeats)
-                points.append(point)
-                text = report.write(options, points, {
-                    n: each.calibration for n, each in planners.items()})
-                print(report.point_row(point), flush=True)
+    for nodes, rate, profile in itertools.product(all_nodes, rates, profiles):
+        point = make_point(nodes, rate, profile_file(profile)[0])
+        for _ in range(options.repeats):
+            predict(point, options, build)
+            measure(point, options, build)
+        points.append(point)
+        text = report.write(options, points)
+        print(report.point_row(point), flush=True)
     print("\n" + text)
     sys.exit(any(plan["error"] for point in points
                  for plan in point["plans"].values()))

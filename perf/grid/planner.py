@@ -49,30 +49,32 @@ def figure(value):
 
 
 class Planner:
-    """telegrad-topo with a calibration of this machine for `nodes` workers.
+    """telegrad-topo with a calibration of this machine for `nodes` workers that
+    exchange `elements`.
 
     `cores`: of a node, as all nodes share this machine. `link`: fields of the
     calibration, from link.figures.
     """
 
-    def __init__(self, build, nodes, cores, link, quick=False):
+    def __init__(self, build, nodes, cores, elements, link, quick=False):
         self.topo = os.path.join(build, "topology", "telegrad-topo")
         self.perf = os.path.join(build, "perf", "telegrad-perf")
         self.nodes = nodes
-        self.calibration = self._calibrate(cores, link, quick)
+        self.calibration = self._calibrate(cores, elements, link, quick)
         self.file = tempfile.NamedTemporaryFile("w", suffix=".json")
         json.dump(self.calibration, self.file)
         self.file.flush()
 
-    def _calibrate(self, cores, link, quick):
+    def _calibrate(self, cores, elements, link, quick):
         merged = None
         for reply in sorted({reply for _, reply in CALIBRATED.values()}):
             plans = {codec: plan for plan, (codec, each) in CALIBRATED.items()
                      if each == reply}
             words = [self.perf, "calibrate", "--codecs", ",".join(plans),
-                     "--reply", reply, "--workers", str(self.nodes)]
+                     "--reply", reply, "--workers", str(self.nodes),
+                     "--elements", str(4096 if quick else elements)]
             if quick:
-                words += ["--elements", "65536", "--repeats", "2"]
+                words += ["--repeats", "2"]
             busy = min(self.nodes, os.cpu_count() or 1)
             found = json.loads(output_beside(words, busy))
             for each in found["codecs"]:  # as the plan is called here

@@ -69,7 +69,8 @@ def markdown(options, points):
     names = list(points[0]["plans"])
     lines = [
         "# What the planner chose, and what was best", "",
-        f"{options.repeats} rounds, all nodes on one machine with "
+        f"{options.repeats} rounds, each calibrated anew, all nodes on one "
+        "machine with "
         f"{os.cpu_count()} cores; {time.strftime('%Y-%m-%d')}. A node is a "
         "worker and a server; times are of an exchange of all gradients, "
         "medians. Regret is chosen / best.", "",
@@ -91,7 +92,7 @@ def markdown(options, points):
     return "\n".join(lines) + "\n"
 
 
-def write(options, points, calibrations):
+def write(options, points):
     for point in points:
         judge(point)
     text = markdown(options, points)
@@ -100,6 +101,5 @@ def write(options, points, calibrations):
         file.write(text)
     with open(options.out + ".json", "w", encoding="utf-8") as file:
         json.dump({"options": vars(options), "summary": summary(points),
-                   "points": points, "calibrations": calibrations}, file,
-                  indent=1)
+                   "points": points}, file, indent=1)
     return text
