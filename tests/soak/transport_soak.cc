@@ -8,11 +8,13 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <string>
 
+#include "base/clock.h"
 #include "base/random.h"
 #include "base/status_macros.h"
 #include "tests/soak/side.h"
@@ -30,6 +32,7 @@ constexpr char kFaults[] =
 struct Settings {
   TransportOptions transport;
   int cycles = 2000;
+  double fault_minutes = 0;
   uint64_t seed = 1;
   double max_growth_mib = 16;
   std::string peer;  // the program that is killed
@@ -198,13 +201,22 @@ class FaultPhase {
   EndpointId endpoint_ = 0;
 };
 
+// So many cycles, and then until `minutes` are over.
 template <typename Phase>
-bool Run(const char* name, int cycles, const Settings& settings) {
+bool Run(const char* name, int64_t cycles, double minutes,
+         const Settings& settings) {
   Phase phase(settings);
   absl::Status status = phase.Start();
-  for (int i = 0; status.ok() && i < cycles / 4 + 1; ++i) status = phase.Step();
+  for (int64_t i = 0; status.ok() && i < cycles / 4 + 1; ++i) {
+    status = phase.Step();
+  }
   const Usage before = UsageNow();
-  for (int i = 0; status.ok() && i < cycles; ++i) status = phase.Step();
+  const TimePoint start = Clock::now();
+  int64_t done = 0;
+  for (; status.ok() && (done < cycles || SecondsSince(start) < 60 * minutes);
+       ++done) {
+    status = phase.Step();
+  }
   const Usage after = UsageNow();
   // A library may close the last peer's a little later.
   constexpr long kStillClosing = 2;
@@ -213,12 +225,13 @@ bool Run(const char* name, int cycles, const Settings& settings) {
       after.threads <= before.threads &&
       after.mib - before.mib <= settings.max_growth_mib;
   std::printf(
-      "{\"phase\":\"%s\",\"transport\":\"%s\",\"tls\":\"%s\",\"cycles\":%d,"
-      "\"descriptors\":[%ld,%ld],\"threads\":[%ld,%ld],\"mib\":[%.1f,%.1f],"
+      "{\"phase\":\"%s\",\"transport\":\"%s\",\"tls\":\"%s\",\"cycles\":%ld,"
+      "\"seconds\":%.0f,\"descriptors\":[%ld,%ld],\"threads\":[%ld,%ld],"
+      "\"mib\":[%.1f,%.1f],"
       "\"result\":\"%s\"}\n",
       name, settings.transport.name.c_str(), settings.transport.tls.c_str(),
-      cycles, before.descriptors, after.descriptors, before.threads,
-      after.threads, before.mib, after.mib,
+      static_cast<long>(done), SecondsSince(start), before.descriptors,
+      after.descriptors, before.threads, after.threads, before.mib, after.mib,
       !status.ok() ? status.ToString().c_str()
       : is_flat    ? "flat"
                    : "grew");
@@ -234,6 +247,10 @@ int Main(int argc, char** argv) {
   app.add_option("--cycles", settings.cycles, "of each phase; kills: a tenth")
       ->check(CLI::Range(1, 1'000'000'000))
       ->capture_default_str();
+  app.add_option("--fault-minutes", settings.fault_minutes,
+                 "of the phase with faults, at least")
+      ->check(CLI::Range(0.0, 1e5))
+      ->capture_default_str();
   app.add_option("--seed", settings.seed)->capture_default_str();
   app.add_option("--max-growth-mib", settings.max_growth_mib,
                  "of this process's memory, per phase")
@@ -245,15 +262,16 @@ int Main(int argc, char** argv) {
     std::printf("skipped: %s\n", std::string(there.message()).c_str());
     return 77;
   }
-  bool is_good = Run<ConnectPhase>("connect", settings.cycles, settings);
-  is_good &= Run<FaultPhase>("fault", settings.cycles, settings);
+  bool is_good = Run<ConnectPhase>("connect", settings.cycles, 0, settings);
+  is_good &= Run<FaultPhase>("fault", settings.cycles, settings.fault_minutes,
+                             settings);
   // inproc has no other processes; a killed peer of libfabric's shm may hold a
   // lock that hangs this one.
   const bool kills =
       settings.transport.name != "inproc" &&
       !(settings.transport.name == "ofi" && settings.transport.tls == "shm");
   if (kills) {
-    is_good &= Run<KillPhase>("kill", settings.cycles / 10 + 1, settings);
+    is_good &= Run<KillPhase>("kill", settings.cycles / 10 + 1, 0, settings);
   }
   return is_good ? 0 : 1;
 }
