@@ -60,6 +60,17 @@ TEST(Calibrate, TakesArraysOfAStepsSizeUpToWhatNoCacheHolds) {
   EXPECT_EQ(CalibrationElems(138'000'000), CalibrationElems());
 }
 
+TEST(Calibrate, MeasuresTheRepliesOfCodesWithoutAWidth) {
+  const auto figures =
+      MeasureCodec("threshold", {}, {.num_elems = 1 << 16, .repeats = 2});
+  ASSERT_THAT(figures, IsOk());
+  EXPECT_EQ(figures->reply, Reply::kReencode);
+  ASSERT_EQ(figures->reply_bits.size(), 1u);
+  EXPECT_GT(figures->reply_bits[0].bits, 0.5 * figures->push_bits);
+  EXPECT_LT(figures->reply_bits[0].bits, 2 * figures->push_bits);
+  EXPECT_THAT(CostOf(*figures, {.workers = 4}), IsOk());
+}
+
 TEST(Calibrate, RefusesWhatIsNoCodec) {
   EXPECT_THAT(MeasureCodec("3bit", {}, kQuick).status(),
               StatusIs(absl::StatusCode::kNotFound, "3bit"));
