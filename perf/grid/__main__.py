@@ -113,7 +113,9 @@ def measure(point, options, build):
             if plan["error"] or max(plan["seconds"], default=0) > LONG_S:
                 continue
             iterations = max(1, min(200, int(1 / plan["predicted_s"])))
-            run = Run(build, point["profile"], iterations)
+            # A node has the cores that it was reckoned with.
+            run = Run(build, point["profile"], iterations,
+                      cores=point["nodes"] == os.cpu_count())
             contestant = contestants.Telegrad(name, *PLANS[name],
                                               warmup=1 + iterations // 10)
             try:
