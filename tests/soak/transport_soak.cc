@@ -110,6 +110,7 @@ class ConnectPhase {
     });
     return is_over ? absl::OkStatus() : Stuck("the end of a connection");
   }
+  static absl::Status Rest() { return absl::OkStatus(); }
 
  private:
   Random random_;
@@ -154,6 +155,7 @@ class KillPhase {
     });
     return is_over ? absl::OkStatus() : Stuck("the end of a killed peer");
   }
+  static absl::Status Rest() { return absl::OkStatus(); }
 
  private:
   const Settings settings_;
@@ -162,7 +164,7 @@ class KillPhase {
   std::string address_;
 };
 
-// Mixed sizes under faults; connects again after each fatal one.
+// Mixed sizes under faults, on a connection that stays until a fatal one.
 class FaultPhase {
  public:
   explicit FaultPhase(const Settings& settings)
@@ -191,6 +193,14 @@ class FaultPhase {
     return is_over ? absl::OkStatus() : Stuck("messages under faults");
   }
 
+  absl::Status Rest() {
+    if (!client_.open.empty()) client_.context->Close(endpoint_);
+    const bool is_over = DriveSides({&server_, &client_}, [&] {
+      return client_.open.empty() && server_.open.empty();
+    });
+    return is_over ? absl::OkStatus() : Stuck("the end of the last connection");
+  }
+
  private:
   static TransportOptions WithFaults(const Settings& settings) {
     TransportOptions options = settings.transport;
@@ -204,7 +214,8 @@ class FaultPhase {
   EndpointId endpoint_ = 0;
 };
 
-// So many cycles, and then until `minutes` are over.
+// So many cycles, and then until `minutes` are over. What it uses is compared
+// at rest: no connection is open then.
 template <typename Phase>
 bool Run(const char* name, int64_t cycles, double minutes,
          const Settings& settings) {
@@ -213,6 +224,7 @@ bool Run(const char* name, int64_t cycles, double minutes,
   for (int64_t i = 0; status.ok() && i < cycles / 4 + 1; ++i) {
     status = phase.Step();
   }
+  if (status.ok()) status = phase.Rest();
   const Usage before = UsageNow();
   const TimePoint start = Clock::now();
   int64_t done = 0;
@@ -220,6 +232,7 @@ bool Run(const char* name, int64_t cycles, double minutes,
        ++done) {
     status = phase.Step();
   }
+  if (status.ok()) status = phase.Rest();
   const Usage after = UsageNow();
   // A library may close the last peer's a little later.
   constexpr long kStillClosing = 2;
