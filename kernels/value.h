@@ -20,4 +20,14 @@ inline float Value(float residual, float grad, size_t i, NonFinite nonfinite,
   return std::isfinite(residual) ? residual + 0.0f : 0.0f;
 }
 
+// Adds what was seen in a part whose first element is `from`.
+inline void AddPart(const EncodeStats& part, size_t from, EncodeStats* stats) {
+  stats->num_nonzero += part.num_nonzero;
+  stats->num_nonfinite += part.num_nonfinite;
+  if (part.num_nonfinite != 0 &&
+      part.first_nonfinite + from < stats->first_nonfinite) {
+    stats->first_nonfinite = part.first_nonfinite + from;
+  }
+}
+
 }  // namespace telegrad::kernels

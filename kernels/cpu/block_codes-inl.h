@@ -33,15 +33,10 @@ constexpr size_t kBytesInVector = hn::MaxLanes(DB());
 HWY_INLINE hn::Vec<hn::Repartition<int8_t, DI>> LowestBytes(VU a, VU b, VU c,
                                                             VU d) {
   const DU du;
-  const hn::Repartition<uint16_t, DU> d16;
   const hn::Repartition<int8_t, DU> d8;
-  const auto even =
-      hn::OddEven(hn::BitCast(d16, hn::ShiftLeft<16>(c)), hn::BitCast(d16, a));
-  const auto odd =
-      hn::OddEven(hn::BitCast(d16, hn::ShiftLeft<16>(d)), hn::BitCast(d16, b));
-  // Byte p of a lane is that of vector p.
-  const auto lanes = hn::OddEven(hn::BitCast(d8, hn::ShiftLeft<8>(odd)),
-                                 hn::BitCast(d8, even));
+  const auto lanes =
+      hn::BitCast(d8, BytesOf(a, hn::ShiftLeft<8>(b), hn::ShiftLeft<16>(c),
+                              hn::ShiftLeft<24>(d)));
   alignas(16) static constexpr int8_t kTransposed[16] = {
       0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
   const auto words = hn::BitCast(

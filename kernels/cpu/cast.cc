@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/targets.h"
 #include "kernels/reference.h"
+#include "kernels/value.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/cast.cc"
@@ -41,12 +42,7 @@ HWY_NOINLINE void EncodeSlowly(const float* grad, float* residual, size_t from,
   Format::Reference().encode(
       grad + from, residual == nullptr ? nullptr : residual + from, to - from,
       nonfinite, codes + 2 * from, &part, Stream{});
-  stats->num_nonzero += part.num_nonzero;
-  stats->num_nonfinite += part.num_nonfinite;
-  if (part.num_nonfinite != 0 &&
-      part.first_nonfinite + from < stats->first_nonfinite) {
-    stats->first_nonfinite = part.first_nonfinite + from;
-  }
+  AddPart(part, from, stats);
 }
 
 template <bool kHasResidual>

@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/targets.h"
 #include "kernels/reference.h"
+#include "kernels/value.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/dense.cc"
@@ -43,11 +44,7 @@ HWY_NOINLINE void CountSlowly(const float* x, size_t from, size_t to,
                               EncodeStats* stats) {
   EncodeStats part;
   reference::CountNonFinite(x + from, to - from, &part, Stream{});
-  stats->num_nonfinite += part.num_nonfinite;
-  if (part.num_nonfinite != 0 &&
-      part.first_nonfinite + from < stats->first_nonfinite) {
-    stats->first_nonfinite = part.first_nonfinite + from;
-  }
+  AddPart(part, from, stats);
 }
 
 void CountNonFinite(const float* x, size_t n, EncodeStats* stats, Stream) {

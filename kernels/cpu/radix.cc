@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/targets.h"
 #include "kernels/reference.h"
+#include "kernels/value.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/radix.cc"
@@ -123,12 +124,7 @@ void EncodeAll(const float* grad, float* residual, size_t n, float threshold,
   reference::Radix().encode(grad + whole, residual + whole, n - whole,
                             threshold, kNonFinite,
                             payload + whole / kRadixDigits, &part, Stream{});
-  stats->num_nonzero += part.num_nonzero;
-  stats->num_nonfinite += part.num_nonfinite;
-  if (part.num_nonfinite != 0) {
-    stats->first_nonfinite =
-        std::min(stats->first_nonfinite, part.first_nonfinite + whole);
-  }
+  AddPart(part, whole, stats);
 }
 
 void RadixEncode(const float* grad, float* residual, size_t n, float threshold,

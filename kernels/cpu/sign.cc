@@ -42,17 +42,6 @@ HWY_INLINE FourVectors Values(const float* grad, const float* residual) {
   return v;
 }
 
-// Adds what a part found whose first element is `from`.
-HWY_INLINE void AddPart(const EncodeStats& part, size_t from,
-                        EncodeStats* stats) {
-  stats->num_nonzero += part.num_nonzero;
-  stats->num_nonfinite += part.num_nonfinite;
-  if (part.num_nonfinite != 0) {
-    stats->first_nonfinite =
-        std::min(stats->first_nonfinite, part.first_nonfinite + from);
-  }
-}
-
 // Makes elements [from, to) of the residual values by the definition.
 HWY_NOINLINE void ValuesSlowly(const float* grad, float* residual, size_t from,
                                size_t to, NonFinite nonfinite,
@@ -214,71 +203,84 @@ void CountDecode(const uint8_t* HWY_RESTRICT counts, uint32_t num_frames,
   std::memcpy(out + i, last, (n - i) * sizeof(float));
 }
 
-// Makes `m` elements of the residual values and returns their mean magnitude.
-// With kTake it takes the signs of the `m` values of the block before
-// meanwhile: memory then has as much to do at any time.
+// A block of m elements, whose values are made in `residual`. With kTake the
+// signs of the `m` values of the block before are taken meanwhile: memory then
+// has as much to do at any time.
+struct SignBlock {
+  const float* HWY_RESTRICT grad;
+  float* residual;
+  size_t m;
+  const SignTaker& before;
+  EncodeStats* stats;
+};
+
+// Makes the values of the group at i, after `add(j, v)` of the vector at each
+// j.
+template <NonFinite kNonFinite, bool kTake, class Add>
+HWY_INLINE void MakeGroup(const SignBlock& block, size_t i, size_t ahead,
+                          const Add& add) {
+  PrefetchRead<4 * kGroup>(block.grad + i, ahead);
+  PrefetchWrite<4 * kGroup>(block.residual + i, ahead);
+  const FourVectors v =
+      FiniteValues<kNonFinite>(block.grad, block.residual, i, block.stats);
+  for (size_t k = 0; k < 4; ++k) add(i + k * kLanes, v.at[k]);
+  for (size_t k = 0; k < 4; ++k) {
+    hn::StoreU(v.at[k], DF(), block.residual + i + k * kLanes);
+  }
+  if constexpr (!kTake) return;
+  // Half a block apart: a load that is a multiple of 4 KiB from a store just
+  // before it waits for it.
+  const size_t other = i + block.m / 2 / kGroup * kGroup;
+  block.before.Take(other < block.m ? other : other - block.m);
+}
+
+// Returns the mean magnitude of the values that it makes.
 template <NonFinite kNonFinite, bool kTake>
-HWY_INLINE float MeanOfValues(const float* HWY_RESTRICT grad, float* residual,
-                              size_t m, const SignTaker& before,
-                              EncodeStats* stats) {
+HWY_INLINE float MeanOfValues(const SignBlock& block) {
   const DF df;
+  const size_t m = block.m;
   alignas(64) float lanes[kSignLanes];
   if (m < kSignLanes) std::fill(lanes, lanes + kSignLanes, 0.0f);
   const size_t ahead = PrefetchBytes();
-  // Half a block apart: a load that is a multiple of 4 KiB from a store just
-  // before it waits for it.
-  const size_t half = m / 2 / kGroup * kGroup;
   size_t i = 0;
   for (; i + kGroup <= m; i += kGroup) {
-    PrefetchRead<4 * kGroup>(grad + i, ahead);
-    PrefetchWrite<4 * kGroup>(residual + i, ahead);
-    const FourVectors v = FiniteValues<kNonFinite>(grad, residual, i, stats);
-    float* const lane = lanes + i % kSignLanes;
-    for (size_t k = 0; k < 4; ++k) {
-      hn::StoreU(v.at[k], df, residual + i + k * kLanes);
-      VF sum = hn::Abs(v.at[k]);
-      if (i >= kSignLanes) sum = hn::Add(hn::Load(df, lane + k * kLanes), sum);
-      hn::Store(sum, df, lane + k * kLanes);
-    }
-    if constexpr (kTake) before.Take(i + half < m ? i + half : i + half - m);
+    MakeGroup<kNonFinite, kTake>(block, i, ahead, [&](size_t j, VF v) HWY_ATTR {
+      float* const lane = lanes + j % kSignLanes;
+      VF sum = hn::Abs(v);
+      if (i >= kSignLanes) sum = hn::Add(hn::Load(df, lane), sum);
+      hn::Store(sum, df, lane);
+    });
   }
-  if (i < m) ValuesSlowly(grad, residual, i, m, kNonFinite, stats);
-  for (; i < m; ++i) lanes[i % kSignLanes] += std::fabs(residual[i]);
+  if (i < m) {
+    ValuesSlowly(block.grad, block.residual, i, m, kNonFinite, block.stats);
+  }
+  for (; i < m; ++i) lanes[i % kSignLanes] += std::fabs(block.residual[i]);
   return MeanOfLanes(lanes, kSignLanes, m);
 }
 
 // The same of two elements per lane, whose first is what residual holds.
 constexpr size_t kTwoRows = 2 * kSignLanes;
 template <NonFinite kNonFinite, bool kTake>
-HWY_INLINE float MeanOfTwoRows(const float* HWY_RESTRICT grad, float* residual,
-                               const SignTaker& before, EncodeStats* stats) {
+HWY_INLINE float MeanOfTwoRows(const SignBlock& block) {
   const DF df;
   constexpr size_t kHalf = kSignLanes / 2;
   alignas(64) float lanes[kHalf];
   const size_t ahead = PrefetchBytes();
-  const auto make_group = [&](size_t i, const auto& add) HWY_ATTR {
-    PrefetchRead<4 * kGroup>(grad + i, ahead);
-    PrefetchWrite<4 * kGroup>(residual + i, ahead);
-    const FourVectors v = FiniteValues<kNonFinite>(grad, residual, i, stats);
-    for (size_t k = 0; k < 4; ++k) add(i + k * kLanes, v.at[k]);
-    for (size_t k = 0; k < 4; ++k) {
-      hn::StoreU(v.at[k], df, residual + i + k * kLanes);
-    }
-    if constexpr (kTake) before.Take((i + kSignLanes) % kTwoRows);
-  };
-  const auto sum = [&](size_t i, VF v) HWY_ATTR {
-    return hn::Add(hn::Abs(hn::LoadU(df, residual + i - kSignLanes)),
+  const auto sum = [&](size_t j, VF v) HWY_ATTR {
+    return hn::Add(hn::Abs(hn::LoadU(df, block.residual + j - kSignLanes)),
                    hn::Abs(v));
   };
   size_t i = 0;
-  for (; i < kSignLanes; i += kGroup) make_group(i, [](size_t, VF) {});
+  for (; i < kSignLanes; i += kGroup) {
+    MakeGroup<kNonFinite, kTake>(block, i, ahead, [](size_t, VF) {});
+  }
   for (; i < kSignLanes + kHalf; i += kGroup) {
-    make_group(i, [&](size_t j, VF v) HWY_ATTR {
+    MakeGroup<kNonFinite, kTake>(block, i, ahead, [&](size_t j, VF v) HWY_ATTR {
       hn::Store(sum(j, v), df, lanes + j % kHalf);
     });
   }
   for (; i < kTwoRows; i += kGroup) {
-    make_group(i, [&](size_t j, VF v) HWY_ATTR {
+    MakeGroup<kNonFinite, kTake>(block, i, ahead, [&](size_t j, VF v) HWY_ATTR {
       float* const lane = lanes + j % kHalf;
       hn::Store(hn::Add(hn::Load(df, lane), sum(j, v)), df, lane);
     });
@@ -287,12 +289,9 @@ HWY_INLINE float MeanOfTwoRows(const float* HWY_RESTRICT grad, float* residual,
 }
 
 template <NonFinite kNonFinite, bool kTake>
-HWY_INLINE float MeanOfBlock(const float* grad, float* residual, size_t m,
-                             const SignTaker& before, EncodeStats* stats) {
-  return m == kTwoRows
-             ? MeanOfTwoRows<kNonFinite, kTake>(grad, residual, before, stats)
-             : MeanOfValues<kNonFinite, kTake>(grad, residual, m, before,
-                                               stats);
+HWY_INLINE float MeanOfBlock(const SignBlock& block) {
+  return block.m == kTwoRows ? MeanOfTwoRows<kNonFinite, kTake>(block)
+                             : MeanOfValues<kNonFinite, kTake>(block);
 }
 
 // Blocks are whole groups.
@@ -304,14 +303,13 @@ void BlockEncodeAs(const float* grad, float* residual, size_t n, size_t block,
   for (size_t from = 0; from < n; from += block) {
     const size_t m = std::min(block, n - from);
     EncodeStats part;
+    const SignBlock values = {grad + from, residual + from, m, before, &part};
     float scale;
     if (from > 0 && m == block) {
-      scale = MeanOfBlock<kNonFinite, true>(grad + from, residual + from, m,
-                                            before, &part);
+      scale = MeanOfBlock<kNonFinite, true>(values);
     } else {
       before.TakeAll(std::min(block, from));
-      scale = MeanOfBlock<kNonFinite, false>(grad + from, residual + from, m,
-                                             before, &part);
+      scale = MeanOfBlock<kNonFinite, false>(values);
     }
     std::memcpy(payload + 4 * (from / block), &scale, sizeof(scale));
     before = SignTaker(residual + from, scale, bits + from / 8);

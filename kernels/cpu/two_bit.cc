@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/targets.h"
 #include "kernels/reference.h"
+#include "kernels/value.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/two_bit.cc"
@@ -58,12 +59,7 @@ HWY_NOINLINE void EncodeSlowly(const typename Grad::Element* grad,
   EncodeStats part;
   Grad::kDefinition(grad + from, residual + from, to - from, threshold,
                     nonfinite, codes + from / 4, &part, Stream{});
-  stats->num_nonzero += part.num_nonzero;
-  stats->num_nonfinite += part.num_nonfinite;
-  if (part.num_nonfinite != 0 &&
-      part.first_nonfinite + from < stats->first_nonfinite) {
-    stats->first_nonfinite = part.first_nonfinite + from;
-  }
+  AddPart(part, from, stats);
 }
 
 template <class Grad, NonFinite kNonFinite>

@@ -75,18 +75,21 @@ HWY_INLINE bool SumIsFinite(VF a, VF b, VF c, VF d) {
   return SumIsFinite(hn::Add(hn::Add(a, b), hn::Add(c, d)));
 }
 
-// Byte p of lane l is 0xFF where lane l of mask p is set, else 0.
-HWY_INLINE VU BytesOf(hn::Mask<DU> mask0, hn::Mask<DU> mask1,
-                      hn::Mask<DU> mask2, hn::Mask<DU> mask3) {
-  const DU du;
+// Byte p of lane l is that of lane l of the p-th vector.
+HWY_INLINE VU BytesOf(VU a, VU b, VU c, VU d) {
   const hn::Repartition<uint16_t, DU> d16;
   const hn::Repartition<uint8_t, DU> d8;
-  const auto even = hn::OddEven(hn::BitCast(d16, hn::VecFromMask(du, mask2)),
-                                hn::BitCast(d16, hn::VecFromMask(du, mask0)));
-  const auto odd = hn::OddEven(hn::BitCast(d16, hn::VecFromMask(du, mask3)),
-                               hn::BitCast(d16, hn::VecFromMask(du, mask1)));
-  return hn::BitCast(du,
+  const auto even = hn::OddEven(hn::BitCast(d16, c), hn::BitCast(d16, a));
+  const auto odd = hn::OddEven(hn::BitCast(d16, d), hn::BitCast(d16, b));
+  return hn::BitCast(DU(),
                      hn::OddEven(hn::BitCast(d8, odd), hn::BitCast(d8, even)));
+}
+// 0xFF where lane l of the p-th mask is set, else 0.
+HWY_INLINE VU BytesOf(hn::Mask<DU> a, hn::Mask<DU> b, hn::Mask<DU> c,
+                      hn::Mask<DU> d) {
+  const DU du;
+  return BytesOf(hn::VecFromMask(du, a), hn::VecFromMask(du, b),
+                 hn::VecFromMask(du, c), hn::VecFromMask(du, d));
 }
 
 #endif  // HWY_TARGET != HWY_SCALAR
