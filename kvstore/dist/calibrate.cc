@@ -250,11 +250,12 @@ absl::StatusOr<CodecFigures> Measure(absl::string_view text,
                                           options.repeats, options.budget / 4));
   figures.decode_add = Rate(elems, add);
   RETURN_IF_ERROR(MeasureReply(bench, format, options, elems, figures));
-  figures.reply_bits = ReplyBits(*codec, format);
   if (format == ReplyFormat::kCodes && !traits.constant_width) {
     // What it could be at most says little. All workers of the bench send the
     // same, and a server's quantum is theirs together: what comes in goes out.
     figures.reply_bits = {{kMostWorkers - 1, bench.reply_bits()}};
+  } else {
+    figures.reply_bits = ReplyBits(*codec, format);
   }
 
   ASSIGN_OR_RETURN(const std::unique_ptr<PreparedCodec> tiny,

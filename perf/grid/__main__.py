@@ -22,8 +22,8 @@ import link  # noqa: E402
 import report  # noqa: E402
 from lab import Lab  # noqa: E402
 from planner import PLANS, Planner  # noqa: E402
-from start import (Run, Setup, check_lab, profile_file,  # noqa: E402
-                   run_once)
+from start import (Run, Setup, check_lab, have_a_core,  # noqa: E402
+                   profile_file, run_once)
 
 GBPS = {"100mbit": 0.1, "1gbit": 1, "10gbit": 10}
 LENET = os.path.join(HERE, "lenet.csv")
@@ -115,7 +115,7 @@ def measure(point, options, build):
             iterations = max(1, min(200, int(1 / plan["predicted_s"])))
             # A node has the cores that it was reckoned with.
             run = Run(build, point["profile"], iterations,
-                      cores=point["nodes"] == os.cpu_count())
+                      cores=have_a_core(point["nodes"]))
             contestant = contestants.Telegrad(name, *PLANS[name],
                                               warmup=1 + iterations // 10)
             try:

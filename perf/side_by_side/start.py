@@ -47,6 +47,11 @@ class Run:
         return ["taskset", "-c", str(host % os.cpu_count()), *words]
 
 
+def have_a_core(hosts):
+    """Whether so many hosts can have this machine's cores, one each."""
+    return hosts == os.cpu_count()
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
