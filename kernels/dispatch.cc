@@ -1,5 +1,7 @@
 #include "kernels/dispatch.h"
 
+#include <atomic>
+
 #include "hwy/targets.h"
 #include "kernels/cpu/targets.h"
 #include "kernels/device_copy.h"
@@ -50,6 +52,8 @@ const std::vector<NamedTable>& CpuTables() {
   return tables;
 }
 
+std::atomic<const KernelTable*> used_table{nullptr};
+
 }  // namespace
 
 const KernelTable& ReferenceKernels() {
@@ -82,7 +86,13 @@ const KernelTable& ReferenceKernels() {
 }
 
 const KernelTable& CpuKernels() {
+  const KernelTable* const used = used_table.load(std::memory_order_acquire);
+  if (used != nullptr) return *used;
   return CpuTables().empty() ? ReferenceKernels() : CpuTables().front().table;
+}
+
+void UseCpuKernels(const KernelTable* table) {
+  used_table.store(table, std::memory_order_release);
 }
 
 const KernelTable* CudaKernels(std::string* why_not) {

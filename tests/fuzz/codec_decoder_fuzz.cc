@@ -13,27 +13,15 @@
 
 #include "base/random.h"
 #include "compression/codec.h"
+#include "tests/fuzz/variants.h"
 
 namespace telegrad {
 namespace {
 
-constexpr size_t kMaxElems = 2048;
 constexpr float kThreshold = 0.25f;
 
 void Require(bool is_true) {
   if (!is_true) std::abort();
-}
-
-// One of each codec and size is kept: making them would cost more than running.
-const PreparedCodec& Prepared(size_t codec, size_t num_elems) {
-  static std::vector<std::vector<std::unique_ptr<PreparedCodec>>> made(
-      AllCodecs().size());
-  auto& of_codec = made[codec];
-  of_codec.resize(kMaxElems + 1);
-  if (of_codec[num_elems] == nullptr) {
-    of_codec[num_elems] = *AllCodecs()[codec]->Prepare(num_elems, Device{});
-  }
-  return *of_codec[num_elems];
 }
 
 void RequireFinite(const PreparedCodec& codec,
@@ -77,19 +65,27 @@ Buffer CutPayload(const uint8_t* from, size_t size) {
   return payload;
 }
 
+// A gradient for each of the payloads, made once: they cost more than decoding.
+const float* Gradient(uint64_t source) {
+  static const std::vector<float> made = [] {
+    std::vector<float> values(4 * kMaxFuzzedElems);
+    Random random(1, 0);
+    for (float& value : values) value = random.NextNormal();
+    return values;
+  }();
+  return made.data() + source * kMaxFuzzedElems;
+}
+
 Buffer ChangedPayload(const PreparedCodec& codec, uint64_t source,
                       const uint8_t* changes, size_t size) {
   const size_t n = codec.num_elems();
-  std::vector<float> grad(n);
   std::vector<float> residual(codec.traits().needs_residual ? n : 0);
-  Random random(source, n);
-  for (float& value : grad) value = random.NextNormal();
   CodecState state;
   state.residual = {residual.data(), 4 * residual.size()};
   Buffer out(codec.max_encoded_bytes());
   EncodeResult result;
   Require(codec
-              .Encode({grad.data(), 4 * n}, state,
+              .Encode({Gradient(source), 4 * n}, state,
                       {.threshold = kThreshold, .source = source}, out.view(),
                       &result, {})
               .ok());
@@ -102,9 +98,9 @@ Buffer ChangedPayload(const PreparedCodec& codec, uint64_t source,
 }
 
 void RunOne(const uint8_t* data, size_t size) {
-  const size_t num_elems = 1 + (data[1] | size_t{data[2]} << 8) % kMaxElems;
-  const PreparedCodec& codec =
-      Prepared(data[0] % AllCodecs().size(), num_elems);
+  static PreparedCodecs prepared;
+  const size_t num_elems = NumFuzzedElems(data + 1);
+  const PreparedCodec& codec = prepared.Get(data[0], num_elems);
   const size_t num_payloads = 1 + data[3] % 4;
   const bool is_changed = (data[3] & 0x80) != 0;
   const size_t part = (size - 4) / num_payloads;
