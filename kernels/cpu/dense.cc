@@ -1,5 +1,7 @@
 #include "kernels/dense.h"
 
+#include <limits>
+
 #include "kernels/cpu/targets.h"
 #include "kernels/reference.h"
 #include "kernels/value.h"
@@ -8,6 +10,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/dense.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h.
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/sgd-inl.h"
 #include "kernels/cpu/vectors-inl.h"
@@ -86,12 +89,59 @@ void SgdMomentum(const float* HWY_RESTRICT grad, size_t n, SgdParameters params,
                          stream);
 }
 
-// SampledPower stays the reference's: it waits for at most 4096 scattered
-// loads, not for arithmetic.
+// Adds the squares of a run to `lanes`.
+template <bool kHasResidual>
+HWY_INLINE void AddSquares(const float* HWY_RESTRICT grad,
+                           const float* HWY_RESTRICT residual,
+                           double* HWY_RESTRICT lanes) {
+  const hn::CappedTag<double, kPowerRun> dd;
+  const hn::Rebind<float, decltype(dd)> df;
+  const auto most = hn::Set(df, std::numeric_limits<float>::max());
+  for (size_t k = 0; k < kPowerRun; k += hn::Lanes(dd)) {
+    auto v = hn::LoadU(df, grad + k);
+    if constexpr (kHasResidual) v = hn::Add(hn::LoadU(df, residual + k), v);
+    v = hn::IfThenElseZero(hn::Le(hn::Abs(v), most), v);
+    const auto value = hn::PromoteTo(dd, v);
+    const auto sum = hn::Add(hn::Load(dd, lanes + k), hn::Mul(value, value));
+    hn::Store(sum, dd, lanes + k);
+  }
+}
+
+// Waits for scattered lines, so it asks for many at a time.
+template <bool kHasResidual>
+double PowerOfRuns(const float* grad, const float* residual, size_t n) {
+  constexpr size_t kAhead = 24 * kPowerRun;
+  alignas(64) double lanes[kPowerLanes] = {};
+  for (size_t j = 0; j < kMaxPowerSamples; j += kPowerRun) {
+    if (j + kAhead < kMaxPowerSamples) {
+      const size_t next = PowerSample(j + kAhead, n);
+      hwy::Prefetch(grad + next);
+      if constexpr (kHasResidual) hwy::Prefetch(residual + next);
+    }
+    const size_t i = PowerSample(j, n);
+    AddSquares<kHasResidual>(grad + i, kHasResidual ? residual + i : nullptr,
+                             lanes + j % kPowerLanes);
+  }
+  for (size_t width = kPowerLanes / 2; width > 0; width /= 2) {
+    for (size_t l = 0; l < width; ++l) lanes[l] += lanes[l + width];
+  }
+  return lanes[0] / static_cast<double>(kMaxPowerSamples);
+}
+
+void SampledPower(const float* grad, const float* residual, size_t n,
+                  double* mean_square, Stream stream) {
+  if (n <= kMaxPowerSamples) {
+    return reference::SampledPower(grad, residual, n, mean_square, stream);
+  }
+  *mean_square = residual == nullptr ? PowerOfRuns<false>(grad, residual, n)
+                                     : PowerOfRuns<true>(grad, residual, n);
+}
+
 void FillDense(KernelTable& table) {
   table.add_f32 = AddF32;
   table.count_nonfinite = CountNonFinite;
   table.sgd_momentum = SgdMomentum;
+  table.sampled_power = SampledPower;
 }
 
 #endif  // HWY_TARGET
