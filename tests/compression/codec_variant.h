@@ -2,6 +2,7 @@
 
 #include <cctype>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ class Variant {
   auto Prepare(size_t n, Device device) const {
     return spec_.codec->Prepare(n, device, spec_.options);
   }
+  const std::string& text() const { return text_; }
   // As a test's name: "2bit:packing=1" is Codec2bit_packing_1.
   std::string TestName() const {
     std::string name = text_;
@@ -33,6 +35,12 @@ class Variant {
   std::string text_;
   CodecSpec spec_;
 };
+
+// What GoogleTest prints of it.
+inline void PrintTo(const std::shared_ptr<const Variant>& variant,
+                    std::ostream* out) {
+  *out << variant->text();
+}
 
 inline std::vector<std::shared_ptr<const Variant>> Variants() {
   std::vector<std::shared_ptr<const Variant>> variants;
