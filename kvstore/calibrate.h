@@ -29,8 +29,9 @@ struct CalibrationOptions {
 // Speeds of a codec with its settings ("2bit:auto") on one core, in the reply
 // mode that `compression` leads to: of standard normal gradients, others in
 // each repeat, with the residual that many steps leave; the median of the
-// repeats that fit the budget (at least two). Blocks. NotFound and
-// InvalidArgument as ParseCodecSpec.
+// repeats that fit the budget (at least three), in which all that the codec
+// does takes turns, so that a busy moment falls on none alone. Blocks. NotFound
+// and InvalidArgument as ParseCodecSpec.
 absl::StatusOr<CodecFigures> MeasureCodec(absl::string_view text,
                                           const CompressionConfig& compression,
                                           const CalibrationOptions& options);
@@ -43,5 +44,8 @@ Figure MeasureReduce(const CalibrationOptions& options);
 // Bytes/s of one core: Calibration::check and copy.
 Figure MeasureCheck(const CalibrationOptions& options);
 Figure MeasureCopy(const CalibrationOptions& options);
+
+// Seconds: Calibration::handover_s, of a ThreadPool.
+Figure MeasureHandover(const CalibrationOptions& options);
 
 }  // namespace telegrad

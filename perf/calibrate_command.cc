@@ -49,6 +49,7 @@ absl::StatusOr<Calibration> Measure(const CalibrateFlags& flags) {
   ASSIGN_OR_RETURN(compression.reply, ParseReplyMode(flags.reply));
   CalibrationOptions options{.num_elems = CalibrationElems(flags.elements),
                              .repeats = flags.repeats,
+                             .budget = std::chrono::minutes(1),
                              .num_workers = flags.workers};
   std::optional<CalibrationCache> cache;
   if (flags.keep) {
@@ -66,6 +67,7 @@ absl::StatusOr<Calibration> Measure(const CalibrateFlags& flags) {
   calibration.reduce = MeasureReduce(options);
   calibration.check = MeasureCheck(options);
   calibration.copy = MeasureCopy(options);
+  calibration.handover_s = MeasureHandover(options);
   if (cache.has_value()) {
     for (const std::string& note : cache->TakeNotes()) {
       std::fprintf(stderr, "telegrad-perf: %s\n", note.c_str());

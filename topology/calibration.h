@@ -80,6 +80,8 @@ struct Calibration {
   // Bytes/s of one core; not known: they cost nothing.
   Figure check = {};  // checksum of a server's frame, at each end of a link
   Figure copy = {};   // between processes of a machine
+  // Seconds until another thread has a job; not known: no time.
+  Figure handover_s = {};
   std::vector<CodecFigures> codecs = {};
   std::vector<LinkFigures> links = {};
 

@@ -45,6 +45,7 @@ struct ClusterCost {
   // to or from a server on the worker's own machine.
   double check_s_per_byte = 0;
   double copy_s_per_byte = 0;
+  double handover_s = 0;       // of a core, per job that goes to another thread
   double frame_latency_s = 0;  // 0: latency_s
   double frame_cpu_s = 0;      // 0: message_cpu_s
 };
@@ -92,6 +93,9 @@ enum class Resource : uint8_t {
 };
 inline constexpr size_t kNumResources = 8;
 
+// Jobs on up to so many elements are done by the thread that has them.
+inline constexpr double kSmallJobElems = 4096;
+
 // One way station of a chunk: all `uses` run side by side, then
 // `delay_s` without any.
 struct Stage {
@@ -99,7 +103,11 @@ struct Stage {
     Resource resource = Resource::kCore;
     double fixed_s = 0;
     double per_elem_s = 0;
-    double seconds(double elems) const { return fixed_s + per_elem_s * elems; }
+    double job_s = 0;  // per chunk that is no small job
+    double seconds(double elems) const {
+      return fixed_s + per_elem_s * elems +
+             (elems > kSmallJobElems ? job_s : 0);
+    }
   };
   std::vector<Use> uses = {};
   double delay_s = 0;

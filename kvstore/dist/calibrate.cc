@@ -7,17 +7,15 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <optional>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/crc32c.h"
-#include "base/process_memory.h"
 #include "base/random.h"
 #include "base/status_macros.h"
 #include "compression/codec_spec.h"
 #include "kvstore/dist/reply_format.h"
+#include "kvstore/dist/timing.h"
 
 namespace telegrad {
 namespace {
@@ -54,33 +52,6 @@ Buffer SettledResidual(size_t num_elems, uint64_t seed, float threshold) {
   return Repeated(num_elems, seed, [threshold](Random& r) {
     return threshold * (r.NextUniform() - r.NextUniform());
   });
-}
-
-// Seconds of one run of `work`: median and relative spread.
-struct Timing {
-  double seconds = 0;
-  double spread = 0;
-};
-absl::StatusOr<Timing> Time(const std::function<absl::Status()>& work,
-                            int repeats, Duration budget) {
-  std::vector<double> seconds;
-  const TimePoint end = Clock::now() + budget;
-  RETURN_IF_ERROR(work());  // touches memory, makes state
-  for (int i = 0; i < repeats && (i < 2 || Clock::now() < end); ++i) {
-    const TimePoint start = Clock::now();
-    RETURN_IF_ERROR(work());
-    seconds.push_back(SecondsSince(start));
-  }
-  std::sort(seconds.begin(), seconds.end());
-  const double median = seconds[seconds.size() / 2];
-  return Timing{median, median > 0 ? (median - seconds.front()) / median : 0};
-}
-
-Figure Rate(double elems, const Timing& timing) {
-  return {.value = elems / std::max(timing.seconds, 1e-9),
-          .spread = std::min(timing.spread, 0.5),
-          .confidence = Confidence::kMeasured,
-          .reason = "measured on this machine"};
 }
 
 Reply ReplyOf(ReplyFormat format) {
@@ -194,31 +165,37 @@ std::vector<BitsForWorkers> ReplyBits(const PreparedCodec& codec,
   return all;
 }
 
-absl::Status MeasureReply(Bench& bench, ReplyFormat format,
-                          const CalibrationOptions& options, double elems,
-                          CodecFigures& figures) {
-  const double workers = options.num_workers;
-  const Duration part = options.budget / 4;
-  const auto time = [&](absl::Status (Bench::*work)()) {
-    return Time([&] { return (bench.*work)(); }, options.repeats, part);
-  };
-  if (format == ReplyFormat::kSums) {
-    ASSIGN_OR_RETURN(const Timing sum, time(&Bench::Sum));
-    ASSIGN_OR_RETURN(const Timing decode, time(&Bench::DecodeSum));
-    figures.sum = Rate(workers * elems, sum);
-    figures.decode = Rate(elems, decode);
-    return absl::OkStatus();
+// Speeds of all that a codec does in this reply mode.
+absl::Status MeasureSpeeds(Bench& bench, ReplyFormat format,
+                           const CalibrationOptions& options, double elems,
+                           CodecFigures& figures) {
+  const bool sums = format == ReplyFormat::kSums;
+  const bool reencodes = format == ReplyFormat::kCodes;
+  std::vector<Work> works = {[&] { return bench.Encode(); },
+                             [&] { return bench.DecodeAdd(); }};
+  if (sums) works.push_back([&] { return bench.Sum(); });
+  works.push_back(
+      [&, sums] { return sums ? bench.DecodeSum() : bench.Decode(); });
+  if (reencodes) works.push_back([&] { return bench.Reencode(); });
+  if (reencodes && figures.is_summable) {
+    works.push_back([&] { return bench.ReencodeTwice(); });
   }
-  ASSIGN_OR_RETURN(const Timing decode, time(&Bench::Decode));
-  figures.decode = Rate(elems, decode);
-  if (format == ReplyFormat::kDense) return absl::OkStatus();
-  ASSIGN_OR_RETURN(Timing reencode, time(&Bench::Reencode));
+  ASSIGN_OR_RETURN(const std::vector<Timing> timings,
+                   TimeInTurns(works, options.repeats, options.budget));
+  auto next = timings.begin();
+  const double workers = options.num_workers;
+  figures.encode = Rate(elems, *next++);
+  figures.decode_add = Rate(elems, *next++);
+  if (sums) figures.sum = Rate(workers * elems, *next++);
+  figures.decode = Rate(elems, *next++);
+  if (!reencodes) return absl::OkStatus();
   // Without the adding up, which `decode_add` counts, or `sum` where one loop
   // adds codes and encodes: then what twice as many take more.
+  Timing reencode = *next++;
   double merge_s = workers * elems / figures.decode_add.value;
   const double least_s = 0.1 * reencode.seconds;
   if (figures.is_summable) {
-    ASSIGN_OR_RETURN(Timing sum, time(&Bench::ReencodeTwice));
+    Timing sum = *next++;
     sum.seconds = std::max(least_s, sum.seconds - reencode.seconds);
     figures.sum = Rate(workers * elems, sum);
     merge_s = sum.seconds;
@@ -241,15 +218,8 @@ absl::StatusOr<CodecFigures> Measure(absl::string_view text,
                        .is_lossy = !traits.lossless,
                        .is_summable = traits.summable,
                        .reply = ReplyOf(format)};
-  ASSIGN_OR_RETURN(const Timing encode,
-                   Time([&] { return bench.Encode(); }, options.repeats,
-                        options.budget / 4));
-  figures.encode = Rate(elems, encode);
+  RETURN_IF_ERROR(MeasureSpeeds(bench, format, options, elems, figures));
   figures.push_bits = bench.payload_bits();
-  ASSIGN_OR_RETURN(const Timing add, Time([&] { return bench.DecodeAdd(); },
-                                          options.repeats, options.budget / 4));
-  figures.decode_add = Rate(elems, add);
-  RETURN_IF_ERROR(MeasureReply(bench, format, options, elems, figures));
   if (format == ReplyFormat::kCodes && !traits.constant_width) {
     // What it could be at most says little. All workers of the bench send the
     // same, and a server's quantum is theirs together: what comes in goes out.
@@ -268,26 +238,6 @@ absl::StatusOr<CodecFigures> Measure(absl::string_view text,
                     .confidence = Confidence::kMeasured,
                     .reason = "encode of 256 elements"};
   return figures;
-}
-
-// Of `work` on `amount` of elements or bytes; nothing where it fails.
-Figure MeasureRate(const CalibrationOptions& options, double amount,
-                   const std::function<absl::Status()>& work) {
-  const absl::StatusOr<Timing> timing =
-      Time(work, options.repeats, options.budget);
-  return timing.ok() ? Rate(amount, *timing) : Figure{};
-}
-
-Figure MeasureAdditions(const CalibrationOptions& options) {
-  const Buffer from = NormalGradient(options.num_elems, 2);
-  Buffer to = NormalGradient(options.num_elems, 3);
-  const auto add = [&]() -> absl::Status {
-    ASSIGN_OR_RETURN(const Codec* none, FindCodec("none"));
-    ASSIGN_OR_RETURN(const std::unique_ptr<PreparedCodec> codec,
-                     none->Prepare(options.num_elems, Device{}));
-    return codec->DecodeAdd(from.view(), 0, to.view(), {});
-  };
-  return MeasureRate(options, static_cast<double>(options.num_elems), add);
 }
 
 const char* NameOf(ReplyFormat format) {
@@ -336,41 +286,6 @@ absl::StatusOr<CodecFigures> MeasureCodec(absl::string_view text,
   calibration.codecs.push_back(figures);
   options.cache->Store(what, calibration);
   return figures;
-}
-
-Figure MeasureReduce(const CalibrationOptions& options) {
-  if (options.cache == nullptr) return MeasureAdditions(options);
-  const std::string what =
-      absl::StrCat("additions elements ", options.num_elems);
-  const std::optional<Calibration> known = options.cache->Load(what);
-  if (known.has_value() && known->reduce.value > 0) return known->reduce;
-  Calibration calibration;
-  calibration.reduce = MeasureAdditions(options);
-  if (calibration.reduce.value > 0) options.cache->Store(what, calibration);
-  return calibration.reduce;
-}
-
-Figure MeasureCheck(const CalibrationOptions& options) {
-  const Buffer bytes = NormalGradient(options.num_elems, 2);
-  uint32_t sum = 0;  // of sums, so that none is left out
-  return MeasureRate(options, static_cast<double>(bytes.size()), [&] {
-    sum = Crc32c(bytes.data(), bytes.size(), sum);
-    return absl::OkStatus();
-  });
-}
-
-Figure MeasureCopy(const CalibrationOptions& options) {
-  const Buffer from = NormalGradient(options.num_elems, 2);
-  const Buffer to = NormalGradient(options.num_elems, 3);
-  return MeasureRate(
-      options, static_cast<double>(to.size()), [&]() -> absl::Status {
-        if (ReadProcess(getpid(), to.view(),
-                        reinterpret_cast<uint64_t>(from.data()))) {
-          return absl::OkStatus();
-        }
-        std::memcpy(to.data(), from.data(), to.size());
-        return absl::OkStatus();
-      });
 }
 
 }  // namespace telegrad

@@ -4,6 +4,8 @@ import os
 import subprocess
 import tempfile
 
+from start import have_a_core
+
 # telegrad-perf's flags of each plan; of those with a codec, the codec and the
 # servers' reply with which it is calibrated.
 PLANS = {
@@ -32,11 +34,15 @@ def output(words):
 def output_beside(words, count):
     """Of one of `count` that run at the same time: nodes of one machine share
     its memory, and each has what it has while the others work as well."""
-    others = [subprocess.Popen(words, stdout=subprocess.DEVNULL,
+    def on_its_core(node):
+        return (["taskset", "-c", str(node), *words] if have_a_core(count)
+                else words)
+
+    others = [subprocess.Popen(on_its_core(node), stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL)
-              for _ in range(count - 1)]
+              for node in range(1, count)]
     try:
-        return output(words)
+        return output(on_its_core(0))
     finally:
         for other in others:
             other.kill()

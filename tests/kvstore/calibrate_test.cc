@@ -76,9 +76,9 @@ TEST(Calibrate, RefusesWhatIsNoCodec) {
               StatusIs(absl::StatusCode::kNotFound, "3bit"));
 }
 
-TEST(Calibrate, MeasuresAdditionsSumsAndCopies) {
-  for (const Figure& figure :
-       {MeasureReduce(kQuick), MeasureCheck(kQuick), MeasureCopy(kQuick)}) {
+TEST(Calibrate, MeasuresAdditionsSumsCopiesAndHandovers) {
+  for (const Figure& figure : {MeasureReduce(kQuick), MeasureCheck(kQuick),
+                               MeasureCopy(kQuick), MeasureHandover(kQuick)}) {
     EXPECT_GT(figure.value, 0);
     EXPECT_TRUE(figure.is_grounded());
   }

@@ -33,6 +33,7 @@ TEST(Calibration, SurvivesJson) {
                                   .reason = "median of 15, \"quoted\""};
   calibration.check.value = 8e9;
   calibration.copy.value = 5e9;
+  calibration.handover_s.value = 5e-6;
   const auto read = CalibrationFromJson(CalibrationToJson(calibration));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(*read, calibration);

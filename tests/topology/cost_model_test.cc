@@ -319,5 +319,29 @@ TEST(BestChunk, IsNotBeatenAndInBounds) {
   }
 }
 
+// A worker of two hands a chunk over to be encoded and decoded; its half of a
+// server, two contributions and their sum, there and back.
+TEST(Pipeline, JobsThatAreNotSmallAreHandedOver) {
+  ClusterCost cluster = Bare(2, 1e18);
+  const auto seconds = [&](Aggregation aggregation, int64_t elems) {
+    return PipelineSeconds(
+        MakePipeline(aggregation, cluster, DenseCost(cluster)), elems, 1 << 20);
+  };
+  const auto handovers = [&](Aggregation aggregation, int64_t elems) {
+    cluster.handover_s = 0;
+    const double without = seconds(aggregation, elems);
+    cluster.handover_s = 1;
+    return seconds(aggregation, elems) - without;
+  };
+  EXPECT_NEAR(handovers(Aggregation::kColocatedServers, 5000), 2 + 3, 1e-6);
+  EXPECT_NEAR(handovers(Aggregation::kColocatedServers, 4096), 0, 1e-6);
+  EXPECT_NEAR(handovers(Aggregation::kRing, 5000), 0, 1e-6);
+  cluster.servers = 1;
+  EXPECT_NEAR(handovers(Aggregation::kDedicatedServers, 5000), 2 + 6, 1e-6);
+  cluster.servers = 0;
+  // Of several chunks on one core nothing runs meanwhile.
+  EXPECT_NEAR(handovers(Aggregation::kColocatedServers, 4 << 20), 4 * 5, 1e-6);
+}
+
 }  // namespace
 }  // namespace telegrad

@@ -103,6 +103,8 @@ absl::Status CheckCalibration(const Calibration& calibration) {
   RETURN_IF_ERROR(CheckFigure("the machines'", "reduce", calibration.reduce));
   RETURN_IF_ERROR(CheckFigure("the machines'", "check", calibration.check));
   RETURN_IF_ERROR(CheckFigure("the machines'", "copy", calibration.copy));
+  RETURN_IF_ERROR(
+      CheckFigure("the machines'", "handover_s", calibration.handover_s));
   RETURN_IF_ERROR(CheckNames("codecs", calibration.codecs));
   RETURN_IF_ERROR(CheckNames("links", calibration.links));
   for (const CodecFigures& codec : calibration.codecs) {

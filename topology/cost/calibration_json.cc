@@ -220,6 +220,7 @@ std::string CalibrationToJson(const Calibration& calibration) {
                {"reduce", FigureToJson(calibration.reduce)},
                {"check", FigureToJson(calibration.check)},
                {"copy", FigureToJson(calibration.copy)},
+               {"handover_s", FigureToJson(calibration.handover_s)},
                {"codecs", Json::array()},
                {"links", Json::array()}};
   for (const CodecFigures& each : calibration.codecs) {
@@ -248,6 +249,7 @@ absl::StatusOr<Calibration> CalibrationFromJson(absl::string_view text) {
   ReadFigureMember(members, "reduce", &calibration.reduce);
   ReadFigureMember(members, "check", &calibration.check);
   ReadFigureMember(members, "copy", &calibration.copy);
+  ReadFigureMember(members, "handover_s", &calibration.handover_s);
   ReadEntries(members, "codecs", &calibration.codecs);
   ReadEntries(members, "links", &calibration.links);
   RETURN_IF_ERROR(members.Finish());

@@ -53,6 +53,7 @@ void SetCores(const Calibration& calibration, ClusterCost* cluster) {
   };
   cluster->check_s_per_byte = per_byte(calibration.check);
   cluster->copy_s_per_byte = per_byte(calibration.copy);
+  cluster->handover_s = calibration.handover_s.value;
 }
 
 void SetLink(const Calibration& calibration, absl::string_view name,

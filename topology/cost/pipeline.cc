@@ -9,6 +9,9 @@ namespace {
 
 using Use = Stage::Use;
 
+// To encode, and to decode.
+constexpr double kWorkersHandovers = 2;
+
 // Builds the stages of one cluster and codec.
 class Builder {
  public:
@@ -162,6 +165,18 @@ class Builder {
     AddCoreBytes(bits / 8 / workers_, cluster_.copy_s_per_byte);
   }
 
+  // Of jobs that are not small, from one thread to the next; what a frame costs
+  // has the way from the caller to the thread that sends, and back.
+  void AddHandovers(Resource core, double count) {
+    if (cluster_.handover_s == 0) return;
+    Add({{.resource = core,
+          .job_s = count * cluster_.handover_s / cluster_.cores}});
+  }
+  // A server has each contribution checked, and then their sum made.
+  static double ServersHandovers(double contributions) {
+    return 2 * contributions + 2;
+  }
+
   // A chunk lives on one machine; as every machine has as many, each does
   // 1/W of the work for it.
   void Colocated() {
@@ -169,6 +184,8 @@ class Builder {
     Scatter(codec_.push_bits);
     Add({Codec(codec_.merge_s + codec_.reply_encode_s / workers_,
                1 + 1 / workers_)});
+    AddHandovers(Resource::kCore,
+                 kWorkersHandovers + ServersHandovers(workers_) / workers_);
     Scatter(codec_.reply_bits);
     AddCodec(codec_.decode_s);
   }
@@ -186,6 +203,10 @@ class Builder {
          Wire(Resource::kServerReceive, fan_in * push, server_rate),
          Frames(Resource::kServerCore, fan_in, fan_in * push)},
         FrameLatency());
+    AddHandovers(Resource::kCore, kWorkersHandovers);
+    // A chunk is one server's.
+    AddHandovers(Resource::kServerCore,
+                 ServersHandovers(workers_) / std::max(cluster_.servers, 1));
     Add({{.resource = Resource::kServerCore,
           .fixed_s = codec_.call_s * fan_in,
           .per_elem_s =
@@ -226,10 +247,10 @@ std::array<double, kNumResources> Occupancy(const Pipeline& pipeline,
                                             int64_t chunk_elems) {
   std::array<double, kNumResources> seconds{};
   const double chunks = NumChunks(pipeline, elems, chunk_elems);
+  const double chunk = static_cast<double>(elems) / chunks;
   for (const Stage& stage : pipeline.stages) {
     for (const Use& use : stage.uses) {
-      seconds[static_cast<size_t>(use.resource)] +=
-          use.fixed_s * chunks + use.per_elem_s * static_cast<double>(elems);
+      seconds[static_cast<size_t>(use.resource)] += chunks * use.seconds(chunk);
     }
   }
   return seconds;
