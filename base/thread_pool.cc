@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/short_slices.h"
 
 namespace telegrad {
 
@@ -31,6 +32,7 @@ void ThreadPool::Post(int priority, std::function<void()> job) {
 }
 
 void ThreadPool::Run() {
+  const ShortSlices slices;
   for (;;) {
     std::function<void()> job;
     {

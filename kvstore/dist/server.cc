@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/short_slices.h"
 #include "base/status_macros.h"
 
 namespace telegrad {
@@ -94,6 +95,7 @@ absl::Status DistServer::MakeChunks() {
 }
 
 absl::Status DistServer::Serve() {
+  const ShortSlices slices;
   std::vector<std::function<void()>> jobs;
   TimePoint next_check = Clock::now() + kTick;
   for (;;) {

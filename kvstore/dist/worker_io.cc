@@ -1,5 +1,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/short_slices.h"
 #include "base/status_macros.h"
 #include "kvstore/dist/worker.h"
 
@@ -41,6 +42,7 @@ void DistWorker::Post(std::function<void()> job) {
 }
 
 void DistWorker::RunIo() {
+  const ShortSlices slices;
   std::vector<std::function<void()>> jobs;
   while (!has_failed_) {
     {
