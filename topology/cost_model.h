@@ -93,8 +93,8 @@ enum class Resource : uint8_t {
 };
 inline constexpr size_t kNumResources = 8;
 
-// Jobs on up to so many elements are done by the thread that has them.
-inline constexpr double kSmallJobElems = 4096;
+// Jobs on no more memory are done by the thread that has them.
+inline constexpr double kSmallJobBytes = 16384;
 
 // One way station of a chunk: all `uses` run side by side, then
 // `delay_s` without any.
@@ -103,10 +103,11 @@ struct Stage {
     Resource resource = Resource::kCore;
     double fixed_s = 0;
     double per_elem_s = 0;
-    double job_s = 0;  // per chunk that is no small job
+    double job_s = 0;      // per chunk that is no small job
+    double job_bits = 32;  // per element, of the memory that is worked on
     double seconds(double elems) const {
-      return fixed_s + per_elem_s * elems +
-             (elems > kSmallJobElems ? job_s : 0);
+      const bool is_small = elems * job_bits <= 8 * kSmallJobBytes;
+      return fixed_s + per_elem_s * elems + (is_small ? 0 : job_s);
     }
   };
   std::vector<Use> uses = {};

@@ -323,9 +323,10 @@ TEST(BestChunk, IsNotBeatenAndInBounds) {
 // server, two contributions and their sum, there and back.
 TEST(Pipeline, JobsThatAreNotSmallAreHandedOver) {
   ClusterCost cluster = Bare(2, 1e18);
+  CodecCost codec = DenseCost(cluster);
   const auto seconds = [&](Aggregation aggregation, int64_t elems) {
-    return PipelineSeconds(
-        MakePipeline(aggregation, cluster, DenseCost(cluster)), elems, 1 << 20);
+    return PipelineSeconds(MakePipeline(aggregation, cluster, codec), elems,
+                           1 << 20);
   };
   const auto handovers = [&](Aggregation aggregation, int64_t elems) {
     cluster.handover_s = 0;
@@ -341,6 +342,10 @@ TEST(Pipeline, JobsThatAreNotSmallAreHandedOver) {
   cluster.servers = 0;
   // Of several chunks on one core nothing runs meanwhile.
   EXPECT_NEAR(handovers(Aggregation::kColocatedServers, 4 << 20), 4 * 5, 1e-6);
+  // What is checked are codes: 65,536 of two bits are a small job.
+  codec.push_bits = 2;
+  EXPECT_NEAR(handovers(Aggregation::kColocatedServers, 65536), 2 + 1, 1e-6);
+  EXPECT_NEAR(handovers(Aggregation::kColocatedServers, 65540), 2 + 3, 1e-6);
 }
 
 }  // namespace

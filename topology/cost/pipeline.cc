@@ -167,14 +167,16 @@ class Builder {
 
   // Of jobs that are not small, from one thread to the next; what a frame costs
   // has the way from the caller to the thread that sends, and back.
-  void AddHandovers(Resource core, double count) {
+  void AddHandovers(Resource core, double count, double bits = 32) {
     if (cluster_.handover_s == 0) return;
     Add({{.resource = core,
-          .job_s = count * cluster_.handover_s / cluster_.cores}});
+          .job_s = count * cluster_.handover_s / cluster_.cores,
+          .job_bits = bits}});
   }
   // A server has each contribution checked, and then their sum made.
-  static double ServersHandovers(double contributions) {
-    return 2 * contributions + 2;
+  void AddServersHandovers(Resource core, double servers) {
+    AddHandovers(core, 2 * workers_ / servers, codec_.push_bits);
+    AddHandovers(core, 2 / servers);
   }
 
   // A chunk lives on one machine; as every machine has as many, each does
@@ -184,8 +186,8 @@ class Builder {
     Scatter(codec_.push_bits);
     Add({Codec(codec_.merge_s + codec_.reply_encode_s / workers_,
                1 + 1 / workers_)});
-    AddHandovers(Resource::kCore,
-                 kWorkersHandovers + ServersHandovers(workers_) / workers_);
+    AddHandovers(Resource::kCore, kWorkersHandovers);
+    AddServersHandovers(Resource::kCore, workers_);
     Scatter(codec_.reply_bits);
     AddCodec(codec_.decode_s);
   }
@@ -204,9 +206,7 @@ class Builder {
          Frames(Resource::kServerCore, fan_in, fan_in * push)},
         FrameLatency());
     AddHandovers(Resource::kCore, kWorkersHandovers);
-    // A chunk is one server's.
-    AddHandovers(Resource::kServerCore,
-                 ServersHandovers(workers_) / std::max(cluster_.servers, 1));
+    AddServersHandovers(Resource::kServerCore, std::max(cluster_.servers, 1));
     Add({{.resource = Resource::kServerCore,
           .fixed_s = codec_.call_s * fan_in,
           .per_elem_s =
