@@ -34,15 +34,9 @@ std::optional<Attributes> Get() {
   return attributes;
 }
 
-// Keeps all else of the calling thread; false where that cannot be.
-bool SetSlice(uint64_t ns) {
-  std::optional<Attributes> attributes = Get();
-  // Of real-time threads the same field means something else.
-  if (!attributes.has_value() || attributes->policy != SCHED_OTHER) {
-    return false;
-  }
-  attributes->runtime_ns = ns;
-  return syscall(SYS_sched_setattr, 0, &*attributes, 0) == 0;
+bool Set(Attributes attributes, uint64_t ns) {
+  attributes.runtime_ns = ns;
+  return syscall(SYS_sched_setattr, 0, &attributes, 0) == 0;
 }
 
 }  // namespace
@@ -50,12 +44,16 @@ bool SetSlice(uint64_t ns) {
 ShortSlices::ShortSlices() {
   const std::optional<Attributes> before = Get();
   if (!before.has_value()) return;
+  // Others have no slices, or (SCHED_DEADLINE) another meaning of the field.
+  if (before->policy != SCHED_OTHER && before->policy != SCHED_BATCH) return;
   before_ns_ = before->runtime_ns;
-  is_changed_ = SetSlice(kShortNs);
+  is_changed_ = Set(*before, kShortNs);
 }
 
 ShortSlices::~ShortSlices() {
-  if (is_changed_) SetSlice(before_ns_);
+  if (!is_changed_) return;
+  const std::optional<Attributes> now = Get();
+  if (now.has_value()) Set(*now, before_ns_);
 }
 
 }  // namespace telegrad

@@ -4,6 +4,7 @@
 
 #include "hwy/targets.h"
 #include "kernels/cpu/targets.h"
+#include "kernels/cpu/used_kernels.h"
 #include "kernels/device_copy.h"
 #include "kernels/prefetch.h"
 #include "kernels/reference.h"
@@ -91,8 +92,11 @@ const KernelTable& CpuKernels() {
   return CpuTables().empty() ? ReferenceKernels() : CpuTables().front().table;
 }
 
-void UseCpuKernels(const KernelTable* table) {
+UsedCpuKernels::UsedCpuKernels(const KernelTable* table) {
   used_table.store(table, std::memory_order_release);
+}
+UsedCpuKernels::~UsedCpuKernels() {
+  used_table.store(nullptr, std::memory_order_release);
 }
 
 const KernelTable* CudaKernels(std::string* why_not) {

@@ -48,9 +48,6 @@ const KernelTable& ReferenceKernels();
 
 // The fastest for this CPU, chosen at run time.
 const KernelTable& CpuKernels();
-// Makes CpuKernels() give one of AllCpuKernels(), or (null) the fastest again:
-// for tests of what is made of kernels.
-void UseCpuKernels(const KernelTable* table);
 
 // The GPU's, or null with the reason in `why_not` (may be null): not built in,
 // no driver, no device. Any error of the probe means "no device".

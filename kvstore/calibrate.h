@@ -21,7 +21,8 @@ size_t CalibrationElems(size_t num_elems = SIZE_MAX);
 struct CalibrationOptions {
   size_t num_elems = CalibrationElems();
   int repeats = 5;
-  Duration budget = std::chrono::milliseconds(100);  // per codec, about
+  // Of each codec's repeats, and again of each other figure's.
+  Duration budget = std::chrono::milliseconds(100);
   int num_workers = 2;                // whose replies are measured
   CalibrationCache* cache = nullptr;  // asked first, and told; null: none
 };
@@ -29,9 +30,9 @@ struct CalibrationOptions {
 // Speeds of a codec with its settings ("2bit:auto") on one core, in the reply
 // mode that `compression` leads to: of standard normal gradients, others in
 // each repeat, with the residual that many steps leave; the median of the
-// repeats that fit the budget (at least three), in which all that the codec
-// does takes turns, so that a busy moment falls on none alone. Blocks. NotFound
-// and InvalidArgument as ParseCodecSpec.
+// repeats that fit the budget (of more than three at least three), in which all
+// that the codec does takes turns, so that a busy moment falls on none alone.
+// Blocks. NotFound and InvalidArgument as ParseCodecSpec.
 absl::StatusOr<CodecFigures> MeasureCodec(absl::string_view text,
                                           const CompressionConfig& compression,
                                           const CalibrationOptions& options);
@@ -45,7 +46,8 @@ Figure MeasureReduce(const CalibrationOptions& options);
 Figure MeasureCheck(const CalibrationOptions& options);
 Figure MeasureCopy(const CalibrationOptions& options);
 
-// Seconds: Calibration::handover_s, of a ThreadPool.
+// Seconds: Calibration::handover_s, of a ThreadPool; of the processor time that
+// all threads of this process take meanwhile.
 Figure MeasureHandover(const CalibrationOptions& options);
 
 }  // namespace telegrad

@@ -80,7 +80,7 @@ struct Calibration {
   // Bytes/s of one core; not known: they cost nothing.
   Figure check = {};  // checksum of a server's frame, at each end of a link
   Figure copy = {};   // between processes of a machine
-  // Seconds until another thread has a job; not known: no time.
+  // Seconds of a core to give a job to another thread; not known: none.
   Figure handover_s = {};
   std::vector<CodecFigures> codecs = {};
   std::vector<LinkFigures> links = {};

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "base/small_job.h"
 #include "topology/calibration.h"
 
 namespace telegrad {
@@ -93,9 +94,6 @@ enum class Resource : uint8_t {
 };
 inline constexpr size_t kNumResources = 8;
 
-// Jobs on no more memory are done by the thread that has them.
-inline constexpr double kSmallJobBytes = 16384;
-
 // One way station of a chunk: all `uses` run side by side, then
 // `delay_s` without any.
 struct Stage {
@@ -106,7 +104,7 @@ struct Stage {
     double job_s = 0;      // per chunk that is no small job
     double job_bits = 32;  // per element, of the memory that is worked on
     double seconds(double elems) const {
-      const bool is_small = elems * job_bits <= 8 * kSmallJobBytes;
+      const bool is_small = elems * job_bits / 8 <= kSmallJobBytes;
       return fixed_s + per_elem_s * elems + (is_small ? 0 : job_s);
     }
   };

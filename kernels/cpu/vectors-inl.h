@@ -75,7 +75,7 @@ HWY_INLINE bool SumIsFinite(VF a, VF b, VF c, VF d) {
   return SumIsFinite(hn::Add(hn::Add(a, b), hn::Add(c, d)));
 }
 
-// Byte p of lane l is that of lane l of the p-th vector.
+// Byte p of lane l is byte p of lane l of the p-th vector.
 HWY_INLINE VU BytesOf(VU a, VU b, VU c, VU d) {
   const hn::Repartition<uint16_t, DU> d16;
   const hn::Repartition<uint8_t, DU> d8;
@@ -84,7 +84,7 @@ HWY_INLINE VU BytesOf(VU a, VU b, VU c, VU d) {
   return hn::BitCast(DU(),
                      hn::OddEven(hn::BitCast(d8, odd), hn::BitCast(d8, even)));
 }
-// 0xFF where lane l of the p-th mask is set, else 0.
+// Byte p of lane l is 0xFF where lane l of the p-th mask is set, else 0.
 HWY_INLINE VU BytesOf(hn::Mask<DU> a, hn::Mask<DU> b, hn::Mask<DU> c,
                       hn::Mask<DU> d) {
   const DU du;

@@ -6,7 +6,6 @@
 #include <array>
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <optional>
 #include <vector>
 
@@ -233,10 +232,7 @@ absl::StatusOr<CodecFigures> Measure(absl::string_view text,
   Bench small(spec, *tiny, static_cast<uint32_t>(options.num_workers));
   ASSIGN_OR_RETURN(const Timing call, Time([&] { return small.Encode(); },
                                            options.repeats, options.budget));
-  figures.call_s = {.value = call.seconds,
-                    .spread = std::min(call.spread, 0.5),
-                    .confidence = Confidence::kMeasured,
-                    .reason = "encode of 256 elements"};
+  figures.call_s = Seconds(call, "encode of 256 elements");
   return figures;
 }
 

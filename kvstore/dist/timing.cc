@@ -1,10 +1,19 @@
 #include "kvstore/dist/timing.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "base/median.h"
 #include "base/status_macros.h"
 
 namespace telegrad {
+
+Timing TimingOf(const std::vector<double>& seconds) {
+  const double median = Median(seconds);
+  if (median <= 0) return {};
+  const double least = *std::min_element(seconds.begin(), seconds.end());
+  return {median, (median - least) / median};
+}
 
 absl::StatusOr<std::vector<Timing>> TimeInTurns(const std::vector<Work>& works,
                                                 int repeats, Duration budget) {
@@ -22,11 +31,8 @@ absl::StatusOr<std::vector<Timing>> TimeInTurns(const std::vector<Work>& works,
     }
   }
   std::vector<Timing> timings;
-  for (std::vector<double>& each : seconds) {
-    std::sort(each.begin(), each.end());
-    const double median = each[each.size() / 2];
-    timings.push_back(
-        {median, median > 0 ? (median - each.front()) / median : 0});
+  for (const std::vector<double>& each : seconds) {
+    timings.push_back(TimingOf(each));
   }
   return timings;
 }
@@ -37,11 +43,17 @@ absl::StatusOr<Timing> Time(const Work& work, int repeats, Duration budget) {
   return timings[0];
 }
 
-Figure Rate(double units, const Timing& timing) {
-  return {.value = units / std::max(timing.seconds, 1e-9),
+Figure Seconds(const Timing& timing, std::string reason) {
+  return {.value = timing.seconds,
           .spread = std::min(timing.spread, 0.5),
           .confidence = Confidence::kMeasured,
-          .reason = "measured on this machine"};
+          .reason = std::move(reason)};
+}
+
+Figure Rate(double units, const Timing& timing) {
+  Figure figure = Seconds(timing, "measured on this machine");
+  figure.value = units / std::max(timing.seconds, 1e-9);
+  return figure;
 }
 
 }  // namespace telegrad

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,14 +19,17 @@ struct Timing {
   double spread = 0;
 };
 
+Timing TimingOf(const std::vector<double>& seconds);  // of none: 0
+
 // Of several, in turns, so that what else the machine does falls on all alike:
-// so many runs of each, or fewer, at least three, if the budget is over. What
-// fails ends all.
+// `repeats` runs of each, or as many as fit the budget, but then at least
+// three. What fails ends all.
 absl::StatusOr<std::vector<Timing>> TimeInTurns(const std::vector<Work>& works,
                                                 int repeats, Duration budget);
 absl::StatusOr<Timing> Time(const Work& work, int repeats, Duration budget);
 
-// Units/s of a run on so many.
+// What was measured: seconds, and units/s of a run on so many.
+Figure Seconds(const Timing& timing, std::string reason);
 Figure Rate(double units, const Timing& timing);
 
 }  // namespace telegrad

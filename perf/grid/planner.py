@@ -31,12 +31,11 @@ def output(words):
     return done.stdout
 
 
-def output_beside(words, count):
+def output_beside(words, count, has_a_core):
     """Of one of `count` that run at the same time: nodes of one machine share
     its memory, and each has what it has while the others work as well."""
     def on_its_core(node):
-        return (["taskset", "-c", str(node), *words] if have_a_core(count)
-                else words)
+        return ["taskset", "-c", str(node), *words] if has_a_core else words
 
     others = [subprocess.Popen(on_its_core(node), stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL)
@@ -82,7 +81,8 @@ class Planner:
             if quick:
                 words += ["--repeats", "2"]
             busy = min(self.nodes, os.cpu_count() or 1)
-            found = json.loads(output_beside(words, busy))
+            found = json.loads(output_beside(words, busy,
+                                             have_a_core(self.nodes)))
             for each in found["codecs"]:  # as the plan is called here
                 each["name"] = plans[each["name"]]
             if merged:

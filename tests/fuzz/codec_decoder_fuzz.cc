@@ -20,10 +20,6 @@ namespace {
 
 constexpr float kThreshold = 0.25f;
 
-void Require(bool is_true) {
-  if (!is_true) std::abort();
-}
-
 void RequireFinite(const PreparedCodec& codec,
                    const std::vector<float>& values) {
   if (codec.traits().keeps_nonfinite) return;
@@ -59,12 +55,6 @@ void TrySum(const PreparedCodec& codec, ConstBytes sum, uint32_t count) {
           .ok());
 }
 
-Buffer CutPayload(const uint8_t* from, size_t size) {
-  Buffer payload(size);
-  std::copy_n(from, size, payload.as<uint8_t>());
-  return payload;
-}
-
 // A gradient for each of the payloads, made once: they cost more than decoding.
 const float* Gradient(uint64_t source) {
   static const std::vector<float> made = [] {
@@ -89,7 +79,7 @@ Buffer ChangedPayload(const PreparedCodec& codec, uint64_t source,
                       {.threshold = kThreshold, .source = source}, out.view(),
                       &result, {})
               .ok());
-  Buffer payload = CutPayload(out.as<uint8_t>(), result.encoded_bytes);
+  Buffer payload = CopyOf(out.data(), result.encoded_bytes);
   for (size_t i = 0; i + 3 <= size; i += 3) {
     const size_t place = changes[i] | size_t{changes[i + 1]} << 8;
     payload.as<uint8_t>()[place % payload.size()] = changes[i + 2];
@@ -99,18 +89,17 @@ Buffer ChangedPayload(const PreparedCodec& codec, uint64_t source,
 
 void RunOne(const uint8_t* data, size_t size) {
   static PreparedCodecs prepared;
-  const size_t num_elems = NumFuzzedElems(data + 1);
+  const size_t num_elems = NumFuzzedElems(data[1], data[2]);
   const PreparedCodec& codec = prepared.Get(data[0], num_elems);
   const size_t num_payloads = 1 + data[3] % 4;
   const bool is_changed = (data[3] & 0x80) != 0;
   const size_t part = (size - 4) / num_payloads;
-  // Copies, so that a sanitizer sees reads beyond an end.
   std::vector<Buffer> buffers;
   std::vector<ConstBytes> valid;
   for (size_t i = 0; i < num_payloads; ++i) {
     const uint8_t* const bytes = data + 4 + i * part;
     buffers.push_back(is_changed ? ChangedPayload(codec, i, bytes, part)
-                                 : CutPayload(bytes, part));
+                                 : CopyOf(bytes, part));
     const ConstBytes payload = buffers.back().view();
     if (!codec.Validate(payload).ok()) continue;
     std::vector<float> out(num_elems);

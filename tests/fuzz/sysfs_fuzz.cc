@@ -1,5 +1,6 @@
 // libFuzzer: detection over /sys and /proc trees of any content. What was
-// detected must survive being written and read as JSON.
+// detected must survive being written and read as JSON, which is tried for one
+// input of sixteen.
 #include <algorithm>
 #include <array>
 #include <cstddef>

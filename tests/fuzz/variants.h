@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,9 +33,22 @@ inline const std::vector<std::shared_ptr<const Variant>>& FuzzedVariants() {
 }
 
 // From two bytes: few elements, which are faster, in seven of eight.
-inline size_t NumFuzzedElems(const uint8_t* data) {
-  const size_t number = data[0] | size_t{data[1]} << 8;
-  return 1 + number % (data[1] % 8 == 0 ? kMaxFuzzedElems : kFewFuzzedElems);
+constexpr size_t NumFuzzedElems(uint8_t low, uint8_t high) {
+  const size_t number = low | size_t{high / 8u} << 8;
+  return 1 + number % (high % 8 == 0 ? kMaxFuzzedElems : kFewFuzzedElems);
+}
+static_assert(NumFuzzedElems(0xFF, 0x38) == kMaxFuzzedElems);
+static_assert(NumFuzzedElems(0xFF, 0x39) <= kFewFuzzedElems);
+
+inline void Require(bool is_true) {
+  if (!is_true) std::abort();
+}
+
+// Copies, so that a sanitizer sees reads beyond an end.
+inline Buffer CopyOf(const void* from, size_t size) {
+  Buffer copy(size);
+  std::memcpy(copy.data(), from, size);
+  return copy;
 }
 
 // One of each variant and size is kept: making costs more than running.

@@ -82,6 +82,9 @@ TEST(Calibrate, MeasuresAdditionsSumsCopiesAndHandovers) {
     EXPECT_GT(figure.value, 0);
     EXPECT_TRUE(figure.is_grounded());
   }
+  // Seconds of one way.
+  EXPECT_GT(MeasureHandover(kQuick).value, 1e-8);
+  EXPECT_LT(MeasureHandover(kQuick).value, 1e-2);
 }
 
 }  // namespace

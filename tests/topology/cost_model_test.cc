@@ -342,6 +342,9 @@ TEST(Pipeline, JobsThatAreNotSmallAreHandedOver) {
   cluster.servers = 0;
   // Of several chunks on one core nothing runs meanwhile.
   EXPECT_NEAR(handovers(Aggregation::kColocatedServers, 4 << 20), 4 * 5, 1e-6);
+  cluster.cores = 4;  // which share them
+  EXPECT_NEAR(handovers(Aggregation::kColocatedServers, 5000), 5.0 / 4, 1e-6);
+  cluster.cores = 1;
   // What is checked are codes: 65,536 of two bits are a small job.
   codec.push_bits = 2;
   EXPECT_NEAR(handovers(Aggregation::kColocatedServers, 65536), 2 + 1, 1e-6);

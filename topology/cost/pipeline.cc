@@ -165,8 +165,8 @@ class Builder {
     AddCoreBytes(bits / 8 / workers_, cluster_.copy_s_per_byte);
   }
 
-  // Of jobs that are not small, from one thread to the next; what a frame costs
-  // has the way from the caller to the thread that sends, and back.
+  // Of jobs that are not small. The first one, from the caller to the thread
+  // that sends, and the last, back to it, are in what a frame costs.
   void AddHandovers(Resource core, double count, double bits = 32) {
     if (cluster_.handover_s == 0) return;
     Add({{.resource = core,
