@@ -47,7 +47,7 @@ inline void Require(bool is_true) {
 // Copies, so that a sanitizer sees reads beyond an end.
 inline Buffer CopyOf(const void* from, size_t size) {
   Buffer copy(size);
-  std::memcpy(copy.data(), from, size);
+  if (size > 0) std::memcpy(copy.data(), from, size);
   return copy;
 }
 
