@@ -35,10 +35,10 @@ absl::Status CheckFigure(absl::string_view of, absl::string_view name,
 }
 
 template <typename Entry>
-absl::Status CheckFigures(const Entry& entry) {
+absl::Status CheckFigures(absl::string_view of, const Entry& entry) {
   absl::Status status;
   VisitFigures(entry, [&](const char* name, const Figure& figure) {
-    if (status.ok()) status = CheckFigure(entry.name, name, figure);
+    if (status.ok()) status = CheckFigure(of, name, figure);
   });
   return status;
 }
@@ -60,7 +60,7 @@ absl::Status CheckNames(absl::string_view what,
       return absl::InvalidArgumentError(
           absl::StrCat("calibration: ", entry.name, " is there twice"));
     }
-    RETURN_IF_ERROR(CheckFigures(entry));
+    RETURN_IF_ERROR(CheckFigures(entry.name, entry));
   }
   return absl::OkStatus();
 }
@@ -99,12 +99,7 @@ const LinkFigures* Calibration::FindLink(absl::string_view name) const {
 }
 
 absl::Status CheckCalibration(const Calibration& calibration) {
-  RETURN_IF_ERROR(CheckFigure("the machines'", "cores", calibration.cores));
-  RETURN_IF_ERROR(CheckFigure("the machines'", "reduce", calibration.reduce));
-  RETURN_IF_ERROR(CheckFigure("the machines'", "check", calibration.check));
-  RETURN_IF_ERROR(CheckFigure("the machines'", "copy", calibration.copy));
-  RETURN_IF_ERROR(
-      CheckFigure("the machines'", "handover_s", calibration.handover_s));
+  RETURN_IF_ERROR(CheckFigures("the machines'", calibration));
   RETURN_IF_ERROR(CheckNames("codecs", calibration.codecs));
   RETURN_IF_ERROR(CheckNames("links", calibration.links));
   for (const CodecFigures& codec : calibration.codecs) {

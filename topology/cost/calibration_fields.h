@@ -5,6 +5,16 @@
 namespace telegrad {
 
 // Calls visit(name, figure) for each figure; the one list of their names.
+template <typename Machine, typename Visit>
+requires requires(Machine& machine) { machine.handover_s; }
+void VisitFigures(Machine& machine, const Visit& visit) {
+  visit("cores", machine.cores);
+  visit("reduce", machine.reduce);
+  visit("check", machine.check);
+  visit("copy", machine.copy);
+  visit("handover_s", machine.handover_s);
+}
+
 template <typename Codec, typename Visit>
 requires requires(Codec& codec) { codec.decode_add; }
 void VisitFigures(Codec& codec, const Visit& visit) {

@@ -126,6 +126,13 @@ void ReadFigures(Members& members, Entry& entry) {
   });
 }
 
+template <typename Entry>
+void AddFigures(const Entry& entry, Json& json) {
+  VisitFigures(entry, [&](const char* name, const Figure& figure) {
+    json[name] = FigureToJson(figure);
+  });
+}
+
 Json CodecToJson(const CodecFigures& codec) {
   Json json = {{"name", codec.name},
                {"on_gpu", codec.on_gpu},
@@ -138,9 +145,7 @@ Json CodecToJson(const CodecFigures& codec) {
     json["reply_bits"].push_back(
         {{"max_workers", each.max_workers}, {"bits", each.bits}});
   }
-  VisitFigures(codec, [&](const char* name, const Figure& figure) {
-    json[name] = FigureToJson(figure);
-  });
+  AddFigures(codec, json);
   return json;
 }
 
@@ -187,9 +192,7 @@ absl::Status ReadEntry(const Json& json, CodecFigures* codec) {
 
 Json LinkToJson(const LinkFigures& link) {
   Json json = {{"name", link.name}};
-  VisitFigures(link, [&](const char* name, const Figure& figure) {
-    json[name] = FigureToJson(figure);
-  });
+  AddFigures(link, json);
   return json;
 }
 
@@ -215,14 +218,10 @@ void ReadEntries(Members& members, const char* name,
 }  // namespace
 
 std::string CalibrationToJson(const Calibration& calibration) {
-  Json json = {{"schema", "telegrad-calibration-1"},
-               {"cores", FigureToJson(calibration.cores)},
-               {"reduce", FigureToJson(calibration.reduce)},
-               {"check", FigureToJson(calibration.check)},
-               {"copy", FigureToJson(calibration.copy)},
-               {"handover_s", FigureToJson(calibration.handover_s)},
-               {"codecs", Json::array()},
-               {"links", Json::array()}};
+  Json json = {{"schema", "telegrad-calibration-1"}};
+  AddFigures(calibration, json);
+  json["codecs"] = Json::array();
+  json["links"] = Json::array();
   for (const CodecFigures& each : calibration.codecs) {
     json["codecs"].push_back(CodecToJson(each));
   }
@@ -245,11 +244,7 @@ absl::StatusOr<Calibration> CalibrationFromJson(absl::string_view text) {
     members.Fail("schema", "not telegrad-calibration-1");
   }
   Calibration calibration;
-  ReadFigureMember(members, "cores", &calibration.cores);
-  ReadFigureMember(members, "reduce", &calibration.reduce);
-  ReadFigureMember(members, "check", &calibration.check);
-  ReadFigureMember(members, "copy", &calibration.copy);
-  ReadFigureMember(members, "handover_s", &calibration.handover_s);
+  ReadFigures(members, calibration);
   ReadEntries(members, "codecs", &calibration.codecs);
   ReadEntries(members, "links", &calibration.links);
   RETURN_IF_ERROR(members.Finish());
