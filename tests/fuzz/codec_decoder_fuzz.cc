@@ -4,11 +4,9 @@
 // payloads are a gradient's, changed by what the rest says (place u16, value
 // u8), so that whole payloads are met often. What Validate lets through must be
 // decoded in bounds, to finite values.
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <vector>
 
 #include "base/random.h"

@@ -9,7 +9,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <vector>
 
@@ -206,16 +205,13 @@ std::vector<PreparedCodecs>& AllPrepared() {
 void RunOne(const Case& of) {
   const std::vector<const kernels::KernelTable*> tables =
       kernels::AllCpuKernels();
-  Outcome want;
-  for (size_t i = 0; i < tables.size(); ++i) {
+  const auto run = [&](size_t i) {
     const kernels::UsedCpuKernels used(tables[i]);
-    Outcome got = Run(AllPrepared()[i].Get(of.data[0], of.num_elems()), of);
-    if (i == 0) {
-      want = std::move(got);
-    } else {
-      RequireSame(got, want, HasNan(want));
-    }
-  }
+    return Run(AllPrepared()[i].Get(of.data[0], of.num_elems()), of);
+  };
+  const Outcome want = run(0);
+  const bool has_nan = HasNan(want);
+  for (size_t i = 1; i < tables.size(); ++i) RequireSame(run(i), want, has_nan);
 }
 
 }  // namespace

@@ -23,15 +23,17 @@ for target in "${targets[@]}"; do
   corpus=build/fuzz/corpus/$target
   mkdir -p "$corpus"
   options=(-max_len=1024)
-  case $target in  # good files to begin with, of up to 20 kB
-    nccl_xml_fuzz) cp tests/topology/fixtures/nccl*.xml "$corpus" ;;
-    hwloc_xml_fuzz) cp tests/topology/fixtures/hwloc*.xml "$corpus" ;;
-    machine_json_fuzz) cp tests/topology/fixtures/*.json "$corpus" ;;
-  esac
+  seeds=()  # good files to begin with
   case $target in
-    *_xml_fuzz | machine_json_fuzz) options=(-max_len=20480) ;;
+    nccl_xml_fuzz) seeds=(tests/topology/fixtures/nccl*.xml) ;;
+    hwloc_xml_fuzz) seeds=(tests/topology/fixtures/hwloc*.xml) ;;
+    machine_json_fuzz) seeds=(tests/topology/fixtures/*.json) ;;
     sysfs_fuzz) options+=(-dict=tests/fuzz/sysfs.dict) ;;
   esac
+  if [ ${#seeds[@]} -gt 0 ]; then
+    cp "${seeds[@]}" "$corpus"
+    options=(-max_len=20480)  # as large as these
+  fi
   "build/fuzz/tests/fuzz/$target" -runs="$runs" "${options[@]}" \
     -artifact_prefix=build/fuzz/findings/ -print_final_stats=1 "$corpus"
 done
