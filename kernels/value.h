@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstddef>
 
+#include "kernels/dense.h"
 #include "kernels/encode_stats.h"
 #include "kernels/two_bit.h"
 
@@ -18,6 +19,15 @@ inline float Value(float residual, float grad, size_t i, NonFinite nonfinite,
   ++stats->num_nonfinite;
   if (i < stats->first_nonfinite) stats->first_nonfinite = i;
   return std::isfinite(residual) ? residual + 0.0f : 0.0f;
+}
+
+// The end of SampledPower: the mean of `samples` squares, whose sums by lane
+// are in lanes[kPowerLanes], which are used up.
+inline double MeanOfPowerLanes(double* lanes, size_t samples) {
+  for (size_t width = kPowerLanes / 2; width > 0; width /= 2) {
+    for (size_t l = 0; l < width; ++l) lanes[l] += lanes[l + width];
+  }
+  return lanes[0] / static_cast<double>(samples);
 }
 
 // Adds what was seen in a part whose first element is `from`.

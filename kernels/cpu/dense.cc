@@ -122,10 +122,7 @@ double PowerOfRuns(const float* grad, const float* residual, size_t n) {
     AddSquares<kHasResidual>(grad + i, kHasResidual ? residual + i : nullptr,
                              lanes + j % kPowerLanes);
   }
-  for (size_t width = kPowerLanes / 2; width > 0; width /= 2) {
-    for (size_t l = 0; l < width; ++l) lanes[l] += lanes[l + width];
-  }
-  return lanes[0] / static_cast<double>(kMaxPowerSamples);
+  return MeanOfPowerLanes(lanes, kMaxPowerSamples);
 }
 
 void SampledPower(const float* grad, const float* residual, size_t n,

@@ -4,6 +4,7 @@
 
 #include "kernels/reference.h"
 #include "kernels/reference/sgd.h"
+#include "kernels/value.h"
 
 namespace telegrad::kernels::reference {
 
@@ -36,10 +37,7 @@ void SampledPower(const float* grad, const float* residual, size_t n,
     const double value = std::isfinite(v) ? static_cast<double>(v) : 0.0;
     lanes[j % kPowerLanes] += value * value;
   }
-  for (size_t width = kPowerLanes / 2; width > 0; width /= 2) {
-    for (size_t l = 0; l < width; ++l) lanes[l] += lanes[l + width];
-  }
-  *mean_square = samples == 0 ? 0.0 : lanes[0] / static_cast<double>(samples);
+  *mean_square = samples == 0 ? 0.0 : MeanOfPowerLanes(lanes, samples);
 }
 
 }  // namespace telegrad::kernels::reference
