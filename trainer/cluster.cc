@@ -11,7 +11,7 @@
 #include "trainer/network.h"
 #include "trainer/profile.h"
 #include "trainer/run_plan.h"
-#include "transport/transport_name.h"
+#include "transport/check_transport.h"
 
 namespace telegrad {
 
@@ -32,7 +32,13 @@ std::vector<PlannedRun> PlanRuns(const TrainOptions& options) {
 }
 
 absl::Status CheckInputs(const TrainOptions& options) {
-  RETURN_IF_ERROR(CheckTransportName(options.transport));
+  RETURN_IF_ERROR(CheckTransport(TransportOptionsOf(options)));
+  if (!options.rails.empty() && options.secret_file.empty() &&
+      !options.insecure) {
+    return absl::InvalidArgumentError(
+        "--rails listens where others may reach it: it needs --secret-file, "
+        "or --insecure");
+  }
   if (options.transport == "inproc") {
     return absl::InvalidArgumentError(
         "--transport inproc stays within one process, and workers are "
@@ -71,6 +77,8 @@ TransportOptions TransportOptionsOf(const TrainOptions& options) {
   transport.name = options.transport;
   transport.bind_address = options.bind;
   transport.tls = options.tls;
+  transport.connections = options.connections;
+  transport.rails = options.rails;
   transport.link_bytes_per_s = options.link_bytes_per_s;
   return transport;
 }

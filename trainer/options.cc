@@ -234,6 +234,17 @@ void AddNetworkFlags(CLI::App& app, TrainOptions& options) {
                  "ucx: tcp, shm, empty: both; ofi: tcp, shm, verbs, efa; "
                  "tcp: tcp, empty: memory of the same host too")
       ->group(group);
+  app.add_option("--connections", options.connections,
+                 "to each peer on another host, where one does not fill the "
+                 "link")
+      ->check(CLI::Range(size_t{1}, kMaxConnections))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--rails", options.rails,
+                 "more network devices of this host, or their addresses, that "
+                 "connections are spread over (tcp): eth1,eth2")
+      ->delimiter(',')
+      ->group(group);
   app.add_option("--link", options.link,
                  "emulate a link of this rate between each pair of processes, "
                  "per direction: 1gbit, 100mbit, none")

@@ -44,6 +44,8 @@ struct TrainOptions {
   double link_bytes_per_s = 0;
   std::string transport = "auto";
   std::string tls;
+  size_t connections = 1;  // to each peer
+  std::vector<std::string> rails;
   int threads = 1;  // of codecs, per process
   size_t chunk_elems = size_t{512} * 1024;
   std::string bind = "127.0.0.1";

@@ -5,14 +5,15 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "kernels/device_copy.h"
+#include "transport/check_transport.h"
 #include "transport/choose/choose.h"
 #include "transport/fault/fault_transport.h"
 #include "transport/inproc/inproc_transport.h"
 #include "transport/link/link_transport.h"
 #include "transport/staged/staged_transport.h"
+#include "transport/striped/striped_transport.h"
 #include "transport/tcp/tcp_transport.h"
 #include "transport/transport.h"
-#include "transport/transport_name.h"
 #if TELEGRAD_WITH_OFI
 #include "transport/ofi/ofi_transport.h"
 #endif
@@ -30,6 +31,7 @@ struct Entry {
   const char* name;
   const char* description;  // or why it is not there
   Factory make;             // null: not in this build
+  bool takes_rails = false;
 };
 
 constexpr std::array kTransports = {
@@ -43,20 +45,32 @@ constexpr std::array kTransports = {
 #else
     Entry{"ofi", "not in this build; it needs libfabric-dev", nullptr},
 #endif
-    Entry{"tcp", "TCP by the kernel's sockets", &MakeTcpTransport},
+    Entry{"tcp", "TCP by the kernel's sockets", &MakeTcpTransport,
+          /*takes_rails=*/true},
     Entry{"inproc", "contexts of one process, for tests", &MakeInprocTransport},
 };
 
-// The transport, behind an emulated link and faults where they are asked for.
+// By several connections to each peer, if they are asked for.
+absl::StatusOr<std::unique_ptr<TransportContext>> MakeConnected(
+    Factory make, const TransportOptions& options, TransportHandler* handler) {
+  if (NumConnections(options) == 1) return make(options, handler);
+  return MakeStripedTransport(make, options, handler);
+}
+
+// That, behind an emulated link and faults where they are asked for.
 absl::StatusOr<std::unique_ptr<TransportContext>> MakeDecorated(
     Factory make, const TransportOptions& options, TransportHandler* handler) {
-  const auto make_link = [make](const TransportOptions& inner_options,
-                                TransportHandler* inner_handler)
+  const auto make_connected = [make](const TransportOptions& inner_options,
+                                     TransportHandler* inner_handler) {
+    return MakeConnected(make, inner_options, inner_handler);
+  };
+  const auto make_link = [make_connected](const TransportOptions& inner_options,
+                                          TransportHandler* inner_handler)
       -> absl::StatusOr<std::unique_ptr<TransportContext>> {
     if (inner_options.link_bytes_per_s == 0) {
-      return make(inner_options, inner_handler);
+      return make_connected(inner_options, inner_handler);
     }
-    return MakeLinkTransport(make, inner_options, inner_handler);
+    return MakeLinkTransport(make_connected, inner_options, inner_handler);
   };
   if (options.fault.empty()) return make_link(options, handler);
   return MakeFaultTransport(make_link, options, handler);
@@ -98,12 +112,21 @@ absl::StatusOr<std::unique_ptr<TransportContext>> MakeForMemory(
   return MakeStagedTransport(make, options, std::move(copier), handler);
 }
 
-// Null: not in this build.
-Factory FindInBuild(absl::string_view name) {
+// Null: there is none, or not in this build.
+const Entry* FindInBuild(absl::string_view name) {
   for (const Entry& entry : kTransports) {
-    if (entry.name == name) return entry.make;
+    if (entry.name == name && entry.make != nullptr) return &entry;
   }
   return nullptr;
+}
+
+std::string NamesInBuild() {
+  std::string names;
+  for (const Entry& entry : kTransports) {
+    if (entry.make == nullptr) continue;
+    absl::StrAppend(&names, names.empty() ? "" : ", ", entry.name);
+  }
+  return names;
 }
 
 }  // namespace
@@ -117,25 +140,34 @@ TransportChoice ChooseTransport(const TransportOptions& options,
                               " is not in this build")};
 }
 
-absl::Status CheckTransportName(absl::string_view name) {
-  if (name == "auto" || FindInBuild(name) != nullptr) return absl::OkStatus();
-  std::string available;
-  for (const Entry& entry : kTransports) {
-    if (entry.make == nullptr) continue;
-    absl::StrAppend(&available, available.empty() ? "" : ", ", entry.name);
+absl::Status CheckTransport(const TransportOptions& options) {
+  const std::string name = ChooseTransport(options).name;
+  const Entry* const entry = FindInBuild(name);
+  if (entry == nullptr) {
+    return absl::NotFoundError(
+        absl::StrCat("transport \"", name,
+                     "\" is not in this build, which has ", NamesInBuild()));
   }
-  return absl::NotFoundError(absl::StrCat(
-      "transport \"", name, "\" is not in this build, which has ", available));
+  if (options.connections < 1 || NumConnections(options) > kMaxConnections) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "connections ", options.connections, ", rails ", options.rails.size(),
+        ": there are 1 to ", kMaxConnections, " connections to a peer"));
+  }
+  if (options.rails.empty() || entry->takes_rails) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("transport ", name,
+                   " takes no rails; tcp does, and ucx has UCX_NET_DEVICES"));
 }
 
 absl::StatusOr<std::unique_ptr<TransportContext>> MakeTransport(
     const TransportOptions& asked, TransportHandler* handler) {
   TransportOptions options = asked;
   options.name = ChooseTransport(asked).name;
-  RETURN_IF_ERROR(CheckTransportName(options.name));
+  RETURN_IF_ERROR(CheckTransport(options));
   return MakeForMemory(
-      [make = FindInBuild(options.name)](const TransportOptions& inner_options,
-                                         TransportHandler* inner_handler) {
+      [make = FindInBuild(options.name)->make](
+          const TransportOptions& inner_options,
+          TransportHandler* inner_handler) {
         return MakeDecorated(make, inner_options, inner_handler);
       },
       options, handler);

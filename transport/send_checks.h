@@ -13,13 +13,19 @@ inline absl::Status NotOpen(EndpointId to) {
       absl::StrCat("send: endpoint ", to, " is not open"));
 }
 
-inline absl::Status CheckSizes(ConstBytes header, ConstBytes payload) {
-  if (header.size <= kMaxHeaderBytes && payload.size <= kMaxPayloadBytes) {
+// That a context made with `options` sends and takes.
+inline size_t MaxHeaderBytes(const TransportOptions& options) {
+  return kMaxHeaderBytes + options.prefix_bytes;
+}
+
+inline absl::Status CheckSizes(ConstBytes header, ConstBytes payload,
+                               size_t max_header_bytes = kMaxHeaderBytes) {
+  if (header.size <= max_header_bytes && payload.size <= kMaxPayloadBytes) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "send: header ", header.size, " bytes, payload ", payload.size,
-      " bytes; at most ", kMaxHeaderBytes, " and ", kMaxPayloadBytes));
+      " bytes; at most ", max_header_bytes, " and ", kMaxPayloadBytes));
 }
 
 inline absl::Status CheckOnHost(absl::string_view transport, Device device) {

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -19,6 +21,9 @@ using EndpointId = uint32_t;
 
 constexpr size_t kMaxHeaderBytes = 128;
 constexpr size_t kMaxPayloadBytes = size_t{64} << 20;
+constexpr size_t kMaxPrefixBytes = 16;  // that a decorator adds to a header
+constexpr size_t kMaxCarriedBytes = kMaxPrefixBytes + kMaxHeaderBytes;
+constexpr size_t kMaxConnections = 64;  // to one peer
 
 // What a context's owner hears; every call comes from Progress, on the owner's
 // thread. A handler may call Send, Close and Connect, not Progress.
@@ -120,10 +125,24 @@ struct TransportOptions {
   // "staged": through pinned host memory; "direct": as the transport's library
   // does, an error where it does not; "auto": direct where it can, else staged.
   std::string memory = "host";
+  // To each peer that is not on this machine, at most kMaxConnections; above 1
+  // where one does not fill the link (transport/striped). Alike in a job.
+  size_t connections = 1;
+  // Further addresses of this host, or the names of its devices that have them,
+  // over which connections to one peer are spread in turn, one at least for
+  // each and the bind address. tcp alone; ucx takes UCX_NET_DEVICES.
+  std::vector<std::string> rails;
+  // Above kMaxHeaderBytes that headers may have; of decorators alone.
+  size_t prefix_bytes = 0;
   double link_bytes_per_s = 0;  // > 0: emulate a link of that rate
   std::string fault;  // harm messages, for tests: "drop=0.01,flip=0.001,seed=7"
   Duration poll = std::chrono::microseconds(50);  // before Progress sleeps
 };
+
+// To each peer on another host.
+inline size_t NumConnections(const TransportOptions& options) {
+  return std::max(options.connections, 1 + options.rails.size());
+}
 
 // What the name "auto" stands for with these options on this machine, and why;
 // other names stand for themselves. One host: ucx, for its shared memory. A

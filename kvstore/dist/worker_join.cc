@@ -13,6 +13,8 @@ Facts AllFacts(const JobConfig& config, const DistOptions& options) {
   facts.emplace_back("transport", ChooseTransport(options.transport).name);
   facts.emplace_back(
       "tls", options.transport.tls.empty() ? "any" : options.transport.tls);
+  facts.emplace_back("connections",
+                     absl::StrCat(NumConnections(options.transport)));
   facts.insert(facts.end(), options.facts.begin(), options.facts.end());
   return facts;
 }

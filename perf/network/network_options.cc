@@ -24,6 +24,14 @@ void AddTransportFlags(CLI::App& app, NetworkOptions& options) {
                  "for ucx and ofi: tcp, shm; for tcp: tcp, never memory of the "
                  "same host; when not given both for ucx, and efa, verbs or "
                  "tcp for ofi, the first there is");
+  app.add_option("--connections", options.connections,
+                 "to each peer on another host")
+      ->check(CLI::Range(size_t{1}, kMaxConnections))
+      ->capture_default_str();
+  app.add_option("--rails", options.rails,
+                 "more network devices of this host, or their addresses, that "
+                 "connections are spread over (tcp): eth1,eth2")
+      ->delimiter(',');
   app.add_option("--bind", options.bind,
                  "address to listen on; by default the one by which the "
                  "rendezvous is reached");
@@ -109,6 +117,8 @@ absl::StatusOr<TransportOptions> TransportOptionsOf(
   TransportOptions transport;
   transport.name = options.transport;
   transport.tls = options.tls;
+  transport.connections = options.connections;
+  transport.rails = options.rails;
   transport.fault = options.fault;
   transport.bind_address = options.bind.empty() ? own_ip : options.bind;
   ASSIGN_OR_RETURN(transport.link_bytes_per_s, ParseLinkRate(options.link));

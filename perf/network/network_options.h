@@ -19,6 +19,8 @@ struct NetworkOptions {
   std::string command_line;  // for the report
   std::string transport = "auto";
   std::string tls;
+  size_t connections = 1;  // to each peer
+  std::vector<std::string> rails;
   std::string bind;  // empty: where the rendezvous is reached
   std::string link = "none";
   std::string fault;      // as TransportOptions takes it

@@ -48,6 +48,9 @@ def parse():
     parser.add_argument("--rate", default="1gbit",
                         help="of each link, as tc takes it; none: unshaped")
     parser.add_argument("--burst", default="256kb", help="of the shaper")
+    parser.add_argument("--rails", type=int, default=1,
+                        help="devices of each host, each with such a link; "
+                        "Telegrad takes them all")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--servers", type=int, default=0,
                         help="on hosts of their own; 0: one beside each worker")
@@ -77,7 +80,7 @@ def main():
     results = {c.name: {"seconds": [], "sent_bytes": [], "error": None}
                for c in taking_part}
     with tempfile.TemporaryDirectory() as folder, \
-            Lab(setup.num_hosts, rate, options.burst) as lab:
+            Lab(setup.num_hosts, rate, options.burst, options.rails) as lab:
         sizes = os.path.join(folder, "sizes.json")
         with open(sizes, "w", encoding="utf-8") as file:
             json.dump(shapes, file)

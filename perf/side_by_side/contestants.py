@@ -92,6 +92,9 @@ class Telegrad:
                  f"{lab.address(0)}:{run.port}", "--warmup",
                  str(self.warmup), "--iterations", str(run.iterations),
                  "--timeout", str(TIMEOUT_S), "--json"]
+        if len(lab.rails) > 1:
+            words += ["--rails",
+                      ",".join(f"eth{rail}" for rail in lab.rails[1:])]
         hosts = list(range(setup.workers))
         if is_push_pull:
             hosts += setup.server_hosts()

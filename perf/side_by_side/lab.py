@@ -25,10 +25,12 @@ class Lab:
     """`num_hosts` namespaces; `rate` as tc takes it ("1gbit"), None: unshaped.
 
     Both ends of each link are shaped: what a host sends and what it receives.
-    A burst is a credit of each iteration: at most 1 % of the payload.
+    A burst is a credit of each iteration: at most 1 % of the payload. Each host
+    has `num_rails` devices, eth0 and so on, each on a bridge of its own.
     """
 
-    def __init__(self, num_hosts, rate, burst):
+    def __init__(self, num_hosts, rate, burst, num_rails=1):
+        self.rails = range(num_rails)
         self.tag = f"tg{os.getpid()}"
         self.hosts = [f"{self.tag}h{i}" for i in range(num_hosts)]
         self.switch = f"{self.tag}s"
@@ -48,21 +50,21 @@ class Lab:
     def __exit__(self, *_):
         self._remove()
 
-    def address(self, host):
-        return f"10.77.0.{host + 1}"
+    def address(self, host, rail=0):
+        return f"10.77.{rail}.{host + 1}"
 
     def command(self, host, words):
         return ["ip", "netns", "exec", self.hosts[host], *words]
 
     def sent_bytes(self):
         """What all hosts have sent over their links so far."""
-        return sum(self._counter(host, "tx_bytes")
-                   for host in range(len(self.hosts)))
+        return sum(self._counter(host, f"eth{rail}", "tx_bytes")
+                   for host in range(len(self.hosts)) for rail in self.rails)
 
-    def _counter(self, host, name):
-        text = subprocess.run(
-            self.command(host, ["cat", f"/sys/class/net/eth0/statistics/{name}"]),
-            check=True, capture_output=True, text=True).stdout
+    def _counter(self, host, device, name):
+        path = f"/sys/class/net/{device}/statistics/{name}"
+        text = subprocess.run(self.command(host, ["cat", path]), check=True,
+                              capture_output=True, text=True).stdout
         return int(text)
 
     def _build(self):
@@ -70,20 +72,24 @@ class Lab:
             ip("netns", "add", name)
             self.made.append(name)
             ip("link", "set", "lo", "up", netns=name)
-        ip("link", "add", "br0", "mtu", str(MTU), "type", "bridge",
-           netns=self.switch)
-        ip("link", "set", "br0", "up", netns=self.switch)
-        for i, host in enumerate(self.hosts):
-            ip("link", "add", "eth0", "mtu", str(MTU), "type", "veth", "peer",
-               "name", f"p{i}", "mtu", str(MTU), "netns", self.switch,
-               netns=host)
-            ip("link", "set", f"p{i}", "master", "br0", "up",
+        for rail in self.rails:
+            bridge = f"br{rail}"
+            ip("link", "add", bridge, "mtu", str(MTU), "type", "bridge",
                netns=self.switch)
-            ip("addr", "add", f"{self.address(i)}/24", "dev", "eth0",
-               netns=host)
-            ip("link", "set", "eth0", "up", netns=host)
-            self._shape(host, "eth0")
-            self._shape(self.switch, f"p{i}")
+            ip("link", "set", bridge, "up", netns=self.switch)
+            for i in range(len(self.hosts)):
+                self._join(i, rail, bridge)
+
+    def _join(self, i, rail, bridge):
+        host, device, port = self.hosts[i], f"eth{rail}", f"p{rail}h{i}"
+        ip("link", "add", device, "mtu", str(MTU), "type", "veth", "peer",
+           "name", port, "mtu", str(MTU), "netns", self.switch, netns=host)
+        ip("link", "set", port, "master", bridge, "up", netns=self.switch)
+        ip("addr", "add", f"{self.address(i, rail)}/24", "dev", device,
+           netns=host)
+        ip("link", "set", device, "up", netns=host)
+        self._shape(host, device)
+        self._shape(self.switch, port)
 
     def _shape(self, netns, device):
         if self.rate is None:

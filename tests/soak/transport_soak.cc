@@ -134,9 +134,11 @@ class KillPhase {
 
   absl::Status Step() {
     std::string program = settings_.peer, name = settings_.transport.name,
-                tls = settings_.transport.tls, deed = "flood";
-    char* argv[] = {program.data(),  name.data(), tls.data(),
-                    address_.data(), deed.data(), nullptr};
+                tls = settings_.transport.tls, deed = "flood",
+                connections = std::to_string(settings_.transport.connections);
+    char* argv[] = {program.data(),  name.data(),        tls.data(),
+                    address_.data(), connections.data(), deed.data(),
+                    nullptr};
     pid_t pid = 0;
     if (posix_spawn(&pid, argv[0], nullptr, nullptr, argv, environ) != 0) {
       return absl::NotFoundError(program + " cannot be started");
@@ -260,6 +262,8 @@ int Main(int argc, char** argv) {
   CLI::App app("Soaks a transport: see docs/transports.md");
   app.add_option("--transport", settings.transport.name)->capture_default_str();
   app.add_option("--tls", settings.transport.tls, "as of telegrad-train");
+  app.add_option("--connections", settings.transport.connections,
+                 "as of telegrad-train");
   app.add_option("--cycles", settings.cycles, "of each phase; kills: a tenth")
       ->check(CLI::Range(1, 1'000'000'000))
       ->capture_default_str();

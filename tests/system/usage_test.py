@@ -34,6 +34,10 @@ WRONG = [
     (["--transport", "smoke"], ["smoke", "tcp, inproc"]),
     (["--transport", "inproc"], ["inproc", "one process", "tcp"]),
     (["--link", "banana"], ["banana", "1gbit"]),
+    (["--connections", "0"], ["--connections", "64"]),
+    (["--connections", "65"], ["--connections", "64"]),
+    (["--transport", "ucx", "--rails", "lo"], ["ucx", "no rails", "tcp"]),
+    (["--rails", "lo"], ["--rails", "--secret-file"]),
     (["--seed", "x"], ["--seed", "x"]),
     (["--network", "vgg16"], ["vgg16", "--benchmark 1"]),
 ]

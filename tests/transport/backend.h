@@ -13,6 +13,8 @@ struct Backend {
   const char* tls;
   double link_bytes_per_s = 0;
   const char* fault = "";
+  size_t connections = 1;
+  const char* rail = "";
 };
 
 inline void PrintTo(const Backend& backend, std::ostream* out) {
@@ -25,6 +27,8 @@ inline TransportOptions OptionsOf(const Backend& backend) {
   options.tls = backend.tls;
   options.link_bytes_per_s = backend.link_bytes_per_s;
   options.fault = backend.fault;
+  options.connections = backend.connections;
+  if (*backend.rail != 0) options.rails = {backend.rail};
   return options;
 }
 

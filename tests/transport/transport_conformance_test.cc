@@ -50,14 +50,6 @@ class Transport : public ::testing::TestWithParam<Backend> {
   EndpointId to_server_ = 0, to_client_ = 0;
 };
 
-std::string Pattern(size_t num_bytes, uint32_t seed) {
-  std::string text(num_bytes, '\0');
-  for (size_t i = 0; i < num_bytes; ++i) {
-    text[i] = static_cast<char>((i * 2654435761u + seed * 40503u) >> 11);
-  }
-  return text;
-}
-
 TEST_P(Transport, MessagesOfAllSizesArriveWholeAndInOrder) {
   const size_t sizes[] = {0,    1,     7,     200000, 8191,  8192, 8193,
                           64,   70000, 0,     3,      65536, 12,   1 << 20,
@@ -390,7 +382,14 @@ INSTANTIATE_TEST_SUITE_P(
         Backend{"OfiShm", "ofi", "shm"}, Backend{"LinkOverUcx", "ucx", "", 4e9},
         Backend{"LinkOverInproc", "inproc", "", 4e9},
         Backend{"FaultOverInproc", "inproc", "", 0, "seed=1"},
-        Backend{"FaultOverLink", "inproc", "", 4e9, "seed=1"}),
+        Backend{"FaultOverLink", "inproc", "", 4e9, "seed=1"},
+        Backend{"StripedTcp", "tcp", "tcp", 0, "", 4},
+        Backend{"StripedTcpNeighbour", "tcp", "", 0, "", 4},
+        Backend{"RailsOfTcp", "tcp", "tcp", 0, "", 1, "127.0.0.2"},
+        Backend{"StripedUcxTcp", "ucx", "tcp", 0, "", 2},
+        Backend{"StripedUcxShm", "ucx", "shm", 0, "", 2},
+        Backend{"StripedOfiTcp", "ofi", "tcp", 0, "", 2},
+        Backend{"FaultOverStriped", "tcp", "tcp", 4e9, "seed=1", 2}),
     [](const auto& param) { return param.param.test_name; });
 
 }  // namespace

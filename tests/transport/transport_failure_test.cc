@@ -24,8 +24,9 @@ class Peer {
   Peer(const Backend& backend, std::string address, std::string deed) {
     std::string program = TELEGRAD_TEST_PEER;
     std::string name = backend.name, tls = backend.tls;
-    char* argv[] = {program.data(), name.data(), tls.data(),
-                    address.data(), deed.data(), nullptr};
+    std::string connections = std::to_string(backend.connections);
+    char* argv[] = {program.data(),     name.data(), tls.data(), address.data(),
+                    connections.data(), deed.data(), nullptr};
     if (posix_spawn(&pid_, argv[0], nullptr, nullptr, argv, environ) != 0) {
       pid_ = 0;
     }
@@ -202,7 +203,9 @@ INSTANTIATE_TEST_SUITE_P(
         Backend{"UcxTcp", "ucx", "tcp"}, Backend{"UcxShm", "ucx", "shm"},
         Backend{"UcxDefault", "ucx", ""}, Backend{"OfiTcp", "ofi", "tcp"},
         Backend{"OfiRxm", "ofi", "tcp;ofi_rxm"},
-        Backend{"OfiShm", "ofi", "shm"}),
+        Backend{"OfiShm", "ofi", "shm"},
+        Backend{"StripedTcp", "tcp", "tcp", 0, "", 4},
+        Backend{"StripedUcxTcp", "ucx", "tcp", 0, "", 2}),
     [](const auto& param) { return param.param.test_name; });
 
 }  // namespace

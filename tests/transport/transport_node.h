@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
@@ -12,6 +13,15 @@
 #include "transport/transport.h"
 
 namespace telegrad::testing {
+
+// Bytes that tell places and seeds apart.
+inline std::string Pattern(size_t num_bytes, uint32_t seed = 0) {
+  std::string text(num_bytes, '\0');
+  for (size_t i = 0; i < num_bytes; ++i) {
+    text[i] = static_cast<char>((i * 2654435761u + seed * 40503u) >> 11);
+  }
+  return text;
+}
 
 struct Heard {
   EndpointId from = 0;

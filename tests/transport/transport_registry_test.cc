@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/transport/transport_node.h"
+#include "transport/check_transport.h"
 #include "transport/transport.h"
-#include "transport/transport_name.h"
 
 namespace telegrad::testing {
 namespace {
@@ -22,12 +22,14 @@ TEST(TransportRegistry, UnknownNameListsWhatThereIs) {
   options.name = "pigeon";
   EXPECT_THAT(Node(options).status,
               StatusIs(absl::StatusCode::kNotFound, "inproc"));
-  EXPECT_EQ(CheckTransportName("pigeon"), Node(options).status);
+  EXPECT_EQ(CheckTransport(options), Node(options).status);
 }
 
 TEST(TransportRegistry, NamesAreKnownWithoutAContext) {
   for (const char* name : {"auto", "tcp", "inproc"}) {
-    EXPECT_THAT(CheckTransportName(name), IsOk());
+    TransportOptions options;
+    options.name = name;
+    EXPECT_THAT(CheckTransport(options), IsOk());
   }
 }
 
@@ -79,6 +81,17 @@ TEST(TransportChoice, IsTheMachines) {
   EXPECT_EQ(sysfs.Chosen("10.0.0.1", "tcp"), "tcp: tls tcp was asked for");
   sysfs.Add("efa_0", "efa", "4: ACTIVE");
   EXPECT_THAT(sysfs.Chosen("10.0.0.1"), ::testing::HasSubstr("efa_0 is EFA"));
+}
+
+TEST(TransportChoice, RailsAreOfTcp) {
+  TransportOptions options;
+  options.name = "auto";
+  options.rails = {"127.0.0.2"};
+  EXPECT_EQ(ChooseTransport(options).name, "tcp");
+  options.name = "inproc";
+  EXPECT_THAT(CheckTransport(options),
+              StatusIs(absl::StatusCode::kInvalidArgument, "takes no rails"));
+  EXPECT_EQ(CheckTransport(options), Node(options).status);
 }
 
 TEST(TransportChoice, IsInThisBuild) {

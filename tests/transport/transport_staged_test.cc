@@ -35,14 +35,6 @@ TransportFactory Staged(FakeDevice& device,
   };
 }
 
-std::string Pattern(size_t size, int seed) {
-  std::string text(size, '\0');
-  for (size_t i = 0; i < size; ++i) {
-    text[i] = static_cast<char>(i * 31 + i / 251 + static_cast<size_t>(seed));
-  }
-  return text;
-}
-
 // A client and a server, each with a device unless said otherwise, and the
 // memory that payloads are sent from and come to.
 struct Pair {
@@ -112,11 +104,11 @@ TEST_P(StagedOver, PayloadsGoFromDeviceToDevice) {
   Pair pair(GetParam());
   const std::vector<size_t> sizes = {0, 1, 4096, 100'001, size_t{3} << 20};
   for (size_t i = 0; i < sizes.size(); ++i) {
-    ASSERT_THAT(pair.Send(Pattern(sizes[i], static_cast<int>(i))), IsOk());
+    ASSERT_THAT(pair.Send(Pattern(sizes[i], static_cast<uint32_t>(i))), IsOk());
   }
   ASSERT_TRUE(pair.Hears(sizes.size()));
   for (size_t i = 0; i < sizes.size(); ++i) {
-    const std::string text = Pattern(sizes[i], static_cast<int>(i));
+    const std::string text = Pattern(sizes[i], static_cast<uint32_t>(i));
     EXPECT_EQ(pair.server.heard[i].header, text.substr(0, 8));
     EXPECT_TRUE(pair.Received(i) == text) << sizes[i];
   }

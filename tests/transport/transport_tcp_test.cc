@@ -5,9 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_split.h"
 #include "base/random.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/transport/stranger.h"
+#include "tests/transport/striped_parts.h"
 #include "tests/transport/tcp_bytes.h"
 #include "tests/transport/transport_node.h"
 #include "transport/transport.h"
@@ -36,6 +38,40 @@ TEST(TcpTransport, UnusableOptionsAreErrors) {
   ASSERT_THAT(elsewhere.status, IsOk());
   EXPECT_THAT(elsewhere.context->Listen().status(),
               StatusIs(StatusCode::kUnavailable, "203.0.113.77"));
+}
+
+TEST(TcpTransport, ListensOnItsRails) {
+  TransportOptions options = Options("127.0.0.3");
+  options.rails = {"127.0.0.2", "lo"};
+  Node server(options);
+  ASSERT_THAT(server.status, IsOk());
+  EXPECT_THAT(
+      server.context->info().details,
+      HasSubstr("127.0.0.3 and 127.0.0.2 and 127.0.0.1, 3 connections"));
+  const auto address = server.context->Listen();
+  ASSERT_THAT(address, IsOk());
+  const std::vector<std::string> rails = absl::StrSplit(*address, ',');
+  ASSERT_EQ(rails.size(), 3u);
+  TransportOptions bare = Options();
+  bare.prefix_bytes = striped::kPrefixBytes;
+  Node client(bare);
+  const std::string payload = Pattern(3 * striped::kPartBytes);
+  for (size_t i = 0; i < rails.size(); ++i) {
+    const auto rail = client.context->Connect(rails[i]);
+    ASSERT_THAT(rail, IsOk());
+    ASSERT_THAT(client.Send(*rail, HelloText({i, rails.size(), 7})), IsOk());
+    ASSERT_THAT(client.Send(*rail, PartText({0, payload.size(), i}, "h"),
+                            payload.substr(i * striped::kPartBytes,
+                                           striped::kPartBytes)),
+                IsOk());
+  }
+  ASSERT_TRUE(Drive({&server, &client}, [&] { return !server.heard.empty(); }));
+  EXPECT_TRUE(server.heard[0].payload == payload);
+  EXPECT_EQ(server.accepted.size(), 1u);
+  EXPECT_THAT(server.context->Listen().status(),
+              StatusIs(StatusCode::kFailedPrecondition, "listens already"));
+  options.rails = {"eth99"};
+  EXPECT_THAT(Node(options).status, StatusIs(StatusCode::kNotFound, "eth99"));
 }
 
 TEST(TcpTransport, MalformedAddressesAreErrors) {

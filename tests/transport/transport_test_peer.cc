@@ -6,16 +6,17 @@
 #include "tests/transport/transport_node.h"
 
 int main(int argc, char** argv) {
-  if (argc != 5) return 2;
+  if (argc != 6) return 2;
   telegrad::TransportOptions options;
   options.name = argv[1];
   options.tls = argv[2];
+  options.connections = std::stoul(argv[4]);
   telegrad::testing::Node node(options);
   if (!node.status.ok()) return 1;
   node.keep_payloads = false;
   const auto server = node.context->Connect(argv[3]);
   if (!server.ok() || !node.Send(*server, "hello").ok()) return 1;
-  const bool is_flood = std::string(argv[4]) == "flood";
+  const bool is_flood = std::string(argv[5]) == "flood";
   const auto payload = std::make_shared<const std::string>(1 << 20, 'f');
   const auto is_over = [&] {
     while (is_flood && node.sends_due[*server] < 16 &&

@@ -112,8 +112,8 @@ void CheckBond(const Machine& machine, const DoctorOptions&, Report& report) {
                               absl::StrJoin(net->lower, ", "),
                               "; one connection fills one link only"),
                  absl::StrCat(net->name, " has bonding/"),
-                 "at least two connections per peer are used; with UCX: "
-                 "UCX_IB_NUM_PATHS=2");
+                 "at least two connections per peer are used: "
+                 "--connections 2, or with UCX UCX_IB_NUM_PATHS=2");
     }
   }
   if (report.empty()) report.Ok("no RoCE port is a bond");

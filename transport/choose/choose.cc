@@ -53,6 +53,7 @@ TransportChoice ChooseFor(const TransportOptions& options,
     return {options.tls == "tcp" ? "tcp" : "ucx",
             absl::StrCat("tls ", options.tls, " was asked for")};
   }
+  if (!options.rails.empty()) return {"tcp", "rails were asked for"};
   if (IsOneHost(options.bind_address)) {
     return {"ucx", absl::StrCat(options.bind_address,
                                 " is this host alone: shared memory")};

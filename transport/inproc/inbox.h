@@ -38,7 +38,7 @@ struct Event {
   EndpointId from = 0;
   std::shared_ptr<Inbox> reply_to = nullptr;
   std::shared_ptr<Link> link = nullptr;
-  std::array<std::byte, kMaxHeaderBytes> header = {};
+  std::array<std::byte, kMaxCarriedBytes> header = {};
   size_t header_bytes = 0;
   ConstBytes payload = {};
   uint64_t token = 0;

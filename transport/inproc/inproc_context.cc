@@ -12,8 +12,8 @@
 namespace telegrad {
 
 absl::StatusOr<std::unique_ptr<TransportContext>> MakeInprocTransport(
-    const TransportOptions&, TransportHandler* handler) {
-  return std::make_unique<inproc::InprocContext>(handler);
+    const TransportOptions& options, TransportHandler* handler) {
+  return std::make_unique<inproc::InprocContext>(options, handler);
 }
 
 namespace inproc {
@@ -34,7 +34,9 @@ bool CopyPayload(Link* link, ConstBytes from, Bytes to) {
 
 }  // namespace
 
-InprocContext::InprocContext(TransportHandler* handler) : handler_(handler) {}
+InprocContext::InprocContext(const TransportOptions& options,
+                             TransportHandler* handler)
+    : max_header_bytes_(MaxHeaderBytes(options)), handler_(handler) {}
 
 InprocContext::~InprocContext() {
   if (!address_.empty()) Withdraw(address_);
@@ -89,7 +91,7 @@ absl::Status InprocContext::Send(EndpointId to, ConstBytes header,
   if (endpoint == nullptr || endpoint->state != State::kOpen) {
     return NotOpen(to);
   }
-  RETURN_IF_ERROR(CheckSizes(header, payload));
+  RETURN_IF_ERROR(CheckSizes(header, payload, max_header_bytes_));
   RETURN_IF_ERROR(CheckOnHost("inproc", payload.device));
   Event event{.kind = EventKind::kMessage};
   std::copy_n(header.data, header.size, event.header.data());

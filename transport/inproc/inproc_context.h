@@ -14,7 +14,7 @@ namespace telegrad::inproc {
 // One thread, except Wake.
 class InprocContext : public TransportContext {
  public:
-  explicit InprocContext(TransportHandler* handler);
+  InprocContext(const TransportOptions& options, TransportHandler* handler);
   ~InprocContext() override;
 
   TransportInfo info() const override;
@@ -55,6 +55,7 @@ class InprocContext : public TransportContext {
   void HandleFailed();
   TimePoint NextTimer() const;
 
+  const size_t max_header_bytes_;
   TransportHandler* const handler_;
   const std::shared_ptr<Inbox> inbox_ = std::make_shared<Inbox>();
   std::string address_;

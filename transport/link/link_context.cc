@@ -18,8 +18,11 @@ absl::StatusOr<std::unique_ptr<TransportContext>> MakeLinkTransport(
 
 namespace link {
 
-LinkContext::LinkContext(double bytes_per_s, TransportHandler* handler)
-    : bytes_per_s_(bytes_per_s), handler_(handler) {}
+LinkContext::LinkContext(const TransportOptions& options,
+                         TransportHandler* handler)
+    : bytes_per_s_(options.link_bytes_per_s),
+      max_header_bytes_(MaxHeaderBytes(options)),
+      handler_(handler) {}
 
 absl::StatusOr<std::unique_ptr<TransportContext>> LinkContext::Make(
     const TransportFactory& make_inner, const TransportOptions& options,
@@ -30,8 +33,7 @@ absl::StatusOr<std::unique_ptr<TransportContext>> LinkContext::Make(
     return absl::InvalidArgumentError(absl::StrCat(
         "a link of ", options.link_bytes_per_s, " bytes/s is too slow"));
   }
-  std::unique_ptr<LinkContext> context(
-      new LinkContext(options.link_bytes_per_s, handler));
+  std::unique_ptr<LinkContext> context(new LinkContext(options, handler));
   ASSIGN_OR_RETURN(context->inner_, make_inner(options, context.get()));
   return context;
 }
@@ -55,7 +57,7 @@ absl::Status LinkContext::Send(EndpointId to, ConstBytes header,
   if (found == endpoints_.end() || found->second.is_closing) {
     return NotOpen(to);
   }
-  RETURN_IF_ERROR(CheckSizes(header, payload));
+  RETURN_IF_ERROR(CheckSizes(header, payload, max_header_bytes_));
   Endpoint& endpoint = found->second;
   const double seconds =
       static_cast<double>(header.size + payload.size) / bytes_per_s_;

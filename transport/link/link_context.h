@@ -34,7 +34,7 @@ class LinkContext : public TransportContext, private TransportHandler {
  private:
   struct Message {
     TimePoint leaves;
-    std::array<std::byte, kMaxHeaderBytes> header;
+    std::array<std::byte, kMaxCarriedBytes> header;
     size_t header_bytes = 0;
     ConstBytes payload;
     SendDone done;
@@ -50,7 +50,7 @@ class LinkContext : public TransportContext, private TransportHandler {
     absl::Status status;
   };
 
-  LinkContext(double bytes_per_s, TransportHandler* handler);
+  LinkContext(const TransportOptions& options, TransportHandler* handler);
 
   void OnAccept(EndpointId endpoint) override;
   absl::StatusOr<Bytes> OnHeader(EndpointId from, ConstBytes header,
@@ -65,6 +65,7 @@ class LinkContext : public TransportContext, private TransportHandler {
   TimePoint ReleaseDue();
 
   const double bytes_per_s_;
+  const size_t max_header_bytes_;
   TransportHandler* const handler_;
   std::unordered_map<EndpointId, Endpoint> endpoints_;
   std::deque<Refused> refused_;

@@ -25,7 +25,7 @@ namespace telegrad::ofi {
 // of these have completed.
 struct Outgoing {
   Kind kind = Kind::kData;
-  std::array<std::byte, kMaxHeaderBytes> header = {};
+  std::array<std::byte, kMaxCarriedBytes> header = {};
   size_t header_bytes = 0;
   ConstBytes payload = {};
   SendDone done = nullptr;
@@ -42,7 +42,7 @@ struct Incoming {
   Kind kind = Kind::kData;
   bool is_whole = false;
   bool is_in_lane = false;  // libfabric has `target`
-  std::array<std::byte, kMaxHeaderBytes> header = {};
+  std::array<std::byte, kMaxCarriedBytes> header = {};
   size_t header_bytes = 0;
   size_t payload_bytes = 0;
   size_t received = 0;

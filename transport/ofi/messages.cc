@@ -26,7 +26,7 @@ absl::Status OfiContext::Send(EndpointId to, ConstBytes header,
       !endpoint->is_announced) {
     return NotOpen(to);
   }
-  RETURN_IF_ERROR(CheckSizes(header, payload));
+  RETURN_IF_ERROR(CheckSizes(header, payload, MaxHeaderBytes(options_)));
   RETURN_IF_ERROR(CheckOnHost("ofi", payload.device));
   Outgoing& message = Enqueue(*endpoint, Kind::kData, /*is_urgent=*/false);
   std::copy_n(header.data, header.size, message.header.data());

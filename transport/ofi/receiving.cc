@@ -4,6 +4,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "transport/ofi/ofi_context.h"
+#include "transport/send_checks.h"
 
 // Records into messages.
 namespace telegrad::ofi {
@@ -44,7 +45,8 @@ void OfiContext::HandleCompletions() {
 }
 
 void OfiContext::HandleReceived(ConstBytes bytes) {
-  const std::optional<Record> record = ParseRecord(bytes);
+  const std::optional<Record> record =
+      ParseRecord(bytes, MaxHeaderBytes(options_));
   Endpoint* endpoint = record.has_value() ? Find(record->to) : nullptr;
   if (endpoint == nullptr || endpoint->token != record->token) {
     ++num_strays_;  // whoever sent it is not a peer, or not any more
@@ -72,7 +74,8 @@ void OfiContext::TakeInOrder(Endpoint& endpoint, const Record& record,
     if (first == endpoint.early.end()) return;
     const std::vector<std::byte> kept = std::move(first->second);
     endpoint.early.erase(first);
-    Take(endpoint, *ParseRecord({kept.data(), kept.size()}));
+    Take(endpoint,
+         *ParseRecord({kept.data(), kept.size()}, MaxHeaderBytes(options_)));
   }
 }
 

@@ -103,7 +103,7 @@ size_t PackRecord(const Record& record, std::byte* out) {
   return kRecordBytes + record.header.size;
 }
 
-std::optional<Record> ParseRecord(ConstBytes bytes) {
+std::optional<Record> ParseRecord(ConstBytes bytes, size_t max_header_bytes) {
   if (bytes.size < kRecordBytes) return std::nullopt;
   const std::byte* in = bytes.data;
   Record record;
@@ -115,7 +115,7 @@ std::optional<Record> ParseRecord(ConstBytes bytes) {
   const size_t header_bytes = LoadLittleEndian<uint16_t>(in + 24);
   record.kind = static_cast<Kind>(in[26]);
   if (in[27] != static_cast<std::byte>(kRecordVersion) ||
-      header_bytes > kMaxHeaderBytes ||
+      header_bytes > max_header_bytes ||
       header_bytes > bytes.size - kRecordBytes ||
       record.payload_bytes > kMaxPayloadBytes) {
     return std::nullopt;

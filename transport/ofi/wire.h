@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/bytes.h"
+#include "transport/transport.h"
 
 // What peers say to each other, little-endian. Each endpoint has a TCP
 // connection that carries one hello in each direction and is the sign of life
@@ -70,6 +71,7 @@ size_t PackRecord(const Record& record, std::byte* out);
 
 // Views into `bytes`. nullopt: these are not a record, or one that contradicts
 // itself.
-std::optional<Record> ParseRecord(ConstBytes bytes);
+std::optional<Record> ParseRecord(ConstBytes bytes,
+                                  size_t max_header_bytes = kMaxHeaderBytes);
 
 }  // namespace telegrad::ofi

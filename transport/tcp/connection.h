@@ -14,7 +14,7 @@
 
 namespace telegrad::tcp {
 
-constexpr size_t kMaxHeadBytes = kRecordBytes + kPlaceBytes + kMaxHeaderBytes;
+constexpr size_t kMaxHeadBytes = kRecordBytes + kPlaceBytes + kMaxCarriedBytes;
 
 struct Outgoing {
   std::array<std::byte, kMaxHeadBytes> head;  // record and header

@@ -31,7 +31,10 @@ void TcpContext::Activate(Connection& connection) {
 
 void TcpContext::PollSockets() {
   poller_.Poll([this](uint64_t key, uint32_t events) {
-    if (key == kListenerKey) return Accept(acceptor_);
+    if (key == kListenerKey) {
+      for (Acceptor& acceptor : acceptors_) Accept(acceptor);
+      return;
+    }
     if (key == kNeighboursKey) return Accept(neighbours_);
     const auto id = static_cast<EndpointId>(key - kFirstConnectionKey);
     if (Connection* connection = Find(id)) HandleSocket(*connection, events);

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "transport/send_checks.h"
 #include "transport/tcp/tcp_context.h"
 
 namespace telegrad::tcp {
@@ -107,8 +108,8 @@ size_t TcpContext::TakeHead(Connection& connection, ConstBytes bytes) {
 void TcpContext::TakeRecord(Connection& connection) {
   if (!connection.has_greeted) return HearHello(connection);
   Incoming& incoming = connection.incoming;
-  const absl::StatusOr<Record> record =
-      ParseRecord(incoming.head.data(), connection.is_local);
+  const absl::StatusOr<Record> record = ParseRecord(
+      incoming.head.data(), connection.is_local, MaxHeaderBytes(options_));
   if (!record.ok()) {
     return FailProtocol(connection, record.status().message());
   }

@@ -54,7 +54,7 @@ absl::Status TcpContext::Send(EndpointId to, ConstBytes header,
   if (connection == nullptr || connection->state != State::kOpen) {
     return NotOpen(to);
   }
-  RETURN_IF_ERROR(CheckSizes(header, payload));
+  RETURN_IF_ERROR(CheckSizes(header, payload, MaxHeaderBytes(options_)));
   RETURN_IF_ERROR(CheckOnHost("tcp", payload.device));
   Outgoing message;
   message.is_exposed = IsExposable(*connection, payload);

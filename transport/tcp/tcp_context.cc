@@ -11,7 +11,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/log.h"
+#include "base/network_device.h"
 #include "base/status_macros.h"
 #include "transport/send_checks.h"
 #include "transport/tcp/neighbour.h"
@@ -75,20 +77,34 @@ absl::Status TcpContext::Init() {
         "transport tcp: tls \"", options_.tls, "\" is none of tcp, \"\""));
   }
   RETURN_IF_ERROR(ParseIp(options_.bind_address, 0).status());
+  ips_ = {options_.bind_address};
+  for (const std::string& rail : options_.rails) {
+    if (ParseIp(rail, 0).ok()) {
+      ips_.push_back(rail);
+    } else {
+      ASSIGN_OR_RETURN(ips_.emplace_back(), AddressOfDevice(rail));
+    }
+  }
   return poller_.Open();
 }
 
 TransportInfo TcpContext::info() const {
-  return {"tcp", absl::StrCat("sockets of the kernel at ",
-                              options_.bind_address, DescribeNeighbours())};
+  return {"tcp",
+          absl::StrCat("sockets of the kernel at ",
+                       absl::StrJoin(ips_, " and "), DescribeNeighbours())};
 }
 
 absl::StatusOr<std::string> TcpContext::Listen() {
-  ASSIGN_OR_RETURN(
-      std::string address,
-      acceptor_.Listen(options_.bind_address, poller_, kListenerKey));
-  ListenToNeighbours(address);
-  return address;
+  if (!acceptors_.empty()) {
+    return absl::FailedPreconditionError("this context listens already");
+  }
+  std::vector<std::string> addresses;
+  for (const std::string& ip : ips_) {
+    ASSIGN_OR_RETURN(addresses.emplace_back(), acceptors_.emplace_back().Listen(
+                                                   ip, poller_, kListenerKey));
+  }
+  ListenToNeighbours(addresses[0]);
+  return absl::StrJoin(addresses, ",");
 }
 
 absl::StatusOr<EndpointId> TcpContext::Connect(absl::string_view address) {

@@ -90,10 +90,12 @@ class TcpContext : public TransportContext {
   bool HandleEvents(bool is_complete);
 
   const TransportOptions options_;
+  std::vector<std::string>
+      ips_;  // that are listened on; the bind address first
   TransportHandler* const handler_;
   Poller poller_;
-  Acceptor acceptor_;
-  Acceptor neighbours_;  // without TCP
+  std::vector<Acceptor> acceptors_;  // of the bind address, and of each rail
+  Acceptor neighbours_;              // without TCP
   const Mark mark_;
 
   EndpointId next_id_ = 1;

@@ -14,13 +14,14 @@ namespace {
 constexpr std::array<unsigned char, kRecordBytes> kHello = {'T', 1,   0,   0,
                                                             'G', 'R', 'A', 'D'};
 
-bool IsWithinLimits(const Record& record, bool is_local) {
+bool IsWithinLimits(const Record& record, bool is_local,
+                    size_t max_header_bytes) {
   const bool is_bare = record.header_bytes == 0 && record.payload_bytes == 0;
   switch (record.kind) {
     case Kind::kHello:
       return false;  // only once, and first
     case Kind::kMessage:
-      return record.header_bytes <= kMaxHeaderBytes &&
+      return record.header_bytes <= max_header_bytes &&
              record.payload_bytes <= kMaxPayloadBytes;
     case Kind::kGoodbye:
       return is_bare;
@@ -29,7 +30,7 @@ bool IsWithinLimits(const Record& record, bool is_local) {
              record.payload_bytes == 0;
     case Kind::kExposed:
       return is_local && record.header_bytes >= kPlaceBytes &&
-             record.header_bytes <= kPlaceBytes + kMaxHeaderBytes &&
+             record.header_bytes <= kPlaceBytes + max_header_bytes &&
              record.payload_bytes <= kMaxPayloadBytes;
     case Kind::kAccept:
     case Kind::kTaken:
@@ -58,13 +59,14 @@ bool IsHello(const std::byte* bytes) {
       [](unsigned char c, std::byte b) { return std::byte{c} == b; });
 }
 
-absl::StatusOr<Record> ParseRecord(const std::byte* bytes, bool is_local) {
+absl::StatusOr<Record> ParseRecord(const std::byte* bytes, bool is_local,
+                                   size_t max_header_bytes) {
   const Record record = {
       .kind = static_cast<Kind>(bytes[0]),
       .header_bytes = static_cast<size_t>(bytes[1]),
       .payload_bytes = LoadLittleEndian<uint32_t>(bytes + 4)};
   if (LoadLittleEndian<uint16_t>(bytes + 2) != 0 ||
-      !IsWithinLimits(record, is_local)) {
+      !IsWithinLimits(record, is_local, max_header_bytes)) {
     return absl::InvalidArgumentError(
         absl::StrCat("a record of kind ", static_cast<int>(record.kind),
                      ", header ", record.header_bytes, " bytes, payload ",

@@ -48,7 +48,8 @@ void PackHello(std::byte* out);
 
 bool IsHello(const std::byte* bytes);
 // InvalidArgument: no record, or one beyond the limits of a message.
-absl::StatusOr<Record> ParseRecord(const std::byte* bytes, bool is_local);
+absl::StatusOr<Record> ParseRecord(const std::byte* bytes, bool is_local,
+                                   size_t max_header_bytes);
 
 struct Offer {
   uint64_t place = 0;  // of the mark

@@ -62,7 +62,7 @@ absl::Status UcxContext::Send(EndpointId to, ConstBytes header,
   if (endpoint == nullptr || endpoint->state != State::kOpen) {
     return NotOpen(to);
   }
-  RETURN_IF_ERROR(CheckSizes(header, payload));
+  RETURN_IF_ERROR(CheckSizes(header, payload, MaxHeaderBytes(options_)));
   RETURN_IF_ERROR(CheckDevice(payload.device));
   Post(*endpoint, Kind::kData, header, payload, std::move(done));
   return absl::OkStatus();
@@ -192,7 +192,7 @@ ucs_status_t UcxContext::Take(const Endpoint& endpoint, ucp_worker_h worker,
       (payload.size > 0 && !is_kept) || payload.size > kMaxPayloadBytes ||
       !Unpack(header.data, &prefix) ||
       (prefix.kind == Kind::kData
-           ? header.size > kPrefixBytes + kMaxHeaderBytes
+           ? header.size > kPrefixBytes + MaxHeaderBytes(options_)
            : payload.size > 0 || worker != worker_.handle)) {
     MutexLock lock(&mutex_);
     failures_.emplace_back(endpoint.id, UCS_ERR_MESSAGE_TRUNCATED);

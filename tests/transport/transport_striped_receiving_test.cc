@@ -1,0 +1,269 @@
+// What is made of the parts of several connections, in whatever order they
+// come, and of those that cannot be.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "absl/strings/str_cat.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/transport/striped_parts.h"
+#include "tests/transport/transport_node.h"
+#include "transport/striped/wire.h"
+
+namespace telegrad::testing {
+namespace {
+
+using absl::StatusCode;
+using striped::kPartBytes;
+using striped::kPrefixBytes;
+
+// A striped context, and a peer that connects to it twice.
+struct Pair {
+  Pair() : receiver_(StripedOptions(2)), giver_(BareOptions()) {
+    const auto address = receiver_.context->Listen();
+    EXPECT_THAT(address, IsOk());
+    if (address.ok()) address_ = *address;
+    for (EndpointId& connection : connections_) connection = Connect();
+  }
+  EndpointId Connect() {
+    const auto endpoint = giver_.context->Connect(address_);
+    EXPECT_THAT(endpoint, IsOk());
+    return endpoint.ok() ? *endpoint : 0;
+  }
+  void Greet() {
+    for (size_t i = 0; i < connections_.size(); ++i) {
+      Say(connections_[i], HelloText({i, connections_.size(), kGroup}));
+    }
+    ASSERT_EQ(receiver_.accepted.size(), 1u);
+  }
+  void Give(size_t connection, const striped::Part& part,
+            const std::string& header, const std::string& payload) {
+    Say(connections_[connection], PartText(part, header),
+        payload.substr(part.index * kPartBytes,
+                       striped::PartBytes(payload.size(), part.index)));
+  }
+  // Each is heard before the next: the order is that of the calls.
+  void Say(EndpointId connection, const std::string& header,
+           const std::string& payload = "") {
+    ASSERT_THAT(giver_.Send(connection, header, payload), IsOk());
+    const size_t due = giver_.results.size();
+    ASSERT_TRUE(DriveBoth([&] { return giver_.num_completed == due; }));
+    Settle();
+  }
+  void Settle() {
+    while (receiver_.context->Progress(Clock::now()) ||
+           giver_.context->Progress(Clock::now())) {
+    }
+  }
+  bool DriveBoth(const std::function<bool()>& condition) {
+    return Drive({&receiver_, &giver_}, condition);
+  }
+  // What the receiver says of an endpoint that it has ended.
+  void ExpectRefused(const std::string& words) {
+    ASSERT_TRUE(DriveBoth([&] { return !receiver_.closed.empty(); }));
+    EXPECT_THAT(receiver_.closed.begin()->second,
+                StatusIs(StatusCode::kCancelled, words));
+    EXPECT_TRUE(DriveBoth([&] { return giver_.closed.size() == 2; }));
+  }
+
+  static constexpr uint64_t kGroup = 0x123456789;
+  Node receiver_, giver_;
+  std::string address_;
+  std::array<EndpointId, 2> connections_ = {};
+};
+
+class StripedReceiver : public ::testing::Test, protected Pair {};
+
+TEST_F(StripedReceiver, PutsPartsTogetherInAnyOrder) {
+  Greet();
+  const std::string payload = Pattern(3 * kPartBytes + 17);
+  for (const size_t index : {2, 0, 3, 1}) {
+    EXPECT_TRUE(receiver_.heard.empty());
+    Give(index % 2, {0, payload.size(), index}, "h", payload);
+  }
+  ASSERT_EQ(receiver_.heard.size(), 1u);
+  EXPECT_EQ(receiver_.heard[0].header, "h");
+  EXPECT_TRUE(receiver_.heard[0].payload == payload);
+}
+
+TEST_F(StripedReceiver, HoldsWhatComesBeforeItsTurn) {
+  Greet();
+  const std::string late = Pattern(100), large = Pattern(2 * kPartBytes);
+  Give(1, {2, 0, 0}, "third", "");
+  Give(1, {1, large.size(), 1}, "second", large);
+  EXPECT_TRUE(receiver_.heard.empty());
+  Give(0, {0, late.size(), 0}, "first", late);
+  ASSERT_EQ(receiver_.heard.size(), 1u);
+  Give(0, {1, large.size(), 0}, "second", large);
+  ASSERT_EQ(receiver_.heard.size(), 3u);
+  EXPECT_EQ(receiver_.heard[0].payload, late);
+  EXPECT_EQ(receiver_.heard[1].header, "second");
+  EXPECT_TRUE(receiver_.heard[1].payload == large);
+  EXPECT_EQ(receiver_.heard[2].header, "third");
+  EXPECT_TRUE(receiver_.is_in_order);
+}
+
+TEST_F(StripedReceiver, TakesConnectionsInAnyOrder) {
+  Say(connections_[1], HelloText({1, 2, kGroup}));
+  ASSERT_EQ(receiver_.accepted.size(), 1u);
+  Give(1, {0, 5, 0}, "h", "early");
+  ASSERT_EQ(receiver_.heard.size(), 1u);
+  Say(connections_[0], HelloText({0, 2, kGroup}));
+  EXPECT_EQ(receiver_.accepted.size(), 1u);
+  Give(0, {1, 4, 0}, "h", "late");
+  EXPECT_EQ(receiver_.heard.size(), 2u);
+}
+
+TEST_F(StripedReceiver, HearsAllBeforeTheEndOfTheLastConnection) {
+  Greet();
+  const std::string payload = Pattern(2 * kPartBytes);
+  Give(0, {0, payload.size(), 0}, "h", payload);
+  giver_.context->Close(connections_[0]);
+  Settle();
+  EXPECT_TRUE(receiver_.closed.empty());
+  Give(1, {0, payload.size(), 1}, "h", payload);
+  EXPECT_EQ(receiver_.heard.size(), 1u);
+  giver_.context->Close(connections_[1]);
+  ASSERT_TRUE(DriveBoth([&] { return !receiver_.closed.empty(); }));
+  EXPECT_THAT(receiver_.closed.begin()->second,
+              StatusIs(StatusCode::kUnavailable, ""));
+}
+
+// The other connection says nothing more, and does not end.
+TEST_F(StripedReceiver, EndsSoonAfterOneConnection) {
+  Greet();
+  giver_.context->Close(connections_[0]);
+  ASSERT_TRUE(DriveBoth([&] { return !receiver_.closed.empty(); }));
+  EXPECT_TRUE(DriveBoth([&] { return giver_.closed.size() == 2; }));
+}
+
+TEST_F(StripedReceiver, DoesNotWaitForAConnectionThatNeverCame) {
+  Say(connections_[0], HelloText({0, 2, kGroup}));
+  giver_.context->Close(connections_[0]);
+  ASSERT_TRUE(DriveBoth([&] { return !receiver_.closed.empty(); }));
+  // It comes after all: to no endpoint.
+  Say(connections_[1], HelloText({1, 2, kGroup}));
+  EXPECT_TRUE(DriveBoth([&] { return giver_.closed.size() == 2; }));
+  EXPECT_EQ(receiver_.accepted.size(), 1u);
+}
+
+TEST_F(StripedReceiver, HearsNothingAfterItHasClosed) {
+  Greet();
+  const std::string payload = Pattern(2 * kPartBytes);
+  Give(0, {0, payload.size(), 0}, "h", payload);
+  receiver_.context->Close(receiver_.accepted[0]);
+  ASSERT_TRUE(DriveBoth(
+      [&] { return giver_.closed.size() == 2 && !receiver_.closed.empty(); }));
+  EXPECT_TRUE(receiver_.heard.empty());
+  EXPECT_EQ(receiver_.num_closed[receiver_.accepted[0]], 1);
+}
+
+TEST_F(StripedReceiver, RefusesAPartThatComesTwice) {
+  Greet();
+  const std::string payload = Pattern(2 * kPartBytes);
+  Give(0, {0, payload.size(), 0}, "h", payload);
+  Say(connections_[1], PartText({0, payload.size(), 0}, "h"),
+      payload.substr(0, kPartBytes));
+  ExpectRefused("twice");
+}
+
+TEST_F(StripedReceiver, RefusesPartsOfTwoMessages) {
+  Greet();
+  const std::string payload = Pattern(2 * kPartBytes);
+  Give(0, {0, payload.size(), 0}, "h", payload);
+  Give(1, {0, payload.size(), 1}, "other", payload);
+  ExpectRefused("two messages");
+}
+
+TEST_F(StripedReceiver, RefusesMessagesThatWereHeard) {
+  Greet();
+  Give(0, {0, 1, 0}, "h", "1");
+  Give(1, {0, 1, 0}, "h", "1");
+  ExpectRefused("message 0 comes when 1 is due");
+}
+
+TEST_F(StripedReceiver, RefusesMessagesFarAhead) {
+  Greet();
+  Give(0, {4096, 1, 0}, "h", "1");
+  ExpectRefused("message 4096 comes when 0 is due");
+}
+
+// It cannot make the receiver hold memory without end.
+TEST_F(StripedReceiver, RefusesToHoldTooMuch) {
+  Greet();
+  const std::string payload = Pattern(kPartBytes);
+  const size_t most = 4 * kMaxPayloadBytes / kPartBytes;
+  uint32_t sequence = 1;
+  while (receiver_.closed.empty() && sequence <= most + 1) {
+    if (!giver_
+             .Send(connections_[0],
+                   PartText({sequence++, payload.size(), 0}, "h"), payload)
+             .ok()) {
+      break;
+    }
+    Settle();
+  }
+  EXPECT_EQ(sequence, most + 2);
+  ExpectRefused("wait for a message on another connection");
+}
+
+TEST_F(StripedReceiver, RefusesMalformedParts) {
+  const std::string good = PartText({0, kPartBytes + 5, 1}, "h");
+  const auto with = [&](size_t place, char value) {
+    std::string bad = good;
+    bad[place] = value;
+    return bad;
+  };
+  struct {
+    std::string header;
+    size_t payload_bytes;
+  } const kBad[] = {{good, 4},
+                    {good, 6},
+                    {with(0, 'H'), 5},
+                    {with(1, 1), 5},
+                    {with(11, 127), 5},  // the payload's bytes
+                    {with(12, 1), 5},    // the offset
+                    {with(15, 127), 5},
+                    {good.substr(0, kPrefixBytes - 1), 5},
+                    {"", 0}};
+  for (const auto& bad : kBad) {
+    EXPECT_THAT(striped::ParsePart(BytesOf(bad.header), bad.payload_bytes),
+                StatusIs(StatusCode::kInvalidArgument, ""));
+    Pair pair;
+    pair.Greet();
+    ASSERT_THAT(pair.giver_.Send(pair.connections_[0], bad.header,
+                                 std::string(bad.payload_bytes, 'x')),
+                IsOk());
+    pair.ExpectRefused("");
+    EXPECT_TRUE(pair.receiver_.heard.empty());
+  }
+  EXPECT_THAT(striped::ParsePart(BytesOf(good), 5), IsOk());
+}
+
+TEST_F(StripedReceiver, RefusesStrangers) {
+  std::string old = HelloText({0, 2, kGroup});
+  old[3] = 9;
+  for (const std::string& bad :
+       {std::string("no hello"), HelloText({2, 2, kGroup}),
+        HelloText({0, 65, kGroup}), HelloText({0, 0, kGroup}), old,
+        PartText({0, 1, 0}, "")}) {
+    const EndpointId stranger = Connect();
+    ASSERT_THAT(giver_.Send(stranger, bad, bad[0] == 'P' ? "1" : ""), IsOk());
+    EXPECT_TRUE(DriveBoth([&] { return giver_.closed.count(stranger) > 0; }));
+  }
+  EXPECT_TRUE(receiver_.accepted.empty());
+  Greet();
+  // Nobody joins an endpoint as one of its connections, or as one too many.
+  for (const striped::Hello& wrong :
+       {striped::Hello{1, 2, kGroup}, striped::Hello{2, 3, kGroup}}) {
+    const EndpointId stranger = Connect();
+    Say(stranger, HelloText(wrong));
+    EXPECT_TRUE(DriveBoth([&] { return giver_.closed.count(stranger) > 0; }));
+  }
+  Give(1, {0, 4, 0}, "h", "good");
+  EXPECT_EQ(receiver_.heard.size(), 1u);
+}
+
+}  // namespace
+}  // namespace telegrad::testing

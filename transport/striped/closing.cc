@@ -1,0 +1,113 @@
+#include <algorithm>
+
+#include "absl/status/status.h"
+#include "transport/striped/striped_context.h"
+
+// The end of an endpoint: of all its connections, in any order.
+namespace telegrad::striped {
+namespace {
+
+// How long a connection may still come after its endpoint has ended.
+constexpr Duration kLateness = std::chrono::seconds(10);
+
+}  // namespace
+
+// The inner transport lets what it was given leave first.
+void StripedContext::Close(EndpointId id) {
+  Endpoint* const endpoint = Find(id);
+  if (endpoint == nullptr || endpoint->state == State::kClosing) return;
+  Dispatch(*endpoint, /*all=*/true);
+  if (endpoint->why.ok()) {
+    endpoint->why = absl::CancelledError("closed by this side");
+  }
+  CloseConnections(*endpoint);
+}
+
+void StripedContext::CloseConnections(Endpoint& endpoint) {
+  endpoint.state = State::kClosing;
+  RefuseQueue(endpoint);
+  for (const Connection& connection : endpoint.connections) {
+    if (connection.is_open) inner_->Close(connection.inner);
+  }
+}
+
+void StripedContext::OnClosed(EndpointId inner, const absl::Status& why) {
+  const Place place = places_[inner];
+  places_.erase(inner);
+  std::erase(greeting_, inner);
+  if (place.endpoint == nullptr) return;
+  CallDue();  // while the connection is there
+  LoseConnection(*place.endpoint, *place.connection, why);
+  if (IsOver(*place.endpoint, Clock::now())) End(*place.endpoint);
+}
+
+// A peer that has closed has sent all before: what is on its way on other
+// connections is heard first. What this side refuses ends all.
+void StripedContext::LoseConnection(Endpoint& endpoint, Connection& connection,
+                                    const absl::Status& why) {
+  connection.is_open = false;
+  --endpoint.num_open;
+  if (endpoint.state != State::kOpen) return;
+  endpoint.why = why;
+  if (absl::IsCancelled(why)) return CloseConnections(endpoint);
+  endpoint.state = State::kLost;
+  endpoint.close_by = Clock::now() + kCloseGrace;
+  lost_.push_back(endpoint.id);
+  RefuseQueue(endpoint);
+}
+
+bool StripedContext::IsOver(const Endpoint& endpoint, TimePoint now) const {
+  return endpoint.num_open == 0 &&
+         (endpoint.state == State::kClosing ||
+          endpoint.connections.size() == endpoint.expected ||
+          now >= endpoint.close_by);
+}
+
+void StripedContext::End(Endpoint& endpoint) {
+  CallDue();
+  std::erase(lost_, endpoint.id);
+  const auto accepted = accepted_.find(endpoint.group);
+  if (accepted != accepted_.end() && accepted->second == &endpoint) {
+    accepted_.erase(accepted);
+    if (endpoint.connections.size() < endpoint.expected) {
+      ended_.emplace_back(endpoint.group, Clock::now() + kLateness);
+    }
+  }
+  const auto node = endpoints_.extract(endpoint.id);
+  ++num_events_;
+  handler_->OnClosed(node.mapped()->id, node.mapped()->why);
+}
+
+// Of an inner endpoint that belongs to none of ours.
+void StripedContext::LetGo(EndpointId inner, Place& place) {
+  place = {};
+  inner_->Close(inner);
+}
+
+void StripedContext::AdvanceTimers() {
+  const TimePoint now = Clock::now();
+  while (!ended_.empty() && ended_.front().second <= now) ended_.pop_front();
+  while (!greeting_.empty() && places_[greeting_.front()].greet_by <= now) {
+    const EndpointId inner = greeting_.front();
+    greeting_.erase(greeting_.begin());
+    LetGo(inner, places_[inner]);
+  }
+  while (!lost_.empty() && Find(lost_.front())->close_by <= now) {
+    Endpoint& endpoint = *Find(lost_.front());
+    lost_.erase(lost_.begin());
+    CloseConnections(endpoint);
+    if (IsOver(endpoint, now)) End(endpoint);
+  }
+}
+
+// All of a kind have the same time to live, so that the oldest is the first.
+TimePoint StripedContext::NextTimer() const {
+  TimePoint next = TimePoint::max();
+  if (!greeting_.empty()) next = places_.at(greeting_.front()).greet_by;
+  if (!lost_.empty()) {
+    next = std::min(next, Find(lost_.front())->close_by);
+  }
+  return next;
+}
+
+}  // namespace telegrad::striped

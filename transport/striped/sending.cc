@@ -1,0 +1,127 @@
+#include <algorithm>
+
+#include "absl/status/status.h"
+#include "base/status_macros.h"
+#include "transport/send_checks.h"
+#include "transport/striped/striped_context.h"
+
+namespace telegrad::striped {
+namespace {
+
+// What a connection is given before it has sent it: enough to be busy until
+// more comes, little enough that a slower one is not left with the rest.
+constexpr size_t kWindowBytes = size_t{1} << 20;
+// Connections with less are as good as idle, of which the first is taken:
+// small messages stay in order.
+constexpr size_t kIdleBytes = size_t{64} << 10;
+
+}  // namespace
+
+absl::Status StripedContext::Send(EndpointId to, ConstBytes header,
+                                  ConstBytes payload, SendDone done) {
+  Endpoint* const endpoint = Find(to);
+  if (endpoint == nullptr || endpoint->state != State::kOpen) {
+    return NotOpen(to);
+  }
+  RETURN_IF_ERROR(CheckSizes(header, payload));
+  RETURN_IF_ERROR(CheckOnHost("of several connections", payload.device));
+  auto message = std::make_shared<Outgoing>();
+  std::copy_n(header.data, header.size, message->header.data() + kPrefixBytes);
+  message->header_bytes = kPrefixBytes + header.size;
+  message->sequence = endpoint->next_to_send++;
+  message->payload = payload;
+  message->num_parts = NumParts(payload.size);
+  message->done = std::move(done);
+  endpoint->queue.push_back(std::move(message));
+  Dispatch(*endpoint, /*all=*/false);
+  return absl::OkStatus();
+}
+
+// `all`: whatever the connections have yet to send.
+void StripedContext::Dispatch(Endpoint& endpoint, bool all) {
+  while (!endpoint.queue.empty()) {
+    const std::shared_ptr<Outgoing> message = endpoint.queue.front();
+    Connection* const connection = LeastBusy(
+        endpoint, PartBytes(message->payload.size, message->num_given), all);
+    if (connection == nullptr) return;
+    Give(endpoint, *connection, message);
+    if (message->num_given == message->num_parts) endpoint.queue.pop_front();
+  }
+}
+
+// Null: each has enough to do.
+StripedContext::Connection* StripedContext::LeastBusy(Endpoint& endpoint,
+                                                      size_t bytes, bool all) {
+  Connection* best = nullptr;
+  for (Connection& connection : endpoint.connections) {
+    const size_t given = connection.bytes_given;
+    if (!connection.is_open) continue;
+    if (!all && given > 0 && given + bytes > kWindowBytes) continue;
+    if (best == nullptr ||
+        given / kIdleBytes < best->bytes_given / kIdleBytes) {
+      best = &connection;
+    }
+  }
+  return best;
+}
+
+void StripedContext::Give(Endpoint& endpoint, Connection& connection,
+                          const std::shared_ptr<Outgoing>& message) {
+  const size_t size = message->payload.size, index = message->num_given++;
+  const size_t bytes = PartBytes(size, index);
+  PackPart(
+      {.sequence = message->sequence, .payload_bytes = size, .index = index},
+      message->header.data());
+  const size_t given = bytes + message->header_bytes;
+  connection.bytes_given += given;
+  // The inner transport hears of the end of a connection after its last send.
+  const auto finish = [this, &endpoint, &connection, message,
+                       given](const absl::Status& status) {
+    FinishPart(endpoint, connection, *message, given, status);
+  };
+  const absl::Status refused = inner_->Send(
+      connection.inner, {message->header.data(), message->header_bytes},
+      {message->payload.data + index * kPartBytes, bytes}, finish);
+  if (refused.ok()) return;
+  due_.push_back(
+      [finish, refused] { finish(absl::UnavailableError(refused.message())); });
+}
+
+void StripedContext::FinishPart(Endpoint& endpoint, Connection& connection,
+                                Outgoing& message, size_t bytes,
+                                const absl::Status& status) {
+  connection.bytes_given -= bytes;
+  if (message.status.ok()) message.status = status;
+  ++message.num_finished;
+  FinishIfWhole(message);
+  Dispatch(endpoint, /*all=*/false);
+}
+
+void StripedContext::FinishIfWhole(Outgoing& message) {
+  if (message.num_finished < message.num_parts) return;
+  ++num_events_;
+  if (message.done) message.done(message.status);
+}
+
+// Parts that the inner transport has end there.
+void StripedContext::RefuseQueue(Endpoint& endpoint) {
+  for (const std::shared_ptr<Outgoing>& message : endpoint.queue) {
+    message->num_parts = message->num_given;
+    if (message->status.ok()) message->status = endpoint.why;
+    if (message->num_finished == message->num_given) {
+      due_.push_back([this, message] { FinishIfWhole(*message); });
+    }
+  }
+  endpoint.queue.clear();
+}
+
+void StripedContext::CallDue() {
+  while (!due_.empty()) {
+    const std::function<void()> next = std::move(due_.front());
+    due_.pop_front();
+    ++num_events_;
+    next();
+  }
+}
+
+}  // namespace telegrad::striped

@@ -1,0 +1,171 @@
+#include "transport/striped/striped_context.h"
+
+#include <algorithm>
+#include <random>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "transport/send_checks.h"
+
+namespace telegrad {
+
+absl::StatusOr<std::unique_ptr<TransportContext>> MakeStripedTransport(
+    const TransportFactory& make_inner, const TransportOptions& options,
+    TransportHandler* handler) {
+  return striped::StripedContext::Make(make_inner, options, handler);
+}
+
+namespace striped {
+namespace {
+
+constexpr Duration kGreetGrace = std::chrono::seconds(10);
+
+uint64_t RandomGroup() {
+  std::random_device random;
+  return uint64_t{random()} << 32 | random();
+}
+
+}  // namespace
+
+StripedContext::StripedContext(const TransportOptions& options,
+                               TransportHandler* handler)
+    : num_connections_(NumConnections(options)), handler_(handler) {}
+
+absl::StatusOr<std::unique_ptr<TransportContext>> StripedContext::Make(
+    const TransportFactory& make_inner, const TransportOptions& options,
+    TransportHandler* handler) {
+  std::unique_ptr<StripedContext> context(new StripedContext(options, handler));
+  TransportOptions inner_options = options;
+  inner_options.prefix_bytes = kPrefixBytes;
+  ASSIGN_OR_RETURN(context->inner_, make_inner(inner_options, context.get()));
+  return context;
+}
+
+TransportInfo StripedContext::info() const {
+  TransportInfo info = inner_->info();
+  absl::StrAppend(&info.details, ", ", num_connections_,
+                  " connections to each peer");
+  return info;
+}
+
+bool StripedContext::IsInMemory(EndpointId id) const {
+  const Endpoint* const endpoint = Find(id);
+  return endpoint != nullptr && !endpoint->connections.empty() &&
+         inner_->IsInMemory(endpoint->connections.front().inner);
+}
+
+absl::Status StripedContext::RegisterMemory(Bytes memory) {
+  RETURN_IF_ERROR(CheckOnHost("of several connections", memory.device));
+  return inner_->RegisterMemory(memory);
+}
+
+StripedContext::Endpoint* StripedContext::Find(EndpointId id) const {
+  const auto found = endpoints_.find(id);
+  return found == endpoints_.end() ? nullptr : found->second.get();
+}
+
+StripedContext::Endpoint& StripedContext::AddEndpoint(const Hello& hello) {
+  auto added = std::make_unique<Endpoint>();
+  added->id = next_id_++;
+  added->group = hello.group;
+  added->expected = hello.connections;
+  return *(endpoints_[added->id] = std::move(added));
+}
+
+void StripedContext::AddConnection(Endpoint& endpoint, EndpointId inner,
+                                   size_t index) {
+  Connection& added = endpoint.connections.emplace_back();
+  added.inner = inner;
+  added.index = index;
+  ++endpoint.num_open;
+  places_[inner] = {.endpoint = &endpoint, .connection = &added};
+}
+
+absl::Status StripedContext::GreetOn(Endpoint& endpoint, EndpointId inner,
+                                     size_t index) {
+  std::array<std::byte, kPrefixBytes> hello;
+  PackHello({.connection = index,
+             .connections = endpoint.expected,
+             .group = endpoint.group},
+            hello.data());
+  return inner_->Send(inner, {hello.data(), hello.size()}, {}, nullptr);
+}
+
+// The inner transport's addresses, with commas between them.
+absl::StatusOr<EndpointId> StripedContext::Connect(absl::string_view address) {
+  const std::vector<std::string> rails = absl::StrSplit(address, ',');
+  ASSIGN_OR_RETURN(const EndpointId first, inner_->Connect(rails[0]));
+  Endpoint& endpoint = AddEndpoint(
+      {.connections = inner_->IsInMemory(first) ? 1 : num_connections_,
+       .group = RandomGroup()});
+  AddConnection(endpoint, first, 0);
+  // What fails now is heard as the end of this connection.
+  (void)GreetOn(endpoint, first, 0);
+  for (size_t i = 1; i < endpoint.expected; ++i) {
+    const std::string& rail = rails[i % rails.size()];
+    const absl::StatusOr<EndpointId> inner = inner_->Connect(rail);
+    if (!inner.ok()) {
+      LogWarning("transport: connection ", i + 1, " of ", endpoint.expected,
+                 " to ", rail, ": ", inner.status().message());
+      endpoint.expected = i;
+      break;
+    }
+    AddConnection(endpoint, *inner, i);
+    (void)GreetOn(endpoint, *inner, i);
+  }
+  return endpoint.id;
+}
+
+void StripedContext::OnAccept(EndpointId inner) {
+  places_[inner].greet_by = Clock::now() + kGreetGrace;
+  greeting_.push_back(inner);
+}
+
+// Connections of an endpoint come in any order, and the first makes it.
+void StripedContext::Join(EndpointId inner, Place& place, const Hello& hello) {
+  std::erase(greeting_, inner);
+  const bool has_ended = std::any_of(
+      ended_.begin(), ended_.end(),
+      [&](const auto& ended) { return ended.first == hello.group; });
+  if (has_ended) return LetGo(inner, place);
+  const auto found = accepted_.find(hello.group);
+  if (found == accepted_.end()) {
+    Endpoint& endpoint = AddEndpoint(hello);
+    accepted_[hello.group] = &endpoint;
+    AddConnection(endpoint, inner, hello.connection);
+    ++num_events_;
+    return handler_->OnAccept(endpoint.id);
+  }
+  Endpoint& endpoint = *found->second;
+  const bool is_known = std::any_of(
+      endpoint.connections.begin(), endpoint.connections.end(),
+      [&](const Connection& c) { return c.index == hello.connection; });
+  if (is_known || hello.connections != endpoint.expected ||
+      endpoint.state == State::kClosing) {
+    return LetGo(inner, place);
+  }
+  AddConnection(endpoint, inner, hello.connection);
+  Dispatch(endpoint, /*all=*/false);
+}
+
+bool StripedContext::Progress(TimePoint deadline) {
+  while (true) {
+    num_events_ = 0;
+    CallDue();
+    AdvanceTimers();
+    if (num_events_ > 0) return true;
+    if (inner_->Progress(std::min(deadline, NextTimer()))) return true;
+    if (is_woken_.exchange(false) || Clock::now() >= deadline) return false;
+  }
+}
+
+void StripedContext::Wake() {
+  is_woken_ = true;
+  inner_->Wake();
+}
+
+}  // namespace striped
+}  // namespace telegrad

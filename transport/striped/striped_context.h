@@ -1,0 +1,166 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <bitset>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "transport/striped/striped_transport.h"
+#include "transport/striped/wire.h"
+#include "transport/transport.h"
+
+namespace telegrad::striped {
+
+// The owner of the inner context and its handler. One thread, except Wake.
+class StripedContext : public TransportContext, private TransportHandler {
+ public:
+  static absl::StatusOr<std::unique_ptr<TransportContext>> Make(
+      const TransportFactory& make_inner, const TransportOptions& options,
+      TransportHandler* handler);
+
+  TransportInfo info() const override;
+  bool IsInMemory(EndpointId endpoint) const override;
+  absl::StatusOr<std::string> Listen() override { return inner_->Listen(); }
+  absl::StatusOr<EndpointId> Connect(absl::string_view address) override;
+  absl::Status Send(EndpointId to, ConstBytes header, ConstBytes payload,
+                    SendDone done) override;
+  void Close(EndpointId endpoint) override;
+  absl::Status RegisterMemory(Bytes memory) override;
+  bool Progress(TimePoint deadline) override;
+  void Wake() override;
+
+ private:
+  struct Outgoing {
+    std::array<std::byte, kPrefixBytes + kMaxHeaderBytes> header;
+    size_t header_bytes = 0;  // with the prefix
+    uint32_t sequence = 0;
+    ConstBytes payload = {};
+    SendDone done = nullptr;
+    size_t num_parts = 0;     // that are to be sent
+    size_t num_given = 0;     // of these, to the inner transport
+    size_t num_finished = 0;  // of these
+    absl::Status status = {};
+  };
+  // A part that has come before its message could begin.
+  struct Held {
+    Buffer bytes;
+    bool has_arrived = false;
+  };
+  using HeldParts = std::map<size_t, Held>;  // by index
+  struct Incoming {
+    bool has_header = false;
+    std::array<std::byte, kMaxHeaderBytes> header;
+    size_t header_bytes = 0;
+    size_t payload_bytes = 0;
+    Bytes target = {};             // what OnHeader gave
+    std::bitset<kMaxParts> begun;  // parts
+    size_t num_arrived = 0;        // parts, where they belong
+    HeldParts held = {};
+  };
+  struct Connection {
+    EndpointId inner = 0;
+    size_t index = 0;        // the peers' number for it
+    size_t bytes_given = 0;  // that the inner transport has yet to send
+    bool is_open = true;
+  };
+  // kOpen --Close, a refused message--> kClosing --all connections gone--> gone
+  // kOpen --a connection ends--> kLost --the others end, or grace over--> gone
+  enum class State : uint8_t { kOpen, kClosing, kLost };
+  struct Endpoint {
+    EndpointId id = 0;
+    State state = State::kOpen;
+    absl::Status why = {};    // what OnClosed will say; set when not open
+    TimePoint close_by = {};  // of kLost
+    uint64_t group = 0;
+    size_t expected = 1;                      // connections
+    std::deque<Connection> connections = {};  // that have joined
+    size_t num_open = 0;                      // of these
+
+    std::deque<std::shared_ptr<Outgoing>> queue = {};  // parts of it are here
+    uint32_t next_to_send = 0;
+    std::deque<Incoming> incoming = {};  // that were not heard
+    uint32_t first_incoming = 0;         // its sequence
+    size_t num_begun = 0;                // of incoming: OnHeader was called
+    size_t bytes_held = 0;
+    std::deque<Buffer> unheard = {};  // where what comes after Close goes
+  };
+  // Of an inner endpoint. No endpoint: its hello is due, or it is let go.
+  struct Place {
+    Endpoint* endpoint = nullptr;
+    Connection* connection = nullptr;
+    TimePoint greet_by = {};
+  };
+
+  StripedContext(const TransportOptions& options, TransportHandler* handler);
+
+  void OnAccept(EndpointId inner) override;
+  absl::StatusOr<Bytes> OnHeader(EndpointId from, ConstBytes header,
+                                 size_t payload_bytes) override;
+  void OnMessage(EndpointId from, ConstBytes header, Bytes payload) override;
+  void OnClosed(EndpointId inner, const absl::Status& why) override;
+
+  Endpoint* Find(EndpointId id) const;
+  Endpoint& AddEndpoint(const Hello& hello);
+  void AddConnection(Endpoint& endpoint, EndpointId inner, size_t index);
+  absl::Status GreetOn(Endpoint& endpoint, EndpointId inner, size_t index);
+  void Join(EndpointId inner, Place& place, const Hello& hello);
+
+  // sending.cc
+  void Dispatch(Endpoint& endpoint, bool all);
+  Connection* LeastBusy(Endpoint& endpoint, size_t bytes, bool all);
+  void Give(Endpoint& endpoint, Connection& connection,
+            const std::shared_ptr<Outgoing>& message);
+  void FinishPart(Endpoint& endpoint, Connection& connection, Outgoing& message,
+                  size_t bytes, const absl::Status& status);
+  void FinishIfWhole(Outgoing& message);
+  void RefuseQueue(Endpoint& endpoint);
+  void CallDue();
+
+  // receiving.cc
+  absl::StatusOr<Bytes> BeginPart(Endpoint& endpoint, ConstBytes header,
+                                  size_t part_bytes);
+  absl::StatusOr<Incoming*> FindMessage(Endpoint& endpoint, const Part& part,
+                                        ConstBytes header);
+  absl::Status BeginMessages(Endpoint& endpoint);
+  absl::Status BeginMessage(Endpoint& endpoint, Incoming& message);
+  absl::StatusOr<Bytes> Hold(Endpoint& endpoint, Incoming& message,
+                             size_t index, size_t part_bytes);
+  HeldParts::iterator PlaceHeld(Endpoint& endpoint, Incoming& message,
+                                HeldParts::iterator held);
+  void EndPart(Endpoint& endpoint, const Part& part);
+  void Deliver(Endpoint& endpoint);
+
+  // closing.cc
+  void CloseConnections(Endpoint& endpoint);
+  void LoseConnection(Endpoint& endpoint, Connection& connection,
+                      const absl::Status& why);
+  bool IsOver(const Endpoint& endpoint, TimePoint now) const;
+  void End(Endpoint& endpoint);
+  void LetGo(EndpointId inner, Place& place);
+  void AdvanceTimers();
+  TimePoint NextTimer() const;
+
+  const size_t num_connections_;
+  TransportHandler* const handler_;
+  EndpointId next_id_ = 1;
+  std::unordered_map<EndpointId, std::unique_ptr<Endpoint>> endpoints_;
+  std::unordered_map<uint64_t, Endpoint*> accepted_;  // by group
+  std::unordered_map<EndpointId, Place> places_;      // by inner endpoint
+  std::vector<EndpointId> greeting_;  // inner ones whose hello is due
+  std::vector<EndpointId> lost_;      // endpoints
+  // Groups whose endpoint has ended before all its connections had come.
+  std::deque<std::pair<uint64_t, TimePoint>> ended_;
+  std::deque<std::function<void()>> due_;  // completions
+  size_t num_events_ = 0;
+  std::atomic<bool> is_woken_{false};
+  // Last: it ends first, while what it borrows is still there.
+  std::unique_ptr<TransportContext> inner_;
+};
+
+}  // namespace telegrad::striped
