@@ -51,6 +51,11 @@ def parse():
     parser.add_argument("--rails", type=int, default=1,
                         help="devices of each host, each with such a link; "
                         "Telegrad takes them all")
+    parser.add_argument("--paths", type=int, default=1, choices=(1, 2, 4, 8),
+                        help="of each link, each of that rate; a connection "
+                        "has the one that its ports hash to, as in a bond")
+    parser.add_argument("--connections", type=int, default=1,
+                        help="of Telegrad to each peer")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--servers", type=int, default=0,
                         help="on hosts of their own; 0: one beside each worker")
@@ -80,12 +85,13 @@ def main():
     results = {c.name: {"seconds": [], "sent_bytes": [], "error": None}
                for c in taking_part}
     with tempfile.TemporaryDirectory() as folder, \
-            Lab(setup.num_hosts, rate, options.burst, options.rails) as lab:
+            Lab(setup.num_hosts, rate, options.burst, options.rails,
+                options.paths) as lab:
         sizes = os.path.join(folder, "sizes.json")
         with open(sizes, "w", encoding="utf-8") as file:
             json.dump(shapes, file)
         run = Run(options.build, name, options.iterations, sizes,
-                  options.cores, options.mxnet_python)
+                  options.cores, options.mxnet_python, options.connections)
         for round_number in range(options.repeats):
             for contestant in taking_part:
                 result = results[contestant.name]

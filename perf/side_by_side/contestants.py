@@ -91,7 +91,8 @@ class Telegrad:
                  "--transport", "tcp", "--rendezvous",
                  f"{lab.address(0)}:{run.port}", "--warmup",
                  str(self.warmup), "--iterations", str(run.iterations),
-                 "--timeout", str(TIMEOUT_S), "--json"]
+                 "--timeout", str(TIMEOUT_S), "--connections",
+                 str(run.connections), "--json"]
         if len(lab.rails) > 1:
             words += ["--rails",
                       ",".join(f"eth{rail}" for rail in lab.rails[1:])]

@@ -26,11 +26,14 @@ class Lab:
 
     Both ends of each link are shaped: what a host sends and what it receives.
     A burst is a credit of each iteration: at most 1 % of the payload. Each host
-    has `num_rails` devices, eth0 and so on, each on a bridge of its own.
+    has `num_rails` devices, eth0 and so on, each on a bridge of its own. With
+    `num_paths` (2, 4 or 8) a link is so many, each of that rate, of which a
+    connection gets the one that its two ports hash to, as in a bond.
     """
 
-    def __init__(self, num_hosts, rate, burst, num_rails=1):
+    def __init__(self, num_hosts, rate, burst, num_rails=1, num_paths=1):
         self.rails = range(num_rails)
+        self.num_paths = num_paths
         self.tag = f"tg{os.getpid()}"
         self.hosts = [f"{self.tag}h{i}" for i in range(num_hosts)]
         self.switch = f"{self.tag}s"
@@ -94,9 +97,34 @@ class Lab:
     def _shape(self, netns, device):
         if self.rate is None:
             return
-        subprocess.run(["tc", "-n", netns, "qdisc", "add", "dev", device,
-                        "root", "tbf", "rate", self.rate, "burst", self.burst,
-                        "latency", "50ms"], check=True)
+        if self.num_paths > 1:
+            return self._shape_paths(netns, device)
+        self._tc(netns, "qdisc", device, "root", "tbf", "rate", self.rate,
+                 "burst", self.burst, "latency", "50ms")
+
+    def _shape_paths(self, netns, device):
+        self._tc(netns, "qdisc", device, "root", "handle", "1:", "htb",
+                 "default", "1", "r2q", "1000")
+        for path in range(self.num_paths):
+            class_id = f"1:{path + 1}"
+            self._tc(netns, "class", device, "parent", "1:", "classid",
+                     class_id, "htb", "rate", self.rate, "burst", self.burst,
+                     "cburst", self.burst)
+            self._tc(netns, "qdisc", device, "parent", class_id, "pfifo",
+                     "limit", "100")
+        # Connections begin at even ports; what is no IP keeps to the first path.
+        mask = 2 * (self.num_paths - 1)
+        for source in range(0, mask + 2, 2):
+            for target in range(0, mask + 2, 2):
+                path = (source ^ target) // 2
+                self._tc(netns, "filter", device, "parent", "1:", "protocol",
+                         "ip", "u32", "match", "ip", "sport", str(source),
+                         hex(mask), "match", "ip", "dport", str(target),
+                         hex(mask), "flowid", f"1:{path + 1}")
+
+    def _tc(self, netns, what, device, *words):
+        subprocess.run(["tc", "-n", netns, what, "add", "dev", device, *words],
+                       check=True)
 
     def _remove(self):
         for name in reversed(self.made):

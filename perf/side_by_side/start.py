@@ -31,13 +31,14 @@ class Run:
     """What a contestant is started with."""
 
     def __init__(self, build, profile, iterations, sizes=None, cores=False,
-                 mxnet_python=None):
+                 mxnet_python=None, connections=1):
         self.profile, self.sizes = profile, sizes
         self.iterations = iterations
         self.telegrad_perf = os.path.abspath(
             os.path.join(build, "perf", "telegrad-perf"))
         self.mxnet_python = mxnet_python
         self.cores = cores
+        self.connections = connections
         self.port = 0
 
     def bound(self, host, words):

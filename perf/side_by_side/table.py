@@ -36,9 +36,19 @@ def summary(result, num_elems, rate, workers):
             / num_elems, "link_s": limit}
 
 
+def several(options):
+    """How many links of the rate join two hosts."""
+    if options.rails * options.paths == 1:
+        return ""
+    return (f"{options.rails} devices with {options.paths} hashed paths each, "
+            "each of ")
+
+
 def write_table(options, shapes, setup, results):
     num_elems = sum(math.prod(shape) for shape in shapes)
     rate = rate_of(options.rate)
+    if rate is not None:
+        rate *= options.rails * options.paths
     rows = {name: summary(result, num_elems, rate, setup.workers)
             for name, result in results.items()}
     gloo = rows.get("gloo allreduce")
@@ -46,7 +56,8 @@ def write_table(options, shapes, setup, results):
     lines = [
         f"# {options.profile}, {setup.workers} workers, {options.rate}", "",
         f"{num_elems:,} elements, {setup.servers} servers {where}, links "
-        f"{options.rate} with burst {options.burst} both ways, "
+        f"{several(options)}{options.rate} with burst {options.burst} both "
+        f"ways, {options.connections} connections of Telegrad to a peer, "
         f"{options.repeats} rounds of {options.iterations} iterations, "
         f"{'a core per host, ' if options.cores else ''}{os.cpu_count()} "
         f"cores; {time.strftime('%Y-%m-%d')}, commit {commit()}.", "",

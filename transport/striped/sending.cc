@@ -11,9 +11,10 @@ namespace {
 // What a connection is given before it has sent it: enough to be busy until
 // more comes, little enough that a slower one is not left with the rest.
 constexpr size_t kWindowBytes = size_t{1} << 20;
-// Connections with less are as good as idle, of which the first is taken:
-// small messages stay in order.
-constexpr size_t kIdleBytes = size_t{64} << 10;
+// Messages of less keep to the first connection that has no more to send, and
+// so arrive in order.
+constexpr size_t kSmallBytes = size_t{64} << 10;
+constexpr double kFastest = 1e-12;  // seconds per byte, before any is known
 
 }  // namespace
 
@@ -37,29 +38,42 @@ absl::Status StripedContext::Send(EndpointId to, ConstBytes header,
   return absl::OkStatus();
 }
 
-// `all`: whatever the connections have yet to send.
+// `all`: whatever the connections have yet to send. Otherwise a part may wait
+// for a fast connection although a slow one is idle, if it is sent sooner so.
 void StripedContext::Dispatch(Endpoint& endpoint, bool all) {
   while (!endpoint.queue.empty()) {
     const std::shared_ptr<Outgoing> message = endpoint.queue.front();
-    Connection* const connection = LeastBusy(
-        endpoint, PartBytes(message->payload.size, message->num_given), all);
-    if (connection == nullptr) return;
-    Give(endpoint, *connection, message);
+    const size_t bytes = PartBytes(message->payload.size, message->num_given);
+    Connection* const soonest = Soonest(endpoint, bytes, all);
+    if (soonest == nullptr || !(all || HasRoom(*soonest, bytes))) return;
+    Give(endpoint, *soonest, message);
     if (message->num_given == message->num_parts) endpoint.queue.pop_front();
   }
 }
 
-// Null: each has enough to do.
-StripedContext::Connection* StripedContext::LeastBusy(Endpoint& endpoint,
-                                                      size_t bytes, bool all) {
+bool StripedContext::HasRoom(const Connection& connection, size_t bytes) {
+  return connection.bytes_given == 0 ||
+         connection.bytes_given + bytes <= kWindowBytes;
+}
+
+// The connection that will have sent so many bytes first, by its pace of late.
+// Null: none is open, or they have yet to show their pace.
+StripedContext::Connection* StripedContext::Soonest(Endpoint& endpoint,
+                                                    size_t bytes, bool all) {
   Connection* best = nullptr;
+  double best_s = 0;
   for (Connection& connection : endpoint.connections) {
-    const size_t given = connection.bytes_given;
     if (!connection.is_open) continue;
-    if (!all && given > 0 && given + bytes > kWindowBytes) continue;
-    if (best == nullptr ||
-        given / kIdleBytes < best->bytes_given / kIdleBytes) {
+    const size_t given = connection.bytes_given;
+    if (bytes < kSmallBytes && given < kSmallBytes) return &connection;
+    const Pace& pace = connection.pace;
+    const bool has_room = all || HasRoom(connection, bytes);
+    if (!has_room && !pace.is_known()) continue;
+    const double seconds = static_cast<double>(given + bytes) *
+                           std::max(pace.seconds_per_byte(), kFastest);
+    if (best == nullptr || seconds < best_s) {
       best = &connection;
+      best_s = seconds;
     }
   }
   return best;
@@ -73,6 +87,7 @@ void StripedContext::Give(Endpoint& endpoint, Connection& connection,
       {.sequence = message->sequence, .payload_bytes = size, .index = index},
       message->header.data());
   const size_t given = bytes + message->header_bytes;
+  if (connection.bytes_given == 0) connection.pace.Begin(Clock::now());
   connection.bytes_given += given;
   // The inner transport hears of the end of a connection after its last send.
   const auto finish = [this, &endpoint, &connection, message,
@@ -91,6 +106,7 @@ void StripedContext::FinishPart(Endpoint& endpoint, Connection& connection,
                                 Outgoing& message, size_t bytes,
                                 const absl::Status& status) {
   connection.bytes_given -= bytes;
+  connection.pace.Add(bytes, Clock::now());
   if (message.status.ok()) message.status = status;
   ++message.num_finished;
   FinishIfWhole(message);

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "transport/striped/pace.h"
 #include "transport/striped/striped_transport.h"
 #include "transport/striped/wire.h"
 #include "transport/transport.h"
@@ -67,6 +68,7 @@ class StripedContext : public TransportContext, private TransportHandler {
     EndpointId inner = 0;
     size_t index = 0;        // the peers' number for it
     size_t bytes_given = 0;  // that the inner transport has yet to send
+    Pace pace = {};
     bool is_open = true;
   };
   // kOpen --Close, a refused message--> kClosing --all connections gone--> gone
@@ -113,7 +115,8 @@ class StripedContext : public TransportContext, private TransportHandler {
 
   // sending.cc
   void Dispatch(Endpoint& endpoint, bool all);
-  Connection* LeastBusy(Endpoint& endpoint, size_t bytes, bool all);
+  static bool HasRoom(const Connection& connection, size_t bytes);
+  static Connection* Soonest(Endpoint& endpoint, size_t bytes, bool all);
   void Give(Endpoint& endpoint, Connection& connection,
             const std::shared_ptr<Outgoing>& message);
   void FinishPart(Endpoint& endpoint, Connection& connection, Outgoing& message,
