@@ -76,6 +76,11 @@ std::string InThisRun(const RunContext& context, const std::string& what) {
   }
   if (what == "cards") return "; in this run the transport chooses";
   if (what == "memory") return "; gradients of this run are in host memory";
+  if (what == "connections") {
+    return absl::StrCat("; this run has ",
+                        NumConnections(TransportOptionsOf(context.options)),
+                        " (--connections)");
+  }
   if (what == "aggregation") {
     return absl::StrCat("; this run uses ", context.options.kv_store, " with ",
                         store.num_servers(), " server(s) that share the sums");

@@ -13,6 +13,7 @@
 #include "compression/frame.h"
 #include "kernels/code_sum.h"
 #include "kvstore/dist/codec_policy.h"
+#include "transport/transport.h"
 
 namespace telegrad {
 namespace {
@@ -156,6 +157,7 @@ Facts MakeFacts(const JobConfig& config) {
       {"start", gc.starts_dense ? "dense" : "compressed"},
       {"chunk elements", absl::StrCat(config.chunk_elems)},
       {"initial values", config.has_values ? "given" : "none"},
+      {"connections", absl::StrCat(config.connections)},
   };
   if (gc.type != "none" || !gc.rules.empty()) {
     facts.emplace_back("threshold", ThresholdFact(gc.threshold));
@@ -200,7 +202,8 @@ std::string SerializeJobConfig(const JobConfig& config) {
               {"wd_bits", bits(sgd.weight_decay)},
               {"rescale_bits", bits(sgd.rescale)},
               {"chunk_elems", config.chunk_elems},
-              {"has_values", config.has_values ? 1u : 0u}}
+              {"has_values", config.has_values ? 1u : 0u},
+              {"connections", config.connections}}
       .dump();
 }
 
@@ -250,6 +253,7 @@ absl::StatusOr<JobConfig> ParseJobConfig(absl::string_view text,
   sgd.rescale = FloatField(json, "rescale_bits", status);
   config.chunk_elems = Field(json, "chunk_elems", 1, kMaxChunkElems, status);
   config.has_values = Field(json, "has_values", 0, 1, status) != 0;
+  config.connections = Field(json, "connections", 1, kMaxConnections, status);
   RETURN_IF_ERROR(status);
   RETURN_IF_ERROR(CheckConfig(gc, config.optimizer));
   return config;

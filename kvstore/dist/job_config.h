@@ -15,6 +15,7 @@ struct JobConfig {
   OptimizerConfig optimizer;
   size_t chunk_elems = 0;
   bool has_values = false;  // worker 0 sends initial values
+  size_t connections = 1;   // from a worker to each server
 };
 
 // Facts for the scheduler to compare among workers; short values that a person

@@ -1,6 +1,7 @@
 #include "kvstore/dist/server.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
 #include "base/log.h"
 #include "base/short_slices.h"
 #include "base/status_macros.h"
@@ -73,6 +74,7 @@ absl::Status DistServer::MakeChunks() {
   const Membership& membership = control_->membership();
   ASSIGN_OR_RETURN(config_,
                    ParseJobConfig(membership.shared, options_.max_model_bytes));
+  RETURN_IF_ERROR(CheckConnections());
   ASSIGN_OR_RETURN(const std::vector<TensorLayout> plan,
                    MakeShardPlan(config_.tensors,
                                  static_cast<int>(membership.servers.size()),
@@ -92,6 +94,17 @@ absl::Status DistServer::MakeChunks() {
     }
   }
   return absl::OkStatus();
+}
+
+// It has listened before it knew the job.
+absl::Status DistServer::CheckConnections() const {
+  const size_t own = NumConnections(options_.dist.transport);
+  if (own == config_.connections) return absl::OkStatus();
+  return WithExitCode(
+      ExitCode::kMismatch,
+      absl::InvalidArgumentError(absl::StrCat(
+          "connections: workers have ", config_.connections, ", server/", rank_,
+          " has ", own, "; give all the same --connections and --rails")));
 }
 
 absl::Status DistServer::Serve() {

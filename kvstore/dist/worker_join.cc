@@ -13,8 +13,6 @@ Facts AllFacts(const JobConfig& config, const DistOptions& options) {
   facts.emplace_back("transport", ChooseTransport(options.transport).name);
   facts.emplace_back(
       "tls", options.transport.tls.empty() ? "any" : options.transport.tls);
-  facts.emplace_back("connections",
-                     absl::StrCat(NumConnections(options.transport)));
   facts.insert(facts.end(), options.facts.begin(), options.facts.end());
   return facts;
 }
@@ -81,6 +79,7 @@ absl::Status DistWorker::Join(std::span<const TensorSpec> tensors,
   config_.tensors.assign(tensors.begin(), tensors.end());
   config_.chunk_elems = options_.chunk_elems;
   config_.has_values = has_values;
+  config_.connections = NumConnections(options_.transport);
   ASSIGN_OR_RETURN(transport_, MakeTransport(options_.transport, this));
   const TransportInfo info = transport_->info();
   transport_details_ = absl::StrCat(info.name, ": ", info.details);

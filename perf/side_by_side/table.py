@@ -37,11 +37,11 @@ def summary(result, num_elems, rate, workers):
 
 
 def several(options):
-    """How many links of the rate join two hosts."""
-    if options.rails * options.paths == 1:
-        return ""
-    return (f"{options.rails} devices with {options.paths} hashed paths each, "
-            "each of ")
+    """What is more than one between two hosts."""
+    words = [(options.rails, "devices per host"),
+             (options.paths, "hashed paths per link"),
+             (options.connections, "connections of Telegrad to a peer")]
+    return "".join(f"{number} {what}, " for number, what in words if number > 1)
 
 
 def write_table(options, shapes, setup, results):
@@ -56,8 +56,8 @@ def write_table(options, shapes, setup, results):
     lines = [
         f"# {options.profile}, {setup.workers} workers, {options.rate}", "",
         f"{num_elems:,} elements, {setup.servers} servers {where}, links "
-        f"{several(options)}{options.rate} with burst {options.burst} both "
-        f"ways, {options.connections} connections of Telegrad to a peer, "
+        f"{options.rate} with burst {options.burst} both ways, "
+        f"{several(options)}"
         f"{options.repeats} rounds of {options.iterations} iterations, "
         f"{'a core per host, ' if options.cores else ''}{os.cpu_count()} "
         f"cores; {time.strftime('%Y-%m-%d')}, commit {commit()}.", "",

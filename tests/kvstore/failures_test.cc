@@ -311,6 +311,19 @@ TEST(LostWorker, FailsTicketsOfTheOthersByName) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("worker/1 gives up"));
 }
 
+TEST(Mismatch, OfConnectionsNamesTheServer) {
+  Cluster cluster(Job(1));
+  cluster.StartServers();
+  DistOptions options = cluster.Options();
+  options.transport.connections = 2;
+  const auto store = *MakeKVStore("dist_sync", options);
+  std::vector<Buffer> values = cluster.MakeValues(0);
+  const absl::Status status = cluster.Init(*store, values);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("connections: workers have 2, server/0 has 1"));
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kMismatch);
+}
+
 TEST(Mismatch, OfTheNetworkNamesBoth) {
   struct Case {
     std::function<void(DistOptions&)> change;
@@ -319,6 +332,8 @@ TEST(Mismatch, OfTheNetworkNamesBoth) {
   const Case cases[] = {
       {[](DistOptions& options) { options.transport.tls = "shm"; },
        "tls: worker/0 has tcp, worker/1 has shm"},
+      {[](DistOptions& options) { options.transport.connections = 2; },
+       "connections: worker/0 has 1, worker/1 has 2"},
       {[](DistOptions& options) { options.facts[0].second = "rc"; },
        "UCX_TLS: worker/0 has tcp, worker/1 has rc"}};
   for (const Case& each : cases) {

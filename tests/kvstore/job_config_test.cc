@@ -35,6 +35,7 @@ JobConfig Sample() {
               .rescale = -0.0f}};
   config.chunk_elems = 12345;
   config.has_values = true;
+  config.connections = 3;
   return config;
 }
 
@@ -67,6 +68,7 @@ TEST(JobConfig, ComesBackBitByBit) {
   EXPECT_TRUE(SameBits(sgd.rescale, in.optimizer.sgd.rescale));
   EXPECT_EQ(out->chunk_elems, 12345u);
   EXPECT_TRUE(out->has_values);
+  EXPECT_EQ(out->connections, 3u);
 }
 
 TEST(JobConfig, RefusesEveryMissingOrMistypedField) {
@@ -114,6 +116,8 @@ TEST(JobConfig, RefusesValuesOutOfRange) {
       {"chunk_elems", 0},
       {"chunk_elems", kMaxChunkElems + 1},
       {"has_values", 2},
+      {"connections", 0},
+      {"connections", 65},
   };
   for (const auto& [name, value] : cases) {
     Json changed = Json::parse(SerializeJobConfig(Sample()));

@@ -17,7 +17,9 @@ class Determinism(SystemTest):
         self.assertNotEqual(first["none"], first["2bit"])
         for flags in (["--threads", "0"],
                       ["--threads", "3", "--tls", "shm"],
-                      ["--tls", "tcp", "--servers", "2"]):
+                      ["--tls", "tcp", "--servers", "2"],
+                      ["--transport", "tcp", "--tls", "tcp", "--connections",
+                       "3"]):
             with self.subTest(" ".join(flags)):
                 self.assertEqual(self.hashes("--compare", "none,2bit",
                                              "--seed", "3", *flags), first)
