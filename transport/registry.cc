@@ -148,6 +148,12 @@ absl::Status CheckTransport(const TransportOptions& options) {
         absl::StrCat("transport \"", name,
                      "\" is not in this build, which has ", NamesInBuild()));
   }
+  if (options.prefix_bytes > kMaxPrefixBytes ||
+      (options.prefix_bytes > 0 && options.memory != "host")) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "prefix_bytes ", options.prefix_bytes, ", memory ", options.memory,
+        ": at most ", kMaxPrefixBytes, ", and memory of the host"));
+  }
   if (options.connections < 1 || NumConnections(options) > kMaxConnections) {
     return absl::InvalidArgumentError(absl::StrCat(
         "connections ", options.connections, ", rails ", options.rails.size(),

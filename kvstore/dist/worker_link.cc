@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "kvstore/dist/worker.h"
 #include "kvstore/gather_numbers.h"
@@ -63,11 +64,14 @@ LinkFigures Slowest(const std::vector<Seen>& workers,
           .latency_s = Measured(latency_s)};
 }
 
-// Without the port, which is another one in each run.
+// Without the ports, which are others in each run.
 std::string HostOf(const Member& member) {
-  return absl::StrCat(
-      member.host, " ",
-      member.data_address.substr(0, member.data_address.rfind(':')));
+  std::string text = member.host;
+  for (const absl::string_view rail :
+       absl::StrSplit(member.data_address, ',')) {
+    absl::StrAppend(&text, " ", rail.substr(0, rail.rfind(':')));
+  }
+  return text;
 }
 
 }  // namespace

@@ -70,7 +70,12 @@ def parse():
                         "it MXNet does not take part")
     parser.add_argument("--out", default="telegrad-out/side_by_side",
                         help="file without its ending: .md and .json")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.rails < 1 or not 1 <= options.connections <= 64:
+        parser.error("--rails from 1, --connections from 1 to 64")
+    if options.paths > 1 and options.rate == "none":
+        parser.error("--paths needs a --rate")
+    return options
 
 
 def main():

@@ -1,6 +1,7 @@
 """Hosts as network namespaces, each joined to one bridge by a shaped link.
 
-Needs root, iproute2 and a kernel with veth, bridge and tbf.
+Needs root, iproute2 and a kernel with veth, bridge and tbf; for several paths
+htb, pfifo and u32.
 """
 import os
 import signal

@@ -37,6 +37,12 @@ inline std::string PartText(const striped::Part& part,
   return text + header;
 }
 
+inline std::string HeardText(const striped::HeardSoFar& heard) {
+  std::string text(striped::kPrefixBytes, '\0');
+  PackHeard(heard, reinterpret_cast<std::byte*>(text.data()));
+  return text;
+}
+
 inline ConstBytes BytesOf(const std::string& text) {
   return {text.data(), text.size()};
 }

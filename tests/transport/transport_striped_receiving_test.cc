@@ -43,6 +43,10 @@ struct Pair {
         payload.substr(part.index * kPartBytes,
                        striped::PartBytes(payload.size(), part.index)));
   }
+  void HearFirst() {
+    Give(0, {0, 0, 0}, "the first", "");
+    ASSERT_EQ(receiver_.heard.size(), 1u);
+  }
   // Each is heard before the next: the order is that of the calls.
   void Say(EndpointId connection, const std::string& header,
            const std::string& payload = "") {
@@ -89,18 +93,19 @@ TEST_F(StripedReceiver, PutsPartsTogetherInAnyOrder) {
 
 TEST_F(StripedReceiver, HoldsWhatComesBeforeItsTurn) {
   Greet();
+  HearFirst();
   const std::string late = Pattern(100), large = Pattern(2 * kPartBytes);
-  Give(1, {2, 0, 0}, "third", "");
-  Give(1, {1, large.size(), 1}, "second", large);
-  EXPECT_TRUE(receiver_.heard.empty());
-  Give(0, {0, late.size(), 0}, "first", late);
-  ASSERT_EQ(receiver_.heard.size(), 1u);
-  Give(0, {1, large.size(), 0}, "second", large);
-  ASSERT_EQ(receiver_.heard.size(), 3u);
-  EXPECT_EQ(receiver_.heard[0].payload, late);
-  EXPECT_EQ(receiver_.heard[1].header, "second");
-  EXPECT_TRUE(receiver_.heard[1].payload == large);
-  EXPECT_EQ(receiver_.heard[2].header, "third");
+  Give(1, {3, 0, 0}, "third", "");
+  Give(1, {2, large.size(), 1}, "second", large);
+  EXPECT_EQ(receiver_.heard.size(), 1u);
+  Give(0, {1, late.size(), 0}, "first", late);
+  ASSERT_EQ(receiver_.heard.size(), 2u);
+  Give(0, {2, large.size(), 0}, "second", large);
+  ASSERT_EQ(receiver_.heard.size(), 4u);
+  EXPECT_EQ(receiver_.heard[1].payload, late);
+  EXPECT_EQ(receiver_.heard[2].header, "second");
+  EXPECT_TRUE(receiver_.heard[2].payload == large);
+  EXPECT_EQ(receiver_.heard[3].header, "third");
   EXPECT_TRUE(receiver_.is_in_order);
 }
 
@@ -185,27 +190,86 @@ TEST_F(StripedReceiver, RefusesMessagesThatWereHeard) {
 
 TEST_F(StripedReceiver, RefusesMessagesFarAhead) {
   Greet();
-  Give(0, {4096, 1, 0}, "h", "1");
-  ExpectRefused("message 4096 comes when 0 is due");
+  HearFirst();
+  Give(0, {1 << 17, 1, 0}, "h", "1");  // as far as may be
+  EXPECT_TRUE(receiver_.closed.empty());
+  Give(1, {1 + (1 << 17), 1, 0}, "h", "1");
+  ExpectRefused("message 131073 comes when 1 is due");
 }
 
 // It cannot make the receiver hold memory without end.
 TEST_F(StripedReceiver, RefusesToHoldTooMuch) {
   Greet();
+  HearFirst();
   const std::string payload = Pattern(kPartBytes);
-  const size_t most = 4 * kMaxPayloadBytes / kPartBytes;
-  uint32_t sequence = 1;
-  while (receiver_.closed.empty() && sequence <= most + 1) {
-    if (!giver_
-             .Send(connections_[0],
-                   PartText({sequence++, payload.size(), 0}, "h"), payload)
-             .ok()) {
-      break;
-    }
-    Settle();
+  // Four times what a sender may be ahead after so little.
+  const size_t most =
+      4 * ((1 << 20) + 512) / (striped::kMessageWeight + kPartBytes);
+  for (uint32_t i = 0; i < most; ++i) {
+    Give(0, {2 + i, payload.size(), 0}, "h", payload);
   }
-  EXPECT_EQ(sequence, most + 2);
+  EXPECT_TRUE(receiver_.closed.empty());
+  const auto next = static_cast<uint32_t>(2 + most);
+  Give(0, {next, payload.size(), 0}, "h", payload);
   ExpectRefused("wait for a message on another connection");
+}
+
+// Before its owner has seen anything of the peer.
+TEST_F(StripedReceiver, HoldsNothingBeforeTheFirstMessage) {
+  Greet();
+  Give(0, {1, 1, 0}, "h", "1");
+  ExpectRefused("before the first was heard");
+}
+
+// Parts of it come by both connections at once.
+TEST_F(StripedReceiver, AsksOnceAboutARefusedMessage) {
+  Greet();
+  int num_asked = 0;
+  receiver_.on_header = [&](EndpointId, ConstBytes, size_t) {
+    ++num_asked;
+    return absl::UnauthenticatedError("no such worker");
+  };
+  const std::string payload = Pattern(2 * kPartBytes);
+  for (const size_t index : {0, 1}) {
+    ASSERT_THAT(giver_.Send(connections_[index],
+                            PartText({0, payload.size(), index}, "h"),
+                            payload.substr(index * kPartBytes, kPartBytes)),
+                IsOk());
+  }
+  ExpectRefused("no such worker");
+  EXPECT_EQ(num_asked, 1);
+}
+
+TEST_F(StripedReceiver, TellsWhatItHasHeard) {
+  Greet();
+  HearFirst();
+  ASSERT_TRUE(DriveBoth([&] { return giver_.heard.size() == 1; }));
+  auto heard = striped::ParseHeard(BytesOf(giver_.heard[0].header), 0);
+  ASSERT_THAT(heard, IsOk());
+  EXPECT_EQ(heard->messages, 1u);
+  EXPECT_EQ(heard->weight, 512u);
+  const std::string payload = Pattern(4 << 20);
+  for (uint32_t sequence = 1; sequence < 3; ++sequence) {
+    for (size_t index = 0; index < 16; ++index) {
+      Give(index % 2, {sequence, payload.size(), index}, "h", payload);
+    }
+  }
+  ASSERT_TRUE(DriveBoth([&] { return giver_.heard.size() == 3; }));
+  heard = striped::ParseHeard(BytesOf(giver_.heard[2].header), 0);
+  ASSERT_THAT(heard, IsOk());
+  EXPECT_EQ(heard->messages, 3u);
+  EXPECT_EQ(heard->weight, 3 * 512 + 2 * payload.size());
+}
+
+TEST_F(StripedReceiver, RefusesToBeHeardOfWhatItDidNotSend) {
+  for (const striped::HeardSoFar& wrong :
+       {striped::HeardSoFar{1, 0}, striped::HeardSoFar{0, 1}}) {
+    Pair pair;
+    pair.Greet();
+    ASSERT_THAT(pair.giver_.Send(pair.connections_[1], HeardText(wrong)),
+                IsOk());
+    pair.ExpectRefused("more was heard than was sent");
+  }
 }
 
 TEST_F(StripedReceiver, RefusesMalformedParts) {
@@ -241,6 +305,11 @@ TEST_F(StripedReceiver, RefusesMalformedParts) {
   EXPECT_THAT(striped::ParsePart(BytesOf(good), 5), IsOk());
 }
 
+TEST_F(StripedReceiver, LetsSilentStrangersGo) {
+  ASSERT_TRUE(DriveBoth([&] { return giver_.closed.size() == 2; }));
+  EXPECT_TRUE(receiver_.accepted.empty());
+}
+
 TEST_F(StripedReceiver, RefusesStrangers) {
   std::string old = HelloText({0, 2, kGroup});
   old[3] = 9;
@@ -250,7 +319,11 @@ TEST_F(StripedReceiver, RefusesStrangers) {
         PartText({0, 1, 0}, "")}) {
     const EndpointId stranger = Connect();
     ASSERT_THAT(giver_.Send(stranger, bad, bad[0] == 'P' ? "1" : ""), IsOk());
-    EXPECT_TRUE(DriveBoth([&] { return giver_.closed.count(stranger) > 0; }));
+    // Long before those who say nothing are let go.
+    EXPECT_TRUE(Drive(
+        {&receiver_, &giver_},
+        [&] { return giver_.closed.count(stranger) > 0; },
+        std::chrono::seconds(5)));
   }
   EXPECT_TRUE(receiver_.accepted.empty());
   Greet();

@@ -17,7 +17,8 @@ namespace {
 std::string SettingsOf(const GroupOptions& options) {
   return absl::StrCat("world_size ", options.world_size, " chunk_bytes ",
                       options.chunk_bytes, " latency_s ", options.latency_s,
-                      " bytes_per_s ", options.bytes_per_s);
+                      " bytes_per_s ", options.bytes_per_s, " connections ",
+                      NumConnections(options.transport));
 }
 
 absl::Status CheckOptions(const GroupOptions& options) {

@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "transport/striped/striped_context.h"
 
 // The end of an endpoint: of all its connections, in any order.
@@ -9,6 +11,9 @@ namespace {
 
 // How long a connection may still come after its endpoint has ended.
 constexpr Duration kLateness = std::chrono::seconds(10);
+constexpr size_t kMaxEnded = 1024;
+// Between looks at a connection that stands still.
+constexpr Duration kNap = std::chrono::milliseconds(5);
 
 }  // namespace
 
@@ -21,6 +26,17 @@ void StripedContext::Close(EndpointId id) {
     endpoint->why = absl::CancelledError("closed by this side");
   }
   CloseConnections(*endpoint);
+}
+
+// Of what has come; returns what OnClosed will say.
+absl::Status StripedContext::Refuse(Endpoint& endpoint,
+                                    const absl::Status& why) {
+  if (endpoint.why.ok()) {
+    endpoint.why =
+        absl::CancelledError(absl::StrCat("message refused: ", why.message()));
+  }
+  if (endpoint.state != State::kClosing) CloseConnections(endpoint);
+  return endpoint.why;
 }
 
 void StripedContext::CloseConnections(Endpoint& endpoint) {
@@ -36,7 +52,6 @@ void StripedContext::OnClosed(EndpointId inner, const absl::Status& why) {
   places_.erase(inner);
   std::erase(greeting_, inner);
   if (place.endpoint == nullptr) return;
-  CallDue();  // while the connection is there
   LoseConnection(*place.endpoint, *place.connection, why);
   if (IsOver(*place.endpoint, Clock::now())) End(*place.endpoint);
 }
@@ -49,6 +64,11 @@ void StripedContext::LoseConnection(Endpoint& endpoint, Connection& connection,
   --endpoint.num_open;
   if (endpoint.state != State::kOpen) return;
   endpoint.why = why;
+  if (endpoint.expected > 1) {
+    endpoint.why = absl::Status(
+        why.code(), absl::StrCat("connection ", connection.index + 1, " of ",
+                                 endpoint.expected, ": ", why.message()));
+  }
   if (absl::IsCancelled(why)) return CloseConnections(endpoint);
   endpoint.state = State::kLost;
   endpoint.close_by = Clock::now() + kCloseGrace;
@@ -71,6 +91,7 @@ void StripedContext::End(Endpoint& endpoint) {
     accepted_.erase(accepted);
     if (endpoint.connections.size() < endpoint.expected) {
       ended_.emplace_back(endpoint.group, Clock::now() + kLateness);
+      if (ended_.size() > kMaxEnded) ended_.pop_front();
     }
   }
   const auto node = endpoints_.extract(endpoint.id);
@@ -92,6 +113,10 @@ void StripedContext::AdvanceTimers() {
     greeting_.erase(greeting_.begin());
     LetGo(inner, places_[inner]);
   }
+  for (const EndpointId id : std::exchange(waiting_, {})) {
+    Endpoint* const endpoint = Find(id);
+    if (endpoint != nullptr) Dispatch(*endpoint, /*all=*/false);
+  }
   while (!lost_.empty() && Find(lost_.front())->close_by <= now) {
     Endpoint& endpoint = *Find(lost_.front());
     lost_.erase(lost_.begin());
@@ -102,8 +127,10 @@ void StripedContext::AdvanceTimers() {
 
 // All of a kind have the same time to live, so that the oldest is the first.
 TimePoint StripedContext::NextTimer() const {
-  TimePoint next = TimePoint::max();
-  if (!greeting_.empty()) next = places_.at(greeting_.front()).greet_by;
+  TimePoint next = waiting_.empty() ? TimePoint::max() : Clock::now() + kNap;
+  if (!greeting_.empty()) {
+    next = std::min(next, places_.at(greeting_.front()).greet_by);
+  }
   if (!lost_.empty()) {
     next = std::min(next, Find(lost_.front())->close_by);
   }

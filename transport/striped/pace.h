@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 
@@ -7,25 +8,44 @@
 
 namespace telegrad::striped {
 
-// How fast a connection sends, by what it has sent of late.
+// How fast a connection sends, by the parts that it has sent of late.
 class Pace {
  public:
   // It is given bytes after it had none.
-  void Begin(TimePoint now) { busy_since_ = now; }
-  // It has sent so many.
+  void Begin(TimePoint now) {
+    if (now - last_ > kStale) bytes_ = seconds_ = 0;
+    last_ = now;
+  }
+  // It has sent so many. Small messages tell of latency, not of a rate.
   void Add(size_t bytes, TimePoint now) {
-    bytes_ = kMemory * bytes_ + static_cast<double>(bytes);
-    seconds_ = kMemory * seconds_ +
-               std::chrono::duration<double>(now - busy_since_).count();
-    busy_since_ = now;
+    if (bytes >= kTelling) {
+      bytes_ = kMemory * bytes_ + static_cast<double>(bytes);
+      seconds_ = kMemory * seconds_ + Seconds(now - last_);
+    }
+    last_ = now;
   }
   bool is_known() const { return seconds_ > 0; }
-  // 0: not known.
-  double seconds_per_byte() const { return is_known() ? seconds_ / bytes_ : 0; }
+  // Until it has sent `given`, which it was given, and `more` behind that; it
+  // may stand still just now. 0: not known.
+  double SecondsFor(size_t given, size_t more, TimePoint now) const {
+    if (!is_known()) return 0;
+    const double pace = seconds_ / bytes_;
+    const double due = pace * static_cast<double>(std::min(given, kPart));
+    const double late = given == 0 ? 0 : Seconds(now - last_) - due;
+    return pace * static_cast<double>(given + more) + std::max(0.0, late);
+  }
 
  private:
   static constexpr double kMemory = 7.0 / 8;  // of what was before the last
-  TimePoint busy_since_ = {};
+  static constexpr size_t kTelling = size_t{64} << 10;
+  static constexpr size_t kPart = size_t{256} << 10;
+  static constexpr Duration kStale = std::chrono::seconds(1);
+
+  static double Seconds(Duration duration) {
+    return std::chrono::duration<double>(duration).count();
+  }
+
+  TimePoint last_ = {};  // when it was given or has sent something
   double bytes_ = 0;
   double seconds_ = 0;
 };

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -9,9 +11,9 @@
 namespace telegrad::striped {
 namespace {
 
-// A peer whose connections are further apart than this is broken.
-constexpr uint32_t kReorderWindow = 1 << 12;
-constexpr size_t kMaxHeldBytes = 4 * kMaxPayloadBytes;
+// Of larger ones buffers are kept: fresh pages cost more than the copy.
+constexpr size_t kSmallHeldBytes = kPartBytes / 4;
+constexpr size_t kMaxSpare = 64;
 
 }  // namespace
 
@@ -19,19 +21,25 @@ absl::StatusOr<Bytes> StripedContext::OnHeader(EndpointId from,
                                                ConstBytes header,
                                                size_t payload_bytes) {
   const Place& place = places_[from];
-  if (place.endpoint != nullptr) {
-    return BeginPart(*place.endpoint, header, payload_bytes);
+  if (place.endpoint == nullptr) {
+    RETURN_IF_ERROR(ParseHello(header, payload_bytes).status());
+    return Bytes();
   }
-  RETURN_IF_ERROR(ParseHello(header, payload_bytes).status());
-  return Bytes();
+  Endpoint& endpoint = *place.endpoint;
+  if (endpoint.state == State::kClosing) return endpoint.why;
+  if (IsHeard(header)) {
+    const absl::Status taken = TakeHeard(endpoint, header, payload_bytes);
+    if (!taken.ok()) return Refuse(endpoint, taken);
+    return Bytes();
+  }
+  absl::StatusOr<Bytes> target = BeginPart(endpoint, header, payload_bytes);
+  if (!target.ok()) return Refuse(endpoint, target.status());
+  return target;
 }
 
 absl::StatusOr<Bytes> StripedContext::BeginPart(Endpoint& endpoint,
                                                 ConstBytes header,
                                                 size_t part_bytes) {
-  if (endpoint.state == State::kClosing) {
-    return endpoint.unheard.emplace_back(part_bytes).view();
-  }
   ASSIGN_OR_RETURN(const Part part, ParsePart(header, part_bytes));
   ASSIGN_OR_RETURN(Incoming * message, FindMessage(endpoint, part, header));
   if (message->begun.test(part.index)) {
@@ -39,9 +47,7 @@ absl::StatusOr<Bytes> StripedContext::BeginPart(Endpoint& endpoint,
   }
   message->begun.set(part.index);
   RETURN_IF_ERROR(BeginMessages(endpoint));
-  if (endpoint.state == State::kClosing) {
-    return endpoint.unheard.emplace_back(part_bytes).view();
-  }
+  if (endpoint.state == State::kClosing) return endpoint.why;
   const uint32_t place = part.sequence - endpoint.first_incoming;
   if (place >= endpoint.num_begun) {
     return Hold(endpoint, *message, part.index, part_bytes);
@@ -53,20 +59,21 @@ absl::StatusOr<Bytes> StripedContext::BeginPart(Endpoint& endpoint,
 absl::StatusOr<StripedContext::Incoming*> StripedContext::FindMessage(
     Endpoint& endpoint, const Part& part, ConstBytes header) {
   const uint32_t place = part.sequence - endpoint.first_incoming;
-  if (place >= kReorderWindow) {
+  if (place >= kMaxLeadMessages) {
     return absl::InvalidArgumentError(
         absl::StrCat("message ", part.sequence, " comes when ",
                      endpoint.first_incoming, " is due"));
   }
-  while (endpoint.incoming.size() <= place) endpoint.incoming.emplace_back();
-  Incoming& message = endpoint.incoming[place];
+  if (endpoint.incoming.size() <= place) endpoint.incoming.resize(place + 1);
+  std::unique_ptr<Incoming>& found = endpoint.incoming[place];
   const ConstBytes rest(header.data + kPrefixBytes, header.size - kPrefixBytes);
-  if (!message.has_header) {
-    message.has_header = true;
-    message.header_bytes = rest.size;
-    std::copy_n(rest.data, rest.size, message.header.data());
-    message.payload_bytes = part.payload_bytes;
+  if (found == nullptr) {
+    found = std::make_unique<Incoming>();
+    found->header_bytes = rest.size;
+    std::copy_n(rest.data, rest.size, found->header.data());
+    found->payload_bytes = part.payload_bytes;
   }
+  Incoming& message = *found;
   if (message.payload_bytes != part.payload_bytes ||
       !std::equal(rest.data, rest.data + rest.size, message.header.data(),
                   message.header.data() + message.header_bytes)) {
@@ -79,10 +86,10 @@ absl::StatusOr<StripedContext::Incoming*> StripedContext::FindMessage(
 // In the order of sending, as far as their headers are known.
 absl::Status StripedContext::BeginMessages(Endpoint& endpoint) {
   while (endpoint.num_begun < endpoint.incoming.size() &&
-         endpoint.incoming[endpoint.num_begun].has_header &&
+         endpoint.incoming[endpoint.num_begun] != nullptr &&
          endpoint.state != State::kClosing) {
     RETURN_IF_ERROR(
-        BeginMessage(endpoint, endpoint.incoming[endpoint.num_begun]));
+        BeginMessage(endpoint, *endpoint.incoming[endpoint.num_begun]));
   }
   return absl::OkStatus();
 }
@@ -111,24 +118,48 @@ absl::Status StripedContext::BeginMessage(Endpoint& endpoint,
 absl::StatusOr<Bytes> StripedContext::Hold(Endpoint& endpoint,
                                            Incoming& message, size_t index,
                                            size_t part_bytes) {
-  if (endpoint.bytes_held + part_bytes > kMaxHeldBytes) {
+  if (!endpoint.has_heard) {
+    return absl::InvalidArgumentError(
+        "a message out of its turn before the first was heard");
+  }
+  Held held = {.buffer = GetBuffer(part_bytes), .size = part_bytes};
+  // Buffers are at most four times as large as what is in them.
+  const uint64_t weight = Weight(held.buffer.size());
+  if (endpoint.weight_held + weight > 4 * MaxLead(endpoint.heard.weight)) {
     return absl::ResourceExhaustedError(
-        absl::StrCat(endpoint.bytes_held,
+        absl::StrCat(endpoint.weight_held,
                      " bytes wait for a message on another connection"));
   }
-  endpoint.bytes_held += part_bytes;
-  return (message.held[index].bytes = Buffer(part_bytes)).view();
+  endpoint.weight_held += weight;
+  const Bytes place(held.buffer.data(), part_bytes);
+  message.held[index] = std::move(held);
+  return place;
+}
+
+Buffer StripedContext::GetBuffer(size_t bytes) {
+  if (bytes <= kSmallHeldBytes) return Buffer(bytes);
+  if (spare_.empty()) return Buffer(kPartBytes);
+  Buffer buffer = std::move(spare_.back());
+  spare_.pop_back();
+  return buffer;
+}
+
+void StripedContext::PutBuffer(Buffer buffer) {
+  if (buffer.size() == kPartBytes && spare_.size() < kMaxSpare) {
+    spare_.push_back(std::move(buffer));
+  }
 }
 
 // To where it belongs; returns the next one.
 StripedContext::HeldParts::iterator StripedContext::PlaceHeld(
     Endpoint& endpoint, Incoming& message, HeldParts::iterator held) {
-  const Buffer& bytes = held->second.bytes;
-  if (bytes.size() > 0) {
-    std::memcpy(message.target.data + held->first * kPartBytes, bytes.data(),
-                bytes.size());
+  Held& part = held->second;
+  if (part.size > 0) {
+    std::memcpy(message.target.data + held->first * kPartBytes,
+                part.buffer.data(), part.size);
   }
-  endpoint.bytes_held -= bytes.size();
+  endpoint.weight_held -= Weight(part.buffer.size());
+  PutBuffer(std::move(part.buffer));
   ++message.num_arrived;
   return message.held.erase(held);
 }
@@ -136,6 +167,7 @@ StripedContext::HeldParts::iterator StripedContext::PlaceHeld(
 void StripedContext::OnMessage(EndpointId from, ConstBytes header,
                                Bytes payload) {
   Place& place = places_[from];
+  if (place.endpoint != nullptr && IsHeard(header)) return;  // was taken
   if (place.endpoint == nullptr) {
     const absl::StatusOr<Hello> hello = ParseHello(header, payload.size);
     if (hello.ok()) Join(from, place, *hello);
@@ -150,7 +182,7 @@ void StripedContext::EndPart(Endpoint& endpoint, const Part& part) {
   if (endpoint.state == State::kClosing || place >= endpoint.incoming.size()) {
     return;
   }
-  Incoming& message = endpoint.incoming[place];
+  Incoming& message = *endpoint.incoming[place];  // since its part began
   const auto held = message.held.find(part.index);
   if (held == message.held.end()) {
     ++message.num_arrived;
@@ -165,17 +197,56 @@ void StripedContext::EndPart(Endpoint& endpoint, const Part& part) {
 // Whoever has closed its side hears nothing more.
 void StripedContext::Deliver(Endpoint& endpoint) {
   while (endpoint.num_begun > 0 && endpoint.state != State::kClosing) {
-    Incoming& first = endpoint.incoming.front();
+    const Incoming& first = *endpoint.incoming.front();
     if (first.num_arrived < NumParts(first.payload_bytes)) return;
-    const Incoming message = std::move(first);
+    const std::unique_ptr<Incoming> message =
+        std::move(endpoint.incoming.front());
     endpoint.incoming.pop_front();
     ++endpoint.first_incoming;
     --endpoint.num_begun;
+    ++endpoint.heard.messages;
+    endpoint.heard.weight += Weight(message->payload_bytes);
+    TellHeard(endpoint);
     ++num_events_;
     handler_->OnMessage(endpoint.id,
-                        {message.header.data(), message.header_bytes},
-                        {message.target.data, message.payload_bytes});
+                        {message->header.data(), message->header_bytes},
+                        {message->target.data, message->payload_bytes});
   }
+}
+
+// Often enough that a sender which is ahead by a lot need not stop.
+void StripedContext::TellHeard(Endpoint& endpoint) {
+  const HeardSoFar& heard = endpoint.heard;
+  const bool is_first = !std::exchange(endpoint.has_heard, true);
+  const uint64_t told = endpoint.told.weight;
+  if (!is_first && heard.weight - told < MaxLead(told) / 4) return;
+  std::array<std::byte, kPrefixBytes> text;
+  PackHeard(heard, text.data());
+  for (const Connection& connection : endpoint.connections) {
+    if (!connection.is_open || !connection.is_usable) continue;
+    const absl::Status sent =
+        inner_->Send(connection.inner, {text.data(), text.size()}, {}, nullptr);
+    if (!sent.ok()) continue;
+    endpoint.told = heard;
+    return;
+  }
+}
+
+absl::Status StripedContext::TakeHeard(Endpoint& endpoint, ConstBytes header,
+                                       size_t payload_bytes) {
+  ASSIGN_OR_RETURN(const HeardSoFar heard, ParseHeard(header, payload_bytes));
+  HeardSoFar& known = endpoint.heard_by_peer;
+  const uint32_t more = heard.messages - known.messages;
+  constexpr uint32_t kStale = uint32_t{1} << 31;  // passed on its way
+  if (more >= kStale) return absl::OkStatus();
+  if (more > endpoint.next_to_send - known.messages ||
+      heard.weight > endpoint.weight_begun || heard.weight < known.weight) {
+    return absl::InvalidArgumentError("more was heard than was sent");
+  }
+  endpoint.is_heard_by_peer = true;
+  known = heard;
+  Dispatch(endpoint, /*all=*/false);
+  return absl::OkStatus();
 }
 
 }  // namespace telegrad::striped

@@ -8,13 +8,12 @@
 namespace telegrad::striped {
 namespace {
 
-// What a connection is given before it has sent it: enough to be busy until
-// more comes, little enough that a slower one is not left with the rest.
-constexpr size_t kWindowBytes = size_t{1} << 20;
+// What a connection is given before it has sent it: four parts, enough to be
+// busy until more comes, little enough that a slower one is not left with all.
+constexpr size_t kWindowBytes = 4 * (kPartBytes + kMaxCarriedBytes);
 // Messages of less keep to the first connection that has no more to send, and
 // so arrive in order.
 constexpr size_t kSmallBytes = size_t{64} << 10;
-constexpr double kFastest = 1e-12;  // seconds per byte, before any is known
 
 }  // namespace
 
@@ -38,17 +37,29 @@ absl::Status StripedContext::Send(EndpointId to, ConstBytes header,
   return absl::OkStatus();
 }
 
-// `all`: whatever the connections have yet to send. Otherwise a part may wait
-// for a fast connection although a slow one is idle, if it is sent sooner so.
+// `all`: however much is ahead. Otherwise a part may wait for a fast connection
+// although a slow one is idle, if it is sent sooner so.
 void StripedContext::Dispatch(Endpoint& endpoint, bool all) {
   while (!endpoint.queue.empty()) {
     const std::shared_ptr<Outgoing> message = endpoint.queue.front();
+    if (!all && message->num_given == 0 && !MayBegin(endpoint, *message)) {
+      return;
+    }
     const size_t bytes = PartBytes(message->payload.size, message->num_given);
     Connection* const soonest = Soonest(endpoint, bytes, all);
-    if (soonest == nullptr || !(all || HasRoom(*soonest, bytes))) return;
+    if (soonest == nullptr) return;
+    if (!all && !HasRoom(*soonest, bytes)) return LookAgainSoon(endpoint);
     Give(endpoint, *soonest, message);
     if (message->num_given == message->num_parts) endpoint.queue.pop_front();
   }
+}
+
+// The receiver holds what comes before its turn.
+bool StripedContext::MayBegin(const Endpoint& endpoint,
+                              const Outgoing& message) {
+  const uint64_t heard = endpoint.heard_by_peer.weight;
+  const uint64_t ahead = endpoint.weight_begun - heard;
+  return ahead == 0 || ahead + Weight(message.payload.size) <= MaxLead(heard);
 }
 
 bool StripedContext::HasRoom(const Connection& connection, size_t bytes) {
@@ -57,21 +68,23 @@ bool StripedContext::HasRoom(const Connection& connection, size_t bytes) {
 }
 
 // The connection that will have sent so many bytes first, by its pace of late.
-// Null: none is open, or they have yet to show their pace.
+// Null: there is none, or they have yet to show their pace.
 StripedContext::Connection* StripedContext::Soonest(Endpoint& endpoint,
                                                     size_t bytes, bool all) {
+  const TimePoint now = Clock::now();
   Connection* best = nullptr;
   double best_s = 0;
   for (Connection& connection : endpoint.connections) {
-    if (!connection.is_open) continue;
+    if (!connection.is_open || !connection.is_usable) continue;
     const size_t given = connection.bytes_given;
-    if (bytes < kSmallBytes && given < kSmallBytes) return &connection;
-    const Pace& pace = connection.pace;
     const bool has_room = all || HasRoom(connection, bytes);
-    if (!has_room && !pace.is_known()) continue;
-    const double seconds = static_cast<double>(given + bytes) *
-                           std::max(pace.seconds_per_byte(), kFastest);
-    if (best == nullptr || seconds < best_s) {
+    if (!endpoint.is_heard_by_peer) return has_room ? &connection : nullptr;
+    if (bytes < kSmallBytes && given < kSmallBytes) return &connection;
+    if (!has_room && !connection.pace.is_known()) continue;
+    const double seconds = connection.pace.SecondsFor(given, bytes, now);
+    const bool is_less = best != nullptr && seconds == best_s &&
+                         given < best->bytes_given;  // neither is known
+    if (best == nullptr || seconds < best_s || is_less) {
       best = &connection;
       best_s = seconds;
     }
@@ -79,10 +92,17 @@ StripedContext::Connection* StripedContext::Soonest(Endpoint& endpoint,
   return best;
 }
 
+// The connection that it waits for may stand still while others have sent all.
+void StripedContext::LookAgainSoon(const Endpoint& endpoint) {
+  const auto found = std::find(waiting_.begin(), waiting_.end(), endpoint.id);
+  if (found == waiting_.end()) waiting_.push_back(endpoint.id);
+}
+
 void StripedContext::Give(Endpoint& endpoint, Connection& connection,
                           const std::shared_ptr<Outgoing>& message) {
   const size_t size = message->payload.size, index = message->num_given++;
   const size_t bytes = PartBytes(size, index);
+  if (index == 0) endpoint.weight_begun += Weight(size);
   PackPart(
       {.sequence = message->sequence, .payload_bytes = size, .index = index},
       message->header.data());
@@ -98,6 +118,7 @@ void StripedContext::Give(Endpoint& endpoint, Connection& connection,
       connection.inner, {message->header.data(), message->header_bytes},
       {message->payload.data + index * kPartBytes, bytes}, finish);
   if (refused.ok()) return;
+  connection.is_usable = false;  // its end is about to be heard
   due_.push_back(
       [finish, refused] { finish(absl::UnavailableError(refused.message())); });
 }

@@ -22,6 +22,8 @@ namespace striped {
 namespace {
 
 constexpr Duration kGreetGrace = std::chrono::seconds(10);
+// Strangers who have connected and said nothing yet.
+constexpr size_t kMaxGreeting = 1024;
 
 uint64_t RandomGroup() {
   std::random_device random;
@@ -53,8 +55,11 @@ TransportInfo StripedContext::info() const {
 
 bool StripedContext::IsInMemory(EndpointId id) const {
   const Endpoint* const endpoint = Find(id);
-  return endpoint != nullptr && !endpoint->connections.empty() &&
-         inner_->IsInMemory(endpoint->connections.front().inner);
+  return endpoint != nullptr &&
+         std::all_of(endpoint->connections.begin(), endpoint->connections.end(),
+                     [this](const Connection& c) {
+                       return inner_->IsInMemory(c.inner);
+                     });
 }
 
 absl::Status StripedContext::RegisterMemory(Bytes memory) {
@@ -84,14 +89,21 @@ void StripedContext::AddConnection(Endpoint& endpoint, EndpointId inner,
   places_[inner] = {.endpoint = &endpoint, .connection = &added};
 }
 
-absl::Status StripedContext::GreetOn(Endpoint& endpoint, EndpointId inner,
-                                     size_t index) {
+// Used when it is there; what fails is heard as the end of this connection.
+void StripedContext::GreetOn(Endpoint& endpoint, Connection& connection) {
   std::array<std::byte, kPrefixBytes> hello;
-  PackHello({.connection = index,
+  PackHello({.connection = connection.index,
              .connections = endpoint.expected,
              .group = endpoint.group},
             hello.data());
-  return inner_->Send(inner, {hello.data(), hello.size()}, {}, nullptr);
+  connection.is_usable = connection.index == 0;
+  const auto greeted = [this, &endpoint,
+                        &connection](const absl::Status& status) {
+    connection.is_usable = status.ok();
+    Dispatch(endpoint, /*all=*/false);
+  };
+  (void)inner_->Send(connection.inner, {hello.data(), hello.size()}, {},
+                     greeted);
 }
 
 // The inner transport's addresses, with commas between them.
@@ -102,8 +114,6 @@ absl::StatusOr<EndpointId> StripedContext::Connect(absl::string_view address) {
       {.connections = inner_->IsInMemory(first) ? 1 : num_connections_,
        .group = RandomGroup()});
   AddConnection(endpoint, first, 0);
-  // What fails now is heard as the end of this connection.
-  (void)GreetOn(endpoint, first, 0);
   for (size_t i = 1; i < endpoint.expected; ++i) {
     const std::string& rail = rails[i % rails.size()];
     const absl::StatusOr<EndpointId> inner = inner_->Connect(rail);
@@ -114,12 +124,15 @@ absl::StatusOr<EndpointId> StripedContext::Connect(absl::string_view address) {
       break;
     }
     AddConnection(endpoint, *inner, i);
-    (void)GreetOn(endpoint, *inner, i);
+  }
+  for (Connection& connection : endpoint.connections) {
+    GreetOn(endpoint, connection);
   }
   return endpoint.id;
 }
 
 void StripedContext::OnAccept(EndpointId inner) {
+  if (greeting_.size() >= kMaxGreeting) return inner_->Close(inner);
   places_[inner].greet_by = Clock::now() + kGreetGrace;
   greeting_.push_back(inner);
 }

@@ -50,12 +50,12 @@ class StripedContext : public TransportContext, private TransportHandler {
   };
   // A part that has come before its message could begin.
   struct Held {
-    Buffer bytes;
+    Buffer buffer;
+    size_t size = 0;
     bool has_arrived = false;
   };
   using HeldParts = std::map<size_t, Held>;  // by index
   struct Incoming {
-    bool has_header = false;
     std::array<std::byte, kMaxHeaderBytes> header;
     size_t header_bytes = 0;
     size_t payload_bytes = 0;
@@ -70,6 +70,7 @@ class StripedContext : public TransportContext, private TransportHandler {
     size_t bytes_given = 0;  // that the inner transport has yet to send
     Pace pace = {};
     bool is_open = true;
+    bool is_usable = true;  // greeted, and not refusing
   };
   // kOpen --Close, a refused message--> kClosing --all connections gone--> gone
   // kOpen --a connection ends--> kLost --the others end, or grace over--> gone
@@ -86,11 +87,17 @@ class StripedContext : public TransportContext, private TransportHandler {
 
     std::deque<std::shared_ptr<Outgoing>> queue = {};  // parts of it are here
     uint32_t next_to_send = 0;
-    std::deque<Incoming> incoming = {};  // that were not heard
-    uint32_t first_incoming = 0;         // its sequence
-    size_t num_begun = 0;                // of incoming: OnHeader was called
-    size_t bytes_held = 0;
-    std::deque<Buffer> unheard = {};  // where what comes after Close goes
+    uint64_t weight_begun = 0;  // of messages of which parts were given
+    HeardSoFar heard_by_peer = {};
+    bool is_heard_by_peer = false;  // that has heard the first message
+    // That were not heard; null: no part of it has come.
+    std::deque<std::unique_ptr<Incoming>> incoming = {};
+    uint32_t first_incoming = 0;  // its sequence
+    size_t num_begun = 0;         // of incoming: OnHeader was called
+    uint64_t weight_held = 0;     // in buffers of Held
+    HeardSoFar heard = {};
+    HeardSoFar told = {};    // what the peer knows of `heard`
+    bool has_heard = false;  // the first message
   };
   // Of an inner endpoint. No endpoint: its hello is due, or it is let go.
   struct Place {
@@ -110,13 +117,15 @@ class StripedContext : public TransportContext, private TransportHandler {
   Endpoint* Find(EndpointId id) const;
   Endpoint& AddEndpoint(const Hello& hello);
   void AddConnection(Endpoint& endpoint, EndpointId inner, size_t index);
-  absl::Status GreetOn(Endpoint& endpoint, EndpointId inner, size_t index);
+  void GreetOn(Endpoint& endpoint, Connection& connection);
   void Join(EndpointId inner, Place& place, const Hello& hello);
 
   // sending.cc
   void Dispatch(Endpoint& endpoint, bool all);
+  static bool MayBegin(const Endpoint& endpoint, const Outgoing& message);
   static bool HasRoom(const Connection& connection, size_t bytes);
   static Connection* Soonest(Endpoint& endpoint, size_t bytes, bool all);
+  void LookAgainSoon(const Endpoint& endpoint);
   void Give(Endpoint& endpoint, Connection& connection,
             const std::shared_ptr<Outgoing>& message);
   void FinishPart(Endpoint& endpoint, Connection& connection, Outgoing& message,
@@ -134,12 +143,18 @@ class StripedContext : public TransportContext, private TransportHandler {
   absl::Status BeginMessage(Endpoint& endpoint, Incoming& message);
   absl::StatusOr<Bytes> Hold(Endpoint& endpoint, Incoming& message,
                              size_t index, size_t part_bytes);
+  Buffer GetBuffer(size_t bytes);
+  void PutBuffer(Buffer buffer);
   HeldParts::iterator PlaceHeld(Endpoint& endpoint, Incoming& message,
                                 HeldParts::iterator held);
   void EndPart(Endpoint& endpoint, const Part& part);
   void Deliver(Endpoint& endpoint);
+  void TellHeard(Endpoint& endpoint);
+  absl::Status TakeHeard(Endpoint& endpoint, ConstBytes header,
+                         size_t payload_bytes);
 
   // closing.cc
+  absl::Status Refuse(Endpoint& endpoint, const absl::Status& why);
   void CloseConnections(Endpoint& endpoint);
   void LoseConnection(Endpoint& endpoint, Connection& connection,
                       const absl::Status& why);
@@ -157,9 +172,11 @@ class StripedContext : public TransportContext, private TransportHandler {
   std::unordered_map<EndpointId, Place> places_;      // by inner endpoint
   std::vector<EndpointId> greeting_;  // inner ones whose hello is due
   std::vector<EndpointId> lost_;      // endpoints
+  std::vector<EndpointId> waiting_;   // endpoints, for a busy connection
   // Groups whose endpoint has ended before all its connections had come.
   std::deque<std::pair<uint64_t, TimePoint>> ended_;
   std::deque<std::function<void()>> due_;  // completions
+  std::vector<Buffer> spare_;              // of kPartBytes, for Held
   size_t num_events_ = 0;
   std::atomic<bool> is_woken_{false};
   // Last: it ends first, while what it borrows is still there.

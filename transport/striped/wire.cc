@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::byte kHelloKind{'H'};
 constexpr std::byte kPartKind{'P'};
+constexpr std::byte kHeardKind{'A'};
 constexpr std::byte kVersion{1};
 
 }  // namespace
@@ -33,6 +34,26 @@ void PackPart(const Part& part, std::byte* out) {
   StoreLittleEndian(out + 4, part.sequence);
   StoreLittleEndian(out + 8, static_cast<uint32_t>(part.payload_bytes));
   StoreLittleEndian(out + 12, static_cast<uint32_t>(part.index * kPartBytes));
+}
+
+void PackHeard(const HeardSoFar& heard, std::byte* out) {
+  StoreLittleEndian(out, static_cast<uint32_t>(kHeardKind));
+  StoreLittleEndian(out + 4, heard.messages);
+  StoreLittleEndian(out + 8, heard.weight);
+}
+
+bool IsHeard(ConstBytes header) {
+  return header.size > 0 && header.data[0] == kHeardKind;
+}
+
+absl::StatusOr<HeardSoFar> ParseHeard(ConstBytes header, size_t payload_bytes) {
+  if (header.size != kPrefixBytes || payload_bytes != 0 ||
+      LoadLittleEndian<uint32_t>(header.data) !=
+          static_cast<uint32_t>(kHeardKind)) {
+    return absl::InvalidArgumentError("no count of what was heard");
+  }
+  return HeardSoFar{.messages = LoadLittleEndian<uint32_t>(header.data + 4),
+                    .weight = LoadLittleEndian<uint64_t>(header.data + 8)};
 }
 
 absl::StatusOr<Hello> ParseHello(ConstBytes header, size_t payload_bytes) {

@@ -99,10 +99,12 @@ absl::StatusOr<std::string> TcpContext::Listen() {
     return absl::FailedPreconditionError("this context listens already");
   }
   std::vector<std::string> addresses;
-  for (const std::string& ip : ips_) {
-    ASSIGN_OR_RETURN(addresses.emplace_back(), acceptors_.emplace_back().Listen(
-                                                   ip, poller_, kListenerKey));
+  std::vector<Acceptor> acceptors(ips_.size());
+  for (size_t i = 0; i < ips_.size(); ++i) {
+    ASSIGN_OR_RETURN(addresses.emplace_back(),
+                     acceptors[i].Listen(ips_[i], poller_, kListenerKey));
   }
+  acceptors_ = std::move(acceptors);
   ListenToNeighbours(addresses[0]);
   return absl::StrJoin(addresses, ",");
 }
