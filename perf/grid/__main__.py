@@ -21,7 +21,7 @@ import contestants  # noqa: E402
 import link  # noqa: E402
 import report  # noqa: E402
 from lab import Lab  # noqa: E402
-from planner import PLANS, Planner  # noqa: E402
+from planner import PLANS, WARMUP, Planner  # noqa: E402
 from start import (Run, Setup, check_lab, have_a_core,  # noqa: E402
                    profile_file, run_once)
 
@@ -116,8 +116,9 @@ def measure(point, options, build):
             # A node has the cores that it was reckoned with.
             run = Run(build, point["profile"], iterations,
                       cores=have_a_core(point["nodes"]))
-            contestant = contestants.Telegrad(name, *PLANS[name],
-                                              warmup=1 + iterations // 10)
+            contestant = contestants.Telegrad(
+                name, *PLANS[name],
+                warmup=WARMUP.get(name, 1 + iterations // 10))
             try:
                 seconds, _ = run_once(contestant, lab, setup, run)
             except RuntimeError as error:

@@ -21,6 +21,9 @@ PLANS = {
 CALIBRATED = {"fp16": ("fp16", "auto"), "2bit, sum": ("2bit", "sum"),
               "2bit, reencode": ("2bit", "reencode"),
               "onebit": ("onebit", "auto"), "threshold": ("threshold", "auto")}
+# Steps until a codec sends as much as it will: what `threshold` holds back grows
+# for so long, and its density with it.
+WARMUP = {"threshold": 150}
 LINK = "TCP"
 
 

@@ -114,6 +114,28 @@ TEST_F(StripedSender, StopsWhereThePeerWouldHoldTooMuch) {
   expect_messages(6);
 }
 
+TEST_F(StripedSender, GivesWhatIsQueuedAfterClose) {
+  HearFirst();
+  const std::string payload = Pattern(4 * kPartBytes);
+  const uint64_t weight = 512 + payload.size();
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_THAT(sender_.Send(to_taker_, "h", payload), IsOk());
+  }
+  sender_.context->Close(to_taker_);
+  EXPECT_THAT(sender_.Send(to_taker_, "late"),
+              StatusIs(StatusCode::kFailedPrecondition, "not open"));
+  sender_.results.pop_back();  // of what was refused
+  ASSERT_TRUE(DriveBoth([&] { return sender_.num_completed == 2; }));
+  EXPECT_TRUE(sender_.closed.empty());
+  Tell({2, 512 + weight});
+  ASSERT_TRUE(DriveBoth([&] { return taker_.closed.size() == 3; }));
+  EXPECT_EQ(taker_.heard.size(), 4 + 3 * 4u);
+  ASSERT_TRUE(DriveBoth([&] { return sender_.closed.count(to_taker_) > 0; }));
+  EXPECT_THAT(sender_.closed[to_taker_], StatusIs(StatusCode::kCancelled, ""));
+  ASSERT_TRUE(sender_.EachCompletedOnce());
+  for (const auto& result : sender_.results) EXPECT_THAT(result[0], IsOk());
+}
+
 TEST_F(StripedSender, SpreadsThePartsOfALargePayload) {
   HearFirst();
   const std::string payload = Pattern(9 * kPartBytes + 5);

@@ -17,15 +17,17 @@ constexpr Duration kNap = std::chrono::milliseconds(5);
 
 }  // namespace
 
-// The inner transport lets what it was given leave first.
+// What is queued is given as before, and the inner transport lets it leave.
 void StripedContext::Close(EndpointId id) {
   Endpoint* const endpoint = Find(id);
-  if (endpoint == nullptr || endpoint->state == State::kClosing) return;
-  Dispatch(*endpoint, /*all=*/true);
-  if (endpoint->why.ok()) {
-    endpoint->why = absl::CancelledError("closed by this side");
-  }
-  CloseConnections(*endpoint);
+  if (endpoint == nullptr) return;
+  if (endpoint->state == State::kLost) return CloseConnections(*endpoint);
+  if (endpoint->state != State::kOpen) return;
+  endpoint->why = absl::CancelledError("closed by this side");
+  endpoint->state = State::kFlushing;
+  endpoint->close_by = Clock::now() + kCloseGrace;
+  ending_.push_back(id);
+  Dispatch(*endpoint);
 }
 
 // Of what has come; returns what OnClosed will say.
@@ -62,6 +64,7 @@ void StripedContext::LoseConnection(Endpoint& endpoint, Connection& connection,
                                     const absl::Status& why) {
   connection.is_open = false;
   --endpoint.num_open;
+  if (endpoint.state == State::kFlushing) return CloseConnections(endpoint);
   if (endpoint.state != State::kOpen) return;
   endpoint.why = why;
   if (endpoint.expected > 1) {
@@ -72,7 +75,7 @@ void StripedContext::LoseConnection(Endpoint& endpoint, Connection& connection,
   if (absl::IsCancelled(why)) return CloseConnections(endpoint);
   endpoint.state = State::kLost;
   endpoint.close_by = Clock::now() + kCloseGrace;
-  lost_.push_back(endpoint.id);
+  ending_.push_back(endpoint.id);
   RefuseQueue(endpoint);
 }
 
@@ -85,7 +88,7 @@ bool StripedContext::IsOver(const Endpoint& endpoint, TimePoint now) const {
 
 void StripedContext::End(Endpoint& endpoint) {
   CallDue();
-  std::erase(lost_, endpoint.id);
+  std::erase(ending_, endpoint.id);
   const auto accepted = accepted_.find(endpoint.group);
   if (accepted != accepted_.end() && accepted->second == &endpoint) {
     accepted_.erase(accepted);
@@ -115,12 +118,12 @@ void StripedContext::AdvanceTimers() {
   }
   for (const EndpointId id : std::exchange(waiting_, {})) {
     Endpoint* const endpoint = Find(id);
-    if (endpoint != nullptr) Dispatch(*endpoint, /*all=*/false);
+    if (endpoint != nullptr) Dispatch(*endpoint);
   }
-  while (!lost_.empty() && Find(lost_.front())->close_by <= now) {
-    Endpoint& endpoint = *Find(lost_.front());
-    lost_.erase(lost_.begin());
-    CloseConnections(endpoint);
+  while (!ending_.empty() && Find(ending_.front())->close_by <= now) {
+    Endpoint& endpoint = *Find(ending_.front());
+    ending_.erase(ending_.begin());
+    if (endpoint.state != State::kClosing) CloseConnections(endpoint);
     if (IsOver(endpoint, now)) End(endpoint);
   }
 }
@@ -131,8 +134,8 @@ TimePoint StripedContext::NextTimer() const {
   if (!greeting_.empty()) {
     next = std::min(next, places_.at(greeting_.front()).greet_by);
   }
-  if (!lost_.empty()) {
-    next = std::min(next, Find(lost_.front())->close_by);
+  if (!ending_.empty()) {
+    next = std::min(next, Find(ending_.front())->close_by);
   }
   return next;
 }

@@ -32,9 +32,19 @@ absl::StatusOr<Bytes> StripedContext::OnHeader(EndpointId from,
     if (!taken.ok()) return Refuse(endpoint, taken);
     return Bytes();
   }
+  if (endpoint.state == State::kFlushing) {
+    RETURN_IF_ERROR(ParsePart(header, payload_bytes).status());
+    return Unheard(payload_bytes);
+  }
   absl::StatusOr<Bytes> target = BeginPart(endpoint, header, payload_bytes);
   if (!target.ok()) return Refuse(endpoint, target.status());
   return target;
+}
+
+// For all such parts at once.
+Bytes StripedContext::Unheard(size_t part_bytes) {
+  if (unheard_.size() == 0) unheard_ = Buffer(kPartBytes);
+  return {unheard_.data(), part_bytes};
 }
 
 absl::StatusOr<Bytes> StripedContext::BeginPart(Endpoint& endpoint,
@@ -47,7 +57,7 @@ absl::StatusOr<Bytes> StripedContext::BeginPart(Endpoint& endpoint,
   }
   message->begun.set(part.index);
   RETURN_IF_ERROR(BeginMessages(endpoint));
-  if (endpoint.state == State::kClosing) return endpoint.why;
+  if (!IsHearing(endpoint)) return Unheard(part_bytes);  // the handler's doing
   const uint32_t place = part.sequence - endpoint.first_incoming;
   if (place >= endpoint.num_begun) {
     return Hold(endpoint, *message, part.index, part_bytes);
@@ -87,7 +97,7 @@ absl::StatusOr<StripedContext::Incoming*> StripedContext::FindMessage(
 absl::Status StripedContext::BeginMessages(Endpoint& endpoint) {
   while (endpoint.num_begun < endpoint.incoming.size() &&
          endpoint.incoming[endpoint.num_begun] != nullptr &&
-         endpoint.state != State::kClosing) {
+         IsHearing(endpoint)) {
     RETURN_IF_ERROR(
         BeginMessage(endpoint, *endpoint.incoming[endpoint.num_begun]));
   }
@@ -179,9 +189,7 @@ void StripedContext::OnMessage(EndpointId from, ConstBytes header,
 
 void StripedContext::EndPart(Endpoint& endpoint, const Part& part) {
   const uint32_t place = part.sequence - endpoint.first_incoming;
-  if (endpoint.state == State::kClosing || place >= endpoint.incoming.size()) {
-    return;
-  }
+  if (!IsHearing(endpoint) || place >= endpoint.incoming.size()) return;
   Incoming& message = *endpoint.incoming[place];  // since its part began
   const auto held = message.held.find(part.index);
   if (held == message.held.end()) {
@@ -195,8 +203,12 @@ void StripedContext::EndPart(Endpoint& endpoint, const Part& part) {
 }
 
 // Whoever has closed its side hears nothing more.
+bool StripedContext::IsHearing(const Endpoint& endpoint) {
+  return endpoint.state == State::kOpen || endpoint.state == State::kLost;
+}
+
 void StripedContext::Deliver(Endpoint& endpoint) {
-  while (endpoint.num_begun > 0 && endpoint.state != State::kClosing) {
+  while (endpoint.num_begun > 0 && IsHearing(endpoint)) {
     const Incoming& first = *endpoint.incoming.front();
     if (first.num_arrived < NumParts(first.payload_bytes)) return;
     const std::unique_ptr<Incoming> message =
@@ -245,7 +257,7 @@ absl::Status StripedContext::TakeHeard(Endpoint& endpoint, ConstBytes header,
   }
   endpoint.is_heard_by_peer = true;
   known = heard;
-  Dispatch(endpoint, /*all=*/false);
+  Dispatch(endpoint);
   return absl::OkStatus();
 }
 

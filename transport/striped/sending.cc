@@ -33,22 +33,27 @@ absl::Status StripedContext::Send(EndpointId to, ConstBytes header,
   message->num_parts = NumParts(payload.size);
   message->done = std::move(done);
   endpoint->queue.push_back(std::move(message));
-  Dispatch(*endpoint, /*all=*/false);
+  Dispatch(*endpoint);
   return absl::OkStatus();
 }
 
-// `all`: however much is ahead. Otherwise a part may wait for a fast connection
-// although a slow one is idle, if it is sent sooner so.
-void StripedContext::Dispatch(Endpoint& endpoint, bool all) {
+void StripedContext::Dispatch(Endpoint& endpoint) {
+  GiveQueued(endpoint);
+  if (endpoint.state == State::kFlushing && endpoint.queue.empty()) {
+    CloseConnections(endpoint);
+  }
+}
+
+// A part may wait for a fast connection although a slow one is idle, if it is
+// sent sooner so.
+void StripedContext::GiveQueued(Endpoint& endpoint) {
   while (!endpoint.queue.empty()) {
     const std::shared_ptr<Outgoing> message = endpoint.queue.front();
-    if (!all && message->num_given == 0 && !MayBegin(endpoint, *message)) {
-      return;
-    }
+    if (message->num_given == 0 && !MayBegin(endpoint, *message)) return;
     const size_t bytes = PartBytes(message->payload.size, message->num_given);
-    Connection* const soonest = Soonest(endpoint, bytes, all);
+    Connection* const soonest = Soonest(endpoint, bytes);
     if (soonest == nullptr) return;
-    if (!all && !HasRoom(*soonest, bytes)) return LookAgainSoon(endpoint);
+    if (!HasRoom(*soonest, bytes)) return LookAgainSoon(endpoint);
     Give(endpoint, *soonest, message);
     if (message->num_given == message->num_parts) endpoint.queue.pop_front();
   }
@@ -70,14 +75,14 @@ bool StripedContext::HasRoom(const Connection& connection, size_t bytes) {
 // The connection that will have sent so many bytes first, by its pace of late.
 // Null: there is none, or they have yet to show their pace.
 StripedContext::Connection* StripedContext::Soonest(Endpoint& endpoint,
-                                                    size_t bytes, bool all) {
+                                                    size_t bytes) {
   const TimePoint now = Clock::now();
   Connection* best = nullptr;
   double best_s = 0;
   for (Connection& connection : endpoint.connections) {
     if (!connection.is_open || !connection.is_usable) continue;
     const size_t given = connection.bytes_given;
-    const bool has_room = all || HasRoom(connection, bytes);
+    const bool has_room = HasRoom(connection, bytes);
     if (!endpoint.is_heard_by_peer) return has_room ? &connection : nullptr;
     if (bytes < kSmallBytes && given < kSmallBytes) return &connection;
     if (!has_room && !connection.pace.is_known()) continue;
@@ -131,7 +136,7 @@ void StripedContext::FinishPart(Endpoint& endpoint, Connection& connection,
   if (message.status.ok()) message.status = status;
   ++message.num_finished;
   FinishIfWhole(message);
-  Dispatch(endpoint, /*all=*/false);
+  Dispatch(endpoint);
 }
 
 void StripedContext::FinishIfWhole(Outgoing& message) {

@@ -100,7 +100,7 @@ void StripedContext::GreetOn(Endpoint& endpoint, Connection& connection) {
   const auto greeted = [this, &endpoint,
                         &connection](const absl::Status& status) {
     connection.is_usable = status.ok();
-    Dispatch(endpoint, /*all=*/false);
+    Dispatch(endpoint);
   };
   (void)inner_->Send(connection.inner, {hello.data(), hello.size()}, {},
                      greeted);
@@ -157,11 +157,11 @@ void StripedContext::Join(EndpointId inner, Place& place, const Hello& hello) {
       endpoint.connections.begin(), endpoint.connections.end(),
       [&](const Connection& c) { return c.index == hello.connection; });
   if (is_known || hello.connections != endpoint.expected ||
-      endpoint.state == State::kClosing) {
+      endpoint.state == State::kFlushing || endpoint.state == State::kClosing) {
     return LetGo(inner, place);
   }
   AddConnection(endpoint, inner, hello.connection);
-  Dispatch(endpoint, /*all=*/false);
+  Dispatch(endpoint);
 }
 
 bool StripedContext::Progress(TimePoint deadline) {

@@ -72,14 +72,15 @@ class StripedContext : public TransportContext, private TransportHandler {
     bool is_open = true;
     bool is_usable = true;  // greeted, and not refusing
   };
-  // kOpen --Close, a refused message--> kClosing --all connections gone--> gone
+  // kOpen --Close--> kFlushing --all is given, or grace over--> kClosing
   // kOpen --a connection ends--> kLost --the others end, or grace over--> gone
-  enum class State : uint8_t { kOpen, kClosing, kLost };
+  // any --a refused message--> kClosing --all connections gone--> gone
+  enum class State : uint8_t { kOpen, kFlushing, kClosing, kLost };
   struct Endpoint {
     EndpointId id = 0;
     State state = State::kOpen;
     absl::Status why = {};    // what OnClosed will say; set when not open
-    TimePoint close_by = {};  // of kLost
+    TimePoint close_by = {};  // of kFlushing and kLost
     uint64_t group = 0;
     size_t expected = 1;                      // connections
     std::deque<Connection> connections = {};  // that have joined
@@ -121,10 +122,11 @@ class StripedContext : public TransportContext, private TransportHandler {
   void Join(EndpointId inner, Place& place, const Hello& hello);
 
   // sending.cc
-  void Dispatch(Endpoint& endpoint, bool all);
+  void Dispatch(Endpoint& endpoint);
+  void GiveQueued(Endpoint& endpoint);
   static bool MayBegin(const Endpoint& endpoint, const Outgoing& message);
   static bool HasRoom(const Connection& connection, size_t bytes);
-  static Connection* Soonest(Endpoint& endpoint, size_t bytes, bool all);
+  static Connection* Soonest(Endpoint& endpoint, size_t bytes);
   void LookAgainSoon(const Endpoint& endpoint);
   void Give(Endpoint& endpoint, Connection& connection,
             const std::shared_ptr<Outgoing>& message);
@@ -143,11 +145,13 @@ class StripedContext : public TransportContext, private TransportHandler {
   absl::Status BeginMessage(Endpoint& endpoint, Incoming& message);
   absl::StatusOr<Bytes> Hold(Endpoint& endpoint, Incoming& message,
                              size_t index, size_t part_bytes);
+  Bytes Unheard(size_t part_bytes);
   Buffer GetBuffer(size_t bytes);
   void PutBuffer(Buffer buffer);
   HeldParts::iterator PlaceHeld(Endpoint& endpoint, Incoming& message,
                                 HeldParts::iterator held);
   void EndPart(Endpoint& endpoint, const Part& part);
+  static bool IsHearing(const Endpoint& endpoint);
   void Deliver(Endpoint& endpoint);
   void TellHeard(Endpoint& endpoint);
   absl::Status TakeHeard(Endpoint& endpoint, ConstBytes header,
@@ -171,12 +175,13 @@ class StripedContext : public TransportContext, private TransportHandler {
   std::unordered_map<uint64_t, Endpoint*> accepted_;  // by group
   std::unordered_map<EndpointId, Place> places_;      // by inner endpoint
   std::vector<EndpointId> greeting_;  // inner ones whose hello is due
-  std::vector<EndpointId> lost_;      // endpoints
+  std::vector<EndpointId> ending_;    // endpoints with a close_by
   std::vector<EndpointId> waiting_;   // endpoints, for a busy connection
   // Groups whose endpoint has ended before all its connections had come.
   std::deque<std::pair<uint64_t, TimePoint>> ended_;
   std::deque<std::function<void()>> due_;  // completions
   std::vector<Buffer> spare_;              // of kPartBytes, for Held
+  Buffer unheard_;                         // where parts go that nobody hears
   size_t num_events_ = 0;
   std::atomic<bool> is_woken_{false};
   // Last: it ends first, while what it borrows is still there.
