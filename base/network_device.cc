@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/socket.h"
 
 namespace telegrad {
 namespace {
@@ -55,6 +56,10 @@ absl::StatusOr<std::string> AddressOfDevice(const std::string& name) {
   return absl::NotFoundError(absl::StrCat(
       "no network device \"", name, "\" that is up and has an address; there ",
       others.size() == 1 ? "is " : "are ", absl::StrJoin(others, ", ")));
+}
+
+absl::StatusOr<std::string> AddressOrDevice(const std::string& text) {
+  return ParseIp(text, 0).ok() ? text : AddressOfDevice(text);
 }
 
 }  // namespace telegrad

@@ -11,4 +11,7 @@ namespace telegrad {
 // devices that there are.
 absl::StatusOr<std::string> AddressOfDevice(const std::string& name);
 
+// The same, but an address stands for itself.
+absl::StatusOr<std::string> AddressOrDevice(const std::string& text);
+
 }  // namespace telegrad

@@ -3,6 +3,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/network_device.h"
 #include "base/status_macros.h"
 #include "kernels/device_copy.h"
 #include "transport/check_transport.h"
@@ -159,10 +160,15 @@ absl::Status CheckTransport(const TransportOptions& options) {
         "connections ", options.connections, ", rails ", options.rails.size(),
         ": there are 1 to ", kMaxConnections, " connections to a peer"));
   }
-  if (options.rails.empty() || entry->takes_rails) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("transport ", name,
-                   " takes no rails; tcp does, and ucx has UCX_NET_DEVICES"));
+  if (!options.rails.empty() && !entry->takes_rails) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("transport ", name,
+                     " takes no rails; tcp does, and ucx has UCX_NET_DEVICES"));
+  }
+  for (const std::string& rail : options.rails) {
+    RETURN_IF_ERROR(AddressOrDevice(rail).status());
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<TransportContext>> MakeTransport(

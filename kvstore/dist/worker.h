@@ -102,6 +102,9 @@ class DistWorker : public KVStore, private TransportHandler {
                                const FrameHeader& header);
   absl::StatusOr<Bytes> ReplyTarget(WorkerChunk& chunk,
                                     const FrameHeader& header);
+  // Why the job ends, if that is soon known; a server that is lost may have
+  // failed it.
+  absl::Status VerdictOr(const absl::Status& lost);
   void CheckLostServers();
 
   // worker_link.cc: how fast the links are.

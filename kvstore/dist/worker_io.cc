@@ -275,6 +275,7 @@ void DistWorker::OnClosed(EndpointId endpoint, const absl::Status& why) {
   server_of_.erase(found);
   if (is_cutting_ || has_failed_) return;
   ServerLink& link = links_[static_cast<size_t>(server)];
+  control_->SuspectPeer({Role::kServer, server}, why.message());
   if (!link.is_ready) {
     connect_status_ = WithExitCode(
         ExitCode::kServerLost, absl::UnavailableError(absl::StrCat(
@@ -284,7 +285,15 @@ void DistWorker::OnClosed(EndpointId endpoint, const absl::Status& why) {
   link.is_lost = true;
   link.lost_at = Clock::now();
   link.lost_why = why;
-  control_->SuspectPeer({Role::kServer, server}, why.message());
+}
+
+absl::Status DistWorker::VerdictOr(const absl::Status& lost) {
+  const TimePoint until = Clock::now() + kVerdictGrace;
+  while (failure().ok() && Clock::now() < until) {
+    transport_->Progress(Clock::now() + std::chrono::milliseconds(10));
+  }
+  const absl::Status verdict = failure();
+  return verdict.ok() ? lost : verdict;
 }
 
 void DistWorker::CheckLostServers() {

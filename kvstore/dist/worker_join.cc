@@ -1,4 +1,5 @@
 #include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "kvstore/dist/worker.h"
@@ -142,6 +143,9 @@ absl::Status DistWorker::Connect() {
   const TimePoint deadline = Clock::now() + options_.timing.join;
   for (ServerLink& link : links_) {
     while (!link.is_ready) {
+      if (ExitCodeOf(connect_status_) == ExitCode::kServerLost) {
+        return VerdictOr(connect_status_);
+      }
       RETURN_IF_ERROR(connect_status_);
       RETURN_IF_ERROR(failure());
       if (Clock::now() >= deadline) {

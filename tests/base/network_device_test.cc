@@ -17,6 +17,15 @@ TEST(NetworkDevice, LoopbackHasItsAddress) {
   EXPECT_EQ(*address, "127.0.0.1");
 }
 
+TEST(NetworkDevice, AddressesStandForThemselves) {
+  for (const char* address : {"10.1.2.3", "::1"}) {
+    const auto found = AddressOrDevice(address);
+    ASSERT_THAT(found, IsOk());
+    EXPECT_EQ(*found, address);
+  }
+  EXPECT_EQ(AddressOrDevice("lo").value_or(""), "127.0.0.1");
+}
+
 TEST(NetworkDevice, UnknownOnesAreToldFromThoseThereAre) {
   for (const char* name : {"eth99", "", "127.0.0.1"}) {
     EXPECT_THAT(AddressOfDevice(name),

@@ -38,6 +38,7 @@ WRONG = [
     (["--connections", "65"], ["--connections", "64"]),
     (["--transport", "ucx", "--rails", "lo"], ["ucx", "no rails", "tcp"]),
     (["--rails", "lo"], ["--rails", "--secret-file"]),
+    (["--rails", "eth99", "--insecure"], ["eth99", "lo"]),
     (["--seed", "x"], ["--seed", "x"]),
     (["--network", "vgg16"], ["vgg16", "--benchmark 1"]),
 ]

@@ -27,8 +27,10 @@ absl::StatusOr<Bytes> StripedContext::OnHeader(EndpointId from,
   }
   Endpoint& endpoint = *place.endpoint;
   if (endpoint.state == State::kClosing) return endpoint.why;
-  if (IsHeard(header)) {
-    const absl::Status taken = TakeHeard(endpoint, header, payload_bytes);
+  if (IsHeard(header) || IsAsk(header)) {
+    const absl::Status taken = IsHeard(header)
+                                   ? TakeHeard(endpoint, header, payload_bytes)
+                                   : TakeAsk(endpoint, header, payload_bytes);
     if (!taken.ok()) return Refuse(endpoint, taken);
     return Bytes();
   }
@@ -177,7 +179,9 @@ StripedContext::HeldParts::iterator StripedContext::PlaceHeld(
 void StripedContext::OnMessage(EndpointId from, ConstBytes header,
                                Bytes payload) {
   Place& place = places_[from];
-  if (place.endpoint != nullptr && IsHeard(header)) return;  // was taken
+  if (place.endpoint != nullptr && (IsHeard(header) || IsAsk(header))) {
+    return;  // was taken
+  }
   if (place.endpoint == nullptr) {
     const absl::StatusOr<Hello> hello = ParseHello(header, payload.size);
     if (hello.ok()) Join(from, place, *hello);
@@ -231,17 +235,24 @@ void StripedContext::TellHeard(Endpoint& endpoint) {
   const HeardSoFar& heard = endpoint.heard;
   const bool is_first = !std::exchange(endpoint.has_heard, true);
   const uint64_t told = endpoint.told.weight;
-  if (!is_first && heard.weight - told < MaxLead(told) / 4) return;
+  const bool is_due =
+      is_first || heard.weight - told >= MaxLead(told) / 4 ||
+      (endpoint.is_asked && heard.messages == endpoint.asked_for);
+  if (!is_due) return;
   std::array<std::byte, kPrefixBytes> text;
   PackHeard(heard, text.data());
-  for (const Connection& connection : endpoint.connections) {
-    if (!connection.is_open || !connection.is_usable) continue;
-    const absl::Status sent =
-        inner_->Send(connection.inner, {text.data(), text.size()}, {}, nullptr);
-    if (!sent.ok()) continue;
-    endpoint.told = heard;
-    return;
+  if (SendBare(endpoint, text)) endpoint.told = heard;
+}
+
+// A sender asks after all that it has begun, some of which may be on its way.
+absl::Status StripedContext::TakeAsk(Endpoint& endpoint, ConstBytes header,
+                                     size_t payload_bytes) {
+  ASSIGN_OR_RETURN(endpoint.asked_for, ParseAsk(header, payload_bytes));
+  endpoint.is_asked = true;
+  if (endpoint.has_heard && endpoint.heard.messages == endpoint.asked_for) {
+    TellHeard(endpoint);
   }
+  return absl::OkStatus();
 }
 
 absl::Status StripedContext::TakeHeard(Endpoint& endpoint, ConstBytes header,

@@ -49,7 +49,9 @@ void StripedContext::Dispatch(Endpoint& endpoint) {
 void StripedContext::GiveQueued(Endpoint& endpoint) {
   while (!endpoint.queue.empty()) {
     const std::shared_ptr<Outgoing> message = endpoint.queue.front();
-    if (message->num_given == 0 && !MayBegin(endpoint, *message)) return;
+    if (message->num_given == 0 && !MayBegin(endpoint, *message)) {
+      return AskFor(endpoint, message->sequence);
+    }
     const size_t bytes = PartBytes(message->payload.size, message->num_given);
     Connection* const soonest = Soonest(endpoint, bytes);
     if (soonest == nullptr) return;
@@ -65,6 +67,28 @@ bool StripedContext::MayBegin(const Endpoint& endpoint,
   const uint64_t heard = endpoint.heard_by_peer.weight;
   const uint64_t ahead = endpoint.weight_begun - heard;
   return ahead == 0 || ahead + Weight(message.payload.size) <= MaxLead(heard);
+}
+
+// Once: the peer tells when it has heard so many, all that were begun.
+void StripedContext::AskFor(Endpoint& endpoint, uint32_t messages) {
+  if (endpoint.has_asked_for == messages) return;
+  std::array<std::byte, kPrefixBytes> text;
+  PackAsk(messages, text.data());
+  if (SendBare(endpoint, text)) endpoint.has_asked_for = messages;
+}
+
+// Over the first connection that takes it.
+bool StripedContext::SendBare(Endpoint& endpoint,
+                              const std::array<std::byte, kPrefixBytes>& text) {
+  return std::any_of(endpoint.connections.begin(), endpoint.connections.end(),
+                     [&](const Connection& connection) {
+                       return connection.is_open && connection.is_usable &&
+                              inner_
+                                  ->Send(connection.inner,
+                                         {text.data(), text.size()}, {},
+                                         nullptr)
+                                  .ok();
+                     });
 }
 
 bool StripedContext::HasRoom(const Connection& connection, size_t bytes) {

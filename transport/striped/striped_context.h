@@ -90,6 +90,7 @@ class StripedContext : public TransportContext, private TransportHandler {
     uint32_t next_to_send = 0;
     uint64_t weight_begun = 0;  // of messages of which parts were given
     HeardSoFar heard_by_peer = {};
+    uint32_t has_asked_for = 0;     // messages; 0: not yet
     bool is_heard_by_peer = false;  // that has heard the first message
     // That were not heard; null: no part of it has come.
     std::deque<std::unique_ptr<Incoming>> incoming = {};
@@ -99,6 +100,8 @@ class StripedContext : public TransportContext, private TransportHandler {
     HeardSoFar heard = {};
     HeardSoFar told = {};    // what the peer knows of `heard`
     bool has_heard = false;  // the first message
+    bool is_asked = false;   // to tell when `asked_for` messages were heard
+    uint32_t asked_for = 0;
   };
   // Of an inner endpoint. No endpoint: its hello is due, or it is let go.
   struct Place {
@@ -128,6 +131,9 @@ class StripedContext : public TransportContext, private TransportHandler {
   static bool HasRoom(const Connection& connection, size_t bytes);
   static Connection* Soonest(Endpoint& endpoint, size_t bytes);
   void LookAgainSoon(const Endpoint& endpoint);
+  void AskFor(Endpoint& endpoint, uint32_t messages);
+  bool SendBare(Endpoint& endpoint,
+                const std::array<std::byte, kPrefixBytes>& text);
   void Give(Endpoint& endpoint, Connection& connection,
             const std::shared_ptr<Outgoing>& message);
   void FinishPart(Endpoint& endpoint, Connection& connection, Outgoing& message,
@@ -154,6 +160,8 @@ class StripedContext : public TransportContext, private TransportHandler {
   static bool IsHearing(const Endpoint& endpoint);
   void Deliver(Endpoint& endpoint);
   void TellHeard(Endpoint& endpoint);
+  absl::Status TakeAsk(Endpoint& endpoint, ConstBytes header,
+                       size_t payload_bytes);
   absl::Status TakeHeard(Endpoint& endpoint, ConstBytes header,
                          size_t payload_bytes);
 

@@ -12,6 +12,7 @@ namespace {
 constexpr std::byte kHelloKind{'H'};
 constexpr std::byte kPartKind{'P'};
 constexpr std::byte kHeardKind{'A'};
+constexpr std::byte kAskKind{'Q'};
 constexpr std::byte kVersion{1};
 
 }  // namespace
@@ -40,6 +41,26 @@ void PackHeard(const HeardSoFar& heard, std::byte* out) {
   StoreLittleEndian(out, static_cast<uint32_t>(kHeardKind));
   StoreLittleEndian(out + 4, heard.messages);
   StoreLittleEndian(out + 8, heard.weight);
+}
+
+void PackAsk(uint32_t messages, std::byte* out) {
+  StoreLittleEndian(out, static_cast<uint32_t>(kAskKind));
+  StoreLittleEndian(out + 4, messages);
+  StoreLittleEndian<uint64_t>(out + 8, 0);
+}
+
+bool IsAsk(ConstBytes header) {
+  return header.size > 0 && header.data[0] == kAskKind;
+}
+
+absl::StatusOr<uint32_t> ParseAsk(ConstBytes header, size_t payload_bytes) {
+  if (header.size != kPrefixBytes || payload_bytes != 0 ||
+      LoadLittleEndian<uint32_t>(header.data) !=
+          static_cast<uint32_t>(kAskKind) ||
+      LoadLittleEndian<uint64_t>(header.data + 8) != 0) {
+    return absl::InvalidArgumentError("no question for what was heard");
+  }
+  return LoadLittleEndian<uint32_t>(header.data + 4);
 }
 
 bool IsHeard(ConstBytes header) {

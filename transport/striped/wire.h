@@ -12,12 +12,14 @@
 //   hello = kind:u8 connection:u8 connections:u8 version:u8 zero:u32 group:u64
 //   part  = kind:u8 zero:u24 sequence:u32 payload_bytes:u32 offset:u32 header
 //   heard = kind:u8 zero:u24 messages:u32 weight:u64
+//   ask   = kind:u8 zero:u24 messages:u32 zero:u64
 // Each connection begins with a hello, which only the side that connects sends.
 // Connections of one group make one endpoint. A part is the payload's bytes
 // from `offset` on, kPartBytes or as many as are left; each part has the
 // message's whole header, so that whichever comes first begins it. Heard says
 // how many messages were heard so far, and what they weigh: after the first,
-// until when all goes over one connection, and then now and again.
+// until when all goes over one connection, then now and again, and after as
+// many as were asked for by a sender who may not go on before.
 namespace telegrad::striped {
 
 constexpr size_t kPartBytes = size_t{256} << 10;
@@ -65,12 +67,16 @@ void PackHello(const Hello& hello, std::byte* out);
 void PackPart(const Part& part, std::byte* out);
 void PackHeard(const HeardSoFar& heard, std::byte* out);
 
-// Whether it is no part, but a heard, right or wrong.
+void PackAsk(uint32_t messages, std::byte* out);
+
+// Whether it is no part, but a heard or an ask, right or wrong.
 bool IsHeard(ConstBytes header);
+bool IsAsk(ConstBytes header);
 
 // InvalidArgument: none, or one that cannot be.
 absl::StatusOr<Hello> ParseHello(ConstBytes header, size_t payload_bytes);
 absl::StatusOr<Part> ParsePart(ConstBytes header, size_t part_bytes);
 absl::StatusOr<HeardSoFar> ParseHeard(ConstBytes header, size_t payload_bytes);
+absl::StatusOr<uint32_t> ParseAsk(ConstBytes header, size_t payload_bytes);
 
 }  // namespace telegrad::striped

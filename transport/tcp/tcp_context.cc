@@ -79,11 +79,7 @@ absl::Status TcpContext::Init() {
   RETURN_IF_ERROR(ParseIp(options_.bind_address, 0).status());
   ips_ = {options_.bind_address};
   for (const std::string& rail : options_.rails) {
-    if (ParseIp(rail, 0).ok()) {
-      ips_.push_back(rail);
-    } else {
-      ASSIGN_OR_RETURN(ips_.emplace_back(), AddressOfDevice(rail));
-    }
+    ASSIGN_OR_RETURN(ips_.emplace_back(), AddressOrDevice(rail));
   }
   return poller_.Open();
 }
