@@ -226,46 +226,53 @@ TEST(Striped, SlowConnectionsShareTheBytesAlike) {
   }
 }
 
+// Both ends, over sockets.
+class StripedTcp : public ::testing::Test {
+ protected:
+  StripedTcp() : server_(Options()), client_(Options()) {}
+  static TransportOptions Options() {
+    TransportOptions options = StripedOptions(3);
+    options.name = options.tls = "tcp";
+    return options;
+  }
+  void SetUp() override {
+    const auto address = server_.context->Listen();
+    ASSERT_THAT(address, IsOk());
+    const auto endpoint = client_.context->Connect(*address);
+    ASSERT_THAT(endpoint, IsOk());
+    to_server_ = *endpoint;
+  }
+
+  Node server_, client_;
+  EndpointId to_server_ = 0;
+};
+
 // The small one is heard, but weighs too little to be told; the large one may
 // not be ahead of that.
-TEST(Striped, LargeMessagesBehindSmallOnesGoOn) {
-  TransportOptions options = StripedOptions(2);
-  options.name = options.tls = "tcp";
-  Node server(options), client(options);
-  const auto address = server.context->Listen();
-  ASSERT_THAT(address, IsOk());
-  const auto endpoint = client.context->Connect(*address);
-  ASSERT_THAT(endpoint, IsOk());
+TEST_F(StripedTcp, LargeMessagesBehindSmallOnesGoOn) {
   for (const size_t size : {0, 10, 2 << 20, 20, 5 << 20, 30, 40 << 20, 1}) {
-    ASSERT_THAT(client.Send(*endpoint, "h", std::string(size, 'p')), IsOk());
+    ASSERT_THAT(client_.Send(to_server_, "h", std::string(size, 'p')), IsOk());
     ASSERT_TRUE(Drive(
-        {&server, &client},
-        [&] { return server.heard.size() == client.results.size(); },
+        {&server_, &client_},
+        [&] { return server_.heard.size() == client_.results.size(); },
         std::chrono::seconds(20)));
   }
 }
 
 // More than may be ahead, to a receiver that comes late.
-TEST(Striped, ManySmallMessagesKeepTheirOrder) {
-  TransportOptions options = StripedOptions(3);
-  options.name = options.tls = "tcp";
-  Node server(options), client(options);
-  const auto address = server.context->Listen();
-  ASSERT_THAT(address, IsOk());
-  const auto endpoint = client.context->Connect(*address);
-  ASSERT_THAT(endpoint, IsOk());
+TEST_F(StripedTcp, ManySmallMessagesKeepTheirOrder) {
   constexpr size_t kMessages = 200'000;
   static_assert(kMessages > striped::kMaxLeadMessages);
   for (size_t i = 0; i < kMessages; ++i) {
     ASSERT_THAT(
-        client.Send(*endpoint, absl::StrCat(i), std::string(i % 300, 'p')),
+        client_.Send(to_server_, absl::StrCat(i), std::string(i % 300, 'p')),
         IsOk());
-    if (i % 100 == 0) client.context->Progress(Clock::now());
+    if (i % 100 == 0) client_.context->Progress(Clock::now());
   }
-  ASSERT_TRUE(Drive({&server, &client},
-                    [&] { return server.heard.size() == kMessages; }));
+  ASSERT_TRUE(Drive({&server_, &client_},
+                    [&] { return server_.heard.size() == kMessages; }));
   for (size_t i = 0; i < kMessages; ++i) {
-    ASSERT_EQ(server.heard[i].header, absl::StrCat(i));
+    ASSERT_EQ(server_.heard[i].header, absl::StrCat(i));
   }
 }
 

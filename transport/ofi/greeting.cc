@@ -1,3 +1,5 @@
+#include "transport/greeting.h"
+
 #include <sys/epoll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -19,12 +21,8 @@
 namespace telegrad::ofi {
 namespace {
 
-// From connect or accept to the peer's hello.
-constexpr Duration kGreetGrace = std::chrono::seconds(10);
 // Unacknowledged keep-alives: the peer's machine is gone.
 constexpr Duration kSilenceGrace = std::chrono::seconds(20);
-// Strangers who have connected and said nothing yet.
-constexpr size_t kMaxGreeting = 1024;
 
 }  // namespace
 

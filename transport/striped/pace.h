@@ -5,8 +5,12 @@
 #include <cstddef>
 
 #include "base/clock.h"
+#include "transport/striped/wire.h"
 
 namespace telegrad::striped {
+
+// Messages of less are small: they tell of a connection's latency.
+constexpr size_t kSmallBytes = size_t{64} << 10;
 
 // How fast a connection sends, by the parts that it has sent of late.
 class Pace {
@@ -16,9 +20,9 @@ class Pace {
     if (now - last_ > kStale) bytes_ = seconds_ = 0;
     last_ = now;
   }
-  // It has sent so many. Small messages tell of latency, not of a rate.
+  // It has sent so many.
   void Add(size_t bytes, TimePoint now) {
-    if (bytes >= kTelling) {
+    if (bytes >= kSmallBytes) {
       bytes_ = kMemory * bytes_ + static_cast<double>(bytes);
       seconds_ = kMemory * seconds_ + Seconds(now - last_);
     }
@@ -30,15 +34,13 @@ class Pace {
   double SecondsFor(size_t given, size_t more, TimePoint now) const {
     if (!is_known()) return 0;
     const double pace = seconds_ / bytes_;
-    const double due = pace * static_cast<double>(std::min(given, kPart));
+    const double due = pace * static_cast<double>(std::min(given, kPartBytes));
     const double late = given == 0 ? 0 : Seconds(now - last_) - due;
     return pace * static_cast<double>(given + more) + std::max(0.0, late);
   }
 
  private:
   static constexpr double kMemory = 7.0 / 8;  // of what was before the last
-  static constexpr size_t kTelling = size_t{64} << 10;
-  static constexpr size_t kPart = size_t{256} << 10;
   static constexpr Duration kStale = std::chrono::seconds(1);
 
   static double Seconds(Duration duration) {

@@ -60,7 +60,7 @@ absl::StatusOr<Bytes> StripedContext::BeginPart(Endpoint& endpoint,
   message->begun.set(part.index);
   RETURN_IF_ERROR(BeginMessages(endpoint));
   if (!IsHearing(endpoint)) return Unheard(part_bytes);  // the handler's doing
-  const uint32_t place = part.sequence - endpoint.first_incoming;
+  const uint32_t place = part.sequence - endpoint.heard.messages;
   if (place >= endpoint.num_begun) {
     return Hold(endpoint, *message, part.index, part_bytes);
   }
@@ -70,11 +70,11 @@ absl::StatusOr<Bytes> StripedContext::BeginPart(Endpoint& endpoint,
 // That the part belongs to, whose header is known now.
 absl::StatusOr<StripedContext::Incoming*> StripedContext::FindMessage(
     Endpoint& endpoint, const Part& part, ConstBytes header) {
-  const uint32_t place = part.sequence - endpoint.first_incoming;
+  const uint32_t place = part.sequence - endpoint.heard.messages;
   if (place >= kMaxLeadMessages) {
     return absl::InvalidArgumentError(
         absl::StrCat("message ", part.sequence, " comes when ",
-                     endpoint.first_incoming, " is due"));
+                     endpoint.heard.messages, " is due"));
   }
   if (endpoint.incoming.size() <= place) endpoint.incoming.resize(place + 1);
   std::unique_ptr<Incoming>& found = endpoint.incoming[place];
@@ -130,7 +130,7 @@ absl::Status StripedContext::BeginMessage(Endpoint& endpoint,
 absl::StatusOr<Bytes> StripedContext::Hold(Endpoint& endpoint,
                                            Incoming& message, size_t index,
                                            size_t part_bytes) {
-  if (!endpoint.has_heard) {
+  if (endpoint.heard.weight == 0) {
     return absl::InvalidArgumentError(
         "a message out of its turn before the first was heard");
   }
@@ -179,20 +179,18 @@ StripedContext::HeldParts::iterator StripedContext::PlaceHeld(
 void StripedContext::OnMessage(EndpointId from, ConstBytes header,
                                Bytes payload) {
   Place& place = places_[from];
-  if (place.endpoint != nullptr && (IsHeard(header) || IsAsk(header))) {
-    return;  // was taken
-  }
   if (place.endpoint == nullptr) {
     const absl::StatusOr<Hello> hello = ParseHello(header, payload.size);
     if (hello.ok()) Join(from, place, *hello);
     return;
   }
+  // What is no part was taken when it began.
   const absl::StatusOr<Part> part = ParsePart(header, payload.size);
   if (part.ok()) EndPart(*place.endpoint, *part);
 }
 
 void StripedContext::EndPart(Endpoint& endpoint, const Part& part) {
-  const uint32_t place = part.sequence - endpoint.first_incoming;
+  const uint32_t place = part.sequence - endpoint.heard.messages;
   if (!IsHearing(endpoint) || place >= endpoint.incoming.size()) return;
   Incoming& message = *endpoint.incoming[place];  // since its part began
   const auto held = message.held.find(part.index);
@@ -218,7 +216,6 @@ void StripedContext::Deliver(Endpoint& endpoint) {
     const std::unique_ptr<Incoming> message =
         std::move(endpoint.incoming.front());
     endpoint.incoming.pop_front();
-    ++endpoint.first_incoming;
     --endpoint.num_begun;
     ++endpoint.heard.messages;
     endpoint.heard.weight += Weight(message->payload_bytes);
@@ -233,11 +230,9 @@ void StripedContext::Deliver(Endpoint& endpoint) {
 // Often enough that a sender which is ahead by a lot need not stop.
 void StripedContext::TellHeard(Endpoint& endpoint) {
   const HeardSoFar& heard = endpoint.heard;
-  const bool is_first = !std::exchange(endpoint.has_heard, true);
   const uint64_t told = endpoint.told.weight;
-  const bool is_due =
-      is_first || heard.weight - told >= MaxLead(told) / 4 ||
-      (endpoint.is_asked && heard.messages == endpoint.asked_for);
+  const bool is_due = told == 0 || heard.weight - told >= MaxLead(told) / 4 ||
+                      endpoint.asked_for == heard.messages;
   if (!is_due) return;
   std::array<std::byte, kPrefixBytes> text;
   PackHeard(heard, text.data());
@@ -248,8 +243,8 @@ void StripedContext::TellHeard(Endpoint& endpoint) {
 absl::Status StripedContext::TakeAsk(Endpoint& endpoint, ConstBytes header,
                                      size_t payload_bytes) {
   ASSIGN_OR_RETURN(endpoint.asked_for, ParseAsk(header, payload_bytes));
-  endpoint.is_asked = true;
-  if (endpoint.has_heard && endpoint.heard.messages == endpoint.asked_for) {
+  if (endpoint.heard.weight > 0 &&
+      endpoint.asked_for == endpoint.heard.messages) {
     TellHeard(endpoint);
   }
   return absl::OkStatus();
@@ -266,7 +261,6 @@ absl::Status StripedContext::TakeHeard(Endpoint& endpoint, ConstBytes header,
       heard.weight > endpoint.weight_begun || heard.weight < known.weight) {
     return absl::InvalidArgumentError("more was heard than was sent");
   }
-  endpoint.is_heard_by_peer = true;
   known = heard;
   Dispatch(endpoint);
   return absl::OkStatus();

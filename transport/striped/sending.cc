@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "base/status_macros.h"
@@ -11,9 +12,6 @@ namespace {
 // What a connection is given before it has sent it: four parts, enough to be
 // busy until more comes, little enough that a slower one is not left with all.
 constexpr size_t kWindowBytes = 4 * (kPartBytes + kMaxCarriedBytes);
-// Messages of less keep to the first connection that has no more to send, and
-// so arrive in order.
-constexpr size_t kSmallBytes = size_t{64} << 10;
 
 }  // namespace
 
@@ -101,21 +99,22 @@ bool StripedContext::HasRoom(const Connection& connection, size_t bytes) {
 StripedContext::Connection* StripedContext::Soonest(Endpoint& endpoint,
                                                     size_t bytes) {
   const TimePoint now = Clock::now();
+  const bool is_heard = endpoint.heard_by_peer.weight > 0;
   Connection* best = nullptr;
-  double best_s = 0;
+  std::pair<double, size_t> best_finish;
   for (Connection& connection : endpoint.connections) {
     if (!connection.is_open || !connection.is_usable) continue;
     const size_t given = connection.bytes_given;
     const bool has_room = HasRoom(connection, bytes);
-    if (!endpoint.is_heard_by_peer) return has_room ? &connection : nullptr;
+    if (!is_heard) return has_room ? &connection : nullptr;
+    // Small messages keep to one connection, and so arrive in order.
     if (bytes < kSmallBytes && given < kSmallBytes) return &connection;
     if (!has_room && !connection.pace.is_known()) continue;
-    const double seconds = connection.pace.SecondsFor(given, bytes, now);
-    const bool is_less = best != nullptr && seconds == best_s &&
-                         given < best->bytes_given;  // neither is known
-    if (best == nullptr || seconds < best_s || is_less) {
+    const std::pair finish(connection.pace.SecondsFor(given, bytes, now),
+                           given);  // where no pace is known
+    if (best == nullptr || finish < best_finish) {
       best = &connection;
-      best_s = seconds;
+      best_finish = finish;
     }
   }
   return best;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "transport/greeting.h"
 #include "transport/send_checks.h"
 
 namespace telegrad {
@@ -20,10 +21,6 @@ absl::StatusOr<std::unique_ptr<TransportContext>> MakeStripedTransport(
 
 namespace striped {
 namespace {
-
-constexpr Duration kGreetGrace = std::chrono::seconds(10);
-// Strangers who have connected and said nothing yet.
-constexpr size_t kMaxGreeting = 1024;
 
 uint64_t RandomGroup() {
   std::random_device random;
@@ -157,7 +154,7 @@ void StripedContext::Join(EndpointId inner, Place& place, const Hello& hello) {
       endpoint.connections.begin(), endpoint.connections.end(),
       [&](const Connection& c) { return c.index == hello.connection; });
   if (is_known || hello.connections != endpoint.expected ||
-      endpoint.state == State::kFlushing || endpoint.state == State::kClosing) {
+      !IsHearing(endpoint)) {
     return LetGo(inner, place);
   }
   AddConnection(endpoint, inner, hello.connection);

@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -90,18 +91,14 @@ class StripedContext : public TransportContext, private TransportHandler {
     uint32_t next_to_send = 0;
     uint64_t weight_begun = 0;  // of messages of which parts were given
     HeardSoFar heard_by_peer = {};
-    uint32_t has_asked_for = 0;     // messages; 0: not yet
-    bool is_heard_by_peer = false;  // that has heard the first message
+    std::optional<uint32_t> has_asked_for = {};  // messages
     // That were not heard; null: no part of it has come.
     std::deque<std::unique_ptr<Incoming>> incoming = {};
-    uint32_t first_incoming = 0;  // its sequence
-    size_t num_begun = 0;         // of incoming: OnHeader was called
-    uint64_t weight_held = 0;     // in buffers of Held
-    HeardSoFar heard = {};
-    HeardSoFar told = {};    // what the peer knows of `heard`
-    bool has_heard = false;  // the first message
-    bool is_asked = false;   // to tell when `asked_for` messages were heard
-    uint32_t asked_for = 0;
+    size_t num_begun = 0;      // of incoming: OnHeader was called
+    uint64_t weight_held = 0;  // in buffers of Held
+    HeardSoFar heard = {};     // as many as the sequence of the next
+    HeardSoFar told = {};      // what the peer knows of `heard`
+    std::optional<uint32_t> asked_for = {};  // to tell when so many were heard
   };
   // Of an inner endpoint. No endpoint: its hello is due, or it is let go.
   struct Place {

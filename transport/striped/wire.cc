@@ -15,6 +15,17 @@ constexpr std::byte kHeardKind{'A'};
 constexpr std::byte kAskKind{'Q'};
 constexpr std::byte kVersion{1};
 
+// Of the first four bytes, before the rest is looked at.
+bool IsOfKind(ConstBytes header, std::byte kind) {
+  return header.size >= kPrefixBytes &&
+         LoadLittleEndian<uint32_t>(header.data) == static_cast<uint32_t>(kind);
+}
+
+// A prefix and nothing else.
+bool IsBare(ConstBytes header, size_t payload_bytes) {
+  return header.size == kPrefixBytes && payload_bytes == 0;
+}
+
 }  // namespace
 
 size_t PartBytes(size_t payload_bytes, size_t index) {
@@ -54,9 +65,7 @@ bool IsAsk(ConstBytes header) {
 }
 
 absl::StatusOr<uint32_t> ParseAsk(ConstBytes header, size_t payload_bytes) {
-  if (header.size != kPrefixBytes || payload_bytes != 0 ||
-      LoadLittleEndian<uint32_t>(header.data) !=
-          static_cast<uint32_t>(kAskKind) ||
+  if (!IsBare(header, payload_bytes) || !IsOfKind(header, kAskKind) ||
       LoadLittleEndian<uint64_t>(header.data + 8) != 0) {
     return absl::InvalidArgumentError("no question for what was heard");
   }
@@ -68,9 +77,7 @@ bool IsHeard(ConstBytes header) {
 }
 
 absl::StatusOr<HeardSoFar> ParseHeard(ConstBytes header, size_t payload_bytes) {
-  if (header.size != kPrefixBytes || payload_bytes != 0 ||
-      LoadLittleEndian<uint32_t>(header.data) !=
-          static_cast<uint32_t>(kHeardKind)) {
+  if (!IsBare(header, payload_bytes) || !IsOfKind(header, kHeardKind)) {
     return absl::InvalidArgumentError("no count of what was heard");
   }
   return HeardSoFar{.messages = LoadLittleEndian<uint32_t>(header.data + 4),
@@ -78,8 +85,7 @@ absl::StatusOr<HeardSoFar> ParseHeard(ConstBytes header, size_t payload_bytes) {
 }
 
 absl::StatusOr<Hello> ParseHello(ConstBytes header, size_t payload_bytes) {
-  if (header.size != kPrefixBytes || payload_bytes != 0 ||
-      header.data[0] != kHelloKind) {
+  if (!IsBare(header, payload_bytes) || header.data[0] != kHelloKind) {
     return absl::InvalidArgumentError(
         "no hello of one connection of several; do both sides have "
         "--connections above 1?");
@@ -99,10 +105,8 @@ absl::StatusOr<Hello> ParseHello(ConstBytes header, size_t payload_bytes) {
 }
 
 absl::StatusOr<Part> ParsePart(ConstBytes header, size_t part_bytes) {
-  if (header.size < kPrefixBytes ||
-      header.size > kPrefixBytes + kMaxHeaderBytes ||
-      LoadLittleEndian<uint32_t>(header.data) !=
-          static_cast<uint32_t>(kPartKind)) {
+  if (header.size > kPrefixBytes + kMaxHeaderBytes ||
+      !IsOfKind(header, kPartKind)) {
     return absl::InvalidArgumentError("no part of a message");
   }
   const size_t offset = LoadLittleEndian<uint32_t>(header.data + 12);

@@ -66,7 +66,6 @@ size_t PartBytes(size_t payload_bytes, size_t index);
 void PackHello(const Hello& hello, std::byte* out);
 void PackPart(const Part& part, std::byte* out);
 void PackHeard(const HeardSoFar& heard, std::byte* out);
-
 void PackAsk(uint32_t messages, std::byte* out);
 
 // Whether it is no part, but a heard or an ask, right or wrong.

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/network_device.h"
 #include "base/status_macros.h"
+#include "transport/greeting.h"
 #include "transport/send_checks.h"
 #include "transport/tcp/neighbour.h"
 #include "transport/tcp/progress.h"
@@ -30,10 +31,6 @@ absl::StatusOr<std::unique_ptr<TransportContext>> MakeTcpTransport(
 namespace tcp {
 namespace {
 
-// From connect or accept to the peer's hello.
-constexpr Duration kGreetGrace = std::chrono::seconds(10);
-// Strangers who have connected and said nothing yet.
-constexpr size_t kMaxGreeting = 1024;
 constexpr size_t kStagingBytes = size_t{64} << 10;
 // That wait in the kernel to be sent. More is written into memory long before
 // the card, or the receiver next door, reads it, and has left the cache then.

@@ -90,8 +90,8 @@ class TcpContext : public TransportContext {
   bool HandleEvents(bool is_complete);
 
   const TransportOptions options_;
-  std::vector<std::string>
-      ips_;  // that are listened on; the bind address first
+  // That are listened on, the bind address first.
+  std::vector<std::string> ips_;
   TransportHandler* const handler_;
   Poller poller_;
   std::vector<Acceptor> acceptors_;  // of the bind address, and of each rail
