@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -62,56 +64,68 @@ Gap GapAt(std::span<const uint8_t> bytes, size_t i) {
   return gap;
 }
 
+// Words are found in blocks of so many, without a branch that a gap decides: of
+// sparse codes none can be foretold.
+constexpr size_t kBlock = 256;
+
 template <typename Gap, int kSignBits, typename Visit>
-void ForEachGap(std::span<const uint8_t> bytes, Visit visit) {
+void ForEachGapBlock(std::span<const uint8_t> bytes, Visit visit) {
+  std::array<uint32_t, kBlock> words;
+  const size_t num_gaps = bytes.size() / sizeof(Gap);
   size_t next = 0;
-  for (size_t i = 0; i < bytes.size() / sizeof(Gap); ++i) {
-    const Gap gap = GapAt<Gap>(bytes, i);
-    if (gap == kEscape<Gap>) {
-      next += kGapLimit<Gap, kSignBits>;
-      continue;
+  for (size_t begin = 0; begin < num_gaps; begin += kBlock) {
+    const size_t end = std::min(begin + kBlock, num_gaps);
+    size_t count = 0;
+    for (size_t i = begin; i < end; ++i) {
+      const Gap gap = GapAt<Gap>(bytes, i);
+      const size_t is_index = gap == kEscape<Gap> ? 0 : 1;
+      words[count] = static_cast<uint32_t>((next << kSignBits) + gap);
+      count += is_index;
+      next += (size_t{gap} >> kSignBits) + is_index;  // an escape: kGapLimit
     }
-    next += gap >> kSignBits;
-    visit(next, kSignBits != 0 && (gap & 1) != 0);
-    ++next;
+    visit(std::span<const uint32_t>(words.data(), count));
   }
 }
 
 template <int kSignBits, typename Visit>
-void ForEachBit(std::span<const uint8_t> bytes, size_t n, Visit visit) {
+void ForEachBitBlock(std::span<const uint8_t> bytes, size_t n, Visit visit) {
+  std::array<uint32_t, kBlock> words;
   const size_t map_bytes = (n + 7) / 8;
   const uint8_t* signs = bytes.data() + map_bytes;
   size_t ordinal = 0;
+  size_t count = 0;
   for (size_t at = 0; at < map_bytes; at += 8) {
     uint64_t bits = 0;
-    std::memcpy(&bits, bytes.data() + at,
-                map_bytes - at < 8 ? map_bytes - at : 8);
+    std::memcpy(&bits, bytes.data() + at, std::min<size_t>(map_bytes - at, 8));
     for (; bits != 0; bits &= bits - 1) {
-      const auto bit = static_cast<size_t>(std::countr_zero(bits));
-      bool is_negative = false;
+      size_t word = 8 * at + static_cast<size_t>(std::countr_zero(bits));
       if constexpr (kSignBits != 0) {
-        is_negative = (signs[ordinal / 8] >> ordinal % 8 & 1) != 0;
+        word = word << 1 | (signs[ordinal / 8] >> ordinal % 8 & 1);
         ++ordinal;
       }
-      visit(8 * at + bit, is_negative);
+      words[count++] = static_cast<uint32_t>(word);
     }
+    if (count <= kBlock - 64) continue;
+    visit(std::span<const uint32_t>(words.data(), count));
+    count = 0;
   }
+  visit(std::span<const uint32_t>(words.data(), count));
 }
 
 }  // namespace internal
 
-// visit(index, is_negative), in ascending order, of a list that
-// ValidateIndexList has passed.
+// visit(words) of a list that ValidateIndexList has passed, some hundred words
+// at a time, in ascending order.
 template <int kSignBits, typename Visit>
-void ForEachIndex(IndexFormat format, std::span<const uint8_t> bytes, size_t n,
-                  Visit visit) {
+void ForEachIndexBlock(IndexFormat format, std::span<const uint8_t> bytes,
+                       size_t n, Visit visit) {
   switch (format) {
     case IndexFormat::kGaps8:
-      return internal::ForEachGap<uint8_t, kSignBits>(bytes, visit);
+      return internal::ForEachGapBlock<uint8_t, kSignBits>(bytes, visit);
     case IndexFormat::kGaps16:
-      return internal::ForEachGap<uint16_t, kSignBits>(bytes, visit);
+      return internal::ForEachGapBlock<uint16_t, kSignBits>(bytes, visit);
     case IndexFormat::kBitmap:
-      return internal::ForEachBit<kSignBits>(bytes, n, visit);
+      return internal::ForEachBitBlock<kSignBits>(bytes, n, visit);
   }
 }
 

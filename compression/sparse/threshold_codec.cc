@@ -1,6 +1,7 @@
 #include "compression/sparse/threshold_codec.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -12,6 +13,7 @@
 #include "compression/sparse/clear_ahead.h"
 #include "compression/sparse/index_list.h"
 #include "compression/sparse/sparse_kernels.h"
+#include "kernels/prefetch.h"
 #include "kernels/sparse.h"
 
 namespace telegrad {
@@ -128,9 +130,10 @@ class PreparedThreshold : public SelfContainedCodec {
     RETURN_IF_ERROR(CheckDecode(payload, out));
     float* to = AsFloats(out);
     ClearAhead clear(to, num_elems());
-    ForEachSent(payload, [&](size_t index, float value) {
-      clear.Until(index);
-      to[index] = value;
+    const Values values = ValuesOf(payload);
+    ForEachSentBlock(payload, [&](std::span<const uint32_t> sent) {
+      if (!sent.empty()) clear.Until(sent.back() >> 1);
+      for (const uint32_t word : sent) to[word >> 1] = values[word & 1];
     });
     clear.All();
     return absl::OkStatus();
@@ -139,9 +142,7 @@ class PreparedThreshold : public SelfContainedCodec {
   absl::Status DecodeAdd(ConstBytes payload, float, Bytes sum,
                          Stream) const override {
     RETURN_IF_ERROR(CheckDecode(payload, sum));
-    float* to = AsFloats(sum);
-    ForEachSent(payload,
-                [to](size_t index, float value) { to[index] += value; });
+    AddSent(payload, AsFloats(sum), [](size_t) {});
     return absl::OkStatus();
   }
 
@@ -209,8 +210,7 @@ class PreparedThreshold : public SelfContainedCodec {
     auto* const named = map.as<uint64_t>();
     float* const residual = state.residual.as<float>();
     for (const ConstBytes& payload : payloads) {
-      ForEachSent(payload, [&](size_t index, float value) {
-        residual[index] += value;
+      AddSent(payload, residual, [named](size_t index) {
         named[index / 64] |= uint64_t{1} << index % 64;
       });
     }
@@ -221,26 +221,47 @@ class PreparedThreshold : public SelfContainedCodec {
            bits &= bits - 1) {
         const size_t index =
             64 * word + static_cast<size_t>(std::countr_zero(bits));
-        float& value = residual[index];
-        if (std::abs(value) < threshold) continue;
+        // No branch depends on a value: that could not be foretold.
+        const float value = residual[index];
         const bool is_negative = value < 0;
-        value += is_negative ? threshold : -threshold;
-        survivors[count++] =
+        const bool is_reached = std::abs(value) >= threshold;
+        const float taken[] = {0, std::copysign(threshold, value)};
+        residual[index] = value - taken[is_reached ? 1 : 0];
+        survivors[count] =
             static_cast<uint32_t>(index << 1 | (is_negative ? 1 : 0));
+        count += is_reached ? 1 : 0;
       }
     }
     return {survivors, count};
   }
 
-  // visit(index, value); the payload's own threshold counts.
+  // Of a code without and with its sign; the payload's own threshold counts.
+  using Values = std::array<float, 2>;
+  static Values ValuesOf(ConstBytes payload) {
+    const float threshold = HeaderOf(payload).threshold;
+    return {threshold, -threshold};
+  }
+
+  // visit(words), some hundred at a time.
   template <typename Visit>
-  void ForEachSent(ConstBytes payload, Visit visit) const {
-    const Header header = HeaderOf(payload);
-    const float values[] = {header.threshold, -header.threshold};
-    ForEachIndex<1>(static_cast<IndexFormat>(header.format), ListOf(payload),
-                    num_elems(), [&](size_t index, bool is_negative) {
-                      visit(index, values[is_negative ? 1 : 0]);
-                    });
+  void ForEachSentBlock(ConstBytes payload, Visit visit) const {
+    ForEachIndexBlock<1>(static_cast<IndexFormat>(HeaderOf(payload).format),
+                         ListOf(payload), num_elems(), visit);
+  }
+
+  // also(index), of each element that something is added to.
+  template <typename Also>
+  void AddSent(ConstBytes payload, float* to, Also also) const {
+    const Values values = ValuesOf(payload);
+    ForEachSentBlock(payload, [&](std::span<const uint32_t> sent) {
+      for (const uint32_t word : sent) {
+        kernels::PrefetchForWrite(to + (word >> 1));
+      }
+      for (const uint32_t word : sent) {
+        to[word >> 1] += values[word & 1];
+        also(word >> 1);
+      }
+    });
   }
 };
 

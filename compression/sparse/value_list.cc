@@ -40,10 +40,13 @@ template <typename Visit>
 void ForEachValue(ConstBytes payload, size_t n, Visit visit) {
   const Header header = HeaderOf(payload);
   size_t i = 0;
-  ForEachIndex<0>(
-      static_cast<IndexFormat>(header.format),
-      IndexBytes(payload, header.count), n,
-      [&](size_t index, bool) { visit(index, ValueAt(payload, i++)); });
+  ForEachIndexBlock<0>(static_cast<IndexFormat>(header.format),
+                       IndexBytes(payload, header.count), n,
+                       [&](std::span<const uint32_t> indices) {
+                         for (const uint32_t index : indices) {
+                           visit(index, ValueAt(payload, i++));
+                         }
+                       });
 }
 
 }  // namespace
