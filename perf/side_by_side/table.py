@@ -36,6 +36,12 @@ def summary(result, num_elems, rate, workers):
             / num_elems, "link_s": limit}
 
 
+def why_not(result):
+    """The last line of what it said, as a cell of the table."""
+    said = (result["error"] or "no iteration").strip().splitlines()[-1]
+    return "not measured: " + said[:160].replace("|", "/")
+
+
 def several(options):
     """What is more than one between two hosts."""
     words = [(options.rails, "devices per host"),
@@ -66,7 +72,7 @@ def write_table(options, shapes, setup, results):
         "|---|---|---|---|---|---|"]
     for name, row in rows.items():
         if row is None:
-            lines.append(f"| {name} | failed | | | | |")
+            lines.append(f"| {name} | {why_not(results[name])} | | | | |")
             continue
         times = f"{gloo['min_s'] / row['min_s']:.2f}" if gloo else ""
         link = "" if math.isnan(row["link_s"]) else f"{row['link_s']:.4g}"
