@@ -9,6 +9,9 @@ namespace telegrad::ucx {
 namespace {
 
 constexpr unsigned kPollsPerNetPoll = 16;
+// A yield costs as much as several polls of memory; an answer of a neighbour
+// mostly comes before.
+constexpr unsigned kPollsPerYield = 64;
 
 }  // namespace
 
@@ -38,13 +41,15 @@ unsigned UcxContext::Poll(bool is_complete) {
 bool UcxContext::Progress(TimePoint deadline) {
   TimePoint now = Clock::now();
   TimePoint poll_until = now + options_.poll;
+  const unsigned polls_per_yield = lanes_.empty() ? 1 : kPollsPerYield;
+  unsigned num_idle = 0;
   while (true) {
     const unsigned progressed = Poll(/*is_complete=*/now >= deadline);
     if (HandleEvents()) return true;
     if (poller_.TakeWake()) return false;
     if (now >= deadline) return false;
     // Whoever else wants this core computes what we wait for.
-    if (progressed == 0) sched_yield();
+    if (progressed == 0 && ++num_idle % polls_per_yield == 0) sched_yield();
     now = Clock::now();
     if (progressed > 0) {
       poll_until = now + options_.poll;
