@@ -78,7 +78,7 @@ __device__ inline void ForEachTile(size_t from, size_t to,
 }
 
 template <bool kVector, bool kZeroNonFinite, bool kKeep>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
     QuantizeKernel(const float* __restrict__ grad, float* __restrict__ residual,
                    size_t n, BlockFormat format, uint8_t* __restrict__ payload,
                    EncodeStats* stats) {
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <bool kVector, bool kZeroNonFinite>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
     SharedQuantizeKernel(const float* __restrict__ grad,
                          float* __restrict__ residual, size_t n, uint32_t bits,
                          BlockScale scale, uint8_t* __restrict__ codes,
@@ -173,7 +173,7 @@ __device__ inline void Dither16(const DitherArgs& a, size_t from, size_t to,
 }
 
 template <bool kVector>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
     DitherKernel(DitherArgs a, float* scales, EncodeStats* stats) {
   const unsigned lane = threadIdx.x % kWarp;
   Counts counts;
@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // One block for the grid: *maximum (0 before) holds its bits.
 template <bool kVector>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
     MaxKernel(const float* __restrict__ grad, size_t n, unsigned* maximum) {
   uint32_t most = 0;
   for (size_t i = 4 * GlobalThread(); i < n; i += 4 * NumThreads()) {
@@ -215,7 +215,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <bool kVector>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
     WideDitherKernel(DitherArgs a, const unsigned* maximum,
                      EncodeStats* stats) {
   const BlockScale scale =

@@ -18,7 +18,7 @@ __device__ inline void Put4(float (&values)[4], size_t i, size_t n,
 }
 
 template <bool kVector, bool kAdd>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
     BlockDecodeKernel(const uint8_t* __restrict__ payload, size_t n,
                       BlockFormat format, float* __restrict__ out) {
   const auto* const scales = reinterpret_cast<const float*>(payload);
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <bool kVector, bool kAdd>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
     SharedDecodeKernel(const uint8_t* __restrict__ codes, size_t n,
                        uint32_t bits, float quantum, float* __restrict__ out) {
   for (size_t i = 4 * GlobalThread(); i < n; i += 4 * NumThreads()) {
@@ -84,7 +84,7 @@ __device__ inline void SumCodes4(const SumPass& pass, size_t i, size_t n,
   }
 }
 
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
     SumCodesKernel(const __grid_constant__ SumPass pass, size_t n,
                    uint32_t bits, uint32_t sum_bits, uint8_t* sums) {
   for (size_t i = 4 * GlobalThread(); i < n; i += 4 * NumThreads()) {
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
     SharedSumDecodeKernel(const __grid_constant__ SumPass pass, size_t n,
                           uint32_t bits, float quantum, float* out) {
   for (size_t i = 4 * GlobalThread(); i < n; i += 4 * NumThreads()) {

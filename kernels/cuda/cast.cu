@@ -71,7 +71,7 @@ __device__ inline void StoreCodes(const uint32_t (&from)[4], size_t i, size_t n,
 }
 
 template <typename Format, bool kVector, bool kHasResidual>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
     EncodeKernel(const float* __restrict__ grad, float* __restrict__ residual,
                  size_t n, NonFinite nonfinite, uint8_t* __restrict__ codes,
                  EncodeStats* stats) {
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <typename Format, bool kVector, bool kAdd>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
     DecodeKernel(const uint8_t* __restrict__ codes, size_t n,
                  float* __restrict__ out) {
   for (size_t i = 4 * GlobalThread(); i < n; i += 4 * NumThreads()) {

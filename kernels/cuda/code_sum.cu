@@ -15,7 +15,7 @@ __device__ inline size_t TileStride() { return NumThreads() / kWarp; }
 // A pass after the first adds its sums to those that `packed` holds; elements
 // past n are 0 in both.
 template <int kPlanes>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
     SumPackKernel(const __grid_constant__ Pass pass, size_t n, uint32_t bits,
                   uint8_t* packed) {
   __shared__ uint32_t staged[kWarps][kWarp * kMaxPlanes];
@@ -75,7 +75,7 @@ struct Weights {
 };
 
 template <bool kVector, class Sink>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
     PackedDecodeKernel(const uint8_t* __restrict__ packed, uint32_t num_frames,
                        uint32_t bits, size_t n, float threshold, Sink sink) {
   __shared__ uint32_t staged[kWarps][kWarp * kMaxPlanes];
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // Between passes `out` holds the sums so far, which a float does exactly.
 template <int kPlanes, bool kVector>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
     SumDecodeKernel(const __grid_constant__ Pass pass, size_t n,
                     float threshold, float* __restrict__ out) {
   __shared__ uint32_t staged[kWarps][kWarp * kPlanes];
@@ -172,7 +172,7 @@ __device__ inline uint32_t ReencodeOne(int k, bool is_last, Quantum quantum,
 
 // A pass before the last only adds its sums to the residual.
 template <int kPlanes, bool kVector>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
     ReencodeKernel(const __grid_constant__ Pass pass, size_t n, Quantum quantum,
                    int32_t* __restrict__ residual, uint8_t* __restrict__ codes,
                    size_t num_bytes) {

@@ -7,7 +7,7 @@ namespace telegrad::kernels::cuda {
 namespace {
 
 template <bool kVector>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
     AddKernel(const float* __restrict__ x, size_t n, float* __restrict__ sum) {
   for (size_t i = 4 * GlobalThread(); i < n; i += 4 * NumThreads()) {
     float a[4];
@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <bool kVector>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
     CountKernel(const float* __restrict__ x, size_t n, EncodeStats* stats) {
   uint64_t num_nonfinite = 0;
   uint64_t first_nonfinite = kNoIndex;
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <bool kVector>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
     SgdKernel(const float* __restrict__ grad, size_t n, SgdParameters params,
               float* __restrict__ weight, float* __restrict__ momentum) {
   for (size_t i = 4 * GlobalThread(); i < n; i += 4 * NumThreads()) {
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // One block: all its threads square the samples, then one thread a lane adds
 // them in the order that the contract fixes.
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
     PowerKernel(const float* __restrict__ grad,
                 const float* __restrict__ residual, size_t n,
                 double* mean_square) {

@@ -12,6 +12,9 @@
 namespace telegrad::kernels::cuda {
 
 constexpr unsigned kThreads = 256;
+// On a multiprocessor. Said, so that the compiler does not keep what a kernel
+// needs only at its end in local memory to fit more blocks.
+constexpr unsigned kLeastBlocks = 1;
 constexpr unsigned kWarp = 32;
 // 8 blocks of 256 threads fill a multiprocessor (2048 threads); twice as many
 // even out the ends.

@@ -18,7 +18,7 @@ __device__ float Limit(float value) {
 }
 
 template <bool kVector, bool kZero>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
     AddKernel(const float* __restrict__ grad, float* __restrict__ residual,
               size_t n, EncodeStats* stats) {
   uint32_t num_nonfinite = 0;
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // Half a warp, a thread a lane, per row.
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
     DotKernel(const float* __restrict__ m, size_t n, size_t rows, size_t cols,
               uint32_t rank, const float* __restrict__ right,
               float* __restrict__ left) {
@@ -107,7 +107,7 @@ enum class Product { kSubtract, kStore, kAdd };
 
 // Four elements a thread; cols is a multiple of 4, so they are of one row.
 template <bool kVector, Product kProduct>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
     ProductKernel(const float* __restrict__ left,
                   const float* __restrict__ right, size_t n, size_t cols,
                   uint32_t rank, float* __restrict__ out) {

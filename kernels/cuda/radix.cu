@@ -32,7 +32,7 @@ __device__ inline uint32_t Quantize(float grad, float threshold, size_t i,
 }
 
 template <bool kVector, bool kZeroNonFinite>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
     EncodeKernel(const float* __restrict__ grad, float* __restrict__ residual,
                  size_t n, float threshold, uint8_t* __restrict__ payload,
                  size_t num_quads, EncodeStats* stats) {
@@ -91,7 +91,7 @@ __device__ inline float NextValue(int sum, const Pass& pass, float threshold,
 }
 
 template <bool kVector, bool kAdd>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
     DecodeKernel(const __grid_constant__ Pass pass, size_t n, float threshold,
                  float* __restrict__ out, size_t num_quads) {
   const bool has_old = kAdd || !pass.is_first;
@@ -169,7 +169,7 @@ __device__ inline void SumTile(const Pass& pass, size_t n, size_t first_block,
 
 // A pass after the first adds its numbers to those that `packed` holds: no
 // digit of theirs carries.
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
     SumPackKernel(const __grid_constant__ Pass pass, size_t n, Tile tile,
                   DigitGroup group, uint8_t* packed) {
   __shared__ uint16_t counts[kMaxTileBlocks * kRadixBlock];
@@ -205,7 +205,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
     PackedDecodeKernel(const uint8_t* __restrict__ packed, uint32_t num_frames,
                        DigitGroup group, size_t n, float threshold,
                        float* __restrict__ out) {

@@ -54,7 +54,7 @@ __device__ inline uint32_t LoadBits(const uint8_t* from, size_t i) {
 }
 
 template <bool kVector, bool kZero>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
     OneBitEncodeKernel(const float* __restrict__ grad,
                        float* __restrict__ residual, size_t n, float threshold,
                        float magnitude, uint8_t* __restrict__ payload,
@@ -103,7 +103,7 @@ __device__ inline void DecodeFour(uint32_t bits, float magnitude, size_t i,
 }
 
 template <bool kVector, bool kAdd>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
     OneBitDecodeKernel(const uint8_t* __restrict__ payload, size_t n,
                        float* __restrict__ out) {
   const float magnitude = LoadFloat(payload, BytesOfSigns(n) / 4);
@@ -118,7 +118,7 @@ constexpr int kMostPlanes = SignCountPlanes(kMaxSumContributors);
 // A thread takes a word of each frame. A pass after the first adds to what
 // `counts` holds.
 template <int kPlanes>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
     CountPackKernel(const __grid_constant__ Pass pass, size_t num_words,
                     uint32_t num_planes, uint8_t* counts) {
   for (size_t w = GlobalThread(); w < num_words; w += NumThreads()) {
@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <bool kVector>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
     CountDecodeKernel(const uint8_t* __restrict__ counts, uint32_t num_frames,
                       uint32_t num_planes, size_t n, float* __restrict__ out) {
   const size_t bytes = BytesOfSigns(n);
@@ -235,7 +235,7 @@ __device__ inline uint32_t TakeSigns(float (&v)[4], float scale, size_t i,
 // A block of threads takes a block of elements, kRows times kSignLanes of them
 // at most, and keeps its values in registers.
 template <int kRows, bool kVector, bool kZero>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
     BlockEncodeKernel(const float* __restrict__ grad,
                       float* __restrict__ residual, size_t n, size_t block,
                       size_t num_blocks, uint8_t* __restrict__ payload,
@@ -273,7 +273,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <bool kVector, bool kAdd>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
     BlockDecodeKernel(const uint8_t* __restrict__ payload, size_t n,
                       uint32_t steps_per_block, size_t num_blocks,
                       float* __restrict__ out) {

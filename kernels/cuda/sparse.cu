@@ -220,7 +220,7 @@ __device__ inline void DoTile(const Pass<Grad>& p, size_t tile,
 }
 
 template <class Grad, Rule kRule, bool kVector, bool kZeroNonFinite>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
     SurvivorsKernel(Pass<Grad> p, size_t num_tiles) {
   __shared__ Word warp_sums[kWarps];
   __shared__ Word shared_before;

@@ -41,7 +41,7 @@ __device__ inline uint32_t Quantize4(const float* g, size_t i, float threshold,
 
 // num_bytes is a multiple of 4, so that threads of two bytes share none.
 template <class Grad, bool kVector, bool kZeroNonFinite>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
     EncodeKernel(const typename Grad::Element* __restrict__ grad,
                  float* __restrict__ residual, size_t n, float threshold,
                  uint8_t* __restrict__ codes, size_t num_bytes,
@@ -98,7 +98,7 @@ __device__ inline void Values4(uint32_t byte, float threshold,
 }
 
 template <bool kVector, bool kAdd>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
     DecodeKernel(const uint8_t* __restrict__ codes, size_t n, float threshold,
                  float* __restrict__ out) {
   const size_t num_bytes = (n + 3) / 4;
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <bool kVector>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
     DecodeSgdKernel(const uint8_t* __restrict__ codes, size_t n,
                     float threshold, SgdParameters params,
                     float* __restrict__ weight, float* __restrict__ momentum) {
