@@ -80,7 +80,7 @@ class PreparedBlockSign : public SelfContainedCodec {
 
   absl::Status Decode(ConstBytes payload, float, Bytes out,
                       Stream stream) const override {
-    RETURN_IF_ERROR(CheckPayload(payload, out));
+    RETURN_IF_ERROR(CheckDecode(payload, out));
     kernels().sign.block_decode(AsCodes(payload), num_elems(), block_,
                                 AsFloats(out), stream);
     return absl::OkStatus();
@@ -88,20 +88,13 @@ class PreparedBlockSign : public SelfContainedCodec {
 
   absl::Status DecodeAdd(ConstBytes payload, float, Bytes sum,
                          Stream stream) const override {
-    RETURN_IF_ERROR(CheckPayload(payload, sum));
+    RETURN_IF_ERROR(CheckDecode(payload, sum));
     kernels().sign.block_decode_add(AsCodes(payload), num_elems(), block_,
                                     AsFloats(sum), stream);
     return absl::OkStatus();
   }
 
  private:
-  // A GPU's payloads lie where only the GPU can look at them.
-  absl::Status CheckPayload(ConstBytes payload, Bytes out) const {
-    if (kernels().device == DeviceKind::kCpu) return CheckDecode(payload, out);
-    RETURN_IF_ERROR(CheckSize("payload", payload.size, max_encoded_bytes()));
-    return CheckCapacity("output", out.size, 4 * num_elems());
-  }
-
   const size_t block_;
 };
 

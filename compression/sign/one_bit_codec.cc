@@ -88,7 +88,7 @@ class PreparedOneBit : public SelfContainedCodec {
 
   absl::Status Decode(ConstBytes payload, float, Bytes out,
                       Stream stream) const override {
-    RETURN_IF_ERROR(CheckPayload(payload, out));
+    RETURN_IF_ERROR(CheckDecode(payload, out));
     kernels().sign.one_bit_decode(AsCodes(payload), num_elems(), AsFloats(out),
                                   stream);
     return absl::OkStatus();
@@ -96,7 +96,7 @@ class PreparedOneBit : public SelfContainedCodec {
 
   absl::Status DecodeAdd(ConstBytes payload, float, Bytes sum,
                          Stream stream) const override {
-    RETURN_IF_ERROR(CheckPayload(payload, sum));
+    RETURN_IF_ERROR(CheckDecode(payload, sum));
     kernels().sign.one_bit_decode_add(AsCodes(payload), num_elems(),
                                       AsFloats(sum), stream);
     return absl::OkStatus();
@@ -170,13 +170,6 @@ class PreparedOneBit : public SelfContainedCodec {
                                   params.nonfinite, AsCodes(out),
                                   &result->stats, stream);
     return absl::OkStatus();
-  }
-
-  // A GPU's payloads lie where only the GPU can look at them.
-  absl::Status CheckPayload(ConstBytes payload, Bytes out) const {
-    if (kernels().device == DeviceKind::kCpu) return CheckDecode(payload, out);
-    RETURN_IF_ERROR(CheckSize("payload", payload.size, max_encoded_bytes()));
-    return CheckCapacity("output", out.size, 4 * num_elems());
   }
 
   // Only pushes, whose magnitude is 1, can be added as counts.

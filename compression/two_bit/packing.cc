@@ -102,7 +102,9 @@ Packing Plain(const kernels::KernelTable& table) {
           .sum_pack = table.two_bit_sum_pack,
           .packed_sum_decode = table.packed_sum_decode,
           .sum_decode = table.two_bit_sum_decode,
-          .reencode = table.two_bit_reencode};
+          // A server's residual lies in the host's memory.
+          .reencode = table.device == DeviceKind::kCpu ? table.two_bit_reencode
+                                                       : nullptr};
 }
 
 Packing Radix(const kernels::KernelTable& table) {

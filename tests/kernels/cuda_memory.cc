@@ -11,6 +11,17 @@ void* AllocateManaged(size_t size) {
 
 void FreeManaged(void* memory) { cudaFree(memory); }
 
+void* AllocateOnGpu(size_t size) {
+  void* memory = nullptr;
+  return cudaMalloc(&memory, size) == cudaSuccess ? memory : nullptr;
+}
+
+void FreeOnGpu(void* memory) { cudaFree(memory); }
+
+void CopyFromGpu(void* to, const void* from, size_t size) {
+  cudaMemcpy(to, from, size, cudaMemcpyDeviceToHost);
+}
+
 const char* WaitForGpu() {
   const cudaError_t error = cudaDeviceSynchronize();
   return error == cudaSuccess ? "" : cudaGetErrorString(error);

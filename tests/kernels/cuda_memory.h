@@ -7,6 +7,10 @@ namespace telegrad::kernels::testing {
 // Memory that both the host and the GPU can use; null without CUDA.
 void* AllocateManaged(size_t size);
 void FreeManaged(void* memory);
+// Memory that only the GPU can use; null without CUDA.
+void* AllocateOnGpu(size_t size);
+void FreeOnGpu(void* memory);
+void CopyFromGpu(void* to, const void* from, size_t size);
 // Waits for the GPU; what went wrong there, or "".
 const char* WaitForGpu();
 

@@ -4,6 +4,9 @@ namespace telegrad::kernels::testing {
 
 void* AllocateManaged(size_t) { return nullptr; }
 void FreeManaged(void*) {}
+void* AllocateOnGpu(size_t) { return nullptr; }
+void FreeOnGpu(void*) {}
+void CopyFromGpu(void*, const void*, size_t) {}
 const char* WaitForGpu() { return "CUDA is not in this build"; }
 
 }  // namespace telegrad::kernels::testing
