@@ -127,9 +127,9 @@ std::string Reason(const AutoDecision& decision, const StepTimes& dense) {
       &reason,
       ": link %s %s break-even %s of %s; exchange %.3g ms of a step of "
       "%.3g ms; predicted",
-      Rate(decision.link_bytes_per_s),
-      below ? "<" : ">=", Rate(named.break_even_bytes_per_s), named.name,
-      1e3 * dense.exchange, 1e3 * dense.step);
+      Rate(decision.link_bytes_per_s), below ? "<" : ">",
+      Rate(named.break_even_bytes_per_s), named.name, 1e3 * dense.exchange,
+      1e3 * dense.step);
   const char* comma = "";
   for (const CodecCandidate& each : decision.candidates) {
     absl::StrAppendFormat(&reason, "%s %.3g ms with %s", comma,

@@ -266,7 +266,7 @@ TEST(Doctor, CodecIsJudgedByTheLink) {
     return WithId(Examine(Healthy(), options), "T28").at(0).sentence;
   };
   EXPECT_EQ(sentence(WithCodec(400)),
-            "compression off: link 400 Gb/s >= break-even 64 Gb/s");
+            "compression off: link 400 Gb/s > break-even 64 Gb/s");
   EXPECT_EQ(sentence(WithCodec(10)),
             "compression pays: link 10 Gb/s < break-even 64 Gb/s");
   EXPECT_THAT(sentence(WithCodec(0)), HasSubstr("pays below 64"));

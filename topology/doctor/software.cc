@@ -101,7 +101,7 @@ void CheckCodec(const Machine&, const DoctorOptions& options, Report& report) {
   const CodecSpeed& codec = *options.codec;
   const bool pays =
       codec.link_gbps > 0 && codec.link_gbps < codec.break_even_gbps;
-  const char* relation = pays ? " < " : " >= ";
+  const char* relation = pays ? " < " : " > ";
   report.Add(
       Level::kInfo,
       codec.link_gbps > 0

@@ -299,7 +299,7 @@ class Chooser {
 
   std::string WhyNot(const Option& option, double dense_s) const {
     if (option.break_even_gbps <= LinkGbps()) {
-      return absl::StrFormat("link %g Gb/s >= %s of %s", LinkGbps(),
+      return absl::StrFormat("link %g Gb/s > %s of %s", LinkGbps(),
                              BreakEven(option), option.codec);
     }
     return absl::StrFormat(
