@@ -15,7 +15,8 @@ PathInfo ClassifyPath(const PciPosition& a, const PciPosition& b);
 
 // Fills `gpu_nic` and `gpu_gpu` from positions and links, by sorted GPUs:
 // NVLink (direct, or through NVSwitches that both reach) outranks PCIe between
-// GPUs.
+// GPUs. Where PCIe goes through one CPU (PHB, NODE) and each GPU of the pair
+// has its own link to it, the path is C2C.
 void FillPaths(Machine& machine);
 
 // Reads "0000:81:00.0", "81:00.0" or "10000:e1:00.0"; false for anything else.

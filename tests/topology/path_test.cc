@@ -90,6 +90,37 @@ TEST(Path, NvswitchesJoinGpus) {
   EXPECT_NE(machine.gpu_gpu[0][1].why.find("assumed"), std::string::npos);
 }
 
+// A Grace CPU with two GPUs of its own, or a POWER9.
+TEST(Path, AGpusOwnLinkToItsCpuIsChipToChip) {
+  Machine machine = TwoGpus();
+  machine.gpus[1].position.switches = {"s0"};
+  for (const char* name : {"mlx5_0", "mlx5_1", "mlx5_2", "eth0"}) {
+    machine.nics.push_back(
+        {.name = name, .position = {.host_bridge = name, .package = 0}});
+  }
+  for (int i = 0; i < 3; ++i) {
+    machine.nics[static_cast<size_t>(i)].bdf.value =
+        Bdf{.bus = static_cast<uint8_t>(0x80 + i)};
+  }
+  machine.nics[1].position.switches = {"s0"};
+  machine.nics[2].position.package = 1;
+  machine.links = {{.a = 0, .b = GpuLink::kToCpu, .lanes = 10}};
+  FillPaths(machine);
+  EXPECT_EQ(machine.gpu_nic[0][0].path, PathClass::kC2c);
+  EXPECT_EQ(machine.gpu_nic[0][0].pcie, PathClass::kNode);
+  EXPECT_EQ(machine.gpu_nic[0][2].path, PathClass::kSys);
+  EXPECT_EQ(machine.gpu_nic[0][3].path, PathClass::kNode);  // no PCI device
+  EXPECT_EQ(machine.gpu_nic[1][0].path, PathClass::kNode);  // not linked
+  EXPECT_EQ(machine.gpu_gpu[0][1].path, PathClass::kNode);
+  machine.links.push_back({.a = 1, .b = GpuLink::kToCpu, .lanes = 10});
+  FillPaths(machine);
+  EXPECT_EQ(machine.gpu_nic[1][1].path, PathClass::kPix);
+  EXPECT_EQ(machine.gpu_gpu[0][1].path, PathClass::kC2c);
+  machine.links.push_back({.a = 0, .b = 1, .lanes = 4});
+  FillPaths(machine);
+  EXPECT_EQ(machine.gpu_gpu[0][1].path, PathClass::kNvl);
+}
+
 TEST(Path, FunctionsOfOneDeviceAreLocal) {
   Machine machine = TwoGpus();
   machine.nics.push_back({.name = "mlx5_0",

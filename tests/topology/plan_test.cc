@@ -103,6 +103,18 @@ TEST(Plan, GivesEachGpuTheNearestCards) {
   EXPECT_EQ(twin.gpus[1].rails[0].gpu_share, 0.5);
 }
 
+TEST(Plan, ACardAtTheGpusSwitchIsNearerThanOneChipToChip) {
+  Machine machine = TestMachine("a", 2, 2, Fabric::kInfiniBand, 200);
+  for (int g = 0; g < 2; ++g) {
+    machine.links.push_back({.a = g, .b = GpuLink::kToCpu});
+  }
+  FillPaths(machine);
+  EXPECT_EQ(machine.gpu_nic[1][0].path, PathClass::kC2c);
+  const Plan plan =
+      MustPlan({machine}, AssumedCalibration(), Request("resnet50", 2));
+  EXPECT_THAT(NicsOf(plan.machines[0].gpus[1]), ElementsAre("mlx5_1"));
+}
+
 TEST(Plan, LeavesOutSlowDownAndForeignCards) {
   Machine machine = TestMachine("a", 1, 4, Fabric::kInfiniBand, 400);
   machine.nics[0].ports[0].gbps.value = 100;           // too slow
@@ -135,6 +147,8 @@ TEST(Plan, MemoryGoesByGpuDirectOnlyWhereItIsKnownToWork) {
   machine.gpus[0].compute_capability.value = 70;
   EXPECT_EQ(memory(), MemoryPath::kGdrReceive);
   machine.links.push_back({.a = 0, .b = GpuLink::kToSwitch});
+  EXPECT_EQ(memory(), MemoryPath::kGdr);
+  machine.gpu_nic[0][0].path = PathClass::kC2c;
   EXPECT_EQ(memory(), MemoryPath::kGdr);
   machine.gpu_nic[0][0].path = PathClass::kPhb;
   EXPECT_EQ(memory(), MemoryPath::kStaging);

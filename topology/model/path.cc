@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 #include <string>
-#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
@@ -53,6 +53,52 @@ PathInfo ClassifyNvlink(const Machine& machine, int a, int b) {
           "the source lists no links between switches"};
 }
 
+// Whether each GPU has a link of its own to its CPU.
+std::vector<bool> HaveCpuLinks(const Machine& machine) {
+  std::vector<bool> have(machine.gpus.size());
+  for (const GpuLink& link : machine.links) {
+    const auto gpu = static_cast<size_t>(link.a);
+    if (link.b == GpuLink::kToCpu && gpu < have.size()) have[gpu] = true;
+  }
+  return have;
+}
+
+// A path that PCIe takes up to one CPU, by a GPU's own link to that CPU.
+void PreferCpuLink(PathInfo& path) {
+  if (path.pcie != PathClass::kPhb && path.pcie != PathClass::kNode) return;
+  path.path = PathClass::kC2c;
+  path.why = absl::StrCat("chip to chip to the CPU; by PCIe ", path.why);
+}
+
+PathInfo ClassifyGpuNic(const Gpu& gpu, const Nic& nic, bool has_cpu_link) {
+  const bool is_same = nic.bdf.known() &&
+                       nic.bdf.value->domain == gpu.bdf.domain &&
+                       nic.bdf.value->bus == gpu.bdf.bus &&
+                       nic.bdf.value->device == gpu.bdf.device;
+  if (is_same) {
+    return {PathClass::kLoc, PathClass::kLoc, "functions of one PCI device"};
+  }
+  PathInfo path = ClassifyPath(gpu.position, nic.position);
+  // What is no PCI device has only an assumed place.
+  if (has_cpu_link && nic.bdf.known()) PreferCpuLink(path);
+  return path;
+}
+
+PathInfo ClassifyGpus(const Machine& machine, size_t a, size_t b,
+                      bool have_cpu_links) {
+  if (a == b) return {PathClass::kLoc, PathClass::kLoc, "itself"};
+  PathInfo path =
+      ClassifyPath(machine.gpus[a].position, machine.gpus[b].position);
+  PathInfo nvlink =
+      ClassifyNvlink(machine, static_cast<int>(a), static_cast<int>(b));
+  if (nvlink.path != PathClass::kUnknown) {
+    nvlink.pcie = path.pcie;
+    return nvlink;
+  }
+  if (have_cpu_links) PreferCpuLink(path);
+  return path;
+}
+
 }  // namespace
 
 PathInfo ClassifyPath(const PciPosition& a, const PciPosition& b) {
@@ -94,31 +140,16 @@ PathInfo ClassifyPath(const PciPosition& a, const PciPosition& b) {
 void FillPaths(Machine& machine) {
   const size_t num_gpus = machine.gpus.size();
   machine.gpu_nic.assign(num_gpus, {});
-  machine.gpu_gpu.assign(num_gpus, std::vector<PathInfo>(num_gpus));
+  machine.gpu_gpu.assign(num_gpus, {});
+  const std::vector<bool> to_cpu = HaveCpuLinks(machine);
   for (size_t g = 0; g < num_gpus; ++g) {
-    const Gpu& gpu = machine.gpus[g];
     for (const Nic& nic : machine.nics) {
-      const bool is_same = nic.bdf.known() &&
-                           nic.bdf.value->domain == gpu.bdf.domain &&
-                           nic.bdf.value->bus == gpu.bdf.bus &&
-                           nic.bdf.value->device == gpu.bdf.device;
       machine.gpu_nic[g].push_back(
-          is_same ? PathInfo{PathClass::kLoc, PathClass::kLoc,
-                             "functions of one PCI device"}
-                  : ClassifyPath(gpu.position, nic.position));
+          ClassifyGpuNic(machine.gpus[g], nic, to_cpu[g]));
     }
     for (size_t other = 0; other < num_gpus; ++other) {
-      PathInfo& path = machine.gpu_gpu[g][other];
-      if (other == g) {
-        path = {PathClass::kLoc, PathClass::kLoc, "itself"};
-        continue;
-      }
-      path = ClassifyPath(gpu.position, machine.gpus[other].position);
-      PathInfo nvlink =
-          ClassifyNvlink(machine, static_cast<int>(g), static_cast<int>(other));
-      if (nvlink.path == PathClass::kUnknown) continue;
-      nvlink.pcie = path.pcie;
-      path = std::move(nvlink);
+      machine.gpu_gpu[g].push_back(
+          ClassifyGpus(machine, g, other, to_cpu[g] && to_cpu[other]));
     }
   }
 }
