@@ -17,8 +17,9 @@ namespace telegrad {
 absl::StatusOr<Machine> DetectMachine(const SysRoot& root,
                                       const TopologyOptions& options);
 
-// What the user says instead (TELEGRAD_NICS, TELEGRAD_LINK_GBPS, TELEGRAD_GDR),
-// over the facts of any machine; DetectMachine has done it.
+// What the user says instead (TELEGRAD_GID_INDEX, TELEGRAD_NICS,
+// TELEGRAD_LINK_GBPS, TELEGRAD_GDR), over the facts of any machine;
+// DetectMachine has done it.
 void ApplyOverrides(const TopologyOptions& options, Machine& machine);
 
 }  // namespace telegrad

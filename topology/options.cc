@@ -3,12 +3,15 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "base/status_macros.h"
 
 namespace telegrad {
@@ -35,18 +38,58 @@ absl::Status Refuse(absl::string_view name, absl::string_view value,
       absl::StrCat(name, "=\"", value, "\": must be ", wanted));
 }
 
+bool ReadNumber(absl::string_view text, int min, int max, int* value) {
+  return absl::SimpleAtoi(text, value) && *value >= min && *value <= max;
+}
+
+// "3" for all ports, or "mlx5_0:3,mlx5_1:2:5": device, port if need be, row.
+absl::Status ReadForcedGids(const std::string& name, const std::string& value,
+                            std::vector<ForcedGid>* gids) {
+  constexpr int kMaxGid = 65535;
+  constexpr int kMaxPort = 255;
+  ForcedGid all;
+  if (ReadNumber(value, 0, kMaxGid, &all.index)) {
+    *gids = {all};
+    return absl::OkStatus();
+  }
+  for (const absl::string_view item : absl::StrSplit(value, ',')) {
+    const std::vector<absl::string_view> parts = absl::StrSplit(item, ':');
+    ForcedGid forced = {.nic = std::string(parts.front())};
+    bool is_right = !forced.nic.empty() && parts.size() > 1 &&
+                    parts.size() <= 3 &&
+                    ReadNumber(parts.back(), 0, kMaxGid, &forced.index);
+    if (parts.size() == 3) {
+      is_right &= ReadNumber(parts[1], 1, kMaxPort, &forced.port);
+    }
+    if (!is_right) {
+      return Refuse(name, value,
+                    "the index of a row, 0 to 65535, or a list of DEVICE:INDEX "
+                    "and DEVICE:PORT:INDEX, such as mlx5_0:3,mlx5_1:2:5");
+    }
+    gids->push_back(std::move(forced));
+  }
+  return absl::OkStatus();
+}
+
+// Of "^a,^b" the second device would be "^b": all would stay.
+absl::Status CheckNics(absl::string_view text) {
+  absl::string_view names = text;
+  absl::ConsumePrefix(&names, "^");
+  absl::ConsumePrefix(&names, "=");
+  if (names.find_first_of("^=") == absl::string_view::npos) {
+    return absl::OkStatus();
+  }
+  return Refuse("TELEGRAD_NICS", text,
+                "a list of devices; one ^, = or ^= stands before all of it, "
+                "such as ^=mlx5_0,mlx5_1:2");
+}
+
 absl::Status ReadNumbers(const std::map<std::string, std::string>& environment,
                          TopologyOptions* options) {
-  constexpr int kMaxGid = 65535;
   constexpr double kMaxGbps = 100000;
   const auto gid = environment.find("TELEGRAD_GID_INDEX");
   if (gid != environment.end()) {
-    int index = 0;
-    if (!absl::SimpleAtoi(gid->second, &index) || index < 0 ||
-        index > kMaxGid) {
-      return Refuse(gid->first, gid->second, "the index of a row, 0 to 65535");
-    }
-    options->gid_index = index;
+    RETURN_IF_ERROR(ReadForcedGids(gid->first, gid->second, &options->gids));
   }
   const auto link = environment.find("TELEGRAD_LINK_GBPS");
   if (link != environment.end()) {
@@ -72,6 +115,7 @@ absl::StatusOr<TopologyOptions> ParseTopologyOptions(
   };
   options.topo_file = text("TELEGRAD_TOPO_FILE");
   options.nics = text("TELEGRAD_NICS");
+  RETURN_IF_ERROR(CheckNics(options.nics));
   options.transport = text("TELEGRAD_TRANSPORT");
   const std::string gdr = text("TELEGRAD_GDR");
   if (gdr == "on" || gdr == "off") {

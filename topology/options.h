@@ -3,17 +3,26 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
 namespace telegrad {
+
+// A row of the GID table for RoCE ports.
+struct ForcedGid {
+  std::string nic = {};  // empty: of every device
+  int port = 0;          // 0: of every port
+  int index = 0;
+  bool operator==(const ForcedGid&) const = default;
+};
 
 // What a user says about a machine, over what detection finds; docs/topology.md
 // has the table. Each wins with confidence "assumed".
 struct TopologyOptions {
   std::string topo_file = {};            // TELEGRAD_TOPO_FILE
   std::string nics = {};                 // TELEGRAD_NICS
-  std::optional<int> gid_index = {};     // TELEGRAD_GID_INDEX
+  std::vector<ForcedGid> gids = {};      // TELEGRAD_GID_INDEX; the first counts
   std::optional<double> link_gbps = {};  // TELEGRAD_LINK_GBPS
   std::string transport = {};            // TELEGRAD_TRANSPORT
   std::optional<bool> gdr = {};          // TELEGRAD_GDR: on, off; auto: none

@@ -87,16 +87,43 @@ TEST(RoceGid, OldKernelsHaveVersionOneAlone) {
 
 TEST(RoceGid, AForcedIndexMustBeInTheTable) {
   TopologyOptions options;
-  options.gid_index = 0;
+  options.gids = {{.index = 0}};
   EXPECT_EQ(Chosen({{kLinkLocal, kV2, "eth0"}, {kIpv4, kV2, "eth0"}}, options),
             0);
-  options.gid_index = 7;
+  options.gids = {{.index = 7}};
   const Machine machine = Detect(Roce({{kIpv4, kV2, "eth0"}}), options);
   const Known<int>& chosen = machine.nics[0].ports[0].chosen_gid;
   EXPECT_FALSE(chosen.known());
   EXPECT_NE(chosen.why.back().what.find("the table has 1 rows"),
             std::string::npos)
       << chosen.why.back().what;
+}
+
+TEST(RoceGid, AnIndexMayBeForcedOnOnePort) {
+  Files files = Roce({{kIpv4, kV2, "eth0"}, {kIpv4, kV1, "vlan0"}});
+  files["sys/class/net/vlan0/mtu"] = "9000";
+  for (const auto& [path, text] : Files(files)) {
+    const size_t at = path.find("mlx5_0");
+    if (at == std::string::npos) continue;
+    files[std::string(path).replace(at, 6, "mlx5_1")] = text;
+    files[std::string(path).replace(at, 14, "mlx5_1/ports/2")] = text;
+  }
+  const auto options = ParseTopologyOptions(
+      {{"TELEGRAD_GID_INDEX", "mlx5_1:2:1,mlx5_0:1,mlx5_7:1"}});
+  ASSERT_TRUE(options.ok()) << options.status();
+  const Machine machine = Detect(files, *options);
+  const Port& all = NicNamed(machine, "mlx5_0").ports[0];
+  EXPECT_EQ(all.chosen_gid.value, 1);
+  EXPECT_EQ(all.fabric, Fabric::kRoceV1);
+  EXPECT_EQ(all.net_interface, "vlan0");
+  EXPECT_EQ(all.active_mtu.value, 4096);
+  const Nic& other = NicNamed(machine, "mlx5_1");
+  ASSERT_EQ(other.ports.size(), 2U);
+  EXPECT_EQ(other.ports[0].chosen_gid.value, 0);
+  EXPECT_EQ(other.ports[0].active_mtu.value, 1024);
+  EXPECT_EQ(other.ports[1].chosen_gid.value, 1);
+  ASSERT_FALSE(machine.notes.empty());
+  EXPECT_EQ(machine.notes.back().raw, "mlx5_7:1");
 }
 
 TEST(RoceGid, ScopesFollowTheAddress) {
@@ -120,7 +147,7 @@ TEST(Overrides, AreReadAndRefused) {
                                              {"NCCL_DEBUG", "INFO"},
                                              {"HOME", "/"}});
   ASSERT_TRUE(options.ok()) << options.status();
-  EXPECT_EQ(options->gid_index, 3);
+  EXPECT_EQ(options->gids, (std::vector<ForcedGid>{{.index = 3}}));
   EXPECT_EQ(options->link_gbps, 12.5);
   EXPECT_EQ(options->gdr, false);
   EXPECT_EQ(options->nics, "^mlx5_1");
@@ -128,10 +155,25 @@ TEST(Overrides, AreReadAndRefused) {
   EXPECT_EQ(options->environment.count("TELEGRAD_SECRET"), 0U);
   EXPECT_EQ(options->environment.count("HOME"), 0U);
   const std::pair<const char*, const char*> wrong[] = {
-      {"TELEGRAD_GID_INDEX", "-1"},  {"TELEGRAD_GID_INDEX", "x"},
-      {"TELEGRAD_GID_INDEX", ""},    {"TELEGRAD_GID_INDEX", "65536"},
-      {"TELEGRAD_LINK_GBPS", "0"},   {"TELEGRAD_LINK_GBPS", "nan"},
-      {"TELEGRAD_LINK_GBPS", "inf"}, {"TELEGRAD_GDR", "yes"}};
+      {"TELEGRAD_GID_INDEX", "-1"},
+      {"TELEGRAD_GID_INDEX", "x"},
+      {"TELEGRAD_GID_INDEX", ""},
+      {"TELEGRAD_GID_INDEX", "65536"},
+      {"TELEGRAD_GID_INDEX", "mlx5_0:"},
+      {"TELEGRAD_GID_INDEX", ":3"},
+      {"TELEGRAD_GID_INDEX", "mlx5_0:N"},
+      {"TELEGRAD_GID_INDEX", "a:0:3"},
+      {"TELEGRAD_GID_INDEX", "a:1:2:3"},
+      {"TELEGRAD_GID_INDEX", "3,a:3"},
+      {"TELEGRAD_GID_INDEX", "a:3,"},
+      {"TELEGRAD_GID_INDEX", "a:65536"},
+      {"TELEGRAD_NICS", "^mlx5_0,^mlx5_1"},
+      {"TELEGRAD_NICS", "=a,=b"},
+      {"TELEGRAD_NICS", "=^a"},
+      {"TELEGRAD_LINK_GBPS", "0"},
+      {"TELEGRAD_LINK_GBPS", "nan"},
+      {"TELEGRAD_LINK_GBPS", "inf"},
+      {"TELEGRAD_GDR", "yes"}};
   for (const auto& [name, value] : wrong) {
     const absl::Status status = ParseTopologyOptions({{name, value}}).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << value;

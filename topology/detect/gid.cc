@@ -94,26 +94,6 @@ const Gid* Best(const Machine& machine, const TopologyOptions& options,
   return best;
 }
 
-// The index that the user forces.
-void Force(int index, const std::string& name, int table_size, Port& port) {
-  Evidence why = {.what = absl::StrCat(name, ": forced by TELEGRAD_GID_INDEX"),
-                  .source = "env TELEGRAD_GID_INDEX",
-                  .raw = absl::StrCat(index),
-                  .confidence = Confidence::kAssumed};
-  const auto row =
-      std::find_if(port.gids.begin(), port.gids.end(),
-                   [&](const Gid& gid) { return gid.index == index; });
-  if (row != port.gids.end()) {
-    port.chosen_gid.value = index;
-    port.net_interface = row->net_interface;
-  } else {
-    why.what = absl::StrCat(name, ": no GID: the table has ", table_size,
-                            " rows, and row ", index,
-                            " is empty, unreadable or behind its end");
-  }
-  port.chosen_gid.why.push_back(std::move(why));
-}
-
 }  // namespace
 
 GidScope ScopeOf(const std::array<uint8_t, 16>& raw) {
@@ -142,12 +122,10 @@ std::string ToText(const std::array<uint8_t, 16>& raw) {
   return text;
 }
 
-std::vector<Gid> ReadGids(const SysRoot& root, const std::string& folder,
-                          int* table_size) {
+std::vector<Gid> ReadGids(const SysRoot& root, const std::string& folder) {
   const std::vector<std::string> names = root.List(folder + "/gids");
   const bool has_types = root.Covers(folder + "/gid_attrs/types/0") &&
                          root.Exists(folder + "/gid_attrs");
-  *table_size = static_cast<int>(std::min(names.size(), kMaxRows));
   std::vector<Gid> gids;
   for (const std::string& name : names) {
     int index = 0;
@@ -173,11 +151,7 @@ std::vector<Gid> ReadGids(const SysRoot& root, const std::string& folder,
 }
 
 void ChooseRoceGid(const Machine& machine, const TopologyOptions& options,
-                   const std::string& name, int table_size, Port& port) {
-  if (options.gid_index.has_value()) {
-    Force(*options.gid_index, name, table_size, port);
-    return;
-  }
+                   const std::string& name, Port& port) {
   const Gid* best = Best(machine, options, port);
   if (best != nullptr) {
     port.chosen_gid.value = best->index;

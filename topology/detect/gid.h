@@ -10,18 +10,17 @@
 namespace telegrad::detect {
 
 // Reads the GID table of a port's folder ("/sys/class/infiniband/X/ports/1"):
-// rows that are readable and not empty, at most 4096. `table_size` counts all.
-std::vector<Gid> ReadGids(const SysRoot& root, const std::string& folder,
-                          int* table_size);
+// rows that are readable and not empty, at most 4096.
+std::vector<Gid> ReadGids(const SysRoot& root, const std::string& folder);
 
 GidScope ScopeOf(const std::array<uint8_t, 16>& raw);
 std::string ToText(const std::array<uint8_t, 16>& raw);  // "::ffff:192.0.2.1"
 
 // Sets chosen_gid and net_interface of a RoCE port: rows that are not link
 // local; RoCE v2 before v1, the wanted interface, then a physical one or a
-// bond, a VLAN, others; IPv4 before IPv6; then the lowest index. A forced index
-// must be in the table. `name` is for the reasons: "mlx5_1/1".
+// bond, a VLAN, others; IPv4 before IPv6; then the lowest index. `name` is for
+// the reasons: "mlx5_1/1".
 void ChooseRoceGid(const Machine& machine, const TopologyOptions& options,
-                   const std::string& name, int table_size, Port& port);
+                   const std::string& name, Port& port);
 
 }  // namespace telegrad::detect

@@ -32,26 +32,11 @@ std::string InterfaceOf(const SysRoot& root, const Nic& nic, int port) {
   return nic.net_interfaces.empty() ? "" : nic.net_interfaces.front();
 }
 
-// InfiniBand's own MTU is not in sysfs; RoCE's follows the interface.
-void FillMtu(const Machine& machine, Port& port) {
-  if (port.link_layer != LinkLayer::kEthernet) return;
-  const NetInterface* interface = FindInterface(machine, port.net_interface);
-  if (interface == nullptr || !interface->mtu.known()) return;
-  const int mtu = RoceMtu(*interface->mtu.value);
-  port.active_mtu.why = interface->mtu.why;
-  port.active_mtu.why.push_back(
-      {.what = "largest InfiniBand MTU below the interface's less 96 bytes",
-       .source = "rule iboe_get_mtu",
-       .raw = absl::StrCat(interface->name, " mtu ", *interface->mtu.value),
-       .confidence = Confidence::kInferred});
-  if (mtu > 0) port.active_mtu.value = mtu;
-}
-
 void ChooseGid(const Machine& machine, const TopologyOptions& options,
-               const Nic& nic, int table_size, Port& port) {
+               const Nic& nic, Port& port) {
   const std::string name = absl::StrCat(nic.name, "/", port.number);
   if (port.fabric == Fabric::kRoceV1 || port.fabric == Fabric::kRoceV2) {
-    ChooseRoceGid(machine, options, name, table_size, port);
+    ChooseRoceGid(machine, options, name, port);
     // The row in use tells the version best.
     for (const Gid& gid : port.gids) {
       const bool is_v1 = port.chosen_gid.known() &&
@@ -88,21 +73,20 @@ Port ReadPort(const SysRoot& root, const std::string& folder, int number,
   port.lanes.why = {rate.Why("rate")};
   if (parsed.gbps > 0) port.gbps.value = parsed.gbps;
   if (parsed.lanes > 0) port.lanes.value = parsed.lanes;
-  int table_size = 0;
-  port.gids = ReadGids(root, folder, &table_size);
+  port.gids = ReadGids(root, folder);
   port.chosen_gid.why = {layer.Why("link layer")};
   ClassifyFabric(nic, port);
   if (port.link_layer != LinkLayer::kEthernet) {
     for (Gid& gid : port.gids) gid.type = GidType::kInfiniBand;
   }
-  ChooseGid(machine, options, nic, table_size, port);
+  ChooseGid(machine, options, nic, port);
   if (port.net_interface.empty()) {
     port.net_interface = InterfaceOf(root, nic, number);
   }
   if (port.net_interface.empty() && !port.gids.empty()) {
     port.net_interface = port.gids.front().net_interface;
   }
-  FillMtu(machine, port);
+  FillRoceMtu(machine, port);
   return port;
 }
 
@@ -198,6 +182,20 @@ int RoceMtu(int interface_mtu) {
     if (mtu <= interface_mtu - kHeaders) return mtu;
   }
   return 0;
+}
+
+void FillRoceMtu(const Machine& machine, Port& port) {
+  if (port.link_layer != LinkLayer::kEthernet) return;
+  const NetInterface* interface = FindInterface(machine, port.net_interface);
+  if (interface == nullptr || !interface->mtu.known()) return;
+  const int mtu = RoceMtu(*interface->mtu.value);
+  port.active_mtu.why = interface->mtu.why;
+  port.active_mtu.why.push_back(
+      {.what = "largest InfiniBand MTU below the interface's less 96 bytes",
+       .source = "rule iboe_get_mtu",
+       .raw = absl::StrCat(interface->name, " mtu ", *interface->mtu.value),
+       .confidence = Confidence::kInferred});
+  if (mtu > 0) port.active_mtu.value = mtu;
 }
 
 void AddRdmaNics(const SysRoot& root, const PciTree& pci,

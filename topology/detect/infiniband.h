@@ -21,4 +21,8 @@ PortRate ParsePortRate(absl::string_view text);
 // headers (the kernel's iboe_get_mtu); 0: none.
 int RoceMtu(int interface_mtu);
 
+// active_mtu of a port of Ethernet, by its interface; InfiniBand's own is not
+// in sysfs.
+void FillRoceMtu(const Machine& machine, Port& port);
+
 }  // namespace telegrad::detect

@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -7,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "topology/detect.h"
+#include "topology/detect/infiniband.h"
 
 namespace telegrad {
 namespace {
@@ -70,6 +73,66 @@ void SelectNics(const std::string& text, Machine& machine) {
   }
 }
 
+bool IsRoce(const Port& port) {
+  return port.fabric == Fabric::kRoceV1 || port.fabric == Fabric::kRoceV2;
+}
+
+void ForceGid(const Machine& machine, const std::string& name, int index,
+              Port& port) {
+  Evidence why = {.what = absl::StrCat(name, ": forced by TELEGRAD_GID_INDEX"),
+                  .source = "env TELEGRAD_GID_INDEX",
+                  .raw = absl::StrCat(index),
+                  .confidence = Confidence::kAssumed};
+  const auto row =
+      std::find_if(port.gids.begin(), port.gids.end(),
+                   [&](const Gid& gid) { return gid.index == index; });
+  port.chosen_gid.value.reset();
+  if (row == port.gids.end()) {
+    why.what = absl::StrCat(name, ": no GID: the table has ", port.gids.size(),
+                            " rows that are readable and not empty, and ",
+                            index, " is none of them");
+    port.chosen_gid.why.push_back(std::move(why));
+    return;
+  }
+  port.chosen_gid.value = index;
+  port.chosen_gid.why.push_back(std::move(why));
+  // The row in use tells the version best.
+  if (row->type == GidType::kRoceV1) port.fabric = Fabric::kRoceV1;
+  if (row->type == GidType::kRoceV2) port.fabric = Fabric::kRoceV2;
+  if (row->net_interface.empty() || row->net_interface == port.net_interface) {
+    return;
+  }
+  port.net_interface = row->net_interface;
+  detect::FillRoceMtu(machine, port);
+}
+
+void ForceGids(const std::vector<ForcedGid>& gids, Machine& machine) {
+  std::vector<bool> used(gids.size());
+  for (Nic& nic : machine.nics) {
+    for (Port& port : nic.ports) {
+      const auto fits = [&](const ForcedGid& each) {
+        return (each.nic.empty() || each.nic == nic.name) &&
+               (each.port == 0 || each.port == port.number);
+      };
+      const auto forced = std::find_if(gids.begin(), gids.end(), fits);
+      if (forced == gids.end() || !IsRoce(port)) continue;
+      used[static_cast<size_t>(forced - gids.begin())] = true;
+      ForceGid(machine, absl::StrCat(nic.name, "/", port.number), forced->index,
+               port);
+    }
+  }
+  for (size_t i = 0; i < gids.size(); ++i) {
+    if (used[i] || gids[i].nic.empty()) continue;
+    const std::string port =
+        gids[i].port == 0 ? "" : absl::StrCat(":", gids[i].port);
+    machine.notes.push_back(
+        {.what = "names no RoCE port",
+         .source = "env TELEGRAD_GID_INDEX",
+         .raw = absl::StrCat(gids[i].nic, port, ":", gids[i].index),
+         .confidence = Confidence::kAssumed});
+  }
+}
+
 void ForceLinkRate(double gbps, Machine& machine) {
   for (Nic& nic : machine.nics) {
     for (Port& port : nic.ports) {
@@ -86,6 +149,7 @@ void ForceLinkRate(double gbps, Machine& machine) {
 }  // namespace
 
 void ApplyOverrides(const TopologyOptions& options, Machine& machine) {
+  ForceGids(options.gids, machine);
   if (!options.nics.empty()) SelectNics(options.nics, machine);
   if (options.link_gbps.has_value()) {
     ForceLinkRate(*options.link_gbps, machine);
