@@ -94,7 +94,10 @@ bool IsRoce(const Port& port);
 bool HasRdma(const Machine& machine);                    // any RDMA device
 bool HasGpuAndRdma(const Machine& machine);              // GPUDirect may matter
 std::string PortName(const Nic& nic, const Port& port);  // "mlx5_0/1"
-std::string Gbps(double gbps);                           // "400 Gb/s"
+// As TELEGRAD_NICS and TELEGRAD_GID_INDEX name it: "mlx5_0", of a device with
+// several ports "mlx5_0:1".
+std::string OverrideName(const Nic& nic, const Port& port);
+std::string Gbps(double gbps);  // "400 Gb/s"
 const NetInterface* FindInterface(const Machine&, absl::string_view name);
 // Joined evidence of Capabilities::why[key]: "SOURCE = RAW; ...".
 std::string Why(const Machine& machine, const std::string& key);

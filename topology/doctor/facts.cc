@@ -28,6 +28,11 @@ std::string PortName(const Nic& nic, const Port& port) {
   return absl::StrCat(nic.name, "/", port.number);
 }
 
+std::string OverrideName(const Nic& nic, const Port& port) {
+  return nic.ports.size() < 2 ? nic.name
+                              : absl::StrCat(nic.name, ":", port.number);
+}
+
 std::string Gbps(double gbps) { return absl::StrFormat("%.4g Gb/s", gbps); }
 
 const NetInterface* FindInterface(const Machine& machine,

@@ -42,6 +42,41 @@ std::set<std::string> HoldersOfAddress(const Port& port, int chosen) {
   return holders;
 }
 
+// A routable row that could be used instead: of RoCE v2 where the chosen one is
+// of v1, else the same address on another interface; null: none.
+const Gid* OtherRow(const Port& port, int chosen) {
+  const auto mine =
+      std::find_if(port.gids.begin(), port.gids.end(),
+                   [&](const Gid& gid) { return gid.index == chosen; });
+  if (mine == port.gids.end()) return nullptr;
+  const Gid* other = nullptr;
+  for (const Gid& gid : port.gids) {
+    if (!IsRoutable(gid)) continue;
+    const bool is_newer =
+        mine->type == GidType::kRoceV1 && gid.type == GidType::kRoceV2;
+    if (is_newer) return &gid;
+    const bool is_equal = gid.raw == mine->raw && gid.type == mine->type &&
+                          gid.net_interface != mine->net_interface;
+    if (is_equal && other == nullptr) other = &gid;
+  }
+  return other;
+}
+
+std::string OtherRowHint(const Nic& nic, const Port& port, int chosen) {
+  const Gid* other = OtherRow(port, chosen);
+  if (other == nullptr) {
+    return absl::StrCat(
+        "RoCE v2 needs Linux 4.5 and a card that has it; grep "
+        "-s . /sys/class/infiniband/",
+        nic.name, "/ports/", port.number, "/gid_attrs/types/*");
+  }
+  return absl::StrCat("to use row ", other->index,
+                      other->net_interface.empty() ? "" : " on ",
+                      other->net_interface,
+                      ": export TELEGRAD_GID_INDEX=", OverrideName(nic, port),
+                      ":", other->index);
+}
+
 }  // namespace
 
 void CheckGidNone(const Machine& machine, const DoctorOptions&,
@@ -76,8 +111,7 @@ void CheckGidAmbiguous(const Machine& machine, const DoctorOptions&,
   ForEachRocePort(machine, [&](const Nic& nic, const Port& port) {
     if (!port.chosen_gid.known()) return;
     const int chosen = *port.chosen_gid.value;
-    const std::string hint =
-        absl::StrCat("another row: export TELEGRAD_GID_INDEX=", nic.name, ":N");
+    const std::string hint = OtherRowHint(nic, port, chosen);
     const std::set<std::string> holders = HoldersOfAddress(port, chosen);
     if (holders.size() > 1) {
       report.Add(Level::kWarn,

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <map>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -16,14 +18,52 @@ bool IsCandidate(const NetInterface& net) {
          net.kind == Kind::kIpoib;
 }
 
-std::vector<std::string> PrioritiesOff(const NetInterface& net, int priority) {
-  std::vector<std::string> off;
-  for (const auto& [side, map] : {std::pair{"notification point", &net.ecn_np},
-                                  std::pair{"reaction point", &net.ecn_rp}}) {
-    const auto found = map->find(priority);
-    if (found != map->end() && !found->second) off.push_back(side);
+constexpr int kPriorities = 8;
+
+// A side of RoCE's congestion control, as its folder of sysfs names it.
+struct EcnSide {
+  const char* words;
+  const char* folder;
+  std::map<int, bool> NetInterface::*enabled;
+};
+constexpr EcnSide kEcnSides[] = {
+    {"notification point", "roce_np", &NetInterface::ecn_np},
+    {"reaction point", "roce_rp", &NetInterface::ecn_rp}};
+
+// The sides that are off for `priority`.
+std::vector<EcnSide> SidesOff(const NetInterface& net, int priority) {
+  std::vector<EcnSide> off;
+  for (const EcnSide& side : kEcnSides) {
+    const std::map<int, bool>& enabled = net.*side.enabled;
+    const auto found = enabled.find(priority);
+    if (found != enabled.end() && !found->second) off.push_back(side);
   }
   return off;
+}
+
+void AddEcnOff(const NetInterface& net, int priority,
+               const std::vector<EcnSide>& off, Report& report) {
+  std::vector<std::string> sides;
+  std::vector<std::string> files;
+  std::vector<std::string> commands;
+  for (const EcnSide& side : off) {
+    sides.push_back(side.words);
+    files.push_back(absl::StrCat("/sys/class/net/", net.name, "/ecn/",
+                                 side.folder, "/enable/", priority));
+    commands.push_back("echo 1 > " + files.back());
+  }
+  std::vector<int> pfc(kPriorities);
+  if (priority >= 0 && priority < kPriorities) {
+    pfc[static_cast<size_t>(priority)] = 1;
+  }
+  report.Add(Level::kWarn,
+             absl::StrCat("ECN is off on ", net.name, " for priority ",
+                          priority, " (", absl::StrJoin(sides, ", "),
+                          "), which our traffic class uses"),
+             absl::StrJoin(files, ", "),
+             absl::StrCat("mlnx_qos -i ", net.name, " --trust dscp --pfc ",
+                          absl::StrJoin(pfc, ","), "; ",
+                          absl::StrJoin(commands, "; ")));
 }
 
 }  // namespace
@@ -36,7 +76,8 @@ void CheckSpeedUnknown(const Machine& machine, const DoctorOptions&,
     report.Add(Level::kInfo,
                absl::StrCat("the speed of ", net.name,
                             " is unknown; it is measured instead"),
-               Why(net.gbps.why), "to state it: export TELEGRAD_LINK_GBPS=N");
+               Why(net.gbps.why),
+               "to state it, set TELEGRAD_LINK_GBPS in gigabits/s");
   }
   if (report.empty()) report.Ok("every interface that is up tells its speed");
 }
@@ -75,19 +116,8 @@ void CheckFlowControl(const Machine& machine, const DoctorOptions& options,
   bool is_shown = false;
   for (const NetInterface& net : machine.interfaces) {
     is_shown |= !net.ecn_np.empty() || !net.ecn_rp.empty();
-    const std::vector<std::string> off = PrioritiesOff(net, options.priority);
-    if (off.empty()) continue;
-    report.Add(
-        Level::kWarn,
-        absl::StrCat("ECN is off on ", net.name, " for priority ",
-                     options.priority, " (", absl::StrJoin(off, ", "),
-                     "), which our traffic class uses"),
-        absl::StrCat("/sys/class/net/", net.name, "/ecn/roce_{np,rp}/enable/",
-                     options.priority),
-        absl::StrCat("mlnx_qos -i ", net.name,
-                     " --trust dscp --pfc 0,0,0,1,0,0,0,0; echo 1 > "
-                     "/sys/class/net/",
-                     net.name, "/ecn/roce_np/enable/", options.priority));
+    const std::vector<EcnSide> off = SidesOff(net, options.priority);
+    if (!off.empty()) AddEcnOff(net, options.priority, off, report);
   }
   if (!report.empty()) return;
   if (!has_roce || is_shown) {

@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
-#include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -34,6 +34,28 @@ std::string Group(const Port& port) {
   return Name(port.fabric);
 }
 
+// Active RDMA ports that can talk to each other.
+struct FabricGroup {
+  Fabric fabric = Fabric::kUnknown;
+  std::vector<std::string> nics = {};       // one entry for each port
+  std::vector<std::string> overrides = {};  // names for TELEGRAD_NICS
+};
+
+std::map<std::string, FabricGroup> GroupsOf(const Machine& machine) {
+  std::map<std::string, FabricGroup> groups;
+  for (const Nic& nic : machine.nics) {
+    if (!nic.is_rdma) continue;
+    for (const Port& port : nic.ports) {
+      if (!IsActive(port)) continue;
+      FabricGroup& group = groups[Group(port)];
+      group.fabric = std::min(group.fabric, port.fabric);
+      group.nics.push_back(nic.name);
+      group.overrides.push_back(OverrideName(nic, port));
+    }
+  }
+  return groups;
+}
+
 void CheckPortRate(const Nic& nic, const Port& port,
                    const std::map<Fabric, double>& best, Report& report) {
   if (!port.gbps.known()) return;
@@ -45,8 +67,8 @@ void CheckPortRate(const Nic& nic, const Port& port,
                             ", its best sibling at ", Gbps(sibling)),
                Why(port.gbps.why),
                "reseat the cable, look at the switch port's speed; or leave it "
-               "out: TELEGRAD_NICS=^" +
-                   nic.name);
+               "out: export TELEGRAD_NICS=^=" +
+                   OverrideName(nic, port));
   }
   const int lanes = port.lanes.value_or(kUsualLanes);
   if (lanes < kUsualLanes && rate < 100) {
@@ -143,23 +165,26 @@ void CheckPortDown(const Machine& machine, const DoctorOptions&,
 
 void CheckMixedLinkLayer(const Machine& machine, const DoctorOptions&,
                          Report& report) {
-  std::map<std::string, std::vector<std::string>> groups;
-  for (const Nic& nic : machine.nics) {
-    if (!nic.is_rdma) continue;
-    for (const Port& port : nic.ports) {
-      if (IsActive(port)) groups[Group(port)].push_back(nic.name);
-    }
-  }
+  const std::map<std::string, FabricGroup> groups = GroupsOf(machine);
   if (groups.size() < 2) {
     return report.Ok(groups.empty() ? "there is no active RDMA port"
                                     : absl::StrCat("all active RDMA ports are ",
                                                    groups.begin()->first));
   }
+  const auto rank = [](const FabricGroup& group) {
+    return std::make_pair(-static_cast<int>(group.nics.size()), group.fabric);
+  };
+  const auto kept = std::min_element(groups.begin(), groups.end(),
+                                     [&](const auto& a, const auto& b) {
+                                       return rank(a.second) < rank(b.second);
+                                     });
   std::vector<std::string> parts;
-  const std::vector<std::string>* fewest = nullptr;
-  for (const auto& [name, nics] : groups) {
-    parts.push_back(absl::StrCat(name, ": ", absl::StrJoin(nics, ", ")));
-    if (fewest == nullptr || nics.size() < fewest->size()) fewest = &nics;
+  std::vector<std::string> left_out;
+  for (const auto& [name, group] : groups) {
+    parts.push_back(absl::StrCat(name, ": ", absl::StrJoin(group.nics, ", ")));
+    if (name == kept->first) continue;
+    left_out.insert(left_out.end(), group.overrides.begin(),
+                    group.overrides.end());
   }
   report.Add(
       Level::kWarn,
@@ -167,8 +192,8 @@ void CheckMixedLinkLayer(const Machine& machine, const DoctorOptions&,
                    "is used: ",
                    absl::StrJoin(parts, "; ")),
       "ports' link layers",
-      absl::StrCat("leave the others out: export TELEGRAD_NICS=^",
-                   absl::StrJoin(*fewest, ",^")));
+      absl::StrCat("to keep ", kept->first, " alone: export TELEGRAD_NICS=^=",
+                   absl::StrJoin(left_out, ",")));
 }
 
 void CheckRate(const Machine& machine, const DoctorOptions&, Report& report) {

@@ -1,0 +1,236 @@
+// What the doctor's hints say to set, set as it stands there: it is read, and
+// does what the finding asks for.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <optional>
+#include <regex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/topology/doctor_machines.h"
+#include "tests/topology/trees.h"
+
+namespace telegrad {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Names and values of "TELEGRAD_NAME=VALUE" in a hint.
+std::vector<std::pair<std::string, std::string>> Assignments(
+    const std::string& hint) {
+  static const std::regex kAssignment("(TELEGRAD_[A-Z_]+)=([^ ;]+)");
+  std::vector<std::pair<std::string, std::string>> found;
+  for (std::sregex_iterator it(hint.begin(), hint.end(), kAssignment), end;
+       it != end; ++it) {
+    found.emplace_back((*it)[1], (*it)[2]);
+  }
+  return found;
+}
+
+struct PortFacts {
+  std::string name;
+  std::string fabric;  // of an active RDMA port, else empty
+  std::optional<int> gid;
+};
+
+std::vector<PortFacts> Ports(const Machine& machine) {
+  std::vector<PortFacts> ports;
+  for (const Nic& nic : machine.nics) {
+    for (const Port& port : nic.ports) {
+      const bool counts = nic.is_rdma && port.state.value == 4;
+      const bool is_roce = port.fabric == Fabric::kRoceV1;
+      ports.push_back(
+          {.name = absl::StrCat(nic.name, "/", port.number),
+           .fabric =
+               counts ? Name(is_roce ? Fabric::kRoceV2 : port.fabric) : "",
+           .gid = port.chosen_gid.value});
+    }
+  }
+  return ports;
+}
+
+// Those of `before` that `after` lacks.
+std::vector<PortFacts> Gone(const Machine& before, const Machine& after) {
+  const std::vector<PortFacts> left = Ports(after);
+  std::vector<PortFacts> gone = Ports(before);
+  std::erase_if(gone, [&](const PortFacts& each) {
+    return std::any_of(left.begin(), left.end(), [&](const PortFacts& other) {
+      return other.name == each.name;
+    });
+  });
+  return gone;
+}
+
+// T04 leaves one fabric and takes no more than the others' active ports; T09
+// takes the one port that it names.
+void ExpectLeftOut(const Finding& finding, const Machine& before,
+                   const Machine& after) {
+  const std::vector<PortFacts> gone = Gone(before, after);
+  ASSERT_FALSE(gone.empty());
+  for (const PortFacts& each : gone) {
+    EXPECT_THAT(finding.sentence,
+                HasSubstr(each.name.substr(0, each.name.find('/'))));
+    EXPECT_FALSE(each.fabric.empty()) << each.name;
+  }
+  if (finding.id == "T09") {
+    ASSERT_EQ(gone.size(), 1U);
+    EXPECT_EQ(finding.sentence.find(gone[0].name + " "), 0U);
+    return;
+  }
+  std::vector<std::string> kept;
+  for (const PortFacts& each : Ports(after)) {
+    if (!each.fabric.empty()) kept.push_back(each.fabric);
+  }
+  ASSERT_FALSE(kept.empty());
+  EXPECT_EQ(std::count(kept.begin(), kept.end(), kept[0]),
+            static_cast<std::ptrdiff_t>(kept.size()));
+  for (const PortFacts& each : gone) EXPECT_NE(each.fabric, kept[0]);
+}
+
+// One port has another row, which is in its table.
+void ExpectOtherGid(const Finding& finding, const Machine& before,
+                    const Machine& after) {
+  const std::vector<PortFacts> was = Ports(before);
+  const std::vector<PortFacts> is = Ports(after);
+  ASSERT_EQ(was.size(), is.size());
+  int changes = 0;
+  for (size_t i = 0; i < is.size(); ++i) {
+    if (is[i].gid == was[i].gid) continue;
+    ++changes;
+    EXPECT_TRUE(is[i].gid.has_value()) << is[i].name;
+    EXPECT_EQ(finding.sentence.find(is[i].name), 0U);
+  }
+  EXPECT_EQ(changes, 1);
+}
+
+// How many assignments the machine's hints have.
+int ExpectHintsWork(const Machine& machine) {
+  int seen = 0;
+  for (const Finding& finding : Examine(machine, WithCodec(400))) {
+    for (const auto& [name, value] : Assignments(finding.hint)) {
+      SCOPED_TRACE(absl::StrCat(finding.id, ": ", name, "=", value));
+      ++seen;
+      const auto options = ParseTopologyOptions({{name, value}});
+      EXPECT_TRUE(options.ok()) << options.status();
+      if (!options.ok()) continue;
+      Machine after = machine;
+      ApplyOverrides(*options, after);
+      if (name == "TELEGRAD_NICS") ExpectLeftOut(finding, machine, after);
+      if (name == "TELEGRAD_GID_INDEX") {
+        ExpectOtherGid(finding, machine, after);
+      }
+      EXPECT_TRUE(name == "TELEGRAD_NICS" || name == "TELEGRAD_GID_INDEX" ||
+                  name == "TELEGRAD_TOPO_FILE");
+    }
+  }
+  return seen;
+}
+
+TEST(DoctorHints, WorkOnMachinesWithOneFault) {
+  int seen = 0;
+  for (const DoctorCase& each : DoctorCases()) {
+    SCOPED_TRACE(absl::StrCat(each.id, " ", each.word));
+    Machine machine = Healthy();
+    each.change(machine);
+    seen += ExpectHintsWork(machine);
+  }
+  EXPECT_GE(seen, 4);
+}
+
+TEST(DoctorHints, WorkOnRecordedMachines) {
+  TELEGRAD_SKIP_WITHOUT_PUBLISHED_FIXTURES();
+  int seen = 0;
+  for (const char* name :
+       {"sysfs-hwloc-mlx4-ib-fdr.tar.gz", "sysfs-gpud-h100-8xNDR-bond.tar.gz",
+        "sysfs-prometheus-quirks.tar.gz!procfs/fixtures/sys",
+        "sysfs-prometheus-quirks.tar.gz!node_exporter/sys",
+        "synthetic/roce-gid-4entry", "synthetic/roce-gid-vxlan-vs-bond",
+        "synthetic/mixed-ib-roce-efa-down", "synthetic/container-errno"}) {
+    SCOPED_TRACE(name);
+    seen += ExpectHintsWork(DetectRecorded(name));
+  }
+  EXPECT_GE(seen, 3);
+}
+
+std::vector<std::string> HintsOf(const Machine& machine, const char* id,
+                                 int priority = 3) {
+  std::vector<std::string> hints;
+  for (const Finding& each :
+       WithId(Examine(machine, {.priority = priority}), id)) {
+    if (each.severity == Level::kWarn) hints.push_back(each.hint);
+  }
+  return hints;
+}
+
+// Six NICs: a filter by the start of "mlx5_1" would take "mlx5_10" along.
+Machine LongNames() {
+  Machine machine = Healthy();
+  for (const char* name : {"mlx5_10", "mlx5_11", "mlx5_2", "mlx5_20"}) {
+    machine.nics.push_back(machine.nics[1]);
+    machine.nics.back().name = name;
+  }
+  FillPaths(machine);
+  return machine;
+}
+
+TEST(DoctorHints, ASlowPortIsLeftOutAlone) {
+  Machine machine = LongNames();
+  machine.nics[1].ports[0].gbps = Is(100.0);
+  EXPECT_THAT(HintsOf(machine, "T09"),
+              ElementsAre(HasSubstr("TELEGRAD_NICS=^=mlx5_1")));
+  EXPECT_EQ(ExpectHintsWork(machine), 1);
+  machine.nics[1].ports.push_back(machine.nics[0].ports[0]);
+  machine.nics[1].ports[1].number = 2;
+  EXPECT_THAT(HintsOf(machine, "T09"),
+              ElementsAre(HasSubstr("TELEGRAD_NICS=^=mlx5_1:1")));
+  EXPECT_EQ(ExpectHintsWork(machine), 1);
+}
+
+TEST(DoctorHints, AllForeignPortsAreLeftOut) {
+  Machine machine = LongNames();
+  for (const size_t i : {1U, 4U}) {
+    machine.nics[i].ports[0].fabric = Fabric::kInfiniBand;
+  }
+  machine.nics[0].ports.push_back(machine.nics[0].ports[0]);
+  machine.nics[0].ports[1].number = 2;
+  machine.nics[0].ports[1].fabric = Fabric::kEfa;
+  EXPECT_THAT(HintsOf(machine, "T04"),
+              ElementsAre(HasSubstr("TELEGRAD_NICS=^=mlx5_0:2,mlx5_1,mlx5_2")));
+  EXPECT_EQ(ExpectHintsWork(machine), 1);
+}
+
+TEST(DoctorHints, AnotherRowIsNamedWithItsPort) {
+  Machine machine = Healthy();
+  machine.nics[1].ports.push_back(machine.nics[1].ports[0]);
+  Port& second = machine.nics[1].ports[1];
+  second.number = 2;
+  second.gids.push_back(RoceGid(6, GidScope::kIpv4, GidType::kRoceV2, "br0"));
+  EXPECT_THAT(HintsOf(machine, "T06"),
+              ElementsAre(HasSubstr("on br0: export "
+                                    "TELEGRAD_GID_INDEX=mlx5_1:2:6")));
+  EXPECT_EQ(ExpectHintsWork(machine), 1);
+}
+
+TEST(DoctorHints, EcnIsSwitchedOnForThePriorityOnTheSideThatIsOff) {
+  Machine machine = Healthy();
+  NetInterface& net = machine.interfaces[0];
+  net.ecn_np[5] = true;
+  net.ecn_rp[5] = false;
+  EXPECT_THAT(HintsOf(machine, "T24", 5),
+              ElementsAre("mlnx_qos -i eth0 --trust dscp --pfc "
+                          "0,0,0,0,0,1,0,0; echo 1 > "
+                          "/sys/class/net/eth0/ecn/roce_rp/enable/5"));
+  net.ecn_np[3] = net.ecn_rp[3] = false;
+  EXPECT_THAT(HintsOf(machine, "T24"),
+              ElementsAre("mlnx_qos -i eth0 --trust dscp --pfc "
+                          "0,0,0,1,0,0,0,0; echo 1 > "
+                          "/sys/class/net/eth0/ecn/roce_np/enable/3; echo 1 > "
+                          "/sys/class/net/eth0/ecn/roce_rp/enable/3"));
+}
+
+}  // namespace
+}  // namespace telegrad
