@@ -14,6 +14,7 @@ absl::StatusOr<std::unique_ptr<CodecChunks>> CodecChunks::Make(
   std::unique_ptr<CodecChunks> made(new CodecChunks);
   ASSIGN_OR_RETURN(made->codec_,
                    spec.codec->Prepare(chunk_elems, Device{}, spec.options));
+  made->bit_threshold_ = static_cast<float>(spec.options.bit_threshold);
   const size_t n = num_chunks * chunk_elems;
   made->grad_ = NormalGradient(n);
   made->out_ = HugeArray(4 * n);
@@ -132,6 +133,47 @@ RangeBody CodecChunks::HeapLoop() {
     for (size_t c = begin / size; c < (begin + count) / size; ++c) {
       BytepsTopK(grad_.as<float>() + c * size, Residual(0, c), size,
                  chunks_[c].stats.num_nonzero, indices.data(), values.data());
+    }
+  };
+}
+
+void CodecChunks::MxnetEncode(size_t chunk) {
+  const size_t size = codec_->num_elems();
+  const float* grad = grad_.as<float>() + chunk * size;
+  uint8_t* codes =
+      mxnet_codes_.as<uint8_t>() + chunk * kernels::TwoBitBytes(size);
+  if (codec_->traits().name == "1bit") {
+    MxnetQuantizeOneBit(grad, Residual(0, chunk), size, bit_threshold_, codes);
+  } else {
+    MxnetQuantize(grad, Residual(0, chunk), size, threshold_, codes);
+  }
+}
+
+void CodecChunks::MxnetDecode(size_t chunk) {
+  const size_t size = codec_->num_elems();
+  const uint8_t* codes =
+      mxnet_codes_.as<uint8_t>() + chunk * kernels::TwoBitBytes(size);
+  float* out = out_.as<float>() + chunk * size;
+  if (codec_->traits().name == "1bit") {
+    MxnetDequantizeOneBit(codes, size, out);
+  } else {
+    MxnetDequantize(codes, size, threshold_, out);
+  }
+}
+
+RangeBody CodecChunks::MxnetLoop(Operation operation) {
+  const std::string& name = codec_->traits().name;
+  if (name != "2bit" && name != "1bit") return {};
+  const bool encodes = operation == Operation::kEncode;
+  if (!encodes && operation != Operation::kDecode) return {};
+  const size_t size = codec_->num_elems();
+  // Codes of two bits: more than signs need.
+  mxnet_codes_ = HugeArray(chunks_.size() * kernels::TwoBitBytes(size));
+  // One more step, which leaves residuals as settled as they were.
+  for (size_t c = 0; c < chunks_.size(); ++c) MxnetEncode(c);
+  return [this, size, encodes](size_t begin, size_t count) {
+    for (size_t c = begin / size; c < (begin + count) / size; ++c) {
+      encodes ? MxnetEncode(c) : MxnetDecode(c);
     }
   };
 }

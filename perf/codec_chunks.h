@@ -36,6 +36,9 @@ class CodecChunks {
   // BytePS's heap in place of a codec's top-k: a pair of index and value per
   // code that the codec sent.
   RangeBody HeapLoop();
+  // MXNet's loop for the same codec, in its layout whatever the codec's packing
+  // is; empty where it has none.
+  RangeBody MxnetLoop(Operation operation);
   // The first error of any loop since the last call.
   absl::Status TakeError();
 
@@ -58,14 +61,18 @@ class CodecChunks {
   absl::Status FillPayloads(Chunk& chunk, uint64_t index);
   EncodeParams Params(const Chunk& chunk, uint64_t index) const;
   absl::Status Do(Operation operation, Chunk& chunk, uint64_t index) const;
+  void MxnetEncode(size_t chunk);
+  void MxnetDecode(size_t chunk);
   // The residual of a chunk at one worker.
   float* Residual(uint32_t worker, size_t chunk) const;
 
   std::unique_ptr<PreparedCodec> codec_;
   float threshold_ = 0;
+  float bit_threshold_ = 0;  // of 1bit
   HugeArray grad_;
   HugeArray residuals_[kNumPayloads];  // empty without error feedback
   HugeArray out_;
+  HugeArray mxnet_codes_;
   std::vector<Chunk> chunks_;
 };
 

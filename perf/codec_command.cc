@@ -81,9 +81,18 @@ Traffic TrafficOf(const OperationCase& each, const CodecChunks& chunks) {
   }
 }
 
+std::vector<Peer> PeersOf(Operation operation, CodecChunks& chunks) {
+  if (operation == Operation::kEncode &&
+      chunks.codec().traits().name == "topk") {
+    return {{"byteps_heap", chunks.HeapLoop()}};
+  }
+  const RangeBody mxnet = chunks.MxnetLoop(operation);
+  if (!mxnet) return {};
+  return {{"mxnet", mxnet}};
+}
+
 absl::Status MeasureChunks(const std::string& text, CodecChunks& chunks,
                            Meter& meter, const SpeedOptions& options) {
-  const CodecTraits& traits = chunks.codec().traits();
   for (const OperationCase& each : kOperations) {
     Job job = {.name = text + "/" + each.name,
                .codec = text,
@@ -97,9 +106,7 @@ absl::Status MeasureChunks(const std::string& text, CodecChunks& chunks,
     const absl::Status possible = chunks.TakeError();
     if (absl::IsUnimplemented(possible)) continue;
     RETURN_IF_ERROR(possible);
-    if (each.operation == Operation::kEncode && traits.name == "topk") {
-      job.peers = {{"byteps_heap", chunks.HeapLoop()}};
-    }
+    job.peers = PeersOf(each.operation, chunks);
     for (const int threads : options.threads) {
       Team team(threads);
       meter.Run(job, team, chunks.num_elems());

@@ -19,7 +19,8 @@ struct DenseData {
 
 Job Add(size_t n, double) {
   const auto data = std::make_shared<DenseData>(n);
-  Job job = {.bytes_per_element = 12, .traffic = Traffic::kAdd};
+  Job job = {
+      .codec = "none", .bytes_per_element = 12, .traffic = Traffic::kAdd};
   job.body = [data](size_t begin, size_t count) {
     CpuKernels().add_f32(data->grad.as<float>() + begin, count,
                          data->sum.as<float>() + begin, {});
@@ -29,7 +30,8 @@ Job Add(size_t n, double) {
 
 Job CountNonFinite(size_t n, double) {
   const auto data = std::make_shared<DenseData>(n);
-  Job job = {.bytes_per_element = 4, .traffic = Traffic::kRead};
+  Job job = {
+      .codec = "none", .bytes_per_element = 4, .traffic = Traffic::kRead};
   job.body = [data](size_t begin, size_t count) {
     kernels::EncodeStats stats;
     CpuKernels().count_nonfinite(data->grad.as<float>() + begin, count, &stats,
@@ -40,7 +42,8 @@ Job CountNonFinite(size_t n, double) {
 
 Job SgdMomentum(size_t n, double) {
   const auto data = std::make_shared<DenseData>(n);
-  Job job = {.bytes_per_element = 20, .traffic = Traffic::kAdd};
+  Job job = {
+      .codec = "none", .bytes_per_element = 20, .traffic = Traffic::kAdd};
   job.body = [data](size_t begin, size_t count) {
     CpuKernels().sgd_momentum(data->grad.as<float>() + begin, count,
                               {.learning_rate = 1e-3f, .momentum_rate = 0.9f},
@@ -50,10 +53,11 @@ Job SgdMomentum(size_t n, double) {
   return job;
 }
 
-// Reads at most 4096 elements of each array, however many there are.
+// For automatic thresholds; reads at most 4096 elements of each array, however
+// many there are.
 Job SampledPower(size_t n, double) {
   const auto data = std::make_shared<DenseData>(n);
-  Job job;
+  Job job = {.codec = "2bit"};
   job.body = [data](size_t begin, size_t count) {
     double power = 0;
     CpuKernels().sampled_power(data->grad.as<float>() + begin,

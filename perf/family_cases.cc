@@ -35,12 +35,13 @@ FamilyData::FamilyData(size_t n, double density)
       payload(8 * n + kSlack),
       scratch(8 * n + kSlack) {}
 
-KernelCase FamilyCase(const std::string& name, double bytes_per_element,
-                      Traffic traffic, ShareBody run, ShareBody prepare) {
+KernelCase FamilyCase(const std::string& codec, const std::string& name,
+                      double bytes_per_element, Traffic traffic, ShareBody run,
+                      ShareBody prepare, ShareBody mxnet) {
   const auto make = [=](size_t n, double) {
     const auto data = std::make_shared<FamilyData>(n, kDensity);
     const auto prepared = std::make_shared<PreparedShares>();
-    Job job = {.codec = name.substr(0, name.find('/')),
+    Job job = {.codec = codec,
                .bytes_per_element = bytes_per_element,
                .traffic = traffic,
                .granule = 8192};  // of what blocks and tiles divide
@@ -50,6 +51,12 @@ KernelCase FamilyCase(const std::string& name, double bytes_per_element,
       if (prepare && prepared->IsNew(share)) prepare(share);
       run(share);
     };
+    if (mxnet) {
+      const auto body = [=](size_t begin, size_t count) {
+        mxnet({*data, begin, count});
+      };
+      job.peers = {{"mxnet", body}};
+    }
     return job;
   };
   return {name, false, make};

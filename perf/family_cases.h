@@ -44,9 +44,11 @@ struct Share {
 
 using ShareBody = std::function<void(const Share&)>;
 
-// A case that works share by share; `prepare` runs once before a share's first
-// run, to make the payload that is decoded.
-KernelCase FamilyCase(const std::string& name, double bytes_per_element,
-                      Traffic traffic, ShareBody run, ShareBody prepare = {});
+// A case of what `codec` uses that works share by share; `prepare` runs once
+// before a share's first run, to make the payload that is decoded; `mxnet` is
+// the peer's loop.
+KernelCase FamilyCase(const std::string& codec, const std::string& name,
+                      double bytes_per_element, Traffic traffic, ShareBody run,
+                      ShareBody prepare = {}, ShareBody mxnet = {});
 
 }  // namespace telegrad::perf

@@ -29,34 +29,43 @@ std::vector<double> TimeInterleaved(const std::vector<RangeBody>& loops,
   return medians;
 }
 
+// Every row has all fields: null where there is nothing.
+std::string CeilingFields(const Job& job, const Row& row) {
+  if (row.ceiling_bytes_per_s <= 0) {
+    return R"(,"traffic":null,"ceiling":null,"ceiling_GBps":null,)"
+           R"("share_of_ceiling":null)";
+  }
+  return absl::StrFormat(
+      R"(,"traffic":"%s","ceiling":"%s","ceiling_GBps":%.4g,)"
+      R"("share_of_ceiling":%.4g)",
+      TrafficName(job.traffic), row.ceiling, row.ceiling_bytes_per_s / 1e9,
+      row.elements_per_s * job.bytes_per_element / row.ceiling_bytes_per_s);
+}
+
+std::string PeerFields(const Row& row) {
+  if (row.peers.empty()) return R"(,"peer":null,"peer_elements_per_s":null)";
+  const auto& [first, first_rate] = row.peers.front();
+  std::string fields = absl::StrFormat(
+      R"(,"peer":"%s","peer_elements_per_s":%.4g)", first, first_rate);
+  for (size_t i = 1; i < row.peers.size(); ++i) {
+    const auto& [name, rate] = row.peers[i];
+    absl::StrAppendFormat(&fields, R"(,"%s_elements_per_s":%.4g)", name, rate);
+  }
+  return fields;
+}
+
 std::string JsonLine(const Job& job, const Row& row) {
-  std::string line = absl::StrFormat(
+  return absl::StrFormat(
       R"({"what":"%s","name":"%s","codec":"%s","kernels":"%s","elements":%d,)"
       R"("threads":%d,"elements_per_s":%.4g,"bytes_per_element":%.4g,)"
-      R"("GBps":%.4g,"prefetch":%d)",
+      R"("GBps":%.4g,"prefetch":%d,"density":%s%s%s})"
+      "\n",
       row.what, job.name, job.codec, row.kernels, row.elements, row.threads,
       row.elements_per_s, job.bytes_per_element,
       row.elements_per_s * job.bytes_per_element / 1e9,
-      kernels::PrefetchBytes());
-  if (job.density >= 0) {
-    absl::StrAppendFormat(&line, R"(,"density":%.4g)", job.density);
-  }
-  if (row.ceiling_bytes_per_s > 0) {
-    absl::StrAppendFormat(
-        &line,
-        R"(,"traffic":"%s","ceiling":"%s","ceiling_GBps":%.4g,)"
-        R"("share_of_ceiling":%.4g)",
-        TrafficName(job.traffic), row.ceiling, row.ceiling_bytes_per_s / 1e9,
-        row.elements_per_s * job.bytes_per_element / row.ceiling_bytes_per_s);
-  }
-  for (size_t i = 0; i < row.peers.size(); ++i) {
-    const auto& [name, rate] = row.peers[i];
-    if (i == 0) absl::StrAppendFormat(&line, R"(,"peer":"%s")", name);
-    absl::StrAppendFormat(
-        &line, R"(,"%s":%.4g)",
-        i == 0 ? "peer_elements_per_s" : name + "_elements_per_s", rate);
-  }
-  return line + "}\n";
+      kernels::PrefetchBytes(),
+      job.density < 0 ? "null" : absl::StrFormat("%.4g", job.density),
+      CeilingFields(job, row), PeerFields(row));
 }
 
 }  // namespace

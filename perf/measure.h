@@ -20,7 +20,7 @@ struct Peer {
 // One loop to measure, beside its peers and the ceiling of its traffic.
 struct Job {
   std::string name = {};   // "2bit/encode"
-  std::string codec = {};  // "2bit", empty where none is meant
+  std::string codec = {};  // that it is for, as --gc-type takes it
   double bytes_per_element = 0;
   Traffic traffic = Traffic::kNone;
   size_t granule = 512;  // shares of threads begin at its multiples

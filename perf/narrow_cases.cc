@@ -1,6 +1,7 @@
 // Casts, signs and blocks of integers.
 #include "kernels/dispatch.h"
 #include "perf/family_cases.h"
+#include "perf/peers.h"
 
 namespace telegrad::perf {
 namespace {
@@ -23,14 +24,16 @@ void AppendCast(const std::string& name, const kernels::CastFormatKernels& cast,
     cast.encode(s.grad(), nullptr, s.n, NonFinite::kZero, s.payload(), &stats,
                 {});
   };
-  cases.push_back(FamilyCase(name + "/encode", 14, Traffic::kAdd, encode));
-  cases.push_back(FamilyCase(name + "/encode_plain", 6, Traffic::kCopy, plain));
+  cases.push_back(
+      FamilyCase(name, name + "/encode", 14, Traffic::kAdd, encode));
+  cases.push_back(
+      FamilyCase(name, name + "/encode_plain", 6, Traffic::kCopy, plain));
   cases.push_back(FamilyCase(
-      name + "/decode", 6, Traffic::kCopy,
+      name, name + "/decode", 6, Traffic::kCopy,
       [cast](const Share& s) { cast.decode(s.payload(), s.n, s.out(), {}); },
       plain));
   cases.push_back(FamilyCase(
-      name + "/decode_add", 10, Traffic::kAdd,
+      name, name + "/decode_add", 10, Traffic::kAdd,
       [cast](const Share& s) {
         cast.decode_add(s.payload(), s.n, s.out(), {});
       },
@@ -44,30 +47,40 @@ void AppendOneBit(std::vector<KernelCase>& cases) {
     sign.one_bit_encode(s.grad(), s.residual(), s.n, 0.0f, 1.0f,
                         NonFinite::kZero, s.payload(), &stats, {});
   };
-  cases.push_back(
-      FamilyCase("1bit-mxnet/encode", 12.125, Traffic::kAdd, encode));
+  cases.push_back(FamilyCase("1bit", "1bit/encode", 12.125, Traffic::kAdd,
+                             encode, {}, [](const Share& s) {
+                               MxnetQuantizeOneBit(s.grad(), s.residual(), s.n,
+                                                   0.0f, s.payload());
+                             }));
   cases.push_back(FamilyCase(
-      "1bit-mxnet/decode", 4.125, Traffic::kWrite,
+      "1bit", "1bit/decode", 4.125, Traffic::kWrite,
       [](const Share& s) {
         sign.one_bit_decode(s.payload(), s.n, s.out(), {});
       },
-      encode));
+      encode,
+      [](const Share& s) {
+        MxnetDequantizeOneBit(s.payload(), s.n, s.out());
+      }));
   cases.push_back(FamilyCase(
-      "1bit-mxnet/decode_add", 8.125, Traffic::kUpdate,
+      "1bit", "1bit/decode_add", 8.125, Traffic::kUpdate,
       [](const Share& s) {
         sign.one_bit_decode_add(s.payload(), s.n, s.out(), {});
       },
       encode));
+}
+
+void AppendOneBitCounts(std::vector<KernelCase>& cases) {
+  static const kernels::SignKernels& sign = CpuKernels().sign;
   const ShareBody pack = [](const Share& s) {
     const uint8_t* frames[kFrames];
     for (uint32_t f = 0; f < kFrames; ++f) frames[f] = s.payload() + f * s.n;
     sign.count_pack(frames, kFrames, s.n, s.payload() + kFrames * s.n, {});
   };
   const double counts = kernels::SignCountPlanes(kFrames) / 8.0;
-  cases.push_back(FamilyCase("1bit-mxnet/count_pack/W4", kFrames / 8.0 + counts,
-                             Traffic::kCopy, pack));
+  cases.push_back(FamilyCase("1bit", "1bit/count_pack/W4",
+                             kFrames / 8.0 + counts, Traffic::kCopy, pack));
   cases.push_back(FamilyCase(
-      "1bit-mxnet/count_decode/W4", counts + 4, Traffic::kWrite,
+      "1bit", "1bit/count_decode/W4", counts + 4, Traffic::kWrite,
       [](const Share& s) {
         sign.count_decode(s.payload() + kFrames * s.n, kFrames, s.n, s.out(),
                           {});
@@ -84,16 +97,16 @@ void AppendBlockSigns(std::vector<KernelCase>& cases) {
     sign.block_encode(s.grad(), s.residual(), s.n, kBlock, NonFinite::kZero,
                       s.payload(), &stats, {});
   };
-  cases.push_back(
-      FamilyCase("1bit/encode", 12 + kPayload, Traffic::kAdd, encode));
+  cases.push_back(FamilyCase("onebit", "onebit/encode", 12 + kPayload,
+                             Traffic::kAdd, encode));
   cases.push_back(FamilyCase(
-      "1bit/decode", 4 + kPayload, Traffic::kWrite,
+      "onebit", "onebit/decode", 4 + kPayload, Traffic::kWrite,
       [](const Share& s) {
         sign.block_decode(s.payload(), s.n, kBlock, s.out(), {});
       },
       encode));
   cases.push_back(FamilyCase(
-      "1bit/decode_add", 8 + kPayload, Traffic::kUpdate,
+      "onebit", "onebit/decode_add", 8 + kPayload, Traffic::kUpdate,
       [](const Share& s) {
         sign.block_decode_add(s.payload(), s.n, kBlock, s.out(), {});
       },
@@ -105,6 +118,7 @@ void AppendBlock(uint32_t bits, std::vector<KernelCase>& cases) {
   static const kernels::BlockKernels& block = CpuKernels().block;
   const kernels::BlockFormat format = {
       .block = 1024, .bits = bits, .levels = (1u << (bits - 1)) - 1};
+  const std::string codec = "int" + std::to_string(bits);
   const std::string name = "block" + std::to_string(bits);
   const double payload = bits / 8.0 + 4.0 / 1024;
   const ShareBody quantize = [format](const Share& s) {
@@ -112,22 +126,23 @@ void AppendBlock(uint32_t bits, std::vector<KernelCase>& cases) {
     block.quantize(s.grad(), s.residual(), s.n, format, NonFinite::kZero,
                    s.payload(), &stats, {});
   };
+  cases.push_back(FamilyCase(codec, name + "/quantize", 12 + payload,
+                             Traffic::kAdd, quantize));
   cases.push_back(
-      FamilyCase(name + "/quantize", 12 + payload, Traffic::kAdd, quantize));
+      FamilyCase("qsgd", name + "/dither", 4 + payload, Traffic::kRead,
+                 [format](const Share& s) {
+                   EncodeStats stats;
+                   block.dither(s.grad(), s.n, format, kernels::kMostMaximum,
+                                {}, NonFinite::kZero, s.payload(), &stats, {});
+                 }));
   cases.push_back(FamilyCase(
-      name + "/dither", 4 + payload, Traffic::kRead, [format](const Share& s) {
-        EncodeStats stats;
-        block.dither(s.grad(), s.n, format, kernels::kMostMaximum, {},
-                     NonFinite::kZero, s.payload(), &stats, {});
-      }));
-  cases.push_back(FamilyCase(
-      name + "/decode", 4 + payload, Traffic::kWrite,
+      codec, name + "/decode", 4 + payload, Traffic::kWrite,
       [format](const Share& s) {
         block.decode(s.payload(), s.n, format, s.out(), {});
       },
       quantize));
   cases.push_back(FamilyCase(
-      name + "/decode_add", 8 + payload, Traffic::kUpdate,
+      codec, name + "/decode_add", 8 + payload, Traffic::kUpdate,
       [format](const Share& s) {
         block.decode_add(s.payload(), s.n, format, s.out(), {});
       },
@@ -137,6 +152,7 @@ void AppendBlock(uint32_t bits, std::vector<KernelCase>& cases) {
 void AppendShared(uint32_t bits, std::vector<KernelCase>& cases) {
   static const kernels::BlockKernels& block = CpuKernels().block;
   constexpr float kQuantum = 0x1p-4f;
+  const std::string codec = "int" + std::to_string(bits) + "shared";
   const std::string name = "shared" + std::to_string(bits);
   const double codes = bits / 8.0;
   const ShareBody quantize = [bits](const Share& s) {
@@ -144,31 +160,31 @@ void AppendShared(uint32_t bits, std::vector<KernelCase>& cases) {
     block.shared_quantize(s.grad(), s.residual(), s.n, bits, kQuantum,
                           NonFinite::kZero, s.payload(), &stats, {});
   };
-  cases.push_back(
-      FamilyCase(name + "/quantize", 12 + codes, Traffic::kAdd, quantize));
+  cases.push_back(FamilyCase(codec, name + "/quantize", 12 + codes,
+                             Traffic::kAdd, quantize));
   cases.push_back(FamilyCase(
-      name + "/decode", 4 + codes, Traffic::kWrite,
+      codec, name + "/decode", 4 + codes, Traffic::kWrite,
       [bits](const Share& s) {
         block.shared_decode(s.payload(), s.n, bits, kQuantum, s.out(), {});
       },
       quantize));
   cases.push_back(FamilyCase(
-      name + "/decode_add", 8 + codes, Traffic::kUpdate,
+      codec, name + "/decode_add", 8 + codes, Traffic::kUpdate,
       [bits](const Share& s) {
         block.shared_decode_add(s.payload(), s.n, bits, kQuantum, s.out(), {});
       },
       quantize));
   // Frames of zeros: what codes say does not matter here.
-  cases.push_back(FamilyCase(name + "/sum/W4", kFrames * codes + 2 * codes,
-                             Traffic::kCopy, [bits](const Share& s) {
-                               const uint8_t* frames[kFrames];
-                               for (uint32_t f = 0; f < kFrames; ++f) {
-                                 frames[f] = s.payload() + f * s.n;
-                               }
-                               block.sum_codes(frames, kFrames, s.n, bits,
-                                               2 * bits,
-                                               s.payload() + kFrames * s.n, {});
-                             }));
+  cases.push_back(
+      FamilyCase(codec, name + "/sum/W4", kFrames * codes + 2 * codes,
+                 Traffic::kCopy, [bits](const Share& s) {
+                   const uint8_t* frames[kFrames];
+                   for (uint32_t f = 0; f < kFrames; ++f) {
+                     frames[f] = s.payload() + f * s.n;
+                   }
+                   block.sum_codes(frames, kFrames, s.n, bits, 2 * bits,
+                                   s.payload() + kFrames * s.n, {});
+                 }));
 }
 
 }  // namespace
@@ -177,6 +193,7 @@ void AppendNarrowCases(std::vector<KernelCase>& cases) {
   AppendCast("fp16", CpuKernels().cast.fp16, cases);
   AppendCast("bf16", CpuKernels().cast.bf16, cases);
   AppendOneBit(cases);
+  AppendOneBitCounts(cases);
   AppendBlockSigns(cases);
   for (const uint32_t bits : {4u, 8u}) {
     AppendBlock(bits, cases);

@@ -13,7 +13,9 @@ namespace {
 
 constexpr uint8_t kPositive[4] = {0xC0, 0x30, 0x0C, 0x03};
 constexpr uint8_t kNegative[4] = {0x80, 0x20, 0x08, 0x02};
+constexpr uint8_t kBit[8] = {0x80, 0x40, 0x20, 0x10, 0x08, 0x04, 0x02, 0x01};
 constexpr size_t kWord = 16;  // elements of a word of codes
+constexpr size_t kWordOfSigns = 32;
 constexpr size_t kInCache = 4096;
 
 }  // namespace
@@ -65,6 +67,32 @@ void MxnetMergeInCache(const uint8_t* codes, size_t n, float threshold,
   for (size_t i = 0; i < n; i += kInCache) {
     MxnetMerge(codes + i / 4, std::min(kInCache, n - i), threshold,
                temporary.data(), sum + i);
+  }
+}
+
+void MxnetQuantizeOneBit(const float* grad, float* residual, size_t n,
+                         float threshold, uint8_t* codes) {
+  for (size_t word = 0; word < (n + kWordOfSigns - 1) / kWordOfSigns; ++word) {
+    uint8_t* byte = codes + 4 * word;
+    std::memset(byte, 0, 4);
+    const size_t end = std::min(n, (word + 1) * kWordOfSigns);
+    for (size_t i = word * kWordOfSigns; i < end; i += 8, ++byte) {
+      for (size_t j = i; j < std::min(i + 8, end); ++j) {
+        residual[j] += grad[j];
+        if (residual[j] > threshold) {
+          *byte = static_cast<uint8_t>(*byte | kBit[j & 7]);
+          residual[j] -= 1.0f;
+        } else {
+          residual[j] += 1.0f;
+        }
+      }
+    }
+  }
+}
+
+void MxnetDequantizeOneBit(const uint8_t* codes, size_t n, float* out) {
+  for (size_t i = 0; i < n; ++i) {
+    out[i] = (codes[i >> 3] & kBit[i & 7]) != 0 ? 1.0f : -1.0f;
   }
 }
 

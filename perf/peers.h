@@ -20,6 +20,12 @@ void MxnetMerge(const uint8_t* codes, size_t n, float threshold,
 void MxnetMergeInCache(const uint8_t* codes, size_t n, float threshold,
                        float* sum);
 
+// Its 1-bit rule: +1 is sent above the threshold, else -1; codes are whole
+// words of 32.
+void MxnetQuantizeOneBit(const float* grad, float* residual, size_t n,
+                         float threshold, uint8_t* codes);
+void MxnetDequantizeOneBit(const uint8_t* codes, size_t n, float* out);
+
 // bytedance/byteps byteps/common/compressor/impl/topk.cc: a heap of the k
 // largest magnitudes, with its error feedback around it. Writes k pairs of
 // index and value. Returns k or n, whichever is less.

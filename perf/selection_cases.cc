@@ -21,22 +21,23 @@ void ClearSent(const Share& s, uint64_t count) {
 }
 
 // The share of survivors is 1 %.
-void AppendSparse(std::vector<KernelCase>& cases) {
+void AppendThreshold(std::vector<KernelCase>& cases) {
   static const kernels::SparseKernels& sparse = CpuKernels().sparse;
-  cases.push_back(FamilyCase(
-      "sparse/threshold_encode", 12.04, Traffic::kAdd, [](const Share& s) {
-        EncodeStats stats;
-        uint64_t count = 0;
-        sparse.threshold_encode(s.grad(), s.residual(), s.n, s.data.threshold,
-                                NonFinite::kZero, Indices(s), &count, &stats,
-                                s.scratch(), {});
-      }));
+  cases.push_back(FamilyCase("threshold", "sparse/threshold_encode", 12.04,
+                             Traffic::kAdd, [](const Share& s) {
+                               EncodeStats stats;
+                               uint64_t count = 0;
+                               sparse.threshold_encode(
+                                   s.grad(), s.residual(), s.n,
+                                   s.data.threshold, NonFinite::kZero,
+                                   Indices(s), &count, &stats, s.scratch(), {});
+                             }));
   // Of the same gradient, cast to fp16.
   const auto halves = [](const Share& s) {
     return reinterpret_cast<uint16_t*>(s.out());
   };
   cases.push_back(FamilyCase(
-      "sparse/threshold_encode_fp16", 10.04, Traffic::kAdd,
+      "threshold", "sparse/threshold_encode_fp16", 10.04, Traffic::kAdd,
       [halves](const Share& s) {
         EncodeStats stats;
         uint64_t count = 0;
@@ -50,8 +51,12 @@ void AppendSparse(std::vector<KernelCase>& cases) {
                                       reinterpret_cast<uint8_t*>(halves(s)),
                                       &stats, {});
       }));
+}
+
+void AppendLargeValues(std::vector<KernelCase>& cases) {
+  static const kernels::SparseKernels& sparse = CpuKernels().sparse;
   cases.push_back(FamilyCase(
-      "sparse/large_values", 12.08, Traffic::kAdd, [](const Share& s) {
+      "topk", "sparse/large_values", 12.08, Traffic::kAdd, [](const Share& s) {
         EncodeStats stats;
         uint64_t count = 0;
         sparse.large_values(s.grad(), s.residual(), s.n, s.data.threshold,
@@ -60,16 +65,17 @@ void AppendSparse(std::vector<KernelCase>& cases) {
         ClearSent(s, count);
       }));
   // The momentum stays at the gradient.
-  cases.push_back(FamilyCase(
-      "sparse/momentum_large_values", 20.08, Traffic::kAdd, [](const Share& s) {
-        EncodeStats stats;
-        uint64_t count = 0;
-        sparse.momentum_large_values(
-            s.grad(), {.rate = 0.9f, .scale = 0.1f}, s.momentum(), s.residual(),
-            s.n, s.data.threshold, NonFinite::kZero, Indices(s), Values(s),
-            &count, &stats, s.scratch(), {});
-        ClearSent(s, count);
-      }));
+  cases.push_back(
+      FamilyCase("dgc", "sparse/momentum_large_values", 20.08, Traffic::kAdd,
+                 [](const Share& s) {
+                   EncodeStats stats;
+                   uint64_t count = 0;
+                   sparse.momentum_large_values(
+                       s.grad(), {.rate = 0.9f, .scale = 0.1f}, s.momentum(),
+                       s.residual(), s.n, s.data.threshold, NonFinite::kZero,
+                       Indices(s), Values(s), &count, &stats, s.scratch(), {});
+                   ClearSent(s, count);
+                 }));
 }
 
 void AppendLowRank(std::vector<KernelCase>& cases) {
@@ -86,32 +92,34 @@ void AppendLowRank(std::vector<KernelCase>& cases) {
   const auto right = [](const Share& s) {
     return static_cast<float*>(s.scratch());
   };
-  cases.push_back(
-      FamilyCase("low_rank/fit_left", 12, Traffic::kAdd, [=](const Share& s) {
+  cases.push_back(FamilyCase(
+      "powersgd", "low_rank/fit_left", 12, Traffic::kAdd, [=](const Share& s) {
         EncodeStats stats;
         low_rank.fit_left(s.grad(), s.residual(), shape(s), right(s),
                           NonFinite::kZero, left(s), &stats, {});
       }));
-  cases.push_back(
-      FamilyCase("low_rank/fit_right", 12, Traffic::kAdd, [=](const Share& s) {
+  cases.push_back(FamilyCase(
+      "powersgd", "low_rank/fit_right", 12, Traffic::kAdd, [=](const Share& s) {
         EncodeStats stats;
         low_rank.fit_right(s.grad(), s.residual(), shape(s), left(s),
                            NonFinite::kZero, right(s), &stats, {});
       }));
-  cases.push_back(
-      FamilyCase("low_rank/expand", 4, Traffic::kWrite, [=](const Share& s) {
+  cases.push_back(FamilyCase(
+      "powersgd", "low_rank/expand", 4, Traffic::kWrite, [=](const Share& s) {
         low_rank.expand(left(s), right(s), shape(s), s.out(), {});
       }));
-  cases.push_back(FamilyCase(
-      "low_rank/expand_add", 8, Traffic::kUpdate, [=](const Share& s) {
-        low_rank.expand_add(left(s), right(s), shape(s), s.out(), {});
-      }));
+  cases.push_back(FamilyCase("powersgd", "low_rank/expand_add", 8,
+                             Traffic::kUpdate, [=](const Share& s) {
+                               low_rank.expand_add(left(s), right(s), shape(s),
+                                                   s.out(), {});
+                             }));
 }
 
 }  // namespace
 
 void AppendSelectionCases(std::vector<KernelCase>& cases) {
-  AppendSparse(cases);
+  AppendThreshold(cases);
+  AppendLargeValues(cases);
   AppendLowRank(cases);
 }
 

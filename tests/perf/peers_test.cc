@@ -60,6 +60,32 @@ TEST(Peers, MxnetDecodesAndMergesAsWe) {
   }
 }
 
+TEST(Peers, MxnetSendsAndDecodesSignsAsWe) {
+  for (const size_t n : kSizes) {
+    const std::vector<float> grad = Normal(n, n);
+    std::vector<float> ours = Normal(n, n + 1);
+    std::vector<float> theirs = ours;
+    std::vector<uint8_t> our_payload(kernels::OneBitBytes(n), 0xFF);
+    std::vector<uint8_t> their_codes(kernels::SignBytes(n), 0x55);
+    kernels::EncodeStats stats;
+    kernels::ReferenceKernels().sign.one_bit_encode(
+        grad.data(), ours.data(), n, kThreshold, 1.0f,
+        kernels::NonFinite::kPropagate, our_payload.data(), &stats, {});
+    MxnetQuantizeOneBit(grad.data(), theirs.data(), n, kThreshold,
+                        their_codes.data());
+    EXPECT_EQ(theirs, ours) << n;
+    EXPECT_TRUE(
+        std::equal(their_codes.begin(), their_codes.end(), our_payload.begin()))
+        << n;
+    std::vector<float> our_signs(n);
+    std::vector<float> their_signs(n);
+    kernels::ReferenceKernels().sign.one_bit_decode(our_payload.data(), n,
+                                                    our_signs.data(), {});
+    MxnetDequantizeOneBit(their_codes.data(), n, their_signs.data());
+    EXPECT_EQ(their_signs, our_signs) << n;
+  }
+}
+
 TEST(Peers, HeapSendsTheLargestOnce) {
   const size_t n = 9001;
   const size_t k = 90;
