@@ -22,8 +22,11 @@ namespace {
 
 absl::Status Failed(absl::string_view what, const SocketAddress& address,
                     int error) {
-  return absl::UnavailableError(
-      absl::StrCat(what, " ", ToString(address), ": ", std::strerror(error)));
+  const absl::StatusCode code = error == EADDRINUSE
+                                    ? absl::StatusCode::kAlreadyExists
+                                    : absl::StatusCode::kUnavailable;
+  return {code, absl::StrCat(what, " ", ToString(address), ": ",
+                             std::strerror(error))};
 }
 
 void SetOption(int fd, int level, int name, int value) {

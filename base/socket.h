@@ -53,7 +53,7 @@ absl::StatusOr<SocketAddress> ParseIpPort(absl::string_view text);
 bool IsLoopback(const SocketAddress& address);
 std::string ToString(const SocketAddress& address);
 
-// A listener, non-blocking, on exactly that address.
+// A listener, non-blocking, on exactly that one. AlreadyExists: it is taken.
 absl::StatusOr<UniqueFd> ListenOn(const SocketAddress& address);
 absl::StatusOr<SocketAddress> LocalAddress(int fd);
 

@@ -120,6 +120,28 @@ absl::Status RunPlaced(const NetworkOptions& options, const RankBody& body) {
   return RunRoot(options, *root, body);
 }
 
+// The same command was given twice, here or on two hosts.
+absl::Status RunOneOfTwo(NetworkOptions options, const RankBody& body) {
+  if (options.ranks != 2) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--rendezvous without --rank is for two ranks, not for ", options.ranks,
+        ": give each process its --rank, or start them by mpirun or srun"));
+  }
+  const absl::StatusOr<std::unique_ptr<RendezvousRoot>> root =
+      RendezvousRoot::ListenIfFirst(options.rendezvous);
+  if (!root.ok()) {
+    return WithExitCode(
+        ExitCode::kUsage,
+        absl::Status(root.status().code(),
+                     absl::StrCat("--rendezvous ", options.rendezvous, ": ",
+                                  root.status().message())));
+  }
+  options.rank = *root == nullptr ? 1 : 0;
+  if (options.pins) PinToCore(options.rank);
+  return *root == nullptr ? RunMember(options, body)
+                          : RunRoot(options, **root, body);
+}
+
 }  // namespace
 
 absl::Status RunRanks(NetworkOptions options,
@@ -134,7 +156,9 @@ absl::Status RunRanks(NetworkOptions options,
                    PlacementOfLauncher());
   if (!placement.has_value() || placement->world_size < 1 ||
       placement->rank < 0) {
-    return RunProcesses(options, words, body);
+    return options.rendezvous.empty() || options.ranks < 2
+               ? RunProcesses(options, words, body)
+               : RunOneOfTwo(options, body);
   }
   options.rank = placement->rank;
   options.ranks = placement->world_size;

@@ -23,8 +23,9 @@ using RankBody = std::function<absl::Status(const NetworkOptions&, Rank&)>;
 
 // Runs `body` as the rank or ranks that this process is:
 //   --rank given: that one;
-//   under mpirun, srun or torchrun: the launcher's;
 //   --transport inproc: all of them, as threads;
+//   under mpirun, srun or torchrun: the launcher's;
+//   --rendezvous given: one of two, the first on the host named is rank 0;
 //   else rank 0, and starts the others as processes of this program.
 // Returns this process's first error. `words`: main's argv.
 absl::Status RunRanks(NetworkOptions options,

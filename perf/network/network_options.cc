@@ -48,10 +48,12 @@ void AddRankFlags(CLI::App& app, NetworkOptions& options) {
            ->check(CLI::Range(1, 1024))
            ->capture_default_str());
   Last(app.add_option("--rank", options.rank,
-                      "this process's rank, from 0; without it this command "
-                      "starts all ranks on this machine"));
+                      "this process's rank, from 0; without it and "
+                      "--rendezvous this command starts all ranks on this "
+                      "machine"));
   Last(app.add_option("--rendezvous", options.rendezvous,
-                      "HOST:PORT where rank 0 listens, the same for all"));
+                      "HOST:PORT where rank 0 listens, the same for all; of "
+                      "two ranks without --rank the first on HOST is rank 0"));
   app.add_option("--timeout", options.timeout_s,
                  "seconds without progress after which a rank gives up")
       ->check(CLI::Range(0.1, 86400.0))
@@ -105,9 +107,11 @@ absl::Status FinishOptions(NetworkOptions& options) {
     return absl::InvalidArgumentError(
         "--rank needs --rendezvous HOST:PORT, the same for all ranks");
   }
-  if (options.transport == "inproc" && options.rank >= 0) {
+  if (options.transport == "inproc" &&
+      (options.rank >= 0 || !options.rendezvous.empty())) {
     return absl::InvalidArgumentError(
-        "--transport inproc has ranks of one process; leave --rank out");
+        "--transport inproc has ranks of one process; leave --rank and "
+        "--rendezvous out");
   }
   return absl::OkStatus();
 }

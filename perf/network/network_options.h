@@ -30,7 +30,7 @@ struct NetworkOptions {
   int iterations = 0;  // 0: as many as take `seconds`
   double seconds = 0.3;
   int ranks = 2;
-  int rank = -1;           // -1: this process starts the others
+  int rank = -1;           // -1: as launch.h says
   std::string rendezvous;  // "node1:7777"
   double timeout_s = 60;
   bool pins = false;

@@ -183,8 +183,8 @@ class TcpRoot : public RendezvousRoot {
         return WithExitCode(
             ExitCode::kJoinTimeout,
             absl::DeadlineExceededError(absl::StrCat(
-                "rendezvous at ", address(), ": rank ", Missing(ranks), " of ",
-                world_size, " did not come in time")));
+                "rendezvous at ", address(), WhoReachesIt(), ": rank ",
+                Missing(ranks), " of ", world_size, " did not come in time")));
       }
       UniqueFd fd(accept4(listener_.get(), nullptr, nullptr,
                           SOCK_NONBLOCK | SOCK_CLOEXEC));
@@ -202,11 +202,19 @@ class TcpRoot : public RendezvousRoot {
     }
     std::vector<FrameConnection> others;
     for (auto& rank : ranks) others.push_back(*std::move(rank));
-    return std::make_unique<RootRendezvous>(IpOf(listener_.get()),
-                                            std::move(others));
+    std::string ip = IpOf(listener_.get());
+    // Whoever is early for the next job must not wait here.
+    listener_.Close();
+    return std::make_unique<RootRendezvous>(std::move(ip), std::move(others));
   }
 
  private:
+  const char* WhoReachesIt() const {
+    const auto address = LocalAddress(listener_.get());
+    const bool is_loopback = address.ok() && IsLoopback(*address);
+    return is_loopback ? " (which only this host reaches)" : "";
+  }
+
   static std::string Missing(
       const std::vector<std::optional<FrameConnection>>& ranks) {
     std::vector<size_t> missing;
@@ -251,6 +259,22 @@ absl::StatusOr<UniqueFd> ConnectUntil(const std::string& host_port,
   }
 }
 
+std::string HostOf(const SocketAddress& address) {
+  const auto parts = ParseHostPort(ToString(address));
+  return parts.ok() ? parts->host : "";
+}
+
+bool IsAny(const SocketAddress& address) {
+  const std::string host = HostOf(address);
+  return host == "0.0.0.0" || host == "::";
+}
+
+// Whether this machine has that address.
+bool IsOwn(const SocketAddress& address) {
+  const auto any_port = ParseIp(HostOf(address), 0);
+  return any_port.ok() && ListenOn(*any_port).ok();
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RendezvousRoot>> RendezvousRoot::Listen(
@@ -265,6 +289,24 @@ absl::StatusOr<std::unique_ptr<RendezvousRoot>> RendezvousRoot::Listen(
                    Resolve(place.host, place.port));
   ASSIGN_OR_RETURN(UniqueFd listener, ListenOn(addresses.front()));
   return std::make_unique<TcpRoot>(std::move(listener));
+}
+
+absl::StatusOr<std::unique_ptr<RendezvousRoot>> RendezvousRoot::ListenIfFirst(
+    const std::string& host_port) {
+  ASSIGN_OR_RETURN(const HostPort place, ParseHostPort(host_port));
+  ASSIGN_OR_RETURN(const std::vector<SocketAddress> addresses,
+                   Resolve(place.host, place.port));
+  for (const SocketAddress& address : addresses) {
+    if (IsAny(address)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("\"", place.host, "\" names no host"));
+    }
+    absl::StatusOr<UniqueFd> listener = ListenOn(address);
+    if (listener.ok()) return std::make_unique<TcpRoot>(*std::move(listener));
+    if (absl::IsAlreadyExists(listener.status())) return nullptr;
+    if (IsOwn(address)) return listener.status();
+  }
+  return nullptr;
 }
 
 absl::StatusOr<std::unique_ptr<Rendezvous>> JoinRendezvous(

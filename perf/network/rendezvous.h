@@ -29,10 +29,16 @@ class RendezvousRoot {
   // `host_port`: "node1:7777"; port 0: any free one. Listens at once.
   static absl::StatusOr<std::unique_ptr<RendezvousRoot>> Listen(
       const std::string& host_port);
+  // The same, or null where HOST is another machine or somebody listens there:
+  // of processes with the same address, wherever they run, one listens. The
+  // error says why none can.
+  static absl::StatusOr<std::unique_ptr<RendezvousRoot>> ListenIfFirst(
+      const std::string& host_port);
   virtual ~RendezvousRoot() = default;
   // "127.0.0.1:40123".
   virtual std::string address() const = 0;
-  // Returns when all other ranks are here; the error names who is not.
+  // Returns when all other ranks are here, and listens no more; the error names
+  // who is not.
   virtual absl::StatusOr<std::unique_ptr<Rendezvous>> Accept(
       int world_size, TimePoint deadline) = 0;
 };

@@ -123,5 +123,53 @@ TEST(Rendezvous, NobodyThereIsReportedAtTheDeadline) {
               StatusIs(StatusCode::kDeadlineExceeded, address));
 }
 
+// That nobody listens at.
+std::string FreeAddress() {
+  const auto root = RendezvousRoot::Listen("127.0.0.1:0");
+  return root.ok() ? (*root)->address() : "";
+}
+
+TEST(Rendezvous, OfTheSameAddressOneListens) {
+  const std::string address = FreeAddress();
+  const auto first = RendezvousRoot::ListenIfFirst(address);
+  ASSERT_THAT(first, IsOk());
+  ASSERT_NE(*first, nullptr);
+  const auto second = RendezvousRoot::ListenIfFirst(address);
+  ASSERT_THAT(second, IsOk());
+  EXPECT_EQ(*second, nullptr);
+}
+
+TEST(Rendezvous, AddressIsFreeForTheNextJobWhenAllAreThere) {
+  const std::string address = FreeAddress();
+  const auto root = RendezvousRoot::ListenIfFirst(address);
+  ASSERT_THAT(root, IsOk());
+  std::thread joiner([&] {
+    const auto member = JoinRendezvous(address, 1, 2, Soon());
+    ASSERT_THAT(member, IsOk());
+    EXPECT_THAT((*member)->Gather("1", Soon()), IsOk());
+  });
+  const auto self = (*root)->Accept(2, Soon());
+  ASSERT_THAT(self, IsOk());
+  const auto next = RendezvousRoot::ListenIfFirst(address);
+  ASSERT_THAT(next, IsOk());
+  EXPECT_NE(*next, nullptr);
+  EXPECT_THAT((*self)->Gather("0", Soon()), IsOk());
+  joiner.join();
+}
+
+TEST(Rendezvous, AddressOfAnotherHostIsNotListenedAt) {
+  // Of a network that is only for documentation (RFC 5737).
+  const auto root = RendezvousRoot::ListenIfFirst("192.0.2.1:7777");
+  ASSERT_THAT(root, IsOk());
+  EXPECT_EQ(*root, nullptr);
+}
+
+TEST(Rendezvous, WhatNamesNoHostIsRefused) {
+  EXPECT_THAT(RendezvousRoot::ListenIfFirst("0.0.0.0:7777"),
+              StatusIs(StatusCode::kInvalidArgument, "no host"));
+  EXPECT_THAT(RendezvousRoot::ListenIfFirst("node1"),
+              StatusIs(StatusCode::kInvalidArgument, ""));
+}
+
 }  // namespace
 }  // namespace telegrad::perf
