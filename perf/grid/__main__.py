@@ -22,6 +22,8 @@ import link  # noqa: E402
 import report  # noqa: E402
 from lab import Lab  # noqa: E402
 from planner import PLANS, WARMUP, Planner  # noqa: E402
+from results import (announce, default_out, profile_name,  # noqa: E402
+                     rate_name)
 from start import (Run, Setup, check_lab, have_a_core,  # noqa: E402
                    profile_file, run_once)
 
@@ -54,12 +56,15 @@ def parse():
                         "run once")
     parser.add_argument("--quick", action="store_true",
                         help="calibrate briefly: to see that all works")
-    parser.add_argument("--out", default="telegrad-out/grid",
-                        help="file without its ending: .md and .json")
+    parser.add_argument("--out",
+                        help="file without its ending: .md and .json; by "
+                        "default in perf/results, named after what is "
+                        "measured, the date and the commit")
     options = parser.parse_args()
     for rate in (options.rates or "none").split(","):
         if rate not in BURSTS:
             parser.error(f"--rates {rate}: one of {', '.join(BURSTS)}")
+    options.out = options.out or default_out(words_of(options))
     return options
 
 
@@ -73,6 +78,13 @@ def axes(options):
     if options.profiles:
         profiles = options.profiles.split(",")
     return nodes, rates, profiles
+
+
+def words_of(options):
+    """What is measured, for the name of its results."""
+    nodes, rates, profiles = axes(options)
+    return ["grid", *map(str, nodes), "nodes", *map(rate_name, rates),
+            *map(profile_name, profiles)]
 
 
 def elements_of(profile):
@@ -149,6 +161,7 @@ def main():
         text = report.write(options, points)
         print(report.point_row(point), flush=True)
     print("\n" + text)
+    announce(options.out)
     sys.exit(any(plan["error"] for point in points
                  for plan in point["plans"].values()))
 

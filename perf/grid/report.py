@@ -4,6 +4,8 @@ import os
 import statistics
 import time
 
+from results import shown_options
+
 
 def judge(point):
     """Adds what the plans' measured and predicted times say of the choice.
@@ -100,6 +102,7 @@ def write(options, points):
     with open(options.out + ".md", "w", encoding="utf-8") as file:
         file.write(text)
     with open(options.out + ".json", "w", encoding="utf-8") as file:
-        json.dump({"options": vars(options), "summary": summary(points),
-                   "points": points}, file, indent=1)
+        json.dump({"options": shown_options(options),
+                   "summary": summary(points), "points": points}, file,
+                  indent=1)
     return text

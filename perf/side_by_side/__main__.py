@@ -3,7 +3,8 @@
     python3 perf/side_by_side --build build/release [--rate 1gbit] [--workers 2]
 
 Makes network namespaces joined by a bridge (root), and in each of `--repeats`
-rounds runs every contestant once. Writes a table as Markdown and JSON.
+rounds runs every contestant once. Writes a table as Markdown and JSON to
+perf/results, and says where.
 """
 import argparse
 import json
@@ -14,6 +15,7 @@ import tempfile
 
 import contestants
 from lab import Lab
+from results import default_out, plural, profile_name, rate_name
 from start import Run, Setup, check_lab, profile_file, run_once
 from table import write_table
 
@@ -37,6 +39,20 @@ def chosen(options):
         found = [c for c in found
                  if not isinstance(c, contestants.Mxnet)]
     return found
+
+
+def words_of(options):
+    """What is measured, for the name of its results."""
+    rate = rate_name(options.rate)
+    if options.rails > 1:
+        rate = f"{options.rails}-rails-of-{rate}"
+    if options.paths > 1:
+        rate = f"{options.paths}-paths-of-{rate}"
+    words = ["side-by-side", profile_name(options.profile), rate,
+             plural(options.workers, "worker")]
+    if options.servers:
+        words.append(plural(options.servers, "server"))
+    return words
 
 
 def parse():
@@ -68,13 +84,16 @@ def parse():
                         "of these words, separated by commas")
     parser.add_argument("--mxnet-python", help="a Python with MXNet; without "
                         "it MXNet does not take part")
-    parser.add_argument("--out", default="telegrad-out/side_by_side",
-                        help="file without its ending: .md and .json")
+    parser.add_argument("--out",
+                        help="file without its ending: .md and .json; by "
+                        "default in perf/results, named after what is "
+                        "measured, the date and the commit")
     options = parser.parse_args()
     if options.rails < 1 or not 1 <= options.connections <= 64:
         parser.error("--rails from 1, --connections from 1 to 64")
     if options.paths > 1 and options.rate == "none":
         parser.error("--paths needs a --rate")
+    options.out = options.out or default_out(words_of(options))
     return options
 
 

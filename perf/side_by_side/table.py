@@ -3,8 +3,9 @@ import json
 import math
 import os
 import statistics
-import subprocess
 import time
+
+from results import announce, commit, shown_options
 
 BITS_PER_S = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
@@ -15,12 +16,6 @@ def rate_of(text):
         if text.endswith(unit):
             return float(text[:-len(unit)]) * bits / 8
     return None
-
-
-def commit():
-    run = subprocess.run(["git", "rev-parse", "--short", "HEAD"], text=True,
-                         capture_output=True, check=False)
-    return run.stdout.strip() or "unknown"
 
 
 def summary(result, num_elems, rate, workers):
@@ -85,7 +80,6 @@ def write_table(options, shapes, setup, results):
     with open(options.out + ".md", "w", encoding="utf-8") as file:
         file.write(text)
     with open(options.out + ".json", "w", encoding="utf-8") as file:
-        shown = {key: value for key, value in vars(options).items()
-                 if key not in ("build", "out", "mxnet_python")}
-        json.dump({"options": shown, "rows": rows,
+        json.dump({"options": shown_options(options), "rows": rows,
                    "raw": results}, file, indent=1)
+    announce(options.out)

@@ -12,7 +12,12 @@ import statistics
 import sys
 import time
 
-import contestants
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(1, os.path.join(HERE, "..", "side_by_side"))
+
+import contestants  # noqa: E402
+from results import (announce, default_out,  # noqa: E402
+                     shown_options)
 
 SIZES = (8, 4096, 65536, 2**20, 2**23)
 ALLREDUCE_SIZES = (4096, 2**20)
@@ -30,8 +35,10 @@ def parse():
     parser.add_argument("--sizes", help="bytes, instead of the usual ones")
     parser.add_argument("--only", help="contestants whose names contain one "
                         "of these words, separated by commas")
-    parser.add_argument("--out", default="telegrad-out/transports",
-                        help="file without its ending: .md and .json")
+    parser.add_argument("--out",
+                        help="file without its ending: .md and .json; by "
+                        "default in perf/results, named after what is "
+                        "measured, the date and the commit")
     options = parser.parse_args()
     for what in options.what.split(","):
         if what not in UNITS:
@@ -39,6 +46,9 @@ def parse():
     for over in options.over.split(","):
         if over not in ("tcp", "shm"):
             parser.error(f"--over {over}: tcp or shm")
+    options.out = options.out or default_out(
+        ["transports", *options.what.split(","), "over",
+         *options.over.split(",")])
     return options
 
 
@@ -149,11 +159,12 @@ def main():
     with open(options.out + ".md", "w", encoding="utf-8") as file:
         file.write(text)
     with open(options.out + ".json", "w", encoding="utf-8") as file:
-        json.dump({"options": vars(options), "rows": rows,
+        json.dump({"options": shown_options(options), "rows": rows,
                    "failed": [{"what": what, "over": over, "name": name,
                                "error": error}
                               for (what, over, name), error
                               in errors.items()]}, file, indent=1)
+    announce(options.out)
     sys.exit(1 if errors else 0)
 
 

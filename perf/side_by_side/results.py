@@ -1,0 +1,50 @@
+"""Where measurements are written: names that say what was measured, and when."""
+import os
+import subprocess
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+FOLDER = os.path.normpath(os.path.join(HERE, "..", "results"))
+# Of the place where it ran, not of what was measured.
+PLACES = ("build", "out", "mxnet_python")
+
+
+def commit():
+    run = subprocess.run(["git", "rev-parse", "--short", "HEAD"], text=True,
+                         capture_output=True, check=False, cwd=HERE)
+    return run.stdout.strip() or "unknown"
+
+
+def plural(number, what):
+    return f"{number}-{what}{'s' * (str(number) != '1')}"
+
+
+def rate_name(rate):
+    return "unshaped" if rate == "none" else rate
+
+
+def profile_name(profile):
+    """Of a network, or of a file of gradients."""
+    name = os.path.splitext(os.path.basename(profile))[0]
+    return name.replace("_", "-")
+
+
+def default_out(words, folder=FOLDER):
+    """A file in perf/results without its ending; no run replaces another's."""
+    first = os.path.join(folder, "-".join(
+        [*words, time.strftime("%Y-%m-%d"), commit()]))
+    out, number = first, 1
+    while any(os.path.exists(out + end) for end in (".md", ".json")):
+        number += 1
+        out = f"{first}-{number}"
+    return out
+
+
+def shown_options(options):
+    """Those that say what was measured."""
+    return {key: value for key, value in vars(options).items()
+            if key not in PLACES}
+
+
+def announce(out):
+    print(f"written: {os.path.relpath(out)}.md and .json", flush=True)
