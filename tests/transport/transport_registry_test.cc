@@ -10,6 +10,7 @@
 #include "tests/testing/status_matchers.h"
 #include "tests/transport/transport_node.h"
 #include "transport/check_transport.h"
+#include "transport/choose/choose.h"
 #include "transport/transport.h"
 
 namespace telegrad::testing {
@@ -81,6 +82,25 @@ TEST(TransportChoice, IsTheMachines) {
   EXPECT_EQ(sysfs.Chosen("10.0.0.1", "tcp"), "tcp: tls tcp was asked for");
   sysfs.Add("efa_0", "efa", "4: ACTIVE");
   EXPECT_THAT(sysfs.Chosen("10.0.0.1"), ::testing::HasSubstr("efa_0 is EFA"));
+}
+
+// In any build; no card is asked.
+TEST(TransportChoice, IsOneThatHasTheTls) {
+  const auto chosen = [](const char* tls) {
+    TransportOptions options;
+    options.name = "auto";
+    options.bind_address = "10.0.0.1";
+    options.tls = tls;
+    const TransportChoice choice = ChooseFor(options, "/nowhere");
+    return absl::StrCat(choice.name, ": ", choice.reason);
+  };
+  EXPECT_EQ(chosen("tcp"), "tcp: tls tcp was asked for");
+  EXPECT_EQ(chosen("shm"), "ucx: tls shm was asked for");
+  EXPECT_EQ(chosen("efa"), "ofi: tls efa was asked for, which only ofi has");
+  EXPECT_EQ(chosen("verbs"),
+            "ofi: tls verbs was asked for, which only ofi has");
+  EXPECT_EQ(chosen("tcp;ofi_rxm"),
+            "ofi: tls tcp;ofi_rxm was asked for, which only ofi has");
 }
 
 TEST(TransportChoice, RailsAreOfTcp) {

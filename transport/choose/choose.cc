@@ -45,14 +45,20 @@ bool IsOneHost(const std::string& bind_address) {
   return address.ok() && IsLoopback(*address);
 }
 
+// tcp takes "tcp" and ucx "shm" as well; all else names a provider of
+// libfabric.
+TransportChoice ChooseForTls(const std::string& tls) {
+  const std::string reason = absl::StrCat("tls ", tls, " was asked for");
+  if (tls == "tcp") return {"tcp", reason};
+  if (tls == "shm") return {"ucx", reason};
+  return {"ofi", absl::StrCat(reason, ", which only ofi has")};
+}
+
 }  // namespace
 
 TransportChoice ChooseFor(const TransportOptions& options,
                           const std::string& sysfs) {
-  if (!options.tls.empty()) {
-    return {options.tls == "tcp" ? "tcp" : "ucx",
-            absl::StrCat("tls ", options.tls, " was asked for")};
-  }
+  if (!options.tls.empty()) return ChooseForTls(options.tls);
   if (!options.rails.empty()) return {"tcp", "rails were asked for"};
   if (IsOneHost(options.bind_address)) {
     return {"ucx", absl::StrCat(options.bind_address,
