@@ -1,12 +1,14 @@
 #include "base/units.h"
 
 #include <cmath>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 
 namespace telegrad {
@@ -30,6 +32,8 @@ constexpr Suffix kRateSuffixes[] = {
     {"bit", 1.0 / 8},
 };
 
+constexpr Suffix kTimeSuffixes[] = {{"us", 1e-6}, {"ms", 1e-3}, {"s", 1.0}};
+
 template <size_t kCount>
 absl::StatusOr<double> ParseWithSuffix(absl::string_view text,
                                        const Suffix (&suffixes)[kCount]) {
@@ -48,6 +52,14 @@ absl::StatusOr<double> ParseWithSuffix(absl::string_view text,
   return absl::InvalidArgumentError("no such quantity");
 }
 
+absl::StatusOr<double> ParseLinkRate(absl::string_view text) {
+  if (text == "none") return 0.0;
+  if (absl::EndsWithIgnoreCase(text, "/s")) text.remove_suffix(2);
+  ASSIGN_OR_RETURN(const double rate, ParseWithSuffix(text, kRateSuffixes));
+  if (rate < 1) return absl::InvalidArgumentError("no link is so slow");
+  return rate;
+}
+
 }  // namespace
 
 absl::StatusOr<int64_t> ParseBytes(absl::string_view text) {
@@ -59,16 +71,28 @@ absl::StatusOr<int64_t> ParseBytes(absl::string_view text) {
   return static_cast<int64_t>(*bytes);
 }
 
-absl::StatusOr<double> ParseLinkRate(absl::string_view text) {
-  if (text == "none" || text.empty()) return 0.0;
-  absl::string_view rate = text;
-  if (absl::EndsWithIgnoreCase(rate, "/s")) rate.remove_suffix(2);
-  absl::StatusOr<double> value = ParseWithSuffix(rate, kRateSuffixes);
-  if (!value.ok() || *value < 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "'", text, "' is not a link rate; write it like 1gbit or 100mbit"));
+absl::StatusOr<LinkSpec> ParseLink(absl::string_view text) {
+  if (text.empty()) return LinkSpec();
+  const std::vector<absl::string_view> parts = absl::StrSplit(text, ',');
+  const auto latency = ParseWithSuffix(parts.back(), kTimeSuffixes);
+  const bool is_latency_alone = parts.size() == 1 && latency.ok();
+  const auto rate = is_latency_alone ? absl::StatusOr<double>(0.0)
+                                     : ParseLinkRate(parts.front());
+  const bool is_short =
+      parts.size() == 1 || (parts.size() == 2 && latency.ok());
+  if (!rate.ok() || !is_short) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", text,
+                     "' is not a link; write a rate, a latency or "
+                     "both: 1gbit, 5ms, 100mbit,200us, none"));
   }
-  return *value;
+  const LinkSpec link = {*rate, latency.value_or(0)};
+  if (link.latency_s > kMaxLinkLatencyS) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", text, "': the latency of a link is at most ",
+                     kMaxLinkLatencyS, " s"));
+  }
+  return link;
 }
 
 std::string FormatBytes(double bytes) {

@@ -79,7 +79,8 @@ TransportOptions TransportOptionsOf(const TrainOptions& options) {
   transport.tls = options.tls;
   transport.connections = options.connections;
   transport.rails = options.rails;
-  transport.link_bytes_per_s = options.link_bytes_per_s;
+  transport.link_bytes_per_s = options.link_spec.bytes_per_s;
+  transport.link_latency_s = options.link_spec.latency_s;
   return transport;
 }
 

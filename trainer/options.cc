@@ -246,8 +246,8 @@ void AddNetworkFlags(CLI::App& app, TrainOptions& options) {
       ->delimiter(',')
       ->group(group);
   app.add_option("--link", options.link,
-                 "emulate a link of this rate between each pair of processes, "
-                 "per direction: 1gbit, 100mbit, none")
+                 "emulate a link of this rate and latency between each pair of "
+                 "processes, per direction: 1gbit, 100mbit,5ms, 200us, none")
       ->capture_default_str()
       ->group(group);
   app.add_option("--bind", options.bind,
@@ -310,7 +310,7 @@ absl::Status FillSettings(const RawFlags& raw, TrainOptions& options) {
 absl::Status Finish(const CLI::App& app, const RawFlags& raw,
                     TrainOptions& options) {
   RETURN_IF_ERROR(FillSettings(raw, options));
-  ASSIGN_OR_RETURN(options.link_bytes_per_s, ParseLinkRate(options.link));
+  ASSIGN_OR_RETURN(options.link_spec, ParseLink(options.link));
   options.benchmark = raw.benchmark == 1;
   if (!options.internal_job.empty()) options.job_id = options.internal_job;
   options.cache_folder =

@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/clock.h"
+#include "base/units.h"
 #include "kvstore/kvstore.h"
 
 namespace telegrad {
@@ -41,7 +42,7 @@ struct TrainOptions {
   int display_batches = 50;
   std::string out = "telegrad-out";
   std::string link = "none";
-  double link_bytes_per_s = 0;
+  LinkSpec link_spec;
   std::string transport = "auto";
   std::string tls;
   size_t connections = 1;  // to each peer

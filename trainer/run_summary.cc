@@ -113,14 +113,14 @@ absl::Status FillSummary(RunContext& context, const WorkerTotals& mine,
   summary.plan = context.plan;
   summary.transport = context.store.transport_details();
   summary.link = options.link;
-  if (options.link_bytes_per_s > 0 && summary.steps > 0) {
+  if (options.link_spec.bytes_per_s > 0 && summary.steps > 0) {
     // Each pair of worker and server has a link of its own, full duplex; the
     // servers' shares are taken as equal.
     const auto busier = static_cast<double>(
         std::max(summary.push_wire_bytes, summary.pull_wire_bytes));
     summary.byte_limit_s = busier / static_cast<double>(summary.steps) /
                            (summary.workers * summary.servers) /
-                           options.link_bytes_per_s;
+                           options.link_spec.bytes_per_s;
   }
   return absl::OkStatus();
 }

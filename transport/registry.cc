@@ -68,7 +68,8 @@ absl::StatusOr<std::unique_ptr<TransportContext>> MakeDecorated(
   const auto make_link = [make_connected](const TransportOptions& inner_options,
                                           TransportHandler* inner_handler)
       -> absl::StatusOr<std::unique_ptr<TransportContext>> {
-    if (inner_options.link_bytes_per_s == 0) {
+    if (inner_options.link_bytes_per_s == 0 &&
+        inner_options.link_latency_s == 0) {
       return make_connected(inner_options, inner_handler);
     }
     return MakeLinkTransport(make_connected, inner_options, inner_handler);

@@ -135,6 +135,7 @@ struct TransportOptions {
   // Above kMaxHeaderBytes that headers may have; of decorators alone.
   size_t prefix_bytes = 0;
   double link_bytes_per_s = 0;  // > 0: emulate a link of that rate
+  double link_latency_s = 0;    // > 0: and of that latency
   std::string fault;  // harm messages, for tests: "drop=0.01,flip=0.001,seed=7"
   Duration poll = std::chrono::microseconds(50);  // before Progress sleeps
 };

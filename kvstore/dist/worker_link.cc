@@ -120,10 +120,11 @@ std::string DistWorker::link_identity() const {
   const Membership& membership = control_->membership();
   std::vector<std::string> parts = {
       transport_details_,
-      absl::StrFormat("at %s, tls '%s', %d connections, %g bytes/s",
+      absl::StrFormat("at %s, tls '%s', %d connections, %g bytes/s, %g s",
                       options_.transport.bind_address, options_.transport.tls,
                       NumConnections(options_.transport),
-                      options_.transport.link_bytes_per_s)};
+                      options_.transport.link_bytes_per_s,
+                      options_.transport.link_latency_s)};
   for (const auto& [name, value] : options_.facts) {
     parts.push_back(absl::StrCat(name, "=", value));
   }

@@ -36,7 +36,8 @@ void AddTransportFlags(CLI::App& app, NetworkOptions& options) {
                  "address to listen on; by default the one by which the "
                  "rendezvous is reached");
   app.add_option("--link", options.link,
-                 "emulate a link of that rate: 1gbit, 100mbit, none")
+                 "emulate a link of that rate and latency: 1gbit, 100mbit,5ms, "
+                 "200us, none")
       ->capture_default_str();
   app.add_option("--fault", options.fault,
                  "harm messages, to see that --check finds it: "
@@ -125,7 +126,9 @@ absl::StatusOr<TransportOptions> TransportOptionsOf(
   transport.rails = options.rails;
   transport.fault = options.fault;
   transport.bind_address = options.bind.empty() ? own_ip : options.bind;
-  ASSIGN_OR_RETURN(transport.link_bytes_per_s, ParseLinkRate(options.link));
+  ASSIGN_OR_RETURN(const LinkSpec link, ParseLink(options.link));
+  transport.link_bytes_per_s = link.bytes_per_s;
+  transport.link_latency_s = link.latency_s;
   return transport;
 }
 

@@ -23,12 +23,34 @@ TEST(Units, BytesHaveDecimalAndBinarySuffixes) {
 }
 
 TEST(Units, LinkRatesAreBytesPerSecond) {
-  EXPECT_EQ(ParseLinkRate("1gbit").value(), 125e6);
-  EXPECT_EQ(ParseLinkRate("2.5Gbit/s").value(), 312.5e6);
-  EXPECT_EQ(ParseLinkRate("none").value(), 0);
-  EXPECT_THAT(ParseLinkRate("fast"),
-              StatusIs(absl::StatusCode::kInvalidArgument, "fast"));
-  EXPECT_FALSE(ParseLinkRate("0gbit").ok());
+  EXPECT_EQ(ParseLink("1gbit").value().bytes_per_s, 125e6);
+  EXPECT_EQ(ParseLink("2.5Gbit/s").value().bytes_per_s, 312.5e6);
+  EXPECT_EQ(ParseLink("1gbit").value().latency_s, 0);
+  for (const char* none : {"none", ""}) {
+    EXPECT_EQ(ParseLink(none).value().bytes_per_s, 0);
+    EXPECT_EQ(ParseLink(none).value().latency_s, 0);
+  }
+}
+
+TEST(Units, LinksMayHaveALatency) {
+  EXPECT_EQ(ParseLink("1gbit,5ms").value().bytes_per_s, 125e6);
+  EXPECT_DOUBLE_EQ(ParseLink("1gbit,5ms").value().latency_s, 5e-3);
+  EXPECT_EQ(ParseLink("none,200us").value().bytes_per_s, 0);
+  EXPECT_DOUBLE_EQ(ParseLink("none,200us").value().latency_s, 200e-6);
+  EXPECT_EQ(ParseLink("0.5s").value().bytes_per_s, 0);
+  EXPECT_EQ(ParseLink("0.5s").value().latency_s, 0.5);
+}
+
+TEST(Units, WhatIsNoLinkIsNamed) {
+  for (const char* wrong :
+       {"fast", "0gbit", "1gbit,", ",5ms", "5ms,1gbit", "1gbit,fast", "5",
+        "-5ms", "1gbit,5", "1gbit,5ms,1ms", "1gbit,none", "nanms"}) {
+    EXPECT_THAT(ParseLink(wrong),
+                StatusIs(absl::StatusCode::kInvalidArgument, wrong))
+        << wrong;
+  }
+  EXPECT_THAT(ParseLink("1gbit,3s"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "at most 1 s"));
 }
 
 TEST(Units, FormattedBytesAreShort) {

@@ -34,6 +34,8 @@ WRONG = [
     (["--transport", "smoke"], ["smoke", "tcp, inproc"]),
     (["--transport", "inproc"], ["inproc", "one process", "tcp"]),
     (["--link", "banana"], ["banana", "1gbit"]),
+    (["--link", "1gbit,banana"], ["1gbit,banana", "5ms"]),
+    (["--link", "1gbit,3s"], ["1gbit,3s", "at most 1 s"]),
     (["--connections", "0"], ["--connections", "64"]),
     (["--connections", "65"], ["--connections", "64"]),
     (["--transport", "ucx", "--rails", "lo"], ["ucx", "no rails", "tcp"]),

@@ -15,10 +15,17 @@ struct Backend {
   const char* fault = "";
   size_t connections = 1;
   const char* rail = "";
+  double link_latency_s = 0;
 };
 
 inline void PrintTo(const Backend& backend, std::ostream* out) {
   *out << backend.test_name;
+}
+
+// That stands for a network, whatever is below.
+inline bool IsDecorated(const Backend& backend) {
+  return backend.link_bytes_per_s > 0 || backend.link_latency_s > 0 ||
+         *backend.fault != 0;
 }
 
 inline TransportOptions OptionsOf(const Backend& backend) {
@@ -26,6 +33,7 @@ inline TransportOptions OptionsOf(const Backend& backend) {
   options.name = backend.name;
   options.tls = backend.tls;
   options.link_bytes_per_s = backend.link_bytes_per_s;
+  options.link_latency_s = backend.link_latency_s;
   options.fault = backend.fault;
   options.connections = backend.connections;
   if (*backend.rail != 0) options.rails = {backend.rail};

@@ -325,17 +325,14 @@ TEST_P(Transport, WakeEndsAWaitingProgress) {
   }
 }
 
-// Decorators stand for networks.
 TEST_P(Transport, PeersInMemoryAreToldFromThoseOnANetwork) {
   ASSERT_THAT(client_->Send(to_server_, "h", "there"), IsOk());
   ASSERT_TRUE(DriveBoth([&] { return server_->heard.size() == 1; }));
   ASSERT_THAT(server_->Send(to_client_, "h", "back"), IsOk());
   ASSERT_TRUE(DriveBoth([&] { return client_->heard.size() == 1; }));
   const std::string name = GetParam().name, tls = GetParam().tls;
-  const bool is_decorated =
-      GetParam().link_bytes_per_s > 0 || *GetParam().fault != 0;
   const bool is_in_memory =
-      !is_decorated &&
+      !IsDecorated(GetParam()) &&
       (name == "inproc" || tls == "shm" || (tls.empty() && name != "ofi"));
   EXPECT_EQ(client_->context->IsInMemory(to_server_), is_in_memory);
   EXPECT_EQ(server_->context->IsInMemory(to_client_), is_in_memory);
@@ -381,6 +378,8 @@ INSTANTIATE_TEST_SUITE_P(
         Backend{"OfiRxm", "ofi", "tcp;ofi_rxm"},
         Backend{"OfiShm", "ofi", "shm"}, Backend{"LinkOverUcx", "ucx", "", 4e9},
         Backend{"LinkOverInproc", "inproc", "", 4e9},
+        Backend{"LatencyOverInproc", "inproc", "", 0, "", 1, "", 2e-3},
+        Backend{"LatencyOverTcp", "tcp", "tcp", 4e9, "", 1, "", 2e-3},
         Backend{"FaultOverInproc", "inproc", "", 0, "seed=1"},
         Backend{"FaultOverLink", "inproc", "", 4e9, "seed=1"},
         Backend{"StripedTcp", "tcp", "tcp", 0, "", 4},

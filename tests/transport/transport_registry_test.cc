@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -150,6 +151,133 @@ TEST(TransportLink, MessagesTakeTheTimeOfTheLink) {
       Drive({&server, &client}, [&] { return server.heard.size() == 20; }));
   EXPECT_GE(SecondsSince(start), 0.2);
   EXPECT_THAT(server.context->info().details, ::testing::HasSubstr("link of"));
+}
+
+TEST(TransportLink, LatencyOutOfRangeIsAnError) {
+  TransportOptions options;
+  options.name = "inproc";
+  for (const double latency_s : {-1.0, 1.5, std::nan("")}) {
+    options.link_latency_s = latency_s;
+    EXPECT_THAT(Node(options).status,
+                StatusIs(absl::StatusCode::kInvalidArgument, "latency"));
+  }
+}
+
+// Two contexts behind a link, connected.
+struct LinkedNodes {
+  LinkedNodes(double bytes_per_s, double latency_s)
+      : server(OptionsOf(bytes_per_s, latency_s)),
+        client(OptionsOf(bytes_per_s, latency_s)) {
+    if (!server.status.ok() || !client.status.ok()) return;
+    const auto address = server.context->Listen();
+    if (!address.ok()) return;
+    const auto endpoint = client.context->Connect(*address);
+    if (endpoint.ok()) to_server = *endpoint;
+  }
+
+  static TransportOptions OptionsOf(double bytes_per_s, double latency_s) {
+    TransportOptions options;
+    options.name = "inproc";
+    options.link_bytes_per_s = bytes_per_s;
+    options.link_latency_s = latency_s;
+    return options;
+  }
+
+  Node server, client;
+  EndpointId to_server = 0;
+};
+
+TEST(TransportLink, EachDirectionHasTheLatency) {
+  LinkedNodes nodes(0, 0.05);
+  ASSERT_NE(nodes.to_server, 0u);
+  const TimePoint start = Clock::now();
+  TimePoint arrived;
+  nodes.server.on_message = [&](const Heard& message) {
+    arrived = Clock::now();
+    EXPECT_THAT(nodes.server.Send(message.from, "back"), IsOk());
+  };
+  ASSERT_THAT(nodes.client.Send(nodes.to_server, "there"), IsOk());
+  ASSERT_TRUE(Drive({&nodes.server, &nodes.client},
+                    [&] { return nodes.client.heard.size() == 1; }));
+  EXPECT_GE(arrived - start, FromSeconds(0.05));
+  EXPECT_GE(SecondsSince(start), 0.1);
+  EXPECT_THAT(nodes.client.context->info().details,
+              ::testing::HasSubstr("link of any rate, 0.05 s latency"));
+}
+
+// 100 KB at 10 MB/s take 10 ms each; the last of 5 arrives 50 ms later.
+TEST(TransportLink, LatencyComesOnTopOfTheRate) {
+  LinkedNodes nodes(10e6, 0.05);
+  ASSERT_NE(nodes.to_server, 0u);
+  const TimePoint start = Clock::now();
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_THAT(
+        nodes.client.Send(nodes.to_server, "", std::string(100000, 'p')),
+        IsOk());
+  }
+  ASSERT_TRUE(Drive({&nodes.server, &nodes.client},
+                    [&] { return nodes.server.heard.size() == 5; }));
+  EXPECT_GE(SecondsSince(start), 0.1);
+}
+
+// A sender that counts completions sends on while nothing has arrived yet.
+TEST(TransportLink, ManyMessagesAreOnTheirWayTogether) {
+  constexpr size_t kMessages = 1000;
+  LinkedNodes nodes(0, 0.05);
+  ASSERT_NE(nodes.to_server, 0u);
+  for (size_t i = 0; i < kMessages; ++i) {
+    ASSERT_THAT(nodes.client.Send(nodes.to_server, absl::StrCat(i),
+                                  Pattern(1000, static_cast<uint32_t>(i))),
+                IsOk());
+  }
+  nodes.client.context->Progress(Clock::now());
+  EXPECT_EQ(nodes.client.num_completed, kMessages);
+  EXPECT_TRUE(nodes.server.heard.empty());
+  ASSERT_TRUE(Drive({&nodes.server, &nodes.client},
+                    [&] { return nodes.server.heard.size() == kMessages; }));
+  for (size_t i = 0; i < kMessages; ++i) {
+    ASSERT_EQ(nodes.server.heard[i].header, absl::StrCat(i));
+    ASSERT_EQ(nodes.server.heard[i].payload,
+              Pattern(1000, static_cast<uint32_t>(i)));
+  }
+  EXPECT_TRUE(nodes.client.EachCompletedOnce());
+}
+
+// Its memory is bounded: a receiver that does not listen is noticed.
+TEST(TransportLink, WhatIsOnItsWayIsLimited) {
+  constexpr size_t kMessages = 32;
+  LinkedNodes nodes(0, 1e-3);
+  ASSERT_NE(nodes.to_server, 0u);
+  const auto payload = std::make_shared<const std::string>(1 << 20, 'p');
+  for (size_t i = 0; i < kMessages; ++i) {
+    ASSERT_THAT(nodes.client.Send(nodes.to_server, "", payload), IsOk());
+  }
+  const TimePoint later = Clock::now() + FromSeconds(0.02);
+  while (Clock::now() < later) nodes.client.context->Progress(later);
+  EXPECT_GT(nodes.client.num_completed, 0u);
+  EXPECT_LT(nodes.client.num_completed, kMessages / 2);
+  EXPECT_TRUE(Drive({&nodes.server, &nodes.client}, [&] {
+    return nodes.client.num_completed == kMessages &&
+           nodes.server.heard.size() == kMessages;
+  }));
+}
+
+TEST(TransportLink, CloseWaitsForWhatIsOnItsWay) {
+  LinkedNodes nodes(0, 0.05);
+  ASSERT_NE(nodes.to_server, 0u);
+  ASSERT_THAT(nodes.client.Send(nodes.to_server, "left"), IsOk());
+  nodes.client.context->Progress(Clock::now());
+  EXPECT_EQ(nodes.client.num_completed, 1u);
+  ASSERT_THAT(nodes.client.Send(nodes.to_server, "queued"), IsOk());
+  nodes.client.context->Close(nodes.to_server);
+  ASSERT_TRUE(Drive({&nodes.server, &nodes.client}, [&] {
+    return nodes.client.closed.count(nodes.to_server) > 0;
+  }));
+  EXPECT_EQ(nodes.server.heard.size(), 2u);
+  EXPECT_TRUE(nodes.client.EachCompletedOnce());
+  for (const auto& result : nodes.client.results) {
+    EXPECT_THAT(result[0], IsOk());
+  }
 }
 
 TEST(TransportLink, CloseCompletesWhatCannotLeaveInTime) {

@@ -10,10 +10,13 @@ namespace telegrad {
 // Emulates a slow link: each endpoint's messages leave one after the other, a
 // message of b bytes (header and payload) b / link_bytes_per_s seconds after
 // the one before it has left, or after Send if that is later. The whole message
-// leaves at the end of its time (store and forward). No burst credit. Each
+// leaves at the end of its time (store and forward). No burst credit.
+// link_latency_s (at most kMaxLinkLatencyS) after it has left, it is given to
+// the inner transport; meanwhile it is a copy, and `done` was called when it
+// left, unless the receiver lags: then `done` is the inner transport's. Each
 // sender shapes what it sends; the other direction is shaped at the other end.
-// Close lets what is queued leave first, for at most kCloseGrace, and only then
-// begins the inner Close.
+// Connecting takes no time of the link. Close lets what is queued arrive first,
+// for at most kCloseGrace, and only then begins the inner Close.
 absl::StatusOr<std::unique_ptr<TransportContext>> MakeLinkTransport(
     const TransportFactory& make_inner, const TransportOptions& options,
     TransportHandler* handler);
