@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/transport/transport_node.h"
 #include "transport/transport.h"
@@ -100,6 +101,54 @@ TEST(UcxTransport, TlsOfTheUserWins) {
               ::testing::HasSubstr("same host posix,self"));
 }
 
+// Sets a variable while it lives.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) {
+    setenv(name, value, 1);
+  }
+  ~Variable() { unsetenv(name_); }
+
+ private:
+  const char* const name_;
+};
+
+std::string DetailsOf(const Node& node) {
+  return node.status.ok() ? node.context->info().details
+                          : node.status.ToString();
+}
+
+TEST(UcxTransport, SettingsOfOursAreShownAndTheUsersWin) {
+  TransportOptions options;
+  options.tls = "shm";
+  EXPECT_THAT(
+      DetailsOf(Node(options)),
+      ::testing::EndsWith("UCX_MM_ERROR_HANDLING=y UCX_CMA_MEMORY_INVALIDATE=y "
+                          "UCX_MM_RX_BUFS_GROW=64"));
+  for (const char* name : {"UCX_MM_RX_BUFS_GROW", "UCX_POSIX_RX_BUFS_GROW"}) {
+    const Variable grow(name, "512");
+    const std::string details = DetailsOf(Node(options));
+    EXPECT_THAT(details, ::testing::HasSubstr("set by us "));
+    EXPECT_THAT(details, Not(::testing::HasSubstr("RX_BUFS_GROW")));
+  }
+}
+
+TEST(UcxTransport, SharedMemoryWithoutReportsOfFailuresIsRefused) {
+  TransportOptions options;
+  for (const char* name :
+       {"UCX_MM_ERROR_HANDLING", "UCX_POSIX_ERROR_HANDLING"}) {
+    const Variable off(name, "n");
+    const std::string text = absl::StrCat(name, "=n, but a peer");
+    options.tls = "shm";
+    EXPECT_THAT(Node(options).status, StatusIs(StatusCode::kUnavailable, text));
+    options.tls = "";
+    EXPECT_THAT(DetailsOf(Node(options)),
+                ::testing::HasSubstr("no shared memory: " + text));
+  }
+  const Variable on("UCX_MM_ERROR_HANDLING", "y");
+  EXPECT_THAT(DetailsOf(Node(options)), ::testing::HasSubstr("same host"));
+}
+
 // What this process has sent by all its TCP connections.
 uint64_t TcpBytesSent() {
   uint64_t bytes = 0;
@@ -169,6 +218,16 @@ TEST(UcxTransport, OneHostSharesMemoryUnlessTcpIsAskedFor) {
                   ::testing::HasSubstr("1 endpoints over tcp/lo"));
     }
   }
+}
+
+TEST(UcxTransport, LargeMessagesAreCopiedWhereTheUserForbidsToReadMemory) {
+  const Variable off("UCX_CMA_MEMORY_INVALIDATE", "n");
+  const Transfer transfer("shm", "shm");
+  ASSERT_EQ(transfer.server.heard.size(), 2u * Transfer::kMessages);
+  EXPECT_LT(transfer.tcp_bytes, 10'000u);
+  EXPECT_THAT(DetailsOf(transfer.client),
+              ::testing::AllOf(::testing::HasSubstr("same host posix,self"),
+                               Not(::testing::HasSubstr("cma"))));
 }
 
 TEST(UcxTransport, ShmIsAnErrorWherePeersCannotShare) {

@@ -6,13 +6,16 @@
 #include <ucs/config/global_opts.h>
 #include <ucs/debug/debug.h>
 
+#include <initializer_list>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
@@ -66,6 +69,34 @@ absl::Status CheckTls(const TransportOptions& options) {
       "transport ucx: tls \"", options.tls, "\" is none of tcp, shm, \"\""));
 }
 
+// What the user has set of a setting that UCX reads under any of `names`.
+std::optional<std::string> Users(std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    if (const char* value = getenv(name)) {
+      return absl::StrCat(name, "=", value);
+    }
+  }
+  return std::nullopt;
+}
+
+bool IsNo(const std::optional<std::string>& users) {
+  if (!users.has_value()) return false;
+  for (const char* no : {"=n", "=no", "=0", "=off"}) {
+    if (absl::EndsWithIgnoreCase(*users, no)) return true;
+  }
+  return false;
+}
+
+// Sets `key`, which the environment calls `name`, where the user has not.
+absl::Status SetShm(Config& config, const char* key, const char* name,
+                    const char* value,
+                    const std::optional<std::string>& users) {
+  if (users.has_value()) return absl::OkStatus();
+  RETURN_IF_ERROR(Modify(config.handle.get(), key, value));
+  config.ours.push_back(absl::StrCat(name, "=", value));
+  return absl::OkStatus();
+}
+
 // Those of ours that the user's UCX_TLS leaves.
 std::string ShmTls(absl::string_view users) {
   const bool is_negative = absl::ConsumePrefix(&users, "^");
@@ -86,6 +117,10 @@ std::string ShmTls(absl::string_view users) {
   return tls;
 }
 
+std::string WithoutCma(const std::string& tls) {
+  return absl::StrReplaceAll(tls, {{"cma,", ""}});
+}
+
 absl::StatusOr<Config> ReadConfig() {
   ucp_config_t* raw = nullptr;
   if (const ucs_status_t status = ucp_config_read(nullptr, nullptr, &raw);
@@ -99,15 +134,18 @@ absl::StatusOr<Config> ReadConfig() {
   return config;
 }
 
-void RemoveHandlersOnce() {
+// False: the user has said who handles them.
+bool RemoveHandlers() {
   char value[64] = "";
   const ucs_status_t status =
       ucs_global_opts_get_value("HANDLE_ERRORS", value, sizeof(value));
-  if (status != UCS_OK || absl::string_view(value) != "bt") return;
+  if (status != UCS_OK || absl::string_view(value) != "bt") return false;
+  if (Users({"UCX_HANDLE_ERRORS"}).has_value()) return false;
   for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) {
     ucs_debug_disable_signal(signal);
   }
   ucs_global_opts_set_value("HANDLE_ERRORS", "none");
+  return true;
 }
 
 }  // namespace
@@ -163,24 +201,37 @@ absl::StatusOr<Config> MakeConfig(const TransportOptions& options,
 
 absl::StatusOr<Config> MakeShmConfig(const TransportOptions& options) {
   if (options.tls == "tcp") return absl::UnavailableError("tls tcp");
+  const auto handling =
+      Users({"UCX_POSIX_ERROR_HANDLING", "UCX_MM_ERROR_HANDLING"});
+  if (IsNo(handling)) {
+    return absl::UnavailableError(
+        absl::StrCat(*handling,
+                     ", but a peer that dies must be noticed; unset "
+                     "it for shared memory"));
+  }
   ASSIGN_OR_RETURN(Config config, ReadConfig());
   const std::string users = std::exchange(config.tls, ShmTls(config.tls));
   if (!absl::StrContains(config.tls, "posix")) {
     return absl::UnavailableError(
         absl::StrCat("UCX_TLS=", users, " leaves out posix"));
   }
-  ucp_config_t* handle = config.handle.get();
+  // Without it an endpoint that reports failures does not use cma. What it
+  // stands for, that a sender's memory is no longer read after a cancel,
+  // HearCuts does.
+  const auto invalidate = Users({"UCX_CMA_MEMORY_INVALIDATE"});
+  if (IsNo(invalidate)) config.tls = WithoutCma(config.tls);
   config.tls = WithCuda(options, config.tls);
-  RETURN_IF_ERROR(Modify(handle, "TLS", config.tls));
-  RETURN_IF_ERROR(Modify(handle, "MM_ERROR_HANDLING", "y"));
-  // Else an endpoint that reports failures does not use cma. What it stands
-  // for, that a sender's memory is no longer read after a cancel, HearCuts
-  // does.
+  RETURN_IF_ERROR(Modify(config.handle.get(), "TLS", config.tls));
+  RETURN_IF_ERROR(SetShm(config, "MM_ERROR_HANDLING", "UCX_MM_ERROR_HANDLING",
+                         "y", handling));
   if (absl::StrContains(config.tls, "cma")) {
-    RETURN_IF_ERROR(Modify(handle, "MEMORY_INVALIDATE", "y"));
+    RETURN_IF_ERROR(SetShm(config, "MEMORY_INVALIDATE",
+                           "UCX_CMA_MEMORY_INVALIDATE", "y", invalidate));
   }
   // 0.6 MB instead of 4.2 MB of /dev/shm for each lane.
-  RETURN_IF_ERROR(Modify(handle, "MM_RX_BUFS_GROW", "64"));
+  RETURN_IF_ERROR(
+      SetShm(config, "MM_RX_BUFS_GROW", "UCX_MM_RX_BUFS_GROW", "64",
+             Users({"UCX_POSIX_RX_BUFS_GROW", "UCX_MM_RX_BUFS_GROW"})));
   return config;
 }
 
@@ -205,10 +256,12 @@ absl::StatusOr<ucp_context_h> MakeContext(const Config& config) {
   return context;
 }
 
-// The handlers are the process's, so is this flag.
-void RemoveSignalHandlers() {
+// The handlers are the process's, so are these flags.
+std::string RemoveSignalHandlers() {
   static std::once_flag once;
-  std::call_once(once, RemoveHandlersOnce);
+  static bool are_removed = false;
+  std::call_once(once, [] { are_removed = RemoveHandlers(); });
+  return are_removed ? "UCX_HANDLE_ERRORS=none" : "";
 }
 
 }  // namespace telegrad::ucx

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "transport/transport.h"
@@ -19,6 +20,8 @@ struct Config {
   std::unique_ptr<ucp_config_t, ConfigDeleter> handle;
   std::string tls;      // UCX_TLS in force
   std::string devices;  // UCX_NET_DEVICES in force
+  // What else we have set: "UCX_MM_RX_BUFS_GROW=64".
+  std::vector<std::string> ours;
 };
 
 // UCX's own configuration (environment and ucx.conf), where it leaves TLS and
@@ -31,7 +34,8 @@ absl::StatusOr<Config> MakeConfig(const TransportOptions& options,
 
 // For a context that has shared memory only, and where endpoints report
 // failures (needed to cancel what a dead peer will never take). The user's
-// UCX_TLS takes transports away. Errors: Unavailable if posix is not left.
+// UCX_TLS and UCX_CMA_MEMORY_INVALIDATE take transports away. Errors:
+// Unavailable if posix is not left, or UCX_MM_ERROR_HANDLING is off.
 absl::StatusOr<Config> MakeShmConfig(const TransportOptions& options);
 
 absl::StatusOr<ucp_context_h> MakeContext(const Config& config);
@@ -40,8 +44,8 @@ absl::StatusOr<ucp_context_h> MakeContext(const Config& config);
 bool TakesCuda(ucp_context_h context);
 
 // UCX installs handlers of fatal signals when it is loaded. Gives the signals
-// back, unless UCX_HANDLE_ERRORS was set.
-void RemoveSignalHandlers();
+// back, unless UCX_HANDLE_ERRORS was set. Returns the setting that does it.
+std::string RemoveSignalHandlers();
 
 // "connect to 127.0.0.1:1: Destination is unreachable" as Unavailable.
 absl::Status UcxError(absl::string_view what, ucs_status_t status);

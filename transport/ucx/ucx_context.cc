@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "transport/send_checks.h"
@@ -42,12 +43,16 @@ absl::StatusOr<std::unique_ptr<TransportContext>> UcxContext::Make(
 
 absl::Status UcxContext::Init() {
   ASSIGN_OR_RETURN(bind_, ParseIp(options_.bind_address, 0));
-  RemoveSignalHandlers();
+  const std::string handlers = RemoveSignalHandlers();
+  if (!handlers.empty()) ours_.push_back(handlers);
   RETURN_IF_ERROR(poller_.Open());
   RETURN_IF_ERROR(InitNet());
   takes_cuda_ = options_.memory == "direct" && TakesCuda(context_);
   RETURN_IF_ERROR(InitShm());
   takes_cuda_ &= shm_context_ == nullptr || TakesCuda(shm_context_);
+  if (!ours_.empty()) {
+    absl::StrAppend(&details_, ", set by us ", absl::StrJoin(ours_, " "));
+  }
   return absl::OkStatus();
 }
 
@@ -76,6 +81,7 @@ absl::Status UcxContext::InitShm() {
   }
   if (why.ok()) {
     absl::StrAppend(&details_, ", same host ", config->tls);
+    ours_.insert(ours_.end(), config->ours.begin(), config->ours.end());
     return absl::OkStatus();
   }
   if (options_.tls == "shm") return why;

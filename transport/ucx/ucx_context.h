@@ -117,7 +117,8 @@ class UcxContext : public TransportContext {
   TransportHandler* const handler_;
   SocketAddress bind_;
   std::string details_;
-  bool takes_cuda_ = false;  // asked for, and all contexts do
+  std::vector<std::string> ours_;  // settings of UCX: "UCX_HANDLE_ERRORS=none"
+  bool takes_cuda_ = false;        // asked for, and all contexts do
   ucp_context_h context_ = nullptr;
   Worker worker_;
   ucp_context_h shm_context_ = nullptr;  // null: no shared memory
