@@ -228,6 +228,7 @@ void AddNetworkFlags(CLI::App& app, TrainOptions& options) {
   const char* group = "Network";
   app.add_option("--transport", options.transport,
                  "data transport (below), or auto: what suits this machine")
+      ->envname("TELEGRAD_TRANSPORT")
       ->capture_default_str()
       ->group(group);
   app.add_option("--tls", options.tls,

@@ -1,5 +1,6 @@
 #include "trainer/run_plan.h"
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "kvstore/link_calibration.h"
@@ -24,6 +25,12 @@ PlanRequest RequestFor(const RunContext& context,
     request.profile.tensors.push_back(
         {.name = tensor.name,
          .num_elems = static_cast<int64_t>(tensor.num_elems)});
+  }
+  for (const NetworkKind each :
+       {NetworkKind::kInfiniBand, NetworkKind::kRoceV2, NetworkKind::kEfa}) {
+    if (absl::EqualsIgnoreCase(context.options.transport, Name(each))) {
+      request.network = Name(each);
+    }
   }
   // What is compressed is the run's setting, or what it measures (auto).
   request.gc_type = "none";

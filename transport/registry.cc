@@ -135,7 +135,12 @@ std::string NamesInBuild() {
 
 TransportChoice ChooseTransport(const TransportOptions& options,
                                 const std::string& sysfs) {
-  if (options.name != "auto") return {options.name, ""};
+  if (options.name != "auto") {
+    const std::string name = ForNetwork(options).name;
+    return {name, name == options.name
+                      ? ""
+                      : absl::StrCat(options.name, " was asked for")};
+  }
   TransportChoice choice = ChooseFor(options, sysfs);
   if (FindInBuild(choice.name) != nullptr) return choice;
   return {"tcp", absl::StrCat(choice.reason, ", but ", choice.name,
@@ -174,7 +179,7 @@ absl::Status CheckTransport(const TransportOptions& options) {
 
 absl::StatusOr<std::unique_ptr<TransportContext>> MakeTransport(
     const TransportOptions& asked, TransportHandler* handler) {
-  TransportOptions options = asked;
+  TransportOptions options = ForNetwork(asked);
   options.name = ChooseTransport(asked).name;
   RETURN_IF_ERROR(CheckTransport(options));
   return MakeForMemory(

@@ -146,9 +146,10 @@ inline size_t NumConnections(const TransportOptions& options) {
 }
 
 // What the name "auto" stands for with these options on this machine, and why;
-// other names stand for themselves. One host: ucx, for its shared memory. A
-// card that does RDMA: ofi if it is EFA, else ucx. Otherwise tcp; also in place
-// of a transport that is not in this build. `sysfs`: "/sys".
+// other names stand for themselves, but those of networks (IB, RoCEv2: ucx;
+// EFA: ofi; TCP: tcp) for what reaches them. One host: ucx, for its shared
+// memory. A card that does RDMA: ofi if it is EFA, else ucx. Otherwise tcp;
+// also in place of a transport that is not in this build. `sysfs`: "/sys".
 struct TransportChoice {
   std::string name;
   std::string reason;  // "no card here does RDMA"; empty unless chosen

@@ -19,6 +19,7 @@ void AddTransportFlags(CLI::App& app, NetworkOptions& options) {
   app.add_option(
          "--transport", options.transport,
          "auto: by the machine; tcp, ucx, ofi; inproc: ranks are threads")
+      ->envname("TELEGRAD_TRANSPORT")
       ->capture_default_str();
   app.add_option("--tls", options.tls,
                  "for ucx and ofi: tcp, shm; for tcp: tcp, never memory of the "
@@ -99,6 +100,7 @@ absl::Status FinishOptions(NetworkOptions& options) {
   if (!options.size_text.empty()) {
     ASSIGN_OR_RETURN(options.sizes, ParseSizes(options.size_text));
   }
+  RETURN_IF_ERROR(ParseLink(options.link).status());
   if (options.rank >= options.ranks) {
     return absl::InvalidArgumentError(
         absl::StrCat("--rank ", options.rank, " of --ranks ", options.ranks,

@@ -55,11 +55,13 @@ def check_row(row, command, transport):
 
 def main():
     program, command, transport = sys.argv[1:]
+    environment = {**os.environ, "TELEGRAD_TRANSPORT": "nonsense"}
     with tempfile.TemporaryDirectory() as folder:
         page = os.path.join(folder, "page.html")
         shown = subprocess.run(
             [program, *arguments(command, transport), "--html", page],
-            capture_output=True, text=True, timeout=100, check=False)
+            capture_output=True, text=True, timeout=100, check=False,
+            env=environment)  # the flag wins
         assert shown.returncode == 0, shown.stderr
         rows = [json.loads(line) for line in shown.stdout.splitlines()]
         assert len(rows) == (1 if command == "barrier" else 4), shown.stdout
@@ -70,8 +72,8 @@ def main():
         assert "</html>" in html and "<script" not in html
         assert ("<svg" in html) == (command != "barrier")
     wrong = subprocess.run(
-        [program, command, "--transport", "nonsense", "--timeout", "5"],
-        capture_output=True, text=True, timeout=60, check=False)
+        [program, command, "--timeout", "5"], capture_output=True, text=True,
+        timeout=60, check=False, env=environment)
     assert wrong.returncode == 2 and "nonsense" in wrong.stderr, wrong
     print(f"{command} over {transport}: {len(rows)} rows")
 

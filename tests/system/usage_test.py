@@ -60,6 +60,15 @@ class Usage(SystemTest):
                 self.assertEqual(run.stdout(), "")
                 self.assert_all_gone(1)
 
+    def test_the_environment_names_the_transport_unless_a_flag_does(self):
+        smoke = {"TELEGRAD_TRANSPORT": "smoke"}
+        run = self.run_to_end(["--num-epochs", "1"], code=2, seconds=20,
+                              env=smoke)
+        self.assertIn("smoke", run.stderr())
+        self.run_to_end(["--transport", "inproc"], code=2, seconds=20,
+                        env=smoke)
+        self.assertNotIn("smoke", self.runs[-1].stderr())
+
     def test_help_names_every_flag_network_codec_and_transport(self):
         text = self.run_to_end(["--help"], seconds=20).stdout()
         for word in ("--compare --gc-type --gc-threshold --gc-min-bytes "

@@ -10,8 +10,9 @@ import unittest
 TOPO = sys.argv.pop(1)
 
 
-def run(*arguments):
+def run(*arguments, **variables):
     return subprocess.run([TOPO, *arguments], capture_output=True, text=True,
+                          env={**os.environ, **variables},
                           timeout=60)
 
 
@@ -37,6 +38,20 @@ class Plan(unittest.TestCase):
                        "2bit:reencode,fp16", "--json")
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(json.loads(done.stdout)["codec"], "2bit:reencode")
+
+    def test_the_environment_names_the_network_unless_a_flag_does(self):
+        for variable, flags, network in (
+                ("EFA", [], "network EFA: asked for"),
+                ("EFA", ["--transport", "IB"], "network IB: asked for"),
+                ("ucx", [], "network TCP: nothing is known")):
+            with self.subTest(variable + " ".join(flags)):
+                done = run("plan", "--workers", "2", *flags,
+                           TELEGRAD_TRANSPORT=variable)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertIn(network, done.stdout)
+        done = run("plan", "--workers", "2", TELEGRAD_TRANSPORT="pigeon")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("no network 'pigeon'", done.stderr)
 
     def test_wrong_input_exits_2_with_a_sentence(self):
         for arguments, part in (

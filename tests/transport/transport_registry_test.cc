@@ -104,6 +104,25 @@ TEST(TransportChoice, IsOneThatHasTheTls) {
             "ofi: tls tcp;ofi_rxm was asked for, which only ofi has");
 }
 
+TEST(TransportChoice, NamesOfNetworksStandForWhatReachesThem) {
+  const auto chosen = [](const char* name) {
+    TransportOptions options;
+    options.name = name;
+    return ChooseTransport(options);
+  };
+  EXPECT_EQ(chosen("TCP").name, "tcp");
+  EXPECT_EQ(chosen("IB").name, "ucx");
+  EXPECT_EQ(chosen("RoCEv2").name, "ucx");
+  EXPECT_EQ(chosen("efa").name, "ofi");
+  EXPECT_EQ(chosen("efa").reason, "efa was asked for");
+  EXPECT_EQ(chosen("tcp").reason, "");
+  TransportOptions options;
+  options.name = "EFA";
+  EXPECT_EQ(ForNetwork(options).tls, "efa");
+  options.tls = "tcp";
+  EXPECT_EQ(ForNetwork(options).tls, "tcp");
+}
+
 TEST(TransportChoice, RailsAreOfTcp) {
   TransportOptions options;
   options.name = "auto";

@@ -73,4 +73,17 @@ TransportChoice ChooseFor(const TransportOptions& options,
   return {"tcp", "no card here does RDMA"};
 }
 
+TransportOptions ForNetwork(TransportOptions options) {
+  const auto is = [name = options.name](absl::string_view network) {
+    return absl::EqualsIgnoreCase(name, network);
+  };
+  if (is("tcp")) options.name = "tcp";
+  if (is("ib") || is("rocev2")) options.name = "ucx";
+  if (is("efa")) {
+    options.name = "ofi";
+    if (options.tls.empty()) options.tls = "efa";
+  }
+  return options;
+}
+
 }  // namespace telegrad

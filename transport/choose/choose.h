@@ -10,4 +10,8 @@ namespace telegrad {
 TransportChoice ChooseFor(const TransportOptions& options,
                           const std::string& sysfs);
 
+// The name of a network becomes that of the transport that reaches it, and EFA
+// its tls, so that nothing else is taken; other names stay.
+TransportOptions ForNetwork(TransportOptions options);
+
 }  // namespace telegrad
