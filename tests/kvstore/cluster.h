@@ -40,6 +40,7 @@ struct ClusterConfig {
   int num_threads = 1;
   std::string transport = "inproc";
   double link_bytes_per_s = 0;  // > 0: emulated
+  double link_latency_s = 0;    // as well
   Secret secret = {};
 };
 
@@ -118,6 +119,7 @@ class Cluster {
     options.transport.name = config_.transport;
     options.transport.tls = "tcp";
     options.transport.link_bytes_per_s = config_.link_bytes_per_s;
+    options.transport.link_latency_s = config_.link_latency_s;
     options.timing = TestTiming();
     options.operation_timeout = kPatience;
     options.num_threads = config_.num_threads;

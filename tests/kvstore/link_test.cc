@@ -190,6 +190,9 @@ TEST_F(KeptLink, IsUsedAgainByTheSameMembersOnly) {
   ClusterConfig other = Job(2, 1);
   other.link_bytes_per_s = 50e6;
   EXPECT_FALSE(IsCached(other));
+  other.link_latency_s = 1e-3;
+  EXPECT_FALSE(IsCached(other));
+  EXPECT_TRUE(IsCached(other));
   other.transport = "tcp";
   EXPECT_FALSE(IsCached(other));
   EXPECT_TRUE(IsCached(Job(2, 1)));
