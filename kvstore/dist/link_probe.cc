@@ -12,10 +12,12 @@ constexpr size_t kLeastRoundTrips = 3;
 constexpr size_t kDepth = 4;  // frames on their way to a server
 constexpr uint32_t kFirstBytes = 4096;
 constexpr int64_t kMaxPhaseBytes = int64_t{256} << 20;  // of a server
-// Beyond the round trip: frames that are answered sooner are too short to fill
-// a link, later ones longer than it takes.
+// Beyond the round trip, or in round trips if that is more: frames that are
+// answered sooner are too short to fill a link, later ones longer than it
+// takes.
 constexpr double kShortTime = 2e-3;
 constexpr double kLongTime = 10e-3;
+constexpr double kLongRoundTrips = 3;
 
 double Seconds(Duration duration) {
   return std::chrono::duration<double>(duration).count();
@@ -58,7 +60,7 @@ bool LinkProbe::wants_more(const Link& link, TimePoint now) const {
     case Phase::kBeginSend:
     case Phase::kBeginReceive:
       return link.in_flight.size() < kDepth && link.asked < kMaxPhaseBytes &&
-             (link.asked == 0 || passed < 0.16);
+             (link.asked == 0 || passed < (link.is_short ? 0.5 : 0.16));
     case Phase::kSend:
     case Phase::kReceive:
       return link.in_flight.size() < kDepth && link.asked < kMaxPhaseBytes &&
@@ -101,9 +103,12 @@ void LinkProbe::Resize(Link& link, const Sent& sent, TimePoint now) const {
       link.size) {
     return;
   }
-  const double waited = Seconds(now - sent.at) - link.speeds.round_trip_s;
-  if (waited < kShortTime) link.size = std::min(2 * link.size, most_);
-  if (waited > kLongTime) {
+  const double round_trip_s = link.speeds.round_trip_s;
+  const double waited = Seconds(now - sent.at) - round_trip_s;
+  link.is_short =
+      waited < std::max(kShortTime, round_trip_s) && link.size < most_;
+  if (link.is_short) link.size = std::min(2 * link.size, most_);
+  if (waited > std::max(kLongTime, kLongRoundTrips * round_trip_s)) {
     link.size = std::max(link.size / 2, std::min(kFirstBytes, most_));
   }
 }
@@ -129,8 +134,11 @@ void LinkProbe::OnAnswer(size_t server, TimePoint now) {
 
 void LinkProbe::EndPhase(TimePoint now) {
   for (Link& link : links_) {
-    const double rate = static_cast<double>(link.answered) /
-                        std::max(Seconds(link.last - started_), 1e-9);
+    // The first answer is a round trip late, in which nothing was answered.
+    const double passed = Seconds(link.last - started_);
+    const double late = std::min(link.speeds.round_trip_s, passed / 2);
+    const double rate =
+        static_cast<double>(link.answered) / std::max(passed - late, 1e-9);
     if (phase_ == Phase::kRoundTrips) {
       link.speeds.round_trip_s = Median(link.round_trips);
     } else if (phase_ == Phase::kSend) {
@@ -145,7 +153,9 @@ void LinkProbe::EndPhase(TimePoint now) {
   for (Link& link : links_) {
     const bool begins =
         phase_ == Phase::kBeginSend || phase_ == Phase::kBeginReceive;
-    if (begins) link.size = std::min(kFirstBytes, most_);
+    if (!begins) continue;
+    link.size = std::min(kFirstBytes, most_);
+    link.is_short = true;
   }
   Start(now);
 }

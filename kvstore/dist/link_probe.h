@@ -76,6 +76,7 @@ class LinkProbe {
     std::deque<Sent> in_flight = {};
     size_t begun = 0;      // answers that arrive
     uint32_t size = 0;     // bytes of a frame
+    bool is_short = true;  // it does not fill the link yet
     int64_t asked = 0;     // bytes in this phase
     int64_t answered = 0;  // of these
     TimePoint last = {};   // answer

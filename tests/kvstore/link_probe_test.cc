@@ -111,6 +111,15 @@ TEST(LinkProbe, FindsBothRatesAndTheLatency) {
   }
 }
 
+TEST(LinkProbe, ADistantLinkIsNotTakenForASlowOne) {
+  Simulation simulation({{.out = 12.5e6, .in = 12.5e6, .delay_s = 5e-3}});
+  simulation.Run();
+  const LinkProbe::Speeds speeds = simulation.probe().speeds()[0];
+  EXPECT_NEAR(speeds.round_trip_s, 10e-3, 1e-6);
+  EXPECT_NEAR(speeds.send, 12.5e6, 1.25e6);
+  EXPECT_NEAR(speeds.receive, 12.5e6, 1.25e6);
+}
+
 TEST(LinkProbe, LeavesOutTheBurstOfAShapedLink) {
   Simulation simulation({{.out = 125e6,
                           .in = 125e6,
