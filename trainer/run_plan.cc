@@ -12,8 +12,7 @@ namespace telegrad {
 namespace {
 
 constexpr const char* kVariables[] = {"FI_PROVIDER", "TELEGRAD_GDR",
-                                      "TELEGRAD_TRANSPORT", "UCX_PROTO_ENABLE",
-                                      "UCX_TLS"};
+                                      "UCX_PROTO_ENABLE", "UCX_TLS"};
 constexpr size_t kMaxValue = 200;
 constexpr Duration kLinkTime = std::chrono::milliseconds(150);
 

@@ -252,7 +252,8 @@ absl::StatusOr<CodecFigures> Measure(absl::string_view text,
   figures.push_bits = bench.payload_bits();
   if (format == ReplyFormat::kCodes && !traits.constant_width) {
     // What it could be at most says little. A server's quantum is that of all
-    // workers together: as much as comes from one goes out.
+    // workers together: as much as comes from one goes out, where their signs
+    // agree, and less where they do not.
     figures.reply_bits = {{kMostWorkers - 1, figures.push_bits}};
   } else {
     figures.reply_bits = ReplyBits(*codec, format);

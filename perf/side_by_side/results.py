@@ -10,8 +10,11 @@ PLACES = ("build", "out", "mxnet_python")
 
 
 def commit():
-    run = subprocess.run(["git", "rev-parse", "--short", "HEAD"], text=True,
-                         capture_output=True, check=False, cwd=HERE)
+    try:
+        run = subprocess.run(["git", "rev-parse", "--short", "HEAD"], text=True,
+                             capture_output=True, check=False, cwd=HERE)
+    except OSError:  # no git
+        return "unknown"
     return run.stdout.strip() or "unknown"
 
 

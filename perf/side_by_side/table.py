@@ -33,7 +33,7 @@ def summary(result, num_elems, rate, workers):
 
 def why_not(result):
     """The last line of what it said, as a cell of the table."""
-    said = (result["error"] or "no iteration").strip().splitlines()[-1]
+    said = ((result["error"] or "").strip() or "no iteration").splitlines()[-1]
     return "not measured: " + said[:160].replace("|", "/")
 
 

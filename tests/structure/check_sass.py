@@ -66,7 +66,7 @@ def complaints(file, arch, text):
 def architectures(cuobjdump, path):
     listed = subprocess.run([cuobjdump, "-lelf", path], text=True,
                             capture_output=True, check=True).stdout
-    return sorted(set(re.findall(r"\b(sm_\d+)", listed)))
+    return sorted(set(re.findall(r"\b(sm_\d+[a-z]?)\b", listed)))
 
 
 def find_cuobjdump():

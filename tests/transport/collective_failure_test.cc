@@ -26,6 +26,27 @@ GroupOptions Options(int ranks) {
   return options;
 }
 
+absl::Status Sum(Group& group, float* data, size_t count,
+                 CollectiveSettings settings = {}) {
+  return group.Allreduce(data, count, DataType::kFloat32, ReduceOp::kSum,
+                         settings);
+}
+
+// A rank that has returned need not come back for what it sent to arrive.
+TEST(DistantRanks, NobodyWaitsForOneThatHasReturned) {
+  GroupOptions options = Options(2);
+  options.transport.link_latency_s = 5e-3;
+  std::barrier returned(2);
+  RunRanks(options, [&returned](Group& group) {
+    for (int i = 0; i < 5; ++i) {
+      std::vector<float> data(100, 1);
+      EXPECT_THAT(Sum(group, data.data(), data.size()), IsOk());
+      EXPECT_EQ(data[99], 2);
+      returned.arrive_and_wait();  // meanwhile it drives nothing
+    }
+  });
+}
+
 struct Difference {
   const char* test_name;
   std::function<absl::Status(Group&, float*)> first;   // rank 0's
@@ -36,12 +57,6 @@ struct Difference {
 
 void PrintTo(const Difference& difference, std::ostream* out) {
   *out << difference.test_name;
-}
-
-absl::Status Sum(Group& group, float* data, size_t count,
-                 CollectiveSettings settings = {}) {
-  return group.Allreduce(data, count, DataType::kFloat32, ReduceOp::kSum,
-                         settings);
 }
 
 class Disagreement

@@ -8,10 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
 #include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "topology/import.h"
-#include "topology/options.h"
 #include "topology/plan.h"
 
 namespace telegrad::topo {
@@ -62,8 +63,8 @@ void Declare(CLI::App& app, PlanFlags& flags) {
                  "codecs that auto may choose; without: all that were measured")
       ->delimiter(',');
   app.add_option("--transport", request.network,
-                 "TCP, IB, RoCEv2 or EFA; without: TELEGRAD_TRANSPORT, else by "
-                 "the machines");
+                 "TCP, IB, RoCEv2 or EFA; without: by the machines")
+      ->envname("TELEGRAD_TRANSPORT");
   app.add_option("--gdr", flags.gdr, "GPUDirect RDMA: auto, on, off")
       ->check(CLI::IsMember({"auto", "on", "off"}))
       ->capture_default_str();
@@ -104,17 +105,12 @@ absl::StatusOr<std::vector<double>> Benchmark(
   return seconds;
 }
 
-// TELEGRAD_TRANSPORT where --transport is not given. A library of a run leaves
-// the network to the machines.
-absl::Status TakeNetworkOfEnvironment(PlanRequest& request) {
-  if (!request.network.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const TopologyOptions options,
-                   TopologyOptionsFromEnvironment());
+// A transport of runs leaves the network to the machines.
+bool IsLibrary(absl::string_view network) {
   for (const char* library : {"auto", "ucx", "ofi", "inproc"}) {
-    if (options.transport == library) return absl::OkStatus();
+    if (absl::EqualsIgnoreCase(network, library)) return true;
   }
-  request.network = options.transport;
-  return absl::OkStatus();
+  return false;
 }
 
 absl::Status Run(PlanFlags& flags) {
@@ -124,7 +120,7 @@ absl::Status Run(PlanFlags& flags) {
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(flags.request.profile, LoadGradientProfile(flags.profile));
-  RETURN_IF_ERROR(TakeNetworkOfEnvironment(flags.request));
+  if (IsLibrary(flags.request.network)) flags.request.network.clear();
   flags.request.compute_s = flags.compute_ms / 1e3;
   flags.request.gdr = flags.gdr == "on"    ? GdrWish::kOn
                       : flags.gdr == "off" ? GdrWish::kOff

@@ -103,6 +103,7 @@ void ForceGid(const Machine& machine, const std::string& name, int index,
     return;
   }
   port.net_interface = row->net_interface;
+  port.active_mtu = {};
   detect::FillRoceMtu(machine, port);
 }
 

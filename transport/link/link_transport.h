@@ -12,11 +12,10 @@ namespace telegrad {
 // the one before it has left, or after Send if that is later. The whole message
 // leaves at the end of its time (store and forward). No burst credit.
 // link_latency_s (at most kMaxLinkLatencyS) after it has left, it is given to
-// the inner transport; meanwhile it is a copy, and `done` was called when it
-// left, unless the receiver lags: then `done` is the inner transport's. Each
-// sender shapes what it sends; the other direction is shaped at the other end.
-// Connecting takes no time of the link. Close lets what is queued arrive first,
-// for at most kCloseGrace, and only then begins the inner Close.
+// the inner transport, which calls `done`: its payload is borrowed so long.
+// Each sender shapes what it sends; the other direction is shaped at the other
+// end. Connecting takes no time of the link. Close lets what is queued arrive
+// first, for at most kCloseGrace, and only then begins the inner Close.
 absl::StatusOr<std::unique_ptr<TransportContext>> MakeLinkTransport(
     const TransportFactory& make_inner, const TransportOptions& options,
     TransportHandler* handler);
