@@ -10,8 +10,10 @@ namespace {
 
 constexpr unsigned kPollsPerNetPoll = 16;
 // A yield costs as much as several polls of memory; an answer of a neighbour
-// mostly comes before.
+// with a core of its own mostly comes before.
 constexpr unsigned kPollsPerYield = 64;
+// Nobody else ran in a yield of less.
+constexpr Duration kShortYield = std::chrono::microseconds(1);
 
 }  // namespace
 
@@ -41,7 +43,6 @@ unsigned UcxContext::Poll(bool is_complete) {
 bool UcxContext::Progress(TimePoint deadline) {
   TimePoint now = Clock::now();
   TimePoint poll_until = now + options_.poll;
-  const unsigned polls_per_yield = lanes_.empty() ? 1 : kPollsPerYield;
   unsigned num_idle = 0;
   while (true) {
     const unsigned progressed = Poll(/*is_complete=*/now >= deadline);
@@ -49,7 +50,7 @@ bool UcxContext::Progress(TimePoint deadline) {
     if (poller_.TakeWake()) return false;
     if (now >= deadline) return false;
     // Whoever else wants this core computes what we wait for.
-    if (progressed == 0 && ++num_idle % polls_per_yield == 0) sched_yield();
+    if (progressed == 0 && ++num_idle % polls_per_yield_ == 0) Yield();
     now = Clock::now();
     if (progressed > 0) {
       poll_until = now + options_.poll;
@@ -58,6 +59,13 @@ bool UcxContext::Progress(TimePoint deadline) {
       now = Clock::now();
     }
   }
+}
+
+void UcxContext::Yield() {
+  const TimePoint before = Clock::now();
+  sched_yield();
+  const bool is_alone = Clock::now() - before < kShortYield;
+  polls_per_yield_ = is_alone && !lanes_.empty() ? kPollsPerYield : 1;
 }
 
 void UcxContext::Sleep(TimePoint until) {

@@ -63,6 +63,7 @@ class UcxContext : public TransportContext {
   // progress.cc
   bool HandleEvents();
   unsigned Poll(bool is_complete);
+  void Yield();
   void Sleep(TimePoint until);
 
   // route.cc
@@ -138,6 +139,7 @@ class UcxContext : public TransportContext {
   };
   std::vector<Retired> retired_;
   unsigned num_polls_ = 0;
+  unsigned polls_per_yield_ = 1;
   size_t num_events_ = 0;  // since HandleEvents began
   Pool<Outgoing> outgoing_;
   Pool<Incoming> incoming_;
