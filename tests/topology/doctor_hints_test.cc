@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <regex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,11 +21,18 @@ using ::testing::HasSubstr;
 // Names and values of "TELEGRAD_NAME=VALUE" in a hint.
 std::vector<std::pair<std::string, std::string>> Assignments(
     const std::string& hint) {
-  static const std::regex kAssignment("(TELEGRAD_[A-Z_]+)=([^ ;]+)");
   std::vector<std::pair<std::string, std::string>> found;
-  for (std::sregex_iterator it(hint.begin(), hint.end(), kAssignment), end;
-       it != end; ++it) {
-    found.emplace_back((*it)[1], (*it)[2]);
+  size_t begin = 0;
+  while ((begin = hint.find("TELEGRAD_", begin)) != std::string::npos) {
+    const size_t end =
+        hint.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ_", begin);
+    const bool is_assigned = end != std::string::npos && hint[end] == '=';
+    if (is_assigned) {
+      const size_t stop = std::min(hint.find_first_of(" ;", end), hint.size());
+      found.emplace_back(hint.substr(begin, end - begin),
+                         hint.substr(end + 1, stop - end - 1));
+    }
+    begin = std::min(end, hint.size());
   }
   return found;
 }
