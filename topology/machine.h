@@ -79,6 +79,10 @@ struct Port {
   bool operator==(const Port&) const = default;
 };
 
+inline bool IsRoce(const Port& port) {
+  return port.fabric == Fabric::kRoceV1 || port.fabric == Fabric::kRoceV2;
+}
+
 // Where a device hangs in the PCI tree, as far as the source shows it.
 struct PciPosition {
   std::vector<std::string> switches = {};  // folded, nearest first

@@ -116,7 +116,6 @@ absl::StatusOr<TopologyOptions> ParseTopologyOptions(
   options.topo_file = text("TELEGRAD_TOPO_FILE");
   options.nics = text("TELEGRAD_NICS");
   RETURN_IF_ERROR(CheckNics(options.nics));
-  options.transport = text("TELEGRAD_TRANSPORT");
   const std::string gdr = text("TELEGRAD_GDR");
   if (gdr == "on" || gdr == "off") {
     options.gdr = gdr == "on";

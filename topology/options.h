@@ -24,7 +24,6 @@ struct TopologyOptions {
   std::string nics = {};                 // TELEGRAD_NICS
   std::vector<ForcedGid> gids = {};      // TELEGRAD_GID_INDEX; the first counts
   std::optional<double> link_gbps = {};  // TELEGRAD_LINK_GBPS
-  std::string transport = {};            // TELEGRAD_TRANSPORT
   std::optional<bool> gdr = {};          // TELEGRAD_GDR: on, off; auto: none
   std::string wanted_interface = {};     // of the rendezvous; empty: any
   bool probe = false;                    // functional probes are allowed

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "transport/transport.h"
@@ -138,6 +139,13 @@ class Node : public TransportHandler {
   // Last: it goes first, while its buffers are there.
   std::unique_ptr<TransportContext> context;
 };
+
+// Connects `from` to `to`, which begins to listen.
+inline absl::StatusOr<EndpointId> Connect(Node& from, Node& to) {
+  const absl::StatusOr<std::string> address = to.context->Listen();
+  if (!address.ok()) return address.status();
+  return from.context->Connect(*address);
+}
 
 // Drives `nodes` until `condition`; false if it does not come true in time.
 inline bool Drive(const std::vector<Node*>& nodes,

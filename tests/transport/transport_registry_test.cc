@@ -158,9 +158,7 @@ TEST(TransportLink, MessagesTakeTheTimeOfTheLink) {
   options.name = "inproc";
   options.link_bytes_per_s = 10e6;
   Node server(options), client(options);
-  const auto address = server.context->Listen();
-  ASSERT_THAT(address, IsOk());
-  const auto endpoint = client.context->Connect(*address);
+  const auto endpoint = Connect(client, server);
   ASSERT_THAT(endpoint, IsOk());
   const TimePoint start = Clock::now();
   for (int i = 0; i < 20; ++i) {
@@ -188,9 +186,7 @@ struct LinkedNodes {
       : server(OptionsOf(bytes_per_s, latency_s)),
         client(OptionsOf(bytes_per_s, latency_s)) {
     if (!server.status.ok() || !client.status.ok()) return;
-    const auto address = server.context->Listen();
-    if (!address.ok()) return;
-    const auto endpoint = client.context->Connect(*address);
+    const auto endpoint = Connect(client, server);
     if (endpoint.ok()) to_server = *endpoint;
   }
 
@@ -276,20 +272,17 @@ TEST(TransportLink, CloseWaitsForWhatIsOnItsWay) {
 }
 
 TEST(TransportLink, CloseCompletesWhatCannotLeaveInTime) {
-  TransportOptions options;
-  options.name = "inproc";
-  options.link_bytes_per_s = 1000;
-  Node server(options), client(options);
-  const auto address = server.context->Listen();
-  ASSERT_THAT(address, IsOk());
-  const auto endpoint = client.context->Connect(*address);
-  ASSERT_THAT(endpoint, IsOk());
-  ASSERT_THAT(client.Send(*endpoint, "", std::string(100000, 'p')), IsOk());
-  client.context->Close(*endpoint);
-  ASSERT_TRUE(Drive({&server, &client},
-                    [&] { return client.closed.count(*endpoint) > 0; }));
-  ASSERT_TRUE(client.EachCompletedOnce());
-  EXPECT_THAT(client.results[0][0], StatusIs(absl::StatusCode::kCancelled, ""));
+  LinkedNodes nodes(1000, 0);
+  ASSERT_NE(nodes.to_server, 0u);
+  ASSERT_THAT(nodes.client.Send(nodes.to_server, "", std::string(100000, 'p')),
+              IsOk());
+  nodes.client.context->Close(nodes.to_server);
+  ASSERT_TRUE(Drive({&nodes.server, &nodes.client}, [&] {
+    return nodes.client.closed.count(nodes.to_server) > 0;
+  }));
+  ASSERT_TRUE(nodes.client.EachCompletedOnce());
+  EXPECT_THAT(nodes.client.results[0][0],
+              StatusIs(absl::StatusCode::kCancelled, ""));
 }
 
 }  // namespace

@@ -52,9 +52,7 @@ class StripedSender : public ::testing::Test {
       : sender_(LinkedOptions(3, 4e9), MakeStripedOverLink),
         taker_(BareOptions()) {}
   void SetUp() override {
-    const auto address = taker_.context->Listen();
-    ASSERT_THAT(address, IsOk());
-    const auto endpoint = sender_.context->Connect(*address);
+    const auto endpoint = Connect(sender_, taker_);
     ASSERT_THAT(endpoint, IsOk());
     to_taker_ = *endpoint;
     ASSERT_TRUE(DriveBoth([&] { return taker_.heard.size() == 3; }));
@@ -203,10 +201,8 @@ TEST_F(StripedSender, LosesAllWithOneConnection) {
 // Each connection is as slow as the other: what one carries in a time is half.
 TEST(Striped, SlowConnectionsShareTheBytesAlike) {
   Node taker(BareOptions());
-  const auto address = taker.context->Listen();
-  ASSERT_THAT(address, IsOk());
   Node sender(LinkedOptions(2, 500e6), MakeStripedOverLink);
-  const auto endpoint = sender.context->Connect(*address);
+  const auto endpoint = Connect(sender, taker);
   ASSERT_THAT(endpoint, IsOk());
   ASSERT_THAT(sender.Send(*endpoint, "the first"), IsOk());
   ASSERT_TRUE(
@@ -236,9 +232,7 @@ class StripedTcp : public ::testing::Test {
     return options;
   }
   void SetUp() override {
-    const auto address = server_.context->Listen();
-    ASSERT_THAT(address, IsOk());
-    const auto endpoint = client_.context->Connect(*address);
+    const auto endpoint = Connect(client_, server_);
     ASSERT_THAT(endpoint, IsOk());
     to_server_ = *endpoint;
   }
@@ -278,9 +272,7 @@ TEST_F(StripedTcp, ManySmallMessagesKeepTheirOrder) {
 
 TEST(Striped, PeersInMemoryHaveOneConnection) {
   Node taker(BareOptions()), sender(StripedOptions(3));
-  const auto address = taker.context->Listen();
-  ASSERT_THAT(address, IsOk());
-  ASSERT_THAT(sender.context->Connect(*address), IsOk());
+  ASSERT_THAT(Connect(sender, taker), IsOk());
   ASSERT_TRUE(
       Drive({&sender, &taker}, [&] { return taker.heard.size() == 1; }));
   const auto hello = striped::ParseHello(BytesOf(taker.heard[0].header), 0);
@@ -304,9 +296,7 @@ TEST(Striped, NumbersOfConnectionsAreBounded) {
 
 TEST(Striped, ContextsMayConnectToThemselves) {
   Node node(LinkedOptions(3, 4e9), MakeStripedOverLink);
-  const auto address = node.context->Listen();
-  ASSERT_THAT(address, IsOk());
-  const auto endpoint = node.context->Connect(*address);
+  const auto endpoint = Connect(node, node);
   ASSERT_THAT(endpoint, IsOk());
   const std::string payload = Pattern(5 * kPartBytes);
   ASSERT_THAT(node.Send(*endpoint, "h", payload), IsOk());

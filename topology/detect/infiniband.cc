@@ -35,7 +35,7 @@ std::string InterfaceOf(const SysRoot& root, const Nic& nic, int port) {
 void ChooseGid(const Machine& machine, const TopologyOptions& options,
                const Nic& nic, Port& port) {
   const std::string name = absl::StrCat(nic.name, "/", port.number);
-  if (port.fabric == Fabric::kRoceV1 || port.fabric == Fabric::kRoceV2) {
+  if (IsRoce(port)) {
     ChooseRoceGid(machine, options, name, port);
     // The row in use tells the version best.
     for (const Gid& gid : port.gids) {

@@ -73,10 +73,6 @@ void SelectNics(const std::string& text, Machine& machine) {
   }
 }
 
-bool IsRoce(const Port& port) {
-  return port.fabric == Fabric::kRoceV1 || port.fabric == Fabric::kRoceV2;
-}
-
 void ForceGid(const Machine& machine, const std::string& name, int index,
               Port& port) {
   Evidence why = {.what = absl::StrCat(name, ": forced by TELEGRAD_GID_INDEX"),

@@ -90,7 +90,6 @@ void CompareRails(std::span<const Machine>, Report&);
 // facts.cc: what several checks ask.
 constexpr int kActiveState = 4;
 bool IsActive(const Port& port);
-bool IsRoce(const Port& port);
 bool HasRdma(const Machine& machine);                    // any RDMA device
 bool HasGpuAndRdma(const Machine& machine);              // GPUDirect may matter
 std::string PortName(const Nic& nic, const Port& port);  // "mlx5_0/1"

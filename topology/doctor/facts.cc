@@ -9,10 +9,6 @@ namespace telegrad::doctor {
 
 bool IsActive(const Port& port) { return port.state.value == kActiveState; }
 
-bool IsRoce(const Port& port) {
-  return port.fabric == Fabric::kRoceV2 || port.fabric == Fabric::kRoceV1;
-}
-
 bool HasRdma(const Machine& machine) {
   for (const Nic& nic : machine.nics) {
     if (nic.is_rdma) return true;
