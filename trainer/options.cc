@@ -246,6 +246,12 @@ void AddNetworkFlags(CLI::App& app, TrainOptions& options) {
                  "connections are spread over (tcp): eth1,eth2")
       ->delimiter(',')
       ->group(group);
+  app.add_option("--tcp-congestion", options.tcp_congestion,
+                 "congestion control of tcp's connections: cubic or what else "
+                 "the kernel has; system: its default; auto: that, but reno in "
+                 "place of bbr to peers within 5 ms")
+      ->capture_default_str()
+      ->group(group);
   app.add_option("--link", options.link,
                  "emulate a link of this rate and latency between each pair of "
                  "processes, per direction: 1gbit, 100mbit,5ms, 200us, none")

@@ -45,6 +45,7 @@ struct TrainOptions {
   LinkSpec link_spec;
   std::string transport = "auto";
   std::string tls;
+  std::string tcp_congestion = "auto";
   size_t connections = 1;  // to each peer
   std::vector<std::string> rails;
   int threads = 1;  // of codecs, per process

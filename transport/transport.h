@@ -132,6 +132,9 @@ struct TransportOptions {
   // over which connections to one peer are spread in turn, one at least for
   // each and the bind address. tcp alone; ucx takes UCX_NET_DEVICES.
   std::vector<std::string> rails;
+  // tcp: the kernel's congestion control by name ("cubic"), "system": what it
+  // takes by itself, "auto": reno in place of bbr to peers within 5 ms.
+  std::string congestion = "auto";
   // Above kMaxHeaderBytes that headers may have; of decorators alone.
   size_t prefix_bytes = 0;
   double link_bytes_per_s = 0;  // > 0: emulate a link of that rate

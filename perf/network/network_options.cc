@@ -33,6 +33,11 @@ void AddTransportFlags(CLI::App& app, NetworkOptions& options) {
                  "more network devices of this host, or their addresses, that "
                  "connections are spread over (tcp): eth1,eth2")
       ->delimiter(',');
+  app.add_option("--tcp-congestion", options.tcp_congestion,
+                 "of tcp's connections: cubic or what else the kernel has; "
+                 "system: its default; auto: that, but reno in place of bbr to "
+                 "peers within 5 ms")
+      ->capture_default_str();
   app.add_option("--bind", options.bind,
                  "address to listen on; by default the one by which the "
                  "rendezvous is reached");
@@ -124,6 +129,7 @@ absl::StatusOr<TransportOptions> TransportOptionsOf(
   TransportOptions transport;
   transport.name = options.transport;
   transport.tls = options.tls;
+  transport.congestion = options.tcp_congestion;
   transport.connections = options.connections;
   transport.rails = options.rails;
   transport.fault = options.fault;

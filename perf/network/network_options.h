@@ -19,6 +19,7 @@ struct NetworkOptions {
   std::string command_line;  // for the report
   std::string transport = "auto";
   std::string tls;
+  std::string tcp_congestion = "auto";
   size_t connections = 1;  // to each peer
   std::vector<std::string> rails;
   std::string bind;  // empty: where the rendezvous is reached

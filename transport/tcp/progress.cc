@@ -49,6 +49,7 @@ void TcpContext::HandleSocket(Connection& connection, uint32_t events) {
       return Fail(connection, absl::UnavailableError(connected.message()));
     }
     connection.is_connecting = false;
+    if (!connection.is_local) ChooseCongestion(connection);
   }
   if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) {
     connection.is_ending = connection.is_readable = true;

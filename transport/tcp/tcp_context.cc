@@ -17,6 +17,7 @@
 #include "base/status_macros.h"
 #include "transport/greeting.h"
 #include "transport/send_checks.h"
+#include "transport/tcp/congestion.h"
 #include "transport/tcp/neighbour.h"
 #include "transport/tcp/progress.h"
 #include "transport/tcp/tcp_transport.h"
@@ -73,6 +74,7 @@ absl::Status TcpContext::Init() {
     return absl::InvalidArgumentError(absl::StrCat(
         "transport tcp: tls \"", options_.tls, "\" is none of tcp, \"\""));
   }
+  RETURN_IF_ERROR(CheckCongestion(options_.congestion));
   RETURN_IF_ERROR(ParseIp(options_.bind_address, 0).status());
   ips_ = {options_.bind_address};
   for (const std::string& rail : options_.rails) {
@@ -82,9 +84,9 @@ absl::Status TcpContext::Init() {
 }
 
 TransportInfo TcpContext::info() const {
-  return {"tcp",
-          absl::StrCat("sockets of the kernel at ",
-                       absl::StrJoin(ips_, " and "), DescribeNeighbours())};
+  return {"tcp", absl::StrCat("sockets of the kernel at ",
+                              absl::StrJoin(ips_, " and "),
+                              DescribeCongestion(), DescribeNeighbours())};
 }
 
 absl::StatusOr<std::string> TcpContext::Listen() {
@@ -167,7 +169,18 @@ void TcpContext::Accept(Acceptor& acceptor) {
       continue;
     }
     (*added)->is_accepted = true;
+    if (!is_local) ChooseCongestion(**added);
   }
+}
+
+// Of a connected one: it depends on how far the peer is.
+void TcpContext::ChooseCongestion(const Connection& connection) {
+  SetCongestion(connection.socket.get(), options_.congestion);
+  congestion_ = CongestionControlOf(connection.socket.get());
+}
+
+std::string TcpContext::DescribeCongestion() const {
+  return congestion_.empty() ? "" : absl::StrCat(", ", congestion_);
 }
 
 absl::Status TcpContext::RegisterMemory(Bytes memory) {

@@ -41,6 +41,8 @@ class TcpContext : public TransportContext {
   absl::StatusOr<Connection*> Add(UniqueFd socket, const LocalPeer* neighbour);
   Connection* Find(EndpointId id) const;
   void Accept(Acceptor& acceptor);
+  void ChooseCongestion(const Connection& connection);
+  std::string DescribeCongestion() const;
 
   // send.cc
   void SendHello(Connection& connection);
@@ -97,6 +99,7 @@ class TcpContext : public TransportContext {
   std::vector<Acceptor> acceptors_;  // of the bind address, and of each rail
   Acceptor neighbours_;              // without TCP
   const Mark mark_;
+  std::string congestion_;  // control of the last connection by TCP
 
   EndpointId next_id_ = 1;
   std::unordered_map<EndpointId, std::unique_ptr<Connection>> connections_;
