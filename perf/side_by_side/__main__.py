@@ -35,10 +35,9 @@ def chosen(options):
     if not found:
         names = ", ".join(c.name for c in contestants.ALL)
         sys.exit(f"--only '{options.only}' names none of: {names}")
-    if options.mxnet_python is None:
-        found = [c for c in found
-                 if not isinstance(c, contestants.Mxnet)]
-    return found
+    # Some take part only where a flag says where they are.
+    return [c for c in found
+            if not hasattr(c, "needs") or getattr(options, c.needs)]
 
 
 def words_of(options):
@@ -84,6 +83,9 @@ def parse():
                         "of these words, separated by commas")
     parser.add_argument("--mxnet-python", help="a Python with MXNet; without "
                         "it MXNet does not take part")
+    parser.add_argument("--ps-lite-benchmark", help="BytePS's ps-lite, its "
+                        "tests/test_benchmark.cc as a program (docs/"
+                        "benchmarks.md); without it ps-lite does not take part")
     parser.add_argument("--out",
                         help="file without its ending: .md and .json; by "
                         "default in perf/results, named after what is "
@@ -115,7 +117,8 @@ def main():
         with open(sizes, "w", encoding="utf-8") as file:
             json.dump(shapes, file)
         run = Run(options.build, name, options.iterations, sizes,
-                  options.cores, options.mxnet_python, options.connections)
+                  options.cores, options.mxnet_python, options.connections,
+                  options.ps_lite_benchmark)
         for round_number in range(options.repeats):
             for contestant in taking_part:
                 result = results[contestant.name]

@@ -5,6 +5,7 @@ prints one JSON line with "seconds", or telegrad-perf's line.
 """
 import json
 import os
+import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 # Without progress: an iteration on a slow link takes minutes.
@@ -31,8 +32,25 @@ class Torch:
                  words) for host in reversed(range(setup.workers))]
 
 
+def dmlc_roles(lab, setup, run, words):
+    """Scheduler, servers and workers, who find each other as ps-lite does."""
+    common = {"DMLC_PS_ROOT_URI": lab.address(0),
+              "DMLC_PS_ROOT_PORT": str(run.port),
+              "DMLC_NUM_WORKER": str(setup.workers),
+              "DMLC_NUM_SERVER": str(setup.servers),
+              "DMLC_INTERFACE": "eth0", "DMLC_GROUP_SIZE": "1",
+              "OMP_NUM_THREADS": "1"}
+    roles = [(0, "scheduler")]
+    roles += [(host, "server") for host in setup.server_hosts()]
+    roles += [(host, "worker") for host in reversed(range(setup.workers))]
+    return [(host, {**common, "DMLC_ROLE": role,
+                    "DMLC_NODE_HOST": lab.address(host)}, words)
+            for host, role in roles]
+
+
 class Mxnet:
     warmup = 1
+    needs = "mxnet_python"
 
     def __init__(self, kind):
         self.kind = kind
@@ -41,17 +59,21 @@ class Mxnet:
     def start(self, lab, setup, run):
         words = [run.mxnet_python, os.path.join(HERE, "mxnet_rank.py"),
                  self.kind, run.sizes, str(self.warmup), str(run.iterations)]
-        common = {"DMLC_PS_ROOT_URI": lab.address(0),
-                  "DMLC_PS_ROOT_PORT": str(run.port),
-                  "DMLC_NUM_WORKER": str(setup.workers),
-                  "DMLC_NUM_SERVER": str(setup.servers),
-                  "DMLC_INTERFACE": "eth0", "OMP_NUM_THREADS": "1"}
-        roles = [(0, "scheduler")]
-        roles += [(host, "server") for host in setup.server_hosts()]
-        roles += [(host, "worker") for host in reversed(range(setup.workers))]
-        return [(host, {**common, "DMLC_ROLE": role,
-                        "DMLC_NODE_HOST": lab.address(host)}, words)
-                for host, role in roles]
+        return dmlc_roles(lab, setup, run, words)
+
+
+class PsLite:
+    """BytePS's ps-lite over ZeroMQ: its own benchmark, for keys of one size."""
+
+    name = "ps-lite"
+    warmup = 1
+    needs = "ps_lite_benchmark"
+
+    def start(self, lab, setup, run):
+        words = [sys.executable, os.path.join(HERE, "ps_lite_rank.py"),
+                 run.ps_lite_benchmark, run.sizes, str(self.warmup),
+                 str(run.iterations)]
+        return dmlc_roles(lab, setup, run, words)
 
 
 class OpenMpi:
@@ -118,7 +140,7 @@ def seconds_of(line):
 
 ALL = [
     Torch("gloo"), Torch("ddp"), Torch("ddp_fp16"), Torch("powersgd"),
-    OpenMpi(), Mxnet("none"), Mxnet("2bit"),
+    OpenMpi(), Mxnet("none"), Mxnet("2bit"), PsLite(),
     Telegrad("allreduce", "allreduce"),
     Telegrad("push/pull", "pushpull"),
     Telegrad("2bit, sum", "pushpull", "--gc-type", "2bit", "--gc-reply",

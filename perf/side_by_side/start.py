@@ -31,12 +31,13 @@ class Run:
     """What a contestant is started with."""
 
     def __init__(self, build, profile, iterations, sizes=None, cores=False,
-                 mxnet_python=None, connections=1):
+                 mxnet_python=None, connections=1, ps_lite_benchmark=None):
         self.profile, self.sizes = profile, sizes
         self.iterations = iterations
         self.telegrad_perf = os.path.abspath(
             os.path.join(build, "perf", "telegrad-perf"))
         self.mxnet_python = mxnet_python
+        self.ps_lite_benchmark = ps_lite_benchmark
         self.cores = cores
         self.connections = connections
         self.port = 0
