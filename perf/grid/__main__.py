@@ -95,12 +95,12 @@ def elements_of(profile):
 def predict(point, options, build):
     """The planner's choice, and what it says of each plan: of the machine as it
     is now."""
-    # Its codecs' and its network's speed both change with the hour.
-    with Lab(2, None, "") as lab:
-        figures, fastest = link.figures(lab, build)
     # All nodes share this machine, and each is at most a worker's and a
     # server's thread.
     cores = min(2, (os.cpu_count() or 1) / point["nodes"])
+    # Its codecs' and its network's speed both change with the hour.
+    with Lab(point["nodes"], None, "") as lab:
+        figures, fastest = link.figures(lab, build, cores)
     planner = Planner(build, point["nodes"], cores,
                       elements_of(point["profile"]), figures, options.quick)
     gbps = GBPS.get(point["rate"], 8e-9 * fastest)
