@@ -19,6 +19,11 @@ PathInfo ClassifyPath(const PciPosition& a, const PciPosition& b);
 // has its own link to it, the path is C2C.
 void FillPaths(Machine& machine);
 
+// Less is nearer, unknown farthest. Through a CPU's own link (C2C) is farther
+// than PCIe switches, nearer than a host bridge. Source: P2C of NCCL's
+// src/graph/graph.h.
+int Distance(PathClass path);
+
 // Reads "0000:81:00.0", "81:00.0" or "10000:e1:00.0"; false for anything else.
 bool ParseBdf(absl::string_view text, Bdf* bdf);
 std::string ToString(const Bdf& bdf);  // "0000:81:00.0"

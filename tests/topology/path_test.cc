@@ -17,6 +17,16 @@ TEST(Bdf, ReadsWithAndWithoutDomain) {
   EXPECT_EQ(ToString(ReadBdf("10000:E1:00.0")), "10000:e1:00.0");
 }
 
+TEST(Distance, OrdersACpusOwnLinkBetweenSwitchesAndAHostBridge) {
+  constexpr PathClass kNearestFirst[] = {
+      PathClass::kLoc,  PathClass::kNvl, PathClass::kPix,
+      PathClass::kPxb,  PathClass::kC2c, PathClass::kPhb,
+      PathClass::kNode, PathClass::kSys, PathClass::kUnknown};
+  for (size_t i = 1; i < std::size(kNearestFirst); ++i) {
+    EXPECT_LT(Distance(kNearestFirst[i - 1]), Distance(kNearestFirst[i])) << i;
+  }
+}
+
 TEST(Bdf, RefusesWhatIsNone) {
   Bdf bdf;
   for (const char* text : {"", "81", "81:00", "0000:81:00", "0000:81:20.0",

@@ -23,7 +23,8 @@ int NearestNic(const Machine& machine, size_t gpu) {
   int nearest = -1;
   for (size_t n = 0; n < row.size() && n < machine.nics.size(); ++n) {
     if (!IsUsable(machine.nics[n])) continue;
-    if (nearest < 0 || row[n].path < row[static_cast<size_t>(nearest)].path) {
+    if (nearest < 0 || Distance(row[n].path) <
+                           Distance(row[static_cast<size_t>(nearest)].path)) {
       nearest = static_cast<int>(n);
     }
   }

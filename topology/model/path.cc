@@ -137,6 +137,11 @@ PathInfo ClassifyPath(const PciPosition& a, const PciPosition& b) {
           "the source does not show where they hang"};
 }
 
+int Distance(PathClass path) {
+  if (path == PathClass::kC2c) return 2 * static_cast<int>(PathClass::kPxb) + 1;
+  return 2 * static_cast<int>(path);
+}
+
 void FillPaths(Machine& machine) {
   const size_t num_gpus = machine.gpus.size();
   machine.gpu_nic.assign(num_gpus, {});

@@ -47,13 +47,6 @@ PathClass PathOf(const Machine& machine, size_t gpu, size_t nic) {
   return machine.gpu_nic[gpu][nic].path;
 }
 
-// Less is nearer. Through a CPU's own link is farther than PCIe switches,
-// nearer than a host bridge. Source: P2C of NCCL's src/graph/graph.h.
-int Distance(PathClass path) {
-  if (path == PathClass::kC2c) return 2 * static_cast<int>(PathClass::kPxb) + 1;
-  return 2 * static_cast<int>(path);
-}
-
 // The candidates nearest to a GPU, by index.
 std::vector<size_t> Nearest(const Machine& machine, size_t gpu,
                             const std::vector<Candidate>& candidates) {
