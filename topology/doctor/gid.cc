@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,8 @@ namespace {
 
 // For an InfiniBand MTU of 4096 an interface must carry 96 bytes more.
 constexpr int kWantedMtu = 4200;
+// Of what the user said (topology/detect/overrides.cc).
+constexpr char kGidSource[] = "env TELEGRAD_GID_INDEX";
 
 template <typename Function>
 void ForEachRocePort(const Machine& machine, Function function) {
@@ -62,7 +65,38 @@ const Gid* OtherRow(const Port& port, int chosen) {
   return other;
 }
 
-std::string OtherRowHint(const Nic& nic, const Port& port, int chosen) {
+bool IsForced(const Port& port) {
+  return std::any_of(
+      port.chosen_gid.why.begin(), port.chosen_gid.why.end(),
+      [](const Evidence& each) { return each.source == kGidSource; });
+}
+
+// The row that the user wants, or that a hint could name; nothing where the
+// port's own choice is in no doubt.
+std::optional<int> WantedRow(const Port& port) {
+  if (!port.chosen_gid.known()) return std::nullopt;
+  const int chosen = *port.chosen_gid.value;
+  if (IsForced(port) && port.fabric != Fabric::kRoceV1) return chosen;
+  const bool is_in_doubt = HoldersOfAddress(port, chosen).size() > 1 ||
+                           port.fabric == Fabric::kRoceV1;
+  const Gid* other = is_in_doubt ? OtherRow(port, chosen) : nullptr;
+  if (other != nullptr) return other->index;
+  return IsForced(port) ? std::optional<int>(chosen) : std::nullopt;
+}
+
+// One value for all ports: a variable that is set twice keeps the last.
+std::string WantedRows(const Machine& machine) {
+  std::vector<std::string> rows;
+  ForEachRocePort(machine, [&](const Nic& nic, const Port& port) {
+    const std::optional<int> row = WantedRow(port);
+    if (!row.has_value()) return;
+    rows.push_back(absl::StrCat(OverrideName(nic, port), ":", *row));
+  });
+  return absl::StrJoin(rows, ",");
+}
+
+std::string OtherRowHint(const Machine& machine, const Nic& nic,
+                         const Port& port, int chosen) {
   const Gid* other = OtherRow(port, chosen);
   if (other == nullptr) {
     return absl::StrCat(
@@ -73,8 +107,7 @@ std::string OtherRowHint(const Nic& nic, const Port& port, int chosen) {
   return absl::StrCat("to use row ", other->index,
                       other->net_interface.empty() ? "" : " on ",
                       other->net_interface,
-                      ": export TELEGRAD_GID_INDEX=", OverrideName(nic, port),
-                      ":", other->index);
+                      ": export TELEGRAD_GID_INDEX=", WantedRows(machine));
 }
 
 }  // namespace
@@ -108,12 +141,15 @@ void CheckGidNone(const Machine& machine, const DoctorOptions&,
 
 void CheckGidAmbiguous(const Machine& machine, const DoctorOptions&,
                        Report& report) {
+  int num_forced = 0;
   ForEachRocePort(machine, [&](const Nic& nic, const Port& port) {
     if (!port.chosen_gid.known()) return;
     const int chosen = *port.chosen_gid.value;
-    const std::string hint = OtherRowHint(nic, port, chosen);
+    const std::string hint = OtherRowHint(machine, nic, port, chosen);
     const std::set<std::string> holders = HoldersOfAddress(port, chosen);
-    if (holders.size() > 1) {
+    const bool is_forced = IsForced(port);
+    num_forced += is_forced ? 1 : 0;
+    if (holders.size() > 1 && !is_forced) {
       report.Add(Level::kWarn,
                  absl::StrCat(PortName(nic, port),
                               "'s address is on several interfaces (",
@@ -127,7 +163,11 @@ void CheckGidAmbiguous(const Machine& machine, const DoctorOptions&,
                  Why(port.chosen_gid.why), hint);
     }
   });
-  if (report.empty()) report.Ok("no RoCE port has more than one equal GID");
+  if (!report.empty()) return;
+  report.Ok(num_forced > 0
+                ? absl::StrCat("TELEGRAD_GID_INDEX says the rows of ",
+                               num_forced, " RoCE ports")
+                : "no RoCE port has more than one equal GID");
 }
 
 void CheckMtu(const Machine& machine, const DoctorOptions&, Report& report) {

@@ -56,19 +56,41 @@ std::map<std::string, FabricGroup> GroupsOf(const Machine& machine) {
   return groups;
 }
 
-void CheckPortRate(const Nic& nic, const Port& port,
-                   const std::map<Fabric, double>& best, Report& report) {
+using BestRates = std::map<Fabric, double>;
+
+bool IsSlow(const Port& port, const BestRates& best) {
+  return port.gbps.known() && *port.gbps.value < best.at(port.fabric);
+}
+
+// All for one value: a variable that is set twice keeps the last.
+std::vector<std::string> SlowPorts(const Machine& machine,
+                                   const BestRates& best) {
+  std::vector<std::string> slow;
+  for (const Nic& nic : machine.nics) {
+    if (!nic.is_rdma) continue;
+    for (const Port& port : nic.ports) {
+      if (!IsActive(port) || !IsSlow(port, best)) continue;
+      slow.push_back(OverrideName(nic, port));
+    }
+  }
+  return slow;
+}
+
+void CheckPortRate(const Nic& nic, const Port& port, const BestRates& best,
+                   const std::vector<std::string>& slow, Report& report) {
   if (!port.gbps.known()) return;
   const double rate = *port.gbps.value;
-  const double sibling = best.at(port.fabric);
-  if (rate < sibling) {
-    report.Add(Level::kWarn,
-               absl::StrCat(PortName(nic, port), " runs at ", Gbps(rate),
-                            ", its best sibling at ", Gbps(sibling)),
-               Why(port.gbps.why),
-               "reseat the cable, look at the switch port's speed; or leave it "
-               "out: export TELEGRAD_NICS=^=" +
-                   OverrideName(nic, port));
+  if (IsSlow(port, best)) {
+    report.Add(
+        Level::kWarn,
+        absl::StrCat(PortName(nic, port), " runs at ", Gbps(rate),
+                     ", its best sibling at ", Gbps(best.at(port.fabric))),
+        Why(port.gbps.why),
+        absl::StrCat(
+            "reseat the cable, look at the switch port's "
+            "speed; or leave ",
+            slow.size() == 1 ? "it" : "all such ports",
+            " out: export TELEGRAD_NICS=^=", absl::StrJoin(slow, ",")));
   }
   const int lanes = port.lanes.value_or(kUsualLanes);
   if (lanes < kUsualLanes && rate < 100) {
@@ -197,7 +219,7 @@ void CheckMixedLinkLayer(const Machine& machine, const DoctorOptions&,
 }
 
 void CheckRate(const Machine& machine, const DoctorOptions&, Report& report) {
-  std::map<Fabric, double> best;
+  BestRates best;
   for (const Nic& nic : machine.nics) {
     for (const Port& port : nic.ports) {
       if (!nic.is_rdma || !IsActive(port)) continue;
@@ -205,10 +227,11 @@ void CheckRate(const Machine& machine, const DoctorOptions&, Report& report) {
       rate = std::max(rate, port.gbps.value_or(0));
     }
   }
+  const std::vector<std::string> slow = SlowPorts(machine, best);
   for (const Nic& nic : machine.nics) {
     if (!nic.is_rdma) continue;
     for (const Port& port : nic.ports) {
-      if (IsActive(port)) CheckPortRate(nic, port, best, report);
+      if (IsActive(port)) CheckPortRate(nic, port, best, slow, report);
     }
     CheckSlot(nic, report);
   }
