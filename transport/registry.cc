@@ -136,15 +136,20 @@ std::string NamesInBuild() {
 TransportChoice ChooseTransport(const TransportOptions& options,
                                 const std::string& sysfs) {
   if (options.name != "auto") {
-    const std::string name = ForNetwork(options).name;
-    return {name, name == options.name
-                      ? ""
-                      : absl::StrCat(options.name, " was asked for")};
+    const TransportOptions meant = ForNetwork(options);
+    return {meant.name,
+            meant.name == options.name
+                ? ""
+                : absl::StrCat(options.name, " was asked for"),
+            meant.tls};
   }
   TransportChoice choice = ChooseFor(options, sysfs);
+  choice.tls = options.tls;
   if (FindInBuild(choice.name) != nullptr) return choice;
-  return {"tcp", absl::StrCat(choice.reason, ", but ", choice.name,
-                              " is not in this build")};
+  return {"tcp",
+          absl::StrCat(choice.reason, ", but ", choice.name,
+                       " is not in this build"),
+          options.tls};
 }
 
 absl::Status CheckTransport(const TransportOptions& options) {

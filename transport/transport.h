@@ -155,7 +155,8 @@ inline size_t NumConnections(const TransportOptions& options) {
 // also in place of a transport that is not in this build. `sysfs`: "/sys".
 struct TransportChoice {
   std::string name;
-  std::string reason;  // "no card here does RDMA"; empty unless chosen
+  std::string reason;    // "no card here does RDMA"; empty unless chosen
+  std::string tls = {};  // TransportOptions::tls with that name
 };
 TransportChoice ChooseTransport(const TransportOptions& options,
                                 const std::string& sysfs = "/sys");

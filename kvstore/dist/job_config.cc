@@ -174,6 +174,12 @@ Facts MakeFacts(const JobConfig& config) {
   return facts;
 }
 
+Facts TransportFacts(const TransportOptions& options) {
+  const TransportChoice choice = ChooseTransport(options);
+  return {{"transport", choice.name},
+          {"tls", choice.tls.empty() ? "any" : choice.tls}};
+}
+
 std::string SerializeJobConfig(const JobConfig& config) {
   Json tensors = Json::array();
   for (const TensorSpec& tensor : config.tensors) {

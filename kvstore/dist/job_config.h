@@ -22,6 +22,10 @@ struct JobConfig {
 // can read.
 Facts MakeFacts(const JobConfig& config);
 
+// The same of how data travels: what the options come to, so that EFA and ofi
+// with tls efa are alike.
+Facts TransportFacts(const TransportOptions& options);
+
 std::string SerializeJobConfig(const JobConfig& config);
 
 // Bytes from a network: every field is checked, the model is limited to

@@ -11,9 +11,8 @@ namespace {
 // follow, but the same on all workers.
 Facts AllFacts(const JobConfig& config, const DistOptions& options) {
   Facts facts = MakeFacts(config);
-  facts.emplace_back("transport", ChooseTransport(options.transport).name);
-  facts.emplace_back(
-      "tls", options.transport.tls.empty() ? "any" : options.transport.tls);
+  const Facts transport = TransportFacts(options.transport);
+  facts.insert(facts.end(), transport.begin(), transport.end());
   facts.insert(facts.end(), options.facts.begin(), options.facts.end());
   return facts;
 }

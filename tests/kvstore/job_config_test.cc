@@ -43,6 +43,19 @@ bool SameBits(float a, float b) {
   return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
 }
 
+TEST(TransportFacts, AreOfWhatIsUsedHoweverItIsAskedFor) {
+  TransportOptions network;
+  network.name = "EFA";
+  TransportOptions parts;
+  parts.name = "ofi";
+  parts.tls = "efa";
+  EXPECT_EQ(TransportFacts(network), TransportFacts(parts));
+  parts.tls.clear();
+  EXPECT_NE(TransportFacts(network), TransportFacts(parts));
+  EXPECT_EQ(TransportFacts(parts),
+            (Facts{{"transport", "ofi"}, {"tls", "any"}}));
+}
+
 TEST(JobConfig, ComesBackBitByBit) {
   const JobConfig in = Sample();
   const auto out = ParseJobConfig(SerializeJobConfig(in), kPlenty);

@@ -119,7 +119,9 @@ TEST(TransportChoice, NamesOfNetworksStandForWhatReachesThem) {
   TransportOptions options;
   options.name = "EFA";
   EXPECT_EQ(ForNetwork(options).tls, "efa");
+  EXPECT_EQ(ChooseTransport(options).tls, "efa");
   options.tls = "tcp";
+  EXPECT_EQ(ChooseTransport(options).tls, "tcp");
   EXPECT_EQ(ForNetwork(options).tls, "tcp");
 }
 
