@@ -155,8 +155,8 @@ double BreakEvenBytesPerS(double k, double k_compressed, double c,
 // The same of whole pipelines, in which codec, transport and link overlap: the
 // rate at which `elems` elements take as long dense as encoded, to 0.1 %.
 // Infinity where they take longer dense at any rate (then the transport keeps
-// the cores busier than the codec would), 0 where at none. The rates in
-// `cluster` do not matter.
+// the cores busier than the codec would), 0 where at none. Of the rates in
+// `cluster` only that of servers to that of workers matters.
 double BreakEvenBytesPerS(Aggregation dense_aggregation,
                           Aggregation codec_aggregation,
                           const ClusterCost& cluster, const CodecCost& codec,

@@ -36,9 +36,17 @@ struct PlanRequest {
   int servers = 0;  // machines with servers only
   std::string gc_type = "auto";  // "auto", "none" or a codec, whatever it costs
   std::vector<std::string> gc_allow = {};  // codecs that "auto" may choose
+  // "none" or a codec of each tensor of the profile, instead of `gc_type`.
+  std::vector<std::string> tensor_codecs = {};
+  // Which of them may get any of a choice; empty: all.
+  std::vector<bool> may_compress = {};
+  int64_t chunk_bytes = 0;   // of all tensors; 0: what is best for each
   std::string network = {};  // "TCP", "IB", "RoCEv2", "EFA"; empty: by machines
   GdrWish gdr = GdrWish::kAuto;
   double link_gbps = 0;  // of each machine; 0: by calibration and machines
+  // The link's rate was seen while all workers used the servers: these are no
+  // further limit.
+  bool is_link_of_busy_servers = false;
   // Of a step without communication, of which backward is two thirds; 0: not
   // known, then nothing hides behind it.
   double compute_s = 0;

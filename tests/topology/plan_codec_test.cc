@@ -61,6 +61,54 @@ TEST(Plan, AForcedCodecIsUsedAndAForbiddenOneIsNot) {
               HasSubstr("no codec '3bit'; it has none, 2bit"));
 }
 
+TEST(Plan, EachTensorGetsTheCodecThatItWasGiven) {
+  PlanRequest request = Request("vgg16", 2, 1);
+  request.servers = 1;
+  request.chunk_bytes = 1 << 20;
+  const size_t count = request.profile.tensors.size();
+  request.tensor_codecs.assign(count, "none");
+  request.tensor_codecs[26] = "2bit";
+  request.tensor_codecs[28] = "fp16";
+  const Plan plan = MustPlan({}, Measured(), request);
+  EXPECT_EQ(plan.codec, "2bit,fp16");
+  for (size_t i = 0; i < count; ++i) {
+    EXPECT_EQ(plan.tensors[i].codec, request.tensor_codecs[i]);
+    EXPECT_EQ(plan.tensors[i].chunk_bytes, 1 << 20);
+  }
+  EXPECT_LT(plan.comm_s, plan.comm_dense_s);
+  EXPECT_THAT(plan.reasons,
+              Contains(AllOf(HasSubstr("compression 2bit for 1 of 32 tensors "
+                                       "(break-even "),
+                             HasSubstr("fp16 for 1 of 32"),
+                             HasSubstr("asked for; link 1 Gb/s"))));
+  request.tensor_codecs.pop_back();
+  EXPECT_THAT(MakePlan({}, Measured(), request).status().message(),
+              HasSubstr("codecs of 31 tensors for a profile of 32"));
+}
+
+TEST(Plan, AChoiceLeavesOutWhatMayNotBeCompressed) {
+  PlanRequest request = Request("vgg16", 2, 1);
+  request.gc_allow = {"2bit:reencode"};
+  request.may_compress.assign(request.profile.tensors.size(), true);
+  ASSERT_EQ(MustPlan({}, Measured(), request).tensors[26].codec,
+            "2bit:reencode");
+  request.may_compress[26] = false;
+  const Plan plan = MustPlan({}, Measured(), request);
+  EXPECT_EQ(plan.codec, "2bit:reencode");
+  EXPECT_EQ(plan.tensors[26].codec, "none");
+}
+
+// Two workers share a server's link unless their rate was seen with it so.
+TEST(Plan, ARateThatWasSeenWithBusyServersIsNotSharedOutAgain) {
+  PlanRequest request = Request("vgg16", 2, 1);
+  request.servers = 1;
+  request.gc_type = "none";
+  const double shared = MustPlan({}, Measured(), request).comm_s;
+  request.is_link_of_busy_servers = true;
+  const double seen = MustPlan({}, Measured(), request).comm_s;
+  EXPECT_NEAR(shared / seen, 2, 0.1);
+}
+
 TEST(Plan, DoesNotCompressWhatHidesBehindBackward) {
   PlanRequest request = Request("resnet50", 2, 10);
   request.gc_allow = {"2bit:reencode"};

@@ -122,10 +122,11 @@ double BreakEvenBytesPerS(Aggregation dense_aggregation,
                           Aggregation codec_aggregation,
                           const ClusterCost& cluster, const CodecCost& codec,
                           int64_t elems) {
+  const double servers_share = cluster.server_bytes_per_s / cluster.bytes_per_s;
   const auto pays = [&](double bytes_per_s) {
     ClusterCost at = cluster;
     at.bytes_per_s = bytes_per_s;
-    at.server_bytes_per_s = 0;
+    at.server_bytes_per_s = servers_share * bytes_per_s;
     const Pipeline raw = MakePipeline(dense_aggregation, at, DenseCost(at));
     const Pipeline small = MakePipeline(codec_aggregation, at, codec);
     constexpr int64_t kChunk = int64_t{1} << 20;

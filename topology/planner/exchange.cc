@@ -8,14 +8,13 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "topology/planner/aggregation.h"
 
 namespace telegrad {
 namespace {
 
 constexpr double kBytesPerGbit = 1e9 / 8;
 constexpr double kMinGain = 0.01;  // of a step; less is not worth a loss
-constexpr double kSmallStepBytes = 256e3;
-constexpr int kManyMachines = 8;
 
 struct Times {
   double comm_s = 0;
@@ -39,69 +38,26 @@ Times PredictTimes(const std::map<std::string, Pipeline>& pipelines,
           std::max(0.0, FinishSeconds(costs) - prospect.backward_s)};
 }
 
-std::vector<TensorPlan> DenseTensors(const GradientProfile& profile,
+// Elements of a tensor's chunks.
+int64_t ChunkElems(const PlanRequest& request, const Pipeline& pipeline,
+                   int64_t elems) {
+  return request.chunk_bytes > 0 ? std::max<int64_t>(1, request.chunk_bytes / 4)
+                                 : BestChunkElems(pipeline, elems);
+}
+
+std::vector<TensorPlan> DenseTensors(const PlanRequest& request,
                                      const Pipeline& dense) {
   std::vector<TensorPlan> tensors;
   std::map<int64_t, int64_t> chunks;  // most layers have equal sizes
-  for (const ProfileTensor& each : profile.tensors) {
+  for (const ProfileTensor& each : request.profile.tensors) {
     int64_t& chunk = chunks[each.num_elems];
-    if (chunk == 0) chunk = BestChunkElems(dense, each.num_elems);
+    if (chunk == 0) chunk = ChunkElems(request, dense, each.num_elems);
     tensors.push_back({.name = each.name,
                        .elems = each.num_elems,
                        .chunk_bytes = 4 * chunk,
                        .priority = -static_cast<int>(tensors.size())});
   }
   return tensors;
-}
-
-// Table D for gradients as they are.
-Aggregation DenseAggregation(const Prospect& prospect, double step_bytes,
-                             std::string* why) {
-  const ClusterCost& cluster = prospect.cluster;
-  if (cluster.servers > 0) {
-    const double share = static_cast<double>(cluster.servers) / cluster.workers;
-    *why = absl::StrFormat("%d servers have %g of the workers' bandwidth",
-                           cluster.servers, share);
-    return Aggregation::kDedicatedServers;
-  }
-  if (cluster.workers == 1) {
-    *why = "one machine";
-    return Aggregation::kLocal;
-  }
-  if (prospect.rates_differ) {
-    *why =
-        "the machines' rates differ by more than 1.5; a ring runs at the "
-        "slowest";
-    return Aggregation::kColocatedServers;
-  }
-  if (cluster.workers > kManyMachines && step_bytes < kSmallStepBytes) {
-    *why = absl::StrFormat("%d machines and %.0f kB: latency counts",
-                           cluster.workers, step_bytes / 1e3);
-    return Aggregation::kRecursiveDoubling;
-  }
-  if (cluster.workers > kManyMachines) {
-    *why = absl::StrFormat(
-        "%d machines: the bytes of a ring, in 2 steps instead of %d",
-        cluster.workers, 2 * (cluster.workers - 1));
-    return Aggregation::kColocatedServers;
-  }
-  *why = absl::StrFormat("%d alike machines: fewest bytes and memory",
-                         cluster.workers);
-  return Aggregation::kRing;
-}
-
-// Codes of constant width that add go round a ring like floats; others are
-// summed where their shard lives.
-Aggregation CodecAggregation(Aggregation dense, const CodecFigures& codec,
-                             const CodecCost& cost) {
-  const bool is_linear = codec.is_summable && codec.reply != Reply::kDense &&
-                         cost.reply_bits == cost.push_bits &&
-                         codec.reply_bits.size() == 1 && cost.push_bits >= 16;
-  if (is_linear || dense == Aggregation::kDedicatedServers ||
-      dense == Aggregation::kLocal) {
-    return dense;
-  }
-  return Aggregation::kColocatedServers;
 }
 
 // A way to exchange with one codec (or none), and what it costs.
@@ -133,7 +89,8 @@ class Chooser {
   absl::Status Choose() {
     const Option dense = Dense(prospect_);
     Option best = dense;
-    RETURN_IF_ERROR(ChooseCodec(dense, &best));
+    RETURN_IF_ERROR(request_.tensor_codecs.empty() ? ChooseCodec(dense, &best)
+                                                   : Give(&best));
     if (best.aggregation != dense.aggregation) {
       why_ =
           absl::StrCat("sums of ", best.codec, " are made where a shard lives");
@@ -154,7 +111,7 @@ class Chooser {
     Option option{.aggregation = dense_aggregation_};
     const Pipeline pipeline = MakePipeline(option.aggregation, prospect.cluster,
                                            DenseCost(prospect.cluster));
-    option.tensors = DenseTensors(request_.profile, pipeline);
+    option.tensors = DenseTensors(request_, pipeline);
     option.times = PredictTimes({{"none", pipeline}}, option.tensors, prospect);
     return option;
   }
@@ -188,9 +145,11 @@ class Chooser {
       const std::map<std::string, Pipeline>& pipelines, Which which) const {
     const Pipeline& raw = pipelines.at("none");
     const Pipeline& small = pipelines.at(codec);
-    std::vector<TensorPlan> tensors = DenseTensors(request_.profile, raw);
+    std::vector<TensorPlan> tensors = DenseTensors(request_, raw);
     for (TensorPlan& tensor : tensors) {
-      const int64_t chunk = BestChunkElems(small, tensor.elems);
+      const auto i = static_cast<size_t>(&tensor - tensors.data());
+      if (!request_.may_compress.empty() && !request_.may_compress[i]) continue;
+      const int64_t chunk = ChunkElems(request_, small, tensor.elems);
       const double raw_s =
           PipelineSeconds(raw, tensor.elems, tensor.chunk_bytes / 4);
       if (which == Which::kFaster &&
@@ -256,6 +215,62 @@ class Chooser {
         absl::StrFormat("compression %s: asked for; link %g Gb/s, %s",
                         best->codec, LinkGbps(), BreakEven(*best)));
     return absl::OkStatus();
+  }
+
+  // Each tensor its own of `tensor_codecs`.
+  absl::Status Give(Option* best) {
+    const ClusterCost& cluster = prospect_.cluster;
+    std::map<std::string, CodecCost> costs;
+    for (const std::string& name : request_.tensor_codecs) {
+      if (name == "none" || costs.contains(name)) continue;
+      ASSIGN_OR_RETURN(const CodecFigures* figures, Find(name));
+      ASSIGN_OR_RETURN(costs[name], CostOf(*figures, cluster));
+      const Aggregation needed =
+          CodecAggregation(dense_aggregation_, *figures, costs[name]);
+      if (needed != dense_aggregation_) best->aggregation = needed;
+    }
+    std::map<std::string, Pipeline> pipelines = {
+        {"none", MakePipeline(best->aggregation, cluster, DenseCost(cluster))}};
+    std::vector<std::string> said;
+    for (const auto& [name, cost] : costs) {
+      pipelines[name] = MakePipeline(best->aggregation, cluster, cost);
+      said.push_back(Given(name, cost, *best));
+    }
+    best->tensors = DenseTensors(request_, pipelines.at("none"));
+    for (size_t i = 0; i < best->tensors.size(); ++i) {
+      TensorPlan& tensor = best->tensors[i];
+      tensor.codec = request_.tensor_codecs[i];
+      tensor.chunk_bytes =
+          4 * ChunkElems(request_, pipelines.at(tensor.codec), tensor.elems);
+    }
+    if (!costs.empty()) best->codec = NamesOf(costs);
+    best->times = PredictTimes(pipelines, best->tensors, prospect_);
+    plan_.reasons.push_back(
+        said.empty()
+            ? "compression off: asked for"
+            : absl::StrFormat("compression %s: asked for; link %g Gb/s",
+                              absl::StrJoin(said, ", "), LinkGbps()));
+    return absl::OkStatus();
+  }
+
+  static std::string NamesOf(const std::map<std::string, CodecCost>& costs) {
+    return absl::StrJoin(costs, ",", [](std::string* out, const auto& each) {
+      absl::StrAppend(out, each.first);
+    });
+  }
+
+  // "2bit for 9 of 10 tensors (break-even 44 Gb/s)".
+  std::string Given(const std::string& name, const CodecCost& cost,
+                    const Option& option) const {
+    Option one{.aggregation = option.aggregation};
+    one.break_even_gbps =
+        BreakEvenBytesPerS(dense_aggregation_, one.aggregation,
+                           prospect_.cluster, cost,
+                           request_.profile.num_elems()) /
+        kBytesPerGbit;
+    const std::vector<std::string>& all = request_.tensor_codecs;
+    return absl::StrCat(name, " for ", std::count(all.begin(), all.end(), name),
+                        " of ", all.size(), " tensors (", BreakEven(one), ")");
   }
 
   static bool IsMeasured(const CodecFigures& figures) {

@@ -17,6 +17,7 @@ namespace telegrad {
 namespace {
 
 constexpr int kMaxMachines = 1'000'000;
+constexpr int64_t kMaxChunkBytes = int64_t{1} << 40;
 constexpr double kManyStreamsGbps = 25;
 constexpr double kBytesPerGbit = 1e9 / 8;
 
@@ -36,8 +37,20 @@ absl::Status CheckRequest(const PlanRequest& request) {
         "a link of %g Gb/s, %g s of computing: expected 0 or more",
         request.link_gbps, request.compute_s));
   }
-  if (request.profile.tensors.empty()) {
+  const size_t tensors = request.profile.tensors.size();
+  if (tensors == 0) {
     return absl::InvalidArgumentError("a plan needs a profile with tensors");
+  }
+  for (const size_t count :
+       {request.tensor_codecs.size(), request.may_compress.size()}) {
+    if (count == 0 || count == tensors) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "codecs of ", count, " tensors for a profile of ", tensors));
+  }
+  if (request.chunk_bytes < 0 || request.chunk_bytes > kMaxChunkBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("chunks of ", request.chunk_bytes,
+                     " bytes: expected 0 to ", kMaxChunkBytes));
   }
   return absl::OkStatus();
 }

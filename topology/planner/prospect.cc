@@ -49,6 +49,10 @@ void SetRate(const Calibration& calibration, const PlanRequest& request,
   cluster.bytes_per_s = gbps * kBytesPerGbit;
   SetLink(calibration, Name(plan->network), &cluster);
   plan->link_bytes_per_s = cluster.bytes_per_s;
+  if (request.is_link_of_busy_servers && cluster.servers > 0) {
+    cluster.server_bytes_per_s =
+        cluster.bytes_per_s * cluster.workers / cluster.servers;
+  }
   plan->reasons.push_back(
       absl::StrFormat("link %g Gb/s per machine: %s", gbps, source));
 }
