@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -14,6 +16,13 @@
 // `--gc-type auto`: compress when it makes the step faster, and only then.
 namespace telegrad {
 
+// What a decision was made with, the same on all workers.
+struct AutoMeasurement {
+  Observation seen = {};  // of dense steps
+  bool is_first = true;   // else all was measured anew
+  std::string name = {};  // of the codec that was chosen, "none"
+};
+
 struct AutoOptions {
   // As the store's: `type`, then `alternatives`, are the codecs that may be
   // used, in the order of preference.
@@ -23,6 +32,9 @@ struct AutoOptions {
   size_t chunk_elems = size_t{512} * 1024;
   CalibrationCache* cache = nullptr;  // of codecs' speeds; null: none
   MeasureCodecFn* measure_codec = MeasureCodec;
+  // `reduce` and codecs' speeds of this worker that were measured just before
+  // Start, which does not measure them again.
+  Calibration known = {};
 };
 
 // Watches training through its step times. In order of use: the store is
@@ -45,13 +57,18 @@ class AutoCompression {
   // What there is to say, if anything. Errors are the store's.
   absl::StatusOr<Lines> AfterStep(const StepTimes& times);
 
+  // Once after each decision that was made from dense steps.
+  std::optional<AutoMeasurement> TakeMeasurement() {
+    return std::exchange(measurement_, std::nullopt);
+  }
+
   // For KVStore::SetCodec; kDenseCodec: none.
   int codec() const { return codec_; }
   bool is_compressing() const { return codec_ != kDenseCodec; }
 
  private:
   enum class State { kMeasureDense, kCheck, kStable };
-  absl::Status MeasureSpeeds(CalibrationCache* cache);
+  absl::Status MeasureSpeeds(CalibrationCache* cache, const Calibration& known);
   // Of the samples, over all workers.
   absl::StatusOr<Observation> Gather();
   absl::Status Switch(int codec);
@@ -78,6 +95,7 @@ class AutoCompression {
   int codec_ = kDenseCodec;
   int previous_ = kDenseCodec;  // before all was measured anew
   int64_t step_ = 0;
+  std::optional<AutoMeasurement> measurement_ = {};
 };
 
 }  // namespace telegrad

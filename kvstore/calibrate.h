@@ -50,4 +50,8 @@ Figure MeasureCopy(const CalibrationOptions& options);
 // all threads of this process take meanwhile.
 Figure MeasureHandover(const CalibrationOptions& options);
 
+// These four, for a calibration's `reduce`, `check`, `copy` and `handover_s`;
+// kept together.
+Calibration MeasureCores(const CalibrationOptions& options);
+
 }  // namespace telegrad

@@ -64,10 +64,11 @@ absl::StatusOr<Calibration> Measure(const CalibrateFlags& flags) {
                      MeasureCodec(codec, compression, options));
     calibration.codecs.push_back(std::move(figures));
   }
-  calibration.reduce = MeasureReduce(options);
-  calibration.check = MeasureCheck(options);
-  calibration.copy = MeasureCopy(options);
-  calibration.handover_s = MeasureHandover(options);
+  const Calibration cores = MeasureCores(options);
+  calibration.reduce = cores.reduce;
+  calibration.check = cores.check;
+  calibration.copy = cores.copy;
+  calibration.handover_s = cores.handover_s;
   if (cache.has_value()) {
     for (const std::string& note : cache->TakeNotes()) {
       std::fprintf(stderr, "telegrad-perf: %s\n", note.c_str());

@@ -33,7 +33,8 @@ std::string AutoCompression::Prefix() const {
   return absl::StrCat("auto, step ", step_, ": ");
 }
 
-absl::Status AutoCompression::MeasureSpeeds(CalibrationCache* cache) {
+absl::Status AutoCompression::MeasureSpeeds(CalibrationCache* cache,
+                                            const Calibration& known) {
   CalibrationOptions options;
   options.num_elems = CalibrationElems(static_cast<size_t>(
       std::accumulate(elems_.begin(), elems_.end(), int64_t{0})));
@@ -43,11 +44,16 @@ absl::Status AutoCompression::MeasureSpeeds(CalibrationCache* cache) {
   codecs.insert(codecs.begin(), options_.compression.type);
   speeds_.clear();
   for (const std::string& codec : codecs) {
+    if (const CodecFigures* figures = known.FindCodec(codec)) {
+      speeds_.push_back(*figures);
+      continue;
+    }
     ASSIGN_OR_RETURN(
         speeds_.emplace_back(),
         options_.measure_codec(codec, options_.compression, options));
   }
-  reduce_elems_per_s_ = MeasureReduce(options).value;
+  reduce_elems_per_s_ = known.reduce.value > 0 ? known.reduce.value
+                                               : MeasureReduce(options).value;
   return absl::OkStatus();
 }
 
@@ -62,7 +68,7 @@ absl::StatusOr<AutoCompression::Lines> AutoCompression::Start() {
       RETURN_IF_ERROR(store_.SetCodec(static_cast<Key>(key), 0));
     }
   }
-  RETURN_IF_ERROR(MeasureSpeeds(options_.cache));
+  RETURN_IF_ERROR(MeasureSpeeds(options_.cache, options_.known));
   Enter(State::kMeasureDense, kSettleSteps);
   const auto add_name = [](std::string* out, const CodecFigures& codec) {
     absl::StrAppend(out, codec.name);
@@ -132,6 +138,8 @@ absl::StatusOr<AutoCompression::Lines> AutoCompression::Decide() {
   dense_ = seen.median;
   reference_s_ = dense_.exchange;
   RETURN_IF_ERROR(Switch(decision.codec));
+  measurement_ = {
+      .seen = seen, .is_first = is_first, .name = NameOf(decision.codec)};
   Enter(decision.any() ? State::kCheck : State::kStable, kSettleSteps);
   const std::string before =
       is_first ? ""
@@ -182,7 +190,7 @@ absl::StatusOr<AutoCompression::Lines> AutoCompression::Review() {
     return Lines();
   }
   // The cores' load may be what changed.
-  RETURN_IF_ERROR(MeasureSpeeds(nullptr));
+  RETURN_IF_ERROR(MeasureSpeeds(nullptr, {}));
   previous_ = codec_;
   RETURN_IF_ERROR(Switch(kDenseCodec));
   Enter(State::kMeasureDense, kSettleSteps);

@@ -75,6 +75,10 @@ class RoundTrips {
   ThreadPool pool_{1};  // ends before what its jobs use
 };
 
+std::string KeyOfCores(const CalibrationOptions& options) {
+  return absl::StrCat("additions elements ", options.num_elems);
+}
+
 double ProcessorSeconds() {
   timespec time{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
@@ -86,8 +90,7 @@ double ProcessorSeconds() {
 
 Figure MeasureReduce(const CalibrationOptions& options) {
   if (options.cache == nullptr) return MeasureAdditions(options);
-  const std::string what =
-      absl::StrCat("additions elements ", options.num_elems);
+  const std::string what = KeyOfCores(options);
   const std::optional<Calibration> known = options.cache->Load(what);
   if (known.has_value() && known->reduce.value > 0) return known->reduce;
   Calibration calibration;
@@ -130,6 +133,24 @@ Figure MeasureHandover(const CalibrationOptions& options) {
     seconds.push_back((ProcessorSeconds() - start) / (2 * kCount));
   }
   return Seconds(TimingOf(seconds), "to a pool and back, halved");
+}
+
+Calibration MeasureCores(const CalibrationOptions& options) {
+  const std::string what = KeyOfCores(options);
+  if (options.cache != nullptr) {
+    std::optional<Calibration> known = options.cache->Load(what);
+    if (known.has_value() && known->reduce.value > 0 &&
+        known->check.value > 0 && known->copy.value > 0) {
+      return *std::move(known);
+    }
+  }
+  Calibration cores;
+  cores.reduce = MeasureAdditions(options);
+  cores.check = MeasureCheck(options);
+  cores.copy = MeasureCopy(options);
+  cores.handover_s = MeasureHandover(options);
+  if (options.cache != nullptr) options.cache->Store(what, cores);
+  return cores;
 }
 
 }  // namespace telegrad

@@ -124,6 +124,20 @@ TEST_F(Cache, KeepsWhatWasMeasured) {
   EXPECT_EQ(MeasureReduce(options), MeasureReduce(options));
 }
 
+TEST_F(Cache, KeepsWhatCoresDoTogether) {
+  CalibrationCache cache = Open();
+  const CalibrationOptions options{.num_elems = 4096,
+                                   .repeats = 2,
+                                   .budget = std::chrono::milliseconds(1),
+                                   .cache = &cache};
+  // Additions alone are not all.
+  EXPECT_GT(MeasureReduce(options).value, 0);
+  const Calibration cores = MeasureCores(options);
+  EXPECT_GT(cores.check.value, 0);
+  EXPECT_EQ(MeasureCores(options), cores);
+  EXPECT_EQ(MeasureReduce(options), cores.reduce);
+}
+
 TEST_F(Cache, RecalibratesWhenAsked) {
   StoreKnown();
   CalibrationCache cache = Open("0123 cpu a x2", /*recalibrate=*/true);

@@ -1,0 +1,183 @@
+#include "kvstore/run_calibration.h"
+
+#include <algorithm>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "base/status_macros.h"
+#include "kvstore/gather_numbers.h"
+#include "topology/cost_model.h"
+
+namespace telegrad {
+namespace {
+
+constexpr double kSpread = 0.1;  // between runs of one loop
+// Larger arrays take longer to fill than what is measured is worth.
+constexpr size_t kMostCoresElems = size_t{1} << 22;
+constexpr size_t kMaxTextBytes = 64 * 1024;
+
+constexpr Figure CodecFigures::*kSpeeds[] = {
+    &CodecFigures::encode, &CodecFigures::decode, &CodecFigures::decode_add,
+    &CodecFigures::sum, &CodecFigures::reply_encode};
+
+// A figure that workers exchange, and whether the slowest worker's is the
+// largest (a time) or the smallest (a speed).
+struct Entry {
+  Figure* figure = nullptr;
+  bool is_time = false;
+};
+
+// In the order in which they travel; short, so that a thousand workers may.
+std::vector<Entry> Entries(Calibration& calibration) {
+  std::vector<Entry> entries = {{&calibration.cores},
+                                {&calibration.reduce},
+                                {&calibration.check},
+                                {&calibration.copy},
+                                {&calibration.handover_s, true}};
+  for (CodecFigures& codec : calibration.codecs) {
+    entries.push_back({&codec.call_s, true});
+    for (const auto speed : kSpeeds) entries.push_back({&(codec.*speed)});
+  }
+  return entries;
+}
+
+Calibration MeasureMine(const RunCalibrationOptions& options, int num_workers,
+                        std::vector<std::string>* notes) {
+  const CalibrationOptions how{.num_elems = CalibrationElems(options.num_elems),
+                               .budget = options.budget,
+                               .num_workers = num_workers,
+                               .cache = options.cache};
+  CalibrationOptions cores = how;
+  cores.num_elems = std::min(how.num_elems, kMostCoresElems);
+  Calibration mine = MeasureCores(cores);
+  mine.cores = {.value = static_cast<double>(std::max(1, options.cpus)),
+                .confidence = Confidence::kReported,
+                .reason = "processors of the machine"};
+  for (const std::string& codec : options.codecs) {
+    absl::StatusOr<CodecFigures> figures =
+        options.measure_codec(codec, options.compression, how);
+    if (figures.ok()) {
+      mine.codecs.push_back(*std::move(figures));
+    } else {
+      notes->push_back(absl::StrCat("codec ", codec, " cannot be measured: ",
+                                    figures.status().message()));
+    }
+  }
+  return mine;
+}
+
+// The codecs of `names`; those that were not measured have no speeds.
+Calibration Padded(const Calibration& calibration,
+                   const std::vector<std::string>& names) {
+  Calibration padded = calibration;
+  padded.codecs.clear();
+  for (const std::string& name : names) {
+    const CodecFigures* figures = calibration.FindCodec(name);
+    padded.codecs.push_back(figures != nullptr ? *figures
+                                               : CodecFigures{.name = name});
+  }
+  return padded;
+}
+
+// Worker 0's codecs: how many bits they send is a matter of the codec, and of
+// arrays whose size is a matter of the machine.
+absl::StatusOr<Calibration> GatherCodecs(KVStore& store,
+                                         const Calibration& mine) {
+  const std::string text = store.rank() == 0 ? CalibrationToJson(mine) : "";
+  ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                   store.Gather("plan-codecs", text));
+  absl::StatusOr<Calibration> first =
+      all.empty() || all[0].size() > kMaxTextBytes
+          ? absl::InvalidArgumentError("it is none, or too long")
+          : CalibrationFromJson(all[0]);
+  if (first.ok()) return first;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the calibration of worker/0 cannot be read: ",
+      absl::Utf8SafeCEscape(first.status().message().substr(0, 300))));
+}
+
+// The slowest worker's figures in `agreed`, of all workers alike.
+absl::Status GatherSpeeds(KVStore& store, Calibration mine,
+                          Calibration* agreed) {
+  std::vector<double> numbers;
+  for (const Entry& entry : Entries(mine)) {
+    numbers.push_back(entry.figure->value);
+  }
+  ASSIGN_OR_RETURN(const std::vector<std::vector<double>> all,
+                   GatherNumbers(store, "plan-speeds", numbers));
+  const std::vector<Entry> entries = Entries(*agreed);
+  for (size_t i = 0; i < entries.size(); ++i) {
+    double slowest = all[0][i];
+    for (const std::vector<double>& each : all) {
+      slowest = entries[i].is_time ? std::max(slowest, each[i])
+                                   : std::min(slowest, each[i]);
+    }
+    // Texts and spreads are each worker's own.
+    *entries[i].figure = {.value = slowest,
+                          .spread = slowest > 0 ? kSpread : 0,
+                          .confidence = Confidence::kMeasured,
+                          .reason = "slowest worker's"};
+  }
+  agreed->cores.spread = 0;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<RunCalibration> CalibrateRun(
+    KVStore& store, const RunCalibrationOptions& options) {
+  RunCalibration run;
+  run.mine = MeasureMine(options, store.num_workers(), &run.notes);
+  ASSIGN_OR_RETURN(const Calibration first, GatherCodecs(store, run.mine));
+  run.agreed = Padded(first, options.codecs);
+  RETURN_IF_ERROR(
+      GatherSpeeds(store, Padded(run.mine, options.codecs), &run.agreed));
+  const ClusterCost cluster{.workers = store.num_workers()};
+  std::erase_if(run.agreed.codecs, [&](const CodecFigures& each) {
+    const absl::Status status = CostOf(each, cluster).status();
+    if (!status.ok()) run.notes.push_back(std::string(status.message()));
+    return !status.ok();
+  });
+  return run;
+}
+
+LinkFigures LinkOf(NetworkKind network, const LinkFigures& measured) {
+  LinkFigures link = measured;
+  link.name = Name(network);
+  const Calibration assumed = AssumedCalibration();
+  const LinkFigures* known = assumed.FindLink(link.name);
+  if (known == nullptr) return link;
+  link.message_cpu_s = known->message_cpu_s;
+  link.cpu_s_per_byte = known->cpu_s_per_byte;
+  const double latency_s = measured.latency_s.value;
+  if (latency_s > 0) {
+    link.message_cpu_s.value = std::min(link.message_cpu_s.value, latency_s);
+  }
+  const double rate = std::max(measured.send.value, measured.receive.value);
+  if (rate > 0) {
+    link.cpu_s_per_byte.value = std::min(link.cpu_s_per_byte.value, 1 / rate);
+  }
+  return link;
+}
+
+std::vector<std::string> CodecsOf(std::span<const TensorReport> reports,
+                                  const CompressionConfig& compression) {
+  std::vector<std::string> codecs;
+  for (const TensorReport& report : reports) {
+    absl::string_view rule = report.reason;
+    if (report.codec == "none") {
+      codecs.emplace_back("none");
+    } else if (absl::ConsumePrefix(&rule, "rule ")) {
+      // PATTERN=CODEC
+      codecs.emplace_back(rule.substr(rule.find('=') + 1));
+    } else {
+      codecs.push_back(compression.type);
+    }
+  }
+  return codecs;
+}
+
+}  // namespace telegrad
