@@ -4,7 +4,7 @@
 #include "trainer/run_cache.h"
 
 namespace telegrad {
-absl::Status AutoRun::Start(RunContext& context) {
+absl::Status AutoRun::Start(RunContext& context, const Calibration& known) {
   if (!context.setting.is_auto) return absl::OkStatus();
   context_ = &context;
   cache_.emplace(CacheOptionsOf(context));
@@ -12,7 +12,8 @@ absl::Status AutoRun::Start(RunContext& context) {
       context.store, AutoOptions{.compression = context.setting.compression,
                                  .cores = context.options.threads,
                                  .chunk_elems = context.options.chunk_elems,
-                                 .cache = &*cache_});
+                                 .cache = &*cache_,
+                                 .known = known});
   ASSIGN_OR_RETURN(const std::vector<std::string> lines, auto_->Start());
   Say(cache_->TakeNotes());
   Say(lines);
@@ -27,10 +28,14 @@ absl::Status AutoRun::AfterStep(const StepTimes& times) {
   return absl::OkStatus();
 }
 
+std::optional<AutoMeasurement> AutoRun::TakeMeasurement() {
+  return auto_ == nullptr ? std::nullopt : auto_->TakeMeasurement();
+}
+
 void AutoRun::Say(const std::vector<std::string>& lines) {
   for (const std::string& line : lines) {
     context_->observer.OnLine(line);
-    decisions_.push_back(line);
+    context_->decisions.push_back(line);
   }
 }
 

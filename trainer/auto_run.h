@@ -14,11 +14,11 @@ namespace telegrad {
 // AutoCompression of a run whose setting is auto; nothing for the others.
 class AutoRun {
  public:
-  // After the store's Init.
-  absl::Status Start(RunContext& context);
+  // After the store's Init. `known`: AutoOptions'.
+  absl::Status Start(RunContext& context, const Calibration& known);
   absl::Status AfterStep(const StepTimes& times);
-  // All that was said so far; for the summary.
-  const std::vector<std::string>& decisions() const { return decisions_; }
+  // AutoCompression's.
+  std::optional<AutoMeasurement> TakeMeasurement();
 
  private:
   void Say(const std::vector<std::string>& lines);
@@ -26,7 +26,6 @@ class AutoRun {
   RunContext* context_ = nullptr;
   std::optional<CalibrationCache> cache_ = {};
   std::unique_ptr<AutoCompression> auto_;
-  std::vector<std::string> decisions_ = {};
 };
 
 }  // namespace telegrad

@@ -47,14 +47,14 @@ SyntheticGradients MakeGradients(std::vector<TensorSpec> specs, uint64_t seed,
 
 // One step: pushes and pulls everything in the order in which a backward pass
 // would, last layers first; waits in forward order.
-absl::StatusOr<double> Step(RunContext& context, SyntheticGradients& gradients,
-                            TimePoint deadline) {
+absl::StatusOr<double> Step(RunContext& context, const RunPlan& plan,
+                            SyntheticGradients& gradients, TimePoint deadline) {
   const TimePoint start = Clock::now();
   std::vector<Ticket> tickets(gradients.specs.size());
   for (size_t i = gradients.specs.size(); i-- > 0;) {
     tickets[i] =
         context.store.PushPull(static_cast<Key>(i), gradients.grads[i].view(),
-                               gradients.sums[i].view(), -static_cast<int>(i));
+                               gradients.sums[i].view(), plan.PriorityOf(i));
   }
   for (const Ticket& ticket : tickets) RETURN_IF_ERROR(ticket.Wait(deadline));
   return SecondsSince(start);
@@ -79,7 +79,8 @@ absl::StatusOr<RunSummary> BenchmarkProfile(RunContext& context) {
   ASSIGN_OR_RETURN(std::vector<TensorSpec> specs, LoadProfile(options.network));
   RETURN_IF_ERROR(context.store.SetOptimizer({}));
   RETURN_IF_ERROR(context.store.Init(specs, {}));
-  RETURN_IF_ERROR(PlanRun(context, specs));
+  RunPlan run_plan;
+  RETURN_IF_ERROR(run_plan.Start(context, specs));
   SyntheticGradients gradients =
       MakeGradients(std::move(specs), context.seed, context.store.rank());
   const int64_t steps =
@@ -87,21 +88,23 @@ absl::StatusOr<RunSummary> BenchmarkProfile(RunContext& context) {
   RunSummary summary;
   WorkerTotals totals;
   AutoRun auto_run;
-  RETURN_IF_ERROR(auto_run.Start(context));
+  RETURN_IF_ERROR(auto_run.Start(context, run_plan.speeds()));
   // The first step, untimed, agrees on thresholds and touches all memory.
   for (int64_t step = -1; step < steps; ++step) {
     RETURN_IF_ERROR(context.store.Gather("step", "").status());
     context.store.SetStep(step + 1);
     ASSIGN_OR_RETURN(
         const double seconds,
-        Step(context, gradients,
+        Step(context, run_plan, gradients,
              Clock::now() + FromSeconds(options.operation_timeout_s)));
     if (step < 0) {
       totals.traffic = context.store.traffic();
       continue;
     }
-    RETURN_IF_ERROR(auto_run.AfterStep(
-        {.step = seconds, .exchange = seconds, .wait = seconds}));
+    const StepTimes times{
+        .step = seconds, .exchange = seconds, .wait = seconds};
+    RETURN_IF_ERROR(auto_run.AfterStep(times));
+    RETURN_IF_ERROR(run_plan.AfterStep(times, auto_run));
     totals.step_seconds.push_back(seconds);
     totals.comm_wait_s += seconds;
     summary.seconds += seconds;
@@ -121,7 +124,6 @@ absl::StatusOr<RunSummary> BenchmarkProfile(RunContext& context) {
   totals.weights_sha256 = DigestOfSums(gradients);
   summary.steps = steps;
   summary.model_bytes = gradients.num_bytes;
-  summary.decisions = auto_run.decisions();
   RETURN_IF_ERROR(FillSummary(context, totals, summary));
   return summary;
 }

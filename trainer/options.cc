@@ -79,8 +79,8 @@ void AddCompressionFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
       ->capture_default_str()
       ->group(group);
   app.add_flag("--recalibrate", options.recalibrate,
-               "measure the link and, for auto, codecs' speeds anew, whatever "
-               "is kept in ~/.cache/telegrad")
+               "measure the link, the cores and the codecs anew, whatever is "
+               "kept in ~/.cache/telegrad")
       ->group(group);
   app.add_option("--gc-guard", raw.guard,
                  "on: a tensor whose codec harms goes dense; off: never")

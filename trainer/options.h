@@ -58,7 +58,7 @@ struct TrainOptions {
   double join_timeout_s = 60;
   double dead_timeout_s = 10;
   double operation_timeout_s = 300;
-  bool recalibrate = false;  // the link, and codecs' speeds for auto
+  bool recalibrate = false;  // the link, cores and codecs
   std::string cache_folder;  // where they are kept; empty: nowhere
   std::string inject;        // tests: "nan:WORKER:TENSOR:INDEX:STEP"
   std::string command_line;

@@ -1,5 +1,9 @@
 #include "trainer/run_plan.h"
 
+#include <algorithm>
+#include <set>
+#include <thread>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -16,23 +20,67 @@ constexpr const char* kVariables[] = {"FI_PROVIDER", "TELEGRAD_GDR",
 constexpr size_t kMaxValue = 200;
 constexpr Duration kLinkTime = std::chrono::milliseconds(150);
 
-PlanRequest RequestFor(const RunContext& context,
-                       std::span<const TensorSpec> tensors) {
-  PlanRequest request;
-  request.profile.name = context.options.network;
+GradientProfile ProfileOf(const std::string& name,
+                          std::span<const TensorSpec> tensors) {
+  GradientProfile profile{.name = name};
   for (const TensorSpec& tensor : tensors) {
-    request.profile.tensors.push_back(
+    profile.tensors.push_back(
         {.name = tensor.name,
-         .num_elems = static_cast<int64_t>(tensor.num_elems)});
+         .num_elems = static_cast<int64_t>(tensor.num_elems),
+         .is_matrix = !absl::EndsWith(tensor.name, "bias")});
   }
+  return profile;
+}
+
+// The codecs that the run uses or may use, each once.
+std::vector<std::string> CodecsToMeasure(const RunContext& context) {
+  const CompressionConfig& gc = context.setting.compression;
+  std::set<std::string> codecs;
+  for (const std::string& codec : CodecsOf(context.store.Report(), gc)) {
+    codecs.insert(codec);
+  }
+  if (context.setting.is_auto) {
+    codecs.insert(gc.type);
+    codecs.insert(gc.alternatives.begin(), gc.alternatives.end());
+  }
+  codecs.erase("none");
+  return {codecs.begin(), codecs.end()};
+}
+
+int CpusOf(const RunContext& context) {
+  const absl::StatusOr<Machine>& machine = context.detection.Get().machine;
+  if (machine.ok() && machine->cpus > 0) return machine->cpus;
+  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+}
+
+// What the run compresses; where that is known from its codecs alone.
+PlanRequest RequestFor(const RunContext& context,
+                       const GradientProfile& profile,
+                       const Calibration& speeds) {
+  PlanRequest request;
+  request.profile = profile;
   for (const NetworkKind each :
        {NetworkKind::kInfiniBand, NetworkKind::kRoceV2, NetworkKind::kEfa}) {
     if (absl::EqualsIgnoreCase(context.options.transport, Name(each))) {
       request.network = Name(each);
     }
   }
-  // What is compressed is the run's setting, or what it measures (auto).
-  request.gc_type = "none";
+  const CompressionConfig& gc = context.setting.compression;
+  request.tensor_codecs = CodecsOf(context.store.Report(), gc);
+  for (std::string& codec : request.tensor_codecs) {
+    if (speeds.FindCodec(codec) == nullptr) codec = "none";
+  }
+  if (!context.setting.is_auto) return request;
+  for (const std::string& codec : request.tensor_codecs) {
+    request.may_compress.push_back(codec != "none");
+  }
+  request.tensor_codecs.clear();
+  request.gc_allow = gc.alternatives;
+  request.gc_allow.insert(request.gc_allow.begin(), gc.type);
+  std::erase_if(request.gc_allow, [&](const std::string& codec) {
+    return speeds.FindCodec(codec) == nullptr;
+  });
+  if (request.gc_allow.empty()) request.gc_type = "none";
   return request;
 }
 
@@ -47,22 +95,17 @@ std::vector<NetworkKind> NetworksOf(const TransportOptions& options) {
 }
 
 // What was measured takes the place of what is assumed.
-Calibration CalibrationWith(const LinkFigures& measured,
+Calibration CalibrationWith(const LinkFigures& measured, Calibration speeds,
                             const TransportOptions& options) {
-  Calibration calibration = AssumedCalibration();
+  speeds.links = AssumedCalibration().links;
   for (const NetworkKind network : NetworksOf(options)) {
-    LinkFigures link = measured;
-    link.name = Name(network);
-    if (const LinkFigures* known = calibration.FindLink(link.name)) {
-      link.message_cpu_s = known->message_cpu_s;
-      link.cpu_s_per_byte = known->cpu_s_per_byte;
-    }
-    std::erase_if(calibration.links, [&](const LinkFigures& each) {
+    const LinkFigures link = LinkOf(network, measured);
+    std::erase_if(speeds.links, [&](const LinkFigures& each) {
       return each.name == link.name;
     });
-    calibration.links.push_back(link);
+    speeds.links.push_back(link);
   }
-  return calibration;
+  return speeds;
 }
 
 // "tcp: no card here does RDMA"; what was asked for stands alone.
@@ -85,7 +128,8 @@ std::string InThisRun(const RunContext& context, const std::string& what) {
   if (what == "connections") {
     return absl::StrCat("; this run has ",
                         NumConnections(TransportOptionsOf(context.options)),
-                        " (--connections)");
+                        ", which are made before the link is measured "
+                        "(--connections)");
   }
   if (what == "aggregation") {
     return absl::StrCat("; this run uses ", context.options.kv_store, " with ",
@@ -107,7 +151,7 @@ std::vector<std::string> LinesFor(const RunContext& context,
                    context.store.num_workers(), " workers on ", job.machines,
                    job.machines == 1 ? " machine" : " machines"));
   for (const PlanDecision& each : PlanDecisions(job.plan)) {
-    if (each.what == "compression") continue;  // has its own table
+    if (each.what == "compression") continue;  // is that of the exchange
     const std::string here =
         each.what == "link" ? "" : InThisRun(context, each.what);
     lines.push_back(absl::StrCat("plan: ", each.what, " ", each.text, here));
@@ -134,23 +178,92 @@ Facts NetworkVariables() {
   return facts;
 }
 
-absl::Status PlanRun(RunContext& context, std::span<const TensorSpec> tensors) {
+void RunPlan::TakeNotes(CalibrationCache& cache, bool are_decisions) {
+  for (std::string& note : cache.TakeNotes()) {
+    context_->observer.OnLine(note);
+    if (are_decisions) context_->decisions.push_back(std::move(note));
+  }
+}
+
+absl::StatusOr<RunCalibration> RunPlan::Measure(
+    std::span<const TensorSpec> tensors, CalibrationCache& cache) {
+  const Setting& setting = context_->setting;
+  options_ = {.compression = setting.compression,
+              .codecs = CodecsToMeasure(*context_),
+              .cpus = CpusOf(*context_),
+              .cache = &cache};
+  for (const TensorSpec& tensor : tensors) {
+    options_.num_elems += tensor.num_elems;
+  }
+  if (setting.update_on == UpdateOn::kServer) {
+    options_.compression.reply = ReplyMode::kDense;
+  }
+  ASSIGN_OR_RETURN(RunCalibration speeds,
+                   CalibrateRun(context_->store, options_));
+  options_.cache = nullptr;
+  speeds_ = speeds.mine;
+  // With auto they are what the codec is chosen by.
+  TakeNotes(cache, setting.is_auto);
+  for (const std::string& note : speeds.notes) {
+    context_->observer.OnLine(absl::StrCat("plan: ", note));
+  }
+  return speeds;
+}
+
+absl::Status RunPlan::Start(RunContext& context,
+                            std::span<const TensorSpec> tensors) {
   if (context.store.num_workers() < 2) return absl::OkStatus();
+  context_ = &context;
+  profile_ = ProfileOf(context.options.network, tensors);
   CalibrationCache cache(CacheOptionsOf(context));
+  ASSIGN_OR_RETURN(const RunCalibration speeds, Measure(tensors, cache));
   ASSIGN_OR_RETURN(const LinkCalibration link,
                    CalibrateLink(context.store, &cache, kLinkTime));
-  for (const std::string& note : cache.TakeNotes()) {
-    context.observer.OnLine(note);
-  }
+  TakeNotes(cache, /*are_decisions=*/false);
   context.observer.OnLine(absl::StrCat("link: ", Describe(link)));
-  const Calibration calibration =
-      CalibrationWith(link.figures, TransportOptionsOf(context.options));
-  ASSIGN_OR_RETURN(const JobPlan job,
-                   AgreeOnPlan(context.store, context.detection.Get(),
-                               calibration, RequestFor(context, tensors)));
+  const Calibration calibration = CalibrationWith(
+      link.figures, speeds.agreed, TransportOptionsOf(context.options));
+  ASSIGN_OR_RETURN(
+      const JobPlan job,
+      AgreeOnPlan(context.store, context.detection.Get(), calibration,
+                  RequestFor(context, profile_, speeds.agreed)));
   context.plan = {.digest = job.plan.digest, .lines = LinesFor(context, job)};
+  RETURN_IF_ERROR(StartLive(speeds, link.figures, job));
   for (const std::string& line : context.plan.lines) {
     context.observer.OnLine(line);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunPlan::StartLive(const RunCalibration& speeds,
+                                const LinkFigures& link, const JobPlan& job) {
+  const TrainOptions& options = context_->options;
+  live_.emplace(context_->store,
+                LivePlanOptions{.profile = profile_,
+                                .speeds = options_,
+                                .is_auto = context_->setting.is_auto,
+                                .chunk_elems = options.chunk_elems,
+                                .threads = options.threads,
+                                .machines = job.machines,
+                                .link_time = kLinkTime});
+  ASSIGN_OR_RETURN(const std::vector<std::string> lines,
+                   live_->Start(speeds.agreed, link));
+  for (const std::string& line : lines) {
+    context_->plan.lines.push_back(absl::StrCat("plan: ", line));
+  }
+  priorities_ = live_->priorities();
+  return absl::OkStatus();
+}
+
+absl::Status RunPlan::AfterStep(const StepTimes& times, AutoRun& automatic) {
+  if (!live_.has_value()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(std::vector<std::string> lines, live_->AfterStep(times));
+  if (const auto measured = automatic.TakeMeasurement()) {
+    ASSIGN_OR_RETURN(lines, live_->AfterDecision(*measured));
+  }
+  for (std::string& line : lines) {
+    context_->observer.OnLine(line);
+    context_->decisions.push_back(std::move(line));
   }
   return absl::OkStatus();
 }

@@ -110,6 +110,7 @@ absl::Status FillSummary(RunContext& context, const WorkerTotals& mine,
   summary.reply = ReplyOf(context.store.Report());
   summary.update_on = ToString(setting.update_on);
   summary.threshold = setting.threshold;
+  summary.decisions = context.decisions;
   summary.plan = context.plan;
   summary.transport = context.store.transport_details();
   summary.link = options.link;

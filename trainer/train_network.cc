@@ -61,6 +61,7 @@ class Training {
   WorkerTotals totals_;
   GuardNews guard_news_;
   AutoRun auto_run_;
+  RunPlan run_plan_;
   TimePoint first_push_;
   StepTimes times_;  // of the running step
   RunSummary summary_;
@@ -104,8 +105,8 @@ absl::Status Training::Init() {
                        context_.store.num_workers())
              .sgd;
   tickets_.resize(parameters.size());
-  RETURN_IF_ERROR(PlanRun(context_, specs));
-  return auto_run_.Start(context_);
+  RETURN_IF_ERROR(run_plan_.Start(context_, specs));
+  return auto_run_.Start(context_, run_plan_.speeds());
 }
 
 void Training::PushGradient(size_t index) {
@@ -118,7 +119,7 @@ void Training::PushGradient(size_t index) {
   // First layers first: their weights are needed first in the next step.
   tickets_[index] =
       context_.store.PushPull(static_cast<Key>(index), {parameter.grad, bytes},
-                              out, -static_cast<int>(index));
+                              out, run_plan_.PriorityOf(index));
 }
 
 // Policy skip: no gradient leaves before all workers have seen that all are
@@ -192,7 +193,8 @@ absl::Status Training::RunStep(const uint32_t* samples) {
   Add(result, since_display_);
   if (skips) return absl::OkStatus();
   times_.step = seconds;
-  return auto_run_.AfterStep(times_);
+  RETURN_IF_ERROR(auto_run_.AfterStep(times_));
+  return run_plan_.AfterStep(times_, auto_run_);
 }
 
 void Training::Report(int epoch, int64_t batch, int64_t num_batches) {
@@ -333,7 +335,6 @@ absl::StatusOr<RunSummary> Training::Run() {
   summary_.samples_per_s = static_cast<double>(step_ * options.batch_size *
                                                context_.store.num_workers()) /
                            std::max(seconds_, 1e-9);
-  summary_.decisions = auto_run_.decisions();
   RETURN_IF_ERROR(FillSummary(context_, totals_, summary_));
   return summary_;
 }

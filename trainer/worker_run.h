@@ -29,6 +29,8 @@ struct RunContext {
   std::filesystem::file_time_type started =
       std::filesystem::file_time_type::clock::now();
   PlanSummary plan = {};  // once it is made
+  // What was chosen since, and why, in order; for the summary.
+  std::vector<std::string> decisions = {};
 };
 
 absl::StatusOr<RunSummary> TrainNetwork(RunContext& context);

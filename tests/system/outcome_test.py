@@ -80,20 +80,47 @@ class Outcome(SystemTest):
             self.assertIn(" is not kept: /dev/null/telegrad", line)
 
     def check_plan(self, run, results):
-        plan = results[0]["plan"]
+        for result in results:
+            self.check_plan_of(run, result)
+        # Plans are of the runs' own codecs; they share machines and link.
+        none, two_bit = ([line for line in result["plan"]["lines"]
+                          if "compression" in line] for result in results)
+        self.assertEqual(none[0], "plan: compression off: asked for")
+        self.assertRegex(none[1], r"^plan: exchange predicted [\d.e+-]+ ms "
+                         "without compression; by measured speeds of 2 ")
+        self.assertRegex(two_bit[0], r"^plan: compression 2bit for \d+ of \d+ "
+                         r"tensors \(break-even .*\): asked for; link ")
+        self.assertRegex(" ".join(results[1]["plan"]["lines"]),
+                         r"plan: exchange predicted [\d.e+-]+ ms with 2bit, "
+                         r"[\d.e+-]+ ms without; ")
+        self.assertRegex(run.stdout(), r"none  link: .* measured in [\d.]+ s")
+        self.assertRegex(run.stdout(), "2bit  link: .* from the cache")
+
+    def test_the_plan_is_looked_at_once_steps_are_known(self):
+        run = self.run_to_end(
+            ["--compare", "none,2bit", "--network", "linear", "--data",
+             "digits", "--num-epochs", "1", "--num-batches", "20",
+             "--gc-min-bytes", "0"])
+        for result in self.summary():
+            looks = [line for line in result["decisions"]
+                     if line.startswith("plan, step 19: ")]
+            self.assertEqual(len(looks), 1, result["decisions"])
+            self.assertRegex(looks[0], r"steps take [\d.e+-]+ ms, .* exchange "
+                             r"[\d.e+-]+ ms, [\d.e+-]+ ms predicted; ")
+            self.assertIn(f"{result['setting']}  {looks[0]}", run.stdout())
+
+    def check_plan_of(self, run, result):
+        plan = result["plan"]
         self.assertRegex(plan["digest"], r"^[0-9a-f]{64}$")
         self.assertIn(f"plan {plan['digest'][:16]}: agreed by 2 workers on 1 "
                       "machine", plan["lines"][0])
         for what in ("network local:", "cards ", "memory ", "aggregation ",
-                     "link "):
+                     "link ", "compression ", "exchange ", "chunk ",
+                     "priority "):
             self.assertEqual(1, sum(line.startswith(f"plan: {what}")
                                     for line in plan["lines"]), plan)
-        self.assertRegex(run.stdout(), r"none  link: .* measured in [\d.]+ s")
-        self.assertRegex(run.stdout(), "2bit  link: .* from the cache")
-        for result in results:
-            self.assertEqual(result["plan"], plan)
-            for line in plan["lines"]:
-                self.assertIn(f"{result['setting']}  {line}", run.stdout())
+        for line in plan["lines"]:
+            self.assertIn(f"{result['setting']}  {line}", run.stdout())
         with open(self.path("telegrad-out/report.html")) as file:
             self.assertIn(f"<li>{plan['lines'][0]}</li>", file.read())
 

@@ -103,6 +103,18 @@ TEST(Results, ThePlanIsInTheSummaryAndOnThePageOnce) {
   EXPECT_THAT(page, HasSubstr("<h2>Plan</h2>\n<ul>\n" + line + "\n</ul>"));
 }
 
+TEST(Results, PlansThatDifferHaveTheirRunsNames) {
+  RunSummary none = MakeRun("none", 0, 0.98, 7);
+  RunSummary two_bit = MakeRun("2bit", 0, 0.98, 7);
+  none.plan = {.digest = "12", .lines = {"plan: compression off"}};
+  two_bit.plan = {.digest = "34", .lines = {"plan: compression 2bit"}};
+  EXPECT_THAT(ReportHtml({none, two_bit}, ""),
+              HasSubstr("<h2>Plan</h2>\n<p>none, seed 0:</p>\n<ul>\n"
+                        "<li>plan: compression off</li>\n</ul>\n"
+                        "<p>2bit, seed 0:</p>\n<ul>\n"
+                        "<li>plan: compression 2bit</li>\n</ul>"));
+}
+
 TEST(Results, WrongJsonNamesTheField) {
   const auto code = absl::StatusCode::kInvalidArgument;
   EXPECT_THAT(RunSummaryFromJson("[1]"), StatusIs(code, "not a JSON object"));

@@ -171,19 +171,34 @@ std::string DecisionsHtml(const std::vector<RunSummary>& runs) {
   return absl::StrCat("<h2>Decisions</h2>\n<ul>\n", html, "</ul>\n");
 }
 
-// What all workers agreed on at the start, once for runs that agreed alike.
-std::string PlanHtml(const std::vector<RunSummary>& runs) {
+std::string ListHtml(const std::vector<std::string>& lines) {
   std::string html;
-  const PlanSummary* last = nullptr;
+  for (const std::string& line : lines) {
+    absl::StrAppend(&html, "<li>", EscapeHtml(line), "</li>\n");
+  }
+  return absl::StrCat("<ul>\n", html, "</ul>\n");
+}
+
+// What all workers agreed on at the start, once for runs that agreed alike;
+// plans that differ are named after the first run that had them.
+std::string PlanHtml(const std::vector<RunSummary>& runs) {
+  std::vector<const RunSummary*> plans;
   for (const RunSummary& run : runs) {
-    if (last != nullptr && run.plan == *last) continue;
-    last = &run.plan;
-    for (const std::string& line : run.plan.lines) {
-      absl::StrAppend(&html, "<li>", EscapeHtml(line), "</li>\n");
+    if (run.plan.lines.empty()) continue;
+    if (plans.empty() || !(run.plan == plans.back()->plan)) {
+      plans.push_back(&run);
     }
   }
-  if (html.empty()) return html;
-  return absl::StrCat("<h2>Plan</h2>\n<ul>\n", html, "</ul>\n");
+  if (plans.empty()) return "";
+  std::string html = "<h2>Plan</h2>\n";
+  for (const RunSummary* run : plans) {
+    if (plans.size() > 1) {
+      absl::StrAppend(&html, "<p>", EscapeHtml(run->setting), ", seed ",
+                      run->seed, ":</p>\n");
+    }
+    absl::StrAppend(&html, ListHtml(run->plan.lines));
+  }
+  return html;
 }
 
 bool HaveCurves(const std::vector<SettingGroup>& groups) {
