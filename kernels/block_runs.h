@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -37,7 +38,8 @@ inline void PutCode(int32_t code, size_t i, uint32_t bits, uint8_t* codes) {
 }
 
 inline void ClearCodes(size_t from, size_t to, uint32_t bits, uint8_t* codes) {
-  std::memset(codes + CodeBytes(from, bits), 0, CodeBytes(to - from, bits));
+  std::fill_n(codes + CodeBytes(from, bits), CodeBytes(to - from, bits),
+              uint8_t{0});
 }
 
 inline void CountNonFinite(size_t i, EncodeStats* stats) {

@@ -1,6 +1,6 @@
 #include "kernels/code_sum.h"
 
-#include <cstring>
+#include <algorithm>
 
 #include "kernels/reference.h"
 #include "kernels/reference/codes.h"
@@ -38,7 +38,7 @@ float PackedValueAt(const uint8_t* packed, uint32_t num_frames, uint32_t bits,
 void TwoBitSumPack(const uint8_t* const* frames, uint32_t num_frames, size_t n,
                    uint8_t* packed, Stream) {
   const uint32_t bits = SumBits(num_frames);
-  std::memset(packed, 0, PackedSumBytes(n, num_frames));
+  std::fill_n(packed, PackedSumBytes(n, num_frames), uint8_t{0});
   for (size_t i = 0; i < n; ++i) {
     const uint32_t value = static_cast<uint32_t>(
         SumOfCodes(frames, num_frames, i) + static_cast<int32_t>(num_frames));
@@ -72,7 +72,7 @@ void PackedSumDecodeSgd(const uint8_t* packed, uint32_t num_frames, size_t n,
 void TwoBitReencode(const uint8_t* const* frames, uint32_t num_frames, size_t n,
                     int32_t* residual, uint32_t shift, int32_t quantum,
                     uint8_t* codes, Stream) {
-  std::memset(codes, 0, TwoBitBytes(n));
+  std::fill_n(codes, TwoBitBytes(n), uint8_t{0});
   const uint32_t q = static_cast<uint32_t>(quantum);
   for (size_t i = 0; i < n; ++i) {
     const uint32_t sum =

@@ -1,7 +1,7 @@
 #include "kernels/radix.h"
 
+#include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "kernels/reference.h"
 
@@ -54,7 +54,7 @@ uint32_t SumOfDigits(const uint8_t* const* frames, uint32_t num_frames,
 void RadixEncode(const float* grad, float* residual, size_t n, float threshold,
                  NonFinite nonfinite, uint8_t* payload, EncodeStats* stats,
                  Stream) {
-  std::memset(payload, 0, RadixBytes(n));
+  std::fill_n(payload, RadixBytes(n), uint8_t{0});
   for (size_t i = 0; i < n; ++i) {
     float v = residual[i] + grad[i];
     if (nonfinite == NonFinite::kZero && !std::isfinite(v)) {
@@ -106,7 +106,7 @@ uint32_t NumberOf(const uint8_t* const* frames, uint32_t num_frames, size_t n,
 void RadixSumPack(const uint8_t* const* frames, uint32_t num_frames, size_t n,
                   uint8_t* packed, Stream) {
   const DigitGroup group = DigitGroupFor(num_frames);
-  std::memset(packed, 0, RadixSumBytes(n, num_frames));
+  std::fill_n(packed, RadixSumBytes(n, num_frames), uint8_t{0});
   for (size_t first = 0; first < n; first += SumBlock(group)) {
     for (size_t j = 0; j < kNumbersPerBlock; ++j) {
       const uint32_t number = NumberOf(frames, num_frames, n, group, first, j);
@@ -155,7 +155,7 @@ void RadixSumDecode(const uint8_t* const* frames, uint32_t num_frames, size_t n,
 void RadixReencode(const uint8_t* const* frames, uint32_t num_frames, size_t n,
                    int32_t* residual, uint32_t shift, int32_t quantum,
                    uint8_t* payload, Stream) {
-  std::memset(payload, 0, RadixBytes(n));
+  std::fill_n(payload, RadixBytes(n), uint8_t{0});
   const uint32_t q = static_cast<uint32_t>(quantum);
   for (size_t i = 0; i < n; ++i) {
     const uint32_t sum = SumOfDigits(frames, num_frames, i, n) - num_frames;

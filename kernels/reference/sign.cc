@@ -1,5 +1,6 @@
 #include "kernels/sign.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -20,7 +21,7 @@ void SetBit(size_t i, uint8_t* bits) {
 void OneBitEncode(const float* grad, float* residual, size_t n, float threshold,
                   float magnitude, NonFinite nonfinite, uint8_t* payload,
                   EncodeStats* stats, Stream) {
-  std::memset(payload, 0, SignBytes(n));
+  std::fill_n(payload, SignBytes(n), uint8_t{0});
   for (size_t i = 0; i < n; ++i) {
     const float v = Value(residual[i], grad[i], i, nonfinite, stats);
     const bool is_above = v > threshold;
@@ -44,7 +45,7 @@ void OneBitDecode(const uint8_t* payload, size_t n, float* out, Stream) {
 void CountPack(const uint8_t* const* frames, uint32_t num_frames, size_t n,
                uint8_t* counts, Stream) {
   const uint32_t planes = SignCountPlanes(num_frames);
-  std::memset(counts, 0, SignCountBytes(n, num_frames));
+  std::fill_n(counts, SignCountBytes(n, num_frames), uint8_t{0});
   for (size_t i = 0; i < 8 * SignBytes(n); ++i) {
     uint32_t count = 0;
     for (uint32_t f = 0; f < num_frames; ++f) count += BitAt(frames[f], i);
@@ -83,7 +84,7 @@ void BlockEncode(const float* grad, float* residual, size_t n, size_t block,
                  NonFinite nonfinite, uint8_t* payload, EncodeStats* stats,
                  Stream) {
   uint8_t* bits = payload + 4 * NumSignBlocks(n, block);
-  std::memset(bits, 0, SignBytes(n));
+  std::fill_n(bits, SignBytes(n), uint8_t{0});
   for (size_t from = 0; from < n; from += block) {
     const size_t m = n - from < block ? n - from : block;
     for (size_t i = from; i < from + m; ++i) {

@@ -1,7 +1,7 @@
 #include "kernels/two_bit.h"
 
+#include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "kernels/reference.h"
 #include "kernels/reference/codes.h"
@@ -15,7 +15,7 @@ template <typename Format>
 void Encode(const typename Format::Element* grad, float* residual, size_t n,
             float threshold, NonFinite nonfinite, uint8_t* codes,
             EncodeStats* stats) {
-  std::memset(codes, 0, TwoBitBytes(n));
+  std::fill_n(codes, TwoBitBytes(n), uint8_t{0});
   for (size_t i = 0; i < n; ++i) {
     float v = residual[i] + Format::Float(grad[i]);
     if (nonfinite == NonFinite::kZero && !std::isfinite(v)) {
