@@ -12,15 +12,15 @@
 namespace telegrad::gpu_check {
 
 // 1 GiB of floats: far more than any L2, so that nothing stays from run to run.
-inline constexpr size_t kElements = size_t{1} << 28;
-inline constexpr int kRuns = 50;
-inline constexpr int kWarmUps = 5;
+inline size_t num_elements = size_t{1} << 28;
+inline int num_runs = 50;
 
 struct Row {
   std::string name;
   double bytes_per_element;
   double median_us;
   double least_us;
+  double peer_median_us = 0;  // 0: there is none
 };
 
 template <typename Body>
@@ -30,7 +30,8 @@ Row Time(const std::string& name, double bytes_per_element, Body body) {
   Require(cudaEventCreate(&begin), "cudaEventCreate");
   Require(cudaEventCreate(&end), "cudaEventCreate");
   std::vector<double> times;
-  for (int run = 0; run < kWarmUps + kRuns; ++run) {
+  const int num_warm_ups = num_runs / 10;
+  for (int run = 0; run < num_warm_ups + num_runs; ++run) {
     Require(cudaEventRecord(begin, nullptr), "cudaEventRecord");
     body();
     Require(cudaEventRecord(end, nullptr), "cudaEventRecord");
@@ -38,12 +39,12 @@ Row Time(const std::string& name, double bytes_per_element, Body body) {
     Require(cudaGetLastError(), name.c_str());
     float ms = 0;
     Require(cudaEventElapsedTime(&ms, begin, end), "cudaEventElapsedTime");
-    if (run >= kWarmUps) times.push_back(1000.0 * ms);
+    if (run >= num_warm_ups) times.push_back(1000.0 * ms);
   }
   cudaEventDestroy(begin);
   cudaEventDestroy(end);
   std::sort(times.begin(), times.end());
-  return {name, bytes_per_element, times[times.size() / 2], times[0]};
+  return {name, bytes_per_element, times[times.size() / 2], times[0], 0};
 }
 
 template <typename T>
@@ -55,10 +56,10 @@ T* Allocate(size_t count) {
 }
 
 struct Arrays {
-  float* x = Allocate<float>(kElements);
-  float* y = Allocate<float>(kElements);
-  float* z = Allocate<float>(kElements);
-  uint8_t* packed = Allocate<uint8_t>(kElements);
+  float* x = Allocate<float>(num_elements);
+  float* y = Allocate<float>(num_elements);
+  float* z = Allocate<float>(num_elements);
+  uint8_t* packed = Allocate<uint8_t>(num_elements);
   kernels::EncodeStats* stats = Allocate<kernels::EncodeStats>(1);
   double* power = Allocate<double>(1);
   std::vector<const uint8_t*> frames;

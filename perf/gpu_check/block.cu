@@ -174,7 +174,7 @@ void VerifyBlock(Verdict& verdict) {
 }
 
 void MeasureBlock(Arrays& a, std::vector<Row>& rows) {
-  const size_t n = kElements;
+  const size_t n = num_elements;
   const auto gpu = kernels::cuda::Block();
   for (const uint32_t bits : {8u, 4u}) {
     const BlockFormat format = {1024, bits, (1u << (bits - 1)) - 1, false};

@@ -83,7 +83,7 @@ void VerifyCast(Verdict& verdict) {
 
 void MeasureCast(Arrays& a, std::vector<Row>& rows) {
   const CastKernels cast = kernels::cuda::Cast();
-  const size_t n = kElements;
+  const size_t n = num_elements;
   auto* const codes = reinterpret_cast<uint8_t*>(a.z);
   for (const bool is_half : {true, false}) {
     const CastFormatKernels& format = is_half ? cast.fp16 : cast.bf16;

@@ -60,7 +60,7 @@ void VerifyDecodeSgd(Verdict& verdict) {
 }
 
 void MeasureDecodeSgd(Arrays& a, std::vector<Row>& rows) {
-  const size_t n = kElements;
+  const size_t n = num_elements;
   constexpr kernels::SgdParameters kGentle{1e-3f, 0.9f, 0.0f, 1.0f};
   Require(cudaMemset(a.y, 0, 4 * n), "cudaMemset");
   Require(cudaMemset(a.z, 0, 4 * n), "cudaMemset");

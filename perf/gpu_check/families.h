@@ -16,6 +16,7 @@ void VerifyRadix(Verdict& verdict);
 void VerifyLowRank(Verdict& verdict);
 void VerifyHalf(Verdict& verdict);
 void VerifyDecodeSgd(Verdict& verdict);
+void VerifyMxnet(Verdict& verdict);
 
 void MeasureCast(Arrays& arrays, std::vector<Row>& rows);
 void MeasureSign(Arrays& arrays, std::vector<Row>& rows);
@@ -25,5 +26,7 @@ void MeasureRadix(Arrays& arrays, std::vector<Row>& rows);
 void MeasureLowRank(Arrays& arrays, std::vector<Row>& rows);
 void MeasureHalf(Arrays& arrays, std::vector<Row>& rows);
 void MeasureDecodeSgd(Arrays& arrays, std::vector<Row>& rows);
+// After those whose peer it is.
+void MeasureMxnet(Arrays& arrays, std::vector<Row>& rows);
 
 }  // namespace telegrad::gpu_check

@@ -123,7 +123,7 @@ void VerifyHalf(Verdict& verdict) {
 
 // x is uniform in [-1/4, 1/4]; z holds it in each format.
 void MeasureHalf(Arrays& a, std::vector<Row>& rows) {
-  const size_t n = kElements;
+  const size_t n = num_elements;
   auto* const halves = reinterpret_cast<uint16_t*>(a.z);
   auto* const list = Allocate<uint32_t>(n + kernels::kSurvivorSlack);
   auto* const count = Allocate<uint64_t>(1);

@@ -94,7 +94,7 @@ void VerifyLowRank(Verdict& verdict) {
 void MeasureLowRank(Arrays& arrays, std::vector<Row>& rows) {
   const LowRankKernels gpu = kernels::cuda::LowRank();
   LowRankShape shape;
-  shape.n = kElements;
+  shape.n = num_elements;
   shape.cols = 16384;
   shape.rank = 2;
   auto* left = reinterpret_cast<float*>(arrays.packed);

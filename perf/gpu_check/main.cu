@@ -1,21 +1,60 @@
-// Usage: gpu_check [--verify-only] [--json PATH]
+// Usage: gpu_check [--verify-only | --measure-only] [--json PATH]
+//                  [--elements N] [--runs N]
+// --elements: of the arrays that are measured, 1048576 or more; by default
+// 268435456. --runs: of each kernel that count, by default 50; a tenth as many
+// go before them.
 // Exit: 0 all equal, 1 a difference or an error, 2 usage, 77 no device.
+#include <cstdlib>
 #include <cstring>
 
+#include "perf/gpu_check/bench.h"
 #include "perf/gpu_check/gpu_check.h"
 
-int main(int argc, char** argv) {
+namespace telegrad::gpu_check {
+namespace {
+
+struct Options {
   const char* path = nullptr;
-  bool is_verify_only = false;
+  bool verifies = true;
+  bool measures = true;
+};
+
+// A decimal number of at least `least`, or 0.
+size_t Number(const char* text, size_t least) {
+  char* end = nullptr;
+  const unsigned long long number = std::strtoull(text, &end, 10);
+  return *end == '\0' && number >= least && number < size_t{1} << 31 ? number
+                                                                     : 0;
+}
+
+bool Parse(int argc, char** argv, Options* options) {
   for (int i = 1; i < argc; ++i) {
+    const bool has_value = i + 1 < argc;
     if (std::strcmp(argv[i], "--verify-only") == 0) {
-      is_verify_only = true;
-    } else if (std::strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
-      path = argv[++i];
+      options->measures = false;
+    } else if (std::strcmp(argv[i], "--measure-only") == 0) {
+      options->verifies = false;
+    } else if (std::strcmp(argv[i], "--json") == 0 && has_value) {
+      options->path = argv[++i];
+    } else if (std::strcmp(argv[i], "--elements") == 0 && has_value) {
+      num_elements = Number(argv[++i], size_t{1} << 20);
+    } else if (std::strcmp(argv[i], "--runs") == 0 && has_value) {
+      num_runs = static_cast<int>(Number(argv[++i], 1));
     } else {
-      std::printf("usage: gpu_check [--verify-only] [--json PATH]\n");
-      return 2;
+      return false;
     }
+  }
+  return num_elements != 0 && num_runs != 0 &&
+         (options->verifies || options->measures);
+}
+
+int Main(int argc, char** argv) {
+  Options options;
+  if (!Parse(argc, argv, &options)) {
+    std::printf(
+        "usage: gpu_check [--verify-only | --measure-only] [--json PATH] "
+        "[--elements N] [--runs N]\n");
+    return 2;
   }
   int num_devices = 0;
   const cudaError_t error = cudaGetDeviceCount(&num_devices);
@@ -24,11 +63,17 @@ int main(int argc, char** argv) {
     return 77;
   }
   cudaDeviceProp properties;
-  telegrad::gpu_check::Require(cudaGetDeviceProperties(&properties, 0),
-                               "cudaGetDeviceProperties");
+  Require(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
   std::printf("%s, compute capability %d.%d\n", properties.name,
               properties.major, properties.minor);
-  if (!telegrad::gpu_check::Verify()) return 1;
-  if (!is_verify_only) telegrad::gpu_check::MeasureAll(properties.name, path);
+  if (options.verifies && !Verify()) return 1;
+  if (options.measures) MeasureAll(properties.name, options.path);
   return 0;
+}
+
+}  // namespace
+}  // namespace telegrad::gpu_check
+
+int main(int argc, char** argv) {
+  return telegrad::gpu_check::Main(argc, argv);
 }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <string>
@@ -25,36 +26,39 @@ void FillInputs(Arrays& a) {
         static_cast<float>(static_cast<int32_t>(state >> 32)) * 0x1p-33f;
     codes[i] = static_cast<uint8_t>(state >> 40);
   }
-  for (size_t i = 0; i < kElements; i += values.size()) {
-    Require(cudaMemcpy(a.x + i, values.data(), 4 * values.size(),
-                       cudaMemcpyHostToDevice),
-            "fill");
+  for (size_t i = 0; i < num_elements; i += values.size()) {
+    const size_t count = std::min(values.size(), num_elements - i);
+    Require(
+        cudaMemcpy(a.x + i, values.data(), 4 * count, cudaMemcpyHostToDevice),
+        "fill");
   }
   for (int f = 0; f < 8; ++f) {
-    uint8_t* frame = Allocate<uint8_t>(kernels::TwoBitBytes(kElements));
-    for (size_t i = 0; i < kElements / 4; i += codes.size()) {
-      Require(cudaMemcpy(frame + i, codes.data(), codes.size(),
-                         cudaMemcpyHostToDevice),
-              "fill");
+    const size_t bytes = kernels::TwoBitBytes(num_elements);
+    uint8_t* frame = Allocate<uint8_t>(bytes);
+    for (size_t i = 0; i < bytes; i += codes.size()) {
+      Require(
+          cudaMemcpy(frame + i, codes.data(), std::min(codes.size(), bytes - i),
+                     cudaMemcpyHostToDevice),
+          "fill");
     }
     a.frames.push_back(frame);
   }
 }
 
 std::vector<Row> MeasureCodes(Arrays& a) {
-  const size_t n = kElements;
+  const size_t n = num_elements;
   std::vector<Row> rows;
   rows.push_back(Time("copy device to device", 8, [&] {
     cudaMemcpyAsync(a.y, a.x, 4 * n, cudaMemcpyDeviceToDevice, nullptr);
   }));
   Require(cudaMemset(a.y, 0, 4 * n), "cudaMemset");
   for (const NonFinite mode : {NonFinite::kZero, NonFinite::kPropagate}) {
-    rows.push_back(Time(
-        mode == NonFinite::kZero ? "two_bit_encode" : "two_bit_encode mxnet",
-        12.25, [&] {
-          gpu::TwoBitEncode(a.x, a.y, n, 0.25f, mode, a.packed, a.stats,
-                            Stream{});
-        }));
+    rows.push_back(Time(mode == NonFinite::kZero ? "two_bit_encode"
+                                                 : "two_bit_encode propagate",
+                        12.25, [&] {
+                          gpu::TwoBitEncode(a.x, a.y, n, 0.25f, mode, a.packed,
+                                            a.stats, Stream{});
+                        }));
   }
   rows.push_back(Time("two_bit_decode", 4.25, [&] {
     gpu::TwoBitDecode(a.frames[0], n, 0.5f, a.y, Stream{});
@@ -66,7 +70,7 @@ std::vector<Row> MeasureCodes(Arrays& a) {
 }
 
 void MeasureSums(Arrays& a, uint32_t w, std::vector<Row>& rows) {
-  const size_t n = kElements;
+  const size_t n = num_elements;
   const std::string suffix = " W=" + std::to_string(w);
   const double in = 0.25 * w;
   const double sum = kernels::SumBits(w) / 8.0;
@@ -87,7 +91,7 @@ void MeasureSums(Arrays& a, uint32_t w, std::vector<Row>& rows) {
 }
 
 void MeasureDense(Arrays& a, std::vector<Row>& rows) {
-  const size_t n = kElements;
+  const size_t n = num_elements;
   Require(cudaMemset(a.y, 0, 4 * n), "cudaMemset");
   rows.push_back(
       Time("add_f32", 12, [&] { gpu::AddF32(a.x, n, a.y, Stream{}); }));
@@ -96,23 +100,31 @@ void MeasureDense(Arrays& a, std::vector<Row>& rows) {
   rows.push_back(Time("sgd_momentum", 20, [&] {
     gpu::SgdMomentum(a.x, n, {1e-3f, 0.9f, 0.0f, 1.0f}, a.y, a.z, Stream{});
   }));
-  rows.push_back(Time("sampled_power", 8.0 * 4096 / kElements, [&] {
+  rows.push_back(Time("sampled_power", 8.0 * 4096 / num_elements, [&] {
     gpu::SampledPower(a.x, a.y, n, a.power, Stream{});
   }));
 }
 
+double ElementsPerSecond(double microseconds) {
+  return static_cast<double>(num_elements) / microseconds * 1e6;
+}
+
 double Bandwidth(const Row& row) {
-  return row.bytes_per_element * kElements / row.median_us * 1e6;
+  return row.bytes_per_element * num_elements / row.median_us * 1e6;
 }
 
 void Print(const std::vector<Row>& rows) {
-  std::printf("%-26s %10s %10s %10s %10s %8s\n", "kernel", "median us",
-              "least us", "Gelt/s", "GB/s", "of copy");
+  std::printf("%-26s %10s %10s %10s %10s %8s %8s\n", "kernel", "median us",
+              "least us", "Gelt/s", "GB/s", "of copy", "of mxnet");
   for (const Row& row : rows) {
-    std::printf("%-26s %10.1f %10.1f %10.1f %10.1f %7.1f%%\n", row.name.c_str(),
-                row.median_us, row.least_us, kElements / row.median_us * 1e-3,
-                Bandwidth(row) * 1e-9,
+    std::printf("%-26s %10.1f %10.1f %10.1f %10.1f %7.1f%%", row.name.c_str(),
+                row.median_us, row.least_us,
+                1e-9 * ElementsPerSecond(row.median_us), Bandwidth(row) * 1e-9,
                 100 * Bandwidth(row) / Bandwidth(rows[0]));
+    if (row.peer_median_us > 0) {
+      std::printf(" %7.2fx", row.peer_median_us / row.median_us);
+    }
+    std::printf("\n");
   }
 }
 
@@ -127,10 +139,23 @@ void Write(const std::vector<Row>& rows, const char* device_name,
     std::fprintf(file,
                  "{\"what\": \"%s\", \"device\": \"%s\", \"n\": %zu, "
                  "\"bytes\": %.0f, \"p50_us\": %.2f, \"min_us\": %.2f, "
-                 "\"samples\": %d, \"bytes_per_s\": %.4g}\n",
-                 row.name.c_str(), device_name, kElements,
-                 row.bytes_per_element * kElements, row.median_us, row.least_us,
-                 kRuns, Bandwidth(row));
+                 "\"samples\": %d, \"bytes_per_s\": %.4g, "
+                 "\"elements_per_s\": %.4g, ",
+                 row.name.c_str(), device_name, num_elements,
+                 row.bytes_per_element * num_elements, row.median_us,
+                 row.least_us, num_runs, Bandwidth(row),
+                 ElementsPerSecond(row.median_us));
+    if (row.peer_median_us > 0) {
+      std::fprintf(file,
+                   "\"peer\": \"mxnet\", \"peer_elements_per_s\": %.4g, "
+                   "\"of_peer\": %.4g}\n",
+                   ElementsPerSecond(row.peer_median_us),
+                   row.peer_median_us / row.median_us);
+    } else {
+      std::fprintf(file,
+                   "\"peer\": null, \"peer_elements_per_s\": null, "
+                   "\"of_peer\": null}\n");
+    }
   }
   std::fclose(file);
 }
@@ -153,6 +178,7 @@ void MeasureAll(const char* device_name, const char* path) {
   MeasureLowRank(arrays, rows);
   MeasureHalf(arrays, rows);
   MeasureDecodeSgd(arrays, rows);
+  MeasureMxnet(arrays, rows);
   Print(rows);
   if (path != nullptr) Write(rows, device_name, path);
 }

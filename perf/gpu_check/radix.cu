@@ -108,7 +108,7 @@ void VerifyRadix(Verdict& verdict) {
 }
 
 void MeasureRadix(Arrays& a, std::vector<Row>& rows) {
-  const size_t n = kElements;
+  const size_t n = num_elements;
   const kernels::RadixKernels gpu = kernels::cuda::Radix();
   Require(cudaMemset(a.y, 0, 4 * n), "cudaMemset");
   rows.push_back(Time("radix_encode", 12.2, [&] {

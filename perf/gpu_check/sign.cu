@@ -134,7 +134,7 @@ void VerifySign(Verdict& verdict) {
 
 void MeasureSign(Arrays& a, std::vector<Row>& rows) {
   const SignKernels sign = kernels::cuda::Sign();
-  const size_t n = kElements;
+  const size_t n = num_elements;
   Require(cudaMemset(a.y, 0, 4 * n), "cudaMemset");
   rows.push_back(Time("1bit_encode", 12.125, [&] {
     sign.one_bit_encode(a.x, a.y, n, 0, 1, NonFinite::kZero, a.packed, a.stats,

@@ -103,7 +103,7 @@ void VerifySparse(Verdict& verdict) {
 
 // x is uniform in [-1/4, 1/4], so a sum of them reaches 6.25 every 50 steps.
 void MeasureSparse(Arrays& a, std::vector<Row>& rows) {
-  const size_t n = kElements;
+  const size_t n = num_elements;
   auto* indices = Allocate<uint32_t>(n + kernels::kSurvivorSlack);
   auto* values = Allocate<float>(n + kernels::kSurvivorSlack);
   auto* count = Allocate<uint64_t>(1);

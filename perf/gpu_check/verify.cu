@@ -160,6 +160,7 @@ bool Verify() {
   VerifyLowRank(verdict);
   VerifyHalf(verdict);
   VerifyDecodeSgd(verdict);
+  VerifyMxnet(verdict);
   std::printf("%zu comparisons, %zu differ\n", verdict.checks(),
               verdict.failures());
   return verdict.failures() == 0;
