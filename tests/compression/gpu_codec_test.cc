@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "kernels/dispatch.h"
 #include "tests/compression/codec_variant.h"
 #include "tests/kernels/cuda_memory.h"
 #include "tests/testing/status_matchers.h"
@@ -71,8 +72,7 @@ class Both {
   }
 
   void Encode(int step) {
-    EncodeParams params{.threshold = kThreshold};
-    params.step = static_cast<uint64_t>(step);
+    const EncodeParams params = ParamsOf(step);
     std::vector<float> values = Gradient(step);
     grad_.Fill(values);
     EncodeResult cpu_result;
@@ -82,6 +82,29 @@ class Both {
     ASSERT_THAT(gpu_.Encode(grad_.view(), gpu_state_, params,
                             {payload_, cpu_payload_.size()}, result_, {}),
                 IsOk());
+    Compare(cpu_result);
+  }
+
+  // Of a 16-bit gradient; whether the codec takes one.
+  void EncodeHalf(HalfFormat format, int step, bool* is_taken) {
+    const EncodeParams params = ParamsOf(step);
+    std::vector<uint16_t> halves = Halves(format, Gradient(step));
+    std::memcpy(grad_.view().data, halves.data(), 2 * kElems);
+    const ConstBytes on_gpu = {grad_.view().data, 2 * kElems};
+    EncodeResult cpu_result;
+    const absl::Status on_cpu =
+        cpu_.EncodeHalf(format, {halves.data(), 2 * kElems}, cpu_state_, params,
+                        cpu_payload_.view(), &cpu_result, {});
+    const absl::Status status =
+        gpu_.EncodeHalf(format, on_gpu, gpu_state_, params,
+                        {payload_, cpu_payload_.size()}, result_, {});
+    ASSERT_EQ(status.code(), on_cpu.code()) << status << on_cpu;
+    *is_taken = status.ok();
+    if (*is_taken) Compare(cpu_result);
+  }
+
+  // What both encoders have left.
+  void Compare(const EncodeResult& cpu_result) {
     ASSERT_STREQ(WaitForGpu(), "");
     num_bytes_ = cpu_result.encoded_bytes;
     ASSERT_EQ(result_->encoded_bytes, num_bytes_);
@@ -106,6 +129,21 @@ class Both {
   }
 
  private:
+  static EncodeParams ParamsOf(int step) {
+    EncodeParams params{.threshold = kThreshold};
+    params.step = static_cast<uint64_t>(step);
+    return params;
+  }
+  static std::vector<uint16_t> Halves(HalfFormat format,
+                                      const std::vector<float>& values) {
+    const kernels::CastKernels& cast = kernels::CpuKernels().cast;
+    std::vector<uint16_t> halves(values.size());
+    EncodeStats stats;
+    (format == HalfFormat::kFp16 ? cast.fp16 : cast.bf16)
+        .encode(values.data(), nullptr, values.size(), NonFinite::kZero,
+                reinterpret_cast<uint8_t*>(halves.data()), &stats, {});
+    return halves;
+  }
   static Bytes View(std::vector<float>& values) {
     return {values.data(), 4 * kElems};
   }
@@ -142,6 +180,25 @@ TEST_P(GpuCodec, EncodesAndDecodesTheBitsOfTheCpu) {
     SCOPED_TRACE(step);
     both.Encode(step);
     if (!HasFatalFailure()) both.Decode();
+  }
+}
+
+TEST_P(GpuCodec, EncodesHalvesAsTheCpuOrNeitherDoes) {
+  const auto gpu = GetParam()->Prepare(kElems, {DeviceKind::kCuda, 0});
+  if (!gpu.ok()) GTEST_SKIP() << gpu.status().message();
+  const auto cpu = GetParam()->Prepare(kElems, Device{});
+  ASSERT_THAT(cpu, IsOk());
+  const bool is_2bit = (*cpu)->traits().name == std::string("2bit");
+  for (const HalfFormat format : {HalfFormat::kFp16, HalfFormat::kBf16}) {
+    Both both(**cpu, **gpu);
+    for (int step = 0; step < kSteps && !HasFatalFailure(); ++step) {
+      SCOPED_TRACE(step);
+      bool is_taken = false;
+      both.EncodeHalf(format, step, &is_taken);
+      if (HasFatalFailure()) return;
+      EXPECT_EQ(is_taken, is_2bit && (*cpu)->packing() == 0);
+      if (is_taken) both.Decode();
+    }
   }
 }
 

@@ -1,0 +1,44 @@
+#!/usr/bin/env python3
+"""That gpu_check's loops run, and each of its rows has all keys.
+
+    check_measures.py GPU_CHECK
+
+What it measures on an emulated device means nothing.
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+KEYS = {"what", "device", "n", "bytes", "p50_us", "min_us", "samples",
+        "bytes_per_s", "elements_per_s", "peer", "peer_elements_per_s",
+        "of_peer"}
+WITH_PEER = {"two_bit_encode", "two_bit_encode propagate", "two_bit_decode",
+             "1bit_encode", "1bit_decode"}
+ELEMENTS = 1 << 20
+
+
+def main(program):
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "rows.json")
+        subprocess.run([program, "--measure-only", "--elements", str(ELEMENTS),
+                        "--runs", "1", "--json", path], check=True)
+        with open(path, encoding="utf-8") as file:
+            rows = [json.loads(line) for line in file]
+    names = [row["what"] for row in rows]
+    assert len(set(names)) == len(names), "rows of the same name"
+    for row in rows:
+        assert set(row) == KEYS and row["n"] == ELEMENTS, row
+        assert row["p50_us"] > 0 and row["bytes_per_s"] > 0, row
+    having = {row["what"] for row in rows if row["peer"] == "mxnet"}
+    assert having == WITH_PEER, having
+    for row in rows:
+        if row["what"] in WITH_PEER:
+            ratio = row["elements_per_s"] / row["peer_elements_per_s"]
+            assert abs(ratio / row["of_peer"] - 1) < 0.01, row
+    print(f"{len(rows)} rows")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstddef>
+
+// What our sources use of CUDA's runtime, by its own names, for the device that
+// tests/simt makes of the CPU. Work is done when a call returns, whatever its
+// stream: what a stream's order or a missing wait breaks is not found here.
+
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInvalidConfiguration = 9,
+  cudaErrorNoDevice = 100,
+  cudaErrorInvalidDevice = 101,
+  cudaErrorNotReady = 600,
+};
+enum cudaMemcpyKind {
+  cudaMemcpyHostToDevice = 1,
+  cudaMemcpyDeviceToHost = 2,
+  cudaMemcpyDeviceToDevice = 3,
+};
+enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16 };
+inline constexpr unsigned cudaHostAllocPortable = 1;
+inline constexpr unsigned cudaStreamNonBlocking = 1;
+inline constexpr unsigned cudaEventDisableTiming = 2;
+
+struct cudaDeviceProp {
+  char name[256];
+  int major;
+  int minor;
+};
+using cudaStream_t = struct SimtStream*;
+using cudaEvent_t = struct SimtEvent*;
+
+const char* cudaGetErrorString(cudaError_t error);
+cudaError_t cudaGetLastError();
+cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaGetDevice(int* device);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr what, int device);
+cudaError_t cudaDeviceSynchronize();
+
+// The host cannot touch what this returns; nobody what is past its end.
+cudaError_t cudaMalloc(void** memory, size_t size);
+cudaError_t cudaMallocManaged(void** memory, size_t size);
+cudaError_t cudaHostAlloc(void** memory, size_t size, unsigned flags);
+cudaError_t cudaFree(void* memory);
+cudaError_t cudaFreeHost(void* memory);
+template <typename T>
+cudaError_t cudaMalloc(T** memory, size_t size) {
+  void* made = nullptr;
+  const cudaError_t error = cudaMalloc(&made, size);
+  *memory = static_cast<T*>(made);
+  return error;
+}
+cudaError_t cudaMemcpy(void* to, const void* from, size_t size,
+                       cudaMemcpyKind kind);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size,
+                            cudaMemcpyKind kind, cudaStream_t stream);
+cudaError_t cudaMemset(void* to, int byte, size_t size);
+cudaError_t cudaMemsetAsync(void* to, int byte, size_t size,
+                            cudaStream_t stream);
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaEventCreate(cudaEvent_t* event);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventQuery(cudaEvent_t event);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end);
