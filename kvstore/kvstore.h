@@ -78,7 +78,8 @@ struct CompressionConfig {
 };
 
 // A tensor's codec, why it has it, and how it does: of a sample of its elements
-// on this worker, the last that was taken. Shares are 0..1.
+// on this worker, the last that was taken. Shares are 0..1. Codecs without a
+// residual have NaN for what is said of it.
 struct TensorReport {
   std::string name;
   size_t num_elems = 0;
@@ -93,6 +94,7 @@ struct TensorReport {
   double zero_share = 0;       // elements that were sent as 0
   double saturated_share = 0;  // residual beyond 64 thresholds
   double cosine = 0;           // of what was sent and the gradient
+  double relative_error = 0;   // norm of their difference / of the gradient
   int64_t num_nonfinite = 0;   // since Init
 };
 

@@ -1,6 +1,8 @@
 #include "trainer/compression_plan.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -34,6 +36,19 @@ std::string Line(const std::vector<TensorReport>& reports, size_t begin,
       first.reason);
 }
 
+// What the guard saw.
+std::string Complaint(const TensorReport& report) {
+  if (std::isnan(report.residual_ratio)) {
+    return absl::StrFormat(
+        "the cosine of what was sent and its gradient was %.3f, the error %.3g "
+        "times its gradient",
+        report.cosine, report.relative_error);
+  }
+  return absl::StrFormat(
+      "its residual was %.0f times its gradient, %.1f %% beyond 64 thresholds",
+      report.residual_ratio, 100 * report.saturated_share);
+}
+
 }  // namespace
 
 std::vector<std::string> PlanLines(const std::vector<TensorReport>& reports) {
@@ -59,13 +74,18 @@ std::vector<std::string> PlanLines(const std::vector<TensorReport>& reports) {
 std::vector<TensorMetrics> ToMetrics(const std::vector<TensorReport>& reports) {
   std::vector<TensorMetrics> metrics;
   for (const TensorReport& report : reports) {
-    if (!report.has_sample) continue;
+    if (!report.has_sample && report.num_nonfinite == 0) continue;
+    const double unknown = std::numeric_limits<double>::quiet_NaN();
+    const auto sampled = [&](double value) {
+      return report.has_sample ? value : unknown;
+    };
     metrics.push_back({.tensor = report.name,
                        .codec = report.is_dense ? "none" : report.codec,
-                       .residual_ratio = report.residual_ratio,
-                       .zero_share = report.zero_share,
-                       .saturated_share = report.saturated_share,
-                       .cosine = report.cosine,
+                       .residual_ratio = sampled(report.residual_ratio),
+                       .zero_share = sampled(report.zero_share),
+                       .saturated_share = sampled(report.saturated_share),
+                       .cosine = sampled(report.cosine),
+                       .relative_error = sampled(report.relative_error),
                        .num_nonfinite = report.num_nonfinite});
   }
   return metrics;
@@ -80,11 +100,9 @@ void GuardNews::Tell(const std::vector<TensorReport>& reports, int64_t step,
     if (!report.gave_up || told_[i] == report.codec) continue;
     told_[i] = report.codec;
     observer.OnLine(absl::StrFormat(
-        "guard: %s goes dense from step %d at the latest: with %s its residual "
-        "was %.0f times its gradient, %.1f %% beyond 64 thresholds "
+        "guard: %s goes dense from step %d at the latest: with %s %s "
         "(--gc-guard off switches this off)",
-        report.name, step, report.codec, report.residual_ratio,
-        100 * report.saturated_share));
+        report.name, step, report.codec, Complaint(report)));
   }
 }
 

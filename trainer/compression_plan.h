@@ -13,7 +13,8 @@ namespace telegrad {
 // neighbours in one, and the totals.
 std::vector<std::string> PlanLines(const std::vector<TensorReport>& reports);
 
-// What metrics.jsonl holds per tensor: those with a sample.
+// What metrics.jsonl holds per tensor: those with a sample, or with
+// elements that were not finite.
 std::vector<TensorMetrics> ToMetrics(const std::vector<TensorReport>& reports);
 
 // Says when the guard has made a tensor dense: once, and again for another

@@ -11,7 +11,8 @@
 namespace telegrad {
 
 // How a tensor's codec does, on worker 0, from a sample of the tensor's
-// elements; the same names in metrics.jsonl. Shares are 0..1.
+// elements; the same names in metrics.jsonl. Shares are 0..1; what is not
+// defined is NaN, in metrics.jsonl null.
 struct TensorMetrics {
   std::string tensor;
   std::string codec;           // in force
@@ -19,6 +20,7 @@ struct TensorMetrics {
   double zero_share = 0;       // sent as 0
   double saturated_share = 0;  // residual beyond 64 thresholds
   double cosine = 0;           // of what was sent and the gradient
+  double relative_error = 0;   // norm of their difference / of the gradient
   int64_t num_nonfinite = 0;   // since the start
 };
 

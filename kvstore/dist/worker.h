@@ -129,6 +129,9 @@ class DistWorker : public KVStore, private TransportHandler {
                          WorkerChunk& chunk);
   absl::StatusOr<ConstBytes> EncodePayload(WorkerTensor& tensor,
                                            WorkerChunk& chunk);
+  absl::Status AskGuard(const PreparedCodec& codec, ConstBytes grad,
+                        ConstBytes payload, float threshold,
+                        WorkerChunk& chunk) const;
   absl::StatusOr<ConstBytes> DensePayload(WorkerTensor& tensor,
                                           WorkerChunk& chunk, ConstBytes grad);
   absl::Status HandleNonFinite(WorkerTensor& tensor, WorkerChunk& chunk,

@@ -44,14 +44,29 @@ absl::StatusOr<ConstBytes> DistWorker::EncodePayload(WorkerTensor& tensor,
   RETURN_IF_ERROR(
       codec.Encode(grad, chunk.state, params, chunk.frame.view(), &result, {}));
   chunk.has_residual |= residual != nullptr;
-  chunk.guard.After(Floats(grad), residual, threshold);
-  if (chunk.guard.gave_up() && config_.compression.has_guard) {
-    chunk.vetoed.set(static_cast<size_t>(stage));
-  }
+  const ConstBytes payload(chunk.frame.data(), result.encoded_bytes);
+  RETURN_IF_ERROR(AskGuard(codec, grad, payload, threshold, chunk));
   if (result.stats.num_nonfinite > 0) {
     RETURN_IF_ERROR(HandleNonFinite(tensor, chunk, result.stats));
   }
-  return ConstBytes(chunk.frame.data(), result.encoded_bytes);
+  return payload;
+}
+
+// Where the residual does not tell what was sent, the codes are decoded.
+absl::Status DistWorker::AskGuard(const PreparedCodec& codec, ConstBytes grad,
+                                  ConstBytes payload, float threshold,
+                                  WorkerChunk& chunk) const {
+  Buffer decoded;
+  if (chunk.guard.needs_decoded()) {
+    decoded = Buffer(grad.size);
+    RETURN_IF_ERROR(codec.Decode(payload, threshold, decoded.view(), {}));
+  }
+  chunk.guard.After(Floats(grad), Floats(chunk.state.residual), threshold,
+                    decoded.as<float>());
+  if (chunk.guard.gave_up() && config_.compression.has_guard) {
+    chunk.vetoed.set(static_cast<size_t>(chunk.encoded_in));
+  }
+  return absl::OkStatus();
 }
 
 // Nothing of another codec's state is of use but the residual, which lies in
@@ -63,7 +78,8 @@ void DistWorker::BeginCodec(const ChunkCoding& coding, ChunkStage stage,
   if (coding.codec->traits().needs_residual) {
     chunk.state.residual = chunk.residual;
   }
-  chunk.guard = Guard(chunk.plan.num_elems, coding.setting.options);
+  chunk.guard = Guard(chunk.plan.num_elems, coding.codec->traits(),
+                      coding.setting.options);
 }
 
 // The gradient from where it lies, unless something must be changed: elements

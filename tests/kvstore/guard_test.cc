@@ -1,6 +1,9 @@
-// The guard through a whole cluster.
+// The guard alone, and through a whole cluster.
 #include "kvstore/dist/guard.h"
 
+#include <cmath>
+
+#include "compression/codec_spec.h"
 #include "tests/kvstore/cluster.h"
 #include "tests/kvstore/oracle.h"
 
@@ -124,6 +127,123 @@ TEST(Guard, IsSilentWhenSwitchedOffAndWhenAllIsWell) {
       EXPECT_TRUE(store.Report()[0].has_sample);
     });
   }
+}
+
+TensorReport AfterSteps(const std::string& type, int num_steps) {
+  TensorReport report;
+  Cluster cluster(OneTensor(type, 0x1p-7f));
+  cluster.Run([&](KVStore& store) {
+    for (int step = 0; step < num_steps; ++step) {
+      std::vector<float> grad(kElems);
+      for (size_t i = 0; i < kElems; ++i) {
+        grad[i] = GradOf(store.rank(), step, i);
+      }
+      PushPull(store, grad);
+    }
+    if (store.rank() == 0) report = store.Report()[0];
+    EXPECT_FALSE(store.Report()[0].is_dense) << type;
+  });
+  EXPECT_TRUE(report.has_sample) << type;
+  return report;
+}
+
+// Step 16 is in the sample, the last step of these.
+constexpr int kOneSample = static_cast<int>(kGuardPeriod) + 1;
+
+TEST(Guard, WatchesCodecsWithoutAResidual) {
+  for (const char* type : {"fp16:0", "bf16:0", "qsgd", "terngrad"}) {
+    const TensorReport report = AfterSteps(type, kOneSample);
+    EXPECT_TRUE(std::isnan(report.residual_ratio)) << type;
+    EXPECT_TRUE(std::isnan(report.saturated_share)) << type;
+    EXPECT_GT(report.cosine, type == std::string("terngrad") ? 0.5 : 0.999);
+    EXPECT_LE(report.cosine, 1 + 1e-9) << type;
+  }
+  // Both have all values of the grid: nothing is lost.
+  const TensorReport exact = AfterSteps("fp16:0", kOneSample);
+  EXPECT_EQ(exact.relative_error, 0);
+  size_t num_zeros = 0;
+  for (size_t i = 0; i < kElems; ++i) {
+    num_zeros += GradOf(0, kOneSample - 1, i) == 0;
+  }
+  EXPECT_EQ(exact.zero_share, static_cast<double>(num_zeros) / double{kElems});
+  // A level of 1/127 of a block's largest element, which is at most 15 / 1024.
+  const TensorReport rounded = AfterSteps("qsgd", kOneSample);
+  EXPECT_GT(rounded.relative_error, 0);
+  EXPECT_LT(rounded.relative_error, 0.02);
+  // 0 or the largest: the error of each is the geometric mean of |g| and what
+  // is missing to it.
+  EXPECT_GT(AfterSteps("terngrad", kOneSample).relative_error, 0.3);
+}
+
+// Its residual is no account of what was sent: momentum is added to it.
+TEST(Guard, SeesWhatDgcSends) {
+  const TensorReport report = AfterSteps("dgc:0.01:sampled=0", kOneSample);
+  EXPECT_GT(report.residual_ratio, 1);
+  // 11 of 1003 are sent.
+  EXPECT_EQ(report.zero_share, 992.0 / 1003);
+}
+
+// Far below the smallest number of fp16.
+TEST(Guard, MakesACastDenseThatSendsNothing) {
+  Cluster cluster(OneTensor("fp16:0", 0));
+  cluster.Run([&](KVStore& store) {
+    std::vector<float> sum;
+    for (int step = 0; step < 70; ++step) {
+      sum = PushPull(store, std::vector<float>(kElems, 0x1p-40f));
+      if (step == 30) {
+        EXPECT_EQ(sum[0], 0);
+      }
+    }
+    const TensorReport report = store.Report()[0];
+    EXPECT_TRUE(report.is_dense);
+    EXPECT_TRUE(report.gave_up);
+    EXPECT_EQ(report.cosine, 0);
+    EXPECT_EQ(report.zero_share, 1);
+    EXPECT_EQ(sum, std::vector<float>(kElems, kWorkers * 0x1p-40f));
+  });
+}
+
+// One element in so many decodes to so much that all are right on average.
+bool GivesUpOnNoise(size_t one_in) {
+  constexpr size_t kMany = 1 << 10;
+  const CodecSpec spec = *ParseCodecSpec("terngrad");
+  Guard guard(kMany, spec.codec->traits(), spec.options);
+  const std::vector<float> grad(kMany, 1.0f);
+  std::vector<float> decoded(kMany);
+  for (size_t i = 0; i < kMany; i += one_in) {
+    decoded[i] = static_cast<float>(one_in);
+  }
+  for (uint64_t sample = 0; sample < kGuardPatience; ++sample) {
+    EXPECT_FALSE(guard.gave_up());
+    guard.Before(sample * kGuardPeriod, grad.data(), nullptr);
+    EXPECT_TRUE(guard.needs_decoded());
+    guard.After(grad.data(), nullptr, 0, decoded.data());
+    guard.Before(sample * kGuardPeriod + 1, grad.data(), nullptr);
+    EXPECT_FALSE(guard.needs_decoded());
+  }
+  return guard.gave_up();
+}
+
+TEST(Guard, GivesUpOnCodesThatAreMostlyNoise) {
+  EXPECT_FALSE(GivesUpOnNoise(16));  // as terngrad has where all is well
+  EXPECT_FALSE(GivesUpOnNoise(128));
+  EXPECT_TRUE(GivesUpOnNoise(256));
+}
+
+// What is not finite is left out of the sample, as of the codes.
+TEST(Guard, LeavesOutWhatIsNotFinite) {
+  const CodecSpec spec = *ParseCodecSpec("fp16:0");
+  Guard guard(4, spec.codec->traits(), spec.options);
+  const std::vector<float> grad = {1, NAN, INFINITY, 2};
+  const std::vector<float> residual(4);
+  const std::vector<float> decoded = {1, 0, 0, 2};
+  guard.Before(0, grad.data(), residual.data());
+  guard.After(grad.data(), residual.data(), 0, decoded.data());
+  TensorReport report;
+  Fill(guard.sums(), report);
+  EXPECT_EQ(guard.sums().count, 2u);
+  EXPECT_EQ(report.cosine, 1);
+  EXPECT_EQ(report.zero_share, 0);
 }
 
 }  // namespace

@@ -44,6 +44,19 @@ class Codecs(SystemTest):
         self.assertNotIn("fc2.bias", tensors)
         self.assertGreater(tensors["fc1.weight"]["cosine"], 0.9)
 
+    def test_codecs_without_a_residual_have_their_numbers(self):
+        self.run_to_end(["--gc-type", "qsgd", "--num-batches", "20", *TINY],
+                        seconds=120)
+        with open(self.path("telegrad-out", "metrics.jsonl")) as file:
+            last = [json.loads(line) for line in file][-1]
+        tensors = {one["tensor"]: one for one in last["tensors"]}
+        weight = tensors["fc1.weight"]
+        self.assertIsNone(weight["residual_ratio"])
+        self.assertIsNone(weight["saturated_share"])
+        self.assertGreater(weight["cosine"], 0.9)
+        self.assertLess(0, weight["relative_error"])
+        self.assertLess(weight["relative_error"], 0.5)
+
     def test_a_warm_up_is_dense_and_the_guard_speaks(self):
         warm = self.run_to_end(
             ["--compare", "none,2bit+warmup-steps=20", "--num-batches", "20",

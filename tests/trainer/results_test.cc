@@ -151,6 +151,7 @@ TEST(Results, PointsKeepTheirTensors) {
                     .zero_share = 0.75,
                     .saturated_share = 0.125,
                     .cosine = 0.5,
+                    .relative_error = 2.5,
                     .num_nonfinite = 3}};
   const auto read = MetricPointFromJson(ToJson(point, "2bit", 0));
   ASSERT_THAT(read, IsOk());
@@ -161,7 +162,24 @@ TEST(Results, PointsKeepTheirTensors) {
   EXPECT_EQ(read->tensors[0].zero_share, 0.75);
   EXPECT_EQ(read->tensors[0].saturated_share, 0.125);
   EXPECT_EQ(read->tensors[0].cosine, 0.5);
+  EXPECT_EQ(read->tensors[0].relative_error, 2.5);
   EXPECT_EQ(read->tensors[0].num_nonfinite, 3);
+}
+
+// A codec without a residual has none to tell of.
+TEST(Results, PointsSayWhatATensorDoesNotHave) {
+  MetricPoint point;
+  point.tensors = {{.tensor = "fc1.weight",
+                    .codec = "qsgd",
+                    .residual_ratio = std::nan(""),
+                    .cosine = 0.5}};
+  const std::string line = ToJson(point, "qsgd", 0);
+  EXPECT_THAT(line, HasSubstr(R"("residual_ratio":null,)"));
+  const auto read = MetricPointFromJson(line);
+  ASSERT_THAT(read, IsOk());
+  ASSERT_EQ(read->tensors.size(), 1u);
+  EXPECT_TRUE(std::isnan(read->tensors[0].residual_ratio));
+  EXPECT_EQ(read->tensors[0].cosine, 0.5);
 }
 
 std::vector<std::string> Lines(const std::string& text) {

@@ -126,6 +126,7 @@ void VisitTensor(Visitor& visitor, Tensor& tensor) {
   visitor.Required("zero_share", tensor.zero_share);
   visitor.Required("saturated_share", tensor.saturated_share);
   visitor.Required("cosine", tensor.cosine);
+  visitor.Optional("relative_error", tensor.relative_error);
   visitor.Required("num_nonfinite", tensor.num_nonfinite);
 }
 
