@@ -9,6 +9,7 @@
 #include "base/acceptor.h"
 #include "base/poller.h"
 #include "base/socket.h"
+#include "transport/idle_polls.h"
 #include "transport/ofi/endpoint.h"
 #include "transport/ofi/fabric.h"
 #include "transport/transport.h"
@@ -126,6 +127,7 @@ class OfiContext : public TransportContext {
   };
   std::deque<Done> done_;
   std::vector<Completion> completions_;
+  IdlePolls idle_polls_;
   bool has_yielded_ = false;  // since anything moved
   unsigned num_polls_ = 0;
   Duration nap_ = {};        // of the next sleep without a file to wait for

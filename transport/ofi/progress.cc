@@ -12,8 +12,6 @@ namespace {
 
 // Asking the sockets costs a system call.
 constexpr unsigned kPollsPerSocketPoll = 16;
-// A yield costs as much as several polls; an answer mostly comes before.
-constexpr unsigned kPollsPerYield = 64;
 // Of the naps where libfabric has no file to wait for, or no room to send.
 constexpr Duration kFirstNap = std::chrono::microseconds(20);
 constexpr Duration kLongestNap = std::chrono::milliseconds(1);
@@ -45,7 +43,7 @@ bool OfiContext::Progress(TimePoint deadline) {
   nap_ = kFirstNap;
   has_yielded_ = false;
   bool has_slept = false;
-  unsigned num_idle = 0;
+  idle_polls_.Restart();
   while (true) {
     if (HandleEvents(/*is_complete=*/has_slept || now >= deadline)) return true;
     if (poller_.TakeWake()) return false;
@@ -55,9 +53,8 @@ bool OfiContext::Progress(TimePoint deadline) {
       poll_until = now + options_.poll;
       nap_ = kFirstNap;
       has_yielded_ = false;
-    } else if (++num_idle % kPollsPerYield == 0) {
-      // Whoever else wants this core computes what we wait for.
-      sched_yield();
+    } else {
+      idle_polls_.Count();
     }
     has_slept = now >= poll_until;
     if (has_slept) {

@@ -1,5 +1,3 @@
-#include <sched.h>
-
 #include <algorithm>
 
 #include "transport/ucx/ucx_context.h"
@@ -9,11 +7,6 @@ namespace telegrad::ucx {
 namespace {
 
 constexpr unsigned kPollsPerNetPoll = 16;
-// A yield costs as much as several polls of memory; an answer of a neighbour
-// with a core of its own mostly comes before.
-constexpr unsigned kPollsPerYield = 64;
-// Nobody else ran in a yield of less.
-constexpr Duration kShortYield = std::chrono::microseconds(1);
 
 }  // namespace
 
@@ -43,14 +36,13 @@ unsigned UcxContext::Poll(bool is_complete) {
 bool UcxContext::Progress(TimePoint deadline) {
   TimePoint now = Clock::now();
   TimePoint poll_until = now + options_.poll;
-  unsigned num_idle = 0;
+  idle_polls_.Restart();
   while (true) {
     const unsigned progressed = Poll(/*is_complete=*/now >= deadline);
     if (HandleEvents()) return true;
     if (poller_.TakeWake()) return false;
     if (now >= deadline) return false;
-    // Whoever else wants this core computes what we wait for.
-    if (progressed == 0 && ++num_idle % polls_per_yield_ == 0) Yield();
+    if (progressed == 0) idle_polls_.Count(/*is_cheap=*/!lanes_.empty());
     now = Clock::now();
     if (progressed > 0) {
       poll_until = now + options_.poll;
@@ -59,13 +51,6 @@ bool UcxContext::Progress(TimePoint deadline) {
       now = Clock::now();
     }
   }
-}
-
-void UcxContext::Yield() {
-  const TimePoint before = Clock::now();
-  sched_yield();
-  const bool is_alone = Clock::now() - before < kShortYield;
-  polls_per_yield_ = is_alone && !lanes_.empty() ? kPollsPerYield : 1;
 }
 
 void UcxContext::Sleep(TimePoint until) {

@@ -10,6 +10,7 @@
 
 #include "base/mutex.h"
 #include "base/poller.h"
+#include "transport/idle_polls.h"
 #include "transport/transport.h"
 #include "transport/ucx/address.h"
 #include "transport/ucx/pool.h"
@@ -63,7 +64,6 @@ class UcxContext : public TransportContext {
   // progress.cc
   bool HandleEvents();
   unsigned Poll(bool is_complete);
-  void Yield();
   void Sleep(TimePoint until);
 
   // route.cc
@@ -139,7 +139,7 @@ class UcxContext : public TransportContext {
   };
   std::vector<Retired> retired_;
   unsigned num_polls_ = 0;
-  unsigned polls_per_yield_ = 1;
+  IdlePolls idle_polls_;
   size_t num_events_ = 0;  // since HandleEvents began
   Pool<Outgoing> outgoing_;
   Pool<Incoming> incoming_;
