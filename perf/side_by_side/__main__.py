@@ -8,6 +8,7 @@ perf/results, and says where.
 """
 import argparse
 import json
+import math
 import os
 import statistics
 import sys
@@ -26,6 +27,10 @@ def shapes_of(profile):
         lines = file.read().splitlines()[1:]
     return [[int(n) for n in line.split(",")[1].split("x")] for line in lines
             if line and not line.startswith("#")]
+
+
+def num_bytes_of(shapes):
+    return 4 * sum(math.prod(shape) for shape in shapes)
 
 
 def chosen(options):
@@ -108,7 +113,8 @@ def main():
     setup = Setup(options.workers, options.servers or options.workers,
                   apart=options.servers > 0)
     rate = None if options.rate == "none" else options.rate
-    results = {c.name: {"seconds": [], "sent_bytes": [], "error": None}
+    results = {c.name: {"seconds": [], "sent_bytes": [], "error": None,
+                        "senders": c.senders or options.workers}
                for c in taking_part}
     with tempfile.TemporaryDirectory() as folder, \
             Lab(setup.num_hosts, rate, options.burst, options.rails,
@@ -118,7 +124,7 @@ def main():
             json.dump(shapes, file)
         run = Run(options.build, name, options.iterations, sizes,
                   options.cores, options.mxnet_python, options.connections,
-                  options.ps_lite_benchmark)
+                  num_bytes_of(shapes), options.ps_lite_benchmark)
         for round_number in range(options.repeats):
             for contestant in taking_part:
                 result = results[contestant.name]

@@ -1,11 +1,13 @@
 """Who takes part, and how each is started on the hosts of a lab.
 
 A contestant's `start` returns [(host, environment, words)], of which the last
-prints one JSON line with "seconds", or telegrad-perf's line.
+prints one JSON line, in which `seconds_of` finds the times of an iteration.
 """
 import json
 import os
 import sys
+
+from microbenchmarks import TCP_PROVIDER, pingpong_words, ucx_words
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 # Without progress: an iteration on a slow link takes minutes.
@@ -13,7 +15,25 @@ TIMEOUT_S = 240
 TORCH_PYTHON = "/usr/bin/python3"  # also that of mpi4py
 
 
-class Torch:
+class Contestant:
+    """Sums the profile's gradients on all workers."""
+
+    warmup = 1
+    senders = None  # hosts whose bytes take their turn on a link; None: all
+
+    def payloads(self, run):
+        """How often the gradients' bytes go in one start."""
+        return run.iterations + self.warmup
+
+    def seconds_of(self, line, run):
+        """The times in its line: its own, or telegrad-perf's."""
+        row = json.loads(line)
+        if "seconds" in row:
+            return row["seconds"]
+        return [1e-6 * row[key] for key in ("min_us", "p50_us", "max_us")]
+
+
+class Torch(Contestant):
     def __init__(self, kind):
         self.kind = kind
         self.warmup = 3 if kind == "powersgd" else 1  # it starts with two dense
@@ -48,8 +68,7 @@ def dmlc_roles(lab, setup, run, words):
             for host, role in roles]
 
 
-class Mxnet:
-    warmup = 1
+class Mxnet(Contestant):
     needs = "mxnet_python"
 
     def __init__(self, kind):
@@ -62,11 +81,10 @@ class Mxnet:
         return dmlc_roles(lab, setup, run, words)
 
 
-class PsLite:
+class PsLite(Contestant):
     """BytePS's ps-lite over ZeroMQ: its own benchmark, for keys of one size."""
 
     name = "ps-lite"
-    warmup = 1
     needs = "ps_lite_benchmark"
 
     def start(self, lab, setup, run):
@@ -76,11 +94,10 @@ class PsLite:
         return dmlc_roles(lab, setup, run, words)
 
 
-class OpenMpi:
+class OpenMpi(Contestant):
     """One sum of all gradients by OpenMPI's own TCP (ob1), through mpi4py."""
 
     name = "OpenMPI allreduce"
-    warmup = 1
 
     def start(self, lab, setup, run):
         # Ranks reach mpirun by PMIx, which by default listens on loopback only:
@@ -99,7 +116,7 @@ class OpenMpi:
         return [(0, {**pmix, "OMP_NUM_THREADS": "1"}, words)]
 
 
-class Telegrad:
+class Telegrad(Contestant):
     """telegrad-perf pushpull, or allreduce without a codec."""
 
     def __init__(self, name, *flags, warmup=1):
@@ -130,12 +147,71 @@ class Telegrad:
                 for rank, host in reversed(list(enumerate(hosts)))]
 
 
-def seconds_of(line):
-    """The times in a contestant's line."""
-    row = json.loads(line)
-    if "seconds" in row:
-        return row["seconds"]
-    return [1e-6 * row[key] for key in ("min_us", "p50_us", "max_us")]
+class OneWay(Contestant):
+    """The gradients' bytes from host 1 to host 0, as messages of 1 MiB with a
+    window of them on their way; or of 8 MiB, one there and then one back,
+    before each of which the shaper has its burst anew."""
+
+    window = 64
+    senders = 1
+
+    def __init__(self, name, transport=None, is_pingpong=False):
+        way = "there and back" if is_pingpong else "one way"
+        self.name = f"{way}: {'Telegrad ' + transport if transport else name}"
+        self.program = name
+        self.transport = transport
+        self.is_pingpong = is_pingpong
+        self.size = 2**23 if is_pingpong else 2**20
+
+    def messages(self, run):
+        return run.iterations * max(1, -(-run.num_bytes // self.size))
+
+    def iterations(self, run):
+        """Of telegrad-perf: windows, or messages there and back."""
+        return -(-self.messages(run) // (2 if self.is_pingpong else
+                                         self.window))
+
+    def payloads(self, run):
+        sent = self.messages(run)
+        if self.transport:
+            sent = ((self.iterations(run) + self.warmup)
+                    * (2 if self.is_pingpong else self.window))
+        return sent * self.size / run.num_bytes
+
+    def seconds_of(self, line, run):
+        row = json.loads(line)
+        if not self.transport:
+            return [run.num_bytes / row["bytes_per_s"]]
+        each = 1 if self.is_pingpong else self.window
+        return [1e-6 * row[key] / each * run.num_bytes / self.size
+                for key in ("min_us", "p50_us", "max_us")]
+
+    def start(self, lab, setup, run):
+        if self.transport:
+            return self._start_ours(lab, run)
+        if self.program == "ucx_perftest":
+            server = ucx_words(run.port)
+            environment = {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "eth0"}
+        else:
+            server = pingpong_words(run.port, TCP_PROVIDER, self.size,
+                                    -(-self.messages(run) // 2))
+            environment = {"FI_TCP_IFACE": "eth0"}
+        client = [TORCH_PYTHON, os.path.join(HERE, "microbenchmarks.py"),
+                  self.program, str(run.port), lab.address(0), str(self.size),
+                  str(self.messages(run)), str(self.window)]
+        return [(0, environment, server), (1, environment, client)]
+
+    def _start_ours(self, lab, run):
+        what = "latency" if self.is_pingpong else "bandwidth"
+        words = [run.telegrad_perf, what, "--transport", self.transport,
+                 "--tls", "tcp", "--size", str(self.size), "--iterations",
+                 str(self.iterations(run)), "--warmup", str(self.warmup),
+                 "--rendezvous", f"{lab.address(0)}:{run.port}", "--timeout",
+                 str(TIMEOUT_S), "--json"]
+        if not self.is_pingpong:
+            words += ["--window", str(self.window)]
+        return [(host, {}, [*words, "--rank", str(host), "--bind",
+                            lab.address(host)]) for host in (1, 0)]
 
 
 ALL = [
@@ -155,4 +231,8 @@ ALL = [
              "--gc-threshold", "49", "--gc-reply", "reencode", warmup=150),
     Telegrad("top 1 %, reencode", "pushpull", "--gc-type", "topk:0.01",
              "--gc-reply", "reencode"),
+    OneWay("telegrad-perf", "tcp"), OneWay("telegrad-perf", "ucx"),
+    OneWay("ucx_perftest"),
+    OneWay("telegrad-perf", "ofi", is_pingpong=True),
+    OneWay("fi_pingpong", is_pingpong=True),
 ]

@@ -6,7 +6,6 @@ import sys
 import tempfile
 import time
 
-import contestants
 from lab import Lab
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -31,7 +30,9 @@ class Run:
     """What a contestant is started with."""
 
     def __init__(self, build, profile, iterations, sizes=None, cores=False,
-                 mxnet_python=None, connections=1, ps_lite_benchmark=None):
+                 mxnet_python=None, connections=1, num_bytes=0,
+                 ps_lite_benchmark=None):
+        self.num_bytes = num_bytes  # of the gradients, as float32
         self.profile, self.sizes = profile, sizes
         self.iterations = iterations
         self.telegrad_perf = os.path.abspath(
@@ -92,9 +93,8 @@ def run_once(contestant, lab, setup, run):
             errors.seek(0)
             raise RuntimeError(f"{contestant.name}: no result; it said: "
                                + errors.read()[-600:])
-    iterations = run.iterations + contestant.warmup
-    sent = (lab.sent_bytes() - before) / iterations
-    return contestants.seconds_of(lines[-1]), sent
+    sent = (lab.sent_bytes() - before) / contestant.payloads(run)
+    return contestant.seconds_of(lines[-1], run), sent
 
 
 def check_lab():

@@ -18,23 +18,25 @@ def rate_of(text):
     return None
 
 
-def summary(result, num_elems, rate, workers):
+def summary(result, num_elems, rate):
     """Least and median seconds, bytes on the wire, and what they say."""
     if result["error"] or not result["seconds"]:
         return None
     sent = statistics.median(result["sent_bytes"])
     least = min(result["seconds"])
-    # Alike in both directions on all hosts: what each link must carry.
-    limit = sent / workers / rate if rate else math.nan
+    # What each link must carry in turn: of sums, alike in both directions on
+    # all hosts.
+    each = sent / result["senders"]
     return {"min_s": least, "median_s": statistics.median(result["seconds"]),
-            "sent_bytes": sent, "bits_per_element": 8 * sent / workers
-            / num_elems, "link_s": limit}
+            "sent_bytes": sent, "bits_per_element": 8 * each / num_elems,
+            "link_s": each / rate if rate else math.nan}
 
 
 def why_not(result):
     """The last line of what it said, as a cell of the table."""
-    said = ((result["error"] or "").strip() or "no iteration").splitlines()[-1]
-    return "not measured: " + said[:160].replace("|", "/")
+    said = [line for line in (result["error"] or "").splitlines()
+            if any(each.isalnum() for each in line)] or ["no iteration"]
+    return "not measured: " + said[-1].strip()[:160].replace("|", "/")
 
 
 def several(options):
@@ -50,7 +52,7 @@ def write_table(options, shapes, setup, results):
     rate = rate_of(options.rate)
     if rate is not None:
         rate *= options.rails * options.paths
-    rows = {name: summary(result, num_elems, rate, setup.workers)
+    rows = {name: summary(result, num_elems, rate)
             for name, result in results.items()}
     gloo = rows.get("gloo allreduce")
     where = "on hosts of their own" if setup.apart else "beside the workers"
@@ -74,6 +76,12 @@ def write_table(options, shapes, setup, results):
         lines.append(f"| {name} | {row['min_s']:.4g} | {row['median_s']:.4g} |"
                      f" {row['bits_per_element']:.2f} | {link} | {times} |")
         row["link_s"] = None if math.isnan(row["link_s"]) else row["link_s"]
+    if any(result["senders"] == 1 for result in results.values()):
+        lines += ["", "One way: no sum, as many bytes from one host to another "
+                  "in messages of 1 MiB, 64 of them at once. There and back: "
+                  "in messages of 8 MiB, one after the other, every other in "
+                  "the other direction; the shaper's burst is a credit of each "
+                  "of them."]
     text = "\n".join(lines) + "\n"
     print(text)
     os.makedirs(os.path.dirname(os.path.abspath(options.out)), exist_ok=True)

@@ -14,6 +14,12 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(1, os.path.join(HERE, "..", "side_by_side"))
+
+from microbenchmarks import (TCP_PROVIDER, pingpong_us,  # noqa: E402
+                             pingpong_words, ucx_bytes_per_s, ucx_latency_us,
+                             ucx_words)
+
 DEBIAN_PYTHON = "/usr/bin/python3"  # has the packages of Debian
 WINDOW = 64  # messages on their way, as telegrad-perf's
 LIMIT_S = 120  # of one start
@@ -143,19 +149,14 @@ class UcxPerftest:
     @staticmethod
     def _one(what, tls, size):
         test = "ucp_am_lat" if what == "latency" else "ucp_am_bw"
-        port = str(free_port())
-        client = ["ucx_perftest", "-p", port, "127.0.0.1", "-t", test, "-s",
-                  str(size), "-n", str(num_iterations(what, size)), "-w", "20",
-                  "-f"]
-        if what == "bandwidth":
-            client += ["-O", str(WINDOW)]
-        text = run_pair(on_core(0, ["ucx_perftest", "-p", port]),
-                        on_core(1, client),
+        port = free_port()
+        client = ucx_words(port, "127.0.0.1", test, size,
+                           num_iterations(what, size),
+                           WINDOW if what == "bandwidth" else 0)
+        text = run_pair(on_core(0, ucx_words(port)), on_core(1, client),
                         {"UCX_TLS": tls, "UCX_NET_DEVICES": "lo"})
-        # iterations, us: 50 %, average, overall; MiB/s: average, overall ...
-        values = text.splitlines()[-1].split()
-        return (float(values[1]) if what == "latency"
-                else float(values[5]) * 2**20 / 1e9)
+        return (ucx_latency_us(text) if what == "latency"
+                else ucx_bytes_per_s(text) / 1e9)
 
 
 class FiPingpong:
@@ -172,17 +173,15 @@ class FiPingpong:
         return what == "latency"
 
     def measure(self, what, over, sizes):
-        provider = "tcp;ofi_rxm" if over == "tcp" else "shm"
+        provider = TCP_PROVIDER if over == "tcp" else "shm"
         return {size: self._one(what, provider, size) for size in sizes}
 
     @staticmethod
     def _one(what, provider, size):
-        port = str(free_port())
-        words = ["fi_pingpong", "-p", provider, "-e", "rdm", "-S", str(size),
-                 "-I", str(num_iterations(what, size))]
-        text = run_pair(on_core(0, [*words, "-B", port]),
-                        on_core(1, [*words, "-P", port, "127.0.0.1"]))
-        return float(text.splitlines()[-1].split()[6])  # usec/xfer
+        words = (free_port(), provider, size, num_iterations(what, size))
+        return pingpong_us(
+            run_pair(on_core(0, pingpong_words(*words)),
+                     on_core(1, pingpong_words(*words, "127.0.0.1"))))
 
 
 class OpenMpi:
