@@ -53,7 +53,8 @@ enum class NonFinitePolicy : uint8_t {
 enum class PackingMode : uint8_t {
   kPlain = 0,  // MXNet's
   kRadix = 1,  // a fifth fewer bytes, more arithmetic
-  kAuto = 2,   // ChoosePacking
+  // Of an emulated link ChoosePacking, else KVStore::SetPacking.
+  kAuto = 2,
 };
 
 struct CompressionConfig {
@@ -193,6 +194,15 @@ class KVStore {
   // codec.
   virtual absl::Status SetCodec(Key key, int codec) = 0;
 
+  // How codes lie in bytes. kAuto where SetCompression asked for it, a tensor's
+  // codec has a choice, and nobody has decided: then plain until SetPacking.
+  // After Init.
+  virtual PackingMode packing() const = 0;
+  // Decides it: kPlain or kRadix. All workers call it with the same, after
+  // Init, before the first push; FailedPrecondition later, and where nothing is
+  // open. Servers follow the first push and refuse others.
+  virtual absl::Status SetPacking(PackingMode mode) = 0;
+
   // How fast bytes go between the workers and the servers, over the connections
   // that gradients take, while all workers use them: bytes/s of a machine, out
   // and in, and seconds of a small message, one way. All workers call it at the
@@ -200,6 +210,10 @@ class KVStore {
   // takes about; all get the same, the slowest worker's. Servers on a worker's
   // own machine count for nothing where any worker has others.
   virtual absl::StatusOr<LinkFigures> MeasureLink(Duration at_most) = 0;
+  // How much goes over that link, each way, for each byte that every worker
+  // pushes and pulls: of all workers of the busiest machine, to servers on
+  // others; 1 where all servers are on the workers' machine. After Init.
+  virtual double link_load() const = 0;
   // What these figures depend on: members' machines, transport, settings. After
   // Init.
   virtual std::string link_identity() const = 0;

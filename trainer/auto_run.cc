@@ -8,8 +8,10 @@ absl::Status AutoRun::Start(RunContext& context, const Calibration& known) {
   if (!context.setting.is_auto) return absl::OkStatus();
   context_ = &context;
   cache_.emplace(CacheOptionsOf(context));
+  CompressionConfig compression = context.setting.compression;
+  compression.packing = context.packing;
   auto_ = std::make_unique<AutoCompression>(
-      context.store, AutoOptions{.compression = context.setting.compression,
+      context.store, AutoOptions{.compression = compression,
                                  .cores = context.options.threads,
                                  .chunk_elems = context.options.chunk_elems,
                                  .cache = &*cache_,

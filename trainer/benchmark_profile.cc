@@ -79,6 +79,7 @@ absl::StatusOr<RunSummary> BenchmarkProfile(RunContext& context) {
   ASSIGN_OR_RETURN(std::vector<TensorSpec> specs, LoadProfile(options.network));
   RETURN_IF_ERROR(context.store.SetOptimizer({}));
   RETURN_IF_ERROR(context.store.Init(specs, {}));
+  RETURN_IF_ERROR(PackRun(context));
   RunPlan run_plan;
   RETURN_IF_ERROR(run_plan.Start(context, specs));
   SyntheticGradients gradients =

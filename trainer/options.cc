@@ -98,7 +98,7 @@ void AddCompressionFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
       ->capture_default_str()
       ->group(group);
   app.add_option("--gc-packing", raw.packing,
-                 "2bit's bytes: plain, radix (fewer), auto (by --link)")
+                 "2bit's bytes: plain, radix (fewer), auto (by the link)")
       ->capture_default_str()
       ->group(group);
   app.add_option("--gc-nonfinite", raw.nonfinite,

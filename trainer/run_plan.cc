@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "kvstore/link_calibration.h"
+#include "kvstore/packing.h"
 #include "topology/options.h"
 #include "trainer/cluster.h"
 #include "trainer/run_cache.h"
@@ -162,6 +163,23 @@ std::vector<std::string> LinesFor(const RunContext& context,
   return lines;
 }
 
+void SayNotes(RunContext& context, CalibrationCache& cache,
+              bool are_decisions = false) {
+  for (std::string& note : cache.TakeNotes()) {
+    context.observer.OnLine(note);
+    if (are_decisions) context.decisions.push_back(std::move(note));
+  }
+}
+
+absl::Status MeasureLinkOnce(RunContext& context, CalibrationCache& cache) {
+  if (context.link.has_value()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(context.link,
+                   CalibrateLink(context.store, &cache, kLinkTime));
+  SayNotes(context, cache);
+  context.observer.OnLine(absl::StrCat("link: ", Describe(*context.link)));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 Facts NetworkVariables() {
@@ -178,11 +196,25 @@ Facts NetworkVariables() {
   return facts;
 }
 
-void RunPlan::TakeNotes(CalibrationCache& cache, bool are_decisions) {
-  for (std::string& note : cache.TakeNotes()) {
-    context_->observer.OnLine(note);
-    if (are_decisions) context_->decisions.push_back(std::move(note));
-  }
+absl::Status PackRun(RunContext& context) {
+  context.packing = context.store.packing();
+  if (context.packing != PackingMode::kAuto) return absl::OkStatus();
+  CalibrationCache cache(CacheOptionsOf(context));
+  RETURN_IF_ERROR(MeasureLinkOnce(context, cache));
+  const PackingOptions options{.compression = context.setting.compression,
+                               .link = context.link->figures,
+                               .cores = context.options.threads,
+                               .chunk_elems = context.options.chunk_elems,
+                               .cache = &cache};
+  ASSIGN_OR_RETURN(const std::optional<PackingDecision> decision,
+                   SettlePacking(context.store, options));
+  SayNotes(context, cache);
+  context.packing = context.store.packing();
+  if (!decision.has_value()) return absl::OkStatus();
+  context.decisions.push_back(absl::StrCat("packing ", ToString(decision->mode),
+                                           ": ", decision->reason));
+  context.observer.OnLine(context.decisions.back());
+  return absl::OkStatus();
 }
 
 absl::StatusOr<RunCalibration> RunPlan::Measure(
@@ -195,6 +227,7 @@ absl::StatusOr<RunCalibration> RunPlan::Measure(
   for (const TensorSpec& tensor : tensors) {
     options_.num_elems += tensor.num_elems;
   }
+  options_.compression.packing = context_->packing;
   if (setting.update_on == UpdateOn::kServer) {
     options_.compression.reply = ReplyMode::kDense;
   }
@@ -203,7 +236,7 @@ absl::StatusOr<RunCalibration> RunPlan::Measure(
   options_.cache = nullptr;
   speeds_ = speeds.mine;
   // With auto they are what the codec is chosen by.
-  TakeNotes(cache, setting.is_auto);
+  SayNotes(*context_, cache, setting.is_auto);
   for (const std::string& note : speeds.notes) {
     context_->observer.OnLine(absl::StrCat("plan: ", note));
   }
@@ -217,18 +250,16 @@ absl::Status RunPlan::Start(RunContext& context,
   profile_ = ProfileOf(context.options.network, tensors);
   CalibrationCache cache(CacheOptionsOf(context));
   ASSIGN_OR_RETURN(const RunCalibration speeds, Measure(tensors, cache));
-  ASSIGN_OR_RETURN(const LinkCalibration link,
-                   CalibrateLink(context.store, &cache, kLinkTime));
-  TakeNotes(cache, /*are_decisions=*/false);
-  context.observer.OnLine(absl::StrCat("link: ", Describe(link)));
+  RETURN_IF_ERROR(MeasureLinkOnce(context, cache));
+  const LinkFigures& link = context.link->figures;
   const Calibration calibration = CalibrationWith(
-      link.figures, speeds.agreed, TransportOptionsOf(context.options));
+      link, speeds.agreed, TransportOptionsOf(context.options));
   ASSIGN_OR_RETURN(
       const JobPlan job,
       AgreeOnPlan(context.store, context.detection.Get(), calibration,
                   RequestFor(context, profile_, speeds.agreed)));
   context.plan = {.digest = job.plan.digest, .lines = LinesFor(context, job)};
-  RETURN_IF_ERROR(StartLive(speeds, link.figures, job));
+  RETURN_IF_ERROR(StartLive(speeds, link, job));
   for (const std::string& line : context.plan.lines) {
     context.observer.OnLine(line);
   }

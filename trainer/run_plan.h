@@ -16,6 +16,11 @@ namespace telegrad {
 // DistOptions::facts.
 Facts NetworkVariables();
 
+// Decides --gc-packing auto by what the link and the codec take, where that is
+// open, and says so. All workers call it at the same time, after the store's
+// Init. Errors as SettlePacking.
+absl::Status PackRun(RunContext& context);
+
 // A run's plan and its revisions; nothing for a single worker.
 class RunPlan {
  public:
@@ -37,7 +42,6 @@ class RunPlan {
                                          CalibrationCache& cache);
   absl::Status StartLive(const RunCalibration& speeds, const LinkFigures& link,
                          const JobPlan& job);
-  void TakeNotes(CalibrationCache& cache, bool are_decisions);
 
   RunContext* context_ = nullptr;
   GradientProfile profile_ = {};

@@ -94,6 +94,7 @@ absl::Status Training::Init() {
   RETURN_IF_ERROR(context_.store.SetOptimizer(MakeOptimizer(
       context_.options, context_.setting, context_.options.workers)));
   RETURN_IF_ERROR(context_.store.Init(specs, values));
+  RETURN_IF_ERROR(PackRun(context_));
   for (const std::string& line : PlanLines(context_.store.Report())) {
     context_.observer.OnLine(line);
   }

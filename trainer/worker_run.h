@@ -2,8 +2,12 @@
 
 #include <filesystem>
 #include <functional>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "kvstore/link_calibration.h"
 #include "trainer/machine_detection.h"
 #include "trainer/observer.h"
 #include "trainer/options.h"
@@ -28,7 +32,9 @@ struct RunContext {
   // Before the workers first wait for each other.
   std::filesystem::file_time_type started =
       std::filesystem::file_time_type::clock::now();
-  PlanSummary plan = {};  // once it is made
+  PlanSummary plan = {};                      // once it is made
+  std::optional<LinkCalibration> link = {};   // once it is measured
+  PackingMode packing = PackingMode::kPlain;  // once it is settled
   // What was chosen since, and why, in order; for the summary.
   std::vector<std::string> decisions = {};
 };

@@ -14,6 +14,7 @@
 #include "base/random.h"
 #include "base/status_macros.h"
 #include "compression/codec_spec.h"
+#include "kvstore/dist/codec_policy.h"
 #include "kvstore/dist/reply_format.h"
 #include "kvstore/dist/timing.h"
 
@@ -301,12 +302,14 @@ size_t CalibrationElems(size_t num_elems) {
 absl::StatusOr<CodecFigures> MeasureCodec(absl::string_view text,
                                           const CompressionConfig& compression,
                                           const CalibrationOptions& options) {
-  ASSIGN_OR_RETURN(const CodecSpec spec, ParseCodecSpec(text));
+  ASSIGN_OR_RETURN(const JobCodec spec,
+                   ParseJobCodec(text, compression.packing));
   const ReplyFormat format = FormatOf(spec.codec->traits(), compression, {});
   if (options.cache == nullptr) return Measure(text, spec, format, options);
   const std::string what =
       absl::StrCat("codec ", text, " reply ", NameOf(format), " workers ",
-                   options.num_workers, " elements ", options.num_elems);
+                   options.num_workers, " elements ", options.num_elems,
+                   spec.options.packing == 1 ? " radix" : "");
   const std::optional<Calibration> known = options.cache->Load(what);
   if (known.has_value() && IsOf(text, *known)) return *known->FindCodec(text);
   ASSIGN_OR_RETURN(CodecFigures figures, Measure(text, spec, format, options));

@@ -2,6 +2,8 @@
 
 #include <re2/re2.h>
 
+#include <utility>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -25,20 +27,21 @@ absl::StatusOr<std::unique_ptr<re2::RE2>> Compile(absl::string_view pattern) {
       absl::StrCat("codec rule: pattern '", pattern, "': ", compiled->error()));
 }
 
-// With the job's packing where the text says none.
-absl::StatusOr<CodecSpec> ParseSpec(absl::string_view text,
-                                    PackingMode packing) {
-  ASSIGN_OR_RETURN(CodecSpec spec, ParseCodecSpec(text));
+}  // namespace
+
+absl::StatusOr<JobCodec> ParseJobCodec(absl::string_view text,
+                                       PackingMode packing) {
+  ASSIGN_OR_RETURN(CodecSpec parsed, ParseCodecSpec(text));
+  JobCodec spec{std::move(parsed)};
   for (const CodecOption& option : spec.codec->traits().options) {
     if (option.field == &CodecOptions::packing &&
         !absl::StrContains(text, absl::StrCat(option.name, "="))) {
       spec.options.packing = packing == PackingMode::kRadix ? 1 : 0;
+      spec.is_packing_open = packing == PackingMode::kAuto;
     }
   }
   return spec;
 }
-
-}  // namespace
 
 CodecPolicy::CodecPolicy() = default;
 CodecPolicy::CodecPolicy(CodecPolicy&&) noexcept = default;
@@ -57,13 +60,13 @@ CodecChoice CodecPolicy::Choose(const TensorSpec& tensor) const {
     return {{&dense_}, absl::StrCat("below ", min_bytes_, " bytes")};
   }
   CodecChoice choice{.specs = {}, .reason = absl::StrCat("type ", type_text_)};
-  for (const CodecSpec& spec : types_) choice.specs.push_back(&spec);
+  for (const JobCodec& spec : types_) choice.specs.push_back(&spec);
   return choice;
 }
 
-std::vector<const CodecSpec*> CodecPolicy::specs() const {
-  std::vector<const CodecSpec*> specs;
-  for (const CodecSpec& spec : types_) specs.push_back(&spec);
+std::vector<const JobCodec*> CodecPolicy::specs() const {
+  std::vector<const JobCodec*> specs;
+  for (const JobCodec& spec : types_) specs.push_back(&spec);
   for (const Rule& rule : rules_) specs.push_back(&rule.spec);
   return specs;
 }
@@ -76,12 +79,12 @@ absl::StatusOr<CodecPolicy> MakeCodecPolicy(const CompressionConfig& config) {
                      config.type, "; at most ", kMaxAlternatives));
   }
   ASSIGN_OR_RETURN(policy.types_.emplace_back(),
-                   ParseSpec(config.type, config.packing));
+                   ParseJobCodec(config.type, config.packing));
   for (const std::string& text : config.alternatives) {
     ASSIGN_OR_RETURN(policy.types_.emplace_back(),
-                     ParseSpec(text, config.packing));
+                     ParseJobCodec(text, config.packing));
   }
-  ASSIGN_OR_RETURN(policy.dense_, ParseCodecSpec("none"));
+  ASSIGN_OR_RETURN(policy.dense_, ParseJobCodec("none", PackingMode::kPlain));
   std::vector<std::string> types = config.alternatives;
   types.insert(types.begin(), config.type);
   policy.type_text_ = absl::StrJoin(types, " or ");
@@ -108,7 +111,7 @@ absl::StatusOr<CodecPolicy> MakeCodecPolicy(const CompressionConfig& config) {
         .text = std::string(text), .pattern = {}, .spec = {}};
     ASSIGN_OR_RETURN(rule.pattern, Compile(text.substr(0, equals)));
     ASSIGN_OR_RETURN(rule.spec,
-                     ParseSpec(text.substr(equals + 1), config.packing));
+                     ParseJobCodec(text.substr(equals + 1), config.packing));
     policy.rules_.push_back(std::move(rule));
   }
   return policy;

@@ -14,9 +14,18 @@ class RE2;
 
 namespace telegrad {
 
+// A codec in a job. Its packing is open where the codec has several, the text
+// says none and the job neither (PackingMode::kAuto); `options` say plain then.
+struct JobCodec : CodecSpec {
+  bool is_packing_open = false;
+};
+// By the codec's text and the job's packing. Errors as ParseCodecSpec.
+absl::StatusOr<JobCodec> ParseJobCodec(absl::string_view text,
+                                       PackingMode packing);
+
 // Which codec a tensor gets, which may replace it, and why.
 struct CodecChoice {
-  std::vector<const CodecSpec*> specs = {};  // its own first
+  std::vector<const JobCodec*> specs = {};  // its own first
   std::string reason;
 };
 
@@ -33,7 +42,7 @@ class CodecPolicy {
   // Lives as long as the policy.
   CodecChoice Choose(const TensorSpec& tensor) const;
   // The type's, the alternatives' and the rules' codecs.
-  std::vector<const CodecSpec*> specs() const;
+  std::vector<const JobCodec*> specs() const;
 
  private:
   friend absl::StatusOr<CodecPolicy> MakeCodecPolicy(
@@ -41,11 +50,11 @@ class CodecPolicy {
   struct Rule {
     std::string text;
     std::unique_ptr<re2::RE2> pattern;  // null: every name
-    CodecSpec spec;
+    JobCodec spec;
   };
   std::vector<Rule> rules_;
-  std::vector<CodecSpec> types_;  // the type, then alternatives
-  CodecSpec dense_;
+  std::vector<JobCodec> types_;  // the type, then alternatives
+  JobCodec dense_;
   std::string type_text_;
   int64_t min_bytes_ = 0;
 };

@@ -243,7 +243,7 @@ absl::StatusOr<JobConfig> ParseJobConfig(absl::string_view text,
   gc.min_bytes = static_cast<int64_t>(
       Field(json, "min_bytes", 0, uint64_t{1} << 62, status));
   gc.reply = static_cast<ReplyMode>(Field(json, "reply", 0, 3, status));
-  gc.packing = static_cast<PackingMode>(Field(json, "packing", 0, 1, status));
+  gc.packing = static_cast<PackingMode>(Field(json, "packing", 0, 2, status));
   gc.nonfinite =
       static_cast<NonFinitePolicy>(Field(json, "nonfinite", 0, 3, status));
   gc.warmup_steps = static_cast<int64_t>(
@@ -289,7 +289,7 @@ absl::Status CheckConfig(const CompressionConfig& compression,
                          const OptimizerConfig& optimizer) {
   ASSIGN_OR_RETURN(const CodecPolicy policy, MakeCodecPolicy(compression));
   bool is_lossy = false;
-  for (const CodecSpec* spec : policy.specs()) {
+  for (const JobCodec* spec : policy.specs()) {
     const CodecTraits& traits = spec->codec->traits();
     const ThresholdSpec threshold =
         spec->threshold.value_or(compression.threshold);

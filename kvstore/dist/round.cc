@@ -22,6 +22,10 @@ ChunkRounds::ChunkRounds(const Chunk& plan, Stages stages,
 
 absl::StatusOr<ChunkRounds::Verdict> ChunkRounds::Begin(
     int worker, const FrameHeader& header) {
+  // The first push says what workers have agreed on.
+  if (!IsDenseStage(stage()) && stages_.has_open_packing()) {
+    stages_.DecidePacking(header.packing);
+  }
   const CodecTraits& traits = codec().traits();
   const ReplyFormat format = coding().format;
   if (!IsPushSize(header.payload_bytes) ||

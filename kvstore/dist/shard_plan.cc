@@ -76,11 +76,12 @@ absl::StatusOr<std::vector<TensorLayout>> MakeShardPlan(
     }
     const CodecChoice choice = policy.Choose(tensor);
     TensorLayout entry{.codecs = {}, .reason = choice.reason, .chunks = {}};
-    for (const CodecSpec* spec : choice.specs) {
+    for (const JobCodec* spec : choice.specs) {
       entry.codecs.push_back(
           {.codec = spec->codec,
            .options = spec->options,
-           .threshold = spec->threshold.value_or(compression.threshold)});
+           .threshold = spec->threshold.value_or(compression.threshold),
+           .is_packing_open = spec->is_packing_open});
     }
     size_t begin = 0;
     const std::vector<size_t> sizes = ShardSizes(tensor.num_elems, loads);

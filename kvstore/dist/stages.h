@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/status_macros.h"
@@ -15,6 +16,8 @@ namespace telegrad {
 // How a chunk travels in one stage.
 struct ChunkCoding {
   std::unique_ptr<PreparedCodec> codec;
+  // With another packing, while it is open which one is used.
+  std::unique_ptr<PreparedCodec> other = {};
   ReplyFormat format = ReplyFormat::kDense;
   CodecSetting setting = {};
   bool uses_scale = false;
@@ -22,6 +25,12 @@ struct ChunkCoding {
 
   float Threshold(int16_t scale) const {
     return uses_scale ? ScaleThreshold(scale) : fixed_threshold;
+  }
+  // Ends the choice, if there is one, for this packing, if that is one of them.
+  void DecidePacking(uint8_t packing) {
+    if (other == nullptr) return;
+    if (packing == other->packing()) std::swap(codec, other);
+    if (packing == codec->packing()) other = nullptr;
   }
 };
 
@@ -84,6 +93,14 @@ class Stages {
   }
   // The tensor's codecs, its own first.
   const std::vector<ChunkCoding>& codings() const { return codings_; }
+  bool has_open_packing() const {
+    return std::any_of(
+        codings_.begin(), codings_.end(),
+        [](const ChunkCoding& coding) { return coding.other != nullptr; });
+  }
+  void DecidePacking(uint8_t packing) {
+    for (ChunkCoding& coding : codings_) coding.DecidePacking(packing);
+  }
   // Whether there is anything lossy.
   bool has_dense() const { return dense_.codec != nullptr; }
   // Whether a scale is agreed on, for any of the codecs.
@@ -113,6 +130,7 @@ class Stages {
       const CompressionConfig& compression, const OptimizerConfig& optimizer) {
     const CodecTraits& traits = setting.codec->traits();
     ChunkCoding coding{.codec = nullptr,
+                       .other = nullptr,
                        .format = FormatOf(traits, compression, optimizer),
                        .setting = setting,
                        .uses_scale = UsesScale(traits, setting.threshold),
@@ -120,6 +138,12 @@ class Stages {
                            setting.threshold, compression.batch_size)};
     ASSIGN_OR_RETURN(coding.codec, setting.codec->Prepare(num_elems, Device{},
                                                           setting.options));
+    if (setting.is_packing_open) {
+      CodecOptions options = setting.options;
+      options.packing = 1;
+      ASSIGN_OR_RETURN(coding.other,
+                       setting.codec->Prepare(num_elems, Device{}, options));
+    }
     return coding;
   }
 

@@ -1,5 +1,7 @@
 #include "kvstore/dist/worker.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace telegrad {
@@ -17,8 +19,9 @@ absl::Status DistWorker::SetCompression(const CompressionConfig& config) {
     return absl::FailedPreconditionError("SetCompression after Init");
   }
   config_.compression = config;
-  config_.compression.packing =
-      ChoosePacking(config.packing, options_.transport.link_bytes_per_s);
+  if (const double rate = options_.transport.link_bytes_per_s; rate > 0) {
+    config_.compression.packing = ChoosePacking(config.packing, rate);
+  }
   return absl::OkStatus();
 }
 
@@ -82,6 +85,32 @@ absl::Status DistWorker::SetCodec(Key key, int codec) {
   }
   tensor.wish = codec == kDenseCodec ? ChunkStage::kPaused
                                      : StageOfCodec(static_cast<size_t>(codec));
+  return absl::OkStatus();
+}
+
+PackingMode DistWorker::packing() const { return config_.compression.packing; }
+
+absl::Status DistWorker::SetPacking(PackingMode mode) {
+  if (control_ == nullptr || packing() != PackingMode::kAuto ||
+      mode == PackingMode::kAuto) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("SetPacking to ", ToString(mode), " of a store with ",
+                     control_ == nullptr ? "no job yet" : ToString(packing())));
+  }
+  const bool is_late =
+      std::any_of(tensors_.begin(), tensors_.end(), [this](const auto& tensor) {
+        MutexLock lock(&mutex_);
+        return tensor->rounds > 0 || tensor->active != nullptr;
+      });
+  if (is_late) {
+    return absl::FailedPreconditionError("SetPacking after the first push");
+  }
+  config_.compression.packing = mode;
+  for (const auto& tensor : tensors_) {
+    for (const auto& chunk : tensor->chunks) {
+      chunk->stages.DecidePacking(static_cast<uint8_t>(mode));
+    }
+  }
   return absl::OkStatus();
 }
 

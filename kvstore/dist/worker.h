@@ -42,7 +42,10 @@ class DistWorker : public KVStore, private TransportHandler {
   absl::StatusOr<std::vector<std::string>> Gather(
       absl::string_view name, absl::string_view payload) override;
   absl::Status SetCodec(Key key, int codec) override;
+  PackingMode packing() const override;
+  absl::Status SetPacking(PackingMode mode) override;
   absl::StatusOr<LinkFigures> MeasureLink(Duration at_most) override;
+  double link_load() const override;
   std::string link_identity() const override;
   Traffic traffic() const override;
   std::vector<TensorReport> Report() const override;

@@ -121,6 +121,13 @@ absl::Status DistWorker::MakeTensors() {
                          config_.optimizer, num_workers_));
     tensors_.push_back(std::move(tensor));
   }
+  const bool is_open =
+      std::any_of(tensors_.begin(), tensors_.end(), [](const auto& tensor) {
+        return tensor->chunks[0]->stages.has_open_packing();
+      });
+  if (packing() == PackingMode::kAuto && !is_open) {
+    config_.compression.packing = PackingMode::kPlain;  // of nothing
+  }
   return absl::OkStatus();
 }
 

@@ -115,6 +115,23 @@ std::vector<size_t> DistWorker::CountedServers() const {
   return others.empty() ? all : others;
 }
 
+// Servers have equal shares, or nearly. Where none is on another machine, each
+// worker's figures are of its own connections (Slowest).
+double DistWorker::link_load() const {
+  if (control_ == nullptr) return 1;
+  const Membership& membership = control_->membership();
+  const auto num_servers = static_cast<double>(membership.servers.size());
+  std::map<std::string, double> loads;
+  for (const Member& worker : membership.workers) {
+    for (const Member& server : membership.servers) {
+      if (server.host != worker.host) loads[worker.host] += 1 / num_servers;
+    }
+  }
+  double most = 0;
+  for (const auto& [host, load] : loads) most = std::max(most, load);
+  return most > 0 ? most : 1;
+}
+
 std::string DistWorker::link_identity() const {
   if (control_ == nullptr) return "";
   const Membership& membership = control_->membership();

@@ -44,15 +44,19 @@ const char* PhaseName(ChunkPhase phase) {
 void MakeBuffers(int num_workers, WorkerChunk& chunk) {
   size_t frame_bytes = 0;
   size_t reply_bytes = 0;
-  for (const ChunkCoding& coding : chunk.stages.codings()) {
+  const auto make_room = [&](const PreparedCodec& codec, ReplyFormat format) {
     // A lossless codec sends the gradient from where it lies.
-    if (!coding.codec->traits().lossless) {
-      frame_bytes = std::max(frame_bytes, coding.codec->max_encoded_bytes());
+    if (!codec.traits().lossless) {
+      frame_bytes = std::max(frame_bytes, codec.max_encoded_bytes());
     }
-    if (coding.format != ReplyFormat::kDense) {
-      reply_bytes = std::max(
-          reply_bytes, ReplyBytes(*coding.codec, coding.format, num_workers));
+    if (format != ReplyFormat::kDense) {
+      reply_bytes =
+          std::max(reply_bytes, ReplyBytes(codec, format, num_workers));
     }
+  };
+  for (const ChunkCoding& coding : chunk.stages.codings()) {
+    make_room(*coding.codec, coding.format);
+    if (coding.other != nullptr) make_room(*coding.other, coding.format);
   }
   if (frame_bytes > 0) chunk.frame = Buffer(frame_bytes);
   if (reply_bytes > 0) chunk.reply = Buffer(reply_bytes);
@@ -107,6 +111,11 @@ TensorReport ReportOf(const WorkerTensor& tensor) {
     const ChunkCoding& coding =
         stages.Of(IsDenseStage(wish) ? ChunkStage::kCodec : wish);
     report.codec = coding.codec->traits().name;
+    if (coding.setting.is_packing_open && coding.other == nullptr) {
+      report.reason = absl::StrCat(
+          tensor.reason, ", packing ",
+          coding.codec->packing() == 1 ? "radix" : "plain", " (auto)");
+    }
     report.reply = kFormats[static_cast<size_t>(coding.format)];
     report.push_bytes += coding.codec->max_encoded_bytes();
     if (stages.has_dense()) {

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <random>
 #include <utility>
 
@@ -12,6 +13,8 @@
 #include "base/crc32c.h"
 #include "base/status_macros.h"
 #include "kvstore/kvstore.h"
+#include "kvstore/link_calibration.h"
+#include "kvstore/packing.h"
 #include "perf/network/command.h"
 #include "perf/network/commands.h"
 #include "perf/network/patterns.h"
@@ -127,7 +130,7 @@ class Worker {
             .result = result,
             .settings = {{"gc_type", options_.type},
                          {"gc_reply", options_.reply},
-                         {"gc_packing", options_.packing},
+                         {"gc_packing", ToString(store_.packing())},
                          {"workers", absl::StrCat(workers)},
                          {"servers", absl::StrCat(store_.num_servers())}}};
   }
@@ -194,6 +197,7 @@ class Worker {
   int64_t num_steps_ = 0;
 };
 
+constexpr Duration kLinkTime = std::chrono::milliseconds(150);
 constexpr char kJob[] = "perf";
 
 void EndProcess(const FatalEvent& event) {
@@ -258,7 +262,20 @@ absl::Status JoinAsWorker(const Options& options,
       tensors.push_back({absl::StrCat("t", tensors.size()), count});
     }
   }
-  return store.Init(tensors, {});
+  RETURN_IF_ERROR(store.Init(tensors, {}));
+  if (store.packing() != PackingMode::kAuto) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const LinkCalibration link,
+                   CalibrateLink(store, nullptr, kLinkTime));
+  ASSIGN_OR_RETURN(const std::optional<PackingDecision> decision,
+                   SettlePacking(store, {.compression = compression,
+                                         .link = link.figures,
+                                         .cores = options.threads,
+                                         .chunk_elems = options.chunk_elems}));
+  if (decision.has_value() && store.rank() == 0) {
+    std::fprintf(stderr, "packing %s: %s\n", ToString(decision->mode),
+                 decision->reason.c_str());
+  }
+  return absl::OkStatus();
 }
 
 absl::Status RunWorker(const Options& options, Rank& rank,

@@ -3,6 +3,7 @@
 #include <bit>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "kvstore/dist/codec_policy.h"
 #include "tests/testing/status_matchers.h"
@@ -118,8 +119,8 @@ TEST(JobConfig, RefusesValuesOutOfRange) {
       {"reply", 4},
       {"warmup_steps", UINT64_MAX},
       {"has_guard", 2},
-      {"reply", 2},    // reencode with the optimizer on servers
-      {"packing", 2},  // auto was settled by the worker
+      {"reply", 2},  // reencode with the optimizer on servers
+      {"packing", 3},
       {"nonfinite", 4},
       {"update_on", 2},
       {"lr_bits", nan},
@@ -168,6 +169,21 @@ TEST(Packing, IsTheJobsWhereTheCodecSaysNothing) {
   EXPECT_EQ(packing_of("x"), 1);
   EXPECT_EQ(packing_of("b"), 0);
   EXPECT_EQ(packing_of("c"), 0);
+}
+
+TEST(Packing, IsOpenWhereNeitherTheCodecNorTheJobSaysIt) {
+  for (const PackingMode mode :
+       {PackingMode::kPlain, PackingMode::kRadix, PackingMode::kAuto}) {
+    for (const auto& [text, has_choice] :
+         {std::pair("2bit", true), std::pair("2bit:packing=0", false),
+          std::pair("2bit:packing=1", false), std::pair("int8", false)}) {
+      const auto codec = ParseJobCodec(text, mode);
+      ASSERT_THAT(codec, IsOk());
+      EXPECT_EQ(codec->is_packing_open,
+                has_choice && mode == PackingMode::kAuto)
+          << text << " " << ToString(mode);
+    }
+  }
 }
 
 TEST(JobConfig, RefusesCodecsThatDoNotExist) {

@@ -176,6 +176,9 @@ class ScriptedStore : public KVStore {
     return absl::UnimplementedError("no link");
   }
   std::string link_identity() const override { return ""; }
+  double link_load() const override { return 1; }
+  PackingMode packing() const override { return PackingMode::kPlain; }
+  absl::Status SetPacking(PackingMode) override { return {}; }
   Traffic traffic() const override { return {}; }
   std::vector<TensorReport> Report() const override { return {}; }
   std::string transport_details() const override { return ""; }

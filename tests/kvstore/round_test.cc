@@ -109,6 +109,45 @@ class Round : public ::testing::Test {
   RoundResult last_;
 };
 
+// What the first push says holds, of those that the codec has.
+TEST_F(Round, TakesAnOpenPackingFromTheFirstPush) {
+  const Codec* codec = *FindCodec("2bit");
+  const CodecSetting setting{
+      .codec = codec,
+      .options = StandardOptions(codec->traits()),
+      .threshold = {ThresholdSpec::Kind::kAbsolute, 0.5f},
+      .is_packing_open = true};
+  for (const bool is_radix : {false, true}) {
+    const uint8_t packing = is_radix ? 1 : 0;
+    const uint8_t other = is_radix ? 0 : 1;
+    Make("2bit", ReplyMode::kSum);
+    CodecOptions options = setting.options;
+    options.packing = packing;
+    codec_ = *codec->Prepare(kElems, Device{}, options);
+    rounds_ = std::make_unique<ChunkRounds>(
+        Chunk{.num_elems = kElems},
+        *Stages::Make({.codecs = {setting}}, kElems, config_.compression, {}),
+        config_, kWorkers, &pool_);
+    FrameHeader header = Header();
+    const auto refuses = [&](uint8_t wrong) {
+      FrameHeader bad = header;
+      bad.packing = wrong;
+      EXPECT_THAT(rounds_->Begin(1, bad),
+                  StatusIs(absl::StatusCode::kInvalidArgument, "packing"));
+    };
+    refuses(2);
+    header.packing = packing;
+    EXPECT_FALSE(Push(0, header, Payload(0, 0)));
+    refuses(other);
+    EXPECT_FALSE(Push(1, header, Payload(1, 0)));
+    EXPECT_TRUE(Push(2, header, Payload(2, 0)));
+    EXPECT_EQ(Finish().size(), codec_->sum_bytes(kWorkers));
+    header.step = 1;
+    refuses(other);
+    EXPECT_FALSE(Push(1, header, Payload(1, 1)));
+  }
+}
+
 TEST_F(Round, CountsDistinctWorkers) {
   Make("2bit", ReplyMode::kSum);
   const FrameHeader header = Header();

@@ -57,6 +57,16 @@ class Codecs(SystemTest):
         self.assertLess(0, weight["relative_error"])
         self.assertLess(weight["relative_error"], 0.5)
 
+    def test_an_automatic_packing_is_measured_and_said(self):
+        run = self.run_to_end(["--gc-type", "2bit", "--gc-packing", "auto",
+                               "--num-batches", "10", *TINY], seconds=120)
+        one, = self.summary()
+        line, = one["decisions"]
+        self.assertRegex(line, "^packing (plain|radix): exchange of .* link ")
+        self.assertIn(line, run.stdout())
+        chosen = line.split()[1].rstrip(":")
+        self.assertIn(f"type 2bit, packing {chosen} (auto)", run.stdout())
+
     def test_a_warm_up_is_dense_and_the_guard_speaks(self):
         warm = self.run_to_end(
             ["--compare", "none,2bit+warmup-steps=20", "--num-batches", "20",
