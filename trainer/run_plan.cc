@@ -252,8 +252,8 @@ absl::Status RunPlan::Start(RunContext& context,
   ASSIGN_OR_RETURN(const RunCalibration speeds, Measure(tensors, cache));
   RETURN_IF_ERROR(MeasureLinkOnce(context, cache));
   const LinkFigures& link = context.link->figures;
-  const Calibration calibration = CalibrationWith(
-      link, speeds.agreed, TransportOptionsOf(context.options));
+  const Calibration calibration =
+      CalibrationWith(link, speeds.agreed, TransportOptionsOf(context.options));
   ASSIGN_OR_RETURN(
       const JobPlan job,
       AgreeOnPlan(context.store, context.detection.Get(), calibration,

@@ -16,9 +16,12 @@
 #include "kernels/cpu/used_kernels.h"
 #include "kernels/dispatch.h"
 #include "tests/fuzz/variants.h"
+#include "tests/testing/same_bits.h"
 
 namespace telegrad {
 namespace {
+
+using testing::SameBits;
 
 constexpr float kThreshold = 0.25f;
 constexpr int16_t kScale = -2;
@@ -163,11 +166,6 @@ void RequireSameBytes(const std::vector<Buffer>& got,
     Require(got[i].size() == want[i].size());
     Require(std::memcmp(got[i].data(), want[i].data(), got[i].size()) == 0);
   }
-}
-
-bool SameBits(float a, float b) {
-  return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) ||
-         (std::isnan(a) && std::isnan(b));
 }
 
 void RequireSame(const Outcome& got, const Outcome& want, bool has_nan) {

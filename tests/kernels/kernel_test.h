@@ -14,6 +14,7 @@
 #include "kernels/dispatch.h"
 #include "kernels/encode_stats.h"
 #include "tests/kernels/cuda_memory.h"
+#include "tests/testing/same_bits.h"
 
 namespace telegrad::kernels::testing {
 
@@ -98,11 +99,7 @@ class KernelTest : public ::testing::TestWithParam<const KernelTable*> {
   const KernelTable& table() const { return *GetParam(); }
 };
 
-// Equal bits; NaN equals NaN, as devices differ in its payload.
-inline bool SameBits(float a, float b) {
-  return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) ||
-         (std::isnan(a) && std::isnan(b));
-}
+using ::telegrad::testing::SameBits;
 inline void ExpectSameBits(const std::vector<float>& got,
                            const std::vector<float>& want) {
   ASSERT_EQ(got.size(), want.size());

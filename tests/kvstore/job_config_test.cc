@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kvstore/dist/codec_policy.h"
+#include "tests/testing/same_bits.h"
 #include "tests/testing/status_matchers.h"
 
 namespace telegrad {
@@ -13,6 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 using testing::IsOk;
+using testing::SameBits;
 using testing::StatusIs;
 
 constexpr int64_t kPlenty = int64_t{1} << 40;
@@ -38,10 +40,6 @@ JobConfig Sample() {
   config.has_values = true;
   config.connections = 3;
   return config;
-}
-
-bool SameBits(float a, float b) {
-  return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
 }
 
 TEST(TransportFacts, AreOfWhatIsUsedHoweverItIsAskedFor) {
