@@ -150,12 +150,18 @@ std::vector<Gid> ReadGids(const SysRoot& root, const std::string& folder) {
   return gids;
 }
 
+void TakeRoceVersion(const Gid& row, Port& port) {
+  if (row.type == GidType::kRoceV1) port.fabric = Fabric::kRoceV1;
+  if (row.type == GidType::kRoceV2) port.fabric = Fabric::kRoceV2;
+}
+
 void ChooseRoceGid(const Machine& machine, const TopologyOptions& options,
                    const std::string& name, Port& port) {
   const Gid* best = Best(machine, options, port);
   if (best != nullptr) {
     port.chosen_gid.value = best->index;
     port.net_interface = best->net_interface;
+    TakeRoceVersion(*best, port);
   }
   constexpr size_t kMaxReasons = 16;
   size_t others = 0;

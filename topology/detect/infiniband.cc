@@ -36,15 +36,7 @@ void ChooseGid(const Machine& machine, const TopologyOptions& options,
                const Nic& nic, Port& port) {
   const std::string name = absl::StrCat(nic.name, "/", port.number);
   if (IsRoce(port)) {
-    ChooseRoceGid(machine, options, name, port);
-    // The row in use tells the version best.
-    for (const Gid& gid : port.gids) {
-      const bool is_v1 = port.chosen_gid.known() &&
-                         gid.index == *port.chosen_gid.value &&
-                         gid.type == GidType::kRoceV1;
-      if (is_v1) port.fabric = Fabric::kRoceV1;
-    }
-    return;
+    return ChooseRoceGid(machine, options, name, port);
   }
   if (port.fabric != Fabric::kInfiniBand) return;
   // Any row addresses the port, its subnet prefix is fe80:: by default.

@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "topology/detect.h"
+#include "topology/detect/gid.h"
 #include "topology/detect/infiniband.h"
 
 namespace telegrad {
@@ -92,9 +93,7 @@ void ForceGid(const Machine& machine, const std::string& name, int index,
   }
   port.chosen_gid.value = index;
   port.chosen_gid.why.push_back(std::move(why));
-  // The row in use tells the version best.
-  if (row->type == GidType::kRoceV1) port.fabric = Fabric::kRoceV1;
-  if (row->type == GidType::kRoceV2) port.fabric = Fabric::kRoceV2;
+  detect::TakeRoceVersion(*row, port);
   if (row->net_interface.empty() || row->net_interface == port.net_interface) {
     return;
   }
