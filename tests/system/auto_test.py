@@ -32,6 +32,12 @@ class Auto(SystemTest):
             text = page.read()
         for line in said:
             self.assertIn(html.escape(line, quote=False), text)
+        # The plan is made again with what was measured.
+        plans = [line for line in result["decisions"]
+                 if line.startswith("plan, step 9: dense exchanges take ")]
+        self.assertEqual(len(plans), 1, result["decisions"])
+        self.assertRegex(plans[0], "; --gc-type auto uses "
+                         "(none|fp16|int8:block=256|2bit:auto)$")
         self.assertRegex(said[0], "step 0: dense for 9 steps, .* none, fp16, "
                          "int8:block=256, 2bit:auto")
         return said, result
