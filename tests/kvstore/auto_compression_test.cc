@@ -278,47 +278,6 @@ TEST(AutoCompression, StaysWhenStepsGetFaster) {
   EXPECT_THAT(lines[1], HasSubstr("compression stays"));
 }
 
-absl::StatusOr<CodecFigures> NoSpeeds(absl::string_view,
-                                      const CompressionConfig&,
-                                      const CalibrationOptions&) {
-  return absl::UnavailableError("measured");
-}
-
-TEST(AutoCompression, DoesNotMeasureWhatIsKnown) {
-  ClusterConfig config;
-  config.compression = {
-      .type = "2bit", .alternatives = {"fp16"}, .starts_dense = true};
-  Cluster(config).Run([&](KVStore& store) {
-    AutoOptions options{.compression = config.compression,
-                        .measure_codec = NoSpeeds};
-    EXPECT_FALSE(AutoCompression(store, options).Start().ok());
-    options.known.codecs = {Codec("fp16", 16, 1e9), Codec("2bit", 2, 1e9)};
-    AutoCompression automatic(store, options);
-    EXPECT_THAT(automatic.Start(), IsOk());
-    EXPECT_FALSE(automatic.TakeMeasurement().has_value());
-  });
-}
-
-TEST(AutoCompression, TellsOnceWhatADecisionWasMadeWith) {
-  ClusterConfig config;
-  config.compression = {.type = "2bit", .starts_dense = true};
-  Cluster(config).Run([&](KVStore& store) {
-    AutoCompression automatic(store, {.compression = config.compression,
-                                      .measure_codec = KnownSpeeds});
-    ASSERT_THAT(automatic.Start(), IsOk());
-    for (int step = 0; step < 9; ++step) {
-      EXPECT_FALSE(automatic.TakeMeasurement().has_value()) << step;
-      ASSERT_THAT(automatic.AfterStep(Exposed(0.25)), IsOk());
-    }
-    const auto measured = automatic.TakeMeasurement();
-    ASSERT_TRUE(measured.has_value());
-    EXPECT_TRUE(measured->is_first);
-    EXPECT_EQ(measured->seen.median.exchange, 0.25);
-    EXPECT_EQ(measured->name, automatic.is_compressing() ? "2bit" : "none");
-    EXPECT_FALSE(automatic.TakeMeasurement().has_value());
-  });
-}
-
 // With --threads 0 codecs run on the transport's thread.
 TEST(AutoCompression, CountsTheTransportsThreadWhereThereIsNoOther) {
   const std::vector<std::string> lines = LinesWith(
