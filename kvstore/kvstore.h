@@ -87,6 +87,7 @@ struct TensorReport {
   std::string codec;      // its name
   std::string reason;     // "type 2bit", "rule bias=none", "below 65536 bytes"
   std::string reply;      // "dense", "sum", "codes"
+  std::string packing;    // with --gc-packing auto "open", then what it became
   size_t push_bytes = 0;  // per step, at most, without headers
   bool is_dense = false;  // some of it goes dense though it has a codec
   bool gave_up = false;   // some of it because of the guard, with `codec`

@@ -171,6 +171,16 @@ void SayNotes(RunContext& context, CalibrationCache& cache,
   }
 }
 
+// What the store does: servers with an optimizer answer with weights.
+CompressionConfig CompressionOf(const RunContext& context) {
+  CompressionConfig compression = context.setting.compression;
+  compression.packing = context.packing;
+  if (context.setting.update_on == UpdateOn::kServer) {
+    compression.reply = ReplyMode::kDense;
+  }
+  return compression;
+}
+
 absl::Status MeasureLinkOnce(RunContext& context, CalibrationCache& cache) {
   if (context.link.has_value()) return absl::OkStatus();
   ASSIGN_OR_RETURN(context.link,
@@ -201,7 +211,7 @@ absl::Status PackRun(RunContext& context) {
   if (context.packing != PackingMode::kAuto) return absl::OkStatus();
   CalibrationCache cache(CacheOptionsOf(context));
   RETURN_IF_ERROR(MeasureLinkOnce(context, cache));
-  const PackingOptions options{.compression = context.setting.compression,
+  const PackingOptions options{.compression = CompressionOf(context),
                                .link = context.link->figures,
                                .cores = context.options.threads,
                                .chunk_elems = context.options.chunk_elems,
@@ -219,24 +229,19 @@ absl::Status PackRun(RunContext& context) {
 
 absl::StatusOr<RunCalibration> RunPlan::Measure(
     std::span<const TensorSpec> tensors, CalibrationCache& cache) {
-  const Setting& setting = context_->setting;
-  options_ = {.compression = setting.compression,
+  options_ = {.compression = CompressionOf(*context_),
               .codecs = CodecsToMeasure(*context_),
               .cpus = CpusOf(*context_),
               .cache = &cache};
   for (const TensorSpec& tensor : tensors) {
     options_.num_elems += tensor.num_elems;
   }
-  options_.compression.packing = context_->packing;
-  if (setting.update_on == UpdateOn::kServer) {
-    options_.compression.reply = ReplyMode::kDense;
-  }
   ASSIGN_OR_RETURN(RunCalibration speeds,
                    CalibrateRun(context_->store, options_));
   options_.cache = nullptr;
   speeds_ = speeds.mine;
   // With auto they are what the codec is chosen by.
-  SayNotes(*context_, cache, setting.is_auto);
+  SayNotes(*context_, cache, context_->setting.is_auto);
   for (const std::string& note : speeds.notes) {
     context_->observer.OnLine(absl::StrCat("plan: ", note));
   }

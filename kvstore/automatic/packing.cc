@@ -85,7 +85,7 @@ absl::StatusOr<std::optional<PackingDecision>> SettlePacking(
   if (store.packing() != PackingMode::kAuto) return std::nullopt;
   std::vector<int64_t> elems;
   for (const TensorReport& report : store.Report()) {
-    if (report.codec == "none") continue;
+    if (report.packing != "open") continue;
     elems.push_back(static_cast<int64_t>(report.num_elems));
   }
   const int64_t num_elems =

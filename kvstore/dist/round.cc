@@ -22,11 +22,12 @@ ChunkRounds::ChunkRounds(const Chunk& plan, Stages stages,
 
 absl::StatusOr<ChunkRounds::Verdict> ChunkRounds::Begin(
     int worker, const FrameHeader& header) {
-  // The first push says what workers have agreed on.
-  if (!IsDenseStage(stage()) && stages_.has_open_packing()) {
+  const CodecTraits& traits = codec().traits();
+  // The first push by a codec with a choice says what workers have agreed on.
+  if (coding().other != nullptr &&
+      header.codec == static_cast<uint8_t>(traits.id)) {
     stages_.DecidePacking(header.packing);
   }
-  const CodecTraits& traits = codec().traits();
   const ReplyFormat format = coding().format;
   if (!IsPushSize(header.payload_bytes) ||
       header.codec != static_cast<uint8_t>(traits.id) ||

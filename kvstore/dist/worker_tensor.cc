@@ -111,10 +111,11 @@ TensorReport ReportOf(const WorkerTensor& tensor) {
     const ChunkCoding& coding =
         stages.Of(IsDenseStage(wish) ? ChunkStage::kCodec : wish);
     report.codec = coding.codec->traits().name;
-    if (coding.setting.is_packing_open && coding.other == nullptr) {
-      report.reason = absl::StrCat(
-          tensor.reason, ", packing ",
-          coding.codec->packing() == 1 ? "radix" : "plain", " (auto)");
+    for (const ChunkCoding& each : stages.codings()) {
+      if (!each.setting.is_packing_open) continue;
+      report.packing = each.other != nullptr        ? "open"
+                       : each.codec->packing() == 1 ? "radix"
+                                                    : "plain";
     }
     report.reply = kFormats[static_cast<size_t>(coding.format)];
     report.push_bytes += coding.codec->max_encoded_bytes();

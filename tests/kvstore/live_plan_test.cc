@@ -44,6 +44,7 @@ absl::StatusOr<CodecFigures> KnownSpeeds(absl::string_view text,
        {&figures->encode, &figures->decode, &figures->decode_add, &figures->sum,
         &figures->reply_encode}) {
     if (speed->value > 0) speed->value = t_codec_speed;
+    speed->spread = 0.1;
   }
   figures->call_s.value = 1e-6;
   return figures;

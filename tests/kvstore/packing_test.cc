@@ -88,10 +88,8 @@ TEST(Packing, CanBeSetAfterInitAndChangesNothingButBytes) {
       const Seen& like = mode == PackingMode::kPlain ? plain : radix;
       EXPECT_EQ(seen.traffic.push_wire_bytes, like.traffic.push_wire_bytes);
       EXPECT_EQ(seen.reports[0].push_bytes, like.reports[0].push_bytes);
-      EXPECT_THAT(
-          seen.reports[0].reason,
-          HasSubstr(mode == PackingMode::kPlain ? "packing plain (auto)"
-                                                : "packing radix (auto)"));
+      EXPECT_EQ(seen.reports[0].packing, ToString(mode));
+      EXPECT_EQ(seen.reports[0].reason, "type 2bit");
       if (reply == ReplyMode::kSum) {
         EXPECT_EQ(seen.sums, plain.sums);
       }
@@ -99,6 +97,27 @@ TEST(Packing, CanBeSetAfterInitAndChangesNothingButBytes) {
       EXPECT_EQ(seen.sums, sums);
     }
   }
+}
+
+// Codecs without a choice that go first leave it to those with one.
+TEST(Packing, IsKeptForACodecThatComesLater) {
+  ClusterConfig config = JobOf(PackingMode::kAuto, "fp16");
+  config.compression.alternatives = {"2bit"};
+  Cluster cluster(config);
+  cluster.Run([&](KVStore& store) {
+    EXPECT_EQ(store.packing(), PackingMode::kAuto);
+    EXPECT_THAT(store.SetPacking(PackingMode::kRadix), IsOk());
+    for (int step = 0; step < 2 * kSteps; ++step) {
+      for (Key key : {0, 1}) {
+        if (step == kSteps) EXPECT_THAT(store.SetCodec(key, 1), IsOk());
+        PushPull(store, key, step);
+      }
+    }
+    EXPECT_EQ(store.Report()[0].codec, "2bit");
+    EXPECT_EQ(store.Report()[0].packing, "radix");
+  });
+  EXPECT_THAT(cluster.ServerStatus(0), IsOk());
+  EXPECT_THAT(cluster.ServerStatus(1), IsOk());
 }
 
 TEST(Packing, IsPlainWhereNobodyDecides) {
