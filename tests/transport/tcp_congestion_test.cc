@@ -21,7 +21,6 @@ using tcp::CongestionControlOf;
 using tcp::SetCongestion;
 using tcp::SetCongestionControl;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 // The default of this network namespace.
 std::string SystemsOwn() {
@@ -98,9 +97,15 @@ TEST(TcpCongestion, AutoLeavesOthersAlone) {
 }
 
 TEST(TcpCongestion, ConnectionsHaveWhatWasAskedForAndSayIt) {
-  EXPECT_THAT(DetailsWith("reno"), HasSubstr(", reno"));
-  EXPECT_THAT(DetailsWith("system"), HasSubstr(", " + SystemsOwn()));
-  EXPECT_THAT(DetailsWith("auto"), Not(HasSubstr("bbr")));
+  EXPECT_THAT(DetailsWith("reno"), HasSubstr("kernel (reno)"));
+  EXPECT_THAT(DetailsWith("system"), HasSubstr("(" + SystemsOwn() + ")"));
+  const bool is_bbr = SystemsOwn().starts_with("bbr");
+  EXPECT_THAT(DetailsWith("auto"),
+              HasSubstr(is_bbr ? "(reno)" : "(" + SystemsOwn() + ")"));
+  EXPECT_THAT(Node(Options("reno")).context->info().details,
+              HasSubstr("kernel (reno)"));
+  EXPECT_THAT(Node(Options("auto")).context->info().details,
+              HasSubstr(is_bbr ? "(reno nearby, else bbr" : SystemsOwn()));
 }
 
 TEST(TcpCongestion, UnknownOnesAreErrors) {

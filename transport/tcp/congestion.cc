@@ -31,6 +31,12 @@ bool IsNear(int socket) {
          info.tcpi_rtt < kNearUs;
 }
 
+bool IsPaced(absl::string_view name) { return absl::StartsWith(name, "bbr"); }
+
+UniqueFd NewSocket() {
+  return UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+}
+
 std::string Available() {
   std::ifstream file(kAvailable);
   const std::string names(std::istreambuf_iterator<char>(file), {});
@@ -63,7 +69,7 @@ absl::Status SetCongestionControl(int socket, absl::string_view name) {
 
 absl::Status CheckCongestion(absl::string_view wish) {
   if (wish == "auto" || wish == "system") return absl::OkStatus();
-  const UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const UniqueFd socket = NewSocket();
   if (!socket.is_open()) {
     return absl::UnavailableError(
         absl::StrCat("socket: ", std::strerror(errno)));
@@ -71,10 +77,17 @@ absl::Status CheckCongestion(absl::string_view wish) {
   return SetCongestionControl(socket.get(), wish);
 }
 
+std::string DescribeWish(absl::string_view wish) {
+  if (wish != "auto" && wish != "system") return std::string(wish);
+  const std::string own = CongestionControlOf(NewSocket().get());
+  if (wish == "system" || !IsPaced(own)) return own;
+  return absl::StrCat("reno nearby, else ", own);
+}
+
 void SetCongestion(int socket, absl::string_view wish) {
   if (wish == "system") return;
   if (wish != "auto") return (void)SetCongestionControl(socket, wish);
-  if (absl::StartsWith(CongestionControlOf(socket), "bbr") && IsNear(socket)) {
+  if (IsPaced(CongestionControlOf(socket)) && IsNear(socket)) {
     (void)SetCongestionControl(socket, "reno");
   }
 }

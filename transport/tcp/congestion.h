@@ -18,6 +18,10 @@ absl::Status SetCongestionControl(int socket, absl::string_view name);
 // InvalidArgument, as SetCongestionControl, where it would not take the wish.
 absl::Status CheckCongestion(absl::string_view wish);
 
+// What TransportOptions::congestion comes to, before there is a connection:
+// "cubic", "reno nearby, else bbr"; empty where the system does not say.
+std::string DescribeWish(absl::string_view wish);
+
 // Sets what a connected socket has, by TransportOptions::congestion. "auto":
 // reno in place of bbr, where the first round trip took less than 5 ms. bbr
 // sends at the rate that it has seen, and of what comes in bursts, from both

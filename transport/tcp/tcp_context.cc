@@ -84,9 +84,9 @@ absl::Status TcpContext::Init() {
 }
 
 TransportInfo TcpContext::info() const {
-  return {"tcp", absl::StrCat("sockets of the kernel at ",
-                              absl::StrJoin(ips_, " and "),
-                              DescribeCongestion(), DescribeNeighbours())};
+  return {"tcp",
+          absl::StrCat("sockets of the kernel", DescribeCongestion(), " at ",
+                       absl::StrJoin(ips_, " and "), DescribeNeighbours())};
 }
 
 absl::StatusOr<std::string> TcpContext::Listen() {
@@ -180,7 +180,9 @@ void TcpContext::ChooseCongestion(const Connection& connection) {
 }
 
 std::string TcpContext::DescribeCongestion() const {
-  return congestion_.empty() ? "" : absl::StrCat(", ", congestion_);
+  const std::string text =
+      congestion_.empty() ? DescribeWish(options_.congestion) : congestion_;
+  return text.empty() ? "" : absl::StrCat(" (", text, ")");
 }
 
 absl::Status TcpContext::RegisterMemory(Bytes memory) {
