@@ -17,7 +17,7 @@ namespace {
 constexpr double kSpread = 0.1;  // between runs of one loop
 // Larger arrays take longer to fill than what is measured is worth.
 constexpr size_t kMostCoresElems = size_t{1} << 22;
-constexpr size_t kMaxTextBytes = 64 * 1024;
+constexpr size_t kMaxTextBytes = size_t{1} << 20;  // of the control plane
 
 constexpr Figure CodecFigures::*kSpeeds[] = {
     &CodecFigures::encode, &CodecFigures::decode, &CodecFigures::decode_add,
@@ -82,24 +82,30 @@ Calibration Padded(const Calibration& calibration,
   return padded;
 }
 
-// Worker 0's codecs: how many bits they send is a matter of the codec, and of
-// arrays whose size is a matter of the machine.
+// Worker 0's codecs `names`: how many bits they send is a matter of the codec,
+// and of arrays whose size is a matter of the machine. None, and a note, where
+// it sends no calibration: all workers see that alike.
 absl::StatusOr<Calibration> GatherCodecs(KVStore& store,
-                                         const Calibration& mine) {
-  const std::string text = store.rank() == 0 ? CalibrationToJson(mine) : "";
+                                         const Calibration& mine,
+                                         const std::vector<std::string>& names,
+                                         std::vector<std::string>* notes) {
+  std::string text = store.rank() == 0 ? CalibrationToJson(mine, -1) : "";
+  if (text.size() > kMaxTextBytes) text.clear();
   ASSIGN_OR_RETURN(const std::vector<std::string> all,
                    store.Gather("plan-codecs", text));
   absl::StatusOr<Calibration> first =
-      all.empty() || all[0].size() > kMaxTextBytes
+      all.empty() || all[0].empty()
           ? absl::InvalidArgumentError("it is none, or too long")
           : CalibrationFromJson(all[0]);
-  if (first.ok()) return first;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the calibration of worker/0 cannot be read: ",
+  if (first.ok()) return Padded(*first, names);
+  notes->push_back(absl::StrCat(
+      "no codec is reckoned with: the calibration of worker/0 cannot be read: ",
       absl::Utf8SafeCEscape(first.status().message().substr(0, 300))));
+  return Calibration();
 }
 
-// The slowest worker's figures in `agreed`, of all workers alike.
+// The slowest worker's figures in `agreed`, of all workers alike; its codecs
+// are those of `mine`, or none.
 absl::Status GatherSpeeds(KVStore& store, Calibration mine,
                           Calibration* agreed) {
   std::vector<double> numbers;
@@ -131,8 +137,8 @@ absl::StatusOr<RunCalibration> CalibrateRun(
     KVStore& store, const RunCalibrationOptions& options) {
   RunCalibration run;
   run.mine = MeasureMine(options, store.num_workers(), &run.notes);
-  ASSIGN_OR_RETURN(const Calibration first, GatherCodecs(store, run.mine));
-  run.agreed = Padded(first, options.codecs);
+  ASSIGN_OR_RETURN(run.agreed,
+                   GatherCodecs(store, run.mine, options.codecs, &run.notes));
   RETURN_IF_ERROR(
       GatherSpeeds(store, Padded(run.mine, options.codecs), &run.agreed));
   const ClusterCost cluster{.workers = store.num_workers()};

@@ -39,8 +39,9 @@ struct RunCalibration {
 // Measures this worker's cores and codecs (a tenth of a second or two each) or
 // finds them in the cache, and takes the slowest worker's. All workers call it
 // at the same time, after Init, with the same codecs. A codec that cannot be
-// measured, or not be reckoned with for so many workers, is a note. Errors are
-// the store's, and InvalidArgument for what a worker sent.
+// measured, or not be reckoned with for so many workers, is a note; so are all
+// where what worker 0 knows of them cannot be sent or read. Errors are the
+// store's, and InvalidArgument for numbers that a worker sent.
 absl::StatusOr<RunCalibration> CalibrateRun(
     KVStore& store, const RunCalibrationOptions& options);
 

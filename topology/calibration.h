@@ -101,7 +101,8 @@ absl::Status CheckCalibration(const Calibration& calibration);
 
 // JSON of one calibration, in which every key is a member's name. Reading is
 // strict: unknown keys, wrong types and values out of range are refused.
-std::string CalibrationToJson(const Calibration& calibration);
+// Without line breaks where `indent` is -1.
+std::string CalibrationToJson(const Calibration& calibration, int indent = 2);
 absl::StatusOr<Calibration> CalibrationFromJson(absl::string_view json);
 absl::StatusOr<Calibration> LoadCalibration(const std::string& path);
 

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "absl/strings/str_cat.h"
 #include "tests/kvstore/cluster.h"
 #include "tests/testing/status_matchers.h"
 
@@ -345,6 +346,53 @@ TEST(CalibrateRun, ACodecThatOneCannotMeasureIsANoteForAll) {
     ASSERT_THAT(run, IsOk());
     EXPECT_THAT(run->agreed.codecs, IsEmpty());
     EXPECT_THAT(run->notes, Contains(HasSubstr("2bit has no ")));
+  });
+}
+
+// Named figures of 2bit, with a reason of so many bytes.
+template <size_t kReasonBytes>
+absl::StatusOr<CodecFigures> Renamed(absl::string_view text,
+                                     const CompressionConfig& compression,
+                                     const CalibrationOptions& options) {
+  auto figures = KnownSpeeds("2bit", compression, options);
+  if (!figures.ok()) return figures;
+  figures->name = std::string(text);
+  figures->encode.reason.assign(kReasonBytes, '.');
+  return figures;
+}
+
+TEST(CalibrateRun, TakesAsManyCodecsAsTheRunNames) {
+  const ClusterConfig config = JobWith("2bit");
+  RunCalibrationOptions options{.compression = config.compression,
+                                .num_elems = 4096,
+                                .budget = std::chrono::milliseconds(1),
+                                .measure_codec = Renamed<100>};
+  for (int i = 0; i < 100; ++i) {
+    options.codecs.push_back(absl::StrCat("codec", i));
+  }
+  Cluster(config).Run([&](KVStore& store) {
+    const auto run = CalibrateRun(store, options);
+    ASSERT_THAT(run, IsOk());
+    EXPECT_THAT(run->agreed.codecs, SizeIs(100));
+    EXPECT_THAT(run->notes, IsEmpty());
+  });
+}
+
+TEST(CalibrateRun, CodecsThatCannotBeSentAreANoteForAll) {
+  const ClusterConfig config = JobWith("2bit");
+  Cluster(config).Run([&](KVStore& store) {
+    const auto run = CalibrateRun(
+        store, {.compression = config.compression,
+                .codecs = {"2bit"},
+                .num_elems = 4096,
+                .cpus = 4,
+                .budget = std::chrono::milliseconds(1),
+                .measure_codec =
+                    store.rank() == 0 ? Renamed<(1 << 20)> : KnownSpeeds});
+    ASSERT_THAT(run, IsOk());
+    EXPECT_THAT(run->agreed.codecs, IsEmpty());
+    EXPECT_EQ(run->agreed.cores.value, 4);
+    EXPECT_THAT(run->notes, ElementsAre(StartsWith("no codec is reckoned")));
   });
 }
 

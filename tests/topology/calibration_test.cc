@@ -38,6 +38,12 @@ TEST(Calibration, SurvivesJson) {
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(*read, calibration);
 
+  const std::string compact = CalibrationToJson(calibration, -1);
+  EXPECT_EQ(compact.find('\n'), compact.size() - 1);
+  const auto again = CalibrationFromJson(compact);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(*again, calibration);
+
   const std::string path = testing::TempDir() + "calibration_test.json";
   std::ofstream(path) << CalibrationToJson(calibration);
   const auto loaded = LoadCalibration(path);

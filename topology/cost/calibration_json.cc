@@ -217,7 +217,7 @@ void ReadEntries(Members& members, const char* name,
 
 }  // namespace
 
-std::string CalibrationToJson(const Calibration& calibration) {
+std::string CalibrationToJson(const Calibration& calibration, int indent) {
   Json json = {{"schema", "telegrad-calibration-1"}};
   AddFigures(calibration, json);
   json["codecs"] = Json::array();
@@ -228,7 +228,7 @@ std::string CalibrationToJson(const Calibration& calibration) {
   for (const LinkFigures& each : calibration.links) {
     json["links"].push_back(LinkToJson(each));
   }
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 absl::StatusOr<Calibration> CalibrationFromJson(absl::string_view text) {
