@@ -83,6 +83,17 @@ PlanRequest LivePlan::RequestFor(bool is_first) const {
   return request;
 }
 
+absl::Status LivePlan::AgreeOnThreads() {
+  const double mine[] = {static_cast<double>(std::max(0, options_.threads))};
+  ASSIGN_OR_RETURN(const std::vector<std::vector<double>> all,
+                   GatherNumbers(store_, "plan-threads", mine));
+  threads_ = all[0][0];
+  for (const std::vector<double>& each : all) {
+    threads_ = std::min(threads_, each[0]);
+  }
+  return absl::OkStatus();
+}
+
 // Of one worker's process: its part of its machine's cores and link.
 void LivePlan::SetCalibration(const Calibration& speeds,
                               const LinkFigures& link) {
@@ -91,8 +102,8 @@ void LivePlan::SetCalibration(const Calibration& speeds,
   calibration_ = speeds;
   const double processes = store_.num_workers() + store_.num_servers();
   const double machines = std::max(1, options_.machines);
-  calibration_.cores.value = std::min(
-      1.0 + options_.threads, speeds.cores.value * machines / processes);
+  calibration_.cores.value =
+      std::min(1.0 + threads_, speeds.cores.value * machines / processes);
   LinkFigures mine = LinkOf(NetworkKind::kTcp, link);
   if (machines > 1) {
     const double share = machines / store_.num_workers();
@@ -104,6 +115,7 @@ void LivePlan::SetCalibration(const Calibration& speeds,
 
 absl::StatusOr<LivePlan::Lines> LivePlan::Start(const Calibration& speeds,
                                                 const LinkFigures& link) {
+  RETURN_IF_ERROR(AgreeOnThreads());
   SetCalibration(speeds, link);
   std::set<std::string> known;
   for (std::string& codec : codecs_) {

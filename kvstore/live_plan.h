@@ -21,7 +21,7 @@ struct LivePlanOptions {
   RunCalibrationOptions speeds = {};
   bool is_auto = false;  // the codec is AutoCompression's
   size_t chunk_elems = size_t{512} * 1024;
-  int threads = 1;   // of a worker, for codecs
+  int threads = 1;   // of this worker, for codecs; the least of all counts
   int machines = 1;  // with workers
   Duration link_time = std::chrono::milliseconds(150);  // of a measurement
 };
@@ -56,6 +56,7 @@ class LivePlan {
  private:
   enum class State { kFirst, kWatch, kConfirm };
   PlanRequest RequestFor(bool is_first) const;
+  absl::Status AgreeOnThreads();
   void SetCalibration(const Calibration& speeds, const LinkFigures& link);
   Lines StartLines() const;
   std::string ChunkLine() const;
@@ -70,6 +71,7 @@ class LivePlan {
   const LivePlanOptions options_;
   std::vector<std::string> codecs_ = {};  // of the tensors
   std::vector<std::string> allowed_ = {};
+  double threads_ = 1;       // the least of a worker
   Calibration speeds_ = {};  // as agreed
   LinkFigures link_ = {};    // as measured
   Calibration calibration_ = {};

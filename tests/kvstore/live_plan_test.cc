@@ -165,6 +165,21 @@ TEST(LivePlan, PredictsTheRunsOwnCodecAndNone) {
   EXPECT_NEAR(dense_ms, 1e3 * 4 * double(kElems) / kGigabit, 12);
 }
 
+TEST(LivePlan, ReckonsWithTheLeastThreadsOfAWorker) {
+  ClusterConfig config = JobWith("2bit");
+  std::vector<std::string> said[2];
+  Cluster(config).Run([&](KVStore& store) {
+    LivePlanOptions options = OptionsOf(config);
+    options.threads = store.rank() == 0 ? 8 : 1;
+    LivePlan plan(store, options);
+    const auto start = plan.Start(Speeds({"2bit"}), Link(kGigabit));
+    ASSERT_THAT(start, IsOk());
+    said[store.rank()] = *start;
+  });
+  EXPECT_EQ(said[0], said[1]);
+  EXPECT_THAT(said[0], Contains(HasSubstr("1 server(s), 2 core(s) each")));
+}
+
 TEST(LivePlan, ACodecThatIsNotKnownIsLeftOut) {
   ClusterConfig config = JobWith("2bit");
   Cluster(config).Run([&](KVStore& store) {
