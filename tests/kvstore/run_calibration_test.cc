@@ -1,0 +1,133 @@
+#include "kvstore/run_calibration.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "tests/kvstore/cluster.h"
+#include "tests/kvstore/known_speeds.h"
+#include "tests/testing/status_matchers.h"
+
+// The figures that a run's plan is made with, the same on all workers.
+namespace telegrad {
+namespace {
+
+using testing::Cluster;
+using testing::ClusterConfig;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::IsOk;
+using ::testing::SizeIs;
+using ::testing::StartsWith;
+
+ClusterConfig JobWith(const std::string& codec) {
+  ClusterConfig config;
+  config.compression = {.type = codec};
+  return config;
+}
+
+TEST(CalibrateRun, AgreesOnTheSlowestWorkersFigures) {
+  const ClusterConfig config = JobWith("2bit");
+  std::vector<absl::StatusOr<RunCalibration>> runs(2);
+  Cluster(config).Run([&](KVStore& store) {
+    t_codec_speed = store.rank() == 0 ? 3e9 : 2e9;
+    runs[static_cast<size_t>(store.rank())] =
+        CalibrateRun(store, {.compression = config.compression,
+                             .codecs = {"2bit", "fp16"},
+                             .num_elems = 4096,
+                             .cpus = store.rank() == 0 ? 4 : 6,
+                             .budget = std::chrono::milliseconds(1),
+                             .measure_codec = KnownSpeeds});
+  });
+  for (const auto& run : runs) {
+    ASSERT_THAT(run, IsOk());
+    EXPECT_EQ(run->agreed, runs[0]->agreed);
+    EXPECT_THAT(run->notes, IsEmpty());
+    EXPECT_EQ(run->agreed.cores.value, 4);
+    EXPECT_LE(run->agreed.reduce.value, run->mine.reduce.value * 1.0001);
+    EXPECT_GE(run->agreed.handover_s.value,
+              run->mine.handover_s.value / 1.0001);
+    ASSERT_THAT(run->agreed.codecs, SizeIs(2));
+    EXPECT_EQ(run->agreed.codecs[0].encode.value, 2e9);
+    EXPECT_TRUE(run->agreed.codecs[0].encode.is_grounded());
+  }
+  EXPECT_EQ(runs[0]->mine.codecs[0].encode.value, 3e9);
+}
+
+TEST(CalibrateRun, ACodecThatOneCannotMeasureIsANoteForAll) {
+  const ClusterConfig config = JobWith("2bit");
+  Cluster(config).Run([&](KVStore& store) {
+    t_codec_speed = store.rank() == 0 ? 1e9 : 0;
+    const auto run =
+        CalibrateRun(store, {.compression = config.compression,
+                             .codecs = {"2bit"},
+                             .num_elems = 4096,
+                             .budget = std::chrono::milliseconds(1),
+                             .measure_codec = KnownSpeeds});
+    ASSERT_THAT(run, IsOk());
+    EXPECT_THAT(run->agreed.codecs, IsEmpty());
+    EXPECT_THAT(run->notes, Contains(HasSubstr("2bit has no ")));
+  });
+}
+
+// Named figures of 2bit, with a reason of so many bytes.
+template <size_t kReasonBytes>
+absl::StatusOr<CodecFigures> Renamed(absl::string_view text,
+                                     const CompressionConfig& compression,
+                                     const CalibrationOptions& options) {
+  auto figures = KnownSpeeds("2bit", compression, options);
+  if (!figures.ok()) return figures;
+  figures->name = std::string(text);
+  figures->encode.reason.assign(kReasonBytes, '.');
+  return figures;
+}
+
+TEST(CalibrateRun, TakesAsManyCodecsAsTheRunNames) {
+  const ClusterConfig config = JobWith("2bit");
+  RunCalibrationOptions options{.compression = config.compression,
+                                .num_elems = 4096,
+                                .budget = std::chrono::milliseconds(1),
+                                .measure_codec = Renamed<100>};
+  for (int i = 0; i < 100; ++i) {
+    options.codecs.push_back(absl::StrCat("codec", i));
+  }
+  Cluster(config).Run([&](KVStore& store) {
+    const auto run = CalibrateRun(store, options);
+    ASSERT_THAT(run, IsOk());
+    EXPECT_THAT(run->agreed.codecs, SizeIs(100));
+    EXPECT_THAT(run->notes, IsEmpty());
+  });
+}
+
+TEST(CalibrateRun, CodecsThatCannotBeSentAreANoteForAll) {
+  const ClusterConfig config = JobWith("2bit");
+  Cluster(config).Run([&](KVStore& store) {
+    const auto run = CalibrateRun(
+        store, {.compression = config.compression,
+                .codecs = {"2bit"},
+                .num_elems = 4096,
+                .cpus = 4,
+                .budget = std::chrono::milliseconds(1),
+                .measure_codec =
+                    store.rank() == 0 ? Renamed<(1 << 20)> : KnownSpeeds});
+    ASSERT_THAT(run, IsOk());
+    EXPECT_THAT(run->agreed.codecs, IsEmpty());
+    EXPECT_EQ(run->agreed.cores.value, 4);
+    EXPECT_THAT(run->notes, ElementsAre(StartsWith("no codec is reckoned")));
+  });
+}
+
+TEST(LinkOf, TakesAssumedCostsUnlessWhatWasMeasuredIsLess) {
+  const LinkFigures slow = LinkOf(NetworkKind::kTcp, Link(kGigabit));
+  EXPECT_EQ(slow.name, "TCP");
+  EXPECT_EQ(slow.send.value, kGigabit);
+  EXPECT_EQ(slow.message_cpu_s.value, 1e-5);  // its latency
+  EXPECT_EQ(slow.cpu_s_per_byte,
+            AssumedCalibration().FindLink("TCP")->cpu_s_per_byte);
+  EXPECT_EQ(LinkOf(NetworkKind::kTcp, Link(10e9)).cpu_s_per_byte.value, 1e-10);
+}
+
+}  // namespace
+}  // namespace telegrad
