@@ -23,6 +23,8 @@ struct LivePlanOptions {
   size_t chunk_elems = size_t{512} * 1024;
   int threads = 1;   // of this worker, for codecs; the least of all counts
   int machines = 1;  // with workers
+  // Whose assumed costs of messages and bytes count.
+  NetworkKind network = NetworkKind::kTcp;
   Duration link_time = std::chrono::milliseconds(150);  // of a measurement
 };
 

@@ -4,6 +4,7 @@
 #include <set>
 #include <thread>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -93,6 +94,17 @@ std::vector<NetworkKind> NetworksOf(const TransportOptions& options) {
   }
   return {NetworkKind::kLocal, NetworkKind::kTcp, NetworkKind::kInfiniBand,
           NetworkKind::kRoceV2, NetworkKind::kEfa};
+}
+
+// Whose costs the exchange is reckoned with: of the plan's network where the
+// run uses it. None are known of a machine's own: those of TCP.
+NetworkKind CostsOf(const JobPlan& job, const TransportOptions& options) {
+  const NetworkKind network = job.plan.network;
+  if (job.plan.digest.empty() || network == NetworkKind::kLocal) {
+    return NetworkKind::kTcp;
+  }
+  const std::vector<NetworkKind> used = NetworksOf(options);
+  return absl::c_linear_search(used, network) ? network : NetworkKind::kTcp;
 }
 
 // What was measured takes the place of what is assumed.
@@ -274,14 +286,16 @@ absl::Status RunPlan::Start(RunContext& context,
 absl::Status RunPlan::StartLive(const RunCalibration& speeds,
                                 const LinkFigures& link, const JobPlan& job) {
   const TrainOptions& options = context_->options;
-  live_.emplace(context_->store,
-                LivePlanOptions{.profile = profile_,
-                                .speeds = options_,
-                                .is_auto = context_->setting.is_auto,
-                                .chunk_elems = options.chunk_elems,
-                                .threads = options.threads,
-                                .machines = job.machines,
-                                .link_time = kLinkTime});
+  live_.emplace(
+      context_->store,
+      LivePlanOptions{.profile = profile_,
+                      .speeds = options_,
+                      .is_auto = context_->setting.is_auto,
+                      .chunk_elems = options.chunk_elems,
+                      .threads = options.threads,
+                      .machines = job.machines,
+                      .network = CostsOf(job, TransportOptionsOf(options)),
+                      .link_time = kLinkTime});
   ASSIGN_OR_RETURN(const std::vector<std::string> lines,
                    live_->Start(speeds.agreed, link));
   for (const std::string& line : lines) {

@@ -145,6 +145,22 @@ TEST(LivePlan, ReckonsWithTheLeastThreadsOfAWorker) {
   EXPECT_THAT(said[0], Contains(HasSubstr("1 server(s), 2 core(s) each")));
 }
 
+// A byte over InfiniBand takes nothing of a core, which bounds it over TCP.
+TEST(LivePlan, ReckonsWithTheCostsOfItsNetwork) {
+  ClusterConfig config = JobWith("none");
+  Cluster(config).Run([&](KVStore& store) {
+    double seconds[2];
+    for (const bool is_ib : {false, true}) {
+      LivePlanOptions options = OptionsOf(config);
+      if (is_ib) options.network = NetworkKind::kInfiniBand;
+      LivePlan plan(store, options);
+      ASSERT_THAT(plan.Start(Speeds({}), Link(100 * kGigabit)), IsOk());
+      seconds[is_ib ? 1 : 0] = plan.plan().comm_s;
+    }
+    EXPECT_LT(seconds[1], seconds[0]);
+  });
+}
+
 TEST(LivePlan, ACodecThatIsNotKnownIsLeftOut) {
   ClusterConfig config = JobWith("2bit");
   Cluster(config).Run([&](KVStore& store) {
