@@ -265,6 +265,19 @@ absl::StatusOr<LivePlan::Lines> LivePlan::AfterStep(const StepTimes& times) {
   return MeasureAnew(now);
 }
 
+absl::StatusOr<double> LivePlan::Pause(TimePoint start, double step_s) {
+  const double mine_s[] = {SecondsSince(start)};
+  ASSIGN_OR_RETURN(const std::vector<std::vector<double>> all,
+                   GatherNumbers(store_, "plan-cost", mine_s));
+  double cost_s = 0;
+  for (const std::vector<double>& each : all) {
+    cost_s = std::max(cost_s, each[0]);
+  }
+  const double pause = cost_s / kMostShare / std::max(step_s, 1e-6);
+  not_before_ = step_ + static_cast<int64_t>(std::min(pause, 1e12));
+  return cost_s;
+}
+
 absl::StatusOr<LivePlan::Lines> LivePlan::MeasureAnew(const StepTimes& now) {
   const TimePoint start = Clock::now();
   RunCalibrationOptions speeds = options_.speeds;
@@ -273,15 +286,7 @@ absl::StatusOr<LivePlan::Lines> LivePlan::MeasureAnew(const StepTimes& now) {
   ASSIGN_OR_RETURN(const RunCalibration again, CalibrateRun(store_, speeds));
   ASSIGN_OR_RETURN(const LinkFigures link,
                    store_.MeasureLink(options_.link_time));
-  const double mine_s[] = {SecondsSince(start)};
-  ASSIGN_OR_RETURN(const std::vector<std::vector<double>> all,
-                   GatherNumbers(store_, "plan-cost", mine_s));
-  double cost_s = 0;
-  for (const std::vector<double>& each : all) {
-    cost_s = std::max(cost_s, each[0]);
-  }
-  const double pause = cost_s / kMostShare / std::max(now.step, 1e-6);
-  not_before_ = step_ + static_cast<int64_t>(std::min(pause, 1e12));
+  ASSIGN_OR_RETURN(const double cost_s, Pause(start, now.step));
   const std::string what = absl::StrFormat(
       "exchanges take %.3g ms, %.3g ms before (waiting %.3g ms, %.3g ms "
       "before): link %.3g Gb/s, %.3g before; a core adds %.3g elements/s, %.3g "
@@ -322,10 +327,14 @@ absl::StatusOr<LivePlan::Lines> LivePlan::AfterDecision(
   compute_s_ = std::max(0.0, dense.step - dense.wait);
   std::string link_text;
   if (!measured.is_first) {
-    ASSIGN_OR_RETURN(const LinkFigures link,
-                     store_.MeasureLink(options_.link_time));
-    link_text = absl::StrFormat("link %.3g Gb/s, %.3g before; ",
-                                Rate(link) / kGbit, Rate(link_) / kGbit);
+    LinkFigures link = link_;
+    if (step_ >= not_before_) {
+      const TimePoint start = Clock::now();
+      ASSIGN_OR_RETURN(link, store_.MeasureLink(options_.link_time));
+      RETURN_IF_ERROR(Pause(start, dense.step).status());
+      link_text = absl::StrFormat("link %.3g Gb/s, %.3g before; ",
+                                  Rate(link) / kGbit, Rate(link_) / kGbit);
+    }
     Calibration speeds = speeds_;
     speeds.codecs = measured.seen.codecs;
     speeds.reduce.value = measured.seen.reduce_elems_per_s;

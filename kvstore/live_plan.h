@@ -66,6 +66,9 @@ class LivePlan {
   absl::StatusOr<StepTimes> GatherMedians();
   bool HasChanged(const StepTimes& now) const;
   absl::StatusOr<Lines> MeasureAnew(const StepTimes& now);
+  // After a measurement since `start`: no other before it was 1 % of the time.
+  // The longest that one took, in seconds.
+  absl::StatusOr<double> Pause(TimePoint start, double step_s);
   std::string Revise();        // what came of it
   std::string Prefix() const;  // of a line
 

@@ -301,6 +301,36 @@ TEST(LivePlan, FollowsWhatTheAutomaticChoiceMeasured) {
   EXPECT_THAT(said[0][1], HasSubstr(" Gb/s, 0.01 before"));
 }
 
+// The link is measured again at the first decision of these alone: steps of a
+// millisecond would have to be thousands before the next.
+TEST(LivePlan, MeasuresTheLinkForAHundredthOfTheTimeAfterDecisions) {
+  ClusterConfig config = JobWith("2bit");
+  config.compression.starts_dense = true;
+  Cluster(config).Run([&](KVStore& store) {
+    LivePlanOptions options = OptionsOf(config);
+    options.is_auto = true;
+    LivePlan plan(store, options);
+    ASSERT_THAT(plan.Start(Speeds({"2bit"}), Link(kGigabit)), IsOk());
+    const AutoMeasurement measured{.seen = {.median = Exposed(1e-3),
+                                            .codecs = Speeds({"2bit"}).codecs,
+                                            .reduce_elems_per_s = 1e9},
+                                   .is_first = false,
+                                   .name = "2bit"};
+    std::vector<std::string> said;
+    for (int decision = 0; decision < 3; ++decision) {
+      for (int step = 0; step < 100; ++step) {
+        ASSERT_THAT(plan.AfterStep(Exposed(1e-3)), IsOk());
+      }
+      const auto lines = plan.AfterDecision(measured);
+      ASSERT_THAT(lines, IsOk());
+      said.insert(said.end(), lines->begin(), lines->end());
+    }
+    EXPECT_THAT(
+        said, ElementsAre(HasSubstr(" Gb/s, 1 before; "),
+                          Not(HasSubstr("before")), Not(HasSubstr("before"))));
+  });
+}
+
 TEST(CodecsOf, KnowsTheSettingsOfRulesAndOfTheType) {
   const auto report = [](const char* codec, const char* reason) {
     TensorReport made;
