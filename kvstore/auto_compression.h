@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,6 +37,10 @@ struct AutoOptions {
   // Start, which does not measure them again.
   Calibration known = {};
 };
+
+// By tensor: whether it may get any of a choice of codecs. Not those that have
+// none, or theirs by a rule.
+std::vector<bool> MayChoose(std::span<const TensorReport> reports);
 
 // Watches training through its step times. In order of use: the store is
 // initialised with CompressionConfig::starts_dense, then Start, then AfterStep

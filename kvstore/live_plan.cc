@@ -53,7 +53,9 @@ std::string Count(const Plan& plan) {
 
 LivePlan::LivePlan(KVStore& store, LivePlanOptions options)
     : store_(store), options_(std::move(options)) {
-  codecs_ = CodecsOf(store.Report(), options_.speeds.compression);
+  const std::vector<TensorReport> reports = store.Report();
+  codecs_ = CodecsOf(reports, options_.speeds.compression);
+  if (options_.is_auto) may_compress_ = MayChoose(reports);
   Enter(State::kFirst);
   settle_ = kSettleSteps + options_.speeds.compression.warmup_steps;
 }
@@ -77,8 +79,11 @@ PlanRequest LivePlan::RequestFor(bool is_first) const {
   }
   request.gc_type = allowed_.empty() ? "none" : "auto";
   request.gc_allow = allowed_;
-  for (const std::string& codec : codecs_) {
-    request.may_compress.push_back(codec != "none");
+  request.may_compress = may_compress_;
+  if (!options_.is_auto) {
+    for (const std::string& codec : codecs_) {
+      request.may_compress.push_back(codec != "none");
+    }
   }
   return request;
 }

@@ -68,15 +68,15 @@ PlanRequest RequestFor(const RunContext& context,
     }
   }
   const CompressionConfig& gc = context.setting.compression;
-  request.tensor_codecs = CodecsOf(context.store.Report(), gc);
-  for (std::string& codec : request.tensor_codecs) {
-    if (speeds.FindCodec(codec) == nullptr) codec = "none";
+  const std::vector<TensorReport> reports = context.store.Report();
+  if (!context.setting.is_auto) {
+    request.tensor_codecs = CodecsOf(reports, gc);
+    for (std::string& codec : request.tensor_codecs) {
+      if (speeds.FindCodec(codec) == nullptr) codec = "none";
+    }
+    return request;
   }
-  if (!context.setting.is_auto) return request;
-  for (const std::string& codec : request.tensor_codecs) {
-    request.may_compress.push_back(codec != "none");
-  }
-  request.tensor_codecs.clear();
+  request.may_compress = MayChoose(reports);
   request.gc_allow = gc.alternatives;
   request.gc_allow.insert(request.gc_allow.begin(), gc.type);
   std::erase_if(request.gc_allow, [&](const std::string& codec) {

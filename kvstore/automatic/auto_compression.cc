@@ -22,7 +22,19 @@ constexpr int kReviewSteps = 64;
 // Exchanges that take so much more or less time are another link or load.
 constexpr double kChanged = 1.5;
 
+bool HasRule(const TensorReport& report) {
+  return absl::StartsWith(report.reason, "rule");
+}
+
 }  // namespace
+
+std::vector<bool> MayChoose(std::span<const TensorReport> reports) {
+  std::vector<bool> may;
+  for (const TensorReport& report : reports) {
+    may.push_back(report.codec != "none" && !HasRule(report));
+  }
+  return may;
+}
 
 std::string AutoCompression::NameOf(int codec) const {
   return codec == kDenseCodec ? "none"
@@ -59,12 +71,10 @@ absl::Status AutoCompression::MeasureSpeeds(CalibrationCache* cache,
 
 absl::StatusOr<AutoCompression::Lines> AutoCompression::Start() {
   const std::vector<TensorReport> reports = store_.Report();
+  may_compress_ = MayChoose(reports);
   for (size_t key = 0; key < reports.size(); ++key) {
-    const TensorReport& report = reports[key];
-    const bool by_rule = absl::StartsWith(report.reason, "rule");
-    elems_.push_back(static_cast<int64_t>(report.num_elems));
-    may_compress_.push_back(report.codec != "none" && !by_rule);
-    if (by_rule) {
+    elems_.push_back(static_cast<int64_t>(reports[key].num_elems));
+    if (HasRule(reports[key])) {
       RETURN_IF_ERROR(store_.SetCodec(static_cast<Key>(key), 0));
     }
   }

@@ -331,6 +331,22 @@ TEST(LivePlan, MeasuresTheLinkForAHundredthOfTheTimeAfterDecisions) {
   });
 }
 
+TEST(LivePlan, DoesNotChooseForTensorsOfRules) {
+  ClusterConfig config = JobWith("2bit");
+  config.tensors = {{"a.weight", kElems}, {"b.weight", kElems}};
+  config.compression.rules = "b=2bit";
+  config.compression.starts_dense = true;
+  Cluster(config).Run([&](KVStore& store) {
+    LivePlanOptions options = OptionsOf(config);
+    options.is_auto = true;
+    LivePlan plan(store, options);
+    ASSERT_THAT(plan.Start(Speeds({"2bit"}), Link(0.01 * kGigabit)), IsOk());
+    ASSERT_THAT(plan.plan().tensors, SizeIs(2));
+    EXPECT_EQ(plan.plan().tensors[0].codec, "2bit");
+    EXPECT_EQ(plan.plan().tensors[1].codec, "none");
+  });
+}
+
 TEST(CodecsOf, KnowsTheSettingsOfRulesAndOfTheType) {
   const auto report = [](const char* codec, const char* reason) {
     TensorReport made;
