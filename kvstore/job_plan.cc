@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/exit_code.h"
@@ -214,6 +215,18 @@ class Agreement {
 };
 
 }  // namespace
+
+std::string WishedNetwork(const TransportOptions& options) {
+  const TransportChoice choice = ChooseTransport(options);
+  if (choice.name == "ofi" && choice.tls == "efa") {
+    return Name(NetworkKind::kEfa);
+  }
+  for (const NetworkKind each :
+       {NetworkKind::kInfiniBand, NetworkKind::kRoceV2}) {
+    if (absl::EqualsIgnoreCase(options.name, Name(each))) return Name(each);
+  }
+  return "";
+}
 
 absl::StatusOr<JobPlan> AgreeOnPlan(KVStore& store, const MachineReport& mine,
                                     const Calibration& calibration,

@@ -9,6 +9,7 @@
 #include "topology/calibration.h"
 #include "topology/machine.h"
 #include "topology/plan.h"
+#include "transport/transport.h"
 
 // One plan for all workers of a job, made from what each sees of its machine.
 namespace telegrad {
@@ -26,6 +27,10 @@ struct JobPlan {
   // What was missing: "nothing is known of the machine of worker/1 (b): ...".
   std::vector<std::string> notes = {};
 };
+
+// PlanRequest::network of a run: alike for options that stand for the same
+// transport, as EFA and ofi with tls efa. Empty: the machines decide.
+std::string WishedNetwork(const TransportOptions& options);
 
 // Tells the other workers of this machine (evidence, environment and addresses
 // left out), plans for all machines and compares the plans. All workers call it

@@ -61,12 +61,7 @@ PlanRequest RequestFor(const RunContext& context,
                        const Calibration& speeds) {
   PlanRequest request;
   request.profile = profile;
-  for (const NetworkKind each :
-       {NetworkKind::kInfiniBand, NetworkKind::kRoceV2, NetworkKind::kEfa}) {
-    if (absl::EqualsIgnoreCase(context.options.transport, Name(each))) {
-      request.network = Name(each);
-    }
-  }
+  request.network = WishedNetwork(TransportOptionsOf(context.options));
   const CompressionConfig& gc = context.setting.compression;
   const std::vector<TensorReport> reports = context.store.Report();
   if (!context.setting.is_auto) {

@@ -198,6 +198,24 @@ absl::Status AgreeWith(const std::map<std::string, std::string>& script) {
 
 constexpr char kOther[] = R"({"host":"b","boot_id":"2","error":""})";
 
+TEST(WishedNetwork, IsAlikeForWhatStandsForTheSameTransport) {
+  const auto wished = [](const char* name, const char* tls) {
+    TransportOptions options;
+    options.name = name;
+    options.tls = tls;
+    return WishedNetwork(options);
+  };
+  EXPECT_EQ(wished("efa", ""), "EFA");
+  EXPECT_EQ(wished("EFA", "efa"), "EFA");
+  EXPECT_EQ(wished("ofi", "efa"), "EFA");
+  EXPECT_EQ(wished("EFA", "tcp"), wished("ofi", "tcp"));
+  EXPECT_EQ(wished("ib", ""), "IB");
+  EXPECT_EQ(wished("rocev2", ""), "RoCEv2");
+  for (const char* name : {"auto", "inproc", "ofi", "tcp", "ucx"}) {
+    EXPECT_EQ(wished(name, ""), "");
+  }
+}
+
 TEST(JobPlan, RefusesWhatIsNoMachine) {
   const std::string deep(100000, '[');
   for (const std::string& text :
