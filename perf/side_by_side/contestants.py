@@ -5,6 +5,8 @@ prints one JSON line, in which `seconds_of` finds the times of an iteration.
 """
 import json
 import os
+import shutil
+import subprocess
 import sys
 
 from microbenchmarks import TCP_PROVIDER, pingpong_words, ucx_words
@@ -99,7 +101,22 @@ class OpenMpi(Contestant):
 
     name = "OpenMPI allreduce"
 
+    @staticmethod
+    def missing():
+        """The packages that are not there."""
+        has_mpi4py = subprocess.run(
+            [TORCH_PYTHON, "-c", "import mpi4py"], check=False,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        found = {"openmpi-bin (mpirun)": shutil.which("mpirun"),
+                 f"python3-mpi4py (of {TORCH_PYTHON})":
+                     has_mpi4py.returncode == 0}
+        return [package for package, is_there in found.items() if not is_there]
+
     def start(self, lab, setup, run):
+        missing = self.missing()
+        if missing:
+            raise RuntimeError(f"{self.name}: not installed: "
+                               + ", ".join(missing))
         # Ranks reach mpirun by PMIx, which by default listens on loopback only:
         # here on the link of host 0, in whose namespace mpirun runs.
         pmix = {"PMIX_MCA_ptl_base_if_include": "eth0",

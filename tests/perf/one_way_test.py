@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What side_by_side makes of messages that go one way, or there and back.
+"""What side_by_side makes of messages that go one way, or there and back,
+and of OpenMPI where it is not installed.
 
     one_way_test.py ROOT
 """
@@ -7,13 +8,15 @@ import json
 import os
 import sys
 import unittest
+import unittest.mock
 
 ROOT = os.path.abspath(sys.argv.pop())
 sys.path.insert(0, os.path.join(ROOT, "perf", "side_by_side"))
 
 import microbenchmarks  # noqa: E402
 import table  # noqa: E402
-from contestants import ALL, OneWay  # noqa: E402
+import contestants  # noqa: E402
+from contestants import ALL, OneWay, OpenMpi  # noqa: E402
 from start import Run  # noqa: E402
 
 MIB = 2**20
@@ -85,6 +88,14 @@ class OneWayTest(unittest.TestCase):
         self.assertEqual((sums["bits_per_element"], sums["link_s"]), (16, 5))
         self.assertEqual((one_way["bits_per_element"], one_way["link_s"]),
                          (32, 10))
+
+    def test_open_mpi_says_what_is_not_installed(self):
+        peer = OpenMpi()
+        said = r"not installed: .*python3-mpi4py \(of /bin/false\)"
+        with unittest.mock.patch.object(contestants, "TORCH_PYTHON",
+                                        "/bin/false"):
+            with self.assertRaisesRegex(RuntimeError, said):
+                peer.start(FakeLab, None, run_of(MIB))
 
     def test_the_table_says_why_somebody_is_missing(self):
         said = "mpirun: Exit code: 1\n------\n\n"
