@@ -53,6 +53,7 @@ class NicFilter {
 
 void SelectNics(const std::string& text, Machine& machine) {
   const NicFilter filter(text);
+  machine.environment["TELEGRAD_NICS"] = text;  // also of a machine from a file
   for (size_t i = 0; i < machine.nics.size();) {
     Nic& nic = machine.nics[i];
     std::erase_if(nic.ports, [&](const Port& port) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -101,5 +102,23 @@ const NetInterface* FindInterface(const Machine&, absl::string_view name);
 // Joined evidence of Capabilities::why[key]: "SOURCE = RAW; ...".
 std::string Why(const Machine& machine, const std::string& key);
 std::string Why(const std::vector<Evidence>& why);
+
+// selection.cc: which ports are used, for T04 and T09.
+// Active RDMA ports that can talk to each other.
+struct FabricGroup {
+  Fabric fabric = Fabric::kUnknown;
+  std::vector<std::string> nics = {};  // one entry for each port
+  bool has_slow = false;               // T09's
+};
+std::map<std::string, FabricGroup> GroupsOf(const Machine& machine);
+// The largest; empty where there is none.
+std::string KeptGroup(const std::map<std::string, FabricGroup>& groups);
+using BestRates = std::map<Fabric, double>;  // of active RDMA ports
+BestRates BestRatesOf(const Machine& machine);
+bool IsSlow(const Port& port, const BestRates& best);
+// "export TELEGRAD_NICS=...": without all ports that T04 and T09 would leave
+// out, nor those that the variable leaves out now. One for all hints: a
+// variable that is set twice keeps the last.
+std::string SelectedNics(const Machine& machine);
 
 }  // namespace telegrad::doctor

@@ -2,12 +2,10 @@
 #include <cstdint>
 #include <limits>
 #include <map>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "topology/doctor/check.h"
-#include "topology/path.h"
 
 namespace telegrad::doctor {
 namespace {
@@ -28,56 +26,8 @@ const char* StateHint(int state) {
   }
 }
 
-// "InfiniBand" or "Ethernet"; EFA, iWARP and Omni-Path are groups of their own.
-std::string Group(const Port& port) {
-  if (IsRoce(port)) return "Ethernet (RoCE)";
-  return Name(port.fabric);
-}
-
-// Active RDMA ports that can talk to each other.
-struct FabricGroup {
-  Fabric fabric = Fabric::kUnknown;
-  std::vector<std::string> nics = {};       // one entry for each port
-  std::vector<std::string> overrides = {};  // names for TELEGRAD_NICS
-};
-
-std::map<std::string, FabricGroup> GroupsOf(const Machine& machine) {
-  std::map<std::string, FabricGroup> groups;
-  for (const Nic& nic : machine.nics) {
-    if (!nic.is_rdma) continue;
-    for (const Port& port : nic.ports) {
-      if (!IsActive(port)) continue;
-      FabricGroup& group = groups[Group(port)];
-      group.fabric = std::min(group.fabric, port.fabric);
-      group.nics.push_back(nic.name);
-      group.overrides.push_back(OverrideName(nic, port));
-    }
-  }
-  return groups;
-}
-
-using BestRates = std::map<Fabric, double>;
-
-bool IsSlow(const Port& port, const BestRates& best) {
-  return port.gbps.known() && *port.gbps.value < best.at(port.fabric);
-}
-
-// All for one value: a variable that is set twice keeps the last.
-std::vector<std::string> SlowPorts(const Machine& machine,
-                                   const BestRates& best) {
-  std::vector<std::string> slow;
-  for (const Nic& nic : machine.nics) {
-    if (!nic.is_rdma) continue;
-    for (const Port& port : nic.ports) {
-      if (!IsActive(port) || !IsSlow(port, best)) continue;
-      slow.push_back(OverrideName(nic, port));
-    }
-  }
-  return slow;
-}
-
 void CheckPortRate(const Nic& nic, const Port& port, const BestRates& best,
-                   const std::vector<std::string>& slow, Report& report) {
+                   const std::string& selection, Report& report) {
   if (!port.gbps.known()) return;
   const double rate = *port.gbps.value;
   if (IsSlow(port, best)) {
@@ -86,11 +36,8 @@ void CheckPortRate(const Nic& nic, const Port& port, const BestRates& best,
         absl::StrCat(PortName(nic, port), " runs at ", Gbps(rate),
                      ", its best sibling at ", Gbps(best.at(port.fabric))),
         Why(port.gbps.why),
-        absl::StrCat(
-            "reseat the cable, look at the switch port's "
-            "speed; or leave ",
-            slow.size() == 1 ? "it" : "all such ports",
-            " out: export TELEGRAD_NICS=^=", absl::StrJoin(slow, ",")));
+        absl::StrCat("reseat the cable, look at the switch port's speed; or ",
+                     selection));
   }
   const int lanes = port.lanes.value_or(kUsualLanes);
   if (lanes < kUsualLanes && rate < 100) {
@@ -193,20 +140,10 @@ void CheckMixedLinkLayer(const Machine& machine, const DoctorOptions&,
                                     : absl::StrCat("all active RDMA ports are ",
                                                    groups.begin()->first));
   }
-  const auto rank = [](const FabricGroup& group) {
-    return std::make_pair(-static_cast<int>(group.nics.size()), group.fabric);
-  };
-  const auto kept = std::min_element(groups.begin(), groups.end(),
-                                     [&](const auto& a, const auto& b) {
-                                       return rank(a.second) < rank(b.second);
-                                     });
+  const std::string kept = KeptGroup(groups);
   std::vector<std::string> parts;
-  std::vector<std::string> left_out;
   for (const auto& [name, group] : groups) {
     parts.push_back(absl::StrCat(name, ": ", absl::StrJoin(group.nics, ", ")));
-    if (name == kept->first) continue;
-    left_out.insert(left_out.end(), group.overrides.begin(),
-                    group.overrides.end());
   }
   report.Add(
       Level::kWarn,
@@ -214,24 +151,21 @@ void CheckMixedLinkLayer(const Machine& machine, const DoctorOptions&,
                    "is used: ",
                    absl::StrJoin(parts, "; ")),
       "ports' link layers",
-      absl::StrCat("to keep ", kept->first, " alone: export TELEGRAD_NICS=^=",
-                   absl::StrJoin(left_out, ",")));
+      absl::StrCat("to keep ", kept, " alone",
+                   groups.at(kept).has_slow ? " without its slow ports" : "",
+                   ": ", SelectedNics(machine)));
 }
 
 void CheckRate(const Machine& machine, const DoctorOptions&, Report& report) {
-  BestRates best;
-  for (const Nic& nic : machine.nics) {
-    for (const Port& port : nic.ports) {
-      if (!nic.is_rdma || !IsActive(port)) continue;
-      double& rate = best[port.fabric];
-      rate = std::max(rate, port.gbps.value_or(0));
-    }
-  }
-  const std::vector<std::string> slow = SlowPorts(machine, best);
+  const BestRates best = BestRatesOf(machine);
+  const bool is_mixed = GroupsOf(machine).size() > 1;
+  const std::string selection = absl::StrCat(
+      "leave out all slow ports", is_mixed ? " and T04's other fabrics" : "",
+      ": ", SelectedNics(machine));
   for (const Nic& nic : machine.nics) {
     if (!nic.is_rdma) continue;
     for (const Port& port : nic.ports) {
-      if (IsActive(port)) CheckPortRate(nic, port, best, slow, report);
+      if (IsActive(port)) CheckPortRate(nic, port, best, selection, report);
     }
     CheckSlot(nic, report);
   }
