@@ -34,16 +34,33 @@ Figure MeasureRate(const CalibrationOptions& options, double amount,
   return timing.ok() ? Rate(amount, *timing) : Figure{};
 }
 
-Figure MeasureAdditions(const CalibrationOptions& options) {
-  const Buffer from = Ones(options);
-  const Buffer to = Ones(options);
+Figure Additions(const CalibrationOptions& options, ConstBytes from, Bytes to) {
   const auto add = [&]() -> absl::Status {
     ASSIGN_OR_RETURN(const Codec* none, FindCodec("none"));
     ASSIGN_OR_RETURN(const std::unique_ptr<PreparedCodec> codec,
                      none->Prepare(options.num_elems, Device{}));
-    return codec->DecodeAdd(from.view(), 0, to.view(), {});
+    return codec->DecodeAdd(from, 0, to, {});
   };
   return MeasureRate(options, static_cast<double>(options.num_elems), add);
+}
+
+Figure Checks(const CalibrationOptions& options, ConstBytes bytes) {
+  uint32_t sum = 0;  // of sums, so that none is left out
+  return MeasureRate(options, static_cast<double>(bytes.size), [&] {
+    sum = Crc32c(bytes.data, bytes.size, sum);
+    return absl::OkStatus();
+  });
+}
+
+Figure Copies(const CalibrationOptions& options, ConstBytes from, Bytes to) {
+  return MeasureRate(
+      options, static_cast<double>(to.size), [&]() -> absl::Status {
+        if (ReadProcess(getpid(), to, reinterpret_cast<uint64_t>(from.data))) {
+          return absl::OkStatus();
+        }
+        std::memcpy(to.data, from.data, to.size);
+        return absl::OkStatus();
+      });
 }
 
 // Jobs that go to a pool and back.
@@ -89,37 +106,30 @@ double ProcessorSeconds() {
 }  // namespace
 
 Figure MeasureReduce(const CalibrationOptions& options) {
-  if (options.cache == nullptr) return MeasureAdditions(options);
+  const auto measure = [&options] {
+    const Buffer from = Ones(options);
+    const Buffer to = Ones(options);
+    return Additions(options, from.view(), to.view());
+  };
+  if (options.cache == nullptr) return measure();
   const std::string what = KeyOfCores(options);
   const std::optional<Calibration> known = options.cache->Load(what);
   if (known.has_value() && known->reduce.value > 0) return known->reduce;
   Calibration calibration;
-  calibration.reduce = MeasureAdditions(options);
+  calibration.reduce = measure();
   if (calibration.reduce.value > 0) options.cache->Store(what, calibration);
   return calibration.reduce;
 }
 
 Figure MeasureCheck(const CalibrationOptions& options) {
   const Buffer bytes = Ones(options);
-  uint32_t sum = 0;  // of sums, so that none is left out
-  return MeasureRate(options, static_cast<double>(bytes.size()), [&] {
-    sum = Crc32c(bytes.data(), bytes.size(), sum);
-    return absl::OkStatus();
-  });
+  return Checks(options, bytes.view());
 }
 
 Figure MeasureCopy(const CalibrationOptions& options) {
   const Buffer from = Ones(options);
   const Buffer to = Ones(options);
-  return MeasureRate(
-      options, static_cast<double>(to.size()), [&]() -> absl::Status {
-        if (ReadProcess(getpid(), to.view(),
-                        reinterpret_cast<uint64_t>(from.data()))) {
-          return absl::OkStatus();
-        }
-        std::memcpy(to.data(), from.data(), to.size());
-        return absl::OkStatus();
-      });
+  return Copies(options, from.view(), to.view());
 }
 
 Figure MeasureHandover(const CalibrationOptions& options) {
@@ -145,9 +155,12 @@ Calibration MeasureCores(const CalibrationOptions& options) {
     }
   }
   Calibration cores;
-  cores.reduce = MeasureAdditions(options);
-  cores.check = MeasureCheck(options);
-  cores.copy = MeasureCopy(options);
+  // Filling arrays that no cache holds takes as long as all three.
+  const Buffer from = Ones(options);
+  const Buffer to = Ones(options);
+  cores.reduce = Additions(options, from.view(), to.view());
+  cores.check = Checks(options, from.view());
+  cores.copy = Copies(options, from.view(), to.view());
   cores.handover_s = MeasureHandover(options);
   if (options.cache != nullptr) options.cache->Store(what, cores);
   return cores;

@@ -9,6 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "kvstore/calibrate.h"
+#include "kvstore/run_calibration.h"
+#include "tests/kvstore/cluster.h"
 #include "tests/testing/status_matchers.h"
 
 namespace telegrad {
@@ -136,6 +138,24 @@ TEST_F(Cache, KeepsWhatCoresDoTogether) {
   EXPECT_GT(cores.check.value, 0);
   EXPECT_EQ(MeasureCores(options), cores);
   EXPECT_EQ(MeasureReduce(options), cores.reduce);
+}
+
+// As `telegrad-perf calibrate --keep` and a run do, for models of any size.
+TEST_F(Cache, GivesRunsTheCoresOfLargeModels) {
+  CalibrationCache cache = Open();
+  constexpr size_t kMany = 138'000'000;
+  constexpr auto kShort = std::chrono::milliseconds(1);
+  const Calibration kept = MeasureCores({.num_elems = CalibrationElems(kMany),
+                                         .repeats = 2,
+                                         .budget = kShort,
+                                         .cache = &cache});
+  testing::Cluster(testing::Job(1)).Run([&](KVStore& store) {
+    const auto run = CalibrateRun(
+        store, {.num_elems = kMany, .cache = &cache, .budget = kShort});
+    ASSERT_THAT(run, IsOk());
+    EXPECT_EQ(run->mine.reduce, kept.reduce);
+    EXPECT_EQ(run->mine.copy, kept.copy);
+  });
 }
 
 TEST_F(Cache, RecalibratesWhenAsked) {
