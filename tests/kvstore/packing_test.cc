@@ -109,7 +109,9 @@ TEST(Packing, IsKeptForACodecThatComesLater) {
     EXPECT_THAT(store.SetPacking(PackingMode::kRadix), IsOk());
     for (int step = 0; step < 2 * kSteps; ++step) {
       for (Key key : {0, 1}) {
-        if (step == kSteps) EXPECT_THAT(store.SetCodec(key, 1), IsOk());
+        if (step == kSteps) {
+          EXPECT_THAT(store.SetCodec(key, 1), IsOk());
+        }
         PushPull(store, key, step);
       }
     }
