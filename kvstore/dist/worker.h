@@ -9,6 +9,7 @@
 
 #include "base/mutex.h"
 #include "base/thread_pool.h"
+#include "kvstore/dist/buffer_pool.h"
 #include "kvstore/dist/frame_sender.h"
 #include "kvstore/dist/job_config.h"
 #include "kvstore/dist/link_probe.h"
@@ -134,7 +135,7 @@ class DistWorker : public KVStore, private TransportHandler {
                                            WorkerChunk& chunk);
   absl::Status AskGuard(const PreparedCodec& codec, ConstBytes grad,
                         ConstBytes payload, float threshold,
-                        WorkerChunk& chunk) const;
+                        WorkerChunk& chunk);
   absl::StatusOr<ConstBytes> DensePayload(WorkerTensor& tensor,
                                           WorkerChunk& chunk, ConstBytes grad);
   absl::Status HandleNonFinite(WorkerTensor& tensor, WorkerChunk& chunk,
@@ -171,6 +172,8 @@ class DistWorker : public KVStore, private TransportHandler {
   std::map<EndpointId, int> server_of_;  // io thread
   absl::Status connect_status_;          // while connecting
   std::vector<std::unique_ptr<WorkerTensor>> tensors_;
+  size_t largest_chunk_bytes_ = 0;
+  BufferPool decoded_;  // AskGuard's, as large: one for each thread at most
   std::atomic<uint32_t> next_sequence_{0};
   std::atomic<bool> is_stopping_{false};
   std::atomic<bool> has_failed_{false};

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "base/log.h"
@@ -119,6 +121,10 @@ absl::Status DistWorker::MakeTensors() {
         std::unique_ptr<WorkerTensor> tensor,
         MakeWorkerTensor(config_.tensors[key], plan[key], config_.compression,
                          config_.optimizer, num_workers_));
+    for (const auto& chunk : tensor->chunks) {
+      largest_chunk_bytes_ =
+          std::max(largest_chunk_bytes_, 4 * chunk->plan.num_elems);
+    }
     tensors_.push_back(std::move(tensor));
   }
   const bool is_open =

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -55,14 +56,15 @@ absl::StatusOr<ConstBytes> DistWorker::EncodePayload(WorkerTensor& tensor,
 // Where the residual does not tell what was sent, the codes are decoded.
 absl::Status DistWorker::AskGuard(const PreparedCodec& codec, ConstBytes grad,
                                   ConstBytes payload, float threshold,
-                                  WorkerChunk& chunk) const {
-  Buffer decoded;
+                                  WorkerChunk& chunk) {
+  std::shared_ptr<Buffer> decoded;
   if (chunk.guard.needs_decoded()) {
-    decoded = Buffer(grad.size);
-    RETURN_IF_ERROR(codec.Decode(payload, threshold, decoded.view(), {}));
+    decoded = decoded_.Get(largest_chunk_bytes_);
+    RETURN_IF_ERROR(codec.Decode(payload, threshold,
+                                 Bytes(decoded->data(), grad.size), {}));
   }
   chunk.guard.After(Floats(grad), Floats(chunk.state.residual), threshold,
-                    decoded.as<float>());
+                    decoded == nullptr ? nullptr : decoded->as<float>());
   if (chunk.guard.gave_up() && config_.compression.has_guard) {
     chunk.vetoed.set(static_cast<size_t>(chunk.encoded_in));
   }

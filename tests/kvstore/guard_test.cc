@@ -1,7 +1,12 @@
 // The guard alone, and through a whole cluster.
 #include "kvstore/dist/guard.h"
 
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <limits>
 
 #include "compression/codec_spec.h"
 #include "tests/kvstore/cluster.h"
@@ -173,6 +178,37 @@ TEST(Guard, WatchesCodecsWithoutAResidual) {
   // 0 or the largest: the error of each is the geometric mean of |g| and what
   // is missing to it.
   EXPECT_GT(AfterSteps("terngrad", kOneSample).relative_error, 0.3);
+}
+
+int64_t FaultsOfThisThread() {
+  rusage usage{};
+  EXPECT_EQ(getrusage(RUSAGE_THREAD, &usage), 0);
+  return usage.ru_minflt;
+}
+
+// Memory for what is decoded is kept: 1 MiB of fresh pages would be 256 faults
+// in each sample.
+TEST(Guard, TakesNoFreshMemoryInTheSteadyState) {
+  constexpr size_t kMany = size_t{1} << 18;
+  ClusterConfig config = OneTensor("terngrad", 0);
+  config.tensors = {{"only", kMany}};
+  config.chunk_elems = kMany;
+  config.workers = 1;
+  config.num_threads = 0;  // this thread encodes
+  Cluster cluster(config);
+  cluster.Run([&](KVStore& store) {
+    std::vector<float> grad(kMany, 0x1p-6f);
+    const Bytes view(grad.data(), 4 * kMany);
+    int64_t least = std::numeric_limits<int64_t>::max();
+    for (uint64_t step = 0; step <= 4 * kGuardPeriod; ++step) {
+      const int64_t before = FaultsOfThisThread();
+      EXPECT_THAT(store.Push(0, view, 0).Wait(Soon()), IsOk());
+      if (step == 0 || step % kGuardPeriod != 0) continue;
+      least = std::min(least, FaultsOfThisThread() - before);
+    }
+    EXPECT_TRUE(store.Report()[0].has_sample);
+    EXPECT_LT(least, 16);
+  });
 }
 
 // Its residual is no account of what was sent: momentum is added to it.
