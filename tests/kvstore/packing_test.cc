@@ -218,7 +218,7 @@ TEST(Packing, IsSettledAlikeByAllWorkers) {
       EXPECT_THAT((*decision)->reason, HasSubstr("link"));
       EXPECT_EQ(store.packing(), expected);
     });
-    EXPECT_THAT(seen.reports[1].reason, HasSubstr(ToString(expected)));
+    EXPECT_EQ(seen.reports[1].packing, ToString(expected));
   }
 }
 
