@@ -58,8 +58,14 @@ Buffer::Buffer(size_t size) : size_(size) {
       std::unique_ptr<std::byte, Free>(static_cast<std::byte*>(block), Free());
 }
 
+Buffer::Buffer(std::byte* memory, size_t size, Device device,
+               void (*give_back)(std::byte*))
+    : data_(memory, Free(give_back)), size_(size), device_(device) {}
+
 void Buffer::Free::operator()(std::byte* pointer) const {
-  if (mapped_bytes > 0) {
+  if (give_back != nullptr) {
+    give_back(pointer);
+  } else if (mapped_bytes > 0) {
     munmap(pointer, mapped_bytes);
   } else {
     std::free(pointer);

@@ -44,17 +44,21 @@ struct Bytes {
 };
 
 // Owns host memory aligned to kAlignment, zero-filled. Large ones come from
-// fresh pages, so that memory which is never touched costs nothing.
+// fresh pages, so that memory which is never touched costs nothing. Or memory
+// of a device, which the host must not touch.
 class Buffer {
  public:
   static constexpr size_t kAlignment = 64;
 
   Buffer() = default;
   explicit Buffer(size_t size);
+  // Takes memory of a device, which `give_back` gets in the end.
+  Buffer(std::byte* memory, size_t size, Device device,
+         void (*give_back)(std::byte*));
 
   std::byte* data() const { return data_.get(); }
   size_t size() const { return size_; }
-  Bytes view() const { return {data_.get(), size_}; }
+  Bytes view() const { return {data_.get(), size_, device_}; }
   template <typename T>
   T* as() const {
     return reinterpret_cast<T*>(data_.get());
@@ -64,11 +68,15 @@ class Buffer {
   struct Free {
     Free() : mapped_bytes(0) {}
     explicit Free(size_t bytes) : mapped_bytes(bytes) {}
-    size_t mapped_bytes;  // 0: from the heap
+    explicit Free(void (*function)(std::byte*))
+        : mapped_bytes(0), give_back(function) {}
+    size_t mapped_bytes;                      // 0: from the heap
+    void (*give_back)(std::byte*) = nullptr;  // null: the host's
     void operator()(std::byte* pointer) const;
   };
   std::unique_ptr<std::byte, Free> data_;
   size_t size_ = 0;
+  Device device_;
 };
 
 }  // namespace telegrad

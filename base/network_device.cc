@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/socket.h"
+#include "base/status_macros.h"
 
 namespace telegrad {
 namespace {
@@ -35,18 +36,24 @@ std::string TextOf(const sockaddr* address, int family) {
   return written == nullptr ? "" : written;
 }
 
-}  // namespace
+using Addresses = std::unique_ptr<ifaddrs, void (*)(ifaddrs*)>;
 
-absl::StatusOr<std::string> AddressOfDevice(const std::string& name) {
+absl::StatusOr<Addresses> ListAddresses() {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) {
     return absl::InternalError(
         absl::StrCat("getifaddrs: ", std::strerror(errno)));
   }
-  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, freeifaddrs);
+  return Addresses(list, freeifaddrs);
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> AddressOfDevice(const std::string& name) {
+  ASSIGN_OR_RETURN(const Addresses list, ListAddresses());
   std::set<std::string> others;
   for (const int family : {AF_INET, AF_INET6}) {
-    for (const ifaddrs* it = list; it != nullptr; it = it->ifa_next) {
+    for (const ifaddrs* it = list.get(); it != nullptr; it = it->ifa_next) {
       const std::string text = TextOf(it->ifa_addr, family);
       if (text.empty() || (it->ifa_flags & IFF_UP) == 0) continue;
       if (it->ifa_name == name) return text;
@@ -56,6 +63,18 @@ absl::StatusOr<std::string> AddressOfDevice(const std::string& name) {
   return absl::NotFoundError(absl::StrCat(
       "no network device \"", name, "\" that is up and has an address; there ",
       others.size() == 1 ? "is " : "are ", absl::StrJoin(others, ", ")));
+}
+
+absl::StatusOr<std::string> DeviceOfAddress(const std::string& address) {
+  ASSIGN_OR_RETURN(const Addresses list, ListAddresses());
+  for (const ifaddrs* it = list.get(); it != nullptr; it = it->ifa_next) {
+    for (const int family : {AF_INET, AF_INET6}) {
+      const std::string text = TextOf(it->ifa_addr, family);
+      if (!text.empty() && text == address) return it->ifa_name;
+    }
+  }
+  return absl::NotFoundError(
+      absl::StrCat("no network device has the address ", address));
 }
 
 absl::StatusOr<std::string> AddressOrDevice(const std::string& text) {

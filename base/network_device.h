@@ -14,4 +14,7 @@ absl::StatusOr<std::string> AddressOfDevice(const std::string& name);
 // The same, but an address stands for itself.
 absl::StatusOr<std::string> AddressOrDevice(const std::string& text);
 
+// The name of the device that has this address, a number. NotFound: none has.
+absl::StatusOr<std::string> DeviceOfAddress(const std::string& address);
+
 }  // namespace telegrad

@@ -1,11 +1,27 @@
 # Layers whose libraries and public headers are installed; those above them are programs.
 set(TELEGRAD_INSTALLED_LAYERS base kernels compression transport topology kvstore)
 
-# telegrad_library(NAME base SOURCES a.cc HEADERS a.h DEPS absl::status PRIVATE_DEPS ucp)
+# telegrad_unity(TARGET a.cc ...): with TELEGRAD_UNITY the target's files of one folder are compiled as
+# one. Those named stay alone: names in their unnamed namespaces are those of another file.
+function(telegrad_unity target)
+  if(NOT TELEGRAD_UNITY)
+    return()
+  endif()
+  get_target_property(sources ${target} SOURCES)
+  foreach(source ${sources})
+    get_filename_component(folder ${source} DIRECTORY)
+    string(MAKE_C_IDENTIFIER "folder_${folder}" group)
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group})
+  endforeach()
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+endfunction()
+
+# telegrad_library(NAME base SOURCES a.cc HEADERS a.h DEPS absl::status PRIVATE_DEPS ucp ALONE a.cc)
 # makes libtelegrad_base with the alias telegrad::base. HEADERS are public; those of an
-# installed layer are installed.
+# installed layer are installed. ALONE: see telegrad_unity.
 function(telegrad_library)
-  cmake_parse_arguments(ARG "" "NAME" "SOURCES;HEADERS;DEPS;PRIVATE_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "NAME" "SOURCES;HEADERS;DEPS;PRIVATE_DEPS;ALONE" ${ARGN})
   set(target telegrad_${ARG_NAME})
   add_library(${target} STATIC ${ARG_SOURCES})
   add_library(telegrad::${ARG_NAME} ALIAS ${target})
@@ -19,6 +35,7 @@ function(telegrad_library)
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_link_libraries(${target} PUBLIC ${ARG_DEPS}
                         PRIVATE ${ARG_PRIVATE_DEPS} $<BUILD_INTERFACE:telegrad_flags>)
+  telegrad_unity(${target} ${ARG_ALONE})
   file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
   string(REGEX REPLACE "/.*" "" layer "${folder}")
   if(layer IN_LIST TELEGRAD_INSTALLED_LAYERS)
@@ -32,8 +49,8 @@ function(telegrad_library)
 endfunction()
 
 # telegrad_test(NAME base/crc32c SOURCES crc32c_test.cc DEPS telegrad::base [LABELS x] [TIMEOUT s])
-# makes one test program; each of its tests is one of CTest's. Tests with the label `system` start
-# processes of their own and run alone.
+# makes one test program; each of its tests is one of CTest's, or with TELEGRAD_TEST_PROGRAMS all of them
+# together, in five times the TIMEOUT. Tests with the label `system` start processes of their own and run alone.
 function(telegrad_test)
   cmake_parse_arguments(ARG "" "NAME;TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT TELEGRAD_BUILD_TESTS)
@@ -43,8 +60,14 @@ function(telegrad_test)
   add_executable(${target} ${ARG_SOURCES})
   target_link_libraries(${target} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main telegrad_flags)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
+  if(TELEGRAD_TEST_PCH)
+    target_precompile_headers(${target} REUSE_FROM telegrad_test_headers)
+  endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
+  endif()
+  if(TELEGRAD_TEST_PROGRAMS)
+    math(EXPR ARG_TIMEOUT "5 * ${ARG_TIMEOUT}")
   endif()
   set(properties TIMEOUT ${ARG_TIMEOUT})
   if(ARG_LABELS)
@@ -52,6 +75,11 @@ function(telegrad_test)
   endif()
   if("system" IN_LIST ARG_LABELS)
     list(APPEND properties RUN_SERIAL ON)
+  endif()
+  if(TELEGRAD_TEST_PROGRAMS)
+    add_test(NAME ${ARG_NAME} COMMAND ${target})
+    set_tests_properties(${ARG_NAME} PROPERTIES ${properties})
+    return()
   endif()
   gtest_discover_tests(${target} TEST_PREFIX "${ARG_NAME}/" DISCOVERY_TIMEOUT 60
     PROPERTIES ${properties})

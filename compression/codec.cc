@@ -28,19 +28,15 @@ absl::Status PreparedCodec::ValidateSum(ConstBytes sum,
 }
 
 absl::Status PreparedCodec::ReleaseResidual(float, int16_t,
-                                            ReencodeState& state,
-                                            Bytes sum) const {
+                                            ReencodeState& state, Bytes sum,
+                                            Stream) const {
   RETURN_IF_ERROR(CheckSize("sum", sum.size, 4 * num_elems()));
-  if (state.is_set && state.residual.size() == sum.size) {
-    float* to = reinterpret_cast<float*>(sum.data);
-    const float* from = state.residual.as<float>();
-    for (size_t i = 0; i < num_elems(); ++i) to[i] += from[i];
-  }
   state = {};
   return absl::OkStatus();
 }
 
-absl::Status PreparedCodec::Learn(ConstBytes, uint32_t, CodecState&) const {
+absl::Status PreparedCodec::Learn(ConstBytes, uint32_t, CodecState&,
+                                  Stream) const {
   return absl::OkStatus();
 }
 

@@ -100,16 +100,16 @@ struct CodecTraits {
 // The codec's options where the text says nothing.
 CodecOptions StandardOptions(const CodecTraits& traits);
 
-// What an encoder keeps per chunk between steps. The codec makes `memory` and
-// `scratch` in its first Encode.
+// What an encoder keeps per chunk between steps, on the codec's device. The
+// codec makes `memory` and `scratch` in its first Encode.
 struct CodecState {
   Bytes residual = {};  // [n] f32 when needs_residual, else empty
   Buffer memory = {};   // what lives from step to step, beside the residual
   Buffer scratch = {};  // reused from step to step
 };
 
-// What a server keeps per chunk for reply mode reencode: the part of the sums
-// that was not yet sent.
+// What a server keeps per chunk for reply mode reencode, on the codec's device:
+// the part of the sums that was not yet sent.
 struct ReencodeState {
   Buffer residual;         // [n] f32, or i32 in units of 2^unit_scale (2bit)
   int16_t unit_scale = 0;  // or of the fixed threshold
@@ -118,6 +118,7 @@ struct ReencodeState {
   float residual_bound = 0;
   Buffer sum;        // [n] f32, reused
   CodecState codec;  // the server's own encoder
+  Buffer result;     // its EncodeResult, reused
 };
 
 struct EncodeParams {
@@ -133,7 +134,7 @@ enum class HalfFormat : uint8_t { kFp16 = 0, kBf16 = 1 };
 
 struct EncodeResult {
   size_t encoded_bytes = 0;
-  EncodeStats stats;
+  EncodeStats stats = {};
 };
 
 // A codec for n elements on one device. Const methods are thread-safe; state is
@@ -152,7 +153,8 @@ class PreparedCodec {
   virtual size_t max_encoded_bytes() const = 0;
 
   // grad [n] f32 -> out; the residual takes what was not sent (error feedback,
-  // fused). On a GPU `result` is valid when the stream has passed.
+  // fused). On a GPU `result` is memory that the device can write, and valid
+  // when the stream has passed.
   virtual absl::Status Encode(ConstBytes grad, CodecState& state,
                               const EncodeParams& params, Bytes out,
                               EncodeResult* result, Stream stream) const = 0;
@@ -192,7 +194,7 @@ class PreparedCodec {
   // Called with each packed sum by every encoder, for what encoders learn from
   // each other (PowerSGD's basis). Nothing by default.
   virtual absl::Status Learn(ConstBytes sum, uint32_t num_payloads,
-                             CodecState& state) const;
+                             CodecState& state, Stream stream) const;
 
   // Sum plus the server's residual, encoded again: decode the result with
   // ReencodeThreshold. `params.threshold` is the one that payloads were encoded
@@ -204,9 +206,10 @@ class PreparedCodec {
   virtual float ReencodeThreshold(float threshold,
                                   uint32_t num_payloads) const = 0;
   // sum [n] f32 += what Reencode has kept, which is forgotten: before the chunk
-  // goes on without the codec.
+  // goes on without the codec. Nothing is kept by default.
   virtual absl::Status ReleaseResidual(float threshold, int16_t scale,
-                                       ReencodeState& state, Bytes sum) const;
+                                       ReencodeState& state, Bytes sum,
+                                       Stream stream) const;
 };
 
 // Immutable, thread-safe, lives for ever.

@@ -17,4 +17,19 @@ absl::StatusOr<const kernels::KernelTable*> KernelsFor(size_t num_elems,
       absl::StrCat("no GPU kernels on this machine: ", why_not));
 }
 
+absl::Status MakeRoom(size_t size, const kernels::KernelTable& table,
+                      Buffer& buffer) {
+  if (buffer.size() == size) return absl::OkStatus();
+  buffer = table.make_buffer(size);
+  if (buffer.size() == size) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat(table.name, " has no ", size, " bytes left"));
+}
+
+void BeginResult(const EncodeResult& begun, const kernels::KernelTable& table,
+                 EncodeResult* result, Stream stream) {
+  static_assert(sizeof(begun) <= kernels::kMaxPutBytes);
+  table.put(&begun, sizeof(begun), result, stream);
+}
+
 }  // namespace telegrad

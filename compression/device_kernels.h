@@ -2,8 +2,10 @@
 
 #include <cstddef>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
+#include "compression/codec.h"
 #include "kernels/dispatch.h"
 
 namespace telegrad {
@@ -13,5 +15,15 @@ namespace telegrad {
 // reason when there are no kernels.
 absl::StatusOr<const kernels::KernelTable*> KernelsFor(size_t num_elems,
                                                        Device device);
+
+// Makes `buffer` of `size` bytes of the table's device, zero-filled, unless it
+// has that size. ResourceExhausted where the device has none left.
+absl::Status MakeRoom(size_t size, const kernels::KernelTable& table,
+                      Buffer& buffer);
+
+// What every Encode begins with: sets a result in the stream's order. `result`
+// may be memory that only the device can reach.
+void BeginResult(const EncodeResult& begun, const kernels::KernelTable& table,
+                 EncodeResult* result, Stream stream);
 
 }  // namespace telegrad

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "compression/device_kernels.h"
 
 namespace telegrad {
 
@@ -20,10 +21,11 @@ absl::Status SelfContainedCodec::CheckEncode(ConstBytes grad,
 absl::Status SelfContainedCodec::CheckDecode(ConstBytes payload,
                                              Bytes out) const {
   // A GPU's payloads lie where only the GPU can look at them.
-  RETURN_IF_ERROR(
-      kernels_.device == DeviceKind::kCpu
-          ? Validate(payload)
-          : CheckSize("payload", payload.size, max_encoded_bytes()));
+  if (kernels_.device == DeviceKind::kCpu) {
+    RETURN_IF_ERROR(Validate(payload));
+  } else if (traits_.constant_width || payload.size > max_encoded_bytes()) {
+    RETURN_IF_ERROR(CheckSize("payload", payload.size, max_encoded_bytes()));
+  }
   return CheckCapacity("output", out.size, 4 * num_elems_);
 }
 
@@ -46,10 +48,10 @@ absl::Status SelfContainedCodec::SumCodes(std::span<const ConstBytes> payloads,
 }
 
 absl::Status SelfContainedCodec::DecodeSum(ConstBytes sum, uint32_t, float,
-                                           Bytes out, Stream) const {
+                                           Bytes out, Stream stream) const {
   RETURN_IF_ERROR(CheckSize("sums", sum.size, 4 * num_elems_));
   RETURN_IF_ERROR(CheckCapacity("output", out.size, 4 * num_elems_));
-  std::memmove(out.data, sum.data, sum.size);
+  kernels_.copy(sum.data, sum.size, out.data, stream);
   return absl::OkStatus();
 }
 
@@ -69,30 +71,59 @@ absl::Status SelfContainedCodec::Reencode(std::span<const ConstBytes> payloads,
                                           ReencodeState& state, Bytes out,
                                           size_t* encoded_bytes,
                                           Stream stream) const {
-  if (kernels_.device != DeviceKind::kCpu) {
-    return absl::UnimplementedError("re-encoding on a GPU's server");
+  const bool is_cpu = kernels_.device == DeviceKind::kCpu;
+  if (!is_cpu && !traits_.constant_width) {
+    return absl::UnimplementedError(
+        absl::StrCat("re-encoding ", traits_.name, " on a GPU's server"));
   }
-  PrepareReencode(state);
-  if (state.sum.size() == 0) state.sum = Buffer(4 * num_elems_);
-  RETURN_IF_ERROR(
-      SumDecode(payloads, params.threshold, state.sum.view(), stream));
-  EncodeParams own = params;
-  own.threshold = ReencodeThreshold(params.threshold,
-                                    static_cast<uint32_t>(payloads.size()));
-  EncodeResult result;
-  RETURN_IF_ERROR(
-      Encode(state.sum.view(), state.codec, own, out, &result, stream));
-  *encoded_bytes = result.encoded_bytes;
+  RETURN_IF_ERROR(PrepareReencode(state));
+  RETURN_IF_ERROR(MakeRoom(4 * num_elems_, kernels_, state.sum));
+  RETURN_IF_ERROR(MakeRoom(sizeof(EncodeResult), kernels_, state.result));
+  RETURN_IF_ERROR(SumForReencode(payloads, params.threshold, state, stream));
+  RETURN_IF_ERROR(EncodeSum(static_cast<uint32_t>(payloads.size()), params,
+                            state, out, stream));
+  *encoded_bytes = is_cpu ? state.result.as<EncodeResult>()->encoded_bytes
+                          : max_encoded_bytes();
   return absl::OkStatus();
 }
 
-void SelfContainedCodec::PrepareReencode(ReencodeState& state) const {
-  if (state.is_set) return;
+absl::Status SelfContainedCodec::PrepareReencode(ReencodeState& state) const {
+  if (state.is_set) return absl::OkStatus();
   if (traits_.needs_residual) {
-    state.residual = Buffer(4 * num_elems_);
+    RETURN_IF_ERROR(MakeRoom(4 * num_elems_, kernels_, state.residual));
     state.codec.residual = state.residual.view();
   }
   state.is_set = true;
+  return absl::OkStatus();
+}
+
+absl::Status SelfContainedCodec::SumForReencode(
+    std::span<const ConstBytes> payloads, float threshold, ReencodeState& state,
+    Stream stream) const {
+  return SumDecode(payloads, threshold, state.sum.view(), stream);
+}
+
+absl::Status SelfContainedCodec::EncodeSum(uint32_t num_payloads,
+                                           const EncodeParams& params,
+                                           ReencodeState& state, Bytes out,
+                                           Stream stream) const {
+  EncodeParams own = params;
+  own.threshold = ReencodeThreshold(params.threshold, num_payloads);
+  return Encode(state.sum.view(), state.codec, own, out,
+                state.result.as<EncodeResult>(), stream);
+}
+
+absl::Status SelfContainedCodec::ReleaseResidual(float, int16_t,
+                                                 ReencodeState& state,
+                                                 Bytes sum,
+                                                 Stream stream) const {
+  RETURN_IF_ERROR(CheckSize("sum", sum.size, 4 * num_elems_));
+  if (state.is_set && state.residual.size() == sum.size) {
+    kernels_.add_f32(state.residual.as<float>(), num_elems_, AsFloats(sum),
+                     stream);
+  }
+  state = {};
+  return absl::OkStatus();
 }
 
 float SelfContainedCodec::ReencodeThreshold(float threshold,

@@ -14,7 +14,8 @@ namespace telegrad {
 // made of Encode, DecodeAdd and Validate. Packed sums are float32, added in the
 // given order. Reencode adds the server's residual in float32 and encodes with
 // the codec itself. Codecs whose codes can be added override what they do
-// better. CPU only where it does the work itself.
+// better. On a GPU: Decode only where it is overridden, Reencode only of
+// constant width.
 class SelfContainedCodec : public PreparedCodec {
  public:
   // `codec_traits` lives for ever.
@@ -38,6 +39,9 @@ class SelfContainedCodec : public PreparedCodec {
                         const EncodeParams& params, int16_t scale,
                         ReencodeState& state, Bytes out, size_t* encoded_bytes,
                         Stream stream) const override;
+  absl::Status ReleaseResidual(float threshold, int16_t scale,
+                               ReencodeState& state, Bytes sum,
+                               Stream stream) const override;
   // Threshold codecs: times the least power of two that is at least W.
   float ReencodeThreshold(float threshold,
                           uint32_t num_payloads) const override;
@@ -48,7 +52,15 @@ class SelfContainedCodec : public PreparedCodec {
                            size_t element_bytes = 4) const;
   absl::Status CheckDecode(ConstBytes payload, Bytes out) const;
   // Makes the server's residual the first time.
-  void PrepareReencode(ReencodeState& state) const;
+  absl::Status PrepareReencode(ReencodeState& state) const;
+  // The steps of Reencode: payloads -> state.sum, and that -> out.
+  virtual absl::Status SumForReencode(std::span<const ConstBytes> payloads,
+                                      float threshold, ReencodeState& state,
+                                      Stream stream) const;
+  virtual absl::Status EncodeSum(uint32_t num_payloads,
+                                 const EncodeParams& params,
+                                 ReencodeState& state, Bytes out,
+                                 Stream stream) const;
   const kernels::KernelTable& kernels() const { return kernels_; }
 
  private:

@@ -68,8 +68,17 @@ using SharedQuantizeFn = void(const float* grad, float* residual, size_t n,
                               uint8_t* codes, EncodeStats* stats,
                               Stream stream);
 
+// The largest |g| that dither takes: `most`, or, where mean_square is not null,
+// clip times its root if that is less. Where mean_square points to is the
+// device's, and is read when the kernel runs.
+struct DitherLimit {
+  float most = kMostMaximum;  // at most that
+  double clip = 0;
+  const double* mean_square = nullptr;
+};
+
 // Stochastic, unbiased rounding. Per block:
-//   m = max |g| over the finite g, at most `limit` <= kMostMaximum
+//   m = max |g| over the finite g, at most `limit`
 //   x = min(|g|, m), 0 where g is not finite; d = DrawFor(draw, i)
 //   linear:  scale = m / levels, inverse = levels / m,
 //            q = min(floor(x * inverse + (d >> 8) * 2^-24), levels)
@@ -84,7 +93,7 @@ using SharedQuantizeFn = void(const float* grad, float* residual, size_t n,
 // dithering (Horvath et al., MSML 2022); levels = 1: TernGrad (Wen et al.,
 // NeurIPS 2017).
 using DitherFn = void(const float* grad, size_t n, BlockFormat format,
-                      float limit, DrawKey draw, NonFinite nonfinite,
+                      DitherLimit limit, DrawKey draw, NonFinite nonfinite,
                       uint8_t* payload, EncodeStats* stats, Stream stream);
 
 // out[i] = code * scale, natural: sign * scale * 2^(|code|-1), 0 for code 0;

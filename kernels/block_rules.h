@@ -33,6 +33,13 @@ TELEGRAD_HOST_DEVICE inline float PowerOfTwo(int32_t exponent) {
   return FloatOf(static_cast<uint32_t>(exponent + 127) << 23);
 }
 
+TELEGRAD_HOST_DEVICE inline float LimitOf(const DitherLimit& limit) {
+  if (limit.mean_square == nullptr) return limit.most;
+  const double clipped = limit.clip * sqrt(*limit.mean_square);
+  return clipped < static_cast<double>(limit.most) ? static_cast<float>(clipped)
+                                                   : limit.most;
+}
+
 struct BlockScale {
   float scale;
   float inverse;

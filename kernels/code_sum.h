@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/dense.h"
+#include "kernels/host_device.h"
 #include "kernels/stream.h"
 
 // Exact sums of W 2-bit codes (kernels/two_bit.h): integers k in [-W, W].
@@ -59,6 +60,29 @@ using PackedSumDecodeSgdFn = void(const uint8_t* packed, uint32_t num_frames,
 using TwoBitReencodeFn = void(const uint8_t* const* frames, uint32_t num_frames,
                               size_t n, int32_t* residual, uint32_t shift,
                               int32_t quantum, uint8_t* codes, Stream stream);
+
+// The residuals of TwoBitReencodeFn in other units, 2^bits times as fine:
+//   bits > 0: residual[i] * 2^bits, at most kMaxRefinedResidual in size
+//   bits < 0: residual[i] / 2^-bits, to nearest, halves up
+// Shape: residual [n] i32.
+constexpr int32_t kMaxRefinedResidual = int32_t{1} << 28;
+using RescaleUnitsFn = void(int32_t* residual, size_t n, int bits,
+                            Stream stream);
+
+// One of them. C++17 and CUDA.
+TELEGRAD_HOST_DEVICE inline int32_t RescaledUnit(int32_t residual, int bits) {
+  if (bits < 0) {
+    const int shift = bits < -31 ? 31 : -bits;
+    const int64_t half = int64_t{1} << (shift - 1);
+    return static_cast<int32_t>((int64_t{residual} + half) >> shift);
+  }
+  const int64_t wide =
+      int64_t{residual} * (int64_t{1} << (bits > 30 ? 30 : bits));
+  return static_cast<int32_t>(wide > kMaxRefinedResidual ? kMaxRefinedResidual
+                              : wide < -kMaxRefinedResidual
+                                  ? -kMaxRefinedResidual
+                                  : wide);
+}
 
 // out[i] = float(k) * threshold: like sum-pack followed by decode.
 using TwoBitSumDecodeFn = void(const uint8_t* const* frames,

@@ -17,6 +17,15 @@ using AddF32Fn = void(const float* x, size_t n, float* sum, Stream stream);
 using CountNonFiniteFn = void(const float* x, size_t n, EncodeStats* stats,
                               Stream stream);
 
+// to [size] bytes = from. The same memory, which is left as it is, or no
+// overlap.
+using CopyFn = void(const void* from, size_t size, void* to, Stream stream);
+
+// to [size] bytes = value [size], at most kMaxPutBytes. For a GPU `value` is in
+// host memory, and is not looked at after the call.
+constexpr size_t kMaxPutBytes = 32;
+using PutFn = void(const void* value, size_t size, void* to, Stream stream);
+
 // Plain SGD with momentum and weight decay, as MXNet's `sgd_mom_update`
 // (src/operator/optimizer_op-inl.h), float32, without FMA, in this order:
 //   g = rescale * grad[i] + weight_decay * weight[i]

@@ -8,10 +8,13 @@
 #include "kernels/cast.h"
 #include "kernels/code_sum.h"
 #include "kernels/dense.h"
+#include "kernels/drawn.h"
 #include "kernels/low_rank.h"
 #include "kernels/radix.h"
+#include "kernels/select.h"
 #include "kernels/sign.h"
 #include "kernels/sparse.h"
+#include "kernels/sparse_list.h"
 #include "kernels/two_bit.h"
 
 namespace telegrad::kernels {
@@ -20,6 +23,10 @@ namespace telegrad::kernels {
 struct KernelTable {
   const char* name = "";  // "reference", "cpu/AVX2", "cuda/NVIDIA H200"
   DeviceKind device = DeviceKind::kCpu;
+  // Zero-filled memory of the device (a GPU's: the thread's current one), ready
+  // for every stream; an empty buffer where there is none left. Not queued:
+  // nothing for the steady state.
+  Buffer (*make_buffer)(size_t size) = nullptr;
   TwoBitEncodeFn* two_bit_encode = nullptr;
   TwoBitEncodeHalfFn* two_bit_encode_fp16 = nullptr;
   TwoBitEncodeHalfFn* two_bit_encode_bf16 = nullptr;
@@ -30,15 +37,21 @@ struct KernelTable {
   PackedSumDecodeFn* packed_sum_decode = nullptr;
   PackedSumDecodeSgdFn* packed_sum_decode_sgd = nullptr;
   TwoBitReencodeFn* two_bit_reencode = nullptr;
+  RescaleUnitsFn* rescale_units = nullptr;
   TwoBitSumDecodeFn* two_bit_sum_decode = nullptr;
   AddF32Fn* add_f32 = nullptr;
   CountNonFiniteFn* count_nonfinite = nullptr;
+  CopyFn* copy = nullptr;
+  PutFn* put = nullptr;
   SgdMomentumFn* sgd_momentum = nullptr;
   SampledPowerFn* sampled_power = nullptr;
   CastKernels cast;
   SignKernels sign;
   BlockKernels block;
   SparseKernels sparse;
+  SparseListKernels sparse_list;
+  SelectKernels select;
+  DrawnKernels drawn;
   RadixKernels radix;
   LowRankKernels low_rank;
 };

@@ -27,6 +27,7 @@ struct PhiloxWords {
   uint32_t word[4];
 };
 
+template <int kRounds = kPhiloxRounds>
 TELEGRAD_HOST_DEVICE inline PhiloxWords PhiloxDraw(const DrawKey& draw,
                                                    uint64_t counter) {
   uint32_t k0 = static_cast<uint32_t>(draw.key);
@@ -35,7 +36,7 @@ TELEGRAD_HOST_DEVICE inline PhiloxWords PhiloxDraw(const DrawKey& draw,
                     static_cast<uint32_t>(counter >> 32),
                     static_cast<uint32_t>(draw.step),
                     static_cast<uint32_t>(draw.step >> 32)}};
-  for (int round = 0; round < kPhiloxRounds; ++round) {
+  for (int round = 0; round < kRounds; ++round) {
     const uint64_t p0 = uint64_t{kPhiloxMultiplier0} * c.word[0];
     const uint64_t p1 = uint64_t{kPhiloxMultiplier1} * c.word[2];
     c = {{static_cast<uint32_t>(p1 >> 32) ^ c.word[1] ^ k0,

@@ -112,7 +112,7 @@ struct RadixKernels {
   TwoBitSumPackFn* sum_pack = nullptr;
   PackedSumDecodeFn* packed_sum_decode = nullptr;
   TwoBitSumDecodeFn* sum_decode = nullptr;
-  TwoBitReencodeFn* reencode = nullptr;  // null on a GPU
+  TwoBitReencodeFn* reencode = nullptr;
 };
 
 }  // namespace telegrad::kernels

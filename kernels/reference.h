@@ -4,10 +4,13 @@
 #include "kernels/cast.h"
 #include "kernels/code_sum.h"
 #include "kernels/dense.h"
+#include "kernels/drawn.h"
 #include "kernels/low_rank.h"
 #include "kernels/radix.h"
+#include "kernels/select.h"
 #include "kernels/sign.h"
 #include "kernels/sparse.h"
+#include "kernels/sparse_list.h"
 #include "kernels/two_bit.h"
 
 // The plain scalar definition of every operation: what the others are tested
@@ -24,9 +27,12 @@ TwoBitSumPackFn TwoBitSumPack;
 PackedSumDecodeFn PackedSumDecode;
 PackedSumDecodeSgdFn PackedSumDecodeSgd;
 TwoBitReencodeFn TwoBitReencode;
+RescaleUnitsFn RescaleUnits;
 TwoBitSumDecodeFn TwoBitSumDecode;
 AddF32Fn AddF32;
 CountNonFiniteFn CountNonFinite;
+CopyFn Copy;
+PutFn Put;
 SgdMomentumFn SgdMomentum;
 SampledPowerFn SampledPower;
 
@@ -35,6 +41,9 @@ CastKernels Cast();
 SignKernels Sign();
 BlockKernels Block();
 SparseKernels Sparse();
+SparseListKernels SparseList();
+SelectKernels Select();
+DrawnKernels Drawn();
 RadixKernels Radix();
 LowRankKernels LowRank();
 

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
 #include "kernels/encode_stats.h"
+#include "kernels/host_device.h"
 #include "kernels/stream.h"
 #include "kernels/two_bit.h"
 
@@ -50,36 +52,45 @@ using ThresholdEncodeHalfFn = void(const uint16_t* grad, float* residual,
                                    uint64_t* num_survivors, EncodeStats* stats,
                                    void* scratch, Stream stream);
 
-// Lists index and value where threshold <= |v| <= the largest float, and
+// Lists index and value where *threshold <= |v| <= the largest float, and
 // stores every v: what is sent is set to 0 by the caller.
 //   v = residual[i] + grad[i];  residual[i] = v
 // kZero: where v is not finite, the element is counted and v = residual[i] + 0.
-// threshold >= 0; infinity lists nothing. Cost: 12 bytes per element, and 8 per
-// survivor.
+// threshold: one float >= 0 where the kernels can read it, as it may be made on
+// the device; null or infinity lists nothing. Cost: 12 bytes per element, and 8
+// per survivor.
 using LargeValuesFn = void(const float* grad, float* residual, size_t n,
-                           float threshold, NonFinite nonfinite,
+                           const float* threshold, NonFinite nonfinite,
                            uint32_t* indices, float* values,
                            uint64_t* num_survivors, EncodeStats* stats,
                            void* scratch, Stream stream);
 
 // The same with the momentum correction of Deep Gradient Compression (Lin et
 // al., ICLR 2018):
-//   u = rate * momentum[i] + scale * grad[i];  momentum[i] = u
+//   u = rate * momentum[i] + *scale * grad[i];  momentum[i] = u
 //   v = residual[i] + u;                       residual[i] = v
 // kZero: where v is not finite, the element is counted and u = rate *
 // momentum[i]; if v is not finite even then, u = 0 and v = residual[i].
 // Cost: 20 bytes per element, and 8 per survivor.
+// scale: one float where the kernels can read it; null is 1.
 struct MomentumCorrection {
   float rate = 0;
-  float scale = 1;
+  const float* scale = nullptr;
 };
 using MomentumLargeValuesFn = void(const float* grad,
                                    MomentumCorrection correction,
                                    float* momentum, float* residual, size_t n,
-                                   float threshold, NonFinite nonfinite,
+                                   const float* threshold, NonFinite nonfinite,
                                    uint32_t* indices, float* values,
                                    uint64_t* num_survivors, EncodeStats* stats,
                                    void* scratch, Stream stream);
+
+TELEGRAD_HOST_DEVICE inline float ThresholdAt(const float* threshold) {
+  return threshold == nullptr ? INFINITY : *threshold;
+}
+TELEGRAD_HOST_DEVICE inline float ScaleAt(const float* scale) {
+  return scale == nullptr ? 1.0f : *scale;
+}
 
 struct SparseKernels {
   ThresholdEncodeFn* threshold_encode = nullptr;

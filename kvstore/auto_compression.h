@@ -38,10 +38,6 @@ struct AutoOptions {
   Calibration known = {};
 };
 
-// By tensor: whether it may get any of a choice of codecs. Not those that have
-// none, or theirs by a rule.
-std::vector<bool> MayChoose(std::span<const TensorReport> reports);
-
 // Watches training through its step times. In order of use: the store is
 // initialised with CompressionConfig::starts_dense, then Start, then AfterStep
 // after every step, by all workers alike. Dense steps are measured first. A
@@ -74,6 +70,9 @@ class AutoCompression {
  private:
   enum class State { kMeasureDense, kCheck, kStable };
   absl::Status MeasureSpeeds(CalibrationCache* cache, const Calibration& known);
+  absl::StatusOr<CodecFigures> SpeedsOf(const std::string& codec,
+                                        const Calibration& known,
+                                        const CalibrationOptions& options);
   // Of the samples, over all workers.
   absl::StatusOr<Observation> Gather();
   absl::Status Switch(int codec);
@@ -87,9 +86,10 @@ class AutoCompression {
   KVStore& store_;
   const AutoOptions options_;
   std::vector<CodecFigures> speeds_ = {};
+  std::vector<CodecFigures> given_speeds_ = {};  // of rules
   double reduce_elems_per_s_ = 0;
   std::vector<int64_t> elems_ = {};
-  std::vector<bool> may_compress_ = {};
+  std::vector<std::string> given_ = {};  // codecs, "" where one is chosen
   State state_ = State::kMeasureDense;
   int settle_ = 0;  // steps to leave out
   int num_wanted_ = 0;

@@ -21,6 +21,9 @@ struct StepTimes {
   double wait = 0;      // in which nothing else was done
 };
 
+// Of each time; 0 of no samples.
+StepTimes MedianTimes(std::span<const StepTimes> samples);
+
 // What all workers saw of some steps: times of the slowest, speeds of the
 // slowest.
 struct Observation {
@@ -28,6 +31,8 @@ struct Observation {
   double exchange_spread = 0;  // relative, of the medians' samples
   // Those that may be used, in the order of the user's preference.
   std::vector<CodecFigures> codecs = {};
+  // Those that some tensors have whatever is decided.
+  std::vector<CodecFigures> given_codecs = {};
   double reduce_elems_per_s = 0;
 };
 
@@ -58,14 +63,16 @@ int ChooseCodec(std::span<const CodecCandidate> candidates,
                 const StepTimes& dense, int current);
 
 // A pure function, the same on all workers: which codec is used, and for which
-// of the tensors (elements; 0: not one that may be compressed). `seen` is of
-// dense steps. The link's rate is the one with which the cost model gives the
-// exchange that was measured. A codec is worth it when the exchange becomes
-// shorter even with all speeds at the low end of their spread, and the step by
-// more than 1 %. `current` is what was used before, for hysteresis.
+// of the tensors (elements). `given`: of each the codec that it has whatever is
+// decided, "none", or "" where a choice is open. `seen` is of steps in which
+// the open ones went dense. The link's rate is the one with which the cost
+// model gives the exchange that was measured. A codec is worth it when the
+// exchange becomes shorter even with all speeds at the low end of their spread,
+// and the step by more than 1 %. `current` is what was used before, for
+// hysteresis.
 absl::StatusOr<AutoDecision> DecideCompression(
-    std::span<const int64_t> tensor_elems,
-    const std::vector<bool>& may_compress, ClusterCost cluster,
-    size_t chunk_elems, const Observation& seen, int current = kDenseCodec);
+    std::span<const int64_t> tensor_elems, std::span<const std::string> given,
+    ClusterCost cluster, size_t chunk_elems, const Observation& seen,
+    int current = kDenseCodec);
 
 }  // namespace telegrad

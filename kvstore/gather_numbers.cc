@@ -1,5 +1,6 @@
 #include "kvstore/gather_numbers.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -51,6 +52,30 @@ absl::StatusOr<std::vector<std::vector<double>>> GatherNumbers(
                      ParseNumbers(rank, all[rank], mine.size()));
   }
   return numbers;
+}
+
+absl::Status GatherSlowest(KVStore& store, absl::string_view name,
+                           std::span<const SlowestNumber> numbers) {
+  std::vector<double> mine;
+  for (const SlowestNumber& number : numbers) mine.push_back(*number.value);
+  ASSIGN_OR_RETURN(const std::vector<std::vector<double>> all,
+                   GatherNumbers(store, name, mine));
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    double slowest = all[0][i];
+    for (const std::vector<double>& each : all) {
+      slowest = numbers[i].is_time ? std::max(slowest, each[i])
+                                   : std::min(slowest, each[i]);
+    }
+    *numbers[i].value = slowest;
+  }
+  return absl::OkStatus();
+}
+
+void AppendNumbers(CodecFigures& codec, std::vector<SlowestNumber>* numbers) {
+  numbers->push_back({&codec.call_s.value});
+  for (const auto speed : kCodecSpeeds) {
+    numbers->push_back({&(codec.*speed).value, /*is_time=*/false});
+  }
 }
 
 }  // namespace telegrad

@@ -3,9 +3,11 @@
 #include <span>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "kvstore/kvstore.h"
+#include "topology/calibration.h"
 
 namespace telegrad {
 
@@ -14,5 +16,24 @@ namespace telegrad {
 // negative. Errors are the store's, or InvalidArgument for what a worker sent.
 absl::StatusOr<std::vector<std::vector<double>>> GatherNumbers(
     KVStore& store, absl::string_view name, std::span<const double> mine);
+
+// A number of which the slowest worker's counts: the largest time, the smallest
+// speed.
+struct SlowestNumber {
+  double* value = nullptr;
+  bool is_time = true;
+};
+
+// All workers meet; each number becomes the slowest worker's, for all alike and
+// rounded. Errors as GatherNumbers, with nothing changed.
+absl::Status GatherSlowest(KVStore& store, absl::string_view name,
+                           std::span<const SlowestNumber> numbers);
+
+inline constexpr Figure CodecFigures::*kCodecSpeeds[] = {
+    &CodecFigures::encode, &CodecFigures::decode, &CodecFigures::decode_add,
+    &CodecFigures::sum, &CodecFigures::reply_encode};
+
+// A codec's, for GatherSlowest.
+void AppendNumbers(CodecFigures& codec, std::vector<SlowestNumber>* numbers);
 
 }  // namespace telegrad

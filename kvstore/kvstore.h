@@ -85,6 +85,8 @@ struct TensorReport {
   std::string name;
   size_t num_elems = 0;
   std::string codec;      // its name
+  std::string setting;    // as the user wrote it, "2bit:auto"
+  bool has_rule = false;  // that gave it this codec
   std::string reason;     // "type 2bit", "rule bias=none", "below 65536 bytes"
   std::string reply;      // "dense", "sum", "codes"
   std::string packing;    // with --gc-packing auto "open", then what it became

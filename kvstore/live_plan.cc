@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "base/median.h"
 #include "base/status_macros.h"
 #include "base/units.h"
 #include "kvstore/gather_numbers.h"
@@ -53,9 +51,6 @@ std::string Count(const Plan& plan) {
 
 LivePlan::LivePlan(KVStore& store, LivePlanOptions options)
     : store_(store), options_(std::move(options)) {
-  const std::vector<TensorReport> reports = store.Report();
-  codecs_ = CodecsOf(reports, options_.speeds.compression);
-  if (options_.is_auto) may_compress_ = MayChoose(reports);
   Enter(State::kFirst);
   settle_ = kSettleSteps + options_.speeds.compression.warmup_steps;
 }
@@ -73,30 +68,16 @@ PlanRequest LivePlan::RequestFor(bool is_first) const {
   request.is_link_of_busy_servers = true;
   request.chunk_bytes = static_cast<int64_t>(4 * options_.chunk_elems);
   request.compute_s = compute_s_;
-  if (is_first && !options_.is_auto) {
-    request.tensor_codecs = codecs_;
-    return request;
-  }
   request.gc_type = allowed_.empty() ? "none" : "auto";
   request.gc_allow = allowed_;
-  request.may_compress = may_compress_;
-  if (!options_.is_auto) {
-    for (const std::string& codec : codecs_) {
-      request.may_compress.push_back(codec != "none");
-    }
-  }
+  request.tensor_codecs = is_first ? codecs_ : given_;
   return request;
 }
 
 absl::Status LivePlan::AgreeOnThreads() {
-  const double mine[] = {static_cast<double>(std::max(0, options_.threads))};
-  ASSIGN_OR_RETURN(const std::vector<std::vector<double>> all,
-                   GatherNumbers(store_, "plan-threads", mine));
-  threads_ = all[0][0];
-  for (const std::vector<double>& each : all) {
-    threads_ = std::min(threads_, each[0]);
-  }
-  return absl::OkStatus();
+  threads_ = static_cast<double>(std::max(0, options_.threads));
+  const SlowestNumber numbers[] = {{&threads_, /*is_time=*/false}};
+  return GatherSlowest(store_, "plan-threads", numbers);
 }
 
 // Of one worker's process: its part of its machine's cores and link.
@@ -124,20 +105,10 @@ absl::StatusOr<LivePlan::Lines> LivePlan::Start(const Calibration& speeds,
                                                 const LinkFigures& link) {
   RETURN_IF_ERROR(AgreeOnThreads());
   SetCalibration(speeds, link);
-  std::set<std::string> known;
-  for (std::string& codec : codecs_) {
-    if (calibration_.FindCodec(codec) == nullptr) codec = "none";
-    if (codec != "none") known.insert(codec);
-  }
-  allowed_.assign(known.begin(), known.end());
-  if (options_.is_auto) {
-    const CompressionConfig& gc = options_.speeds.compression;
-    allowed_ = gc.alternatives;
-    allowed_.insert(allowed_.begin(), gc.type);
-    std::erase_if(allowed_, [&](const std::string& codec) {
-      return calibration_.FindCodec(codec) == nullptr;
-    });
-  }
+  const std::vector<TensorReport> reports = store_.Report();
+  given_ = CodecsOf(reports, /*is_choice=*/true, &calibration_);
+  codecs_ = CodecsOf(reports, options_.is_auto, &calibration_);
+  allowed_ = ChoicesOf(options_.speeds.compression, calibration_);
   absl::StatusOr<Plan> plan = MakePlan({}, calibration_, RequestFor(true));
   if (!plan.ok()) {
     is_off_ = true;  // all workers alike: their figures are the same
@@ -206,23 +177,11 @@ void LivePlan::Enter(State state) {
 
 // The slowest worker's.
 absl::StatusOr<StepTimes> LivePlan::GatherMedians() {
-  constexpr double StepTimes::*kTimes[] = {
-      &StepTimes::step, &StepTimes::exchange, &StepTimes::wait};
-  std::vector<double> mine;
-  for (const auto time : kTimes) {
-    std::vector<double> values;
-    for (const StepTimes& each : samples_) values.push_back(each.*time);
-    mine.push_back(Median(std::move(values)));
-  }
-  ASSIGN_OR_RETURN(const std::vector<std::vector<double>> all,
-                   GatherNumbers(store_, "plan-steps", mine));
-  StepTimes slowest;
-  for (const std::vector<double>& each : all) {
-    for (size_t i = 0; i < std::size(kTimes); ++i) {
-      slowest.*kTimes[i] = std::max(slowest.*kTimes[i], each[i]);
-    }
-  }
-  return slowest;
+  StepTimes times = MedianTimes(samples_);
+  const SlowestNumber numbers[] = {
+      {&times.step}, {&times.exchange}, {&times.wait}};
+  RETURN_IF_ERROR(GatherSlowest(store_, "plan-steps", numbers));
+  return times;
 }
 
 // What backward hides of an exchange changes it less than the link did: then
@@ -271,13 +230,9 @@ absl::StatusOr<LivePlan::Lines> LivePlan::AfterStep(const StepTimes& times) {
 }
 
 absl::StatusOr<double> LivePlan::Pause(TimePoint start, double step_s) {
-  const double mine_s[] = {SecondsSince(start)};
-  ASSIGN_OR_RETURN(const std::vector<std::vector<double>> all,
-                   GatherNumbers(store_, "plan-cost", mine_s));
-  double cost_s = 0;
-  for (const std::vector<double>& each : all) {
-    cost_s = std::max(cost_s, each[0]);
-  }
+  double cost_s = SecondsSince(start);
+  const SlowestNumber numbers[] = {{&cost_s}};
+  RETURN_IF_ERROR(GatherSlowest(store_, "plan-cost", numbers));
   const double pause = cost_s / kMostShare / std::max(step_s, 1e-6);
   not_before_ = step_ + static_cast<int64_t>(std::min(pause, 1e12));
   return cost_s;

@@ -75,7 +75,7 @@ class LivePlan {
   KVStore& store_;
   const LivePlanOptions options_;
   std::vector<std::string> codecs_ = {};  // of the tensors
-  std::vector<bool> may_compress_ = {};   // for a plan that chooses codecs
+  std::vector<std::string> given_ = {};   // the same for a plan that chooses
   std::vector<std::string> allowed_ = {};
   double threads_ = 1;       // the least of a worker
   Calibration speeds_ = {};  // as agreed

@@ -20,29 +20,15 @@ constexpr double kSpread = 0.1;  // between runs of one loop
 constexpr int kCoresRepeats = 3;
 constexpr size_t kMaxTextBytes = size_t{1} << 20;  // of the control plane
 
-constexpr Figure CodecFigures::*kSpeeds[] = {
-    &CodecFigures::encode, &CodecFigures::decode, &CodecFigures::decode_add,
-    &CodecFigures::sum, &CodecFigures::reply_encode};
-
-// A figure that workers exchange, and whether the slowest worker's is the
-// largest (a time) or the smallest (a speed).
-struct Entry {
-  Figure* figure = nullptr;
-  bool is_time = false;
-};
-
 // In the order in which they travel; short, so that a thousand workers may.
-std::vector<Entry> Entries(Calibration& calibration) {
-  std::vector<Entry> entries = {{&calibration.cores},
-                                {&calibration.reduce},
-                                {&calibration.check},
-                                {&calibration.copy},
-                                {&calibration.handover_s, true}};
-  for (CodecFigures& codec : calibration.codecs) {
-    entries.push_back({&codec.call_s, true});
-    for (const auto speed : kSpeeds) entries.push_back({&(codec.*speed)});
-  }
-  return entries;
+std::vector<SlowestNumber> Numbers(Calibration& calibration) {
+  std::vector<SlowestNumber> numbers = {{&calibration.cores.value, false},
+                                        {&calibration.reduce.value, false},
+                                        {&calibration.check.value, false},
+                                        {&calibration.copy.value, false},
+                                        {&calibration.handover_s.value}};
+  for (CodecFigures& codec : calibration.codecs) AppendNumbers(codec, &numbers);
+  return numbers;
 }
 
 Calibration MeasureMine(const RunCalibrationOptions& options, int num_workers,
@@ -105,30 +91,32 @@ absl::StatusOr<Calibration> GatherCodecs(KVStore& store,
   return Calibration();
 }
 
+// What all reckon with; texts and spreads are each worker's own.
+void Agree(const Figure& slowest, Figure* figure) {
+  *figure = {.value = slowest.value,
+             .spread = slowest.value > 0 ? kSpread : 0,
+             .confidence = Confidence::kMeasured,
+             .reason = "slowest worker's"};
+}
+
 // The slowest worker's figures in `agreed`, of all workers alike; its codecs
 // are those of `mine`, or none.
 absl::Status GatherSpeeds(KVStore& store, Calibration mine,
                           Calibration* agreed) {
-  std::vector<double> numbers;
-  for (const Entry& entry : Entries(mine)) {
-    numbers.push_back(entry.figure->value);
-  }
-  ASSIGN_OR_RETURN(const std::vector<std::vector<double>> all,
-                   GatherNumbers(store, "plan-speeds", numbers));
-  const std::vector<Entry> entries = Entries(*agreed);
-  for (size_t i = 0; i < entries.size(); ++i) {
-    double slowest = all[0][i];
-    for (const std::vector<double>& each : all) {
-      slowest = entries[i].is_time ? std::max(slowest, each[i])
-                                   : std::min(slowest, each[i]);
-    }
-    // Texts and spreads are each worker's own.
-    *entries[i].figure = {.value = slowest,
-                          .spread = slowest > 0 ? kSpread : 0,
-                          .confidence = Confidence::kMeasured,
-                          .reason = "slowest worker's"};
+  RETURN_IF_ERROR(GatherSlowest(store, "plan-speeds", Numbers(mine)));
+  for (const auto figure :
+       {&Calibration::cores, &Calibration::reduce, &Calibration::check,
+        &Calibration::copy, &Calibration::handover_s}) {
+    Agree(mine.*figure, &(agreed->*figure));
   }
   agreed->cores.spread = 0;
+  for (size_t i = 0; i < agreed->codecs.size(); ++i) {
+    CodecFigures& codec = agreed->codecs[i];
+    Agree(mine.codecs[i].call_s, &codec.call_s);
+    for (const auto speed : kCodecSpeeds) {
+      Agree(mine.codecs[i].*speed, &(codec.*speed));
+    }
+  }
   return absl::OkStatus();
 }
 
@@ -171,19 +159,25 @@ LinkFigures LinkOf(NetworkKind network, const LinkFigures& measured) {
 }
 
 std::vector<std::string> CodecsOf(std::span<const TensorReport> reports,
-                                  const CompressionConfig& compression) {
+                                  bool is_choice, const Calibration* known) {
   std::vector<std::string> codecs;
   for (const TensorReport& report : reports) {
-    absl::string_view rule = report.reason;
-    if (report.codec == "none") {
-      codecs.emplace_back("none");
-    } else if (absl::ConsumePrefix(&rule, "rule ")) {
-      // PATTERN=CODEC
-      codecs.emplace_back(rule.substr(rule.find('=') + 1));
-    } else {
-      codecs.push_back(compression.type);
-    }
+    const std::string& codec = report.setting;
+    const bool is_open = is_choice && codec != "none" && !report.has_rule;
+    const bool is_known =
+        known == nullptr || known->FindCodec(codec) != nullptr;
+    codecs.push_back(is_open ? "" : is_known ? codec : "none");
   }
+  return codecs;
+}
+
+std::vector<std::string> ChoicesOf(const CompressionConfig& compression,
+                                   const Calibration& known) {
+  std::vector<std::string> codecs = compression.alternatives;
+  codecs.insert(codecs.begin(), compression.type);
+  std::erase_if(codecs, [&known](const std::string& codec) {
+    return known.FindCodec(codec) == nullptr;
+  });
   return codecs;
 }
 

@@ -50,9 +50,17 @@ absl::StatusOr<RunCalibration> CalibrateRun(
 // was measured allows.
 LinkFigures LinkOf(NetworkKind network, const LinkFigures& measured);
 
-// The codec of each tensor with its settings, "topk:0.01", or "none": that of
-// its rule, else the configuration's type.
+// The codec of each tensor with its settings, "topk:0.01", or "none", as in
+// PlanRequest::tensor_codecs. `is_choice`: "" for those that have the
+// configuration's type, which may get another instead. Those that `known` lacks
+// are "none"; null: it has all.
 std::vector<std::string> CodecsOf(std::span<const TensorReport> reports,
-                                  const CompressionConfig& compression);
+                                  bool is_choice,
+                                  const Calibration* known = nullptr);
+
+// The configuration's type, then the alternatives, of those that `known` has;
+// as in PlanRequest::gc_allow.
+std::vector<std::string> ChoicesOf(const CompressionConfig& compression,
+                                   const Calibration& known);
 
 }  // namespace telegrad

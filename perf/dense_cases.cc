@@ -1,5 +1,6 @@
 #include <memory>
 
+#include "base/crc32c.h"
 #include "kernels/dispatch.h"
 #include "perf/kernel_cases.h"
 #include "perf/workload.h"
@@ -67,6 +68,27 @@ Job SampledPower(size_t n, double) {
   return job;
 }
 
+// What frames are checked with, beside the CPU's instruction alone.
+Job Checksum(size_t n, double) {
+  const auto data = std::make_shared<DenseData>(n);
+  const auto by = [data](const Crc32cVariant& variant) {
+    return [data, advance = variant.advance](size_t begin, size_t count) {
+      [[maybe_unused]] volatile uint32_t crc =
+          advance(data->grad.as<unsigned char>() + 4 * begin, 4 * count, 0);
+    };
+  };
+  const std::span<const Crc32cVariant> variants = Crc32cVariants();
+  Job job = {.codec = "none",
+             .bytes_per_element = 4,
+             .traffic = Traffic::kRead,
+             .body = by(variants.front())};
+  // The table is far behind.
+  for (size_t i = 1; i + 1 < variants.size(); ++i) {
+    job.peers.push_back({variants[i].name, by(variants[i])});
+  }
+  return job;
+}
+
 }  // namespace
 
 void AppendDenseCases(std::vector<KernelCase>& cases) {
@@ -74,6 +96,7 @@ void AppendDenseCases(std::vector<KernelCase>& cases) {
   cases.push_back({"dense/count_nonfinite", false, CountNonFinite});
   cases.push_back({"dense/sgd_momentum", false, SgdMomentum});
   cases.push_back({"dense/sampled_power", false, SampledPower});
+  cases.push_back({"dense/crc32c", false, Checksum});
 }
 
 }  // namespace telegrad::perf

@@ -128,13 +128,13 @@ void AppendBlock(uint32_t bits, std::vector<KernelCase>& cases) {
   };
   cases.push_back(FamilyCase(codec, name + "/quantize", 12 + payload,
                              Traffic::kAdd, quantize));
-  cases.push_back(
-      FamilyCase("qsgd", name + "/dither", 4 + payload, Traffic::kRead,
-                 [format](const Share& s) {
-                   EncodeStats stats;
-                   block.dither(s.grad(), s.n, format, kernels::kMostMaximum,
-                                {}, NonFinite::kZero, s.payload(), &stats, {});
-                 }));
+  cases.push_back(FamilyCase("qsgd", name + "/dither", 4 + payload,
+                             Traffic::kRead, [format](const Share& s) {
+                               EncodeStats stats;
+                               block.dither(s.grad(), s.n, format, {}, {},
+                                            NonFinite::kZero, s.payload(),
+                                            &stats, {});
+                             }));
   cases.push_back(FamilyCase(
       codec, name + "/decode", 4 + payload, Traffic::kWrite,
       [format](const Share& s) {

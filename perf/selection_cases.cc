@@ -59,7 +59,7 @@ void AppendLargeValues(std::vector<KernelCase>& cases) {
       "topk", "sparse/large_values", 12.08, Traffic::kAdd, [](const Share& s) {
         EncodeStats stats;
         uint64_t count = 0;
-        sparse.large_values(s.grad(), s.residual(), s.n, s.data.threshold,
+        sparse.large_values(s.grad(), s.residual(), s.n, &s.data.threshold,
                             NonFinite::kZero, Indices(s), Values(s), &count,
                             &stats, s.scratch(), {});
         ClearSent(s, count);
@@ -70,9 +70,10 @@ void AppendLargeValues(std::vector<KernelCase>& cases) {
                  [](const Share& s) {
                    EncodeStats stats;
                    uint64_t count = 0;
+                   const float scale = 0.1f;
                    sparse.momentum_large_values(
-                       s.grad(), {.rate = 0.9f, .scale = 0.1f}, s.momentum(),
-                       s.residual(), s.n, s.data.threshold, NonFinite::kZero,
+                       s.grad(), {.rate = 0.9f, .scale = &scale}, s.momentum(),
+                       s.residual(), s.n, &s.data.threshold, NonFinite::kZero,
                        Indices(s), Values(s), &count, &stats, s.scratch(), {});
                    ClearSent(s, count);
                  }));

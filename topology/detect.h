@@ -1,6 +1,8 @@
 #pragma once
 
+#include <span>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "topology/machine.h"
@@ -16,6 +18,13 @@ namespace telegrad {
 // error. Then FillPaths. Errors: none so far.
 absl::StatusOr<Machine> DetectMachine(const SysRoot& root,
                                       const TopologyOptions& options);
+
+// The network interfaces alone, by name, which takes no library and no driver.
+std::vector<NetInterface> ReadInterfaces(const SysRoot& root);
+
+// Whether the interface with this name is a bond, or a VLAN or bridge over one.
+bool IsOverBond(std::span<const NetInterface> interfaces,
+                const std::string& name);
 
 // What the user says instead (TELEGRAD_GID_INDEX, TELEGRAD_NICS,
 // TELEGRAD_LINK_GBPS, TELEGRAD_GDR), over the facts of any machine;

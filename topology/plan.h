@@ -36,10 +36,9 @@ struct PlanRequest {
   int servers = 0;  // machines with servers only
   std::string gc_type = "auto";  // "auto", "none" or a codec, whatever it costs
   std::vector<std::string> gc_allow = {};  // codecs that "auto" may choose
-  // "none" or a codec of each tensor of the profile, instead of `gc_type`.
+  // Of each tensor of the profile: "none" or the codec that it has whatever is
+  // chosen for others; "": by `gc_type`, as are all without this list.
   std::vector<std::string> tensor_codecs = {};
-  // Which of them may get any of a choice; empty: all.
-  std::vector<bool> may_compress = {};
   int64_t chunk_bytes = 0;   // of all tensors; 0: what is best for each
   std::string network = {};  // "TCP", "IB", "RoCEv2", "EFA"; empty: by machines
   GdrWish gdr = GdrWish::kAuto;
@@ -84,6 +83,16 @@ struct TensorPlan {
   int priority = 0;         // higher goes first
   bool operator==(const TensorPlan&) const = default;
 };
+
+// Between two machines, and why; no reason for 1.
+struct PlannedConnections {
+  int connections = 1;
+  std::string reason = {};  // "a bond spreads by connection"
+};
+// Over a link of this rate (0: unknown) that is a bond or not. More than one
+// where one TCP stream does not fill it, or a hash gives each a cable.
+PlannedConnections ConnectionsOver(NetworkKind network, double gbps,
+                                   bool is_bond);
 
 struct Plan {
   NetworkKind network = NetworkKind::kLocal;

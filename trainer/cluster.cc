@@ -72,12 +72,24 @@ void ConsoleObserver::OnSummary(const RunSummary& summary) {
   summary_ = summary;
 }
 
+absl::Status SettleConnections(TrainOptions& options) {
+  ASSIGN_OR_RETURN(const size_t connections,
+                   ParseConnections(options.connections));
+  options.connection_choice = {};
+  if (connections == kAutoConnections) {
+    options.connection_choice = ChooseConnections(TransportOptionsOf(options));
+  } else {
+    options.connection_choice.connections = connections;
+  }
+  return absl::OkStatus();
+}
+
 TransportOptions TransportOptionsOf(const TrainOptions& options) {
   TransportOptions transport;
   transport.name = options.transport;
   transport.bind_address = options.bind;
   transport.tls = options.tls;
-  transport.connections = options.connections;
+  transport.connections = options.connection_choice.connections;
   transport.rails = options.rails;
   transport.congestion = options.tcp_congestion;
   transport.link_bytes_per_s = options.link_spec.bytes_per_s;

@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "compression/codec_spec.h"
 #include "kvstore/calibration_cache.h"
+#include "trainer/cluster.h"
 #include "trainer/dataset.h"
 #include "trainer/profile.h"
 
@@ -237,8 +238,9 @@ void AddNetworkFlags(CLI::App& app, TrainOptions& options) {
       ->group(group);
   app.add_option("--connections", options.connections,
                  "to each peer on another host, where one does not fill the "
-                 "link")
-      ->check(CLI::Range(size_t{1}, kMaxConnections))
+                 "link; auto: by the device of --bind and --rails, alike on "
+                 "all hosts")
+      ->check(&CheckConnections)
       ->capture_default_str()
       ->group(group);
   app.add_option("--rails", options.rails,
@@ -324,6 +326,7 @@ absl::Status Finish(const CLI::App& app, const RawFlags& raw,
       CalibrationFolder(std::getenv("XDG_CACHE_HOME"), std::getenv("HOME"));
   options.has_servers = app.count("--servers") > 0;
   options.has_bind = app.count("--bind") > 0;
+  RETURN_IF_ERROR(SettleConnections(options));
   RETURN_IF_ERROR(MakeKVStore(options.kv_store, {}).status());
   if (!raw.gpus.empty()) {
     return absl::UnimplementedError(

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "base/units.h"
+#include "kvstore/connections.h"
 #include "kvstore/kvstore.h"
 
 namespace telegrad {
@@ -46,7 +47,8 @@ struct TrainOptions {
   std::string transport = "auto";
   std::string tls;
   std::string tcp_congestion = "auto";
-  size_t connections = 1;  // to each peer
+  std::string connections = "1";       // to each peer, as given
+  ConnectionChoice connection_choice;  // with a reason if that was "auto"
   std::vector<std::string> rails;
   int threads = 1;  // of codecs, per process
   size_t chunk_elems = size_t{512} * 1024;

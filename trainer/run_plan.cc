@@ -38,8 +38,8 @@ GradientProfile ProfileOf(const std::string& name,
 std::vector<std::string> CodecsToMeasure(const RunContext& context) {
   const CompressionConfig& gc = context.setting.compression;
   std::set<std::string> codecs;
-  for (const std::string& codec : CodecsOf(context.store.Report(), gc)) {
-    codecs.insert(codec);
+  for (const TensorReport& report : context.store.Report()) {
+    codecs.insert(report.setting);
   }
   if (context.setting.is_auto) {
     codecs.insert(gc.type);
@@ -62,21 +62,9 @@ PlanRequest RequestFor(const RunContext& context,
   PlanRequest request;
   request.profile = profile;
   request.network = WishedNetwork(TransportOptionsOf(context.options));
-  const CompressionConfig& gc = context.setting.compression;
-  const std::vector<TensorReport> reports = context.store.Report();
-  if (!context.setting.is_auto) {
-    request.tensor_codecs = CodecsOf(reports, gc);
-    for (std::string& codec : request.tensor_codecs) {
-      if (speeds.FindCodec(codec) == nullptr) codec = "none";
-    }
-    return request;
-  }
-  request.may_compress = MayChoose(reports);
-  request.gc_allow = gc.alternatives;
-  request.gc_allow.insert(request.gc_allow.begin(), gc.type);
-  std::erase_if(request.gc_allow, [&](const std::string& codec) {
-    return speeds.FindCodec(codec) == nullptr;
-  });
+  request.tensor_codecs =
+      CodecsOf(context.store.Report(), context.setting.is_auto, &speeds);
+  request.gc_allow = ChoicesOf(context.setting.compression, speeds);
   if (request.gc_allow.empty()) request.gc_type = "none";
   return request;
 }
@@ -134,10 +122,10 @@ std::string InThisRun(const RunContext& context, const std::string& what) {
   if (what == "cards") return "; in this run the transport chooses";
   if (what == "memory") return "; gradients of this run are in host memory";
   if (what == "connections") {
-    return absl::StrCat("; this run has ",
-                        NumConnections(TransportOptionsOf(context.options)),
-                        ", which are made before the link is measured "
-                        "(--connections)");
+    return absl::StrCat(
+        "; this run has ", NumConnections(TransportOptionsOf(context.options)),
+        ", which are made before the link is measured (--connections ",
+        context.options.connections, ")");
   }
   if (what == "aggregation") {
     return absl::StrCat("; this run uses ", context.options.kv_store, " with ",
@@ -257,6 +245,11 @@ absl::StatusOr<RunCalibration> RunPlan::Measure(
 
 absl::Status RunPlan::Start(RunContext& context,
                             std::span<const TensorSpec> tensors) {
+  if (const ConnectionChoice& choice = context.options.connection_choice;
+      !choice.reason.empty()) {
+    context.decisions.push_back(Describe(choice));
+    context.observer.OnLine(context.decisions.back());
+  }
   if (context.store.num_workers() < 2) return absl::OkStatus();
   context_ = &context;
   profile_ = ProfileOf(context.options.network, tensors);

@@ -11,6 +11,7 @@
 #include "transport/fault/fault_transport.h"
 #include "transport/inproc/inproc_transport.h"
 #include "transport/link/link_transport.h"
+#include "transport/staged/joining_transport.h"
 #include "transport/staged/staged_transport.h"
 #include "transport/striped/striped_transport.h"
 #include "transport/tcp/tcp_transport.h"
@@ -86,31 +87,51 @@ absl::Status CheckMemory(absl::string_view memory) {
       "memory \"", memory, "\" is none of host, staged, direct, auto"));
 }
 
-// The same for memory of devices, as `options.memory` asks.
+// Memory of devices straight, as far as the transport's library takes it.
+absl::StatusOr<std::unique_ptr<TransportContext>> MakeDirect(
+    const TransportFactory& make, TransportOptions options,
+    std::unique_ptr<kernels::DeviceCopier> copier, TransportHandler* handler) {
+  const bool may_stage = options.memory == "auto";
+  options.memory = "direct";
+  auto context = MakeJoiningTransport(make, options, handler);
+  // What it takes for device memory may be what it cannot have.
+  if (!context.ok() && !may_stage) return context.status();
+  if (context.ok() && (*context)->Takes(copier->device())) return context;
+  const bool takes_some =
+      context.ok() && (*context)->TakesSome(copier->device());
+  if (!takes_some && !may_stage) {
+    return absl::UnimplementedError(absl::StrCat(
+        "transport ", options.name, " does not take memory of devices by ",
+        "itself: ", (*context)->info().details, "; memory staged copies it"));
+  }
+  if (context.ok()) context->reset();
+  if (!takes_some) options.memory = "host";
+  return MakeStagedTransport(make, options, std::move(copier), handler);
+}
+
+// The same for memory of devices, as `options.memory` asks; any memory takes
+// what a peer that stages sends in pieces. With a prefix it is the inner
+// context of a decorator, which sees to that.
 absl::StatusOr<std::unique_ptr<TransportContext>> MakeForMemory(
     const TransportFactory& make, TransportOptions options,
     TransportHandler* handler) {
   RETURN_IF_ERROR(CheckMemory(options.memory));
-  const std::string memory = std::exchange(options.memory, "host");
-  if (memory == "host") return make(options, handler);
+  if (options.prefix_bytes > 0) return make(options, handler);
   std::string why_not;
-  auto copier = kernels::MakeCudaCopier(&why_not);
+  auto copier =
+      options.memory == "host" ? nullptr : kernels::MakeCudaCopier(&why_not);
   if (copier == nullptr) {
-    if (memory == "auto") return make(options, handler);
-    return absl::UnavailableError(
-        absl::StrCat("memory ", memory, ": ", why_not));
-  }
-  if (memory != "staged") {
-    options.memory = "direct";
-    ASSIGN_OR_RETURN(auto context, make(options, handler));
-    if (context->Takes(copier->device())) return context;
-    if (memory == "direct") {
-      return absl::UnimplementedError(absl::StrCat(
-          "transport ", options.name, " does not take memory of devices by ",
-          "itself: ", context->info().details, "; memory staged copies it"));
+    if (options.memory != "host" && options.memory != "auto") {
+      return absl::UnavailableError(
+          absl::StrCat("memory ", options.memory, ": ", why_not));
     }
     options.memory = "host";
+    return MakeJoiningTransport(make, options, handler);
   }
+  if (options.memory != "staged") {
+    return MakeDirect(make, options, std::move(copier), handler);
+  }
+  options.memory = "host";
   return MakeStagedTransport(make, options, std::move(copier), handler);
 }
 

@@ -22,7 +22,8 @@ using EndpointId = uint32_t;
 constexpr size_t kMaxHeaderBytes = 128;
 constexpr size_t kMaxPayloadBytes = size_t{64} << 20;
 constexpr size_t kMaxPrefixBytes = 16;  // that a decorator adds to a header
-constexpr size_t kMaxCarriedBytes = kMaxPrefixBytes + kMaxHeaderBytes;
+// By two of them: one for memory of devices, one for several connections.
+constexpr size_t kMaxCarriedBytes = 2 * kMaxPrefixBytes + kMaxHeaderBytes;
 constexpr size_t kMaxConnections = 64;  // to one peer
 
 // What a context's owner hears; every call comes from Progress, on the owner's
@@ -74,6 +75,12 @@ class TransportContext {
   virtual bool Takes(DeviceKind device) const {
     return device == DeviceKind::kCpu;
   }
+
+  // Whether some payloads on such devices are taken, all others refused: Send
+  // says Unimplemented for those that it does not take as things are.
+  virtual bool TakesSome(DeviceKind device) const { return Takes(device); }
+  // Within OnHeader: whether `target`, of the payload's size, may be returned.
+  virtual bool TakesNow(Bytes target) { return Takes(target.device.kind); }
 
   // Whether messages to and from this peer stay within the memory of this
   // machine, where a checksum finds nothing. Known once one has come from it.

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 
 #include "base/random.h"
 #include "base/status_macros.h"
@@ -59,7 +58,7 @@ kernels::DrawKey KeyOf(const EncodeParams& params) {
 
 class PreparedDither : public ScaledCodec {
  public:
-  // `clip` > 0: in root mean squares, on the CPU only.
+  // `clip` > 0: in root mean squares.
   PreparedDither(const CodecTraits& codec_traits, size_t num_elems,
                  const kernels::KernelTable& table,
                  const kernels::BlockFormat& format, double clip)
@@ -69,22 +68,26 @@ class PreparedDither : public ScaledCodec {
                       const EncodeParams& params, Bytes out,
                       EncodeResult* result, Stream stream) const override {
     RETURN_IF_ERROR(CheckEncode(grad, state, out));
-    result->encoded_bytes = max_encoded_bytes();
-    result->stats = {};
-    kernels().block.dither(
-        AsFloats(grad), num_elems(), format(), LimitFor(grad, stream),
-        KeyOf(params), params.nonfinite, AsCodes(out), &result->stats, stream);
+    BeginResult({.encoded_bytes = max_encoded_bytes()}, kernels(), result,
+                stream);
+    ASSIGN_OR_RETURN(const kernels::DitherLimit limit,
+                     LimitFor(grad, state, stream));
+    kernels().block.dither(AsFloats(grad), num_elems(), format(), limit,
+                           KeyOf(params), params.nonfinite, AsCodes(out),
+                           &result->stats, stream);
     return absl::OkStatus();
   }
 
  private:
-  float LimitFor(ConstBytes grad, Stream stream) const {
-    if (clip_ == 0) return kernels::kMostMaximum;
-    double mean_square = 0;
-    kernels().sampled_power(AsFloats(grad), nullptr, num_elems(), &mean_square,
+  absl::StatusOr<kernels::DitherLimit> LimitFor(ConstBytes grad,
+                                                CodecState& state,
+                                                Stream stream) const {
+    if (clip_ == 0) return kernels::DitherLimit{};
+    RETURN_IF_ERROR(MakeRoom(sizeof(double), kernels(), state.scratch));
+    auto* const mean_square = state.scratch.as<double>();
+    kernels().sampled_power(AsFloats(grad), nullptr, num_elems(), mean_square,
                             stream);
-    return static_cast<float>(std::min<double>(clip_ * std::sqrt(mean_square),
-                                               kernels::kMostMaximum));
+    return kernels::DitherLimit{.clip = clip_, .mean_square = mean_square};
   }
 
   const double clip_;
@@ -128,9 +131,6 @@ class TernGrad : public Codec {
     ASSIGN_OR_RETURN(const kernels::KernelTable* table,
                      KernelsFor(num_elems, device));
     RETURN_IF_ERROR(CheckHasBlockKernels(*table, traits()));
-    if (options.clip != 0 && device.kind != DeviceKind::kCpu) {
-      return absl::UnimplementedError("terngrad:clip on a GPU");
-    }
     // One block: the whole chunk.
     const kernels::BlockFormat format = {
         .block = (num_elems + kernels::kBlockMultiple - 1) /

@@ -35,8 +35,8 @@ class PreparedLinear : public ScaledCodec {
                       const EncodeParams& params, Bytes out,
                       EncodeResult* result, Stream stream) const override {
     RETURN_IF_ERROR(CheckEncode(grad, state, out));
-    result->encoded_bytes = max_encoded_bytes();
-    result->stats = {};
+    BeginResult({.encoded_bytes = max_encoded_bytes()}, kernels(), result,
+                stream);
     kernels().block.quantize(AsFloats(grad), AsFloats(state.residual),
                              num_elems(), format(), params.nonfinite,
                              AsCodes(out), &result->stats, stream);

@@ -74,8 +74,8 @@ class PreparedShared : public SelfContainedCodec {
                       EncodeResult* result, Stream stream) const override {
     RETURN_IF_ERROR(CheckEncode(grad, state, out));
     RETURN_IF_ERROR(CheckThreshold(params.threshold));
-    result->encoded_bytes = max_encoded_bytes();
-    result->stats = {};
+    BeginResult({.encoded_bytes = max_encoded_bytes()}, kernels(), result,
+                stream);
     kernels().block.shared_quantize(
         AsFloats(grad), AsFloats(state.residual), num_elems(), bits_,
         params.threshold / quanta_, params.nonfinite, AsCodes(out),

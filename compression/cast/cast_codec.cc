@@ -51,8 +51,8 @@ class PreparedCast : public SelfContainedCodec {
                       const EncodeParams& params, Bytes out,
                       EncodeResult* result, Stream stream) const override {
     RETURN_IF_ERROR(CheckEncode(grad, state, out));
-    result->encoded_bytes = max_encoded_bytes();
-    result->stats = {};
+    BeginResult({.encoded_bytes = max_encoded_bytes()}, kernels(), result,
+                stream);
     format_.encode(
         AsFloats(grad), has_residual_ ? AsFloats(state.residual) : nullptr,
         num_elems(), params.nonfinite, AsCodes(out), &result->stats, stream);

@@ -1,7 +1,5 @@
 #include "compression/none/none_codec.h"
 
-#include <cstring>
-
 #include "base/status_macros.h"
 #include "compression/device_kernels.h"
 #include "compression/payload_views.h"
@@ -41,8 +39,9 @@ class PreparedNone : public PreparedCodec {
                       Stream stream) const override {
     RETURN_IF_ERROR(CheckSize("gradient", grad.size, 4 * num_elems_));
     RETURN_IF_ERROR(CheckCapacity("output", out.size, 4 * num_elems_));
-    result->encoded_bytes = 4 * num_elems_;
-    result->stats = {.num_nonzero = num_elems_};
+    BeginResult(
+        {.encoded_bytes = 4 * num_elems_, .stats = {.num_nonzero = num_elems_}},
+        kernels_, result, stream);
     if (params.nonfinite != NonFinite::kPropagate) {
       kernels_.count_nonfinite(AsFloats(grad), num_elems_, &result->stats,
                                stream);
@@ -101,13 +100,8 @@ class PreparedNone : public PreparedCodec {
   }
 
  private:
-  absl::Status Copy(ConstBytes from, Bytes to, Stream) const {
-    if (from.data == to.data) return absl::OkStatus();
-    if (kernels_.device != DeviceKind::kCpu) {
-      return absl::UnimplementedError(
-          "codec none on a GPU sends the gradient where it lies");
-    }
-    std::memcpy(to.data, from.data, 4 * num_elems_);
+  absl::Status Copy(ConstBytes from, Bytes to, Stream stream) const {
+    kernels_.copy(from.data, 4 * num_elems_, to.data, stream);
     return absl::OkStatus();
   }
 

@@ -23,7 +23,7 @@ namespace telegrad {
 // Error: that of M's projection on r directions, kept in the residual.
 // Source: Vogels et al., "PowerSGD", NeurIPS 2019, with the alternating sides
 // of Zhang et al., "Evaluation and Optimization of Gradient Compression for
-// Distributed Deep Learning" (ACP-SGD), ICDCS 2023. CPU only.
+// Distributed Deep Learning" (ACP-SGD), ICDCS 2023.
 const Codec& PowerSgdCodec();
 
 // Largest element of a basis: 1, and room for rounding.

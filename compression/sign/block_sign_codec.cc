@@ -52,8 +52,8 @@ class PreparedBlockSign : public SelfContainedCodec {
                       const EncodeParams& params, Bytes out,
                       EncodeResult* result, Stream stream) const override {
     RETURN_IF_ERROR(CheckEncode(grad, state, out));
-    result->encoded_bytes = max_encoded_bytes();
-    result->stats = {};
+    BeginResult({.encoded_bytes = max_encoded_bytes()}, kernels(), result,
+                stream);
     kernels().sign.block_encode(AsFloats(grad), AsFloats(state.residual),
                                 num_elems(), block_, params.nonfinite,
                                 AsCodes(out), &result->stats, stream);

@@ -132,28 +132,14 @@ class PreparedOneBit : public SelfContainedCodec {
     return absl::OkStatus();
   }
 
+ protected:
   // The server's magnitude is the least power of two >= W, so that what it
   // sends keeps up with workers who agree.
-  absl::Status Reencode(std::span<const ConstBytes> payloads,
-                        const EncodeParams& params, int16_t,
-                        ReencodeState& state, Bytes out, size_t* encoded_bytes,
-                        Stream stream) const override {
-    if (kernels().device != DeviceKind::kCpu) {
-      return absl::UnimplementedError("re-encoding on a GPU's server");
-    }
-    if (!state.is_set) {
-      state.sum = Buffer(4 * num_elems());
-      state.residual = Buffer(4 * num_elems());
-      state.codec.residual = state.residual.view();
-      state.is_set = true;
-    }
-    RETURN_IF_ERROR(SumDecode(payloads, 0, state.sum.view(), stream));
-    EncodeResult result;
-    RETURN_IF_ERROR(
-        EncodeAs(std::bit_ceil(static_cast<uint32_t>(payloads.size())),
-                 state.sum.view(), state.codec, params, out, &result, stream));
-    *encoded_bytes = result.encoded_bytes;
-    return absl::OkStatus();
+  absl::Status EncodeSum(uint32_t num_payloads, const EncodeParams& params,
+                         ReencodeState& state, Bytes out,
+                         Stream stream) const override {
+    return EncodeAs(std::bit_ceil(num_payloads), state.sum.view(), state.codec,
+                    params, out, state.result.as<EncodeResult>(), stream);
   }
 
  private:
@@ -162,8 +148,8 @@ class PreparedOneBit : public SelfContainedCodec {
                         const EncodeParams& params, Bytes out,
                         EncodeResult* result, Stream stream) const {
     RETURN_IF_ERROR(CheckEncode(grad, state, out));
-    result->encoded_bytes = max_encoded_bytes();
-    result->stats = {};
+    BeginResult({.encoded_bytes = max_encoded_bytes()}, kernels(), result,
+                stream);
     const auto unit = static_cast<float>(magnitude);
     kernels().sign.one_bit_encode(AsFloats(grad), AsFloats(state.residual),
                                   num_elems(), threshold_ * unit, unit,

@@ -1,9 +1,9 @@
 #include "compression/sparse/dgc_codec.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/status_macros.h"
+#include "compression/device_kernels.h"
 #include "compression/sparse/sparse_kernels.h"
 #include "compression/sparse/value_codec.h"
 
@@ -38,19 +38,6 @@ const CodecTraits& Traits() {
   return *traits;
 }
 
-// What the gradient is multiplied by. Elements that are not finite are left
-// out, as they are zero later.
-float ClipScale(const float* grad, size_t n, double clip) {
-  if (clip == 0) return 1;
-  double square = 0;
-  for (size_t i = 0; i < n; ++i) {
-    if (!std::isfinite(grad[i])) continue;
-    square += static_cast<double>(grad[i]) * static_cast<double>(grad[i]);
-  }
-  const double norm = std::sqrt(square);
-  return norm <= clip ? 1.0f : static_cast<float>(clip / norm);
-}
-
 size_t MaxSent(const CodecOptions& options, size_t n) {
   const size_t k = NumSent(DgcDensity(options, 0), n);
   return options.sampled != 0 ? std::min(n, 2 * k) : k;
@@ -70,35 +57,41 @@ class PreparedDgc : public ValueCodec {
     RETURN_IF_ERROR(CheckEncode(grad, state, out));
     const size_t k = NumSent(DgcDensity(options_, params.step), num_elems());
     if (params.source == kServer) {
-      EncodeLargest(grad, state, params, k, out, result, stream);
-    } else {
-      EncodeMomentum(grad, state, params, k, out, result, stream);
+      return EncodeLargest(grad, state, params, k, out, result, stream);
     }
+    RETURN_IF_ERROR(MakeRoom(4 * num_elems(), kernels(), state.memory));
+    auto* const u = state.memory.as<float>();
+    const auto rate = static_cast<float>(options_.momentum);
+    if (is_on_gpu()) {
+      return EncodeOnGpu(grad, {u, rate, options_.clip}, state, params, k, out,
+                         result, stream);
+    }
+    EncodeMomentum(grad, u, rate, state, params, k, out, result, stream);
     return absl::OkStatus();
   }
 
  private:
-  void EncodeMomentum(ConstBytes grad, CodecState& state,
+  void EncodeMomentum(ConstBytes grad, float* u, float rate, CodecState& state,
                       const EncodeParams& params, size_t k, Bytes out,
                       EncodeResult* result, Stream stream) const {
-    if (state.memory.size() == 0) state.memory = Buffer(4 * num_elems());
     const float* g = AsFloats(grad);
-    float* u = state.memory.as<float>();
     float* residual = AsFloats(state.residual);
-    const kernels::MomentumCorrection correction = {
-        .rate = static_cast<float>(options_.momentum),
-        .scale = ClipScale(g, num_elems(), options_.clip)};
+    float scale = 1;
+    if (options_.clip != 0) {
+      kernels().select.clip_scale(g, num_elems(), options_.clip, &scale,
+                                  nullptr, stream);
+    }
     Lists lists = MakeLists(state);
     const auto value = [&](size_t i) {
-      return residual[i] + (correction.rate * u[i] + correction.scale * g[i]);
+      return residual[i] + (rate * u[i] + scale * g[i]);
     };
     const float threshold =
         CandidateThreshold(k, value, {residual, u, g}, lists);
     result->stats = {};
     kernels().sparse.momentum_large_values(
-        g, correction, u, residual, num_elems(), threshold, params.nonfinite,
-        lists.indices, lists.values, &lists.count, &result->stats, nullptr,
-        stream);
+        g, {rate, &scale}, u, residual, num_elems(), &threshold,
+        params.nonfinite, lists.indices, lists.values, &lists.count,
+        &result->stats, nullptr, stream);
     Send(k, lists, residual, out, result);
     ClearListed(lists.indices, lists.count, u);
   }
@@ -114,7 +107,7 @@ class Dgc : public Codec {
       size_t num_elems, Device device,
       const CodecOptions& options) const override {
     ASSIGN_OR_RETURN(const kernels::KernelTable* table,
-                     SparseKernelsFor(Traits(), num_elems, device));
+                     SparseKernelsFor(num_elems, device));
     return std::make_unique<PreparedDgc>(num_elems, *table, options);
   }
 };

@@ -125,13 +125,8 @@ IndexListSize SmallestIndexList(std::span<const uint32_t> words, size_t n) {
     num_gaps16 += gap / kGapLimit<uint16_t, kSignBits>;
     next = (word >> kSignBits) + 1;
   }
-  IndexListSize best = {IndexFormat::kBitmap,
-                        MaxIndexListBytes<kSignBits>(n, words.size())};
-  if (2 * num_gaps16 <= best.num_bytes) {
-    best = {IndexFormat::kGaps16, 2 * num_gaps16};
-  }
-  if (num_gaps8 <= best.num_bytes) best = {IndexFormat::kGaps8, num_gaps8};
-  return best;
+  return kernels::SmallestList(num_gaps8, num_gaps16,
+                               MaxIndexListBytes<kSignBits>(n, words.size()));
 }
 
 template <int kSignBits>

@@ -10,23 +10,15 @@
 #include <span>
 
 #include "absl/status/status.h"
+#include "kernels/sparse_list.h"
 
-// Ascending indices below n, with or without a sign each, in few bytes. A word
-// here is index << kSignBits | sign, kSignBits 0 or 1. Bytes:
-//   gaps     per index its distance from the one before (from -1) less 1,
-//            << kSignBits | sign, in an integer of 8 or 16 bits. All bits set
-//            is an escape: as many elements as the largest gap, plus one, are
-//            left out.
-//   bitmap   ceil(n / 8) bytes, bit i % 8 of byte i / 8 set where i is listed;
-//            then, with signs, ceil(count / 8) bytes of them in the same order.
+// Ascending indices below n, with or without a sign each, in few bytes:
+// kernels/sparse_list.h has the forms. A word here is index << kSignBits |
+// sign, kSignBits 0 or 1.
 namespace telegrad {
 
-enum class IndexFormat : uint8_t { kGaps8 = 0, kGaps16 = 1, kBitmap = 2 };
-
-struct IndexListSize {
-  IndexFormat format = IndexFormat::kBitmap;
-  size_t num_bytes = 0;
-};
+using kernels::IndexFormat;
+using kernels::IndexListSize;
 
 // The smallest form of `words`.
 template <int kSignBits>

@@ -2,11 +2,11 @@
 
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "base/random.h"
 #include "base/status_macros.h"
+#include "compression/device_kernels.h"
 #include "compression/sparse/clear_ahead.h"
 #include "compression/sparse/sparse_kernels.h"
 #include "compression/sparse/value_codec.h"
@@ -85,6 +85,9 @@ class PreparedRandomK : public SelfContainedCodec {
                       const EncodeParams& params, Bytes out,
                       EncodeResult* result, Stream stream) const override {
     RETURN_IF_ERROR(CheckEncode(grad, state, out));
+    if (is_on_gpu()) {
+      return EncodeOnGpu(grad, state, params, out, result, stream);
+    }
     float* residual = AsFloats(state.residual);
     EncodeStats stats;
     Accumulate(AsFloats(grad), residual, params, &stats, stream);
@@ -118,9 +121,13 @@ class PreparedRandomK : public SelfContainedCodec {
   }
 
   absl::Status Decode(ConstBytes payload, float, Bytes out,
-                      Stream) const override {
+                      Stream stream) const override {
     RETURN_IF_ERROR(CheckDecode(payload, out));
     float* to = AsFloats(out);
+    if (is_on_gpu()) {
+      kernels().drawn.decode(AsCodes(payload), num_elems(), k_, to, stream);
+      return absl::OkStatus();
+    }
     ClearAhead clear(to, num_elems());
     ForEachDrawn(SeedOf(payload), num_elems(), k_, [&](size_t j, size_t index) {
       clear.Until(index);
@@ -131,9 +138,13 @@ class PreparedRandomK : public SelfContainedCodec {
   }
 
   absl::Status DecodeAdd(ConstBytes payload, float, Bytes sum,
-                         Stream) const override {
+                         Stream stream) const override {
     RETURN_IF_ERROR(CheckDecode(payload, sum));
     float* to = AsFloats(sum);
+    if (is_on_gpu()) {
+      kernels().drawn.decode_add(AsCodes(payload), num_elems(), k_, to, stream);
+      return absl::OkStatus();
+    }
     ForEachDrawn(SeedOf(payload), num_elems(), k_, [&](size_t j, size_t index) {
       to[index] += ValueAt(payload, j);
     });
@@ -141,9 +152,15 @@ class PreparedRandomK : public SelfContainedCodec {
   }
 
   absl::Status SumCodes(std::span<const ConstBytes> payloads, Bytes out,
-                        Stream) const override {
+                        Stream stream) const override {
     RETURN_IF_ERROR(CheckPayloads(payloads, max_encoded_bytes()));
     RETURN_IF_ERROR(CheckCapacity("output", out.size, max_encoded_bytes()));
+    if (is_on_gpu()) {
+      kernels().drawn.sum(Pointers(payloads).data(),
+                          static_cast<uint32_t>(payloads.size()), k_,
+                          AsCodes(out), stream);
+      return absl::OkStatus();
+    }
     RETURN_IF_ERROR(CheckSeeds(payloads));
     std::memcpy(out.data, payloads[0].data, max_encoded_bytes());
     for (const ConstBytes& payload : payloads.subspan(1)) {
@@ -174,12 +191,39 @@ class PreparedRandomK : public SelfContainedCodec {
     uint32_t indices[kernels::kSurvivorSlack];
     float values[kernels::kSurvivorSlack];
     uint64_t count = 0;
-    kernels().sparse.large_values(
-        grad, residual, num_elems(), std::numeric_limits<float>::infinity(),
-        params.nonfinite, indices, values, &count, stats, nullptr, stream);
+    kernels().sparse.large_values(grad, residual, num_elems(), nullptr,
+                                  params.nonfinite, indices, values, &count,
+                                  stats, nullptr, stream);
   }
 
+  bool is_on_gpu() const { return kernels().device != DeviceKind::kCpu; }
+
+  // All of it queued, as Accumulate and the draw.
+  absl::Status EncodeOnGpu(ConstBytes grad, CodecState& state,
+                           const EncodeParams& params, Bytes out,
+                           EncodeResult* result, Stream stream) const {
+    constexpr size_t kListBytes = 4 * kernels::kSurvivorSlack;
+    RETURN_IF_ERROR(
+        MakeRoom(8 + 2 * kListBytes + kernels::SparseScratchBytes(num_elems()),
+                 kernels(), state.scratch));
+    std::byte* const lists = state.scratch.data() + 8;
+    float* const residual = AsFloats(state.residual);
+    BeginResult({.encoded_bytes = max_encoded_bytes()}, kernels(), result,
+                stream);
+    kernels().sparse.large_values(AsFloats(grad), residual, num_elems(),
+                                  nullptr, params.nonfinite,
+                                  reinterpret_cast<uint32_t*>(lists),
+                                  reinterpret_cast<float*>(lists + kListBytes),
+                                  state.scratch.as<uint64_t>(), &result->stats,
+                                  lists + 2 * kListBytes, stream);
+    kernels().drawn.take(residual, num_elems(), k_, SeedFor(params),
+                         AsCodes(out), &result->stats, stream);
+    return absl::OkStatus();
+  }
+
+  // Where they can be looked at: not on a GPU.
   absl::Status CheckSeeds(std::span<const ConstBytes> payloads) const {
+    if (is_on_gpu()) return absl::OkStatus();
     for (const ConstBytes& payload : payloads) {
       if (SeedOf(payload) != SeedOf(payloads[0])) {
         return absl::InvalidArgumentError(
@@ -201,7 +245,7 @@ class RandomK : public Codec {
       size_t num_elems, Device device,
       const CodecOptions& options) const override {
     ASSIGN_OR_RETURN(const kernels::KernelTable* table,
-                     SparseKernelsFor(Traits(), num_elems, device));
+                     SparseKernelsFor(num_elems, device));
     return std::make_unique<PreparedRandomK>(
         num_elems, *table, NumSent(options.density, num_elems));
   }

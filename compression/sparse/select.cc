@@ -1,6 +1,7 @@
 #include "compression/sparse/select.h"
 
 #include <array>
+#include <bit>
 #include <cfloat>
 #include <cmath>
 #include <functional>
@@ -81,11 +82,7 @@ Kth KthLargest(const float* values, size_t n, size_t k) {
 float ThresholdOf(const float* sample, size_t size, size_t n, size_t wanted,
                   bool generous) {
   if (size == 0) return FLT_TRUE_MIN;
-  double rank = static_cast<double>(wanted) * static_cast<double>(size) /
-                static_cast<double>(n);
-  if (generous && size < n) rank += 3 * std::sqrt(rank) + 1;
-  const auto k = static_cast<size_t>(
-      std::clamp(std::round(rank), 1.0, static_cast<double>(size)));
+  const size_t k = kernels::SampleRank(size, n, wanted, generous);
   // A bin is far smaller than what the sample is off by.
   const uint32_t least = BinOfKth(sample, size, k).from;
   return std::bit_cast<float>(std::max<uint32_t>(least, 1));

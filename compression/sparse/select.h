@@ -1,33 +1,23 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+
+#include "kernels/select.h"
 
 // The largest of many by magnitude: exact, and by the same rules everywhere.
 // 0, NaN and infinities are never among them; of equal magnitudes the lower
 // index comes first.
 namespace telegrad {
 
-// A float's bits without the sign: in the order of magnitudes. What cannot be
-// sent counts as 0.
+using kernels::kSampleRun;
+using kernels::MaxSample;
+using kernels::SampleAt;
+
 inline uint32_t MagnitudeBits(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value) & 0x7FFFFFFF;
-  return bits < 0x7F800000 ? bits : 0;
-}
-
-// Elements are sampled in runs of a cache line.
-constexpr size_t kSampleRun = 16;
-constexpr size_t MaxSample(size_t n) { return n / 32 + 16384; }
-
-// Where the run of a group of `step` runs begins: anywhere in it, by a hash,
-// since tensors may be periodic.
-inline size_t SampleAt(size_t group, size_t step) {
-  uint64_t hash = (group + 1) * 0x9E3779B97F4A7C15;
-  hash = (hash ^ hash >> 32) * 0xD6E8FEB86659FD93;
-  return (group * step + ((hash >> 32) * step >> 32)) * kSampleRun;
+  return kernels::SendableBits(value);
 }
 
 // Of a sample of n elements, the magnitude, never 0, that about `wanted` of the
@@ -43,7 +33,7 @@ float SampledThreshold(size_t n, size_t wanted, bool generous, Value value,
                        std::initializer_list<const float*> arrays,
                        float* sample) {
   constexpr size_t kAhead = 8;  // groups: no prefetcher knows where they are
-  const size_t step = std::clamp<size_t>(n / 4096, 1, 128);
+  const size_t step = kernels::SampleStep(n);
   size_t size = 0;
   for (size_t group = 0; group * step * kSampleRun < n; ++group) {
     const size_t next = std::min(n, SampleAt(group + kAhead, step));

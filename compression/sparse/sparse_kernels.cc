@@ -6,14 +6,10 @@
 
 namespace telegrad {
 
-absl::StatusOr<const kernels::KernelTable*> SparseKernelsFor(
-    const CodecTraits& traits, size_t num_elems, Device device) {
+absl::StatusOr<const kernels::KernelTable*> SparseKernelsFor(size_t num_elems,
+                                                             Device device) {
   ASSIGN_OR_RETURN(const kernels::KernelTable* table,
                    KernelsFor(num_elems, device));
-  if (table->device != DeviceKind::kCpu) {
-    return absl::UnimplementedError(
-        absl::StrCat("codec ", traits.name, " on a GPU"));
-  }
   if (num_elems >= size_t{1} << 31) {
     return absl::InvalidArgumentError(
         absl::StrCat(num_elems, " elements; indices have 31 bits"));

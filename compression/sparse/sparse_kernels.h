@@ -2,15 +2,16 @@
 
 #include <cstddef>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "compression/codec.h"
+#include "base/bytes.h"
 #include "kernels/dispatch.h"
 
 namespace telegrad {
 
-// What Prepare of sparse codecs begins with: as KernelsFor; Unimplemented on a
-// GPU, where no payloads are made, InvalidArgument from 2^31 elements on.
-absl::StatusOr<const kernels::KernelTable*> SparseKernelsFor(
-    const CodecTraits& traits, size_t num_elems, Device device);
+// What Prepare of sparse codecs begins with: as KernelsFor; InvalidArgument
+// from 2^31 elements on.
+absl::StatusOr<const kernels::KernelTable*> SparseKernelsFor(size_t num_elems,
+                                                             Device device);
 
 }  // namespace telegrad

@@ -9,9 +9,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "compression/self_contained_codec.h"
+#include "compression/device_kernels.h"
 #include "compression/sparse/clear_ahead.h"
 #include "compression/sparse/index_list.h"
+#include "compression/sparse/list_codec.h"
 #include "compression/sparse/sparse_kernels.h"
 #include "kernels/prefetch.h"
 #include "kernels/sparse.h"
@@ -84,10 +85,10 @@ size_t WritePayload(std::span<const uint32_t> survivors, float threshold,
   return sizeof(header) + list.num_bytes;
 }
 
-class PreparedThreshold : public SelfContainedCodec {
+class PreparedThreshold : public ListCodec {
  public:
   PreparedThreshold(size_t num_elems, const kernels::KernelTable& table)
-      : SelfContainedCodec(Traits(), num_elems, table) {}
+      : ListCodec(Traits(), num_elems, table, kernels::SparseContent::kSigns) {}
 
   size_t max_encoded_bytes() const override {
     return sizeof(Header) + MaxIndexListBytes<1>(num_elems(), num_elems());
@@ -126,8 +127,9 @@ class PreparedThreshold : public SelfContainedCodec {
   }
 
   absl::Status Decode(ConstBytes payload, float, Bytes out,
-                      Stream) const override {
+                      Stream stream) const override {
     RETURN_IF_ERROR(CheckDecode(payload, out));
+    if (is_on_gpu()) return DecodeOnGpu(payload, out, stream);
     float* to = AsFloats(out);
     ClearAhead clear(to, num_elems());
     const Values values = ValuesOf(payload);
@@ -140,8 +142,9 @@ class PreparedThreshold : public SelfContainedCodec {
   }
 
   absl::Status DecodeAdd(ConstBytes payload, float, Bytes sum,
-                         Stream) const override {
+                         Stream stream) const override {
     RETURN_IF_ERROR(CheckDecode(payload, sum));
+    if (is_on_gpu()) return DecodeAddOnGpu(payload, sum, stream);
     AddSent(payload, AsFloats(sum), [](size_t) {});
     return absl::OkStatus();
   }
@@ -153,6 +156,10 @@ class PreparedThreshold : public SelfContainedCodec {
                         ReencodeState& state, Bytes out, size_t* encoded_bytes,
                         Stream stream) const override {
     RETURN_IF_ERROR(CheckNumPayloads(payloads.size()));
+    if (is_on_gpu()) {  // its payloads cannot be looked at
+      return SelfContainedCodec::Reencode(payloads, params, scale, state, out,
+                                          encoded_bytes, stream);
+    }
     const float threshold = ReencodeThreshold(
         params.threshold, static_cast<uint32_t>(payloads.size()));
     RETURN_IF_ERROR(CheckThreshold(threshold));
@@ -168,10 +175,12 @@ class PreparedThreshold : public SelfContainedCodec {
       state.residual_bound = LargestMagnitude(state.residual);
       return absl::OkStatus();
     }
-    PrepareReencode(state);
+    RETURN_IF_ERROR(PrepareReencode(state));
     state.residual_bound = threshold;
-    *encoded_bytes = WritePayload(AddAndTake(payloads, threshold, state),
-                                  threshold, num_elems(), out);
+    ASSIGN_OR_RETURN(const Scratch scratch, ScratchOf(state.codec));
+    *encoded_bytes =
+        WritePayload(AddAndTake(payloads, threshold, scratch.survivors, state),
+                     threshold, num_elems(), out);
     return absl::OkStatus();
   }
 
@@ -182,27 +191,46 @@ class PreparedThreshold : public SelfContainedCodec {
                         const EncodeParams& params, Bytes out,
                         EncodeResult* result, Stream stream) const {
     RETURN_IF_ERROR(CheckThreshold(params.threshold));
-    uint32_t* const survivors = SurvivorsOf(state);
-    uint64_t count = 0;
-    result->stats = {};
+    ASSIGN_OR_RETURN(const Scratch scratch, ScratchOf(state));
+    BeginResult({}, kernels(), result, stream);
     encode(grad, AsFloats(state.residual), num_elems(), params.threshold,
-           params.nonfinite, survivors, &count, &result->stats, nullptr,
-           stream);
-    result->encoded_bytes =
-        WritePayload({survivors, count}, params.threshold, num_elems(), out);
+           params.nonfinite, scratch.survivors, scratch.count, &result->stats,
+           scratch.tiles, stream);
+    if (is_on_gpu()) {
+      WriteOnGpu(scratch.survivors, scratch.count, params.threshold,
+                 scratch.parts, out, result, stream);
+    } else {
+      result->encoded_bytes = WritePayload({scratch.survivors, *scratch.count},
+                                           params.threshold, num_elems(), out);
+    }
     return absl::OkStatus();
   }
-  uint32_t* SurvivorsOf(CodecState& state) const {
-    if (state.scratch.size() == 0) {
-      state.scratch = Buffer(4 * (num_elems() + kernels::kSurvivorSlack));
-    }
-    return state.scratch.as<uint32_t>();
+
+  // Of an encoder, where its kernels are.
+  struct Scratch {
+    uint32_t* survivors;
+    uint64_t* count;
+    std::byte* parts;
+    std::byte* tiles;
+  };
+  absl::StatusOr<Scratch> ScratchOf(CodecState& state) const {
+    const size_t room = num_elems() + kernels::kSurvivorSlack;
+    const size_t count_at = 4 * (room + room % 2);
+    const size_t tiles_at = count_at + 8 + kernels::kSparseListScratchBytes;
+    RETURN_IF_ERROR(
+        MakeRoom(tiles_at + kernels::SparseScratchBytes(num_elems()), kernels(),
+                 state.scratch));
+    std::byte* const first = state.scratch.data();
+    return Scratch{.survivors = reinterpret_cast<uint32_t*>(first),
+                   .count = reinterpret_cast<uint64_t*>(first + count_at),
+                   .parts = first + count_at + 8,
+                   .tiles = first + tiles_at};
   }
 
   // Adds payloads to the residual, takes `threshold` off where it is reached
   // and returns these places, with signs.
   std::span<const uint32_t> AddAndTake(std::span<const ConstBytes> payloads,
-                                       float threshold,
+                                       float threshold, uint32_t* survivors,
                                        ReencodeState& state) const {
     Buffer& map = state.codec.memory;  // a bit per element, 0 between calls
     const size_t num_words = (num_elems() + 63) / 64;
@@ -214,7 +242,6 @@ class PreparedThreshold : public SelfContainedCodec {
         named[index / 64] |= uint64_t{1} << index % 64;
       });
     }
-    uint32_t* const survivors = SurvivorsOf(state.codec);
     size_t count = 0;
     for (size_t word = 0; word < num_words; ++word) {
       for (uint64_t bits = std::exchange(named[word], 0); bits != 0;
@@ -272,7 +299,7 @@ class Threshold : public Codec {
   absl::StatusOr<std::unique_ptr<PreparedCodec>> Prepare(
       size_t num_elems, Device device, const CodecOptions&) const override {
     ASSIGN_OR_RETURN(const kernels::KernelTable* table,
-                     SparseKernelsFor(Traits(), num_elems, device));
+                     SparseKernelsFor(num_elems, device));
     return std::make_unique<PreparedThreshold>(num_elems, *table);
   }
 };

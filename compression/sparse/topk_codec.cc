@@ -40,8 +40,7 @@ class PreparedTopK : public ValueCodec {
                       const EncodeParams& params, Bytes out,
                       EncodeResult* result, Stream stream) const override {
     RETURN_IF_ERROR(CheckEncode(grad, state, out));
-    EncodeLargest(grad, state, params, k_, out, result, stream);
-    return absl::OkStatus();
+    return EncodeLargest(grad, state, params, k_, out, result, stream);
   }
 
  private:
@@ -56,7 +55,7 @@ class TopK : public Codec {
       size_t num_elems, Device device,
       const CodecOptions& options) const override {
     ASSIGN_OR_RETURN(const kernels::KernelTable* table,
-                     SparseKernelsFor(Traits(), num_elems, device));
+                     SparseKernelsFor(num_elems, device));
     return std::make_unique<PreparedTopK>(num_elems, *table,
                                           NumSent(options.density, num_elems),
                                           options.sampled != 0);

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "compression/self_contained_codec.h"
+#include "compression/sparse/list_codec.h"
 #include "compression/sparse/select.h"
 #include "compression/sparse/value_list.h"
 
@@ -16,13 +16,14 @@ size_t NumSent(double density, size_t n);
 // Exact: k, or all that are not 0. Sampled: those from a threshold on that a
 // sample gives; k of them when they are more than 2k, and exactly the k largest
 // when there are none.
-class ValueCodec : public SelfContainedCodec {
+class ValueCodec : public ListCodec {
  public:
   // No Encode sends more than `max_sent` elements.
   ValueCodec(const CodecTraits& codec_traits, size_t num_elems,
              const kernels::KernelTable& table, bool is_sampled,
              size_t max_sent)
-      : SelfContainedCodec(codec_traits, num_elems, table),
+      : ListCodec(codec_traits, num_elems, table,
+                  kernels::SparseContent::kValues),
         is_sampled_(is_sampled),
         max_sent_(max_sent) {}
 
@@ -53,15 +54,41 @@ class ValueCodec : public SelfContainedCodec {
                             lists.sample);
   }
   // Plain top-k with error feedback.
-  void EncodeLargest(ConstBytes grad, CodecState& state,
-                     const EncodeParams& params, size_t k, Bytes out,
-                     EncodeResult* result, Stream stream) const;
+  absl::Status EncodeLargest(ConstBytes grad, CodecState& state,
+                             const EncodeParams& params, size_t k, Bytes out,
+                             EncodeResult* result, Stream stream) const;
+  // What an encoder on a GPU keeps of the gradients before, where it does.
+  struct GpuMomentum {
+    float* values = nullptr;  // [n]; null: plain top-k
+    float rate = 0;
+    double clip = 0;  // 0: the gradient as it is
+  };
+  absl::Status EncodeOnGpu(ConstBytes grad, const GpuMomentum& momentum,
+                           CodecState& state, const EncodeParams& params,
+                           size_t k, Bytes out, EncodeResult* result,
+                           Stream stream) const;
   // Of the candidates, which `residual` holds too, leaves those that are sent,
   // takes them off `residual` and writes the payload.
   void Send(size_t k, Lists& lists, float* residual, Bytes out,
             EncodeResult* result) const;
 
  private:
+  struct GpuScratch {
+    uint32_t* indices;  // of candidates
+    float* values;
+    uint32_t* kept;        // indices of those that are sent
+    uint64_t* num_listed;  // candidates
+    uint64_t* num_kept;
+    float* threshold;
+    float* scale;
+    std::byte* work;  // of the kernels, one after the other
+  };
+  absl::StatusOr<GpuScratch> GpuScratchOf(CodecState& state) const;
+  kernels::HowMany HowManyOf(size_t k) const {
+    return {
+        .k = k, .fewest = is_sampled_ ? 1 : k, .most = is_sampled_ ? 2 * k : k};
+  }
+
   const bool is_sampled_;
   const size_t max_sent_;
 };

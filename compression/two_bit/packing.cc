@@ -102,9 +102,7 @@ Packing Plain(const kernels::KernelTable& table) {
           .sum_pack = table.two_bit_sum_pack,
           .packed_sum_decode = table.packed_sum_decode,
           .sum_decode = table.two_bit_sum_decode,
-          // A server's residual lies in the host's memory.
-          .reencode = table.device == DeviceKind::kCpu ? table.two_bit_reencode
-                                                       : nullptr};
+          .reencode = table.two_bit_reencode};
 }
 
 Packing Radix(const kernels::KernelTable& table) {

@@ -29,7 +29,7 @@ struct Packing {
   kernels::TwoBitSumPackFn* sum_pack = nullptr;
   kernels::PackedSumDecodeFn* packed_sum_decode = nullptr;
   kernels::TwoBitSumDecodeFn* sum_decode = nullptr;
-  kernels::TwoBitReencodeFn* reencode = nullptr;  // null on a GPU
+  kernels::TwoBitReencodeFn* reencode = nullptr;
 };
 
 Packing PackingOf(PackingId id, const kernels::KernelTable& table);

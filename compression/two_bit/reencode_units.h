@@ -3,7 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "absl/status/statusor.h"
 #include "compression/codec.h"
+#include "kernels/dispatch.h"
 
 namespace telegrad {
 
@@ -17,8 +19,11 @@ uint32_t ReencodeQuantum(uint32_t num_payloads);
 // unless a residual would pass 2^28 units, where it stays); when the scale has
 // grown by more than kMaxUnitShift, the units grow to scale - kCoarseUnits,
 // residuals rounding to nearest: at most 2^-5 of a threshold is lost, once.
+// ResourceExhausted where the device has no memory for the residual.
 constexpr int kMaxUnitShift = 12;
 constexpr int kCoarseUnits = 4;
-uint32_t AdoptScale(int16_t scale, size_t num_elems, ReencodeState& state);
+absl::StatusOr<uint32_t> AdoptScale(int16_t scale, size_t num_elems,
+                                    const kernels::KernelTable& table,
+                                    ReencodeState& state, Stream stream);
 
 }  // namespace telegrad

@@ -38,8 +38,11 @@ absl::Status CheckThreshold(float threshold) {
 
 class PreparedTwoBit : public PreparedCodec {
  public:
-  PreparedTwoBit(size_t num_elems, const Packing& packing)
-      : num_elems_(num_elems), packing_(packing) {}
+  PreparedTwoBit(size_t num_elems, const kernels::KernelTable& table,
+                 PackingId packing)
+      : num_elems_(num_elems),
+        kernels_(table),
+        packing_(PackingOf(packing, table)) {}
 
   const CodecTraits& traits() const override { return Traits(); }
   size_t num_elems() const override { return num_elems_; }
@@ -145,11 +148,9 @@ class PreparedTwoBit : public PreparedCodec {
                         Stream stream) const override {
     RETURN_IF_ERROR(CheckPayloads(payloads, max_encoded_bytes()));
     RETURN_IF_ERROR(CheckCapacity("output", out.size, max_encoded_bytes()));
-    if (packing_.reencode == nullptr) {
-      return absl::UnimplementedError("re-encoding on a GPU's server");
-    }
     const auto count = static_cast<uint32_t>(payloads.size());
-    const uint32_t shift = AdoptScale(scale, num_elems_, state);
+    ASSIGN_OR_RETURN(const uint32_t shift,
+                     AdoptScale(scale, num_elems_, kernels_, state, stream));
     packing_.reencode(Pointers(payloads).data(), count, num_elems_,
                       state.residual.as<int32_t>(), shift,
                       static_cast<int32_t>(ReencodeQuantum(count) << shift),
@@ -159,14 +160,15 @@ class PreparedTwoBit : public PreparedCodec {
   }
 
   absl::Status ReleaseResidual(float threshold, int16_t scale,
-                               ReencodeState& state, Bytes sum) const override {
+                               ReencodeState& state, Bytes sum,
+                               Stream stream) const override {
     RETURN_IF_ERROR(CheckSize("sum", sum.size, 4 * num_elems_));
     if (state.is_set) {
       const float unit = std::ldexp(threshold, state.unit_scale - scale);
-      const int32_t* from = state.residual.as<int32_t>();
-      for (size_t i = 0; i < num_elems_; ++i) {
-        AsFloats(sum)[i] += static_cast<float>(from[i]) * unit;
-      }
+      // Integers of 32 bits with one quantum are codes of that kernel, too.
+      kernels_.block.shared_decode_add(AsCodes(state.residual.view()),
+                                       num_elems_, 32, unit, AsFloats(sum),
+                                       stream);
     }
     state = {};
     return absl::OkStatus();
@@ -187,8 +189,8 @@ class PreparedTwoBit : public PreparedCodec {
     RETURN_IF_ERROR(CheckSize("residual", state.residual.size, 4 * num_elems_));
     RETURN_IF_ERROR(CheckCapacity("output", out.size, max_encoded_bytes()));
     RETURN_IF_ERROR(CheckThreshold(params.threshold));
-    result->encoded_bytes = max_encoded_bytes();
-    result->stats = {};
+    BeginResult({.encoded_bytes = max_encoded_bytes()}, kernels_, result,
+                stream);
     encode(grad, AsFloats(state.residual), num_elems_, params.threshold,
            params.nonfinite, AsCodes(out), &result->stats, stream);
     return absl::OkStatus();
@@ -201,6 +203,7 @@ class PreparedTwoBit : public PreparedCodec {
   }
 
   const size_t num_elems_;
+  const kernels::KernelTable& kernels_;
   const Packing packing_;
 };
 
@@ -215,8 +218,7 @@ class TwoBit : public Codec {
                      KernelsFor(num_elems, device));
     const PackingId packing =
         options.packing == 0 ? PackingId::kPlain : PackingId::kRadix;
-    return std::make_unique<PreparedTwoBit>(num_elems,
-                                            PackingOf(packing, *table));
+    return std::make_unique<PreparedTwoBit>(num_elems, *table, packing);
   }
 };
 

@@ -352,11 +352,11 @@ void DitherAs(const float* grad, size_t n, const BlockFormat& format,
   encode(grad, n, format, limit, draw, nonfinite, payload, stats);
 }
 
-void Dither(const float* grad, size_t n, BlockFormat format, float limit,
+void Dither(const float* grad, size_t n, BlockFormat format, DitherLimit limit,
             DrawKey draw, NonFinite nonfinite, uint8_t* payload,
             EncodeStats* stats, Stream) {
   const auto encode = format.natural ? DitherAs<true> : DitherAs<false>;
-  encode(grad, n, format, limit, draw, nonfinite, payload, stats);
+  encode(grad, n, format, LimitOf(limit), draw, nonfinite, payload, stats);
 }
 
 void FillBlock(KernelTable& table) {

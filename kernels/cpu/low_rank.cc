@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/targets.h"
-#include "kernels/reference.h"
+#include "kernels/low_rank_payload.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/low_rank.cc"
@@ -204,6 +204,7 @@ void Expand(const float* left, const float* right, LowRankShape shape,
 void FillLowRank(KernelTable& table) {
   table.low_rank.fit_left = FitLeft;
   table.low_rank.fit_right = FitRight;
+  table.low_rank.fit = FitBySide<FitLeft, FitRight>;
   table.low_rank.expand = Expand<false>;
   table.low_rank.expand_add = Expand<true>;
 }

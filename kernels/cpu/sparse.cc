@@ -123,13 +123,14 @@ template <bool kMomentum>
 class LargeRule {
  public:
   LargeRule(const float* grad, MomentumCorrection correction, float* momentum,
-            float* residual, float threshold, NonFinite nonfinite,
+            float* residual, const float* threshold, NonFinite nonfinite,
             uint32_t* indices, float* values)
       : grad_(grad),
-        correction_(correction),
+        rate_(correction.rate),
+        scale_(ScaleAt(correction.scale)),
         momentum_(momentum),
         residual_(residual),
-        threshold_(threshold),
+        threshold_(ThresholdAt(threshold)),
         nonfinite_(nonfinite),
         indices_(indices),
         values_(values) {}
@@ -166,12 +167,12 @@ class LargeRule {
     float* values = values_ + before;
     if constexpr (kMomentum) {
       reference::Sparse().momentum_large_values(
-          grad_ + from, correction_, momentum_ + from, residual_ + from,
-          to - from, threshold_, nonfinite_, indices, values, &count, &part,
+          grad_ + from, {rate_, &scale_}, momentum_ + from, residual_ + from,
+          to - from, &threshold_, nonfinite_, indices, values, &count, &part,
           nullptr, Stream{});
     } else {
       reference::Sparse().large_values(
-          grad_ + from, residual_ + from, to - from, threshold_, nonfinite_,
+          grad_ + from, residual_ + from, to - from, &threshold_, nonfinite_,
           indices, values, &count, &part, nullptr, Stream{});
     }
     for (uint64_t s = 0; s < count; ++s) {
@@ -187,13 +188,13 @@ class LargeRule {
     const DF df;
     const VF g = hn::LoadU(df, grad_ + i);
     if constexpr (!kMomentum) return g;
-    return hn::Add(
-        hn::Mul(hn::Set(df, correction_.rate), hn::LoadU(df, momentum_ + i)),
-        hn::Mul(hn::Set(df, correction_.scale), g));
+    return hn::Add(hn::Mul(hn::Set(df, rate_), hn::LoadU(df, momentum_ + i)),
+                   hn::Mul(hn::Set(df, scale_), g));
   }
 
   const float* grad_;
-  MomentumCorrection correction_;
+  float rate_;
+  float scale_;
   float* momentum_;
   float* residual_;
   float threshold_;
@@ -258,9 +259,10 @@ void ThresholdEncode(const typename Grad::Element* grad, float* residual,
        nonfinite, num_survivors, stats);
 }
 
-void LargeValues(const float* grad, float* residual, size_t n, float threshold,
-                 NonFinite nonfinite, uint32_t* indices, float* values,
-                 uint64_t* num_survivors, EncodeStats* stats, void*, Stream) {
+void LargeValues(const float* grad, float* residual, size_t n,
+                 const float* threshold, NonFinite nonfinite, uint32_t* indices,
+                 float* values, uint64_t* num_survivors, EncodeStats* stats,
+                 void*, Stream) {
   Pass(LargeRule<false>(grad, {}, nullptr, residual, threshold, nonfinite,
                         indices, values),
        n, nonfinite, num_survivors, stats);
@@ -268,7 +270,7 @@ void LargeValues(const float* grad, float* residual, size_t n, float threshold,
 
 void MomentumLargeValues(const float* grad, MomentumCorrection correction,
                          float* momentum, float* residual, size_t n,
-                         float threshold, NonFinite nonfinite,
+                         const float* threshold, NonFinite nonfinite,
                          uint32_t* indices, float* values,
                          uint64_t* num_survivors, EncodeStats* stats, void*,
                          Stream) {

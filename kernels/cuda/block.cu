@@ -136,7 +136,7 @@ struct DitherArgs {
   const float* grad;
   size_t n;
   BlockFormat format;
-  float limit;
+  DitherLimit limit;
   DrawKey draw;
   bool counts_nonfinite;
   uint8_t* codes;
@@ -176,6 +176,7 @@ template <bool kVector>
 __global__ void __launch_bounds__(kThreads, kLeastBlocks)
     DitherKernel(DitherArgs a, float* scales, EncodeStats* stats) {
   const unsigned lane = threadIdx.x % kWarp;
+  const float limit = LimitOf(a.limit);
   Counts counts;
   for (size_t b = GlobalThread() / kWarp; b * a.format.block < a.n;
        b += NumThreads() / kWarp) {
@@ -189,7 +190,7 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
       for (int j = 0; j < 4; ++j) most = MaxFinite(most, g[j]);
     }
     const BlockScale scale =
-        ScaleOf(__uint_as_float(WarpMax(most)), a.limit, a.format);
+        ScaleOf(__uint_as_float(WarpMax(most)), limit, a.format);
     if (lane == 0) scales[b] = scale.scale;
     for (size_t tile = from; tile < to; tile += kDitherTile) {
       Dither16<kVector>(a, tile, to, lane, scale, counts);
@@ -219,7 +220,7 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
     WideDitherKernel(DitherArgs a, const unsigned* maximum,
                      EncodeStats* stats) {
   const BlockScale scale =
-      ScaleOf(__uint_as_float(*maximum), a.limit, a.format);
+      ScaleOf(__uint_as_float(*maximum), LimitOf(a.limit), a.format);
   Counts counts;
   for (size_t tile = GlobalThread() / kWarp * kDitherTile; tile < a.n;
        tile += NumThreads() / kWarp * kDitherTile) {
@@ -230,8 +231,9 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
 }
 
 // The maximum, which the kernels before needed, becomes the payload's scale.
-__global__ void FinishScale(BlockFormat format, float limit, float* maximum) {
-  *maximum = ScaleOf(*maximum, limit, format).scale;
+__global__ void FinishScale(BlockFormat format, DitherLimit limit,
+                            float* maximum) {
+  *maximum = ScaleOf(*maximum, LimitOf(limit), format).scale;
 }
 
 void BlockQuantize(const float* grad, float* residual, size_t n,
@@ -287,7 +289,7 @@ void LaunchDither(const DitherArgs& a, uint8_t* payload, EncodeStats* stats,
   FinishScale<<<1, 1, 0, stream>>>(a.format, a.limit, scales);
 }
 
-void Dither(const float* grad, size_t n, BlockFormat format, float limit,
+void Dither(const float* grad, size_t n, BlockFormat format, DitherLimit limit,
             DrawKey draw, NonFinite nonfinite, uint8_t* payload,
             EncodeStats* stats, Stream stream) {
   if (n == 0) return;

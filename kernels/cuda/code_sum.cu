@@ -146,30 +146,6 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
   }
 }
 
-struct Quantum {
-  uint32_t shift;
-  int32_t value;
-};
-
-// Adds k to a residual; on the last pass takes the quantum off and returns the
-// code.
-__device__ inline uint32_t ReencodeOne(int k, bool is_last, Quantum quantum,
-                                       int32_t& residual) {
-  const uint32_t q = static_cast<uint32_t>(quantum.value);
-  uint32_t v = static_cast<uint32_t>(residual) +
-               (static_cast<uint32_t>(k) << quantum.shift);
-  uint32_t code = 0;
-  if (is_last && static_cast<int32_t>(v) >= quantum.value) {
-    code = 3;
-    v -= q;
-  } else if (is_last && static_cast<int32_t>(v) <= -quantum.value) {
-    code = 2;
-    v += q;
-  }
-  residual = static_cast<int32_t>(v);
-  return code;
-}
-
 // A pass before the last only adds its sums to the residual.
 template <int kPlanes, bool kVector>
 __global__ void __launch_bounds__(kThreads, kLeastBlocks)
@@ -204,12 +180,25 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         const int k = i < n ? values[j] - static_cast<int>(pass.num_frames) : 0;
-        byte = byte << 2 | ReencodeOne(k, pass.is_last, quantum, r[j]);
+        const int sign = ReencodeOne(k, pass.is_last, quantum, r[j]);
+        byte = byte << 2 | (sign > 0 ? 3u : sign < 0 ? 2u : 0u);
       }
       Store4<kVector>(r, i, n, residual);
       if (pass.is_last) codes[i / 4] = static_cast<uint8_t>(byte);
     }
     __syncwarp();
+  }
+}
+
+template <bool kVector>
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
+    RescaleKernel(int32_t* residual, size_t n, int bits) {
+  for (size_t i = 4 * GlobalThread(); i < n; i += 4 * NumThreads()) {
+    int32_t r[4];
+    Load4<kVector>(residual, i, n, r);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) r[j] = RescaledUnit(r[j], bits);
+    Store4<kVector>(r, i, n, residual);
   }
 }
 
@@ -300,6 +289,14 @@ void TwoBitReencode(const uint8_t* const* frames, uint32_t num_frames, size_t n,
     kernel<<<GridForSums(n), kThreads, 0, StreamOf(stream)>>>(
         pass, n, Quantum{shift, quantum}, residual, codes, TwoBitBytes(n));
   });
+}
+
+void RescaleUnits(int32_t* residual, size_t n, int bits, Stream stream) {
+  if (n == 0) return;
+  auto* const kernel =
+      IsAligned(residual, 16) ? RescaleKernel<true> : RescaleKernel<false>;
+  kernel<<<GridFor((n + 3) / 4), kThreads, 0, StreamOf(stream)>>>(residual, n,
+                                                                  bits);
 }
 
 void TwoBitSumDecode(const uint8_t* const* frames, uint32_t num_frames,

@@ -4,10 +4,13 @@
 #include "kernels/cast.h"
 #include "kernels/code_sum.h"
 #include "kernels/dense.h"
+#include "kernels/drawn.h"
 #include "kernels/low_rank.h"
 #include "kernels/radix.h"
+#include "kernels/select.h"
 #include "kernels/sign.h"
 #include "kernels/sparse.h"
+#include "kernels/sparse_list.h"
 #include "kernels/two_bit.h"
 
 // The operations on the current CUDA device, queued on `stream`. Pointers are
@@ -25,9 +28,12 @@ TwoBitSumPackFn TwoBitSumPack;
 PackedSumDecodeFn PackedSumDecode;
 PackedSumDecodeSgdFn PackedSumDecodeSgd;
 TwoBitReencodeFn TwoBitReencode;
+RescaleUnitsFn RescaleUnits;
 TwoBitSumDecodeFn TwoBitSumDecode;
 AddF32Fn AddF32;
 CountNonFiniteFn CountNonFinite;
+CopyFn Copy;
+PutFn Put;
 SgdMomentumFn SgdMomentum;
 SampledPowerFn SampledPower;
 
@@ -36,6 +42,9 @@ CastKernels Cast();
 SignKernels Sign();
 BlockKernels Block();
 SparseKernels Sparse();
+SparseListKernels SparseList();
+SelectKernels Select();
+DrawnKernels Drawn();
 RadixKernels Radix();
 LowRankKernels LowRank();
 

@@ -49,6 +49,16 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
   }
 }
 
+struct PutValue {
+  uint8_t bytes[kMaxPutBytes];
+};
+
+__global__ void __launch_bounds__(kWarp)
+    PutKernel(const __grid_constant__ PutValue value, unsigned size,
+              uint8_t* to) {
+  if (threadIdx.x < size) to[threadIdx.x] = value.bytes[threadIdx.x];
+}
+
 // One block: all its threads square the samples, then one thread a lane adds
 // them in the order that the contract fixes.
 __global__ void __launch_bounds__(kThreads, kLeastBlocks)
@@ -95,6 +105,18 @@ void CountNonFinite(const float* x, size_t n, EncodeStats* stats,
   auto* const kernel =
       IsAligned(x, 16) ? CountKernel<true> : CountKernel<false>;
   kernel<<<GridFor((n + 3) / 4), kThreads, 0, StreamOf(stream)>>>(x, n, stats);
+}
+
+void Copy(const void* from, size_t size, void* to, Stream stream) {
+  if (from == to) return;
+  cudaMemcpyAsync(to, from, size, cudaMemcpyDeviceToDevice, StreamOf(stream));
+}
+
+void Put(const void* value, size_t size, void* to, Stream stream) {
+  PutValue copy = {};
+  memcpy(copy.bytes, value, size);
+  PutKernel<<<1, kWarp, 0, StreamOf(stream)>>>(
+      copy, static_cast<unsigned>(size), static_cast<uint8_t*>(to));
 }
 
 void SgdMomentum(const float* grad, size_t n, SgdParameters params,

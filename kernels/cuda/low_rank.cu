@@ -1,3 +1,4 @@
+#include "kernels/cuda/basis.cuh"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/low_rank.h"
@@ -43,11 +44,19 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
   AddStats(0, num_nonfinite, first_nonfinite, stats);
 }
 
+// Whether a fit is that of a payload with its basis on the other side, which
+// only the device knows. Without a payload: never.
+__device__ bool IsOtherSide(const uint8_t* payload, LowRankSide side) {
+  return payload != nullptr && (SideOf(payload) == LowRankSide::kRight) !=
+                                   (side == LowRankSide::kRight);
+}
+
 // Half a warp, a thread a lane, per row.
 __global__ void __launch_bounds__(kThreads, kLeastBlocks)
     DotKernel(const float* __restrict__ m, size_t n, size_t rows, size_t cols,
               uint32_t rank, const float* __restrict__ right,
-              float* __restrict__ left) {
+              float* __restrict__ left, const uint8_t* payload) {
+  if (IsOtherSide(payload, LowRankSide::kRight)) return;
   const unsigned lane = threadIdx.x % kLanes;
   // All threads of a warp take every turn: they exchange sums.
   const size_t num_turns = (rows + 1) / 2 * 2;
@@ -81,9 +90,9 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
 __global__ void __launch_bounds__(kColumnThreads)
     ColumnKernel(const float* __restrict__ m, size_t n, size_t cols,
                  uint32_t rank, const float* __restrict__ left,
-                 float* __restrict__ right) {
+                 float* __restrict__ right, const uint8_t* payload) {
   const size_t column = GlobalThread();
-  if (column >= cols) return;
+  if (column >= cols || IsOtherSide(payload, LowRankSide::kLeft)) return;
   for (uint32_t k = 0; k < rank; k += kGroup) {
     float sums[kGroup] = {};
     const float* factors = left + k;
@@ -100,6 +109,31 @@ __global__ void __launch_bounds__(kColumnThreads)
     for (uint32_t g = 0; g < kGroup; ++g) {
       if (k + g < rank) right[(k + g) * cols + column] = Limit(sums[g]);
     }
+  }
+}
+
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
+    CountFittedKernel(const uint8_t* payload, LowRankShape shape,
+                      EncodeStats* stats) {
+  const LowRankFactor factor = FactorAt(shape, OtherSide(SideOf(payload)));
+  const auto* const fitted =
+      reinterpret_cast<const float*>(payload) + factor.first;
+  uint64_t num_nonzero = 0;
+  for (size_t i = GlobalThread(); i < factor.count; i += NumThreads()) {
+    num_nonzero += fitted[i] != 0;
+  }
+  AddStats(num_nonzero, 0, kNoIndex, stats);
+}
+
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
+    AddFittedKernel(const uint8_t* __restrict__ payload, LowRankShape shape,
+                    uint8_t* __restrict__ sum) {
+  const LowRankFactor factor = FactorAt(shape, OtherSide(SideOf(sum)));
+  const auto* const from =
+      reinterpret_cast<const float*>(payload) + factor.first;
+  auto* const to = reinterpret_cast<float*>(sum) + factor.first;
+  for (size_t i = GlobalThread(); i < factor.count; i += NumThreads()) {
+    to[i] += from[i];
   }
 }
 
@@ -158,14 +192,27 @@ void Multiply(const float* left, const float* right, LowRankShape shape,
       left, right, shape.n, shape.cols, shape.rank, out);
 }
 
+void Dot(const float* m, LowRankShape shape, const float* right, float* left,
+         const uint8_t* payload, Stream stream) {
+  const size_t rows = shape.rows();
+  DotKernel<<<GridFor((rows + 1) / 2 * kWarp), kThreads, 0, StreamOf(stream)>>>(
+      m, shape.n, rows, shape.cols, shape.rank, right, left, payload);
+}
+
+void DotColumns(const float* m, LowRankShape shape, const float* left,
+                float* right, const uint8_t* payload, Stream stream) {
+  const auto grid =
+      static_cast<unsigned>((shape.cols + kColumnThreads - 1) / kColumnThreads);
+  ColumnKernel<<<grid, kColumnThreads, 0, StreamOf(stream)>>>(
+      m, shape.n, shape.cols, shape.rank, left, right, payload);
+}
+
 void FitLeft(const float* grad, float* residual, LowRankShape shape,
              const float* right, NonFinite nonfinite, float* left,
              EncodeStats* stats, Stream stream) {
   if (shape.n == 0) return;
   AddGradient(grad, residual, shape.n, nonfinite, stats, stream);
-  const size_t rows = shape.rows();
-  DotKernel<<<GridFor((rows + 1) / 2 * kWarp), kThreads, 0, StreamOf(stream)>>>(
-      residual, shape.n, rows, shape.cols, shape.rank, right, left);
+  Dot(residual, shape, right, left, nullptr, stream);
   Multiply<Product::kSubtract>(left, right, shape, residual, stream);
 }
 
@@ -174,11 +221,50 @@ void FitRight(const float* grad, float* residual, LowRankShape shape,
               EncodeStats* stats, Stream stream) {
   if (shape.n == 0) return;
   AddGradient(grad, residual, shape.n, nonfinite, stats, stream);
-  const auto grid =
-      static_cast<unsigned>((shape.cols + kColumnThreads - 1) / kColumnThreads);
-  ColumnKernel<<<grid, kColumnThreads, 0, StreamOf(stream)>>>(
-      residual, shape.n, shape.cols, shape.rank, left, right);
+  DotColumns(residual, shape, left, right, nullptr, stream);
   Multiply<Product::kSubtract>(left, right, shape, residual, stream);
+}
+
+// A thread for each element of the larger factor.
+unsigned GridForFactor(const LowRankShape& shape) {
+  const size_t rows = shape.rows();
+  return GridFor(shape.rank * (rows < shape.cols ? shape.cols : rows));
+}
+
+float* FactorIn(uint8_t* payload, const LowRankShape& shape, LowRankSide side) {
+  return reinterpret_cast<float*>(payload) + FactorAt(shape, side).first;
+}
+
+// Both sums are queued; the device knows which one it is.
+void Fit(const float* grad, float* residual, LowRankShape shape,
+         NonFinite nonfinite, uint8_t* payload, EncodeStats* stats,
+         Stream stream) {
+  if (shape.n == 0) return;
+  float* const right = FactorIn(payload, shape, LowRankSide::kRight);
+  float* const left = FactorIn(payload, shape, LowRankSide::kLeft);
+  AddGradient(grad, residual, shape.n, nonfinite, stats, stream);
+  Dot(residual, shape, right, left, payload, stream);
+  DotColumns(residual, shape, left, right, payload, stream);
+  CountFittedKernel<<<GridForFactor(shape), kThreads, 0, StreamOf(stream)>>>(
+      payload, shape, stats);
+  Multiply<Product::kSubtract>(left, right, shape, residual, stream);
+}
+
+void AddFitted(const uint8_t* payload, LowRankShape shape, uint8_t* sum,
+               Stream stream) {
+  AddFittedKernel<<<GridForFactor(shape), kThreads, 0, StreamOf(stream)>>>(
+      payload, shape, sum);
+}
+
+void Learn(const uint8_t* sum, LowRankShape shape, double* vectors,
+           uint8_t* next, Stream stream) {
+  LearnKernel<<<1, kThreads, 0, StreamOf(stream)>>>(sum, shape, vectors, next);
+}
+
+void RandomBasis(DrawKey draw, LowRankShape shape, double* vectors,
+                 uint8_t* payload, Stream stream) {
+  RandomBasisKernel<<<1, kThreads, 0, StreamOf(stream)>>>(draw, shape, vectors,
+                                                          payload);
 }
 
 }  // namespace
@@ -187,6 +273,10 @@ LowRankKernels LowRank() {
   LowRankKernels kernels;
   kernels.fit_left = FitLeft;
   kernels.fit_right = FitRight;
+  kernels.fit = Fit;
+  kernels.add_fitted = AddFitted;
+  kernels.learn = Learn;
+  kernels.random = RandomBasis;
   kernels.expand = Multiply<Product::kStore>;
   kernels.expand_add = Multiply<Product::kAdd>;
   return kernels;

@@ -26,6 +26,31 @@ struct Pass {
   bool is_last;
 };
 
+// Of TwoBitReencodeFn.
+struct Quantum {
+  uint32_t shift;
+  int32_t value;
+};
+
+// Adds k to a residual; on the last pass takes the quantum off and returns its
+// sign, or 0.
+__device__ inline int ReencodeOne(int k, bool is_last, Quantum quantum,
+                                  int32_t& residual) {
+  const uint32_t q = static_cast<uint32_t>(quantum.value);
+  uint32_t v = static_cast<uint32_t>(residual) +
+               (static_cast<uint32_t>(k) << quantum.shift);
+  int sign = 0;
+  if (is_last && static_cast<int32_t>(v) >= quantum.value) {
+    sign = 1;
+    v -= q;
+  } else if (is_last && static_cast<int32_t>(v) <= -quantum.value) {
+    sign = -1;
+    v += q;
+  }
+  residual = static_cast<int32_t>(v);
+  return sign;
+}
+
 // Little-endian word `index`, at any address.
 __device__ inline uint32_t LoadWord(const uint8_t* bytes, size_t index) {
   const uint8_t* at = bytes + 4 * index;

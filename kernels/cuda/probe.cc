@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/device_buffer.h"
 
 namespace telegrad::kernels::cuda {
 namespace {
@@ -31,6 +32,7 @@ Probe ProbeDevices() {
 KernelTable MakeTable() {
   return {.name = "",
           .device = DeviceKind::kCuda,
+          .make_buffer = MakeDeviceBuffer,
           .two_bit_encode = TwoBitEncode,
           .two_bit_encode_fp16 = TwoBitEncodeFp16,
           .two_bit_encode_bf16 = TwoBitEncodeBf16,
@@ -41,15 +43,21 @@ KernelTable MakeTable() {
           .packed_sum_decode = PackedSumDecode,
           .packed_sum_decode_sgd = PackedSumDecodeSgd,
           .two_bit_reencode = TwoBitReencode,
+          .rescale_units = RescaleUnits,
           .two_bit_sum_decode = TwoBitSumDecode,
           .add_f32 = AddF32,
           .count_nonfinite = CountNonFinite,
+          .copy = Copy,
+          .put = Put,
           .sgd_momentum = SgdMomentum,
           .sampled_power = SampledPower,
           .cast = Cast(),
           .sign = Sign(),
           .block = Block(),
           .sparse = Sparse(),
+          .sparse_list = SparseList(),
+          .select = Select(),
+          .drawn = Drawn(),
           .radix = Radix(),
           .low_rank = LowRank()};
 }

@@ -126,6 +126,59 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
   }
 }
 
+// Four neighbouring digits of a quad, from their residuals on.
+__device__ inline void ReencodeRow(const Pass& pass, const DigitSums& sums,
+                                   int p, Quantum quantum, int32_t (&r)[4],
+                                   uint32_t (&numbers)[4]) {
+#pragma unroll
+  for (int c = 0; c < 4; ++c) {
+    const int k = sums.at(p, c) - static_cast<int>(pass.num_frames);
+    const int sign = ReencodeOne(k, pass.is_last, quantum, r[c]);
+    numbers[c] = 3 * numbers[c] + static_cast<uint32_t>(sign + 1);
+  }
+}
+
+// A pass before the last only adds its sums to the residual.
+template <bool kVector>
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
+    ReencodeKernel(const __grid_constant__ Pass pass, size_t n, Quantum quantum,
+                   int32_t* __restrict__ residual,
+                   uint8_t* __restrict__ payload, size_t num_quads) {
+  for (size_t q = GlobalThread(); q < num_quads; q += NumThreads()) {
+    const Quad quad = QuadAt(q, n);
+    const DigitSums sums = SumQuad(pass, quad);
+    uint32_t numbers[4] = {};
+    if (quad.is_whole()) {
+#pragma unroll
+      for (int p = kDigits - 1; p >= 0; --p) {
+        int32_t r[4];
+        Load4<kVector>(residual, quad.element(p), n, r);
+        ReencodeRow(pass, sums, p, quantum, r, numbers);
+        Store4<kVector>(r, quad.element(p), n, residual);
+      }
+      if (!pass.is_last) continue;
+      StoreWord(
+          numbers[0] | numbers[1] << 8 | numbers[2] << 16 | numbers[3] << 24, q,
+          payload);
+      continue;
+    }
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+#pragma unroll
+      for (int p = kDigits - 1; p >= 0; --p) {
+        if (!quad.has(p, c)) continue;
+        const int k = sums.at(p, c) - static_cast<int>(pass.num_frames);
+        const int sign = ReencodeOne(k, pass.is_last, quantum,
+                                     residual[quad.element(p) + c]);
+        numbers[c] = 3 * numbers[c] + static_cast<uint32_t>(sign + 1);
+      }
+      if (pass.is_last && quad.column + c < quad.num_bytes) {
+        payload[4 * q + c] = static_cast<uint8_t>(numbers[c]);
+      }
+    }
+  }
+}
+
 // What a thread block sums at once: whole blocks of codes and of sums.
 struct Tile {
   size_t code_blocks;
@@ -272,6 +325,19 @@ void RadixSumDecode(const uint8_t* const* frames, uint32_t num_frames, size_t n,
   LaunchDecode<false>(frames, num_frames, n, threshold, out, stream);
 }
 
+void RadixReencode(const uint8_t* const* frames, uint32_t num_frames, size_t n,
+                   int32_t* residual, uint32_t shift, int32_t quantum,
+                   uint8_t* payload, Stream stream) {
+  if (n == 0) return;
+  const size_t num_quads = NumQuads(n);
+  auto* const kernel =
+      IsAligned(residual, 16) ? ReencodeKernel<true> : ReencodeKernel<false>;
+  ForEachPass(frames, num_frames, [=](const Pass& pass) {
+    kernel<<<GridFor(num_quads), kThreads, 0, StreamOf(stream)>>>(
+        pass, n, Quantum{shift, quantum}, residual, payload, num_quads);
+  });
+}
+
 void RadixSumPack(const uint8_t* const* frames, uint32_t num_frames, size_t n,
                   uint8_t* packed, Stream stream) {
   if (n == 0) return;
@@ -304,6 +370,7 @@ RadixKernels Radix() {
   kernels.sum_pack = RadixSumPack;
   kernels.packed_sum_decode = RadixPackedSumDecode;
   kernels.sum_decode = RadixSumDecode;
+  kernels.reencode = RadixReencode;
   return kernels;
 }
 

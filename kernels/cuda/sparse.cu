@@ -1,89 +1,22 @@
+#include "kernels/cuda/compaction.cuh"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/half.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/sparse.h"
 
 // One pass: a block takes a tile, counts its survivors, learns from the tiles
-// before it where its list begins (decoupled look-back: Merrill and Garland,
-// "Single-pass Parallel Prefix Scan with Decoupled Look-back", 2016) and writes
-// it. Tiles are handed out in order, so that those before are always done or
-// under way.
+// before it where its list begins (compaction.cuh) and writes it.
 namespace telegrad::kernels::cuda {
 namespace {
-
-using Word = unsigned long long;
 
 // A thread has kRounds times four elements that lie together.
 constexpr unsigned kRounds = 4;
 constexpr unsigned kRoundElements = 4 * kThreads;
-constexpr unsigned kWarps = kThreads / kWarp;
 static_assert(kRounds * kRoundElements == kSparseTile);
 // The counts of all rounds in one word.
 constexpr unsigned kFieldBits = 16;
 static_assert(kRounds * kFieldBits == 64);
 static_assert(kRoundElements < 1u << kFieldBits);
-
-// What a tile says of itself: in the upper two bits, how much it knows.
-constexpr Word kOwnCount = Word{1} << 62;    // survivors of this tile
-constexpr Word kCountSoFar = Word{2} << 62;  // and of all before it
-constexpr Word kCountMask = kOwnCount - 1;
-
-// SparseScratchBytes: the next tile, unused, and a word per tile, all 0.
-struct Scratch {
-  Word next_tile;
-  Word unused;
-  Word tiles[1];
-};
-
-__device__ inline Word Peek(const Word* at) {
-  return *static_cast<const volatile Word*>(at);
-}
-__device__ inline void Tell(Word value, Word* at) {
-  *static_cast<volatile Word*>(at) = value;
-}
-
-// Survivors of all tiles before `tile`; by a whole warp, 32 tiles at a time.
-__device__ inline Word CountBefore(size_t tile, const Word* tiles) {
-  const unsigned lane = threadIdx.x % kWarp;
-  Word total = 0;
-  for (size_t end = tile; end > 0; end = end > kWarp ? end - kWarp : 0) {
-    Word word = kCountSoFar;  // before the first: 0
-    if (lane < end) {
-      do {
-        word = Peek(tiles + (end - 1 - lane));
-      } while (word < kOwnCount);
-    }
-    const unsigned knows_all = __ballot_sync(0xFFFFFFFFu, word >= kCountSoFar);
-    // Lanes nearer to the tile than the first that knows all, and that one.
-    const unsigned last = knows_all == 0 ? kWarp - 1 : __ffs(knows_all) - 1;
-    const Word part = lane <= last ? word & kCountMask : 0;
-    total += __shfl_sync(0xFFFFFFFFu, WarpSum(part), 0);
-    if (knows_all != 0) break;
-  }
-  return total;
-}
-
-// The sums of `counts` over the threads before this one; `total` of all.
-__device__ inline Word CountsBefore(Word counts, Word (&warp_sums)[kWarps],
-                                    Word* total) {
-  const unsigned lane = threadIdx.x % kWarp;
-  Word sum = counts;
-#pragma unroll
-  for (unsigned step = 1; step < kWarp; step *= 2) {
-    const Word other = __shfl_up_sync(0xFFFFFFFFu, sum, step);
-    if (lane >= step) sum += other;
-  }
-  if (lane == kWarp - 1) warp_sums[threadIdx.x / kWarp] = sum;
-  __syncthreads();
-  Word before = 0;
-  *total = 0;
-#pragma unroll
-  for (unsigned w = 0; w < kWarps; ++w) {
-    if (w < threadIdx.x / kWarp) before += warp_sums[w];
-    *total += warp_sums[w];
-  }
-  return before + sum - counts;
-}
 
 template <class Grad>
 struct Pass {
@@ -92,12 +25,14 @@ struct Pass {
   float* __restrict__ momentum;
   float* __restrict__ residual;
   size_t n;
-  float threshold;
+  float threshold;  // of kThreshold; else as threshold_at says
+  const float* threshold_at;
   uint32_t* __restrict__ indices;
   float* __restrict__ values;
   Word* num_survivors;
   EncodeStats* stats;
-  Scratch* scratch;
+  TileScratch* scratch;
+  float scale;  // as the correction says
 };
 
 enum class Rule { kThreshold, kLarge, kMomentum };
@@ -121,8 +56,7 @@ __device__ inline void Load(const Pass<Grad>& p, size_t i, float (&v)[4],
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     const float decayed = p.correction.rate * u[j];
-    u[j] =
-        kRule == Rule::kMomentum ? decayed + p.correction.scale * g[j] : g[j];
+    u[j] = kRule == Rule::kMomentum ? decayed + p.scale * g[j] : g[j];
     v[j] = r[j] + u[j];
     if (kZeroNonFinite && !IsFinite(v[j]) && i + j < p.n) {
       ++counts.num_nonfinite;
@@ -199,18 +133,10 @@ __device__ inline void DoTile(const Pass<Grad>& p, size_t tile,
   for (unsigned k = 0; k < kRounds; ++k) {
     in_tile += total >> k * kFieldBits & 0xFFFFu;
   }
-  Word* tiles = p.scratch->tiles;
-  if (threadIdx.x < kWarp) {
-    if (threadIdx.x == 0) Tell(kOwnCount | in_tile, tiles + tile);
-    const Word so_far = CountBefore(tile, tiles);
-    if (threadIdx.x == 0) {
-      Tell(kCountSoFar | (so_far + in_tile), tiles + tile);
-      if (tile + 1 == num_tiles) *p.num_survivors = so_far + in_tile;
-      shared_before = so_far;
-    }
+  Word round = CountInTurn(tile, in_tile, p.scratch->tiles, shared_before);
+  if (threadIdx.x == 0 && tile + 1 == num_tiles) {
+    *p.num_survivors = round + in_tile;
   }
-  __syncthreads();
-  Word round = shared_before;
 #pragma unroll
   for (unsigned k = 0; k < kRounds; ++k) {
     Append<kRule>(p, first + k * kRoundElements, v[k], survivors[k],
@@ -225,15 +151,11 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
   __shared__ Word warp_sums[kWarps];
   __shared__ Word shared_before;
   __shared__ Word shared_tile;
+  if (kRule != Rule::kThreshold) p.threshold = ThresholdAt(p.threshold_at);
+  if (kRule == Rule::kMomentum) p.scale = ScaleAt(p.correction.scale);
   Counts counts;
   for (;;) {
-    // Also keeps a fast warp from the shared words of the tile before.
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      shared_tile = atomicAdd(&p.scratch->next_tile, Word{1});
-    }
-    __syncthreads();
-    const size_t tile = shared_tile;
+    const size_t tile = NextTile(p.scratch, shared_tile);
     if (tile >= num_tiles) break;
     DoTile<Grad, kRule, kVector, kZeroNonFinite>(p, tile, num_tiles, warp_sums,
                                                  shared_before, counts);
@@ -270,32 +192,34 @@ void ThresholdEncode(const typename Grad::Element* grad, float* residual,
                      EncodeStats* stats, void* scratch, Stream stream) {
   Launch<Rule::kThreshold>(
       Pass<Grad>{grad, MomentumCorrection{}, nullptr, residual, n, threshold,
-                 survivors, nullptr, reinterpret_cast<Word*>(num_survivors),
-                 stats, static_cast<Scratch*>(scratch)},
+                 nullptr, survivors, nullptr,
+                 reinterpret_cast<Word*>(num_survivors), stats,
+                 static_cast<TileScratch*>(scratch), 1},
       nonfinite, stream);
 }
 
-void LargeValues(const float* grad, float* residual, size_t n, float threshold,
-                 NonFinite nonfinite, uint32_t* indices, float* values,
-                 uint64_t* num_survivors, EncodeStats* stats, void* scratch,
-                 Stream stream) {
-  Launch<Rule::kLarge>(Pass<OfFloat32>{grad, MomentumCorrection{}, nullptr,
-                                       residual, n, threshold, indices, values,
-                                       reinterpret_cast<Word*>(num_survivors),
-                                       stats, static_cast<Scratch*>(scratch)},
-                       nonfinite, stream);
+void LargeValues(const float* grad, float* residual, size_t n,
+                 const float* threshold, NonFinite nonfinite, uint32_t* indices,
+                 float* values, uint64_t* num_survivors, EncodeStats* stats,
+                 void* scratch, Stream stream) {
+  Launch<Rule::kLarge>(
+      Pass<OfFloat32>{grad, MomentumCorrection{}, nullptr, residual, n, 0,
+                      threshold, indices, values,
+                      reinterpret_cast<Word*>(num_survivors), stats,
+                      static_cast<TileScratch*>(scratch), 1},
+      nonfinite, stream);
 }
 
 void MomentumLargeValues(const float* grad, MomentumCorrection correction,
                          float* momentum, float* residual, size_t n,
-                         float threshold, NonFinite nonfinite,
+                         const float* threshold, NonFinite nonfinite,
                          uint32_t* indices, float* values,
                          uint64_t* num_survivors, EncodeStats* stats,
                          void* scratch, Stream stream) {
   Launch<Rule::kMomentum>(
-      Pass<OfFloat32>{grad, correction, momentum, residual, n, threshold,
+      Pass<OfFloat32>{grad, correction, momentum, residual, n, 0, threshold,
                       indices, values, reinterpret_cast<Word*>(num_survivors),
-                      stats, static_cast<Scratch*>(scratch)},
+                      stats, static_cast<TileScratch*>(scratch), 1},
       nonfinite, stream);
 }
 

@@ -31,14 +31,14 @@ void SharedQuantize(const float* grad, float* residual, size_t n, uint32_t bits,
               (1u << (bits - 1)) - 1, bits, nonfinite, codes, stats);
 }
 
-void Dither(const float* grad, size_t n, BlockFormat format, float limit,
+void Dither(const float* grad, size_t n, BlockFormat format, DitherLimit limit,
             DrawKey draw, NonFinite nonfinite, uint8_t* payload,
             EncodeStats* stats, Stream) {
   uint8_t* codes = payload + 4 * NumBlocks(n, format);
   for (size_t from = 0; from < n; from += format.block) {
     const size_t to = EndOf(from, n, format);
     const float maximum = MaxOfRun(grad, nullptr, from, to, nonfinite);
-    const BlockScale scale = ScaleOf(maximum, limit, format);
+    const BlockScale scale = ScaleOf(maximum, LimitOf(limit), format);
     std::memcpy(payload + from / format.block * 4, &scale.scale, 4);
     DitherRun(grad, from, to, scale, format, draw, nonfinite, codes, stats);
   }

@@ -91,6 +91,10 @@ void TwoBitReencode(const uint8_t* const* frames, uint32_t num_frames, size_t n,
   }
 }
 
+void RescaleUnits(int32_t* residual, size_t n, int bits, Stream) {
+  for (size_t i = 0; i < n; ++i) residual[i] = RescaledUnit(residual[i], bits);
+}
+
 void TwoBitSumDecode(const uint8_t* const* frames, uint32_t num_frames,
                      size_t n, float threshold, float* out, Stream) {
   for (size_t i = 0; i < n; ++i) {

@@ -1,6 +1,7 @@
 #include "kernels/dense.h"
 
 #include <cmath>
+#include <cstring>
 
 #include "kernels/reference.h"
 #include "kernels/reference/sgd.h"
@@ -18,6 +19,14 @@ void CountNonFinite(const float* x, size_t n, EncodeStats* stats, Stream) {
     ++stats->num_nonfinite;
     if (i < stats->first_nonfinite) stats->first_nonfinite = i;
   }
+}
+
+void Copy(const void* from, size_t size, void* to, Stream) {
+  if (from != to) std::memcpy(to, from, size);
+}
+
+void Put(const void* value, size_t size, void* to, Stream) {
+  std::memcpy(to, value, size);
 }
 
 void SgdMomentum(const float* grad, size_t n, SgdParameters params,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/low_rank_payload.h"
 #include "kernels/reference.h"
 
 namespace telegrad::kernels::reference {
@@ -96,12 +97,95 @@ void Expand(const float* left, const float* right, LowRankShape shape,
   }
 }
 
+void AddFitted(const uint8_t* payload, LowRankShape shape, uint8_t* sum,
+               Stream) {
+  const LowRankFactor factor = FactorAt(shape, OtherSide(HeaderOf(sum).side));
+  const float* from = FactorIn(payload, factor);
+  float* to = FactorIn(sum, factor);
+  for (size_t i = 0; i < factor.count; ++i) to[i] += from[i];
+}
+
+double DotOf(const double* x, const double* y, size_t size) {
+  double lanes[kBasisLanes] = {};
+  for (size_t i = 0; i < size; ++i) lanes[i % kBasisLanes] += x[i] * y[i];
+  double sum = 0;
+  for (const double lane : lanes) sum += lane;
+  return sum;
+}
+
+// False where next to nothing is left.
+bool OrthonormalizeOne(size_t size, uint32_t k, double* vectors) {
+  double* vector = vectors + k * size;
+  const double before = std::sqrt(DotOf(vector, vector, size));
+  for (int pass = 0; pass < 2; ++pass) {
+    for (uint32_t other = 0; other < k; ++other) {
+      const double* basis = vectors + other * size;
+      const double along = DotOf(vector, basis, size);
+      for (size_t i = 0; i < size; ++i) vector[i] -= along * basis[i];
+    }
+  }
+  const double after = std::sqrt(DotOf(vector, vector, size));
+  if (!(after > kLeastRemainder * before)) return false;
+  for (size_t i = 0; i < size; ++i) vector[i] /= after;
+  return true;
+}
+
+// `vectors` becomes the basis on that side of a payload.
+void WriteBasis(LowRankSide side, const LowRankShape& shape, double* vectors,
+                uint8_t* payload) {
+  const LowRankFactor factor = FactorAt(shape, side);
+  for (uint32_t k = 0; k < shape.rank; ++k) {
+    uint64_t drawn = 0;
+    while (!OrthonormalizeOne(factor.size, k, vectors)) {
+      for (size_t i = 0; i < factor.size; ++i) {
+        vectors[k * factor.size + i] =
+            BasisDraw({kReplacementSeed, k}, drawn++);
+      }
+    }
+  }
+  const LowRankHeader header = {static_cast<uint16_t>(shape.rank), side, 0};
+  std::memcpy(payload, &header, sizeof(header));
+  float* basis = FactorIn(payload, factor);
+  for (size_t k = 0; k < shape.rank; ++k) {
+    for (size_t i = 0; i < factor.size; ++i) {
+      basis[k * factor.vector_step + i * factor.element_step] =
+          static_cast<float>(vectors[k * factor.size + i]);
+    }
+  }
+}
+
+void Learn(const uint8_t* sum, LowRankShape shape, double* vectors,
+           uint8_t* next, Stream) {
+  const LowRankSide side = OtherSide(HeaderOf(sum).side);
+  const LowRankFactor factor = FactorAt(shape, side);
+  const float* fitted = FactorIn(sum, factor);
+  for (size_t k = 0; k < shape.rank; ++k) {
+    for (size_t i = 0; i < factor.size; ++i) {
+      vectors[k * factor.size + i] =
+          fitted[k * factor.vector_step + i * factor.element_step];
+    }
+  }
+  WriteBasis(side, shape, vectors, next);
+}
+
+void RandomBasis(DrawKey draw, LowRankShape shape, double* vectors,
+                 uint8_t* payload, Stream) {
+  for (size_t i = 0; i < shape.rank * shape.cols; ++i) {
+    vectors[i] = BasisDraw(draw, i);
+  }
+  WriteBasis(LowRankSide::kRight, shape, vectors, payload);
+}
+
 }  // namespace
 
 LowRankKernels LowRank() {
   LowRankKernels kernels;
   kernels.fit_left = FitLeft;
   kernels.fit_right = FitRight;
+  kernels.fit = FitBySide<FitLeft, FitRight>;
+  kernels.add_fitted = AddFitted;
+  kernels.learn = Learn;
+  kernels.random = RandomBasis;
   kernels.expand = Expand<false>;
   kernels.expand_add = Expand<true>;
   return kernels;

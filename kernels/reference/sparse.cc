@@ -44,9 +44,11 @@ void ThresholdEncode(const typename Format::Element* grad, float* residual,
   stats->num_nonzero += count;
 }
 
-void LargeValues(const float* grad, float* residual, size_t n, float threshold,
-                 NonFinite nonfinite, uint32_t* indices, float* values,
-                 uint64_t* num_survivors, EncodeStats* stats, void*, Stream) {
+void LargeValues(const float* grad, float* residual, size_t n,
+                 const float* threshold, NonFinite nonfinite, uint32_t* indices,
+                 float* values, uint64_t* num_survivors, EncodeStats* stats,
+                 void*, Stream) {
+  const float least = ThresholdAt(threshold);
   uint64_t count = 0;
   for (size_t i = 0; i < n; ++i) {
     float v = residual[i] + grad[i];
@@ -55,7 +57,7 @@ void LargeValues(const float* grad, float* residual, size_t n, float threshold,
       v = residual[i] + 0.0f;
     }
     residual[i] = v;
-    if (IsLarge(v, threshold)) {
+    if (IsLarge(v, least)) {
       indices[count] = static_cast<uint32_t>(i);
       values[count++] = v;
     }
@@ -66,14 +68,16 @@ void LargeValues(const float* grad, float* residual, size_t n, float threshold,
 
 void MomentumLargeValues(const float* grad, MomentumCorrection correction,
                          float* momentum, float* residual, size_t n,
-                         float threshold, NonFinite nonfinite,
+                         const float* threshold, NonFinite nonfinite,
                          uint32_t* indices, float* values,
                          uint64_t* num_survivors, EncodeStats* stats, void*,
                          Stream) {
+  const float least = ThresholdAt(threshold);
+  const float scale = ScaleAt(correction.scale);
   uint64_t count = 0;
   for (size_t i = 0; i < n; ++i) {
     const float decayed = correction.rate * momentum[i];
-    float u = decayed + correction.scale * grad[i];
+    float u = decayed + scale * grad[i];
     float v = residual[i] + u;
     if (nonfinite == NonFinite::kZero && !std::isfinite(v)) {
       CountNonFiniteAt(i, stats);
@@ -82,7 +86,7 @@ void MomentumLargeValues(const float* grad, MomentumCorrection correction,
     }
     momentum[i] = u;
     residual[i] = v;
-    if (IsLarge(v, threshold)) {
+    if (IsLarge(v, least)) {
       indices[count] = static_cast<uint32_t>(i);
       values[count++] = v;
     }

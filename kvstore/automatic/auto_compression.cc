@@ -2,14 +2,15 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "kvstore/automatic/observation.h"
 #include "kvstore/calibrate.h"
+#include "kvstore/run_calibration.h"
 
 namespace telegrad {
 namespace {
@@ -22,19 +23,7 @@ constexpr int kReviewSteps = 64;
 // Exchanges that take so much more or less time are another link or load.
 constexpr double kChanged = 1.5;
 
-bool HasRule(const TensorReport& report) {
-  return absl::StartsWith(report.reason, "rule");
-}
-
 }  // namespace
-
-std::vector<bool> MayChoose(std::span<const TensorReport> reports) {
-  std::vector<bool> may;
-  for (const TensorReport& report : reports) {
-    may.push_back(report.codec != "none" && !HasRule(report));
-  }
-  return may;
-}
 
 std::string AutoCompression::NameOf(int codec) const {
   return codec == kDenseCodec ? "none"
@@ -43,6 +32,13 @@ std::string AutoCompression::NameOf(int codec) const {
 
 std::string AutoCompression::Prefix() const {
   return absl::StrCat("auto, step ", step_, ": ");
+}
+
+absl::StatusOr<CodecFigures> AutoCompression::SpeedsOf(
+    const std::string& codec, const Calibration& known,
+    const CalibrationOptions& options) {
+  if (const CodecFigures* figures = known.FindCodec(codec)) return *figures;
+  return options_.measure_codec(codec, options_.compression, options);
 }
 
 absl::Status AutoCompression::MeasureSpeeds(CalibrationCache* cache,
@@ -55,14 +51,17 @@ absl::Status AutoCompression::MeasureSpeeds(CalibrationCache* cache,
   std::vector<std::string> codecs = options_.compression.alternatives;
   codecs.insert(codecs.begin(), options_.compression.type);
   speeds_.clear();
+  given_speeds_.clear();
   for (const std::string& codec : codecs) {
-    if (const CodecFigures* figures = known.FindCodec(codec)) {
-      speeds_.push_back(*figures);
-      continue;
-    }
-    ASSIGN_OR_RETURN(
-        speeds_.emplace_back(),
-        options_.measure_codec(codec, options_.compression, options));
+    ASSIGN_OR_RETURN(speeds_.emplace_back(), SpeedsOf(codec, known, options));
+  }
+  std::set<std::string> rules(given_.begin(), given_.end());
+  rules.erase("");
+  rules.erase("none");
+  for (const std::string& codec : rules) {
+    // One that cannot be measured has no speeds, as the others may know.
+    given_speeds_.push_back(
+        SpeedsOf(codec, known, options).value_or(CodecFigures{.name = codec}));
   }
   reduce_elems_per_s_ = known.reduce.value > 0 ? known.reduce.value
                                                : MeasureReduce(options).value;
@@ -71,10 +70,10 @@ absl::Status AutoCompression::MeasureSpeeds(CalibrationCache* cache,
 
 absl::StatusOr<AutoCompression::Lines> AutoCompression::Start() {
   const std::vector<TensorReport> reports = store_.Report();
-  may_compress_ = MayChoose(reports);
+  given_ = CodecsOf(reports, /*is_choice=*/true);
   for (size_t key = 0; key < reports.size(); ++key) {
     elems_.push_back(static_cast<int64_t>(reports[key].num_elems));
-    if (HasRule(reports[key])) {
+    if (reports[key].has_rule) {
       RETURN_IF_ERROR(store_.SetCodec(static_cast<Key>(key), 0));
     }
   }
@@ -99,7 +98,7 @@ void AutoCompression::Enter(State state, int settle_steps) {
 absl::Status AutoCompression::Switch(int codec) {
   codec_ = codec;
   for (size_t key = 0; key < elems_.size(); ++key) {
-    if (!may_compress_[key]) continue;
+    if (!given_[key].empty()) continue;
     const bool is_compressed =
         codec != kDenseCodec &&
         candidates_[static_cast<size_t>(codec)].is_compressed[key];
@@ -130,8 +129,8 @@ absl::StatusOr<AutoCompression::Lines> AutoCompression::AfterStep(
 }
 
 absl::StatusOr<Observation> AutoCompression::Gather() {
-  return GatherObservation(store_,
-                           Observe(samples_, speeds_, reduce_elems_per_s_));
+  return GatherObservation(
+      store_, Observe(samples_, speeds_, given_speeds_, reduce_elems_per_s_));
 }
 
 absl::StatusOr<AutoCompression::Lines> AutoCompression::Decide() {
@@ -142,7 +141,7 @@ absl::StatusOr<AutoCompression::Lines> AutoCompression::Decide() {
       .cores = static_cast<double>(std::max(1, options_.cores))};
   const bool is_first = candidates_.empty();
   ASSIGN_OR_RETURN(AutoDecision decision,
-                   DecideCompression(elems_, may_compress_, cluster,
+                   DecideCompression(elems_, given_, cluster,
                                      options_.chunk_elems, seen, previous_));
   candidates_ = std::move(decision.candidates);
   dense_ = seen.median;

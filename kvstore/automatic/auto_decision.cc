@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -30,34 +31,46 @@ constexpr Aggregation kServers = Aggregation::kDedicatedServers;
 // The tensors of a job on a cluster whose link's rate is known.
 struct Workload {
   std::span<const int64_t> elems = {};
+  std::span<const std::string> given = {};  // as in DecideCompression
+  std::map<std::string, CodecCost> costs = {};
   ClusterCost cluster = {};
   size_t chunk_elems = 0;
+
+  bool IsOpen(size_t tensor) const { return given[tensor].empty(); }
 
   // An exchange of all tensors, those of `compressed` by `codec`.
   double ExchangeSeconds(const std::vector<bool>& compressed,
                          const CodecCost& codec) const {
     const Pipeline dense = MakePipeline(kServers, cluster, DenseCost(cluster));
     const Pipeline coded = MakePipeline(kServers, cluster, codec);
+    std::map<std::string, Pipeline> others;
+    for (const auto& [name, cost] : costs) {
+      others[name] = MakePipeline(kServers, cluster, cost);
+    }
     std::vector<TensorCost> tensors;
     for (size_t i = 0; i < elems.size(); ++i) {
-      tensors.push_back({.pipeline = compressed[i] ? &coded : &dense,
+      const auto other = others.find(given[i]);
+      tensors.push_back({.pipeline = compressed[i]           ? &coded
+                                     : other != others.end() ? &other->second
+                                                             : &dense,
                          .elems = elems[i],
                          .chunk_elems = static_cast<int64_t>(chunk_elems)});
     }
     return FinishSeconds(tensors);
   }
-  double DenseSeconds() const {
+  // Without what is still to be decided.
+  double OpenSeconds() const {
     return ExchangeSeconds(std::vector<bool>(elems.size(), false),
                            DenseCost(cluster));
   }
 };
 
-// The rate with which dense tensors take `seconds`; infinity where they take
+// The rate with which they take `seconds`; infinity where they take
 // longer at any.
 double FitLink(Workload load, double seconds) {
   const auto at = [&load](double rate) {
     load.cluster.bytes_per_s = rate;
-    return load.DenseSeconds();
+    return load.OpenSeconds();
   };
   if (at(kFastest) >= seconds) return std::numeric_limits<double>::infinity();
   double low = std::log(kSlowest);
@@ -74,9 +87,9 @@ std::string Counts(const std::vector<bool>& chosen) {
                       chosen.size(), " tensors");
 }
 
-absl::StatusOr<CodecCandidate> MakeCandidate(
-    const Workload& load, const std::vector<bool>& may_compress,
-    const CodecFigures& figures, const Observation& seen) {
+absl::StatusOr<CodecCandidate> MakeCandidate(const Workload& load,
+                                             const CodecFigures& figures,
+                                             const Observation& seen) {
   ASSIGN_OR_RETURN(const CodecCost codec, CostOf(figures, load.cluster, 0));
   ASSIGN_OR_RETURN(const CodecCost slow, CostOf(figures, load.cluster, -1));
   CodecCandidate made{.name = figures.name};
@@ -84,12 +97,14 @@ absl::StatusOr<CodecCandidate> MakeCandidate(
   int64_t largest = 1;
   bool any = false;
   for (size_t i = 0; i < load.elems.size(); ++i) {
-    if (!may_compress[i]) continue;
+    if (!load.IsOpen(i)) continue;
     largest = std::max(largest, load.elems[i]);
-    const Workload one{load.elems.subspan(i, 1), load.cluster,
-                       load.chunk_elems};
+    const Workload one{.elems = load.elems.subspan(i, 1),
+                       .given = load.given.subspan(i, 1),
+                       .cluster = load.cluster,
+                       .chunk_elems = load.chunk_elems};
     made.is_compressed[i] =
-        one.ExchangeSeconds({true}, slow) < one.DenseSeconds();
+        one.ExchangeSeconds({true}, slow) < one.OpenSeconds();
     any |= made.is_compressed[i];
   }
   made.break_even_bytes_per_s =
@@ -173,20 +188,28 @@ int ChooseCodec(std::span<const CodecCandidate> candidates,
 }
 
 absl::StatusOr<AutoDecision> DecideCompression(
-    std::span<const int64_t> tensor_elems,
-    const std::vector<bool>& may_compress, ClusterCost cluster,
-    size_t chunk_elems, const Observation& seen, int current) {
+    std::span<const int64_t> tensor_elems, std::span<const std::string> given,
+    ClusterCost cluster, size_t chunk_elems, const Observation& seen,
+    int current) {
   if (seen.codecs.empty()) {
     return absl::InvalidArgumentError("no codec that compression may use");
   }
   cluster.reduce_elems_per_s = seen.reduce_elems_per_s;
-  Workload load{tensor_elems, cluster, chunk_elems};
+  Workload load{.elems = tensor_elems,
+                .given = given,
+                .cluster = cluster,
+                .chunk_elems = chunk_elems};
+  for (const CodecFigures& codec : seen.given_codecs) {
+    // Where it cannot be reckoned with, as if its tensors were dense.
+    const auto cost = CostOf(codec, cluster);
+    if (cost.ok()) load.costs[codec.name] = *cost;
+  }
   AutoDecision decision;
   decision.link_bytes_per_s = FitLink(load, seen.median.exchange);
   load.cluster.bytes_per_s = std::min(decision.link_bytes_per_s, kFastest);
   for (const CodecFigures& codec : seen.codecs) {
     ASSIGN_OR_RETURN(decision.candidates.emplace_back(),
-                     MakeCandidate(load, may_compress, codec, seen));
+                     MakeCandidate(load, codec, seen));
   }
   decision.codec = ChooseCodec(decision.candidates, seen.median, current);
   decision.reason = Reason(decision, seen.median);

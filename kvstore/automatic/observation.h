@@ -11,6 +11,7 @@ namespace telegrad {
 // What this worker saw: medians of the samples (at least one), and speeds.
 Observation Observe(std::span<const StepTimes> samples,
                     std::span<const CodecFigures> codecs,
+                    std::span<const CodecFigures> given_codecs,
                     double reduce_elems_per_s);
 
 // The slowest of what all workers saw; all get the same. Errors are the

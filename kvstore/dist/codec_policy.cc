@@ -32,7 +32,7 @@ absl::StatusOr<std::unique_ptr<re2::RE2>> Compile(absl::string_view pattern) {
 absl::StatusOr<JobCodec> ParseJobCodec(absl::string_view text,
                                        PackingMode packing) {
   ASSIGN_OR_RETURN(CodecSpec parsed, ParseCodecSpec(text));
-  JobCodec spec{std::move(parsed)};
+  JobCodec spec{std::move(parsed), std::string(text)};
   for (const CodecOption& option : spec.codec->traits().options) {
     if (option.field == &CodecOptions::packing &&
         !absl::StrContains(text, absl::StrCat(option.name, "="))) {
@@ -52,14 +52,14 @@ CodecChoice CodecPolicy::Choose(const TensorSpec& tensor) const {
   for (const Rule& rule : rules_) {
     if (rule.pattern == nullptr ||
         re2::RE2::PartialMatch(tensor.name, *rule.pattern)) {
-      return {{&rule.spec}, absl::StrCat("rule ", rule.text)};
+      return {{&rule.spec}, true, absl::StrCat("rule ", rule.text)};
     }
   }
   const auto bytes = static_cast<int64_t>(4 * tensor.num_elems);
   if (bytes < min_bytes_ && !types_[0].codec->traits().lossless) {
-    return {{&dense_}, absl::StrCat("below ", min_bytes_, " bytes")};
+    return {{&dense_}, false, absl::StrCat("below ", min_bytes_, " bytes")};
   }
-  CodecChoice choice{.specs = {}, .reason = absl::StrCat("type ", type_text_)};
+  CodecChoice choice{.reason = absl::StrCat("type ", type_text_)};
   for (const JobCodec& spec : types_) choice.specs.push_back(&spec);
   return choice;
 }

@@ -17,6 +17,7 @@ namespace telegrad {
 // A codec in a job. Its packing is open where the codec has several, the text
 // says none and the job neither (PackingMode::kAuto); `options` say plain then.
 struct JobCodec : CodecSpec {
+  std::string text = {};
   bool is_packing_open = false;
 };
 // By the codec's text and the job's packing. Errors as ParseCodecSpec.
@@ -26,7 +27,8 @@ absl::StatusOr<JobCodec> ParseJobCodec(absl::string_view text,
 // Which codec a tensor gets, which may replace it, and why.
 struct CodecChoice {
   std::vector<const JobCodec*> specs = {};  // its own first
-  std::string reason;
+  bool has_rule = false;
+  std::string reason = {};
 };
 
 // CompressionConfig's type, alternatives, rules and min_bytes, ready to be

@@ -129,7 +129,7 @@ absl::Status ChunkRounds::ReleaseResidual(Bytes sum) {
   const ChunkCoding& last = stages_.Of(reencoded_in_);
   return last.codec->ReleaseResidual(last.Threshold(scale()),
                                      last.uses_scale ? scale() : int16_t{0},
-                                     reencode_, sum);
+                                     reencode_, sum, {});
 }
 
 absl::Status ChunkRounds::SumGradients(const std::vector<ConstBytes>& payloads,

@@ -75,7 +75,9 @@ absl::StatusOr<std::vector<TensorLayout>> MakeShardPlan(
           absl::StrCat("tensor ", tensor.name, " has no elements"));
     }
     const CodecChoice choice = policy.Choose(tensor);
-    TensorLayout entry{.codecs = {}, .reason = choice.reason, .chunks = {}};
+    TensorLayout entry{.setting = choice.specs.front()->text,
+                       .has_rule = choice.has_rule,
+                       .reason = choice.reason};
     for (const JobCodec* spec : choice.specs) {
       entry.codecs.push_back(
           {.codec = spec->codec,

@@ -29,8 +29,10 @@ struct CodecSetting {
 
 struct TensorLayout {
   std::vector<CodecSetting> codecs = {};  // its own, then alternatives
-  std::string reason = {};                // why this codec
-  std::vector<Chunk> chunks = {};         // by index, covering the tensor
+  std::string setting = {};               // its own codec's text
+  bool has_rule = false;
+  std::string reason = {};         // why this codec
+  std::vector<Chunk> chunks = {};  // by index, covering the tensor
 };
 
 // Elements of a tensor per server, in server order (0 for servers without a

@@ -40,7 +40,9 @@ absl::StatusOr<ConstBytes> DistWorker::EncodePayload(WorkerTensor& tensor,
       .source = static_cast<uint64_t>(rank_)};
   const float* residual =
       chunk.state.residual.size > 0 ? Floats(chunk.state.residual) : nullptr;
-  chunk.guard.Before(op.step, Floats(grad), residual);
+  // Neighbours have different steps, so that none looks at all chunks.
+  const uint64_t place = uint64_t{chunk.plan.key} + chunk.plan.index;
+  chunk.guard.Before(op.step + place, Floats(grad), residual);
   EncodeResult result;
   RETURN_IF_ERROR(
       codec.Encode(grad, chunk.state, params, chunk.frame.view(), &result, {}));
@@ -191,7 +193,7 @@ absl::Status DistWorker::DecodeReply(WorkerChunk& chunk,
     }
     RETURN_IF_ERROR(codec.ValidateSum(payload, contributors));
     RETURN_IF_ERROR(codec.DecodeSum(payload, contributors, threshold, out, {}));
-    return codec.Learn(payload, contributors, chunk.state);
+    return codec.Learn(payload, contributors, chunk.state, {});
   }
   return codec.Decode(payload, codec.ReencodeThreshold(threshold, contributors),
                       out, {});

@@ -70,6 +70,8 @@ absl::StatusOr<std::unique_ptr<WorkerTensor>> MakeWorkerTensor(
     int num_workers) {
   auto tensor = std::make_unique<WorkerTensor>();
   tensor->spec = spec;
+  tensor->setting = plan.setting;
+  tensor->has_rule = plan.has_rule;
   tensor->reason = plan.reason;
   if (compression.starts_dense) tensor->wish = ChunkStage::kPaused;
   for (const CodecSetting& each : plan.codecs) {
@@ -98,6 +100,8 @@ TensorReport ReportOf(const WorkerTensor& tensor) {
   TensorReport report;
   report.name = tensor.spec.name;
   report.num_elems = tensor.spec.num_elems;
+  report.setting = tensor.setting;
+  report.has_rule = tensor.has_rule;
   report.reason = tensor.reason;
   report.num_nonfinite = tensor.num_nonfinite;
   Guard::Sums sums;

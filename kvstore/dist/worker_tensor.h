@@ -65,6 +65,8 @@ struct WorkerChunk {
 
 struct WorkerTensor {
   TensorSpec spec;
+  std::string setting;  // as in TensorReport
+  bool has_rule = false;
   std::string reason;
   std::atomic<int64_t> num_nonfinite{0};
   std::atomic<ChunkStage> wish{ChunkStage::kCodec};  // the caller's

@@ -15,7 +15,7 @@ using kernels::EncodeStats;
 using kernels::NonFinite;
 using kernels::Stream;
 
-constexpr float kLimit = kernels::kMostMaximum;
+constexpr kernels::DitherLimit kLimit;
 constexpr kernels::DrawKey kDraw = {0x123456789ABCDEF0, 5};
 constexpr BlockFormat kFormats[] = {{1024, 8, 127, false},
                                     {64, 4, 7, false},

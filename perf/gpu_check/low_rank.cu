@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <cstring>
+
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/low_rank.h"
 #include "kernels/reference.h"
@@ -69,6 +72,58 @@ void CheckExpand(LowRankShape shape, size_t skew, Verdict& verdict) {
   verdict.Compare("low_rank expand_add", shape.n, shape.rank, s.values(), sum);
 }
 
+struct Payload {
+  explicit Payload(LowRankShape shape, kernels::LowRankSide side)
+      : words(Floats(kernels::LowRankBytes(shape) / 4, shape.n + shape.rank)) {
+    for (float& word : words) word = kernels::LimitFactor(word);
+    const kernels::LowRankHeader header = {static_cast<uint16_t>(shape.rank),
+                                           side, 0};
+    std::memcpy(words.data(), &header, sizeof(header));
+  }
+  uint8_t* bytes() { return reinterpret_cast<uint8_t*>(words.data()); }
+  std::vector<float> words;
+};
+
+uint8_t* BytesOf(const DeviceArray<float>& words) {
+  return reinterpret_cast<uint8_t*>(words.get());
+}
+
+// A whole step: what was learned of a sum is fitted, and added to it.
+void CheckStep(LowRankShape shape, size_t skew, kernels::LowRankSide side,
+               Verdict& verdict) {
+  const LowRankKernels gpu = kernels::cuda::LowRank();
+  const LowRankKernels cpu = kernels::reference::LowRank();
+  Payload sum(shape, side);
+  Payload next(shape, side);
+  const auto grad = Floats(shape.n, shape.n + 1);
+  auto residual = Floats(shape.n, shape.n + 2);
+  std::vector<double> vectors(shape.rank * std::max(shape.cols, shape.rows()));
+  EncodeStats stats;
+  DeviceArray<float> s(sum.words, skew);
+  DeviceArray<float> p(next.words, skew);
+  DeviceArray<float> g(grad, skew);
+  DeviceArray<float> r(residual, skew);
+  DeviceArray<double> v(vectors);
+  DeviceArray<EncodeStats> e({stats});
+  gpu.learn(BytesOf(s), shape, v.get(), BytesOf(p), Stream{});
+  gpu.fit(g.get(), r.get(), shape, NonFinite::kZero, BytesOf(p), e.get(),
+          Stream{});
+  gpu.add_fitted(BytesOf(s), shape, BytesOf(p), Stream{});
+  cpu.learn(sum.bytes(), shape, vectors.data(), next.bytes(), Stream{});
+  cpu.fit(grad.data(), residual.data(), shape, NonFinite::kZero, next.bytes(),
+          &stats, Stream{});
+  cpu.add_fitted(sum.bytes(), shape, next.bytes(), Stream{});
+  verdict.Compare("low_rank step", shape.n, shape.rank, p.values(), next.words);
+  verdict.Compare("low_rank vectors", shape.n, shape.rank, v.values(), vectors);
+  verdict.CompareStats("low_rank fit stats", shape.n, shape.rank, e.values()[0],
+                       stats);
+  const kernels::DrawKey draw = {shape.n, shape.rank};
+  gpu.random(draw, shape, v.get(), BytesOf(p), Stream{});
+  cpu.random(draw, shape, vectors.data(), next.bytes(), Stream{});
+  verdict.Compare("low_rank random", shape.n, shape.rank, p.values(),
+                  next.words);
+}
+
 }  // namespace
 
 void VerifyLowRank(Verdict& verdict) {
@@ -84,6 +139,9 @@ void VerifyLowRank(Verdict& verdict) {
           CheckFit(shape, skew, NonFinite::kPropagate, is_left, verdict);
         }
         CheckExpand(shape, skew, verdict);
+        if (rank > shape.rows()) continue;
+        CheckStep(shape, skew, kernels::LowRankSide::kRight, verdict);
+        CheckStep(shape, skew, kernels::LowRankSide::kLeft, verdict);
       }
     }
   }
@@ -106,6 +164,20 @@ void MeasureLowRank(Arrays& arrays, std::vector<Row>& rows) {
   rows.push_back(Time("low_rank_fit_right", 24, [&] {
     gpu.fit_right(arrays.x, arrays.y, shape, left, NonFinite::kZero, right,
                   arrays.stats, Stream{});
+  }));
+  auto* const payload = arrays.packed;
+  auto* const vectors = reinterpret_cast<double*>(arrays.z);
+  const double factor = 4.0 * shape.rank * shape.cols / num_elements;
+  rows.push_back(Time("low_rank_random", factor, [&] {
+    gpu.random({1, 2}, shape, vectors, payload, Stream{});
+  }));
+  rows.push_back(Time("low_rank_fit", 24, [&] {
+    gpu.fit(arrays.x, arrays.y, shape, NonFinite::kZero, payload, arrays.stats,
+            Stream{});
+  }));
+  rows.push_back(Time("low_rank_learn", 2 * factor, [&] {
+    gpu.learn(payload, shape, vectors, payload + kernels::LowRankBytes(shape),
+              Stream{});
   }));
   rows.push_back(Time("low_rank_expand", 4, [&] {
     gpu.expand(left, right, shape, arrays.z, Stream{});

@@ -90,6 +90,13 @@ void MeasureSums(Arrays& a, uint32_t w, std::vector<Row>& rows) {
   }));
 }
 
+void MeasureUnits(Arrays& a, std::vector<Row>& rows) {
+  auto* const residual = reinterpret_cast<int32_t*>(a.y);
+  rows.push_back(Time("rescale_units", 8, [&] {
+    gpu::RescaleUnits(residual, num_elements, 1, Stream{});
+  }));
+}
+
 void MeasureDense(Arrays& a, std::vector<Row>& rows) {
   const size_t n = num_elements;
   Require(cudaMemset(a.y, 0, 4 * n), "cudaMemset");
@@ -169,11 +176,15 @@ void MeasureAll(const char* device_name, const char* path) {
   std::vector<Row> rows = MeasureCodes(arrays);
   MeasureSums(arrays, 2, rows);
   MeasureSums(arrays, 8, rows);
+  MeasureUnits(arrays, rows);
   MeasureDense(arrays, rows);
   MeasureCast(arrays, rows);
   MeasureSign(arrays, rows);
   MeasureBlock(arrays, rows);
   MeasureSparse(arrays, rows);
+  MeasureSparseList(arrays, rows);
+  MeasureSelect(arrays, rows);
+  MeasureDrawn(arrays, rows);
   MeasureRadix(arrays, rows);
   MeasureLowRank(arrays, rows);
   MeasureHalf(arrays, rows);

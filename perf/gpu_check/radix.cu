@@ -65,6 +65,10 @@ void CheckSums(size_t n, size_t skew, uint32_t frames, Verdict& verdict) {
   std::vector<uint8_t> packed(kernels::RadixSumBytes(n, frames), 0x77);
   std::vector<float> decoded(n);
   std::vector<float> fused(n);
+  std::vector<int32_t> residual(n, 3);
+  std::vector<uint8_t> codes(kernels::RadixBytes(n), 0x77);
+  DeviceArray<int32_t> r(residual, skew);
+  DeviceArray<uint8_t> c(codes, skew);
   DeviceArray<uint8_t> p(packed, skew);
   DeviceArray<float> d(decoded, skew);
   DeviceArray<float> f(fused, skew);
@@ -73,6 +77,9 @@ void CheckSums(size_t n, size_t skew, uint32_t frames, Verdict& verdict) {
   gpu.sum_pack(device.data(), frames, n, p.get(), Stream{});
   gpu.packed_sum_decode(p.get(), frames, n, 0.1f, d.get(), Stream{});
   gpu.sum_decode(device.data(), frames, n, 0.1f, f.get(), Stream{});
+  gpu.reencode(device.data(), frames, n, r.get(), 2, 7, c.get(), Stream{});
+  cpu.reencode(host.data(), frames, n, residual.data(), 2, 7, codes.data(),
+               Stream{});
   cpu.sum_pack(host.data(), frames, n, packed.data(), Stream{});
   cpu.packed_sum_decode(packed.data(), frames, n, 0.1f, decoded.data(),
                         Stream{});
@@ -80,6 +87,8 @@ void CheckSums(size_t n, size_t skew, uint32_t frames, Verdict& verdict) {
   verdict.Compare("radix sum_pack", n, frames, p.values(), packed);
   verdict.Compare("radix packed_sum_decode", n, frames, d.values(), decoded);
   verdict.Compare("radix sum_decode", n, frames, f.values(), fused);
+  verdict.Compare("radix reencode residual", n, frames, r.values(), residual);
+  verdict.Compare("radix reencode codes", n, frames, c.values(), codes);
 }
 
 }  // namespace
@@ -131,6 +140,11 @@ void MeasureRadix(Arrays& a, std::vector<Row>& rows) {
     }));
     rows.push_back(Time("radix_sum_decode" + suffix, in + 4, [&] {
       gpu.sum_decode(a.frames.data(), w, n, 0.5f, a.y, Stream{});
+    }));
+    Require(cudaMemset(a.y, 0, 4 * n), "cudaMemset");
+    rows.push_back(Time("radix_reencode" + suffix, in + 8.2, [&] {
+      gpu.reencode(a.frames.data(), w, n, reinterpret_cast<int32_t*>(a.y), 0,
+                   static_cast<int32_t>(w), a.packed, Stream{});
     }));
   }
 }

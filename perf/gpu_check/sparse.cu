@@ -1,5 +1,3 @@
-#include <limits>
-
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/reference.h"
 #include "kernels/sparse.h"
@@ -24,6 +22,8 @@ struct Arguments {
   uint64_t* count;
   EncodeStats* stats;
   void* scratch;
+  const float* threshold;  // of those that take it from memory
+  const float* scale;
 };
 
 void Apply(const kernels::SparseKernels& sparse, Rule rule, const Arguments& a,
@@ -32,12 +32,12 @@ void Apply(const kernels::SparseKernels& sparse, Rule rule, const Arguments& a,
     sparse.threshold_encode(a.grad, a.residual, n, threshold, mode, a.indices,
                             a.count, a.stats, a.scratch, Stream{});
   } else if (rule == Rule::kLarge) {
-    sparse.large_values(a.grad, a.residual, n, threshold, mode, a.indices,
+    sparse.large_values(a.grad, a.residual, n, a.threshold, mode, a.indices,
                         a.values, a.count, a.stats, a.scratch, Stream{});
   } else {
-    sparse.momentum_large_values(a.grad, {0.9f, 0.75f}, a.momentum, a.residual,
-                                 n, threshold, mode, a.indices, a.values,
-                                 a.count, a.stats, a.scratch, Stream{});
+    sparse.momentum_large_values(
+        a.grad, {0.9f, a.scale}, a.momentum, a.residual, n, a.threshold, mode,
+        a.indices, a.values, a.count, a.stats, a.scratch, Stream{});
   }
 }
 
@@ -49,9 +49,7 @@ void Check(Rule rule, size_t n, size_t skew, float threshold, NonFinite mode,
   std::vector<uint32_t> indices(n + kernels::kSurvivorSlack, 7);
   std::vector<float> values(n + kernels::kSurvivorSlack, 7);
   std::vector<uint64_t> count = {99};
-  EncodeStats stats;
-  stats.num_nonzero = 3;
-  stats.first_nonfinite = 100;
+  EncodeStats stats = {3, 0, 100};
   DeviceArray<float> g(grad, skew);
   DeviceArray<float> r(residual, skew);
   DeviceArray<float> u(momentum, skew);
@@ -61,14 +59,17 @@ void Check(Rule rule, size_t n, size_t skew, float threshold, NonFinite mode,
   DeviceArray<EncodeStats> s({stats});
   DeviceArray<uint64_t> scratch(
       std::vector<uint64_t>(kernels::SparseScratchBytes(n) / 8, 0x55));
+  const std::vector<float> factors = {threshold, 0.75f};
+  DeviceArray<float> f(factors);
   Apply(kernels::cuda::Sparse(), rule,
         {g.get(), u.get(), r.get(), i.get(), v.get(), c.get(), s.get(),
-         scratch.get()},
+         scratch.get(), f.get(), f.get() + 1},
         n, threshold, mode);
-  Apply(kernels::reference::Sparse(), rule,
-        {grad.data(), momentum.data(), residual.data(), indices.data(),
-         values.data(), count.data(), &stats, nullptr},
-        n, threshold, mode);
+  Apply(
+      kernels::reference::Sparse(), rule,
+      {grad.data(), momentum.data(), residual.data(), indices.data(),
+       values.data(), count.data(), &stats, nullptr, &factors[0], &factors[1]},
+      n, threshold, mode);
   const auto frames = static_cast<uint32_t>(rule);
   verdict.Compare("survivors count", n, frames, c.values(), count);
   indices.resize(count[0]);
@@ -101,28 +102,25 @@ void VerifySparse(Verdict& verdict) {
   }
 }
 
-// x is uniform in [-1/4, 1/4], so a sum of them reaches 6.25 every 50 steps.
+// x is uniform in [-1/4, 1/4]: elements of 1/8 on average reach 6.25 once in
+// 50 steps, 2 % a step.
 void MeasureSparse(Arrays& a, std::vector<Row>& rows) {
   const size_t n = num_elements;
   auto* indices = Allocate<uint32_t>(n + kernels::kSurvivorSlack);
   auto* values = Allocate<float>(n + kernels::kSurvivorSlack);
   auto* count = Allocate<uint64_t>(1);
   auto* scratch = Allocate<uint8_t>(kernels::SparseScratchBytes(n));
-  const Arguments arguments = {a.x,    a.z,   a.y,     indices,
-                               values, count, a.stats, scratch};
+  const Arguments arguments = {a.x,   a.z,     a.y,     indices, values,
+                               count, a.stats, scratch, nullptr, nullptr};
   const char* const names[] = {"threshold_encode", "large_values 0 %",
                                "momentum_large_values 0 %"};
   for (const Rule rule : kRules) {
     Require(cudaMemset(a.y, 0, 4 * n), "cudaMemset");
     Require(cudaMemset(a.z, 0, 4 * n), "cudaMemset");
-    // Elements of 1/8 on average reach it once in 50 steps: 2 % a step.
-    const float threshold = rule == Rule::kThreshold
-                                ? 6.25f
-                                : std::numeric_limits<float>::infinity();
     rows.push_back(Time(names[static_cast<int>(rule)],
                         rule == Rule::kMomentum ? 20 : 12, [&] {
                           Apply(kernels::cuda::Sparse(), rule, arguments, n,
-                                threshold, NonFinite::kZero);
+                                6.25f, NonFinite::kZero);
                         }));
   }
   cudaFree(indices);

@@ -91,6 +91,30 @@ void CheckSums(size_t n, size_t skew, uint32_t frames, Verdict& verdict) {
   verdict.Compare("reencode codes", n, frames, c.values(), codes);
 }
 
+void CheckUnits(size_t n, size_t skew, Verdict& verdict) {
+  std::vector<int32_t> residual(n);
+  uint64_t state = n;
+  for (int32_t& r : residual) r = static_cast<int32_t>(Next(state));
+  for (const int bits : {3, -9, -35}) {
+    DeviceArray<int32_t> r(residual, skew);
+    gpu::RescaleUnits(r.get(), n, bits, Stream{});
+    cpu::RescaleUnits(residual.data(), n, bits, Stream{});
+    verdict.Compare("rescale_units", n, 1, r.values(), residual);
+  }
+}
+
+void CheckCopies(size_t n, size_t skew, Verdict& verdict) {
+  const auto bytes = RandomBytes(n, n);
+  DeviceArray<uint8_t> from(bytes, skew);
+  DeviceArray<uint8_t> to(std::vector<uint8_t>(n, 0x77), skew);
+  gpu::Copy(from.get(), n, to.get(), Stream{});
+  verdict.Compare("copy", n, 1, to.values(), bytes);
+  if (n > kernels::kMaxPutBytes) return;
+  DeviceArray<uint8_t> put(std::vector<uint8_t>(n, 0x77), skew);
+  gpu::Put(bytes.data(), n, put.get(), Stream{});
+  verdict.Compare("put", n, 1, put.values(), bytes);
+}
+
 void CheckDense(size_t n, size_t skew, Verdict& verdict) {
   const auto x = Floats(n, n + 5);
   auto sum = Floats(n, n + 6);
@@ -141,6 +165,8 @@ bool Verify() {
       CheckEncode(n, skew, NonFinite::kPropagate, verdict);
       CheckDecode(n, skew, verdict);
       CheckDense(n, skew, verdict);
+      CheckUnits(n, skew, verdict);
+      CheckCopies(n, skew, verdict);
       for (const uint32_t frames : {1u, 2u, 3u, 8u}) {
         CheckSums(n, skew, frames, verdict);
       }
@@ -156,6 +182,9 @@ bool Verify() {
   VerifySign(verdict);
   VerifyBlock(verdict);
   VerifySparse(verdict);
+  VerifySparseList(verdict);
+  VerifySelect(verdict);
+  VerifyDrawn(verdict);
   VerifyRadix(verdict);
   VerifyLowRank(verdict);
   VerifyHalf(verdict);

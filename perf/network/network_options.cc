@@ -1,10 +1,12 @@
 #include "perf/network/network_options.h"
 
 #include <CLI/CLI.hpp>
+#include <cstdio>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/units.h"
+#include "kvstore/connections.h"
 #include "perf/network/sizes.h"
 
 namespace telegrad::perf {
@@ -26,8 +28,9 @@ void AddTransportFlags(CLI::App& app, NetworkOptions& options) {
                  "same host; when not given both for ucx, and efa, verbs or "
                  "tcp for ofi, the first there is");
   app.add_option("--connections", options.connections,
-                 "to each peer on another host")
-      ->check(CLI::Range(size_t{1}, kMaxConnections))
+                 "to each peer on another host; auto: by the device that has "
+                 "the address and --rails, alike on all hosts")
+      ->check(&CheckConnections)
       ->capture_default_str();
   app.add_option("--rails", options.rails,
                  "more network devices of this host, or their addresses, that "
@@ -130,13 +133,23 @@ absl::StatusOr<TransportOptions> TransportOptionsOf(
   transport.name = options.transport;
   transport.tls = options.tls;
   transport.congestion = options.tcp_congestion;
-  transport.connections = options.connections;
   transport.rails = options.rails;
   transport.fault = options.fault;
   transport.bind_address = options.bind.empty() ? own_ip : options.bind;
   ASSIGN_OR_RETURN(const LinkSpec link, ParseLink(options.link));
   transport.link_bytes_per_s = link.bytes_per_s;
   transport.link_latency_s = link.latency_s;
+  ASSIGN_OR_RETURN(const size_t connections,
+                   ParseConnections(options.connections));
+  if (connections != kAutoConnections) {
+    transport.connections = connections;
+    return transport;
+  }
+  const ConnectionChoice choice = ChooseConnections(transport);
+  transport.connections = choice.connections;
+  if (options.rank <= 0) {
+    std::fprintf(stderr, "telegrad-perf: %s\n", Describe(choice).c_str());
+  }
   return transport;
 }
 

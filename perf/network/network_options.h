@@ -20,7 +20,7 @@ struct NetworkOptions {
   std::string transport = "auto";
   std::string tls;
   std::string tcp_congestion = "auto";
-  size_t connections = 1;  // to each peer
+  std::string connections = "1";  // to each peer, as given
   std::vector<std::string> rails;
   std::string bind;  // empty: where the rendezvous is reached
   std::string link = "none";

@@ -133,7 +133,7 @@ std::string PlotSvg(const Plot& plot, const std::vector<NetworkRow>& rows) {
   return svg + "</svg>\n";
 }
 
-std::string Table(const std::vector<NetworkRow>& rows) {
+std::string TableOf(const std::vector<NetworkRow>& rows) {
   std::string html =
       "<table><tr><th>bytes</th><th>iterations</th><th>min us</th>"
       "<th>p50 us</th><th>p99 us</th><th>max us</th><th>algbw GB/s</th>"
@@ -187,7 +187,7 @@ std::string HtmlPage(const std::string& heading, const std::string& transport,
       "<title>telegrad-perf</title><style>",
       kStyle, "</style></head><body>\n<h1>", Escaped(heading), "</h1>\n<p>",
       Escaped(transport), "</p>\n<p><code>", Escaped(command), "</code></p>\n",
-      PlotSvg(bandwidth, rows), PlotSvg(time, rows), Table(rows),
+      PlotSvg(bandwidth, rows), PlotSvg(time, rows), TableOf(rows),
       "</body></html>\n");
 }
 

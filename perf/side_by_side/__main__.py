@@ -40,9 +40,7 @@ def chosen(options):
     if not found:
         names = ", ".join(c.name for c in contestants.ALL)
         sys.exit(f"--only '{options.only}' names none of: {names}")
-    # Some take part only where a flag says where they are.
-    return [c for c in found
-            if not hasattr(c, "needs") or getattr(options, c.needs)]
+    return [c for c in found if not c.needs or getattr(options, c.needs)]
 
 
 def words_of(options):

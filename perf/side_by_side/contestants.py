@@ -22,6 +22,7 @@ class Contestant:
 
     warmup = 1
     senders = None  # hosts whose bytes take their turn on a link; None: all
+    needs = None  # the flag that says where it is, without which it stays out
 
     def payloads(self, run):
         """How often the gradients' bytes go in one start."""

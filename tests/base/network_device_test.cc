@@ -26,6 +26,14 @@ TEST(NetworkDevice, AddressesStandForThemselves) {
   EXPECT_EQ(AddressOrDevice("lo").value_or(""), "127.0.0.1");
 }
 
+TEST(NetworkDevice, AddressesAreOfADevice) {
+  EXPECT_EQ(DeviceOfAddress("127.0.0.1").value_or(""), "lo");
+  for (const char* address : {"203.0.113.77", "lo", ""}) {
+    EXPECT_THAT(DeviceOfAddress(address),
+                StatusIs(absl::StatusCode::kNotFound, address));
+  }
+}
+
 TEST(NetworkDevice, UnknownOnesAreToldFromThoseThereAre) {
   for (const char* name : {"eth99", "", "127.0.0.1"}) {
     EXPECT_THAT(AddressOfDevice(name),

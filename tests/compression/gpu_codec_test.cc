@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -9,8 +10,7 @@
 
 #include "base/random.h"
 #include "kernels/dispatch.h"
-#include "tests/compression/codec_variant.h"
-#include "tests/kernels/cuda_memory.h"
+#include "tests/compression/gpu_memory.h"
 #include "tests/testing/status_matchers.h"
 
 // Codecs on a GPU beside themselves on the CPU: the same bits.
@@ -18,40 +18,24 @@ namespace telegrad {
 namespace {
 
 using kernels::testing::AllocateManaged;
-using kernels::testing::AllocateOnGpu;
-using kernels::testing::CopyFromGpu;
 using kernels::testing::FreeManaged;
-using kernels::testing::FreeOnGpu;
 using kernels::testing::WaitForGpu;
 using testing::IsOk;
 
-constexpr size_t kElems = 4099;
 constexpr int kSteps = 3;
-constexpr float kThreshold = 0.5f;
+// Steps of the test of sparse codecs.
+constexpr int kSparseSteps = 8;
 
-// Floats that both can use.
-class Floats {
- public:
-  Floats() : data_(static_cast<float*>(AllocateManaged(4 * kElems))) {
-    std::fill_n(data_, kElems, 0.0f);
+// Then with many equal magnitudes, zeros in one half, nothing at all, and what
+// is not finite.
+std::vector<float> SparseGradient(int step) {
+  std::vector<float> values = Gradient(step);
+  for (size_t i = 0; i < kElems; ++i) {
+    if (step == 3) values[i] = std::round(2 * values[i]) / 2;
+    if (step == 4 && i < kElems / 2) values[i] = 0;
+    if (step == 5) values[i] = 0;
+    if (step == 6 && i % 501 == 0) values[i] = i % 2 == 0 ? NAN : -INFINITY;
   }
-  Floats(const Floats&) = delete;
-  Floats& operator=(const Floats&) = delete;
-  ~Floats() { FreeManaged(data_); }
-  Bytes view() { return {data_, 4 * kElems}; }
-  std::vector<float> values() const { return {data_, data_ + kElems}; }
-  void Fill(const std::vector<float>& values) {
-    std::copy(values.begin(), values.end(), data_);
-  }
-
- private:
-  float* const data_;
-};
-
-std::vector<float> Gradient(int step) {
-  Random random(7, static_cast<uint64_t>(step));
-  std::vector<float> values(kElems);
-  for (float& value : values) value = random.NextNormal();
   return values;
 }
 
@@ -66,21 +50,17 @@ class Both {
   }
   Both(const Both&) = delete;
   Both& operator=(const Both&) = delete;
-  ~Both() {
-    FreeManaged(result_);
-    FreeOnGpu(payload_);
-  }
+  ~Both() { FreeManaged(result_); }
 
-  void Encode(int step) {
+  void Encode(int step, std::vector<float> values) {
     const EncodeParams params = ParamsOf(step);
-    std::vector<float> values = Gradient(step);
     grad_.Fill(values);
     EncodeResult cpu_result;
     ASSERT_THAT(cpu_.Encode(View(values), cpu_state_, params,
                             cpu_payload_.view(), &cpu_result, {}),
                 IsOk());
-    ASSERT_THAT(gpu_.Encode(grad_.view(), gpu_state_, params,
-                            {payload_, cpu_payload_.size()}, result_, {}),
+    ASSERT_THAT(gpu_.Encode(grad_.view(), gpu_state_, params, payload_.view(),
+                            result_, {}),
                 IsOk());
     Compare(cpu_result);
   }
@@ -95,9 +75,8 @@ class Both {
     const absl::Status on_cpu =
         cpu_.EncodeHalf(format, {halves.data(), 2 * kElems}, cpu_state_, params,
                         cpu_payload_.view(), &cpu_result, {});
-    const absl::Status status =
-        gpu_.EncodeHalf(format, on_gpu, gpu_state_, params,
-                        {payload_, cpu_payload_.size()}, result_, {});
+    const absl::Status status = gpu_.EncodeHalf(
+        format, on_gpu, gpu_state_, params, payload_.view(), result_, {});
     ASSERT_EQ(status.code(), on_cpu.code()) << status << on_cpu;
     *is_taken = status.ok();
     if (*is_taken) Compare(cpu_result);
@@ -108,16 +87,15 @@ class Both {
     ASSERT_STREQ(WaitForGpu(), "");
     num_bytes_ = cpu_result.encoded_bytes;
     ASSERT_EQ(result_->encoded_bytes, num_bytes_);
-    Buffer copy(num_bytes_);
-    CopyFromGpu(copy.data(), payload_, num_bytes_);
-    ASSERT_EQ(std::memcmp(copy.data(), cpu_payload_.data(), num_bytes_), 0);
+    ASSERT_TRUE(payload_.BeginsWith({cpu_payload_.data(), num_bytes_}));
     EXPECT_EQ(result_->stats.num_nonzero, cpu_result.stats.num_nonzero);
+    EXPECT_EQ(result_->stats.num_nonfinite, cpu_result.stats.num_nonfinite);
     ASSERT_EQ(residual_.values(), cpu_residual_);
   }
 
   void Decode() {
     const ConstBytes on_cpu = {cpu_payload_.data(), num_bytes_};
-    const ConstBytes on_gpu = {payload_, num_bytes_};
+    const ConstBytes on_gpu = {payload_.view().data, num_bytes_};
     ASSERT_THAT(cpu_.Decode(on_cpu, kThreshold, View(cpu_decoded_), {}),
                 IsOk());
     ASSERT_THAT(gpu_.Decode(on_gpu, kThreshold, decoded_.view(), {}), IsOk());
@@ -126,6 +104,16 @@ class Both {
     ASSERT_STREQ(WaitForGpu(), "");
     ASSERT_EQ(decoded_.values(), cpu_decoded_);
     ASSERT_EQ(sum_.values(), cpu_sum_);
+  }
+
+  // From a sum of one payload; nothing else is one to powersgd alone.
+  void Learn() {
+    ASSERT_THAT(
+        cpu_.Learn({cpu_payload_.data(), num_bytes_}, 1, cpu_state_, {}),
+        IsOk());
+    ASSERT_THAT(
+        gpu_.Learn({payload_.view().data, num_bytes_}, 1, gpu_state_, {}),
+        IsOk());
   }
 
  private:
@@ -144,10 +132,6 @@ class Both {
                 reinterpret_cast<uint8_t*>(halves.data()), &stats, {});
     return halves;
   }
-  static Bytes View(std::vector<float>& values) {
-    return {values.data(), 4 * kElems};
-  }
-
   const PreparedCodec& cpu_;
   const PreparedCodec& gpu_;
   Floats grad_;
@@ -158,7 +142,7 @@ class Both {
   std::vector<float> cpu_decoded_ = std::vector<float>(kElems);
   std::vector<float> cpu_sum_ = std::vector<float>(kElems);
   Buffer cpu_payload_;
-  void* const payload_ = AllocateOnGpu(cpu_payload_.size());
+  const GpuBytes payload_{cpu_payload_.size()};
   EncodeResult* const result_ =
       new (AllocateManaged(sizeof(EncodeResult))) EncodeResult;
   size_t num_bytes_ = 0;
@@ -169,16 +153,21 @@ class Both {
 class GpuCodec
     : public ::testing::TestWithParam<std::shared_ptr<const Variant>> {};
 
+TEST_P(GpuCodec, IsThereWhereTheKernelsAre) {
+  std::string why_not;
+  if (kernels::CudaKernels(&why_not) == nullptr) GTEST_SKIP() << why_not;
+  EXPECT_THAT(GetParam()->Prepare(kElems, {DeviceKind::kCuda, 0}), IsOk());
+}
+
 TEST_P(GpuCodec, EncodesAndDecodesTheBitsOfTheCpu) {
   const auto gpu = GetParam()->Prepare(kElems, {DeviceKind::kCuda, 0});
   if (!gpu.ok()) GTEST_SKIP() << gpu.status().message();
   const auto cpu = GetParam()->Prepare(kElems, Device{});
   ASSERT_THAT(cpu, IsOk());
-  if (GetParam()->traits().lossless) GTEST_SKIP() << "copies on the CPU only";
   Both both(**cpu, **gpu);
   for (int step = 0; step < kSteps && !HasFatalFailure(); ++step) {
     SCOPED_TRACE(step);
-    both.Encode(step);
+    both.Encode(step, Gradient(step));
     if (!HasFatalFailure()) both.Decode();
   }
 }
@@ -188,7 +177,9 @@ TEST_P(GpuCodec, EncodesHalvesAsTheCpuOrNeitherDoes) {
   if (!gpu.ok()) GTEST_SKIP() << gpu.status().message();
   const auto cpu = GetParam()->Prepare(kElems, Device{});
   ASSERT_THAT(cpu, IsOk());
-  const bool is_2bit = (*cpu)->traits().name == std::string("2bit");
+  const std::string name = (*cpu)->traits().name;
+  const bool takes_halves =
+      (name == "2bit" && (*cpu)->packing() == 0) || name == "threshold";
   for (const HalfFormat format : {HalfFormat::kFp16, HalfFormat::kBf16}) {
     Both both(**cpu, **gpu);
     for (int step = 0; step < kSteps && !HasFatalFailure(); ++step) {
@@ -196,29 +187,52 @@ TEST_P(GpuCodec, EncodesHalvesAsTheCpuOrNeitherDoes) {
       bool is_taken = false;
       both.EncodeHalf(format, step, &is_taken);
       if (HasFatalFailure()) return;
-      EXPECT_EQ(is_taken, is_2bit && (*cpu)->packing() == 0);
+      EXPECT_EQ(is_taken, takes_halves);
       if (is_taken) both.Decode();
     }
   }
 }
 
-// Where a server's work is not there for a GPU, it says so.
-TEST_P(GpuCodec, ReencodesOrSaysThatItCannot) {
-  const auto gpu = GetParam()->Prepare(kElems, {DeviceKind::kCuda, 0});
-  if (!gpu.ok()) GTEST_SKIP() << gpu.status().message();
-  const size_t max_bytes = (*gpu)->max_encoded_bytes();
-  void* const payload = AllocateOnGpu(2 * max_bytes);
-  const std::vector<ConstBytes> payloads = {{payload, max_bytes}};
-  ReencodeState state;
-  size_t bytes = 0;
-  const absl::Status status = (*gpu)->Reencode(
-      payloads, {.threshold = kThreshold}, 0, state,
-      {static_cast<std::byte*>(payload) + max_bytes, max_bytes}, &bytes, {});
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << status;
-  FreeOnGpu(payload);
+// Lists of every form and length, of thresholds that a sample got right or not.
+TEST(GpuCodecOfLists, SelectsWhatTheCpuSelects) {
+  std::string why_not;
+  if (kernels::CudaKernels(&why_not) == nullptr) GTEST_SKIP() << why_not;
+  for (const char* text : {"threshold", "topk:0.0005", "topk:0.02", "topk:0.3",
+                           "topk:1", "topk:0.02:sampled=1", "dgc:0.01",
+                           "dgc:0.01:sampled=0", "dgc:0.01:clip=0.5",
+                           "dgc:0.001:warmup=8", "randomk:0.1", "randomk:1"}) {
+    SCOPED_TRACE(text);
+    const Variant variant(text);
+    const auto gpu = variant.Prepare(kElems, {DeviceKind::kCuda, 0});
+    ASSERT_THAT(gpu, IsOk());
+    const auto cpu = variant.Prepare(kElems, Device{});
+    ASSERT_THAT(cpu, IsOk());
+    Both both(**cpu, **gpu);
+    for (int step = 0; step < kSparseSteps; ++step) {
+      SCOPED_TRACE(step);
+      both.Encode(step, SparseGradient(step));
+      if (!HasFatalFailure()) both.Decode();
+      if (HasFatalFailure()) return;
+    }
+  }
 }
 
-INSTANTIATE_TEST_SUITE_P(AllCodecs, GpuCodec, ::testing::ValuesIn(Variants()),
+// With what each step teaches the next.
+TEST_P(GpuCodec, LearnsWhatTheCpuLearns) {
+  const auto gpu = GetParam()->Prepare(kElems, {DeviceKind::kCuda, 0});
+  if (!gpu.ok()) GTEST_SKIP() << gpu.status().message();
+  const auto cpu = GetParam()->Prepare(kElems, Device{});
+  ASSERT_THAT(cpu, IsOk());
+  Both both(**cpu, **gpu);
+  for (int step = 0; step < 2 * kSteps && !HasFatalFailure(); ++step) {
+    SCOPED_TRACE(step);
+    both.Encode(step, Gradient(step));
+    if (!HasFatalFailure()) both.Learn();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(AllCodecs, GpuCodec,
+                         ::testing::ValuesIn(GpuVariants()),
                          [](const auto& variant) {
                            return variant.param->TestName();
                          });

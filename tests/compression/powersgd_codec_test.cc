@@ -8,7 +8,6 @@
 
 #include "base/random.h"
 #include "compression/codec_spec.h"
-#include "compression/powersgd/basis.h"
 #include "tests/testing/status_matchers.h"
 
 namespace telegrad {
@@ -90,45 +89,6 @@ TEST(PowerSgd, OptionsAreParsedAndChecked) {
   EXPECT_FALSE(PowerSgdCodec().Prepare(8, Device{}, {.rank = 0}).ok());
 }
 
-TEST(PowerSgd, RandomBasesAreOrthonormalAndDependOnTheStep) {
-  const size_t size = 50;
-  for (const uint32_t count : {1u, 2u, 7u, 50u}) {
-    std::vector<double> basis(size * count);
-    RandomBasis(1, 2, size, count, basis.data());
-    for (uint32_t a = 0; a < count; ++a) {
-      for (uint32_t b = 0; b <= a; ++b) {
-        double dot = 0;
-        for (size_t i = 0; i < size; ++i) {
-          dot += basis[a * size + i] * basis[b * size + i];
-        }
-        ASSERT_NEAR(dot, a == b ? 1 : 0, 1e-12) << a << " " << b;
-      }
-    }
-    std::vector<double> other(size * count);
-    RandomBasis(1, 3, size, count, other.data());
-    EXPECT_NE(basis, other);
-  }
-}
-
-// Equal, zero and nearly equal vectors give way to others.
-TEST(PowerSgd, DependentVectorsBecomeABasisToo) {
-  const size_t size = 4;
-  std::vector<double> vectors = {3, 4, 0, 0, 6, 8, 0, 0,
-                                 0, 0, 0, 0, 3, 4, 0, 1e-9};
-  Orthonormalize(size, 4, vectors.data());
-  EXPECT_DOUBLE_EQ(vectors[0], 0.6);
-  EXPECT_DOUBLE_EQ(vectors[1], 0.8);
-  for (size_t a = 0; a < 4; ++a) {
-    for (size_t b = 0; b < 4; ++b) {
-      double dot = 0;
-      for (size_t i = 0; i < size; ++i) {
-        dot += vectors[a * size + i] * vectors[b * size + i];
-      }
-      EXPECT_NEAR(dot, a == b ? 1 : 0, 1e-12) << a << " " << b;
-    }
-  }
-}
-
 // What the basis spans is sent exactly; the rest is at right angles to it.
 TEST(PowerSgd, TheErrorIsAtRightAnglesToTheBasis) {
   const auto codec = Prepare(kElems, 3);
@@ -158,7 +118,7 @@ TEST(PowerSgd, WhatIsLearnedFindsTheLargestDirections) {
     std::memset(worker.residual.data(), 0, worker.residual.size());
     const Buffer sum = worker.Encode(*codec, grad);
     EXPECT_EQ(SideOf(sum), step % 2) << "sides alternate";
-    ASSERT_THAT(codec->Learn(sum.view(), 1, worker.state), IsOk());
+    ASSERT_THAT(codec->Learn(sum.view(), 1, worker.state, {}), IsOk());
     if (step == 0) {
       EXPECT_GT(worker.Error(1024), 1.0);
     }
@@ -192,10 +152,10 @@ TEST(PowerSgd, WorkersThatLearnTheSameSumAgree) {
                 IsOk());
     for (size_t i = 0; i < n; ++i) received[i] += decoded[i];
     for (Worker& worker : workers) {
-      ASSERT_THAT(codec->Learn(sum.view(), 3, worker.state), IsOk());
+      ASSERT_THAT(codec->Learn(sum.view(), 3, worker.state, {}), IsOk());
     }
     // A pull shows one of them the sum again.
-    ASSERT_THAT(codec->Learn(sum.view(), 3, workers[0].state), IsOk());
+    ASSERT_THAT(codec->Learn(sum.view(), 3, workers[0].state, {}), IsOk());
   }
   for (size_t i = 0; i < n; ++i) {
     double rest = 0;

@@ -134,24 +134,30 @@ TEST(ReencodeUnits, TheQuantumIsThePowerOfTwoAtLeastW) {
   EXPECT_EQ(ReencodeQuantum(9), 16u);
 }
 
+uint32_t Adopt(int16_t scale, size_t n, ReencodeState& state) {
+  const auto shift = AdoptScale(scale, n, kernels::CpuKernels(), state, {});
+  EXPECT_THAT(shift, IsOk());
+  return *shift;
+}
+
 TEST(ReencodeUnits, ASmallerScaleRefinesExactly) {
   ReencodeState state;
-  EXPECT_EQ(AdoptScale(-4, 2, state), 0u);
+  EXPECT_EQ(Adopt(-4, 2, state), 0u);
   state.residual.as<int32_t>()[0] = 5;
   state.residual.as<int32_t>()[1] = -3;
-  EXPECT_EQ(AdoptScale(-6, 2, state), 0u);  // units 2^-6
+  EXPECT_EQ(Adopt(-6, 2, state), 0u);  // units 2^-6
   EXPECT_EQ(state.residual.as<int32_t>()[0], 20);
   EXPECT_EQ(state.residual.as<int32_t>()[1], -12);
-  EXPECT_EQ(AdoptScale(-3, 2, state), 3u);  // codes count eight units each
+  EXPECT_EQ(Adopt(-3, 2, state), 3u);  // codes count eight units each
   EXPECT_EQ(state.residual.as<int32_t>()[0], 20);
 }
 
 TEST(ReencodeUnits, AMuchLargerScaleCoarsensToNearest) {
   ReencodeState state;
-  AdoptScale(0, 2, state);
+  Adopt(0, 2, state);
   state.residual.as<int32_t>()[0] = 1000;  // 1000/512 = 1.95
   state.residual.as<int32_t>()[1] = -700;  // -1.37
-  EXPECT_EQ(AdoptScale(13, 2, state), static_cast<uint32_t>(kCoarseUnits));
+  EXPECT_EQ(Adopt(13, 2, state), static_cast<uint32_t>(kCoarseUnits));
   EXPECT_EQ(state.unit_scale, 9);
   EXPECT_EQ(state.residual.as<int32_t>()[0], 2);
   EXPECT_EQ(state.residual.as<int32_t>()[1], -1);
@@ -159,9 +165,9 @@ TEST(ReencodeUnits, AMuchLargerScaleCoarsensToNearest) {
 
 TEST(ReencodeUnits, HugeRefinementsSaturateInsteadOfOverflowing) {
   ReencodeState state;
-  AdoptScale(50, 1, state);
+  Adopt(50, 1, state);
   state.residual.as<int32_t>()[0] = 7;
-  AdoptScale(-100, 1, state);
+  Adopt(-100, 1, state);
   EXPECT_EQ(state.residual.as<int32_t>()[0], 1 << 28);
 }
 

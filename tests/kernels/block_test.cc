@@ -95,7 +95,7 @@ Encoded Dither(const KernelTable& table, const std::vector<float>& grad,
       table, std::vector<uint8_t>(BlockPayloadBytes(n, format), 0x77),
       PayloadSkew(table, skew));
   Array<EncodeStats> stats(table, {kOldStats});
-  table.block.dither(g.get(), n, format, limit,
+  table.block.dither(g.get(), n, format, {.most = limit},
                      {.key = 0x123456789ABCDEF0, .step = 5}, nonfinite,
                      payload.get(), stats.get(), Stream{});
   Wait(table);
@@ -156,6 +156,29 @@ TEST_P(BlockTest, DitherEqualsReference) {
           Dither(ReferenceKernels(), grad, format, limit, nonfinite, 0));
     });
   }
+}
+
+// 2.5 times the root of 1/16.
+TEST_P(BlockTest, DitherTakesItsLimitFromAMeanSquare) {
+  const std::vector<float> values = RandomFloats(5000, 1, true, 3);
+  const BlockFormat format = {.block = 5056, .bits = 2, .levels = 1};
+  const auto run = [&](const DitherLimit& limit) {
+    Array<float> grad(table(), values);
+    Array<uint8_t> payload(table(), std::vector<uint8_t>(BlockPayloadBytes(
+                                        values.size(), format)));
+    Array<EncodeStats> stats(table(), {EncodeStats{}});
+    table().block.dither(grad.get(), values.size(), format, limit, {.key = 1},
+                         NonFinite::kZero, payload.get(), stats.get(),
+                         Stream{});
+    Wait(table());
+    return payload.values();
+  };
+  const Array<double> mean_square(table(), {0.0625});
+  EXPECT_EQ(run({.clip = 2.5, .mean_square = mean_square.get()}),
+            run({.most = 0.625f}));
+  EXPECT_EQ(run({.most = 0.5f, .clip = 2.5, .mean_square = mean_square.get()}),
+            run({.most = 0.5f}));
+  EXPECT_NE(run({.most = 0.625f}), run({}));
 }
 
 std::vector<float> Decode(const KernelTable& table,

@@ -22,6 +22,10 @@ void CopyFromGpu(void* to, const void* from, size_t size) {
   cudaMemcpy(to, from, size, cudaMemcpyDeviceToHost);
 }
 
+void CopyToGpu(void* to, const void* from, size_t size) {
+  cudaMemcpy(to, from, size, cudaMemcpyHostToDevice);
+}
+
 const char* WaitForGpu() {
   const cudaError_t error = cudaDeviceSynchronize();
   return error == cudaSuccess ? "" : cudaGetErrorString(error);

@@ -11,6 +11,7 @@ void FreeManaged(void* memory);
 void* AllocateOnGpu(size_t size);
 void FreeOnGpu(void* memory);
 void CopyFromGpu(void* to, const void* from, size_t size);
+void CopyToGpu(void* to, const void* from, size_t size);
 // Waits for the GPU; what went wrong there, or "".
 const char* WaitForGpu();
 

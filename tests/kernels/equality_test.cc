@@ -223,6 +223,53 @@ TEST_P(EqualsReference, AddAndCountAndSgd) {
   }
 }
 
+TEST_P(EqualsReference, RescaledUnits) {
+  for (const size_t n : SizesToTry()) {
+    const auto bytes = RandomBytes(4 * n, n);
+    std::vector<int32_t> residual(n);
+    if (n != 0) std::memcpy(residual.data(), bytes.data(), 4 * n);
+    for (const int bits : {1, 2, 11, 100, -1, -9, -40}) {
+      SCOPED_TRACE(::testing::Message() << "n " << n << " bits " << bits);
+      const auto run = [&](const KernelTable& kernels, size_t skew) {
+        Array<int32_t> r(kernels, residual, skew);
+        kernels.rescale_units(r.get(), n, bits, Stream{});
+        Wait(kernels);
+        return r.values();
+      };
+      ASSERT_EQ(run(table(), n % 2 * 4), run(ReferenceKernels(), 0));
+    }
+  }
+}
+
+TEST_P(EqualsReference, CopiesAndPuts) {
+  for (const size_t n : SizesToTry()) {
+    const auto bytes = RandomBytes(n, n);
+    Array<uint8_t> from(table(), bytes, n % 3);
+    Array<uint8_t> to(table(), std::vector<uint8_t>(n, 0x77), n % 2);
+    table().copy(from.get(), n, to.get(), Stream{});
+    table().copy(from.get(), n, from.get(), Stream{});
+    Wait(table());
+    ASSERT_EQ(to.values(), bytes);
+    ASSERT_EQ(from.values(), bytes);
+    if (n > kMaxPutBytes) continue;
+    Array<uint8_t> put(table(), std::vector<uint8_t>(n, 0x77), n % 2);
+    table().put(bytes.data(), n, put.get(), Stream{});
+    Wait(table());
+    ASSERT_EQ(put.values(), bytes);
+  }
+}
+
+TEST_P(EqualsReference, BuffersAreZerosOfTheDevice) {
+  constexpr size_t kBytes = 1000;
+  const Buffer buffer = table().make_buffer(kBytes);
+  ASSERT_EQ(buffer.size(), kBytes);
+  EXPECT_EQ(buffer.view().device.kind, table().device);
+  Array<uint8_t> copy(table(), std::vector<uint8_t>(kBytes, 0x77));
+  table().copy(buffer.data(), kBytes, copy.get(), Stream{});
+  Wait(table());
+  EXPECT_EQ(copy.values(), std::vector<uint8_t>(kBytes));
+}
+
 TEST_P(EqualsReference, SampledPower) {
   for (const size_t n : SizesToTry()) {
     SCOPED_TRACE(::testing::Message() << "n " << n);

@@ -169,6 +169,20 @@ TEST_P(TwoBitKnownAnswers, SumsOfTwoFramesByHand) {
 }
 
 // Residual 1, 0, 3, -1 and sums 2, -2, -1, 1, doubled: 5, -4, 1, 1; q = 4.
+// Four times as fine; 1000/512 = 1.95, -700/512 = -1.37; what would overflow.
+TEST_P(TwoBitKnownAnswers, UnitsByHand) {
+  const auto run = [&](const std::vector<int32_t>& from, int bits) {
+    Array<int32_t> residual(table(), from);
+    table().rescale_units(residual.get(), from.size(), bits, Stream{});
+    Wait(table());
+    return residual.values();
+  };
+  EXPECT_EQ(run({5, -3, 0}, 2), (std::vector<int32_t>{20, -12, 0}));
+  EXPECT_EQ(run({1000, -700, 256, -256}, -9),
+            (std::vector<int32_t>{2, -1, 1, 0}));
+  EXPECT_EQ(run({7, -7}, 150), (std::vector<int32_t>{1 << 28, -(1 << 28)}));
+}
+
 TEST_P(TwoBitKnownAnswers, ReencodesByHand) {
   Array<uint8_t> a(table(), {0b11'10'00'11, 0, 0, 0});
   Array<uint8_t> b(table(), {0b11'10'10'00, 0, 0, 0});

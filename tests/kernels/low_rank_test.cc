@@ -1,6 +1,9 @@
 #include "kernels/low_rank.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "tests/kernels/kernel_test.h"
@@ -165,6 +168,203 @@ TEST_P(LowRank, FactorsAreLimited) {
   problem.right.assign(16, 1.0f);
   const Fitted got = Fit(table(), problem, true, NonFinite::kZero, 0);
   EXPECT_EQ(got.factor, (std::vector<float>{kMaxFactor, -kMaxFactor}));
+}
+
+struct Payload {
+  std::vector<float> words;  // the header is the first
+  std::vector<double> vectors;
+
+  LowRankHeader header() const {
+    LowRankHeader header;
+    std::memcpy(&header, words.data(), sizeof(header));
+    return header;
+  }
+};
+
+LowRankShape ShapeOf(size_t n, size_t cols, uint32_t rank) {
+  return {.n = n, .cols = cols, .rank = rank};
+}
+
+size_t VectorElems(const LowRankShape& shape) {
+  return shape.rank * std::max(shape.cols, shape.rows());
+}
+
+// With random factors.
+std::vector<float> RandomPayload(const LowRankShape& shape, LowRankSide side,
+                                 uint64_t seed) {
+  auto words = RandomFloats(LowRankBytes(shape) / 4, 0.4f, false, seed);
+  const LowRankHeader header = {static_cast<uint16_t>(shape.rank), side, 0};
+  std::memcpy(words.data(), &header, sizeof(header));
+  return words;
+}
+
+uint8_t* BytesOf(const Array<float>& words) {
+  return reinterpret_cast<uint8_t*>(words.get());
+}
+
+Payload Learn(const KernelTable& table, const LowRankShape& shape,
+              const std::vector<float>& sum, size_t skew = 0) {
+  const Array<float> from(table, sum, skew);
+  const Array<float> to(table, std::vector<float>(sum.size(), 7), 2 * skew);
+  const Array<double> vectors(table, std::vector<double>(VectorElems(shape)));
+  table.low_rank.learn(BytesOf(from), shape, vectors.get(), BytesOf(to),
+                       Stream{});
+  Wait(table);
+  return {to.values(), vectors.values()};
+}
+
+Payload RandomBasis(const KernelTable& table, const LowRankShape& shape,
+                    const DrawKey& draw, size_t skew = 0) {
+  const Array<float> to(table, std::vector<float>(LowRankBytes(shape) / 4, 7),
+                        skew);
+  const Array<double> vectors(table, std::vector<double>(VectorElems(shape)));
+  table.low_rank.random(draw, shape, vectors.get(), BytesOf(to), Stream{});
+  Wait(table);
+  return {to.values(), vectors.values()};
+}
+
+void ExpectOrthonormal(const std::vector<double>& vectors, size_t size,
+                       size_t count) {
+  for (size_t a = 0; a < count; ++a) {
+    for (size_t b = 0; b <= a; ++b) {
+      double dot = 0;
+      for (size_t i = 0; i < size; ++i) {
+        dot += vectors[a * size + i] * vectors[b * size + i];
+      }
+      ASSERT_NEAR(dot, a == b ? 1 : 0, 1e-12) << a << " " << b;
+    }
+  }
+}
+
+TEST_P(LowRank, RandomBasesAreOrthonormalAndDependOnTheStep) {
+  for (const uint32_t rank : {1u, 2u, 7u, 48u}) {
+    const LowRankShape shape = ShapeOf(48 * 48, 48, rank);
+    const Payload basis = RandomBasis(table(), shape, {.key = 1, .step = 2});
+    EXPECT_EQ(basis.header().side, LowRankSide::kRight);
+    EXPECT_EQ(basis.header().rank, rank);
+    ExpectOrthonormal(basis.vectors, 48, rank);
+    const Payload other = RandomBasis(table(), shape, {.key = 1, .step = 3});
+    EXPECT_NE(basis.vectors, other.vectors);
+  }
+}
+
+// Of base/random.h; only the length is ours.
+TEST_P(LowRank, ARandomVectorIsThatOfTheSequence) {
+  Random random(11, 5);
+  std::vector<double> drawn(32);
+  double square = 0;
+  for (double& value : drawn) {
+    value = random.NextUniform(-1, 1);
+    square += value * value;
+  }
+  const Payload basis =
+      RandomBasis(table(), ShapeOf(32, 32, 1), {.key = 11, .step = 5});
+  for (size_t i = 0; i < drawn.size(); ++i) {
+    EXPECT_FLOAT_EQ(basis.words[1 + i],
+                    static_cast<float>(drawn[i] / std::sqrt(square)));
+  }
+}
+
+// Equal, zero and nearly equal vectors give way to others.
+TEST_P(LowRank, DependentVectorsBecomeABasisToo) {
+  const LowRankShape shape = ShapeOf(64, 16, 4);
+  auto sum = RandomPayload(shape, LowRankSide::kRight, 1);
+  constexpr float kVectors[4][4] = {
+      {3, 4, 0, 0}, {6, 8, 0, 0}, {0, 0, 0, 0}, {3, 4, 0, 1e-9f}};
+  for (size_t k = 0; k < 4; ++k) {
+    for (size_t i = 0; i < 4; ++i) sum[1 + 64 + 4 * i + k] = kVectors[k][i];
+  }
+  const Payload next = Learn(table(), shape, sum);
+  EXPECT_EQ(next.header().side, LowRankSide::kLeft);
+  EXPECT_DOUBLE_EQ(next.vectors[0], 0.6);
+  EXPECT_DOUBLE_EQ(next.vectors[1], 0.8);
+  EXPECT_EQ(next.words[1 + 64], 0.6f);
+  EXPECT_EQ(next.words[1 + 64 + 4], 0.8f);
+  ExpectOrthonormal(next.vectors, 4, 4);
+}
+
+// One vector longer than what is multiplied at once, and one dependent.
+TEST_P(LowRank, BasesEqualTheReference) {
+  for (const size_t cols : {16, 48, 320, 2064, 4112}) {
+    for (const uint32_t rank : {1u, 2u, 3u, 9u}) {
+      const LowRankShape shape = ShapeOf(9 * cols + 5, cols, rank);
+      const size_t skew = 4 * (rank % 2);
+      SCOPED_TRACE(::testing::Message() << "cols " << cols << " rank " << rank);
+      for (const LowRankSide side : {LowRankSide::kRight, LowRankSide::kLeft}) {
+        auto sum = RandomPayload(shape, side, cols + rank);
+        if (side == LowRankSide::kLeft && rank == 3) {
+          std::copy_n(sum.begin() + 1, cols, sum.begin() + 1 + 2 * cols);
+        }
+        const Payload want = Learn(ReferenceKernels(), shape, sum);
+        const Payload got = Learn(table(), shape, sum, skew);
+        ExpectSameBits(got.words, want.words);
+        ASSERT_EQ(got.vectors, want.vectors);
+      }
+      const DrawKey draw = {.key = cols, .step = rank};
+      ExpectSameBits(RandomBasis(table(), shape, draw, skew).words,
+                     RandomBasis(ReferenceKernels(), shape, draw).words);
+    }
+  }
+}
+
+// By a payload's header: the other side's fit, and its elements counted.
+TEST_P(LowRank, PayloadsAreFittedByTheirSide) {
+  for (const size_t n : SizesToTry()) {
+    if (n == 0) continue;
+    const Problem problem = MakeProblem(
+        n, n > 5000 ? 320 : 48, static_cast<uint32_t>(1 + n % 5), n % 3 == 0);
+    const LowRankShape& shape = problem.shape;
+    const size_t skew = 4 * (n % 2);
+    for (const LowRankSide side : {LowRankSide::kRight, LowRankSide::kLeft}) {
+      SCOPED_TRACE(::testing::Message()
+                   << "n " << n << " side " << static_cast<int>(side));
+      auto words = RandomPayload(shape, side, n);
+      const LowRankFactor basis = FactorAt(shape, side);
+      const auto& given =
+          side == LowRankSide::kRight ? problem.right : problem.left;
+      std::copy(given.begin(), given.end(), words.begin() + basis.first);
+      Array<float> grad(table(), problem.grad, skew);
+      Array<float> residual(table(), problem.residual, skew);
+      Array<float> payload(table(), words, skew);
+      Array<EncodeStats> stats(table(), {EncodeStats{}});
+      table().low_rank.fit(grad.get(), residual.get(), shape, NonFinite::kZero,
+                           BytesOf(payload), stats.get(), Stream{});
+      Wait(table());
+      const Fitted want = Fit(ReferenceKernels(), problem,
+                              side == LowRankSide::kRight, NonFinite::kZero, 0);
+      const LowRankFactor fitted = FactorAt(shape, OtherSide(side));
+      ASSERT_EQ(fitted.count, want.factor.size());
+      std::copy(want.factor.begin(), want.factor.end(),
+                words.begin() + fitted.first);
+      ExpectSameBits(payload.values(), words);
+      ExpectSameBits(residual.values(), want.residual);
+      const auto zeros =
+          std::count(want.factor.begin(), want.factor.end(), 0.0f);
+      ASSERT_EQ(stats.values()[0].num_nonzero,
+                want.factor.size() - static_cast<size_t>(zeros));
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_P(LowRank, OnlyTheFittedFactorsAreAdded) {
+  for (const size_t n : {1, 17, 1000, 100003}) {
+    const LowRankShape shape = ShapeOf(n, n > 5000 ? 320 : 48, 3);
+    for (const LowRankSide side : {LowRankSide::kRight, LowRankSide::kLeft}) {
+      const auto one = RandomPayload(shape, side, n);
+      auto want = RandomPayload(shape, side, n + 1);
+      const Array<float> payload(table(), one, 4);
+      const Array<float> sum(table(), want, 4);
+      table().low_rank.add_fitted(BytesOf(payload), shape, BytesOf(sum),
+                                  Stream{});
+      Wait(table());
+      const LowRankFactor fitted = FactorAt(shape, OtherSide(side));
+      for (size_t i = 0; i < fitted.count; ++i) {
+        want[fitted.first + i] += one[fitted.first + i];
+      }
+      ExpectSameBits(sum.values(), want);
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Tables, LowRank, ::testing::ValuesIn(Tables()),

@@ -7,6 +7,7 @@ void FreeManaged(void*) {}
 void* AllocateOnGpu(size_t) { return nullptr; }
 void FreeOnGpu(void*) {}
 void CopyFromGpu(void*, const void*, size_t) {}
+void CopyToGpu(void*, const void*, size_t) {}
 const char* WaitForGpu() { return "CUDA is not in this build"; }
 
 }  // namespace telegrad::kernels::testing

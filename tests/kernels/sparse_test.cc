@@ -44,19 +44,21 @@ Outputs Apply(Rule rule, const KernelTable& table, const Inputs& in,
       table, {{.num_nonzero = 7, .num_nonfinite = 3, .first_nonfinite = 200}});
   Array<uint64_t> scratch(
       table, std::vector<uint64_t>(SparseScratchBytes(n) / 8, 0x55));
+  Array<float> threshold(table, {in.threshold});
+  Array<float> scale(table, {0.75f});
   const SparseKernels& sparse = table.sparse;
   if (rule == Rule::kThreshold) {
     sparse.threshold_encode(g.get(), r.get(), n, in.threshold, in.nonfinite,
                             list.get(), count.get(), stats.get(), scratch.get(),
                             Stream{});
   } else if (rule == Rule::kLarge) {
-    sparse.large_values(g.get(), r.get(), n, in.threshold, in.nonfinite,
+    sparse.large_values(g.get(), r.get(), n, threshold.get(), in.nonfinite,
                         list.get(), values.get(), count.get(), stats.get(),
                         scratch.get(), Stream{});
   } else {
     sparse.momentum_large_values(
-        g.get(), {.rate = 0.9f, .scale = 0.75f}, u.get(), r.get(), n,
-        in.threshold, in.nonfinite, list.get(), values.get(), count.get(),
+        g.get(), {.rate = 0.9f, .scale = scale.get()}, u.get(), r.get(), n,
+        threshold.get(), in.nonfinite, list.get(), values.get(), count.get(),
         stats.get(), scratch.get(), Stream{});
   }
   Wait(table);
@@ -114,6 +116,27 @@ TEST_P(Sparse, EqualsReferenceAtAnyDensity) {
   }
   in.threshold = std::numeric_limits<float>::infinity();
   EXPECT_TRUE(Apply(Rule::kLarge, table(), in).indices.empty());
+}
+
+// Without a threshold nothing is listed, without a scale it is 1.
+TEST_P(Sparse, ThresholdAndScaleMayBeLeftOut) {
+  Array<float> g(table(), {4, -8});
+  Array<float> r(table(), {1, 1});
+  Array<float> u(table(), {2, 2});
+  Array<uint32_t> indices(table(), std::vector<uint32_t>(2 + kSurvivorSlack));
+  Array<float> values(table(), std::vector<float>(2 + kSurvivorSlack));
+  Array<uint64_t> count(table(), {99});
+  Array<EncodeStats> stats(table(), {EncodeStats{}});
+  Array<uint64_t> scratch(table(),
+                          std::vector<uint64_t>(SparseScratchBytes(2) / 8));
+  table().sparse.momentum_large_values(g.get(), {.rate = 0.5f}, u.get(),
+                                       r.get(), 2, nullptr, NonFinite::kZero,
+                                       indices.get(), values.get(), count.get(),
+                                       stats.get(), scratch.get(), Stream{});
+  Wait(table());
+  EXPECT_EQ(count.values()[0], 0u);
+  EXPECT_EQ(u.values(), (std::vector<float>{5, -7}));
+  EXPECT_EQ(r.values(), (std::vector<float>{6, -6}));
 }
 
 TEST_P(Sparse, ThresholdIsInclusiveAndTakenOffOnce) {

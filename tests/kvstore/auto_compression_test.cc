@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_join.h"
 #include "tests/kvstore/cluster.h"
+#include "tests/kvstore/known_speeds.h"
 #include "tests/testing/status_matchers.h"
 
 namespace telegrad {
@@ -15,26 +16,9 @@ using testing::ClusterConfig;
 using ::testing::HasSubstr;
 using testing::IsOk;
 
-constexpr double kGigabit = 1e9 / 8;
-
-CodecFigures Codec(const std::string& name, double bits, double elems_per_s) {
-  const Figure speed = {
-      .value = elems_per_s, .spread = 0.1, .confidence = Confidence::kMeasured};
-  return {.name = name,
-          .is_summable = true,
-          .reply = Reply::kSum,
-          .push_bits = bits,
-          .reply_bits = {{3, bits}},
-          .encode = speed,
-          .decode = speed,
-          .decode_add = speed,
-          .sum = speed,
-          .call_s = {.value = 1e-6, .confidence = Confidence::kMeasured}};
-}
-
 // Dense exchanges of 8 Mi elements over a link, as the model sees them.
 constexpr std::array<int64_t, 2> kElems = {int64_t{8} << 20, 100};
-const std::vector<bool> kMay = {true, false};
+const std::vector<std::string> kGiven = {"", "none"};
 const ClusterCost kCluster = {.workers = 2, .servers = 2};
 
 Observation DenseWith(double link_bytes_per_s,
@@ -48,12 +32,13 @@ Observation DenseWith(double link_bytes_per_s,
           .reduce_elems_per_s = 2e9};
 }
 Observation Dense(double link_bytes_per_s, double codec_elems_per_s) {
-  return DenseWith(link_bytes_per_s, {Codec("2bit", 2, codec_elems_per_s)});
+  return DenseWith(link_bytes_per_s,
+                   {KnownCodec("2bit", 2, codec_elems_per_s)});
 }
 
 AutoDecision Decide(const Observation& seen, int current = kDenseCodec) {
   const auto decision =
-      DecideCompression(kElems, kMay, kCluster, 1 << 19, seen, current);
+      DecideCompression(kElems, kGiven, kCluster, 1 << 19, seen, current);
   EXPECT_THAT(decision, IsOk());
   return *decision;
 }
@@ -67,6 +52,21 @@ TEST(AutoDecision, CompressesOnASlowLink) {
   // of the pipeline.
   EXPECT_NEAR(decision.link_bytes_per_s / kGigabit, 1, 0.2);
   EXPECT_THAT(decision.reason, HasSubstr("compression on, 2bit for 1 of 2"));
+}
+
+// What a rule compresses is not on the link: it is no faster for that.
+TEST(AutoDecision, FindsTheLinkBesideWhatRulesCompress) {
+  const std::vector<int64_t> elems = {kElems[0], kElems[0]};
+  const std::vector<std::string> given = {"", "rule"};
+  Observation seen = Dense(kGigabit, 1e9);
+  seen.given_codecs = {KnownCodec("rule", 2, 1e10)};
+  seen.median.exchange *= 1 + 2.0 / 32;
+  const auto decision =
+      DecideCompression(elems, given, kCluster, 1 << 19, seen);
+  ASSERT_THAT(decision, IsOk());
+  EXPECT_NEAR(decision->link_bytes_per_s / kGigabit, 1, 0.2);
+  EXPECT_EQ(decision->candidates[0].is_compressed,
+            (std::vector<bool>{true, false}));
 }
 
 TEST(AutoDecision, DoesNotOnAFastOneOrWithASlowCodec) {
@@ -107,7 +107,7 @@ TEST(AutoDecision, DoesNotWithinTheUncertainty) {
 
 // Codecs in the order of preference: half the bytes, a sixteenth.
 std::vector<CodecFigures> HalfAndSixteenth() {
-  return {Codec("half", 16, 1e10), Codec("sixteenth", 2, 1e10)};
+  return {KnownCodec("half", 16, 1e10), KnownCodec("sixteenth", 2, 1e10)};
 }
 
 TEST(AutoDecision, TakesTheDensestAllowedOnASlowLink) {
@@ -134,8 +134,8 @@ TEST(AutoDecision, TakesNoneOfTheListOnAFastLink) {
 
 TEST(AutoDecision, TakesTheFirstListedOfTwoThatAreNearlyEqual) {
   for (const double other : {1.97, 2.0, 2.03}) {
-    EXPECT_EQ(Decide(DenseWith(kGigabit, {Codec("first", 2, 1e10),
-                                          Codec("second", other, 1e10)}))
+    EXPECT_EQ(Decide(DenseWith(kGigabit, {KnownCodec("first", 2, 1e10),
+                                          KnownCodec("second", other, 1e10)}))
                   .codec,
               0)
         << other;
@@ -151,15 +151,15 @@ TEST(AutoDecision, TakesTheFirstListedWhenBackwardHidesTheDifference) {
 }
 
 TEST(AutoDecision, LeavesACodecOutThatIsTooSlow) {
-  const AutoDecision decision = Decide(
-      DenseWith(kGigabit, {Codec("slow", 1, 1e6), Codec("half", 16, 1e10)}));
+  const AutoDecision decision = Decide(DenseWith(
+      kGigabit, {KnownCodec("slow", 1, 1e6), KnownCodec("half", 16, 1e10)}));
   EXPECT_EQ(decision.codec, 1);
   EXPECT_FALSE(decision.candidates[0].is_worth_it);
 }
 
 TEST(AutoDecision, NeedsACodec) {
   EXPECT_FALSE(
-      DecideCompression(kElems, kMay, kCluster, 1 << 19, DenseWith(1e9, {}))
+      DecideCompression(kElems, kGiven, kCluster, 1 << 19, DenseWith(1e9, {}))
           .ok());
 }
 
@@ -187,26 +187,6 @@ TEST(ChooseCodec, LeavesTheCurrentOneThatIsNotWorthIt) {
   EXPECT_EQ(ChooseCodec(candidates, dense, 0), 1);
   candidates[1].is_worth_it = false;
   EXPECT_EQ(ChooseCodec(candidates, dense, 0), kDenseCodec);
-}
-
-// Speeds that do not depend on what else this machine does.
-absl::StatusOr<CodecFigures> KnownSpeeds(absl::string_view text,
-                                         const CompressionConfig& compression,
-                                         const CalibrationOptions& options) {
-  absl::StatusOr<CodecFigures> figures =
-      MeasureCodec(text, compression,
-                   {.num_elems = 4096,
-                    .repeats = 2,
-                    .budget = std::chrono::milliseconds(1),
-                    .num_workers = options.num_workers});
-  if (!figures.ok()) return figures;
-  for (Figure* speed :
-       {&figures->encode, &figures->decode, &figures->decode_add, &figures->sum,
-        &figures->reply_encode}) {
-    if (speed->value > 0) *speed = Codec("", 2, 1e9).encode;
-  }
-  figures->call_s = {.value = 1e-6, .confidence = Confidence::kMeasured};
-  return figures;
 }
 
 using Times = std::function<StepTimes(int step, int codec)>;

@@ -2,6 +2,7 @@
 
 #include "kvstore/auto_compression.h"
 #include "tests/kvstore/cluster.h"
+#include "tests/kvstore/known_speeds.h"
 #include "tests/testing/status_matchers.h"
 
 // What AutoCompression takes from a run's plan, and gives it.
@@ -11,19 +12,6 @@ namespace {
 using testing::Cluster;
 using testing::ClusterConfig;
 using testing::IsOk;
-
-CodecFigures Codec(const std::string& name, double bits) {
-  const Figure speed = {.value = 1e9, .confidence = Confidence::kMeasured};
-  return {.name = name,
-          .is_summable = true,
-          .reply = Reply::kSum,
-          .push_bits = bits,
-          .reply_bits = {{3, bits}},
-          .encode = speed,
-          .decode = speed,
-          .decode_add = speed,
-          .sum = speed};
-}
 
 absl::StatusOr<CodecFigures> NoSpeeds(absl::string_view,
                                       const CompressionConfig&,
@@ -39,7 +27,7 @@ TEST(AutoCompression, DoesNotMeasureWhatIsKnown) {
     AutoOptions options{.compression = config.compression,
                         .measure_codec = NoSpeeds};
     EXPECT_FALSE(AutoCompression(store, options).Start().ok());
-    options.known.codecs = {Codec("fp16", 16), Codec("2bit", 2)};
+    options.known.codecs = {KnownCodec("fp16", 16), KnownCodec("2bit", 2)};
     AutoCompression automatic(store, options);
     EXPECT_THAT(automatic.Start(), IsOk());
     EXPECT_FALSE(automatic.TakeMeasurement().has_value());
@@ -51,7 +39,7 @@ TEST(AutoCompression, TellsOnceWhatADecisionWasMadeWith) {
   config.compression = {.type = "2bit", .starts_dense = true};
   Cluster(config).Run([&](KVStore& store) {
     AutoOptions options{.compression = config.compression};
-    options.known.codecs = {Codec("2bit", 2)};
+    options.known.codecs = {KnownCodec("2bit", 2)};
     AutoCompression automatic(store, options);
     ASSERT_THAT(automatic.Start(), IsOk());
     const StepTimes times{.step = 0.25, .exchange = 0.25, .wait = 0.25};

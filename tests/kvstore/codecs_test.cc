@@ -96,7 +96,7 @@ class Simulation {
           codec_->DecodeSum(sum.view(), kWorkers, kThreshold, Mutable(out), {}),
           IsOk());
       for (CodecState& state : states_) {
-        EXPECT_THAT(codec_->Learn(sum.view(), kWorkers, state), IsOk());
+        EXPECT_THAT(codec_->Learn(sum.view(), kWorkers, state, {}), IsOk());
       }
     } else {
       Buffer reply(codec_->max_encoded_bytes());
@@ -297,13 +297,20 @@ TEST(SetCodec, StaysDenseWhileWorkersDiffer) {
 TEST(Rules, ChooseCodecsByName) {
   ClusterConfig config = OneTensor("2bit");
   config.tensors = {{"conv.weight", 1000}, {"conv.bias", 1000}, {"tiny", 10}};
+  config.compression.type = "2bit:0.5";
   config.compression.rules = "bias=none";
   config.compression.min_bytes = 100;
   Cluster cluster(config);
   cluster.Run([&](KVStore& store) {
     const std::vector<TensorReport> reports = store.Report();
+    EXPECT_EQ(reports[0].setting, "2bit:0.5");
+    EXPECT_EQ(reports[1].setting, "none");
+    EXPECT_EQ(reports[2].setting, "none");
+    EXPECT_FALSE(reports[0].has_rule);
+    EXPECT_TRUE(reports[1].has_rule);
+    EXPECT_FALSE(reports[2].has_rule);
     EXPECT_EQ(reports[0].codec, "2bit");
-    EXPECT_EQ(reports[0].reason, "type 2bit");
+    EXPECT_EQ(reports[0].reason, "type 2bit:0.5");
     EXPECT_EQ(reports[1].codec, "none");
     EXPECT_EQ(reports[1].reason, "rule bias=none");
     EXPECT_EQ(reports[2].codec, "none");

@@ -214,6 +214,41 @@ TEST(Guard, TakesNoFreshMemoryInTheSteadyState) {
   });
 }
 
+// No step looks at all chunks of a tensor.
+TEST(Guard, LooksAtNeighbouringChunksInDifferentSteps) {
+  constexpr size_t kChunk = 1 << 10;
+  ClusterConfig config = OneTensor("fp16:0", 0);
+  config.tensors = {{"only", 2 * kChunk}};
+  config.chunk_elems = kChunk;
+  config.workers = 1;
+  Cluster(config).Run([](KVStore& store) {
+    std::vector<float> grad(2 * kChunk, 1.0f);
+    std::fill(grad.begin() + kChunk, grad.end(), 0x1p-40f);  // sent as 0
+    for (uint64_t step = 0; step < kGuardPeriod; ++step) {
+      PushPull(store, grad);
+      const TensorReport report = store.Report()[0];
+      EXPECT_EQ(report.zero_share, step + 1 < kGuardPeriod ? 0 : 0.5) << step;
+    }
+  });
+}
+
+TEST(Guard, LooksAtTensorsInDifferentSteps) {
+  ClusterConfig config = OneTensor("fp16:0", 0);
+  config.tensors = {{"first", kElems}, {"second", kElems}};
+  config.workers = 1;
+  Cluster(config).Run([](KVStore& store) {
+    std::vector<float> grad(kElems, 1.0f);
+    const Bytes view(grad.data(), 4 * kElems);
+    for (uint64_t step = 0; step < kGuardPeriod; ++step) {
+      PushPull(store, grad);
+      EXPECT_THAT(store.PushPull(1, view, view, 0).Wait(Soon()), IsOk());
+      const std::vector<TensorReport> reports = store.Report();
+      EXPECT_TRUE(reports[0].has_sample);
+      EXPECT_EQ(reports[1].has_sample, step + 1 == kGuardPeriod) << step;
+    }
+  });
+}
+
 // Its residual is no account of what was sent: momentum is added to it.
 TEST(Guard, SeesWhatDgcSends) {
   const TensorReport report = AfterSteps("dgc:0.01:sampled=0", kOneSample);

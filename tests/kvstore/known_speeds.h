@@ -13,6 +13,23 @@ constexpr double kGigabit = 1e9 / 8;
 // Elements/s of this thread's codecs, as MeasureCodec would find them.
 inline thread_local double t_codec_speed = 1e9;
 
+// Of which the sums of up to 3 workers take no more bits.
+inline CodecFigures KnownCodec(const std::string& name, double bits,
+                               double elems_per_s = 1e9) {
+  const Figure speed = {
+      .value = elems_per_s, .spread = 0.1, .confidence = Confidence::kMeasured};
+  return {.name = name,
+          .is_summable = true,
+          .reply = Reply::kSum,
+          .push_bits = bits,
+          .reply_bits = {{3, bits}},
+          .encode = speed,
+          .decode = speed,
+          .decode_add = speed,
+          .sum = speed,
+          .call_s = {.value = 1e-6, .confidence = Confidence::kMeasured}};
+}
+
 inline absl::StatusOr<CodecFigures> KnownSpeeds(
     absl::string_view text, const CompressionConfig& compression,
     const CalibrationOptions& options) {

@@ -334,32 +334,34 @@ TEST(LivePlan, MeasuresTheLinkForAHundredthOfTheTimeAfterDecisions) {
 TEST(LivePlan, DoesNotChooseForTensorsOfRules) {
   ClusterConfig config = JobWith("2bit");
   config.tensors = {{"a.weight", kElems}, {"b.weight", kElems}};
-  config.compression.rules = "b=2bit";
+  config.compression.rules = "b=fp16";
   config.compression.starts_dense = true;
   Cluster(config).Run([&](KVStore& store) {
     LivePlanOptions options = OptionsOf(config);
     options.is_auto = true;
     LivePlan plan(store, options);
-    ASSERT_THAT(plan.Start(Speeds({"2bit"}), Link(0.01 * kGigabit)), IsOk());
+    ASSERT_THAT(plan.Start(Speeds({"2bit", "fp16"}), Link(0.01 * kGigabit)),
+                IsOk());
     ASSERT_THAT(plan.plan().tensors, SizeIs(2));
     EXPECT_EQ(plan.plan().tensors[0].codec, "2bit");
-    EXPECT_EQ(plan.plan().tensors[1].codec, "none");
+    EXPECT_EQ(plan.plan().tensors[1].codec, "fp16");
   });
 }
 
 TEST(CodecsOf, KnowsTheSettingsOfRulesAndOfTheType) {
-  const auto report = [](const char* codec, const char* reason) {
+  const auto report = [](const char* setting, bool has_rule) {
     TensorReport made;
-    made.codec = codec;
-    made.reason = reason;
+    made.setting = setting;
+    made.has_rule = has_rule;
     return made;
   };
   const std::vector<TensorReport> reports = {
-      report("none", "below 1000 bytes"), report("topk", "rule fc.*=topk:0.01"),
-      report("none", "rule bias=none"),
-      report("int8", "type int8:block=256 or 2bit")};
-  EXPECT_THAT(CodecsOf(reports, {.type = "int8:block=256"}),
+      report("none", false), report("topk:0.01", true), report("none", true),
+      report("int8:block=256", false)};
+  EXPECT_THAT(CodecsOf(reports, /*is_choice=*/false),
               ElementsAre("none", "topk:0.01", "none", "int8:block=256"));
+  EXPECT_THAT(CodecsOf(reports, /*is_choice=*/true),
+              ElementsAre("none", "topk:0.01", "none", ""));
 }
 
 }  // namespace

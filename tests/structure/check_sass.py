@@ -18,8 +18,13 @@ SKIPPED = 77
 # Kernels whose arrays are not as long as a gradient, or whose threads each have
 # a word of packed codes.
 NARROW = {
-    "ColumnKernel", "CountPackKernel", "DotKernel", "FinishScale",
-    "PowerKernel", "SharedSumDecodeKernel", "SumCodesKernel", "SumPackKernel",
+    "AddFittedKernel", "ClipKernel", "ColumnKernel", "CountCodesKernel",
+    "CountFittedKernel", "CountGapsKernel", "CountPackKernel", "DotKernel",
+    "FinishScale", "LargestKernel", "LearnKernel", "PowerKernel",
+    "PutDrawnKernel", "PutKernel", "RandomBasisKernel", "ReadListKernel",
+    "SampleKernel", "SampleThresholdKernel", "SharedSumDecodeKernel",
+    "SumCodesKernel", "SumDrawnKernel", "SumPackKernel", "TakeDrawnKernel",
+    "TakeKernel", "WriteListKernel",
 }
 # Of families, in which packed sums are decoded by words.
 NARROW_IN = {("radix.cu.o", "PackedDecodeKernel")}

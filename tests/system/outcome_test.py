@@ -100,8 +100,11 @@ class Outcome(SystemTest):
         run = self.run_to_end(
             ["--compare", "none,2bit", "--network", "linear", "--data",
              "digits", "--num-epochs", "1", "--num-batches", "20",
-             "--gc-min-bytes", "0"])
+             "--gc-min-bytes", "0", "--connections", "auto"])
         for result in self.summary():
+            chosen = "connections 1: 127.0.0.1 is this host alone"
+            self.assertEqual(result["decisions"].count(chosen), 1)
+            self.assertIn(f"{result['setting']}  {chosen}", run.stdout())
             looks = [line for line in result["decisions"]
                      if line.startswith("plan, step 19: ")]
             self.assertEqual(len(looks), 1, result["decisions"])

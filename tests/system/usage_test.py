@@ -38,6 +38,7 @@ WRONG = [
     (["--link", "1gbit,3s"], ["1gbit,3s", "at most 1 s"]),
     (["--connections", "0"], ["--connections", "64"]),
     (["--connections", "65"], ["--connections", "64"]),
+    (["--connections", "many"], ["--connections", "many", "auto"]),
     (["--transport", "ucx", "--rails", "lo"], ["ucx", "no rails", "tcp"]),
     (["--rails", "lo"], ["--rails", "--secret-file"]),
     (["--rails", "eth99", "--insecure"], ["eth99", "lo"]),

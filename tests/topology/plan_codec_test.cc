@@ -89,13 +89,33 @@ TEST(Plan, EachTensorGetsTheCodecThatItWasGiven) {
 TEST(Plan, AChoiceLeavesOutWhatMayNotBeCompressed) {
   PlanRequest request = Request("vgg16", 2, 1);
   request.gc_allow = {"2bit:reencode"};
-  request.may_compress.assign(request.profile.tensors.size(), true);
+  request.tensor_codecs.assign(request.profile.tensors.size(), "");
   ASSERT_EQ(MustPlan({}, Measured(), request).tensors[26].codec,
             "2bit:reencode");
-  request.may_compress[26] = false;
+  request.tensor_codecs[26] = "none";
   const Plan plan = MustPlan({}, Measured(), request);
   EXPECT_EQ(plan.codec, "2bit:reencode");
   EXPECT_EQ(plan.tensors[26].codec, "none");
+}
+
+TEST(Plan, AChoiceReckonsWithWhatOthersWereGiven) {
+  PlanRequest request = Request("vgg16", 2, 1);
+  request.gc_allow = {"2bit:reencode"};
+  request.tensor_codecs.assign(request.profile.tensors.size(), "");
+  request.tensor_codecs[26] = "none";
+  const Plan dense = MustPlan({}, Measured(), request);
+  request.tensor_codecs[26] = "fp16";
+  const Plan given = MustPlan({}, Measured(), request);
+  EXPECT_EQ(given.tensors[26].codec, "fp16");
+  EXPECT_EQ(given.tensors[28].codec, "2bit:reencode");
+  EXPECT_EQ(given.codec, "2bit:reencode,fp16");
+  EXPECT_LT(given.comm_s, 0.7 * dense.comm_s);  // most elements are its
+  EXPECT_EQ(given.comm_dense_s, dense.comm_dense_s);
+  EXPECT_THAT(given.reasons,
+              Contains(AllOf(HasSubstr("compression fp16 for 1 of 32 tensors"),
+                             HasSubstr("by rule"))));
+  request.gc_type = "none";
+  EXPECT_EQ(MustPlan({}, Measured(), request).codec, "fp16");
 }
 
 // Two workers share a server's link unless their rate was seen with it so.

@@ -1,7 +1,10 @@
 #pragma once
 
 #include <ostream>
+#include <string>
+#include <vector>
 
+#include "tests/transport/labelled.h"
 #include "transport/transport.h"
 
 namespace telegrad::testing {
@@ -16,10 +19,20 @@ struct Backend {
   size_t connections = 1;
   const char* rail = "";
   double link_latency_s = 0;
+  size_t piece_bytes = 0;  // above 0: staged, in pieces of that size
+  absl::StatusOr<std::unique_ptr<TransportContext>> (*make)(
+      const TransportOptions&, TransportHandler*) = MakeTransport;
+  const char* memory = "host";
 };
 
 inline void PrintTo(const Backend& backend, std::ostream* out) {
   *out << backend.test_name;
+}
+
+// With payloads on a device, so to speak; a large message has many pieces.
+inline Backend Staged(Backend backend) {
+  backend.piece_bytes = size_t{40} << 10;
+  return backend;
 }
 
 // That stands for a network, whatever is below.
@@ -36,8 +49,20 @@ inline TransportOptions OptionsOf(const Backend& backend) {
   options.link_latency_s = backend.link_latency_s;
   options.fault = backend.fault;
   options.connections = backend.connections;
+  options.memory = backend.memory;
   if (*backend.rail != 0) options.rails = {backend.rail};
   return options;
+}
+
+// What the conformance suite runs over in this program.
+std::vector<Backend> AllBackends();
+
+// Of contexts over it.
+inline TransportFactory FactoryOf(const Backend& backend) {
+  if (backend.piece_bytes == 0) return backend.make;
+  return [backend](const TransportOptions& options, TransportHandler* handler) {
+    return Labelled::Make(backend.make, options, backend.piece_bytes, handler);
+  };
 }
 
 }  // namespace telegrad::testing

@@ -20,11 +20,13 @@ using absl::StatusCode;
 class Transport : public ::testing::TestWithParam<Backend> {
  protected:
   void SetUp() override {
-    server_ = std::make_unique<Node>(OptionsOf(GetParam()));
+    server_ =
+        std::make_unique<Node>(OptionsOf(GetParam()), FactoryOf(GetParam()));
     if (server_->status.code() == StatusCode::kNotFound) {
       GTEST_SKIP() << server_->status;
     }
-    client_ = std::make_unique<Node>(OptionsOf(GetParam()));
+    client_ =
+        std::make_unique<Node>(OptionsOf(GetParam()), FactoryOf(GetParam()));
     ASSERT_THAT(server_->status, IsOk());
     ASSERT_THAT(client_->status, IsOk());
     const auto address = server_->context->Listen();
@@ -368,28 +370,10 @@ TEST_P(Transport, EachSideMayHaveItsOwnThread) {
   server_thread.join();
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Over, Transport,
-    ::testing::Values(
-        Backend{"Inproc", "inproc", ""}, Backend{"Tcp", "tcp", "tcp"},
-        Backend{"TcpNeighbour", "tcp", ""}, Backend{"UcxTcp", "ucx", "tcp"},
-        Backend{"UcxShm", "ucx", "shm"}, Backend{"UcxDefault", "ucx", ""},
-        Backend{"OfiTcp", "ofi", "tcp"},
-        Backend{"OfiRxm", "ofi", "tcp;ofi_rxm"},
-        Backend{"OfiShm", "ofi", "shm"}, Backend{"LinkOverUcx", "ucx", "", 4e9},
-        Backend{"LinkOverInproc", "inproc", "", 4e9},
-        Backend{"LatencyOverInproc", "inproc", "", 0, "", 1, "", 2e-3},
-        Backend{"LatencyOverTcp", "tcp", "tcp", 4e9, "", 1, "", 2e-3},
-        Backend{"FaultOverInproc", "inproc", "", 0, "seed=1"},
-        Backend{"FaultOverLink", "inproc", "", 4e9, "seed=1"},
-        Backend{"StripedTcp", "tcp", "tcp", 0, "", 4},
-        Backend{"StripedTcpNeighbour", "tcp", "", 0, "", 4},
-        Backend{"RailsOfTcp", "tcp", "tcp", 0, "", 1, "127.0.0.2"},
-        Backend{"StripedUcxTcp", "ucx", "tcp", 0, "", 2},
-        Backend{"StripedUcxShm", "ucx", "shm", 0, "", 2},
-        Backend{"StripedOfiTcp", "ofi", "tcp", 0, "", 2},
-        Backend{"FaultOverStriped", "tcp", "tcp", 4e9, "seed=1", 2}),
-    [](const auto& param) { return param.param.test_name; });
+INSTANTIATE_TEST_SUITE_P(Over, Transport, ::testing::ValuesIn(AllBackends()),
+                         [](const auto& param) {
+                           return param.param.test_name;
+                         });
 
 }  // namespace
 }  // namespace telegrad::testing

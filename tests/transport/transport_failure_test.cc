@@ -74,7 +74,8 @@ class TransportPeer : public ::testing::TestWithParam<Backend> {
       GTEST_SKIP() << "a killed peer may hold libfabric's locks";
     }
     files_before_ = SharedMemoryFiles();
-    server_ = std::make_unique<Node>(OptionsOf(GetParam()));
+    server_ =
+        std::make_unique<Node>(OptionsOf(GetParam()), FactoryOf(GetParam()));
     if (server_->status.code() == absl::StatusCode::kNotFound) {
       GTEST_SKIP() << server_->status;
     }
@@ -205,7 +206,10 @@ INSTANTIATE_TEST_SUITE_P(
         Backend{"OfiRxm", "ofi", "tcp;ofi_rxm"},
         Backend{"OfiShm", "ofi", "shm"},
         Backend{"StripedTcp", "tcp", "tcp", 0, "", 4},
-        Backend{"StripedUcxTcp", "ucx", "tcp", 0, "", 2}),
+        Backend{"StripedUcxTcp", "ucx", "tcp", 0, "", 2},
+        Staged({"StagedTcp", "tcp", "tcp"}),
+        Staged({"StagedUcxTcp", "ucx", "tcp"}),
+        Staged({"StagedOfiTcp", "ofi", "tcp"})),
     [](const auto& param) { return param.param.test_name; });
 
 }  // namespace

@@ -177,7 +177,10 @@ TEST_F(TcpNeighbour, RecordsThatBreakTheRulesCloseTheirConnection) {
        {Record(3, std::string(24, 0), 0), Record(3, "", 0),
         Record(3, std::string(24, 0), 1), Record(4, "", 0) + Record(4, "", 0),
         Record(4, "x", 0), Record(4, "", 1), Record(5, "", 0),
-        Record(5, "1234567", 0), Record(5, place + std::string(129, 'h'), 0),
+        Record(5, "1234567", 0),
+        Record(5,
+               place + std::string(kMaxHeaderBytes + kMaxPrefixBytes + 1, 'h'),
+               0),
         Record(5, place, kMaxPayloadBytes + 1), Record(6, "", 0),
         Record(6, "x", 0), Record(7, "", 0)}) {
     server_.closed.clear();

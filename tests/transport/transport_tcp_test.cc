@@ -131,7 +131,8 @@ TEST(TcpTransport, RecordsThatBreakTheRulesCloseTheirConnection) {
   const std::string address = *server.context->Listen();
   size_t num_closed = 0;
   for (const std::string& record :
-       {Record(0, 0, 0), Record(3, 0, 0), Record(0x54, 0, 0), Record(1, 129, 0),
+       {Record(0, 0, 0), Record(3, 0, 0), Record(0x54, 0, 0),
+        Record(1, kMaxHeaderBytes + kMaxPrefixBytes + 1, 0),
         Record(1, 0, kMaxPayloadBytes + 1), Record(1, 0, 0xffffffff),
         Record(2, 1, 0), Record(2, 0, 1), std::string("\1\0\1\0\0\0\0\0", 8),
         std::string("\1\0\0\1\0\0\0\0", 8)}) {

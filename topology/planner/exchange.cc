@@ -3,40 +3,20 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "topology/planner/aggregation.h"
+#include "topology/planner/predict.h"
 
 namespace telegrad {
 namespace {
 
 constexpr double kBytesPerGbit = 1e9 / 8;
 constexpr double kMinGain = 0.01;  // of a step; less is not worth a loss
-
-struct Times {
-  double comm_s = 0;
-  double exposed_s = 0;
-};
-
-// Predicts a step; `pipelines` has one for each codec of `tensors`.
-Times PredictTimes(const std::map<std::string, Pipeline>& pipelines,
-                   const std::vector<TensorPlan>& tensors,
-                   const Prospect& prospect) {
-  std::vector<TensorCost> costs;
-  std::vector<TensorCost> at_once;
-  for (size_t i = tensors.size(); i-- > 0;) {  // as backward makes them
-    const Pipeline& pipeline = pipelines.at(tensors[i].codec);
-    costs.push_back({&pipeline, tensors[i].elems, tensors[i].chunk_bytes / 4,
-                     prospect.ready_s[i]});
-    at_once.push_back(costs.back());
-    at_once.back().ready_s = 0;
-  }
-  return {FinishSeconds(at_once),
-          std::max(0.0, FinishSeconds(costs) - prospect.backward_s)};
-}
 
 // Elements of a tensor's chunks.
 int64_t ChunkElems(const PlanRequest& request, const Pipeline& pipeline,
@@ -87,10 +67,13 @@ class Chooser {
   }
 
   absl::Status Choose() {
-    const Option dense = Dense(prospect_);
-    Option best = dense;
-    RETURN_IF_ERROR(request_.tensor_codecs.empty() ? ChooseCodec(dense, &best)
-                                                   : Give(&best));
+    RETURN_IF_ERROR(ReadGiven());
+    const Option dense = With({}, prospect_);
+    const Option base = With(given_, prospect_);
+    Option best = base;
+    RETURN_IF_ERROR(IsAllGiven() ? TellGiven("asked for")
+                                 : ChooseCodec(base, &best));
+    best.codec = NamesOf(best.tensors);
     if (best.aggregation != dense.aggregation) {
       why_ =
           absl::StrCat("sums of ", best.codec, " are made where a shard lives");
@@ -107,66 +90,118 @@ class Chooser {
   }
 
  private:
-  Option Dense(const Prospect& prospect) const {
-    Option option{.aggregation = dense_aggregation_};
-    const Pipeline pipeline = MakePipeline(option.aggregation, prospect.cluster,
-                                           DenseCost(prospect.cluster));
-    option.tensors = DenseTensors(request_, pipeline);
-    option.times = PredictTimes({{"none", pipeline}}, option.tensors, prospect);
+  bool IsOpen(size_t tensor) const {
+    return request_.tensor_codecs.empty() ||
+           request_.tensor_codecs[tensor].empty();
+  }
+
+  bool IsAllGiven() const {
+    const std::vector<std::string>& all = request_.tensor_codecs;
+    return !all.empty() && std::find(all.begin(), all.end(), "") == all.end();
+  }
+
+  absl::Status ReadGiven() {
+    for (const std::string& name : request_.tensor_codecs) {
+      if (name.empty() || name == "none" || given_.contains(name)) continue;
+      ASSIGN_OR_RETURN(const CodecFigures* figures, Find(name));
+      const auto cost = CostOf(*figures, prospect_.cluster);
+      if (cost.ok()) {
+        given_[name] = *cost;
+      } else if (IsAllGiven()) {
+        return cost.status();
+      }  // else its tensors are reckoned as dense
+    }
+    return absl::OkStatus();
+  }
+
+  // That of dense tensors, unless one of the codecs needs another.
+  Aggregation AggregationOf(const Costs& costs) const {
+    Aggregation aggregation = dense_aggregation_;
+    for (const auto& [name, cost] : costs) {
+      const Aggregation needed = CodecAggregation(
+          dense_aggregation_, *calibration_.FindCodec(name), cost);
+      if (needed != dense_aggregation_) aggregation = needed;
+    }
+    return aggregation;
+  }
+
+  void Give(const Pipelines& pipelines, const std::string& codec,
+            TensorPlan* tensor) const {
+    tensor->codec = codec;
+    tensor->chunk_bytes =
+        4 * ChunkElems(request_, pipelines.at(codec), tensor->elems);
+  }
+
+  // Tensors have what they were given of `costs`; the others are dense.
+  std::vector<TensorPlan> GivenTensors(const Pipelines& pipelines) const {
+    std::vector<TensorPlan> tensors =
+        DenseTensors(request_, pipelines.at("none"));
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      if (IsOpen(i) || !pipelines.contains(request_.tensor_codecs[i])) continue;
+      Give(pipelines, request_.tensor_codecs[i], &tensors[i]);
+    }
+    return tensors;
+  }
+
+  Option With(const Costs& given, const Prospect& prospect) const {
+    Option option{.aggregation = AggregationOf(given)};
+    const Pipelines pipelines =
+        PipelinesOf(option.aggregation, prospect.cluster, given);
+    option.tensors = GivenTensors(pipelines);
+    option.times = PredictTimes(pipelines, option.tensors, prospect);
     return option;
   }
 
   enum class Which : uint8_t { kAll, kFaster };
 
-  // `tensors`: who gets the codec; null: by `which`.
+  // A codec for tensors that were given none. `tensors`: who gets it; null: by
+  // `which`.
   Option With(const CodecFigures& figures, const CodecCost& cost,
               const Prospect& prospect, Which which,
               const std::vector<TensorPlan>* tensors = nullptr) const {
-    Option option{
-        .codec = figures.name,
-        .aggregation = CodecAggregation(dense_aggregation_, figures, cost)};
-    const ClusterCost& cluster = prospect.cluster;
-    const std::map<std::string, Pipeline> pipelines = {
-        {"none", MakePipeline(option.aggregation, cluster, DenseCost(cluster))},
-        {figures.name, MakePipeline(option.aggregation, cluster, cost)}};
+    Costs costs = given_;
+    costs[figures.name] = cost;
+    Option option{.codec = figures.name, .aggregation = AggregationOf(costs)};
+    const Pipelines pipelines =
+        PipelinesOf(option.aggregation, prospect.cluster, costs);
     option.tensors =
         tensors != nullptr ? *tensors : Assign(figures.name, pipelines, which);
     option.times = PredictTimes(pipelines, option.tensors, prospect);
-    option.break_even_gbps =
-        BreakEvenBytesPerS(dense_aggregation_, option.aggregation, cluster,
-                           cost, request_.profile.num_elems()) /
-        kBytesPerGbit;
+    option.break_even_gbps = BreakEvenGbps(option.aggregation, cost);
     return option;
   }
 
-  // Gives the codec to all tensors, or to each that is faster with it.
-  std::vector<TensorPlan> Assign(
-      const std::string& codec,
-      const std::map<std::string, Pipeline>& pipelines, Which which) const {
+  double BreakEvenGbps(Aggregation aggregation, const CodecCost& cost) const {
+    return BreakEvenBytesPerS(dense_aggregation_, aggregation,
+                              prospect_.cluster, cost,
+                              request_.profile.num_elems()) /
+           kBytesPerGbit;
+  }
+
+  // Gives the codec to all tensors that may get it, or to each that is faster
+  // with it.
+  std::vector<TensorPlan> Assign(const std::string& codec,
+                                 const Pipelines& pipelines,
+                                 Which which) const {
     const Pipeline& raw = pipelines.at("none");
     const Pipeline& small = pipelines.at(codec);
-    std::vector<TensorPlan> tensors = DenseTensors(request_, raw);
-    for (TensorPlan& tensor : tensors) {
-      const auto i = static_cast<size_t>(&tensor - tensors.data());
-      if (!request_.may_compress.empty() && !request_.may_compress[i]) continue;
+    std::vector<TensorPlan> tensors = GivenTensors(pipelines);
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      TensorPlan& tensor = tensors[i];
+      if (!IsOpen(i)) continue;
       const int64_t chunk = ChunkElems(request_, small, tensor.elems);
       const double raw_s =
           PipelineSeconds(raw, tensor.elems, tensor.chunk_bytes / 4);
-      if (which == Which::kFaster &&
-          PipelineSeconds(small, tensor.elems, chunk) >= raw_s) {
-        continue;
+      if (which == Which::kAll ||
+          PipelineSeconds(small, tensor.elems, chunk) < raw_s) {
+        Give(pipelines, codec, &tensor);
       }
-      tensor.codec = codec;
-      tensor.chunk_bytes = 4 * chunk;
     }
     return tensors;
   }
 
-  absl::Status ChooseCodec(const Option& dense, Option* best) {
-    if (request_.gc_type == "none") {
-      plan_.reasons.push_back("compression off: asked for");
-      return absl::OkStatus();
-    }
+  absl::Status ChooseCodec(const Option& base, Option* best) {
+    if (request_.gc_type == "none") return TellGiven("asked for");
     if (request_.gc_type != "auto") return Force(best);
     std::vector<std::string> allowed = request_.gc_allow;
     if (allowed.empty()) {
@@ -185,14 +220,14 @@ class Chooser {
     if (best->codec == "none") {
       plan_.reasons.push_back(
           absl::StrCat("compression off: ", absl::StrJoin(against, "; ")));
-      return absl::OkStatus();
+      return given_.empty() ? absl::OkStatus() : TellGiven("by rule");
     }
     plan_.reasons.push_back(absl::StrFormat(
         "compression %s: link %g Gb/s < %s; a step exposes %.4g ms of "
         "communication instead of %.4g ms",
         best->codec, LinkGbps(), BreakEven(*best), 1e3 * best->times.exposed_s,
-        1e3 * dense.times.exposed_s));
-    return absl::OkStatus();
+        1e3 * base.times.exposed_s));
+    return given_.empty() ? absl::OkStatus() : TellGiven("by rule");
   }
 
   absl::StatusOr<const CodecFigures*> Find(const std::string& name) const {
@@ -217,60 +252,31 @@ class Chooser {
     return absl::OkStatus();
   }
 
-  // Each tensor its own of `tensor_codecs`.
-  absl::Status Give(Option* best) {
-    const ClusterCost& cluster = prospect_.cluster;
-    std::map<std::string, CodecCost> costs;
-    for (const std::string& name : request_.tensor_codecs) {
-      if (name == "none" || costs.contains(name)) continue;
-      ASSIGN_OR_RETURN(const CodecFigures* figures, Find(name));
-      ASSIGN_OR_RETURN(costs[name], CostOf(*figures, cluster));
-      const Aggregation needed =
-          CodecAggregation(dense_aggregation_, *figures, costs[name]);
-      if (needed != dense_aggregation_) best->aggregation = needed;
-    }
-    std::map<std::string, Pipeline> pipelines = {
-        {"none", MakePipeline(best->aggregation, cluster, DenseCost(cluster))}};
+  // "2bit,fp16", or "none".
+  static std::string NamesOf(const std::vector<TensorPlan>& tensors) {
+    std::set<std::string> names;
+    for (const TensorPlan& tensor : tensors) names.insert(tensor.codec);
+    if (names.size() > 1) names.erase("none");
+    return absl::StrJoin(names, ",");
+  }
+
+  // "compression 2bit for 9 of 10 tensors (break-even 44 Gb/s): asked for".
+  absl::Status TellGiven(absl::string_view why) {
+    const std::vector<std::string>& all = request_.tensor_codecs;
     std::vector<std::string> said;
-    for (const auto& [name, cost] : costs) {
-      pipelines[name] = MakePipeline(best->aggregation, cluster, cost);
-      said.push_back(Given(name, cost, *best));
+    for (const auto& [name, cost] : given_) {
+      Option one{.aggregation = AggregationOf(given_)};
+      one.break_even_gbps = BreakEvenGbps(one.aggregation, cost);
+      said.push_back(
+          absl::StrCat(name, " for ", std::count(all.begin(), all.end(), name),
+                       " of ", all.size(), " tensors (", BreakEven(one), ")"));
     }
-    best->tensors = DenseTensors(request_, pipelines.at("none"));
-    for (size_t i = 0; i < best->tensors.size(); ++i) {
-      TensorPlan& tensor = best->tensors[i];
-      tensor.codec = request_.tensor_codecs[i];
-      tensor.chunk_bytes =
-          4 * ChunkElems(request_, pipelines.at(tensor.codec), tensor.elems);
-    }
-    if (!costs.empty()) best->codec = NamesOf(costs);
-    best->times = PredictTimes(pipelines, best->tensors, prospect_);
     plan_.reasons.push_back(
         said.empty()
-            ? "compression off: asked for"
-            : absl::StrFormat("compression %s: asked for; link %g Gb/s",
-                              absl::StrJoin(said, ", "), LinkGbps()));
+            ? absl::StrCat("compression off: ", why)
+            : absl::StrFormat("compression %s: %s; link %g Gb/s",
+                              absl::StrJoin(said, ", "), why, LinkGbps()));
     return absl::OkStatus();
-  }
-
-  static std::string NamesOf(const std::map<std::string, CodecCost>& costs) {
-    return absl::StrJoin(costs, ",", [](std::string* out, const auto& each) {
-      absl::StrAppend(out, each.first);
-    });
-  }
-
-  // "2bit for 9 of 10 tensors (break-even 44 Gb/s)".
-  std::string Given(const std::string& name, const CodecCost& cost,
-                    const Option& option) const {
-    Option one{.aggregation = option.aggregation};
-    one.break_even_gbps =
-        BreakEvenBytesPerS(dense_aggregation_, one.aggregation,
-                           prospect_.cluster, cost,
-                           request_.profile.num_elems()) /
-        kBytesPerGbit;
-    const std::vector<std::string>& all = request_.tensor_codecs;
-    return absl::StrCat(name, " for ", std::count(all.begin(), all.end(), name),
-                        " of ", all.size(), " tensors (", BreakEven(one), ")");
   }
 
   static bool IsMeasured(const CodecFigures& figures) {
@@ -298,10 +304,12 @@ class Chooser {
     }
     // It must pay in the corner that is worst for it.
     const Option sure = With(*figures, *slow, hopeful_, Which::kFaster);
-    const double dense_s = Dense(hopeful_).times.exposed_s;
-    const double gain = dense_s - sure.times.exposed_s;
-    if (gain <= kMinGain * (request_.compute_s + dense_s)) {
-      against->push_back(WhyNot(sure, dense_s));
+    Costs given = given_;
+    if (given.contains(name)) given[name] = *slow;
+    const double base_s = With(given, hopeful_).times.exposed_s;
+    const double gain = base_s - sure.times.exposed_s;
+    if (gain <= kMinGain * (request_.compute_s + base_s)) {
+      against->push_back(WhyNot(sure, base_s));
       return absl::OkStatus();
     }
     Option option =
@@ -312,7 +320,7 @@ class Chooser {
     return absl::OkStatus();
   }
 
-  std::string WhyNot(const Option& option, double dense_s) const {
+  std::string WhyNot(const Option& option, double base_s) const {
     if (option.break_even_gbps <= LinkGbps()) {
       return absl::StrFormat("link %g Gb/s > %s of %s", LinkGbps(),
                              BreakEven(option), option.codec);
@@ -320,7 +328,7 @@ class Chooser {
     return absl::StrFormat(
         "%s leaves %.4g ms of a step exposed, no compression %.4g ms (%.4g ms "
         "hide behind backward)",
-        option.codec, 1e3 * option.times.exposed_s, 1e3 * dense_s,
+        option.codec, 1e3 * option.times.exposed_s, 1e3 * base_s,
         1e3 * prospect_.backward_s);
   }
 
@@ -342,6 +350,7 @@ class Chooser {
   Prospect hopeful_;
   Aggregation dense_aggregation_ = Aggregation::kLocal;
   std::string why_;                      // this one
+  Costs given_;                          // of `tensor_codecs`
   std::vector<std::string> unmeasured_;  // codecs
 };
 
@@ -351,31 +360,6 @@ absl::Status ChooseExchange(const Calibration& calibration,
                             const PlanRequest& request,
                             const Prospect& prospect, Plan* plan) {
   return Chooser(calibration, request, prospect, plan).Choose();
-}
-
-absl::Status Predict(const Calibration& calibration, const Prospect& prospect,
-                     Plan* plan) {
-  std::map<std::string, Pipeline> pipelines = {
-      {"none", MakePipeline(plan->aggregation, prospect.cluster,
-                            DenseCost(prospect.cluster))}};
-  if (plan->tensors.size() != prospect.ready_s.size()) {
-    return absl::FailedPreconditionError("the plan is for other tensors");
-  }
-  for (const TensorPlan& tensor : plan->tensors) {
-    if (pipelines.count(tensor.codec) > 0) continue;
-    const CodecFigures* figures = calibration.FindCodec(tensor.codec);
-    if (figures == nullptr) {
-      return absl::NotFoundError(
-          absl::StrCat("the calibration knows no codec ", tensor.codec));
-    }
-    ASSIGN_OR_RETURN(const CodecCost cost, CostOf(*figures, prospect.cluster));
-    pipelines[tensor.codec] =
-        MakePipeline(plan->aggregation, prospect.cluster, cost);
-  }
-  const Times times = PredictTimes(pipelines, plan->tensors, prospect);
-  plan->comm_s = times.comm_s;
-  plan->exposed_s = times.exposed_s;
-  return absl::OkStatus();
 }
 
 }  // namespace telegrad

@@ -41,9 +41,8 @@ absl::Status CheckRequest(const PlanRequest& request) {
   if (tensors == 0) {
     return absl::InvalidArgumentError("a plan needs a profile with tensors");
   }
-  for (const size_t count :
-       {request.tensor_codecs.size(), request.may_compress.size()}) {
-    if (count == 0 || count == tensors) continue;
+  const size_t count = request.tensor_codecs.size();
+  if (count != 0 && count != tensors) {
     return absl::InvalidArgumentError(absl::StrCat(
         "codecs of ", count, " tensors for a profile of ", tensors));
   }
@@ -119,15 +118,12 @@ void ChooseSmallNumbers(std::span<const Machine* const> machines, Plan* plan) {
                                           most, " bytes; ", plan->mtu,
                                           " is used"));
   }
-  const double gbps = plan->link_bytes_per_s / kBytesPerGbit;
-  if (plan->network == NetworkKind::kTcp && gbps >= kManyStreamsGbps) {
-    plan->connections = 4;
-    plan->reasons.push_back(absl::StrFormat(
-        "4 connections: one TCP stream does not fill %g Gb/s", gbps));
-  } else if (plan->network != NetworkKind::kLocal && bond) {
-    plan->connections = 2;
-    plan->reasons.push_back("2 connections: a bond spreads by connection");
-  }
+  const PlannedConnections planned = ConnectionsOver(
+      plan->network, plan->link_bytes_per_s / kBytesPerGbit, bond);
+  plan->connections = planned.connections;
+  if (planned.reason.empty()) return;
+  plan->reasons.push_back(
+      absl::StrCat(planned.connections, " connections: ", planned.reason));
 }
 
 void WarnOfMixedMemory(Plan* plan) {
@@ -182,6 +178,17 @@ absl::StatusOr<Plan> PlanMachines(std::span<const Machine* const> machines,
 }
 
 }  // namespace
+
+PlannedConnections ConnectionsOver(NetworkKind network, double gbps,
+                                   bool is_bond) {
+  if (network == NetworkKind::kTcp && gbps >= kManyStreamsGbps) {
+    return {4, absl::StrFormat("one TCP stream does not fill %g Gb/s", gbps)};
+  }
+  if (network != NetworkKind::kLocal && is_bond) {
+    return {2, "a bond spreads by connection"};
+  }
+  return {};
+}
 
 absl::StatusOr<Plan> MakePlan(std::span<const Machine> machines,
                               const Calibration& calibration,

@@ -15,7 +15,8 @@ absl::StatusOr<std::unique_ptr<TransportContext>> MakeFaultTransport(
         const TransportOptions&, TransportHandler*)>& make_inner,
     const TransportOptions& options, TransportHandler* handler) {
   ASSIGN_OR_RETURN(const fault::Spec spec, fault::ParseSpec(options.fault));
-  auto context = std::make_unique<fault::FaultContext>(spec, handler);
+  auto context = std::make_unique<fault::FaultContext>(
+      spec, MaxHeaderBytes(options), handler);
   ASSIGN_OR_RETURN(std::unique_ptr<TransportContext> inner,
                    make_inner(options, context->handler()));
   context->SetInner(std::move(inner));
@@ -70,7 +71,7 @@ absl::Status FaultContext::Send(EndpointId to, ConstBytes header,
   if (found == endpoints_.end() || found->second.is_closing) {
     return NotOpen(to);
   }
-  RETURN_IF_ERROR(CheckSizes(header, payload));
+  RETURN_IF_ERROR(CheckSizes(header, payload, max_header_bytes_));
   RETURN_IF_ERROR(CheckOnHost("fault", payload.device));
   Message message;
   std::copy_n(header.data, header.size, message.header.data());

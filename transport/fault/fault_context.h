@@ -17,8 +17,9 @@ namespace telegrad::fault {
 // The owner of the inner context and its handler. One thread, except Wake.
 class FaultContext : public TransportContext, private TransportHandler {
  public:
-  FaultContext(const Spec& spec, TransportHandler* handler)
-      : spec_(spec), handler_(handler) {}
+  FaultContext(const Spec& spec, size_t max_header_bytes,
+               TransportHandler* handler)
+      : spec_(spec), max_header_bytes_(max_header_bytes), handler_(handler) {}
   // Before anything else; `inner` was made with this context's handler().
   void SetInner(std::unique_ptr<TransportContext> inner) {
     inner_ = std::move(inner);
@@ -40,7 +41,7 @@ class FaultContext : public TransportContext, private TransportHandler {
  private:
   struct Message {
     TimePoint leaves = {};
-    std::array<std::byte, kMaxHeaderBytes> header = {};
+    std::array<std::byte, kMaxCarriedBytes> header = {};
     size_t header_bytes = 0;
     ConstBytes payload = {};
     std::shared_ptr<std::vector<std::byte>> copy = nullptr;  // of a flipped one
@@ -81,6 +82,7 @@ class FaultContext : public TransportContext, private TransportHandler {
   TimePoint ReleaseDue();
 
   const Spec spec_;
+  const size_t max_header_bytes_;
   TransportHandler* const handler_;
   std::unordered_map<EndpointId, Endpoint> endpoints_;
   std::array<uint64_t, 2> num_links_ = {};  // connected, accepted

@@ -21,6 +21,10 @@
 
 namespace telegrad::ofi {
 
+inline bool IsOnDevice(ConstBytes payload) {
+  return payload.size > 0 && payload.device.kind != DeviceKind::kCpu;
+}
+
 // Sent in records, through slots, or by a record and another way; gone when all
 // of these have completed.
 struct Outgoing {
@@ -28,6 +32,7 @@ struct Outgoing {
   std::array<std::byte, kMaxCarriedBytes> header = {};
   size_t header_bytes = 0;
   ConstBytes payload = {};
+  Registration registration = {};  // of one on a device
   SendDone done = nullptr;
   size_t offset = 0;  // of the payload, already in slots
   bool is_begun = false;
@@ -47,6 +52,7 @@ struct Incoming {
   size_t payload_bytes = 0;
   size_t received = 0;
   Bytes target = {};
+  Registration registration = {};  // of one on a device
 };
 
 // kOpen --Close--> kClosing --acknowledged, or grace over--> gone

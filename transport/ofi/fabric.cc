@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "transport/ofi/registration.h"
 
 namespace telegrad::ofi {
 namespace {
@@ -34,13 +35,6 @@ size_t SlotBytes(const fi_info& info) {
     bytes = kRxmEagerBytes;
   }
   return std::min(bytes, info.ep_attr->max_msg_size);
-}
-
-// ofi_rxm takes 70 MiB for an endpoint, and 1.17's crashes when one of several
-// at a completion queue ends.
-bool HasLanes(const fi_info& info) {
-  return !IsShm(info) && (info.caps & FI_TAGGED) != 0 &&
-         !absl::StrContains(info.fabric_attr->prov_name, "ofi_rxm");
 }
 
 }  // namespace
@@ -128,7 +122,7 @@ absl::Status Fabric::MakeSlots() {
   const size_t num_slots = kReceiveSlots + kSendSlots;
   memory_ = Buffer(num_slots * slot_bytes_);
   void* descriptor = nullptr;
-  if (NeedsRegistration()) {
+  if (NeedsRegistration(DeviceKind::kCpu)) {
     ASSIGN_OR_RETURN(registered_, RegisterNow(memory_.view()));
     descriptor = fi_mr_desc(registered_.get());
   }
@@ -151,7 +145,8 @@ absl::Status Fabric::MakeSlots() {
 std::string Fabric::Describe() const {
   return absl::StrCat(ofi::Describe(*info_), ", records of ", slot_bytes_,
                       " bytes, ", wait_fd_ < 0 ? "polling" : "waiting",
-                      " when idle");
+                      " when idle, memory: host",
+                      has_device_memory() ? ", cuda via FI_HMEM" : "");
 }
 
 absl::StatusOr<fi_addr_t> Fabric::AddPeer(const std::string& address) {
@@ -202,14 +197,14 @@ void Fabric::ReturnSlot(Slot* slot) {
 }
 
 Slot* Fabric::TakeLaneSlot(Role role, ConstBytes memory) {
-  void* descriptor = FindDescriptor(memory);
-  FidPtr<fid_mr> registered;
-  if (NeedsRegistration() && descriptor == nullptr) {
-    auto now = RegisterNow(memory);
-    if (!now.ok()) return nullptr;
-    registered = *std::move(now);
-    descriptor = fi_mr_desc(registered.get());
-  }
+  absl::StatusOr<Registration> registration = RegisterOnce(memory);
+  if (!registration.ok()) return nullptr;
+  Slot* const slot = TakeLaneSlot(role, registration->descriptor);
+  slot->registered = std::move(registration->registered);
+  return slot;
+}
+
+Slot* Fabric::TakeLaneSlot(Role role, void* descriptor) {
   if (free_lane_slots_.empty()) {
     slots_.push_back(std::make_unique<Slot>());
     free_lane_slots_.push_back(slots_.back().get());
@@ -218,7 +213,6 @@ Slot* Fabric::TakeLaneSlot(Role role, ConstBytes memory) {
   free_lane_slots_.pop_back();
   slot->role = role;
   slot->descriptor = descriptor;
-  slot->registered = std::move(registered);
   return slot;
 }
 
@@ -226,21 +220,37 @@ absl::StatusOr<std::unique_ptr<Lane>> Fabric::OpenLane() {
   return Lane::Open({info_.get(), domain_.get(), av_.get(), queue_.get()});
 }
 
-bool Fabric::NeedsRegistration() const {
-  return (info_->domain_attr->mr_mode & FI_MR_LOCAL) != 0;
+bool Fabric::NeedsRegistration(DeviceKind device) const {
+  return ofi::NeedsRegistration(info_->domain_attr->mr_mode, device);
+}
+
+absl::StatusOr<Registration> Fabric::RegisterOnce(ConstBytes memory) {
+  Registration registration;
+  registration.descriptor = FindDescriptor(memory);
+  if (registration.descriptor != nullptr ||
+      !NeedsRegistration(memory.device.kind)) {
+    return registration;
+  }
+  ASSIGN_OR_RETURN(registration.registered, RegisterNow(memory));
+  registration.descriptor = fi_mr_desc(registration.registered.get());
+  return registration;
 }
 
 absl::StatusOr<FidPtr<fid_mr>> Fabric::RegisterNow(ConstBytes memory) {
+  // libfabric does not write to it where it is only sent.
+  const iovec part = {const_cast<std::byte*>(memory.data), memory.size};
+  const fi_mr_attr attributes = AttributesOf(part, memory.device, next_key_++);
   fid_mr* registered = nullptr;
   RETURN_IF_ERROR(
-      CheckFi("fi_mr_reg",
-              fi_mr_reg(domain_.get(), memory.data, memory.size,
-                        FI_SEND | FI_RECV, 0, 0, 0, &registered, nullptr)));
+      CheckFi("fi_mr_regattr",
+              fi_mr_regattr(domain_.get(), &attributes, 0, &registered)));
   return FidPtr<fid_mr>(registered);
 }
 
 absl::Status Fabric::Register(ConstBytes memory) {
-  if (!NeedsRegistration() || memory.size == 0) return absl::OkStatus();
+  if (!NeedsRegistration(memory.device.kind) || memory.size == 0) {
+    return absl::OkStatus();
+  }
   ASSIGN_OR_RETURN(auto registered, RegisterNow(memory));
   regions_[memory.data] = {memory.size, std::move(registered)};
   return absl::OkStatus();

@@ -57,9 +57,17 @@ class Fabric {
   size_t large_bytes() const { return large_bytes_; }
   // False: payloads of any size go in records, but for shared memory.
   bool has_lanes() const { return has_lanes_; }
+  // Whether lanes take memory of CUDA devices.
+  bool has_device_memory() const { return HasDeviceMemory(*info_); }
   // For an operation of a lane on `memory`, registered where the provider
   // demands it; null when that failed. ReturnSlot after the completion.
   Slot* TakeLaneSlot(Role role, ConstBytes memory);
+  // The same on memory that is registered already.
+  Slot* TakeLaneSlot(Role role, void* descriptor);
+  // Of memory for one operation, where the provider demands it. libfabric
+  // itself keeps registrations for the next time, at most as many as
+  // FI_MR_CACHE_MAX_COUNT says, and sees when memory is freed; we would not.
+  absl::StatusOr<Registration> RegisterOnce(ConstBytes memory);
   // Keeps `memory` registered, if the provider demands it, until the end.
   absl::Status Register(ConstBytes memory);
 
@@ -81,7 +89,7 @@ class Fabric {
   absl::Status OpenQueue();
   absl::Status OpenEndpoint();
   absl::Status MakeSlots();
-  bool NeedsRegistration() const;
+  bool NeedsRegistration(DeviceKind device) const;
   absl::StatusOr<FidPtr<fid_mr>> RegisterNow(ConstBytes memory);
   void* FindDescriptor(ConstBytes memory) const;
   void PollError(std::vector<Completion>* completions);
@@ -116,6 +124,7 @@ class Fabric {
     size_t size = 0;
     FidPtr<fid_mr> registered;
   };
+  uint64_t next_key_ = 0;
   std::map<const std::byte*, Region> regions_;  // by their beginning
   FidPtr<fid_ep> endpoint_;
 };

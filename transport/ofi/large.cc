@@ -1,6 +1,7 @@
 #include <rdma/fi_errno.h>
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -9,6 +10,7 @@
 #include "base/log.h"
 #include "base/process_memory.h"
 #include "transport/ofi/ofi_context.h"
+#include "transport/send_checks.h"
 
 // Payloads that are not copied through slots: from user's memory to user's
 // memory over lanes or, in shared memory, read by the receiver.
@@ -18,11 +20,49 @@ namespace {
 // Of one endpoint and direction.
 constexpr size_t kMaxLarge = 8;
 
+// Once: what cannot be registered is copied by whoever is above.
+void WarnOfRegistration(const absl::Status& why) {
+  static std::atomic<bool> has_warned{false};
+  if (has_warned.exchange(true)) return;
+  LogWarning("transport ofi: memory of a device is not registered: ",
+             why.message());
+}
+
 }  // namespace
 
 bool OfiContext::IsAgreed(const Endpoint& endpoint) const {
   return endpoint.is_accepted_by_peer &&
          (fabric_->is_shm() || endpoint.send_lane != nullptr);
+}
+
+// Of a payload on a device, which goes from there by a lane or not at all.
+absl::StatusOr<Registration> OfiContext::RegisterToSend(
+    const Endpoint& endpoint, ConstBytes payload) {
+  if (!IsOnDevice(payload)) return Registration();
+  if (!TakesSome(payload.device.kind)) {
+    return CheckOnHost("ofi", payload.device);
+  }
+  if (!IsAgreed(endpoint) || payload.size < fabric_->large_bytes()) {
+    return absl::UnimplementedError(
+        "transport ofi takes no payload on a device before both sides have "
+        "agreed on lanes, and none that is small");
+  }
+  absl::StatusOr<Registration> made = fabric_->RegisterOnce(payload);
+  if (made.ok()) return made;
+  WarnOfRegistration(made.status());
+  return absl::UnimplementedError(made.status().message());
+}
+
+bool OfiContext::TakesNow(Bytes target) {
+  if (!IsOnDevice(target)) return true;
+  if (!is_in_large_header_ || !TakesSome(target.device.kind)) return false;
+  absl::StatusOr<Registration> made = fabric_->RegisterOnce(target);
+  if (!made.ok()) {
+    WarnOfRegistration(made.status());
+    return false;
+  }
+  asked_for_ = *std::move(made);
+  return true;
 }
 
 // False: there are enough on the way; the peer says when it has taken one.
@@ -46,14 +86,21 @@ void OfiContext::SendLarge(Endpoint& endpoint, Outgoing& message) {
     if (!IsReadableByProcesses(message.payload)) return;
     endpoint.exposed.push_back(&message);
   } else {
-    Slot* slot = fabric_->TakeLaneSlot(Role::kLaneSend, message.payload);
+    const bool is_on_device = IsOnDevice(message.payload);
+    Slot* slot = is_on_device
+                     ? fabric_->TakeLaneSlot(Role::kLaneSend,
+                                             message.registration.descriptor)
+                     : fabric_->TakeLaneSlot(Role::kLaneSend, message.payload);
     if (slot == nullptr) return;
     slot->endpoint = endpoint.id;
     slot->message = &message;
     const uint64_t tag = endpoint.peer_token + endpoint.next_tag_to_send;
-    if (endpoint.send_lane->Send(slot, message.payload, endpoint.peer_lane,
-                                 tag) != 0) {
-      return fabric_->ReturnSlot(slot);
+    const int error = endpoint.send_lane->Send(slot, message.payload,
+                                               endpoint.peer_lane, tag);
+    if (error != 0) {
+      fabric_->ReturnSlot(slot);
+      if (!is_on_device || error == FI_EAGAIN) return;
+      return Fail(endpoint, FabricError("send from a device", error));
     }
     ++endpoint.next_tag_to_send;
   }
@@ -198,8 +245,12 @@ void OfiContext::ReceiveOnLane(Endpoint& endpoint, Incoming* message,
     message->payload_bytes = num_bytes;
     message->target = endpoint.scratch.view();
   }
-  const Bytes target = {message->target.data, num_bytes};
-  Slot* slot = fabric_->TakeLaneSlot(Role::kLaneReceive, target);
+  const Bytes target = {message->target.data, num_bytes,
+                        message->target.device};
+  Slot* slot = IsOnDevice(target)
+                   ? fabric_->TakeLaneSlot(Role::kLaneReceive,
+                                           message->registration.descriptor)
+                   : fabric_->TakeLaneSlot(Role::kLaneReceive, target);
   if (slot == nullptr) {
     return Fail(endpoint, absl::ResourceExhaustedError(
                               "the memory for a large message cannot be "

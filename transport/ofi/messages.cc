@@ -27,11 +27,13 @@ absl::Status OfiContext::Send(EndpointId to, ConstBytes header,
     return NotOpen(to);
   }
   RETURN_IF_ERROR(CheckSizes(header, payload, MaxHeaderBytes(options_)));
-  RETURN_IF_ERROR(CheckOnHost("ofi", payload.device));
+  ASSIGN_OR_RETURN(Registration registration,
+                   RegisterToSend(*endpoint, payload));
   Outgoing& message = Enqueue(*endpoint, Kind::kData, /*is_urgent=*/false);
   std::copy_n(header.data, header.size, message.header.data());
   message.header_bytes = header.size;
   message.payload = payload;
+  message.registration = std::move(registration);
   message.done = std::move(done);
   if (pumping_.empty() && endpoint->has_greeted) Pump(*endpoint);
   StartPumping(*endpoint);
@@ -83,6 +85,10 @@ bool OfiContext::Pump(Endpoint& endpoint) {
   while (endpoint.state != State::kFailed &&
          endpoint.next != endpoint.messages.end()) {
     if (!PrepareLarge(endpoint)) return false;
+    if (IsOnDevice(endpoint.next->payload) && !endpoint.next->is_large) {
+      is_stalled_ = true;  // records cannot take it
+      return endpoint.state != State::kFailed;
+    }
     if (endpoint.num_slots >= kMaxSlotsInFlight) return false;
     Slot* slot = fabric_->TakeSlot();
     if (slot == nullptr) return true;

@@ -2,6 +2,7 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -26,6 +27,10 @@ class OfiContext : public TransportContext {
   ~OfiContext() override;
 
   TransportInfo info() const override;
+  bool TakesSome(DeviceKind device) const override {
+    return Takes(device) || fabric_->has_device_memory();
+  }
+  bool TakesNow(Bytes target) override;
   bool IsInMemory(EndpointId endpoint) const override {
     return fabric_->is_shm() && endpoints_.contains(endpoint);
   }
@@ -76,6 +81,8 @@ class OfiContext : public TransportContext {
   void FailProtocol(Endpoint& endpoint, absl::string_view what);
 
   // large.cc
+  absl::StatusOr<Registration> RegisterToSend(const Endpoint& endpoint,
+                                              ConstBytes payload);
   bool IsAgreed(const Endpoint& endpoint) const;
   bool PrepareLarge(Endpoint& endpoint);
   void SendLarge(Endpoint& endpoint, Outgoing& message);
@@ -128,7 +135,9 @@ class OfiContext : public TransportContext {
   std::deque<Done> done_;
   std::vector<Completion> completions_;
   IdlePolls idle_polls_;
-  bool has_yielded_ = false;  // since anything moved
+  bool is_in_large_header_ = false;  // OnHeader runs, the payload has a lane
+  std::optional<Registration> asked_for_;  // what TakesNow has registered
+  bool has_yielded_ = false;               // since anything moved
   unsigned num_polls_ = 0;
   Duration nap_ = {};        // of the next sleep without a file to wait for
   size_t num_moved_ = 0;     // completions since HandleEvents began

@@ -24,11 +24,17 @@ absl::Status CheckFi(absl::string_view what, int result);
 // The first provider that `options.tls` allows and libfabric offers for the
 // bind address: "tcp" is net or tcp;ofi_rxm, "shm", "verbs", "efa", a
 // provider's own name, or "" (efa, verbs, tcp; on loopback tcp only). The
-// user's FI_PROVIDER takes providers away, as always in libfabric.
+// user's FI_PROVIDER takes providers away, as always in libfabric. With the
+// memory "direct" it is asked for FI_HMEM and, where it has none or no lanes to
+// use it for, taken without.
 // Errors: InvalidArgument, Unavailable.
 absl::StatusOr<InfoPtr> ChooseProvider(const TransportOptions& options);
 
 bool IsShm(const fi_info& info);
+// Whether connections get endpoints of their own for large payloads.
+bool HasLanes(const fi_info& info);
+// Whether these may be in memory of CUDA devices.
+bool HasDeviceMemory(const fi_info& info);
 
 // "provider net 117.0, domain lo, ..., FI_HMEM no".
 std::string Describe(const fi_info& info);

@@ -119,11 +119,14 @@ Incoming* OfiContext::Begin(Endpoint& endpoint, const Record& record) {
     return nullptr;
   }
   ++num_events_;
+  is_in_large_header_ = record.kind == Kind::kLarge && !fabric_->is_shm();
   absl::StatusOr<Bytes> target =
       handler_->OnHeader(endpoint.id, record.header, record.payload_bytes);
+  is_in_large_header_ = false;
+  auto registration = std::exchange(asked_for_, std::nullopt);
   if (endpoint.state != State::kOpen) return nullptr;
   if (target.ok() && (target->size < record.payload_bytes ||
-                      target->device.kind != DeviceKind::kCpu)) {
+                      (IsOnDevice(*target) && !registration.has_value()))) {
     target = absl::InternalError(
         absl::StrCat("OnHeader gave ", target->size, " bytes for ",
                      record.payload_bytes, ", or no host memory"));
@@ -139,6 +142,7 @@ Incoming* OfiContext::Begin(Endpoint& endpoint, const Record& record) {
   message.header_bytes = record.header.size;
   message.payload_bytes = record.payload_bytes;
   message.target = *target;
+  if (registration.has_value()) message.registration = *std::move(registration);
   return &message;
 }
 

@@ -20,6 +20,12 @@ struct FidDeleter {
 template <typename Fid>
 using FidPtr = std::unique_ptr<Fid, FidDeleter<Fid>>;
 
+// None where none is needed.
+struct Registration {
+  void* descriptor = nullptr;
+  FidPtr<fid_mr> registered;  // null: for good, by somebody else
+};
+
 // What libfabric does with a slot: a record in the slot's own memory, or a
 // large payload in the user's.
 enum class Role : uint8_t { kReceive, kSend, kLaneReceive, kLaneSend };

@@ -13,49 +13,135 @@ absl::StatusOr<Bytes> StagedContext::OnHeader(EndpointId from,
                                               size_t payload_bytes) {
   Endpoint& endpoint = endpoints_[from];
   if (endpoint.is_closing) {
-    Incoming& message = endpoint.receives.emplace_back();
-    message.unheard = Buffer(payload_bytes);
-    return message.unheard.view();
+    Arriving& piece = endpoint.receives.emplace_back().pieces.emplace_back();
+    piece.unheard = Buffer(payload_bytes);
+    return piece.unheard.view();
   }
-  ASSIGN_OR_RETURN(const Bytes target,
-                   handler_->OnHeader(from, header, payload_bytes));
+  Incoming* const last =
+      endpoint.receives.empty() ? nullptr : &endpoint.receives.back();
+  if (!IsPiece(header)) {
+    if (last != nullptr) RETURN_IF_ERROR(CheckWhole(last->whole));
+    Whole whole = {.header_bytes = header.size,
+                   .payload_bytes = payload_bytes,
+                   .begun = payload_bytes};
+    std::copy_n(header.data, header.size, whole.header.data());
+    return BeginMessage(from, endpoint, whole, payload_bytes);
+  }
+  ASSIGN_OR_RETURN(const Whole piece, ParsePiece(header, payload_bytes));
+  if (last == nullptr || last->whole.is_whole()) {
+    RETURN_IF_ERROR(CheckFirst(piece, payload_bytes));
+    return BeginMessage(from, endpoint, piece, payload_bytes);
+  }
+  const size_t offset = last->whole.begun;
+  RETURN_IF_ERROR(AddPiece(piece, payload_bytes, &last->whole));
+  return BeginPiece(
+      endpoint, *last,
+      {last->payload.data + offset, payload_bytes, last->payload.device});
+}
+
+// `size`: of its first piece, or of all of it.
+absl::StatusOr<Bytes> StagedContext::BeginMessage(EndpointId from,
+                                                  Endpoint& endpoint,
+                                                  const Whole& whole,
+                                                  size_t size) {
+  const size_t payload_bytes = whole.payload_bytes;
+  ASSIGN_OR_RETURN(
+      const Bytes target,
+      handler_->OnHeader(from, whole.header_view(), payload_bytes));
   if (target.size < payload_bytes) {
     return absl::InternalError(absl::StrCat("OnHeader gave ", target.size,
                                             " bytes for ", payload_bytes));
   }
   RETURN_IF_ERROR(CheckDevice(target));
-  Incoming message;
-  message.payload = target;
-  message.size = payload_bytes;
-  Bytes place = payload_bytes > 0 ? target : Bytes();
-  if (payload_bytes > 0 && !IsDirect(target)) {
-    message.copy.buffer = pool_.Get(payload_bytes);
-    if (message.copy.buffer == nullptr) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          payload_bytes, " bytes of pinned memory: ", copier_->error()));
-    }
-    place = {message.copy.buffer, payload_bytes};
-  }
+  Incoming message = {.whole = whole,
+                      .payload = {target.data, payload_bytes, target.device}};
+  ASSIGN_OR_RETURN(
+      const Bytes place,
+      BeginPiece(endpoint, message, {target.data, size, target.device}));
   endpoint.receives.push_back(std::move(message));
   return place;
 }
 
-void StagedContext::OnMessage(EndpointId from, ConstBytes header, Bytes) {
+// Returns where it comes.
+absl::StatusOr<Bytes> StagedContext::BeginPiece(Endpoint& endpoint,
+                                                Incoming& message,
+                                                Bytes target) {
+  Arriving piece;
+  piece.target = target;
+  Bytes place = target.size > 0 ? target : Bytes();
+  if (!IsDirect(target) && !inner_->TakesNow(target)) {
+    RETURN_IF_ERROR(AwaitRoom(endpoint, target.size));
+    piece.copy.buffer = pool_.Get(target.size);
+    if (piece.copy.buffer == nullptr) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          target.size, " bytes of pinned memory: ", copier_->error()));
+    }
+    endpoint.receiving_bytes += target.size;
+    place = {piece.copy.buffer, target.size};
+  }
+  message.pieces.push_back(std::move(piece));
+  return place;
+}
+
+// What has arrived and is being copied makes room by itself, and soon; nobody
+// else has to help, so that it can be waited for here.
+absl::Status StagedContext::AwaitRoom(Endpoint& endpoint, size_t size) {
+  const TimePoint deadline = Clock::now() + kCloseGrace;
+  for (Incoming& message : endpoint.receives) {
+    for (Arriving& piece : message.pieces) {
+      if (endpoint.receiving_bytes + size <= ring_bytes_) break;
+      if (!piece.has_arrived) return absl::OkStatus();
+      while (PollCopy(piece.copy)) {
+        if (Clock::now() < deadline) continue;
+        return absl::DeadlineExceededError(
+            "a copy from pinned memory to a device does not end");
+      }
+      DropBuffer(endpoint, piece);
+    }
+  }
+  return absl::OkStatus();
+}
+
+void StagedContext::DropBuffer(Endpoint& endpoint, Arriving& piece) {
+  if (piece.copy.buffer == nullptr) return;
+  endpoint.receiving_bytes -= piece.target.size;
+  Drop(piece.copy);
+}
+
+void StagedContext::OnMessage(EndpointId from, ConstBytes, Bytes) {
   Endpoint& endpoint = endpoints_[from];
-  const auto next = std::find_if(
-      endpoint.receives.begin(), endpoint.receives.end(),
-      [](const Incoming& message) { return !message.has_arrived; });
-  if (next == endpoint.receives.end()) return;  // dropped
-  std::copy_n(header.data, header.size, next->header.data());
-  next->header_bytes = header.size;
+  Arriving* next = nullptr;
+  for (Incoming& message : endpoint.receives) {
+    const auto found =
+        std::find_if(message.pieces.begin(), message.pieces.end(),
+                     [](const Arriving& piece) { return !piece.has_arrived; });
+    if (found == message.pieces.end()) continue;
+    next = &*found;
+    break;
+  }
+  if (next == nullptr) return;  // dropped
   next->has_arrived = true;
   if (next->copy.buffer != nullptr) {
-    StartCopy(next->copy,
-              {next->payload.data, next->size, next->payload.device},
-              {next->copy.buffer, next->size});
+    StartCopy(next->copy, next->target, {next->copy.buffer, next->target.size});
   }
   AdvanceReceives(from, endpoint);
   if (!endpoint.receives.empty()) Activate(from, endpoint);
+}
+
+// Whether all of the message is where it belongs.
+bool StagedContext::TakeArrived(EndpointId id, Endpoint& endpoint,
+                                Incoming& message) {
+  while (!message.pieces.empty()) {
+    Arriving& first = message.pieces.front();
+    if (!first.has_arrived || PollCopy(first.copy)) return false;
+    DropBuffer(endpoint, first);
+    if (first.copy.has_failed) {
+      End(id, endpoint, CopyError());
+      return false;
+    }
+    message.pieces.pop_front();
+  }
+  return message.whole.is_whole();
 }
 
 void StagedContext::AdvanceReceives(EndpointId id, Endpoint& endpoint) {
@@ -63,23 +149,16 @@ void StagedContext::AdvanceReceives(EndpointId id, Endpoint& endpoint) {
     // Whoever has closed its side hears nothing more.
     if (endpoint.is_closing) return DropReceives(endpoint);
     Incoming& first = endpoint.receives.front();
-    if (!first.has_arrived) {
+    if (!TakeArrived(id, endpoint, first)) {
+      if (endpoint.is_closing) continue;
       // What came behind it is not there either.
-      if (endpoint.is_gone) DropReceives(endpoint);
+      if (endpoint.is_gone && !HasArrived(first)) DropReceives(endpoint);
       return;
-    }
-    if (PollCopy(first.copy)) return;
-    Drop(first.copy);
-    if (first.copy.has_failed) {
-      End(id, endpoint, CopyError());
-      continue;
     }
     const Incoming message = std::move(first);
     endpoint.receives.pop_front();
     ++num_events_;
-    handler_->OnMessage(
-        id, {message.header.data(), message.header_bytes},
-        {message.payload.data, message.size, message.payload.device});
+    handler_->OnMessage(id, message.whole.header_view(), message.payload);
   }
 }
 
@@ -87,10 +166,14 @@ void StagedContext::AdvanceReceives(EndpointId id, Endpoint& endpoint) {
 // what is being copied when that has ended.
 void StagedContext::DropReceives(Endpoint& endpoint) {
   while (!endpoint.receives.empty()) {
-    Incoming& first = endpoint.receives.front();
-    if (PollCopy(first.copy)) return;
-    if (!first.has_arrived && !endpoint.is_gone) return;
-    Drop(first.copy);
+    std::deque<Arriving>& pieces = endpoint.receives.front().pieces;
+    while (!pieces.empty()) {
+      Arriving& first = pieces.front();
+      if (PollCopy(first.copy)) return;
+      if (!first.has_arrived && !endpoint.is_gone) return;
+      DropBuffer(endpoint, first);
+      pieces.pop_front();
+    }
     endpoint.receives.pop_front();
   }
 }

@@ -21,81 +21,127 @@ absl::Status StagedContext::Send(EndpointId to, ConstBytes header,
   if (endpoint->sends.empty() && IsDirect(payload)) {
     return inner_->Send(to, header, payload, std::move(done));
   }
-  Outgoing& message = endpoint->sends.emplace_back();
-  std::copy_n(header.data, header.size, message.header.data());
-  message.header_bytes = header.size;
-  message.payload = payload;
-  message.done = std::move(done);
+  if (endpoint->sends.empty() && inner_->TakesSome(payload.device.kind)) {
+    const absl::Status sent = inner_->Send(to, header, payload, done);
+    if (!absl::IsUnimplemented(sent)) return sent;
+  }
+  const auto message = std::make_shared<Message>();
+  message->whole.header_bytes = header.size;
+  std::copy_n(header.data, header.size, message->whole.header.data());
+  message->whole.payload_bytes = payload.size;
+  message->payload = payload;
+  message->done = std::move(done);
+  const size_t most =
+      IsDirect(payload) ? kMaxPayloadBytes : limits_.piece_bytes;
+  size_t offset = 0;
+  do {
+    const size_t size = std::min(payload.size - offset, most);
+    Outgoing& piece = endpoint->sends.emplace_back();
+    piece.message = message;
+    piece.payload = {payload.data + offset, size, payload.device};
+    ++message->num_left;
+    offset += size;
+  } while (offset < payload.size);
   BeginCopies(*endpoint);
   Activate(to, *endpoint);
   return absl::OkStatus();
 }
 
-// Only what is sent counts against the limit: it ends with the peer's help
-// alone, so that nobody waits for one who waits for him.
+// Only what is sent counts against the limit of all endpoints: it ends with the
+// peer's help alone, so that nobody waits for one who waits for him.
 void StagedContext::BeginCopies(Endpoint& endpoint) {
-  for (Outgoing& message : endpoint.sends) {
-    if (message.is_begun) continue;
-    const size_t size = message.payload.size;
-    if (!IsDirect(message.payload)) {
-      if (sending_bytes_ > 0 && sending_bytes_ + size > staging_bytes_) return;
-      message.copy.buffer = pool_.Get(size);
-      if (message.copy.buffer == nullptr && sending_bytes_ > 0) return;
-      if (message.copy.buffer == nullptr) {
-        message.copy.has_failed = true;
+  for (Outgoing& piece : endpoint.sends) {
+    if (piece.is_begun) continue;
+    const size_t size = piece.payload.size;
+    if (!IsDirect(piece.payload)) {
+      if (endpoint.sending_bytes > 0 &&
+          endpoint.sending_bytes + size > ring_bytes_) {
+        return;
+      }
+      const bool may_wait = sending_bytes_ > 0;
+      if (may_wait && sending_bytes_ + size > limits_.staging_bytes) return;
+      piece.copy.buffer = pool_.Get(size);
+      if (piece.copy.buffer == nullptr && may_wait) return;
+      if (piece.copy.buffer == nullptr) {
+        piece.copy.has_failed = true;
       } else {
         sending_bytes_ += size;
-        StartCopy(message.copy, {message.copy.buffer, size}, message.payload);
+        endpoint.sending_bytes += size;
+        StartCopy(piece.copy, {piece.copy.buffer, size}, piece.payload);
       }
     }
-    message.is_begun = true;
+    piece.is_begun = true;
   }
 }
 
 void StagedContext::AdvanceSends(EndpointId id, Endpoint& endpoint) {
-  if (!endpoint.why.ok()) return RefuseSends(endpoint);
+  if (!endpoint.why.ok()) return RefuseSends(id, endpoint);
   BeginCopies(endpoint);
   while (!endpoint.sends.empty()) {
     Outgoing& first = endpoint.sends.front();
     if (!first.is_begun || PollCopy(first.copy)) return;
     if (first.copy.has_failed) {
       End(id, endpoint, CopyError());
-      return RefuseSends(endpoint);
+      return RefuseSends(id, endpoint);
     }
-    Outgoing message = std::move(first);
+    Outgoing piece = std::move(first);
     endpoint.sends.pop_front();
-    Submit(id, std::move(message));
+    Submit(id, std::move(piece));
   }
   if (endpoint.is_closing && !endpoint.is_gone) inner_->Close(id);
 }
 
-void StagedContext::Submit(EndpointId id, Outgoing message) {
-  ConstBytes payload = message.payload;
-  if (message.copy.buffer != nullptr) {
-    payload = {message.copy.buffer, message.payload.size};
+void StagedContext::Submit(EndpointId id, Outgoing piece) {
+  const Message& message = *piece.message;
+  ConstBytes payload = piece.payload;
+  if (piece.copy.buffer != nullptr) {
+    payload = {piece.copy.buffer, piece.payload.size};
+  }
+  PieceHeader piece_header = {};
+  ConstBytes header = message.whole.header_view();
+  if (piece.payload.size < message.payload.size) {
+    piece_header = PackPiece(
+        message.whole,
+        static_cast<size_t>(piece.payload.data - message.payload.data));
+    header = {piece_header.data(), piece_header.size()};
   }
   // The inner endpoint may refuse without taking `done`.
-  const auto sent = std::make_shared<Outgoing>(std::move(message));
-  const auto end = [this, sent](const absl::Status& status) {
-    if (sent->copy.buffer != nullptr) sending_bytes_ -= sent->payload.size;
-    Drop(sent->copy);
-    if (sent->done) std::exchange(sent->done, nullptr)(status);
+  const auto sent = std::make_shared<Outgoing>(std::move(piece));
+  const auto end = [this, id, sent](const absl::Status& status) {
+    Finish(id, *sent, status);
   };
-  const absl::Status refused =
-      inner_->Send(id, {sent->header.data(), sent->header_bytes}, payload, end);
+  const absl::Status refused = inner_->Send(id, header, payload, end);
   if (refused.ok()) return;
   done_.push_back({end, absl::UnavailableError(refused.message())});
 }
 
+// The message is done with its last piece, well if all of them were.
+void StagedContext::Finish(EndpointId id, Outgoing& piece,
+                           const absl::Status& status) {
+  if (piece.copy.buffer != nullptr) {
+    sending_bytes_ -= piece.payload.size;
+    if (Endpoint* const endpoint = Find(id)) {
+      endpoint->sending_bytes -= piece.payload.size;
+    }
+  }
+  Drop(piece.copy);
+  Message& message = *piece.message;
+  message.status.Update(status);
+  if (--message.num_left > 0 || !message.done) return;
+  std::exchange(message.done, nullptr)(message.status);
+}
+
 // A payload that is being copied is let go of afterwards.
-void StagedContext::RefuseSends(Endpoint& endpoint) {
+void StagedContext::RefuseSends(EndpointId id, Endpoint& endpoint) {
   while (!endpoint.sends.empty()) {
     Outgoing& first = endpoint.sends.front();
     if (PollCopy(first.copy)) return;
-    if (first.copy.buffer != nullptr) sending_bytes_ -= first.payload.size;
-    Drop(first.copy);
-    done_.push_back({std::move(first.done), endpoint.why});
+    const auto refused = std::make_shared<Outgoing>(std::move(first));
     endpoint.sends.pop_front();
+    done_.push_back({[this, id, refused](const absl::Status& status) {
+                       Finish(id, *refused, status);
+                     },
+                     endpoint.why});
   }
 }
 

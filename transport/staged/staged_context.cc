@@ -12,9 +12,9 @@ namespace telegrad {
 absl::StatusOr<std::unique_ptr<TransportContext>> MakeStagedTransport(
     const TransportFactory& make_inner, const TransportOptions& options,
     std::unique_ptr<kernels::DeviceCopier> copier, TransportHandler* handler,
-    size_t staging_bytes) {
+    const StagedLimits& limits) {
   return staged::StagedContext::Make(make_inner, options, std::move(copier),
-                                     handler, staging_bytes);
+                                     handler, limits);
 }
 
 namespace staged {
@@ -26,27 +26,38 @@ constexpr Duration kCopyNap = std::chrono::microseconds(5);
 }  // namespace
 
 StagedContext::StagedContext(std::unique_ptr<kernels::DeviceCopier> copier,
-                             TransportHandler* handler, size_t staging_bytes)
+                             TransportHandler* handler,
+                             const StagedLimits& limits)
     : handler_(handler),
-      staging_bytes_(staging_bytes),
+      limits_(limits),
+      ring_bytes_(kRingPieces * limits.piece_bytes),
       copier_(std::move(copier)),
-      pool_(*copier_, staging_bytes) {}
+      pool_(*copier_, limits.staging_bytes) {}
 
 absl::StatusOr<std::unique_ptr<TransportContext>> StagedContext::Make(
     const TransportFactory& make_inner, const TransportOptions& options,
     std::unique_ptr<kernels::DeviceCopier> copier, TransportHandler* handler,
-    size_t staging_bytes) {
+    const StagedLimits& limits) {
   std::unique_ptr<StagedContext> context(
-      new StagedContext(std::move(copier), handler, staging_bytes));
-  ASSIGN_OR_RETURN(context->inner_, make_inner(options, context.get()));
+      new StagedContext(std::move(copier), handler, limits));
+  TransportOptions inner_options = options;
+  inner_options.prefix_bytes = kPiecePrefixBytes;
+  ASSIGN_OR_RETURN(context->inner_, make_inner(inner_options, context.get()));
   return context;
 }
 
 TransportInfo StagedContext::info() const {
   TransportInfo info = inner_->info();
-  absl::StrAppend(&info.details, inner_->Takes(copier_->device())
-                                     ? ", device memory straight"
-                                     : ", device memory through pinned memory");
+  absl::StrAppend(&info.details, ", device memory ");
+  if (inner_->Takes(copier_->device())) {
+    absl::StrAppend(&info.details, "straight");
+  } else {
+    absl::StrAppend(&info.details,
+                    inner_->TakesSome(copier_->device())
+                        ? "of large messages straight, else "
+                        : "",
+                    "through pinned memory");
+  }
   return info;
 }
 
@@ -73,9 +84,14 @@ absl::StatusOr<EndpointId> StagedContext::Connect(absl::string_view address) {
   return id;
 }
 
+// What the inner one could take, but cannot register, is copied.
 absl::Status StagedContext::RegisterMemory(Bytes memory) {
   RETURN_IF_ERROR(CheckDevice(memory));
-  return IsDirect(memory) ? inner_->RegisterMemory(memory) : absl::OkStatus();
+  if (IsDirect(memory)) return inner_->RegisterMemory(memory);
+  if (inner_->TakesSome(memory.device.kind)) {
+    (void)inner_->RegisterMemory(memory);
+  }
+  return absl::OkStatus();
 }
 
 void StagedContext::Close(EndpointId id) {
@@ -155,7 +171,7 @@ bool StagedContext::Advance(EndpointId id, Endpoint& endpoint) {
   if (!endpoint.is_gone || !is_idle) {
     return endpoint.is_gone || !endpoint.sends.empty() ||
            (!endpoint.receives.empty() &&
-            endpoint.receives.front().has_arrived);
+            HasArrived(endpoint.receives.front()));
   }
   const absl::Status why = endpoint.why;
   endpoints_.erase(id);

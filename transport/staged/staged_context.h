@@ -1,12 +1,12 @@
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <deque>
 #include <memory>
 #include <unordered_map>
 #include <vector>
 
+#include "transport/staged/piece.h"
 #include "transport/staged/pinned_pool.h"
 #include "transport/staged/staged_transport.h"
 
@@ -18,7 +18,7 @@ class StagedContext : public TransportContext, private TransportHandler {
   static absl::StatusOr<std::unique_ptr<TransportContext>> Make(
       const TransportFactory& make_inner, const TransportOptions& options,
       std::unique_ptr<kernels::DeviceCopier> copier, TransportHandler* handler,
-      size_t staging_bytes);
+      const StagedLimits& limits);
 
   TransportInfo info() const override;
   bool Takes(DeviceKind device) const override {
@@ -37,8 +37,6 @@ class StagedContext : public TransportContext, private TransportHandler {
   void Wake() override;
 
  private:
-  using Header = std::array<std::byte, kMaxHeaderBytes>;
-
   // A copy that is under way, or has ended. No buffer: nothing to copy.
   struct Copy {
     std::byte* buffer = nullptr;
@@ -46,26 +44,36 @@ class StagedContext : public TransportContext, private TransportHandler {
     bool is_running = false;
     bool has_failed = false;
   };
-  struct Outgoing {
-    Header header;
-    size_t header_bytes = 0;
+  struct Message {
+    Whole whole;
     ConstBytes payload = {};
     SendDone done = nullptr;
+    size_t num_left = 0;  // pieces that are not done with
+    absl::Status status = {};
+  };
+  // A piece of a message, or all of it.
+  struct Outgoing {
+    std::shared_ptr<Message> message;
+    ConstBytes payload = {};
     Copy copy = {};
     bool is_begun = false;
   };
-  struct Incoming {
-    Header header;
-    size_t header_bytes = 0;
-    Bytes payload = {};  // where the handler wants it
-    size_t size = 0;     // of what comes
+  struct Arriving {
+    Bytes target = {};  // where the handler wants it
     Copy copy = {};
     Buffer unheard = {};  // where it comes after Close
     bool has_arrived = false;
   };
+  struct Incoming {
+    Whole whole;
+    Bytes payload = {};                // where the handler wants it
+    std::deque<Arriving> pieces = {};  // that are not there yet
+  };
   struct Endpoint {
     std::deque<Outgoing> sends = {};     // that the inner one has not yet
     std::deque<Incoming> receives = {};  // announced, not heard
+    size_t sending_bytes = 0;            // in pinned memory
+    size_t receiving_bytes = 0;          // in pinned memory
     bool is_closing = false;             // Close was called
     TimePoint close_by = {};
     bool is_gone = false;    // the inner one is closed
@@ -78,7 +86,7 @@ class StagedContext : public TransportContext, private TransportHandler {
   };
 
   StagedContext(std::unique_ptr<kernels::DeviceCopier> copier,
-                TransportHandler* handler, size_t staging_bytes);
+                TransportHandler* handler, const StagedLimits& limits);
 
   void OnAccept(EndpointId endpoint) override;
   absl::StatusOr<Bytes> OnHeader(EndpointId from, ConstBytes header,
@@ -107,16 +115,29 @@ class StagedContext : public TransportContext, private TransportHandler {
   // sending.cc
   void BeginCopies(Endpoint& endpoint);
   void AdvanceSends(EndpointId id, Endpoint& endpoint);
-  void Submit(EndpointId id, Outgoing message);
-  void RefuseSends(Endpoint& endpoint);
+  void Submit(EndpointId id, Outgoing piece);
+  void Finish(EndpointId id, Outgoing& piece, const absl::Status& status);
+  void RefuseSends(EndpointId id, Endpoint& endpoint);
   void CallDone();
 
   // receiving.cc
+  absl::StatusOr<Bytes> BeginMessage(EndpointId from, Endpoint& endpoint,
+                                     const Whole& whole, size_t size);
+  absl::StatusOr<Bytes> BeginPiece(Endpoint& endpoint, Incoming& message,
+                                   Bytes target);
+  absl::Status AwaitRoom(Endpoint& endpoint, size_t size);
+  // The first of those that are not there yet.
+  static bool HasArrived(const Incoming& message) {
+    return !message.pieces.empty() && message.pieces.front().has_arrived;
+  }
+  bool TakeArrived(EndpointId id, Endpoint& endpoint, Incoming& message);
+  void DropBuffer(Endpoint& endpoint, Arriving& piece);
   void AdvanceReceives(EndpointId id, Endpoint& endpoint);
   void DropReceives(Endpoint& endpoint);
 
   TransportHandler* const handler_;
-  const size_t staging_bytes_;
+  const StagedLimits limits_;
+  const size_t ring_bytes_;
   std::unique_ptr<kernels::DeviceCopier> copier_;
   PinnedPool pool_;
   std::unordered_map<EndpointId, Endpoint> endpoints_;

@@ -9,15 +9,24 @@
 namespace telegrad {
 
 // Takes device memory in Send and OnHeader where the inner transport takes host
-// memory only: payloads pass through pinned memory of `copier`, at most
-// kStagingBytes of what is sent at once and one buffer for each that is
-// received. Several are copied while others are on their way. A peer needs
-// nothing of this: messages are the inner transport's. A copy that fails
-// ends the endpoint with Internal.
-constexpr size_t kStagingBytes = size_t{128} << 20;
+// memory only: payloads pass through pinned memory of `copier`. Those above
+// `piece_bytes` go in pieces (transport/staged/piece.h), so that one is copied
+// while another is on its way and a third is copied at the other end; the peer
+// is one of MakeTransport's, and need not stage. A payload that a peer without
+// a device sends comes whole. Of what is sent at most `staging_bytes` are
+// pinned at once, and of each endpoint and direction kRingPieces pieces, or one
+// payload. A copy that fails ends the endpoint with Internal.
+struct StagedLimits {
+  size_t staging_bytes = size_t{128} << 20;
+  // Takes 0.1 ms over PCIe 4.0 with 16 lanes: long beside what a message costs,
+  // short beside a payload of 64 MiB. What stores and collectives send is not
+  // larger, and flows as several messages already.
+  size_t piece_bytes = size_t{2} << 20;
+};
+constexpr size_t kRingPieces = 8;
 absl::StatusOr<std::unique_ptr<TransportContext>> MakeStagedTransport(
     const TransportFactory& make_inner, const TransportOptions& options,
     std::unique_ptr<kernels::DeviceCopier> copier, TransportHandler* handler,
-    size_t staging_bytes = kStagingBytes);
+    const StagedLimits& limits = {});
 
 }  // namespace telegrad

@@ -21,7 +21,7 @@ absl::Status StripedContext::Send(EndpointId to, ConstBytes header,
   if (endpoint == nullptr || endpoint->state != State::kOpen) {
     return NotOpen(to);
   }
-  RETURN_IF_ERROR(CheckSizes(header, payload));
+  RETURN_IF_ERROR(CheckSizes(header, payload, max_header_bytes_));
   RETURN_IF_ERROR(CheckOnHost("of several connections", payload.device));
   auto message = std::make_shared<Outgoing>();
   std::copy_n(header.data, header.size, message->header.data() + kPrefixBytes);

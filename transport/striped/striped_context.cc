@@ -31,14 +31,16 @@ uint64_t RandomGroup() {
 
 StripedContext::StripedContext(const TransportOptions& options,
                                TransportHandler* handler)
-    : num_connections_(NumConnections(options)), handler_(handler) {}
+    : num_connections_(NumConnections(options)),
+      max_header_bytes_(MaxHeaderBytes(options)),
+      handler_(handler) {}
 
 absl::StatusOr<std::unique_ptr<TransportContext>> StripedContext::Make(
     const TransportFactory& make_inner, const TransportOptions& options,
     TransportHandler* handler) {
   std::unique_ptr<StripedContext> context(new StripedContext(options, handler));
   TransportOptions inner_options = options;
-  inner_options.prefix_bytes = kPrefixBytes;
+  inner_options.prefix_bytes += kPrefixBytes;
   ASSIGN_OR_RETURN(context->inner_, make_inner(inner_options, context.get()));
   return context;
 }

@@ -39,7 +39,7 @@ class StripedContext : public TransportContext, private TransportHandler {
 
  private:
   struct Outgoing {
-    std::array<std::byte, kPrefixBytes + kMaxHeaderBytes> header;
+    std::array<std::byte, kMaxCarriedBytes> header;
     size_t header_bytes = 0;  // with the prefix
     uint32_t sequence = 0;
     ConstBytes payload = {};
@@ -57,7 +57,7 @@ class StripedContext : public TransportContext, private TransportHandler {
   };
   using HeldParts = std::map<size_t, Held>;  // by index
   struct Incoming {
-    std::array<std::byte, kMaxHeaderBytes> header;
+    std::array<std::byte, kMaxCarriedBytes - kPrefixBytes> header;
     size_t header_bytes = 0;
     size_t payload_bytes = 0;
     Bytes target = {};             // what OnHeader gave
@@ -174,6 +174,7 @@ class StripedContext : public TransportContext, private TransportHandler {
   TimePoint NextTimer() const;
 
   const size_t num_connections_;
+  const size_t max_header_bytes_;
   TransportHandler* const handler_;
   EndpointId next_id_ = 1;
   std::unordered_map<EndpointId, std::unique_ptr<Endpoint>> endpoints_;

@@ -105,8 +105,7 @@ absl::StatusOr<Hello> ParseHello(ConstBytes header, size_t payload_bytes) {
 }
 
 absl::StatusOr<Part> ParsePart(ConstBytes header, size_t part_bytes) {
-  if (header.size > kPrefixBytes + kMaxHeaderBytes ||
-      !IsOfKind(header, kPartKind)) {
+  if (header.size > kMaxCarriedBytes || !IsOfKind(header, kPartKind)) {
     return absl::InvalidArgumentError("no part of a message");
   }
   const size_t offset = LoadLittleEndian<uint32_t>(header.data + 12);

@@ -4,7 +4,9 @@
 #include <math.h>
 #include <string.h>
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <tuple>
 #include <type_traits>
 
@@ -109,6 +111,10 @@ inline void __syncwarp(unsigned mask = 0xFFFFFFFFu) {
   telegrad::simt::GatherWarp("__syncwarp", mask, 0);
 }
 
+inline void __threadfence() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
 inline unsigned __ballot_sync(unsigned mask, bool predicate) {
   const uint64_t* const lanes =
       telegrad::simt::GatherWarp("__ballot_sync", mask, predicate);
@@ -164,29 +170,31 @@ template <typename T>
 T atomicAdd(T* at, T value) {
   return __atomic_fetch_add(at, value, __ATOMIC_RELAXED);
 }
-template <typename T>
-T atomicMin(T* at, T value) {
+namespace telegrad::simt {
+template <typename T, typename Wins>
+T StoreIf(T* at, T value, const Wins& wins) {
   T old = __atomic_load_n(at, __ATOMIC_RELAXED);
-  while (value < old &&
+  while (wins(value, old) &&
          !__atomic_compare_exchange_n(at, &old, value, false, __ATOMIC_RELAXED,
                                       __ATOMIC_RELAXED)) {
   }
   return old;
 }
+}  // namespace telegrad::simt
+template <typename T>
+T atomicMin(T* at, T value) {
+  return telegrad::simt::StoreIf(at, value, std::less<T>());
+}
 template <typename T>
 T atomicMax(T* at, T value) {
-  T old = __atomic_load_n(at, __ATOMIC_RELAXED);
-  while (old < value &&
-         !__atomic_compare_exchange_n(at, &old, value, false, __ATOMIC_RELAXED,
-                                      __ATOMIC_RELAXED)) {
-  }
-  return old;
+  return telegrad::simt::StoreIf(at, value, std::greater<T>());
 }
 
 inline int __popc(unsigned word) { return __builtin_popcount(word); }
 inline int __ffs(unsigned word) {
   return __builtin_ffs(static_cast<int>(word));
 }
+inline int __clz(unsigned word) { return word == 0 ? 32 : __builtin_clz(word); }
 inline unsigned __brev(unsigned word) {
   unsigned reversed = 0;
   for (int i = 0; i < 32; ++i) reversed |= (word >> i & 1u) << (31 - i);

@@ -1,0 +1,44 @@
+#include "compression/sparse/list_codec.h"
+
+#include <type_traits>
+
+#include "base/status_macros.h"
+#include "compression/device_kernels.h"
+#include "compression/sparse/sparse_kernels.h"
+
+namespace telegrad {
+
+static_assert(std::is_same_v<decltype(EncodeResult::encoded_bytes), uint64_t>,
+              "kernels write it");
+
+void ListCodec::WriteOnGpu(const uint32_t* words, const uint64_t* num_words,
+                           float threshold, void* parts, Bytes out,
+                           EncodeResult* result, Stream stream) const {
+  kernels().sparse_list.write(content_, words, num_words, num_elems(),
+                              threshold, AsCodes(out), &result->encoded_bytes,
+                              parts, stream);
+}
+
+absl::Status ListCodec::DecodeOnGpu(ConstBytes payload, Bytes out,
+                                    Stream stream) const {
+  return ReadOnGpu(kernels().sparse_list.decode, payload, out, stream);
+}
+
+absl::Status ListCodec::DecodeAddOnGpu(ConstBytes payload, Bytes sum,
+                                       Stream stream) const {
+  return ReadOnGpu(kernels().sparse_list.decode_add, payload, sum, stream);
+}
+
+absl::Status ListCodec::ReadOnGpu(kernels::ReadSparseListFn* read,
+                                  ConstBytes payload, Bytes out,
+                                  Stream stream) const {
+  const MutexLock lock(
+      &mutex_);  // so that no other call's kernels come between
+  Buffer& parts = parts_[stream.handle];
+  RETURN_IF_ERROR(MakeRoom(kernels::kSparseListScratchBytes, kernels(), parts));
+  read(content_, AsCodes(payload), payload.size, num_elems(), AsFloats(out),
+       parts.data(), stream);
+  return absl::OkStatus();
+}
+
+}  // namespace telegrad

@@ -1,0 +1,92 @@
+#include "kernels/drawn.h"
+
+#include <cstdint>
+#include <vector>
+
+#include "tests/kernels/kernel_test.h"
+
+// Elements that all draw alike: every table gives what the reference gives, and
+// the reference draws what base/random.h does.
+namespace telegrad::kernels::testing {
+namespace {
+
+class Drawn : public KernelTest {};
+
+constexpr uint64_t kSeed = 0x123456789ABCDEF0;
+
+struct Outputs {
+  std::vector<uint8_t> payload;
+  std::vector<float> residual;
+  std::vector<float> decoded;
+  std::vector<float> sum;
+  std::vector<uint8_t> payload_sum;
+  EncodeStats stats;
+};
+
+Outputs Apply(const KernelTable& table, size_t n, size_t k) {
+  const std::vector<uint8_t> empty(kDrawnValuesAt + 4 * k, 0x5A);
+  Array<float> residual(table, RandomFloats(n, 1, true, n));
+  Array<float> other(table, RandomFloats(n, 1, false, n + 1));
+  Array<uint8_t> first(table, empty);
+  Array<uint8_t> second(table, empty);
+  Array<uint8_t> payload_sum(table, empty);
+  Array<EncodeStats> stats(table, {{.num_nonzero = 7, .num_nonfinite = 3}});
+  Array<float> decoded(table, std::vector<float>(n, 9.0f));
+  Array<float> sum(table, RandomFloats(n, 1, false, n + 2));
+  table.drawn.take(residual.get(), n, k, kSeed, first.get(), stats.get(), {});
+  table.drawn.take(other.get(), n, k, kSeed, second.get(), stats.get(), {});
+  table.drawn.decode(first.get(), n, k, decoded.get(), {});
+  table.drawn.decode_add(first.get(), n, k, sum.get(), {});
+  const uint8_t* const payloads[] = {first.get(), second.get(), first.get()};
+  table.drawn.sum(payloads, 3, k, payload_sum.get(), {});
+  Wait(table);
+  return {first.values(), residual.values(),    decoded.values(),
+          sum.values(),   payload_sum.values(), stats.values()[0]};
+}
+
+TEST_P(Drawn, EqualsReference) {
+  for (const size_t n : {1, 2, 3, 5, 100, 1023, 10007}) {
+    for (const size_t k : {size_t{1}, n / 7 + 1, n}) {
+      SCOPED_TRACE(::testing::Message() << "n " << n << " k " << k);
+      const Outputs got = Apply(table(), n, k);
+      const Outputs want = Apply(ReferenceKernels(), n, k);
+      EXPECT_EQ(got.payload, want.payload);
+      EXPECT_EQ(got.payload_sum, want.payload_sum);
+      ExpectSameBits(got.residual, want.residual);
+      ExpectSameBits(got.decoded, want.decoded);
+      ExpectSameBits(got.sum, want.sum);
+      ExpectSameStats(got.stats, want.stats);
+    }
+  }
+}
+
+TEST(DrawnWords, AreThoseOfPhiloxWithTenRounds) {
+  for (const size_t j : {0, 1, 4, 1000003}) {
+    const auto want = ::telegrad::Philox(kSeed, j / 4);
+    const PhiloxWords words = DrawnWords(kSeed, j);
+    for (int w = 0; w < 4; ++w) EXPECT_EQ(words.word[w], want[w]);
+  }
+}
+
+TEST_P(Drawn, OneOfEachStratumIsTakenOnce) {
+  const size_t n = 1000;
+  const size_t k = 10;
+  Array<float> residual(table(), std::vector<float>(n, 2.0f));
+  Array<uint8_t> payload(table(), std::vector<uint8_t>(kDrawnValuesAt + 4 * k));
+  Array<EncodeStats> stats(table(), {EncodeStats{}});
+  table().drawn.take(residual.get(), n, k, kSeed, payload.get(), stats.get(),
+                     {});
+  Wait(table());
+  EXPECT_EQ(stats.values()[0].num_nonzero, k);
+  const std::vector<float> left = residual.values();
+  for (size_t j = 0; j < k; ++j) {
+    EXPECT_EQ(
+        std::count(left.begin() + 100 * j, left.begin() + 100 * (j + 1), 0.0f),
+        1);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Tables, Drawn, ::testing::ValuesIn(Tables()), NameOf);
+
+}  // namespace
+}  // namespace telegrad::kernels::testing

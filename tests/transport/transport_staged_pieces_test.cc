@@ -1,0 +1,117 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/testing/status_matchers.h"
+#include "tests/transport/staged_pair.h"
+
+namespace telegrad::testing {
+namespace {
+
+using absl::StatusCode;
+
+class StagedInPieces : public ::testing::TestWithParam<const char*> {};
+
+constexpr size_t kPiece = size_t{64} << 10;
+constexpr StagedLimits kInPieces = {.piece_bytes = kPiece};
+
+TEST_P(StagedInPieces, PiecesAreCopiedThereWhileOthersAreCopiedHere) {
+  constexpr size_t kPieces = 50;
+  Pair pair(GetParam(), true, true, kInPieces);
+  const std::string text = Pattern(kPieces * kPiece - 5, 1);
+  ASSERT_THAT(pair.Send(text), IsOk());
+  ASSERT_TRUE(Drive({&pair.server, &pair.client},
+                    [&] { return pair.theirs.num_copies > 0; }));
+  EXPECT_LT(pair.ours.num_copies, kPieces - 1);
+  ASSERT_THAT(pair.Send("behind it"), IsOk());
+  ASSERT_TRUE(pair.Hears(2));
+  EXPECT_EQ(pair.server.heard[0].header, text.substr(0, 8));
+  EXPECT_TRUE(pair.Received(0) == text);
+  EXPECT_EQ(pair.Received(1), "behind it");
+  EXPECT_EQ(pair.ours.num_copies, kPieces + 1);
+  EXPECT_EQ(pair.theirs.num_copies, kPieces + 1);
+  EXPECT_TRUE(Drive({&pair.server, &pair.client},
+                    [&] { return pair.EachEndedOnce(); }));
+  EXPECT_FALSE(pair.client.is_completed_inline);
+}
+
+TEST_P(StagedInPieces, ALargeMessageTakesOnlyTheRing) {
+  constexpr size_t kRing = kRingPieces * kPiece;
+  Pair pair(GetParam(), true, true, kInPieces);
+  pair.theirs.polls_per_copy = 5000;  // the network is faster
+  const std::string text = Pattern(4 * kRing, 1);
+  ASSERT_THAT(pair.Send(text), IsOk());
+  ASSERT_THAT(pair.Send(text), IsOk());
+  ASSERT_TRUE(pair.Hears(2));
+  EXPECT_TRUE(pair.Received(1) == text);
+  EXPECT_LE(pair.ours.most_pinned_bytes, kRing);
+  EXPECT_LE(pair.theirs.most_pinned_bytes, kRing);
+  EXPECT_GT(pair.theirs.most_running, 1u);
+}
+
+TEST_P(StagedInPieces, PiecesAreJoinedWhereNothingIsStaged) {
+  Pair to_host(GetParam(), true, false, kInPieces);
+  const std::string text = Pattern(10 * kPiece + 1, 7);
+  ASSERT_THAT(to_host.Send(text), IsOk());
+  ASSERT_THAT(to_host.client.Send(to_host.to_server, "small", "one"), IsOk());
+  ASSERT_THAT(to_host.Send(text), IsOk());
+  ASSERT_TRUE(to_host.Hears(3));
+  EXPECT_EQ(to_host.ours.num_copies, 22u);
+  EXPECT_EQ(to_host.server.heard[0].header, text.substr(0, 8));
+  EXPECT_TRUE(to_host.server.heard[0].payload == text);
+  EXPECT_EQ(to_host.server.heard[1].payload, "one");
+  EXPECT_TRUE(to_host.server.heard[2].payload == text);
+  EXPECT_TRUE(to_host.server.is_in_order);
+
+  Pair from_host(GetParam(), false, true, kInPieces);
+  ASSERT_THAT(from_host.client.Send(from_host.to_server, "h", text), IsOk());
+  ASSERT_TRUE(from_host.Hears(1));
+  EXPECT_TRUE(from_host.Received(0) == text);
+}
+
+TEST_P(StagedInPieces, HostMemoryStaysWholeAndMayTakeWhatComesInPieces) {
+  Pair pair(GetParam(), true, true, kInPieces);
+  pair.server.place = nullptr;
+  const std::string text = Pattern(20 * kPiece, 7);
+  ASSERT_THAT(pair.Send(text), IsOk());
+  ASSERT_THAT(pair.client.Send(pair.to_server, "host", text), IsOk());
+  ASSERT_TRUE(pair.Hears(2));
+  EXPECT_TRUE(pair.server.heard[0].payload == text);
+  EXPECT_TRUE(pair.server.heard[1].payload == text);
+  EXPECT_EQ(pair.ours.num_copies, 20u);
+  EXPECT_EQ(pair.theirs.num_copies, 0u);
+}
+
+TEST_P(StagedInPieces, ACopyThatFailsWithinAMessageEndsItOnce) {
+  Pair pair(GetParam(), true, true, kInPieces);
+  pair.ours.fail_after = 5;
+  ASSERT_THAT(pair.Send(Pattern(20 * kPiece, 1)), IsOk());
+  ASSERT_THAT(pair.Send("behind it"), IsOk());
+  ASSERT_TRUE(pair.Closes());
+  EXPECT_THAT(pair.client.closed[pair.to_server],
+              StatusIs(StatusCode::kInternal, "the fake device is broken"));
+  ASSERT_TRUE(pair.EachEndedOnce());
+  EXPECT_THAT(pair.results[0][0], StatusIs(StatusCode::kInternal, ""));
+  EXPECT_TRUE(pair.server.heard.empty());
+  EXPECT_EQ(pair.ours.num_running + pair.theirs.num_running, 0u);
+}
+
+TEST_P(StagedInPieces, APeerThatEndsWithinAMessageIsNotHeardOfIt) {
+  Pair pair(GetParam(), true, true, kInPieces);
+  ASSERT_THAT(pair.Send(Pattern(100 * kPiece, 1)), IsOk());
+  ASSERT_TRUE(Drive({&pair.server, &pair.client},
+                    [&] { return pair.theirs.num_copies > 0; }));
+  pair.client.context.reset();
+  ASSERT_TRUE(
+      Drive({&pair.server}, [&] { return !pair.server.closed.empty(); }));
+  EXPECT_TRUE(pair.server.heard.empty());
+  EXPECT_EQ(pair.theirs.num_running, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, StagedInPieces,
+                         ::testing::Values("inproc", "tcp"),
+                         [](const auto& tested) { return tested.param; });
+
+}  // namespace
+}  // namespace telegrad::testing

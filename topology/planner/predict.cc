@@ -1,0 +1,59 @@
+#include "topology/planner/predict.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace telegrad {
+
+Pipelines PipelinesOf(Aggregation aggregation, const ClusterCost& cluster,
+                      const Costs& costs) {
+  Pipelines pipelines = {
+      {"none", MakePipeline(aggregation, cluster, DenseCost(cluster))}};
+  for (const auto& [name, cost] : costs) {
+    pipelines[name] = MakePipeline(aggregation, cluster, cost);
+  }
+  return pipelines;
+}
+
+Times PredictTimes(const Pipelines& pipelines,
+                   const std::vector<TensorPlan>& tensors,
+                   const Prospect& prospect) {
+  std::vector<TensorCost> costs;
+  std::vector<TensorCost> at_once;
+  for (size_t i = tensors.size(); i-- > 0;) {  // as backward makes them
+    const Pipeline& pipeline = pipelines.at(tensors[i].codec);
+    costs.push_back({&pipeline, tensors[i].elems, tensors[i].chunk_bytes / 4,
+                     prospect.ready_s[i]});
+    at_once.push_back(costs.back());
+    at_once.back().ready_s = 0;
+  }
+  return {FinishSeconds(at_once),
+          std::max(0.0, FinishSeconds(costs) - prospect.backward_s)};
+}
+
+absl::Status Predict(const Calibration& calibration, const Prospect& prospect,
+                     Plan* plan) {
+  if (plan->tensors.size() != prospect.ready_s.size()) {
+    return absl::FailedPreconditionError("the plan is for other tensors");
+  }
+  Costs costs;
+  for (const TensorPlan& tensor : plan->tensors) {
+    if (tensor.codec == "none" || costs.contains(tensor.codec)) continue;
+    const CodecFigures* figures = calibration.FindCodec(tensor.codec);
+    if (figures == nullptr) {
+      return absl::NotFoundError(
+          absl::StrCat("the calibration knows no codec ", tensor.codec));
+    }
+    ASSIGN_OR_RETURN(costs[tensor.codec], CostOf(*figures, prospect.cluster));
+  }
+  const Times times =
+      PredictTimes(PipelinesOf(plan->aggregation, prospect.cluster, costs),
+                   plan->tensors, prospect);
+  plan->comm_s = times.comm_s;
+  plan->exposed_s = times.exposed_s;
+  return absl::OkStatus();
+}
+
+}  // namespace telegrad
