@@ -8,8 +8,12 @@ using Clock = std::chrono::steady_clock;
 using TimePoint = Clock::time_point;
 using Duration = Clock::duration;
 
+inline double ToSeconds(Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
 inline double SecondsSince(TimePoint start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
+  return ToSeconds(Clock::now() - start);
 }
 
 inline Duration FromSeconds(double seconds) {

@@ -208,7 +208,8 @@ class KVStore {
 
   // How fast bytes go between the workers and the servers, over the connections
   // that gradients take, while all workers use them: bytes/s of a machine, out
-  // and in, and seconds of a small message, one way. All workers call it at the
+  // and in, seconds of a small message, one way, and of a core per frame and per
+  // byte (no figures where a worker's threads poll). All workers call it at the
   // same time, after Init, between rounds, with the same `at_most`, which it
   // takes about; all get the same, the slowest worker's. Servers on a worker's
   // own machine count for nothing where any worker has others.

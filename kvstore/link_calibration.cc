@@ -13,6 +13,7 @@ namespace {
 
 constexpr char kName[] = "link";
 constexpr double kBytesPerGbit = 1e9 / 8;
+constexpr double kChanged = 1.5;
 
 // Under what name it is kept: short, however many members there are.
 std::string KeyOf(const KVStore& store) {
@@ -28,14 +29,28 @@ bool IsWhole(const Calibration& calibration) {
          link->latency_s.value > 0;
 }
 
+bool AreAlike(const LinkFigures& a, const LinkFigures& b) {
+  const auto alike = [](const Figure& x, const Figure& y) {
+    return x.value < kChanged * y.value && y.value < kChanged * x.value;
+  };
+  return alike(a.send, b.send) && alike(a.receive, b.receive);
+}
+
+std::string RatesOf(const LinkFigures& figures) {
+  return absl::StrFormat("%.3g Gb/s out, %.3g Gb/s in",
+                         figures.send.value / kBytesPerGbit,
+                         figures.receive.value / kBytesPerGbit);
+}
+
 // Whether all workers have kept figures, and the same.
 absl::StatusOr<bool> AllHave(KVStore& store,
                              const std::optional<Calibration>& known) {
   std::string mine;
   if (known.has_value()) {
     const LinkFigures& link = *known->FindLink(kName);
-    mine = absl::StrFormat("%.17g %.17g %.17g", link.send.value,
-                           link.receive.value, link.latency_s.value);
+    mine = absl::StrFormat("%.17g %.17g %.17g %.17g %.17g", link.send.value,
+                           link.receive.value, link.latency_s.value,
+                           link.frame_cpu_s.value, link.cpu_s_per_byte.value);
   }
   ASSIGN_OR_RETURN(const std::vector<std::string> all,
                    store.Gather("link-kept", mine));
@@ -48,19 +63,26 @@ absl::StatusOr<bool> AllHave(KVStore& store,
 
 absl::StatusOr<LinkCalibration> CalibrateLink(KVStore& store,
                                               CalibrationCache* cache,
-                                              Duration at_most) {
+                                              const LinkTimes& times) {
+  const TimePoint start = Clock::now();
   const std::string what = KeyOf(store);
   std::optional<Calibration> known;
   if (cache != nullptr) known = cache->Load(what);
   if (known.has_value() && !IsWhole(*known)) known.reset();
   ASSIGN_OR_RETURN(const bool is_cached, AllHave(store, known));
-  if (is_cached) {
-    return LinkCalibration{.figures = *known->FindLink(kName),
-                           .is_cached = true};
-  }
-  const TimePoint start = Clock::now();
   LinkCalibration link;
-  ASSIGN_OR_RETURN(link.figures, store.MeasureLink(at_most));
+  if (is_cached) {
+    const LinkFigures& kept = *known->FindLink(kName);
+    LinkFigures now = kept;
+    if (times.check > Duration::zero()) {
+      ASSIGN_OR_RETURN(now, store.MeasureLink(times.check));
+    }
+    if (AreAlike(now, kept)) {
+      return LinkCalibration{.figures = kept, .is_cached = true};
+    }
+    link.was = RatesOf(kept);
+  }
+  ASSIGN_OR_RETURN(link.figures, store.MeasureLink(times.measure));
   link.figures.name = kName;
   link.seconds = SecondsSince(start);
   if (cache != nullptr) {
@@ -73,12 +95,20 @@ absl::StatusOr<LinkCalibration> CalibrateLink(KVStore& store,
 
 std::string Describe(const LinkCalibration& link) {
   const LinkFigures& figures = link.figures;
+  const std::string costs =
+      figures.frame_cpu_s.value == 0
+          ? ""
+          : absl::StrFormat(", %.3g us of a core per frame and %.3g ns per byte",
+                            figures.frame_cpu_s.value * 1e6,
+                            figures.cpu_s_per_byte.value * 1e9);
+  const std::string was =
+      link.was.empty() ? "" : absl::StrCat(", the cache had ", link.was);
   return absl::StrFormat(
-      "%.3g Gb/s out, %.3g Gb/s in, %.3g us one way; %s",
-      figures.send.value / kBytesPerGbit, figures.receive.value / kBytesPerGbit,
-      figures.latency_s.value * 1e6,
-      link.is_cached ? "from the cache"
-                     : absl::StrFormat("measured in %.2g s", link.seconds));
+      "%s, %.3g us one way%s; %s", RatesOf(figures),
+      figures.latency_s.value * 1e6, costs,
+      link.is_cached
+          ? "from the cache"
+          : absl::StrFormat("measured in %.2g s%s", link.seconds, was));
 }
 
 }  // namespace telegrad

@@ -146,11 +146,12 @@ LinkFigures LinkOf(NetworkKind network, const LinkFigures& measured) {
   const LinkFigures* known = assumed.FindLink(link.name);
   if (known == nullptr) return link;
   link.message_cpu_s = known->message_cpu_s;
-  link.cpu_s_per_byte = known->cpu_s_per_byte;
   const double latency_s = measured.latency_s.value;
   if (latency_s > 0) {
     link.message_cpu_s.value = std::min(link.message_cpu_s.value, latency_s);
   }
+  if (measured.cpu_s_per_byte.value > 0) return link;
+  link.cpu_s_per_byte = known->cpu_s_per_byte;
   const double rate = std::max(measured.send.value, measured.receive.value);
   if (rate > 0) {
     link.cpu_s_per_byte.value = std::min(link.cpu_s_per_byte.value, 1 / rate);

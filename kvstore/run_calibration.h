@@ -45,9 +45,9 @@ struct RunCalibration {
 absl::StatusOr<RunCalibration> CalibrateRun(
     KVStore& store, const RunCalibrationOptions& options);
 
-// What was measured of a link, as that of a network in a calibration: the costs
-// of messages and bytes for a core are the assumed ones, but no more than what
-// was measured allows.
+// What was measured of a link, as that of a network in a calibration. What a
+// message costs a core, and a byte where that was not measured, is assumed, but
+// no more than latency and rate allow.
 LinkFigures LinkOf(NetworkKind network, const LinkFigures& measured);
 
 // The codec of each tensor with its settings, "topk:0.01", or "none", as in

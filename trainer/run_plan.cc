@@ -20,7 +20,6 @@ namespace {
 constexpr const char* kVariables[] = {"FI_PROVIDER", "TELEGRAD_GDR",
                                       "UCX_PROTO_ENABLE", "UCX_TLS"};
 constexpr size_t kMaxValue = 200;
-constexpr Duration kLinkTime = std::chrono::milliseconds(150);
 
 GradientProfile ProfileOf(const std::string& name,
                           std::span<const TensorSpec> tensors) {
@@ -179,7 +178,7 @@ CompressionConfig CompressionOf(const RunContext& context) {
 absl::Status MeasureLinkOnce(RunContext& context, CalibrationCache& cache) {
   if (context.link.has_value()) return absl::OkStatus();
   ASSIGN_OR_RETURN(context.link,
-                   CalibrateLink(context.store, &cache, kLinkTime));
+                   CalibrateLink(context.store, &cache, {}));
   SayNotes(context, cache);
   context.observer.OnLine(absl::StrCat("link: ", Describe(*context.link)));
   return absl::OkStatus();
@@ -282,8 +281,7 @@ absl::Status RunPlan::StartLive(const RunCalibration& speeds,
                       .chunk_elems = options.chunk_elems,
                       .threads = options.threads,
                       .machines = job.machines,
-                      .network = CostsOf(job, TransportOptionsOf(options)),
-                      .link_time = kLinkTime});
+                      .network = CostsOf(job, TransportOptionsOf(options))});
   ASSIGN_OR_RETURN(const std::vector<std::string> lines,
                    live_->Start(speeds.agreed, link));
   for (const std::string& line : lines) {

@@ -1,4 +1,3 @@
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -7,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/cpu_time.h"
 #include "base/crc32c.h"
 #include "base/mutex.h"
 #include "base/process_memory.h"
@@ -96,13 +96,6 @@ std::string KeyOfCores(const CalibrationOptions& options) {
   return absl::StrCat("additions elements ", options.num_elems);
 }
 
-double ProcessorSeconds() {
-  timespec time{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) +
-         1e-9 * static_cast<double>(time.tv_nsec);
-}
-
 }  // namespace
 
 Figure MeasureReduce(const CalibrationOptions& options) {
@@ -138,9 +131,9 @@ Figure MeasureHandover(const CalibrationOptions& options) {
   std::vector<double> seconds;
   if (!trips.Run(kCount).ok()) return {};  // starts the thread
   for (int i = 0; i < options.repeats; ++i) {
-    const double start = ProcessorSeconds();
+    const double start = ProcessCpuSeconds();
     if (!trips.Run(kCount).ok()) return {};
-    seconds.push_back((ProcessorSeconds() - start) / (2 * kCount));
+    seconds.push_back((ProcessCpuSeconds() - start) / (2 * kCount));
   }
   return Seconds(TimingOf(seconds), "to a pool and back, halved");
 }

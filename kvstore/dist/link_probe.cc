@@ -18,10 +18,11 @@ constexpr int64_t kMaxPhaseBytes = int64_t{256} << 20;  // of a server
 constexpr double kShortTime = 2e-3;
 constexpr double kLongTime = 10e-3;
 constexpr double kLongRoundTrips = 3;
-
-double Seconds(Duration duration) {
-  return std::chrono::duration<double>(duration).count();
-}
+// Frames to a server that show what one costs.
+constexpr int64_t kLeastFrames = 16;
+constexpr int64_t kMostFrames = 20000;
+// Of the time, with one message on its way: more have no rest while they wait.
+constexpr double kPolling = 0.9;
 
 }  // namespace
 
@@ -38,25 +39,30 @@ Buffer ProbePayload(size_t size) {
 }
 
 LinkProbe::LinkProbe(size_t num_servers, uint32_t most, Duration duration,
-                     Send send)
+                     Send send, CpuClock cpu_clock)
     : most_(most),
       duration_(duration),
       send_(std::move(send)),
+      cpu_clock_(std::move(cpu_clock)),
       links_(num_servers) {}
 
 void LinkProbe::Start(TimePoint now) {
   started_ = now;
+  cpu_started_s_ = cpu_clock_();
   for (size_t i = 0; i < links_.size(); ++i) Fill(i, now);
 }
 
 bool LinkProbe::wants_more(const Link& link, TimePoint now) const {
-  const double passed = Seconds(now - started_) / Seconds(duration_);
+  const double passed = ToSeconds(now - started_) / ToSeconds(duration_);
   switch (phase_) {
     case Phase::kRoundTrips: {
       const size_t count = link.round_trips.size();
       return link.in_flight.empty() && (count < kLeastRoundTrips ||
                                         (count < kRoundTrips && passed < 0.15));
     }
+    case Phase::kFrames:
+      return link.in_flight.size() < kDepth && link.num_frames < kMostFrames &&
+             (link.num_frames < kLeastFrames || passed < 0.1);
     case Phase::kBeginSend:
     case Phase::kBeginReceive:
       return link.in_flight.size() < kDepth && link.asked < kMaxPhaseBytes &&
@@ -77,9 +83,10 @@ void LinkProbe::Fill(size_t server, TimePoint now) {
     ProbeFrame frame;
     if (phase_ == Phase::kBeginSend || phase_ == Phase::kSend) {
       frame.payload_bytes = link.size;
-    } else if (phase_ != Phase::kRoundTrips) {
+    } else if (phase_ == Phase::kBeginReceive || phase_ == Phase::kReceive) {
       frame.answer_bytes = link.size;
     }
+    ++link.num_frames;
     link.asked += link.size;
     link.in_flight.push_back({frame, now});
     send_(server, frame);
@@ -104,7 +111,7 @@ void LinkProbe::Resize(Link& link, const Sent& sent, TimePoint now) const {
     return;
   }
   const double round_trip_s = link.speeds.round_trip_s;
-  const double waited = Seconds(now - sent.at) - round_trip_s;
+  const double waited = ToSeconds(now - sent.at) - round_trip_s;
   link.is_short =
       waited < std::max(kShortTime, round_trip_s) && link.size < most_;
   if (link.is_short) link.size = std::min(2 * link.size, most_);
@@ -121,7 +128,7 @@ void LinkProbe::OnAnswer(size_t server, TimePoint now) {
   link.last = now;
   link.answered += sent.frame.payload_bytes + sent.frame.answer_bytes;
   if (phase_ == Phase::kRoundTrips) {
-    link.round_trips.push_back(Seconds(now - sent.at));
+    link.round_trips.push_back(ToSeconds(now - sent.at));
   } else if (phase_ == Phase::kBeginSend || phase_ == Phase::kBeginReceive) {
     Resize(link, sent, now);
   }
@@ -132,10 +139,29 @@ void LinkProbe::OnAnswer(size_t server, TimePoint now) {
   if (is_over) EndPhase(now);
 }
 
+void LinkProbe::CountCosts(TimePoint now) {
+  const double cpu_s = cpu_clock_() - cpu_started_s_;
+  double frames = 0;
+  double bytes = 0;
+  for (const Link& link : links_) {
+    frames += 2 * static_cast<double>(link.num_frames);  // and answers
+    bytes += static_cast<double>(link.answered);
+  }
+  if (phase_ == Phase::kRoundTrips) {
+    polls_ = cpu_s > kPolling * ToSeconds(now - started_);
+  } else if (phase_ == Phase::kFrames) {
+    frame_s_ = cpu_s / frames;
+  } else if (phase_ == Phase::kSend || phase_ == Phase::kReceive) {
+    bytes_cpu_s_ += cpu_s - frames * frame_s_;
+    num_bytes_ += bytes;
+  }
+}
+
 void LinkProbe::EndPhase(TimePoint now) {
+  CountCosts(now);
   for (Link& link : links_) {
     // The first answer is a round trip late, in which nothing was answered.
-    const double passed = Seconds(link.last - started_);
+    const double passed = ToSeconds(link.last - started_);
     const double late = std::min(link.speeds.round_trip_s, passed / 2);
     const double rate =
         static_cast<double>(link.answered) / std::max(passed - late, 1e-9);
@@ -146,6 +172,7 @@ void LinkProbe::EndPhase(TimePoint now) {
     } else if (phase_ == Phase::kReceive) {
       link.speeds.receive = rate;
     }
+    link.num_frames = 0;
     link.asked = 0;
     link.answered = 0;
   }
@@ -164,6 +191,12 @@ std::vector<LinkProbe::Speeds> LinkProbe::speeds() const {
   std::vector<Speeds> speeds;
   for (const Link& link : links_) speeds.push_back(link.speeds);
   return speeds;
+}
+
+LinkProbe::Costs LinkProbe::costs() const {
+  if (polls_) return {};
+  return {.frame_s = frame_s_,
+          .byte_s = std::max(0.0, bytes_cpu_s_ / num_bytes_)};
 }
 
 }  // namespace telegrad

@@ -9,6 +9,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/cpu_time.h"
 
 namespace telegrad {
 
@@ -36,7 +37,9 @@ Buffer ProbePayload(size_t size);
 // then as many bytes as go through in a given time, out and in. Of each
 // direction the first part counts for nothing: there TCP starts slowly, and a
 // shaped link has a burst to give. The rest begins and ends with nothing on its
-// way, so that no rate is above the link's. One thread.
+// way, so that no rate is above the link's. Between the two as many messages
+// without payload as go through: what they, and then bytes, take of this
+// process's cores. One thread.
 class LinkProbe {
  public:
   using Send = std::function<void(size_t server, const ProbeFrame&)>;
@@ -45,9 +48,18 @@ class LinkProbe {
     double send = 0;          // bytes/s, to this server
     double receive = 0;
   };
+  // Seconds of a core. 0: not known, as where threads poll, and time that they
+  // have a core says nothing of what they do.
+  struct Costs {
+    double frame_s = 0;  // of a frame sent or received
+    double byte_s = 0;   // of a byte sent or received, beside its frame
+    bool operator==(const Costs&) const = default;
+  };
+  using CpuClock = std::function<double()>;  // ProcessCpuSeconds
 
   // `most` as MaxProbeBytes; at least one server. Takes about `duration`.
-  LinkProbe(size_t num_servers, uint32_t most, Duration duration, Send send);
+  LinkProbe(size_t num_servers, uint32_t most, Duration duration, Send send,
+            CpuClock cpu_clock = ProcessCpuSeconds);
 
   void Start(TimePoint now);
   // Whether `server` owes an answer of so many bytes next, behind those that
@@ -58,10 +70,13 @@ class LinkProbe {
   bool is_done() const { return phase_ == Phase::kDone; }
   // By server; once done.
   std::vector<Speeds> speeds() const;
+  // Once done.
+  Costs costs() const;
 
  private:
   enum class Phase : uint8_t {
     kRoundTrips,
+    kFrames,
     kBeginSend,
     kSend,
     kBeginReceive,
@@ -77,8 +92,9 @@ class LinkProbe {
     size_t begun = 0;      // answers that arrive
     uint32_t size = 0;     // bytes of a frame
     bool is_short = true;  // it does not fill the link yet
-    int64_t asked = 0;     // bytes in this phase
-    int64_t answered = 0;  // of these
+    int64_t num_frames = 0;  // asked in this phase
+    int64_t asked = 0;       // bytes of them
+    int64_t answered = 0;    // of these
     TimePoint last = {};   // answer
     std::vector<double> round_trips = {};
     Speeds speeds = {};
@@ -88,13 +104,20 @@ class LinkProbe {
   void Fill(size_t server, TimePoint now);
   void Resize(Link& link, const Sent& sent, TimePoint now) const;
   void EndPhase(TimePoint now);
+  void CountCosts(TimePoint now);
 
   const uint32_t most_;
   const Duration duration_;
   const Send send_;
+  const CpuClock cpu_clock_;
   Phase phase_ = Phase::kRoundTrips;
   TimePoint started_ = {};  // the phase
+  double cpu_started_s_ = 0;
   std::vector<Link> links_;
+  bool polls_ = false;
+  double frame_s_ = 0;
+  double bytes_cpu_s_ = 0;  // without frames'
+  double num_bytes_ = 0;
 };
 
 }  // namespace telegrad

@@ -112,7 +112,7 @@ class DistWorker : public KVStore, private TransportHandler {
   void CheckLostServers();
 
   // worker_link.cc: how fast the links are.
-  absl::StatusOr<std::vector<LinkProbe::Speeds>> MeasureMine(Duration duration);
+  absl::StatusOr<std::shared_ptr<Measurement>> MeasureMine(Duration duration);
   std::shared_ptr<Measurement> measurement();
   void SendProbe(const std::shared_ptr<Measurement>& active, size_t server,
                  const ProbeFrame& frame);

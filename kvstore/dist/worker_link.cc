@@ -22,13 +22,14 @@ struct Seen {
   double send = 0;
   double receive = 0;
   double latency_s = 0;
+  LinkProbe::Costs costs = {};
   bool is_local = false;  // all its servers are on its machine
 };
 
 // Three digits: the others are noise. Within what a number can be, whatever
 // was sent.
 Figure Measured(double value) {
-  value = std::clamp(value, 1e-9, 1e15);
+  value = std::clamp(value, 1e-15, 1e15);
   const double unit = std::pow(10, std::floor(std::log10(value)) - 2);
   return {.value = std::round(value / unit) * unit,
           .spread = kSpread,
@@ -45,8 +46,13 @@ LinkFigures Slowest(const std::vector<Seen>& workers,
                   [](const Seen& seen) { return seen.is_local; });
   std::map<std::string, Seen> machines;
   double latency_s = 0;
+  LinkProbe::Costs costs;
+  bool knows_costs = true;
   for (size_t rank = 0; rank < workers.size(); ++rank) {
     const Seen& seen = workers[rank];
+    costs.frame_s = std::max(costs.frame_s, seen.costs.frame_s);
+    costs.byte_s = std::max(costs.byte_s, seen.costs.byte_s);
+    knows_costs &= seen.costs.frame_s > 0;
     if (seen.is_local != is_local) continue;
     const std::string name = is_local ? absl::StrCat(rank) : members[rank].host;
     machines[name].send += seen.send;
@@ -58,10 +64,15 @@ LinkFigures Slowest(const std::vector<Seen>& workers,
     least.send = std::min(least.send, machine.send);
     least.receive = std::min(least.receive, machine.receive);
   }
-  return {.name = "link",
-          .send = Measured(least.send),
-          .receive = Measured(least.receive),
-          .latency_s = Measured(latency_s)};
+  LinkFigures link{.name = "link",
+                   .send = Measured(least.send),
+                   .receive = Measured(least.receive),
+                   .latency_s = Measured(latency_s)};
+  if (knows_costs) {
+    link.frame_cpu_s = Measured(costs.frame_s);
+    link.cpu_s_per_byte = Measured(costs.byte_s);
+  }
+  return link;
 }
 
 // Without the ports, which are others in each run.
@@ -78,11 +89,12 @@ std::string HostOf(const Member& member) {
 
 absl::StatusOr<LinkFigures> DistWorker::MeasureLink(Duration at_most) {
   RETURN_IF_ERROR(Gather("link", "").status());  // all begin at once
-  ASSIGN_OR_RETURN(const std::vector<LinkProbe::Speeds> speeds,
+  ASSIGN_OR_RETURN(const std::shared_ptr<Measurement> measured,
                    MeasureMine(at_most));
+  const std::vector<LinkProbe::Speeds> speeds = measured->probe->speeds();
   const std::vector<Member>& servers = control_->membership().servers;
   const std::vector<Member>& workers = control_->membership().workers;
-  Seen mine{.is_local = true};
+  Seen mine{.costs = measured->probe->costs(), .is_local = true};
   for (const Member& server : servers) {
     mine.is_local &= server.host == workers[static_cast<size_t>(rank_)].host;
   }
@@ -91,13 +103,15 @@ absl::StatusOr<LinkFigures> DistWorker::MeasureLink(Duration at_most) {
     mine.receive += speeds[i].receive;
     mine.latency_s = std::max(mine.latency_s, speeds[i].round_trip_s / 2);
   }
-  const std::vector<double> numbers = {mine.send, mine.receive, mine.latency_s,
-                                       mine.is_local ? 1.0 : 0.0};
+  const std::vector<double> numbers = {
+      mine.send,           mine.receive,      mine.latency_s,
+      mine.costs.frame_s, mine.costs.byte_s, mine.is_local ? 1.0 : 0.0};
   ASSIGN_OR_RETURN(const std::vector<std::vector<double>> all,
                    GatherNumbers(*this, "link-figures", numbers));
   std::vector<Seen> seen;
   for (const std::vector<double>& each : all) {
-    seen.push_back({each[0], each[1], each[2], each[3] > 0});
+    seen.push_back(
+        {each[0], each[1], each[2], {each[3], each[4]}, each[5] > 0});
   }
   return Slowest(seen, workers);
 }
@@ -154,8 +168,8 @@ std::string DistWorker::link_identity() const {
   return absl::StrJoin(parts, ", ");
 }
 
-absl::StatusOr<std::vector<LinkProbe::Speeds>> DistWorker::MeasureMine(
-    Duration duration) {
+absl::StatusOr<std::shared_ptr<DistWorker::Measurement>>
+DistWorker::MeasureMine(Duration duration) {
   auto mine = std::make_shared<Measurement>();
   mine->ticket = std::make_shared<Ticket::State>();
   mine->ticket->describe = [] {
@@ -189,7 +203,7 @@ absl::StatusOr<std::vector<LinkProbe::Speeds>> DistWorker::MeasureMine(
       Ticket(mine->ticket).Wait(Clock::now() + options_.operation_timeout));
   MutexLock lock(&mutex_);
   measurement_ = nullptr;
-  return mine->probe->speeds();
+  return mine;
 }
 
 std::shared_ptr<DistWorker::Measurement> DistWorker::measurement() {

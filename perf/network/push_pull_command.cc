@@ -197,7 +197,6 @@ class Worker {
   int64_t num_steps_ = 0;
 };
 
-constexpr Duration kLinkTime = std::chrono::milliseconds(150);
 constexpr char kJob[] = "perf";
 
 void EndProcess(const FatalEvent& event) {
@@ -265,7 +264,7 @@ absl::Status JoinAsWorker(const Options& options,
   RETURN_IF_ERROR(store.Init(tensors, {}));
   if (store.packing() != PackingMode::kAuto) return absl::OkStatus();
   ASSIGN_OR_RETURN(const LinkCalibration link,
-                   CalibrateLink(store, nullptr, kLinkTime));
+                   CalibrateLink(store, nullptr, {}));
   ASSIGN_OR_RETURN(const std::optional<PackingDecision> decision,
                    SettlePacking(store, {.compression = compression,
                                          .link = link.figures,

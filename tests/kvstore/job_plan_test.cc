@@ -2,11 +2,10 @@
 
 #include <gmock/gmock.h>
 
-#include <map>
-
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "tests/kvstore/cluster.h"
+#include "tests/kvstore/scripted_store.h"
 #include "tests/topology/plan_machines.h"
 #include "topology/machine_json.h"
 
@@ -19,6 +18,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::IsOk;
+using testing::ScriptedStore;
 using testing::StatusIs;
 
 PlanRequest Request() {
@@ -145,50 +145,6 @@ TEST(JobPlan, IsANoteWhereNobodyCanPlan) {
     EXPECT_THAT(plan->notes, ElementsAre(HasSubstr("none: GPUDirect RDMA")));
   }
 }
-
-// Answers Gather with what the test wants worker/1 to say.
-class ScriptedStore : public KVStore {
- public:
-  explicit ScriptedStore(std::map<std::string, std::string> script)
-      : script_(std::move(script)) {}
-  int rank() const override { return 0; }
-  int num_workers() const override { return 2; }
-  int num_servers() const override { return 1; }
-  absl::StatusOr<std::vector<std::string>> Gather(
-      absl::string_view name, absl::string_view payload) override {
-    const auto found = script_.find(std::string(name));
-    const std::string mine(payload);
-    return std::vector<std::string>{
-        mine, found == script_.end() ? mine : found->second};
-  }
-
-  absl::Status SetCompression(const CompressionConfig&) override { return {}; }
-  absl::Status SetOptimizer(const OptimizerConfig&) override { return {}; }
-  absl::Status Init(std::span<const TensorSpec>,
-                    std::span<const Bytes>) override {
-    return {};
-  }
-  Ticket PushPull(Key, ConstBytes, Bytes, int) override { return {}; }
-  Ticket Push(Key, ConstBytes, int) override { return {}; }
-  Ticket Pull(Key, Bytes, int) override { return {}; }
-  absl::Status SetCodec(Key, int) override { return {}; }
-  absl::StatusOr<LinkFigures> MeasureLink(Duration) override {
-    return absl::UnimplementedError("no link");
-  }
-  std::string link_identity() const override { return ""; }
-  double link_load() const override { return 1; }
-  PackingMode packing() const override { return PackingMode::kPlain; }
-  absl::Status SetPacking(PackingMode) override { return {}; }
-  Traffic traffic() const override { return {}; }
-  std::vector<TensorReport> Report() const override { return {}; }
-  std::string transport_details() const override { return ""; }
-  void SetStep(int64_t) override {}
-  void Fail(const absl::Status&) override {}
-  void Close() override {}
-
- private:
-  const std::map<std::string, std::string> script_;
-};
 
 absl::Status AgreeWith(const std::map<std::string, std::string>& script) {
   ScriptedStore store(script);

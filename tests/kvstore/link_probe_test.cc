@@ -20,19 +20,29 @@ struct LinkModel {
   double burst_rate = 0;  // bytes/s
 };
 
+// Seconds of a core.
+struct CpuModel {
+  double frame_s = 0;  // sent or received
+  double byte_s = 0;   // sent or received
+  bool polls = false;
+};
+
 // Servers that answer at once, behind links that send one message after the
 // other.
 class Simulation {
  public:
   explicit Simulation(std::vector<LinkModel> models,
-                      Duration duration = milliseconds(150))
+                      const CpuModel& cpu = {})
       : models_(std::move(models)),
+        cpu_(cpu),
         out_free_(models_.size(), 0),
         in_free_(models_.size(), 0),
-        probe_(models_.size(), kMost, duration,
-               [this](size_t server, const ProbeFrame& frame) {
-                 Send(server, frame);
-               }) {}
+        probe_(
+            models_.size(), kMost, milliseconds(150),
+            [this](size_t server, const ProbeFrame& frame) {
+              Send(server, frame);
+            },
+            [this] { return cpu_.polls ? now_ : cpu_s_; }) {}
 
   void Run() {
     probe_.Start(At(0));
@@ -71,6 +81,8 @@ class Simulation {
     EXPECT_LE(frame.answer_bytes, kMost);
     LinkModel& model = models_[server];
     bytes_ += frame.payload_bytes + frame.answer_bytes;
+    cpu_s_ += 2 * cpu_.frame_s +
+              cpu_.byte_s * (frame.payload_bytes + frame.answer_bytes);
     double bytes = frame.payload_bytes;
     double takes = 0;
     if (model.burst > 0) {
@@ -89,6 +101,8 @@ class Simulation {
   }
 
   std::vector<LinkModel> models_;
+  CpuModel cpu_;
+  double cpu_s_ = 0;
   std::vector<double> out_free_;
   std::vector<double> in_free_;
   std::deque<Answer> answers_;
@@ -142,6 +156,24 @@ TEST(LinkProbe, MeasuresAllServersAtOnce) {
   EXPECT_NEAR(speeds[0].round_trip_s, 2e-3, 1e-6);
   EXPECT_NEAR(speeds[1].round_trip_s, 20e-6, 1e-6);
   EXPECT_LT(simulation.now(), 0.2);
+}
+
+TEST(LinkProbe, CountsWhatFramesAndBytesTakeOfCores) {
+  for (const size_t servers : {1, 3}) {
+    const std::vector<LinkModel> links(
+        servers, {.out = 1.25e9, .in = 1.25e9, .delay_s = 50e-6});
+    Simulation simulation(links, {.frame_s = 4e-6, .byte_s = 2e-10});
+    simulation.Run();
+    EXPECT_NEAR(simulation.probe().costs().frame_s, 4e-6, 1e-9);
+    EXPECT_NEAR(simulation.probe().costs().byte_s, 2e-10, 1e-13);
+  }
+}
+
+TEST(LinkProbe, ThreadsThatPollSayNothingOfCosts) {
+  Simulation simulation({{.out = 1.25e9, .in = 1.25e9, .delay_s = 50e-6}},
+                        {.polls = true});
+  simulation.Run();
+  EXPECT_EQ(simulation.probe().costs(), LinkProbe::Costs());
 }
 
 TEST(LinkProbe, EndsOnALinkOfAnySpeed) {

@@ -119,6 +119,15 @@ TEST(CalibrateRun, CodecsThatCannotBeSentAreANoteForAll) {
   });
 }
 
+TEST(LinkOf, TakesTheCostsThatWereMeasured) {
+  LinkFigures measured = Link(kGigabit);
+  measured.frame_cpu_s.value = 5e-6;
+  measured.cpu_s_per_byte.value = 1e-9;
+  const LinkFigures link = LinkOf(NetworkKind::kTcp, measured);
+  EXPECT_EQ(link.frame_cpu_s, measured.frame_cpu_s);
+  EXPECT_EQ(link.cpu_s_per_byte, measured.cpu_s_per_byte);
+}
+
 TEST(LinkOf, TakesAssumedCostsUnlessWhatWasMeasuredIsLess) {
   const LinkFigures slow = LinkOf(NetworkKind::kTcp, Link(kGigabit));
   EXPECT_EQ(slow.name, "TCP");
