@@ -76,6 +76,13 @@ struct CompressionConfig {
   bool starts_dense = false;
   // Chunks whose codec harms (docs/codecs.md) go dense instead from then on.
   bool has_guard = true;
+
+  // `type`, then `alternatives`.
+  std::vector<std::string> types() const {
+    std::vector<std::string> all = {type};
+    all.insert(all.end(), alternatives.begin(), alternatives.end());
+    return all;
+  }
 };
 
 // A tensor's codec, why it has it, and how it does: of a sample of its elements

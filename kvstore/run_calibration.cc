@@ -174,8 +174,7 @@ std::vector<std::string> CodecsOf(std::span<const TensorReport> reports,
 
 std::vector<std::string> ChoicesOf(const CompressionConfig& compression,
                                    const Calibration& known) {
-  std::vector<std::string> codecs = compression.alternatives;
-  codecs.insert(codecs.begin(), compression.type);
+  std::vector<std::string> codecs = compression.types();
   std::erase_if(codecs, [&known](const std::string& codec) {
     return known.FindCodec(codec) == nullptr;
   });

@@ -41,8 +41,8 @@ std::vector<std::string> CodecsToMeasure(const RunContext& context) {
     codecs.insert(report.setting);
   }
   if (context.setting.is_auto) {
-    codecs.insert(gc.type);
-    codecs.insert(gc.alternatives.begin(), gc.alternatives.end());
+    const std::vector<std::string> types = gc.types();
+    codecs.insert(types.begin(), types.end());
   }
   codecs.erase("none");
   return {codecs.begin(), codecs.end()};

@@ -104,9 +104,7 @@ absl::Status FillSummary(RunContext& context, const WorkerTotals& mine,
   summary.weights_sha256 = mine.weights_sha256;
   summary.network = options.network;
   summary.data = options.benchmark ? "synthetic" : options.data;
-  std::vector<std::string> codecs = setting.compression.alternatives;
-  codecs.insert(codecs.begin(), setting.compression.type);
-  summary.codec = absl::StrJoin(codecs, ",");
+  summary.codec = absl::StrJoin(setting.compression.types(), ",");
   summary.reply = ReplyOf(context.store.Report());
   summary.update_on = ToString(setting.update_on);
   summary.threshold = setting.threshold;

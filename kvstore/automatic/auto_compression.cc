@@ -48,11 +48,9 @@ absl::Status AutoCompression::MeasureSpeeds(CalibrationCache* cache,
       std::accumulate(elems_.begin(), elems_.end(), int64_t{0})));
   options.num_workers = store_.num_workers();
   options.cache = cache;
-  std::vector<std::string> codecs = options_.compression.alternatives;
-  codecs.insert(codecs.begin(), options_.compression.type);
   speeds_.clear();
   given_speeds_.clear();
-  for (const std::string& codec : codecs) {
+  for (const std::string& codec : options_.compression.types()) {
     ASSIGN_OR_RETURN(speeds_.emplace_back(), SpeedsOf(codec, known, options));
   }
   std::set<std::string> rules(given_.begin(), given_.end());

@@ -78,15 +78,12 @@ absl::StatusOr<CodecPolicy> MakeCodecPolicy(const CompressionConfig& config) {
         absl::StrCat(config.alternatives.size(), " alternatives to codec ",
                      config.type, "; at most ", kMaxAlternatives));
   }
-  ASSIGN_OR_RETURN(policy.types_.emplace_back(),
-                   ParseJobCodec(config.type, config.packing));
-  for (const std::string& text : config.alternatives) {
+  const std::vector<std::string> types = config.types();
+  for (const std::string& text : types) {
     ASSIGN_OR_RETURN(policy.types_.emplace_back(),
                      ParseJobCodec(text, config.packing));
   }
   ASSIGN_OR_RETURN(policy.dense_, ParseJobCodec("none", PackingMode::kPlain));
-  std::vector<std::string> types = config.alternatives;
-  types.insert(types.begin(), config.type);
   policy.type_text_ = absl::StrJoin(types, " or ");
   policy.min_bytes_ = config.min_bytes;
   if (config.rules.size() > kMaxRulesBytes) {
