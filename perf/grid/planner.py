@@ -25,6 +25,7 @@ CALIBRATED = {"fp16": ("fp16", "auto"), "2bit, sum": ("2bit", "sum"),
 # for so long, and its density with it.
 WARMUP = {"threshold": 150}
 LINK = "TCP"
+REPEATS = 25  # of each operation of a codec: some ms, of which one run is noise
 
 
 def output(words):
@@ -81,8 +82,7 @@ class Planner:
             words = [self.perf, "calibrate", "--codecs", ",".join(plans),
                      "--reply", reply, "--workers", str(self.nodes),
                      "--elements", str(4096 if quick else elements)]
-            if quick:
-                words += ["--repeats", "2"]
+            words += ["--repeats", str(2 if quick else REPEATS)]
             busy = min(self.nodes, os.cpu_count() or 1)
             found = json.loads(output_beside(words, busy,
                                              have_a_core(self.nodes)))

@@ -243,10 +243,10 @@ ALL = [
              "--gc-reply", "sum", "--gc-packing", "radix"),
     Telegrad("2bit, reencode", "pushpull", "--gc-type", "2bit", "--gc-reply",
              "reencode"),
-    # Of values with a root mean square of 4.9; the density needs some 100 steps
+    # Of values with a root mean square of 2; the density needs some 100 steps
     # to rise to 1 %, and then is higher in some steps than in others.
     Telegrad("threshold at 1 %, reencode", "pushpull", "--gc-type", "threshold",
-             "--gc-threshold", "49", "--gc-reply", "reencode", warmup=150),
+             "--gc-threshold", "20", "--gc-reply", "reencode", warmup=150),
     Telegrad("top 1 %, reencode", "pushpull", "--gc-type", "topk:0.01",
              "--gc-reply", "reencode"),
     OneWay("telegrad-perf", "tcp"), OneWay("telegrad-perf", "ucx"),
