@@ -215,11 +215,11 @@ class KVStore {
 
   // How fast bytes go between the workers and the servers, over the connections
   // that gradients take, while all workers use them: bytes/s of a machine, out
-  // and in, seconds of a small message, one way, and of a core per frame and per
-  // byte (no figures where a worker's threads poll). All workers call it at the
-  // same time, after Init, between rounds, with the same `at_most`, which it
-  // takes about; all get the same, the slowest worker's. Servers on a worker's
-  // own machine count for nothing where any worker has others.
+  // and in, seconds of a small message, one way, and of a core per frame and
+  // per byte (no figures where a worker's threads poll). All workers call it at
+  // the same time, after Init, between rounds, with the same `at_most`, which
+  // it takes about; all get the same, the slowest worker's. Servers on a
+  // worker's own machine count for nothing where any worker has others.
   virtual absl::StatusOr<LinkFigures> MeasureLink(Duration at_most) = 0;
   // How much goes over that link, each way, for each byte that every worker
   // pushes and pulls: of all workers of the busiest machine, to servers on

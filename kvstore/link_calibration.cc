@@ -98,9 +98,10 @@ std::string Describe(const LinkCalibration& link) {
   const std::string costs =
       figures.frame_cpu_s.value == 0
           ? ""
-          : absl::StrFormat(", %.3g us of a core per frame and %.3g ns per byte",
-                            figures.frame_cpu_s.value * 1e6,
-                            figures.cpu_s_per_byte.value * 1e9);
+          : absl::StrFormat(
+                ", %.3g us of a core per frame and %.3g ns per byte",
+                figures.frame_cpu_s.value * 1e6,
+                figures.cpu_s_per_byte.value * 1e9);
   const std::string was =
       link.was.empty() ? "" : absl::StrCat(", the cache had ", link.was);
   return absl::StrFormat(

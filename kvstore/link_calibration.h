@@ -24,9 +24,9 @@ struct LinkTimes {
 };
 
 // What KVStore::MeasureLink said, now or, if all workers have kept the same for
-// this identity of the store, before; it is kept then. Kept figures must stand a
-// look: rates that are half as much again, or two thirds, are measured anew (a
-// job beside others keeps too little). All workers call it at the same time,
+// this identity of the store, before; it is kept then. Kept figures must stand
+// a look: rates that are half as much again, or two thirds, are measured anew
+// (a job beside others keeps too little). All workers call it at the same time,
 // after Init, between rounds, and get the same figures. `cache` may be null or
 // without a folder on any of them. Errors are the store's.
 absl::StatusOr<LinkCalibration> CalibrateLink(KVStore& store,

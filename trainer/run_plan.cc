@@ -177,8 +177,7 @@ CompressionConfig CompressionOf(const RunContext& context) {
 
 absl::Status MeasureLinkOnce(RunContext& context, CalibrationCache& cache) {
   if (context.link.has_value()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(context.link,
-                   CalibrateLink(context.store, &cache, {}));
+  ASSIGN_OR_RETURN(context.link, CalibrateLink(context.store, &cache, {}));
   SayNotes(context, cache);
   context.observer.OnLine(absl::StrCat("link: ", Describe(*context.link)));
   return absl::OkStatus();

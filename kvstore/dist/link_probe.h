@@ -89,13 +89,13 @@ class LinkProbe {
   };
   struct Link {
     std::deque<Sent> in_flight = {};
-    size_t begun = 0;      // answers that arrive
-    uint32_t size = 0;     // bytes of a frame
-    bool is_short = true;  // it does not fill the link yet
+    size_t begun = 0;        // answers that arrive
+    uint32_t size = 0;       // bytes of a frame
+    bool is_short = true;    // it does not fill the link yet
     int64_t num_frames = 0;  // asked in this phase
     int64_t asked = 0;       // bytes of them
     int64_t answered = 0;    // of these
-    TimePoint last = {};   // answer
+    TimePoint last = {};     // answer
     std::vector<double> round_trips = {};
     Speeds speeds = {};
   };

@@ -104,7 +104,7 @@ absl::StatusOr<LinkFigures> DistWorker::MeasureLink(Duration at_most) {
     mine.latency_s = std::max(mine.latency_s, speeds[i].round_trip_s / 2);
   }
   const std::vector<double> numbers = {
-      mine.send,           mine.receive,      mine.latency_s,
+      mine.send,          mine.receive,      mine.latency_s,
       mine.costs.frame_s, mine.costs.byte_s, mine.is_local ? 1.0 : 0.0};
   ASSIGN_OR_RETURN(const std::vector<std::vector<double>> all,
                    GatherNumbers(*this, "link-figures", numbers));

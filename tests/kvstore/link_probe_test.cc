@@ -31,8 +31,7 @@ struct CpuModel {
 // other.
 class Simulation {
  public:
-  explicit Simulation(std::vector<LinkModel> models,
-                      const CpuModel& cpu = {})
+  explicit Simulation(std::vector<LinkModel> models, const CpuModel& cpu = {})
       : models_(std::move(models)),
         cpu_(cpu),
         out_free_(models_.size(), 0),
