@@ -40,7 +40,7 @@ class Poller {
   // Ends a Sleep, now or next. Thread-safe.
   void Wake();
   // Whether Wake was called since.
-  bool TakeWake() { return is_woken_.exchange(false); }
+  bool TakeWake() { return is_woken_.load() && is_woken_.exchange(false); }
 
  private:
   static constexpr uint64_t kWakeKey = ~uint64_t{0};

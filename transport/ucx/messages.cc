@@ -194,8 +194,7 @@ ucs_status_t UcxContext::Take(const Endpoint& endpoint, ucp_worker_h worker,
       (prefix.kind == Kind::kData
            ? header.size > kPrefixBytes + MaxHeaderBytes(options_)
            : payload.size > 0 || worker != worker_.handle)) {
-    MutexLock lock(&mutex_);
-    failures_.emplace_back(endpoint.id, UCS_ERR_MESSAGE_TRUNCATED);
+    failures_.Put({endpoint.id, UCS_ERR_MESSAGE_TRUNCATED});
     return UCS_OK;
   }
   Incoming* message = incoming_.Get();

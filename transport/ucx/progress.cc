@@ -7,6 +7,8 @@ namespace telegrad::ucx {
 namespace {
 
 constexpr unsigned kPollsPerNetPoll = 16;
+// Where the connections of all endpoints are there to close only.
+constexpr unsigned kPollsPerRareNetPoll = 256;
 
 }  // namespace
 
@@ -27,13 +29,18 @@ bool UcxContext::HandleEvents() {
 unsigned UcxContext::Poll(bool is_complete) {
   unsigned num_events = 0;
   for (const Lane* lane : lanes_) num_events += lane->Poll();
-  if (is_complete || lanes_.empty() || ++num_polls_ % kPollsPerNetPoll == 0) {
-    num_events += ucp_worker_progress(worker_.handle);
+  if (!is_complete && !lanes_.empty() && polls_to_net_ > 0) {
+    --polls_to_net_;
+    return num_events;
   }
-  return num_events;
+  polls_to_net_ = lanes_.size() < endpoints_.size() ? kPollsPerNetPoll
+                                                    : kPollsPerRareNetPoll;
+  return num_events + ucp_worker_progress(worker_.handle);
 }
 
 bool UcxContext::Progress(TimePoint deadline) {
+  Poll(/*is_complete=*/false);
+  if (HandleEvents()) return true;  // without a look at the clock
   TimePoint now = Clock::now();
   TimePoint poll_until = now + options_.poll;
   idle_polls_.Restart();
@@ -64,7 +71,7 @@ void UcxContext::Sleep(TimePoint until) {
     if (ucp_worker_arm(lane->worker()) != UCS_OK) return;
   }
   // Whatever woke us may be the connection's: the next poll asks it, too.
-  if (poller_.Sleep(until)) num_polls_ = kPollsPerNetPoll - 1;
+  if (poller_.Sleep(until)) polls_to_net_ = 0;
 }
 
 }  // namespace telegrad::ucx

@@ -92,7 +92,7 @@ absl::Status UcxContext::InitShm() {
 
 UcxContext::~UcxContext() {
   if (listener_ != nullptr) {
-    for (ucp_conn_request_h request : requests_) {
+    for (ucp_conn_request_h request : requests_.Take()) {
       ucp_listener_reject(listener_, request);
     }
     ucp_listener_destroy(listener_);
@@ -197,24 +197,16 @@ absl::Status UcxContext::RegisterMemory(Bytes memory) {
 
 void UcxContext::OnConnectionRequest(ucp_conn_request_h request,
                                      void* context) {
-  auto* self = static_cast<UcxContext*>(context);
-  MutexLock lock(&self->mutex_);
-  self->requests_.push_back(request);
+  static_cast<UcxContext*>(context)->requests_.Put(request);
 }
 
 void UcxContext::OnFailure(void* endpoint, ucp_ep_h, ucs_status_t status) {
   auto* failed = static_cast<Endpoint*>(endpoint);
-  MutexLock lock(&failed->context->mutex_);
-  failed->context->failures_.emplace_back(failed->id, status);
+  failed->context->failures_.Put({failed->id, status});
 }
 
 void UcxContext::AcceptRequested() {
-  std::vector<ucp_conn_request_h> requests;
-  {
-    MutexLock lock(&mutex_);
-    requests.swap(requests_);
-  }
-  for (ucp_conn_request_h request : requests) {
+  for (ucp_conn_request_h request : requests_.Take()) {
     ucp_ep_params_t params{};
     params.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST;
     params.conn_request = request;
@@ -229,12 +221,7 @@ void UcxContext::AcceptRequested() {
 }
 
 void UcxContext::HandleFailures() {
-  std::vector<std::pair<EndpointId, ucs_status_t>> failures;
-  {
-    MutexLock lock(&mutex_);
-    failures.swap(failures_);
-  }
-  for (const auto& [id, status] : failures) {
+  for (const auto& [id, status] : failures_.Take()) {
     Endpoint* endpoint = Find(id);
     if (endpoint == nullptr) continue;
     const absl::string_view what = status == UCS_ERR_MESSAGE_TRUNCATED

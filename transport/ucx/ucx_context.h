@@ -8,11 +8,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/mutex.h"
 #include "base/poller.h"
 #include "transport/idle_polls.h"
 #include "transport/transport.h"
 #include "transport/ucx/address.h"
+#include "transport/ucx/mailbox.h"
 #include "transport/ucx/pool.h"
 #include "transport/ucx/records.h"
 #include "transport/ucx/worker.h"
@@ -138,7 +138,7 @@ class UcxContext : public TransportContext {
     TimePoint until;
   };
   std::vector<Retired> retired_;
-  unsigned num_polls_ = 0;
+  unsigned polls_to_net_ = 0;  // until the connections are asked, too
   IdlePolls idle_polls_;
   size_t num_events_ = 0;  // since HandleEvents began
   Pool<Outgoing> outgoing_;
@@ -149,11 +149,9 @@ class UcxContext : public TransportContext {
   std::vector<Outgoing*> sent_, sent_now_;
   std::vector<Incoming*> arrived_, arrived_now_;
   std::vector<Incoming*> received_, received_now_;
-  // UCX may call these two from a thread of its own.
-  Mutex mutex_;
-  std::vector<ucp_conn_request_h> requests_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::pair<EndpointId, ucs_status_t>> failures_
-      ABSL_GUARDED_BY(mutex_);
+  // UCX may tell these two from a thread of its own.
+  Mailbox<ucp_conn_request_h> requests_;
+  Mailbox<std::pair<EndpointId, ucs_status_t>> failures_;
 };
 
 }  // namespace telegrad::ucx
