@@ -113,6 +113,7 @@ void Copy(const void* from, size_t size, void* to, Stream stream) {
 }
 
 void Put(const void* value, size_t size, void* to, Stream stream) {
+  if (size == 0) return;
   PutValue copy = {};
   memcpy(copy.bytes, value, size);
   PutKernel<<<1, kWarp, 0, StreamOf(stream)>>>(

@@ -22,11 +22,11 @@ void CountNonFinite(const float* x, size_t n, EncodeStats* stats, Stream) {
 }
 
 void Copy(const void* from, size_t size, void* to, Stream) {
-  if (from != to) std::memcpy(to, from, size);
+  if (from != to && size > 0) std::memcpy(to, from, size);
 }
 
 void Put(const void* value, size_t size, void* to, Stream) {
-  std::memcpy(to, value, size);
+  if (size > 0) std::memcpy(to, value, size);
 }
 
 void SgdMomentum(const float* grad, size_t n, SgdParameters params,
