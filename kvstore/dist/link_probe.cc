@@ -62,7 +62,7 @@ bool LinkProbe::wants_more(const Link& link, TimePoint now) const {
     }
     case Phase::kFrames:
       return link.in_flight.size() < kDepth && link.num_frames < kMostFrames &&
-             (link.num_frames < kLeastFrames || passed < 0.1);
+             (link.num_frames < kLeastFrames || passed < 0.05);
     case Phase::kBeginSend:
     case Phase::kBeginReceive:
       return link.in_flight.size() < kDepth && link.asked < kMaxPhaseBytes &&
