@@ -52,6 +52,8 @@ class Endpoint : public TransportHandler {
   int64_t num_begun_ = 0;  // sends
   int64_t num_sent_ = 0;
   int64_t num_events_ = 0;
+  int64_t seen_ = 0;         // events at the last look at the clock
+  TimePoint deadline_ = {};  // of the next event, as of then
   absl::Status closed_;
   // Last: it goes first.
   std::unique_ptr<TransportContext> context_;

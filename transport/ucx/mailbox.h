@@ -19,9 +19,12 @@ class Mailbox {
     has_letters_.store(true, std::memory_order_release);
   }
 
+  bool is_empty() const {
+    return !has_letters_.load(std::memory_order_acquire);
+  }
   // All there are, in their order.
   std::vector<T> Take() {
-    if (!has_letters_.load(std::memory_order_acquire)) return {};
+    if (is_empty()) return {};
     MutexLock lock(&mutex_);
     has_letters_.store(false, std::memory_order_relaxed);
     return std::exchange(letters_, {});

@@ -9,11 +9,19 @@ namespace {
 constexpr unsigned kPollsPerNetPoll = 16;
 // Where the connections of all endpoints are there to close only.
 constexpr unsigned kPollsPerRareNetPoll = 256;
+constexpr unsigned kPollsPerLook = 8;  // at the clock
 
 }  // namespace
 
+bool UcxContext::has_events() const {
+  return !arrived_.empty() || !received_.empty() || !sent_.empty() ||
+         !closing_.empty() || !retired_.empty() || !requests_.is_empty() ||
+         !failures_.is_empty();
+}
+
 // What has arrived is heard before the end of its endpoint.
 bool UcxContext::HandleEvents() {
+  if (!has_events()) return false;
   num_events_ = 0;
   AcceptRequested();
   HandleArrived();
@@ -50,6 +58,8 @@ bool UcxContext::Progress(TimePoint deadline) {
     if (poller_.TakeWake()) return false;
     if (now >= deadline) return false;
     if (progressed == 0) idle_polls_.Count(/*is_cheap=*/!lanes_.empty());
+    // Beside polls of memory the clock is dear.
+    if (!lanes_.empty() && ++num_polls_ % kPollsPerLook != 0) continue;
     now = Clock::now();
     if (progressed > 0) {
       poll_until = now + options_.poll;

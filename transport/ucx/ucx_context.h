@@ -62,6 +62,7 @@ class UcxContext : public TransportContext {
   static void OnFailure(void* endpoint, ucp_ep_h handle, ucs_status_t status);
 
   // progress.cc
+  bool has_events() const;  // that nobody has heard
   bool HandleEvents();
   unsigned Poll(bool is_complete);
   void Sleep(TimePoint until);
@@ -138,6 +139,7 @@ class UcxContext : public TransportContext {
     TimePoint until;
   };
   std::vector<Retired> retired_;
+  unsigned num_polls_ = 0;
   unsigned polls_to_net_ = 0;  // until the connections are asked, too
   IdlePolls idle_polls_;
   size_t num_events_ = 0;  // since HandleEvents began
