@@ -142,6 +142,9 @@ struct TransportOptions {
   // tcp: the kernel's congestion control by name ("cubic"), "system": what it
   // takes by itself, "auto": reno in place of bbr to peers within 5 ms.
   std::string congestion = "auto";
+  // Send may wait for Progress, which follows at once: what was sent until then
+  // goes together. tcp alone: a system call for many small messages.
+  bool sends_wait = false;
   // Above kMaxHeaderBytes that headers may have; of decorators alone.
   size_t prefix_bytes = 0;
   double link_bytes_per_s = 0;  // > 0: emulate a link of that rate

@@ -47,7 +47,9 @@ absl::Status DistServer::Run() {
 }
 
 absl::Status DistServer::Start() {
-  ASSIGN_OR_RETURN(transport_, MakeTransport(options_.dist.transport, this));
+  TransportOptions transport = options_.dist.transport;
+  transport.sends_wait = true;  // for Serve
+  ASSIGN_OR_RETURN(transport_, MakeTransport(transport, this));
   ASSIGN_OR_RETURN(const std::string address, transport_->Listen());
   JoinRequest request{
       .scheduler_address = options_.dist.scheduler_address,

@@ -82,7 +82,9 @@ absl::Status DistWorker::Join(std::span<const TensorSpec> tensors,
   config_.chunk_elems = options_.chunk_elems;
   config_.has_values = has_values;
   config_.connections = NumConnections(options_.transport);
-  ASSIGN_OR_RETURN(transport_, MakeTransport(options_.transport, this));
+  TransportOptions transport = options_.transport;
+  transport.sends_wait = true;  // for RunIo
+  ASSIGN_OR_RETURN(transport_, MakeTransport(transport, this));
   const TransportInfo info = transport_->info();
   transport_details_ = absl::StrCat(info.name, ": ", info.details);
   JoinRequest request{

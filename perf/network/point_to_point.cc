@@ -24,8 +24,9 @@ Endpoint::Endpoint(const NetworkOptions& options, int rank, size_t max_bytes)
 absl::StatusOr<std::unique_ptr<Endpoint>> Endpoint::Make(
     const NetworkOptions& options, Rank& rank, size_t max_bytes) {
   std::unique_ptr<Endpoint> self(new Endpoint(options, rank.rank, max_bytes));
-  ASSIGN_OR_RETURN(const TransportOptions transport,
+  ASSIGN_OR_RETURN(TransportOptions transport,
                    TransportOptionsOf(options, rank.rendezvous->own_ip()));
+  transport.sends_wait = true;  // for DriveUntil
   ASSIGN_OR_RETURN(self->context_, MakeTransport(transport, self.get()));
   ASSIGN_OR_RETURN(const std::string mine, self->context_->Listen());
   ASSIGN_OR_RETURN(

@@ -67,8 +67,9 @@ absl::StatusOr<std::unique_ptr<Mesh>> Mesh::Make(
     const GroupOptions& options, const AddressExchange& exchange) {
   RETURN_IF_ERROR(CheckOptions(options));
   std::unique_ptr<Mesh> mesh(new Mesh(options));
-  ASSIGN_OR_RETURN(mesh->context_,
-                   MakeTransport(options.transport, mesh.get()));
+  TransportOptions transport = options.transport;
+  transport.sends_wait = true;  // whoever sends then waits
+  ASSIGN_OR_RETURN(mesh->context_, MakeTransport(transport, mesh.get()));
   RETURN_IF_ERROR(mesh->Connect(exchange));
   return mesh;
 }

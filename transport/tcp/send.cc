@@ -86,12 +86,13 @@ void TcpContext::SendHello(Connection& connection) {
   if (connection.is_local) OfferMemory(connection);
 }
 
-// Written at once, since nobody knows when Progress is called next; from within
-// it later, together with whatever else is sent until then.
+// Written at once, unless Progress is known to be called next; from within it
+// later, together with whatever else is sent until then.
 void TcpContext::Enqueue(Connection& connection, Outgoing message) {
   connection.queue.push_back(std::move(message));
   if (!connection.is_writable) return;
-  if (!is_progressing_ && connection.queue.size() == 1) Write(connection);
+  const bool waits = is_progressing_ || options_.sends_wait;
+  if (!waits && connection.queue.size() == 1) Write(connection);
   Activate(connection);
 }
 
