@@ -103,6 +103,30 @@ TEST(TcpTransport, SpeaksTheDocumentedBytes) {
               StatusIs(StatusCode::kUnavailable, "closed"));
 }
 
+TEST(TcpTransport, SendsAtOnceUnlessProgressIsKnownToFollow) {
+  const std::string message = Record(1, 1, 4) + "hfour";
+  for (const bool waits : {false, true}) {
+    TransportOptions options = Options();
+    options.tls = "tcp";  // nothing but what is sent
+    options.sends_wait = waits;
+    Node server(options);
+    Stranger peer(*server.context->Listen());
+    peer.Say(kTcpHello);
+    ASSERT_TRUE(Drive({&server}, [&] {
+      return !server.accepted.empty() && !peer.HearsNothing();
+    }));
+    EXPECT_EQ(peer.Hear(kTcpHello.size()), kTcpHello);
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_THAT(server.Send(server.accepted[0], "h", "four"), IsOk());
+    }
+    if (waits) {
+      EXPECT_TRUE(peer.HearsNothing());
+      server.context->Progress(Clock::now() + std::chrono::seconds(1));
+    }
+    EXPECT_EQ(peer.Hear(2 * message.size()), message + message);
+  }
+}
+
 TEST(TcpTransport, StrangersAreCutAndNobodyElseNotices) {
   Node server(Options()), client(Options());
   const std::string address = *server.context->Listen();
