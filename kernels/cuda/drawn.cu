@@ -18,6 +18,21 @@ __device__ inline uint64_t SeedOf(const uint32_t* payload) {
   return uint64_t{payload[1]} << 32 | payload[0];
 }
 
+// visit(j, index) for each stratum of this thread.
+template <typename Visit>
+__device__ inline void ForEachDrawn(uint64_t seed, const Draw& draw,
+                                    Visit visit) {
+  for (size_t first = kStrata * GlobalThread(); first < draw.k;
+       first += kStrata * NumThreads()) {
+    const PhiloxWords words = DrawnWords(seed, first);
+#pragma unroll
+    for (size_t j = 0; j < kStrata; ++j) {
+      if (first + j >= draw.k) continue;
+      visit(first + j, DrawnAt(words, first + j, draw.n, draw.k));
+    }
+  }
+}
+
 __global__ void TakeDrawnKernel(float* residual, Draw draw, uint64_t seed,
                                 float* payload, EncodeStats* stats) {
   if (GlobalThread() == 0) {
@@ -26,37 +41,23 @@ __global__ void TakeDrawnKernel(float* residual, Draw draw, uint64_t seed,
   }
   float* const values = payload + kDrawnValuesAt / 4;
   uint64_t num_nonzero = 0;
-  for (size_t first = kStrata * GlobalThread(); first < draw.k;
-       first += kStrata * NumThreads()) {
-    const PhiloxWords words = DrawnWords(seed, first);
-#pragma unroll
-    for (size_t j = 0; j < kStrata; ++j) {
-      if (first + j >= draw.k) continue;
-      float* const at = residual + DrawnAt(words, first + j, draw.n, draw.k);
-      const float value = IsFinite(*at) ? *at : 0.0f;
-      if (IsFinite(*at)) *at = 0;
-      num_nonzero += value != 0 ? 1 : 0;
-      values[first + j] = value;
-    }
-  }
+  ForEachDrawn(seed, draw, [=, &num_nonzero](size_t j, size_t index) {
+    float* const at = residual + index;
+    const float value = IsFinite(*at) ? *at : 0.0f;
+    if (IsFinite(*at)) *at = 0;
+    num_nonzero += value != 0 ? 1 : 0;
+    values[j] = value;
+  });
   AddStats(num_nonzero, 0, kNoIndex, stats);
 }
 
 template <bool kAdd>
 __global__ void PutDrawnKernel(const uint32_t* payload, Draw draw, float* out) {
-  const uint64_t seed = SeedOf(payload);
   const uint32_t* const values = payload + kDrawnValuesAt / 4;
-  for (size_t first = kStrata * GlobalThread(); first < draw.k;
-       first += kStrata * NumThreads()) {
-    const PhiloxWords words = DrawnWords(seed, first);
-#pragma unroll
-    for (size_t j = 0; j < kStrata; ++j) {
-      if (first + j >= draw.k) continue;
-      const float value = __uint_as_float(values[first + j]);
-      float* const at = out + DrawnAt(words, first + j, draw.n, draw.k);
-      *at = kAdd ? *at + value : value;
-    }
-  }
+  ForEachDrawn(SeedOf(payload), draw, [=](size_t j, size_t index) {
+    const float value = __uint_as_float(values[j]);
+    out[index] = kAdd ? out[index] + value : value;
+  });
 }
 
 // out = a + b; the seed is a's. `out` may be `a`.

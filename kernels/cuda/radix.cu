@@ -31,6 +31,23 @@ __device__ inline uint32_t Quantize(float grad, float threshold, size_t i,
   return is_positive ? 2u : is_negative ? 0u : 1u;
 }
 
+// The bytes of quad q, as many as it has.
+__device__ inline void StoreQuad(const uint32_t (&numbers)[4], const Quad& quad,
+                                 size_t q, uint8_t* payload) {
+  if (quad.is_whole()) {
+    StoreWord(
+        numbers[0] | numbers[1] << 8 | numbers[2] << 16 | numbers[3] << 24, q,
+        payload);
+    return;
+  }
+#pragma unroll
+  for (int c = 0; c < 4; ++c) {
+    if (quad.column + c < quad.num_bytes) {
+      payload[4 * q + c] = static_cast<uint8_t>(numbers[c]);
+    }
+  }
+}
+
 template <bool kVector, bool kZeroNonFinite>
 __global__ void __launch_bounds__(kThreads, kLeastBlocks)
     EncodeKernel(const float* __restrict__ grad, float* __restrict__ residual,
@@ -56,24 +73,19 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
         }
         Store4<kVector>(r, i, n, residual);
       }
-      StoreWord(
-          numbers[0] | numbers[1] << 8 | numbers[2] << 16 | numbers[3] << 24, q,
-          payload);
-      continue;
-    }
+    } else {
 #pragma unroll
-    for (int c = 0; c < 4; ++c) {
-      for (int p = kDigits - 1; p >= 0; --p) {
-        if (!quad.has(p, c)) continue;
-        const size_t i = quad.element(p) + c;
-        numbers[c] =
-            3 * numbers[c] +
-            Quantize<kZeroNonFinite>(grad[i], threshold, i, residual[i], tally);
-      }
-      if (quad.column + c < quad.num_bytes) {
-        payload[4 * q + c] = static_cast<uint8_t>(numbers[c]);
+      for (int c = 0; c < 4; ++c) {
+        for (int p = kDigits - 1; p >= 0; --p) {
+          if (!quad.has(p, c)) continue;
+          const size_t i = quad.element(p) + c;
+          numbers[c] =
+              3 * numbers[c] + Quantize<kZeroNonFinite>(grad[i], threshold, i,
+                                                        residual[i], tally);
+        }
       }
     }
+    StoreQuad(numbers, quad, q, payload);
   }
   AddStats(tally.num_nonzero, tally.num_nonfinite, tally.first_nonfinite,
            stats);
@@ -126,16 +138,13 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
   }
 }
 
-// Four neighbouring digits of a quad, from their residuals on.
-__device__ inline void ReencodeRow(const Pass& pass, const DigitSums& sums,
-                                   int p, Quantum quantum, int32_t (&r)[4],
-                                   uint32_t (&numbers)[4]) {
-#pragma unroll
-  for (int c = 0; c < 4; ++c) {
-    const int k = sums.at(p, c) - static_cast<int>(pass.num_frames);
-    const int sign = ReencodeOne(k, pass.is_last, quantum, r[c]);
-    numbers[c] = 3 * numbers[c] + static_cast<uint32_t>(sign + 1);
-  }
+// Digit p of byte c of a quad, from its residual on.
+__device__ inline void ReencodeDigit(const Pass& pass, const DigitSums& sums,
+                                     int p, int c, Quantum quantum,
+                                     int32_t& residual, uint32_t& number) {
+  const int k = sums.at(p, c) - static_cast<int>(pass.num_frames);
+  const int sign = ReencodeOne(k, pass.is_last, quantum, residual);
+  number = 3 * number + static_cast<uint32_t>(sign + 1);
 }
 
 // A pass before the last only adds its sums to the residual.
@@ -153,29 +162,24 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
       for (int p = kDigits - 1; p >= 0; --p) {
         int32_t r[4];
         Load4<kVector>(residual, quad.element(p), n, r);
-        ReencodeRow(pass, sums, p, quantum, r, numbers);
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+          ReencodeDigit(pass, sums, p, c, quantum, r[c], numbers[c]);
+        }
         Store4<kVector>(r, quad.element(p), n, residual);
       }
-      if (!pass.is_last) continue;
-      StoreWord(
-          numbers[0] | numbers[1] << 8 | numbers[2] << 16 | numbers[3] << 24, q,
-          payload);
-      continue;
-    }
+    } else {
 #pragma unroll
-    for (int c = 0; c < 4; ++c) {
+      for (int c = 0; c < 4; ++c) {
 #pragma unroll
-      for (int p = kDigits - 1; p >= 0; --p) {
-        if (!quad.has(p, c)) continue;
-        const int k = sums.at(p, c) - static_cast<int>(pass.num_frames);
-        const int sign = ReencodeOne(k, pass.is_last, quantum,
-                                     residual[quad.element(p) + c]);
-        numbers[c] = 3 * numbers[c] + static_cast<uint32_t>(sign + 1);
-      }
-      if (pass.is_last && quad.column + c < quad.num_bytes) {
-        payload[4 * q + c] = static_cast<uint8_t>(numbers[c]);
+        for (int p = kDigits - 1; p >= 0; --p) {
+          if (!quad.has(p, c)) continue;
+          ReencodeDigit(pass, sums, p, c, quantum,
+                        residual[quad.element(p) + c], numbers[c]);
+        }
       }
     }
+    if (pass.is_last) StoreQuad(numbers, quad, q, payload);
   }
 }
 
