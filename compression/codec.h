@@ -114,7 +114,7 @@ struct ReencodeState {
   Buffer residual;         // [n] f32, or i32 in units of 2^unit_scale (2bit)
   int16_t unit_scale = 0;  // or of the fixed threshold
   bool is_set = false;
-  // threshold: no residual is larger than this. 0 while there is none.
+  // threshold on a CPU: no residual is larger than this.
   float residual_bound = 0;
   Buffer sum;        // [n] f32, reused
   CodecState codec;  // the server's own encoder

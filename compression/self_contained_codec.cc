@@ -18,14 +18,18 @@ absl::Status SelfContainedCodec::CheckEncode(ConstBytes grad,
   return CheckCapacity("output", out.size, max_encoded_bytes());
 }
 
+absl::Status SelfContainedCodec::CheckPayload(ConstBytes payload) const {
+  // A GPU's payloads lie where only the GPU can look at them.
+  if (kernels_.device == DeviceKind::kCpu) return Validate(payload);
+  if (!traits_.constant_width && payload.size <= max_encoded_bytes()) {
+    return absl::OkStatus();
+  }
+  return CheckSize("payload", payload.size, max_encoded_bytes());
+}
+
 absl::Status SelfContainedCodec::CheckDecode(ConstBytes payload,
                                              Bytes out) const {
-  // A GPU's payloads lie where only the GPU can look at them.
-  if (kernels_.device == DeviceKind::kCpu) {
-    RETURN_IF_ERROR(Validate(payload));
-  } else if (traits_.constant_width || payload.size > max_encoded_bytes()) {
-    RETURN_IF_ERROR(CheckSize("payload", payload.size, max_encoded_bytes()));
-  }
+  RETURN_IF_ERROR(CheckPayload(payload));
   return CheckCapacity("output", out.size, 4 * num_elems_);
 }
 

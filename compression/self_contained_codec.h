@@ -47,13 +47,16 @@ class SelfContainedCodec : public PreparedCodec {
                           uint32_t num_payloads) const override;
 
  protected:
-  // What every Encode and every decode begins with.
+  // What every Encode and every decode begins with. Of a payload on a GPU only
+  // the size is looked at.
   absl::Status CheckEncode(ConstBytes grad, const CodecState& state, Bytes out,
                            size_t element_bytes = 4) const;
+  absl::Status CheckPayload(ConstBytes payload) const;
   absl::Status CheckDecode(ConstBytes payload, Bytes out) const;
   // Makes the server's residual the first time.
   absl::Status PrepareReencode(ReencodeState& state) const;
-  // The steps of Reencode: payloads -> state.sum, and that -> out.
+  // The steps of Reencode: payloads -> state.sum, which is all 0 at first and
+  // nobody else's, and that -> out.
   virtual absl::Status SumForReencode(std::span<const ConstBytes> payloads,
                                       float threshold, ReencodeState& state,
                                       Stream stream) const;

@@ -149,38 +149,49 @@ class PreparedThreshold : public ListCodec {
     return absl::OkStatus();
   }
 
-  // Only elements that a payload names can reach the threshold, as long as no
-  // residual has reached it before: the others are not even looked at.
+  // Payloads are added to the residual one after the other. Only elements that
+  // one names can reach the threshold, as long as no residual has reached it
+  // before: the others are not even looked at. On a GPU, where payloads cannot
+  // be looked at, all are; the bits are the same.
   absl::Status Reencode(std::span<const ConstBytes> payloads,
                         const EncodeParams& params, int16_t scale,
                         ReencodeState& state, Bytes out, size_t* encoded_bytes,
                         Stream stream) const override {
     RETURN_IF_ERROR(CheckNumPayloads(payloads.size()));
-    if (is_on_gpu()) {  // its payloads cannot be looked at
-      return SelfContainedCodec::Reencode(payloads, params, scale, state, out,
-                                          encoded_bytes, stream);
-    }
     const float threshold = ReencodeThreshold(
         params.threshold, static_cast<uint32_t>(payloads.size()));
     RETURN_IF_ERROR(CheckThreshold(threshold));
     RETURN_IF_ERROR(CheckCapacity("output", out.size, max_encoded_bytes()));
-    float most = 0;  // that payloads can add to an element
     for (const ConstBytes& payload : payloads) {
-      RETURN_IF_ERROR(Validate(payload));
-      most += HeaderOf(payload).threshold;
+      RETURN_IF_ERROR(CheckPayload(payload));
     }
-    if (most > threshold || state.residual_bound > threshold) {
+    if (is_on_gpu()) {
+      return SelfContainedCodec::Reencode(payloads, params, scale, state, out,
+                                          encoded_bytes, stream);
+    }
+    if (state.residual_bound >= threshold) {
       RETURN_IF_ERROR(SelfContainedCodec::Reencode(
           payloads, params, scale, state, out, encoded_bytes, stream));
       state.residual_bound = LargestMagnitude(state.residual);
       return absl::OkStatus();
     }
     RETURN_IF_ERROR(PrepareReencode(state));
-    state.residual_bound = threshold;
     ASSIGN_OR_RETURN(const Scratch scratch, ScratchOf(state.codec));
     *encoded_bytes =
         WritePayload(AddAndTake(payloads, threshold, scratch.survivors, state),
                      threshold, num_elems(), out);
+    return absl::OkStatus();
+  }
+
+ protected:
+  // Straight onto the residual: the sum that is encoded then stays 0.
+  absl::Status SumForReencode(std::span<const ConstBytes> payloads,
+                              float threshold, ReencodeState& state,
+                              Stream stream) const override {
+    for (const ConstBytes& payload : payloads) {
+      RETURN_IF_ERROR(
+          DecodeAdd(payload, threshold, state.residual.view(), stream));
+    }
     return absl::OkStatus();
   }
 
@@ -228,7 +239,7 @@ class PreparedThreshold : public ListCodec {
   }
 
   // Adds payloads to the residual, takes `threshold` off where it is reached
-  // and returns these places, with signs.
+  // and returns these places, with signs. residual_bound is below it before.
   std::span<const uint32_t> AddAndTake(std::span<const ConstBytes> payloads,
                                        float threshold, uint32_t* survivors,
                                        ReencodeState& state) const {
@@ -236,14 +247,22 @@ class PreparedThreshold : public ListCodec {
     const size_t num_words = (num_elems() + 63) / 64;
     if (map.size() == 0) map = Buffer(8 * num_words);
     auto* const named = map.as<uint64_t>();
-    float* const residual = state.residual.as<float>();
     for (const ConstBytes& payload : payloads) {
-      AddSent(payload, residual, [named](size_t index) {
+      AddSent(payload, state.residual.as<float>(), [named](size_t index) {
         named[index / 64] |= uint64_t{1} << index % 64;
       });
     }
+    return {survivors,
+            TakeNamed({named, num_words}, threshold, survivors, state)};
+  }
+
+  // Of the elements whose bits are set, which are cleared.
+  static size_t TakeNamed(std::span<uint64_t> named, float threshold,
+                          uint32_t* survivors, ReencodeState& state) {
+    float* const residual = state.residual.as<float>();
+    float most_left = state.residual_bound;
     size_t count = 0;
-    for (size_t word = 0; word < num_words; ++word) {
+    for (size_t word = 0; word < named.size(); ++word) {
       for (uint64_t bits = std::exchange(named[word], 0); bits != 0;
            bits &= bits - 1) {
         const size_t index =
@@ -253,13 +272,16 @@ class PreparedThreshold : public ListCodec {
         const bool is_negative = value < 0;
         const bool is_reached = std::abs(value) >= threshold;
         const float taken[] = {0, std::copysign(threshold, value)};
-        residual[index] = value - taken[is_reached ? 1 : 0];
+        const float left = value - taken[is_reached ? 1 : 0];
+        residual[index] = left;
+        most_left = std::max(most_left, std::abs(left));
         survivors[count] =
             static_cast<uint32_t>(index << 1 | (is_negative ? 1 : 0));
         count += is_reached ? 1 : 0;
       }
     }
-    return {survivors, count};
+    state.residual_bound = most_left;
+    return count;
   }
 
   // Of a code without and with its sign; the payload's own threshold counts.
