@@ -198,7 +198,8 @@ class PreparedCodec {
 
   // Sum plus the server's residual, encoded again: decode the result with
   // ReencodeThreshold. `params.threshold` is the one that payloads were encoded
-  // with, `scale` its exponent (any constant when it is fixed).
+  // with, `scale` its exponent (any constant when it is fixed). On a GPU
+  // `encoded_bytes` is memory as Encode's `result` is.
   virtual absl::Status Reencode(std::span<const ConstBytes> payloads,
                                 const EncodeParams& params, int16_t scale,
                                 ReencodeState& state, Bytes out,

@@ -75,19 +75,14 @@ absl::Status SelfContainedCodec::Reencode(std::span<const ConstBytes> payloads,
                                           ReencodeState& state, Bytes out,
                                           size_t* encoded_bytes,
                                           Stream stream) const {
-  const bool is_cpu = kernels_.device == DeviceKind::kCpu;
-  if (!is_cpu && !traits_.constant_width) {
-    return absl::UnimplementedError(
-        absl::StrCat("re-encoding ", traits_.name, " on a GPU's server"));
-  }
   RETURN_IF_ERROR(PrepareReencode(state));
   RETURN_IF_ERROR(MakeRoom(4 * num_elems_, kernels_, state.sum));
   RETURN_IF_ERROR(MakeRoom(sizeof(EncodeResult), kernels_, state.result));
   RETURN_IF_ERROR(SumForReencode(payloads, params.threshold, state, stream));
   RETURN_IF_ERROR(EncodeSum(static_cast<uint32_t>(payloads.size()), params,
                             state, out, stream));
-  *encoded_bytes = is_cpu ? state.result.as<EncodeResult>()->encoded_bytes
-                          : max_encoded_bytes();
+  kernels_.copy(&state.result.as<EncodeResult>()->encoded_bytes,
+                sizeof(*encoded_bytes), encoded_bytes, stream);
   return absl::OkStatus();
 }
 

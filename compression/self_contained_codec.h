@@ -14,8 +14,7 @@ namespace telegrad {
 // made of Encode, DecodeAdd and Validate. Packed sums are float32, added in the
 // given order. Reencode adds the server's residual in float32 and encodes with
 // the codec itself. Codecs whose codes can be added override what they do
-// better. On a GPU: Decode only where it is overridden, Reencode only of
-// constant width.
+// better. On a GPU: Decode only where it is overridden.
 class SelfContainedCodec : public PreparedCodec {
  public:
   // `codec_traits` lives for ever.

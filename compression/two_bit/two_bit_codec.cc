@@ -155,7 +155,8 @@ class PreparedTwoBit : public PreparedCodec {
                       state.residual.as<int32_t>(), shift,
                       static_cast<int32_t>(ReencodeQuantum(count) << shift),
                       AsCodes(out), stream);
-    *encoded_bytes = max_encoded_bytes();
+    const size_t bytes = max_encoded_bytes();
+    kernels_.put(&bytes, sizeof(bytes), encoded_bytes, stream);
     return absl::OkStatus();
   }
 

@@ -109,7 +109,8 @@ void CountNonFinite(const float* x, size_t n, EncodeStats* stats,
 
 void Copy(const void* from, size_t size, void* to, Stream stream) {
   if (from == to) return;
-  cudaMemcpyAsync(to, from, size, cudaMemcpyDeviceToDevice, StreamOf(stream));
+  // Default: either side may be pinned memory.
+  cudaMemcpyAsync(to, from, size, cudaMemcpyDefault, StreamOf(stream));
 }
 
 void Put(const void* value, size_t size, void* to, Stream stream) {

@@ -1,8 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "base/random.h"
+#include "kernels/dispatch.h"
 #include "tests/compression/gpu_memory.h"
 #include "tests/testing/status_matchers.h"
 
@@ -11,11 +15,35 @@
 namespace telegrad {
 namespace {
 
+using kernels::testing::AllocateManaged;
+using kernels::testing::FreeManaged;
 using kernels::testing::WaitForGpu;
 using testing::IsOk;
 
 constexpr int kSteps = 3;
 constexpr int kWorkers = 3;
+constexpr uint64_t kServer = UINT64_MAX;
+
+EncodeParams Params(float threshold, int step, uint64_t source) {
+  return {.threshold = threshold,
+          .step = static_cast<uint64_t>(step),
+          .source = source};
+}
+
+// The size of a reply, where the GPU can write it.
+class GpuSize {
+ public:
+  GpuSize() : size_(static_cast<size_t*>(AllocateManaged(sizeof(size_t)))) {
+    *size_ = 0;
+  }
+  GpuSize(const GpuSize&) = delete;
+  GpuSize& operator=(const GpuSize&) = delete;
+  ~GpuSize() { FreeManaged(size_); }
+  size_t* get() const { return size_; }
+
+ private:
+  size_t* const size_;
+};
 
 // What a server does with the workers' payloads, on both devices.
 class Servers {
@@ -29,17 +57,18 @@ class Servers {
     }
   }
 
-  void Push(int step) {
+  void Push(int step, float threshold) {
+    threshold_ = threshold;
     payloads_.clear();
     on_gpu_.clear();
     for (int w = 0; w < kWorkers; ++w) {
       std::vector<float> grad = Gradient(step, w);
       EncodeResult result;
       payloads_.emplace_back(cpu_.max_encoded_bytes());
-      ASSERT_THAT(
-          cpu_.Encode(View(grad), encoders_[static_cast<size_t>(w)],
-                      Params(step, w), payloads_.back().view(), &result, {}),
-          IsOk());
+      ASSERT_THAT(cpu_.Encode(View(grad), encoders_[static_cast<size_t>(w)],
+                              Params(threshold, step, static_cast<uint64_t>(w)),
+                              payloads_.back().view(), &result, {}),
+                  IsOk());
       sizes_[w] = result.encoded_bytes;
       on_gpu_.push_back(std::make_unique<GpuBytes>(
           ConstBytes(payloads_.back().data(), result.encoded_bytes)));
@@ -66,44 +95,34 @@ class Servers {
     ExpectSameOut();
   }
 
-  // Whether the codec can.
-  void Reencode(int step, int16_t scale, bool* is_done) {
+  void Reencode(int step, int16_t scale) {
     Buffer out(cpu_.max_encoded_bytes());
     const GpuBytes gpu_out(out.size());
     size_t bytes = 0;
-    size_t gpu_bytes = 0;
-    const EncodeParams params = Params(step, kWorkers);
-    const absl::Status on_cpu = cpu_.Reencode(
-        OnCpu(), params, scale, cpu_state_, out.view(), &bytes, {});
-    const absl::Status status = gpu_.Reencode(
-        OnGpu(), params, scale, gpu_state_, gpu_out.view(), &gpu_bytes, {});
-    // The width of a payload would be known to the device alone.
-    *is_done = on_cpu.ok() && cpu_.traits().constant_width;
-    ASSERT_EQ(status.code(), *is_done ? absl::StatusCode::kOk
-                                      : absl::StatusCode::kUnimplemented)
-        << status << on_cpu;
-    if (!*is_done) return;
+    const GpuSize gpu_bytes;
+    const EncodeParams params = Params(threshold_, step, kServer);
+    ASSERT_THAT(cpu_.Reencode(OnCpu(), params, scale, cpu_state_, out.view(),
+                              &bytes, {}),
+                IsOk());
+    ASSERT_THAT(gpu_.Reencode(OnGpu(), params, scale, gpu_state_,
+                              gpu_out.view(), gpu_bytes.get(), {}),
+                IsOk());
     ASSERT_STREQ(WaitForGpu(), "");
-    ASSERT_EQ(gpu_bytes, bytes);
+    ASSERT_EQ(*gpu_bytes.get(), bytes);
     ASSERT_TRUE(gpu_out.BeginsWith({out.data(), bytes}));
   }
 
   void Release(int16_t scale) {
     ASSERT_THAT(
-        cpu_.ReleaseResidual(kThreshold, scale, cpu_state_, View(cpu_out_), {}),
+        cpu_.ReleaseResidual(threshold_, scale, cpu_state_, View(cpu_out_), {}),
         IsOk());
     ASSERT_THAT(
-        gpu_.ReleaseResidual(kThreshold, scale, gpu_state_, out_.view(), {}),
+        gpu_.ReleaseResidual(threshold_, scale, gpu_state_, out_.view(), {}),
         IsOk());
     ExpectSameOut();
   }
 
  private:
-  static EncodeParams Params(int step, int source) {
-    return {.threshold = kThreshold,
-            .step = static_cast<uint64_t>(step),
-            .source = static_cast<uint64_t>(source)};
-  }
   std::vector<ConstBytes> OnCpu() const {
     std::vector<ConstBytes> views;
     for (const Buffer& payload : payloads_) {
@@ -123,6 +142,7 @@ class Servers {
 
   const PreparedCodec& cpu_;
   const PreparedCodec& gpu_;
+  float threshold_ = 0;
   std::vector<CodecState> encoders_;
   std::vector<Buffer> residuals_;
   std::vector<Buffer> payloads_;
@@ -145,30 +165,99 @@ TEST_P(GpuCodecServer, SumsToTheBitsOfTheCpu) {
   Servers servers(**cpu, **gpu);
   for (int step = 0; step < kSteps && !HasFatalFailure(); ++step) {
     SCOPED_TRACE(step);
-    servers.Push(step);
+    servers.Push(step, kThreshold);
     if (!HasFatalFailure()) servers.Sum();
   }
 }
 
 // With thresholds that fall, so that units become finer, and rise, so that they
-// become coarser; what is left goes into a sum in the end.
+// become coarser; what is left goes into a sum in the end. No power of two: the
+// order of additions shows.
+void ReencodeSteps(const PreparedCodec& cpu, const PreparedCodec& gpu) {
+  Servers servers(cpu, gpu);
+  constexpr int16_t kScales[] = {0, -2, -2, 3, 1, -1, -1, 20, 20};
+  int step = 0;
+  for (const int16_t scale : kScales) {
+    SCOPED_TRACE(step);
+    ASSERT_NO_FATAL_FAILURE(servers.Push(step, std::ldexp(0.7f, scale)));
+    ASSERT_NO_FATAL_FAILURE(servers.Reencode(step, scale));
+    ++step;
+  }
+  servers.Release(20);
+}
+
 TEST_P(GpuCodecServer, ReencodesToTheBitsOfTheCpu) {
   const auto gpu = GetParam()->Prepare(kElems, {DeviceKind::kCuda, 0});
   if (!gpu.ok()) GTEST_SKIP() << gpu.status().message();
   const auto cpu = GetParam()->Prepare(kElems, Device{});
   ASSERT_THAT(cpu, IsOk());
-  Servers servers(**cpu, **gpu);
-  constexpr int16_t kScales[] = {0, -2, -2, 3, 20, 20};
-  int step = 0;
-  bool is_done = true;
-  for (const int16_t scale : kScales) {
-    SCOPED_TRACE(step);
-    servers.Push(step);
-    if (!HasFatalFailure()) servers.Reencode(step, scale, &is_done);
-    if (HasFatalFailure() || !is_done) return;
-    ++step;
+  if ((*cpu)->traits().lossless) return;  // nothing to encode again
+  ReencodeSteps(**cpu, **gpu);
+}
+
+TEST(GpuCodecServerOfLists, ReencodesToTheBitsOfTheCpu) {
+  std::string why_not;
+  if (kernels::CudaKernels(&why_not) == nullptr) GTEST_SKIP() << why_not;
+  for (const char* text :
+       {"topk:0.0005", "topk:0.3", "topk:1", "topk:0.02:sampled=1",
+        "dgc:0.01:sampled=0", "dgc:0.001:warmup=8", "randomk:0.1"}) {
+    SCOPED_TRACE(text);
+    const Variant variant(text);
+    const auto gpu = variant.Prepare(kElems, {DeviceKind::kCuda, 0});
+    ASSERT_THAT(gpu, IsOk());
+    const auto cpu = variant.Prepare(kElems, Device{});
+    ASSERT_THAT(cpu, IsOk());
+    ASSERT_NO_FATAL_FAILURE(ReencodeSteps(**cpu, **gpu));
   }
-  servers.Release(20);
+}
+
+// A list of any form and number of entries, with anything behind its header.
+Buffer AnyList(size_t size, uint32_t format, Random* random) {
+  Buffer bytes(size);
+  for (size_t i = 0; i < size; ++i) {
+    bytes.as<uint8_t>()[i] = static_cast<uint8_t>(random->NextU32());
+  }
+  if (size < 8) return bytes;
+  auto* const header = bytes.as<uint32_t>();
+  header[0] = format;
+  if (format != 3) header[1] %= static_cast<uint32_t>(size / 8);
+  return bytes;
+}
+
+// Payloads are not validated on a GPU: whatever they hold, nothing is read or
+// written out of bounds, and what is sent is what an encoder writes.
+TEST(GpuCodecServerOfLists, ReencodesAnyBytesWithinBounds) {
+  std::string why_not;
+  if (kernels::CudaKernels(&why_not) == nullptr) GTEST_SKIP() << why_not;
+  for (const char* text : {"threshold", "topk:0.02", "dgc:0.01"}) {
+    SCOPED_TRACE(text);
+    const Variant variant(text);
+    const auto gpu = variant.Prepare(kElems, {DeviceKind::kCuda, 0});
+    ASSERT_THAT(gpu, IsOk());
+    const auto cpu = variant.Prepare(kElems, Device{});
+    ASSERT_THAT(cpu, IsOk());
+    ReencodeState state;
+    const size_t most = (*gpu)->max_encoded_bytes();
+    const GpuBytes reply(most);
+    const GpuSize reply_bytes;
+    Random random(5);
+    for (const size_t size : {size_t{1}, size_t{9}, most / 2, most - 1, most}) {
+      for (uint32_t format = 0; format <= 3; ++format) {
+        const GpuBytes payload(AnyList(size, format, &random).view());
+        const ConstBytes payloads[] = {payload.view(), payload.view()};
+        ASSERT_THAT(
+            (*gpu)->Reencode(payloads, Params(0.5f, 0, kServer), 0, state,
+                             reply.view(), reply_bytes.get(), {}),
+            IsOk());
+        ASSERT_STREQ(WaitForGpu(), "");
+        ASSERT_LE(*reply_bytes.get(), most);
+        Buffer copy(*reply_bytes.get());
+        kernels::testing::CopyFromGpu(copy.data(), reply.view().data,
+                                      copy.size());
+        ASSERT_THAT((*cpu)->Validate(copy.view()), IsOk());
+      }
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(AllCodecs, GpuCodecServer,
