@@ -19,8 +19,7 @@ absl::Status SelfContainedCodec::CheckEncode(ConstBytes grad,
 }
 
 absl::Status SelfContainedCodec::CheckPayload(ConstBytes payload) const {
-  // A GPU's payloads lie where only the GPU can look at them.
-  if (kernels_.device == DeviceKind::kCpu) return Validate(payload);
+  if (!is_on_gpu()) return Validate(payload);
   if (!traits_.constant_width && payload.size <= max_encoded_bytes()) {
     return absl::OkStatus();
   }
@@ -36,7 +35,7 @@ absl::Status SelfContainedCodec::CheckDecode(ConstBytes payload,
 absl::Status SelfContainedCodec::Decode(ConstBytes payload, float threshold,
                                         Bytes out, Stream stream) const {
   RETURN_IF_ERROR(CheckDecode(payload, out));
-  if (kernels_.device != DeviceKind::kCpu) {
+  if (is_on_gpu()) {
     return absl::UnimplementedError(
         absl::StrCat("decoding ", traits_.name, " on a GPU"));
   }

@@ -64,6 +64,8 @@ class SelfContainedCodec : public PreparedCodec {
                                  ReencodeState& state, Bytes out,
                                  Stream stream) const;
   const kernels::KernelTable& kernels() const { return kernels_; }
+  // Where the host cannot look at payloads.
+  bool is_on_gpu() const { return kernels_.device != DeviceKind::kCpu; }
 
  private:
   const CodecTraits& traits_;

@@ -119,7 +119,7 @@ class PreparedPowerSgd : public SelfContainedCodec {
                         Stream stream) const override {
     RETURN_IF_ERROR(CheckPayloads(payloads, max_encoded_bytes()));
     RETURN_IF_ERROR(CheckCapacity("output", out.size, max_encoded_bytes()));
-    if (is_cpu()) {
+    if (!is_on_gpu()) {
       RETURN_IF_ERROR(Validate(payloads[0]));
       RETURN_IF_ERROR(CheckSameBasis(payloads));
     }
@@ -170,7 +170,6 @@ class PreparedPowerSgd : public SelfContainedCodec {
   }
 
  private:
-  bool is_cpu() const { return kernels().device == DeviceKind::kCpu; }
   const float* At(ConstBytes payload, LowRankSide side) const {
     return FactorIn(AsCodes(payload), FactorAt(shape_, side));
   }
@@ -187,10 +186,9 @@ class PreparedPowerSgd : public SelfContainedCodec {
                      stream);
   }
 
-  // A GPU's sums lie where only the GPU can look at them.
   absl::Status CheckSum(ConstBytes sum, uint32_t num_payloads) const {
-    return is_cpu() ? ValidateSum(sum, num_payloads)
-                    : CheckSize("sums", sum.size, max_encoded_bytes());
+    return is_on_gpu() ? CheckSize("sums", sum.size, max_encoded_bytes())
+                       : ValidateSum(sum, num_payloads);
   }
 
   absl::Status ValidateFactors(absl::string_view what, ConstBytes payload,

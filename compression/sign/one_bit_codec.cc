@@ -123,7 +123,7 @@ class PreparedOneBit : public SelfContainedCodec {
 
   absl::Status SumDecode(std::span<const ConstBytes> payloads, float threshold,
                          Bytes out, Stream stream) const override {
-    if (kernels().device != DeviceKind::kCpu) {
+    if (is_on_gpu()) {
       return SelfContainedCodec::SumDecode(payloads, threshold, out, stream);
     }
     ASSIGN_OR_RETURN(FramePointers frames, Frames(payloads));
@@ -164,7 +164,7 @@ class PreparedOneBit : public SelfContainedCodec {
     RETURN_IF_ERROR(CheckPayloads(payloads, max_encoded_bytes()));
     FramePointers frames;
     for (const ConstBytes& payload : payloads) {
-      if (kernels().device == DeviceKind::kCpu && MagnitudeOf(payload) != 1) {
+      if (!is_on_gpu() && MagnitudeOf(payload) != 1) {
         return absl::InvalidArgumentError(
             absl::StrCat("a payload of magnitude ", MagnitudeOf(payload),
                          " in a sum of those of magnitude 1"));

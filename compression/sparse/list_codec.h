@@ -20,8 +20,6 @@ class ListCodec : public SelfContainedCodec {
             const kernels::KernelTable& table, kernels::SparseContent content)
       : SelfContainedCodec(codec_traits, num_elems, table), content_(content) {}
 
-  bool is_on_gpu() const { return kernels().device != DeviceKind::kCpu; }
-
   // On a GPU. `words` as WriteSparseListFn wants them, `parts` its scratch.
   void WriteOnGpu(const uint32_t* words, const uint64_t* num_words,
                   float threshold, void* parts, Bytes out, EncodeResult* result,

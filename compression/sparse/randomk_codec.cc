@@ -196,8 +196,6 @@ class PreparedRandomK : public SelfContainedCodec {
                                   stats, nullptr, stream);
   }
 
-  bool is_on_gpu() const { return kernels().device != DeviceKind::kCpu; }
-
   // All of it queued, as Accumulate and the draw.
   absl::Status EncodeOnGpu(ConstBytes grad, CodecState& state,
                            const EncodeParams& params, Bytes out,
