@@ -8,6 +8,7 @@
 #include "base/status_macros.h"
 #include "compression/device_kernels.h"
 #include "compression/self_contained_codec.h"
+#include "compression/stream_buffers.h"
 #include "kernels/low_rank.h"
 #include "kernels/low_rank_payload.h"
 
@@ -140,12 +141,15 @@ class PreparedPowerSgd : public SelfContainedCodec {
                               AsFloats(out), stream);
     return absl::OkStatus();
   }
-  // Allocates, on a GPU, too.
   absl::Status SumDecode(std::span<const ConstBytes> payloads, float, Bytes out,
                          Stream stream) const override {
-    Buffer sum;
-    RETURN_IF_ERROR(MakeRoom(max_encoded_bytes(), kernels(), sum));
-    return SumDecodeBy(sum.view(), payloads, out, stream);
+    const auto decode = [&](Bytes sum) {
+      return SumDecodeBy(sum, payloads, out, stream);
+    };
+    if (is_on_gpu()) {
+      return sums_.With(stream, max_encoded_bytes(), kernels(), decode);
+    }
+    return decode(Buffer(max_encoded_bytes()).view());
   }
 
   // A function of the sum alone: to learn a sum twice changes nothing.
@@ -231,6 +235,7 @@ class PreparedPowerSgd : public SelfContainedCodec {
   }
 
   const LowRankShape shape_;
+  mutable StreamBuffers sums_;  // packed, of SumDecode on a GPU
 };
 
 class PowerSgd : public Codec {

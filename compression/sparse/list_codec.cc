@@ -2,10 +2,6 @@
 
 #include <type_traits>
 
-#include "base/status_macros.h"
-#include "compression/device_kernels.h"
-#include "compression/sparse/sparse_kernels.h"
-
 namespace telegrad {
 
 static_assert(std::is_same_v<decltype(EncodeResult::encoded_bytes), uint64_t>,
@@ -32,13 +28,12 @@ absl::Status ListCodec::DecodeAddOnGpu(ConstBytes payload, Bytes sum,
 absl::Status ListCodec::ReadOnGpu(kernels::ReadSparseListFn* read,
                                   ConstBytes payload, Bytes out,
                                   Stream stream) const {
-  const MutexLock lock(
-      &mutex_);  // so that no other call's kernels come between
-  Buffer& parts = parts_[stream.handle];
-  RETURN_IF_ERROR(MakeRoom(kernels::kSparseListScratchBytes, kernels(), parts));
-  read(content_, AsCodes(payload), payload.size, num_elems(), AsFloats(out),
-       parts.data(), stream);
-  return absl::OkStatus();
+  return parts_.With(stream, kernels::kSparseListScratchBytes, kernels(),
+                     [&](Bytes parts) {
+                       read(content_, AsCodes(payload), payload.size,
+                            num_elems(), AsFloats(out), parts.data, stream);
+                       return absl::OkStatus();
+                     });
 }
 
 }  // namespace telegrad

@@ -1,12 +1,10 @@
 #pragma once
 
 #include <cstddef>
-#include <map>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "base/mutex.h"
 #include "compression/self_contained_codec.h"
+#include "compression/stream_buffers.h"
 #include "kernels/sparse_list.h"
 
 namespace telegrad {
@@ -33,11 +31,7 @@ class ListCodec : public SelfContainedCodec {
                          Bytes out, Stream stream) const;
 
   const kernels::SparseContent content_;
-  // What decoders count in, for each stream: calls on one stream come one after
-  // the other.
-  mutable Mutex mutex_;
-  // By stream; not for cudaStreamPerThread, one handle of many streams.
-  mutable std::map<void*, Buffer> parts_ ABSL_GUARDED_BY(mutex_);
+  mutable StreamBuffers parts_;  // what decoders count in
 };
 
 }  // namespace telegrad
