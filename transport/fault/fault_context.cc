@@ -11,16 +11,9 @@
 namespace telegrad {
 
 absl::StatusOr<std::unique_ptr<TransportContext>> MakeFaultTransport(
-    const std::function<absl::StatusOr<std::unique_ptr<TransportContext>>(
-        const TransportOptions&, TransportHandler*)>& make_inner,
-    const TransportOptions& options, TransportHandler* handler) {
-  ASSIGN_OR_RETURN(const fault::Spec spec, fault::ParseSpec(options.fault));
-  auto context = std::make_unique<fault::FaultContext>(
-      spec, MaxHeaderBytes(options), handler);
-  ASSIGN_OR_RETURN(std::unique_ptr<TransportContext> inner,
-                   make_inner(options, context->handler()));
-  context->SetInner(std::move(inner));
-  return context;
+    const TransportFactory& make_inner, const TransportOptions& options,
+    TransportHandler* handler) {
+  return fault::FaultContext::Make(make_inner, options, handler);
 }
 
 namespace fault {
@@ -46,8 +39,18 @@ SendDone AfterAll(int count, SendDone done) {
 
 }  // namespace
 
+absl::StatusOr<std::unique_ptr<TransportContext>> FaultContext::Make(
+    const TransportFactory& make_inner, const TransportOptions& options,
+    TransportHandler* handler) {
+  ASSIGN_OR_RETURN(const Spec spec, ParseSpec(options.fault));
+  std::unique_ptr<FaultContext> context(
+      new FaultContext(spec, MaxHeaderBytes(options), handler));
+  RETURN_IF_ERROR(context->MakeInner(make_inner, options));
+  return context;
+}
+
 TransportInfo FaultContext::info() const {
-  TransportInfo info = inner_->info();
+  TransportInfo info = inner().info();
   absl::StrAppend(&info.details, ", faults ", FormatSpec(spec_), ":");
   for (size_t i = 0; i < kNumFaults; ++i) {
     absl::StrAppend(&info.details, " ", kFaultNames[i], " ", counts_[i]);
@@ -60,7 +63,7 @@ void FaultContext::AddEndpoint(EndpointId id, bool is_accepted) {
 }
 
 absl::StatusOr<EndpointId> FaultContext::Connect(absl::string_view address) {
-  ASSIGN_OR_RETURN(const EndpointId id, inner_->Connect(address));
+  ASSIGN_OR_RETURN(const EndpointId id, inner().Connect(address));
   AddEndpoint(id, /*is_accepted=*/false);
   return id;
 }
@@ -93,7 +96,7 @@ bool FaultContext::Count(const Fate& fate, Fault fault) {
 
 void FaultContext::Harm(Endpoint& endpoint, const Fate& fate, Message message) {
   if (Count(fate, Fault::kDrop)) {
-    due_.push_back({std::move(message.done), absl::OkStatus()});
+    Defer(std::move(message.done), absl::OkStatus());
     return;
   }
   const bool has_bits = message.header_bytes + message.payload.size > 0;
@@ -138,7 +141,7 @@ void FaultContext::Flip(uint64_t bit, Message* message) {
 void FaultContext::Kill(EndpointId id, Endpoint& endpoint) {
   endpoint.is_closing = endpoint.is_killed = true;
   Refuse(endpoint, absl::UnavailableError("killed by the fault transport"));
-  inner_->Close(id);
+  inner().Close(id);
 }
 
 void FaultContext::Close(EndpointId id) {
@@ -151,7 +154,7 @@ void FaultContext::Close(EndpointId id) {
     Enqueue(endpoint, std::move(message));
   }
   endpoint.held.clear();
-  if (endpoint.queue.empty()) inner_->Close(id);
+  if (endpoint.queue.empty()) inner().Close(id);
 }
 
 void FaultContext::Forward(EndpointId id, Message message) {
@@ -162,13 +165,8 @@ void FaultContext::Forward(EndpointId id, Message message) {
         if (done) done(status);
       });
   for (int i = 0; i < count; ++i) {
-    const absl::Status sent =
-        inner_->Send(id, {message.header.data(), message.header_bytes},
-                     message.payload, done);
-    // The inner endpoint has ended: its OnClosed is under way.
-    if (!sent.ok()) {
-      due_.push_back({done, absl::UnavailableError(sent.message())});
-    }
+    Pass(id, {message.header.data(), message.header_bytes}, message.payload,
+         done);
   }
 }
 
@@ -187,25 +185,14 @@ void FaultContext::Release(EndpointId id, Endpoint& endpoint, TimePoint now) {
 void FaultContext::Refuse(Endpoint& endpoint, const absl::Status& status) {
   for (auto* messages : {&endpoint.queue, &endpoint.held}) {
     for (Message& message : *messages) {
-      due_.push_back({std::move(message.done), status});
+      Defer(std::move(message.done), status);
     }
     messages->clear();
   }
 }
 
-bool FaultContext::CallDue() {
-  const bool has_any = !due_.empty();
-  while (!due_.empty()) {
-    const Due due = std::move(due_.front());
-    due_.pop_front();
-    if (due.done) due.done(due.status);
-  }
-  return has_any;
-}
-
-TimePoint FaultContext::ReleaseDue() {
+bool FaultContext::HandleEvents(TimePoint* next) {
   const TimePoint now = Clock::now();
-  TimePoint next = TimePoint::max();
   for (auto& [id, endpoint] : endpoints_) {
     if (endpoint.queue.empty() && endpoint.held.empty()) continue;
     Release(id, endpoint, now);
@@ -213,45 +200,21 @@ TimePoint FaultContext::ReleaseDue() {
       Refuse(endpoint, absl::CancelledError("closed by this side"));
     }
     if (!endpoint.held.empty()) {
-      next = std::min(next, endpoint.held.front().leaves);
+      *next = std::min(*next, endpoint.held.front().leaves);
     }
     if (!endpoint.queue.empty()) {
-      next = std::min(next, endpoint.queue.front().leaves);
-      if (endpoint.is_closing) next = std::min(next, endpoint.close_by);
+      *next = std::min(*next, endpoint.queue.front().leaves);
+      if (endpoint.is_closing) *next = std::min(*next, endpoint.close_by);
     } else if (endpoint.is_closing) {
-      inner_->Close(id);
+      inner().Close(id);
     }
   }
-  return next;
-}
-
-bool FaultContext::Progress(TimePoint deadline) {
-  while (true) {
-    const TimePoint next = ReleaseDue();
-    if (CallDue()) return true;
-    if (inner_->Progress(std::min(deadline, next))) return true;
-    if (is_woken_.exchange(false) || Clock::now() >= deadline) return false;
-  }
-}
-
-void FaultContext::Wake() {
-  is_woken_ = true;
-  inner_->Wake();
+  return CallDue();
 }
 
 void FaultContext::OnAccept(EndpointId endpoint) {
   AddEndpoint(endpoint, /*is_accepted=*/true);
-  handler_->OnAccept(endpoint);
-}
-
-absl::StatusOr<Bytes> FaultContext::OnHeader(EndpointId from, ConstBytes header,
-                                             size_t payload_bytes) {
-  return handler_->OnHeader(from, header, payload_bytes);
-}
-
-void FaultContext::OnMessage(EndpointId from, ConstBytes header,
-                             Bytes payload) {
-  handler_->OnMessage(from, header, payload);
+  handler().OnAccept(endpoint);
 }
 
 void FaultContext::OnClosed(EndpointId id, const absl::Status& why) {
@@ -264,7 +227,7 @@ void FaultContext::OnClosed(EndpointId id, const absl::Status& why) {
     Refuse(node.mapped(), reason);
   }
   CallDue();
-  handler_->OnClosed(id, reason);
+  handler().OnClosed(id, reason);
 }
 
 }  // namespace fault

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <deque>
 #include <memory>
 #include <string>
@@ -10,33 +9,23 @@
 
 #include "transport/fault/fault_spec.h"
 #include "transport/fault/fault_transport.h"
-#include "transport/transport.h"
+#include "transport/forwarding.h"
 
 namespace telegrad::fault {
 
-// The owner of the inner context and its handler. One thread, except Wake.
-class FaultContext : public TransportContext, private TransportHandler {
+class FaultContext : public ForwardingContext {
  public:
-  FaultContext(const Spec& spec, size_t max_header_bytes,
-               TransportHandler* handler)
-      : spec_(spec), max_header_bytes_(max_header_bytes), handler_(handler) {}
-  // Before anything else; `inner` was made with this context's handler().
-  void SetInner(std::unique_ptr<TransportContext> inner) {
-    inner_ = std::move(inner);
-  }
-  TransportHandler* handler() { return this; }
+  static absl::StatusOr<std::unique_ptr<TransportContext>> Make(
+      const TransportFactory& make_inner, const TransportOptions& options,
+      TransportHandler* handler);
 
   TransportInfo info() const override;
-  absl::StatusOr<std::string> Listen() override { return inner_->Listen(); }
+  // What is harmed is for checksums to find.
+  bool IsInMemory(EndpointId) const override { return false; }
   absl::StatusOr<EndpointId> Connect(absl::string_view address) override;
   absl::Status Send(EndpointId to, ConstBytes header, ConstBytes payload,
                     SendDone done) override;
   void Close(EndpointId endpoint) override;
-  absl::Status RegisterMemory(Bytes memory) override {
-    return inner_->RegisterMemory(memory);
-  }
-  bool Progress(TimePoint deadline) override;
-  void Wake() override;
 
  private:
   struct Message {
@@ -57,16 +46,16 @@ class FaultContext : public TransportContext, private TransportHandler {
     bool is_killed = false;
     TimePoint close_by = {};
   };
-  struct Due {
-    SendDone done;
-    absl::Status status;
-  };
+
+  FaultContext(const Spec& spec, size_t max_header_bytes,
+               TransportHandler* handler)
+      : ForwardingContext(handler),
+        spec_(spec),
+        max_header_bytes_(max_header_bytes) {}
 
   void OnAccept(EndpointId endpoint) override;
-  absl::StatusOr<Bytes> OnHeader(EndpointId from, ConstBytes header,
-                                 size_t payload_bytes) override;
-  void OnMessage(EndpointId from, ConstBytes header, Bytes payload) override;
   void OnClosed(EndpointId endpoint, const absl::Status& why) override;
+  bool HandleEvents(TimePoint* next) override;
 
   void AddEndpoint(EndpointId id, bool is_accepted);
   bool Count(const Fate& fate, Fault fault);
@@ -77,20 +66,12 @@ class FaultContext : public TransportContext, private TransportHandler {
   void Release(EndpointId id, Endpoint& endpoint, TimePoint now);
   void Forward(EndpointId id, Message message);
   void Refuse(Endpoint& endpoint, const absl::Status& status);
-  bool CallDue();
-  // Sends what is due; returns when the next message is.
-  TimePoint ReleaseDue();
 
   const Spec spec_;
   const size_t max_header_bytes_;
-  TransportHandler* const handler_;
   std::unordered_map<EndpointId, Endpoint> endpoints_;
   std::array<uint64_t, 2> num_links_ = {};  // connected, accepted
   std::array<uint64_t, kNumFaults> counts_ = {};
-  std::deque<Due> due_;
-  std::atomic<bool> is_woken_{false};
-  // Last: it ends first, while what it borrows is still there.
-  std::unique_ptr<TransportContext> inner_;
 };
 
 }  // namespace telegrad::fault

@@ -29,10 +29,10 @@ static_assert(Seconds(kMaxLinkLatencyS) < kCloseGrace);
 
 LinkContext::LinkContext(const TransportOptions& options,
                          TransportHandler* handler)
-    : bytes_per_s_(options.link_bytes_per_s),
+    : ForwardingContext(handler),
+      bytes_per_s_(options.link_bytes_per_s),
       latency_(FromSeconds(options.link_latency_s)),
-      max_header_bytes_(MaxHeaderBytes(options)),
-      handler_(handler) {}
+      max_header_bytes_(MaxHeaderBytes(options)) {}
 
 absl::StatusOr<std::unique_ptr<TransportContext>> LinkContext::Make(
     const TransportFactory& make_inner, const TransportOptions& options,
@@ -53,12 +53,12 @@ absl::StatusOr<std::unique_ptr<TransportContext>> LinkContext::Make(
                      " s: expected 0 to ", kMaxLinkLatencyS));
   }
   std::unique_ptr<LinkContext> context(new LinkContext(options, handler));
-  ASSIGN_OR_RETURN(context->inner_, make_inner(options, context.get()));
+  RETURN_IF_ERROR(context->MakeInner(make_inner, options));
   return context;
 }
 
 TransportInfo LinkContext::info() const {
-  TransportInfo info = inner_->info();
+  TransportInfo info = inner().info();
   absl::StrAppend(&info.details, ", emulated link of ");
   if (bytes_per_s_ > 0) {
     absl::StrAppend(&info.details, bytes_per_s_, " bytes/s");
@@ -73,7 +73,7 @@ TransportInfo LinkContext::info() const {
 }
 
 absl::StatusOr<EndpointId> LinkContext::Connect(absl::string_view address) {
-  ASSIGN_OR_RETURN(const EndpointId id, inner_->Connect(address));
+  ASSIGN_OR_RETURN(const EndpointId id, inner().Connect(address));
   endpoints_[id];
   return id;
 }
@@ -104,47 +104,27 @@ void LinkContext::Close(EndpointId id) {
   if (found == endpoints_.end() || found->second.is_closing) return;
   found->second.is_closing = true;
   found->second.close_by = Clock::now() + kCloseGrace;
-  if (found->second.queue.empty()) inner_->Close(id);
+  if (found->second.queue.empty()) inner().Close(id);
 }
 
 void LinkContext::Release(EndpointId id, Endpoint& endpoint, TimePoint now) {
   while (!endpoint.queue.empty() && endpoint.queue.front().arrives <= now) {
-    Message message = std::move(endpoint.queue.front());
+    const Message message = std::move(endpoint.queue.front());
     endpoint.queue.pop_front();
-    // The inner endpoint may refuse without taking `done`.
-    const auto done = std::make_shared<SendDone>(std::move(message.done));
-    const absl::Status sent =
-        inner_->Send(id, {message.header.data(), message.header_bytes},
-                     message.payload, [done](const absl::Status& status) {
-                       if (*done) (*done)(status);
-                     });
-    if (!sent.ok()) {
-      refused_.push_back(
-          {std::move(*done), absl::UnavailableError(sent.message())});
-    }
+    Pass(id, {message.header.data(), message.header_bytes}, message.payload,
+         message.done);
   }
 }
 
 void LinkContext::Refuse(Endpoint& endpoint, const absl::Status& status) {
   for (Message& message : endpoint.queue) {
-    refused_.push_back({std::move(message.done), status});
+    Defer(std::move(message.done), status);
   }
   endpoint.queue.clear();
 }
 
-bool LinkContext::CallRefused() {
-  const bool has_any = !refused_.empty();
-  while (!refused_.empty()) {
-    const Refused refused = std::move(refused_.front());
-    refused_.pop_front();
-    if (refused.done) refused.done(refused.status);
-  }
-  return has_any;
-}
-
-TimePoint LinkContext::ReleaseDue() {
+bool LinkContext::HandleEvents(TimePoint* next) {
   const TimePoint now = Clock::now();
-  TimePoint next = TimePoint::max();
   for (auto& [id, endpoint] : endpoints_) {
     if (endpoint.queue.empty()) continue;
     Release(id, endpoint, now);
@@ -152,48 +132,25 @@ TimePoint LinkContext::ReleaseDue() {
       Refuse(endpoint, absl::CancelledError("closed by this side"));
     }
     if (!endpoint.queue.empty()) {
-      next = std::min(next, endpoint.queue.front().arrives);
-      if (endpoint.is_closing) next = std::min(next, endpoint.close_by);
+      *next = std::min(*next, endpoint.queue.front().arrives);
+      if (endpoint.is_closing) *next = std::min(*next, endpoint.close_by);
     } else if (endpoint.is_closing) {
-      inner_->Close(id);
+      inner().Close(id);
     }
   }
-  return next;
-}
-
-bool LinkContext::Progress(TimePoint deadline) {
-  while (true) {
-    const TimePoint next = ReleaseDue();
-    if (CallRefused()) return true;
-    if (inner_->Progress(std::min(deadline, next))) return true;
-    if (is_woken_.exchange(false) || Clock::now() >= deadline) return false;
-  }
-}
-
-void LinkContext::Wake() {
-  is_woken_ = true;
-  inner_->Wake();
+  return CallDue();
 }
 
 void LinkContext::OnAccept(EndpointId endpoint) {
   endpoints_[endpoint];
-  handler_->OnAccept(endpoint);
-}
-
-absl::StatusOr<Bytes> LinkContext::OnHeader(EndpointId from, ConstBytes header,
-                                            size_t payload_bytes) {
-  return handler_->OnHeader(from, header, payload_bytes);
-}
-
-void LinkContext::OnMessage(EndpointId from, ConstBytes header, Bytes payload) {
-  handler_->OnMessage(from, header, payload);
+  handler().OnAccept(endpoint);
 }
 
 void LinkContext::OnClosed(EndpointId id, const absl::Status& why) {
   const auto node = endpoints_.extract(id);
   if (!node.empty()) Refuse(node.mapped(), why);
-  CallRefused();
-  handler_->OnClosed(id, why);
+  CallDue();
+  handler().OnClosed(id, why);
 }
 
 }  // namespace link

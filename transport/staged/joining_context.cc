@@ -5,6 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "transport/forwarding.h"
 #include "transport/send_checks.h"
 #include "transport/staged/joining_transport.h"
 #include "transport/staged/piece.h"
@@ -13,44 +14,27 @@ namespace telegrad {
 namespace staged {
 namespace {
 
-// The owner of the inner context and its handler. One thread, except Wake.
-class JoiningContext : public TransportContext, private TransportHandler {
+class JoiningContext : public ForwardingContext {
  public:
-  explicit JoiningContext(TransportHandler* handler) : handler_(handler) {}
+  explicit JoiningContext(TransportHandler* handler)
+      : ForwardingContext(handler) {}
 
   absl::Status Init(const TransportFactory& make_inner,
                     TransportOptions options) {
     options.prefix_bytes = kPiecePrefixBytes;
-    ASSIGN_OR_RETURN(inner_, make_inner(options, this));
-    return absl::OkStatus();
+    return MakeInner(make_inner, options);
   }
 
-  TransportInfo info() const override { return inner_->info(); }
-  bool Takes(DeviceKind device) const override { return inner_->Takes(device); }
+  bool Takes(DeviceKind device) const override { return inner().Takes(device); }
   bool TakesSome(DeviceKind device) const override {
-    return inner_->TakesSome(device);
+    return inner().TakesSome(device);
   }
-  bool TakesNow(Bytes target) override { return inner_->TakesNow(target); }
-  bool IsInMemory(EndpointId endpoint) const override {
-    return inner_->IsInMemory(endpoint);
-  }
-  absl::StatusOr<std::string> Listen() override { return inner_->Listen(); }
-  absl::StatusOr<EndpointId> Connect(absl::string_view address) override {
-    return inner_->Connect(address);
-  }
+  bool TakesNow(Bytes target) override { return inner().TakesNow(target); }
   absl::Status Send(EndpointId to, ConstBytes header, ConstBytes payload,
                     SendDone done) override {
     RETURN_IF_ERROR(CheckSizes(header, payload));
-    return inner_->Send(to, header, payload, std::move(done));
+    return inner().Send(to, header, payload, std::move(done));
   }
-  void Close(EndpointId endpoint) override { inner_->Close(endpoint); }
-  absl::Status RegisterMemory(Bytes memory) override {
-    return inner_->RegisterMemory(memory);
-  }
-  bool Progress(TimePoint deadline) override {
-    return inner_->Progress(deadline);
-  }
-  void Wake() override { inner_->Wake(); }
 
  private:
   struct Incoming {
@@ -59,7 +43,6 @@ class JoiningContext : public TransportContext, private TransportHandler {
     size_t arrived = 0;
   };
 
-  void OnAccept(EndpointId endpoint) override { handler_->OnAccept(endpoint); }
   absl::StatusOr<Bytes> OnHeader(EndpointId from, ConstBytes header,
                                  size_t payload_bytes) override;
   absl::StatusOr<Bytes> OnPiece(EndpointId from, ConstBytes header,
@@ -67,14 +50,11 @@ class JoiningContext : public TransportContext, private TransportHandler {
   void OnMessage(EndpointId from, ConstBytes header, Bytes payload) override;
   void OnClosed(EndpointId endpoint, const absl::Status& why) override {
     incoming_.erase(endpoint);
-    handler_->OnClosed(endpoint, why);
+    handler().OnClosed(endpoint, why);
   }
 
-  TransportHandler* const handler_;
   // Messages in pieces that have begun; only the last may lack some.
   std::unordered_map<EndpointId, std::deque<Incoming>> incoming_;
-  // Last: it ends first, while what it borrows is still there.
-  std::unique_ptr<TransportContext> inner_;
 };
 
 absl::StatusOr<Bytes> JoiningContext::OnHeader(EndpointId from,
@@ -84,7 +64,7 @@ absl::StatusOr<Bytes> JoiningContext::OnHeader(EndpointId from,
   if (const auto found = incoming_.find(from); found != incoming_.end()) {
     RETURN_IF_ERROR(CheckWhole(found->second.back().message));
   }
-  return handler_->OnHeader(from, header, payload_bytes);
+  return handler().OnHeader(from, header, payload_bytes);
 }
 
 absl::StatusOr<Bytes> JoiningContext::OnPiece(EndpointId from,
@@ -96,7 +76,7 @@ absl::StatusOr<Bytes> JoiningContext::OnPiece(EndpointId from,
     RETURN_IF_ERROR(CheckFirst(piece, piece_bytes));
     ASSIGN_OR_RETURN(
         const Bytes target,
-        handler_->OnHeader(from, piece.header_view(), piece.payload_bytes));
+        handler().OnHeader(from, piece.header_view(), piece.payload_bytes));
     if (target.size < piece.payload_bytes) {
       return absl::InternalError(absl::StrCat(
           "OnHeader gave ", target.size, " bytes for ", piece.payload_bytes));
@@ -112,7 +92,7 @@ absl::StatusOr<Bytes> JoiningContext::OnPiece(EndpointId from,
 
 void JoiningContext::OnMessage(EndpointId from, ConstBytes header,
                                Bytes payload) {
-  if (!IsPiece(header)) return handler_->OnMessage(from, header, payload);
+  if (!IsPiece(header)) return handler().OnMessage(from, header, payload);
   const auto found = incoming_.find(from);
   Incoming& first = found->second.front();  // since its pieces began
   first.arrived += payload.size;
@@ -120,7 +100,7 @@ void JoiningContext::OnMessage(EndpointId from, ConstBytes header,
   const Incoming heard = std::move(first);
   found->second.pop_front();
   if (found->second.empty()) incoming_.erase(found);
-  handler_->OnMessage(
+  handler().OnMessage(
       from, heard.message.header_view(),
       {heard.target.data, heard.message.payload_bytes, heard.target.device});
 }

@@ -47,7 +47,7 @@ absl::StatusOr<Bytes> StagedContext::BeginMessage(EndpointId from,
   const size_t payload_bytes = whole.payload_bytes;
   ASSIGN_OR_RETURN(
       const Bytes target,
-      handler_->OnHeader(from, whole.header_view(), payload_bytes));
+      handler().OnHeader(from, whole.header_view(), payload_bytes));
   if (target.size < payload_bytes) {
     return absl::InternalError(absl::StrCat("OnHeader gave ", target.size,
                                             " bytes for ", payload_bytes));
@@ -69,7 +69,7 @@ absl::StatusOr<Bytes> StagedContext::BeginPiece(Endpoint& endpoint,
   Arriving piece;
   piece.target = target;
   Bytes place = target.size > 0 ? target : Bytes();
-  if (!IsDirect(target) && !inner_->TakesNow(target)) {
+  if (!IsDirect(target) && !inner().TakesNow(target)) {
     RETURN_IF_ERROR(AwaitRoom(endpoint, target.size));
     piece.copy.buffer = pool_.Get(target.size);
     if (piece.copy.buffer == nullptr) {
@@ -158,7 +158,7 @@ void StagedContext::AdvanceReceives(EndpointId id, Endpoint& endpoint) {
     const Incoming message = std::move(first);
     endpoint.receives.pop_front();
     ++num_events_;
-    handler_->OnMessage(id, message.whole.header_view(), message.payload);
+    handler().OnMessage(id, message.whole.header_view(), message.payload);
   }
 }
 

@@ -19,10 +19,10 @@ absl::Status StagedContext::Send(EndpointId to, ConstBytes header,
   RETURN_IF_ERROR(CheckDevice(payload));
   if (payload.size == 0) payload = {};  // of no device
   if (endpoint->sends.empty() && IsDirect(payload)) {
-    return inner_->Send(to, header, payload, std::move(done));
+    return inner().Send(to, header, payload, std::move(done));
   }
-  if (endpoint->sends.empty() && inner_->TakesSome(payload.device.kind)) {
-    const absl::Status sent = inner_->Send(to, header, payload, done);
+  if (endpoint->sends.empty() && inner().TakesSome(payload.device.kind)) {
+    const absl::Status sent = inner().Send(to, header, payload, done);
     if (!absl::IsUnimplemented(sent)) return sent;
   }
   const auto message = std::make_shared<Message>();
@@ -88,7 +88,7 @@ void StagedContext::AdvanceSends(EndpointId id, Endpoint& endpoint) {
     endpoint.sends.pop_front();
     Submit(id, std::move(piece));
   }
-  if (endpoint.is_closing && !endpoint.is_gone) inner_->Close(id);
+  if (endpoint.is_closing && !endpoint.is_gone) inner().Close(id);
 }
 
 void StagedContext::Submit(EndpointId id, Outgoing piece) {
@@ -105,14 +105,10 @@ void StagedContext::Submit(EndpointId id, Outgoing piece) {
         static_cast<size_t>(piece.payload.data - message.payload.data));
     header = {piece_header.data(), piece_header.size()};
   }
-  // The inner endpoint may refuse without taking `done`.
   const auto sent = std::make_shared<Outgoing>(std::move(piece));
-  const auto end = [this, id, sent](const absl::Status& status) {
+  Pass(id, header, payload, [this, id, sent](const absl::Status& status) {
     Finish(id, *sent, status);
-  };
-  const absl::Status refused = inner_->Send(id, header, payload, end);
-  if (refused.ok()) return;
-  done_.push_back({end, absl::UnavailableError(refused.message())});
+  });
 }
 
 // The message is done with its last piece, well if all of them were.
@@ -138,19 +134,9 @@ void StagedContext::RefuseSends(EndpointId id, Endpoint& endpoint) {
     if (PollCopy(first.copy)) return;
     const auto refused = std::make_shared<Outgoing>(std::move(first));
     endpoint.sends.pop_front();
-    done_.push_back({[this, id, refused](const absl::Status& status) {
-                       Finish(id, *refused, status);
-                     },
-                     endpoint.why});
-  }
-}
-
-void StagedContext::CallDone() {
-  while (!done_.empty()) {
-    const Done next = std::move(done_.front());
-    done_.pop_front();
-    ++num_events_;
-    if (next.done) next.done(next.status);
+    Defer([this, id, refused](
+              const absl::Status& status) { Finish(id, *refused, status); },
+          endpoint.why);
   }
 }
 

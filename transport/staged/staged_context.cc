@@ -28,7 +28,7 @@ constexpr Duration kCopyNap = std::chrono::microseconds(5);
 StagedContext::StagedContext(std::unique_ptr<kernels::DeviceCopier> copier,
                              TransportHandler* handler,
                              const StagedLimits& limits)
-    : handler_(handler),
+    : ForwardingContext(handler),
       limits_(limits),
       ring_bytes_(kRingPieces * limits.piece_bytes),
       copier_(std::move(copier)),
@@ -42,18 +42,18 @@ absl::StatusOr<std::unique_ptr<TransportContext>> StagedContext::Make(
       new StagedContext(std::move(copier), handler, limits));
   TransportOptions inner_options = options;
   inner_options.prefix_bytes = kPiecePrefixBytes;
-  ASSIGN_OR_RETURN(context->inner_, make_inner(inner_options, context.get()));
+  RETURN_IF_ERROR(context->MakeInner(make_inner, inner_options));
   return context;
 }
 
 TransportInfo StagedContext::info() const {
-  TransportInfo info = inner_->info();
+  TransportInfo info = inner().info();
   absl::StrAppend(&info.details, ", device memory ");
-  if (inner_->Takes(copier_->device())) {
+  if (inner().Takes(copier_->device())) {
     absl::StrAppend(&info.details, "straight");
   } else {
     absl::StrAppend(&info.details,
-                    inner_->TakesSome(copier_->device())
+                    inner().TakesSome(copier_->device())
                         ? "of large messages straight, else "
                         : "",
                     "through pinned memory");
@@ -79,7 +79,7 @@ StagedContext::Endpoint* StagedContext::Find(EndpointId id) {
 }
 
 absl::StatusOr<EndpointId> StagedContext::Connect(absl::string_view address) {
-  ASSIGN_OR_RETURN(const EndpointId id, inner_->Connect(address));
+  ASSIGN_OR_RETURN(const EndpointId id, inner().Connect(address));
   endpoints_[id];
   return id;
 }
@@ -87,9 +87,9 @@ absl::StatusOr<EndpointId> StagedContext::Connect(absl::string_view address) {
 // What the inner one could take, but cannot register, is copied.
 absl::Status StagedContext::RegisterMemory(Bytes memory) {
   RETURN_IF_ERROR(CheckDevice(memory));
-  if (IsDirect(memory)) return inner_->RegisterMemory(memory);
-  if (inner_->TakesSome(memory.device.kind)) {
-    (void)inner_->RegisterMemory(memory);
+  if (IsDirect(memory)) return inner().RegisterMemory(memory);
+  if (inner().TakesSome(memory.device.kind)) {
+    (void)inner().RegisterMemory(memory);
   }
   return absl::OkStatus();
 }
@@ -99,13 +99,13 @@ void StagedContext::Close(EndpointId id) {
   if (endpoint == nullptr || endpoint->is_closing || endpoint->is_gone) return;
   endpoint->is_closing = true;
   endpoint->close_by = Clock::now() + kCloseGrace;
-  if (endpoint->sends.empty()) inner_->Close(id);
+  if (endpoint->sends.empty()) inner().Close(id);
   Activate(id, *endpoint);
 }
 
 void StagedContext::OnAccept(EndpointId endpoint) {
   endpoints_[endpoint];
-  handler_->OnAccept(endpoint);
+  handler().OnAccept(endpoint);
 }
 
 // What has arrived is heard first, when it is where it belongs.
@@ -119,7 +119,7 @@ void StagedContext::OnClosed(EndpointId id, const absl::Status& why) {
 void StagedContext::End(EndpointId id, Endpoint& endpoint, absl::Status why) {
   if (endpoint.why.ok()) endpoint.why = std::move(why);
   endpoint.is_closing = true;
-  if (!endpoint.is_gone) inner_->Close(id);
+  if (!endpoint.is_gone) inner().Close(id);
 }
 
 void StagedContext::StartCopy(Copy& copy, Bytes to, ConstBytes from) {
@@ -166,7 +166,7 @@ bool StagedContext::Advance(EndpointId id, Endpoint& endpoint) {
     End(id, endpoint, absl::CancelledError("closed by this side"));
   }
   AdvanceSends(id, endpoint);
-  CallDone();
+  if (CallDue()) ++num_events_;
   const bool is_idle = endpoint.sends.empty() && endpoint.receives.empty();
   if (!endpoint.is_gone || !is_idle) {
     return endpoint.is_gone || !endpoint.sends.empty() ||
@@ -176,7 +176,7 @@ bool StagedContext::Advance(EndpointId id, Endpoint& endpoint) {
   const absl::Status why = endpoint.why;
   endpoints_.erase(id);
   ++num_events_;
-  handler_->OnClosed(id, why);
+  handler().OnClosed(id, why);
   return false;
 }
 
@@ -192,21 +192,18 @@ TimePoint StagedContext::NextLook(TimePoint deadline) const {
   return deadline;
 }
 
-bool StagedContext::Progress(TimePoint deadline) {
-  while (true) {
-    num_events_ = 0;
-    AdvanceAll();
-    if (num_events_ > 0) return true;
-    const bool has_any = inner_->Progress(NextLook(deadline));
-    AdvanceAll();
-    if (has_any || num_events_ > 0) return true;
-    if (is_woken_.exchange(false) || Clock::now() >= deadline) return false;
-  }
+bool StagedContext::HandleEvents(TimePoint* next) {
+  num_events_ = 0;
+  AdvanceAll();
+  *next = NextLook(*next);
+  return num_events_ > 0;
 }
 
-void StagedContext::Wake() {
-  is_woken_ = true;
-  inner_->Wake();
+// What has come is copied while the owner works on.
+bool StagedContext::Progress(TimePoint deadline) {
+  const bool has_any = ForwardingContext::Progress(deadline);
+  AdvanceAll();
+  return has_any || num_events_ > 0;
 }
 
 }  // namespace staged

@@ -1,40 +1,35 @@
 #pragma once
 
-#include <atomic>
 #include <deque>
 #include <memory>
 #include <unordered_map>
 #include <vector>
 
+#include "transport/forwarding.h"
 #include "transport/staged/piece.h"
 #include "transport/staged/pinned_pool.h"
 #include "transport/staged/staged_transport.h"
 
 namespace telegrad::staged {
 
-// The owner of the inner context and its handler. One thread, except Wake.
-class StagedContext : public TransportContext, private TransportHandler {
+class StagedContext : public ForwardingContext {
  public:
   static absl::StatusOr<std::unique_ptr<TransportContext>> Make(
       const TransportFactory& make_inner, const TransportOptions& options,
       std::unique_ptr<kernels::DeviceCopier> copier, TransportHandler* handler,
       const StagedLimits& limits);
+  ~StagedContext() override { EndInner(); }
 
   TransportInfo info() const override;
   bool Takes(DeviceKind device) const override {
-    return inner_->Takes(device) || device == copier_->device();
+    return inner().Takes(device) || device == copier_->device();
   }
-  bool IsInMemory(EndpointId endpoint) const override {
-    return inner_->IsInMemory(endpoint);
-  }
-  absl::StatusOr<std::string> Listen() override { return inner_->Listen(); }
   absl::StatusOr<EndpointId> Connect(absl::string_view address) override;
   absl::Status Send(EndpointId to, ConstBytes header, ConstBytes payload,
                     SendDone done) override;
   void Close(EndpointId endpoint) override;
   absl::Status RegisterMemory(Bytes memory) override;
   bool Progress(TimePoint deadline) override;
-  void Wake() override;
 
  private:
   // A copy that is under way, or has ended. No buffer: nothing to copy.
@@ -80,10 +75,6 @@ class StagedContext : public TransportContext, private TransportHandler {
     absl::Status why = {};   // not OK: nothing is sent or heard any more
     bool is_active = false;  // is in active_
   };
-  struct Done {
-    SendDone done;
-    absl::Status status;
-  };
 
   StagedContext(std::unique_ptr<kernels::DeviceCopier> copier,
                 TransportHandler* handler, const StagedLimits& limits);
@@ -93,9 +84,10 @@ class StagedContext : public TransportContext, private TransportHandler {
                                  size_t payload_bytes) override;
   void OnMessage(EndpointId from, ConstBytes header, Bytes payload) override;
   void OnClosed(EndpointId endpoint, const absl::Status& why) override;
+  bool HandleEvents(TimePoint* next) override;
 
   bool IsDirect(ConstBytes payload) const {
-    return payload.size == 0 || inner_->Takes(payload.device.kind);
+    return payload.size == 0 || inner().Takes(payload.device.kind);
   }
   absl::Status CheckDevice(ConstBytes payload) const;
   absl::Status CopyError() const;
@@ -118,7 +110,6 @@ class StagedContext : public TransportContext, private TransportHandler {
   void Submit(EndpointId id, Outgoing piece);
   void Finish(EndpointId id, Outgoing& piece, const absl::Status& status);
   void RefuseSends(EndpointId id, Endpoint& endpoint);
-  void CallDone();
 
   // receiving.cc
   absl::StatusOr<Bytes> BeginMessage(EndpointId from, Endpoint& endpoint,
@@ -135,21 +126,16 @@ class StagedContext : public TransportContext, private TransportHandler {
   void AdvanceReceives(EndpointId id, Endpoint& endpoint);
   void DropReceives(Endpoint& endpoint);
 
-  TransportHandler* const handler_;
   const StagedLimits limits_;
   const size_t ring_bytes_;
   std::unique_ptr<kernels::DeviceCopier> copier_;
   PinnedPool pool_;
   std::unordered_map<EndpointId, Endpoint> endpoints_;
-  std::deque<Done> done_;
   std::vector<EndpointId> active_;   // that wait for a copy or for an end
   std::vector<EndpointId> working_;  // those of this turn
   size_t sending_bytes_ = 0;         // in pinned memory
   size_t num_running_ = 0;           // copies
   size_t num_events_ = 0;
-  std::atomic<bool> is_woken_{false};
-  // Last: it ends first, while what it borrows is still there.
-  std::unique_ptr<TransportContext> inner_;
 };
 
 }  // namespace telegrad::staged

@@ -45,14 +45,14 @@ void StripedContext::CloseConnections(Endpoint& endpoint) {
   endpoint.state = State::kClosing;
   RefuseQueue(endpoint);
   for (const Connection& connection : endpoint.connections) {
-    if (connection.is_open) inner_->Close(connection.inner);
+    if (connection.is_open) inner().Close(connection.inner);
   }
 }
 
-void StripedContext::OnClosed(EndpointId inner, const absl::Status& why) {
-  const Place place = places_[inner];
-  places_.erase(inner);
-  std::erase(greeting_, inner);
+void StripedContext::OnClosed(EndpointId inner_id, const absl::Status& why) {
+  const Place place = places_[inner_id];
+  places_.erase(inner_id);
+  std::erase(greeting_, inner_id);
   if (place.endpoint == nullptr) return;
   LoseConnection(*place.endpoint, *place.connection, why);
   if (IsOver(*place.endpoint, Clock::now())) End(*place.endpoint);
@@ -99,22 +99,22 @@ void StripedContext::End(Endpoint& endpoint) {
   }
   const auto node = endpoints_.extract(endpoint.id);
   ++num_events_;
-  handler_->OnClosed(node.mapped()->id, node.mapped()->why);
+  handler().OnClosed(node.mapped()->id, node.mapped()->why);
 }
 
 // Of an inner endpoint that belongs to none of ours.
-void StripedContext::LetGo(EndpointId inner, Place& place) {
+void StripedContext::LetGo(EndpointId inner_id, Place& place) {
   place = {};
-  inner_->Close(inner);
+  inner().Close(inner_id);
 }
 
 void StripedContext::AdvanceTimers() {
   const TimePoint now = Clock::now();
   while (!ended_.empty() && ended_.front().second <= now) ended_.pop_front();
   while (!greeting_.empty() && places_[greeting_.front()].greet_by <= now) {
-    const EndpointId inner = greeting_.front();
+    const EndpointId inner_id = greeting_.front();
     greeting_.erase(greeting_.begin());
-    LetGo(inner, places_[inner]);
+    LetGo(inner_id, places_[inner_id]);
   }
   for (const EndpointId id : std::exchange(waiting_, {})) {
     Endpoint* const endpoint = Find(id);

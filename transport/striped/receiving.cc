@@ -109,7 +109,7 @@ absl::Status StripedContext::BeginMessages(Endpoint& endpoint) {
 absl::Status StripedContext::BeginMessage(Endpoint& endpoint,
                                           Incoming& message) {
   ++num_events_;
-  ASSIGN_OR_RETURN(message.target, handler_->OnHeader(endpoint.id,
+  ASSIGN_OR_RETURN(message.target, handler().OnHeader(endpoint.id,
                                                       {message.header.data(),
                                                        message.header_bytes},
                                                       message.payload_bytes));
@@ -221,7 +221,7 @@ void StripedContext::Deliver(Endpoint& endpoint) {
     endpoint.heard.weight += Weight(message->payload_bytes);
     TellHeard(endpoint);
     ++num_events_;
-    handler_->OnMessage(endpoint.id,
+    handler().OnMessage(endpoint.id,
                         {message->header.data(), message->header_bytes},
                         {message->target.data, message->payload_bytes});
   }

@@ -81,10 +81,9 @@ bool StripedContext::SendBare(Endpoint& endpoint,
   return std::any_of(endpoint.connections.begin(), endpoint.connections.end(),
                      [&](const Connection& connection) {
                        return connection.is_open && connection.is_usable &&
-                              inner_
-                                  ->Send(connection.inner,
-                                         {text.data(), text.size()}, {},
-                                         nullptr)
+                              inner()
+                                  .Send(connection.inner,
+                                        {text.data(), text.size()}, {}, nullptr)
                                   .ok();
                      });
 }
@@ -142,13 +141,9 @@ void StripedContext::Give(Endpoint& endpoint, Connection& connection,
                        given](const absl::Status& status) {
     FinishPart(endpoint, connection, *message, given, status);
   };
-  const absl::Status refused = inner_->Send(
-      connection.inner, {message->header.data(), message->header_bytes},
-      {message->payload.data + index * kPartBytes, bytes}, finish);
-  if (refused.ok()) return;
-  connection.is_usable = false;  // its end is about to be heard
-  due_.push_back(
-      [finish, refused] { finish(absl::UnavailableError(refused.message())); });
+  connection.is_usable =
+      Pass(connection.inner, {message->header.data(), message->header_bytes},
+           {message->payload.data + index * kPartBytes, bytes}, finish);
 }
 
 void StripedContext::FinishPart(Endpoint& endpoint, Connection& connection,
@@ -174,19 +169,11 @@ void StripedContext::RefuseQueue(Endpoint& endpoint) {
     message->num_parts = message->num_given;
     if (message->status.ok()) message->status = endpoint.why;
     if (message->num_finished == message->num_given) {
-      due_.push_back([this, message] { FinishIfWhole(*message); });
+      Defer([this, message](const absl::Status&) { FinishIfWhole(*message); },
+            message->status);
     }
   }
   endpoint.queue.clear();
-}
-
-void StripedContext::CallDue() {
-  while (!due_.empty()) {
-    const std::function<void()> next = std::move(due_.front());
-    due_.pop_front();
-    ++num_events_;
-    next();
-  }
 }
 
 }  // namespace telegrad::striped

@@ -31,9 +31,9 @@ uint64_t RandomGroup() {
 
 StripedContext::StripedContext(const TransportOptions& options,
                                TransportHandler* handler)
-    : num_connections_(NumConnections(options)),
-      max_header_bytes_(MaxHeaderBytes(options)),
-      handler_(handler) {}
+    : ForwardingContext(handler),
+      num_connections_(NumConnections(options)),
+      max_header_bytes_(MaxHeaderBytes(options)) {}
 
 absl::StatusOr<std::unique_ptr<TransportContext>> StripedContext::Make(
     const TransportFactory& make_inner, const TransportOptions& options,
@@ -41,12 +41,12 @@ absl::StatusOr<std::unique_ptr<TransportContext>> StripedContext::Make(
   std::unique_ptr<StripedContext> context(new StripedContext(options, handler));
   TransportOptions inner_options = options;
   inner_options.prefix_bytes += kPrefixBytes;
-  ASSIGN_OR_RETURN(context->inner_, make_inner(inner_options, context.get()));
+  RETURN_IF_ERROR(context->MakeInner(make_inner, inner_options));
   return context;
 }
 
 TransportInfo StripedContext::info() const {
-  TransportInfo info = inner_->info();
+  TransportInfo info = inner().info();
   absl::StrAppend(&info.details, ", ", num_connections_,
                   " connections to each peer");
   return info;
@@ -57,13 +57,13 @@ bool StripedContext::IsInMemory(EndpointId id) const {
   return endpoint != nullptr &&
          std::all_of(endpoint->connections.begin(), endpoint->connections.end(),
                      [this](const Connection& c) {
-                       return inner_->IsInMemory(c.inner);
+                       return inner().IsInMemory(c.inner);
                      });
 }
 
 absl::Status StripedContext::RegisterMemory(Bytes memory) {
   RETURN_IF_ERROR(CheckOnHost("of several connections", memory.device));
-  return inner_->RegisterMemory(memory);
+  return inner().RegisterMemory(memory);
 }
 
 StripedContext::Endpoint* StripedContext::Find(EndpointId id) const {
@@ -79,13 +79,13 @@ StripedContext::Endpoint& StripedContext::AddEndpoint(const Hello& hello) {
   return *(endpoints_[added->id] = std::move(added));
 }
 
-void StripedContext::AddConnection(Endpoint& endpoint, EndpointId inner,
+void StripedContext::AddConnection(Endpoint& endpoint, EndpointId inner_id,
                                    size_t index) {
   Connection& added = endpoint.connections.emplace_back();
-  added.inner = inner;
+  added.inner = inner_id;
   added.index = index;
   ++endpoint.num_open;
-  places_[inner] = {.endpoint = &endpoint, .connection = &added};
+  places_[inner_id] = {.endpoint = &endpoint, .connection = &added};
 }
 
 // Used when it is there; what fails is heard as the end of this connection.
@@ -101,28 +101,28 @@ void StripedContext::GreetOn(Endpoint& endpoint, Connection& connection) {
     connection.is_usable = status.ok();
     Dispatch(endpoint);
   };
-  (void)inner_->Send(connection.inner, {hello.data(), hello.size()}, {},
+  (void)inner().Send(connection.inner, {hello.data(), hello.size()}, {},
                      greeted);
 }
 
 // The inner transport's addresses, with commas between them.
 absl::StatusOr<EndpointId> StripedContext::Connect(absl::string_view address) {
   const std::vector<std::string> rails = absl::StrSplit(address, ',');
-  ASSIGN_OR_RETURN(const EndpointId first, inner_->Connect(rails[0]));
+  ASSIGN_OR_RETURN(const EndpointId first, inner().Connect(rails[0]));
   Endpoint& endpoint = AddEndpoint(
-      {.connections = inner_->IsInMemory(first) ? 1 : num_connections_,
+      {.connections = inner().IsInMemory(first) ? 1 : num_connections_,
        .group = RandomGroup()});
   AddConnection(endpoint, first, 0);
   for (size_t i = 1; i < endpoint.expected; ++i) {
     const std::string& rail = rails[i % rails.size()];
-    const absl::StatusOr<EndpointId> inner = inner_->Connect(rail);
-    if (!inner.ok()) {
+    const absl::StatusOr<EndpointId> added = inner().Connect(rail);
+    if (!added.ok()) {
       LogWarning("transport: connection ", i + 1, " of ", endpoint.expected,
-                 " to ", rail, ": ", inner.status().message());
+                 " to ", rail, ": ", added.status().message());
       endpoint.expected = i;
       break;
     }
-    AddConnection(endpoint, *inner, i);
+    AddConnection(endpoint, *added, i);
   }
   for (Connection& connection : endpoint.connections) {
     GreetOn(endpoint, connection);
@@ -130,26 +130,27 @@ absl::StatusOr<EndpointId> StripedContext::Connect(absl::string_view address) {
   return endpoint.id;
 }
 
-void StripedContext::OnAccept(EndpointId inner) {
-  if (greeting_.size() >= kMaxGreeting) return inner_->Close(inner);
-  places_[inner].greet_by = Clock::now() + kGreetGrace;
-  greeting_.push_back(inner);
+void StripedContext::OnAccept(EndpointId inner_id) {
+  if (greeting_.size() >= kMaxGreeting) return inner().Close(inner_id);
+  places_[inner_id].greet_by = Clock::now() + kGreetGrace;
+  greeting_.push_back(inner_id);
 }
 
 // Connections of an endpoint come in any order, and the first makes it.
-void StripedContext::Join(EndpointId inner, Place& place, const Hello& hello) {
-  std::erase(greeting_, inner);
+void StripedContext::Join(EndpointId inner_id, Place& place,
+                          const Hello& hello) {
+  std::erase(greeting_, inner_id);
   const bool has_ended = std::any_of(
       ended_.begin(), ended_.end(),
       [&](const auto& ended) { return ended.first == hello.group; });
-  if (has_ended) return LetGo(inner, place);
+  if (has_ended) return LetGo(inner_id, place);
   const auto found = accepted_.find(hello.group);
   if (found == accepted_.end()) {
     Endpoint& endpoint = AddEndpoint(hello);
     accepted_[hello.group] = &endpoint;
-    AddConnection(endpoint, inner, hello.connection);
+    AddConnection(endpoint, inner_id, hello.connection);
     ++num_events_;
-    return handler_->OnAccept(endpoint.id);
+    return handler().OnAccept(endpoint.id);
   }
   Endpoint& endpoint = *found->second;
   const bool is_known = std::any_of(
@@ -157,26 +158,18 @@ void StripedContext::Join(EndpointId inner, Place& place, const Hello& hello) {
       [&](const Connection& c) { return c.index == hello.connection; });
   if (is_known || hello.connections != endpoint.expected ||
       !IsHearing(endpoint)) {
-    return LetGo(inner, place);
+    return LetGo(inner_id, place);
   }
-  AddConnection(endpoint, inner, hello.connection);
+  AddConnection(endpoint, inner_id, hello.connection);
   Dispatch(endpoint);
 }
 
-bool StripedContext::Progress(TimePoint deadline) {
-  while (true) {
-    num_events_ = 0;
-    CallDue();
-    AdvanceTimers();
-    if (num_events_ > 0) return true;
-    if (inner_->Progress(std::min(deadline, NextTimer()))) return true;
-    if (is_woken_.exchange(false) || Clock::now() >= deadline) return false;
-  }
-}
-
-void StripedContext::Wake() {
-  is_woken_ = true;
-  inner_->Wake();
+bool StripedContext::HandleEvents(TimePoint* next) {
+  num_events_ = 0;
+  if (CallDue()) ++num_events_;
+  AdvanceTimers();
+  *next = std::min(*next, NextTimer());
+  return num_events_ > 0;
 }
 
 }  // namespace striped

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <bitset>
 #include <deque>
 #include <map>
@@ -12,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "transport/forwarding.h"
 #include "transport/striped/pace.h"
 #include "transport/striped/striped_transport.h"
 #include "transport/striped/wire.h"
@@ -19,23 +19,20 @@
 
 namespace telegrad::striped {
 
-// The owner of the inner context and its handler. One thread, except Wake.
-class StripedContext : public TransportContext, private TransportHandler {
+class StripedContext : public ForwardingContext {
  public:
   static absl::StatusOr<std::unique_ptr<TransportContext>> Make(
       const TransportFactory& make_inner, const TransportOptions& options,
       TransportHandler* handler);
+  ~StripedContext() override { EndInner(); }
 
   TransportInfo info() const override;
   bool IsInMemory(EndpointId endpoint) const override;
-  absl::StatusOr<std::string> Listen() override { return inner_->Listen(); }
   absl::StatusOr<EndpointId> Connect(absl::string_view address) override;
   absl::Status Send(EndpointId to, ConstBytes header, ConstBytes payload,
                     SendDone done) override;
   void Close(EndpointId endpoint) override;
   absl::Status RegisterMemory(Bytes memory) override;
-  bool Progress(TimePoint deadline) override;
-  void Wake() override;
 
  private:
   struct Outgoing {
@@ -109,17 +106,18 @@ class StripedContext : public TransportContext, private TransportHandler {
 
   StripedContext(const TransportOptions& options, TransportHandler* handler);
 
-  void OnAccept(EndpointId inner) override;
+  void OnAccept(EndpointId inner_id) override;
   absl::StatusOr<Bytes> OnHeader(EndpointId from, ConstBytes header,
                                  size_t payload_bytes) override;
   void OnMessage(EndpointId from, ConstBytes header, Bytes payload) override;
-  void OnClosed(EndpointId inner, const absl::Status& why) override;
+  void OnClosed(EndpointId inner_id, const absl::Status& why) override;
+  bool HandleEvents(TimePoint* next) override;
 
   Endpoint* Find(EndpointId id) const;
   Endpoint& AddEndpoint(const Hello& hello);
-  void AddConnection(Endpoint& endpoint, EndpointId inner, size_t index);
+  void AddConnection(Endpoint& endpoint, EndpointId inner_id, size_t index);
   void GreetOn(Endpoint& endpoint, Connection& connection);
-  void Join(EndpointId inner, Place& place, const Hello& hello);
+  void Join(EndpointId inner_id, Place& place, const Hello& hello);
 
   // sending.cc
   void Dispatch(Endpoint& endpoint);
@@ -137,7 +135,6 @@ class StripedContext : public TransportContext, private TransportHandler {
                   size_t bytes, const absl::Status& status);
   void FinishIfWhole(Outgoing& message);
   void RefuseQueue(Endpoint& endpoint);
-  void CallDue();
 
   // receiving.cc
   absl::StatusOr<Bytes> BeginPart(Endpoint& endpoint, ConstBytes header,
@@ -169,13 +166,12 @@ class StripedContext : public TransportContext, private TransportHandler {
                       const absl::Status& why);
   bool IsOver(const Endpoint& endpoint, TimePoint now) const;
   void End(Endpoint& endpoint);
-  void LetGo(EndpointId inner, Place& place);
+  void LetGo(EndpointId inner_id, Place& place);
   void AdvanceTimers();
   TimePoint NextTimer() const;
 
   const size_t num_connections_;
   const size_t max_header_bytes_;
-  TransportHandler* const handler_;
   EndpointId next_id_ = 1;
   std::unordered_map<EndpointId, std::unique_ptr<Endpoint>> endpoints_;
   std::unordered_map<uint64_t, Endpoint*> accepted_;  // by group
@@ -185,13 +181,9 @@ class StripedContext : public TransportContext, private TransportHandler {
   std::vector<EndpointId> waiting_;   // endpoints, for a busy connection
   // Groups whose endpoint has ended before all its connections had come.
   std::deque<std::pair<uint64_t, TimePoint>> ended_;
-  std::deque<std::function<void()>> due_;  // completions
-  std::vector<Buffer> spare_;              // of kPartBytes, for Held
-  Buffer unheard_;                         // where parts go that nobody hears
+  std::vector<Buffer> spare_;  // of kPartBytes, for Held
+  Buffer unheard_;             // where parts go that nobody hears
   size_t num_events_ = 0;
-  std::atomic<bool> is_woken_{false};
-  // Last: it ends first, while what it borrows is still there.
-  std::unique_ptr<TransportContext> inner_;
 };
 
 }  // namespace telegrad::striped
