@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_endpoint.h>
-#include <rdma/fi_errno.h>
 
 #include <memory>
 
@@ -49,7 +48,7 @@ int Register(fid* domain, const fi_mr_attr* attributes, uint64_t flags,
     hmem.of_devices.push_back(*attributes);
     hmem.of_devices.back().mr_iov = nullptr;  // gone when this returns
   }
-  if (!hmem.registers) return -FI_ENOSYS;
+  if (hmem.error != 0) return -hmem.error;
   of_host.iface = FI_HMEM_SYSTEM;
   of_host.device.reserved = 0;
   const int result = real_mr_ops.regattr(domain, &of_host, flags, registered);

@@ -16,9 +16,9 @@ namespace telegrad::testing {
 // on several threads.
 struct FakeHmem {
   std::atomic<bool> offers{false};
-  std::atomic<bool> registers{true};  // or refuses, as without CUDA
-  std::atomic<size_t> num_asked{0};   // for FI_HMEM
-  std::atomic<size_t> num_held{0};    // registrations of devices
+  std::atomic<int> error{0};  // of libfabric, to register; FI_ENOSYS: no CUDA
+  std::atomic<size_t> num_asked{0};  // for FI_HMEM
+  std::atomic<size_t> num_held{0};   // registrations of devices
   Mutex mutex;
   std::vector<fi_mr_attr> of_devices ABSL_GUARDED_BY(mutex);  // asked for
 };

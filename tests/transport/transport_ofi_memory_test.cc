@@ -1,7 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -139,6 +141,8 @@ TEST(OfiRegistration, IsTakenByARealProviderWithHmem) {
   const ofi::FidPtr<fid_mr> owner(registered);
 }
 
+constexpr size_t kLarge = 300'000;
+
 // Two contexts with devices over a libfabric that takes these.
 class OfiDeviceMemory : public ::testing::Test {
  protected:
@@ -149,7 +153,7 @@ class OfiDeviceMemory : public ::testing::Test {
     MutexLock lock(&hmem.mutex);
     hmem.of_devices.clear();
   }
-  ~OfiDeviceMemory() override { GetFakeHmem().registers = true; }
+  ~OfiDeviceMemory() override { GetFakeHmem().error = 0; }
 
   TransportFactory Factory(FakeDevice& device) {
     device.is_host = true;  // libfabric's tcp copies like anybody else
@@ -167,16 +171,17 @@ class OfiDeviceMemory : public ::testing::Test {
     };
     to_server_ = *Connect(client_, server_);
   }
-  void Send(const std::string& text) {
+  void Send(const std::string& text, int device = 2) {
     sent_.push_back(text);
-    ASSERT_THAT(client_.context->Send(
-                    to_server_, {},
-                    {sent_.back().data(), text.size(), {DeviceKind::kCuda, 2}},
-                    [this](const absl::Status& status) {
-                      EXPECT_THAT(status, IsOk());
-                      ++num_done_;
-                    }),
-                IsOk());
+    ASSERT_THAT(
+        client_.context->Send(
+            to_server_, {},
+            {sent_.back().data(), text.size(), {DeviceKind::kCuda, device}},
+            [this](const absl::Status& status) {
+              EXPECT_THAT(status, IsOk());
+              ++num_done_;
+            }),
+        IsOk());
   }
   bool SendsAll() {
     return Drive({&server_, &client_}, [&] {
@@ -185,6 +190,24 @@ class OfiDeviceMemory : public ::testing::Test {
     });
   }
   size_t NumCopies() const { return ours_.num_copies + theirs_.num_copies; }
+  // How often libfabric was asked to register memory of this device.
+  static size_t NumAsked(int device) {
+    FakeHmem& hmem = GetFakeHmem();
+    MutexLock lock(&hmem.mutex);
+    size_t count = 0;
+    for (const fi_mr_attr& each : hmem.of_devices) {
+      count += each.device.cuda == device;
+    }
+    return count;
+  }
+  // Sends large messages until both sides were asked so often.
+  void SendUntilAsked(size_t count) {
+    while (std::min(NumAsked(1), NumAsked(2)) < count && sent_.size() < 1000) {
+      Send(Pattern(kLarge, static_cast<uint32_t>(sent_.size())));
+      ASSERT_TRUE(SendsAll());
+    }
+    ASSERT_GE(std::min(NumAsked(1), NumAsked(2)), count);
+  }
 
   FakeDevice ours_, theirs_;
   std::deque<std::string> sent_, received_;
@@ -192,8 +215,6 @@ class OfiDeviceMemory : public ::testing::Test {
   Node server_, client_;
   EndpointId to_server_ = 0;
 };
-
-constexpr size_t kLarge = 300'000;
 
 TEST_F(OfiDeviceMemory, LargePayloadsGoStraightOnceAgreed) {
   EXPECT_THAT(client_.context->info().details,
@@ -216,54 +237,66 @@ TEST_F(OfiDeviceMemory, LargePayloadsGoStraightOnceAgreed) {
   ASSERT_TRUE(SendsAll());
   EXPECT_GT(NumCopies(), copies);
   EXPECT_EQ(sent_, received_);
+  EXPECT_GE(NumAsked(2), 21u);
+  EXPECT_GE(NumAsked(1), 21u);
   FakeHmem& hmem = GetFakeHmem();
   EXPECT_EQ(hmem.num_held, 0u);
   MutexLock lock(&hmem.mutex);
-  size_t num_from = 0, num_into = 0;
   for (const fi_mr_attr& each : hmem.of_devices) {
     EXPECT_EQ(each.iface, FI_HMEM_CUDA);
-    (each.device.cuda == 2 ? num_from : num_into) += 1;
   }
-  EXPECT_GE(num_from, 21u);
-  EXPECT_GE(num_into, 21u);
 }
 
 TEST_F(OfiDeviceMemory, WhatIsRegisteredForGoodIsNotRegisteredAgain) {
-  const auto num_registered = [] {
-    FakeHmem& hmem = GetFakeHmem();
-    MutexLock lock(&hmem.mutex);
-    size_t count = 0;
-    for (const fi_mr_attr& each : hmem.of_devices) {
-      count += each.device.cuda == 2;
-    }
-    return count;
-  };
   std::string memory = Pattern(kLarge, 1);
   const Bytes known(memory.data(), memory.size(), {DeviceKind::kCuda, 2});
   ASSERT_THAT(client_.context->RegisterMemory(known), IsOk());
-  const size_t before = num_registered();
+  EXPECT_EQ(NumAsked(2), 1u);
   for (int i = 0; i < 20; ++i) {
     ASSERT_THAT(client_.context->Send(to_server_, {}, known, nullptr), IsOk());
     ASSERT_TRUE(Drive({&server_, &client_}, [&] {
       return server_.heard.size() == static_cast<size_t>(i) + 1;
     }));
   }
-  EXPECT_EQ(before, 1u);
-  EXPECT_EQ(num_registered(), before);
+  EXPECT_EQ(NumAsked(2), 1u);
 }
 
-TEST_F(OfiDeviceMemory, WhatCannotBeRegisteredIsCopied) {
-  GetFakeHmem().registers = false;
+TEST_F(OfiDeviceMemory, WhatCannotBeRegisteredIsCopiedAndNotAskedForAgain) {
+  GetFakeHmem().error = FI_ENOSYS;
+  EXPECT_THAT(client_.context->info().details, Not(HasSubstr("cuda:")));
+  SendUntilAsked(1);
   for (uint32_t i = 0; i < 20; ++i) {
     Send(Pattern(kLarge, i));
     ASSERT_TRUE(SendsAll());
   }
+  EXPECT_EQ(NumAsked(2), 1u);
+  EXPECT_EQ(NumAsked(1), 1u);
+  Send(Pattern(kLarge, 7), /*device=*/3);
+  ASSERT_TRUE(SendsAll());
+  EXPECT_EQ(NumAsked(3), 1u);
   EXPECT_EQ(sent_, received_);
-  EXPECT_EQ(ours_.num_copies, 20u);
-  EXPECT_EQ(theirs_.num_copies, 20u);
-  FakeHmem& hmem = GetFakeHmem();
-  MutexLock lock(&hmem.mutex);
-  EXPECT_GT(hmem.of_devices.size(), 0u);
+  EXPECT_EQ(ours_.num_copies, sent_.size());
+  EXPECT_EQ(theirs_.num_copies, sent_.size());
+  const std::string why = fi_strerror(FI_ENOSYS);
+  EXPECT_THAT(
+      client_.context->info().details,
+      HasSubstr("cuda via FI_HMEM, not of cuda:2 (fi_mr_regattr: " + why +
+                "), not of cuda:3 (fi_mr_regattr: " + why + "), 1 endpoints"));
+  EXPECT_THAT(server_.context->info().details, HasSubstr("not of cuda:1 ("));
+}
+
+TEST_F(OfiDeviceMemory, WhatThereIsNoRoomForIsAskedForAgain) {
+  GetFakeHmem().error = FI_ENOMEM;
+  SendUntilAsked(2);
+  EXPECT_EQ(ours_.num_copies, sent_.size());
+  EXPECT_EQ(theirs_.num_copies, sent_.size());
+  EXPECT_THAT(client_.context->info().details, Not(HasSubstr("cuda:")));
+  GetFakeHmem().error = 0;
+  const size_t copies = NumCopies();
+  Send(Pattern(kLarge, 7));
+  ASSERT_TRUE(SendsAll());
+  EXPECT_EQ(NumCopies(), copies);
+  EXPECT_EQ(sent_, received_);
 }
 
 TEST_F(OfiDeviceMemory, OneSideMayGoStraight) {

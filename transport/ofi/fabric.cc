@@ -143,10 +143,15 @@ absl::Status Fabric::MakeSlots() {
 }
 
 std::string Fabric::Describe() const {
-  return absl::StrCat(ofi::Describe(*info_), ", records of ", slot_bytes_,
-                      " bytes, ", wait_fd_ < 0 ? "polling" : "waiting",
-                      " when idle, memory: host",
-                      has_device_memory() ? ", cuda via FI_HMEM" : "");
+  std::string text = absl::StrCat(
+      ofi::Describe(*info_), ", records of ", slot_bytes_, " bytes, ",
+      wait_fd_ < 0 ? "polling" : "waiting", " when idle, memory: host",
+      has_device_memory() ? ", cuda via FI_HMEM" : "");
+  for (const auto& [device, why] : refused_) {
+    absl::StrAppend(&text, ", not of cuda:", device.ordinal, " (",
+                    why.message(), ")");
+  }
+  return text;
 }
 
 absl::StatusOr<fi_addr_t> Fabric::AddPeer(const std::string& address) {
@@ -237,14 +242,22 @@ absl::StatusOr<Registration> Fabric::RegisterOnce(ConstBytes memory) {
 }
 
 absl::StatusOr<FidPtr<fid_mr>> Fabric::RegisterNow(ConstBytes memory) {
+  for (const auto& [device, why] : refused_) {
+    if (device == memory.device) return why;
+  }
   // libfabric does not write to it where it is only sent.
   const iovec part = {const_cast<std::byte*>(memory.data), memory.size};
   const fi_mr_attr attributes = AttributesOf(part, memory.device, next_key_++);
   fid_mr* registered = nullptr;
-  RETURN_IF_ERROR(
-      CheckFi("fi_mr_regattr",
-              fi_mr_regattr(domain_.get(), &attributes, 0, &registered)));
-  return FidPtr<fid_mr>(registered);
+  const int error = -fi_mr_regattr(domain_.get(), &attributes, 0, &registered);
+  if (error == 0) return FidPtr<fid_mr>(registered);
+  const absl::Status why = FabricError("fi_mr_regattr", error);
+  // There may be room later; whatever else a device lacks it will not get.
+  const bool may_pass = absl::IsResourceExhausted(why) || error == FI_EAGAIN;
+  if (memory.device.kind != DeviceKind::kCpu && !may_pass) {
+    refused_.emplace_back(memory.device, why);
+  }
+  return why;
 }
 
 absl::Status Fabric::Register(ConstBytes memory) {

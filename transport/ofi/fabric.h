@@ -10,6 +10,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -125,6 +126,8 @@ class Fabric {
     FidPtr<fid_mr> registered;
   };
   uint64_t next_key_ = 0;
+  // Devices whose memory fi_mr_regattr has refused, and why.
+  std::vector<std::pair<Device, absl::Status>> refused_;
   std::map<const std::byte*, Region> regions_;  // by their beginning
   FidPtr<fid_ep> endpoint_;
 };
