@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "tests/testing/status_matchers.h"
 #include "tests/transport/staged_pair.h"
@@ -48,6 +49,57 @@ TEST_P(StagedInPieces, ALargeMessageTakesOnlyTheRing) {
   EXPECT_LE(pair.ours.most_pinned_bytes, kRing);
   EXPECT_LE(pair.theirs.most_pinned_bytes, kRing);
   EXPECT_GT(pair.theirs.most_running, 1u);
+}
+
+// It sends them whole.
+TEST_P(StagedInPieces, PayloadsOfAPeerWithoutADeviceTakeOnlyTheRing) {
+  constexpr size_t kRing = kRingPieces * kPiece;
+  Pair pair(GetParam(), false, true, kInPieces);
+  pair.theirs.polls_per_copy = 100;
+  std::vector<std::string> sent;
+  for (const size_t pieces : std::vector<size_t>{40, 1, 9, 1, 1, 20}) {
+    sent.push_back(
+        Pattern(pieces * kPiece, static_cast<uint32_t>(sent.size())));
+    ASSERT_THAT(pair.client.Send(pair.to_server, "h", sent.back()), IsOk());
+  }
+  ASSERT_TRUE(pair.Hears(sent.size()));
+  for (size_t i = 0; i < sent.size(); ++i) {
+    EXPECT_TRUE(pair.Received(i) == sent[i]) << i;
+  }
+  EXPECT_LE(pair.theirs.most_pinned_bytes, kRing + kPiece);
+
+  Pair within(GetParam(), false, true, kInPieces);
+  ASSERT_THAT(within.client.Send(within.to_server, "h", Pattern(kRing)),
+              IsOk());
+  ASSERT_TRUE(within.Hears(1));
+  EXPECT_EQ(within.theirs.num_copies, 1u);  // straight from pinned memory
+}
+
+TEST_P(StagedInPieces, ACopyThatFailsWithinAWholePayloadEndsItsEndpoint) {
+  Pair pair(GetParam(), false, true, kInPieces);
+  pair.theirs.fail_after = 5;
+  const std::string text = Pattern(20 * kPiece, 1);
+  ASSERT_THAT(pair.client.Send(pair.to_server, "h", text), IsOk());
+  ASSERT_THAT(pair.client.Send(pair.to_server, "h", text), IsOk());
+  ASSERT_TRUE(pair.Closes());
+  EXPECT_THAT(pair.server.closed.begin()->second,
+              StatusIs(StatusCode::kInternal, "the fake device is broken"));
+  EXPECT_TRUE(pair.server.heard.empty());
+  EXPECT_EQ(pair.theirs.num_running, 0u);
+}
+
+TEST_P(StagedInPieces, AWholePayloadThatHasArrivedIsHeardAfterThePeersEnd) {
+  Pair pair(GetParam(), false, true, kInPieces);
+  pair.theirs.polls_per_copy = 200;
+  const std::string text = Pattern(20 * kPiece, 1);
+  ASSERT_THAT(pair.client.Send(pair.to_server, "h", text), IsOk());
+  ASSERT_TRUE(Drive({&pair.server, &pair.client},
+                    [&] { return pair.theirs.num_running > 0; }));
+  pair.client.context.reset();
+  ASSERT_TRUE(
+      Drive({&pair.server}, [&] { return !pair.server.closed.empty(); }));
+  ASSERT_EQ(pair.server.heard.size(), 1u);
+  EXPECT_TRUE(pair.Received(0) == text);
 }
 
 TEST_P(StagedInPieces, PiecesAreJoinedWhereNothingIsStaged) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -14,8 +15,8 @@ absl::StatusOr<Bytes> StagedContext::OnHeader(EndpointId from,
   Endpoint& endpoint = endpoints_[from];
   if (endpoint.is_closing) {
     Arriving& piece = endpoint.receives.emplace_back().pieces.emplace_back();
-    piece.unheard = Buffer(payload_bytes);
-    return piece.unheard.view();
+    piece.ordinary = Buffer(payload_bytes);
+    return piece.ordinary.view();
   }
   Incoming* const last =
       endpoint.receives.empty() ? nullptr : &endpoint.receives.back();
@@ -70,27 +71,34 @@ absl::StatusOr<Bytes> StagedContext::BeginPiece(Endpoint& endpoint,
   piece.target = target;
   Bytes place = target.size > 0 ? target : Bytes();
   if (!IsDirect(target) && !inner().TakesNow(target)) {
-    RETURN_IF_ERROR(AwaitRoom(endpoint, target.size));
-    piece.copy.buffer = pool_.Get(target.size);
-    if (piece.copy.buffer == nullptr) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          target.size, " bytes of pinned memory: ", copier_->error()));
+    ASSIGN_OR_RETURN(const bool has_room, AwaitRoom(endpoint, target.size));
+    if (has_room) {
+      piece.copy.buffer = pool_.Get(target.size);
+      if (piece.copy.buffer == nullptr) {
+        return absl::ResourceExhaustedError(absl::StrCat(
+            target.size, " bytes of pinned memory: ", copier_->error()));
+      }
+      endpoint.receiving_bytes += target.size;
+      place = {piece.copy.buffer, target.size};
+    } else {
+      piece.ordinary = Buffer(target.size);
+      place = piece.ordinary.view();
     }
-    endpoint.receiving_bytes += target.size;
-    place = {piece.copy.buffer, target.size};
   }
   message.pieces.push_back(std::move(piece));
   return place;
 }
 
-// What has arrived and is being copied makes room by itself, and soon; nobody
-// else has to help, so that it can be waited for here.
-absl::Status StagedContext::AwaitRoom(Endpoint& endpoint, size_t size) {
+// Whether the ring has room for it. What has arrived and is being copied makes
+// some by itself, and soon; nobody else has to help, so that it can be waited
+// for here.
+absl::StatusOr<bool> StagedContext::AwaitRoom(Endpoint& endpoint, size_t size) {
+  if (size > ring_bytes_) return false;
   const TimePoint deadline = Clock::now() + kCloseGrace;
   for (Incoming& message : endpoint.receives) {
     for (Arriving& piece : message.pieces) {
-      if (endpoint.receiving_bytes + size <= ring_bytes_) break;
-      if (!piece.has_arrived) return absl::OkStatus();
+      if (endpoint.receiving_bytes + size <= ring_bytes_) return true;
+      if (!piece.has_arrived) return false;
       while (PollCopy(piece.copy)) {
         if (Clock::now() < deadline) continue;
         return absl::DeadlineExceededError(
@@ -99,12 +107,12 @@ absl::Status StagedContext::AwaitRoom(Endpoint& endpoint, size_t size) {
       DropBuffer(endpoint, piece);
     }
   }
-  return absl::OkStatus();
+  return endpoint.receiving_bytes + size <= ring_bytes_;
 }
 
 void StagedContext::DropBuffer(Endpoint& endpoint, Arriving& piece) {
   if (piece.copy.buffer == nullptr) return;
-  endpoint.receiving_bytes -= piece.target.size;
+  if (piece.ordinary.size() == 0) endpoint.receiving_bytes -= piece.target.size;
   Drop(piece.copy);
 }
 
@@ -128,12 +136,32 @@ void StagedContext::OnMessage(EndpointId from, ConstBytes, Bytes) {
   if (!endpoint.receives.empty()) Activate(from, endpoint);
 }
 
+// What came into ordinary memory goes on through one pinned piece beside the
+// ring, since only the first of all that has arrived does. False: all of it
+// has, or there is no pinned memory.
+bool StagedContext::CopyOrdinary(Arriving& piece) {
+  const size_t done = piece.num_copied;
+  const size_t size =
+      std::min(piece.ordinary.size() - done, limits_.piece_bytes);
+  if (size == 0) return false;
+  Copy& copy = piece.copy;
+  if (copy.buffer == nullptr) copy.buffer = pool_.Get(size);
+  copy.has_failed = copy.buffer == nullptr;
+  if (copy.has_failed) return false;
+  std::memcpy(copy.buffer, piece.ordinary.data() + done, size);
+  StartCopy(copy, {piece.target.data + done, size, piece.target.device},
+            {copy.buffer, size});
+  piece.num_copied += size;
+  return true;
+}
+
 // Whether all of the message is where it belongs.
 bool StagedContext::TakeArrived(EndpointId id, Endpoint& endpoint,
                                 Incoming& message) {
   while (!message.pieces.empty()) {
     Arriving& first = message.pieces.front();
     if (!first.has_arrived || PollCopy(first.copy)) return false;
+    if (!first.copy.has_failed && CopyOrdinary(first)) return false;
     DropBuffer(endpoint, first);
     if (first.copy.has_failed) {
       End(id, endpoint, CopyError());

@@ -56,7 +56,9 @@ class StagedContext : public ForwardingContext {
   struct Arriving {
     Bytes target = {};  // where the handler wants it
     Copy copy = {};
-    Buffer unheard = {};  // where it comes after Close
+    // Where it comes when the ring has no room for it, or after Close.
+    Buffer ordinary = {};
+    size_t num_copied = 0;  // bytes of `ordinary`, or being copied
     bool has_arrived = false;
   };
   struct Incoming {
@@ -116,11 +118,12 @@ class StagedContext : public ForwardingContext {
                                      const Whole& whole, size_t size);
   absl::StatusOr<Bytes> BeginPiece(Endpoint& endpoint, Incoming& message,
                                    Bytes target);
-  absl::Status AwaitRoom(Endpoint& endpoint, size_t size);
+  absl::StatusOr<bool> AwaitRoom(Endpoint& endpoint, size_t size);
   // The first of those that are not there yet.
   static bool HasArrived(const Incoming& message) {
     return !message.pieces.empty() && message.pieces.front().has_arrived;
   }
+  bool CopyOrdinary(Arriving& piece);
   bool TakeArrived(EndpointId id, Endpoint& endpoint, Incoming& message);
   void DropBuffer(Endpoint& endpoint, Arriving& piece);
   void AdvanceReceives(EndpointId id, Endpoint& endpoint);

@@ -14,8 +14,9 @@ namespace telegrad {
 // while another is on its way and a third is copied at the other end; the peer
 // is one of MakeTransport's, and need not stage. A payload that a peer without
 // a device sends comes whole. Of what is sent at most `staging_bytes` are
-// pinned at once, and of each endpoint and direction kRingPieces pieces, or one
-// payload. A copy that fails ends the endpoint with Internal.
+// pinned at once, and of each endpoint and direction kRingPieces pieces. What
+// is announced beyond that comes into ordinary memory, and from there goes
+// through one piece more. A copy that fails ends the endpoint with Internal.
 struct StagedLimits {
   size_t staging_bytes = size_t{128} << 20;
   // Takes 0.1 ms over PCIe 4.0 with 16 lanes: long beside what a message costs,
