@@ -7,10 +7,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
+#include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -218,6 +220,46 @@ TEST(UcxTransport, OneHostSharesMemoryUnlessTcpIsAskedFor) {
                   ::testing::HasSubstr("1 endpoints over tcp/lo"));
     }
   }
+}
+
+// The message goes by shared memory, what agrees on that by the connection. A
+// client that is slow hears of the agreement, and sends, when both are there.
+TEST(UcxTransport, AMessageThatPassesTheAgreementIsKnownToBeInMemory) {
+  TransportOptions options;
+  options.tls = "shm";
+  Node server(options), client(options);
+  ASSERT_THAT(server.status, IsOk());
+  ASSERT_THAT(client.status, IsOk());
+  const auto address = server.context->Listen();
+  ASSERT_THAT(address, IsOk());
+  server.on_message = [&](const Heard& message) {
+    EXPECT_TRUE(server.context->IsInMemory(message.from));
+  };
+  std::atomic<bool> is_done{false};
+  std::thread server_thread([&] {
+    while (!is_done) {
+      server.context->Progress(Clock::now() + std::chrono::seconds(1));
+    }
+  });
+  for (size_t i = 0; i < 100; ++i) {
+    const auto to_server = client.context->Connect(*address);
+    EXPECT_THAT(to_server, IsOk());
+    EXPECT_THAT(client.Send(*to_server, "h", "p"), IsOk());
+    TimePoint next = Clock::now();
+    EXPECT_TRUE(Drive({}, [&] {
+      if (Clock::now() < next) return false;
+      client.context->Progress(Clock::now());
+      next = Clock::now() + std::chrono::microseconds(3 * (i % 40));
+      return client.num_completed == i + 1;
+    }));
+    client.context->Close(*to_server);
+    EXPECT_TRUE(
+        Drive({&client}, [&] { return client.closed.size() == i + 1; }));
+  }
+  is_done = true;
+  server.context->Wake();
+  server_thread.join();
+  EXPECT_EQ(server.heard.size(), 100u);
 }
 
 TEST(UcxTransport, LargeMessagesAreCopiedWhereTheUserForbidsToReadMemory) {

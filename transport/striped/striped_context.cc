@@ -52,13 +52,24 @@ TransportInfo StripedContext::info() const {
   return info;
 }
 
+// As all connections in use are. Of others it may not be known yet.
 bool StripedContext::IsInMemory(EndpointId id) const {
   const Endpoint* const endpoint = Find(id);
-  return endpoint != nullptr &&
-         std::all_of(endpoint->connections.begin(), endpoint->connections.end(),
-                     [this](const Connection& c) {
-                       return inner().IsInMemory(c.inner);
-                     });
+  if (endpoint == nullptr) return false;
+  bool has_any = false;
+  for (const Connection& connection : endpoint->connections) {
+    if (!connection.is_usable) continue;
+    if (!inner().IsInMemory(connection.inner)) return false;
+    has_any = true;
+  }
+  return has_any;
+}
+
+// Once messages were said to stay in memory they do: a connection that turns
+// out to be over a network carries none.
+bool StripedContext::IsWanted(const Endpoint& endpoint,
+                              EndpointId inner_id) const {
+  return inner().IsInMemory(inner_id) || !IsInMemory(endpoint.id);
 }
 
 absl::Status StripedContext::RegisterMemory(Bytes memory) {
@@ -98,7 +109,7 @@ void StripedContext::GreetOn(Endpoint& endpoint, Connection& connection) {
   connection.is_usable = connection.index == 0;
   const auto greeted = [this, &endpoint,
                         &connection](const absl::Status& status) {
-    connection.is_usable = status.ok();
+    connection.is_usable = status.ok() && IsWanted(endpoint, connection.inner);
     Dispatch(endpoint);
   };
   (void)inner().Send(connection.inner, {hello.data(), hello.size()}, {},
@@ -160,7 +171,9 @@ void StripedContext::Join(EndpointId inner_id, Place& place,
       !IsHearing(endpoint)) {
     return LetGo(inner_id, place);
   }
+  const bool is_wanted = IsWanted(endpoint, inner_id);
   AddConnection(endpoint, inner_id, hello.connection);
+  endpoint.connections.back().is_usable = is_wanted;
   Dispatch(endpoint);
 }
 

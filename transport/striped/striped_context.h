@@ -68,7 +68,7 @@ class StripedContext : public ForwardingContext {
     size_t bytes_given = 0;  // that the inner transport has yet to send
     Pace pace = {};
     bool is_open = true;
-    bool is_usable = true;  // greeted, and not refusing
+    bool is_usable = true;  // greeted, wanted, and not refusing
   };
   // kOpen --Close--> kFlushing --all is given, or grace over--> kClosing
   // kOpen --a connection ends--> kLost --the others end, or grace over--> gone
@@ -116,6 +116,7 @@ class StripedContext : public ForwardingContext {
   Endpoint* Find(EndpointId id) const;
   Endpoint& AddEndpoint(const Hello& hello);
   void AddConnection(Endpoint& endpoint, EndpointId inner_id, size_t index);
+  bool IsWanted(const Endpoint& endpoint, EndpointId inner_id) const;
   void GreetOn(Endpoint& endpoint, Connection& connection);
   void Join(EndpointId inner_id, Place& place, const Hello& hello);
 

@@ -225,6 +225,7 @@ void UcxContext::HandleArrived() {
                (message->kind == Kind::kGoodbye &&
                 endpoint->state == State::kOpen)) {
       if (endpoint->state == State::kOpen) {
+        if (endpoint->route == Route::kUnknown) HearEarly(*endpoint, *message);
         TakeInOrder(*endpoint, message);
       } else {
         Release(message);

@@ -90,9 +90,19 @@ void UcxContext::HearLane(Endpoint& endpoint, absl::string_view address) {
 }
 
 void UcxContext::SettleWhenAgreed(Endpoint& endpoint) {
-  if (!endpoint.has_heard_lane || !endpoint.has_heard_ready) return;
+  if (endpoint.route != Route::kUnknown || !endpoint.has_heard_lane ||
+      !endpoint.has_heard_ready) {
+    return;
+  }
   const bool is_agreed = endpoint.is_lane_ready && endpoint.is_peer_ready;
   Settle(endpoint, is_agreed ? Route::kShm : Route::kNet);
+}
+
+// Data by the lane may pass its sender's kReady, which goes by the connection.
+void UcxContext::HearEarly(Endpoint& endpoint, const Incoming& message) {
+  if (message.worker == worker_.handle || !endpoint.is_lane_ready) return;
+  endpoint.has_heard_ready = endpoint.is_peer_ready = true;
+  SettleWhenAgreed(endpoint);
 }
 
 void UcxContext::Settle(Endpoint& endpoint, Route route) {

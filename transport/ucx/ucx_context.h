@@ -73,6 +73,7 @@ class UcxContext : public TransportContext {
   void HearHello(Endpoint& endpoint, absl::string_view text);
   void HearLane(Endpoint& endpoint, absl::string_view address);
   void SettleWhenAgreed(Endpoint& endpoint);
+  void HearEarly(Endpoint& endpoint, const Incoming& message);
   void Settle(Endpoint& endpoint, Route route);
 
   // messages.cc
