@@ -4,12 +4,17 @@
 
 namespace telegrad {
 
-// Seconds that all threads of this process together have had a core.
-inline double ProcessCpuSeconds() {
+inline double SecondsOf(clockid_t clock) {
   timespec time{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  clock_gettime(clock, &time);
   return static_cast<double>(time.tv_sec) +
          1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// Seconds that this thread has had a core, or all of this process together.
+inline double ThreadCpuSeconds() { return SecondsOf(CLOCK_THREAD_CPUTIME_ID); }
+inline double ProcessCpuSeconds() {
+  return SecondsOf(CLOCK_PROCESS_CPUTIME_ID);
 }
 
 }  // namespace telegrad

@@ -14,11 +14,12 @@ namespace {
 constexpr char kName[] = "link";
 constexpr double kBytesPerGbit = 1e9 / 8;
 constexpr double kChanged = 1.5;
+constexpr double kLatenciesPerLook = 40;
 
 // Under what name it is kept: short, however many members there are.
 std::string KeyOf(const KVStore& store) {
-  return absl::StrCat("link of ", store.num_workers(), " workers and ",
-                      store.num_servers(), " servers ",
+  return absl::StrCat("link and its costs of ", store.num_workers(),
+                      " workers and ", store.num_servers(), " servers ",
                       Sha256Hex(store.link_identity()).substr(0, 32));
 }
 
@@ -75,7 +76,10 @@ absl::StatusOr<LinkCalibration> CalibrateLink(KVStore& store,
     const LinkFigures& kept = *known->FindLink(kName);
     LinkFigures now = kept;
     if (times.check > Duration::zero()) {
-      ASSIGN_OR_RETURN(now, store.MeasureLink(times.check));
+      // Frames must grow until they fill a distant link.
+      const Duration look = std::max(
+          times.check, FromSeconds(kLatenciesPerLook * kept.latency_s.value));
+      ASSIGN_OR_RETURN(now, store.MeasureLink(std::min(look, times.measure)));
     }
     if (AreAlike(now, kept)) {
       return LinkCalibration{.figures = kept, .is_cached = true};

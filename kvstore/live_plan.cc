@@ -90,7 +90,7 @@ void LivePlan::SetCalibration(const Calibration& speeds,
   const double machines = std::max(1, options_.machines);
   calibration_.cores.value =
       std::min(1.0 + threads_, speeds.cores.value * machines / processes);
-  LinkFigures mine = LinkOf(options_.network, link);
+  LinkFigures mine = LinkOf(options_.network, link, speeds.handover_s);
   // A plan of no machine in particular is one for TCP.
   mine.name = Name(NetworkKind::kTcp);
   if (machines > 1) {

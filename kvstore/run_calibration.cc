@@ -139,9 +139,11 @@ absl::StatusOr<RunCalibration> CalibrateRun(
   return run;
 }
 
-LinkFigures LinkOf(NetworkKind network, const LinkFigures& measured) {
+LinkFigures LinkOf(NetworkKind network, const LinkFigures& measured,
+                   const Figure& handover_s) {
   LinkFigures link = measured;
   link.name = Name(network);
+  if (link.frame_cpu_s.value > 0) link.frame_cpu_s.value += handover_s.value;
   const Calibration assumed = AssumedCalibration();
   const LinkFigures* known = assumed.FindLink(link.name);
   if (known == nullptr) return link;
@@ -150,7 +152,10 @@ LinkFigures LinkOf(NetworkKind network, const LinkFigures& measured) {
   if (latency_s > 0) {
     link.message_cpu_s.value = std::min(link.message_cpu_s.value, latency_s);
   }
-  if (measured.cpu_s_per_byte.value > 0) return link;
+  const bool is_less =
+      measured.cpu_s_per_byte.value > 0 &&
+      measured.cpu_s_per_byte.value < known->cpu_s_per_byte.value;
+  if (is_less) return link;  // a thread that waits for a slow link may poll
   link.cpu_s_per_byte = known->cpu_s_per_byte;
   const double rate = std::max(measured.send.value, measured.receive.value);
   if (rate > 0) {

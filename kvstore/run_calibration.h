@@ -46,9 +46,11 @@ absl::StatusOr<RunCalibration> CalibrateRun(
     KVStore& store, const RunCalibrationOptions& options);
 
 // What was measured of a link, as that of a network in a calibration. What a
-// message costs a core, and a byte where that was not measured, is assumed, but
-// no more than latency and rate allow.
-LinkFigures LinkOf(NetworkKind network, const LinkFigures& measured);
+// message costs a core is assumed, but no more than latency and rate allow, and
+// what a byte costs no more than was measured. To a frame's cost comes that of
+// handing it to the thread that sends it.
+LinkFigures LinkOf(NetworkKind network, const LinkFigures& measured,
+                   const Figure& handover_s);
 
 // The codec of each tensor with its settings, "topk:0.01", or "none", as in
 // PlanRequest::tensor_codecs. `is_choice`: "" for those that have the

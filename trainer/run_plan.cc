@@ -94,7 +94,7 @@ Calibration CalibrationWith(const LinkFigures& measured, Calibration speeds,
                             const TransportOptions& options) {
   speeds.links = AssumedCalibration().links;
   for (const NetworkKind network : NetworksOf(options)) {
-    const LinkFigures link = LinkOf(network, measured);
+    const LinkFigures link = LinkOf(network, measured, speeds.handover_s);
     std::erase_if(speeds.links, [&](const LinkFigures& each) {
       return each.name == link.name;
     });

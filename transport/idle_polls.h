@@ -31,10 +31,12 @@ class IdlePolls {
   void Restart() { num_polls_ = 0; }
   // After a poll that found nothing. With `is_cheap` false the polls to come
   // are system calls, beside which a yield is none.
-  void Count(bool is_cheap = true) {
-    if (++num_polls_ % polls_per_yield_ != 0) return;
+  // Whether it yielded.
+  bool Count(bool is_cheap = true) {
+    if (++num_polls_ % polls_per_yield_ != 0) return false;
     const bool is_alone = yield_() < kShortYield;
     polls_per_yield_ = is_alone && is_cheap ? kPollsPerYield : 1;
+    return true;
   }
 
  private:

@@ -19,7 +19,9 @@ constexpr double kShortTime = 2e-3;
 constexpr double kLongTime = 10e-3;
 constexpr double kLongRoundTrips = 3;
 // Frames to a server that show what one costs.
-constexpr int64_t kLeastFrames = 16;
+constexpr int64_t kLeastFrames = 64;
+// So many at once that what is polled for the next counts little.
+constexpr size_t kFramesDepth = 32;
 constexpr int64_t kMostFrames = 20000;
 // Of the time, with one message on its way: more have no rest while they wait.
 constexpr double kPolling = 0.9;
@@ -61,7 +63,8 @@ bool LinkProbe::wants_more(const Link& link, TimePoint now) const {
                                         (count < kRoundTrips && passed < 0.15));
     }
     case Phase::kFrames:
-      return link.in_flight.size() < kDepth && link.num_frames < kMostFrames &&
+      return link.in_flight.size() < kFramesDepth &&
+             link.num_frames < kMostFrames &&
              (link.num_frames < kLeastFrames || passed < 0.05);
     case Phase::kBeginSend:
     case Phase::kBeginReceive:

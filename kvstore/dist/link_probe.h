@@ -37,9 +37,9 @@ Buffer ProbePayload(size_t size);
 // then as many bytes as go through in a given time, out and in. Of each
 // direction the first part counts for nothing: there TCP starts slowly, and a
 // shaped link has a burst to give. The rest begins and ends with nothing on its
-// way, so that no rate is above the link's. Between the two as many messages
-// without payload as go through: what they, and then bytes, take of this
-// process's cores. One thread.
+// way, so that no rate is above the link's. After the first messages, and
+// before the bytes, as many messages without payload as go through: what they,
+// and then bytes, take of the thread's core. One thread.
 class LinkProbe {
  public:
   using Send = std::function<void(size_t server, const ProbeFrame&)>;
@@ -48,18 +48,19 @@ class LinkProbe {
     double send = 0;          // bytes/s, to this server
     double receive = 0;
   };
-  // Seconds of a core. 0: not known, as where threads poll, and time that they
-  // have a core says nothing of what they do.
+  // Seconds of a core. 0: not known, as where the thread polls, and the time
+  // that it has a core says nothing of what it does. One that polls now and
+  // then costs less than this says.
   struct Costs {
     double frame_s = 0;  // of a frame sent or received
     double byte_s = 0;   // of a byte sent or received, beside its frame
     bool operator==(const Costs&) const = default;
   };
-  using CpuClock = std::function<double()>;  // ProcessCpuSeconds
+  using CpuClock = std::function<double()>;  // of the thread that calls
 
   // `most` as MaxProbeBytes; at least one server. Takes about `duration`.
   LinkProbe(size_t num_servers, uint32_t most, Duration duration, Send send,
-            CpuClock cpu_clock = ProcessCpuSeconds);
+            CpuClock cpu_clock = ThreadCpuSeconds);
 
   void Start(TimePoint now);
   // Whether `server` owes an answer of so many bytes next, behind those that

@@ -48,7 +48,8 @@ absl::Status DistServer::Run() {
 
 absl::Status DistServer::Start() {
   TransportOptions transport = options_.dist.transport;
-  transport.sends_wait = true;  // for Serve
+  // For Serve, unless it sums by itself.
+  transport.sends_wait = options_.dist.num_threads > 0;
   ASSIGN_OR_RETURN(transport_, MakeTransport(transport, this));
   ASSIGN_OR_RETURN(const std::string address, transport_->Listen());
   JoinRequest request{

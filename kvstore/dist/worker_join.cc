@@ -83,7 +83,7 @@ absl::Status DistWorker::Join(std::span<const TensorSpec> tensors,
   config_.has_values = has_values;
   config_.connections = NumConnections(options_.transport);
   TransportOptions transport = options_.transport;
-  transport.sends_wait = true;  // for RunIo
+  transport.sends_wait = true;  // for RunIo, which follows
   ASSIGN_OR_RETURN(transport_, MakeTransport(transport, this));
   const TransportInfo info = transport_->info();
   transport_details_ = absl::StrCat(info.name, ": ", info.details);

@@ -50,10 +50,10 @@ LinkFigures Slowest(const std::vector<Seen>& workers,
   bool knows_costs = true;
   for (size_t rank = 0; rank < workers.size(); ++rank) {
     const Seen& seen = workers[rank];
+    if (seen.is_local != is_local) continue;
     costs.frame_s = std::max(costs.frame_s, seen.costs.frame_s);
     costs.byte_s = std::max(costs.byte_s, seen.costs.byte_s);
     knows_costs &= seen.costs.frame_s > 0;
-    if (seen.is_local != is_local) continue;
     const std::string name = is_local ? absl::StrCat(rank) : members[rank].host;
     machines[name].send += seen.send;
     machines[name].receive += seen.receive;

@@ -122,20 +122,24 @@ TEST(CalibrateRun, CodecsThatCannotBeSentAreANoteForAll) {
 TEST(LinkOf, TakesTheCostsThatWereMeasured) {
   LinkFigures measured = Link(kGigabit);
   measured.frame_cpu_s.value = 5e-6;
-  measured.cpu_s_per_byte.value = 1e-9;
-  const LinkFigures link = LinkOf(NetworkKind::kTcp, measured);
-  EXPECT_EQ(link.frame_cpu_s, measured.frame_cpu_s);
+  measured.cpu_s_per_byte.value = 1e-10;
+  const LinkFigures link = LinkOf(NetworkKind::kTcp, measured, {.value = 1e-6});
+  EXPECT_EQ(link.frame_cpu_s.value, 6e-6);
   EXPECT_EQ(link.cpu_s_per_byte, measured.cpu_s_per_byte);
+  measured.cpu_s_per_byte.value = 5e-9;  // of a thread that polled
+  EXPECT_EQ(LinkOf(NetworkKind::kTcp, measured, {}).cpu_s_per_byte,
+            AssumedCalibration().FindLink("TCP")->cpu_s_per_byte);
 }
 
 TEST(LinkOf, TakesAssumedCostsUnlessWhatWasMeasuredIsLess) {
-  const LinkFigures slow = LinkOf(NetworkKind::kTcp, Link(kGigabit));
+  const LinkFigures slow = LinkOf(NetworkKind::kTcp, Link(kGigabit), {});
   EXPECT_EQ(slow.name, "TCP");
   EXPECT_EQ(slow.send.value, kGigabit);
   EXPECT_EQ(slow.message_cpu_s.value, 1e-5);  // its latency
   EXPECT_EQ(slow.cpu_s_per_byte,
             AssumedCalibration().FindLink("TCP")->cpu_s_per_byte);
-  EXPECT_EQ(LinkOf(NetworkKind::kTcp, Link(10e9)).cpu_s_per_byte.value, 1e-10);
+  EXPECT_EQ(LinkOf(NetworkKind::kTcp, Link(10e9), {}).cpu_s_per_byte.value,
+            1e-10);
 }
 
 }  // namespace

@@ -94,7 +94,9 @@ class Outcome(SystemTest):
                          r"plan: exchange predicted [\d.e+-]+ ms with 2bit, "
                          r"[\d.e+-]+ ms without; ")
         self.assertRegex(run.stdout(), r"none  link: .* measured in [\d.]+ s")
-        self.assertRegex(run.stdout(), "2bit  link: .* from the cache")
+        # What a look sees of a busy machine may differ.
+        self.assertRegex(run.stdout(),
+                         "2bit  link: .* (from the cache|, the cache had )")
 
     def test_the_plan_is_looked_at_once_steps_are_known(self):
         run = self.run_to_end(

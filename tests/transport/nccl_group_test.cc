@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <barrier>
 #include <bit>
 #include <cstdlib>
 #include <cstring>
@@ -270,6 +271,29 @@ TEST_P(Nccl, AlltoallTransposesBlocks) {
     ASSERT_TRUE(out.Read() == Encoded(type, expected))
         << ToString(type) << " count " << count;
   });
+}
+
+// A rank that does nothing more has sent all that the others wait for.
+TEST_P(Nccl, BarrierLeavesNothingToBeSent) {
+  if (is_device_) GTEST_SKIP() << "of messages between hosts";
+  GroupOptions options;
+  options.backend = "nccl";
+  options.transport.name = "tcp";
+  options.transport.tls = "tcp";
+  options.world_size = ranks_;
+  options.timeout = std::chrono::seconds(5);
+  std::barrier all(ranks_);
+  RunRanks(
+      options,
+      [&all](Group& group) {
+        for (int i = 0; i < 100; ++i) {
+          EXPECT_THAT(group.Barrier(), IsOk());
+          all.arrive_and_wait();
+        }
+      },
+      [this](const GroupOptions& mine, const AddressExchange& exchange) {
+        return NcclGroup::Make(mine, exchange, library_);
+      });
 }
 
 INSTANTIATE_TEST_SUITE_P(On, Nccl,

@@ -68,7 +68,7 @@ absl::StatusOr<std::unique_ptr<Mesh>> Mesh::Make(
   RETURN_IF_ERROR(CheckOptions(options));
   std::unique_ptr<Mesh> mesh(new Mesh(options));
   TransportOptions transport = options.transport;
-  transport.sends_wait = true;  // whoever sends then waits
+  transport.sends_wait = true;  // Mesh::End comes last
   ASSIGN_OR_RETURN(mesh->context_, MakeTransport(transport, mesh.get()));
   RETURN_IF_ERROR(mesh->Connect(exchange));
   return mesh;

@@ -36,10 +36,9 @@ absl::Status Mesh::CheckPeer(int rank) const {
 }
 
 absl::Status Mesh::TimedOut(const std::string& awaited) {
-  return absl::DeadlineExceededError(
-      absl::StrCat(Now(), ": rank ", rank(), " heard nothing for ",
-                   std::chrono::duration<double>(options_.timeout).count(),
-                   " s while it waited for ", awaited));
+  return absl::DeadlineExceededError(absl::StrCat(
+      Now(), ": rank ", rank(), " heard nothing for ",
+      ToSeconds(options_.timeout), " s while it waited for ", awaited));
 }
 
 TransportInfo Mesh::info() const {

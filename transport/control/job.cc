@@ -26,8 +26,7 @@ Duration LateGuard(const ControlTiming& timing) {
 }
 
 std::string Seconds(Duration duration) {
-  return absl::StrFormat("%.1f s",
-                         std::chrono::duration<double>(duration).count());
+  return absl::StrFormat("%.1f s", ToSeconds(duration));
 }
 
 }  // namespace

@@ -252,9 +252,8 @@ absl::StatusOr<FidPtr<fid_mr>> Fabric::RegisterNow(ConstBytes memory) {
   const int error = -fi_mr_regattr(domain_.get(), &attributes, 0, &registered);
   if (error == 0) return FidPtr<fid_mr>(registered);
   const absl::Status why = FabricError("fi_mr_regattr", error);
-  // There may be room later; whatever else a device lacks it will not get.
-  const bool may_pass = absl::IsResourceExhausted(why) || error == FI_EAGAIN;
-  if (memory.device.kind != DeviceKind::kCpu && !may_pass) {
+  // Any other error may be this range's alone, or pass.
+  if (memory.device.kind != DeviceKind::kCpu && absl::IsUnimplemented(why)) {
     refused_.emplace_back(memory.device, why);
   }
   return why;

@@ -126,7 +126,7 @@ class Fabric {
     FidPtr<fid_mr> registered;
   };
   uint64_t next_key_ = 0;
-  // Devices whose memory fi_mr_regattr has refused, and why.
+  // Devices whose memory fi_mr_regattr does not take, and why.
   std::vector<std::pair<Device, absl::Status>> refused_;
   std::map<const std::byte*, Region> regions_;  // by their beginning
   FidPtr<fid_ep> endpoint_;

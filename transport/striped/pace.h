@@ -24,7 +24,7 @@ class Pace {
   void Add(size_t bytes, TimePoint now) {
     if (bytes >= kSmallBytes) {
       bytes_ = kMemory * bytes_ + static_cast<double>(bytes);
-      seconds_ = kMemory * seconds_ + Seconds(now - last_);
+      seconds_ = kMemory * seconds_ + ToSeconds(now - last_);
     }
     last_ = now;
   }
@@ -35,17 +35,13 @@ class Pace {
     if (!is_known()) return 0;
     const double pace = seconds_ / bytes_;
     const double due = pace * static_cast<double>(std::min(given, kPartBytes));
-    const double late = given == 0 ? 0 : Seconds(now - last_) - due;
+    const double late = given == 0 ? 0 : ToSeconds(now - last_) - due;
     return pace * static_cast<double>(given + more) + std::max(0.0, late);
   }
 
  private:
   static constexpr double kMemory = 7.0 / 8;  // of what was before the last
   static constexpr Duration kStale = std::chrono::seconds(1);
-
-  static double Seconds(Duration duration) {
-    return std::chrono::duration<double>(duration).count();
-  }
 
   TimePoint last_ = {};  // when it was given or has sent something
   double bytes_ = 0;

@@ -7,7 +7,8 @@ namespace telegrad::ucx {
 namespace {
 
 constexpr unsigned kPollsPerNetPoll = 16;
-// Where the connections of all endpoints are there to close only.
+// Where all endpoints have shared memory: their connections bring the end of
+// the agreement on that, and their own.
 constexpr unsigned kPollsPerRareNetPoll = 256;
 constexpr unsigned kPollsPerLook = 8;  // at the clock
 
@@ -57,9 +58,13 @@ bool UcxContext::Progress(TimePoint deadline) {
     if (HandleEvents()) return true;
     if (poller_.TakeWake()) return false;
     if (now >= deadline) return false;
-    if (progressed == 0) idle_polls_.Count(/*is_cheap=*/!lanes_.empty());
+    const bool is_cheap = !lanes_.empty();
+    const bool has_yielded = progressed == 0 && idle_polls_.Count(is_cheap);
     // Beside polls of memory the clock is dear.
-    if (!lanes_.empty() && ++num_polls_ % kPollsPerLook != 0) continue;
+    if (is_cheap && progressed == 0 && !has_yielded &&
+        ++num_polls_ % kPollsPerLook != 0) {
+      continue;
+    }
     now = Clock::now();
     if (progressed > 0) {
       poll_until = now + options_.poll;

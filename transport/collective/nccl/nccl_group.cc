@@ -166,6 +166,7 @@ absl::Status NcclGroup::Compare(Signature signature,
   signature.tag = settings.tag;
   absl::Status status = mesh_->Begin(signature);
   if (status.ok()) status = Disseminate(*mesh_);
+  if (status.ok()) status = mesh_->End();
   return status.ok() ? status : Fail(status);
 }
 
