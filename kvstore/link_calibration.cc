@@ -13,7 +13,7 @@ namespace {
 
 constexpr char kName[] = "link";
 constexpr double kBytesPerGbit = 1e9 / 8;
-constexpr double kChanged = 1.5;
+constexpr double kOtherRate = 1.5;
 constexpr double kLatenciesPerLook = 40;
 
 // Under what name it is kept: short, however many members there are.
@@ -32,7 +32,7 @@ bool IsWhole(const Calibration& calibration) {
 
 bool AreAlike(const LinkFigures& a, const LinkFigures& b) {
   const auto alike = [](const Figure& x, const Figure& y) {
-    return x.value < kChanged * y.value && y.value < kChanged * x.value;
+    return x.value < kOtherRate * y.value && y.value < kOtherRate * x.value;
   };
   return alike(a.send, b.send) && alike(a.receive, b.receive);
 }
