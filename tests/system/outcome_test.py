@@ -96,7 +96,7 @@ class Outcome(SystemTest):
         self.assertRegex(run.stdout(), r"none  link: .* measured in [\d.]+ s")
         # What a look sees of a busy machine may differ.
         self.assertRegex(run.stdout(),
-                         "2bit  link: .* (from the cache|, the cache had )")
+                         "2bit  link: .*(from the cache|, the cache had )")
 
     def test_the_plan_is_looked_at_once_steps_are_known(self):
         run = self.run_to_end(
