@@ -124,13 +124,19 @@ class Bench {
   absl::Status Decode() {
     return codec_.Decode(NextPayload(), params_.threshold, out_.view(), {});
   }
+  // A server has looked through each contribution when it arrived.
   absl::Status DecodeAdd() {
-    return codec_.DecodeAdd(NextPayload(), params_.threshold, out_.view(), {});
+    const ConstBytes payload = NextPayload();
+    RETURN_IF_ERROR(codec_.Validate(payload));
+    return codec_.DecodeAdd(payload, params_.threshold, out_.view(), {});
   }
   absl::Status Sum() {
-    return codec_.SumCodes(Payloads(workers_), sum_.view(), {});
+    ASSIGN_OR_RETURN(const std::vector<ConstBytes> payloads,
+                     ValidPayloads(workers_));
+    return codec_.SumCodes(payloads, sum_.view(), {});
   }
   absl::Status DecodeSum() {
+    RETURN_IF_ERROR(codec_.ValidateSum(sum_.view(), workers_));
     return codec_.DecodeSum(sum_.view(), workers_, params_.threshold,
                             out_.view(), {});
   }
@@ -145,17 +151,21 @@ class Bench {
 
  private:
   ConstBytes NextPayload() { return sent_[next_sent_++ % sent_.size()].view(); }
-  std::vector<ConstBytes> Payloads(uint32_t count) {
+  absl::StatusOr<std::vector<ConstBytes>> ValidPayloads(uint32_t count) {
     std::vector<ConstBytes> payloads(count);
-    std::generate(payloads.begin(), payloads.end(),
-                  [this] { return NextPayload(); });
+    for (ConstBytes& payload : payloads) {
+      payload = NextPayload();
+      RETURN_IF_ERROR(codec_.Validate(payload));
+    }
     return payloads;
   }
   absl::Status Reencode(uint32_t count, ReencodeState& state) {
     EncodeParams params = params_;
     params.source = kServerSource;
+    ASSIGN_OR_RETURN(const std::vector<ConstBytes> payloads,
+                     ValidPayloads(count));
     size_t reply_bytes = 0;
-    return codec_.Reencode(Payloads(count), params, 0, state, reply_.view(),
+    return codec_.Reencode(payloads, params, 0, state, reply_.view(),
                            &reply_bytes, {});
   }
 
