@@ -130,7 +130,9 @@ constexpr size_t kWordsPerTurn = 5;  // of a stream
 constexpr size_t kFoldedBytes = kTurns * Folded::kBytes;
 constexpr size_t kPartBytes = kTurns * kWordsPerTurn * 8;
 constexpr size_t kBlockBytes = kFoldedBytes + 3 * kPartBytes;
-constexpr size_t kBlockAheadBytes = 8192;
+// In its turns a block asks for the next one, or what it lacks of the end.
+constexpr size_t kAheadPerTurn = 4 * kLineBytes;
+static_assert(kTurns * kAheadPerTurn >= kBlockBytes);
 
 TELEGRAD_FOLDING uint32_t Block(const unsigned char* data, uint32_t crc) {
   Folded folded(data, crc);
@@ -138,11 +140,12 @@ TELEGRAD_FOLDING uint32_t Block(const unsigned char* data, uint32_t crc) {
   uint64_t b = 0;
   uint64_t c = 0;
   const unsigned char* part = data + kFoldedBytes;
+  const unsigned char* const next = data + kBlockBytes;
   for (size_t turn = 0; turn < kTurns; ++turn) {
     const unsigned char* const here = data + turn * Folded::kBytes;
     if (turn > 0) folded.Add(here);
-    for (size_t line = 0; line < Folded::kBytes; line += kLineBytes) {
-      _mm_prefetch(here + kBlockAheadBytes + line, _MM_HINT_T0);
+    for (size_t line = 0; line < kAheadPerTurn; line += kLineBytes) {
+      _mm_prefetch(next + turn * kAheadPerTurn + line, _MM_HINT_T0);
     }
     for (size_t i = 0; i < kWordsPerTurn; ++i, part += 8) {
       a = _mm_crc32_u64(a, Load64(part));
