@@ -22,9 +22,10 @@ inline void SetPrefetchBytes(size_t bytes) {
   prefetch_bytes.store(bytes, std::memory_order_relaxed);
 }
 
-// Sets the distance at which `encode` is fastest in memory, of 0, 512, 1024 and
-// 2048 bytes, in about 10 ms; or the one that TELEGRAD_PREFETCH says (0 to
-// 65536). What no measurement prefers clearly stays 1024.
+// Sets the distance at which `encode` is fastest in memory, of 0, 512, 1024,
+// 2048 and 4096 bytes, in about 10 ms; or the one that TELEGRAD_PREFETCH says
+// (0 to 65536). What no measurement prefers clearly stays 1024; 0 must be
+// clearly best.
 void ChoosePrefetchBytes(TwoBitEncodeFn* encode);
 
 // Arrays of so many bytes and more are written past the caches: then their
