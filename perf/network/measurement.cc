@@ -1,13 +1,12 @@
 #include "perf/network/measurement.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/cpu_time.h"
 #include "base/status_macros.h"
 
 namespace telegrad::perf {
@@ -46,13 +45,7 @@ double Percentile(const std::vector<double>& sorted, double share) {
 }  // namespace
 
 double CpuSeconds(const Rank& rank) {
-  rusage usage{};
-  getrusage(rank.is_thread ? RUSAGE_THREAD : RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) +
-           static_cast<double>(time.tv_usec) * 1e-6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+  return rank.is_thread ? ThreadCpuSeconds() : ProcessCpuSeconds();
 }
 
 absl::StatusOr<Result> Combine(const NetworkOptions& options, Rank& rank,
