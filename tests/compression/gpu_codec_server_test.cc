@@ -15,8 +15,6 @@
 namespace telegrad {
 namespace {
 
-using kernels::testing::AllocateManaged;
-using kernels::testing::FreeManaged;
 using kernels::testing::WaitForGpu;
 using testing::IsOk;
 
@@ -29,21 +27,6 @@ EncodeParams Params(float threshold, int step, uint64_t source) {
           .step = static_cast<uint64_t>(step),
           .source = source};
 }
-
-// The size of a reply, where the GPU can write it.
-class GpuSize {
- public:
-  GpuSize() : size_(static_cast<size_t*>(AllocateManaged(sizeof(size_t)))) {
-    *size_ = 0;
-  }
-  GpuSize(const GpuSize&) = delete;
-  GpuSize& operator=(const GpuSize&) = delete;
-  ~GpuSize() { FreeManaged(size_); }
-  size_t* get() const { return size_; }
-
- private:
-  size_t* const size_;
-};
 
 // What a server does with the workers' payloads, on both devices.
 class Servers {
@@ -99,7 +82,7 @@ class Servers {
     Buffer out(cpu_.max_encoded_bytes());
     const GpuBytes gpu_out(out.size());
     size_t bytes = 0;
-    const GpuSize gpu_bytes;
+    const Managed<size_t> gpu_bytes;
     const EncodeParams params = Params(threshold_, step, kServer);
     ASSERT_THAT(cpu_.Reencode(OnCpu(), params, scale, cpu_state_, out.view(),
                               &bytes, {}),
@@ -108,7 +91,7 @@ class Servers {
                               gpu_out.view(), gpu_bytes.get(), {}),
                 IsOk());
     ASSERT_STREQ(WaitForGpu(), "");
-    ASSERT_EQ(*gpu_bytes.get(), bytes);
+    ASSERT_EQ(*gpu_bytes, bytes);
     ASSERT_TRUE(gpu_out.BeginsWith({out.data(), bytes}));
   }
 
@@ -154,15 +137,11 @@ class Servers {
   std::vector<float> cpu_out_ = std::vector<float>(kElems);
 };
 
-class GpuCodecServer
-    : public ::testing::TestWithParam<std::shared_ptr<const Variant>> {};
+using GpuCodecServer = GpuVariantTest;
+using GpuCodecServerOfLists = GpuTest<::testing::Test>;
 
 TEST_P(GpuCodecServer, SumsToTheBitsOfTheCpu) {
-  const auto gpu = GetParam()->Prepare(kElems, {DeviceKind::kCuda, 0});
-  if (!gpu.ok()) GTEST_SKIP() << gpu.status().message();
-  const auto cpu = GetParam()->Prepare(kElems, Device{});
-  ASSERT_THAT(cpu, IsOk());
-  Servers servers(**cpu, **gpu);
+  Servers servers(*codec_.cpu, *codec_.gpu);
   for (int step = 0; step < kSteps && !HasFatalFailure(); ++step) {
     SCOPED_TRACE(step);
     servers.Push(step, kThreshold);
@@ -187,27 +166,18 @@ void ReencodeSteps(const PreparedCodec& cpu, const PreparedCodec& gpu) {
 }
 
 TEST_P(GpuCodecServer, ReencodesToTheBitsOfTheCpu) {
-  const auto gpu = GetParam()->Prepare(kElems, {DeviceKind::kCuda, 0});
-  if (!gpu.ok()) GTEST_SKIP() << gpu.status().message();
-  const auto cpu = GetParam()->Prepare(kElems, Device{});
-  ASSERT_THAT(cpu, IsOk());
-  if ((*cpu)->traits().lossless) return;  // nothing to encode again
-  ReencodeSteps(**cpu, **gpu);
+  if (codec_.cpu->traits().lossless) return;  // nothing to encode again
+  ReencodeSteps(*codec_.cpu, *codec_.gpu);
 }
 
-TEST(GpuCodecServerOfLists, ReencodesToTheBitsOfTheCpu) {
-  std::string why_not;
-  if (kernels::CudaKernels(&why_not) == nullptr) GTEST_SKIP() << why_not;
+TEST_F(GpuCodecServerOfLists, ReencodesToTheBitsOfTheCpu) {
   for (const char* text :
        {"topk:0.0005", "topk:0.3", "topk:1", "topk:0.02:sampled=1",
         "dgc:0.01:sampled=0", "dgc:0.001:warmup=8", "randomk:0.1"}) {
     SCOPED_TRACE(text);
-    const Variant variant(text);
-    const auto gpu = variant.Prepare(kElems, {DeviceKind::kCuda, 0});
-    ASSERT_THAT(gpu, IsOk());
-    const auto cpu = variant.Prepare(kElems, Device{});
-    ASSERT_THAT(cpu, IsOk());
-    ASSERT_NO_FATAL_FAILURE(ReencodeSteps(**cpu, **gpu));
+    OnBoth codec;
+    ASSERT_NO_FATAL_FAILURE(PrepareOnBoth(Variant(text), &codec));
+    ASSERT_NO_FATAL_FAILURE(ReencodeSteps(*codec.cpu, *codec.gpu));
   }
 }
 
@@ -226,35 +196,30 @@ Buffer AnyList(size_t size, uint32_t format, Random* random) {
 
 // Payloads are not validated on a GPU: whatever they hold, nothing is read or
 // written out of bounds, and what is sent is what an encoder writes.
-TEST(GpuCodecServerOfLists, ReencodesAnyBytesWithinBounds) {
-  std::string why_not;
-  if (kernels::CudaKernels(&why_not) == nullptr) GTEST_SKIP() << why_not;
+TEST_F(GpuCodecServerOfLists, ReencodesAnyBytesWithinBounds) {
   for (const char* text : {"threshold", "topk:0.02", "dgc:0.01"}) {
     SCOPED_TRACE(text);
-    const Variant variant(text);
-    const auto gpu = variant.Prepare(kElems, {DeviceKind::kCuda, 0});
-    ASSERT_THAT(gpu, IsOk());
-    const auto cpu = variant.Prepare(kElems, Device{});
-    ASSERT_THAT(cpu, IsOk());
+    OnBoth codec;
+    ASSERT_NO_FATAL_FAILURE(PrepareOnBoth(Variant(text), &codec));
     ReencodeState state;
-    const size_t most = (*gpu)->max_encoded_bytes();
+    const size_t most = codec.gpu->max_encoded_bytes();
     const GpuBytes reply(most);
-    const GpuSize reply_bytes;
+    const Managed<size_t> reply_bytes;
     Random random(5);
     for (const size_t size : {size_t{1}, size_t{9}, most / 2, most - 1, most}) {
       for (uint32_t format = 0; format <= 3; ++format) {
         const GpuBytes payload(AnyList(size, format, &random).view());
         const ConstBytes payloads[] = {payload.view(), payload.view()};
         ASSERT_THAT(
-            (*gpu)->Reencode(payloads, Params(0.5f, 0, kServer), 0, state,
-                             reply.view(), reply_bytes.get(), {}),
+            codec.gpu->Reencode(payloads, Params(0.5f, 0, kServer), 0, state,
+                                reply.view(), reply_bytes.get(), {}),
             IsOk());
         ASSERT_STREQ(WaitForGpu(), "");
-        ASSERT_LE(*reply_bytes.get(), most);
-        Buffer copy(*reply_bytes.get());
+        ASSERT_LE(*reply_bytes, most);
+        Buffer copy(*reply_bytes);
         kernels::testing::CopyFromGpu(copy.data(), reply.view().data,
                                       copy.size());
-        ASSERT_THAT((*cpu)->Validate(copy.view()), IsOk());
+        ASSERT_THAT(codec.cpu->Validate(copy.view()), IsOk());
       }
     }
   }

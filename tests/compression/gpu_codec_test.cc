@@ -17,8 +17,6 @@
 namespace telegrad {
 namespace {
 
-using kernels::testing::AllocateManaged;
-using kernels::testing::FreeManaged;
 using kernels::testing::WaitForGpu;
 using testing::IsOk;
 
@@ -48,9 +46,6 @@ class Both {
     gpu_state_.residual = residual_.view();
     cpu_state_.residual = View(cpu_residual_);
   }
-  Both(const Both&) = delete;
-  Both& operator=(const Both&) = delete;
-  ~Both() { FreeManaged(result_); }
 
   void Encode(int step, std::vector<float> values) {
     const EncodeParams params = ParamsOf(step);
@@ -60,7 +55,7 @@ class Both {
                             cpu_payload_.view(), &cpu_result, {}),
                 IsOk());
     ASSERT_THAT(gpu_.Encode(grad_.view(), gpu_state_, params, payload_.view(),
-                            result_, {}),
+                            result_.get(), {}),
                 IsOk());
     Compare(cpu_result);
   }
@@ -76,7 +71,7 @@ class Both {
         cpu_.EncodeHalf(format, {halves.data(), 2 * kElems}, cpu_state_, params,
                         cpu_payload_.view(), &cpu_result, {});
     const absl::Status status = gpu_.EncodeHalf(
-        format, on_gpu, gpu_state_, params, payload_.view(), result_, {});
+        format, on_gpu, gpu_state_, params, payload_.view(), result_.get(), {});
     ASSERT_EQ(status.code(), on_cpu.code()) << status << on_cpu;
     *is_taken = status.ok();
     if (*is_taken) Compare(cpu_result);
@@ -143,28 +138,21 @@ class Both {
   std::vector<float> cpu_sum_ = std::vector<float>(kElems);
   Buffer cpu_payload_;
   const GpuBytes payload_{cpu_payload_.size()};
-  EncodeResult* const result_ =
-      new (AllocateManaged(sizeof(EncodeResult))) EncodeResult;
+  const Managed<EncodeResult> result_;
   size_t num_bytes_ = 0;
   CodecState cpu_state_;
   CodecState gpu_state_;
 };
 
-class GpuCodec
-    : public ::testing::TestWithParam<std::shared_ptr<const Variant>> {};
+using GpuCodec = GpuVariantTest;
+using GpuCodecOfLists = GpuTest<::testing::Test>;
 
 TEST_P(GpuCodec, IsThereWhereTheKernelsAre) {
-  std::string why_not;
-  if (kernels::CudaKernels(&why_not) == nullptr) GTEST_SKIP() << why_not;
   EXPECT_THAT(GetParam()->Prepare(kElems, {DeviceKind::kCuda, 0}), IsOk());
 }
 
 TEST_P(GpuCodec, EncodesAndDecodesTheBitsOfTheCpu) {
-  const auto gpu = GetParam()->Prepare(kElems, {DeviceKind::kCuda, 0});
-  if (!gpu.ok()) GTEST_SKIP() << gpu.status().message();
-  const auto cpu = GetParam()->Prepare(kElems, Device{});
-  ASSERT_THAT(cpu, IsOk());
-  Both both(**cpu, **gpu);
+  Both both(*codec_.cpu, *codec_.gpu);
   for (int step = 0; step < kSteps && !HasFatalFailure(); ++step) {
     SCOPED_TRACE(step);
     both.Encode(step, Gradient(step));
@@ -173,15 +161,11 @@ TEST_P(GpuCodec, EncodesAndDecodesTheBitsOfTheCpu) {
 }
 
 TEST_P(GpuCodec, EncodesHalvesAsTheCpuOrNeitherDoes) {
-  const auto gpu = GetParam()->Prepare(kElems, {DeviceKind::kCuda, 0});
-  if (!gpu.ok()) GTEST_SKIP() << gpu.status().message();
-  const auto cpu = GetParam()->Prepare(kElems, Device{});
-  ASSERT_THAT(cpu, IsOk());
-  const std::string name = (*cpu)->traits().name;
+  const std::string name = codec_.cpu->traits().name;
   const bool takes_halves =
-      (name == "2bit" && (*cpu)->packing() == 0) || name == "threshold";
+      (name == "2bit" && codec_.cpu->packing() == 0) || name == "threshold";
   for (const HalfFormat format : {HalfFormat::kFp16, HalfFormat::kBf16}) {
-    Both both(**cpu, **gpu);
+    Both both(*codec_.cpu, *codec_.gpu);
     for (int step = 0; step < kSteps && !HasFatalFailure(); ++step) {
       SCOPED_TRACE(step);
       bool is_taken = false;
@@ -194,20 +178,15 @@ TEST_P(GpuCodec, EncodesHalvesAsTheCpuOrNeitherDoes) {
 }
 
 // Lists of every form and length, of thresholds that a sample got right or not.
-TEST(GpuCodecOfLists, SelectsWhatTheCpuSelects) {
-  std::string why_not;
-  if (kernels::CudaKernels(&why_not) == nullptr) GTEST_SKIP() << why_not;
+TEST_F(GpuCodecOfLists, SelectsWhatTheCpuSelects) {
   for (const char* text : {"threshold", "topk:0.0005", "topk:0.02", "topk:0.3",
                            "topk:1", "topk:0.02:sampled=1", "dgc:0.01",
                            "dgc:0.01:sampled=0", "dgc:0.01:clip=0.5",
                            "dgc:0.001:warmup=8", "randomk:0.1", "randomk:1"}) {
     SCOPED_TRACE(text);
-    const Variant variant(text);
-    const auto gpu = variant.Prepare(kElems, {DeviceKind::kCuda, 0});
-    ASSERT_THAT(gpu, IsOk());
-    const auto cpu = variant.Prepare(kElems, Device{});
-    ASSERT_THAT(cpu, IsOk());
-    Both both(**cpu, **gpu);
+    OnBoth codec;
+    ASSERT_NO_FATAL_FAILURE(PrepareOnBoth(Variant(text), &codec));
+    Both both(*codec.cpu, *codec.gpu);
     for (int step = 0; step < kSparseSteps; ++step) {
       SCOPED_TRACE(step);
       both.Encode(step, SparseGradient(step));
@@ -219,11 +198,7 @@ TEST(GpuCodecOfLists, SelectsWhatTheCpuSelects) {
 
 // With what each step teaches the next.
 TEST_P(GpuCodec, LearnsWhatTheCpuLearns) {
-  const auto gpu = GetParam()->Prepare(kElems, {DeviceKind::kCuda, 0});
-  if (!gpu.ok()) GTEST_SKIP() << gpu.status().message();
-  const auto cpu = GetParam()->Prepare(kElems, Device{});
-  ASSERT_THAT(cpu, IsOk());
-  Both both(**cpu, **gpu);
+  Both both(*codec_.cpu, *codec_.gpu);
   for (int step = 0; step < 2 * kSteps && !HasFatalFailure(); ++step) {
     SCOPED_TRACE(step);
     both.Encode(step, Gradient(step));

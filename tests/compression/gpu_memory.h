@@ -3,12 +3,17 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <new>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
 #include "base/random.h"
+#include "kernels/dispatch.h"
 #include "tests/compression/codec_variant.h"
 #include "tests/kernels/cuda_memory.h"
+#include "tests/testing/status_matchers.h"
 
 // Arrays for tests of codecs on a GPU.
 namespace telegrad {
@@ -35,6 +40,22 @@ class Floats {
 
  private:
   float* const data_;
+};
+
+// One value that both can use.
+template <typename T>
+class Managed {
+ public:
+  Managed() : value_(new (kernels::testing::AllocateManaged(sizeof(T))) T{}) {}
+  Managed(const Managed&) = delete;
+  Managed& operator=(const Managed&) = delete;
+  ~Managed() { kernels::testing::FreeManaged(value_); }
+  T* get() const { return value_; }
+  T& operator*() const { return *value_; }
+  T* operator->() const { return value_; }
+
+ private:
+  T* const value_;
 };
 
 // Bytes that only the GPU can use.
@@ -80,5 +101,39 @@ inline std::vector<std::shared_ptr<const Variant>> GpuVariants() {
 inline Bytes View(std::vector<float>& values) {
   return {values.data(), 4 * kElems};
 }
+
+// One codec on the CPU and on a GPU.
+struct OnBoth {
+  std::unique_ptr<PreparedCodec> cpu;
+  std::unique_ptr<PreparedCodec> gpu;
+};
+inline void PrepareOnBoth(const Variant& variant, OnBoth* codec) {
+  auto gpu = variant.Prepare(kElems, {DeviceKind::kCuda, 0});
+  ASSERT_THAT(gpu, testing::IsOk());
+  auto cpu = variant.Prepare(kElems, Device{});
+  ASSERT_THAT(cpu, testing::IsOk());
+  *codec = {*std::move(cpu), *std::move(gpu)};
+}
+
+// Skips where there is no GPU.
+template <typename Test>
+class GpuTest : public Test {
+ protected:
+  void SetUp() override {
+    std::string why_not;
+    if (kernels::CudaKernels(&why_not) == nullptr) GTEST_SKIP() << why_not;
+  }
+};
+
+class GpuVariantTest
+    : public GpuTest<::testing::TestWithParam<std::shared_ptr<const Variant>>> {
+ protected:
+  void SetUp() override {
+    GpuTest::SetUp();
+    if (!IsSkipped()) PrepareOnBoth(*GetParam(), &codec_);
+  }
+
+  OnBoth codec_;
+};
 
 }  // namespace telegrad
