@@ -141,6 +141,7 @@ void UcxContext::AdvanceClosing() {
     const absl::Status why = endpoint.why;
     closing_[i] = closing_.back();
     closing_.pop_back();
+    found_ = nullptr;
     endpoints_.erase(id);
     ++num_events_;
     handler_->OnClosed(id, why);

@@ -189,8 +189,7 @@ ucs_status_t UcxContext::Take(const Endpoint& endpoint, ucp_worker_h worker,
   const bool is_kept = (attributes & kKept) != 0;
   Prefix prefix;
   if (header.size < kPrefixBytes || header.size > kMaxRecordBytes ||
-      (payload.size > 0 && !is_kept) || payload.size > kMaxPayloadBytes ||
-      !Unpack(header.data, &prefix) ||
+      payload.size > kMaxPayloadBytes || !Unpack(header.data, &prefix) ||
       (prefix.kind == Kind::kData
            ? header.size > kPrefixBytes + MaxHeaderBytes(options_)
            : payload.size > 0 || worker != worker_.handle)) {
@@ -209,6 +208,8 @@ ucs_status_t UcxContext::Take(const Endpoint& endpoint, ucp_worker_h worker,
   message->payload_bytes = payload.size;
   message->is_rendezvous = (attributes & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
   message->descriptor = is_kept ? payload.data : nullptr;
+  message->copy.assign(payload.data,
+                       payload.data + (is_kept ? 0 : payload.size));
   message->has_arrived = false;
   message->result = UCS_OK;
   arrived_.push_back(message);
@@ -291,15 +292,16 @@ void UcxContext::Announce(Endpoint& endpoint, Incoming* message) {
 
 void UcxContext::Receive(Endpoint& endpoint, Incoming* message) {
   const bool is_on_host = message->target.device.kind == DeviceKind::kCpu;
-  if (!message->is_rendezvous &&
-      (is_on_host || message->descriptor == nullptr)) {
-    // Without a descriptor there is no payload.
-    const auto* bytes = static_cast<const std::byte*>(message->descriptor);
-    if (bytes != nullptr) {
-      std::copy_n(bytes, message->payload_bytes, message->target.data);
-      ucp_am_data_release(message->worker, message->descriptor);
-      message->descriptor = nullptr;
-    }
+  if (message->descriptor == nullptr) {
+    std::copy(message->copy.begin(), message->copy.end(), message->target.data);
+    message->has_arrived = true;
+    return;
+  }
+  if (!message->is_rendezvous && is_on_host) {
+    std::copy_n(static_cast<const std::byte*>(message->descriptor),
+                message->payload_bytes, message->target.data);
+    ucp_am_data_release(message->worker, message->descriptor);
+    message->descriptor = nullptr;
     message->has_arrived = true;
     return;
   }

@@ -71,7 +71,8 @@ struct Incoming {
   std::array<std::byte, kMaxControlBytes> header;
   size_t header_bytes = 0;
   size_t payload_bytes = 0;
-  void* descriptor = nullptr;  // what UCX keeps for us; null: nothing
+  void* descriptor = nullptr;   // what UCX keeps for us; null: nothing
+  std::vector<std::byte> copy;  // of the payload that it does not keep
   bool is_rendezvous = false;
   Bytes target;  // what OnHeader gave
   bool has_arrived = false;

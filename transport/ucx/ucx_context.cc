@@ -168,8 +168,11 @@ absl::StatusOr<Endpoint*> UcxContext::AddEndpoint(ucp_ep_params_t* params) {
 }
 
 Endpoint* UcxContext::Find(EndpointId id) const {
+  if (found_ != nullptr && found_->id == id) return found_;
   const auto found = endpoints_.find(id);
-  return found == endpoints_.end() ? nullptr : found->second.get();
+  if (found == endpoints_.end()) return nullptr;
+  found_ = found->second.get();
+  return found_;
 }
 
 bool UcxContext::IsInMemory(EndpointId id) const {

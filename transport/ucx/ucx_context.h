@@ -132,6 +132,7 @@ class UcxContext : public TransportContext {
 
   EndpointId next_id_ = 1;
   std::unordered_map<EndpointId, std::unique_ptr<Endpoint>> endpoints_;
+  mutable Endpoint* found_ = nullptr;  // the last; most calls ask for it again
   std::unordered_map<ucp_ep_h, Endpoint*> by_handle_;
   std::vector<EndpointId> closing_;
   std::vector<Lane*> lanes_;  // to be polled

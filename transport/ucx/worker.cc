@@ -51,7 +51,10 @@ absl::StatusOr<Worker> MakeWorker(ucp_context_h context,
       UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
       UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
   handler.id = kMessageId;
-  handler.flags = UCP_AM_FLAG_WHOLE_MSG | UCP_AM_FLAG_PERSISTENT_DATA;
+  handler.flags = UCP_AM_FLAG_WHOLE_MSG;
+  // UCX brings to a device only what it keeps; else whoever hears of what it
+  // does not keep copies it, which costs less.
+  if (TakesCuda(context)) handler.flags |= UCP_AM_FLAG_PERSISTENT_DATA;
   handler.cb = on_arrived;
   handler.arg = arg;
   RETURN_IF_ERROR(
