@@ -37,6 +37,14 @@ TEST(GradientProfile, LayersAreReadyLastFirst) {
   EXPECT_THAT(profile->ReadyShares(), ElementsAre(1.0, 1.0, 0.5, 0.5));
 }
 
+TEST(GradientProfile, SaysWhenGradientsAreReady) {
+  const auto profile = ParseGradientProfile(
+      "p",
+      "name,shape,elements,ready_ms\na,2x2,4,80\na.b,2,2,60.5\nc,3x2,6,20\n");
+  ASSERT_TRUE(profile.ok()) << profile.status();
+  EXPECT_THAT(profile->ReadyShares(), ElementsAre(1.0, 60.5 / 80, 0.25));
+}
+
 TEST(GradientProfile, ReadsFiles) {
   const std::string path = testing::TempDir() + "profiles_test.csv";
   std::ofstream(path) << "name,shape,elements\r\nw,10x3,30\r\n";
@@ -69,6 +77,14 @@ TEST(GradientProfile, RefusesWhatIsNotOne) {
   EXPECT_THAT(why("a,1048576x1048576x1048576,4\n"), HasSubstr("not a shape"));
   EXPECT_THAT(why("a,1048576x1048576,1099511627776\nb,1,1\n"),
               HasSubstr("2^40"));
+  EXPECT_THAT(why("a,2x2,4,1\n"), HasSubstr("not name,shape,elements"));
+  for (const std::string time : {"", "0", "-1", "x", "nan", "inf", "1e999"}) {
+    EXPECT_THAT(ParseGradientProfile(
+                    "p", "name,shape,elements,ready_ms\na,2x2,4," + time)
+                    .status()
+                    .message(),
+                HasSubstr("line 2: '" + time + "' is not a time"));
+  }
   EXPECT_THAT(ParseGradientProfile("p", "").status().message(),
               HasSubstr("expected name,shape,elements"));
 }

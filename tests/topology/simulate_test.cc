@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_cat.h"
 #include "base/random.h"
 #include "topology/simulation/engine.h"
 
@@ -25,7 +27,7 @@ Pipeline OneStage(Resource resource, double seconds_per_elem) {
 
 // Two layers of one tensor each; forward takes 2 s, backward 4 s.
 Play TwoLayers(const Pipeline& pipeline) {
-  Play play{.num_layers = 2, .forward_s = 2, .backward_s = 4};
+  Play play{.layers = {0.5, 0.5}, .forward_s = 2, .backward_s = 4};
   play.tensors = {{&pipeline, 1, 1, 0}, {&pipeline, 1, 1, 1}};
   return play;
 }
@@ -41,6 +43,18 @@ TEST(Engine, HandValuesOfOverlap) {
   play.overlap = Overlap::kNone;
   EXPECT_DOUBLE_EQ(PlaySteps(play).step_s, 6 + 3);
   EXPECT_DOUBLE_EQ(PlaySteps(play).busy_s[3], 3);  // send
+}
+
+TEST(Engine, LayersTakeTheirShares) {
+  const Pipeline link = OneStage(Resource::kSend, 1.5);
+  Play play = TwoLayers(link);
+  // Layer 1's gradient leaves after 1 s of backward; forward takes 1.5 s of
+  // layer 0 and 0.5 s of layer 1, which is back long before.
+  play.layers = {0.75, 0.25};
+  EXPECT_DOUBLE_EQ(PlaySteps(play).step_s, 6 + 1.5);
+  // Layer 1's is ready 1 s before layer 0's, which waits 0.5 s for the link.
+  play.layers = {0.25, 0.75};
+  EXPECT_DOUBLE_EQ(PlaySteps(play).step_s, 6 + 2);
 }
 
 TEST(Engine, PrioritiesLetTheFirstLayerPass) {
@@ -64,7 +78,7 @@ TEST(Engine, StagesOfOneResourceTakeTurns) {
        .delay_s = 0.25});
   pipeline.stages.push_back(
       {.uses = {{.resource = Resource::kCore, .per_elem_s = 1}}});
-  Play play{.num_layers = 1};
+  Play play{.layers = {1}};
   play.tensors = {{&pipeline, 1, 1, 0}};
   EXPECT_DOUBLE_EQ(PlaySteps(play).step_s, 3.25);
   play.tensors = {{&pipeline, 2, 1, 0}};
@@ -162,6 +176,31 @@ TEST(Simulate, TenThousandWorkersAreAsEasyAsTwo) {
   const Prediction many = Must(scenario);
   EXPECT_GT(many.samples_per_s, 0);
   EXPECT_NEAR(many.bytes_per_worker, 2 * 60'194'857 * 1.0625 / 8 * 0.9999, 1);
+}
+
+// A million elements each; `ready` are milliseconds of a backward pass.
+Prediction OfReadyTimes(const std::array<const char*, 2>& ready) {
+  const std::string csv =
+      absl::StrCat("name,shape,elements,ready_ms\na,1000x1000,1000000,",
+                   ready[0], "\nb,1000x1000,1000000,", ready[1], "\n");
+  Scenario scenario = Base("vgg16");
+  scenario.profile = *ParseGradientProfile("p", csv);
+  scenario.compute_s = 0.005;
+  scenario.link_gbps = 10;
+  return Must(scenario);
+}
+
+TEST(Simulate, TakesTheTimesOfTheProfile) {
+  const double even = OfReadyTimes({"10", "5"}).step_s;
+  const double late = OfReadyTimes({"10", "9.5"}).step_s;
+  EXPECT_LT(even, late);
+  // Only the shares of the pass count.
+  EXPECT_DOUBLE_EQ(OfReadyTimes({"20", "10"}).step_s, even);
+  Scenario untimed = Base("vgg16");
+  untimed.profile = *ParseGradientProfile(
+      "p", "name,shape,elements\na,1000x1000,1000000\nb,1000x1000,1000000\n");
+  untimed.compute_s = 0.005;
+  EXPECT_DOUBLE_EQ(Must(untimed).step_s, even);
 }
 
 TEST(Simulate, RefusesWhatMakesNoSense) {

@@ -1,5 +1,7 @@
 #include "topology/profiles.h"
 
+#include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <utility>
 
@@ -17,6 +19,7 @@ namespace telegrad {
 namespace {
 
 constexpr absl::string_view kHeading = "name,shape,elements";
+constexpr absl::string_view kTimedHeading = "name,shape,elements,ready_ms";
 constexpr size_t kMaxTensors = 100'000;
 constexpr size_t kMaxNameBytes = 1024;
 constexpr size_t kMaxDimensions = 16;
@@ -28,34 +31,52 @@ bool ParseCount(absl::string_view text, int64_t* value) {
   return absl::SimpleAtoi(text, value) && *value > 0 && *value <= kMaxElems;
 }
 
-absl::StatusOr<ProfileTensor> ParseTensor(absl::string_view line) {
-  const std::vector<absl::string_view> cells = absl::StrSplit(line, ',');
-  if (cells.size() != 3 || cells[0].empty() ||
-      cells[0].size() > kMaxNameBytes) {
-    return absl::InvalidArgumentError("not name,shape,elements");
-  }
-  ProfileTensor tensor{.name = std::string(cells[0])};
-  if (!ParseCount(cells[2], &tensor.num_elems)) {
+// Milliseconds above 0.
+bool ParseTime(absl::string_view text, double* ms) {
+  return absl::SimpleAtod(text, ms) && *ms > 0 && std::isfinite(*ms);
+}
+
+// Sets num_elems, too.
+absl::Status ParseShape(absl::string_view shape, absl::string_view elements,
+                        ProfileTensor* tensor) {
+  if (!ParseCount(elements, &tensor->num_elems)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("'", cells[2], "' is not a number of elements"));
+        absl::StrCat("'", elements, "' is not a number of elements"));
   }
-  const std::vector<absl::string_view> sides = absl::StrSplit(cells[1], 'x');
+  const std::vector<absl::string_view> sides = absl::StrSplit(shape, 'x');
   int64_t product = 1;
   for (const absl::string_view side : sides) {
     int64_t value = 0;
     if (sides.size() > kMaxDimensions || !ParseCount(side, &value) ||
         value > kMaxElems / product) {
       return absl::InvalidArgumentError(
-          absl::StrCat("'", cells[1], "' is not a shape such as 3x3x64"));
+          absl::StrCat("'", shape, "' is not a shape such as 3x3x64"));
     }
     product *= value;
   }
-  if (product != tensor.num_elems) {
+  if (product != tensor->num_elems) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the shape ", cells[1], " has ", product,
-                     " elements, the line says ", cells[2]));
+        absl::StrCat("the shape ", shape, " has ", product,
+                     " elements, the line says ", elements));
   }
-  tensor.is_matrix = sides.size() > 1;
+  tensor->is_matrix = sides.size() > 1;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ProfileTensor> ParseTensor(absl::string_view line,
+                                          bool is_timed) {
+  const std::vector<absl::string_view> cells = absl::StrSplit(line, ',');
+  if (cells.size() != (is_timed ? 4 : 3) || cells[0].empty() ||
+      cells[0].size() > kMaxNameBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("not ", is_timed ? kTimedHeading : kHeading));
+  }
+  ProfileTensor tensor{.name = std::string(cells[0])};
+  RETURN_IF_ERROR(ParseShape(cells[1], cells[2], &tensor));
+  if (is_timed && !ParseTime(cells[3], &tensor.ready_ms)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", cells[3], "' is not a time above 0 ms"));
+  }
   return tensor;
 }
 
@@ -75,15 +96,8 @@ absl::StatusOr<std::string> ReadProfileFile(absl::string_view path) {
   return content;
 }
 
-}  // namespace
-
-int64_t GradientProfile::num_elems() const {
-  int64_t sum = 0;
-  for (const ProfileTensor& tensor : tensors) sum += tensor.num_elems;
-  return sum;
-}
-
-std::vector<double> GradientProfile::ReadyShares() const {
+std::vector<double> SharesOfEqualLayers(
+    const std::vector<ProfileTensor>& tensors) {
   // A layer starts with its matrix; vectors before the first matrix are one.
   std::vector<size_t> layers;
   size_t num_layers = 0;
@@ -97,6 +111,26 @@ std::vector<double> GradientProfile::ReadyShares() const {
                      static_cast<double>(num_layers));
   }
   return shares;
+}
+
+}  // namespace
+
+int64_t GradientProfile::num_elems() const {
+  int64_t sum = 0;
+  for (const ProfileTensor& tensor : tensors) sum += tensor.num_elems;
+  return sum;
+}
+
+std::vector<double> GradientProfile::ReadyShares() const {
+  double backward_ms = 0;
+  for (const ProfileTensor& tensor : tensors) {
+    backward_ms = std::max(backward_ms, tensor.ready_ms);
+  }
+  std::vector<double> shares;
+  for (const ProfileTensor& tensor : tensors) {
+    if (backward_ms > 0) shares.push_back(tensor.ready_ms / backward_ms);
+  }
+  return backward_ms > 0 ? shares : SharesOfEqualLayers(tensors);
 }
 
 std::vector<std::string> GradientProfileNames() {
@@ -126,6 +160,7 @@ absl::StatusOr<GradientProfile> LoadGradientProfile(
 absl::StatusOr<GradientProfile> ParseGradientProfile(absl::string_view name,
                                                      absl::string_view csv) {
   GradientProfile profile{.name = std::string(name)};
+  bool is_timed = false;
   size_t number = 0;
   int64_t num_elems = 0;
   const auto fail = [&](absl::string_view why) {
@@ -136,11 +171,12 @@ absl::StatusOr<GradientProfile> ParseGradientProfile(absl::string_view name,
     ++number;
     line = absl::StripTrailingAsciiWhitespace(line);
     if (number == 1) {
-      if (line != kHeading) return fail("expected name,shape,elements");
-      continue;
+      is_timed = line == kTimedHeading;
+      if (is_timed || line == kHeading) continue;
+      return fail("expected name,shape,elements or these and ready_ms");
     }
     if (line.empty()) continue;
-    absl::StatusOr<ProfileTensor> tensor = ParseTensor(line);
+    absl::StatusOr<ProfileTensor> tensor = ParseTensor(line, is_timed);
     if (!tensor.ok()) return fail(tensor.status().message());
     num_elems += tensor->num_elems;
     if (num_elems > kMaxElems) return fail("more than 2^40 elements");

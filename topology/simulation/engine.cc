@@ -49,7 +49,7 @@ class Engine {
  public:
   explicit Engine(const Play& play)
       : play_(play),
-        by_layer_(play.num_layers),
+        by_layer_(play.layers.size()),
         missing_(play.tensors.size(), 0) {
     for (size_t i = 0; i < play.tensors.size(); ++i) {
       by_layer_[play.tensors[i].layer].push_back(i);
@@ -96,9 +96,9 @@ class Engine {
   }
 
   // The layer that is next: forward 0 .. L-1, then backward L-1 .. 0.
-  bool IsForward() const { return position_ < play_.num_layers; }
+  bool IsForward() const { return position_ < play_.layers.size(); }
   size_t Layer() const {
-    return IsForward() ? position_ : 2 * play_.num_layers - 1 - position_;
+    return IsForward() ? position_ : 2 * play_.layers.size() - 1 - position_;
   }
 
   // Starts the next layer, or waits for its tensors.
@@ -110,7 +110,7 @@ class Engine {
     is_waiting_ = false;
     if (position_ == 0) starts_.push_back(now_);
     const double pass = IsForward() ? play_.forward_s : play_.backward_s;
-    Push(pass / static_cast<double>(play_.num_layers), Event::Kind::kCompute);
+    Push(pass * play_.layers[Layer()], Event::Kind::kCompute);
   }
 
   bool MustWait() const {
@@ -122,8 +122,8 @@ class Engine {
 
   void ComputeEnds() {
     if (!IsForward() && play_.overlap != Overlap::kNone) Release(Layer());
-    if (++position_ == 2 * play_.num_layers) {
-      for (size_t layer = play_.num_layers;
+    if (++position_ == 2 * play_.layers.size()) {
+      for (size_t layer = play_.layers.size();
            play_.overlap == Overlap::kNone && layer-- > 0;) {
         Release(layer);
       }

@@ -18,8 +18,8 @@ struct Play {
     size_t layer = 0;
   };
   std::vector<Tensor> tensors = {};
-  size_t num_layers = 0;
-  double forward_s = 0;  // of all layers, which are alike
+  std::vector<double> layers = {};  // shares of either pass; their sum is 1
+  double forward_s = 0;             // of all layers
   double backward_s = 0;
   Overlap overlap = Overlap::kFull;
   bool first_layers_first = true;

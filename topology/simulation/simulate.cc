@@ -1,7 +1,7 @@
 #include "topology/simulate.h"
 
 #include <algorithm>
-#include <cmath>
+#include <functional>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -118,9 +118,14 @@ Play MakePlay(const Scenario& scenario, const Pipeline& dense,
             .backward_s = scenario.compute_s * 2 / 3,
             .overlap = scenario.overlap,
             .first_layers_first = scenario.first_layers_first};
-  // Shares fall from 1 by equal steps, one for each layer.
+  // What is ready at the same time is a layer; the first is ready last.
   const std::vector<double> shares = scenario.profile.ReadyShares();
-  play.num_layers = static_cast<size_t>(std::lround(1 / shares.back()));
+  std::vector<double> ready = shares;
+  std::sort(ready.begin(), ready.end(), std::greater<>());
+  ready.erase(std::unique(ready.begin(), ready.end()), ready.end());
+  for (size_t i = 0; i < ready.size(); ++i) {
+    play.layers.push_back(ready[i] - (i + 1 < ready.size() ? ready[i + 1] : 0));
+  }
   const int64_t least_chunk = scenario.profile.num_elems() / kMaxChunks + 1;
   for (size_t i = 0; i < shares.size(); ++i) {
     const int64_t elems = scenario.profile.tensors[i].num_elems;
@@ -128,11 +133,13 @@ Play MakePlay(const Scenario& scenario, const Pipeline& dense,
     const int64_t chunk = scenario.chunk_elems > 0
                               ? scenario.chunk_elems
                               : BestChunkElems(pipeline, elems);
-    const double layer = (1 - shares[i]) * static_cast<double>(play.num_layers);
-    play.tensors.push_back({.pipeline = &pipeline,
-                            .elems = elems,
-                            .chunk_elems = std::max(chunk, least_chunk),
-                            .layer = static_cast<size_t>(std::lround(layer))});
+    const auto layer = std::lower_bound(ready.begin(), ready.end(), shares[i],
+                                        std::greater<>());
+    play.tensors.push_back(
+        {.pipeline = &pipeline,
+         .elems = elems,
+         .chunk_elems = std::max(chunk, least_chunk),
+         .layer = static_cast<size_t>(layer - ready.begin())});
   }
   return play;
 }
