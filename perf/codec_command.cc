@@ -135,7 +135,7 @@ absl::Status RunCodecs(const CodecOptionsOfCommand& options) {
       if (!spec.codec->traits().needs_threshold) break;
     }
   }
-  return absl::OkStatus();
+  return meter.Finish();
 }
 
 }  // namespace
@@ -154,7 +154,8 @@ void AddCodecCommand(CLI::App& app, int& exit_code) {
   app.callback([options, &exit_code] {
     const absl::Status status = RunCodecs(*options);
     if (status.ok()) return;
-    std::fprintf(stderr, "telegrad-perf: %s\n", status.ToString().c_str());
+    std::fprintf(stderr, "telegrad-perf: %s\n",
+                 std::string(status.message()).c_str());
     exit_code = static_cast<int>(absl::IsNotFound(status) ? ExitCode::kUsage
                                                           : ExitCodeOf(status));
   });

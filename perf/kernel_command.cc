@@ -1,5 +1,8 @@
+#include <cstdio>
 #include <memory>
+#include <string>
 
+#include "base/exit_code.h"
 #include "perf/kernel_cases.h"
 #include "perf/options.h"
 
@@ -16,7 +19,7 @@ std::vector<KernelCase> AllCases() {
   return cases;
 }
 
-void RunKernels(const SpeedOptions& options) {
+absl::Status RunKernels(const SpeedOptions& options) {
   Meter meter("kernel", options);
   for (const KernelCase& each : AllCases()) {
     if (!meter.Takes(each.name)) continue;
@@ -30,6 +33,7 @@ void RunKernels(const SpeedOptions& options) {
       if (!each.is_per_density) break;
     }
   }
+  return meter.Finish();
 }
 
 }  // namespace
@@ -38,8 +42,11 @@ void AddKernelCommand(CLI::App& app, int& exit_code) {
   const auto options = std::make_shared<SpeedOptions>();
   AddSpeedFlags(app, *options);
   app.callback([options, &exit_code] {
-    RunKernels(*options);
-    exit_code = 0;
+    const absl::Status status = RunKernels(*options);
+    if (status.ok()) return;
+    std::fprintf(stderr, "telegrad-perf: %s\n",
+                 std::string(status.message()).c_str());
+    exit_code = static_cast<int>(ExitCodeOf(status));
   });
 }
 

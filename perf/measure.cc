@@ -80,6 +80,13 @@ bool Meter::Takes(const std::string& name) const {
   return name.find(options_.filter) != std::string::npos;
 }
 
+absl::Status Meter::Finish() const {
+  if (has_rows_) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--filter ", options_.filter,
+                   ": no name has this part; without it all are measured"));
+}
+
 std::vector<RangeBody> Meter::Loops(const Job& job) {
   std::vector<RangeBody> loops = {job.body};
   for (const Peer& peer : job.peers) loops.push_back(peer.body);
@@ -115,6 +122,7 @@ void Meter::Run(const Job& job, Team& team, size_t elements) {
     }
   }
   Print(job, row);
+  has_rows_ = true;
 }
 
 void Meter::Print(const Job& job, const Row& row) {
@@ -123,11 +131,10 @@ void Meter::Print(const Job& job, const Row& row) {
     std::fflush(stdout);
     return;
   }
-  if (!has_heading_) {
+  if (!has_rows_) {
     absl::PrintF("%-28s %3s %7s %8s %7s %7s %9s %6s  %s\n", row.what, "thr",
                  "density", "Melt/s", "B/elt", "GB/s", "ceiling", "share",
                  "times faster than");
-    has_heading_ = true;
   }
   const double rate = row.elements_per_s * job.bytes_per_element;
   std::string line = absl::StrFormat(

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "perf/ceilings.h"
 #include "perf/huge_array.h"
 #include "perf/options.h"
@@ -54,6 +55,9 @@ class Meter {
   bool Takes(const std::string& name) const;
   void Run(const Job& job, Team& team, size_t elements);
 
+  // InvalidArgument where --filter let nothing through.
+  absl::Status Finish() const;
+
  private:
   // The loops of a job, the job's own first.
   std::vector<RangeBody> Loops(const Job& job);
@@ -63,7 +67,7 @@ class Meter {
   const SpeedOptions& options_;
   HugeArray source_;
   HugeArray destination_;
-  bool has_heading_ = false;
+  bool has_rows_ = false;
 };
 
 }  // namespace telegrad::perf

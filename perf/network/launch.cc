@@ -12,7 +12,6 @@
 #include "base/status_macros.h"
 #include "perf/network/commands.h"
 #include "perf/network/processes.h"
-#include "transport/placement.h"
 
 namespace telegrad::perf {
 namespace {
@@ -31,6 +30,11 @@ void PinToCore(int index) {
   CPU_ZERO(&one);
   CPU_SET(core, &one);
   (void)sched_setaffinity(0, sizeof(one), &one);
+}
+
+// The processes that are started by no other.
+int NumLeaders(const NetworkOptions& options) {
+  return options.has_companions ? options.ranks / 2 : options.ranks;
 }
 
 absl::Status RunThreads(const NetworkOptions& options, const RankBody& body) {
@@ -56,91 +60,130 @@ absl::Status RunThreads(const NetworkOptions& options, const RankBody& body) {
   return worst;
 }
 
-absl::Status RunMember(const NetworkOptions& options, const RankBody& body) {
-  Rank self{.rank = options.rank, .world_size = options.ranks};
-  ASSIGN_OR_RETURN(
-      self.rendezvous,
-      JoinRendezvous(options.rendezvous, options.rank, options.ranks,
-                     Clock::now() + TimeoutOf(options)));
-  return body(options, self);
-}
+// The ranks of one command that are processes.
+class Launch {
+ public:
+  Launch(const NetworkOptions& options, const std::vector<std::string>& words,
+         const RankBody& body)
+      : options_(options), words_(words), body_(body) {}
 
-absl::Status RunRoot(const NetworkOptions& options, RendezvousRoot& root,
-                     const RankBody& body) {
-  Rank self{.rank = 0, .world_size = options.ranks};
-  ASSIGN_OR_RETURN(
-      self.rendezvous,
-      root.Accept(options.ranks, Clock::now() + TimeoutOf(options)));
-  return body(options, self);
-}
-
-absl::Status RunProcesses(const NetworkOptions& options,
-                          const std::vector<std::string>& words,
-                          const RankBody& body) {
-  const std::string host = options.bind.empty() ? "127.0.0.1" : options.bind;
-  ASSIGN_OR_RETURN(const std::unique_ptr<RendezvousRoot> root,
-                   RendezvousRoot::Listen(absl::StrCat(host, ":0")));
-  Processes others;
-  for (int rank = 1; rank < options.ranks; ++rank) {
-    std::vector<std::string> theirs = words;
-    theirs.push_back(absl::StrCat("--rank=", rank));
-    theirs.push_back(absl::StrCat("--ranks=", options.ranks));
-    theirs.push_back(absl::StrCat("--rendezvous=", root->address()));
-    RETURN_IF_ERROR(others.Start(theirs));
+  // All, as rank 0.
+  absl::Status RunAll() {
+    options_.rank = 0;
+    ASSIGN_OR_RETURN(const auto root, Listen());
+    for (int rank = 1; rank < NumLeaders(options_); ++rank) {
+      RETURN_IF_ERROR(Start(rank, root->address()));
+    }
+    return RunRoot(*root);
   }
-  if (options.pins) PinToCore(0);
-  const absl::Status status = RunRoot(options, *root, body);
-  // Where ours says as much it is the more precise; theirs is on standard
-  // error.
-  const absl::Status ended = others.AwaitAll(
-      Clock::now() +
-      (status.ok() ? TimeoutOf(options) : Duration(std::chrono::seconds(5))));
-  return MoreTelling(status, ended);
-}
 
-// Under a launcher that gives no address: rank 0's is exchanged by PMIx.
-absl::Status RunByPmix(NetworkOptions options, const RankBody& body) {
-  const int timeout_s = std::max(1, static_cast<int>(options.timeout_s));
-  const std::string host = options.bind.empty() ? "127.0.0.1" : options.bind;
-  if (options.rank > 0) {
-    ASSIGN_OR_RETURN(options.rendezvous,
-                     ExchangeOverPmix(options.rank, "", timeout_s));
-    return RunMember(options, body);
+  // Under a launcher that gives no address: rank 0's is exchanged by PMIx.
+  absl::Status RunByPmix() {
+    const int timeout_s = std::max(1, static_cast<int>(options_.timeout_s));
+    if (options_.rank > 0) {
+      ASSIGN_OR_RETURN(options_.rendezvous,
+                       ExchangeOverPmix(options_.rank, "", timeout_s));
+      return RunMember();
+    }
+    ASSIGN_OR_RETURN(const auto root, Listen());
+    RETURN_IF_ERROR(ExchangeOverPmix(0, root->address(), timeout_s).status());
+    return RunRoot(*root);
   }
-  ASSIGN_OR_RETURN(const std::unique_ptr<RendezvousRoot> root,
-                   RendezvousRoot::Listen(absl::StrCat(host, ":0")));
-  RETURN_IF_ERROR(ExchangeOverPmix(0, root->address(), timeout_s).status());
-  return RunRoot(options, *root, body);
-}
 
-absl::Status RunPlaced(const NetworkOptions& options, const RankBody& body) {
-  if (options.rank > 0) return RunMember(options, body);
-  ASSIGN_OR_RETURN(const std::unique_ptr<RendezvousRoot> root,
-                   RendezvousRoot::Listen(options.rendezvous));
-  return RunRoot(options, *root, body);
-}
-
-// The same command was given twice, here or on two hosts.
-absl::Status RunOneOfTwo(NetworkOptions options, const RankBody& body) {
-  if (options.ranks != 2) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--rendezvous without --rank is for two ranks, not for ", options.ranks,
-        ": give each process its --rank, or start them by mpirun or srun"));
+  // That of options.rank, which knows where to meet.
+  absl::Status RunPlaced() {
+    if (options_.rank > 0) return RunMember();
+    ASSIGN_OR_RETURN(const auto root,
+                     RendezvousRoot::Listen(options_.rendezvous));
+    return RunRoot(*root);
   }
-  const absl::StatusOr<std::unique_ptr<RendezvousRoot>> root =
-      RendezvousRoot::ListenIfFirst(options.rendezvous);
-  if (!root.ok()) {
+
+  // The same command was given twice, here or on two hosts.
+  absl::Status RunOneOfTwo() {
+    if (NumLeaders(options_) != 2) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--rendezvous without --rank is for two processes, not for ",
+          NumLeaders(options_),
+          ": give each its --rank, or start them by mpirun or srun"));
+    }
+    const absl::StatusOr<std::unique_ptr<RendezvousRoot>> root =
+        RendezvousRoot::ListenIfFirst(options_.rendezvous);
+    if (!root.ok()) {
+      return WithExitCode(
+          ExitCode::kUsage,
+          absl::Status(root.status().code(),
+                       absl::StrCat("--rendezvous ", options_.rendezvous, ": ",
+                                    root.status().message())));
+    }
+    options_.rank = *root == nullptr ? 1 : 0;
+    if (options_.pins) PinToCore(options_.rank);
+    return *root == nullptr ? RunMember() : RunRoot(**root);
+  }
+
+ private:
+  absl::StatusOr<std::unique_ptr<RendezvousRoot>> Listen() const {
+    const std::string host =
+        options_.bind.empty() ? "127.0.0.1" : options_.bind;
+    absl::StatusOr<std::unique_ptr<RendezvousRoot>> root =
+        RendezvousRoot::Listen(absl::StrCat(host, ":0"));
+    if (root.ok() || options_.bind.empty()) return root;
     return WithExitCode(
         ExitCode::kUsage,
         absl::Status(root.status().code(),
-                     absl::StrCat("--rendezvous ", options.rendezvous, ": ",
+                     absl::StrCat("--bind ", options_.bind, ": ",
                                   root.status().message())));
   }
-  options.rank = *root == nullptr ? 1 : 0;
-  if (options.pins) PinToCore(options.rank);
-  return *root == nullptr ? RunMember(options, body)
-                          : RunRoot(options, **root, body);
-}
+
+  absl::Status Start(int rank, const std::string& rendezvous) {
+    std::vector<std::string> theirs = words_;
+    theirs.push_back(absl::StrCat("--rank=", rank));
+    theirs.push_back(absl::StrCat("--ranks=", options_.ranks));
+    theirs.push_back(absl::StrCat("--rendezvous=", rendezvous));
+    return others_.Start(theirs);
+  }
+  absl::Status StartCompanion(const std::string& rendezvous) {
+    const int num_leaders = NumLeaders(options_);
+    if (num_leaders == options_.ranks || options_.rank >= num_leaders) {
+      return absl::OkStatus();
+    }
+    return Start(options_.rank + num_leaders, rendezvous);
+  }
+
+  absl::Status RunMember() {
+    RETURN_IF_ERROR(StartCompanion(options_.rendezvous));
+    Rank self{.rank = options_.rank, .world_size = options_.ranks};
+    ASSIGN_OR_RETURN(
+        self.rendezvous,
+        JoinRendezvous(options_.rendezvous, options_.rank, options_.ranks,
+                       Clock::now() + TimeoutOf(options_)));
+    return Run(self);
+  }
+
+  absl::Status RunRoot(RendezvousRoot& root) {
+    RETURN_IF_ERROR(StartCompanion(root.address()));
+    if (options_.pins) PinToCore(0);
+    Rank self{.rank = 0, .world_size = options_.ranks};
+    ASSIGN_OR_RETURN(
+        self.rendezvous,
+        root.Accept(options_.ranks, Clock::now() + TimeoutOf(options_)));
+    return Run(self);
+  }
+
+  absl::Status Run(Rank& self) {
+    const absl::Status status = body_(options_, self);
+    // Where ours says as much it is the more precise; theirs is on standard
+    // error.
+    const absl::Status ended = others_.AwaitAll(
+        Clock::now() + (status.ok() ? TimeoutOf(options_)
+                                    : Duration(std::chrono::seconds(5))));
+    return MoreTelling(status, ended);
+  }
+
+  NetworkOptions options_;
+  const std::vector<std::string>& words_;
+  const RankBody& body_;
+  Processes others_;
+};
 
 }  // namespace
 
@@ -149,26 +192,33 @@ absl::Status RunRanks(NetworkOptions options,
                       const RankBody& body) {
   if (options.rank >= 0) {
     if (options.pins) PinToCore(options.rank);
-    return RunPlaced(options, body);
+    return Launch(options, words, body).RunPlaced();
   }
   if (options.transport == "inproc") return RunThreads(options, body);
-  ASSIGN_OR_RETURN(const std::optional<Placement> placement,
-                   PlacementOfLauncher());
-  if (!placement.has_value() || placement->world_size < 1 ||
-      placement->rank < 0) {
+  ASSIGN_OR_RETURN(const std::optional<Placement> placement, LaunchedAs());
+  if (!placement.has_value()) {
+    Launch launch(options, words, body);
     return options.rendezvous.empty() || options.ranks < 2
-               ? RunProcesses(options, words, body)
-               : RunOneOfTwo(options, body);
+               ? launch.RunAll()
+               : launch.RunOneOfTwo();
   }
   options.rank = placement->rank;
-  options.ranks = placement->world_size;
+  options.ranks = placement->world_size * (options.has_companions ? 2 : 1);
   if (options.pins) PinToCore(placement->local_rank);
   if (options.rendezvous.empty() && !placement->scheduler_host.empty()) {
     options.rendezvous =
         absl::StrCat(placement->scheduler_host, ":", placement->scheduler_port);
   }
-  return options.rendezvous.empty() ? RunByPmix(options, body)
-                                    : RunPlaced(options, body);
+  Launch launch(options, words, body);
+  return options.rendezvous.empty() ? launch.RunByPmix() : launch.RunPlaced();
+}
+
+absl::StatusOr<std::optional<Placement>> LaunchedAs() {
+  absl::StatusOr<std::optional<Placement>> placement = PlacementOfLauncher();
+  if (!placement.ok() || !placement->has_value()) return placement;
+  const Placement& found = **placement;
+  if (found.world_size < 1 || found.rank < 0) return std::nullopt;
+  return placement;
 }
 
 absl::Status Agree(const NetworkOptions& options, Rank& rank,

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "perf/network/network_options.h"
 #include "perf/network/rendezvous.h"
+#include "transport/placement.h"
 
 namespace telegrad::perf {
 
@@ -27,10 +29,15 @@ using RankBody = std::function<absl::Status(const NetworkOptions&, Rank&)>;
 //   under mpirun, srun or torchrun: the launcher's;
 //   --rendezvous given: one of two, the first on the host named is rank 0;
 //   else rank 0, and starts the others as processes of this program.
+// With has_companions each of these starts a further rank, too.
 // Returns this process's first error. `words`: main's argv.
 absl::Status RunRanks(NetworkOptions options,
                       const std::vector<std::string>& words,
                       const RankBody& body);
+
+// What a launcher (mpirun, srun, torchrun) has made this process; nullopt
+// without one.
+absl::StatusOr<std::optional<Placement>> LaunchedAs();
 
 // Every rank's `mine` must be the same; the error names two that differ.
 absl::Status Agree(const NetworkOptions& options, Rank& rank,

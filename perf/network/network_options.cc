@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -11,11 +12,6 @@
 
 namespace telegrad::perf {
 namespace {
-
-// This process adds to the words that it was given when it starts others.
-void Last(CLI::Option* option) {
-  option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-}
 
 void AddTransportFlags(CLI::App& app, NetworkOptions& options) {
   app.add_option(
@@ -74,6 +70,10 @@ void AddRankFlags(CLI::App& app, NetworkOptions& options) {
 
 }  // namespace
 
+void Last(CLI::Option* option) {
+  option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+}
+
 void AddNetworkFlags(CLI::App& app, const std::string& default_sizes,
                      NetworkOptions& options) {
   options.size_text = default_sizes;
@@ -109,6 +109,12 @@ absl::Status FinishOptions(NetworkOptions& options) {
     ASSIGN_OR_RETURN(options.sizes, ParseSizes(options.size_text));
   }
   RETURN_IF_ERROR(ParseLink(options.link).status());
+  // Rank 0 writes it, after all is measured.
+  if (!options.html.empty() && options.rank <= 0 &&
+      !std::ofstream(options.html, std::ios::app)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--html ", options.html, " cannot be written"));
+  }
   if (options.rank >= options.ranks) {
     return absl::InvalidArgumentError(
         absl::StrCat("--rank ", options.rank, " of --ranks ", options.ranks,

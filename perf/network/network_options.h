@@ -10,7 +10,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace telegrad::perf {
 
@@ -31,7 +32,10 @@ struct NetworkOptions {
   int iterations = 0;  // 0: as many as take `seconds`
   double seconds = 0.3;
   int ranks = 2;
-  int rank = -1;           // -1: as launch.h says
+  int rank = -1;  // -1: as launch.h says
+  // Of the ranks the second half are started by the first, each on its host:
+  // rank + ranks / 2.
+  bool has_companions = false;
   std::string rendezvous;  // "node1:7777"
   double timeout_s = 60;
   bool pins = false;
@@ -43,6 +47,10 @@ struct NetworkOptions {
 // `default_sizes` as --size takes them.
 void AddNetworkFlags(CLI::App& app, const std::string& default_sizes,
                      NetworkOptions& options);
+
+// The flag's last value counts: this process adds to the words that it was
+// given when it starts others.
+void Last(CLI::Option* option);
 
 // Checks flags and fills in `sizes`. InvalidArgument says what is wrong.
 absl::Status FinishOptions(NetworkOptions& options);

@@ -86,7 +86,7 @@ class Player {
                    .wire_bytes = result.payload_bytes + result.header_bytes,
                    .checked = options_.network.checks ? "values" : "no",
                    .result = result};
-    if (sent > 1) row.settings = {{"window", absl::StrCat(sent)}};
+    if (sent > 1) row.settings = {{"window", int64_t{sent}}};
     return row;
   }
 

@@ -18,6 +18,7 @@
 #include "perf/network/command.h"
 #include "perf/network/commands.h"
 #include "perf/network/patterns.h"
+#include "perf/network/push_pull_options.h"
 #include "perf/network/report.h"
 #include "topology/profiles.h"
 #include "transport/bootstrap.h"
@@ -26,18 +27,7 @@
 namespace telegrad::perf {
 namespace {
 
-struct Options {
-  NetworkOptions network;
-  int workers = 2;
-  int servers = 1;
-  std::string type = "none";
-  std::string threshold = "auto";
-  std::string reply = "auto";
-  std::string packing = "plain";
-  std::string profile;
-  size_t chunk_elems = size_t{512} << 10;
-  int threads = 1;
-};
+using Options = PushPullOptions;
 
 // The tensors that one line of the report pushes and pulls.
 struct Batch {
@@ -131,8 +121,8 @@ class Worker {
             .settings = {{"gc_type", options_.type},
                          {"gc_reply", options_.reply},
                          {"gc_packing", ToString(store_.packing())},
-                         {"workers", absl::StrCat(workers)},
-                         {"servers", absl::StrCat(store_.num_servers())}}};
+                         {"workers", int64_t{workers}},
+                         {"servers", int64_t{store_.num_servers()}}}};
   }
 
   // Codecs that send these values as they are.
@@ -291,10 +281,9 @@ absl::Status RunWorker(const Options& options, Rank& rank,
   for (const Batch& batch : batches) {
     ASSIGN_OR_RETURN(const NetworkRow row, worker.Measure(batch));
     if (rank.rank > 0) continue;
-    const std::string name = options.network.transport;
-    const std::string details = worker.store().transport_details();
-    report.Add(row, {name, std::string(absl::StripPrefix(
-                               details, absl::StrCat(name, ": ")))});
+    const std::pair<std::string, std::string> transport = absl::StrSplit(
+        worker.store().transport_details(), absl::MaxSplits(": ", 1));
+    report.Add(row, {transport.first, transport.second});
   }
   worker.store().Close();
   return rank.rank == 0 ? report.Finish() : absl::OkStatus();
@@ -325,36 +314,6 @@ absl::Status RunPushPull(const Options& options, Rank& rank) {
   return scheduler->Wait(&event);
 }
 
-void AddPushPullFlags(CLI::App& app, Options& options) {
-  app.add_option("--workers", options.workers, "ranks that push and pull")
-      ->check(CLI::Range(1, 512))
-      ->capture_default_str();
-  app.add_option("--servers", options.servers, "ranks that sum")
-      ->check(CLI::Range(1, 512))
-      ->capture_default_str();
-  app.add_option("--gc-type", options.type,
-                 "the codec, with its options: none, 2bit, topk:0.01")
-      ->capture_default_str();
-  app.add_option("--gc-threshold", options.threshold, "auto, 0.5, 2rms")
-      ->capture_default_str();
-  app.add_option("--gc-reply", options.reply,
-                 "what servers answer: auto, sum, reencode, dense")
-      ->capture_default_str();
-  app.add_option("--gc-packing", options.packing,
-                 "of 2bit's codes: plain, radix, auto")
-      ->capture_default_str();
-  app.add_option("--profile", options.profile,
-                 "instead of sizes all gradients of a network at once: vgg16, "
-                 "alexnet, resnet50, resnet152, inceptionv3 or FILE.csv");
-  app.add_option("--chunk", options.chunk_elems, "elements per chunk")
-      ->transform(CLI::AsSizeValue(false))
-      ->check(CLI::Range(size_t{1024}, size_t{1} << 24))
-      ->capture_default_str();
-  app.add_option("--threads", options.threads, "of the codec, in each rank")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
-}
-
 }  // namespace
 
 void AddPushPullCommand(CLI::App& app, int& exit_code) {
@@ -363,8 +322,14 @@ void AddPushPullCommand(CLI::App& app, int& exit_code) {
   AddPushPullFlags(app, *options);
   SetNetworkCallback(
       app, options->network, exit_code,
-      [options](const std::vector<std::string>& words) -> absl::Status {
-        options->network.ranks = options->workers + options->servers;
+      [options, &app](std::vector<std::string> words) -> absl::Status {
+        const int ranks = options->network.ranks;
+        RETURN_IF_ERROR(SettleRoles(*options, words));
+        if (app.count("--ranks") > 0 && ranks != options->network.ranks) {
+          return absl::InvalidArgumentError(absl::StrCat(
+              "--ranks ", ranks, " for ", options->workers, " --workers and ",
+              options->servers, " servers; leave --ranks out"));
+        }
         RETURN_IF_ERROR(FinishOptions(options->network));
         return RunRanks(options->network, words,
                         [&](const NetworkOptions& network, Rank& rank) {

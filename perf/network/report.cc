@@ -42,7 +42,9 @@ std::string JsonLine(const NetworkRow& row, const NetworkOptions& options,
     line["cpu_ns_per_byte"] = row.result.cpu_s * 1e9 / row.bytes_moved;
   }
   line["checked"] = row.checked;
-  for (const auto& [name, value] : row.settings) line[name] = value;
+  for (const auto& [name, value] : row.settings) {
+    std::visit([&](const auto& each) { line[name] = each; }, value);
+  }
   return line.dump(-1, ' ', false,
                    nlohmann::ordered_json::error_handler_t::replace);
 }

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -26,7 +28,8 @@ struct NetworkRow {
   std::string checked = "no";  // "values", "equal"
   Result result = {};
   // Further fields: --gc-type and so on.
-  std::vector<std::pair<std::string, std::string>> settings = {};
+  using Setting = std::variant<std::string, int64_t>;
+  std::vector<std::pair<std::string, Setting>> settings = {};
 
   double algbw_GBps() const;
   double busbw_GBps() const;

@@ -4,6 +4,7 @@
     check_two_commands.py TELEGRAD_PERF
 """
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -15,25 +16,27 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def start(program, *words, timeout_s=60):
+def start(program, *words, timeout_s=60, env=None):
     return subprocess.Popen(
         [program, *words, "--transport", "tcp", "--tls", "tcp", "--size",
          "64,4K", "--warmup", "1", "--iterations", "3", "--timeout",
-         str(timeout_s), "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+         str(timeout_s), "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, **(env or {})})
 
 
-def check_pair(program, *words):
+def check_pair(program, *words, ranks=2, envs=(None, None)):
     """Both end well, and one of them prints the rows."""
-    both = [start(program, *words) for _ in range(2)]
+    both = [start(program, *words, env=env) for env in envs]
     said = [process.communicate(timeout=100) for process in both]
     assert [process.returncode for process in both] == [0, 0], said
     rows = [[json.loads(line) for line in out.splitlines()] for out, _ in said]
     assert sorted(map(len, rows)) == [0, 2], said
-    assert {row["ranks"] for row in rows[0] + rows[1]} == {2}, rows
+    assert {row["ranks"] for row in rows[0] + rows[1]} == {ranks}, rows
+    return rows[0] + rows[1]
 
 
-def check_refused(program, *words, expected):
-    process = start(program, *words)
+def check_refused(program, *words, expected, env=None):
+    process = start(program, *words, env=env)
     out, error = process.communicate(timeout=100)
     assert process.returncode == 2 and not out, (process.returncode, out)
     for word in expected:
@@ -48,20 +51,39 @@ def main():
         check_pair(program, command, "--rendezvous", address)
     check_pair(program, "pushpull", "--workers", "1", "--servers", "1",
                "--rendezvous", address)
+    # A server beside each worker, in a process of its own.
+    rows = check_pair(program, "pushpull", "--rendezvous", address, "--check",
+                      ranks=4)
+    assert all((row["workers"], row["servers"], row["transport"]) ==
+               (2, 2, "tcp") for row in rows), rows
+    launched = [{"RANK": rank, "WORLD_SIZE": "2", "LOCAL_RANK": rank,
+                 "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": address[10:]}
+                for rank in "01"]
+    check_pair(program, "allreduce", envs=launched)
+    check_pair(program, "pushpull", envs=launched, ranks=4)
+    check_pair(program, "pushpull", "--servers", "1", envs=launched)
+    check_refused(program, "pushpull", "--workers", "3", expected=("2 ranks",),
+                  env=launched[0])
+    check_refused(program, "pushpull", "--ranks", "5",
+                  expected=("--ranks 5", "2 --workers"))
     check_refused(program, "allreduce", "--ranks", "3", "--rendezvous", address,
                   expected=("for 3", "--rank", "mpirun", "srun"))
-    check_refused(program, "pushpull", "--rendezvous", address,
+    check_refused(program, "pushpull", "--workers", "3", "--rendezvous", address,
                   expected=("for 3", "--rank", "mpirun", "srun"))
     # A name that is too long is looked up nowhere.
     strange = "x" * 64
     check_refused(program, "latency", "--rendezvous", f"{strange}:7777",
                   expected=("--rendezvous", strange))
+    check_refused(program, "latency", "--bind", "203.0.113.1",
+                  expected=("--bind 203.0.113.1",))
+    check_refused(program, "latency", "--html", "/proc/none/page.html",
+                  expected=("--html /proc/none/page.html",))
     check_refused(program, "latency", "--rendezvous", "0.0.0.0:7777",
                   expected=("names no host",))
     alone = start(program, "latency", "--rendezvous", address, timeout_s=0.5)
     _, error = alone.communicate(timeout=100)
     assert alone.returncode == 25 and "rank 1 of 2 did not come" in error, error
-    print("two commands: 4 pairs")
+    print("two commands: 8 pairs")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,72 @@
+#include "perf/network/push_pull_options.h"
+
+#include <CLI/CLI.hpp>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "perf/network/launch.h"
+
+namespace telegrad::perf {
+
+void AddPushPullFlags(CLI::App& app, PushPullOptions& options) {
+  Last(app.add_option("--workers", options.workers, "ranks that push and pull")
+           ->check(CLI::Range(1, 512))
+           ->default_str("2, or as many as a launcher has started"));
+  Last(app.add_option("--servers", options.servers,
+                      "ranks that sum; 0: a process beside each worker")
+           ->check(CLI::Range(0, 512))
+           ->default_str("1; 0 with --rendezvous or a launcher"));
+  app.add_option("--gc-type", options.type,
+                 "the codec, with its options: none, 2bit, topk:0.01")
+      ->capture_default_str();
+  app.add_option("--gc-threshold", options.threshold, "auto, 0.5, 2rms")
+      ->capture_default_str();
+  app.add_option("--gc-reply", options.reply,
+                 "what servers answer: auto, sum, reencode, dense")
+      ->capture_default_str();
+  app.add_option("--gc-packing", options.packing,
+                 "of 2bit's codes: plain, radix, auto")
+      ->capture_default_str();
+  app.add_option("--profile", options.profile,
+                 "instead of sizes all gradients of a network at once: vgg16, "
+                 "alexnet, resnet50, resnet152, inceptionv3 or FILE.csv");
+  app.add_option("--chunk", options.chunk_elems, "elements per chunk")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(size_t{1024}, size_t{1} << 24))
+      ->capture_default_str();
+  app.add_option("--threads", options.threads, "of the codec, in each rank")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+}
+
+absl::Status SettleRoles(PushPullOptions& options,
+                         std::vector<std::string>& words) {
+  NetworkOptions& network = options.network;
+  int launched = 0;
+  if (network.rank < 0 && network.transport != "inproc") {
+    ASSIGN_OR_RETURN(const std::optional<Placement> placement, LaunchedAs());
+    if (placement.has_value()) launched = placement->world_size;
+  }
+  if (options.servers < 0) {
+    const bool is_one_place = network.rendezvous.empty() && launched == 0;
+    options.servers = is_one_place || network.rank >= 0 ? 1 : 0;
+  }
+  if (options.workers == 0) {
+    options.workers = launched > 0 ? launched - options.servers : 2;
+  }
+  const int leaders = options.workers + options.servers;
+  if (options.workers < 1 || (launched > 0 && leaders != launched)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(launched, " ranks were launched for --workers ",
+                     options.workers, " and --servers ", options.servers));
+  }
+  words.push_back(absl::StrCat("--workers=", options.workers));
+  words.push_back(absl::StrCat("--servers=", options.servers));
+  network.has_companions = options.servers == 0;
+  if (network.has_companions) options.servers = options.workers;
+  network.ranks = options.workers + options.servers;
+  return absl::OkStatus();
+}
+
+}  // namespace telegrad::perf

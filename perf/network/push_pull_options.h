@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "perf/network/network_options.h"
+
+namespace telegrad::perf {
+
+struct PushPullOptions {
+  NetworkOptions network;
+  int workers = 0;   // 0: as many as are launched, 2 where nobody launches
+  int servers = -1;  // 0: one beside each worker; -1: as SettleRoles says
+  std::string type = "none";
+  std::string threshold = "auto";
+  std::string reply = "auto";
+  std::string packing = "plain";
+  std::string profile;
+  size_t chunk_elems = size_t{512} << 10;
+  int threads = 1;
+};
+
+void AddPushPullFlags(CLI::App& app, PushPullOptions& options);
+
+// Sets what was not given: where this command starts all ranks, 2 workers and 1
+// server; where it is given on several hosts or by a launcher, a worker and a
+// server in each place. `words` get what was found, for further ranks.
+absl::Status SettleRoles(PushPullOptions& options,
+                         std::vector<std::string>& words);
+
+}  // namespace telegrad::perf
