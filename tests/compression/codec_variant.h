@@ -47,7 +47,8 @@ inline std::vector<std::shared_ptr<const Variant>> Variants() {
   for (const Codec* codec : AllCodecs()) {
     variants.push_back(std::make_shared<Variant>(codec->traits().name));
   }
-  for (const char* text : {"2bit:packing=1"}) {
+  for (const char* text : {"2bit:packing=1", "topk:0.1:sampled=1",
+                           "dgc:0.2:sampled=0", "qsgd:natural=1"}) {
     variants.push_back(std::make_shared<Variant>(text));
   }
   return variants;
