@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 
 namespace telegrad {
 namespace {
@@ -73,6 +77,32 @@ std::vector<std::string> PlanLines(const std::vector<TensorReport>& reports) {
     begin = end;
   }
   return lines;
+}
+
+std::vector<std::string> PlanWarnings(const std::vector<TensorReport>& reports,
+                                      absl::string_view rules, float momentum) {
+  std::set<std::string> reasons;
+  bool has_dgc = false;
+  for (const TensorReport& report : reports) {
+    reasons.insert(report.reason);
+    has_dgc |= report.codec == "dgc" || absl::StartsWith(report.codec, "dgc:");
+  }
+  std::vector<std::string> warnings;
+  for (absl::string_view rule : absl::StrSplit(rules, ';', absl::SkipEmpty())) {
+    rule = absl::StripAsciiWhitespace(rule);
+    if (rule.empty() || reasons.contains(absl::StrCat("rule ", rule))) continue;
+    warnings.push_back(
+        absl::StrCat("warning: --gc-rule ", rule,
+                     " decides for no tensor: no name has this pattern, or an "
+                     "earlier rule takes all that have"));
+  }
+  if (has_dgc && momentum != 0) {
+    warnings.push_back(absl::StrFormat(
+        "warning: dgc has a momentum of its own, which counts beside the "
+        "optimizer's: --mom 0 in place of %g is what its paper means",
+        momentum));
+  }
+  return warnings;
 }
 
 std::vector<TensorMetrics> ToMetrics(const std::vector<TensorReport>& reports) {

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "kvstore/kvstore.h"
 #include "trainer/observer.h"
 #include "trainer/results.h"
@@ -12,6 +13,11 @@ namespace telegrad {
 // A table of which tensor gets which codec and why: one line for each, equal
 // neighbours in one, and the totals.
 std::vector<std::string> PlanLines(const std::vector<TensorReport>& reports);
+
+// What is probably not meant: rules (of --gc-rule) that decide for no tensor,
+// and a codec with a momentum of its own beside the optimizer's.
+std::vector<std::string> PlanWarnings(const std::vector<TensorReport>& reports,
+                                      absl::string_view rules, float momentum);
 
 // What metrics.jsonl holds per tensor: those with a sample, or with
 // elements that were not finite.

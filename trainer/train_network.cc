@@ -95,7 +95,12 @@ absl::Status Training::Init() {
       context_.options, context_.setting, context_.options.workers)));
   RETURN_IF_ERROR(context_.store.Init(specs, values));
   RETURN_IF_ERROR(PackRun(context_));
-  for (const std::string& line : PlanLines(context_.store.Report())) {
+  const std::vector<TensorReport> plan = context_.store.Report();
+  for (const std::string& line : PlanLines(plan)) {
+    context_.observer.OnLine(line);
+  }
+  for (const std::string& line : PlanWarnings(
+           plan, context_.setting.compression.rules, context_.options.mom)) {
     context_.observer.OnLine(line);
   }
   const bool on_server = context_.setting.update_on == UpdateOn::kServer;

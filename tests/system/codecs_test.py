@@ -44,6 +44,21 @@ class Codecs(SystemTest):
         self.assertNotIn("fc2.bias", tensors)
         self.assertGreater(tensors["fc1.weight"]["cosine"], 0.9)
 
+    def test_what_is_probably_not_meant_is_said(self):
+        run = self.run_to_end(
+            ["--compare", "dgc,2bit", "--gc-rule", "nosuch=int8; bias=none",
+             "--num-batches", "3", *TINY], seconds=120)
+        warnings = [line.split("warning: ") for line in
+                    run.stdout().splitlines() if "warning: " in line]
+        self.assertEqual([(who.strip(), what.split()[0]) for who, what in
+                          warnings],
+                         [("dgc", "--gc-rule"), ("dgc", "dgc"),
+                          ("2bit", "--gc-rule")])
+        self.assertIn("nosuch=int8", warnings[0][1])
+        run = self.run_to_end(["--gc-type", "dgc", "--mom", "0",
+                               "--num-batches", "3", *TINY], seconds=120)
+        self.assertNotIn("warning: ", run.stdout())
+
     def test_codecs_without_a_residual_have_their_numbers(self):
         self.run_to_end(["--gc-type", "qsgd", "--num-batches", "20", *TINY],
                         seconds=120)
