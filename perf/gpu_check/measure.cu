@@ -135,6 +135,25 @@ void Print(const std::vector<Row>& rows) {
   }
 }
 
+// The codec, as --gc-type takes it, of which this is a part; "none": of all.
+const char* CodecOf(const std::string& name) {
+  constexpr const char* kCodecs[][2] = {
+      {"two_bit", "2bit"},      {"2bit", "2bit"},
+      {"packed_sum", "2bit"},   {"radix", "2bit"},
+      {"rescale", "2bit"},      {"1bit", "1bit"},
+      {"onebit", "onebit"},     {"threshold", "threshold"},
+      {"sparse", "threshold"},  {"topk", "topk"},
+      {"select", "dgc"},        {"drawn", "randomk"},
+      {"low_rank", "powersgd"}, {"dither", "qsgd"},
+      {"fp16", "fp16"},         {"bf16", "bf16"},
+      {"shared", "int8shared"}, {"quantize 4", "int4"},
+      {"quantize 8", "int8"}};
+  for (const auto& [part, codec] : kCodecs) {
+    if (name.find(part) != std::string::npos) return codec;
+  }
+  return "none";
+}
+
 void Write(const std::vector<Row>& rows, const char* device_name,
            const char* path) {
   std::FILE* file = std::fopen(path, "w");
@@ -144,13 +163,16 @@ void Write(const std::vector<Row>& rows, const char* device_name,
   }
   for (const Row& row : rows) {
     std::fprintf(file,
-                 "{\"what\": \"%s\", \"device\": \"%s\", \"n\": %zu, "
-                 "\"bytes\": %.0f, \"p50_us\": %.2f, \"min_us\": %.2f, "
-                 "\"samples\": %d, \"bytes_per_s\": %.4g, "
-                 "\"elements_per_s\": %.4g, ",
-                 row.name.c_str(), device_name, num_elements,
-                 row.bytes_per_element * num_elements, row.median_us,
-                 row.least_us, num_runs, Bandwidth(row),
+                 "{\"what\": \"kernel\", \"name\": \"%s\", \"codec\": \"%s\", "
+                 "\"device\": \"%s\", \"elements\": %zu, \"threads\": null, "
+                 "\"bytes_per_element\": %.4g, \"p50_us\": %.2f, "
+                 "\"min_us\": %.2f, \"samples\": %d, \"GBps\": %.4g, "
+                 "\"ceiling\": \"copy\", \"ceiling_GBps\": %.4g, "
+                 "\"share_of_ceiling\": %.4g, \"elements_per_s\": %.4g, ",
+                 row.name.c_str(), CodecOf(row.name), device_name, num_elements,
+                 row.bytes_per_element, row.median_us, row.least_us, num_runs,
+                 1e-9 * Bandwidth(row), 1e-9 * Bandwidth(rows[0]),
+                 Bandwidth(row) / Bandwidth(rows[0]),
                  ElementsPerSecond(row.median_us));
     if (row.peer_median_us > 0) {
       std::fprintf(file,

@@ -66,6 +66,7 @@ absl::StatusOr<Result> Combine(const NetworkOptions& options, Rank& rank,
     }
   }
   if (slowest.empty()) return absl::InternalError("no iteration was timed");
+  result.times_us = slowest;
   std::sort(slowest.begin(), slowest.end());
   const auto iterations = static_cast<double>(slowest.size());
   result.iterations = static_cast<int>(slowest.size());

@@ -28,6 +28,7 @@ struct Result {
   double cpu_s = 0;          // sum over ranks, of one iteration
   double payload_bytes = 0;  // mean over ranks, of one iteration
   double header_bytes = 0;
+  std::vector<double> times_us = {};  // of all iterations, in their order
 };
 
 // CPU seconds of this rank so far: of its thread or its process.

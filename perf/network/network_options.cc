@@ -100,6 +100,8 @@ void AddNetworkFlags(CLI::App& app, const std::string& default_sizes,
   app.add_flag("--check", options.checks,
                "verify every element of the results, outside of the times");
   app.add_flag("--json", options.json, "one JSON object per line");
+  app.add_flag("--times", options.lists_times,
+               "with --json the time of every iteration, too: times_us");
   app.add_option("--html", options.html,
                  "also write a page with plots to this file");
 }

@@ -41,6 +41,7 @@ struct NetworkOptions {
   bool pins = false;
   bool checks = false;
   bool json = false;
+  bool lists_times = false;
   std::string html;  // file, empty: none
 };
 

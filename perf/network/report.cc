@@ -42,6 +42,7 @@ std::string JsonLine(const NetworkRow& row, const NetworkOptions& options,
     line["cpu_ns_per_byte"] = row.result.cpu_s * 1e9 / row.bytes_moved;
   }
   line["checked"] = row.checked;
+  if (options.lists_times) line["times_us"] = row.result.times_us;
   for (const auto& [name, value] : row.settings) {
     std::visit([&](const auto& each) { line[name] = each; }, value);
   }

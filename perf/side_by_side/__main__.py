@@ -40,7 +40,11 @@ def chosen(options):
     if not found:
         names = ", ".join(c.name for c in contestants.ALL)
         sys.exit(f"--only '{options.only}' names none of: {names}")
-    return [c for c in found if not c.needs or getattr(options, c.needs)]
+    able = [c for c in found if not c.needs or getattr(options, c.needs)]
+    if not able:
+        flags = sorted({"--" + c.needs.replace("_", "-") for c in found})
+        sys.exit(f"--only '{options.only}' needs {' and '.join(flags)}")
+    return able
 
 
 def words_of(options):

@@ -33,7 +33,7 @@ class Contestant:
         row = json.loads(line)
         if "seconds" in row:
             return row["seconds"]
-        return [1e-6 * row[key] for key in ("min_us", "p50_us", "max_us")]
+        return [1e-6 * time for time in row["times_us"]]
 
 
 class Torch(Contestant):
@@ -149,7 +149,7 @@ class Telegrad(Contestant):
                  f"{lab.address(0)}:{run.port}", "--warmup",
                  str(self.warmup), "--iterations", str(run.iterations),
                  "--timeout", str(TIMEOUT_S), "--connections",
-                 str(run.connections), "--json"]
+                 str(run.connections), "--json", "--times"]
         if len(lab.rails) > 1:
             words += ["--rails",
                       ",".join(f"eth{rail}" for rail in lab.rails[1:])]
@@ -225,7 +225,7 @@ class OneWay(Contestant):
                  "--tls", "tcp", "--size", str(self.size), "--iterations",
                  str(self.iterations(run)), "--warmup", str(self.warmup),
                  "--rendezvous", f"{lab.address(0)}:{run.port}", "--timeout",
-                 str(TIMEOUT_S), "--json"]
+                 str(TIMEOUT_S), "--json", "--times"]
         if not self.is_pingpong:
             words += ["--window", str(self.window)]
         return [(host, {}, [*words, "--rank", str(host), "--bind",

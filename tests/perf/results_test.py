@@ -14,6 +14,7 @@ ROOT = os.path.abspath(sys.argv.pop())
 sys.path.insert(0, os.path.join(ROOT, "perf", "side_by_side"))
 
 import results  # noqa: E402
+import table  # noqa: E402
 
 
 def script(name):
@@ -51,6 +52,25 @@ class ResultsTest(unittest.TestCase):
         self.assertEqual(
             "-".join(script("grid").words_of(options)),
             "grid-2-nodes-10gbit-unshaped-lenet-resnet50")
+
+    def test_times_below_the_links_limit_are_left_out(self):
+        # A hundred and one bytes less a burst of two, at ten a second.
+        row = table.summary({"error": None, "seconds": [3.0, 9.9, 12.0, 11.0],
+                             "sent_bytes": [202], "senders": 2}, 25, 10.0, 2.0)
+        self.assertEqual(row["rejected"], 1)
+        self.assertEqual((row["min_s"], row["median_s"]), (9.9, 11.0))
+        self.assertAlmostEqual(row["link_s"], 9.9)
+        self.assertEqual(table.burst_of("256kb"), 262144)
+        self.assertEqual(table.burst_of("1500"), 1500)
+        unshaped = table.summary({"error": None, "seconds": [3.0],
+                                  "sent_bytes": [202], "senders": 2}, 25, None,
+                                 2.0)
+        self.assertEqual((unshaped["rejected"], unshaped["min_s"]), (0, 3.0))
+
+    def test_contestants_that_cannot_take_part_are_told(self):
+        options = argparse.Namespace(only="mxnet", mxnet_python=None)
+        with self.assertRaisesRegex(SystemExit, "needs --mxnet-python"):
+            script("side_by_side").chosen(options)
 
     def test_lie_in_the_project_and_say_when(self):
         out = results.default_out(["grid"])

@@ -11,9 +11,11 @@ import subprocess
 import sys
 import tempfile
 
-KEYS = {"what", "device", "n", "bytes", "p50_us", "min_us", "samples",
-        "bytes_per_s", "elements_per_s", "peer", "peer_elements_per_s",
-        "of_peer"}
+# As telegrad-perf kernel names them, and more.
+KEYS = {"what", "name", "codec", "device", "elements", "threads", "p50_us",
+        "min_us", "samples", "bytes_per_element", "GBps", "ceiling",
+        "ceiling_GBps", "share_of_ceiling", "elements_per_s", "peer",
+        "peer_elements_per_s", "of_peer"}
 WITH_PEER = {"two_bit_encode", "two_bit_encode propagate", "two_bit_decode",
              "1bit_encode", "1bit_decode"}
 ELEMENTS = 1 << 20
@@ -26,15 +28,19 @@ def main(program):
                         "--runs", "1", "--json", path], check=True)
         with open(path, encoding="utf-8") as file:
             rows = [json.loads(line) for line in file]
-    names = [row["what"] for row in rows]
+    names = [row["name"] for row in rows]
     assert len(set(names)) == len(names), "rows of the same name"
     for row in rows:
-        assert set(row) == KEYS and row["n"] == ELEMENTS, row
-        assert row["p50_us"] > 0 and row["bytes_per_s"] > 0, row
-    having = {row["what"] for row in rows if row["peer"] == "mxnet"}
+        assert set(row) == KEYS and row["elements"] == ELEMENTS, row
+        assert row["p50_us"] > 0 and row["GBps"] > 0, row
+        assert row["what"] == "kernel" and row["ceiling"] == "copy", row
+    codecs = {row["codec"] for row in rows}
+    assert {"2bit", "1bit", "onebit", "threshold", "topk", "dgc", "randomk",
+            "int8", "int4", "qsgd", "powersgd", "fp16"} <= codecs, codecs
+    having = {row["name"] for row in rows if row["peer"] == "mxnet"}
     assert having == WITH_PEER, having
     for row in rows:
-        if row["what"] in WITH_PEER:
+        if row["name"] in WITH_PEER:
             ratio = row["elements_per_s"] / row["peer_elements_per_s"]
             assert abs(ratio / row["of_peer"] - 1) < 0.01, row
     print(f"{len(rows)} rows")
