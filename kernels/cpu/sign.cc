@@ -29,19 +29,6 @@ void FillSign(KernelTable&) {}
 
 #else
 
-struct FourVectors {
-  VF at[4];
-};
-
-HWY_INLINE FourVectors Values(const float* grad, const float* residual) {
-  FourVectors v;
-  for (size_t k = 0; k < 4; ++k) {
-    v.at[k] = hn::Add(hn::LoadU(DF(), residual + k * kLanes),
-                      hn::LoadU(DF(), grad + k * kLanes));
-  }
-  return v;
-}
-
 // Makes elements [from, to) of the residual values by the definition.
 HWY_NOINLINE void ValuesSlowly(const float* grad, float* residual, size_t from,
                                size_t to, NonFinite nonfinite,
@@ -54,13 +41,11 @@ HWY_NOINLINE void ValuesSlowly(const float* grad, float* residual, size_t from,
 template <NonFinite kNonFinite>
 HWY_INLINE FourVectors FiniteValues(const float* grad, float* residual,
                                     size_t i, EncodeStats* stats) {
-  FourVectors v = Values(grad + i, residual + i);
+  FourVectors v = SumOf(Load(residual + i), Load(grad + i));
   if constexpr (kNonFinite == NonFinite::kZero) {
     if (HWY_UNLIKELY(!SumIsFinite(v.at[0], v.at[1], v.at[2], v.at[3]))) {
       ValuesSlowly(grad, residual, i, i + kGroup, kNonFinite, stats);
-      for (size_t k = 0; k < 4; ++k) {
-        v.at[k] = hn::LoadU(DF(), residual + i + k * kLanes);
-      }
+      v = Load(residual + i);
     }
   }
   return v;
@@ -214,8 +199,7 @@ struct SignBlock {
   EncodeStats* stats;
 };
 
-// Makes the values of the group at i, after `add(j, v)` of the vector at each
-// j.
+// Makes the values of the group at i, after `add(i, v)` of them.
 template <NonFinite kNonFinite, bool kTake, class Add>
 HWY_INLINE void MakeGroup(const SignBlock& block, size_t i, size_t ahead,
                           const Add& add) {
@@ -223,33 +207,31 @@ HWY_INLINE void MakeGroup(const SignBlock& block, size_t i, size_t ahead,
   PrefetchWrite<4 * kGroup>(block.residual + i, ahead);
   const FourVectors v =
       FiniteValues<kNonFinite>(block.grad, block.residual, i, block.stats);
-  for (size_t k = 0; k < 4; ++k) add(i + k * kLanes, v.at[k]);
-  for (size_t k = 0; k < 4; ++k) {
-    hn::StoreU(v.at[k], DF(), block.residual + i + k * kLanes);
-  }
+  add(i, v);
+  Store(v, block.residual + i);
   if constexpr (!kTake) return;
-  // Half a block apart: a load that is a multiple of 4 KiB from a store just
-  // before it waits for it.
-  const size_t other = i + block.m / 2 / kGroup * kGroup;
+  // A quarter of a block apart: a load that is a multiple of 4 KiB from a store
+  // just before it waits for it.
+  const size_t other = i + block.m / 4 / kGroup * kGroup;
   block.before.Take(other < block.m ? other : other - block.m);
 }
 
 // Returns the mean magnitude of the values that it makes.
 template <NonFinite kNonFinite, bool kTake>
 HWY_INLINE float MeanOfValues(const SignBlock& block) {
-  const DF df;
   const size_t m = block.m;
   alignas(64) float lanes[kSignLanes];
   if (m < kSignLanes) std::fill(lanes, lanes + kSignLanes, 0.0f);
+  const auto add = [&](size_t at, const FourVectors& v) HWY_ATTR {
+    float* const group = lanes + at % kSignLanes;
+    FourVectors sum = MagnitudesOf(v);
+    if (at >= kSignLanes) sum = SumOf(Load(group), sum);
+    Store(sum, group);
+  };
   const size_t ahead = PrefetchBytes();
   size_t i = 0;
   for (; i + kGroup <= m; i += kGroup) {
-    MakeGroup<kNonFinite, kTake>(block, i, ahead, [&](size_t j, VF v) HWY_ATTR {
-      float* const lane = lanes + j % kSignLanes;
-      VF sum = hn::Abs(v);
-      if (i >= kSignLanes) sum = hn::Add(hn::Load(df, lane), sum);
-      hn::Store(sum, df, lane);
-    });
+    MakeGroup<kNonFinite, kTake>(block, i, ahead, add);
   }
   if (i < m) {
     ValuesSlowly(block.grad, block.residual, i, m, kNonFinite, block.stats);
@@ -258,34 +240,38 @@ HWY_INLINE float MeanOfValues(const SignBlock& block) {
   return MeanOfLanes(lanes, kSignLanes, m);
 }
 
-// The same of two elements per lane, whose first is what residual holds.
+// The same of two elements per lane, whose first is what residual holds. Lanes
+// are added up to kLastLanes of them as they come, so that little is left to
+// do, and memory to wait for it, where a block ends.
 constexpr size_t kTwoRows = 2 * kSignLanes;
 template <NonFinite kNonFinite, bool kTake>
 HWY_INLINE float MeanOfTwoRows(const SignBlock& block) {
-  const DF df;
   constexpr size_t kHalf = kSignLanes / 2;
   alignas(64) float lanes[kHalf];
-  const size_t ahead = PrefetchBytes();
-  const auto sum = [&](size_t j, VF v) HWY_ATTR {
-    return hn::Add(hn::Abs(hn::LoadU(df, block.residual + j - kSignLanes)),
-                   hn::Abs(v));
+  const auto add = [&](size_t at, const FourVectors& v) HWY_ATTR {
+    const float* const first = block.residual + at - kSignLanes;
+    FourVectors sum = SumOf(MagnitudesOf(Load(first)), MagnitudesOf(v));
+    size_t l = at % kHalf;
+    if (at >= kSignLanes + kHalf) {
+      sum = SumOf(Load(lanes + l), sum);
+      for (size_t h = kHalf / 2; h >= kLastLanes; h /= 2) {
+        if (l < h) continue;
+        l -= h;
+        sum = SumOf(Load(lanes + l), sum);
+      }
+    }
+    Store(sum, lanes + l);
   };
+  const size_t ahead = PrefetchBytes();
   size_t i = 0;
   for (; i < kSignLanes; i += kGroup) {
-    MakeGroup<kNonFinite, kTake>(block, i, ahead, [](size_t, VF) {});
-  }
-  for (; i < kSignLanes + kHalf; i += kGroup) {
-    MakeGroup<kNonFinite, kTake>(block, i, ahead, [&](size_t j, VF v) HWY_ATTR {
-      hn::Store(sum(j, v), df, lanes + j % kHalf);
-    });
+    MakeGroup<kNonFinite, kTake>(block, i, ahead,
+                                 [](size_t, const FourVectors&) {});
   }
   for (; i < kTwoRows; i += kGroup) {
-    MakeGroup<kNonFinite, kTake>(block, i, ahead, [&](size_t j, VF v) HWY_ATTR {
-      float* const lane = lanes + j % kHalf;
-      hn::Store(hn::Add(hn::Load(df, lane), sum(j, v)), df, lane);
-    });
+    MakeGroup<kNonFinite, kTake>(block, i, ahead, add);
   }
-  return MeanOfLanes(lanes, kHalf, kTwoRows);
+  return MeanOfLanes(lanes, kLastLanes, kTwoRows);
 }
 
 template <NonFinite kNonFinite, bool kTake>

@@ -33,6 +33,30 @@ using Group =
                        std::conditional_t<kGroup == 32, uint32_t, uint16_t>>;
 using LaneBits = std::conditional_t<kLanes == 16, uint16_t, uint8_t>;
 
+// The values of a group, and what is done to all of them.
+struct FourVectors {
+  VF at[4];
+};
+
+HWY_INLINE FourVectors Load(const float* from) {
+  FourVectors v;
+  for (size_t k = 0; k < 4; ++k) v.at[k] = hn::LoadU(DF(), from + k * kLanes);
+  return v;
+}
+HWY_INLINE void Store(const FourVectors& v, float* to) {
+  for (size_t k = 0; k < 4; ++k) hn::StoreU(v.at[k], DF(), to + k * kLanes);
+}
+HWY_INLINE FourVectors SumOf(const FourVectors& a, const FourVectors& b) {
+  FourVectors sum;
+  for (size_t k = 0; k < 4; ++k) sum.at[k] = hn::Add(a.at[k], b.at[k]);
+  return sum;
+}
+HWY_INLINE FourVectors MagnitudesOf(const FourVectors& v) {
+  FourVectors magnitudes;
+  for (size_t k = 0; k < 4; ++k) magnitudes.at[k] = hn::Abs(v.at[k]);
+  return magnitudes;
+}
+
 HWY_INLINE uint64_t BitsOf(hn::Mask<DF> mask) {
   uint8_t bytes[sizeof(LaneBits)];
   hn::StoreMaskBits(DF(), mask, bytes);

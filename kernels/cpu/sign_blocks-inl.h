@@ -68,21 +68,35 @@ class SignTaker {
 };
 
 // Adds the upper h lanes of 2 * h to the lower.
-template <class D>
-HWY_INLINE void Halve(D d, float* lanes, size_t h) {
-  for (size_t l = 0; l < h; l += hn::MaxLanes(d)) {
-    hn::Store(hn::Add(hn::Load(d, lanes + l), hn::Load(d, lanes + l + h)), d,
+HWY_INLINE void Halve(float* lanes, size_t h) {
+  const DF df;
+  for (size_t l = 0; l < h; l += kLanes) {
+    hn::Store(hn::Add(hn::Load(df, lanes + l), hn::Load(df, lanes + l + h)), df,
               lanes + l);
   }
 }
 
-// The sum of what is left of the lanes, in the order of the definition, over m.
+// What kLeft of `kLastLanes` lanes hold after the others were added to them:
+// the first four of these.
+constexpr size_t kLastLanes = 64;
+using D4 = hn::CappedTag<float, 4>;
+template <size_t kLeft>
+HWY_INLINE hn::Vec<D4> FourOfLanes(const float* lanes) {
+  if constexpr (kLeft == kLastLanes) {
+    return hn::Load(D4(), lanes);
+  } else {
+    return hn::Add(FourOfLanes<2 * kLeft>(lanes),
+                   FourOfLanes<2 * kLeft>(lanes + kLeft));
+  }
+}
+
+// The sum of what is left of the lanes, kLastLanes or more, in the order of the
+// definition, over m.
 HWY_INLINE float MeanOfLanes(float* lanes, size_t num_lanes, size_t m) {
-  const hn::CappedTag<float, 4> four;
-  size_t h = num_lanes / 2;
-  for (; h >= kLanes; h /= 2) Halve(DF(), lanes, h);
-  for (; h >= 4; h /= 2) Halve(four, lanes, h);
-  const float sum = (lanes[0] + lanes[2]) + (lanes[1] + lanes[3]);
+  for (size_t h = num_lanes / 2; h >= kLastLanes; h /= 2) Halve(lanes, h);
+  const auto four = FourOfLanes<4>(lanes);
+  const auto two = hn::Add(four, hn::Shuffle1032(four));
+  const float sum = hn::GetLane(hn::Add(two, hn::Shuffle2301(two)));
   const float mean = sum / static_cast<float>(m);
   constexpr float kLargest = std::numeric_limits<float>::max();
   return mean <= kLargest ? mean : kLargest;
