@@ -218,15 +218,12 @@ void ReencodeChunk(const Reencoder& parameters, const uint8_t* words, size_t n,
   }
   for (size_t i = 0; i < end; i += kCodeBlock) {
     PrefetchWrite<4 * kCodeBlock>(residual + i, ahead);
-    const auto reencode = [&](size_t at) HWY_ATTR {
+    const auto signs = [&](size_t p) HWY_ATTR {
+      const size_t at = i + p * kLanes;
       const VI sum = LanesOf(groups[at / kSumsPerGroup], at % kSumsPerGroup);
       return ReencodeLanes(to, sum, residual + at);
     };
-    const Signs s0 = reencode(i);
-    const Signs s1 = reencode(i + kLanes);
-    const Signs s2 = reencode(i + 2 * kLanes);
-    const Signs s3 = reencode(i + 3 * kLanes);
-    StoreCodes(DU(), CodesOf(to.code, s0, s1, s2, s3), codes + i / 4);
+    StoreCodes(DU(), CodesOf(to.code, signs), codes + i / 4);
   }
 }
 

@@ -78,25 +78,21 @@ void EncodeAll(const typename Grad::Element* HWY_RESTRICT grad,
     float* r = residual + i;
     PrefetchRead<sizeof(*g) * kCodeBlock>(g, ahead);
     PrefetchWrite<4 * kCodeBlock>(r, ahead);
-    const VF v0 = hn::Add(hn::LoadU(df, r), Grad::Load(g));
-    const VF v1 = hn::Add(hn::LoadU(df, r + kLanes), Grad::Load(g + kLanes));
-    const VF v2 =
-        hn::Add(hn::LoadU(df, r + 2 * kLanes), Grad::Load(g + 2 * kLanes));
-    const VF v3 =
-        hn::Add(hn::LoadU(df, r + 3 * kLanes), Grad::Load(g + 3 * kLanes));
+    VF v[4];
+    for (size_t p = 0; p < 4; ++p) {
+      v[p] = hn::Add(hn::LoadU(df, r + p * kLanes), Grad::Load(g + p * kLanes));
+    }
     if constexpr (kNonFinite == NonFinite::kZero) {
-      if (HWY_UNLIKELY(!SumIsFinite(v0, v1, v2, v3))) {
+      if (HWY_UNLIKELY(!SumIsFinite(v[0], v[1], v[2], v[3]))) {
         EncodeSlowly<Grad>(grad, residual, i, i + kCodeBlock, threshold,
                            kNonFinite, codes, stats);
         continue;
       }
     }
-    const Signs s0 = Quantize(v0, t, minus_t, r);
-    const Signs s1 = Quantize(v1, t, minus_t, r + kLanes);
-    const Signs s2 = Quantize(v2, t, minus_t, r + 2 * kLanes);
-    const Signs s3 = Quantize(v3, t, minus_t, r + 3 * kLanes);
-    num_nonzero +=
-        StoreCodes(DU(), CodesOf(code, s0, s1, s2, s3), codes + i / 4);
+    const auto signs = [&](size_t p) HWY_ATTR {
+      return Quantize(v[p], t, minus_t, r + p * kLanes);
+    };
+    num_nonzero += StoreCodes(DU(), CodesOf(code, signs), codes + i / 4);
   }
   stats->num_nonzero += num_nonzero;
   if (i < n) {

@@ -47,17 +47,26 @@ HWY_INLINE CodeLanes MakeCodeLanes() {
   return {hn::LoadDup128(du, kPositive), hn::LoadDup128(du, kNegative)};
 }
 
-// Byte p of lane l becomes the code, in its place, of lane l of the p-th.
-HWY_INLINE VU CodesOf(CodeLanes code, Signs a, Signs b, Signs c, Signs d) {
+// Byte p of lane l becomes the code, in its place, of lane l of signs(p), p
+// < 4.
+template <class SignsAt>
+HWY_INLINE VU CodesOf(CodeLanes code, const SignsAt& signs) {
   if constexpr (kHasMaskRegisters) {
-    const auto with = [code](VU lanes, Signs signs) HWY_ATTR {
+    // One at a time: there are seven masks to choose by.
+    VU lanes = hn::Zero(DU());
+    for (size_t p = 4; p-- > 0;) {
+      const Signs at = signs(p);
       const VU codes =
-          hn::IfThenElse(signs.negative, code.negative,
-                         hn::IfThenElseZero(signs.positive, code.positive));
-      return hn::Or(hn::ShiftLeft<8>(lanes), codes);
-    };
-    return with(with(with(with(hn::Zero(DU()), d), c), b), a);
+          hn::IfThenElse(at.negative, code.negative,
+                         hn::IfThenElseZero(at.positive, code.positive));
+      lanes = hn::Or(hn::ShiftLeft<8>(lanes), codes);
+    }
+    return lanes;
   } else {
+    const Signs a = signs(0);
+    const Signs b = signs(1);
+    const Signs c = signs(2);
+    const Signs d = signs(3);
     return hn::Or(
         hn::And(BytesOf(a.positive, b.positive, c.positive, d.positive),
                 code.positive),
