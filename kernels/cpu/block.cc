@@ -98,39 +98,6 @@ HWY_INLINE ScaleVectors VectorsOf(const BlockScale& scale, uint32_t levels) {
 // own end in a byte of 0.
 constexpr float kRounding = 0x1.8p23f;
 
-// Packs each group after the next one is there: loads of what smaller stores
-// have just written would wait for these.
-template <uint32_t kBits>
-class Packer {
- public:
-  // Initialisers of members would not be compiled for the target.
-  HWY_INLINE Packer() : codes_{nullptr, nullptr}, turn_(0) {}
-
-  // Where the codes of the group that goes to `codes` are to be, as bytes.
-  HWY_INLINE int8_t* Next(uint8_t* codes) {
-    if constexpr (kBits == 8) return reinterpret_cast<int8_t*>(codes);
-    turn_ ^= 1;
-    Pack(turn_);
-    codes_[turn_] = codes;
-    return groups_[turn_];
-  }
-  HWY_INLINE void End() {
-    for (size_t turn = 0; turn < 2; ++turn) {
-      Pack(turn);
-      codes_[turn] = nullptr;
-    }
-  }
-
- private:
-  HWY_INLINE void Pack(size_t turn) {
-    if (codes_[turn] != nullptr) PackGroup<kBits>(groups_[turn], codes_[turn]);
-  }
-
-  alignas(64) int8_t groups_[2][kGroup];
-  uint8_t* codes_[2];
-  size_t turn_;
-};
-
 // Leaves in r what the code of g + r does not say; its bits' lowest byte is the
 // code.
 HWY_INLINE VU Quantize(const float* g, float* r, const ScaleVectors& s) {
@@ -144,10 +111,11 @@ HWY_INLINE VU Quantize(const float* g, float* r, const ScaleVectors& s) {
   return hn::BitCast(DU(), sum);
 }
 
-// The codes of 64 finite elements. Returns how many are not 0.
+// Puts the codes of 64 finite elements. Returns how many are not 0.
+template <uint32_t kBits, Put kPut>
 HWY_INLINE size_t QuantizeGroup(const float* g, float* r, const ScaleVectors& s,
-                                int8_t* to) {
-  const hn::Repartition<int8_t, DU> d8;
+                                uint8_t* to) {
+  const DB d8;
   size_t num_zero = 0;
   for (size_t j = 0; j < kGroup; j += 4 * kLanes) {
     const VU a = Quantize(g + j, r + j, s);
@@ -155,7 +123,7 @@ HWY_INLINE size_t QuantizeGroup(const float* g, float* r, const ScaleVectors& s,
     const VU c = Quantize(g + j + 2 * kLanes, r + j + 2 * kLanes, s);
     const VU d = Quantize(g + j + 3 * kLanes, r + j + 3 * kLanes, s);
     const auto codes = LowestBytes(a, b, c, d);
-    hn::StoreU(codes, d8, to + j);
+    PutPacked<kBits, kPut>(codes, to + j / 8 * kBits);
     num_zero += hn::CountTrue(d8, hn::Eq(codes, hn::Zero(d8)));
   }
   return kGroup - num_zero;
@@ -163,14 +131,13 @@ HWY_INLINE size_t QuantizeGroup(const float* g, float* r, const ScaleVectors& s,
 
 // While a block is quantized, the maximum of the next one is found: memory then
 // has as much to do at any time.
-template <uint32_t kBits>
+template <uint32_t kBits, Put kPut>
 void QuantizeBlocks(const float* HWY_RESTRICT grad,
                     float* HWY_RESTRICT residual, size_t n,
                     const BlockFormat& format, NonFinite nonfinite,
                     uint8_t* HWY_RESTRICT payload, EncodeStats* stats) {
   uint8_t* codes = payload + 4 * NumBlocks(n, format);
   const size_t ahead = PrefetchBytes();
-  Packer<kBits> packer;
   uint32_t bits = Maximum<true>().Finish(grad, residual, 0,
                                          EndOf(0, n, format.block), ahead);
   for (size_t from = 0; from < n; from += format.block) {
@@ -192,11 +159,10 @@ void QuantizeBlocks(const float* HWY_RESTRICT grad,
         next_maximum.Take(grad + next, residual + next, ahead);
         next += kGroup;
       }
-      PrefetchWrite<kGroup / 8 * kBits>(codes + i / 8 * kBits, ahead);
-      num_nonzero += QuantizeGroup(grad + i, residual + i, vectors,
-                                   packer.Next(codes + i / 8 * kBits));
+      PrefetchPut<kPut, kGroup / 8 * kBits>(codes + i / 8 * kBits, ahead);
+      num_nonzero += QuantizeGroup<kBits, kPut>(grad + i, residual + i, vectors,
+                                                codes + i / 8 * kBits);
     }
-    packer.End();
     stats->num_nonzero += num_nonzero;
     if (i < to) {
       reference::QuantizeRun(grad, residual, i, to, scale, format.levels, kBits,
@@ -205,20 +171,20 @@ void QuantizeBlocks(const float* HWY_RESTRICT grad,
     bits = next_maximum.Finish(grad, residual, next, EndOf(to, n, format.block),
                                ahead);
   }
+  EndPut<kPut>();
 }
 
-template <uint32_t kBits>
+template <uint32_t kBits, Put kPut>
 void SharedGroups(const float* HWY_RESTRICT grad, float* HWY_RESTRICT residual,
                   size_t n, const BlockScale& scale, NonFinite nonfinite,
                   uint8_t* HWY_RESTRICT codes, EncodeStats* stats) {
   constexpr uint32_t kLevels = (1u << (kBits - 1)) - 1;
   const ScaleVectors vectors = VectorsOf(scale, kLevels);
   const size_t ahead = PrefetchBytes();
-  Packer<kBits> packer;
   size_t i = 0;
   for (; i + kGroup <= n; i += kGroup) {
     PrefetchWrite<kGroupBytes>(residual + i, ahead);
-    PrefetchWrite<kGroup / 8 * kBits>(codes + i / 8 * kBits, ahead);
+    PrefetchPut<kPut, kGroup / 8 * kBits>(codes + i / 8 * kBits, ahead);
     Maximum<true> maximum;
     maximum.Take(grad + i, residual + i, ahead);
     if (HWY_UNLIKELY(!maximum.IsFinite())) {
@@ -226,10 +192,10 @@ void SharedGroups(const float* HWY_RESTRICT grad, float* HWY_RESTRICT residual,
                              kBits, nonfinite, codes, stats);
       continue;
     }
-    stats->num_nonzero += QuantizeGroup(grad + i, residual + i, vectors,
-                                        packer.Next(codes + i / 8 * kBits));
+    stats->num_nonzero += QuantizeGroup<kBits, kPut>(
+        grad + i, residual + i, vectors, codes + i / 8 * kBits);
   }
-  packer.End();
+  EndPut<kPut>();
   reference::QuantizeRun(grad, residual, i, n, scale, kLevels, kBits, nonfinite,
                          codes, stats);
 }
@@ -326,18 +292,26 @@ void DitherBlocks(const float* HWY_RESTRICT grad, size_t n,
 void BlockQuantize(const float* grad, float* residual, size_t n,
                    BlockFormat format, NonFinite nonfinite, uint8_t* payload,
                    EncodeStats* stats, Stream) {
-  const auto encode = format.bits == 8   ? QuantizeBlocks<8>
-                      : format.bits == 4 ? QuantizeBlocks<4>
-                                         : QuantizeBlocks<2>;
+  const bool streams = StreamsBytes(payload + 4 * NumBlocks(n, format),
+                                    CodeBytes(n, format.bits));
+  const auto encode = format.bits == 2 ? QuantizeBlocks<2, Put::kOver>
+                      : format.bits == 4
+                          ? (streams ? QuantizeBlocks<4, Put::kStream>
+                                     : QuantizeBlocks<4, Put::kOver>)
+                          : (streams ? QuantizeBlocks<8, Put::kStream>
+                                     : QuantizeBlocks<8, Put::kOver>);
   encode(grad, residual, n, format, nonfinite, payload, stats);
 }
 
 void SharedQuantize(const float* grad, float* residual, size_t n, uint32_t bits,
                     float quantum, NonFinite nonfinite, uint8_t* codes,
                     EncodeStats* stats, Stream) {
-  const auto encode = bits == 8   ? SharedGroups<8>
-                      : bits == 4 ? SharedGroups<4>
-                                  : SharedGroups<2>;
+  const bool streams = StreamsBytes(codes, CodeBytes(n, bits));
+  const auto encode = bits == 2   ? SharedGroups<2, Put::kOver>
+                      : bits == 4 ? (streams ? SharedGroups<4, Put::kStream>
+                                             : SharedGroups<4, Put::kOver>)
+                                  : (streams ? SharedGroups<8, Put::kStream>
+                                             : SharedGroups<8, Put::kOver>);
   encode(grad, residual, n, {quantum, 1.0f / quantum, 0.0f}, nonfinite, codes,
          stats);
 }

@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "kernels/block.h"
+#include "kernels/cpu/put-inl.h"
 #include "kernels/cpu/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -25,15 +26,14 @@ namespace HWY_NAMESPACE {
 constexpr size_t kGroup = 64;
 static_assert(kGroup == kBlockMultiple && kGroup == kDrawGroup, "one group");
 
-using DB = hn::CappedTag<int8_t, kGroup>;
+using DB = hn::Repartition<int8_t, DI>;
 using DQ = hn::Rebind<int8_t, DI>;
 constexpr size_t kBytesInVector = hn::MaxLanes(DB());
 
 // Lowest bytes of all lanes of a, then of b, c and d.
-HWY_INLINE hn::Vec<hn::Repartition<int8_t, DI>> LowestBytes(VU a, VU b, VU c,
-                                                            VU d) {
+HWY_INLINE hn::Vec<DB> LowestBytes(VU a, VU b, VU c, VU d) {
   const DU du;
-  const hn::Repartition<int8_t, DU> d8;
+  const DB d8;
   const auto lanes =
       hn::BitCast(d8, BytesOf(a, hn::ShiftLeft<8>(b), hn::ShiftLeft<16>(c),
                               hn::ShiftLeft<24>(d)));
@@ -69,36 +69,38 @@ HWY_INLINE size_t NumNonzero(const int8_t* group) {
   return kGroup - num_zero;
 }
 
-template <uint32_t kBits>
-HWY_INLINE void PackGroup(const int8_t* group, uint8_t* codes) {
+// Puts a vector's codes, a byte each, as kBits each.
+template <uint32_t kBits, Put kPut>
+HWY_INLINE void PutPacked(hn::Vec<DB> codes, uint8_t* to) {
   if constexpr (kBits == 8) {
-    std::memcpy(codes, group, kGroup);
+    const hn::RebindToUnsigned<DB> d8;
+    PutCodes<kPut>(d8, hn::BitCast(d8, codes), to);
   } else if constexpr (kBits == 4) {
-    const hn::CappedTag<uint16_t, kGroup / 2> d16;
+    const hn::Repartition<uint16_t, DB> d16;
     const hn::RebindToSigned<decltype(d16)> di16;
     const hn::Rebind<uint8_t, decltype(d16)> d8;
-    constexpr size_t kN = hn::MaxLanes(decltype(d16)());
-    for (size_t j = 0; j < kGroup / 2; j += kN) {
-      const auto pair =
-          hn::LoadU(d16, reinterpret_cast<const uint16_t*>(group + 2 * j));
-      const auto packed =
-          hn::Or(hn::And(pair, hn::Set(d16, 0x000F)),
-                 hn::And(hn::ShiftRight<4>(pair), hn::Set(d16, 0x00F0)));
-      hn::StoreU(hn::DemoteTo(d8, hn::BitCast(di16, packed)), d8, codes + j);
-    }
+    const auto pair = hn::BitCast(d16, codes);
+    const auto packed =
+        hn::Or(hn::And(pair, hn::Set(d16, 0x000F)),
+               hn::And(hn::ShiftRight<4>(pair), hn::Set(d16, 0x00F0)));
+    PutCodes<kPut>(d8, hn::DemoteTo(d8, hn::BitCast(di16, packed)), to);
   } else {
     const hn::Rebind<uint8_t, DU> d8;
     const DU du;
-    for (size_t j = 0; j < kGroup / 4; j += kLanes) {
-      const VU four = hn::And(
-          hn::LoadU(du, reinterpret_cast<const uint32_t*>(group + 4 * j)),
-          hn::Set(du, 0x03030303));
-      const VU packed = hn::And(
-          hn::Or(hn::Or(four, hn::ShiftRight<6>(four)),
-                 hn::Or(hn::ShiftRight<12>(four), hn::ShiftRight<18>(four))),
-          hn::Set(du, 0xFF));
-      hn::StoreU(hn::DemoteTo(d8, hn::BitCast(DI(), packed)), d8, codes + j);
-    }
+    const VU four = hn::And(hn::BitCast(du, codes), hn::Set(du, 0x03030303));
+    const VU packed = hn::And(
+        hn::Or(hn::Or(four, hn::ShiftRight<6>(four)),
+               hn::Or(hn::ShiftRight<12>(four), hn::ShiftRight<18>(four))),
+        hn::Set(du, 0xFF));
+    PutCodes<kPut>(d8, hn::DemoteTo(d8, hn::BitCast(DI(), packed)), to);
+  }
+}
+
+template <uint32_t kBits>
+HWY_INLINE void PackGroup(const int8_t* group, uint8_t* codes) {
+  for (size_t j = 0; j < kGroup; j += kBytesInVector) {
+    PutPacked<kBits, Put::kOver>(hn::Load(DB(), group + j),
+                                 codes + j / 8 * kBits);
   }
 }
 

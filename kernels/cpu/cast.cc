@@ -55,7 +55,7 @@ HWY_INLINE VF ValueAt(const float* grad, const float* residual, size_t i) {
 
 // Stores the codes of two vectors, finite elements from i on, and what they
 // leave; returns how many codes are not 0, times two.
-template <typename Format, bool kHasResidual>
+template <typename Format, bool kHasResidual, Put kPut>
 HWY_INLINE size_t EncodePair(VF v0, VF v1, size_t i, float* residual,
                              uint8_t* codes) {
   const DF df;
@@ -68,14 +68,14 @@ HWY_INLINE size_t EncodePair(VF v0, VF v1, size_t i, float* residual,
     hn::StoreU(hn::Sub(v0, sent0), df, residual + i);
     hn::StoreU(hn::Sub(v1, sent1), df, residual + i + kLanes);
   }
-  hn::StoreU(hn::BitCast(d8, code), d8, codes + 2 * i);
+  PutCodes<kPut>(d8, hn::BitCast(d8, code), codes + 2 * i);
   // Bytes are cheaper to count than pairs of them.
   const auto is_nonzero =
       hn::VecFromMask(d16, hn::Ne(hn::Add(code, code), hn::Zero(d16)));
   return hn::CountTrue(d8, hn::MaskFromVec(hn::BitCast(d8, is_nonzero)));
 }
 
-template <typename Format, bool kHasResidual>
+template <typename Format, bool kHasResidual, Put kPut>
 void EncodeAll(const float* HWY_RESTRICT grad, float* HWY_RESTRICT residual,
                size_t n, NonFinite nonfinite, uint8_t* HWY_RESTRICT codes,
                EncodeStats* stats) {
@@ -86,7 +86,7 @@ void EncodeAll(const float* HWY_RESTRICT grad, float* HWY_RESTRICT residual,
     PrefetchRead<4 * kCastBlock>(grad + i, ahead);
     if constexpr (kHasResidual)
       PrefetchWrite<4 * kCastBlock>(residual + i, ahead);
-    PrefetchWrite<2 * kCastBlock>(codes + 2 * i, ahead);
+    PrefetchPut<kPut, 2 * kCastBlock>(codes + 2 * i, ahead);
     VF v[4];
     for (size_t k = 0; k < 4; ++k) {
       v[k] = ValueAt<kHasResidual>(grad, residual, i + k * kLanes);
@@ -97,10 +97,11 @@ void EncodeAll(const float* HWY_RESTRICT grad, float* HWY_RESTRICT residual,
       continue;
     }
     for (size_t k = 0; k < 4; k += 2) {
-      twice_nonzero += EncodePair<Format, kHasResidual>(
+      twice_nonzero += EncodePair<Format, kHasResidual, kPut>(
           v[k], v[k + 1], i + k * kLanes, residual, codes);
     }
   }
+  EndPut<kPut>();
   stats->num_nonzero += twice_nonzero / 2;
   if (i < n) {
     EncodeSlowly<Format>(grad, residual, i, n, nonfinite, codes, stats);
@@ -110,11 +111,13 @@ void EncodeAll(const float* HWY_RESTRICT grad, float* HWY_RESTRICT residual,
 template <typename Format>
 void Encode(const float* grad, float* residual, size_t n, NonFinite nonfinite,
             uint8_t* codes, EncodeStats* stats, Stream) {
-  if (residual != nullptr) {
-    EncodeAll<Format, true>(grad, residual, n, nonfinite, codes, stats);
-  } else {
-    EncodeAll<Format, false>(grad, nullptr, n, nonfinite, codes, stats);
-  }
+  const bool streams = StreamsBytes(codes, 2 * n);
+  const auto encode = residual != nullptr
+                          ? (streams ? EncodeAll<Format, true, Put::kStream>
+                                     : EncodeAll<Format, true, Put::kOver>)
+                          : (streams ? EncodeAll<Format, false, Put::kStream>
+                                     : EncodeAll<Format, false, Put::kOver>);
+  encode(grad, residual, n, nonfinite, codes, stats);
 }
 
 // Returns how many elements are done: all but a tail.

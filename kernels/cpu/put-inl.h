@@ -20,20 +20,24 @@ namespace HWY_NAMESPACE {
 
 #if HWY_TARGET != HWY_SCALAR
 
-// How a decoder leaves its values: onto what the array holds, over it, or over
-// it past the caches.
+// How a kernel leaves what it makes: onto what the array holds, over it, or
+// over it past the caches.
 enum class Put { kAdd, kOver, kStream };
 
-// For n floats from `out` on, which are all written over.
-HWY_INLINE bool Streams(const float* out, size_t n) {
+// For so many bytes from `out` on, which are all written over.
+HWY_INLINE bool StreamsBytes(const void* out, size_t num_bytes) {
   constexpr size_t kVectorBytes = 4 * kLanes;
-  return 4 * n >= StreamingBytes() &&
+  return num_bytes >= StreamingBytes() &&
          reinterpret_cast<uintptr_t>(out) % kVectorBytes == 0;
+}
+// For n floats.
+HWY_INLINE bool Streams(const float* out, size_t n) {
+  return StreamsBytes(out, 4 * n);
 }
 
 // Before kBytes from `ahead` bytes behind `at` on are put.
 template <Put kPut, size_t kBytes>
-HWY_INLINE void PrefetchPut(const float* at, size_t ahead) {
+HWY_INLINE void PrefetchPut(const void* at, size_t ahead) {
   if constexpr (kPut != Put::kStream) PrefetchWrite<kBytes>(at, ahead);
 }
 
@@ -45,6 +49,18 @@ HWY_INLINE void PutLanes(VF value, float* out) {
   } else {
     if constexpr (kPut == Put::kAdd) value = hn::Add(hn::LoadU(df, out), value);
     hn::StoreU(value, df, out);
+  }
+}
+
+// Puts a vector of codes at a border of its size over what is there.
+template <Put kPut, class D>
+HWY_INLINE void PutCodes(D d, hn::Vec<D> codes, hn::TFromD<D>* to) {
+  constexpr size_t kBytes = hn::MaxLanes(D()) * sizeof(hn::TFromD<D>);
+  // Streaming less than a vector of 16 bytes would write 16.
+  if constexpr (kPut == Put::kStream && kBytes >= 16) {
+    hn::Stream(codes, d, to);
+  } else {
+    hn::StoreU(codes, d, to);
   }
 }
 

@@ -54,6 +54,12 @@ size_t PayloadSkew(const KernelTable& table, size_t skew) {
   return table.device == DeviceKind::kCuda ? 4 * skew : 3 * skew;
 }
 
+// Where a payload's codes begin at a border of 64 bytes, as they must to be
+// written past the caches.
+size_t SkewOfCodesAtVectors(size_t n, const BlockFormat& format) {
+  return (64 - 4 * NumBlocks(n, format) % 64) % 64;
+}
+
 Encoded Quantize(const KernelTable& table, const std::vector<float>& grad,
                  const std::vector<float>& residual, const BlockFormat& format,
                  NonFinite nonfinite, size_t skew) {
@@ -62,7 +68,7 @@ Encoded Quantize(const KernelTable& table, const std::vector<float>& grad,
   Array<float> r(table, residual, 4 * skew);
   Array<uint8_t> payload(
       table, std::vector<uint8_t>(BlockPayloadBytes(n, format), 0x77),
-      PayloadSkew(table, skew));
+      skew == 0 ? SkewOfCodesAtVectors(n, format) : PayloadSkew(table, skew));
   Array<EncodeStats> stats(table, {kOldStats});
   table.block.quantize(g.get(), r.get(), n, format, nonfinite, payload.get(),
                        stats.get(), Stream{});
