@@ -20,6 +20,9 @@ size_t CalibrationElems(size_t num_elems = SIZE_MAX);
 
 struct CalibrationOptions {
   size_t num_elems = CalibrationElems();
+  // At most so many at once, as in a store: what is added to a chunk is still
+  // in the cache when its sum is encoded.
+  size_t chunk_elems = size_t{512} << 10;
   int repeats = 5;
   // Of each codec's repeats, and again of each other figure's.
   Duration budget = std::chrono::milliseconds(100);

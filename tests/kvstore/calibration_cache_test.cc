@@ -62,7 +62,8 @@ class Cache : public ::testing::Test {
     figures.encode.value = kStored;
     Calibration calibration;
     calibration.codecs.push_back(figures);
-    cache.Store("codec 2bit reply sum workers 2 elements 4096", calibration);
+    cache.Store("codec 2bit reply sum workers 2 elements 4096 chunks 524288",
+                calibration);
     EXPECT_THAT(cache.TakeNotes(), IsEmpty());
   }
 
