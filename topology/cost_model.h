@@ -112,15 +112,24 @@ struct Stage {
   double delay_s = 0;
 };
 
+// Servers get equal parts of a tensor, none a smaller one while it has more.
+inline constexpr size_t kMinPartElems = size_t{32} << 10;
+
 // The way of a gradient. Chunks of one, and tensors, overlap wherever they use
 // different resources; stages that share one add.
 struct Pipeline {
   std::vector<Stage> stages = {};
   bool is_chunked = true;          // rings and the like run over a whole tensor
+  int max_parts = 1;               // servers that a tensor lives on
   double bytes_sent_per_elem = 0;  // by one worker, on the network
 };
 Pipeline MakePipeline(Aggregation aggregation, const ClusterCost& cluster,
                       const CodecCost& codec);
+
+// Into how many chunks `elems` elements are cut: one for each server that has a
+// part, or as many as `chunk_elems` (0: no limit) makes if those are more. (A
+// store cuts each part for itself, which can make up to one more of each.)
+int64_t NumChunks(const Pipeline& pipeline, int64_t elems, int64_t chunk_elems);
 
 // Seconds in which the pipeline has `elems` elements in use of each resource,
 // and from the first byte to the last:

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kvstore/kvstore.h"
+#include "topology/cost_model.h"
 
 namespace telegrad {
 
@@ -37,13 +38,12 @@ struct TensorLayout {
 
 // Elements of a tensor per server, in server order (0 for servers without a
 // share), where they have `loads` elements so far. A part is no smaller than
-// kMinPartElems, if the tensor is not; the P parts go to the servers with the
-// least, in words of 16 elements: part i = round(c/P*(i+1)) - round(c/P*i) with
-// c = ceil(n/16), which is MXNet's rule for P servers. (MXNet splits from a
-// million elements on, and puts others on server key * 9973 mod S: most of
-// Inception-v3 on one of two.)
+// kMinPartElems (topology/cost_model.h), if the tensor is not; the P parts go
+// to the servers with the least, in words of 16 elements: part i =
+// round(c/P*(i+1)) - round(c/P*i) with c = ceil(n/16), which is MXNet's rule
+// for P servers. (MXNet splits from a million elements on, and puts others on
+// server key * 9973 mod S: most of Inception-v3 on one of two.)
 // Source: src/kvstore/kvstore_dist.h `EncodeCompressedKey`.
-constexpr size_t kMinPartElems = size_t{32} << 10;
 std::vector<size_t> ShardSizes(size_t num_elems, std::span<const size_t> loads);
 
 // A pure function: all members compute the same. InvalidArgument for an empty

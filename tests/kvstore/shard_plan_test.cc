@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/testing/status_matchers.h"
+#include "topology/cost_model.h"
 
 namespace telegrad {
 namespace {
@@ -60,6 +61,28 @@ TEST(ShardSizes, PartsGoToTheServersWithTheLeast) {
               ElementsAre(0u, 10u, 0u, 0u));
   EXPECT_THAT(ShardSizes(2 * kMinPartElems, std::vector<size_t>{7, 6, 9, 5}),
               ElementsAre(0u, kMinPartElems, 0u, kMinPartElems));
+}
+
+// A prediction counts frames and jobs as they will be, but for what is left
+// over of each part.
+TEST(ShardPlan, HasAsManyChunksAsTheCostModelReckonsWith) {
+  constexpr size_t kChunk = 65536;
+  for (const size_t servers : {1, 2, 3, 8}) {
+    const Pipeline pipeline{.max_parts = static_cast<int>(servers)};
+    for (const size_t elems :
+         {size_t{48}, kMinPartElems, 2 * kMinPartElems, 8 * kMinPartElems,
+          24 * kChunk, size_t{1'000'000}}) {
+      const auto layouts =
+          Plan({{"t", elems}}, static_cast<int>(servers), kChunk);
+      const auto expected = static_cast<size_t>(
+          NumChunks(pipeline, static_cast<int64_t>(elems), kChunk));
+      const size_t count = layouts[0].chunks.size();
+      EXPECT_GE(count, expected) << elems << " elements on " << servers;
+      const bool leaves_over = elems % (servers * kChunk) != 0;
+      EXPECT_LE(count, expected + (leaves_over ? servers - 1 : 0))
+          << elems << " elements on " << servers;
+    }
+  }
 }
 
 TEST(ShardPlan, SpreadsTensorsOfAllSizesEvenly) {

@@ -256,8 +256,10 @@ TEST(PipelineProperty, MoreIsNeverFaster) {
     job.cluster.servers = 3;
     const Aggregation how = kAll[random.NextBelow(std::size(kAll))];
     const auto seconds = [&](const Job& each) {
+      // Smaller than the parts of however many servers, which overlap more the
+      // more there are.
       return PipelineSeconds(MakePipeline(how, each.cluster, each.codec),
-                             each.elems, 1 << 20);
+                             each.elems, kMinPartElems);
     };
     const double before = seconds(job);
     Job more = job;
@@ -303,6 +305,36 @@ TEST(PipelineProperty, MoreBandwidthNeverTurnsCompressionOn) {
   EXPECT_GT(switches, 100);  // the property was put to the test
 }
 
+TEST(NumChunks, AreOfEachServersPart) {
+  Pipeline pipeline{.max_parts = 2};
+  EXPECT_EQ(NumChunks(pipeline, 65535, 1 << 19), 1);  // too small for two
+  EXPECT_EQ(NumChunks(pipeline, 65536, 1 << 19), 2);
+  EXPECT_EQ(NumChunks(pipeline, 65536, 0), 2);
+  EXPECT_EQ(NumChunks(pipeline, 1 << 20, 1 << 19), 2);
+  EXPECT_EQ(NumChunks(pipeline, (1 << 20) + 2, 1 << 19), 3);
+  pipeline.max_parts = 1;
+  EXPECT_EQ(NumChunks(pipeline, 1 << 20, 1 << 19), 2);
+  pipeline.max_parts = 64;
+  EXPECT_EQ(NumChunks(pipeline, 3 * 32768, 1 << 19), 3);
+  pipeline.is_chunked = false;
+  EXPECT_EQ(NumChunks(pipeline, 1 << 20, 1 << 19), 1);
+}
+
+// What a frame costs counts for each server that has a part.
+TEST(Pipeline, FramesGoToEveryServer) {
+  ClusterCost cluster = Bare(4, 1e18);
+  cluster.frame_cpu_s = 1;
+  const auto seconds = [&](Aggregation aggregation, int64_t elems) {
+    return PipelineSeconds(
+        MakePipeline(aggregation, cluster, DenseCost(cluster)), elems, 1 << 20);
+  };
+  // A push out, one in, an answer out, one in: on average of every machine.
+  EXPECT_NEAR(seconds(Aggregation::kColocatedServers, 60'000), 4, 1e-6);
+  EXPECT_NEAR(seconds(Aggregation::kColocatedServers, 4 * 32768), 16, 1e-6);
+  EXPECT_NEAR(seconds(Aggregation::kColocatedServers, 1 << 22), 16, 1e-6);
+  EXPECT_NEAR(seconds(Aggregation::kColocatedServers, 1 << 23), 32, 1e-6);
+}
+
 TEST(BestChunk, IsNotBeatenAndInBounds) {
   Random random(3);
   for (int i = 0; i < 200; ++i) {
@@ -345,10 +377,14 @@ TEST(Pipeline, JobsThatAreNotSmallAreHandedOver) {
   cluster.cores = 4;  // which share them
   EXPECT_NEAR(handovers(Aggregation::kColocatedServers, 5000), 5.0 / 4, 1e-6);
   cluster.cores = 1;
-  // What is checked are codes: 65,536 of two bits are a small job.
+  // What is checked are codes: 65,536 of two bits, a server's part, are a small
+  // job.
   codec.push_bits = 2;
-  EXPECT_NEAR(handovers(Aggregation::kColocatedServers, 65536), 2 + 1, 1e-6);
-  EXPECT_NEAR(handovers(Aggregation::kColocatedServers, 65540), 2 + 3, 1e-6);
+  const auto of_a_part = [&](int64_t elems) {
+    return handovers(Aggregation::kColocatedServers, 2 * elems) / 2;
+  };
+  EXPECT_NEAR(of_a_part(65536), 2 + 1, 1e-6);
+  EXPECT_NEAR(of_a_part(65540), 2 + 3, 1e-6);
 }
 
 }  // namespace

@@ -182,6 +182,7 @@ class Builder {
   // A chunk lives on one machine; as every machine has as many, each does
   // 1/W of the work for it.
   void Colocated() {
+    pipeline_.max_parts = cluster_.workers;
     Encode();
     Scatter(codec_.push_bits);
     Add({Codec(codec_.merge_s + codec_.reply_encode_s / workers_,
@@ -199,6 +200,7 @@ class Builder {
                                    : cluster_.bytes_per_s;
     const double push = codec_.push_bits / 8;
     const double reply = codec_.reply_bits / 8;
+    pipeline_.max_parts = std::max(cluster_.servers, 1);
     Encode();
     Add({Wire(Resource::kSend, push, cluster_.bytes_per_s),
          Frames(Resource::kCore, 1, push),
@@ -228,13 +230,6 @@ class Builder {
   Pipeline pipeline_;
 };
 
-double NumChunks(const Pipeline& pipeline, int64_t elems, int64_t chunk_elems) {
-  if (!pipeline.is_chunked || chunk_elems <= 0 || elems <= chunk_elems) {
-    return 1;
-  }
-  return static_cast<double>((elems + chunk_elems - 1) / chunk_elems);
-}
-
 }  // namespace
 
 Pipeline MakePipeline(Aggregation aggregation, const ClusterCost& cluster,
@@ -242,11 +237,22 @@ Pipeline MakePipeline(Aggregation aggregation, const ClusterCost& cluster,
   return Builder(cluster, codec).Make(aggregation);
 }
 
+int64_t NumChunks(const Pipeline& pipeline, int64_t elems,
+                  int64_t chunk_elems) {
+  if (!pipeline.is_chunked) return 1;
+  constexpr auto kLeast = static_cast<int64_t>(kMinPartElems);
+  const int64_t parts =
+      std::clamp<int64_t>(elems / kLeast, 1, pipeline.max_parts);
+  if (chunk_elems <= 0) return parts;
+  return std::max(parts, (elems + chunk_elems - 1) / chunk_elems);
+}
+
 std::array<double, kNumResources> Occupancy(const Pipeline& pipeline,
                                             int64_t elems,
                                             int64_t chunk_elems) {
   std::array<double, kNumResources> seconds{};
-  const double chunks = NumChunks(pipeline, elems, chunk_elems);
+  const auto chunks =
+      static_cast<double>(NumChunks(pipeline, elems, chunk_elems));
   const double chunk = static_cast<double>(elems) / chunks;
   for (const Stage& stage : pipeline.stages) {
     for (const Use& use : stage.uses) {
@@ -258,7 +264,8 @@ std::array<double, kNumResources> Occupancy(const Pipeline& pipeline,
 
 double PipelineSeconds(const Pipeline& pipeline, int64_t elems,
                        int64_t chunk_elems) {
-  const double chunks = NumChunks(pipeline, elems, chunk_elems);
+  const auto chunks =
+      static_cast<double>(NumChunks(pipeline, elems, chunk_elems));
   const double chunk = static_cast<double>(elems) / chunks;
   double sum = 0;
   for (const Stage& stage : pipeline.stages) {

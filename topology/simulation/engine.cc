@@ -139,10 +139,8 @@ class Engine {
       const size_t i = *each;
       const Play::Tensor& tensor = play_.tensors[i];
       if (tensor.pipeline->stages.empty()) continue;
-      const int64_t chunk = tensor.pipeline->is_chunked
-                                ? std::max<int64_t>(1, tensor.chunk_elems)
-                                : tensor.elems;
-      const int64_t count = (tensor.elems + chunk - 1) / chunk;
+      const int64_t count =
+          NumChunks(*tensor.pipeline, tensor.elems, tensor.chunk_elems);
       missing_[i] = static_cast<size_t>(count);
       num_missing_ += missing_[i];
       for (int64_t c = 0; c < count; ++c) {
