@@ -24,6 +24,7 @@ CALIBRATED = {"fp16": ("fp16", "auto"), "2bit, sum": ("2bit", "sum"),
 # Steps until a codec sends as much as it will: what `threshold` holds back grows
 # for so long, and its density with it.
 WARMUP = {"threshold": 150}
+CHUNK = 524288  # elements, of telegrad-perf pushpull
 LINK = "TCP"
 REPEATS = 25  # of each operation of a codec: some ms, of which one run is noise
 
@@ -102,7 +103,8 @@ class Planner:
     def _words(self, command, profile, gbps):
         return [self.topo, command, "--json", "--workers", str(self.nodes),
                 "--profile", profile, "--link-gbps", str(gbps), "--transport",
-                LINK, "--calibration", self.file.name]
+                LINK, "--chunk-elements", str(CHUNK), "--calibration",
+                self.file.name]
 
     def _plan(self, profile, gbps, gc_type):
         return json.loads(output([*self._words("plan", profile, gbps),

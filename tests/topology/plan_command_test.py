@@ -39,6 +39,15 @@ class Plan(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(json.loads(done.stdout)["codec"], "2bit:reencode")
 
+    def test_all_tensors_get_the_chunks_that_are_asked_for(self):
+        done = run("plan", "--workers", "2", "--profile", "vgg16", "--json",
+                   "--chunk-elements", "524288")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual({each["chunk_bytes"]
+                          for each in json.loads(done.stdout)["tensors"]},
+                         {4 * 524288})
+        self.assertEqual(run("plan", "--chunk-elements", "-1").returncode, 2)
+
     def test_the_environment_names_the_network_unless_a_flag_does(self):
         for variable, flags, network in (
                 ("EFA", [], "network EFA: asked for"),

@@ -24,6 +24,7 @@ struct PlanFlags {
   std::string profile = "resnet50";
   std::string gdr = "auto";
   double compute_ms = 0;
+  int64_t chunk_elems = 0;
   int benchmark = 0;
   bool json = false;
   bool print_calibration = false;
@@ -62,6 +63,9 @@ void Declare(CLI::App& app, PlanFlags& flags) {
   app.add_option("--gc-allow", request.gc_allow,
                  "codecs that auto may choose; without: all that were measured")
       ->delimiter(',');
+  app.add_option("--chunk-elements", flags.chunk_elems,
+                 "of all tensors' chunks; 0: the best for each tensor")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 32));
   app.add_option("--transport", request.network,
                  "TCP, IB, RoCEv2 or EFA; without: by the machines")
       ->envname("TELEGRAD_TRANSPORT");
@@ -122,6 +126,7 @@ absl::Status Run(PlanFlags& flags) {
   ASSIGN_OR_RETURN(flags.request.profile, LoadGradientProfile(flags.profile));
   if (IsLibrary(flags.request.network)) flags.request.network.clear();
   flags.request.compute_s = flags.compute_ms / 1e3;
+  flags.request.chunk_bytes = 4 * flags.chunk_elems;
   flags.request.gdr = flags.gdr == "on"    ? GdrWish::kOn
                       : flags.gdr == "off" ? GdrWish::kOff
                                            : GdrWish::kAuto;
