@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "topology/calibration.h"
 #include "topology/cost_model.h"
 #include "topology/machine.h"
@@ -17,6 +19,10 @@ namespace telegrad {
 // another for others.
 enum class NetworkKind : uint8_t { kLocal, kTcp, kInfiniBand, kRoceV2, kEfa };
 const char* Name(NetworkKind network);  // "local", "TCP", "IB", "RoCEv2", "EFA"
+// The network that a name stands for, in any case; none where it is a run's
+// transport that leaves the network to the machines: auto, inproc, ofi, ucx.
+// InvalidArgument lists the names there are.
+absl::StatusOr<std::optional<NetworkKind>> ParseNetwork(absl::string_view text);
 
 // How a frame gets from the memory where it is encoded to the network card.
 enum class MemoryPath : uint8_t {
@@ -40,7 +46,7 @@ struct PlanRequest {
   // chosen for others; "": by `gc_type`, as are all without this list.
   std::vector<std::string> tensor_codecs = {};
   int64_t chunk_bytes = 0;   // of all tensors; 0: what is best for each
-  std::string network = {};  // "TCP", "IB", "RoCEv2", "EFA"; empty: by machines
+  std::string network = {};  // ParseNetwork; empty: by machines
   GdrWish gdr = GdrWish::kAuto;
   double link_gbps = 0;  // of each machine; 0: by calibration and machines
   // The link's rate was seen while all workers used the servers: these are no

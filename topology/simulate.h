@@ -35,7 +35,7 @@ struct Scenario {
   // "auto" (a ring for gradients as they are on up to 8 machines, servers
   // otherwise) or the name of an Aggregation.
   std::string aggregation = "auto";
-  std::string transport = "TCP";  // whose costs the calibration has
+  std::string transport = "TCP";  // ParseNetwork; of none: TCP's costs
   double element_bits = 32;       // of gradients as they are
   int64_t min_codec_elems = 0;    // smaller tensors are not encoded
   int64_t chunk_elems = 0;        // 0: the best for each tensor

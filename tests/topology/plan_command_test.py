@@ -74,6 +74,7 @@ class Plan(unittest.TestCase):
                 (["simulate", "--workers", "0"], "workers is 0"),
                 (["simulate", "--sweep", "colour=red"], "no field 'colour'"),
                 (["simulate", "--overlap", "some"], "--overlap"),
+                (["simulate", "--transport", "pigeon"], "no network 'pigeon'"),
                 (["simulate", "--html", "/nowhere/x.html"], "/nowhere/x.html")):
             with self.subTest(arguments):
                 done = run(*arguments)

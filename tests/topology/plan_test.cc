@@ -63,6 +63,9 @@ TEST(Plan, RefusesAnOverrideThatOneMachineCannotFollow) {
   request.network = "carrier pigeon";
   EXPECT_EQ(MakePlan(machines, AssumedCalibration(), request).status().code(),
             absl::StatusCode::kInvalidArgument);
+  machines.resize(1);  // no network is needed, and the name is still wrong
+  EXPECT_EQ(MakePlan(machines, AssumedCalibration(), request).status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 TEST(Plan, RoceNeedsARoutableGid) {

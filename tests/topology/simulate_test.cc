@@ -228,6 +228,34 @@ TEST(Simulate, RefusesWhatMakesNoSense) {
               HasSubstr("no width"));
 }
 
+TEST(Simulate, TransportsAreNamedInAnyCaseOrRefused) {
+  Scenario scenario = Base("resnet50");
+  scenario.workers = 2;
+  const double tcp_s = Must(scenario).step_s;
+  for (const char* name : {"tcp", "auto", "ucx", "ofi", "inproc"}) {
+    scenario.transport = name;
+    EXPECT_EQ(Must(scenario).step_s, tcp_s) << name;
+  }
+  scenario.transport = "RoCEv2";
+  const double roce_s = Must(scenario).step_s;
+  EXPECT_LT(roce_s, tcp_s);
+  scenario.transport = "rocev2";
+  EXPECT_EQ(Must(scenario).step_s, roce_s);
+  const auto why = [&](const char* name, const Calibration& calibration) {
+    scenario.transport = name;
+    return Simulate(scenario, calibration).status();
+  };
+  Calibration calibration = AssumedCalibration();
+  for (const char* name : {"pigeon", "", "intra", "local"}) {
+    const absl::Status status = why(name, calibration);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << name;
+    EXPECT_THAT(status.message(), HasSubstr("TCP, IB, RoCEv2 and EFA"));
+  }
+  calibration.links.erase(calibration.links.begin() + 1);
+  EXPECT_THAT(why("ib", calibration).message(),
+              HasSubstr("no link 'IB'; it has TCP, RoCEv2, EFA, intra"));
+}
+
 absl::StatusOr<SweepResult> Try(const std::string& sweep) {
   return Sweep(Base("alexnet"), AssumedCalibration(), sweep);
 }

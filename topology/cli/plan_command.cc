@@ -8,8 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/match.h"
-#include "absl/strings/string_view.h"
 #include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "topology/import.h"
@@ -109,14 +107,6 @@ absl::StatusOr<std::vector<double>> Benchmark(
   return seconds;
 }
 
-// A transport of runs leaves the network to the machines.
-bool IsLibrary(absl::string_view network) {
-  for (const char* library : {"auto", "ucx", "ofi", "inproc"}) {
-    if (absl::EqualsIgnoreCase(network, library)) return true;
-  }
-  return false;
-}
-
 absl::Status Run(PlanFlags& flags) {
   ASSIGN_OR_RETURN(const Calibration calibration, ReadCalibration(flags));
   if (flags.print_calibration) {
@@ -124,7 +114,6 @@ absl::Status Run(PlanFlags& flags) {
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(flags.request.profile, LoadGradientProfile(flags.profile));
-  if (IsLibrary(flags.request.network)) flags.request.network.clear();
   flags.request.compute_s = flags.compute_ms / 1e3;
   flags.request.chunk_bytes = 4 * flags.chunk_elems;
   flags.request.gdr = flags.gdr == "on"    ? GdrWish::kOn

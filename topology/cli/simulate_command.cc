@@ -53,7 +53,8 @@ void DeclareMachines(CLI::App& app, SimulateFlags& flags) {
   number("--cores", scenario.cores,
          "of a machine, for codecs and transport; 0: by the calibration");
   number("--transport", scenario.transport,
-         "TCP, IB, RoCEv2 or EFA: whose costs count");
+         "TCP, IB, RoCEv2 or EFA: whose costs count; auto, inproc, ofi, ucx: "
+         "TCP's");
   number("--dollars-per-hour", scenario.dollars_per_hour, "of a machine");
 }
 

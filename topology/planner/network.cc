@@ -4,9 +4,10 @@
 #include <limits>
 #include <optional>
 
-#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status_macros.h"
 #include "topology/path.h"
 
 namespace telegrad {
@@ -89,34 +90,19 @@ std::string WhyNot(const Machine& machine, NetworkKind network) {
   return network == NetworkKind::kTcp ? "" : MissingSoftware(machine, network);
 }
 
-std::optional<NetworkKind> ParseNetwork(absl::string_view text) {
-  for (const NetworkKind each : {NetworkKind::kTcp, NetworkKind::kInfiniBand,
-                                 NetworkKind::kRoceV2, NetworkKind::kEfa}) {
-    if (absl::AsciiStrToLower(text) == absl::AsciiStrToLower(Name(each))) {
-      return each;
-    }
-  }
-  return std::nullopt;
-}
-
 absl::Status TakeOverride(std::span<const Machine* const> machines,
-                          const std::string& wish, Plan* plan) {
-  const std::optional<NetworkKind> network = ParseNetwork(wish);
-  if (!network.has_value()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "no network '", wish, "'; there are TCP, IB, RoCEv2 and EFA"));
-  }
+                          NetworkKind network, Plan* plan) {
   for (const Machine* machine : machines) {
-    const std::string why = WhyNot(*machine, *network);
+    const std::string why = WhyNot(*machine, network);
     if (!why.empty()) {
       return absl::FailedPreconditionError(
-          absl::StrCat(Name(*network), " was asked for, but ",
-                       LabelOf(*machine), " cannot use it: ", why));
+          absl::StrCat(Name(network), " was asked for, but ", LabelOf(*machine),
+                       " cannot use it: ", why));
     }
   }
-  plan->network = *network;
+  plan->network = network;
   plan->reasons.push_back(
-      absl::StrCat("network ", Name(*network), ": asked for, and each of ",
+      absl::StrCat("network ", Name(network), ": asked for, and each of ",
                    machines.size(), " machine(s) can use it"));
   return absl::OkStatus();
 }
@@ -193,6 +179,21 @@ const char* Name(NetworkKind network) {
   return "unknown";
 }
 
+absl::StatusOr<std::optional<NetworkKind>> ParseNetwork(
+    absl::string_view text) {
+  for (const NetworkKind each : {NetworkKind::kTcp, NetworkKind::kInfiniBand,
+                                 NetworkKind::kRoceV2, NetworkKind::kEfa}) {
+    if (absl::EqualsIgnoreCase(text, Name(each))) return each;
+  }
+  for (const char* library : {"auto", "inproc", "ofi", "ucx"}) {
+    if (absl::EqualsIgnoreCase(text, library)) return std::nullopt;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("no network '", text,
+                   "'; there are TCP, IB, RoCEv2 and EFA, and auto, inproc, "
+                   "ofi and ucx, which leave it to the machines"));
+}
+
 std::string LabelOf(const Machine& machine) {
   if (!machine.host.empty()) return machine.host;
   return machine.source.empty() ? "a machine" : machine.source;
@@ -217,14 +218,15 @@ const Port* UsablePort(const Nic& nic, NetworkKind network) {
 
 absl::Status ChooseNetwork(std::span<const Machine* const> machines,
                            const PlanRequest& request, Plan* plan) {
+  ASSIGN_OR_RETURN(
+      const std::optional<NetworkKind> wish,
+      ParseNetwork(request.network.empty() ? "auto" : request.network));
   if (plan->workers + plan->servers <= 1) {
     plan->network = NetworkKind::kLocal;
     plan->reasons.push_back("network local: one machine");
     return absl::OkStatus();
   }
-  if (!request.network.empty()) {
-    return TakeOverride(machines, request.network, plan);
-  }
+  if (wish.has_value()) return TakeOverride(machines, *wish, plan);
   if (machines.empty()) {
     plan->network = NetworkKind::kTcp;
     plan->reasons.push_back("network TCP: nothing is known of the machines");

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "topology/plan.h"
 #include "topology/simulation/engine.h"
 
 namespace telegrad {
@@ -55,8 +57,26 @@ absl::Status Check(const Scenario& scenario) {
   return absl::OkStatus();
 }
 
-ClusterCost MakeCluster(const Scenario& scenario,
-                        const Calibration& calibration) {
+// A link without figures would cost nothing: refused.
+absl::Status TakeLink(const Scenario& scenario, const Calibration& calibration,
+                      ClusterCost* cluster) {
+  ASSIGN_OR_RETURN(const std::optional<NetworkKind> network,
+                   ParseNetwork(scenario.transport));
+  // Of no machine it is known that it has more than TCP.
+  const char* name = Name(network.value_or(NetworkKind::kTcp));
+  if (calibration.FindLink(name) != nullptr) {
+    SetLink(calibration, name, cluster);
+    return absl::OkStatus();
+  }
+  std::vector<std::string> names;
+  for (const LinkFigures& each : calibration.links) names.push_back(each.name);
+  return absl::InvalidArgumentError(
+      absl::StrCat("the calibration knows no link '", name, "'; it has ",
+                   names.empty() ? "none" : absl::StrJoin(names, ", ")));
+}
+
+absl::StatusOr<ClusterCost> MakeCluster(const Scenario& scenario,
+                                        const Calibration& calibration) {
   ClusterCost cluster{
       .workers = scenario.workers,
       .servers = scenario.servers,
@@ -72,7 +92,7 @@ ClusterCost MakeCluster(const Scenario& scenario,
   cluster.intra_bytes_per_s = scenario.intra_gbytes_per_s > 0
                                   ? scenario.intra_gbytes_per_s * 1e9
                                   : (intra == nullptr ? 0 : intra->send.value);
-  SetLink(calibration, scenario.transport, &cluster);
+  RETURN_IF_ERROR(TakeLink(scenario, calibration, &cluster));
   return cluster;
 }
 
@@ -150,7 +170,8 @@ absl::StatusOr<Prediction> Simulate(const Scenario& scenario,
                                     const Calibration& calibration) {
   RETURN_IF_ERROR(Check(scenario));
   RETURN_IF_ERROR(CheckCalibration(calibration));
-  const ClusterCost cluster = MakeCluster(scenario, calibration);
+  ASSIGN_OR_RETURN(const ClusterCost cluster,
+                   MakeCluster(scenario, calibration));
   ASSIGN_OR_RETURN(const CodecCost codec,
                    FindCodec(scenario, calibration, cluster));
   ASSIGN_OR_RETURN(const Aggregation aggregation, FindAggregation(scenario));
