@@ -74,6 +74,9 @@ struct Port {
   Known<int> active_mtu = {};      // bytes; for RoCE derived from the interface
   Known<uint32_t> lid = {};
   std::vector<Gid> gids = {};
+  // Rows of the GID table that could be read, empty ones too; unknown: there is
+  // no table, or a source that has no empty rows (hwloc).
+  Known<int> gid_rows = {};
   Known<int> chosen_gid = {};  // index to use on this port, with the reasons
   std::string net_interface = {};  // of the chosen GID, or of the port
   bool operator==(const Port&) const = default;
@@ -81,6 +84,11 @@ struct Port {
 
 inline bool IsRoce(const Port& port) {
   return port.fabric == Fabric::kRoceV1 || port.fabric == Fabric::kRoceV2;
+}
+
+// Whether the source shows a GID table; of one that does not, nothing is known.
+inline bool ShowsGids(const Port& port) {
+  return port.gid_rows.known() || !port.gids.empty();
 }
 
 // Where a device hangs in the PCI tree, as far as the source shows it.

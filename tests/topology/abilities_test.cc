@@ -76,6 +76,31 @@ TEST(RoceGid, LinkLocalEmptyAndBrokenRowsAreNoAddresses) {
   EXPECT_EQ(Chosen({{kIpv4, kV1, "eth0"}}), 0);
 }
 
+TEST(RoceGid, ATableWithoutAddressesIsNoMissingTable) {
+  const auto port = [](const Files& files) {
+    return NicNamed(Detect(files), "mlx5_0").ports[0];
+  };
+  // A container without the host's network: rows are empty, types EINVAL.
+  Files hidden = Roce({{kEmpty, "", ""}, {kEmpty, "", ""}});
+  hidden["ERRNO"] = absl::StrCat(kPort, "/gid_attrs/types/0\tEINVAL\n", kPort,
+                                 "/gid_attrs/types/1\tEINVAL\n");
+  const Port empty = port(hidden);
+  EXPECT_TRUE(empty.gids.empty());
+  EXPECT_EQ(empty.gid_rows.value, 2);
+  EXPECT_EQ(port(Roce({{kEmpty, kV2, ""}, {kIpv4, kV2, ""}})).gid_rows.value,
+            2);
+
+  const Port none = port(Roce({}));
+  EXPECT_FALSE(none.gid_rows.known());
+  ASSERT_EQ(none.gid_rows.why.size(), 1U);
+  EXPECT_EQ(none.gid_rows.why[0].error, ENOENT);
+  Files locked = Roce({{kIpv4, kV2, ""}});
+  locked["ERRNO"] = absl::StrCat(kPort, "/gids/0\tEACCES\n");
+  const Port unread = port(locked);
+  EXPECT_FALSE(unread.gid_rows.known());
+  EXPECT_EQ(unread.gid_rows.why.at(0).error, EACCES);
+}
+
 TEST(RoceGid, OldKernelsHaveVersionOneAlone) {
   Files files = Roce({{kIpv4, kV2, "eth0"}});
   files.erase(absl::StrCat(kPort, "/gid_attrs/types/0"));

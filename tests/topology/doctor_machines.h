@@ -136,6 +136,17 @@ inline const std::vector<DoctorCase>& DoctorCases() {
          m.nics[0].ports[0].gids.pop_back();
          m.nics[0].ports[0].chosen_gid = {};
        }},
+      {"T05", Level::kFail, "mlx5_1/1",
+       [](Machine& m) {
+         m.nics[1].ports[0].gids.clear();
+         m.nics[1].ports[0].gid_rows = Is(4);
+         m.nics[1].ports[0].chosen_gid = {};
+       }},
+      {"T05", Level::kUnknown, "mlx5_1/1",
+       [](Machine& m) {
+         m.nics[1].ports[0].gids.clear();
+         m.nics[1].ports[0].chosen_gid = {};
+       }},
       {"T06", Level::kWarn, "vxlan0",
        [](Machine& m) {
          m.nics[0].ports[0].gids.push_back(

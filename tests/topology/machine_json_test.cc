@@ -43,6 +43,7 @@ Nic FullNic() {
                      .active_mtu = {.value = 4096},
                      .lid = {.value = 0xffffffff},
                      .gids = {gid, gid},
+                     .gid_rows = {.value = 4, .why = {Why("rows")}},
                      .chosen_gid = {.value = 3},
                      .net_interface = "eth2"};
   return {.name = "mlx5_0",

@@ -76,6 +76,16 @@ TEST(Plan, RoceNeedsARoutableGid) {
       MustPlan(machines, AssumedCalibration(), Request("resnet50"));
   EXPECT_EQ(plan.network, NetworkKind::kTcp);
   EXPECT_THAT(plan.warnings, Contains(HasSubstr("no active port has a rout")));
+  // Rows that are all empty are no row; a table that was not seen may have one.
+  machines[0].nics[0].ports[0].gids.clear();
+  machines[0].nics[0].ports[0].gid_rows.value = 4;
+  EXPECT_EQ(
+      MustPlan(machines, AssumedCalibration(), Request("resnet50")).network,
+      NetworkKind::kTcp);
+  machines[0].nics[0].ports[0].gid_rows = {};
+  EXPECT_EQ(
+      MustPlan(machines, AssumedCalibration(), Request("resnet50")).network,
+      NetworkKind::kRoceV2);
 }
 
 std::vector<std::string> NicsOf(const GpuPlan& gpu) {

@@ -90,6 +90,7 @@ void AddPort(const Port& port, int depth, Lines& lines) {
   lines.Why(depth + 1, port.gbps.why);
   lines.Why(depth + 1, port.active_mtu.why);
   AddGids(port, depth + 1, lines);
+  lines.Why(depth + 1, port.gid_rows.why);
   // Why this row, or none, is what people ask first.
   if (port.chosen_gid.why.empty()) return;
   const std::vector<Evidence>& why = port.chosen_gid.why;

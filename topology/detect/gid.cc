@@ -122,32 +122,39 @@ std::string ToText(const std::array<uint8_t, 16>& raw) {
   return text;
 }
 
-std::vector<Gid> ReadGids(const SysRoot& root, const std::string& folder) {
+void ReadGids(const SysRoot& root, const std::string& folder, Port& port) {
   const std::vector<std::string> names = root.List(folder + "/gids");
   const bool has_types = root.Covers(folder + "/gid_attrs/types/0") &&
                          root.Exists(folder + "/gid_attrs");
-  std::vector<Gid> gids;
+  int num_rows = 0;
+  int error = names.empty() ? ENOENT : 0;
   for (const std::string& name : names) {
     int index = 0;
     if (!absl::SimpleAtoi(name, &index) || index < 0 ||
-        gids.size() >= kMaxRows) {
+        port.gids.size() >= kMaxRows) {
       continue;
     }
     Gid gid = {.index = index};
-    if (!ParseGid(ReadLine(root, folder + "/gids/" + name).text, &gid.raw)) {
-      continue;
-    }
+    const Line row = ReadLine(root, folder + "/gids/" + name);
+    if (row.error != 0) error = row.error;
+    if (!ParseGid(row.text, &gid.raw)) continue;
+    ++num_rows;
     gid.scope = ScopeOf(gid.raw);
     if (gid.scope == GidScope::kEmpty) continue;
     const std::string attributes = folder + "/gid_attrs";
     gid.type = TypeOf(ReadLine(root, attributes + "/types/" + name), has_types);
     gid.net_interface =
         Printable(ReadLine(root, attributes + "/ndevs/" + name).text);
-    gids.push_back(std::move(gid));
+    port.gids.push_back(std::move(gid));
   }
-  std::sort(gids.begin(), gids.end(),
+  std::sort(port.gids.begin(), port.gids.end(),
             [](const Gid& a, const Gid& b) { return a.index < b.index; });
-  return gids;
+  port.gid_rows.why = {
+      {.what = absl::StrCat("GID table: ", num_rows, " readable rows, ",
+                            port.gids.size(), " not empty"),
+       .source = folder + "/gids",
+       .error = num_rows > 0 ? 0 : error}};
+  if (num_rows > 0) port.gid_rows.value = num_rows;
 }
 
 void TakeRoceVersion(const Gid& row, Port& port) {

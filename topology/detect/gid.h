@@ -10,8 +10,8 @@
 namespace telegrad::detect {
 
 // Reads the GID table of a port's folder ("/sys/class/infiniband/X/ports/1"):
-// rows that are readable and not empty, at most 4096.
-std::vector<Gid> ReadGids(const SysRoot& root, const std::string& folder);
+// sets `gids`, at most 4096, and `gid_rows`.
+void ReadGids(const SysRoot& root, const std::string& folder, Port& port);
 
 GidScope ScopeOf(const std::array<uint8_t, 16>& raw);
 std::string ToText(const std::array<uint8_t, 16>& raw);  // "::ffff:192.0.2.1"

@@ -65,7 +65,7 @@ Port ReadPort(const SysRoot& root, const std::string& folder, int number,
   port.lanes.why = {rate.Why("rate")};
   if (parsed.gbps > 0) port.gbps.value = parsed.gbps;
   if (parsed.lanes > 0) port.lanes.value = parsed.lanes;
-  port.gids = ReadGids(root, folder);
+  ReadGids(root, folder, port);
   port.chosen_gid.why = {layer.Why("link layer")};
   ClassifyFabric(nic, port);
   if (port.link_layer != LinkLayer::kEthernet) {

@@ -228,9 +228,10 @@ void AddEthernetNics(const SysRoot& root, const PciTree& pci,
     if (machine.nics.size() >= kMaxNics) break;
     const std::string path =
         absl::StrCat("/sys/class/net/", each.name, "/device");
-    Nic nic = {.name = each.name,
-               .net_interfaces = {each.name},
-               .ports = {EthernetPort(each)}};
+    Nic nic;
+    nic.name = each.name;
+    nic.net_interfaces.push_back(each.name);
+    nic.ports.push_back(EthernetPort(each));
     FillPci(root, pci, path, nic);
     if (nic.bdf.known() && functions.count(*nic.bdf.value) > 0) continue;
     nic.driver = BaseName(root.RealPath(path + "/driver"));

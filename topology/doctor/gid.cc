@@ -117,16 +117,25 @@ void CheckGidNone(const Machine& machine, const DoctorOptions&,
   int num_ports = 0;
   ForEachRocePort(machine, [&](const Nic& nic, const Port& port) {
     ++num_ports;
+    if (!ShowsGids(port)) {
+      return report.Add(Level::kUnknown,
+                        absl::StrCat("the source shows no GID table of ",
+                                     PortName(nic, port)),
+                        Why(port.gid_rows.why), "run it on the machine itself");
+    }
     const bool any_v2 =
         std::any_of(port.gids.begin(), port.gids.end(), [](const Gid& gid) {
           return IsRoutable(gid) && gid.type == GidType::kRoceV2;
         });
-    if (any_v2 || port.gids.empty()) return;
+    if (any_v2) return;
+    const std::string of =
+        port.gid_rows.known() ? absl::StrCat(" of ", *port.gid_rows.value) : "";
     report.Add(
         Level::kFail,
         absl::StrCat(PortName(nic, port),
                      " has no routable RoCE v2 GID and is not used"),
-        absl::StrCat(port.gids.size(), " rows; ", Why(port.chosen_gid.why)),
+        absl::StrCat(port.gids.size(), of, " rows are not empty; ",
+                     Why(port.chosen_gid.why)),
         absl::StrCat("give its interface an address: ip addr add "
                      "ADDRESS/PREFIX dev ",
                      port.net_interface.empty() ? "NAME" : port.net_interface,

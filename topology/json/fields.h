@@ -40,6 +40,7 @@ void VisitFields(Visitor& v, Port& port) {
   v.Field("gid_index", port.chosen_gid);
   v.Field("net_interface", port.net_interface);
   v.Field("gids", port.gids);
+  v.Field("gid_rows", port.gid_rows);
 }
 
 template <typename Visitor>

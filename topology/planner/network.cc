@@ -44,11 +44,10 @@ bool Speaks(const Nic& nic, const Port& port, NetworkKind network) {
          port.fabric != Fabric::kInfiniBand;
 }
 
-// A RoCE port needs an address that routes; a source without GID tables does
-// not tell.
+// A RoCE port needs an address that routes, where the source shows a table.
 bool HasGid(const Port& port, NetworkKind network) {
   return network != NetworkKind::kRoceV2 || port.chosen_gid.known() ||
-         port.gids.empty();
+         !ShowsGids(port);
 }
 
 std::string MissingSoftware(const Machine& machine, NetworkKind network) {
