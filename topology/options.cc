@@ -18,6 +18,7 @@ namespace telegrad {
 namespace {
 
 constexpr size_t kMaxValue = 4096;
+constexpr int kMaxPort = 255;
 
 // What others understand; values that may be secret are left out.
 bool IsOfInterest(absl::string_view name) {
@@ -46,7 +47,6 @@ bool ReadNumber(absl::string_view text, int min, int max, int* value) {
 absl::Status ReadForcedGids(const std::string& name, const std::string& value,
                             std::vector<ForcedGid>* gids) {
   constexpr int kMaxGid = 65535;
-  constexpr int kMaxPort = 255;
   ForcedGid all;
   if (ReadNumber(value, 0, kMaxGid, &all.index)) {
     *gids = {all};
@@ -71,17 +71,28 @@ absl::Status ReadForcedGids(const std::string& name, const std::string& value,
   return absl::OkStatus();
 }
 
-// Of "^a,^b" the second device would be "^b": all would stay.
+// "mlx5_0" or "mlx5_0:1". Of "^a,^b" the second device would be "^b": all would
+// stay.
+bool IsNic(absl::string_view item) {
+  const std::vector<absl::string_view> parts = absl::StrSplit(item, ':');
+  int port = 0;
+  return !parts[0].empty() && parts.size() <= 2 &&
+         item.find_first_of("^=") == absl::string_view::npos &&
+         (parts.size() == 1 || ReadNumber(parts[1], 1, kMaxPort, &port));
+}
+
 absl::Status CheckNics(absl::string_view text) {
   absl::string_view names = text;
   absl::ConsumePrefix(&names, "^");
   absl::ConsumePrefix(&names, "=");
-  if (names.find_first_of("^=") == absl::string_view::npos) {
-    return absl::OkStatus();
+  for (const absl::string_view item :
+       absl::StrSplit(names, ',', absl::SkipEmpty())) {
+    if (IsNic(item)) continue;
+    return Refuse("TELEGRAD_NICS", text,
+                  "a list of DEVICE and DEVICE:PORT; one ^, = or ^= stands "
+                  "before all of it, such as ^=mlx5_0,mlx5_1:2");
   }
-  return Refuse("TELEGRAD_NICS", text,
-                "a list of devices; one ^, = or ^= stands before all of it, "
-                "such as ^=mlx5_0,mlx5_1:2");
+  return absl::OkStatus();
 }
 
 absl::Status ReadNumbers(const std::map<std::string, std::string>& environment,

@@ -75,11 +75,26 @@ class Plan(unittest.TestCase):
                 (["simulate", "--sweep", "colour=red"], "no field 'colour'"),
                 (["simulate", "--overlap", "some"], "--overlap"),
                 (["simulate", "--transport", "pigeon"], "no network 'pigeon'"),
+                (["plan", "--benchmark", "-3"], "--benchmark"),
+                (["simulate", "--compute-ms", "-5"], "compute-ms is -5"),
+                (["simulate", "--images-per-s", "inf"], "--images-per-s"),
                 (["simulate", "--html", "/nowhere/x.html"], "/nowhere/x.html")):
             with self.subTest(arguments):
                 done = run(*arguments)
                 self.assertEqual(done.returncode, 2, done.stderr)
                 self.assertIn(part, done.stderr)
+
+
+    def test_output_that_cannot_be_written_is_no_success(self):
+        for arguments in (["plan", "--workers", "2", "--json"],
+                          ["plan", "--print-calibration"],
+                          ["simulate"], ["doctor"]):
+            with self.subTest(arguments), open("/dev/full", "wb") as full:
+                done = subprocess.run([TOPO, *arguments], stdout=full,
+                                      stderr=subprocess.PIPE, text=True,
+                                      timeout=60)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn("standard output cannot be written", done.stderr)
 
 
 class Simulate(unittest.TestCase):

@@ -98,6 +98,15 @@ class Show(unittest.TestCase):
         machine = self.json("--root", self.root, TELEGRAD_GDR="on")
         self.assertEqual(machine["gdr"], "yes")
 
+    def test_output_that_cannot_be_written_is_no_success(self):
+        with open("/dev/full", "wb") as full:
+            for flags in ([], ["--json"]):
+                result = subprocess.run(
+                    [PROGRAM, "show", "--root", self.root, *flags], stdout=full,
+                    stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+                self.assertEqual(result.returncode, 2, result.stderr)
+                self.assertIn("standard output cannot be", result.stderr)
+
     def test_what_is_wrong_is_named(self):
         missing = os.path.join(self.folder.name, "none")
         for flags, environment, words in (
@@ -105,10 +114,12 @@ class Show(unittest.TestCase):
                 (["--root", self.folder.name + "/root/sys/class/net"], {},
                  "root of a recorded file system"),
                 (["--dump", missing + "/x"], {}, missing),
+                (["--svg", missing + "/x"], {}, missing),
+                ([], {"TELEGRAD_NICS": "mlx5_0:abc"}, "TELEGRAD_NICS"),
                 ([], {"TELEGRAD_GID_INDEX": "x"}, "TELEGRAD_GID_INDEX"),
                 (["--no-such-flag"], {}, "--no-such-flag")):
             result = show(*flags, **environment)
-            self.assertNotEqual(result.returncode, 0, flags)
+            self.assertEqual(result.returncode, 2, flags)
             self.assertIn(words, result.stderr)
             self.assertEqual(result.stdout, "")
 

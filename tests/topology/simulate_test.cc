@@ -216,6 +216,12 @@ TEST(Simulate, RefusesWhatMakesNoSense) {
               HasSubstr("workers is 0"));
   EXPECT_THAT(why([](Scenario& s) { s.link_gbps = 0; }),
               HasSubstr("link-gbps is 0"));
+  EXPECT_THAT(why([](Scenario& s) { s.compute_s = -5e-3; }),
+              HasSubstr("compute-ms is -5"));
+  EXPECT_THAT(why([](Scenario& s) { s.chunk_elems = -1; }),
+              HasSubstr("chunk-elements is -1"));
+  EXPECT_THAT(why([](Scenario& s) { s.min_codec_elems = -1; }),
+              HasSubstr("min-codec-elements is -1"));
   EXPECT_THAT(why([](Scenario& s) { s.codec = "zip"; }),
               HasSubstr("no codec 'zip'; it has none, 2bit"));
   EXPECT_THAT(why([](Scenario& s) { s.aggregation = "star"; }),
@@ -289,6 +295,10 @@ TEST(Sweep, RefusesBadOnes) {
   EXPECT_THAT(why("workers=8:1:x2"), HasSubstr("no values"));
   EXPECT_THAT(why("workers=many"), HasSubstr("not a number"));
   EXPECT_THAT(why("workers=1e30"), HasSubstr("not a number"));
+  for (const char* field : {"workers", "servers", "gpus-per-node"}) {
+    EXPECT_THAT(why(std::string(field) + "=1.5:3:x2"),
+                HasSubstr("'1.5' is not a whole number"));
+  }
   EXPECT_THAT(why("workers=1:1000:+1,batch=1:1000:+1"),
               HasSubstr("at most 10000"));
 }

@@ -11,6 +11,7 @@
 #include "base/status_macros.h"
 #include "topology/calibration.h"
 #include "topology/cli/load.h"
+#include "topology/cli/output.h"
 #include "topology/cli/peer.h"
 #include "topology/cost_model.h"
 #include "topology/doctor.h"
@@ -218,16 +219,13 @@ void AddDoctor(CLI::App& app, int& exit_code) {
   AddFlags(app, *flags);
   app.callback([flags, &exit_code] {
     const absl::StatusOr<std::vector<Finding>> findings = Run(*flags);
-    if (!findings.ok()) {
-      std::fprintf(stderr, "telegrad-topo: %s\n",
-                   std::string(findings.status().message()).c_str());
-      exit_code = static_cast<int>(ExitCode::kUsage);
-      return;
+    absl::Status status = findings.status();
+    if (status.ok()) {
+      status =
+          Print(flags->json ? ToJson(*findings) + "\n" : ToText(*findings));
     }
-    const std::string text =
-        flags->json ? ToJson(*findings) + "\n" : ToText(*findings);
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    exit_code = static_cast<int>(ExitCodeOf(*findings));
+    exit_code = status.ok() ? static_cast<int>(ExitCodeOf(*findings))
+                            : Finish("doctor", status);
   });
 }
 

@@ -3,13 +3,13 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "base/exit_code.h"
+#include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "topology/cli/output.h"
 #include "topology/import.h"
 #include "topology/plan.h"
 
@@ -72,7 +72,8 @@ void Declare(CLI::App& app, PlanFlags& flags) {
       ->capture_default_str();
   app.add_option("--benchmark", flags.benchmark,
                  "plan so often and print the seconds of the least and the "
-                 "median plan");
+                 "median plan")
+      ->check(CLI::Range(1, 1'000'000));
   app.add_flag("--json", flags.json, "one JSON object instead of text");
 }
 
@@ -110,8 +111,7 @@ absl::StatusOr<std::vector<double>> Benchmark(
 absl::Status Run(PlanFlags& flags) {
   ASSIGN_OR_RETURN(const Calibration calibration, ReadCalibration(flags));
   if (flags.print_calibration) {
-    std::fputs(CalibrationToJson(calibration).c_str(), stdout);
-    return absl::OkStatus();
+    return Print(CalibrationToJson(calibration));
   }
   ASSIGN_OR_RETURN(flags.request.profile, LoadGradientProfile(flags.profile));
   flags.request.compute_s = flags.compute_ms / 1e3;
@@ -124,15 +124,13 @@ absl::Status Run(PlanFlags& flags) {
   if (flags.benchmark > 0) {
     ASSIGN_OR_RETURN(const std::vector<double> seconds,
                      Benchmark(machines, calibration, flags));
-    std::printf("%.6f s least, %.6f s median of %d plans\n", seconds.front(),
-                seconds[seconds.size() / 2], flags.benchmark);
-    return absl::OkStatus();
+    return Print(absl::StrFormat("%.6f s least, %.6f s median of %d plans\n",
+                                 seconds.front(), seconds[seconds.size() / 2],
+                                 flags.benchmark));
   }
   ASSIGN_OR_RETURN(const Plan plan,
                    MakePlan(machines, calibration, flags.request));
-  const std::string text = flags.json ? PlanToJson(plan) : PlanToText(plan);
-  std::fputs(text.c_str(), stdout);
-  return absl::OkStatus();
+  return Print(flags.json ? PlanToJson(plan) : PlanToText(plan));
 }
 
 }  // namespace
@@ -140,13 +138,8 @@ absl::Status Run(PlanFlags& flags) {
 void AddPlanCommand(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<PlanFlags>();
   Declare(app, *flags);
-  app.callback([flags, &exit_code] {
-    const absl::Status status = Run(*flags);
-    if (status.ok()) return;
-    std::fprintf(stderr, "telegrad-topo: plan: %s\n",
-                 std::string(status.message()).c_str());
-    exit_code = static_cast<int>(ExitCode::kUsage);
-  });
+  app.callback(
+      [flags, &exit_code] { exit_code = Finish("plan", Run(*flags)); });
 }
 
 }  // namespace telegrad::topo

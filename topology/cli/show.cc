@@ -1,14 +1,11 @@
 #include "topology/cli/show.h"
 
-#include <cstdio>
-#include <fstream>
 #include <memory>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
-#include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "topology/cli/load.h"
+#include "topology/cli/output.h"
 #include "topology/machine_json.h"
 #include "topology/picture.h"
 
@@ -24,14 +21,6 @@ struct ShowFlags {
   bool probe = false;
 };
 
-absl::Status WriteFile(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  if (file.good()) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat(path, ": cannot be written"));
-}
-
 absl::Status Show(const ShowFlags& flags) {
   ASSIGN_OR_RETURN(const Machine machine, LoadMachine(flags.root, flags.probe));
   if (!flags.dump.empty()) {
@@ -40,10 +29,8 @@ absl::Status Show(const ShowFlags& flags) {
   if (!flags.svg.empty()) {
     RETURN_IF_ERROR(WriteFile(flags.svg, ToSvg(machine)));
   }
-  const std::string text =
-      flags.json ? ToJson(machine) + "\n" : ShowText(machine, flags.why);
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  return absl::OkStatus();
+  return Print(flags.json ? ToJson(machine) + "\n"
+                          : ShowText(machine, flags.why));
 }
 
 }  // namespace
@@ -58,13 +45,8 @@ void AddShow(CLI::App& app, int& exit_code) {
   app.add_option("--svg", flags->svg, "Draw the machine into this file too");
   app.add_flag("--probe", flags->probe, "Try what files alone cannot tell");
   app.add_flag("--why", flags->why, "With the evidence of every fact");
-  app.callback([flags, &exit_code] {
-    const absl::Status status = Show(*flags);
-    if (status.ok()) return;
-    std::fprintf(stderr, "telegrad-topo: %s\n",
-                 std::string(status.message()).c_str());
-    exit_code = static_cast<int>(ExitCodeOf(status));
-  });
+  app.callback(
+      [flags, &exit_code] { exit_code = Finish("show", Show(*flags)); });
 }
 
 }  // namespace telegrad::topo

@@ -1,16 +1,17 @@
 #include "topology/cli/simulate_command.h"
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "base/units.h"
+#include "topology/cli/output.h"
 #include "topology/simulate.h"
 
 namespace telegrad::topo {
@@ -29,7 +30,7 @@ struct SimulateFlags {
   std::string sweep = {};
   std::string html = {};
   std::string overlap = "full";
-  double compute_ms = -1;
+  std::optional<double> compute_ms = {};
   double images_per_s = 0;
   bool json = false;
   Scenario scenario = {};
@@ -100,8 +101,8 @@ void DeclareOutput(CLI::App& app, SimulateFlags& flags) {
 
 absl::Status SetCompute(SimulateFlags& flags) {
   Scenario& scenario = flags.scenario;
-  if (flags.compute_ms >= 0) {
-    scenario.compute_s = flags.compute_ms / 1e3;
+  if (flags.compute_ms.has_value()) {
+    scenario.compute_s = *flags.compute_ms / 1e3;
     return absl::OkStatus();
   }
   double images_per_s = flags.images_per_s;
@@ -109,7 +110,7 @@ absl::Status SetCompute(SimulateFlags& flags) {
   if (images_per_s == 0 && known != kP100ImagesPerS.end()) {
     images_per_s = known->second;
   }
-  if (!(images_per_s > 0)) {
+  if (!(images_per_s > 0) || std::isinf(images_per_s)) {
     return absl::InvalidArgumentError(
         absl::StrCat("how long does a step of ", flags.profile,
                      " compute? give --compute-ms or --images-per-s"));
@@ -131,14 +132,6 @@ std::string ToText(const Prediction& p) {
   return text;
 }
 
-absl::Status WritePage(const std::string& path, const std::string& html) {
-  std::ofstream file(path, std::ios::binary);
-  file << html;
-  file.close();
-  if (!file) return absl::NotFoundError(absl::StrCat("cannot write ", path));
-  return absl::OkStatus();
-}
-
 absl::Status Run(SimulateFlags& flags) {
   Calibration calibration = AssumedCalibration();
   if (!flags.calibration.empty()) {
@@ -158,13 +151,12 @@ absl::Status Run(SimulateFlags& flags) {
   } else {
     ASSIGN_OR_RETURN(result, Sweep(scenario, calibration, flags.sweep));
   }
-  const std::string text = flags.json ? SweepToJson(result)
-                           : flags.sweep.empty()
-                               ? ToText(result.points.front().prediction)
-                               : SweepToCsv(result);
-  std::fputs(text.c_str(), stdout);
+  RETURN_IF_ERROR(Print(flags.json ? SweepToJson(result)
+                        : flags.sweep.empty()
+                            ? ToText(result.points.front().prediction)
+                            : SweepToCsv(result)));
   if (flags.html.empty()) return absl::OkStatus();
-  return WritePage(
+  return WriteFile(
       flags.html,
       SweepToHtml(result, absl::StrCat(flags.profile, ": simulated training")));
 }
@@ -177,13 +169,8 @@ void AddSimulateCommand(CLI::App& app, int& exit_code) {
   DeclareMachines(app, *flags);
   DeclareTraining(app, *flags);
   DeclareOutput(app, *flags);
-  app.callback([flags, &exit_code] {
-    const absl::Status status = Run(*flags);
-    if (status.ok()) return;
-    std::fprintf(stderr, "telegrad-topo: simulate: %s\n",
-                 std::string(status.message()).c_str());
-    exit_code = static_cast<int>(ExitCode::kUsage);
-  });
+  app.callback(
+      [flags, &exit_code] { exit_code = Finish("simulate", Run(*flags)); });
 }
 
 }  // namespace telegrad::topo

@@ -48,6 +48,11 @@ absl::Status Check(const Scenario& scenario) {
       CheckRange("intra-gbytes-per-s", scenario.intra_gbytes_per_s, 0, 1e6));
   RETURN_IF_ERROR(CheckRange("cores", scenario.cores, 0, 1e4));
   RETURN_IF_ERROR(CheckRange("element-bits", scenario.element_bits, 1, 64));
+  RETURN_IF_ERROR(CheckRange("min-codec-elements",
+                             static_cast<double>(scenario.min_codec_elems), 0,
+                             1e15));
+  RETURN_IF_ERROR(CheckRange(
+      "chunk-elements", static_cast<double>(scenario.chunk_elems), 0, 1e15));
   RETURN_IF_ERROR(
       CheckRange("dollars-per-hour", scenario.dollars_per_hour, 0, 1e9));
   RETURN_IF_ERROR(CheckRange("epoch-samples", scenario.epoch_samples, 1, 1e15));

@@ -15,20 +15,32 @@ namespace {
 
 constexpr size_t kMaxPoints = 10'000;
 
-using Setter = std::function<void(double, Scenario*)>;
+// Sets a field; false where it needs a whole number and this is none.
+using Setter = std::function<bool(double, Scenario*)>;
+
+Setter Whole(int Scenario::*field) {
+  return [field](double value, Scenario* scenario) {
+    scenario->*field = static_cast<int>(value);
+    return scenario->*field == value;
+  };
+}
+
+Setter Real(double Scenario::*field, double unit = 1) {
+  return [field, unit](double value, Scenario* scenario) {
+    scenario->*field = value * unit;
+    return true;
+  };
+}
 
 const std::map<std::string, Setter>& NumericFields() {
   static const auto* const fields = new std::map<std::string, Setter>{
-      {"workers",
-       [](double v, Scenario* s) { s->workers = static_cast<int>(v); }},
-      {"servers",
-       [](double v, Scenario* s) { s->servers = static_cast<int>(v); }},
-      {"gpus-per-node",
-       [](double v, Scenario* s) { s->gpus_per_node = static_cast<int>(v); }},
-      {"batch", [](double v, Scenario* s) { s->batch = v; }},
-      {"link-gbps", [](double v, Scenario* s) { s->link_gbps = v; }},
-      {"cores", [](double v, Scenario* s) { s->cores = v; }},
-      {"compute-ms", [](double v, Scenario* s) { s->compute_s = v / 1e3; }},
+      {"workers", Whole(&Scenario::workers)},
+      {"servers", Whole(&Scenario::servers)},
+      {"gpus-per-node", Whole(&Scenario::gpus_per_node)},
+      {"batch", Real(&Scenario::batch)},
+      {"link-gbps", Real(&Scenario::link_gbps)},
+      {"cores", Real(&Scenario::cores)},
+      {"compute-ms", Real(&Scenario::compute_s, 1e-3)},
   };
   return *fields;
 }
@@ -125,8 +137,9 @@ absl::Status SetField(absl::string_view name, absl::string_view value,
     return absl::InvalidArgumentError(
         absl::StrCat(name, ": '", value, "' is not a number up to 1e9"));
   }
-  found->second(number, scenario);
-  return absl::OkStatus();
+  if (found->second(number, scenario)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, ": '", value, "' is not a whole number"));
 }
 
 absl::StatusOr<SweepResult> Sweep(const Scenario& scenario,
