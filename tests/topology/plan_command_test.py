@@ -16,6 +16,23 @@ def run(*arguments, **variables):
                           timeout=60)
 
 
+# Two RoCE ports and a GPU behind one switch, as telegrad-topo show dumps it.
+POSITION = {"switches": ["s0"], "host_bridge": "pci0000:00", "package": 0,
+            "numa_node": 0}
+MACHINE = {
+    "schema": "1", "host": "a",
+    "gpus": [{"name": "cuda0", "bus_id": "0000:01:00.0",
+              "compute_capability": 90, "position": POSITION}],
+    "nics": [{"name": f"mlx5_{i}", "bus_id": f"0000:1{i}:00.0", "is_rdma": True,
+              "position": POSITION,
+              "ports": [{
+                  "transport": "RoCEv2", "link_layer": "Ethernet", "state": 4,
+                  "gbps": 100, "gid_index": 3,
+                  "gids": [{"index": row, "type": "RoCE v2", "scope": "IPv4",
+                            "gid": f"{0:020x}ffffc000020{row}"}
+                           for row in (1, 3)]}]} for i in range(2)]}
+
+
 class Plan(unittest.TestCase):
 
     def test_json_names_the_decisions(self):
@@ -61,6 +78,38 @@ class Plan(unittest.TestCase):
         done = run("plan", "--workers", "2", TELEGRAD_TRANSPORT="pigeon")
         self.assertEqual(done.returncode, 2)
         self.assertIn("no network 'pigeon'", done.stderr)
+
+    def test_the_environment_counts_for_machines_as_in_a_run(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "a.json")
+            with open(path, "w", encoding="ascii") as file:
+                json.dump(MACHINE, file)
+
+            def gpu(*flags, **variables):
+                done = run("plan", "--json", "--workers", "2", *flags,
+                           **variables)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                [machine] = json.loads(done.stdout)["machines"]
+                return machine["gpus"][0]
+
+            def rails(**variables):
+                return [(rail["nic"], rail["gid"], rail["gbps"])
+                        for rail in gpu("--from", path, **variables)["rails"]]
+
+            both = [("mlx5_0", 3, 100), ("mlx5_1", 3, 100)]
+            self.assertEqual(rails(), both)
+            self.assertEqual(rails(TELEGRAD_NICS="=mlx5_1"), both[1:])
+            self.assertEqual(rails(TELEGRAD_GID_INDEX="mlx5_1:1"),
+                             [both[0], ("mlx5_1", 1, 100)])
+            self.assertEqual({rate for _, _, rate in
+                              rails(TELEGRAD_LINK_GBPS="25")}, {25})
+            self.assertEqual(len(gpu(TELEGRAD_TOPO_FILE=path)["rails"]), 2)
+            for wish, memory in (("on", "gdr"), ("off", "staging")):
+                self.assertEqual(gpu("--from", path,
+                                     TELEGRAD_GDR=wish)["memory"], memory)
+        done = run("plan", TELEGRAD_GID_INDEX="x")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("TELEGRAD_GID_INDEX", done.stderr)
 
     def test_wrong_input_exits_2_with_a_sentence(self):
         for arguments, part in (

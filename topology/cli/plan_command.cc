@@ -33,8 +33,8 @@ void Declare(CLI::App& app, PlanFlags& flags) {
   PlanRequest& request = flags.request;
   app.add_option("--from", flags.from,
                  "files that describe the machines (telegrad-topo show --json, "
-                 "XML of NCCL or hwloc), one for each; without: machines alike "
-                 "with one card and no GPU");
+                 "XML of NCCL or hwloc), one for each; without: all as "
+                 "TELEGRAD_TOPO_FILE, else alike with one card and no GPU");
   app.add_option("--calibration", flags.calibration,
                  "JSON of measured speeds; without: defaults, which justify no "
                  "lossy codec");
@@ -82,11 +82,17 @@ absl::StatusOr<Calibration> ReadCalibration(const PlanFlags& flags) {
   return LoadCalibration(flags.calibration);
 }
 
+// What the environment says counts for each machine, as in a run.
 absl::StatusOr<std::vector<Machine>> ReadMachines(
-    const std::vector<std::string>& paths) {
+    std::vector<std::string> paths) {
+  ASSIGN_OR_RETURN(const TopologyOptions options,
+                   TopologyOptionsFromEnvironment());
+  if (paths.empty() && !options.topo_file.empty()) {
+    paths = {options.topo_file};
+  }
   std::vector<Machine> machines;
   for (const std::string& path : paths) {
-    ASSIGN_OR_RETURN(Machine machine, MachineFromFile(path));
+    ASSIGN_OR_RETURN(Machine machine, MachineFromFile(path, options));
     machines.push_back(std::move(machine));
   }
   return machines;
