@@ -109,6 +109,7 @@ struct Plan {
   int mtu = 0;          // bytes, least of all ports; 0: unknown
   int connections = 1;  // per pair of machines
   std::string codec = "none";
+  int64_t chunk_bytes = 0;  // asked for; 0: each tensor has its best
   std::vector<TensorPlan> tensors = {};
   std::vector<MachinePlan> machines = {};
   double link_bytes_per_s = 0;  // of a machine, the slowest
@@ -150,7 +151,9 @@ struct PlanDecision {
 // `connections`. The cards of two machines are named, the others counted.
 std::vector<PlanDecision> PlanDecisions(const Plan& plan);
 
-std::string PlanToJson(const Plan& plan);  // one object, a line's end
-std::string PlanToText(const Plan& plan);  // for people, lines of reasons
+// One object and a line's end; `reasons` has a line for each of PlanDecisions,
+// then of `chunk` and `priority`.
+std::string PlanToJson(const Plan& plan);
+std::string PlanToText(const Plan& plan);  // for people, the same lines
 
 }  // namespace telegrad

@@ -290,6 +290,31 @@ TEST(Plan, JsonHoldsAllOfIt) {
   EXPECT_THAT(PlanToText(plan), HasSubstr("machine node1"));
 }
 
+TEST(Plan, TextAndJsonHaveALineForEachDecision) {
+  PlanRequest request = Request("alexnet");
+  const auto reasons = [&] {
+    const Plan plan = MustPlan(Cluster(2, Fabric::kEthernet, 100),
+                               AssumedCalibration(), request);
+    const auto json = nlohmann::json::parse(PlanToJson(plan));
+    const auto lines = json["reasons"].get<std::vector<std::string>>();
+    for (const std::string& each : lines) {
+      EXPECT_THAT(PlanToText(plan), HasSubstr("\n  " + each + "\n"));
+    }
+    return lines;
+  };
+  EXPECT_THAT(
+      reasons(),
+      ElementsAre(
+          HasSubstr("network TCP: "), HasSubstr("cards node0: "),
+          HasSubstr("memory host for machines (2): "),
+          HasSubstr("aggregation ring: "), HasSubstr("link 100 Gb/s"),
+          HasSubstr("compression off: "), HasSubstr("connections 4: "),
+          AllOf(HasSubstr("chunk "), HasSubstr("the shortest prediction")),
+          HasSubstr("priority first layers first")));
+  request.chunk_bytes = 1 << 20;
+  EXPECT_THAT(reasons(), Contains("chunk 1.05 MB for 16 tensors: asked for"));
+}
+
 std::vector<std::string> DecisionLines(const Plan& plan) {
   std::vector<std::string> lines;
   for (const PlanDecision& each : PlanDecisions(plan)) {

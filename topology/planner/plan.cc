@@ -166,6 +166,7 @@ absl::StatusOr<Plan> PlanMachines(std::span<const Machine* const> machines,
   plan.workers = request.workers > 0 ? request.workers
                                      : std::max(1, count - request.servers);
   plan.servers = request.servers;
+  plan.chunk_bytes = request.chunk_bytes;
   RETURN_IF_ERROR(ChooseNetwork(machines, request, &plan));
   for (const Machine* machine : machines) {
     ASSIGN_OR_RETURN(MachinePlan each,

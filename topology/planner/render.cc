@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/units.h"
 #include "topology/path.h"
 #include "topology/plan.h"
@@ -49,6 +50,33 @@ void AppendMachine(const MachinePlan& machine, std::string* text) {
   }
 }
 
+// "256 kB for 20 tensors, 4 MB for 3".
+std::string Chunks(const Plan& plan) {
+  std::map<int64_t, int> counts;
+  for (const TensorPlan& each : plan.tensors) ++counts[each.chunk_bytes];
+  std::vector<std::string> sizes;
+  for (const auto& [bytes, count] : counts) {
+    sizes.push_back(absl::StrCat(FormatBytes(static_cast<double>(bytes)),
+                                 " for ", count, " tensors"));
+  }
+  return absl::StrJoin(sizes, ", ");
+}
+
+// A line for each decision: those of PlanDecisions, then of all tensors.
+std::vector<std::string> Reasons(const Plan& plan) {
+  std::vector<std::string> lines;
+  for (const PlanDecision& each : PlanDecisions(plan)) {
+    lines.push_back(absl::StrCat(each.what, " ", each.text));
+  }
+  lines.push_back(absl::StrCat(
+      "chunk ", Chunks(plan),
+      plan.chunk_bytes > 0 ? ": asked for"
+                           : ": the shortest prediction for their size"));
+  lines.push_back(
+      "priority first layers first: the next step needs them first");
+  return lines;
+}
+
 // One line for each kind of treatment.
 void AppendTensors(const Plan& plan, std::string* text) {
   struct Sum {
@@ -86,7 +114,7 @@ std::string PlanToJson(const Plan& plan) {
                {"comm_s", plan.comm_s},
                {"comm_dense_s", plan.comm_dense_s},
                {"exposed_s", plan.exposed_s},
-               {"reasons", plan.reasons},
+               {"reasons", Reasons(plan)},
                {"warnings", plan.warnings},
                {"tensors", Json::array()},
                {"machines", Json::array()}};
@@ -105,7 +133,7 @@ std::string PlanToJson(const Plan& plan) {
 
 std::string PlanToText(const Plan& plan) {
   std::string text = absl::StrFormat("plan %s\n", plan.digest.substr(0, 16));
-  for (const std::string& each : plan.reasons) {
+  for (const std::string& each : Reasons(plan)) {
     absl::StrAppend(&text, "  ", each, "\n");
   }
   for (const std::string& each : plan.warnings) {
