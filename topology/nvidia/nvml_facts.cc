@@ -17,13 +17,6 @@ constexpr unsigned kMaxLinks = 18;  // NVML_NVLINK_MAX_LINKS
 constexpr int kToGpu = 0;
 constexpr int kToSwitch = 2;
 
-// Gigabytes/s of one link in one direction. Source: NVIDIA's data sheets of
-// V100, A100 and H100.
-double LinkGbytes(int version) {
-  if (version == 1) return 20;
-  return version >= 2 && version <= 5 ? 25 : 0;
-}
-
 int IndexOf(const Machine& machine, const Bdf& bdf) {
   const auto gpu =
       std::find_if(machine.gpus.begin(), machine.gpus.end(),
@@ -35,6 +28,8 @@ int IndexOf(const Machine& machine, const Bdf& bdf) {
 
 // One GpuLink for all lanes that lead to the same place.
 void AddLinks(const Nvml& nvml, Device device, int gpu, Machine& machine) {
+  const int capability =
+      machine.gpus[static_cast<size_t>(gpu)].compute_capability.value_or(0);
   std::map<std::pair<int, std::string>, GpuLink> links;
   for (unsigned i = 0; i < kMaxLinks; ++i) {
     if (!nvml.IsLinkActive(device, i)) continue;
@@ -55,7 +50,8 @@ void AddLinks(const Nvml& nvml, Device device, int gpu, Machine& machine) {
     link.b = b;
     link.b_name = name;
     ++link.lanes;
-    const double gbytes = LinkGbytes(nvml.GetLinkVersion(device, i));
+    const double gbytes =
+        nvidia::NvlinkGbytes(nvml.GetLinkVersion(device, i), capability);
     if (gbytes > 0) {
       link.gbytes_per_s.value = link.gbytes_per_s.value_or(0) + gbytes;
     }
@@ -83,6 +79,14 @@ void Describe(const Nvml& nvml, Device device, Gpu& gpu) {
 }
 
 }  // namespace
+
+double nvidia::NvlinkGbytes(int version, int capability) {
+  constexpr int kHopper = 90;
+  if (version == 1) return 20;                  // 1.0
+  if (version >= 2 && version <= 6) return 25;  // 2.0, 2.2, 3.0, 3.1, 4.0
+  if (version != 7) return 0;                   // 5.0
+  return capability == kHopper ? 25 : 50;
+}
 
 void AddNvmlFacts(const TopologyOptions& /*options*/, Machine& machine) {
   std::string why_not;
