@@ -207,7 +207,7 @@ inline const std::vector<DoctorCase>& DoctorCases() {
        [](Machine& m) { m.capabilities.ucx_cuda = Tri::kNo; }},
       {"T21", Level::kWarn, "no RDMA",
        [](Machine& m) { m.capabilities.ucx_rdma = Tri::kNo; }},
-      {"T22", Level::kInfo, "win over",
+      {"T22", Level::kInfo, "UCX_TLS wins over",
        [](Machine& m) { m.environment["UCX_TLS"] = "tcp"; }},
       {"T23", Level::kWarn, "mlx5_0,",
        [](Machine& m) { m.environment["UCX_NET_DEVICES"] = "mlx5_0,eth0"; }},

@@ -64,6 +64,27 @@ TEST(Doctor, AnEmptyMachineIsNoFailure) {
       << ToText(Examine({}, {}));
 }
 
+TEST(Doctor, SettingsAreNamedWithTheChoiceThatTheyDefeat) {
+  const auto sentence = [](std::map<std::string, std::string> environment) {
+    Machine machine = Healthy();
+    machine.environment = std::move(environment);
+    return WithId(Examine(machine, {}), "T22").at(0).sentence;
+  };
+  EXPECT_EQ(sentence({{"UCX_NET_DEVICES", "eth0"}, {"FI_PROVIDER", "tcp"}}),
+            "FI_PROVIDER wins over our choice of the provider of ofi; "
+            "UCX_NET_DEVICES wins over our choice of the cards and interfaces "
+            "of ucx");
+  for (const char* name :
+       {"UCX_TLS", "UCX_IB_GID_INDEX", "NCCL_IB_HCA", "NCCL_SOCKET_IFNAME",
+        "NCCL_IB_GID_INDEX", "TELEGRAD_NICS", "TELEGRAD_GDR"}) {
+    EXPECT_THAT(sentence({{name, "x"}}),
+                HasSubstr(std::string(name) + " wins over our choice of "));
+  }
+  EXPECT_EQ(sentence({{"UCX_LOG_LEVEL", "info"}, {"NCCL_DEBUG", "WARN"}}),
+            "no choice of ours depends on these settings of yours: "
+            "NCCL_DEBUG, UCX_LOG_LEVEL");
+}
+
 std::vector<Machine> TwoHosts() {
   std::vector<Machine> machines = {Healthy(), Healthy()};
   machines[1].host = "node1";

@@ -23,6 +23,40 @@ bool HasUcxDevice(const Machine& machine, absl::string_view name) {
   return false;
 }
 
+// A variable and the choice of ours that it defeats. Source: the
+// documentation of UCX, NCCL and libfabric.
+struct Setting {
+  const char* name;
+  const char* choice;
+};
+constexpr Setting kSettings[] = {
+    {"UCX_NET_DEVICES", "the cards and interfaces of ucx"},
+    {"UCX_TLS", "whether ucx goes over RDMA, TCP or shared memory"},
+    {"UCX_IB_GID_INDEX", "the GID row of each RoCE port, for ucx"},
+    {"UCX_IB_NUM_PATHS", "two paths over a bond, for ucx"},
+    {"UCX_MAX_RNDV_RAILS", "how many cards a GPU gets, for ucx"},
+    {"NCCL_IB_HCA", "the cards of NCCL's collectives"},
+    {"NCCL_IB_DISABLE", "RDMA for NCCL's collectives"},
+    {"NCCL_NET", "the network of NCCL's collectives"},
+    {"NCCL_NET_GDR_LEVEL", "GPUDirect RDMA by path, for NCCL"},
+    {"NCCL_SOCKET_IFNAME", "the interface of NCCL's collectives"},
+    {"NCCL_IB_GID_INDEX", "the GID row of each RoCE port, for NCCL"},
+    {"FI_PROVIDER", "the provider of ofi"},
+    {"TELEGRAD_TRANSPORT", "the network"},
+    {"TELEGRAD_TOPO_FILE", "what this machine has"},
+    {"TELEGRAD_NICS", "the cards"},
+    {"TELEGRAD_GID_INDEX", "the GID row of each RoCE port"},
+    {"TELEGRAD_LINK_GBPS", "the rate of the ports"},
+    {"TELEGRAD_GDR", "whether GPUDirect RDMA is used"}};
+
+// Null where no choice of ours depends on the variable.
+const Setting* FindSetting(absl::string_view name) {
+  for (const Setting& each : kSettings) {
+    if (name == each.name) return &each;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 void CheckUcxBuild(const Machine& machine, const DoctorOptions&,
@@ -58,15 +92,27 @@ void CheckUcxBuild(const Machine& machine, const DoctorOptions&,
 void CheckEnvironment(const Machine& machine, const DoctorOptions&,
                       Report& report) {
   std::vector<std::string> settings;
+  std::vector<std::string> defeats;
+  std::vector<std::string> others;
   for (const auto& [name, value] : machine.environment) {
     settings.push_back(absl::StrCat(name, "=", value));
+    const Setting* known = FindSetting(name);
+    if (known == nullptr) {
+      others.push_back(name);
+    } else {
+      defeats.push_back(
+          absl::StrCat(name, " wins over our choice of ", known->choice));
+    }
   }
   if (settings.empty()) {
     return report.Ok("no UCX_*, NCCL_*, FI_* or TELEGRAD_* variable is set");
   }
-  report.Add(Level::kInfo,
-             absl::StrCat(settings.size(),
-                          " settings of yours win over Telegrad's choices"),
+  if (!others.empty()) {
+    defeats.push_back(
+        absl::StrCat("no choice of ours depends on these settings of yours: ",
+                     absl::StrJoin(others, ", ")));
+  }
+  report.Add(Level::kInfo, absl::StrJoin(defeats, "; "),
              absl::StrJoin(settings, ", "),
              "env | grep -E '^(UCX|NCCL|FI|TELEGRAD)_' names them");
 }
