@@ -111,6 +111,7 @@ class DoctorCommand(unittest.TestCase):
         result = doctor("--root", self.root("c"), "--peer", address)
         self.assertEqual(result.returncode, 4)
         self.assertIn("cannot be reached", result.stdout)
+        self.assertRegex(result.stdout, r"ip route get 127\.0\.0\.1\n")
 
     def test_this_machine(self):
         result = doctor()

@@ -16,6 +16,7 @@
 namespace telegrad {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
@@ -157,6 +158,15 @@ int ExpectHintsWork(const Machine& machine) {
   return seen;
 }
 
+// The findings know what these stand for.
+void ExpectNoPlaceholders(const std::vector<Finding>& findings) {
+  for (const Finding& each : findings) {
+    EXPECT_THAT(each.hint,
+                Not(ContainsRegex("(^|[^A-Z_])(NAME|BDF|HOST)($|[^A-Z_])")))
+        << each.id;
+  }
+}
+
 TEST(DoctorHints, WorkOnMachinesWithOneFault) {
   int seen = 0;
   for (const DoctorCase& each : DoctorCases()) {
@@ -178,9 +188,53 @@ TEST(DoctorHints, WorkOnRecordedMachines) {
         "synthetic/roce-gid-4entry", "synthetic/roce-gid-vxlan-vs-bond",
         "synthetic/mixed-ib-roce-efa-down", "synthetic/container-errno"}) {
     SCOPED_TRACE(name);
-    seen += ExpectHintsWork(DetectRecorded(name));
+    const Machine machine = DetectRecorded(name);
+    seen += ExpectHintsWork(machine);
+    ExpectNoPlaceholders(Examine(machine, {}));
   }
   EXPECT_GE(seen, 3);
+}
+
+TEST(DoctorHints, NameWhatTheFindingKnows) {
+  for (const DoctorCase& each : DoctorCases()) {
+    SCOPED_TRACE(absl::StrCat(each.id, " ", each.word));
+    Machine machine = Healthy();
+    each.change(machine);
+    ExpectNoPlaceholders(Examine(machine, WithCodec(400)));
+  }
+  for (const DoctorCase& each : CompareCases()) {
+    SCOPED_TRACE(absl::StrCat(each.id, " ", each.word));
+    std::vector<Machine> machines = TwoHosts();
+    each.change(machines[1]);
+    ExpectNoPlaceholders(Compare(machines));
+  }
+}
+
+TEST(DoctorHints, NameInterfacesAndBridges) {
+  const auto hint = [](const std::vector<Finding>& findings, const char* id) {
+    return WithId(findings, id).at(0).hint;
+  };
+  Machine machine = Healthy();
+  machine.nics[1].ports[0].state = Is(1);
+  EXPECT_THAT(hint(Examine(machine, {}), "T03"),
+              EndsWith("; ip link set up dev eth1"));
+  machine.nics[1].ports[0].net_interface = "";
+  EXPECT_THAT(hint(Examine(machine, {}), "T03"), EndsWith("transceiver"));
+  machine.capabilities.acs_clear = Tri::kNo;
+  machine.capabilities.why["acs_clear"] = {
+      {.source = "/sys/devices/pci0000:00/0000:00:01.0/config"},
+      {.source = "/sys/devices/pci0000:80/0000:80:03.1/config"}};
+  EXPECT_THAT(hint(Examine(machine, {}), "T15"),
+              HasSubstr(": setpci -s 0000:00:01.0 ECAP_ACS+0x6.w=0000; setpci "
+                        "-s 0000:80:03.1 ECAP_ACS+0x6.w=0000; or"));
+  std::vector<Machine> machines = TwoHosts();
+  machines[1].nics[0].ports[0].active_mtu = Is(1024);
+  EXPECT_EQ(hint(Compare(machines), "T08"),
+            "on node1: ip link set dev eth0 mtu 9000; and the switch");
+  for (Machine& each : machines) {
+    for (Nic& nic : each.nics) nic.ports[0].fabric = Fabric::kInfiniBand;
+  }
+  EXPECT_THAT(hint(Compare(machines), "T08"), HasSubstr("subnet manager"));
 }
 
 std::vector<std::string> HintsOf(const Machine& machine, const char* id,

@@ -126,6 +126,8 @@ inline const std::vector<DoctorCase>& DoctorCases() {
        [](Machine& m) { m.capabilities.memlock_bytes = {}; }},
       {"T03", Level::kWarn, "mlx5_1/1",
        [](Machine& m) { m.nics[1].ports[0].state = Is(2); }},
+      {"T03", Level::kWarn, "mlx5_1/1 is not active (state 1)",
+       [](Machine& m) { m.nics[1].ports[0].state = Is(1); }},
       {"T04", Level::kWarn, "mlx5_1",
        [](Machine& m) {
          m.nics[1].ports[0].fabric = Fabric::kInfiniBand;
@@ -189,6 +191,13 @@ inline const std::vector<DoctorCase>& DoctorCases() {
        }},
       {"T15", Level::kWarn, "ACS",
        [](Machine& m) { m.capabilities.acs_clear = Tri::kNo; }},
+      {"T15", Level::kWarn, "root complex",
+       [](Machine& m) {
+         m.capabilities.acs_clear = Tri::kNo;
+         m.capabilities.why["acs_clear"] = {
+             {.source = "/sys/devices/pci0000:00/0000:00:01.0/config"},
+             {.source = "/sys/devices/pci0000:80/0000:80:03.1/config"}};
+       }},
       {"T15", Level::kUnknown, "ACS",
        [](Machine& m) { m.capabilities.acs_clear = Tri::kUnknown; }},
       {"T16", Level::kWarn, "IOMMU",
@@ -235,6 +244,32 @@ inline const std::vector<DoctorCase>& DoctorCases() {
        }},
   };
   return cases;
+}
+
+// The same of one host of two: checks that compare.
+inline const std::vector<DoctorCase>& CompareCases() {
+  static const std::vector<DoctorCase> cases = {
+      {"T07", Level::kInfo, "that is right",
+       [](Machine& m) { m.nics[0].ports[0].chosen_gid = Is(1); }},
+      {"T08", Level::kWarn, "1024",
+       [](Machine& m) {
+         for (Nic& nic : m.nics) nic.ports[0].active_mtu = Is(1024);
+       }},
+      {"T13", Level::kFail, "node1",
+       [](Machine& m) { m.capabilities.gdr = Tri::kNo; }},
+      {"T19", Level::kFail, "GPUs", [](Machine& m) { m.gpus.pop_back(); }},
+      {"T19", Level::kFail, "RDMA ports",
+       [](Machine& m) { m.nics[1].ports[0].gbps = Is(200.0); }},
+      {"T20", Level::kWarn, "rail 1",
+       [](Machine& m) { m.nics[1].ports[0].gids[1].raw[14] = 9; }},
+  };
+  return cases;
+}
+
+inline std::vector<Machine> TwoHosts() {
+  std::vector<Machine> machines = {Healthy(), Healthy()};
+  machines[1].host = "node1";
+  return machines;
 }
 
 }  // namespace telegrad

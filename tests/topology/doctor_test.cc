@@ -85,34 +85,13 @@ TEST(Doctor, SettingsAreNamedWithTheChoiceThatTheyDefeat) {
             "NCCL_DEBUG, UCX_LOG_LEVEL");
 }
 
-std::vector<Machine> TwoHosts() {
-  std::vector<Machine> machines = {Healthy(), Healthy()};
-  machines[1].host = "node1";
-  return machines;
-}
-
 TEST(DoctorCompare, EqualHostsAreFine) {
   const std::vector<Finding> findings = Compare(TwoHosts());
   EXPECT_EQ(ExitCodeOf(findings), ExitCode::kOk) << ToText(findings);
 }
 
 TEST(DoctorCompare, EachCheckFindsWhatItIsFor) {
-  const std::vector<DoctorCase> cases = {
-      {"T07", Level::kInfo, "that is right",
-       [](Machine& m) { m.nics[0].ports[0].chosen_gid = Is(1); }},
-      {"T08", Level::kWarn, "1024",
-       [](Machine& m) {
-         for (Nic& nic : m.nics) nic.ports[0].active_mtu = Is(1024);
-       }},
-      {"T13", Level::kFail, "node1",
-       [](Machine& m) { m.capabilities.gdr = Tri::kNo; }},
-      {"T19", Level::kFail, "GPUs", [](Machine& m) { m.gpus.pop_back(); }},
-      {"T19", Level::kFail, "RDMA ports",
-       [](Machine& m) { m.nics[1].ports[0].gbps = Is(200.0); }},
-      {"T20", Level::kWarn, "rail 1",
-       [](Machine& m) { m.nics[1].ports[0].gids[1].raw[14] = 9; }},
-  };
-  for (const DoctorCase& each : cases) {
+  for (const DoctorCase& each : CompareCases()) {
     std::vector<Machine> machines = TwoHosts();
     each.change(machines[1]);
     bool found = false;

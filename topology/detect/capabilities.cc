@@ -195,6 +195,7 @@ std::optional<uint32_t> AcsControl(const std::string& space) {
 void FindAcs(const SysRoot& root, const PciTree& pci, Machine& machine) {
   constexpr size_t kSpace = 4096;
   constexpr uint32_t kRedirects = 0x1c;  // request, completion, upstream
+  constexpr size_t kMaxBridges = 64;     // each is to be mended
   Capabilities& capabilities = machine.capabilities;
   std::vector<Evidence>& why = capabilities.why["acs_clear"];
   std::set<std::string> bridges;
@@ -212,7 +213,7 @@ void FindAcs(const SysRoot& root, const PciTree& pci, Machine& machine) {
     const uint32_t control = AcsControl(space).value_or(0);
     if ((control & kRedirects) == 0) continue;
     is_clear = false;
-    if (why.size() >= kMaxReasons) continue;
+    if (why.size() >= kMaxBridges) continue;
     why.push_back(Says("ACS redirects traffic between devices", path,
                        absl::StrCat("0x", absl::Hex(control))));
   }

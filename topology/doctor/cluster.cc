@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -47,6 +48,32 @@ void ForEachActivePort(
       if (IsActive(port)) visit(nic, port);
     }
   }
+}
+
+// "ip link set dev eth0 mtu 9000: node1": of RoCE ports below `greatest`.
+std::string MtuHint(std::span<const Machine> machines, int greatest) {
+  const ByValue commands = Collect(machines, [&](const Machine& machine) {
+    std::set<std::string> lines;
+    ForEachActivePort(machine, [&](const Nic&, const Port& port) {
+      const bool is_less = port.active_mtu.value_or(greatest) < greatest;
+      if (!is_less || !IsRoce(port) || port.net_interface.empty()) return;
+      lines.insert(
+          absl::StrCat("ip link set dev ", port.net_interface, " mtu 9000"));
+    });
+    return absl::StrJoin(lines, " && ");
+  });
+  if (commands.empty()) {
+    return "give all ports the same MTU: that of the subnet manager's "
+           "partition for InfiniBand";
+  }
+  return absl::StrCat(absl::StrJoin(commands, "; ",
+                                    [](std::string* out, const auto& each) {
+                                      absl::StrAppend(
+                                          out, "on ",
+                                          absl::StrJoin(each.second, ", "),
+                                          ": ", each.first);
+                                    }),
+                      "; and the switch");
 }
 
 // What must be equal between nodes of one class, each as a line of text.
@@ -148,18 +175,19 @@ void CompareMtus(std::span<const Machine> machines, Report& report) {
     return absl::StrJoin(mtus, ",");
   });
   if (hosts.size() < 2) return report.Ok("all RDMA ports have the same MTU");
-  int least = 0;
+  int least = std::numeric_limits<int>::max();
+  int greatest = 0;
   for (const Machine& machine : machines) {
     ForEachActivePort(machine, [&](const Nic&, const Port& port) {
-      const int mtu = port.active_mtu.value_or(0);
-      if (mtu > 0 && (least == 0 || mtu < least)) least = mtu;
+      least = std::min(least, port.active_mtu.value_or(least));
+      greatest = std::max(greatest, port.active_mtu.value_or(0));
     });
   }
   report.Add(Level::kWarn,
              absl::StrCat("the RDMA ports' MTU differs between hosts; ", least,
                           " is used on all"),
              absl::StrCat("MTU ", Describe(hosts)),
-             "ip link set dev NAME mtu 9000 on each host, and the switch");
+             MtuHint(machines, greatest));
 }
 
 void CompareGdr(std::span<const Machine> machines, Report& report) {

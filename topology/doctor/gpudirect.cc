@@ -4,6 +4,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "topology/doctor/check.h"
 #include "topology/path.h"
 
@@ -35,6 +36,33 @@ bool IsBelow(const std::string& text, int major, int minor) {
     begin = read.ptr == end ? end : read.ptr + 1;
   }
   return parts[0] < major || (parts[0] == major && parts[1] < minor);
+}
+
+// Of the bridges whose control register the evidence names by its file
+// ("/sys/devices/.../0000:80:01.0/config").
+std::string AcsHint(const Machine& machine) {
+  constexpr char kClear[] = " ECAP_ACS+0x6.w=0000";
+  std::vector<std::string> commands;
+  const auto why = machine.capabilities.why.find("acs_clear");
+  if (why != machine.capabilities.why.end()) {
+    for (const Evidence& each : why->second) {
+      const std::vector<absl::string_view> parts =
+          absl::StrSplit(each.source, '/');
+      Bdf bridge;
+      if (parts.size() < 2 || parts.back() != "config" ||
+          !ParseBdf(parts[parts.size() - 2], &bridge)) {
+        continue;
+      }
+      commands.push_back(absl::StrCat("setpci -s ", ToString(bridge), kClear));
+    }
+  }
+  if (commands.empty()) {
+    return "switch ACS off in the BIOS; the bridges that have it on: lspci "
+           "-vvv | grep -E '^[0-9a-f]|ACSCtl'";
+  }
+  return absl::StrCat(
+      "as root, again after each boot: ", absl::StrJoin(commands, "; "),
+      "; or switch ACS off in the BIOS");
 }
 
 // Whether some GPU has an RDMA NIC at most `limit` away.
@@ -112,10 +140,7 @@ void CheckAcs(const Machine& machine, const DoctorOptions&, Report& report) {
       return report.Add(Level::kWarn,
                         "PCIe ACS sends traffic between GPU and NIC through "
                         "the root complex",
-                        why,
-                        "for each bridge named: setpci -s BDF "
-                        "ECAP_ACS+0x6.w=0000 (root; again after each boot), or "
-                        "switch ACS off in the BIOS");
+                        why, AcsHint(machine));
     case Tri::kUnknown:
       break;
   }

@@ -1,5 +1,5 @@
-#include <algorithm>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -86,9 +86,11 @@ void CheckVirtualInterface(const Machine& machine, const DoctorOptions&,
                            Report& report) {
   std::vector<std::string> candidates;
   std::vector<std::string> others;
+  std::vector<std::string> choices;
   for (const NetInterface& net : machine.interfaces) {
     if (!net.up.value_or(true)) continue;
     (IsCandidate(net) ? candidates : others).push_back(net.name);
+    if (net.kind != Kind::kLoopback) choices.push_back(net.name);
   }
   if (!candidates.empty()) {
     return report.Ok(absl::StrCat("interfaces between hosts: ",
@@ -103,15 +105,26 @@ void CheckVirtualInterface(const Machine& machine, const DoctorOptions&,
              absl::StrCat("only virtual interfaces are up: ",
                           absl::StrJoin(others, ", ")),
              "no interface has a device behind it",
-             "name the one that reaches the other hosts: --bind ADDRESS, "
-             "UCX_NET_DEVICES=NAME; in a container: --net=host");
+             absl::StrCat("in a container: --net=host",
+                          choices.empty()
+                              ? ""
+                              : "; else name the one that reaches the other "
+                                "hosts: --bind ADDRESS, export "
+                                "UCX_NET_DEVICES=",
+                          absl::StrJoin(choices, " or ")));
 }
 
 void CheckFlowControl(const Machine& machine, const DoctorOptions& options,
                       Report& report) {
   bool has_roce = false;
+  std::set<std::string> commands;
   for (const Nic& nic : machine.nics) {
-    has_roce |= std::any_of(nic.ports.begin(), nic.ports.end(), IsRoce);
+    for (const Port& port : nic.ports) {
+      if (!IsRoce(port)) continue;
+      has_roce = true;
+      if (port.net_interface.empty()) continue;
+      commands.insert("mlnx_qos -i " + port.net_interface);
+    }
   }
   bool is_shown = false;
   for (const NetInterface& net : machine.interfaces) {
@@ -125,10 +138,12 @@ void CheckFlowControl(const Machine& machine, const DoctorOptions& options,
         is_shown ? absl::StrCat("ECN is on for priority ", options.priority)
                  : "there is no RoCE port");
   }
-  report.Add(Level::kUnknown,
-             "whether the fabric has PFC and ECN cannot be seen from here",
-             "no /sys/class/net/*/ecn",
-             "mlnx_qos -i NAME; on the switch: show priority-flow-control");
+  report.Add(
+      Level::kUnknown,
+      "whether the fabric has PFC and ECN cannot be seen from here",
+      "no /sys/class/net/*/ecn",
+      absl::StrCat(absl::StrJoin(commands, "; "), commands.empty() ? "" : "; ",
+                   "on the switch: show priority-flow-control"));
 }
 
 void CheckBond(const Machine& machine, const DoctorOptions&, Report& report) {

@@ -13,17 +13,21 @@ namespace {
 constexpr int kUsualLanes = 4;
 
 // States of a port by the InfiniBand architecture, and what keeps it there.
-const char* StateHint(int state) {
-  switch (state) {
+std::string StateHint(const Port& port) {
+  switch (*port.state.value) {
     case 2:
       return "state 2 (INIT): no subnet manager has configured it; start "
              "opensm or look at the switch";
     case 3:
       return "state 3 (ARMED): the subnet manager is at work; look again";
     default:
-      return "check the cable and the transceiver; for Ethernet: ip link set "
-             "up dev NAME";
+      break;
   }
+  const bool has_command =
+      port.link_layer != LinkLayer::kInfiniBand && !port.net_interface.empty();
+  return absl::StrCat("check the cable and the transceiver",
+                      has_command ? "; ip link set up dev " : "",
+                      has_command ? port.net_interface : "");
 }
 
 void CheckPortRate(const Nic& nic, const Port& port, const BestRates& best,
@@ -126,7 +130,7 @@ void CheckPortDown(const Machine& machine, const DoctorOptions&,
       report.Add(Level::kWarn,
                  absl::StrCat(PortName(nic, port), " is not active (state ",
                               *port.state.value, ")"),
-                 Why(port.state.why), StateHint(*port.state.value));
+                 Why(port.state.why), StateHint(port));
     }
   }
   if (report.empty()) report.Ok(absl::StrCat(active, " RDMA ports are active"));
