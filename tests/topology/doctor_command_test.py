@@ -118,6 +118,17 @@ class DoctorCommand(unittest.TestCase):
         self.assertIn(result.returncode, (0, 3, 4), result.stderr)
         self.assertIn("T01 rdma-devnodes", result.stdout)
 
+    def test_what_a_comparison_would_ignore_is_refused(self):
+        dumps = [self.dump("a"), self.dump("b")]
+        for flags in (["--serve", "127.0.0.1:0"], ["--peer", "127.0.0.1:1"],
+                      ["--calibration", "/nonexistent"], ["--probe"],
+                      ["--priority", "3"], ["--seconds", "1"],
+                      ["--root", self.folder.name]):
+            result = doctor("--diff", *dumps, *flags)
+            self.assertEqual(result.returncode, 2, result.stdout)
+            self.assertIn(flags[0], result.stderr)
+        self.assertEqual(doctor("--json", "--diff", *dumps).returncode, 0)
+
     def test_wrong_use_is_told(self):
         for arguments, words in (
                 (["--from", "/nonexistent"], "/nonexistent"),

@@ -182,15 +182,14 @@ void AddFlags(CLI::App& app, DoctorFlags& flags) {
   CLI::Option* root = app.add_option(
       "--root", flags.root,
       "A recorded /sys (with /proc, /dev): folder or tar archive");
-  CLI::Option* from = app.add_option("--from", flags.from,
-                                     "A machine's dump, NCCL's or hwloc's XML")
-                          ->excludes(root);
-  app.add_option("--diff", flags.diff,
-                 "Compare dumps of several machines (telegrad-topo show "
-                 "--dump FILE) instead of looking at one")
-      ->excludes(root)
-      ->excludes(from)
-      ->expected(2, 1 << 16);
+  app.add_option("--from", flags.from,
+                 "A machine's dump, NCCL's or hwloc's XML")
+      ->excludes(root);
+  CLI::Option* diff =
+      app.add_option("--diff", flags.diff,
+                     "Compare dumps of several machines (telegrad-topo show "
+                     "--dump FILE) instead of looking at one")
+          ->expected(2, 1 << 16);
   app.add_option("--peer", flags.peers,
                  "HOST:PORT of a doctor --serve: reachability, bandwidth, and "
                  "what differs; may be repeated")
@@ -218,6 +217,10 @@ void AddFlags(CLI::App& app, DoctorFlags& flags) {
       ->check(CLI::Range(0, 7))
       ->capture_default_str();
   app.add_flag("--probe", flags.probe, "Try what files alone cannot tell");
+  // Of how to look at one machine nothing has a meaning then.
+  for (CLI::Option* each : app.get_options()) {
+    if (each != diff && each != app.get_help_ptr()) diff->excludes(each);
+  }
   app.add_flag("--json", flags.json, "As JSON (docs/doctor.md)");
 }
 
