@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "topology/detect/live.h"
+#include "topology/nvidia/cuda_facts.h"
 #include "topology/nvidia/nvml_facts.h"
 #include "topology/posix/posix_facts.h"
 #include "topology/system_root.h"
@@ -30,7 +31,7 @@ using AddFacts = void (*)(const TopologyOptions&, Machine&);
 // What a live machine is asked, in this order; each looks at what those before
 // it found.
 constexpr AddFacts kLiveSources[] = {
-    &AddPosixFacts, &AddNvmlFacts,
+    &AddPosixFacts, &AddNvmlFacts, &AddCudaFacts,
 #if TELEGRAD_WITH_VERBS
     &AddVerbsFacts,
 #endif

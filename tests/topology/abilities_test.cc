@@ -277,7 +277,12 @@ TEST(Gdr, ModulesAreAHintAndTheirAbsenceIsNone) {
   EXPECT_EQ(machine.capabilities.gdr_dmabuf_gpu, Tri::kYes);
   EXPECT_EQ(machine.capabilities.gdr_dmabuf_nic, Tri::kYes);
   EXPECT_EQ(machine.capabilities.gdr, Tri::kUnknown);  // never yes unproved
-  EXPECT_FALSE(machine.capabilities.why.at("gdr").empty());
+  const std::vector<Evidence>& why = machine.capabilities.why.at("gdr");
+  ASSERT_EQ(why.size(), 3U);
+  EXPECT_EQ(why[1].what,
+            "libraries that take GPU memory: UCX unknown, libfabric unknown");
+  EXPECT_EQ(why[2].what,
+            "nearest GPU and RDMA device: unknown; PXB or nearer is used");
 }
 
 TEST(Gdr, TheUserHasTheLastWord) {

@@ -23,8 +23,8 @@ absl::StatusOr<Machine> DetectMachine(const SysRoot& root,
   detect::AddGpus(root, pci, machine);
   detect::AddCapabilities(root, pci, machine);
   if (root.is_live()) detect::AddLiveFacts(options, machine);
-  detect::JudgeGdr(root, machine);
   FillPaths(machine);
+  detect::JudgeGdr(root, machine);
   ApplyOverrides(options, machine);
   return machine;
 }

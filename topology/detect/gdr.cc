@@ -55,12 +55,41 @@ Verdict Judge(const SysRoot& root, const Machine& machine) {
              Confidence::kInferred);
 }
 
+// Of the GPU and the RDMA device that are nearest to each other; null: none.
+const PathInfo* NearestPath(const Machine& machine) {
+  const PathInfo* nearest = nullptr;
+  for (const std::vector<PathInfo>& row : machine.gpu_nic) {
+    for (size_t n = 0; n < row.size() && n < machine.nics.size(); ++n) {
+      if (!machine.nics[n].is_rdma) continue;
+      if (nearest == nullptr ||
+          Distance(row[n].path) < Distance(nearest->path)) {
+        nearest = &row[n];
+      }
+    }
+  }
+  return nearest;
+}
+
 }  // namespace
 
 void JudgeGdr(const SysRoot& root, Machine& machine) {
   Verdict verdict = Judge(root, machine);
-  machine.capabilities.gdr = verdict.gdr;
-  machine.capabilities.why["gdr"] = {std::move(verdict.why)};
+  Capabilities& has = machine.capabilities;
+  has.gdr = verdict.gdr;
+  std::vector<Evidence>& why = has.why["gdr"];
+  why = {std::move(verdict.why)};
+  const PathInfo* path = NearestPath(machine);
+  if (path == nullptr) return;
+  why.push_back({.what = absl::StrCat("libraries that take GPU memory: UCX ",
+                                      Name(has.ucx_cuda), ", libfabric ",
+                                      Name(has.ofi_hmem)),
+                 .source = "ucx_cuda, ofi_hmem"});
+  why.push_back(
+      {.what = absl::StrCat("nearest GPU and RDMA device: ", Name(path->path),
+                            "; PXB or nearer is used"),
+       .source = "gpu_nic",
+       .raw = path->why,
+       .confidence = Confidence::kInferred});
 }
 
 }  // namespace telegrad::detect
