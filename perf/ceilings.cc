@@ -35,6 +35,9 @@ void Move(const float* HWY_RESTRICT s, float* HWY_RESTRICT d, size_t n) {
         }
         if constexpr (kStore == Store::kCached) {
           kernels::PrefetchForWrite(d + j);
+        } else if constexpr (kTraffic == Traffic::kUpdate ||
+                             kTraffic == Traffic::kAdd) {
+          __builtin_prefetch(d + j, 0);
         }
       }
     }
@@ -83,8 +86,10 @@ std::vector<CeilingVariant> Writers() {
       {"prefetch 512", Move<kTraffic, 512, Store::kCached>},
       {"prefetch 1024", Move<kTraffic, 1024, Store::kCached>},
       {"prefetch 2048", Move<kTraffic, 2048, Store::kCached>},
+      {"prefetch 4096", Move<kTraffic, 4096, Store::kCached>},
       {"non-temporal", Move<kTraffic, 0, Store::kNonTemporal>},
-      {"non-temporal prefetch", Move<kTraffic, 1024, Store::kNonTemporal>},
+      {"non-temporal prefetch 1024", Move<kTraffic, 1024, Store::kNonTemporal>},
+      {"non-temporal prefetch 4096", Move<kTraffic, 4096, Store::kNonTemporal>},
   };
 }
 
@@ -94,7 +99,8 @@ std::vector<CeilingVariant> Variants(Traffic traffic) {
       return {{"plain", Read<0>},
               {"prefetch 512", Read<512>},
               {"prefetch 1024", Read<1024>},
-              {"prefetch 2048", Read<2048>}};
+              {"prefetch 2048", Read<2048>},
+              {"prefetch 4096", Read<4096>}};
     case Traffic::kWrite:
       return Writers<Traffic::kWrite>();
     case Traffic::kCopy:
