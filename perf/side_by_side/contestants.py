@@ -225,7 +225,7 @@ class OneWay(Contestant):
                  "--tls", "tcp", "--size", str(self.size), "--iterations",
                  str(self.iterations(run)), "--warmup", str(self.warmup),
                  "--rendezvous", f"{lab.address(0)}:{run.port}", "--timeout",
-                 str(TIMEOUT_S), "--json", "--times"]
+                 str(TIMEOUT_S), "--json"]
         if not self.is_pingpong:
             words += ["--window", str(self.window)]
         return [(host, {}, [*words, "--rank", str(host), "--bind",

@@ -82,9 +82,9 @@ class OneWayTest(unittest.TestCase):
             self.assertIn(FakeLab.address(0), " ".join(started[-1][2]))
 
     def test_the_table_knows_who_sends(self):
-        result = {"seconds": [2.0], "sent_bytes": [100.0], "error": None}
-        sums = table.summary({**result, "senders": 2}, 25, 10)
-        one_way = table.summary({**result, "senders": 1}, 25, 10)
+        result = {"seconds": [20.0], "sent_bytes": [100.0], "error": None}
+        sums = table.summary({**result, "senders": 2}, 25, 10, 0)
+        one_way = table.summary({**result, "senders": 1}, 25, 10, 0)
         self.assertEqual((sums["bits_per_element"], sums["link_s"]), (16, 5))
         self.assertEqual((one_way["bits_per_element"], one_way["link_s"]),
                          (32, 10))
