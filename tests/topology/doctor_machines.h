@@ -144,6 +144,13 @@ inline const std::vector<DoctorCase>& DoctorCases() {
          m.nics[1].ports[0].gid_rows = Is(4);
          m.nics[1].ports[0].chosen_gid = {};
        }},
+      {"T05", Level::kFail, "mlx5_0/1",
+       [](Machine& m) {
+         m.nics[0].ports[0].gids.clear();
+         m.nics[0].ports[0].gid_rows = Is(4);
+         m.nics[0].ports[0].chosen_gid = {};
+         m.nics[0].ports[0].net_interface = "";
+       }},
       {"T05", Level::kUnknown, "mlx5_1/1",
        [](Machine& m) {
          m.nics[1].ports[0].gids.clear();

@@ -110,6 +110,13 @@ std::string OtherRowHint(const Machine& machine, const Nic& nic,
                       ": export TELEGRAD_GID_INDEX=", WantedRows(machine));
 }
 
+std::string AddressHint(const Port& port) {
+  return absl::StrCat(
+      "give its interface an address",
+      port.net_interface.empty() ? "" : ": ip addr add ADDRESS/PREFIX dev ",
+      port.net_interface, "; in a container: --net=host");
+}
+
 }  // namespace
 
 void CheckGidNone(const Machine& machine, const DoctorOptions&,
@@ -130,16 +137,12 @@ void CheckGidNone(const Machine& machine, const DoctorOptions&,
     if (any_v2) return;
     const std::string of =
         port.gid_rows.known() ? absl::StrCat(" of ", *port.gid_rows.value) : "";
-    report.Add(
-        Level::kFail,
-        absl::StrCat(PortName(nic, port),
-                     " has no routable RoCE v2 GID and is not used"),
-        absl::StrCat(port.gids.size(), of, " rows are not empty; ",
-                     Why(port.chosen_gid.why)),
-        absl::StrCat("give its interface an address: ip addr add "
-                     "ADDRESS/PREFIX dev ",
-                     port.net_interface.empty() ? "NAME" : port.net_interface,
-                     "; in a container: --net=host"));
+    report.Add(Level::kFail,
+               absl::StrCat(PortName(nic, port),
+                            " has no routable RoCE v2 GID and is not used"),
+               absl::StrCat(port.gids.size(), of, " rows are not empty; ",
+                            Why(port.chosen_gid.why)),
+               AddressHint(port));
   });
   if (report.empty()) {
     report.Ok(num_ports == 0
