@@ -154,8 +154,7 @@ std::string NamesInBuild() {
 
 }  // namespace
 
-TransportChoice ChooseTransport(const TransportOptions& options,
-                                const std::string& sysfs) {
+TransportChoice ChooseTransport(const TransportOptions& options) {
   if (options.name != "auto") {
     const TransportOptions meant = ForNetwork(options);
     return {meant.name,
@@ -164,7 +163,7 @@ TransportChoice ChooseTransport(const TransportOptions& options,
                 : absl::StrCat(options.name, " was asked for"),
             meant.tls};
   }
-  TransportChoice choice = ChooseFor(options, sysfs);
+  TransportChoice choice = ChooseFor(options);
   choice.tls = options.tls;
   if (FindInBuild(choice.name) != nullptr) return choice;
   return {"tcp",

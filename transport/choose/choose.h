@@ -7,8 +7,7 @@
 namespace telegrad {
 
 // As ChooseTransport for "auto", whatever this build has.
-TransportChoice ChooseFor(const TransportOptions& options,
-                          const std::string& sysfs);
+TransportChoice ChooseFor(const TransportOptions& options);
 
 // The name of a network becomes that of the transport that reaches it, and EFA
 // its tls, so that nothing else is taken; other names stay.
