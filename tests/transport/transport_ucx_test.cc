@@ -10,16 +10,22 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/network_device.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/transport/transport_node.h"
+#include "transport/gid_row.h"
 #include "transport/transport.h"
 #include "transport/ucx/address.h"
+#include "transport/ucx/config.h"
 
 namespace telegrad::testing {
 namespace {
@@ -330,6 +336,59 @@ TEST(UcxAddress, RdmaPortsOfAnInterfaceAreItsDevices) {
   EXPECT_EQ(ucx::DevicesOf("lo", root), "lo");
   EXPECT_EQ(ucx::DevicesOf("eth2", root / "absent"), "eth2");
   fs::remove_all(root);
+}
+
+TEST(UcxAddress, AGidRowIsCommonOrNone) {
+  const std::map<std::string, int> rows = {
+      {"mlx5_0:1", 3}, {"mlx5_1:1", 3}, {"mlx5_2:1", 5}};
+  const auto row = [&rows](const char* devices) {
+    return CommonGidRow(ucx::RdmaPortsOf(devices), rows);
+  };
+  EXPECT_EQ(row("eth0,mlx5_0:1,mlx5_1:1"), 3);
+  EXPECT_EQ(row("mlx5_2:1"), 5);
+  EXPECT_EQ(row("mlx5_0:1,mlx5_2:1"), std::nullopt);
+  EXPECT_EQ(row("mlx5_0:1,ib_0:1"), std::nullopt);
+  EXPECT_EQ(row("eth0"), std::nullopt);
+}
+
+std::string FirstDeviceBeyondLoopback() {
+  for (const auto& entry : fs::directory_iterator("/sys/class/net")) {
+    const std::string name = entry.path().filename();
+    if (name != "lo" && AddressOfDevice(name).ok()) return name;
+  }
+  return "";
+}
+
+// What UCX is told of cards that this machine need not have.
+std::string SettingsOf(const TransportOptions& options,
+                       const SocketAddress& bind) {
+  const auto config = ucx::MakeConfig(options, bind);
+  if (!config.ok()) return config.status().ToString();
+  return absl::StrCat(config->devices, "; ", absl::StrJoin(config->ours, " "));
+}
+
+TEST(UcxTransport, TakesThePortsAndTheGidRowThatWereChosen) {
+  const auto address = AddressOfDevice(FirstDeviceBeyondLoopback());
+  if (!address.ok()) GTEST_SKIP() << "no address but loopback";
+  const SocketAddress bind = *ParseIp(*address, 0);
+  const std::string interface = *ucx::InterfaceOf(bind);
+  TransportOptions options;
+  options.bind_address = *address;
+  options.rdma_ports = std::vector<std::string>{"mlx5_8:1", "mlx5_9:1"};
+  options.gid_rows = {{"mlx5_8:1", 3}, {"mlx5_9:1", 3}};
+  const std::string chosen = interface + ",mlx5_8:1,mlx5_9:1; ";
+  EXPECT_EQ(SettingsOf(options, bind), chosen + "UCX_IB_GID_INDEX=3");
+  {
+    const Variable row("UCX_IB_GID_INDEX", "1");
+    EXPECT_EQ(SettingsOf(options, bind), chosen);
+    const Variable devices("UCX_NET_DEVICES", "mlx5_7:1");
+    EXPECT_EQ(SettingsOf(options, bind), "mlx5_7:1; ");
+  }
+  options.gid_rows["mlx5_9:1"] = 4;
+  EXPECT_EQ(SettingsOf(options, bind), chosen);
+  options.rdma_ports.emplace();
+  EXPECT_EQ(SettingsOf(options, bind), interface + "; ");
+  EXPECT_EQ(SettingsOf(options, *ParseIp("127.0.0.1", 0)), "lo; ");
 }
 
 }  // namespace

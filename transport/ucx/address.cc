@@ -12,8 +12,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 
 namespace telegrad::ucx {
 namespace {
@@ -91,6 +93,14 @@ std::string DevicesOf(const std::string& interface, const std::string& sysfs) {
     }
   }
   return absl::StrJoin(devices, ",");
+}
+
+std::vector<std::string> RdmaPortsOf(absl::string_view devices) {
+  std::vector<std::string> ports;
+  for (const absl::string_view device : absl::StrSplit(devices, ',')) {
+    if (absl::StrContains(device, ':')) ports.emplace_back(device);
+  }
+  return ports;
 }
 
 }  // namespace telegrad::ucx

@@ -3,8 +3,10 @@
 #include <sys/socket.h>
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "base/socket.h"
 
 namespace telegrad::ucx {
@@ -18,5 +20,8 @@ absl::StatusOr<std::string> InterfaceOf(const SocketAddress& address);
 // What UCX calls the devices behind `interface`: itself, and the RDMA ports
 // whose GIDs belong to it ("mlx5_0:1"), from `sysfs` ("/sys").
 std::string DevicesOf(const std::string& interface, const std::string& sysfs);
+
+// Of such a list the RDMA ports alone.
+std::vector<std::string> RdmaPortsOf(absl::string_view devices);
 
 }  // namespace telegrad::ucx

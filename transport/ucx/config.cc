@@ -15,10 +15,12 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
+#include "transport/gid_row.h"
 
 namespace telegrad::ucx {
 namespace {
@@ -88,13 +90,34 @@ bool IsNo(const std::optional<std::string>& users) {
 }
 
 // Sets `key`, which the environment calls `name`, where the user has not.
-absl::Status SetShm(Config& config, const char* key, const char* name,
-                    const char* value,
-                    const std::optional<std::string>& users) {
+absl::Status SetUnless(const std::optional<std::string>& users, Config& config,
+                       const char* key, const char* name,
+                       const std::string& value) {
   if (users.has_value()) return absl::OkStatus();
   RETURN_IF_ERROR(Modify(config.handle.get(), key, value));
   config.ours.push_back(absl::StrCat(name, "=", value));
   return absl::OkStatus();
+}
+
+// The interface, and the RDMA ports that were chosen, else its own.
+std::string Devices(const TransportOptions& options, const SocketAddress& bind,
+                    const std::string& interface) {
+  if (IsLoopback(bind) || !options.rdma_ports.has_value()) {
+    return DevicesOf(interface, options.sysfs);
+  }
+  std::vector<std::string> devices = *options.rdma_ports;
+  devices.insert(devices.begin(), interface);
+  return absl::StrJoin(devices, ",");
+}
+
+// UCX 1.13 ends its own search at the first row of the GID table that cannot
+// be read, as hidden ones of a container (uct_ib_device_select_gid).
+absl::Status SetGidRow(const TransportOptions& options, Config& config) {
+  const std::optional<int> row =
+      CommonGidRow(RdmaPortsOf(config.devices), options.gid_rows);
+  if (!row.has_value()) return absl::OkStatus();
+  return SetUnless(Users({"UCX_IB_GID_INDEX"}), config, "GID_INDEX",
+                   "UCX_IB_GID_INDEX", absl::StrCat(*row));
 }
 
 // Those of ours that the user's UCX_TLS leaves.
@@ -185,7 +208,7 @@ absl::StatusOr<Config> MakeConfig(const TransportOptions& options,
   ucp_config_t* handle = config.handle.get();
   ASSIGN_OR_RETURN(const std::string interface, InterfaceOf(bind));
   if (config.devices == "all") {
-    config.devices = DevicesOf(interface, "/sys");
+    config.devices = Devices(options, bind, interface);
     RETURN_IF_ERROR(Modify(handle, "NET_DEVICES", config.devices));
   } else if (IsLoopback(bind) && config.devices != interface) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -196,6 +219,7 @@ absl::StatusOr<Config> MakeConfig(const TransportOptions& options,
     config.tls = NetTls(options, bind);
     RETURN_IF_ERROR(Modify(handle, "TLS", config.tls));
   }
+  RETURN_IF_ERROR(SetGidRow(options, config));
   return config;
 }
 
@@ -222,16 +246,16 @@ absl::StatusOr<Config> MakeShmConfig(const TransportOptions& options) {
   if (IsNo(invalidate)) config.tls = WithoutCma(config.tls);
   config.tls = WithCuda(options, config.tls);
   RETURN_IF_ERROR(Modify(config.handle.get(), "TLS", config.tls));
-  RETURN_IF_ERROR(SetShm(config, "MM_ERROR_HANDLING", "UCX_MM_ERROR_HANDLING",
-                         "y", handling));
+  RETURN_IF_ERROR(SetUnless(handling, config, "MM_ERROR_HANDLING",
+                            "UCX_MM_ERROR_HANDLING", "y"));
   if (absl::StrContains(config.tls, "cma")) {
-    RETURN_IF_ERROR(SetShm(config, "MEMORY_INVALIDATE",
-                           "UCX_CMA_MEMORY_INVALIDATE", "y", invalidate));
+    RETURN_IF_ERROR(SetUnless(invalidate, config, "MEMORY_INVALIDATE",
+                              "UCX_CMA_MEMORY_INVALIDATE", "y"));
   }
   // 0.6 MB instead of 4.2 MB of /dev/shm for each lane.
   RETURN_IF_ERROR(
-      SetShm(config, "MM_RX_BUFS_GROW", "UCX_MM_RX_BUFS_GROW", "64",
-             Users({"UCX_POSIX_RX_BUFS_GROW", "UCX_MM_RX_BUFS_GROW"})));
+      SetUnless(Users({"UCX_POSIX_RX_BUFS_GROW", "UCX_MM_RX_BUFS_GROW"}),
+                config, "MM_RX_BUFS_GROW", "UCX_MM_RX_BUFS_GROW", "64"));
   return config;
 }
 

@@ -26,7 +26,8 @@ struct Config {
 
 // UCX's own configuration (environment and ucx.conf), where it leaves TLS and
 // NET_DEVICES at their default "all" narrowed to the network and the
-// interface that has `bind`. So that nothing listens where nobody asked for it,
+// interface that has `bind`, with the options' RDMA ports and row of the GID
+// table. So that nothing listens where nobody asked for it,
 // other devices than lo are refused when `bind` is a loopback address.
 // Errors: InvalidArgument, NotFound.
 absl::StatusOr<Config> MakeConfig(const TransportOptions& options,
