@@ -232,7 +232,12 @@ class KVStore {
   virtual Traffic traffic() const = 0;
   // By key. After Init, while no operation runs.
   virtual std::vector<TensorReport> Report() const = 0;
-  // "ucx: UCX 1.13.1, ...": what the data goes over.
+  // Machines with servers, where none of them has a worker; else 0. After Init.
+  virtual int num_server_machines() const = 0;
+  // What the data goes over, and why: where hosts of a job choose differently
+  // ("auto"), what all of them can use. After Init.
+  virtual TransportChoice transport_choice() const = 0;
+  // "ucx: UCX 1.13.1, ...": that, as it is set up.
   virtual std::string transport_details() const = 0;
   // Shown when something fails; the trainer counts its steps here.
   virtual void SetStep(int64_t step) = 0;

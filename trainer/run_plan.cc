@@ -69,9 +69,8 @@ PlanRequest RequestFor(const RunContext& context,
 }
 
 // The networks that the run's transport may stand for in a plan.
-std::vector<NetworkKind> NetworksOf(const TransportOptions& options) {
-  const std::string name = ChooseTransport(options).name;
-  if (name == "tcp" || options.tls == "tcp") {
+std::vector<NetworkKind> NetworksOf(const TransportChoice& transport) {
+  if (transport.name == "tcp" || transport.tls == "tcp") {
     return {NetworkKind::kLocal, NetworkKind::kTcp};
   }
   return {NetworkKind::kLocal, NetworkKind::kTcp, NetworkKind::kInfiniBand,
@@ -80,20 +79,20 @@ std::vector<NetworkKind> NetworksOf(const TransportOptions& options) {
 
 // Whose costs the exchange is reckoned with: of the plan's network where the
 // run uses it. None are known of a machine's own: those of TCP.
-NetworkKind CostsOf(const JobPlan& job, const TransportOptions& options) {
+NetworkKind CostsOf(const JobPlan& job, const TransportChoice& transport) {
   const NetworkKind network = job.plan.network;
   if (job.plan.digest.empty() || network == NetworkKind::kLocal) {
     return NetworkKind::kTcp;
   }
-  const std::vector<NetworkKind> used = NetworksOf(options);
+  const std::vector<NetworkKind> used = NetworksOf(transport);
   return absl::c_linear_search(used, network) ? network : NetworkKind::kTcp;
 }
 
 // What was measured takes the place of what is assumed.
 Calibration CalibrationWith(const LinkFigures& measured, Calibration speeds,
-                            const TransportOptions& options) {
+                            const TransportChoice& transport) {
   speeds.links = AssumedCalibration().links;
-  for (const NetworkKind network : NetworksOf(options)) {
+  for (const NetworkKind network : NetworksOf(transport)) {
     const LinkFigures link = LinkOf(network, measured, speeds.handover_s);
     std::erase_if(speeds.links, [&](const LinkFigures& each) {
       return each.name == link.name;
@@ -105,8 +104,7 @@ Calibration CalibrationWith(const LinkFigures& measured, Calibration speeds,
 
 // "tcp: no card here does RDMA"; what was asked for stands alone.
 std::string TransportOf(const RunContext& context) {
-  const TransportChoice choice =
-      ChooseTransport(TransportOptionsOf(context.options));
+  const TransportChoice choice = context.store.transport_choice();
   return absl::StrCat(choice.name, choice.reason.empty() ? "" : ": ",
                       choice.reason);
 }
@@ -256,7 +254,7 @@ absl::Status RunPlan::Start(RunContext& context,
   RETURN_IF_ERROR(MeasureLinkOnce(context, cache));
   const LinkFigures& link = context.link->figures;
   const Calibration calibration =
-      CalibrationWith(link, speeds.agreed, TransportOptionsOf(context.options));
+      CalibrationWith(link, speeds.agreed, context.store.transport_choice());
   ASSIGN_OR_RETURN(
       const JobPlan job,
       AgreeOnPlan(context.store, context.detection.Get(), calibration,
@@ -272,15 +270,15 @@ absl::Status RunPlan::Start(RunContext& context,
 absl::Status RunPlan::StartLive(const RunCalibration& speeds,
                                 const LinkFigures& link, const JobPlan& job) {
   const TrainOptions& options = context_->options;
-  live_.emplace(
-      context_->store,
-      LivePlanOptions{.profile = profile_,
-                      .speeds = options_,
-                      .is_auto = context_->setting.is_auto,
-                      .chunk_elems = options.chunk_elems,
-                      .threads = options.threads,
-                      .machines = job.machines,
-                      .network = CostsOf(job, TransportOptionsOf(options))});
+  live_.emplace(context_->store,
+                LivePlanOptions{.profile = profile_,
+                                .speeds = options_,
+                                .is_auto = context_->setting.is_auto,
+                                .chunk_elems = options.chunk_elems,
+                                .threads = options.threads,
+                                .machines = job.machines,
+                                .network = CostsOf(
+                                    job, context_->store.transport_choice())});
   ASSIGN_OR_RETURN(const std::vector<std::string> lines,
                    live_->Start(speeds.agreed, link));
   for (const std::string& line : lines) {

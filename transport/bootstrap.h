@@ -56,12 +56,24 @@ struct Member {
   std::string data_address;  // of its TransportContext; servers only
 };
 
+// What a member can use for its data, by the transports' names, best first.
+struct TransportOffers {
+  std::vector<std::string> names = {};      // none: it takes what others do
+  std::vector<std::string> addresses = {};  // servers: of each, as data_address
+  std::string why = {};  // of the first: "no card here does RDMA"
+};
+
 struct Membership {
   uint64_t epoch = 1;
   NodeId self;
   std::vector<Member> workers;  // by rank
   std::vector<Member> servers;
   std::string shared;  // what worker 0 gave as JoinRequest::shared
+  // The first of worker 0's offers that all members have which offer any, and
+  // who lacks a better one, if somebody does: "worker/1 on b cannot use ucx:
+  // no card here does RDMA".
+  std::string transport;
+  std::string transport_reason;
 };
 
 struct SchedulerOptions {
@@ -94,8 +106,9 @@ class Scheduler {
 struct JoinRequest {
   std::string scheduler_address;
   Role role = Role::kWorker;
-  int wanted_rank = -1;      // -1: the scheduler chooses
-  std::string data_address;  // servers: where workers connect
+  int wanted_rank = -1;         // -1: the scheduler chooses
+  std::string data_address;     // servers: where workers connect
+  TransportOffers offers = {};  // where it depends on the transport
   Facts facts;
   std::string shared;  // from worker 0 to all, at most 4 MiB
   std::string job_id = "local";
@@ -111,8 +124,9 @@ struct JoinRequest {
 class ControlClient {
  public:
   // Returns when everyone has joined. Errors carry exit codes: 25 join
-  // deadline (names who is missing), 30 authentication, 31 facts differ (names
-  // both members and both values), 24 scheduler unreachable.
+  // deadline (names who is missing), 30 authentication, 31 facts differ or no
+  // transport is offered by all (names both members and both values), 24
+  // scheduler unreachable.
   static absl::StatusOr<std::unique_ptr<ControlClient>> Join(
       const JoinRequest& request);
   virtual ~ControlClient() = default;

@@ -175,9 +175,8 @@ Facts MakeFacts(const JobConfig& config) {
 }
 
 Facts TransportFacts(const TransportOptions& options) {
-  const TransportChoice choice = ChooseTransport(options);
-  return {{"transport", choice.name},
-          {"tls", choice.tls.empty() ? "any" : choice.tls}};
+  const std::string tls = ChooseTransport(options).tls;
+  return {{"tls", tls.empty() ? "any" : tls}};
 }
 
 std::string SerializeJobConfig(const JobConfig& config) {

@@ -22,8 +22,8 @@ struct JobConfig {
 // can read.
 Facts MakeFacts(const JobConfig& config);
 
-// The same of how data travels: what the options come to, so that EFA and ofi
-// with tls efa are alike.
+// The same of how data travels, besides the transport, on which members settle
+// (kvstore/dist/members.h): what the options come to.
 Facts TransportFacts(const TransportOptions& options);
 
 std::string SerializeJobConfig(const JobConfig& config);

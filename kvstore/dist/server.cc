@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/short_slices.h"
 #include "base/status_macros.h"
+#include "kvstore/dist/members.h"
 
 namespace telegrad {
 namespace {
@@ -47,16 +48,25 @@ absl::Status DistServer::Run() {
 }
 
 absl::Status DistServer::Start() {
-  TransportOptions transport = options_.dist.transport;
-  // For Serve, unless it sums by itself.
-  transport.sends_wait = options_.dist.num_threads > 0;
-  ASSIGN_OR_RETURN(transport_, MakeTransport(transport, this));
-  ASSIGN_OR_RETURN(const std::string address, transport_->Listen());
+  // Workers need an address to start with: it listens over each transport that
+  // the job may settle on, and keeps that one.
+  const std::vector<TransportOptions> transports =
+      TransportsOf(options_.dist.transport);
+  TransportOffers offers = OffersOf(transports, options_.dist.transport);
+  std::vector<std::unique_ptr<TransportContext>> contexts;
+  for (TransportOptions each : transports) {
+    // For Serve, unless it sums by itself.
+    each.sends_wait = options_.dist.num_threads > 0;
+    ASSIGN_OR_RETURN(contexts.emplace_back(), MakeTransport(each, this));
+    ASSIGN_OR_RETURN(offers.addresses.emplace_back(),
+                     contexts.back()->Listen());
+  }
   JoinRequest request{
       .scheduler_address = options_.dist.scheduler_address,
       .role = Role::kServer,
       .wanted_rank = options_.dist.wanted_rank,
-      .data_address = address,
+      .data_address = "",
+      .offers = offers,
       .facts = {},
       .shared = {},
       .job_id = options_.dist.job_id,
@@ -66,6 +76,7 @@ absl::Status DistServer::Start() {
   };
   ASSIGN_OR_RETURN(control_, ControlClient::Join(request));
   const Membership& membership = control_->membership();
+  transport_ = std::move(contexts[SettledIndex(membership, transports)]);
   rank_ = membership.self.rank;
   epoch_ = membership.epoch;
   num_workers_ = static_cast<int>(membership.workers.size());

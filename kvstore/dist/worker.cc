@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "kvstore/dist/members.h"
 
 namespace telegrad {
 
@@ -112,6 +113,16 @@ absl::Status DistWorker::SetPacking(PackingMode mode) {
     }
   }
   return absl::OkStatus();
+}
+
+int DistWorker::num_server_machines() const {
+  return control_ == nullptr ? 0 : NumServerMachines(control_->membership());
+}
+
+TransportChoice DistWorker::transport_choice() const {
+  return SettledChoice(
+      control_ == nullptr ? Membership() : control_->membership(),
+      options_.transport);
 }
 
 std::string DistWorker::transport_details() const { return transport_details_; }

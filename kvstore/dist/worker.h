@@ -50,6 +50,8 @@ class DistWorker : public KVStore, private TransportHandler {
   std::string link_identity() const override;
   Traffic traffic() const override;
   std::vector<TensorReport> Report() const override;
+  int num_server_machines() const override;
+  TransportChoice transport_choice() const override;
   std::string transport_details() const override;
   void SetStep(int64_t step) override;
   void Fail(const absl::Status& why) override;
@@ -82,6 +84,9 @@ class DistWorker : public KVStore, private TransportHandler {
   absl::Status CheckInit(std::span<const TensorSpec> tensors,
                          std::span<const Bytes> values) const;
   absl::Status Join(std::span<const TensorSpec> tensors, bool has_values);
+  // On the transport that all members can use.
+  absl::Status Settle(const std::vector<TransportOptions>& transports);
+  absl::Status Take(TransportOptions transport);
   absl::Status Open(std::span<const Bytes> values);
   absl::Status MakeTensors();
   absl::Status Connect();

@@ -4,6 +4,7 @@
 #include "base/exit_code.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "kvstore/dist/members.h"
 #include "kvstore/dist/worker.h"
 
 namespace telegrad {
@@ -82,16 +83,15 @@ absl::Status DistWorker::Join(std::span<const TensorSpec> tensors,
   config_.chunk_elems = options_.chunk_elems;
   config_.has_values = has_values;
   config_.connections = NumConnections(options_.transport);
-  TransportOptions transport = options_.transport;
-  transport.sends_wait = true;  // for RunIo, which follows
-  ASSIGN_OR_RETURN(transport_, MakeTransport(transport, this));
-  const TransportInfo info = transport_->info();
-  transport_details_ = absl::StrCat(info.name, ": ", info.details);
+  const std::vector<TransportOptions> transports =
+      TransportsOf(options_.transport);
+  RETURN_IF_ERROR(Take(transports[0]));
   JoinRequest request{
       .scheduler_address = options_.scheduler_address,
       .role = Role::kWorker,
       .wanted_rank = options_.wanted_rank,
       .data_address = "",
+      .offers = OffersOf(transports, options_.transport),
       .facts = AllFacts(config_, options_),
       .shared = SerializeJobConfig(config_),
       .job_id = options_.job_id,
@@ -109,6 +109,28 @@ absl::Status DistWorker::Join(std::span<const TensorSpec> tensors,
   rank_ = membership.self.rank;
   num_workers_ = static_cast<int>(membership.workers.size());
   epoch_ = membership.epoch;
+  const absl::Status status = Settle(transports);
+  if (!status.ok()) FailJob(status);
+  return status;
+}
+
+absl::Status DistWorker::Settle(
+    const std::vector<TransportOptions>& transports) {
+  const Membership& membership = control_->membership();
+  if (rank_ == 0 && !membership.transport_reason.empty()) {
+    LogWarning("transport ", membership.transport,
+               " for all: ", membership.transport_reason);
+  }
+  const size_t settled = SettledIndex(membership, transports);
+  return settled == 0 ? absl::OkStatus() : Take(transports[settled]);
+}
+
+absl::Status DistWorker::Take(TransportOptions transport) {
+  transport_.reset();
+  transport.sends_wait = true;  // for RunIo, which follows
+  ASSIGN_OR_RETURN(transport_, MakeTransport(transport, this));
+  const TransportInfo info = transport_->info();
+  transport_details_ = absl::StrCat(info.name, ": ", info.details);
   return absl::OkStatus();
 }
 

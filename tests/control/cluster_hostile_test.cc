@@ -93,6 +93,7 @@ TEST(Record, TruncatedAndFlippedBytesNeverCrash) {
   join.wanted = {Role::kWorker, 1};
   join.host = "h";
   join.pid = 3;
+  join.offers = {.names = {"ucx"}, .addresses = {"x"}, .why = "y"};
   join.facts = {{"a", "b"}};
   join.shared = "xyz";
   FatalEvent event;

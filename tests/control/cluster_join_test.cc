@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_replace.h"
+#include "base/socket.h"
 #include "tests/control/cluster.h"
 #include "tests/testing/status_matchers.h"
 
@@ -52,6 +54,86 @@ TEST(Join, DifferentFactsEndEveryoneWithBothValues) {
   }
   FatalEvent event;
   EXPECT_EQ(ExitCodeOf(scheduler->Wait(&event)), ExitCode::kMismatch);
+}
+
+// Joins worker 0, worker 1 and a server with what each offers.
+std::vector<Joined> JoinOffering(const Scheduler& scheduler,
+                                 const std::vector<TransportOffers>& offers) {
+  std::vector<std::future<Joined>> joining;
+  for (int i = 0; i < 3; ++i) {
+    JoinRequest request = i < 2 ? MemberOf(scheduler, Role::kWorker, i)
+                                : MemberOf(scheduler, Role::kServer, 0);
+    request.offers = offers[static_cast<size_t>(i)];
+    joining.push_back(JoinAsync(request));
+  }
+  std::vector<Joined> joined;
+  for (auto& each : joining) joined.push_back(each.get());
+  return joined;
+}
+
+TEST(Join, TakesTheTransportThatAllOffer) {
+  const TransportOffers rdma{.names = {"ucx", "tcp"},
+                             .why = "mlx5_0:1 does RDMA"};
+  const TransportOffers none{.names = {"tcp"}, .why = "no card here does RDMA"};
+  TransportOffers server = rdma;
+  server.addresses = {std::string("\xff\0u", 3), "over tcp"};
+  struct Case {
+    std::vector<TransportOffers> offers;
+    std::string transport;
+    std::string address;
+    std::string reason;  // the host's name stands for @
+  };
+  const Case cases[] = {
+      {{rdma, rdma, server}, "ucx", server.addresses[0], ""},
+      {{rdma, none, server},
+       "tcp",
+       "over tcp",
+       "worker/1 on @ cannot use ucx: no card here does RDMA"},
+      {{none, rdma, server},
+       "tcp",
+       "over tcp",
+       "worker/0 on @ cannot use ucx: no card here does RDMA"},
+      {{rdma, rdma, {.names = {"tcp"}, .addresses = {"t"}}},
+       "tcp",
+       "t",
+       "server/0 on @ cannot use ucx: tcp was asked for"},
+      {{{}, {}, {}}, "", "", ""},
+  };
+  for (const Case& each : cases) {
+    auto scheduler = *Scheduler::Start(LocalJob(2, 1));
+    const std::vector<Joined> all = JoinOffering(*scheduler, each.offers);
+    for (const Joined& joined : all) {
+      ASSERT_THAT(joined, IsOk());
+      const Membership& seen = (*joined)->membership();
+      EXPECT_EQ(seen.transport, each.transport);
+      EXPECT_EQ(seen.servers[0].data_address, each.address);
+      EXPECT_EQ(seen.transport_reason,
+                absl::StrReplaceAll(each.reason, {{"@", OwnHostName()}}));
+    }
+  }
+}
+
+TEST(Join, TransportsWithoutACommonOneEndEveryoneWithBoth) {
+  auto scheduler = *Scheduler::Start(LocalJob(2, 1));
+  const std::vector<Joined> all = JoinOffering(
+      *scheduler, {{.names = {"ucx", "tcp"}, .why = "mlx5_0:1 does RDMA"},
+                   {.names = {"ucx"}},
+                   {.names = {"tcp"}, .why = "no card here does RDMA"}});
+  for (const Joined& joined : all) {
+    EXPECT_EQ(ExitCodeOf(joined.status()), ExitCode::kMismatch);
+    EXPECT_EQ(Message(joined),
+              "transport: worker/1 has ucx (ucx was asked for), server/0 has "
+              "tcp (no card here does RDMA)");
+  }
+}
+
+TEST(Join, OffersWithoutTheirAddressesAreRefused) {
+  auto scheduler = *Scheduler::Start(LocalJob(1, 1));
+  JoinRequest request = MemberOf(*scheduler, Role::kServer);
+  request.offers = {.names = {"ucx", "tcp"}, .addresses = {"one"}};
+  EXPECT_THAT(ControlClient::Join(request),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "2 transports with 1 addresses"));
 }
 
 TEST(Join, AServerMayGiveFewerFacts) {

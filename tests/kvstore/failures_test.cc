@@ -332,6 +332,9 @@ TEST(Mismatch, OfTheNetworkNamesBoth) {
   const Case cases[] = {
       {[](DistOptions& options) { options.transport.tls = "shm"; },
        "tls: worker/0 has tcp, worker/1 has shm"},
+      {[](DistOptions& options) { options.transport.name = "tcp"; },
+       "transport: worker/0 has inproc (inproc was asked for), worker/1 has "
+       "tcp (tcp was asked for)"},
       {[](DistOptions& options) { options.transport.connections = 2; },
        "connections: worker/0 has 1, worker/1 has 2"},
       {[](DistOptions& options) { options.facts[0].second = "rc"; },

@@ -57,7 +57,6 @@ class HostileWorker : public ::testing::Test {
                   .has_values = config.has_values};
     const DistOptions options = cluster_->Options();
     Facts facts = MakeFacts(job);  // and what all workers must have in common
-    facts.emplace_back("transport", options.transport.name);
     facts.emplace_back("tls", options.transport.tls);
     JoinRequest request{.scheduler_address = options.scheduler_address,
                         .role = Role::kWorker,

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kvstore/dist/codec_policy.h"
+#include "kvstore/dist/members.h"
 #include "tests/testing/same_bits.h"
 #include "tests/testing/status_matchers.h"
 
@@ -49,10 +50,11 @@ TEST(TransportFacts, AreOfWhatIsUsedHoweverItIsAskedFor) {
   parts.name = "ofi";
   parts.tls = "efa";
   EXPECT_EQ(TransportFacts(network), TransportFacts(parts));
+  EXPECT_EQ(OffersOf(TransportsOf(network), network).names,
+            OffersOf(TransportsOf(parts), parts).names);
   parts.tls.clear();
   EXPECT_NE(TransportFacts(network), TransportFacts(parts));
-  EXPECT_EQ(TransportFacts(parts),
-            (Facts{{"transport", "ofi"}, {"tls", "any"}}));
+  EXPECT_EQ(TransportFacts(parts), (Facts{{"tls", "any"}}));
 }
 
 TEST(JobConfig, ComesBackBitByBit) {

@@ -49,6 +49,9 @@ class ScriptedStore : public KVStore {
   absl::Status SetPacking(PackingMode) override { return {}; }
   Traffic traffic() const override { return {}; }
   std::vector<TensorReport> Report() const override { return {}; }
+  int num_server_machines() const override { return num_server_machines_; }
+  void set_num_server_machines(int count) { num_server_machines_ = count; }
+  TransportChoice transport_choice() const override { return {"tcp", ""}; }
   std::string transport_details() const override { return ""; }
   void SetStep(int64_t) override {}
   void Fail(const absl::Status&) override {}
@@ -57,6 +60,7 @@ class ScriptedStore : public KVStore {
  private:
   const std::map<std::string, std::string> script_;
   std::deque<LinkFigures> links_;
+  int num_server_machines_ = 0;
 };
 
 }  // namespace telegrad::testing

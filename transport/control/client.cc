@@ -20,6 +20,25 @@ absl::Status TooLong(absl::string_view what, size_t max_bytes) {
       absl::StrCat("join: ", what, " is longer than ", max_bytes, " bytes"));
 }
 
+absl::Status CheckOffers(const TransportOffers& offers) {
+  const size_t count = offers.names.size();
+  const size_t addresses = offers.addresses.size();
+  if (count > kMaxOffers || (addresses != 0 && addresses != count)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("join: ", count, " transports with ", addresses,
+                     " addresses, at most ", kMaxOffers));
+  }
+  for (const std::string& name : offers.names) {
+    if (name.size() > kMaxNameBytes) return TooLong("offer", kMaxNameBytes);
+  }
+  for (const std::string& address : offers.addresses) {
+    if (address.size() > kMaxAddressBytes) {
+      return TooLong("data address", kMaxAddressBytes);
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckRequest(const JoinRequest& request) {
   if (request.role == Role::kScheduler) {
     return absl::InvalidArgumentError("join: a scheduler does not join");
@@ -37,6 +56,7 @@ absl::Status CheckRequest(const JoinRequest& request) {
   if (request.data_address.size() > kMaxAddressBytes) {
     return TooLong("data address", kMaxAddressBytes);
   }
+  RETURN_IF_ERROR(CheckOffers(request.offers));
   if (request.facts.size() > kMaxFacts) {
     return absl::InvalidArgumentError("join: too many facts");
   }

@@ -41,6 +41,7 @@ void ControlClientImpl::Run() {
   join.host = OwnHostName();
   join.pid = getpid();
   join.data_address = request_.data_address;
+  join.offers = request_.offers;
   join.facts = request_.facts;
   join.shared = request_.shared;
   connection->Send(MakeFrame(EncodeRecord(join)));
@@ -162,6 +163,8 @@ absl::Status ControlClientImpl::OnStart(const StartRecord& record) {
   membership_.workers = record.workers;
   membership_.servers = record.servers;
   membership_.shared = record.shared;
+  membership_.transport = record.transport;
+  membership_.transport_reason = record.transport_reason;
   is_joined_ = true;
   changed_.NotifyAll();
   return absl::OkStatus();

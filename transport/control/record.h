@@ -15,7 +15,7 @@
 // bytes, "\n" and the bytes. docs/control_plane.md has the grammar.
 namespace telegrad {
 
-constexpr int kControlVersion = 1;
+constexpr int kControlVersion = 2;
 constexpr size_t kMaxSharedBytes = size_t{4} << 20;
 constexpr size_t kMaxGatherBytes = size_t{1} << 20;
 constexpr size_t kMaxJsonBytes = size_t{1} << 20;
@@ -25,6 +25,8 @@ constexpr size_t kMaxAddressBytes = 4096;
 constexpr size_t kMaxFacts = 256;
 constexpr size_t kMaxFactBytes = 1024;
 constexpr size_t kMaxNameBytes = 256;
+constexpr size_t kMaxOffers = 8;
+constexpr size_t kMaxWhyBytes = 1024;
 constexpr size_t kMaxMessageBytes = 4096;
 constexpr size_t kMaxDetailsBytes = 16384;
 constexpr int kMaxMembers = 65536;  // ranks are u16 in frame headers
@@ -35,6 +37,7 @@ struct JoinRecord {
   std::string host;
   int pid = 0;
   std::string data_address;
+  TransportOffers offers = {};  // with as many addresses as names
   Facts facts;
   int version = kControlVersion;
   std::string shared;  // attached
@@ -71,6 +74,8 @@ struct StartRecord {
   uint64_t epoch = 0;
   std::vector<Member> workers;  // by rank
   std::vector<Member> servers;
+  std::string transport;
+  std::string transport_reason;
   std::string shared;  // attached
 };
 struct GatheredRecord {  // one for each rank

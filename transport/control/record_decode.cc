@@ -46,10 +46,8 @@ class Fields {
   }
 
   std::string Base64(const char* name, size_t max_bytes) {
-    const std::string text = Text(name, max_bytes * 4 / 3 + 4);
-    std::string bytes;
-    if (!absl::Base64Unescape(text, &bytes)) Bad(name, "is not base64");
-    return bytes;
+    const Json* value = Find(name);
+    return value == nullptr ? "" : Base64Of(name, *value, max_bytes);
   }
 
   Role NodeRole(const char* name) {
@@ -89,6 +87,20 @@ class Fields {
                          TextOf(name, pair[1], kMaxFactBytes));
     }
     return facts;
+  }
+
+  TransportOffers Offers(const char* name) {
+    TransportOffers offers;
+    const Json* list = List(name, kMaxOffers);
+    if (list == nullptr) return offers;
+    for (const Json& pair : *list) {
+      if (!pair.is_array() || pair.size() != 2) {
+        return Bad(name, "has an entry that is not a pair"), TransportOffers();
+      }
+      offers.names.push_back(TextOf(name, pair[0], kMaxNameBytes));
+      offers.addresses.push_back(Base64Of(name, pair[1], kMaxAddressBytes));
+    }
+    return offers;
   }
 
   std::vector<Member> Members(const char* name, Role role) {
@@ -155,6 +167,15 @@ class Fields {
     return *text;
   }
 
+  std::string Base64Of(const char* name, const Json& value, size_t max_bytes) {
+    std::string bytes;
+    if (!absl::Base64Unescape(TextOf(name, value, max_bytes * 4 / 3 + 4),
+                              &bytes)) {
+      Bad(name, "is not base64");
+    }
+    return bytes;
+  }
+
   void Bad(const char* name, const char* what) {
     status_.Update(Malformed(absl::StrCat("field \"", name, "\" ", what)));
   }
@@ -172,6 +193,8 @@ Record Join(Fields& f) {
   r.host = f.Host("host");
   r.pid = static_cast<int>(f.Integer("pid", 0, INT32_MAX));
   r.data_address = f.Base64("address", kMaxAddressBytes);
+  r.offers = f.Offers("offers");
+  r.offers.why = f.Text("why", kMaxWhyBytes);
   r.facts = f.FactList("facts");
   r.shared = f.Attached(kMaxSharedBytes);
   return r;
@@ -209,6 +232,8 @@ Record Start(Fields& f) {
   r.epoch = static_cast<uint64_t>(f.Integer("epoch", 1, INT64_MAX));
   r.workers = f.Members("workers", Role::kWorker);
   r.servers = f.Members("servers", Role::kServer);
+  r.transport = f.Text("transport", kMaxNameBytes);
+  r.transport_reason = f.Text("why", kMaxMessageBytes);
   r.shared = f.Attached(kMaxSharedBytes);
   return r;
 }

@@ -35,6 +35,17 @@ Json EventJson(const char* type, const FatalEvent& event) {
                           : event.details_json}};
 }
 
+Json OffersJson(const TransportOffers& offers) {
+  Json list = Json::array();
+  for (size_t i = 0; i < offers.names.size(); ++i) {
+    const bool has_address = i < offers.addresses.size();
+    list.push_back(Json::array(
+        {offers.names[i],
+         has_address ? absl::Base64Escape(offers.addresses[i]) : ""}));
+  }
+  return list;
+}
+
 Encoded ToJson(const JoinRecord& r) {
   Json facts = Json::array();
   for (const auto& [name, value] : r.facts) {
@@ -47,6 +58,8 @@ Encoded ToJson(const JoinRecord& r) {
            {"host", r.host},
            {"pid", r.pid},
            {"address", absl::Base64Escape(r.data_address)},
+           {"offers", OffersJson(r.offers)},
+           {"why", r.offers.why.substr(0, kMaxWhyBytes)},
            {"facts", facts}},
           &r.shared};
 }
@@ -80,7 +93,9 @@ Encoded ToJson(const StartRecord& r) {
   return {{{"t", "start"},
            {"epoch", r.epoch},
            {"workers", MembersJson(r.workers)},
-           {"servers", MembersJson(r.servers)}},
+           {"servers", MembersJson(r.servers)},
+           {"transport", r.transport},
+           {"why", r.transport_reason.substr(0, kMaxMessageBytes)}},
           &r.shared};
 }
 Encoded ToJson(const GatheredRecord& r) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "transport/control/settle.h"
 
 namespace telegrad {
 namespace {
@@ -138,6 +139,13 @@ std::vector<const RosterEntry*> Roster::ByRank(Role role) const {
   return sorted;
 }
 
+std::vector<const RosterEntry*> Roster::ByRank() const {
+  std::vector<const RosterEntry*> all = ByRank(Role::kWorker);
+  const std::vector<const RosterEntry*> servers = ByRank(Role::kServer);
+  all.insert(all.end(), servers.begin(), servers.end());
+  return all;
+}
+
 std::string Roster::FirstDifference() const {
   const std::vector<const RosterEntry*> workers = ByRank(Role::kWorker);
   const std::vector<const RosterEntry*> servers = ByRank(Role::kServer);
@@ -156,19 +164,22 @@ std::string Roster::FirstDifference() const {
       }
     }
   }
-  return "";
+  return Settle(ByRank()).error;
 }
 
 StartRecord Roster::MakeStart() const {
   StartRecord start;
   start.epoch = 1;
+  const SettledTransport settled = Settle(ByRank());
+  start.transport = settled.name;
+  start.transport_reason = settled.reason;
   for (const Role role : {Role::kWorker, Role::kServer}) {
     for (const RosterEntry* entry : ByRank(role)) {
       Member member;
       member.id = entry->id();
       member.host = entry->join.host;
       member.pid = entry->join.pid;
-      member.data_address = entry->join.data_address;
+      member.data_address = AddressFor(*entry, settled.name);
       (role == Role::kWorker ? start.workers : start.servers)
           .push_back(std::move(member));
       if (member.id == NodeId{Role::kWorker, 0}) {

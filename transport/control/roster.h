@@ -55,6 +55,7 @@ class Roster {
   std::vector<std::string> Present() const;
 
   // The first fact on which members differ, in words; empty if they agree.
+  // Last come the transports that they offer, of which they need one in common.
   // Workers must all give the same facts; a server's are compared as far as it
   // gives them.
   std::string FirstDifference() const;
@@ -74,6 +75,7 @@ class Roster {
   }
   int count(Role role) const;
   std::vector<const RosterEntry*> ByRank(Role role) const;
+  std::vector<const RosterEntry*> ByRank() const;  // workers, then servers
 
   int num_workers_;
   int num_servers_;

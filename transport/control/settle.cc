@@ -1,0 +1,95 @@
+#include "transport/control/settle.h"
+
+#include <algorithm>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+
+namespace telegrad {
+namespace {
+
+using Members = std::vector<const RosterEntry*>;
+
+const std::vector<std::string>& NamesOf(const RosterEntry& member) {
+  return member.join.offers.names;
+}
+
+// Null: all offer it.
+const RosterEntry* FirstWithout(const Members& members,
+                                const std::string& name) {
+  const auto found = absl::c_find_if(members, [&](const RosterEntry* member) {
+    return !absl::c_linear_search(NamesOf(*member), name);
+  });
+  return found == members.end() ? nullptr : *found;
+}
+
+std::string WhyOf(const RosterEntry& member) {
+  if (!member.join.offers.why.empty()) {
+    return absl::Utf8SafeCEscape(member.join.offers.why);
+  }
+  return absl::StrCat(NamesOf(member).front(), " was asked for");
+}
+
+std::string BothChoices(const RosterEntry& a, const RosterEntry& b) {
+  const auto text = [](const RosterEntry& member) {
+    return absl::StrCat(ToString(member.id()), " has ", NamesOf(member).front(),
+                        " (", WhyOf(member), ")");
+  };
+  return absl::StrCat("transport: ", text(a), ", ", text(b));
+}
+
+// Two that have nothing in common, else two that want different ones.
+std::string Conflict(const Members& members) {
+  for (const RosterEntry* one : members) {
+    for (const RosterEntry* other : members) {
+      const bool is_disjoint =
+          absl::c_none_of(NamesOf(*one), [&](const std::string& name) {
+            return absl::c_linear_search(NamesOf(*other), name);
+          });
+      if (is_disjoint) return BothChoices(*one, *other);
+    }
+  }
+  const RosterEntry& first = *members.front();
+  return BothChoices(first, *FirstWithout(members, NamesOf(first).front()));
+}
+
+// Of the first member that would have chosen another.
+std::string ReasonFor(const Members& members, const std::string& name) {
+  for (const RosterEntry* member : members) {
+    const std::string& wish = NamesOf(*member).front();
+    const RosterEntry* lacking =
+        wish == name ? nullptr : FirstWithout(members, wish);
+    if (lacking == nullptr) continue;
+    return absl::StrCat(ToString(lacking->id()), " on ", lacking->join.host,
+                        " cannot use ", wish, ": ", WhyOf(*lacking));
+  }
+  return "";
+}
+
+}  // namespace
+
+SettledTransport Settle(const Members& all) {
+  Members members = all;
+  std::erase_if(members, [](const RosterEntry* member) {
+    return NamesOf(*member).empty();
+  });
+  if (members.empty()) return {};
+  for (const std::string& name : NamesOf(*members.front())) {
+    if (FirstWithout(members, name) != nullptr) continue;
+    return {.name = name, .reason = ReasonFor(members, name)};
+  }
+  return {.error = Conflict(members)};
+}
+
+std::string AddressFor(const RosterEntry& member,
+                       const std::string& transport) {
+  const TransportOffers& offers = member.join.offers;
+  const auto found = absl::c_find(offers.names, transport);
+  const auto i = static_cast<size_t>(found - offers.names.begin());
+  return i < offers.addresses.size() && !offers.addresses[i].empty()
+             ? offers.addresses[i]
+             : member.join.data_address;
+}
+
+}  // namespace telegrad

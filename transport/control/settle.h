@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "transport/control/roster.h"
+
+// Which transport a job's data takes, from what its members offer.
+namespace telegrad {
+
+struct SettledTransport {
+  std::string name = {};    // empty: nobody offers any
+  std::string reason = {};  // as Membership::transport_reason
+  std::string error = {};   // why there is none that all have
+};
+
+// The first that `members` have in common; those without offers do not count.
+// The first of them with offers has the choice.
+SettledTransport Settle(const std::vector<const RosterEntry*>& members);
+
+// Where workers reach a member over it.
+std::string AddressFor(const RosterEntry& member, const std::string& transport);
+
+}  // namespace telegrad
