@@ -1,3 +1,4 @@
+#include <optional>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -56,13 +57,18 @@ int RunChild(const TrainOptions& options) {
   dist->on_fatal = FatalExit(&pipe);
   const auto index = static_cast<size_t>(options.internal_setting);
   if (index >= options.settings.size()) return 2;
+  // A server on this host alone has no use for it.
+  std::optional<MachineDetection> detection;
+  if (self.role == Role::kWorker || !IsOneHost(options.bind)) {
+    detection.emplace(options.bind);
+    detection->Steer(dist->transport);
+  }
   absl::Status status;
   if (self.role == Role::kServer) {
     status = RunServer({.dist = *dist});
   } else {
-    MachineDetection detection;
     status = RunAsWorker(options, options.settings[index],
-                         options.internal_seed, *dist, detection, pipe);
+                         options.internal_seed, *dist, *detection, pipe);
   }
   if (!status.ok()) ExitWithStatus(status, self, &pipe);
   pipe.SendPeakMemory(PeakMemoryBytes());

@@ -6,8 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "base/network_device.h"
 #include "base/socket.h"
 #include "base/status_macros.h"
+#include "kvstore/rdma_ports.h"
 #include "topology/detect.h"
 #include "topology/import.h"
 #include "topology/options.h"
@@ -17,16 +19,28 @@ namespace {
 
 constexpr int kPatienceSeconds = 10;
 
-absl::StatusOr<Machine> Detect(const SysRoot& root) {
-  ASSIGN_OR_RETURN(const TopologyOptions options,
-                   TopologyOptionsFromEnvironment());
+absl::StatusOr<Machine> Detect(const SysRoot& root,
+                               const std::string& interface) {
+  ASSIGN_OR_RETURN(TopologyOptions options, TopologyOptionsFromEnvironment());
+  options.wanted_interface = interface;
   if (!options.topo_file.empty()) {
     return MachineFromFile(options.topo_file, options);
   }
   return DetectMachine(root, options);
 }
 
+// Empty for loopback and for an address that no interface has.
+std::string InterfaceOf(const std::string& bind_address) {
+  if (IsOneHost(bind_address)) return "";
+  return DeviceOfAddress(bind_address).value_or("");
+}
+
 }  // namespace
+
+bool IsOneHost(const std::string& bind_address) {
+  const absl::StatusOr<SocketAddress> address = ParseIp(bind_address, 0);
+  return address.ok() && IsLoopback(*address);
+}
 
 struct MachineDetection::State {
   Mutex mutex;
@@ -35,16 +49,17 @@ struct MachineDetection::State {
   MachineReport report = {};  // const once done
 };
 
-MachineDetection::MachineDetection() : state_(std::make_shared<State>()) {
+MachineDetection::MachineDetection(const std::string& bind_address)
+    : state_(std::make_shared<State>()), interface_(InterfaceOf(bind_address)) {
   late_.host = OwnHostName();
   late_.machine = absl::DeadlineExceededError(absl::StrCat(
       "looking at it took more than ", kPatienceSeconds, " seconds"));
-  std::thread([state = state_, host = late_.host] {
+  std::thread([state = state_, host = late_.host, interface = interface_] {
     const SysRoot root = SysRoot::Live();
     MachineReport report{
         .host = host,
         .boot_id = root.Read("/proc/sys/kernel/random/boot_id").text,
-        .machine = Detect(root)};
+        .machine = Detect(root, interface)};
     absl::StripAsciiWhitespace(&report.boot_id);
     MutexLock lock(&state->mutex);
     state->report = std::move(report);
@@ -64,6 +79,12 @@ const MachineReport& MachineDetection::Get() {
     state_->changed.WaitUntil(&state_->mutex, deadline);
   }
   return state_->report;
+}
+
+void MachineDetection::Steer(TransportOptions& transport) {
+  if (interface_.empty()) return;
+  const absl::StatusOr<Machine>& machine = Get().machine;
+  if (machine.ok()) TakeMachine(*machine, interface_, transport);
 }
 
 }  // namespace telegrad

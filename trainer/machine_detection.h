@@ -1,15 +1,21 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "kvstore/job_plan.h"
 
 namespace telegrad {
 
+// Whether `bind_address` is loopback: no card of this machine is of use.
+bool IsOneHost(const std::string& bind_address);
+
 // Looks at this machine while the process does something else.
 class MachineDetection {
  public:
-  MachineDetection();  // starts
+  // Starts. A row of the GID table on the interface that has `bind_address` is
+  // preferred.
+  explicit MachineDetection(const std::string& bind_address);
   // Waits for the end as Get does.
   ~MachineDetection();
   MachineDetection(const MachineDetection&) = delete;
@@ -19,10 +25,15 @@ class MachineDetection {
   // inside, like all others.
   const MachineReport& Get();
 
+  // Gives the transport the ports and rows that were chosen; waits. Nothing
+  // on loopback, or where the machine cannot be described.
+  void Steer(TransportOptions& transport);
+
  private:
   struct State;
   std::shared_ptr<State> state_;  // shared with the thread, which may hang
   MachineReport late_ = {};
+  std::string interface_ = {};  // that has the bind address; empty: loopback
 };
 
 }  // namespace telegrad

@@ -2,7 +2,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <optional>
 #include <thread>
 
 #include "absl/strings/numbers.h"
@@ -107,7 +106,7 @@ absl::StatusOr<std::string> FindScheduler(const Placement& placement,
 class PlacedRun {
  public:
   PlacedRun(const TrainOptions& options, const Parts& parts,
-            const PlannedRun& run, MachineDetection* detection,
+            const PlannedRun& run, MachineDetection& detection,
             std::string job_id, std::string host, int port)
       : options_(options),
         parts_(parts),
@@ -123,6 +122,8 @@ class PlacedRun {
     ASSIGN_OR_RETURN(DistOptions dist, MakeDistOptions(options_, job_id_));
     dist.scheduler_address = absl::StrCat(host_, ":", port_);
     dist.on_fatal = FatalExit();
+    const bool is_member = parts_.worker_rank != -1 || parts_.server_rank != -1;
+    if (is_member) detection_.Steer(dist.transport);
     ASSIGN_OR_RETURN(const std::unique_ptr<Scheduler> scheduler,
                      StartScheduler(dist));
     if (parts_.server_rank != -1) {
@@ -164,7 +165,7 @@ class PlacedRun {
   void Work(DistOptions dist, TrainObserver& observer) {
     dist.wanted_rank = parts_.worker_rank == kAnyRank ? -1 : parts_.worker_rank;
     const absl::Status status = RunAsWorker(options_, *run_.setting, run_.seed,
-                                            dist, *detection_, observer);
+                                            dist, detection_, observer);
     if (!status.ok()) {
       ExitWithStatus(status, {Role::kWorker, dist.wanted_rank});
     }
@@ -173,7 +174,7 @@ class PlacedRun {
   const TrainOptions& options_;
   const Parts& parts_;
   const PlannedRun& run_;
-  MachineDetection* const detection_;  // null: no worker
+  MachineDetection& detection_;
   const std::string job_id_;
   const std::string host_;
   const int port_;
@@ -197,8 +198,7 @@ absl::Status RunAll(TrainOptions& options, const Placement& placement) {
   ASSIGN_OR_RETURN(const Parts parts, FindParts(placement, options));
   SetProcessTitle(TitleOf(parts));
   SetLogName(TitleOf(parts));
-  std::optional<MachineDetection> detection;
-  if (parts.worker_rank != -1) detection.emplace();
+  MachineDetection detection(options.bind);
   const std::vector<PlannedRun> runs = PlanRuns(options);
   ASSIGN_OR_RETURN(
       const std::string address,
@@ -215,8 +215,7 @@ absl::Status RunAll(TrainOptions& options, const Placement& placement) {
   std::vector<RunSummary> results;
   for (size_t i = 0; i < runs.size(); ++i) {
     ConsoleObserver observer(runs[i].label, ConsoleObserver::Style::kLines);
-    RETURN_IF_ERROR(PlacedRun(options, parts, runs[i],
-                              detection.has_value() ? &*detection : nullptr,
+    RETURN_IF_ERROR(PlacedRun(options, parts, runs[i], detection,
                               absl::StrCat(job, "-", i), pair.first,
                               port + static_cast<int>(i))
                         .Run(observer));

@@ -1,0 +1,81 @@
+#include "trainer/machine_detection.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/network_device.h"
+
+namespace telegrad {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+
+// Of this machine's devices the first beyond loopback that has an address.
+std::string OwnDevice() {
+  for (const auto& entry : fs::directory_iterator("/sys/class/net")) {
+    const std::string name = entry.path().filename();
+    if (name != "lo" && AddressOfDevice(name).ok()) return name;
+  }
+  return "";
+}
+
+// A RoCE card whose GID table has routable rows 1, on another interface, and
+// 4, on this one.
+fs::path WriteTree(const std::string& interface) {
+  std::string name = ::testing::TempDir() + "treeXXXXXX";
+  const fs::path root = mkdtemp(name.data());
+  const fs::path port = root / "sys/class/infiniband/mlx5_0/ports/1";
+  const auto write = [&](const std::string& file, const std::string& text) {
+    fs::create_directories((port / file).parent_path());
+    std::ofstream(port / file) << text << "\n";
+  };
+  write("state", "4: ACTIVE");
+  write("link_layer", "Ethernet");
+  for (const auto& [row, device] :
+       {std::pair<std::string, std::string>{"1", "other0"}, {"4", interface}}) {
+    write("gids/" + row, "0000:0000:0000:0000:0000:ffff:c000:020" + row);
+    write("gid_attrs/types/" + row, "RoCE v2");
+    write("gid_attrs/ndevs/" + row, device);
+  }
+  for (const std::string& device : {std::string("other0"), interface}) {
+    const fs::path net = root / "sys/class/net" / device;
+    fs::create_directories(net / "device");
+    std::ofstream(net / "type") << "1\n";
+  }
+  return root;
+}
+
+TEST(MachineDetection, GivesTheTransportTheBindInterfacesPortAndRow) {
+  const std::string interface = OwnDevice();
+  if (interface.empty()) GTEST_SKIP() << "no address but loopback";
+  const fs::path root = WriteTree(interface);
+  setenv("TELEGRAD_TOPO_FILE", root.c_str(), 1);
+  const auto steered = [](const std::string& bind) {
+    TransportOptions options;
+    MachineDetection(bind).Steer(options);
+    return options;
+  };
+  const TransportOptions near = steered(*AddressOfDevice(interface));
+  setenv("TELEGRAD_NICS", "^mlx5", 1);
+  const TransportOptions without = steered(*AddressOfDevice(interface));
+  unsetenv("TELEGRAD_NICS");
+  const TransportOptions loopback = steered("127.0.0.1");
+  unsetenv("TELEGRAD_TOPO_FILE");
+  fs::remove_all(root);
+  ASSERT_TRUE(near.rdma_ports.has_value());
+  EXPECT_THAT(*near.rdma_ports, ElementsAre("mlx5_0:1"));
+  EXPECT_THAT(near.gid_rows, ElementsAre(Pair("mlx5_0:1", 4)));
+  ASSERT_TRUE(without.rdma_ports.has_value());
+  EXPECT_THAT(*without.rdma_ports, IsEmpty());
+  EXPECT_FALSE(loopback.rdma_ports.has_value());
+}
+
+}  // namespace
+}  // namespace telegrad
