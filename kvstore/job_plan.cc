@@ -129,6 +129,7 @@ class Agreement {
     RETURN_IF_ERROR(Introduce());
     RETURN_IF_ERROR(ExchangeMachines());
     request.workers = job_.machines;
+    request.servers = store_.num_server_machines();
     absl::StatusOr<Plan> plan = MakePlan(machines_, calibration, request);
     RETURN_IF_ERROR(Compare(plan));
     if (plan.ok()) {

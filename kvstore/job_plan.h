@@ -35,10 +35,11 @@ std::string WishedNetwork(const TransportOptions& options);
 // Tells the other workers of this machine (evidence, environment and addresses
 // left out), plans for all machines and compares the plans. All workers call it
 // after Init. `request.workers` is the number of machines found, whatever it
-// was. Machines that nobody can describe are taken to be like the others; a
-// plan that cannot be made is a note. Errors carry exit code 31 and name the
-// workers: plans that differ, with the first line that does; what is no
-// machine. Other errors are the store's.
+// was, and `request.servers` that of the store's machines with servers only,
+// which are taken to be like the workers'. Machines that nobody can describe
+// are taken to be like the others; a plan that cannot be made is a note. Errors
+// carry exit code 31 and name the workers: plans that differ, with the first
+// line that does; what is no machine. Other errors are the store's.
 absl::StatusOr<JobPlan> AgreeOnPlan(KVStore& store, const MachineReport& mine,
                                     const Calibration& calibration,
                                     PlanRequest request);

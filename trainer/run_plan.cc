@@ -65,6 +65,7 @@ PlanRequest RequestFor(const RunContext& context,
       CodecsOf(context.store.Report(), context.setting.is_auto, &speeds);
   request.gc_allow = ChoicesOf(context.setting.compression, speeds);
   if (request.gc_allow.empty()) request.gc_type = "none";
+  request.is_link_of_busy_servers = true;
   return request;
 }
 

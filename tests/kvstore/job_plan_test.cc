@@ -76,6 +76,22 @@ TEST(JobPlan, IsTheSameOnAllWorkersAndThatOfTheirMachines) {
   }
 }
 
+TEST(JobPlan, KnowsServersOnMachinesOfTheirOwn) {
+  for (const int servers : {0, 2}) {
+    const std::map<std::string, std::string> script = {
+        {"plan-machines", R"({"host":"b","boot_id":"2","error":"no /sys"})"}};
+    ScriptedStore store(script);
+    store.set_num_server_machines(servers);
+    const auto plan =
+        AgreeOnPlan(store, Report("a", "1"), AssumedCalibration(), Request());
+    ASSERT_THAT(plan, IsOk());
+    EXPECT_EQ(plan->plan.servers, servers);
+    EXPECT_EQ(plan->plan.aggregation, servers == 0
+                                          ? Aggregation::kRing
+                                          : Aggregation::kDedicatedServers);
+  }
+}
+
 TEST(JobPlan, KnowsWorkersOfOneMachineByNameAndBoot) {
   const auto plans =
       Agree({Report("a", "1"), Report("a", "1"), Report("a", "2")},
