@@ -28,10 +28,10 @@ MAX_LINES = 400
 SOURCES = (".h", ".cc", ".cu")
 
 # Where the environment may be read: once, at the start, into options; and
-# where UCX reads it, to see what is the user's.
+# where UCX and NCCL read it, to see what is the user's.
 GETENV_FILES = re.compile(
     r"^(trainer/main\.cc|trainer/options\.cc|perf/main\.cc|perf/options\.cc"
-    r"|kernels/prefetch\.cc|transport/placement\.cc|transport/ucx/config\.cc|topology/options\.cc|kvstore/server_main\.cc"
+    r"|kernels/prefetch\.cc|transport/placement\.cc|transport/ucx/config\.cc|transport/collective/nccl/environment\.cc|topology/options\.cc|kvstore/server_main\.cc"
     r"|tests/.*)$")
 # A layer's own table, and that of one of its folders.
 CONDITIONAL_FILES = re.compile(

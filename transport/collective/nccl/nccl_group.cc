@@ -8,6 +8,7 @@
 #include "base/crc32c.h"
 #include "base/status_macros.h"
 #include "transport/collective/eager.h"
+#include "transport/collective/nccl/environment.h"
 #include "transport/collective/nccl/greeting.h"
 #include "transport/collective/nccl_group.h"
 
@@ -84,6 +85,7 @@ absl::StatusOr<std::unique_ptr<Group>> NcclGroup::Make(
     const GroupOptions& options, const AddressExchange& exchange,
     const Library& library) {
   RETURN_IF_ERROR(CheckDevice(library, options.device));
+  const std::string ours = SetNcclEnvironment(options.transport);
   ASSIGN_OR_RETURN(const int version, VersionOf(library));
   ncclUniqueId id = {};
   if (options.rank == 0) {
@@ -102,24 +104,27 @@ absl::StatusOr<std::unique_ptr<Group>> NcclGroup::Make(
   };
   ASSIGN_OR_RETURN(std::unique_ptr<Mesh> mesh, Mesh::Make(options, greet));
   std::unique_ptr<NcclGroup> group(
-      new NcclGroup(library, version, std::move(mesh), options.device));
+      new NcclGroup(library, version, std::move(mesh), options.device, ours));
   const absl::Status connected = group->communicator_.Init(*group->mesh_, id);
   if (!connected.ok()) return group->Fail(connected);
   return group;
 }
 
 NcclGroup::NcclGroup(const Library& library, int version,
-                     std::unique_ptr<Mesh> mesh, int device)
+                     std::unique_ptr<Mesh> mesh, int device, std::string ours)
     : library_(library),
       version_(version),
+      ours_(std::move(ours)),
       mesh_(std::move(mesh)),
       communicator_(library, device) {}
 
 TransportInfo NcclGroup::info() const {
   const TransportInfo compared = mesh_->info();
   return {"nccl", absl::StrCat("NCCL ", VersionText(version_), ", device ",
-                               communicator_.device(), "; compared over ",
-                               compared.name, " (", compared.details, ")")};
+                               communicator_.device(),
+                               ours_.empty() ? "" : ", set by us ", ours_,
+                               "; compared over ", compared.name, " (",
+                               compared.details, ")")};
 }
 
 absl::Status NcclGroup::CheckMemory(const void* memory, size_t count,

@@ -44,7 +44,7 @@ class NcclGroup : public Group {
 
  private:
   NcclGroup(const Library& library, int version, std::unique_ptr<Mesh> mesh,
-            int device);
+            int device, std::string ours);
 
   absl::Status CheckMemory(const void* memory, size_t count, size_t blocks,
                            DataType type) const;
@@ -56,6 +56,7 @@ class NcclGroup : public Group {
 
   const Library library_;
   const int version_;
+  const std::string ours_;  // variables that were set for it
   const std::unique_ptr<Mesh> mesh_;
   Communicator communicator_;
 };
