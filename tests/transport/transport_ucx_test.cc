@@ -378,6 +378,10 @@ TEST(UcxTransport, TakesThePortsAndTheGidRowThatWereChosen) {
   options.gid_rows = {{"mlx5_8:1", 3}, {"mlx5_9:1", 3}};
   const std::string chosen = interface + ",mlx5_8:1,mlx5_9:1; ";
   EXPECT_EQ(SettingsOf(options, bind), chosen + "UCX_IB_GID_INDEX=3");
+  const Node node(options);
+  ASSERT_THAT(node.status, IsOk());
+  EXPECT_THAT(node.context->info().details,
+              ::testing::HasSubstr("UCX_IB_GID_INDEX=3"));
   {
     const Variable row("UCX_IB_GID_INDEX", "1");
     EXPECT_EQ(SettingsOf(options, bind), chosen);

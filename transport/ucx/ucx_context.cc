@@ -61,6 +61,7 @@ absl::Status UcxContext::InitNet() {
   ASSIGN_OR_RETURN(context_, MakeContext(config));
   details_ = absl::StrCat("UCX ", ucp_get_version_string(), ", tls ",
                           config.tls, ", devices ", config.devices);
+  ours_.insert(ours_.end(), config.ours.begin(), config.ours.end());
   ASSIGN_OR_RETURN(worker_, MakeWorker(context_, &UcxContext::OnArrived, this));
   return poller_.Watch(worker_.fd, kWorkerKey, EPOLLIN);
 }
