@@ -254,8 +254,8 @@ HWY_INLINE float MeanOfTwoRows(const SignBlock& block) {
     size_t l = at % kHalf;
     if (at >= kSignLanes + kHalf) {
       sum = SumOf(Load(lanes + l), sum);
-      for (size_t h = kHalf / 2; h >= kLastLanes; h /= 2) {
-        if (l < h) continue;
+      // A lower half waits for its upper one.
+      for (size_t h = kHalf / 2; h >= kLastLanes && l >= h; h /= 2) {
         l -= h;
         sum = SumOf(Load(lanes + l), sum);
       }
