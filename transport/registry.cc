@@ -11,6 +11,7 @@
 #include "transport/fault/fault_transport.h"
 #include "transport/inproc/inproc_transport.h"
 #include "transport/link/link_transport.h"
+#include "transport/resend/resend_transport.h"
 #include "transport/staged/joining_transport.h"
 #include "transport/staged/staged_transport.h"
 #include "transport/striped/striped_transport.h"
@@ -59,24 +60,34 @@ absl::StatusOr<std::unique_ptr<TransportContext>> MakeConnected(
   return MakeStripedTransport(make, options, handler);
 }
 
-// That, behind an emulated link and faults where they are asked for.
+using Decorator = absl::StatusOr<std::unique_ptr<TransportContext>> (*)(
+    const TransportFactory&, const TransportOptions&, TransportHandler*);
+
+TransportFactory Decorate(bool is_asked_for, Decorator decorate,
+                          TransportFactory make) {
+  if (!is_asked_for) return make;
+  return [decorate, make = std::move(make)](const TransportOptions& options,
+                                            TransportHandler* handler) {
+    return decorate(make, options, handler);
+  };
+}
+
+// That, behind an emulated link, faults and their remedy where they are asked
+// for.
 absl::StatusOr<std::unique_ptr<TransportContext>> MakeDecorated(
     Factory make, const TransportOptions& options, TransportHandler* handler) {
-  const auto make_connected = [make](const TransportOptions& inner_options,
-                                     TransportHandler* inner_handler) {
+  TransportFactory decorated = [make](const TransportOptions& inner_options,
+                                      TransportHandler* inner_handler) {
     return MakeConnected(make, inner_options, inner_handler);
   };
-  const auto make_link = [make_connected](const TransportOptions& inner_options,
-                                          TransportHandler* inner_handler)
-      -> absl::StatusOr<std::unique_ptr<TransportContext>> {
-    if (inner_options.link_bytes_per_s == 0 &&
-        inner_options.link_latency_s == 0) {
-      return make_connected(inner_options, inner_handler);
-    }
-    return MakeLinkTransport(make_connected, inner_options, inner_handler);
-  };
-  if (options.fault.empty()) return make_link(options, handler);
-  return MakeFaultTransport(make_link, options, handler);
+  decorated =
+      Decorate(options.link_bytes_per_s != 0 || options.link_latency_s != 0,
+               &MakeLinkTransport, std::move(decorated));
+  decorated = Decorate(!options.fault.empty(), &MakeFaultTransport,
+                       std::move(decorated));
+  decorated =
+      Decorate(options.resend, &MakeResendTransport, std::move(decorated));
+  return decorated(options, handler);
 }
 
 absl::Status CheckMemory(absl::string_view memory) {

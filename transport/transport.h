@@ -24,8 +24,8 @@ using EndpointId = uint32_t;
 constexpr size_t kMaxHeaderBytes = 128;
 constexpr size_t kMaxPayloadBytes = size_t{64} << 20;
 constexpr size_t kMaxPrefixBytes = 16;  // that a decorator adds to a header
-// By two of them: one for memory of devices, one for several connections.
-constexpr size_t kMaxCarriedBytes = 2 * kMaxPrefixBytes + kMaxHeaderBytes;
+// By three: memory of devices, sending again, several connections.
+constexpr size_t kMaxCarriedBytes = 3 * kMaxPrefixBytes + kMaxHeaderBytes;
 constexpr size_t kMaxConnections = 64;  // to one peer
 
 // What a context's owner hears; every call comes from Progress, on the owner's
@@ -161,6 +161,9 @@ struct TransportOptions {
   double link_bytes_per_s = 0;  // > 0: emulate a link of that rate
   double link_latency_s = 0;    // > 0: and of that latency
   std::string fault;  // harm messages, for tests: "drop=0.01,flip=0.001,seed=7"
+  // What is lost, repeated, reordered or harmed below is sent again until it is
+  // as it should be (transport/resend). Alike in a job.
+  bool resend = false;
   Duration poll = std::chrono::microseconds(50);  // before Progress sleeps
 };
 
