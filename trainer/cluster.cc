@@ -91,6 +91,7 @@ TransportOptions TransportOptionsOf(const TrainOptions& options) {
   transport.tls = options.tls;
   transport.connections = options.connection_choice.connections;
   transport.rails = options.rails;
+  transport.resend = options.resend;
   transport.congestion = options.tcp_congestion;
   transport.link_bytes_per_s = options.link_spec.bytes_per_s;
   transport.link_latency_s = options.link_spec.latency_s;

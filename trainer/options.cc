@@ -226,51 +226,47 @@ void AddJobFlags(CLI::App& app, TrainOptions& options) {
 }
 
 void AddNetworkFlags(CLI::App& app, TrainOptions& options) {
-  const char* group = "Network";
+  app.option_defaults()->group("Network");
   app.add_option("--transport", options.transport,
                  "data transport (below), or auto: what suits this machine")
       ->envname("TELEGRAD_TRANSPORT")
-      ->capture_default_str()
-      ->group(group);
+      ->capture_default_str();
   app.add_option("--tls", options.tls,
                  "ucx: tcp, shm, empty: both; ofi: tcp, shm, verbs, efa; "
-                 "tcp: tcp, empty: memory of the same host too")
-      ->group(group);
+                 "tcp: tcp, empty: memory of the same host too");
   app.add_option("--connections", options.connections,
                  "to each peer on another host, where one does not fill the "
                  "link; auto: by the device of --bind and --rails, alike on "
                  "all hosts")
       ->check(&CheckConnections)
-      ->capture_default_str()
-      ->group(group);
+      ->capture_default_str();
   app.add_option("--rails", options.rails,
                  "more network devices of this host, or their addresses, that "
                  "connections are spread over (tcp): eth1,eth2")
-      ->delimiter(',')
-      ->group(group);
+      ->delimiter(',');
+  app.add_flag("--resend", options.resend,
+               "check messages and send again what is lost, repeated, "
+               "reordered or harmed, on networks that do that; alike on all "
+               "hosts");
   app.add_option("--tcp-congestion", options.tcp_congestion,
                  "congestion control of tcp's connections: cubic or what else "
                  "the kernel has; system: its default; auto: that, but reno in "
                  "place of bbr to peers within 5 ms")
-      ->capture_default_str()
-      ->group(group);
+      ->capture_default_str();
   app.add_option("--link", options.link,
                  "emulate a link of this rate and latency between each pair of "
                  "processes, per direction: 1gbit, 100mbit,5ms, 200us, none")
-      ->capture_default_str()
-      ->group(group);
+      ->capture_default_str();
   app.add_option("--bind", options.bind,
                  "the one address that is listened on; other than loopback "
                  "needs --secret-file")
-      ->capture_default_str()
-      ->group(group);
+      ->capture_default_str();
   app.add_option("--secret-file", options.secret_file,
-                 "32 bytes or more that all members share; mode 600")
-      ->group(group);
+                 "32 bytes or more that all members share; mode 600");
   app.add_flag("--insecure", options.insecure,
                "bind other addresses without a secret: anyone who reaches them "
-               "can join")
-      ->group(group);
+               "can join");
+  app.option_defaults()->group("Options");
 }
 
 void AddInternalFlags(CLI::App& app, TrainOptions& options) {

@@ -50,7 +50,8 @@ struct TrainOptions {
   std::string connections = "1";       // to each peer, as given
   ConnectionChoice connection_choice;  // with a reason if that was "auto"
   std::vector<std::string> rails;
-  int threads = 1;  // of codecs, per process
+  bool resend = false;  // what a network loses or harms
+  int threads = 1;      // of codecs, per process
   size_t chunk_elems = size_t{512} * 1024;
   std::string bind = "127.0.0.1";
   bool has_bind = false;

@@ -158,6 +158,7 @@ Facts MakeFacts(const JobConfig& config) {
       {"chunk elements", absl::StrCat(config.chunk_elems)},
       {"initial values", config.has_values ? "given" : "none"},
       {"connections", absl::StrCat(config.connections)},
+      {"resend", config.resends ? "on" : "off"},
   };
   if (gc.type != "none" || !gc.rules.empty()) {
     facts.emplace_back("threshold", ThresholdFact(gc.threshold));
@@ -208,7 +209,8 @@ std::string SerializeJobConfig(const JobConfig& config) {
               {"rescale_bits", bits(sgd.rescale)},
               {"chunk_elems", config.chunk_elems},
               {"has_values", config.has_values ? 1u : 0u},
-              {"connections", config.connections}}
+              {"connections", config.connections},
+              {"resends", config.resends ? 1u : 0u}}
       .dump();
 }
 
@@ -259,6 +261,7 @@ absl::StatusOr<JobConfig> ParseJobConfig(absl::string_view text,
   config.chunk_elems = Field(json, "chunk_elems", 1, kMaxChunkElems, status);
   config.has_values = Field(json, "has_values", 0, 1, status) != 0;
   config.connections = Field(json, "connections", 1, kMaxConnections, status);
+  config.resends = Field(json, "resends", 0, 1, status) != 0;
   RETURN_IF_ERROR(status);
   RETURN_IF_ERROR(CheckConfig(gc, config.optimizer));
   return config;

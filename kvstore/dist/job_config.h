@@ -16,6 +16,7 @@ struct JobConfig {
   size_t chunk_elems = 0;
   bool has_values = false;  // worker 0 sends initial values
   size_t connections = 1;   // from a worker to each server
+  bool resends = false;     // TransportOptions::resend
 };
 
 // Facts for the scheduler to compare among workers; short values that a person

@@ -88,7 +88,7 @@ absl::Status DistServer::MakeChunks() {
   const Membership& membership = control_->membership();
   ASSIGN_OR_RETURN(config_,
                    ParseJobConfig(membership.shared, options_.max_model_bytes));
-  RETURN_IF_ERROR(CheckConnections());
+  RETURN_IF_ERROR(CheckNetwork());
   ASSIGN_OR_RETURN(const std::vector<TensorLayout> plan,
                    MakeShardPlan(config_.tensors,
                                  static_cast<int>(membership.servers.size()),
@@ -111,14 +111,25 @@ absl::Status DistServer::MakeChunks() {
 }
 
 // It has listened before it knew the job.
-absl::Status DistServer::CheckConnections() const {
-  const size_t own = NumConnections(options_.dist.transport);
-  if (own == config_.connections) return absl::OkStatus();
-  return WithExitCode(
-      ExitCode::kMismatch,
-      absl::InvalidArgumentError(absl::StrCat(
-          "connections: workers have ", config_.connections, ", server/", rank_,
-          " has ", own, "; give all the same --connections and --rails")));
+absl::Status DistServer::CheckNetwork() const {
+  const auto differ = [this](absl::string_view what, absl::string_view theirs,
+                             absl::string_view own, absl::string_view flags) {
+    return WithExitCode(ExitCode::kMismatch,
+                        absl::InvalidArgumentError(absl::StrCat(
+                            what, ": workers have ", theirs, ", server/", rank_,
+                            " has ", own, "; give all the same ", flags)));
+  };
+  const TransportOptions& own = options_.dist.transport;
+  if (NumConnections(own) != config_.connections) {
+    return differ("connections", absl::StrCat(config_.connections),
+                  absl::StrCat(NumConnections(own)),
+                  "--connections and --rails");
+  }
+  if (own.resend != config_.resends) {
+    return differ("resend", config_.resends ? "on" : "off",
+                  own.resend ? "on" : "off", "--resend");
+  }
+  return absl::OkStatus();
 }
 
 absl::Status DistServer::Serve() {

@@ -42,7 +42,7 @@ class DistServer : private TransportHandler {
   // server.cc
   absl::Status Start();
   absl::Status MakeChunks();
-  absl::Status CheckConnections() const;
+  absl::Status CheckNetwork() const;
   absl::Status Serve();
   void Post(std::function<void()> job);
   void Sweep();

@@ -83,6 +83,7 @@ absl::Status DistWorker::Join(std::span<const TensorSpec> tensors,
   config_.chunk_elems = options_.chunk_elems;
   config_.has_values = has_values;
   config_.connections = NumConnections(options_.transport);
+  config_.resends = options_.transport.resend;
   const std::vector<TransportOptions> transports =
       TransportsOf(options_.transport);
   RETURN_IF_ERROR(Take(transports[0]));

@@ -47,6 +47,9 @@ void AddTransportFlags(CLI::App& app, NetworkOptions& options) {
   app.add_option("--fault", options.fault,
                  "harm messages, to see that --check finds it: "
                  "flip=0.01,seed=7");
+  app.add_flag("--resend", options.resend,
+               "send again what is lost, repeated, reordered or harmed; alike "
+               "on all ranks");
 }
 
 void AddRankFlags(CLI::App& app, NetworkOptions& options) {
@@ -143,6 +146,7 @@ absl::StatusOr<TransportOptions> TransportOptionsOf(
   transport.congestion = options.tcp_congestion;
   transport.rails = options.rails;
   transport.fault = options.fault;
+  transport.resend = options.resend;
   transport.bind_address = options.bind.empty() ? own_ip : options.bind;
   ASSIGN_OR_RETURN(const LinkSpec link, ParseLink(options.link));
   transport.link_bytes_per_s = link.bytes_per_s;

@@ -25,7 +25,8 @@ struct NetworkOptions {
   std::vector<std::string> rails;
   std::string bind;  // empty: where the rendezvous is reached
   std::string link = "none";
-  std::string fault;      // as TransportOptions takes it
+  std::string fault;  // as TransportOptions takes it
+  bool resend = false;
   std::string size_text;  // as given
   std::vector<size_t> sizes;
   int warmup = 5;

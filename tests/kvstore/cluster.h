@@ -41,6 +41,8 @@ struct ClusterConfig {
   std::string transport = "inproc";
   double link_bytes_per_s = 0;  // > 0: emulated
   double link_latency_s = 0;    // as well
+  std::string fault = {};       // as TransportOptions takes it
+  bool resends = false;
   Secret secret = {};
 };
 
@@ -120,6 +122,8 @@ class Cluster {
     options.transport.tls = "tcp";
     options.transport.link_bytes_per_s = config_.link_bytes_per_s;
     options.transport.link_latency_s = config_.link_latency_s;
+    options.transport.fault = config_.fault;
+    options.transport.resend = config_.resends;
     options.timing = TestTiming();
     options.operation_timeout = kPatience;
     options.num_threads = config_.num_threads;

@@ -311,17 +311,27 @@ TEST(LostWorker, FailsTicketsOfTheOthersByName) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("worker/1 gives up"));
 }
 
-TEST(Mismatch, OfConnectionsNamesTheServer) {
+void ExpectServerDiffers(const std::function<void(TransportOptions&)>& change,
+                         const char* says) {
   Cluster cluster(Job(1));
   cluster.StartServers();
   DistOptions options = cluster.Options();
-  options.transport.connections = 2;
+  change(options.transport);
   const auto store = *MakeKVStore("dist_sync", options);
   std::vector<Buffer> values = cluster.MakeValues(0);
   const absl::Status status = cluster.Init(*store, values);
-  EXPECT_THAT(std::string(status.message()),
-              HasSubstr("connections: workers have 2, server/0 has 1"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr(says));
   EXPECT_EQ(ExitCodeOf(status), ExitCode::kMismatch);
+}
+
+TEST(Mismatch, OfConnectionsNamesTheServer) {
+  ExpectServerDiffers([](TransportOptions& own) { own.connections = 2; },
+                      "connections: workers have 2, server/0 has 1");
+}
+
+TEST(Mismatch, OfResendNamesTheServer) {
+  ExpectServerDiffers([](TransportOptions& own) { own.resend = true; },
+                      "resend: workers have on, server/0 has off");
 }
 
 TEST(Mismatch, OfTheNetworkNamesBoth) {
@@ -337,6 +347,8 @@ TEST(Mismatch, OfTheNetworkNamesBoth) {
        "tcp (tcp was asked for)"},
       {[](DistOptions& options) { options.transport.connections = 2; },
        "connections: worker/0 has 1, worker/1 has 2"},
+      {[](DistOptions& options) { options.transport.resend = true; },
+       "resend: worker/0 has off, worker/1 has on"},
       {[](DistOptions& options) { options.facts[0].second = "rc"; },
        "UCX_TLS: worker/0 has tcp, worker/1 has rc"}};
   for (const Case& each : cases) {

@@ -40,6 +40,7 @@ JobConfig Sample() {
   config.chunk_elems = 12345;
   config.has_values = true;
   config.connections = 3;
+  config.resends = true;
   return config;
 }
 
@@ -83,6 +84,7 @@ TEST(JobConfig, ComesBackBitByBit) {
   EXPECT_EQ(out->chunk_elems, 12345u);
   EXPECT_TRUE(out->has_values);
   EXPECT_EQ(out->connections, 3u);
+  EXPECT_TRUE(out->resends);
 }
 
 TEST(JobConfig, RefusesEveryMissingOrMistypedField) {
@@ -132,6 +134,7 @@ TEST(JobConfig, RefusesValuesOutOfRange) {
       {"has_values", 2},
       {"connections", 0},
       {"connections", 65},
+      {"resends", 2},
   };
   for (const auto& [name, value] : cases) {
     Json changed = Json::parse(SerializeJobConfig(Sample()));
