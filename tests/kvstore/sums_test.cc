@@ -239,6 +239,20 @@ TEST(Rounds, TheBatchUnitDividesTheThreshold) {
   Verify(config);
 }
 
+TEST(Rounds, AreExactOverANetworkThatHarmsMessages) {
+  for (const char* transport : {"inproc", "tcp"}) {
+    ClusterConfig config = Small(2, 1);
+    config.transport = transport;
+    config.fault = "drop=0.01,duplicate=0.01,reorder=0.01,flip=0.01,seed=9";
+    config.resends = true;
+    config.tensors.push_back({"long", 100000});
+    config.chunk_elems = 1024;  // enough messages for each kind of harm
+    Verify(config);
+    config.compression = TwoBit(ReplyMode::kSum, Fixed(kThreshold));
+    Verify(config);
+  }
+}
+
 class RoundsOver : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(RoundsOver, AreTheSameBits) {

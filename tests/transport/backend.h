@@ -23,6 +23,7 @@ struct Backend {
   absl::StatusOr<std::unique_ptr<TransportContext>> (*make)(
       const TransportOptions&, TransportHandler*) = MakeTransport;
   const char* memory = "host";
+  bool resend = false;
 };
 
 inline void PrintTo(const Backend& backend, std::ostream* out) {
@@ -32,6 +33,11 @@ inline void PrintTo(const Backend& backend, std::ostream* out) {
 // With payloads on a device, so to speak; a large message has many pieces.
 inline Backend Staged(Backend backend) {
   backend.piece_bytes = size_t{40} << 10;
+  return backend;
+}
+
+inline Backend Resent(Backend backend) {
+  backend.resend = true;
   return backend;
 }
 
@@ -50,6 +56,7 @@ inline TransportOptions OptionsOf(const Backend& backend) {
   options.fault = backend.fault;
   options.connections = backend.connections;
   options.memory = backend.memory;
+  options.resend = backend.resend;
   if (*backend.rail != 0) options.rails = {backend.rail};
   return options;
 }

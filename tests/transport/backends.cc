@@ -1,6 +1,12 @@
 #include "tests/transport/backend.h"
 
 namespace telegrad::testing {
+namespace {
+
+constexpr char kFaults[] =
+    "drop=0.05,duplicate=0.05,reorder=0.05,flip=0.05,seed=1";
+
+}  // namespace
 
 std::vector<Backend> AllBackends() {
   return {Backend{"Inproc", "inproc", ""},
@@ -25,6 +31,15 @@ std::vector<Backend> AllBackends() {
           Backend{"StripedUcxShm", "ucx", "shm", 0, "", 2},
           Backend{"StripedOfiTcp", "ofi", "tcp", 0, "", 2},
           Backend{"FaultOverStriped", "tcp", "tcp", 4e9, "seed=1", 2},
+          Resent({"ResendInproc", "inproc", ""}),
+          Resent({"ResendTcp", "tcp", "tcp"}),
+          Resent({"ResendTcpNeighbour", "tcp", ""}),
+          Resent({"ResendUcxShm", "ucx", "shm"}),
+          Resent({"ResendOfiTcp", "ofi", "tcp"}),
+          Resent({"ResendStripedTcp", "tcp", "tcp", 0, "", 2}),
+          Resent({"ResendFaultyInproc", "inproc", "", 0, kFaults}),
+          Resent({"ResendFaultyTcp", "tcp", "tcp", 0, kFaults}),
+          Resent({"ResendFaultyUcxTcp", "ucx", "tcp", 0, kFaults}),
           Staged({"StagedInproc", "inproc", ""}),
           Staged({"StagedTcp", "tcp", "tcp"}),
           Staged({"StagedTcpNeighbour", "tcp", ""}),
@@ -34,6 +49,7 @@ std::vector<Backend> AllBackends() {
           Staged({"StagedOfiShm", "ofi", "shm"}),
           Staged({"StagedLink", "tcp", "tcp", 4e9, "", 1, "", 2e-3}),
           Staged({"StagedFault", "inproc", "", 0, "seed=1"}),
+          Staged(Resent({"StagedResendFaulty", "inproc", "", 0, kFaults})),
           Staged({"StagedStripedTcp", "tcp", "tcp", 0, "", 2}),
           Staged({"StagedStripedUcxTcp", "ucx", "tcp", 0, "", 2})};
 }

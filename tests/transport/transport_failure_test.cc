@@ -25,8 +25,15 @@ class Peer {
     std::string program = TELEGRAD_TEST_PEER;
     std::string name = backend.name, tls = backend.tls;
     std::string connections = std::to_string(backend.connections);
-    char* argv[] = {program.data(),     name.data(), tls.data(), address.data(),
-                    connections.data(), deed.data(), nullptr};
+    std::string resend = "resend";
+    char* argv[] = {program.data(),
+                    name.data(),
+                    tls.data(),
+                    address.data(),
+                    connections.data(),
+                    deed.data(),
+                    backend.resend ? resend.data() : nullptr,
+                    nullptr};
     if (posix_spawn(&pid_, argv[0], nullptr, nullptr, argv, environ) != 0) {
       pid_ = 0;
     }
@@ -207,6 +214,8 @@ INSTANTIATE_TEST_SUITE_P(
         Backend{"OfiShm", "ofi", "shm"},
         Backend{"StripedTcp", "tcp", "tcp", 0, "", 4},
         Backend{"StripedUcxTcp", "ucx", "tcp", 0, "", 2},
+        Resent({"ResendTcp", "tcp", "tcp"}),
+        Resent({"ResendUcxShm", "ucx", "shm"}),
         Staged({"StagedTcp", "tcp", "tcp"}),
         Staged({"StagedUcxTcp", "ucx", "tcp"}),
         Staged({"StagedOfiTcp", "ofi", "tcp"})),

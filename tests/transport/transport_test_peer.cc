@@ -1,16 +1,18 @@
 // A process to be killed or stopped by transport_failure_test: connects, says
-// "hello", takes whatever comes; "flood" sends without end as well.
+// "hello", takes whatever comes; "flood" sends without end as well. A word more
+// on the command line, "resend": with that option.
 #include <cstdio>
 #include <string>
 
 #include "tests/transport/transport_node.h"
 
 int main(int argc, char** argv) {
-  if (argc != 6) return 2;
+  if (argc < 6) return 2;
   telegrad::TransportOptions options;
   options.name = argv[1];
   options.tls = argv[2];
   options.connections = std::stoul(argv[4]);
+  options.resend = argc > 6;
   telegrad::testing::Node node(options);
   if (!node.status.ok()) return 1;
   node.keep_payloads = false;

@@ -1,0 +1,64 @@
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "tests/transport/collective_ranks.h"
+#include "transport/collective.h"
+
+// Collectives over a network that loses, repeats, reorders and harms messages,
+// and a transport that sends them again.
+namespace telegrad::testing {
+namespace {
+
+constexpr int kRanks = 3;
+
+// On a grid, so that sums are exact in every order.
+float ValueAt(int rank, size_t round, size_t i) {
+  return static_cast<float>((i * 7 + round * 5 + rank * 3u) % 113);
+}
+
+class CollectiveOverResend : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(CollectiveOverResend, SumsAreExactUnderFaults) {
+  GroupOptions options;
+  options.transport.name = GetParam();
+  options.transport.tls = "tcp";
+  options.transport.resend = true;
+  options.transport.fault =
+      "drop=0.02,duplicate=0.02,reorder=0.02,flip=0.02,seed=3";
+  options.world_size = kRanks;
+  options.chunk_bytes = 4096;
+  options.timeout = std::chrono::seconds(60);
+  RunRanks(options, [](Group& group) {
+    constexpr size_t kCounts[] = {1, 1000, 100003};
+    for (size_t round = 0; round < 12; ++round) {
+      const size_t count = kCounts[round % 3];
+      std::vector<float> values(count);
+      for (size_t i = 0; i < count; ++i) {
+        values[i] = ValueAt(group.rank(), round, i);
+      }
+      const auto algorithm = round % 2 == 0
+                                 ? CollectiveAlgorithm::kRing
+                                 : CollectiveAlgorithm::kRecursiveDoubling;
+      ASSERT_THAT(group.Allreduce(values.data(), count, DataType::kFloat32,
+                                  ReduceOp::kSum, {.algorithm = algorithm}),
+                  IsOk());
+      for (size_t i = 0; i < count; ++i) {
+        ASSERT_EQ(values[i], ValueAt(0, round, i) + ValueAt(1, round, i) +
+                                 ValueAt(2, round, i))
+            << "round " << round << ", element " << i;
+      }
+    }
+    // There were some.
+    EXPECT_EQ(group.info().details.find("resend: 0 sent again"),
+              std::string::npos)
+        << group.info().details;
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Networks, CollectiveOverResend,
+                         ::testing::Values("inproc", "tcp"),
+                         [](const auto& param) { return param.param; });
+
+}  // namespace
+}  // namespace telegrad::testing
