@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Flips bits of messages under telegrad-perf --check, which must find it.
+"""Flips bits of messages under telegrad-perf --check, which must find it; a store
+is to find nothing where they are sent again.
 
     check_finds_faults.py TELEGRAD_PERF TRANSPORT[:TLS]
 
@@ -15,6 +16,15 @@ CASES = (("latency", "100000", 1, "check: rank 0: byte "),
          ("allreduce", "1M", 3, " of allreduce is "))
 
 
+# What a store cannot do without.
+STORE_FAULTS = "drop=0.05,duplicate=0.05,reorder=0.05,flip=0.05,seed=1"
+
+
+def run(words, *faults):
+    return subprocess.run([*words, *faults], capture_output=True, text=True,
+                          timeout=60, check=False)
+
+
 def main():
     program, transport = sys.argv[1:]
     name, _, tls = transport.partition(":")
@@ -22,15 +32,19 @@ def main():
         words = [program, command, "--ranks", "2", "--size", size,
                  "--transport", name, "--tls", tls, "--check", "--warmup", "1",
                  "--iterations", "3", "--timeout", "30"]
-        sound = subprocess.run(words, capture_output=True, text=True,
-                               timeout=60, check=False)
+        sound = run(words)
         assert sound.returncode == 0, sound
-        harmed = subprocess.run([*words, "--fault", f"flip=0.2,seed={seed}"],
-                                capture_output=True, text=True, timeout=60,
-                                check=False)
+        harmed = run(words, "--fault", f"flip=0.2,seed={seed}")
         assert harmed.returncode == 43, harmed
         assert expected in harmed.stderr, harmed
-    print(f"{len(CASES)} faults over {transport} found")
+    words = [program, "pushpull", "--ranks", "2", "--size", "1M", "--transport",
+             name, "--tls", tls, "--check", "--warmup", "1", "--iterations",
+             "40", "--timeout", "30", "--fault", STORE_FAULTS]
+    harmed = run(words)
+    assert harmed.returncode != 0, harmed
+    healed = run(words, "--resend")
+    assert healed.returncode == 0, healed
+    print(f"{len(CASES)} faults over {transport} found, those of a store healed")
 
 
 if __name__ == "__main__":

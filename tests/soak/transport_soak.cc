@@ -1,7 +1,8 @@
 // Hours of a transport's life in minutes: connections that come and go, peers
 // that are killed, mixed sizes under faults. Afterwards this process must have
-// the descriptors, threads and memory that it had after warming up. One JSON
-// line per phase; exits 1 when something grew or did not happen.
+// the descriptors, threads and memory that it had after warming up, and every
+// message and sum must have been as it should. One JSON line per phase; exits 1
+// when something grew, was wrong or did not happen.
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -14,10 +15,12 @@
 #include <fstream>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/random.h"
 #include "base/status_macros.h"
 #include "tests/soak/side.h"
+#include "tests/soak/sums.h"
 
 namespace telegrad::testing {
 namespace {
@@ -26,13 +29,14 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMaxBytes = size_t{256} << 10;
 constexpr char kFaults[] =
-    "drop=0.02,duplicate=0.02,reorder=0.02,flip=0.02,delay=0.005,delay_ms=1,"
-    "kill=0.002,seed=";
+    "drop=0.02,duplicate=0.02,reorder=0.02,flip=0.02,delay=0.005,delay_ms=1,";
+constexpr char kKills[] = "kill=0.002,";
 
 struct Settings {
   TransportOptions transport;
   int cycles = 2000;
   double fault_minutes = 0;
+  bool resends = true;  // what faults have done
   uint64_t seed = 1;
   double max_growth_mib = 16;
   std::string peer;  // the program that is killed
@@ -60,11 +64,10 @@ Usage UsageNow() {
   return usage;
 }
 
-std::shared_ptr<const std::string> RandomPayload(Random& random) {
-  // Small ones are as frequent as large ones.
+// Small ones are as frequent as large ones.
+size_t RandomSize(Random& random) {
   const size_t limit = size_t{1} << random.NextBelow(19);
-  const size_t size = random.NextBelow(std::min(limit, kMaxBytes) + 1);
-  return std::make_shared<const std::string>(size, 's');
+  return random.NextBelow(std::min(limit, kMaxBytes) + 1);
 }
 
 absl::Status Stuck(const char* what) {
@@ -92,7 +95,7 @@ class ConnectPhase {
     const uint64_t closed = server_.num_closed;
     const uint64_t messages = random_.NextBelow(4);
     for (uint64_t i = 0; i < messages; ++i) {
-      client_.Send(endpoint, RandomPayload(random_));
+      client_.Send(endpoint, RandomSize(random_));
     }
     if (!DriveSides({&server_, &client_}, [&] {
           return server_.num_heard == heard + messages &&
@@ -108,6 +111,7 @@ class ConnectPhase {
     const bool is_over = DriveSides({&server_, &client_}, [&] {
       return client_.open.empty() && server_.num_closed > closed;
     });
+    if (server_.num_wrong > 0) return absl::DataLossError("a message is wrong");
     return is_over ? absl::OkStatus() : Stuck("the end of a connection");
   }
   static absl::Status Rest() { return absl::OkStatus(); }
@@ -147,7 +151,7 @@ class KillPhase {
     bool is_heard =
         DriveSides({&server_}, [&] { return server_.num_heard >= heard; });
     for (int i = 0; i < 4; ++i) {
-      server_.Send(server_.last_accepted, RandomPayload(random_));
+      server_.Send(server_.last_accepted, RandomSize(random_));
     }
     kill(pid, SIGKILL);
     waitpid(pid, nullptr, 0);
@@ -166,13 +170,16 @@ class KillPhase {
   std::string address_;
 };
 
-// Mixed sizes under faults, on a connection that stays until a fatal one.
+// Mixed sizes under faults, on a connection that stays until a fatal one. With
+// resend each message is heard once and as it was sent, and now and then two
+// ranks sum a vector.
 class FaultPhase {
  public:
   explicit FaultPhase(const Settings& settings)
-      : random_(settings.seed),
-        server_(settings.transport),
-        client_(WithFaults(settings)) {}
+      : settings_(settings),
+        random_(settings.seed),
+        server_(WithFaults("")),
+        client_(WithFaults(kKills)) {}
 
   absl::Status Start() {
     RETURN_IF_ERROR(server_.status);
@@ -185,14 +192,15 @@ class FaultPhase {
     if (client_.open.empty()) endpoint_ = client_.Connect(address_);
     bool is_open = true;
     for (int i = 0; i < 16; ++i) {
-      is_open &= client_.Send(endpoint_, RandomPayload(random_));
+      is_open &= client_.Send(endpoint_, RandomSize(random_));
     }
     // A connection that takes no more has an end to be heard of.
     const bool is_over = DriveSides({&server_, &client_}, [&] {
       return client_.num_completed == client_.num_sent &&
              (is_open || client_.open.empty());
     });
-    return is_over ? absl::OkStatus() : Stuck("messages under faults");
+    if (!is_over) return Stuck("messages under faults");
+    return settings_.resends ? Check() : absl::OkStatus();
   }
 
   absl::Status Rest() {
@@ -204,16 +212,31 @@ class FaultPhase {
   }
 
  private:
-  static TransportOptions WithFaults(const Settings& settings) {
-    TransportOptions options = settings.transport;
-    options.fault = kFaults + std::to_string(settings.seed);
+  absl::Status Check() {
+    if (server_.num_wrong > 0) return absl::DataLossError("a message is wrong");
+    if (server_.num_heard < client_.num_taken) {
+      return absl::DataLossError("a message was taken and not heard");
+    }
+    constexpr int kStepsPerSum = 8;
+    if (++num_steps_ % kStepsPerSum != 0) return absl::OkStatus();
+    return RunSums(WithFaults(""), /*rounds=*/4,
+                   RandomSize(random_) / sizeof(float));
+  }
+
+  // `kills`: a fault, or empty.
+  TransportOptions WithFaults(const char* kills) const {
+    TransportOptions options = settings_.transport;
+    options.fault = absl::StrCat(kFaults, kills, "seed=", settings_.seed);
+    options.resend = settings_.resends;
     return options;
   }
 
+  const Settings settings_;
   Random random_;
   Side server_, client_;
   std::string address_;
   EndpointId endpoint_ = 0;
+  int num_steps_ = 0;
 };
 
 // So many cycles, and then until `minutes` are over. What it uses is compared
@@ -271,6 +294,9 @@ int Main(int argc, char** argv) {
                  "of the phase with faults, at least")
       ->check(CLI::Range(0.0, 1e5))
       ->capture_default_str();
+  app.add_flag("--resend,!--no-resend", settings.resends,
+               "in the phase with faults (default); without it nothing is "
+               "compared there");
   app.add_option("--seed", settings.seed)->capture_default_str();
   app.add_option("--max-growth-mib", settings.max_growth_mib,
                  "of this process's memory, per phase")
