@@ -81,16 +81,19 @@ void Read(const float* s, float* d, size_t n) {
 
 template <Traffic kTraffic>
 std::vector<CeilingVariant> Writers() {
-  return {
+  std::vector<CeilingVariant> writers = {
       {"plain", Move<kTraffic, 0, Store::kCached>},
       {"prefetch 512", Move<kTraffic, 512, Store::kCached>},
       {"prefetch 1024", Move<kTraffic, 1024, Store::kCached>},
       {"prefetch 2048", Move<kTraffic, 2048, Store::kCached>},
       {"prefetch 4096", Move<kTraffic, 4096, Store::kCached>},
-      {"non-temporal", Move<kTraffic, 0, Store::kNonTemporal>},
-      {"non-temporal prefetch 1024", Move<kTraffic, 1024, Store::kNonTemporal>},
-      {"non-temporal prefetch 4096", Move<kTraffic, 4096, Store::kNonTemporal>},
-  };
+      {"non-temporal", Move<kTraffic, 0, Store::kNonTemporal>}};
+  if (kTraffic == Traffic::kWrite) return writers;  // there is nothing to read
+  writers.push_back({"non-temporal prefetch 1024",
+                     Move<kTraffic, 1024, Store::kNonTemporal>});
+  writers.push_back({"non-temporal prefetch 4096",
+                     Move<kTraffic, 4096, Store::kNonTemporal>});
+  return writers;
 }
 
 std::vector<CeilingVariant> Variants(Traffic traffic) {

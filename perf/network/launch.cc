@@ -1,8 +1,11 @@
 #include "perf/network/launch.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <fstream>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -37,7 +40,20 @@ int NumLeaders(const NetworkOptions& options) {
   return options.has_companions ? options.ranks / 2 : options.ranks;
 }
 
+// Before anything is measured; on rank 0, which writes it.
+absl::Status CheckPage(const NetworkOptions& options) {
+  if (options.html.empty()) return absl::OkStatus();
+  const bool is_new = access(options.html.c_str(), F_OK) != 0;
+  if (!std::ofstream(options.html, std::ios::app)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--html ", options.html, " cannot be written"));
+  }
+  if (is_new) (void)std::remove(options.html.c_str());
+  return absl::OkStatus();
+}
+
 absl::Status RunThreads(const NetworkOptions& options, const RankBody& body) {
+  RETURN_IF_ERROR(CheckPage(options));
   auto meeting = LocalRendezvous(options.ranks);
   std::vector<absl::Status> results(meeting.size());
   std::vector<std::thread> threads;
@@ -63,9 +79,10 @@ absl::Status RunThreads(const NetworkOptions& options, const RankBody& body) {
 // The ranks of one command that are processes.
 class Launch {
  public:
+  // `core`: the rank's among those of its host, for --pin.
   Launch(const NetworkOptions& options, const std::vector<std::string>& words,
-         const RankBody& body)
-      : options_(options), words_(words), body_(body) {}
+         const RankBody& body, int core)
+      : options_(options), words_(words), body_(body), core_(core) {}
 
   // All, as rank 0.
   absl::Status RunAll() {
@@ -116,7 +133,7 @@ class Launch {
                                     root.status().message())));
     }
     options_.rank = *root == nullptr ? 1 : 0;
-    if (options_.pins) PinToCore(options_.rank);
+    core_ = options_.rank;
     return *root == nullptr ? RunMember() : RunRoot(**root);
   }
 
@@ -151,26 +168,29 @@ class Launch {
 
   absl::Status RunMember() {
     RETURN_IF_ERROR(StartCompanion(options_.rendezvous));
+    if (options_.pins) PinToCore(core_);
     Rank self{.rank = options_.rank, .world_size = options_.ranks};
-    ASSIGN_OR_RETURN(
-        self.rendezvous,
-        JoinRendezvous(options_.rendezvous, options_.rank, options_.ranks,
-                       Clock::now() + TimeoutOf(options_)));
-    return Run(self);
+    return Run(
+        self, JoinRendezvous(options_.rendezvous, options_.rank, options_.ranks,
+                             Clock::now() + TimeoutOf(options_)));
   }
 
   absl::Status RunRoot(RendezvousRoot& root) {
+    RETURN_IF_ERROR(CheckPage(options_));
     RETURN_IF_ERROR(StartCompanion(root.address()));
-    if (options_.pins) PinToCore(0);
+    if (options_.pins) PinToCore(core_);
     Rank self{.rank = 0, .world_size = options_.ranks};
-    ASSIGN_OR_RETURN(
-        self.rendezvous,
-        root.Accept(options_.ranks, Clock::now() + TimeoutOf(options_)));
-    return Run(self);
+    return Run(self,
+               root.Accept(options_.ranks, Clock::now() + TimeoutOf(options_)));
   }
 
-  absl::Status Run(Rank& self) {
-    const absl::Status status = body_(options_, self);
+  absl::Status Run(Rank& self,
+                   absl::StatusOr<std::unique_ptr<Rendezvous>> meeting) {
+    absl::Status status = meeting.status();
+    if (status.ok()) {
+      self.rendezvous = *std::move(meeting);
+      status = body_(options_, self);
+    }
     // Where ours says as much it is the more precise; theirs is on standard
     // error.
     const absl::Status ended = others_.AwaitAll(
@@ -182,6 +202,7 @@ class Launch {
   NetworkOptions options_;
   const std::vector<std::string>& words_;
   const RankBody& body_;
+  int core_;
   Processes others_;
 };
 
@@ -191,25 +212,23 @@ absl::Status RunRanks(NetworkOptions options,
                       const std::vector<std::string>& words,
                       const RankBody& body) {
   if (options.rank >= 0) {
-    if (options.pins) PinToCore(options.rank);
-    return Launch(options, words, body).RunPlaced();
+    return Launch(options, words, body, options.rank).RunPlaced();
   }
   if (options.transport == "inproc") return RunThreads(options, body);
   ASSIGN_OR_RETURN(const std::optional<Placement> placement, LaunchedAs());
   if (!placement.has_value()) {
-    Launch launch(options, words, body);
+    Launch launch(options, words, body, 0);
     return options.rendezvous.empty() || options.ranks < 2
                ? launch.RunAll()
                : launch.RunOneOfTwo();
   }
   options.rank = placement->rank;
   options.ranks = placement->world_size * (options.has_companions ? 2 : 1);
-  if (options.pins) PinToCore(placement->local_rank);
   if (options.rendezvous.empty() && !placement->scheduler_host.empty()) {
     options.rendezvous =
         absl::StrCat(placement->scheduler_host, ":", placement->scheduler_port);
   }
-  Launch launch(options, words, body);
+  Launch launch(options, words, body, placement->local_rank);
   return options.rendezvous.empty() ? launch.RunByPmix() : launch.RunPlaced();
 }
 

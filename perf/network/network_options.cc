@@ -2,7 +2,6 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -114,12 +113,6 @@ absl::Status FinishOptions(NetworkOptions& options) {
     ASSIGN_OR_RETURN(options.sizes, ParseSizes(options.size_text));
   }
   RETURN_IF_ERROR(ParseLink(options.link).status());
-  // Rank 0 writes it, after all is measured.
-  if (!options.html.empty() && options.rank <= 0 &&
-      !std::ofstream(options.html, std::ios::app)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--html ", options.html, " cannot be written"));
-  }
   if (options.rank >= options.ranks) {
     return absl::InvalidArgumentError(
         absl::StrCat("--rank ", options.rank, " of --ranks ", options.ranks,

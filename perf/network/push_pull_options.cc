@@ -16,7 +16,8 @@ void AddPushPullFlags(CLI::App& app, PushPullOptions& options) {
   Last(app.add_option("--servers", options.servers,
                       "ranks that sum; 0: a process beside each worker")
            ->check(CLI::Range(0, 512))
-           ->default_str("1; 0 with --rendezvous or a launcher"));
+           ->default_str("0 where several commands or a launcher start "
+                         "the ranks, else 1"));
   app.add_option("--gc-type", options.type,
                  "the codec, with its options: none, 2bit, topk:0.01")
       ->capture_default_str();
@@ -50,7 +51,9 @@ absl::Status SettleRoles(PushPullOptions& options,
   }
   if (options.servers < 0) {
     const bool is_one_place = network.rendezvous.empty() && launched == 0;
-    options.servers = is_one_place || network.rank >= 0 ? 1 : 0;
+    const bool are_two_ranks = launched == 0 && options.workers == 1;
+    options.servers =
+        is_one_place || network.rank >= 0 || are_two_ranks ? 1 : 0;
   }
   if (options.workers == 0) {
     options.workers = launched > 0 ? launched - options.servers : 2;

@@ -26,7 +26,8 @@ void AddPushPullFlags(CLI::App& app, PushPullOptions& options);
 
 // Sets what was not given: where this command starts all ranks, 2 workers and 1
 // server; where it is given on several hosts or by a launcher, a worker and a
-// server in each place. `words` get what was found, for further ranks.
+// server in each place; 1 server beside a single worker or where --rank was
+// given. `words` get what was found, for further ranks.
 absl::Status SettleRoles(PushPullOptions& options,
                          std::vector<std::string>& words);
 

@@ -53,8 +53,10 @@ def summary(result, num_elems, rate, burst):
 
 def why_not(result):
     """The last line of what it said, as a cell of the table."""
+    nothing = ("all times below what the link allows" if result["seconds"]
+               else "no iteration")
     said = [line for line in (result["error"] or "").splitlines()
-            if any(each.isalnum() for each in line)] or ["no iteration"]
+            if any(each.isalnum() for each in line)] or [nothing]
     return "not measured: " + said[-1].strip()[:160].replace("|", "/")
 
 

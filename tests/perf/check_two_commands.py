@@ -56,6 +56,7 @@ def main():
                       ranks=4)
     assert all((row["workers"], row["servers"], row["transport"]) ==
                (2, 2, "tcp") for row in rows), rows
+    check_pair(program, "pushpull", "--workers", "1", "--rendezvous", address)
     launched = [{"RANK": rank, "WORLD_SIZE": "2", "LOCAL_RANK": rank,
                  "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": address[10:]}
                 for rank in "01"]
@@ -83,7 +84,7 @@ def main():
     alone = start(program, "latency", "--rendezvous", address, timeout_s=0.5)
     _, error = alone.communicate(timeout=100)
     assert alone.returncode == 25 and "rank 1 of 2 did not come" in error, error
-    print("two commands: 8 pairs")
+    print("two commands: 9 pairs")
 
 
 if __name__ == "__main__":

@@ -205,6 +205,16 @@ TEST(Simulate, TakesTheTimesOfTheProfile) {
   EXPECT_DOUBLE_EQ(Must(untimed).step_s, even);
 }
 
+// A tensor on all of a million servers would be 33 million chunks a step.
+TEST(Simulate, AMillionWorkersShareATensorInBounds) {
+  Scenario scenario = Base("vgg16");
+  scenario.workers = 1'000'000;
+  scenario.aggregation = Name(Aggregation::kColocatedServers);
+  scenario.profile = *ParseGradientProfile(
+      "p", "name,shape,elements\nw,1048576x1048576,1099511627776\n");
+  EXPECT_GT(Must(scenario).step_s, 0);
+}
+
 TEST(Simulate, RefusesWhatMakesNoSense) {
   const auto why = [](const auto& change) {
     Scenario scenario = Base("alexnet");

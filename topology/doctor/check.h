@@ -10,6 +10,10 @@
 
 namespace telegrad::doctor {
 
+// A name as a shell takes it for one word: quoted where it has more in it than
+// names of devices have. Dumps come from others.
+std::string Word(absl::string_view name);
+
 // Collects what one check says about one machine or all.
 class Report {
  public:

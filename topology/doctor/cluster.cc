@@ -57,8 +57,8 @@ std::string MtuHint(std::span<const Machine> machines, int greatest) {
     ForEachActivePort(machine, [&](const Nic&, const Port& port) {
       const bool is_less = port.active_mtu.value_or(greatest) < greatest;
       if (!is_less || !IsRoce(port) || port.net_interface.empty()) return;
-      lines.insert(
-          absl::StrCat("ip link set dev ", port.net_interface, " mtu 9000"));
+      lines.insert(absl::StrCat("ip link set dev ", Word(port.net_interface),
+                                " mtu 9000"));
     });
     return absl::StrJoin(lines, " && ");
   });

@@ -4,11 +4,25 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "topology/doctor/check.h"
 
 namespace telegrad {
 namespace doctor {
+
+std::string Word(absl::string_view name) {
+  const bool is_plain =
+      !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+        return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+               absl::StrContains("_.:@-", c);
+      });
+  if (is_plain) return std::string(name);
+  return absl::StrCat("'", absl::StrReplaceAll(name, {{"'", "'\\''"}}), "'");
+}
+
 namespace {
 
 constexpr MachineCheck kMachineChecks[] = {

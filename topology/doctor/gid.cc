@@ -114,7 +114,7 @@ std::string AddressHint(const Port& port) {
   return absl::StrCat(
       "give its interface an address",
       port.net_interface.empty() ? "" : ": ip addr add ADDRESS/PREFIX dev ",
-      port.net_interface, "; in a container: --net=host");
+      Word(port.net_interface), "; in a container: --net=host");
 }
 
 }  // namespace

@@ -61,8 +61,8 @@ void AddEcnOff(const NetInterface& net, int priority,
                           priority, " (", absl::StrJoin(sides, ", "),
                           "), which our traffic class uses"),
              absl::StrJoin(files, ", "),
-             absl::StrCat("mlnx_qos -i ", net.name, " --trust dscp --pfc ",
-                          absl::StrJoin(pfc, ","), "; ",
+             absl::StrCat("mlnx_qos -i ", Word(net.name),
+                          " --trust dscp --pfc ", absl::StrJoin(pfc, ","), "; ",
                           absl::StrJoin(commands, "; ")));
 }
 
@@ -123,7 +123,7 @@ void CheckFlowControl(const Machine& machine, const DoctorOptions& options,
       if (!IsRoce(port)) continue;
       has_roce = true;
       if (port.net_interface.empty()) continue;
-      commands.insert("mlnx_qos -i " + port.net_interface);
+      commands.insert("mlnx_qos -i " + Word(port.net_interface));
     }
   }
   bool is_shown = false;

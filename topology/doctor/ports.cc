@@ -27,7 +27,7 @@ std::string StateHint(const Port& port) {
       port.link_layer != LinkLayer::kInfiniBand && !port.net_interface.empty();
   return absl::StrCat("check the cable and the transceiver",
                       has_command ? "; ip link set up dev " : "",
-                      has_command ? port.net_interface : "");
+                      has_command ? Word(port.net_interface) : "");
 }
 
 void CheckPortRate(const Nic& nic, const Port& port, const BestRates& best,

@@ -35,6 +35,12 @@ constexpr Setting kSettings[] = {
     {"UCX_IB_GID_INDEX", "the GID row of each RoCE port, for ucx"},
     {"UCX_IB_NUM_PATHS", "two paths over a bond, for ucx"},
     {"UCX_MAX_RNDV_RAILS", "how many cards a GPU gets, for ucx"},
+    {"UCX_HANDLE_ERRORS", "what UCX does with signals"},
+    {"UCX_MM_ERROR_HANDLING", "shared memory of ucx, which n switches off"},
+    {"UCX_POSIX_ERROR_HANDLING", "shared memory of ucx, which n switches off"},
+    {"UCX_CMA_MEMORY_INVALIDATE", "copies between processes (cma) of ucx"},
+    {"UCX_MM_RX_BUFS_GROW", "the buffers of ucx's shared memory"},
+    {"UCX_POSIX_RX_BUFS_GROW", "the buffers of ucx's shared memory"},
     {"NCCL_IB_HCA", "the cards of NCCL's collectives"},
     {"NCCL_IB_DISABLE", "RDMA for NCCL's collectives"},
     {"NCCL_NET", "the network of NCCL's collectives"},
@@ -47,7 +53,9 @@ constexpr Setting kSettings[] = {
     {"TELEGRAD_NICS", "the cards"},
     {"TELEGRAD_GID_INDEX", "the GID row of each RoCE port"},
     {"TELEGRAD_LINK_GBPS", "the rate of the ports"},
-    {"TELEGRAD_GDR", "whether GPUDirect RDMA is used"}};
+    {"TELEGRAD_GDR", "whether GPUDirect RDMA is used"},
+    {"TELEGRAD_PREFETCH", "how far ahead codecs ask for memory"},
+    {"TELEGRAD_STREAMING", "which arrays codecs write past the caches"}};
 
 // Null where no choice of ours depends on the variable.
 const Setting* FindSetting(absl::string_view name) {

@@ -136,6 +136,13 @@ absl::StatusOr<Aggregation> FindAggregation(const Scenario& scenario) {
                    absl::StrJoin(names, ", ")));
 }
 
+// Servers that a tensor is shared among, so that a step has no more than
+// kMaxChunks chunks.
+int MostParts(const Scenario& scenario) {
+  const size_t most = kMaxChunks / scenario.profile.tensors.size();
+  return static_cast<int>(std::max<size_t>(1, most));
+}
+
 // Tensors, layers and chunks; `dense` and `coded` must outlive it.
 Play MakePlay(const Scenario& scenario, const Pipeline& dense,
               const Pipeline& coded) {
@@ -180,9 +187,12 @@ absl::StatusOr<Prediction> Simulate(const Scenario& scenario,
   ASSIGN_OR_RETURN(const CodecCost codec,
                    FindCodec(scenario, calibration, cluster));
   ASSIGN_OR_RETURN(const Aggregation aggregation, FindAggregation(scenario));
-  const Pipeline dense = MakePipeline(
-      aggregation, cluster, DenseCost(cluster, scenario.element_bits));
-  const Pipeline coded = MakePipeline(aggregation, cluster, codec);
+  Pipeline dense = MakePipeline(aggregation, cluster,
+                                DenseCost(cluster, scenario.element_bits));
+  Pipeline coded = MakePipeline(aggregation, cluster, codec);
+  for (Pipeline* const pipeline : {&dense, &coded}) {
+    pipeline->max_parts = std::min(pipeline->max_parts, MostParts(scenario));
+  }
   Play play = MakePlay(scenario, dense, coded);
   const Played played = PlaySteps(play);
   Prediction prediction{.step_s = played.step_s};

@@ -293,6 +293,10 @@ void UcxContext::Announce(Endpoint& endpoint, Incoming* message) {
 void UcxContext::Receive(Endpoint& endpoint, Incoming* message) {
   const bool is_on_host = message->target.device.kind == DeviceKind::kCpu;
   if (message->descriptor == nullptr) {
+    if (!is_on_host && !message->copy.empty()) {
+      return Fail(endpoint, absl::InternalError(
+                                "UCX did not keep what goes to a device"));
+    }
     std::copy(message->copy.begin(), message->copy.end(), message->target.data);
     message->has_arrived = true;
     return;
