@@ -53,7 +53,7 @@ def summary(result, num_elems, rate, burst):
 
 def why_not(result):
     """The last line of what it said, as a cell of the table."""
-    nothing = ("all times below what the link allows" if result["seconds"]
+    nothing = ("all times below what the link allows" if result.get("seconds")
                else "no iteration")
     said = [line for line in (result["error"] or "").splitlines()
             if any(each.isalnum() for each in line)] or [nothing]

@@ -37,9 +37,9 @@ def main():
         harmed = run(words, "--fault", f"flip=0.2,seed={seed}")
         assert harmed.returncode == 43, harmed
         assert expected in harmed.stderr, harmed
-    words = [program, "pushpull", "--ranks", "2", "--size", "1M", "--transport",
-             name, "--tls", tls, "--check", "--warmup", "1", "--iterations",
-             "40", "--timeout", "30", "--fault", STORE_FAULTS]
+    words = [program, "pushpull", "--size", "1M", "--transport", name, "--tls",
+             tls, "--check", "--warmup", "1", "--iterations", "40", "--timeout",
+             "30", "--fault", STORE_FAULTS]
     harmed = run(words)
     assert harmed.returncode != 0, harmed
     healed = run(words, "--resend")
