@@ -35,7 +35,8 @@ std::vector<Candidate> Find(const Machine& machine,
 
 bool Has(const Candidate& each, const std::string& interface) {
   return each.port->net_interface == interface ||
-         absl::c_linear_search(each.nic->net_interfaces, interface) ||
+         (each.nic->ports.size() == 1 &&
+          absl::c_linear_search(each.nic->net_interfaces, interface)) ||
          absl::c_any_of(each.port->gids, [&](const Gid& gid) {
            return gid.net_interface == interface;
          });
@@ -61,6 +62,12 @@ std::vector<Candidate> NearInterface(const std::vector<Candidate>& all,
   return near;
 }
 
+// EFA is nothing that UCX can open.
+bool MayBeOfi(const TransportOptions& options) {
+  return options.tls != "shm" && options.name != "ucx" &&
+         options.name != "IB" && options.name != "RoCEv2";
+}
+
 }  // namespace
 
 void TakeMachine(const Machine& machine, const std::string& interface,
@@ -70,7 +77,7 @@ void TakeMachine(const Machine& machine, const std::string& interface,
   if (wish == machine.environment.end() || wish->second.empty()) {
     ports = NearInterface(ports, interface);
   }
-  if (ports.empty()) {
+  if (ports.empty() && MayBeOfi(options)) {
     ports = Find(machine,
                  [](const Port& port) { return port.fabric == Fabric::kEfa; });
   }

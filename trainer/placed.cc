@@ -122,10 +122,10 @@ class PlacedRun {
     ASSIGN_OR_RETURN(DistOptions dist, MakeDistOptions(options_, job_id_));
     dist.scheduler_address = absl::StrCat(host_, ":", port_);
     dist.on_fatal = FatalExit();
-    const bool is_member = parts_.worker_rank != -1 || parts_.server_rank != -1;
-    if (is_member) detection_.Steer(dist.transport);
     ASSIGN_OR_RETURN(const std::unique_ptr<Scheduler> scheduler,
                      StartScheduler(dist));
+    const bool is_member = parts_.worker_rank != -1 || parts_.server_rank != -1;
+    if (is_member) detection_.Steer(dist.transport);
     if (parts_.server_rank != -1) {
       server = std::thread([this, dist] { Serve(dist); });
     }

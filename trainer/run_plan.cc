@@ -117,7 +117,7 @@ std::string InThisRun(const RunContext& context, const std::string& what) {
     return absl::StrCat("; this run uses --transport ", TransportOf(context),
                         " (", store.transport_details(), ")");
   }
-  if (what == "cards") return "; in this run the transport chooses";
+  if (what == "cards") return "; what this run opens is said by its transport";
   if (what == "memory") return "; gradients of this run are in host memory";
   if (what == "connections") {
     return absl::StrCat(

@@ -1,6 +1,9 @@
 #include "kvstore/dist/members.h"
 
+#include <cstddef>
 #include <set>
+
+#include "base/log.h"
 
 namespace telegrad {
 
@@ -23,6 +26,17 @@ TransportOffers OffersOf(const std::vector<TransportOptions>& transports,
     offers.names.push_back(each.name);
   }
   return offers;
+}
+
+void Withdraw(size_t i, const absl::Status& why,
+              std::vector<TransportOptions>& transports,
+              TransportOffers& offers) {
+  const auto place = static_cast<ptrdiff_t>(i);
+  LogWarning("transport ", transports[i].name,
+             " is not offered: ", why.message());
+  if (i == 0) offers.why = std::string(why.message());
+  transports.erase(transports.begin() + place);
+  offers.names.erase(offers.names.begin() + place);
 }
 
 size_t SettledIndex(const Membership& membership,

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "transport/bootstrap.h"
 #include "transport/transport.h"
 
@@ -17,6 +18,11 @@ std::vector<TransportOptions> TransportsOf(const TransportOptions& options);
 // These as an offer, without addresses.
 TransportOffers OffersOf(const std::vector<TransportOptions>& transports,
                          const TransportOptions& options);
+
+// Takes back the i-th, which could not be made; the others are left.
+void Withdraw(size_t i, const absl::Status& why,
+              std::vector<TransportOptions>& transports,
+              TransportOffers& offers);
 
 // The index into `transports` of what the job has settled on; 0 where it has on
 // nothing.

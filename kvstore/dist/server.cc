@@ -47,19 +47,36 @@ absl::Status DistServer::Run() {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::unique_ptr<TransportContext>> DistServer::ListenOver(
+    TransportOptions transport, std::string* address) {
+  // For Serve, unless it sums by itself.
+  transport.sends_wait = options_.dist.num_threads > 0;
+  ASSIGN_OR_RETURN(std::unique_ptr<TransportContext> context,
+                   MakeTransport(transport, this));
+  ASSIGN_OR_RETURN(*address, context->Listen());
+  return context;
+}
+
 absl::Status DistServer::Start() {
   // Workers need an address to start with: it listens over each transport that
   // the job may settle on, and keeps that one.
-  const std::vector<TransportOptions> transports =
+  std::vector<TransportOptions> transports =
       TransportsOf(options_.dist.transport);
   TransportOffers offers = OffersOf(transports, options_.dist.transport);
   std::vector<std::unique_ptr<TransportContext>> contexts;
-  for (TransportOptions each : transports) {
-    // For Serve, unless it sums by itself.
-    each.sends_wait = options_.dist.num_threads > 0;
-    ASSIGN_OR_RETURN(contexts.emplace_back(), MakeTransport(each, this));
-    ASSIGN_OR_RETURN(offers.addresses.emplace_back(),
-                     contexts.back()->Listen());
+  while (contexts.size() < transports.size()) {
+    const size_t i = contexts.size();
+    std::string address;
+    absl::StatusOr<std::unique_ptr<TransportContext>> made =
+        ListenOver(transports[i], &address);
+    if (made.ok()) {
+      contexts.push_back(*std::move(made));
+      offers.addresses.push_back(std::move(address));
+    } else if (transports.size() > 1) {
+      Withdraw(i, made.status(), transports, offers);
+    } else {
+      return made.status();
+    }
   }
   JoinRequest request{
       .scheduler_address = options_.dist.scheduler_address,

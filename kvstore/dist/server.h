@@ -40,6 +40,8 @@ class DistServer : private TransportHandler {
   };
 
   // server.cc
+  absl::StatusOr<std::unique_ptr<TransportContext>> ListenOver(
+      TransportOptions transport, std::string* address);
   absl::Status Start();
   absl::Status MakeChunks();
   absl::Status CheckNetwork() const;

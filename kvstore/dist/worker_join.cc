@@ -84,15 +84,20 @@ absl::Status DistWorker::Join(std::span<const TensorSpec> tensors,
   config_.has_values = has_values;
   config_.connections = NumConnections(options_.transport);
   config_.resends = options_.transport.resend;
-  const std::vector<TransportOptions> transports =
-      TransportsOf(options_.transport);
-  RETURN_IF_ERROR(Take(transports[0]));
+  std::vector<TransportOptions> transports = TransportsOf(options_.transport);
+  TransportOffers offers = OffersOf(transports, options_.transport);
+  absl::Status taken = Take(transports[0]);
+  while (!taken.ok() && transports.size() > 1) {
+    Withdraw(0, taken, transports, offers);
+    taken = Take(transports[0]);
+  }
+  RETURN_IF_ERROR(taken);
   JoinRequest request{
       .scheduler_address = options_.scheduler_address,
       .role = Role::kWorker,
       .wanted_rank = options_.wanted_rank,
       .data_address = "",
-      .offers = OffersOf(transports, options_.transport),
+      .offers = std::move(offers),
       .facts = AllFacts(config_, options_),
       .shared = SerializeJobConfig(config_),
       .job_id = options_.job_id,

@@ -88,6 +88,36 @@ TEST(Hostile, BadRecordsEndTheirSenderOnly) {
   EXPECT_THAT(scheduler->Wait(nullptr), IsOk());
 }
 
+// What else a record of another version has, only that version knows.
+TEST(Hostile, AnotherVersionIsToldByItsNumber) {
+  auto scheduler = *Scheduler::Start(LocalJob(1, 0));
+  auto raw = RawMember::Connect(scheduler->address());
+  ASSERT_TRUE(raw->Authenticate({Role::kWorker, -1}));
+  raw->Send(
+      "{\"t\":\"join\",\"version\":1,\"role\":\"worker\",\"rank\":-1,"
+      "\"host\":\"old\",\"pid\":7,\"address\":\"\"}");
+  const auto refusal = raw->NextOf<RefuseRecord>();
+  ASSERT_TRUE(refusal.has_value());
+  EXPECT_EQ(refusal->code, 31);
+  EXPECT_NE(refusal->message.find("1 at old"), std::string::npos)
+      << refusal->message;
+}
+
+TEST(Record, NamesOfTransportsAreNames) {
+  JoinRecord join;
+  join.wanted = {Role::kWorker, 1};
+  join.host = "h";
+  join.pid = 3;
+  for (const char* name : {"ucx", "my-net_2"}) {
+    join.offers = {.names = {name}, .addresses = {""}, .why = ""};
+    EXPECT_THAT(DecodeRecord(EncodeRecord(join)), IsOk());
+  }
+  for (const char* name : {"", "a b", "x\n[ERROR] y", "\xc3\xa4"}) {
+    join.offers = {.names = {name}, .addresses = {""}, .why = ""};
+    EXPECT_FALSE(DecodeRecord(EncodeRecord(join)).ok()) << name;
+  }
+}
+
 TEST(Record, TruncatedAndFlippedBytesNeverCrash) {
   JoinRecord join;
   join.wanted = {Role::kWorker, 1};

@@ -38,6 +38,20 @@ TEST(Members, OfferWhatWasAskedForAlone) {
   EXPECT_EQ(transports[0].tls, "efa");
 }
 
+TEST(Members, TakeBackWhatCouldNotBeMade) {
+  TransportOptions options;
+  options.name = "ucx";
+  std::vector<TransportOptions> transports = {options, options};
+  transports[1].name = "tcp";
+  TransportOffers offers{
+      .names = {"ucx", "tcp"}, .addresses = {}, .why = "mlx5_0:1 does RDMA"};
+  Withdraw(0, absl::ResourceExhaustedError("ulimit -l"), transports, offers);
+  EXPECT_THAT(offers.names, ElementsAre("tcp"));
+  EXPECT_EQ(offers.why, "ulimit -l");
+  ASSERT_EQ(transports.size(), 1u);
+  EXPECT_EQ(transports[0].name, "tcp");
+}
+
 TEST(Members, UseWhatTheJobHasSettledOn) {
   TransportOptions options;
   options.name = "ucx";

@@ -13,6 +13,7 @@ using ::testing::Pair;
 
 TransportOptions Steered(const Machine& machine, const char* interface) {
   TransportOptions options;
+  options.name = "auto";
   options.gid_rows = {{"of a run before", 1}};
   TakeMachine(machine, interface, options);
   return options;
@@ -74,7 +75,27 @@ TEST(RdmaPorts, OfInfiniBandNeedNoAddress) {
 
 TEST(RdmaPorts, OfEfaAreTakenWhereThereAreNoOthers) {
   const Machine machine = TestMachine("a", 0, 1, Fabric::kEfa, 100);
-  EXPECT_THAT(*Steered(machine, "eth0").rdma_ports, ElementsAre("mlx5_0:1"));
+  const auto ports = [&](const char* name, const char* tls) {
+    TransportOptions options;
+    options.name = name;
+    options.tls = tls;
+    TakeMachine(machine, "eth0", options);
+    return *options.rdma_ports;
+  };
+  EXPECT_THAT(ports("auto", ""), ElementsAre("mlx5_0:1"));
+  EXPECT_THAT(ports("EFA", ""), ElementsAre("mlx5_0:1"));
+  EXPECT_THAT(ports("ucx", ""), IsEmpty());
+  EXPECT_THAT(ports("auto", "shm"), IsEmpty());
+}
+
+TEST(RdmaPorts, OfACardWithTwoAreThoseOfTheInterface) {
+  Machine machine = RoceMachine();
+  Nic& nic = machine.nics[0];
+  nic.ports.push_back(nic.ports[0]);
+  nic.ports[1].number = 2;
+  nic.ports[1].net_interface = "eth4";
+  nic.net_interfaces = {"eth2", "eth4"};
+  EXPECT_THAT(*Steered(machine, "eth4").rdma_ports, ElementsAre("mlx5_0:2"));
 }
 
 }  // namespace

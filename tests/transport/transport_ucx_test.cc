@@ -374,9 +374,9 @@ TEST(UcxTransport, TakesThePortsAndTheGidRowThatWereChosen) {
   const std::string interface = *ucx::InterfaceOf(bind);
   TransportOptions options;
   options.bind_address = *address;
-  options.rdma_ports = std::vector<std::string>{"mlx5_8:1", "mlx5_9:1"};
-  options.gid_rows = {{"mlx5_8:1", 3}, {"mlx5_9:1", 3}};
-  const std::string chosen = interface + ",mlx5_8:1,mlx5_9:1; ";
+  options.rdma_ports = std::vector<std::string>{"none_8:1", "none_9:1"};
+  options.gid_rows = {{"none_8:1", 3}, {"none_9:1", 3}};
+  const std::string chosen = interface + ",none_8:1,none_9:1; ";
   EXPECT_EQ(SettingsOf(options, bind), chosen + "UCX_IB_GID_INDEX=3");
   const Node node(options);
   ASSERT_THAT(node.status, IsOk());
@@ -388,7 +388,7 @@ TEST(UcxTransport, TakesThePortsAndTheGidRowThatWereChosen) {
     const Variable devices("UCX_NET_DEVICES", "mlx5_7:1");
     EXPECT_EQ(SettingsOf(options, bind), "mlx5_7:1; ");
   }
-  options.gid_rows["mlx5_9:1"] = 4;
+  options.gid_rows["none_9:1"] = 4;
   EXPECT_EQ(SettingsOf(options, bind), chosen);
   options.rdma_ports.emplace();
   EXPECT_EQ(SettingsOf(options, bind), interface + "; ");

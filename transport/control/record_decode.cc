@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "transport/control/record.h"
@@ -18,6 +19,14 @@ absl::Status Malformed(absl::string_view what) {
   return WithExitCode(
       ExitCode::kMismatch,
       absl::InvalidArgumentError(absl::StrCat("control record: ", what)));
+}
+
+// It stands in messages to people.
+bool IsTransportName(absl::string_view name) {
+  return !name.empty() &&
+         std::all_of(name.begin(), name.end(), [](unsigned char c) {
+           return absl::ascii_isalnum(c) || c == '_' || c == '-';
+         });
 }
 
 // Typed, bounded access to one object; the first error sticks.
@@ -98,6 +107,9 @@ class Fields {
         return Bad(name, "has an entry that is not a pair"), TransportOffers();
       }
       offers.names.push_back(TextOf(name, pair[0], kMaxNameBytes));
+      if (!IsTransportName(offers.names.back())) {
+        return Bad(name, "has an entry without a name"), TransportOffers();
+      }
       offers.addresses.push_back(Base64Of(name, pair[1], kMaxAddressBytes));
     }
     return offers;
@@ -192,6 +204,8 @@ Record Join(Fields& f) {
   r.wanted.rank = static_cast<int>(f.Integer("rank", -1, kMaxMembers - 1));
   r.host = f.Host("host");
   r.pid = static_cast<int>(f.Integer("pid", 0, INT32_MAX));
+  // It is refused by its version; what else it has, only that one knows.
+  if (r.version != kControlVersion) return r;
   r.data_address = f.Base64("address", kMaxAddressBytes);
   r.offers = f.Offers("offers");
   r.offers.why = f.Text("why", kMaxWhyBytes);
