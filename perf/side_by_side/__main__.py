@@ -116,7 +116,8 @@ def main():
                   apart=options.servers > 0)
     rate = None if options.rate == "none" else options.rate
     results = {c.name: {"seconds": [], "sent_bytes": [], "error": None,
-                        "senders": c.senders or options.workers}
+                        "senders": c.senders or options.workers,
+                        "starts_dense": c.starts_dense}
                for c in taking_part}
     with tempfile.TemporaryDirectory() as folder, \
             Lab(setup.num_hosts, rate, options.burst, options.rails,

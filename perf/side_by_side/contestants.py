@@ -21,6 +21,7 @@ class Contestant:
     """Sums the profile's gradients on all workers."""
 
     warmup = 1
+    starts_dense = False  # its bytes are not those of one iteration
     senders = None  # hosts whose bytes take their turn on a link; None: all
     needs = None  # the flag that says where it is, without which it stays out
 
@@ -39,7 +40,8 @@ class Contestant:
 class Torch(Contestant):
     def __init__(self, kind):
         self.kind = kind
-        self.warmup = 3 if kind == "powersgd" else 1  # it starts with two dense
+        self.starts_dense = kind == "powersgd"
+        self.warmup = 3 if self.starts_dense else 1  # two are dense
         self.name = {"gloo": "gloo allreduce", "ddp": "DDP",
                      "ddp_fp16": "DDP, fp16 hook",
                      "powersgd": "DDP, PowerSGD rank 1"}[kind]
