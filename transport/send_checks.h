@@ -1,11 +1,13 @@
 #pragma once
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "transport/transport.h"
 
-// What Send and RegisterMemory refuse, in the words of all transports.
+// What Send, RegisterMemory and receivers of OnHeader's answer refuse, in the
+// words of all transports.
 namespace telegrad {
 
 inline absl::Status NotOpen(EndpointId to) {
@@ -32,6 +34,25 @@ inline absl::Status CheckOnHost(absl::string_view transport, Device device) {
   if (device.kind == DeviceKind::kCpu) return absl::OkStatus();
   return absl::UnimplementedError(
       absl::StrCat("transport ", transport, " takes host memory only"));
+}
+
+// What OnHeader gave for a payload; `takes_device`: its memory, if it is on
+// one.
+inline absl::Status CheckTarget(Bytes target, size_t payload_bytes,
+                                bool takes_device = false) {
+  const bool is_taken = target.device.kind == DeviceKind::kCpu || takes_device;
+  if (target.size >= payload_bytes && is_taken) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("OnHeader gave ", target.size,
+                                          " bytes for ", payload_bytes,
+                                          ", or no host memory"));
+}
+// The same of an answer that may be an error, which stays.
+inline void CheckTarget(absl::StatusOr<Bytes>& target, size_t payload_bytes,
+                        bool takes_device = false) {
+  if (!target.ok()) return;
+  const absl::Status checked =
+      CheckTarget(*target, payload_bytes, takes_device);
+  if (!checked.ok()) target = checked;
 }
 
 }  // namespace telegrad

@@ -125,12 +125,7 @@ Incoming* OfiContext::Begin(Endpoint& endpoint, const Record& record) {
   is_in_large_header_ = false;
   auto registration = std::exchange(asked_for_, std::nullopt);
   if (endpoint.state != State::kOpen) return nullptr;
-  if (target.ok() && (target->size < record.payload_bytes ||
-                      (IsOnDevice(*target) && !registration.has_value()))) {
-    target = absl::InternalError(
-        absl::StrCat("OnHeader gave ", target->size, " bytes for ",
-                     record.payload_bytes, ", or no host memory"));
-  }
+  CheckTarget(target, record.payload_bytes, registration.has_value());
   if (!target.ok()) {
     Fail(endpoint, absl::CancelledError(absl::StrCat(
                        "message refused: ", target.status().message())));

@@ -7,6 +7,7 @@
 #include "base/crc32c.h"
 #include "base/status_macros.h"
 #include "transport/resend/resend_context.h"
+#include "transport/send_checks.h"
 
 namespace telegrad::resend {
 namespace {
@@ -164,12 +165,7 @@ absl::Status ResendContext::Begin(Endpoint& endpoint, Incoming& message) {
                                                         {message.header.data(),
                                                          message.header_bytes},
                                                         message.payload_bytes));
-    if (message.target.size < message.payload_bytes ||
-        message.target.device.kind != DeviceKind::kCpu) {
-      return absl::InternalError(
-          absl::StrCat("OnHeader gave ", message.target.size, " bytes for ",
-                       message.payload_bytes, ", or no host memory"));
-    }
+    RETURN_IF_ERROR(CheckTarget(message.target, message.payload_bytes));
   }
   message.is_begun = true;
   ++endpoint.num_begun;

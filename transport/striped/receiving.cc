@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "transport/send_checks.h"
 #include "transport/striped/striped_context.h"
 
 namespace telegrad::striped {
@@ -113,12 +114,7 @@ absl::Status StripedContext::BeginMessage(Endpoint& endpoint,
                                                       {message.header.data(),
                                                        message.header_bytes},
                                                       message.payload_bytes));
-  if (message.target.size < message.payload_bytes ||
-      message.target.device.kind != DeviceKind::kCpu) {
-    return absl::InternalError(
-        absl::StrCat("OnHeader gave ", message.target.size, " bytes for ",
-                     message.payload_bytes, ", or no host memory"));
-  }
+  RETURN_IF_ERROR(CheckTarget(message.target, message.payload_bytes));
   ++endpoint.num_begun;
   for (auto held = message.held.begin(); held != message.held.end();) {
     held = held->second.has_arrived ? PlaceHeld(endpoint, message, held)

@@ -161,12 +161,7 @@ void TcpContext::BeginMessage(Connection& connection) {
   absl::StatusOr<Bytes> target =
       handler_->OnHeader(connection.id, incoming.header(), payload_bytes);
   if (connection.state != State::kOpen) return;
-  if (target.ok() && (target->size < payload_bytes ||
-                      target->device.kind != DeviceKind::kCpu)) {
-    target = absl::InternalError(absl::StrCat("OnHeader gave ", target->size,
-                                              " bytes for ", payload_bytes,
-                                              ", or no host memory"));
-  }
+  CheckTarget(target, payload_bytes);
   if (!target.ok()) {
     return Fail(connection,
                 absl::CancelledError(absl::StrCat("message refused: ",

@@ -275,12 +275,7 @@ void UcxContext::Announce(Endpoint& endpoint, Incoming* message) {
       endpoint.id, {message->header.data(), message->header_bytes},
       message->payload_bytes);
   if (endpoint.state != State::kOpen) return;
-  if (target.ok() && (target->size < message->payload_bytes ||
-                      !CheckDevice(target->device).ok())) {
-    target = absl::InternalError(
-        absl::StrCat("OnHeader gave ", target->size, " bytes for ",
-                     message->payload_bytes, ", or no host memory"));
-  }
+  CheckTarget(target, message->payload_bytes, takes_cuda_);
   if (!target.ok()) {
     Fail(endpoint, absl::CancelledError(absl::StrCat(
                        "message refused: ", target.status().message())));
