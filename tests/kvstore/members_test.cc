@@ -22,6 +22,13 @@ Membership MembersOn(const std::vector<std::string>& workers,
   return membership;
 }
 
+std::vector<TransportOptions> UcxThenTcp() {
+  std::vector<TransportOptions> transports(2);
+  transports[0].name = "ucx";
+  transports[1].name = "tcp";
+  return transports;
+}
+
 TEST(Members, ServerMachinesAreThoseWithoutAnyWorker) {
   EXPECT_EQ(NumServerMachines(MembersOn({"a", "b"}, {"c", "d", "c"})), 2);
   EXPECT_EQ(NumServerMachines(MembersOn({"a", "b"}, {"a", "b"})), 0);
@@ -39,10 +46,7 @@ TEST(Members, OfferWhatWasAskedForAlone) {
 }
 
 TEST(Members, TakeBackWhatCouldNotBeMade) {
-  TransportOptions options;
-  options.name = "ucx";
-  std::vector<TransportOptions> transports = {options, options};
-  transports[1].name = "tcp";
+  std::vector<TransportOptions> transports = UcxThenTcp();
   TransportOffers offers{
       .names = {"ucx", "tcp"}, .addresses = {}, .why = "mlx5_0:1 does RDMA"};
   Withdraw(0, absl::ResourceExhaustedError("ulimit -l"), transports, offers);
@@ -53,17 +57,14 @@ TEST(Members, TakeBackWhatCouldNotBeMade) {
 }
 
 TEST(Members, UseWhatTheJobHasSettledOn) {
-  TransportOptions options;
-  options.name = "ucx";
-  std::vector<TransportOptions> transports = {options, options};
-  transports[1].name = "tcp";
+  std::vector<TransportOptions> transports = UcxThenTcp();
   Membership membership;
   EXPECT_EQ(SettledIndex(membership, transports), 0u);
-  EXPECT_EQ(SettledChoice(membership, options).name, "ucx");
+  EXPECT_EQ(SettledChoice(membership, transports[0]).name, "ucx");
   membership.transport = "tcp";
   membership.transport_reason = "worker/1 on b cannot use ucx: no card";
   EXPECT_EQ(SettledIndex(membership, transports), 1u);
-  const TransportChoice choice = SettledChoice(membership, options);
+  const TransportChoice choice = SettledChoice(membership, transports[0]);
   EXPECT_EQ(choice.name, "tcp");
   EXPECT_EQ(choice.reason, membership.transport_reason);
 }
