@@ -154,6 +154,7 @@ HWY_INLINE void MultiplyWide(VU a, VU factor, VU& high, VU& low) {
 
 // What is the same for all counters: the rounds' keys.
 struct DrawKeys {
+  HWY_INLINE DrawKeys() {}  // the compiler's is not one of the target
   VU key0[kPhiloxRounds];
   VU key1[kPhiloxRounds];
   VU step_low, step_high;

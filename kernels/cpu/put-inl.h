@@ -26,9 +26,8 @@ enum class Put { kAdd, kOver, kStream };
 
 // For so many bytes from `out` on, which are all written over.
 HWY_INLINE bool StreamsBytes(const void* out, size_t num_bytes) {
-  constexpr size_t kVectorBytes = 4 * kLanes;
   return num_bytes >= StreamingBytes() &&
-         reinterpret_cast<uintptr_t>(out) % kVectorBytes == 0;
+         reinterpret_cast<uintptr_t>(out) % (4 * kLanes) == 0;
 }
 // For n floats.
 HWY_INLINE bool Streams(const float* out, size_t n) {

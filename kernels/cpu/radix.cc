@@ -70,7 +70,8 @@ HWY_INLINE void EncodeColumns(const float* grad, float* residual, VF t,
   }
   VU number = hn::Zero(du);
 #pragma GCC unroll 5
-  for (size_t p = kRadixDigits; p-- > 0;) {
+  for (size_t i = 1; i <= kRadixDigits; ++i) {
+    const size_t p = kRadixDigits - i;
     const auto positive = hn::Ge(v[p], t);
     const auto negative = hn::Le(v[p], minus_t);
     const VF sent =
@@ -313,7 +314,8 @@ HWY_INLINE void ReencodeColumns(const uint16_t* counts, VI num_frames,
   const VI one = hn::Set(di, 1);
   VU number = hn::Zero(DU());
 #pragma GCC unroll 5
-  for (size_t p = kRadixDigits; p-- > 0;) {
+  for (size_t i = 1; i <= kRadixDigits; ++i) {
+    const size_t p = kRadixDigits - i;
     const size_t at = p * kRadixBlockBytes;
     const VI sum = hn::Sub(hn::PromoteTo(di, hn::LoadU(D16Half(), counts + at)),
                            num_frames);

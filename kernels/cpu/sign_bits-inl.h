@@ -35,6 +35,7 @@ using LaneBits = std::conditional_t<kLanes == 16, uint16_t, uint8_t>;
 
 // The values of a group, and what is done to all of them.
 struct FourVectors {
+  HWY_INLINE FourVectors() {}  // the compiler's is not one of the target
   VF at[4];
 };
 
@@ -67,6 +68,7 @@ HWY_INLINE uint64_t BitsOf(hn::Mask<DF> mask) {
 
 // The masks of a group.
 struct GroupMasks {
+  HWY_INLINE GroupMasks() {}
   hn::Mask<DF> at[4];
 };
 

@@ -36,11 +36,11 @@ HWY_INLINE VI LanesOf(const GroupSums& group, size_t i) {
 // store would wait until that has left the store buffer, behind all before it.
 template <class V>
 HWY_INLINE void StoreWidened(V bytes, int32_t* to) {
-  using D8 = hn::DFromV<V>;
-  if constexpr (hn::MaxLanes(D8()) == kLanes) {
+  using D = hn::DFromV<V>;
+  if constexpr (hn::MaxLanes(D()) == kLanes) {
     hn::Store(hn::PromoteTo(DI(), bytes), DI(), to);
   } else {
-    const hn::Half<D8> half;
+    const hn::Half<D> half;
     StoreWidened(hn::LowerHalf(half, bytes), to);
     StoreWidened(hn::UpperHalf(half, bytes), to + hn::MaxLanes(half));
   }
@@ -90,8 +90,8 @@ class SumsOf {
       const auto spread = hn::Load(d8, kSpread + i);
       auto value = hn::Zero(d8);
 #pragma GCC unroll 7
-      for (uint32_t p = kBits; p-- > 0;) {
-        const auto word = hn::BitCast(d8, hn::Set(d32, Word(words, p)));
+      for (uint32_t p = 1; p <= kBits; ++p) {
+        const auto word = hn::BitCast(d8, hn::Set(d32, Word(words, kBits - p)));
         const auto is_set =
             hn::TestBit(hn::TableLookupBytes(word, spread), bit);
         value = hn::Sub(hn::Add(value, value), hn::VecFromMask(d8, is_set));
