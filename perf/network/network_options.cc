@@ -63,7 +63,8 @@ void AddRankFlags(CLI::App& app, NetworkOptions& options) {
                       "HOST:PORT where rank 0 listens, the same for all; of "
                       "two ranks without --rank the first on HOST is rank 0"));
   app.add_option("--timeout", options.timeout_s,
-                 "seconds without progress after which a rank gives up")
+                 "seconds without progress after which a rank gives up; "
+                 "telling the others and closing take up to 3 more")
       ->check(CLI::Range(0.1, 86400.0))
       ->capture_default_str();
   app.add_flag("--pin", options.pins,

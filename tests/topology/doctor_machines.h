@@ -124,6 +124,10 @@ inline const std::vector<DoctorCase>& DoctorCases() {
        [](Machine& m) { m.capabilities.memlock_bytes = Is(uint64_t{65536}); }},
       {"T02", Level::kUnknown, "limit",
        [](Machine& m) { m.capabilities.memlock_bytes = {}; }},
+      {"T03", Level::kUnknown, "which RDMA ports are active",
+       [](Machine& m) { m.nics[1].ports[0].state = {}; }},
+      {"T04", Level::kUnknown, "which RDMA ports are active",
+       [](Machine& m) { m.nics[1].ports[0].state = {}; }},
       {"T03", Level::kWarn, "mlx5_1/1",
        [](Machine& m) { m.nics[1].ports[0].state = Is(2); }},
       {"T03", Level::kWarn, "mlx5_1/1 is not active (state 1)",
@@ -223,6 +227,8 @@ inline const std::vector<DoctorCase>& DoctorCases() {
        [](Machine& m) { m.capabilities.ucx_cuda = Tri::kNo; }},
       {"T21", Level::kWarn, "no RDMA",
        [](Machine& m) { m.capabilities.ucx_rdma = Tri::kNo; }},
+      {"T22", Level::kUnknown, "shows no environment",
+       [](Machine& m) { m.capabilities.memlock_bytes = {}; }},
       {"T22", Level::kInfo, "UCX_TLS wins over",
        [](Machine& m) { m.environment["UCX_TLS"] = "tcp"; }},
       {"T23", Level::kWarn, "mlx5_0,",
@@ -241,6 +247,12 @@ inline const std::vector<DoctorCase>& DoctorCases() {
       {"T26", Level::kWarn, "hides",
        [](Machine& m) {
          m.capabilities.in_vm = Tri::kYes;
+         for (Gpu& gpu : m.gpus) gpu.position.switches.clear();
+         for (Nic& nic : m.nics) nic.position.switches.clear();
+       }},
+      {"T26", Level::kUnknown, "hides them is unknown",
+       [](Machine& m) {
+         m.capabilities.in_vm = Tri::kUnknown;
          for (Gpu& gpu : m.gpus) gpu.position.switches.clear();
          for (Nic& nic : m.nics) nic.position.switches.clear();
        }},

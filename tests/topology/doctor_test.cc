@@ -103,6 +103,18 @@ TEST(DoctorCompare, EachCheckFindsWhatItIsFor) {
   }
 }
 
+TEST(Doctor, HostsThatShowNothingAreNotCalledAlike) {
+  std::vector<Machine> machines = TwoHosts();
+  for (Machine& machine : machines) {
+    machine.capabilities.gdr = Tri::kUnknown;
+    for (Nic& nic : machine.nics) nic.ports[0].state = {};
+  }
+  for (const char* id : {"T07", "T13"}) {
+    EXPECT_EQ(WithId(Compare(machines), id).at(0).severity, Level::kUnknown)
+        << ToText(Compare(machines));
+  }
+}
+
 TEST(Doctor, ExitCodeIsTheWorst) {
   std::vector<Finding> findings = {{.id = "a", .name = "a"}};
   EXPECT_EQ(ExitCodeOf(findings), ExitCode::kOk);

@@ -95,7 +95,10 @@ void CompareRails(std::span<const Machine>, Report&);
 // facts.cc: what several checks ask.
 constexpr int kActiveState = 4;
 bool IsActive(const Port& port);
-bool HasRdma(const Machine& machine);                    // any RDMA device
+bool HasRdma(const Machine& machine);         // any RDMA device
+bool HasUnknownPort(const Machine& machine);  // an RDMA port of unknown state
+// Whether the source shows a process's view: a live machine, or a dump of one.
+bool ShowsProcesses(const Machine& machine);
 bool HasGpuAndRdma(const Machine& machine);              // GPUDirect may matter
 std::string PortName(const Nic& nic, const Port& port);  // "mlx5_0/1"
 // As TELEGRAD_NICS and TELEGRAD_GID_INDEX name it: "mlx5_0", of a device with

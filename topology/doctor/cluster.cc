@@ -158,6 +158,11 @@ void CompareGids(std::span<const Machine> machines, Report& report) {
     });
     return absl::StrJoin(indexes, ",");
   });
+  if (hosts.empty() &&
+      std::any_of(machines.begin(), machines.end(), HasUnknownPort)) {
+    return report.Add(Level::kUnknown, "no host shows a RoCE port's GID index",
+                      "", "telegrad-topo show --dump FILE on each");
+  }
   if (hosts.size() < 2) return report.Ok("all hosts use the same GID indexes");
   report.Add(Level::kInfo,
              "hosts use different GID indexes, each its own: that is right",
@@ -195,6 +200,10 @@ void CompareGdr(std::span<const Machine> machines, Report& report) {
     return HasGpuAndRdma(machine) ? std::string(Name(machine.capabilities.gdr))
                                   : std::string();
   });
+  if (hosts.size() == 1 && hosts.count("unknown") == 1) {
+    return report.Add(Level::kUnknown, "no host shows GPUDirect RDMA",
+                      Describe(hosts), "telegrad-topo doctor --probe on each");
+  }
   if (hosts.count("yes") == 0 || hosts.size() < 2) {
     return report.Ok("all hosts are alike in GPUDirect RDMA");
   }

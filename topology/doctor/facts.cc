@@ -16,6 +16,19 @@ bool HasRdma(const Machine& machine) {
   return false;
 }
 
+bool HasUnknownPort(const Machine& machine) {
+  for (const Nic& nic : machine.nics) {
+    for (const Port& port : nic.ports) {
+      if (nic.is_rdma && !port.state.known()) return true;
+    }
+  }
+  return false;
+}
+
+bool ShowsProcesses(const Machine& machine) {
+  return machine.source == "live" || machine.capabilities.memlock_bytes.known();
+}
+
 bool HasGpuAndRdma(const Machine& machine) {
   return !machine.gpus.empty() && HasRdma(machine);
 }

@@ -80,16 +80,22 @@ void CheckSharedNic(const Machine& machine, const DoctorOptions&,
 }
 
 void CheckFlatVm(const Machine& machine, const DoctorOptions&, Report& report) {
-  if (machine.capabilities.in_vm != Tri::kYes || machine.gpus.empty()) {
-    return report.Ok(machine.gpus.empty() ? "there is no GPU to place"
-                                          : "it is no virtual machine");
+  if (machine.gpus.empty()) return report.Ok("there is no GPU to place");
+  if (machine.capabilities.in_vm == Tri::kNo) {
+    return report.Ok("it is no virtual machine");
   }
   const auto has_switch = [](const auto& device) {
     return !device.position.switches.empty();
   };
   if (std::any_of(machine.gpus.begin(), machine.gpus.end(), has_switch) ||
       std::any_of(machine.nics.begin(), machine.nics.end(), has_switch)) {
-    return report.Ok("the virtual machine shows PCIe switches");
+    return report.Ok("PCIe switches are shown");
+  }
+  if (machine.capabilities.in_vm == Tri::kUnknown) {
+    return report.Add(Level::kUnknown,
+                      "no PCIe switch is shown; whether a virtual machine "
+                      "hides them is unknown",
+                      machine.source, "run it on the machine itself");
   }
   report.Add(Level::kWarn,
              "this virtual machine hides its PCIe switches, so paths between "

@@ -63,6 +63,12 @@ void CheckSlot(const Nic& nic, Report& report) {
       "reseat the card, look at the BIOS's link speed and bifurcation");
 }
 
+void AddUnknownPorts(const Machine& machine, Report& report) {
+  report.Add(Level::kUnknown,
+             "the source does not show which RDMA ports are active",
+             machine.source, "run it on the machine itself");
+}
+
 }  // namespace
 
 void CheckDeviceNodes(const Machine& machine, const DoctorOptions&,
@@ -122,24 +128,24 @@ void CheckPortDown(const Machine& machine, const DoctorOptions&,
   for (const Nic& nic : machine.nics) {
     if (!nic.is_rdma) continue;
     for (const Port& port : nic.ports) {
-      if (IsActive(port)) {
-        ++active;
-        continue;
-      }
-      if (!port.state.known()) continue;
+      active += IsActive(port);
+      if (IsActive(port) || !port.state.known()) continue;
       report.Add(Level::kWarn,
                  absl::StrCat(PortName(nic, port), " is not active (state ",
                               *port.state.value, ")"),
                  Why(port.state.why), StateHint(port));
     }
   }
-  if (report.empty()) report.Ok(absl::StrCat(active, " RDMA ports are active"));
+  if (!report.empty()) return;
+  if (HasUnknownPort(machine)) return AddUnknownPorts(machine, report);
+  report.Ok(absl::StrCat(active, " RDMA ports are active"));
 }
 
 void CheckMixedLinkLayer(const Machine& machine, const DoctorOptions&,
                          Report& report) {
   const std::map<std::string, FabricGroup> groups = GroupsOf(machine);
   if (groups.size() < 2) {
+    if (HasUnknownPort(machine)) return AddUnknownPorts(machine, report);
     return report.Ok(groups.empty() ? "there is no active RDMA port"
                                     : absl::StrCat("all active RDMA ports are ",
                                                    groups.begin()->first));

@@ -112,6 +112,11 @@ void CheckEnvironment(const Machine& machine, const DoctorOptions&,
           absl::StrCat(name, " wins over our choice of ", known->choice));
     }
   }
+  if (settings.empty() && !ShowsProcesses(machine)) {
+    return report.Add(Level::kUnknown,
+                      "the source shows no environment variables",
+                      machine.source, "run it on the machine itself");
+  }
   if (settings.empty()) {
     return report.Ok("no UCX_*, NCCL_*, FI_* or TELEGRAD_* variable is set");
   }

@@ -30,12 +30,13 @@ absl::Status CheckRequest(const PlanRequest& request) {
         absl::StrCat(request.workers, " workers and ", request.servers,
                      " servers: expected 0 to ", kMaxMachines, " of each"));
   }
-  if (!std::isfinite(request.link_gbps) || request.link_gbps < 0 ||
-      request.link_gbps > 1e6 || !std::isfinite(request.compute_s) ||
-      request.compute_s < 0) {
+  if (!(request.link_gbps >= 0 && request.link_gbps <= 1e6)) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "a link of %g Gb/s, %g s of computing: expected 0 or more",
-        request.link_gbps, request.compute_s));
+        "a link of %g Gb/s: expected 0 to 1000000", request.link_gbps));
+  }
+  if (!(request.compute_s >= 0) || !std::isfinite(request.compute_s)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%g s of computing: expected 0 or more", request.compute_s));
   }
   const size_t tensors = request.profile.tensors.size();
   if (tensors == 0) {

@@ -59,7 +59,8 @@ absl::StatusOr<SysRoot> SysRoot::FromTree(std::unique_ptr<FileTree> tree,
     return absl::InvalidArgumentError(
         absl::StrCat(root.source_,
                      ": there is no sys/ and no class/ in it; give the root "
-                     "of a recorded file system, or its sysfs"));
+                     "of a recorded file system, or its sysfs (of an "
+                     "archive that has it deeper: ARCHIVE!FOLDER)"));
   }
   root.ReadErrors();
   return root;
