@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <barrier>
 #include <vector>
 
 #include "tests/transport/collective_ranks.h"
@@ -53,6 +54,29 @@ TEST_P(CollectiveOverResend, SumsAreExactUnderFaults) {
     EXPECT_EQ(group.info().details.find("resend: 0 sent again"),
               std::string::npos)
         << group.info().details;
+  });
+}
+
+// The answer to what a rank was sent last may be lost while its caller does
+// something else, as waiting for the very rank that waits for the answer.
+TEST_P(CollectiveOverResend, RanksAnswerWhileTheirCallersAreAway) {
+  GroupOptions options;
+  options.transport.name = GetParam();
+  options.transport.tls = "tcp";
+  options.transport.resend = true;
+  options.transport.fault = "drop=0.2,seed=1";
+  options.world_size = kRanks;
+  options.timeout = std::chrono::seconds(60);
+  std::barrier returned(kRanks);
+  RunRanks(options, [&returned](Group& group) {
+    for (int round = 0; round < 20; ++round) {
+      std::vector<float> values(100, 1);
+      EXPECT_THAT(group.Allreduce(values.data(), values.size(),
+                                  DataType::kFloat32, ReduceOp::kSum),
+                  IsOk());
+      EXPECT_EQ(values[99], kRanks) << "round " << round;
+      returned.arrive_and_wait();
+    }
   });
 }
 

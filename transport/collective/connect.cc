@@ -71,6 +71,10 @@ absl::StatusOr<std::unique_ptr<Mesh>> Mesh::Make(
   transport.sends_wait = true;  // Mesh::End comes last
   ASSIGN_OR_RETURN(mesh->context_, MakeTransport(transport, mesh.get()));
   RETURN_IF_ERROR(mesh->Connect(exchange));
+  // What it was sent last it answers within Progress, perhaps in vain at first.
+  if (transport.resend) {
+    mesh->keeper_ = std::make_unique<Keeper>(*mesh->context_);
+  }
   return mesh;
 }
 

@@ -81,6 +81,7 @@ absl::Status DenseGroup::Run(Schedule schedule) {
 
 absl::Status DenseGroup::Allreduce(void* data, size_t count, DataType type,
                                    ReduceOp op, CollectiveSettings settings) {
+  const Mesh::Turn turn(*mesh_);
   RETURN_IF_ERROR(CheckMemory(data, count, 1, type));
   Signature signature{.operation = Operation::kAllreduce,
                       .type = type,
@@ -108,6 +109,7 @@ absl::Status DenseGroup::AllreducePieces(std::byte* data, size_t count,
 absl::Status DenseGroup::ReduceScatter(const void* in, void* out, size_t count,
                                        DataType type, ReduceOp op,
                                        CollectiveSettings settings) {
+  const Mesh::Turn turn(*mesh_);
   const auto n = static_cast<size_t>(world_size());
   RETURN_IF_ERROR(CheckMemory(in, count, n, type));
   RETURN_IF_ERROR(CheckMemory(out, count, 1, type));
@@ -179,6 +181,7 @@ absl::Status DenseGroup::Allgatherv(const void* in, void* out,
 absl::Status DenseGroup::GatherBlocks(const void* in, void* out,
                                       const Blocks& blocks, Signature signature,
                                       CollectiveSettings settings) {
+  const Mesh::Turn turn(*mesh_);
   size_t largest = 0;
   for (const Block& block : blocks) largest = std::max(largest, block.bytes);
   RETURN_IF_ERROR(Begin(signature, settings, largest));
@@ -197,6 +200,7 @@ absl::Status DenseGroup::GatherBlocks(const void* in, void* out,
 
 absl::Status DenseGroup::Broadcast(void* data, size_t count, DataType type,
                                    int root, CollectiveSettings settings) {
+  const Mesh::Turn turn(*mesh_);
   RETURN_IF_ERROR(CheckMemory(data, count, 1, type));
   if (root < 0 || root >= world_size()) {
     return absl::InvalidArgumentError(
@@ -226,6 +230,7 @@ absl::Status DenseGroup::BroadcastPieces(std::byte* data, size_t bytes,
 
 absl::Status DenseGroup::Alltoall(const void* in, void* out, size_t count,
                                   DataType type, CollectiveSettings settings) {
+  const Mesh::Turn turn(*mesh_);
   const auto n = static_cast<size_t>(world_size());
   RETURN_IF_ERROR(CheckMemory(in, count, n, type));
   RETURN_IF_ERROR(CheckMemory(out, count, n, type));
@@ -246,6 +251,7 @@ absl::Status DenseGroup::Alltoall(const void* in, void* out, size_t count,
 }
 
 absl::Status DenseGroup::Barrier(CollectiveSettings settings) {
+  const Mesh::Turn turn(*mesh_);
   Signature signature{.operation = Operation::kBarrier};
   RETURN_IF_ERROR(Begin(signature, settings, 0));
   return End(Disseminate(*mesh_));

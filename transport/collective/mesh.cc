@@ -186,6 +186,7 @@ absl::StatusOr<bool> Mesh::IsReady(int from) {
 // Afterwards nobody reads or writes the callers' memory any more.
 void Mesh::Close() {
   if (context_ == nullptr) return;
+  keeper_.reset();
   std::vector<EndpointId> open;
   for (const auto& [endpoint, peer] : rank_of_) open.push_back(endpoint);
   for (EndpointId endpoint : open) context_->Close(endpoint);

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "transport/collective.h"
 #include "transport/collective/buffer_pool.h"
+#include "transport/collective/keeper.h"
 #include "transport/collective/message.h"
 #include "transport/transport.h"
 
@@ -42,9 +43,27 @@ class Mesh : public TransportHandler {
   int rank() const { return options_.rank; }
   int world_size() const { return options_.world_size; }
   const GroupOptions& options() const { return options_; }
+  // With the turn, as all below.
   const GroupTraffic& traffic() const { return traffic_; }
   TransportInfo info() const;
   BufferPool& pool() { return pool_; }
+
+  // While it lives the calling thread drives the transport. In between nobody
+  // does, or, where peers need answers all the time, a thread of the mesh's.
+  class Turn {
+   public:
+    explicit Turn(const Mesh& mesh) : mesh_(mesh) {
+      if (mesh_.keeper_ != nullptr) mesh_.keeper_->Yield();
+    }
+    ~Turn() {
+      if (mesh_.keeper_ != nullptr) mesh_.keeper_->Keep();
+    }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    const Mesh& mesh_;
+  };
 
   // The next collective begins.
   absl::Status Begin(const Signature& signature);
@@ -150,8 +169,9 @@ class Mesh : public TransportHandler {
   uint64_t num_events_ = 0;
   int64_t num_pending_ = 0;  // sends
   GroupTraffic traffic_;
-  // Last: it goes first, while all that it calls is there.
+  // Last: they go first, while all that they call is there.
   std::unique_ptr<TransportContext> context_;
+  std::unique_ptr<Keeper> keeper_;
 };
 
 }  // namespace telegrad::collective

@@ -105,6 +105,7 @@ absl::StatusOr<std::unique_ptr<Group>> NcclGroup::Make(
   ASSIGN_OR_RETURN(std::unique_ptr<Mesh> mesh, Mesh::Make(options, greet));
   std::unique_ptr<NcclGroup> group(
       new NcclGroup(library, version, std::move(mesh), options.device, ours));
+  const Mesh::Turn turn(*group->mesh_);
   const absl::Status connected = group->communicator_.Init(*group->mesh_, id);
   if (!connected.ok()) return group->Fail(connected);
   return group;
@@ -119,6 +120,7 @@ NcclGroup::NcclGroup(const Library& library, int version,
       communicator_(library, device) {}
 
 TransportInfo NcclGroup::info() const {
+  const Mesh::Turn turn(*mesh_);
   const TransportInfo compared = mesh_->info();
   return {"nccl", absl::StrCat("NCCL ", VersionText(version_), ", device ",
                                communicator_.device(),
@@ -178,6 +180,7 @@ absl::Status NcclGroup::Compare(Signature signature,
 absl::Status NcclGroup::Run(const Signature& signature,
                             CollectiveSettings settings,
                             const Communicator::Issue& issue) {
+  const Mesh::Turn turn(*mesh_);
   RETURN_IF_ERROR(Compare(signature, settings));
   if (signature.count == 0) return absl::OkStatus();
   const absl::Status status = communicator_.Run(*mesh_, issue);
@@ -309,6 +312,7 @@ absl::Status NcclGroup::Alltoall(const void* in, void* out, size_t count,
 // Collectives are over when they return, so that nothing is left to wait for on
 // the GPU.
 absl::Status NcclGroup::Barrier(CollectiveSettings settings) {
+  const Mesh::Turn turn(*mesh_);
   return Compare({.operation = Operation::kBarrier}, settings);
 }
 

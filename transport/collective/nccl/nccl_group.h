@@ -24,7 +24,10 @@ class NcclGroup : public Group {
   int rank() const override { return mesh_->rank(); }
   int world_size() const override { return mesh_->world_size(); }
   TransportInfo info() const override;
-  GroupTraffic traffic() const override { return mesh_->traffic(); }
+  GroupTraffic traffic() const override {
+    const Mesh::Turn turn(*mesh_);
+    return mesh_->traffic();
+  }
 
   absl::Status Allreduce(void* data, size_t count, DataType type, ReduceOp op,
                          CollectiveSettings settings) override;
