@@ -43,18 +43,4 @@ void FillGradient(int worker, size_t first, size_t n, float* gradient) {
   for (size_t i = 0; i < n; ++i) gradient[i] = GradientAt(worker, first + i);
 }
 
-absl::Status VerifySums(int worker, int num_workers, size_t first, size_t n,
-                        const float* sums) {
-  for (size_t i = 0; i < n; ++i) {
-    float sum = 0;
-    for (int each = 0; each < num_workers; ++each)
-      sum += GradientAt(each, first + i);
-    if (sums[i] == sum) continue;
-    return absl::DataLossError(absl::StrCat("check: worker ", worker,
-                                            ": element ", i, " of ", n, " is ",
-                                            sums[i], ", not ", sum));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace telegrad::perf

@@ -17,10 +17,6 @@ absl::Status VerifyBytes(int rank, uint32_t seed, ConstBytes memory);
 // The n elements from `first` on of an endless sequence of whole numbers from
 // -8 to 8: sums are exact in any order, in 16 bits, too.
 void FillGradient(int worker, size_t first, size_t n, float* gradient);
-// That `sums` are those of `num_workers` gradients; DataLoss names `worker`,
-// the first wrong element, its value and the right one.
-absl::Status VerifySums(int worker, int num_workers, size_t first, size_t n,
-                        const float* sums);
 
 // Where in that sequence the gradient of a step begins: another place in each,
 // so that an element's values scatter around 0. With the same value in each

@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "base/crc32c.h"
 #include "base/status_macros.h"
 #include "kvstore/kvstore.h"
 #include "kvstore/link_calibration.h"
@@ -18,6 +17,7 @@
 #include "perf/network/command.h"
 #include "perf/network/commands.h"
 #include "perf/network/patterns.h"
+#include "perf/network/push_pull_check.h"
 #include "perf/network/push_pull_options.h"
 #include "perf/network/report.h"
 #include "topology/profiles.h"
@@ -61,6 +61,25 @@ absl::StatusOr<std::vector<Batch>> BatchesOf(const Options& options) {
   return batches;
 }
 
+absl::StatusOr<CompressionConfig> CompressionOf(const Options& options) {
+  CompressionConfig compression{.type = options.type};
+  ASSIGN_OR_RETURN(compression.threshold, ParseThreshold(options.threshold));
+  ASSIGN_OR_RETURN(compression.reply, ParseReplyMode(options.reply));
+  ASSIGN_OR_RETURN(compression.packing, ParsePackingMode(options.packing));
+  return compression;
+}
+
+// By key.
+std::vector<TensorSpec> TensorsOf(const std::vector<Batch>& batches) {
+  std::vector<TensorSpec> tensors;
+  for (const Batch& batch : batches) {
+    for (const size_t count : batch.counts) {
+      tensors.push_back({absl::StrCat("t", tensors.size()), count});
+    }
+  }
+  return tensors;
+}
+
 // What Combine and others need, among the workers alone.
 class WorkersRendezvous : public Rendezvous {
  public:
@@ -78,8 +97,13 @@ class WorkersRendezvous : public Rendezvous {
 
 class Worker {
  public:
-  Worker(const Options& options, bool is_thread, std::unique_ptr<KVStore> store)
-      : options_(options), store_of_(std::move(store)), store_(*store_of_) {
+  // `tensors` by key.
+  Worker(const Options& options, std::vector<TensorSpec> tensors,
+         bool is_thread, std::unique_ptr<KVStore> store)
+      : options_(options),
+        tensors_(std::move(tensors)),
+        store_of_(std::move(store)),
+        store_(*store_of_) {
     rank_ = {.rank = store_.rank(),
              .world_size = store_.num_workers(),
              .is_thread = is_thread,
@@ -93,6 +117,7 @@ class Worker {
     sum_ = Buffer(4 * n);
     FillGradient(store_.rank(), 0, n + kMaxShift, grad_.as<float>());
     raw_bytes_ = wire_bytes_ = num_steps_ = 0;
+    if (options_.network.checks) RETURN_IF_ERROR(BeginCheck(batch));
     ASSIGN_OR_RETURN(Series series, RunIterations(options_.network, rank_,
                                                   [&] { return Step(batch); }));
     // Those that warmed up count alike.
@@ -107,7 +132,6 @@ class Worker {
  private:
   NetworkRow RowOf(const Batch& batch, const Result& result) const {
     const int workers = store_.num_workers();
-    const char* checked = IsExact() ? "values" : "equal";
     return {.what = "pushpull",
             .algorithm = options_.type,
             .profile = batch.profile,
@@ -116,7 +140,7 @@ class Worker {
             .bytes_moved = 4 * static_cast<double>(batch.num_elems()),
             .raw_bytes = result.payload_bytes,
             .wire_bytes = result.payload_bytes + result.header_bytes,
-            .checked = options_.network.checks ? checked : "no",
+            .checked = options_.network.checks ? "values" : "no",
             .result = result,
             .settings = {{"gc_type", options_.type},
                          {"gc_reply", options_.reply},
@@ -125,10 +149,18 @@ class Worker {
                          {"servers", int64_t{store_.num_servers()}}}};
   }
 
-  // Codecs that send these values as they are.
-  bool IsExact() const {
-    return options_.type == "none" || options_.type == "fp16" ||
-           options_.type == "bf16";
+  absl::Status BeginCheck(const Batch& batch) {
+    ASSIGN_OR_RETURN(CompressionConfig compression, CompressionOf(options_));
+    compression.packing = store_.packing();
+    ASSIGN_OR_RETURN(check_,
+                     PushPullCheck::Make({.tensors = tensors_,
+                                          .compression = compression,
+                                          .chunk_elems = options_.chunk_elems,
+                                          .num_workers = store_.num_workers(),
+                                          .num_servers = store_.num_servers(),
+                                          .first = batch.first,
+                                          .count = batch.counts.size()}));
+    return absl::OkStatus();
   }
 
   absl::StatusOr<double> Step(const Batch& batch) {
@@ -139,8 +171,10 @@ class Worker {
                   after.pull_raw_bytes - before.pull_raw_bytes;
     wire_bytes_ += after.push_wire_bytes - before.push_wire_bytes +
                    after.pull_wire_bytes - before.pull_wire_bytes;
-    if (options_.network.checks) RETURN_IF_ERROR(Check(batch));
     ++num_steps_;
+    if (check_.has_value()) {
+      RETURN_IF_ERROR(check_->Verify(store_.rank(), sum_.as<float>()));
+    }
     return us;
   }
 
@@ -166,17 +200,9 @@ class Worker {
     return SecondsSince(start) * 1e6;
   }
 
-  absl::Status Check(const Batch& batch) {
-    if (!IsExact()) {
-      return Agree(
-          options_.network, rank_,
-          absl::StrCat("sums with CRC-32C ", Crc32c(sum_.data(), sum_.size())));
-    }
-    return VerifySums(store_.rank(), store_.num_workers(), ShiftAt(num_steps_),
-                      batch.num_elems(), sum_.as<float>());
-  }
-
   const Options& options_;
+  const std::vector<TensorSpec> tensors_;
+  std::optional<PushPullCheck> check_;  // with --check
   // The store uses them until it is gone, also after a ticket has failed.
   Buffer grad_, sum_;
   const std::unique_ptr<KVStore> store_of_;
@@ -240,18 +266,9 @@ absl::StatusOr<DistOptions> Meet(const Options& options, Rank& rank,
 
 absl::Status JoinAsWorker(const Options& options,
                           const std::vector<Batch>& batches, KVStore& store) {
-  CompressionConfig compression{.type = options.type};
-  ASSIGN_OR_RETURN(compression.threshold, ParseThreshold(options.threshold));
-  ASSIGN_OR_RETURN(compression.reply, ParseReplyMode(options.reply));
-  ASSIGN_OR_RETURN(compression.packing, ParsePackingMode(options.packing));
+  ASSIGN_OR_RETURN(const CompressionConfig compression, CompressionOf(options));
   RETURN_IF_ERROR(store.SetCompression(compression));
-  std::vector<TensorSpec> tensors;
-  for (const Batch& batch : batches) {
-    for (const size_t count : batch.counts) {
-      tensors.push_back({absl::StrCat("t", tensors.size()), count});
-    }
-  }
-  RETURN_IF_ERROR(store.Init(tensors, {}));
+  RETURN_IF_ERROR(store.Init(TensorsOf(batches), {}));
   if (store.packing() != PackingMode::kAuto) return absl::OkStatus();
   ASSIGN_OR_RETURN(const LinkCalibration link,
                    CalibrateLink(store, nullptr, {}));
@@ -273,7 +290,7 @@ absl::Status RunWorker(const Options& options, Rank& rank,
   ASSIGN_OR_RETURN(std::unique_ptr<KVStore> store,
                    MakeKVStore("dist_sync", dist));
   RETURN_IF_ERROR(JoinAsWorker(options, batches, *store));
-  Worker worker(options, rank.is_thread, std::move(store));
+  Worker worker(options, TensorsOf(batches), rank.is_thread, std::move(store));
   Report report(
       options.network,
       absl::StrCat("pushpull with --gc-type ", options.type, ", ",

@@ -25,7 +25,7 @@ struct NetworkRow {
   int messages = 0;        // of one iteration; 0: no rate is shown
   double raw_bytes = 0;    // of one rank and iteration
   double wire_bytes = 0;
-  std::string checked = "no";  // "values", "equal"
+  std::string checked = "no";  // "values"
   Result result = {};
   // Further fields: --gc-type and so on.
   using Setting = std::variant<std::string, int64_t>;

@@ -107,26 +107,5 @@ TEST(Check, FindsAWrongByteOfAMessage) {
   }
 }
 
-TEST(Check, FindsAWrongSumOfPushPull) {
-  constexpr int kWorkers = 3;
-  constexpr size_t kFirst = 4321;
-  std::vector<float> sums(kCount), gradient(kCount);
-  for (int worker = 0; worker < kWorkers; ++worker) {
-    FillGradient(worker, kFirst, kCount, gradient.data());
-    for (size_t i = 0; i < kCount; ++i) sums[i] += gradient[i];
-  }
-  EXPECT_THAT(VerifySums(2, kWorkers, kFirst, kCount, sums.data()), IsOk());
-  for (const size_t wrong : {size_t{0}, size_t{333}, kCount - 1}) {
-    const float right = sums[wrong];
-    sums[wrong] += 1;
-    EXPECT_THAT(
-        VerifySums(2, kWorkers, kFirst, kCount, sums.data()),
-        StatusIs(StatusCode::kDataLoss,
-                 absl::StrCat("worker 2: element ", wrong, " of 1000 is ",
-                              right + 1, ", not ", right)));
-    sums[wrong] = right;
-  }
-}
-
 }  // namespace
 }  // namespace telegrad::perf

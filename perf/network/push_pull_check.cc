@@ -1,0 +1,96 @@
+#include "perf/network/push_pull_check.h"
+
+#include <bit>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/bytes.h"
+#include "base/status_macros.h"
+#include "kvstore/dist/shard_plan.h"
+#include "perf/network/patterns.h"
+
+namespace telegrad::perf {
+namespace {
+
+constexpr int kMaxExactWorkers = 32;  // sums up to 256 fit bfloat16's 8 bits
+
+bool IsExact(const PushPullJob& job) {
+  const std::string& type = job.compression.type;
+  return type == "none" || ((type == "fp16" || type == "bf16") &&
+                            job.num_workers <= kMaxExactWorkers);
+}
+
+void AddTo(const float* values, size_t n, float* sums) {
+  for (size_t i = 0; i < n; ++i) sums[i] += values[i];
+}
+
+absl::Status CompareSums(int worker, Key key, size_t n, const float* got,
+                         const float* expected) {
+  for (size_t i = 0; i < n; ++i) {
+    if (std::bit_cast<uint32_t>(got[i]) ==
+        std::bit_cast<uint32_t>(expected[i])) {
+      continue;
+    }
+    return absl::DataLossError(
+        absl::StrCat("check: worker ", worker, ": key ", key, ", element ", i,
+                     " of ", n, " is ", got[i], ", not ", expected[i]));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<PushPullCheck> PushPullCheck::Make(const PushPullJob& job) {
+  ASSIGN_OR_RETURN(const std::vector<TensorLayout> layouts,
+                   MakeShardPlan(job.tensors, job.num_servers, job.chunk_elems,
+                                 job.compression));
+  PushPullCheck check;
+  check.num_workers_ = job.num_workers;
+  for (size_t key = job.first; key < job.first + job.count; ++key) {
+    Tensor tensor{.key = static_cast<Key>(key),
+                  .num_elems = job.tensors[key].num_elems};
+    if (!IsExact(job)) {
+      ASSIGN_OR_RETURN(
+          Replay replay,
+          Replay::Make(layouts[key], job.compression, job.num_workers));
+      tensor.replay.push_back(std::move(replay));
+    }
+    check.tensors_.push_back(std::move(tensor));
+  }
+  return check;
+}
+
+absl::Status PushPullCheck::Verify(int worker, const float* sums) {
+  size_t begin = 0;
+  for (Tensor& tensor : tensors_) {
+    RETURN_IF_ERROR(
+        VerifyTensor(worker, ShiftAt(step_) + begin, tensor, sums + begin));
+    begin += tensor.num_elems;
+  }
+  ++step_;
+  return absl::OkStatus();
+}
+
+// `first`: of its elements in the endless sequence.
+absl::Status PushPullCheck::VerifyTensor(int worker, size_t first,
+                                         Tensor& tensor,
+                                         const float* sums) const {
+  const size_t n = tensor.num_elems;
+  const Buffer expected(4 * n);
+  std::vector<Buffer> gradients;
+  std::vector<ConstBytes> views;
+  for (int each = 0; each < num_workers_; ++each) {
+    if (each == 0 || !tensor.replay.empty()) gradients.emplace_back(4 * n);
+    FillGradient(each, first, n, gradients.back().as<float>());
+    views.push_back(gradients.back().view());
+    if (tensor.replay.empty()) {
+      AddTo(gradients.back().as<float>(), n, expected.as<float>());
+    }
+  }
+  for (Replay& replay : tensor.replay) {
+    RETURN_IF_ERROR(replay.Step(views, expected.view()));
+  }
+  return CompareSums(worker, tensor.key, n, sums, expected.as<float>());
+}
+
+}  // namespace telegrad::perf

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kvstore/kvstore.h"
+#include "perf/network/replay.h"
+
+namespace telegrad::perf {
+
+// A job as its store sees it, and which of its tensors are looked at.
+struct PushPullJob {
+  std::vector<TensorSpec> tensors = {};  // by key
+  CompressionConfig compression = {};    // with the packing that was decided
+  size_t chunk_elems = 0;
+  int num_workers = 0;
+  int num_servers = 0;
+  Key first = 0;  // the keys that are looked at
+  size_t count = 0;
+};
+
+// That workers get what push-pull of FillGradient's values must give. Sums of
+// codecs that send them as they are (none, fp16, bf16) are added here, those of
+// others replayed (Replay): the same bits either way.
+class PushPullCheck {
+ public:
+  // Before the first round of these keys.
+  static absl::StatusOr<PushPullCheck> Make(const PushPullJob& job);
+
+  // Of each round in turn: `sums` are what `worker` got for these keys, one
+  // behind the other. DataLoss names the worker, the key, the first wrong
+  // element, its value and the right one.
+  absl::Status Verify(int worker, const float* sums);
+
+ private:
+  struct Tensor {
+    Key key = 0;
+    size_t num_elems = 0;
+    std::vector<Replay> replay = {};  // one, or none: sums are exact
+  };
+
+  absl::Status VerifyTensor(int worker, size_t first, Tensor& tensor,
+                            const float* sums) const;
+
+  std::vector<Tensor> tensors_;
+  int num_workers_ = 0;
+  int64_t step_ = 0;
+};
+
+}  // namespace telegrad::perf
