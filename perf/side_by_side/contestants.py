@@ -9,7 +9,8 @@ import shutil
 import subprocess
 import sys
 
-from microbenchmarks import TCP_PROVIDER, pingpong_words, ucx_words
+from microbenchmarks import (pingpong_environment, pingpong_words,
+                             tcp_provider, ucx_words)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 # Without progress: an iteration on a slow link takes minutes.
@@ -213,9 +214,9 @@ class OneWay(Contestant):
             server = ucx_words(run.port)
             environment = {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "eth0"}
         else:
-            server = pingpong_words(run.port, TCP_PROVIDER, self.size,
+            server = pingpong_words(run.port, tcp_provider(), self.size,
                                     -(-self.messages(run) // 2))
-            environment = {"FI_TCP_IFACE": "eth0"}
+            environment = pingpong_environment("eth0")
         client = [TORCH_PYTHON, os.path.join(HERE, "microbenchmarks.py"),
                   self.program, str(run.port), lab.address(0), str(self.size),
                   str(self.messages(run)), str(self.window)]

@@ -6,12 +6,12 @@ runs the client of NAME beside a server on ADDRESS, which it waits for: so many
 messages of SIZE bytes to it, WINDOW of them at once (fi_pingpong: one there,
 one back). Prints {"bytes_per_s": ...}.
 """
+import functools
 import json
 import subprocess
 import sys
 import time
 
-TCP_PROVIDER = "tcp;ofi_rxm"
 PATIENCE_S = 10  # until the server listens
 
 
@@ -32,6 +32,22 @@ def ucx_latency_us(text):
 def ucx_bytes_per_s(text):
     """Iterations, three times in us, then MiB/s: average, overall."""
     return float(text.splitlines()[-1].split()[5]) * 2**20
+
+
+@functools.cache
+def tcp_provider():
+    """That of ofi's endpoints: `net`, which is `tcp` from libfabric 1.18 on."""
+    try:
+        found = subprocess.run(["fi_info", "-p", "net", "-t", "FI_EP_RDM"],
+                               capture_output=True, check=False)
+    except FileNotFoundError:
+        return "tcp"
+    return "net" if found.returncode == 0 else "tcp"
+
+
+def pingpong_environment(device):
+    """For the server to listen on that network device."""
+    return {f"FI_{tcp_provider().upper()}_IFACE": device}
 
 
 def pingpong_words(port, provider, size, transfers, address=None):
@@ -68,7 +84,7 @@ def main():
             port, address, "ucp_am_bw", size, messages, window)))
     else:
         rate = 1e6 * size / pingpong_us(run_client(pingpong_words(
-            port, TCP_PROVIDER, size, -(-messages // 2), address)))
+            port, tcp_provider(), size, -(-messages // 2), address)))
     print(json.dumps({"bytes_per_s": rate}), flush=True)
 
 

@@ -124,7 +124,8 @@ def markdown(options, rows, errors):
         "a round trip, bandwidth that of a window of "
         f"{contestants.WINDOW} messages; a round's value is the median of its "
         "iterations (fi_pingpong, ucx_perftest's bandwidth: the mean). "
-        "Messages of the transports carry no checksum of their own. A ratio "
+        "Messages carry no checksums but Telegrad's where the name says so "
+        "(--resend: CRC-32C of header and payload, by both ends). A ratio "
         "is Telegrad's figure / the peer's: good where small for times, large "
         "for GB/s.", "",
         "| what | over | size | contestant | unit | best | median | beside | "

@@ -16,9 +16,9 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(1, os.path.join(HERE, "..", "side_by_side"))
 
-from microbenchmarks import (TCP_PROVIDER, pingpong_us,  # noqa: E402
-                             pingpong_words, ucx_bytes_per_s, ucx_latency_us,
-                             ucx_words)
+from microbenchmarks import (pingpong_environment,  # noqa: E402
+                             pingpong_us, pingpong_words, tcp_provider,
+                             ucx_bytes_per_s, ucx_latency_us, ucx_words)
 
 DEBIAN_PYTHON = "/usr/bin/python3"  # has the packages of Debian
 WINDOW = 64  # messages on their way, as telegrad-perf's
@@ -97,11 +97,15 @@ class Telegrad:
 
     package = "libucx-dev libfabric-dev, and build again"
 
-    def __init__(self, build, transport):
+    def __init__(self, build, transport, has_checksums=False):
         self.program = os.path.join(build, "perf", "telegrad-perf")
         self.transport = transport
-        self.name = f"Telegrad {transport}"
+        self.has_checksums = has_checksums
+        self.name = plain = f"Telegrad {transport}"
         self.beside = {}
+        if has_checksums:
+            self.name += ", checksums"
+            self.beside = {"tcp": plain, "shm": plain}
 
     def missing(self):
         try:
@@ -124,6 +128,8 @@ class Telegrad:
             words += ["--pin"]
         if what == "bandwidth":
             words += ["--window", str(WINDOW)]
+        if self.has_checksums:
+            words += ["--resend"]
         rows = json_lines(run(words))
         key = "algbw_GBps" if what == "bandwidth" else "p50_us"
         return {row["size_bytes"]: row[key] for row in rows}
@@ -160,7 +166,8 @@ class UcxPerftest:
 
 
 class FiPingpong:
-    """Messages of reliable datagram endpoints; it has no window."""
+    """Messages of the endpoints that Telegrad's ofi has: reliable datagrams of
+    the same provider. It has no window."""
 
     name = "fi_pingpong"
     package = "libfabric-bin"
@@ -173,7 +180,7 @@ class FiPingpong:
         return what == "latency"
 
     def measure(self, what, over, sizes):
-        provider = TCP_PROVIDER if over == "tcp" else "shm"
+        provider = tcp_provider() if over == "tcp" else "shm"
         return {size: self._one(what, provider, size) for size in sizes}
 
     @staticmethod
@@ -181,7 +188,8 @@ class FiPingpong:
         words = (free_port(), provider, size, num_iterations(what, size))
         return pingpong_us(
             run_pair(on_core(0, pingpong_words(*words)),
-                     on_core(1, pingpong_words(*words, "127.0.0.1"))))
+                     on_core(1, pingpong_words(*words, "127.0.0.1")),
+                     pingpong_environment("lo") if provider != "shm" else {}))
 
 
 class OpenMpi:
@@ -263,9 +271,11 @@ def all_of(build, words):
     if not os.access(os.path.join(build, "perf", "telegrad-perf"), os.X_OK):
         sys.exit(f"no perf/telegrad-perf in {build}: build it, or give --build")
     found = []
-    for each in (Telegrad(build, "tcp"), Telegrad(build, "ucx"),
-                 Telegrad(build, "ofi"), Telegrad(build, "inproc"),
-                 UcxPerftest(), FiPingpong(), OpenMpi(), Gloo()):
+    ours = [Telegrad(build, name) for name in ("tcp", "ucx", "ofi", "inproc")]
+    checked = [Telegrad(build, name, has_checksums=True)
+               for name in ("tcp", "ucx", "ofi")]
+    for each in (*ours, *checked, UcxPerftest(), FiPingpong(), OpenMpi(),
+                 Gloo()):
         if not any(word in each.name.lower() for word in words):
             continue
         lacks = each.missing()
