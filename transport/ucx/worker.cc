@@ -34,7 +34,7 @@ absl::StatusOr<Worker> MakeWorker(ucp_context_h context,
                                   void* arg) {
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
-  params.thread_mode = UCS_THREAD_MODE_SINGLE;
+  params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   Worker worker;
   RETURN_IF_ERROR(Check("ucp_worker_create",
                         ucp_worker_create(context, &params, &worker.handle)));
