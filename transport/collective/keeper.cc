@@ -5,6 +5,9 @@
 namespace telegrad::collective {
 namespace {
 
+// How long the owner is away before it is missed; well below what a peer waits
+// before it sends again.
+constexpr Duration kLook = std::chrono::milliseconds(5);
 // Of one wait; each is for a change that is told of.
 constexpr Duration kNap = std::chrono::seconds(1);
 
@@ -14,29 +17,34 @@ Keeper::Keeper(TransportContext& context)
     : context_(context), thread_([this] { Run(); }) {}
 
 Keeper::~Keeper() {
-  SetState(State::kEnding);
+  Stop(State::kEnding);
   thread_.join();
 }
 
-void Keeper::Yield() { SetState(State::kYielding); }
+void Keeper::Yield() { Stop(State::kYielding); }
 
-void Keeper::Keep() { SetState(State::kKeeping); }
+void Keeper::Keep() {
+  MutexLock lock(&mutex_);
+  state_ = State::kKeeping;
+}
 
-// Returns when the thread does as it is told.
-void Keeper::SetState(State state) {
+// Returns when the thread is off the context.
+void Keeper::Stop(State state) {
   MutexLock lock(&mutex_);
   state_ = state;
-  changed_.NotifyAll();
-  if (state == State::kKeeping) return;
+  ++num_turns_;
+  if (state == State::kEnding) changed_.NotifyAll();
   if (is_driving_) context_.Wake();
   while (is_driving_) changed_.WaitUntil(&mutex_, Clock::now() + kNap);
 }
 
 void Keeper::Run() {
   MutexLock lock(&mutex_);
+  uint64_t seen = num_turns_;
   while (state_ != State::kEnding) {
-    if (state_ == State::kYielding) {
-      changed_.WaitUntil(&mutex_, Clock::now() + kNap);
+    if (state_ == State::kYielding || num_turns_ != seen) {
+      seen = num_turns_;
+      changed_.WaitUntil(&mutex_, Clock::now() + kLook);
       continue;
     }
     is_driving_ = true;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
@@ -10,7 +11,8 @@ namespace telegrad::collective {
 
 // Drives a transport, on a thread of its own, while its owner does not: for
 // peers that need answers however long the owner is away. The handler hears
-// from that thread then, never from both at a time.
+// from that thread then, never from both at a time. An owner that is soon back
+// is not kept waiting: the thread looks every few milliseconds.
 class Keeper {
  public:
   // The owner is away. `context` outlives it.
@@ -26,13 +28,14 @@ class Keeper {
  private:
   enum class State { kKeeping, kYielding, kEnding };
 
-  void SetState(State state);
+  void Stop(State state);
   void Run();
 
   TransportContext& context_;
   Mutex mutex_;
   CondVar changed_;
   State state_ ABSL_GUARDED_BY(mutex_) = State::kKeeping;
+  uint64_t num_turns_ ABSL_GUARDED_BY(mutex_) = 0;  // of the owner
   bool is_driving_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // last: it uses the others
 };
