@@ -31,9 +31,6 @@ class ForwardingContext : public TransportContext, protected TransportHandler {
     return inner_->Send(to, header, payload, std::move(done));
   }
   void Close(EndpointId endpoint) override { inner_->Close(endpoint); }
-  absl::Status RegisterMemory(Bytes memory) override {
-    return inner_->RegisterMemory(memory);
-  }
   bool Progress(TimePoint deadline) override;
   void Wake() final;
 

@@ -6,8 +6,8 @@
 #include "absl/strings/string_view.h"
 #include "transport/transport.h"
 
-// What Send, RegisterMemory and receivers of OnHeader's answer refuse, in the
-// words of all transports.
+// What Send and receivers of OnHeader's answer refuse, in the words of all
+// transports.
 namespace telegrad {
 
 inline absl::Status NotOpen(EndpointId to) {

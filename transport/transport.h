@@ -61,7 +61,7 @@ struct TransportInfo {
   std::string details;  // "UCX 1.13.1, tls tcp,posix,cma,self, devices lo"
 };
 
-// One process's access to a network; owns endpoints and registered memory.
+// One process's access to a network; owns endpoints.
 // In order of use: Listen and/or Connect, Send, Progress in a loop, Close.
 // One thread at a time, except Wake. Sends are queued without bound by a slow
 // peer: a sender limits its own bytes in flight by counting completions.
@@ -107,10 +107,6 @@ class TransportContext {
   // Closes after what was sent has left, as far as the peer lives; OnClosed
   // follows, at most kCloseGrace later. Unknown ids are ignored.
   virtual void Close(EndpointId endpoint) = 0;
-
-  // Makes `memory` known to the network card; it stays so until the context
-  // ends. Optional: Send and OnHeader take any memory.
-  virtual absl::Status RegisterMemory(Bytes memory) = 0;
 
   // Handles events; returns true at once after some were handled, false when
   // `deadline` passed or Wake was called without any. Polls for a little, then

@@ -211,8 +211,6 @@ TEST(TransportMemory, OfDevicesIsRefusedUnlessAskedFor) {
     EXPECT_FALSE(client.context->Takes(DeviceKind::kCuda));
     EXPECT_THAT(client.context->Send(to, {}, memory->view(), nullptr),
                 StatusIs(StatusCode::kUnimplemented, "host memory only"));
-    EXPECT_THAT(client.context->RegisterMemory(memory->view()),
-                StatusIs(StatusCode::kUnimplemented, "host memory only"));
   }
 }
 

@@ -253,10 +253,6 @@ void InprocContext::HandleFailed() {
   }
 }
 
-absl::Status InprocContext::RegisterMemory(Bytes memory) {
-  return CheckOnHost("inproc", memory.device);
-}
-
 bool InprocContext::Progress(TimePoint deadline) {
   while (true) {
     num_events_ = 0;

@@ -231,11 +231,7 @@ bool Fabric::NeedsRegistration(DeviceKind device) const {
 
 absl::StatusOr<Registration> Fabric::RegisterOnce(ConstBytes memory) {
   Registration registration;
-  registration.descriptor = FindDescriptor(memory);
-  if (registration.descriptor != nullptr ||
-      !NeedsRegistration(memory.device.kind)) {
-    return registration;
-  }
+  if (!NeedsRegistration(memory.device.kind)) return registration;
   ASSIGN_OR_RETURN(registration.registered, RegisterNow(memory));
   registration.descriptor = fi_mr_desc(registration.registered.get());
   return registration;
@@ -257,25 +253,6 @@ absl::StatusOr<FidPtr<fid_mr>> Fabric::RegisterNow(ConstBytes memory) {
     refused_.emplace_back(memory.device, why);
   }
   return why;
-}
-
-absl::Status Fabric::Register(ConstBytes memory) {
-  if (!NeedsRegistration(memory.device.kind) || memory.size == 0) {
-    return absl::OkStatus();
-  }
-  ASSIGN_OR_RETURN(auto registered, RegisterNow(memory));
-  regions_[memory.data] = {memory.size, std::move(registered)};
-  return absl::OkStatus();
-}
-
-void* Fabric::FindDescriptor(ConstBytes memory) const {
-  auto region = regions_.upper_bound(memory.data);
-  if (region == regions_.begin()) return nullptr;
-  --region;
-  const auto offset = static_cast<size_t>(memory.data - region->first);
-  const size_t size = region->second.size;
-  if (offset > size || memory.size > size - offset) return nullptr;
-  return fi_mr_desc(region->second.registered.get());
 }
 
 int Fabric::Send(Slot* slot, size_t num_bytes, fi_addr_t to) {

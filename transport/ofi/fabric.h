@@ -69,8 +69,6 @@ class Fabric {
   // itself keeps registrations for the next time, at most as many as
   // FI_MR_CACHE_MAX_COUNT says, and sees when memory is freed; we would not.
   absl::StatusOr<Registration> RegisterOnce(ConstBytes memory);
-  // Keeps `memory` registered, if the provider demands it, until the end.
-  absl::Status Register(ConstBytes memory);
 
   // Appends what has completed; at most a batch of it. A received slot goes
   // back by Receive.
@@ -92,7 +90,6 @@ class Fabric {
   absl::Status MakeSlots();
   bool NeedsRegistration(DeviceKind device) const;
   absl::StatusOr<FidPtr<fid_mr>> RegisterNow(ConstBytes memory);
-  void* FindDescriptor(ConstBytes memory) const;
   void PollError(std::vector<Completion>* completions);
   void RetryReceives();
 
@@ -121,14 +118,9 @@ class Fabric {
   FidPtr<fid_av> av_;
   FidPtr<fid_cq> queue_;
   FidPtr<fid_mr> registered_;  // memory_
-  struct Region {
-    size_t size = 0;
-    FidPtr<fid_mr> registered;
-  };
   uint64_t next_key_ = 0;
   // Devices whose memory fi_mr_regattr does not take, and why.
   std::vector<std::pair<Device, absl::Status>> refused_;
-  std::map<const std::byte*, Region> regions_;  // by their beginning
   FidPtr<fid_ep> endpoint_;
 };
 

@@ -7,7 +7,6 @@
 #include "base/status_macros.h"
 #include "transport/ofi/ofi_transport.h"
 #include "transport/ofi/progress.h"
-#include "transport/send_checks.h"
 
 namespace telegrad {
 
@@ -61,13 +60,6 @@ absl::StatusOr<EndpointId> OfiContext::Connect(absl::string_view address) {
   endpoint->is_connecting = true;
   if (!refused.ok()) Fail(*endpoint, absl::UnavailableError(refused.message()));
   return endpoint->id;
-}
-
-absl::Status OfiContext::RegisterMemory(Bytes memory) {
-  if (!TakesSome(memory.device.kind)) {
-    RETURN_IF_ERROR(CheckOnHost("ofi", memory.device));
-  }
-  return fabric_->Register(memory);
 }
 
 }  // namespace ofi

@@ -40,7 +40,6 @@ class OfiContext : public TransportContext {
                     SendDone done) override;
   void Close(EndpointId endpoint) override;
   // Messages go through slots, which are registered where it matters.
-  absl::Status RegisterMemory(Bytes memory) override;
   bool Progress(TimePoint deadline) override;
   void Wake() override { poller_.Wake(); }
 

@@ -23,7 +23,7 @@ using FidPtr = std::unique_ptr<Fid, FidDeleter<Fid>>;
 // None where none is needed.
 struct Registration {
   void* descriptor = nullptr;
-  FidPtr<fid_mr> registered;  // null: for good, by somebody else
+  FidPtr<fid_mr> registered;
 };
 
 // What libfabric does with a slot: a record in the slot's own memory, or a

@@ -62,11 +62,6 @@ void ResendContext::OnAccept(EndpointId endpoint) {
   handler().OnAccept(endpoint);
 }
 
-absl::Status ResendContext::RegisterMemory(Bytes memory) {
-  RETURN_IF_ERROR(CheckOnHost("resend", memory.device));
-  return inner().RegisterMemory(memory);
-}
-
 absl::Status ResendContext::Send(EndpointId to, ConstBytes header,
                                  ConstBytes payload, SendDone done) {
   Endpoint* const endpoint = Find(to);

@@ -25,7 +25,6 @@ class ResendContext : public ForwardingContext {
   absl::Status Send(EndpointId to, ConstBytes header, ConstBytes payload,
                     SendDone done) override;
   void Close(EndpointId endpoint) override;
-  absl::Status RegisterMemory(Bytes memory) override;
   bool Progress(TimePoint deadline) override;
 
  private:

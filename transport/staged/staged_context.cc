@@ -85,15 +85,6 @@ absl::StatusOr<EndpointId> StagedContext::Connect(absl::string_view address) {
 }
 
 // What the inner one could take, but cannot register, is copied.
-absl::Status StagedContext::RegisterMemory(Bytes memory) {
-  RETURN_IF_ERROR(CheckDevice(memory));
-  if (IsDirect(memory)) return inner().RegisterMemory(memory);
-  if (inner().TakesSome(memory.device.kind)) {
-    (void)inner().RegisterMemory(memory);
-  }
-  return absl::OkStatus();
-}
-
 void StagedContext::Close(EndpointId id) {
   Endpoint* const endpoint = Find(id);
   if (endpoint == nullptr || endpoint->is_closing || endpoint->is_gone) return;

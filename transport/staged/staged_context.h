@@ -28,7 +28,6 @@ class StagedContext : public ForwardingContext {
   absl::Status Send(EndpointId to, ConstBytes header, ConstBytes payload,
                     SendDone done) override;
   void Close(EndpointId endpoint) override;
-  absl::Status RegisterMemory(Bytes memory) override;
   bool Progress(TimePoint deadline) override;
 
  private:

@@ -72,11 +72,6 @@ bool StripedContext::IsWanted(const Endpoint& endpoint,
   return inner().IsInMemory(inner_id) || !IsInMemory(endpoint.id);
 }
 
-absl::Status StripedContext::RegisterMemory(Bytes memory) {
-  RETURN_IF_ERROR(CheckOnHost("of several connections", memory.device));
-  return inner().RegisterMemory(memory);
-}
-
 StripedContext::Endpoint* StripedContext::Find(EndpointId id) const {
   const auto found = endpoints_.find(id);
   return found == endpoints_.end() ? nullptr : found->second.get();

@@ -32,7 +32,6 @@ class StripedContext : public ForwardingContext {
   absl::Status Send(EndpointId to, ConstBytes header, ConstBytes payload,
                     SendDone done) override;
   void Close(EndpointId endpoint) override;
-  absl::Status RegisterMemory(Bytes memory) override;
 
  private:
   struct Outgoing {

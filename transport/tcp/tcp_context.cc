@@ -16,7 +16,6 @@
 #include "base/network_device.h"
 #include "base/status_macros.h"
 #include "transport/greeting.h"
-#include "transport/send_checks.h"
 #include "transport/tcp/congestion.h"
 #include "transport/tcp/neighbour.h"
 #include "transport/tcp/progress.h"
@@ -183,10 +182,6 @@ std::string TcpContext::DescribeCongestion() const {
   const std::string text =
       congestion_.empty() ? DescribeWish(options_.congestion) : congestion_;
   return text.empty() ? "" : absl::StrCat(" (", text, ")");
-}
-
-absl::Status TcpContext::RegisterMemory(Bytes memory) {
-  return CheckOnHost("tcp", memory.device);
 }
 
 }  // namespace tcp

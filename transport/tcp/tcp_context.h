@@ -31,7 +31,6 @@ class TcpContext : public TransportContext {
   absl::Status Send(EndpointId to, ConstBytes header, ConstBytes payload,
                     SendDone done) override;
   void Close(EndpointId endpoint) override;
-  absl::Status RegisterMemory(Bytes memory) override;
   bool Progress(TimePoint deadline) override;
   void Wake() override { poller_.Wake(); }
 

@@ -99,7 +99,6 @@ UcxContext::~UcxContext() {
     ucp_listener_destroy(listener_);
   }
   CutAll();
-  for (ucp_mem_h memory : memory_) ucp_mem_unmap(context_, memory);
   retired_.clear();
   worker_ = Worker();
   if (shm_context_ != nullptr) ucp_cleanup(shm_context_);
@@ -183,20 +182,6 @@ bool UcxContext::IsInMemory(EndpointId id) const {
 
 absl::Status UcxContext::CheckDevice(Device device) const {
   return Takes(device.kind) ? absl::OkStatus() : CheckOnHost("ucx", device);
-}
-
-absl::Status UcxContext::RegisterMemory(Bytes memory) {
-  RETURN_IF_ERROR(CheckDevice(memory.device));
-  ucp_mem_map_params_t params{};
-  params.field_mask =
-      UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
-  params.address = memory.data;
-  params.length = memory.size;
-  ucp_mem_h handle = nullptr;
-  RETURN_IF_ERROR(Check(absl::StrCat("register ", memory.size, " bytes"),
-                        ucp_mem_map(context_, &params, &handle)));
-  memory_.push_back(handle);
-  return absl::OkStatus();
 }
 
 void UcxContext::OnConnectionRequest(ucp_conn_request_h request,

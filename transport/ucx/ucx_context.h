@@ -42,7 +42,6 @@ class UcxContext : public TransportContext {
   absl::Status Send(EndpointId to, ConstBytes header, ConstBytes payload,
                     SendDone done) override;
   void Close(EndpointId endpoint) override;
-  absl::Status RegisterMemory(Bytes memory) override;
   bool Progress(TimePoint deadline) override;
   void Wake() override { poller_.Wake(); }
 
@@ -127,7 +126,6 @@ class UcxContext : public TransportContext {
   ucp_context_h shm_context_ = nullptr;  // null: no shared memory
   std::string identity_;                 // of the host, while shm_context_
   ucp_listener_h listener_ = nullptr;
-  std::vector<ucp_mem_h> memory_;
   Poller poller_;  // of all workers
 
   EndpointId next_id_ = 1;
