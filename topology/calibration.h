@@ -68,6 +68,7 @@ struct LinkFigures {
   // known: those of a message.
   Figure frame_latency_s = {};
   Figure frame_cpu_s = {};
+  Figure frame_cpu_s_per_byte = {};  // without its checksum
 
   bool operator==(const LinkFigures&) const = default;
 };

@@ -49,6 +49,7 @@ struct ClusterCost {
   double handover_s = 0;       // of a core, per job that goes to another thread
   double frame_latency_s = 0;  // 0: latency_s
   double frame_cpu_s = 0;      // 0: message_cpu_s
+  double frame_cpu_s_per_byte = 0;  // 0: cpu_s_per_byte
 };
 
 // What a calibration says of a machine's cores.

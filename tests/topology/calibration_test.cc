@@ -34,6 +34,7 @@ TEST(Calibration, SurvivesJson) {
   calibration.check.value = 8e9;
   calibration.copy.value = 5e9;
   calibration.handover_s.value = 5e-6;
+  calibration.links[0].frame_cpu_s_per_byte.value = 2e-10;
   const auto read = CalibrationFromJson(CalibrationToJson(calibration));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(*read, calibration);

@@ -119,6 +119,10 @@ TEST(Pipeline, FramesOfServersHaveCostsOfTheirOwn) {
   EXPECT_NEAR(seconds(Aggregation::kColocatedServers), 2e-3 + 4e-4, 1e-7);
   EXPECT_NEAR(seconds(Aggregation::kDedicatedServers), 2e-3 + 2 * 2e-4, 1e-7);
   EXPECT_NEAR(seconds(Aggregation::kRing), 6e-6, 1e-7);
+  // And per byte: half of eight cross the link, each with two ends.
+  cluster.frame_cpu_s_per_byte = 1e-3;
+  EXPECT_NEAR(seconds(Aggregation::kColocatedServers), 2.4e-3 + 8e-3, 1e-7);
+  EXPECT_NEAR(seconds(Aggregation::kRing), 6e-6, 1e-7);
 }
 
 TEST(Pipeline, HierarchicalAddsTheInnerLegs) {

@@ -36,6 +36,7 @@ void VisitFigures(Link& link, const Visit& visit) {
   visit("cpu_s_per_byte", link.cpu_s_per_byte);
   visit("frame_latency_s", link.frame_latency_s);
   visit("frame_cpu_s", link.frame_cpu_s);
+  visit("frame_cpu_s_per_byte", link.frame_cpu_s_per_byte);
 }
 
 }  // namespace telegrad

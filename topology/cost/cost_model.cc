@@ -65,6 +65,7 @@ void SetLink(const Calibration& calibration, absl::string_view name,
   cluster->cpu_s_per_byte = link->cpu_s_per_byte.value;
   cluster->frame_latency_s = link->frame_latency_s.value;
   cluster->frame_cpu_s = link->frame_cpu_s.value;
+  cluster->frame_cpu_s_per_byte = link->frame_cpu_s_per_byte.value;
 }
 
 CodecCost DenseCost(const ClusterCost& cluster, double bits) {

@@ -81,11 +81,13 @@ class Builder {
   Use Frames(Resource core, double frames, double bytes) const {
     const double cpu_s = cluster_.frame_cpu_s > 0 ? cluster_.frame_cpu_s
                                                   : cluster_.message_cpu_s;
+    const double byte_s = cluster_.frame_cpu_s_per_byte > 0
+                              ? cluster_.frame_cpu_s_per_byte
+                              : cluster_.cpu_s_per_byte;
     return {.resource = core,
             .fixed_s = frames * cpu_s / cluster_.cores,
             .per_elem_s =
-                bytes * (cluster_.cpu_s_per_byte + cluster_.check_s_per_byte) /
-                cluster_.cores};
+                bytes * (byte_s + cluster_.check_s_per_byte) / cluster_.cores};
   }
   double FrameLatency() const {
     return cluster_.frame_latency_s > 0 ? cluster_.frame_latency_s
