@@ -153,13 +153,16 @@ class Ticket {
 };
 
 // Bytes of gradients (raw) and of frames with their headers (wire), since Init
-// without its own traffic.
+// without its own traffic. Stores of one process have no frames.
 struct Traffic {
   int64_t push_raw_bytes = 0;
   int64_t push_wire_bytes = 0;
   int64_t pull_raw_bytes = 0;
   int64_t pull_wire_bytes = 0;
   int64_t num_nonfinite = 0;  // elements that policy zero replaced
+  int64_t num_frames = 0;     // sent and received
+  // For which the thread that sends and receives has had a core so far.
+  double io_cpu_s = 0;
 };
 
 class KVStore {

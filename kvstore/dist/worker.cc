@@ -60,7 +60,9 @@ Traffic DistWorker::traffic() const {
           .push_wire_bytes = push_wire_bytes_,
           .pull_raw_bytes = pull_raw_bytes_,
           .pull_wire_bytes = pull_wire_bytes_,
-          .num_nonfinite = num_nonfinite_};
+          .num_nonfinite = num_nonfinite_,
+          .num_frames = num_frames_,
+          .io_cpu_s = io_cpu_s_};
 }
 
 std::vector<TensorReport> DistWorker::Report() const {

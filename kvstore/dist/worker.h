@@ -189,6 +189,8 @@ class DistWorker : public KVStore, private TransportHandler {
   std::atomic<int64_t> pull_raw_bytes_{0};
   std::atomic<int64_t> pull_wire_bytes_{0};
   std::atomic<int64_t> num_nonfinite_{0};
+  std::atomic<int64_t> num_frames_{0};
+  std::atomic<double> io_cpu_s_{0};
 
   Mutex mutex_;
   bool is_open_ ABSL_GUARDED_BY(mutex_) = false;

@@ -1,4 +1,5 @@
 #include "absl/strings/str_cat.h"
+#include "base/cpu_time.h"
 #include "base/log.h"
 #include "base/short_slices.h"
 #include "base/status_macros.h"
@@ -52,6 +53,7 @@ void DistWorker::RunIo() {
     for (const auto& job : jobs) job();
     jobs.clear();
     transport_->Progress(Clock::now() + kIoTick);
+    io_cpu_s_ = ThreadCpuSeconds();
     CheckLostServers();
   }
   EndIo();
@@ -226,6 +228,7 @@ void DistWorker::OnMessage(EndpointId from, ConstBytes bytes, Bytes payload) {
   WorkerTensor& tensor = *tensors_[header->key];
   WorkerChunk& chunk = *tensor.chunks[header->chunk];
   if (counts_traffic_) {
+    ++num_frames_;
     pull_wire_bytes_ += static_cast<int64_t>(bytes.size + payload.size);
     if (header->type == FrameType::kReply ||
         header->type == FrameType::kValue) {

@@ -190,6 +190,7 @@ void DistWorker::SendFrame(WorkerTensor& tensor, WorkerChunk& chunk,
   header.payload_bytes = static_cast<uint32_t>(payload.size);
   if (links_[server].is_in_memory) header.flags |= kFlagInMemory;
   if (counts_traffic_) {
+    ++num_frames_;
     push_wire_bytes_ += static_cast<int64_t>(kFrameHeaderBytes + payload.size);
     if (header.type == FrameType::kPush) {
       push_raw_bytes_ += static_cast<int64_t>(4 * chunk.plan.num_elems);

@@ -10,6 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/cpu_time.h"
+#include "base/median.h"
 #include "base/status_macros.h"
 #include "kvstore/kvstore.h"
 #include "kvstore/link_calibration.h"
@@ -118,6 +120,7 @@ class Worker {
     FillGradient(store_.rank(), 0, n + kMaxShift, grad_.as<float>());
     raw_bytes_ = wire_bytes_ = num_steps_ = 0;
     if (options_.network.checks) RETURN_IF_ERROR(BeginCheck(batch));
+    io_.clear();
     ASSIGN_OR_RETURN(Series series, RunIterations(options_.network, rank_,
                                                   [&] { return Step(batch); }));
     // Those that warmed up count alike.
@@ -130,6 +133,12 @@ class Worker {
   }
 
  private:
+  // Of one step, of the threads that call, send and receive.
+  struct Io {
+    double frames = 0;
+    double cpu_ns = 0;
+  };
+
   NetworkRow RowOf(const Batch& batch, const Result& result) const {
     const int workers = store_.num_workers();
     return {.what = "pushpull",
@@ -146,7 +155,18 @@ class Worker {
                          {"gc_reply", options_.reply},
                          {"gc_packing", ToString(store_.packing())},
                          {"workers", int64_t{workers}},
-                         {"servers", int64_t{store_.num_servers()}}}};
+                         {"servers", int64_t{store_.num_servers()}},
+                         {"frames", Typical(&Io::frames, result)},
+                         {"io_cpu_ns", Typical(&Io::cpu_ns, result)}}};
+  }
+
+  // Median of the steps that were timed: the last ones.
+  int64_t Typical(double Io::*member, const Result& result) const {
+    std::vector<double> values;
+    for (auto step = io_.end() - result.iterations; step != io_.end(); ++step) {
+      values.push_back((*step).*member);
+    }
+    return static_cast<int64_t>(Median(values));
   }
 
   absl::Status BeginCheck(const Batch& batch) {
@@ -165,12 +185,17 @@ class Worker {
 
   absl::StatusOr<double> Step(const Batch& batch) {
     const telegrad::Traffic before = store_.traffic();
+    const double called_s = ThreadCpuSeconds();
     ASSIGN_OR_RETURN(const double us, PushPullAll(batch));
     const telegrad::Traffic after = store_.traffic();
     raw_bytes_ += after.push_raw_bytes - before.push_raw_bytes +
                   after.pull_raw_bytes - before.pull_raw_bytes;
     wire_bytes_ += after.push_wire_bytes - before.push_wire_bytes +
                    after.pull_wire_bytes - before.pull_wire_bytes;
+    const double cpu_s =
+        after.io_cpu_s - before.io_cpu_s + ThreadCpuSeconds() - called_s;
+    io_.push_back({static_cast<double>(after.num_frames - before.num_frames),
+                   1e9 * cpu_s});
     ++num_steps_;
     if (check_.has_value()) {
       RETURN_IF_ERROR(check_->Verify(store_.rank(), sum_.as<float>()));
@@ -211,6 +236,7 @@ class Worker {
   int64_t raw_bytes_ = 0;
   int64_t wire_bytes_ = 0;
   int64_t num_steps_ = 0;
+  std::vector<Io> io_;  // of each of them
 };
 
 constexpr char kJob[] = "perf";

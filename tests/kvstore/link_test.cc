@@ -68,6 +68,9 @@ TEST_P(LinkOver, IsMeasuredAndTheSameForAllWorkers) {
     EXPECT_THAT(store.PushPull(0, memory.view(), memory.view(), 0).Wait(Soon()),
                 IsOk());
     EXPECT_EQ(memory.as<float>()[32], static_cast<float>(store.num_workers()));
+    // Two chunks, each a push and its answer.
+    EXPECT_EQ(store.traffic().num_frames, before.num_frames + 4);
+    EXPECT_GT(store.traffic().io_cpu_s, before.io_cpu_s);
   });
   for (const auto& link : links) {
     ExpectMeasured(link);
