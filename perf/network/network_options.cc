@@ -88,8 +88,9 @@ void AddNetworkFlags(CLI::App& app, const std::string& default_sizes,
                    "FIRST:LAST:+STEP")
         ->capture_default_str();
   }
-  app.add_option("--warmup", options.warmup, "iterations before those measured")
-      ->check(CLI::Range(1, 100000))
+  app.add_option("--warmup", options.warmup,
+                 "iterations before those measured; 0 needs --iterations")
+      ->check(CLI::Range(0, 100000))
       ->capture_default_str();
   app.add_option("--iterations", options.iterations,
                  "iterations of each size; 0: as many as take --seconds")
@@ -114,6 +115,11 @@ absl::Status FinishOptions(NetworkOptions& options) {
     ASSIGN_OR_RETURN(options.sizes, ParseSizes(options.size_text));
   }
   RETURN_IF_ERROR(ParseLink(options.link).status());
+  if (options.warmup == 0 && options.iterations == 0) {
+    return absl::InvalidArgumentError(
+        "--warmup 0 tells nothing of how many iterations take --seconds: give "
+        "--iterations");
+  }
   if (options.rank >= options.ranks) {
     return absl::InvalidArgumentError(
         absl::StrCat("--rank ", options.rank, " of --ranks ", options.ranks,
