@@ -1,15 +1,17 @@
 """Measures plans of an exchange on emulated links, and judges the planner's.
 
     python3 perf/grid --build build/release [--points small]
+    python3 perf/grid --merge A.json B.json --out all
 
 For each point (nodes, link, gradients) calibrates the machine, asks
-telegrad-topo for its choice and predictions, measures every plan in turn, and
-all that again --repeats times; writes a table as Markdown and JSON after each
-point. Needs root.
+telegrad-topo for its choice and its predictions, as planner and as simulator,
+measures every plan in turn, and all that again --repeats times; writes a table
+as Markdown and JSON after each point. Needs root. Merging measures nothing.
 """
 import argparse
 import csv
 import itertools
+import math
 import os
 import statistics
 import sys
@@ -19,6 +21,7 @@ sys.path.insert(1, os.path.join(HERE, "..", "side_by_side"))
 
 import contestants  # noqa: E402
 import link  # noqa: E402
+import memory  # noqa: E402
 import report  # noqa: E402
 from lab import Lab  # noqa: E402
 from planner import PLANS, WARMUP, Planner  # noqa: E402
@@ -38,7 +41,7 @@ GRIDS = {  # nodes, links, gradients
 # A credit of every iteration: 5 ms of the rate, at most 1 % of a payload but
 # not less than a frame needs.
 BURSTS = {"100mbit": "64kb", "1gbit": "256kb", "10gbit": "4mb", "none": ""}
-LONG_S = 5  # what takes longer is measured once
+LONG_S = 5  # what takes longer is measured once, with nothing before
 
 
 def parse():
@@ -56,6 +59,9 @@ def parse():
                         "run once")
     parser.add_argument("--quick", action="store_true",
                         help="calibrate briefly: to see that all works")
+    parser.add_argument("--merge", nargs="+", metavar="FILE.json",
+                        help="make one table of what several runs wrote; "
+                        "rounds of the same point count together")
     parser.add_argument("--out",
                         help="file without its ending: .md and .json; by "
                         "default in perf/results, named after what is "
@@ -64,7 +70,8 @@ def parse():
     for rate in (options.rates or "none").split(","):
         if rate not in BURSTS:
             parser.error(f"--rates {rate}: one of {', '.join(BURSTS)}")
-    options.out = options.out or default_out(words_of(options))
+    options.out = options.out or default_out(
+        ["grid"] if options.merge else words_of(options))
     return options
 
 
@@ -92,45 +99,60 @@ def elements_of(profile):
         return sum(int(row["elements"]) for row in csv.DictReader(file))
 
 
-def predict(point, options, build):
-    """The planner's choice, and what it says of each plan: of the machine as it
-    is now."""
+def steps_of(seconds):
+    """(iterations that warm up, iterations) of what takes so long."""
+    if seconds > LONG_S:
+        return 0, 1
+    iterations = min(200, 1 + math.ceil(1 / seconds))
+    return 1 + iterations // 10, iterations
+
+
+def calibrate(point, elements, options, build):
+    """(the planner, the link's Gbit/s) on the machine as it is now: its codecs'
+    and its network's speed both change with the hour."""
     # All nodes share this machine, and each is at most a worker's and a
     # server's thread.
     cores = min(2, (os.cpu_count() or 1) / point["nodes"])
-    # Its codecs' and its network's speed both change with the hour.
+    planner = Planner(build, point["nodes"], cores, elements, options.quick)
+    iterations = max(6, min(200, 10**9 // elements))
+    memory.touch(point["nodes"], elements)
     with Lab(point["nodes"], None, "") as lab:
-        figures, fastest = link.figures(lab, build, cores)
-    planner = Planner(build, point["nodes"], cores,
-                      elements_of(point["profile"]), figures, options.quick)
-    gbps = GBPS.get(point["rate"], 8e-9 * fastest)
-    name, predicted_s, reason = planner.choice(point["profile"], gbps)
-    point["choices"].append(name)
-    point["chosen"] = statistics.mode(point["choices"])
-    if name == point["chosen"]:
-        point.update({"chosen_predicted_s": predicted_s, "reason": reason})
+        fields, fastest = link.figures(lab, build, point["profile"], iterations,
+                                       planner.core())
+    planner.set_link(fields)
+    return planner, GBPS.get(point["rate"], 8e-9 * fastest)
+
+
+def predict(point, options, build):
+    """The planner's choice, and what it and the simulator say of each plan."""
+    profile = point["profile"]
+    planner, gbps = calibrate(point, elements_of(profile), options, build)
+    name, predicted_s, reason = planner.choice(profile, gbps)
+    point["choices"].append({"name": name, "predicted_s": predicted_s,
+                             "reason": reason})
     point.update({"gbps": gbps, "calibration": planner.calibration})
     for name, plan in point["plans"].items():
-        plan["predictions"].append(
-            planner.predicted(name, point["profile"], gbps))
-        plan["predicted_s"] = statistics.median(plan["predictions"])
+        plan["predictions"].append(planner.predicted(name, profile, gbps))
+        plan["simulations"].append(planner.simulated(name, profile, gbps))
+    report.judge(point)
 
 
 def measure(point, options, build):
     """One round of the point's plans."""
-    setup = Setup(point["nodes"], point["nodes"], apart=False)
-    rate = point["rate"]
-    with Lab(point["nodes"], GBPS.get(rate) and rate, BURSTS[rate]) as lab:
+    nodes, rate = point["nodes"], point["rate"]
+    setup = Setup(nodes, nodes, apart=False)
+    elements = elements_of(point["profile"])
+    with Lab(nodes, GBPS.get(rate) and rate, BURSTS[rate]) as lab:
         for name, plan in point["plans"].items():
             if plan["error"] or max(plan["seconds"], default=0) > LONG_S:
                 continue
-            iterations = max(1, min(200, int(1 / plan["predicted_s"])))
+            warmup, iterations = steps_of(plan["predicted_s"])
             # A node has the cores that it was reckoned with.
             run = Run(build, point["profile"], iterations,
-                      cores=have_a_core(point["nodes"]))
+                      cores=have_a_core(nodes))
             contestant = contestants.Telegrad(
-                name, *PLANS[name],
-                warmup=WARMUP.get(name, 1 + iterations // 10))
+                name, *PLANS[name], warmup=WARMUP.get(name, warmup))
+            memory.touch(nodes, elements)
             try:
                 seconds, _ = run_once(contestant, lab, setup, run)
             except RuntimeError as error:
@@ -142,24 +164,32 @@ def measure(point, options, build):
 
 def make_point(nodes, rate, profile):
     return {"nodes": nodes, "rate": rate, "profile": profile, "choices": [],
-            "plans": {name: {"seconds": [], "predictions": [], "error": None}
+            "plans": {name: {"seconds": [], "predictions": [],
+                             "simulations": [], "error": None}
                       for name in PLANS}}
 
 
-def main():
-    options = parse()
+def measured_points(options):
+    """All points so far, after each."""
     check_lab()
     build = os.path.abspath(options.build)
-    all_nodes, rates, profiles = axes(options)
     points = []
-    for nodes, rate, profile in itertools.product(all_nodes, rates, profiles):
+    for nodes, rate, profile in itertools.product(*axes(options)):
         point = make_point(nodes, rate, profile_file(profile)[0])
         for _ in range(options.repeats):
             predict(point, options, build)
             measure(point, options, build)
         points.append(point)
+        yield points
+
+
+def main():
+    options = parse()
+    points = []
+    for points in ([report.merge(options.merge)] if options.merge else
+                   measured_points(options)):
         text = report.write(options, points)
-        print(report.point_row(point), flush=True)
+        print(report.point_row(points[-1]), flush=True)
     print("\n" + text)
     announce(options.out)
     sys.exit(any(plan["error"] for point in points

@@ -6,10 +6,9 @@ import subprocess
 import tempfile
 
 import contestants
-from start import Run, Setup, free_port, have_a_core, run_once
+from start import Run, Setup, free_port, have_a_core, run_line
 
-MANY = 64  # tensors
-TINY = 256  # elements of one
+TINY = 256  # elements of a tensor whose frames only wait
 
 
 def measure(lab, telegrad_perf, what, *flags):
@@ -28,39 +27,65 @@ def measure(lab, telegrad_perf, what, *flags):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def tiny_seconds(lab, build, count):
-    """Of pushing and pulling `count` tiny tensors, a server on each host: all
-    hosts share this machine, and so frames cost more the more there are."""
+def push_pull(lab, build, profile, codec, iterations):
+    """telegrad-perf's row, a server on each host: all hosts share this machine,
+    and so frames cost more the more there are."""
     hosts = len(lab.hosts)
-    contestant = contestants.Telegrad(f"{count} tiny tensors", "pushpull",
-                                      warmup=20)
+    contestant = contestants.Telegrad(f"frames with {codec}", "pushpull",
+                                      "--gc-type", codec, warmup=3)
+    run = Run(build, profile, iterations, cores=have_a_core(hosts))
+    line, _ = run_line(contestant, lab, Setup(hosts, hosts, apart=False), run)
+    return json.loads(line)
+
+
+def one_tiny_seconds(lab, build):
+    """Of pushing and pulling a tensor of which only its frames take time."""
     with tempfile.NamedTemporaryFile("w", suffix=".csv") as profile:
-        profile.write("name,shape,elements\n")
-        profile.writelines(f"t{i},{TINY},{TINY}\n" for i in range(count))
+        profile.write(f"name,shape,elements\nt,{TINY},{TINY}\n")
         profile.flush()
-        seconds, _ = run_once(contestant, lab, Setup(hosts, hosts, apart=False),
-                              Run(build, profile.name, iterations=200,
-                                  cores=have_a_core(hosts)))
-    return statistics.median(seconds)
+        row = push_pull(lab, build, profile.name, "none", 200)
+    return 1e-6 * statistics.median(row["times_us"])
 
 
-def figures(lab, build, cores):
+def frame_costs(sparse, dense, hosts, core):
+    """(seconds of a core for each frame sent or received, and for each of its
+    bytes) of two rows in which as many frames go, between work on the same
+    tensors. What `core` ("copy_s", "handover_s") has of that is left out: bytes
+    that the server next door answers are copied in memory, and with each frame
+    a job goes to the pool, of which the one who posts it has half the work."""
+    def costs(row):
+        # As many bytes go as come but for what replies take more.
+        links = row["wire_bytes"] * (hosts - 1) / hosts
+        others = (core["copy_s"] * row["wire_bytes"] / 2 / hosts
+                  + core["handover_s"] * row["frames"] / 2)
+        return row["frames"], links, 1e-9 * row["io_cpu_ns"] - others
+
+    frames, few, sparse_s = costs(sparse)
+    _, many, dense_s = costs(dense)
+    byte_s = max(0, (dense_s - sparse_s) / (many - few))
+    return max(0, (sparse_s - few * byte_s) / frames), byte_s
+
+
+def figures(lab, build, profile, iterations, core):
     """{field of the calibration: value} of the lab's link, which is not
-    shaped, and its rate in bytes/s. `cores`: that each host has."""
+    shaped, and its rate in bytes/s. `core` as for frame_costs. Frames are
+    measured between work on the tensors of `profile`, as after it nothing of
+    theirs is in a cache: among tiny tensors they cost a third."""
     perf = os.path.join(build, "perf", "telegrad-perf")
     small, large = measure(lab, perf, "bandwidth", "--size", "8,2M")
     latency, = measure(lab, perf, "latency", "--size", "8")
     # CPU time is that of both ends: a message is sent once and received once.
     message_s = 1e-9 * small["cpu_ns_per_byte"] * small["size_bytes"] / 2
-    byte_s = 1e-9 * large["cpu_ns_per_byte"] / 2
-    # Each tensor more takes a host's core four frames more: a push sent and
-    # received, an answer sent and received. A single one waits for two.
-    one, many = (tiny_seconds(lab, build, count) for count in (1, MANY))
-    wait_s = (many - one) / (MANY - 1) / 4
-    frame_s = max(message_s, cores * wait_s)
+    message_byte_s = 1e-9 * large["cpu_ns_per_byte"] / 2
+    sparse, dense = (push_pull(lab, build, profile, codec, iterations)
+                     for codec in ("threshold", "none"))
+    frame_s, byte_s = frame_costs(sparse, dense, len(lab.hosts), core)
     latency_s = 1e-6 * latency["p50_us"]
+    # A single tensor waits for a push and an answer, each sent and received.
+    wait_s = one_tiny_seconds(lab, build) / 2
     return {"latency_s": latency_s,
             "message_cpu_s": message_s,
-            "cpu_s_per_byte": byte_s,
-            "frame_latency_s": max(latency_s, one / 2 - 2 * wait_s),
-            "frame_cpu_s": frame_s}, 1e9 * large["algbw_GBps"]
+            "cpu_s_per_byte": message_byte_s,
+            "frame_latency_s": max(latency_s, wait_s - 2 * message_s),
+            "frame_cpu_s": max(message_s, frame_s),
+            "frame_cpu_s_per_byte": byte_s}, 1e9 * large["algbw_GBps"]

@@ -1,41 +1,100 @@
-"""The table of a grid, as Markdown and JSON."""
+"""The tables of a grid, as Markdown and JSON."""
 import json
 import os
 import statistics
+import sys
 import time
 
 from results import shown_options
 
+# Of the plans, which are not all shown beside the simulator's.
+SIMULATED = ("raw", "fp16", "2bit, sum", "2bit, reencode", "onebit",
+             "threshold")
+
+
+def median_of(values):
+    return statistics.median(values) if values else None
+
+
+def ratio(value, measured):
+    return value / measured if value and measured else None
+
 
 def judge(point):
-    """Adds what the plans' measured and predicted times say of the choice.
+    """Adds what the plans' measured and predicted times say of the choice, all
+    medians of the rounds.
 
     Points of which the best or the chosen plan is not measured have no regret.
     """
-    measured = {name: statistics.median(each["seconds"])
-                for name, each in point["plans"].items() if each["seconds"]}
-    for name, each in point["plans"].items():
-        each["median_s"] = measured.get(name)
-        if name in measured:
-            each["predicted_ratio"] = each["predicted_s"] / measured[name]
-    point["best"] = min(measured, key=measured.get) if measured else None
-    point["regret"] = None
-    if point["chosen"] in measured:
-        point["regret"] = measured[point["chosen"]] / measured[point["best"]]
+    for each in point["plans"].values():
+        measured = each["median_s"] = median_of(each["seconds"])
+        each["predicted_s"] = median_of(each["predictions"])
+        each["simulated_s"] = median_of(each["simulations"])
+        each["predicted_ratio"] = ratio(each["predicted_s"], measured)
+        each["simulated_ratio"] = ratio(each["simulated_s"], measured)
+    chosen = statistics.mode(each["name"] for each in point["choices"])
+    of_chosen = [each for each in point["choices"] if each["name"] == chosen]
+    point["chosen"] = chosen
+    point["chosen_predicted_s"] = median_of(
+        [each["predicted_s"] for each in of_chosen])
+    point["reason"] = of_chosen[-1]["reason"]
+    times = {name: each["median_s"] for name, each in point["plans"].items()
+             if each["median_s"]}
+    point["best"] = min(times, key=times.get) if times else None
+    point["regret"] = (times[chosen] / times[point["best"]]
+                       if chosen in times else None)
+
+
+def key_of(point):
+    return point["nodes"], point["rate"], name_of(point)
+
+
+def merge(files):
+    """The points of several results; rounds of the same one count together, of
+    plans that take long only the first is there."""
+    points = {}
+    for path in files:
+        with open(path, encoding="utf-8") as file:
+            for point in json.load(file)["points"]:
+                if "simulations" not in next(iter(point["plans"].values())):
+                    sys.exit(f"{path}: written by an older version: there are "
+                             "no simulations")
+                known = points.setdefault(key_of(point), point)
+                if known is not point:
+                    add_rounds(known, point)
+    return list(points.values())
+
+
+def add_rounds(known, point):
+    known["choices"] += point["choices"]
+    for name, plan in known["plans"].items():
+        other = point["plans"][name]
+        for rounds in ("seconds", "predictions", "simulations"):
+            plan[rounds] += other[rounds]
+        plan["error"] = plan["error"] or other["error"]
+
+
+def errors_of(points, what, names=None):
+    """|what / measured - 1| of the plans of these names, or of all."""
+    return [abs(each[what] - 1) for point in points
+            for name, each in point["plans"].items()
+            if each[what] and (names is None or name in names)]
 
 
 def summary(points):
-    regrets = [p["regret"] for p in points if p["regret"]]
-    errors = [abs(each["predicted_ratio"] - 1) for p in points
-              for each in p["plans"].values() if "predicted_ratio" in each]
-    of_chosen = [abs(p["plans"][p["chosen"]]["predicted_ratio"] - 1)
-                 for p in points if p["regret"]]
-    if not regrets:
+    judged = [point for point in points if point["regret"]]
+    if not judged:
         return {}
+    regrets = [point["regret"] for point in judged]
+    simulated = errors_of(points, "simulated_ratio", SIMULATED)
+    of_chosen = [abs(p["plans"][p["chosen"]]["predicted_ratio"] - 1)
+                 for p in judged]
     return {"points": len(regrets), "median_regret": statistics.median(regrets),
             "worst_regret": max(regrets),
-            "median_error": statistics.median(errors),
-            "median_error_of_chosen": statistics.median(of_chosen)}
+            "median_error": median_of(errors_of(points, "predicted_ratio")),
+            "median_error_of_chosen": statistics.median(of_chosen),
+            "median_error_simulated": median_of(simulated),
+            "worst_error_simulated": max(simulated, default=None)}
 
 
 def name_of(point):
@@ -57,47 +116,56 @@ def point_row(point):
     return f"| {name_of(point)} | " + " | ".join(cells) + " |"
 
 
-def plans_row(point, names):
-    cells = []
-    for name in names:
-        each = point["plans"][name]
-        cells.append("failed" if each["median_s"] is None else
-                     f"{number(each['median_s'])} "
-                     f"({number(each['predicted_ratio'], 2)})")
-    return f"| {name_of(point)} | " + " | ".join(cells) + " |"
+def plans_rows(points, names, what):
+    """Seconds, and in brackets what / measured."""
+    lines = ["| nodes | link | profile | " + " | ".join(names) + " |",
+             "|---|---|---|" + "---|" * len(names)]
+    for point in points:
+        plans = [point["plans"][name] for name in names]
+        cells = ["failed" if each["median_s"] is None else
+                 f"{number(each['median_s'], 3)} ({number(each[what], 2)})"
+                 for each in plans]
+        lines.append(f"| {name_of(point)} | " + " | ".join(cells) + " |")
+    return lines
 
 
-def markdown(options, points):
-    names = list(points[0]["plans"])
+def percent(share):
+    return "?" if share is None else f"{100 * share:.0f} %"
+
+
+def markdown(points):
+    rounds = sorted({len(point["choices"]) for point in points})
     lines = [
         "# What the planner chose, and what was best", "",
-        f"{options.repeats} rounds, each calibrated anew, all nodes on one "
-        "machine with "
-        f"{os.cpu_count()} cores; {time.strftime('%Y-%m-%d')}. A node is a "
-        "worker and a server; times are of an exchange of all gradients, "
-        "medians. Regret is chosen / best.", "",
-        "| nodes | link | profile | best | s | chosen | s | regret | "
+        f"{' or '.join(map(str, rounds))} rounds, each calibrated anew, all "
+        f"nodes on one machine with {os.cpu_count()} cores; "
+        f"{time.strftime('%Y-%m-%d')}. A node is a worker and a server; times "
+        "are of an exchange of all gradients, medians. Regret is chosen / best.",
+        "", "| nodes | link | profile | best | s | chosen | s | regret | "
         "predicted s | predicted / measured |", "|---|" + "---|" * 9]
     lines += [point_row(point) for point in points]
-    lines += ["", "All plans, seconds (predicted / measured):", "",
-              "| nodes | link | profile | " + " | ".join(names) + " |",
-              "|---|---|---|" + "---|" * len(names)]
-    lines += [plans_row(point, names) for point in points]
+    lines += ["", "All plans, seconds (predicted / measured):", ""]
+    lines += plans_rows(points, list(points[0]["plans"]), "predicted_ratio")
+    lines += ["", "`telegrad-topo simulate --overlap none`, seconds (simulated "
+              "/ measured):", ""]
+    lines += plans_rows(points, SIMULATED, "simulated_ratio")
     found = summary(points)
     if found:
         lines += ["", f"Regret of {found['points']} points: median "
                   f"{found['median_regret']:.3f}, worst "
                   f"{found['worst_regret']:.3f}. Error of predictions: median "
-                  f"{100 * found['median_error']:.0f} % of all, "
-                  f"{100 * found['median_error_of_chosen']:.0f} % of the "
-                  "chosen."]
+                  f"{percent(found['median_error'])} of all, "
+                  f"{percent(found['median_error_of_chosen'])} of the chosen. "
+                  "Error of the simulator: median "
+                  f"{percent(found['median_error_simulated'])}, worst "
+                  f"{percent(found['worst_error_simulated'])}."]
     return "\n".join(lines) + "\n"
 
 
 def write(options, points):
     for point in points:
         judge(point)
-    text = markdown(options, points)
+    text = markdown(points)
     os.makedirs(os.path.dirname(os.path.abspath(options.out)), exist_ok=True)
     with open(options.out + ".md", "w", encoding="utf-8") as file:
         file.write(text)

@@ -70,6 +70,12 @@ def stop(processes):
 
 def run_once(contestant, lab, setup, run):
     """One start of a contestant: (seconds per iteration, bytes of one)."""
+    line, sent = run_line(contestant, lab, setup, run)
+    return contestant.seconds_of(line, run), sent
+
+
+def run_line(contestant, lab, setup, run):
+    """One start: (the line that it printed, bytes of one iteration)."""
     run.port = free_port()
     before = lab.sent_bytes()
     processes = []
@@ -94,7 +100,7 @@ def run_once(contestant, lab, setup, run):
             raise RuntimeError(f"{contestant.name}: no result; it said: "
                                + errors.read()[-600:])
     sent = (lab.sent_bytes() - before) / contestant.payloads(run)
-    return contestant.seconds_of(lines[-1], run), sent
+    return lines[-1], sent
 
 
 def check_lab():
