@@ -101,6 +101,9 @@ telegrad_backend(PMIX FOUND "${PMIX_FOUND}" VERSION "${PMIX_VERSION}" PACKAGE "l
 pkg_check_modules(VERBS QUIET IMPORTED_TARGET libibverbs>=1.12)
 telegrad_backend(VERBS FOUND "${VERBS_FOUND}" VERSION "${VERBS_VERSION}" PACKAGE "libibverbs-dev"
                  WHY_NOT "libibverbs 1.12 or newer was not found")
+pkg_check_modules(HWLOC QUIET IMPORTED_TARGET hwloc>=2.1)
+telegrad_backend(HWLOC FOUND "${HWLOC_FOUND}" VERSION "${HWLOC_VERSION}" PACKAGE "libhwloc-dev"
+                 WHY_NOT "hwloc 2.1 or newer was not found")
 pkg_check_modules(ARCHIVE QUIET IMPORTED_TARGET libarchive)
 telegrad_backend(ARCHIVE FOUND "${ARCHIVE_FOUND}" VERSION "${ARCHIVE_VERSION}" PACKAGE "libarchive-dev"
                  WHY_NOT "libarchive was not found")

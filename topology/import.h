@@ -21,4 +21,8 @@ absl::StatusOr<Machine> MachineFromFile(const std::string& path,
 // The same for a text of JSON or XML; `source` stays empty.
 absl::StatusOr<Machine> MachineFromText(absl::string_view text);
 
+// This machine as libhwloc sees it, in a build with it, and nothing else; else
+// Unimplemented. Unavailable: libhwloc fails.
+absl::StatusOr<Machine> MachineFromHwloc();
+
 }  // namespace telegrad

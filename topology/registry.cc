@@ -6,12 +6,16 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "topology/detect/live.h"
+#include "topology/import.h"
 #include "topology/nvidia/cuda_facts.h"
 #include "topology/nvidia/nvml_facts.h"
 #include "topology/posix/posix_facts.h"
 #include "topology/system_root.h"
 #if TELEGRAD_WITH_ARCHIVE
 #include "topology/archive/archive_tree.h"
+#endif
+#if TELEGRAD_WITH_HWLOC
+#include "topology/hwloc/hwloc_source.h"
 #endif
 #if TELEGRAD_WITH_OFI
 #include "topology/ofi/ofi_facts.h"
@@ -41,6 +45,9 @@ constexpr AddFacts kLiveSources[] = {
 #if TELEGRAD_WITH_OFI
     &AddOfiFacts,
 #endif
+#if TELEGRAD_WITH_HWLOC
+    &AddHwlocFacts,
+#endif
 };
 
 absl::StatusOr<std::unique_ptr<FileTree>> OpenArchive(const std::string& path) {
@@ -58,6 +65,19 @@ absl::StatusOr<std::unique_ptr<FileTree>> OpenArchive(const std::string& path) {
 
 void detect::AddLiveFacts(const TopologyOptions& options, Machine& machine) {
   for (const AddFacts add : kLiveSources) add(options, machine);
+}
+
+absl::StatusOr<Machine> MachineFromHwloc() {
+#if TELEGRAD_WITH_HWLOC
+  ASSIGN_OR_RETURN(const std::string xml, XmlOfHwloc());
+  ASSIGN_OR_RETURN(Machine machine, MachineFromText(xml));
+  machine.source = "libhwloc";
+  return machine;
+#else
+  return absl::UnimplementedError(
+      "this build has no libhwloc, it needs libhwloc-dev; a file of lstopo can "
+      "be read (--from)");
+#endif
 }
 
 absl::StatusOr<SysRoot> SysRoot::Open(const std::string& path) {

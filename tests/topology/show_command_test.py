@@ -56,6 +56,18 @@ class Show(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         return json.loads(result.stdout)
 
+    def test_this_machine_as_hwloc_sees_it(self):
+        done = show("--hwloc", "--json")
+        if "libhwloc-dev" in done.stderr:
+            self.assertEqual(done.returncode, 2)
+            self.skipTest("this build has no libhwloc")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        machine = json.loads(done.stdout)
+        self.assertEqual(machine["source"], "libhwloc")
+        self.assertGreaterEqual(machine["cpus"], 1)
+        self.assertEqual(
+            show("--hwloc", "--from", self.root).returncode, 2)
+
     def test_this_machine(self):
         machine = self.json()
         for member in ("gpu_nic", "gpu_gpu", "nics", "gpus", "gdr"):

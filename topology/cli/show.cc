@@ -6,6 +6,7 @@
 #include "base/status_macros.h"
 #include "topology/cli/load.h"
 #include "topology/cli/output.h"
+#include "topology/import.h"
 #include "topology/machine_json.h"
 #include "topology/picture.h"
 
@@ -19,10 +20,13 @@ struct ShowFlags {
   bool json = false;
   bool why = false;
   bool probe = false;
+  bool hwloc = false;
 };
 
 absl::Status Show(const ShowFlags& flags) {
-  ASSIGN_OR_RETURN(const Machine machine, LoadMachine(flags.root, flags.probe));
+  ASSIGN_OR_RETURN(
+      const Machine machine,
+      flags.hwloc ? MachineFromHwloc() : LoadMachine(flags.root, flags.probe));
   if (!flags.dump.empty()) {
     RETURN_IF_ERROR(WriteFile(flags.dump, ToJson(machine) + "\n"));
   }
@@ -37,13 +41,17 @@ absl::Status Show(const ShowFlags& flags) {
 
 void AddShow(CLI::App& app, int& exit_code) {
   const auto flags = std::make_shared<ShowFlags>();
-  app.add_option("--from,--root", flags->root,
-                 "Instead of this machine: a dump, NCCL's or hwloc's XML, or a "
-                 "recorded /sys (folder or tar archive)");
+  CLI::Option* from = app.add_option(
+      "--from,--root", flags->root,
+      "Instead of this machine: a dump, NCCL's or hwloc's XML, or a "
+      "recorded /sys (folder or tar archive)");
   app.add_flag("--json", flags->json, "As JSON (docs/topology_json.md)");
   app.add_option("--dump", flags->dump, "Write the JSON into this file too");
   app.add_option("--svg", flags->svg, "Draw the machine into this file too");
   app.add_flag("--probe", flags->probe, "Try what files alone cannot tell");
+  app.add_flag("--hwloc", flags->hwloc,
+               "This machine as libhwloc alone sees it")
+      ->excludes(from);
   app.add_flag("--why", flags->why, "With the evidence of every fact");
   app.callback(
       [flags, &exit_code] { exit_code = Finish("show", Show(*flags)); });
