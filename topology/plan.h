@@ -35,6 +35,25 @@ const char* Name(MemoryPath path);  // "host", "staging", "gdr-receive", "gdr"
 
 enum class GdrWish : uint8_t { kAuto, kOff, kOn };
 
+// What a run has fixed before it plans, and why: "fixed by --servers 2". Then
+// the plan has it, too, whatever would be best; without a reason nothing is.
+struct FixedByRun {
+  std::string network_why = {};  // of PlanRequest::network, which all can use
+  Aggregation aggregation = Aggregation::kLocal;
+  std::string aggregation_why = {};
+  // Of these the fastest is told if it is faster than that by more than the
+  // figures' spread, and 5 %.
+  std::vector<Aggregation> alternatives = {};
+  std::string memory_why = {};  // host memory, whatever GPUs there are
+  int connections = 1;
+  std::string connections_why = {};
+};
+
+// What --gc-allow is without the flag, in a run and in a plan alike: the one
+// codec with which this product's accuracy was measured over whole trainings.
+// Others lose something else, which is the user's to allow.
+inline constexpr char kDefaultAllowed[] = "2bit";
+
 // What a user asks for.
 struct PlanRequest {
   GradientProfile profile = {};
@@ -52,6 +71,7 @@ struct PlanRequest {
   // The link's rate was seen while all workers used the servers: these are no
   // further limit.
   bool is_link_of_busy_servers = false;
+  FixedByRun fixed = {};
   // Of a step without communication, of which backward is two thirds; 0: not
   // known, then nothing hides behind it.
   double compute_s = 0;
@@ -116,6 +136,8 @@ struct Plan {
   double comm_s = 0;            // predicted, of a step
   double comm_dense_s = 0;      // predicted without compression
   double exposed_s = 0;         // what backward does not hide of comm_s
+  // Of FixedByRun::alternatives, if one is faster.
+  std::optional<Aggregation> advised = {};
   std::vector<std::string> reasons = {};   // "compression off: ..."
   std::vector<std::string> warnings = {};  // "wanted IB, but ..."
   // SHA-256 of all that ranks must agree on, hex; not of texts or predictions.
@@ -147,7 +169,7 @@ struct PlanDecision {
   std::string text = {};
 };
 // Of `network`, `cards`, `memory`, `aggregation` each one, and of what else was
-// to decide, in this order: `link`, `hierarchical`, `compression`,
+// to decide, in this order: `link`, `hierarchical`, `compression`, `advice`,
 // `connections`. The cards of two machines are named, the others counted.
 std::vector<PlanDecision> PlanDecisions(const Plan& plan);
 

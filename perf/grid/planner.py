@@ -144,7 +144,7 @@ class Planner:
 
     def _plan(self, profile, gbps, gc_type):
         return json.loads(output([*self._words("plan", profile, gbps),
-                                  "--gc-type", gc_type]))
+                                  "--gc-type", gc_type, "--gc-allow", "all"]))
 
     def choice(self, profile, gbps):
         """(name in PLANS, predicted seconds, reason)."""

@@ -56,6 +56,17 @@ class Plan(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(json.loads(done.stdout)["codec"], "2bit:reencode")
 
+    def test_what_auto_may_choose_is_2bit_unless_a_flag_allows_more(self):
+        def against(*flags):
+            done = run("plan", "--workers", "2", "--link-gbps", "1", *flags,
+                       "--json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return [line for line in json.loads(done.stdout)["reasons"]
+                    if line.startswith("compression ")]
+        self.assertEqual(against(), against("--gc-allow", "2bit"))
+        self.assertTrue(against()[0].endswith("not measured: 2bit"))
+        self.assertIn("1bit", against("--gc-allow", "all")[0])
+
     def test_all_tensors_get_the_chunks_that_are_asked_for(self):
         done = run("plan", "--workers", "2", "--profile", "vgg16", "--json",
                    "--chunk-elements", "524288")

@@ -59,7 +59,8 @@ void Declare(CLI::App& app, PlanFlags& flags) {
                  "auto, none, or the codec to use whatever it costs")
       ->capture_default_str();
   app.add_option("--gc-allow", request.gc_allow,
-                 "codecs that auto may choose; without: all that were measured")
+                 "codecs that auto may choose; all: those of the calibration")
+      ->default_val(std::vector<std::string>{kDefaultAllowed})
       ->delimiter(',');
   app.add_option("--chunk-elements", flags.chunk_elems,
                  "of all tensors' chunks; 0: the best for each tensor")
@@ -120,6 +121,9 @@ absl::Status Run(PlanFlags& flags) {
     return Print(CalibrationToJson(calibration));
   }
   ASSIGN_OR_RETURN(flags.request.profile, LoadGradientProfile(flags.profile));
+  if (flags.request.gc_allow == std::vector<std::string>{"all"}) {
+    flags.request.gc_allow.clear();
+  }
   flags.request.compute_s = flags.compute_ms / 1e3;
   flags.request.chunk_bytes = 4 * flags.chunk_elems;
   flags.request.gdr = flags.gdr == "on"    ? GdrWish::kOn

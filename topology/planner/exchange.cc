@@ -61,9 +61,10 @@ class Chooser {
     // The corner of all spreads in which compression pays least.
     hopeful_.cluster.bytes_per_s *= 1 + prospect.link_spread;
     hopeful_.cluster.reduce_elems_per_s *= 1 + prospect.reduce_spread;
-    dense_aggregation_ = DenseAggregation(
-        prospect_, 4.0 * static_cast<double>(request_.profile.num_elems()),
-        &why_);
+    why_ = request_.fixed.aggregation_why;
+    dense_aggregation_ =
+        IsFixed() ? request_.fixed.aggregation
+                  : DenseAggregation(prospect_, 4.0 * num_elems(), &why_);
   }
 
   absl::Status Choose() {
@@ -86,10 +87,16 @@ class Chooser {
     plan_.comm_s = best.times.comm_s;
     plan_.exposed_s = best.times.exposed_s;
     plan_.comm_dense_s = dense.times.comm_s;
-    return absl::OkStatus();
+    return Advise(calibration_, request_.fixed, prospect_, &plan_);
   }
 
  private:
+  double num_elems() const {
+    return static_cast<double>(request_.profile.num_elems());
+  }
+
+  bool IsFixed() const { return !request_.fixed.aggregation_why.empty(); }
+
   bool IsOpen(size_t tensor) const {
     return request_.tensor_codecs.empty() ||
            request_.tensor_codecs[tensor].empty();
@@ -117,6 +124,7 @@ class Chooser {
   // That of dense tensors, unless one of the codecs needs another.
   Aggregation AggregationOf(const Costs& costs) const {
     Aggregation aggregation = dense_aggregation_;
+    if (IsFixed()) return aggregation;
     for (const auto& [name, cost] : costs) {
       const Aggregation needed = CodecAggregation(
           dense_aggregation_, *calibration_.FindCodec(name), cost);

@@ -160,6 +160,18 @@ void ExplainTcp(std::span<const Machine* const> machines, Plan* plan) {
                    machines.size(), " machine(s)"));
 }
 
+// What runs already.
+void TakeFixed(std::span<const Machine* const> machines, NetworkKind network,
+               const std::string& why, Plan* plan) {
+  plan->network = network;
+  plan->reasons.push_back(absl::StrCat("network ", Name(network), ": ", why));
+  if (machines.empty()) return;
+  const std::optional<NetworkKind> rdma = CommonRdma(machines, plan);
+  if (!rdma.has_value() || *rdma == network) return;
+  absl::StrAppend(&plan->reasons.back(), "; each of ", machines.size(),
+                  " machine(s) has an active port of ", Name(*rdma));
+}
+
 }  // namespace
 
 const char* Name(NetworkKind network) {
@@ -223,6 +235,10 @@ absl::Status ChooseNetwork(std::span<const Machine* const> machines,
   if (plan->workers + plan->servers <= 1) {
     plan->network = NetworkKind::kLocal;
     plan->reasons.push_back("network local: one machine");
+    return absl::OkStatus();
+  }
+  if (wish.has_value() && !request.fixed.network_why.empty()) {
+    TakeFixed(machines, *wish, request.fixed.network_why, plan);
     return absl::OkStatus();
   }
   if (wish.has_value()) return TakeOverride(machines, *wish, plan);

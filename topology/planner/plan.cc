@@ -105,7 +105,8 @@ bool UsesBond(const Machine& machine) {
 }
 
 // MTU and number of connections.
-void ChooseSmallNumbers(std::span<const Machine* const> machines, Plan* plan) {
+void ChooseSmallNumbers(std::span<const Machine* const> machines,
+                        const FixedByRun& fixed, Plan* plan) {
   int most = 0;
   bool bond = false;
   for (const Machine* machine : machines) {
@@ -119,8 +120,11 @@ void ChooseSmallNumbers(std::span<const Machine* const> machines, Plan* plan) {
                                           most, " bytes; ", plan->mtu,
                                           " is used"));
   }
-  const PlannedConnections planned = ConnectionsOver(
+  PlannedConnections planned = ConnectionsOver(
       plan->network, plan->link_bytes_per_s / kBytesPerGbit, bond);
+  if (!fixed.connections_why.empty()) {
+    planned = {fixed.connections, fixed.connections_why};
+  }
   plan->connections = planned.connections;
   if (planned.reason.empty()) return;
   plan->reasons.push_back(
@@ -170,8 +174,7 @@ absl::StatusOr<Plan> PlanMachines(std::span<const Machine* const> machines,
   plan.chunk_bytes = request.chunk_bytes;
   RETURN_IF_ERROR(ChooseNetwork(machines, request, &plan));
   for (const Machine* machine : machines) {
-    ASSIGN_OR_RETURN(MachinePlan each,
-                     ChooseRails(*machine, plan, request.gdr));
+    ASSIGN_OR_RETURN(MachinePlan each, ChooseRails(*machine, plan, request));
     plan.machines.push_back(std::move(each));
   }
   SortMachines(&plan.machines);
@@ -201,7 +204,7 @@ absl::StatusOr<Plan> MakePlan(std::span<const Machine> machines,
   ASSIGN_OR_RETURN(Plan plan, PlanMachines(sorted, request));
   const Prospect prospect = MakeProspect(calibration, request, &plan);
   RETURN_IF_ERROR(ChooseExchange(calibration, request, prospect, &plan));
-  ChooseSmallNumbers(sorted, &plan);
+  ChooseSmallNumbers(sorted, request.fixed, &plan);
   plan.digest = Sha256Hex(PlanFacts(plan));
   return plan;
 }

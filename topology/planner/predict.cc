@@ -3,9 +3,15 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 
 namespace telegrad {
+namespace {
+
+constexpr double kLeastGain = 0.05;  // of a prediction; less is no advice
+
+}  // namespace
 
 Pipelines PipelinesOf(Aggregation aggregation, const ClusterCost& cluster,
                       const Costs& costs) {
@@ -53,6 +59,30 @@ absl::Status Predict(const Calibration& calibration, const Prospect& prospect,
                    plan->tensors, prospect);
   plan->comm_s = times.comm_s;
   plan->exposed_s = times.exposed_s;
+  return absl::OkStatus();
+}
+
+absl::Status Advise(const Calibration& calibration, const FixedByRun& fixed,
+                    const Prospect& prospect, Plan* plan) {
+  if (fixed.aggregation_why.empty() || plan->workers < 2) {
+    return absl::OkStatus();
+  }
+  const double margin =
+      std::max(kLeastGain, prospect.link_spread + prospect.reduce_spread);
+  double best_s = plan->comm_s * (1 - margin);
+  for (const Aggregation each : fixed.alternatives) {
+    Plan other = *plan;
+    other.aggregation = each;
+    RETURN_IF_ERROR(Predict(calibration, prospect, &other));
+    if (each == plan->aggregation || other.comm_s >= best_s) continue;
+    best_s = other.comm_s;
+    plan->advised = each;
+  }
+  if (!plan->advised.has_value()) return absl::OkStatus();
+  plan->reasons.push_back(absl::StrFormat(
+      "advice %s: %.4g ms predicted of a step's communication, %.4g ms with %s",
+      Name(*plan->advised), 1e3 * best_s, 1e3 * plan->comm_s,
+      Name(plan->aggregation)));
   return absl::OkStatus();
 }
 

@@ -12,21 +12,36 @@ constexpr double kBytesPerGbit = 1e9 / 8;
 constexpr double kAssumedGbps = 10;
 constexpr double kGpuReduceElemsPerS = 50e9;  // assumed: 600 GB/s of memory
 
-double LeastGbps(const Plan& plan) {
-  double least = 0;
+// The first whose cards are slowest; null: no machine's rate is known.
+const MachinePlan* Slowest(const Plan& plan) {
+  const MachinePlan* slowest = nullptr;
   for (const MachinePlan& machine : plan.machines) {
-    if (machine.gbps > 0 && (least == 0 || machine.gbps < least)) {
-      least = machine.gbps;
+    if (machine.gbps > 0 &&
+        (slowest == nullptr || machine.gbps < slowest->gbps)) {
+      slowest = &machine;
     }
   }
-  return least;
+  return slowest;
+}
+
+double LeastGbps(const Plan& plan) {
+  const MachinePlan* slowest = Slowest(plan);
+  return slowest == nullptr ? 0 : slowest->gbps;
+}
+
+double MostGbps(const Plan& plan) {
+  double most = 0;
+  for (const MachinePlan& machine : plan.machines) {
+    most = std::max(most, machine.gbps);
+  }
+  return most;
 }
 
 void SetRate(const Calibration& calibration, const PlanRequest& request,
              Prospect* prospect, Plan* plan) {
   const LinkFigures* link = calibration.FindLink(Name(plan->network));
   ClusterCost& cluster = prospect->cluster;
-  const char* source = "given";
+  std::string source = "given";
   double gbps = request.link_gbps;
   prospect->link_known = true;
   if (gbps <= 0 && link != nullptr && link->send.value > 0) {
@@ -39,7 +54,10 @@ void SetRate(const Calibration& calibration, const PlanRequest& request,
     prospect->link_known = rate.is_grounded();
   } else if (gbps <= 0) {
     gbps = LeastGbps(*plan);
-    source = "reported by the slowest machine's ports";
+    source = MostGbps(*plan) > gbps
+                 ? absl::StrCat("reported by the ports of ",
+                                Slowest(*plan)->host, ", the slowest machine")
+                 : "reported by the machines' ports";
   }
   if (gbps <= 0) {
     gbps = kAssumedGbps;
@@ -57,12 +75,15 @@ void SetRate(const Calibration& calibration, const PlanRequest& request,
       absl::StrFormat("link %g Gb/s per machine: %s", gbps, source));
 }
 
-bool RatesDiffer(const Plan& plan) {
-  double most = 0;
-  for (const MachinePlan& machine : plan.machines) {
-    most = std::max(most, machine.gbps);
-  }
-  return most > 1.5 * LeastGbps(plan);
+// Says who is slow.
+bool RatesDiffer(Plan* plan) {
+  const double most = MostGbps(*plan);
+  if (most <= 1.5 * LeastGbps(*plan)) return false;
+  const MachinePlan* slowest = Slowest(*plan);
+  plan->warnings.push_back(absl::StrFormat(
+      "%s has cards of %g Gb/s, others of up to %g Gb/s: it sets the pace",
+      slowest->host, slowest->gbps, most));
+  return true;
 }
 
 void SetGpus(const Calibration& calibration, Prospect* prospect, Plan* plan) {
@@ -99,7 +120,7 @@ Prospect MakeProspect(const Calibration& calibration,
   prospect.reduce_spread = calibration.reduce.spread;
   SetRate(calibration, request, &prospect, plan);
   SetGpus(calibration, &prospect, plan);
-  prospect.rates_differ = RatesDiffer(*plan);
+  prospect.rates_differ = RatesDiffer(plan);
   prospect.backward_s = request.compute_s * 2 / 3;
   for (const double share : request.profile.ReadyShares()) {
     prospect.ready_s.push_back(share * prospect.backward_s);

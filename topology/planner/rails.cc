@@ -156,8 +156,9 @@ void SetShares(GpuPlan* gpu) {
 }
 
 MachinePlan WithoutGpus(const Machine& machine,
-                        const std::vector<Candidate>& candidates) {
-  GpuPlan cpu{.memory = MemoryPath::kHost, .why = "no GPU"};
+                        const std::vector<Candidate>& candidates,
+                        const std::string& why) {
+  GpuPlan cpu{.memory = MemoryPath::kHost, .why = why};
   for (const Candidate& each : candidates) {
     cpu.rails.push_back(MakeRail(machine, each, PathClass::kUnknown));
   }
@@ -218,17 +219,21 @@ int LeastMtu(const Machine& machine, NetworkKind network) {
 }
 
 absl::StatusOr<MachinePlan> ChooseRails(const Machine& machine,
-                                        const Plan& plan, GdrWish gdr) {
+                                        const Plan& plan,
+                                        const PlanRequest& request) {
   std::vector<Candidate> candidates = FindCandidates(machine, plan.network);
-  MachinePlan result = machine.gpus.empty()
-                           ? WithoutGpus(machine, candidates)
-                           : WithGpus(machine, plan.network, gdr, candidates);
+  const std::string& fixed = request.fixed.memory_why;
+  const bool is_on_host = machine.gpus.empty() || !fixed.empty();
+  MachinePlan result =
+      is_on_host
+          ? WithoutGpus(machine, candidates, fixed.empty() ? "no GPU" : fixed)
+          : WithGpus(machine, plan.network, request.gdr, candidates);
   result.host = LabelOf(machine);
   for (const Candidate& each : candidates) {
-    if (machine.gpus.empty() || each.users > 0) result.gbps += each.gbps;
+    if (is_on_host || each.users > 0) result.gbps += each.gbps;
   }
   for (const GpuPlan& gpu : result.gpus) {
-    if (gdr == GdrWish::kOn && !gpu.gpu.empty() &&
+    if (request.gdr == GdrWish::kOn && !gpu.gpu.empty() &&
         gpu.memory == MemoryPath::kStaging) {
       return absl::FailedPreconditionError(
           absl::StrCat("GPUDirect RDMA was asked for, but ", result.host, " ",

@@ -1,0 +1,68 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/topology/plan_machines.h"
+#include "topology/plan.h"
+
+namespace telegrad {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+TEST(PlanOfARun, HasWhatTheRunHasFixed) {
+  std::vector<Machine> machines = Cluster(2, Fabric::kInfiniBand, 100, 2);
+  PlanRequest request = Request("vgg16");
+  const Plan best = MustPlan(machines, AssumedCalibration(), request);
+  EXPECT_EQ(best.aggregation, Aggregation::kRing);
+  EXPECT_TRUE(best.is_hierarchical);
+  request.network = "TCP";
+  request.servers = 2;
+  request.workers = 2;
+  request.fixed = {.network_why = "this run uses tcp",
+                   .aggregation = Aggregation::kDedicatedServers,
+                   .aggregation_why = "fixed by 2 servers",
+                   .memory_why = "gradients are in host memory",
+                   .connections = 7,
+                   .connections_why = "asked for"};
+  const Plan plan = MustPlan(machines, AssumedCalibration(), request);
+  EXPECT_EQ(plan.network, NetworkKind::kTcp);
+  EXPECT_EQ(plan.aggregation, Aggregation::kDedicatedServers);
+  EXPECT_FALSE(plan.is_hierarchical);
+  EXPECT_EQ(plan.connections, 7);
+  ASSERT_EQ(plan.machines[0].gpus.size(), 1u);
+  EXPECT_EQ(plan.machines[0].gpus[0].memory, MemoryPath::kHost);
+  EXPECT_THAT(plan.reasons,
+              AllOf(Contains("network TCP: this run uses tcp; each of 2 "
+                             "machine(s) has an active port of IB"),
+                    Contains("aggregation dedicated-servers: fixed by 2 "
+                             "servers"),
+                    Contains("7 connections: asked for")));
+  EXPECT_NE(plan.digest, best.digest);
+  EXPECT_GT(plan.comm_s, 0);
+}
+
+TEST(PlanOfARun, AdvisesWhatIsFasterByMoreThanTheSpread) {
+  PlanRequest request = Request("vgg16", 4, 10);
+  request.servers = 1;
+  request.fixed = {.aggregation = Aggregation::kDedicatedServers,
+                   .aggregation_why = "fixed by 1 server",
+                   .alternatives = {Aggregation::kColocatedServers}};
+  Calibration calibration = Measured();
+  const Plan slow = MustPlan({}, calibration, request);
+  ASSERT_TRUE(slow.advised.has_value());
+  EXPECT_EQ(*slow.advised, Aggregation::kColocatedServers);
+  EXPECT_THAT(slow.reasons,
+              Contains(AllOf(HasSubstr("advice "), HasSubstr("predicted"))));
+  EXPECT_EQ(slow.aggregation, Aggregation::kDedicatedServers);
+  // A server with so much bandwidth is no slower.
+  request.servers = 4;
+  EXPECT_FALSE(MustPlan({}, calibration, request).advised.has_value());
+  request.servers = 1;
+  calibration.reduce.spread = 0.9;  // nothing is sure
+  EXPECT_FALSE(MustPlan({}, calibration, request).advised.has_value());
+}
+
+}  // namespace
+}  // namespace telegrad
