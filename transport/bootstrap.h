@@ -61,6 +61,13 @@ struct TransportOffers {
   std::vector<std::string> names = {};      // none: it takes what others do
   std::vector<std::string> addresses = {};  // servers: of each, as data_address
   std::string why = {};  // of the first: "no card here does RDMA"
+  // To each peer. Where they are open, the job takes what others were given,
+  // else the most that one finds for itself, and why.
+  size_t connections = 1;
+  bool is_open = false;
+  std::string connections_why = {};  // "bond0: a bond spreads by connection"
+  // Open ones of servers: `addresses` take one connection, these several.
+  std::vector<std::string> striped_addresses = {};
 };
 
 struct Membership {
@@ -74,6 +81,10 @@ struct Membership {
   // no card here does RDMA".
   std::string transport;
   std::string transport_reason;
+  // To each peer, of all members that offer transports (0: nobody does), and
+  // whose they are: "of worker/1 on b: bond0: ..."; empty: as was asked for.
+  size_t connections = 0;
+  std::string connections_reason;
 };
 
 struct SchedulerOptions {
@@ -110,7 +121,9 @@ struct JoinRequest {
   std::string data_address;     // servers: where workers connect
   TransportOffers offers = {};  // where it depends on the transport
   Facts facts;
-  std::string shared;  // from worker 0 to all, at most 4 MiB
+  // From worker 0 to all, at most 4 MiB; from a server to workers that ask, at
+  // most 1 MiB.
+  std::string shared;
   std::string job_id = "local";
   Secret secret;
   ControlTiming timing;
@@ -138,6 +151,10 @@ class ControlClient {
   virtual absl::StatusOr<std::vector<std::string>> GatherWorkers(
       absl::string_view name, absl::string_view payload,
       TimePoint deadline) = 0;
+
+  // A worker gets what server `rank` gave as JoinRequest::shared.
+  virtual absl::StatusOr<std::string> AskServer(int rank,
+                                                TimePoint deadline) = 0;
 
   // Ends the job for everyone with `event` (its code, message, details).
   virtual void Fail(const FatalEvent& event) = 0;

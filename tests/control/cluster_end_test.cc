@@ -26,6 +26,7 @@ class Ends : public ::testing::Test {
   }
   JoinRequest With(Role role, int rank) {
     JoinRequest request = MemberOf(*scheduler_, role, rank);
+    if (role == Role::kServer) request.shared = std::string("\0s\n", 3);
     fatal_.Attach(&request);
     return request;
   }
@@ -131,6 +132,16 @@ TEST_F(Ends, GatherGivesAllPayloadsByRank) {
     ASSERT_THAT(theirs, IsOk());
     EXPECT_EQ(*theirs, expected);
   }
+}
+
+TEST_F(Ends, WorkersGetWhatAServerShares) {
+  for (ControlClient* worker : {worker1_.get(), worker0_.get()}) {
+    const auto about = worker->AskServer(0, Clock::now() + kPatience);
+    ASSERT_THAT(about, IsOk());
+    EXPECT_EQ(*about, std::string("\0s\n", 3));
+  }
+  EXPECT_THAT(worker0_->AskServer(1, Clock::now() + kPatience),
+              StatusIs(absl::StatusCode::kInvalidArgument, "server/1"));
 }
 
 TEST_F(Ends, GatherNamesWhoHasNotCome) {

@@ -127,6 +127,69 @@ TEST(Join, TransportsWithoutACommonOneEndEveryoneWithBoth) {
   }
 }
 
+TEST(Join, ConnectionsAreThoseGivenElseTheMost) {
+  const auto offer = [](size_t connections, bool is_open) {
+    return TransportOffers{.names = {"tcp"},
+                           .connections = connections,
+                           .is_open = is_open,
+                           .connections_why = is_open ? "a bond" : ""};
+  };
+  TransportOffers server = offer(1, true);
+  server.addresses = {"one"};
+  server.striped_addresses = {"several"};
+  struct Case {
+    std::vector<TransportOffers> offers;
+    size_t connections;
+    std::string address;
+    std::string reason;  // the host's name stands for @
+  };
+  const Case cases[] = {
+      {{offer(1, true), offer(1, true), server},
+       1,
+       "one",
+       "of worker/0 on @: a bond"},
+      {{offer(1, true), offer(2, true), server},
+       2,
+       "several",
+       "of worker/1 on @: a bond"},
+      {{offer(4, true), offer(3, false), server},
+       3,
+       "several",
+       "of worker/1 on @: given there"},
+      {{offer(4, true), offer(1, false), server},
+       1,
+       "one",
+       "of worker/1 on @: given there"},
+      {{offer(2, false), offer(2, false), offer(2, false)}, 2, "", ""},
+  };
+  for (const Case& each : cases) {
+    auto scheduler = *Scheduler::Start(LocalJob(2, 1));
+    const std::vector<Joined> all = JoinOffering(*scheduler, each.offers);
+    for (const Joined& joined : all) {
+      ASSERT_THAT(joined, IsOk());
+      const Membership& seen = (*joined)->membership();
+      EXPECT_EQ(seen.connections, each.connections);
+      EXPECT_EQ(seen.servers[0].data_address, each.address);
+      EXPECT_EQ(seen.connections_reason,
+                absl::StrReplaceAll(each.reason, {{"@", OwnHostName()}}));
+    }
+  }
+}
+
+TEST(Join, ConnectionsThatWereGivenDifferentlyEndEveryoneWithBoth) {
+  auto scheduler = *Scheduler::Start(LocalJob(2, 1));
+  const std::vector<Joined> all =
+      JoinOffering(*scheduler, {{.names = {"tcp"}, .connections = 4},
+                                {.names = {"tcp"}, .is_open = true},
+                                {.names = {"tcp"}, .connections = 2}});
+  for (const Joined& joined : all) {
+    EXPECT_EQ(ExitCodeOf(joined.status()), ExitCode::kMismatch);
+    EXPECT_EQ(Message(joined),
+              "connections: worker/0 has 4, server/0 has 2; give all the same "
+              "--connections and --rails");
+  }
+}
+
 TEST(Join, OffersWithoutTheirAddressesAreRefused) {
   auto scheduler = *Scheduler::Start(LocalJob(1, 1));
   JoinRequest request = MemberOf(*scheduler, Role::kServer);

@@ -22,18 +22,19 @@ absl::Status TooLong(absl::string_view what, size_t max_bytes) {
 
 absl::Status CheckOffers(const TransportOffers& offers) {
   const size_t count = offers.names.size();
-  const size_t addresses = offers.addresses.size();
-  if (count > kMaxOffers || (addresses != 0 && addresses != count)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("join: ", count, " transports with ", addresses,
-                     " addresses, at most ", kMaxOffers));
-  }
   for (const std::string& name : offers.names) {
     if (name.size() > kMaxNameBytes) return TooLong("offer", kMaxNameBytes);
   }
-  for (const std::string& address : offers.addresses) {
-    if (address.size() > kMaxAddressBytes) {
-      return TooLong("data address", kMaxAddressBytes);
+  for (const auto* all : {&offers.addresses, &offers.striped_addresses}) {
+    if (count > kMaxOffers || (!all->empty() && all->size() != count)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("join: ", count, " transports with ", all->size(),
+                       " addresses, at most ", kMaxOffers));
+    }
+    for (const std::string& address : *all) {
+      if (address.size() > kMaxAddressBytes) {
+        return TooLong("data address", kMaxAddressBytes);
+      }
     }
   }
   return absl::OkStatus();
@@ -50,8 +51,8 @@ absl::Status CheckRequest(const JoinRequest& request) {
   if (request.job_id.empty() || request.job_id.size() > 255) {
     return absl::InvalidArgumentError("join: job id of 1 to 255 bytes needed");
   }
-  if (request.shared.size() > kMaxSharedBytes) {
-    return TooLong("shared", kMaxSharedBytes);
+  if (request.shared.size() > MostShared(request.role)) {
+    return TooLong("shared", MostShared(request.role));
   }
   if (request.data_address.size() > kMaxAddressBytes) {
     return TooLong("data address", kMaxAddressBytes);
@@ -123,19 +124,43 @@ absl::StatusOr<std::vector<std::string>> ControlClientImpl::GatherWorkers(
         absl::StrCat("gather: name of ", name.size(), " and payload of ",
                      payload.size(), " bytes"));
   }
-  {
-    MutexLock lock(&mutex_);
-    if (is_closed_ || is_leaving_) return ClosedStatus();
-    if (gather_.has_value()) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "gather \"", name, "\" within gather \"", gather_->name, "\""));
-    }
-    gather_.emplace();
-    gather_->name = std::string(name);
-    gather_->payloads.resize(membership_.workers.size());
+  const GatherRecord question{.name = std::string(name),
+                              .payload = std::string(payload)};
+  return GatherBy(question, question.name, membership_.workers.size(),
+                  deadline);
+}
+
+absl::StatusOr<std::string> ControlClientImpl::AskServer(int rank,
+                                                         TimePoint deadline) {
+  const NodeId id{Role::kServer, rank};
+  if (rank < 0 || static_cast<size_t>(rank) >= membership_.servers.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("no ", ToString(id)));
   }
-  Post(
-      GatherRecord{.name = std::string(name), .payload = std::string(payload)});
+  ASSIGN_OR_RETURN(
+      std::vector<std::string> answer,
+      GatherBy(AskRecord{.rank = rank}, ToString(id), 1, deadline));
+  return std::move(answer[0]);
+}
+
+absl::Status ControlClientImpl::BeginGather(const std::string& name,
+                                            size_t size) {
+  MutexLock lock(&mutex_);
+  if (is_closed_ || is_leaving_) return ClosedStatus();
+  if (gather_.has_value()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "gather \"", name, "\" within gather \"", gather_->name, "\""));
+  }
+  gather_.emplace();
+  gather_->name = name;
+  gather_->payloads.resize(size);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> ControlClientImpl::GatherBy(
+    const Record& question, const std::string& name, size_t size,
+    TimePoint deadline) {
+  RETURN_IF_ERROR(BeginGather(name, size));
+  Post(question);
   // The scheduler is asked who is missing and has a little time to say so.
   TimePoint until = deadline;
   bool has_asked = false;
@@ -158,8 +183,7 @@ absl::StatusOr<std::vector<std::string>> ControlClientImpl::GatherWorkers(
     if (!has_asked && Clock::now() >= until) {
       has_asked = true;
       until = Clock::now() + std::chrono::seconds(1);
-      posted_.push_back(
-          MakeFrame(EncodeRecord(WithdrawRecord{.name = std::string(name)})));
+      posted_.push_back(MakeFrame(EncodeRecord(WithdrawRecord{.name = name})));
       wake_.Notify();
     }
     changed_.WaitUntil(&mutex_, NextTurn(until));

@@ -27,6 +27,7 @@ class ControlClientImpl : public ControlClient {
   absl::StatusOr<std::vector<std::string>> GatherWorkers(
       absl::string_view name, absl::string_view payload,
       TimePoint deadline) override;
+  absl::StatusOr<std::string> AskServer(int rank, TimePoint deadline) override;
   void Fail(const FatalEvent& event) override;
   void SuspectPeer(NodeId peer, absl::string_view why) override;
   void SetStep(int64_t step) override { step_ = step; }
@@ -34,7 +35,7 @@ class ControlClientImpl : public ControlClient {
   absl::Status WaitForEnd(TimePoint deadline) override;
 
  private:
-  // A GatherWorkers under way.
+  // A GatherWorkers or AskServer under way.
   struct Gather {
     std::string name;
     std::vector<std::string> payloads;
@@ -43,6 +44,12 @@ class ControlClientImpl : public ControlClient {
   };
 
   void Post(const Record& record);
+  // Of `size` payloads, which `question` brings; one at a time.
+  absl::StatusOr<std::vector<std::string>> GatherBy(const Record& question,
+                                                    const std::string& name,
+                                                    size_t size,
+                                                    TimePoint deadline);
+  absl::Status BeginGather(const std::string& name, size_t size);
   absl::Status ClosedStatus() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // On thread_.

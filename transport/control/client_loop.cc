@@ -165,6 +165,8 @@ absl::Status ControlClientImpl::OnStart(const StartRecord& record) {
   membership_.shared = record.shared;
   membership_.transport = record.transport;
   membership_.transport_reason = record.transport_reason;
+  membership_.connections = record.connections;
+  membership_.connections_reason = record.connections_reason;
   is_joined_ = true;
   changed_.NotifyAll();
   return absl::OkStatus();

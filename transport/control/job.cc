@@ -66,7 +66,8 @@ void Job::Start(TimePoint now) {
     Send(entry, RankRecord{.rank = entry.rank});
     sends_.push_back({entry.connection, start});
     entry.last_seen = now;
-    entry.join.shared = std::string();  // sent; the roster lives on
+    // Sent, but for what workers ask for; the roster lives on.
+    if (entry.join.wanted.role == Role::kWorker) entry.join.shared.clear();
   }
   phase_ = Phase::kRunning;
 }

@@ -79,6 +79,9 @@ absl::Status Job::OnMember(RosterEntry& from, const Record& record,
   if (const auto* gather = std::get_if<GatherRecord>(&record)) {
     return OnGather(from, *gather, now);
   }
+  if (const auto* ask = std::get_if<AskRecord>(&record)) {
+    return OnAsk(from, *ask);
+  }
   if (const auto* withdraw = std::get_if<WithdrawRecord>(&record)) {
     OnWithdraw(from, *withdraw);
     return absl::OkStatus();
@@ -133,6 +136,18 @@ void Job::FinishGather() {
       sends_.push_back({to->connection, frame});
     }
   }
+}
+
+absl::Status Job::OnAsk(const RosterEntry& from, const AskRecord& record) {
+  const NodeId id{Role::kServer, record.rank};
+  const RosterEntry* server = roster_.Find(id);
+  if (server == nullptr || from.join.wanted.role != Role::kWorker) {
+    return Refused(
+        absl::StrCat(ToString(from.id()), " asks for ", ToString(id)));
+  }
+  Send(from,
+       GatheredRecord{.name = ToString(id), .payload = server->join.shared});
+  return absl::OkStatus();
 }
 
 void Job::OnWithdraw(RosterEntry& from, const WithdrawRecord& record) {

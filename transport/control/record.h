@@ -15,9 +15,14 @@
 // bytes, "\n" and the bytes. docs/control_plane.md has the grammar.
 namespace telegrad {
 
-constexpr int kControlVersion = 2;
+constexpr int kControlVersion = 3;
 constexpr size_t kMaxSharedBytes = size_t{4} << 20;
 constexpr size_t kMaxGatherBytes = size_t{1} << 20;
+// Of what a member shares: a server's goes to one worker at a time, as payloads
+// do.
+constexpr size_t MostShared(Role role) {
+  return role == Role::kServer ? kMaxGatherBytes : kMaxSharedBytes;
+}
 constexpr size_t kMaxJsonBytes = size_t{1} << 20;
 constexpr size_t kMaxRecordBytes = kMaxSharedBytes + kMaxJsonBytes;
 constexpr size_t kMaxHostBytes = 255;
@@ -49,6 +54,9 @@ struct GatherRecord {
   std::string name;
   std::string payload;  // attached
 };
+struct AskRecord {  // for what a server shares
+  int rank = 0;
+};
 struct WithdrawRecord {  // a gather whose deadline has passed
   std::string name;
 };
@@ -76,9 +84,11 @@ struct StartRecord {
   std::vector<Member> servers;
   std::string transport;
   std::string transport_reason;
+  size_t connections = 0;
+  std::string connections_reason;
   std::string shared;  // attached
 };
-struct GatheredRecord {  // one for each rank
+struct GatheredRecord {  // one for each rank; of AskRecord one
   std::string name;
   int rank = 0;
   std::string payload;  // attached
@@ -93,11 +103,11 @@ struct AbortRecord {
 struct ByeRecord {};
 struct EndRecord {};
 
-using Record =
-    std::variant<JoinRecord, BeatRecord, GatherRecord, WithdrawRecord,
-                 FailRecord, SuspectRecord, LeaveRecord, WelcomeRecord,
-                 RefuseRecord, RankRecord, StartRecord, GatheredRecord,
-                 MissingRecord, AbortRecord, ByeRecord, EndRecord>;
+using Record = std::variant<JoinRecord, BeatRecord, GatherRecord, AskRecord,
+                            WithdrawRecord, FailRecord, SuspectRecord,
+                            LeaveRecord, WelcomeRecord, RefuseRecord,
+                            RankRecord, StartRecord, GatheredRecord,
+                            MissingRecord, AbortRecord, ByeRecord, EndRecord>;
 
 std::string EncodeRecord(const Record& record);
 

@@ -9,6 +9,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "transport/control/record.h"
+#include "transport/transport.h"
 
 namespace telegrad {
 namespace {
@@ -103,14 +104,16 @@ class Fields {
     const Json* list = List(name, kMaxOffers);
     if (list == nullptr) return offers;
     for (const Json& pair : *list) {
-      if (!pair.is_array() || pair.size() != 2) {
-        return Bad(name, "has an entry that is not a pair"), TransportOffers();
+      if (!pair.is_array() || pair.size() != 3) {
+        return Bad(name, "has an entry that is no triple"), TransportOffers();
       }
       offers.names.push_back(TextOf(name, pair[0], kMaxNameBytes));
       if (!IsTransportName(offers.names.back())) {
         return Bad(name, "has an entry without a name"), TransportOffers();
       }
       offers.addresses.push_back(Base64Of(name, pair[1], kMaxAddressBytes));
+      offers.striped_addresses.push_back(
+          Base64Of(name, pair[2], kMaxAddressBytes));
     }
     return offers;
   }
@@ -209,8 +212,12 @@ Record Join(Fields& f) {
   r.data_address = f.Base64("address", kMaxAddressBytes);
   r.offers = f.Offers("offers");
   r.offers.why = f.Text("why", kMaxWhyBytes);
+  r.offers.connections =
+      static_cast<size_t>(f.Integer("connections", 1, kMaxConnections));
+  r.offers.is_open = f.Integer("is_open", 0, 1) == 1;
+  r.offers.connections_why = f.Text("connections_why", kMaxWhyBytes);
   r.facts = f.FactList("facts");
-  r.shared = f.Attached(kMaxSharedBytes);
+  r.shared = f.Attached(MostShared(r.wanted.role));
   return r;
 }
 Record Beat(Fields& f) {
@@ -219,6 +226,10 @@ Record Beat(Fields& f) {
 Record Gather(Fields& f) {
   return GatherRecord{.name = f.Text("name", kMaxNameBytes),
                       .payload = f.Attached(kMaxGatherBytes)};
+}
+Record Ask(Fields& f) {
+  return AskRecord{.rank =
+                       static_cast<int>(f.Integer("rank", 0, kMaxMembers - 1))};
 }
 Record Withdraw(Fields& f) {
   return WithdrawRecord{.name = f.Text("name", kMaxNameBytes)};
@@ -248,6 +259,9 @@ Record Start(Fields& f) {
   r.servers = f.Members("servers", Role::kServer);
   r.transport = f.Text("transport", kMaxNameBytes);
   r.transport_reason = f.Text("why", kMaxMessageBytes);
+  r.connections =
+      static_cast<size_t>(f.Integer("connections", 0, kMaxConnections));
+  r.connections_reason = f.Text("connections_why", kMaxMessageBytes);
   r.shared = f.Attached(kMaxSharedBytes);
   return r;
 }
@@ -278,6 +292,7 @@ constexpr TypeLine kTypes[] = {
     {"join", Join},
     {"beat", Beat},
     {"gather", Gather},
+    {"ask", Ask},
     {"withdraw", Withdraw},
     {"fail", Fail},
     {"suspect", Suspect},

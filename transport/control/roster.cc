@@ -173,13 +173,15 @@ StartRecord Roster::MakeStart() const {
   const SettledTransport settled = Settle(ByRank());
   start.transport = settled.name;
   start.transport_reason = settled.reason;
+  start.connections = settled.connections;
+  start.connections_reason = settled.connections_reason;
   for (const Role role : {Role::kWorker, Role::kServer}) {
     for (const RosterEntry* entry : ByRank(role)) {
       Member member;
       member.id = entry->id();
       member.host = entry->join.host;
       member.pid = entry->join.pid;
-      member.data_address = AddressFor(*entry, settled.name);
+      member.data_address = AddressFor(*entry, settled);
       (role == Role::kWorker ? start.workers : start.servers)
           .push_back(std::move(member));
       if (member.id == NodeId{Role::kWorker, 0}) {

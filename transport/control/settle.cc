@@ -67,6 +67,35 @@ std::string ReasonFor(const Members& members, const std::string& name) {
   return "";
 }
 
+// The number of connections and whose they are, or the error.
+void SettleConnections(const Members& members, SettledTransport* settled) {
+  const RosterEntry* fixed = nullptr;
+  const RosterEntry* most = members.front();
+  for (const RosterEntry* member : members) {
+    const TransportOffers& offers = member->join.offers;
+    if (offers.connections > most->join.offers.connections) most = member;
+    if (offers.is_open) continue;
+    if (fixed == nullptr) fixed = member;
+    if (fixed->join.offers.connections == offers.connections) continue;
+    settled->error = absl::StrCat(
+        "connections: ", ToString(fixed->id()), " has ",
+        fixed->join.offers.connections, ", ", ToString(member->id()), " has ",
+        offers.connections, "; give all the same --connections and --rails");
+    return;
+  }
+  const RosterEntry& taken = fixed == nullptr ? *most : *fixed;
+  const TransportOffers& offers = taken.join.offers;
+  settled->connections = offers.connections;
+  const bool are_all_fixed = absl::c_none_of(
+      members,
+      [](const RosterEntry* member) { return member->join.offers.is_open; });
+  if (are_all_fixed) return;
+  settled->connections_reason = absl::StrCat(
+      "of ", ToString(taken.id()), " on ", taken.join.host, ": ",
+      offers.is_open ? absl::Utf8SafeCEscape(offers.connections_why)
+                     : "given there");
+}
+
 }  // namespace
 
 SettledTransport Settle(const Members& all) {
@@ -77,19 +106,25 @@ SettledTransport Settle(const Members& all) {
   if (members.empty()) return {};
   for (const std::string& name : NamesOf(*members.front())) {
     if (FirstWithout(members, name) != nullptr) continue;
-    return {.name = name, .reason = ReasonFor(members, name)};
+    SettledTransport settled{.name = name, .reason = ReasonFor(members, name)};
+    SettleConnections(members, &settled);
+    return settled;
   }
   return {.error = Conflict(members)};
 }
 
 std::string AddressFor(const RosterEntry& member,
-                       const std::string& transport) {
+                       const SettledTransport& settled) {
   const TransportOffers& offers = member.join.offers;
-  const auto found = absl::c_find(offers.names, transport);
+  const auto found = absl::c_find(offers.names, settled.name);
   const auto i = static_cast<size_t>(found - offers.names.begin());
-  return i < offers.addresses.size() && !offers.addresses[i].empty()
-             ? offers.addresses[i]
-             : member.join.data_address;
+  const auto has = [i](const std::vector<std::string>& all) {
+    return i < all.size() && !all[i].empty();
+  };
+  if (settled.connections > 1 && has(offers.striped_addresses)) {
+    return offers.striped_addresses[i];
+  }
+  return has(offers.addresses) ? offers.addresses[i] : member.join.data_address;
 }
 
 }  // namespace telegrad
