@@ -37,6 +37,7 @@ ConnectionChoice OverDevice(const std::string& name, const SysRoot& root,
 }
 
 ConnectionChoice WithoutRails(const TransportOptions& options,
+                              const TransportChoice& transport,
                               const absl::StatusOr<std::string>& device,
                               const SysRoot& root) {
   const absl::StatusOr<SocketAddress> address =
@@ -45,7 +46,6 @@ ConnectionChoice WithoutRails(const TransportOptions& options,
     return {1, absl::StrCat(options.bind_address, " is this host alone")};
   }
   if (!device.ok()) return {1, std::string(device.status().message())};
-  const TransportChoice transport = ChooseTransport(options);
   const bool is_tcp = transport.name == "tcp" || transport.tls == "tcp";
   // Which one of the others does not matter here.
   return OverDevice(*device, root,
@@ -73,15 +73,18 @@ std::string Describe(const ConnectionChoice& choice) {
   return absl::StrCat("connections ", choice.connections, ": ", choice.reason);
 }
 
-ConnectionChoice ChooseConnections(const TransportOptions& options) {
-  return ChooseConnections(options, DeviceOfAddress(options.bind_address),
-                           SysRoot::Live());
+ConnectionChoice ChooseConnections(const TransportOptions& options,
+                                   const TransportChoice& choice) {
+  return ChooseConnections(
+      options, choice, DeviceOfAddress(options.bind_address), SysRoot::Live());
 }
 
 ConnectionChoice ChooseConnections(const TransportOptions& options,
+                                   const TransportChoice& transport,
                                    const absl::StatusOr<std::string>& device,
                                    const SysRoot& root) {
-  ConnectionChoice choice = WithoutRails(options, device, root);
+  const ConnectionChoice choice =
+      WithoutRails(options, transport, device, root);
   const size_t rails = 1 + options.rails.size();
   if (choice.connections >= rails) return choice;
   return {rails, absl::StrCat("one for each of ", rails, " rails")};

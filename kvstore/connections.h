@@ -26,11 +26,13 @@ struct ConnectionChoice {
 
 // What "auto" stands for on this machine, before a transport is made: what the
 // planner says (ConnectionsOver) of the device that has the bind address, and
-// at least one for each rail. Machines that differ may come to different
-// numbers, which a job refuses.
-ConnectionChoice ChooseConnections(const TransportOptions& options);
+// at least one for each rail. `choice` is ChooseTransport's. Machines that
+// differ may come to different numbers, of which a job takes the most.
+ConnectionChoice ChooseConnections(const TransportOptions& options,
+                                   const TransportChoice& choice);
 // The same where `device` has the bind address, with what `root` says of it.
 ConnectionChoice ChooseConnections(const TransportOptions& options,
+                                   const TransportChoice& choice,
                                    const absl::StatusOr<std::string>& device,
                                    const SysRoot& root);
 

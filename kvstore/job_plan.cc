@@ -29,7 +29,7 @@ absl::Status Mismatch(absl::string_view text) {
   return WithExitCode(ExitCode::kMismatch, absl::FailedPreconditionError(text));
 }
 
-// What comes first, from each worker: short, so that a thousand may.
+// What comes first, from each member: short, so that a thousand may.
 struct Introduction {
   std::string host = {};
   std::string boot_id = {};
@@ -46,8 +46,8 @@ std::string Serialize(const Introduction& mine) {
       .dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-absl::StatusOr<Introduction> ParseIntroduction(size_t rank,
-                                               const std::string& text) {
+absl::StatusOr<Introduction> ParseIntroduction(const std::string& member,
+                                               absl::string_view text) {
   Introduction introduction;
   const Json json = text.size() > kMaxIntroductionBytes
                         ? Json()
@@ -63,9 +63,9 @@ absl::StatusOr<Introduction> ParseIntroduction(size_t rank,
       take("error", introduction.error)) {
     return introduction;
   }
-  return Mismatch(
-      absl::StrCat("worker/", rank, " does not say what machine it is on: '",
-                   absl::Utf8SafeCEscape(text.substr(0, 100)), "'"));
+  return Mismatch(absl::StrCat(member, " does not say what machine it is on: '",
+                               absl::Utf8SafeCEscape(text.substr(0, 100)),
+                               "'"));
 }
 
 // Without what no plan needs and others need not see.
@@ -96,6 +96,13 @@ std::string MachineText(const MachineReport& mine, std::string* error) {
   return "";
 }
 
+// Who is there and its machine's text, of `mine`.
+Introduction Introduce(const MachineReport& mine, std::string* text) {
+  Introduction introduction{.host = mine.host, .boot_id = mine.boot_id};
+  *text = MachineText(mine, &introduction.error);
+  return introduction;
+}
+
 std::string LineForError(absl::string_view line) {
   return absl::Utf8SafeCEscape(line.substr(0, kMaxLineBytes));
 }
@@ -119,17 +126,16 @@ absl::Status Difference(const std::vector<std::string>& facts, size_t rank) {
 class Agreement {
  public:
   Agreement(KVStore& store, const MachineReport& mine) : store_(store) {
-    text_ = MachineText(mine, &introduction_.error);
-    introduction_.host = mine.host;
-    introduction_.boot_id = mine.boot_id;
+    introduction_ = Introduce(mine, &text_);
   }
 
   absl::StatusOr<JobPlan> Run(const Calibration& calibration,
                               PlanRequest request) {
-    RETURN_IF_ERROR(Introduce());
+    RETURN_IF_ERROR(MeetWorkers());
     RETURN_IF_ERROR(ExchangeMachines());
+    RETURN_IF_ERROR(AskServers());
     request.workers = job_.machines;
-    request.servers = store_.num_server_machines();
+    SetServers(request);
     absl::StatusOr<Plan> plan = MakePlan(machines_, calibration, request);
     RETURN_IF_ERROR(Compare(plan));
     if (plan.ok()) {
@@ -141,12 +147,28 @@ class Agreement {
   }
 
  private:
-  absl::Status Introduce() {
+  // What the store's servers are to a plan of machines.
+  void SetServers(PlanRequest& request) const {
+    request.servers = store_.num_server_machines();
+    FixedByRun& fixed = request.fixed;
+    if (fixed.aggregation_why.empty()) return;
+    if (request.servers == 0 && job_.machines == 1) {
+      fixed.aggregation = Aggregation::kLocal;
+    } else if (request.servers == 0 && store_.num_servers() >= job_.machines) {
+      fixed.aggregation = Aggregation::kColocatedServers;
+    } else {
+      // A server that stands beside a worker of many serves mostly others.
+      if (request.servers == 0) request.servers = store_.num_servers();
+      fixed.aggregation = Aggregation::kDedicatedServers;
+    }
+  }
+
+  absl::Status MeetWorkers() {
     ASSIGN_OR_RETURN(const std::vector<std::string> all,
                      store_.Gather("plan-machines", Serialize(introduction_)));
     for (size_t rank = 0; rank < all.size(); ++rank) {
       ASSIGN_OR_RETURN(workers_.emplace_back(),
-                       ParseIntroduction(rank, all[rank]));
+                       ParseIntroduction(WorkerName(rank), all[rank]));
       const Introduction& worker = workers_.back();
       const auto [speaker, is_new] = speakers_.emplace(worker.key(), rank);
       // The first who knows it speaks for a machine.
@@ -167,23 +189,48 @@ class Agreement {
                      store_.Gather("plan-machine", speaks ? text_ : ""));
     for (size_t i = 0; i < std::min(all.size(), workers_.size()); ++i) {
       if (speakers_[workers_[i].key()] != i) continue;
-      RETURN_IF_ERROR(TakeMachine(i, all[i]));
+      RETURN_IF_ERROR(TakeMachine(WorkerName(i), workers_[i], all[i]));
     }
     return absl::OkStatus();
   }
 
-  absl::Status TakeMachine(size_t rank, const std::string& text) {
-    const Introduction& worker = workers_[rank];
-    if (!worker.has_machine()) {
+  // Their machines are links of the job, too.
+  absl::Status AskServers() {
+    ASSIGN_OR_RETURN(const std::vector<ServerAbout> servers,
+                     store_.AskServers());
+    for (const ServerAbout& each : servers) {
+      const std::string name = ToString(NodeId{Role::kServer, each.rank});
+      Introduction server{.host = absl::Utf8SafeCEscape(each.host),
+                          .boot_id = "",
+                          .error = "it says nothing"};
+      const size_t end = std::min(each.text.find('\n'), each.text.size());
+      if (!each.text.empty()) {
+        ASSIGN_OR_RETURN(server,
+                         ParseIntroduction(name, each.text.substr(0, end)));
+      }
+      if (speakers_.contains(server.key())) continue;
+      RETURN_IF_ERROR(TakeMachine(
+          name, server, each.text.substr(std::min(end + 1, each.text.size()))));
+    }
+    return absl::OkStatus();
+  }
+
+  static std::string WorkerName(size_t rank) {
+    return ToString(NodeId{Role::kWorker, static_cast<int>(rank)});
+  }
+
+  absl::Status TakeMachine(const std::string& name, const Introduction& member,
+                           const std::string& text) {
+    if (!member.has_machine()) {
       job_.notes.push_back(absl::StrCat(
-          "nothing is known of the machine of worker/", rank, " (", worker.host,
-          "), it is taken to be like the others: ", worker.error));
+          "nothing is known of the machine of ", name, " (", member.host,
+          "), it is taken to be like the others: ", member.error));
       return absl::OkStatus();
     }
     absl::StatusOr<Machine> machine = MachineFromJson(text);
     if (!machine.ok()) {
       return Mismatch(absl::StrCat(
-          "the machine of worker/", rank, " (", worker.host,
+          "the machine of ", name, " (", member.host,
           ") cannot be read: ", LineForError(machine.status().message())));
     }
     machines_.push_back(*std::move(machine));
@@ -218,6 +265,8 @@ class Agreement {
 }  // namespace
 
 std::string WishedNetwork(const TransportOptions& options) {
+  // Without tls it would be this machine that decides.
+  if (options.name == "auto" && options.tls.empty()) return "";
   const TransportChoice choice = ChooseTransport(options);
   if (choice.name == "ofi" && choice.tls == "efa") {
     return Name(NetworkKind::kEfa);
@@ -227,6 +276,12 @@ std::string WishedNetwork(const TransportOptions& options) {
     if (absl::EqualsIgnoreCase(options.name, Name(each))) return Name(each);
   }
   return "";
+}
+
+std::string AboutMachine(const MachineReport& mine) {
+  std::string machine;
+  const std::string introduction = Serialize(Introduce(mine, &machine));
+  return absl::StrCat(introduction, "\n", machine);
 }
 
 absl::StatusOr<JobPlan> AgreeOnPlan(KVStore& store, const MachineReport& mine,

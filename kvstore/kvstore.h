@@ -16,6 +16,7 @@
 #include "compression/codec.h"
 #include "compression/threshold.h"
 #include "kernels/dense.h"
+#include "kvstore/connections.h"
 #include "topology/calibration.h"
 #include "transport/bootstrap.h"
 #include "transport/secret.h"
@@ -165,6 +166,13 @@ struct Traffic {
   double io_cpu_s = 0;
 };
 
+// What a server says of the machine that it runs on.
+struct ServerAbout {
+  int rank = 0;
+  std::string host = {};
+  std::string text = {};  // bytes from a network
+};
+
 class KVStore {
  public:
   virtual ~KVStore() = default;
@@ -237,11 +245,17 @@ class KVStore {
   virtual std::vector<TensorReport> Report() const = 0;
   // Machines with servers, where none of them has a worker; else 0. After Init.
   virtual int num_server_machines() const = 0;
+  // What servers said of hosts where no worker is (ServerOptions::about), the
+  // first of each host. All workers get the same. After Init.
+  virtual absl::StatusOr<std::vector<ServerAbout>> AskServers() = 0;
   // What the data goes over, and why: where hosts of a job choose differently
   // ("auto"), what all of them can use. After Init.
   virtual TransportChoice transport_choice() const = 0;
   // "ucx: UCX 1.13.1, ...": that, as it is set up.
   virtual std::string transport_details() const = 0;
+  // To each peer on another host, of all members, and why; no reason where all
+  // were given it. After Init.
+  virtual ConnectionChoice connection_choice() const = 0;
   // Shown when something fails; the trainer counts its steps here.
   virtual void SetStep(int64_t step) = 0;
   // Ends the job for all members, with this worker's reason.
@@ -257,6 +271,9 @@ struct DistOptions {
   Secret secret;
   int wanted_rank = -1;
   TransportOptions transport;
+  // The transport's connections are for this host to find (ChooseConnections)
+  // and for the job to settle on: as many as members need or were given.
+  bool has_auto_connections = false;
   ControlTiming timing;
   Duration operation_timeout = std::chrono::seconds(300);
   int num_threads = 1;  // of the codecs, besides the transport's thread
@@ -278,6 +295,8 @@ std::string DescribeKVStores();
 struct ServerOptions {
   DistOptions dist;
   int64_t max_model_bytes = int64_t{64} << 30;
+  // For workers on other hosts that ask, at most 1 MiB (KVStore::AskServers).
+  std::string about = {};
 };
 
 // Joins as a server and serves until all workers have left. Blocks.

@@ -26,6 +26,9 @@ constexpr double kMostShare = 0.01;
 constexpr double kAlike = 0.99;  // exchanges with other chunks
 constexpr Duration kAgainBudget = std::chrono::milliseconds(30);
 constexpr double kGbit = 1e9 / 8;
+// Elements of chunks that are worth a look: 256 KiB to 16 MiB of gradient.
+constexpr int64_t kLeastChunk = int64_t{1} << 16;
+constexpr int64_t kMostChunk = int64_t{1} << 22;
 
 double Rate(const LinkFigures& link) {
   return link.receive.value > 0 ? std::min(link.send.value, link.receive.value)
@@ -138,25 +141,28 @@ LivePlan::Lines LivePlan::StartLines() const {
   return lines;
 }
 
+// One size for all tensors is what the flag can give.
 std::string LivePlan::ChunkLine() const {
-  const std::string given =
-      absl::StrCat("chunk ", options_.chunk_elems, " elements for all tensors");
-  PlanRequest request = RequestFor(true);
-  request.chunk_bytes = 0;
-  const absl::StatusOr<Plan> best = MakePlan({}, calibration_, request);
-  if (!best.ok() || best->comm_s > kAlike * plan_.comm_s) {
-    return absl::StrCat(given, " (--chunk-elems): no other is faster");
+  double best_s = plan_.comm_s;
+  int64_t best_elems = 0;
+  for (int64_t elems = kLeastChunk; elems <= kMostChunk; elems *= 2) {
+    PlanRequest request = RequestFor(true);
+    request.chunk_bytes = 4 * elems;
+    const absl::StatusOr<Plan> plan = MakePlan({}, calibration_, request);
+    if (!plan.ok() || plan->comm_s >= best_s) continue;
+    best_s = plan->comm_s;
+    best_elems = elems;
   }
-  const auto [least, most] =
-      std::minmax_element(best->tensors.begin(), best->tensors.end(),
-                          [](const TensorPlan& a, const TensorPlan& b) {
-                            return a.chunk_bytes < b.chunk_bytes;
-                          });
+  const std::string given = absl::StrCat("chunk ", options_.chunk_elems,
+                                         " elements for all tensors "
+                                         "(--chunk-elems): ");
+  if (best_s > kAlike * plan_.comm_s) {
+    return absl::StrCat(given, "no other is faster");
+  }
   return absl::StrFormat(
-      "%s (--chunk-elems): exchange predicted %.3g ms, %.3g ms with %d to %d; "
-      "not followed: results must not depend on measured speeds",
-      given, 1e3 * plan_.comm_s, 1e3 * best->comm_s, least->chunk_bytes / 4,
-      most->chunk_bytes / 4);
+      "%sexchange predicted %.3g ms, %.3g ms with --chunk-elems %d; not "
+      "followed: results must not depend on measured speeds",
+      given, 1e3 * plan_.comm_s, 1e3 * best_s, best_elems);
 }
 
 std::vector<int> LivePlan::priorities() const {

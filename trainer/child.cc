@@ -65,7 +65,9 @@ int RunChild(const TrainOptions& options) {
   }
   absl::Status status;
   if (self.role == Role::kServer) {
-    status = RunServer({.dist = *dist});
+    status = RunServer(
+        {.dist = *dist,
+         .about = detection.has_value() ? AboutMachine(detection->Get()) : ""});
   } else {
     status = RunAsWorker(options, options.settings[index],
                          options.internal_seed, *dist, *detection, pipe);

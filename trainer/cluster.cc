@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -72,24 +73,13 @@ void ConsoleObserver::OnSummary(const RunSummary& summary) {
   summary_ = summary;
 }
 
-absl::Status SettleConnections(TrainOptions& options) {
-  ASSIGN_OR_RETURN(const size_t connections,
-                   ParseConnections(options.connections));
-  options.connection_choice = {};
-  if (connections == kAutoConnections) {
-    options.connection_choice = ChooseConnections(TransportOptionsOf(options));
-  } else {
-    options.connection_choice.connections = connections;
-  }
-  return absl::OkStatus();
-}
-
 TransportOptions TransportOptionsOf(const TrainOptions& options) {
   TransportOptions transport;
   transport.name = options.transport;
   transport.bind_address = options.bind;
   transport.tls = options.tls;
-  transport.connections = options.connection_choice.connections;
+  transport.connections =
+      std::max<size_t>(1, ParseConnections(options.connections).value_or(1));
   transport.rails = options.rails;
   transport.resend = options.resend;
   transport.congestion = options.tcp_congestion;
@@ -107,6 +97,8 @@ absl::StatusOr<DistOptions> MakeDistOptions(const TrainOptions& options,
                      Secret::FromFile(options.secret_file, job_id));
   }
   dist.transport = TransportOptionsOf(options);
+  dist.has_auto_connections =
+      ParseConnections(options.connections).value_or(1) == kAutoConnections;
   dist.timing = TimingOf(options);
   dist.operation_timeout = FromSeconds(options.operation_timeout_s);
   dist.num_threads = options.threads;

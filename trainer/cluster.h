@@ -42,8 +42,6 @@ class ConsoleObserver : public TrainObserver {
   RunSummary summary_;
 };
 
-// Fills in TrainOptions::connection_choice, after all else.
-absl::Status SettleConnections(TrainOptions& options);
 // How this process reaches the others.
 TransportOptions TransportOptionsOf(const TrainOptions& options);
 

@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "compression/codec_spec.h"
 #include "kvstore/calibration_cache.h"
+#include "topology/plan.h"
 #include "trainer/cluster.h"
 #include "trainer/dataset.h"
 #include "trainer/profile.h"
@@ -19,7 +20,7 @@ namespace {
 // The flags whose text needs a second look.
 struct RawFlags {
   std::string gc_type = "none";
-  std::string gc_allow = "2bit";
+  std::string gc_allow = kDefaultAllowed;
   std::string compare;
   std::string threshold = "auto";
   std::string rules;
@@ -322,7 +323,6 @@ absl::Status Finish(const CLI::App& app, const RawFlags& raw,
       CalibrationFolder(std::getenv("XDG_CACHE_HOME"), std::getenv("HOME"));
   options.has_servers = app.count("--servers") > 0;
   options.has_bind = app.count("--bind") > 0;
-  RETURN_IF_ERROR(SettleConnections(options));
   RETURN_IF_ERROR(MakeKVStore(options.kv_store, {}).status());
   if (!raw.gpus.empty()) {
     return absl::UnimplementedError(

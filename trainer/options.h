@@ -7,7 +7,6 @@
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "base/units.h"
-#include "kvstore/connections.h"
 #include "kvstore/kvstore.h"
 
 namespace telegrad {
@@ -47,8 +46,7 @@ struct TrainOptions {
   std::string transport = "auto";
   std::string tls;
   std::string tcp_congestion = "auto";
-  std::string connections = "1";       // to each peer, as given
-  ConnectionChoice connection_choice;  // with a reason if that was "auto"
+  std::string connections = "1";  // to each peer; ParseConnections
   std::vector<std::string> rails;
   bool resend = false;  // what a network loses or harms
   int threads = 1;      // of codecs, per process

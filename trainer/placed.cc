@@ -156,7 +156,8 @@ class PlacedRun {
 
   void Serve(DistOptions dist) {
     dist.wanted_rank = parts_.server_rank == kAnyRank ? -1 : parts_.server_rank;
-    const absl::Status status = RunServer({.dist = dist});
+    const absl::Status status =
+        RunServer({.dist = dist, .about = AboutMachine(detection_.Get())});
     if (!status.ok()) {
       ExitWithStatus(status, {Role::kServer, dist.wanted_rank});
     }

@@ -7,6 +7,8 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/network_device.h"
 #include "base/status_macros.h"
 #include "kvstore/link_calibration.h"
 #include "kvstore/packing.h"
@@ -54,13 +56,53 @@ int CpusOf(const RunContext& context) {
   return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
 }
 
+// "tcp: no card here does RDMA"; what was asked for stands alone.
+std::string TransportOf(const RunContext& context) {
+  const TransportChoice choice = context.store.transport_choice();
+  return absl::StrCat(choice.name, choice.reason.empty() ? "" : ": ",
+                      choice.reason);
+}
+
+bool IsTcp(const TransportChoice& transport) {
+  return transport.name == "tcp" || transport.tls == "tcp";
+}
+
+std::string UsedTransport(const RunContext& context) {
+  return absl::StrCat("this run uses --transport ", TransportOf(context), " (",
+                      context.store.transport_details(), ")");
+}
+
+// What is settled by now.
+FixedByRun FixedBy(const RunContext& context) {
+  const KVStore& store = context.store;
+  const ConnectionChoice connections = store.connection_choice();
+  return {.network_why = UsedTransport(context),
+          .aggregation_why =
+              absl::StrCat("fixed by --kv-store ", context.options.kv_store,
+                           " with ", store.num_servers(), " server(s)"),
+          .alternatives = {Aggregation::kColocatedServers},
+          .memory_why = "gradients of this run are in host memory",
+          .connections = static_cast<int>(connections.connections),
+          .connections_why = connections.reason.empty()
+                                 ? absl::StrCat("by --connections ",
+                                                context.options.connections)
+                                 : connections.reason};
+}
+
 // What the run compresses; where that is known from its codecs alone.
 PlanRequest RequestFor(const RunContext& context,
                        const GradientProfile& profile,
                        const Calibration& speeds) {
   PlanRequest request;
   request.profile = profile;
-  request.network = WishedNetwork(TransportOptionsOf(context.options));
+  request.fixed = FixedBy(context);
+  if (IsTcp(context.store.transport_choice())) {
+    request.network = Name(NetworkKind::kTcp);
+  } else {
+    request.network = WishedNetwork(TransportOptionsOf(context.options));
+    request.fixed.network_why.clear();  // the machines decide, or refuse
+  }
+  request.chunk_bytes = static_cast<int64_t>(4 * context.options.chunk_elems);
   request.tensor_codecs =
       CodecsOf(context.store.Report(), context.setting.is_auto, &speeds);
   request.gc_allow = ChoicesOf(context.setting.compression, speeds);
@@ -71,7 +113,7 @@ PlanRequest RequestFor(const RunContext& context,
 
 // The networks that the run's transport may stand for in a plan.
 std::vector<NetworkKind> NetworksOf(const TransportChoice& transport) {
-  if (transport.name == "tcp" || transport.tls == "tcp") {
+  if (IsTcp(transport)) {
     return {NetworkKind::kLocal, NetworkKind::kTcp};
   }
   return {NetworkKind::kLocal, NetworkKind::kTcp, NetworkKind::kInfiniBand,
@@ -103,33 +145,41 @@ Calibration CalibrationWith(const LinkFigures& measured, Calibration speeds,
   return speeds;
 }
 
-// "tcp: no card here does RDMA"; what was asked for stands alone.
-std::string TransportOf(const RunContext& context) {
-  const TransportChoice choice = context.store.transport_choice();
-  return absl::StrCat(choice.name, choice.reason.empty() ? "" : ": ",
-                      choice.reason);
+// What binds this worker's traffic to its cards.
+std::string CardsInUse(const RunContext& context) {
+  const TrainOptions& options = context.options;
+  std::string text = absl::StrCat("worker/", context.store.rank(), " opens ");
+  if (!IsTcp(context.store.transport_choice())) {
+    return absl::StrCat(text,
+                        "what its transport says (TELEGRAD_NICS, --bind)");
+  }
+  const auto device = DeviceOfAddress(options.bind);
+  absl::StrAppend(&text, device.ok() ? *device : "the device", " by --bind ",
+                  options.bind);
+  if (options.rails.empty()) return text;
+  return absl::StrCat(text, " and ", absl::StrJoin(options.rails, ", "),
+                      " by --rails");
 }
 
-// What the run does about a decision, where that is not what it says.
-std::string InThisRun(const RunContext& context, const std::string& what) {
-  const KVStore& store = context.store;
-  if (what == "network") {
-    return absl::StrCat("; this run uses --transport ", TransportOf(context),
-                        " (", store.transport_details(), ")");
+// A decision of the plan as it is in this run.
+std::string InThisRun(const RunContext& context, const Plan& plan,
+                      const PlanDecision& decision) {
+  const std::string said = absl::StrCat(decision.what, " ", decision.text);
+  const bool is_local = plan.network == NetworkKind::kLocal;
+  if (decision.what == "network" &&
+      (is_local || !IsTcp(context.store.transport_choice()))) {
+    return absl::StrCat(said, "; ", UsedTransport(context));
   }
-  if (what == "cards") return "; what this run opens is said by its transport";
-  if (what == "memory") return "; gradients of this run are in host memory";
-  if (what == "connections") {
-    return absl::StrCat(
-        "; this run has ", NumConnections(TransportOptionsOf(context.options)),
-        ", which are made before the link is measured (--connections ",
-        context.options.connections, ")");
+  if (decision.what == "cards" && !is_local) {
+    return absl::StrCat("cards ", CardsInUse(context), "; ports of ",
+                        Name(plan.network), " are ", decision.text);
   }
-  if (what == "aggregation") {
-    return absl::StrCat("; this run uses ", context.options.kv_store, " with ",
-                        store.num_servers(), " server(s) that share the sums");
+  if (decision.what == "advice") {
+    return absl::StrCat(said,
+                        "; a server beside each worker does that: a launcher "
+                        "without --servers, or as many server roles");
   }
-  return "; not followed by this run";
+  return said;
 }
 
 std::vector<std::string> LinesFor(const RunContext& context,
@@ -146,9 +196,7 @@ std::vector<std::string> LinesFor(const RunContext& context,
                    job.machines == 1 ? " machine" : " machines"));
   for (const PlanDecision& each : PlanDecisions(job.plan)) {
     if (each.what == "compression") continue;  // is that of the exchange
-    const std::string here =
-        each.what == "link" ? "" : InThisRun(context, each.what);
-    lines.push_back(absl::StrCat("plan: ", each.what, " ", each.text, here));
+    lines.push_back(absl::StrCat("plan: ", InThisRun(context, job.plan, each)));
   }
   for (const std::string& warning : job.plan.warnings) {
     lines.push_back(absl::StrCat("plan: warning: ", warning));
@@ -242,7 +290,7 @@ absl::StatusOr<RunCalibration> RunPlan::Measure(
 
 absl::Status RunPlan::Start(RunContext& context,
                             std::span<const TensorSpec> tensors) {
-  if (const ConnectionChoice& choice = context.options.connection_choice;
+  if (const ConnectionChoice choice = context.store.connection_choice();
       !choice.reason.empty()) {
     context.decisions.push_back(Describe(choice));
     context.observer.OnLine(context.decisions.back());

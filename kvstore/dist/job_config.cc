@@ -157,7 +157,6 @@ Facts MakeFacts(const JobConfig& config) {
       {"start", gc.starts_dense ? "dense" : "compressed"},
       {"chunk elements", absl::StrCat(config.chunk_elems)},
       {"initial values", config.has_values ? "given" : "none"},
-      {"connections", absl::StrCat(config.connections)},
       {"resend", config.resends ? "on" : "off"},
   };
   if (gc.type != "none" || !gc.rules.empty()) {
@@ -175,9 +174,8 @@ Facts MakeFacts(const JobConfig& config) {
   return facts;
 }
 
-Facts TransportFacts(const TransportOptions& options) {
-  const std::string tls = ChooseTransport(options).tls;
-  return {{"tls", tls.empty() ? "any" : tls}};
+Facts TransportFacts(const TransportChoice& choice) {
+  return {{"tls", choice.tls.empty() ? "any" : choice.tls}};
 }
 
 std::string SerializeJobConfig(const JobConfig& config) {
@@ -209,7 +207,6 @@ std::string SerializeJobConfig(const JobConfig& config) {
               {"rescale_bits", bits(sgd.rescale)},
               {"chunk_elems", config.chunk_elems},
               {"has_values", config.has_values ? 1u : 0u},
-              {"connections", config.connections},
               {"resends", config.resends ? 1u : 0u}}
       .dump();
 }
@@ -260,7 +257,6 @@ absl::StatusOr<JobConfig> ParseJobConfig(absl::string_view text,
   sgd.rescale = FloatField(json, "rescale_bits", status);
   config.chunk_elems = Field(json, "chunk_elems", 1, kMaxChunkElems, status);
   config.has_values = Field(json, "has_values", 0, 1, status) != 0;
-  config.connections = Field(json, "connections", 1, kMaxConnections, status);
   config.resends = Field(json, "resends", 0, 1, status) != 0;
   RETURN_IF_ERROR(status);
   RETURN_IF_ERROR(CheckConfig(gc, config.optimizer));

@@ -15,7 +15,6 @@ struct JobConfig {
   OptimizerConfig optimizer;
   size_t chunk_elems = 0;
   bool has_values = false;  // worker 0 sends initial values
-  size_t connections = 1;   // from a worker to each server
   bool resends = false;     // TransportOptions::resend
 };
 
@@ -25,7 +24,7 @@ Facts MakeFacts(const JobConfig& config);
 
 // The same of how data travels, besides the transport, on which members settle
 // (kvstore/dist/members.h): what the options come to.
-Facts TransportFacts(const TransportOptions& options);
+Facts TransportFacts(const TransportChoice& choice);
 
 std::string SerializeJobConfig(const JobConfig& config);
 

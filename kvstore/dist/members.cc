@@ -3,59 +3,87 @@
 #include <cstddef>
 #include <set>
 
+#include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "transport/check_transport.h"
 
 namespace telegrad {
 
-std::vector<TransportOptions> TransportsOf(const TransportOptions& options) {
-  const TransportChoice choice = ChooseTransport(options);
-  std::vector<TransportOptions> transports = {options};
-  transports[0].name = choice.name;
-  transports[0].tls = choice.tls;
-  if (choice.may_be_tcp) {
-    transports.push_back(options);
-    transports[1].name = "tcp";
+OwnTransports TransportsOf(const DistOptions& options) {
+  OwnTransports own{.choice = ChooseTransport(options.transport)};
+  TransportOptions first = options.transport;
+  first.name = own.choice.name;
+  first.tls = own.choice.tls;
+  if (const std::string why = RdmaWarning(options.transport); !why.empty()) {
+    LogWarning("transport: ", why);
+    absl::StrAppend(&own.choice.reason, own.choice.reason.empty() ? "" : "; ",
+                    why);
   }
-  return transports;
+  own.offers.why = own.choice.reason;
+  if (options.has_auto_connections) {
+    const ConnectionChoice found = ChooseConnections(first, own.choice);
+    first.connections = found.connections;
+    own.offers.connections_why = found.reason;
+    own.offers.is_open = first.rails.empty();
+  }
+  own.offers.connections = NumConnections(first);
+  own.transports = {first};
+  if (own.choice.may_be_tcp) {
+    own.transports.push_back(first);
+    own.transports[1].name = "tcp";
+    own.transports[1].tls = options.transport.tls;
+  }
+  for (const TransportOptions& each : own.transports) {
+    own.offers.names.push_back(each.name);
+  }
+  return own;
 }
 
-TransportOffers OffersOf(const std::vector<TransportOptions>& transports,
-                         const TransportOptions& options) {
-  TransportOffers offers{.why = ChooseTransport(options).reason};
-  for (const TransportOptions& each : transports) {
-    offers.names.push_back(each.name);
-  }
-  return offers;
-}
-
-void Withdraw(size_t i, const absl::Status& why,
-              std::vector<TransportOptions>& transports,
-              TransportOffers& offers) {
+void Withdraw(size_t i, const absl::Status& why, OwnTransports& own) {
   const auto place = static_cast<ptrdiff_t>(i);
-  LogWarning("transport ", transports[i].name,
+  LogWarning("transport ", own.transports[i].name,
              " is not offered: ", why.message());
-  if (i == 0) offers.why = std::string(why.message());
-  transports.erase(transports.begin() + place);
-  offers.names.erase(offers.names.begin() + place);
+  if (i == 0) own.offers.why = std::string(why.message());
+  own.transports.erase(own.transports.begin() + place);
+  own.offers.names.erase(own.offers.names.begin() + place);
 }
 
-size_t SettledIndex(const Membership& membership,
-                    const std::vector<TransportOptions>& transports) {
-  for (size_t i = 0; i < transports.size(); ++i) {
-    if (transports[i].name == membership.transport) return i;
+size_t SettledIndex(const Membership& membership, const OwnTransports& own) {
+  for (size_t i = 0; i < own.transports.size(); ++i) {
+    if (own.transports[i].name == membership.transport) return i;
   }
   return 0;
 }
 
 TransportChoice SettledChoice(const Membership& membership,
-                              const TransportOptions& options) {
-  TransportChoice choice = ChooseTransport(options);
-  if (membership.transport.empty() || membership.transport == choice.name) {
-    return choice;
+                              const TransportChoice& own) {
+  if (membership.transport.empty() || membership.transport == own.name) {
+    return own;
   }
   return {.name = membership.transport,
           .reason = membership.transport_reason,
-          .tls = choice.tls};
+          .tls = own.tls};
+}
+
+ConnectionChoice SettledConnections(const Membership& membership,
+                                    const TransportOffers& own) {
+  if (membership.connections == 0) {
+    return {own.connections, own.connections_why};
+  }
+  // What is found alike needs no name.
+  const bool is_own = own.is_open && own.connections == membership.connections;
+  return {membership.connections,
+          is_own ? own.connections_why : membership.connections_reason};
+}
+
+std::vector<int> ServersElsewhere(const Membership& membership) {
+  std::set<std::string> known;
+  for (const Member& each : membership.workers) known.insert(each.host);
+  std::vector<int> ranks;
+  for (const Member& each : membership.servers) {
+    if (known.insert(each.host).second) ranks.push_back(each.id.rank);
+  }
+  return ranks;
 }
 
 int NumServerMachines(const Membership& membership) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "kvstore/kvstore.h"
 #include "transport/bootstrap.h"
 #include "transport/transport.h"
 
@@ -11,27 +12,31 @@
 // are.
 namespace telegrad {
 
-// The transports that this host can use, best first: what `options` name, and
-// for "auto" what other hosts may need instead.
-std::vector<TransportOptions> TransportsOf(const TransportOptions& options);
-
-// These as an offer, without addresses.
-TransportOffers OffersOf(const std::vector<TransportOptions>& transports,
-                         const TransportOptions& options);
+// What this host can use, looked at once.
+struct OwnTransports {
+  TransportChoice choice = {};
+  // Best first: what the options name, and for "auto" what other hosts may need
+  // instead.
+  std::vector<TransportOptions> transports = {};
+  TransportOffers offers = {};  // these, without addresses
+};
+OwnTransports TransportsOf(const DistOptions& options);
 
 // Takes back the i-th, which could not be made; the others are left.
-void Withdraw(size_t i, const absl::Status& why,
-              std::vector<TransportOptions>& transports,
-              TransportOffers& offers);
+void Withdraw(size_t i, const absl::Status& why, OwnTransports& own);
 
-// The index into `transports` of what the job has settled on; 0 where it has on
-// nothing.
-size_t SettledIndex(const Membership& membership,
-                    const std::vector<TransportOptions>& transports);
+// The index into `own.transports` of what the job has settled on; 0 where it
+// has on nothing.
+size_t SettledIndex(const Membership& membership, const OwnTransports& own);
 
 // What the job uses, and why.
 TransportChoice SettledChoice(const Membership& membership,
-                              const TransportOptions& options);
+                              const TransportChoice& own);
+ConnectionChoice SettledConnections(const Membership& membership,
+                                    const TransportOffers& own);
+
+// The ranks of the first servers of hosts that have no worker.
+std::vector<int> ServersElsewhere(const Membership& membership);
 
 // The number of hosts with servers where none of these has a worker, else 0.
 int NumServerMachines(const Membership& membership);

@@ -57,35 +57,54 @@ absl::StatusOr<std::unique_ptr<TransportContext>> DistServer::ListenOver(
   return context;
 }
 
-absl::Status DistServer::Start() {
-  // Workers need an address to start with: it listens over each transport that
-  // the job may settle on, and keeps that one.
-  std::vector<TransportOptions> transports =
-      TransportsOf(options_.dist.transport);
-  TransportOffers offers = OffersOf(transports, options_.dist.transport);
-  std::vector<std::unique_ptr<TransportContext>> contexts;
-  while (contexts.size() < transports.size()) {
-    const size_t i = contexts.size();
-    std::string address;
-    absl::StatusOr<std::unique_ptr<TransportContext>> made =
-        ListenOver(transports[i], &address);
-    if (made.ok()) {
-      contexts.push_back(*std::move(made));
-      offers.addresses.push_back(std::move(address));
-    } else if (transports.size() > 1) {
-      Withdraw(i, made.status(), transports, offers);
-    } else {
-      return made.status();
+absl::StatusOr<DistServer::Listener> DistServer::ListenOver(
+    const TransportOptions& transport, bool is_open) {
+  Listener listener;
+  TransportOptions one = transport;
+  if (is_open) one.connections = 1;
+  ASSIGN_OR_RETURN(listener.context, ListenOver(one, &listener.address));
+  if (!is_open) return listener;
+  TransportOptions several = transport;
+  several.connections = kMaxConnections;  // of which a worker uses what it says
+  ASSIGN_OR_RETURN(listener.striped,
+                   ListenOver(several, &listener.striped_address));
+  return listener;
+}
+
+absl::StatusOr<std::vector<DistServer::Listener>> DistServer::ListenOverAll(
+    OwnTransports& own) {
+  std::vector<Listener> listeners;
+  while (listeners.size() < own.transports.size()) {
+    const size_t i = listeners.size();
+    absl::StatusOr<Listener> made =
+        ListenOver(own.transports[i], own.offers.is_open);
+    if (!made.ok() && own.transports.size() > 1) {
+      Withdraw(i, made.status(), own);
+      continue;
     }
+    RETURN_IF_ERROR(made.status());
+    own.offers.addresses.push_back(made->address);
+    if (own.offers.is_open) {
+      own.offers.striped_addresses.push_back(made->striped_address);
+    }
+    listeners.push_back(*std::move(made));
   }
+  return listeners;
+}
+
+absl::Status DistServer::Start() {
+  // Workers need an address to start with: it listens over all that the job may
+  // settle on, and keeps that one.
+  OwnTransports own = TransportsOf(options_.dist);
+  ASSIGN_OR_RETURN(std::vector<Listener> listeners, ListenOverAll(own));
   JoinRequest request{
       .scheduler_address = options_.dist.scheduler_address,
       .role = Role::kServer,
       .wanted_rank = options_.dist.wanted_rank,
       .data_address = "",
-      .offers = offers,
+      .offers = own.offers,
       .facts = {},
-      .shared = {},
+      .shared = options_.about,
       .job_id = options_.dist.job_id,
       .secret = options_.dist.secret,
       .timing = options_.dist.timing,
@@ -93,7 +112,9 @@ absl::Status DistServer::Start() {
   };
   ASSIGN_OR_RETURN(control_, ControlClient::Join(request));
   const Membership& membership = control_->membership();
-  transport_ = std::move(contexts[SettledIndex(membership, transports)]);
+  Listener& kept = listeners[SettledIndex(membership, own)];
+  const bool is_striped = membership.connections > 1 && kept.striped != nullptr;
+  transport_ = std::move(is_striped ? kept.striped : kept.context);
   rank_ = membership.self.rank;
   epoch_ = membership.epoch;
   num_workers_ = static_cast<int>(membership.workers.size());
@@ -129,22 +150,14 @@ absl::Status DistServer::MakeChunks() {
 
 // It has listened before it knew the job.
 absl::Status DistServer::CheckNetwork() const {
-  const auto differ = [this](absl::string_view what, absl::string_view theirs,
-                             absl::string_view own, absl::string_view flags) {
-    return WithExitCode(ExitCode::kMismatch,
-                        absl::InvalidArgumentError(absl::StrCat(
-                            what, ": workers have ", theirs, ", server/", rank_,
-                            " has ", own, "; give all the same ", flags)));
-  };
-  const TransportOptions& own = options_.dist.transport;
-  if (NumConnections(own) != config_.connections) {
-    return differ("connections", absl::StrCat(config_.connections),
-                  absl::StrCat(NumConnections(own)),
-                  "--connections and --rails");
-  }
-  if (own.resend != config_.resends) {
-    return differ("resend", config_.resends ? "on" : "off",
-                  own.resend ? "on" : "off", "--resend");
+  const bool own = options_.dist.transport.resend;
+  if (own != config_.resends) {
+    const auto text = [](bool resends) { return resends ? "on" : "off"; };
+    return WithExitCode(
+        ExitCode::kMismatch,
+        absl::InvalidArgumentError(absl::StrCat(
+            "resend: workers have ", text(config_.resends), ", server/", rank_,
+            " has ", text(own), "; give all the same --resend")));
   }
   return absl::OkStatus();
 }

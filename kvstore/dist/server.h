@@ -9,6 +9,7 @@
 #include "base/thread_pool.h"
 #include "kvstore/dist/frame_sender.h"
 #include "kvstore/dist/link_probe.h"
+#include "kvstore/dist/members.h"
 #include "kvstore/dist/round.h"
 #include "transport/handshake.h"
 
@@ -40,8 +41,20 @@ class DistServer : private TransportHandler {
   };
 
   // server.cc
+  // Over one transport: as it is, and, while connections are open, both by one
+  // and by several.
+  struct Listener {
+    std::unique_ptr<TransportContext> context = {};
+    std::unique_ptr<TransportContext> striped = {};
+    std::string address = {};
+    std::string striped_address = {};
+  };
   absl::StatusOr<std::unique_ptr<TransportContext>> ListenOver(
       TransportOptions transport, std::string* address);
+  absl::StatusOr<Listener> ListenOver(const TransportOptions& transport,
+                                      bool is_open);
+  // By each transport that the job may settle on.
+  absl::StatusOr<std::vector<Listener>> ListenOverAll(OwnTransports& own);
   absl::Status Start();
   absl::Status MakeChunks();
   absl::Status CheckNetwork() const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "kvstore/dist/members.h"
 
 namespace telegrad {
@@ -121,10 +122,32 @@ int DistWorker::num_server_machines() const {
   return control_ == nullptr ? 0 : NumServerMachines(control_->membership());
 }
 
+absl::StatusOr<std::vector<ServerAbout>> DistWorker::AskServers() {
+  if (control_ == nullptr) {
+    return absl::FailedPreconditionError("AskServers before Init");
+  }
+  const Membership& membership = control_->membership();
+  std::vector<ServerAbout> all;
+  for (const int rank : ServersElsewhere(membership)) {
+    ServerAbout& about = all.emplace_back();
+    about.rank = rank;
+    about.host = membership.servers[static_cast<size_t>(rank)].host;
+    ASSIGN_OR_RETURN(
+        about.text,
+        control_->AskServer(rank, Clock::now() + options_.operation_timeout));
+  }
+  return all;
+}
+
 TransportChoice DistWorker::transport_choice() const {
-  return SettledChoice(
-      control_ == nullptr ? Membership() : control_->membership(),
-      options_.transport);
+  return control_ == nullptr
+             ? own_.choice
+             : SettledChoice(control_->membership(), own_.choice);
+}
+
+ConnectionChoice DistWorker::connection_choice() const {
+  return SettledConnections(
+      control_ == nullptr ? Membership() : control_->membership(), own_.offers);
 }
 
 std::string DistWorker::transport_details() const { return transport_details_; }

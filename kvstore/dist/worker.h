@@ -13,6 +13,7 @@
 #include "kvstore/dist/frame_sender.h"
 #include "kvstore/dist/job_config.h"
 #include "kvstore/dist/link_probe.h"
+#include "kvstore/dist/members.h"
 #include "kvstore/dist/worker_tensor.h"
 #include "transport/handshake.h"
 
@@ -51,6 +52,8 @@ class DistWorker : public KVStore, private TransportHandler {
   Traffic traffic() const override;
   std::vector<TensorReport> Report() const override;
   int num_server_machines() const override;
+  absl::StatusOr<std::vector<ServerAbout>> AskServers() override;
+  ConnectionChoice connection_choice() const override;
   TransportChoice transport_choice() const override;
   std::string transport_details() const override;
   void SetStep(int64_t step) override;
@@ -85,7 +88,7 @@ class DistWorker : public KVStore, private TransportHandler {
                          std::span<const Bytes> values) const;
   absl::Status Join(std::span<const TensorSpec> tensors, bool has_values);
   // On the transport that all members can use.
-  absl::Status Settle(const std::vector<TransportOptions>& transports);
+  absl::Status Settle();
   absl::Status Take(TransportOptions transport);
   absl::Status Open(std::span<const Bytes> values);
   absl::Status MakeTensors();
@@ -169,6 +172,7 @@ class DistWorker : public KVStore, private TransportHandler {
   int rank_ = -1;
   int num_workers_ = 0;
   uint64_t epoch_ = 0;
+  OwnTransports own_ = {};  // from Init on
   std::string transport_details_;
 
   std::unique_ptr<ControlClient> control_;

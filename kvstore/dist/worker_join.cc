@@ -12,9 +12,10 @@ namespace {
 
 // How the data travels is no part of the job's configuration, which servers
 // follow, but the same on all workers.
-Facts AllFacts(const JobConfig& config, const DistOptions& options) {
+Facts AllFacts(const JobConfig& config, const DistOptions& options,
+               const TransportChoice& choice) {
   Facts facts = MakeFacts(config);
-  const Facts transport = TransportFacts(options.transport);
+  const Facts transport = TransportFacts(choice);
   facts.insert(facts.end(), transport.begin(), transport.end());
   facts.insert(facts.end(), options.facts.begin(), options.facts.end());
   return facts;
@@ -82,14 +83,12 @@ absl::Status DistWorker::Join(std::span<const TensorSpec> tensors,
   config_.tensors.assign(tensors.begin(), tensors.end());
   config_.chunk_elems = options_.chunk_elems;
   config_.has_values = has_values;
-  config_.connections = NumConnections(options_.transport);
   config_.resends = options_.transport.resend;
-  std::vector<TransportOptions> transports = TransportsOf(options_.transport);
-  TransportOffers offers = OffersOf(transports, options_.transport);
-  absl::Status taken = Take(transports[0]);
-  while (!taken.ok() && transports.size() > 1) {
-    Withdraw(0, taken, transports, offers);
-    taken = Take(transports[0]);
+  own_ = TransportsOf(options_);
+  absl::Status taken = Take(own_.transports[0]);
+  while (!taken.ok() && own_.transports.size() > 1) {
+    Withdraw(0, taken, own_);
+    taken = Take(own_.transports[0]);
   }
   RETURN_IF_ERROR(taken);
   JoinRequest request{
@@ -97,8 +96,8 @@ absl::Status DistWorker::Join(std::span<const TensorSpec> tensors,
       .role = Role::kWorker,
       .wanted_rank = options_.wanted_rank,
       .data_address = "",
-      .offers = std::move(offers),
-      .facts = AllFacts(config_, options_),
+      .offers = own_.offers,
+      .facts = AllFacts(config_, options_, own_.choice),
       .shared = SerializeJobConfig(config_),
       .job_id = options_.job_id,
       .secret = options_.secret,
@@ -115,20 +114,23 @@ absl::Status DistWorker::Join(std::span<const TensorSpec> tensors,
   rank_ = membership.self.rank;
   num_workers_ = static_cast<int>(membership.workers.size());
   epoch_ = membership.epoch;
-  const absl::Status status = Settle(transports);
+  const absl::Status status = Settle();
   if (!status.ok()) FailJob(status);
   return status;
 }
 
-absl::Status DistWorker::Settle(
-    const std::vector<TransportOptions>& transports) {
+absl::Status DistWorker::Settle() {
   const Membership& membership = control_->membership();
   if (rank_ == 0 && !membership.transport_reason.empty()) {
     LogWarning("transport ", membership.transport,
                " for all: ", membership.transport_reason);
   }
-  const size_t settled = SettledIndex(membership, transports);
-  return settled == 0 ? absl::OkStatus() : Take(transports[settled]);
+  const size_t settled = SettledIndex(membership, own_);
+  TransportOptions transport = own_.transports[settled];
+  transport.connections = connection_choice().connections;
+  const bool is_taken =
+      settled == 0 && transport.connections == own_.offers.connections;
+  return is_taken ? absl::OkStatus() : Take(transport);
 }
 
 absl::Status DistWorker::Take(TransportOptions transport) {

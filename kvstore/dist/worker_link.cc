@@ -153,7 +153,7 @@ std::string DistWorker::link_identity() const {
       transport_details_,
       absl::StrFormat("at %s, tls '%s', %d connections, %g bytes/s, %g s",
                       options_.transport.bind_address, options_.transport.tls,
-                      NumConnections(options_.transport),
+                      connection_choice().connections,
                       options_.transport.link_bytes_per_s,
                       options_.transport.link_latency_s)};
   for (const auto& [name, value] : options_.facts) {

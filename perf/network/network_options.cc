@@ -157,7 +157,8 @@ absl::StatusOr<TransportOptions> TransportOptionsOf(
     transport.connections = connections;
     return transport;
   }
-  const ConnectionChoice choice = ChooseConnections(transport);
+  const ConnectionChoice choice =
+      ChooseConnections(transport, ChooseTransport(transport));
   transport.connections = choice.connections;
   if (options.rank <= 0) {
     std::fprintf(stderr, "telegrad-perf: %s\n", Describe(choice).c_str());

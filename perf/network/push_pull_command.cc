@@ -13,6 +13,7 @@
 #include "base/cpu_time.h"
 #include "base/median.h"
 #include "base/status_macros.h"
+#include "kvstore/connections.h"
 #include "kvstore/kvstore.h"
 #include "kvstore/link_calibration.h"
 #include "kvstore/packing.h"
@@ -264,6 +265,8 @@ absl::StatusOr<DistOptions> Meet(const Options& options, Rank& rank,
   dist.job_id = kJob;
   ASSIGN_OR_RETURN(dist.transport,
                    TransportOptionsOf(network, rank.rendezvous->own_ip()));
+  dist.has_auto_connections =
+      ParseConnections(network.connections).value_or(1) == kAutoConnections;
   std::string mine;
   if (rank.rank == 0) {
     const std::string material = RandomMaterial();

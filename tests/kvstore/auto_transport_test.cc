@@ -1,5 +1,5 @@
-// --transport auto on hosts that differ: members of one machine that are shown
-// another /sys.
+// --transport auto and --connections auto on hosts that differ: members of one
+// machine that are shown another /sys, or given other numbers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -81,6 +81,44 @@ TEST(AutoTransport, IsTcpForAllWhereOneHostHasNothingElse) {
                   rank == 0 ? HasSubstr("cannot use ucx: no card here does")
                             : HasSubstr("no card here does RDMA"));
       EXPECT_THAT(store->Pull(0, values[0].view(), 0).Wait(Soon()), IsOk());
+      store->Close();
+    });
+  }
+  for (std::thread& each : workers) each.join();
+  EXPECT_THAT(server.get(), IsOk());
+}
+
+// Of one worker they were given; all others leave them open.
+TEST(AutoConnections, AreThoseThatOneWasGiven) {
+  ClusterConfig config = Job(2);
+  config.transport = "tcp";
+  Cluster cluster(config);
+  const auto options = [&cluster](Role role, int rank) {
+    DistOptions each = cluster.Options();
+    each.wanted_rank = rank;
+    each.has_auto_connections = role == Role::kServer || rank == 0;
+    each.transport.connections = 3;  // auto looks for itself: 1
+    return each;
+  };
+  auto server = std::async(std::launch::async, [&] {
+    return RunServer({.dist = options(Role::kServer, 0)});
+  });
+  std::vector<std::thread> workers;
+  for (int rank = 0; rank < 2; ++rank) {
+    workers.emplace_back([&, rank] {
+      const auto store =
+          *MakeKVStore("dist_sync", options(Role::kWorker, rank));
+      std::vector<Buffer> values = cluster.MakeValues(rank);
+      ASSERT_THAT(cluster.Init(*store, values), IsOk());
+      EXPECT_EQ(store->connection_choice().connections, 3u);
+      EXPECT_THAT(store->connection_choice().reason,
+                  HasSubstr("of worker/1 on "));
+      EXPECT_THAT(store->transport_details(),
+                  HasSubstr("3 connections to each peer"));
+      EXPECT_THAT(store->PushPull(0, values[0].view(), values[0].view(), 0)
+                      .Wait(Soon()),
+                  IsOk());
+      EXPECT_EQ(values[0].as<float>()[0], 2.0f);  // worker 0's 1, twice
       store->Close();
     });
   }

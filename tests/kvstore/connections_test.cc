@@ -54,7 +54,8 @@ std::string Chosen(const TransportOptions& options,
                    const absl::StatusOr<std::string>& device) {
   const absl::StatusOr<SysRoot> root = Devices();
   EXPECT_THAT(root, IsOk());
-  const ConnectionChoice choice = ChooseConnections(options, device, *root);
+  const ConnectionChoice choice =
+      ChooseConnections(options, ChooseTransport(options), device, *root);
   return absl::StrCat(choice.connections, ": ", choice.reason);
 }
 
@@ -99,7 +100,8 @@ TEST(Connections, WhereNothingIsKnownThereIsOne) {
   TransportOptions loopback = Options();
   loopback.bind_address = "127.0.0.1";
   EXPECT_EQ(Chosen(loopback, "bond0"), "1: 127.0.0.1 is this host alone");
-  EXPECT_EQ(ChooseConnections(loopback).connections, 1u);
+  EXPECT_EQ(ChooseConnections(loopback, ChooseTransport(loopback)).connections,
+            1u);
 }
 
 TEST(Connections, AreANumberOrAuto) {

@@ -326,7 +326,7 @@ void ExpectServerDiffers(const std::function<void(TransportOptions&)>& change,
 
 TEST(Mismatch, OfConnectionsNamesTheServer) {
   ExpectServerDiffers([](TransportOptions& own) { own.connections = 2; },
-                      "connections: workers have 2, server/0 has 1");
+                      "connections: worker/0 has 2, server/0 has 1");
 }
 
 TEST(Mismatch, OfResendNamesTheServer) {

@@ -39,7 +39,6 @@ JobConfig Sample() {
               .rescale = -0.0f}};
   config.chunk_elems = 12345;
   config.has_values = true;
-  config.connections = 3;
   config.resends = true;
   return config;
 }
@@ -50,12 +49,18 @@ TEST(TransportFacts, AreOfWhatIsUsedHoweverItIsAskedFor) {
   TransportOptions parts;
   parts.name = "ofi";
   parts.tls = "efa";
-  EXPECT_EQ(TransportFacts(network), TransportFacts(parts));
-  EXPECT_EQ(OffersOf(TransportsOf(network), network).names,
-            OffersOf(TransportsOf(parts), parts).names);
+  const auto facts = [](const TransportOptions& options) {
+    return TransportFacts(ChooseTransport(options));
+  };
+  EXPECT_EQ(facts(network), facts(parts));
+  DistOptions one;
+  one.transport = network;
+  DistOptions other;
+  other.transport = parts;
+  EXPECT_EQ(TransportsOf(one).offers.names, TransportsOf(other).offers.names);
   parts.tls.clear();
-  EXPECT_NE(TransportFacts(network), TransportFacts(parts));
-  EXPECT_EQ(TransportFacts(parts), (Facts{{"tls", "any"}}));
+  EXPECT_NE(facts(network), facts(parts));
+  EXPECT_EQ(facts(parts), (Facts{{"tls", "any"}}));
 }
 
 TEST(JobConfig, ComesBackBitByBit) {
@@ -83,7 +88,6 @@ TEST(JobConfig, ComesBackBitByBit) {
   EXPECT_TRUE(SameBits(sgd.rescale, in.optimizer.sgd.rescale));
   EXPECT_EQ(out->chunk_elems, 12345u);
   EXPECT_TRUE(out->has_values);
-  EXPECT_EQ(out->connections, 3u);
   EXPECT_TRUE(out->resends);
 }
 
@@ -132,8 +136,6 @@ TEST(JobConfig, RefusesValuesOutOfRange) {
       {"chunk_elems", 0},
       {"chunk_elems", kMaxChunkElems + 1},
       {"has_values", 2},
-      {"connections", 0},
-      {"connections", 65},
       {"resends", 2},
   };
   for (const auto& [name, value] : cases) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/exit_code.h"
 #include "tests/kvstore/cluster.h"
 #include "tests/kvstore/scripted_store.h"
@@ -12,8 +13,10 @@
 namespace telegrad {
 namespace {
 
+using ::testing::AllOf;
 using testing::Cluster;
 using testing::ClusterConfig;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -90,6 +93,100 @@ TEST(JobPlan, KnowsServersOnMachinesOfTheirOwn) {
                                           ? Aggregation::kRing
                                           : Aggregation::kDedicatedServers);
   }
+}
+
+// Of ScriptedStore's one server.
+TEST(JobPlan, OfARunSumsWhereItsServersAre) {
+  const auto agree = [](const std::string& other, int server_machines) {
+    ScriptedStore store(
+        {{"plan-machines",
+          absl::StrCat(R"({"host":")", other,
+                       R"(","boot_id":"1","error":"no /sys"})")}});
+    store.set_num_server_machines(server_machines);
+    PlanRequest request = Request();
+    request.fixed.aggregation_why = "fixed by the store";
+    const auto job =
+        AgreeOnPlan(store, Report("a", "1"), AssumedCalibration(), request);
+    EXPECT_THAT(job, IsOk());
+    return job.ok() ? job->plan : Plan{};
+  };
+  EXPECT_EQ(agree("a", 0).aggregation, Aggregation::kLocal);
+  EXPECT_EQ(agree("b", 1).aggregation, Aggregation::kDedicatedServers);
+  const Plan beside = agree("b", 0);
+  EXPECT_EQ(beside.aggregation, Aggregation::kDedicatedServers);
+  EXPECT_EQ(beside.servers, 1);
+  EXPECT_THAT(beside.reasons, Contains("aggregation dedicated-servers: fixed "
+                                       "by the store"));
+}
+
+// The plan of two workers on InfiniBand and of the server that says this.
+absl::StatusOr<JobPlan> AgreeBesideServer(const std::string& about) {
+  MachineReport mine = Report("a", "1");
+  mine.machine = TestMachine("a", 0, 1, Fabric::kInfiniBand, 100);
+  const MachineReport other{
+      .host = "b",
+      .boot_id = "2",
+      .machine = TestMachine("b", 0, 1, Fabric::kInfiniBand, 100)};
+  const std::vector<std::string> theirs =
+      absl::StrSplit(AboutMachine(other), absl::MaxSplits('\n', 1));
+  ScriptedStore store(
+      {{"plan-machines", theirs[0]}, {"plan-machine", theirs[1]}});
+  store.set_num_server_machines(1);
+  store.set_servers({{.rank = 3, .host = "s", .text = about}});
+  return AgreeOnPlan(store, mine, Calibration(), Request());
+}
+
+TEST(JobPlan, IsBoundByTheMachineOfAServer) {
+  MachineReport server = Report("s", "3");
+  server.machine = TestMachine("s", 0, 1, Fabric::kInfiniBand, 100);
+  auto job = AgreeBesideServer(AboutMachine(server));
+  ASSERT_THAT(job, IsOk());
+  EXPECT_EQ(job->plan.network, NetworkKind::kInfiniBand);
+  EXPECT_EQ(job->plan.link_bytes_per_s, 100e9 / 8);
+  EXPECT_EQ(job->plan.machines.size(), 3u);
+  EXPECT_EQ(job->machines, 2);
+  EXPECT_THAT(job->plan.warnings, IsEmpty());
+
+  server.machine = TestMachine("s", 0, 1, Fabric::kInfiniBand, 25);
+  job = AgreeBesideServer(AboutMachine(server));
+  ASSERT_THAT(job, IsOk());
+  EXPECT_EQ(job->plan.link_bytes_per_s, 25e9 / 8);
+  EXPECT_THAT(job->plan.reasons,
+              Contains(HasSubstr("ports of s, the slowest")));
+  EXPECT_THAT(job->plan.warnings,
+              Contains(HasSubstr("s has cards of 25 Gb/s, others of up to")));
+
+  server.machine = TestMachine("s", 0, 1, Fabric::kEthernet, 100);
+  job = AgreeBesideServer(AboutMachine(server));
+  ASSERT_THAT(job, IsOk());
+  EXPECT_EQ(job->plan.network, NetworkKind::kTcp);
+  EXPECT_THAT(job->plan.warnings,
+              Contains(HasSubstr("IB is on 2 of 3 machines only, so none uses "
+                                 "it: not on s")));
+}
+
+TEST(JobPlan, NamesAServerWhoseMachineIsNotKnown) {
+  for (const auto& [about, why] :
+       {std::pair<std::string, const char*>{"", "it says nothing"},
+        {AboutMachine(Unknown("s", "3")), "no /sys"}}) {
+    const auto job = AgreeBesideServer(about);
+    ASSERT_THAT(job, IsOk());
+    EXPECT_EQ(job->plan.network, NetworkKind::kInfiniBand);
+    EXPECT_THAT(job->notes,
+                ElementsAre(AllOf(HasSubstr("server/3 (s)"), HasSubstr(why))));
+  }
+  for (const char* text : {"7", "{}\n",
+                           R"({"host":"s","boot_id":"","error":""})"
+                           "\n{}"}) {
+    EXPECT_THAT(AgreeBesideServer(text),
+                StatusIs(absl::StatusCode::kFailedPrecondition, "server/3"));
+  }
+}
+
+TEST(JobPlan, TakesAMachineOfWorkersAndServersOnce) {
+  const auto job = AgreeBesideServer(AboutMachine(Report("b", "2")));
+  ASSERT_THAT(job, IsOk());
+  EXPECT_EQ(job->plan.machines.size(), 2u);
 }
 
 TEST(JobPlan, KnowsWorkersOfOneMachineByNameAndBoot) {

@@ -130,6 +130,32 @@ TEST(LivePlan, PredictsTheRunsOwnCodecAndNone) {
   EXPECT_NEAR(dense_ms, 1e3 * 4 * double(kElems) / kGigabit, 12);
 }
 
+TEST(LivePlan, NamesTheChunksThatAreFaster) {
+  ClusterConfig config = JobWith("none");
+  config.chunk_elems = kElems;  // nothing overlaps
+  const std::string line = Tell(config, kGigabit, 0, {}).start[2];
+  double now_ms = 0;
+  double then_ms = 0;
+  int elems = 0;
+  ASSERT_EQ(
+      std::sscanf(line.c_str(),
+                  "chunk 1048576 elements for all tensors (--chunk-elems): "
+                  "exchange predicted %lf ms, %lf ms with --chunk-elems "
+                  "%d; not followed",
+                  &now_ms, &then_ms, &elems),
+      3)
+      << line;
+  EXPECT_LT(then_ms, now_ms);
+  config.chunk_elems = static_cast<size_t>(elems);
+  const Told then = Tell(config, kGigabit, 0, {});
+  EXPECT_THAT(then.start[2], HasSubstr("no other is faster"));
+  double said_ms = 0;
+  ASSERT_EQ(
+      std::sscanf(then.start[1].c_str(), "exchange predicted %lf ms", &said_ms),
+      1);
+  EXPECT_DOUBLE_EQ(said_ms, then_ms);
+}
+
 TEST(LivePlan, ReckonsWithTheLeastThreadsOfAWorker) {
   ClusterConfig config = JobWith("2bit");
   std::vector<std::string> said[2];

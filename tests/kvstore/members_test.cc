@@ -14,7 +14,10 @@ Membership MembersOn(const std::vector<std::string>& workers,
   const auto add = [](const std::vector<std::string>& hosts,
                       std::vector<Member>& members) {
     for (const std::string& host : hosts) {
-      members.emplace_back().host = host;
+      const auto rank = static_cast<int>(members.size());
+      Member& member = members.emplace_back();
+      member.id = {Role::kServer, rank};
+      member.host = host;
     }
   };
   add(workers, membership.workers);
@@ -22,11 +25,14 @@ Membership MembersOn(const std::vector<std::string>& workers,
   return membership;
 }
 
-std::vector<TransportOptions> UcxThenTcp() {
-  std::vector<TransportOptions> transports(2);
-  transports[0].name = "ucx";
-  transports[1].name = "tcp";
-  return transports;
+OwnTransports UcxThenTcp() {
+  OwnTransports own{.choice = {.name = "ucx", .reason = "mlx5_0:1 does RDMA"}};
+  own.transports.resize(2);
+  own.transports[0].name = "ucx";
+  own.transports[1].name = "tcp";
+  own.offers.names = {"ucx", "tcp"};
+  own.offers.why = own.choice.reason;
+  return own;
 }
 
 TEST(Members, ServerMachinesAreThoseWithoutAnyWorker) {
@@ -35,38 +41,71 @@ TEST(Members, ServerMachinesAreThoseWithoutAnyWorker) {
   EXPECT_EQ(NumServerMachines(MembersOn({"a", "b"}, {"c", "b"})), 0);
 }
 
+TEST(Members, AskTheFirstServerOfAHostWithoutWorkers) {
+  EXPECT_THAT(ServersElsewhere(MembersOn({"a", "b"}, {"c", "b", "d", "c"})),
+              ElementsAre(0, 2));
+  EXPECT_THAT(ServersElsewhere(MembersOn({"a", "b"}, {"a", "b"})),
+              ElementsAre());
+}
+
 TEST(Members, OfferWhatWasAskedForAlone) {
-  TransportOptions options;
-  options.name = "EFA";
-  const std::vector<TransportOptions> transports = TransportsOf(options);
-  const TransportOffers offers = OffersOf(transports, options);
-  EXPECT_THAT(offers.names, ElementsAre("ofi"));
-  EXPECT_EQ(offers.why, "EFA was asked for");
-  EXPECT_EQ(transports[0].tls, "efa");
+  DistOptions options;
+  options.transport.name = "EFA";
+  const OwnTransports own = TransportsOf(options);
+  EXPECT_THAT(own.offers.names, ElementsAre("ofi"));
+  EXPECT_EQ(own.offers.why, "EFA was asked for");
+  EXPECT_EQ(own.transports[0].tls, "efa");
+}
+
+TEST(Members, OfferAsManyConnectionsAsTheyHave) {
+  DistOptions options;
+  options.transport.name = "tcp";
+  options.transport.connections = 3;
+  EXPECT_EQ(TransportsOf(options).offers.connections, 3u);
+  EXPECT_FALSE(TransportsOf(options).offers.is_open);
+  options.has_auto_connections = true;
+  const OwnTransports own = TransportsOf(options);
+  EXPECT_EQ(own.offers.connections, 1u);
+  EXPECT_TRUE(own.offers.is_open);
+  EXPECT_EQ(own.offers.connections_why, "127.0.0.1 is this host alone");
+  options.transport.rails = {"127.0.0.2"};  // which no other number serves
+  EXPECT_EQ(TransportsOf(options).offers.connections, 2u);
+  EXPECT_FALSE(TransportsOf(options).offers.is_open);
 }
 
 TEST(Members, TakeBackWhatCouldNotBeMade) {
-  std::vector<TransportOptions> transports = UcxThenTcp();
-  TransportOffers offers{
-      .names = {"ucx", "tcp"}, .addresses = {}, .why = "mlx5_0:1 does RDMA"};
-  Withdraw(0, absl::ResourceExhaustedError("ulimit -l"), transports, offers);
-  EXPECT_THAT(offers.names, ElementsAre("tcp"));
-  EXPECT_EQ(offers.why, "ulimit -l");
-  ASSERT_EQ(transports.size(), 1u);
-  EXPECT_EQ(transports[0].name, "tcp");
+  OwnTransports own = UcxThenTcp();
+  Withdraw(0, absl::ResourceExhaustedError("ulimit -l"), own);
+  EXPECT_THAT(own.offers.names, ElementsAre("tcp"));
+  EXPECT_EQ(own.offers.why, "ulimit -l");
+  ASSERT_EQ(own.transports.size(), 1u);
+  EXPECT_EQ(own.transports[0].name, "tcp");
 }
 
 TEST(Members, UseWhatTheJobHasSettledOn) {
-  std::vector<TransportOptions> transports = UcxThenTcp();
+  const OwnTransports own = UcxThenTcp();
   Membership membership;
-  EXPECT_EQ(SettledIndex(membership, transports), 0u);
-  EXPECT_EQ(SettledChoice(membership, transports[0]).name, "ucx");
+  EXPECT_EQ(SettledIndex(membership, own), 0u);
+  EXPECT_EQ(SettledChoice(membership, own.choice).name, "ucx");
   membership.transport = "tcp";
   membership.transport_reason = "worker/1 on b cannot use ucx: no card";
-  EXPECT_EQ(SettledIndex(membership, transports), 1u);
-  const TransportChoice choice = SettledChoice(membership, transports[0]);
+  EXPECT_EQ(SettledIndex(membership, own), 1u);
+  const TransportChoice choice = SettledChoice(membership, own.choice);
   EXPECT_EQ(choice.name, "tcp");
   EXPECT_EQ(choice.reason, membership.transport_reason);
+}
+
+TEST(Members, HaveTheConnectionsThatTheJobHasSettledOn) {
+  TransportOffers own{.is_open = true, .connections_why = "eth0 is one link"};
+  Membership membership;
+  EXPECT_EQ(SettledConnections(membership, own).connections, 1u);
+  membership.connections = 2;
+  membership.connections_reason = "of worker/1 on b: a bond";
+  EXPECT_EQ(SettledConnections(membership, own).connections, 2u);
+  EXPECT_EQ(SettledConnections(membership, own).reason,
+            membership.connections_reason);
+  own.connections = 2;
+  EXPECT_EQ(SettledConnections(membership, own).reason, "eth0 is one link");
 }
 
 }  // namespace

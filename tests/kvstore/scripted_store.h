@@ -51,6 +51,13 @@ class ScriptedStore : public KVStore {
   std::vector<TensorReport> Report() const override { return {}; }
   int num_server_machines() const override { return num_server_machines_; }
   void set_num_server_machines(int count) { num_server_machines_ = count; }
+  absl::StatusOr<std::vector<ServerAbout>> AskServers() override {
+    return servers_;
+  }
+  void set_servers(std::vector<ServerAbout> servers) {
+    servers_ = std::move(servers);
+  }
+  ConnectionChoice connection_choice() const override { return {}; }
   TransportChoice transport_choice() const override { return {"tcp", ""}; }
   std::string transport_details() const override { return ""; }
   void SetStep(int64_t) override {}
@@ -61,6 +68,7 @@ class ScriptedStore : public KVStore {
   const std::map<std::string, std::string> script_;
   std::deque<LinkFigures> links_;
   int num_server_machines_ = 0;
+  std::vector<ServerAbout> servers_ = {};
 };
 
 }  // namespace telegrad::testing
