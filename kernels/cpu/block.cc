@@ -12,6 +12,7 @@
 #include "hwy/highway.h"
 #include "kernels/cpu/block_codes-inl.h"
 #include "kernels/cpu/block_decode-inl.h"
+#include "kernels/cpu/place_apart-inl.h"
 #include "kernels/cpu/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -142,6 +143,7 @@ void QuantizeBlocks(const float* HWY_RESTRICT grad,
                                          EndOf(0, n, format.block), ahead);
   for (size_t from = 0; from < n; from += format.block) {
     const size_t to = EndOf(from, n, format.block);
+    const size_t whole = (to - from) / kGroup * kGroup;
     const bool is_finite = bits < kInfinityBits;
     const float maximum =
         is_finite ? FloatOf(bits)
@@ -159,9 +161,10 @@ void QuantizeBlocks(const float* HWY_RESTRICT grad,
         next_maximum.Take(grad + next, residual + next, ahead);
         next += kGroup;
       }
-      PrefetchPut<kPut, kGroup / 8 * kBits>(codes + i / 8 * kBits, ahead);
-      num_nonzero += QuantizeGroup<kBits, kPut>(grad + i, residual + i, vectors,
-                                                codes + i / 8 * kBits);
+      const size_t j = from + PlaceApart<kGroup>(i - from, whole);
+      PrefetchPut<kPut, kGroup / 8 * kBits>(codes + j / 8 * kBits, ahead);
+      num_nonzero += QuantizeGroup<kBits, kPut>(grad + j, residual + j, vectors,
+                                                codes + j / 8 * kBits);
     }
     stats->num_nonzero += num_nonzero;
     if (i < to) {

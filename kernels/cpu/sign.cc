@@ -15,6 +15,7 @@
 #include "hwy/foreach_target.h"
 // After foreach_target.h.
 #include "hwy/highway.h"
+#include "kernels/cpu/place_apart-inl.h"
 #include "kernels/cpu/sign_bits-inl.h"
 #include "kernels/cpu/sign_blocks-inl.h"
 #include "kernels/cpu/vectors-inl.h"
@@ -65,6 +66,7 @@ void OneBitEncodeAs(const float* HWY_RESTRICT grad,
   for (size_t i = 0; i < end; i += kGroup) {
     PrefetchRead<4 * kGroup>(grad + i, ahead);
     PrefetchWrite<4 * kGroup>(residual + i, ahead);
+    PrefetchBits(payload + i / 8, ahead);
     const FourVectors v = FiniteValues<kNonFinite>(grad, residual, i, stats);
     GroupMasks is_above;
     for (size_t k = 0; k < 4; ++k) {
@@ -199,85 +201,31 @@ struct SignBlock {
   EncodeStats* stats;
 };
 
-// Makes the values of the group at i, after `add(i, v)` of them.
-template <NonFinite kNonFinite, bool kTake, class Add>
-HWY_INLINE void MakeGroup(const SignBlock& block, size_t i, size_t ahead,
-                          const Add& add) {
-  PrefetchRead<4 * kGroup>(block.grad + i, ahead);
-  PrefetchWrite<4 * kGroup>(block.residual + i, ahead);
-  const FourVectors v =
-      FiniteValues<kNonFinite>(block.grad, block.residual, i, block.stats);
-  add(i, v);
-  Store(v, block.residual + i);
-  if constexpr (!kTake) return;
-  // A quarter of a block apart: a load that is a multiple of 4 KiB from a store
-  // just before it waits for it.
-  const size_t other = i + block.m / 4 / kGroup * kGroup;
-  block.before.Take(other < block.m ? other : other - block.m);
-}
-
 // Returns the mean magnitude of the values that it makes.
 template <NonFinite kNonFinite, bool kTake>
 HWY_INLINE float MeanOfValues(const SignBlock& block) {
   const size_t m = block.m;
   alignas(64) float lanes[kSignLanes];
   if (m < kSignLanes) std::fill(lanes, lanes + kSignLanes, 0.0f);
-  const auto add = [&](size_t at, const FourVectors& v) HWY_ATTR {
-    float* const group = lanes + at % kSignLanes;
-    FourVectors sum = MagnitudesOf(v);
-    if (at >= kSignLanes) sum = SumOf(Load(group), sum);
-    Store(sum, group);
-  };
   const size_t ahead = PrefetchBytes();
   size_t i = 0;
   for (; i + kGroup <= m; i += kGroup) {
-    MakeGroup<kNonFinite, kTake>(block, i, ahead, add);
+    PrefetchRead<4 * kGroup>(block.grad + i, ahead);
+    PrefetchWrite<4 * kGroup>(block.residual + i, ahead);
+    const FourVectors v =
+        FiniteValues<kNonFinite>(block.grad, block.residual, i, block.stats);
+    float* const group = lanes + i % kSignLanes;
+    FourVectors sum = MagnitudesOf(v);
+    if (i >= kSignLanes) sum = SumOf(Load(group), sum);
+    Store(sum, group);
+    Store(v, block.residual + i);
+    if constexpr (kTake) block.before.Take(PlaceApart<kGroup>(i, m), ahead);
   }
   if (i < m) {
     ValuesSlowly(block.grad, block.residual, i, m, kNonFinite, block.stats);
   }
   for (; i < m; ++i) lanes[i % kSignLanes] += std::fabs(block.residual[i]);
-  return MeanOfLanes(lanes, kSignLanes, m);
-}
-
-// The same of two elements per lane, whose first is what residual holds. Lanes
-// are added up to kLastLanes of them as they come, so that little is left to
-// do, and memory to wait for it, where a block ends.
-constexpr size_t kTwoRows = 2 * kSignLanes;
-template <NonFinite kNonFinite, bool kTake>
-HWY_INLINE float MeanOfTwoRows(const SignBlock& block) {
-  constexpr size_t kHalf = kSignLanes / 2;
-  alignas(64) float lanes[kHalf];
-  const auto add = [&](size_t at, const FourVectors& v) HWY_ATTR {
-    const float* const first = block.residual + at - kSignLanes;
-    FourVectors sum = SumOf(MagnitudesOf(Load(first)), MagnitudesOf(v));
-    size_t l = at % kHalf;
-    if (at >= kSignLanes + kHalf) {
-      sum = SumOf(Load(lanes + l), sum);
-      // A lower half waits for its upper one.
-      for (size_t h = kHalf / 2; h >= kLastLanes && l >= h; h /= 2) {
-        l -= h;
-        sum = SumOf(Load(lanes + l), sum);
-      }
-    }
-    Store(sum, lanes + l);
-  };
-  const size_t ahead = PrefetchBytes();
-  size_t i = 0;
-  for (; i < kSignLanes; i += kGroup) {
-    MakeGroup<kNonFinite, kTake>(block, i, ahead,
-                                 [](size_t, const FourVectors&) {});
-  }
-  for (; i < kTwoRows; i += kGroup) {
-    MakeGroup<kNonFinite, kTake>(block, i, ahead, add);
-  }
-  return MeanOfLanes(lanes, kLastLanes, kTwoRows);
-}
-
-template <NonFinite kNonFinite, bool kTake>
-HWY_INLINE float MeanOfBlock(const SignBlock& block) {
-  return block.m == kTwoRows ? MeanOfTwoRows<kNonFinite, kTake>(block)
-                             : MeanOfValues<kNonFinite, kTake>(block);
+  return MeanOfLanes(lanes, m);
 }
 
 // Blocks are whole groups.
@@ -292,10 +240,10 @@ void BlockEncodeAs(const float* grad, float* residual, size_t n, size_t block,
     const SignBlock values = {grad + from, residual + from, m, before, &part};
     float scale;
     if (from > 0 && m == block) {
-      scale = MeanOfBlock<kNonFinite, true>(values);
+      scale = MeanOfValues<kNonFinite, true>(values);
     } else {
       before.TakeAll(std::min(block, from));
-      scale = MeanOfBlock<kNonFinite, false>(values);
+      scale = MeanOfValues<kNonFinite, false>(values);
     }
     std::memcpy(payload + 4 * (from / block), &scale, sizeof(scale));
     before = SignTaker(residual + from, scale, bits + from / 8);

@@ -72,6 +72,12 @@ struct GroupMasks {
   hn::Mask<DF> at[4];
 };
 
+// The line of bits that is written somewhat later than what `ahead` bytes of
+// floats hold.
+HWY_INLINE void PrefetchBits(const uint8_t* bits, size_t ahead) {
+  PrefetchWrite<1>(bits, ahead / 16);
+}
+
 // Stores a group's bits as the payload has them: the first element's is the
 // highest of the first byte.
 HWY_INLINE void StoreBits(const GroupMasks& masks, uint8_t* to) {

@@ -34,8 +34,9 @@ class SignTaker {
         minus_(hn::Set(DF(), -scale)),
         bits_(bits) {}
 
-  HWY_INLINE void Take(size_t i) const {
+  HWY_INLINE void Take(size_t i, size_t ahead) const {
     const DF df;
+    PrefetchBits(bits_ + i / 8, ahead);
     GroupMasks is_positive;
     for (size_t k = 0; k < 4; ++k) {
       float* value = values_ + i + k * kLanes;
@@ -48,8 +49,9 @@ class SignTaker {
   }
   // The first `end` of them.
   HWY_INLINE void TakeAll(size_t end) const {
+    const size_t ahead = PrefetchBytes();
     size_t i = 0;
-    for (; i + kGroup <= end; i += kGroup) Take(i);
+    for (; i + kGroup <= end; i += kGroup) Take(i, ahead);
     std::memset(bits_ + i / 8, 0, SignBytes(end) - i / 8);
     for (; i < end; ++i) {
       const bool is_positive = values_[i] >= 0;
@@ -90,10 +92,9 @@ HWY_INLINE hn::Vec<D4> FourOfLanes(const float* lanes) {
   }
 }
 
-// The sum of what is left of the lanes, kLastLanes or more, in the order of the
-// definition, over m.
-HWY_INLINE float MeanOfLanes(float* lanes, size_t num_lanes, size_t m) {
-  for (size_t h = num_lanes / 2; h >= kLastLanes; h /= 2) Halve(lanes, h);
+// The sum of kSignLanes lanes, in the order of the definition, over m.
+HWY_INLINE float MeanOfLanes(float* lanes, size_t m) {
+  for (size_t h = kSignLanes / 2; h >= kLastLanes; h /= 2) Halve(lanes, h);
   const auto four = FourOfLanes<4>(lanes);
   const auto two = hn::Add(four, hn::Shuffle1032(four));
   const float sum = hn::GetLane(hn::Add(two, hn::Shuffle2301(two)));
