@@ -78,6 +78,7 @@ void EncodeAll(const typename Grad::Element* HWY_RESTRICT grad,
     float* r = residual + i;
     PrefetchRead<sizeof(*g) * kCodeBlock>(g, ahead);
     PrefetchWrite<4 * kCodeBlock>(r, ahead);
+    PrefetchWrite<kCodeBlock / 4>(codes + i / 4, ahead / 4);
     VF v[4];
     for (size_t p = 0; p < 4; ++p) {
       v[p] = hn::Add(hn::LoadU(df, r + p * kLanes), Grad::Load(g + p * kLanes));
