@@ -22,40 +22,71 @@ constexpr size_t kLine = 16;   // elements
 
 enum class Store { kCached, kNonTemporal };
 
+// What a turn of kBlock elements reads of s and writes of d, in floats.
+constexpr size_t SourceOf(Traffic traffic) {
+  if (traffic == Traffic::kWrite || traffic == Traffic::kUpdate) return 0;
+  return traffic == Traffic::kWiden ? kBlock / 2 : kBlock;
+}
+constexpr size_t DestinationOf(Traffic traffic) {
+  return traffic == Traffic::kNarrow ? kBlock / 2 : kBlock;
+}
+
+template <Traffic kTraffic, Store kStore>
+void Prefetch(const float* s, const float* d) {
+  for (size_t j = 0; j < SourceOf(kTraffic); j += kLine) {
+    __builtin_prefetch(s + j, 0);
+  }
+  constexpr bool kReads =
+      kTraffic == Traffic::kUpdate || kTraffic == Traffic::kAdd;
+  for (size_t j = 0; j < DestinationOf(kTraffic); j += kLine) {
+    if constexpr (kStore == Store::kCached) {
+      kernels::PrefetchForWrite(d + j);
+    } else if constexpr (kReads) {
+      __builtin_prefetch(d + j, 0);
+    }
+  }
+}
+
+// What is written at d + j.
+template <Traffic kTraffic>
+hn::Vec<DF> ValueAt(const float* s, const float* d, size_t j) {
+  const DF df;
+  const auto one = hn::Set(df, 1.0f);
+  switch (kTraffic) {
+    case Traffic::kCopy:
+      return hn::Load(df, s + j);
+    case Traffic::kWiden:
+      return hn::Load(df, s + j / (2 * hn::Lanes(df)) * hn::Lanes(df));
+    case Traffic::kNarrow:
+      return hn::Or(hn::Load(df, s + 2 * j),
+                    hn::Load(df, s + 2 * j + hn::Lanes(df)));
+    case Traffic::kUpdate:
+      return hn::Add(hn::Load(df, d + j), one);
+    case Traffic::kAdd:
+      return hn::Add(hn::Load(df, d + j), hn::Load(df, s + j));
+    default:
+      return one;
+  }
+}
+
 // kAhead in bytes; 0: no prefetch.
 template <Traffic kTraffic, size_t kAhead, Store kStore>
 void Move(const float* HWY_RESTRICT s, float* HWY_RESTRICT d, size_t n) {
   const DF df;
-  const auto one = hn::Set(df, 1.0f);
   for (size_t i = 0; i + kBlock <= n; i += kBlock) {
     if constexpr (kAhead != 0) {
-      for (size_t j = i + kAhead / 4; j < i + kBlock + kAhead / 4; j += kLine) {
-        if constexpr (kTraffic == Traffic::kCopy || kTraffic == Traffic::kAdd) {
-          __builtin_prefetch(s + j, 0);
-        }
-        if constexpr (kStore == Store::kCached) {
-          kernels::PrefetchForWrite(d + j);
-        } else if constexpr (kTraffic == Traffic::kUpdate ||
-                             kTraffic == Traffic::kAdd) {
-          __builtin_prefetch(d + j, 0);
-        }
-      }
+      Prefetch<kTraffic, kStore>(s + kAhead / 4, d + kAhead / 4);
     }
-    for (size_t j = i; j < i + kBlock; j += hn::Lanes(df)) {
-      auto value = one;
-      if constexpr (kTraffic == Traffic::kCopy) value = hn::Load(df, s + j);
-      if constexpr (kTraffic == Traffic::kUpdate) {
-        value = hn::Add(hn::Load(df, d + j), one);
-      }
-      if constexpr (kTraffic == Traffic::kAdd) {
-        value = hn::Add(hn::Load(df, d + j), hn::Load(df, s + j));
-      }
+    for (size_t j = 0; j < DestinationOf(kTraffic); j += hn::Lanes(df)) {
+      const auto value = ValueAt<kTraffic>(s, d, j);
       if constexpr (kStore == Store::kCached) {
         hn::Store(value, df, d + j);
       } else {
         hn::Stream(value, df, d + j);
       }
     }
+    s += SourceOf(kTraffic);
+    d += DestinationOf(kTraffic);
   }
   if constexpr (kStore == Store::kNonTemporal) hwy::FlushStream();
 }
@@ -108,6 +139,10 @@ std::vector<CeilingVariant> Variants(Traffic traffic) {
       return Writers<Traffic::kWrite>();
     case Traffic::kCopy:
       return Writers<Traffic::kCopy>();
+    case Traffic::kWiden:
+      return Writers<Traffic::kWiden>();
+    case Traffic::kNarrow:
+      return Writers<Traffic::kNarrow>();
     case Traffic::kUpdate:
       return Writers<Traffic::kUpdate>();
     case Traffic::kAdd:
@@ -146,13 +181,13 @@ std::vector<CeilingVariant> AllVariants(Traffic traffic) {
 }  // namespace
 
 const char* TrafficName(Traffic traffic) {
-  static constexpr const char* kNames[] = {"",     "read",   "write",
-                                           "copy", "update", "add"};
+  static constexpr const char* kNames[] = {"",      "read",   "write",  "copy",
+                                           "widen", "narrow", "update", "add"};
   return kNames[static_cast<size_t>(traffic)];
 }
 
 double TrafficBytesPerElement(Traffic traffic) {
-  static constexpr double kBytes[] = {0, 4, 4, 8, 8, 12};
+  static constexpr double kBytes[] = {0, 4, 4, 8, 6, 6, 8, 12};
   return kBytes[static_cast<size_t>(traffic)];
 }
 
@@ -160,6 +195,7 @@ const std::vector<CeilingVariant>& CeilingVariants(Traffic traffic) {
   static const std::vector<CeilingVariant> variants[] = {
       AllVariants(Traffic::kNone),   AllVariants(Traffic::kRead),
       AllVariants(Traffic::kWrite),  AllVariants(Traffic::kCopy),
+      AllVariants(Traffic::kWiden),  AllVariants(Traffic::kNarrow),
       AllVariants(Traffic::kUpdate), AllVariants(Traffic::kAdd)};
   return variants[static_cast<size_t>(traffic)];
 }

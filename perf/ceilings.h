@@ -12,6 +12,8 @@ enum class Traffic {
   kRead,    // s
   kWrite,   // d = c
   kCopy,    // d = s
+  kWiden,   // d = s, of which an element has half as many bytes
+  kNarrow,  // the same of d
   kUpdate,  // d += c
   kAdd,     // d += s
 };
@@ -19,7 +21,8 @@ enum class Traffic {
 const char* TrafficName(Traffic traffic);
 double TrafficBytesPerElement(Traffic traffic);
 
-// d and s are [n] f32 at borders of 64 bytes.
+// d and s are [n] f32 at borders of 64 bytes; what is half as wide is the first
+// half of it.
 using CeilingFn = void(const float* s, float* d, size_t n);
 
 struct CeilingVariant {

@@ -68,12 +68,15 @@ double BytesPerElement(Operation operation, const CodecChunks& chunks) {
 // Payloads of two bytes and more per element are a stream of their own.
 Traffic TrafficOf(const OperationCase& each, const CodecChunks& chunks) {
   const bool is_wide = chunks.payload_bytes_per_element() >= 2;
+  const bool is_float = chunks.payload_bytes_per_element() >= 4;
   switch (each.operation) {
     case Operation::kEncode:
       if (chunks.codec().traits().needs_residual) return Traffic::kAdd;
-      return is_wide ? Traffic::kCopy : Traffic::kRead;
+      if (!is_wide) return Traffic::kRead;
+      return is_float ? Traffic::kCopy : Traffic::kNarrow;
     case Operation::kDecode:
-      return is_wide ? Traffic::kCopy : Traffic::kWrite;
+      if (!is_wide) return Traffic::kWrite;
+      return is_float ? Traffic::kCopy : Traffic::kWiden;
     case Operation::kDecodeAdd:
       return is_wide ? Traffic::kAdd : Traffic::kUpdate;
     default:

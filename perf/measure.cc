@@ -7,6 +7,7 @@
 #include "base/median.h"
 #include "kernels/dispatch.h"
 #include "kernels/prefetch.h"
+#include "perf/workload.h"
 
 namespace telegrad::perf {
 namespace {
@@ -73,8 +74,8 @@ std::string JsonLine(const Job& job, const Row& row) {
 Meter::Meter(std::string what, const SpeedOptions& options)
     : what_(std::move(what)),
       options_(options),
-      source_(4 * options.elements),
-      destination_(4 * options.elements) {}
+      source_(NormalGradient(options.elements)),
+      destination_(NormalGradient(options.elements)) {}
 
 bool Meter::Takes(const std::string& name) const {
   return name.find(options_.filter) != std::string::npos;

@@ -65,6 +65,7 @@ class Meter {
 
   const std::string what_;
   const SpeedOptions& options_;
+  // Ordinary numbers: memory may take zeros faster.
   HugeArray source_;
   HugeArray destination_;
   bool has_rows_ = false;

@@ -27,9 +27,9 @@ void AppendCast(const std::string& name, const kernels::CastFormatKernels& cast,
   cases.push_back(
       FamilyCase(name, name + "/encode", 14, Traffic::kAdd, encode));
   cases.push_back(
-      FamilyCase(name, name + "/encode_plain", 6, Traffic::kCopy, plain));
+      FamilyCase(name, name + "/encode_plain", 6, Traffic::kNarrow, plain));
   cases.push_back(FamilyCase(
-      name, name + "/decode", 6, Traffic::kCopy,
+      name, name + "/decode", 6, Traffic::kWiden,
       [cast](const Share& s) { cast.decode(s.payload(), s.n, s.out(), {}); },
       plain));
   cases.push_back(FamilyCase(
