@@ -17,10 +17,10 @@ using ::telegrad::testing::IsOk;
 constexpr size_t kElems = size_t{1} << 20;
 
 // Each element with this probability, with a sign.
-std::vector<uint32_t> Words(double density, int sign_bits) {
+std::vector<uint32_t> Words(double density, int sign_bits, size_t n = kElems) {
   Random random(3, 0);
   std::vector<uint32_t> words;
-  for (uint32_t i = 0; i < kElems; ++i) {
+  for (uint32_t i = 0; i < n; ++i) {
     if (random.NextUniform() >= density) continue;
     const uint32_t sign = random.NextUniform() < 0.5 ? 1 : 0;
     words.push_back(sign_bits != 0 ? i << 1 | sign : i);
@@ -77,6 +77,41 @@ void ExpectAllFormats() {
 TEST(IndexList, IsReadAsItWasWritten) { ExpectAllFormats<0>(); }
 
 TEST(IndexList, IsReadAsItWasWrittenWithSigns) { ExpectAllFormats<1>(); }
+
+// Any address, as payloads have values before the list.
+template <int kSignBits>
+void ExpectReadBackAtAnyAddress(const std::vector<uint32_t>& words, size_t n,
+                                size_t skew) {
+  const IndexListSize size = SmallestIndexList<kSignBits>(words, n);
+  std::vector<uint8_t> bytes(skew + size.num_bytes + 1, 0xA5);
+  WriteIndexList<kSignBits>(size.format, words, n, bytes.data() + skew);
+  EXPECT_EQ(bytes.back(), 0xA5) << "written past the end";
+  const std::vector<uint8_t> list(bytes.begin() + skew, bytes.end() - 1);
+  EXPECT_EQ(list, Written<kSignBits>(words, n));
+  const auto view = std::span(bytes).subspan(skew, size.num_bytes);
+  EXPECT_THAT(ValidateIndexList<kSignBits>(static_cast<uint8_t>(size.format),
+                                           view, words.size(), n),
+              IsOk());
+  std::vector<uint32_t> read;
+  ForEachIndexBlock<kSignBits>(
+      size.format, view, n, [&](std::span<const uint32_t> block) {
+        read.insert(read.end(), block.begin(), block.end());
+      });
+  EXPECT_EQ(read, words);
+}
+
+TEST(IndexList, OfEveryLengthIsReadAsItWasWritten) {
+  std::vector<size_t> sizes(258);
+  for (size_t n = 0; n < sizes.size(); ++n) sizes[n] = n;
+  for (const size_t n : {1023, 4099, 10007, 100003}) sizes.push_back(n);
+  for (const size_t n : sizes) {
+    for (const double density : {0.002, 0.02, 0.2, 1.0}) {
+      SCOPED_TRACE(::testing::Message() << "n " << n << " of " << density);
+      ExpectReadBackAtAnyAddress<0>(Words(density, 0, n), n, n % 16);
+      ExpectReadBackAtAnyAddress<1>(Words(density, 1, n), n, n % 16);
+    }
+  }
+}
 
 // Gaps of the blocks' sizes and one beside, so that escapes lie at every place
 // around the ends of blocks.

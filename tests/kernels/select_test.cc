@@ -27,11 +27,13 @@ std::vector<float> Ties(size_t n, bool specials, uint64_t seed) {
   return values;
 }
 
+// Arrays lie 4 * (n % 16) bytes off a border.
 float SampleThreshold(const KernelTable& table, size_t n, size_t wanted,
                       bool generous, bool has_momentum) {
-  Array<float> g(table, RandomFloats(n, 0.5f, true, n + 1));
-  Array<float> r(table, RandomFloats(n, 0.3f, false, n + 2));
-  Array<float> u(table, RandomFloats(n, 0.3f, false, n + 3));
+  const size_t skew = 4 * (n % 16);
+  Array<float> g(table, RandomFloats(n, 0.5f, true, n + 1), skew);
+  Array<float> r(table, RandomFloats(n, 0.3f, false, n + 2), skew);
+  Array<float> u(table, RandomFloats(n, 0.3f, false, n + 3), skew);
   Array<float> scale(table, {0.75f});
   Array<float> threshold(table, {-1});
   Array<uint8_t> scratch(table, Scratch(n));
@@ -49,7 +51,10 @@ float SampleThreshold(const KernelTable& table, size_t n, size_t wanted,
 }
 
 TEST_P(Select, SamplesTheThresholdOfTheReference) {
-  for (const size_t n : {1, 2, 15, 17, 100, 4099, 8191, 8192, 8193, 100003}) {
+  std::vector<size_t> sizes = SizesToTry();
+  sizes.insert(sizes.end(), {8191, 8192, 8193});
+  for (const size_t n : sizes) {
+    if (n == 0) continue;  // has no threshold
     for (const bool is_generous : {false, true}) {
       for (const bool has_momentum : {false, true}) {
         for (const size_t wanted : {size_t{1}, n / 50 + 1, n}) {
@@ -88,10 +93,12 @@ struct Choice {
   uint64_t num_nonzero;
 };
 
-// Of candidates that reach `threshold`.
+// Of candidates that reach `threshold`; arrays lie 4 * (n % 16) bytes off a
+// border.
 Choice Take(const KernelTable& table, const std::vector<float>& residual,
             float threshold, HowMany how_many, bool has_momentum) {
   const size_t n = residual.size();
+  const size_t skew = 4 * (n % 16);
   std::vector<uint32_t> listed;
   std::vector<float> listed_values;
   for (size_t i = 0; i < n; ++i) {
@@ -99,14 +106,14 @@ Choice Take(const KernelTable& table, const std::vector<float>& residual,
     listed.push_back(static_cast<uint32_t>(i));
     listed_values.push_back(residual[i]);
   }
-  Array<uint32_t> indices(table, listed);
-  Array<float> values(table, listed_values);
+  Array<uint32_t> indices(table, listed, skew);
+  Array<float> values(table, listed_values, skew);
   Array<uint64_t> counts(table, {listed.size(), 99});
-  Array<float> r(table, residual);
-  Array<float> u(table, std::vector<float>(n, 3.0f));
+  Array<float> r(table, residual, skew);
+  Array<float> u(table, std::vector<float>(n, 3.0f), skew);
   const size_t room = std::min(n, how_many.most);
-  Array<uint32_t> kept(table, std::vector<uint32_t>(room));
-  Array<float> kept_values(table, std::vector<float>(room));
+  Array<uint32_t> kept(table, std::vector<uint32_t>(room), skew);
+  Array<float> kept_values(table, std::vector<float>(room), skew);
   Array<EncodeStats> stats(table, {{.num_nonzero = 7, .num_nonfinite = 3}});
   Array<uint8_t> scratch(table, Scratch(n));
   table.select.take_largest(
@@ -132,25 +139,35 @@ void ExpectSame(const Choice& got, const Choice& want) {
   EXPECT_EQ(got.num_nonzero, want.num_nonzero);
 }
 
-// All candidates, some of too many, and some of all elements.
+void ExpectTakesAsReference(const KernelTable& table, size_t n, bool has_ties,
+                            float threshold) {
+  const std::vector<float> residual =
+      has_ties ? Ties(n, true, n) : RandomFloats(n, 1, true, n);
+  for (const size_t k : {size_t{1}, n / 20 + 1, n}) {
+    for (const bool is_exact : {false, true}) {
+      const HowMany how_many = {k, is_exact ? k : 1, is_exact ? k : 2 * k};
+      SCOPED_TRACE(::testing::Message()
+                   << "n " << n << " ties " << has_ties << " k " << k
+                   << " threshold " << threshold);
+      ExpectSame(
+          Take(table, residual, threshold, how_many, is_exact),
+          Take(ReferenceKernels(), residual, threshold, how_many, is_exact));
+    }
+  }
+}
+
 TEST_P(Select, TakesWhatTheReferenceTakes) {
+  for (const size_t n : SizesToTry()) {
+    if (n != 0) ExpectTakesAsReference(table(), n, n % 2 == 0, 0.5f);
+  }
+}
+
+// All candidates, some of too many, and some of all elements.
+TEST_P(Select, TakesWhatTheReferenceTakesOfAnyCandidates) {
   for (const size_t n : {1, 2, 33, 1023, 1024, 1025, 4099, 30011}) {
     for (const bool has_ties : {false, true}) {
-      const std::vector<float> residual =
-          has_ties ? Ties(n, true, n) : RandomFloats(n, 1, true, n);
-      for (const size_t k : {size_t{1}, n / 20 + 1, n}) {
-        for (const float threshold : {1e-42f, 0.5f, 2.0f, 3e38f}) {
-          for (const bool is_exact : {false, true}) {
-            const HowMany how_many = {k, is_exact ? k : 1,
-                                      is_exact ? k : 2 * k};
-            SCOPED_TRACE(::testing::Message()
-                         << "n " << n << " ties " << has_ties << " k " << k
-                         << " threshold " << threshold);
-            ExpectSame(Take(table(), residual, threshold, how_many, is_exact),
-                       Take(ReferenceKernels(), residual, threshold, how_many,
-                            is_exact));
-          }
-        }
+      for (const float threshold : {1e-42f, 0.5f, 2.0f, 3e38f}) {
+        ExpectTakesAsReference(table(), n, has_ties, threshold);
       }
     }
   }
@@ -181,11 +198,13 @@ float Clip(const KernelTable& table, const std::vector<float>& x, double clip,
 }
 
 TEST_P(Select, ClipsAsTheReference) {
-  for (const size_t n : {1, 3, 1023, 1025, 16384, 16385, 100003}) {
+  std::vector<size_t> sizes = SizesToTry();
+  sizes.insert(sizes.end(), {16384, 16385});
+  for (const size_t n : sizes) {
     for (const bool specials : {false, true}) {
       const std::vector<float> x = RandomFloats(n, 0.1f, specials, n);
       for (const double clip : {1e-3, 0.5, 1e30}) {
-        EXPECT_EQ(Clip(table(), x, clip, n % 2 * 4),
+        EXPECT_EQ(Clip(table(), x, clip, 4 * (n % 16)),
                   Clip(ReferenceKernels(), x, clip));
       }
     }
