@@ -27,6 +27,9 @@ void FillSparse(KernelTable&) {}
 namespace {
 
 constexpr size_t kBlock = 4 * kLanes;
+// How far behind the last survivor lines of lists are asked for: without it
+// each new one is read first, while the stores behind it wait.
+constexpr size_t kListAhead = 64;
 
 // Adds what the definition found in elements from `base` on.
 void AddNonFinite(size_t base, const EncodeStats& part, EncodeStats* stats) {
@@ -37,8 +40,9 @@ void AddNonFinite(size_t base, const EncodeStats& part, EncodeStats* stats) {
   }
 }
 
-// A rule: Take stores a vector of v's remains and appends its survivors to the
-// lists, which hold `count`; Define does elements [from, to) by the definition.
+// A rule: PrefetchList asks for what lists of `count` survivors grow into; Take
+// stores a vector of v's remains and appends its survivors to the lists, which
+// hold `count`; Define does elements [from, to) by the definition.
 // Both return the new count. Rules go by value, so that their members stay in
 // registers.
 
@@ -73,6 +77,9 @@ class ThresholdRule {
   HWY_INLINE void Prefetch(size_t i, size_t ahead) const {
     PrefetchRead<sizeof(Element) * kBlock>(grad_ + i, ahead);
     PrefetchWrite<4 * kBlock>(residual_ + i, ahead);
+  }
+  HWY_INLINE void PrefetchList(size_t count) const {
+    PrefetchForWrite(survivors_ + count + kListAhead);
   }
   HWY_INLINE VF Load(size_t i) const {
     return hn::Add(hn::LoadU(DF(), residual_ + i), Grad::Load(grad_ + i));
@@ -139,6 +146,10 @@ class LargeRule {
     PrefetchRead<4 * kBlock>(grad_ + i, ahead);
     PrefetchWrite<4 * kBlock>(residual_ + i, ahead);
     if constexpr (kMomentum) PrefetchWrite<4 * kBlock>(momentum_ + i, ahead);
+  }
+  HWY_INLINE void PrefetchList(size_t count) const {
+    PrefetchForWrite(indices_ + count + kListAhead);
+    PrefetchForWrite(values_ + count + kListAhead);
   }
   HWY_INLINE VF Load(size_t i) const {
     return hn::Add(hn::LoadU(DF(), residual_ + i), Addend(i));
@@ -220,6 +231,7 @@ void Pass(const Rule rule, size_t n, uint64_t* num_survivors,
   size_t i = 0;
   for (; i + kBlock <= n; i += kBlock) {
     rule.Prefetch(i, ahead);
+    rule.PrefetchList(count);
     const VF v0 = rule.Load(i);
     const VF v1 = rule.Load(i + kLanes);
     const VF v2 = rule.Load(i + 2 * kLanes);
