@@ -6,6 +6,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
+
 namespace telegrad::perf {
 
 // Works on elements [begin, begin + count).
@@ -23,16 +25,22 @@ class Team {
   int num_threads() const { return num_threads_; }
 
   // Runs `body` over n elements, cut at multiples of `granule`; returns the
-  // seconds from the common start to the end of the last share.
+  // seconds from the start of the first share to the end of the last.
   double Run(size_t n, size_t granule, const RangeBody& body);
 
  private:
-  void RunShare(int thread) const;
+  struct Span {
+    TimePoint begin;
+    TimePoint end;
+  };
+
+  void RunShare(int thread);
 
   const int num_threads_;
   size_t n_ = 0;
   size_t granule_ = 1;
   const RangeBody* body_ = nullptr;  // null: the threads end
+  std::vector<Span> spans_;          // of each thread's share; no share: none
   std::barrier<> border_;
   std::vector<std::thread> threads_;
 };
