@@ -1,9 +1,12 @@
 #include "perf/network/collective_cases.h"
 
+#include <unistd.h>
+
 #include <cstring>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "kernels/dispatch.h"
 
 namespace telegrad::perf {
@@ -11,6 +14,25 @@ namespace {
 
 constexpr int kValues = 3;  // sums of 85 ranks fit bfloat16's 8 bits
 constexpr int kUnwritten = 200;
+
+bool IsInPlace(const CollectiveCase& which) {
+  return which.kind == CollectiveKind::kAllreduce ||
+         which.kind == CollectiveKind::kBroadcast ||
+         which.kind == CollectiveKind::kBarrier;
+}
+
+size_t InputBlocks(const CollectiveCase& which, int ranks) {
+  return which.kind == CollectiveKind::kReduceScatter ||
+                 which.kind == CollectiveKind::kAlltoall
+             ? static_cast<size_t>(ranks)
+             : 1;
+}
+
+size_t OutputBlocks(const CollectiveCase& which, int ranks) {
+  return which.kind == CollectiveKind::kReduceScatter
+             ? 1
+             : static_cast<size_t>(ranks);
+}
 
 int ValueAt(int rank, size_t i) {
   return static_cast<int>((i * 7 + static_cast<size_t>(rank) * 5 + i / 97) %
@@ -126,23 +148,30 @@ CollectiveData::CollectiveData(const CollectiveCase& which, DataType type,
   Fill();
 }
 
-bool CollectiveData::is_in_place() const {
-  return case_.kind == CollectiveKind::kAllreduce ||
-         case_.kind == CollectiveKind::kBroadcast ||
-         case_.kind == CollectiveKind::kBarrier;
-}
+bool CollectiveData::is_in_place() const { return IsInPlace(case_); }
 
 size_t CollectiveData::input_blocks() const {
-  const auto n = static_cast<size_t>(ranks_);
-  return case_.kind == CollectiveKind::kReduceScatter ||
-                 case_.kind == CollectiveKind::kAlltoall
-             ? n
-             : 1;
+  return InputBlocks(case_, ranks_);
 }
 
 size_t CollectiveData::output_blocks() const {
-  const auto n = static_cast<size_t>(ranks_);
-  return case_.kind == CollectiveKind::kReduceScatter ? 1 : n;
+  return OutputBlocks(case_, ranks_);
+}
+
+absl::Status CollectiveData::CheckMemory(const CollectiveCase& which,
+                                         DataType type, int ranks,
+                                         size_t max_count) {
+  const size_t blocks = InputBlocks(which, ranks) +
+                        (IsInPlace(which) ? 0 : OutputBlocks(which, ranks));
+  const double needed = static_cast<double>(max_count) *
+                        static_cast<double>(blocks * SizeOf(type));
+  const double there = static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
+                       static_cast<double>(sysconf(_SC_PAGESIZE));
+  if (needed <= there) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "%s of %d elements takes %.3g GB of each rank, this machine has %.3g: a "
+      "smaller --size or profile fits",
+      which.name, max_count, needed / 1e9, there / 1e9));
 }
 
 void CollectiveData::Fill() {
@@ -212,10 +241,9 @@ absl::Status CollectiveData::Verify(size_t count) const {
     if (std::memcmp(got + i * size, wanted.data() + i * size, size) == 0) {
       continue;
     }
-    return absl::DataLossError(
-        absl::StrCat("check: rank ", rank_, ": element ", i, " of ",
-                     expected.size(), " of ", case_.name, " is ",
-                     Read(type_, got + i * size), ", not ", expected[i]));
+    return absl::DataLossError(absl::StrFormat(
+        "check: rank %d: element %d of %d of %s is %.9g, not %.9g", rank_, i,
+        expected.size(), case_.name, Read(type_, got + i * size), expected[i]));
   }
   return absl::OkStatus();
 }

@@ -49,6 +49,10 @@ double BusFactor(const CollectiveCase& which, int ranks);
 // Values are small integers: their sums are exact in any order and type.
 class CollectiveData {
  public:
+  // ResourceExhausted where a rank needs more memory for `max_count` elements
+  // than the machine has.
+  static absl::Status CheckMemory(const CollectiveCase& which, DataType type,
+                                  int ranks, size_t max_count);
   CollectiveData(const CollectiveCase& which, DataType type, int rank,
                  int ranks, int root, size_t max_count);
 

@@ -41,9 +41,11 @@ class CollectiveRun {
   // Counts of one iteration's calls, one after the other.
   absl::StatusOr<NetworkRow> Measure(const std::vector<size_t>& counts,
                                      const std::string& profile) {
+    const size_t max_count = *std::max_element(counts.begin(), counts.end());
+    RETURN_IF_ERROR(CollectiveData::CheckMemory(
+        case_, type_, group_.world_size(), max_count));
     CollectiveData data(case_, type_, group_.rank(), group_.world_size(),
-                        options_.root,
-                        *std::max_element(counts.begin(), counts.end()));
+                        options_.root, max_count);
     GroupTraffic traffic;
     int timed = 0;
     ASSIGN_OR_RETURN(

@@ -67,6 +67,15 @@ TEST(Check, FindsAWrongElementOfEveryCollectiveAndType) {
   });
 }
 
+TEST(Check, MoreMemoryThanThereIsIsRefused) {
+  EXPECT_THAT(CollectiveData::CheckMemory(kAllgatherCase, DataType::kFloat32, 2,
+                                          size_t{1} << 50),
+              StatusIs(StatusCode::kResourceExhausted, "smaller --size"));
+  EXPECT_THAT(CollectiveData::CheckMemory(kAllgatherCase, DataType::kFloat32, 2,
+                                          kCount),
+              IsOk());
+}
+
 TEST(Check, NamesBothValuesOfACollective) {
   const GroupOptions options = RanksOf(2);
   testing::RunRanks(options, [](Group& group) {
