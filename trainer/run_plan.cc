@@ -7,6 +7,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/network_device.h"
 #include "base/status_macros.h"
@@ -246,9 +247,22 @@ Facts NetworkVariables() {
   return facts;
 }
 
+// An emulated link's rate is known, so that nothing is measured for `auto`.
+void SayPackingOfLink(RunContext& context) {
+  if (context.setting.compression.packing != PackingMode::kAuto) return;
+  context.decisions.push_back(absl::StrFormat(
+      "packing %s: the emulated link of %.3g Gb/s is %s than a core packs",
+      ToString(context.packing), 8e-9 * context.options.link_spec.bytes_per_s,
+      context.packing == PackingMode::kRadix ? "slower" : "faster"));
+  context.observer.OnLine(context.decisions.back());
+}
+
 absl::Status PackRun(RunContext& context) {
   context.packing = context.store.packing();
-  if (context.packing != PackingMode::kAuto) return absl::OkStatus();
+  if (context.packing != PackingMode::kAuto) {
+    SayPackingOfLink(context);
+    return absl::OkStatus();
+  }
   CalibrationCache cache(CacheOptionsOf(context));
   RETURN_IF_ERROR(MeasureLinkOnce(context, cache));
   const PackingOptions options{.compression = CompressionOf(context),

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -98,6 +99,11 @@ absl::Status Training::Init() {
   const std::vector<TensorReport> plan = context_.store.Report();
   for (const std::string& line : PlanLines(plan)) {
     context_.observer.OnLine(line);
+  }
+  if (const int64_t steps = context_.setting.compression.warmup_steps;
+      steps > 0) {
+    context_.observer.OnLine(
+        absl::StrCat("  warm-up: all go dense in the first ", steps, " steps"));
   }
   for (const std::string& line : PlanWarnings(
            plan, context_.setting.compression.rules, context_.options.mom)) {
@@ -289,11 +295,13 @@ absl::Status Training::Evaluate(int epoch) {
   BatchResult total;
   for (const std::string& text : all) {
     const Json part = Json::parse(text, nullptr, false);
-    if (!part.is_array() || part.size() != 3 || !part[0].is_number() ||
+    if (!part.is_array() || part.size() != 3 ||
+        !(part[0].is_number() || part[0].is_null()) ||
         !part[1].is_number_integer() || !part[2].is_number_integer()) {
       return absl::InternalError("a worker's evaluation is malformed");
     }
-    Add({.loss_sum = part[0].get<double>(),
+    // JSON has null for a loss that is not finite.
+    Add({.loss_sum = part[0].is_null() ? std::nan("") : part[0].get<double>(),
          .num_correct = part[1].get<int64_t>(),
          .num_samples = part[2].get<int64_t>()},
         total);

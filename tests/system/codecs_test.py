@@ -82,6 +82,14 @@ class Codecs(SystemTest):
         chosen = line.split()[1].rstrip(":")
         self.assertIn(f"type 2bit, packing {chosen} (auto)", run.stdout())
 
+    def test_the_packing_of_an_emulated_link_is_said(self):
+        run = self.run_to_end(["--gc-type", "2bit", "--gc-packing", "auto",
+                               "--link", "100mbit", "--num-batches", "3",
+                               *TINY], seconds=120)
+        line, = self.summary()[0]["decisions"]
+        self.assertRegex(line, "^packing radix: the emulated link of 0.1 Gb/s")
+        self.assertIn(line, run.stdout())
+
     def test_a_warm_up_is_dense_and_the_guard_speaks(self):
         warm = self.run_to_end(
             ["--compare", "none,2bit+warmup-steps=20", "--num-batches", "20",

@@ -55,6 +55,10 @@ class NonFinite(SystemTest):
     def test_propagate_goes_on_with_2bit(self):
         self.run_with("2bit", "propagate")
 
+    def test_a_loss_that_is_not_finite_is_no_error(self):
+        self.run_to_end([*SHORT, "--lr", "1e30", "--gc-nonfinite", "propagate"])
+        self.assertIsNone(self.summary()[0]["loss"])
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)
