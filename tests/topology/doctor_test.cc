@@ -109,10 +109,16 @@ TEST(Doctor, HostsThatShowNothingAreNotCalledAlike) {
     machine.capabilities.gdr = Tri::kUnknown;
     for (Nic& nic : machine.nics) nic.ports[0].state = {};
   }
-  for (const char* id : {"T07", "T13"}) {
+  const auto expect_unknown = [&](const char* id) {
     EXPECT_EQ(WithId(Compare(machines), id).at(0).severity, Level::kUnknown)
         << ToText(Compare(machines));
-  }
+  };
+  for (const char* id : {"T07", "T08", "T13", "T20"}) expect_unknown(id);
+  machines = TwoHosts();
+  machines[1].capabilities.gdr = Tri::kUnknown;
+  machines[1].nics[0].ports[0].chosen_gid = {};
+  machines[1].nics[0].ports[0].active_mtu = {};
+  for (const char* id : {"T07", "T08", "T13", "T20"}) expect_unknown(id);
 }
 
 TEST(Doctor, ExitCodeIsTheWorst) {

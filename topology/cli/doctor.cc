@@ -1,5 +1,6 @@
 #include "topology/cli/doctor.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -18,6 +19,8 @@
 #include "topology/doctor.h"
 #include "topology/import.h"
 #include "topology/machine_json.h"
+#include "topology/path.h"
+#include "topology/plan.h"
 
 namespace telegrad::topo {
 namespace {
@@ -40,15 +43,29 @@ struct DoctorFlags {
 
 constexpr int64_t kBreakEvenElems = int64_t{1} << 26;  // 256 MB of gradients
 
+constexpr int kActiveState = 4;  // IBV_PORT_ACTIVE
+
+// The link whose costs of a core count, as in a plan.
+const char* NetworkOf(const Machine& machine) {
+  for (const Nic& nic : machine.nics) {
+    for (const Port& port : nic.ports) {
+      if (nic.is_rdma && port.state.value == kActiveState) {
+        return Name(port.fabric);
+      }
+    }
+  }
+  return Name(NetworkKind::kTcp);
+}
+
 // Of the lossy codec that pays on the fastest links, of those measured.
 absl::StatusOr<std::optional<CodecSpeed>> SpeedOf(const DoctorFlags& flags,
                                                   const Machine& machine) {
   if (flags.calibration.empty()) return std::optional<CodecSpeed>();
   ASSIGN_OR_RETURN(const Calibration calibration,
                    LoadCalibration(flags.calibration));
-  const ClusterCost cluster{.workers = flags.workers,
-                            .cores = calibration.cores.value,
-                            .reduce_elems_per_s = calibration.reduce.value};
+  ClusterCost cluster{.workers = flags.workers};
+  SetCores(calibration, &cluster);
+  SetLink(calibration, NetworkOf(machine), &cluster);
   std::optional<CodecSpeed> best;
   for (const CodecFigures& codec : calibration.codecs) {
     if (!codec.is_lossy || !codec.encode.is_grounded()) continue;
@@ -142,7 +159,10 @@ absl::Status Serve(const DoctorFlags& flags, std::vector<Machine>& machines) {
     if (absl::IsDeadlineExceeded(json.status()) && Clock::now() >= until) break;
     if (!json.ok()) continue;  // a peer that misbehaved
     absl::StatusOr<Machine> machine = MachineFromJson(*json);
-    if (machine.ok() && machines.size() < 4096) {
+    const bool is_new =
+        machine.ok() && std::find(machines.begin() + 1, machines.end(),
+                                  *machine) == machines.end();
+    if (is_new && machines.size() < 4096) {
       machines.push_back(*std::move(machine));
     }
   }
@@ -150,6 +170,9 @@ absl::Status Serve(const DoctorFlags& flags, std::vector<Machine>& machines) {
 }
 
 absl::StatusOr<std::vector<Finding>> Run(const DoctorFlags& flags) {
+  for (const std::string& peer : flags.peers) {
+    RETURN_IF_ERROR(CheckPeerAddress(peer));
+  }
   std::vector<Machine> machines;
   std::vector<Finding> findings;
   if (!flags.diff.empty()) {

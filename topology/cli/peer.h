@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/clock.h"
@@ -19,6 +20,9 @@ struct PeerResult {
 
 constexpr size_t kProbeBytes = size_t{32} << 20;
 constexpr size_t kMaxMachineBytes = size_t{8} << 20;
+
+// Errors: it is not HOST:PORT.
+absl::Status CheckPeerAddress(const std::string& address);
 
 // Connects to a `doctor --serve` and measures. `address` is HOST:PORT. Errors
 // name the address and the step; DeadlineExceeded after `timeout`.

@@ -50,6 +50,32 @@ void ForEachActivePort(
   }
 }
 
+// Whether a host has an RDMA port that is not shown, or an active one that
+// `lacks` what is compared: then hosts are not known to be alike.
+bool SomeDoNotShow(std::span<const Machine> machines,
+                   const std::function<bool(const Port&)>& lacks) {
+  bool found = false;
+  for (const Machine& machine : machines) {
+    found |= HasUnknownPort(machine);
+    ForEachActivePort(
+        machine, [&](const Nic&, const Port& port) { found |= lacks(port); });
+  }
+  return found;
+}
+
+bool LacksGid(const Port& port) {
+  return IsRoce(port) && !port.chosen_gid.known();
+}
+
+// `alike` where nothing differs.
+void AddAlike(bool is_shown, const char* what, const char* alike,
+              Report& report) {
+  if (is_shown) return report.Ok(alike);
+  report.Add(Level::kUnknown,
+             absl::StrCat("not all hosts show ", what, " of their RDMA ports"),
+             "", "telegrad-topo show --dump FILE on each");
+}
+
 // "ip link set dev eth0 mtu 9000: node1": of RoCE ports below `greatest`.
 std::string MtuHint(std::span<const Machine> machines, int greatest) {
   const ByValue commands = Collect(machines, [&](const Machine& machine) {
@@ -95,6 +121,7 @@ std::string Gpus(const Machine& machine) {
 }
 
 std::string Nics(const Machine& machine) {
+  if (HasUnknownPort(machine)) return "";
   std::map<std::string, int> kinds;
   ForEachActivePort(machine, [&](const Nic&, const Port& port) {
     ++kinds[absl::StrCat(Name(port.fabric), " ", Gbps(port.gbps.value_or(0)))];
@@ -158,12 +185,10 @@ void CompareGids(std::span<const Machine> machines, Report& report) {
     });
     return absl::StrJoin(indexes, ",");
   });
-  if (hosts.empty() &&
-      std::any_of(machines.begin(), machines.end(), HasUnknownPort)) {
-    return report.Add(Level::kUnknown, "no host shows a RoCE port's GID index",
-                      "", "telegrad-topo show --dump FILE on each");
+  if (hosts.size() < 2) {
+    return AddAlike(!SomeDoNotShow(machines, LacksGid), "the GID index",
+                    "all hosts use the same GID indexes", report);
   }
-  if (hosts.size() < 2) return report.Ok("all hosts use the same GID indexes");
   report.Add(Level::kInfo,
              "hosts use different GID indexes, each its own: that is right",
              absl::StrCat("index ", Describe(hosts)),
@@ -179,7 +204,13 @@ void CompareMtus(std::span<const Machine> machines, Report& report) {
     });
     return absl::StrJoin(mtus, ",");
   });
-  if (hosts.size() < 2) return report.Ok("all RDMA ports have the same MTU");
+  if (hosts.size() < 2) {
+    const auto lacks = [](const Port& port) {
+      return !port.active_mtu.known();
+    };
+    return AddAlike(!SomeDoNotShow(machines, lacks), "the MTU",
+                    "all RDMA ports have the same MTU", report);
+  }
   int least = std::numeric_limits<int>::max();
   int greatest = 0;
   for (const Machine& machine : machines) {
@@ -200,18 +231,16 @@ void CompareGdr(std::span<const Machine> machines, Report& report) {
     return HasGpuAndRdma(machine) ? std::string(Name(machine.capabilities.gdr))
                                   : std::string();
   });
-  if (hosts.size() == 1 && hosts.count("unknown") == 1) {
-    return report.Add(Level::kUnknown, "no host shows GPUDirect RDMA",
+  const bool has_no = hosts.contains("no");
+  if (hosts.contains("unknown") && !(hosts.contains("yes") && has_no)) {
+    return report.Add(Level::kUnknown,
+                      "not all hosts show whether they have GPUDirect RDMA",
                       Describe(hosts), "telegrad-topo doctor --probe on each");
   }
-  if (hosts.count("yes") == 0 || hosts.size() < 2) {
+  if (!hosts.contains("yes") || !has_no) {
     return report.Ok("all hosts are alike in GPUDirect RDMA");
   }
-  std::vector<std::string> lacking;
-  for (const auto& [value, names] : hosts) {
-    if (value != "yes")
-      lacking.insert(lacking.end(), names.begin(), names.end());
-  }
+  const std::vector<std::string>& lacking = hosts.at("no");
   report.Add(Level::kFail,
              absl::StrCat(absl::StrJoin(lacking, ", "),
                           lacking.size() == 1 ? " lacks" : " lack",
@@ -255,7 +284,9 @@ void CompareRails(std::span<const Machine> machines, Report& report) {
                "cable or address the rails alike, or use hierarchical "
                "aggregation, which stays on a rail");
   }
-  if (report.empty()) report.Ok("rails of the same number share a subnet");
+  if (!report.empty()) return;
+  AddAlike(!SomeDoNotShow(machines, LacksGid), "the GIDs",
+           "rails of the same number share a subnet", report);
 }
 
 }  // namespace telegrad::doctor

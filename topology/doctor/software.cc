@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -161,14 +162,16 @@ void CheckCodec(const Machine&, const DoctorOptions& options, Report& report) {
   const bool pays =
       codec.link_gbps > 0 && codec.link_gbps < codec.break_even_gbps;
   const char* relation = pays ? " < " : " > ";
+  const std::string break_even =
+      std::isinf(codec.break_even_gbps)
+          ? "inf (dense, the transport keeps the cores busier)"
+          : Gbps(codec.break_even_gbps);
   report.Add(
       Level::kInfo,
-      codec.link_gbps > 0
-          ? absl::StrCat("compression ", pays ? "pays" : "off", ": link ",
-                         Gbps(codec.link_gbps), relation, "break-even ",
-                         Gbps(codec.break_even_gbps))
-          : absl::StrCat("compression pays below ",
-                         Gbps(codec.break_even_gbps)),
+      codec.link_gbps > 0 ? absl::StrCat("compression ", pays ? "pays" : "off",
+                                         ": link ", Gbps(codec.link_gbps),
+                                         relation, "break-even ", break_even)
+                          : absl::StrCat("compression pays below ", break_even),
       absl::StrFormat("%s encodes %.3g GB/s, decodes %.3g GB/s", codec.codec,
                       codec.encode_gbytes_per_s, codec.decode_gbytes_per_s),
       "");
