@@ -39,7 +39,7 @@ std::string AboutMachine(const MachineReport& mine);
 // left out), plans for all machines, those of servers among them, and compares
 // the plans. All workers call it after Init. `request.workers` is the number of
 // machines with workers, whatever it was, and `request.servers` that of the
-// store's machines with servers only, With a reason for FixedByRun::aggregation
+// store's machines with servers only. With a reason for FixedByRun::aggregation
 // it is what the servers do: fewer servers than machines count as machines of
 // their own. Machines that nobody can describe are taken to be like the others;
 // a plan that cannot be made is a note. Errors carry exit code 31 and name the

@@ -67,6 +67,23 @@ class Plan(unittest.TestCase):
         self.assertTrue(against()[0].endswith("not measured: 2bit"))
         self.assertIn("1bit", against("--gc-allow", "all")[0])
 
+    def test_a_calibration_without_2bit_needs_no_flag(self):
+        known = json.loads(run("plan", "--print-calibration").stdout)
+        known["codecs"] = [each for each in known["codecs"]
+                           if each["name"] == "fp16"]
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "speeds.json")
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(known, file)
+            flags = ["plan", "--workers", "2", "--link-gbps", "1",
+                     "--calibration", path]
+            done = run(*flags)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("not measured: 2bit", done.stdout)
+            asked = run(*flags, "--gc-allow", "2bit")
+            self.assertEqual(asked.returncode, 2, asked.stdout)
+            self.assertIn("'2bit'", asked.stderr)
+
     def test_all_tensors_get_the_chunks_that_are_asked_for(self):
         done = run("plan", "--workers", "2", "--profile", "vgg16", "--json",
                    "--chunk-elements", "524288")

@@ -44,7 +44,9 @@ TEST(PlanOfARun, HasWhatTheRunHasFixed) {
 }
 
 TEST(PlanOfARun, AdvisesWhatIsFasterByMoreThanTheSpread) {
-  PlanRequest request = Request("vgg16", 4, 10);
+  // A link of 10 Gb/s to the server, which four workers share.
+  PlanRequest request = Request("vgg16", 4, 2.5);
+  request.is_link_of_busy_servers = true;
   request.servers = 1;
   request.fixed = {.aggregation = Aggregation::kDedicatedServers,
                    .aggregation_why = "fixed by 1 server",
@@ -58,8 +60,10 @@ TEST(PlanOfARun, AdvisesWhatIsFasterByMoreThanTheSpread) {
   EXPECT_EQ(slow.aggregation, Aggregation::kDedicatedServers);
   // A server with so much bandwidth is no slower.
   request.servers = 4;
+  request.link_gbps = 10;
   EXPECT_FALSE(MustPlan({}, calibration, request).advised.has_value());
   request.servers = 1;
+  request.link_gbps = 2.5;
   calibration.reduce.spread = 0.9;  // nothing is sure
   EXPECT_FALSE(MustPlan({}, calibration, request).advised.has_value());
 }

@@ -26,6 +26,7 @@ struct PlanFlags {
   int benchmark = 0;
   bool json = false;
   bool print_calibration = false;
+  bool has_allow = false;  // --gc-allow was given
   PlanRequest request = {};
 };
 
@@ -116,13 +117,18 @@ absl::StatusOr<std::vector<double>> Benchmark(
 }
 
 absl::Status Run(PlanFlags& flags) {
-  ASSIGN_OR_RETURN(const Calibration calibration, ReadCalibration(flags));
+  ASSIGN_OR_RETURN(Calibration calibration, ReadCalibration(flags));
   if (flags.print_calibration) {
     return Print(CalibrationToJson(calibration));
   }
   ASSIGN_OR_RETURN(flags.request.profile, LoadGradientProfile(flags.profile));
   if (flags.request.gc_allow == std::vector<std::string>{"all"}) {
     flags.request.gc_allow.clear();
+  } else if (!flags.has_allow &&
+             calibration.FindCodec(kDefaultAllowed) == nullptr) {
+    // Nobody asked for it: it stands there as not measured.
+    calibration.codecs.push_back(
+        *AssumedCalibration().FindCodec(kDefaultAllowed));
   }
   flags.request.compute_s = flags.compute_ms / 1e3;
   flags.request.chunk_bytes = 4 * flags.chunk_elems;
@@ -148,8 +154,10 @@ absl::Status Run(PlanFlags& flags) {
 void AddPlanCommand(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<PlanFlags>();
   Declare(app, *flags);
-  app.callback(
-      [flags, &exit_code] { exit_code = Finish("plan", Run(*flags)); });
+  app.callback([flags, &app, &exit_code] {
+    flags->has_allow = app.count("--gc-allow") > 0;
+    exit_code = Finish("plan", Run(*flags));
+  });
 }
 
 }  // namespace telegrad::topo

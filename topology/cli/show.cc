@@ -48,10 +48,12 @@ void AddShow(CLI::App& app, int& exit_code) {
   app.add_flag("--json", flags->json, "As JSON (docs/topology_json.md)");
   app.add_option("--dump", flags->dump, "Write the JSON into this file too");
   app.add_option("--svg", flags->svg, "Draw the machine into this file too");
-  app.add_flag("--probe", flags->probe, "Try what files alone cannot tell");
+  CLI::Option* probe =
+      app.add_flag("--probe", flags->probe, "Try what files alone cannot tell");
   app.add_flag("--hwloc", flags->hwloc,
                "This machine as libhwloc alone sees it")
-      ->excludes(from);
+      ->excludes(from)
+      ->excludes(probe);
   app.add_flag("--why", flags->why, "With the evidence of every fact");
   app.callback(
       [flags, &exit_code] { exit_code = Finish("show", Show(*flags)); });

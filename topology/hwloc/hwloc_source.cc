@@ -38,6 +38,11 @@ absl::StatusOr<std::string> XmlOfHwloc() {
       hwloc_topology_load(topology) != 0) {
     return Failed("load");
   }
+  if (hwloc_topology_is_thissystem(topology) == 0) {
+    return absl::FailedPreconditionError(
+        "libhwloc shows another machine: HWLOC_XMLFILE, HWLOC_SYNTHETIC or "
+        "HWLOC_FSROOT is set; unset it");
+  }
   char* text = nullptr;
   int size = 0;
   if (hwloc_topology_export_xmlbuffer(topology, &text, &size, 0) != 0) {

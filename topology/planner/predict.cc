@@ -1,6 +1,7 @@
 #include "topology/planner/predict.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -70,11 +71,17 @@ absl::Status Advise(const Calibration& calibration, const FixedByRun& fixed,
   const double margin =
       std::max(kLeastGain, prospect.link_spread + prospect.reduce_spread);
   double best_s = plan->comm_s * (1 - margin);
+  // What a server's link carried is what a machine's carries.
+  Prospect of_others = prospect;
+  of_others.cluster.bytes_per_s =
+      std::max(of_others.cluster.bytes_per_s,
+               std::exchange(of_others.cluster.server_bytes_per_s, 0));
   for (const Aggregation each : fixed.alternatives) {
+    if (each == plan->aggregation) continue;
     Plan other = *plan;
     other.aggregation = each;
-    RETURN_IF_ERROR(Predict(calibration, prospect, &other));
-    if (each == plan->aggregation || other.comm_s >= best_s) continue;
+    RETURN_IF_ERROR(Predict(calibration, of_others, &other));
+    if (other.comm_s >= best_s) continue;
     best_s = other.comm_s;
     plan->advised = each;
   }

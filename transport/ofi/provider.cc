@@ -136,10 +136,12 @@ absl::StatusOr<InfoPtr> ChooseProvider(const TransportOptions& options) {
     if (error != 0) error = Query(name, options.bind_address, 0, &info);
     if (error == 0) return info;
   }
-  return absl::UnavailableError(absl::StrCat(
+  const std::string message = absl::StrCat(
       "transport ofi: libfabric has no reliable datagram endpoint of ",
       absl::StrJoin(names, ", "), " for ", options.bind_address, ": ",
-      fi_strerror(error), "; see `fi_info -t FI_EP_RDM` and FI_PROVIDER"));
+      fi_strerror(error), "; see `fi_info -t FI_EP_RDM` and FI_PROVIDER");
+  if (options.tls.empty()) return absl::UnavailableError(message);
+  return absl::InvalidArgumentError(message);  // asked for by name
 }
 
 bool IsShm(const fi_info& info) {
