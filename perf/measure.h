@@ -65,7 +65,7 @@ class Meter {
 
   const std::string what_;
   const SpeedOptions& options_;
-  // Ordinary numbers: memory may take zeros faster.
+  // No zeros, which memory may take faster.
   HugeArray source_;
   HugeArray destination_;
   bool has_rows_ = false;

@@ -65,7 +65,11 @@ def frame_costs(sparse, dense, hosts, core):
 
     frames, few, sparse_s = costs(sparse)
     _, many, dense_s = costs(dense)
-    byte_s = max(0, (dense_s - sparse_s) / (many - few))
+    if many <= few:
+        raise SystemExit("grid: threshold sends no fewer bytes than none of "
+                         "this profile, so what a frame takes is not known")
+    # 0 would stand for "not known".
+    byte_s = max(1e-15, (dense_s - sparse_s) / (many - few))
     return max(0, (sparse_s - few * byte_s) / frames), byte_s
 
 

@@ -1,4 +1,5 @@
 """Memory as an exchange finds it when others ran just before."""
+import contextlib
 import mmap
 
 HUGE_PAGE = 2 << 20
@@ -30,6 +31,7 @@ def touch(hosts, elements):
     if size == 0:
         return
     with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as all:
-        all.madvise(mmap.MADV_HUGEPAGE)
-        for at in range(0, size, HUGE_PAGE):
+        with contextlib.suppress(OSError):  # a kernel without huge pages
+            all.madvise(mmap.MADV_HUGEPAGE)
+        for at in range(0, size, mmap.PAGESIZE):
             all[at] = 1

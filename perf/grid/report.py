@@ -50,8 +50,7 @@ def key_of(point):
 
 
 def merge(files):
-    """The points of several results; rounds of the same one count together, of
-    plans that take long only the first is there."""
+    """The points of several results; rounds of the same one count together."""
     points = {}
     for path in files:
         with open(path, encoding="utf-8") as file:
@@ -135,11 +134,11 @@ def percent(share):
 
 def markdown(points):
     rounds = sorted({len(point["choices"]) for point in points})
+    measured = sorted({point["measured"] for point in points})
     lines = [
         "# What the planner chose, and what was best", "",
         f"{' or '.join(map(str, rounds))} rounds, each calibrated anew, all "
-        f"nodes on one machine with {os.cpu_count()} cores; "
-        f"{time.strftime('%Y-%m-%d')}. A node is a worker and a server; times "
+        f"nodes on one machine with {'; '.join(measured)}. A node is a worker and a server; times "
         "are of an exchange of all gradients, medians. Regret is chosen / best.",
         "", "| nodes | link | profile | best | s | chosen | s | regret | "
         "predicted s | predicted / measured |", "|---|" + "---|" * 9]
@@ -164,6 +163,8 @@ def markdown(points):
 
 def write(options, points):
     for point in points:
+        point.setdefault("measured", f"{os.cpu_count()} cores, "
+                         f"{time.strftime('%Y-%m-%d')}")
         judge(point)
     text = markdown(points)
     os.makedirs(os.path.dirname(os.path.abspath(options.out)), exist_ok=True)
