@@ -156,7 +156,8 @@ std::string LivePlan::ChunkLine() const {
   const std::string given = absl::StrCat("chunk ", options_.chunk_elems,
                                          " elements for all tensors "
                                          "(--chunk-elems): ");
-  if (best_s > kAlike * plan_.comm_s) {
+  if (best_elems == 0 || !std::isfinite(plan_.comm_s) ||
+      best_s > kAlike * plan_.comm_s) {
     return absl::StrCat(given, "no other is faster");
   }
   return absl::StrFormat(

@@ -357,6 +357,12 @@ TEST(LivePlan, MeasuresTheLinkForAHundredthOfTheTimeAfterDecisions) {
   });
 }
 
+// Where no chunk can be better there is none to name.
+TEST(LivePlan, NamesNoOtherChunkForALinkThatTakesForEver) {
+  EXPECT_THAT(Tell(JobWith("2bit"), 1e-306, 0, {}).start,
+              Contains(HasSubstr("(--chunk-elems): no other is faster")));
+}
+
 TEST(LivePlan, DoesNotChooseForTensorsOfRules) {
   ClusterConfig config = JobWith("2bit");
   config.tensors = {{"a.weight", kElems}, {"b.weight", kElems}};
