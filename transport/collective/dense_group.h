@@ -18,11 +18,11 @@ class DenseGroup : public Group {
   int rank() const override { return mesh_->rank(); }
   int world_size() const override { return mesh_->world_size(); }
   TransportInfo info() const override {
-    const Mesh::Turn turn(*mesh_);
+    const Mesh::Turn turn(*mesh_, /*drives=*/false);
     return mesh_->info();
   }
   GroupTraffic traffic() const override {
-    const Mesh::Turn turn(*mesh_);
+    const Mesh::Turn turn(*mesh_, /*drives=*/false);
     return mesh_->traffic();
   }
 

@@ -17,11 +17,11 @@ Keeper::Keeper(TransportContext& context)
     : context_(context), thread_([this] { Run(); }) {}
 
 Keeper::~Keeper() {
-  Stop(State::kEnding);
+  Stop(State::kEnding, /*drives=*/false);
   thread_.join();
 }
 
-void Keeper::Yield() { Stop(State::kYielding); }
+void Keeper::Yield(bool drives) { Stop(State::kYielding, drives); }
 
 void Keeper::Keep() {
   MutexLock lock(&mutex_);
@@ -29,10 +29,10 @@ void Keeper::Keep() {
 }
 
 // Returns when the thread is off the context.
-void Keeper::Stop(State state) {
+void Keeper::Stop(State state, bool drives) {
   MutexLock lock(&mutex_);
   state_ = state;
-  ++num_turns_;
+  if (drives) ++num_turns_;
   if (state == State::kEnding) changed_.NotifyAll();
   if (is_driving_) context_.Wake();
   while (is_driving_) changed_.WaitUntil(&mutex_, Clock::now() + kNap);

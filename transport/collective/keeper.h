@@ -20,22 +20,24 @@ class Keeper {
   // From the owner's thread.
   ~Keeper();
 
-  // The owner is here: nobody else touches the context.
-  void Yield();
+  // The owner is here: nobody else touches the context. One that does not drive
+  // it, as who only reads figures, counts as away.
+  void Yield(bool drives = true);
   // The owner goes away.
   void Keep();
 
  private:
   enum class State { kKeeping, kYielding, kEnding };
 
-  void Stop(State state);
+  void Stop(State state, bool drives);
   void Run();
 
   TransportContext& context_;
   Mutex mutex_;
   CondVar changed_;
   State state_ ABSL_GUARDED_BY(mutex_) = State::kKeeping;
-  uint64_t num_turns_ ABSL_GUARDED_BY(mutex_) = 0;  // of the owner
+  // Of the owner, in which it drove.
+  uint64_t num_turns_ ABSL_GUARDED_BY(mutex_) = 0;
   bool is_driving_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // last: it uses the others
 };

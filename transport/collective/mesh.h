@@ -33,7 +33,7 @@ class DataSink {
 };
 
 // One endpoint to each other rank; compares what they say with what this rank
-// does, and remembers the first error for ever. One thread.
+// does, and remembers the first error for ever. One thread at a time (Turn).
 class Mesh : public TransportHandler {
  public:
   static absl::StatusOr<std::unique_ptr<Mesh>> Make(
@@ -52,8 +52,9 @@ class Mesh : public TransportHandler {
   // does, or, where peers need answers all the time, a thread of the mesh's.
   class Turn {
    public:
-    explicit Turn(const Mesh& mesh) : mesh_(mesh) {
-      if (mesh_.keeper_ != nullptr) mesh_.keeper_->Yield();
+    // Without `drives` it only reads.
+    explicit Turn(const Mesh& mesh, bool drives = true) : mesh_(mesh) {
+      if (mesh_.keeper_ != nullptr) mesh_.keeper_->Yield(drives);
     }
     ~Turn() {
       if (mesh_.keeper_ != nullptr) mesh_.keeper_->Keep();

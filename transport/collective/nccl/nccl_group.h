@@ -25,7 +25,7 @@ class NcclGroup : public Group {
   int world_size() const override { return mesh_->world_size(); }
   TransportInfo info() const override;
   GroupTraffic traffic() const override {
-    const Mesh::Turn turn(*mesh_);
+    const Mesh::Turn turn(*mesh_, /*drives=*/false);
     return mesh_->traffic();
   }
 
