@@ -152,7 +152,8 @@ class ControlClient {
       absl::string_view name, absl::string_view payload,
       TimePoint deadline) = 0;
 
-  // A worker gets what server `rank` gave as JoinRequest::shared.
+  // A worker gets what server `rank` gave as JoinRequest::shared. More than 16
+  // times the number of servers in a job are refused, which ends it (31).
   virtual absl::StatusOr<std::string> AskServer(int rank,
                                                 TimePoint deadline) = 0;
 

@@ -153,6 +153,7 @@ absl::Status ControlClientImpl::BeginGather(const std::string& name,
   gather_.emplace();
   gather_->name = name;
   gather_->payloads.resize(size);
+  gather_->has_come.resize(size);
   return absl::OkStatus();
 }
 

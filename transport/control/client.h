@@ -39,7 +39,8 @@ class ControlClientImpl : public ControlClient {
   struct Gather {
     std::string name;
     std::vector<std::string> payloads;
-    size_t num_received = 0;
+    std::vector<bool> has_come;  // by rank
+    size_t num_received = 0;     // of payloads, each once
     std::optional<std::vector<std::string>> missing;
   };
 

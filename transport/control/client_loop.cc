@@ -183,7 +183,9 @@ absl::Status ControlClientImpl::OnGathered(const GatheredRecord& record) {
     return absl::InvalidArgumentError("GATHERED with an unknown rank");
   }
   gather_->payloads[rank] = record.payload;
-  ++gather_->num_received;
+  // An answer to an earlier try under the same name may come as well.
+  if (!gather_->has_come[rank]) ++gather_->num_received;
+  gather_->has_come[rank] = true;
   changed_.NotifyAll();
   return absl::OkStatus();
 }

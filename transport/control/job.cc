@@ -67,7 +67,9 @@ void Job::Start(TimePoint now) {
     sends_.push_back({entry.connection, start});
     entry.last_seen = now;
     // Sent, but for what workers ask for; the roster lives on.
-    if (entry.join.wanted.role == Role::kWorker) entry.join.shared.clear();
+    if (entry.join.wanted.role == Role::kWorker) {
+      std::string().swap(entry.join.shared);
+    }
   }
   phase_ = Phase::kRunning;
 }

@@ -67,7 +67,7 @@ class Job {
   absl::Status OnMember(RosterEntry& from, const Record& record, TimePoint now);
   absl::Status OnGather(RosterEntry& from, const GatherRecord& record,
                         TimePoint now);
-  absl::Status OnAsk(const RosterEntry& from, const AskRecord& record);
+  absl::Status OnAsk(RosterEntry& from, const AskRecord& record);
   void OnWithdraw(RosterEntry& from, const WithdrawRecord& record);
   absl::Status OnSuspect(const RosterEntry& from, const SuspectRecord& record,
                          TimePoint now);

@@ -138,15 +138,23 @@ void Job::FinishGather() {
   }
 }
 
-absl::Status Job::OnAsk(const RosterEntry& from, const AskRecord& record) {
+absl::Status Job::OnAsk(RosterEntry& from, const AskRecord& record) {
   const NodeId id{Role::kServer, record.rank};
-  const RosterEntry* server = roster_.Find(id);
+  RosterEntry* server = roster_.Find(id);
   if (server == nullptr || from.join.wanted.role != Role::kWorker) {
     return Refused(
         absl::StrCat(ToString(from.id()), " asks for ", ToString(id)));
   }
-  Send(from,
-       GatheredRecord{.name = ToString(id), .payload = server->join.shared});
+  if (++from.num_asks > kMaxAsksPerServer * roster_.num_servers()) {
+    return Refused(absl::StrCat(ToString(from.id()), " asks for servers ",
+                                from.num_asks, " times"));
+  }
+  if (server->answer == nullptr) {
+    server->answer = MakeFrame(EncodeRecord(
+        GatheredRecord{.name = ToString(id), .payload = server->join.shared}));
+    std::string().swap(server->join.shared);
+  }
+  sends_.push_back({from.connection, server->answer});
   return absl::OkStatus();
 }
 

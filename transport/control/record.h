@@ -32,6 +32,7 @@ constexpr size_t kMaxFactBytes = 1024;
 constexpr size_t kMaxNameBytes = 256;
 constexpr size_t kMaxOffers = 8;
 constexpr size_t kMaxWhyBytes = 1024;
+constexpr int kMaxAsksPerServer = 16;  // of one worker
 constexpr size_t kMaxMessageBytes = 4096;
 constexpr size_t kMaxDetailsBytes = 16384;
 constexpr int kMaxMembers = 65536;  // ranks are u16 in frame headers

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "base/clock.h"
 #include "transport/bootstrap.h"
+#include "transport/control/frame_connection.h"
 #include "transport/control/record.h"
 
 namespace telegrad {
@@ -28,6 +29,9 @@ struct RosterEntry {
   bool is_dead = false;
   std::string cause;  // of death
   std::optional<std::string> gathered;
+  int num_asks = 0;
+  Frame answer =
+      nullptr;  // to all who ask for what it shares; then that is here
 
   NodeId id() const { return {join.wanted.role, rank}; }
   // "worker/2@host:pid"; "worker@host:pid" before it has a rank.
@@ -68,6 +72,7 @@ class Roster {
   std::deque<RosterEntry>& entries() { return entries_; }
   const std::deque<RosterEntry>& entries() const { return entries_; }
   int num_workers() const { return num_workers_; }
+  int num_servers() const { return num_servers_; }
 
  private:
   int size(Role role) const {
