@@ -24,7 +24,8 @@ void AddTransportFlags(CLI::App& app, NetworkOptions& options) {
                  "tcp for ofi, the first there is");
   app.add_option("--connections", options.connections,
                  "to each peer on another host; auto: by the device that has "
-                 "the address and --rails, alike on all hosts")
+                 "the address and --rails; pushpull settles on one number for "
+                 "all, else each rank has its own")
       ->check(&CheckConnections)
       ->capture_default_str();
   app.add_option("--rails", options.rails,
@@ -151,19 +152,22 @@ absl::StatusOr<TransportOptions> TransportOptionsOf(
   ASSIGN_OR_RETURN(const LinkSpec link, ParseLink(options.link));
   transport.link_bytes_per_s = link.bytes_per_s;
   transport.link_latency_s = link.latency_s;
-  ASSIGN_OR_RETURN(const size_t connections,
+  ASSIGN_OR_RETURN(transport.connections,
                    ParseConnections(options.connections));
-  if (connections != kAutoConnections) {
-    transport.connections = connections;
-    return transport;
-  }
+  if (!HasAutoConnections(options)) return transport;
   const ConnectionChoice choice =
       ChooseConnections(transport, ChooseTransport(transport));
   transport.connections = choice.connections;
-  if (options.rank <= 0) {
-    std::fprintf(stderr, "telegrad-perf: %s\n", Describe(choice).c_str());
-  }
+  if (options.rank <= 0) SayConnections(choice);
   return transport;
+}
+
+bool HasAutoConnections(const NetworkOptions& options) {
+  return ParseConnections(options.connections).value_or(1) == kAutoConnections;
+}
+
+void SayConnections(const ConnectionChoice& choice) {
+  std::fprintf(stderr, "telegrad-perf: %s\n", Describe(choice).c_str());
 }
 
 }  // namespace telegrad::perf

@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/clock.h"
+#include "kvstore/connections.h"
 #include "transport/transport.h"
 
 namespace CLI {
@@ -57,9 +58,12 @@ void Last(CLI::Option* option);
 // Checks flags and fills in `sizes`. InvalidArgument says what is wrong.
 absl::Status FinishOptions(NetworkOptions& options);
 
-// For a rank that others reach at `own_ip`.
+// For a rank that others reach at `own_ip`; says what "auto" connections are.
 absl::StatusOr<TransportOptions> TransportOptionsOf(
     const NetworkOptions& options, const std::string& own_ip);
+
+bool HasAutoConnections(const NetworkOptions& options);
+void SayConnections(const ConnectionChoice& choice);
 
 inline Duration TimeoutOf(const NetworkOptions& options) {
   return FromSeconds(options.timeout_s);

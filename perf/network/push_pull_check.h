@@ -25,7 +25,8 @@ struct PushPullJob {
 
 // That workers get what push-pull of FillGradient's values must give. Sums of
 // codecs that send them as they are (none, fp16, bf16) are added here, those of
-// others replayed (Replay): the same bits either way.
+// others replayed, with what a Replay shares with the store and so cannot find
+// wrong: the same bits either way.
 class PushPullCheck {
  public:
   // Before the first round of these keys.

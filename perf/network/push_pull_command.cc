@@ -200,6 +200,8 @@ class Worker {
     ++num_steps_;
     if (check_.has_value()) {
       RETURN_IF_ERROR(check_->Verify(store_.rank(), sum_.as<float>()));
+      // No worker's next round runs beside another's check.
+      RETURN_IF_ERROR(store_.Gather("checked", "").status());
     }
     return us;
   }
@@ -260,13 +262,13 @@ std::string RandomMaterial() {
 // Rank 0 schedules; all learn its address and the job's secret.
 absl::StatusOr<DistOptions> Meet(const Options& options, Rank& rank,
                                  std::unique_ptr<Scheduler>* scheduler) {
-  const NetworkOptions& network = options.network;
+  NetworkOptions network = options.network;
   DistOptions dist;
   dist.job_id = kJob;
+  dist.has_auto_connections = HasAutoConnections(network);
+  if (dist.has_auto_connections) network.connections = "1";  // until it joins
   ASSIGN_OR_RETURN(dist.transport,
                    TransportOptionsOf(network, rank.rendezvous->own_ip()));
-  dist.has_auto_connections =
-      ParseConnections(network.connections).value_or(1) == kAutoConnections;
   std::string mine;
   if (rank.rank == 0) {
     const std::string material = RandomMaterial();
@@ -319,6 +321,9 @@ absl::Status RunWorker(const Options& options, Rank& rank,
   ASSIGN_OR_RETURN(std::unique_ptr<KVStore> store,
                    MakeKVStore("dist_sync", dist));
   RETURN_IF_ERROR(JoinAsWorker(options, batches, *store));
+  if (rank.rank == 0 && HasAutoConnections(options.network)) {
+    SayConnections(store->connection_choice());
+  }
   Worker worker(options, TensorsOf(batches), rank.is_thread, std::move(store));
   Report report(
       options.network,

@@ -19,6 +19,7 @@ absl::StatusOr<Replay> Replay::Make(const TensorLayout& layout,
                                     const CompressionConfig& compression,
                                     int num_workers) {
   Replay replay;
+  replay.has_guard_ = compression.has_guard;
   size_t num_elems = 0;
   for (const Chunk& plan : layout.chunks) num_elems += plan.num_elems;
   const bool has_residual = layout.codecs[0].codec->traits().needs_residual;
@@ -132,7 +133,7 @@ absl::StatusOr<ConstBytes> Replay::Encode(ConstBytes grad, uint64_t worker,
 
 absl::Status Replay::AskGuard(const PreparedCodec& codec, float threshold,
                               ConstBytes grad, ConstBytes payload,
-                              Encoder& encoder) {
+                              Encoder& encoder) const {
   Buffer decoded;
   if (encoder.guard.needs_decoded()) {
     decoded = Buffer(grad.size);
@@ -140,7 +141,7 @@ absl::Status Replay::AskGuard(const PreparedCodec& codec, float threshold,
   }
   encoder.guard.After(Floats(grad), Floats(encoder.residual), threshold,
                       decoded.as<float>());
-  encoder.has_given_up = encoder.guard.gave_up();
+  encoder.has_given_up = has_guard_ && encoder.guard.gave_up();
   return absl::OkStatus();
 }
 

@@ -18,7 +18,10 @@ namespace telegrad::perf {
 // What the rounds of one tensor must give, from the gradients of all workers:
 // by the codec's own methods, chunk after chunk in one thread, without frames,
 // servers or a network. The same bits as a store's (docs/architecture.md,
-// "Determinism").
+// "Determinism"). It has the store's own shard plan, stages, proposals of
+// scales and CPU kernels, and so does not see what is wrong in these; it does
+// see what is in frames, headers, checks, routing, threads, the order of
+// arrival, and what workers and servers keep between rounds.
 class Replay {
  public:
   // `layout` is the tensor's in the job (MakeShardPlan).
@@ -55,9 +58,9 @@ class Replay {
                          ChunkReplay& chunk);
   absl::StatusOr<ConstBytes> Encode(ConstBytes grad, uint64_t worker,
                                     ChunkReplay& chunk);
-  static absl::Status AskGuard(const PreparedCodec& codec, float threshold,
-                               ConstBytes grad, ConstBytes payload,
-                               Encoder& encoder);
+  absl::Status AskGuard(const PreparedCodec& codec, float threshold,
+                        ConstBytes grad, ConstBytes payload,
+                        Encoder& encoder) const;
   static ConstBytes EncodeDense(ConstBytes grad, Encoder& encoder);
   absl::Status Answer(const std::vector<ConstBytes>& payloads, Bytes out,
                       ChunkReplay& chunk);
@@ -70,6 +73,7 @@ class Replay {
   std::vector<Buffer> residuals_;  // by rank, [n] f32 or nothing
   std::vector<ChunkReplay> chunks_;
   std::array<int16_t, 2> scales_ = {};  // of step & 1
+  bool has_guard_ = true;
   uint64_t step_ = 0;
 };
 

@@ -119,6 +119,13 @@ TEST(PushPullCheck, AgreesWhenChunksGoDenseInstead) {
               [](KVStore& store) { EXPECT_TRUE(store.Report()[0].gave_up); });
 }
 
+TEST(PushPullCheck, AgreesWhenTheGuardHasNoSay) {
+  ClusterConfig config = ConfigOf({.type = "2bit:0.001", .has_guard = false});
+  config.tensors = {{"t0", 1000}};
+  RunAndCheck(config, 80,
+              [](KVStore& store) { EXPECT_FALSE(store.Report()[0].is_dense); });
+}
+
 // The first round's expectation, changed at one place.
 void ExpectFound(const CompressionConfig& compression) {
   ClusterConfig config = ConfigOf(compression);
