@@ -1,5 +1,6 @@
 #pragma once
 
+#include <pthread.h>
 #include <time.h>
 
 namespace telegrad {
@@ -15,6 +16,14 @@ inline double SecondsOf(clockid_t clock) {
 inline double ThreadCpuSeconds() { return SecondsOf(CLOCK_THREAD_CPUTIME_ID); }
 inline double ProcessCpuSeconds() {
   return SecondsOf(CLOCK_PROCESS_CPUTIME_ID);
+}
+
+// ThreadCpuSeconds of the calling thread for SecondsOf on others, while it
+// lives.
+inline clockid_t OwnCpuClock() {
+  clockid_t clock = CLOCK_THREAD_CPUTIME_ID;
+  pthread_getcpuclockid(pthread_self(), &clock);  // fails for none that runs
+  return clock;
 }
 
 }  // namespace telegrad

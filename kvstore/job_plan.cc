@@ -149,16 +149,19 @@ class Agreement {
  private:
   // What the store's servers are to a plan of machines.
   void SetServers(PlanRequest& request) const {
-    request.servers = store_.num_server_machines();
+    const ServerMachines servers = store_.server_machines();
+    const bool are_beside = servers.without_worker == 0;
+    const bool are_apart = servers.without_worker == servers.all;
+    request.servers = are_apart ? servers.all : 0;
     FixedByRun& fixed = request.fixed;
     if (fixed.aggregation_why.empty()) return;
-    if (request.servers == 0 && job_.machines == 1) {
+    if (are_beside && job_.machines == 1) {
       fixed.aggregation = Aggregation::kLocal;
-    } else if (request.servers == 0 && store_.num_servers() >= job_.machines) {
+    } else if (are_beside && servers.all >= job_.machines) {
       fixed.aggregation = Aggregation::kColocatedServers;
     } else {
       // A server that stands beside a worker of many serves mostly others.
-      if (request.servers == 0) request.servers = store_.num_servers();
+      request.servers = servers.all;
       fixed.aggregation = Aggregation::kDedicatedServers;
     }
   }

@@ -166,6 +166,12 @@ struct Traffic {
   double io_cpu_s = 0;
 };
 
+// Hosts with servers.
+struct ServerMachines {
+  int all = 0;
+  int without_worker = 0;  // of these
+};
+
 // What a server says of the machine that it runs on.
 struct ServerAbout {
   int rank = 0;
@@ -243,8 +249,8 @@ class KVStore {
   virtual Traffic traffic() const = 0;
   // By key. After Init, while no operation runs.
   virtual std::vector<TensorReport> Report() const = 0;
-  // Machines with servers, where none of them has a worker; else 0. After Init.
-  virtual int num_server_machines() const = 0;
+  // After Init.
+  virtual ServerMachines server_machines() const = 0;
   // What servers said of hosts where no worker is (ServerOptions::about), the
   // first of each host. All workers get the same. After Init.
   virtual absl::StatusOr<std::vector<ServerAbout>> AskServers() = 0;

@@ -20,12 +20,6 @@ OwnTransports TransportsOf(const DistOptions& options) {
                     why);
   }
   own.offers.why = own.choice.reason;
-  if (options.has_auto_connections) {
-    const ConnectionChoice found = ChooseConnections(first, own.choice);
-    first.connections = found.connections;
-    own.offers.connections_why = found.reason;
-    own.offers.is_open = first.rails.empty();
-  }
   own.offers.connections = NumConnections(first);
   own.transports = {first};
   if (own.choice.may_be_tcp) {
@@ -36,7 +30,23 @@ OwnTransports TransportsOf(const DistOptions& options) {
   for (const TransportOptions& each : own.transports) {
     own.offers.names.push_back(each.name);
   }
+  own.has_auto_connections = options.has_auto_connections;
+  if (own.has_auto_connections) {
+    OfferConnections(ChooseConnections(first, own.choice), own);
+  }
   return own;
+}
+
+void OfferConnections(const ConnectionChoice& found, OwnTransports& own) {
+  const size_t rails = 1 + own.transports[0].rails.size();
+  own.offers.is_open = rails == 1;
+  own.offers.connections = own.offers.is_open ? found.connections : rails;
+  own.offers.connections_why =
+      own.offers.is_open ? found.reason
+                         : absl::StrCat("one for each of ", rails, " rails");
+  for (TransportOptions& each : own.transports) {
+    each.connections = own.offers.connections;
+  }
 }
 
 void Withdraw(size_t i, const absl::Status& why, OwnTransports& own) {
@@ -46,6 +56,11 @@ void Withdraw(size_t i, const absl::Status& why, OwnTransports& own) {
   if (i == 0) own.offers.why = std::string(why.message());
   own.transports.erase(own.transports.begin() + place);
   own.offers.names.erase(own.offers.names.begin() + place);
+  if (!own.has_auto_connections || own.transports.empty()) return;
+  const TransportOptions& first = own.transports[0];
+  const TransportChoice left = {
+      .name = first.name, .reason = own.offers.why, .tls = first.tls};
+  OfferConnections(ChooseConnections(first, left), own);
 }
 
 size_t SettledIndex(const Membership& membership, const OwnTransports& own) {
@@ -71,7 +86,8 @@ ConnectionChoice SettledConnections(const Membership& membership,
     return {own.connections, own.connections_why};
   }
   // What is found alike needs no name.
-  const bool is_own = own.is_open && own.connections == membership.connections;
+  const bool is_own =
+      own.connections == membership.connections && !own.connections_why.empty();
   return {membership.connections,
           is_own ? own.connections_why : membership.connections_reason};
 }
@@ -86,15 +102,12 @@ std::vector<int> ServersElsewhere(const Membership& membership) {
   return ranks;
 }
 
-int NumServerMachines(const Membership& membership) {
-  std::set<std::string> workers;
-  for (const Member& each : membership.workers) workers.insert(each.host);
+ServerMachines ServerMachinesOf(const Membership& membership) {
   std::set<std::string> servers;
-  for (const Member& each : membership.servers) {
-    if (workers.contains(each.host)) return 0;
-    servers.insert(each.host);
-  }
-  return static_cast<int>(servers.size());
+  for (const Member& each : membership.servers) servers.insert(each.host);
+  return {
+      .all = static_cast<int>(servers.size()),
+      .without_worker = static_cast<int>(ServersElsewhere(membership).size())};
 }
 
 }  // namespace telegrad

@@ -19,10 +19,16 @@ struct OwnTransports {
   // instead.
   std::vector<TransportOptions> transports = {};
   TransportOffers offers = {};  // these, without addresses
+  bool has_auto_connections = false;
 };
 OwnTransports TransportsOf(const DistOptions& options);
 
-// Takes back the i-th, which could not be made; the others are left.
+// Offers as many connections as this host needs (ChooseConnections). With rails
+// it is one for each, whatever devices they are: other hosts have others.
+void OfferConnections(const ConnectionChoice& found, OwnTransports& own);
+
+// Takes back the i-th, which could not be made; the others are left, with the
+// connections that the first of them needs.
 void Withdraw(size_t i, const absl::Status& why, OwnTransports& own);
 
 // The index into `own.transports` of what the job has settled on; 0 where it
@@ -38,7 +44,6 @@ ConnectionChoice SettledConnections(const Membership& membership,
 // The ranks of the first servers of hosts that have no worker.
 std::vector<int> ServersElsewhere(const Membership& membership);
 
-// The number of hosts with servers where none of these has a worker, else 0.
-int NumServerMachines(const Membership& membership);
+ServerMachines ServerMachinesOf(const Membership& membership);
 
 }  // namespace telegrad

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/cpu_time.h"
 #include "base/status_macros.h"
 #include "kvstore/dist/members.h"
 
@@ -57,13 +58,15 @@ absl::StatusOr<std::vector<std::string>> DistWorker::Gather(
 }
 
 Traffic DistWorker::traffic() const {
-  return {.push_raw_bytes = push_raw_bytes_,
-          .push_wire_bytes = push_wire_bytes_,
-          .pull_raw_bytes = pull_raw_bytes_,
-          .pull_wire_bytes = pull_wire_bytes_,
-          .num_nonfinite = num_nonfinite_,
-          .num_frames = num_frames_,
-          .io_cpu_s = io_cpu_s_};
+  MutexLock lock(&mutex_);
+  return {
+      .push_raw_bytes = push_raw_bytes_,
+      .push_wire_bytes = push_wire_bytes_,
+      .pull_raw_bytes = pull_raw_bytes_,
+      .pull_wire_bytes = pull_wire_bytes_,
+      .num_nonfinite = num_nonfinite_,
+      .num_frames = num_frames_,
+      .io_cpu_s = io_clock_.has_value() ? SecondsOf(*io_clock_) : io_cpu_s_};
 }
 
 std::vector<TensorReport> DistWorker::Report() const {
@@ -118,8 +121,9 @@ absl::Status DistWorker::SetPacking(PackingMode mode) {
   return absl::OkStatus();
 }
 
-int DistWorker::num_server_machines() const {
-  return control_ == nullptr ? 0 : NumServerMachines(control_->membership());
+ServerMachines DistWorker::server_machines() const {
+  return control_ == nullptr ? ServerMachines()
+                             : ServerMachinesOf(control_->membership());
 }
 
 absl::StatusOr<std::vector<ServerAbout>> DistWorker::AskServers() {

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <time.h>
+
 #include <atomic>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -51,7 +54,7 @@ class DistWorker : public KVStore, private TransportHandler {
   std::string link_identity() const override;
   Traffic traffic() const override;
   std::vector<TensorReport> Report() const override;
-  int num_server_machines() const override;
+  ServerMachines server_machines() const override;
   absl::StatusOr<std::vector<ServerAbout>> AskServers() override;
   ConnectionChoice connection_choice() const override;
   TransportChoice transport_choice() const override;
@@ -194,9 +197,11 @@ class DistWorker : public KVStore, private TransportHandler {
   std::atomic<int64_t> pull_wire_bytes_{0};
   std::atomic<int64_t> num_nonfinite_{0};
   std::atomic<int64_t> num_frames_{0};
-  std::atomic<double> io_cpu_s_{0};
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
+  // The io thread's while it runs; then what it has used.
+  std::optional<clockid_t> io_clock_ ABSL_GUARDED_BY(mutex_);
+  double io_cpu_s_ ABSL_GUARDED_BY(mutex_) = 0;
   bool is_open_ ABSL_GUARDED_BY(mutex_) = false;
   size_t num_jobs_ ABSL_GUARDED_BY(mutex_) = 0;  // in the pool
   CondVar jobs_changed_;

@@ -44,6 +44,10 @@ void DistWorker::Post(std::function<void()> job) {
 
 void DistWorker::RunIo() {
   const ShortSlices slices;
+  {
+    MutexLock lock(&mutex_);
+    io_clock_ = OwnCpuClock();
+  }
   std::vector<std::function<void()>> jobs;
   while (!has_failed_) {
     {
@@ -53,10 +57,12 @@ void DistWorker::RunIo() {
     for (const auto& job : jobs) job();
     jobs.clear();
     transport_->Progress(Clock::now() + kIoTick);
-    io_cpu_s_ = ThreadCpuSeconds();
     CheckLostServers();
   }
   EndIo();
+  MutexLock lock(&mutex_);
+  io_clock_.reset();
+  io_cpu_s_ = ThreadCpuSeconds();
 }
 
 // Nobody may touch a caller's memory once its ticket has ended: the transport

@@ -84,7 +84,7 @@ TEST(JobPlan, KnowsServersOnMachinesOfTheirOwn) {
     const std::map<std::string, std::string> script = {
         {"plan-machines", R"({"host":"b","boot_id":"2","error":"no /sys"})"}};
     ScriptedStore store(script);
-    store.set_num_server_machines(servers);
+    store.set_server_machines({.all = 2, .without_worker = servers});
     const auto plan =
         AgreeOnPlan(store, Report("a", "1"), AssumedCalibration(), Request());
     ASSERT_THAT(plan, IsOk());
@@ -95,14 +95,13 @@ TEST(JobPlan, KnowsServersOnMachinesOfTheirOwn) {
   }
 }
 
-// Of ScriptedStore's one server.
 TEST(JobPlan, OfARunSumsWhereItsServersAre) {
-  const auto agree = [](const std::string& other, int server_machines) {
+  const auto agree = [](const std::string& other, ServerMachines servers) {
     ScriptedStore store(
         {{"plan-machines",
           absl::StrCat(R"({"host":")", other,
                        R"(","boot_id":"1","error":"no /sys"})")}});
-    store.set_num_server_machines(server_machines);
+    store.set_server_machines(servers);
     PlanRequest request = Request();
     request.fixed.aggregation_why = "fixed by the store";
     const auto job =
@@ -110,9 +109,15 @@ TEST(JobPlan, OfARunSumsWhereItsServersAre) {
     EXPECT_THAT(job, IsOk());
     return job.ok() ? job->plan : Plan{};
   };
-  EXPECT_EQ(agree("a", 0).aggregation, Aggregation::kLocal);
-  EXPECT_EQ(agree("b", 1).aggregation, Aggregation::kDedicatedServers);
-  const Plan beside = agree("b", 0);
+  EXPECT_EQ(agree("a", {1, 0}).aggregation, Aggregation::kLocal);
+  EXPECT_EQ(agree("b", {2, 0}).aggregation, Aggregation::kColocatedServers);
+  EXPECT_EQ(agree("b", {1, 1}).aggregation, Aggregation::kDedicatedServers);
+  // Half of the tensors leave the only machine that has workers.
+  const Plan half = agree("a", {2, 1});
+  EXPECT_EQ(half.aggregation, Aggregation::kDedicatedServers);
+  EXPECT_EQ(half.servers, 2);
+  // Both servers stand beside one of two workers.
+  const Plan beside = agree("b", {1, 0});
   EXPECT_EQ(beside.aggregation, Aggregation::kDedicatedServers);
   EXPECT_EQ(beside.servers, 1);
   EXPECT_THAT(beside.reasons, Contains("aggregation dedicated-servers: fixed "
@@ -131,7 +136,7 @@ absl::StatusOr<JobPlan> AgreeBesideServer(const std::string& about) {
       absl::StrSplit(AboutMachine(other), absl::MaxSplits('\n', 1));
   ScriptedStore store(
       {{"plan-machines", theirs[0]}, {"plan-machine", theirs[1]}});
-  store.set_num_server_machines(1);
+  store.set_server_machines({.all = 1, .without_worker = 1});
   store.set_servers({{.rank = 3, .host = "s", .text = about}});
   return AgreeOnPlan(store, mine, Calibration(), Request());
 }

@@ -7,6 +7,7 @@ namespace telegrad {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::Pair;
 
 Membership MembersOn(const std::vector<std::string>& workers,
                      const std::vector<std::string>& servers) {
@@ -35,10 +36,16 @@ OwnTransports UcxThenTcp() {
   return own;
 }
 
-TEST(Members, ServerMachinesAreThoseWithoutAnyWorker) {
-  EXPECT_EQ(NumServerMachines(MembersOn({"a", "b"}, {"c", "d", "c"})), 2);
-  EXPECT_EQ(NumServerMachines(MembersOn({"a", "b"}, {"a", "b"})), 0);
-  EXPECT_EQ(NumServerMachines(MembersOn({"a", "b"}, {"c", "b"})), 0);
+TEST(Members, ServerMachinesCountOnceEach) {
+  const auto count = [](const std::vector<std::string>& servers) {
+    const ServerMachines machines =
+        ServerMachinesOf(MembersOn({"a", "b"}, servers));
+    return std::pair(machines.all, machines.without_worker);
+  };
+  EXPECT_THAT(count({"c", "d", "c"}), Pair(2, 2));
+  EXPECT_THAT(count({"a", "b"}), Pair(2, 0));
+  EXPECT_THAT(count({"a", "a"}), Pair(1, 0));
+  EXPECT_THAT(count({"c", "b"}), Pair(2, 1));
 }
 
 TEST(Members, AskTheFirstServerOfAHostWithoutWorkers) {
@@ -71,6 +78,37 @@ TEST(Members, OfferAsManyConnectionsAsTheyHave) {
   options.transport.rails = {"127.0.0.2"};  // which no other number serves
   EXPECT_EQ(TransportsOf(options).offers.connections, 2u);
   EXPECT_FALSE(TransportsOf(options).offers.is_open);
+}
+
+// Whatever its devices are; another host has others.
+TEST(Members, OfferAConnectionForEachRail) {
+  OwnTransports own = UcxThenTcp();
+  const ConnectionChoice fast = {4, "eth0: 4 of TCP at 25 Gb/s"};
+  OfferConnections(fast, own);
+  EXPECT_EQ(own.offers.connections, 4u);
+  EXPECT_TRUE(own.offers.is_open);
+  EXPECT_EQ(own.offers.connections_why, fast.reason);
+  own.transports[0].rails = {"eth1"};
+  OfferConnections(fast, own);
+  EXPECT_EQ(own.offers.connections, 2u);
+  EXPECT_EQ(own.transports[1].connections, 2u);
+  EXPECT_FALSE(own.offers.is_open);
+  EXPECT_EQ(own.offers.connections_why, "one for each of 2 rails");
+  // All had the same: the reason is known.
+  Membership membership;
+  membership.connections = 2;
+  EXPECT_EQ(SettledConnections(membership, own.offers).reason,
+            own.offers.connections_why);
+}
+
+TEST(Members, ChooseConnectionsAgainForWhatIsLeft) {
+  OwnTransports own = UcxThenTcp();
+  own.has_auto_connections = true;
+  OfferConnections({2, "bond0: a bond spreads by connection"}, own);
+  Withdraw(0, absl::ResourceExhaustedError("ulimit -l"), own);
+  EXPECT_EQ(own.offers.connections, 1u);
+  EXPECT_EQ(own.transports[0].connections, 1u);
+  EXPECT_EQ(own.offers.connections_why, "127.0.0.1 is this host alone");
 }
 
 TEST(Members, TakeBackWhatCouldNotBeMade) {

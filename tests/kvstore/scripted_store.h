@@ -18,7 +18,7 @@ class ScriptedStore : public KVStore {
       : script_(std::move(script)), links_(std::move(links)) {}
   int rank() const override { return 0; }
   int num_workers() const override { return 2; }
-  int num_servers() const override { return 1; }
+  int num_servers() const override { return 2; }
   absl::StatusOr<std::vector<std::string>> Gather(
       absl::string_view name, absl::string_view payload) override {
     const auto found = script_.find(std::string(name));
@@ -49,8 +49,10 @@ class ScriptedStore : public KVStore {
   absl::Status SetPacking(PackingMode) override { return {}; }
   Traffic traffic() const override { return {}; }
   std::vector<TensorReport> Report() const override { return {}; }
-  int num_server_machines() const override { return num_server_machines_; }
-  void set_num_server_machines(int count) { num_server_machines_ = count; }
+  ServerMachines server_machines() const override { return server_machines_; }
+  void set_server_machines(ServerMachines machines) {
+    server_machines_ = machines;
+  }
   absl::StatusOr<std::vector<ServerAbout>> AskServers() override {
     return servers_;
   }
@@ -67,7 +69,7 @@ class ScriptedStore : public KVStore {
  private:
   const std::map<std::string, std::string> script_;
   std::deque<LinkFigures> links_;
-  int num_server_machines_ = 0;
+  ServerMachines server_machines_ = {.all = 1};
   std::vector<ServerAbout> servers_ = {};
 };
 
