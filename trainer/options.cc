@@ -237,8 +237,8 @@ void AddNetworkFlags(CLI::App& app, TrainOptions& options) {
                  "tcp: tcp, empty: memory of the same host too");
   app.add_option("--connections", options.connections,
                  "to each peer on another host, where one does not fill the "
-                 "link; auto: by the device of --bind and --rails, alike on "
-                 "all hosts")
+                 "link; auto: by the devices of --bind and --rails, one number "
+                 "for all hosts")
       ->check(&CheckConnections)
       ->capture_default_str();
   app.add_option("--rails", options.rails,

@@ -183,6 +183,11 @@ std::string InThisRun(const RunContext& context, const Plan& plan,
   return said;
 }
 
+// Whether there is anything to say of it: one connection is no choice.
+bool IsChosen(const ConnectionChoice& choice) {
+  return choice.connections > 1 || !choice.reason.empty();
+}
+
 std::vector<std::string> LinesFor(const RunContext& context,
                                   const JobPlan& job) {
   std::vector<std::string> lines;
@@ -197,6 +202,10 @@ std::vector<std::string> LinesFor(const RunContext& context,
                    job.machines == 1 ? " machine" : " machines"));
   for (const PlanDecision& each : PlanDecisions(job.plan)) {
     if (each.what == "compression") continue;  // is that of the exchange
+    if (each.what == "connections" &&
+        !IsChosen(context.store.connection_choice())) {
+      continue;
+    }
     lines.push_back(absl::StrCat("plan: ", InThisRun(context, job.plan, each)));
   }
   for (const std::string& warning : job.plan.warnings) {

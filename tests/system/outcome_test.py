@@ -124,6 +124,9 @@ class Outcome(SystemTest):
                      "priority "):
             self.assertEqual(1, sum(line.startswith(f"plan: {what}")
                                     for line in plan["lines"]), plan)
+        # One, as without the flag, is no choice.
+        self.assertFalse([line for line in plan["lines"]
+                          if line.startswith("plan: connections ")])
         for line in plan["lines"]:
             self.assertIn(f"{result['setting']}  {line}", run.stdout())
         with open(self.path("telegrad-out/report.html")) as file:

@@ -39,7 +39,6 @@ class OfiContext : public TransportContext {
   absl::Status Send(EndpointId to, ConstBytes header, ConstBytes payload,
                     SendDone done) override;
   void Close(EndpointId endpoint) override;
-  // Messages go through slots, which are registered where it matters.
   bool Progress(TimePoint deadline) override;
   void Wake() override { poller_.Wake(); }
 

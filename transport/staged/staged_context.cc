@@ -84,7 +84,6 @@ absl::StatusOr<EndpointId> StagedContext::Connect(absl::string_view address) {
   return id;
 }
 
-// What the inner one could take, but cannot register, is copied.
 void StagedContext::Close(EndpointId id) {
   Endpoint* const endpoint = Find(id);
   if (endpoint == nullptr || endpoint->is_closing || endpoint->is_gone) return;

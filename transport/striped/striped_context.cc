@@ -4,7 +4,6 @@
 #include <random>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/log.h"
 #include "base/status_macros.h"
