@@ -43,7 +43,7 @@ TEST(OfiTransport, UnusableOptionsAreErrors) {
   EXPECT_THAT(Node(OptionsOf("carrier-pigeon")).status,
               StatusIs(StatusCode::kInvalidArgument, "carrier-pigeon"));
   EXPECT_THAT(Node(OptionsOf("pigeon")).status,
-              StatusIs(StatusCode::kUnavailable, "pigeon"));
+              StatusIs(StatusCode::kInvalidArgument, "pigeon"));
   TransportOptions options = OptionsOf("tcp");
   options.bind_address = "localhost";
   EXPECT_THAT(Node(options).status,
