@@ -258,7 +258,14 @@ Facts NetworkVariables() {
 
 // An emulated link's rate is known, so that nothing is measured for `auto`.
 void SayPackingOfLink(RunContext& context) {
-  if (context.setting.compression.packing != PackingMode::kAuto) return;
+  const std::vector<TensorReport> tensors = context.store.Report();
+  const bool packs = absl::c_any_of(tensors, [](const TensorReport& tensor) {
+    return absl::StartsWith(tensor.codec, "2bit");
+  });
+  if (context.setting.compression.packing != PackingMode::kAuto || !packs ||
+      context.options.link_spec.bytes_per_s <= 0) {
+    return;
+  }
   context.decisions.push_back(absl::StrFormat(
       "packing %s: the emulated link of %.3g Gb/s is %s than a core packs",
       ToString(context.packing), 8e-9 * context.options.link_spec.bytes_per_s,

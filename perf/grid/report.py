@@ -58,8 +58,11 @@ def merge(files):
                 if "simulations" not in next(iter(point["plans"].values())):
                     sys.exit(f"{path}: written by an older version: there are "
                              "no simulations")
+                point.setdefault("measured", "a machine not told")
                 known = points.setdefault(key_of(point), point)
                 if known is not point:
+                    if point["measured"] not in known["measured"]:
+                        known["measured"] += "; " + point["measured"]
                     add_rounds(known, point)
     return list(points.values())
 

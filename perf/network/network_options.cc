@@ -22,10 +22,11 @@ void AddTransportFlags(CLI::App& app, NetworkOptions& options) {
                  "for ucx and ofi: tcp, shm; for tcp: tcp, never memory of the "
                  "same host; when not given both for ucx, and efa, verbs or "
                  "tcp for ofi, the first there is");
-  app.add_option("--connections", options.connections,
-                 "to each peer on another host; auto: by the device that has "
-                 "the address and --rails; pushpull settles on one number for "
-                 "all, else each rank has its own")
+  app.add_option(
+         "--connections", options.connections,
+         "to each peer on another host; auto: by the device that has "
+         "the address and --rails; pushpull settles on one number for "
+         "all, in other commands ranks whose devices differ end with 31")
       ->check(&CheckConnections)
       ->capture_default_str();
   app.add_option("--rails", options.rails,

@@ -93,4 +93,15 @@ absl::Status PushPullCheck::VerifyTensor(int worker, size_t first,
   return CompareSums(worker, tensor.key, n, sums, expected.as<float>());
 }
 
+absl::Status VerdictOfAll(const absl::Status& mine, int64_t step,
+                          const GatherTexts& gather) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> verdicts,
+                   gather(absl::StrCat("checked", step), mine.message()));
+  RETURN_IF_ERROR(mine);
+  for (const std::string& verdict : verdicts) {
+    if (!verdict.empty()) return absl::DataLossError(verdict);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace telegrad::perf

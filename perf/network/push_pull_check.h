@@ -2,11 +2,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "kvstore/kvstore.h"
 #include "perf/network/replay.h"
 
@@ -51,5 +54,15 @@ class PushPullCheck {
   int num_workers_ = 0;
   int64_t step_ = 0;
 };
+
+// KVStore::Gather.
+using GatherTexts = std::function<absl::StatusOr<std::vector<std::string>>(
+    const std::string& name, absl::string_view payload)>;
+
+// Tells all workers what round `step` of this one's gave, and waits for all:
+// no worker's next round runs beside another's check, and where one is wrong
+// all end with its DataLoss.
+absl::Status VerdictOfAll(const absl::Status& mine, int64_t step,
+                          const GatherTexts& gather);
 
 }  // namespace telegrad::perf

@@ -199,9 +199,11 @@ class Worker {
                    1e9 * cpu_s});
     ++num_steps_;
     if (check_.has_value()) {
-      RETURN_IF_ERROR(check_->Verify(store_.rank(), sum_.as<float>()));
-      // No worker's next round runs beside another's check.
-      RETURN_IF_ERROR(store_.Gather("checked", "").status());
+      RETURN_IF_ERROR(VerdictOfAll(
+          check_->Verify(store_.rank(), sum_.as<float>()), num_steps_,
+          [&](absl::string_view name, absl::string_view payload) {
+            return store_.Gather(name, payload);
+          }));
     }
     return us;
   }

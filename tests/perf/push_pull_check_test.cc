@@ -155,5 +155,19 @@ TEST(PushPullCheck, NamesTheFirstWrongElement) {
   ExpectFound({.type = "topk:0.01", .reply = ReplyMode::kReencode});
 }
 
+TEST(PushPullCheck, OneWrongWorkerEndsAll) {
+  const auto all = [](std::vector<std::string> verdicts) {
+    return [verdicts](const std::string& name, absl::string_view) {
+      EXPECT_EQ(name, "checked3");
+      return absl::StatusOr<std::vector<std::string>>(verdicts);
+    };
+  };
+  EXPECT_THAT(VerdictOfAll(absl::OkStatus(), 3, all({"", ""})), IsOk());
+  EXPECT_THAT(VerdictOfAll(absl::OkStatus(), 3, all({"", "worker 1: wrong"})),
+              StatusIs(StatusCode::kDataLoss, "worker 1: wrong"));
+  EXPECT_THAT(VerdictOfAll(absl::DataLossError("mine"), 3, all({"mine", "w"})),
+              StatusIs(StatusCode::kDataLoss, "mine"));
+}
+
 }  // namespace
 }  // namespace telegrad::perf

@@ -113,7 +113,7 @@ TEST(Doctor, HostsThatShowNothingAreNotCalledAlike) {
     EXPECT_EQ(WithId(Compare(machines), id).at(0).severity, Level::kUnknown)
         << ToText(Compare(machines));
   };
-  for (const char* id : {"T07", "T08", "T13", "T20"}) expect_unknown(id);
+  for (const char* id : {"T07", "T08", "T13", "T19", "T20"}) expect_unknown(id);
   machines = TwoHosts();
   machines[1].capabilities.gdr = Tri::kUnknown;
   machines[1].nics[0].ports[0].chosen_gid = {};

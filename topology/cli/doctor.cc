@@ -49,7 +49,10 @@ constexpr int kActiveState = 4;  // IBV_PORT_ACTIVE
 const char* NetworkOf(const Machine& machine) {
   for (const Nic& nic : machine.nics) {
     for (const Port& port : nic.ports) {
-      if (nic.is_rdma && port.state.value == kActiveState) {
+      const bool is_planned_with = port.fabric == Fabric::kInfiniBand ||
+                                   port.fabric == Fabric::kRoceV2 ||
+                                   port.fabric == Fabric::kEfa;
+      if (nic.is_rdma && port.state.value == kActiveState && is_planned_with) {
         return Name(port.fabric);
       }
     }

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -68,7 +69,7 @@ bool LacksGid(const Port& port) {
 }
 
 // `alike` where nothing differs.
-void AddAlike(bool is_shown, const char* what, const char* alike,
+void AddAlike(bool is_shown, const char* what, const std::string& alike,
               Report& report) {
   if (is_shown) return report.Ok(alike);
   report.Add(Level::kUnknown,
@@ -259,9 +260,9 @@ void CompareTopologies(std::span<const Machine> machines, Report& report) {
                "compare them: telegrad-topo show --dump FILE on each, then "
                "telegrad-topo doctor --diff FILE...");
   }
-  if (report.empty()) {
-    report.Ok(absl::StrCat(machines.size(), " hosts have equal hardware"));
-  }
+  if (!report.empty()) return;
+  AddAlike(absl::c_none_of(machines, HasUnknownPort), "the state",
+           absl::StrCat(machines.size(), " hosts have equal hardware"), report);
 }
 
 void CompareRails(std::span<const Machine> machines, Report& report) {

@@ -120,7 +120,7 @@ NcclGroup::NcclGroup(const Library& library, int version,
       communicator_(library, device) {}
 
 TransportInfo NcclGroup::info() const {
-  const Mesh::Turn turn(*mesh_);
+  const Mesh::Turn turn(*mesh_, /*drives=*/false);
   const TransportInfo compared = mesh_->info();
   return {"nccl", absl::StrCat("NCCL ", VersionText(version_), ", device ",
                                communicator_.device(),
