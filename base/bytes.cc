@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "base/check.h"
 
 namespace telegrad {
@@ -17,6 +19,8 @@ constexpr size_t kMapBytes = 256 * 1024;
 // From here on in huge pages where the system has them: with 4 KiB pages a
 // codec waits for page tables, too.
 constexpr size_t kHugePage = size_t{2} << 20;
+// Beyond it rounding up would overflow; no machine has as much.
+constexpr size_t kMaxSize = size_t{1} << 62;
 
 // Fresh, zero-filled pages; null if there are none.
 void* MapPages(size_t size) {
@@ -41,21 +45,31 @@ void* MapPages(size_t size) {
 
 }  // namespace
 
-Buffer::Buffer(size_t size) : size_(size) {
-  if (size == 0) return;
-  if (size >= kMapBytes) {
-    void* pages = MapPages(size);
-    TELEGRAD_CHECK(pages != nullptr, "memory for a buffer is available");
-    data_ = std::unique_ptr<std::byte, Free>(static_cast<std::byte*>(pages),
-                                             Free(size));
-    return;
+absl::StatusOr<Buffer> Buffer::Create(size_t size) {
+  Buffer buffer;
+  if (size == 0) return buffer;
+  void* memory = nullptr;
+  if (size >= kMapBytes && size <= kMaxSize) {
+    memory = MapPages(size);
+    buffer.data_ = Memory(static_cast<std::byte*>(memory), Free(size));
+  } else if (size < kMapBytes) {
+    const size_t rounded = (size + kAlignment - 1) / kAlignment * kAlignment;
+    memory = std::aligned_alloc(kAlignment, rounded);
+    if (memory != nullptr) std::memset(memory, 0, rounded);
+    buffer.data_ = Memory(static_cast<std::byte*>(memory), Free());
   }
-  const size_t rounded = (size + kAlignment - 1) / kAlignment * kAlignment;
-  void* block = std::aligned_alloc(kAlignment, rounded);
-  TELEGRAD_CHECK(block != nullptr, "memory for a buffer is available");
-  std::memset(block, 0, rounded);
-  data_ =
-      std::unique_ptr<std::byte, Free>(static_cast<std::byte*>(block), Free());
+  if (memory == nullptr) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no memory for a buffer of ", size, " bytes"));
+  }
+  buffer.size_ = size;
+  return buffer;
+}
+
+Buffer::Buffer(size_t size) {
+  absl::StatusOr<Buffer> made = Create(size);
+  TELEGRAD_CHECK(made.ok(), "memory for a buffer is available");
+  *this = *std::move(made);
 }
 
 Buffer::Buffer(std::byte* memory, size_t size, Device device,

@@ -1,19 +1,14 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "base/device.h"
 
 namespace telegrad {
-
-enum class DeviceKind : uint8_t { kCpu = 0, kCuda = 1 };
-
-struct Device {
-  DeviceKind kind = DeviceKind::kCpu;
-  int ordinal = 0;
-  bool operator==(const Device&) const = default;
-};
 
 // A view of bytes on a device; does not own them.
 struct ConstBytes {
@@ -51,10 +46,24 @@ class Buffer {
   static constexpr size_t kAlignment = 64;
 
   Buffer() = default;
+  // Ends the program where there is no memory; sizes that a peer, a file or a
+  // user may name go through Create.
   explicit Buffer(size_t size);
+  // ResourceExhausted: there is no such memory.
+  static absl::StatusOr<Buffer> Create(size_t size);
   // Takes memory of a device, which `give_back` gets in the end.
   Buffer(std::byte* memory, size_t size, Device device,
          void (*give_back)(std::byte*));
+  Buffer(Buffer&& other) noexcept
+      : data_(std::move(other.data_)),
+        size_(std::exchange(other.size_, 0)),
+        device_(std::exchange(other.device_, Device())) {}
+  Buffer& operator=(Buffer&& other) noexcept {
+    data_ = std::move(other.data_);
+    size_ = std::exchange(other.size_, 0);
+    device_ = std::exchange(other.device_, Device());
+    return *this;
+  }
 
   std::byte* data() const { return data_.get(); }
   size_t size() const { return size_; }
@@ -74,7 +83,8 @@ class Buffer {
     void (*give_back)(std::byte*) = nullptr;  // null: the host's
     void operator()(std::byte* pointer) const;
   };
-  std::unique_ptr<std::byte, Free> data_;
+  using Memory = std::unique_ptr<std::byte, Free>;
+  Memory data_;
   size_t size_ = 0;
   Device device_;
 };

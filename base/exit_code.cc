@@ -12,6 +12,7 @@ constexpr char kPayloadUrl[] = "telegrad/exit_code";
 }  // namespace
 
 const char* ExitReason(ExitCode code) {
+  if (static_cast<int>(code) > 128) return "cancelled";  // by a signal
   switch (code) {
     case ExitCode::kOk:
       return "ok";
@@ -39,6 +40,8 @@ const char* ExitReason(ExitCode code) {
       return "mismatch";
     case ExitCode::kResourceLimit:
       return "resource_limit";
+    case ExitCode::kCancelled:
+      return "cancelled";
     case ExitCode::kNumericFault:
       return "numeric_fault";
     case ExitCode::kIntegrity:

@@ -21,6 +21,7 @@ enum class ExitCode : int {
   kAuthentication = 30,
   kMismatch = 31,
   kResourceLimit = 32,
+  kCancelled = 33,  // somebody ended the job; it did not fail
   kNumericFault = 42,
   kIntegrity = 43,
   kInternal = 70,

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <memory>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -49,20 +50,25 @@ void UniqueFd::Close() {
   fd_ = -1;
 }
 
-absl::StatusOr<HostPort> ParseHostPort(absl::string_view text) {
-  const size_t colon = text.rfind(':');
-  HostPort result;
-  if (colon == absl::string_view::npos || colon == 0 ||
-      !absl::SimpleAtoi(text.substr(colon + 1), &result.port) ||
-      result.port < 1 || result.port > 65535) {
+absl::StatusOr<HostPort> ParseHostPort(absl::string_view text,
+                                       int lowest_port) {
+  const size_t colon = std::min(text.rfind(':'), text.size());
+  absl::string_view host = text.substr(0, colon);
+  const absl::string_view port = text.substr(std::min(colon + 1, text.size()));
+  const bool has_brackets =
+      host.size() > 1 && host.front() == '[' && host.back() == ']';
+  if (has_brackets) host = host.substr(1, host.size() - 2);
+  const bool is_host =
+      !host.empty() && host.find_first_of("[]") == absl::string_view::npos &&
+      (host.find(':') != absl::string_view::npos) == has_brackets;
+  const bool is_number =
+      !port.empty() && absl::c_all_of(port, absl::ascii_isdigit);
+  HostPort result{.host = std::string(host)};
+  if (!is_host || !is_number || !absl::SimpleAtoi(port, &result.port) ||
+      result.port < lowest_port || result.port > 65535) {
     return absl::InvalidArgumentError(
         absl::StrCat("address \"", text, "\" is not host:port"));
   }
-  absl::string_view host = text.substr(0, colon);
-  if (host.front() == '[' && host.back() == ']') {
-    host = host.substr(1, host.size() - 2);
-  }
-  result.host = std::string(host);
   return result;
 }
 

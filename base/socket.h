@@ -35,12 +35,15 @@ struct SocketAddress {
   socklen_t length = 0;
 };
 
-// "127.0.0.1:40123", "[::1]:40123", "node7:40123".
+// "127.0.0.1:40123", "[::1]:40123", "node7:40123". An IPv6 address needs its
+// brackets. Port 0, "any free one" of who listens, is allowed where
+// `lowest_port` is 0.
 struct HostPort {
   std::string host;
   int port = 0;
 };
-absl::StatusOr<HostPort> ParseHostPort(absl::string_view text);
+absl::StatusOr<HostPort> ParseHostPort(absl::string_view text,
+                                       int lowest_port = 1);
 std::string FormatHostPort(absl::string_view host, int port);
 
 // All addresses of a name or number; asks the resolver, so it may block.

@@ -17,6 +17,29 @@ function(telegrad_unity target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
 endfunction()
 
+# With TELEGRAD_LIBRARY_PCH the libraries share one precompiled header; kernels and networks
+# include little of it.
+function(telegrad_library_headers target)
+  if(NOT TELEGRAD_LIBRARY_PCH OR target MATCHES "telegrad_(kernels|networks)")
+    return()
+  endif()
+  if(NOT TARGET telegrad_library_headers)
+    file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/library_headers.cc CONTENT "")
+    add_library(telegrad_library_headers OBJECT ${PROJECT_BINARY_DIR}/library_headers.cc)
+    set_target_properties(telegrad_library_headers PROPERTIES POSITION_INDEPENDENT_CODE ON)
+    target_precompile_headers(telegrad_library_headers PRIVATE
+      <algorithm> <functional> <map> <memory> <optional> <set> <string> <thread> <vector>
+      <nlohmann/json.hpp> <absl/status/statusor.h> <absl/strings/str_cat.h>
+      <absl/strings/str_format.h> <absl/strings/str_join.h> <absl/strings/str_split.h>)
+    target_link_libraries(telegrad_library_headers PRIVATE
+      absl::statusor absl::str_format nlohmann_json::nlohmann_json telegrad_flags)
+    target_compile_options(telegrad_library_headers PRIVATE -pthread)
+  endif()
+  # Some of them have it from their dependencies, and all must be alike.
+  target_compile_options(${target} PRIVATE -pthread)
+  target_precompile_headers(${target} REUSE_FROM telegrad_library_headers)
+endfunction()
+
 # telegrad_library(NAME base SOURCES a.cc HEADERS a.h DEPS absl::status PRIVATE_DEPS ucp ALONE a.cc)
 # makes libtelegrad_base with the alias telegrad::base. HEADERS are public; those of an
 # installed layer are installed. ALONE: see telegrad_unity.
@@ -36,6 +59,7 @@ function(telegrad_library)
   target_link_libraries(${target} PUBLIC ${ARG_DEPS}
                         PRIVATE ${ARG_PRIVATE_DEPS} $<BUILD_INTERFACE:telegrad_flags>)
   telegrad_unity(${target} ${ARG_ALONE})
+  telegrad_library_headers(${target})
   file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
   string(REGEX REPLACE "/.*" "" layer "${folder}")
   if(layer IN_LIST TELEGRAD_INSTALLED_LAYERS)
@@ -60,6 +84,7 @@ function(telegrad_test)
   add_executable(${target} ${ARG_SOURCES})
   target_link_libraries(${target} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main telegrad_flags)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${TELEGRAD_TEST_OPTIMIZATION}>)
   if(TELEGRAD_TEST_PCH)
     target_precompile_headers(${target} REUSE_FROM telegrad_test_headers)
   endif()

@@ -1,7 +1,9 @@
 option(TELEGRAD_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(TELEGRAD_WERROR "Warnings are errors" OFF)
 option(TELEGRAD_UNITY "Compile the files of a folder as one, which takes less time" OFF)
+option(TELEGRAD_LIBRARY_PCH "Precompile headers for the libraries" OFF)
 option(TELEGRAD_TEST_PCH "Precompile headers for the tests" OFF)
+set(TELEGRAD_TEST_OPTIMIZATION "" CACHE STRING "How the tests' own files are optimised: -O1")
 option(TELEGRAD_TEST_PROGRAMS "Each test program is one test of CTest's, not each of its cases" OFF)
 set(TELEGRAD_SANITIZE "" CACHE STRING "address, undefined or thread; ';' between several")
 

@@ -11,9 +11,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/bytes.h"
+#include "base/stream.h"
 #include "compression/threshold.h"
 #include "kernels/encode_stats.h"
-#include "kernels/stream.h"
 #include "kernels/two_bit.h"
 
 // What encoded gradients mean. In order of use: FindCodec, Prepare for a shape
@@ -23,7 +23,6 @@ namespace telegrad {
 
 using kernels::EncodeStats;
 using kernels::NonFinite;
-using kernels::Stream;
 
 // On the wire; never used again for something else.
 enum class CodecId : uint8_t {

@@ -32,6 +32,9 @@ std::string ToString(const ThresholdSpec& spec);
 // 0 for those that follow the gradient.
 float FixedThreshold(const ThresholdSpec& spec, int batch_size);
 
+// Scales are exponents of two; the first two are none.
+constexpr int16_t kFixedScale = INT16_MIN;   // the threshold of the config
+constexpr int16_t kNoScale = INT16_MIN + 1;  // no wish, nothing known
 constexpr int16_t kMinScale = -100;
 constexpr int16_t kMaxScale = 100;
 // In force when no worker has a wish (all gradients were zero).

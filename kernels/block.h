@@ -3,9 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/stream.h"
 #include "kernels/encode_stats.h"
 #include "kernels/philox.h"
-#include "kernels/stream.h"
 #include "kernels/two_bit.h"
 
 // Block-wise quantisation to a few bits, deterministic and stochastic.

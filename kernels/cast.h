@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/stream.h"
 #include "kernels/encode_stats.h"
-#include "kernels/stream.h"
 #include "kernels/two_bit.h"
 
 // Casts between float32 and 16-bit floats, with and without error feedback.

@@ -3,9 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/stream.h"
 #include "kernels/dense.h"
 #include "kernels/host_device.h"
-#include "kernels/stream.h"
 
 // Exact sums of W 2-bit codes (kernels/two_bit.h): integers k in [-W, W].
 //

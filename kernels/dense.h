@@ -3,9 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/stream.h"
 #include "kernels/encode_stats.h"
 #include "kernels/host_device.h"
-#include "kernels/stream.h"
 
 namespace telegrad::kernels {
 

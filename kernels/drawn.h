@@ -3,10 +3,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/stream.h"
 #include "kernels/encode_stats.h"
 #include "kernels/host_device.h"
 #include "kernels/philox.h"
-#include "kernels/stream.h"
 
 // Elements that all workers draw alike, one of each of k strata, sent without
 // their places: randomk where the host cannot look at memory, on a GPU. On a

@@ -3,10 +3,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/stream.h"
 #include "kernels/encode_stats.h"
 #include "kernels/host_device.h"
 #include "kernels/philox.h"
-#include "kernels/stream.h"
 #include "kernels/two_bit.h"
 
 // Low-rank approximation of a matrix with error feedback: the steps of PowerSGD

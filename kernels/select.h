@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/stream.h"
 #include "kernels/encode_stats.h"
 #include "kernels/host_device.h"
 #include "kernels/sparse.h"
-#include "kernels/stream.h"
 
 // The largest of many by magnitude, exact, where the host cannot look at them:
 // on a GPU. 0, NaN and infinities are never among them; of equal magnitudes the

@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/stream.h"
 #include "kernels/encode_stats.h"
-#include "kernels/stream.h"
 #include "kernels/two_bit.h"
 
 // One bit per element: element i is bit 7 - i%8 of byte i/8; 1 is +magnitude,

@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/stream.h"
 #include "kernels/encode_stats.h"
 #include "kernels/host_device.h"
-#include "kernels/stream.h"
 #include "kernels/two_bit.h"
 
 // A few elements of many, found, listed in ascending order and taken into the

@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/stream.h"
 #include "kernels/host_device.h"
-#include "kernels/stream.h"
 
 // Payloads of sparse codecs, written and read where they lie: a GPU's are out
 // of the host's reach. On a CPU the codecs have loops of their own

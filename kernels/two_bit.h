@@ -3,9 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/stream.h"
 #include "kernels/dense.h"
 #include "kernels/encode_stats.h"
-#include "kernels/stream.h"
 
 // MXNet's 2-bit codes: n elements in words of 16, 4*ceil(n/16) bytes. Element i
 // is in byte i/4, bits 6-2*(i%4) and up: 11 is +t, 10 is -t, 00 is 0; 01 never

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "base/network_device.h"
 #include "base/socket.h"
+#include "topology/apply.h"
 #include "topology/detect.h"
 #include "topology/plan.h"
 
@@ -28,8 +29,8 @@ ConnectionChoice OverDevice(const std::string& name, const SysRoot& root,
   const PlannedConnections planned =
       ConnectionsOver(network, gbps, IsOverBond(interfaces, name));
   const auto count = static_cast<size_t>(planned.connections);
-  if (!planned.reason.empty()) {
-    return {count, absl::StrCat(name, ": ", planned.reason)};
+  if (!planned.why.empty()) {
+    return {count, absl::StrCat(name, ": ", planned.why)};
   }
   return {count, gbps > 0
                      ? absl::StrFormat("%s is one link of %g Gb/s", name, gbps)

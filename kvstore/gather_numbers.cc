@@ -35,16 +35,16 @@ absl::StatusOr<std::vector<double>> ParseNumbers(size_t rank,
 }  // namespace
 
 absl::StatusOr<std::vector<std::vector<double>>> GatherNumbers(
-    KVStore& store, absl::string_view name, std::span<const double> mine) {
+    WorkerGroup& group, absl::string_view name, std::span<const double> mine) {
   const std::string text =
       absl::StrJoin(mine, " ", [](std::string* out, double number) {
         absl::StrAppendFormat(out, "%.9g", number);
       });
   ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                   store.Gather(name, text));
-  if (all.size() != static_cast<size_t>(store.num_workers())) {
+                   group.Gather(name, text));
+  if (all.size() != static_cast<size_t>(group.num_workers())) {
     return absl::InvalidArgumentError(absl::StrCat(
-        all.size(), " workers answered, not ", store.num_workers()));
+        all.size(), " workers answered, not ", group.num_workers()));
   }
   std::vector<std::vector<double>> numbers;
   for (size_t rank = 0; rank < all.size(); ++rank) {
@@ -54,12 +54,12 @@ absl::StatusOr<std::vector<std::vector<double>>> GatherNumbers(
   return numbers;
 }
 
-absl::Status GatherSlowest(KVStore& store, absl::string_view name,
+absl::Status GatherSlowest(WorkerGroup& group, absl::string_view name,
                            std::span<const SlowestNumber> numbers) {
   std::vector<double> mine;
   for (const SlowestNumber& number : numbers) mine.push_back(*number.value);
   ASSIGN_OR_RETURN(const std::vector<std::vector<double>> all,
-                   GatherNumbers(store, name, mine));
+                   GatherNumbers(group, name, mine));
   for (size_t i = 0; i < numbers.size(); ++i) {
     double slowest = all[0][i];
     for (const std::vector<double>& each : all) {

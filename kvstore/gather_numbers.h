@@ -6,16 +6,16 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "kvstore/kvstore.h"
+#include "kvstore/worker_group.h"
 #include "topology/calibration.h"
 
 namespace telegrad {
 
 // All workers meet; each gets everybody's numbers by rank, as many as it gives
 // and rounded to nine digits, its own as well. They must be finite and not
-// negative. Errors are the store's, or InvalidArgument for what a worker sent.
+// negative. Errors are the group's, or InvalidArgument for what a worker sent.
 absl::StatusOr<std::vector<std::vector<double>>> GatherNumbers(
-    KVStore& store, absl::string_view name, std::span<const double> mine);
+    WorkerGroup& group, absl::string_view name, std::span<const double> mine);
 
 // A number of which the slowest worker's counts: the largest time, the smallest
 // speed.
@@ -26,7 +26,7 @@ struct SlowestNumber {
 
 // All workers meet; each number becomes the slowest worker's, for all alike and
 // rounded. Errors as GatherNumbers, with nothing changed.
-absl::Status GatherSlowest(KVStore& store, absl::string_view name,
+absl::Status GatherSlowest(WorkerGroup& group, absl::string_view name,
                            std::span<const SlowestNumber> numbers);
 
 inline constexpr Figure CodecFigures::*kCodecSpeeds[] = {

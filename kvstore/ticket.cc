@@ -1,30 +1,86 @@
-#include "absl/strings/str_cat.h"
+#include "kvstore/ticket.h"
+
+#include <string>
+
 #include "kvstore/ticket_state.h"
 
 namespace telegrad {
+
+CompletionQueue::CompletionQueue() : core_(std::make_shared<Core>()) {}
+
+std::optional<uint64_t> CompletionQueue::Next(TimePoint deadline) const {
+  MutexLock lock(&core_->mutex);
+  while (core_->tags.empty()) {
+    if (Clock::now() >= deadline) return std::nullopt;
+    core_->changed.WaitUntil(&core_->mutex, deadline);
+  }
+  const uint64_t tag = core_->tags.front();
+  core_->tags.pop_front();
+  return tag;
+}
+
+void Ticket::State::Finish(const absl::Status& result) {
+  decltype(queues) waiting;
+  {
+    MutexLock lock(&mutex);
+    if (is_done) return;
+    is_done = true;
+    status = result;
+    waiting.swap(queues);
+  }
+  done_changed.NotifyAll();
+  for (const auto& [queue, tag] : waiting) queue->Add(tag);
+}
+
+Ticket FinishedTicket(const absl::Status& status) {
+  auto state = std::make_shared<Ticket::State>();
+  state->Finish(status);
+  return Ticket(std::move(state));
+}
+
+bool Ticket::WaitUntil(TimePoint deadline) const {
+  if (state_ == nullptr) return true;
+  MutexLock lock(&state_->mutex);
+  while (!state_->is_done) {
+    if (Clock::now() >= deadline) return false;
+    state_->done_changed.WaitUntil(&state_->mutex, deadline);
+  }
+  return true;
+}
 
 absl::Status Ticket::Wait(TimePoint deadline) const {
   if (state_ == nullptr) {
     return absl::FailedPreconditionError("a ticket of no operation");
   }
-  {
-    MutexLock lock(&state_->mutex);
-    while (!state_->is_done) {
-      if (!state_->done_changed.WaitUntil(&state_->mutex, deadline) &&
-          !state_->is_done && Clock::now() >= deadline) {
-        break;
-      }
-    }
-    if (state_->is_done) return state_->status;
+  if (!WaitUntil(deadline)) {
+    const std::string missing =
+        state_->describe ? state_->describe() : "operation did not end in time";
+    if (state_->release) state_->release();
+    state_->Finish(absl::DeadlineExceededError(missing));
   }
-  return absl::DeadlineExceededError(
-      state_->describe ? state_->describe() : "operation did not end in time");
+  MutexLock lock(&state_->mutex);
+  return state_->status;
 }
 
-bool Ticket::is_done() const {
-  if (state_ == nullptr) return true;
-  MutexLock lock(&state_->mutex);
-  return state_->is_done;
+bool Ticket::is_done() const { return WaitUntil(TimePoint()); }
+
+void Ticket::Cancel() const {
+  if (is_done()) return;
+  const std::string missing =
+      state_->describe ? state_->describe() : "an operation";
+  if (state_->release) state_->release();
+  state_->Finish(absl::CancelledError(missing));
+}
+
+void Ticket::NotifyTo(const CompletionQueue& queue, uint64_t tag) const {
+  if (state_ != nullptr) {
+    MutexLock lock(&state_->mutex);
+    if (!state_->is_done) {
+      state_->queues.emplace_back(queue.core_, tag);
+      return;
+    }
+  }
+  queue.core_->Add(tag);
 }
 
 }  // namespace telegrad

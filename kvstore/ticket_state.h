@@ -1,40 +1,51 @@
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/mutex.h"
-#include "kvstore/kvstore.h"
+#include "kvstore/ticket.h"
 
 namespace telegrad {
+
+struct CompletionQueue::Core {
+  Mutex mutex;
+  CondVar changed;
+  std::deque<uint64_t> tags ABSL_GUARDED_BY(mutex);
+
+  void Add(uint64_t tag) {
+    {
+      MutexLock lock(&mutex);
+      tags.push_back(tag);
+    }
+    changed.NotifyAll();
+  }
+};
 
 // Shared by a Ticket and the store that will finish it. Thread-safe.
 struct Ticket::State {
   // Says what is missing; for a deadline's message. Called with no lock held.
-  std::function<std::string()> describe;
+  std::function<std::string()> describe = nullptr;
+  // Takes the caller's memory away from the operation: returns when nothing
+  // touches it. Called at most once at a time, with no lock held. Null: nothing
+  // of the caller's is in use.
+  std::function<void()> release = nullptr;
+
+  // The first call counts.
+  void Finish(const absl::Status& result);
 
   Mutex mutex;
   CondVar done_changed;
   bool is_done ABSL_GUARDED_BY(mutex) = false;
   absl::Status status ABSL_GUARDED_BY(mutex);
-
-  // The first call counts.
-  void Finish(const absl::Status& result) {
-    {
-      MutexLock lock(&mutex);
-      if (is_done) return;
-      is_done = true;
-      status = result;
-    }
-    done_changed.NotifyAll();
-  }
+  std::vector<std::pair<std::shared_ptr<CompletionQueue::Core>, uint64_t>>
+      queues ABSL_GUARDED_BY(mutex);
 };
 
 // A ticket that has ended already.
-inline Ticket FinishedTicket(const absl::Status& status) {
-  auto state = std::make_shared<Ticket::State>();
-  state->Finish(status);
-  return Ticket(std::move(state));
-}
+Ticket FinishedTicket(const absl::Status& status);
 
 }  // namespace telegrad

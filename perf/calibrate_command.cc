@@ -6,7 +6,7 @@
 
 #include "base/exit_code.h"
 #include "base/status_macros.h"
-#include "kvstore/calibrate.h"
+#include "kvstore/tuning/calibrate.h"
 #include "perf/options.h"
 #include "topology/calibration.h"
 #include "topology/detect.h"

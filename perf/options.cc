@@ -2,7 +2,7 @@
 
 #include <cstdlib>
 
-#include "kvstore/calibration_cache.h"
+#include "kvstore/tuning/calibration_cache.h"
 #include "perf/network/commands.h"
 
 namespace telegrad::perf {

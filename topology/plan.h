@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -10,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "topology/calibration.h"
 #include "topology/cost_model.h"
+#include "topology/fact.h"
 #include "topology/machine.h"
 #include "topology/profiles.h"
 
@@ -35,18 +37,14 @@ const char* Name(MemoryPath path);  // "host", "staging", "gdr-receive", "gdr"
 
 enum class GdrWish : uint8_t { kAuto, kOff, kOn };
 
-// What a run has fixed before it plans, and why: "fixed by --servers 2". Then
-// the plan has it, too, whatever would be best; without a reason nothing is.
-struct FixedByRun {
-  std::string network_why = {};  // of PlanRequest::network, which all can use
-  Aggregation aggregation = Aggregation::kLocal;
-  std::string aggregation_why = {};
-  // Of these the fastest is told if it is faster than that by more than the
-  // figures' spread, and 5 %.
-  std::vector<Aggregation> alternatives = {};
-  std::string memory_why = {};  // host memory, whatever GPUs there are
-  int connections = 1;
-  std::string connections_why = {};
+// A choice that is not the planner's to make, and who made it:
+// "--transport tcp". Without `by` the choice is open.
+template <typename T>
+struct Constraint {
+  T value = {};
+  std::string by = {};
+
+  bool is_set() const { return !by.empty(); }
 };
 
 // What --gc-allow is without the flag, in a run and in a plan alike: the one
@@ -64,14 +62,26 @@ struct PlanRequest {
   // Of each tensor of the profile: "none" or the codec that it has whatever is
   // chosen for others; "": by `gc_type`, as are all without this list.
   std::vector<std::string> tensor_codecs = {};
-  int64_t chunk_bytes = 0;   // of all tensors; 0: what is best for each
-  std::string network = {};  // ParseNetwork; empty: by machines
+  Constraint<int64_t> chunk_bytes = {};  // of all tensors
+  // A network, which each machine must be able to use (FailedPrecondition), or
+  // a transport: tcp, ucx, ofi, inproc; "auto" is as if it were open.
+  Constraint<std::string> network = {};
+  Constraint<std::string> tls = {};  // of the transport: "tcp", "shm", "efa"
+  Constraint<int> rails = {};  // addresses of a host that TCP is spread over
+  // Of each host, by name: the interface with the address that the job's
+  // members there were given; "lo": they stay on that machine.
+  std::map<std::string, std::string> bound = {};
+  // That all builds have; empty: all.
+  std::vector<std::string> transports = {};
+  Constraint<Aggregation> aggregation = {};
+  Constraint<int> connections = {};
+  // Gradients are in host memory, whatever GPUs there are.
+  Constraint<bool> host_memory = {};
   GdrWish gdr = GdrWish::kAuto;
   double link_gbps = 0;  // of each machine; 0: by calibration and machines
   // The link's rate was seen while all workers used the servers: these are no
   // further limit.
   bool is_link_of_busy_servers = false;
-  FixedByRun fixed = {};
   // Of a step without communication, of which backward is two thirds; 0: not
   // known, then nothing hides behind it.
   double compute_s = 0;
@@ -93,6 +103,7 @@ struct GpuPlan {
   MemoryPath memory = MemoryPath::kHost;
   std::vector<Rail> rails = {};
   std::string why = {};
+  std::vector<Evidence> evidence = {};
 };
 
 struct MachinePlan {
@@ -110,18 +121,34 @@ struct TensorPlan {
   bool operator==(const TensorPlan&) const = default;
 };
 
-// Between two machines, and why; no reason for 1.
-struct PlannedConnections {
-  int connections = 1;
-  std::string reason = {};  // "a bond spreads by connection"
+// One thing that was decided: "network" "TCP" "no RDMA network is usable on
+// each of 2 machines", with the facts of detection that it rests on.
+struct Decision {
+  enum class Kind : uint8_t {
+    kNetwork,
+    kCards,
+    kMemory,
+    kAggregation,
+    kLink,  // the rate that is reckoned with
+    kHierarchy,
+    kCodec,
+    kConnections,
+    kChunk,
+    kPriority,
+    kAdvice,  // what would be faster than a constraint
+  };
+  Kind what = Kind::kNetwork;
+  std::string choice = {};
+  std::string why = {};
+  std::vector<Evidence> evidence = {};
+  bool operator==(const Decision&) const = default;
 };
-// Over a link of this rate (0: unknown) that is a bond or not. More than one
-// where one TCP stream does not fill it, or a hash gives each a cable.
-PlannedConnections ConnectionsOver(NetworkKind network, double gbps,
-                                   bool is_bond);
+const char* Name(Decision::Kind what);  // "network", "compression"
 
 struct Plan {
   NetworkKind network = NetworkKind::kLocal;
+  std::string transport = "tcp";  // that carries it: "tcp", "ucx", "ofi"
+  std::string tls = {};
   Aggregation aggregation = Aggregation::kLocal;
   bool is_hierarchical = false;  // GPUs of a machine sum first
   int workers = 1;
@@ -129,16 +156,16 @@ struct Plan {
   int mtu = 0;          // bytes, least of all ports; 0: unknown
   int connections = 1;  // per pair of machines
   std::string codec = "none";
-  int64_t chunk_bytes = 0;  // asked for; 0: each tensor has its best
   std::vector<TensorPlan> tensors = {};
   std::vector<MachinePlan> machines = {};
   double link_bytes_per_s = 0;  // of a machine, the slowest
   double comm_s = 0;            // predicted, of a step
   double comm_dense_s = 0;      // predicted without compression
   double exposed_s = 0;         // what backward does not hide of comm_s
-  // Of FixedByRun::alternatives, if one is faster.
+  // Servers beside the workers, where a constraint is slower than these by
+  // more than the figures' spread, and 5 %.
   std::optional<Aggregation> advised = {};
-  std::vector<std::string> reasons = {};   // "compression off: ..."
+  std::vector<Decision> decisions = {};    // by kind
   std::vector<std::string> warnings = {};  // "wanted IB, but ..."
   // SHA-256 of all that ranks must agree on, hex; not of texts or predictions.
   std::string digest = {};
@@ -152,30 +179,17 @@ absl::StatusOr<Plan> MakePlan(std::span<const Machine> machines,
                               const Calibration& calibration,
                               const PlanRequest& request);
 
-// As MakePlan, but stays with the old plan's aggregation and codecs unless the
-// new ones shorten a step's predicted communication by more than `margin`.
-absl::StatusOr<Plan> RevisePlan(const Plan& old,
-                                std::span<const Machine> machines,
-                                const Calibration& calibration,
-                                const PlanRequest& request,
-                                double margin = 0.05);
-
 // What `digest` is of: a line for each thing that ranks must agree on.
 std::string PlanFacts(const Plan& plan);
 
-// One decision and what stands for it: {"aggregation", "ring: 2 alike ..."}.
-struct PlanDecision {
-  std::string what = {};
-  std::string text = {};
-};
-// Of `network`, `cards`, `memory`, `aggregation` each one, and of what else was
-// to decide, in this order: `link`, `hierarchical`, `compression`, `advice`,
-// `connections`. The cards of two machines are named, the others counted.
-std::vector<PlanDecision> PlanDecisions(const Plan& plan);
+// The first of a kind; null: nothing was to decide.
+const Decision* FindDecision(const Plan& plan, Decision::Kind what);
 
-// One object and a line's end; `reasons` has a line for each of PlanDecisions,
-// then of `chunk` and `priority`.
+// The only places that make text of decisions: "network TCP: no RDMA ...",
+// one object and a line's end (`decisions` has what, choice, why, evidence),
+// and lines for people.
+std::string ToText(const Decision& decision);
 std::string PlanToJson(const Plan& plan);
-std::string PlanToText(const Plan& plan);  // for people, the same lines
+std::string PlanToText(const Plan& plan);
 
 }  // namespace telegrad

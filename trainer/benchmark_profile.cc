@@ -4,7 +4,6 @@
 #include "base/random.h"
 #include "base/status_macros.h"
 #include "base/units.h"
-#include "trainer/auto_run.h"
 #include "trainer/profile.h"
 #include "trainer/run_plan.h"
 #include "trainer/worker_run.h"
@@ -72,40 +71,33 @@ std::string DigestOfSums(const SyntheticGradients& gradients) {
 
 absl::StatusOr<RunSummary> BenchmarkProfile(RunContext& context) {
   const TrainOptions& options = context.options;
-  if (context.setting.update_on == UpdateOn::kServer) {
-    return absl::InvalidArgumentError(
-        "a gradient profile has no weights: --update-on worker");
-  }
   ASSIGN_OR_RETURN(std::vector<TensorSpec> specs, LoadProfile(options.network));
   RETURN_IF_ERROR(context.store.SetOptimizer({}));
-  RETURN_IF_ERROR(context.store.Init(specs, {}));
+  RETURN_IF_ERROR(context.store.Init(specs, {}).status());
   RETURN_IF_ERROR(PackRun(context));
   RunPlan run_plan;
   RETURN_IF_ERROR(run_plan.Start(context, specs));
-  SyntheticGradients gradients =
-      MakeGradients(std::move(specs), context.seed, context.store.rank());
+  SyntheticGradients gradients = MakeGradients(std::move(specs), context.seed,
+                                               context.store.group().rank());
   const int64_t steps =
       options.num_batches > 0 ? options.num_batches : kDefaultBatches;
   RunSummary summary;
   WorkerTotals totals;
-  AutoRun auto_run;
-  RETURN_IF_ERROR(auto_run.Start(context, run_plan.speeds()));
   // The first step, untimed, agrees on thresholds and touches all memory.
   for (int64_t step = -1; step < steps; ++step) {
-    RETURN_IF_ERROR(context.store.Gather("step", "").status());
-    context.store.SetStep(step + 1);
+    RETURN_IF_ERROR(context.store.group().Gather("step", "").status());
+    context.store.group().SetStep(step + 1);
     ASSIGN_OR_RETURN(
         const double seconds,
         Step(context, run_plan, gradients,
              Clock::now() + FromSeconds(options.operation_timeout_s)));
     if (step < 0) {
-      totals.traffic = context.store.traffic();
+      totals.traffic = context.store.stats();
       continue;
     }
     const StepTimes times{
         .step = seconds, .exchange = seconds, .wait = seconds};
-    RETURN_IF_ERROR(auto_run.AfterStep(times));
-    RETURN_IF_ERROR(run_plan.AfterStep(times, auto_run));
+    RETURN_IF_ERROR(run_plan.AfterStep(times));
     totals.step_seconds.push_back(seconds);
     totals.comm_wait_s += seconds;
     summary.seconds += seconds;
@@ -116,8 +108,8 @@ absl::StatusOr<RunSummary> BenchmarkProfile(RunContext& context) {
                                  .samples_per_s = 0,
                                  .accuracy = 0});
   }
-  const Traffic warm_up = totals.traffic;
-  totals.traffic = context.store.traffic();
+  const StoreStats warm_up = totals.traffic;
+  totals.traffic = context.store.stats();
   totals.traffic.push_raw_bytes -= warm_up.push_raw_bytes;
   totals.traffic.push_wire_bytes -= warm_up.push_wire_bytes;
   totals.traffic.pull_raw_bytes -= warm_up.pull_raw_bytes;

@@ -4,9 +4,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "trainer/cluster.h"
-#include "trainer/fatal_exit.h"
 #include "trainer/report_pipe.h"
 #include "trainer/worker_run.h"
+#include "transport/job/fatal_exit.h"
+#include "transport/job/scheduler.h"
 
 namespace telegrad {
 namespace {
@@ -14,10 +15,14 @@ namespace {
 // The launcher ends what is left a little later; all are on this machine.
 constexpr Duration kTeardown = std::chrono::milliseconds(1500);
 
+FatalListener TellsLauncher(ReportPipe& pipe) {
+  return [&pipe](const FatalEvent& event) { pipe.SendFatal(event); };
+}
+
 int RunSchedulerChild(const TrainOptions& options, ReportPipe& pipe) {
   const NodeId self{Role::kScheduler, 0};
   const auto dist = MakeDistOptions(options, options.job_id);
-  if (!dist.ok()) ExitWithStatus(dist.status(), self, &pipe);
+  if (!dist.ok()) ExitWithStatus(dist.status(), self, TellsLauncher(pipe));
   SchedulerOptions scheduler_options{.num_workers = options.workers,
                                      .num_servers = options.servers,
                                      .bind_address = options.bind,
@@ -28,13 +33,14 @@ int RunSchedulerChild(const TrainOptions& options, ReportPipe& pipe) {
                                      .timing = TimingOf(options)};
   scheduler_options.timing.teardown = kTeardown;
   const auto scheduler = Scheduler::Start(scheduler_options);
-  if (!scheduler.ok()) ExitWithStatus(scheduler.status(), self, &pipe);
+  if (!scheduler.ok())
+    ExitWithStatus(scheduler.status(), self, TellsLauncher(pipe));
   pipe.SendAddress((*scheduler)->address());
   FatalEvent event;
   const absl::Status status = (*scheduler)->Wait(&event);
   if (status.ok()) return 0;
   event.self = ToString(self);
-  ExitFatally(event, &pipe);
+  ExitFatally(event, TellsLauncher(pipe));
 }
 
 }  // namespace
@@ -51,10 +57,12 @@ int RunChild(const TrainOptions& options) {
       options.internal_role == "server" ? Role::kServer : Role::kWorker, rank};
   SetLogName(ToString(self));
   auto dist = MakeDistOptions(options, options.job_id);
-  if (!dist.ok()) ExitWithStatus(dist.status(), self, &pipe);
+  if (!dist.ok()) ExitWithStatus(dist.status(), self, TellsLauncher(pipe));
   dist->scheduler_address = options.internal_scheduler;
   dist->wanted_rank = rank;
-  dist->on_fatal = FatalExit(&pipe);
+  dist->on_fatal = [tell = TellsLauncher(pipe)](const FatalEvent& event) {
+    ExitFatally(event, tell);
+  };
   const auto index = static_cast<size_t>(options.internal_setting);
   if (index >= options.settings.size()) return 2;
   // A server on this host alone has no use for it.
@@ -66,13 +74,14 @@ int RunChild(const TrainOptions& options) {
   absl::Status status;
   if (self.role == Role::kServer) {
     status = RunServer(
-        {.dist = *dist,
+        {.job = *dist,
+         .num_threads = dist->num_threads,
          .about = detection.has_value() ? AboutMachine(detection->Get()) : ""});
   } else {
     status = RunAsWorker(options, options.settings[index],
                          options.internal_seed, *dist, *detection, pipe);
   }
-  if (!status.ok()) ExitWithStatus(status, self, &pipe);
+  if (!status.ok()) ExitWithStatus(status, self, TellsLauncher(pipe));
   pipe.SendPeakMemory(PeakMemoryBytes());
   return 0;
 }

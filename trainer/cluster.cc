@@ -2,19 +2,30 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/status_macros.h"
-#include "trainer/dataset.h"
-#include "trainer/network.h"
-#include "trainer/profile.h"
 #include "trainer/run_plan.h"
-#include "transport/check_transport.h"
 
 namespace telegrad {
+namespace {
+
+// Lines of at most 100 columns.
+std::string Wrap(absl::string_view text) {
+  std::string wrapped;
+  size_t column = 0;
+  for (const absl::string_view word : absl::StrSplit(text, ' ')) {
+    const bool fits = column == 0 || column + 1 + word.size() <= 100;
+    absl::StrAppend(&wrapped, column == 0 ? "" : fits ? " " : "\n", word);
+    column = (fits && column > 0 ? column + 1 : 0) + word.size();
+  }
+  return wrapped;
+}
+
+}  // namespace
 
 std::vector<PlannedRun> PlanRuns(const TrainOptions& options) {
   std::vector<PlannedRun> runs;
@@ -30,30 +41,6 @@ std::vector<PlannedRun> PlanRuns(const TrainOptions& options) {
     }
   }
   return runs;
-}
-
-absl::Status CheckInputs(const TrainOptions& options) {
-  RETURN_IF_ERROR(CheckTransport(TransportOptionsOf(options)));
-  if (!options.rails.empty() && options.secret_file.empty() &&
-      !options.insecure) {
-    return absl::InvalidArgumentError(
-        "--rails listens where others may reach it: it needs --secret-file, "
-        "or --insecure");
-  }
-  if (options.transport == "inproc") {
-    return absl::InvalidArgumentError(
-        "--transport inproc stays within one process, and workers are "
-        "processes of their own; tcp reaches them everywhere");
-  }
-  if (!options.benchmark) RETURN_IF_ERROR(CheckDataset(options.data));
-  if (IsProfile(options.network)) return absl::OkStatus();
-  return MakeNetwork({.name = options.network,
-                      .channels = 1,
-                      .rows = 28,
-                      .cols = 28,
-                      .num_classes = 10,
-                      .seed = 0})
-      .status();
 }
 
 ConsoleObserver::ConsoleObserver(const std::string& label, Style style)
@@ -73,55 +60,27 @@ void ConsoleObserver::OnSummary(const RunSummary& summary) {
   summary_ = summary;
 }
 
-TransportOptions TransportOptionsOf(const TrainOptions& options) {
-  TransportOptions transport;
-  transport.name = options.transport;
-  transport.bind_address = options.bind;
-  transport.tls = options.tls;
-  transport.connections =
-      std::max<size_t>(1, ParseConnections(options.connections).value_or(1));
-  transport.rails = options.rails;
-  transport.resend = options.resend;
-  transport.congestion = options.tcp_congestion;
-  transport.link_bytes_per_s = options.link_spec.bytes_per_s;
-  transport.link_latency_s = options.link_spec.latency_s;
-  return transport;
-}
-
 absl::StatusOr<DistOptions> MakeDistOptions(const TrainOptions& options,
                                             const std::string& job_id) {
-  DistOptions dist;
-  dist.job_id = job_id;
-  if (!options.secret_file.empty()) {
-    ASSIGN_OR_RETURN(dist.secret,
-                     Secret::FromFile(options.secret_file, job_id));
-  }
-  dist.transport = TransportOptionsOf(options);
-  dist.has_auto_connections =
-      ParseConnections(options.connections).value_or(1) == kAutoConnections;
-  dist.timing = TimingOf(options);
-  dist.operation_timeout = FromSeconds(options.operation_timeout_s);
-  dist.num_threads = options.threads;
+  ASSIGN_OR_RETURN(DistOptions dist, DistOptionsOf(options, job_id));
+  dist.num_devices = options.devices;
   dist.chunk_elems = options.chunk_elems;
   dist.facts = NetworkVariables();
   return dist;
 }
 
-void PrintResults(const TrainOptions& options,
-                  const std::vector<RunSummary>& results) {
-  if (results.empty()) return;
+absl::Status PrintResults(const TrainOptions& options,
+                          const std::vector<RunSummary>& results) {
+  if (results.empty()) return absl::OkStatus();
   std::fputs("\n", stdout);
   std::fputs(SummaryTable(results).c_str(), stdout);
-  const absl::Status written =
-      WriteResults(options.out, results, options.command_line);
-  if (!written.ok()) {
-    std::fprintf(stderr, "telegrad-train: %s\n",
-                 std::string(written.message()).c_str());
-    return;
-  }
-  std::printf("\nWrote %s/report.html, summary.json and metrics.jsonl\n",
+  std::printf("\n%s\n", Wrap(SummarySentences(results)).c_str());
+  std::fflush(stdout);
+  RETURN_IF_ERROR(WriteResults(options.out, results, options.command_line));
+  std::printf("Report: %s/report.html (figures: summary.json, metrics.jsonl)\n",
               options.out.c_str());
   std::fflush(stdout);
+  return absl::OkStatus();
 }
 
 }  // namespace telegrad

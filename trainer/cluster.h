@@ -19,10 +19,6 @@ struct PlannedRun {
 };
 std::vector<PlannedRun> PlanRuns(const TrainOptions& options);
 
-// Finds wrong names of transports, networks and data before any process is
-// started.
-absl::Status CheckInputs(const TrainOptions& options);
-
 // Shows progress on stdout and keeps the summary.
 class ConsoleObserver : public TrainObserver {
  public:
@@ -42,16 +38,14 @@ class ConsoleObserver : public TrainObserver {
   RunSummary summary_;
 };
 
-// How this process reaches the others.
-TransportOptions TransportOptionsOf(const TrainOptions& options);
-
 // Options of a member's store or server, without address and rank.
 absl::StatusOr<DistOptions> MakeDistOptions(const TrainOptions& options,
                                             const std::string& job_id);
 
-// Prints the closing table and where the files are.
-void PrintResults(const TrainOptions& options,
-                  const std::vector<RunSummary>& results);
+// Prints the closing table, writes the files and says where they are. The error
+// is that of writing.
+absl::Status PrintResults(const TrainOptions& options,
+                          const std::vector<RunSummary>& results);
 
 // The three ways to be started; each returns the process's exit code.
 int RunEmbedded(const TrainOptions& options, char** argv);  // embedded.cc

@@ -133,7 +133,7 @@ void GuardNews::Tell(const std::vector<TensorReport>& reports, int64_t step,
     const TensorReport& report = reports[i];
     if (!report.gave_up || told_[i] == report.codec) continue;
     told_[i] = report.codec;
-    observer.OnLine(absl::StrFormat(
+    observer.OnNotice(absl::StrFormat(
         "guard: %s goes dense from step %d at the latest: with %s %s "
         "(--gc-guard off switches this off)",
         report.name, step, report.codec, Complaint(report)));

@@ -38,8 +38,8 @@ struct DatasetPair {
 // DataLoss name file and byte offset.
 absl::StatusOr<DatasetPair> LoadDataset(absl::string_view spec);
 
-// LoadDataset's error, if any; generates nothing.
-absl::Status CheckDataset(absl::string_view spec);
+// How many samples LoadDataset's first set has; generates nothing. Its errors.
+absl::StatusOr<size_t> CountTrainingSamples(absl::string_view spec);
 
 // The lines of --help: one per kind of data.
 std::string DescribeDatasets();

@@ -1,6 +1,11 @@
 #include "trainer/machine_detection.h"
 
-#include <thread>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <iostream>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -9,7 +14,7 @@
 #include "base/network_device.h"
 #include "base/socket.h"
 #include "base/status_macros.h"
-#include "kvstore/rdma_ports.h"
+#include "kvstore/tuning/rdma_ports.h"
 #include "topology/detect.h"
 #include "topology/import.h"
 #include "topology/options.h"
@@ -17,7 +22,7 @@
 namespace telegrad {
 namespace {
 
-constexpr int kPatienceSeconds = 10;
+constexpr Duration kPatience = std::chrono::seconds(10);
 
 absl::StatusOr<Machine> Detect(const SysRoot& root,
                                const std::string& interface) {
@@ -50,35 +55,65 @@ struct MachineDetection::State {
 };
 
 MachineDetection::MachineDetection(const std::string& bind_address)
-    : state_(std::make_shared<State>()), interface_(InterfaceOf(bind_address)) {
+    : MachineDetection(
+          bind_address,
+          [interface = InterfaceOf(bind_address)] {
+            return Detect(SysRoot::Live(), interface);
+          },
+          kPatience) {}
+
+MachineDetection::MachineDetection(const std::string& bind_address, Look look,
+                                   Duration patience)
+    : state_(std::make_shared<State>()),
+      interface_(InterfaceOf(bind_address)),
+      patience_(patience) {
   late_.host = OwnHostName();
   late_.machine = absl::DeadlineExceededError(absl::StrCat(
-      "looking at it took more than ", kPatienceSeconds, " seconds"));
-  std::thread([state = state_, host = late_.host, interface = interface_] {
-    const SysRoot root = SysRoot::Live();
+      "looking at it took more than ",
+      std::chrono::duration_cast<std::chrono::seconds>(patience).count(),
+      " seconds"));
+  thread_ = std::thread([state = state_, host = late_.host,
+                         look = std::move(look)] {
     MachineReport report{
         .host = host,
-        .boot_id = root.Read("/proc/sys/kernel/random/boot_id").text,
-        .machine = Detect(root, interface)};
+        .boot_id = SysRoot::Live().Read("/proc/sys/kernel/random/boot_id").text,
+        .machine = look()};
     absl::StripAsciiWhitespace(&report.boot_id);
     MutexLock lock(&state->mutex);
     state->report = std::move(report);
     state->is_done = true;
     state->changed.NotifyAll();
-  }).detach();
+  });
 }
 
-MachineDetection::~MachineDetection() { Get(); }
+MachineDetection::~MachineDetection() {
+  if (AwaitEnd()) {
+    thread_.join();
+    return;
+  }
+  thread_.detach();
+  // Of all that runs at exit this is the first, since it comes last.
+  on_exit(
+      [](int code, void*) {
+        std::cout.flush();
+        std::fflush(nullptr);
+        _exit(code);
+      },
+      nullptr);
+}
 
-const MachineReport& MachineDetection::Get() {
-  const TimePoint deadline =
-      Clock::now() + std::chrono::seconds(kPatienceSeconds);
+bool MachineDetection::AwaitEnd() {
+  const TimePoint deadline = Clock::now() + patience_;
   MutexLock lock(&state_->mutex);
   while (!state_->is_done) {
-    if (Clock::now() >= deadline) return late_;
+    if (Clock::now() >= deadline) return false;
     state_->changed.WaitUntil(&state_->mutex, deadline);
   }
-  return state_->report;
+  return true;
+}
+
+const MachineReport& MachineDetection::Get() {
+  return AwaitEnd() ? state_->report : late_;
 }
 
 void MachineDetection::Steer(TransportOptions& transport) {

@@ -1,9 +1,12 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 
-#include "kvstore/job_plan.h"
+#include "base/clock.h"
+#include "kvstore/tuning/job_plan.h"
 
 namespace telegrad {
 
@@ -16,7 +19,12 @@ class MachineDetection {
   // Starts. A row of the GID table on the interface that has `bind_address` is
   // preferred.
   explicit MachineDetection(const std::string& bind_address);
-  // Waits for the end as Get does.
+  // With `look` in place of the real one, in another thread, and `patience`.
+  using Look = std::function<absl::StatusOr<Machine>()>;
+  MachineDetection(const std::string& bind_address, Look look,
+                   Duration patience);
+  // Waits for the end as Get does. If a driver still does not answer, the
+  // process will end without destroying statics, which its library uses.
   ~MachineDetection();
   MachineDetection(const MachineDetection&) = delete;
   MachineDetection& operator=(const MachineDetection&) = delete;
@@ -31,9 +39,14 @@ class MachineDetection {
 
  private:
   struct State;
+
+  bool AwaitEnd();
+
   std::shared_ptr<State> state_;  // shared with the thread, which may hang
   MachineReport late_ = {};
   std::string interface_ = {};  // that has the bind address; empty: loopback
+  Duration patience_;
+  std::thread thread_;
 };
 
 }  // namespace telegrad

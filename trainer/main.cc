@@ -4,31 +4,45 @@
 #include <iostream>
 
 #include "base/exit_code.h"
+#include "trainer/check_inputs.h"
 #include "trainer/cluster.h"
 #include "trainer/options.h"
 #include "trainer/process_title.h"
-#include "transport/placement.h"
+#include "transport/job/placement.h"
 
 int main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
   int exit_code = -1;
-  const telegrad::TrainOptions options =
+  telegrad::TrainOptions options =
       telegrad::ParseTrainOptions(argc, argv, &exit_code);
   if (exit_code >= 0) return exit_code;
-  if (!options.internal_role.empty()) return telegrad::RunChild(options);
-
-  if (const absl::Status inputs = telegrad::CheckInputs(options);
-      !inputs.ok()) {
-    std::cerr << "telegrad-train: " << inputs.message() << "\n";
-    return static_cast<int>(telegrad::ExitCode::kUsage);
+  const auto refused = [](const absl::Status& why) {
+    std::cerr << "telegrad-train: " << why.message() << "\n";
+    using telegrad::ExitCode;
+    const bool is_secret =
+        telegrad::ExitCodeOf(why) == ExitCode::kAuthentication;
+    return static_cast<int>(is_secret ? ExitCode::kAuthentication
+                                      : ExitCode::kUsage);
+  };
+  const bool is_child = !options.internal_role.empty();
+  absl::StatusOr<std::optional<telegrad::Placement>> placement = std::nullopt;
+  if (!is_child && options.scheduler.empty()) {
+    placement = telegrad::DetectPlacement(
+        [](const char* name) -> const char* { return std::getenv(name); });
+  } else if (!is_child) {
+    placement =
+        telegrad::PlacementByHand(telegrad::Role::kWorker, options.scheduler,
+                                  options.workers, options.servers);
   }
+  if (!placement.ok()) return refused(placement.status());
+  const absl::StatusOr<std::string> bind = telegrad::BindAddress(
+      options.bind, placement->has_value() ? &**placement : nullptr);
+  if (!bind.ok()) return refused(bind.status());
+  options.bind = *bind;
+  if (is_child) return telegrad::RunChild(options);
 
-  const auto placement = telegrad::DetectPlacement(
-      [](const char* name) -> const char* { return std::getenv(name); });
-  if (!placement.ok()) {
-    std::cerr << "telegrad-train: " << placement.status().message() << "\n";
-    return static_cast<int>(telegrad::ExitCode::kUsage);
-  }
+  const absl::Status inputs = telegrad::CheckInputs(options, *placement);
+  if (!inputs.ok()) return refused(inputs);
   if (!placement->has_value()) return telegrad::RunEmbedded(options, argv);
   // One BLAS thread per rank: ranks share the cores.
   setenv("OMP_NUM_THREADS", "1", 0);

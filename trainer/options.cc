@@ -8,8 +8,9 @@
 #include "base/status_macros.h"
 #include "base/units.h"
 #include "compression/codec_spec.h"
-#include "kvstore/calibration_cache.h"
+#include "kvstore/tuning/calibration_cache.h"
 #include "topology/plan.h"
+#include "trainer/check_inputs.h"
 #include "trainer/cluster.h"
 #include "trainer/dataset.h"
 #include "trainer/profile.h"
@@ -43,7 +44,7 @@ constexpr char kDescription[] =
     "mpirun, srun, torchrun-style or DMLC_*\nenvironments it takes role, rank "
     "and world from there.";
 
-void AddCompressionFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
+void AddCompressionFlags(CLI::App& app, RawFlags& raw) {
   const char* group = "Compression";
   app.add_option("--compare", raw.compare,
                  "settings to run and compare, separated by commas: a codec, "
@@ -75,6 +76,11 @@ void AddCompressionFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
       ->group(group);
+}
+
+// What else decides what compression does.
+void AddPolicyFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
+  const char* group = "Compression";
   app.add_option("--gc-allow", raw.gc_allow,
                  "codecs that --gc-type auto may use, separated by commas, the "
                  "preferred one first: fp16,int8:block=256,2bit")
@@ -118,7 +124,7 @@ void AddCompressionFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
       ->group(group);
 }
 
-void AddTrainingFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
+void AddTrainingFlags(CLI::App& app, TrainOptions& options) {
   const char* group = "Training";
   app.add_option("--network", options.network, "model (below)")
       ->capture_default_str()
@@ -154,6 +160,10 @@ void AddTrainingFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber)
       ->group(group);
+}
+
+void AddRunFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
+  const char* group = "Training";
   app.add_option("--seed", raw.seeds,
                  "of weights and order of samples; several, separated by "
                  "commas, are run in turn and averaged")
@@ -175,6 +185,9 @@ void AddTrainingFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 20))
       ->group(group);
+  app.add_flag("-v,--verbose", options.verbose,
+               "show how the run was planned, and what was measured for that")
+      ->group(group);
   app.add_option("--gpus", raw.gpus, "devices to train on: 0,1; empty: CPU")
       ->group(group);
   app.add_option("--out", options.out,
@@ -184,90 +197,18 @@ void AddTrainingFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
 }
 
 void AddJobFlags(CLI::App& app, TrainOptions& options) {
-  const char* group = "Job";
-  app.add_option("--workers", options.workers,
-                 "worker processes (no launcher: else the launcher decides)")
+  AddMemberFlags(app, options);
+  app.add_option("--devices", options.devices,
+                 "devices of a worker, each with a copy of the network and a "
+                 "batch of its own (--kv-store local)")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1024))
-      ->group(group);
-  app.add_option("--servers", options.servers,
-                 "server processes; under a launcher, so many of the last "
-                 "ranks serve only (default there: every rank serves, too)")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1024))
-      ->group(group);
-  app.add_option("--threads", options.threads,
-                 "threads for codecs and sums, per process")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 256))
-      ->group(group);
+      ->check(CLI::Range(1, 64))
+      ->group("Job");
   app.add_option("--chunk-elems", options.chunk_elems,
                  "elements that travel as one frame")
       ->capture_default_str()
       ->check(CLI::Range(size_t{32}, size_t{8} << 20))
-      ->group(group);
-  app.add_option("--job-id", options.job_id,
-                 "tells jobs apart; from the launcher where it gives one")
-      ->group(group);
-  app.add_option("--join-timeout", options.join_timeout_s,
-                 "seconds until all must have joined")
-      ->capture_default_str()
-      ->check(CLI::Range(0.1, 86400.0))
-      ->group(group);
-  app.add_option("--dead-timeout", options.dead_timeout_s,
-                 "seconds of silence after which a process counts as dead")
-      ->capture_default_str()
-      ->check(CLI::Range(0.5, 86400.0))
-      ->group(group);
-  app.add_option("--op-timeout", options.operation_timeout_s,
-                 "seconds that one push or pull may take")
-      ->capture_default_str()
-      ->check(CLI::Range(0.5, 864000.0))
-      ->group(group);
-}
-
-void AddNetworkFlags(CLI::App& app, TrainOptions& options) {
-  app.option_defaults()->group("Network");
-  app.add_option("--transport", options.transport,
-                 "data transport (below), or auto: what suits this machine")
-      ->envname("TELEGRAD_TRANSPORT")
-      ->capture_default_str();
-  app.add_option("--tls", options.tls,
-                 "ucx: tcp, shm, empty: both; ofi: tcp, shm, verbs, efa; "
-                 "tcp: tcp, empty: memory of the same host too");
-  app.add_option("--connections", options.connections,
-                 "to each peer on another host, where one does not fill the "
-                 "link; auto: by the devices of --bind and --rails, one number "
-                 "for all hosts")
-      ->check(&CheckConnections)
-      ->capture_default_str();
-  app.add_option("--rails", options.rails,
-                 "more network devices of this host, or their addresses, that "
-                 "connections are spread over (tcp): eth1,eth2")
-      ->delimiter(',');
-  app.add_flag("--resend", options.resend,
-               "check messages and send again what is lost, repeated, "
-               "reordered or harmed, on networks that do that; alike on all "
-               "hosts");
-  app.add_option("--tcp-congestion", options.tcp_congestion,
-                 "congestion control of tcp's connections: cubic or what else "
-                 "the kernel has; system: its default; auto: that, but reno in "
-                 "place of bbr to peers within 5 ms")
-      ->capture_default_str();
-  app.add_option("--link", options.link,
-                 "emulate a link of this rate and latency between each pair of "
-                 "processes, per direction: 1gbit, 100mbit,5ms, 200us, none")
-      ->capture_default_str();
-  app.add_option("--bind", options.bind,
-                 "the one address that is listened on; other than loopback "
-                 "needs --secret-file")
-      ->capture_default_str();
-  app.add_option("--secret-file", options.secret_file,
-                 "32 bytes or more that all members share; mode 600");
-  app.add_flag("--insecure", options.insecure,
-               "bind other addresses without a secret: anyone who reaches them "
-               "can join");
-  app.option_defaults()->group("Options");
+      ->group("Job");
 }
 
 void AddInternalFlags(CLI::App& app, TrainOptions& options) {
@@ -316,33 +257,27 @@ absl::Status FillSettings(const RawFlags& raw, TrainOptions& options) {
 absl::Status Finish(const CLI::App& app, const RawFlags& raw,
                     TrainOptions& options) {
   RETURN_IF_ERROR(FillSettings(raw, options));
-  ASSIGN_OR_RETURN(options.link_spec, ParseLink(options.link));
+  RETURN_IF_ERROR(FinishMemberFlags(app, options));
   options.benchmark = raw.benchmark == 1;
   if (!options.internal_job.empty()) options.job_id = options.internal_job;
   options.cache_folder =
       CalibrationFolder(std::getenv("XDG_CACHE_HOME"), std::getenv("HOME"));
-  options.has_servers = app.count("--servers") > 0;
-  options.has_bind = app.count("--bind") > 0;
-  RETURN_IF_ERROR(MakeKVStore(options.kv_store, {}).status());
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() > 0) options.given.insert(option->get_name());
+  }
+  options.has_comparison = !raw.compare.empty();
+  RETURN_IF_ERROR(SettleStore(options));
   if (!raw.gpus.empty()) {
     return absl::UnimplementedError(
         "--gpus: the trainer's framework in this build runs on the CPU only; "
         "leave --gpus out");
-  }
-  for (const Setting& setting : options.settings) {
-    if (setting.update_on == UpdateOn::kServer &&
-        !options.lr_step_epochs.empty()) {
-      return absl::InvalidArgumentError(
-          "--lr-step-epochs needs the optimizer on the workers "
-          "(--update-on worker): servers keep the rate they started with");
-    }
   }
   if (IsProfile(options.network) && !options.benchmark) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--network ", options.network,
         " is a gradient profile without a model; it needs --benchmark 1"));
   }
-  return absl::OkStatus();
+  return CheckFlags(options);
 }
 
 std::string Footer() {
@@ -358,10 +293,11 @@ TrainOptions ParseTrainOptions(int argc, char** argv, int* exit_code) {
   TrainOptions options;
   RawFlags raw;
   CLI::App app(kDescription, "telegrad-train");
-  AddCompressionFlags(app, options, raw);
-  AddTrainingFlags(app, options, raw);
+  AddCompressionFlags(app, raw);
+  AddPolicyFlags(app, options, raw);
+  AddTrainingFlags(app, options);
+  AddRunFlags(app, options, raw);
   AddJobFlags(app, options);
-  AddNetworkFlags(app, options);
   AddInternalFlags(app, options);
   app.set_version_flag("--version", TELEGRAD_VERSION);
   app.footer(Footer);
@@ -382,15 +318,6 @@ TrainOptions ParseTrainOptions(int argc, char** argv, int* exit_code) {
     *exit_code = static_cast<int>(ExitCode::kUsage);
   }
   return options;
-}
-
-ControlTiming TimingOf(const TrainOptions& options) {
-  ControlTiming timing;
-  timing.join = FromSeconds(options.join_timeout_s);
-  timing.dead = FromSeconds(options.dead_timeout_s);
-  timing.heartbeat = std::min<Duration>(
-      timing.heartbeat, FromSeconds(options.dead_timeout_s / 5));
-  return timing;
 }
 
 }  // namespace telegrad

@@ -1,13 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/clock.h"
-#include "base/units.h"
 #include "kvstore/kvstore.h"
+#include "kvstore/program/member_flags.h"
 
 namespace telegrad {
 
@@ -21,7 +22,7 @@ struct Setting {
 };
 
 // What the command line says; docs/user_guide.md.
-struct TrainOptions {
+struct TrainOptions : MemberFlags {
   std::vector<Setting> settings;  // at least one
   std::vector<uint64_t> seeds;    // at least one
   std::string network = "lenet";
@@ -29,10 +30,8 @@ struct TrainOptions {
   std::string kv_store = "dist_sync";
   bool benchmark = false;
   int64_t num_batches = 0;  // > 0: ends each epoch after so many
-  int workers = 2;
-  int servers = 1;
-  bool has_servers = false;  // --servers was given
-  int batch_size = 64;       // per worker
+  int devices = 1;          // of a worker, each with a copy of the network
+  int batch_size = 64;      // per device
   int num_epochs = 2;
   float lr = 0.05f;
   float lr_factor = 0.1f;
@@ -41,28 +40,14 @@ struct TrainOptions {
   float wd = 0.0001f;
   int display_batches = 50;
   std::string out = "telegrad-out";
-  std::string link = "none";
-  LinkSpec link_spec;
-  std::string transport = "auto";
-  std::string tls;
-  std::string tcp_congestion = "auto";
-  std::string connections = "1";  // to each peer; ParseConnections
-  std::vector<std::string> rails;
-  bool resend = false;  // what a network loses or harms
-  int threads = 1;      // of codecs, per process
   size_t chunk_elems = size_t{512} * 1024;
-  std::string bind = "127.0.0.1";
-  bool has_bind = false;
-  std::string secret_file;
-  bool insecure = false;
-  std::string job_id;
-  double join_timeout_s = 60;
-  double dead_timeout_s = 10;
-  double operation_timeout_s = 300;
   bool recalibrate = false;  // the link, cores and codecs
   std::string cache_folder;  // where they are kept; empty: nowhere
   std::string inject;        // tests: "nan:WORKER:TENSOR:INDEX:STEP"
+  bool verbose = false;
   std::string command_line;
+  std::set<std::string> given;  // flags: "--batch-size"
+  bool has_comparison = false;  // --compare names something
 
   // Set for the processes that the launcher starts.
   std::string internal_role;
@@ -78,6 +63,10 @@ struct TrainOptions {
 // it (help was printed, or an error was).
 TrainOptions ParseTrainOptions(int argc, char** argv, int* exit_code);
 
+// A store of one process has no other workers, servers or links: sets their
+// numbers. InvalidArgument where flags ask for what the store has not.
+absl::Status SettleStore(TrainOptions& options);
+
 // "2bit", "2bit+reply=reencode+threshold=0.5:batch+update-on=server": a codec
 // and what differs from `base`.
 absl::StatusOr<Setting> ParseSetting(absl::string_view text,
@@ -87,7 +76,5 @@ absl::StatusOr<Setting> ParseSetting(absl::string_view text,
 // the alternatives of `gc`. InvalidArgument for none (it is always possible),
 // for one that comes twice, and for too many.
 absl::Status ParseAllowedCodecs(absl::string_view list, CompressionConfig& gc);
-
-ControlTiming TimingOf(const TrainOptions& options);
 
 }  // namespace telegrad

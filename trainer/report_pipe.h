@@ -5,7 +5,7 @@
 
 #include "absl/strings/string_view.h"
 #include "trainer/observer.h"
-#include "transport/bootstrap.h"
+#include "transport/job/fatal_event.h"
 
 namespace telegrad {
 

@@ -37,10 +37,18 @@ struct MetricPoint {
   std::vector<TensorMetrics> tensors = {};  // compressed ones
 };
 
+// One decision of a plan, as text.
+struct PlannedChoice {
+  std::string what = {};
+  std::string choice = {};
+  std::string why = {};
+  bool operator==(const PlannedChoice&) const = default;
+};
+
 // The plan that all workers of a run agreed on; an object of a run's object.
 struct PlanSummary {
-  std::string digest = {};              // hexadecimal; empty: no plan
-  std::vector<std::string> lines = {};  // as shown at the start
+  std::string digest = {};  // hexadecimal; empty: no plan
+  std::vector<PlannedChoice> decisions = {};
   bool operator==(const PlanSummary&) const = default;
 };
 
@@ -96,14 +104,21 @@ absl::StatusOr<MetricPoint> MetricPointFromJson(absl::string_view line);
 // `none` when it is there.
 std::string SummaryTable(const std::vector<RunSummary>& runs);
 
+// What compression did, in a sentence for each setting.
+std::string SummarySentences(const std::vector<RunSummary>& runs);
+
 // A self-contained page: the table, the settings, and curves of loss and
 // accuracy against steps, seconds and wire bytes as inline SVG. No scripts or
 // fonts from a network.
 std::string ReportHtml(const std::vector<RunSummary>& runs,
                        absl::string_view command_line);
 
-// Writes metrics.jsonl, summary.json and report.html into `directory`, which is
-// made when absent; each file is replaced in one step (written beside,
+// Makes the folder, and those above it, where they are absent.
+// InvalidArgument: it cannot be made, or nothing can be written there.
+absl::Status MakeResultsFolder(const std::string& directory);
+
+// Writes metrics.jsonl, summary.json and report.html into a folder made by
+// MakeResultsFolder; each file is replaced in one step (written beside,
 // renamed).
 absl::Status WriteResults(const std::string& directory,
                           const std::vector<RunSummary>& runs,

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kvstore/calibration_cache.h"
+#include "kvstore/tuning/calibration_cache.h"
 #include "trainer/worker_run.h"
 
 namespace telegrad {

@@ -1,13 +1,11 @@
 #pragma once
 
-#include <optional>
+#include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "kvstore/live_plan.h"
-#include "trainer/auto_run.h"
+#include "kvstore/tuning/auto_compression.h"
 #include "trainer/worker_run.h"
 
 namespace telegrad {
@@ -21,34 +19,30 @@ Facts NetworkVariables();
 // Init. Errors as SettlePacking.
 absl::Status PackRun(RunContext& context);
 
-// A run's plan and its revisions; nothing for a single worker.
+// A run's plan: what the planner decided for all workers, and with --gc-type
+// auto the codec that it chooses while the run goes on.
 class RunPlan {
  public:
-  // Measures, agrees with the other workers on the plan for `tensors`, shows it
-  // and keeps it in the context. After the store's Init. Errors as AgreeOnPlan.
+  // Agrees with the other workers on the plan for `tensors` (none for a single
+  // worker), shows it and keeps it in the context. After the store's Init.
+  // Errors as AgreeOnPlan and AutoCompression.
   absl::Status Start(RunContext& context, std::span<const TensorSpec> tensors);
-  // After that of the automatic choice.
-  absl::Status AfterStep(const StepTimes& times, AutoRun& automatic);
+  absl::Status AfterStep(const StepTimes& times);
 
-  // This worker's cores and codecs, as they were measured at the start.
-  const Calibration& speeds() const { return speeds_; }
   // Of PushPull: first layers first.
   int PriorityOf(size_t key) const {
     return key < priorities_.size() ? priorities_[key] : -static_cast<int>(key);
   }
 
  private:
-  absl::StatusOr<RunCalibration> Measure(std::span<const TensorSpec> tensors,
-                                         CalibrationCache& cache);
-  absl::Status StartLive(const RunCalibration& speeds, const LinkFigures& link,
-                         const JobPlan& job);
+  absl::Status Agree(std::span<const TensorSpec> tensors);
+  absl::Status StartAuto(std::span<const TensorSpec> tensors);
+  void Say(const AutoCompression::Decisions& decisions);
 
   RunContext* context_ = nullptr;
-  GradientProfile profile_ = {};
-  RunCalibrationOptions options_ = {};
-  Calibration speeds_ = {};
   std::vector<int> priorities_ = {};
-  std::optional<LivePlan> live_ = {};
+  int machines_ = 1;
+  std::unique_ptr<AutoCompression> auto_;
 };
 
 }  // namespace telegrad

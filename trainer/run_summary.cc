@@ -79,7 +79,7 @@ OptimizerConfig MakeOptimizer(const TrainOptions& options,
 absl::Status FillSummary(RunContext& context, const WorkerTotals& mine,
                          RunSummary& summary) {
   ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                   context.store.Gather("totals", Serialize(mine)));
+                   context.store.group().Gather("totals", Serialize(mine)));
   std::vector<double> slowest;
   for (size_t rank = 0; rank < all.size(); ++rank) {
     const Json totals = Json::parse(all[rank], nullptr, false);
@@ -89,8 +89,8 @@ absl::Status FillSummary(RunContext& context, const WorkerTotals& mine,
           absl::InternalError(absl::StrCat(
               "weights of worker/", rank, " (",
               totals.is_object() ? totals.value("sha", "") : "",
-              ") differ from those of worker/", context.store.rank(), " (",
-              mine.weights_sha256, ")")));
+              ") differ from those of worker/", context.store.group().rank(),
+              " (", mine.weights_sha256, ")")));
     }
     RETURN_IF_ERROR(AddTotals(totals, summary, slowest));
   }
@@ -99,18 +99,20 @@ absl::Status FillSummary(RunContext& context, const WorkerTotals& mine,
   const TrainOptions& options = context.options;
   summary.setting = setting.name;
   summary.seed = context.seed;
-  summary.workers = context.store.num_workers();
-  summary.servers = context.store.num_servers();
+  summary.workers = context.store.group().num_workers();
+  summary.servers = context.store.group().num_servers();
   summary.weights_sha256 = mine.weights_sha256;
   summary.network = options.network;
   summary.data = options.benchmark ? "synthetic" : options.data;
   summary.codec = absl::StrJoin(setting.compression.types(), ",");
-  summary.reply = ReplyOf(context.store.Report());
+  summary.reply = ReplyOf(context.store.codecs().Report());
   summary.update_on = ToString(setting.update_on);
   summary.threshold = setting.threshold;
   summary.decisions = context.decisions;
   summary.plan = context.plan;
-  summary.transport = context.store.transport_details();
+  if (StoreLink* link = context.store.link(); link != nullptr) {
+    summary.transport = link->transport_details();
+  }
   summary.link = options.link;
   if (options.link_spec.bytes_per_s > 0 && summary.steps > 0) {
     // Each pair of worker and server has a link of its own, full duplex; the

@@ -8,8 +8,9 @@
 #include "base/status_macros.h"
 #include "base/units.h"
 #include "compression/codec_spec.h"
-#include "compression/frame.h"
+#include "kvstore/kvstore.h"
 #include "trainer/options.h"
+#include "trainer/profile.h"
 
 namespace telegrad {
 
@@ -95,6 +96,36 @@ absl::StatusOr<Setting> ParseSetting(absl::string_view text,
         "worker): weights are sent dense");
   }
   return setting;
+}
+
+absl::Status SettleStore(TrainOptions& options) {
+  ASSIGN_OR_RETURN(const StoreTraits traits, FindStoreType(options.kv_store));
+  const auto refuse = [&](absl::string_view what) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--kv-store ", options.kv_store, " ", what));
+  };
+  if (options.devices > traits.max_devices) {
+    return refuse(absl::StrCat("has one device a worker, not --devices ",
+                               options.devices, "; take --kv-store local"));
+  }
+  if (traits.has_workers) return absl::OkStatus();
+  for (const char* flag : {"--workers", "--servers", "--link", "--transport"}) {
+    if (options.given.contains(flag)) {
+      return refuse(absl::StrCat("is one process without a network: leave ",
+                                 flag, " out (--devices N sums N)"));
+    }
+  }
+  for (const Setting& setting : options.settings) {
+    if (setting.is_auto) {
+      return refuse("sends nothing, so that --gc-type auto has no choice");
+    }
+  }
+  if (IsProfile(options.network)) {
+    return refuse("trains: a gradient profile has no model");
+  }
+  options.workers = 1;
+  options.servers = 0;
+  return absl::OkStatus();
 }
 
 }  // namespace telegrad

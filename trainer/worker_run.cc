@@ -9,20 +9,24 @@ namespace {
 // Worker 0 speaks for all; the ranks are known once the store has joined.
 class FirstWorkerObserver : public TrainObserver {
  public:
-  FirstWorkerObserver(const KVStore& store, TrainObserver& observer)
-      : store_(store), observer_(observer) {}
+  FirstWorkerObserver(KVStore& store, bool verbose, TrainObserver& observer)
+      : store_(store), verbose_(verbose), observer_(observer) {}
   void OnProgress(const Progress::State& state) override {
-    if (store_.rank() == 0) observer_.OnProgress(state);
+    if (store_.group().rank() == 0) observer_.OnProgress(state);
   }
   void OnLine(const std::string& text) override {
-    if (store_.rank() == 0) observer_.OnLine(text);
+    if (verbose_) OnNotice(text);
+  }
+  void OnNotice(const std::string& text) override {
+    if (store_.group().rank() == 0) observer_.OnLine(text);
   }
   void OnSummary(const RunSummary& summary) override {
-    if (store_.rank() == 0) observer_.OnSummary(summary);
+    if (store_.group().rank() == 0) observer_.OnSummary(summary);
   }
 
  private:
-  const KVStore& store_;
+  KVStore& store_;
+  const bool verbose_;
   TrainObserver& observer_;
 };
 
@@ -31,10 +35,22 @@ class FirstWorkerObserver : public TrainObserver {
 absl::Status RunAsWorker(const TrainOptions& options, const Setting& setting,
                          uint64_t seed, const DistOptions& dist,
                          MachineDetection& detection, TrainObserver& observer) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<KVStore> store,
-                   MakeKVStore(options.kv_store, dist));
+  ASSIGN_OR_RETURN(const StoreTraits traits, FindStoreType(options.kv_store));
+  std::unique_ptr<WorkerGroup> group;
+  if (traits.has_workers) {
+    ASSIGN_OR_RETURN(group, JoinWorkers(dist));
+  } else {
+    group = MakeSoloGroup(dist);
+  }
+  absl::StatusOr<std::unique_ptr<KVStore>> made =
+      MakeKVStore(options.kv_store, dist, group.get());
+  if (!made.ok()) {
+    group->Fail(made.status());
+    return made.status();
+  }
+  const std::unique_ptr<KVStore> store = *std::move(made);
   RETURN_IF_ERROR(store->SetCompression(setting.compression));
-  FirstWorkerObserver first(*store, observer);
+  FirstWorkerObserver first(*store, options.verbose, observer);
   RunContext context{.options = options,
                      .setting = setting,
                      .seed = seed,
@@ -45,7 +61,7 @@ absl::Status RunAsWorker(const TrainOptions& options, const Setting& setting,
                                            ? BenchmarkProfile(context)
                                            : TrainNetwork(context);
   if (!summary.ok()) {
-    store->Fail(summary.status());
+    store->group().Fail(summary.status());
     return summary.status();
   }
   first.OnSummary(*summary);

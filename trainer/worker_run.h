@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "kvstore/link_calibration.h"
+#include "kvstore/tuning/link_calibration.h"
 #include "trainer/machine_detection.h"
 #include "trainer/observer.h"
 #include "trainer/options.h"
@@ -49,7 +49,7 @@ OptimizerConfig MakeOptimizer(const TrainOptions& options,
 
 // A worker's own totals; the summary holds sums over workers.
 struct WorkerTotals {
-  Traffic traffic;
+  StoreStats traffic;
   double comm_wait_s = 0;
   std::string weights_sha256;
   std::vector<double> step_seconds;

@@ -14,10 +14,10 @@ inline Duration TimeYield() {
 }
 
 // When a thread that polls memory gives up its core. A yield costs as much as
-// several polls, and the answer of a neighbour with a core of its own mostly
-// comes before; but where somebody else wants this core, it may be the one who
-// computes what is waited for. How long the last yield took tells which it is.
-// One thread.
+// several polls, and the answer of a peer on this host with a core of its own
+// mostly comes before; but where somebody else wants this core, it may be the
+// one who computes what is waited for. How long the last yield took tells which
+// it is. One thread.
 class IdlePolls {
  public:
   using YieldFn = Duration();  // how long it took

@@ -8,13 +8,13 @@
 #include "kernels/device_copy.h"
 #include "transport/check_transport.h"
 #include "transport/choose/choose.h"
-#include "transport/fault/fault_transport.h"
+#include "transport/decorators/bounce/bounce_transport.h"
+#include "transport/decorators/bounce/reassembly_transport.h"
+#include "transport/decorators/emulation/emulation_transport.h"
+#include "transport/decorators/fault/fault_transport.h"
+#include "transport/decorators/multirail/multirail_transport.h"
+#include "transport/decorators/resend/resend_transport.h"
 #include "transport/inproc/inproc_transport.h"
-#include "transport/link/link_transport.h"
-#include "transport/resend/resend_transport.h"
-#include "transport/staged/joining_transport.h"
-#include "transport/staged/staged_transport.h"
-#include "transport/striped/striped_transport.h"
 #include "transport/tcp/tcp_transport.h"
 #include "transport/transport.h"
 #if TELEGRAD_WITH_OFI
@@ -57,7 +57,7 @@ constexpr std::array kTransports = {
 absl::StatusOr<std::unique_ptr<TransportContext>> MakeConnected(
     Factory make, const TransportOptions& options, TransportHandler* handler) {
   if (NumConnections(options) == 1) return make(options, handler);
-  return MakeStripedTransport(make, options, handler);
+  return MakeMultiRailTransport(make, options, handler);
 }
 
 using Decorator = absl::StatusOr<std::unique_ptr<TransportContext>> (*)(
@@ -82,7 +82,7 @@ absl::StatusOr<std::unique_ptr<TransportContext>> MakeDecorated(
   };
   decorated =
       Decorate(options.link_bytes_per_s != 0 || options.link_latency_s != 0,
-               &MakeLinkTransport, std::move(decorated));
+               &MakeEmulatedLink, std::move(decorated));
   decorated = Decorate(!options.fault.empty(), &MakeFaultTransport,
                        std::move(decorated));
   decorated =
@@ -104,7 +104,7 @@ absl::StatusOr<std::unique_ptr<TransportContext>> MakeDirect(
     std::unique_ptr<kernels::DeviceCopier> copier, TransportHandler* handler) {
   const bool may_stage = options.memory == "auto";
   options.memory = "direct";
-  auto context = MakeJoiningTransport(make, options, handler);
+  auto context = MakeReassemblyTransport(make, options, handler);
   // What it takes for device memory may be what it cannot have.
   if (!context.ok() && !may_stage) return context.status();
   if (context.ok() && (*context)->Takes(copier->device())) return context;
@@ -117,7 +117,7 @@ absl::StatusOr<std::unique_ptr<TransportContext>> MakeDirect(
   }
   if (context.ok()) context->reset();
   if (!takes_some) options.memory = "host";
-  return MakeStagedTransport(make, options, std::move(copier), handler);
+  return MakeBounceTransport(make, options, std::move(copier), handler);
 }
 
 // The same for memory of devices, as `options.memory` asks; any memory takes
@@ -137,13 +137,13 @@ absl::StatusOr<std::unique_ptr<TransportContext>> MakeForMemory(
           absl::StrCat("memory ", options.memory, ": ", why_not));
     }
     options.memory = "host";
-    return MakeJoiningTransport(make, options, handler);
+    return MakeReassemblyTransport(make, options, handler);
   }
   if (options.memory != "staged") {
     return MakeDirect(make, options, std::move(copier), handler);
   }
   options.memory = "host";
-  return MakeStagedTransport(make, options, std::move(copier), handler);
+  return MakeBounceTransport(make, options, std::move(copier), handler);
 }
 
 // Null: there is none, or not in this build.

@@ -131,7 +131,8 @@ struct TransportOptions {
   // does, an error where it does not; "auto": direct where it can, else staged.
   std::string memory = "host";
   // To each peer that is not on this machine, at most kMaxConnections; above 1
-  // where one does not fill the link (transport/striped). Alike in a job.
+  // where one does not fill the link (transport/decorators/multirail). Alike in
+  // a job.
   size_t connections = 1;
   // Further addresses of this host, or the names of its devices that have them,
   // over which connections to one peer are spread in turn, one at least for
@@ -158,7 +159,7 @@ struct TransportOptions {
   double link_latency_s = 0;    // > 0: and of that latency
   std::string fault;  // harm messages, for tests: "drop=0.01,flip=0.001,seed=7"
   // What is lost, repeated, reordered or harmed below is sent again until it is
-  // as it should be (transport/resend). Alike in a job.
+  // as it should be (transport/decorators/resend). Alike in a job.
   bool resend = false;
   Duration poll = std::chrono::microseconds(50);  // before Progress sleeps
 };

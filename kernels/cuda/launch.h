@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/stream.h"
 #include "kernels/encode_stats.h"
-#include "kernels/stream.h"
 
 // What all kernels share: shapes of launches, access to memory, statistics.
 namespace telegrad::kernels::cuda {

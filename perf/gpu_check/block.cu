@@ -13,7 +13,6 @@ namespace {
 using kernels::BlockFormat;
 using kernels::EncodeStats;
 using kernels::NonFinite;
-using kernels::Stream;
 
 constexpr kernels::DitherLimit kLimit;
 constexpr kernels::DrawKey kDraw = {0x123456789ABCDEF0, 5};

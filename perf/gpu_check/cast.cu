@@ -14,7 +14,6 @@ using kernels::CastFormatKernels;
 using kernels::CastKernels;
 using kernels::EncodeStats;
 using kernels::NonFinite;
-using kernels::Stream;
 
 void CheckEncode(CastFormatKernels CastKernels::*format, size_t n, size_t skew,
                  bool has_residual, NonFinite mode, Verdict& verdict) {

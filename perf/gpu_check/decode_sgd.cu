@@ -10,7 +10,6 @@
 namespace telegrad::gpu_check {
 namespace {
 
-using kernels::Stream;
 namespace gpu = kernels::cuda;
 namespace cpu = kernels::reference;
 

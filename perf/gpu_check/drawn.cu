@@ -8,7 +8,6 @@ namespace {
 
 using kernels::DrawnKernels;
 using kernels::EncodeStats;
-using kernels::Stream;
 
 constexpr uint64_t kSeed = 0x123456789ABCDEF0;
 

@@ -15,7 +15,6 @@ using kernels::CastKernels;
 using kernels::EncodeStats;
 using kernels::NonFinite;
 using kernels::SparseKernels;
-using kernels::Stream;
 using kernels::ThresholdEncodeHalfFn;
 using kernels::TwoBitEncodeHalfFn;
 

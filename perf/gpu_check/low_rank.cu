@@ -13,7 +13,6 @@ using kernels::EncodeStats;
 using kernels::LowRankKernels;
 using kernels::LowRankShape;
 using kernels::NonFinite;
-using kernels::Stream;
 
 std::vector<uint64_t> Counts(const EncodeStats& stats) {
   return {stats.num_nonzero, stats.num_nonfinite, stats.first_nonfinite};

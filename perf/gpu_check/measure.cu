@@ -12,7 +12,6 @@ namespace telegrad::gpu_check {
 namespace {
 
 using kernels::NonFinite;
-using kernels::Stream;
 namespace gpu = kernels::cuda;
 
 // Codes of every kind, about a third of them not 0.

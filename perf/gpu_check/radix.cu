@@ -10,7 +10,6 @@ namespace {
 
 using kernels::EncodeStats;
 using kernels::NonFinite;
-using kernels::Stream;
 
 void CheckEncode(size_t n, size_t skew, NonFinite mode, Verdict& verdict) {
   const auto grad = Floats(n, n + 1);

@@ -11,7 +11,6 @@ using kernels::EncodeStats;
 using kernels::HowMany;
 using kernels::NonFinite;
 using kernels::SelectKernels;
-using kernels::Stream;
 using kernels::Taken;
 
 void CheckThreshold(size_t n, size_t wanted, Verdict& verdict) {

@@ -13,7 +13,6 @@ namespace {
 using kernels::EncodeStats;
 using kernels::NonFinite;
 using kernels::SignKernels;
-using kernels::Stream;
 
 // Runs `encode` with the kernels of both, and compares. Returns the payload.
 template <typename Encode>

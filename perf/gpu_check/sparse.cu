@@ -8,7 +8,6 @@ namespace {
 
 using kernels::EncodeStats;
 using kernels::NonFinite;
-using kernels::Stream;
 
 enum class Rule { kThreshold, kLarge, kMomentum };
 

@@ -10,7 +10,6 @@ namespace {
 
 using kernels::SparseContent;
 using kernels::SparseListKernels;
-using kernels::Stream;
 
 constexpr SparseContent kContents[] = {SparseContent::kSigns,
                                        SparseContent::kValues};

@@ -11,7 +11,6 @@ namespace {
 
 using kernels::EncodeStats;
 using kernels::NonFinite;
-using kernels::Stream;
 namespace gpu = kernels::cuda;
 namespace cpu = kernels::reference;
 

@@ -1,7 +1,7 @@
 """Measures plans of an exchange on emulated links, and judges the planner's.
 
     python3 perf/grid --build build/release [--points small]
-    python3 perf/grid --merge A.json B.json --out all
+    python3 perf/grid --merge A.jsonl B.jsonl --out all
 
 For each point (nodes, link, gradients) calibrates the machine, asks
 telegrad-topo for its choice and its predictions, as planner and as simulator,
@@ -59,11 +59,11 @@ def parse():
                         "run once")
     parser.add_argument("--quick", action="store_true",
                         help="calibrate briefly: to see that all works")
-    parser.add_argument("--merge", nargs="+", metavar="FILE.json",
+    parser.add_argument("--merge", nargs="+", metavar="FILE.jsonl",
                         help="make one table of what several runs wrote; "
                         "rounds of the same point count together")
     parser.add_argument("--out",
-                        help="file without its ending: .md and .json; by "
+                        help="file without its ending: .jsonl; by "
                         "default in perf/results, named after what is "
                         "measured, the date and the commit")
     options = parser.parse_args()

@@ -152,8 +152,8 @@ class Planner:
         name = plan["codec"]
         if name == "none":
             name = "raw, ring" if plan["aggregation"] == "ring" else "raw"
-        reason = [text for text in plan["reasons"]
-                  if text.startswith("compression")]
+        reason = [one["why"] for one in plan["decisions"]
+                  if one["what"] == "compression"]
         return name, plan["comm_s"], "; ".join(reason)
 
     def predicted(self, plan, profile, gbps):

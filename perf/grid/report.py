@@ -1,11 +1,10 @@
 """The tables of a grid, as Markdown and JSON."""
-import json
 import os
 import statistics
 import sys
 import time
 
-from results import shown_options
+import results
 
 # Of the plans, which are not all shown beside the simulator's.
 SIMULATED = ("raw", "fp16", "2bit, sum", "2bit, reencode", "onebit",
@@ -53,17 +52,12 @@ def merge(files):
     """The points of several results; rounds of the same one count together."""
     points = {}
     for path in files:
-        with open(path, encoding="utf-8") as file:
-            for point in json.load(file)["points"]:
-                if "simulations" not in next(iter(point["plans"].values())):
-                    sys.exit(f"{path}: written by an older version: there are "
-                             "no simulations")
-                point.setdefault("measured", "a machine not told")
-                known = points.setdefault(key_of(point), point)
-                if known is not point:
-                    if point["measured"] not in known["measured"]:
-                        known["measured"] += "; " + point["measured"]
-                    add_rounds(known, point)
+        for point in results.read(path)[1]:
+            known = points.setdefault(key_of(point), point)
+            if known is not point:
+                if point["measured"] not in known["measured"]:
+                    known["measured"] += "; " + point["measured"]
+                add_rounds(known, point)
     return list(points.values())
 
 
@@ -170,11 +164,5 @@ def write(options, points):
                          f"{time.strftime('%Y-%m-%d')}")
         judge(point)
     text = markdown(points)
-    os.makedirs(os.path.dirname(os.path.abspath(options.out)), exist_ok=True)
-    with open(options.out + ".md", "w", encoding="utf-8") as file:
-        file.write(text)
-    with open(options.out + ".json", "w", encoding="utf-8") as file:
-        json.dump({"options": shown_options(options),
-                   "summary": summary(points), "points": points}, file,
-                  indent=1)
+    results.write(options, points, summary=summary(points))
     return text

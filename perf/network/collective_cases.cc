@@ -40,24 +40,24 @@ int ValueAt(int rank, size_t i) {
 }
 
 // `values` in the memory's type.
-void Write(DataType type, const std::vector<float>& values, std::byte* to) {
+void Write(Dtype type, const std::vector<float>& values, std::byte* to) {
   const kernels::CastKernels& cast = kernels::CpuKernels().cast;
   kernels::EncodeStats stats;
   auto* codes = reinterpret_cast<uint8_t*>(to);
   if (values.empty()) return;  // null pointers: not for memcpy
   switch (type) {
-    case DataType::kFloat32:
+    case Dtype::kFloat32:
       std::memcpy(to, values.data(), values.size() * sizeof(float));
       return;
-    case DataType::kFloat16:
+    case Dtype::kFloat16:
       return cast.fp16.encode(values.data(), nullptr, values.size(),
                               kernels::NonFinite::kPropagate, codes, &stats,
                               {});
-    case DataType::kBfloat16:
+    case Dtype::kBfloat16:
       return cast.bf16.encode(values.data(), nullptr, values.size(),
                               kernels::NonFinite::kPropagate, codes, &stats,
                               {});
-    case DataType::kInt32: {
+    case Dtype::kInt32: {
       const std::vector<int32_t> whole(values.begin(), values.end());
       std::memcpy(to, whole.data(), whole.size() * sizeof(int32_t));
       return;
@@ -66,21 +66,21 @@ void Write(DataType type, const std::vector<float>& values, std::byte* to) {
 }
 
 // The element at `from`.
-float Read(DataType type, const std::byte* from) {
+float Read(Dtype type, const std::byte* from) {
   const kernels::CastKernels& cast = kernels::CpuKernels().cast;
   const auto* code = reinterpret_cast<const uint8_t*>(from);
   float value = 0;
   switch (type) {
-    case DataType::kFloat32:
+    case Dtype::kFloat32:
       std::memcpy(&value, from, sizeof(value));
       break;
-    case DataType::kFloat16:
+    case Dtype::kFloat16:
       cast.fp16.decode(code, 1, &value, {});
       break;
-    case DataType::kBfloat16:
+    case Dtype::kBfloat16:
       cast.bf16.decode(code, 1, &value, {});
       break;
-    case DataType::kInt32: {
+    case Dtype::kInt32: {
       int32_t whole = 0;
       std::memcpy(&whole, from, sizeof(whole));
       value = static_cast<float>(whole);
@@ -135,7 +135,7 @@ double BusFactor(const CollectiveCase& which, int ranks) {
   }
 }
 
-CollectiveData::CollectiveData(const CollectiveCase& which, DataType type,
+CollectiveData::CollectiveData(const CollectiveCase& which, Dtype type,
                                int rank, int ranks, int root, size_t max_count)
     : case_(which),
       type_(type),
@@ -159,7 +159,7 @@ size_t CollectiveData::output_blocks() const {
 }
 
 absl::Status CollectiveData::CheckMemory(const CollectiveCase& which,
-                                         DataType type, int ranks,
+                                         Dtype type, int ranks,
                                          size_t max_count) {
   const size_t blocks = InputBlocks(which, ranks) +
                         (IsInPlace(which) ? 0 : OutputBlocks(which, ranks));

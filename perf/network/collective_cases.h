@@ -4,7 +4,7 @@
 
 #include "absl/status/status.h"
 #include "base/bytes.h"
-#include "transport/collective.h"
+#include "transport/collective/collective.h"
 #include "transport/collective/message.h"
 
 namespace telegrad::perf {
@@ -51,10 +51,10 @@ class CollectiveData {
  public:
   // ResourceExhausted where a rank needs more memory for `max_count` elements
   // than the machine has.
-  static absl::Status CheckMemory(const CollectiveCase& which, DataType type,
+  static absl::Status CheckMemory(const CollectiveCase& which, Dtype type,
                                   int ranks, size_t max_count);
-  CollectiveData(const CollectiveCase& which, DataType type, int rank,
-                 int ranks, int root, size_t max_count);
+  CollectiveData(const CollectiveCase& which, Dtype type, int rank, int ranks,
+                 int root, size_t max_count);
 
   // Inputs as new; outputs hold what no result has.
   void Fill();
@@ -72,7 +72,7 @@ class CollectiveData {
   int Expected(size_t i, size_t count) const;
 
   const CollectiveCase& case_;
-  const DataType type_;
+  const Dtype type_;
   const int rank_;
   const int ranks_;
   const int root_;

@@ -29,7 +29,7 @@ class CollectiveRun {
  public:
   CollectiveRun(const Options& options, const CollectiveCase& which, Rank& rank,
                 Group& group, const GroupOptions& group_options,
-                CollectiveSettings settings, DataType type)
+                CollectiveSettings settings, Dtype type)
       : options_(options),
         case_(which),
         rank_(rank),
@@ -120,12 +120,12 @@ class CollectiveRun {
   Group& group_;
   const GroupOptions& group_options_;
   const CollectiveSettings settings_;
-  const DataType type_;
+  const Dtype type_;
 };
 
-absl::StatusOr<DataType> ParseType(const std::string& text) {
-  for (const DataType type : {DataType::kFloat32, DataType::kFloat16,
-                              DataType::kBfloat16, DataType::kInt32}) {
+absl::StatusOr<Dtype> ParseType(const std::string& text) {
+  for (const Dtype type :
+       {Dtype::kFloat32, Dtype::kFloat16, Dtype::kBfloat16, Dtype::kInt32}) {
     if (text == ToString(type)) return type;
   }
   return absl::InvalidArgumentError(
@@ -135,7 +135,7 @@ absl::StatusOr<DataType> ParseType(const std::string& text) {
 
 // What one iteration calls, for each line of the report.
 absl::StatusOr<std::vector<std::vector<size_t>>> CountsOf(
-    const Options& options, const CollectiveCase& which, DataType type) {
+    const Options& options, const CollectiveCase& which, Dtype type) {
   std::vector<std::vector<size_t>> all;
   if (options.profile.empty()) {
     const size_t piece = SizeOf(type) * BlocksOf(which, options.network.ranks);
@@ -162,7 +162,7 @@ absl::Status RunCollective(const Options& options, const CollectiveCase& which,
   const NetworkOptions& network = options.network;
   ASSIGN_OR_RETURN(const CollectiveAlgorithm algorithm,
                    ParseCollectiveAlgorithm(options.algorithm));
-  ASSIGN_OR_RETURN(const DataType type, ParseType(options.type));
+  ASSIGN_OR_RETURN(const Dtype type, ParseType(options.type));
   ASSIGN_OR_RETURN(const auto all, CountsOf(options, which, type));
   RETURN_IF_ERROR(
       Agree(network, rank,

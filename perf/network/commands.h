@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
-#include "transport/placement.h"
+#include "transport/job/placement.h"
 
 // The subcommands that measure a network (docs/benchmarks.md).
 namespace CLI {

@@ -14,7 +14,7 @@
 #include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "perf/network/commands.h"
-#include "perf/network/processes.h"
+#include "transport/job/child_processes.h"
 
 namespace telegrad::perf {
 namespace {
@@ -76,13 +76,46 @@ absl::Status RunThreads(const NetworkOptions& options, const RankBody& body) {
   return worst;
 }
 
+// Of a rendezvous that cannot be: the flag is wrong, or a secret is missing.
+ExitCode UsageUnless30(const absl::Status& status) {
+  return ExitCodeOf(status) == ExitCode::kAuthentication
+             ? ExitCode::kAuthentication
+             : ExitCode::kUsage;
+}
+
+absl::StatusOr<Admission> AdmissionOf(const NetworkOptions& options) {
+  Admission admission{.insecure = options.insecure};
+  if (options.secret_file.empty()) return admission;
+  ASSIGN_OR_RETURN(admission.secret,
+                   Secret::FromFile(options.secret_file, "telegrad-perf"));
+  return admission;
+}
+
+// Turns what --bind names into an address of this host.
+absl::Status FindBind(NetworkOptions& options, const Placement* placement) {
+  if (options.bind.empty()) return absl::OkStatus();
+  Placement met = placement == nullptr ? Placement() : *placement;
+  if (!options.rendezvous.empty()) {
+    ASSIGN_OR_RETURN(const HostPort where, ParseHostPort(options.rendezvous));
+    met.scheduler_host = where.host;
+  }
+  const bool is_alone = placement == nullptr && options.rendezvous.empty();
+  ASSIGN_OR_RETURN(options.bind,
+                   BindAddress(options.bind, is_alone ? nullptr : &met));
+  return absl::OkStatus();
+}
+
 // The ranks of one command that are processes.
 class Launch {
  public:
   // `core`: the rank's among those of its host, for --pin.
   Launch(const NetworkOptions& options, const std::vector<std::string>& words,
-         const RankBody& body, int core)
-      : options_(options), words_(words), body_(body), core_(core) {}
+         const RankBody& body, int core, Admission admission)
+      : options_(options),
+        words_(words),
+        body_(body),
+        core_(core),
+        admission_(std::move(admission)) {}
 
   // All, as rank 0.
   absl::Status RunAll() {
@@ -111,7 +144,7 @@ class Launch {
   absl::Status RunPlaced() {
     if (options_.rank > 0) return RunMember();
     ASSIGN_OR_RETURN(const auto root,
-                     RendezvousRoot::Listen(options_.rendezvous));
+                     RendezvousRoot::Listen(options_.rendezvous, admission_));
     return RunRoot(*root);
   }
 
@@ -124,10 +157,10 @@ class Launch {
           ": give each its --rank, or start them by mpirun or srun"));
     }
     const absl::StatusOr<std::unique_ptr<RendezvousRoot>> root =
-        RendezvousRoot::ListenIfFirst(options_.rendezvous);
+        RendezvousRoot::ListenIfFirst(options_.rendezvous, admission_);
     if (!root.ok()) {
       return WithExitCode(
-          ExitCode::kUsage,
+          UsageUnless30(root.status()),
           absl::Status(root.status().code(),
                        absl::StrCat("--rendezvous ", options_.rendezvous, ": ",
                                     root.status().message())));
@@ -142,10 +175,10 @@ class Launch {
     const std::string host =
         options_.bind.empty() ? "127.0.0.1" : options_.bind;
     absl::StatusOr<std::unique_ptr<RendezvousRoot>> root =
-        RendezvousRoot::Listen(absl::StrCat(host, ":0"));
+        RendezvousRoot::Listen(FormatHostPort(host, 0), admission_);
     if (root.ok() || options_.bind.empty()) return root;
     return WithExitCode(
-        ExitCode::kUsage,
+        UsageUnless30(root.status()),
         absl::Status(root.status().code(),
                      absl::StrCat("--bind ", options_.bind, ": ",
                                   root.status().message())));
@@ -156,7 +189,8 @@ class Launch {
     theirs.push_back(absl::StrCat("--rank=", rank));
     theirs.push_back(absl::StrCat("--ranks=", options_.ranks));
     theirs.push_back(absl::StrCat("--rendezvous=", rendezvous));
-    return others_.Start(theirs);
+    return others_.Start({Role::kWorker, rank},
+                         [&theirs](int) { return theirs; });
   }
   absl::Status StartCompanion(const std::string& rendezvous) {
     const int num_leaders = NumLeaders(options_);
@@ -172,7 +206,7 @@ class Launch {
     Rank self{.rank = options_.rank, .world_size = options_.ranks};
     return Run(
         self, JoinRendezvous(options_.rendezvous, options_.rank, options_.ranks,
-                             Clock::now() + TimeoutOf(options_)));
+                             Clock::now() + TimeoutOf(options_), admission_));
   }
 
   absl::Status RunRoot(RendezvousRoot& root) {
@@ -203,7 +237,8 @@ class Launch {
   const std::vector<std::string>& words_;
   const RankBody& body_;
   int core_;
-  Processes others_;
+  const Admission admission_;
+  ChildProcesses others_;
 };
 
 }  // namespace
@@ -211,13 +246,16 @@ class Launch {
 absl::Status RunRanks(NetworkOptions options,
                       const std::vector<std::string>& words,
                       const RankBody& body) {
+  ASSIGN_OR_RETURN(const Admission admission, AdmissionOf(options));
   if (options.rank >= 0) {
-    return Launch(options, words, body, options.rank).RunPlaced();
+    RETURN_IF_ERROR(FindBind(options, nullptr));
+    return Launch(options, words, body, options.rank, admission).RunPlaced();
   }
   if (options.transport == "inproc") return RunThreads(options, body);
   ASSIGN_OR_RETURN(const std::optional<Placement> placement, LaunchedAs());
   if (!placement.has_value()) {
-    Launch launch(options, words, body, 0);
+    RETURN_IF_ERROR(FindBind(options, nullptr));
+    Launch launch(options, words, body, 0, admission);
     return options.rendezvous.empty() || options.ranks < 2
                ? launch.RunAll()
                : launch.RunOneOfTwo();
@@ -226,9 +264,10 @@ absl::Status RunRanks(NetworkOptions options,
   options.ranks = placement->world_size * (options.has_companions ? 2 : 1);
   if (options.rendezvous.empty() && !placement->scheduler_host.empty()) {
     options.rendezvous =
-        absl::StrCat(placement->scheduler_host, ":", placement->scheduler_port);
+        FormatHostPort(placement->scheduler_host, placement->scheduler_port);
   }
-  Launch launch(options, words, body, placement->local_rank);
+  RETURN_IF_ERROR(FindBind(options, &*placement));
+  Launch launch(options, words, body, placement->local_rank, admission);
   return options.rendezvous.empty() ? launch.RunByPmix() : launch.RunPlaced();
 }
 

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "perf/network/network_options.h"
 #include "perf/network/rendezvous.h"
-#include "transport/placement.h"
+#include "transport/job/placement.h"
 
 namespace telegrad::perf {
 

@@ -39,8 +39,15 @@ void AddTransportFlags(CLI::App& app, NetworkOptions& options) {
                  "peers within 5 ms")
       ->capture_default_str();
   app.add_option("--bind", options.bind,
-                 "address to listen on; by default the one by which the "
+                 "an address to listen on, a network (10.0.0.0/8), a device "
+                 "(ib0) or auto; by default the address by which the "
                  "rendezvous is reached");
+  app.add_option("--secret-file", options.secret_file,
+                 "32 bytes or more that all ranks share; mode 600; needed "
+                 "beyond loopback");
+  app.add_flag("--insecure", options.insecure,
+               "listen beyond loopback without a secret: anyone who reaches "
+               "the address can join");
   app.add_option("--link", options.link,
                  "emulate a link of that rate and latency: 1gbit, 100mbit,5ms, "
                  "200us, none")

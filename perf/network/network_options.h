@@ -25,6 +25,8 @@ struct NetworkOptions {
   std::string connections = "1";  // to each peer, as given
   std::vector<std::string> rails;
   std::string bind;  // empty: where the rendezvous is reached
+  std::string secret_file;
+  bool insecure = false;  // beyond loopback without a secret
   std::string link = "none";
   std::string fault;  // as TransportOptions takes it
   bool resend = false;

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/bytes.h"
 #include "base/status_macros.h"
-#include "kvstore/dist/shard_plan.h"
+#include "kvstore/engine/shard_plan.h"
 #include "perf/network/patterns.h"
 
 namespace telegrad::perf {
@@ -51,7 +51,7 @@ absl::StatusOr<PushPullCheck> PushPullCheck::Make(const PushPullJob& job) {
                   .num_elems = job.tensors[key].num_elems};
     if (!IsExact(job)) {
       ASSIGN_OR_RETURN(
-          Replay replay,
+          std::unique_ptr<Replay> replay,
           Replay::Make(layouts[key], job.compression, job.num_workers));
       tensor.replay.push_back(std::move(replay));
     }
@@ -87,8 +87,8 @@ absl::Status PushPullCheck::VerifyTensor(int worker, size_t first,
       AddTo(gradients.back().as<float>(), n, expected.as<float>());
     }
   }
-  for (Replay& replay : tensor.replay) {
-    RETURN_IF_ERROR(replay.Step(views, expected.view()));
+  for (const std::unique_ptr<Replay>& replay : tensor.replay) {
+    RETURN_IF_ERROR(replay->Step(views, expected.view()));
   }
   return CompareSums(worker, tensor.key, n, sums, expected.as<float>());
 }

@@ -44,7 +44,8 @@ class PushPullCheck {
   struct Tensor {
     Key key = 0;
     size_t num_elems = 0;
-    std::vector<Replay> replay = {};  // one, or none: sums are exact
+    std::vector<std::unique_ptr<Replay>> replay =
+        {};  // one, or none: sums are exact
   };
 
   absl::Status VerifyTensor(int worker, size_t first, Tensor& tensor,
@@ -55,7 +56,7 @@ class PushPullCheck {
   int64_t step_ = 0;
 };
 
-// KVStore::Gather.
+// WorkerGroup::Gather.
 using GatherTexts = std::function<absl::StatusOr<std::vector<std::string>>(
     const std::string& name, absl::string_view payload)>;
 

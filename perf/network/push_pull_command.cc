@@ -15,54 +15,22 @@
 #include "base/status_macros.h"
 #include "kvstore/connections.h"
 #include "kvstore/kvstore.h"
-#include "kvstore/link_calibration.h"
-#include "kvstore/packing.h"
+#include "kvstore/tuning/link_calibration.h"
+#include "kvstore/tuning/packing.h"
 #include "perf/network/command.h"
 #include "perf/network/commands.h"
 #include "perf/network/patterns.h"
+#include "perf/network/push_pull_batch.h"
 #include "perf/network/push_pull_check.h"
 #include "perf/network/push_pull_options.h"
 #include "perf/network/report.h"
-#include "topology/profiles.h"
-#include "transport/bootstrap.h"
+#include "transport/job/scheduler.h"
 
 // Push and pull through Telegrad's own store: workers, servers, a codec.
 namespace telegrad::perf {
 namespace {
 
 using Options = PushPullOptions;
-
-// The tensors that one line of the report pushes and pulls.
-struct Batch {
-  std::string profile = {};
-  Key first = 0;
-  std::vector<size_t> counts = {};
-  size_t num_elems() const {
-    size_t sum = 0;
-    for (const size_t count : counts) sum += count;
-    return sum;
-  }
-};
-
-absl::StatusOr<std::vector<Batch>> BatchesOf(const Options& options) {
-  std::vector<Batch> batches;
-  if (options.profile.empty()) {
-    Key key = 0;
-    for (const size_t bytes : options.network.sizes) {
-      batches.push_back(
-          {.first = key++, .counts = {std::max<size_t>(1, bytes / 4)}});
-    }
-    return batches;
-  }
-  ASSIGN_OR_RETURN(const GradientProfile profile,
-                   LoadGradientProfile(options.profile));
-  Batch batch{.profile = options.profile};
-  for (const ProfileTensor& tensor : profile.tensors) {
-    batch.counts.push_back(static_cast<size_t>(tensor.num_elems));
-  }
-  batches.push_back(std::move(batch));
-  return batches;
-}
 
 absl::StatusOr<CompressionConfig> CompressionOf(const Options& options) {
   CompressionConfig compression{.type = options.type};
@@ -72,24 +40,13 @@ absl::StatusOr<CompressionConfig> CompressionOf(const Options& options) {
   return compression;
 }
 
-// By key.
-std::vector<TensorSpec> TensorsOf(const std::vector<Batch>& batches) {
-  std::vector<TensorSpec> tensors;
-  for (const Batch& batch : batches) {
-    for (const size_t count : batch.counts) {
-      tensors.push_back({absl::StrCat("t", tensors.size()), count});
-    }
-  }
-  return tensors;
-}
-
 // What Combine and others need, among the workers alone.
 class WorkersRendezvous : public Rendezvous {
  public:
   explicit WorkersRendezvous(KVStore& store) : store_(store) {}
   absl::StatusOr<std::vector<std::string>> Gather(const std::string& mine,
                                                   TimePoint) override {
-    return store_.Gather(absl::StrCat("perf", ++num_rounds_), mine);
+    return store_.group().Gather(absl::StrCat("perf", ++num_rounds_), mine);
   }
   std::string own_ip() const override { return ""; }
 
@@ -107,8 +64,8 @@ class Worker {
         tensors_(std::move(tensors)),
         store_of_(std::move(store)),
         store_(*store_of_) {
-    rank_ = {.rank = store_.rank(),
-             .world_size = store_.num_workers(),
+    rank_ = {.rank = store_.group().rank(),
+             .world_size = store_.group().num_workers(),
              .is_thread = is_thread,
              .rendezvous = std::make_unique<WorkersRendezvous>(store_)};
   }
@@ -118,7 +75,7 @@ class Worker {
     const size_t n = batch.num_elems();
     grad_ = Buffer(4 * (n + kMaxShift));
     sum_ = Buffer(4 * n);
-    FillGradient(store_.rank(), 0, n + kMaxShift, grad_.as<float>());
+    FillGradient(store_.group().rank(), 0, n + kMaxShift, grad_.as<float>());
     raw_bytes_ = wire_bytes_ = num_steps_ = 0;
     if (options_.network.checks) RETURN_IF_ERROR(BeginCheck(batch));
     io_.clear();
@@ -141,11 +98,11 @@ class Worker {
   };
 
   NetworkRow RowOf(const Batch& batch, const Result& result) const {
-    const int workers = store_.num_workers();
+    const int workers = store_.group().num_workers();
     return {.what = "pushpull",
             .algorithm = options_.type,
             .profile = batch.profile,
-            .ranks = workers + store_.num_servers(),
+            .ranks = workers + store_.group().num_servers(),
             .size_bytes = 4 * batch.num_elems(),
             .bytes_moved = 4 * static_cast<double>(batch.num_elems()),
             .raw_bytes = result.payload_bytes,
@@ -154,9 +111,9 @@ class Worker {
             .result = result,
             .settings = {{"gc_type", options_.type},
                          {"gc_reply", options_.reply},
-                         {"gc_packing", ToString(store_.packing())},
+                         {"gc_packing", ToString(store_.codecs().packing())},
                          {"workers", int64_t{workers}},
-                         {"servers", int64_t{store_.num_servers()}},
+                         {"servers", int64_t{store_.group().num_servers()}},
                          {"frames", Typical(&Io::frames, result)},
                          {"io_cpu_ns", Typical(&Io::cpu_ns, result)}}};
   }
@@ -172,23 +129,23 @@ class Worker {
 
   absl::Status BeginCheck(const Batch& batch) {
     ASSIGN_OR_RETURN(CompressionConfig compression, CompressionOf(options_));
-    compression.packing = store_.packing();
-    ASSIGN_OR_RETURN(check_,
-                     PushPullCheck::Make({.tensors = tensors_,
-                                          .compression = compression,
-                                          .chunk_elems = options_.chunk_elems,
-                                          .num_workers = store_.num_workers(),
-                                          .num_servers = store_.num_servers(),
-                                          .first = batch.first,
-                                          .count = batch.counts.size()}));
+    compression.packing = store_.codecs().packing();
+    ASSIGN_OR_RETURN(check_, PushPullCheck::Make(
+                                 {.tensors = tensors_,
+                                  .compression = compression,
+                                  .chunk_elems = options_.chunk_elems,
+                                  .num_workers = store_.group().num_workers(),
+                                  .num_servers = store_.group().num_servers(),
+                                  .first = batch.first,
+                                  .count = batch.counts.size()}));
     return absl::OkStatus();
   }
 
   absl::StatusOr<double> Step(const Batch& batch) {
-    const telegrad::Traffic before = store_.traffic();
+    const telegrad::StoreStats before = store_.stats();
     const double called_s = ThreadCpuSeconds();
     ASSIGN_OR_RETURN(const double us, PushPullAll(batch));
-    const telegrad::Traffic after = store_.traffic();
+    const telegrad::StoreStats after = store_.stats();
     raw_bytes_ += after.push_raw_bytes - before.push_raw_bytes +
                   after.pull_raw_bytes - before.pull_raw_bytes;
     wire_bytes_ += after.push_wire_bytes - before.push_wire_bytes +
@@ -200,9 +157,9 @@ class Worker {
     ++num_steps_;
     if (check_.has_value()) {
       RETURN_IF_ERROR(VerdictOfAll(
-          check_->Verify(store_.rank(), sum_.as<float>()), num_steps_,
+          check_->Verify(store_.group().rank(), sum_.as<float>()), num_steps_,
           [&](absl::string_view name, absl::string_view payload) {
-            return store_.Gather(name, payload);
+            return store_.group().Gather(name, payload);
           }));
     }
     return us;
@@ -212,7 +169,7 @@ class Worker {
   // first have priority.
   absl::StatusOr<double> PushPullAll(const Batch& batch) {
     std::vector<Ticket> tickets;
-    const std::byte* const gradient = grad_.data() + 4 * ShiftAt(num_steps_);
+    std::byte* const gradient = grad_.data() + 4 * ShiftAt(num_steps_);
     const TimePoint start = Clock::now();
     size_t end = batch.num_elems();
     for (size_t i = batch.counts.size(); i-- > 0;) {
@@ -301,8 +258,8 @@ absl::Status JoinAsWorker(const Options& options,
                           const std::vector<Batch>& batches, KVStore& store) {
   ASSIGN_OR_RETURN(const CompressionConfig compression, CompressionOf(options));
   RETURN_IF_ERROR(store.SetCompression(compression));
-  RETURN_IF_ERROR(store.Init(TensorsOf(batches), {}));
-  if (store.packing() != PackingMode::kAuto) return absl::OkStatus();
+  RETURN_IF_ERROR(store.Init(TensorsOf(batches), {}).status());
+  if (store.codecs().packing() != PackingMode::kAuto) return absl::OkStatus();
   ASSIGN_OR_RETURN(const LinkCalibration link,
                    CalibrateLink(store, nullptr, {}));
   ASSIGN_OR_RETURN(const std::optional<PackingDecision> decision,
@@ -310,7 +267,7 @@ absl::Status JoinAsWorker(const Options& options,
                                          .link = link.figures,
                                          .cores = options.threads,
                                          .chunk_elems = options.chunk_elems}));
-  if (decision.has_value() && store.rank() == 0) {
+  if (decision.has_value() && store.group().rank() == 0) {
     std::fprintf(stderr, "packing %s: %s\n", ToString(decision->mode),
                  decision->reason.c_str());
   }
@@ -320,11 +277,12 @@ absl::Status JoinAsWorker(const Options& options,
 absl::Status RunWorker(const Options& options, Rank& rank,
                        const DistOptions& dist) {
   ASSIGN_OR_RETURN(const std::vector<Batch> batches, BatchesOf(options));
+  ASSIGN_OR_RETURN(const std::unique_ptr<WorkerGroup> group, JoinWorkers(dist));
   ASSIGN_OR_RETURN(std::unique_ptr<KVStore> store,
-                   MakeKVStore("dist_sync", dist));
+                   MakeKVStore("dist_sync", dist, group.get()));
   RETURN_IF_ERROR(JoinAsWorker(options, batches, *store));
   if (rank.rank == 0 && HasAutoConnections(options.network)) {
-    SayConnections(store->connection_choice());
+    SayConnections(store->group().data_path().connections);
   }
   Worker worker(options, TensorsOf(batches), rank.is_thread, std::move(store));
   Report report(
@@ -335,7 +293,7 @@ absl::Status RunWorker(const Options& options, Rank& rank,
     ASSIGN_OR_RETURN(const NetworkRow row, worker.Measure(batch));
     if (rank.rank > 0) continue;
     const std::pair<std::string, std::string> transport = absl::StrSplit(
-        worker.store().transport_details(), absl::MaxSplits(": ", 1));
+        worker.store().link()->transport_details(), absl::MaxSplits(": ", 1));
     report.Add(row, {transport.first, transport.second});
   }
   worker.store().Close();
@@ -358,7 +316,7 @@ absl::Status RunPushPull(const Options& options, Rank& rank) {
   ASSIGN_OR_RETURN(DistOptions dist, Meet(options, rank, &scheduler));
   if (rank.rank >= options.workers) {
     dist.wanted_rank = rank.rank - options.workers;
-    return RunServer({.dist = dist});
+    return RunServer({.job = dist, .num_threads = dist.num_threads});
   }
   dist.wanted_rank = rank.rank;
   RETURN_IF_ERROR(RunWorker(options, rank, dist));
@@ -384,6 +342,7 @@ void AddPushPullCommand(CLI::App& app, int& exit_code) {
               options->servers, " servers; leave --ranks out"));
         }
         RETURN_IF_ERROR(FinishOptions(options->network));
+        RETURN_IF_ERROR(CheckMemoryOf(*options));
         return RunRanks(options->network, words,
                         [&](const NetworkOptions& network, Rank& rank) {
                           Options mine = *options;

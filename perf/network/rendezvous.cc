@@ -16,15 +16,17 @@
 #include "base/exit_code.h"
 #include "base/socket.h"
 #include "base/status_macros.h"
-#include "transport/control/frame_connection.h"
+#include "transport/job/frame_connection.h"
+#include "transport/job/handshake.h"
 
 namespace telegrad::perf {
 namespace {
 
-constexpr size_t kMaxHelloBytes = 64;
+constexpr size_t kMaxHelloBytes = kMaxHandshakeBytes;
+constexpr char kJobId[] = "telegrad-perf";  // of the handshake
 constexpr size_t kMaxPayloadBytes = size_t{4} << 20;
 constexpr size_t kMaxReplyBytes = size_t{1} << 30;
-constexpr char kGreeting[] = "telegrad-perf-1";
+constexpr char kGreeting[] = "telegrad-perf-2";
 constexpr Duration kPeerSilence = std::chrono::seconds(60);
 
 // False when the deadline passed first.
@@ -68,6 +70,51 @@ absl::Status Named(int rank, const absl::Status& status) {
       ExitCode::kPeerDied,
       absl::Status(status.code(), absl::StrCat("rendezvous: rank ", rank, ": ",
                                                status.message())));
+}
+
+// The other side has shown that it may be here.
+absl::Status AdmitPeer(FrameConnection& connection, const Secret& secret,
+                       TimePoint deadline) {
+  HandshakeServer handshake(secret, kJobId);
+  ASSIGN_OR_RETURN(const std::string hello,
+                   ReadFrame(connection, kMaxHandshakeBytes, deadline));
+  ASSIGN_OR_RETURN(const std::string challenge, handshake.OnHello(hello));
+  RETURN_IF_ERROR(SendFrame(connection, challenge, deadline));
+  ASSIGN_OR_RETURN(const std::string proof,
+                   ReadFrame(connection, kMaxHandshakeBytes, deadline));
+  return handshake.OnProof(proof).status();
+}
+
+absl::Status ShowWhoWeAre(FrameConnection& connection, int rank,
+                          const Secret& secret, TimePoint deadline) {
+  HandshakeClient handshake(secret, kJobId, {.node = {Role::kWorker, rank}});
+  RETURN_IF_ERROR(SendFrame(connection, handshake.Hello(), deadline));
+  const absl::StatusOr<std::string> challenge =
+      ReadFrame(connection, kMaxHandshakeBytes, deadline);
+  if (absl::IsUnavailable(challenge.status())) {
+    return WithExitCode(
+        ExitCode::kAuthentication,
+        absl::UnauthenticatedError(
+            "rendezvous: rank 0 closed the connection during the handshake; "
+            "give all ranks the same --secret-file"));
+  }
+  RETURN_IF_ERROR(challenge.status());
+  ASSIGN_OR_RETURN(const std::string proof, handshake.OnChallenge(*challenge));
+  return SendFrame(connection, proof, deadline);
+}
+
+// As Scheduler::Start has it.
+absl::StatusOr<UniqueFd> ListenFor(const SocketAddress& address,
+                                   const Admission& admission) {
+  if (IsLoopback(address) || admission.insecure || admission.secret.has_key()) {
+    return ListenOn(address);
+  }
+  return WithExitCode(
+      ExitCode::kAuthentication,
+      absl::FailedPreconditionError(absl::StrCat(
+          "the rendezvous would listen on ", ToString(address),
+          " without a secret: give --secret-file, or --insecure to accept that "
+          "anyone on that network may join")));
 }
 
 std::string Pack(const std::vector<std::string>& texts) {
@@ -167,7 +214,8 @@ std::optional<int> RankIn(absl::string_view hello, int world_size) {
 
 class TcpRoot : public RendezvousRoot {
  public:
-  explicit TcpRoot(UniqueFd listener) : listener_(std::move(listener)) {}
+  TcpRoot(UniqueFd listener, Secret secret)
+      : listener_(std::move(listener)), secret_(std::move(secret)) {}
 
   std::string address() const override {
     const auto address = LocalAddress(listener_.get());
@@ -191,10 +239,11 @@ class TcpRoot : public RendezvousRoot {
       if (!fd.is_open()) continue;
       SetControlOptions(fd.get(), kPeerSilence);
       FrameConnection connection(std::move(fd));
-      // A stranger that says nothing holds the others up for a moment only.
-      const auto hello =
-          ReadFrame(connection, kMaxHelloBytes,
-                    std::min(deadline, Clock::now() + std::chrono::seconds(5)));
+      // A peer that says nothing holds the others up for a moment only.
+      const TimePoint until =
+          std::min(deadline, Clock::now() + std::chrono::seconds(5));
+      if (!AdmitPeer(connection, secret_, until).ok()) continue;
+      const auto hello = ReadFrame(connection, kMaxHelloBytes, until);
       const auto rank =
           hello.ok() ? RankIn(*hello, world_size) : std::optional<int>();
       if (!rank.has_value() || ranks[static_cast<size_t>(*rank) - 1]) continue;
@@ -225,6 +274,7 @@ class TcpRoot : public RendezvousRoot {
   }
 
   UniqueFd listener_;
+  const Secret secret_;
 };
 
 absl::StatusOr<UniqueFd> ConnectOnce(const SocketAddress& address,
@@ -278,21 +328,16 @@ bool IsOwn(const SocketAddress& address) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RendezvousRoot>> RendezvousRoot::Listen(
-    const std::string& host_port) {
-  const size_t colon = host_port.rfind(':');
-  HostPort place{.host = host_port.substr(0, colon), .port = 0};
-  // Port 0 is none that can be connected to, but one to listen on.
-  if (colon == std::string::npos || host_port.substr(colon) != ":0") {
-    ASSIGN_OR_RETURN(place, ParseHostPort(host_port));
-  }
+    const std::string& host_port, const Admission& admission) {
+  ASSIGN_OR_RETURN(const HostPort place, ParseHostPort(host_port, 0));
   ASSIGN_OR_RETURN(const std::vector<SocketAddress> addresses,
                    Resolve(place.host, place.port));
-  ASSIGN_OR_RETURN(UniqueFd listener, ListenOn(addresses.front()));
-  return std::make_unique<TcpRoot>(std::move(listener));
+  ASSIGN_OR_RETURN(UniqueFd listener, ListenFor(addresses.front(), admission));
+  return std::make_unique<TcpRoot>(std::move(listener), admission.secret);
 }
 
 absl::StatusOr<std::unique_ptr<RendezvousRoot>> RendezvousRoot::ListenIfFirst(
-    const std::string& host_port) {
+    const std::string& host_port, const Admission& admission) {
   ASSIGN_OR_RETURN(const HostPort place, ParseHostPort(host_port));
   ASSIGN_OR_RETURN(const std::vector<SocketAddress> addresses,
                    Resolve(place.host, place.port));
@@ -301,8 +346,12 @@ absl::StatusOr<std::unique_ptr<RendezvousRoot>> RendezvousRoot::ListenIfFirst(
       return absl::InvalidArgumentError(
           absl::StrCat("\"", place.host, "\" names no host"));
     }
-    absl::StatusOr<UniqueFd> listener = ListenOn(address);
-    if (listener.ok()) return std::make_unique<TcpRoot>(*std::move(listener));
+    // Only who has the address can break the rule of where to listen.
+    absl::StatusOr<UniqueFd> listener =
+        IsOwn(address) ? ListenFor(address, admission) : ListenOn(address);
+    if (listener.ok()) {
+      return std::make_unique<TcpRoot>(*std::move(listener), admission.secret);
+    }
     if (absl::IsAlreadyExists(listener.status())) return nullptr;
     if (IsOwn(address)) return listener.status();
   }
@@ -310,11 +359,15 @@ absl::StatusOr<std::unique_ptr<RendezvousRoot>> RendezvousRoot::ListenIfFirst(
 }
 
 absl::StatusOr<std::unique_ptr<Rendezvous>> JoinRendezvous(
-    const std::string& host_port, int rank, int world_size,
-    TimePoint deadline) {
+    const std::string& host_port, int rank, int world_size, TimePoint deadline,
+    const Admission& admission) {
   ASSIGN_OR_RETURN(UniqueFd fd, ConnectUntil(host_port, deadline));
   SetControlOptions(fd.get(), kPeerSilence);
   FrameConnection connection(std::move(fd));
+  const absl::Status shown =
+      ShowWhoWeAre(connection, rank, admission.secret, deadline);
+  if (absl::IsUnauthenticated(shown)) return shown;
+  RETURN_IF_ERROR(Named(0, shown));
   RETURN_IF_ERROR(Named(
       0,
       SendFrame(connection, absl::StrCat(kGreeting, " ", rank, " ", world_size),

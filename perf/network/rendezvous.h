@@ -7,9 +7,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/clock.h"
+#include "transport/job/secret.h"
 
-// How the ranks of a benchmark meet. Not authenticated: for measurements on a
-// network that is trusted.
+// How the ranks of a benchmark meet.
 namespace telegrad::perf {
 
 class Rendezvous {
@@ -23,17 +23,25 @@ class Rendezvous {
   virtual std::string own_ip() const = 0;
 };
 
+// Who may meet here: those with the same secret. Without one it is anybody who
+// reaches the address; beyond loopback that must be wanted, else listening is
+// refused with exit code 30.
+struct Admission {
+  Secret secret = {};
+  bool insecure = false;
+};
+
 // Where rank 0 waits for the others.
 class RendezvousRoot {
  public:
   // `host_port`: "node1:7777"; port 0: any free one. Listens at once.
   static absl::StatusOr<std::unique_ptr<RendezvousRoot>> Listen(
-      const std::string& host_port);
+      const std::string& host_port, const Admission& admission = {});
   // The same, or null where HOST is another machine or somebody listens there:
   // of processes with the same address, wherever they run, one listens. The
   // error says why none can.
   static absl::StatusOr<std::unique_ptr<RendezvousRoot>> ListenIfFirst(
-      const std::string& host_port);
+      const std::string& host_port, const Admission& admission = {});
   virtual ~RendezvousRoot() = default;
   // "127.0.0.1:40123".
   virtual std::string address() const = 0;
@@ -45,7 +53,8 @@ class RendezvousRoot {
 
 // Another rank; tries until somebody listens.
 absl::StatusOr<std::unique_ptr<Rendezvous>> JoinRendezvous(
-    const std::string& host_port, int rank, int world_size, TimePoint deadline);
+    const std::string& host_port, int rank, int world_size, TimePoint deadline,
+    const Admission& admission = {});
 
 // For ranks that are threads of this process, by rank.
 std::vector<std::unique_ptr<Rendezvous>> LocalRendezvous(int world_size);

@@ -94,7 +94,7 @@ def parse():
                         "tests/test_benchmark.cc as a program (docs/"
                         "benchmarks.md); without it ps-lite does not take part")
     parser.add_argument("--out",
-                        help="file without its ending: .md and .json; by "
+                        help="file without its ending: .jsonl; by "
                         "default in perf/results, named after what is "
                         "measured, the date and the commit")
     options = parser.parse_args()

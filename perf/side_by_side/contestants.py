@@ -148,7 +148,7 @@ class Telegrad(Contestant):
     def start(self, lab, setup, run):
         is_push_pull = self.flags[0] == "pushpull"
         words = [run.telegrad_perf, *self.flags, "--profile", run.profile,
-                 "--transport", "tcp", "--rendezvous",
+                 "--transport", "tcp", "--insecure", "--rendezvous",
                  f"{lab.address(0)}:{run.port}", "--warmup",
                  str(self.warmup), "--iterations", str(run.iterations),
                  "--timeout", str(TIMEOUT_S), "--connections",
@@ -227,7 +227,8 @@ class OneWay(Contestant):
         words = [run.telegrad_perf, what, "--transport", self.transport,
                  "--tls", "tcp", "--size", str(self.size), "--iterations",
                  str(self.iterations(run)), "--warmup", str(self.warmup),
-                 "--rendezvous", f"{lab.address(0)}:{run.port}", "--timeout",
+                 "--insecure", "--rendezvous",
+                 f"{lab.address(0)}:{run.port}", "--timeout",
                  str(TIMEOUT_S), "--json"]
         if not self.is_pingpong:
             words += ["--window", str(self.window)]

@@ -1,4 +1,5 @@
 """Where measurements are written: names that say what was measured, and when."""
+import json
 import os
 import subprocess
 import time
@@ -37,7 +38,7 @@ def default_out(words, folder=FOLDER):
     first = os.path.join(folder, "-".join(
         [*words, time.strftime("%Y-%m-%d"), commit()]))
     out, number = first, 1
-    while any(os.path.exists(out + end) for end in (".md", ".json")):
+    while os.path.exists(out + ".jsonl"):
         number += 1
         out = f"{first}-{number}"
     return out
@@ -49,5 +50,20 @@ def shown_options(options):
             if key not in PLACES}
 
 
+def write(options, cases, **about):
+    """A line that says what was measured, then a line for each case."""
+    os.makedirs(os.path.dirname(os.path.abspath(options.out)), exist_ok=True)
+    with open(options.out + ".jsonl", "w", encoding="utf-8") as file:
+        for line in ({"options": shown_options(options), **about}, *cases):
+            file.write(json.dumps(line) + "\n")
+
+
+def read(path):
+    """What write() wrote: the line about all, and those of the cases."""
+    with open(path, encoding="utf-8") as file:
+        first, *cases = map(json.loads, file)
+    return first, cases
+
+
 def announce(out):
-    print(f"written: {os.path.relpath(out)}.md and .json", flush=True)
+    print(f"written: {os.path.relpath(out)}.jsonl", flush=True)

@@ -1,11 +1,10 @@
 """The table of a side-by-side run, as Markdown and JSON."""
-import json
 import math
 import os
 import statistics
 import time
 
-from results import announce, commit, shown_options
+from results import announce, commit, write
 
 BITS_PER_S = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 BYTES = {"kb": 2**10, "mb": 2**20, "gb": 2**30}
@@ -114,10 +113,6 @@ def write_table(options, shapes, setup, results):
                   "of them."]
     text = "\n".join(lines) + "\n"
     print(text)
-    os.makedirs(os.path.dirname(os.path.abspath(options.out)), exist_ok=True)
-    with open(options.out + ".md", "w", encoding="utf-8") as file:
-        file.write(text)
-    with open(options.out + ".json", "w", encoding="utf-8") as file:
-        json.dump({"options": shown_options(options), "rows": rows,
-                   "raw": results}, file, indent=1)
+    write(options, [{"name": name, **(row or {}), "raw": results[name]}
+                    for name, row in rows.items()])
     announce(options.out)

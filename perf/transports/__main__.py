@@ -6,7 +6,6 @@ In each of `--repeats` rounds every contestant runs once, the two ends on a
 core each. Writes a table as Markdown and JSON.
 """
 import argparse
-import json
 import os
 import statistics
 import sys
@@ -17,7 +16,7 @@ sys.path.insert(1, os.path.join(HERE, "..", "side_by_side"))
 
 import contestants  # noqa: E402
 from results import (announce, default_out,  # noqa: E402
-                     shown_options)
+                     write)
 
 SIZES = (8, 4096, 65536, 2**20, 2**23)
 ALLREDUCE_SIZES = (4096, 2**20)
@@ -36,7 +35,7 @@ def parse():
     parser.add_argument("--only", help="contestants whose names contain one "
                         "of these words, separated by commas")
     parser.add_argument("--out",
-                        help="file without its ending: .md and .json; by "
+                        help="file without its ending: .jsonl; by "
                         "default in perf/results, named after what is "
                         "measured, the date and the commit")
     options = parser.parse_args()
@@ -156,15 +155,9 @@ def main():
     rows = table_rows(values, taking_part)
     text = markdown(options, rows, errors)
     print(text)
-    os.makedirs(os.path.dirname(os.path.abspath(options.out)), exist_ok=True)
-    with open(options.out + ".md", "w", encoding="utf-8") as file:
-        file.write(text)
-    with open(options.out + ".json", "w", encoding="utf-8") as file:
-        json.dump({"options": shown_options(options), "rows": rows,
-                   "failed": [{"what": what, "over": over, "name": name,
-                               "error": error}
-                              for (what, over, name), error
-                              in errors.items()]}, file, indent=1)
+    write(options, rows + [{"what": what, "over": over, "name": name,
+                            "error": error}
+                           for (what, over, name), error in errors.items()])
     announce(options.out)
     sys.exit(1 if errors else 0)
 

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <limits>
 
-#include "compression/frame.h"
 #include "tests/testing/status_matchers.h"
 
 namespace telegrad {

@@ -63,7 +63,7 @@ TEST(AutoTransport, IsTcpForAllWhereOneHostHasNothingElse) {
   }
   auto server = std::async(std::launch::async, [with_rdma]() mutable {
     with_rdma.on_fatal = nullptr;
-    return RunServer({.dist = with_rdma});
+    return RunServer({.job = with_rdma});
   });
   std::vector<std::thread> workers;
   for (int rank = 0; rank < 2; ++rank) {
@@ -71,13 +71,14 @@ TEST(AutoTransport, IsTcpForAllWhereOneHostHasNothingElse) {
       DistOptions options = with_rdma;
       options.wanted_rank = rank;
       if (rank == 1) options.transport.sysfs = "/nowhere";
-      const auto store = *MakeKVStore("dist_sync", options);
+      testing::Worker store(options);
       std::vector<Buffer> values = cluster.MakeValues(rank);
-      ASSERT_THAT(cluster.Init(*store, values), IsOk());
-      EXPECT_EQ(store->transport_choice().name, "tcp");
-      EXPECT_THAT(store->transport_details(), ::testing::StartsWith("tcp: "));
+      ASSERT_THAT(cluster.Init(store, values), IsOk());
+      EXPECT_EQ(store->group().data_path().choice.name, "tcp");
+      EXPECT_THAT(store->link()->transport_details(),
+                  ::testing::StartsWith("tcp: "));
       // Of worker 1 it is its own choice.
-      EXPECT_THAT(store->transport_choice().reason,
+      EXPECT_THAT(store->group().data_path().choice.reason,
                   rank == 0 ? HasSubstr("cannot use ucx: no card here does")
                             : HasSubstr("no card here does RDMA"));
       EXPECT_THAT(store->Pull(0, values[0].view(), 0).Wait(Soon()), IsOk());
@@ -90,7 +91,7 @@ TEST(AutoTransport, IsTcpForAllWhereOneHostHasNothingElse) {
 
 // Of one worker they were given; all others leave them open.
 TEST(AutoConnections, AreThoseThatOneWasGiven) {
-  ClusterConfig config = Job(2);
+  ClusterConfig config = testing::Job(2);
   config.transport = "tcp";
   Cluster cluster(config);
   const auto options = [&cluster](Role role, int rank) {
@@ -101,19 +102,18 @@ TEST(AutoConnections, AreThoseThatOneWasGiven) {
     return each;
   };
   auto server = std::async(std::launch::async, [&] {
-    return RunServer({.dist = options(Role::kServer, 0)});
+    return RunServer({.job = options(Role::kServer, 0)});
   });
   std::vector<std::thread> workers;
   for (int rank = 0; rank < 2; ++rank) {
     workers.emplace_back([&, rank] {
-      const auto store =
-          *MakeKVStore("dist_sync", options(Role::kWorker, rank));
+      testing::Worker store(options(Role::kWorker, rank));
       std::vector<Buffer> values = cluster.MakeValues(rank);
-      ASSERT_THAT(cluster.Init(*store, values), IsOk());
-      EXPECT_EQ(store->connection_choice().connections, 3u);
-      EXPECT_THAT(store->connection_choice().reason,
+      ASSERT_THAT(cluster.Init(store, values), IsOk());
+      EXPECT_EQ(store->group().data_path().connections.connections, 3u);
+      EXPECT_THAT(store->group().data_path().connections.reason,
                   HasSubstr("of worker/1 on "));
-      EXPECT_THAT(store->transport_details(),
+      EXPECT_THAT(store->link()->transport_details(),
                   HasSubstr("3 connections to each peer"));
       EXPECT_THAT(store->PushPull(0, values[0].view(), values[0].view(), 0)
                       .Wait(Soon()),

@@ -1,4 +1,4 @@
-#include "kvstore/calibrate.h"
+#include "kvstore/tuning/calibrate.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "kvstore/calibration_cache.h"
+#include "kvstore/tuning/calibration_cache.h"
 
 #include <gmock/gmock.h>
 #include <sys/stat.h>
@@ -8,8 +8,8 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
-#include "kvstore/calibrate.h"
-#include "kvstore/run_calibration.h"
+#include "kvstore/tuning/calibrate.h"
+#include "kvstore/tuning/run_calibration.h"
 #include "tests/kvstore/cluster.h"
 #include "tests/testing/status_matchers.h"
 

@@ -10,9 +10,11 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "base/status_macros.h"
 #include "kvstore/kvstore.h"
 #include "tests/testing/status_matchers.h"
-#include "transport/bootstrap.h"
+#include "transport/job/job.h"
+#include "transport/job/scheduler.h"
 
 namespace telegrad::testing {
 
@@ -84,6 +86,38 @@ class FatalLog {
   std::vector<FatalEvent> events_ ABSL_GUARDED_BY(mutex_);
 };
 
+// A worker's place in the job and its store, once Init was called.
+class Worker {
+ public:
+  explicit Worker(const DistOptions& options,
+                  const CompressionConfig& compression = {},
+                  const OptimizerConfig& optimizer = {})
+      : options_(options), compression_(compression), optimizer_(optimizer) {}
+
+  absl::Status Init(std::span<const TensorSpec> tensors, TensorViews values) {
+    RETURN_IF_ERROR(Join());
+    return store_->Init(tensors, values).status();
+  }
+  absl::Status Join() {
+    ASSIGN_OR_RETURN(group_, JoinWorkers(options_));
+    ASSIGN_OR_RETURN(store_, MakeKVStore("dist_sync", options_, group_.get()));
+    RETURN_IF_ERROR(store_->SetCompression(compression_));
+    return store_->SetOptimizer(optimizer_);
+  }
+  KVStore* operator->() { return store_.get(); }
+  KVStore& operator*() { return *store_; }
+  void set_compression(const CompressionConfig& config) {
+    compression_ = config;
+  }
+
+ private:
+  DistOptions options_;
+  CompressionConfig compression_;
+  OptimizerConfig optimizer_;
+  std::unique_ptr<WorkerGroup> group_;
+  std::unique_ptr<KVStore> store_;
+};
+
 // A scheduler and servers of this process; the test adds the workers.
 class Cluster {
  public:
@@ -105,9 +139,10 @@ class Cluster {
 
   void StartServers() {
     for (int i = 0; i < config_.servers; ++i) {
-      ServerOptions options{.dist = Options()};
-      options.dist.wanted_rank = i;
-      options.dist.on_fatal = nullptr;
+      ServerOptions options{.job = Options(),
+                            .num_threads = config_.num_threads};
+      options.job.wanted_rank = i;
+      options.job.on_fatal = nullptr;
       servers_.push_back(std::async(std::launch::async,
                                     [options] { return RunServer(options); }));
     }
@@ -132,14 +167,11 @@ class Cluster {
     return options;
   }
 
-  // A worker that has not joined; `change` edits its options.
-  std::unique_ptr<KVStore> MakeWorker(int rank) {
+  // A worker that has not joined.
+  Worker MakeWorker(int rank) {
     DistOptions options = Options();
     options.wanted_rank = rank;
-    std::unique_ptr<KVStore> store = *MakeKVStore("dist_sync", options);
-    EXPECT_THAT(store->SetCompression(config_.compression), IsOk());
-    EXPECT_THAT(store->SetOptimizer(config_.optimizer), IsOk());
-    return store;
+    return Worker(options, config_.compression, config_.optimizer);
   }
 
   // Worker r's values are r + 1 + element / 8; worker 0's count.
@@ -155,11 +187,13 @@ class Cluster {
     return values;
   }
 
-  absl::Status Init(KVStore& store, std::vector<Buffer>& values) const {
-    std::vector<Bytes> views;
-    for (const Buffer& value : values) views.push_back(value.view());
+  absl::Status Init(Worker& worker, const std::vector<Buffer>& values) const {
+    std::vector<TensorView> views;
+    for (const Buffer& value : values) {
+      views.push_back(FloatTensor(value.view()));
+    }
     if (!config_.has_values) views.clear();
-    return store.Init(config_.tensors, views);
+    return worker.Init(config_.tensors, views);
   }
 
   // Starts servers and all workers; runs `body` on each worker's thread after
@@ -169,11 +203,10 @@ class Cluster {
     std::vector<std::thread> threads;
     for (int rank = 0; rank < config_.workers; ++rank) {
       threads.emplace_back([this, rank, &body] {
-        std::unique_ptr<KVStore> store = MakeWorker(rank);
-        std::vector<Buffer> values = MakeValues(rank);
-        ASSERT_THAT(Init(*store, values), IsOk());
-        body(*store);
-        store->Close();
+        Worker worker = MakeWorker(rank);
+        ASSERT_THAT(Init(worker, MakeValues(rank)), IsOk());
+        body(*worker);
+        worker->Close();
       });
     }
     for (std::thread& thread : threads) thread.join();

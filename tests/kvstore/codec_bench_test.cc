@@ -1,4 +1,4 @@
-#include "kvstore/dist/codec_bench.h"
+#include "kvstore/tuning/codec_bench.h"
 
 #include <gtest/gtest.h>
 

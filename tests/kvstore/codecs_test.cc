@@ -151,9 +151,9 @@ void VerifyBits(const ClusterConfig& config, int num_steps) {
   Cluster cluster(config);
   cluster.Run([&](KVStore& store) {
     for (int step = 0; step < num_steps; ++step) {
-      EXPECT_TRUE(SameBits(PushPull(store, Grad(store.rank(), step)),
+      EXPECT_TRUE(SameBits(PushPull(store, Grad(store.group().rank(), step)),
                            expected[static_cast<size_t>(step)]))
-          << gc.type << ": worker " << store.rank() << " step " << step;
+          << gc.type << ": worker " << store.group().rank() << " step " << step;
     }
   });
   EXPECT_THAT(cluster.ServerStatus(0), IsOk());
@@ -202,7 +202,7 @@ std::vector<bool> EvenSteps(const ClusterConfig& config,
       for (size_t i = 0; i < kElems; ++i) {
         difference[i] += double{sum[i]} - double{kWorkers * grad[i]};
       }
-      if (store.rank() == 0) {
+      if (store.group().rank() == 0) {
         even[static_cast<size_t>(step)] =
             difference == std::vector<double>(kElems);
       }
@@ -220,7 +220,8 @@ TEST(SetCodec, SwitchesTwoRoundsLaterAndLosesNothing) {
     const std::vector<bool> even =
         EvenSteps(config, [](KVStore& store, int step) {
           if (step == 1 || step == 4) {
-            EXPECT_THAT(store.SetCodec(0, step == 1 ? 0 : kDenseCodec), IsOk());
+            EXPECT_THAT(store.codecs().SetCodec(0, step == 1 ? 0 : kDenseCodec),
+                        IsOk());
           }
         });
     // Steps 3 to 5 are compressed; 6 brings what they held back.
@@ -249,7 +250,7 @@ TEST_P(SwitchedCodecs, LoseNothingWithDenseStepsBetween) {
       EvenSteps(Config(), [](KVStore& store, int step) {
         if (step % 2 != 0) return;
         const int codec = step == 0 ? 0 : step == 4 ? 1 : kDenseCodec;
-        EXPECT_THAT(store.SetCodec(0, codec), IsOk());
+        EXPECT_THAT(store.codecs().SetCodec(0, codec), IsOk());
       });
   EXPECT_EQ(even, (std::vector<bool>{true, true, false, false, true, true,
                                      false, false, true, true}));
@@ -261,8 +262,8 @@ TEST_P(SwitchedCodecs, LoseNothingWhenOneReplacesTheOther) {
       EvenSteps(Config(), [](KVStore& store, int step) {
         if (step % 3 != 0) return;
         const int codec = step == 0 ? 1 : step == 3 ? 0 : kDenseCodec;
-        EXPECT_THAT(store.SetCodec(0, codec), IsOk());
-        EXPECT_EQ(store.Report()[0].is_dense, step == 0 || step == 9);
+        EXPECT_THAT(store.codecs().SetCodec(0, codec), IsOk());
+        EXPECT_EQ(store.codecs().Report()[0].is_dense, step == 0 || step == 9);
       });
   EXPECT_EQ(even, (std::vector<bool>{true, true, false, false, false, true,
                                      false, false, true, true}));
@@ -285,11 +286,11 @@ TEST(SetCodec, StaysDenseWhileWorkersDiffer) {
   config.compression.starts_dense = true;
   const std::vector<bool> even =
       EvenSteps(config, [](KVStore& store, int step) {
-        if (step == 0 && store.rank() == 0) {
-          EXPECT_THAT(store.SetCodec(0, 0), IsOk());
+        if (step == 0 && store.group().rank() == 0) {
+          EXPECT_THAT(store.codecs().SetCodec(0, 0), IsOk());
         }
-        EXPECT_FALSE(store.SetCodec(1, 0).ok());
-        EXPECT_FALSE(store.SetCodec(0, 1).ok());
+        EXPECT_FALSE(store.codecs().SetCodec(1, 0).ok());
+        EXPECT_FALSE(store.codecs().SetCodec(0, 1).ok());
       });
   EXPECT_EQ(even, std::vector<bool>(10, true));
 }
@@ -302,7 +303,7 @@ TEST(Rules, ChooseCodecsByName) {
   config.compression.min_bytes = 100;
   Cluster cluster(config);
   cluster.Run([&](KVStore& store) {
-    const std::vector<TensorReport> reports = store.Report();
+    const std::vector<TensorReport> reports = store.codecs().Report();
     EXPECT_EQ(reports[0].setting, "2bit:0.5");
     EXPECT_EQ(reports[1].setting, "none");
     EXPECT_EQ(reports[2].setting, "none");

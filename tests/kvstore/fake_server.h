@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "compression/frame.h"
 #include "kvstore/kvstore.h"
+#include "kvstore/ps/wire.h"
 #include "tests/kvstore/cluster.h"
 #include "tests/testing/status_matchers.h"
-#include "transport/bootstrap.h"
-#include "transport/handshake.h"
+#include "transport/job/handshake.h"
+#include "transport/job/job.h"
 
 namespace telegrad::testing {
 
@@ -26,7 +26,7 @@ class FakeServer : private TransportHandler {
                         .role = Role::kServer,
                         .wanted_rank = 0,
                         .data_address = *transport_->Listen(),
-                        .facts = {},
+                        .facts = {{"resend", "off"}},
                         .shared = {},
                         .job_id = options.job_id,
                         .secret = options.secret,
@@ -60,7 +60,7 @@ class FakeServer : private TransportHandler {
 
  private:
   void Run(const JoinRequest& request) {
-    auto control = ControlClient::Join(request);
+    auto control = Job::Join(request);
     EXPECT_THAT(control, IsOk());
     epoch_ = (*control)->membership().epoch;
     while (!is_stopping_) {
@@ -97,6 +97,8 @@ class FakeServer : private TransportHandler {
     } else if (header.type == FrameType::kProof) {
       EXPECT_THAT(handshake_.OnProof(text), IsOk());
       Send(from, FrameType::kReady, {});
+    } else if (header.type == FrameType::kDeclare) {
+      Send(from, FrameType::kDeclared, {});
     }
   }
   void Send(EndpointId to, FrameType type, ConstBytes payload) {

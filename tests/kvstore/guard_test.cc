@@ -1,5 +1,5 @@
 // The guard alone, and through a whole cluster.
-#include "kvstore/dist/guard.h"
+#include "kvstore/engine/guard.h"
 
 #include <sys/resource.h>
 
@@ -57,7 +57,7 @@ TEST(Guard, MakesAHarmfulCodecDenseAndLosesNothing) {
         for (size_t i = 0; i < kElems; ++i) {
           difference[i] += double{sum[i]} - kWorkers * 0x1p-6;
         }
-        const std::vector<TensorReport> reports = store.Report();
+        const std::vector<TensorReport> reports = store.codecs().Report();
         EXPECT_EQ(reports.size(), 1u);
         if (reports[0].is_dense && dense_from < 0) dense_from = step + 1;
         if (step == 30) {
@@ -79,9 +79,9 @@ TEST(Guard, HoldsItsVetoAgainstTheCodecThatHarmedAlone) {
   cluster.Run([&](KVStore& store) {
     const std::vector<float> grad(kElems, 0x1p-6f);
     const auto report_after = [&](int codec, int num_steps) {
-      EXPECT_THAT(store.SetCodec(0, codec), IsOk());
+      EXPECT_THAT(store.codecs().SetCodec(0, codec), IsOk());
       for (int step = 0; step < num_steps; ++step) PushPull(store, grad);
-      return store.Report()[0];
+      return store.codecs().Report()[0];
     };
     const int enough = static_cast<int>(kGuardPeriod) * (kGuardPatience + 1);
     EXPECT_TRUE(report_after(0, enough).gave_up);
@@ -104,13 +104,13 @@ TEST(Guard, MakesItDenseForAllWhenItHarmsOneWorker) {
   config.compression.alternatives = {"fp16"};
   Cluster cluster(config);
   cluster.Run([&](KVStore& store) {
-    const std::vector<float> grad(kElems,
-                                  store.rank() == 1 ? 0x1p-6f : 0x1p-21f);
+    const std::vector<float> grad(
+        kElems, store.group().rank() == 1 ? 0x1p-6f : 0x1p-21f);
     for (const int codec : {0, 1, 0}) {
-      EXPECT_THAT(store.SetCodec(0, codec), IsOk());
+      EXPECT_THAT(store.codecs().SetCodec(0, codec), IsOk());
       for (int step = 0; step < 90; ++step) PushPull(store, grad);
-      EXPECT_EQ(store.Report()[0].is_dense, codec == 0);
-      EXPECT_EQ(store.Report()[0].gave_up, codec == 0);
+      EXPECT_EQ(store.codecs().Report()[0].is_dense, codec == 0);
+      EXPECT_EQ(store.codecs().Report()[0].gave_up, codec == 0);
     }
   });
 }
@@ -124,12 +124,12 @@ TEST(Guard, IsSilentWhenSwitchedOffAndWhenAllIsWell) {
       for (int step = 0; step < 90; ++step) {
         std::vector<float> grad(kElems);
         for (size_t i = 0; i < kElems; ++i) {
-          grad[i] = GradOf(store.rank(), step, i);
+          grad[i] = GradOf(store.group().rank(), step, i);
         }
         PushPull(store, grad);
       }
-      EXPECT_FALSE(store.Report()[0].is_dense);
-      EXPECT_TRUE(store.Report()[0].has_sample);
+      EXPECT_FALSE(store.codecs().Report()[0].is_dense);
+      EXPECT_TRUE(store.codecs().Report()[0].has_sample);
     });
   }
 }
@@ -141,12 +141,12 @@ TensorReport AfterSteps(const std::string& type, int num_steps) {
     for (int step = 0; step < num_steps; ++step) {
       std::vector<float> grad(kElems);
       for (size_t i = 0; i < kElems; ++i) {
-        grad[i] = GradOf(store.rank(), step, i);
+        grad[i] = GradOf(store.group().rank(), step, i);
       }
       PushPull(store, grad);
     }
-    if (store.rank() == 0) report = store.Report()[0];
-    EXPECT_FALSE(store.Report()[0].is_dense) << type;
+    if (store.group().rank() == 0) report = store.codecs().Report()[0];
+    EXPECT_FALSE(store.codecs().Report()[0].is_dense) << type;
   });
   EXPECT_TRUE(report.has_sample) << type;
   return report;
@@ -209,7 +209,7 @@ TEST(Guard, TakesNoFreshMemoryInTheSteadyState) {
       if (step == 0 || step % kGuardPeriod != 0) continue;
       least = std::min(least, FaultsOfThisThread() - before);
     }
-    EXPECT_TRUE(store.Report()[0].has_sample);
+    EXPECT_TRUE(store.codecs().Report()[0].has_sample);
     EXPECT_LT(least, 16);
   });
 }
@@ -226,7 +226,7 @@ TEST(Guard, LooksAtNeighbouringChunksInDifferentSteps) {
     std::fill(grad.begin() + kChunk, grad.end(), 0x1p-40f);  // sent as 0
     for (uint64_t step = 0; step < kGuardPeriod; ++step) {
       PushPull(store, grad);
-      const TensorReport report = store.Report()[0];
+      const TensorReport report = store.codecs().Report()[0];
       EXPECT_EQ(report.zero_share, step + 1 < kGuardPeriod ? 0 : 0.5) << step;
     }
   });
@@ -242,7 +242,7 @@ TEST(Guard, LooksAtTensorsInDifferentSteps) {
     for (uint64_t step = 0; step < kGuardPeriod; ++step) {
       PushPull(store, grad);
       EXPECT_THAT(store.PushPull(1, view, view, 0).Wait(Soon()), IsOk());
-      const std::vector<TensorReport> reports = store.Report();
+      const std::vector<TensorReport> reports = store.codecs().Report();
       EXPECT_TRUE(reports[0].has_sample);
       EXPECT_EQ(reports[1].has_sample, step + 1 == kGuardPeriod) << step;
     }
@@ -268,7 +268,7 @@ TEST(Guard, MakesACastDenseThatSendsNothing) {
         EXPECT_EQ(sum[0], 0);
       }
     }
-    const TensorReport report = store.Report()[0];
+    const TensorReport report = store.codecs().Report()[0];
     EXPECT_TRUE(report.is_dense);
     EXPECT_TRUE(report.gave_up);
     EXPECT_EQ(report.cosine, 0);

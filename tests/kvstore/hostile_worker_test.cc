@@ -1,7 +1,8 @@
 #include <cstring>
 
 #include "base/exit_code.h"
-#include "kvstore/dist/job_config.h"
+#include "kvstore/ps/job_config.h"
+#include "kvstore/worker_group.h"
 #include "tests/kvstore/raw_worker.h"
 
 // A server and one honest worker, and somebody who sends frames by hand.
@@ -39,13 +40,13 @@ class HostileWorker : public ::testing::Test {
     cluster_ = std::make_unique<Cluster>(config);
     cluster_->StartServers();
     auto honest = std::async(std::launch::async, [this] {
-      store_ = cluster_->MakeWorker(0);
-      std::vector<Buffer> values = cluster_->MakeValues(0);
-      return cluster_->Init(*store_, values);
+      store_.emplace(cluster_->MakeWorker(0));
+      return cluster_->Init(*store_, cluster_->MakeValues(0));
     });
     Join(config);
     EXPECT_TRUE(raw_->Authenticate(config.secret, self_));
-    EXPECT_THAT(control_->GatherWorkers("init", "", Soon()), IsOk());
+    EXPECT_THAT(control_->Gather("declared", "", Soon()), IsOk());
+    EXPECT_THAT(control_->Gather("init", "", Soon()), IsOk());
     EXPECT_THAT(honest.get(), IsOk());
   }
 
@@ -56,19 +57,20 @@ class HostileWorker : public ::testing::Test {
                   .chunk_elems = config.chunk_elems,
                   .has_values = config.has_values};
     const DistOptions options = cluster_->Options();
-    Facts facts = MakeFacts(job);  // and what all workers must have in common
-    facts.emplace_back("tls", options.transport.tls);
-    JoinRequest request{.scheduler_address = options.scheduler_address,
-                        .role = Role::kWorker,
-                        .wanted_rank = 1,
-                        .data_address = "",
-                        .facts = facts,
-                        .shared = SerializeJobConfig(job),
-                        .job_id = options.job_id,
-                        .secret = options.secret,
-                        .timing = options.timing,
-                        .on_fatal = nullptr};
-    control_ = *ControlClient::Join(request);
+    JoinRequest request{
+        .scheduler_address = options.scheduler_address,
+        .role = Role::kWorker,
+        .wanted_rank = 1,
+        .data_address = "",
+        .facts = {{"resend", "off"}, {"tls", options.transport.tls}},
+        .shared = {},
+        .job_id = options.job_id,
+        .secret = options.secret,
+        .timing = options.timing,
+        .on_fatal = nullptr};
+    control_ = *Job::Join(request);
+    EXPECT_THAT(control_->Gather("init 0", FactsText(MakeFacts(job)), Soon()),
+                IsOk());
     address_ = control_->membership().servers[0].data_address;
     self_ = {.node = {Role::kWorker, 1}, .epoch = control_->membership().epoch};
     raw_ = Connect();
@@ -87,14 +89,14 @@ class HostileWorker : public ::testing::Test {
             .contributors = 1,
             .codec = static_cast<uint8_t>(CodecId::kTwoBit),
             .codec_version = 1,
-            .reply_mode = 1};
+            .reply_format = 1};
   }
 
   Ticket HonestPush() {
     grad_ = Buffer(4 * kElems);
     out_ = Buffer(4 * kElems);
     std::fill_n(grad_.as<float>(), kElems, 1.0f);
-    return store_->PushPull(0, grad_.view(), out_.view(), 0);
+    return (*store_)->PushPull(0, grad_.view(), out_.view(), 0);
   }
 
   // The job ends with 31 or 43 and says who did what.
@@ -119,8 +121,8 @@ class HostileWorker : public ::testing::Test {
   }
 
   std::unique_ptr<Cluster> cluster_;
-  std::unique_ptr<KVStore> store_;
-  std::unique_ptr<ControlClient> control_;
+  std::optional<testing::Worker> store_;
+  std::unique_ptr<Job> control_;
   std::string address_;
   Identity self_;
   std::unique_ptr<RawConnection> raw_;
@@ -160,17 +162,22 @@ const Case kWellFormed[] = {
     {"OtherCodec", kBad, "codec 0", [](H& h, P&) { h.codec = 0; }},
     {"OtherCodecVersion", kBad, "version 9",
      [](H& h, P&) { h.codec_version = 9; }},
-    {"OtherReplyMode", kBad, "format 2", [](H& h, P&) { h.reply_mode = 2; }},
+    {"OtherReplyMode", kBad, "format 2", [](H& h, P&) { h.reply_format = 2; }},
     {"OtherPacking", kBad, "push", [](H& h, P&) { h.packing = 1; }},
     {"TwoContributors", kBad, "push", [](H& h, P&) { h.contributors = 2; }},
     {"AScaleWhereItIsFixed", kBad, "scale", [](H& h, P&) { h.scale = 3; }},
     {"AWishOutOfRange", kBad, "wish", [](H& h, P&) { h.proposed_scale = 101; }},
     {"ACodeThatIsNone", kBad, "no code", [](H&, P& p) { p[0] = 0x40; }},
-    {"AnInitialValue", kBad, "initial value",
+    {"AValueOutOfTurn", kBad, "value 3",
      [](H& h, P& p) {
        h.type = FrameType::kInit;
+       h.step = 3;
        p.resize(256);
      }},
+    {"NewTensorsOfAnotherWorker", kBad, "new tensors",
+     [](H& h, P&) { h.type = FrameType::kDeclare; }},
+    {"AnAnswerToNewTensors", kBad, "type 16",
+     [](H& h, P&) { h.type = FrameType::kDeclared; }},
     {"APullBeforeValues", kBad, "pull",
      [](H& h, P& p) {
        h.type = FrameType::kPull;

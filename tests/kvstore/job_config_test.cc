@@ -1,12 +1,13 @@
-#include "kvstore/dist/job_config.h"
+#include "kvstore/ps/job_config.h"
 
 #include <bit>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "kvstore/dist/codec_policy.h"
-#include "kvstore/dist/members.h"
+#include "kvstore/engine/checks.h"
+#include "kvstore/engine/codec_policy.h"
+#include "kvstore/members.h"
 #include "tests/testing/same_bits.h"
 #include "tests/testing/status_matchers.h"
 
@@ -39,7 +40,6 @@ JobConfig Sample() {
               .rescale = -0.0f}};
   config.chunk_elems = 12345;
   config.has_values = true;
-  config.resends = true;
   return config;
 }
 
@@ -50,17 +50,18 @@ TEST(TransportFacts, AreOfWhatIsUsedHoweverItIsAskedFor) {
   parts.name = "ofi";
   parts.tls = "efa";
   const auto facts = [](const TransportOptions& options) {
-    return TransportFacts(ChooseTransport(options));
+    return TransportFacts(Role::kWorker, {.transport = options},
+                          ChooseTransport(options));
   };
   EXPECT_EQ(facts(network), facts(parts));
-  DistOptions one;
+  JobOptions one;
   one.transport = network;
-  DistOptions other;
+  JobOptions other;
   other.transport = parts;
   EXPECT_EQ(TransportsOf(one).offers.names, TransportsOf(other).offers.names);
   parts.tls.clear();
   EXPECT_NE(facts(network), facts(parts));
-  EXPECT_EQ(facts(parts), (Facts{{"tls", "any"}}));
+  EXPECT_EQ(facts(parts), (Facts{{"resend", "off"}, {"tls", "any"}}));
 }
 
 TEST(JobConfig, ComesBackBitByBit) {
@@ -88,7 +89,6 @@ TEST(JobConfig, ComesBackBitByBit) {
   EXPECT_TRUE(SameBits(sgd.rescale, in.optimizer.sgd.rescale));
   EXPECT_EQ(out->chunk_elems, 12345u);
   EXPECT_TRUE(out->has_values);
-  EXPECT_TRUE(out->resends);
 }
 
 TEST(JobConfig, RefusesEveryMissingOrMistypedField) {
@@ -136,7 +136,6 @@ TEST(JobConfig, RefusesValuesOutOfRange) {
       {"chunk_elems", 0},
       {"chunk_elems", kMaxChunkElems + 1},
       {"has_values", 2},
-      {"resends", 2},
   };
   for (const auto& [name, value] : cases) {
     Json changed = Json::parse(SerializeJobConfig(Sample()));

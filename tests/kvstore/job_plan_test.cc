@@ -1,4 +1,4 @@
-#include "kvstore/job_plan.h"
+#include "kvstore/tuning/job_plan.h"
 
 #include <gmock/gmock.h>
 
@@ -52,7 +52,7 @@ std::vector<absl::StatusOr<JobPlan>> Agree(
   std::vector<absl::StatusOr<JobPlan>> plans(reports.size());
   Cluster cluster(config);
   cluster.Run([&](KVStore& store) {
-    const auto rank = static_cast<size_t>(store.rank());
+    const auto rank = static_cast<size_t>(store.group().rank());
     plans[rank] =
         AgreeOnPlan(store, reports[rank], AssumedCalibration(), requests[rank]);
   });
@@ -103,7 +103,7 @@ TEST(JobPlan, OfARunSumsWhereItsServersAre) {
                        R"(","boot_id":"1","error":"no /sys"})")}});
     store.set_server_machines(servers);
     PlanRequest request = Request();
-    request.fixed.aggregation_why = "fixed by the store";
+    request.aggregation.by = "fixed by the store";
     const auto job =
         AgreeOnPlan(store, Report("a", "1"), AssumedCalibration(), request);
     EXPECT_THAT(job, IsOk());
@@ -120,8 +120,8 @@ TEST(JobPlan, OfARunSumsWhereItsServersAre) {
   const Plan beside = agree("b", {1, 0});
   EXPECT_EQ(beside.aggregation, Aggregation::kDedicatedServers);
   EXPECT_EQ(beside.servers, 1);
-  EXPECT_THAT(beside.reasons, Contains("aggregation dedicated-servers: fixed "
-                                       "by the store"));
+  EXPECT_THAT(Lines(beside), Contains("aggregation dedicated-servers: fixed "
+                                      "by the store"));
 }
 
 // The plan of two workers on InfiniBand and of the server that says this.
@@ -156,8 +156,7 @@ TEST(JobPlan, IsBoundByTheMachineOfAServer) {
   job = AgreeBesideServer(AboutMachine(server));
   ASSERT_THAT(job, IsOk());
   EXPECT_EQ(job->plan.link_bytes_per_s, 25e9 / 8);
-  EXPECT_THAT(job->plan.reasons,
-              Contains(HasSubstr("ports of s, the slowest")));
+  EXPECT_THAT(Lines(job->plan), Contains(HasSubstr("ports of s, the slowest")));
   EXPECT_THAT(job->plan.warnings,
               Contains(HasSubstr("s has cards of 25 Gb/s, others of up to")));
 
@@ -272,24 +271,6 @@ absl::Status AgreeWith(const std::map<std::string, std::string>& script) {
 
 constexpr char kOther[] = R"({"host":"b","boot_id":"2","error":""})";
 
-TEST(WishedNetwork, IsAlikeForWhatStandsForTheSameTransport) {
-  const auto wished = [](const char* name, const char* tls) {
-    TransportOptions options;
-    options.name = name;
-    options.tls = tls;
-    return WishedNetwork(options);
-  };
-  EXPECT_EQ(wished("efa", ""), "EFA");
-  EXPECT_EQ(wished("EFA", "efa"), "EFA");
-  EXPECT_EQ(wished("ofi", "efa"), "EFA");
-  EXPECT_EQ(wished("EFA", "tcp"), wished("ofi", "tcp"));
-  EXPECT_EQ(wished("ib", ""), "IB");
-  EXPECT_EQ(wished("rocev2", ""), "RoCEv2");
-  for (const char* name : {"auto", "inproc", "ofi", "tcp", "ucx"}) {
-    EXPECT_EQ(wished(name, ""), "");
-  }
-}
-
 TEST(JobPlan, RefusesWhatIsNoMachine) {
   const std::string deep(100000, '[');
   for (const std::string& text :
@@ -311,25 +292,16 @@ TEST(JobPlan, RefusesWhatIsNoMachine) {
 }
 
 TEST(JobPlan, KeepsTheEnvironmentToItself) {
-  class Listener : public ScriptedStore {
-   public:
-    Listener() : ScriptedStore({}) {}
-    absl::StatusOr<std::vector<std::string>> Gather(
-        absl::string_view name, absl::string_view payload) override {
-      absl::StrAppend(&said, payload);
-      return ScriptedStore::Gather(name, payload);
-    }
-    std::string said;
-  };
   MachineReport report = Report("a", "1");
   report.machine->environment["NCCL_DEBUG"] = "private";
   report.machine->interfaces = {{.name = "eth0", .addresses = {"192.0.2.7"}}};
-  Listener store;
+  ScriptedStore store({});
   ASSERT_THAT(AgreeOnPlan(store, report, AssumedCalibration(), Request()),
               IsOk());
-  EXPECT_THAT(store.said, HasSubstr("eth0"));
-  EXPECT_THAT(store.said, Not(HasSubstr("private")));
-  EXPECT_THAT(store.said, Not(HasSubstr("192.0.2.7")));
+  const std::string said = store.scripted_group().said();
+  EXPECT_THAT(said, HasSubstr("eth0"));
+  EXPECT_THAT(said, Not(HasSubstr("private")));
+  EXPECT_THAT(said, Not(HasSubstr("192.0.2.7")));
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "kvstore/calibrate.h"
+#include "kvstore/tuning/calibrate.h"
 #include "topology/calibration.h"
 
 // Figures that do not depend on the machine that the tests run on.

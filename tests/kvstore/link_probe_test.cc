@@ -1,4 +1,4 @@
-#include "kvstore/dist/link_probe.h"
+#include "kvstore/ps/link_probe.h"
 
 #include <gmock/gmock.h>
 

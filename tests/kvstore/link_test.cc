@@ -6,7 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "base/exit_code.h"
-#include "kvstore/link_calibration.h"
+#include "kvstore/tuning/link_calibration.h"
 #include "tests/kvstore/cluster.h"
 #include "tests/kvstore/fake_server.h"
 #include "tests/kvstore/scripted_store.h"
@@ -57,23 +57,24 @@ TEST_P(LinkOver, IsMeasuredAndTheSameForAllWorkers) {
   std::vector<absl::StatusOr<LinkFigures>> links(
       static_cast<size_t>(config.workers), absl::UnknownError("not measured"));
   Cluster(config).Run([&](KVStore& store) {
-    const Traffic before = store.traffic();
-    auto& mine = links[static_cast<size_t>(store.rank())];
-    mine = store.MeasureLink(kShort);
-    ExpectMeasured(store.MeasureLink(kShort));  // and again
-    EXPECT_EQ(store.traffic().push_wire_bytes, before.push_wire_bytes);
-    EXPECT_EQ(store.traffic().pull_wire_bytes, before.pull_wire_bytes);
+    const StoreStats before = store.stats();
+    auto& mine = links[static_cast<size_t>(store.group().rank())];
+    mine = store.link()->Measure(kShort);
+    ExpectMeasured(store.link()->Measure(kShort));  // and again
+    EXPECT_EQ(store.stats().push_wire_bytes, before.push_wire_bytes);
+    EXPECT_EQ(store.stats().pull_wire_bytes, before.pull_wire_bytes);
     Buffer memory(132);
     std::fill_n(memory.as<float>(), 33, 1.0f);
     EXPECT_THAT(store.PushPull(0, memory.view(), memory.view(), 0).Wait(Soon()),
                 IsOk());
-    EXPECT_EQ(memory.as<float>()[32], static_cast<float>(store.num_workers()));
+    EXPECT_EQ(memory.as<float>()[32],
+              static_cast<float>(store.group().num_workers()));
     // Two chunks, each a push and its answer.
-    EXPECT_EQ(store.traffic().num_frames, before.num_frames + 4);
-    const double io_cpu_s = store.traffic().io_cpu_s;
+    EXPECT_EQ(store.stats().num_frames, before.num_frames + 4);
+    const double io_cpu_s = store.stats().io_cpu_s;
     EXPECT_GT(io_cpu_s, before.io_cpu_s);
     store.Close();
-    EXPECT_GE(store.traffic().io_cpu_s, io_cpu_s);
+    EXPECT_GE(store.stats().io_cpu_s, io_cpu_s);
   });
   for (const auto& link : links) {
     ExpectMeasured(link);
@@ -96,23 +97,20 @@ TEST(Link, IsNoFasterThanTheEmulatedOne) {
     ClusterConfig config = Job(2, 1);
     config.link_bytes_per_s = rate;
     Cluster(config).Run([rate](KVStore& store) {
-      const absl::StatusOr<LinkFigures> link = store.MeasureLink(kShort);
+      const absl::StatusOr<LinkFigures> link = store.link()->Measure(kShort);
       ExpectMeasured(link);
       EXPECT_LE(link->send.value, 1.1 * rate);
       EXPECT_LE(link->receive.value, 1.1 * rate);
-      EXPECT_THAT(store.link_identity(), HasSubstr("emulated"));
+      EXPECT_THAT(store.link()->identity(), HasSubstr("emulated"));
     });
   }
 }
 
 TEST(Link, IsNotMeasuredOutsideOfAJob) {
   Cluster cluster(Job(1, 1));
-  const auto too_early = absl::StatusCode::kFailedPrecondition;
-  EXPECT_THAT(cluster.MakeWorker(0)->MeasureLink(kShort),
-              StatusIs(too_early, "Init"));
   cluster.Run([](KVStore& store) {
     store.Close();
-    EXPECT_FALSE(store.MeasureLink(kShort).ok());
+    EXPECT_FALSE(store.link()->Measure(kShort).ok());
   });
 }
 
@@ -121,11 +119,11 @@ TEST(Link, EndsWithTheStoresErrorWhenAServerDies) {
   config.has_values = false;
   Cluster cluster(config);
   auto server = std::make_unique<FakeServer>(cluster.Options());
-  std::unique_ptr<KVStore> store = cluster.MakeWorker(0);
+  testing::Worker store = cluster.MakeWorker(0);
   std::vector<Buffer> values;
-  ASSERT_THAT(cluster.Init(*store, values), IsOk());
+  ASSERT_THAT(cluster.Init(store, values), IsOk());
   auto link = std::async(std::launch::async,
-                         [&] { return store->MeasureLink(kShort); });
+                         [&] { return store->link()->Measure(kShort); });
   server->AwaitFrame(FrameType::kProbe);  // it is never answered
   server = nullptr;                       // as if killed
   const absl::Status status = link.get().status();
@@ -140,9 +138,9 @@ TEST(Link, RefusesEchoesThatNobodyAskedFor) {
     config.has_values = false;
     Cluster cluster(config);
     FakeServer server(cluster.Options());
-    std::unique_ptr<KVStore> store = cluster.MakeWorker(0);
+    testing::Worker store = cluster.MakeWorker(0);
     std::vector<Buffer> values;
-    ASSERT_THAT(cluster.Init(*store, values), IsOk());
+    ASSERT_THAT(cluster.Init(store, values), IsOk());
     server.SendEcho(bytes);
     const auto events = cluster.log().Await(1);
     ASSERT_TRUE(events.has_value());
@@ -172,12 +170,13 @@ class KeptLink : public ::testing::Test {
   bool IsCached(const ClusterConfig& config, bool recalibrate = false) {
     std::vector<LinkCalibration> links(static_cast<size_t>(config.workers));
     Cluster(config).Run([&](KVStore& store) {
-      CalibrationCache cache({.folder = Folder(store.rank()),
-                              .identity = "0123 machine",
-                              .recalibrate = recalibrate && store.rank() == 0});
+      CalibrationCache cache(
+          {.folder = Folder(store.group().rank()),
+           .identity = "0123 machine",
+           .recalibrate = recalibrate && store.group().rank() == 0});
       const auto link = CalibrateLink(store, &cache, kNoLook);
       ASSERT_THAT(link, IsOk());
-      links[static_cast<size_t>(store.rank())] = *link;
+      links[static_cast<size_t>(store.group().rank())] = *link;
     });
     for (const LinkCalibration& link : links) {
       EXPECT_EQ(link.is_cached, links[0].is_cached);

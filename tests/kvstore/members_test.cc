@@ -1,4 +1,4 @@
-#include "kvstore/dist/members.h"
+#include "kvstore/members.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -56,7 +56,7 @@ TEST(Members, AskTheFirstServerOfAHostWithoutWorkers) {
 }
 
 TEST(Members, OfferWhatWasAskedForAlone) {
-  DistOptions options;
+  JobOptions options;
   options.transport.name = "EFA";
   const OwnTransports own = TransportsOf(options);
   EXPECT_THAT(own.offers.names, ElementsAre("ofi"));
@@ -65,7 +65,7 @@ TEST(Members, OfferWhatWasAskedForAlone) {
 }
 
 TEST(Members, OfferAsManyConnectionsAsTheyHave) {
-  DistOptions options;
+  JobOptions options;
   options.transport.name = "tcp";
   options.transport.connections = 3;
   EXPECT_EQ(TransportsOf(options).offers.connections, 3u);

@@ -1,5 +1,5 @@
 // --gc-packing auto, in a whole cluster and as a function of numbers.
-#include "kvstore/packing.h"
+#include "kvstore/tuning/packing.h"
 
 #include "tests/kvstore/cluster.h"
 #include "tests/kvstore/oracle.h"
@@ -34,7 +34,8 @@ ClusterConfig JobOf(PackingMode mode, const std::string& type = "2bit") {
 
 std::vector<float> PushPull(KVStore& store, Key key, int step) {
   std::vector<float> grad(kElems);
-  for (size_t i = 0; i < kElems; ++i) grad[i] = GradOf(store.rank(), step, i);
+  for (size_t i = 0; i < kElems; ++i)
+    grad[i] = GradOf(store.group().rank(), step, i);
   const Bytes view(grad.data(), 4 * grad.size());
   EXPECT_THAT(store.PushPull(key, view, view, 0).Wait(Soon()), IsOk());
   return grad;
@@ -42,7 +43,7 @@ std::vector<float> PushPull(KVStore& store, Key key, int step) {
 
 struct Seen {
   std::vector<std::vector<float>> sums = {};
-  Traffic traffic = {};
+  StoreStats traffic = {};
   std::vector<TensorReport> reports = {};
 };
 
@@ -57,10 +58,10 @@ Seen RunSteps(const ClusterConfig& config,
     for (int step = 0; step < kSteps; ++step) {
       for (Key key : {0, 1}) sums.push_back(PushPull(store, key, step));
     }
-    EXPECT_THAT(store.SetPacking(PackingMode::kPlain),
+    EXPECT_THAT(store.codecs().SetPacking(PackingMode::kPlain),
                 StatusIs(absl::StatusCode::kFailedPrecondition, ""));
-    if (store.rank() == 0) {
-      seen = {std::move(sums), store.traffic(), store.Report()};
+    if (store.group().rank() == 0) {
+      seen = {std::move(sums), store.stats(), store.codecs().Report()};
     }
   });
   EXPECT_THAT(cluster.ServerStatus(0), IsOk());
@@ -79,11 +80,11 @@ TEST(Packing, CanBeSetAfterInitAndChangesNothingButBytes) {
       ClusterConfig config = JobOf(PackingMode::kAuto);
       config.compression.reply = reply;
       const Seen seen = RunSteps(config, [&](KVStore& store) {
-        EXPECT_EQ(store.packing(), PackingMode::kAuto);
-        EXPECT_THAT(store.SetPacking(PackingMode::kAuto),
+        EXPECT_EQ(store.codecs().packing(), PackingMode::kAuto);
+        EXPECT_THAT(store.codecs().SetPacking(PackingMode::kAuto),
                     StatusIs(absl::StatusCode::kFailedPrecondition, ""));
-        EXPECT_THAT(store.SetPacking(mode), IsOk());
-        EXPECT_EQ(store.packing(), mode);
+        EXPECT_THAT(store.codecs().SetPacking(mode), IsOk());
+        EXPECT_EQ(store.codecs().packing(), mode);
       });
       const Seen& like = mode == PackingMode::kPlain ? plain : radix;
       EXPECT_EQ(seen.traffic.push_wire_bytes, like.traffic.push_wire_bytes);
@@ -105,18 +106,18 @@ TEST(Packing, IsKeptForACodecThatComesLater) {
   config.compression.alternatives = {"2bit"};
   Cluster cluster(config);
   cluster.Run([&](KVStore& store) {
-    EXPECT_EQ(store.packing(), PackingMode::kAuto);
-    EXPECT_THAT(store.SetPacking(PackingMode::kRadix), IsOk());
+    EXPECT_EQ(store.codecs().packing(), PackingMode::kAuto);
+    EXPECT_THAT(store.codecs().SetPacking(PackingMode::kRadix), IsOk());
     for (int step = 0; step < 2 * kSteps; ++step) {
       for (Key key : {0, 1}) {
         if (step == kSteps) {
-          EXPECT_THAT(store.SetCodec(key, 1), IsOk());
+          EXPECT_THAT(store.codecs().SetCodec(key, 1), IsOk());
         }
         PushPull(store, key, step);
       }
     }
-    EXPECT_EQ(store.Report()[0].codec, "2bit");
-    EXPECT_EQ(store.Report()[0].packing, "radix");
+    EXPECT_EQ(store.codecs().Report()[0].codec, "2bit");
+    EXPECT_EQ(store.codecs().Report()[0].packing, "radix");
   });
   EXPECT_THAT(cluster.ServerStatus(0), IsOk());
   EXPECT_THAT(cluster.ServerStatus(1), IsOk());
@@ -125,7 +126,7 @@ TEST(Packing, IsKeptForACodecThatComesLater) {
 TEST(Packing, IsPlainWhereNobodyDecides) {
   const Seen plain = RunSteps(JobOf(PackingMode::kPlain), [](KVStore&) {});
   const Seen open = RunSteps(JobOf(PackingMode::kAuto), [](KVStore& store) {
-    EXPECT_EQ(store.packing(), PackingMode::kAuto);
+    EXPECT_EQ(store.codecs().packing(), PackingMode::kAuto);
   });
   EXPECT_EQ(open.traffic.push_wire_bytes, plain.traffic.push_wire_bytes);
   EXPECT_EQ(open.sums, plain.sums);
@@ -134,7 +135,7 @@ TEST(Packing, IsPlainWhereNobodyDecides) {
 TEST(Packing, IsNotOpenWhereNoCodecHasAChoice) {
   for (const char* type : {"int8", "none", "2bit:packing=1"}) {
     RunSteps(JobOf(PackingMode::kAuto, type), [&](KVStore& store) {
-      EXPECT_EQ(store.packing(), PackingMode::kPlain) << type;
+      EXPECT_EQ(store.codecs().packing(), PackingMode::kPlain) << type;
     });
   }
 }
@@ -146,8 +147,9 @@ TEST(Packing, OfWorkersThatDifferEndsTheJob) {
   config.servers = 1;
   Cluster cluster(config);
   cluster.Run([&](KVStore& store) {
-    EXPECT_THAT(store.SetPacking(store.rank() == 0 ? PackingMode::kPlain
-                                                   : PackingMode::kRadix),
+    EXPECT_THAT(store.codecs().SetPacking(store.group().rank() == 0
+                                              ? PackingMode::kPlain
+                                              : PackingMode::kRadix),
                 IsOk());
     std::vector<float> grad(kElems);
     const Bytes view(grad.data(), 4 * grad.size());
@@ -206,17 +208,17 @@ TEST(Packing, IsSettledAlikeByAllWorkers) {
     const Seen seen = RunSteps(JobOf(PackingMode::kAuto), [&](KVStore& store) {
       LinkFigures link{.name = "link"};
       link.send.value = link.receive.value =
-          store.rank() == 0 ? rate : 1e18 / rate;
+          store.group().rank() == 0 ? rate : 1e18 / rate;
       const auto decision =
           SettlePacking(store, {.link = link,
-                                .cores = 1 + store.rank(),
+                                .cores = 1 + store.group().rank(),
                                 .chunk_elems = 320,
                                 .measure_codec = SlowerRadix});
       ASSERT_THAT(decision, IsOk());
       ASSERT_TRUE(decision->has_value());
       EXPECT_EQ((*decision)->mode, expected);
       EXPECT_THAT((*decision)->reason, HasSubstr("link"));
-      EXPECT_EQ(store.packing(), expected);
+      EXPECT_EQ(store.codecs().packing(), expected);
     });
     EXPECT_EQ(seen.reports[1].packing, ToString(expected));
   }
@@ -227,20 +229,20 @@ TEST(Packing, IsLeftAloneWhereItIsSettled) {
     const auto decision = SettlePacking(store, {.measure_codec = SlowerRadix});
     ASSERT_THAT(decision, IsOk());
     EXPECT_FALSE(decision->has_value());
-    EXPECT_EQ(store.packing(), PackingMode::kRadix);
+    EXPECT_EQ(store.codecs().packing(), PackingMode::kRadix);
   });
 }
 
 // With what is measured here, whatever that is.
 TEST(Packing, IsSettledByRealFigures) {
   RunSteps(JobOf(PackingMode::kAuto), [](KVStore& store) {
-    const auto link = store.MeasureLink(std::chrono::milliseconds(20));
+    const auto link = store.link()->Measure(std::chrono::milliseconds(20));
     ASSERT_THAT(link, IsOk());
-    EXPECT_EQ(store.link_load(), 1);  // all servers are here
+    EXPECT_EQ(store.link()->load(), 1);  // all servers are here
     const auto decision = SettlePacking(store, {.link = *link});
     ASSERT_THAT(decision, IsOk());
     EXPECT_TRUE(decision->has_value());
-    EXPECT_NE(store.packing(), PackingMode::kAuto);
+    EXPECT_NE(store.codecs().packing(), PackingMode::kAuto);
   });
 }
 

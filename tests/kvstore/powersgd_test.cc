@@ -32,11 +32,12 @@ Results RunRounds(const std::string& codec, ReplyMode reply,
   Cluster cluster(config);
   Results results(3);
   cluster.Run([&](KVStore& store) {
-    std::vector<float>& mine = results[static_cast<size_t>(store.rank())];
+    std::vector<float>& mine =
+        results[static_cast<size_t>(store.group().rank())];
     Buffer view(4 * kElems);
     for (int step = 0; step < kSteps; ++step) {
       for (size_t i = 0; i < kElems; ++i) {
-        view.as<float>()[i] = GradOf(store.rank(), step, i);
+        view.as<float>()[i] = GradOf(store.group().rank(), step, i);
       }
       const Ticket push = separate_pull
                               ? store.Push(0, view.view(), 0)

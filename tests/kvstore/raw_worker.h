@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "compression/frame.h"
+#include "kvstore/ps/wire.h"
 #include "tests/kvstore/cluster.h"
-#include "transport/handshake.h"
+#include "transport/job/handshake.h"
 
 namespace telegrad::testing {
 

@@ -1,4 +1,4 @@
-#include "kvstore/rdma_ports.h"
+#include "kvstore/tuning/rdma_ports.h"
 
 #include <gmock/gmock.h>
 

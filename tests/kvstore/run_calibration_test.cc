@@ -1,4 +1,4 @@
-#include "kvstore/run_calibration.h"
+#include "kvstore/tuning/run_calibration.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -32,12 +32,12 @@ TEST(CalibrateRun, AgreesOnTheSlowestWorkersFigures) {
   const ClusterConfig config = JobWith("2bit");
   std::vector<absl::StatusOr<RunCalibration>> runs(2);
   Cluster(config).Run([&](KVStore& store) {
-    t_codec_speed = store.rank() == 0 ? 3e9 : 2e9;
-    runs[static_cast<size_t>(store.rank())] =
+    t_codec_speed = store.group().rank() == 0 ? 3e9 : 2e9;
+    runs[static_cast<size_t>(store.group().rank())] =
         CalibrateRun(store, {.compression = config.compression,
                              .codecs = {"2bit", "fp16"},
                              .num_elems = 4096,
-                             .cpus = store.rank() == 0 ? 4 : 6,
+                             .cpus = store.group().rank() == 0 ? 4 : 6,
                              .budget = std::chrono::milliseconds(1),
                              .measure_codec = KnownSpeeds});
   });
@@ -59,7 +59,7 @@ TEST(CalibrateRun, AgreesOnTheSlowestWorkersFigures) {
 TEST(CalibrateRun, ACodecThatOneCannotMeasureIsANoteForAll) {
   const ClusterConfig config = JobWith("2bit");
   Cluster(config).Run([&](KVStore& store) {
-    t_codec_speed = store.rank() == 0 ? 1e9 : 0;
+    t_codec_speed = store.group().rank() == 0 ? 1e9 : 0;
     const auto run =
         CalibrateRun(store, {.compression = config.compression,
                              .codecs = {"2bit"},
@@ -110,36 +110,13 @@ TEST(CalibrateRun, CodecsThatCannotBeSentAreANoteForAll) {
                 .num_elems = 4096,
                 .cpus = 4,
                 .budget = std::chrono::milliseconds(1),
-                .measure_codec =
-                    store.rank() == 0 ? Renamed<(1 << 20)> : KnownSpeeds});
+                .measure_codec = store.group().rank() == 0 ? Renamed<(1 << 20)>
+                                                           : KnownSpeeds});
     ASSERT_THAT(run, IsOk());
     EXPECT_THAT(run->agreed.codecs, IsEmpty());
     EXPECT_EQ(run->agreed.cores.value, 4);
     EXPECT_THAT(run->notes, ElementsAre(StartsWith("no codec is reckoned")));
   });
-}
-
-TEST(LinkOf, TakesTheCostsThatWereMeasured) {
-  LinkFigures measured = Link(kGigabit);
-  measured.frame_cpu_s.value = 5e-6;
-  measured.cpu_s_per_byte.value = 1e-10;
-  const LinkFigures link = LinkOf(NetworkKind::kTcp, measured, {.value = 1e-6});
-  EXPECT_EQ(link.frame_cpu_s.value, 6e-6);
-  EXPECT_EQ(link.cpu_s_per_byte, measured.cpu_s_per_byte);
-  measured.cpu_s_per_byte.value = 5e-9;  // of a thread that polled
-  EXPECT_EQ(LinkOf(NetworkKind::kTcp, measured, {}).cpu_s_per_byte,
-            AssumedCalibration().FindLink("TCP")->cpu_s_per_byte);
-}
-
-TEST(LinkOf, TakesAssumedCostsUnlessWhatWasMeasuredIsLess) {
-  const LinkFigures slow = LinkOf(NetworkKind::kTcp, Link(kGigabit), {});
-  EXPECT_EQ(slow.name, "TCP");
-  EXPECT_EQ(slow.send.value, kGigabit);
-  EXPECT_EQ(slow.message_cpu_s.value, 1e-5);  // its latency
-  EXPECT_EQ(slow.cpu_s_per_byte,
-            AssumedCalibration().FindLink("TCP")->cpu_s_per_byte);
-  EXPECT_EQ(LinkOf(NetworkKind::kTcp, Link(10e9), {}).cpu_s_per_byte.value,
-            1e-10);
 }
 
 }  // namespace

@@ -9,65 +9,95 @@
 
 namespace telegrad::testing {
 
-// Worker 0 of two. Answers Gather with what the test wants worker/1 to say, and
-// MeasureLink with these figures in their order.
-class ScriptedStore : public KVStore {
+// Worker 0 of two, with two servers; worker/1 says what the test wants.
+class ScriptedGroup : public WorkerGroup {
  public:
-  explicit ScriptedStore(std::map<std::string, std::string> script,
-                         std::deque<LinkFigures> links = {})
-      : script_(std::move(script)), links_(std::move(links)) {}
-  int rank() const override { return 0; }
-  int num_workers() const override { return 2; }
-  int num_servers() const override { return 2; }
+  explicit ScriptedGroup(std::map<std::string, std::string> script)
+      : script_(std::move(script)) {
+    membership_.workers.resize(2);
+    membership_.servers.resize(2);
+    path_.choice = {"tcp", ""};
+  }
+  const Membership& membership() const override { return membership_; }
+  const JobOptions& options() const override { return options_; }
+  const DataPath& data_path() const override { return path_; }
   absl::StatusOr<std::vector<std::string>> Gather(
       absl::string_view name, absl::string_view payload) override {
+    said_.append(payload.data(), payload.size());
     const auto found = script_.find(std::string(name));
     const std::string mine(payload);
     return std::vector<std::string>{
         mine, found == script_.end() ? mine : found->second};
   }
+  absl::StatusOr<std::string> AskServer(int) override { return ""; }
+  void SuspectPeer(NodeId, absl::string_view) override {}
+  void SetStep(int64_t) override {}
+  void Fail(const absl::Status&) override {}
+  void OnFailure(std::function<void(const absl::Status&)>) override {}
+  void Leave() override {}
+  const std::string& said() const { return said_; }
 
+ private:
+  std::string said_;
+  const std::map<std::string, std::string> script_;
+  const JobOptions options_ = {};
+  Membership membership_ = {};
+  DataPath path_ = {};
+};
+
+// Its store, whose link has these figures in their order.
+class ScriptedStore : public KVStore, private CodecControl, private StoreLink {
+ public:
+  explicit ScriptedStore(std::map<std::string, std::string> script,
+                         std::deque<LinkFigures> links = {})
+      : group_(std::move(script)), links_(std::move(links)) {}
+  void set_server_machines(ServerMachines machines) {
+    server_machines_ = machines;
+  }
+  ScriptedGroup& scripted_group() { return group_; }
+  void set_servers(std::vector<ServerAbout> servers) {
+    servers_ = std::move(servers);
+  }
+
+  const StoreTraits& traits() const override { return traits_; }
+  WorkerGroup& group() override { return group_; }
   absl::Status SetCompression(const CompressionConfig&) override { return {}; }
   absl::Status SetOptimizer(const OptimizerConfig&) override { return {}; }
-  absl::Status Init(std::span<const TensorSpec>,
-                    std::span<const Bytes>) override {
-    return {};
+  absl::StatusOr<std::vector<Key>> Init(std::span<const TensorSpec>,
+                                        TensorViews) override {
+    return std::vector<Key>();
   }
-  Ticket PushPull(Key, ConstBytes, Bytes, int) override { return {}; }
-  Ticket Push(Key, ConstBytes, int) override { return {}; }
-  Ticket Pull(Key, Bytes, int) override { return {}; }
+  Ticket PushPull(Key, TensorViews, TensorViews, int) override { return {}; }
+  Ticket Push(Key, TensorViews, int) override { return {}; }
+  Ticket Pull(Key, TensorViews, int) override { return {}; }
+  Ticket Broadcast(Key, int, TensorViews, int) override { return {}; }
+  CodecControl& codecs() override { return *this; }
+  StoreLink* link() override { return this; }
+  StoreStats stats() const override { return {}; }
+  void Close() override {}
+
   absl::Status SetCodec(Key, int) override { return {}; }
-  absl::StatusOr<LinkFigures> MeasureLink(Duration) override {
+  PackingMode packing() const override { return PackingMode::kPlain; }
+  absl::Status SetPacking(PackingMode) override { return {}; }
+  std::vector<TensorReport> Report() const override { return {}; }
+
+  absl::StatusOr<LinkFigures> Measure(Duration) override {
     if (links_.empty()) return absl::UnimplementedError("no link");
     const LinkFigures next = links_.front();
     links_.pop_front();
     return next;
   }
-  std::string link_identity() const override { return ""; }
-  double link_load() const override { return 1; }
-  PackingMode packing() const override { return PackingMode::kPlain; }
-  absl::Status SetPacking(PackingMode) override { return {}; }
-  Traffic traffic() const override { return {}; }
-  std::vector<TensorReport> Report() const override { return {}; }
+  double load() const override { return 1; }
+  std::string identity() const override { return ""; }
+  std::string transport_details() const override { return ""; }
   ServerMachines server_machines() const override { return server_machines_; }
-  void set_server_machines(ServerMachines machines) {
-    server_machines_ = machines;
-  }
   absl::StatusOr<std::vector<ServerAbout>> AskServers() override {
     return servers_;
   }
-  void set_servers(std::vector<ServerAbout> servers) {
-    servers_ = std::move(servers);
-  }
-  ConnectionChoice connection_choice() const override { return {}; }
-  TransportChoice transport_choice() const override { return {"tcp", ""}; }
-  std::string transport_details() const override { return ""; }
-  void SetStep(int64_t) override {}
-  void Fail(const absl::Status&) override {}
-  void Close() override {}
 
  private:
-  const std::map<std::string, std::string> script_;
+  const StoreTraits traits_ = {"dist_sync", "scripted", true};
+  ScriptedGroup group_;
   std::deque<LinkFigures> links_;
   ServerMachines server_machines_ = {.all = 1};
   std::vector<ServerAbout> servers_ = {};

@@ -1,4 +1,4 @@
-#include "kvstore/dist/shard_plan.h"
+#include "kvstore/engine/shard_plan.h"
 
 #include "absl/strings/str_cat.h"
 #include "tests/testing/status_matchers.h"

@@ -61,7 +61,7 @@ std::vector<Buffer> Step(KVStore& store, const ClusterConfig& config, int step,
   for (const TensorSpec& tensor : config.tensors) {
     views.emplace_back(4 * tensor.num_elems);
     for (size_t i = 0; i < tensor.num_elems; ++i) {
-      views.back().as<float>()[i] = GradOf(store.rank(), step, i);
+      views.back().as<float>()[i] = GradOf(store.group().rank(), step, i);
     }
   }
   std::vector<Ticket> tickets(views.size());
@@ -87,14 +87,15 @@ void Verify(const ClusterConfig& config, Shape shape = {}) {
   Cluster cluster(config);
   const Expected expected = Expect(config, cluster);
   cluster.Run([&](KVStore& store) {
-    EXPECT_EQ(store.num_workers(), config.workers);
-    EXPECT_EQ(store.num_servers(), config.servers);
+    EXPECT_EQ(store.group().num_workers(), config.workers);
+    EXPECT_EQ(store.group().num_servers(), config.servers);
     for (int step = 0; step < kSteps; ++step) {
       const std::vector<Buffer> out = Step(store, config, step, shape);
       for (size_t key = 0; key < out.size(); ++key) {
         EXPECT_TRUE(
             SameBits(out[key], expected[static_cast<size_t>(step)][key]))
-            << "worker " << store.rank() << " step " << step << " key " << key;
+            << "worker " << store.group().rank() << " step " << step << " key "
+            << key;
       }
     }
   });
@@ -202,7 +203,7 @@ TEST(Rounds, DoNotDependOnThreadsPrioritiesOrChunks) {
   for (const int num_threads : {0, 1, 3}) {
     for (const size_t chunk_elems : {size_t{1}, size_t{64}, size_t{8192}}) {
       ClusterConfig config = Small(3, 2);
-      // Threads hand over what is not small (kvstore/dist/small_jobs.h).
+      // Threads hand over what is not small (kvstore/ps/small_jobs.h).
       if (chunk_elems > 64) config.tensors.push_back({"long", 40000});
       config.compression = TwoBit(ReplyMode::kSum, {});
       config.num_threads = num_threads;

@@ -30,11 +30,11 @@ GroupOptions RanksOf(int world_size) {
 }
 
 // The top bit of the last byte of element `index`: its sign.
-void FlipSign(DataType type, size_t index, Bytes memory) {
+void FlipSign(Dtype type, size_t index, Bytes memory) {
   memory.data[(index + 1) * SizeOf(type) - 1] ^= std::byte{0x80};
 }
 
-void CheckOneRank(const CollectiveCase& which, DataType type, Group& group) {
+void CheckOneRank(const CollectiveCase& which, Dtype type, Group& group) {
   const std::string context =
       absl::StrCat(which.name, " of ", ToString(type), ", rank ", group.rank());
   CollectiveData data(which, type, group.rank(), group.world_size(),
@@ -59,8 +59,8 @@ TEST(Check, FindsAWrongElementOfEveryCollectiveAndType) {
   const GroupOptions options = RanksOf(3);
   testing::RunRanks(options, [](Group& group) {
     for (const CollectiveCase& which : kCases) {
-      for (const DataType type : {DataType::kFloat32, DataType::kFloat16,
-                                  DataType::kBfloat16, DataType::kInt32}) {
+      for (const Dtype type : {Dtype::kFloat32, Dtype::kFloat16,
+                               Dtype::kBfloat16, Dtype::kInt32}) {
         CheckOneRank(which, type, group);
       }
     }
@@ -68,18 +68,18 @@ TEST(Check, FindsAWrongElementOfEveryCollectiveAndType) {
 }
 
 TEST(Check, MoreMemoryThanThereIsIsRefused) {
-  EXPECT_THAT(CollectiveData::CheckMemory(kAllgatherCase, DataType::kFloat32, 2,
+  EXPECT_THAT(CollectiveData::CheckMemory(kAllgatherCase, Dtype::kFloat32, 2,
                                           size_t{1} << 50),
               StatusIs(StatusCode::kResourceExhausted, "smaller --size"));
-  EXPECT_THAT(CollectiveData::CheckMemory(kAllgatherCase, DataType::kFloat32, 2,
-                                          kCount),
-              IsOk());
+  EXPECT_THAT(
+      CollectiveData::CheckMemory(kAllgatherCase, Dtype::kFloat32, 2, kCount),
+      IsOk());
 }
 
 TEST(Check, NamesBothValuesOfACollective) {
   const GroupOptions options = RanksOf(2);
   testing::RunRanks(options, [](Group& group) {
-    CollectiveData data(kBroadcastCase, DataType::kInt32, group.rank(), 2,
+    CollectiveData data(kBroadcastCase, Dtype::kInt32, group.rank(), 2,
                         /*root=*/0, kCount);
     ASSERT_THAT(data.Call(group, kCount, {}), IsOk());
     data.result().data[4 * 8] ^= std::byte{64};  // rank 0 has 56 % 3
@@ -93,7 +93,7 @@ TEST(Check, NamesBothValuesOfACollective) {
 TEST(Check, FindsAnElementThatNobodyWrote) {
   const GroupOptions options = RanksOf(1);
   testing::RunRanks(options, [](Group&) {
-    const CollectiveData data(kAllgatherCase, DataType::kBfloat16, 0, 1, 0, 10);
+    const CollectiveData data(kAllgatherCase, Dtype::kBfloat16, 0, 1, 0, 10);
     EXPECT_THAT(data.Verify(10),
                 StatusIs(StatusCode::kDataLoss, "element 0 of 10"));
   });

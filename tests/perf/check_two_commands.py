@@ -76,7 +76,7 @@ def main():
     check_refused(program, "latency", "--rendezvous", f"{strange}:7777",
                   expected=("--rendezvous", strange))
     check_refused(program, "latency", "--bind", "203.0.113.1",
-                  expected=("--bind 203.0.113.1",))
+                  expected=("--bind", "203.0.113.1"))
     check_refused(program, "latency", "--html", "/proc/none/page.html",
                   expected=("--html /proc/none/page.html",))
     check_refused(program, "latency", "--rendezvous", "0.0.0.0:7777",

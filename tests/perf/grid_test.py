@@ -5,7 +5,6 @@
 """
 import argparse
 import importlib.util
-import json
 import os
 import sys
 import tempfile
@@ -19,6 +18,7 @@ import link  # noqa: E402
 import memory  # noqa: E402
 import planner  # noqa: E402
 import report  # noqa: E402
+import results  # noqa: E402
 
 
 def grid():
@@ -116,29 +116,17 @@ class GridTest(unittest.TestCase):
             for number, points in enumerate(runs):
                 out = os.path.join(folder, str(number))
                 report.write(argparse.Namespace(out=out), points)
-                files.append(out + ".json")
+                files.append(out + ".jsonl")
             merged = report.merge(files)
             text = report.write(argparse.Namespace(
                 out=os.path.join(folder, "all")), merged)
-            with open(os.path.join(folder, "all.json"),
-                      encoding="utf-8") as file:
-                written = json.load(file)
+            about, points = results.read(os.path.join(folder, "all.jsonl"))
         self.assertEqual([each["rate"] for each in merged], ["1gbit", "none"])
         self.assertEqual(merged[0]["plans"]["raw"]["median_s"], 2.0)
         self.assertEqual(len(merged[0]["choices"]), 3)
-        self.assertEqual(written["summary"]["points"], 2)
+        self.assertEqual((about["summary"]["points"], len(points)), (2, 2))
         self.assertIn("| 2 | 1gbit | lenet | raw | 2 | raw | 2 | 1 |", text)
         self.assertIn("| 2 | 1gbit | lenet | 2 (0.5) | failed |", text)
-
-    def test_old_results_are_refused_with_their_name(self):
-        old = point("1gbit", {"raw": [1.0]}, {}, [])
-        for plan in old["plans"].values():
-            del plan["simulations"]
-        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-            json.dump({"points": [old]}, file)
-            file.flush()
-            with self.assertRaisesRegex(SystemExit, "no simulations"):
-                report.merge([file.name])
 
 
 if __name__ == "__main__":

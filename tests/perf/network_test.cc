@@ -5,6 +5,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
+#include "base/network_device.h"
+#include "base/socket.h"
 #include "perf/network/rendezvous.h"
 #include "perf/network/sizes.h"
 #include "tests/testing/status_matchers.h"
@@ -127,6 +130,40 @@ TEST(Rendezvous, NobodyThereIsReportedAtTheDeadline) {
 std::string FreeAddress() {
   const auto root = RendezvousRoot::Listen("127.0.0.1:0");
   return root.ok() ? (*root)->address() : "";
+}
+
+TEST(Rendezvous, AdmitsOnlyThoseWithTheSecret) {
+  const std::string material(32, 's');
+  const Secret secret = *Secret::Derive(material, "telegrad-perf");
+  const Secret other = *Secret::Derive(material, "another job");
+  const auto root = RendezvousRoot::Listen("127.0.0.1:0", {.secret = secret});
+  ASSERT_THAT(root, IsOk());
+  std::thread members([&] {
+    for (const Secret& wrong : {other, Secret()}) {
+      EXPECT_EQ(ExitCodeOf(JoinRendezvous((*root)->address(), 1, 2, Soon(),
+                                          {.secret = wrong})
+                               .status()),
+                ExitCode::kAuthentication);
+    }
+    EXPECT_THAT(
+        JoinRendezvous((*root)->address(), 1, 2, Soon(), {.secret = secret}),
+        IsOk());
+  });
+  EXPECT_THAT((*root)->Accept(2, Soon()), IsOk());
+  members.join();
+}
+
+TEST(Rendezvous, BeyondLoopbackNeedsASecretOrTheWish) {
+  const auto outside = OwnAddress("auto", "203.0.113.77");
+  if (!outside.ok()) GTEST_SKIP() << outside.status();
+  const std::string place = FormatHostPort(*outside, 0);
+  const auto refused = RendezvousRoot::Listen(place);
+  EXPECT_EQ(ExitCodeOf(refused.status()), ExitCode::kAuthentication);
+  EXPECT_THAT(refused,
+              StatusIs(absl::StatusCode::kFailedPrecondition, "--secret-file"));
+  EXPECT_THAT(RendezvousRoot::Listen(place, {.insecure = true}), IsOk());
+  const Secret secret = *Secret::Derive(std::string(32, 's'), "j");
+  EXPECT_THAT(RendezvousRoot::Listen(place, {.secret = secret}), IsOk());
 }
 
 TEST(Rendezvous, OfTheSameAddressOneListens) {

@@ -56,7 +56,8 @@ size_t NumElems(const ClusterConfig& config) {
 std::vector<float> PushPull(const ClusterConfig& config, KVStore& store,
                             int64_t round) {
   std::vector<float> values(NumElems(config));
-  FillGradient(store.rank(), ShiftAt(round), values.size(), values.data());
+  FillGradient(store.group().rank(), ShiftAt(round), values.size(),
+               values.data());
   size_t begin = 0;
   for (size_t key = 0; key < config.tensors.size(); ++key) {
     const size_t n = config.tensors[key].num_elems;
@@ -78,7 +79,7 @@ void RunAndCheck(
     ASSERT_THAT(check, IsOk());
     for (int round = 0; round < rounds; ++round) {
       const std::vector<float> got = PushPull(config, store, round);
-      EXPECT_THAT(check->Verify(store.rank(), got.data()), IsOk())
+      EXPECT_THAT(check->Verify(store.group().rank(), got.data()), IsOk())
           << config.compression.type << ", round " << round;
     }
     after(store);
@@ -115,15 +116,17 @@ TEST(PushPullCheck, AgreesWithFixedThresholdsAndPackings) {
 TEST(PushPullCheck, AgreesWhenChunksGoDenseInstead) {
   ClusterConfig config = ConfigOf({.type = "2bit:0.001"});
   config.tensors = {{"t0", 1000}};
-  RunAndCheck(config, 80,
-              [](KVStore& store) { EXPECT_TRUE(store.Report()[0].gave_up); });
+  RunAndCheck(config, 80, [](KVStore& store) {
+    EXPECT_TRUE(store.codecs().Report()[0].gave_up);
+  });
 }
 
 TEST(PushPullCheck, AgreesWhenTheGuardHasNoSay) {
   ClusterConfig config = ConfigOf({.type = "2bit:0.001", .has_guard = false});
   config.tensors = {{"t0", 1000}};
-  RunAndCheck(config, 80,
-              [](KVStore& store) { EXPECT_FALSE(store.Report()[0].is_dense); });
+  RunAndCheck(config, 80, [](KVStore& store) {
+    EXPECT_FALSE(store.codecs().Report()[0].is_dense);
+  });
 }
 
 // The first round's expectation, changed at one place.

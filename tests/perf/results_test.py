@@ -86,7 +86,7 @@ class ResultsTest(unittest.TestCase):
     def test_do_not_replace_others(self):
         with tempfile.TemporaryDirectory() as folder:
             first = results.default_out(["grid"], folder)
-            with open(first + ".json", "w", encoding="utf-8"):
+            with open(first + ".jsonl", "w", encoding="utf-8"):
                 pass
             second = results.default_out(["grid"], folder)
             self.assertEqual(second, first + "-2")

@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "transport/collective.h"
+#include "transport/collective/collective.h"
 
 namespace telegrad::testing {
 
@@ -24,7 +24,7 @@ inline absl::Status SumAndCompare(Group& group, int round, size_t count) {
     values[i] = SummandAt(group.rank(), round, i);
   }
   const absl::Status status = group.Allreduce(
-      values.data(), count, DataType::kFloat32, ReduceOp::kSum, {});
+      values.data(), count, Dtype::kFloat32, ReduceOp::kSum, {});
   for (size_t i = 0; status.ok() && i < count; ++i) {
     if (values[i] != SummandAt(0, round, i) + SummandAt(1, round, i)) {
       return absl::DataLossError(

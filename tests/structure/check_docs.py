@@ -1,14 +1,23 @@
 #!/usr/bin/env python3
 """Checks the documents against the program.
 
-    check_docs.py ROOT flags PROGRAM [PERF [TOPO]]
+    check_docs.py ROOT flags PROGRAM [PERF [TOPO [SERVER]]]
                                        each --flag that stands in a document on a
                                        line (or its continuation) that calls
                                        telegrad-train, or in `backquotes`, is in
                                        PROGRAM --help, or in that of PERF's
-                                       subcommands or of TOPO's; exits 77
+                                       subcommands or of TOPO's, or in
+                                       SERVER --help; exits 77
                                        (skipped) while PROGRAM does not exist
     check_docs.py ROOT paths           no file speaks of the place it was made in
+    check_docs.py ROOT width           lines of documents have at most 100 columns,
+                                       addresses of the web apart
+    check_docs.py ROOT results         each file of perf/results is named in a
+                                       document under docs/
+    check_docs.py ROOT links           what documents link to exists, and
+                                       docs/README.md links to each page of docs/
+    check_docs.py ROOT code            blocks of C++ in pages that explain a program
+                                       are lines of it, in their order
 """
 import os
 import re
@@ -29,6 +38,33 @@ SKIPPED_FOLDERS = re.compile(r"^(build.*|\.git|\.cache|\.deb|__pycache__|"
 FOREIGN = re.compile(
     r"^\s*(\$\s*)?(cmake|ctest|ninja|git|apt-get|update-alternatives|mpirun|srun"
     r"|clang-format|telegrad-perf|telegrad-topo|telegrad-server)\b")
+
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+# Pages that explain a program.
+PROGRAM_OF = {"docs/tutorial_cpp.md": "examples/linear_regression.cc"}
+BLOCK = re.compile(r"^```cpp\n(.*?)^```$", re.M | re.S)
+
+
+MAX_COLUMNS = 100
+# Documents with longer lines, and how many they may have; the numbers only go
+# down.
+LONG_LINES = {
+    "SECURITY.md": 1,
+    "docs/benchmarks.md": 27,
+    "docs/codecs.md": 7,
+    "docs/collectives.md": 3,
+    "docs/control_plane.md": 7,
+    "docs/doctor.md": 6,
+    "docs/numbers.md": 15,
+    "docs/planner.md": 76,
+    "docs/results.md": 100,
+    "docs/simulator.md": 27,
+    "docs/topology.md": 11,
+    "docs/topology_files.md": 2,
+    "docs/topology_json.md": 4,
+    "docs/user_guide.md": 35,
+    "docs/wire_format.md": 10,
+}
 
 
 def files_of(root):
@@ -83,13 +119,79 @@ def places(root):
             if PLACES.search(line)]
 
 
+def long_lines(root, allowed=None):
+    """Those beyond what is allowed, with the document's number of them."""
+    allowed = LONG_LINES if allowed is None else allowed
+    found = []
+    for path in files_of(root):
+        if not path.endswith(".md"):
+            continue
+        numbers = [number for number, line
+                   in enumerate(read(root, path).splitlines(), 1)
+                   if len(re.sub(r"https?://\S+", "", line)) > MAX_COLUMNS]
+        if len(numbers) > allowed.get(path, 0):
+            found.append(
+                f"{path}:{numbers[-1]}: {len(numbers)} lines have more than "
+                f"{MAX_COLUMNS} columns, at most {allowed.get(path, 0)} may")
+    return found
+
+
+def uncited_results(root):
+    text = "".join(read(root, path) for path in documents(root))
+    return [f"{path}: no document names this file"
+            for path in files_of(root) if path.startswith("perf/results/")
+            and os.path.basename(path) not in text]
+
+
+def broken_links(root):
+    found = []
+    linked = set()
+    for path in files_of(root):
+        if not path.endswith(".md"):
+            continue
+        for number, line in enumerate(read(root, path).splitlines(), 1):
+            for target in LINK.findall(re.sub(r"`[^`]*`", "", line)):
+                if "://" in target:
+                    continue
+                aim = os.path.normpath(os.path.join(os.path.dirname(path), target))
+                if not os.path.exists(os.path.join(root, aim)):
+                    found.append(f"{path}:{number}: {target} does not exist")
+                if path == "docs/README.md":
+                    linked.add(aim)
+    for path in documents(root):
+        if os.path.dirname(path) == "docs" and path != "docs/README.md" and (
+                path not in linked):
+            found.append(f"{path}: docs/README.md does not link to it")
+    return found
+
+
+def foreign_code(root):
+    found = []
+    for page, program in PROGRAM_OF.items():
+        code = [line.strip() for line in read(root, program).splitlines()]
+        text = read(root, page)
+        start = 0
+        for block in BLOCK.finditer(text):
+            lines = [line.strip() for line in block.group(1).splitlines()]
+            places = [i for i in range(start, len(code) - len(lines) + 1)
+                      if code[i:i + len(lines)] == lines]
+            if places:
+                start = places[0] + len(lines)
+            else:
+                number = text.count("\n", 0, block.start()) + 1
+                found.append(f"{page}:{number}: not the next lines of {program}")
+        if start == 0:
+            found.append(f"{page}: shows nothing of {program}")
+    return found
+
+
 def help_of(command):
     return subprocess.run([*command, "--help"], capture_output=True, text=True,
                           timeout=60, check=True).stdout
 
 
 def main():
-    if len(sys.argv) in (4, 5, 6) and sys.argv[2] == "flags":
+    if 4 <= len(sys.argv) <= 7 and sys.argv[2] == "flags":
         if not os.access(sys.argv[3], os.X_OK):
             print(f"skipped: {sys.argv[3]} is not in this build")
             sys.exit(SKIPPED)
@@ -97,12 +199,22 @@ def main():
         for perf in sys.argv[4:5]:
             for command in SUBCOMMAND.findall(help_of([perf])):
                 shown += help_of([perf, command])
-        for topo in sys.argv[5:]:
+        for topo in sys.argv[5:6]:
             for command in ("show", "doctor", "plan", "simulate"):
                 shown += help_of([topo, command])
+        for server in sys.argv[6:]:
+            shown += help_of([server])
         found = unknown_flags(sys.argv[1], shown)
     elif len(sys.argv) == 3 and sys.argv[2] == "paths":
         found = places(sys.argv[1])
+    elif len(sys.argv) == 3 and sys.argv[2] == "width":
+        found = long_lines(sys.argv[1])
+    elif len(sys.argv) == 3 and sys.argv[2] == "results":
+        found = uncited_results(sys.argv[1])
+    elif len(sys.argv) == 3 and sys.argv[2] == "links":
+        found = broken_links(sys.argv[1])
+    elif len(sys.argv) == 3 and sys.argv[2] == "code":
+        found = foreign_code(sys.argv[1])
     else:
         sys.exit(__doc__)
     print("\n".join(found) or "no complaints")

@@ -18,6 +18,13 @@ def unknown(text):
         return check_docs.unknown_flags(root, HELP)
 
 
+def write(root, files):
+    for path, text in files.items():
+        os.makedirs(os.path.join(root, os.path.dirname(path)), exist_ok=True)
+        with open(os.path.join(root, path), "w", encoding="utf-8") as file:
+            file.write(text)
+
+
 class CheckDocs(unittest.TestCase):
 
     def test_known_flags_pass(self):
@@ -49,6 +56,48 @@ class CheckDocs(unittest.TestCase):
                         check_docs.places(root),
                         [f"{name}:2: speaks of the place it was made in"])
                     os.remove(path)
+
+    def test_long_lines_are_found(self):
+        with tempfile.TemporaryDirectory() as root:
+            path = os.path.join(root, "a.md")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write("é" * 100 + "\n" + "| b " * 26 + "\nsee https://" +
+                           "c" * 100 + "\n" + "d" * 101 + "\n")
+            self.assertEqual(
+                check_docs.long_lines(root, {}),
+                ["a.md:4: 2 lines have more than 100 columns, at most 0 may"])
+            self.assertEqual(check_docs.long_lines(root, {"a.md": 2}), [])
+
+    def test_a_result_that_no_document_names_is_found(self):
+        with tempfile.TemporaryDirectory() as root:
+            for path, text in (("docs/results.md", "see `a.jsonl`"),
+                               ("perf/results/a.jsonl", ""),
+                               ("perf/results/b.jsonl", "")):
+                os.makedirs(os.path.join(root, os.path.dirname(path)), exist_ok=True)
+                with open(os.path.join(root, path), "w", encoding="utf-8") as file:
+                    file.write(text)
+            self.assertEqual(
+                check_docs.uncited_results(root),
+                ["perf/results/b.jsonl: no document names this file"])
+
+    def test_a_broken_link_and_a_page_without_one_are_found(self):
+        with tempfile.TemporaryDirectory() as root:
+            write(root, {"docs/README.md": "[a](a.md#x) [w](https://w.w/x)\n[no](no.md)",
+                         "docs/a.md": "[up](../b.cc) `[code](x)`", "b.cc": "",
+                         "docs/lost.md": ""})
+            self.assertEqual(
+                check_docs.broken_links(root),
+                ["docs/README.md:2: no.md does not exist",
+                 "docs/lost.md: docs/README.md does not link to it"])
+
+    def test_code_that_is_not_the_programs_is_found(self):
+        page, program = next(iter(check_docs.PROGRAM_OF.items()))
+        for blocks, complaints in ((["a;\nb;", "c;"], 0), (["a;\nc;"], 2),
+                                   (["a;", "B;"], 1), (["c;", "a;"], 1), ([], 1)):
+            with self.subTest(blocks), tempfile.TemporaryDirectory() as root:
+                write(root, {program: "  a;\n  b;\nc;\n",
+                             page: "".join(f"```cpp\n{b}\n```\n" for b in blocks)})
+                self.assertEqual(len(check_docs.foreign_code(root)), complaints)
 
 
 if __name__ == "__main__":

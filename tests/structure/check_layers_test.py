@@ -18,15 +18,21 @@ CLEAN = {
     "compression/codec.h": '#pragma once\n#include "kernels/op.h"\n',
     "transport/transport.h": "#pragma once\n",
     "transport/registry.cc": '#include "transport/ucx/context.h"\n',
-    "transport/placement.cc": 'const char* x = getenv("A");\n',
+    "transport/job/launchers/placement.cc": 'const char* x = getenv("A");\n',
+    "transport/job/job.h": '#pragma once\n#include "transport/transport.h"\n',
     "transport/ucx/context.h": "#pragma once\n",
     "transport/ucx/registry.cc": "#if TELEGRAD_WITH_UCX\n#endif\n",
     "topology/plan.h": '#pragma once\n#include "base/a.h"\n',
     "kvstore/store.h": '#pragma once\n#include "compression/codec.h"\n'
                        '#include "transport/transport.h"\n',
+    "kvstore/engine/chunk.h": '#pragma once\n#include "kvstore/store.h"\n',
+    "kvstore/ps/worker.cc": '#include "kvstore/engine/chunk.h"\n',
+    "kvstore/tuning/plan.h": '#pragma once\n#include "kvstore/store.h"\n'
+                             '#include "transport/job/job.h"\n',
     "trainer/networks/lenet.cc": "#include <torch/torch.h>\n",
-    "trainer/main.cc": '#include "kvstore/store.h"\n',
+    "trainer/main.cc": '#include "kvstore/store.h"\n#include "kvstore/tuning/plan.h"\n',
     "perf/main.cc": '#include "trainer/report.h"\n',
+    "examples/own.cc": '#include "kvstore/store.h"\n#include "transport/job/job.h"\n',
     "trainer/own.h": "#pragma once\nnamespace telegrad {\nclass Report : public X {\n};\n}\n",
     "transport/other.h": "#pragma once\nnamespace telegrad::ucx {\nstruct Report {\n};\n}\n",
     "trainer/report.h": '#pragma once\nconst char* kText = R"(throw " getenv()";\n'
@@ -56,9 +62,21 @@ PLANTED = {
         "doubled", "trainer/twice.h",
         "#pragma once\nnamespace telegrad {\ninline void F() {\n}\n"
         "struct Report {\n};\n}  // namespace telegrad\n"),
+    "kvstore on its tuning": (
+        "arrow", "kvstore/b.cc", '#include "kvstore/tuning/plan.h"\n'),
+    "engine on transport": (
+        "arrow", "kvstore/engine/b.cc", '#include "transport/transport.h"\n'),
+    "transport on the job": (
+        "arrow", "transport/ucx/b.cc", '#include "transport/job/job.h"\n'),
     "trainer on tests": ("arrow", "trainer/b.cc", '#include "tests/t.h"\n'),
     "private header of another layer": (
         "private", "kvstore/b.cc", '#include "transport/ucx/context.h"\n'),
+    "example on the trainer": (
+        "arrow", "examples/b.cc", '#include "trainer/report.h"\n'),
+    "example on a private header": (
+        "private", "examples/b.cc", '#include "transport/ucx/context.h"\n'),
+    "example on the stores' engine": (
+        "private", "examples/b.cc", '#include "kvstore/engine/chunk.h"\n'),
     "private header of a sister folder": (
         "private", "transport/inproc/b.cc",
         '#include "transport/ucx/context.h"\n'),
@@ -84,7 +102,6 @@ PLANTED = {
         "root-relative", "base/b.cc", '#include "base/none.h"\n'),
     "own header in angle brackets": (
         "root-relative", "kernels/b.cc", "#include <base/a.h>\n"),
-    "long file": ("length", "base/b.cc", "\n" * 401),
     "Abseil in CUDA": (
         "cuda-include", "kernels/cuda/b.cu", '#include "absl/status/status.h"\n'),
     "container in CUDA": (

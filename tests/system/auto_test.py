@@ -10,7 +10,7 @@ import unittest
 from harness import SystemTest
 
 MLP = ["--network", "mlp", "--data", "digits", "--num-epochs", "1",
-       "--batch-size", "16", "--num-batches", "30", "--workers", "2"]
+       "--batch-size", "16", "--num-batches", "60", "--workers", "2"]
 # Options of codecs are written as everywhere.
 CODECS = ["fp16", "int8:block=256", "2bit:auto"]
 
@@ -18,7 +18,7 @@ CODECS = ["fp16", "int8:block=256", "2bit:auto"]
 class Auto(SystemTest):
     def decisions(self, *flags):
         run = self.run_to_end(
-            ["--gc-type", "auto", "--gc-allow", ",".join(CODECS), *flags, *MLP],
+            ["-v", "--gc-type", "auto", "--gc-allow", ",".join(CODECS), *flags, *MLP],
             seconds=240)
         result = self.summary()[0]
         self.assertEqual(result["codec"], ",".join(CODECS))
@@ -32,35 +32,23 @@ class Auto(SystemTest):
             text = page.read()
         for line in said:
             self.assertIn(html.escape(line, quote=False), text)
-        # The plan is made again with what was measured.
-        plans = [line for line in result["decisions"]
-                 if line.startswith("plan, step 9: dense exchanges take ")]
-        self.assertEqual(len(plans), 1, result["decisions"])
-        self.assertRegex(plans[0], "; --gc-type auto uses "
-                         "(none|fp16|int8:block=256|2bit:auto)$")
-        self.assertRegex(said[0], "step 0: dense for 9 steps, .* none, fp16, "
-                         "int8:block=256, 2bit:auto")
+        self.assertRegex(said[0], "step 0: compression off for 9 steps: .* none, "
+                         "fp16, int8:block=256, 2bit:auto")
         return said, result
 
     def test_a_slow_link_gets_the_codec_with_the_fewest_bytes(self):
         said, result = self.decisions("--link", "20mbit")
-        self.assertIn("step 9: compression on, 2bit:auto for", said[1])
-        for codec in CODECS:
-            self.assertIn(f"ms with {codec}", said[1])
-        self.assertIn("break-even", said[1])
-        # On a busy machine another one may be tried; 11 of 30 steps are dense.
-        self.assertRegex(said[2], "step 18: compression (stays|by .* instead): "
-                         "steps took .* predicted")
+        # On a busy machine another one may be tried first.
+        self.assertRegex(said[1], "step (19|29|39): compression 2bit:auto for ")
+        self.assertRegex(said[1], "a link of .* explains dense steps; with none "
+                         ".* ms measured; .*with 2bit:auto .* ms measured")
         self.assertLess(result["push_wire_bytes"],
                         0.8 * result["push_raw_bytes"])
 
-    def test_tiny_tensors_stay_dense_with_the_break_even(self):
+    def test_tiny_tensors_stay_dense(self):
         said, result = self.decisions("--gc-min-bytes", "1GiB")
         self.assertEqual(len(said), 2, said)
         self.assertIn("step 9: compression off", said[1])
-        self.assertIn("break-even", said[1])
-        for codec in CODECS:
-            self.assertIn(f"ms with {codec}", said[1])
         self.assertGreater(result["push_wire_bytes"], result["push_raw_bytes"])
 
 

@@ -31,6 +31,19 @@ class Determinism(SystemTest):
         other = self.hashes("--gc-type", "2bit", "--seed", "4")
         self.assertNotEqual(other["2bit"], first["2bit"])
 
+    def test_devices_of_one_process_give_the_bits_of_workers(self):
+        settings = ["--compare", "none,2bit,2bit+reply=reencode,int8"]
+        for flags in ([], ["--gc-nonfinite", "skip"], ["--chunk-elems", "4096"]):
+            with self.subTest(" ".join(flags)):
+                self.assertEqual(
+                    self.hashes(*settings, *flags, "--kv-store", "local",
+                                "--devices", "2"),
+                    self.hashes(*settings, *flags, "--workers", "2"))
+        server = ["--compare", "none,2bit", "--update-on", "server"]
+        self.assertEqual(
+            self.hashes(*server, "--kv-store", "local", "--devices", "3"),
+            self.hashes(*server, "--workers", "3"))
+
     def test_libfabric_gives_the_same_bits(self):
         listed = self.run_to_end(["--help"], seconds=20).stdout()
         if re.search(r"ofi +not in this build", listed):

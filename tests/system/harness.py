@@ -94,6 +94,7 @@ class Run:
         self.out_path = os.path.join(folder, f"stdout.{index}")
         self.err_path = os.path.join(folder, f"stderr.{index}")
         self.folder = folder
+        self.env = env
         variables = {name: os.environ[name] for name in KEPT_VARIABLES
                      if name in os.environ}
         variables["XDG_CACHE_HOME"] = os.path.join(folder, "cache")
@@ -146,8 +147,8 @@ class SystemTest(unittest.TestCase):
         self.assertEqual(left, {}, "processes left behind")
         self.assertEqual(segments, set(), "shared memory left behind")
 
-    def start(self, args, env=None, prefix=()):
-        run = Run(self.folder, len(self.runs), [*prefix, BINARY, *args], env)
+    def start(self, args, env=None, prefix=(), program=BINARY):
+        run = Run(self.folder, len(self.runs), [*prefix, program, *args], env)
         self.runs.append(run)
         return run
 

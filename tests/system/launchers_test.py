@@ -5,10 +5,10 @@ import signal
 import socket
 import unittest
 
-from harness import ENDLESS, SHORT, wait_until
+from harness import ENDLESS, SHORT, free_ports, wait_until
 from placed import PlacedTest
 
-TABLE = "bytes of all workers, headers in"  # above the closing table
+TABLE = "bytes of all workers, with headers"  # above the closing table
 COMPARE = [*SHORT, "--compare", "none,2bit"]
 
 
@@ -76,6 +76,94 @@ class Dmlc(PlacedTest):
             lines = run.fatal_lines()
             self.assertEqual(len(lines), 1, run.output())
             self.assertIn("worker/1", lines[0]["message"])
+
+
+class Cancelled(PlacedTest):
+    def test_a_signal_to_any_process_ends_all_as_cancelled(self):
+        for name in ("worker 1", "server 0", "scheduler"):
+            with self.subTest(name):
+                runs = self.start_dmlc(ENDLESS)
+                self.wait_for_training(runs["worker 0"])
+                told = runs.pop(name)
+                told.process.send_signal(signal.SIGTERM)
+                self.assertEqual(self.wait(told, 10), 143, told.output())
+                self.wait_all(runs.values(), code=33, seconds=10)
+                for run in (told, *runs.values()):
+                    lines = run.fatal_lines()
+                    self.assertEqual(len(lines), 1, run.output())
+                    self.assertEqual(lines[0]["reason"], "cancelled", lines)
+                    self.assertIn("SIGTERM", lines[0]["message"])
+                    self.assertIn(str(told.pid), lines[0]["message"])
+
+    def test_a_signal_to_all_ends_all_as_cancelled(self):
+        runs = self.start_dmlc(ENDLESS)
+        self.wait_for_training(runs["worker 0"])
+        for run in runs.values():
+            run.process.send_signal(signal.SIGTERM)
+        # 33: of another's signal it was told before it looked at its own.
+        codes = {self.wait(run, 10) for run in runs.values()}
+        self.assertIn(143, codes)
+        self.assertLessEqual(codes, {143, 33})
+        for run in runs.values():
+            self.assertEqual([line["reason"] for line in run.fatal_lines()],
+                             ["cancelled"], run.output())
+
+    def test_loopback_of_a_far_scheduler_is_a_wrong_flag_everywhere(self):
+        runs = self.start_dmlc(
+            SHORT, env={name: {"DMLC_PS_ROOT_URI": "203.0.113.77"}
+                        for name in ("scheduler", "server 0", "worker 0",
+                                     "worker 1")})
+        self.wait_all(runs.values(), code=2, seconds=20)
+        for run in runs.values():
+            self.assertIn("--bind auto", run.stderr())
+            self.assertIn("--secret-file", run.stderr())
+
+
+class ByHand(PlacedTest):
+    def start_server(self, *flags):
+        return self.start(flags, program=os.environ["TELEGRAD_SERVER"])
+
+    def test_workers_train_with_servers_that_were_started_by_hand(self):
+        scheduler = f"127.0.0.1:{free_ports(4)}"
+        common = ["--scheduler", scheduler, "--workers", "2", "--servers", "2"]
+        runs = [self.start_server(*common, "--role", "scheduler",
+                                  "--runs", "2")]
+        runs += [self.start_server(*common, "--runs", "2") for _ in range(2)]
+        runs += [self.start([*COMPARE, *common, "--out", f"out-{i}"])
+                 for i in range(2)]
+        self.wait_all(runs)
+        # Who is worker 0 of a run writes it; the scheduler gives ranks anew.
+        written = []
+        for i in range(2):
+            if os.path.exists(self.path(f"out-{i}", "summary.json")):
+                written += self.hashes(f"out-{i}")
+        self.assertEqual(
+            sorted(written),
+            sorted(self.embedded_hashes([*COMPARE, "--servers", "2"])))
+
+    def test_dmlc_variables_make_it_a_server(self):
+        runs = self.start_dmlc(SHORT, skip=["server 0", "scheduler"])
+        env = runs["worker 0"].env
+        for role in ("scheduler", "server"):
+            runs[role] = self.start([], env={**env, "DMLC_ROLE": role},
+                                    program=os.environ["TELEGRAD_SERVER"])
+        self.wait_all(runs.values())
+
+    def test_a_server_that_is_told_nothing_says_what_it_needs(self):
+        run = self.start_server()
+        self.assertEqual(self.wait(run, 10), 2, run.output())
+        self.assertIn("--scheduler", run.stderr())
+
+    def test_a_signal_ends_it_and_the_job(self):
+        scheduler = f"127.0.0.1:{free_ports(4)}"
+        common = ["--scheduler", scheduler, "--workers", "1"]
+        server = self.start_server(*common)
+        others = [self.start_server(*common, "--role", "scheduler"),
+                  self.start([*ENDLESS, *common])]
+        self.wait_for_training(others[1])
+        server.process.send_signal(signal.SIGTERM)
+        self.assertEqual(self.wait(server, 10), 143, server.output())
+        self.wait_all(others, code=33, seconds=10)
 
 
 class Torchrun(PlacedTest):

@@ -1,8 +1,9 @@
 """Wrong flags: exit 2, one line that names the thing and the way out."""
 
+import shutil
 import unittest
 
-from harness import SystemTest
+from harness import BINARY, SHORT, SystemTest
 
 # flags -> what the line must contain.
 WRONG = [
@@ -43,6 +44,33 @@ WRONG = [
     (["--rails", "lo"], ["--rails", "--secret-file"]),
     (["--rails", "eth99", "--insecure"], ["eth99", "lo"]),
     (["--seed", "x"], ["--seed", "x"]),
+    (["--out", "/proc/none/x"], ["--out", "/proc/none/x"]),
+    (["--out", BINARY], ["--out", BINARY]),
+    (["--batch-size", "10001"], ["--batch-size 10001", "2 workers", "20000"]),
+    (["--inject", "nan:0:fc1.weight"], ["--inject", "nan:WORKER:TENSOR"]),
+    (["--inject", "nan:2:fc1.weight:0:0"], ["--inject", "2 workers"]),
+    (["--inject", "nan:0:fc9.weight:0:0"], ["--inject", "fc9.weight", "lenet"]),
+    (["--inject", "nan:0:fc1.weight:99999999:0"], ["--inject", "elements"]),
+    (["--inject", "nan:0:fc1.weight:0:-1"], ["--inject", "steps"]),
+    (["--compare", "none,none"], ["--compare", "none", "twice"]),
+    (["--seed", "1,1"], ["--seed", "1", "twice"]),
+    (["--compare", "none", "--gc-type", "2bit"], ["--gc-type", "--compare"]),
+    (["--gc-allow", "2bit"], ["--gc-allow", "--gc-type auto"]),
+    (["--gc-threshold", "0.5"], ["--gc-threshold", "no codec"]),
+    (["--gc-packing", "radix"], ["--gc-packing", "no codec"]),
+    (["--benchmark", "1", "--data", "digits"], ["--data", "--benchmark 1"]),
+    (["--lr-factor", "0.5"], ["--lr-factor", "--lr-step-epochs"]),
+    (["--lr-step-epochs", "1,2"], ["--lr-step-epochs 2", "0 to 1"]),
+    (["--benchmark", "1", "--network", "vgg16", "--lr", "1"],
+     ["--lr", "no model"]),
+    (["--benchmark", "1", "--network", "vgg16", "--update-on", "server"],
+     ["--update-on", "no model"]),
+    (["--transport", "ucx", "--tcp-congestion", "reno"],
+     ["--tcp-congestion", "--transport tcp"]),
+    (["--bind", "203.0.113.77"], ["203.0.113.77", "lo 127.0.0.1"]),
+    (["--bind", "203.0.113.0/24"], ["203.0.113.0/24", "lo 127.0.0.1"]),
+    (["--bind", "ib99"], ["--bind", "ib99"]),
+    (["--scheduler", "n1"], ["--scheduler", "n1", "host:port"]),
     (["--network", "vgg16"], ["vgg16", "--benchmark 1"]),
 ]
 
@@ -69,6 +97,16 @@ class Usage(SystemTest):
         self.run_to_end(["--transport", "inproc"], code=2, seconds=20,
                         env=smoke)
         self.assertNotIn("smoke", self.runs[-1].stderr())
+
+    def test_results_that_cannot_be_written_are_an_error(self):
+        run = self.start(["--out", "results", *SHORT])
+        self.wait_for_training(run)
+        shutil.rmtree(self.path("results"))
+        with open(self.path("results"), "w", encoding="utf-8"):
+            pass
+        self.assertEqual(self.wait(run, 120), 70, run.output())
+        self.assertIn("results", run.stderr())
+        self.assertIn("accuracy", run.stdout())
 
     def test_help_names_every_flag_network_codec_and_transport(self):
         text = self.run_to_end(["--help"], seconds=20).stdout()

@@ -133,7 +133,7 @@ class DoctorCommand(unittest.TestCase):
         for arguments, words in (
                 (["--from", "/nonexistent"], "/nonexistent"),
                 (["--diff", "one"], "--diff"),
-                (["--peer", "foo"], "HOST:PORT"),
+                (["--peer", "foo"], "host:port"),
                 (["--priority", "9"], "--priority")):
             result = doctor(*arguments)
             self.assertEqual(result.returncode, 2, result.stdout)

@@ -109,6 +109,37 @@ TEST(NcclXml, SaysNoGdrOnlyWhenNoDeviceHasIt) {
   EXPECT_EQ(MachineFromText(text)->capabilities.gdr, Tri::kNo);
 }
 
+// As RCCL writes it on a host with two MI300A.
+TEST(NcclXml, OfVersion2HasGpusOfAmd) {
+  const char text[] = R"(<system version="2">
+    <cpu numaid="2" affinity="000000ff,ffff0000" arch="x86_64">
+    <pci busid="0000:82:00.0" class="0x120000" vendor="0x1002" device="0x74a0">
+    <gpu dev="0" sm="228" gcn="942" arch="38911" rank="0" gdr="1">
+    <xgmi target="0000:c2:00.0" count="1" tclass="0x120000"/></gpu></pci></cpu>
+    <cpu numaid="3" affinity="ffffff00,00000000" arch="x86_64">
+    <pci busid="0000:c2:00.0" class="0x120000" vendor="0x1002" device="0x74a0">
+    <gpu dev="1" sm="228" gcn="gfx942" arch="38911" rank="1" gdr="1">
+    <xgmi target="0000:82:00.0" count="1" tclass="0x120000"/></gpu></pci>
+    <pci busid="0000:c1:00.0" class="0x020000" vendor="0x17db" device="0x0501">
+    <nic><net name="cxi1" dev="1" speed="200000" port="1" gdr="1"/></nic></pci>
+    </cpu></system>)";
+  const auto machine = MachineFromText(text);
+  ASSERT_TRUE(machine.ok()) << machine.status();
+  EXPECT_EQ(machine->cpus, 48);
+  ASSERT_EQ(machine->gpus.size(), 2u);
+  EXPECT_EQ(machine->gpus[1].name, "rocm1");
+  EXPECT_EQ(machine->gpus[1].position.numa_node, 3);
+  // 228 compute units are no compute capability.
+  EXPECT_FALSE(machine->gpus[0].compute_capability.value.has_value());
+  ASSERT_EQ(machine->links.size(), 1u);
+  EXPECT_EQ(machine->links[0].a, 0);
+  EXPECT_EQ(machine->links[0].b, 1);
+  EXPECT_EQ(machine->links[0].lanes, 1);
+  EXPECT_FALSE(machine->links[0].gbytes_per_s.value.has_value());
+  ASSERT_EQ(machine->nics.size(), 1u);
+  EXPECT_EQ(machine->nics[0].ports.at(0).gbps.value_or(0), 200);
+}
+
 TEST(HwlocXml, InfersFabrics) {
   const Machine machine = Load("hwloc2.xml");
   EXPECT_THAT(NicNames(machine),
@@ -204,7 +235,7 @@ TEST(Import, DumpsAreReadBack) {
 
 TEST(Import, SaysWhatItReads) {
   for (const char* text :
-       {"", " \n", "hello", "<html/>", "<system/>", "<system version=\"2\"/>",
+       {"", " \n", "hello", "<html/>", "<system/>", "<system version=\"3\"/>",
         "<topology version=\"4\"/>", "<topology", "{}", "<a></b>",
         "<!DOCTYPE a [<!ENTITY b \"c\">]><system version=\"1\">&b;</system>",
         "<?xml version=\"1.0\"?>", "\x1f\x8b\x08"}) {

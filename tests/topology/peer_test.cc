@@ -52,7 +52,7 @@ TEST(Peer, ThatIsSilentIsGivenUp) {
 TEST(Peer, NeedsAnAddressWithAPort) {
   for (const char* bad : {"", "host", ":1", "host:", "host:x", "host:70000"}) {
     EXPECT_THAT(ProbePeer(bad, "", kPatience),
-                StatusIs(absl::StatusCode::kInvalidArgument, "HOST:PORT"));
+                StatusIs(absl::StatusCode::kInvalidArgument, "host:port"));
   }
 }
 

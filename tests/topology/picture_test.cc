@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "topology/import.h"
 #include "topology/import/xml.h"
 #include "topology/path.h"
@@ -31,13 +32,13 @@ std::vector<std::string> TextsOf(const std::string& svg, const char* name) {
 TEST(Picture, ShowsDevicesSwitchesLinksAndClasses) {
   for (const char* name : {"nccl_quirks.xml", "hwloc2.xml", "hwloc1.xml"}) {
     const auto machine = MachineFromFile(
-        std::string(TELEGRAD_TOPOLOGY_OWN_FIXTURES) + "/" + name);
+        absl::StrCat(TELEGRAD_TOPOLOGY_OWN_FIXTURES, "/", name));
     ASSERT_TRUE(machine.ok()) << machine.status();
     const auto texts = TextsOf(ToSvg(*machine), "text");
     for (const Gpu& gpu : machine->gpus) {
       EXPECT_THAT(texts, testing::Contains(gpu.name));
       for (const std::string& each : gpu.position.switches) {
-        EXPECT_THAT(texts, testing::Contains("switch " + each));
+        EXPECT_THAT(texts, testing::Contains(absl::StrCat("switch ", each)));
       }
     }
     for (const Nic& nic : machine->nics) {

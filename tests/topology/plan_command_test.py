@@ -61,8 +61,8 @@ class Plan(unittest.TestCase):
             done = run("plan", "--workers", "2", "--link-gbps", "1", *flags,
                        "--json")
             self.assertEqual(done.returncode, 0, done.stderr)
-            return [line for line in json.loads(done.stdout)["reasons"]
-                    if line.startswith("compression ")]
+            return [each["why"] for each in json.loads(done.stdout)["decisions"]
+                    if each["what"] == "compression"]
         self.assertEqual(against(), against("--gc-allow", "2bit"))
         self.assertTrue(against()[0].endswith("not measured: 2bit"))
         self.assertIn("1bit", against("--gc-allow", "all")[0])
@@ -95,8 +95,8 @@ class Plan(unittest.TestCase):
 
     def test_the_environment_names_the_network_unless_a_flag_does(self):
         for variable, flags, network in (
-                ("EFA", [], "network EFA: asked for"),
-                ("EFA", ["--transport", "IB"], "network IB: asked for"),
+                ("EFA", [], "network EFA: --transport EFA"),
+                ("EFA", ["--transport", "IB"], "network IB: --transport IB"),
                 ("ucx", [], "network TCP: nothing is known")):
             with self.subTest(variable + " ".join(flags)):
                 done = run("plan", "--workers", "2", *flags,

@@ -91,6 +91,12 @@ inline Plan MustPlan(const std::vector<Machine>& machines,
   return plan.ok() ? *std::move(plan) : Plan{};
 }
 
+inline std::vector<std::string> Lines(const Plan& plan) {
+  std::vector<std::string> lines;
+  for (const Decision& each : plan.decisions) lines.push_back(ToText(each));
+  return lines;
+}
+
 inline std::vector<Machine> Cluster(int count, Fabric fabric, double gbps,
                                     int gpus = 0) {
   std::vector<Machine> machines;

@@ -17,15 +17,12 @@ TEST(PlanOfARun, HasWhatTheRunHasFixed) {
   const Plan best = MustPlan(machines, AssumedCalibration(), request);
   EXPECT_EQ(best.aggregation, Aggregation::kRing);
   EXPECT_TRUE(best.is_hierarchical);
-  request.network = "TCP";
+  request.network = {"TCP", "--transport tcp"};
   request.servers = 2;
   request.workers = 2;
-  request.fixed = {.network_why = "this run uses tcp",
-                   .aggregation = Aggregation::kDedicatedServers,
-                   .aggregation_why = "fixed by 2 servers",
-                   .memory_why = "gradients are in host memory",
-                   .connections = 7,
-                   .connections_why = "asked for"};
+  request.aggregation = {Aggregation::kDedicatedServers, "--servers 2"};
+  request.host_memory = {true, "gradients are in host memory"};
+  request.connections = {7, "--connections 7"};
   const Plan plan = MustPlan(machines, AssumedCalibration(), request);
   EXPECT_EQ(plan.network, NetworkKind::kTcp);
   EXPECT_EQ(plan.aggregation, Aggregation::kDedicatedServers);
@@ -33,12 +30,10 @@ TEST(PlanOfARun, HasWhatTheRunHasFixed) {
   EXPECT_EQ(plan.connections, 7);
   ASSERT_EQ(plan.machines[0].gpus.size(), 1u);
   EXPECT_EQ(plan.machines[0].gpus[0].memory, MemoryPath::kHost);
-  EXPECT_THAT(plan.reasons,
-              AllOf(Contains("network TCP: this run uses tcp; each of 2 "
-                             "machine(s) has an active port of IB"),
-                    Contains("aggregation dedicated-servers: fixed by 2 "
-                             "servers"),
-                    Contains("7 connections: asked for")));
+  EXPECT_THAT(Lines(plan),
+              AllOf(Contains("network TCP: --transport tcp"),
+                    Contains("aggregation dedicated-servers: --servers 2"),
+                    Contains("connections 7: --connections 7")));
   EXPECT_NE(plan.digest, best.digest);
   EXPECT_GT(plan.comm_s, 0);
 }
@@ -48,14 +43,12 @@ TEST(PlanOfARun, AdvisesWhatIsFasterByMoreThanTheSpread) {
   PlanRequest request = Request("vgg16", 4, 2.5);
   request.is_link_of_busy_servers = true;
   request.servers = 1;
-  request.fixed = {.aggregation = Aggregation::kDedicatedServers,
-                   .aggregation_why = "fixed by 1 server",
-                   .alternatives = {Aggregation::kColocatedServers}};
+  request.aggregation = {Aggregation::kDedicatedServers, "--servers 1"};
   Calibration calibration = Measured();
   const Plan slow = MustPlan({}, calibration, request);
   ASSERT_TRUE(slow.advised.has_value());
   EXPECT_EQ(*slow.advised, Aggregation::kColocatedServers);
-  EXPECT_THAT(slow.reasons,
+  EXPECT_THAT(Lines(slow),
               Contains(AllOf(HasSubstr("advice "), HasSubstr("predicted"))));
   EXPECT_EQ(slow.aggregation, Aggregation::kDedicatedServers);
   // A server with so much bandwidth is no slower.

@@ -48,7 +48,7 @@ TEST(Plan, NeverMixesNetworks) {
 TEST(Plan, RefusesAnOverrideThatOneMachineCannotFollow) {
   std::vector<Machine> machines = Cluster(3, Fabric::kRoceV2, 100);
   PlanRequest request = Request("resnet50");
-  request.network = "rocev2";
+  request.network = {"rocev2", "--transport rocev2"};
   EXPECT_EQ(MustPlan(machines, AssumedCalibration(), request).network,
             NetworkKind::kRoceV2);
   machines[2].capabilities.memlock_bytes.value = 64 << 10;
@@ -56,11 +56,11 @@ TEST(Plan, RefusesAnOverrideThatOneMachineCannotFollow) {
   EXPECT_EQ(locked.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(locked.status().message(),
               AllOf(HasSubstr("node2"), HasSubstr("64 KiB")));
-  request.network = "IB";
+  request.network = {"IB", "--transport IB"};
   EXPECT_THAT(
       MakePlan(machines, AssumedCalibration(), request).status().message(),
       HasSubstr("node0 cannot use it: it has no IB port"));
-  request.network = "carrier pigeon";
+  request.network = {"carrier pigeon", "--transport"};
   EXPECT_EQ(MakePlan(machines, AssumedCalibration(), request).status().code(),
             absl::StatusCode::kInvalidArgument);
   machines.resize(1);  // no network is needed, and the name is still wrong
@@ -290,72 +290,71 @@ TEST(Plan, JsonHoldsAllOfIt) {
   EXPECT_THAT(PlanToText(plan), HasSubstr("machine node1"));
 }
 
-TEST(Plan, TextAndJsonHaveALineForEachDecision) {
+TEST(Plan, TextAndJsonHaveEachDecisionOnceInOrder) {
   PlanRequest request = Request("alexnet");
-  const auto reasons = [&] {
+  const auto lines = [&] {
     const Plan plan = MustPlan(Cluster(2, Fabric::kEthernet, 100),
                                AssumedCalibration(), request);
     const auto json = nlohmann::json::parse(PlanToJson(plan));
-    const auto lines = json["reasons"].get<std::vector<std::string>>();
-    for (const std::string& each : lines) {
+    EXPECT_EQ(json["decisions"].size(), plan.decisions.size());
+    EXPECT_EQ(json["decisions"][0]["what"], "network");
+    EXPECT_EQ(json["decisions"][0]["choice"], "TCP");
+    for (const std::string& each : Lines(plan)) {
       EXPECT_THAT(PlanToText(plan), HasSubstr("\n  " + each + "\n"));
     }
-    return lines;
+    return Lines(plan);
   };
   EXPECT_THAT(
-      reasons(),
+      lines(),
       ElementsAre(
-          HasSubstr("network TCP: "), HasSubstr("cards node0: "),
+          HasSubstr("network TCP: no RDMA network is usable"),
+          HasSubstr("cards node0 "),
           HasSubstr("memory host for machines (2): "),
-          HasSubstr("aggregation ring: "), HasSubstr("link 100 Gb/s"),
-          HasSubstr("compression off: "), HasSubstr("connections 4: "),
+          HasSubstr("aggregation ring: 2"), HasSubstr("link 100 Gb/s"),
+          HasSubstr("compression off: "),
+          HasSubstr("connections 4: one TCP stream"),
           AllOf(HasSubstr("chunk "), HasSubstr("the shortest prediction")),
           HasSubstr("priority first layers first")));
-  request.chunk_bytes = 1 << 20;
-  EXPECT_THAT(reasons(), Contains("chunk 1.05 MB for 16 tensors: asked for"));
+  request.chunk_bytes = {1 << 20, "--chunk-elems 262144"};
+  EXPECT_THAT(lines(), Contains("chunk 1.05 MB for 16 tensors: --chunk-elems "
+                                "262144"));
 }
 
-std::vector<std::string> DecisionLines(const Plan& plan) {
-  std::vector<std::string> lines;
-  for (const PlanDecision& each : PlanDecisions(plan)) {
-    lines.push_back(each.what + " | " + each.text);
-  }
-  return lines;
-}
-
-TEST(PlanDecisions, AreOneOfEachKindWithTheirReasons) {
-  const Plan tcp = MustPlan(Cluster(4, Fabric::kEthernet, 100),
-                            AssumedCalibration(), Request("resnet50"));
-  EXPECT_THAT(
-      DecisionLines(tcp),
-      ElementsAre(HasSubstr("network | TCP: no RDMA network is usable"),
-                  HasSubstr("; and 2 machines more"), HasSubstr("memory | "),
-                  HasSubstr("aggregation | ring: 4"),
-                  HasSubstr("link | 100 Gb/s per machine: "),
-                  HasSubstr("compression | off: "),
-                  HasSubstr("connections | 4: one TCP stream")));
-}
-
-TEST(PlanDecisions, NameCardsAndMemoryOfGpus) {
+TEST(PlanDecisions, NameCardsAndMemory) {
   const std::vector<Machine> machines = {
       TestMachine("a", 2, 2, Fabric::kInfiniBand, 200)};
   PlanRequest request = Request("resnet50");
   request.workers = 2;
-  const std::vector<std::string> lines =
-      DecisionLines(MustPlan(machines, AssumedCalibration(), request));
-  EXPECT_THAT(lines, Contains("cards | a: cuda0 mlx5_0/1 200 Gb/s, cuda1 "
-                              "mlx5_1/1 200 Gb/s"));
-  EXPECT_THAT(lines, Contains("memory | staging for GPUs (2): "
-                              "GPUDirect RDMA: unknown"));
+  const Plan plan = MustPlan(machines, AssumedCalibration(), request);
+  EXPECT_THAT(Lines(plan), Contains("cards a cuda0 mlx5_0/1 200 Gb/s, cuda1 "
+                                    "mlx5_1/1 200 Gb/s"));
+  EXPECT_THAT(Lines(plan), Contains("memory staging for GPUs (2): GPUDirect "
+                                    "RDMA: unknown"));
   request.workers = 1;
-  EXPECT_THAT(DecisionLines(MustPlan(machines, AssumedCalibration(), request)),
-              Contains("cards | none: nothing leaves the machine"));
+  EXPECT_THAT(Lines(MustPlan(machines, AssumedCalibration(), request)),
+              Contains("cards none: nothing leaves the machine"));
+  const Plan tcp = MustPlan(Cluster(4, Fabric::kEthernet, 100),
+                            AssumedCalibration(), Request("resnet50"));
+  EXPECT_THAT(Lines(tcp), Contains(HasSubstr("; and 2 machines more")));
+  const Plan unknown =
+      MustPlan({}, AssumedCalibration(), Request("resnet50", 3));
+  EXPECT_THAT(Lines(unknown), Contains("cards not known"));
+  EXPECT_THAT(Lines(unknown), Contains("memory not known"));
 }
 
-TEST(PlanDecisions, HoldWithoutAnyMachine) {
-  const Plan plan = MustPlan({}, AssumedCalibration(), Request("resnet50", 3));
-  EXPECT_THAT(DecisionLines(plan), Contains("cards | not known"));
-  EXPECT_THAT(DecisionLines(plan), Contains("memory | not known"));
+// The facts of detection that decided.
+TEST(PlanDecisions, CarryTheirEvidence) {
+  std::vector<Machine> machines = Cluster(2, Fabric::kInfiniBand, 100);
+  const Evidence limit = {
+      .what = "RLIMIT_MEMLOCK", .source = "getrlimit", .raw = "65536"};
+  machines[1].capabilities.memlock_bytes = {.value = 65536, .why = {limit}};
+  const Plan plan =
+      MustPlan(machines, AssumedCalibration(), Request("resnet50"));
+  EXPECT_EQ(plan.network, NetworkKind::kTcp);
+  const Decision* network = FindDecision(plan, Decision::Kind::kNetwork);
+  ASSERT_NE(network, nullptr);
+  EXPECT_THAT(network->evidence, Contains(limit));
+  EXPECT_EQ(FindDecision(plan, Decision::Kind::kAdvice), nullptr);
 }
 
 TEST(PlanFacts, DecideTheDigest) {

@@ -3,9 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <chrono>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 
 #include "base/network_device.h"
 
@@ -14,6 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
@@ -75,6 +81,53 @@ TEST(MachineDetection, GivesTheTransportTheBindInterfacesPortAndRow) {
   ASSERT_TRUE(without.rdma_ports.has_value());
   EXPECT_THAT(*without.rdma_ports, IsEmpty());
   EXPECT_FALSE(loopback.rdma_ports.has_value());
+}
+
+// As if a driver did not answer; then its library would use this static.
+struct Library {
+  ~Library() { std::fputs("destroyed", stderr); }
+};
+
+void EndWhileADriverHangs() {
+  static const Library library;
+  {
+    const MachineDetection detection(
+        "127.0.0.1",
+        []() -> absl::StatusOr<Machine> {
+          while (true) pause();
+        },
+        std::chrono::milliseconds(10));
+  }
+  exit(7);
+}
+
+TEST(MachineDetectionDeathTest, DestroysNoStaticsWhileADriverHangs) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(EndWhileADriverHangs(), ::testing::ExitedWithCode(7),
+              ::testing::Not(HasSubstr("destroyed")));
+}
+
+TEST(MachineDetection, IsOverWhenItsOwnerGoes) {
+  struct Flag {
+    explicit Flag(std::atomic<bool>& flag) : is_gone(flag) {}
+    ~Flag() {
+      usleep(50'000);
+      is_gone = true;
+    }
+    std::atomic<bool>& is_gone;
+  };
+  std::atomic<bool> is_gone = false;
+  {
+    auto flag = std::make_shared<Flag>(is_gone);
+    const MachineDetection detection(
+        "127.0.0.1",
+        [flag]() -> absl::StatusOr<Machine> {
+          return absl::UnavailableError("none");
+        },
+        std::chrono::seconds(10));
+    flag.reset();
+  }
+  EXPECT_TRUE(is_gone);
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ struct Backend {
   size_t connections = 1;
   const char* rail = "";
   double link_latency_s = 0;
-  size_t piece_bytes = 0;  // above 0: staged, in pieces of that size
+  size_t fragment_bytes = 0;  // above 0: staged, in fragments of that size
   absl::StatusOr<std::unique_ptr<TransportContext>> (*make)(
       const TransportOptions&, TransportHandler*) = MakeTransport;
   const char* memory = "host";
@@ -30,9 +30,9 @@ inline void PrintTo(const Backend& backend, std::ostream* out) {
   *out << backend.test_name;
 }
 
-// With payloads on a device, so to speak; a large message has many pieces.
+// With payloads on a device, so to speak; a large message has many fragments.
 inline Backend Staged(Backend backend) {
-  backend.piece_bytes = size_t{40} << 10;
+  backend.fragment_bytes = size_t{40} << 10;
   return backend;
 }
 
@@ -66,9 +66,10 @@ std::vector<Backend> AllBackends();
 
 // Of contexts over it.
 inline TransportFactory FactoryOf(const Backend& backend) {
-  if (backend.piece_bytes == 0) return backend.make;
+  if (backend.fragment_bytes == 0) return backend.make;
   return [backend](const TransportOptions& options, TransportHandler* handler) {
-    return Labelled::Make(backend.make, options, backend.piece_bytes, handler);
+    return Labelled::Make(backend.make, options, backend.fragment_bytes,
+                          handler);
   };
 }
 

@@ -28,7 +28,7 @@ GroupOptions Options(int ranks) {
 
 absl::Status Sum(Group& group, float* data, size_t count,
                  CollectiveSettings settings = {}) {
-  return group.Allreduce(data, count, DataType::kFloat32, ReduceOp::kSum,
+  return group.Allreduce(data, count, Dtype::kFloat32, ReduceOp::kSum,
                          settings);
 }
 
@@ -100,12 +100,12 @@ const Difference kDifferences[] = {
      "tag 7"},
     {"Type",
      [](Group& g, float* d) {
-       return g.Allreduce(d, 100, DataType::kInt32, ReduceOp::kSum);
+       return g.Allreduce(d, 100, Dtype::kInt32, ReduceOp::kSum);
      },
      [](Group& g, float* d) { return Sum(g, d, 100); }, "int32", "float32"},
     {"ReduceOp",
      [](Group& g, float* d) {
-       return g.Allreduce(d, 100, DataType::kFloat32, ReduceOp::kMax);
+       return g.Allreduce(d, 100, Dtype::kFloat32, ReduceOp::kMax);
      },
      [](Group& g, float* d) { return Sum(g, d, 100); }, "max", "sum"},
     {"Operation", [](Group& g, float*) { return g.Barrier(); },
@@ -121,19 +121,15 @@ const Difference kDifferences[] = {
      },
      "ring", "recursive_doubling"},
     {"Root",
-     [](Group& g, float* d) {
-       return g.Broadcast(d, 100, DataType::kFloat32, 1);
-     },
-     [](Group& g, float* d) {
-       return g.Broadcast(d, 100, DataType::kFloat32, 0);
-     },
+     [](Group& g, float* d) { return g.Broadcast(d, 100, Dtype::kFloat32, 1); },
+     [](Group& g, float* d) { return g.Broadcast(d, 100, Dtype::kFloat32, 0); },
      "root 1", "root 0"},
     {"LargeRoot",
      [](Group& g, float* d) {
-       return g.Broadcast(d, 200000, DataType::kFloat32, 1);
+       return g.Broadcast(d, 200000, Dtype::kFloat32, 1);
      },
      [](Group& g, float* d) {
-       return g.Broadcast(d, 200000, DataType::kFloat32, 0);
+       return g.Broadcast(d, 200000, Dtype::kFloat32, 0);
      },
      "root 1", "root 0"},
 };
@@ -286,12 +282,12 @@ TEST(CollectiveEnd, NobodyNeedsTheProgressOfRanksThatAreDone) {
       std::vector<float> in(kCount * n, 1), out(kCount * n);
       for (int round = 0; round < 5; ++round) {
         EXPECT_THAT(
-            group.Allgather(in.data(), out.data(), kCount, DataType::kFloat32),
+            group.Allgather(in.data(), out.data(), kCount, Dtype::kFloat32),
             IsOk())
             << transport << " " << tls;
         pause.arrive_and_wait();
         EXPECT_THAT(
-            group.Alltoall(in.data(), out.data(), kCount, DataType::kFloat32),
+            group.Alltoall(in.data(), out.data(), kCount, Dtype::kFloat32),
             IsOk())
             << transport << " " << tls;
         pause.arrive_and_wait();

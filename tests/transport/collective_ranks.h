@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
 #include "tests/testing/status_matchers.h"
-#include "transport/collective.h"
+#include "transport/collective/collective.h"
 
 namespace telegrad::testing {
 

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "tests/transport/collective_ranks.h"
-#include "transport/collective.h"
+#include "transport/collective/collective.h"
 
 // Collectives over a network that loses, repeats, reorders and harms messages,
 // and a transport that sends them again.
@@ -44,7 +44,7 @@ TEST_P(CollectiveOverResend, SumsAreExactUnderFaults) {
       const auto algorithm = round % 2 == 0
                                  ? CollectiveAlgorithm::kRing
                                  : CollectiveAlgorithm::kRecursiveDoubling;
-      ASSERT_THAT(group.Allreduce(values.data(), count, DataType::kFloat32,
+      ASSERT_THAT(group.Allreduce(values.data(), count, Dtype::kFloat32,
                                   ReduceOp::kSum, {.algorithm = algorithm}),
                   IsOk());
       for (size_t i = 0; i < count; ++i) {
@@ -100,8 +100,8 @@ void ExpectAnswers(const std::string& transport,
   RunRanks(options, [&](Group& group) {
     for (int round = 0; round < 20; ++round) {
       std::vector<float> values(100, 1);
-      EXPECT_THAT(group.Allreduce(values.data(), values.size(),
-                                  DataType::kFloat32, ReduceOp::kSum),
+      EXPECT_THAT(group.Allreduce(values.data(), values.size(), Dtype::kFloat32,
+                                  ReduceOp::kSum),
                   IsOk());
       EXPECT_EQ(values[99], kRanks) << "round " << round;
       ASSERT_TRUE(

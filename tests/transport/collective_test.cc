@@ -1,4 +1,4 @@
-#include "transport/collective.h"
+#include "transport/collective/collective.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -80,7 +80,7 @@ TEST_P(Collective, AllreduceSumsEveryElement) {
          {Algorithm::kAuto, Algorithm::kRing, Algorithm::kRecursiveDoubling}) {
       for (const size_t count : kCounts) {
         std::vector<float> data = Floats(group.rank(), count);
-        ASSERT_THAT(group.Allreduce(data.data(), count, DataType::kFloat32,
+        ASSERT_THAT(group.Allreduce(data.data(), count, Dtype::kFloat32,
                                     ReduceOp::kSum, {.algorithm = algorithm}),
                     IsOk());
         for (size_t i = 0; i < count; ++i) {
@@ -99,10 +99,10 @@ TEST_P(Collective, ReduceScatterGivesEachRankItsBlock) {
       for (const size_t count : kCounts) {
         const std::vector<float> in = Floats(group.rank(), n * count);
         std::vector<float> out(count, -99);
-        ASSERT_THAT(group.ReduceScatter(in.data(), out.data(), count,
-                                        DataType::kFloat32, ReduceOp::kSum,
-                                        {.algorithm = algorithm}),
-                    IsOk());
+        ASSERT_THAT(
+            group.ReduceScatter(in.data(), out.data(), count, Dtype::kFloat32,
+                                ReduceOp::kSum, {.algorithm = algorithm}),
+            IsOk());
         const size_t begin = static_cast<size_t>(group.rank()) * count;
         for (size_t i = 0; i < count; ++i) {
           ASSERT_EQ(out[i],
@@ -126,10 +126,9 @@ TEST_P(Collective, AllgatherPutsBlocksInTheOrderOfRanks) {
         }
         std::vector<float> out(n * count, -99);
         const std::vector<float> in = Floats(group.rank(), count);
-        ASSERT_THAT(
-            group.Allgather(in.data(), out.data(), count, DataType::kFloat32,
-                            {.algorithm = algorithm}),
-            IsOk());
+        ASSERT_THAT(group.Allgather(in.data(), out.data(), count,
+                                    Dtype::kFloat32, {.algorithm = algorithm}),
+                    IsOk());
         ASSERT_TRUE(out == expected)
             << ToString(algorithm) << " count " << count;
       }
@@ -150,10 +149,9 @@ TEST_P(Collective, AllgathervTakesBlocksOfDifferentSizesAndNone) {
         Floats(group.rank(), counts[static_cast<size_t>(group.rank())]);
     for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kDirect}) {
       std::vector<float> out(expected.size(), -99);
-      ASSERT_THAT(
-          group.Allgatherv(in.data(), out.data(), counts, DataType::kFloat32,
-                           {.algorithm = algorithm}),
-          IsOk());
+      ASSERT_THAT(group.Allgatherv(in.data(), out.data(), counts,
+                                   Dtype::kFloat32, {.algorithm = algorithm}),
+                  IsOk());
       EXPECT_TRUE(out == expected) << ToString(algorithm);
     }
   });
@@ -166,8 +164,8 @@ TEST_P(Collective, BroadcastReachesAllFromEveryRoot) {
       for (int root = 0; root < group.world_size(); ++root) {
         for (const size_t count : kCounts) {
           std::vector<float> data = Floats(group.rank(), count);
-          ASSERT_THAT(group.Broadcast(data.data(), count, DataType::kFloat32,
-                                      root, {.algorithm = algorithm}),
+          ASSERT_THAT(group.Broadcast(data.data(), count, Dtype::kFloat32, root,
+                                      {.algorithm = algorithm}),
                       IsOk());
           ASSERT_TRUE(data == Floats(root, count))
               << ToString(algorithm) << " root " << root << " count " << count;
@@ -186,10 +184,9 @@ TEST_P(Collective, AlltoallTransposesBlocks) {
       for (const size_t count : kCounts) {
         const std::vector<float> in = Floats(group.rank(), n * count);
         std::vector<float> out(n * count, -99);
-        ASSERT_THAT(
-            group.Alltoall(in.data(), out.data(), count, DataType::kFloat32,
-                           {.algorithm = algorithm}),
-            IsOk());
+        ASSERT_THAT(group.Alltoall(in.data(), out.data(), count,
+                                   Dtype::kFloat32, {.algorithm = algorithm}),
+                    IsOk());
         for (size_t from = 0; from < n; ++from) {
           const std::vector<float> theirs =
               Floats(static_cast<int>(from), n * count);
@@ -208,7 +205,7 @@ TEST_P(Collective, ManySmallOnesInARowStayInOrder) {
   RunRanks(Options(), [](Group& group) {
     for (int round = 0; round < 300; ++round) {
       int32_t value = group.rank() == 0 ? round : -1;
-      ASSERT_THAT(group.Broadcast(&value, 1, DataType::kInt32, 0), IsOk());
+      ASSERT_THAT(group.Broadcast(&value, 1, Dtype::kInt32, 0), IsOk());
       ASSERT_EQ(value, round);
       if (round % 50 != 0) continue;
       ASSERT_THAT(group.Barrier(), IsOk());
@@ -270,12 +267,12 @@ TEST_P(Collective, TypesAndOperationsReduceAsTheyShould) {
       auto ints = Converted<int32_t>(floats);
       auto halves = Converted<uint16_t>(floats);
       auto plain = floats;
-      ASSERT_THAT(group.Allreduce(ints.data(), kCount, DataType::kInt32, op),
+      ASSERT_THAT(group.Allreduce(ints.data(), kCount, Dtype::kInt32, op),
                   IsOk());
-      ASSERT_THAT(group.Allreduce(halves.data(), kCount, DataType::kBfloat16,
-                                  op, {.algorithm = Algorithm::kRing}),
+      ASSERT_THAT(group.Allreduce(halves.data(), kCount, Dtype::kBfloat16, op,
+                                  {.algorithm = Algorithm::kRing}),
                   IsOk());
-      ASSERT_THAT(group.Allreduce(plain.data(), kCount, DataType::kFloat32, op,
+      ASSERT_THAT(group.Allreduce(plain.data(), kCount, Dtype::kFloat32, op,
                                   {.algorithm = Algorithm::kRing}),
                   IsOk());
       EXPECT_TRUE(ints == Converted<int32_t>(expected)) << ToString(op);
@@ -296,7 +293,7 @@ TEST_P(Collective, Float16Sums) {
   constexpr uint16_t kSums[] = {0, 0x3c00, 0x4000, 0x4200, 0x4400, 0x4500};
   RunRanks(Options(), [&](Group& group) {
     std::vector<uint16_t> data(5000, kOne);
-    ASSERT_THAT(group.Allreduce(data.data(), data.size(), DataType::kFloat16,
+    ASSERT_THAT(group.Allreduce(data.data(), data.size(), Dtype::kFloat16,
                                 ReduceOp::kSum),
                 IsOk());
     for (const uint16_t half : data) {
@@ -321,12 +318,12 @@ TEST_P(Collective, ResultsAreTheSameBitsOnAllRanks) {
           data[i] = 0x7fc00001u + static_cast<uint32_t>(group.rank());
         }
       }
-      ASSERT_THAT(group.Allreduce(data.data(), kCount, DataType::kFloat32,
+      ASSERT_THAT(group.Allreduce(data.data(), kCount, Dtype::kFloat32,
                                   ReduceOp::kSum, {.algorithm = algorithm}),
                   IsOk());
       std::vector<uint32_t> all(n * kCount);
       ASSERT_THAT(
-          group.Allgather(data.data(), all.data(), kCount, DataType::kInt32),
+          group.Allgather(data.data(), all.data(), kCount, Dtype::kInt32),
           IsOk());
       for (size_t rank = 0; rank < n; ++rank) {
         ASSERT_EQ(
@@ -343,9 +340,9 @@ TEST_P(Collective, LargeDataFlowInManyPieces) {
   RunRanks(options, [](Group& group) {
     constexpr size_t kCount = 1'000'003;
     std::vector<float> data = Floats(group.rank(), kCount);
-    ASSERT_THAT(group.Allreduce(data.data(), kCount, DataType::kFloat32,
-                                ReduceOp::kSum),
-                IsOk());
+    ASSERT_THAT(
+        group.Allreduce(data.data(), kCount, Dtype::kFloat32, ReduceOp::kSum),
+        IsOk());
     for (size_t i = 0; i < kCount; ++i) {
       ASSERT_EQ(data[i], static_cast<float>(SumAt(group.world_size(), i)));
     }
@@ -360,22 +357,21 @@ TEST_P(Collective, WrongArgumentsLeaveTheGroupWhole) {
   RunRanks(Options(), [](Group& group) {
     std::vector<float> data(9, 1);
     EXPECT_THAT(
-        group.Broadcast(data.data(), 9, DataType::kFloat32, group.world_size()),
+        group.Broadcast(data.data(), 9, Dtype::kFloat32, group.world_size()),
         StatusIs(absl::StatusCode::kInvalidArgument, "root"));
-    EXPECT_THAT(
-        group.Allreduce(data.data(), 9, DataType::kFloat32, ReduceOp::kSum,
-                        {.algorithm = Algorithm::kChain}),
-        StatusIs(absl::StatusCode::kInvalidArgument, "chain"));
+    EXPECT_THAT(group.Allreduce(data.data(), 9, Dtype::kFloat32, ReduceOp::kSum,
+                                {.algorithm = Algorithm::kChain}),
+                StatusIs(absl::StatusCode::kInvalidArgument, "chain"));
     EXPECT_THAT(group.Allreduce(reinterpret_cast<char*>(data.data()) + 1, 8,
-                                DataType::kFloat32, ReduceOp::kSum),
+                                Dtype::kFloat32, ReduceOp::kSum),
                 StatusIs(absl::StatusCode::kInvalidArgument, "aligned"));
     EXPECT_THAT(group.Allreduce(data.data(), std::numeric_limits<size_t>::max(),
-                                DataType::kFloat32, ReduceOp::kSum),
+                                Dtype::kFloat32, ReduceOp::kSum),
                 StatusIs(absl::StatusCode::kInvalidArgument, "count"));
     const std::vector<size_t> counts(
         static_cast<size_t>(group.world_size()) + 1, 1);
     EXPECT_THAT(
-        group.Allgatherv(data.data(), data.data(), counts, DataType::kFloat32),
+        group.Allgatherv(data.data(), data.data(), counts, Dtype::kFloat32),
         StatusIs(absl::StatusCode::kInvalidArgument, "counts"));
     EXPECT_THAT(group.Barrier(), IsOk());
   });
@@ -385,7 +381,7 @@ constexpr Setting kSettings[] = {
     {"Inproc1", "inproc", "", 1}, {"Inproc2", "inproc", "", 2},
     {"Inproc3", "inproc", "", 3}, {"Inproc4", "inproc", "", 4},
     {"Inproc5", "inproc", "", 5}, {"Tcp2", "tcp", "tcp", 2},
-    {"Tcp3", "tcp", "tcp", 3},    {"TcpNeighbour3", "tcp", "", 3},
+    {"Tcp3", "tcp", "tcp", 3},    {"TcpSameHost3", "tcp", "", 3},
     {"UcxTcp2", "ucx", "tcp", 2}, {"UcxTcp3", "ucx", "tcp", 3},
     {"OfiTcp2", "ofi", "tcp", 2}, {"UcxShm2", "ucx", "shm", 2},
     {"UcxShm5", "ucx", "shm", 5}};

@@ -67,7 +67,8 @@ struct FakeDevice {
   std::map<std::byte*, char*> begins;
   bool is_host = false;  // its memory is the host's, by another name
   int polls_per_copy = 3;
-  int fail_after = -1;  // copies that are well; -1: all are
+  bool is_stuck = false;  // no copy ends
+  int fail_after = -1;    // copies that are well; -1: all are
   bool has_host_memory = true;
   size_t num_copies = 0;
   size_t num_running = 0;
@@ -120,6 +121,7 @@ class FakeCopier : public kernels::DeviceCopier {
     const auto found = copies_.find(ticket);
     if (found == copies_.end()) return State::kFailed;
     Copy& copy = found->second;
+    if (device_.is_stuck) return State::kRunning;
     if (--copy.polls_left > 0) return State::kRunning;
     const bool is_well =
         device_.fail_after < 0 ||

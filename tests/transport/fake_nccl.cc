@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/mutex.h"
-#include "transport/collective.h"
+#include "transport/collective/collective.h"
 #include "transport/collective/reduce.h"
 
 namespace {
@@ -57,10 +57,10 @@ struct CUstream_st {
 namespace telegrad::testing {
 namespace {
 
-DataType TypeOf(ncclDataType_t type) {
-  if (type == ncclInt32) return DataType::kInt32;
-  if (type == ncclFloat16) return DataType::kFloat16;
-  return type == ncclBfloat16 ? DataType::kBfloat16 : DataType::kFloat32;
+Dtype TypeOf(ncclDataType_t type) {
+  if (type == ncclInt32) return Dtype::kInt32;
+  if (type == ncclFloat16) return Dtype::kFloat16;
+  return type == ncclBfloat16 ? Dtype::kBfloat16 : Dtype::kFloat32;
 }
 
 ReduceOp OpOf(ncclRedOp_t op) {

@@ -5,27 +5,28 @@
 
 #include "base/status_macros.h"
 #include "tests/transport/fake_device.h"
+#include "transport/decorators/bounce/bounce_transport.h"
 #include "transport/forwarding.h"
-#include "transport/staged/staged_transport.h"
 
 namespace telegrad::testing {
 
 // What its owner sends and receives is memory of a device by its label, though
-// the host's in fact, and passes through the staging decorator in pieces: so a
-// suite that knows nothing of devices runs over that.
+// the host's in fact, and passes through the staging decorator in fragments: so
+// a suite that knows nothing of devices runs over that.
 class Labelled : public ForwardingContext {
  public:
   static absl::StatusOr<std::unique_ptr<TransportContext>> Make(
       const TransportFactory& make_inner, const TransportOptions& options,
-      size_t piece_bytes, TransportHandler* handler) {
+      size_t fragment_bytes, TransportHandler* handler) {
     std::unique_ptr<Labelled> context(new Labelled(handler));
-    const auto make_staged = [&](const TransportOptions& staged_options,
-                                 TransportHandler* staged_handler) {
-      return MakeStagedTransport(make_inner, staged_options,
+    const auto make_bounce = [&](const TransportOptions& bounce_options,
+                                 TransportHandler* bounce_handler) {
+      return MakeBounceTransport(make_inner, bounce_options,
                                  std::make_unique<FakeCopier>(context->device_),
-                                 staged_handler, {.piece_bytes = piece_bytes});
+                                 bounce_handler,
+                                 {.fragment_bytes = fragment_bytes});
     };
-    RETURN_IF_ERROR(context->MakeInner(make_staged, options));
+    RETURN_IF_ERROR(context->MakeInner(make_bounce, options));
     return context;
   }
   ~Labelled() override { EndInner(); }
@@ -49,7 +50,7 @@ class Labelled : public ForwardingContext {
     return target;
   }
   void OnMessage(EndpointId from, ConstBytes header, Bytes payload) override {
-    payload.device = {};
+    payload.device.kind = DeviceKind::kCpu;
     handler().OnMessage(from, header, payload);
   }
 

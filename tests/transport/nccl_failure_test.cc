@@ -33,7 +33,7 @@ absl::StatusOr<std::unique_ptr<Group>> MakeFake(
 
 absl::Status Sum(Group& group, float* data, size_t count,
                  CollectiveSettings settings = {}) {
-  return group.Allreduce(data, count, DataType::kFloat32, ReduceOp::kSum,
+  return group.Allreduce(data, count, Dtype::kFloat32, ReduceOp::kSum,
                          settings);
 }
 
@@ -82,7 +82,7 @@ TEST_P(NcclDisagreement, IsAnErrorOfAllRanksBeforeDataMove) {
   EXPECT_EQ(Faults().num_destroyed, 0);
 }
 
-constexpr DataType kFloat = DataType::kFloat32;
+constexpr Dtype kFloat = Dtype::kFloat32;
 const std::vector<size_t> kEven = {20, 20, 20};
 const std::vector<size_t> kUneven = {20, 10, 30};
 
@@ -97,7 +97,7 @@ const Difference kDifferences[] = {
      "tag 7"},
     {"Type",
      [](Group& g, float* d) {
-       return g.Allreduce(d, 100, DataType::kInt32, ReduceOp::kSum);
+       return g.Allreduce(d, 100, Dtype::kInt32, ReduceOp::kSum);
      },
      [](Group& g, float* d) { return Sum(g, d, 100); }, "int32", "float32"},
     {"ReduceOp",

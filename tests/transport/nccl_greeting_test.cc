@@ -14,16 +14,16 @@ namespace {
 
 using absl::StatusCode;
 using collective::Greet;
-using collective::HearGreetings;
+using collective::ReceiveGreetings;
 using ::testing::ElementsAre;
 
 TEST(NcclTypes, AreThoseOfNccl) {
   using collective::NcclOp;
   using collective::NcclType;
-  EXPECT_EQ(NcclType(DataType::kFloat32), ncclFloat32);
-  EXPECT_EQ(NcclType(DataType::kFloat16), ncclFloat16);
-  EXPECT_EQ(NcclType(DataType::kBfloat16), ncclBfloat16);
-  EXPECT_EQ(NcclType(DataType::kInt32), ncclInt32);
+  EXPECT_EQ(NcclType(Dtype::kFloat32), ncclFloat32);
+  EXPECT_EQ(NcclType(Dtype::kFloat16), ncclFloat16);
+  EXPECT_EQ(NcclType(Dtype::kBfloat16), ncclBfloat16);
+  EXPECT_EQ(NcclType(Dtype::kInt32), ncclInt32);
   EXPECT_EQ(NcclOp(ReduceOp::kSum), ncclSum);
   EXPECT_EQ(NcclOp(ReduceOp::kMin), ncclMin);
   EXPECT_EQ(NcclOp(ReduceOp::kMax), ncclMax);
@@ -41,7 +41,7 @@ ncclUniqueId SomeId() {
 
 absl::Status Hear(std::vector<std::string> texts) {
   ncclUniqueId id = {};
-  return HearGreetings(kVersion, &texts, &id);
+  return ReceiveGreetings(kVersion, &texts, &id);
 }
 
 TEST(NcclGreeting, CarriesTheIdAndTheAddresses) {
@@ -49,7 +49,7 @@ TEST(NcclGreeting, CarriesTheIdAndTheAddresses) {
   std::vector<std::string> texts = {Greet(kVersion, &sent, "here\nand there"),
                                     Greet(kVersion, nullptr, "")};
   ncclUniqueId id = {};
-  ASSERT_THAT(HearGreetings(kVersion, &texts, &id), IsOk());
+  ASSERT_THAT(ReceiveGreetings(kVersion, &texts, &id), IsOk());
   EXPECT_TRUE(std::equal(id.internal, id.internal + sizeof(id.internal),
                          sent.internal));
   EXPECT_THAT(texts, ElementsAre("here\nand there", ""));
@@ -61,7 +61,7 @@ TEST(NcclGreeting, WithoutAProperIdIsRefused) {
   ASSERT_THAT(Hear({good}), IsOk());
   for (const std::string& digits :
        {std::string("-"), std::string(254, '0'), std::string(258, '0'),
-        std::string(255, '0') + "g", std::string(256, 'A')}) {
+        absl::StrCat(std::string(255, '0'), "g"), std::string(256, 'A')}) {
     EXPECT_THAT(Hear({absl::StrCat("nccl ", kVersion, " ", digits, "\nx")}),
                 StatusIs(StatusCode::kInvalidArgument, "rank 0 gave an id"));
   }

@@ -22,8 +22,8 @@ using Bytes = std::vector<std::byte>;
 using collective::Library;
 using collective::NcclGroup;
 
-constexpr DataType kTypes[] = {DataType::kFloat32, DataType::kFloat16,
-                               DataType::kBfloat16, DataType::kInt32};
+constexpr Dtype kTypes[] = {Dtype::kFloat32, Dtype::kFloat16, Dtype::kBfloat16,
+                            Dtype::kInt32};
 constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax};
 constexpr size_t kCounts[] = {0, 1, 7, 1021, 40961};
 
@@ -67,22 +67,22 @@ uint32_t HalfOf(int value) {
          ((size << (10 - exponent)) & 0x3ff);
 }
 
-uint32_t BitsOf(DataType type, int value) {
+uint32_t BitsOf(Dtype type, int value) {
   const uint32_t single = std::bit_cast<uint32_t>(static_cast<float>(value));
   switch (type) {
-    case DataType::kFloat32:
+    case Dtype::kFloat32:
       return single;
-    case DataType::kFloat16:
+    case Dtype::kFloat16:
       return HalfOf(value);
-    case DataType::kBfloat16:
+    case Dtype::kBfloat16:
       return single >> 16;
-    case DataType::kInt32:
+    case Dtype::kInt32:
       return static_cast<uint32_t>(value);
   }
   return 0;
 }
 
-Bytes Encoded(DataType type, const std::vector<int>& values) {
+Bytes Encoded(Dtype type, const std::vector<int>& values) {
   const size_t size = SizeOf(type);
   Bytes bytes(values.size() * size);
   for (size_t i = 0; i < values.size(); ++i) {
@@ -145,12 +145,12 @@ class Nccl : public ::testing::TestWithParam<Setting> {
     library_ = *loaded;
   }
 
-  Bytes Garbage(size_t count, DataType type) const {
+  Bytes Garbage(size_t count, Dtype type) const {
     return Bytes(count * SizeOf(type), std::byte{0x5a});
   }
 
   // `body` with each type and count, on all ranks.
-  using Body = std::function<void(Group&, DataType, size_t)>;
+  using Body = std::function<void(Group&, Dtype, size_t)>;
   void Run(const Body& body) {
     GroupOptions options;
     options.backend = "nccl";
@@ -160,7 +160,7 @@ class Nccl : public ::testing::TestWithParam<Setting> {
     RunRanks(
         options,
         [&body](Group& group) {
-          for (const DataType type : kTypes) {
+          for (const Dtype type : kTypes) {
             for (const size_t count : kCounts) body(group, type, count);
           }
           ASSERT_THAT(group.Barrier(), IsOk());
@@ -180,7 +180,7 @@ class Nccl : public ::testing::TestWithParam<Setting> {
 };
 
 TEST_P(Nccl, AllreduceReducesEveryTypeAndOperation) {
-  Run([this](Group& group, DataType type, size_t count) {
+  Run([this](Group& group, Dtype type, size_t count) {
     for (const ReduceOp op : kOps) {
       Memory data(is_device_, Encoded(type, Values(group.rank(), count)));
       ASSERT_THAT(group.Allreduce(data.data(), count, type, op), IsOk());
@@ -193,7 +193,7 @@ TEST_P(Nccl, AllreduceReducesEveryTypeAndOperation) {
 }
 
 TEST_P(Nccl, ReduceScatterGivesEachRankItsBlock) {
-  Run([this](Group& group, DataType type, size_t count) {
+  Run([this](Group& group, Dtype type, size_t count) {
     const size_t all = count * static_cast<size_t>(ranks_);
     const size_t begin = count * static_cast<size_t>(group.rank());
     for (const ReduceOp op : kOps) {
@@ -212,7 +212,7 @@ TEST_P(Nccl, ReduceScatterGivesEachRankItsBlock) {
 }
 
 TEST_P(Nccl, AllgatherPutsBlocksInTheOrderOfRanks) {
-  Run([this](Group& group, DataType type, size_t count) {
+  Run([this](Group& group, Dtype type, size_t count) {
     std::vector<int> expected;
     for (int rank = 0; rank < ranks_; ++rank) {
       const std::vector<int> block = Values(rank, count);
@@ -227,7 +227,7 @@ TEST_P(Nccl, AllgatherPutsBlocksInTheOrderOfRanks) {
 }
 
 TEST_P(Nccl, AllgathervTakesBlocksOfDifferentSizesAndNone) {
-  Run([this](Group& group, DataType type, size_t count) {
+  Run([this](Group& group, Dtype type, size_t count) {
     std::vector<size_t> counts;
     std::vector<int> expected;
     for (int rank = 0; rank < ranks_; ++rank) {
@@ -245,7 +245,7 @@ TEST_P(Nccl, AllgathervTakesBlocksOfDifferentSizesAndNone) {
 }
 
 TEST_P(Nccl, BroadcastReachesAllFromEveryRoot) {
-  Run([this](Group& group, DataType type, size_t count) {
+  Run([this](Group& group, Dtype type, size_t count) {
     for (int root = 0; root < ranks_; ++root) {
       Memory data(is_device_, Encoded(type, Values(group.rank(), count)));
       ASSERT_THAT(group.Broadcast(data.data(), count, type, root), IsOk());
@@ -256,7 +256,7 @@ TEST_P(Nccl, BroadcastReachesAllFromEveryRoot) {
 }
 
 TEST_P(Nccl, AlltoallTransposesBlocks) {
-  Run([this](Group& group, DataType type, size_t count) {
+  Run([this](Group& group, Dtype type, size_t count) {
     const size_t all = count * static_cast<size_t>(ranks_);
     const size_t begin = count * static_cast<size_t>(group.rank());
     std::vector<int> expected;

@@ -4,7 +4,7 @@
 
 #include "base/crc32c.h"
 #include "tests/transport/transport_node.h"
-#include "transport/resend/wire.h"
+#include "transport/decorators/resend/wire.h"
 #include "transport/transport.h"
 
 // For a peer that numbers, answers and harms each message by itself.

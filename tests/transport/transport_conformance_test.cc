@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <deque>
 #include <thread>
 
 #include "absl/status/status.h"
@@ -78,6 +79,21 @@ TEST_P(Transport, MessagesOfAllSizesArriveWholeAndInOrder) {
   EXPECT_TRUE(server_->is_in_order);
   EXPECT_TRUE(client_->EachCompletedOnce());
   for (const auto& result : client_->results) EXPECT_THAT(result[0], IsOk());
+}
+
+// Memory of the host has ordinals, too: numbers of NUMA nodes, say.
+TEST_P(Transport, PayloadsAreOnTheDeviceWhereTheHandlerWantedThem) {
+  std::deque<std::string> places;
+  server_->place = [&places](size_t size) {
+    std::string& place = places.emplace_back(size, '?');
+    return Bytes(place.data(), size, {DeviceKind::kCpu, 1});
+  };
+  for (const size_t size : {size_t{1}, size_t{5000}, size_t{600'000}}) {
+    ASSERT_THAT(client_->Send(to_server_, "h", Pattern(size)), IsOk());
+  }
+  ASSERT_TRUE(DriveBoth([&] { return server_->heard.size() == 3; }));
+  for (const Heard& heard : server_->heard) EXPECT_EQ(heard.device.ordinal, 1);
+  DriveBoth([&] { return client_->num_completed == 3; });
 }
 
 TEST_P(Transport, LargestMessageArrivesWhole) {

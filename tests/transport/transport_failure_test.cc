@@ -207,18 +207,18 @@ TEST_P(TransportPeer, StoppedDoesNotOutliveTheGraceOfClose) {
 INSTANTIATE_TEST_SUITE_P(
     Over, TransportPeer,
     ::testing::Values(
-        Backend{"Tcp", "tcp", "tcp"}, Backend{"TcpNeighbour", "tcp", ""},
+        Backend{"Tcp", "tcp", "tcp"}, Backend{"TcpSameHost", "tcp", ""},
         Backend{"UcxTcp", "ucx", "tcp"}, Backend{"UcxShm", "ucx", "shm"},
         Backend{"UcxDefault", "ucx", ""}, Backend{"OfiTcp", "ofi", "tcp"},
         Backend{"OfiRxm", "ofi", "tcp;ofi_rxm"},
         Backend{"OfiShm", "ofi", "shm"},
-        Backend{"StripedTcp", "tcp", "tcp", 0, "", 4},
-        Backend{"StripedUcxTcp", "ucx", "tcp", 0, "", 2},
+        Backend{"MultiRailTcp", "tcp", "tcp", 0, "", 4},
+        Backend{"MultiRailUcxTcp", "ucx", "tcp", 0, "", 2},
         Resent({"ResendTcp", "tcp", "tcp"}),
         Resent({"ResendUcxShm", "ucx", "shm"}),
-        Staged({"StagedTcp", "tcp", "tcp"}),
-        Staged({"StagedUcxTcp", "ucx", "tcp"}),
-        Staged({"StagedOfiTcp", "ofi", "tcp"})),
+        Staged({"BounceTcp", "tcp", "tcp"}),
+        Staged({"BounceUcxTcp", "ucx", "tcp"}),
+        Staged({"BounceOfiTcp", "ofi", "tcp"})),
     [](const auto& param) { return param.param.test_name; });
 
 }  // namespace

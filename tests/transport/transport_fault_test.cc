@@ -10,7 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/transport/transport_node.h"
-#include "transport/fault/fault_spec.h"
+#include "transport/decorators/fault/fault_spec.h"
 #include "transport/transport.h"
 
 namespace telegrad::testing {
@@ -28,10 +28,10 @@ TransportOptions OptionsOf(const std::string& spec) {
 }
 
 // What one run of numbered messages from a client to a server led to.
-struct Traffic {
+struct StoreStats {
   static constexpr size_t kMessages = 400;
 
-  explicit Traffic(const std::string& spec, size_t payload_bytes = 16)
+  explicit StoreStats(const std::string& spec, size_t payload_bytes = 16)
       : server(OptionsOf("seed=0")), client(OptionsOf(spec)) {
     const auto address = server.context->Listen();
     const auto endpoint = client.context->Connect(*address);
@@ -82,34 +82,34 @@ struct Traffic {
 };
 
 TEST(TransportFault, DroppedMessagesAreNotHeardAndComplete) {
-  const Traffic run("drop=0.1,seed=3");
+  const StoreStats run("drop=0.1,seed=3");
   ASSERT_TRUE(run.is_over);
   const size_t dropped = run.Count("drop");
   EXPECT_GT(dropped, 10u);
   EXPECT_LT(dropped, 100u);
-  EXPECT_EQ(run.server.heard.size(), Traffic::kMessages - dropped);
+  EXPECT_EQ(run.server.heard.size(), StoreStats::kMessages - dropped);
   EXPECT_TRUE(run.client.EachCompletedOnce());
   EXPECT_FALSE(run.client.is_completed_inline);
   for (const auto& result : run.client.results) EXPECT_THAT(result[0], IsOk());
 }
 
 TEST(TransportFault, DuplicatesAreHeardTwiceAndCompleteOnce) {
-  const Traffic run("duplicate=0.1,seed=3");
+  const StoreStats run("duplicate=0.1,seed=3");
   ASSERT_TRUE(run.is_over);
   EXPECT_GT(run.Count("duplicate"), 10u);
   EXPECT_EQ(run.server.heard.size(),
-            Traffic::kMessages + run.Count("duplicate"));
+            StoreStats::kMessages + run.Count("duplicate"));
   EXPECT_TRUE(run.client.EachCompletedOnce());
 }
 
 TEST(TransportFault, ReorderedMessagesAreAllHeard) {
-  const Traffic run("reorder=0.1,seed=3"), orderly("seed=3");
+  const StoreStats run("reorder=0.1,seed=3"), orderly("seed=3");
   ASSERT_TRUE(run.is_over && orderly.is_over);
   EXPECT_GT(run.Count("reorder"), 10u);
-  EXPECT_EQ(run.server.heard.size(), Traffic::kMessages);
+  EXPECT_EQ(run.server.heard.size(), StoreStats::kMessages);
   EXPECT_NE(run.Headers(), orderly.Headers());
   std::multiset<std::string> heard, sent;
-  for (size_t i = 0; i < Traffic::kMessages; ++i) {
+  for (size_t i = 0; i < StoreStats::kMessages; ++i) {
     heard.insert(run.server.heard[i].header);
     sent.insert(orderly.server.heard[i].header);
   }
@@ -125,11 +125,11 @@ TEST(TransportFault, ReorderedMessageWithoutASuccessorStillLeaves) {
 }
 
 TEST(TransportFault, FlippedMessagesDifferByOneBitAndLeaveTheSenderAlone) {
-  const Traffic run("flip=0.1,seed=3"), clean("seed=3");
+  const StoreStats run("flip=0.1,seed=3"), clean("seed=3");
   ASSERT_TRUE(run.is_over && clean.is_over);
-  ASSERT_EQ(run.server.heard.size(), Traffic::kMessages);
+  ASSERT_EQ(run.server.heard.size(), StoreStats::kMessages);
   size_t flipped = 0, in_headers = 0;
-  for (size_t i = 0; i < Traffic::kMessages; ++i) {
+  for (size_t i = 0; i < StoreStats::kMessages; ++i) {
     const Heard& got = run.server.heard[i];
     const Heard& sent = clean.server.heard[i];
     const std::string a = got.header + got.payload;
@@ -161,7 +161,7 @@ TEST(TransportFault, FlipDoesNotTouchBorrowedMemory) {
 
 TEST(TransportFault, DelayedMessagesComeLaterInOrder) {
   const TimePoint start = Clock::now();
-  const Traffic run("delay=0.05,delay_ms=3,seed=3"), orderly("seed=3");
+  const StoreStats run("delay=0.05,delay_ms=3,seed=3"), orderly("seed=3");
   ASSERT_TRUE(run.is_over && orderly.is_over);
   EXPECT_GT(run.Count("delay"), 5u);
   EXPECT_GE(Clock::now() - start, std::chrono::milliseconds(3));
@@ -169,10 +169,10 @@ TEST(TransportFault, DelayedMessagesComeLaterInOrder) {
 }
 
 TEST(TransportFault, KilledEndpointEndsForBothSides) {
-  const Traffic run("kill=0.02,seed=3");
+  const StoreStats run("kill=0.02,seed=3");
   ASSERT_TRUE(run.is_over);
   EXPECT_EQ(run.Count("kill"), 1u);
-  EXPECT_LT(run.server.heard.size(), Traffic::kMessages);
+  EXPECT_LT(run.server.heard.size(), StoreStats::kMessages);
   EXPECT_THAT(run.client.closed.at(run.to_server),
               StatusIs(StatusCode::kUnavailable, "killed"));
   EXPECT_THAT(run.server.closed.begin()->second,
@@ -183,8 +183,8 @@ TEST(TransportFault, KilledEndpointEndsForBothSides) {
 TEST(TransportFault, SeedAndNothingElseDecides) {
   const std::string faults =
       "drop=0.05,duplicate=0.05,reorder=0.05,flip=0.05,delay=0.01,delay_ms=1";
-  const Traffic first(faults + ",seed=11"), again(faults + ",seed=11");
-  const Traffic other(faults + ",seed=12");
+  const StoreStats first(faults + ",seed=11"), again(faults + ",seed=11");
+  const StoreStats other(faults + ",seed=12");
   ASSERT_TRUE(first.is_over && again.is_over && other.is_over);
   EXPECT_EQ(first.Headers(), again.Headers());
   EXPECT_EQ(first.Payloads(), again.Payloads());

@@ -28,6 +28,7 @@ struct Heard {
   EndpointId from = 0;
   std::string header;
   std::string payload;
+  Device device = {};  // of the payload
 };
 
 // A context that writes down what it hears.
@@ -61,7 +62,7 @@ class Node : public TransportHandler {
       heard.push_back(
           {from,
            std::string(reinterpret_cast<const char*>(header.data), header.size),
-           ""});
+           "", payload.device});
       return;
     }
     std::deque<std::string>& buffers = buffers_[from];
@@ -73,7 +74,8 @@ class Node : public TransportHandler {
     heard.push_back(
         {from,
          std::string(reinterpret_cast<const char*>(header.data), header.size),
-         keep_payloads ? std::move(buffers.front()) : std::string()});
+         keep_payloads ? std::move(buffers.front()) : std::string(),
+         payload.device});
     if (!buffers.empty()) buffers.pop_front();
     if (on_message) on_message(heard.back());
   }

@@ -9,8 +9,8 @@
 
 #include "tests/testing/status_matchers.h"
 #include "tests/transport/backend.h"
+#include "tests/transport/bounce_pair.h"
 #include "tests/transport/fake_hmem.h"
-#include "tests/transport/staged_pair.h"
 #include "transport/ofi/ofi_transport.h"
 #include "transport/ofi/provider.h"
 #include "transport/ofi/registration.h"
@@ -22,7 +22,7 @@ namespace telegrad::testing {
 std::vector<Backend> AllBackends() {
   GetFakeHmem().offers = true;
   Backend hmem = {"OfiHmem", "ofi", "tcp"};
-  hmem.piece_bytes = size_t{1} << 20;
+  hmem.fragment_bytes = size_t{1} << 20;
   hmem.make = &MakeOfiTransport;
   hmem.memory = "direct";
   return {hmem};
@@ -157,7 +157,7 @@ class OfiDeviceMemory : public ::testing::Test {
     device.is_host = true;  // libfabric's tcp copies like anybody else
     return [&device](const TransportOptions& options,
                      TransportHandler* handler) {
-      return MakeStagedTransport(MakeOfiTransport, options,
+      return MakeBounceTransport(MakeOfiTransport, options,
                                  std::make_unique<FakeCopier>(device), handler);
     };
   }

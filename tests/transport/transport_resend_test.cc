@@ -5,7 +5,7 @@
 #include "base/endian.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/transport/resend_frames.h"
-#include "transport/resend/resend_transport.h"
+#include "transport/decorators/resend/resend_transport.h"
 
 namespace telegrad::testing {
 namespace {

@@ -8,8 +8,8 @@
 #include "absl/strings/str_split.h"
 #include "base/random.h"
 #include "tests/testing/status_matchers.h"
+#include "tests/transport/multirail_parts.h"
 #include "tests/transport/stranger.h"
-#include "tests/transport/striped_parts.h"
 #include "tests/transport/tcp_bytes.h"
 #include "tests/transport/transport_node.h"
 #include "transport/transport.h"
@@ -53,16 +53,16 @@ TEST(TcpTransport, ListensOnItsRails) {
   const std::vector<std::string> rails = absl::StrSplit(*address, ',');
   ASSERT_EQ(rails.size(), 3u);
   TransportOptions bare = Options();
-  bare.prefix_bytes = striped::kPrefixBytes;
+  bare.prefix_bytes = multirail::kPrefixBytes;
   Node client(bare);
-  const std::string payload = Pattern(3 * striped::kPartBytes);
+  const std::string payload = Pattern(3 * multirail::kPartBytes);
   for (size_t i = 0; i < rails.size(); ++i) {
     const auto rail = client.context->Connect(rails[i]);
     ASSERT_THAT(rail, IsOk());
     ASSERT_THAT(client.Send(*rail, HelloText({i, rails.size(), 7})), IsOk());
     ASSERT_THAT(client.Send(*rail, PartText({0, payload.size(), i}, "h"),
-                            payload.substr(i * striped::kPartBytes,
-                                           striped::kPartBytes)),
+                            payload.substr(i * multirail::kPartBytes,
+                                           multirail::kPartBytes)),
                 IsOk());
   }
   ASSERT_TRUE(Drive({&server, &client}, [&] { return !server.heard.empty(); }));

@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/strip.h"
 #include "base/exit_code.h"
+#include "base/socket.h"
 #include "base/status_macros.h"
 #include "topology/calibration.h"
 #include "topology/cli/load.h"
@@ -108,13 +108,6 @@ Finding PeerFinding(const char* name, Level severity, std::string sentence,
           .hint = std::move(hint)};
 }
 
-// "node1" of "node1:4000", "::1" of "[::1]:4000".
-std::string HostOf(absl::string_view peer) {
-  absl::string_view host = peer.substr(0, peer.rfind(':'));
-  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
-  return std::string(host);
-}
-
 void AskPeers(const DoctorFlags& flags, std::vector<Machine>& machines,
               std::vector<Finding>& findings) {
   const std::string mine = ToJson(machines[0], -1);
@@ -133,7 +126,7 @@ void AskPeers(const DoctorFlags& flags, std::vector<Machine>& machines,
           std::string(status.message()),
           absl::StrCat("there: telegrad-topo doctor --serve ", peer,
                        "; look at routes and firewalls: ip route get ",
-                       HostOf(peer))));
+                       ParseHostPort(peer, 0)->host)));
       continue;
     }
     findings.push_back(PeerFinding(

@@ -86,31 +86,9 @@ class Connection {
   UniqueFd fd_;
 };
 
-struct HostPort {
-  std::string host;
-  int port = -1;
-};
-
-// HOST:PORT, in which port 0 is one that is free.
-absl::StatusOr<HostPort> Split(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  HostPort to{.host = address.substr(0, colon)};
-  std::string& host = to.host;
-  if (host.size() > 1 && host.front() == '[' && host.back() == ']') {
-    host = host.substr(1, host.size() - 2);
-  }
-  if (colon == std::string::npos || host.empty() ||
-      !absl::SimpleAtoi(address.substr(colon + 1), &to.port) || to.port < 0 ||
-      to.port > 65535) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", address, "' is not HOST:PORT"));
-  }
-  return to;
-}
-
 absl::StatusOr<std::vector<SocketAddress>> AddressesOf(
     const std::string& address) {
-  ASSIGN_OR_RETURN(const HostPort to, Split(address));
+  ASSIGN_OR_RETURN(const HostPort to, ParseHostPort(address, 0));
   return Resolve(to.host, to.port);
 }
 
@@ -205,7 +183,7 @@ absl::Status Answer(const Connection& connection, TimePoint until) {
 }  // namespace
 
 absl::Status CheckPeerAddress(const std::string& address) {
-  return Split(address).status();
+  return ParseHostPort(address, 0).status();
 }
 
 absl::StatusOr<PeerResult> ProbePeer(const std::string& address,

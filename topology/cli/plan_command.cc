@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "topology/cli/output.h"
@@ -66,7 +67,7 @@ void Declare(CLI::App& app, PlanFlags& flags) {
   app.add_option("--chunk-elements", flags.chunk_elems,
                  "of all tensors' chunks; 0: the best for each tensor")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 32));
-  app.add_option("--transport", request.network,
+  app.add_option("--transport", request.network.value,
                  "TCP, IB, RoCEv2 or EFA; without: by the machines")
       ->envname("TELEGRAD_TRANSPORT");
   app.add_option("--gdr", flags.gdr, "GPUDirect RDMA: auto, on, off")
@@ -131,7 +132,15 @@ absl::Status Run(PlanFlags& flags) {
         *AssumedCalibration().FindCodec(kDefaultAllowed));
   }
   flags.request.compute_s = flags.compute_ms / 1e3;
-  flags.request.chunk_bytes = 4 * flags.chunk_elems;
+  if (flags.chunk_elems > 0) {
+    flags.request.chunk_bytes = {
+        4 * flags.chunk_elems,
+        absl::StrCat("--chunk-elements ", flags.chunk_elems)};
+  }
+  if (const std::string& network = flags.request.network.value;
+      !network.empty()) {
+    flags.request.network.by = absl::StrCat("--transport ", network);
+  }
   flags.request.gdr = flags.gdr == "on"    ? GdrWish::kOn
                       : flags.gdr == "off" ? GdrWish::kOff
                                            : GdrWish::kAuto;

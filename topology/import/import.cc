@@ -17,6 +17,7 @@
 #include "topology/import/nccl_xml.h"
 #include "topology/import/xml.h"
 #include "topology/machine_json.h"
+#include "topology/options.h"
 #include "topology/system_root.h"
 
 namespace telegrad {
@@ -120,6 +121,15 @@ absl::StatusOr<Machine> MachineFromFile(const std::string& path,
   machine->source = path;
   ApplyOverrides(options, *machine);
   return machine;
+}
+
+absl::StatusOr<Machine> MachineOfThisHost(const std::string& interface) {
+  ASSIGN_OR_RETURN(TopologyOptions options, TopologyOptionsFromEnvironment());
+  options.wanted_interface = interface == "lo" ? "" : interface;
+  if (!options.topo_file.empty()) {
+    return MachineFromFile(options.topo_file, options);
+  }
+  return DetectMachine(SysRoot::Live(), options);
 }
 
 }  // namespace telegrad

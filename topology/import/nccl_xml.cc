@@ -61,6 +61,9 @@ bool IsOfClass(const PciIds& ids, uint32_t base_class) {
   return ids.device_class && *ids.device_class >> 16 == base_class;
 }
 
+// RCCL's `sm` counts compute units; what NCCL says by it stands in `gcn`.
+bool IsAmd(const XmlElement& gpu) { return !gpu.Attribute("gcn").empty(); }
+
 // Processors of "00000000,0000ffff".
 int CountBits(absl::string_view mask) {
   int count = 0;
@@ -160,9 +163,11 @@ class Importer {
     gpu.position = std::move(position);
     if (element != nullptr) {
       if (const auto dev = ParseInt(element->Attribute("dev"))) {
-        gpu.name = absl::StrCat("nvml", *dev);
+        gpu.name = absl::StrCat(IsAmd(*element) ? "rocm" : "nvml", *dev);
       }
-      gpu.compute_capability.value = ParseInt(element->Attribute("sm"));
+      if (!IsAmd(*element)) {
+        gpu.compute_capability.value = ParseInt(element->Attribute("sm"));
+      }
       nvlinks_.emplace_back(static_cast<int>(machine_.gpus.size()), element);
     }
     machine_.gpus.push_back(std::move(gpu));
@@ -252,12 +257,13 @@ class Importer {
           link.gbytes_per_s.value = mbytes * *count / 1000;
         }
         machine_.links.push_back(std::move(link));
-      } else if (child.name == "nvlink") {
+      } else if (child.name == "nvlink" || child.name == "xgmi") {
         AddNvlink(child, std::move(link));
       }
     }
   }
 
+  // Or a link of xGMI, whose rate nobody says.
   void AddNvlink(const XmlElement& nvlink, GpuLink link) {
     const absl::string_view target = nvlink.Attribute("target");
     const auto tclass = ParseHex(nvlink.Attribute("tclass"));
@@ -320,10 +326,11 @@ class Importer {
 }  // namespace
 
 absl::StatusOr<Machine> MachineFromNcclXml(const XmlElement& root) {
-  if (root.Attribute("version") != "1") {
+  const absl::string_view version = root.Attribute("version");
+  if (version != "1" && version != "2") {
     return absl::InvalidArgumentError(
-        absl::StrCat("NCCL XML: version \"", root.Attribute("version"),
-                     "\" is not known; this reads \"1\""));
+        absl::StrCat("NCCL XML: version \"", version,
+                     "\" is not known; this reads \"1\" and \"2\""));
   }
   return Importer().Import(root);
 }

@@ -16,13 +16,15 @@ namespace telegrad {
 namespace {
 
 constexpr double kBytesPerGbit = 1e9 / 8;
+constexpr char kGiven[] = "--gc-type and its rules";
 constexpr double kMinGain = 0.01;  // of a step; less is not worth a loss
 
 // Elements of a tensor's chunks.
 int64_t ChunkElems(const PlanRequest& request, const Pipeline& pipeline,
                    int64_t elems) {
-  return request.chunk_bytes > 0 ? std::max<int64_t>(1, request.chunk_bytes / 4)
-                                 : BestChunkElems(pipeline, elems);
+  return request.chunk_bytes.is_set()
+             ? std::max<int64_t>(1, request.chunk_bytes.value / 4)
+             : BestChunkElems(pipeline, elems);
 }
 
 std::vector<TensorPlan> DenseTensors(const PlanRequest& request,
@@ -61,33 +63,40 @@ class Chooser {
     // The corner of all spreads in which compression pays least.
     hopeful_.cluster.bytes_per_s *= 1 + prospect.link_spread;
     hopeful_.cluster.reduce_elems_per_s *= 1 + prospect.reduce_spread;
-    why_ = request_.fixed.aggregation_why;
+    why_ = request_.aggregation.by;
     dense_aggregation_ =
-        IsFixed() ? request_.fixed.aggregation
+        IsFixed() ? request_.aggregation.value
                   : DenseAggregation(prospect_, 4.0 * num_elems(), &why_);
   }
 
   absl::Status Choose() {
-    RETURN_IF_ERROR(ReadGiven());
+    ReadGiven();
     const Option dense = With({}, prospect_);
     const Option base = With(given_, prospect_);
     Option best = base;
-    RETURN_IF_ERROR(IsAllGiven() ? TellGiven("asked for")
+    RETURN_IF_ERROR(IsAllGiven() ? TellGiven(kGiven)
                                  : ChooseCodec(base, &best));
     best.codec = NamesOf(best.tensors);
     if (best.aggregation != dense.aggregation) {
       why_ =
           absl::StrCat("sums of ", best.codec, " are made where a shard lives");
     }
-    plan_.reasons.push_back(
-        absl::StrCat("aggregation ", Name(best.aggregation), ": ", why_));
+    plan_.decisions.push_back({.what = Decision::Kind::kAggregation,
+                               .choice = Name(best.aggregation),
+                               .why = why_});
     plan_.aggregation = best.aggregation;
     plan_.codec = best.codec;
     plan_.tensors = std::move(best.tensors);
     plan_.comm_s = best.times.comm_s;
     plan_.exposed_s = best.times.exposed_s;
     plan_.comm_dense_s = dense.times.comm_s;
-    return Advise(calibration_, request_.fixed, prospect_, &plan_);
+    const absl::Status advised =
+        IsFixed() ? Advise(calibration_, prospect_, &plan_) : absl::OkStatus();
+    for (size_t i = 0; i < plan_.tensors.size(); ++i) {
+      if (!IsOpen(i)) plan_.tensors[i].codec = request_.tensor_codecs[i];
+    }
+    plan_.codec = NamesOf(plan_.tensors);
+    return advised;
   }
 
  private:
@@ -95,7 +104,7 @@ class Chooser {
     return static_cast<double>(request_.profile.num_elems());
   }
 
-  bool IsFixed() const { return !request_.fixed.aggregation_why.empty(); }
+  bool IsFixed() const { return request_.aggregation.is_set(); }
 
   bool IsOpen(size_t tensor) const {
     return request_.tensor_codecs.empty() ||
@@ -107,18 +116,15 @@ class Chooser {
     return !all.empty() && std::find(all.begin(), all.end(), "") == all.end();
   }
 
-  absl::Status ReadGiven() {
+  void ReadGiven() {
     for (const std::string& name : request_.tensor_codecs) {
       if (name.empty() || name == "none" || given_.contains(name)) continue;
-      ASSIGN_OR_RETURN(const CodecFigures* figures, Find(name));
+      const CodecFigures* figures = calibration_.FindCodec(name);
+      if (figures == nullptr) continue;
       const auto cost = CostOf(*figures, prospect_.cluster);
-      if (cost.ok()) {
-        given_[name] = *cost;
-      } else if (IsAllGiven()) {
-        return cost.status();
-      }  // else its tensors are reckoned as dense
+      if (cost.ok()) given_[name] = *cost;
+      // Else its tensors are reckoned as dense.
     }
-    return absl::OkStatus();
   }
 
   // That of dense tensors, unless one of the codecs needs another.
@@ -209,7 +215,7 @@ class Chooser {
   }
 
   absl::Status ChooseCodec(const Option& base, Option* best) {
-    if (request_.gc_type == "none") return TellGiven("asked for");
+    if (request_.gc_type == "none") return TellGiven(kGiven);
     if (request_.gc_type != "auto") return Force(best);
     std::vector<std::string> allowed = request_.gc_allow;
     if (allowed.empty()) {
@@ -226,15 +232,15 @@ class Chooser {
           absl::StrCat("not measured: ", absl::StrJoin(unmeasured_, ", ")));
     }
     if (best->codec == "none") {
-      plan_.reasons.push_back(
-          absl::StrCat("compression off: ", absl::StrJoin(against, "; ")));
+      Tell("off", absl::StrJoin(against, "; "));
       return given_.empty() ? absl::OkStatus() : TellGiven("by rule");
     }
-    plan_.reasons.push_back(absl::StrFormat(
-        "compression %s: link %g Gb/s < %s; a step exposes %.4g ms of "
-        "communication instead of %.4g ms",
-        best->codec, LinkGbps(), BreakEven(*best), 1e3 * best->times.exposed_s,
-        1e3 * base.times.exposed_s));
+    Tell(best->codec,
+         absl::StrFormat("link %g Gb/s < %s; a step exposes %.4g ms of "
+                         "communication instead of %.4g ms",
+                         LinkGbps(), BreakEven(*best),
+                         1e3 * best->times.exposed_s,
+                         1e3 * base.times.exposed_s));
     return given_.empty() ? absl::OkStatus() : TellGiven("by rule");
   }
 
@@ -254,10 +260,16 @@ class Chooser {
     ASSIGN_OR_RETURN(const CodecFigures* figures, Find(request_.gc_type));
     ASSIGN_OR_RETURN(const CodecCost cost, CostOf(*figures, prospect_.cluster));
     *best = With(*figures, cost, prospect_, Which::kAll);
-    plan_.reasons.push_back(
-        absl::StrFormat("compression %s: asked for; link %g Gb/s, %s",
-                        best->codec, LinkGbps(), BreakEven(*best)));
+    Tell(best->codec,
+         absl::StrFormat("--gc-type %s; link %g Gb/s, %s", request_.gc_type,
+                         LinkGbps(), BreakEven(*best)));
     return absl::OkStatus();
+  }
+
+  void Tell(std::string choice, std::string why) {
+    plan_.decisions.push_back({.what = Decision::Kind::kCodec,
+                               .choice = std::move(choice),
+                               .why = std::move(why)});
   }
 
   // "2bit,fp16", or "none".
@@ -268,22 +280,29 @@ class Chooser {
     return absl::StrJoin(names, ",");
   }
 
-  // "compression 2bit for 9 of 10 tensors (break-even 44 Gb/s): asked for".
+  // "2bit for 9 of 10 tensors (break-even 44 Gb/s)" "--gc-type".
   absl::Status TellGiven(absl::string_view why) {
     const std::vector<std::string>& all = request_.tensor_codecs;
     std::vector<std::string> said;
-    for (const auto& [name, cost] : given_) {
+    std::set<std::string> names(all.begin(), all.end());
+    names.erase("");
+    names.erase("none");
+    for (const std::string& name : names) {
+      said.push_back(absl::StrCat(name, " for ",
+                                  std::count(all.begin(), all.end(), name),
+                                  " of ", all.size(), " tensors"));
+      const auto cost = given_.find(name);
+      if (cost == given_.end()) continue;
       Option one{.aggregation = AggregationOf(given_)};
-      one.break_even_gbps = BreakEvenGbps(one.aggregation, cost);
-      said.push_back(
-          absl::StrCat(name, " for ", std::count(all.begin(), all.end(), name),
-                       " of ", all.size(), " tensors (", BreakEven(one), ")"));
+      one.break_even_gbps = BreakEvenGbps(one.aggregation, cost->second);
+      absl::StrAppend(&said.back(), " (", BreakEven(one), ")");
     }
-    plan_.reasons.push_back(
-        said.empty()
-            ? absl::StrCat("compression off: ", why)
-            : absl::StrFormat("compression %s: %s; link %g Gb/s",
-                              absl::StrJoin(said, ", "), why, LinkGbps()));
+    if (said.empty()) {
+      Tell("off", std::string(why));
+    } else {
+      Tell(absl::StrJoin(said, ", "),
+           absl::StrFormat("%s; link %g Gb/s", why, LinkGbps()));
+    }
     return absl::OkStatus();
   }
 

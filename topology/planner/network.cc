@@ -4,6 +4,7 @@
 #include <limits>
 #include <optional>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -13,188 +14,254 @@
 namespace telegrad {
 namespace {
 
-constexpr uint64_t kMinMemlock = uint64_t{64} << 20;
-constexpr NetworkKind kRdma[] = {NetworkKind::kInfiniBand, NetworkKind::kRoceV2,
-                                 NetworkKind::kEfa};
-
-Fabric FabricOf(NetworkKind network) {
-  switch (network) {
-    case NetworkKind::kInfiniBand:
-      return Fabric::kInfiniBand;
-    case NetworkKind::kRoceV2:
-      return Fabric::kRoceV2;
-    case NetworkKind::kEfa:
-      return Fabric::kEfa;
-    default:
-      return Fabric::kEthernet;
-  }
-}
-
-bool IsUp(const Port& port) { return port.state.value_or(4) == 4; }
-
-// TCP runs over cards of Ethernet, RDMA or not, and over those whose fabric
-// the source does not tell as long as the kernel has an interface for them.
-bool Speaks(const Nic& nic, const Port& port, NetworkKind network) {
-  if (network != NetworkKind::kTcp) {
-    return nic.is_rdma && port.fabric == FabricOf(network);
-  }
-  const bool has_interface = !nic.is_rdma || !nic.net_interfaces.empty() ||
-                             !port.net_interface.empty();
-  return has_interface && port.link_layer != LinkLayer::kInfiniBand &&
-         port.fabric != Fabric::kInfiniBand;
-}
-
-// A RoCE port needs an address that routes, where the source shows a table.
-bool HasGid(const Port& port, NetworkKind network) {
-  return network != NetworkKind::kRoceV2 || port.chosen_gid.known() ||
-         !ShowsGids(port);
-}
-
-std::string MissingSoftware(const Machine& machine, NetworkKind network) {
-  const Capabilities& has = machine.capabilities;
-  if (network == NetworkKind::kEfa) {
-    return has.ofi_efa == Tri::kNo ? "libfabric's efa provider does not open"
-                                   : "";
-  }
-  if (has.ucx_rdma == Tri::kNo) return "UCX has no RDMA transport";
-  if (has.rdma_device_nodes == Tri::kNo) {
-    return "its RDMA devices cannot be opened (/dev/infiniband)";
-  }
-  const uint64_t memlock =
-      has.memlock_bytes.value_or(std::numeric_limits<uint64_t>::max());
-  if (memlock < kMinMemlock) {
-    return absl::StrCat("the limit of locked memory is ", memlock >> 10,
-                        " KiB (ulimit -l); RDMA needs 64 MiB");
-  }
-  return "";
-}
-
-// Empty where the machine can use the network.
-std::string WhyNot(const Machine& machine, NetworkKind network) {
-  bool speaks = false;
-  bool up = false;
-  bool routable = false;
-  for (const Nic& nic : machine.nics) {
-    for (const Port& port : nic.ports) {
-      if (!Speaks(nic, port, network)) continue;
-      speaks = true;
-      up = up || IsUp(port);
-      routable = routable || (IsUp(port) && HasGid(port, network));
-    }
-  }
-  const char* name = Name(network);
-  if (!speaks) return absl::StrCat("it has no ", name, " port");
-  if (!up) return absl::StrCat("no ", name, " port is active");
-  if (!routable) return "no active port has a routable RoCE v2 GID";
-  return network == NetworkKind::kTcp ? "" : MissingSoftware(machine, network);
-}
-
-absl::Status TakeOverride(std::span<const Machine* const> machines,
-                          NetworkKind network, Plan* plan) {
-  for (const Machine* machine : machines) {
-    const std::string why = WhyNot(*machine, network);
-    if (!why.empty()) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(Name(network), " was asked for, but ", LabelOf(*machine),
-                       " cannot use it: ", why));
-    }
-  }
-  plan->network = network;
-  plan->reasons.push_back(
-      absl::StrCat("network ", Name(network), ": asked for, and each of ",
-                   machines.size(), " machine(s) can use it"));
-  return absl::OkStatus();
+bool IsRdma(const NetworkTraits& network) {
+  return network.kind != NetworkKind::kTcp &&
+         network.kind != NetworkKind::kLocal;
 }
 
 // The machines that cannot use a network, with their reasons; a few are named.
-std::string NameLacking(std::span<const Machine* const> machines,
-                        NetworkKind network, size_t* count) {
+struct Lacking {
+  size_t count = 0;
+  std::string who = {};
+  std::vector<Evidence> evidence = {};
+};
+Lacking FindLacking(std::span<const Machine* const> machines,
+                    NetworkKind network) {
+  Lacking lacking;
   std::vector<std::string> named;
-  *count = 0;
   for (const Machine* machine : machines) {
-    const std::string why = WhyNot(*machine, network);
-    if (why.empty()) continue;
-    if (++*count <= 3) {
-      named.push_back(absl::StrCat(LabelOf(*machine), " (", why, ")"));
+    const Obstacle obstacle = WhyNot(*machine, network);
+    if (obstacle.why.empty()) continue;
+    if (++lacking.count > 3) continue;
+    named.push_back(absl::StrCat(LabelOf(*machine), " (", obstacle.why, ")"));
+    Append(obstacle.evidence, &lacking.evidence);
+  }
+  lacking.who = absl::StrJoin(named, ", ");
+  if (lacking.count > named.size()) {
+    absl::StrAppend(&lacking.who, " and ", lacking.count - named.size(),
+                    " more");
+  }
+  return lacking;
+}
+
+class NetworkChooser {
+ public:
+  NetworkChooser(std::span<const Machine* const> machines,
+                 const PlanRequest& request, Plan* plan)
+      : machines_(machines), request_(request), plan_(*plan) {
+    decision_.what = Decision::Kind::kNetwork;
+  }
+
+  absl::Status Choose() {
+    RETURN_IF_ERROR(ReadConstraints());
+    const std::optional<NetworkKind> rdma = CommonRdma();
+    if (plan_.workers + plan_.servers <= 1) {
+      TakeLocal(rdma);
+    } else if (wish_.has_value()) {
+      RETURN_IF_ERROR(TakeWish());
+    } else if (machines_.empty()) {
+      Take(NetworkKind::kTcp, "nothing is known of the machines");
+    } else if (rdma.has_value()) {
+      TakeRdma(*rdma);
+    } else {
+      TakeTcp();
+    }
+    FallBack();
+    plan_.decisions.push_back(std::move(decision_));
+    return absl::OkStatus();
+  }
+
+ private:
+  // The flags that name what carries the data.
+  absl::Status ReadConstraints() {
+    const std::string& name = request_.network.value;
+    const std::string& tls = request_.tls.value;
+    ASSIGN_OR_RETURN(wish_, ParseNetwork(name.empty() ? "auto" : name));
+    if (wish_.has_value()) {
+      transport_ = TraitsOf(*wish_).transport;
+      why_ = request_.network.by;
+    } else if (!name.empty() && !absl::EqualsIgnoreCase(name, "auto")) {
+      transport_ = absl::AsciiStrToLower(name);
+      why_ = request_.network.by;
+    } else if (request_.tls.is_set()) {
+      transport_ = tls == "tcp" ? "tcp" : tls == "shm" ? "ucx" : "ofi";
+      why_ = request_.tls.by;
+    } else if (request_.rails.is_set()) {
+      wish_ = NetworkKind::kTcp;
+      transport_ = "tcp";
+      why_ = request_.rails.by;
+    }
+    if (transport_ == "tcp" || tls == "tcp") wish_ = NetworkKind::kTcp;
+    if (transport_ == "ofi" && tls == "efa") wish_ = NetworkKind::kEfa;
+    return absl::OkStatus();
+  }
+
+  bool Carries(const NetworkTraits& network) const {
+    if (!IsRdma(network) || request_.tls.value == "shm") return false;
+    return transport_.empty() || transport_ == network.transport ||
+           transport_ == "ofi";  // which has verbs
+  }
+
+  // The first RDMA network that all machines can use; warns of those that only
+  // some can use, which helps nobody.
+  std::optional<NetworkKind> CommonRdma() {
+    if (machines_.empty()) return std::nullopt;
+    for (const NetworkTraits& each : kNetworks) {
+      if (!Carries(each)) continue;
+      Lacking lacking = FindLacking(machines_, each.kind);
+      if (lacking.count == 0) return each.kind;
+      const auto speaks = [&](const Machine* machine) {
+        return std::ranges::any_of(machine->nics, [&](const Nic& nic) {
+          return std::ranges::any_of(nic.ports, [&](const Port& port) {
+            return Speaks(nic, port, each.kind) && IsUp(port);
+          });
+        });
+      };
+      Append(lacking.evidence, &against_);
+      const bool has_cards =
+          std::ranges::any_of(machines_[0]->nics, [&](const Nic& nic) {
+            return std::ranges::any_of(nic.ports, [&](const Port& port) {
+              return Speaks(nic, port, each.kind);
+            });
+          });
+      if (has_cards) {
+        obstacles_.push_back(absl::StrCat(
+            each.name, ": ", WhyNot(*machines_[0], each.kind).why));
+      }
+      if (std::ranges::none_of(machines_, speaks)) continue;
+      lacking_.push_back(absl::StrCat(
+          each.name, " is on ", machines_.size() - lacking.count, " of ",
+          machines_.size(), " machines only, so none uses it: not on ",
+          lacking.who));
+    }
+    return std::nullopt;
+  }
+
+  void Take(NetworkKind network, std::string why) {
+    plan_.network = network;
+    plan_.transport =
+        transport_.empty() ? TraitsOf(network).transport : transport_;
+    plan_.tls = request_.tls.value;
+    const bool is_efa =
+        network == NetworkKind::kEfa || wish_ == NetworkKind::kEfa;
+    if (plan_.tls.empty() && is_efa) plan_.tls = "efa";
+    decision_.choice = Name(network);
+    decision_.why = std::move(why);
+  }
+
+  // By shared memory; where members may also meet by a card, by what drives it.
+  void TakeLocal(std::optional<NetworkKind> rdma) {
+    Take(NetworkKind::kLocal,
+         absl::StrCat("one machine", why_.empty() ? "" : "; ", why_));
+    if (transport_.empty() &&
+        !std::ranges::all_of(machines_, [&](const Machine* each) {
+          return BoundInterface(request_, *each) == "lo";
+        })) {
+      plan_.transport = TraitsOf(rdma.value_or(NetworkKind::kTcp)).transport;
     }
   }
-  std::string text = absl::StrJoin(named, ", ");
-  if (*count > named.size()) {
-    absl::StrAppend(&text, " and ", *count - named.size(), " more");
-  }
-  return text;
-}
 
-// The first RDMA network that all machines can use; warns of those that only
-// some can use, which helps nobody.
-std::optional<NetworkKind> CommonRdma(std::span<const Machine* const> machines,
-                                      Plan* plan) {
-  for (const NetworkKind each : kRdma) {
-    size_t lacking = 0;
-    const std::string who = NameLacking(machines, each, &lacking);
-    if (lacking == 0) return each;
-    const auto speaks = [&](const Machine* machine) {
-      return std::any_of(
-          machine->nics.begin(), machine->nics.end(),
-          [&](const Nic& nic) { return UsablePort(nic, each) != nullptr; });
-    };
-    if (!std::any_of(machines.begin(), machines.end(), speaks)) continue;
-    plan->warnings.push_back(absl::StrCat(
-        Name(each), " is on ", machines.size() - lacking, " of ",
-        machines.size(), " machines only, so none uses it: not on ", who));
+  absl::Status TakeWish() {
+    for (const Machine* machine : machines_) {
+      const Obstacle obstacle = WhyNot(*machine, *wish_);
+      // TCP finds its way where no card is known to speak it.
+      if (obstacle.why.empty() || *wish_ == NetworkKind::kTcp) continue;
+      return absl::FailedPreconditionError(
+          absl::StrCat(Name(*wish_), " was asked for (", why_, "), but ",
+                       LabelOf(*machine), " cannot use it: ", obstacle.why));
+    }
+    Take(*wish_, why_);
+    ShowPorts();
+    return absl::OkStatus();
   }
-  return std::nullopt;
-}
 
-// TCP can be had over cards that speak something else as well.
-void ExplainTcp(std::span<const Machine* const> machines, Plan* plan) {
-  for (const Machine* machine : machines) {
-    const std::string why = WhyNot(*machine, NetworkKind::kTcp);
-    if (!why.empty()) {
-      plan->warnings.push_back(
-          absl::StrCat("TCP on ", LabelOf(*machine), ": ", why));
+  void TakeRdma(NetworkKind rdma) {
+    Take(rdma,
+         absl::StrCat(why_, why_.empty() ? "" : "; ", "each of ",
+                      machines_.size(), " machine(s) has an active port"));
+    ShowPorts();
+    if (rdma != NetworkKind::kRoceV2) return;
+    plan_.warnings.push_back(
+        "RoCEv2 needs flow control (PFC or ECN) on every switch; that is not "
+        "known from the machines");
+  }
+
+  std::string WhyNoRdma() const {
+    if (machines_.size() > 1) {
+      return absl::StrCat("no RDMA network is usable on each of ",
+                          machines_.size(), " machines");
+    }
+    return obstacles_.empty() ? "no card here does RDMA"
+                              : absl::StrJoin(obstacles_, "; ");
+  }
+
+  // TCP can be had over cards that speak something else as well.
+  void TakeTcp() {
+    Take(NetworkKind::kTcp,
+         absl::StrCat(why_, why_.empty() ? "" : "; ", WhyNoRdma()));
+    decision_.evidence = std::move(against_);
+    plan_.warnings.insert(plan_.warnings.end(), lacking_.begin(),
+                          lacking_.end());
+    for (const Machine* machine : machines_) {
+      const Obstacle obstacle = WhyNot(*machine, NetworkKind::kTcp);
+      if (obstacle.why.empty()) continue;
+      plan_.warnings.push_back(
+          absl::StrCat("TCP on ", LabelOf(*machine), ": ", obstacle.why));
     }
   }
-  plan->reasons.push_back(
-      absl::StrCat("network TCP: no RDMA network is usable on each of ",
-                   machines.size(), " machine(s)"));
-}
 
-// What runs already.
-void TakeFixed(std::span<const Machine* const> machines, NetworkKind network,
-               const std::string& why, Plan* plan) {
-  plan->network = network;
-  plan->reasons.push_back(absl::StrCat("network ", Name(network), ": ", why));
-  if (machines.empty()) return;
-  const std::optional<NetworkKind> rdma = CommonRdma(machines, plan);
-  if (!rdma.has_value() || *rdma == network) return;
-  absl::StrAppend(&plan->reasons.back(), "; each of ", machines.size(),
-                  " machine(s) has an active port of ", Name(*rdma));
-}
+  // The facts of each machine's best port.
+  void ShowPorts() {
+    for (const Machine* machine : machines_) {
+      for (const Nic& nic : machine->nics) {
+        const Port* port = UsablePort(nic, plan_.network);
+        if (port == nullptr) continue;
+        Append(port->state.why, &decision_.evidence);
+        Append(port->chosen_gid.why, &decision_.evidence);
+        break;
+      }
+    }
+  }
+
+  // A build may lack what would be best.
+  void FallBack() {
+    const std::vector<std::string>& all = request_.transports;
+    if (all.empty() || !transport_.empty() ||
+        std::ranges::find(all, plan_.transport) != all.end()) {
+      return;
+    }
+    absl::StrAppend(&decision_.why, ", but ", plan_.transport,
+                    " is not in every build");
+    plan_.transport = "tcp";
+    plan_.tls.clear();
+    if (plan_.network == NetworkKind::kLocal) return;
+    plan_.network = NetworkKind::kTcp;
+    decision_.choice = Name(plan_.network);
+  }
+
+  std::span<const Machine* const> machines_;
+  const PlanRequest& request_;
+  Plan& plan_;
+  Decision decision_;
+  std::optional<NetworkKind> wish_;
+  std::string transport_;  // that flags name
+  std::string why_;        // these flags
+  std::vector<Evidence> against_;
+  std::vector<std::string> obstacles_;  // of the first machine's cards
+  std::vector<std::string> lacking_;
+};
 
 }  // namespace
 
-const char* Name(NetworkKind network) {
-  switch (network) {
-    case NetworkKind::kLocal:
-      return "local";
-    case NetworkKind::kTcp:
-      return "TCP";
-    case NetworkKind::kInfiniBand:
-      return "IB";
-    case NetworkKind::kRoceV2:
-      return "RoCEv2";
-    case NetworkKind::kEfa:
-      return "EFA";
-  }
-  return "unknown";
-}
+const char* Name(NetworkKind network) { return TraitsOf(network).name; }
 
 absl::StatusOr<std::optional<NetworkKind>> ParseNetwork(
     absl::string_view text) {
-  for (const NetworkKind each : {NetworkKind::kTcp, NetworkKind::kInfiniBand,
-                                 NetworkKind::kRoceV2, NetworkKind::kEfa}) {
-    if (absl::EqualsIgnoreCase(text, Name(each))) return each;
+  for (const NetworkTraits& each : kNetworks) {
+    if (each.kind != NetworkKind::kLocal &&
+        absl::EqualsIgnoreCase(text, each.name)) {
+      return each.kind;
+    }
   }
   for (const char* library : {"auto", "inproc", "ofi", "ucx"}) {
     if (absl::EqualsIgnoreCase(text, library)) return std::nullopt;
@@ -205,64 +272,9 @@ absl::StatusOr<std::optional<NetworkKind>> ParseNetwork(
                    "ofi and ucx, which leave it to the machines"));
 }
 
-std::string LabelOf(const Machine& machine) {
-  if (!machine.host.empty()) return machine.host;
-  return machine.source.empty() ? "a machine" : machine.source;
-}
-
-double RateOf(const Nic& nic, const Port& port) {
-  const double rate = port.gbps.value_or(0);
-  const double slot = nic.pcie_gbps.value_or(0);
-  return rate > 0 && slot > 0 ? std::min(rate, slot) : rate;
-}
-
-const Port* UsablePort(const Nic& nic, NetworkKind network) {
-  const Port* best = nullptr;
-  for (const Port& port : nic.ports) {
-    if (!Speaks(nic, port, network) || !IsUp(port) || !HasGid(port, network)) {
-      continue;
-    }
-    if (best == nullptr || RateOf(nic, port) > RateOf(nic, *best)) best = &port;
-  }
-  return best;
-}
-
 absl::Status ChooseNetwork(std::span<const Machine* const> machines,
                            const PlanRequest& request, Plan* plan) {
-  ASSIGN_OR_RETURN(
-      const std::optional<NetworkKind> wish,
-      ParseNetwork(request.network.empty() ? "auto" : request.network));
-  if (plan->workers + plan->servers <= 1) {
-    plan->network = NetworkKind::kLocal;
-    plan->reasons.push_back("network local: one machine");
-    return absl::OkStatus();
-  }
-  if (wish.has_value() && !request.fixed.network_why.empty()) {
-    TakeFixed(machines, *wish, request.fixed.network_why, plan);
-    return absl::OkStatus();
-  }
-  if (wish.has_value()) return TakeOverride(machines, *wish, plan);
-  if (machines.empty()) {
-    plan->network = NetworkKind::kTcp;
-    plan->reasons.push_back("network TCP: nothing is known of the machines");
-    return absl::OkStatus();
-  }
-  const std::optional<NetworkKind> rdma = CommonRdma(machines, plan);
-  if (!rdma.has_value()) {
-    plan->network = NetworkKind::kTcp;
-    ExplainTcp(machines, plan);
-    return absl::OkStatus();
-  }
-  plan->network = *rdma;
-  plan->reasons.push_back(absl::StrCat("network ", Name(*rdma), ": each of ",
-                                       machines.size(),
-                                       " machine(s) has an active port"));
-  if (*rdma == NetworkKind::kRoceV2) {
-    plan->warnings.push_back(
-        "RoCEv2 needs flow control (PFC or ECN) on every switch; that is not "
-        "known from the machines");
-  }
-  return absl::OkStatus();
+  return NetworkChooser(machines, request, plan).Choose();
 }
 
 }  // namespace telegrad

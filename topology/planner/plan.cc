@@ -7,10 +7,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "topology/apply.h"
+#include "topology/detect.h"
 #include "topology/path.h"
 #include "topology/planner/exchange.h"
 #include "topology/planner/network.h"
 #include "topology/planner/rails.h"
+#include "topology/planner/summary.h"
 #include "topology/sha256.h"
 
 namespace telegrad {
@@ -47,10 +50,12 @@ absl::Status CheckRequest(const PlanRequest& request) {
     return absl::InvalidArgumentError(absl::StrCat(
         "codecs of ", count, " tensors for a profile of ", tensors));
   }
-  if (request.chunk_bytes < 0 || request.chunk_bytes > kMaxChunkBytes) {
+  if (request.chunk_bytes.is_set() &&
+      (request.chunk_bytes.value < 1 ||
+       request.chunk_bytes.value > kMaxChunkBytes)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("chunks of ", request.chunk_bytes,
-                     " bytes: expected 0 to ", kMaxChunkBytes));
+        absl::StrCat("chunks of ", request.chunk_bytes.value,
+                     " bytes: expected 1 to ", kMaxChunkBytes));
   }
   return absl::OkStatus();
 }
@@ -82,8 +87,9 @@ std::string Canonical(const MachinePlan& machine) {
 
 std::string PlanFacts(const Plan& plan) {
   std::string text =
-      absl::StrCat("plan-1 ", Name(plan.network), " ", Name(plan.aggregation),
-                   " ", plan.is_hierarchical ? 1 : 0, " ", plan.workers, " ",
+      absl::StrCat("plan-2 ", Name(plan.network), " ", plan.transport, " ",
+                   plan.tls, " ", Name(plan.aggregation), " ",
+                   plan.is_hierarchical ? 1 : 0, " ", plan.workers, " ",
                    plan.servers, " ", plan.mtu, " ", plan.connections, "\n");
   for (const TensorPlan& each : plan.tensors) {
     absl::StrAppend(&text, each.name, " ", each.elems, " ", each.codec, " ",
@@ -97,21 +103,47 @@ std::string PlanFacts(const Plan& plan) {
 
 namespace {
 
-bool UsesBond(const Machine& machine) {
+// Of the interface that a member is bound to, or of any.
+bool UsesBond(const PlanRequest& request, const Machine& machine) {
+  const std::string interface = BoundInterface(request, machine);
+  if (!interface.empty()) return IsOverBond(machine.interfaces, interface);
   return std::any_of(machine.interfaces.begin(), machine.interfaces.end(),
                      [](const NetInterface& each) {
                        return each.kind == NetInterface::Kind::kBond;
                      });
 }
 
+void ChooseConnections(const PlanRequest& request, bool is_over_bond,
+                       Plan* plan) {
+  const double gbps = plan->link_bytes_per_s / kBytesPerGbit;
+  const int rails = request.rails.value;
+  PlannedConnections chosen;
+  if (request.connections.is_set()) {
+    chosen = {request.connections.value, request.connections.by};
+  } else if (rails > 0) {
+    chosen = {1 + rails, absl::StrCat("one for each of ", 1 + rails, " rails")};
+  } else if (plan->network == NetworkKind::kLocal) {
+    chosen.why = "nothing leaves the machine";
+  } else {
+    chosen = ConnectionsOver(plan->network, gbps, is_over_bond);
+    if (chosen.why.empty()) {
+      chosen.why = absl::StrFormat("one fills a link of %g Gb/s", gbps);
+    }
+  }
+  plan->connections = chosen.connections;
+  plan->decisions.push_back({.what = Decision::Kind::kConnections,
+                             .choice = absl::StrCat(chosen.connections),
+                             .why = std::move(chosen.why)});
+}
+
 // MTU and number of connections.
 void ChooseSmallNumbers(std::span<const Machine* const> machines,
-                        const FixedByRun& fixed, Plan* plan) {
+                        const PlanRequest& request, Plan* plan) {
   int most = 0;
   bool bond = false;
   for (const Machine* machine : machines) {
     const int mtu = LeastMtu(*machine, plan->network);
-    bond = bond || UsesBond(*machine);
+    bond = bond || UsesBond(request, *machine);
     most = std::max(most, mtu);
     if (mtu > 0 && (plan->mtu == 0 || mtu < plan->mtu)) plan->mtu = mtu;
   }
@@ -120,15 +152,7 @@ void ChooseSmallNumbers(std::span<const Machine* const> machines,
                                           most, " bytes; ", plan->mtu,
                                           " is used"));
   }
-  PlannedConnections planned = ConnectionsOver(
-      plan->network, plan->link_bytes_per_s / kBytesPerGbit, bond);
-  if (!fixed.connections_why.empty()) {
-    planned = {fixed.connections, fixed.connections_why};
-  }
-  plan->connections = planned.connections;
-  if (planned.reason.empty()) return;
-  plan->reasons.push_back(
-      absl::StrCat(planned.connections, " connections: ", planned.reason));
+  ChooseConnections(request, bond, plan);
 }
 
 void WarnOfMixedMemory(Plan* plan) {
@@ -171,7 +195,6 @@ absl::StatusOr<Plan> PlanMachines(std::span<const Machine* const> machines,
   plan.workers = request.workers > 0 ? request.workers
                                      : std::max(1, count - request.servers);
   plan.servers = request.servers;
-  plan.chunk_bytes = request.chunk_bytes;
   RETURN_IF_ERROR(ChooseNetwork(machines, request, &plan));
   for (const Machine* machine : machines) {
     ASSIGN_OR_RETURN(MachinePlan each, ChooseRails(*machine, plan, request));
@@ -185,11 +208,11 @@ absl::StatusOr<Plan> PlanMachines(std::span<const Machine* const> machines,
 }  // namespace
 
 PlannedConnections ConnectionsOver(NetworkKind network, double gbps,
-                                   bool is_bond) {
+                                   bool is_over_bond) {
   if (network == NetworkKind::kTcp && gbps >= kManyStreamsGbps) {
     return {4, absl::StrFormat("one TCP stream does not fill %g Gb/s", gbps)};
   }
-  if (network != NetworkKind::kLocal && is_bond) {
+  if (network != NetworkKind::kLocal && is_over_bond) {
     return {2, "a bond spreads by connection"};
   }
   return {};
@@ -204,49 +227,10 @@ absl::StatusOr<Plan> MakePlan(std::span<const Machine> machines,
   ASSIGN_OR_RETURN(Plan plan, PlanMachines(sorted, request));
   const Prospect prospect = MakeProspect(calibration, request, &plan);
   RETURN_IF_ERROR(ChooseExchange(calibration, request, prospect, &plan));
-  ChooseSmallNumbers(sorted, request.fixed, &plan);
+  ChooseSmallNumbers(sorted, request, &plan);
+  Summarise(request, &plan);
   plan.digest = Sha256Hex(PlanFacts(plan));
   return plan;
-}
-
-absl::StatusOr<Plan> RevisePlan(const Plan& old,
-                                std::span<const Machine> machines,
-                                const Calibration& calibration,
-                                const PlanRequest& request, double margin) {
-  ASSIGN_OR_RETURN(Plan fresh, MakePlan(machines, calibration, request));
-  Plan kept = fresh;
-  kept.aggregation = old.aggregation;
-  kept.codec = old.codec;
-  kept.tensors = old.tensors;
-  Plan scratch = fresh;
-  const Prospect prospect = MakeProspect(calibration, request, &scratch);
-  const bool is_same_job =
-      old.network == fresh.network && old.workers == fresh.workers &&
-      old.servers == fresh.servers &&
-      std::equal(old.tensors.begin(), old.tensors.end(), fresh.tensors.begin(),
-                 fresh.tensors.end(),
-                 [](const TensorPlan& a, const TensorPlan& b) {
-                   return a.name == b.name && a.elems == b.elems;
-                 });
-  if (!is_same_job || !Predict(calibration, prospect, &kept).ok()) {
-    fresh.reasons.push_back("changed: the old plan does not fit any more");
-    return fresh;
-  }
-  const double gain = kept.exposed_s - fresh.exposed_s;
-  const double step_s = request.compute_s + kept.exposed_s;
-  if (gain > margin * step_s) {
-    fresh.reasons.push_back(absl::StrFormat(
-        "changed: a step takes %.4g ms less than with the old plan",
-        1e3 * gain));
-    return fresh;
-  }
-  kept.reasons.push_back(absl::StrFormat(
-      "kept %s with %s: changing would save %.4g ms of a step of %.4g ms, not "
-      "more than %g %%",
-      Name(kept.aggregation), kept.codec, 1e3 * gain, 1e3 * step_s,
-      100 * margin));
-  kept.digest = Sha256Hex(PlanFacts(kept));
-  return kept;
 }
 
 }  // namespace telegrad

@@ -63,33 +63,29 @@ absl::Status Predict(const Calibration& calibration, const Prospect& prospect,
   return absl::OkStatus();
 }
 
-absl::Status Advise(const Calibration& calibration, const FixedByRun& fixed,
-                    const Prospect& prospect, Plan* plan) {
-  if (fixed.aggregation_why.empty() || plan->workers < 2) {
-    return absl::OkStatus();
-  }
+absl::Status Advise(const Calibration& calibration, const Prospect& prospect,
+                    Plan* plan) {
+  constexpr Aggregation kOther = Aggregation::kColocatedServers;
+  if (plan->workers < 2 || plan->aggregation == kOther) return absl::OkStatus();
   const double margin =
       std::max(kLeastGain, prospect.link_spread + prospect.reduce_spread);
-  double best_s = plan->comm_s * (1 - margin);
   // What a server's link carried is what a machine's carries.
-  Prospect of_others = prospect;
-  of_others.cluster.bytes_per_s =
-      std::max(of_others.cluster.bytes_per_s,
-               std::exchange(of_others.cluster.server_bytes_per_s, 0));
-  for (const Aggregation each : fixed.alternatives) {
-    if (each == plan->aggregation) continue;
-    Plan other = *plan;
-    other.aggregation = each;
-    RETURN_IF_ERROR(Predict(calibration, of_others, &other));
-    if (other.comm_s >= best_s) continue;
-    best_s = other.comm_s;
-    plan->advised = each;
-  }
-  if (!plan->advised.has_value()) return absl::OkStatus();
-  plan->reasons.push_back(absl::StrFormat(
-      "advice %s: %.4g ms predicted of a step's communication, %.4g ms with %s",
-      Name(*plan->advised), 1e3 * best_s, 1e3 * plan->comm_s,
-      Name(plan->aggregation)));
+  Prospect of_other = prospect;
+  of_other.cluster.bytes_per_s =
+      std::max(of_other.cluster.bytes_per_s,
+               std::exchange(of_other.cluster.server_bytes_per_s, 0));
+  Plan other = *plan;
+  other.aggregation = kOther;
+  RETURN_IF_ERROR(Predict(calibration, of_other, &other));
+  if (other.comm_s >= plan->comm_s * (1 - margin)) return absl::OkStatus();
+  plan->advised = kOther;
+  plan->decisions.push_back(
+      {.what = Decision::Kind::kAdvice,
+       .choice = Name(kOther),
+       .why = absl::StrFormat("%.4g ms predicted of a step's communication, "
+                              "%.4g ms with %s",
+                              1e3 * other.comm_s, 1e3 * plan->comm_s,
+                              Name(plan->aggregation))});
   return absl::OkStatus();
 }
 

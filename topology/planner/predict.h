@@ -25,8 +25,9 @@ Times PredictTimes(const Pipelines& pipelines,
                    const std::vector<TensorPlan>& tensors,
                    const Prospect& prospect);
 
-// Names the fastest of the alternatives in `plan`, where one is faster.
-absl::Status Advise(const Calibration& calibration, const FixedByRun& fixed,
-                    const Prospect& prospect, Plan* plan);
+// Says in `plan` where servers beside the workers are faster than what they
+// are constrained to.
+absl::Status Advise(const Calibration& calibration, const Prospect& prospect,
+                    Plan* plan);
 
 }  // namespace telegrad

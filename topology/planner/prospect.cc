@@ -71,8 +71,10 @@ void SetRate(const Calibration& calibration, const PlanRequest& request,
     cluster.server_bytes_per_s =
         cluster.bytes_per_s * cluster.workers / cluster.servers;
   }
-  plan->reasons.push_back(
-      absl::StrFormat("link %g Gb/s per machine: %s", gbps, source));
+  plan->decisions.push_back(
+      {.what = Decision::Kind::kLink,
+       .choice = absl::StrFormat("%g Gb/s per machine", gbps),
+       .why = source});
 }
 
 // Says who is slow.
@@ -100,12 +102,14 @@ void SetGpus(const Calibration& calibration, Prospect* prospect, Plan* plan) {
   cluster.intra_bytes_per_s = intra == nullptr ? 0 : intra->send.value;
   plan->is_hierarchical = true;
   const double per_gpu = cluster.bytes_per_s / static_cast<double>(gpus);
-  plan->reasons.push_back(absl::StrFormat(
-      "hierarchical: %d GPUs of a machine sum first at %g GB/s (%s); a GPU's "
-      "part of the link is %.3g GB/s",
-      gpus, cluster.intra_bytes_per_s / 1e9,
-      intra == nullptr ? "not known" : Name(intra->send.confidence),
-      per_gpu / 1e9));
+  plan->decisions.push_back(
+      {.what = Decision::Kind::kHierarchy,
+       .choice = absl::StrFormat("%d GPUs of a machine sum first", gpus),
+       .why = absl::StrFormat(
+           "at %g GB/s (%s); a GPU's part of the link is %.3g GB/s",
+           cluster.intra_bytes_per_s / 1e9,
+           intra == nullptr ? "not known" : Name(intra->send.confidence),
+           per_gpu / 1e9)});
 }
 
 }  // namespace

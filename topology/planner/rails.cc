@@ -1,6 +1,7 @@
 #include "topology/planner/rails.h"
 
 #include <algorithm>
+#include <set>
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
@@ -19,18 +20,74 @@ struct Candidate {
   int users = 0;
 };
 
+bool Has(const Nic& nic, const Port& port, const std::string& interface) {
+  return port.net_interface == interface ||
+         (nic.ports.size() == 1 &&
+          std::ranges::find(nic.net_interfaces, interface) !=
+              nic.net_interfaces.end()) ||
+         std::ranges::any_of(port.gids, [&](const Gid& gid) {
+           return gid.net_interface == interface;
+         });
+}
+
+// An interface and those below it: of a VLAN, a bond, a bridge.
+std::set<std::string> WithLower(const Machine& machine,
+                                const std::string& interface) {
+  std::set<std::string> names;
+  std::vector<std::string> open = {interface};
+  while (!open.empty()) {
+    const std::string name = open.back();
+    open.pop_back();
+    if (!names.insert(name).second) continue;
+    const auto found =
+        std::ranges::find(machine.interfaces, name, &NetInterface::name);
+    if (found == machine.interfaces.end()) continue;
+    open.insert(open.end(), found->lower.begin(), found->lower.end());
+  }
+  return names;
+}
+
+// Where a job's member is bound to an interface, its cards are those of that
+// interface, if there are any; others are of use where they need no address of
+// it. TELEGRAD_NICS, which has left its cards alone, says more than that.
+void KeepNear(const Machine& machine, NetworkKind network,
+              const std::string& interface, std::vector<Candidate>* found) {
+  const auto users = machine.environment.find("TELEGRAD_NICS");
+  const bool has_users =
+      users != machine.environment.end() && !users->second.empty();
+  if (interface.empty() || has_users) return;
+  const std::set<std::string> below = WithLower(machine, interface);
+  const auto is_near = [&](const Candidate& each) {
+    return std::ranges::any_of(below, [&](const std::string& name) {
+      return Has(machine.nics[each.nic], *each.port, name);
+    });
+  };
+  const bool needs_address =
+      network == NetworkKind::kRoceV2 || network == NetworkKind::kTcp;
+  if (needs_address || std::ranges::any_of(*found, is_near)) {
+    std::erase_if(*found, [&](const auto& each) { return !is_near(each); });
+  }
+}
+
 // Ports of the network that are not much slower than the best of them.
 std::vector<Candidate> FindCandidates(const Machine& machine,
-                                      NetworkKind network) {
+                                      NetworkKind network,
+                                      const std::string& interface) {
   std::vector<Candidate> found;
-  double best = 0;
   for (size_t i = 0; i < machine.nics.size(); ++i) {
     const Nic& nic = machine.nics[i];
-    const Port* port = UsablePort(nic, network);
-    if (port == nullptr) continue;
-    found.push_back({i, port, RateOf(nic, *port), nic.bdf.value_or(Bdf{}), 0});
-    best = std::max(best, found.back().gbps);
+    for (const Port* port : UsablePorts(nic, network)) {
+      found.push_back(
+          {i, port, RateOf(nic, *port), nic.bdf.value_or(Bdf{}), 0});
+    }
   }
+  KeepNear(machine, network, interface, &found);
+  std::set<size_t> nics;  // of each the best port
+  double best = 0;
+  std::erase_if(found, [&](const Candidate& each) {
+    best = std::max(best, each.gbps);
+    return !nics.insert(each.nic).second;
+  });
   std::erase_if(found,
                 [&](const Candidate& each) { return each.gbps < best / 2; });
   std::sort(found.begin(), found.end(), [&](const auto& a, const auto& b) {
@@ -221,13 +278,14 @@ int LeastMtu(const Machine& machine, NetworkKind network) {
 absl::StatusOr<MachinePlan> ChooseRails(const Machine& machine,
                                         const Plan& plan,
                                         const PlanRequest& request) {
-  std::vector<Candidate> candidates = FindCandidates(machine, plan.network);
-  const std::string& fixed = request.fixed.memory_why;
-  const bool is_on_host = machine.gpus.empty() || !fixed.empty();
+  std::vector<Candidate> candidates =
+      FindCandidates(machine, plan.network, BoundInterface(request, machine));
+  const bool is_on_host = machine.gpus.empty() || request.host_memory.is_set();
   MachinePlan result =
-      is_on_host
-          ? WithoutGpus(machine, candidates, fixed.empty() ? "no GPU" : fixed)
-          : WithGpus(machine, plan.network, request.gdr, candidates);
+      is_on_host ? WithoutGpus(
+                       machine, candidates,
+                       machine.gpus.empty() ? "no GPU" : request.host_memory.by)
+                 : WithGpus(machine, plan.network, request.gdr, candidates);
   result.host = LabelOf(machine);
   for (const Candidate& each : candidates) {
     if (is_on_host || each.users > 0) result.gbps += each.gbps;

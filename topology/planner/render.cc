@@ -1,9 +1,9 @@
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "base/units.h"
 #include "topology/path.h"
 #include "topology/plan.h"
@@ -12,6 +12,17 @@ namespace telegrad {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+Json EvidenceToJson(const std::vector<Evidence>& evidence) {
+  Json list = Json::array();
+  for (const Evidence& each : evidence) {
+    list.push_back({{"what", each.what},
+                    {"source", each.source},
+                    {"raw", each.raw},
+                    {"confidence", Name(each.confidence)}});
+  }
+  return list;
+}
 
 Json RailToJson(const Rail& rail) {
   return {{"nic", rail.nic},    {"port", rail.port},
@@ -50,33 +61,6 @@ void AppendMachine(const MachinePlan& machine, std::string* text) {
   }
 }
 
-// "256 kB for 20 tensors, 4 MB for 3".
-std::string Chunks(const Plan& plan) {
-  std::map<int64_t, int> counts;
-  for (const TensorPlan& each : plan.tensors) ++counts[each.chunk_bytes];
-  std::vector<std::string> sizes;
-  for (const auto& [bytes, count] : counts) {
-    sizes.push_back(absl::StrCat(FormatBytes(static_cast<double>(bytes)),
-                                 " for ", count, " tensors"));
-  }
-  return absl::StrJoin(sizes, ", ");
-}
-
-// A line for each decision: those of PlanDecisions, then of all tensors.
-std::vector<std::string> Reasons(const Plan& plan) {
-  std::vector<std::string> lines;
-  for (const PlanDecision& each : PlanDecisions(plan)) {
-    lines.push_back(absl::StrCat(each.what, " ", each.text));
-  }
-  lines.push_back(absl::StrCat(
-      "chunk ", Chunks(plan),
-      plan.chunk_bytes > 0 ? ": asked for"
-                           : ": the shortest prediction for their size"));
-  lines.push_back(
-      "priority first layers first: the next step needs them first");
-  return lines;
-}
-
 // One line for each kind of treatment.
 void AppendTensors(const Plan& plan, std::string* text) {
   struct Sum {
@@ -99,10 +83,30 @@ void AppendTensors(const Plan& plan, std::string* text) {
 
 }  // namespace
 
+const char* Name(Decision::Kind what) {
+  constexpr const char* kNames[] = {
+      "network", "cards",        "memory",      "aggregation",
+      "link",    "hierarchical", "compression", "connections",
+      "chunk",   "priority",     "advice"};
+  return kNames[static_cast<size_t>(what)];
+}
+
+const Decision* FindDecision(const Plan& plan, Decision::Kind what) {
+  const auto found = std::ranges::find(plan.decisions, what, &Decision::what);
+  return found == plan.decisions.end() ? nullptr : &*found;
+}
+
+std::string ToText(const Decision& decision) {
+  return absl::StrCat(Name(decision.what), " ", decision.choice,
+                      decision.why.empty() ? "" : ": ", decision.why);
+}
+
 std::string PlanToJson(const Plan& plan) {
   Json json = {{"schema", "telegrad-plan-1"},
                {"digest", plan.digest},
                {"network", Name(plan.network)},
+               {"transport", plan.transport},
+               {"tls", plan.tls},
                {"aggregation", Name(plan.aggregation)},
                {"hierarchical", plan.is_hierarchical},
                {"workers", plan.workers},
@@ -114,10 +118,16 @@ std::string PlanToJson(const Plan& plan) {
                {"comm_s", plan.comm_s},
                {"comm_dense_s", plan.comm_dense_s},
                {"exposed_s", plan.exposed_s},
-               {"reasons", Reasons(plan)},
+               {"decisions", Json::array()},
                {"warnings", plan.warnings},
                {"tensors", Json::array()},
                {"machines", Json::array()}};
+  for (const Decision& each : plan.decisions) {
+    json["decisions"].push_back({{"what", Name(each.what)},
+                                 {"choice", each.choice},
+                                 {"why", each.why},
+                                 {"evidence", EvidenceToJson(each.evidence)}});
+  }
   for (const TensorPlan& each : plan.tensors) {
     json["tensors"].push_back({{"name", each.name},
                                {"elements", each.elems},
@@ -133,8 +143,8 @@ std::string PlanToJson(const Plan& plan) {
 
 std::string PlanToText(const Plan& plan) {
   std::string text = absl::StrFormat("plan %s\n", plan.digest.substr(0, 16));
-  for (const std::string& each : Reasons(plan)) {
-    absl::StrAppend(&text, "  ", each, "\n");
+  for (const Decision& each : plan.decisions) {
+    absl::StrAppend(&text, "  ", ToText(each), "\n");
   }
   for (const std::string& each : plan.warnings) {
     absl::StrAppend(&text, "  warning: ", each, "\n");

@@ -3,6 +3,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/status_macros.h"
 #include "trainer/data/digits.h"
 #include "trainer/data/mnist.h"
 
@@ -22,9 +23,10 @@ absl::StatusOr<DatasetPair> LoadDataset(absl::string_view spec) {
       absl::StrCat("no data set '", spec, "'; there are digits, mnist:DIR"));
 }
 
-absl::Status CheckDataset(absl::string_view spec) {
-  if (spec == "digits") return absl::OkStatus();
-  return LoadDataset(spec).status();
+absl::StatusOr<size_t> CountTrainingSamples(absl::string_view spec) {
+  if (spec == "digits") return kDigitsTrain;
+  ASSIGN_OR_RETURN(const DatasetPair data, LoadDataset(spec));
+  return data.train.size();
 }
 
 std::string DescribeDatasets() {

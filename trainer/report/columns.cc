@@ -68,12 +68,8 @@ void AddAccuracy(const SettingGroup* none, Columns& columns) {
                      }});
 }
 
-void AddDirection(const char* name, double SettingGroup::*raw,
+void AddDirection(const std::string& head, double SettingGroup::*raw,
                   double SettingGroup::*wire, ByteUnit unit, Columns& columns) {
-  const std::string head = absl::StrCat(name, ", ", unit.name, "/step");
-  columns.push_back({{head, "raw"}, [raw, unit](const SettingGroup& g) {
-                       return Figure(g.*raw / unit.bytes);
-                     }});
   columns.push_back({{head, "wire"}, [wire, unit](const SettingGroup& g) {
                        return Figure(g.*wire / unit.bytes);
                      }});
@@ -88,10 +84,15 @@ void AddBytes(const std::vector<SettingGroup>& groups, Columns& columns) {
     largest = std::max({largest, group.push_raw, group.pull_raw});
   }
   const ByteUnit unit = UnitFor(largest);
-  AddDirection("push", &SettingGroup::push_raw, &SettingGroup::push_wire, unit,
-               columns);
-  AddDirection("pull", &SettingGroup::pull_raw, &SettingGroup::pull_wire, unit,
-               columns);
+  const std::string rest = absl::StrCat(", ", unit.name, "/step");
+  // As much is pulled as is pushed.
+  columns.push_back({{"push" + rest, "raw"}, [unit](const SettingGroup& g) {
+                       return Figure(g.push_raw / unit.bytes);
+                     }});
+  AddDirection("push" + rest, &SettingGroup::push_raw, &SettingGroup::push_wire,
+               unit, columns);
+  AddDirection("pull" + rest, &SettingGroup::pull_raw, &SettingGroup::pull_wire,
+               unit, columns);
   columns.push_back({{"both", "ratio"}, [](const SettingGroup& g) {
                        return Times(g.push_raw + g.pull_raw,
                                     g.push_wire + g.pull_wire);
@@ -115,7 +116,7 @@ void AddTimes(bool has_accuracy, bool has_samples, bool has_link,
     add("x limit",
         [](const SettingGroup& g) { return Times(g.step_s, g.byte_limit_s); });
   }
-  if (has_samples) {
+  if (has_samples && !has_accuracy) {
     add("samples/s", [](const SettingGroup& g) {
       return absl::StrFormat("%.0f", g.samples_per_s);
     });
@@ -158,10 +159,10 @@ TableCells MakeTable(const std::vector<SettingGroup>& groups) {
   AddTimes(has_accuracy, any(&SettingGroup::samples_per_s),
            any(&SettingGroup::byte_limit_s), columns);
   if (!has_accuracy) AddMemory(groups, columns);
-  TableCells table = {
-      absl::StrCat(DescribeRuns(groups), "; bytes of all workers, headers in"),
-      {},
-      {}};
+  TableCells table = {absl::StrCat(DescribeRuns(groups),
+                                   "; bytes of all workers, with headers"),
+                      {},
+                      {}};
   for (const Column& column : columns) table.columns.push_back(column.head);
   for (const SettingGroup& group : groups) {
     std::vector<std::string>& row = table.rows.emplace_back();

@@ -73,12 +73,24 @@ absl::Status Take(const Json& value, const char* name,
 }
 
 absl::Status Take(const Json& value, const char* name, PlanSummary& out) {
+  const auto decisions = value.find("decisions");
   if (!value.is_object() || !value.contains("digest") ||
-      !value.contains("lines")) {
-    return Mistyped(name, "an object with digest and lines");
+      decisions == value.end() || !decisions->is_array()) {
+    return Mistyped(name, "an object with digest and decisions");
   }
   RETURN_IF_ERROR(Take(value["digest"], "plan.digest", out.digest));
-  return Take(value["lines"], "plan.lines", out.lines);
+  for (const Json& each : *decisions) {
+    PlannedChoice& choice = out.decisions.emplace_back();
+    for (const auto& [key, text] : {std::pair{"what", &choice.what},
+                                    {"choice", &choice.choice},
+                                    {"why", &choice.why}}) {
+      if (!each.is_object() || !each.contains(key)) {
+        return Mistyped("plan.decisions", "objects with what, choice and why");
+      }
+      RETURN_IF_ERROR(Take(each[key], key, *text));
+    }
+  }
+  return absl::OkStatus();
 }
 
 // Reads fields until one is wrong, and remembers which.
@@ -113,7 +125,12 @@ struct FieldWriter {
     json[name] = value;
   }
   void Optional(const char* name, const PlanSummary& value) {
-    json[name] = {{"digest", value.digest}, {"lines", value.lines}};
+    Json& plan =
+        json[name] = {{"digest", value.digest}, {"decisions", Json::array()}};
+    for (const PlannedChoice& each : value.decisions) {
+      plan["decisions"].push_back(
+          {{"what", each.what}, {"choice", each.choice}, {"why", each.why}});
+    }
   }
   Json json;
 };

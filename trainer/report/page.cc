@@ -171,20 +171,12 @@ std::string DecisionsHtml(const std::vector<RunSummary>& runs) {
   return absl::StrCat("<h2>Decisions</h2>\n<ul>\n", html, "</ul>\n");
 }
 
-std::string ListHtml(const std::vector<std::string>& lines) {
-  std::string html;
-  for (const std::string& line : lines) {
-    absl::StrAppend(&html, "<li>", EscapeHtml(line), "</li>\n");
-  }
-  return absl::StrCat("<ul>\n", html, "</ul>\n");
-}
-
 // What all workers agreed on at the start, once for runs that agreed alike;
 // plans that differ are named after the first run that had them.
 std::string PlanHtml(const std::vector<RunSummary>& runs) {
   std::vector<const RunSummary*> plans;
   for (const RunSummary& run : runs) {
-    if (run.plan.lines.empty()) continue;
+    if (run.plan.decisions.empty()) continue;
     if (plans.empty() || !(run.plan == plans.back()->plan)) {
       plans.push_back(&run);
     }
@@ -196,7 +188,14 @@ std::string PlanHtml(const std::vector<RunSummary>& runs) {
       absl::StrAppend(&html, "<p>", EscapeHtml(run->setting), ", seed ",
                       run->seed, ":</p>\n");
     }
-    absl::StrAppend(&html, ListHtml(run->plan.lines));
+    TableCells table;
+    for (const char* name : {"decision", "choice", "reason"}) {
+      table.columns.push_back({"", name});
+    }
+    for (const PlannedChoice& each : run->plan.decisions) {
+      table.rows.push_back({each.what, each.choice, each.why});
+    }
+    absl::StrAppend(&html, TableHtml(table, "left"));
   }
   return html;
 }

@@ -1,5 +1,8 @@
 #include "trainer/results.h"
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <filesystem>
 #include <system_error>
 
@@ -9,15 +12,20 @@
 
 namespace telegrad {
 
+absl::Status MakeResultsFolder(const std::string& directory) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (!error && access(directory.c_str(), W_OK | X_OK) != 0) {
+    error = std::error_code(errno, std::generic_category());
+  }
+  if (!error) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--out ", directory, ": ", error.message()));
+}
+
 absl::Status WriteResults(const std::string& directory,
                           const std::vector<RunSummary>& runs,
                           absl::string_view command_line) {
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  if (error) {
-    return absl::UnavailableError(
-        absl::StrCat("create ", directory, ": ", error.message()));
-  }
   std::string metrics;
   std::string summary;
   for (const RunSummary& run : runs) {

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "trainer/results.h"
 
 namespace telegrad {
 namespace {
@@ -47,6 +48,10 @@ std::string TimeSentence(const SettingGroup& group, const SettingGroup& none) {
 }
 
 }  // namespace
+
+std::string SummarySentences(const std::vector<RunSummary>& runs) {
+  return SummaryText(GroupBySetting(runs));
+}
 
 std::string SummaryText(const std::vector<SettingGroup>& groups) {
   const SettingGroup* none = FindNone(groups);

@@ -40,7 +40,7 @@ struct Schedule {
     std::vector<PieceSend> sends = {};
   };
   std::vector<Peer> peers = {};  // by rank
-  DataType type = DataType::kFloat32;
+  Dtype type = Dtype::kFloat32;
   ReduceOp op = ReduceOp::kSum;
 };
 

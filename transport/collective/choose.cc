@@ -12,24 +12,6 @@
 
 namespace telegrad {
 
-size_t SizeOf(DataType type) {
-  return type == DataType::kFloat16 || type == DataType::kBfloat16 ? 2 : 4;
-}
-
-const char* ToString(DataType type) {
-  switch (type) {
-    case DataType::kFloat32:
-      return "float32";
-    case DataType::kFloat16:
-      return "float16";
-    case DataType::kBfloat16:
-      return "bfloat16";
-    case DataType::kInt32:
-      return "int32";
-  }
-  return "unknown";
-}
-
 const char* ToString(ReduceOp op) {
   switch (op) {
     case ReduceOp::kSum:

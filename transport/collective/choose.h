@@ -3,7 +3,7 @@
 #include <cstddef>
 
 #include "absl/status/statusor.h"
-#include "transport/collective.h"
+#include "transport/collective/collective.h"
 #include "transport/collective/message.h"
 
 namespace telegrad::collective {

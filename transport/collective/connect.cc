@@ -129,7 +129,7 @@ absl::Status Mesh::AwaitPeers(TimePoint deadline) {
   return broken_;
 }
 
-absl::Status Mesh::HearHello(EndpointId from, const Header& header) {
+absl::Status Mesh::ReceiveHello(EndpointId from, const Header& header) {
   const auto peer_rank = static_cast<int64_t>(header.rank);
   if (header.sequence != digest_ || peer_rank >= world_size() ||
       peer_rank == rank()) {

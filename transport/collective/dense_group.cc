@@ -45,7 +45,7 @@ DenseGroup::DenseGroup(std::unique_ptr<Mesh> mesh)
               .chunk_bytes = mesh_->options().chunk_bytes}) {}
 
 absl::Status DenseGroup::CheckMemory(const void* memory, size_t count,
-                                     size_t blocks, DataType type) const {
+                                     size_t blocks, Dtype type) const {
   const size_t size = SizeOf(type);
   if (count > std::numeric_limits<size_t>::max() / 2 / size / blocks) {
     return absl::InvalidArgumentError(
@@ -79,7 +79,7 @@ absl::Status DenseGroup::Run(Schedule schedule) {
   return Bulk(*mesh_, std::move(schedule)).Run();
 }
 
-absl::Status DenseGroup::Allreduce(void* data, size_t count, DataType type,
+absl::Status DenseGroup::Allreduce(void* data, size_t count, Dtype type,
                                    ReduceOp op, CollectiveSettings settings) {
   const Mesh::Turn turn(*mesh_);
   RETURN_IF_ERROR(CheckMemory(data, count, 1, type));
@@ -98,7 +98,7 @@ absl::Status DenseGroup::Allreduce(void* data, size_t count, DataType type,
 }
 
 absl::Status DenseGroup::AllreducePieces(std::byte* data, size_t count,
-                                         DataType type, ReduceOp op) {
+                                         Dtype type, ReduceOp op) {
   return ForEagerPieces(
       count * SizeOf(type), [&](uint32_t piece, size_t offset, size_t bytes) {
         return RecursiveDoubling(*mesh_, piece, type, op, data + offset,
@@ -107,7 +107,7 @@ absl::Status DenseGroup::AllreducePieces(std::byte* data, size_t count,
 }
 
 absl::Status DenseGroup::ReduceScatter(const void* in, void* out, size_t count,
-                                       DataType type, ReduceOp op,
+                                       Dtype type, ReduceOp op,
                                        CollectiveSettings settings) {
   const Mesh::Turn turn(*mesh_);
   const auto n = static_cast<size_t>(world_size());
@@ -132,7 +132,7 @@ absl::Status DenseGroup::ReduceScatter(const void* in, void* out, size_t count,
 
 absl::Status DenseGroup::ReduceScatterPieces(const std::byte* in,
                                              std::byte* out, size_t count,
-                                             DataType type, ReduceOp op) {
+                                             Dtype type, ReduceOp op) {
   const size_t block_bytes = count * SizeOf(type);
   return ForEagerPieces(block_bytes, [&](uint32_t piece, size_t offset,
                                          size_t bytes) {
@@ -142,7 +142,7 @@ absl::Status DenseGroup::ReduceScatterPieces(const std::byte* in,
 }
 
 absl::Status DenseGroup::Allgather(const void* in, void* out, size_t count,
-                                   DataType type, CollectiveSettings settings) {
+                                   Dtype type, CollectiveSettings settings) {
   const auto n = static_cast<size_t>(world_size());
   RETURN_IF_ERROR(CheckMemory(in, count, 1, type));
   RETURN_IF_ERROR(CheckMemory(out, count, n, type));
@@ -153,8 +153,7 @@ absl::Status DenseGroup::Allgather(const void* in, void* out, size_t count,
 }
 
 absl::Status DenseGroup::Allgatherv(const void* in, void* out,
-                                    std::span<const size_t> counts,
-                                    DataType type,
+                                    std::span<const size_t> counts, Dtype type,
                                     CollectiveSettings settings) {
   if (counts.size() != static_cast<size_t>(world_size())) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -198,7 +197,7 @@ absl::Status DenseGroup::GatherBlocks(const void* in, void* out,
   return End(collective::DirectAllgather(*mesh_, AsBytes(out), blocks));
 }
 
-absl::Status DenseGroup::Broadcast(void* data, size_t count, DataType type,
+absl::Status DenseGroup::Broadcast(void* data, size_t count, Dtype type,
                                    int root, CollectiveSettings settings) {
   const Mesh::Turn turn(*mesh_);
   RETURN_IF_ERROR(CheckMemory(data, count, 1, type));
@@ -229,7 +228,7 @@ absl::Status DenseGroup::BroadcastPieces(std::byte* data, size_t bytes,
 }
 
 absl::Status DenseGroup::Alltoall(const void* in, void* out, size_t count,
-                                  DataType type, CollectiveSettings settings) {
+                                  Dtype type, CollectiveSettings settings) {
   const Mesh::Turn turn(*mesh_);
   const auto n = static_cast<size_t>(world_size());
   RETURN_IF_ERROR(CheckMemory(in, count, n, type));

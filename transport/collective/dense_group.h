@@ -3,8 +3,8 @@
 #include <memory>
 #include <vector>
 
-#include "transport/collective.h"
 #include "transport/collective/bulk.h"
+#include "transport/collective/collective.h"
 #include "transport/collective/mesh.h"
 #include "transport/collective/schedules.h"
 
@@ -26,19 +26,19 @@ class DenseGroup : public Group {
     return mesh_->traffic();
   }
 
-  absl::Status Allreduce(void* data, size_t count, DataType type, ReduceOp op,
+  absl::Status Allreduce(void* data, size_t count, Dtype type, ReduceOp op,
                          CollectiveSettings settings) override;
   absl::Status ReduceScatter(const void* in, void* out, size_t count,
-                             DataType type, ReduceOp op,
+                             Dtype type, ReduceOp op,
                              CollectiveSettings settings) override;
-  absl::Status Allgather(const void* in, void* out, size_t count, DataType type,
+  absl::Status Allgather(const void* in, void* out, size_t count, Dtype type,
                          CollectiveSettings settings) override;
   absl::Status Allgatherv(const void* in, void* out,
-                          std::span<const size_t> counts, DataType type,
+                          std::span<const size_t> counts, Dtype type,
                           CollectiveSettings settings) override;
-  absl::Status Broadcast(void* data, size_t count, DataType type, int root,
+  absl::Status Broadcast(void* data, size_t count, Dtype type, int root,
                          CollectiveSettings settings) override;
-  absl::Status Alltoall(const void* in, void* out, size_t count, DataType type,
+  absl::Status Alltoall(const void* in, void* out, size_t count, Dtype type,
                         CollectiveSettings settings) override;
   absl::Status Barrier(CollectiveSettings settings) override;
 
@@ -47,16 +47,16 @@ class DenseGroup : public Group {
                      size_t bytes);
   // FailedPrecondition and InvalidArgument of arguments leave the group whole.
   absl::Status CheckMemory(const void* memory, size_t count, size_t blocks,
-                           DataType type) const;
+                           Dtype type) const;
   absl::Status End(absl::Status status);
   absl::Status Run(Schedule schedule);
   absl::Status GatherBlocks(const void* in, void* out, const Blocks& blocks,
                             Signature signature, CollectiveSettings settings);
-  absl::Status AllreducePieces(std::byte* data, size_t count, DataType type,
+  absl::Status AllreducePieces(std::byte* data, size_t count, Dtype type,
                                ReduceOp op);
   absl::Status BroadcastPieces(std::byte* data, size_t bytes, int root);
   absl::Status ReduceScatterPieces(const std::byte* in, std::byte* out,
-                                   size_t count, DataType type, ReduceOp op);
+                                   size_t count, Dtype type, ReduceOp op);
 
   const std::unique_ptr<Mesh> mesh_;
   const Place place_;

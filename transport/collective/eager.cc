@@ -19,7 +19,7 @@ constexpr uint32_t kUnfold = 63;
 // What travels in allreduce: the reduction over the ranks met so far.
 class Partial {
  public:
-  Partial(Mesh& mesh, DataType type, ReduceOp op, std::byte* data, size_t count)
+  Partial(Mesh& mesh, Dtype type, ReduceOp op, std::byte* data, size_t count)
       : mesh_(mesh),
         type_(type),
         op_(op),
@@ -50,7 +50,7 @@ class Partial {
 
  private:
   Mesh& mesh_;
-  const DataType type_;
+  const Dtype type_;
   const ReduceOp op_;
   std::byte* const data_;
   const size_t count_;
@@ -82,7 +82,7 @@ absl::Status Disseminate(Mesh& mesh) {
 
 // Of the first 2 * extra ranks the even ones hand their data to the odd ones
 // and wait for the result, so that a power of two is left.
-absl::Status RecursiveDoubling(Mesh& mesh, uint32_t piece, DataType type,
+absl::Status RecursiveDoubling(Mesh& mesh, uint32_t piece, Dtype type,
                                ReduceOp op, std::byte* data, size_t count) {
   const int rank = mesh.rank();
   const int power = static_cast<int>(
@@ -150,7 +150,7 @@ absl::Status DirectAllgather(Mesh& mesh, std::byte* out, const Blocks& blocks) {
   return absl::OkStatus();
 }
 
-absl::Status DirectReduceScatter(Mesh& mesh, uint32_t piece, DataType type,
+absl::Status DirectReduceScatter(Mesh& mesh, uint32_t piece, Dtype type,
                                  ReduceOp op, const std::byte* in,
                                  size_t stride_bytes, std::byte* out,
                                  size_t count) {

@@ -17,7 +17,7 @@ namespace telegrad::collective {
 absl::Status Disseminate(Mesh& mesh);
 
 // The lower rank's operand is the left one, so all get the same bits.
-absl::Status RecursiveDoubling(Mesh& mesh, uint32_t piece, DataType type,
+absl::Status RecursiveDoubling(Mesh& mesh, uint32_t piece, Dtype type,
                                ReduceOp op, std::byte* data, size_t count);
 
 // By a binomial tree. Ranks announce themselves to their parents, so that two
@@ -29,7 +29,7 @@ absl::Status BinomialBroadcast(Mesh& mesh, uint32_t piece, std::byte* data,
 absl::Status DirectAllgather(Mesh& mesh, std::byte* out, const Blocks& blocks);
 
 // What lies i * stride_bytes after `in` to rank i; sums in the order of ranks.
-absl::Status DirectReduceScatter(Mesh& mesh, uint32_t piece, DataType type,
+absl::Status DirectReduceScatter(Mesh& mesh, uint32_t piece, Dtype type,
                                  ReduceOp op, const std::byte* in,
                                  size_t stride_bytes, std::byte* out,
                                  size_t count);

@@ -72,14 +72,14 @@ absl::Status Mesh::Fail(absl::Status why) {
   Break(std::move(why));
   sink_ = nullptr;
   if (context_ == nullptr) return broken_;
-  TellAbort();
+  SendAbort();
   Close();
   return broken_;
 }
 
 // Also what was heard from another rank: whoever sees this rank close its
 // connections has to know why.
-void Mesh::TellAbort() {
+void Mesh::SendAbort() {
   std::string text = abort_text_;
   if (text.empty()) {
     text = absl::StrCat("rank ", rank(), " gave up: ", broken_.message());

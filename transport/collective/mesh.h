@@ -11,8 +11,8 @@
 #include "absl/strings/string_view.h"
 #include "base/bytes.h"
 #include "base/clock.h"
-#include "transport/collective.h"
 #include "transport/collective/buffer_pool.h"
+#include "transport/collective/collective.h"
 #include "transport/collective/keeper.h"
 #include "transport/collective/message.h"
 #include "transport/transport.h"
@@ -141,17 +141,18 @@ class Mesh : public TransportHandler {
   absl::Status Connect(const AddressExchange& exchange);
   absl::Status AwaitPeers(TimePoint deadline);
   absl::Status SendHello(int to);
-  absl::Status HearHello(EndpointId from, const Header& header);
+  absl::Status ReceiveHello(EndpointId from, const Header& header);
   std::string Missing() const;
 
   absl::Status Post(int to, MessageKind kind, uint32_t index,
                     ConstBytes payload, SendDone done);
-  absl::StatusOr<Bytes> HearPeer(int from, const Header& header, size_t bytes);
+  absl::StatusOr<Bytes> ReceivePeer(int from, const Header& header,
+                                    size_t bytes);
   absl::StatusOr<Bytes> Discard(size_t bytes);
   bool IsOfThisCollective(int from, const Header& header);
-  void HearAbort(const Message& message);
+  void ReceiveAbort(const Message& message);
   void Break(absl::Status why);
-  void TellAbort();
+  void SendAbort();
   void Close();
   absl::Status Lost(int rank) const;
   std::string Now() const;  // "collective 7 (allreduce ...)"

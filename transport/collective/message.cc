@@ -85,7 +85,7 @@ absl::StatusOr<Header> Decode(ConstBytes bytes) {
   Signature& s = header.signature;
   if (!TakeEnum(at[4], MessageKind::kAbort, &header.kind) ||
       !TakeEnum(at[5], Operation::kBarrier, &s.operation) ||
-      !TakeEnum(at[6], DataType::kInt32, &s.type) ||
+      !TakeEnum(at[6], Dtype::kInt32, &s.type) ||
       !TakeEnum(at[7], ReduceOp::kMax, &s.op) ||
       !TakeEnum(at[8], CollectiveAlgorithm::kDissemination, &s.algorithm) ||
       LoadLittleEndian<uint16_t>(at + 9) != 0 || at[11] != std::byte{0}) {

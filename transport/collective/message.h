@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
-#include "transport/collective.h"
+#include "transport/collective/collective.h"
 
 // What ranks of a group say to each other. docs/collectives.md has the bytes.
 namespace telegrad::collective {
@@ -25,7 +25,7 @@ enum class Operation : uint8_t {
 // What all ranks must mean alike.
 struct Signature {
   Operation operation = Operation::kNone;
-  DataType type = DataType::kFloat32;
+  Dtype type = Dtype::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   CollectiveAlgorithm algorithm = CollectiveAlgorithm::kAuto;
   int32_t root = 0;

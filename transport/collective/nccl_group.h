@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "transport/collective.h"
+#include "transport/collective/collective.h"
 
 namespace telegrad::collective {
 

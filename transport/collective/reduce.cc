@@ -66,20 +66,19 @@ void ReduceCast(const kernels::CastFormatKernels& format, ReduceOp op,
 
 }  // namespace
 
-void Reduce(DataType type, ReduceOp op, const void* x, size_t count,
-            void* sum) {
+void Reduce(Dtype type, ReduceOp op, const void* x, size_t count, void* sum) {
   const kernels::CastKernels& cast = kernels::CpuKernels().cast;
   switch (type) {
-    case DataType::kFloat32:
+    case Dtype::kFloat32:
       return ReduceF32(op, static_cast<const float*>(x), count,
                        static_cast<float*>(sum));
-    case DataType::kFloat16:
+    case Dtype::kFloat16:
       return ReduceCast(cast.fp16, op, static_cast<const uint8_t*>(x), count,
                         static_cast<uint8_t*>(sum));
-    case DataType::kBfloat16:
+    case Dtype::kBfloat16:
       return ReduceCast(cast.bf16, op, static_cast<const uint8_t*>(x), count,
                         static_cast<uint8_t*>(sum));
-    case DataType::kInt32:
+    case Dtype::kInt32:
       return ReduceI32(op, x, count, sum);
   }
 }

@@ -2,11 +2,11 @@
 
 #include <cstddef>
 
-#include "transport/collective.h"
+#include "transport/collective/collective.h"
 
 namespace telegrad::collective {
 
 // sum[i] = sum[i] op x[i] for `count` elements. Alias: no.
-void Reduce(DataType type, ReduceOp op, const void* x, size_t count, void* sum);
+void Reduce(Dtype type, ReduceOp op, const void* x, size_t count, void* sum);
 
 }  // namespace telegrad::collective

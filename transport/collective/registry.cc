@@ -5,7 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "transport/collective.h"
+#include "transport/collective/collective.h"
 #include "transport/collective/dense_group.h"
 #if TELEGRAD_WITH_NCCL
 #include "transport/collective/nccl_group.h"

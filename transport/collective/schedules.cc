@@ -94,7 +94,7 @@ Blocks Concatenate(const std::vector<size_t>& bytes) {
 
 // A sum that comes back into memory from which a part of it was sent has
 // passed through the receiver of that part, which is done with it.
-Schedule RingAllreduce(const Place& place, DataType type, ReduceOp op,
+Schedule RingAllreduce(const Place& place, Dtype type, ReduceOp op,
                        std::byte* data, const Blocks& blocks) {
   const int n = place.world_size;
   Schedule schedule =
@@ -109,7 +109,7 @@ Schedule RingAllreduce(const Place& place, DataType type, ReduceOp op,
   return schedule;
 }
 
-Schedule RingReduceScatter(const Place& place, DataType type, ReduceOp op,
+Schedule RingReduceScatter(const Place& place, Dtype type, ReduceOp op,
                            const std::byte* in, std::byte* out,
                            const Blocks& blocks) {
   const int n = place.world_size;

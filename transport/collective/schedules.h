@@ -31,11 +31,11 @@ Blocks Concatenate(const std::vector<size_t>& bytes);
 
 // Block b of `data` is summed from rank b on round the ring, then goes round
 // once more.
-Schedule RingAllreduce(const Place& place, DataType type, ReduceOp op,
+Schedule RingAllreduce(const Place& place, Dtype type, ReduceOp op,
                        std::byte* data, const Blocks& blocks);
 // Block b of `in` is summed from rank b + 1 on and ends at rank b. `out` holds
 // block `rank` of `in` already.
-Schedule RingReduceScatter(const Place& place, DataType type, ReduceOp op,
+Schedule RingReduceScatter(const Place& place, Dtype type, ReduceOp op,
                            const std::byte* in, std::byte* out,
                            const Blocks& blocks);
 // `out` holds this rank's block already.

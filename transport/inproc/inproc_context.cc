@@ -173,7 +173,8 @@ void InprocContext::HandleMessage(Endpoint& endpoint, Event& event) {
   }
   if (!CopyPayload(endpoint.link.get(), event.payload, *target)) return;
   Post(event.to, endpoint, std::move(reply));
-  handler_->OnMessage(event.to, header, {target->data, event.payload.size});
+  handler_->OnMessage(event.to, header,
+                      {target->data, event.payload.size, target->device});
 }
 
 void InprocContext::HandleSent(Endpoint& endpoint, const Event& event) {

@@ -1,4 +1,3 @@
-#include "transport/greeting.h"
 
 #include <sys/epoll.h>
 #include <sys/random.h>
@@ -28,13 +27,12 @@ constexpr Duration kSilenceGrace = std::chrono::seconds(20);
 
 absl::StatusOr<Endpoint*> OfiContext::AddEndpoint(UniqueFd socket) {
   auto endpoint = std::make_unique<Endpoint>();
-  endpoint->id = next_id_++;
+  endpoint->id = endpoints_.NewId();
   if (getrandom(&endpoint->token, sizeof(endpoint->token), 0) !=
       sizeof(endpoint->token)) {
     return absl::InternalError("getrandom gave too little");
   }
   endpoint->socket = std::move(socket);
-  endpoint->greet_by = Clock::now() + kGreetGrace;
   endpoint->unsent = PackHello({.endpoint = endpoint->id,
                                 .token = endpoint->token,
                                 .fabric = fabric_->identity(),
@@ -45,22 +43,14 @@ absl::StatusOr<Endpoint*> OfiContext::AddEndpoint(UniqueFd socket) {
                                   kFirstEndpointKey + endpoint->id,
                                   EPOLLIN | EPOLLOUT | EPOLLET | EPOLLRDHUP));
   }
-  Endpoint* const added = endpoint.get();
-  endpoints_[added->id] = std::move(endpoint);
-  greeting_.push_back(added->id);
-  return added;
-}
-
-Endpoint* OfiContext::Find(EndpointId id) {
-  const auto found = endpoints_.find(id);
-  return found == endpoints_.end() ? nullptr : found->second.get();
+  return endpoints_.Add(std::move(endpoint));
 }
 
 void OfiContext::Accept() {
   while (true) {
     UniqueFd socket = acceptor_.Accept();
     if (!socket.is_open()) return;
-    if (greeting_.size() >= kMaxGreeting) continue;  // hangs up
+    if (!endpoints_.MayGreet()) continue;  // hangs up
     const absl::StatusOr<Endpoint*> added = AddEndpoint(std::move(socket));
     if (!added.ok()) {
       LogWarning("transport ofi: accept: ", added.status().message());
@@ -107,11 +97,11 @@ void OfiContext::ReadSocket(Endpoint& endpoint) {
       return FailProtocol(endpoint, "bytes after the hello");
     }
     endpoint.received.append(chunk.data(), static_cast<size_t>(got));
-    HearHello(endpoint);
+    ReceiveHello(endpoint);
   }
 }
 
-void OfiContext::HearHello(Endpoint& endpoint) {
+void OfiContext::ReceiveHello(Endpoint& endpoint) {
   auto hello = ParseHello(endpoint.received);
   if (!hello.ok()) return FailProtocol(endpoint, hello.status().message());
   if (!hello->has_value()) return;
@@ -126,7 +116,7 @@ void OfiContext::HearHello(Endpoint& endpoint) {
   const absl::StatusOr<fi_addr_t> added = fabric_->AddPeer(peer.address);
   if (!added.ok()) return FailProtocol(endpoint, added.status().message());
   endpoint.has_greeted = true;
-  std::erase(greeting_, endpoint.id);
+  endpoints_.HasGreeted(endpoint);
   endpoint.peer = *added;
   endpoint.peer_process = ShmProcess(peer.address);
   endpoint.is_fragile = fabric_->IsFragile(peer.address);

@@ -238,7 +238,9 @@ void OfiContext::ReceiveOnLane(Endpoint& endpoint, Incoming* message,
                                size_t num_bytes) {
   if (message == nullptr) {  // so that the goodbye behind it can be heard
     if (endpoint.scratch.size() == 0) {
-      endpoint.scratch = Buffer(kMaxPayloadBytes);
+      absl::StatusOr<Buffer> scratch = Buffer::Create(kMaxPayloadBytes);
+      if (!scratch.ok()) return Fail(endpoint, scratch.status());
+      endpoint.scratch = *std::move(scratch);
     }
     message = &endpoint.incoming.emplace_back();
     message->kind = Kind::kLarge;
@@ -270,7 +272,7 @@ void OfiContext::ReceiveOnLane(Endpoint& endpoint, Incoming* message,
 }
 
 void OfiContext::HandleLaneReceived(const Completion& completion) {
-  Endpoint* endpoint = Find(completion.slot->endpoint);
+  Endpoint* endpoint = endpoints_.Find(completion.slot->endpoint);
   auto* message = static_cast<Incoming*>(completion.slot->message);
   fabric_->ReturnSlot(completion.slot);
   if (endpoint == nullptr || message == nullptr) return;

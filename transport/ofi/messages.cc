@@ -21,7 +21,7 @@ constexpr size_t kMaxSlotsInFlight = 16;
 
 absl::Status OfiContext::Send(EndpointId to, ConstBytes header,
                               ConstBytes payload, SendDone done) {
-  Endpoint* endpoint = Find(to);
+  Endpoint* endpoint = endpoints_.Find(to);
   if (endpoint == nullptr || endpoint->state != State::kOpen ||
       !endpoint->is_announced) {
     return NotOpen(to);
@@ -67,7 +67,7 @@ void OfiContext::PumpAll() {
   for (size_t left = pumping_.size(); left > 0; --left) {
     const EndpointId id = pumping_.front();
     pumping_.pop_front();
-    Endpoint* endpoint = Find(id);
+    Endpoint* endpoint = endpoints_.Find(id);
     if (endpoint == nullptr) continue;
     endpoint->is_pumping = false;
     if (Pump(*endpoint)) StartPumping(*endpoint);
@@ -146,7 +146,7 @@ bool OfiContext::PumpOne(Endpoint& endpoint, Slot* slot) {
 }
 
 void OfiContext::HandleSent(Slot* slot, int error) {
-  Endpoint* endpoint = Find(slot->endpoint);
+  Endpoint* endpoint = endpoints_.Find(slot->endpoint);
   auto* message = static_cast<Outgoing*>(slot->message);
   const Role role = slot->role;
   fabric_->ReturnSlot(slot);
@@ -161,21 +161,10 @@ void OfiContext::HandleSent(Slot* slot, int error) {
 
 void OfiContext::FinishPart(Endpoint& endpoint, Outgoing& message) {
   if (--message.num_pending == 0 && message.is_in_slots) {
-    if (message.done) {
-      done_.push_back({std::move(message.done), absl::OkStatus()});
-    }
+    done_.Add(std::move(message.done), absl::OkStatus());
     endpoint.messages.erase(message.self);
   }
   StartPumping(endpoint);
-}
-
-void OfiContext::CallDone() {
-  while (!done_.empty()) {
-    const Done due = std::move(done_.front());
-    done_.pop_front();
-    ++num_events_;
-    due.done(due.status);
-  }
 }
 
 }  // namespace telegrad::ofi

@@ -10,6 +10,7 @@
 #include "base/acceptor.h"
 #include "base/poller.h"
 #include "base/socket.h"
+#include "transport/endpoint_table.h"
 #include "transport/idle_polls.h"
 #include "transport/ofi/endpoint.h"
 #include "transport/ofi/fabric.h"
@@ -32,7 +33,7 @@ class OfiContext : public TransportContext {
   }
   bool TakesNow(Bytes target) override;
   bool IsInMemory(EndpointId endpoint) const override {
-    return fabric_->is_shm() && endpoints_.contains(endpoint);
+    return fabric_->is_shm() && endpoints_.Find(endpoint) != nullptr;
   }
   absl::StatusOr<std::string> Listen() override;
   absl::StatusOr<EndpointId> Connect(absl::string_view address) override;
@@ -48,12 +49,11 @@ class OfiContext : public TransportContext {
 
   // greeting.cc
   absl::StatusOr<Endpoint*> AddEndpoint(UniqueFd socket);
-  Endpoint* Find(EndpointId id);
   void Accept();
   void HandleSocket(Endpoint& endpoint, uint32_t events);
   void WriteHello(Endpoint& endpoint);
   void ReadSocket(Endpoint& endpoint);
-  void HearHello(Endpoint& endpoint);
+  void ReceiveHello(Endpoint& endpoint);
   void HandleEnd(Endpoint& endpoint);
   static bool HasPeerLeft(const Endpoint& endpoint);
 
@@ -65,7 +65,7 @@ class OfiContext : public TransportContext {
   bool PumpOne(Endpoint& endpoint, Slot* slot);
   void HandleSent(Slot* slot, int error);
   void FinishPart(Endpoint& endpoint, Outgoing& message);
-  void CallDone();
+  void CallDone() { num_events_ += done_.CallAll(); }
 
   // receiving.cc
   void HandleCompletions();
@@ -98,14 +98,11 @@ class OfiContext : public TransportContext {
   void CloseLanes(Endpoint& endpoint);
 
   // closing.cc
-  void BeginClosing(Endpoint& endpoint, State state, absl::Status why);
   void Fail(Endpoint& endpoint, absl::Status why);
-  void HearGoodbye(Endpoint& endpoint);
+  void ReceiveGoodbye(Endpoint& endpoint);
   void AdvanceClosing();
   void Cut(Endpoint& endpoint);
   void AwaitFragilePeers();
-  void ExpireGreetings(TimePoint now);
-  TimePoint NextTimer() const;
 
   // progress.cc
   bool HandleEvents(bool is_complete);
@@ -118,19 +115,12 @@ class OfiContext : public TransportContext {
   Poller poller_;
   Acceptor acceptor_;
 
-  EndpointId next_id_ = 1;
-  std::unordered_map<EndpointId, std::unique_ptr<Endpoint>> endpoints_;
+  EndpointTable<Endpoint> endpoints_;
   size_t num_lanes_ = 0;
   uint64_t num_large_ = 0;  // messages sent that were not copied into slots
-  std::vector<EndpointId> closing_;
-  std::vector<EndpointId> greeting_;  // whose peer's hello is due
-  std::deque<EndpointId> pumping_;    // that have something to send
+  std::deque<EndpointId> pumping_;  // that have something to send
   bool is_stalled_ = false;  // libfabric took no more; it does not say when
-  struct Done {
-    SendDone done;
-    absl::Status status;
-  };
-  std::deque<Done> done_;
+  DueCompletions done_;
   std::vector<Completion> completions_;
   IdlePolls idle_polls_;
   bool is_in_large_header_ = false;  // OnHeader runs, the payload has a lane

@@ -24,7 +24,7 @@ bool OfiContext::HandleEvents(bool is_complete) {
   if (is_complete || ++num_polls_ % kPollsPerSocketPoll == 0) PollSockets();
   if (!pumping_.empty()) PumpAll();
   CallDone();
-  if (!closing_.empty() || !greeting_.empty()) AdvanceClosing();
+  AdvanceClosing();
   return num_events_ > 0;
 }
 
@@ -33,7 +33,8 @@ void OfiContext::PollSockets() {
     if (key == kListenerKey) return Accept();
     if (key < kFirstEndpointKey) return;
     const auto id = static_cast<EndpointId>(key - kFirstEndpointKey);
-    if (Endpoint* endpoint = Find(id)) HandleSocket(*endpoint, events);
+    if (Endpoint* endpoint = endpoints_.Find(id))
+      HandleSocket(*endpoint, events);
   });
 }
 
@@ -58,7 +59,7 @@ bool OfiContext::Progress(TimePoint deadline) {
     }
     has_slept = now >= poll_until;
     if (has_slept) {
-      Sleep(std::min(deadline, NextTimer()));
+      Sleep(std::min(deadline, endpoints_.NextTimer()));
       now = Clock::now();
     }
   }

@@ -47,7 +47,8 @@ void OfiContext::HandleCompletions() {
 void OfiContext::HandleReceived(ConstBytes bytes) {
   const std::optional<Record> record =
       ParseRecord(bytes, MaxHeaderBytes(options_));
-  Endpoint* endpoint = record.has_value() ? Find(record->to) : nullptr;
+  Endpoint* endpoint =
+      record.has_value() ? endpoints_.Find(record->to) : nullptr;
   if (endpoint == nullptr || endpoint->token != record->token) {
     ++num_strays_;  // whoever sent it is not a peer, or not any more
     return;
@@ -164,16 +165,16 @@ void OfiContext::Deliver(Endpoint& endpoint) {
     Incoming& message = endpoint.incoming.front();
     if (message.kind == Kind::kGoodbye) {
       endpoint.incoming.pop_front();
-      HearGoodbye(endpoint);
+      ReceiveGoodbye(endpoint);
       continue;
     }
     const bool is_open = endpoint.state == State::kOpen;
     if (is_open ? !message.is_whole : message.is_in_lane) return;
     if (is_open) {
       ++num_events_;
-      handler_->OnMessage(endpoint.id,
-                          {message.header.data(), message.header_bytes},
-                          {message.target.data, message.payload_bytes});
+      handler_->OnMessage(
+          endpoint.id, {message.header.data(), message.header_bytes},
+          {message.target.data, message.payload_bytes, message.target.device});
     }
     endpoint.incoming.pop_front();
   }

@@ -35,9 +35,10 @@ void TcpContext::PollSockets() {
       for (Acceptor& acceptor : acceptors_) Accept(acceptor);
       return;
     }
-    if (key == kNeighboursKey) return Accept(neighbours_);
+    if (key == kSameHostKey) return Accept(same_host_);
     const auto id = static_cast<EndpointId>(key - kFirstConnectionKey);
-    if (Connection* connection = Find(id)) HandleSocket(*connection, events);
+    if (Connection* connection = connections_.Find(id))
+      HandleSocket(*connection, events);
   });
 }
 
@@ -62,7 +63,7 @@ void TcpContext::HandleSocket(Connection& connection, uint32_t events) {
 void TcpContext::Work(bool reads) {
   working_.swap(active_);
   for (const EndpointId id : working_) {
-    Connection* const connection = Find(id);
+    Connection* const connection = connections_.Find(id);
     if (connection == nullptr) continue;
     connection->is_active = false;
     Write(*connection);
@@ -80,7 +81,7 @@ bool TcpContext::HandleEvents(bool is_complete) {
       ++num_polls_ % kPollsPerSocketPoll == 0) {
     PollSockets();
   } else {
-    for (const auto& [id, connection] : connections_) {
+    for (const auto& [id, connection] : connections_.all()) {
       if (connection->is_connecting || connection->has_ended) continue;
       connection->is_readable = true;
       Activate(*connection);
@@ -90,7 +91,7 @@ bool TcpContext::HandleEvents(bool is_complete) {
   CallDone();
   if (!active_.empty()) Work(/*reads=*/false);
   CallDone();
-  if (!closing_.empty() || !greeting_.empty()) AdvanceClosing();
+  AdvanceClosing();
   is_progressing_ = false;
   return num_events_ > 0;
 }
@@ -109,7 +110,7 @@ bool TcpContext::Progress(TimePoint deadline) {
     if (num_moved_ > 0) poll_until = now + options_.poll;  // parts of messages
     has_slept = now >= poll_until && active_.empty() && done_.empty();
     if (has_slept) {
-      poller_.Sleep(std::min(deadline, NextTimer()));
+      poller_.Sleep(std::min(deadline, connections_.NextTimer()));
       now = Clock::now();
     }
   }

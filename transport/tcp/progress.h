@@ -6,7 +6,7 @@
 namespace telegrad::tcp {
 
 constexpr uint64_t kListenerKey = 0;
-constexpr uint64_t kNeighboursKey = 1;
+constexpr uint64_t kSameHostKey = 1;
 constexpr uint64_t kFirstConnectionKey = 2;
 
 }  // namespace telegrad::tcp

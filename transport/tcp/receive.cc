@@ -106,7 +106,7 @@ size_t TcpContext::TakeHead(Connection& connection, ConstBytes bytes) {
 }
 
 void TcpContext::TakeRecord(Connection& connection) {
-  if (!connection.has_greeted) return HearHello(connection);
+  if (!connection.has_greeted) return ReceiveHello(connection);
   Incoming& incoming = connection.incoming;
   const absl::StatusOr<Record> record = ParseRecord(
       incoming.head.data(), connection.is_local, MaxHeaderBytes(options_));
@@ -124,7 +124,7 @@ void TcpContext::TakeHeader(Connection& connection) {
     case Kind::kExposed:
       return BeginMessage(connection);
     case Kind::kGoodbye:
-      return HearGoodbye(connection);
+      return ReceiveGoodbye(connection);
     case Kind::kOffer:
       TakeOffer(connection);
       break;
@@ -140,13 +140,13 @@ void TcpContext::TakeHeader(Connection& connection) {
   connection.incoming.head_bytes = 0;
 }
 
-void TcpContext::HearHello(Connection& connection) {
+void TcpContext::ReceiveHello(Connection& connection) {
   if (!IsHello(connection.incoming.head.data())) {
     return FailProtocol(connection, "no hello of this version");
   }
   connection.incoming.head_bytes = 0;
   connection.has_greeted = true;
-  std::erase(greeting_, connection.id);
+  connections_.HasGreeted(connection);
   if (!connection.is_accepted) return;
   SendHello(connection);
   connection.is_announced = true;
@@ -187,7 +187,8 @@ void TcpContext::EndMessage(Connection& connection) {
   incoming.is_begun = false;
   ++num_events_;
   handler_->OnMessage(connection.id, incoming.header(),
-                      {incoming.target.data, incoming.record.payload_bytes});
+                      {incoming.target.data, incoming.record.payload_bytes,
+                       incoming.target.device});
   incoming.head_bytes = 0;
 }
 

@@ -50,7 +50,7 @@ bool IsExposable(const Connection& connection, ConstBytes payload) {
 
 absl::Status TcpContext::Send(EndpointId to, ConstBytes header,
                               ConstBytes payload, SendDone done) {
-  Connection* const connection = Find(to);
+  Connection* const connection = connections_.Find(to);
   if (connection == nullptr || connection->state != State::kOpen) {
     return NotOpen(to);
   }
@@ -135,19 +135,10 @@ void TcpContext::HandleWritten(Connection& connection, size_t bytes) {
     connection.num_written -= size;
     if (first.is_exposed) {
       connection.untaken.push_back(std::move(first.done));
-    } else if (first.done) {
-      done_.push_back({std::move(first.done), absl::OkStatus()});
+    } else {
+      done_.Add(std::move(first.done), absl::OkStatus());
     }
     connection.queue.pop_front();
-  }
-}
-
-void TcpContext::CallDone() {
-  while (!done_.empty()) {
-    const Done next = std::move(done_.front());
-    done_.pop_front();
-    ++num_events_;
-    next.done(next.status);
   }
 }
 

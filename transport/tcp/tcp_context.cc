@@ -15,10 +15,9 @@
 #include "base/log.h"
 #include "base/network_device.h"
 #include "base/status_macros.h"
-#include "transport/greeting.h"
 #include "transport/tcp/congestion.h"
-#include "transport/tcp/neighbour.h"
 #include "transport/tcp/progress.h"
+#include "transport/tcp/same_host.h"
 #include "transport/tcp/tcp_transport.h"
 
 namespace telegrad {
@@ -85,7 +84,7 @@ absl::Status TcpContext::Init() {
 TransportInfo TcpContext::info() const {
   return {"tcp",
           absl::StrCat("sockets of the kernel", DescribeCongestion(), " at ",
-                       absl::StrJoin(ips_, " and "), DescribeNeighbours())};
+                       absl::StrJoin(ips_, " and "), DescribeSameHost())};
 }
 
 absl::StatusOr<std::string> TcpContext::Listen() {
@@ -99,14 +98,14 @@ absl::StatusOr<std::string> TcpContext::Listen() {
                      acceptors[i].Listen(ips_[i], poller_, kListenerKey));
   }
   acceptors_ = std::move(acceptors);
-  ListenToNeighbours(addresses[0]);
+  ListenOnSameHost(addresses[0]);
   return absl::StrJoin(addresses, ",");
 }
 
 absl::StatusOr<EndpointId> TcpContext::Connect(absl::string_view address) {
   ASSIGN_OR_RETURN(const SocketAddress target, ParseIpPort(address));
-  LocalPeer neighbour;
-  absl::StatusOr<UniqueFd> socket = ReachNeighbour(address, &neighbour);
+  LocalPeer same_host_peer;
+  absl::StatusOr<UniqueFd> socket = ReachOnSameHost(address, &same_host_peer);
   const bool is_local = socket->is_open();
   if (!is_local) socket = BeginConnect(target);
   absl::Status refused;
@@ -114,8 +113,9 @@ absl::StatusOr<EndpointId> TcpContext::Connect(absl::string_view address) {
     refused = socket.status();
     socket = UniqueFd();
   }
-  ASSIGN_OR_RETURN(Connection * connection,
-                   Add(*std::move(socket), is_local ? &neighbour : nullptr));
+  ASSIGN_OR_RETURN(
+      Connection * connection,
+      Add(*std::move(socket), is_local ? &same_host_peer : nullptr));
   connection->is_announced = true;
   connection->is_connecting = true;
   SendHello(*connection);
@@ -125,16 +125,15 @@ absl::StatusOr<EndpointId> TcpContext::Connect(absl::string_view address) {
   return connection->id;
 }
 
-// `neighbour`: null for TCP.
+// `same_host_peer`: null for TCP.
 absl::StatusOr<Connection*> TcpContext::Add(UniqueFd socket,
-                                            const LocalPeer* neighbour) {
+                                            const LocalPeer* same_host_peer) {
   auto connection = std::make_unique<Connection>();
-  connection->id = next_id_++;
+  connection->id = connections_.NewId();
   connection->socket = std::move(socket);
-  connection->greet_by = Clock::now() + kGreetGrace;
-  if (neighbour != nullptr) {
+  if (same_host_peer != nullptr) {
     connection->is_local = true;
-    connection->peer_process = neighbour->process;
+    connection->peer_process = same_host_peer->process;
   }
   if (connection->socket.is_open()) {
     if (!connection->is_local) SetDataOptions(connection->socket.get());
@@ -142,27 +141,19 @@ absl::StatusOr<Connection*> TcpContext::Add(UniqueFd socket,
                                   kFirstConnectionKey + connection->id,
                                   EPOLLIN | EPOLLOUT | EPOLLET | EPOLLRDHUP));
   }
-  Connection* const added = connection.get();
-  connections_[added->id] = std::move(connection);
-  greeting_.push_back(added->id);
-  return added;
-}
-
-Connection* TcpContext::Find(EndpointId id) const {
-  const auto found = connections_.find(id);
-  return found == connections_.end() ? nullptr : found->second.get();
+  return connections_.Add(std::move(connection));
 }
 
 void TcpContext::Accept(Acceptor& acceptor) {
   while (true) {
     UniqueFd socket = acceptor.Accept();
     if (!socket.is_open()) return;
-    if (greeting_.size() >= kMaxGreeting) continue;  // hangs up
-    LocalPeer neighbour;
-    const bool is_local = &acceptor == &neighbours_;
-    if (is_local && !IsTrusted(socket.get(), &neighbour)) continue;
+    if (!connections_.MayGreet()) continue;  // hangs up
+    LocalPeer same_host_peer;
+    const bool is_local = &acceptor == &same_host_;
+    if (is_local && !IsTrusted(socket.get(), &same_host_peer)) continue;
     const absl::StatusOr<Connection*> added =
-        Add(std::move(socket), is_local ? &neighbour : nullptr);
+        Add(std::move(socket), is_local ? &same_host_peer : nullptr);
     if (!added.ok()) {
       LogWarning("transport tcp: accept: ", added.status().message());
       continue;

@@ -10,6 +10,7 @@
 #include "base/local_socket.h"
 #include "base/poller.h"
 #include "base/socket.h"
+#include "transport/endpoint_table.h"
 #include "transport/tcp/connection.h"
 #include "transport/transport.h"
 
@@ -37,8 +38,8 @@ class TcpContext : public TransportContext {
  private:
   TcpContext(const TransportOptions& options, TransportHandler* handler);
   absl::Status Init();
-  absl::StatusOr<Connection*> Add(UniqueFd socket, const LocalPeer* neighbour);
-  Connection* Find(EndpointId id) const;
+  absl::StatusOr<Connection*> Add(UniqueFd socket,
+                                  const LocalPeer* same_host_peer);
   void Accept(Acceptor& acceptor);
   void ChooseCongestion(const Connection& connection);
   std::string DescribeCongestion() const;
@@ -48,7 +49,7 @@ class TcpContext : public TransportContext {
   void Enqueue(Connection& connection, Outgoing message);
   void Write(Connection& connection);
   void HandleWritten(Connection& connection, size_t bytes);
-  void CallDone();
+  void CallDone() { num_events_ += done_.CallAll(); }
 
   // receive.cc
   void Read(Connection& connection);
@@ -58,14 +59,14 @@ class TcpContext : public TransportContext {
   void TakeRecord(Connection& connection);
   void TakeHeader(Connection& connection);
   void TakePayload(Connection& connection, size_t bytes);
-  void HearHello(Connection& connection);
+  void ReceiveHello(Connection& connection);
   void BeginMessage(Connection& connection);
   void EndMessage(Connection& connection);
 
-  // neighbour.cc
-  std::string DescribeNeighbours() const;
-  void ListenToNeighbours(absl::string_view address);
-  UniqueFd ReachNeighbour(absl::string_view address, LocalPeer* peer) const;
+  // same_host.cc
+  std::string DescribeSameHost() const;
+  void ListenOnSameHost(absl::string_view address);
+  UniqueFd ReachOnSameHost(absl::string_view address, LocalPeer* peer) const;
   void SendBare(Connection& connection, Kind kind);
   void OfferMemory(Connection& connection);
   void TakeOffer(Connection& connection);
@@ -74,14 +75,11 @@ class TcpContext : public TransportContext {
   void CopyFromPeer(Connection& connection);
 
   // closing.cc
-  void BeginClosing(Connection& connection, State state, absl::Status why);
   void Fail(Connection& connection, absl::Status why);
   void FailProtocol(Connection& connection, absl::string_view what);
-  void HearGoodbye(Connection& connection);
+  void ReceiveGoodbye(Connection& connection);
   void AdvanceClosing();
-  void ExpireGreetings(TimePoint now);
   void Cut(Connection& connection);
-  TimePoint NextTimer() const;
 
   // progress.cc
   void Activate(Connection& connection);
@@ -96,21 +94,14 @@ class TcpContext : public TransportContext {
   TransportHandler* const handler_;
   Poller poller_;
   std::vector<Acceptor> acceptors_;  // of the bind address, and of each rail
-  Acceptor neighbours_;              // without TCP
+  Acceptor same_host_;               // without TCP
   const Mark mark_;
   std::string congestion_;  // control of the last connection by TCP
 
-  EndpointId next_id_ = 1;
-  std::unordered_map<EndpointId, std::unique_ptr<Connection>> connections_;
-  std::vector<EndpointId> active_;    // that may read or write
-  std::vector<EndpointId> working_;   // those of this turn
-  std::vector<EndpointId> closing_;   // not open
-  std::vector<EndpointId> greeting_;  // whose peer's hello is due
-  struct Done {
-    SendDone done;
-    absl::Status status;
-  };
-  std::deque<Done> done_;
+  EndpointTable<Connection> connections_;
+  std::vector<EndpointId> active_;   // that may read or write
+  std::vector<EndpointId> working_;  // those of this turn
+  DueCompletions done_;
   std::vector<std::byte> staging_;  // what is read beside payloads
   bool is_progressing_ = false;
   unsigned num_polls_ = 0;

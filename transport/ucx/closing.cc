@@ -39,7 +39,7 @@ void UcxContext::Fail(Endpoint& endpoint, absl::Status why) {
   BeginClosing(endpoint, State::kFailed, std::move(why));
 }
 
-void UcxContext::HearGoodbye(Endpoint& endpoint, Kind kind) {
+void UcxContext::ReceiveGoodbye(Endpoint& endpoint, Kind kind) {
   if (kind == Kind::kGoodbyeAck) {
     endpoint.is_acknowledged = true;
     return;
@@ -74,7 +74,7 @@ void UcxContext::Cut(Endpoint& endpoint) {
 }
 
 // UCX has let go of the endpoint, of all buffers sent and of all to receive.
-// Shared memory goes after the connection: HearCuts relies on that order.
+// Shared memory goes after the connection: ReceiveCuts relies on that order.
 bool UcxContext::IsGone(Endpoint& endpoint) {
   if (endpoint.close_request != nullptr) {
     if (ucp_request_check_status(endpoint.close_request) == UCS_INPROGRESS) {

@@ -241,7 +241,7 @@ absl::StatusOr<Config> MakeShmConfig(const TransportOptions& options) {
   }
   // Without it an endpoint that reports failures does not use cma. What it
   // stands for, that a sender's memory is no longer read after a cancel,
-  // HearCuts does.
+  // ReceiveCuts does.
   const auto invalidate = Users({"UCX_CMA_MEMORY_INVALIDATE"});
   if (IsNo(invalidate)) config.tls = WithoutCma(config.tls);
   config.tls = WithCuda(options, config.tls);

@@ -226,13 +226,14 @@ void UcxContext::HandleArrived() {
                (message->kind == Kind::kGoodbye &&
                 endpoint->state == State::kOpen)) {
       if (endpoint->state == State::kOpen) {
-        if (endpoint->route == Route::kUnknown) HearEarly(*endpoint, *message);
+        if (endpoint->route == Route::kUnknown)
+          ReceiveEarly(*endpoint, *message);
         TakeInOrder(*endpoint, message);
       } else {
         Release(message);
       }
     } else {
-      HearControl(*endpoint, *message);
+      ReceiveControl(*endpoint, *message);
       Release(message);
     }
   }
@@ -331,7 +332,7 @@ void UcxContext::OnReceived(void* request, ucs_status_t status, size_t,
 
 void UcxContext::HandleReceived() {
   received_now_.swap(received_);
-  if (!received_now_.empty()) HearCuts();
+  if (!received_now_.empty()) ReceiveCuts();
   for (Incoming* message : received_now_) {
     Endpoint& endpoint = *Find(message->endpoint);  // lives while it receives
     --endpoint.num_receives;
@@ -347,7 +348,7 @@ void UcxContext::HandleReceived() {
 // A sender that has given up may use its memory for something else while we
 // read it over shared memory. It disconnects before that, so what was read is
 // good if the connection still stands afterwards.
-void UcxContext::HearCuts() {
+void UcxContext::ReceiveCuts() {
   if (lanes_.empty()) return;
   ucp_worker_progress(worker_.handle);
   HandleFailures();
@@ -359,12 +360,13 @@ void UcxContext::Deliver(Endpoint& endpoint) {
     Incoming* message = endpoint.announced.front();
     endpoint.announced.pop_front();
     if (message->kind == Kind::kGoodbye) {
-      HearGoodbye(endpoint, Kind::kGoodbye);
+      ReceiveGoodbye(endpoint, Kind::kGoodbye);
     } else {
       ++num_events_;
       handler_->OnMessage(endpoint.id,
                           {message->header.data(), message->header_bytes},
-                          {message->target.data, message->payload_bytes});
+                          {message->target.data, message->payload_bytes,
+                           message->target.device});
     }
     Release(message);
   }

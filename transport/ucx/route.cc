@@ -26,14 +26,14 @@ void UcxContext::Greet(Endpoint& endpoint) {
   Post(endpoint, Kind::kHello, {hello.data(), hello.size()}, {}, nullptr);
 }
 
-void UcxContext::HearControl(Endpoint& endpoint, const Incoming& message) {
+void UcxContext::ReceiveControl(Endpoint& endpoint, const Incoming& message) {
   if (endpoint.state == State::kFailed) return;
   const absl::string_view text(
       reinterpret_cast<const char*>(message.header.data()),
       message.header_bytes);
   switch (message.kind) {
     case Kind::kHello:
-      return HearHello(endpoint, text);
+      return ReceiveHello(endpoint, text);
     case Kind::kLane:
       return HearLane(endpoint, text);
     case Kind::kReady:
@@ -41,11 +41,11 @@ void UcxContext::HearControl(Endpoint& endpoint, const Incoming& message) {
       endpoint.is_peer_ready = text == "1";
       return SettleWhenAgreed(endpoint);
     default:
-      return HearGoodbye(endpoint, message.kind);
+      return ReceiveGoodbye(endpoint, message.kind);
   }
 }
 
-void UcxContext::HearHello(Endpoint& endpoint, absl::string_view text) {
+void UcxContext::ReceiveHello(Endpoint& endpoint, absl::string_view text) {
   if (text.empty() || std::exchange(endpoint.has_greeted, true)) {
     return Fail(endpoint, absl::UnavailableError(
                               "the peer breaks the protocol: wrong hello"));
@@ -99,7 +99,7 @@ void UcxContext::SettleWhenAgreed(Endpoint& endpoint) {
 }
 
 // Data by the lane may pass its sender's kReady, which goes by the connection.
-void UcxContext::HearEarly(Endpoint& endpoint, const Incoming& message) {
+void UcxContext::ReceiveEarly(Endpoint& endpoint, const Incoming& message) {
   if (message.worker == worker_.handle || !endpoint.is_lane_ready) return;
   endpoint.has_heard_ready = endpoint.is_peer_ready = true;
   SettleWhenAgreed(endpoint);

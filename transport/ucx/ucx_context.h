@@ -68,11 +68,11 @@ class UcxContext : public TransportContext {
 
   // route.cc
   void Greet(Endpoint& endpoint);
-  void HearControl(Endpoint& endpoint, const Incoming& message);
-  void HearHello(Endpoint& endpoint, absl::string_view text);
+  void ReceiveControl(Endpoint& endpoint, const Incoming& message);
+  void ReceiveHello(Endpoint& endpoint, absl::string_view text);
   void HearLane(Endpoint& endpoint, absl::string_view address);
   void SettleWhenAgreed(Endpoint& endpoint);
-  void HearEarly(Endpoint& endpoint, const Incoming& message);
+  void ReceiveEarly(Endpoint& endpoint, const Incoming& message);
   void Settle(Endpoint& endpoint, Route route);
 
   // messages.cc
@@ -82,7 +82,7 @@ class UcxContext : public TransportContext {
   void HandleSent();
   void HandleArrived();
   void HandleReceived();
-  void HearCuts();
+  void ReceiveCuts();
   void TakeInOrder(Endpoint& endpoint, Incoming* message);
   void Announce(Endpoint& endpoint, Incoming* message);
   void Receive(Endpoint& endpoint, Incoming* message);
@@ -105,7 +105,7 @@ class UcxContext : public TransportContext {
   // closing.cc
   void BeginClosing(Endpoint& endpoint, State state, absl::Status why);
   void Fail(Endpoint& endpoint, absl::Status why);
-  void HearGoodbye(Endpoint& endpoint, Kind kind);
+  void ReceiveGoodbye(Endpoint& endpoint, Kind kind);
   void Cut(Endpoint& endpoint);
   bool IsGone(Endpoint& endpoint);
   void Abandon(Endpoint& endpoint);

@@ -47,8 +47,8 @@ std::string Greet(int version, const ncclUniqueId* id,
   return absl::StrCat("nccl ", version, " ", digits, "\n", address);
 }
 
-absl::Status HearGreetings(int version, std::vector<std::string>* texts,
-                           ncclUniqueId* id) {
+absl::Status ReceiveGreetings(int version, std::vector<std::string>* texts,
+                              ncclUniqueId* id) {
   for (size_t rank = 0; rank < texts->size(); ++rank) {
     const std::pair<std::string, std::string> parts =
         absl::StrSplit((*texts)[rank], absl::MaxSplits('\n', 1));

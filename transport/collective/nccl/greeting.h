@@ -19,7 +19,7 @@ std::string Greet(int version, const ncclUniqueId* id,
 // Reduces the greeting of each rank to its address, and takes rank 0's id.
 // FailedPrecondition (exit code 31) for ranks without NCCL or with another
 // version, InvalidArgument for an id that is none; both name the rank.
-absl::Status HearGreetings(int version, std::vector<std::string>* texts,
-                           ncclUniqueId* id);
+absl::Status ReceiveGreetings(int version, std::vector<std::string>* texts,
+                              ncclUniqueId* id);
 
 }  // namespace telegrad::collective

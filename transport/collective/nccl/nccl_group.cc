@@ -49,15 +49,15 @@ class Together {
 
 }  // namespace
 
-ncclDataType_t NcclType(DataType type) {
+ncclDataType_t NcclType(Dtype type) {
   switch (type) {
-    case DataType::kFloat32:
+    case Dtype::kFloat32:
       return ncclFloat32;
-    case DataType::kFloat16:
+    case Dtype::kFloat16:
       return ncclFloat16;
-    case DataType::kBfloat16:
+    case Dtype::kBfloat16:
       return ncclBfloat16;
-    case DataType::kInt32:
+    case Dtype::kInt32:
       return ncclInt32;
   }
   return ncclNumTypes;  // NCCL refuses it
@@ -99,7 +99,7 @@ absl::StatusOr<std::unique_ptr<Group>> NcclGroup::Make(
         std::vector<std::string> texts,
         exchange(Greet(version, options.rank == 0 ? &id : nullptr, mine),
                  deadline));
-    RETURN_IF_ERROR(HearGreetings(version, &texts, &id));
+    RETURN_IF_ERROR(ReceiveGreetings(version, &texts, &id));
     return texts;
   };
   ASSIGN_OR_RETURN(std::unique_ptr<Mesh> mesh, Mesh::Make(options, greet));
@@ -130,7 +130,7 @@ TransportInfo NcclGroup::info() const {
 }
 
 absl::Status NcclGroup::CheckMemory(const void* memory, size_t count,
-                                    size_t blocks, DataType type) const {
+                                    size_t blocks, Dtype type) const {
   const size_t size = SizeOf(type);
   if (count > std::numeric_limits<size_t>::max() / 2 / size / blocks) {
     return absl::InvalidArgumentError(
@@ -187,7 +187,7 @@ absl::Status NcclGroup::Run(const Signature& signature,
   return status.ok() ? status : Fail(status);
 }
 
-absl::Status NcclGroup::Allreduce(void* data, size_t count, DataType type,
+absl::Status NcclGroup::Allreduce(void* data, size_t count, Dtype type,
                                   ReduceOp op, CollectiveSettings settings) {
   RETURN_IF_ERROR(CheckMemory(data, count, 1, type));
   return Run({.operation = Operation::kAllreduce,
@@ -201,7 +201,7 @@ absl::Status NcclGroup::Allreduce(void* data, size_t count, DataType type,
 }
 
 absl::Status NcclGroup::ReduceScatter(const void* in, void* out, size_t count,
-                                      DataType type, ReduceOp op,
+                                      Dtype type, ReduceOp op,
                                       CollectiveSettings settings) {
   const auto n = static_cast<size_t>(world_size());
   RETURN_IF_ERROR(CheckMemory(in, count, n, type));
@@ -217,7 +217,7 @@ absl::Status NcclGroup::ReduceScatter(const void* in, void* out, size_t count,
 }
 
 absl::Status NcclGroup::Allgather(const void* in, void* out, size_t count,
-                                  DataType type, CollectiveSettings settings) {
+                                  Dtype type, CollectiveSettings settings) {
   const auto n = static_cast<size_t>(world_size());
   RETURN_IF_ERROR(CheckMemory(in, count, 1, type));
   RETURN_IF_ERROR(CheckMemory(out, count, n, type));
@@ -230,8 +230,8 @@ absl::Status NcclGroup::Allgather(const void* in, void* out, size_t count,
 
 // NCCL has none: each rank broadcasts its block.
 absl::Status NcclGroup::Allgatherv(const void* in, void* out,
-                                   std::span<const size_t> counts,
-                                   DataType type, CollectiveSettings settings) {
+                                   std::span<const size_t> counts, Dtype type,
+                                   CollectiveSettings settings) {
   if (counts.size() != static_cast<size_t>(world_size())) {
     return absl::InvalidArgumentError(absl::StrCat(
         "allgatherv: ", counts.size(), " counts for ", world_size(), " ranks"));
@@ -267,7 +267,7 @@ absl::Status NcclGroup::Allgatherv(const void* in, void* out,
              });
 }
 
-absl::Status NcclGroup::Broadcast(void* data, size_t count, DataType type,
+absl::Status NcclGroup::Broadcast(void* data, size_t count, Dtype type,
                                   int root, CollectiveSettings settings) {
   RETURN_IF_ERROR(CheckMemory(data, count, 1, type));
   if (root < 0 || root >= world_size()) {
@@ -285,7 +285,7 @@ absl::Status NcclGroup::Broadcast(void* data, size_t count, DataType type,
 }
 
 absl::Status NcclGroup::Alltoall(const void* in, void* out, size_t count,
-                                 DataType type, CollectiveSettings settings) {
+                                 Dtype type, CollectiveSettings settings) {
   const auto n = static_cast<size_t>(world_size());
   RETURN_IF_ERROR(CheckMemory(in, count, n, type));
   RETURN_IF_ERROR(CheckMemory(out, count, n, type));

@@ -3,14 +3,14 @@
 #include <memory>
 #include <string>
 
-#include "transport/collective.h"
+#include "transport/collective/collective.h"
 #include "transport/collective/mesh.h"
 #include "transport/collective/nccl/communicator.h"
 #include "transport/collective/nccl/library.h"
 
 namespace telegrad::collective {
 
-ncclDataType_t NcclType(DataType type);
+ncclDataType_t NcclType(Dtype type);
 ncclRedOp_t NcclOp(ReduceOp op);
 
 // Ranks compare what they do over a mesh, by a dissemination of headers, and
@@ -29,19 +29,19 @@ class NcclGroup : public Group {
     return mesh_->traffic();
   }
 
-  absl::Status Allreduce(void* data, size_t count, DataType type, ReduceOp op,
+  absl::Status Allreduce(void* data, size_t count, Dtype type, ReduceOp op,
                          CollectiveSettings settings) override;
   absl::Status ReduceScatter(const void* in, void* out, size_t count,
-                             DataType type, ReduceOp op,
+                             Dtype type, ReduceOp op,
                              CollectiveSettings settings) override;
-  absl::Status Allgather(const void* in, void* out, size_t count, DataType type,
+  absl::Status Allgather(const void* in, void* out, size_t count, Dtype type,
                          CollectiveSettings settings) override;
   absl::Status Allgatherv(const void* in, void* out,
-                          std::span<const size_t> counts, DataType type,
+                          std::span<const size_t> counts, Dtype type,
                           CollectiveSettings settings) override;
-  absl::Status Broadcast(void* data, size_t count, DataType type, int root,
+  absl::Status Broadcast(void* data, size_t count, Dtype type, int root,
                          CollectiveSettings settings) override;
-  absl::Status Alltoall(const void* in, void* out, size_t count, DataType type,
+  absl::Status Alltoall(const void* in, void* out, size_t count, Dtype type,
                         CollectiveSettings settings) override;
   absl::Status Barrier(CollectiveSettings settings) override;
 
@@ -50,7 +50,7 @@ class NcclGroup : public Group {
             int device, std::string ours);
 
   absl::Status CheckMemory(const void* memory, size_t count, size_t blocks,
-                           DataType type) const;
+                           Dtype type) const;
   // All ranks mean `signature` when it returns OK.
   absl::Status Compare(Signature signature, CollectiveSettings settings);
   absl::Status Run(const Signature& signature, CollectiveSettings settings,

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstddef>
+
+#include "base/bytes.h"
+
+namespace telegrad {
+
+// A device for machines without a GPU: it computes as a CPU does, but its
+// memory (MakeEmulatedBuffer) is closed to the host.
+constexpr Device kEmulatedDevice = {DeviceKind::kCpu, -1};
+
+// Around whatever reads or writes tensors on a device: kernels and copies, and
+// nothing else. Opens the memory of the emulated device while it lives; for
+// other devices it does nothing.
+class DeviceAccess {
+ public:
+  explicit DeviceAccess(Device device) : is_open_(device == kEmulatedDevice) {
+    if (is_open_) Open();
+  }
+  ~DeviceAccess() {
+    if (is_open_) Close();
+  }
+  DeviceAccess(const DeviceAccess&) = delete;
+  DeviceAccess& operator=(const DeviceAccess&) = delete;
+
+ private:
+  static void Open();
+  static void Close();
+  const bool is_open_;
+};
+
+// Pages without access, so that whoever reads or writes them outside
+// DeviceAccess dies of SIGSEGV at once. Zero-filled. An access opens all of
+// them for all threads: what is to be found out runs on one.
+Buffer MakeEmulatedBuffer(size_t size);
+
+}  // namespace telegrad

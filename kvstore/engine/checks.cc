@@ -1,0 +1,155 @@
+#include "kvstore/engine/checks.h"
+
+#include <cmath>
+#include <set>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/exit_code.h"
+#include "base/status_macros.h"
+#include "kernels/dispatch.h"
+#include "kvstore/engine/codec_policy.h"
+
+namespace telegrad {
+
+bool IsTensorName(absl::string_view name) {
+  if (name.empty() || name.size() > kMaxNameBytes) return false;
+  for (const char c : name) {
+    if (!absl::ascii_isalnum(static_cast<unsigned char>(c)) &&
+        absl::string_view("_.:/-").find(c) == absl::string_view::npos) {
+      return false;
+    }
+  }
+  return true;
+}
+
+absl::Status CheckTensors(std::span<const TensorSpec> tensors) {
+  if (tensors.empty() || tensors.size() > kMaxTensors) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(tensors.size(), " tensors; 1 to ", kMaxTensors));
+  }
+  std::set<absl::string_view> names;
+  for (const TensorSpec& tensor : tensors) {
+    if (IsTensorName(tensor.name) && tensor.num_elems > 0 &&
+        tensor.num_elems <= kMaxTensorElems) {
+      if (names.insert(tensor.name).second) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor ", tensor.name, " twice"));
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor '", tensor.name.substr(0, kMaxNameBytes),
+                     "' with ", tensor.num_elems,
+                     " elements: names are [A-Za-z0-9_.:/-]{1,256}, "
+                     "sizes 1 to ",
+                     kMaxTensorElems));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckConfig(const CompressionConfig& compression,
+                         const OptimizerConfig& optimizer) {
+  ASSIGN_OR_RETURN(const CodecPolicy policy, MakeCodecPolicy(compression));
+  bool is_lossy = false;
+  for (const JobCodec* spec : policy.specs()) {
+    const CodecTraits& traits = spec->codec->traits();
+    const ThresholdSpec threshold =
+        spec->threshold.value_or(compression.threshold);
+    const float fixed = FixedThreshold(threshold, compression.batch_size);
+    if (traits.needs_threshold && !FollowsGradient(threshold) &&
+        (!std::isnormal(fixed) || fixed < 0)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "threshold ", ToString(threshold), " at batch size ",
+          compression.batch_size, " is not a positive normal number"));
+    }
+    is_lossy |= !traits.lossless;
+  }
+  if (compression.reply == ReplyMode::kReencode && is_lossy &&
+      optimizer.update_on == UpdateOn::kServer) {
+    return absl::InvalidArgumentError(
+        "reply mode reencode needs the optimizer on the workers "
+        "(--update-on worker): weights are sent dense");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckChunkElems(size_t chunk_elems) {
+  if (chunk_elems >= 1 && chunk_elems <= kMaxChunkElems) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "chunks of ", chunk_elems, " elements; at most ", kMaxChunkElems));
+}
+
+absl::Status CheckViews(const TensorSpec& tensor,
+                        std::span<const TensorView> views, int num_devices) {
+  if (views.size() != static_cast<size_t>(num_devices)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "tensor ", tensor.name, " with ", views.size(), " views in a store of ",
+        num_devices, num_devices == 1 ? " device" : " devices"));
+  }
+  for (const TensorView& view : views) {
+    if (view.dtype == Dtype::kFloat32 &&
+        view.bytes.size == 4 * tensor.num_elems &&
+        view.bytes.device.kind == DeviceKind::kCpu) {
+      continue;
+    }
+    return absl::InvalidArgumentError(absl::StrCat(
+        "tensor ", tensor.name, " has ", 4 * tensor.num_elems,
+        " bytes of float32 in host memory; this view has ", view.bytes.size,
+        " bytes of ", ToString(view.dtype),
+        view.bytes.device.kind == DeviceKind::kCpu ? "" : " on a GPU"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckValues(std::span<const TensorSpec> tensors,
+                         std::span<const TensorView> values, int num_devices,
+                         const OptimizerConfig& optimizer) {
+  if (values.empty()) {
+    if (optimizer.update_on == UpdateOn::kWorker) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        "an optimizer in the store (update_on server) needs initial values");
+  }
+  const auto devices = static_cast<size_t>(num_devices);
+  if (values.size() != tensors.size() * devices) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("Init with ", tensors.size(), " tensors and ",
+                     values.size(), " values on ", devices, " devices"));
+  }
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    RETURN_IF_ERROR(CheckViews(tensors[i], values.subspan(i * devices, devices),
+                               num_devices));
+  }
+  return absl::OkStatus();
+}
+
+// The whole tensor is looked at again, for a report that does not depend on
+// which chunk was first.
+absl::Status NonFiniteError(absl::string_view who, int number,
+                            const TensorSpec& tensor, uint64_t step,
+                            ConstBytes grad, const Chunk& chunk,
+                            const EncodedChunk& encoded) {
+  kernels::EncodeStats whole;
+  kernels::CpuKernels().count_nonfinite(
+      reinterpret_cast<const float*>(grad.data), tensor.num_elems, &whole, {});
+  if (whole.num_nonfinite == 0) {  // gradient plus residual overflowed
+    whole.num_nonfinite = encoded.num_nonfinite;
+    whole.first_nonfinite = encoded.first_nonfinite + chunk.begin;
+  }
+  absl::Status status = WithExitCode(
+      ExitCode::kNumericFault,
+      absl::DataLossError(absl::StrFormat(
+          "%s: gradient of %s holds %d NaN or infinite elements, the "
+          "first at index %d, step %d",
+          who, tensor.name, whole.num_nonfinite, whole.first_nonfinite, step)));
+  status.SetPayload(
+      "telegrad/details",
+      absl::Cord(absl::StrFormat(
+          R"({"worker":%d,"tensor":"%s","index":%d,"count":%d})", number,
+          tensor.name, whole.first_nonfinite, whole.num_nonfinite)));
+  return status;
+}
+
+}  // namespace telegrad

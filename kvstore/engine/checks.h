@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "base/tensor_view.h"
+#include "kvstore/engine/chunk_codec.h"
+#include "kvstore/options.h"
+
+// What every store refuses, in the same words.
+namespace telegrad {
+
+constexpr size_t kMaxTensors = size_t{1} << 20;  // of a store
+constexpr size_t kMaxNameBytes = 256;
+constexpr size_t kMaxTensorElems = size_t{1} << 40;
+constexpr size_t kMaxChunkElems = size_t{16} << 20;  // kMaxPayloadBytes
+
+// Whether it is one of TensorSpec's.
+bool IsTensorName(absl::string_view name);
+
+// InvalidArgument for an empty list, a bad name, a name that is there twice, or
+// a size of 0 or beyond kMaxTensorElems.
+absl::Status CheckTensors(std::span<const TensorSpec> tensors);
+
+// InvalidArgument when settings contradict each other (reply mode sum with
+// codec none is no contradiction: it is dense).
+absl::Status CheckConfig(const CompressionConfig& compression,
+                         const OptimizerConfig& optimizer);
+
+// InvalidArgument for other than 1 to kMaxChunkElems.
+absl::Status CheckChunkElems(size_t chunk_elems);
+
+// One view of host memory for each device, of the tensor's elements.
+absl::Status CheckViews(const TensorSpec& tensor,
+                        std::span<const TensorView> views, int num_devices);
+
+// Init's values: none, or one view for each tensor and device; an optimizer in
+// the store needs them.
+absl::Status CheckValues(std::span<const TensorSpec> tensors,
+                         std::span<const TensorView> values, int num_devices,
+                         const OptimizerConfig& optimizer);
+
+// What a gradient that the policy refuses ends the job with (exit code 42).
+// `who` is "worker/1", `number` its number, grad the whole tensor's.
+absl::Status NonFiniteError(absl::string_view who, int number,
+                            const TensorSpec& tensor, uint64_t step,
+                            ConstBytes grad, const Chunk& chunk,
+                            const EncodedChunk& encoded);
+
+}  // namespace telegrad

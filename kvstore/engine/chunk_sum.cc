@@ -1,0 +1,196 @@
+#include "kvstore/engine/chunk_sum.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/device_access.h"
+#include "base/status_macros.h"
+#include "kernels/dispatch.h"
+
+namespace telegrad {
+namespace {
+
+bool IsScale(int16_t scale) { return scale >= kMinScale && scale <= kMaxScale; }
+
+}  // namespace
+
+absl::StatusOr<ChunkSum> ChunkSum::Make(const TensorLayout& layout,
+                                        const Chunk& chunk,
+                                        const EngineConfig& config) {
+  ChunkSum made;
+  made.chunk_ = chunk;
+  made.config_ = &config;
+  ASSIGN_OR_RETURN(made.codings_,
+                   Codings::Make(layout, chunk.num_elems, config));
+  made.has_proposed_.resize(static_cast<size_t>(config.num_contributors));
+  return made;
+}
+
+absl::StatusOr<bool> ChunkSum::Propose(int contributor, int16_t scale) {
+  const auto index = static_cast<size_t>(contributor);
+  if (!codings_.uses_scale() || has_proposed_[index] ||
+      (scale != kNoScale && !IsScale(scale))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("proposal of scale ", scale, " was not expected"));
+  }
+  has_proposed_[index] = true;
+  wish_.scale = std::max(wish_.scale, scale);
+  if (++num_proposed_ < has_proposed_.size()) return false;
+  codings_.AgreeFirst(wish_.scale == kNoScale ? kDefaultScale : wish_.scale);
+  wish_.scale = kNoScale;
+  return true;
+}
+
+absl::Status ChunkSum::CheckFormat(const PushRecord& push) const {
+  const Coding& coding = this->coding();
+  const PayloadFormat own = coding.payload_format();
+  const bool is_other =
+      coding.other != nullptr && push.format.packing == coding.other->packing();
+  const PreparedCodec& codec = is_other ? *coding.other : *coding.codec;
+  const size_t most = codec.max_encoded_bytes();
+  const size_t bytes = push.payload_bytes;
+  const bool has_size = codec.traits().constant_width
+                            ? bytes == most
+                            : bytes > 0 && bytes <= most;
+  if (!has_size || !coding.Takes(push.format)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "push of ", bytes, " bytes, codec ", push.format.codec, " version ",
+        push.format.codec_version, ", packing ", push.format.packing,
+        ", reply format ", static_cast<int>(push.format.reply),
+        "; this chunk takes ", most, " bytes, codec ", own.codec, " version ",
+        own.codec_version, ", packing ", own.packing, ", reply format ",
+        static_cast<int>(own.reply)));
+  }
+  if (push.wish.scale != kNoScale && !IsScale(push.wish.scale)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("push with the wish for scale ", push.wish.scale));
+  }
+  if (!codings_.Knows(push.wish.mode)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "push with the wish for mode ", static_cast<int>(push.wish.mode),
+        " of a chunk with ", codings_.codecs().size(), " codecs"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ChunkSum::CheckSettings(const PushRecord& push) const {
+  const ChunkSettings own = settings();
+  if (push.step == step_ && push.settings.scale == own.scale &&
+      push.settings.mode == own.mode && own.scale != kNoScale) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "push for step ", push.step, " with scale ", push.settings.scale,
+      ", mode ", static_cast<int>(push.settings.mode), "; step ", step_,
+      " with scale ", own.scale, ", mode ", static_cast<int>(own.mode),
+      " is open"));
+}
+
+void ChunkSum::TakeFormat(const PayloadFormat& format) {
+  if (coding().other != nullptr) codings_.DecidePacking(format.packing);
+}
+
+void ChunkSum::Note(const ChunkWish& wish) {
+  wish_.scale = std::max(wish_.scale, wish.scale);
+  wish_.mode = has_wish_ ? Combine(wish_.mode, wish.mode) : wish.mode;
+  has_wish_ = true;
+}
+
+absl::StatusOr<ChunkResult> ChunkSum::Sum(std::span<const ConstBytes> payloads,
+                                          const std::shared_ptr<Buffer>& first,
+                                          Stream stream) {
+  const ChunkSettings in_force = settings();
+  const DeviceAccess access(config_->device);  // of payloads that lie there
+  ChunkResult result;
+  result.record = {.format = coding().format,
+                   .settings = in_force,
+                   .agreed = codings_.Next(step_, wish_)};
+  result.record.settings.from_step = step_;
+  if (config_->optimizer.update_on == UpdateOn::kServer) {
+    RETURN_IF_ERROR(UpdateWeights(payloads, stream, result));
+  } else if (codec().traits().lossless) {
+    result.buffer =
+        first != nullptr ? first : config_->buffers->Get(4 * chunk_.num_elems);
+    const Bytes sum(result.buffer->data(), 4 * chunk_.num_elems);
+    RETURN_IF_ERROR(codec().SumCodes(payloads, sum, stream));
+    RETURN_IF_ERROR(ReleaseResidual(sum, stream));
+    result.payload = sum;
+  } else {
+    RETURN_IF_ERROR(SumGradients(payloads, stream, result));
+  }
+  return result;
+}
+
+// What the last codec has kept goes along with a dense sum.
+absl::Status ChunkSum::ReleaseResidual(Bytes sum, Stream stream) {
+  const Coding& last = codings_.Of(reencoded_in_);
+  return last.codec->ReleaseResidual(
+      last.Threshold(scale()), last.UnitScale(scale()), reencode_, sum, stream);
+}
+
+absl::Status ChunkSum::SumGradients(std::span<const ConstBytes> payloads,
+                                    Stream stream, ChunkResult& result) {
+  const ReplyFormat format = result.record.format;
+  size_t num_bytes = ReplyBytes(codec(), format, config_->num_contributors);
+  result.buffer = config_->buffers->Get(num_bytes);
+  const Bytes out = result.buffer->view();
+  switch (format) {
+    case ReplyFormat::kDense:
+      RETURN_IF_ERROR(codec().SumDecode(payloads, Threshold(), out, stream));
+      break;
+    case ReplyFormat::kSums:
+      RETURN_IF_ERROR(codec().SumCodes(payloads, out, stream));
+      break;
+    case ReplyFormat::kCodes: {
+      reencoded_in_ = settings().mode;
+      const EncodeParams params{.threshold = Threshold(),
+                                .stream = StreamOf(chunk_),
+                                .step = step_,
+                                .source = kServerSource};
+      RETURN_IF_ERROR(codec().Reencode(payloads, params,
+                                       coding().UnitScale(scale()), reencode_,
+                                       out, &num_bytes, stream));
+      break;
+    }
+  }
+  result.payload = {out.data, num_bytes};
+  return absl::OkStatus();
+}
+
+absl::Status ChunkSum::UpdateWeights(std::span<const ConstBytes> payloads,
+                                     Stream stream, ChunkResult& result) {
+  if (weights_ == nullptr) {
+    return absl::FailedPreconditionError(
+        "a push came before the initial weights");
+  }
+  const kernels::KernelTable& kernels = kernels::CpuKernels();
+  const size_t num_bytes = 4 * chunk_.num_elems;
+  if (momentum_.size() == 0) momentum_ = Buffer(num_bytes);
+  const std::shared_ptr<Buffer> sum = config_->buffers->Get(num_bytes);
+  RETURN_IF_ERROR(
+      codec().SumDecode(payloads, Threshold(), sum->view(), stream));
+  // A copy: the last round's weights may still be on their way.
+  result.buffer = config_->buffers->Get(num_bytes);
+  kernels.copy(weights_->data(), num_bytes, result.buffer->data(), stream);
+  kernels.sgd_momentum(sum->as<float>(), chunk_.num_elems,
+                       config_->optimizer.sgd, result.buffer->as<float>(),
+                       momentum_.as<float>(), stream);
+  weights_ = result.buffer;
+  result.payload = result.buffer->view();
+  return absl::OkStatus();
+}
+
+void ChunkSum::SetValue(std::shared_ptr<Buffer> value) {
+  if (config_->optimizer.update_on != UpdateOn::kServer) return;
+  weights_ = std::move(value);
+}
+
+void ChunkSum::Finish(const ReplyRecord& record) {
+  codings_.Agree(record.agreed);
+  wish_ = {};
+  has_wish_ = false;
+  ++step_;
+}
+
+}  // namespace telegrad

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kvstore/engine/codings.h"
+#include "kvstore/engine/engine_config.h"
+#include "kvstore/engine/settings.h"
+
+namespace telegrad {
+
+// A round's result, or a chunk's value.
+struct ChunkResult {
+  std::shared_ptr<Buffer> buffer = nullptr;  // owns `payload`
+  ConstBytes payload = {};
+  ReplyRecord record = {};
+};
+
+// What becomes of one chunk's payloads: exact sums of codes, sums encoded again
+// with a residual of their own, sums of floats in contributors' order, or
+// weights after an optimizer's step; and what the chunk's contributors agree
+// on. Knows no rank, wire or waiting: see ChunkCodec for a round of both. One
+// thread at a time.
+class ChunkSum {
+ public:
+  // `config` lives at least as long; its buffers hold results.
+  static absl::StatusOr<ChunkSum> Make(const TensorLayout& layout,
+                                       const Chunk& chunk,
+                                       const EngineConfig& config);
+
+  // Of the open round.
+  uint64_t step() const { return step_; }
+  ChunkSettings settings() const { return codings_.At(step_); }
+  const PreparedCodec& codec() const { return *coding().codec; }
+  PayloadFormat format() const { return coding().payload_format(); }
+
+  // A first wish for a scale, of each contributor once; true with the last:
+  // scale() is what all get. InvalidArgument if none was expected.
+  absl::StatusOr<bool> Propose(int contributor, int16_t scale);
+  int16_t scale() const { return settings().scale; }
+
+  // Whether a payload with this record can be one of the open round's, its step
+  // and settings left aside; whether these fit, too.
+  absl::Status CheckFormat(const PushRecord& push) const;
+  absl::Status CheckSettings(const PushRecord& push) const;
+  // Takes in what goes with a payload that passed both: the packing, before the
+  // payload is looked at; and its contributor's wish.
+  void TakeFormat(const PayloadFormat& format);
+  void Note(const ChunkWish& wish);
+
+  // The result of the open round: payloads by contributor. `first` is who owns
+  // the first one, if that may be overwritten.
+  absl::StatusOr<ChunkResult> Sum(std::span<const ConstBytes> payloads,
+                                  const std::shared_ptr<Buffer>& first,
+                                  Stream stream);
+  // Opens the next round, with what this one has agreed on.
+  void Finish(const ReplyRecord& record);
+
+  // The weights, for an optimizer; between rounds.
+  void SetValue(std::shared_ptr<Buffer> value);
+
+  const Chunk& chunk() const { return chunk_; }
+
+ private:
+  const Coding& coding() const { return codings_.Of(settings().mode); }
+  float Threshold() const { return coding().Threshold(scale()); }
+  absl::Status ReleaseResidual(Bytes sum, Stream stream);
+  absl::Status SumGradients(std::span<const ConstBytes> payloads, Stream stream,
+                            ChunkResult& result);
+  absl::Status UpdateWeights(std::span<const ConstBytes> payloads,
+                             Stream stream, ChunkResult& result);
+
+  Chunk chunk_;
+  const EngineConfig* config_ = nullptr;
+  Codings codings_;
+  uint64_t step_ = 0;
+  ChunkWish wish_;  // all that were noted together
+  bool has_wish_ = false;
+  std::vector<bool> has_proposed_;
+  size_t num_proposed_ = 0;
+  ReencodeState reencode_;
+  CodecMode reencoded_in_ = CodecMode::kCodec;  // whose codec keeps that
+  std::shared_ptr<Buffer> weights_;             // update_on server
+  Buffer momentum_;
+};
+
+}  // namespace telegrad

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "compression/codec_spec.h"
+#include "kvstore/options.h"
+
+namespace re2 {
+class RE2;
+}
+
+namespace telegrad {
+
+// A codec in a job. Its packing is open where the codec has several, the text
+// says none and the job neither (PackingMode::kAuto); `options` say plain then.
+struct JobCodec : CodecSpec {
+  std::string text = {};
+  bool is_packing_open = false;
+};
+// By the codec's text and the job's packing. Errors as ParseCodecSpec.
+absl::StatusOr<JobCodec> ParseJobCodec(absl::string_view text,
+                                       PackingMode packing);
+
+// Which codec a tensor gets, which may replace it, and why.
+struct CodecChoice {
+  std::vector<const JobCodec*> specs = {};  // its own first
+  bool has_rule = false;
+  std::string reason = {};
+};
+
+// CompressionConfig's type, alternatives, rules and min_bytes, ready to be
+// asked. Precedence: a rule, then the smallest size, then the type, which alone
+// has alternatives.
+class CodecPolicy {
+ public:
+  CodecPolicy();
+  CodecPolicy(CodecPolicy&&) noexcept;
+  CodecPolicy& operator=(CodecPolicy&&) noexcept;
+  ~CodecPolicy();
+
+  // Lives as long as the policy.
+  CodecChoice Choose(const TensorSpec& tensor) const;
+  // The type's, the alternatives' and the rules' codecs.
+  std::vector<const JobCodec*> specs() const;
+
+ private:
+  friend absl::StatusOr<CodecPolicy> MakeCodecPolicy(
+      const CompressionConfig& config);
+  struct Rule {
+    std::string text;
+    std::unique_ptr<re2::RE2> pattern;  // null: every name
+    JobCodec spec;
+  };
+  std::vector<Rule> rules_;
+  std::vector<JobCodec> types_;  // the type, then alternatives
+  JobCodec dense_;
+  std::string type_text_;
+  int64_t min_bytes_ = 0;
+};
+
+// InvalidArgument or NotFound names the part that is wrong.
+constexpr size_t kMaxRulesBytes = 4096;
+absl::StatusOr<CodecPolicy> MakeCodecPolicy(const CompressionConfig& config);
+
+}  // namespace telegrad

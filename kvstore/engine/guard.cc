@@ -1,0 +1,108 @@
+#include "kvstore/engine/guard.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace telegrad {
+namespace {
+
+// Casts have an option against it: the residual is there, and stays 0.
+bool KeepsResidual(const CodecTraits& traits, const CodecOptions& options) {
+  const bool is_off = std::any_of(
+      traits.options.begin(), traits.options.end(),
+      [&options](const CodecOption& option) {
+        return option.field == &CodecOptions::residual && options.residual == 0;
+      });
+  return traits.needs_residual && !is_off;
+}
+
+}  // namespace
+
+Guard::Guard(size_t num_elems, const CodecTraits& traits,
+             const CodecOptions& options)
+    : num_elems_(num_elems),
+      stride_(std::max<size_t>(1, num_elems / kGuardSamples)),
+      has_residual_(KeepsResidual(traits, options)),
+      conserves_(has_residual_ && traits.conserves) {
+  if (options.density > 0) {
+    max_ratio_ *= std::max(1.0, kSparseDensity / options.density);
+  }
+}
+
+void Guard::Before(uint64_t step, const float* grad, const float* residual) {
+  samples_now_ = step % kGuardPeriod == 0;
+  if (!samples_now_) return;
+  before_.clear();
+  for (size_t i = 0; i < num_elems_; i += stride_) {
+    before_.push_back(has_residual_ ? grad[i] + residual[i] : grad[i]);
+  }
+}
+
+void Guard::After(const float* grad, const float* residual, float threshold,
+                  const float* decoded) {
+  if (!samples_now_) return;
+  Sums sums{.has_residual = has_residual_};
+  for (size_t i = 0, j = 0; i < num_elems_; i += stride_, ++j) {
+    const double g = double{grad[i]};
+    const double r = has_residual_ ? double{residual[i]} : 0;
+    const double sent =
+        conserves_ ? double{before_[j]} - r : double{decoded[i]};
+    if (!std::isfinite(before_[j]) || !std::isfinite(sent)) continue;
+    ++sums.count;
+    sums.zeros += sent == 0;
+    sums.saturated +=
+        threshold > 0 && std::abs(r) > kSaturation * double{threshold};
+    sums.grad_square += g * g;
+    sums.residual_square += r * r;
+    sums.sent_square += sent * sent;
+    sums.error_square += (sent - g) * (sent - g);
+    sums.dot += g * sent;
+  }
+  sums_ = sums;
+  if (sums.count == 0 || sums.grad_square == 0 || gave_up()) return;
+  num_bad_ = IsBad() ? num_bad_ + 1 : 0;
+}
+
+bool Guard::IsBad() const {
+  if (!has_residual_) {
+    return sums_.dot <=
+           kLeastCosine * std::sqrt(sums_.grad_square * sums_.sent_square);
+  }
+  const double share =
+      static_cast<double>(sums_.saturated) / static_cast<double>(sums_.count);
+  return share > kMaxSaturated ||
+         sums_.residual_square > max_ratio_ * max_ratio_ * sums_.grad_square;
+}
+
+void Guard::Sums::Add(const Sums& other) {
+  count += other.count;
+  zeros += other.zeros;
+  saturated += other.saturated;
+  has_residual |= other.has_residual;
+  grad_square += other.grad_square;
+  residual_square += other.residual_square;
+  sent_square += other.sent_square;
+  error_square += other.error_square;
+  dot += other.dot;
+}
+
+void Fill(const Guard::Sums& sums, TensorReport& report) {
+  report.has_sample = sums.count > 0;
+  if (!report.has_sample) return;
+  const auto count = static_cast<double>(sums.count);
+  report.zero_share = static_cast<double>(sums.zeros) / count;
+  report.saturated_share = static_cast<double>(sums.saturated) / count;
+  if (sums.grad_square > 0) {
+    report.residual_ratio = std::sqrt(sums.residual_square / sums.grad_square);
+    report.relative_error = std::sqrt(sums.error_square / sums.grad_square);
+  }
+  const double norms = sums.grad_square * sums.sent_square;
+  if (norms > 0) report.cosine = sums.dot / std::sqrt(norms);
+  if (!sums.has_residual) {
+    report.residual_ratio = std::numeric_limits<double>::quiet_NaN();
+    report.saturated_share = report.residual_ratio;
+  }
+}
+
+}  // namespace telegrad

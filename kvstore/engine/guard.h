@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "compression/codec.h"
+#include "kvstore/options.h"
+
+namespace telegrad {
+
+// Watches one chunk's codec on a sample of its elements, every kGuardPeriod
+// steps. It gives up on the codec, for good, after kGuardPatience bad samples
+// in a row.
+//   With a residual: a sample is bad when more than kMaxSaturated of the
+//   residuals are beyond kSaturation thresholds, or when the residual's norm is
+//   more than kMaxResidualRatio times the gradient's (times kSparseDensity /
+//   density for sparser codecs, where elements wait longer).
+//   Without: when the cosine of what was sent and the gradient is at most
+//   kLeastCosine. Nothing makes up for what is lost then: of a code that is
+//   right on average the noise has 256 times the gradient's energy, and a cast
+//   that sends zeros for all has a cosine of 0.
+constexpr uint64_t kGuardPeriod = 16;
+constexpr int kGuardPatience = 4;
+constexpr size_t kGuardSamples = 1024;
+constexpr double kSaturation = 64;
+constexpr double kMaxSaturated = 0.05;
+constexpr double kMaxResidualRatio = 256;
+constexpr double kSparseDensity = 0.05;
+constexpr double kLeastCosine = 1.0 / 16;
+
+class Guard {
+ public:
+  Guard() = default;
+  Guard(size_t num_elems, const CodecTraits& traits,
+        const CodecOptions& options);
+
+  // Around Encode of grad [n]; residual [n] is null for codecs without.
+  // `threshold` is 0 for those without. `decoded` [n], what Decode makes of the
+  // codes, is read when needs_decoded().
+  void Before(uint64_t step, const float* grad, const float* residual);
+  // Whether this step's sample cannot be told from the residual alone. After
+  // Before.
+  bool needs_decoded() const { return samples_now_ && !conserves_; }
+  void After(const float* grad, const float* residual, float threshold,
+             const float* decoded);
+
+  bool gave_up() const { return num_bad_ >= kGuardPatience; }
+  // Sums over samples, for tensors of many chunks.
+  struct Sums {
+    uint64_t count = 0;
+    uint64_t zeros = 0;
+    uint64_t saturated = 0;
+    bool has_residual = false;
+    double grad_square = 0;
+    double residual_square = 0;
+    double sent_square = 0;
+    double error_square = 0;  // of what was sent less the gradient
+    double dot = 0;
+    void Add(const Sums& other);
+  };
+  const Sums& sums() const { return sums_; }
+
+ private:
+  bool IsBad() const;
+
+  size_t num_elems_ = 0;
+  size_t stride_ = 1;
+  bool has_residual_ = false;  // what is not sent waits there
+  bool conserves_ = false;     // what was sent is what the residual lost
+  double max_ratio_ = kMaxResidualRatio;
+  bool samples_now_ = false;
+  std::vector<float> before_;  // gradient plus residual
+  Sums sums_;                  // of the last sample
+  int num_bad_ = 0;
+};
+
+// Fills the report's numbers.
+void Fill(const Guard::Sums& sums, TensorReport& report);
+
+}  // namespace telegrad

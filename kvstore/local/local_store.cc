@@ -1,0 +1,391 @@
+#include "kvstore/local/local_store.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "kvstore/engine/checks.h"
+
+namespace telegrad {
+namespace {
+
+ConstBytes Part(ConstBytes whole, const Chunk& chunk) {
+  return {whole.data + 4 * chunk.begin, 4 * chunk.num_elems, whole.device};
+}
+
+Bytes Part(Bytes whole, const Chunk& chunk) {
+  return {whole.data + 4 * chunk.begin, 4 * chunk.num_elems, whole.device};
+}
+
+}  // namespace
+
+LocalStore::LocalStore(const StoreOptions& options, const StoreTraits& traits,
+                       WorkerGroup* group)
+    : options_(options),
+      traits_(traits),
+      own_group_(group == nullptr ? MakeSoloGroup() : nullptr),
+      group_(group == nullptr ? own_group_.get() : group) {
+  config_.num_contributors = options.num_devices;
+  config_.buffers = &buffers_;
+  pool_ = std::make_unique<ThreadPool>(options.num_threads);
+  group_->OnFailure([this](const absl::Status& why) {
+    MutexLock lock(&mutex_);
+    if (failure_.ok()) failure_ = why;
+  });
+}
+
+LocalStore::~LocalStore() {
+  Close();
+  group_->OnFailure(nullptr);
+}
+
+absl::Status LocalStore::SetCompression(const CompressionConfig& config) {
+  if (planner_.has_value()) {
+    return absl::FailedPreconditionError("SetCompression after Init");
+  }
+  config_.compression = config;
+  // No link asks for fewer bytes.
+  if (config.packing == PackingMode::kAuto) {
+    config_.compression.packing = PackingMode::kPlain;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LocalStore::SetOptimizer(const OptimizerConfig& config) {
+  if (planner_.has_value()) {
+    return absl::FailedPreconditionError("SetOptimizer after Init");
+  }
+  config_.optimizer = config;
+  return absl::OkStatus();
+}
+
+absl::Status LocalStore::CheckInit(std::span<const TensorSpec> tensors,
+                                   TensorViews values) const {
+  RETURN_IF_ERROR(CheckTensors(tensors));
+  RETURN_IF_ERROR(CheckChunkElems(options_.chunk_elems));
+  RETURN_IF_ERROR(CheckConfig(config_.compression, config_.optimizer));
+  for (const TensorSpec& tensor : tensors) {
+    if (key_of_.contains(tensor.name)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("Init of tensor ", tensor.name, ", which is there"));
+    }
+  }
+  return CheckValues(tensors, values, options_.num_devices, config_.optimizer);
+}
+
+absl::StatusOr<std::vector<Key>> LocalStore::Init(
+    std::span<const TensorSpec> tensors, TensorViews values) {
+  RETURN_IF_ERROR(CheckInit(tensors, values));
+  if (!planner_.has_value()) {
+    config_.scratch_bytes = 4 * options_.chunk_elems;
+    ASSIGN_OR_RETURN(planner_, ShardPlanner::Make(1, options_.chunk_elems,
+                                                  config_.compression));
+  }
+  const auto num_devices = static_cast<size_t>(options_.num_devices);
+  std::vector<Key> keys;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    RETURN_IF_ERROR(AddTensor(tensors[i]));
+    keys.push_back(key_of_[tensors[i].name]);
+    if (values.empty()) continue;
+    const TensorViews own = values.subspan(i * num_devices, num_devices);
+    RETURN_IF_ERROR(Broadcast(keys.back(), 0, own, 0).Wait(TimePoint::max()));
+  }
+  return keys;
+}
+
+absl::Status LocalStore::AddTensor(const TensorSpec& spec) {
+  ASSIGN_OR_RETURN(const TensorLayout layout, planner_->Add(spec));
+  auto tensor = std::make_unique<Tensor>();
+  tensor->spec = spec;
+  for (int device = 0; device < options_.num_devices; ++device) {
+    ASSIGN_OR_RETURN(tensor->codecs.emplace_back(),
+                     TensorCodec::Make(spec, layout, config_));
+  }
+  for (const Chunk& chunk : layout.chunks) {
+    ASSIGN_OR_RETURN(ChunkSum sum, ChunkSum::Make(layout, chunk, config_));
+    tensor->sums.push_back(std::move(sum));
+  }
+  tensor->results.resize(layout.chunks.size());
+  MutexLock lock(&mutex_);
+  key_of_[spec.name] = static_cast<Key>(tensors_.size());
+  tensors_.push_back(std::move(tensor));
+  return absl::OkStatus();
+}
+
+Ticket LocalStore::PushPull(Key key, TensorViews grads, TensorViews outs,
+                            int priority) {
+  return Start(key, {true, true}, grads, outs, priority);
+}
+
+Ticket LocalStore::Push(Key key, TensorViews grads, int priority) {
+  return Start(key, {true, false}, grads, {}, priority);
+}
+
+Ticket LocalStore::Pull(Key key, TensorViews outs, int priority) {
+  return Start(key, {false, true}, {}, outs, priority);
+}
+
+Ticket LocalStore::Start(Key key, Halves halves, TensorViews grads,
+                         TensorViews outs, int priority) {
+  MutexLock lock(&mutex_);
+  if (!failure_.ok()) return FinishedTicket(failure_);
+  if (key >= tensors_.size()) {
+    return FinishedTicket(absl::InvalidArgumentError(
+        absl::StrCat("key ", key, " of ", tensors_.size())));
+  }
+  Tensor& tensor = *tensors_[key];
+  absl::Status status;
+  if (halves.push)
+    status = CheckViews(tensor.spec, grads, options_.num_devices);
+  if (halves.pull)
+    status.Update(CheckViews(tensor.spec, outs, options_.num_devices));
+  if (!status.ok()) return FinishedTicket(status);
+  if (!halves.push && !tensor.has_value) {
+    return FinishedTicket(absl::FailedPreconditionError(
+        absl::StrCat("pull of tensor ", tensor.spec.name,
+                     ", which has no value before its first push")));
+  }
+  if (tensor.active != nullptr) {
+    return FinishedTicket(absl::FailedPreconditionError(absl::StrCat(
+        "tensor ", tensor.spec.name, " has an operation already")));
+  }
+  auto op = std::make_shared<Op>();
+  op->halves = halves;
+  op->priority = priority;
+  for (size_t i = 0; i < static_cast<size_t>(options_.num_devices); ++i) {
+    op->memory.push_back(std::make_unique<BorrowedMemory>(
+        halves.push ? ConstBytes(grads[i].bytes) : ConstBytes(),
+        halves.pull ? outs[i].bytes : Bytes()));
+  }
+  op->chunks_left = tensor.sums.size();
+  op->ticket = std::make_shared<Ticket::State>();
+  op->ticket->describe = [name = tensor.spec.name, step = tensor.rounds] {
+    return absl::StrCat("operation on tensor ", name, ", step ", step,
+                        ", did not end in time");
+  };
+  op->ticket->release = [weak = std::weak_ptr(op)] {
+    const auto live = weak.lock();
+    if (live == nullptr) return;
+    // Uses end with the kernels that run.
+    for (const auto& memory : live->memory) {
+      memory->Release(Clock::now() + kCancelGrace);
+    }
+  };
+  tensor.active = op;
+  ++num_ops_;
+  pool_->Post(priority, [this, &tensor, op] { Begin(tensor, op); });
+  return Ticket(op->ticket);
+}
+
+// Before any chunk: scales are proposed from whole tensors.
+void LocalStore::Begin(Tensor& tensor, const std::shared_ptr<Op>& op) {
+  if (op->halves.push) {
+    for (size_t i = 0; i < tensor.codecs.size(); ++i) {
+      const BorrowedMemory::Use use = op->memory[i]->Begin();
+      op->wishes.push_back(tensor.codecs[i]->Wish(use.in, {}));
+      op->memory[i]->End(use.is_borrowed);
+    }
+  }
+  for (size_t chunk = 0; chunk < tensor.sums.size(); ++chunk) {
+    pool_->Post(op->priority,
+                [this, &tensor, op, chunk] { RunChunk(tensor, op, chunk); });
+  }
+}
+
+void LocalStore::RunChunk(Tensor& tensor, const std::shared_ptr<Op>& op,
+                          size_t chunk) {
+  std::vector<BorrowedMemory::Use> uses;
+  for (const auto& memory : op->memory) uses.push_back(memory->Begin());
+  absl::Status status = failure();
+  if (status.ok() && op->halves.push) {
+    status = PushChunk(tensor, *op, chunk, uses);
+  }
+  if (status.ok() && op->halves.pull) status = PullChunk(tensor, chunk, uses);
+  if (status.ok() && op->halves.push) {
+    for (const auto& codec : tensor.codecs) {
+      codec->chunks()[chunk].Agree(tensor.results[chunk].record.agreed);
+    }
+  }
+  for (size_t i = 0; i < uses.size(); ++i) {
+    op->memory[i]->End(uses[i].is_borrowed);
+  }
+  if (!status.ok()) group_->Fail(status);
+  if (op->chunks_left.fetch_sub(1) == 1) Finish(tensor, op);
+}
+
+absl::Status LocalStore::PushChunk(Tensor& tensor, const Op& op, size_t index,
+                                   std::span<const BorrowedMemory::Use> uses) {
+  ChunkSum& sum = tensor.sums[index];
+  const Chunk& chunk = sum.chunk();
+  const uint64_t step = sum.step();
+  for (size_t i = 0; i < uses.size(); ++i) {
+    if (!tensor.codecs[i]->chunks()[index].NeedsScale(step)) break;
+    ASSIGN_OR_RETURN(const bool is_agreed,
+                     sum.Propose(static_cast<int>(i), op.wishes[i].scale));
+    if (!is_agreed) continue;
+    for (const auto& codec : tensor.codecs) {
+      codec->chunks()[index].AgreeFirst(sum.scale());
+    }
+  }
+  std::vector<ConstBytes> payloads;
+  for (size_t i = 0; i < uses.size(); ++i) {
+    ChunkCodec& codec = tensor.codecs[i]->chunks()[index];
+    const PushRecord record = codec.Push(step, op.wishes[i]);
+    ASSIGN_OR_RETURN(const EncodedChunk encoded,
+                     codec.Encode(step, i, Part(uses[i].in, chunk), {}));
+    if (encoded.num_nonfinite > 0) {
+      RETURN_IF_ERROR(
+          CountNonFinite(tensor, i, step, uses[i].in, chunk, encoded));
+    }
+    payloads.push_back(encoded.payload);
+    sum.TakeFormat(record.format);
+    sum.Note(record.wish);
+    push_raw_bytes_ += static_cast<int64_t>(4 * chunk.num_elems);
+    push_wire_bytes_ += static_cast<int64_t>(encoded.payload.size);
+  }
+  ASSIGN_OR_RETURN(tensor.results[index], sum.Sum(payloads, nullptr, {}));
+  sum.Finish(tensor.results[index].record);
+  return absl::OkStatus();
+}
+
+absl::Status LocalStore::PullChunk(Tensor& tensor, size_t index,
+                                   std::span<const BorrowedMemory::Use> uses) {
+  const Chunk& chunk = tensor.sums[index].chunk();
+  const ChunkResult& result = tensor.results[index];
+  for (size_t i = 0; i < uses.size(); ++i) {
+    const Bytes out = Part(uses[i].out, chunk);
+    if (result.record.format == ReplyFormat::kDense) {
+      std::memcpy(out.data, result.payload.data, out.size);
+    } else {
+      RETURN_IF_ERROR(tensor.codecs[i]->chunks()[index].Decode(
+          result.record, result.payload, out, {}));
+    }
+    pull_raw_bytes_ += static_cast<int64_t>(out.size);
+    pull_wire_bytes_ += static_cast<int64_t>(result.payload.size);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LocalStore::CountNonFinite(Tensor& tensor, size_t device,
+                                        uint64_t step, ConstBytes grad,
+                                        const Chunk& chunk,
+                                        const EncodedChunk& encoded) {
+  tensor.codecs[device]->CountNonFinite(encoded.num_nonfinite);
+  if (!encoded.is_refused) {
+    num_nonfinite_ += static_cast<int64_t>(encoded.num_nonfinite);
+    return absl::OkStatus();
+  }
+  return NonFiniteError(absl::StrCat("device/", device),
+                        static_cast<int>(device), tensor.spec, step, grad,
+                        chunk, encoded);
+}
+
+void LocalStore::Finish(Tensor& tensor, const std::shared_ptr<Op>& op) {
+  absl::Status status;
+  {
+    MutexLock lock(&mutex_);
+    status = failure_;
+    if (op->halves.push) {
+      ++tensor.rounds;
+      tensor.has_value = true;
+    }
+    tensor.active = nullptr;
+  }
+  op->ticket->Finish(status);
+  MutexLock lock(&mutex_);
+  if (--num_ops_ == 0) ops_changed_.NotifyAll();
+}
+
+Ticket LocalStore::Broadcast(Key key, int root, TensorViews values, int) {
+  MutexLock lock(&mutex_);
+  if (!failure_.ok()) return FinishedTicket(failure_);
+  if (key >= tensors_.size() || root != 0) {
+    return FinishedTicket(absl::InvalidArgumentError(
+        root != 0 ? absl::StrCat("broadcast by worker/", root, " of 1 workers")
+                  : absl::StrCat("key ", key, " of ", tensors_.size())));
+  }
+  Tensor& tensor = *tensors_[key];
+  const absl::Status status =
+      CheckViews(tensor.spec, values, options_.num_devices);
+  if (!status.ok()) return FinishedTicket(status);
+  if (tensor.active != nullptr) {
+    return FinishedTicket(absl::FailedPreconditionError(absl::StrCat(
+        "tensor ", tensor.spec.name, " has an operation already")));
+  }
+  const Bytes value = values[0].bytes;
+  for (const TensorView& view : values.subspan(1)) {
+    std::memcpy(view.bytes.data, value.data, value.size);
+  }
+  for (size_t i = 0; i < tensor.sums.size(); ++i) {
+    const Bytes part = Part(value, tensor.sums[i].chunk());
+    std::shared_ptr<Buffer> copy = buffers_.Get(part.size);
+    std::memcpy(copy->data(), part.data, part.size);
+    tensor.results[i] = {.buffer = copy, .payload = copy->view()};
+    tensor.sums[i].SetValue(std::move(copy));
+  }
+  tensor.has_value = true;
+  return FinishedTicket(absl::OkStatus());
+}
+
+StoreStats LocalStore::stats() const {
+  return {.push_raw_bytes = push_raw_bytes_,
+          .push_wire_bytes = push_wire_bytes_,
+          .pull_raw_bytes = pull_raw_bytes_,
+          .pull_wire_bytes = pull_wire_bytes_,
+          .num_nonfinite = num_nonfinite_};
+}
+
+absl::Status LocalStore::SetCodec(Key key, int codec) {
+  MutexLock lock(&mutex_);
+  if (key >= tensors_.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "key ", key, " of a store with ", tensors_.size(), " tensors"));
+  }
+  for (const auto& each : tensors_[key]->codecs) {
+    RETURN_IF_ERROR(each->SetCodec(codec));
+  }
+  return absl::OkStatus();
+}
+
+PackingMode LocalStore::packing() const { return config_.compression.packing; }
+
+absl::Status LocalStore::SetPacking(PackingMode mode) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("SetPacking to ", ToString(mode), " of a store with ",
+                   ToString(packing())));
+}
+
+std::vector<TensorReport> LocalStore::Report() const {
+  MutexLock lock(&mutex_);
+  std::vector<TensorReport> reports;
+  for (const auto& tensor : tensors_) {
+    reports.push_back(tensor->codecs[0]->Report(tensor->rounds));
+  }
+  return reports;
+}
+
+absl::Status LocalStore::failure() const {
+  MutexLock lock(&mutex_);
+  return failure_;
+}
+
+void LocalStore::Close() {
+  {
+    MutexLock lock(&mutex_);
+    if (is_closed_) return;
+    is_closed_ = true;
+    if (failure_.ok()) {
+      failure_ = absl::FailedPreconditionError("the store is closed");
+    }
+    // Chunks that have not begun end at once.
+    while (num_ops_ > 0) {
+      ops_changed_.WaitUntil(&mutex_, Clock::now() + std::chrono::seconds(1));
+    }
+  }
+  pool_.reset();
+  group_->Leave();
+}
+
+}  // namespace telegrad

@@ -1,0 +1,122 @@
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/thread_pool.h"
+#include "kvstore/engine/borrowed_memory.h"
+#include "kvstore/engine/buffer_pool.h"
+#include "kvstore/engine/chunk_sum.h"
+#include "kvstore/engine/shard_plan.h"
+#include "kvstore/engine/tensor_codec.h"
+#include "kvstore/kvstore.h"
+#include "kvstore/ticket_state.h"
+
+namespace telegrad {
+
+// The devices of one process, summed and, if asked, updated on the CPU: MXNet's
+// `local`. With compression each device has a codec and a residual of its own,
+// as a worker of dist_sync has, and what comes out is the same bits.
+// A pool's threads work on chunks; nothing else runs. Public methods are
+// thread-safe after Init.
+class LocalStore : public KVStore, private CodecControl {
+ public:
+  // Without `group` it is alone.
+  LocalStore(const StoreOptions& options, const StoreTraits& traits,
+             WorkerGroup* group);
+  ~LocalStore() override;
+
+  const StoreTraits& traits() const override { return traits_; }
+  WorkerGroup& group() override { return *group_; }
+  absl::Status SetCompression(const CompressionConfig& config) override;
+  absl::Status SetOptimizer(const OptimizerConfig& config) override;
+  absl::StatusOr<std::vector<Key>> Init(std::span<const TensorSpec> tensors,
+                                        TensorViews values) override;
+  Ticket PushPull(Key key, TensorViews grads, TensorViews outs,
+                  int priority) override;
+  Ticket Push(Key key, TensorViews grads, int priority) override;
+  Ticket Pull(Key key, TensorViews outs, int priority) override;
+  Ticket Broadcast(Key key, int root, TensorViews values,
+                   int priority) override;
+  CodecControl& codecs() override { return *this; }
+  StoreStats stats() const override;
+  void Close() override;
+
+  // CodecControl.
+  absl::Status SetCodec(Key key, int codec) override;
+  PackingMode packing() const override;
+  absl::Status SetPacking(PackingMode mode) override;
+  std::vector<TensorReport> Report() const override;
+
+ private:
+  struct Halves {
+    bool push = false;
+    bool pull = false;
+  };
+  // One operation on one tensor.
+  struct Op {
+    Halves halves;
+    int priority = 0;
+    std::vector<std::unique_ptr<BorrowedMemory>> memory;  // by device
+    std::vector<ChunkWish> wishes;                        // as well
+    std::atomic<size_t> chunks_left{0};
+    std::shared_ptr<Ticket::State> ticket;
+  };
+  struct Tensor {
+    TensorSpec spec;
+    std::vector<std::unique_ptr<TensorCodec>> codecs;  // by device
+    std::vector<ChunkSum> sums;                        // by chunk
+    std::vector<ChunkResult> results;                  // the last, by chunk
+    bool has_value = false;                            // guarded by mutex_
+    uint64_t rounds = 0;                               // as well
+    std::shared_ptr<Op> active;                        // as well
+  };
+
+  absl::Status CheckInit(std::span<const TensorSpec> tensors,
+                         TensorViews values) const;
+  absl::Status AddTensor(const TensorSpec& spec);
+  Ticket Start(Key key, Halves halves, TensorViews grads, TensorViews outs,
+               int priority);
+  // On the pool.
+  void Begin(Tensor& tensor, const std::shared_ptr<Op>& op);
+  void RunChunk(Tensor& tensor, const std::shared_ptr<Op>& op, size_t chunk);
+  absl::Status PushChunk(Tensor& tensor, const Op& op, size_t index,
+                         std::span<const BorrowedMemory::Use> uses);
+  absl::Status PullChunk(Tensor& tensor, size_t index,
+                         std::span<const BorrowedMemory::Use> uses);
+  absl::Status CountNonFinite(Tensor& tensor, size_t device, uint64_t step,
+                              ConstBytes grad, const Chunk& chunk,
+                              const EncodedChunk& encoded);
+  void Finish(Tensor& tensor, const std::shared_ptr<Op>& op);
+  absl::Status failure() const;
+
+  const StoreOptions options_;
+  const StoreTraits traits_;
+  const std::unique_ptr<WorkerGroup> own_group_;
+  WorkerGroup* const group_;
+  BufferPool buffers_;
+  EngineConfig config_;
+  std::optional<ShardPlanner> planner_;  // from the first Init on
+  std::map<std::string, Key> key_of_;
+
+  std::atomic<int64_t> push_raw_bytes_{0};
+  std::atomic<int64_t> push_wire_bytes_{0};
+  std::atomic<int64_t> pull_raw_bytes_{0};
+  std::atomic<int64_t> pull_wire_bytes_{0};
+  std::atomic<int64_t> num_nonfinite_{0};
+
+  mutable Mutex mutex_;
+  CondVar ops_changed_;
+  std::vector<std::unique_ptr<Tensor>> tensors_ ABSL_GUARDED_BY(mutex_);
+  size_t num_ops_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<ThreadPool> pool_;  // ends before what its jobs use
+};
+
+}  // namespace telegrad

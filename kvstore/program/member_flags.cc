@@ -1,0 +1,153 @@
+#include "kvstore/program/member_flags.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "base/status_macros.h"
+#include "kvstore/connections.h"
+
+namespace telegrad {
+namespace {
+
+void AddJobFlags(CLI::App& app, MemberFlags& options) {
+  const char* group = "Job";
+  app.add_option("--workers", options.workers,
+                 "worker processes (no launcher: else the launcher decides)")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024))
+      ->group(group);
+  app.add_option("--servers", options.servers,
+                 "server processes; under a launcher, so many of the last "
+                 "ranks serve only (default there: every rank serves, too)")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024))
+      ->group(group);
+  app.add_option("--threads", options.threads,
+                 "threads for codecs and sums, per process")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 256))
+      ->group(group);
+  app.add_option("--scheduler", options.scheduler,
+                 "host:port of a scheduler that telegrad-server runs: this "
+                 "process is one of its --workers")
+      ->group(group);
+  app.add_option("--job-id", options.job_id,
+                 "tells jobs apart; from the launcher where it gives one")
+      ->group(group);
+  app.add_option("--join-timeout", options.join_timeout_s,
+                 "seconds until all must have joined")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 86400.0))
+      ->group(group);
+  app.add_option("--dead-timeout", options.dead_timeout_s,
+                 "seconds of silence after which a process counts as dead")
+      ->capture_default_str()
+      ->check(CLI::Range(0.5, 86400.0))
+      ->group(group);
+  app.add_option("--op-timeout", options.operation_timeout_s,
+                 "seconds that one push or pull may take")
+      ->capture_default_str()
+      ->check(CLI::Range(0.5, 864000.0))
+      ->group(group);
+}
+
+void AddNetworkFlags(CLI::App& app, MemberFlags& options) {
+  app.option_defaults()->group("Network");
+  app.add_option("--transport", options.transport,
+                 "data transport (below), or auto: what suits this machine")
+      ->envname("TELEGRAD_TRANSPORT")
+      ->capture_default_str();
+  app.add_option("--tls", options.tls,
+                 "ucx: tcp, shm, empty: both; ofi: tcp, shm, verbs, efa; "
+                 "tcp: tcp, empty: memory of the same host too");
+  app.add_option("--connections", options.connections,
+                 "to each peer on another host, where one does not fill the "
+                 "link; auto: by the devices of --bind and --rails, one number "
+                 "for all hosts")
+      ->check(&CheckConnections)
+      ->capture_default_str();
+  app.add_option("--rails", options.rails,
+                 "more network devices of this host, or their addresses, that "
+                 "connections are spread over (tcp): eth1,eth2")
+      ->delimiter(',');
+  app.add_flag("--resend", options.resend,
+               "check messages and send again what is lost, repeated, "
+               "reordered or harmed, on networks that do that; alike on all "
+               "hosts");
+  app.add_option("--tcp-congestion", options.tcp_congestion,
+                 "congestion control of tcp's connections: cubic or what else "
+                 "the kernel has; system: its default; auto: that, but reno in "
+                 "place of bbr to peers within 5 ms")
+      ->capture_default_str();
+  app.add_option("--link", options.link,
+                 "emulate a link of this rate and latency between each pair of "
+                 "processes, per direction: 1gbit, 100mbit,5ms, 200us, none")
+      ->capture_default_str();
+  app.add_option("--bind", options.bind,
+                 "the one address that is listened on: an address, a network "
+                 "(10.0.0.0/8), a device (ib0) or auto: the address by which "
+                 "the scheduler is reached; other than loopback needs "
+                 "--secret-file")
+      ->capture_default_str();
+  app.add_option("--secret-file", options.secret_file,
+                 "32 bytes or more that all members share; mode 600");
+  app.add_flag("--insecure", options.insecure,
+               "bind other addresses without a secret: anyone who reaches them "
+               "can join");
+  app.option_defaults()->group("Options");
+}
+
+}  // namespace
+
+void AddMemberFlags(CLI::App& app, MemberFlags& flags) {
+  AddJobFlags(app, flags);
+  AddNetworkFlags(app, flags);
+}
+
+absl::Status FinishMemberFlags(const CLI::App& app, MemberFlags& flags) {
+  flags.has_servers = app.count("--servers") > 0;
+  ASSIGN_OR_RETURN(flags.link_spec, ParseLink(flags.link));
+  return absl::OkStatus();
+}
+
+ControlTiming TimingOf(const MemberFlags& flags) {
+  ControlTiming timing;
+  timing.join = FromSeconds(flags.join_timeout_s);
+  timing.dead = FromSeconds(flags.dead_timeout_s);
+  timing.heartbeat = std::min<Duration>(timing.heartbeat,
+                                        FromSeconds(flags.dead_timeout_s / 5));
+  return timing;
+}
+
+TransportOptions TransportOptionsOf(const MemberFlags& flags) {
+  TransportOptions transport;
+  transport.name = flags.transport;
+  transport.bind_address = flags.bind;
+  transport.tls = flags.tls;
+  transport.connections =
+      std::max<size_t>(1, ParseConnections(flags.connections).value_or(1));
+  transport.rails = flags.rails;
+  transport.resend = flags.resend;
+  transport.congestion = flags.tcp_congestion;
+  transport.link_bytes_per_s = flags.link_spec.bytes_per_s;
+  transport.link_latency_s = flags.link_spec.latency_s;
+  return transport;
+}
+
+absl::StatusOr<DistOptions> DistOptionsOf(const MemberFlags& flags,
+                                          const std::string& job_id) {
+  DistOptions dist;
+  dist.job_id = job_id;
+  if (!flags.secret_file.empty()) {
+    ASSIGN_OR_RETURN(dist.secret, Secret::FromFile(flags.secret_file, job_id));
+  }
+  dist.transport = TransportOptionsOf(flags);
+  dist.has_auto_connections =
+      ParseConnections(flags.connections).value_or(1) == kAutoConnections;
+  dist.timing = TimingOf(flags);
+  dist.operation_timeout = FromSeconds(flags.operation_timeout_s);
+  dist.num_threads = flags.threads;
+  return dist;
+}
+
+}  // namespace telegrad

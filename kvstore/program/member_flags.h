@@ -1,0 +1,53 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/units.h"
+#include "kvstore/kvstore.h"
+
+namespace CLI {
+class App;
+}
+
+namespace telegrad {
+
+// The flags of every program that takes part in a job; docs/user_guide.md.
+struct MemberFlags {
+  int workers = 2;
+  int servers = 1;
+  int threads = 1;  // of codecs, per process
+  std::string transport = "auto";
+  std::string tls;
+  std::string tcp_congestion = "auto";
+  std::string connections = "1";  // to each peer; ParseConnections
+  std::vector<std::string> rails;
+  bool resend = false;  // what a network loses or corrupts
+  std::string link = "none";
+  std::string bind = "127.0.0.1";
+  std::string secret_file;
+  bool insecure = false;
+  std::string job_id;
+  std::string scheduler;  // "host:port" of one started by hand
+  double join_timeout_s = 60;
+  double dead_timeout_s = 10;
+  double operation_timeout_s = 300;
+  bool has_servers = false;  // --servers was given
+  LinkSpec link_spec;
+};
+
+void AddMemberFlags(CLI::App& app, MemberFlags& flags);
+
+// After parsing: fills the last two fields.
+absl::Status FinishMemberFlags(const CLI::App& app, MemberFlags& flags);
+
+ControlTiming TimingOf(const MemberFlags& flags);
+TransportOptions TransportOptionsOf(const MemberFlags& flags);
+
+// Options of a member's store or server, without address and rank.
+absl::StatusOr<DistOptions> DistOptionsOf(const MemberFlags& flags,
+                                          const std::string& job_id);
+
+}  // namespace telegrad

@@ -1,0 +1,91 @@
+#include "kvstore/program/placed_process.h"
+
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "transport/job/fatal_exit.h"
+#include "transport/job/scheduler.h"
+
+namespace telegrad {
+namespace {
+
+int WantedRank(int rank) { return rank == Parts::kAnyRank ? -1 : rank; }
+
+}  // namespace
+
+PlacedProcess::PlacedProcess(const MemberFlags& flags,
+                             const Placement& placement, const Parts& parts,
+                             std::shared_ptr<Cancellation> cancellation)
+    : flags_(flags),
+      placement_(placement),
+      parts_(parts),
+      cancellation_(std::move(cancellation)) {}
+
+absl::Status PlacedProcess::FindScheduler(int num_runs) {
+  ASSIGN_OR_RETURN(scheduler_, telegrad::FindScheduler(
+                                   placement_, flags_.bind, num_runs,
+                                   static_cast<int>(flags_.join_timeout_s)));
+  return absl::OkStatus();
+}
+
+std::string PlacedProcess::job_id() const {
+  return absl::StrCat(flags_.job_id.empty() ? placement_.job_id : flags_.job_id,
+                      "-", next_run_);
+}
+
+absl::StatusOr<std::unique_ptr<Scheduler>> PlacedProcess::StartScheduler(
+    const DistOptions& dist) const {
+  if (!parts_.is_scheduler) return nullptr;
+  return Scheduler::Start(
+      {.num_workers = parts_.num_workers,
+       .num_servers = parts_.num_servers,
+       .bind_address = SchedulerBindAddress(flags_.bind, placement_),
+       .port = scheduler_.port,
+       .job_id = dist.job_id,
+       .secret = dist.secret,
+       .insecure = flags_.insecure,
+       .timing = dist.timing,
+       .cancellation = cancellation_});
+}
+
+absl::Status PlacedProcess::RunNext(DistOptions dist, const Hooks& hooks) {
+  dist.scheduler_address = FormatHostPort(scheduler_.host, scheduler_.port);
+  dist.cancellation = cancellation_;
+  dist.on_fatal = [](const FatalEvent& event) { ExitFatally(event); };
+  ASSIGN_OR_RETURN(const std::unique_ptr<Scheduler> scheduler,
+                   StartScheduler(dist));
+  const bool serves = parts_.server_rank != Parts::kNone;
+  const bool works = parts_.worker_rank != Parts::kNone;
+  if ((serves || works) && hooks.steer) hooks.steer(dist.transport);
+  std::thread server;
+  if (serves) {
+    server = std::thread([&hooks, dist, rank = parts_.server_rank]() mutable {
+      dist.wanted_rank = WantedRank(rank);
+      const absl::Status status =
+          RunServer({.job = dist,
+                     .num_threads = dist.num_threads,
+                     .about = hooks.about ? hooks.about() : ""});
+      if (status.ok()) return;
+      ExitWithStatus(status, {Role::kServer, dist.wanted_rank});
+    });
+  }
+  if (works) {
+    dist.wanted_rank = WantedRank(parts_.worker_rank);
+    const absl::Status status = hooks.work(dist);
+    if (!status.ok()) {
+      ExitWithStatus(status, {Role::kWorker, dist.wanted_rank});
+    }
+  }
+  if (serves) server.join();
+  ++next_run_;
+  ++scheduler_.port;
+  if (scheduler == nullptr) return absl::OkStatus();
+  FatalEvent event;
+  if (scheduler->Wait(&event).ok()) return absl::OkStatus();
+  event.self = ToString({Role::kScheduler, 0});
+  ExitFatally(event);
+}
+
+}  // namespace telegrad

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "kvstore/program/member_flags.h"
+#include "transport/job/cancellation.h"
+#include "transport/job/placement.h"
+
+namespace telegrad {
+
+// One process in jobs that somebody else launched: it finds the scheduler
+// once, then takes part in each of `num_runs` jobs that follow one another, at
+// ports in a row. One thread. When a job fails the process ends.
+class PlacedProcess {
+ public:
+  struct Hooks {
+    // Before a member joins; may be null.
+    std::function<void(TransportOptions&)> steer = nullptr;
+    std::function<std::string()> about = nullptr;  // ServerOptions::about
+    // The worker, if this process has that part.
+    std::function<absl::Status(const DistOptions&)> work = nullptr;
+  };
+
+  PlacedProcess(const MemberFlags& flags, const Placement& placement,
+                const Parts& parts, std::shared_ptr<Cancellation> cancellation);
+
+  absl::Status FindScheduler(int num_runs);
+
+  // Every part of this process in the next job, until its end. `dist`: for
+  // `job_id()`, without address and rank.
+  absl::Status RunNext(DistOptions dist, const Hooks& hooks);
+  std::string job_id() const;
+
+ private:
+  absl::StatusOr<std::unique_ptr<class Scheduler>> StartScheduler(
+      const DistOptions& dist) const;
+
+  const MemberFlags& flags_;
+  const Placement& placement_;
+  const Parts parts_;
+  const std::shared_ptr<Cancellation> cancellation_;
+  HostPort scheduler_ = {};  // of the next job
+  int next_run_ = 0;
+};
+
+}  // namespace telegrad

@@ -1,0 +1,123 @@
+// telegrad-server: a server or the scheduler of a job, without libtorch.
+#include <signal.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <iostream>
+
+#include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "kvstore/program/placed_process.h"
+#include "transport/check_transport.h"
+#include "transport/job/fatal_exit.h"
+
+namespace telegrad {
+namespace {
+
+constexpr char kDescription[] =
+    "Runs a server of a job, or its scheduler. By hand with --scheduler and "
+    "--role, or\nunder mpirun, srun, torchrun-style or DMLC_* environments, "
+    "which give the role.";
+
+struct ServerFlags : MemberFlags {
+  std::string role = "server";
+  int runs = 1;
+};
+
+absl::StatusOr<std::optional<Placement>> FindPlacement(
+    const ServerFlags& flags) {
+  if (!flags.scheduler.empty()) {
+    return PlacementByHand(
+        flags.role == "scheduler" ? Role::kScheduler : Role::kServer,
+        flags.scheduler, flags.workers, flags.servers);
+  }
+  return DetectPlacement(
+      [](const char* name) -> const char* { return std::getenv(name); });
+}
+
+absl::StatusOr<Parts> CheckedParts(const ServerFlags& flags,
+                                   const Placement& placement) {
+  ASSIGN_OR_RETURN(const Parts parts,
+                   PartsOf(placement, flags.has_servers ? flags.servers : 0));
+  if (parts.worker_rank == Parts::kNone) return parts;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "this process is worker ", parts.worker_rank,
+      ", but telegrad-server does not train: give it the last ranks, and all "
+      "processes --servers with how many they are"));
+}
+
+absl::Status Serve(const ServerFlags& flags, const Placement& placement,
+                   const Parts& parts) {
+  const auto cancellation = std::make_shared<Cancellation>();
+  const EndBySignal signals(TitleOf(parts), cancellation);
+  PlacedProcess process(flags, placement, parts, cancellation);
+  RETURN_IF_ERROR(process.FindScheduler(flags.runs));
+  for (int run = 0; run < flags.runs; ++run) {
+    ASSIGN_OR_RETURN(const DistOptions dist,
+                     DistOptionsOf(flags, process.job_id()));
+    RETURN_IF_ERROR(process.RunNext(dist, {}));
+  }
+  return absl::OkStatus();
+}
+
+int Refused(const absl::Status& why) {
+  std::cerr << "telegrad-server: " << why.message() << "\n";
+  return static_cast<int>(ExitCode::kUsage);
+}
+
+int Run(const CLI::App& app, ServerFlags& flags) {
+  if (const auto status = FinishMemberFlags(app, flags); !status.ok()) {
+    return Refused(status);
+  }
+  const auto placement = FindPlacement(flags);
+  if (!placement.ok()) return Refused(placement.status());
+  if (!placement->has_value()) {
+    return Refused(absl::InvalidArgumentError(
+        "no launcher's variables are set: give --scheduler host:port, or start "
+        "it by mpirun, srun or with DMLC_ROLE"));
+  }
+  const auto bind = BindAddress(flags.bind, &**placement);
+  if (!bind.ok()) return Refused(bind.status());
+  flags.bind = *bind;
+  if (const auto status = CheckTransport(TransportOptionsOf(flags));
+      !status.ok()) {
+    return Refused(status);
+  }
+  const auto parts = CheckedParts(flags, **placement);
+  if (!parts.ok()) return Refused(parts.status());
+  SetLogName(TitleOf(*parts));
+  const absl::Status status = Serve(flags, **placement, *parts);
+  if (status.ok()) return 0;
+  FatalEvent event{.code = ExitCodeOf(status)};
+  event.message = std::string(status.message());
+  event.self = TitleOf(*parts);
+  ExitFatally(event);
+}
+
+}  // namespace
+}  // namespace telegrad
+
+int main(int argc, char** argv) {
+  signal(SIGPIPE, SIG_IGN);
+  telegrad::ServerFlags flags;
+  CLI::App app(telegrad::kDescription, "telegrad-server");
+  app.add_option("--role", flags.role, "with --scheduler: server or scheduler")
+      ->check(CLI::IsMember({"server", "scheduler"}))
+      ->capture_default_str();
+  app.add_option("--runs", flags.runs,
+                 "runs of a comparison (settings times seeds), one after the "
+                 "other, at ports in a row")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  telegrad::AddMemberFlags(app, flags);
+  app.set_version_flag("--version", TELEGRAD_VERSION);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0
+                                : static_cast<int>(telegrad::ExitCode::kUsage);
+  }
+  return telegrad::Run(app, flags);
+}

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kvstore/options.h"
+#include "kvstore/worker_group.h"
+
+namespace telegrad {
+
+// What worker 0 tells all servers of new tensors, and what every worker must
+// have the same; the settings never change but for an open packing.
+struct JobConfig {
+  std::vector<TensorSpec> tensors;
+  CompressionConfig compression;
+  OptimizerConfig optimizer;
+  size_t chunk_elems = 0;
+  bool has_values = false;  // worker 0 sends initial values of `tensors`
+};
+
+// Facts for the scheduler to compare among workers; short values that a person
+// can read.
+Facts MakeFacts(const JobConfig& config);
+
+std::string SerializeJobConfig(const JobConfig& config);
+
+// Bytes from a network: every field is checked, the model is limited to
+// `max_model_bytes` (ResourceExhausted), names to their alphabet.
+absl::StatusOr<JobConfig> ParseJobConfig(absl::string_view text,
+                                         int64_t max_model_bytes);
+
+}  // namespace telegrad

@@ -1,0 +1,259 @@
+#include "kvstore/ps/server.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
+#include "base/log.h"
+#include "base/short_slices.h"
+#include "base/status_macros.h"
+#include "kvstore/members.h"
+#include "kvstore/ps/aggregate_sync.h"
+
+namespace telegrad {
+namespace {
+
+constexpr Duration kTick = std::chrono::milliseconds(100);
+constexpr Duration kHandshakeDeadline = std::chrono::seconds(5);
+// A worker's connection that ends may be its orderly end, of which the
+// scheduler tells us.
+constexpr Duration kSuspicionDelay = std::chrono::milliseconds(300);
+
+}  // namespace
+
+absl::Status RunServer(const ServerOptions& options) {
+  return DistServer(options).Run();
+}
+
+DistServer::DistServer(const ServerOptions& options) : options_(options) {}
+
+DistServer::~DistServer() {
+  pool_.reset();       // jobs use all that follows
+  transport_.reset();  // before the memory that it reads and writes
+}
+
+absl::Status DistServer::Run() {
+  RETURN_IF_ERROR(Start());
+  pool_ = std::make_unique<ThreadPool>(options_.num_threads);
+  const absl::Status status = Serve();
+  pool_.reset();
+  if (!status.ok()) {
+    FatalEvent event{.code = ExitCodeOf(status), .message = {}, .dead = {}};
+    event.message = std::string(status.message());
+    control_->Fail(event);
+    return status;
+  }
+  control_->Leave();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<TransportContext>> DistServer::ListenOver(
+    TransportOptions transport, std::string* address) {
+  // For Serve, unless it sums by itself.
+  transport.sends_wait = options_.num_threads > 0;
+  ASSIGN_OR_RETURN(std::unique_ptr<TransportContext> context,
+                   MakeTransport(transport, this));
+  ASSIGN_OR_RETURN(*address, context->Listen());
+  return context;
+}
+
+absl::StatusOr<DistServer::Listener> DistServer::ListenOver(
+    const TransportOptions& transport, bool is_open) {
+  Listener listener;
+  TransportOptions one = transport;
+  if (is_open) one.connections = 1;
+  ASSIGN_OR_RETURN(listener.context, ListenOver(one, &listener.address));
+  if (!is_open) return listener;
+  TransportOptions several = transport;
+  several.connections = kMaxConnections;  // of which a worker uses what it says
+  ASSIGN_OR_RETURN(listener.striped,
+                   ListenOver(several, &listener.striped_address));
+  return listener;
+}
+
+absl::StatusOr<std::vector<DistServer::Listener>> DistServer::ListenOverAll(
+    OwnTransports& own) {
+  std::vector<Listener> listeners;
+  while (listeners.size() < own.transports.size()) {
+    const size_t i = listeners.size();
+    absl::StatusOr<Listener> made =
+        ListenOver(own.transports[i], own.offers.is_open);
+    if (!made.ok() && own.transports.size() > 1) {
+      Withdraw(i, made.status(), own);
+      continue;
+    }
+    RETURN_IF_ERROR(made.status());
+    own.offers.addresses.push_back(made->address);
+    if (own.offers.is_open) {
+      own.offers.striped_addresses.push_back(made->striped_address);
+    }
+    listeners.push_back(*std::move(made));
+  }
+  return listeners;
+}
+
+absl::Status DistServer::Start() {
+  // Workers need an address to start with: it listens over all that the job may
+  // settle on, and keeps that one.
+  OwnTransports own = TransportsOf(options_.job);
+  ASSIGN_OR_RETURN(std::vector<Listener> listeners, ListenOverAll(own));
+  JoinRequest request{
+      .scheduler_address = options_.job.scheduler_address,
+      .role = Role::kServer,
+      .wanted_rank = options_.job.wanted_rank,
+      .data_address = "",
+      .offers = own.offers,
+      .facts = TransportFacts(Role::kServer, options_.job, own.choice),
+      .shared = options_.about,
+      .job_id = options_.job.job_id,
+      .secret = options_.job.secret,
+      .timing = options_.job.timing,
+      .cancellation = options_.job.cancellation,
+      .on_fatal = options_.job.on_fatal,
+  };
+  ASSIGN_OR_RETURN(control_, Job::Join(request));
+  const Membership& membership = control_->membership();
+  Listener& kept = listeners[SettledIndex(membership, own)];
+  const bool is_striped = membership.connections > 1 && kept.striped != nullptr;
+  transport_ = std::move(is_striped ? kept.striped : kept.context);
+  rank_ = membership.self.rank;
+  epoch_ = membership.epoch;
+  num_workers_ = static_cast<int>(membership.workers.size());
+  worker_sessions_.assign(membership.workers.size(), nullptr);
+  model_bytes_left_ = options_.max_model_bytes;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Bytes> DistServer::BeginDeclaration(Session& session,
+                                                   const FrameHeader& header) {
+  if (session.worker != 0 || session.declaration.size() > 0 ||
+      header.payload_bytes == 0) {
+    return absl::InvalidArgumentError("new tensors were not expected");
+  }
+  session.declaration = Buffer(header.payload_bytes);
+  return session.declaration.view();
+}
+
+absl::Status DistServer::HandleDeclaration(Session& session,
+                                           absl::string_view text) {
+  ASSIGN_OR_RETURN(JobConfig config, ParseJobConfig(text, model_bytes_left_));
+  RETURN_IF_ERROR(CheckSettings(config));
+  config_ = std::move(config);
+  if (!planner_.has_value()) {
+    const size_t num_servers = control_->membership().servers.size();
+    ASSIGN_OR_RETURN(
+        planner_, ShardPlanner::Make(static_cast<int>(num_servers),
+                                     config_.chunk_elems, config_.compression));
+    engine_ = {.compression = config_.compression,
+               .optimizer = config_.optimizer,
+               .num_contributors = num_workers_,
+               .buffers = &buffers_};
+  }
+  for (const TensorSpec& tensor : config_.tensors) {
+    RETURN_IF_ERROR(AddTensor(tensor));
+  }
+  session.declaration = Buffer();
+  const FrameHeader header{
+      .type = FrameType::kDeclared,
+      .epoch = epoch_,
+      .source = static_cast<uint16_t>(rank_),
+      .destination = static_cast<uint16_t>(session.worker)};
+  session.sender->Enqueue({.header = SerializeFrame(header, {}),
+                           .payload = {},
+                           .keep_alive = nullptr,
+                           .priority = INT32_MAX});
+  return absl::OkStatus();
+}
+
+absl::Status DistServer::AddTensor(const TensorSpec& tensor) {
+  ASSIGN_OR_RETURN(const TensorLayout layout, planner_->Add(tensor));
+  model_bytes_left_ -= static_cast<int64_t>(4 * tensor.num_elems);
+  auto& chunks = chunks_.emplace_back();
+  for (const Chunk& chunk : layout.chunks) {
+    std::unique_ptr<ServedChunk>& served = chunks.emplace_back();
+    if (chunk.server != rank_) continue;
+    ASSIGN_OR_RETURN(ChunkSum sum, ChunkSum::Make(layout, chunk, engine_));
+    served = std::make_unique<ServedChunk>();
+    served->aggregator =
+        std::make_unique<SyncAggregator>(std::move(sum), engine_);
+    served->pushes.resize(worker_sessions_.size());
+    for (int worker = 0; worker < num_workers_; ++worker) {
+      ArrivedPush& push = served->pushes[static_cast<size_t>(worker)];
+      push.server = this;
+      push.chunk = served.get();
+      push.worker = worker;
+    }
+  }
+  return absl::OkStatus();
+}
+
+// What tensors have been prepared by stays.
+absl::Status DistServer::CheckSettings(const JobConfig& config) const {
+  if (!planner_.has_value()) return absl::OkStatus();
+  JobConfig before = config_;
+  before.tensors = config.tensors;
+  before.has_values = config.has_values;
+  if (SerializeJobConfig(before) == SerializeJobConfig(config)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      "new tensors came with other settings than the first ones");
+}
+
+absl::Status DistServer::Serve() {
+  const ShortSlices slices;
+  std::vector<std::function<void()>> jobs;
+  TimePoint next_check = Clock::now() + kTick;
+  for (;;) {
+    {
+      MutexLock lock(&mutex_);
+      jobs.swap(posted_);
+    }
+    for (const auto& job : jobs) job();
+    jobs.clear();
+    RETURN_IF_ERROR(failure_);
+    transport_->Progress(next_check);
+    if (Clock::now() < next_check) continue;
+    next_check = Clock::now() + kTick;
+    Sweep();
+    const absl::Status end = control_->WaitForEnd(Clock::now());
+    if (end.ok()) return absl::OkStatus();
+    if (!absl::IsDeadlineExceeded(end)) return end;
+  }
+}
+
+void DistServer::Post(std::function<void()> job) {
+  {
+    MutexLock lock(&mutex_);
+    posted_.push_back(std::move(job));
+    if (posted_.size() > 1) return;  // the first one wakes
+  }
+  transport_->Wake();
+}
+
+void DistServer::Sweep() {
+  const TimePoint now = Clock::now();
+  for (auto& [endpoint, session] : sessions_) {
+    if (session.worker < 0 && now - session.since > kHandshakeDeadline) {
+      transport_->Close(endpoint);
+    }
+  }
+  std::vector<LostWorker> later;
+  for (LostWorker& lost : lost_) {
+    if (now - lost.at < kSuspicionDelay) {
+      later.push_back(std::move(lost));
+    } else {
+      control_->SuspectPeer({Role::kWorker, lost.rank}, lost.why);
+    }
+  }
+  lost_ = std::move(later);
+}
+
+void DistServer::Fail(const absl::Status& why) {
+  if (!failure_.ok()) return;
+  const ExitCode code =
+      absl::IsDataLoss(why) ? ExitCode::kIntegrity : ExitCode::kMismatch;
+  failure_ = WithExitCode(
+      code, absl::Status(why.code(),
+                         absl::StrCat("server/", rank_, ": ", why.message())));
+}
+
+}  // namespace telegrad

@@ -1,0 +1,160 @@
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/thread_pool.h"
+#include "kvstore/kvstore.h"
+#include "kvstore/members.h"
+#include "kvstore/ps/aggregator.h"
+#include "kvstore/ps/frame_sender.h"
+#include "kvstore/ps/job_config.h"
+#include "kvstore/ps/link_probe.h"
+#include "transport/job/handshake.h"
+
+namespace telegrad {
+
+// A server of dist_sync: takes pushes, sums each chunk when all workers' pushes
+// are there, answers all. One thread owns the transport and all state; a pool
+// checks payloads and sums, and hands results back through Post.
+class DistServer : private TransportHandler, private AnswerSink {
+ public:
+  explicit DistServer(const ServerOptions& options);
+  ~DistServer() override;
+  absl::Status Run();
+
+ private:
+  struct Session {
+    EndpointId endpoint = 0;
+    std::unique_ptr<HandshakeServer> handshake;
+    std::unique_ptr<FrameSender> sender;
+    Buffer handshake_buffer;
+    bool is_receiving = false;  // into handshake_buffer
+    bool has_challenged = false;
+    int worker = -1;  // >= 0 once authenticated
+    TimePoint since;
+    std::vector<Buffer> discards;  // payloads of duplicates, while they arrive
+    // Probes that have not been answered, and where all their payloads go.
+    std::shared_ptr<size_t> num_probes = std::make_shared<size_t>(0);
+    Buffer probe_buffer;
+    Buffer declaration;  // while it arrives
+  };
+
+  struct ServedChunk;
+  // A push whose bytes are here, for the pool: each worker's of a chunk has its
+  // place, so that none is made while the job runs.
+  struct ArrivedPush {
+    DistServer* server = nullptr;
+    ServedChunk* chunk = nullptr;
+    int worker = 0;
+    FrameHeaderBytes header = {};
+    ConstBytes payload = {};
+  };
+  struct ServedChunk {
+    std::unique_ptr<Aggregator> aggregator;
+    std::vector<ArrivedPush> pushes;  // by worker
+    int num_arrived = 0;              // since the last answers
+  };
+
+  // server.cc
+  // Over one transport: as it is, and, while connections are open, both by one
+  // and by several.
+  struct Listener {
+    std::unique_ptr<TransportContext> context = {};
+    std::unique_ptr<TransportContext> striped = {};
+    std::string address = {};
+    std::string striped_address = {};
+  };
+  absl::StatusOr<std::unique_ptr<TransportContext>> ListenOver(
+      TransportOptions transport, std::string* address);
+  absl::StatusOr<Listener> ListenOver(const TransportOptions& transport,
+                                      bool is_open);
+  // By each transport that the job may settle on.
+  absl::StatusOr<std::vector<Listener>> ListenOverAll(OwnTransports& own);
+  absl::Status Start();
+  // New tensors.
+  absl::StatusOr<Bytes> BeginDeclaration(Session& session,
+                                         const FrameHeader& header);
+  absl::Status HandleDeclaration(Session& session, absl::string_view text);
+  absl::Status CheckSettings(const JobConfig& config) const;
+  absl::Status AddTensor(const TensorSpec& tensor);
+  absl::Status Serve();
+  void Post(std::function<void()> job);
+  void Sweep();
+  // Ends the job: a member broke the protocol, or bytes were damaged.
+  void Fail(const absl::Status& why);
+
+  // server_sessions.cc: who is there.
+  void OnAccept(EndpointId endpoint) override;
+  void OnClosed(EndpointId endpoint, const absl::Status& why) override;
+  absl::StatusOr<Bytes> OnHeader(EndpointId from, ConstBytes header,
+                                 size_t payload_bytes) override;
+  void OnMessage(EndpointId from, ConstBytes header, Bytes payload) override;
+  absl::Status OnHandshake(Session& session, const FrameHeader& header,
+                           absl::string_view message);
+  absl::Status Admit(Session& session, const Identity& peer);
+  void SendHandshake(Session& session, FrameType type,
+                     absl::string_view message);
+
+  absl::StatusOr<Bytes> JudgeHeader(Session& session, ConstBytes header,
+                                    size_t payload_bytes);
+
+  // server_probe.cc: how fast the link is.
+  absl::StatusOr<Bytes> BeginProbe(Session& session, const FrameHeader& header);
+  void AnswerProbe(Session& session, const FrameHeader& header);
+
+  // server_rounds.cc: what they want.
+  absl::Status CheckRoute(const Session& session,
+                          const FrameHeader& header) const;
+  absl::StatusOr<ServedChunk*> FindChunk(const FrameHeader& header);
+  absl::StatusOr<Bytes> BeginMessage(Session& session,
+                                     const FrameHeader& header);
+  absl::StatusOr<Bytes> BeginPush(Session& session, const FrameHeader& header,
+                                  ServedChunk& chunk);
+  absl::Status HandleMessage(Session& session, const FrameHeader& header,
+                             ConstBytes header_bytes, Bytes payload);
+  void HandlePush(Session& session, const FrameHeader& header,
+                  ConstBytes header_bytes, Bytes payload, ServedChunk& chunk);
+  absl::StatusOr<bool> CheckPush(const ArrivedPush& push);
+  void Complete(ServedChunk& chunk);
+  void FailPush(const ArrivedPush& push, const absl::Status& why);
+  void Send(const Chunk& chunk, const PayloadFormat& format,
+            const Answer& answer) override;
+
+  const ServerOptions options_;
+  JobConfig config_;                     // its tensors are the last ones
+  std::optional<ShardPlanner> planner_;  // once there are any
+  int64_t model_bytes_left_ = 0;         // of max_model_bytes
+  uint64_t epoch_ = 0;
+  int rank_ = -1;
+  int num_workers_ = 0;
+  std::unique_ptr<Job> control_;
+  FrameSender::Leaving leaving_;
+  std::unique_ptr<TransportContext> transport_;
+  BufferPool buffers_;
+  EngineConfig engine_;  // once there are tensors
+  // By key and index; null where another server has it. Jobs point to them.
+  std::vector<std::vector<std::unique_ptr<ServedChunk>>> chunks_;
+  std::map<EndpointId, Session> sessions_;
+  std::vector<Session*> worker_sessions_;  // by rank, null while absent
+  struct LostWorker {
+    int rank;
+    TimePoint at;
+    std::string why;
+  };
+  std::vector<LostWorker> lost_;
+  std::shared_ptr<Buffer> echo_;              // the payload of all echoes
+  std::atomic<bool> has_far_workers_{false};  // whose frames need a checksum
+  int64_t num_duplicates_ = 0;
+  absl::Status failure_;
+
+  Mutex mutex_;
+  std::vector<std::function<void()>> posted_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<ThreadPool> pool_;
+};
+
+}  // namespace telegrad

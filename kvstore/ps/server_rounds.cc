@@ -1,0 +1,212 @@
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/small_job.h"
+#include "base/status_macros.h"
+#include "kvstore/ps/server.h"
+
+namespace telegrad {
+namespace {
+
+constexpr size_t kMaxDuplicates = 64;  // of one worker, while they arrive
+
+}  // namespace
+
+absl::Status DistServer::CheckRoute(const Session& session,
+                                    const FrameHeader& header) const {
+  if (header.epoch != epoch_ || header.source != session.worker ||
+      header.destination != rank_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("frame of epoch ", header.epoch, " from ", header.source,
+                     " to ", header.destination, " in epoch ", epoch_));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DistServer::ServedChunk*> DistServer::FindChunk(
+    const FrameHeader& header) {
+  if (header.key >= chunks_.size() ||
+      header.chunk >= chunks_[header.key].size() ||
+      chunks_[header.key][header.chunk] == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "key ", header.key, " chunk ", header.chunk, " is not served here"));
+  }
+  return chunks_[header.key][header.chunk].get();
+}
+
+absl::StatusOr<Bytes> DistServer::BeginMessage(Session& session,
+                                               const FrameHeader& header) {
+  RETURN_IF_ERROR(CheckRoute(session, header));
+  if (header.type == FrameType::kProbe) return BeginProbe(session, header);
+  if (header.type == FrameType::kDeclare) {
+    return BeginDeclaration(session, header);
+  }
+  if (*session.num_probes == 0) session.probe_buffer = Buffer();
+  ASSIGN_OR_RETURN(ServedChunk * chunk, FindChunk(header));
+  switch (header.type) {
+    case FrameType::kPush:
+      return BeginPush(session, header, *chunk);
+    case FrameType::kInit:
+      return chunk->aggregator->BeginValue(header.step, header.payload_bytes);
+    case FrameType::kPull:
+    case FrameType::kPropose:
+      if (header.payload_bytes == 0) return Bytes();
+      break;
+    default:
+      break;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("frame of type ", static_cast<int>(header.type), " with ",
+                   header.payload_bytes, " bytes is not for a server"));
+}
+
+absl::StatusOr<Bytes> DistServer::BeginPush(Session& session,
+                                            const FrameHeader& header,
+                                            ServedChunk& chunk) {
+  ASSIGN_OR_RETURN(const PushHeader push, PushOf(header));
+  ASSIGN_OR_RETURN(const Aggregator::Admission admission,
+                   chunk.aggregator->Admit(session.worker, push));
+  if (!admission.is_duplicate) return admission.target;
+  if (session.discards.size() >= kMaxDuplicates) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(kMaxDuplicates, " duplicates of pushes are on their way"));
+  }
+  session.discards.emplace_back(header.payload_bytes);
+  return session.discards.back().view();
+}
+
+absl::Status DistServer::HandleMessage(Session& session,
+                                       const FrameHeader& header,
+                                       ConstBytes header_bytes, Bytes payload) {
+  if (header.type == FrameType::kProbe) {
+    AnswerProbe(session, header);
+    return absl::OkStatus();
+  }
+  if (header.type == FrameType::kPush) {
+    ASSIGN_OR_RETURN(ServedChunk * chunk, FindChunk(header));
+    HandlePush(session, header, header_bytes, payload, *chunk);
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(CheckFramePayload(header_bytes, payload));
+  if (header.type == FrameType::kDeclare) {
+    return HandleDeclaration(
+        session, absl::string_view(reinterpret_cast<const char*>(payload.data),
+                                   payload.size));
+  }
+  ASSIGN_OR_RETURN(ServedChunk * chunk, FindChunk(header));
+  Aggregator& aggregator = *chunk->aggregator;
+  switch (header.type) {
+    case FrameType::kInit:
+      aggregator.OnValue(session.worker, header.priority, *this);
+      return absl::OkStatus();
+    case FrameType::kPull:
+      return aggregator.OnPull(
+          session.worker,
+          {.step = header.step,
+           .wants_broadcast = (header.flags & kFlagNextValue) != 0,
+           .priority = header.priority},
+          *this);
+    default: {
+      ASSIGN_OR_RETURN(const PushHeader propose, PushOf(header));
+      return aggregator.OnPropose(session.worker, propose, *this);
+    }
+  }
+}
+
+// Checked on the pool, where the thread that checks the last push sums, too;
+// what is small, here.
+void DistServer::HandlePush(Session& session, const FrameHeader& header,
+                            ConstBytes header_bytes, Bytes payload,
+                            ServedChunk& chunk) {
+  const auto duplicate = std::find_if(
+      session.discards.begin(), session.discards.end(),
+      [&](const Buffer& buffer) { return buffer.data() == payload.data; });
+  if (duplicate != session.discards.end()) {
+    session.discards.erase(duplicate);
+    ++num_duplicates_;
+    return;
+  }
+  ArrivedPush& push = chunk.pushes[static_cast<size_t>(session.worker)];
+  std::copy_n(header_bytes.data, push.header.size(), push.header.begin());
+  push.payload = payload;
+  const bool may_sum = ++chunk.num_arrived >= num_workers_;
+  const size_t num_bytes =
+      may_sum ? 4 * chunk.aggregator->chunk().num_elems : payload.size;
+  if (num_bytes <= kSmallJobBytes) {
+    const absl::StatusOr<bool> is_due = CheckPush(push);
+    if (!is_due.ok()) return FailPush(push, is_due.status());
+    if (*is_due) Complete(chunk);
+    return;
+  }
+  // A pointer fits into a std::function without memory of its own.
+  pool_->Post(header.priority, [arrived = &push] {
+    DistServer& server = *arrived->server;
+    const absl::StatusOr<bool> is_due = server.CheckPush(*arrived);
+    if (!is_due.ok()) {
+      server.Post([arrived, why = is_due.status()] {
+        arrived->server->FailPush(*arrived, why);
+      });
+    } else if (*is_due) {
+      server.Post([arrived] { arrived->server->Complete(*arrived->chunk); });
+    }
+  });
+}
+
+// The payload is whole, its codes are codes, and the round is summed if that
+// was the last.
+absl::StatusOr<bool> DistServer::CheckPush(const ArrivedPush& push) {
+  RETURN_IF_ERROR(CheckFramePayload({push.header.data(), push.header.size()},
+                                    push.payload));
+  return push.chunk->aggregator->OnPushed(push.worker, has_far_workers_);
+}
+
+void DistServer::FailPush(const ArrivedPush& push, const absl::Status& why) {
+  const Chunk& chunk = push.chunk->aggregator->chunk();
+  Fail(absl::Status(
+      why.code(),
+      absl::StrCat("worker/", push.worker, ": push of key ", chunk.key,
+                   " chunk ", chunk.index, ": ", why.message())));
+}
+
+void DistServer::Complete(ServedChunk& chunk) {
+  chunk.num_arrived = 0;
+  Aggregator& aggregator = *chunk.aggregator;
+  aggregator.Complete(*this);
+  if (aggregator.chunk().key == 0 && aggregator.chunk().index == 0) {
+    control_->SetStep(static_cast<int64_t>(aggregator.num_rounds()));
+  }
+}
+
+void DistServer::Send(const Chunk& chunk, const PayloadFormat& format,
+                      const Answer& answer) {
+  Session* session = worker_sessions_[static_cast<size_t>(answer.worker)];
+  if (session == nullptr) return;  // gone: the scheduler will tell
+  const bool is_bare =
+      answer.type == FrameType::kAck || answer.type == FrameType::kAgree;
+  const RoundResult& result = answer.result;
+  const ConstBytes payload = is_bare ? ConstBytes() : result.chunk.payload;
+  FrameHeader header{.type = answer.type,
+                     .flags = transport_->IsInMemory(session->endpoint)
+                                  ? kFlagInMemory
+                                  : uint16_t{0},
+                     .epoch = epoch_,
+                     .step = answer.step,
+                     .priority = answer.priority,
+                     .key = chunk.key,
+                     .chunk = chunk.index,
+                     .payload_bytes = static_cast<uint32_t>(payload.size),
+                     .source = static_cast<uint16_t>(rank_),
+                     .destination = static_cast<uint16_t>(answer.worker),
+                     .contributors = static_cast<uint16_t>(num_workers_)};
+  Write(format, header);
+  Write(result.chunk.record, header);
+  session->sender->Enqueue(
+      {.header = SerializeFrame(header, payload,
+                                is_bare ? std::nullopt : result.payload_crc32c),
+       .payload = payload,
+       .keep_alive = result.chunk.buffer,
+       .priority = answer.priority});
+}
+
+}  // namespace telegrad

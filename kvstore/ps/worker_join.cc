@@ -1,0 +1,234 @@
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
+#include "base/status_macros.h"
+#include "kvstore/engine/checks.h"
+#include "kvstore/ps/worker.h"
+
+namespace telegrad {
+namespace {
+
+constexpr int kUrgent = INT32_MAX;  // priority of what Init sends
+
+}  // namespace
+
+absl::StatusOr<std::vector<Key>> DistWorker::Init(
+    std::span<const TensorSpec> tensors, TensorViews values) {
+  RETURN_IF_ERROR(failure());
+  RETURN_IF_ERROR(CheckInit(tensors, values));
+  const size_t first = tensors_.size();
+  if (const absl::Status status = Add(tensors, values); !status.ok()) {
+    FailJob(status);  // the others wait for us
+    return status;
+  }
+  std::vector<Key> keys;
+  for (size_t key = first; key < tensors_.size(); ++key) {
+    keys.push_back(static_cast<Key>(key));
+  }
+  return keys;
+}
+
+absl::Status DistWorker::CheckInit(std::span<const TensorSpec> tensors,
+                                   TensorViews values) const {
+  RETURN_IF_ERROR(CheckTensors(tensors));
+  if (tensors.size() > TensorTable::kMaxTensors - tensors_.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(tensors.size(), " tensors beside ", tensors_.size(),
+                     "; at most ", TensorTable::kMaxTensors));
+  }
+  for (const TensorSpec& tensor : tensors) {
+    if (key_of_.contains(tensor.name)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("Init of tensor ", tensor.name, ", which is there"));
+    }
+  }
+  RETURN_IF_ERROR(CheckChunkElems(options_.chunk_elems));
+  RETURN_IF_ERROR(CheckConfig(config_.compression, config_.optimizer));
+  return CheckValues(tensors, values, 1, config_.optimizer);
+}
+
+absl::Status DistWorker::Add(std::span<const TensorSpec> tensors,
+                             TensorViews values) {
+  config_.tensors.assign(tensors.begin(), tensors.end());
+  config_.chunk_elems = options_.chunk_elems;
+  config_.has_values = !values.empty();
+  const size_t first = tensors_.size();
+  RETURN_IF_ERROR(
+      AgreeOnFacts(group_, absl::StrCat("init ", first), MakeFacts(config_)));
+  if (!planner_.has_value()) RETURN_IF_ERROR(Open());
+  for (const TensorSpec& tensor : tensors) RETURN_IF_ERROR(AddTensor(tensor));
+  if (rank_ == 0) RETURN_IF_ERROR(Declare());
+  // Nobody talks of keys that servers do not know.
+  RETURN_IF_ERROR(group_.Gather("declared", "").status());
+  counts_traffic_ = false;
+  if (!values.empty()) RETURN_IF_ERROR(BroadcastValues(first, values));
+  RETURN_IF_ERROR(group_.Gather("init", "").status());
+  counts_traffic_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status DistWorker::Open() {
+  ASSIGN_OR_RETURN(
+      planner_, ShardPlanner::Make(group_.num_servers(), options_.chunk_elems,
+                                   config_.compression));
+  engine_ = {.compression = config_.compression,
+             .optimizer = config_.optimizer,
+             .num_contributors = num_workers_,
+             .buffers = &buffers_};
+  TransportOptions transport = group_.data_path().transport;
+  transport.sends_wait = true;  // for RunIo, which follows
+  ASSIGN_OR_RETURN(transport_, MakeTransport(transport, this));
+  const TransportInfo info = transport_->info();
+  transport_details_ = absl::StrCat(info.name, ": ", info.details);
+  RETURN_IF_ERROR(Connect());
+  pool_ = std::make_unique<ThreadPool>(options_.num_threads);
+  {
+    MutexLock lock(&mutex_);
+    is_open_ = true;
+  }
+  io_thread_ = std::thread([this] { RunIo(); });
+  return absl::OkStatus();
+}
+
+absl::Status DistWorker::AddTensor(const TensorSpec& spec) {
+  ASSIGN_OR_RETURN(const TensorLayout layout, planner_->Add(spec));
+  ASSIGN_OR_RETURN(std::unique_ptr<WorkerTensor> tensor,
+                   MakeWorkerTensor(spec, layout, engine_));
+  const bool is_open = tensor->codec->chunks()[0].codings().has_open_packing();
+  if (const PackingMode mode = packing_;
+      is_open && mode != PackingMode::kAuto) {
+    tensor->codec->DecidePacking(static_cast<uint8_t>(mode));
+  }
+  has_open_packing_ |= is_open;
+  key_of_[spec.name] = static_cast<Key>(tensors_.size());
+  tensors_.Add(std::move(tensor));
+  return absl::OkStatus();
+}
+
+// Worker 0 tells all servers, and waits for their answers.
+absl::Status DistWorker::Declare() {
+  auto declaration = std::make_shared<Declaration>();
+  declaration->text = SerializeJobConfig(config_);
+  if (declaration->text.size() > kMaxPayloadBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(config_.tensors.size(),
+                     " tensors are too many for one Init: call it again"));
+  }
+  declaration->is_answered.resize(links_.size());
+  declaration->num_left = links_.size();
+  declaration->ticket = std::make_shared<Ticket::State>();
+  declaration->ticket->describe = [] {
+    return std::string("a server did not answer to new tensors");
+  };
+  {
+    MutexLock lock(&mutex_);
+    declaration_ = declaration;
+  }
+  Post([this, declaration] {
+    const ConstBytes payload(declaration->text.data(),
+                             declaration->text.size());
+    for (size_t server = 0; server < links_.size(); ++server) {
+      const FrameHeader header{
+          .type = FrameType::kDeclare,
+          .epoch = epoch_,
+          .payload_bytes = static_cast<uint32_t>(payload.size),
+          .source = static_cast<uint16_t>(rank_),
+          .destination = static_cast<uint16_t>(server)};
+      links_[server].sender->Enqueue({.header = SerializeFrame(header, payload),
+                                      .payload = payload,
+                                      .keep_alive = declaration,
+                                      .priority = kUrgent});
+    }
+  });
+  return Ticket(declaration->ticket)
+      .Wait(Clock::now() + group_.options().operation_timeout);
+}
+
+absl::Status DistWorker::OnDeclared(int server, const FrameHeader& header) {
+  std::shared_ptr<Declaration> declaration;
+  {
+    MutexLock lock(&mutex_);
+    declaration = declaration_;
+  }
+  const auto index = static_cast<size_t>(server);
+  if (declaration == nullptr || declaration->is_answered[index] ||
+      header.payload_bytes > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("answer to new tensors of ", header.payload_bytes,
+                     " bytes: nothing of the kind was asked for"));
+  }
+  declaration->is_answered[index] = true;
+  if (--declaration->num_left == 0) {
+    declaration->ticket->Finish(absl::OkStatus());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DistWorker::Connect() {
+  const Membership& membership = group_.membership();
+  const Identity self{.node = membership.self, .epoch = epoch_};
+  links_.resize(membership.servers.size());
+  for (size_t i = 0; i < links_.size(); ++i) {
+    ServerLink& link = links_[i];
+    ASSIGN_OR_RETURN(link.endpoint,
+                     transport_->Connect(membership.servers[i].data_address));
+    server_of_[link.endpoint] = static_cast<int>(i);
+    link.sender = std::make_unique<FrameSender>(transport_.get(), link.endpoint,
+                                                kSendWindowBytes, &leaving_);
+    link.handshake = std::make_unique<HandshakeClient>(
+        group_.options().secret, group_.options().job_id, self);
+    SendHandshake(link, FrameType::kHello, link.handshake->Hello());
+  }
+  const TimePoint deadline = Clock::now() + group_.options().timing.join;
+  for (ServerLink& link : links_) {
+    while (!link.is_ready) {
+      if (ExitCodeOf(connect_status_) == ExitCode::kServerLost) {
+        return VerdictOr(connect_status_);
+      }
+      RETURN_IF_ERROR(connect_status_);
+      RETURN_IF_ERROR(failure());
+      if (Clock::now() >= deadline) {
+        return WithExitCode(
+            ExitCode::kJoinTimeout,
+            absl::DeadlineExceededError(absl::StrCat(
+                "server/", &link - links_.data(), " at ",
+                membership.servers[static_cast<size_t>(&link - links_.data())]
+                    .data_address,
+                " did not answer the handshake")));
+      }
+      transport_->Progress(Clock::now() + std::chrono::milliseconds(100));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void DistWorker::SendHandshake(ServerLink& link, FrameType type,
+                               absl::string_view message) {
+  auto payload = std::make_shared<std::string>(message);
+  const FrameHeader header{
+      .type = type,
+      .epoch = epoch_,
+      .payload_bytes = static_cast<uint32_t>(payload->size()),
+      .source = static_cast<uint16_t>(rank_),
+      .destination = static_cast<uint16_t>(&link - links_.data()),
+  };
+  const ConstBytes bytes(payload->data(), payload->size());
+  link.sender->Enqueue({.header = SerializeFrame(header, bytes),
+                        .payload = bytes,
+                        .keep_alive = payload,
+                        .priority = 0});
+}
+
+absl::Status DistWorker::BroadcastValues(size_t first_key, TensorViews values) {
+  const TimePoint deadline = Clock::now() + group_.options().operation_timeout;
+  std::vector<Ticket> tickets;
+  for (size_t i = 0; i < values.size(); ++i) {
+    tickets.push_back(Broadcast(static_cast<Key>(first_key + i), 0,
+                                values.subspan(i, 1), -static_cast<int>(i)));
+  }
+  for (const Ticket& ticket : tickets) RETURN_IF_ERROR(ticket.Wait(deadline));
+  return absl::OkStatus();
+}
+
+}  // namespace telegrad

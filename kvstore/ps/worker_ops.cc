@@ -1,0 +1,309 @@
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "kvstore/engine/checks.h"
+#include "kvstore/ps/small_jobs.h"
+#include "kvstore/ps/worker.h"
+
+namespace telegrad {
+
+Ticket DistWorker::Start(OpKind kind, Key key, TensorViews grads,
+                         TensorViews outs, int priority) {
+  if (key >= tensors_.size()) {
+    return FinishedTicket(absl::InvalidArgumentError(
+        absl::StrCat("key ", key, " of ", tensors_.size())));
+  }
+  WorkerTensor& tensor = tensors_[key];
+  const bool has_grad = kind != OpKind::kPull && kind != OpKind::kTakeValue;
+  const bool has_out = kind != OpKind::kPush && kind != OpKind::kGiveValue;
+  absl::Status status;
+  if (has_grad) status = CheckViews(tensor.spec(), grads, 1);
+  if (has_out) status.Update(CheckViews(tensor.spec(), outs, 1));
+  if (!status.ok()) return FinishedTicket(status);
+  auto op = std::make_shared<WorkerOp>(
+      kind, key, has_grad ? ConstBytes(grads[0].bytes) : ConstBytes(),
+      has_out ? outs[0].bytes : Bytes());
+  op->priority = priority;
+  op->parts_left = tensor.chunks.size();
+  op->ticket = std::make_shared<Ticket::State>();
+  op->ticket->describe = [&tensor, weak = std::weak_ptr(op)] {
+    const auto live = weak.lock();
+    return live ? DescribeOp(tensor, *live) : std::string("operation ended");
+  };
+  op->ticket->release = [this, &tensor, weak = std::weak_ptr(op)] {
+    if (const auto live = weak.lock()) Release(tensor, *live);
+  };
+  {
+    MutexLock lock(&mutex_);
+    if (!failure_.ok()) return FinishedTicket(failure_);
+    if (kind == OpKind::kPull && tensor.rounds + tensor.broadcasts == 0) {
+      return FinishedTicket(absl::FailedPreconditionError(
+          absl::StrCat("pull of tensor ", tensor.spec().name,
+                       ", which has no value before its first push")));
+    }
+    if (!is_open_ || tensor.active != nullptr) {
+      return FinishedTicket(absl::FailedPreconditionError(
+          is_open_ ? absl::StrCat("tensor ", tensor.spec().name,
+                                  " has an operation already")
+                   : "the store is not open"));
+    }
+    const bool is_broadcast =
+        kind == OpKind::kGiveValue || kind == OpKind::kTakeValue;
+    op->step = is_broadcast ? tensor.broadcasts : tensor.rounds;
+    tensor.active = op;
+  }
+  StartChunks(tensor, op);
+  return Ticket(op->ticket);
+}
+
+void DistWorker::StartChunks(WorkerTensor& tensor,
+                             const std::shared_ptr<WorkerOp>& op) {
+  for (auto& chunk : tensor.chunks) {
+    chunk->op = op;
+    chunk->phase = ChunkPhase::kEncoding;
+  }
+  switch (op->kind) {
+    case OpKind::kPull:
+    case OpKind::kTakeValue:
+      for (auto& chunk : tensor.chunks) SendControl(*chunk, FrameType::kPull);
+      return;
+    case OpKind::kGiveValue:
+      for (auto& chunk : tensor.chunks) {
+        chunk->memory = op->memory.Begin();
+        const ConstBytes value(chunk->memory.in.data + 4 * chunk->plan().begin,
+                               chunk->codec->value_bytes());
+        SendFrame(*chunk, MakeHeader(*chunk, FrameType::kInit), value,
+                  ChunkPhase::kSent);
+      }
+      return;
+    case OpKind::kPush:
+    case OpKind::kPushPull:
+      if (!CountJob()) return;
+      Hand(*pool_, op->priority, 4 * tensor.spec().num_elems,
+           [this, &tensor, op] {
+             if (!has_failed_) StartPush(tensor, *op);
+             EndJob();
+           });
+      return;
+  }
+}
+
+// Where the memory is still in use by then, the connections are cut.
+void DistWorker::Release(WorkerTensor& tensor, WorkerOp& op) {
+  if (op.memory.Release(Clock::now() + kCancelGrace)) return;
+  FailJob(WithExitCode(
+      ExitCode::kTimeout,
+      absl::DeadlineExceededError(absl::StrCat(
+          DescribeOp(tensor, op), ", nor when it was cancelled"))));
+  while (!Ticket(op.ticket).WaitUntil(Clock::now() + kCancelGrace)) {
+    LogWarning("still in use: ", DescribeOp(tensor, op));
+  }
+}
+
+bool DistWorker::CountJob() {
+  MutexLock lock(&mutex_);
+  if (!failure_.ok()) return false;
+  ++num_jobs_;
+  return true;
+}
+
+void DistWorker::EndJob() {
+  MutexLock lock(&mutex_);
+  if (--num_jobs_ == 0) jobs_changed_.NotifyAll();
+}
+
+void DistWorker::PostChunk(WorkerChunk& chunk) {
+  if (!CountJob()) return;
+  Hand(*pool_, chunk.op->priority, chunk.codec->value_bytes(),
+       [this, &chunk] { RunChunk(chunk); });
+}
+
+// After a failure jobs end at once: what they work on may be gone.
+void DistWorker::RunChunk(WorkerChunk& chunk) {
+  if (!has_failed_) {
+    chunk.phase.load() == ChunkPhase::kDecoding ? DecodeChunk(chunk)
+                                                : EncodeChunk(chunk);
+  }
+  EndJob();
+}
+
+// The wish is the whole tensor's, before any chunk of it is encoded.
+void DistWorker::StartPush(WorkerTensor& tensor, WorkerOp& op) {
+  const BorrowedMemory::Use memory = op.memory.Begin();
+  op.wish = tensor.codec->Wish(memory.in, {});
+  op.memory.End(memory.is_borrowed);
+  for (auto& chunk : tensor.chunks) {
+    if (chunk->codec->NeedsScale(op.step)) {
+      SendControl(*chunk, FrameType::kPropose);
+    } else {
+      PostChunk(*chunk);
+    }
+  }
+}
+
+namespace {
+
+uint16_t FlagsOf(OpKind kind) {
+  switch (kind) {
+    case OpKind::kPush:
+      return kFlagNoReply;
+    case OpKind::kTakeValue:
+      return kFlagNextValue;
+    default:
+      return 0;
+  }
+}
+
+}  // namespace
+
+FrameHeader DistWorker::MakeHeader(const WorkerChunk& chunk,
+                                   FrameType type) const {
+  const WorkerOp& op = *chunk.op;
+  FrameHeader header{.type = type,
+                     .flags = FlagsOf(op.kind),
+                     .epoch = epoch_,
+                     .priority = op.priority,
+                     .key = op.key,
+                     .chunk = chunk.plan().index,
+                     .source = static_cast<uint16_t>(rank_),
+                     .destination = static_cast<uint16_t>(chunk.plan().server),
+                     .contributors = 1};
+  Write(chunk.codec->Push(op.step, op.wish), header);
+  return header;
+}
+
+void DistWorker::SendControl(WorkerChunk& chunk, FrameType type) {
+  SendFrame(
+      chunk, MakeHeader(chunk, type), {},
+      type == FrameType::kPropose ? ChunkPhase::kProposing : ChunkPhase::kSent);
+}
+
+// The chunk is the io thread's as soon as it is in phase `next`.
+void DistWorker::SendFrame(WorkerChunk& chunk, FrameHeader header,
+                           ConstBytes payload, ChunkPhase next) {
+  const auto server = static_cast<size_t>(chunk.plan().server);
+  header.payload_bytes = static_cast<uint32_t>(payload.size);
+  if (links_[server].is_in_memory) header.flags |= kFlagInMemory;
+  if (counts_traffic_) {
+    ++num_frames_;
+    push_wire_bytes_ += static_cast<int64_t>(kFrameHeaderBytes + payload.size);
+    if (header.type == FrameType::kPush) {
+      push_raw_bytes_ += static_cast<int64_t>(chunk.codec->value_bytes());
+    }
+  }
+  chunk.outgoing = {.header = SerializeFrame(header, payload),
+                    .payload = payload,
+                    .keep_alive = chunk.op,
+                    .priority = chunk.op->priority};
+  if (payload.size > 0) {
+    // The operation holds the payload's memory until it was sent, too.
+    chunk.op->parts_left.fetch_add(1);
+    chunk.sending = chunk.op.get();
+    chunk.sends_borrowed = chunk.memory.is_borrowed;
+    chunk.outgoing.on_sent = [this, &chunk] { OnSent(chunk); };
+  }
+  chunk.phase = next;
+  Post([this, &chunk] {
+    links_[static_cast<size_t>(chunk.plan().server)].sender->Enqueue(
+        std::move(chunk.outgoing));
+  });
+}
+
+void DistWorker::OnSent(WorkerChunk& chunk) {
+  WorkerOp& op = *chunk.sending;  // lives: this part of it has not ended
+  op.memory.End(chunk.sends_borrowed);
+  FinishPart(*chunk.tensor, op);
+}
+
+void DistWorker::EncodeChunk(WorkerChunk& chunk) {
+  WorkerOp& op = *chunk.op;
+  chunk.memory = op.memory.Begin();
+  const ConstBytes grad(chunk.memory.in.data + 4 * chunk.plan().begin,
+                        chunk.codec->value_bytes());
+  const absl::StatusOr<EncodedChunk> encoded =
+      chunk.codec->Encode(op.step, static_cast<uint64_t>(rank_), grad, {});
+  absl::Status status = encoded.status();
+  if (status.ok() && encoded->num_nonfinite > 0) {
+    chunk.tensor->codec->CountNonFinite(encoded->num_nonfinite);
+    if (encoded->is_refused) {
+      status = NonFiniteError(absl::StrCat("worker/", rank_), rank_,
+                              chunk.tensor->spec(), op.step, chunk.memory.in,
+                              chunk.plan(), *encoded);
+    } else {
+      num_nonfinite_ += static_cast<int64_t>(encoded->num_nonfinite);
+    }
+  }
+  // Of what was encoded elsewhere the transport needs nothing of the caller's.
+  if (!status.ok() || encoded->payload.data != grad.data) {
+    op.memory.End(chunk.memory.is_borrowed);
+    chunk.memory.is_borrowed = false;
+  }
+  if (!status.ok()) return FailJob(status);
+  SendFrame(chunk, MakeHeader(chunk, FrameType::kPush), encoded->payload,
+            ChunkPhase::kSent);
+}
+
+void DistWorker::DecodeChunk(WorkerChunk& chunk) {
+  const absl::Status status = DecodePayload(chunk);
+  if (status.ok()) return FinishChunk(chunk);
+  FailJob(WithExitCode(
+      ExitCodeOf(status),
+      absl::Status(
+          status.code(),
+          absl::StrCat("answer of server/", chunk.plan().server, ", tensor ",
+                       chunk.tensor->spec().name, ", chunk ",
+                       chunk.plan().index, ": ", status.message()))));
+}
+
+absl::Status DistWorker::DecodePayload(WorkerChunk& chunk) {
+  RETURN_IF_ERROR(
+      CheckFramePayload({chunk.reply_header.data(), chunk.reply_header.size()},
+                        chunk.reply_payload));
+  if (chunk.answer != FrameType::kAck) {
+    const Bytes out(chunk.memory.out.data + 4 * chunk.plan().begin,
+                    chunk.codec->value_bytes());
+    RETURN_IF_ERROR(
+        chunk.codec->Decode(chunk.record, chunk.reply_payload, out, {}));
+  }
+  const OpKind kind = chunk.op->kind;
+  if (kind == OpKind::kPush || kind == OpKind::kPushPull) {
+    chunk.codec->Agree(chunk.record.agreed);
+  }
+  return absl::OkStatus();
+}
+
+void DistWorker::FinishChunk(WorkerChunk& chunk) {
+  const std::shared_ptr<WorkerOp> op = std::move(chunk.op);
+  if (chunk.has_target) op->memory.End(chunk.memory.is_borrowed);
+  chunk.has_target = false;
+  chunk.phase = ChunkPhase::kIdle;
+  FinishPart(*chunk.tensor, *op);
+}
+
+// A chunk was answered, or its frame has left. The last part ends the ticket.
+void DistWorker::FinishPart(WorkerTensor& tensor, WorkerOp& op) {
+  if (op.parts_left.fetch_sub(1) != 1) return;
+  const std::shared_ptr<Ticket::State> ticket = op.ticket;
+  std::shared_ptr<WorkerOp> ended;  // lives until here
+  {
+    MutexLock lock(&mutex_);
+    switch (op.kind) {
+      case OpKind::kPush:
+      case OpKind::kPushPull:
+        ++tensor.rounds;
+        break;
+      case OpKind::kGiveValue:
+      case OpKind::kTakeValue:
+        ++tensor.broadcasts;
+        break;
+      case OpKind::kPull:
+        break;
+    }
+    if (tensor.active.get() == &op) ended = std::move(tensor.active);
+  }
+  ticket->Finish(absl::OkStatus());
+}
+
+}  // namespace telegrad

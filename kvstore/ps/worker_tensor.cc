@@ -1,0 +1,75 @@
+#include "kvstore/ps/worker_tensor.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace telegrad {
+namespace {
+
+const char* KindName(OpKind kind) {
+  switch (kind) {
+    case OpKind::kGiveValue:
+    case OpKind::kTakeValue:
+      return "broadcast";
+    case OpKind::kPull:
+      return "pull";
+    case OpKind::kPush:
+      return "push";
+    case OpKind::kPushPull:
+      return "push-pull";
+  }
+  return "operation";
+}
+
+const char* PhaseName(ChunkPhase phase) {
+  switch (phase) {
+    case ChunkPhase::kIdle:
+      return "is done";
+    case ChunkPhase::kEncoding:
+      return "is being encoded for";
+    case ChunkPhase::kProposing:
+      return "waits for the scale from";
+    case ChunkPhase::kSent:
+      return "waits for an answer of";
+    case ChunkPhase::kReceiving:
+      return "is being received from";
+    case ChunkPhase::kDecoding:
+      return "is being decoded from";
+  }
+  return "?";
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<WorkerTensor>> MakeWorkerTensor(
+    const TensorSpec& spec, const TensorLayout& layout,
+    const EngineConfig& config) {
+  auto tensor = std::make_unique<WorkerTensor>();
+  ASSIGN_OR_RETURN(tensor->codec, TensorCodec::Make(spec, layout, config));
+  for (ChunkCodec& codec : tensor->codec->chunks()) {
+    auto chunk = std::make_unique<WorkerChunk>();
+    chunk->tensor = tensor.get();
+    chunk->codec = &codec;
+    const size_t reply_bytes = codec.max_reply_bytes();
+    if (reply_bytes > 0) chunk->reply = Buffer(reply_bytes);
+    tensor->chunks.push_back(std::move(chunk));
+  }
+  return tensor;
+}
+
+std::string DescribeOp(const WorkerTensor& tensor, const WorkerOp& op) {
+  std::string text =
+      absl::StrCat(KindName(op.kind), " of tensor ", tensor.spec().name,
+                   ", step ", op.step, ", did not end in time");
+  for (const auto& chunk : tensor.chunks) {
+    const ChunkPhase phase = chunk->phase.load();
+    if (phase == ChunkPhase::kIdle) continue;
+    return absl::StrCat(text, ": chunk ", chunk->plan().index, " ",
+                        PhaseName(phase), " server/", chunk->plan().server);
+  }
+  return text;
+}
+
+}  // namespace telegrad

@@ -1,0 +1,94 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kvstore/engine/borrowed_memory.h"
+#include "kvstore/engine/tensor_codec.h"
+#include "kvstore/ps/frame_sender.h"
+#include "kvstore/ps/wire.h"
+#include "kvstore/ticket_state.h"
+
+namespace telegrad {
+
+enum class OpKind : uint8_t {
+  kGiveValue,  // the two sides of a broadcast
+  kTakeValue,
+  kPull,
+  kPush,
+  kPushPull,
+};
+
+// One operation on one tensor, from the call to its ticket's end.
+struct WorkerOp {
+  WorkerOp(OpKind kind_, Key key_, ConstBytes in, Bytes out)
+      : kind(kind_), key(key_), memory(in, out) {}
+
+  const OpKind kind;
+  const Key key;
+  uint64_t step = 0;  // rounds of this tensor, or broadcasts, before this one
+  BorrowedMemory memory;
+  int priority = 0;
+  ChunkWish wish;
+  std::atomic<size_t> parts_left{0};  // answers to come, frames to leave
+  std::shared_ptr<Ticket::State> ticket;
+};
+
+// Where a chunk of the running operation stands.
+enum class ChunkPhase : uint8_t {
+  kIdle,
+  kEncoding,
+  kProposing,  // waits for the scale
+  kSent,       // waits for the server
+  kReceiving,  // the answer's header was seen
+  kDecoding,
+};
+
+struct WorkerTensor;
+
+// One thread at a time: the phases hand it on from queue to queue; `phase`
+// alone is read by others.
+struct WorkerChunk {
+  WorkerTensor* tensor = nullptr;
+  ChunkCodec* codec = nullptr;  // the tensor's
+  BorrowedMemory::Use memory;   // of `op`; the whole tensor's
+  bool has_target = false;      // `memory` is in use for the answer
+  OutgoingFrame outgoing;       // until it is queued
+  WorkerOp* sending = nullptr;  // whose payload leaves
+  bool sends_borrowed = false;  // from the caller's memory
+  Buffer reply;  // packed replies; dense ones go straight to `out`
+  // The answer that arrives: its header, parsed and as it was.
+  FrameType answer = FrameType::kAck;
+  ReplyRecord record;
+  FrameHeaderBytes reply_header{};
+  ConstBytes reply_payload;
+  std::atomic<ChunkPhase> phase{ChunkPhase::kIdle};
+  std::shared_ptr<WorkerOp> op;
+
+  const Chunk& plan() const { return codec->chunk(); }
+};
+
+struct WorkerTensor {
+  std::unique_ptr<TensorCodec> codec;
+  std::vector<std::unique_ptr<WorkerChunk>> chunks;
+  uint64_t rounds = 0;               // finished; guarded by the store's mutex
+  uint64_t broadcasts = 0;           // as well
+  std::shared_ptr<WorkerOp> active;  // guarded by the store's mutex
+
+  const TensorSpec& spec() const { return codec->spec(); }
+};
+
+// Everything that depends on shapes: codecs, residuals, frame and reply
+// buffers.
+absl::StatusOr<std::unique_ptr<WorkerTensor>> MakeWorkerTensor(
+    const TensorSpec& spec, const TensorLayout& layout,
+    const EngineConfig& config);
+
+// "push of tensor fc1.weight, step 12: chunk 0 waits for server/0": for a
+// deadline's message.
+std::string DescribeOp(const WorkerTensor& tensor, const WorkerOp& op);
+
+}  // namespace telegrad

@@ -1,0 +1,110 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kvstore/kvstore.h"
+#include "kvstore/tuning/run_calibration.h"
+#include "topology/plan.h"
+
+// `--gc-type auto`: the planner with figures of this run, checked against the
+// steps that follow.
+namespace telegrad {
+
+// Seconds of one step on this worker.
+struct StepTimes {
+  double step = 0;
+  double exchange = 0;  // from the first push to the last answer
+  double wait = 0;      // in which nothing else was done
+};
+
+// Of each time; 0 of no samples.
+StepTimes MedianTimes(std::span<const StepTimes> samples);
+
+struct AutoOptions {
+  // Codecs and cores are measured with these; `speeds.compression.type`, then
+  // its alternatives, are the codecs that may be used.
+  RunCalibrationOptions speeds = {};
+  int threads = 1;    // of this worker, for codecs
+  int processes = 1;  // members of the job that share this machine's cores
+  size_t chunk_elems = size_t{512} * 1024;
+};
+
+// In order of use: the store is initialised with
+// CompressionConfig::starts_dense, then Start, then AfterStep after every step,
+// by all workers alike; all decide the same. Some dense steps are measured.
+// With their times the planner predicts a step with each codec; those that may
+// be faster are tried for some steps each, and the fastest is kept. Later, when
+// exchanges take another time for two looks, all is measured anew. Errors are
+// the store's, MakePlan's and CalibrateRun's. One thread.
+class AutoCompression {
+ public:
+  using Decisions = std::vector<Decision>;
+
+  AutoCompression(KVStore& store, AutoOptions options)
+      : store_(store), options_(std::move(options)) {}
+
+  // Measures the codecs (a fraction of a second each) that the cache lacks.
+  // Tensors that a rule names are compressed at once.
+  absl::StatusOr<Decisions> Start();
+  // What was decided after this step, if anything.
+  absl::StatusOr<Decisions> AfterStep(const StepTimes& times);
+
+  int64_t step() const { return step_; }
+  // For CodecControl::SetCodec; kDenseCodec: none.
+  int codec() const { return ways_.empty() ? kDenseCodec : ways_[way_].codec; }
+  // What CalibrateRun could not measure.
+  const std::vector<std::string>& notes() const { return notes_; }
+
+ private:
+  enum class State : uint8_t { kDense, kTry, kWatch, kConfirm };
+  // One way to exchange.
+  struct Way {
+    std::string name = "none";
+    int codec = kDenseCodec;
+    std::vector<bool> is_compressed = {};  // by tensor
+    double predicted_s = 0;                // a step
+    double measured_s = 0;                 // 0: not tried
+  };
+
+  absl::Status Measure(const RunCalibrationOptions& how);
+  PlanRequest RequestFor(const std::string& codec) const;
+  // What a step with this codec exposes, where the link has this rate.
+  absl::StatusOr<Plan> PlanWith(const PlanRequest& request,
+                                double link_bytes_per_s) const;
+  absl::StatusOr<double> FitLink() const;
+  absl::StatusOr<Way> WayOf(int codec) const;
+  absl::Status Switch(size_t way);
+  void Enter(State state, int settle_steps);
+  absl::StatusOr<Decisions> Predict(const StepTimes& now);
+  absl::StatusOr<Decisions> TryNext();
+  absl::StatusOr<Decisions> Review(const StepTimes& now);
+  std::string Told() const;  // all ways' times
+  size_t Best() const;
+
+  KVStore& store_;
+  const AutoOptions options_;
+  Calibration calibration_ = {};
+  std::vector<std::string> notes_ = {};
+  GradientProfile profile_ = {};
+  std::vector<std::string> given_ = {};  // by tensor; "": open
+  State state_ = State::kDense;
+  int settle_ = 0;  // steps to leave out
+  size_t num_wanted_ = 0;
+  std::vector<StepTimes> samples_ = {};
+  StepTimes dense_ = {};
+  double wait_spread_ = 0;                   // relative, of the dense steps
+  double link_bytes_per_s_ = 0;              // that explains them
+  std::vector<Way> ways_ = {};               // the first is dense
+  size_t way_ = 0;                           // in use
+  std::optional<StepTimes> reference_ = {};  // of the way in use
+  int64_t step_ = 0;
+};
+
+}  // namespace telegrad

@@ -1,0 +1,229 @@
+#include "kvstore/worker_group.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
+#include "base/log.h"
+#include "base/mutex.h"
+#include "base/status_macros.h"
+#include "kvstore/members.h"
+
+namespace telegrad {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// A listener, told once.
+class Failure {
+ public:
+  void Set(const absl::Status& why) {
+    MutexLock lock(&mutex_);
+    if (!why_.ok()) return;
+    why_ = why;
+    if (listener_) listener_(why_);
+  }
+  void SetListener(std::function<void(const absl::Status&)> listener) {
+    MutexLock lock(&mutex_);
+    listener_ = std::move(listener);
+    if (listener_ && !why_.ok()) listener_(why_);
+  }
+
+ private:
+  Mutex mutex_;  // held while the listener runs, which must not come back here
+  absl::Status why_ ABSL_GUARDED_BY(mutex_);
+  std::function<void(const absl::Status&)> listener_ ABSL_GUARDED_BY(mutex_);
+};
+
+// What was joined through a scheduler.
+class JoinedGroup : public WorkerGroup {
+ public:
+  explicit JoinedGroup(const JobOptions& options) : options_(options) {}
+  ~JoinedGroup() override { control_.reset(); }  // its thread calls until here
+
+  absl::Status Join();
+
+  const Membership& membership() const override {
+    return control_->membership();
+  }
+  const JobOptions& options() const override { return options_; }
+  const DataPath& data_path() const override { return path_; }
+  absl::StatusOr<std::vector<std::string>> Gather(
+      absl::string_view name, absl::string_view payload) override {
+    return control_->Gather(name, payload,
+                            Clock::now() + options_.operation_timeout);
+  }
+  absl::StatusOr<std::string> AskServer(int rank) override {
+    return control_->AskServer(rank, Clock::now() + options_.operation_timeout);
+  }
+  void SuspectPeer(NodeId peer, absl::string_view why) override {
+    control_->SuspectPeer(peer, why);
+  }
+  void SetStep(int64_t step) override { control_->SetStep(step); }
+  void Fail(const absl::Status& why) override;
+  void OnFailure(std::function<void(const absl::Status&)> listener) override {
+    failure_.SetListener(std::move(listener));
+  }
+  void Leave() override { control_->Leave(); }
+
+ private:
+  void Settle(const OwnTransports& own);
+
+  const JobOptions options_;
+  Failure failure_;
+  DataPath path_;
+  std::unique_ptr<Job> control_;
+};
+
+absl::Status JoinedGroup::Join() {
+  ASSIGN_OR_RETURN(const OwnTransports own, UsableTransports(options_));
+  Facts facts = TransportFacts(Role::kWorker, options_, own.choice);
+  facts.insert(facts.end(), options_.facts.begin(), options_.facts.end());
+  JoinRequest request{
+      .scheduler_address = options_.scheduler_address,
+      .role = Role::kWorker,
+      .wanted_rank = options_.wanted_rank,
+      .data_address = "",
+      .offers = own.offers,
+      .facts = std::move(facts),
+      .shared = {},
+      .job_id = options_.job_id,
+      .secret = options_.secret,
+      .timing = options_.timing,
+      .cancellation = options_.cancellation,
+      .on_fatal =
+          [this](const FatalEvent& event) {
+            if (options_.on_fatal) options_.on_fatal(event);
+            failure_.Set(WithExitCode(event.code,
+                                      absl::UnavailableError(event.message)));
+          },
+  };
+  ASSIGN_OR_RETURN(control_, Job::Join(request));
+  Settle(own);
+  return absl::OkStatus();
+}
+
+void JoinedGroup::Settle(const OwnTransports& own) {
+  const Membership& membership = control_->membership();
+  if (membership.self.rank == 0 && !membership.transport_reason.empty()) {
+    LogWarning("transport ", membership.transport,
+               " for all: ", membership.transport_reason);
+  }
+  path_.choice = SettledChoice(membership, own.choice);
+  path_.connections = SettledConnections(membership, own.offers);
+  path_.transport = own.transports[SettledIndex(membership, own)];
+  path_.transport.connections = path_.connections.connections;
+}
+
+void JoinedGroup::Fail(const absl::Status& why) {
+  if (why.ok()) return;
+  failure_.Set(why);
+  FatalEvent event{.code = ExitCodeOf(why), .message = {}, .dead = {}};
+  event.message = std::string(why.message());
+  if (const auto details = why.GetPayload("telegrad/details")) {
+    event.details_json = std::string(*details);
+  }
+  control_->Fail(event);
+}
+
+class SoloGroup : public WorkerGroup {
+ public:
+  explicit SoloGroup(JobOptions options) : options_(std::move(options)) {
+    membership_.self = {Role::kWorker, 0};
+    membership_.workers.resize(1);
+    membership_.workers[0].id = membership_.self;
+    membership_.workers[0].host = "localhost";
+  }
+  const Membership& membership() const override { return membership_; }
+  const JobOptions& options() const override { return options_; }
+  const DataPath& data_path() const override { return path_; }
+  absl::StatusOr<std::vector<std::string>> Gather(
+      absl::string_view, absl::string_view payload) override {
+    return std::vector<std::string>{std::string(payload)};
+  }
+  absl::StatusOr<std::string> AskServer(int rank) override {
+    return absl::NotFoundError(absl::StrCat("no server/", rank));
+  }
+  void SuspectPeer(NodeId, absl::string_view) override {}
+  void SetStep(int64_t) override {}
+  void Fail(const absl::Status& why) override {
+    if (!why.ok()) failure_.Set(why);
+  }
+  void OnFailure(std::function<void(const absl::Status&)> listener) override {
+    failure_.SetListener(std::move(listener));
+  }
+  void Leave() override {}
+
+ private:
+  const JobOptions options_;
+  Failure failure_;
+  Membership membership_;
+  DataPath path_;
+};
+
+// "threshold: worker/0 has 0.5, worker/1 has 0.25"; empty: no difference.
+std::string Difference(const Json& first, const Json& other, size_t rank) {
+  const auto differs = [&](const std::string& name, const Json& a,
+                           const Json& b) {
+    const auto has = [&name](const Json& facts) -> std::string {
+      const auto found = facts.find(name);
+      if (found == facts.end() || !found->is_string()) return "has none";
+      return absl::StrCat("has ", found->get<std::string>());
+    };
+    return has(a) == has(b) ? ""
+                            : absl::StrCat(name, ": worker/0 ", has(first),
+                                           ", worker/", rank, " ", has(other));
+  };
+  for (const Json* facts : {&first, &other}) {
+    for (const auto& [name, value] : facts->items()) {
+      if (std::string text = differs(name, first, other); !text.empty()) {
+        return text;
+      }
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<WorkerGroup>> JoinWorkers(
+    const JobOptions& options) {
+  auto group = std::make_unique<JoinedGroup>(options);
+  RETURN_IF_ERROR(group->Join());
+  return group;
+}
+
+std::unique_ptr<WorkerGroup> MakeSoloGroup(JobOptions options) {
+  return std::make_unique<SoloGroup>(std::move(options));
+}
+
+std::string FactsText(const Facts& facts) {
+  Json json = Json::object();
+  for (const auto& [fact, value] : facts) json[fact] = value;
+  return json.dump();
+}
+
+absl::Status AgreeOnFacts(WorkerGroup& group, absl::string_view name,
+                          const Facts& facts) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                   group.Gather(name, FactsText(facts)));
+  std::vector<Json> parsed;
+  for (const std::string& text : all) {
+    parsed.push_back(Json::parse(text, nullptr, /*allow_exceptions=*/false));
+    if (parsed.back().is_object()) continue;
+    return WithExitCode(
+        ExitCode::kMismatch,
+        absl::InvalidArgumentError(absl::StrCat(
+            "worker/", parsed.size() - 1, " sent no settings for ", name)));
+  }
+  for (size_t rank = 1; rank < parsed.size(); ++rank) {
+    const std::string text = Difference(parsed[0], parsed[rank], rank);
+    if (text.empty()) continue;
+    return WithExitCode(ExitCode::kMismatch,
+                        absl::FailedPreconditionError(text));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace telegrad

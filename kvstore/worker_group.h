@@ -1,0 +1,103 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "base/clock.h"
+#include "kvstore/connections.h"
+#include "transport/job/job.h"
+#include "transport/job/secret.h"
+#include "transport/transport.h"
+
+// The workers that train together, seen from one of them.
+namespace telegrad {
+
+// How a member joins a job and reaches the others.
+struct JobOptions {
+  std::string scheduler_address = {};  // "127.0.0.1:40123"
+  std::string job_id = "local";
+  Secret secret = {};
+  int wanted_rank = -1;
+  TransportOptions transport = {};
+  // The transport's connections are for this host to find (ChooseConnections)
+  // and for the job to settle on: as many as members need or were given.
+  bool has_auto_connections = false;
+  ControlTiming timing = {};
+  std::shared_ptr<Cancellation> cancellation = nullptr;  // may be null
+  Duration operation_timeout = std::chrono::seconds(300);
+  // What else all workers must agree on, of those that join: "UCX_TLS" ->
+  // "tcp". Names that the store itself does not use (docs/control_plane.md).
+  Facts facts = {};
+  // Called once when the job fails, on the control thread.
+  std::function<void(const FatalEvent&)> on_fatal = nullptr;
+};
+
+// What data goes over, as the members have settled on it.
+struct DataPath {
+  TransportOptions transport = {};
+  // Where hosts of a job choose differently ("auto"), what all of them can use.
+  TransportChoice choice = {};
+  // To each peer on another host, of all members, and why; no reason where all
+  // were given it.
+  ConnectionChoice connections = {};
+};
+
+// A worker among the others of its job. Thread-safe.
+class WorkerGroup {
+ public:
+  virtual ~WorkerGroup() = default;
+
+  virtual const Membership& membership() const = 0;
+  virtual const JobOptions& options() const = 0;
+  virtual const DataPath& data_path() const = 0;
+
+  // All workers call it with the same `name`; each gets all payloads, of at
+  // most 1 MiB, by rank. A barrier, too. Ends after operation_timeout.
+  virtual absl::StatusOr<std::vector<std::string>> Gather(
+      absl::string_view name, absl::string_view payload) = 0;
+  // What a server gave as JoinRequest::shared.
+  virtual absl::StatusOr<std::string> AskServer(int rank) = 0;
+  // The data plane has lost `peer`: the scheduler judges.
+  virtual void SuspectPeer(NodeId peer, absl::string_view why) = 0;
+  // Shown when something fails; the trainer counts its steps here.
+  virtual void SetStep(int64_t step) = 0;
+
+  // Ends the job for all members, with this worker's reason.
+  virtual void Fail(const absl::Status& why) = 0;
+  // Calls `listener` once when the job has failed, from whatever thread; null
+  // takes it back, and returns when it does not run.
+  virtual void OnFailure(std::function<void(const absl::Status&)> listener) = 0;
+  // Orderly end of this member, after the last operation.
+  virtual void Leave() = 0;
+
+  int rank() const { return membership().self.rank; }
+  int num_workers() const {
+    return static_cast<int>(membership().workers.size());
+  }
+  int num_servers() const {
+    return static_cast<int>(membership().servers.size());
+  }
+};
+
+// Returns when everyone has joined. Errors carry exit codes (Job).
+absl::StatusOr<std::unique_ptr<WorkerGroup>> JoinWorkers(
+    const JobOptions& options);
+
+// A job of this process alone: worker 0 of 1, no servers, no scheduler.
+std::unique_ptr<WorkerGroup> MakeSoloGroup(JobOptions options = {});
+
+// All workers call it with the same names; FailedPrecondition with exit code
+// 31, which all get alike, names the first fact that differs, two workers and
+// both values.
+// They travel as FactsText.
+absl::Status AgreeOnFacts(WorkerGroup& group, absl::string_view name,
+                          const Facts& facts);
+
+std::string FactsText(const Facts& facts);
+
+}  // namespace telegrad

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kvstore/kvstore.h"
+#include "perf/network/push_pull_options.h"
+
+namespace telegrad::perf {
+
+// The tensors that one line of the report pushes and pulls.
+struct Batch {
+  std::string profile = {};
+  Key first = 0;
+  std::vector<size_t> counts = {};
+  size_t num_elems() const {
+    size_t sum = 0;
+    for (const size_t count : counts) sum += count;
+    return sum;
+  }
+};
+
+absl::StatusOr<std::vector<Batch>> BatchesOf(const PushPullOptions& options);
+
+// By key.
+std::vector<TensorSpec> TensorsOf(const std::vector<Batch>& batches);
+
+// Ranks that are threads share what this process can have: ResourceExhausted
+// with exit code kResourceLimit where that is too little.
+absl::Status CheckMemoryOf(const PushPullOptions& options);
+
+}  // namespace telegrad::perf

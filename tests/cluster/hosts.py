@@ -1,0 +1,135 @@
+"""Two emulated hosts, n1 and n2, in namespaces of their own.
+
+Importing it starts the program again in new mount, process, network and name
+namespaces. What runs in there ends with it, and nothing of the real host is
+changed: the addresses are those of a bridge inside, and /etc/hosts, /run and
+/dev/shm are private.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+INSIDE = "TELEGRAD_CLUSTER_INSIDE"
+NAMES = ("n1", "n2")
+NETWORK = "10.77.0.0/24"
+NAMESPACES = ["unshare", "--mount", "--net", "--pid", "--uts", "--ipc",
+              "--fork", "--kill-child", "--mount-proc"]
+
+
+def skip(reason, required=False):
+    if required and os.environ.get("CI") == "true":
+        sys.exit(f"needed here: {reason}")
+    print(f"skipped: {reason}")
+    sys.exit(77)
+
+
+def enter(tools, required=False):
+    """Goes on in namespaces, or leaves as skipped and says why."""
+    if INSIDE in os.environ:
+        make_hosts()
+        return
+    os.environ["PATH"] += ":/usr/sbin:/sbin"
+    for tool in ("unshare", "nsenter", "ip", *tools):
+        if shutil.which(tool) is None:
+            skip(f"{tool} is not installed", required)
+    if os.geteuid() != 0:
+        skip("only root makes hosts of namespaces", required)
+    trial = subprocess.run([*NAMESPACES, "ip", "link", "add", "br0", "type",
+                            "bridge"], capture_output=True, text=True)
+    if trial.returncode != 0:
+        skip(f"no namespaces here: {trial.stderr.strip()}", required)
+    # Killed by whoever waits for the test, all inside must end, too.
+    sys.exit(subprocess.run([*NAMESPACES, sys.executable, "-B", *sys.argv],
+                            env={**os.environ, INSIDE: "1"}).returncode)
+
+
+def run(*command, **more):
+    return subprocess.run(command, check=True, **more)
+
+
+def address(name):
+    return f"10.77.0.{1 + NAMES.index(name)}"
+
+
+def make_hosts():
+    run("mount", "--make-rprivate", "/")
+    for folder in ("/run", "/dev/shm"):
+        run("mount", "-t", "tmpfs", "tmpfs", folder)
+    os.makedirs("/run/netns")
+    os.makedirs("/run/sshd", mode=0o755)
+    with open("/run/hosts", "w") as file:
+        file.write("127.0.0.1 localhost\n10.77.0.254 head\n")
+        for name in NAMES:
+            file.write(f"{address(name)} {name}\n")
+    run("mount", "--bind", "/run/hosts", "/etc/hosts")
+    run("hostname", "head")
+    run("ip", "link", "set", "lo", "up")
+    run("ip", "link", "add", "br0", "type", "bridge")
+    run("ip", "addr", "add", "10.77.0.254/24", "dev", "br0")
+    run("ip", "link", "set", "br0", "up")
+    for name in NAMES:
+        run("ip", "netns", "add", name)
+        run("ip", "link", "add", f"v{name}", "type", "veth", "peer", "name",
+            "eth0", "netns", name)
+        run("ip", "link", "set", f"v{name}", "master", "br0", "up")
+        run("ip", "-n", name, "addr", "add", f"{address(name)}/24", "dev",
+            "eth0")
+        for device in ("eth0", "lo"):
+            run("ip", "-n", name, "link", "set", device, "up")
+
+
+def start_on(name, command, log):
+    """A daemon of that host; its own name and shared memory."""
+    script = f"hostname {name}; mount -t tmpfs tmpfs /dev/shm; exec {command}"
+    with open(log, "wb") as file:
+        return subprocess.Popen(
+            ["nsenter", f"--net=/run/netns/{name}", "unshare", "--uts",
+             "--mount", "--ipc", "sh", "-c", script],
+            stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+
+
+def wait_until(condition, seconds, what):
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds} s: {what}")
+        time.sleep(0.1)
+
+
+def start_sshd(folder):
+    """Returns the path of a configuration for ssh that reaches both hosts."""
+    for key in ("host_key", "key"):
+        run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f",
+            f"{folder}/{key}")
+    with open(f"{folder}/host_key.pub") as file:
+        host_key = file.read()
+    with open(f"{folder}/known", "w") as file:
+        for name in NAMES:
+            file.write(f"{name} {host_key}")
+    with open(f"{folder}/ssh_config", "w") as file:
+        file.write(f"Host n*\n IdentityFile {folder}/key\n"
+                   f" UserKnownHostsFile {folder}/known\n LogLevel ERROR\n"
+                   " BatchMode yes\n ConnectTimeout 10\n")
+    for name in NAMES:
+        start_on(name, f"{shutil.which('sshd')} -D -e -f /dev/null"
+                 f" -h {folder}/host_key -o ListenAddress={address(name)}"
+                 " -o UsePAM=no -o StrictModes=no -o PidFile=none"
+                 " -o PermitRootLogin=yes -o AcceptEnv=*"
+                 f" -o AuthorizedKeysFile={folder}/key.pub",
+                 f"{folder}/sshd-{name}.log")
+    for name in NAMES:
+        wait_until(lambda: subprocess.run(
+            ["ssh", "-F", f"{folder}/ssh_config", name, "true"],
+            capture_output=True).returncode == 0, 20, f"sshd on {name}")
+    return f"{folder}/ssh_config"
+
+
+def private_folder():
+    return tempfile.mkdtemp(prefix="telegrad-cluster-", dir="/run")

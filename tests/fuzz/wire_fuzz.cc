@@ -1,0 +1,23 @@
+// libFuzzer: headers of frames, codecs' texts and rules.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "compression/codec_spec.h"
+#include "kvstore/ps/wire.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using telegrad::ConstBytes;
+  const absl::string_view text(reinterpret_cast<const char*>(data), size);
+  (void)telegrad::ParseCodecSpec(text);
+  (void)telegrad::ParseThreshold(text);
+  const auto header = telegrad::ParseFrameHeader(ConstBytes(data, size));
+  if (!header.ok()) return 0;
+  // What was parsed is what would be written.
+  if (header->payload_bytes != 0) return 0;
+  const auto again = telegrad::SerializeFrame(*header, {});
+  if (std::memcmp(again.data(), data, 52) != 0) std::abort();
+  return 0;
+}

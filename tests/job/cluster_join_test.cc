@@ -1,0 +1,295 @@
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_replace.h"
+#include "base/socket.h"
+#include "tests/job/cluster.h"
+#include "tests/testing/status_matchers.h"
+
+namespace telegrad {
+namespace {
+
+using namespace testing;  // NOLINT: the helpers of this folder's tests
+
+std::string Message(const Joined& joined) {
+  return std::string(joined.status().message());
+}
+
+TEST(Join, HonoursWantedRanksAndFillsTheOthers) {
+  auto scheduler = *Scheduler::Start(LocalJob(3, 1));
+  JoinRequest zero = MemberOf(*scheduler, Role::kWorker, 0);
+  zero.shared = std::string("a\0b\n", 4);
+  JoinRequest server = MemberOf(*scheduler, Role::kServer);
+  server.data_address = std::string("\xff\0addr", 6);
+  auto any = JoinAsync(MemberOf(*scheduler, Role::kWorker));
+  auto two = JoinAsync(MemberOf(*scheduler, Role::kWorker, 2));
+  auto first = JoinAsync(zero);
+  auto aside = JoinAsync(server);
+  const Joined members[] = {any.get(), two.get(), first.get(), aside.get()};
+  const int ranks[] = {1, 2, 0, 0};
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_THAT(members[i], IsOk());
+    const Membership& seen = (*members[i])->membership();
+    EXPECT_EQ(seen.self.rank, ranks[i]);
+    EXPECT_EQ(seen.epoch, 1u);
+    EXPECT_EQ(seen.workers.size(), 3u);
+    ASSERT_EQ(seen.servers.size(), 1u);
+    EXPECT_EQ(seen.servers[0].data_address, server.data_address);
+    EXPECT_EQ(seen.shared, zero.shared);
+    EXPECT_EQ(seen.workers[2].pid, getpid());
+  }
+}
+
+TEST(Join, DifferentFactsEndEveryoneWithBothValues) {
+  auto scheduler = *Scheduler::Start(LocalJob(2, 1));
+  JoinRequest a = MemberOf(*scheduler, Role::kWorker, 0);
+  JoinRequest b = MemberOf(*scheduler, Role::kWorker, 1);
+  a.facts = {{"codec", "2bit"}, {"threshold", "0.5"}};
+  b.facts = {{"codec", "2bit"}, {"threshold", "0.25"}};
+  auto one = JoinAsync(a), two = JoinAsync(b),
+       three = JoinAsync(MemberOf(*scheduler, Role::kServer));
+  for (const Joined& joined : {one.get(), two.get(), three.get()}) {
+    EXPECT_EQ(ExitCodeOf(joined.status()), ExitCode::kMismatch);
+    EXPECT_EQ(Message(joined),
+              "threshold: worker/0 has 0.5, worker/1 has 0.25");
+  }
+  FatalEvent event;
+  EXPECT_EQ(ExitCodeOf(scheduler->Wait(&event)), ExitCode::kMismatch);
+}
+
+// Joins worker 0, worker 1 and a server with what each offers.
+std::vector<Joined> JoinOffering(const Scheduler& scheduler,
+                                 const std::vector<TransportOffers>& offers) {
+  std::vector<std::future<Joined>> joining;
+  for (int i = 0; i < 3; ++i) {
+    JoinRequest request = i < 2 ? MemberOf(scheduler, Role::kWorker, i)
+                                : MemberOf(scheduler, Role::kServer, 0);
+    request.offers = offers[static_cast<size_t>(i)];
+    joining.push_back(JoinAsync(request));
+  }
+  std::vector<Joined> joined;
+  for (auto& each : joining) joined.push_back(each.get());
+  return joined;
+}
+
+TEST(Join, TakesTheTransportThatAllOffer) {
+  const TransportOffers rdma{.names = {"ucx", "tcp"},
+                             .why = "mlx5_0:1 does RDMA"};
+  const TransportOffers none{.names = {"tcp"}, .why = "no card here does RDMA"};
+  TransportOffers server = rdma;
+  server.addresses = {std::string("\xff\0u", 3), "over tcp"};
+  struct Case {
+    std::vector<TransportOffers> offers;
+    std::string transport;
+    std::string address;
+    std::string reason;  // the host's name stands for @
+  };
+  const Case cases[] = {
+      {{rdma, rdma, server}, "ucx", server.addresses[0], ""},
+      {{rdma, none, server},
+       "tcp",
+       "over tcp",
+       "worker/1 on @ cannot use ucx: no card here does RDMA"},
+      {{none, rdma, server},
+       "tcp",
+       "over tcp",
+       "worker/0 on @ cannot use ucx: no card here does RDMA"},
+      {{rdma, rdma, {.names = {"tcp"}, .addresses = {"t"}}},
+       "tcp",
+       "t",
+       "server/0 on @ cannot use ucx: tcp was asked for"},
+      {{{}, {}, {}}, "", "", ""},
+  };
+  for (const Case& each : cases) {
+    auto scheduler = *Scheduler::Start(LocalJob(2, 1));
+    const std::vector<Joined> all = JoinOffering(*scheduler, each.offers);
+    for (const Joined& joined : all) {
+      ASSERT_THAT(joined, IsOk());
+      const Membership& seen = (*joined)->membership();
+      EXPECT_EQ(seen.transport, each.transport);
+      EXPECT_EQ(seen.servers[0].data_address, each.address);
+      EXPECT_EQ(seen.transport_reason,
+                absl::StrReplaceAll(each.reason, {{"@", OwnHostName()}}));
+    }
+  }
+}
+
+TEST(Join, TransportsWithoutACommonOneEndEveryoneWithBoth) {
+  auto scheduler = *Scheduler::Start(LocalJob(2, 1));
+  const std::vector<Joined> all = JoinOffering(
+      *scheduler, {{.names = {"ucx", "tcp"}, .why = "mlx5_0:1 does RDMA"},
+                   {.names = {"ucx"}},
+                   {.names = {"tcp"}, .why = "no card here does RDMA"}});
+  for (const Joined& joined : all) {
+    EXPECT_EQ(ExitCodeOf(joined.status()), ExitCode::kMismatch);
+    EXPECT_EQ(Message(joined),
+              "transport: worker/1 has ucx (ucx was asked for), server/0 has "
+              "tcp (no card here does RDMA)");
+  }
+}
+
+TEST(Join, ConnectionsAreThoseGivenElseTheMost) {
+  const auto offer = [](size_t connections, bool is_open) {
+    return TransportOffers{.names = {"tcp"},
+                           .connections = connections,
+                           .is_open = is_open,
+                           .connections_why = is_open ? "a bond" : ""};
+  };
+  TransportOffers server = offer(1, true);
+  server.addresses = {"one"};
+  server.striped_addresses = {"several"};
+  struct Case {
+    std::vector<TransportOffers> offers;
+    size_t connections;
+    std::string address;
+    std::string reason;  // the host's name stands for @
+  };
+  const Case cases[] = {
+      {{offer(1, true), offer(1, true), server},
+       1,
+       "one",
+       "of worker/0 on @: a bond"},
+      {{offer(1, true), offer(2, true), server},
+       2,
+       "several",
+       "of worker/1 on @: a bond"},
+      {{offer(4, true), offer(3, false), server},
+       3,
+       "several",
+       "of worker/1 on @: given there"},
+      {{offer(4, true), offer(1, false), server},
+       1,
+       "one",
+       "of worker/1 on @: given there"},
+      {{offer(2, false), offer(2, false), offer(2, false)}, 2, "", ""},
+  };
+  for (const Case& each : cases) {
+    auto scheduler = *Scheduler::Start(LocalJob(2, 1));
+    const std::vector<Joined> all = JoinOffering(*scheduler, each.offers);
+    for (const Joined& joined : all) {
+      ASSERT_THAT(joined, IsOk());
+      const Membership& seen = (*joined)->membership();
+      EXPECT_EQ(seen.connections, each.connections);
+      EXPECT_EQ(seen.servers[0].data_address, each.address);
+      EXPECT_EQ(seen.connections_reason,
+                absl::StrReplaceAll(each.reason, {{"@", OwnHostName()}}));
+    }
+  }
+}
+
+TEST(Join, ConnectionsThatWereGivenDifferentlyEndEveryoneWithBoth) {
+  auto scheduler = *Scheduler::Start(LocalJob(2, 1));
+  const std::vector<Joined> all =
+      JoinOffering(*scheduler, {{.names = {"tcp"}, .connections = 4},
+                                {.names = {"tcp"}, .is_open = true},
+                                {.names = {"tcp"}, .connections = 2}});
+  for (const Joined& joined : all) {
+    EXPECT_EQ(ExitCodeOf(joined.status()), ExitCode::kMismatch);
+    EXPECT_EQ(Message(joined),
+              "connections: worker/0 has 4, server/0 has 2; give all the same "
+              "--connections and --rails");
+  }
+}
+
+TEST(Join, OffersWithoutTheirAddressesAreRefused) {
+  auto scheduler = *Scheduler::Start(LocalJob(1, 1));
+  JoinRequest request = MemberOf(*scheduler, Role::kServer);
+  request.offers = {.names = {"ucx", "tcp"}, .addresses = {"one"}};
+  EXPECT_THAT(Job::Join(request), StatusIs(absl::StatusCode::kInvalidArgument,
+                                           "2 transports with 1 addresses"));
+}
+
+TEST(Join, AServerMayGiveFewerFacts) {
+  auto scheduler = *Scheduler::Start(LocalJob(1, 1));
+  JoinRequest a = MemberOf(*scheduler, Role::kWorker);
+  JoinRequest b = MemberOf(*scheduler, Role::kServer);
+  a.facts = {{"codec", "2bit"}, {"threshold", "0.5"}};
+  b.facts = {{"codec", "2bit"}};
+  auto one = JoinAsync(a), two = JoinAsync(b);
+  EXPECT_THAT(one.get(), IsOk());
+  EXPECT_THAT(two.get(), IsOk());
+}
+
+TEST(Join, TheDeadlineNamesWhoIsMissingAndWhoIsThere) {
+  SchedulerOptions options = LocalJob(3, 1);
+  options.timing.join = milliseconds(700);
+  auto scheduler = *Scheduler::Start(options);
+  auto zero = JoinAsync(MemberOf(*scheduler, Role::kWorker, 0));
+  auto one = JoinAsync(MemberOf(*scheduler, Role::kWorker, 1));
+  for (const Joined& joined : {zero.get(), one.get()}) {
+    EXPECT_EQ(ExitCodeOf(joined.status()), ExitCode::kJoinTimeout);
+    EXPECT_NE(Message(joined).find("missing: worker/2, server/0"),
+              std::string::npos)
+        << Message(joined);
+    EXPECT_NE(Message(joined).find("worker/1@"), std::string::npos);
+  }
+}
+
+TEST(Join, DuplicateAndSurplusAreRefusedWithoutHarm) {
+  auto scheduler = *Scheduler::Start(LocalJob(2, 0));
+  FatalLog fatal;
+  JoinRequest zero = MemberOf(*scheduler, Role::kWorker, 0);
+  fatal.Attach(&zero);
+  auto first = JoinAsync(zero);
+  // Whichever of the two comes second is refused; then only one is there.
+  auto second = JoinAsync(zero);
+  while (first.wait_for(milliseconds(1)) != std::future_status::ready &&
+         second.wait_for(milliseconds(1)) != std::future_status::ready) {
+  }
+  const bool is_first_refused =
+      first.wait_for(seconds(0)) == std::future_status::ready;
+  const Joined refused = (is_first_refused ? first : second).get();
+  EXPECT_EQ(ExitCodeOf(refused.status()), ExitCode::kMismatch);
+  EXPECT_NE(Message(refused).find("duplicate rank"), std::string::npos);
+  const Joined outside = Job::Join(MemberOf(*scheduler, Role::kWorker, 2));
+  EXPECT_EQ(ExitCodeOf(outside.status()), ExitCode::kMismatch);
+  Joined one = Job::Join(MemberOf(*scheduler, Role::kWorker, 1));
+  ASSERT_THAT(one, IsOk());
+  Joined kept = (is_first_refused ? second : first).get();
+  ASSERT_THAT(kept, IsOk());
+  const Joined late = Job::Join(MemberOf(*scheduler, Role::kWorker));
+  EXPECT_EQ(ExitCodeOf(late.status()), ExitCode::kMismatch);
+  (*one)->Leave();
+  (*kept)->Leave();
+  EXPECT_THAT(scheduler->Wait(nullptr), IsOk());
+  EXPECT_EQ(fatal.size(), 0u);
+}
+
+TEST(Join, WithoutASchedulerEndsWith24) {
+  auto scheduler = *Scheduler::Start(LocalJob(1, 0));
+  JoinRequest request = MemberOf(*scheduler, Role::kWorker);
+  scheduler.reset();
+  request.timing.join = milliseconds(400);
+  const Joined joined = Job::Join(request);
+  EXPECT_EQ(ExitCodeOf(joined.status()), ExitCode::kSchedulerLost);
+  EXPECT_NE(Message(joined).find("refused"), std::string::npos);
+}
+
+TEST(Join, OtherSecretOrNoneOrOtherJobEndsWith30) {
+  SchedulerOptions options = LocalJob(1, 0);
+  options.secret = *Secret::Derive(std::string(32, 'a'), "local");
+  auto scheduler = *Scheduler::Start(options);
+  JoinRequest request = MemberOf(*scheduler, Role::kWorker);
+  EXPECT_EQ(ExitCodeOf(Job::Join(request).status()), ExitCode::kAuthentication);
+  request.secret = *Secret::Derive(std::string(32, 'b'), "local");
+  EXPECT_EQ(ExitCodeOf(Job::Join(request).status()), ExitCode::kAuthentication);
+  request.secret = options.secret;
+  request.job_id = "older";
+  EXPECT_EQ(ExitCodeOf(Job::Join(request).status()), ExitCode::kAuthentication);
+  request.job_id = "local";
+  EXPECT_THAT(Job::Join(request), IsOk());
+}
+
+TEST(Bind, OutsideOfLoopbackNeedsASecret) {
+  SchedulerOptions options = LocalJob(1, 0);
+  options.bind_address = "any";
+  const auto refused = Scheduler::Start(options);
+  EXPECT_EQ(ExitCodeOf(refused.status()), ExitCode::kAuthentication);
+  for (const char* wildcard : {"", "0.0.0.0", "::", "*"}) {
+    options.bind_address = wildcard;
+    EXPECT_THAT(Scheduler::Start(options),
+                StatusIs(absl::StatusCode::kInvalidArgument, "any"));
+  }
+}
+
+}  // namespace
+}  // namespace telegrad

@@ -1,0 +1,72 @@
+#include "tests/kvstore/conformance/harness.h"
+
+#include <thread>
+
+namespace telegrad::testing {
+namespace {
+
+void RunParty(std::unique_ptr<KVStore> store, const StoreSetup& setup,
+              const Wrap& wrap, const Body& body, Party shape,
+              Findings& findings) {
+  findings.ExpectOk(store->SetCompression(setup.compression), "compression");
+  findings.ExpectOk(store->SetOptimizer(setup.optimizer), "optimizer");
+  std::vector<std::vector<Buffer>> values;
+  std::vector<TensorView> views;
+  for (size_t key = 0; setup.has_values && key < setup.tensors.size(); ++key) {
+    values.push_back(shape.Make(setup.tensors[key].num_elems, -1));
+    if (shape.is_first()) {
+      for (size_t i = 0; i < setup.tensors[key].num_elems; ++i) {
+        values.back()[0].as<float>()[i] = ValueOf(key, i);
+      }
+    }
+    for (const TensorView& view : ViewsOf(values.back())) views.push_back(view);
+  }
+  const auto keys = store->Init(setup.tensors, views);
+  findings.ExpectOk(keys.status(), "Init");
+  if (keys.ok()) {
+    const std::unique_ptr<KVStore> wrapped = wrap ? wrap(*store) : nullptr;
+    KVStore& used = wrapped != nullptr ? *wrapped : *store;
+    body({used, shape.first, shape.count}, findings);
+  }
+  store->Close();
+}
+
+}  // namespace
+
+std::string RunParties(const StoreTraits& traits, const StoreSetup& setup,
+                       const Wrap& wrap, const Body& body) {
+  Findings findings;
+  if (!traits.has_workers) {
+    StoreOptions options;
+    options.num_devices = kContributors;
+    options.chunk_elems = setup.chunk_elems;
+    auto store = MakeKVStore(traits.type, options, nullptr);
+    if (!store.ok()) return std::string(store.status().message());
+    KVStore& one = **store;
+    RunParty(*std::move(store), setup, wrap, body, {one, 0, kContributors},
+             findings);
+    return findings.text();
+  }
+  ClusterConfig config;
+  config.workers = kContributors;
+  Cluster cluster(config);
+  cluster.StartServers();
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kContributors; ++rank) {
+    threads.emplace_back([&, rank] {
+      DistOptions options = cluster.Options();
+      options.wanted_rank = rank;
+      options.chunk_elems = setup.chunk_elems;
+      auto group = JoinWorkers(options);
+      if (!group.ok()) return findings.ExpectOk(group.status(), "join");
+      auto store = MakeKVStore(traits.type, options, group->get());
+      if (!store.ok()) return findings.ExpectOk(store.status(), "make");
+      KVStore& one = **store;
+      RunParty(*std::move(store), setup, wrap, body, {one, rank, 1}, findings);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return findings.text();
+}
+
+}  // namespace telegrad::testing

@@ -1,0 +1,116 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tests/kvstore/cluster.h"
+#include "tests/kvstore/oracle.h"
+
+// What the conformance suite needs of a type of store: contributors that push
+// gradients, wherever they are. Stores of several workers have two of one
+// device each; those of one process two devices.
+namespace telegrad::testing {
+
+constexpr int kContributors = 2;
+
+// One worker's part of a job: contributors first to first + count - 1.
+struct Party {
+  KVStore& store;
+  int first = 0;
+  int count = 1;
+
+  bool is_first() const { return first == 0; }
+  // A tensor on all of this worker's devices.
+  std::vector<Buffer> Make(size_t num_elems, float value = 0) const {
+    std::vector<Buffer> all;
+    for (int i = 0; i < count; ++i) {
+      all.emplace_back(4 * num_elems);
+      std::fill_n(all.back().as<float>(), num_elems, value);
+    }
+    return all;
+  }
+  // Gradients of a step, by GradOf.
+  std::vector<Buffer> Grads(size_t num_elems, int step) const {
+    std::vector<Buffer> all = Make(num_elems);
+    for (int i = 0; i < count; ++i) {
+      for (size_t at = 0; at < num_elems; ++at) {
+        all[static_cast<size_t>(i)].as<float>()[at] =
+            GradOf(first + i, step, at);
+      }
+    }
+    return all;
+  }
+};
+
+inline std::vector<TensorView> ViewsOf(const std::vector<Buffer>& buffers) {
+  std::vector<TensorView> views;
+  for (const Buffer& buffer : buffers)
+    views.push_back(FloatTensor(buffer.view()));
+  return views;
+}
+
+struct StoreSetup {
+  std::vector<TensorSpec> tensors = {{"a", 100}};
+  bool has_values = true;
+  size_t chunk_elems = 32;
+  CompressionConfig compression = {};
+  OptimizerConfig optimizer = {};
+};
+
+// Contributor 0's, which all get.
+inline float ValueOf(size_t key, size_t i) {
+  return static_cast<float>(key + 1) + 0.125f * static_cast<float>(i % 64);
+}
+
+// Stands between a party and its store; the planted faults are such.
+using Wrap = std::function<std::unique_ptr<KVStore>(KVStore& inner)>;
+
+// What is wrong, by whoever found it; empty: nothing. Thread-safe.
+class Findings {
+ public:
+  void Add(const std::string& text) {
+    MutexLock lock(&mutex_);
+    text_ += text + "\n";
+  }
+  void Expect(bool is_right, const std::string& text) {
+    if (!is_right) Add(text);
+  }
+  void ExpectOk(const absl::Status& status, const std::string& what) {
+    if (!status.ok()) Add(what + ": " + std::string(status.message()));
+  }
+  void ExpectError(const absl::Status& status, absl::StatusCode code,
+                   const std::string& word) {
+    if (status.code() != code ||
+        std::string(status.message()).find(word) == std::string::npos) {
+      Add("not an error with '" + word + "': " + status.ToString());
+    }
+  }
+  std::string text() {
+    MutexLock lock(&mutex_);
+    return text_;
+  }
+
+ private:
+  Mutex mutex_;
+  std::string text_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Runs `body` for each party of a store of this type, each on a thread of its
+// own, after Init; then closes it. Returns what was found.
+using Body = std::function<void(Party, Findings&)>;
+std::string RunParties(const StoreTraits& traits, const StoreSetup& setup,
+                       const Wrap& wrap, const Body& body);
+
+// The checks of the suite: each says what is wrong.
+using Check = std::string (*)(const StoreTraits& traits, const Wrap& wrap);
+struct NamedCheck {
+  const char* name;
+  Check check;
+};
+std::vector<NamedCheck> AllChecks();
+// For the planted faults.
+std::string CheckSums(const StoreTraits& traits, const Wrap& wrap);
+std::string CheckCancel(const StoreTraits& traits, const Wrap& wrap);
+
+}  // namespace telegrad::testing

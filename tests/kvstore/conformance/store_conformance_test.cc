@@ -1,0 +1,139 @@
+#include <thread>
+
+#include "kvstore/ticket_state.h"
+#include "tests/kvstore/conformance/harness.h"
+
+// Every type of store passes every check; and the checks find planted faults.
+namespace telegrad {
+namespace {
+
+using testing::AllChecks;
+using testing::CheckCancel;
+using testing::CheckSums;
+using testing::NamedCheck;
+using testing::Wrap;
+
+class Store
+    : public ::testing::TestWithParam<std::tuple<StoreTraits, NamedCheck>> {};
+
+TEST_P(Store, Conforms) {
+  const auto& [traits, check] = GetParam();
+  EXPECT_EQ(check.check(traits, nullptr), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, Store,
+                         ::testing::Combine(::testing::ValuesIn(StoreTypes()),
+                                            ::testing::ValuesIn(AllChecks())),
+                         [](const auto& test) {
+                           return std::string(std::get<0>(test.param).type) +
+                                  "_" + std::get<1>(test.param).name;
+                         });
+
+enum class Fault { kWrongSum, kEarlyTicket, kLostCancel };
+
+// A store with one fault.
+class FaultyStore : public KVStore {
+ public:
+  FaultyStore(KVStore& inner, Fault fault) : inner_(inner), fault_(fault) {}
+  ~FaultyStore() override {
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  Ticket PushPull(Key key, TensorViews grads, TensorViews outs,
+                  int priority) override {
+    if (fault_ != Fault::kWrongSum) return OnCopies(key, grads, outs);
+    const Ticket ticket = inner_.PushPull(key, grads, outs, priority);
+    const absl::Status status = ticket.Wait(testing::Soon());
+    reinterpret_cast<float*>(outs[0].bytes.data)[0] += 1;
+    return FinishedTicket(status);
+  }
+
+  const StoreTraits& traits() const override { return inner_.traits(); }
+  WorkerGroup& group() override { return inner_.group(); }
+  absl::Status SetCompression(const CompressionConfig& config) override {
+    return inner_.SetCompression(config);
+  }
+  absl::Status SetOptimizer(const OptimizerConfig& config) override {
+    return inner_.SetOptimizer(config);
+  }
+  absl::StatusOr<std::vector<Key>> Init(std::span<const TensorSpec> tensors,
+                                        TensorViews values) override {
+    return inner_.Init(tensors, values);
+  }
+  Ticket Push(Key key, TensorViews grads, int priority) override {
+    return inner_.Push(key, grads, priority);
+  }
+  Ticket Pull(Key key, TensorViews outs, int priority) override {
+    return inner_.Pull(key, outs, priority);
+  }
+  Ticket Broadcast(Key key, int root, TensorViews values,
+                   int priority) override {
+    return inner_.Broadcast(key, root, values, priority);
+  }
+  CodecControl& codecs() override { return inner_.codecs(); }
+  StoreStats stats() const override { return inner_.stats(); }
+  void Close() override { inner_.Close(); }
+
+ private:
+  // On copies, so that the fault is found by values: a ticket that is done
+  // before there are any, or one that cannot be cancelled.
+  Ticket OnCopies(Key key, TensorViews grads, TensorViews outs) {
+    for (std::thread& thread : threads_) thread.join();  // outs still live
+    threads_.clear();
+    struct Kept {
+      std::vector<Buffer> grads;
+      std::vector<Buffer> outs;
+    };
+    auto kept = std::make_shared<Kept>();
+    std::vector<TensorView> targets(outs.begin(), outs.end());
+    for (const TensorView& view : grads) {
+      Buffer copy(view.bytes.size);
+      std::copy_n(view.bytes.data, view.bytes.size, copy.data());
+      kept->grads.push_back(std::move(copy));
+      kept->outs.emplace_back(view.bytes.size);
+    }
+    auto state = std::make_shared<Ticket::State>();
+    const Ticket real = inner_.PushPull(key, testing::ViewsOf(kept->grads),
+                                        testing::ViewsOf(kept->outs), 0);
+    const bool is_early = fault_ == Fault::kEarlyTicket;
+    if (is_early) state->Finish(absl::OkStatus());
+    threads_.emplace_back([real, state, kept, targets, is_early] {
+      const absl::Status status = real.Wait(testing::Soon());
+      if (is_early) return;
+      for (size_t i = 0; i < targets.size(); ++i) {
+        std::copy_n(kept->outs[i].data(), targets[i].bytes.size,
+                    targets[i].bytes.data);
+      }
+      state->Finish(status);
+    });
+    return Ticket(state);
+  }
+
+  KVStore& inner_;
+  const Fault fault_;
+  std::vector<std::thread> threads_;
+};
+
+Wrap With(Fault fault) {
+  return [fault](KVStore& inner) {
+    return std::make_unique<FaultyStore>(inner, fault);
+  };
+}
+
+class PlantedFault : public ::testing::TestWithParam<StoreTraits> {};
+
+TEST_P(PlantedFault, OfAWrongSumIsFound) {
+  EXPECT_NE(CheckSums(GetParam(), With(Fault::kWrongSum)), "");
+}
+TEST_P(PlantedFault, OfATicketThatIsDoneTooEarlyIsFound) {
+  EXPECT_NE(CheckSums(GetParam(), With(Fault::kEarlyTicket)), "");
+}
+TEST_P(PlantedFault, OfACancelThatIsLostIsFound) {
+  EXPECT_NE(CheckCancel(GetParam(), With(Fault::kLostCancel)), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, PlantedFault, ::testing::ValuesIn(StoreTypes()),
+                         [](const auto& test) { return test.param.type; });
+
+}  // namespace
+}  // namespace telegrad

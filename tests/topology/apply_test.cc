@@ -1,0 +1,76 @@
+#include "topology/apply.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/topology/plan_machines.h"
+
+namespace telegrad {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+
+// Two hosts of two RoCE cards each, without GPUs.
+Plan PlanOf(const std::vector<Machine>& machines, const PlanRequest& request) {
+  return MustPlan(machines, AssumedCalibration(), request);
+}
+
+TEST(Apply, GivesEachHostItsCardsAndRows) {
+  std::vector<Machine> machines = {
+      TestMachine("a", 0, 2, Fabric::kRoceV2, 100),
+      TestMachine("b", 0, 1, Fabric::kRoceV2, 100)};
+  machines[1].nics[0].ports[0].chosen_gid.value = 7;
+  const Plan plan = PlanOf(machines, Request("vgg16"));
+  const RunSettings a = Apply(plan, "a");
+  EXPECT_EQ(a.transport, "ucx");
+  EXPECT_THAT(a.rdma_ports, ElementsAre("mlx5_0:1", "mlx5_1:1"));
+  EXPECT_THAT(a.gid_rows,
+              ElementsAre(Pair("mlx5_0:1", 3), Pair("mlx5_1:1", 3)));
+  const RunSettings b = Apply(plan, "b");
+  EXPECT_THAT(b.rdma_ports, ElementsAre("mlx5_0:1"));
+  EXPECT_THAT(b.gid_rows, ElementsAre(Pair("mlx5_0:1", 7)));
+  EXPECT_THAT(Apply(plan, "c").rdma_ports, IsEmpty());
+}
+
+TEST(Apply, OneFactChangesWhatARunDoes) {
+  std::vector<Machine> machines = Cluster(2, Fabric::kEfa, 100);
+  PlanRequest request = Request("vgg16");
+  const auto settings = [&] {
+    return Apply(PlanOf(machines, request), "node0");
+  };
+  EXPECT_EQ(settings().transport, "ofi");
+  EXPECT_EQ(settings().tls, "efa");
+  EXPECT_THAT(settings().gid_rows, IsEmpty());
+  machines[1] = TestMachine("node1", 0, 1, Fabric::kEthernet, 100);
+  EXPECT_EQ(settings().transport, "tcp");  // for both
+  EXPECT_THAT(settings().rdma_ports, IsEmpty());
+  EXPECT_EQ(settings().connections, 4);
+  request.connections = {9, "--connections 9"};
+  EXPECT_EQ(settings().connections, 9);
+  machines = Cluster(2, Fabric::kInfiniBand, 100, 1);
+  EXPECT_EQ(settings().memory, MemoryPath::kStaging);
+  for (Machine& each : machines) each.capabilities.gdr = Tri::kYes;
+  EXPECT_EQ(settings().memory, MemoryPath::kGdr);
+  request.host_memory = {true, "tensors are in host memory"};
+  EXPECT_EQ(settings().memory, MemoryPath::kHost);
+}
+
+TEST(Apply, TensorsHaveTheirChunksCodecsAndPriorities) {
+  PlanRequest request = Request("vgg16", 2, 1);
+  request.gc_allow = {"2bit:reencode"};
+  request.chunk_bytes = {4 << 16, "--chunk-elems 65536"};
+  RunSettings settings = Apply(MustPlan({}, Measured(), request), "any");
+  EXPECT_EQ(settings.aggregation, Aggregation::kColocatedServers);
+  EXPECT_THAT(settings.chunk_elems, Each(1 << 16));
+  EXPECT_EQ(settings.codecs[26], "2bit:reencode");
+  EXPECT_EQ(settings.priorities[3], -3);
+  request.link_gbps = 1000;
+  settings = Apply(MustPlan({}, Measured(), request), "any");
+  EXPECT_THAT(settings.codecs, Each("none"));
+}
+
+}  // namespace
+}  // namespace telegrad

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "topology/plan.h"
+
+namespace telegrad {
+
+// What a process does to follow a plan; plain data.
+struct RunSettings {
+  std::string transport = "tcp";
+  std::string tls = {};
+  // RDMA ports that may be opened ("mlx5_0:1"), and of RoCE ones the row of the
+  // GID table; none where the plan's network needs none.
+  std::vector<std::string> rdma_ports = {};
+  std::map<std::string, int> gid_rows = {};
+  int connections = 1;
+  MemoryPath memory = MemoryPath::kHost;
+  Aggregation aggregation = Aggregation::kLocal;
+  std::vector<int64_t> chunk_elems = {};  // by tensor
+  std::vector<std::string> codecs = {};   // by tensor, "none" or its codec
+  std::vector<int> priorities = {};       // by tensor
+};
+
+// How many connections a pair of machines needs over a link of this rate (0:
+// unknown), and why; no reason for 1: more where one TCP stream does not fill
+// it, or the hash of a bond gives each connection a cable.
+struct PlannedConnections {
+  int connections = 1;
+  std::string why = {};
+};
+PlannedConnections ConnectionsOver(NetworkKind network, double gbps,
+                                   bool is_over_bond);
+
+// Of a process on the machine of this name. One that the plan does not have is
+// like the others, without ports.
+RunSettings Apply(const Plan& plan, absl::string_view host);
+
+// What PlanToJson wrote: all that its digest is of. InvalidArgument names what
+// is missing, or says that it was changed.
+absl::StatusOr<Plan> PlanFromJson(absl::string_view text);
+
+}  // namespace telegrad

@@ -1,0 +1,51 @@
+#include "topology/apply.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace telegrad {
+namespace {
+
+bool IsRdma(NetworkKind network) {
+  return network != NetworkKind::kLocal && network != NetworkKind::kTcp;
+}
+
+void TakePorts(const Plan& plan, const MachinePlan& machine,
+               RunSettings* settings) {
+  for (const GpuPlan& gpu : machine.gpus) {
+    settings->memory = std::max(settings->memory, gpu.memory);
+    if (!IsRdma(plan.network)) continue;
+    for (const Rail& rail : gpu.rails) {
+      const std::string name = absl::StrCat(rail.nic, ":", rail.port);
+      if (std::ranges::find(settings->rdma_ports, name) !=
+          settings->rdma_ports.end()) {
+        continue;
+      }
+      settings->rdma_ports.push_back(name);
+      if (plan.network == NetworkKind::kRoceV2 && rail.gid >= 0) {
+        settings->gid_rows[name] = rail.gid;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+RunSettings Apply(const Plan& plan, absl::string_view host) {
+  RunSettings settings{.transport = plan.transport,
+                       .tls = plan.tls,
+                       .connections = plan.connections,
+                       .aggregation = plan.aggregation};
+  const auto machine =
+      std::ranges::find(plan.machines, host, &MachinePlan::host);
+  if (machine != plan.machines.end()) TakePorts(plan, *machine, &settings);
+  for (const TensorPlan& each : plan.tensors) {
+    settings.chunk_elems.push_back(each.chunk_bytes / 4);
+    settings.codecs.push_back(each.codec);
+    settings.priorities.push_back(each.priority);
+  }
+  return settings;
+}
+
+}  // namespace telegrad

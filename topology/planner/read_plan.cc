@@ -1,0 +1,129 @@
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "topology/apply.h"
+#include "topology/path.h"
+#include "topology/sha256.h"
+
+namespace telegrad {
+namespace {
+
+using Json = nlohmann::json;
+
+// Reads members of objects until one is wrong, and remembers which.
+class Reader {
+ public:
+  template <typename T>
+  void Take(const Json& json, const char* name, T* value) {
+    if (!status.ok()) return;
+    const auto found = json.is_object() ? json.find(name) : json.end();
+    if (!json.is_object() || found == json.end() || !IsOf<T>(*found)) {
+      status = absl::InvalidArgumentError(absl::StrCat(
+          "the plan's '", name, "' is missing or of another type"));
+      return;
+    }
+    *value = found->template get<T>();
+  }
+  // One of the names that `values` have.
+  template <typename T>
+  void TakeName(const Json& json, const char* name, T last, T* value) {
+    std::string text;
+    Take(json, name, &text);
+    for (int i = 0; status.ok() && i <= static_cast<int>(last); ++i) {
+      if (text != Name(static_cast<T>(i))) continue;
+      *value = static_cast<T>(i);
+      return;
+    }
+    if (!status.ok()) return;
+    status = absl::InvalidArgumentError(
+        absl::StrCat("the plan's '", name, "' is '", text, "'"));
+  }
+  Json List(const Json& json, const char* name) {
+    Json list;
+    Take(json, name, &list);
+    if (status.ok() && !list.is_array()) {
+      status = absl::InvalidArgumentError(
+          absl::StrCat("the plan's '", name, "' is no list"));
+    }
+    return status.ok() ? list : Json::array();
+  }
+
+  absl::Status status;
+
+ private:
+  template <typename T>
+  static bool IsOf(const Json& json) {
+    if constexpr (std::is_same_v<T, std::string>) return json.is_string();
+    if constexpr (std::is_same_v<T, bool>) return json.is_boolean();
+    if constexpr (std::is_integral_v<T>) {
+      return json.is_number_integer() &&
+             std::abs(json.get<double>()) < std::ldexp(1.0, 8 * sizeof(T) - 1);
+    }
+    if constexpr (std::is_floating_point_v<T>) return json.is_number();
+    return true;
+  }
+};
+
+GpuPlan ReadGpu(const Json& json, Reader& reader) {
+  GpuPlan gpu;
+  reader.Take(json, "gpu", &gpu.gpu);
+  reader.TakeName(json, "memory", MemoryPath::kGdr, &gpu.memory);
+  for (const Json& each : reader.List(json, "rails")) {
+    Rail& rail = gpu.rails.emplace_back();
+    reader.Take(each, "nic", &rail.nic);
+    reader.Take(each, "port", &rail.port);
+    reader.Take(each, "gid", &rail.gid);
+    reader.Take(each, "users", &rail.users);
+  }
+  return gpu;
+}
+
+}  // namespace
+
+absl::StatusOr<Plan> PlanFromJson(absl::string_view text) {
+  const Json json = Json::parse(text, nullptr, false);
+  Reader reader;
+  std::string schema;
+  std::string digest;
+  Plan plan;
+  reader.Take(json, "schema", &schema);
+  reader.Take(json, "digest", &digest);
+  reader.TakeName(json, "network", NetworkKind::kEfa, &plan.network);
+  reader.Take(json, "transport", &plan.transport);
+  reader.Take(json, "tls", &plan.tls);
+  reader.TakeName(json, "aggregation", Aggregation::kAllGather,
+                  &plan.aggregation);
+  reader.Take(json, "hierarchical", &plan.is_hierarchical);
+  reader.Take(json, "workers", &plan.workers);
+  reader.Take(json, "servers", &plan.servers);
+  reader.Take(json, "mtu", &plan.mtu);
+  reader.Take(json, "connections", &plan.connections);
+  reader.Take(json, "codec", &plan.codec);
+  for (const Json& each : reader.List(json, "tensors")) {
+    TensorPlan& tensor = plan.tensors.emplace_back();
+    reader.Take(each, "name", &tensor.name);
+    reader.Take(each, "elements", &tensor.elems);
+    reader.Take(each, "codec", &tensor.codec);
+    reader.Take(each, "chunk_bytes", &tensor.chunk_bytes);
+    reader.Take(each, "priority", &tensor.priority);
+  }
+  for (const Json& each : reader.List(json, "machines")) {
+    MachinePlan& machine = plan.machines.emplace_back();
+    reader.Take(each, "host", &machine.host);
+    for (const Json& gpu : reader.List(each, "gpus")) {
+      machine.gpus.push_back(ReadGpu(gpu, reader));
+    }
+  }
+  RETURN_IF_ERROR(reader.status);
+  plan.digest = Sha256Hex(PlanFacts(plan));
+  if (plan.digest != digest) {
+    return absl::InvalidArgumentError(
+        "the plan's digest is not that of what it says: it was changed, or "
+        "made by another version");
+  }
+  return plan;
+}
+
+}  // namespace telegrad

@@ -1,0 +1,220 @@
+#include "trainer/check_inputs.h"
+
+#include <algorithm>
+#include <memory>
+#include <set>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "compression/codec_spec.h"
+#include "trainer/cluster.h"
+#include "trainer/dataset.h"
+#include "trainer/injection.h"
+#include "trainer/network.h"
+#include "trainer/profile.h"
+#include "trainer/results.h"
+#include "transport/check_transport.h"
+
+namespace telegrad {
+namespace {
+
+bool IsAutomatic(const TrainOptions& options) {
+  return absl::c_any_of(options.settings,
+                        [](const Setting& each) { return each.is_auto; });
+}
+
+// Whether a codec of this run, a rule's included, takes the option.
+bool HasCodec(const TrainOptions& options, bool (*takes)(const Codec&)) {
+  for (const Setting& setting : options.settings) {
+    if (!setting.compression.rules.empty()) return true;
+    for (const std::string& type : setting.compression.types()) {
+      const auto spec = ParseCodecSpec(type);
+      if (spec.ok() && takes(*spec->codec)) return true;
+    }
+  }
+  return false;
+}
+
+bool TakesThreshold(const Codec& codec) {
+  return codec.traits().needs_threshold;
+}
+
+bool TakesPacking(const Codec& codec) {
+  return absl::c_any_of(codec.traits().options, [](const CodecOption& option) {
+    return option.field == &CodecOptions::packing;
+  });
+}
+
+bool Trains(const TrainOptions& options) { return !IsProfile(options.network); }
+
+struct Effect {
+  const char* flag;
+  bool (*is_used)(const TrainOptions&);
+  const char* reason;
+};
+
+constexpr char kProfile[] = "a gradient profile has no model to train";
+
+constexpr Effect kEffects[] = {
+    {"--gc-type", [](const TrainOptions& o) { return !o.has_comparison; },
+     "--compare names the codecs"},
+    {"--gc-allow", IsAutomatic, "it lists the codecs for --gc-type auto"},
+    {"--gc-threshold",
+     [](const TrainOptions& o) { return HasCodec(o, TakesThreshold); },
+     "no codec of this run has a threshold"},
+    {"--gc-packing",
+     [](const TrainOptions& o) { return HasCodec(o, TakesPacking); },
+     "no codec of this run has packings"},
+    {"--data", [](const TrainOptions& o) { return !o.benchmark; },
+     "--benchmark 1 makes its own data"},
+    {"--lr-factor",
+     [](const TrainOptions& o) { return !o.lr_step_epochs.empty(); },
+     "it needs --lr-step-epochs"},
+    {"--num-epochs", Trains, kProfile},
+    {"--lr", Trains, kProfile},
+    {"--lr-step-epochs", Trains, kProfile},
+    {"--mom", Trains, kProfile},
+    {"--wd", Trains, kProfile},
+    {"--disp-batches", Trains, kProfile},
+    {"--inject", Trains, kProfile},
+    {"--tcp-congestion",
+     [](const TrainOptions& o) {
+       return o.transport == "tcp" || o.transport == "auto";
+     },
+     "it is for --transport tcp"},
+    {"--insecure", [](const TrainOptions& o) { return o.secret_file.empty(); },
+     "--secret-file is given"},
+};
+
+absl::Status Refuse(absl::string_view flag, absl::string_view reason) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(flag, " has no effect: ", reason));
+}
+
+absl::Status CheckSettings(const TrainOptions& options) {
+  std::set<std::string> names;
+  for (const Setting& setting : options.settings) {
+    if (!names.insert(setting.name).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--compare: ", setting.name, " comes twice"));
+    }
+    if (setting.update_on == UpdateOn::kWorker) continue;
+    if (!options.lr_step_epochs.empty()) {
+      return absl::InvalidArgumentError(
+          "--lr-step-epochs needs the optimizer on the workers "
+          "(--update-on worker): servers keep the rate they started with");
+    }
+    if (IsProfile(options.network)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--update-on server: ", kProfile));
+    }
+  }
+  std::set<uint64_t> seeds;
+  for (const uint64_t seed : options.seeds) {
+    if (!seeds.insert(seed).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--seed: ", seed, " comes twice"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The devices that there will be, 0 where only the scheduler knows.
+int WorkersOf(const TrainOptions& options,
+              const std::optional<Placement>& placement) {
+  if (!placement.has_value()) return options.workers * options.devices;
+  if (placement->role.has_value()) return placement->num_workers;
+  return placement->world_size - (options.has_servers ? options.servers : 0);
+}
+
+absl::Status CheckInjection(const TrainOptions& options, const Network& network,
+                            int workers) {
+  if (options.inject.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const Injection injection, ParseInjection(options.inject));
+  const auto refuse = [&](const auto&... why) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--inject ", options.inject, ": ", why...));
+  };
+  if (injection.worker < 0 || injection.worker >= workers) {
+    return refuse("there are ", workers, " workers, from 0 on");
+  }
+  if (injection.step < 0) return refuse("steps count from 0 on");
+  const auto found = absl::c_find_if(
+      network.parameters(),
+      [&](const Parameter& each) { return each.name == injection.tensor; });
+  if (found == network.parameters().end()) {
+    return refuse(options.network, " has no tensor of this name; its first is ",
+                  network.parameters().front().name);
+  }
+  if (injection.index >= found->num_elements) {
+    return refuse("the tensor has ", found->num_elements, " elements");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTraining(const TrainOptions& options, int workers) {
+  if (IsProfile(options.network)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::unique_ptr<Network> network,
+                   MakeNetwork({.name = options.network}));
+  RETURN_IF_ERROR(CheckInjection(options, *network, workers));
+  if (options.benchmark) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const size_t samples, CountTrainingSamples(options.data));
+  if (static_cast<size_t>(options.batch_size) >
+      samples / static_cast<size_t>(std::max(1, workers))) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--batch-size ", options.batch_size, " times ", workers,
+        " workers is more than the ", samples, " samples of ", options.data));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSecurity(const TrainOptions& options) {
+  if (!options.secret_file.empty()) {
+    return Secret::FromFile(options.secret_file, "any").status();
+  }
+  if (options.rails.empty() || options.insecure) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "--rails listens where others may reach it: it needs --secret-file, "
+      "or --insecure");
+}
+
+// Whether this process may be the one that writes results.
+bool MayWriteResults(const std::optional<Placement>& placement) {
+  return !placement.has_value() ||
+         (placement->role.value_or(Role::kWorker) == Role::kWorker &&
+          placement->rank <= 0);
+}
+
+}  // namespace
+
+absl::Status CheckFlags(const TrainOptions& options) {
+  for (const Effect& effect : kEffects) {
+    if (options.given.contains(effect.flag) && !effect.is_used(options)) {
+      return Refuse(effect.flag, effect.reason);
+    }
+  }
+  for (const int epoch : options.lr_step_epochs) {
+    if (epoch >= 0 && epoch < options.num_epochs) continue;
+    return Refuse(absl::StrCat("--lr-step-epochs ", epoch),
+                  absl::StrCat("epochs are 0 to ", options.num_epochs - 1));
+  }
+  return CheckSettings(options);
+}
+
+absl::Status CheckInputs(const TrainOptions& options,
+                         const std::optional<Placement>& placement) {
+  RETURN_IF_ERROR(CheckTransport(TransportOptionsOf(options)));
+  RETURN_IF_ERROR(CheckSecurity(options));
+  if (options.transport == "inproc") {
+    return absl::InvalidArgumentError(
+        "--transport inproc stays within one process, and workers are "
+        "processes of their own; tcp reaches them everywhere");
+  }
+  RETURN_IF_ERROR(CheckTraining(options, WorkersOf(options, placement)));
+  return MayWriteResults(placement) ? MakeResultsFolder(options.out)
+                                    : absl::OkStatus();
+}
+
+}  // namespace telegrad

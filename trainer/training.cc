@@ -1,0 +1,449 @@
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/random.h"
+#include "base/status_macros.h"
+#include "kernels/dispatch.h"
+#include "trainer/compression_plan.h"
+#include "trainer/dataset.h"
+#include "trainer/exchange_clock.h"
+#include "trainer/injection.h"
+#include "trainer/network.h"
+#include "trainer/run_plan.h"
+#include "trainer/worker_run.h"
+
+namespace telegrad {
+namespace {
+
+using Json = nlohmann::json;
+constexpr int64_t kEvaluationBatch = 256;
+
+// A device's copy of the network, with what steps it.
+struct Replica {
+  std::unique_ptr<Network> network;
+  std::vector<Buffer> momenta = {};  // update_on worker
+  std::vector<Buffer> pulled = {};   // update_on server: weights that came back
+  std::vector<uint32_t> samples = {};  // of the epoch
+};
+
+// One worker's training run, on one device or on several one after the other.
+class Training {
+ public:
+  Training(RunContext& context, DatasetPair data, std::vector<Replica> replicas,
+           Injection injection)
+      : context_(context),
+        data_(std::move(data)),
+        replicas_(std::move(replicas)),
+        injection_(std::move(injection)),
+        num_contributors_(context.store.group().num_workers() *
+                          static_cast<int>(replicas_.size())) {}
+
+  absl::StatusOr<RunSummary> Run();
+
+ private:
+  absl::Status Init();
+  absl::Status RunEpoch(int epoch);
+  absl::Status RunStep(int64_t first_sample);
+  BatchResult Compute(Replica& replica, int64_t first_sample,
+                      const Network::GradientReady& ready);
+  void PushGradient(size_t index);
+  void Inject(size_t index);
+  absl::Status PushAllUnlessNonFinite(bool* skips);
+  absl::Status WaitAndUpdate();
+  absl::Status Evaluate(int epoch);
+  void Report(int epoch, int64_t batch, int64_t num_batches);
+  std::string Digest() const;
+
+  RunContext& context_;
+  DatasetPair data_;
+  std::vector<Replica> replicas_;  // by device; all with the same weights
+  const Injection injection_;
+  const int num_contributors_;  // devices of all workers
+  std::vector<Ticket> tickets_;
+  std::vector<float> images_;
+  std::vector<int64_t> labels_;
+  kernels::SgdParameters sgd_;
+
+  int64_t step_ = 0;
+  int64_t num_skipped_ = 0;
+  double seconds_ = 0;  // of steps
+  WorkerTotals totals_;
+  GuardNews guard_news_;
+  RunPlan run_plan_;
+  ExchangeClock exchange_clock_;
+  StepTimes times_;  // of the running step
+  RunSummary summary_;
+  BatchResult since_point_;    // since the last metric point
+  BatchResult since_display_;  // since the last line of progress
+  double display_seconds_ = 0;
+};
+
+void Add(const BatchResult& batch, BatchResult& sum) {
+  sum.loss_sum += batch.loss_sum;
+  sum.num_correct += batch.num_correct;
+  sum.num_samples += batch.num_samples;
+}
+
+double Ratio(double part, int64_t whole) {
+  return whole > 0 ? part / static_cast<double>(whole) : 0;
+}
+
+absl::Status Training::Init() {
+  const auto& parameters = replicas_[0].network->parameters();
+  std::vector<TensorSpec> specs;
+  std::vector<TensorView> values;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const Parameter& parameter = parameters[i];
+    specs.push_back({parameter.name, parameter.num_elements});
+    for (const Replica& replica : replicas_) {
+      values.push_back(FloatTensor({replica.network->parameters()[i].weight,
+                                    4 * parameter.num_elements}));
+    }
+    summary_.model_bytes += static_cast<int64_t>(4 * parameter.num_elements);
+  }
+  const OptimizerConfig optimizer =
+      MakeOptimizer(context_.options, context_.setting, num_contributors_);
+  RETURN_IF_ERROR(context_.store.SetOptimizer(optimizer));
+  RETURN_IF_ERROR(context_.store.Init(specs, values).status());
+  RETURN_IF_ERROR(PackRun(context_));
+  if (StoreLink* link = context_.store.link(); link != nullptr) {
+    const std::string details = link->transport_details();
+    context_.observer.OnNotice(
+        absl::StrCat("connected: ", details.substr(0, details.find(','))));
+  }
+  const std::vector<TensorReport> plan = context_.store.codecs().Report();
+  for (const std::string& line : PlanLines(plan)) {
+    context_.observer.OnLine(line);
+  }
+  if (const int64_t steps = context_.setting.compression.warmup_steps;
+      steps > 0) {
+    context_.observer.OnLine(
+        absl::StrCat("  warm-up: all go dense in the first ", steps, " steps"));
+  }
+  for (const std::string& line : PlanWarnings(
+           plan, context_.setting.compression.rules, context_.options.mom)) {
+    context_.observer.OnNotice(line);
+  }
+  const bool on_server = context_.setting.update_on == UpdateOn::kServer;
+  for (Replica& replica : replicas_) {
+    for (const Parameter& parameter : parameters) {
+      (on_server ? replica.pulled : replica.momenta)
+          .emplace_back(4 * parameter.num_elements);
+    }
+  }
+  sgd_ = optimizer.sgd;
+  tickets_.resize(parameters.size());
+  return run_plan_.Start(context_, specs);
+}
+
+void Training::Inject(size_t index) {
+  const auto count = static_cast<int>(replicas_.size());
+  for (int device = 0; device < count; ++device) {
+    const Network& network = *replicas_[static_cast<size_t>(device)].network;
+    injection_.Apply(context_.store.group().rank() * count + device, step_,
+                     network.parameters()[index]);
+  }
+}
+
+void Training::PushGradient(size_t index) {
+  Inject(index);
+  exchange_clock_.Push(Clock::now());
+  std::vector<TensorView> grads;
+  std::vector<TensorView> outs;
+  for (const Replica& replica : replicas_) {
+    const Parameter& parameter = replica.network->parameters()[index];
+    grads.push_back(FloatTensor({parameter.grad, 4 * parameter.num_elements}));
+    outs.push_back(replica.pulled.empty()
+                       ? grads.back()
+                       : FloatTensor(replica.pulled[index].view()));
+  }
+  // First layers first: their weights are needed first in the next step.
+  tickets_[index] = context_.store.PushPull(static_cast<Key>(index), grads,
+                                            outs, run_plan_.PriorityOf(index));
+}
+
+// Policy skip: no gradient leaves before all workers have seen that all are
+// finite; communication does not overlap with backward.
+absl::Status Training::PushAllUnlessNonFinite(bool* skips) {
+  kernels::EncodeStats stats;
+  for (size_t i = 0; i < tickets_.size(); ++i) {
+    Inject(i);
+    for (const Replica& replica : replicas_) {
+      const Parameter& parameter = replica.network->parameters()[i];
+      kernels::CpuKernels().count_nonfinite(parameter.grad,
+                                            parameter.num_elements, &stats, {});
+    }
+  }
+  ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                   context_.store.group().Gather(
+                       "finite", stats.num_nonfinite > 0 ? "1" : "0"));
+  *skips = std::find(all.begin(), all.end(), "1") != all.end();
+  if (*skips) return absl::OkStatus();
+  for (size_t i = tickets_.size(); i-- > 0;) PushGradient(i);
+  return absl::OkStatus();
+}
+
+absl::Status Training::WaitAndUpdate() {
+  const TimePoint deadline =
+      Clock::now() + FromSeconds(context_.options.operation_timeout_s);
+  // All before any: a step is applied whole or not at all.
+  const TimePoint start = Clock::now();
+  for (const Ticket& ticket : tickets_) RETURN_IF_ERROR(ticket.Wait(deadline));
+  times_.wait = SecondsSince(start);
+  times_.exchange = exchange_clock_.SecondsUntil(Clock::now());
+  totals_.comm_wait_s += times_.wait;
+  for (Replica& replica : replicas_) {
+    for (size_t i = 0; i < tickets_.size(); ++i) {
+      const Parameter& parameter = replica.network->parameters()[i];
+      if (!replica.pulled.empty()) {
+        std::copy_n(replica.pulled[i].as<float>(), parameter.num_elements,
+                    parameter.weight);
+        continue;
+      }
+      kernels::CpuKernels().sgd_momentum(parameter.grad, parameter.num_elements,
+                                         sgd_, parameter.weight,
+                                         replica.momenta[i].as<float>(), {});
+    }
+  }
+  return absl::OkStatus();
+}
+
+BatchResult Training::Compute(Replica& replica, int64_t first_sample,
+                              const Network::GradientReady& ready) {
+  const auto batch = static_cast<size_t>(context_.options.batch_size);
+  GatherBatch(data_.train, replica.samples.data() + first_sample, batch,
+              images_.data(), labels_.data());
+  return replica.network->ForwardBackward(images_.data(), labels_.data(),
+                                          static_cast<int64_t>(batch), ready);
+}
+
+absl::Status Training::RunStep(int64_t first_sample) {
+  const TimePoint start = Clock::now();
+  context_.store.group().SetStep(step_);
+  exchange_clock_.StartStep();
+  const bool may_skip =
+      context_.setting.compression.nonfinite == NonFinitePolicy::kSkip;
+  BatchResult result;
+  for (Replica& replica : replicas_) {
+    // The last device's gradients complete those of all.
+    const bool pushes = !may_skip && &replica == &replicas_.back();
+    Add(Compute(replica, first_sample,
+                [&](size_t index) {
+                  if (pushes) PushGradient(index);
+                }),
+        result);
+  }
+  bool skips = false;
+  if (may_skip) RETURN_IF_ERROR(PushAllUnlessNonFinite(&skips));
+  if (skips) {
+    ++num_skipped_;
+  } else {
+    RETURN_IF_ERROR(WaitAndUpdate());
+  }
+  ++step_;
+  const double seconds = SecondsSince(start);
+  seconds_ += seconds;
+  display_seconds_ += seconds;
+  totals_.step_seconds.push_back(seconds);
+  Add(result, since_point_);
+  Add(result, since_display_);
+  if (skips) return absl::OkStatus();
+  times_.step = seconds;
+  return run_plan_.AfterStep(times_);
+}
+
+void Training::Report(int epoch, int64_t batch, int64_t num_batches) {
+  const TrainOptions& options = context_.options;
+  const int64_t workers = context_.store.group().num_workers();
+  if (batch % options.display_batches != 0 && batch != num_batches) return;
+  context_.observer.OnProgress(
+      {.epoch = epoch,
+       .num_epochs = options.num_epochs,
+       .batch = batch,
+       .num_batches = num_batches,
+       .samples_per_s =
+           static_cast<double>(since_display_.num_samples * workers) /
+           std::max(display_seconds_, 1e-9),
+       .accuracy = Ratio(static_cast<double>(since_display_.num_correct),
+                         since_display_.num_samples)});
+  since_display_ = {};
+  display_seconds_ = 0;
+  const StoreStats traffic = context_.store.stats();
+  MetricPoint point;
+  point.epoch = epoch;
+  point.step = step_;
+  point.seconds = seconds_;
+  point.train_loss = Ratio(since_point_.loss_sum, since_point_.num_samples);
+  point.train_accuracy = Ratio(static_cast<double>(since_point_.num_correct),
+                               since_point_.num_samples);
+  // All workers send and receive the same amount.
+  const std::vector<TensorReport> reports = context_.store.codecs().Report();
+  point.tensors = ToMetrics(reports);
+  guard_news_.Tell(reports, step_, context_.setting.compression.warmup_steps,
+                   context_.observer);
+  point.wire_bytes =
+      workers * (traffic.push_wire_bytes + traffic.pull_wire_bytes);
+  summary_.points.push_back(point);
+  since_point_ = {};
+}
+
+absl::Status Training::RunEpoch(int epoch) {
+  const TrainOptions& options = context_.options;
+  const auto count = static_cast<int>(replicas_.size());
+  for (int device = 0; device < count; ++device) {
+    replicas_[static_cast<size_t>(device)].samples =
+        EpochShare(data_.train.size(), context_.seed, epoch,
+                   context_.store.group().rank() * count + device,
+                   num_contributors_, options.batch_size);
+  }
+  auto num_batches =
+      static_cast<int64_t>(replicas_[0].samples.size()) / options.batch_size;
+  if (options.num_batches > 0) {
+    num_batches = std::min(num_batches, options.num_batches);
+  }
+  for (int64_t batch = 0; batch < num_batches; ++batch) {
+    RETURN_IF_ERROR(RunStep(batch * options.batch_size));
+    Report(epoch, batch + 1, num_batches);
+  }
+  return options.benchmark ? absl::OkStatus() : Evaluate(epoch);
+}
+
+// Each worker takes a share of the test set; all learn the whole result.
+absl::Status Training::Evaluate(int epoch) {
+  const auto rank = static_cast<size_t>(context_.store.group().rank());
+  const auto workers =
+      static_cast<size_t>(context_.store.group().num_workers());
+  const size_t size = data_.test.size();
+  const size_t end = size * (rank + 1) / workers;
+  BatchResult mine;
+  std::vector<float> images;
+  std::vector<int64_t> labels(kEvaluationBatch);
+  images.resize(kEvaluationBatch * data_.test.pixels_per_image());
+  for (size_t at = size * rank / workers; at < end;) {
+    const size_t count = std::min<size_t>(kEvaluationBatch, end - at);
+    std::vector<uint32_t> indices(count);
+    for (size_t i = 0; i < count; ++i) {
+      indices[i] = static_cast<uint32_t>(at + i);
+    }
+    GatherBatch(data_.test, indices.data(), count, images.data(),
+                labels.data());
+    Add(replicas_[0].network->Evaluate(images.data(), labels.data(),
+                                       static_cast<int64_t>(count)),
+        mine);
+    at += count;
+  }
+  const Json payload = {mine.loss_sum, mine.num_correct, mine.num_samples};
+  ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                   context_.store.group().Gather("evaluate", payload.dump()));
+  BatchResult total;
+  for (const std::string& text : all) {
+    const Json part = Json::parse(text, nullptr, false);
+    if (!part.is_array() || part.size() != 3 ||
+        !(part[0].is_number() || part[0].is_null()) ||
+        !part[1].is_number_integer() || !part[2].is_number_integer()) {
+      return absl::InternalError("a worker's evaluation is malformed");
+    }
+    // JSON has null for a loss that is not finite.
+    Add({.loss_sum = part[0].is_null() ? std::nan("") : part[0].get<double>(),
+         .num_correct = part[1].get<int64_t>(),
+         .num_samples = part[2].get<int64_t>()},
+        total);
+  }
+  summary_.accuracy =
+      Ratio(static_cast<double>(total.num_correct), total.num_samples);
+  summary_.loss = Ratio(total.loss_sum, total.num_samples);
+  if (!summary_.points.empty()) {
+    summary_.points.back().test_accuracy = summary_.accuracy;
+    summary_.points.back().test_loss = summary_.loss;
+  }
+  context_.observer.OnNotice(absl::StrFormat(
+      "Epoch[%d] Validation-accuracy=%.6f", epoch, summary_.accuracy));
+  return absl::OkStatus();
+}
+
+std::string Training::Digest() const {
+  std::vector<std::pair<const float*, size_t>> tensors;
+  for (const Parameter& parameter : replicas_[0].network->parameters()) {
+    tensors.emplace_back(parameter.weight, parameter.num_elements);
+  }
+  return Sha256OfFloats(tensors);
+}
+
+absl::StatusOr<RunSummary> Training::Run() {
+  RETURN_IF_ERROR(Init());
+  const TrainOptions& options = context_.options;
+  images_.resize(static_cast<size_t>(options.batch_size) *
+                 data_.train.pixels_per_image());
+  labels_.resize(static_cast<size_t>(options.batch_size));
+  for (int epoch = 0; epoch < options.num_epochs; ++epoch) {
+    for (const int step : options.lr_step_epochs) {
+      if (step == epoch) sgd_.learning_rate *= options.lr_factor;
+    }
+    RETURN_IF_ERROR(RunEpoch(epoch));
+  }
+  if (num_skipped_ > 0) {
+    context_.observer.OnNotice(absl::StrCat(
+        num_skipped_, " steps were skipped: non-finite gradients"));
+  }
+  totals_.traffic = context_.store.stats();
+  totals_.weights_sha256 = Digest();
+  summary_.steps = step_;
+  summary_.seconds = seconds_;
+  summary_.samples_per_s =
+      static_cast<double>(step_ * options.batch_size * num_contributors_) /
+      std::max(seconds_, 1e-9);
+  RETURN_IF_ERROR(FillSummary(context_, totals_, summary_));
+  return summary_;
+}
+
+// Noise of the right shape; what is learnt does not matter.
+DatasetPair SyntheticData(uint64_t seed, size_t num_samples) {
+  Dataset data;
+  data.name = "synthetic";
+  data.pixels.resize(num_samples * data.pixels_per_image());
+  data.labels.resize(num_samples);
+  Random random(seed, 77);
+  for (uint8_t& pixel : data.pixels) {
+    pixel = static_cast<uint8_t>(random.NextU32());
+  }
+  for (uint8_t& label : data.labels) {
+    label = static_cast<uint8_t>(random.NextBelow(10));
+  }
+  return {.train = data, .test = data};
+}
+
+}  // namespace
+
+absl::StatusOr<RunSummary> TrainNetwork(RunContext& context) {
+  const TrainOptions& options = context.options;
+  ConfigureFramework(1);
+  DatasetPair data;
+  if (options.benchmark) {
+    data = SyntheticData(context.seed,
+                         static_cast<size_t>(options.batch_size) *
+                             static_cast<size_t>(options.workers) *
+                             static_cast<size_t>(options.devices) * 100);
+  } else {
+    ASSIGN_OR_RETURN(data, LoadDataset(options.data));
+  }
+  std::vector<Replica> replicas(static_cast<size_t>(options.devices));
+  for (Replica& replica : replicas) {
+    ASSIGN_OR_RETURN(replica.network,
+                     MakeNetwork({.name = options.network,
+                                  .channels = data.train.channels,
+                                  .rows = data.train.rows,
+                                  .cols = data.train.cols,
+                                  .num_classes = data.train.num_classes,
+                                  .seed = context.seed}));
+  }
+  ASSIGN_OR_RETURN(Injection injection, ParseInjection(options.inject));
+  return Training(context, std::move(data), std::move(replicas),
+                  std::move(injection))
+      .Run();
+}
+
+}  // namespace telegrad

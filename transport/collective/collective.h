@@ -1,0 +1,142 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/dtype.h"
+#include "transport/transport.h"
+
+// Dense collectives over any transport. docs/collectives.md has algorithms and
+// messages.
+namespace telegrad {
+
+// 16-bit floats are combined in float32 and rounded to nearest after each
+// step; finite results beyond the type's range become its largest. int32 wraps.
+enum class ReduceOp : uint8_t { kSum = 0, kMin = 1, kMax = 2 };
+const char* ToString(ReduceOp op);
+
+// kAuto: by size, from GroupOptions' latency and bandwidth. Not every
+// collective has every algorithm: InvalidArgument names those that it has.
+enum class CollectiveAlgorithm : uint8_t {
+  kAuto = 0,
+  kRing = 1,               // allreduce, reduce-scatter, allgather
+  kRecursiveDoubling = 2,  // allreduce
+  kDirect = 3,    // reduce-scatter, allgather, alltoall: to each rank at once
+  kBinomial = 4,  // broadcast, by a tree
+  kChain = 5,     // broadcast, from rank to rank in chunks
+  kPairwise = 6,  // alltoall, in chunks
+  kDissemination = 7,  // barrier
+};
+const char* ToString(CollectiveAlgorithm algorithm);
+// "auto", "ring", "recursive_doubling", ... InvalidArgument lists them.
+absl::StatusOr<CollectiveAlgorithm> ParseCollectiveAlgorithm(
+    absl::string_view text);
+
+struct GroupOptions {
+  // "host", or "nccl" for memory of GPUs; equal on all. docs/collectives.md.
+  std::string backend = "host";
+  TransportOptions transport = {};  // nccl: for what ranks compare
+  int rank = 0;
+  int world_size = 1;
+  Duration timeout = std::chrono::seconds(60);  // without any progress
+  size_t chunk_bytes = size_t{256} << 10;       // of the pipeline; equal on all
+  // The alpha-beta model that chooses algorithms; equal on all ranks.
+  double latency_s = 20e-6;
+  double bytes_per_s = 2e9;
+  // Of nccl alone: this rank's CUDA device, and the library for dlopen.
+  int device = 0;
+  std::string nccl_library = "libnccl.so.2";
+};
+
+// Gives `mine` to all ranks and returns all ranks' by rank. Called once by
+// Group::Make; it ends by `deadline`.
+using AddressExchange = std::function<absl::StatusOr<std::vector<std::string>>(
+    const std::string& mine, TimePoint deadline)>;
+
+struct CollectiveSettings {
+  CollectiveAlgorithm algorithm = CollectiveAlgorithm::kAuto;
+  uint32_t tag = 0;  // the caller's; must be equal on all ranks
+};
+
+// What this rank has handed to the transport.
+struct GroupTraffic {
+  int64_t num_messages = 0;
+  int64_t payload_bytes = 0;
+  int64_t header_bytes = 0;
+};
+
+// `world_size` ranks, each connected with each. All ranks call the same
+// collectives in the same order. One thread.
+//
+// Before data is used, ranks compare operation, type, count, algorithm, root,
+// tag and sequence number. Where they differ both say so
+// (FailedPrecondition, exit code 31, names both). A lost rank is Unavailable
+// (exit code 20, names it), no progress for `timeout` DeadlineExceeded (names
+// who is waited for). The rank that finds an error tells all others; every
+// further call returns the first error. After an error outputs hold anything.
+//
+// Memory is the host's, aligned to the type; it is the group's until the call
+// returns. Results are the same bits on all ranks and in every run with the
+// same algorithm and chunk size.
+//
+// With nccl memory is that of `device`, no work on it is under way on any
+// stream when a call begins, and `timeout` is for the whole call. Sums are
+// NCCL's, which rounds and overflows in the type itself.
+class Group {
+ public:
+  // Listens, exchanges addresses, and connects all with all, within `timeout`.
+  // NotFound names the backends of this build; nccl is Unavailable without a
+  // device or the library.
+  static absl::StatusOr<std::unique_ptr<Group>> Make(
+      const GroupOptions& options, const AddressExchange& exchange);
+  // Closes, at most 2 * kCloseGrace. Call Barrier before, where slower ranks
+  // may still need what was sent last.
+  virtual ~Group() = default;
+
+  virtual int rank() const = 0;
+  virtual int world_size() const = 0;
+  virtual TransportInfo info() const = 0;
+  virtual GroupTraffic traffic() const = 0;
+
+  // `data` [count] becomes the reduction over ranks.
+  virtual absl::Status Allreduce(void* data, size_t count, Dtype type,
+                                 ReduceOp op,
+                                 CollectiveSettings settings = {}) = 0;
+  // `in` [world_size * count]; `out` [count] becomes the reduction of block
+  // `rank` of all ranks' inputs. No alias.
+  virtual absl::Status ReduceScatter(const void* in, void* out, size_t count,
+                                     Dtype type, ReduceOp op,
+                                     CollectiveSettings settings = {}) = 0;
+  // `in` [count]; `out` [world_size * count], by rank. `in` may be its own
+  // place in `out`.
+  virtual absl::Status Allgather(const void* in, void* out, size_t count,
+                                 Dtype type,
+                                 CollectiveSettings settings = {}) = 0;
+  // `counts` [world_size], the same on all ranks; `in` [counts[rank]]; `out`
+  // [sum of counts], by rank without gaps.
+  virtual absl::Status Allgatherv(const void* in, void* out,
+                                  std::span<const size_t> counts, Dtype type,
+                                  CollectiveSettings settings = {}) = 0;
+  // `data` [count] of `root` to all.
+  virtual absl::Status Broadcast(void* data, size_t count, Dtype type, int root,
+                                 CollectiveSettings settings = {}) = 0;
+  // `in` and `out` [world_size * count]; block i of `in` goes to rank i, block
+  // i of `out` comes from rank i. No alias.
+  virtual absl::Status Alltoall(const void* in, void* out, size_t count,
+                                Dtype type,
+                                CollectiveSettings settings = {}) = 0;
+  // Returns after all ranks have called it.
+  virtual absl::Status Barrier(CollectiveSettings settings = {}) = 0;
+};
+
+}  // namespace telegrad

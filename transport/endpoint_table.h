@@ -1,0 +1,133 @@
+#pragma once
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "transport/greeting.h"
+#include "transport/transport.h"
+
+// What contexts over connections share.
+namespace telegrad {
+
+// Endpoints by id, and those of them that time ends: whose peer has not greeted
+// yet, and which are closing. An `Endpoint` has an id, a state of which kOpen
+// is one, `why` it is not open, `close_by` and `greet_by`. One thread.
+template <typename Endpoint>
+class EndpointTable {
+ public:
+  EndpointId NewId() { return next_id_++; }
+
+  // Its peer's hello is due.
+  Endpoint* Add(std::unique_ptr<Endpoint> endpoint) {
+    Endpoint* const added = endpoint.get();
+    added->greet_by = Clock::now() + kGreetGrace;
+    greeting_.push_back(added->id);
+    endpoints_[added->id] = std::move(endpoint);
+    return added;
+  }
+  std::unique_ptr<Endpoint> Remove(EndpointId id) {
+    std::erase(greeting_, id);
+    return std::move(endpoints_.extract(id).mapped());
+  }
+  Endpoint* Find(EndpointId id) const {
+    const auto found = endpoints_.find(id);
+    return found == endpoints_.end() ? nullptr : found->second.get();
+  }
+  // (id, pointer) of each.
+  const auto& all() const { return endpoints_; }
+  size_t size() const { return endpoints_.size(); }
+
+  // Whether another peer may connect that has said nothing yet.
+  bool MayGreet() const { return greeting_.size() < kMaxGreeting; }
+  void HasGreeted(const Endpoint& endpoint) {
+    std::erase(greeting_, endpoint.id);
+  }
+
+  // The first reason stays.
+  template <typename State>
+  void BeginClosing(Endpoint& endpoint, State state, absl::Status why) {
+    if (endpoint.state == State::kOpen) {
+      closing_.push_back(endpoint.id);
+      endpoint.why = std::move(why);
+      endpoint.close_by = Clock::now() + kCloseGrace;
+    }
+    endpoint.state = state;
+  }
+
+  // Closes those whose peers have not greeted in time, as `failed`, and calls
+  // `cut` with those that are closing and settled, or whose time is over; it
+  // removes them.
+  template <typename State, typename IsSettled, typename Cut>
+  void Advance(State failed, const IsSettled& is_settled, const Cut& cut) {
+    if (closing_.empty() && greeting_.empty()) return;
+    const TimePoint now = Clock::now();
+    for (const EndpointId id : greeting_) {
+      Endpoint& endpoint = *Find(id);
+      if (endpoint.greet_by > now) continue;
+      BeginClosing(endpoint, failed,
+                   absl::UnavailableError("the peer sent no hello in time"));
+    }
+    for (size_t i = 0; i < closing_.size();) {
+      Endpoint& endpoint = *Find(closing_[i]);
+      if (!is_settled(endpoint) && now < endpoint.close_by) {
+        ++i;
+        continue;
+      }
+      closing_[i] = closing_.back();
+      closing_.pop_back();
+      cut(endpoint);
+    }
+  }
+
+  // When Advance has something to do.
+  TimePoint NextTimer() const {
+    TimePoint next = TimePoint::max();
+    for (const EndpointId id : closing_) {
+      next = std::min(next, Find(id)->close_by);
+    }
+    for (const EndpointId id : greeting_) {
+      next = std::min(next, Find(id)->greet_by);
+    }
+    return next;
+  }
+
+ private:
+  EndpointId next_id_ = 1;
+  std::unordered_map<EndpointId, std::unique_ptr<Endpoint>> endpoints_;
+  std::vector<EndpointId> closing_;   // not open
+  std::vector<EndpointId> greeting_;  // whose peer's hello is due
+};
+
+// Completions of sends that Progress has yet to call. One thread.
+class DueCompletions {
+ public:
+  // Null: nobody waits for it.
+  void Add(SendDone done, const absl::Status& status) {
+    if (done) due_.push_back({std::move(done), status});
+  }
+  bool empty() const { return due_.empty(); }
+
+  // Also those that come to be due meanwhile. How many.
+  size_t CallAll() {
+    size_t count = 0;
+    for (; !due_.empty(); ++count) {
+      const Due next = std::move(due_.front());
+      due_.pop_front();
+      next.done(next.status);
+    }
+    return count;
+  }
+
+ private:
+  struct Due {
+    SendDone done;
+    absl::Status status;
+  };
+  std::deque<Due> due_;
+};
+
+}  // namespace telegrad

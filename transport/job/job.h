@@ -1,0 +1,93 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "base/clock.h"
+#include "transport/job/cancellation.h"
+#include "transport/job/fatal_event.h"
+#include "transport/job/membership.h"
+#include "transport/job/secret.h"
+#include "transport/job/timing.h"
+#include "transport/node.h"
+
+namespace telegrad {
+
+// Facts on which all members must agree ("threshold" -> "0.5"), in order.
+using Facts = std::vector<std::pair<std::string, std::string>>;
+
+struct JoinRequest {
+  std::string scheduler_address;
+  Role role = Role::kWorker;
+  int wanted_rank = -1;         // -1: the scheduler chooses
+  std::string data_address;     // servers: where workers connect
+  TransportOffers offers = {};  // where it depends on the transport
+  Facts facts;
+  // From worker 0 to all, at most 4 MiB; from a server to workers that ask, at
+  // most 1 MiB.
+  std::string shared;
+  std::string job_id = "local";
+  Secret secret;
+  ControlTiming timing;
+  std::shared_ptr<Cancellation> cancellation = nullptr;  // may be null
+  // Called once, on the control thread, when the job fails. It may end the
+  // process.
+  std::function<void(const FatalEvent&)> on_fatal;
+};
+
+// A member's connection to the scheduler, with a heartbeat thread of its own.
+// Thread-safe.
+class Job {
+ public:
+  // Returns when everyone has joined. Errors carry exit codes: 25 join
+  // deadline (names who is missing), 30 authentication, 31 facts differ or no
+  // transport is offered by all (names both members and both values), 24
+  // scheduler unreachable.
+  static absl::StatusOr<std::unique_ptr<Job>> Join(const JoinRequest& request);
+  virtual ~Job() = default;
+
+  virtual const Membership& membership() const = 0;
+  int rank() const { return membership().self.rank; }
+  int num_workers() const {
+    return static_cast<int>(membership().workers.size());
+  }
+
+  // Every worker calls it with the same `name`; each gets all payloads by rank.
+  // A payload is at most 1 MiB.
+  virtual absl::StatusOr<std::vector<std::string>> Gather(
+      absl::string_view name, absl::string_view payload,
+      TimePoint deadline) = 0;
+  absl::Status Barrier(absl::string_view name, TimePoint deadline) {
+    return Gather(name, "", deadline).status();
+  }
+
+  // A worker gets what server `rank` gave as JoinRequest::shared. More than 16
+  // times the number of servers in a job are refused, which ends it (31).
+  virtual absl::StatusOr<std::string> AskServer(int rank,
+                                                TimePoint deadline) = 0;
+
+  // Ends the job for everyone with `event` (its code, message, details).
+  virtual void Fail(const FatalEvent& event) = 0;
+
+  // The data plane has lost `peer`: the scheduler judges and, when it is truly
+  // gone, on_fatal follows within a second or so.
+  virtual void SuspectPeer(NodeId peer, absl::string_view why) = 0;
+
+  // Shown in heartbeats and in the fatal line.
+  virtual void SetStep(int64_t step) = 0;
+
+  // Orderly end of this member. Workers: call it after the last operation.
+  virtual void Leave() = 0;
+
+  // Servers: blocks until all workers have left or `deadline`.
+  virtual absl::Status WaitForEnd(TimePoint deadline) = 0;
+};
+
+}  // namespace telegrad

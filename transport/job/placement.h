@@ -1,0 +1,83 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/socket.h"
+#include "transport/node.h"
+
+namespace telegrad {
+
+// Where this process stands in a job that somebody else launched.
+struct Placement {
+  std::string launcher;  // "dmlc", "torchrun", "openmpi", "slurm", "pmix"
+  // dmlc: one role per process, rank -1 (the scheduler gives it).
+  // others: rank in the world; each rank is a worker with a co-located server
+  // unless --servers S makes the last S ranks dedicated servers; rank 0 also
+  // schedules.
+  std::optional<Role> role = std::nullopt;
+  int rank = -1;
+  int world_size = 0;
+  int local_rank = 0;
+  int num_workers = 0;  // dmlc only, else 0
+  int num_servers = 0;
+  int num_hosts = 0;  // 0: not known; 2: several
+  // Empty: rank 0's, exchanged over PMIx; with a port: the one host's own.
+  std::string scheduler_host = {};
+  int scheduler_port = 0;
+  std::string job_id = "local";
+};
+
+using GetEnv = std::function<const char*(const char*)>;
+
+// Reads DMLC_*, then RANK/WORLD_SIZE/MASTER_*, OMPI_COMM_WORLD_*, SLURM_*;
+// nullopt when no launcher is seen. InvalidArgument names a variable whose
+// value is missing or unusable.
+absl::StatusOr<std::optional<Placement>> DetectPlacement(const GetEnv& getenv);
+
+// That of a process which was told its part by flags. `scheduler`: "host:port".
+absl::StatusOr<std::optional<Placement>> PlacementByHand(
+    Role role, const std::string& scheduler, int num_workers, int num_servers);
+
+// What a process is in such a job.
+struct Parts {
+  static constexpr int kNone = -1;
+  static constexpr int kAnyRank = -2;  // the scheduler gives it
+  bool is_scheduler = false;
+  int server_rank = kNone;
+  int worker_rank = kNone;
+  int num_workers = 0;  // of the job
+  int num_servers = 0;
+};
+// `dedicated_servers`: so many of the last ranks serve only; 0: every rank
+// serves, too.
+absl::StatusOr<Parts> PartsOf(const Placement& placement,
+                              int dedicated_servers);
+// "worker 1, server 1, scheduler".
+std::string TitleOf(const Parts& parts);
+
+// The address to listen on: OwnAddress (base/network_device.h) of `bind`, where
+// "auto" is that by which the scheduler is reached. `placement`: null when all
+// processes are of this host. InvalidArgument (exit code 2) where the others
+// could not reach it: loopback in a job of several hosts.
+absl::StatusOr<std::string> BindAddress(const std::string& bind,
+                                        const Placement* placement);
+// The same for the scheduler, which listens where the others look for it.
+std::string SchedulerBindAddress(const std::string& bind_address,
+                                 const Placement& placement);
+
+// Where the first of `num_runs` schedulers is, which have ports in a row.
+// Blocks at most `timeout_s`.
+absl::StatusOr<HostPort> FindScheduler(const Placement& placement,
+                                       const std::string& bind_address,
+                                       int num_runs, int timeout_s);
+
+// Publishes `mine` (rank 0: the scheduler's address) to all ranks of a PMIx job
+// (Open MPI, Slurm) and returns rank 0's. Blocks until rank 0 has published, at
+// most `timeout_s`. Unimplemented without PMIx in this build.
+absl::StatusOr<std::string> ExchangeOverPmix(int rank, const std::string& mine,
+                                             int timeout_s);
+
+}  // namespace telegrad

@@ -1,0 +1,122 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "transport/job/job.h"
+
+// The messages of the control plane after the handshake, each the body of one
+// frame: a JSON object with its type in "t", then, for those with attached
+// bytes, "\n" and the bytes. docs/control_plane.md has the grammar.
+namespace telegrad {
+
+constexpr int kControlVersion = 4;
+constexpr size_t kMaxSharedBytes = size_t{4} << 20;
+constexpr size_t kMaxGatherBytes = size_t{1} << 20;
+// Of what a member shares: a server's goes to one worker at a time, as payloads
+// do.
+constexpr size_t MostShared(Role role) {
+  return role == Role::kServer ? kMaxGatherBytes : kMaxSharedBytes;
+}
+constexpr size_t kMaxJsonBytes = size_t{1} << 20;
+constexpr size_t kMaxRecordBytes = kMaxSharedBytes + kMaxJsonBytes;
+constexpr size_t kMaxHostBytes = 255;
+constexpr size_t kMaxAddressBytes = 4096;
+constexpr size_t kMaxFacts = 256;
+constexpr size_t kMaxFactBytes = 1024;
+constexpr size_t kMaxNameBytes = 256;
+constexpr size_t kMaxOffers = 8;
+constexpr size_t kMaxWhyBytes = 1024;
+constexpr int kMaxAsksPerServer = 16;  // of one worker
+constexpr size_t kMaxMessageBytes = 4096;
+constexpr size_t kMaxDetailsBytes = 16384;
+constexpr int kMaxMembers = 65536;  // ranks are u16 in frame headers
+
+// Member to scheduler.
+struct JoinRecord {
+  NodeId wanted;  // rank -1: the scheduler chooses
+  std::string host;
+  int pid = 0;
+  std::string data_address;
+  TransportOffers offers = {};  // with as many addresses as names
+  Facts facts;
+  int version = kControlVersion;
+  std::string shared;  // attached
+};
+struct BeatRecord {  // in both directions
+  int64_t step = 0;
+};
+struct GatherRecord {
+  std::string name;
+  std::string payload;  // attached
+};
+struct AskRecord {  // for what a server shares
+  int rank = 0;
+};
+struct WithdrawRecord {  // a gather whose deadline has passed
+  std::string name;
+};
+struct FailRecord {
+  FatalEvent event;
+};
+struct SuspectRecord {
+  NodeId peer;
+  std::string why;
+};
+struct LeaveRecord {};
+
+// Scheduler to member.
+struct WelcomeRecord {};  // the proof was right: JOIN may come
+struct RefuseRecord {     // and the connection closes
+  int code = 0;
+  std::string message;
+};
+struct RankRecord {
+  int rank = 0;
+};
+struct StartRecord {
+  uint64_t epoch = 0;
+  std::vector<Member> workers;  // by rank
+  std::vector<Member> servers;
+  std::string transport;
+  std::string transport_reason;
+  size_t connections = 0;
+  std::string connections_reason;
+  std::string shared;  // attached
+};
+struct GatheredRecord {  // one for each rank; of AskRecord one
+  std::string name;
+  int rank = 0;
+  std::string payload;  // attached
+};
+struct MissingRecord {  // the answer to WithdrawRecord
+  std::string name;
+  std::vector<std::string> members;
+};
+struct AbortRecord {
+  FatalEvent event;
+};
+struct ByeRecord {};
+struct EndRecord {};
+
+using Record = std::variant<JoinRecord, BeatRecord, GatherRecord, AskRecord,
+                            WithdrawRecord, FailRecord, SuspectRecord,
+                            LeaveRecord, WelcomeRecord, RefuseRecord,
+                            RankRecord, StartRecord, GatheredRecord,
+                            MissingRecord, AbortRecord, ByeRecord, EndRecord>;
+
+std::string EncodeRecord(const Record& record);
+
+// InvalidArgument (exit code 31) names the field that is missing, of a wrong
+// type or out of bounds. Unknown fields are ignored. Takes any bytes.
+absl::StatusOr<Record> DecodeRecord(absl::string_view body);
+
+// True for a number of base/exit_code.h other than 0.
+bool IsFatalCode(int64_t code);
+
+}  // namespace telegrad

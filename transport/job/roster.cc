@@ -1,0 +1,207 @@
+#include "transport/job/roster.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "transport/job/settle.h"
+
+namespace telegrad {
+namespace {
+
+absl::Status Refused(absl::string_view why) {
+  return WithExitCode(ExitCode::kMismatch, absl::FailedPreconditionError(why));
+}
+
+const std::string* FactOf(const RosterEntry& entry, const std::string& name) {
+  for (const auto& [fact, value] : entry.join.facts) {
+    if (fact == name) return &value;
+  }
+  return nullptr;
+}
+
+// Compares `other` with `first` in the order of first's facts, then looks for
+// one that only `other` gives.
+std::string Difference(const RosterEntry& first, const RosterEntry& other) {
+  const bool is_strict = other.join.wanted.role == Role::kWorker;
+  for (const auto& [name, value] : first.join.facts) {
+    const std::string* theirs = FactOf(other, name);
+    if (theirs == nullptr && !is_strict) continue;
+    if (theirs != nullptr && *theirs == value) continue;
+    return absl::StrCat(
+        name, ": ", ToString(first.id()), " has ", value, ", ",
+        ToString(other.id()),
+        theirs == nullptr ? " has none" : absl::StrCat(" has ", *theirs));
+  }
+  if (!is_strict) return "";
+  for (const auto& [name, value] : other.join.facts) {
+    if (FactOf(first, name) != nullptr) continue;
+    return absl::StrCat(name, ": ", ToString(first.id()), " has none, ",
+                        ToString(other.id()), " has ", value);
+  }
+  return "";
+}
+
+// Servers among themselves share facts that no worker gives.
+std::string DifferenceOfCommon(const RosterEntry& a, const RosterEntry& b) {
+  for (const auto& [name, value] : a.join.facts) {
+    const std::string* theirs = FactOf(b, name);
+    if (theirs == nullptr || *theirs == value) continue;
+    return absl::StrCat(name, ": ", ToString(a.id()), " has ", value, ", ",
+                        ToString(b.id()), " has ", *theirs);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string RosterEntry::Describe() const {
+  return absl::StrCat(rank < 0 ? RoleName(join.wanted.role) : ToString(id()),
+                      "@", join.host, ":", join.pid);
+}
+
+int Roster::count(Role role) const {
+  return static_cast<int>(std::count_if(
+      entries_.begin(), entries_.end(),
+      [role](const RosterEntry& e) { return e.join.wanted.role == role; }));
+}
+
+absl::Status Roster::Add(ConnectionId connection, const JoinRecord& join,
+                         TimePoint now) {
+  const Role role = join.wanted.role;
+  if (join.wanted.rank >= size(role)) {
+    return Refused(absl::StrCat(ToString(join.wanted),
+                                " wanted, but the job has ", size(role), " ",
+                                RoleName(role), "s"));
+  }
+  if (const RosterEntry* holder =
+          join.wanted.rank < 0 ? nullptr : Find(join.wanted)) {
+    return Refused(
+        absl::StrCat("duplicate rank: ", holder->Describe(), " is there"));
+  }
+  if (count(role) >= size(role)) {
+    return Refused(absl::StrCat("one ", RoleName(role), " too many: all ",
+                                size(role), " are there"));
+  }
+  RosterEntry entry;
+  entry.connection = connection;
+  entry.join = join;
+  entry.rank = join.wanted.rank;
+  entry.last_seen = now;
+  by_connection_[connection] = entries_.size();
+  entries_.push_back(std::move(entry));
+  return absl::OkStatus();
+}
+
+bool Roster::is_complete() const {
+  return count(Role::kWorker) == num_workers_ &&
+         count(Role::kServer) == num_servers_;
+}
+
+void Roster::AssignRanks() {
+  for (const Role role : {Role::kWorker, Role::kServer}) {
+    int next = 0;
+    for (RosterEntry& entry : entries_) {
+      if (entry.join.wanted.role != role || entry.rank >= 0) continue;
+      while (Find(NodeId{role, next}) != nullptr) ++next;
+      entry.rank = next;
+    }
+  }
+}
+
+std::vector<std::string> Roster::Missing() const {
+  Roster assigned = *this;
+  assigned.AssignRanks();
+  std::vector<std::string> missing;
+  for (const Role role : {Role::kWorker, Role::kServer}) {
+    for (int rank = 0; rank < size(role); ++rank) {
+      const NodeId id{role, rank};
+      if (assigned.Find(id) == nullptr) missing.push_back(ToString(id));
+    }
+  }
+  return missing;
+}
+
+std::vector<std::string> Roster::Present() const {
+  std::vector<std::string> present;
+  for (const RosterEntry& entry : entries_) {
+    present.push_back(entry.Describe());
+  }
+  return present;
+}
+
+std::vector<const RosterEntry*> Roster::ByRank(Role role) const {
+  std::vector<const RosterEntry*> sorted;
+  for (const RosterEntry& entry : entries_) {
+    if (entry.join.wanted.role == role) sorted.push_back(&entry);
+  }
+  std::sort(sorted.begin(), sorted.end(),
+            [](auto* a, auto* b) { return a->rank < b->rank; });
+  return sorted;
+}
+
+std::vector<const RosterEntry*> Roster::ByRank() const {
+  std::vector<const RosterEntry*> all = ByRank(Role::kWorker);
+  const std::vector<const RosterEntry*> servers = ByRank(Role::kServer);
+  all.insert(all.end(), servers.begin(), servers.end());
+  return all;
+}
+
+std::string Roster::FirstDifference() const {
+  const std::vector<const RosterEntry*> workers = ByRank(Role::kWorker);
+  const std::vector<const RosterEntry*> servers = ByRank(Role::kServer);
+  for (const RosterEntry* other : workers) {
+    if (std::string text = Difference(*workers.front(), *other);
+        !text.empty()) {
+      return text;
+    }
+  }
+  for (const RosterEntry* server : servers) {
+    for (const RosterEntry* other :
+         {workers.empty() ? server : workers.front(), servers.front()}) {
+      if (std::string text = DifferenceOfCommon(*other, *server);
+          !text.empty()) {
+        return text;
+      }
+    }
+  }
+  return Settle(ByRank()).error;
+}
+
+StartRecord Roster::MakeStart() const {
+  StartRecord start;
+  start.epoch = 1;
+  const SettledTransport settled = Settle(ByRank());
+  start.transport = settled.name;
+  start.transport_reason = settled.reason;
+  start.connections = settled.connections;
+  start.connections_reason = settled.connections_reason;
+  for (const Role role : {Role::kWorker, Role::kServer}) {
+    for (const RosterEntry* entry : ByRank(role)) {
+      Member member;
+      member.id = entry->id();
+      member.host = entry->join.host;
+      member.pid = entry->join.pid;
+      member.data_address = AddressFor(*entry, settled);
+      (role == Role::kWorker ? start.workers : start.servers)
+          .push_back(std::move(member));
+      if (member.id == NodeId{Role::kWorker, 0}) {
+        start.shared = entry->join.shared;
+      }
+    }
+  }
+  return start;
+}
+
+RosterEntry* Roster::Find(ConnectionId connection) {
+  const auto found = by_connection_.find(connection);
+  return found == by_connection_.end() ? nullptr : &entries_[found->second];
+}
+
+RosterEntry* Roster::Find(NodeId id) {
+  for (RosterEntry& entry : entries_) {
+    if (entry.rank >= 0 && entry.id() == id) return &entry;
+  }
+  return nullptr;
+}
+
+}  // namespace telegrad

@@ -1,0 +1,221 @@
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "transport/job/scheduler_state.h"
+
+// What the job does about each record of a member.
+namespace telegrad {
+namespace {
+
+// How long a member that others cannot reach may stay alive here.
+constexpr std::chrono::seconds kSuspectGrace{3};
+
+absl::Status Refused(absl::string_view why) {
+  return WithExitCode(ExitCode::kMismatch, absl::FailedPreconditionError(why));
+}
+
+}  // namespace
+
+absl::Status SchedulerState::OnRecord(ConnectionId from, const Identity& proved,
+                                      const Record& record, TimePoint now) {
+  RosterEntry* entry = roster_.Find(from);
+  const auto* join = std::get_if<JoinRecord>(&record);
+  if (join != nullptr) {
+    if (entry != nullptr) return Refused("JOIN came twice");
+    return On(from, proved, *join, now);
+  }
+  if (entry == nullptr) return Refused("record before JOIN");
+  if (entry->is_dead) return absl::OkStatus();  // it is told so at the verdict
+  entry->last_seen = now;
+  if (std::exchange(entry->is_silent, false)) {
+    LogWarning(entry->Describe(), " recovered");
+  }
+  return OnMember(*entry, record, now);
+}
+
+absl::Status SchedulerState::On(ConnectionId from, const Identity& proved,
+                                const JoinRecord& record, TimePoint now) {
+  if (!(record.wanted == proved.node)) {
+    return Refused(absl::StrCat("JOIN as ", ToString(record.wanted),
+                                " after a handshake as ",
+                                ToString(proved.node)));
+  }
+  if (record.version != kControlVersion) {
+    return Refused(absl::StrCat("control protocol: version ", kControlVersion,
+                                " here, ", record.version, " at ", record.host,
+                                ":", record.pid));
+  }
+  if (has_failed_) {
+    return WithExitCode(
+        event_.code, absl::UnavailableError(
+                         absl::StrCat("the job has ended: ", event_.message)));
+  }
+  if (phase_ != Phase::kJoining) {
+    return Refused(absl::StrCat("one member too many: all of the job's ",
+                                roster_.entries().size(), " are there"));
+  }
+  RETURN_IF_ERROR(roster_.Add(from, record, now));
+  if (roster_.is_complete() && !has_death_) Start(now);
+  return absl::OkStatus();
+}
+
+absl::Status SchedulerState::OnMember(RosterEntry& from, const Record& record,
+                                      TimePoint now) {
+  if (const auto* beat = std::get_if<BeatRecord>(&record)) {
+    from.step = beat->step;
+    return absl::OkStatus();
+  }
+  if (const auto* fail = std::get_if<FailRecord>(&record)) {
+    Fail(fail->event, now);
+    return absl::OkStatus();
+  }
+  if (phase_ == Phase::kJoining) return Refused("record before START");
+  if (std::holds_alternative<LeaveRecord>(record)) return OnLeave(from, now);
+  if (phase_ != Phase::kRunning) return absl::OkStatus();
+  if (from.has_left) return Refused("record after LEAVE");
+  if (const auto* gather = std::get_if<GatherRecord>(&record)) {
+    return OnGather(from, *gather, now);
+  }
+  if (const auto* ask = std::get_if<AskRecord>(&record)) {
+    return OnAsk(from, *ask);
+  }
+  if (const auto* withdraw = std::get_if<WithdrawRecord>(&record)) {
+    OnWithdraw(from, *withdraw);
+    return absl::OkStatus();
+  }
+  if (const auto* suspect = std::get_if<SuspectRecord>(&record)) {
+    return OnSuspect(from, *suspect, now);
+  }
+  return Refused("a record that only the scheduler sends");
+}
+
+absl::Status SchedulerState::OnGather(RosterEntry& from,
+                                      const GatherRecord& record,
+                                      TimePoint now) {
+  if (from.join.wanted.role != Role::kWorker) {
+    return Refused("gather by a server");
+  }
+  if (from.gathered.has_value()) return Refused("gather within a gather");
+  for (const RosterEntry& other : roster_.entries()) {
+    if (other.join.wanted.role != Role::kWorker) continue;
+    const bool is_elsewhere =
+        other.gathered.has_value() && gather_name_ != record.name;
+    if (!other.has_left && !is_elsewhere) continue;
+    FatalEvent event;
+    event.code = ExitCode::kMismatch;
+    event.message = absl::StrCat(
+        ToString(from.id()), " is at gather \"", record.name, "\" while ",
+        ToString(other.id()),
+        other.has_left ? " has left"
+                       : absl::StrCat(" is at \"", gather_name_, "\""));
+    Fail(event, now);
+    return absl::OkStatus();
+  }
+  gather_name_ = record.name;
+  from.gathered = record.payload;
+  FinishGather();
+  return absl::OkStatus();
+}
+
+void SchedulerState::FinishGather() {
+  std::vector<RosterEntry*> workers;
+  for (int rank = 0; rank < roster_.num_workers(); ++rank) {
+    RosterEntry* worker = roster_.Find(NodeId{Role::kWorker, rank});
+    if (worker == nullptr || !worker->gathered.has_value()) return;
+    workers.push_back(worker);
+  }
+  for (RosterEntry* worker : workers) {
+    const Frame frame =
+        MakeFrame(EncodeRecord(GatheredRecord{.name = gather_name_,
+                                              .rank = worker->rank,
+                                              .payload = *worker->gathered}));
+    worker->gathered.reset();
+    for (const RosterEntry* to : workers) {
+      sends_.push_back({to->connection, frame});
+    }
+  }
+}
+
+absl::Status SchedulerState::OnAsk(RosterEntry& from, const AskRecord& record) {
+  const NodeId id{Role::kServer, record.rank};
+  RosterEntry* server = roster_.Find(id);
+  if (server == nullptr || from.join.wanted.role != Role::kWorker) {
+    return Refused(
+        absl::StrCat(ToString(from.id()), " asks for ", ToString(id)));
+  }
+  if (++from.num_asks > kMaxAsksPerServer * roster_.num_servers()) {
+    return Refused(absl::StrCat(ToString(from.id()), " asks for servers ",
+                                from.num_asks, " times"));
+  }
+  if (server->answer == nullptr) {
+    server->answer = MakeFrame(EncodeRecord(
+        GatheredRecord{.name = ToString(id), .payload = server->join.shared}));
+    std::string().swap(server->join.shared);
+  }
+  sends_.push_back({from.connection, server->answer});
+  return absl::OkStatus();
+}
+
+void SchedulerState::OnWithdraw(RosterEntry& from,
+                                const WithdrawRecord& record) {
+  MissingRecord answer{.name = record.name, .members = {}};
+  if (from.gathered.has_value() && gather_name_ == record.name) {
+    for (int rank = 0; rank < roster_.num_workers(); ++rank) {
+      const RosterEntry* worker = roster_.Find(NodeId{Role::kWorker, rank});
+      if (worker == nullptr || worker->gathered.has_value()) continue;
+      answer.members.push_back(ToString(worker->id()));
+    }
+    from.gathered.reset();
+  }
+  Send(from, answer);
+}
+
+absl::Status SchedulerState::OnSuspect(const RosterEntry& from,
+                                       const SuspectRecord& record,
+                                       TimePoint now) {
+  const RosterEntry* peer = roster_.Find(record.peer);
+  if (peer == nullptr) {
+    return Refused(absl::StrCat("no member ", ToString(record.peer)));
+  }
+  for (const Suspicion& suspicion : suspicions_) {
+    if (suspicion.who == peer->connection) return absl::OkStatus();
+  }
+  LogWarning(peer->Describe(), " suspect: unreachable from ",
+             ToString(from.id()), ": ", record.why);
+  suspicions_.push_back(
+      {.who = peer->connection,
+       .cause = absl::StrCat("unreachable from ", ToString(from.id()), ": ",
+                             record.why),
+       .until = now + std::min<Duration>(kSuspectGrace, timing_.dead)});
+  return absl::OkStatus();
+}
+
+absl::Status SchedulerState::OnLeave(RosterEntry& from, TimePoint now) {
+  Send(from, ByeRecord{});
+  if (phase_ != Phase::kRunning) return absl::OkStatus();
+  if (from.join.wanted.role == Role::kServer) {
+    MarkDead(from, "left before the workers", now);
+    return absl::OkStatus();
+  }
+  from.has_left = true;
+  bool is_last = true;
+  for (const RosterEntry& other : roster_.entries()) {
+    if (other.join.wanted.role != Role::kWorker) continue;
+    is_last = is_last && other.has_left;
+    if (!other.gathered.has_value() || other.is_dead) continue;
+    FatalEvent event;
+    event.code = ExitCode::kMismatch;
+    event.message =
+        absl::StrCat(ToString(other.id()), " is at gather \"", gather_name_,
+                     "\" while ", ToString(from.id()), " has left");
+    Fail(event, now);
+    return absl::OkStatus();
+  }
+  if (is_last && !has_death_) EndOrderly(now);
+  return absl::OkStatus();
+}
+
+}  // namespace telegrad

@@ -1,0 +1,105 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "base/clock.h"
+#include "transport/job/frame_connection.h"
+#include "transport/job/handshake.h"
+#include "transport/job/record.h"
+#include "transport/job/roster.h"
+#include "transport/job/scheduler.h"
+
+namespace telegrad {
+
+// What the scheduler decides, without sockets, threads or a clock of its own.
+//
+//   joining --all there, facts agree--> running --all workers left--> ending
+//      |                                  |                             |
+//      +--deadline, facts differ, death---+--death, Fail--> failing     |
+//                                                             |         |
+//                          all gone or teardown time over --> done <----+
+//
+// In order of use: OnRecord / OnClosed for what has happened, then Tick, then
+// TakeSends, until is_done. One thread.
+class SchedulerState {
+ public:
+  enum class Phase { kJoining, kRunning, kFailing, kEnding, kDone };
+  struct Delivery {
+    ConnectionId to = 0;
+    Frame frame;
+  };
+
+  // `options` needs no address and no secret here.
+  SchedulerState(const SchedulerOptions& options, std::string own_host,
+                 TimePoint now);
+
+  // An error is the peer's: it is to be told, and its connection closed.
+  absl::Status OnRecord(ConnectionId from, const Identity& proved,
+                        const Record& record, TimePoint now);
+  void OnClosed(ConnectionId connection, absl::string_view why, TimePoint now);
+  void Fail(const FatalEvent& event, TimePoint now);
+
+  // Judges silence and deadlines; call it at least each TickInterval(). When
+  // it comes much later than that, this process was stopped or starved, and
+  // every deadline moves by as much.
+  void Tick(TimePoint now);
+  Duration TickInterval() const;
+
+  std::vector<Delivery> TakeSends();
+
+  bool is_done() const { return phase_ == Phase::kDone; }
+  Phase phase() const { return phase_; }
+  bool has_failed() const { return has_failed_; }
+  const FatalEvent& event() const { return event_; }
+
+ private:
+  struct Suspicion {
+    ConnectionId who = 0;
+    std::string cause;
+    TimePoint until;
+  };
+
+  absl::Status On(ConnectionId from, const Identity& proved,
+                  const JoinRecord& record, TimePoint now);
+  absl::Status OnMember(RosterEntry& from, const Record& record, TimePoint now);
+  absl::Status OnGather(RosterEntry& from, const GatherRecord& record,
+                        TimePoint now);
+  absl::Status OnAsk(RosterEntry& from, const AskRecord& record);
+  void OnWithdraw(RosterEntry& from, const WithdrawRecord& record);
+  absl::Status OnSuspect(const RosterEntry& from, const SuspectRecord& record,
+                         TimePoint now);
+  absl::Status OnLeave(RosterEntry& from, TimePoint now);
+  void Start(TimePoint now);
+  void FinishGather();
+  void MarkDead(RosterEntry& entry, std::string cause, TimePoint now);
+  void Verdict(TimePoint now);
+  void EndOrderly(TimePoint now);
+  void JoinDeadlinePassed(TimePoint now);
+  void ExtendDeadlines(Duration lateness, TimePoint now);
+  void JudgeSilence(TimePoint now);
+  void JudgeSuspicions(TimePoint now);
+  void DoneIfAllGone();
+  void Send(const RosterEntry& to, const Record& record);
+
+  const ControlTiming timing_;
+  const std::string own_host_;
+  Roster roster_;
+  Phase phase_ = Phase::kJoining;
+  TimePoint join_deadline_;
+  TimePoint last_tick_;
+  TimePoint next_beat_;
+  TimePoint verdict_at_;  // after the first death
+  bool has_death_ = false;
+  TimePoint finish_by_;  // in kFailing and kEnding
+  std::string gather_name_;
+  std::vector<Suspicion> suspicions_;
+  std::vector<Delivery> sends_;
+  FatalEvent event_;
+  bool has_failed_ = false;
+};
+
+}  // namespace telegrad

@@ -1,0 +1,14 @@
+#pragma once
+
+#include "base/clock.h"
+
+namespace telegrad {
+
+struct ControlTiming {
+  Duration join = std::chrono::seconds(60);  // until everyone has joined
+  Duration heartbeat = std::chrono::seconds(1);
+  Duration dead = std::chrono::seconds(10);     // silence that means death
+  Duration teardown = std::chrono::seconds(3);  // until a member must be gone
+};
+
+}  // namespace telegrad
