@@ -78,6 +78,7 @@ constexpr Effect kEffects[] = {
     {"--mom", Trains, kProfile},
     {"--wd", Trains, kProfile},
     {"--disp-batches", Trains, kProfile},
+    {"--early-step", Trains, kProfile},
     {"--inject", Trains, kProfile},
     {"--tcp-congestion",
      [](const TrainOptions& o) {

@@ -31,19 +31,26 @@ struct BatchResult {
 // A model under training. One thread.
 class Network {
  public:
-  // Called during backward, as soon as the gradient of parameters()[index] is
-  // complete; from the thread that runs backward.
-  using GradientReady = std::function<void(size_t index)>;
+  // What a step calls with the index of a parameter, if anything.
+  struct Hooks {
+    // In forward, before its weight is first read, from the caller's thread:
+    // the weight may still be changed then.
+    std::function<void(size_t index)> weight_needed = nullptr;
+    // In backward, as soon as its gradient is complete, from the thread that
+    // runs backward.
+    std::function<void(size_t index)> gradient_ready = nullptr;
+  };
 
   virtual ~Network() = default;
   virtual const std::vector<Parameter>& parameters()
       const = 0;  // forward order
 
-  // Gradients of the mean loss over the batch replace those before.
-  // images [n, c, r, c] f32, labels [n].
+  // Gradients of the mean loss over the batch replace those before, which are
+  // left alone until all weights were needed. images [n, c, r, c] f32, labels
+  // [n].
   virtual BatchResult ForwardBackward(const float* images,
                                       const int64_t* labels, int64_t n,
-                                      const GradientReady& ready) = 0;
+                                      const Hooks& hooks) = 0;
   virtual BatchResult Evaluate(const float* images, const int64_t* labels,
                                int64_t n) = 0;
 };

@@ -181,9 +181,16 @@ void AddRunFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
       ->check(CLI::NonNegativeNumber)
       ->group(group);
   app.add_option("--disp-batches", options.display_batches,
-                 "batches between two lines of progress")
+                 "batches between two lines of progress; before each all sums "
+                 "are waited for")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 20))
+      ->group(group);
+  app.add_option("--early-step", options.early_step,
+                 "1: each tensor's weights are stepped when its sum is there, "
+                 "and the next forward waits layer by layer; 0: all together")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1))
       ->group(group);
   app.add_flag("-v,--verbose", options.verbose,
                "show how the run was planned, and what was measured for that")

@@ -39,6 +39,7 @@ struct TrainOptions : MemberFlags {
   float mom = 0.9f;
   float wd = 0.0001f;
   int display_batches = 50;
+  bool early_step = true;  // each tensor when its sum is there
   std::string out = "telegrad-out";
   size_t chunk_elems = size_t{512} * 1024;
   bool recalibrate = false;  // the link, cores and codecs

@@ -28,6 +28,10 @@ class RunPlan {
   // Errors as AgreeOnPlan and AutoCompression.
   absl::Status Start(RunContext& context, std::span<const TensorSpec> tensors);
   absl::Status AfterStep(const StepTimes& times);
+  // Whether AfterStep must be told of a step whose exchange is over.
+  bool DecidesAfterStep() const {
+    return auto_ != nullptr && auto_->DecidesAfterStep();
+  }
 
   // Of PushPull: first layers first.
   int PriorityOf(size_t key) const {

@@ -10,7 +10,7 @@
 #include "kernels/dispatch.h"
 #include "trainer/compression_plan.h"
 #include "trainer/dataset.h"
-#include "trainer/exchange_clock.h"
+#include "trainer/gradient_exchange.h"
 #include "trainer/injection.h"
 #include "trainer/network.h"
 #include "trainer/run_plan.h"
@@ -22,14 +22,6 @@ namespace {
 using Json = nlohmann::json;
 constexpr int64_t kEvaluationBatch = 256;
 
-// A device's copy of the network, with what steps it.
-struct Replica {
-  std::unique_ptr<Network> network;
-  std::vector<Buffer> momenta = {};  // update_on worker
-  std::vector<Buffer> pulled = {};   // update_on server: weights that came back
-  std::vector<uint32_t> samples = {};  // of the epoch
-};
-
 // One worker's training run, on one device or on several one after the other.
 class Training {
  public:
@@ -40,20 +32,21 @@ class Training {
         replicas_(std::move(replicas)),
         injection_(std::move(injection)),
         num_contributors_(context.store.group().num_workers() *
-                          static_cast<int>(replicas_.size())) {}
+                          static_cast<int>(replicas_.size())),
+        exchange_(context.store, replicas_,
+                  FromSeconds(context.options.operation_timeout_s)) {}
 
   absl::StatusOr<RunSummary> Run();
 
  private:
   absl::Status Init();
   absl::Status RunEpoch(int epoch);
-  absl::Status RunStep(int64_t first_sample);
-  BatchResult Compute(Replica& replica, int64_t first_sample,
-                      const Network::GradientReady& ready);
+  absl::Status RunStep(int64_t first_sample, bool is_shown);
+  BatchResult Compute(Replica& replica, int64_t first_sample);
+  bool MaySkip() const;
   void PushGradient(size_t index);
   void Inject(size_t index);
   absl::Status PushAllUnlessNonFinite(bool* skips);
-  absl::Status WaitAndUpdate();
   absl::Status Evaluate(int epoch);
   void Report(int epoch, int64_t batch, int64_t num_batches);
   std::string Digest() const;
@@ -63,7 +56,8 @@ class Training {
   std::vector<Replica> replicas_;  // by device; all with the same weights
   const Injection injection_;
   const int num_contributors_;  // devices of all workers
-  std::vector<Ticket> tickets_;
+  GradientExchange exchange_;
+  absl::Status failure_;  // of what forward waited for
   std::vector<float> images_;
   std::vector<int64_t> labels_;
   kernels::SgdParameters sgd_;
@@ -74,8 +68,6 @@ class Training {
   WorkerTotals totals_;
   GuardNews guard_news_;
   RunPlan run_plan_;
-  ExchangeClock exchange_clock_;
-  StepTimes times_;  // of the running step
   RunSummary summary_;
   BatchResult since_point_;    // since the last metric point
   BatchResult since_display_;  // since the last line of progress
@@ -136,7 +128,12 @@ absl::Status Training::Init() {
     }
   }
   sgd_ = optimizer.sgd;
-  tickets_.resize(parameters.size());
+  exchange_.set_sgd(sgd_);
+  if (MaySkip()) {
+    context_.observer.OnNotice(
+        "--gc-nonfinite skip: no gradient leaves before all workers have seen "
+        "that all are finite; the exchange overlaps with nothing");
+  }
   return run_plan_.Start(context_, specs);
 }
 
@@ -150,27 +147,22 @@ void Training::Inject(size_t index) {
 }
 
 void Training::PushGradient(size_t index) {
+  if (!failure_.ok()) return;
   Inject(index);
-  exchange_clock_.Push(Clock::now());
-  std::vector<TensorView> grads;
-  std::vector<TensorView> outs;
-  for (const Replica& replica : replicas_) {
-    const Parameter& parameter = replica.network->parameters()[index];
-    grads.push_back(FloatTensor({parameter.grad, 4 * parameter.num_elements}));
-    outs.push_back(replica.pulled.empty()
-                       ? grads.back()
-                       : FloatTensor(replica.pulled[index].view()));
-  }
   // First layers first: their weights are needed first in the next step.
-  tickets_[index] = context_.store.PushPull(static_cast<Key>(index), grads,
-                                            outs, run_plan_.PriorityOf(index));
+  exchange_.Push(index, run_plan_.PriorityOf(index));
+}
+
+bool Training::MaySkip() const {
+  return context_.setting.compression.nonfinite == NonFinitePolicy::kSkip;
 }
 
 // Policy skip: no gradient leaves before all workers have seen that all are
 // finite; communication does not overlap with backward.
 absl::Status Training::PushAllUnlessNonFinite(bool* skips) {
   kernels::EncodeStats stats;
-  for (size_t i = 0; i < tickets_.size(); ++i) {
+  const size_t count = replicas_[0].network->parameters().size();
+  for (size_t i = 0; i < count; ++i) {
     Inject(i);
     for (const Replica& replica : replicas_) {
       const Parameter& parameter = replica.network->parameters()[i];
@@ -183,83 +175,63 @@ absl::Status Training::PushAllUnlessNonFinite(bool* skips) {
                        "finite", stats.num_nonfinite > 0 ? "1" : "0"));
   *skips = std::find(all.begin(), all.end(), "1") != all.end();
   if (*skips) return absl::OkStatus();
-  for (size_t i = tickets_.size(); i-- > 0;) PushGradient(i);
+  for (size_t i = count; i-- > 0;) PushGradient(i);
   return absl::OkStatus();
 }
 
-absl::Status Training::WaitAndUpdate() {
-  const TimePoint deadline =
-      Clock::now() + FromSeconds(context_.options.operation_timeout_s);
-  // All before any: a step is applied whole or not at all.
-  const TimePoint start = Clock::now();
-  for (const Ticket& ticket : tickets_) RETURN_IF_ERROR(ticket.Wait(deadline));
-  times_.wait = SecondsSince(start);
-  times_.exchange = exchange_clock_.SecondsUntil(Clock::now());
-  totals_.comm_wait_s += times_.wait;
-  for (Replica& replica : replicas_) {
-    for (size_t i = 0; i < tickets_.size(); ++i) {
-      const Parameter& parameter = replica.network->parameters()[i];
-      if (!replica.pulled.empty()) {
-        std::copy_n(replica.pulled[i].as<float>(), parameter.num_elements,
-                    parameter.weight);
-        continue;
-      }
-      kernels::CpuKernels().sgd_momentum(parameter.grad, parameter.num_elements,
-                                         sgd_, parameter.weight,
-                                         replica.momenta[i].as<float>(), {});
-    }
-  }
-  return absl::OkStatus();
-}
-
-BatchResult Training::Compute(Replica& replica, int64_t first_sample,
-                              const Network::GradientReady& ready) {
+BatchResult Training::Compute(Replica& replica, int64_t first_sample) {
   const auto batch = static_cast<size_t>(context_.options.batch_size);
   GatherBatch(data_.train, replica.samples.data() + first_sample, batch,
               images_.data(), labels_.data());
-  return replica.network->ForwardBackward(images_.data(), labels_.data(),
-                                          static_cast<int64_t>(batch), ready);
+  // The last device's gradients complete those of all.
+  const bool pushes = !MaySkip() && &replica == &replicas_.back();
+  return replica.network->ForwardBackward(
+      images_.data(), labels_.data(), static_cast<int64_t>(batch),
+      {.weight_needed =
+           [this](size_t index) {
+             if (failure_.ok()) failure_ = exchange_.Finish(index);
+           },
+       .gradient_ready =
+           [this, pushes](size_t index) {
+             if (pushes) PushGradient(index);
+           }});
 }
 
-absl::Status Training::RunStep(int64_t first_sample) {
+// A step ends when its gradients are on their way, and the next one's forward
+// waits for the sums layer by layer; but before somebody is shown the step, and
+// where its time decides something, all sums are waited for.
+absl::Status Training::RunStep(int64_t first_sample, bool is_shown) {
   const TimePoint start = Clock::now();
   context_.store.group().SetStep(step_);
-  exchange_clock_.StartStep();
-  const bool may_skip =
-      context_.setting.compression.nonfinite == NonFinitePolicy::kSkip;
   BatchResult result;
   for (Replica& replica : replicas_) {
-    // The last device's gradients complete those of all.
-    const bool pushes = !may_skip && &replica == &replicas_.back();
-    Add(Compute(replica, first_sample,
-                [&](size_t index) {
-                  if (pushes) PushGradient(index);
-                }),
-        result);
+    Add(Compute(replica, first_sample), result);
+    RETURN_IF_ERROR(failure_);
   }
   bool skips = false;
-  if (may_skip) RETURN_IF_ERROR(PushAllUnlessNonFinite(&skips));
-  if (skips) {
-    ++num_skipped_;
-  } else {
-    RETURN_IF_ERROR(WaitAndUpdate());
-  }
+  if (MaySkip()) RETURN_IF_ERROR(PushAllUnlessNonFinite(&skips));
+  const bool is_whole = !context_.options.early_step || MaySkip() || is_shown ||
+                        run_plan_.DecidesAfterStep();
+  RETURN_IF_ERROR(is_whole ? exchange_.FinishAll() : exchange_.FinishArrived());
   ++step_;
+  num_skipped_ += skips ? 1 : 0;
   const double seconds = SecondsSince(start);
+  const double wait = exchange_.TakeWait();
   seconds_ += seconds;
   display_seconds_ += seconds;
+  totals_.comm_wait_s += wait;
   totals_.step_seconds.push_back(seconds);
   Add(result, since_point_);
   Add(result, since_display_);
   if (skips) return absl::OkStatus();
-  times_.step = seconds;
-  return run_plan_.AfterStep(times_);
+  return run_plan_.AfterStep({.step = seconds,
+                              .exchange = exchange_.exchange_seconds(),
+                              .wait = wait});
 }
 
 void Training::Report(int epoch, int64_t batch, int64_t num_batches) {
   const TrainOptions& options = context_.options;
   const int64_t workers = context_.store.group().num_workers();
-  if (batch % options.display_batches != 0 && batch != num_batches) return;
   context_.observer.OnProgress(
       {.epoch = epoch,
        .num_epochs = options.num_epochs,
@@ -306,8 +278,10 @@ absl::Status Training::RunEpoch(int epoch) {
     num_batches = std::min(num_batches, options.num_batches);
   }
   for (int64_t batch = 0; batch < num_batches; ++batch) {
-    RETURN_IF_ERROR(RunStep(batch * options.batch_size));
-    Report(epoch, batch + 1, num_batches);
+    const bool is_shown =
+        (batch + 1) % options.display_batches == 0 || batch + 1 == num_batches;
+    RETURN_IF_ERROR(RunStep(batch * options.batch_size, is_shown));
+    if (is_shown) Report(epoch, batch + 1, num_batches);
   }
   return options.benchmark ? absl::OkStatus() : Evaluate(epoch);
 }
@@ -383,6 +357,7 @@ absl::StatusOr<RunSummary> Training::Run() {
     for (const int step : options.lr_step_epochs) {
       if (step == epoch) sgd_.learning_rate *= options.lr_factor;
     }
+    exchange_.set_sgd(sgd_);
     RETURN_IF_ERROR(RunEpoch(epoch));
   }
   if (num_skipped_ > 0) {

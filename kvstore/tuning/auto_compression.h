@@ -55,6 +55,12 @@ class AutoCompression {
   absl::StatusOr<Decisions> Start();
   // What was decided after this step, if anything.
   absl::StatusOr<Decisions> AfterStep(const StepTimes& times);
+  // Whether AfterStep must come when no operation runs: it may change codecs,
+  // or the step's time decides which is kept.
+  bool DecidesAfterStep() const {
+    return state_ == State::kDense || state_ == State::kTry ||
+           samples_.size() + 1 >= num_wanted_;
+  }
 
   int64_t step() const { return step_; }
   // For CodecControl::SetCodec; kDenseCodec: none.

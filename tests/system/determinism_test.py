@@ -18,6 +18,7 @@ class Determinism(SystemTest):
         for flags in (["--threads", "0"],
                       ["--threads", "3", "--tls", "shm"],
                       ["--tls", "tcp", "--servers", "2"],
+                      ["--early-step", "0", "--disp-batches", "3"],
                       ["--transport", "tcp", "--tls", "tcp", "--connections",
                        "3"]):
             with self.subTest(" ".join(flags)):

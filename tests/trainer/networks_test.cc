@@ -43,9 +43,9 @@ std::unique_ptr<Network> Make(const std::string& name, uint64_t seed = 1) {
 }
 
 BatchResult RunBatch(Network& network, const Batch& batch,
-                     const Network::GradientReady& ready = nullptr) {
+                     const Network::Hooks& hooks = {}) {
   return network.ForwardBackward(batch.images.data(), batch.labels.data(),
-                                 kBatch, ready);
+                                 kBatch, hooks);
 }
 
 std::vector<float> Gradient(const Parameter& parameter) {
@@ -62,12 +62,12 @@ TEST_P(Networks, GradientsAreCompleteWhenTheyAreReported) {
   std::vector<size_t> order;
   for (int round = 0; round < 2; ++round) {  // the second replaces the first
     order.clear();
-    RunBatch(*network, batch, [&](size_t index) {
+    RunBatch(*network, batch, {.gradient_ready = [&](size_t index) {
       order.push_back(index);
       EXPECT_EQ(Gradient(network->parameters().at(index)),
                 Gradient(expected->parameters().at(index)))
           << network->parameters()[index].name;
-    });
+    }});
   }
   const size_t count = network->parameters().size();
   ASSERT_EQ(order.size(), count);
@@ -75,6 +75,30 @@ TEST_P(Networks, GradientsAreCompleteWhenTheyAreReported) {
   EXPECT_LE(order.back(), 1u);          // of the first
   std::sort(order.begin(), order.end());
   for (size_t i = 0; i < count; ++i) EXPECT_EQ(order[i], i);
+}
+
+// A tensor's sum may come in the midst of forward: into the gradient, whose
+// step then changes the weight.
+TEST_P(Networks, WeightsMayChangeUntilForwardNeedsThem) {
+  const Batch batch = MakeBatch();
+  const auto expected = Make(GetParam(), 3);
+  RunBatch(*expected, batch);
+  const auto network = Make(GetParam(), 4);
+  std::vector<size_t> order;
+  RunBatch(*network, batch, {.weight_needed = [&](size_t index) {
+    order.push_back(index);
+    const Parameter& from = expected->parameters().at(index);
+    const Parameter& to = network->parameters().at(index);
+    std::fill_n(to.grad, to.num_elements, 7.0f);
+    std::copy_n(from.weight, from.num_elements, to.weight);
+  }});
+  for (size_t i = 0; i < network->parameters().size(); ++i) {
+    EXPECT_EQ(Gradient(network->parameters()[i]),
+              Gradient(expected->parameters()[i]));
+  }
+  // In forward order: the last layer's do not wait for nothing.
+  EXPECT_TRUE(std::ranges::is_sorted(order));
+  EXPECT_EQ(order.size(), network->parameters().size());
 }
 
 TEST_P(Networks, EqualSeedsGiveEqualBitsAndOthersDoNot) {

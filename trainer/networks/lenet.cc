@@ -46,8 +46,7 @@ absl::StatusOr<Model> MakeLeNet(const NetworkSpec& spec) {
            XavierBound(kMaps2 * pixels_left, kHidden));
   AddDense(model, "fc2", kHidden, spec.num_classes,
            XavierBound(kHidden, spec.num_classes));
-  model.forward = [](const torch::Tensor& images,
-                     std::span<const torch::Tensor> weights) {
+  model.forward = [](const torch::Tensor& images, const Weights& weights) {
     torch::Tensor x = ConvolveAndPool(images, weights[0], weights[1]);
     x = ConvolveAndPool(x, weights[2], weights[3]).flatten(1);
     x = torch::tanh(torch::linear(x, weights[4], weights[5]));

@@ -12,8 +12,7 @@ absl::StatusOr<Model> MakeMlp(const NetworkSpec& spec) {
   AddDense(model, "fc2", kHidden1, kHidden2, HeBound(kHidden1));
   AddDense(model, "fc3", kHidden2, spec.num_classes,
            XavierBound(kHidden2, spec.num_classes));
-  model.forward = [](const torch::Tensor& images,
-                     std::span<const torch::Tensor> weights) {
+  model.forward = [](const torch::Tensor& images, const Weights& weights) {
     torch::Tensor x = images.flatten(1);
     x = torch::relu(torch::linear(x, weights[0], weights[1]));
     x = torch::relu(torch::linear(x, weights[2], weights[3]));

@@ -6,6 +6,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -21,14 +22,33 @@ struct ModelParameter {
   float bound = 0.0f;
 };
 
+// The parameters of a model in forward, by index.
+class Weights {
+ public:
+  using Needed = std::function<void(size_t index)>;
+  explicit Weights(std::span<const torch::Tensor> tensors,
+                   Needed needed = nullptr)
+      : tensors_(tensors), needed_(std::move(needed)) {}
+
+  // Ready to be read: what still changes it has been waited for.
+  const torch::Tensor& operator[](size_t index) const {
+    if (needed_) needed_(index);
+    return tensors_[index];
+  }
+
+ private:
+  const std::span<const torch::Tensor> tensors_;
+  const Needed needed_;
+};
+
 // What a network is, without its state: a new one is a function that returns
 // this and a line in trainer/registry.cc.
 struct Model {
   std::vector<ModelParameter> parameters;  // forward order
-  // images [n, c, r, c] f32 and one tensor per parameter -> logits
-  // [n, num_classes].
+  // images [n, c, r, c] f32 -> logits [n, num_classes]. Takes each weight where
+  // it computes with it, not before: a weight may have to be waited for.
   std::function<torch::Tensor(const torch::Tensor& images,
-                              std::span<const torch::Tensor> weights)>
+                              const Weights& weights)>
       forward;
 };
 

@@ -25,16 +25,19 @@ constexpr uint64_t kWeightStream = uint64_t{0x77656967} << 32;  // "weig"
 // after the node that has added the last contribution to it.
 class GradientHook : public torch::autograd::FunctionPostHook {
  public:
-  GradientHook(const Network::GradientReady* const* ready, size_t index)
-      : ready_(ready), index_(index) {}
+  GradientHook(const Network::Hooks* const* hooks, size_t index)
+      : hooks_(hooks), index_(index) {}
   variable_list operator()(const variable_list& outputs,
                            const variable_list&) override {
-    if (*ready_ != nullptr && **ready_) (**ready_)(index_);
+    const Network::Hooks* const hooks = *hooks_;
+    if (hooks != nullptr && hooks->gradient_ready) {
+      hooks->gradient_ready(index_);
+    }
     return outputs;
   }
 
  private:
-  const Network::GradientReady* const* ready_;
+  const Network::Hooks* const* hooks_;
   size_t index_;
 };
 
@@ -80,15 +83,16 @@ class TorchNetwork : public Network {
   }
 
   BatchResult ForwardBackward(const float* images, const int64_t* labels,
-                              int64_t n, const GradientReady& ready) override {
+                              int64_t n, const Hooks& hooks) override {
     try {
-      std::memset(grads_.data(), 0, grads_.size());
       const torch::Tensor target = Labels(labels, n);
-      const torch::Tensor logits = model_.forward(Images(images, n), leaves_);
+      const Weights weights(leaves_, hooks.weight_needed);
+      const torch::Tensor logits = model_.forward(Images(images, n), weights);
+      std::memset(grads_.data(), 0, grads_.size());
       const torch::Tensor loss = torch::cross_entropy_loss(logits, target);
-      ready_ = &ready;
+      hooks_ = &hooks;
       loss.backward();
-      ready_ = nullptr;
+      hooks_ = nullptr;
       torch::NoGradGuard no_grad;
       return Count(logits, target, loss.item<double>() * double(n));
     } catch (const std::exception& error) {
@@ -101,7 +105,8 @@ class TorchNetwork : public Network {
     try {
       torch::NoGradGuard no_grad;
       const torch::Tensor target = Labels(labels, n);
-      const torch::Tensor logits = model_.forward(Images(images, n), leaves_);
+      const Weights weights(leaves_);
+      const torch::Tensor logits = model_.forward(Images(images, n), weights);
       const torch::Tensor loss = torch::cross_entropy_loss(
           logits, target, /*weight=*/{}, at::Reduction::Sum);
       return Count(logits, target, loss.item<double>());
@@ -127,7 +132,7 @@ class TorchNetwork : public Network {
     // The leaf refers to its node weakly: without this the hook would go.
     accumulators_.push_back(torch::autograd::impl::grad_accumulator(leaf));
     accumulators_.back()->add_post_hook(
-        std::make_unique<GradientHook>(&ready_, index));
+        std::make_unique<GradientHook>(&hooks_, index));
     leaves_.push_back(std::move(leaf));
     parameters_.push_back(std::move(parameter));
   }
@@ -153,7 +158,7 @@ class TorchNetwork : public Network {
   std::vector<Parameter> parameters_;
   std::vector<torch::Tensor> leaves_;  // views of weights_, forward order
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
-  const GradientReady* ready_ = nullptr;  // set during backward
+  const Hooks* hooks_ = nullptr;  // set during backward
 };
 
 }  // namespace

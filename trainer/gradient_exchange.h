@@ -1,0 +1,71 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/bytes.h"
+#include "kernels/dispatch.h"
+#include "kvstore/kvstore.h"
+#include "trainer/exchange_clock.h"
+#include "trainer/network.h"
+
+namespace telegrad {
+
+// What a device trains: its copy of the network, with what steps it.
+struct Replica {
+  std::unique_ptr<Network> network;
+  std::vector<Buffer> momenta = {};    // where workers step the weights
+  std::vector<Buffer> pulled = {};     // where servers do: what came back
+  std::vector<uint32_t> samples = {};  // of the epoch
+};
+
+// A worker's tensors under way between backward and the weights. Each is
+// stepped when its sum is there, on the thread that asks, so that the next
+// forward can start before the last sum came. After an error the weights are of
+// no step: the run ends. One thread.
+class GradientExchange {
+ public:
+  // `replicas` by device, all stepped with the same sums. An operation that
+  // takes longer than `timeout` is cancelled: DeadlineExceeded names what is
+  // missing.
+  GradientExchange(KVStore& store, std::span<Replica> replicas,
+                   Duration timeout);
+  ~GradientExchange();  // cancels what is under way
+
+  void set_sgd(const kernels::SgdParameters& sgd) { sgd_ = sgd; }
+
+  // Of tensor `index` of all devices, which must be finished. Larger priorities
+  // go first.
+  void Push(size_t index, int priority);
+  // Until this tensor's weights are stepped; others whose sums arrive meanwhile
+  // are, too.
+  absl::Status Finish(size_t index);
+  // What has arrived; waits for nothing.
+  absl::Status FinishArrived();
+  absl::Status FinishAll();
+
+  // Seconds of waiting since this was last asked.
+  double TakeWait();
+  // From a step's first push until its last tensor was stepped, of the last
+  // step that is whole.
+  double exchange_seconds() const { return exchange_seconds_; }
+
+ private:
+  absl::Status Step(size_t index);
+
+  KVStore& store_;
+  const std::span<Replica> replicas_;
+  const Duration timeout_;
+  kernels::SgdParameters sgd_ = {};
+  CompletionQueue done_;
+  std::vector<Ticket> tickets_;
+  std::vector<bool> is_pending_;
+  size_t num_pending_ = 0;
+  ExchangeClock clock_;
+  double wait_ = 0;
+  double exchange_seconds_ = 0;
+};
+
+}  // namespace telegrad
