@@ -35,7 +35,7 @@ void Inbox::Wake() {
   changed_.NotifyOne();
 }
 
-bool Inbox::Take(TimePoint deadline, std::deque<Event>* events) {
+bool Inbox::Take(TimePoint deadline, std::vector<Event>* events) {
   MutexLock lock(&mutex_);
   while (events_.empty() && !is_woken_) {
     if (Clock::now() >= deadline) return false;
@@ -50,7 +50,7 @@ bool Inbox::Take(TimePoint deadline, std::deque<Event>* events) {
 }
 
 void Inbox::Shut() {
-  std::deque<Event> dropped;  // destroyed outside the lock
+  std::vector<Event> dropped;  // destroyed outside the lock
   MutexLock lock(&mutex_);
   is_shut_ = true;
   dropped.swap(events_);

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -51,15 +50,15 @@ class Inbox {
   // False when the owner has gone.
   bool Post(Event event);
   void Wake();
-  // Waits for an event, Wake or `deadline`; appends all events to `events`,
-  // returns whether Wake ended it.
-  bool Take(TimePoint deadline, std::deque<Event>* events);
+  // Waits for an event, Wake or `deadline`; `events`, which is empty, gets all,
+  // and its memory is for later ones. Returns whether Wake ended it.
+  bool Take(TimePoint deadline, std::vector<Event>* events);
   void Shut();
 
  private:
   Mutex mutex_;
   CondVar changed_;
-  std::deque<Event> events_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Event> events_ ABSL_GUARDED_BY(mutex_);
   bool is_woken_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_shut_ ABSL_GUARDED_BY(mutex_) = false;
 };

@@ -46,7 +46,7 @@ InprocContext::~InprocContext() {
     endpoint.peer->Post({.kind = EventKind::kGone, .to = endpoint.peer_id});
   }
   // Whoever asked to connect, or answered, and was not heard.
-  std::deque<Event> unheard;
+  std::vector<Event> unheard;
   inbox_->Take(TimePoint::min(), &unheard);
   inbox_->Shut();
   for (Event& event : unheard) {
@@ -69,7 +69,7 @@ absl::StatusOr<std::string> InprocContext::Listen() {
 
 absl::StatusOr<EndpointId> InprocContext::Connect(absl::string_view address) {
   const EndpointId id = next_id_++;
-  Endpoint& endpoint = endpoints_[id];
+  Endpoint& endpoint = endpoints_.try_emplace(id, &memory_).first->second;
   endpoint.link = std::make_shared<Link>();
   endpoint.peer = LookUp(std::string(address));
   Event request{.kind = EventKind::kConnect, .from = id};
@@ -141,7 +141,7 @@ void InprocContext::Fail(EndpointId id, absl::Status why) {
 
 void InprocContext::HandleConnect(Event& event) {
   const EndpointId id = next_id_++;
-  Endpoint& endpoint = endpoints_[id];
+  Endpoint& endpoint = endpoints_.try_emplace(id, &memory_).first->second;
   endpoint.peer = std::move(event.reply_to);
   endpoint.peer_id = event.from;
   endpoint.link = std::move(event.link);
@@ -260,9 +260,9 @@ bool InprocContext::Progress(TimePoint deadline) {
     HandleExpired();
     HandleFailed();
     if (num_events_ > 0) return true;
-    std::deque<Event> events;
-    if (inbox_->Take(std::min(deadline, NextTimer()), &events)) return false;
-    for (Event& event : events) Handle(event);
+    if (inbox_->Take(std::min(deadline, NextTimer()), &events_)) return false;
+    for (Event& event : events_) Handle(event);
+    events_.clear();
     HandleFailed();
     if (num_events_ > 0) return true;
     if (Clock::now() >= deadline) return false;

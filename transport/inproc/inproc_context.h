@@ -3,8 +3,10 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <memory_resource>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "transport/inproc/inbox.h"
 #include "transport/transport.h"
@@ -33,12 +35,13 @@ class InprocContext : public TransportContext {
   // kClosing ends by kGoodbyeAck, kGone or its deadline.
   enum class State : uint8_t { kOpen, kClosing, kFailed };
   struct Endpoint {
+    explicit Endpoint(std::pmr::memory_resource* memory) : sends(memory) {}
     State state = State::kOpen;
     std::shared_ptr<Inbox> peer;  // null: nobody listened there
     EndpointId peer_id = 0;       // 0: the listener has not answered yet
     std::shared_ptr<Link> link;
     std::deque<Event> unsent;  // until peer_id is known
-    std::map<uint64_t, SendDone> sends;
+    std::pmr::map<uint64_t, SendDone> sends;
     absl::Status why;
     TimePoint close_by;
   };
@@ -61,6 +64,8 @@ class InprocContext : public TransportContext {
   EndpointId next_id_ = 1;
   uint64_t next_token_ = 1;
   size_t num_events_ = 0;
+  std::vector<Event> events_;                      // of Progress; empty outside
+  std::pmr::unsynchronized_pool_resource memory_;  // of `sends`
   std::unordered_map<EndpointId, Endpoint> endpoints_;
   std::deque<EndpointId> failed_;
   std::deque<EndpointId> closing_;

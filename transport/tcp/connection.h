@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory_resource>
 
 #include "absl/status/status.h"
 #include "base/bytes.h"
@@ -69,9 +70,12 @@ struct Connection {
   bool is_ending = false;  // read up to the end
   bool is_active = false;  // is in active_
 
-  std::deque<Outgoing> queue = {};
-  size_t num_written = 0;             // bytes of the first
-  std::deque<SendDone> untaken = {};  // of written kExposed
+  // Keeps what the queues have given back: messages cost no allocation once
+  // there were as many at a time.
+  std::pmr::unsynchronized_pool_resource memory = {};
+  std::pmr::deque<Outgoing> queue{&memory};
+  size_t num_written = 0;                      // bytes of the first
+  std::pmr::deque<SendDone> untaken{&memory};  // of written kExposed
   Incoming incoming = {};
 };
 
