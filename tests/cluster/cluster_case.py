@@ -20,7 +20,11 @@ ENDLESS = ["--network", "mlp", "--benchmark", "1", "--num-epochs", "1000000",
 
 
 def processes():
-    """pid -> command line of every program of ours in these namespaces."""
+    """pid -> command line of every program of ours in these namespaces.
+
+    Without those that have ended and that nobody has waited for: they have no
+    command line any more.
+    """
     found = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -30,8 +34,8 @@ def processes():
                 program = file.read().strip()
         except OSError:
             continue
-        if program in ("telegrad-train", "telegrad-server") or \
-                line.startswith("telegrad-train:"):
+        if line and (program in ("telegrad-train", "telegrad-server") or
+                     line.startswith("telegrad-train:")):
             found[int(name)] = line
     return found
 
