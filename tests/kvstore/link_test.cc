@@ -99,8 +99,10 @@ TEST(Link, IsNoFasterThanTheEmulatedOne) {
     Cluster(config).Run([rate](KVStore& store) {
       const absl::StatusOr<LinkFigures> link = store.link()->Measure(kShort);
       ExpectMeasured(link);
-      EXPECT_LE(link->send.value, 1.1 * rate);
-      EXPECT_LE(link->receive.value, 1.1 * rate);
+      // Loopback is a thousand times faster. A thread that was late to see the
+      // first bytes sees the others in less time.
+      EXPECT_LE(link->send.value, 2 * rate);
+      EXPECT_LE(link->receive.value, 2 * rate);
       EXPECT_THAT(store.link()->identity(), HasSubstr("emulated"));
     });
   }
