@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <memory_resource>
 #include <memory>
 #include <unordered_map>
 #include <utility>
@@ -127,7 +128,8 @@ class DueCompletions {
     SendDone done;
     absl::Status status;
   };
-  std::deque<Due> due_;
+  std::pmr::unsynchronized_pool_resource memory_;  // that `due_` gave back
+  std::pmr::deque<Due> due_{&memory_};
 };
 
 }  // namespace telegrad

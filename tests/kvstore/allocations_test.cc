@@ -57,15 +57,14 @@ using testing::Soon;
 constexpr int kRounds = 100;
 constexpr int kFew = 4;  // chunks
 constexpr int kMany = 36;
+// Of a chunk and round. Queues grow when more waits at a time than ever before.
+constexpr double kSeldom = 0.05;
 
 struct Case {
   std::string name;
   std::string transport;
   std::string codec;
   size_t chunk_elems;
-  // At most, by the transport: tcp for a message's place in a queue; inproc
-  // also for a new queue each time that a side wakes up, so that it varies.
-  double per_message;
 };
 
 class Steady : public ::testing::TestWithParam<Case> {};
@@ -73,12 +72,12 @@ class Steady : public ::testing::TestWithParam<Case> {};
 // Beyond the codecs' 16 KiB the pool works on chunks, below the io threads.
 INSTANTIATE_TEST_SUITE_P(
     , Steady,
-    ::testing::Values(Case{"InprocDense", "inproc", "none", 8192, 8},
-                      Case{"InprocTwoBit", "inproc", "2bit", 8192, 8},
-                      Case{"InprocTwoBitSmall", "inproc", "2bit", 1024, 8},
-                      Case{"TcpDense", "tcp", "none", 8192, 1.25},
-                      Case{"TcpTwoBit", "tcp", "2bit", 8192, 1.25},
-                      Case{"TcpTwoBitSmall", "tcp", "2bit", 1024, 1.25}),
+    ::testing::Values(Case{"InprocDense", "inproc", "none", 8192},
+                      Case{"InprocTwoBit", "inproc", "2bit", 8192},
+                      Case{"InprocTwoBitSmall", "inproc", "2bit", 1024},
+                      Case{"TcpDense", "tcp", "none", 8192},
+                      Case{"TcpTwoBit", "tcp", "2bit", 8192},
+                      Case{"TcpTwoBitSmall", "tcp", "2bit", 1024}),
     [](const auto& one) { return one.param.name; });
 
 // Allocations in kRounds rounds of one tensor, by all of the process.
@@ -96,7 +95,7 @@ int64_t CountRounds(KVStore& store, Key key, Buffer& grad) {
 }
 
 // A tensor of many chunks allocates what one of few does, which is what an
-// operation and its ticket are made of, and what transports need for messages.
+// operation and its ticket are made of.
 TEST_P(Steady, RoundsAllocateNothingForAChunk) {
   ClusterConfig config = testing::Job(1);
   config.transport = GetParam().transport;
@@ -114,8 +113,7 @@ TEST_P(Steady, RoundsAllocateNothingForAChunk) {
     const int64_t of_few = CountRounds(store, 0, few);
     const int64_t of_many = CountRounds(store, 1, many);
     const double more = static_cast<double>(of_many - of_few);
-    // A push and its reply; of the store nothing.
-    EXPECT_LT(more / (kRounds * (kMany - kFew)), 2 * GetParam().per_message)
+    EXPECT_LT(more / (kRounds * (kMany - kFew)), kSeldom)
         << of_few << " allocations with " << kFew << " chunks, " << of_many
         << " with " << kMany;
     EXPECT_LT(of_few / kRounds, 60);
