@@ -49,6 +49,7 @@ std::string RunParties(const StoreTraits& traits, const StoreSetup& setup,
   }
   ClusterConfig config;
   config.workers = kContributors;
+  config.transport = setup.transport;
   Cluster cluster(config);
   cluster.StartServers();
   std::vector<std::thread> threads;

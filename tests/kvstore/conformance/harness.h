@@ -56,6 +56,7 @@ struct StoreSetup {
   size_t chunk_elems = 32;
   CompressionConfig compression = {};
   OptimizerConfig optimizer = {};
+  std::string transport = "inproc";  // of stores of several workers
 };
 
 // Contributor 0's, which all get.
