@@ -17,8 +17,9 @@ MAX_FILE = 400
 MAX_CLASS_FILE = 600  # the .cc that is named like a class whose methods it has
 MAX_FUNCTION = 60
 MAX_METHODS = 30
-# Product and perf; the goal is 62,000.
-MAX_CODE = 70000
+# Product and perf, so that growth is noticed: 68,847 before GPU tensors, further
+# store types, Python and networks came.
+MAX_CODE = 95000
 
 # What is larger, with the size that it may have. Numbers here only go down; an
 # entry goes when its code is small enough.
@@ -28,7 +29,6 @@ LARGER = {
     ("kvstore/ps/worker.h", "class", "DistWorker"): 77,
     ("tests/topology/doctor_machines.h", "function", "DoctorCases"): 150,
     ("perf/network/push_pull_command.cc", "file", ""): 420,
-    ("tests/kvstore/conformance/checks.cc", "file", ""): 438,
     ("transport/collective/mesh.h", "class", "Mesh"): 39,
     ("transport/ofi/fabric.h", "class", "Fabric"): 32,
     ("transport/ofi/ofi_context.h", "class", "OfiContext"): 61,

@@ -344,98 +344,11 @@ std::string CheckQueue(const StoreTraits& traits, const Wrap& wrap) {
   });
 }
 
-constexpr size_t kLarge = size_t{1} << 20;
-
-// What is under way when the operation is ended: what this worker sends, where
-// the others come later; else also what comes back.
-enum class Direction : uint8_t { kThere, kBack };
-
-// Ends an operation while it runs, by `end`, after `before`; its memory must be
-// the caller's then. The round goes on without it, and the next one works.
-std::string Ended(const StoreTraits& traits, const Wrap& wrap,
-                  const CompressionConfig& compression, Direction direction,
-                  const std::string& transport,
-                  const std::function<void(const Ticket&)>& end,
-                  Duration before) {
-  StoreSetup setup = {.tensors = {{"a", kLarge}},
-                      .chunk_elems = kLarge / 64,
-                      .compression = compression,
-                      .transport = transport};
-  return RunParties(traits, setup, wrap, [&](Party party, Findings& findings) {
-    KVStore& store = party.store;
-    const bool waits = store.group().num_workers() > 1 && !party.is_first();
-    const auto go = [&] {
-      findings.ExpectOk(store.group().Gather("go", "").status(), "go");
-    };
-    if (waits && direction == Direction::kThere) go();
-    std::vector<Buffer> grads = party.Make(kLarge, 0.5f);
-    std::vector<Buffer> outs = party.Make(kLarge, -7);
-    const Ticket ticket = store.PushPull(0, ViewsOf(grads), ViewsOf(outs), 0);
-    if (direction == Direction::kBack) go();
-    if (waits) {
-      findings.ExpectOk(ticket.Wait(Soon()), "round of the others");
-      findings.Expect(std::abs(outs[0].as<float>()[0]) > 0, "empty sum");
-    } else {
-      ticket.WaitUntil(Clock::now() + before);
-      end(ticket);
-      // Ours again: what we write stays, what we free is not touched.
-      for (Buffer& out : outs) std::fill_n(out.as<float>(), kLarge, 3.0f);
-      grads.clear();
-      if (direction == Direction::kThere) go();
-    }
-    // The key takes operations again once the old round is over.
-    std::vector<Buffer> next = party.Make(kLarge, 0.25f);
-    const std::vector<TensorView> views = ViewsOf(next);
-    absl::Status status;
-    const TimePoint deadline = Soon();
-    do {
-      status = store.PushPull(0, views, views, 0).Wait(Soon());
-    } while (absl::IsFailedPrecondition(status) && Clock::now() < deadline);
-    findings.ExpectOk(status, "the next round");
-    for (const Buffer& out : outs) {
-      const bool is_touched =
-          !waits && std::any_of(out.as<float>(), out.as<float>() + kLarge,
-                                [](float x) { return x != 3.0f; });
-      findings.Expect(!is_touched, "memory was written after the end");
-    }
-  });
-}
-
-std::string CheckTimeout(const StoreTraits& traits, const Wrap& wrap) {
-  // At once, so that a store of one process is not done either.
-  return Ended(
-      traits, wrap, {}, Direction::kThere, "inproc",
-      [](const Ticket& ticket) { ticket.Wait(Clock::now()).IgnoreError(); },
-      Duration::zero());
-}
-
 }  // namespace
 
 std::string CheckSums(const StoreTraits& traits, const Wrap& wrap) {
   std::string found = Rounds(traits, wrap, Tensors(), false, false);
   absl::StrAppend(&found, Rounds(traits, wrap, Tensors(), false, true));
-  return found;
-}
-
-std::string CheckCancel(const StoreTraits& traits, const Wrap& wrap) {
-  std::string found;
-  std::vector<std::string> transports = {"inproc"};
-  if (traits.has_workers) transports.push_back("tcp");
-  for (const std::string& transport : transports) {
-    for (const Direction direction : {Direction::kThere, Direction::kBack}) {
-      for (const int64_t us : {0, 200, 1000, 5000, 20000}) {
-        for (const char* type : {"none", "2bit"}) {
-          CompressionConfig compression = TwoBit(ReplyMode::kSum, true);
-          compression.type = type;
-          absl::StrAppend(&found,
-                          Ended(
-                              traits, wrap, compression, direction, transport,
-                              [](const Ticket& ticket) { ticket.Cancel(); },
-                              std::chrono::microseconds(us)));
-        }
-      }
-    }
-  }
   return found;
 }
 

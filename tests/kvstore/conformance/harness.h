@@ -113,5 +113,7 @@ std::vector<NamedCheck> AllChecks();
 // For the planted faults.
 std::string CheckSums(const StoreTraits& traits, const Wrap& wrap);
 std::string CheckCancel(const StoreTraits& traits, const Wrap& wrap);
+// cancel_checks.cc, as CheckCancel.
+std::string CheckTimeout(const StoreTraits& traits, const Wrap& wrap);
 
 }  // namespace telegrad::testing
