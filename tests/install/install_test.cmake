@@ -40,3 +40,17 @@ foreach(flag -Werror -Wconversion -Wshadow -ffp-contract _FORTIFY_SOURCE)
     message(FATAL_ERROR "${flag} reaches the users of the package:\n${commands}")
   endif()
 endforeach()
+
+# The C interface is found by pkg-config alone.
+find_program(PKG_CONFIG pkg-config REQUIRED)
+file(GLOB_RECURSE module ${WORK_DIR}/prefix/telegrad.pc)
+get_filename_component(modules ${module} DIRECTORY)
+execute_process(COMMAND ${CMAKE_COMMAND} -E env PKG_CONFIG_PATH=${modules} ${PKG_CONFIG} --cflags --libs telegrad
+                OUTPUT_VARIABLE found OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+separate_arguments(found UNIX_COMMAND "${found}")
+string(REPLACE " " ";" sanitizers "${flags}")
+list(REMOVE_ITEM sanitizers "")
+get_filename_component(libraries ${modules} DIRECTORY)
+run(${COMPILER} ${sanitizers} -x c++ ${CONSUMER_DIR}/main_c.c -x none -o ${WORK_DIR}/consumer_c ${found}
+    -Wl,-rpath,${libraries})
+run(${WORK_DIR}/consumer_c)

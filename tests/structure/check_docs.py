@@ -16,7 +16,7 @@
                                        document under docs/
     check_docs.py ROOT links           what documents link to exists, and
                                        docs/README.md links to each page of docs/
-    check_docs.py ROOT code            blocks of C++ in pages that explain a program
+    check_docs.py ROOT code            blocks of C and C++ in pages that explain a program
                                        are lines of it, in their order
 """
 import os
@@ -41,8 +41,9 @@ FOREIGN = re.compile(
 
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 # Pages that explain a program.
-PROGRAM_OF = {"docs/tutorial_cpp.md": "examples/linear_regression.cc"}
-BLOCK = re.compile(r"^```cpp\n(.*?)^```$", re.M | re.S)
+PROGRAM_OF = {"docs/tutorial_cpp.md": "examples/linear_regression.cc",
+              "docs/c.md": "examples/push_pull.c"}
+BLOCK = re.compile(r"^```c(?:pp)?\n(.*?)^```$", re.M | re.S)
 
 
 MAX_COLUMNS = 100

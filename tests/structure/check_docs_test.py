@@ -3,6 +3,7 @@
 import os
 import tempfile
 import unittest
+from unittest import mock
 
 import check_docs
 
@@ -94,7 +95,8 @@ class CheckDocs(unittest.TestCase):
         page, program = next(iter(check_docs.PROGRAM_OF.items()))
         for blocks, complaints in ((["a;\nb;", "c;"], 0), (["a;\nc;"], 2),
                                    (["a;", "B;"], 1), (["c;", "a;"], 1), ([], 1)):
-            with self.subTest(blocks), tempfile.TemporaryDirectory() as root:
+            with (self.subTest(blocks), tempfile.TemporaryDirectory() as root,
+                  mock.patch.object(check_docs, "PROGRAM_OF", {page: program})):
                 write(root, {program: "  a;\n  b;\nc;\n",
                              page: "".join(f"```cpp\n{b}\n```\n" for b in blocks)})
                 self.assertEqual(len(check_docs.foreign_code(root)), complaints)

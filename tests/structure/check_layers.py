@@ -23,6 +23,8 @@ BELOW = {
     "examples": ("kvstore", "compression", "transport", "topology", "kernels",
                  "base"),
 }
+# The C interface; Python stands on that alone.
+BELOW["python"] = BELOW["trainer"]
 EVERYTHING = tuple(BELOW)
 for top in ("perf", "tests"):
     BELOW[top] = EVERYTHING + ("perf", "tests")
@@ -42,7 +44,7 @@ SOURCES = (".h", ".cc", ".cu", ".cuh")
 # where UCX and NCCL read it, to see what is the user's.
 GETENV_FILES = re.compile(
     r"^(trainer/main\.cc|trainer/options\.cc|perf/main\.cc|perf/options\.cc"
-    r"|kernels/prefetch\.cc|transport/job/launchers/placement\.cc|transport/ucx/config\.cc|transport/collective/nccl/environment\.cc|topology/options\.cc|kvstore/program/server_main\.cc"
+    r"|kernels/prefetch\.cc|python/c/job\.cc|transport/job/launchers/placement\.cc|transport/ucx/config\.cc|transport/collective/nccl/environment\.cc|topology/options\.cc|kvstore/program/server_main\.cc"
     r"|tests/.*)$")
 # A layer's own table, and that of one of its folders.
 CONDITIONAL_FILES = re.compile(

@@ -1,0 +1,317 @@
+#include "python/c/job.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
+#include "base/socket.h"
+#include "base/status_macros.h"
+#include "base/units.h"
+#include "transport/check_transport.h"
+#include "transport/job/placement.h"
+
+using telegrad::Clock;
+using telegrad::DistOptions;
+using telegrad::ExitCode;
+using telegrad::FatalEvent;
+using telegrad::Parts;
+using telegrad::Placement;
+using telegrad::Scheduler;
+using telegrad::Secret;
+using telegrad::TimePoint;
+using telegrad::c::TextOf;
+
+namespace {
+
+constexpr int kMaxMembers = 1024;
+constexpr double kLongestS = 864000;
+
+absl::Status CheckNumber(const char* name, double value, double low,
+                         double high) {
+  if (value >= low && value <= high) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, " ", value, ": it takes ", low, " to ", high));
+}
+
+absl::Status CheckOptions(const telegrad_job_options& options) {
+  RETURN_IF_ERROR(CheckNumber("role", options.role, 0, 2));
+  RETURN_IF_ERROR(CheckNumber("rank", options.rank, -1, kMaxMembers - 1));
+  RETURN_IF_ERROR(
+      CheckNumber("num_workers", options.num_workers, 1, kMaxMembers));
+  RETURN_IF_ERROR(
+      CheckNumber("num_servers", options.num_servers, 1, kMaxMembers));
+  RETURN_IF_ERROR(
+      CheckNumber("servers_here", options.servers_here, 0, kMaxMembers));
+  RETURN_IF_ERROR(CheckNumber("num_threads", options.num_threads, 0, 256));
+  RETURN_IF_ERROR(
+      CheckNumber("join_timeout_s", options.join_timeout_s, 0.1, kLongestS));
+  RETURN_IF_ERROR(
+      CheckNumber("dead_timeout_s", options.dead_timeout_s, 0.5, kLongestS));
+  RETURN_IF_ERROR(CheckNumber("operation_timeout_s",
+                              options.operation_timeout_s, 0.5, kLongestS));
+  if (options.servers_here <= options.num_servers) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("servers_here ", options.servers_here, " of num_servers ",
+                   options.num_servers));
+}
+
+absl::StatusOr<DistOptions> DistOptionsOf(const telegrad_job_options& options,
+                                          const std::string& bind) {
+  DistOptions dist;
+  dist.job_id = TextOf(options.job_id, "local");
+  if (options.secret_bytes > 0) {
+    if (options.secret == nullptr) {
+      return absl::InvalidArgumentError("secret_bytes without a secret");
+    }
+    ASSIGN_OR_RETURN(dist.secret,
+                     Secret::Derive({static_cast<const char*>(options.secret),
+                                     options.secret_bytes},
+                                    dist.job_id));
+  }
+  dist.transport.name = TextOf(options.transport, "tcp");
+  dist.transport.tls = TextOf(options.tls, "");
+  dist.transport.bind_address = bind;
+  ASSIGN_OR_RETURN(const telegrad::LinkSpec link,
+                   telegrad::ParseLink(TextOf(options.link, "none")));
+  dist.transport.link_bytes_per_s = link.bytes_per_s;
+  dist.transport.link_latency_s = link.latency_s;
+  dist.timing.join = telegrad::FromSeconds(options.join_timeout_s);
+  dist.timing.dead = telegrad::FromSeconds(options.dead_timeout_s);
+  dist.timing.heartbeat =
+      std::min<telegrad::Duration>(dist.timing.heartbeat, dist.timing.dead / 5);
+  dist.operation_timeout = telegrad::FromSeconds(options.operation_timeout_s);
+  dist.num_threads = options.num_threads;
+  return dist;
+}
+
+}  // namespace
+
+// Options, with what the launcher says over them.
+struct telegrad_job::Plan {
+  int role = TELEGRAD_WORKER;
+  int rank = -1;
+  int num_workers = 1;
+  int num_servers = 1;
+  bool has_scheduler = false;
+  std::vector<int> server_ranks;  // -1: any
+  telegrad::HostPort scheduler;
+  std::string scheduler_bind;
+  std::string bind;
+  bool insecure = false;
+  std::string job_id;
+
+  static absl::StatusOr<Plan> Of(const telegrad_job_options& options);
+
+ private:
+  absl::Status TakeLauncher(const telegrad_job_options& options);
+};
+
+absl::Status telegrad_job::Plan::TakeLauncher(
+    const telegrad_job_options& options) {
+  ASSIGN_OR_RETURN(const std::optional<Placement> placement,
+                   telegrad::DetectPlacement([](const char* name) {
+                     return static_cast<const char*>(std::getenv(name));
+                   }));
+  if (!placement.has_value()) {
+    return absl::InvalidArgumentError(
+        "no launcher's variables are set (DMLC_ROLE, RANK and MASTER_ADDR, "
+        "OMPI_COMM_WORLD_RANK, SLURM_PROCID): start it by one, or give the "
+        "scheduler's address");
+  }
+  ASSIGN_OR_RETURN(const Parts parts, telegrad::PartsOf(*placement, 0));
+  ASSIGN_OR_RETURN(bind, telegrad::BindAddress(
+                             TextOf(options.bind, "127.0.0.1"), &*placement));
+  ASSIGN_OR_RETURN(
+      scheduler,
+      telegrad::FindScheduler(*placement, bind, 1,
+                              static_cast<int>(options.join_timeout_s) + 1));
+  scheduler_bind = telegrad::SchedulerBindAddress(bind, *placement);
+  job_id = options.job_id == nullptr ? placement->job_id : options.job_id;
+  num_workers = parts.num_workers;
+  num_servers = parts.num_servers;
+  has_scheduler = parts.is_scheduler;
+  const auto rank_of = [](int r) { return r == Parts::kAnyRank ? -1 : r; };
+  if (parts.server_rank != Parts::kNone) {
+    server_ranks.push_back(rank_of(parts.server_rank));
+  }
+  rank = rank_of(parts.worker_rank);
+  role = parts.worker_rank != Parts::kNone   ? TELEGRAD_WORKER
+         : parts.server_rank != Parts::kNone ? TELEGRAD_SERVER
+                                             : TELEGRAD_SCHEDULER;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<telegrad_job::Plan> telegrad_job::Plan::Of(
+    const telegrad_job_options& options) {
+  Plan plan;
+  plan.insecure = options.insecure != 0;
+  plan.job_id = TextOf(options.job_id, "local");
+  if (options.from_launcher != 0) {
+    RETURN_IF_ERROR(plan.TakeLauncher(options));
+    return plan;
+  }
+  plan.role = options.role;
+  plan.rank = options.rank;
+  plan.num_workers = options.num_workers;
+  plan.num_servers = options.num_servers;
+  plan.has_scheduler =
+      options.has_scheduler != 0 || options.role == TELEGRAD_SCHEDULER;
+  int servers = options.servers_here;
+  if (options.scheduler == nullptr) {
+    if (!plan.has_scheduler && plan.num_workers > 1) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a job of ", plan.num_workers,
+          " workers without a scheduler's address: give `scheduler`, or "
+          "has_scheduler in one process and its address to the others"));
+    }
+    if (!plan.has_scheduler) servers = plan.num_servers;
+    plan.has_scheduler = true;
+  }
+  if (plan.role == TELEGRAD_SERVER && servers == 0) servers = 1;
+  // One alone may ask for its worker's rank; several take what is left.
+  const bool is_beside = servers == 1 && plan.role == TELEGRAD_WORKER &&
+                         plan.rank >= 0 && plan.num_servers == plan.num_workers;
+  plan.server_ranks.assign(static_cast<size_t>(servers),
+                           is_beside ? plan.rank : -1);
+  ASSIGN_OR_RETURN(plan.scheduler, telegrad::ParseHostPort(
+                                       TextOf(options.scheduler, "127.0.0.1:0"),
+                                       plan.has_scheduler ? 0 : 1));
+  const auto placement = telegrad::PlacementByHand(
+      telegrad::Role::kWorker,
+      telegrad::FormatHostPort(plan.scheduler.host,
+                               std::max(plan.scheduler.port, 1)),
+      plan.num_workers, plan.num_servers);
+  RETURN_IF_ERROR(placement.status());
+  ASSIGN_OR_RETURN(
+      plan.bind,
+      telegrad::BindAddress(TextOf(options.bind, "127.0.0.1"), &**placement));
+  plan.scheduler_bind =
+      options.scheduler == nullptr
+          ? plan.bind
+          : telegrad::SchedulerBindAddress(plan.bind, **placement);
+  return plan;
+}
+
+absl::Status telegrad_job::Start(const telegrad_job_options& options,
+                                 std::unique_ptr<telegrad_job>* job) {
+  RETURN_IF_ERROR(CheckOptions(options));
+  ASSIGN_OR_RETURN(const Plan plan, Plan::Of(options));
+  std::unique_ptr<telegrad_job> made(new telegrad_job);
+  ASSIGN_OR_RETURN(made->options_, DistOptionsOf(options, plan.bind));
+  if (made->options_.job_id != plan.job_id) made->options_.job_id = plan.job_id;
+  RETURN_IF_ERROR(telegrad::CheckTransport(made->options_.transport));
+  made->role_ = plan.role;
+  made->worker_rank_ = plan.rank;
+  made->options_.cancellation = made->cancellation_;
+  made->options_.scheduler_address =
+      telegrad::FormatHostPort(plan.scheduler.host, plan.scheduler.port);
+  if (plan.has_scheduler) RETURN_IF_ERROR(made->StartScheduler(plan));
+  for (const int rank : plan.server_ranks) made->StartServer(rank);
+  *job = std::move(made);
+  return absl::OkStatus();
+}
+
+absl::Status telegrad_job::StartScheduler(const Plan& plan) {
+  ASSIGN_OR_RETURN(scheduler_,
+                   Scheduler::Start({.num_workers = plan.num_workers,
+                                     .num_servers = plan.num_servers,
+                                     .bind_address = plan.scheduler_bind,
+                                     .port = plan.scheduler.port,
+                                     .job_id = options_.job_id,
+                                     .secret = options_.secret,
+                                     .insecure = plan.insecure,
+                                     .timing = options_.timing,
+                                     .cancellation = cancellation_}));
+  options_.scheduler_address = scheduler_->address();
+  parts_.push_back(std::async(
+      std::launch::async, [scheduler = scheduler_.get(), verdict = verdict_] {
+        FatalEvent event;
+        const absl::Status status = scheduler->Wait(&event);
+        if (!status.ok()) verdict->Set(event);
+        return status;
+      }));
+  return absl::OkStatus();
+}
+
+void telegrad_job::StartServer(int rank) {
+  DistOptions options = options_;
+  options.wanted_rank = rank;
+  options.on_fatal = [verdict = verdict_](const FatalEvent& event) {
+    verdict->Set(event);
+  };
+  parts_.push_back(std::async(std::launch::async, [options] {
+    return telegrad::RunServer(
+        {.job = options, .num_threads = options.num_threads});
+  }));
+}
+
+absl::Status telegrad_job::Join() {
+  if (role_ != TELEGRAD_WORKER || group_ != nullptr) {
+    return absl::FailedPreconditionError(
+        role_ == TELEGRAD_WORKER
+            ? "the worker has joined already"
+            : "this process is no worker: telegrad_job_serve is for it");
+  }
+  telegrad::JobOptions options = options_;
+  options.wanted_rank = worker_rank_;
+  options.on_fatal = [verdict = verdict_](const FatalEvent& event) {
+    verdict->Set(event);
+  };
+  ASSIGN_OR_RETURN(group_, telegrad::JoinWorkers(options));
+  joined_ = group_.get();
+  return absl::OkStatus();
+}
+
+bool telegrad_job::PartsHaveEnded(TimePoint deadline) {
+  for (auto& part : parts_) {
+    if (part.wait_until(deadline) != std::future_status::ready) return false;
+  }
+  return true;
+}
+
+std::optional<absl::Status> telegrad_job::Serve(TimePoint deadline) {
+  if (role_ == TELEGRAD_WORKER) {
+    return absl::FailedPreconditionError("this process is a worker");
+  }
+  if (!PartsHaveEnded(deadline)) return std::nullopt;
+  absl::Status all;
+  for (auto& part : parts_) all.Update(part.get());
+  parts_.clear();
+  return all;
+}
+
+void telegrad_job::Fail(ExitCode code, const std::string& message) {
+  FatalEvent event{.code = code, .message = message};
+  telegrad::WorkerGroup* const group = joined_;
+  event.self = group == nullptr ? absl::StrCat("process ", getpid())
+                                : telegrad::ToString(group->membership().self);
+  if (group != nullptr) {
+    group->Fail(telegrad::WithExitCode(code, absl::UnavailableError(message)));
+  }
+  if (scheduler_ != nullptr) scheduler_->Fail(event);
+  cancellation_->Cancel(event);
+}
+
+absl::Status telegrad_job::Close(TimePoint deadline) {
+  if (group_ != nullptr && !has_store_) group_->Leave();
+  absl::Status status;
+  if (!PartsHaveEnded(deadline)) {
+    status = absl::DeadlineExceededError(
+        "other workers have not left the job by then: its servers and "
+        "scheduler in this process are ended");
+    Fail(ExitCode::kCancelled, std::string(status.message()));
+  }
+  for (auto& part : parts_) status.Update(part.get());
+  parts_.clear();
+  return status;
+}
+
+telegrad_job::~telegrad_job() {
+  // Parts use the scheduler; a future of std::async waits for its thread.
+  if (!parts_.empty()) Fail(ExitCode::kCancelled, "the job was given up");
+  parts_.clear();
+}

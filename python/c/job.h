@@ -1,0 +1,69 @@
+#pragma once
+
+#include <atomic>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/mutex.h"
+#include "kvstore/kvstore.h"
+#include "kvstore/worker_group.h"
+#include "python/c/status.h"
+#include "transport/job/cancellation.h"
+#include "transport/job/scheduler.h"
+
+// What this process does in a job. In order of use: Start, then Join as a
+// worker or Serve, then Close. Thread-safe but for Start and Close.
+struct telegrad_job {
+ public:
+  // Owns copies of all that the options point to.
+  static absl::Status Start(const telegrad_job_options& options,
+                            std::unique_ptr<telegrad_job>* job);
+  ~telegrad_job();
+
+  absl::Status Join();
+  // The job's end: OK, or why it failed; nullopt: not by then.
+  std::optional<absl::Status> Serve(telegrad::TimePoint deadline);
+  void Fail(telegrad::ExitCode code, const std::string& message);
+  // Ends what is still there after the deadline.
+  absl::Status Close(telegrad::TimePoint deadline);
+
+  // Null before Join.
+  telegrad::WorkerGroup* group() const { return joined_; }
+  const telegrad::DistOptions& options() const { return options_; }
+  const std::string& address() const { return options_.scheduler_address; }
+  int role() const { return role_; }
+  const std::shared_ptr<telegrad::c::Verdict>& verdict() const {
+    return verdict_;
+  }
+  const telegrad::c::Owner& owner() const { return owner_; }
+  // One store is a member of the group.
+  bool TakeStorePlace() { return !has_store_.exchange(true); }
+
+ private:
+  struct Plan;
+  telegrad_job() = default;
+  absl::Status StartScheduler(const Plan& plan);
+  void StartServer(int rank);
+  // Until `deadline`; whether it has ended.
+  bool PartsHaveEnded(telegrad::TimePoint deadline);
+
+  telegrad::c::Owner owner_;
+  std::shared_ptr<telegrad::c::Verdict> verdict_ =
+      std::make_shared<telegrad::c::Verdict>();
+  const std::shared_ptr<telegrad::Cancellation> cancellation_ =
+      std::make_shared<telegrad::Cancellation>();
+  telegrad::DistOptions options_;
+  int role_ = TELEGRAD_WORKER;
+  int worker_rank_ = -1;
+  std::atomic<bool> has_store_{false};
+  std::unique_ptr<telegrad::Scheduler> scheduler_;
+  // How each part on a thread has ended: servers, then the scheduler.
+  std::vector<std::future<absl::Status>> parts_;
+  std::unique_ptr<telegrad::WorkerGroup> group_;
+  std::atomic<telegrad::WorkerGroup*> joined_{nullptr};  // group_, for others
+};

@@ -1,0 +1,127 @@
+#include <algorithm>
+#include <memory>
+#include <string>
+
+#include "python/c/job.h"
+
+using telegrad::Clock;
+using telegrad::ExitCode;
+using telegrad::c::Give;
+using telegrad::c::TextOf;
+
+extern "C" {
+
+void telegrad_job_options_init(telegrad_job_options* options, uint64_t size) {
+  telegrad_job_options standard = {};
+  standard.size = static_cast<uint32_t>(
+      std::min<uint64_t>(size, sizeof(telegrad_job_options)));
+  standard.rank = -1;
+  standard.num_workers = 1;
+  standard.num_servers = 1;
+  standard.num_threads = 1;
+  standard.join_timeout_s = 60;
+  standard.dead_timeout_s = 10;
+  standard.operation_timeout_s = 300;
+  std::copy_n(reinterpret_cast<const char*>(&standard), standard.size,
+              reinterpret_cast<char*>(options));
+}
+
+int32_t telegrad_job_start(const telegrad_job_options* options,
+                           telegrad_job** job, telegrad_status* status) {
+  if (job == nullptr) {
+    return Give(absl::InvalidArgumentError("job is null"), status);
+  }
+  telegrad_job_options known;
+  telegrad_job_options_init(&known, sizeof(known));
+  const telegrad_job_options standard = known;
+  telegrad::c::TakeKnown(options, &known);
+  if (known.num_workers == 0) known.num_workers = standard.num_workers;
+  if (known.num_servers == 0) known.num_servers = standard.num_servers;
+  if (known.join_timeout_s == 0) known.join_timeout_s = standard.join_timeout_s;
+  if (known.dead_timeout_s == 0) known.dead_timeout_s = standard.dead_timeout_s;
+  if (known.operation_timeout_s == 0) {
+    known.operation_timeout_s = standard.operation_timeout_s;
+  }
+  std::unique_ptr<telegrad_job> made;
+  const absl::Status result = telegrad_job::Start(known, &made);
+  if (result.ok()) *job = made.release();
+  return Give(result, status);
+}
+
+const char* telegrad_job_address(const telegrad_job* job) {
+  return job == nullptr ? "" : job->address().c_str();
+}
+
+int32_t telegrad_job_role(const telegrad_job* job) {
+  return job == nullptr ? -1 : job->role();
+}
+
+int32_t telegrad_job_join(telegrad_job* job, telegrad_status* status) {
+  absl::Status result = job->owner().Check();
+  if (result.ok()) result = job->Join();
+  return Give(result, job->verdict().get(), status);
+}
+
+int32_t telegrad_job_serve(telegrad_job* job, double timeout_s,
+                           telegrad_status* status) {
+  absl::Status result = job->owner().Check();
+  if (result.ok()) {
+    const auto end =
+        job->Serve(Clock::now() + telegrad::FromSeconds(timeout_s));
+    if (!end.has_value()) return TELEGRAD_PENDING;
+    result = *end;
+  }
+  return Give(result, job->verdict().get(), status);
+}
+
+int32_t telegrad_job_rank(const telegrad_job* job) {
+  return job == nullptr || job->group() == nullptr ? -1 : job->group()->rank();
+}
+
+int32_t telegrad_job_num_workers(const telegrad_job* job) {
+  return job == nullptr || job->group() == nullptr
+             ? -1
+             : job->group()->num_workers();
+}
+
+int32_t telegrad_job_num_servers(const telegrad_job* job) {
+  return job == nullptr || job->group() == nullptr
+             ? -1
+             : job->group()->num_servers();
+}
+
+int32_t telegrad_job_barrier(telegrad_job* job, telegrad_status* status) {
+  absl::Status result = job->owner().Check();
+  if (result.ok() && job->group() == nullptr) {
+    result = absl::FailedPreconditionError("a barrier before the worker joins");
+  }
+  if (result.ok()) result = job->group()->Gather("c barrier", "").status();
+  return Give(result, job->verdict().get(), status);
+}
+
+int32_t telegrad_job_failure(const telegrad_job* job, telegrad_status* status) {
+  const bool has_failed = job->verdict()->Get().has_value();
+  return Give(has_failed ? absl::UnavailableError("") : absl::OkStatus(),
+              job->verdict().get(), status);
+}
+
+void telegrad_job_fail(telegrad_job* job, int32_t exit_code,
+                       const char* message) {
+  if (job == nullptr || !job->owner().is_here()) return;
+  job->Fail(static_cast<ExitCode>(exit_code), TextOf(message, ""));
+}
+
+int32_t telegrad_job_close(telegrad_job* job, double timeout_s,
+                           telegrad_status* status) {
+  if (job == nullptr) return Give(absl::OkStatus(), status);
+  if (const absl::Status forked = job->owner().Check(); !forked.ok()) {
+    return Give(forked, status);  // nothing of it may be touched here
+  }
+  const absl::Status result =
+      job->Close(Clock::now() + telegrad::FromSeconds(timeout_s));
+  const std::shared_ptr<telegrad::c::Verdict> verdict = job->verdict();
+  delete job;
+  return Give(result, verdict.get(), status);
+}
+
+}  // extern "C"

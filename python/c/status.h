@@ -1,0 +1,71 @@
+#pragma once
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "python/telegrad.h"
+#include "transport/job/fatal_event.h"
+
+// What all parts of the C interface share.
+namespace telegrad::c {
+
+// Why a job has failed, as its scheduler says. Thread-safe.
+class Verdict {
+ public:
+  void Set(const FatalEvent& event);
+  std::optional<FatalEvent> Get() const;
+  // Operations may know of a failure before the scheduler has judged it; who
+  // died is known then.
+  std::optional<FatalEvent> Await(TimePoint deadline) const;
+
+ private:
+  mutable Mutex mutex_;
+  mutable CondVar changed_;
+  std::optional<FatalEvent> event_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Fills `out`, which may be null, and gives its code.
+int32_t Give(const absl::Status& status, telegrad_status* out);
+// With what the job's scheduler says where that is why.
+int32_t Give(const absl::Status& status, const Verdict* verdict,
+             telegrad_status* out);
+int32_t GiveText(const std::string& text, char* to, uint64_t to_bytes,
+                 uint64_t* needed, telegrad_status* out);
+
+// The process that made a handle; a child that was forked has its threads not.
+class Owner {
+ public:
+  bool is_here() const { return pid_ == getpid(); }
+  absl::Status Check() const;
+
+ private:
+  const pid_t pid_ = getpid();
+};
+
+// What a caller with an older header knows of `given`, over what is set in
+// `standard`; both begin with their size.
+template <typename T>
+void TakeKnown(const T* given, T* standard) {
+  if (given == nullptr) return;
+  const uint32_t size = standard->size;
+  const size_t known = given->size < size ? given->size : size;
+  if (known < sizeof(uint32_t)) return;
+  std::copy_n(reinterpret_cast<const char*>(given), known,
+              reinterpret_cast<char*>(standard));
+  standard->size = size;
+}
+
+inline std::string TextOf(const char* text, const char* standard) {
+  return text == nullptr ? standard : text;
+}
+
+}  // namespace telegrad::c

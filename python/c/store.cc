@@ -1,0 +1,185 @@
+#include "python/c/store.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "python/c/job.h"
+
+using telegrad::Bytes;
+using telegrad::CompressionConfig;
+using telegrad::Device;
+using telegrad::DeviceKind;
+using telegrad::Dtype;
+using telegrad::Key;
+using telegrad::MutexLock;
+using telegrad::TensorSpec;
+using telegrad::TensorView;
+using telegrad::Ticket;
+using telegrad::c::TextOf;
+
+namespace {
+
+absl::Status CheckTensor(const telegrad_tensor& tensor, bool has_data) {
+  const size_t size = telegrad::SizeOf(static_cast<Dtype>(tensor.dtype));
+  if (tensor.dtype < 0 || tensor.dtype > UINT8_MAX || size == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("dtype ", tensor.dtype, " is no telegrad_dtype"));
+  }
+  if (tensor.num_elems < 1 || tensor.num_elems > (int64_t{1} << 48)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a tensor of ", tensor.num_elems, " elements"));
+  }
+  if (has_data && tensor.data == nullptr) {
+    return absl::InvalidArgumentError("a tensor without data");
+  }
+  return absl::OkStatus();
+}
+
+TensorView ViewOf(const telegrad_tensor& tensor) {
+  const auto dtype = static_cast<Dtype>(tensor.dtype);
+  const Device device =
+      tensor.device < 0 ? Device() : Device{DeviceKind::kCuda, tensor.device};
+  return {.bytes = Bytes(
+              tensor.data,
+              static_cast<size_t>(tensor.num_elems) * telegrad::SizeOf(dtype),
+              device),
+          .dtype = dtype,
+          .num_elems = tensor.num_elems,
+          .stream = {reinterpret_cast<void*>(tensor.stream)}};
+}
+
+}  // namespace
+
+absl::Status telegrad_store::Create(telegrad_job* job, const char* type,
+                                    int32_t num_devices,
+                                    std::unique_ptr<telegrad_store>* store) {
+  if (num_devices < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("num_devices ", num_devices, ": it takes 1 or more"));
+  }
+  telegrad::WorkerGroup* group = nullptr;
+  telegrad::StoreOptions options;
+  auto made = std::make_unique<telegrad_store>();
+  if (job != nullptr) {
+    RETURN_IF_ERROR(job->owner().Check());
+    if (job->group() == nullptr) {
+      return absl::FailedPreconditionError("a store before the worker joins");
+    }
+    group = job->group();
+    options = job->options();
+    made->verdict_ = job->verdict();
+    made->operation_timeout_ = job->options().operation_timeout;
+  }
+  options.num_devices = num_devices;
+  made->num_devices_ = static_cast<size_t>(num_devices);
+  RETURN_IF_ERROR(telegrad::FindStoreType(TextOf(type, "")).status());
+  if (job != nullptr && !job->TakeStorePlace()) {
+    return absl::FailedPreconditionError(
+        "the job has a store already, and takes one");
+  }
+  ASSIGN_OR_RETURN(made->store_,
+                   telegrad::MakeKVStore(TextOf(type, ""), options, group));
+  *store = std::move(made);
+  return absl::OkStatus();
+}
+
+absl::Status telegrad_store::SetCompression(
+    const telegrad_compression& compression) {
+  CompressionConfig config;
+  config.type = TextOf(compression.type, "none");
+  config.rules = TextOf(compression.rules, "");
+  RETURN_IF_ERROR(telegrad::CheckCodecRules(config.rules));
+  ASSIGN_OR_RETURN(config.threshold, telegrad::ParseThreshold(TextOf(
+                                         compression.threshold, "auto")));
+  ASSIGN_OR_RETURN(config.reply,
+                   telegrad::ParseReplyMode(TextOf(compression.reply, "auto")));
+  ASSIGN_OR_RETURN(config.packing, telegrad::ParsePackingMode(
+                                       TextOf(compression.packing, "plain")));
+  ASSIGN_OR_RETURN(config.nonfinite, telegrad::ParseNonFinitePolicy(TextOf(
+                                         compression.nonfinite, "error")));
+  if (compression.batch_size < 0 || compression.min_bytes < 0 ||
+      compression.warmup_steps < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("batch_size ", compression.batch_size, ", min_bytes ",
+                     compression.min_bytes, ", warmup_steps ",
+                     compression.warmup_steps, ": none may be negative"));
+  }
+  if (config.type == "auto") {
+    return absl::UnimplementedError(
+        "type 'auto' measures while it trains, which telegrad-train does; "
+        "name a codec here: docs/codecs.md");
+  }
+  config.batch_size = std::max(compression.batch_size, 1);
+  config.min_bytes = compression.min_bytes;
+  config.warmup_steps = compression.warmup_steps;
+  config.has_guard = compression.has_guard != 0;
+  return store_->SetCompression(config);
+}
+
+std::vector<TensorView> telegrad_store::ViewsOf(const telegrad_tensor* tensors,
+                                                size_t i) const {
+  std::vector<TensorView> views;
+  for (size_t device = 0; device < num_devices_; ++device) {
+    views.push_back(ViewOf(tensors[i * num_devices_ + device]));
+  }
+  return views;
+}
+
+absl::Status telegrad_store::Init(int64_t num, const char* const* names,
+                                  const telegrad_tensor* tensors,
+                                  bool has_values, uint32_t* keys) {
+  if (num < 1 || names == nullptr || tensors == nullptr || keys == nullptr) {
+    return absl::InvalidArgumentError("init without tensors, names or keys");
+  }
+  std::vector<TensorSpec> specs;
+  std::vector<TensorView> values;
+  for (size_t i = 0; i < static_cast<size_t>(num); ++i) {
+    for (size_t device = 0; device < num_devices_; ++device) {
+      const telegrad_tensor& tensor = tensors[i * num_devices_ + device];
+      RETURN_IF_ERROR(CheckTensor(tensor, has_values));
+      if (has_values) values.push_back(ViewOf(tensor));
+    }
+    specs.push_back({.name = TextOf(names[i], ""),
+                     .num_elems = static_cast<size_t>(
+                         tensors[i * num_devices_].num_elems)});
+  }
+  ASSIGN_OR_RETURN(const std::vector<Key> given, store_->Init(specs, values));
+  std::copy(given.begin(), given.end(), keys);
+  MutexLock lock(&mutex_);
+  last_.resize(last_.size() + specs.size());
+  return absl::OkStatus();
+}
+
+absl::Status telegrad_store::Run(const Call& call,
+                                 const std::function<Ticket(size_t)>& start) {
+  if (call.num < 1 || call.keys == nullptr) {
+    return absl::InvalidArgumentError("an operation without keys");
+  }
+  if (call.queue != nullptr) RETURN_IF_ERROR(call.queue->owner().Check());
+  telegrad::c::Operation operation{
+      .tag = call.tag,
+      .deadline = telegrad::Clock::now() + operation_timeout_,
+      .verdict = verdict_};
+  for (size_t i = 0; i < static_cast<size_t>(call.num); ++i) {
+    operation.tickets.push_back(start(i));
+    MutexLock lock(&mutex_);
+    if (call.keys[i] < last_.size()) {
+      last_[call.keys[i]] = operation.tickets.back();
+    }
+  }
+  if (call.queue == nullptr) return operation.Wait();
+  call.queue->Add(std::move(operation));
+  return absl::OkStatus();
+}
+
+void telegrad_store::Close() {
+  std::vector<Ticket> last;
+  {
+    MutexLock lock(&mutex_);
+    last = last_;
+  }
+  for (const Ticket& ticket : last) ticket.Cancel();
+  store_->Close();
+}

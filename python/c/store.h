@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/mutex.h"
+#include "kvstore/kvstore.h"
+#include "python/c/queue.h"
+#include "python/c/status.h"
+
+// A store as C sees it: lists of keys, one view per key and device.
+// Thread-safe but for Init and Close.
+struct telegrad_store {
+ public:
+  // `job` may be null, and outlives the store.
+  static absl::Status Create(telegrad_job* job, const char* type,
+                             int32_t num_devices,
+                             std::unique_ptr<telegrad_store>* store);
+  absl::Status SetCompression(const telegrad_compression& compression);
+  absl::Status Init(int64_t num, const char* const* names,
+                    const telegrad_tensor* tensors, bool has_values,
+                    uint32_t* keys);
+
+  // Starts `start(i)` for each key, and waits where there is no queue.
+  struct Call {
+    int64_t num = 0;
+    const uint32_t* keys = nullptr;
+    telegrad_queue* queue = nullptr;
+    uint64_t tag = 0;
+  };
+  absl::Status Run(const Call& call,
+                   const std::function<telegrad::Ticket(size_t)>& start);
+  // Of the i-th key.
+  std::vector<telegrad::TensorView> ViewsOf(const telegrad_tensor* tensors,
+                                            size_t i) const;
+  // Cancels what is in flight.
+  void Close();
+
+  telegrad::KVStore& store() { return *store_; }
+  const telegrad::c::Verdict* verdict() const { return verdict_.get(); }
+  const telegrad::c::Owner& owner() const { return owner_; }
+
+ private:
+  telegrad::c::Owner owner_;
+  std::shared_ptr<telegrad::c::Verdict> verdict_;
+  std::unique_ptr<telegrad::KVStore> store_;
+  telegrad::Duration operation_timeout_ = std::chrono::seconds(300);
+  size_t num_devices_ = 1;
+  telegrad::Mutex mutex_;
+  // The last operation of each key.
+  std::vector<telegrad::Ticket> last_ ABSL_GUARDED_BY(mutex_);
+};

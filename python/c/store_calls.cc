@@ -1,0 +1,234 @@
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "python/c/store.h"
+
+using telegrad::TensorView;
+using telegrad::c::Give;
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+absl::Status CheckStore(telegrad_store* store) {
+  if (store == nullptr) return absl::InvalidArgumentError("store is null");
+  return store->owner().Check();
+}
+
+absl::Status CheckTensors(int64_t num, const telegrad_tensor* tensors) {
+  return num > 0 && tensors == nullptr
+             ? absl::InvalidArgumentError("an operation without tensors")
+             : absl::OkStatus();
+}
+
+int32_t PriorityOf(const int32_t* priorities, size_t i) {
+  return priorities == nullptr ? 0 : priorities[i];
+}
+
+// NaN and infinities have no place in JSON.
+Json Number(double value) {
+  return std::isfinite(value) ? Json(value) : Json(nullptr);
+}
+
+Json JsonOf(const telegrad::TensorReport& report) {
+  Json json = {{"name", report.name},
+               {"num_elems", report.num_elems},
+               {"codec", report.codec},
+               {"setting", report.setting},
+               {"has_rule", report.has_rule},
+               {"reason", report.reason},
+               {"reply", report.reply},
+               {"packing", report.packing},
+               {"push_bytes", report.push_bytes},
+               {"is_dense", report.is_dense},
+               {"gave_up", report.gave_up},
+               {"num_nonfinite", report.num_nonfinite}};
+  if (!report.has_sample) return json;
+  json["residual_ratio"] = Number(report.residual_ratio);
+  json["zero_share"] = Number(report.zero_share);
+  json["saturated_share"] = Number(report.saturated_share);
+  json["cosine"] = Number(report.cosine);
+  json["relative_error"] = Number(report.relative_error);
+  return json;
+}
+
+const telegrad::c::Verdict* VerdictOf(const telegrad_store* store) {
+  return store == nullptr ? nullptr : store->verdict();
+}
+
+}  // namespace
+
+extern "C" {
+
+int32_t telegrad_store_create(telegrad_job* job, const char* type,
+                              int32_t num_devices, telegrad_store** store,
+                              telegrad_status* status) {
+  if (store == nullptr) {
+    return Give(absl::InvalidArgumentError("store is null"), status);
+  }
+  std::unique_ptr<telegrad_store> made;
+  const absl::Status result =
+      telegrad_store::Create(job, type, num_devices, &made);
+  if (result.ok()) *store = made.release();
+  return Give(result, status);
+}
+
+void telegrad_compression_init(telegrad_compression* compression,
+                               uint64_t size) {
+  telegrad_compression standard = {};
+  standard.size = static_cast<uint32_t>(
+      std::min<uint64_t>(size, sizeof(telegrad_compression)));
+  standard.batch_size = 1;
+  standard.has_guard = 1;
+  std::copy_n(reinterpret_cast<const char*>(&standard), standard.size,
+              reinterpret_cast<char*>(compression));
+}
+
+int32_t telegrad_store_set_compression(telegrad_store* store,
+                                       const telegrad_compression* compression,
+                                       telegrad_status* status) {
+  telegrad_compression known;
+  telegrad_compression_init(&known, sizeof(known));
+  telegrad::c::TakeKnown(compression, &known);
+  absl::Status result = CheckStore(store);
+  if (result.ok()) result = store->SetCompression(known);
+  return Give(result, status);
+}
+
+int32_t telegrad_store_set_sgd(telegrad_store* store, const telegrad_sgd* sgd,
+                               telegrad_status* status) {
+  absl::Status result = CheckStore(store);
+  if (result.ok() && sgd == nullptr) {
+    result = absl::InvalidArgumentError("sgd is null");
+  }
+  if (result.ok()) {
+    telegrad::OptimizerConfig config;
+    config.update_on = telegrad::UpdateOn::kServer;
+    config.sgd.learning_rate = sgd->learning_rate;
+    config.sgd.momentum_rate = sgd->momentum;
+    config.sgd.weight_decay = sgd->weight_decay;
+    config.sgd.rescale = sgd->rescale_grad;
+    result = store->store().SetOptimizer(config);
+  }
+  return Give(result, status);
+}
+
+int32_t telegrad_store_init(telegrad_store* store, int64_t num,
+                            const char* const* names,
+                            const telegrad_tensor* tensors, int32_t has_values,
+                            uint32_t* keys, telegrad_status* status) {
+  absl::Status result = CheckStore(store);
+  if (result.ok()) {
+    result = store->Init(num, names, tensors, has_values != 0, keys);
+  }
+  return Give(result, VerdictOf(store), status);
+}
+
+int32_t telegrad_store_push_pull(telegrad_store* store, int64_t num,
+                                 const uint32_t* keys,
+                                 const telegrad_tensor* grads,
+                                 const telegrad_tensor* outs,
+                                 const int32_t* priorities,
+                                 telegrad_queue* queue, uint64_t tag,
+                                 telegrad_status* status) {
+  absl::Status result = CheckStore(store);
+  result.Update(CheckTensors(num, grads));
+  result.Update(CheckTensors(num, outs));
+  if (result.ok()) {
+    result = store->Run({num, keys, queue, tag}, [&](size_t i) {
+      return store->store().PushPull(keys[i], store->ViewsOf(grads, i),
+                                     store->ViewsOf(outs, i),
+                                     PriorityOf(priorities, i));
+    });
+  }
+  return Give(result, VerdictOf(store), status);
+}
+
+int32_t telegrad_store_push(telegrad_store* store, int64_t num,
+                            const uint32_t* keys, const telegrad_tensor* grads,
+                            const int32_t* priorities, telegrad_queue* queue,
+                            uint64_t tag, telegrad_status* status) {
+  absl::Status result = CheckStore(store);
+  result.Update(CheckTensors(num, grads));
+  if (result.ok()) {
+    result = store->Run({num, keys, queue, tag}, [&](size_t i) {
+      return store->store().Push(keys[i], store->ViewsOf(grads, i),
+                                 PriorityOf(priorities, i));
+    });
+  }
+  return Give(result, VerdictOf(store), status);
+}
+
+int32_t telegrad_store_pull(telegrad_store* store, int64_t num,
+                            const uint32_t* keys, const telegrad_tensor* outs,
+                            const int32_t* priorities, telegrad_queue* queue,
+                            uint64_t tag, telegrad_status* status) {
+  absl::Status result = CheckStore(store);
+  result.Update(CheckTensors(num, outs));
+  if (result.ok()) {
+    result = store->Run({num, keys, queue, tag}, [&](size_t i) {
+      return store->store().Pull(keys[i], store->ViewsOf(outs, i),
+                                 PriorityOf(priorities, i));
+    });
+  }
+  return Give(result, VerdictOf(store), status);
+}
+
+int32_t telegrad_store_broadcast(telegrad_store* store, int64_t num,
+                                 const uint32_t* keys, int32_t root,
+                                 const telegrad_tensor* values,
+                                 telegrad_queue* queue, uint64_t tag,
+                                 telegrad_status* status) {
+  absl::Status result = CheckStore(store);
+  result.Update(CheckTensors(num, values));
+  if (result.ok()) {
+    result = store->Run({num, keys, queue, tag}, [&](size_t i) {
+      return store->store().Broadcast(keys[i], root, store->ViewsOf(values, i),
+                                      0);
+    });
+  }
+  return Give(result, VerdictOf(store), status);
+}
+
+int32_t telegrad_store_stats(telegrad_store* store, telegrad_stats* stats,
+                             telegrad_status* status) {
+  const absl::Status result = CheckStore(store);
+  if (result.ok() && stats != nullptr) {
+    const telegrad::StoreStats now = store->store().stats();
+    *stats = {.push_raw_bytes = now.push_raw_bytes,
+              .push_wire_bytes = now.push_wire_bytes,
+              .pull_raw_bytes = now.pull_raw_bytes,
+              .pull_wire_bytes = now.pull_wire_bytes,
+              .num_nonfinite = now.num_nonfinite,
+              .num_frames = now.num_frames};
+  }
+  return Give(result, status);
+}
+
+int32_t telegrad_store_report(telegrad_store* store, char* text,
+                              uint64_t text_bytes, uint64_t* needed,
+                              telegrad_status* status) {
+  if (const absl::Status result = CheckStore(store); !result.ok()) {
+    return Give(result, status);
+  }
+  Json all = Json::array();
+  for (const telegrad::TensorReport& report :
+       store->store().codecs().Report()) {
+    all.push_back(JsonOf(report));
+  }
+  return telegrad::c::GiveText(
+      all.dump(-1, ' ', false, Json::error_handler_t::replace), text,
+      text_bytes, needed, status);
+}
+
+void telegrad_store_close(telegrad_store* store) {
+  if (store == nullptr || !store->owner().is_here()) return;
+  store->Close();
+  delete store;
+}
+
+}  // extern "C"

@@ -1,0 +1,306 @@
+/* Telegrad for C, and for whatever calls C. docs/c.md explains it.
+ *
+ * Handles are opaque. Every call that can fail returns a telegrad_code and
+ * fills `status`, which may be NULL. No call blocks for ever. Calls on one
+ * handle may come from any thread, but not while it is freed. In a child that
+ * was forked, handles of the parent are refused and their free does nothing.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define TELEGRAD_API __attribute__((visibility("default")))
+#else
+#define TELEGRAD_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Changes when a caller that was compiled before would break. */
+#define TELEGRAD_ABI 1
+
+enum telegrad_code {
+  TELEGRAD_PENDING = -1, /* nothing was done by then: no error */
+  TELEGRAD_OK = 0,
+  TELEGRAD_INVALID_ARGUMENT = 1,
+  TELEGRAD_NOT_FOUND = 2,
+  TELEGRAD_FAILED_PRECONDITION = 3, /* wrong order, closed, forked */
+  TELEGRAD_UNIMPLEMENTED = 4,       /* not in this build or on this device */
+  TELEGRAD_UNAVAILABLE = 5,         /* a peer is gone */
+  TELEGRAD_DEADLINE_EXCEEDED = 6,
+  TELEGRAD_CANCELLED = 7,
+  TELEGRAD_DATA_LOSS = 8,
+  TELEGRAD_RESOURCE_EXHAUSTED = 9,
+  TELEGRAD_UNAUTHENTICATED = 10,
+  TELEGRAD_INTERNAL = 11,
+  TELEGRAD_TOO_SMALL = 12 /* the buffer; `needed` says how large it must be */
+};
+
+typedef struct telegrad_status {
+  int32_t code;       /* telegrad_code */
+  int32_t exit_code;  /* as programs end with it: docs/user_guide.md */
+  char dead[1024];    /* who died: "worker/2@host:pid", one a line */
+  char message[3064]; /* what happened, with values */
+} telegrad_status;
+
+/* "0.2.0", and TELEGRAD_ABI of the library. */
+TELEGRAD_API const char* telegrad_version(void);
+TELEGRAD_API int32_t telegrad_abi(void);
+/* Lines on standard error: 0 all, 1 warnings and errors, 2 errors alone. */
+TELEGRAD_API void telegrad_set_log_level(int32_t level);
+
+/* ---- jobs: a scheduler, servers and workers ---- */
+
+typedef struct telegrad_job telegrad_job;
+
+enum telegrad_role {
+  TELEGRAD_WORKER = 0,
+  TELEGRAD_SERVER = 1,
+  TELEGRAD_SCHEDULER = 2
+};
+
+/* What a process does in a job. Strings may be NULL; they and numbers that are
+ * 0 stand for what telegrad_job_options_init sets. */
+typedef struct telegrad_job_options {
+  uint32_t size;         /* set by telegrad_job_options_init */
+  int32_t from_launcher; /* 1: role, rank, counts and scheduler come from the
+                            variables of DMLC, mpirun, srun or torchrun */
+  int32_t role;          /* telegrad_role; TELEGRAD_WORKER */
+  int32_t rank;          /* that is asked for; -1, the standard: any */
+  int32_t num_workers;   /* of the job; 1 */
+  int32_t num_servers;   /* of the job; 1 */
+  int32_t has_scheduler; /* 1: it runs in this process, on threads */
+  int32_t servers_here;  /* so many servers run in this process, on threads */
+  int32_t num_threads;   /* of codecs and sums; 1 */
+  int32_t insecure;      /* 1: other addresses than loopback without secret */
+  const char* scheduler; /* "host:port". NULL: has_scheduler and all servers
+                            here, so that one call makes a job of one worker */
+  const char* job_id;    /* "local" */
+  const void* secret;    /* 32 bytes or more that all members share */
+  uint64_t secret_bytes;
+  const char* transport; /* "tcp"; "auto", or what --transport takes */
+  const char* tls;
+  const char* bind;           /* "127.0.0.1"; or what --bind takes */
+  const char* link;           /* "none"; or an emulated one, as --link takes */
+  double join_timeout_s;      /* 60 */
+  double dead_timeout_s;      /* 10: silence that means death */
+  double operation_timeout_s; /* 300: of one operation, gather or barrier */
+} telegrad_job_options;
+
+/* `size`: sizeof(telegrad_job_options) as the caller knows it. */
+TELEGRAD_API void telegrad_job_options_init(telegrad_job_options* options,
+                                            uint64_t size);
+
+/* Starts the parts that run on threads. A scheduler's address is known then. */
+TELEGRAD_API int32_t telegrad_job_start(const telegrad_job_options* options,
+                                        telegrad_job** job,
+                                        telegrad_status* status);
+/* Of the scheduler: "127.0.0.1:40123". */
+TELEGRAD_API const char* telegrad_job_address(const telegrad_job* job);
+/* telegrad_role, of the launcher's variables where options say so. */
+TELEGRAD_API int32_t telegrad_job_role(const telegrad_job* job);
+/* A worker: returns when all members have joined. */
+TELEGRAD_API int32_t telegrad_job_join(telegrad_job* job,
+                                       telegrad_status* status);
+/* A process without a worker: TELEGRAD_OK when the job has ended in order,
+ * TELEGRAD_PENDING when it has not by then. */
+TELEGRAD_API int32_t telegrad_job_serve(telegrad_job* job, double timeout_s,
+                                        telegrad_status* status);
+/* Of the worker, after it has joined; -1 before. */
+TELEGRAD_API int32_t telegrad_job_rank(const telegrad_job* job);
+TELEGRAD_API int32_t telegrad_job_num_workers(const telegrad_job* job);
+TELEGRAD_API int32_t telegrad_job_num_servers(const telegrad_job* job);
+/* All workers call it. At most operation_timeout_s. */
+TELEGRAD_API int32_t telegrad_job_barrier(telegrad_job* job,
+                                          telegrad_status* status);
+/* Why the job has failed; TELEGRAD_OK: it has not. */
+TELEGRAD_API int32_t telegrad_job_failure(const telegrad_job* job,
+                                          telegrad_status* status);
+/* Ends the job for all members, who get `exit_code` and `message`. 33 means
+ * that somebody wanted it. Ends what this process waits for, too. */
+TELEGRAD_API void telegrad_job_fail(telegrad_job* job, int32_t exit_code,
+                                    const char* message);
+/* Leaves in order, after the stores were closed, and waits for the parts on
+ * threads, which end when all workers have left; after `timeout_s` they are
+ * ended. Frees the handle in any case. */
+TELEGRAD_API int32_t telegrad_job_close(telegrad_job* job, double timeout_s,
+                                        telegrad_status* status);
+
+/* ---- stores ---- */
+
+typedef struct telegrad_store telegrad_store;
+typedef struct telegrad_queue telegrad_queue;
+
+enum telegrad_dtype {
+  TELEGRAD_FLOAT32 = 0,
+  TELEGRAD_FLOAT16 = 1,
+  TELEGRAD_BFLOAT16 = 2,
+  TELEGRAD_INT32 = 3
+};
+
+/* Contiguous elements that the caller owns; ready where `stream` stands. */
+typedef struct telegrad_tensor {
+  void* data;
+  int64_t num_elems;
+  int32_t dtype;   /* telegrad_dtype */
+  int32_t device;  /* -1: host memory; else a GPU's number in CUDA */
+  uint64_t stream; /* a cudaStream_t; 0 in host memory */
+} telegrad_tensor;
+
+/* NULL and 0 stand for what telegrad_compression_init sets. */
+typedef struct telegrad_compression {
+  uint32_t size;         /* set by telegrad_compression_init */
+  int32_t batch_size;    /* for thresholds in the unit "0.5:batch"; 1 */
+  const char* type;      /* "none"; "2bit", "topk:0.01": docs/codecs.md */
+  const char* rules;     /* "bn|bias=none;*=int8": the first match wins */
+  const char* threshold; /* "auto"; "0.5", "0.5:batch", "2rms" */
+  const char* reply;     /* "auto"; "dense", "sum", "reencode" */
+  const char* packing;   /* "plain"; "radix" */
+  const char* nonfinite; /* "error"; "zero", "propagate" */
+  int64_t min_bytes;     /* smaller tensors go dense; 0 */
+  int64_t warmup_steps;  /* the first so many steps go dense; 0 */
+  int32_t has_guard;     /* 1: a codec that harms is given up */
+  int32_t reserved;
+} telegrad_compression;
+TELEGRAD_API void telegrad_compression_init(telegrad_compression* compression,
+                                            uint64_t size);
+
+/* MXNet's sgd with momentum, run by the store: weights are pulled. */
+typedef struct telegrad_sgd {
+  float learning_rate;
+  float momentum;
+  float weight_decay;
+  float rescale_grad;
+} telegrad_sgd;
+
+/* Bytes since the first init, without its traffic: raw as elements, wire as
+ * frames with their headers. */
+typedef struct telegrad_stats {
+  int64_t push_raw_bytes;
+  int64_t push_wire_bytes;
+  int64_t pull_raw_bytes;
+  int64_t pull_wire_bytes;
+  int64_t num_nonfinite; /* elements that policy zero replaced */
+  int64_t num_frames;    /* sent and received */
+} telegrad_stats;
+
+/* `type` as in MXNet: "local", "dist_sync". A job has one store. Without a job
+ * (NULL) it is of this process alone. `num_devices`: tensors of this process
+ * for each key, 1 but for "local". */
+TELEGRAD_API int32_t telegrad_store_create(telegrad_job* job, const char* type,
+                                           int32_t num_devices,
+                                           telegrad_store** store,
+                                           telegrad_status* status);
+/* Both before the first init. */
+TELEGRAD_API int32_t telegrad_store_set_compression(
+    telegrad_store* store, const telegrad_compression* compression,
+    telegrad_status* status);
+TELEGRAD_API int32_t telegrad_store_set_sgd(telegrad_store* store,
+                                            const telegrad_sgd* sgd,
+                                            telegrad_status* status);
+/* Adds `num` tensors by name and gives their keys; all workers call it with
+ * the same. With `has_values` all get worker 0's values, else `data` of
+ * `tensors` is not looked at. `tensors` [num * num_devices], a name's devices
+ * behind each other. */
+TELEGRAD_API int32_t telegrad_store_init(telegrad_store* store, int64_t num,
+                                         const char* const* names,
+                                         const telegrad_tensor* tensors,
+                                         int32_t has_values, uint32_t* keys,
+                                         telegrad_status* status);
+
+/* One operation over `num` keys: the sums over all workers (never means), or
+ * the new weights where the store runs the optimizer. `outs` may be `grads`;
+ * memory is untouched until the operation is done. `priorities` may be NULL;
+ * larger ones go first. With a queue the call returns at once, and the queue
+ * gives `tag` when all keys are done; with NULL it returns then. */
+TELEGRAD_API int32_t telegrad_store_push_pull(
+    telegrad_store* store, int64_t num, const uint32_t* keys,
+    const telegrad_tensor* grads, const telegrad_tensor* outs,
+    const int32_t* priorities, telegrad_queue* queue, uint64_t tag,
+    telegrad_status* status);
+TELEGRAD_API int32_t telegrad_store_push(telegrad_store* store, int64_t num,
+                                         const uint32_t* keys,
+                                         const telegrad_tensor* grads,
+                                         const int32_t* priorities,
+                                         telegrad_queue* queue, uint64_t tag,
+                                         telegrad_status* status);
+TELEGRAD_API int32_t telegrad_store_pull(telegrad_store* store, int64_t num,
+                                         const uint32_t* keys,
+                                         const telegrad_tensor* outs,
+                                         const int32_t* priorities,
+                                         telegrad_queue* queue, uint64_t tag,
+                                         telegrad_status* status);
+/* All get worker `root`'s values; the store's own stay as they were. */
+TELEGRAD_API int32_t telegrad_store_broadcast(
+    telegrad_store* store, int64_t num, const uint32_t* keys, int32_t root,
+    const telegrad_tensor* values, telegrad_queue* queue, uint64_t tag,
+    telegrad_status* status);
+
+TELEGRAD_API int32_t telegrad_store_stats(telegrad_store* store,
+                                          telegrad_stats* stats,
+                                          telegrad_status* status);
+/* JSON, an array: of each tensor its codec, why, and how it does. While no
+ * operation runs. `needed` counts the end's 0; text is written if it fits. */
+TELEGRAD_API int32_t telegrad_store_report(telegrad_store* store, char* text,
+                                           uint64_t text_bytes,
+                                           uint64_t* needed,
+                                           telegrad_status* status);
+/* Operations in flight are cancelled. Leaves the job; frees the handle. */
+TELEGRAD_API void telegrad_store_close(telegrad_store* store);
+
+/* ---- completions ---- */
+
+TELEGRAD_API int32_t telegrad_queue_create(telegrad_queue** queue,
+                                           telegrad_status* status);
+/* The next operation that is done: its tag, and its own code and status.
+ * TELEGRAD_PENDING when none is within `timeout_s`. One thread at a time. */
+TELEGRAD_API int32_t telegrad_queue_next(telegrad_queue* queue,
+                                         double timeout_s, uint64_t* tag,
+                                         telegrad_status* status);
+/* Ends the operations with this tag that are not done; each still comes out of
+ * telegrad_queue_next. The memory is the caller's again when this returns. */
+TELEGRAD_API void telegrad_queue_cancel(telegrad_queue* queue, uint64_t tag);
+/* Cancels what is left. */
+TELEGRAD_API void telegrad_queue_free(telegrad_queue* queue);
+
+/* ---- codecs alone ---- */
+
+typedef struct telegrad_codec telegrad_codec;
+
+/* `spec` as docs/codecs.md: "2bit:0.5". Of `num_elems` float32 in host memory;
+ * keeps the residual between encodes. */
+TELEGRAD_API int32_t telegrad_codec_create(const char* spec, int64_t num_elems,
+                                           const char* nonfinite,
+                                           telegrad_codec** codec,
+                                           telegrad_status* status);
+TELEGRAD_API uint64_t telegrad_codec_max_bytes(const telegrad_codec* codec);
+/* [num_elems], or NULL without one; the caller may read and write it. */
+TELEGRAD_API float* telegrad_codec_residual(telegrad_codec* codec);
+/* grad [num_elems] -> out; `threshold` gets what decode needs. */
+TELEGRAD_API int32_t telegrad_codec_encode(
+    telegrad_codec* codec, const float* grad, void* out, uint64_t out_bytes,
+    uint64_t* encoded_bytes, float* threshold, telegrad_status* status);
+/* Checks the payload first: it may come from anywhere. */
+TELEGRAD_API int32_t telegrad_codec_decode(const telegrad_codec* codec,
+                                           const void* payload,
+                                           uint64_t payload_bytes,
+                                           float threshold, float* out,
+                                           telegrad_status* status);
+TELEGRAD_API void telegrad_codec_free(telegrad_codec* codec);
+
+/* ---- this machine ---- */
+
+/* JSON: what is there (docs/topology_json.md), and what is wrong with it
+ * (docs/doctor.md). */
+TELEGRAD_API int32_t telegrad_topology(char* text, uint64_t text_bytes,
+                                       uint64_t* needed,
+                                       telegrad_status* status);
+TELEGRAD_API int32_t telegrad_doctor(char* text, uint64_t text_bytes,
+                                     uint64_t* needed, telegrad_status* status);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif

@@ -1,0 +1,115 @@
+"""Where an array lies: of NumPy, torch, or anything with DLPack. Nothing is copied."""
+from __future__ import annotations
+
+import ctypes
+import sys
+from typing import Any, Tuple
+
+from ._library import Tensor
+from .errors import UsageError
+
+FLOAT32, FLOAT16, BFLOAT16, INT32 = range(4)
+_NUMPY = {"<f4": FLOAT32, "<f2": FLOAT16, "<i4": INT32}
+_TORCH = {"torch.float32": FLOAT32, "torch.float16": FLOAT16,
+          "torch.bfloat16": BFLOAT16, "torch.int32": INT32}
+# (type code, bits) of DLPack.
+_DLPACK = {(2, 32): FLOAT32, (2, 16): FLOAT16, (4, 16): BFLOAT16, (0, 32): INT32}
+_DLPACK_CPU, _DLPACK_CUDA, _DLPACK_CUDA_HOST = 1, 2, 3
+HOST = -1
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32),
+                ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
+                ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
+                ("lanes", ctypes.c_uint16), ("shape", ctypes.POINTER(ctypes.c_int64)),
+                ("strides", ctypes.POINTER(ctypes.c_int64)),
+                ("byte_offset", ctypes.c_uint64)]
+
+
+def _dtype(table: Any, key: Any, array: Any) -> int:
+    if key in table:
+        return int(table[key])
+    raise UsageError(f"{type(array).__name__} of {key}: arrays are of float32, float16, "
+                     "bfloat16 or int32; cast it first")
+
+
+def _is_dense(shape: Tuple[int, ...], strides: Tuple[int, ...]) -> bool:
+    """Whether the elements fill their memory without gaps, in whatever order."""
+    expected = 1
+    for stride, size in sorted((t, s) for s, t in zip(shape, strides) if s != 1):
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def _of_torch(array: Any) -> Tensor:
+    dtype = _dtype(_TORCH, str(array.dtype), array)
+    if not _is_dense(tuple(array.shape), tuple(array.stride())):
+        raise UsageError("the tensor is a view with gaps: take .contiguous()")
+    device, stream = HOST, 0
+    if array.device.type == "cuda":
+        import torch
+        device = array.device.index or 0
+        stream = torch.cuda.current_stream(array.device).cuda_stream
+    elif array.device.type != "cpu":
+        raise UsageError(f"a tensor on {array.device}: only cpu and cuda can be sent")
+    return Tensor(array.data_ptr(), array.numel(), dtype, device, stream)
+
+
+def _of_numpy(array: Any, writes: bool) -> Tensor:
+    facts = array.__array_interface__
+    dtype = _dtype(_NUMPY, facts["typestr"], array)
+    pointer, is_read_only = facts["data"]
+    if writes and is_read_only:
+        raise UsageError("the array for the result is read-only")
+    if facts.get("strides") is not None:
+        raise UsageError("the array is not contiguous: take numpy.ascontiguousarray")
+    size = 1
+    for extent in facts["shape"]:
+        size *= extent
+    return Tensor(pointer, size, dtype, HOST, 0)
+
+
+def _of_dlpack(array: Any) -> Tensor:
+    capsule = array.__dlpack__()
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    # The capsule frees its tensor; the memory is the array's, which lives on.
+    found = ctypes.cast(get(capsule, b"dltensor"), ctypes.POINTER(_DLTensor)).contents
+    dtype = _dtype(_DLPACK, (found.code, found.bits), array)
+    shape = tuple(found.shape[i] for i in range(found.ndim))
+    if found.strides and not _is_dense(
+            shape, tuple(found.strides[i] for i in range(found.ndim))):
+        raise UsageError("the array is a view with gaps: make it contiguous")
+    if found.device_type not in (_DLPACK_CPU, _DLPACK_CUDA, _DLPACK_CUDA_HOST):
+        raise UsageError(f"an array on DLPack's device {found.device_type}: only host "
+                         "memory and CUDA can be sent")
+    device = found.device_id if found.device_type == _DLPACK_CUDA else HOST
+    size = 1
+    for extent in shape:
+        size *= extent
+    return Tensor(found.data + found.byte_offset, size, dtype, device, 0)
+
+
+def tensor_of(array: Any, writes: bool = False) -> Tensor:
+    """The array as C sees it. It must outlive every operation on it.
+
+    Raises:
+        UsageError: its type, dtype, device or memory layout.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return _of_torch(array)
+    if hasattr(array, "__array_interface__"):
+        return _of_numpy(array, writes)
+    if hasattr(array, "__dlpack__"):
+        return _of_dlpack(array)
+    raise UsageError(f"{type(array).__name__} is no array of NumPy or torch, and has no "
+                     "__dlpack__")
+
+
+def tensors_of(arrays: Any, writes: bool = False) -> Any:
+    """A C array of them."""
+    return (Tensor * len(arrays))(*[tensor_of(array, writes) for array in arrays])

@@ -1,0 +1,204 @@
+"""libtelegrad.so by ctypes: nothing is compiled against Python."""
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from ctypes import (POINTER, Structure, byref, c_char, c_char_p, c_double, c_float,
+                    c_int32, c_int64, c_uint32, c_uint64, c_void_p)
+from typing import Any, Callable, Optional
+
+from .errors import Error, make_error
+
+ABI = 1
+PENDING = -1
+TOO_SMALL = 12
+SLICE_S = 0.1  # of each wait: a signal is heard between two
+
+
+class Status(Structure):
+    _fields_ = [("code", c_int32), ("exit_code", c_int32), ("dead", c_char * 1024),
+                ("message", c_char * 3064)]
+
+
+class JobOptions(Structure):
+    _fields_ = [("size", c_uint32), ("from_launcher", c_int32), ("role", c_int32),
+                ("rank", c_int32), ("num_workers", c_int32), ("num_servers", c_int32),
+                ("has_scheduler", c_int32), ("servers_here", c_int32),
+                ("num_threads", c_int32), ("insecure", c_int32),
+                ("scheduler", c_char_p), ("job_id", c_char_p), ("secret", c_char_p),
+                ("secret_bytes", c_uint64), ("transport", c_char_p), ("tls", c_char_p),
+                ("bind", c_char_p), ("link", c_char_p), ("join_timeout_s", c_double),
+                ("dead_timeout_s", c_double), ("operation_timeout_s", c_double)]
+
+
+class Tensor(Structure):
+    _fields_ = [("data", c_void_p), ("num_elems", c_int64), ("dtype", c_int32),
+                ("device", c_int32), ("stream", c_uint64)]
+
+
+class Compression(Structure):
+    _fields_ = [("size", c_uint32), ("batch_size", c_int32), ("type", c_char_p),
+                ("rules", c_char_p), ("threshold", c_char_p), ("reply", c_char_p),
+                ("packing", c_char_p), ("nonfinite", c_char_p), ("min_bytes", c_int64),
+                ("warmup_steps", c_int64), ("has_guard", c_int32),
+                ("reserved", c_int32)]
+
+
+class Sgd(Structure):
+    _fields_ = [("learning_rate", c_float), ("momentum", c_float),
+                ("weight_decay", c_float), ("rescale_grad", c_float)]
+
+
+class Stats(Structure):
+    _fields_ = [("push_raw_bytes", c_int64), ("push_wire_bytes", c_int64),
+                ("pull_raw_bytes", c_int64), ("pull_wire_bytes", c_int64),
+                ("num_nonfinite", c_int64), ("num_frames", c_int64)]
+
+
+_H = c_void_p  # a handle
+_S = POINTER(Status)
+_T = POINTER(Tensor)
+_K = POINTER(c_uint32)
+_P = POINTER(c_int32)
+PROTOTYPES = {
+    "version": (c_char_p, []),
+    "abi": (c_int32, []),
+    "set_log_level": (None, [c_int32]),
+    "job_options_init": (None, [POINTER(JobOptions), c_uint64]),
+    "job_start": (c_int32, [POINTER(JobOptions), POINTER(_H), _S]),
+    "job_address": (c_char_p, [_H]),
+    "job_role": (c_int32, [_H]),
+    "job_join": (c_int32, [_H, _S]),
+    "job_serve": (c_int32, [_H, c_double, _S]),
+    "job_rank": (c_int32, [_H]),
+    "job_num_workers": (c_int32, [_H]),
+    "job_num_servers": (c_int32, [_H]),
+    "job_barrier": (c_int32, [_H, _S]),
+    "job_failure": (c_int32, [_H, _S]),
+    "job_fail": (None, [_H, c_int32, c_char_p]),
+    "job_close": (c_int32, [_H, c_double, _S]),
+    "store_create": (c_int32, [_H, c_char_p, c_int32, POINTER(_H), _S]),
+    "compression_init": (None, [POINTER(Compression), c_uint64]),
+    "store_set_compression": (c_int32, [_H, POINTER(Compression), _S]),
+    "store_set_sgd": (c_int32, [_H, POINTER(Sgd), _S]),
+    "store_init": (c_int32, [_H, c_int64, POINTER(c_char_p), _T, c_int32, _K, _S]),
+    "store_push_pull": (c_int32, [_H, c_int64, _K, _T, _T, _P, _H, c_uint64, _S]),
+    "store_push": (c_int32, [_H, c_int64, _K, _T, _P, _H, c_uint64, _S]),
+    "store_pull": (c_int32, [_H, c_int64, _K, _T, _P, _H, c_uint64, _S]),
+    "store_broadcast": (c_int32, [_H, c_int64, _K, c_int32, _T, _H, c_uint64, _S]),
+    "store_stats": (c_int32, [_H, POINTER(Stats), _S]),
+    "store_report": (c_int32, [_H, c_char_p, c_uint64, POINTER(c_uint64), _S]),
+    "store_close": (None, [_H]),
+    "queue_create": (c_int32, [POINTER(_H), _S]),
+    "queue_next": (c_int32, [_H, c_double, POINTER(c_uint64), _S]),
+    "queue_cancel": (None, [_H, c_uint64]),
+    "queue_free": (None, [_H]),
+    "codec_create": (c_int32, [c_char_p, c_int64, c_char_p, POINTER(_H), _S]),
+    "codec_max_bytes": (c_uint64, [_H]),
+    "codec_residual": (POINTER(c_float), [_H]),
+    "codec_encode": (c_int32, [_H, c_void_p, c_void_p, c_uint64, POINTER(c_uint64),
+                               POINTER(c_float), _S]),
+    "codec_decode": (c_int32, [_H, c_void_p, c_uint64, c_float, c_void_p, _S]),
+    "codec_free": (None, [_H]),
+    "topology": (c_int32, [c_char_p, c_uint64, POINTER(c_uint64), _S]),
+    "doctor": (c_int32, [c_char_p, c_uint64, POINTER(c_uint64), _S]),
+}
+
+
+def _open() -> Any:
+    """$TELEGRAD_LIBRARY, the package's own, or the system's."""
+    own = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libtelegrad.so")
+    path = os.environ.get("TELEGRAD_LIBRARY") or (
+        own if os.path.exists(own) else "libtelegrad.so.1")
+    try:
+        library = ctypes.CDLL(path)
+    except OSError as why:
+        raise ImportError(
+            f"telegrad: {why}; install the wheel (./telegrad wheel), or set "
+            "TELEGRAD_LIBRARY to libtelegrad.so of a build") from None
+    for name, (result, arguments) in PROTOTYPES.items():
+        function = getattr(library, "telegrad_" + name)
+        function.restype = result
+        function.argtypes = arguments
+    if library.telegrad_abi() != ABI:
+        raise ImportError(
+            f"telegrad: {path} has ABI {library.telegrad_abi()}, this package "
+            f"needs {ABI}: install both from one release")
+    return library
+
+
+LIBRARY = _open()
+_local = threading.local()
+
+
+def status() -> Status:
+    """This thread's."""
+    found: Optional[Status] = getattr(_local, "status", None)
+    if found is None:
+        found = _local.status = Status()
+    return found
+
+
+def error_of(found: Status) -> Error:
+    dead = found.dead.decode("utf-8", "replace")
+    return make_error(found.code, found.exit_code,
+                      found.message.decode("utf-8", "replace"),
+                      tuple(dead.split("\n")) if dead else ())
+
+
+def call(name: str, *arguments: Any) -> None:
+    """Calls it with this thread's status behind the arguments; raises its error."""
+    found = status()
+    if getattr(LIBRARY, "telegrad_" + name)(*arguments, byref(found)) != 0:
+        raise error_of(found)
+
+
+def text_of(name: str, *arguments: Any) -> str:
+    """What a call writes into a buffer."""
+    needed = c_uint64()
+    size = 1 << 16
+    while True:
+        buffer = ctypes.create_string_buffer(size)
+        found = status()
+        code = getattr(LIBRARY, "telegrad_" + name)(*arguments, buffer, size,
+                                                    byref(needed), byref(found))
+        if code == 0:
+            return buffer.value.decode("utf-8")
+        if code != TOO_SMALL:
+            raise error_of(found)
+        size = needed.value
+
+
+def encoded(text: Optional[str]) -> Optional[bytes]:
+    return None if text is None else text.encode("utf-8")
+
+
+def interruptible(work: Callable[[], Any], on_interrupt: Callable[[], None]) -> Any:
+    """Runs `work`, which waits in C, while Ctrl-C is heard: Python hears no signal
+    inside a call of ctypes. `on_interrupt` makes `work` return."""
+    if threading.current_thread() is not threading.main_thread():
+        return work()
+    done = threading.Event()
+    result: Any = None
+    error: Optional[BaseException] = None
+
+    def run() -> None:
+        nonlocal result, error
+        try:
+            result = work()
+        except BaseException as why:  # of the thread that waits
+            error = why
+        done.set()
+
+    threading.Thread(target=run, name="telegrad-call", daemon=True).start()
+    try:
+        while not done.wait(SLICE_S):
+            pass
+    except BaseException:
+        on_interrupt()
+        done.wait(3)
+        raise
+    if error is not None:
+        raise error
+    return result

@@ -1,0 +1,78 @@
+"""A codec alone: one array to bytes and back."""
+from __future__ import annotations
+
+import ctypes
+import os
+from ctypes import byref, c_float, c_uint64, c_void_p
+from typing import Any, Optional, Tuple
+
+from ._arrays import FLOAT32, HOST, tensor_of
+from ._library import LIBRARY, call, encoded
+from .errors import UsageError
+
+
+def _floats(array: Any, num: int, writes: bool) -> int:
+    tensor = tensor_of(array, writes)
+    if (tensor.dtype, tensor.device, tensor.num_elems) == (FLOAT32, HOST, num):
+        return int(tensor.data)
+    raise UsageError(f"the codec takes {num} float32 in host memory; the array has "
+                     f"{tensor.num_elems}, dtype {tensor.dtype}, device {tensor.device}")
+
+
+class Codec:
+    """Encodes float32 arrays of one size, with error feedback. One thread.
+
+    Args:
+        spec: as docs/codecs.md, "2bit:0.5", "topk:0.01".
+        num_elems: of each array.
+        nonfinite: "error", "zero" or "propagate" (MXNet's).
+
+    Example::
+
+        codec = telegrad.Codec("2bit:0.5", gradient.size)
+        payload, threshold = codec.encode(gradient)
+        codec.decode(payload, threshold, out)
+    """
+
+    def __init__(self, spec: str, num_elems: int, nonfinite: str = "error") -> None:
+        self._handle = c_void_p()
+        self._pid = os.getpid()
+        self.num_elems = num_elems
+        call("codec_create", encoded(spec), num_elems, encoded(nonfinite),
+             byref(self._handle))
+        self._buffer = ctypes.create_string_buffer(
+            LIBRARY.telegrad_codec_max_bytes(self._handle))
+
+    def encode(self, grad: Any) -> Tuple[bytes, float]:
+        """The payload and the threshold with which it is decoded."""
+        size, threshold = c_uint64(), c_float()
+        call("codec_encode", self._handle, _floats(grad, self.num_elems, False),
+             self._buffer, len(self._buffer), byref(size), byref(threshold))
+        return self._buffer.raw[:size.value], threshold.value
+
+    def decode(self, payload: bytes, threshold: float, out: Any) -> Any:
+        """Fills `out`, and gives it. `payload` may come from anywhere.
+
+        Raises:
+            telegrad.Error: bytes that no encoder has written.
+        """
+        call("codec_decode", self._handle, payload, len(payload), threshold,
+             _floats(out, self.num_elems, True))
+        return out
+
+    @property
+    def residual(self) -> Optional[Any]:
+        """What was not sent yet, [num_elems] float32 as a ctypes array over the
+        codec's own memory (``numpy.ctypeslib.as_array`` takes it); None: none."""
+        found = LIBRARY.telegrad_codec_residual(self._handle)
+        if not found:
+            return None
+        array = (c_float * self.num_elems).from_address(
+            ctypes.addressof(found.contents))
+        array._codec = self  # the memory lives as long as the array
+        return array
+
+    def __del__(self) -> None:
+        handle, self._handle = getattr(self, "_handle", c_void_p()), c_void_p()
+        if handle:
+            LIBRARY.telegrad_codec_free(handle)

@@ -1,0 +1,215 @@
+"""A process's place in a job: scheduler, servers, workers."""
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import weakref
+from ctypes import byref, c_void_p, sizeof
+from typing import Any, Optional
+
+from . import _library
+from ._library import LIBRARY, PENDING, SLICE_S, JobOptions, call, encoded, interruptible
+from .errors import Error, WrongOrder
+
+WORKER, SERVER, SCHEDULER = range(3)
+_CANCELLED = 33
+
+
+class Job:
+    """Members that exchange gradients. Thread-safe but for `close`.
+
+    Without arguments it is a job of this worker alone, with its scheduler and server
+    on threads of this process. Of several processes one has the scheduler::
+
+        job = telegrad.Job("10.0.0.1:29400", rank=0, num_workers=2, has_scheduler=True,
+                           servers_here=1)          # on the others: rank=1, no scheduler
+        job.join()
+
+    Args:
+        scheduler: its "host:port"; with `has_scheduler` where it listens, port 0 for
+            any free one, which `address` then says.
+        rank: that is asked for; None: any.
+        role: WORKER, SERVER or SCHEDULER.
+        servers_here: so many of the job's servers run on threads of this process.
+        from_launcher: role, rank, counts and scheduler come from the variables of
+            DMLC's tracker, mpirun, srun or torchrun.
+        secret: 32 bytes or more that all members share; demanded beyond loopback,
+            unless `insecure`.
+        transport, bind, link: as the flags of docs/user_guide.md.
+        join_timeout, dead_timeout, operation_timeout: seconds.
+
+    Raises:
+        telegrad.UsageError: arguments; nothing was started.
+    """
+
+    def __init__(self, scheduler: Optional[str] = None, *, rank: Optional[int] = None,
+                 num_workers: int = 1, num_servers: int = 1, role: int = WORKER,
+                 has_scheduler: bool = False, servers_here: int = 0,
+                 from_launcher: bool = False, num_threads: int = 1,
+                 job_id: Optional[str] = None, secret: Optional[bytes] = None,
+                 insecure: bool = False, transport: str = "tcp",
+                 tls: Optional[str] = None, bind: str = "127.0.0.1", link: str = "none",
+                 join_timeout: float = 60, dead_timeout: float = 10,
+                 operation_timeout: float = 300) -> None:
+        options = JobOptions()
+        LIBRARY.telegrad_job_options_init(byref(options), sizeof(options))
+        options.from_launcher, options.role = from_launcher, role
+        options.rank = -1 if rank is None else rank
+        options.num_workers, options.num_servers = num_workers, num_servers
+        options.has_scheduler, options.servers_here = has_scheduler, servers_here
+        options.num_threads, options.insecure = num_threads, insecure
+        options.scheduler, options.job_id = encoded(scheduler), encoded(job_id)
+        options.secret, options.secret_bytes = secret, len(secret or b"")
+        options.transport, options.tls = encoded(transport), encoded(tls)
+        options.bind, options.link = encoded(bind), encoded(link)
+        options.join_timeout_s, options.dead_timeout_s = join_timeout, dead_timeout
+        options.operation_timeout_s = operation_timeout
+        self._handle = c_void_p()
+        self._pid = os.getpid()
+        self._close_timeout = operation_timeout
+        self._stores: "weakref.WeakSet[Any]" = weakref.WeakSet()
+        interruptible(lambda: call("job_start", byref(options), byref(self._handle)),
+                      lambda: None)
+        _open_jobs.add(self)
+        _watch_errors()
+
+    @property
+    def handle(self) -> c_void_p:
+        """Of the C interface."""
+        if not self._handle:
+            raise WrongOrder("the job is closed")
+        return self._handle
+
+    @property
+    def address(self) -> str:
+        """The scheduler's "host:port"."""
+        return str(LIBRARY.telegrad_job_address(self.handle).decode())
+
+    @property
+    def role(self) -> int:
+        return int(LIBRARY.telegrad_job_role(self.handle))
+
+    @property
+    def rank(self) -> int:
+        """This worker's; -1 before `join`."""
+        return int(LIBRARY.telegrad_job_rank(self.handle))
+
+    @property
+    def num_workers(self) -> int:
+        return int(LIBRARY.telegrad_job_num_workers(self.handle))
+
+    @property
+    def num_servers(self) -> int:
+        return int(LIBRARY.telegrad_job_num_servers(self.handle))
+
+    def join(self) -> "Job":
+        """Returns when all members have joined."""
+        self._interruptible(lambda: call("job_join", self.handle))
+        return self
+
+    def barrier(self) -> None:
+        """Returns when all workers have called it."""
+        self._interruptible(lambda: call("job_barrier", self.handle))
+
+    def serve(self) -> None:
+        """A server's or scheduler's part: returns when the job has ended in order."""
+        found = _library.status()
+        while True:
+            code = LIBRARY.telegrad_job_serve(self.handle, SLICE_S, byref(found))
+            if code == 0:
+                return
+            if code != PENDING:
+                raise _library.error_of(found)
+
+    def failure(self) -> Optional[Error]:
+        """Why the job has failed, or None."""
+        found = _library.status()
+        if LIBRARY.telegrad_job_failure(self.handle, byref(found)) == 0:
+            return None
+        return _library.error_of(found)
+
+    def fail(self, message: str, exit_code: int = _CANCELLED) -> None:
+        """Ends the job for all members, who get the message."""
+        if self._handle:
+            LIBRARY.telegrad_job_fail(self._handle, exit_code, encoded(message))
+
+    def close(self, timeout: Optional[float] = None) -> None:
+        """Closes the stores and leaves in order. Scheduler and servers on threads of
+        this process end when all workers have left; after `timeout` seconds (the
+        operation timeout) they are ended. A second call does nothing."""
+        for store in list(self._stores):
+            store.close()
+        handle, self._handle = self._handle, c_void_p()
+        _open_jobs.discard(self)
+        if not handle or self._pid != os.getpid():
+            return
+        limit = self._close_timeout if timeout is None else timeout
+        interruptible(
+            lambda: call("job_close", handle, limit),
+            lambda: LIBRARY.telegrad_job_fail(handle, _CANCELLED, b"interrupted"))
+
+    def _interruptible(self, work: Any) -> None:
+        interruptible(work, lambda: self.fail("interrupted"))
+
+    def __enter__(self) -> "Job":
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if error is not None:
+            self.fail(f"{type(error).__name__}: {error}", _exit_code_of(error))
+        try:
+            self.close(3 if error is not None else None)
+        except Error:
+            if error is None:
+                raise
+
+
+_open_jobs: "weakref.WeakSet[Job]" = weakref.WeakSet()
+_uncaught: Optional[BaseException] = None
+_is_watching = False
+
+
+def _exit_code_of(error: BaseException) -> int:
+    if isinstance(error, KeyboardInterrupt):
+        return _CANCELLED
+    return error.exit_code if isinstance(error, Error) else 70
+
+
+def _watch_errors() -> None:
+    """Other members hear why this one ends, and our errors' exit codes count."""
+    global _is_watching
+    if _is_watching:
+        return
+    _is_watching = True
+    before = sys.excepthook
+
+    def hook(kind: Any, error: Any, trace: Any) -> None:
+        global _uncaught
+        _uncaught = error
+        before(kind, error, trace)
+
+    sys.excepthook = hook
+
+
+def _end_jobs() -> None:
+    """At the interpreter's end: leaves in order, or says why not."""
+    pid = os.getpid()
+    for job in list(_open_jobs):
+        if job._pid != pid:
+            continue
+        try:
+            if _uncaught is not None:
+                job.fail(f"{type(_uncaught).__name__}: {_uncaught}",
+                         _exit_code_of(_uncaught))
+            job.close(3 if _uncaught is not None else None)
+        except Error as why:
+            if _uncaught is None:
+                print(f"telegrad: {why}", file=sys.stderr)
+    if isinstance(_uncaught, Error) and _is_watching:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(_uncaught.exit_code)
+
+
+atexit.register(_end_jobs)

@@ -1,0 +1,306 @@
+"""MXNet's KVStore, on arrays of NumPy, torch and DLPack; docs/mxnet.md."""
+from __future__ import annotations
+
+import sys
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+
+from . import optimizer as _optimizer
+from .errors import Error, Unsupported, UsageError, WrongOrder
+from .job import WORKER, Job
+from .store import Store
+
+Key = Union[int, str]
+_OPTIONS = ("rules", "reply", "packing", "nonfinite", "min_bytes", "warmup_steps",
+            "batch_size", "guard")
+
+
+def create(name: str = "local", job: Optional[Job] = None, **options: Any) -> "KVStore":
+    """A store of the type, as ``mx.kv.create``.
+
+    Args:
+        name: "local", or "dist_sync" ("dist", "dist_device_sync", "dist_sync_device").
+        job: for "dist_sync"; else the process group of torch.distributed where there
+            is one, else the launcher's variables (DMLC_*, mpirun, srun, torchrun).
+        options: of `telegrad.Job`.
+
+    In a process that a launcher gave the role of a server or scheduler it serves, and
+    ends the process when the job ends.
+    """
+    if not isinstance(name, str):
+        raise UsageError("the type of a store is a string")
+    name = name.lower()
+    if "dist" not in name:
+        if job is not None or options:
+            raise UsageError(f"kvstore type '{name}' takes no job and no options")
+        return KVStore(Store(None, name), name)
+    owns_job = job is None
+    if job is None:
+        job = _job_of(options)
+    if job.role != WORKER:
+        job.serve()
+        job.close()
+        sys.exit(0)
+    try:
+        if job.rank < 0:
+            job.join()
+        return KVStore(Store(job, name), name, job if owns_job else None)
+    except Error as why:
+        if owns_job:
+            job.fail(str(why), why.exit_code)
+            _close_quietly(job)
+        raise
+
+
+def _close_quietly(job: Job) -> None:
+    try:
+        job.close(3)
+    except Error:
+        pass  # it has failed, which was said
+
+
+def _job_of(options: Dict[str, Any]) -> Job:
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and (
+            distributed.is_initialized()):
+        from .torch._meeting import job_of_group
+        return job_of_group(**options)
+    return Job(from_launcher=True, **options)
+
+
+def _listed(key: Any, value: Any) -> Tuple[List[Key], List[Any]]:
+    """Keys and their values, each a list of arrays."""
+    if isinstance(key, (list, tuple)):
+        if not isinstance(value, (list, tuple)) or len(value) != len(key):
+            raise UsageError(f"{len(key)} keys need as many values")
+        keys, values = list(key), list(value)
+    else:
+        keys, values = [key], [value]
+    merged: Dict[Key, List[Any]] = {}
+    for one, arrays in zip(keys, values):
+        if isinstance(one, bool) or not isinstance(one, (int, str)):
+            raise UsageError(f"key {one!r}: keys are integers or strings")
+        merged.setdefault(one, []).extend(
+            arrays if isinstance(arrays, (list, tuple)) else [arrays])
+    return list(merged), list(merged.values())
+
+
+def _copied(array: Any) -> Any:
+    """Contiguous, in memory that only we know."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return array.detach().clone(memory_format=torch.contiguous_format)
+    import numpy
+    if hasattr(array, "__array_interface__"):
+        return numpy.array(array, order="C", copy=True)
+    return numpy.array(numpy.from_dlpack(array), order="C", copy=True)
+
+
+def _assign(to: Any, source: Any) -> None:
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(to, torch.Tensor):
+        to.copy_(torch.as_tensor(source))
+        return
+    import numpy
+    target = to if hasattr(to, "__array_interface__") else numpy.from_dlpack(to)
+    numpy.copyto(target, numpy.asarray(source).reshape(target.shape))
+
+
+class KVStore:
+    """Made by `create`. One thread. Sums, never means: divide by `num_workers`."""
+
+    def __init__(self, store: Store, type: str, own_job: Optional[Job] = None) -> None:
+        self._store = store
+        self._type = type
+        self._own_job = own_job
+        self._keys: Dict[Key, int] = {}
+        self._waiting: Dict[Key, Any] = {}  # init was called, the store knows not yet
+        self._pushes: Dict[Key, int] = {}   # tags of pushes in flight
+
+    @property
+    def type(self) -> str:
+        return self._type
+
+    @property
+    def rank(self) -> int:
+        return 0 if self._store.job is None else self._store.job.rank
+
+    @property
+    def num_workers(self) -> int:
+        return 1 if self._store.job is None else self._store.job.num_workers
+
+    def init(self, key: Any, value: Any) -> None:
+        """Once for each key, on all workers with the same; worker 0's value counts.
+
+        Raises:
+            telegrad.UsageError: a key that is there; integers beside strings.
+        """
+        keys, values = _listed(key, value)
+        for one, arrays in zip(keys, values):
+            if one in self._keys or one in self._waiting or len(arrays) != 1:
+                raise UsageError(f"init of key {one!r}, which takes one value, once")
+            for other in list(self._keys)[:1] + list(self._waiting)[:1] + keys[:1]:
+                if isinstance(other, int) != isinstance(one, int):
+                    raise UsageError(f"key {one!r} beside {other!r}: all are integers, "
+                                     "or all are strings")
+            self._waiting[one] = _copied(arrays[0])
+
+    def push(self, key: Any, value: Any, priority: int = 0) -> None:
+        """Sends gradients, which are copied; several of a key are added first.
+        Returns before they are there; `pull` waits for that."""
+        keys, values = _listed(key, value)
+        grads = [self._sum(one, arrays, True) for one, arrays in zip(keys, values)]
+        self._settle(keys)
+        for one, grad in zip(keys, grads):
+            self._pushes[one] = self._store.start(
+                "push", [self._key(one)], [grad], priorities=[priority])
+
+    def pull(self, key: Any, out: Any = None, priority: int = 0,
+             ignore_sparse: bool = True) -> None:
+        """Fills `out`, an array or several for each key, with the key's value."""
+        if not ignore_sparse:
+            raise Unsupported("pull with ignore_sparse=False: stores are dense")
+        keys, outs = _listed(key, out)
+        self._settle(keys)
+        self._run("pull", keys, [], outs, priority)
+
+    def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
+        """Push and pull of each key in one; `out` is `value` unless it is given."""
+        keys, values = _listed(key, value)
+        _, outs = _listed(key, value if out is None else out)
+        grads = [self._sum(one, arrays, False) for one, arrays in zip(keys, values)]
+        self._settle(keys)
+        self._run("push_pull", keys, grads, outs, priority)
+
+    def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
+        """`init`, then `pull`."""
+        self.init(key, value)
+        self.pull(key, out, priority)
+
+    def set_gradient_compression(self, compression_params: Dict[str, Any]) -> None:
+        """``{'type': '2bit', 'threshold': 0.5}``, as MXNet, before `init` is used.
+        The threshold is in the unit of what is pushed, MXNet's sums over a batch.
+        Further names are those of `telegrad.Store.set_compression`."""
+        params = dict(compression_params)
+        if self._store.job is None:
+            raise UsageError(f"kvstore type '{self._type}' sends nothing; compression "
+                             "is for dist_sync")
+        kind = str(params.pop("type", "2bit"))
+        threshold = params.pop("threshold", 0.5 if kind == "2bit" else "auto")
+        unknown = sorted(set(params) - set(_OPTIONS))
+        if unknown:
+            raise UsageError(f"{', '.join(unknown)}: compression takes type, threshold, "
+                             + ", ".join(_OPTIONS))
+        params.setdefault("guard", False)  # MXNet's rule to the end
+        self._store.set_compression(type=kind, threshold=str(threshold), **params)
+
+    def set_optimizer(self, optimizer: Any) -> None:
+        """The store applies gradients to weights, and `pull` gives weights. Takes
+        `telegrad.optimizer.SGD`, mxnet.optimizer.SGD, torch.optim.SGD."""
+        sgd = _optimizer.translate(optimizer)
+        self._store.set_sgd(sgd.learning_rate, sgd.momentum, sgd.wd, sgd.rescale_grad)
+
+    @staticmethod
+    def is_capable(capability: str) -> bool:
+        """Whether a store runs an "optimizer"."""
+        if capability.lower() == "optimizer":
+            return True
+        raise UsageError(f"capability '{capability}': there is 'optimizer'")
+
+    def barrier(self) -> None:
+        """Returns when all workers have called it."""
+        self._init_waiting()
+        if self._store.job is not None:
+            self._store.job.barrier()
+
+    _barrier = barrier
+
+    def num_dead_node(self, node_id: int = 0, timeout: float = 60) -> int:
+        """How many members have died. A job ends with the first."""
+        del node_id, timeout
+        failure = None if self._store.job is None else self._store.job.failure()
+        return 0 if failure is None else max(len(failure.dead), 1)
+
+    get_num_dead_node = num_dead_node
+
+    def stats(self) -> Dict[str, int]:
+        """Bytes so far: `telegrad.Store.stats`."""
+        return self._store.stats()
+
+    def close(self) -> None:
+        """Leaves the job after what was pushed has arrived."""
+        if not self._store._handle:
+            return
+        self._settle(list(self._pushes))
+        self._store.close()
+        if self._own_job is not None:
+            self._own_job.close()
+
+    def row_sparse_pull(self, *args: Any, **kwargs: Any) -> None:
+        raise Unsupported("row_sparse_pull: stores are dense; pull the whole array")
+
+    def save_optimizer_states(self, *args: Any, **kwargs: Any) -> None:
+        raise Unsupported("save_optimizer_states: the store's momentum cannot be read; "
+                          "keep the optimizer on the workers to save its state")
+
+    def load_optimizer_states(self, *args: Any, **kwargs: Any) -> None:
+        raise Unsupported("load_optimizer_states: see save_optimizer_states")
+
+    def set_updater(self, *args: Any, **kwargs: Any) -> None:
+        raise Unsupported("set_updater: a store runs no Python; set_optimizer takes "
+                          "sgd, or keep the optimizer on the workers")
+
+    _set_updater = set_updater
+
+    def _send_command_to_servers(self, *args: Any, **kwargs: Any) -> None:
+        raise Unsupported("_send_command_to_servers: servers take no commands")
+
+    def _init_waiting(self) -> None:
+        if not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, {}
+        keys = self._store.init([str(key) for key in waiting], list(waiting.values()),
+                                values=True)
+        self._keys.update(zip(waiting, keys))
+
+    def _key(self, key: Key) -> int:
+        self._init_waiting()
+        if key not in self._keys:
+            raise WrongOrder(f"key {key!r} before its init")
+        return self._keys[key]
+
+    def _settle(self, keys: Sequence[Key]) -> None:
+        """Waits for pushes of these keys."""
+        for key in keys:
+            tag = self._pushes.pop(key, None)
+            if tag is not None:
+                self._store.queue.wait(tag)
+
+    @staticmethod
+    def _sum(key: Key, arrays: List[Any], copies: bool) -> Any:
+        if not arrays:
+            raise UsageError(f"key {key!r} without a value")
+        if len(arrays) == 1 and not copies:
+            return arrays[0]
+        total = _copied(arrays[0])
+        for array in arrays[1:]:
+            total += array
+        return total
+
+    def _run(self, name: str, keys: List[Key], grads: List[Any],
+             outs: List[List[Any]], priority: int) -> None:
+        firsts = [arrays[0] for arrays in outs]
+        lists = ([grads] if grads else []) + [firsts]
+        self._store.queue.wait(self._store.start(
+            name, [self._key(key) for key in keys], *lists,
+            priorities=[priority] * len(keys)))
+        for arrays in outs:
+            for other in arrays[1:]:
+                _assign(other, arrays[0])
+
+    def __enter__(self) -> "KVStore":
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if error is None:
+            self.close()
+

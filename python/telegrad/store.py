@@ -1,0 +1,219 @@
+"""Stores over lists of arrays: what `telegrad.kvstore` and `telegrad.torch` stand on."""
+from __future__ import annotations
+
+
+import json
+import os
+import threading
+from ctypes import byref, c_char_p, c_int32, c_uint32, c_uint64, c_void_p, sizeof
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from . import _library
+from ._arrays import tensors_of
+from ._library import LIBRARY, PENDING, SLICE_S, Compression, Sgd, Stats, call, encoded
+from .errors import Error, UsageError, WrongOrder
+from .job import Job
+
+
+class Queue:
+    """Operations that are done, in that order. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._handle = c_void_p()
+        call("queue_create", byref(self._handle))
+        self._pid = os.getpid()
+        self._lock = threading.Lock()  # one thread at a time in C
+        self._done: Dict[int, Optional[Error]] = {}
+        self._arrays: Dict[int, Any] = {}  # of operations in flight: they live so long
+        self._last_tag = 0
+
+    @property
+    def handle(self) -> c_void_p:
+        return self._handle
+
+    def new_tag(self, arrays: Any) -> int:
+        with self._lock:
+            self._last_tag += 1
+            self._arrays[self._last_tag] = arrays
+            return self._last_tag
+
+    def forget(self, tag: int) -> None:
+        """Of an operation that did not start."""
+        self._arrays.pop(tag, None)
+
+    def next(self, timeout: float) -> Optional[Tuple[int, Optional[Error]]]:
+        """The tag of the next operation that is done, and its error; None when none
+        is within `timeout` seconds."""
+        found = _library.status()
+        tag = c_uint64()
+        with self._lock:
+            if not self._handle or self._pid != os.getpid():
+                raise WrongOrder("the queue is closed, or of another process")
+            code = LIBRARY.telegrad_queue_next(self._handle, timeout, byref(tag),
+                                               byref(found))
+            if code == PENDING:
+                return None
+            self._arrays.pop(tag.value, None)
+            return tag.value, None if code == 0 else _library.error_of(found)
+
+    def wait(self, tag: int) -> None:
+        """Until that operation is done; raises its error. Ctrl-C is heard."""
+        try:
+            while tag not in self._done:
+                done = self.next(SLICE_S)
+                if done is not None:
+                    self._done[done[0]] = done[1]
+        except KeyboardInterrupt:
+            LIBRARY.telegrad_queue_cancel(self._handle, tag)
+            raise
+        error = self._done.pop(tag)
+        if error is not None:
+            raise error
+
+    def close(self) -> None:
+        with self._lock:
+            handle, self._handle = self._handle, c_void_p()
+        if handle and self._pid == os.getpid():
+            LIBRARY.telegrad_queue_free(handle)
+
+
+class Store:
+    """Sums arrays by key over all workers of a job.
+
+    Args:
+        job: joined; None: this process alone, with the type "local".
+        type: "dist_sync" or "local".
+
+    Example::
+
+        store = telegrad.Store(telegrad.Job().join())
+        store.set_compression(type="2bit:0.5")
+        keys = store.init(["weight"], [gradient])      # [1000] float32
+        store.push_pull(keys, [gradient], [gradient])  # sums, never means
+    """
+
+    def __init__(self, job: Optional[Job] = None, type: str = "dist_sync") -> None:
+        self._handle = c_void_p()
+        self._pid = os.getpid()
+        self.job = job
+        self.queue = Queue()
+        call("store_create", None if job is None else job.handle, encoded(type), 1,
+             byref(self._handle))
+        if job is not None:
+            job._stores.add(self)
+
+    @property
+    def handle(self) -> c_void_p:
+        if not self._handle:
+            raise WrongOrder("the store is closed")
+        return self._handle
+
+    def set_compression(self, *, type: str = "none", rules: str = "",
+                        threshold: str = "auto", reply: str = "auto",
+                        packing: str = "plain", nonfinite: str = "error",
+                        min_bytes: int = 0, warmup_steps: int = 0, batch_size: int = 1,
+                        guard: bool = True) -> None:
+        """Before the first `init`; docs/codecs.md says what there is.
+
+        Raises:
+            telegrad.UsageError: the setting that cannot be, and what can.
+        """
+        setting = Compression()
+        LIBRARY.telegrad_compression_init(byref(setting), sizeof(setting))
+        setting.type, setting.rules = encoded(type), encoded(rules)
+        setting.threshold, setting.reply = encoded(threshold), encoded(reply)
+        setting.packing, setting.nonfinite = encoded(packing), encoded(nonfinite)
+        setting.min_bytes, setting.warmup_steps = min_bytes, warmup_steps
+        setting.batch_size, setting.has_guard = batch_size, guard
+        call("store_set_compression", self.handle, byref(setting))
+
+    def set_sgd(self, learning_rate: float = 0.01, momentum: float = 0.0,
+                weight_decay: float = 0.0, rescale_grad: float = 1.0) -> None:
+        """The store runs MXNet's sgd: pulls give weights. Before the first `init`,
+        which then needs values."""
+        call("store_set_sgd", self.handle,
+             byref(Sgd(learning_rate, momentum, weight_decay, rescale_grad)))
+
+    def init(self, names: Sequence[str], arrays: Sequence[Any],
+             values: bool = False) -> List[int]:
+        """Adds keys of the arrays' sizes; all workers call it with the same.
+
+        With `values` all arrays become worker 0's.
+        """
+        if len(names) != len(arrays):
+            raise UsageError(f"{len(names)} names for {len(arrays)} arrays")
+        texts = (c_char_p * len(names))(*[encoded(name) for name in names])
+        keys = (c_uint32 * len(names))()
+        tensors = tensors_of(arrays, writes=values)
+        job = self.job
+        _library.interruptible(
+            lambda: call("store_init", self.handle, len(names), texts, tensors, values,
+                         keys),
+            lambda: job.fail("interrupted") if job is not None else None)
+        return list(keys)
+
+    def start(self, name: str, keys: Sequence[int], *lists: Sequence[Any],
+              priorities: Optional[Sequence[int]] = None, root: int = 0) -> int:
+        """Starts "push", "pull", "push_pull" or "broadcast"; gives the tag that
+        `queue` says in the end. The arrays are not touched until then."""
+        for arrays in lists:
+            if len(arrays) != len(keys):
+                raise UsageError(f"{len(arrays)} arrays for {len(keys)} keys")
+        tensors = [tensors_of(arrays, writes=name != "push") for arrays in lists]
+        c_keys = (c_uint32 * len(keys))(*keys)
+        extra: Any = None
+        if name == "broadcast":
+            rest: Tuple[Any, ...] = (root, *tensors)
+        else:
+            if priorities is not None:
+                extra = (c_int32 * len(keys))(*priorities)
+            rest = (*tensors, extra)
+        return self.start_raw(name, len(keys), c_keys, rest, lists)
+
+    def start_raw(self, name: str, num: int, c_keys: Any, rest: Tuple[Any, ...],
+                  arrays: Any) -> int:
+        """The same of what C takes; `arrays` are kept alive."""
+        tag = self.queue.new_tag((arrays, c_keys, rest))
+        try:
+            call("store_" + name, self.handle, num, c_keys, *rest, self.queue.handle, tag)
+        except Error:
+            self.queue.forget(tag)
+            raise
+        return tag
+
+    def push_pull(self, keys: Sequence[int], grads: Sequence[Any], outs: Sequence[Any],
+                  priorities: Optional[Sequence[int]] = None) -> None:
+        """Sums `grads` over all workers into `outs`, which may be the same arrays."""
+        self.queue.wait(self.start("push_pull", keys, grads, outs,
+                                   priorities=priorities))
+
+    def stats(self) -> Dict[str, int]:
+        """Bytes since the first init: raw as elements, wire with headers."""
+        now = Stats()
+        call("store_stats", self.handle, byref(now))
+        return {name: int(getattr(now, name)) for name, _ in Stats._fields_}
+
+    def report(self) -> List[Dict[str, Any]]:
+        """Of each key: codec, why it has it, and how it does."""
+        found: List[Dict[str, Any]] = json.loads(
+            _library.text_of("store_report", self.handle))
+        return found
+
+    def close(self) -> None:
+        """Cancels what is in flight, and leaves. A second call does nothing."""
+        handle, self._handle = self._handle, c_void_p()
+        if not handle or self._pid != os.getpid():
+            return
+        _library.interruptible(lambda: LIBRARY.telegrad_store_close(handle),
+                               lambda: None)
+        self.queue.close()
+        if self.job is not None:
+            self.job._stores.discard(self)
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.close()
+
+

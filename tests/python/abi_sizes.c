@@ -1,0 +1,30 @@
+/* Prints the layout of each struct of telegrad.h, as this compiler has it; C11,
+ * and C++ by abi_sizes_cpp.cc. */
+#include <stddef.h>
+#include <stdio.h>
+#include <telegrad.h>
+
+#define FIELD(type, field) \
+  printf("%s.%s at %u\n", #type, #field, (unsigned)offsetof(type, field))
+#define STRUCT(type, last)                                      \
+  do {                                                          \
+    printf("%s has %u bytes\n", #type, (unsigned)sizeof(type)); \
+    FIELD(type, last);                                          \
+  } while (0)
+
+int main(void) {
+  printf("abi %d\n", TELEGRAD_ABI);
+  STRUCT(telegrad_status, message);
+  FIELD(telegrad_status, dead);
+  STRUCT(telegrad_job_options, operation_timeout_s);
+  FIELD(telegrad_job_options, scheduler);
+  FIELD(telegrad_job_options, secret_bytes);
+  STRUCT(telegrad_tensor, stream);
+  FIELD(telegrad_tensor, dtype);
+  STRUCT(telegrad_compression, reserved);
+  FIELD(telegrad_compression, type);
+  FIELD(telegrad_compression, min_bytes);
+  STRUCT(telegrad_sgd, rescale_grad);
+  STRUCT(telegrad_stats, num_frames);
+  return 0;
+}

@@ -1,0 +1,1 @@
+#include "tests/python/abi_sizes.c"  // compiles as C++, too
