@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <deque>
-#include <memory_resource>
 #include <memory>
+#include <memory_resource>
 #include <unordered_map>
 #include <utility>
 #include <vector>
