@@ -46,6 +46,8 @@ const char* ExitReason(ExitCode code) {
       return "numeric_fault";
     case ExitCode::kIntegrity:
       return "integrity";
+    case ExitCode::kDeviceFault:
+      return "device_fault";
     case ExitCode::kInternal:
       return "internal";
   }

@@ -24,6 +24,7 @@ enum class ExitCode : int {
   kCancelled = 33,  // somebody ended the job; it did not fail
   kNumericFault = 42,
   kIntegrity = 43,
+  kDeviceFault = 44,  // of a GPU or its driver
   kInternal = 70,
 };
 

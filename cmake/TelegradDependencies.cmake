@@ -108,7 +108,8 @@ pkg_check_modules(ARCHIVE QUIET IMPORTED_TARGET libarchive)
 telegrad_backend(ARCHIVE FOUND "${ARCHIVE_FOUND}" VERSION "${ARCHIVE_VERSION}" PACKAGE "libarchive-dev"
                  WHY_NOT "libarchive was not found")
 if(NOT TELEGRAD_WITH_TORCH STREQUAL "OFF")
-  find_package(Torch QUIET)
+  include(TelegradTorch)
 endif()
-telegrad_backend(TORCH FOUND "${Torch_FOUND}" VERSION "libtorch ${Torch_VERSION}" PACKAGE "libtorch-dev"
+telegrad_backend(TORCH FOUND "${telegrad_torch_found}" VERSION "libtorch ${telegrad_torch_version}"
+                 PACKAGE "libtorch-dev"
                  WHY_NOT "libtorch was not found, the trainer is left out")
