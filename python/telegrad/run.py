@@ -1,0 +1,68 @@
+"""Compresses a script's gradients without changing it::
+
+    torchrun --nproc-per-node 2 -m telegrad.run --gc-type 2bit train.py ARGUMENTS
+
+Each DistributedDataParallel that the script makes is compressed.
+"""
+from __future__ import annotations
+
+import argparse
+import runpy
+import sys
+from typing import Any, List, Optional
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m telegrad.run", description=(__doc__ or "").split("::")[0],
+        epilog="docs/pytorch.md explains the options; telegrad.torch.State has all.")
+    parser.add_argument("--gc-type", default="2bit", help="codec (%(default)s)")
+    parser.add_argument("--gc-rule", default="", dest="rules", metavar="PATTERN=CODEC;...")
+    parser.add_argument("--gc-threshold", default="auto", dest="threshold")
+    parser.add_argument("--gc-reply", default="auto", dest="reply")
+    parser.add_argument("--gc-packing", default="plain", dest="packing")
+    parser.add_argument("--gc-min-bytes", default=0, type=int, dest="min_bytes")
+    parser.add_argument("--gc-warmup-steps", default=0, type=int, dest="warmup_steps")
+    parser.add_argument("--gc-guard", default="on", choices=("on", "off"), dest="guard")
+    parser.add_argument("--gc-nonfinite", default="propagate", dest="nonfinite")
+    parser.add_argument("--servers", type=int, help="ranks with a server; default: all")
+    parser.add_argument("--bind", help="address to listen on, of this host")
+    parser.add_argument("--link", default="none", help="emulate a link: 1gbit,5ms")
+    parser.add_argument("-m", action="store_true", dest="is_module",
+                        help="the script is the name of a module")
+    parser.add_argument("script")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    return parser
+
+
+def _wrap_ddp(options: Any) -> None:
+    from torch.nn.parallel import DistributedDataParallel
+
+    import telegrad.torch
+
+    before = DistributedDataParallel.__init__
+
+    def made(self: Any, *args: Any, **kwargs: Any) -> None:
+        before(self, *args, **kwargs)
+        telegrad.torch.compress(self, **options)
+
+    DistributedDataParallel.__init__ = made  # type: ignore[method-assign]
+
+
+def main(arguments: Optional[List[str]] = None) -> None:
+    """Runs the script as if it were started by itself."""
+    options = vars(_parser().parse_args(arguments))
+    script, rest = options.pop("script"), options.pop("arguments")
+    is_module = options.pop("is_module")
+    options["guard"] = options["guard"] == "on"
+    _wrap_ddp(options)
+    sys.argv = [script, *rest]
+    if is_module:
+        runpy.run_module(script, run_name="__main__", alter_sys=True)
+    else:
+        sys.path[0] = script.rpartition("/")[0]
+        runpy.run_path(script, run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,333 @@
+"""The communication hook: buckets of DDP go as tensors by their parameters' names."""
+from __future__ import annotations
+
+import atexit
+import math
+import re
+import sys
+import threading
+import time
+import warnings
+import weakref
+from ctypes import c_uint32
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+import torch
+
+from .._arrays import tensor_of
+from .._library import SLICE_S, Tensor, call
+from ..errors import Error, Unsupported, UsageError
+from ..store import Store
+from ._meeting import job_of_group
+
+_SMALL_CODES = ("2bit", "1bit", "onebit", "terngrad")
+_ADAPTIVE = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "SparseAdam", "Muon", "Lamb")
+_FLAG = "telegrad.finite/"  # before a parameter's name: whether its bucket is finite
+_states: List["weakref.ref[State]"] = []
+
+
+def states() -> List["State"]:
+    """Those that live, in the order in which they were made."""
+    alive = [reference() for reference in _states]
+    return [state for state in alive if state is not None]
+
+
+def _names_of(model: Any) -> Dict[int, str]:
+    """Of the parameters that have gradients, by id, in the model's order."""
+    names: Dict[int, str] = {}
+    for name, parameter in model.module.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        if parameter.dtype != torch.float32 or parameter.device.type != "cpu":
+            raise Unsupported(
+                f"parameter {name} is {parameter.dtype} on {parameter.device}: the store "
+                "of this version takes float32 in host memory; keep parameters float32 "
+                "(autocast computes in 16 bits without changing them)")
+        known = re.sub(r"[^A-Za-z0-9_.:/-]", "_", name)
+        while known in names.values():
+            known += "_"
+        names[id(parameter)] = known
+    if not names:
+        raise UsageError("the model has no parameter that needs a gradient")
+    return names
+
+
+class _Bucket:
+    """What C takes for a list of parameters; addresses change with DDP's buffer."""
+
+    def __init__(self, keys: List[int], bucket: Any, flag: Optional[Any]) -> None:
+        base = bucket.buffer().data_ptr()
+        gradients = bucket.gradients()
+        self.flag = flag
+        self.tensors = (Tensor * len(keys))(
+            *[tensor_of(gradient) for gradient in gradients],
+            *([] if flag is None else [tensor_of(flag)]))
+        self.keys = (c_uint32 * len(keys))(*keys)
+        self.num = len(keys)
+        self.num_gradients = len(gradients)
+        self.base = base
+
+    def move_to(self, base: int) -> None:
+        if base == self.base:
+            return
+        for i in range(self.num_gradients):
+            self.tensors[i].data += base - self.base
+        self.base = base
+
+
+class State:
+    """Of `hook`, for ``model.register_comm_hook(State(model, "2bit"), hook)``.
+
+    Args:
+        gc_type: the codec, docs/codecs.md.
+        rules: of parameters by name, "PATTERN=CODEC;..." as --gc-rule.
+        dense_1d: parameters of one dimension (biases, norms) go dense unless a rule
+            says otherwise: 0.3 % of the elements that would make most of the error.
+        threshold: "auto"; "0.002" in units of the gradient, a mean over the worker's
+            batch; "2rms".
+        nonfinite: "propagate": NaN or infinities on one rank make the whole bucket NaN
+            on all, as GradScaler expects; "error": the job ends; "zero".
+        reply, packing, min_bytes, warmup_steps, guard: `telegrad.Store.set_compression`.
+        servers: how many ranks have a server beside the worker; None: all.
+        optimizer: warns where it and the codec do not go together.
+        verbose: rank 0 says once what was decided, and at the end what was saved.
+        job_options: of `telegrad.Job`: transport, bind, link, timeouts.
+    """
+
+    def __init__(self, model: Any, gc_type: str = "2bit", *, rules: str = "",
+                 dense_1d: bool = True, threshold: str = "auto", reply: str = "auto",
+                 packing: str = "plain", nonfinite: str = "propagate",
+                 min_bytes: int = 0, warmup_steps: int = 0, guard: bool = True,
+                 servers: Optional[int] = None, optimizer: Optional[Any] = None,
+                 verbose: bool = True, **job_options: Any) -> None:
+        names = _names_of(model)
+        if model.process_group is not torch.distributed.distributed_c10d._get_default_group():
+            raise Unsupported("a model over a part of the ranks (process_group=): only "
+                              "the group of all ranks has a store for their addresses")
+        if optimizer is not None:
+            _warn_of(optimizer, gc_type)
+        self.model: Callable[[], Any] = weakref.ref(model)
+        parameters = {id(p): p for p in model.module.parameters() if id(p) in names}
+        flags = [_FLAG + name for name in names.values()] if (
+            nonfinite == "propagate") else []
+        all_rules = [f"^{_FLAG}=none"] if flags else []
+        all_rules += [rules] if rules else []
+        one_dimensional = [names[key] for key, p in parameters.items() if p.dim() <= 1]
+        if dense_1d and one_dimensional:
+            all_rules.append("^(" + "|".join(map(re.escape, one_dimensional)) + ")$=none")
+        self._job = job_of_group(servers=servers, **job_options)
+        try:
+            self._store = Store(self._job)
+            self._store.set_compression(
+                type=gc_type, rules=";".join(all_rules).replace("\\-", "-"),
+                threshold=threshold, reply=reply, packing=packing,
+                nonfinite="zero" if flags else nonfinite, min_bytes=min_bytes,
+                warmup_steps=warmup_steps, guard=guard)
+            blanks = [torch.empty(1) for _ in flags]
+            keys = self._store.init(list(names.values()) + flags,
+                                    [parameters[key] for key in names] + blanks)
+        except Error as why:
+            self._job.fail(str(why), why.exit_code)
+            raise
+        self._key_of = dict(zip(names, keys))
+        self._flag_of = dict(zip(names, keys[len(names):]))
+        self.rank, self.num_workers = self._job.rank, self._job.num_workers
+        self._verbose = verbose and self.rank == 0
+        self._buckets: Dict[Tuple[int, ...], _Bucket] = {}
+        self._pending: Dict[int, Tuple[Any, Any, _Bucket]] = {}
+        self._changed = threading.Condition()
+        self._error: Optional[BaseException] = None
+        self._has_callback = False
+        self.steps = 0
+        self.waited_s = 0.0
+        self._decisions = [line for line in self._store.report()
+                           if not line["name"].startswith(_FLAG)]
+        self._thread = threading.Thread(target=self._complete, daemon=True,
+                                        name="telegrad-completions")
+        self._thread.start()
+        _states.append(weakref.ref(self))
+        atexit.register(_close_if_alive, weakref.ref(self))
+        self._say(self._decision_text())
+
+    def exchange(self, bucket: Any) -> Any:
+        """The hook's body: starts the sums of a bucket; gives its future."""
+        future: Any = torch.futures.Future()
+        buffer = bucket.buffer()
+        try:
+            if not self._has_callback:
+                self._has_callback = True
+                torch.autograd.Variable._execution_engine.queue_callback(self._finish)
+            self._start(bucket, buffer, future)
+        except BaseException as why:  # _finish raises it, where it keeps its type
+            self._note(why)
+            future.set_result(buffer)
+        return future
+
+    def _start(self, bucket: Any, buffer: Any, future: Any) -> None:
+        if self._error is not None:
+            raise self._error
+        model = self.model()
+        if buffer.is_sparse:
+            raise Unsupported("sparse gradients (Embedding(sparse=True)): take dense ones")
+        if model is not None and getattr(model._join_config, "enable", False):
+            raise Unsupported("DDP's join() for uneven inputs: give all ranks the same "
+                              "number of batches (drop_last=True)")
+        plan = self._plan_of(bucket, buffer)
+        if plan.flag is not None:
+            plan.flag[0] = 0.0 if math.isfinite(float(buffer.sum())) else 1.0
+        tag = self._store.queue.new_tag((buffer, plan))
+        with self._changed:
+            self._pending[tag] = (future, buffer, plan)
+        try:
+            call("store_push_pull", self._store.handle, plan.num, plan.keys, plan.tensors,
+                 plan.tensors, None, self._store.queue.handle, tag)
+        except Error:
+            self._store.queue.forget(tag)
+            with self._changed:
+                self._pending.pop(tag)
+            raise
+
+    def _plan_of(self, bucket: Any, buffer: Any) -> _Bucket:
+        ids = tuple(map(id, bucket.parameters()))
+        plan = self._buckets.get(ids)
+        if plan is None:
+            unknown = [i for i in ids if i not in self._key_of]
+            if unknown:
+                raise UsageError("a parameter that was not in the model when it was "
+                                 "compressed: call compress after the last change")
+            keys = [self._key_of[i] for i in ids]
+            flag = None
+            if self._flag_of:
+                keys.append(self._flag_of[ids[0]])
+                flag = torch.zeros(1)
+            plan = self._buckets[ids] = _Bucket(keys, bucket, flag)
+        plan.move_to(buffer.data_ptr())
+        return plan
+
+    def _complete(self) -> None:
+        """The thread on which operations end."""
+        while True:
+            try:
+                done = self._store.queue.next(SLICE_S)
+            except Error:  # closed
+                return
+            if done is None:
+                continue
+            tag, error = done
+            with self._changed:
+                future, buffer, plan = self._pending[tag]
+            try:
+                if error is not None:
+                    raise error
+                if plan.flag is not None and float(plan.flag[0]) != 0:
+                    buffer.fill_(math.nan)
+                else:
+                    buffer.div_(self.num_workers)
+            except BaseException as why:
+                self._note(why)
+            future.set_result(buffer)
+            with self._changed:
+                self._pending.pop(tag)
+                self._changed.notify_all()
+
+    def _note(self, why: BaseException) -> None:
+        with self._changed:
+            if self._error is None:
+                self._error = why
+            self._changed.notify_all()
+
+    def _finish(self) -> None:
+        """At the end of backward, before DDP waits by itself: here Ctrl-C is heard,
+        and errors keep their type."""
+        self._has_callback = False
+        start = time.monotonic()
+        with self._changed:
+            while self._pending:
+                self._changed.wait(SLICE_S)
+            error = self._error
+        self.waited_s += time.monotonic() - start
+        self.steps += 1
+        if error is not None:
+            raise error
+
+    def report(self) -> Dict[str, Any]:
+        """``decisions`` (of each parameter codec, reason, reply), ``steps``,
+        ``waited_s`` (in which backward only waited), bytes of this rank as
+        `telegrad.Store.stats`, ``push_ratio``, ``pull_ratio``; after the end what it
+        was then."""
+        if self._store._handle:
+            self._last_stats = self._store.stats()
+        stats = self._last_stats
+        return {"decisions": self._decisions, "steps": self.steps,
+                "waited_s": self.waited_s, "workers": self.num_workers,
+                "push_ratio": _ratio(stats, "push"), "pull_ratio": _ratio(stats, "pull"),
+                **stats}
+
+    def state_dict(self) -> Dict[str, Any]:
+        raise Unsupported("state_dict: residuals cannot be read from the store yet; a run "
+                          "that goes on begins with residuals of zero")
+
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
+        raise Unsupported("load_state_dict: see state_dict")
+
+    def close(self) -> None:
+        """Leaves the job, and says what was saved. A second call does nothing."""
+        if not self._store._handle:
+            return
+        found = self.report()
+        if self.steps > 0 and self._error is None:
+            self._say(_summary(found))
+        self._store.close()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(3)
+
+    def _decision_text(self) -> str:
+        by_setting: Dict[Tuple[str, str], List[int]] = {}
+        for line in self._decisions:
+            reason = line["reason"]
+            if line["has_rule"] and reason.startswith("rule ^("):
+                reason = "one-dimensional"
+            by_setting.setdefault((line["codec"], reason), []).append(line["num_elems"])
+        parts = [f"{codec} for {len(sizes)} tensors of {sum(sizes):,} elements ({reason})"
+                 for (codec, reason), sizes in by_setting.items()]
+        return (f"{self.num_workers} workers, {self._job.num_servers} servers beside them; "
+                + ", ".join(parts))
+
+    def _say(self, text: str) -> None:
+        if self._verbose:
+            print(f"telegrad: {text}", file=sys.stderr, flush=True)
+
+
+# Without annotations: DDP compares them with its own, which are no text.
+def hook(state, bucket):  # type: ignore[no-untyped-def]
+    """For ``model.register_comm_hook(state, hook)``: [n] gradients to their average."""
+    return state.exchange(bucket)
+
+
+def _close_if_alive(reference: "weakref.ref[State]") -> None:
+    state = reference()
+    if state is not None and state._job._handle:
+        state.close()
+
+
+def _ratio(stats: Dict[str, int], side: str) -> float:
+    wire = stats[f"{side}_wire_bytes"]
+    return stats[f"{side}_raw_bytes"] / wire if wire > 0 else 1.0
+
+
+def _summary(found: Dict[str, Any]) -> str:
+    sides = ", ".join(
+        f"{side}ed {found[f'{side}_raw_bytes'] / 1e6:.3g} MB as "
+        f"{found[f'{side}_wire_bytes'] / 1e6:.3g} ({found[f'{side}_ratio']:.2f}x)"
+        for side in ("push", "pull"))
+    return (f"rank 0 in {found['steps']} steps: {sides}; waited "
+            f"{found['waited_s']:.3g} s for them")
+
+
+def _warn_of(optimizer: Any, gc_type: str) -> None:
+    kind = type(optimizer).__name__
+    if kind in _ADAPTIVE and gc_type.split(":")[0] in _SMALL_CODES:
+        warnings.warn(
+            f"{gc_type} with {kind}: it divides by the gradient's own scale, to which "
+            "codes of 2 bits or fewer add noise; int8 keeps it, SGD does not mind",
+            stacklevel=4)

@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""Known answers of MXNet's rules (docs/codecs.md), computed by hand, through
+`telegrad.Codec`; and what the package refuses. Needs no NumPy and no torch."""
+import array
+import math
+import struct
+import unittest
+
+import telegrad
+
+
+class Floats:
+    """float32 by NumPy's protocol alone: any object that has it is an array."""
+
+    def __init__(self, values, typestr="<f4", shape=None, strides=None):
+        self.array = array.array("f", values)
+        self.__array_interface__ = {
+            "version": 3, "typestr": typestr, "shape": shape or (len(self.array),),
+            "data": (self.array.buffer_info()[0], False), "strides": strides}
+
+    def __iter__(self):
+        return iter(self.array)
+
+
+def bits(values):
+    return [struct.unpack("<I", struct.pack("<f", value))[0] for value in values]
+
+
+def run(codec, gradient):
+    """(payload in hex, residual, decoded) of one step."""
+    payload, threshold = codec.encode(Floats(gradient))
+    decoded = codec.decode(payload, threshold, Floats([7] * codec.num_elems))
+    return payload.hex(), list(codec.residual), list(decoded)
+
+
+class KnownAnswers(unittest.TestCase):
+    def test_a_two_steps_of_nineteen(self):
+        codec = telegrad.Codec("2bit:0.5", 19)
+        payload, residual, decoded = run(codec, [
+            .5, -.5, .49999997, -.49999997, .25, -.25, 0, -0., 1.25, -1.25, .75, -.75,
+            .125, 3, -3, .5, -.5, .5, .375])
+        self.assertEqual(payload, "e000ee3bb0000000")
+        self.assertEqual(bits(residual), [
+            0, 0, 0x3effffff, 0xbeffffff, 0x3e800000, 0xbe800000, 0, 0, 0x3f400000,
+            0xbf400000, 0x3e800000, 0xbe800000, 0x3e000000, 0x40200000, 0xc0200000, 0, 0,
+            0, 0x3ec00000])
+        self.assertEqual(decoded, [.5, -.5, 0, 0, 0, 0, 0, 0, .5, -.5, .5, -.5, 0, .5,
+                                   -.5, .5, -.5, .5, 0])
+        payload, residual, decoded = run(codec, [
+            0, 0, 3e-8, -3e-8, .25, -.25, .5, -.5, 0, 0, .25, -.25, .375, 0, 0, -.5, .5,
+            -.5, .125])
+        self.assertEqual(payload, "0eeeeefaec000000")
+        self.assertEqual(residual, [0] * 8 + [.25, -.25, 0, 0, 0, 2, -2, 0, 0, 0, 0])
+        self.assertEqual(decoded, [0, 0, .5, -.5, .5, -.5, .5, -.5, .5, -.5, .5, -.5, .5,
+                                   .5, -.5, -.5, .5, -.5, .5])
+
+    def test_a2_sums_are_of_float32(self):
+        codec = telegrad.Codec("2bit:0.5", 1)
+        codec.residual[0] = .49999997
+        payload, residual, _ = run(codec, [2e-8])  # 00 with doubles
+        self.assertEqual((payload, residual), ("c0000000", [0]))
+
+    def test_b_and_b2_of_mxnets_nightly_test(self):
+        rest = .5 - struct.unpack("<f", struct.pack("<f", .4))[0]
+        for steps, answers in (
+                ([.4, rest, .2, .3],
+                 [("00000000", 0x3ecccccd), ("fff00000", 0), ("00000000", 0x3e4ccccd),
+                  ("fff00000", 0)]),
+                ([.4, .2, .2, .2],
+                 [("00000000", 0x3ecccccd), ("fff00000", 0x3dccccd0),
+                  ("00000000", 0x3e99999a), ("fff00000", 0)])):
+            codec = telegrad.Codec("2bit:0.5", 6)
+            for step, (want, want_bits) in zip(steps, answers):
+                payload, residual, _ = run(codec, [step] * 6)
+                self.assertEqual((payload, bits(residual)), (want, [want_bits] * 6))
+
+    def test_c_of_the_first_pull_request(self):
+        codec = telegrad.Codec("2bit:4", 10)
+        for i, value in enumerate([-3, 1, -1, 5, -2, 2, 3, -7, -2, -100]):
+            codec.residual[i] = value
+        payload, residual, decoded = run(codec, [-6, -2, 3, 1, 10, 5, -3, 2, -8, 0])
+        self.assertEqual(payload, "83f2a000")
+        self.assertEqual(residual, [-5, -1, 2, 2, 4, 3, 0, -1, -6, -96])
+        self.assertEqual(decoded, [-4, 0, 0, 4, 4, 4, 0, -4, -4, -4])
+
+    def test_d_one_bit(self):
+        gradient = [2, -2, .5, -.5, 0, 1, -1, .25, 3, -3]
+        for threshold, answers in (
+                (0, [("a5800000", [1, -1, -.5, .5, 1, 0, 0, -.75, 2, -2]),
+                     ("98800000", [0, 0, .5, -.5, 0, 1, 1, .25, 1, -1])]),
+                (.5, [("84800000", [1, -1, 1.5, .5, 1, 0, 0, 1.25, 2, -2]),
+                      ("a9800000", [0, 0, .5, 1.5, 0, 1, 1, .25, 1, -1])])):
+            codec = telegrad.Codec(f"1bit:{threshold}", 10)
+            for step, (want, want_residual) in zip([gradient, [0] * 10], answers):
+                payload, residual, _ = run(codec, step)
+                # The step of 1.0 follows the bits.
+                self.assertEqual((payload, residual), (want + "0000803f", want_residual))
+
+    def test_e_not_finite(self):
+        codec = telegrad.Codec("2bit:0.5", 4, nonfinite="propagate")
+        payload, residual, _ = run(codec, [math.nan, math.inf, -math.inf, 1])
+        self.assertEqual(payload, "3b000000")
+        self.assertTrue(math.isnan(residual[0]))
+        self.assertEqual(residual[1:], [math.inf, -math.inf, .5])
+
+
+class Refusals(unittest.TestCase):
+    def test_a_codec_that_is_none_names_those_that_are(self):
+        with self.assertRaisesRegex(telegrad.UsageError, "3bit.*2bit"):
+            telegrad.Codec("3bit", 4)
+
+    def test_an_array_of_another_size_type_or_layout(self):
+        codec = telegrad.Codec("2bit:0.5", 4)
+        for wrong, text in ((Floats([1] * 5), "4 float32.*has 5"),
+                            (Floats([1] * 4, typestr="<f8"), "f8.*cast"),
+                            (Floats([1] * 4, strides=(8,)), "contiguous"),
+                            ([1, 2, 3, 4], "list is no array")):
+            with self.subTest(text), self.assertRaisesRegex(telegrad.UsageError, text):
+                codec.encode(wrong)
+
+    def test_what_is_not_finite_unless_it_is_wanted(self):
+        with self.assertRaisesRegex(telegrad.NumericFault, "1 elements.*first is 2"):
+            telegrad.Codec("2bit:0.5", 4).encode(Floats([1, 1, math.nan, 1]))
+
+    def test_bytes_that_nobody_encoded(self):
+        codec = telegrad.Codec("topk:0.5", 64)
+        payload, threshold = codec.encode(Floats(range(64)))
+        for wrong in (payload[:-1], payload + b"x", b"\xff" * len(payload)):
+            with self.assertRaises(telegrad.Error):
+                codec.decode(wrong, threshold, Floats([0] * 64))
+
+    def test_errors_carry_exit_codes(self):
+        with self.assertRaises(ValueError) as caught:
+            telegrad.Job(num_workers=-3)
+        self.assertEqual((caught.exception.exit_code, caught.exception.dead), (2, ()))
+        with self.assertRaisesRegex(telegrad.Unsupported, "telegrad-train"):
+            telegrad.Store(None, "local").set_compression(type="auto")
+        with self.assertRaisesRegex(telegrad.Unsupported, "nccl"):
+            telegrad.Store(None, "nccl")
+
+
+class Machine(unittest.TestCase):
+    def test_topology_and_doctor_are_objects(self):
+        self.assertEqual(telegrad.topology()["schema"], "1")
+        self.assertIn("findings", telegrad.doctor())
+
+
+if __name__ == "__main__":
+    unittest.main()

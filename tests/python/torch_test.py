@@ -1,0 +1,265 @@
+#!/usr/bin/env python3
+"""telegrad.torch with gloo and two processes: bit for bit DDP's gradients with `none`,
+a ten-line model's with `2bit`, whatever DDP does with its buckets; and what goes wrong."""
+import copy
+import json
+import os
+import re
+import signal
+import unittest
+
+import workers
+
+try:
+    import numpy as np
+    import torch
+    import torch.distributed as dist
+except ImportError as why:
+    workers.skip(f"python3-torch is not installed: {why}")
+
+import telegrad
+import telegrad.torch
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+RANK = int(os.environ.get("RANK", -1))
+FILE = os.path.abspath(__file__)
+
+
+class Net(torch.nn.Module):
+    """Integer weights: with integer inputs all gradients are integers."""
+
+    def __init__(self, has_unused=False):
+        super().__init__()
+        self.first = torch.nn.Linear(24, 50)
+        self.second = torch.nn.Linear(50, 40)
+        self.unused = torch.nn.Linear(40, 7) if has_unused else None
+        self.last = torch.nn.Linear(40, 3)
+        torch.manual_seed(7)
+        for parameter in self.parameters():
+            parameter.data = torch.randint(-2, 3, parameter.shape).float()
+
+    def forward(self, x):
+        return self.last(torch.relu(self.second(torch.relu(self.first(x)))))
+
+
+def inputs(step, rank):
+    generator = torch.Generator().manual_seed(100 * step + rank)
+    return torch.randint(-1, 2, (2, 24), generator=generator).float()
+
+
+def start():
+    dist.init_process_group("gloo")
+
+
+def gradients(model):
+    return {name: parameter.grad.clone() for name, parameter in model.named_parameters()
+            if parameter.grad is not None}
+
+
+def local_gradients(net, step, rank, scale):
+    """Of one rank's batch, without DDP."""
+    net = copy.deepcopy(net)
+    (net(inputs(step, rank)).sum() * scale).backward()
+    return {name: grad.numpy() for name, grad in gradients(net).items()}
+
+
+# ---- what a rank does ----
+
+def exact_with(options):
+    """Steps of plain DDP and of ours, on the same data, with accumulation between."""
+    has_unused = options.pop("has_unused", False)
+    plain = DDP(Net(has_unused), bucket_cap_mb=0.002, **options)
+    ours = DDP(Net(has_unused), bucket_cap_mb=0.002, **options)
+    telegrad.torch.compress(ours, gc_type="none", dead_timeout=4)
+    accumulates = not options.get("static_graph", False)
+    for step in range(4):
+        for model in (plain, ours):
+            model.zero_grad()
+            if accumulates and step % 2 == 1:
+                with model.no_sync():
+                    model(inputs(step + 50, RANK)).sum().backward()
+            model(inputs(step, RANK)).sum().backward()
+        want, got = gradients(plain), gradients(ours)
+        assert want.keys() == got.keys()
+        for name, grad in want.items():
+            assert torch.equal(grad, got[name]), (step, name)
+    assert sum(float(grad.abs().sum()) for grad in want.values()) > 0
+    return telegrad.torch.report(ours)["steps"]
+
+
+def exact(cases):
+    start()
+    return [exact_with(options) for options in cases]
+
+
+def two_bits_with(options):
+    """Sums of codes, residuals and bytes on every step; DDP makes other buckets after
+    the first."""
+    threshold, scale = np.float32(0.25), 0.0625
+    net = Net()
+    model = DDP(copy.deepcopy(net), bucket_cap_mb=0.002, **options)
+    seen = []
+    state = telegrad.torch.State(model, "2bit:0.25", nonfinite="error", guard=False)
+
+    def watching_hook(state, bucket):
+        seen.append((state.steps, tuple(p.numel() for p in bucket.parameters())))
+        return telegrad.torch.hook(state, bucket)
+
+    model.register_comm_hook(state, watching_hook)
+    residuals = [{name: np.zeros(p.shape, np.float32)
+                  for name, p in net.named_parameters()} for _ in range(2)]
+    for step in range(6):
+        model.zero_grad()
+        (model(inputs(step, RANK)).sum() * scale).backward()
+        got = {name[len("module."):]: grad.numpy()
+               for name, grad in gradients(model).items()}
+        for name in got:
+            sums = np.float32(0)
+            for rank, residual in enumerate(residuals):
+                gradient = local_gradients(net, step, rank, scale)[name]
+                if gradient.ndim == 1:  # dense
+                    sums = sums + gradient
+                    continue
+                r = residual[name]
+                r += gradient
+                sent = np.where(r >= threshold, threshold,
+                                np.where(r <= -threshold, -threshold, 0))
+                r -= sent
+                sums = sums + sent
+            assert np.array_equal(got[name], sums / 2), (step, name)
+    report = state.report()
+    words = sum(-(-p.numel() // 16) * 4 if p.dim() > 1 else p.numel() * 4
+                for p in net.parameters())
+    headers = 64 * len(list(net.parameters()))
+    assert report["push_wire_bytes"] == 6 * (words + headers), report
+    first = {sizes for step, sizes in seen if step == 0}
+    later = {sizes for step, sizes in seen if step > 0}
+    assert first != later, "DDP did not rebuild its buckets"
+    codecs = {line["name"]: line["codec"] for line in report["decisions"]}
+    return [codecs["first.weight"], codecs["first.bias"]]
+
+
+def two_bits(cases):
+    start()
+    return [two_bits_with(options) for options in cases]
+
+
+def not_finite():
+    """An infinity on rank 1 alone reaches all; the next step is as always."""
+    model = DDP(Net())
+    telegrad.torch.compress(model, gc_type="2bit:0.25")
+    found = []
+    for step in range(3):
+        model.zero_grad()
+        x = inputs(step, RANK)
+        if step == 1 and RANK == 1:
+            x[0, 0] = float("inf")
+        model(x).sum().backward()
+        found.append(all(bool(torch.isfinite(grad).all())
+                         for grad in gradients(model).values()))
+    return found
+
+
+def refusals():
+    texts = []
+
+    def refused(kind, work):
+        try:
+            work()
+        except kind as why:
+            texts.append(str(why))
+        else:
+            texts.append(f"no {kind}")
+
+    refused(telegrad.Unsupported, lambda: telegrad.torch.compress(Net()))
+    refused(telegrad.Unsupported, lambda: telegrad.torch.compress(DDP(Net().double())))
+    model = DDP(Net())
+    refused(telegrad.UsageError, lambda: telegrad.torch.compress(model, gc_type="3bit"))
+    model = DDP(Net())
+    refused(telegrad.UsageError, lambda: telegrad.torch.compress(model, servers=9))
+    state = telegrad.torch.compress(model, optimizer=torch.optim.SGD(
+        model.parameters(), lr=1), servers=1)
+    refused(telegrad.WrongOrder, lambda: telegrad.torch.compress(model))
+    refused(telegrad.Unsupported, state.state_dict)
+    with model.join():
+        refused(telegrad.Unsupported,
+                lambda: model(inputs(0, RANK)).sum().backward())
+    state.close()
+    return texts
+
+
+def special(_):
+    start()
+    return [not_finite(), refusals()]
+
+
+def dies(_):
+    """Rank 1 kills itself; rank 0's backward raises who it was. In the step before
+    gloo has to make new buckets of DDP, too."""
+    start()
+    model = DDP(Net())
+    telegrad.torch.compress(model, dead_timeout=4)
+    for step in range(3):
+        if RANK == 1 and step == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            model(inputs(step, RANK)).sum().backward()
+        except telegrad.Error as why:
+            print(json.dumps(why.dead), flush=True)
+            raise
+
+
+# ---- the tests ----
+
+class Torch(unittest.TestCase):
+    def ranks(self, function, argument=None, num=2):
+        return workers.Ranks(FILE, function.__name__, num, argument)
+
+    def test_none_equals_ddp_bit_for_bit(self):
+        cases = [{}, {"gradient_as_bucket_view": True}, {"static_graph": True},
+                 {"find_unused_parameters": True, "has_unused": True}]
+        self.assertEqual(self.ranks(exact, cases).results(), [[4] * 4] * 2)
+
+    def test_two_bits_equal_the_model_before_and_after_the_rebuilding(self):
+        cases = [{}, {"gradient_as_bucket_view": True}]
+        self.assertEqual(self.ranks(two_bits, cases).results(),
+                         [[["2bit", "none"]] * 2] * 2)
+
+    def test_infinities_reach_all_and_what_cannot_be_is_refused(self):
+        for finite, texts in self.ranks(special).results():
+            self.assertEqual(finite, [True, False, True])
+            self.assertEqual(len(texts), 7)
+            for text, pattern in zip(texts, (
+                    "DistributedDataParallel", "float64.*float32", "3bit.*2bit",
+                    "servers=9: 1 to 2", "already", "residuals", "drop_last")):
+                self.assertRegex(text, pattern)
+
+    def test_backward_names_the_rank_that_died(self):
+        (code, out, err), (killed, _, _) = self.ranks(dies).wait()
+        # Its server may be missed first.
+        self.assertIn(code, (20, 23), err)
+        self.assertEqual(killed, -signal.SIGKILL)
+        self.assertRegex(out, "(worker|server)/1@")
+
+    def test_a_script_is_compressed_without_a_line(self):
+        script = os.path.join(os.path.dirname(FILE), "train_script.py")
+        environment = dict(os.environ, WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
+                           MASTER_PORT=str(workers.free_port()), OMP_NUM_THREADS="1")
+        ended = workers.run_all(
+            [["-m", "telegrad.run", "--gc-type", "2bit", script, "5"]] * 2, environment)
+        (loss, _), (other, _) = [re.search(r"weights (\S+)()", out).groups()
+                                 for _, out, _ in ended]
+        self.assertEqual(loss, other)
+        self.assertRegex(ended[0][2], r"2bit for 1 tensors of 2,048 elements")
+        self.assertRegex(ended[0][2], r"in 5 steps: pushed .* \(\d+\.\d\dx\), pulled")
+        self.assertEqual(ended[1][2], "")
+
+    def test_adam_with_two_bits_is_warned_of(self):
+        with self.assertWarnsRegex(UserWarning, "2bit:auto with AdamW"):
+            telegrad.torch._hook._warn_of(
+                torch.optim.AdamW(Net().parameters()), "2bit:auto")
+
+
+if __name__ == "__main__":
+    workers.main({function.__name__: function for function in (
+        exact, two_bits, special, dies)})
