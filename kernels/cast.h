@@ -12,8 +12,9 @@
 //   fp16: IEEE 754 binary16, subnormals kept.
 //   bf16: the upper half of a float32.
 // To the nearest, ties to the even code. Finite values beyond the format's
-// largest (65504; 3.3895314e38) become +-that. Infinities stay; NaN becomes
-// the quiet NaN of its sign without a payload (7E00, 7FC0).
+// largest (65504; 3.3895314e38) become +-that. Infinities stay. Every NaN
+// becomes the positive quiet one without a payload (7E00, 7FC0): whether an
+// operation makes a NaN with or without a sign depends on the processor.
 namespace telegrad::kernels {
 
 constexpr size_t CastBytes(size_t n) { return 2 * n; }

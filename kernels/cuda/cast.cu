@@ -15,7 +15,7 @@ struct Fp16 : Fp16Format {
     const uint32_t sign = bits >> 16 & 0x8000u;
     const uint32_t magnitude = bits & 0x7FFFFFFFu;
     if (magnitude >= kInfinity) {
-      return sign | (magnitude == kInfinity ? 0x7C00u : 0x7E00u);
+      return magnitude == kInfinity ? sign | 0x7C00u : 0x7E00u;
     }
     const float finite = __uint_as_float(min(magnitude, 0x477FE000u));
     return sign | __half_as_ushort(__float2half_rn(finite));
@@ -28,7 +28,7 @@ struct Bf16 : Bf16Format {
     const uint32_t sign = bits >> 16 & 0x8000u;
     const uint32_t magnitude = bits & 0x7FFFFFFFu;
     if (magnitude >= kInfinity) {
-      return sign | (magnitude == kInfinity ? 0x7F80u : 0x7FC0u);
+      return magnitude == kInfinity ? sign | 0x7F80u : 0x7FC0u;
     }
     const uint32_t finite = min(magnitude, 0x7F7F0000u);
     return sign | (finite + 0x7FFFu + (finite >> 16 & 1u)) >> 16;

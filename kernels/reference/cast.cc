@@ -17,7 +17,7 @@ struct Fp16 : OfFp16 {
   static uint32_t Cast(float value) {
     const uint32_t sign = BitsOf(value) >> 16 & 0x8000u;
     const uint32_t magnitude = BitsOf(value) & 0x7FFFFFFFu;
-    if (magnitude > kInfinity) return sign | 0x7E00u;
+    if (magnitude > kInfinity) return 0x7E00u;
     if (magnitude == kInfinity) return sign | 0x7C00u;
     if (magnitude >= 0x477FE000u) return sign | 0x7BFFu;  // 65504
     // Exponents are biased by 127 here and by 15 there.
@@ -36,7 +36,7 @@ struct Bf16 : OfBf16 {
   static uint32_t Cast(float value) {
     const uint32_t sign = BitsOf(value) >> 16 & 0x8000u;
     const uint32_t magnitude = BitsOf(value) & 0x7FFFFFFFu;
-    if (magnitude > kInfinity) return sign | 0x7FC0u;
+    if (magnitude > kInfinity) return 0x7FC0u;
     if (magnitude == kInfinity) return sign | 0x7F80u;
     if (magnitude >= 0x7F7F0000u) return sign | 0x7F7Fu;
     return sign | ShiftToNearest(magnitude, 16);

@@ -125,6 +125,29 @@ TEST_P(CastTest, PropagatesWhatIsNotFinite) {
   EXPECT_EQ(stats_.num_nonzero, 4u);
 }
 
+// Inf + -Inf is a NaN with a sign on x86 and one without elsewhere.
+TEST_P(CastTest, EveryNanIsTheSame) {
+  const float made = std::bit_cast<float>(0xFFC00000u);
+  const float payload = std::bit_cast<float>(0xFF812345u);
+  EXPECT_THAT(Cast(table().cast.fp16, {NAN, -NAN, made, payload}),
+              ElementsAre(0, 0x7E, 0, 0x7E, 0, 0x7E, 0, 0x7E));
+  EXPECT_THAT(Cast(table().cast.bf16, {NAN, -NAN, made, payload}),
+              ElementsAre(0xC0, 0x7F, 0xC0, 0x7F, 0xC0, 0x7F, 0xC0, 0x7F));
+  // Whole vectors, and a tail.
+  constexpr size_t kElems = 131;
+  Array<float> grad(table(), std::vector<float>(kElems, INFINITY));
+  Array<float> residual(table(), std::vector<float>(kElems, -INFINITY));
+  Array<uint8_t> codes(table(), std::vector<uint8_t>(2 * kElems));
+  Array<EncodeStats> stats(table(), {EncodeStats{}});
+  table().cast.fp16.encode(grad.get(), residual.get(), kElems,
+                           NonFinite::kPropagate, codes.get(), stats.get(),
+                           Stream{});
+  Wait(table());
+  for (size_t i = 0; i < kElems; ++i) {
+    ASSERT_EQ(CodeAt(codes.values(), i), 0x7E00u) << i;
+  }
+}
+
 TEST_P(CastTest, ZeroModeCountsWhatIsNotFinite) {
   EXPECT_THAT(
       Cast(table().cast.fp16, {-0.0f, NAN, -INFINITY, 1}, NonFinite::kZero),
