@@ -11,16 +11,17 @@ absl::StatusOr<const kernels::KernelTable*> KernelsFor(size_t num_elems,
   }
   if (device.kind == DeviceKind::kCpu) return &kernels::CpuKernels();
   std::string why_not;
-  const kernels::KernelTable* table = kernels::CudaKernels(&why_not);
+  const kernels::KernelTable* table =
+      kernels::CudaKernels(device.ordinal, &why_not);
   if (table != nullptr) return table;
   return absl::UnimplementedError(
       absl::StrCat("no GPU kernels on this machine: ", why_not));
 }
 
 absl::Status MakeRoom(size_t size, const kernels::KernelTable& table,
-                      Buffer& buffer) {
+                      Buffer& buffer, Stream stream) {
   if (buffer.size() == size) return absl::OkStatus();
-  buffer = table.make_buffer(size);
+  buffer = table.make_buffer(size, table.ordinal, stream);
   if (buffer.size() == size) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat(table.name, " has no ", size, " bytes left"));

@@ -16,10 +16,11 @@ namespace telegrad {
 absl::StatusOr<const kernels::KernelTable*> KernelsFor(size_t num_elems,
                                                        Device device);
 
-// Makes `buffer` of `size` bytes of the table's device, zero-filled, unless it
-// has that size. ResourceExhausted where the device has none left.
+// Makes `buffer` of `size` bytes of the table's device, zero-filled in the
+// stream's order, unless it has that size. ResourceExhausted where the device
+// has none left.
 absl::Status MakeRoom(size_t size, const kernels::KernelTable& table,
-                      Buffer& buffer);
+                      Buffer& buffer, Stream stream);
 
 // What every Encode begins with: sets a result in the stream's order. `result`
 // may be memory that only the device can reach.

@@ -74,9 +74,10 @@ absl::Status SelfContainedCodec::Reencode(std::span<const ConstBytes> payloads,
                                           ReencodeState& state, Bytes out,
                                           size_t* encoded_bytes,
                                           Stream stream) const {
-  RETURN_IF_ERROR(PrepareReencode(state));
-  RETURN_IF_ERROR(MakeRoom(4 * num_elems_, kernels_, state.sum));
-  RETURN_IF_ERROR(MakeRoom(sizeof(EncodeResult), kernels_, state.result));
+  RETURN_IF_ERROR(PrepareReencode(state, stream));
+  RETURN_IF_ERROR(MakeRoom(4 * num_elems_, kernels_, state.sum, stream));
+  RETURN_IF_ERROR(
+      MakeRoom(sizeof(EncodeResult), kernels_, state.result, stream));
   RETURN_IF_ERROR(SumForReencode(payloads, params.threshold, state, stream));
   RETURN_IF_ERROR(EncodeSum(static_cast<uint32_t>(payloads.size()), params,
                             state, out, stream));
@@ -85,10 +86,11 @@ absl::Status SelfContainedCodec::Reencode(std::span<const ConstBytes> payloads,
   return absl::OkStatus();
 }
 
-absl::Status SelfContainedCodec::PrepareReencode(ReencodeState& state) const {
+absl::Status SelfContainedCodec::PrepareReencode(ReencodeState& state,
+                                                 Stream stream) const {
   if (state.is_set) return absl::OkStatus();
   if (traits_.needs_residual) {
-    RETURN_IF_ERROR(MakeRoom(4 * num_elems_, kernels_, state.residual));
+    RETURN_IF_ERROR(MakeRoom(4 * num_elems_, kernels_, state.residual, stream));
     state.codec.residual = state.residual.view();
   }
   state.is_set = true;

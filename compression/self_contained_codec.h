@@ -53,7 +53,7 @@ class SelfContainedCodec : public PreparedCodec {
   absl::Status CheckPayload(ConstBytes payload) const;
   absl::Status CheckDecode(ConstBytes payload, Bytes out) const;
   // Makes the server's residual the first time.
-  absl::Status PrepareReencode(ReencodeState& state) const;
+  absl::Status PrepareReencode(ReencodeState& state, Stream stream) const;
   // The steps of Reencode: payloads -> state.sum, which is all 0 at first and
   // nobody else's, and that -> out.
   virtual absl::Status SumForReencode(std::span<const ConstBytes> payloads,

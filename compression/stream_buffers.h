@@ -27,7 +27,7 @@ class StreamBuffers {
                     const kernels::KernelTable& table, Use use) {
     const MutexLock lock(&mutex_);
     Buffer& buffer = buffers_[stream.handle];
-    RETURN_IF_ERROR(MakeRoom(size, table, buffer));
+    RETURN_IF_ERROR(MakeRoom(size, table, buffer, stream));
     return use(buffer.view());
   }
 

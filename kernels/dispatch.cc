@@ -6,10 +6,15 @@
 #include "kernels/cpu/targets.h"
 #include "kernels/cpu/used_kernels.h"
 #include "kernels/device_copy.h"
+#include "kernels/device_queue.h"
+#include "kernels/device_scope.h"
+#include "kernels/host_queue.h"
 #include "kernels/prefetch.h"
 #include "kernels/reference.h"
 #if TELEGRAD_WITH_CUDA
+#include "kernels/cuda/current_device.h"
 #include "kernels/cuda/device_copy.h"
+#include "kernels/cuda/device_queue.h"
 #include "kernels/cuda/probe.h"
 #endif
 
@@ -61,7 +66,7 @@ const KernelTable& ReferenceKernels() {
   static const KernelTable kTable = {
       .name = "reference",
       .device = DeviceKind::kCpu,
-      .make_buffer = [](size_t size) { return Buffer(size); },
+      .make_buffer = [](size_t size, int, Stream) { return Buffer(size); },
       .two_bit_encode = reference::TwoBitEncode,
       .two_bit_encode_fp16 = reference::TwoBitEncodeFp16,
       .two_bit_encode_bf16 = reference::TwoBitEncodeBf16,
@@ -106,9 +111,10 @@ UsedCpuKernels::~UsedCpuKernels() {
   used_table.store(nullptr, std::memory_order_release);
 }
 
-const KernelTable* CudaKernels(std::string* why_not) {
+const KernelTable* CudaKernels([[maybe_unused]] int ordinal,
+                               std::string* why_not) {
 #if TELEGRAD_WITH_CUDA
-  return cuda::ProbedKernels(why_not);
+  return cuda::ProbedKernels(ordinal, why_not);
 #else
   if (why_not != nullptr) *why_not = "CUDA kernels are not in this build";
   return nullptr;
@@ -117,11 +123,46 @@ const KernelTable* CudaKernels(std::string* why_not) {
 
 std::unique_ptr<DeviceCopier> MakeCudaCopier(std::string* why_not) {
 #if TELEGRAD_WITH_CUDA
-  if (cuda::ProbedKernels(why_not) == nullptr) return nullptr;
+  if (cuda::ProbedKernels(0, why_not) == nullptr) return nullptr;
   return cuda::MakeCopier();
 #else
   if (why_not != nullptr) *why_not = "CUDA is not in this build";
   return nullptr;
+#endif
+}
+
+std::unique_ptr<DeviceQueue> MakeDeviceQueue(Device device,
+                                             std::string* why_not) {
+  if (device.kind == DeviceKind::kCpu) return MakeHostQueue(device);
+  if (CudaKernels(device.ordinal, why_not) == nullptr) return nullptr;
+#if TELEGRAD_WITH_CUDA
+  return cuda::MakeQueue(device.ordinal);
+#else
+  return nullptr;
+#endif
+}
+
+int DeviceScope::Enter([[maybe_unused]] int ordinal) {
+#if TELEGRAD_WITH_CUDA
+  const int before = cuda::EnterDevice(ordinal);
+  return before < 0 ? kNothingToDo : before;
+#else
+  return kNothingToDo;
+#endif
+}
+
+void DeviceScope::Leave([[maybe_unused]] int before) {
+#if TELEGRAD_WITH_CUDA
+  cudaSetDevice(before);
+#endif
+}
+
+std::string TakeLaunchError(Device device) {
+  if (device.kind == DeviceKind::kCpu) return "";
+#if TELEGRAD_WITH_CUDA
+  return cuda::TakeThreadError(device.ordinal);
+#else
+  return "";
 #endif
 }
 

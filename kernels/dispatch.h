@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "kernels/batch.h"
 #include "kernels/block.h"
 #include "kernels/cast.h"
 #include "kernels/code_sum.h"
@@ -23,10 +24,11 @@ namespace telegrad::kernels {
 struct KernelTable {
   const char* name = "";  // "reference", "cpu/AVX2", "cuda/NVIDIA H200"
   DeviceKind device = DeviceKind::kCpu;
-  // Zero-filled memory of the device (a GPU's: the thread's current one), ready
-  // for every stream; an empty buffer where there is none left. Not queued:
-  // nothing for the steady state.
-  Buffer (*make_buffer)(size_t size) = nullptr;
+  int ordinal = 0;
+  // Zero-filled memory of a device of this kind; an empty buffer where there is
+  // none left. A GPU's is from a pool, ready in the order of `stream`, and
+  // given back in that order.
+  Buffer (*make_buffer)(size_t size, int ordinal, Stream stream) = nullptr;
   TwoBitEncodeFn* two_bit_encode = nullptr;
   TwoBitEncodeHalfFn* two_bit_encode_fp16 = nullptr;
   TwoBitEncodeHalfFn* two_bit_encode_bf16 = nullptr;
@@ -54,6 +56,7 @@ struct KernelTable {
   DrawnKernels drawn;
   RadixKernels radix;
   LowRankKernels low_rank;
+  BatchKernels batch = {};  // none on a CPU
 };
 
 // The plain scalar definition of every operation.
@@ -62,9 +65,15 @@ const KernelTable& ReferenceKernels();
 // The fastest for this CPU, chosen at run time.
 const KernelTable& CpuKernels();
 
-// The GPU's, or null with the reason in `why_not` (may be null): not built in,
-// no driver, no device. Any error of the probe means "no device".
-const KernelTable* CudaKernels(std::string* why_not);
+// A GPU's, or null with the reason in `why_not` (may be null): not built in, no
+// driver, no such device, none that these kernels were compiled for. Any error
+// of the probe means "no device". Kernels are queued within a DeviceScope of
+// that GPU.
+const KernelTable* CudaKernels(int ordinal, std::string* why_not);
+// The first one's.
+inline const KernelTable* CudaKernels(std::string* why_not) {
+  return CudaKernels(0, why_not);
+}
 
 // Every table that runs on this machine's CPU (reference, each SIMD target that
 // this CPU supports), for tests.

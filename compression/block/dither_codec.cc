@@ -83,7 +83,7 @@ class PreparedDither : public ScaledCodec {
                                                 CodecState& state,
                                                 Stream stream) const {
     if (clip_ == 0) return kernels::DitherLimit{};
-    RETURN_IF_ERROR(MakeRoom(sizeof(double), kernels(), state.scratch));
+    RETURN_IF_ERROR(MakeRoom(sizeof(double), kernels(), state.scratch, stream));
     auto* const mean_square = state.scratch.as<double>();
     kernels().sampled_power(AsFloats(grad), nullptr, num_elems(), mean_square,
                             stream);

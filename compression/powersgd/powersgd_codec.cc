@@ -78,7 +78,8 @@ class PreparedPowerSgd : public SelfContainedCodec {
       kernels().copy(state.memory.data(), max_encoded_bytes(), out.data,
                      stream);
     } else {
-      RETURN_IF_ERROR(MakeRoom(scratch_bytes(), kernels(), state.scratch));
+      RETURN_IF_ERROR(
+          MakeRoom(scratch_bytes(), kernels(), state.scratch, stream));
       kernels().low_rank.random({.key = params.stream, .step = params.step},
                                 shape_, state.scratch.as<double>(),
                                 AsCodes(out), stream);
@@ -156,8 +157,10 @@ class PreparedPowerSgd : public SelfContainedCodec {
   absl::Status Learn(ConstBytes sum, uint32_t num_payloads, CodecState& state,
                      Stream stream) const override {
     RETURN_IF_ERROR(CheckSum(sum, num_payloads));
-    RETURN_IF_ERROR(MakeRoom(scratch_bytes(), kernels(), state.scratch));
-    RETURN_IF_ERROR(MakeRoom(max_encoded_bytes(), kernels(), state.memory));
+    RETURN_IF_ERROR(
+        MakeRoom(scratch_bytes(), kernels(), state.scratch, stream));
+    RETURN_IF_ERROR(
+        MakeRoom(max_encoded_bytes(), kernels(), state.memory, stream));
     kernels().low_rank.learn(AsCodes(sum), shape_, state.scratch.as<double>(),
                              AsCodes(state.memory.view()), stream);
     return absl::OkStatus();
@@ -168,7 +171,7 @@ class PreparedPowerSgd : public SelfContainedCodec {
                               ReencodeState& state,
                               Stream stream) const override {
     Buffer& scratch = state.codec.scratch;
-    RETURN_IF_ERROR(MakeRoom(scratch_bytes(), kernels(), scratch));
+    RETURN_IF_ERROR(MakeRoom(scratch_bytes(), kernels(), scratch, stream));
     const Bytes sum(scratch.data() + vectors_bytes(), max_encoded_bytes());
     return SumDecodeBy(sum, payloads, state.sum.view(), stream);
   }

@@ -59,7 +59,7 @@ class PreparedDgc : public ValueCodec {
     if (params.source == kServer) {
       return EncodeLargest(grad, state, params, k, out, result, stream);
     }
-    RETURN_IF_ERROR(MakeRoom(4 * num_elems(), kernels(), state.memory));
+    RETURN_IF_ERROR(MakeRoom(4 * num_elems(), kernels(), state.memory, stream));
     auto* const u = state.memory.as<float>();
     const auto rate = static_cast<float>(options_.momentum);
     if (is_on_gpu()) {

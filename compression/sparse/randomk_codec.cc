@@ -203,7 +203,7 @@ class PreparedRandomK : public SelfContainedCodec {
     constexpr size_t kListBytes = 4 * kernels::kSurvivorSlack;
     RETURN_IF_ERROR(
         MakeRoom(8 + 2 * kListBytes + kernels::SparseScratchBytes(num_elems()),
-                 kernels(), state.scratch));
+                 kernels(), state.scratch, stream));
     std::byte* const lists = state.scratch.data() + 8;
     float* const residual = AsFloats(state.residual);
     BeginResult({.encoded_bytes = max_encoded_bytes()}, kernels(), result,

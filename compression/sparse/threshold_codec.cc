@@ -175,8 +175,8 @@ class PreparedThreshold : public ListCodec {
       state.residual_bound = LargestMagnitude(state.residual);
       return absl::OkStatus();
     }
-    RETURN_IF_ERROR(PrepareReencode(state));
-    ASSIGN_OR_RETURN(const Scratch scratch, ScratchOf(state.codec));
+    RETURN_IF_ERROR(PrepareReencode(state, stream));
+    ASSIGN_OR_RETURN(const Scratch scratch, ScratchOf(state.codec, stream));
     *encoded_bytes =
         WritePayload(AddAndTake(payloads, threshold, scratch.survivors, state),
                      threshold, num_elems(), out);
@@ -202,7 +202,7 @@ class PreparedThreshold : public ListCodec {
                         const EncodeParams& params, Bytes out,
                         EncodeResult* result, Stream stream) const {
     RETURN_IF_ERROR(CheckThreshold(params.threshold));
-    ASSIGN_OR_RETURN(const Scratch scratch, ScratchOf(state));
+    ASSIGN_OR_RETURN(const Scratch scratch, ScratchOf(state, stream));
     BeginResult({}, kernels(), result, stream);
     encode(grad, AsFloats(state.residual), num_elems(), params.threshold,
            params.nonfinite, scratch.survivors, scratch.count, &result->stats,
@@ -224,13 +224,13 @@ class PreparedThreshold : public ListCodec {
     std::byte* parts;
     std::byte* tiles;
   };
-  absl::StatusOr<Scratch> ScratchOf(CodecState& state) const {
+  absl::StatusOr<Scratch> ScratchOf(CodecState& state, Stream stream) const {
     const size_t room = num_elems() + kernels::kSurvivorSlack;
     const size_t count_at = 4 * (room + room % 2);
     const size_t tiles_at = count_at + 8 + kernels::kSparseListScratchBytes;
     RETURN_IF_ERROR(
         MakeRoom(tiles_at + kernels::SparseScratchBytes(num_elems()), kernels(),
-                 state.scratch));
+                 state.scratch, stream));
     std::byte* const first = state.scratch.data();
     return Scratch{.survivors = reinterpret_cast<uint32_t*>(first),
                    .count = reinterpret_cast<uint64_t*>(first + count_at),

@@ -67,7 +67,7 @@ absl::Status ValueCodec::EncodeLargest(ConstBytes grad, CodecState& state,
 }
 
 absl::StatusOr<ValueCodec::GpuScratch> ValueCodec::GpuScratchOf(
-    CodecState& state) const {
+    CodecState& state, Stream stream) const {
   const size_t room = num_elems() + kernels::kSurvivorSlack;
   const size_t kept_at = 8 * room;
   const size_t counts_at = kept_at + 4 * (max_sent_ + max_sent_ % 2);
@@ -75,7 +75,7 @@ absl::StatusOr<ValueCodec::GpuScratch> ValueCodec::GpuScratchOf(
   const size_t work_at = factors_at + 8;
   // Selecting takes the most.
   RETURN_IF_ERROR(MakeRoom(work_at + kernels::SelectScratchBytes(num_elems()),
-                           kernels(), state.scratch));
+                           kernels(), state.scratch, stream));
   std::byte* const first = state.scratch.data();
   const auto floats_at = [first](size_t at) {
     return reinterpret_cast<float*>(first + at);
@@ -98,7 +98,7 @@ absl::Status ValueCodec::EncodeOnGpu(ConstBytes grad,
                                      const EncodeParams& params, size_t k,
                                      Bytes out, EncodeResult* result,
                                      Stream stream) const {
-  ASSIGN_OR_RETURN(const GpuScratch s, GpuScratchOf(state));
+  ASSIGN_OR_RETURN(const GpuScratch s, GpuScratchOf(state, stream));
   const kernels::KernelTable& table = kernels();
   const float* const g = AsFloats(grad);
   float* const residual = AsFloats(state.residual);

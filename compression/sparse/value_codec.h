@@ -83,7 +83,8 @@ class ValueCodec : public ListCodec {
     float* scale;
     std::byte* work;  // of the kernels, one after the other
   };
-  absl::StatusOr<GpuScratch> GpuScratchOf(CodecState& state) const;
+  absl::StatusOr<GpuScratch> GpuScratchOf(CodecState& state,
+                                          Stream stream) const;
   kernels::HowMany HowManyOf(size_t k) const {
     return {
         .k = k, .fewest = is_sampled_ ? 1 : k, .most = is_sampled_ ? 2 * k : k};

@@ -15,7 +15,7 @@ absl::StatusOr<uint32_t> AdoptScale(int16_t scale, size_t num_elems,
                                     const kernels::KernelTable& table,
                                     ReencodeState& state, Stream stream) {
   if (!state.is_set) {
-    RETURN_IF_ERROR(MakeRoom(4 * num_elems, table, state.residual));
+    RETURN_IF_ERROR(MakeRoom(4 * num_elems, table, state.residual, stream));
     state.unit_scale = scale;
     state.is_set = true;
   }

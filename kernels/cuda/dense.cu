@@ -1,4 +1,5 @@
 #include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/image.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/sgd.cuh"
 #include "kernels/dense.h"
@@ -129,6 +130,11 @@ void SgdMomentum(const float* grad, size_t n, SgdParameters params,
   auto* const kernel = is_vector ? SgdKernel<true> : SgdKernel<false>;
   kernel<<<GridFor((n + 3) / 4), kThreads, 0, StreamOf(stream)>>>(
       grad, n, params, weight, momentum);
+}
+
+cudaError_t TryImage() {
+  cudaFuncAttributes attributes;
+  return cudaFuncGetAttributes(&attributes, PutKernel);
 }
 
 void SampledPower(const float* grad, const float* residual, size_t n,

@@ -1,32 +1,143 @@
 #include "kernels/cuda/device_buffer.h"
 
 #include <cuda_runtime_api.h>
+#include <sys/mman.h>
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <unordered_map>
+
+#include "kernels/cuda/current_device.h"
 
 namespace telegrad::kernels::cuda {
 namespace {
 
-// Waits for what the device still does with it.
-void FreeMemory(std::byte* memory) { cudaFree(memory); }
+struct Owner {
+  int ordinal = 0;
+  cudaStream_t stream = nullptr;
+  bool is_pooled = false;
+};
+
+// What a Buffer's end, which knows nothing but the address, looks up. Never
+// destroyed: buffers of static objects end late.
+struct Owners {
+  std::mutex mutex;
+  std::unordered_map<std::byte*, Owner> device;
+  std::unordered_map<std::byte*, size_t> pinned;
+  std::map<int, bool> has_pool;  // by device
+};
+Owners& AllOwners() {
+  static auto* const owners = new Owners;
+  return *owners;
+}
+
+// Whether the current device has a pool. Its first use tells the pool to keep
+// what it is given back.
+bool HasPool(int ordinal, Owners& owners) {
+  const auto [found, is_new] = owners.has_pool.emplace(ordinal, false);
+  if (!is_new) return found->second;
+  int has_pools = 0;
+  cudaMemPool_t pool = nullptr;
+  uint64_t keep_all = UINT64_MAX;
+  found->second =
+      cudaDeviceGetAttribute(&has_pools, cudaDevAttrMemoryPoolsSupported,
+                             ordinal) == cudaSuccess &&
+      has_pools != 0 &&
+      cudaDeviceGetDefaultMemPool(&pool, ordinal) == cudaSuccess &&
+      cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold,
+                              &keep_all) == cudaSuccess;
+  if (!found->second) cudaGetLastError();
+  return found->second;
+}
+
+void FreeDevice(std::byte* memory) {
+  Owners& owners = AllOwners();
+  Owner owner;
+  {
+    const std::lock_guard<std::mutex> lock(owners.mutex);
+    const auto found = owners.device.find(memory);
+    owner = found->second;
+    owners.device.erase(found);
+  }
+  const CurrentDevice device(owner.ordinal);
+  if (owner.is_pooled) {
+    cudaFreeAsync(memory, owner.stream);
+  } else {
+    cudaFree(memory);  // waits for the device
+  }
+}
+
+void FreePinned(std::byte* memory) {
+  Owners& owners = AllOwners();
+  size_t size = 0;
+  {
+    const std::lock_guard<std::mutex> lock(owners.mutex);
+    const auto found = owners.pinned.find(memory);
+    size = found->second;
+    owners.pinned.erase(found);
+  }
+  cudaHostUnregister(memory);
+  munmap(memory, size);
+}
 
 }  // namespace
 
-Buffer MakeDeviceBuffer(size_t size) {
+Buffer MakeDeviceBuffer(size_t size, int ordinal, Stream stream) {
   if (size == 0) return Buffer();
-  Device device{DeviceKind::kCuda, 0};
+  const CurrentDevice device(ordinal);
+  auto* const queue = static_cast<cudaStream_t>(stream.handle);
+  Owners& owners = AllOwners();
+  Owner owner{ordinal, queue, false};
   void* memory = nullptr;
-  if (cudaGetDevice(&device.ordinal) != cudaSuccess ||
-      cudaMalloc(&memory, size) != cudaSuccess) {
+  {
+    const std::lock_guard<std::mutex> lock(owners.mutex);
+    owner.is_pooled = HasPool(ordinal, owners);
+  }
+  const cudaError_t error = owner.is_pooled
+                                ? cudaMallocAsync(&memory, size, queue)
+                                : cudaMalloc(&memory, size);
+  if (error != cudaSuccess) {
     cudaGetLastError();  // so that nobody else takes it for theirs
     return Buffer();
   }
-  Buffer buffer(static_cast<std::byte*>(memory), size, device, FreeMemory);
-  // Streams that wait for no other must find zeros.
-  if (cudaMemset(memory, 0, size) != cudaSuccess ||
-      cudaStreamSynchronize(nullptr) != cudaSuccess) {
-    cudaGetLastError();
+  auto* const bytes = static_cast<std::byte*>(memory);
+  {
+    const std::lock_guard<std::mutex> lock(owners.mutex);
+    owners.device[bytes] = owner;
+  }
+  Buffer buffer(bytes, size, {DeviceKind::kCuda, ordinal}, FreeDevice);
+  if (cudaMemsetAsync(memory, 0, size, queue) == cudaSuccess) return buffer;
+  cudaGetLastError();
+  return Buffer();
+}
+
+void ForgetStream(int ordinal, Stream stream) {
+  Owners& owners = AllOwners();
+  const std::lock_guard<std::mutex> lock(owners.mutex);
+  for (auto& [memory, owner] : owners.device) {
+    if (owner.ordinal == ordinal && owner.stream == stream.handle) {
+      owner.stream = nullptr;
+    }
+  }
+}
+
+// Pages of mmap, not of cudaHostAlloc: the driver's mappings cannot be read by
+// process_vm_readv, nor registered for RDMA on all systems.
+Buffer MakePinnedBuffer(size_t size) {
+  if (size == 0) return Buffer();
+  void* const memory = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return Buffer();
+  if (cudaHostRegister(memory, size, cudaHostRegisterPortable) != cudaSuccess) {
+    munmap(memory, size);
     return Buffer();
   }
-  return buffer;
+  auto* const bytes = static_cast<std::byte*>(memory);
+  Owners& owners = AllOwners();
+  const std::lock_guard<std::mutex> lock(owners.mutex);
+  owners.pinned[bytes] = size;
+  return Buffer(bytes, size, Device{}, FreePinned);
 }
 
 }  // namespace telegrad::kernels::cuda

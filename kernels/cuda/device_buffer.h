@@ -3,10 +3,19 @@
 #include <cstddef>
 
 #include "base/bytes.h"
+#include "base/stream.h"
 
 namespace telegrad::kernels::cuda {
 
-// KernelTable::make_buffer.
-Buffer MakeDeviceBuffer(size_t size);
+// KernelTable::make_buffer: from the device's own pool, which keeps what it
+// once had, so that nothing waits for the device.
+Buffer MakeDeviceBuffer(size_t size, int ordinal, Stream stream);
+
+// Before a stream ends, whose work has finished: its buffers live on.
+void ForgetStream(int ordinal, Stream stream);
+
+// mmap's pages, registered for all devices; see DeviceQueue::MakePinned. An
+// empty buffer, with the reason in cudaGetLastError, where that fails.
+Buffer MakePinnedBuffer(size_t size);
 
 }  // namespace telegrad::kernels::cuda

@@ -4,27 +4,13 @@
 
 #include <map>
 #include <unordered_map>
-#include <vector>
+#include <utility>
+
+#include "kernels/cuda/current_device.h"
+#include "kernels/cuda/device_buffer.h"
 
 namespace telegrad::kernels::cuda {
 namespace {
-
-// Leaves the thread's current device as it was.
-class DeviceScope {
- public:
-  explicit DeviceScope(int ordinal) {
-    if (cudaGetDevice(&before_) != cudaSuccess) before_ = ordinal;
-    result_ = cudaSetDevice(ordinal);
-  }
-  ~DeviceScope() { cudaSetDevice(before_); }
-  DeviceScope(const DeviceScope&) = delete;
-  DeviceScope& operator=(const DeviceScope&) = delete;
-  cudaError_t result() const { return result_; }
-
- private:
-  int before_ = 0;
-  cudaError_t result_ = cudaSuccess;
-};
 
 // Both directions have a copy engine, so each has a stream.
 struct Streams {
@@ -36,7 +22,7 @@ class Copier : public DeviceCopier {
  public:
   ~Copier() override {
     for (const auto& [ordinal, streams] : streams_) {
-      const DeviceScope scope(ordinal);
+      const CurrentDevice current(ordinal);
       for (cudaStream_t stream : {streams.to_device, streams.to_host}) {
         if (stream == nullptr) continue;
         cudaStreamSynchronize(stream);
@@ -45,24 +31,23 @@ class Copier : public DeviceCopier {
     }
     for (const auto& [ticket, copy] : copies_) cudaEventDestroy(copy.event);
     for (const auto& [ordinal, event] : idle_) cudaEventDestroy(event);
-    for (const auto& [memory, size] : host_) cudaFreeHost(memory);
   }
 
   DeviceKind device() const override { return DeviceKind::kCuda; }
 
   std::byte* AllocateHost(size_t size) override {
-    void* memory = nullptr;
-    // Portable: pinned for all devices.
-    if (!Check(cudaHostAlloc(&memory, size, cudaHostAllocPortable))) {
+    Buffer buffer = MakePinnedBuffer(size);
+    if (buffer.size() != size) {
+      const cudaError_t error = cudaGetLastError();
+      Check(error == cudaSuccess ? cudaErrorMemoryAllocation : error);
       return nullptr;
     }
-    host_[memory] = size;
-    return static_cast<std::byte*>(memory);
+    std::byte* const memory = buffer.data();
+    host_[memory] = std::move(buffer);
+    return memory;
   }
 
-  void FreeHost(std::byte* memory) override {
-    if (host_.erase(memory) > 0) cudaFreeHost(memory);
-  }
+  void FreeHost(std::byte* memory) override { host_.erase(memory); }
 
   Ticket Start(Bytes to, ConstBytes from) override {
     const Ticket ticket = ++last_ticket_;
@@ -100,8 +85,7 @@ class Copier : public DeviceCopier {
 
   bool Begin(int ordinal, bool to_device, Bytes to, ConstBytes from,
              Copy* copy) {
-    const DeviceScope scope(ordinal);
-    if (!Check(scope.result())) return false;
+    const CurrentDevice current(ordinal);
     Streams& streams = streams_[ordinal];
     cudaStream_t& stream = to_device ? streams.to_device : streams.to_host;
     if (stream == nullptr &&
@@ -135,7 +119,7 @@ class Copier : public DeviceCopier {
   std::map<int, Streams> streams_;  // by device
   std::unordered_map<Ticket, Copy> copies_;
   std::multimap<int, cudaEvent_t> idle_;  // by device
-  std::unordered_map<void*, size_t> host_;
+  std::unordered_map<std::byte*, Buffer> host_;
   Ticket last_ticket_ = 0;
   std::string error_;
 };

@@ -2,8 +2,12 @@
 
 #include <cuda_runtime_api.h>
 
+#include <vector>
+
 #include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/current_device.h"
 #include "kernels/cuda/device_buffer.h"
+#include "kernels/cuda/image.h"
 
 namespace telegrad::kernels::cuda {
 namespace {
@@ -11,22 +15,60 @@ namespace {
 struct Probe {
   std::string name;
   std::string why_not;
+  KernelTable table;
 };
 
-// Any error means that there is no device.
-Probe ProbeDevices() {
+KernelTable MakeTable();
+
+Probe ProbeDevice(int ordinal) {
   Probe probe;
-  int num_devices = 0;
+  const CurrentDevice current(ordinal);
   cudaDeviceProp properties;
-  cudaError_t error = cudaGetDeviceCount(&num_devices);
-  if (error == cudaSuccess && num_devices == 0) error = cudaErrorNoDevice;
-  if (error == cudaSuccess) error = cudaGetDeviceProperties(&properties, 0);
+  cudaError_t error = cudaGetDeviceProperties(&properties, ordinal);
+  // Not so where the kernels were not compiled for its kind.
+  if (error == cudaSuccess) error = TryImage();
   if (error != cudaSuccess) {
-    probe.why_not = std::string("cuda: ") + cudaGetErrorString(error);
+    cudaGetLastError();
+    probe.why_not = DescribeError(ordinal, error);
     return probe;
   }
   probe.name = std::string("cuda/") + properties.name;
+  probe.table = MakeTable();
+  probe.table.ordinal = ordinal;
   return probe;
+}
+
+struct Probes {
+  std::string why_none;
+  std::vector<Probe> devices;
+};
+
+// Any error means that there is no device.
+Probes ProbeDevices() {
+  Probes probes;
+  int num_devices = 0;
+  cudaError_t error = cudaGetDeviceCount(&num_devices);
+  if (error == cudaSuccess && num_devices == 0) error = cudaErrorNoDevice;
+  if (error != cudaSuccess) {
+    cudaGetLastError();
+    probes.why_none = std::string("cuda: ") + cudaGetErrorString(error);
+    return probes;
+  }
+  for (int i = 0; i < num_devices; ++i) {
+    probes.devices.push_back(ProbeDevice(i));
+  }
+  for (Probe& probe : probes.devices) probe.table.name = probe.name.c_str();
+  return probes;
+}
+
+std::string WhyNot(const Probes& probes, int ordinal) {
+  if (!probes.why_none.empty()) return probes.why_none;
+  const size_t count = probes.devices.size();
+  if (ordinal >= 0 && static_cast<size_t>(ordinal) < count) {
+    return probes.devices[static_cast<size_t>(ordinal)].why_not;
+  }
+  return "cuda:" + std::to_string(ordinal) + ": there are " +
+         std::to_string(count) + " devices, counted from 0";
 }
 
 KernelTable MakeTable() {
@@ -64,15 +106,13 @@ KernelTable MakeTable() {
 
 }  // namespace
 
-const KernelTable* ProbedKernels(std::string* why_not) {
-  static const Probe probe = ProbeDevices();
-  static const KernelTable table = [] {
-    KernelTable made = MakeTable();
-    made.name = probe.name.c_str();
-    return made;
-  }();
-  if (probe.why_not.empty()) return &table;
-  if (why_not != nullptr) *why_not = probe.why_not;
+const KernelTable* ProbedKernels(int ordinal, std::string* why_not) {
+  static const Probes probes = ProbeDevices();
+  const std::string reason = WhyNot(probes, ordinal);
+  if (reason.empty()) {
+    return &probes.devices[static_cast<size_t>(ordinal)].table;
+  }
+  if (why_not != nullptr) *why_not = reason;
   return nullptr;
 }
 

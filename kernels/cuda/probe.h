@@ -6,8 +6,8 @@
 
 namespace telegrad::kernels::cuda {
 
-// The table for this process's GPUs, named after device 0, or null with the
-// reason. Probes once. Thread-safe.
-const KernelTable* ProbedKernels(std::string* why_not);
+// The table of this process's GPU of that number, or null with the reason.
+// Probes once. Thread-safe.
+const KernelTable* ProbedKernels(int ordinal, std::string* why_not);
 
 }  // namespace telegrad::kernels::cuda

@@ -40,7 +40,7 @@ TEST(StreamBuffers, KeepsOneForEachStream) {
 
 TEST(StreamBuffers, SaysWhereThereIsNoMemoryLeft) {
   kernels::KernelTable table = kernels::CpuKernels();
-  table.make_buffer = [](size_t) { return Buffer(); };
+  table.make_buffer = [](size_t, int, Stream) { return Buffer(); };
   StreamBuffers buffers;
   const auto use = [](Bytes) { return absl::OkStatus(); };
   EXPECT_THAT(buffers.With({}, kSize, table, use),

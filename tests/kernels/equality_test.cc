@@ -261,7 +261,7 @@ TEST_P(EqualsReference, CopiesAndPuts) {
 
 TEST_P(EqualsReference, BuffersAreZerosOfTheDevice) {
   constexpr size_t kBytes = 1000;
-  const Buffer buffer = table().make_buffer(kBytes);
+  const Buffer buffer = table().make_buffer(kBytes, 0, {});
   ASSERT_EQ(buffer.size(), kBytes);
   EXPECT_EQ(buffer.view().device.kind, table().device);
   Array<uint8_t> copy(table(), std::vector<uint8_t>(kBytes, 0x77));

@@ -1,45 +1,95 @@
 #include <cuda_runtime_api.h>
 
-#include <atomic>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
 
 #include "tests/simt/device_memory.h"
+#include "tests/simt/engine.h"
+#include "tests/simt/observe_state.h"
+#include "tests/simt/simt.h"
 
-// The runtime's calls for the one device of tests/simt. All work is done when
-// its call returns, so that there is nothing to wait for.
+// The runtime's calls for the devices of tests/simt, as CUDA's manual says: a
+// kernel or an event on another device's stream is an error, a copy is not.
 
-struct SimtStream {};
 struct SimtEvent {
-  std::chrono::steady_clock::time_point time;
+  std::shared_ptr<telegrad::simt::EventState> state;
 };
 
 namespace {
 
-using telegrad::simt::DeviceAccess;
-using telegrad::simt::IsDevice;
+using namespace telegrad::simt;  // NOLINT: the runtime's names are global
+
+constexpr int kDevices = 2;
 
 thread_local cudaError_t last_error = cudaSuccess;
+thread_local int current_device = 0;
 
 cudaError_t Failed(cudaError_t error) {
   last_error = error;
   return error;
 }
 
-cudaError_t HostMemory(void** memory, size_t size) {
-  return posix_memalign(memory, 256, size) == 0
-             ? cudaSuccess
-             : Failed(cudaErrorMemoryAllocation);
+// What a call that does what it is asked for returns.
+cudaError_t Done() {
+  const cudaError_t error = LastingError();
+  return error == cudaSuccess ? cudaSuccess : Failed(error);
 }
 
 cudaError_t CheckDevice(int device) {
-  return device == 0 ? cudaSuccess : Failed(cudaErrorInvalidDevice);
+  return device >= 0 && device < kDevices ? Done()
+                                          : Failed(cudaErrorInvalidDevice);
+}
+
+StreamState* StateOf(cudaStream_t stream) {
+  return stream != nullptr ? stream
+                           : Engine::Get().DefaultStream(current_device);
+}
+
+cudaError_t HostMemory(void** memory, size_t size) {
+  if (posix_memalign(memory, 256, size) != 0) {
+    return Failed(cudaErrorMemoryAllocation);
+  }
+  CountAllocation(false);
+  if (size != 0) AddHost(*memory, size);
+  return Done();
+}
+
+void Move(void* to, const void* from, size_t size) {
+  const DeviceAccess access(to, from);
+  std::memmove(to, from, size);
+}
+
+bool IsPageable(const void* pointer) {
+  return !IsDevice(pointer) && !IsReachableHost(pointer);
 }
 
 }  // namespace
 
-void telegrad::simt::RefuseLaunch() { Failed(cudaErrorInvalidConfiguration); }
+void telegrad::simt::Launch(const Shape& shape, cudaStream_t stream,
+                            std::function<void()> kernel) {
+  const cudaError_t error = BeginLaunch();
+  if (error != cudaSuccess) {
+    Failed(error);
+    return;
+  }
+  if (shape.blocks == 0 || shape.threads == 0 || shape.threads > kMostThreads ||
+      shape.dynamic_shared_bytes != 0) {
+    Failed(cudaErrorInvalidConfiguration);
+    return;
+  }
+  StreamState* const state = StateOf(stream);
+  if (state->device != current_device) {
+    Failed(cudaErrorInvalidResourceHandle);
+    return;
+  }
+  Engine::Get().Queue(
+      state, [shape, device = state->device, kernel = std::move(kernel)] {
+        Run(shape, device, kernel);
+      });
+}
 
 const char* cudaGetErrorString(cudaError_t error) {
   switch (error) {
@@ -55,50 +105,71 @@ const char* cudaGetErrorString(cudaError_t error) {
       return "no CUDA-capable device is detected";
     case cudaErrorInvalidDevice:
       return "invalid device ordinal";
+    case cudaErrorInvalidResourceHandle:
+      return "invalid resource handle";
     case cudaErrorNotReady:
       return "device not ready";
+    case cudaErrorIllegalAddress:
+      return "an illegal memory access was encountered";
+    case cudaErrorHostMemoryAlreadyRegistered:
+      return "part or all of the requested memory range is already mapped";
+    case cudaErrorHostMemoryNotRegistered:
+      return "pointer does not correspond to a registered memory region";
+    case cudaErrorLaunchFailure:
+      return "unspecified launch failure";
   }
   return "unrecognized error code";
 }
 
 cudaError_t cudaGetLastError() {
-  const cudaError_t error = last_error;
-  last_error = cudaSuccess;
-  return error;
+  const cudaError_t error = std::exchange(last_error, cudaSuccess);
+  return error == cudaSuccess ? LastingError() : error;
 }
 
+cudaError_t cudaPeekAtLastError() { return last_error; }
+
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
-  return cudaSuccess;
+  *count = kDevices;
+  return Done();
 }
 
 cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
-  return cudaSuccess;
+  *device = current_device;
+  return Done();
 }
 
-cudaError_t cudaSetDevice(int device) { return CheckDevice(device); }
+cudaError_t cudaSetDevice(int device) {
+  // Also where another fault lasts, so that a thread can go back.
+  if (device >= 0 && device < kDevices) current_device = device;
+  return CheckDevice(device);
+}
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   *properties = {"emulated by the CPU", 0, 0};
   return CheckDevice(device);
 }
 
-// One, so that loops over a grid's strides take several turns.
+// One multiprocessor, so that loops over a grid's strides take several turns.
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr what,
                                    int device) {
-  if (what != cudaDevAttrMultiProcessorCount) {
+  if (what != cudaDevAttrMultiProcessorCount &&
+      what != cudaDevAttrMemoryPoolsSupported) {
     return Failed(cudaErrorInvalidValue);
   }
   *value = 1;
   return CheckDevice(device);
 }
 
-cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
+cudaError_t cudaDeviceSynchronize() {
+  CountWait();
+  Engine::Get().FinishDevice(current_device);
+  return Done();
+}
 
 cudaError_t cudaMalloc(void** memory, size_t size) {
-  *memory = size == 0 ? nullptr : telegrad::simt::AllocateDevice(size);
-  return *memory != nullptr || size == 0 ? cudaSuccess
+  CountAllocation(false);
+  *memory = size == 0 ? nullptr : AllocateDevice(current_device, size);
+  return *memory != nullptr || size == 0 ? Done()
                                          : Failed(cudaErrorMemoryAllocation);
 }
 
@@ -110,61 +181,158 @@ cudaError_t cudaHostAlloc(void** memory, size_t size, unsigned) {
   return HostMemory(memory, size);
 }
 
+cudaError_t cudaHostRegister(void* memory, size_t size, unsigned) {
+  CountAllocation(false);
+  if (size == 0) return Failed(cudaErrorInvalidValue);
+  return AddHost(memory, size) ? Done()
+                               : Failed(cudaErrorHostMemoryAlreadyRegistered);
+}
+
+cudaError_t cudaHostUnregister(void* memory) {
+  CountWait();
+  for (int d = 0; d < kDevices; ++d) Engine::Get().FinishDevice(d);
+  return RemoveHost(memory) ? Done() : Failed(cudaErrorHostMemoryNotRegistered);
+}
+
 cudaError_t cudaFree(void* memory) {
-  if (memory != nullptr && !telegrad::simt::FreeDevice(memory)) {
-    std::free(memory);
-  }
-  return cudaSuccess;
+  if (memory == nullptr) return Done();
+  CountWait();
+  for (int d = 0; d < kDevices; ++d) Engine::Get().FinishDevice(d);
+  if (!FreeDevice(memory)) return cudaFreeHost(memory);
+  return Done();
 }
 
 cudaError_t cudaFreeHost(void* memory) {
+  CountWait();
+  for (int d = 0; d < kDevices; ++d) Engine::Get().FinishDevice(d);
+  RemoveHost(memory);
   std::free(memory);
-  return cudaSuccess;
+  return Done();
+}
+
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  *free = *total = size_t{1} << 30;
+  return Done();
+}
+
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
+  *pool = nullptr;
+  return CheckDevice(device);
+}
+
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) {
+  return Done();
+}
+
+cudaError_t cudaMallocAsync(void** memory, size_t size, cudaStream_t stream) {
+  CountAllocation(true);
+  *memory = AllocateDevice(StateOf(stream)->device, size);
+  return *memory != nullptr ? Done() : Failed(cudaErrorMemoryAllocation);
+}
+
+cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
+  Engine::Get().Queue(StateOf(stream), [memory] {
+    if (!FreeDevice(memory)) Fail("cudaFreeAsync of what is no memory");
+  });
+  return Done();
 }
 
 cudaError_t cudaMemcpy(void* to, const void* from, size_t size,
                        cudaMemcpyKind kind) {
-  if (size == 0) return cudaSuccess;
+  CountWait();
+  const cudaError_t error = cudaMemcpyAsync(to, from, size, kind, nullptr);
+  if (error != cudaSuccess) return error;
+  Engine::Get().Finish(StateOf(nullptr));
+  return Done();
+}
+
+// Host memory that a device does not reach is read before this returns, and
+// what is to be written to it waits for the stream.
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size,
+                            cudaMemcpyKind kind, cudaStream_t stream) {
+  if (size == 0) return Done();
   if ((kind == cudaMemcpyHostToDevice && IsDevice(from)) ||
       (kind == cudaMemcpyDeviceToHost && IsDevice(to))) {
     return Failed(cudaErrorInvalidValue);
   }
-  const DeviceAccess access(to, from);
-  std::memmove(to, from, size);
-  return cudaSuccess;
-}
-
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size,
-                            cudaMemcpyKind kind, cudaStream_t) {
-  return cudaMemcpy(to, from, size, kind);
+  CountCopied(IsDevice(to) && !IsDevice(from) ? size : 0,
+              IsDevice(from) && !IsDevice(to) ? size : 0);
+  StreamState* const state = StateOf(stream);
+  Engine& engine = Engine::Get();
+  if (IsPageable(from)) {
+    CountWait();
+    const auto* const bytes = static_cast<const char*>(from);
+    engine.Queue(state, [to, copy = std::vector<char>(bytes, bytes + size)] {
+      Move(to, copy.data(), copy.size());
+    });
+  } else {
+    // The host that reads too early shall see it.
+    if (IsReachableHost(to)) std::memset(to, kPoison, size);
+    engine.Queue(state, [=] { Move(to, from, size); });
+  }
+  if (IsPageable(to)) {
+    CountWait();
+    engine.Finish(state);
+  }
+  return Done();
 }
 
 cudaError_t cudaMemset(void* to, int byte, size_t size) {
-  if (size == 0) return cudaSuccess;
-  const DeviceAccess access(to, nullptr);
-  std::memset(to, byte, size);
-  return cudaSuccess;
+  return cudaMemsetAsync(to, byte, size, nullptr);
 }
 
-cudaError_t cudaMemsetAsync(void* to, int byte, size_t size, cudaStream_t) {
-  return cudaMemset(to, byte, size);
+cudaError_t cudaMemsetAsync(void* to, int byte, size_t size,
+                            cudaStream_t stream) {
+  if (size == 0) return Done();
+  Engine::Get().Queue(StateOf(stream), [=] {
+    const DeviceAccess access(to, nullptr);
+    std::memset(to, byte, size);
+  });
+  return Done();
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = -5;
+  return Done();
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags,
+                                         int) {
+  return cudaStreamCreateWithFlags(stream, flags);
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  *stream = new SimtStream;
-  return cudaSuccess;
+  *stream = Engine::Get().MakeStream(current_device);
+  return Done();
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  delete stream;
-  return cudaSuccess;
+  Engine::Get().EndStream(stream);
+  return Done();
 }
 
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  CountWait();
+  Engine::Get().Finish(StateOf(stream));
+  return Done();
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
+                                unsigned) {
+  Engine::Get().WaitFor(StateOf(stream), event->state);
+  return Done();
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t call,
+                               void* argument) {
+  Engine::Get().QueueHostCall(StateOf(stream), [=] { call(argument); });
+  return Done();
+}
 
 cudaError_t cudaEventCreate(cudaEvent_t* event) {
-  *event = new SimtEvent;
-  return cudaSuccess;
+  *event = new SimtEvent{std::make_shared<EventState>(current_device)};
+  return Done();
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
@@ -173,21 +341,32 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   delete event;
-  return cudaSuccess;
+  return Done();
 }
 
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
-  event->time = std::chrono::steady_clock::now();
-  return cudaSuccess;
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  StreamState* const state = StateOf(stream);
+  if (state->device != event->state->device) {
+    return Failed(cudaErrorInvalidResourceHandle);
+  }
+  Engine::Get().Record(state, event->state);
+  return Done();
 }
 
-cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  return Engine::Get().Poll(*event->state) ? Done() : Failed(cudaErrorNotReady);
+}
 
-cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  CountWait();
+  Engine::Get().Finish(*event->state);
+  return Done();
+}
 
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin,
                                  cudaEvent_t end) {
-  *ms =
-      std::chrono::duration<float, std::milli>(end->time - begin->time).count();
-  return cudaSuccess;
+  *ms = std::chrono::duration<float, std::milli>(end->state->passed -
+                                                 begin->state->passed)
+            .count();
+  return Done();
 }

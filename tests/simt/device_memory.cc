@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -20,6 +21,7 @@ namespace {
 // Whole pages, one behind them that nobody can touch.
 struct Pages {
   size_t bytes;  // without the last
+  int device;
 };
 
 size_t PageBytes() {
@@ -48,19 +50,34 @@ const std::pair<char* const, Pages>* PagesOf(const void* pointer) {
   return at < found->first + found->second.bytes ? &*found : nullptr;
 }
 
+// By address.
+std::map<const char*, size_t>& AllHost() {
+  static auto* const host = new std::map<const char*, size_t>;
+  return *host;
+}
+
+// Where that is which `pointer` is in, or null.
+const char* HostOf(const void* pointer) {
+  const auto* const at = static_cast<const char*>(pointer);
+  auto found = AllHost().upper_bound(at);
+  if (found == AllHost().begin()) return nullptr;
+  --found;
+  return at < found->first + found->second ? found->first : nullptr;
+}
+
 }  // namespace
 
-DeviceAccess::DeviceAccess(bool takes_all, const void* first,
-                           const void* second)
-    : lock_(Mutex()), takes_all_(takes_all), pointers_{first, second} {
+DeviceAccess::DeviceAccess(int device, const void* first, const void* second)
+    : lock_(Mutex()), device_(device), pointers_{first, second} {
   Protect(PROT_READ | PROT_WRITE);
 }
 
 DeviceAccess::~DeviceAccess() { Protect(PROT_NONE); }
 
 void DeviceAccess::Protect(int protection) {
-  if (takes_all_) {
+  if (device_ != kNone) {
     for (const auto& [memory, pages] : AllPages()) {
+      if (pages.device != device_) continue;
       mprotect(memory, pages.bytes, protection);
     }
     return;
@@ -72,7 +89,7 @@ void DeviceAccess::Protect(int protection) {
   }
 }
 
-void* AllocateDevice(size_t size) {
+void* AllocateDevice(int device, size_t size) {
   const std::lock_guard<std::mutex> lock(Mutex());
   const size_t page = PageBytes();
   const size_t bytes = (size + page - 1) / page * page;
@@ -80,7 +97,10 @@ void* AllocateDevice(size_t size) {
                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return nullptr;
   char* const first = static_cast<char*>(memory);
-  AllPages()[first] = {bytes};
+  AllPages()[first] = {bytes, device};
+  mprotect(first, bytes, PROT_READ | PROT_WRITE);
+  std::memset(first, kPoison, size);
+  mprotect(first, bytes, PROT_NONE);
   ASAN_POISON_MEMORY_REGION(first + size, bytes - size);
   return first;
 }
@@ -98,6 +118,23 @@ bool FreeDevice(void* memory) {
 bool IsDevice(const void* pointer) {
   const std::lock_guard<std::mutex> lock(Mutex());
   return PagesOf(pointer) != nullptr;
+}
+
+bool AddHost(const void* memory, size_t size) {
+  const std::lock_guard<std::mutex> lock(Mutex());
+  if (HostOf(memory) != nullptr) return false;
+  AllHost()[static_cast<const char*>(memory)] = size;
+  return true;
+}
+
+bool RemoveHost(const void* memory) {
+  const std::lock_guard<std::mutex> lock(Mutex());
+  return AllHost().erase(static_cast<const char*>(memory)) > 0;
+}
+
+bool IsReachableHost(const void* pointer) {
+  const std::lock_guard<std::mutex> lock(Mutex());
+  return HostOf(pointer) != nullptr;
 }
 
 }  // namespace telegrad::simt

@@ -34,8 +34,6 @@ class Multiprocessor {
   std::string WhereRunning() const;
 
  private:
-  static constexpr unsigned kMostThreads = 1024;
-
   enum class State : uint8_t { kReady, kAtBarrier, kAtWarpOperation, kDone };
   struct Fiber {
     ucontext_t context;

@@ -19,7 +19,6 @@ namespace {
 // Blocks that wait for one another (decoupled look-back) need several at once;
 // those that spin take the others' time where cores are few.
 constexpr unsigned kMostWorkers = 4;
-constexpr unsigned kMostThreads = 1024;
 
 thread_local Multiprocessor* current = nullptr;
 
@@ -38,9 +37,9 @@ uint64_t Mixed(uint64_t x) {
 }
 
 // One grid: workers take its blocks until none is left.
-class Launch {
+class Blocks {
  public:
-  Launch(const Shape& shape, const std::function<void()>& kernel,
+  Blocks(const Shape& shape, const std::function<void()>& kernel,
          uint64_t number)
       : shape_(shape), kernel_(kernel), seed_(Mixed(number)) {}
 
@@ -67,21 +66,16 @@ class Launch {
 
 }  // namespace
 
-void Run(const Shape& shape, const std::function<void()>& kernel) {
+void Run(const Shape& shape, int device, const std::function<void()>& kernel) {
   static std::mutex mutex;
   static std::vector<std::unique_ptr<Multiprocessor>> multiprocessors;
   static uint64_t number = 0;
-  if (shape.blocks == 0 || shape.threads == 0 || shape.threads > kMostThreads ||
-      shape.dynamic_shared_bytes != 0) {
-    RefuseLaunch();
-    return;
-  }
   const std::lock_guard<std::mutex> lock(mutex);
   while (multiprocessors.size() < NumWorkers()) {
     multiprocessors.push_back(std::make_unique<Multiprocessor>());
   }
-  const DeviceAccess access;
-  Launch launch(shape, kernel, number++);
+  const DeviceAccess access(device);
+  Blocks launch(shape, kernel, number++);
   std::vector<std::thread> helpers;
   for (unsigned w = 1; w < std::min(NumWorkers(), shape.blocks); ++w) {
     helpers.emplace_back(

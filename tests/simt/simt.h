@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -22,9 +24,15 @@ struct Shape {
   size_t dynamic_shared_bytes;
 };
 
-// Runs `kernel` once for each thread, and returns when all have ended. A shape
-// that a device would refuse is cudaGetLastError's.
-void Run(const Shape& shape, const std::function<void()>& kernel);
+// Queues `kernel`, which runs once for each thread. A launch that a device
+// would refuse is cudaGetLastError's.
+void Launch(const Shape& shape, cudaStream_t stream,
+            std::function<void()> kernel);
+
+// Runs it now, with the memory of `device`.
+void Run(const Shape& shape, int device, const std::function<void()>& kernel);
+
+constexpr unsigned kMostThreads = 1024;  // of a block
 
 // For the threads of a running kernel:
 

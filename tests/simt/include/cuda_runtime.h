@@ -76,26 +76,29 @@ T FromBits(uint64_t bits) {
 template <typename... A>
 struct Call {
   Shape shape;
+  cudaStream_t stream;
   std::tuple<A...> arguments;
 };
 class Grid {
  public:
   Grid(unsigned blocks, unsigned threads, size_t dynamic_shared_bytes = 0,
-       cudaStream_t = nullptr)
-      : shape_{blocks, threads, dynamic_shared_bytes} {}
+       cudaStream_t stream = nullptr)
+      : shape_{blocks, threads, dynamic_shared_bytes}, stream_(stream) {}
   template <typename... A>
   Call<std::decay_t<A>...> With(A&&... arguments) const {
-    return {shape_, {arguments...}};
+    return {shape_, stream_, {arguments...}};
   }
 
  private:
   Shape shape_;
+  cudaStream_t stream_;
 };
 template <typename... P, typename... A>
 void operator|(void (*kernel)(P...), const Call<A...>& call) {
   static_assert((0 + ... + sizeof(P)) <= 4096, "a kernel's parameters: 4 KiB");
   const std::tuple<P...> parameters(call.arguments);
-  Run(call.shape, [&] { std::apply(kernel, parameters); });
+  Launch(call.shape, call.stream,
+         [kernel, parameters] { std::apply(kernel, parameters); });
 }
 
 // A __shared__ variable; `place` is one for each in a kernel.
@@ -105,6 +108,15 @@ T& Shared(const void* place) {
 }
 
 }  // namespace telegrad::simt
+
+struct cudaFuncAttributes {
+  int numRegs;
+};
+template <typename F>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, F*) {
+  *attributes = {};
+  return cudaSuccess;
+}
 
 inline void __syncthreads() { telegrad::simt::SyncBlock(); }
 inline void __syncwarp(unsigned mask = 0xFFFFFFFFu) {

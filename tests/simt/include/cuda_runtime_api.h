@@ -1,10 +1,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
-// What our sources use of CUDA's runtime, by its own names, for the device that
-// tests/simt makes of the CPU. Work is done when a call returns, whatever its
-// stream: what a stream's order or a missing wait breaks is not found here.
+// What our sources use of CUDA's runtime, by its own names, for two devices
+// that tests/simt makes of the CPU. Work runs as late as waits allow:
+// observe.h.
 
 enum cudaError_t {
   cudaSuccess = 0,
@@ -13,7 +14,12 @@ enum cudaError_t {
   cudaErrorInvalidConfiguration = 9,
   cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
+  cudaErrorInvalidResourceHandle = 400,
   cudaErrorNotReady = 600,
+  cudaErrorIllegalAddress = 700,
+  cudaErrorHostMemoryAlreadyRegistered = 712,
+  cudaErrorHostMemoryNotRegistered = 713,
+  cudaErrorLaunchFailure = 719,
 };
 enum cudaMemcpyKind {
   cudaMemcpyHostToDevice = 1,
@@ -21,8 +27,13 @@ enum cudaMemcpyKind {
   cudaMemcpyDeviceToDevice = 3,
   cudaMemcpyDefault = 4,
 };
-enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16 };
+enum cudaDeviceAttr {
+  cudaDevAttrMultiProcessorCount = 16,
+  cudaDevAttrMemoryPoolsSupported = 115,
+};
+enum cudaMemPoolAttr { cudaMemPoolAttrReleaseThreshold = 4 };
 inline constexpr unsigned cudaHostAllocPortable = 1;
+inline constexpr unsigned cudaHostRegisterPortable = 1;
 inline constexpr unsigned cudaStreamNonBlocking = 1;
 inline constexpr unsigned cudaEventDisableTiming = 2;
 
@@ -33,9 +44,12 @@ struct cudaDeviceProp {
 };
 using cudaStream_t = struct SimtStream*;
 using cudaEvent_t = struct SimtEvent*;
+using cudaMemPool_t = struct SimtPool*;
+using cudaHostFn_t = void (*)(void* argument);
 
 const char* cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError();
+cudaError_t cudaPeekAtLastError();
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaSetDevice(int device);
@@ -47,8 +61,17 @@ cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaMalloc(void** memory, size_t size);
 cudaError_t cudaMallocManaged(void** memory, size_t size);
 cudaError_t cudaHostAlloc(void** memory, size_t size, unsigned flags);
+cudaError_t cudaHostRegister(void* memory, size_t size, unsigned flags);
+cudaError_t cudaHostUnregister(void* memory);
 cudaError_t cudaFree(void* memory);
 cudaError_t cudaFreeHost(void* memory);
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device);
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr what,
+                                    void* value);
+cudaError_t cudaMallocAsync(void** memory, size_t size, cudaStream_t stream);
+// Done when the stream gets there: who touches it later dies.
+cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream);
 template <typename T>
 cudaError_t cudaMalloc(T** memory, size_t size) {
   void* made = nullptr;
@@ -65,6 +88,13 @@ cudaError_t cudaMemsetAsync(void* to, int byte, size_t size,
                             cudaStream_t stream);
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags,
+                                         int priority);
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
+                                unsigned flags);
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t call,
+                               void* argument);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaEventCreate(cudaEvent_t* event);

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/stream.h"
+#include "kernels/block.h"
+#include "kernels/encode_stats.h"
+#include "kernels/two_bit.h"
+
+// Many arrays in one launch, as the arrays of a step are too small for one
+// each. Only GPUs have these; the results are those of the operations for one
+// array. Descriptions lie in memory of the device, and are read there.
+namespace telegrad::kernels {
+
+// What an encoder left: compression's EncodeResult.
+struct SpanResult {
+  uint64_t encoded_bytes = 0;
+  EncodeStats stats = {};
+};
+
+// One array, as the operation for one takes it.
+struct EncodeSpan {
+  const void* grad = nullptr;
+  float* residual = nullptr;
+  uint8_t* codes = nullptr;
+  SpanResult* result = nullptr;  // is set, not added to
+  uint64_t num_elems = 0;        // at least 1
+  uint64_t encoded_bytes = 0;    // the result's
+  float threshold = 0;
+  uint32_t first_tile = 0;  // of all tiles of the batch
+};
+
+// Every array is cut into tiles of `tile_elems` elements, the last as it is,
+// and each tile is one thread block's.
+struct EncodeBatch {
+  const EncodeSpan* spans = nullptr;
+  const uint32_t* span_of_tile = nullptr;  // [num_tiles]
+  uint32_t num_tiles = 0;
+  uint32_t tile_elems = 0;
+  EncodeStats* tile_stats = nullptr;  // [num_tiles], for the launch alone
+  uint32_t* tickets = nullptr;        // one for each span; 0 before and after
+  NonFinite nonfinite = NonFinite::kZero;
+  // Every gradient and residual is aligned to 16 bytes, all codes to 4 (fp16
+  // and bf16: 8).
+  bool is_aligned = false;
+  BlockFormat format = {};  // of block_sign (the block alone) and quantize
+};
+
+// Whole blocks and words of every code but those that have a scale per block:
+// there a tile is a whole number of blocks.
+constexpr uint32_t kBatchTile = 10240;
+
+using EncodeManyFn = void(const EncodeBatch& batch, Stream stream);
+
+struct PowerSpan {
+  const float* grad = nullptr;
+  const float* residual = nullptr;  // may be null
+  uint64_t num_elems = 0;
+  double* mean_square = nullptr;
+};
+
+// SampledPowerFn of `num_spans` arrays; `spans` is the device's.
+using SampledPowerManyFn = void(const PowerSpan* spans, uint32_t num_spans,
+                                Stream stream);
+
+// Null where there is none.
+struct BatchKernels {
+  EncodeManyFn* two_bit = nullptr;
+  EncodeManyFn* two_bit_fp16 = nullptr;
+  EncodeManyFn* two_bit_bf16 = nullptr;
+  EncodeManyFn* radix = nullptr;
+  EncodeManyFn* one_bit = nullptr;  // of magnitude 1
+  EncodeManyFn* block_sign = nullptr;
+  EncodeManyFn* quantize = nullptr;
+  EncodeManyFn* fp16 = nullptr;
+  EncodeManyFn* bf16 = nullptr;
+  SampledPowerManyFn* sampled_power = nullptr;
+};
+
+}  // namespace telegrad::kernels

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <memory>
+
+#include "kernels/device_queue.h"
+
+namespace telegrad::kernels {
+
+// Of a CPU, the emulated device included: all is done when a call returns.
+std::unique_ptr<DeviceQueue> MakeHostQueue(Device device);
+
+}  // namespace telegrad::kernels

@@ -1,0 +1,95 @@
+#include <mutex>
+
+#include "tests/simt/observe_state.h"
+
+namespace telegrad::simt {
+namespace {
+
+struct State {
+  std::mutex mutex;
+  Counters counters;
+  bool is_to_fail = false;
+  unsigned others = 0;  // launches before that which fails
+  cudaError_t error = cudaSuccess;
+  bool for_ever = false;
+  cudaError_t lasting = cudaSuccess;
+};
+State& Now() {
+  static auto* const state = new State;
+  return *state;
+}
+
+template <typename Change>
+auto Locked(Change change) {
+  State& state = Now();
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  return change(state);
+}
+
+}  // namespace
+
+Counters Counters::operator-(const Counters& before) const {
+  Counters left = *this;
+  left.waits -= before.waits;
+  left.launches -= before.launches;
+  left.allocations -= before.allocations;
+  left.pool_allocations -= before.pool_allocations;
+  left.bytes_to_device -= before.bytes_to_device;
+  left.bytes_to_host -= before.bytes_to_host;
+  return left;
+}
+
+Counters Counted() {
+  return Locked([](State& state) { return state.counters; });
+}
+
+void FailLaunch(unsigned others, cudaError_t error, bool for_ever) {
+  Locked([&](State& state) {
+    state.is_to_fail = true;
+    state.others = others;
+    state.error = error;
+    state.for_ever = for_ever;
+  });
+}
+
+void FailNoMore() {
+  Locked([](State& state) {
+    state.is_to_fail = false;
+    state.lasting = cudaSuccess;
+  });
+}
+
+void CountWait() {
+  Locked([](State& state) { ++state.counters.waits; });
+}
+
+void CountAllocation(bool is_pooled) {
+  Locked([=](State& state) {
+    ++(is_pooled ? state.counters.pool_allocations
+                 : state.counters.allocations);
+  });
+}
+
+void CountCopied(uint64_t to_device, uint64_t to_host) {
+  Locked([=](State& state) {
+    state.counters.bytes_to_device += to_device;
+    state.counters.bytes_to_host += to_host;
+  });
+}
+
+cudaError_t BeginLaunch() {
+  return Locked([](State& state) {
+    ++state.counters.launches;
+    if (state.lasting != cudaSuccess) return state.lasting;
+    if (!state.is_to_fail || state.others-- > 0) return cudaSuccess;
+    state.is_to_fail = false;
+    if (state.for_ever) state.lasting = state.error;
+    return state.error;
+  });
+}
+
+cudaError_t LastingError() {
+  return Locked([](State& state) { return state.lasting; });
+}
+
+}  // namespace telegrad::simt

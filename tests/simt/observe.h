@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+// What tests ask of the emulated devices, and what they make go wrong.
+// Thread-safe.
+namespace telegrad::simt {
+
+// Calls of all threads since the process began.
+struct Counters {
+  uint64_t waits = 0;  // that may keep the host until the device is done
+  uint64_t launches = 0;
+  // Of a device's memory and of pinned memory; those that wait for nothing.
+  uint64_t allocations = 0;
+  uint64_t pool_allocations = 0;
+  uint64_t bytes_to_device = 0;
+  uint64_t bytes_to_host = 0;
+
+  Counters operator-(const Counters& before) const;
+};
+Counters Counted();
+
+// The order in which streams get on from now on: at random by `seed`, as late
+// as waits allow. 0: all work is done when its call returns. At first it is
+// TELEGRAD_SIMT_SEED, or 1.
+void SetOrder(uint64_t seed);
+
+// The launch after `others` more fails with `error` and is not done. If
+// `for_ever`, so does every call after it, as when a device has met a fault.
+void FailLaunch(unsigned others, cudaError_t error, bool for_ever);
+void FailNoMore();
+
+}  // namespace telegrad::simt

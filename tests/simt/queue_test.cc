@@ -1,0 +1,127 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <thread>
+
+#include "kernels/device_queue.h"
+#include "kernels/device_scope.h"
+#include "kernels/dispatch.h"
+#include "tests/simt/observe.h"
+
+// What DeviceQueue says of devices where things go wrong, and what it costs.
+namespace telegrad::kernels {
+namespace {
+
+using simt::Counted;
+using simt::Counters;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr Device kSecond = {DeviceKind::kCuda, 1};
+
+class SimtQueue : public ::testing::Test {
+ protected:
+  ~SimtQueue() override { simt::FailNoMore(); }
+
+  void Add(const Buffer& memory) {
+    const DeviceScope scope(kSecond);
+    table_.add_f32(memory.as<float>(), 4, memory.as<float>() + 4, stream_);
+  }
+
+  const std::unique_ptr<DeviceQueue> queue_ = MakeDeviceQueue(kSecond, nullptr);
+  const KernelTable& table_ = *CudaKernels(1, nullptr);
+  const Stream stream_ = queue_->MakeStream(0);
+};
+
+TEST_F(SimtQueue, NamesTheDeviceAndWhatCudaSays) {
+  const Buffer memory = queue_->MakeMemory(32, stream_);
+  EXPECT_EQ(queue_->TakeError(), "");
+  simt::FailLaunch(0, cudaErrorIllegalAddress, false);
+  Add(memory);
+  EXPECT_EQ(queue_->TakeError(),
+            "cuda:1: an illegal memory access was encountered");
+  EXPECT_EQ(queue_->TakeError(), "");
+}
+
+TEST_F(SimtQueue, PollingKeepsTheErrorOfALaunch) {
+  const Buffer memory = queue_->MakeMemory(32, stream_);
+  const Event event = queue_->MakeEvent();
+  simt::SetOrder(3);
+  simt::FailLaunch(0, cudaErrorLaunchFailure, false);
+  Add(memory);
+  for (int i = 0; i < 8; ++i) Add(memory);
+  ASSERT_TRUE(queue_->Record(event, stream_));
+  while (queue_->Poll(event) == DeviceQueue::State::kRunning) {
+  }
+  EXPECT_EQ(queue_->TakeError(), "cuda:1: unspecified launch failure");
+  simt::SetOrder(1);
+}
+
+TEST_F(SimtQueue, ALostDeviceFailsEveryCall) {
+  const Buffer memory = queue_->MakeMemory(32, stream_);
+  const Event event = queue_->MakeEvent();
+  simt::FailLaunch(0, cudaErrorIllegalAddress, true);
+  Add(memory);
+  EXPECT_FALSE(queue_->Record(event, stream_));
+  EXPECT_EQ(queue_->Poll(event), DeviceQueue::State::kFailed);
+  EXPECT_EQ(queue_->MakeStream(0).handle, nullptr);
+  EXPECT_THAT(queue_->TakeError(), HasSubstr("illegal memory access"));
+}
+
+TEST_F(SimtQueue, SaysHowMuchMemoryIsThere) {
+  EXPECT_EQ(queue_->MakeMemory(size_t{1} << 60, stream_).size(), 0u);
+  const std::string error = queue_->TakeError();
+  EXPECT_THAT(error, StartsWith("cuda:1: out of memory"));
+  EXPECT_THAT(error, HasSubstr("1152921504606846976 bytes wanted"));
+  EXPECT_EQ(queue_->MakePinned(size_t{1} << 60).size(), 0u);
+  EXPECT_THAT(queue_->TakeError(), StartsWith("cuda:1: "));
+}
+
+TEST_F(SimtQueue, WaitsForNothing) {
+  const Buffer pinned = queue_->MakePinned(64);
+  const Event event = queue_->MakeEvent();
+  const Counters before = Counted();
+  for (int i = 0; i < 10; ++i) {
+    const Buffer memory = queue_->MakeMemory(64, stream_);
+    Add(memory);
+    ASSERT_TRUE(queue_->Copy(pinned.view(), memory.view(), stream_));
+    ASSERT_TRUE(queue_->Record(event, stream_));
+    ASSERT_TRUE(queue_->WaitOn(stream_, event));
+    queue_->Poll(event);
+  }
+  const Counters used = Counted() - before;
+  EXPECT_EQ(used.waits, 0u);
+  EXPECT_EQ(used.allocations, 0u);
+  EXPECT_EQ(used.bytes_to_host, 640u);
+  EXPECT_EQ(queue_->TakeError(), "");
+}
+
+TEST_F(SimtQueue, LeavesTheCurrentDeviceOfEachThread) {
+  std::thread([&] {
+    int device = -1;
+    const Buffer memory = queue_->MakeMemory(32, stream_);
+    Add(memory);
+    EXPECT_EQ(queue_->TakeError(), "");
+    cudaGetDevice(&device);
+    EXPECT_EQ(device, 0);
+    {
+      const DeviceScope scope(kSecond);
+      cudaGetDevice(&device);
+      EXPECT_EQ(device, 1);
+      const DeviceScope again(kSecond);
+      const DeviceScope cpu({DeviceKind::kCpu, 0});
+    }
+    cudaGetDevice(&device);
+    EXPECT_EQ(device, 0);
+  }).join();
+}
+
+TEST_F(SimtQueue, WithoutAScopeALaunchIsRefused) {
+  const Buffer memory = queue_->MakeMemory(32, stream_);
+  table_.add_f32(memory.as<float>(), 4, memory.as<float>() + 4, stream_);
+  EXPECT_EQ(TakeLaunchError(kSecond), "cuda:1: invalid resource handle");
+}
+
+}  // namespace
+}  // namespace telegrad::kernels
