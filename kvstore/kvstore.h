@@ -40,6 +40,8 @@ struct StoreTraits {
   const char* summary = "";
   bool has_workers = false;  // sums over all workers of the job, not only here
   int max_devices = 1;       // of one process
+  // Instead of servers each worker sums a part: JobOptions::part_threads.
+  bool hosts_parts = false;
 };
 
 using TensorViews = std::span<const TensorView>;
@@ -113,11 +115,11 @@ class KVStore {
 // Options of both, as programs have them.
 struct DistOptions : JobOptions, StoreOptions {};
 
-// `type` as in MXNet: "local"; "dist_sync", also "dist", "dist_device_sync" and
-// "dist_sync_device" for it. The store is a member of `group`, which outlives
-// it and has no other store; null: of this process alone. NotFound names the
-// types that exist; Unimplemented those of MXNet that do not yet;
-// FailedPrecondition where the type needs servers and there are none.
+// `type`, in any case, is a name of DescribeKVStores; MXNet's are among them.
+// The store is a member of `group`, which outlives it and has no other store;
+// null: of this process alone. NotFound names the types that exist;
+// Unimplemented those of MXNet that do not yet; FailedPrecondition where the
+// type needs servers, or parts of them, and there are none.
 absl::StatusOr<std::unique_ptr<KVStore>> MakeKVStore(
     absl::string_view type, const StoreOptions& options, WorkerGroup* group);
 // InvalidArgument, NotFound or Unimplemented as MakeKVStore, before anything is

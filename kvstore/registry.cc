@@ -1,5 +1,8 @@
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "kvstore/kvstore.h"
 #include "kvstore/local/local_store.h"
@@ -25,8 +28,14 @@ std::unique_ptr<KVStore> MakeLocal(const StoreOptions& options,
 
 struct Entry {
   StoreTraits traits;
-  Factory factory;  // null: known from MXNet, not built yet
-  bool is_alias = false;
+  Factory factory;
+};
+
+// Another name of a type.
+struct Alias {
+  const char* name;
+  const char* type;
+  const char* says = "";  // why it is one, where that is news
 };
 
 constexpr int kMaxDevices = 64;
@@ -36,82 +45,127 @@ constexpr Entry kStores[] = {
      MakeLocal},
     {{"dist_sync", "servers sum the pushes of all workers", true},
      MakeDistSync},
-    {{"dist", "dist_sync", true}, MakeDistSync, true},
-    {{"dist_device_sync", "dist_sync", true}, MakeDistSync, true},
-    {{"dist_sync_device", "dist_sync", true}, MakeDistSync, true},
-    {{"device"}, nullptr},
-    {{"nccl"}, nullptr},
-    {{"dist_async"}, nullptr},
-    {{"dist_device_async"}, nullptr},
-    {{"dist_async_device"}, nullptr},
-    {{"p3"}, nullptr},
-    {{"horovod"}, nullptr},
-    {{"byteps"}, nullptr},
+    {{.type = "allreduce",
+      .summary = "workers sum for each other, without servers",
+      .has_workers = true,
+      .hosts_parts = true},
+     MakeDistSync},
 };
 
-absl::StatusOr<const Entry*> FindEntry(absl::string_view type) {
-  std::string built;
+constexpr Alias kAliases[] = {
+    {"local_update_cpu", "local"},
+    {"local_allreduce_cpu", "local"},
+    {"dist", "dist_sync"},
+    {"dist_device_sync", "dist_sync"},
+    {"dist_sync_device", "dist_sync"},
+    {"p3", "dist_sync", "slices and priorities are always on"},
+    {"byteps", "dist_sync", "slices and priorities are always on"},
+    {"horovod", "allreduce"},
+};
+
+// Known from MXNet, not built yet.
+constexpr const char* kMissing[] = {
+    "device",     "local_allreduce_device", "nccl",
+    "dist_async", "dist_device_async",      "dist_async_device"};
+
+std::string Names() {
+  std::string names;
+  const auto add = [&names](absl::string_view name) {
+    absl::StrAppend(&names, names.empty() ? "" : ", ", name);
+  };
+  for (const Entry& entry : kStores) add(entry.traits.type);
+  for (const Alias& alias : kAliases) add(alias.name);
+  return names;
+}
+
+// `alias` gets the one by which it was found, else null.
+absl::StatusOr<const Entry*> FindEntry(absl::string_view type,
+                                       const Alias** alias) {
+  std::string name = absl::AsciiStrToLower(type);
+  *alias = nullptr;
+  for (const Alias& each : kAliases) {
+    if (name != each.name) continue;
+    *alias = &each;
+    name = each.type;
+  }
   for (const Entry& entry : kStores) {
-    if (entry.factory != nullptr) {
-      absl::StrAppend(&built, built.empty() ? "" : ", ", entry.traits.type);
-      if (type == entry.traits.type) return &entry;
-    } else if (type == entry.traits.type) {
-      return absl::UnimplementedError(absl::StrCat(
-          "kvstore type '", type, "' is not built yet; there are ", built));
-    }
+    if (name == entry.traits.type) return &entry;
+  }
+  if (absl::c_linear_search(kMissing, name)) {
+    return absl::UnimplementedError(absl::StrCat(
+        "kvstore type '", type, "' is not built yet; there are ", Names()));
   }
   return absl::NotFoundError(
-      absl::StrCat("no kvstore type '", type, "'; there are ", built));
+      absl::StrCat("no kvstore type '", type, "'; there are ", Names()));
+}
+
+absl::Status CheckGroup(absl::string_view type, const StoreTraits& traits,
+                        const WorkerGroup* group) {
+  const auto refuse = [type](const auto&... why) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("kvstore type '", type, "' ", why...));
+  };
+  if (!traits.has_workers) {
+    if (group == nullptr || group->num_workers() == 1) return absl::OkStatus();
+    return refuse("sums within one process, but the job has ",
+                  group->num_workers(),
+                  " workers: they would train apart; take dist_sync");
+  }
+  if (!traits.hosts_parts) {
+    if (group != nullptr && group->num_servers() > 0) return absl::OkStatus();
+    return refuse("needs a job with servers; 'local' needs none");
+  }
+  if (group == nullptr || !group->options().part_threads.has_value()) {
+    return refuse("needs workers that have joined with a part of the sums");
+  }
+  if (group->num_servers() == group->num_workers()) return absl::OkStatus();
+  return refuse("has a part for each worker; the job has ",
+                group->num_servers(), " for ", group->num_workers());
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<KVStore>> MakeKVStore(
     absl::string_view type, const StoreOptions& options, WorkerGroup* group) {
-  ASSIGN_OR_RETURN(const Entry* entry, FindEntry(type));
+  const Alias* alias = nullptr;
+  ASSIGN_OR_RETURN(const Entry* entry, FindEntry(type, &alias));
   const StoreTraits& traits = entry->traits;
   if (options.num_devices < 1 || options.num_devices > traits.max_devices) {
     return absl::InvalidArgumentError(
         absl::StrCat("kvstore type '", type, "' with ", options.num_devices,
                      " devices; it takes 1 to ", traits.max_devices));
   }
-  if (traits.has_workers && (group == nullptr || group->num_servers() == 0)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("kvstore type '", type,
-                     "' needs a job with servers; 'local' needs "
-                     "none"));
-  }
-  if (!traits.has_workers && group != nullptr && group->num_workers() > 1) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "kvstore type '", type, "' sums within one process, but the job has ",
-        group->num_workers(),
-        " workers: they would train apart; take "
-        "dist_sync"));
+  RETURN_IF_ERROR(CheckGroup(type, traits, group));
+  const bool is_first = group == nullptr || group->rank() == 0;
+  if (alias != nullptr && alias->says[0] != '\0' && is_first) {
+    LogInfo("kvstore type ", alias->name, " is ", alias->type, ": ",
+            alias->says);
   }
   return entry->factory(options, traits, group);
 }
 
 absl::StatusOr<StoreTraits> FindStoreType(absl::string_view type) {
-  ASSIGN_OR_RETURN(const Entry* entry, FindEntry(type));
+  const Alias* alias = nullptr;
+  ASSIGN_OR_RETURN(const Entry* entry, FindEntry(type, &alias));
   return entry->traits;
 }
 
 std::vector<StoreTraits> StoreTypes() {
   std::vector<StoreTraits> types;
-  for (const Entry& entry : kStores) {
-    if (entry.factory != nullptr && !entry.is_alias) {
-      types.push_back(entry.traits);
-    }
-  }
+  for (const Entry& entry : kStores) types.push_back(entry.traits);
   return types;
 }
 
 std::string DescribeKVStores() {
   std::string text;
   for (const Entry& entry : kStores) {
-    if (entry.factory == nullptr) continue;
-    absl::StrAppendFormat(&text, "%-16s %s\n", entry.traits.type,
+    absl::StrAppendFormat(&text, "%-23s %s\n", entry.traits.type,
                           entry.traits.summary);
+    for (const Alias& alias : kAliases) {
+      if (absl::string_view(alias.type) != entry.traits.type) continue;
+      absl::StrAppendFormat(&text, "%-23s = %s%s%s\n", alias.name, alias.type,
+                            alias.says[0] != '\0' ? ": " : "", alias.says);
+    }
   }
   return text;
 }

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
+#include "kvstore/hosted_part.h"
 #include "kvstore/members.h"
 
 namespace telegrad {
@@ -68,16 +69,21 @@ class JoinedGroup : public WorkerGroup {
   void Leave() override { control_->Leave(); }
 
  private:
+  absl::Status WhyNotJoined(const absl::Status& own);
   void Settle(const OwnTransports& own);
 
   const JobOptions options_;
   Failure failure_;
   DataPath path_;
+  std::unique_ptr<HostedPart> part_;  // ends when the others have left
   std::unique_ptr<Job> control_;
 };
 
 absl::Status JoinedGroup::Join() {
   ASSIGN_OR_RETURN(const OwnTransports own, UsableTransports(options_));
+  if (options_.part_threads.has_value()) {
+    part_ = std::make_unique<HostedPart>(options_, *options_.part_threads);
+  }
   Facts facts = TransportFacts(Role::kWorker, options_, own.choice);
   facts.insert(facts.end(), options_.facts.begin(), options_.facts.end());
   JoinRequest request{
@@ -99,9 +105,22 @@ absl::Status JoinedGroup::Join() {
                                       absl::UnavailableError(event.message)));
           },
   };
-  ASSIGN_OR_RETURN(control_, Job::Join(request));
+  absl::StatusOr<std::unique_ptr<Job>> joined = Job::Join(request);
+  if (!joined.ok()) return WhyNotJoined(joined.status());
+  control_ = *std::move(joined);
   Settle(own);
   return absl::OkStatus();
+}
+
+// A part that could not join is why the worker waited in vain.
+absl::Status JoinedGroup::WhyNotJoined(const absl::Status& own) {
+  if (part_ == nullptr) return own;
+  const absl::Status part = part_->Cancel();
+  const bool is_cause = ExitCodeOf(own) == ExitCode::kJoinTimeout &&
+                        !part.ok() &&
+                        ExitCodeOf(part) != ExitCode::kJoinTimeout &&
+                        ExitCodeOf(part) != ExitCode::kCancelled;
+  return is_cause ? part : own;
 }
 
 void JoinedGroup::Settle(const OwnTransports& own) {

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,11 @@ struct JobOptions {
   // What else all workers must agree on, of those that join: "UCX_TLS" ->
   // "tcp". Names that the store itself does not use (docs/control_plane.md).
   Facts facts = {};
+  // Of a worker: this process also has a part of the sums, as a server of its
+  // rank, which so many threads work on. Where all workers have one the job has
+  // as many servers as workers and needs no processes for them. The group's
+  // destructor then waits for the other workers to leave.
+  std::optional<int> part_threads = {};
   // Called once when the job fails, on the control thread.
   std::function<void(const FatalEvent&)> on_fatal = nullptr;
 };

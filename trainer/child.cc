@@ -23,14 +23,15 @@ int RunSchedulerChild(const TrainOptions& options, ReportPipe& pipe) {
   const NodeId self{Role::kScheduler, 0};
   const auto dist = MakeDistOptions(options, options.job_id);
   if (!dist.ok()) ExitWithStatus(dist.status(), self, TellsLauncher(pipe));
-  SchedulerOptions scheduler_options{.num_workers = options.workers,
-                                     .num_servers = options.servers,
-                                     .bind_address = options.bind,
-                                     .port = 0,
-                                     .job_id = options.job_id,
-                                     .secret = dist->secret,
-                                     .insecure = options.insecure,
-                                     .timing = TimingOf(options)};
+  SchedulerOptions scheduler_options{
+      .num_workers = options.workers,
+      .num_servers = options.hosts_parts ? options.workers : options.servers,
+      .bind_address = options.bind,
+      .port = 0,
+      .job_id = options.job_id,
+      .secret = dist->secret,
+      .insecure = options.insecure,
+      .timing = TimingOf(options)};
   scheduler_options.timing.teardown = kTeardown;
   const auto scheduler = Scheduler::Start(scheduler_options);
   if (!scheduler.ok())

@@ -190,8 +190,8 @@ int LocalCluster::Conclude() const {
 
 int LocalCluster::Run() {
   // A store of one process has nobody to meet.
-  bool is_up = options_.servers == 0 ||
-               (Spawn({Role::kScheduler, 0}) && WaitForScheduler());
+  const bool is_alone = options_.servers == 0 && !options_.hosts_parts;
+  bool is_up = is_alone || (Spawn({Role::kScheduler, 0}) && WaitForScheduler());
   for (int rank = 0; is_up && rank < options_.servers; ++rank) {
     is_up = Spawn({Role::kServer, rank});
   }
@@ -235,11 +235,13 @@ int RunEmbedded(const TrainOptions& options, char** argv) {
   const auto plural = [](int count, const char* what) {
     return absl::StrCat(count, " ", what, count == 1 ? "" : "s");
   };
+  const std::string servers =
+      options.hosts_parts ? "" : plural(options.servers, "server") + " and ";
   const std::string processes =
-      options.servers == 0
+      options.servers == 0 && !options.hosts_parts
           ? absl::StrCat("one process with ", plural(options.devices, "device"))
-          : absl::StrCat("a scheduler, ", plural(options.servers, "server"),
-                         " and ", plural(options.workers, "worker"),
+          : absl::StrCat("a scheduler", servers.empty() ? " and " : ", ",
+                         servers, plural(options.workers, "worker"),
                          ", each a process of this host");
   std::printf("%s on %s: %s\n", options.network.c_str(),
               options.benchmark ? "synthetic data" : options.data.c_str(),

@@ -49,6 +49,7 @@ struct TrainOptions : MemberFlags {
   std::string command_line;
   std::set<std::string> given;  // flags: "--batch-size"
   bool has_comparison = false;  // --compare names something
+  bool hosts_parts = false;     // the store's trait; SettleStore sets it
 
   // Set for the processes that the launcher starts.
   std::string internal_role;
@@ -64,8 +65,9 @@ struct TrainOptions : MemberFlags {
 // it (help was printed, or an error was).
 TrainOptions ParseTrainOptions(int argc, char** argv, int* exit_code);
 
-// A store of one process has no other workers, servers or links: sets their
-// numbers. InvalidArgument where flags ask for what the store has not.
+// A store of one process has no other workers, servers or links, one whose
+// workers sum parts no servers: sets their numbers. InvalidArgument where flags
+// ask for what the store has not.
 absl::Status SettleStore(TrainOptions& options);
 
 // "2bit", "2bit+reply=reencode+threshold=0.5:batch+update-on=server": a codec

@@ -1,3 +1,4 @@
+#include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "kvstore/program/placed_process.h"
@@ -9,10 +10,25 @@
 namespace telegrad {
 namespace {
 
+// Whoever started the processes must know of the store what the flags say.
+absl::Status CheckServers(const TrainOptions& options,
+                          const Placement& placement) {
+  const bool has_servers = placement.num_servers > 0;
+  if (!placement.role.has_value() || has_servers != options.hosts_parts) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--kv-store ", options.kv_store,
+      has_servers ? " has no servers, but " : " needs servers, but ",
+      placement.num_servers, " are told of by ", placement.launcher));
+}
+
 absl::Status RunAll(TrainOptions& options, const Placement& placement) {
   ASSIGN_OR_RETURN(
-      const Parts parts,
+      Parts parts,
       PartsOf(placement, options.has_servers ? options.servers : 0));
+  RETURN_IF_ERROR(CheckServers(options, placement));
+  if (options.hosts_parts) parts.server_rank = Parts::kNone;  // the worker does
   options.workers = parts.num_workers;
   options.servers = parts.num_servers;
   SetProcessTitle(TitleOf(parts));

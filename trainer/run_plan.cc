@@ -75,9 +75,11 @@ PlanRequest RequestFor(const RunContext& context,
   if (!transport.tls.empty()) {
     request.tls = {transport.tls, Flag("tls", transport.tls)};
   }
-  request.aggregation.by =
-      absl::StrCat(Flag("kv-store", options.kv_store), " with ",
-                   store.group().num_servers(), " server(s)");
+  request.aggregation.by = absl::StrCat(
+      Flag("kv-store", options.kv_store), " with ",
+      options.hosts_parts
+          ? "a part in each worker"
+          : absl::StrCat(store.group().num_servers(), " server(s)"));
   request.host_memory = {true, "gradients of this run are in host memory"};
   request.connections = {static_cast<int>(connections.connections),
                          connections.reason.empty()

@@ -108,6 +108,15 @@ absl::Status SettleStore(TrainOptions& options) {
     return refuse(absl::StrCat("has one device a worker, not --devices ",
                                options.devices, "; take --kv-store local"));
   }
+  options.hosts_parts = traits.hosts_parts;
+  if (traits.hosts_parts) {
+    if (options.has_servers && options.servers > 0) {
+      return refuse("has no servers: leave --servers out, or 0");
+    }
+    options.servers = 0;
+  } else if (traits.has_workers && options.servers == 0) {
+    return refuse("needs servers; --kv-store allreduce has none");
+  }
   if (traits.has_workers) return absl::OkStatus();
   for (const char* flag : {"--workers", "--servers", "--link", "--transport"}) {
     if (options.given.contains(flag)) {

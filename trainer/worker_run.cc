@@ -33,9 +33,10 @@ class FirstWorkerObserver : public TrainObserver {
 }  // namespace
 
 absl::Status RunAsWorker(const TrainOptions& options, const Setting& setting,
-                         uint64_t seed, const DistOptions& dist,
+                         uint64_t seed, DistOptions dist,
                          MachineDetection& detection, TrainObserver& observer) {
   ASSIGN_OR_RETURN(const StoreTraits traits, FindStoreType(options.kv_store));
+  if (traits.hosts_parts) dist.part_threads = dist.num_threads;
   std::unique_ptr<WorkerGroup> group;
   if (traits.has_workers) {
     ASSIGN_OR_RETURN(group, JoinWorkers(dist));

@@ -18,7 +18,7 @@ namespace telegrad {
 // evaluates, leaves. `observer` hears on rank 0 only. Errors carry exit codes;
 // before returning one, the other members were told.
 absl::Status RunAsWorker(const TrainOptions& options, const Setting& setting,
-                         uint64_t seed, const DistOptions& dist,
+                         uint64_t seed, DistOptions dist,
                          MachineDetection& detection, TrainObserver& observer);
 
 // The parts of it that differ: a model on data, or ready-made gradients.

@@ -18,9 +18,10 @@ void AddJobFlags(CLI::App& app, MemberFlags& options) {
       ->group(group);
   app.add_option("--servers", options.servers,
                  "server processes; under a launcher, so many of the last "
-                 "ranks serve only (default there: every rank serves, too)")
+                 "ranks serve only (default there: every rank serves, too); "
+                 "0: each worker sums a part (--kv-store allreduce)")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1024))
+      ->check(CLI::Range(0, 1024))
       ->group(group);
   app.add_option("--threads", options.threads,
                  "threads for codecs and sums, per process")

@@ -99,21 +99,23 @@ class Worker {
 
   NetworkRow RowOf(const Batch& batch, const Result& result) const {
     const int workers = store_.group().num_workers();
+    const int servers = options_.hosts_parts ? 0 : store_.group().num_servers();
     return {.what = "pushpull",
             .algorithm = options_.type,
             .profile = batch.profile,
-            .ranks = workers + store_.group().num_servers(),
+            .ranks = workers + servers,
             .size_bytes = 4 * batch.num_elems(),
             .bytes_moved = 4 * static_cast<double>(batch.num_elems()),
             .raw_bytes = result.payload_bytes,
             .wire_bytes = result.payload_bytes + result.header_bytes,
             .checked = options_.network.checks ? "values" : "no",
             .result = result,
-            .settings = {{"gc_type", options_.type},
+            .settings = {{"kv_store", store_.traits().type},
+                         {"gc_type", options_.type},
                          {"gc_reply", options_.reply},
                          {"gc_packing", ToString(store_.codecs().packing())},
                          {"workers", int64_t{workers}},
-                         {"servers", int64_t{store_.group().num_servers()}},
+                         {"servers", int64_t{servers}},
                          {"frames", Typical(&Io::frames, result)},
                          {"io_cpu_ns", Typical(&Io::cpu_ns, result)}}};
   }
@@ -233,7 +235,8 @@ absl::StatusOr<DistOptions> Meet(const Options& options, Rank& rank,
     const std::string material = RandomMaterial();
     SchedulerOptions scheduling;
     scheduling.num_workers = options.workers;
-    scheduling.num_servers = options.servers;
+    scheduling.num_servers =
+        options.hosts_parts ? options.workers : options.servers;
     scheduling.bind_address = dist.transport.bind_address;
     scheduling.job_id = kJob;
     ASSIGN_OR_RETURN(scheduling.secret, Secret::Derive(material, kJob));
@@ -250,6 +253,7 @@ absl::StatusOr<DistOptions> Meet(const Options& options, Rank& rank,
   dist.operation_timeout = TimeoutOf(network);
   dist.num_threads = options.threads;
   dist.chunk_elems = options.chunk_elems;
+  if (options.hosts_parts) dist.part_threads = options.threads;
   dist.on_fatal = EndProcess;
   return dist;
 }
@@ -279,7 +283,7 @@ absl::Status RunWorker(const Options& options, Rank& rank,
   ASSIGN_OR_RETURN(const std::vector<Batch> batches, BatchesOf(options));
   ASSIGN_OR_RETURN(const std::unique_ptr<WorkerGroup> group, JoinWorkers(dist));
   ASSIGN_OR_RETURN(std::unique_ptr<KVStore> store,
-                   MakeKVStore("dist_sync", dist, group.get()));
+                   MakeKVStore(options.kv_store, dist, group.get()));
   RETURN_IF_ERROR(JoinAsWorker(options, batches, *store));
   if (rank.rank == 0 && HasAutoConnections(options.network)) {
     SayConnections(store->group().data_path().connections);
@@ -287,8 +291,9 @@ absl::Status RunWorker(const Options& options, Rank& rank,
   Worker worker(options, TensorsOf(batches), rank.is_thread, std::move(store));
   Report report(
       options.network,
-      absl::StrCat("pushpull with --gc-type ", options.type, ", ",
-                   options.workers, " workers, ", options.servers, " servers"));
+      absl::StrCat("pushpull with --kv-store ", options.kv_store,
+                   ", --gc-type ", options.type, ", ", options.workers,
+                   " workers, ", options.servers, " servers"));
   for (const Batch& batch : batches) {
     ASSIGN_OR_RETURN(const NetworkRow row, worker.Measure(batch));
     if (rank.rank > 0) continue;
@@ -310,8 +315,9 @@ absl::Status RunPushPull(const Options& options, Rank& rank) {
       options.network, rank,
       absl::StrCat("pushpull ", options.network.size_text, " ", options.profile,
                    " ", options.type, " ", options.threshold, " ",
-                   options.reply, " ", options.packing, " ", options.workers,
-                   "+", options.servers, " check ", options.network.checks)));
+                   options.reply, " ", options.packing, " ", options.kv_store,
+                   " ", options.workers, "+", options.servers, " check ",
+                   options.network.checks)));
   std::unique_ptr<Scheduler> scheduler;
   ASSIGN_OR_RETURN(DistOptions dist, Meet(options, rank, &scheduler));
   if (rank.rank >= options.workers) {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "kvstore/kvstore.h"
 #include "perf/network/launch.h"
 
 namespace telegrad::perf {
@@ -13,6 +14,9 @@ void AddPushPullFlags(CLI::App& app, PushPullOptions& options) {
   Last(app.add_option("--workers", options.workers, "ranks that push and pull")
            ->check(CLI::Range(1, 512))
            ->default_str("2, or as many as a launcher has started"));
+  app.add_option("--kv-store", options.kv_store,
+                 "who sums: dist_sync: servers; allreduce: the workers")
+      ->capture_default_str();
   Last(app.add_option("--servers", options.servers,
                       "ranks that sum; 0: a process beside each worker")
            ->check(CLI::Range(0, 512))
@@ -44,6 +48,17 @@ void AddPushPullFlags(CLI::App& app, PushPullOptions& options) {
 absl::Status SettleRoles(PushPullOptions& options,
                          std::vector<std::string>& words) {
   NetworkOptions& network = options.network;
+  ASSIGN_OR_RETURN(const StoreTraits traits, FindStoreType(options.kv_store));
+  options.hosts_parts = traits.hosts_parts;
+  const auto refuse = [&](const char* why) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--kv-store ", options.kv_store, why));
+  };
+  if (!traits.has_workers) return refuse(" sums within one process");
+  if (traits.hosts_parts && options.servers > 0) {
+    return refuse(" has no servers: leave --servers out, or 0");
+  }
+  if (traits.hosts_parts) options.servers = 0;
   int launched = 0;
   if (network.rank < 0 && network.transport != "inproc") {
     ASSIGN_OR_RETURN(const std::optional<Placement> placement, LaunchedAs());
@@ -66,7 +81,7 @@ absl::Status SettleRoles(PushPullOptions& options,
   }
   words.push_back(absl::StrCat("--workers=", options.workers));
   words.push_back(absl::StrCat("--servers=", options.servers));
-  network.has_companions = options.servers == 0;
+  network.has_companions = options.servers == 0 && !traits.hosts_parts;
   if (network.has_companions) options.servers = options.workers;
   network.ranks = options.workers + options.servers;
   return absl::OkStatus();

@@ -13,6 +13,8 @@ struct PushPullOptions {
   NetworkOptions network;
   int workers = 0;   // 0: as many as are launched, 2 where nobody launches
   int servers = -1;  // 0: one beside each worker; -1: as SettleRoles says
+  std::string kv_store = "dist_sync";
+  bool hosts_parts = false;  // its trait; SettleRoles sets it
   std::string type = "none";
   std::string threshold = "auto";
   std::string reply = "auto";
@@ -27,7 +29,8 @@ void AddPushPullFlags(CLI::App& app, PushPullOptions& options);
 // Sets what was not given: where this command starts all ranks, 2 workers and 1
 // server; where it is given on several hosts or by a launcher, a worker and a
 // server in each place; 1 server beside a single worker or where --rank was
-// given. `words` get what was found, for further ranks.
+// given; no servers where the store has none. `words` get what was found, for
+// further ranks. InvalidArgument for a store of one process.
 absl::Status SettleRoles(PushPullOptions& options,
                          std::vector<std::string>& words);
 

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <limits>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "base/exit_code.h"
 #include "tests/kvstore/cluster.h"
@@ -81,6 +82,33 @@ TEST(KVStore, HasTypesByName) {
               StatusIs(absl::StatusCode::kNotFound, "dist_sync"));
   EXPECT_THAT(MakeKVStore("dist_sync", {}, nullptr),
               StatusIs(kFailedPrecondition, "servers"));
+  EXPECT_THAT(MakeKVStore("allreduce", {}, nullptr),
+              StatusIs(kFailedPrecondition, "part of the sums"));
+}
+
+TEST(KVStore, HasOtherNamesInAnyCase) {
+  const std::vector<std::pair<std::string, std::string>> types = {
+      {"local_update_cpu", "local"},
+      {"Local_AllReduce_CPU", "local"},
+      {"dist", "dist_sync"},
+      {"dist_device_sync", "dist_sync"},
+      {"DIST_SYNC_DEVICE", "dist_sync"},
+      {"p3", "dist_sync"},
+      {"BytePS", "dist_sync"},
+      {"horovod", "allreduce"},
+      {"AllReduce", "allreduce"}};
+  const std::string help = DescribeKVStores();
+  for (const auto& [name, type] : types) {
+    const auto traits = FindStoreType(name);
+    ASSERT_THAT(traits.status(), IsOk());
+    EXPECT_EQ(traits->type, type);
+    EXPECT_THAT(help, HasSubstr(absl::AsciiStrToLower(name)));
+    EXPECT_THAT(std::string(FindStoreType("disk").status().message()),
+                HasSubstr(absl::AsciiStrToLower(name)));
+  }
+  // Not by a part of it, as MXNet does.
+  EXPECT_THAT(FindStoreType("xdist_sync"),
+              StatusIs(absl::StatusCode::kNotFound, "xdist_sync"));
 }
 
 TEST(KVStore, TakesOneOperationPerKeyAndEndsItAtClose) {

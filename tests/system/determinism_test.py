@@ -45,6 +45,14 @@ class Determinism(SystemTest):
             self.hashes(*server, "--kv-store", "local", "--devices", "3"),
             self.hashes(*server, "--workers", "3"))
 
+    def test_allreduce_gives_the_bits_of_servers(self):
+        settings = ["--compare", "none,2bit,2bit+reply=reencode,int8,"
+                    "none+update-on=server"]
+        self.assertEqual(
+            self.hashes(*settings, "--kv-store", "allreduce"),
+            self.hashes(*settings, "--kv-store", "dist_sync", "--workers", "2",
+                        "--servers", "2"))
+
     def test_libfabric_gives_the_same_bits(self):
         listed = self.run_to_end(["--help"], seconds=20).stdout()
         if re.search(r"ofi +not in this build", listed):

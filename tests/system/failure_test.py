@@ -47,6 +47,16 @@ class Failure(SystemTest):
             self.assertIn(str(pid), line["dead"][0], line)
             self.assertEqual(line["reason"], "peer_died")
 
+    def test_killed_worker_of_allreduce_is_named_by_all(self):
+        run = self.start_endless("--kv-store", "allreduce")
+        pid = self.member("worker 1")
+        os.kill(pid, signal.SIGKILL)
+        self.assertEqual(self.wait(run, KILL_SECONDS), 20, run.output())
+        self.assert_all_gone(0.5)
+        for line in run.fatal_lines():
+            self.assertIn("worker/1", " ".join(line["dead"]), line)
+            self.assertIn(str(pid), " ".join(line["dead"]), line)
+
     def test_killed_first_worker_gives_20(self):
         self.kill_member("worker 0", 20)
 

@@ -24,6 +24,21 @@ class Dmlc(PlacedTest):
                 self.assertFalse(os.path.exists(self.path(self.out_of(name))))
                 self.assertEqual(run.stdout(), "")
 
+    def test_allreduce_needs_no_servers(self):
+        flags = [*COMPARE, "--kv-store", "allreduce"]
+        runs = self.start_dmlc(flags, servers=0)
+        self.wait_all(runs.values())
+        self.assertEqual(self.hashes("out-worker-0"),
+                         self.embedded_hashes(flags))
+
+    def test_a_store_that_the_launcher_knows_nothing_of_is_named(self):
+        for kv_store, servers in (("allreduce", 1), ("dist_sync", 0)):
+            runs = self.start_dmlc([*SHORT, "--kv-store", kv_store],
+                                   servers=servers, skip=("scheduler",))
+            for run in runs.values():
+                self.assertEqual(self.wait(run, 20), 2, run.output())
+                self.assertIn(f"--kv-store {kv_store}", run.output())
+
     def test_a_killed_worker_ends_all_with_20(self):
         runs = self.start_dmlc([*ENDLESS])
         self.wait_for_training(runs["worker 0"])
@@ -172,6 +187,13 @@ class Torchrun(PlacedTest):
         self.wait_all(runs)
         self.assertEqual(self.hashes("out-worker-0"),
                          self.embedded_hashes(COMPARE))
+
+    def test_allreduce_equals_the_embedded_one(self):
+        flags = [*COMPARE, "--kv-store", "allreduce"]
+        runs, _ = self.start_torchrun(flags)
+        self.wait_all(runs)
+        self.assertEqual(self.hashes("out-worker-0"),
+                         self.embedded_hashes(flags))
 
     def test_the_store_of_torchrun_keeps_its_port(self):
         with socket.socket() as store:

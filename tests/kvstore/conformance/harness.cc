@@ -50,14 +50,16 @@ std::string RunParties(const StoreTraits& traits, const StoreSetup& setup,
   ClusterConfig config;
   config.workers = kContributors;
   config.transport = setup.transport;
+  if (traits.hosts_parts) config.servers = kContributors;
   Cluster cluster(config);
-  cluster.StartServers();
+  if (!traits.hosts_parts) cluster.StartServers();
   std::vector<std::thread> threads;
   for (int rank = 0; rank < kContributors; ++rank) {
     threads.emplace_back([&, rank] {
       DistOptions options = cluster.Options();
       options.wanted_rank = rank;
       options.chunk_elems = setup.chunk_elems;
+      if (traits.hosts_parts) options.part_threads = options.num_threads;
       auto group = JoinWorkers(options);
       if (!group.ok()) return findings.ExpectOk(group.status(), "join");
       auto store = MakeKVStore(traits.type, options, group->get());

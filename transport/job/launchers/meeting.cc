@@ -74,7 +74,9 @@ absl::StatusOr<Parts> PartsOf(const Placement& placement,
   Parts parts;
   if (placement.role.has_value()) {
     parts.num_workers = placement.num_workers;
-    parts.num_servers = placement.num_servers;
+    // Without any, each worker has the part of one.
+    parts.num_servers = placement.num_servers > 0 ? placement.num_servers
+                                                  : placement.num_workers;
     parts.is_scheduler = *placement.role == Role::kScheduler;
     const int rank = placement.rank >= 0 ? placement.rank : Parts::kAnyRank;
     if (*placement.role == Role::kServer) parts.server_rank = rank;

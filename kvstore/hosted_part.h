@@ -1,0 +1,29 @@
+#pragma once
+
+#include <memory>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "kvstore/worker_group.h"
+
+namespace telegrad {
+
+// A server in a thread of a worker's process, as the workers of a job without
+// processes for servers have it. One thread uses it.
+class HostedPart {
+ public:
+  // Joins with the worker's own options, as the server of its rank.
+  HostedPart(const JobOptions& job, int num_threads);
+  // Returns when all workers have left or the job has failed.
+  ~HostedPart();
+
+  // Ends it, where the worker could not join; what it ended with.
+  absl::Status Cancel();
+
+ private:
+  const std::shared_ptr<Cancellation> cancellation_;
+  absl::Status status_;  // the thread's until it has ended
+  std::thread thread_;
+};
+
+}  // namespace telegrad
