@@ -4,9 +4,11 @@
 #include "absl/strings/str_format.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "kernels/dispatch.h"
 #include "kvstore/kvstore.h"
 #include "kvstore/local/local_store.h"
 #include "kvstore/ps/worker.h"
+#include "kvstore/tier_one/tier_one_store.h"
 
 namespace telegrad {
 namespace {
@@ -23,7 +25,19 @@ std::unique_ptr<KVStore> MakeDistSync(const StoreOptions& options,
 std::unique_ptr<KVStore> MakeLocal(const StoreOptions& options,
                                    const StoreTraits& traits,
                                    WorkerGroup* group) {
-  return std::make_unique<LocalStore>(options, traits, group);
+  return std::make_unique<LocalStore>(options, traits, group, 1);
+}
+
+std::unique_ptr<KVStore> MakeDevice(const StoreOptions& options,
+                                    const StoreTraits& traits,
+                                    WorkerGroup* group) {
+  std::string why_not;
+  if (kernels::CudaKernels(&why_not) == nullptr) {
+    LogInfo("kvstore type device: its ", options.num_devices,
+            " devices are of the CPU: ", why_not);
+  }
+  return std::make_unique<LocalStore>(options, traits, group,
+                                      options.num_devices);
 }
 
 struct Entry {
@@ -43,11 +57,19 @@ constexpr int kMaxDevices = 64;
 constexpr Entry kStores[] = {
     {{"local", "devices of one process, summed on its CPU", false, kMaxDevices},
      MakeLocal},
-    {{"dist_sync", "servers sum the pushes of all workers", true},
+    {{.type = "device",
+      .summary = "devices of one process, a place for sums on each",
+      .max_devices = kMaxDevices},
+     MakeDevice},
+    {{.type = "dist_sync",
+      .summary = "servers sum the pushes of all workers",
+      .has_workers = true,
+      .max_devices = kMaxDevices},
      MakeDistSync},
     {{.type = "allreduce",
       .summary = "workers sum for each other, without servers",
       .has_workers = true,
+      .max_devices = kMaxDevices,
       .hosts_parts = true},
      MakeDistSync},
 };
@@ -55,6 +77,7 @@ constexpr Entry kStores[] = {
 constexpr Alias kAliases[] = {
     {"local_update_cpu", "local"},
     {"local_allreduce_cpu", "local"},
+    {"local_allreduce_device", "device"},
     {"dist", "dist_sync"},
     {"dist_device_sync", "dist_sync"},
     {"dist_sync_device", "dist_sync"},
@@ -64,9 +87,8 @@ constexpr Alias kAliases[] = {
 };
 
 // Known from MXNet, not built yet.
-constexpr const char* kMissing[] = {
-    "device",     "local_allreduce_device", "nccl",
-    "dist_async", "dist_device_async",      "dist_async_device"};
+constexpr const char* kMissing[] = {"nccl", "dist_async", "dist_device_async",
+                                    "dist_async_device"};
 
 std::string Names() {
   std::string names;
@@ -141,7 +163,13 @@ absl::StatusOr<std::unique_ptr<KVStore>> MakeKVStore(
     LogInfo("kvstore type ", alias->name, " is ", alias->type, ": ",
             alias->says);
   }
-  return entry->factory(options, traits, group);
+  if (!traits.has_workers || options.num_devices == 1) {
+    return entry->factory(options, traits, group);
+  }
+  StoreOptions second = options;
+  second.num_devices = 1;
+  return std::make_unique<TierOneStore>(options,
+                                        entry->factory(second, traits, group));
 }
 
 absl::StatusOr<StoreTraits> FindStoreType(absl::string_view type) {

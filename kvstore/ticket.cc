@@ -66,10 +66,14 @@ bool Ticket::is_done() const { return WaitUntil(TimePoint()); }
 
 void Ticket::Cancel() const {
   if (is_done()) return;
-  const std::string missing =
-      state_->describe ? state_->describe() : "an operation";
+  const std::string missing = Missing();
   if (state_->release) state_->release();
   state_->Finish(absl::CancelledError(missing));
+}
+
+std::string Ticket::Missing() const {
+  if (state_ == nullptr) return "";
+  return state_->describe ? state_->describe() : "an operation";
 }
 
 void Ticket::NotifyTo(const CompletionQueue& queue, uint64_t tag) const {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "absl/status/status.h"
 #include "base/clock.h"
@@ -43,6 +44,8 @@ class Ticket {
   // away. The key takes new operations once the old one's round is over. A
   // store whose peer does not let go of the memory in time fails.
   void Cancel() const;
+  // What the operation waits for, in words; empty for a ticket of none.
+  std::string Missing() const;
   // `queue` gets `tag` when the operation is done, at once if it is.
   void NotifyTo(const CompletionQueue& queue, uint64_t tag) const;
 

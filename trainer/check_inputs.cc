@@ -126,8 +126,11 @@ absl::Status CheckSettings(const TrainOptions& options) {
 int WorkersOf(const TrainOptions& options,
               const std::optional<Placement>& placement) {
   if (!placement.has_value()) return options.workers * options.devices;
-  if (placement->role.has_value()) return placement->num_workers;
-  return placement->world_size - (options.has_servers ? options.servers : 0);
+  const int workers =
+      placement->role.has_value()
+          ? placement->num_workers
+          : placement->world_size - (options.has_servers ? options.servers : 0);
+  return workers * options.devices;
 }
 
 absl::Status CheckInjection(const TrainOptions& options, const Network& network,

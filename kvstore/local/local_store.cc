@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "kvstore/engine/checks.h"
+#include "kvstore/local/merge_places.h"
 
 namespace telegrad {
 namespace {
@@ -22,14 +23,19 @@ Bytes Part(Bytes whole, const Chunk& chunk) {
 }  // namespace
 
 LocalStore::LocalStore(const StoreOptions& options, const StoreTraits& traits,
-                       WorkerGroup* group)
+                       WorkerGroup* group, int num_places)
     : options_(options),
       traits_(traits),
       own_group_(group == nullptr ? MakeSoloGroup() : nullptr),
-      group_(group == nullptr ? own_group_.get() : group) {
+      group_(group == nullptr ? own_group_.get() : group),
+      loads_(static_cast<size_t>(num_places)) {
   config_.num_contributors = options.num_devices;
   config_.buffers = &buffers_;
-  pool_ = std::make_unique<ThreadPool>(options.num_threads);
+  // With no threads the caller does all.
+  const int threads = (options.num_threads + num_places - 1) / num_places;
+  for (int i = 0; i < num_places; ++i) {
+    places_.push_back(std::make_unique<ThreadPool>(threads));
+  }
   group_->OnFailure([this](const absl::Status& why) {
     MutexLock lock(&mutex_);
     if (failure_.ok()) failure_ = why;
@@ -84,9 +90,10 @@ absl::StatusOr<std::vector<Key>> LocalStore::Init(
                                                   config_.compression));
   }
   const auto num_devices = static_cast<size_t>(options_.num_devices);
+  const std::vector<size_t> places = DealOut(tensors, loads_);
   std::vector<Key> keys;
   for (size_t i = 0; i < tensors.size(); ++i) {
-    RETURN_IF_ERROR(AddTensor(tensors[i]));
+    RETURN_IF_ERROR(AddTensor(tensors[i], places[i]));
     keys.push_back(key_of_[tensors[i].name]);
     if (values.empty()) continue;
     const TensorViews own = values.subspan(i * num_devices, num_devices);
@@ -95,10 +102,11 @@ absl::StatusOr<std::vector<Key>> LocalStore::Init(
   return keys;
 }
 
-absl::Status LocalStore::AddTensor(const TensorSpec& spec) {
+absl::Status LocalStore::AddTensor(const TensorSpec& spec, size_t place) {
   ASSIGN_OR_RETURN(const TensorLayout layout, planner_->Add(spec));
   auto tensor = std::make_unique<Tensor>();
   tensor->spec = spec;
+  tensor->place = places_[place].get();
   for (int device = 0; device < options_.num_devices; ++device) {
     ASSIGN_OR_RETURN(tensor->codecs.emplace_back(),
                      TensorCodec::Make(spec, layout, config_));
@@ -175,7 +183,7 @@ Ticket LocalStore::Start(Key key, Halves halves, TensorViews grads,
   };
   tensor.active = op;
   ++num_ops_;
-  pool_->Post(priority, [this, &tensor, op] { Begin(tensor, op); });
+  tensor.place->Post(priority, [this, &tensor, op] { Begin(tensor, op); });
   return Ticket(op->ticket);
 }
 
@@ -189,8 +197,9 @@ void LocalStore::Begin(Tensor& tensor, const std::shared_ptr<Op>& op) {
     }
   }
   for (size_t chunk = 0; chunk < tensor.sums.size(); ++chunk) {
-    pool_->Post(op->priority,
-                [this, &tensor, op, chunk] { RunChunk(tensor, op, chunk); });
+    tensor.place->Post(op->priority, [this, &tensor, op, chunk] {
+      RunChunk(tensor, op, chunk);
+    });
   }
 }
 
@@ -384,7 +393,7 @@ void LocalStore::Close() {
       ops_changed_.WaitUntil(&mutex_, Clock::now() + std::chrono::seconds(1));
     }
   }
-  pool_.reset();
+  places_.clear();
   group_->Leave();
 }
 

@@ -19,16 +19,18 @@
 
 namespace telegrad {
 
-// The devices of one process, summed and, if asked, updated on the CPU: MXNet's
-// `local`. With compression each device has a codec and a residual of its own,
-// as a worker of dist_sync has, and what comes out is the same bits.
-// A pool's threads work on chunks; nothing else runs. Public methods are
-// thread-safe after Init.
+// The devices of one process, summed and, if asked, updated: MXNet's `local`,
+// in one place for all tensors, and `device`, in a place on each device. With
+// compression each device has a codec and a residual of its own, as a worker of
+// dist_sync has, and what comes out is the same bits.
+// The threads of each place work on chunks; nothing else runs. Public methods
+// are thread-safe after Init.
 class LocalStore : public KVStore, private CodecControl {
  public:
-  // Without `group` it is alone.
+  // Without `group` it is alone. Tensors are dealt out over `num_places`
+  // (merge_places.h), each with its share of StoreOptions::num_threads.
   LocalStore(const StoreOptions& options, const StoreTraits& traits,
-             WorkerGroup* group);
+             WorkerGroup* group, int num_places);
   ~LocalStore() override;
 
   const StoreTraits& traits() const override { return traits_; }
@@ -69,6 +71,7 @@ class LocalStore : public KVStore, private CodecControl {
   };
   struct Tensor {
     TensorSpec spec;
+    ThreadPool* place = nullptr;
     std::vector<std::unique_ptr<TensorCodec>> codecs;  // by device
     std::vector<ChunkSum> sums;                        // by chunk
     std::vector<ChunkResult> results;                  // the last, by chunk
@@ -79,7 +82,7 @@ class LocalStore : public KVStore, private CodecControl {
 
   absl::Status CheckInit(std::span<const TensorSpec> tensors,
                          TensorViews values) const;
-  absl::Status AddTensor(const TensorSpec& spec);
+  absl::Status AddTensor(const TensorSpec& spec, size_t place);
   Ticket Start(Key key, Halves halves, TensorViews grads, TensorViews outs,
                int priority);
   // On the pool.
@@ -103,6 +106,7 @@ class LocalStore : public KVStore, private CodecControl {
   EngineConfig config_;
   std::optional<ShardPlanner> planner_;  // from the first Init on
   std::map<std::string, Key> key_of_;
+  std::vector<size_t> loads_;  // elements, by place
 
   std::atomic<int64_t> push_raw_bytes_{0};
   std::atomic<int64_t> push_wire_bytes_{0};
@@ -116,7 +120,8 @@ class LocalStore : public KVStore, private CodecControl {
   size_t num_ops_ ABSL_GUARDED_BY(mutex_) = 0;
   bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<ThreadPool> pool_;  // ends before what its jobs use
+  // They end before what their jobs use.
+  std::vector<std::unique_ptr<ThreadPool>> places_;
 };
 
 }  // namespace telegrad

@@ -67,7 +67,7 @@ void RunSteps(KVStore& store, std::vector<float>& results) {
   }
 }
 
-Outcome Run(const std::string& type, int workers, const Case& one) {
+Outcome RunType(const std::string& type, int workers, const Case& one) {
   ClusterConfig config;
   config.workers = workers;
   config.servers = workers;
@@ -104,8 +104,8 @@ class Allreduce : public ::testing::TestWithParam<std::tuple<int, Case>> {};
 
 TEST_P(Allreduce, GivesTheBitsOfAsManyServersAsWorkers) {
   const auto& [workers, one] = GetParam();
-  const Outcome mine = Run("allreduce", workers, one);
-  const Outcome theirs = Run("dist_sync", workers, one);
+  const Outcome mine = RunType("allreduce", workers, one);
+  const Outcome theirs = RunType("dist_sync", workers, one);
   for (const std::vector<float>& each : mine.results) {
     EXPECT_EQ(each, theirs.results[0]);
   }

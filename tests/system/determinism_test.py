@@ -53,6 +53,23 @@ class Determinism(SystemTest):
             self.hashes(*settings, "--kv-store", "dist_sync", "--workers", "2",
                         "--servers", "2"))
 
+    def test_devices_are_summed_before_workers(self):
+        flags = ["--compare", "none,2bit", "--workers", "2", "--devices", "2"]
+        first = self.hashes(*flags)
+        runs = {run["setting"]: run for run in self.summary()}
+        self.assertEqual(self.hashes(*flags, "--kv-store", "allreduce"), first)
+        one = self.hashes("--compare", "none,2bit", "--workers", "2")
+        self.assertNotEqual(one, first)
+        for run in self.summary():
+            self.assertEqual(run["push_wire_bytes"],
+                             runs[run["setting"]]["push_wire_bytes"])
+        # Places for sums change no bit.
+        self.assertEqual(
+            self.hashes("--gc-type", "2bit", "--kv-store", "device",
+                        "--devices", "3"),
+            self.hashes("--gc-type", "2bit", "--kv-store", "local",
+                        "--devices", "3"))
+
     def test_libfabric_gives_the_same_bits(self):
         listed = self.run_to_end(["--help"], seconds=20).stdout()
         if re.search(r"ofi +not in this build", listed):

@@ -264,7 +264,8 @@ std::string CheckNonFinite(const StoreTraits& traits, const Wrap& wrap) {
             }
             findings.ExpectOk(status, "round");
             const float got = memory[0].as<float>()[40];
-            const float one = is_dense ? 1.0f : 1.0f / 128;
+            const auto devices = static_cast<float>(party.devices);
+            const float one = is_dense ? devices : 1.0f / 128;
             const bool is_nan =
                 policy == NonFinitePolicy::kPropagate && is_dense;
             findings.Expect(is_nan ? std::isnan(got) : got == one,

@@ -26,7 +26,7 @@ void RunParty(std::unique_ptr<KVStore> store, const StoreSetup& setup,
   if (keys.ok()) {
     const std::unique_ptr<KVStore> wrapped = wrap ? wrap(*store) : nullptr;
     KVStore& used = wrapped != nullptr ? *wrapped : *store;
-    body({used, shape.first, shape.count}, findings);
+    body({used, shape.first, shape.count, shape.devices}, findings);
   }
   store->Close();
 }
@@ -59,13 +59,15 @@ std::string RunParties(const StoreTraits& traits, const StoreSetup& setup,
       DistOptions options = cluster.Options();
       options.wanted_rank = rank;
       options.chunk_elems = setup.chunk_elems;
+      options.num_devices = traits.max_devices;
       if (traits.hosts_parts) options.part_threads = options.num_threads;
       auto group = JoinWorkers(options);
       if (!group.ok()) return findings.ExpectOk(group.status(), "join");
       auto store = MakeKVStore(traits.type, options, group->get());
       if (!store.ok()) return findings.ExpectOk(store.status(), "make");
       KVStore& one = **store;
-      RunParty(*std::move(store), setup, wrap, body, {one, rank, 1}, findings);
+      RunParty(*std::move(store), setup, wrap, body,
+               {one, rank, 1, traits.max_devices}, findings);
     });
   }
   for (std::thread& thread : threads) thread.join();

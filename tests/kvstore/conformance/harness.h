@@ -8,8 +8,9 @@
 #include "tests/kvstore/oracle.h"
 
 // What the conformance suite needs of a type of store: contributors that push
-// gradients, wherever they are. Stores of several workers have two of one
-// device each; those of one process two devices.
+// gradients, wherever they are. Stores of several workers have two, of
+// StoreTraits::max_devices devices each, whose gradients' sum is the
+// contribution; those of one process have two devices.
 namespace telegrad::testing {
 
 constexpr int kContributors = 2;
@@ -19,24 +20,34 @@ struct Party {
   KVStore& store;
   int first = 0;
   int count = 1;
+  int devices = 1;  // of each contributor
 
   bool is_first() const { return first == 0; }
   // A tensor on all of this worker's devices.
   std::vector<Buffer> Make(size_t num_elems, float value = 0) const {
     std::vector<Buffer> all;
-    for (int i = 0; i < count; ++i) {
+    for (int i = 0; i < count * devices; ++i) {
       all.emplace_back(4 * num_elems);
       std::fill_n(all.back().as<float>(), num_elems, value);
     }
     return all;
   }
-  // Gradients of a step, by GradOf.
+  // Gradients of a step, by GradOf; of a contributor's devices the first has
+  // what the others' leave.
   std::vector<Buffer> Grads(size_t num_elems, int step) const {
     std::vector<Buffer> all = Make(num_elems);
-    for (int i = 0; i < count; ++i) {
+    for (int i = 0; i < count * devices; ++i) {
+      const int contributor = first + i / devices;
+      const int device = i % devices;
       for (size_t at = 0; at < num_elems; ++at) {
-        all[static_cast<size_t>(i)].as<float>()[at] =
-            GradOf(first + i, step, at);
+        const float other = GradOf(contributor + device, step + 7, at);
+        float& mine = all[static_cast<size_t>(i)].as<float>()[at];
+        if (device > 0) {
+          mine = other;
+          all[static_cast<size_t>(i - device)].as<float>()[at] -= other;
+        } else {
+          mine = GradOf(contributor, step, at);
+        }
       }
     }
     return all;

@@ -1,5 +1,6 @@
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "kvstore/ticket_state.h"
 #include "tests/kvstore/conformance/harness.h"
 
@@ -13,6 +14,23 @@ using testing::CheckSums;
 using testing::NamedCheck;
 using testing::Wrap;
 
+// Workers have one device each; once two, which are summed before.
+std::vector<StoreTraits> Types() {
+  std::vector<StoreTraits> types = StoreTypes();
+  for (StoreTraits& each : types) {
+    if (each.has_workers) each.max_devices = 1;
+  }
+  types.push_back(*FindStoreType("dist_sync"));
+  types.back().max_devices = 2;
+  return types;
+}
+
+std::string NameOf(const StoreTraits& traits) {
+  return absl::StrCat(traits.type, traits.has_workers && traits.max_devices > 1
+                                       ? "_with_two_devices"
+                                       : "");
+}
+
 class Store
     : public ::testing::TestWithParam<std::tuple<StoreTraits, NamedCheck>> {};
 
@@ -22,11 +40,11 @@ TEST_P(Store, Conforms) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, Store,
-                         ::testing::Combine(::testing::ValuesIn(StoreTypes()),
+                         ::testing::Combine(::testing::ValuesIn(Types()),
                                             ::testing::ValuesIn(AllChecks())),
                          [](const auto& test) {
-                           return std::string(std::get<0>(test.param).type) +
-                                  "_" + std::get<1>(test.param).name;
+                           return NameOf(std::get<0>(test.param)) + "_" +
+                                  std::get<1>(test.param).name;
                          });
 
 enum class Fault { kWrongSum, kEarlyTicket, kLostCancel };
@@ -132,8 +150,8 @@ TEST_P(PlantedFault, OfACancelThatIsLostIsFound) {
   EXPECT_NE(CheckCancel(GetParam(), With(Fault::kLostCancel)), "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, PlantedFault, ::testing::ValuesIn(StoreTypes()),
-                         [](const auto& test) { return test.param.type; });
+INSTANTIATE_TEST_SUITE_P(Types, PlantedFault, ::testing::ValuesIn(Types()),
+                         [](const auto& test) { return NameOf(test.param); });
 
 }  // namespace
 }  // namespace telegrad

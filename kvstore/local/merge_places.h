@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "kvstore/options.h"
+
+namespace telegrad {
+
+// On which of several devices each tensor is summed: the largest first, each
+// where the fewest elements are so far, and of equal devices on the first.
+// `loads` are elements by device, before and after.
+std::vector<size_t> DealOut(std::span<const TensorSpec> tensors,
+                            std::span<size_t> loads);
+
+}  // namespace telegrad

@@ -1,0 +1,248 @@
+#include "kvstore/tier_one/tier_one_store.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "kernels/dispatch.h"
+#include "kvstore/engine/checks.h"
+
+namespace telegrad {
+namespace {
+
+// The tag that ends the thread of results: no key.
+constexpr uint64_t kEnd = UINT64_MAX;
+
+}  // namespace
+
+TierOneStore::TierOneStore(const StoreOptions& options,
+                           std::unique_ptr<KVStore> second)
+    : options_(options),
+      num_devices_(static_cast<size_t>(options.num_devices)),
+      second_(std::move(second)),
+      pool_(std::make_unique<ThreadPool>(options.num_threads)),
+      results_([this] { RunResults(); }) {}
+
+TierOneStore::~TierOneStore() { Close(); }
+
+absl::Status TierOneStore::SetCompression(const CompressionConfig& config) {
+  return second_->SetCompression(config);
+}
+
+absl::Status TierOneStore::SetOptimizer(const OptimizerConfig& config) {
+  RETURN_IF_ERROR(second_->SetOptimizer(config));
+  optimizer_ = config;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Key>> TierOneStore::Init(
+    std::span<const TensorSpec> tensors, TensorViews values) {
+  RETURN_IF_ERROR(CheckTensors(tensors));
+  RETURN_IF_ERROR(
+      CheckValues(tensors, values, options_.num_devices, optimizer_));
+  std::vector<TensorView> firsts;
+  for (size_t i = 0; i < values.size(); i += num_devices_) {
+    firsts.push_back(values[i]);
+  }
+  ASSIGN_OR_RETURN(const std::vector<Key> keys, second_->Init(tensors, firsts));
+  for (size_t i = 0; i < values.size(); ++i) {
+    const Bytes first = firsts[i / num_devices_].bytes;
+    if (values[i].bytes.data == first.data) continue;
+    std::memcpy(values[i].bytes.data, first.data, first.size);
+  }
+  MutexLock lock(&mutex_);
+  for (const TensorSpec& spec : tensors) {
+    auto tensor = std::make_unique<Tensor>();
+    tensor->spec = spec;
+    tensor->value = Buffer(4 * spec.num_elems);
+    tensors_.push_back(std::move(tensor));
+  }
+  return keys;
+}
+
+Ticket TierOneStore::PushPull(Key key, TensorViews grads, TensorViews outs,
+                              int priority) {
+  return Start({.kind = Kind::kPushPull,
+                .key = key,
+                .priority = priority,
+                .has_in = true,
+                .has_out = true},
+               grads, outs);
+}
+
+Ticket TierOneStore::Push(Key key, TensorViews grads, int priority) {
+  return Start(
+      {.kind = Kind::kPush, .key = key, .priority = priority, .has_in = true},
+      grads, {});
+}
+
+Ticket TierOneStore::Pull(Key key, TensorViews outs, int priority) {
+  return Start(
+      {.kind = Kind::kPull, .key = key, .priority = priority, .has_out = true},
+      {}, outs);
+}
+
+Ticket TierOneStore::Broadcast(Key key, int root, TensorViews values,
+                               int priority) {
+  return Start({.kind = Kind::kBroadcast,
+                .key = key,
+                .root = root,
+                .priority = priority,
+                .has_in = root == group().rank(),
+                .has_out = true},
+               values, values);
+}
+
+absl::Status TierOneStore::Check(const Op& op, TensorViews grads,
+                                 TensorViews outs) const {
+  if (op.key >= tensors_.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("key ", op.key, " of ", tensors_.size()));
+  }
+  const Tensor& tensor = *tensors_[op.key];
+  if (op.has_in) {
+    RETURN_IF_ERROR(CheckViews(tensor.spec, grads, options_.num_devices));
+  }
+  if (op.has_out) {
+    RETURN_IF_ERROR(CheckViews(tensor.spec, outs, options_.num_devices));
+  }
+  if (is_closed_) return absl::FailedPreconditionError("the store is closed");
+  if (tensor.active == nullptr) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("tensor ", tensor.spec.name, " has an operation already"));
+}
+
+Ticket TierOneStore::Start(Op started, TensorViews grads, TensorViews outs) {
+  MutexLock lock(&mutex_);
+  const absl::Status status = Check(started, grads, outs);
+  if (!status.ok()) return FinishedTicket(status);
+  const auto op = std::make_shared<Op>(std::move(started));
+  for (size_t i = 0; i < num_devices_; ++i) {
+    op->memory.push_back(std::make_unique<BorrowedMemory>(
+        op->has_in ? ConstBytes(grads[i].bytes) : ConstBytes(),
+        op->has_out ? outs[i].bytes : Bytes()));
+  }
+  Tensor& tensor = *tensors_[op->key];
+  op->ticket = std::make_shared<Ticket::State>();
+  op->ticket->describe = [this, &tensor, weak = std::weak_ptr(op)] {
+    Ticket second;
+    if (const auto live = weak.lock()) {
+      MutexLock describing(&mutex_);
+      second = live->second;
+    }
+    const std::string missing = second.Missing();
+    return missing.empty() ? absl::StrCat("tensor ", tensor.spec.name,
+                                          ": its devices are being summed")
+                           : missing;
+  };
+  op->ticket->release = [weak = std::weak_ptr(op)] {
+    const auto live = weak.lock();
+    if (live == nullptr) return;
+    // Uses end with the sums and copies that run.
+    for (const auto& memory : live->memory) {
+      memory->Release(Clock::now() + kCancelGrace);
+    }
+  };
+  tensor.active = op;
+  ++num_ops_;
+  pool_->Post(op->priority, [this, &tensor, op] { Begin(tensor, op); });
+  return Ticket(op->ticket);
+}
+
+void TierOneStore::Begin(Tensor& tensor, const std::shared_ptr<Op>& op) {
+  if (op->has_in) Sum(tensor, *op);
+  const Ticket second = HandOn(tensor, *op);
+  {
+    MutexLock lock(&mutex_);
+    op->second = second;
+  }
+  second.NotifyTo(done_, op->key);
+}
+
+// A broadcast's value is that of the first device.
+void TierOneStore::Sum(Tensor& tensor, const Op& op) {
+  float* const sum = tensor.value.as<float>();
+  const size_t count = op.kind == Kind::kBroadcast ? 1 : op.memory.size();
+  for (size_t i = 0; i < count; ++i) {
+    const BorrowedMemory::Use use = op.memory[i]->Begin();
+    if (i == 0) {
+      std::memcpy(sum, use.in.data, use.in.size);
+    } else {
+      kernels::CpuKernels().add_f32(reinterpret_cast<const float*>(use.in.data),
+                                    tensor.spec.num_elems, sum, {});
+    }
+    op.memory[i]->End(use.is_borrowed);
+  }
+}
+
+Ticket TierOneStore::HandOn(Tensor& tensor, const Op& op) {
+  const TensorView view = FloatTensor(tensor.value.view());
+  const TensorViews one(&view, 1);
+  switch (op.kind) {
+    case Kind::kPush:
+      return second_->Push(op.key, one, op.priority);
+    case Kind::kPull:
+      return second_->Pull(op.key, one, op.priority);
+    case Kind::kPushPull:
+      return second_->PushPull(op.key, one, one, op.priority);
+    case Kind::kBroadcast:
+      return second_->Broadcast(op.key, op.root, one, op.priority);
+  }
+  return FinishedTicket(absl::InternalError("no such operation"));
+}
+
+void TierOneStore::RunResults() {
+  for (;;) {
+    const auto tag = done_.Next(Clock::now() + std::chrono::seconds(60));
+    if (!tag.has_value()) continue;
+    if (*tag == kEnd) return;
+    Tensor* tensor = nullptr;
+    std::shared_ptr<Op> op;
+    Ticket second;
+    {
+      MutexLock lock(&mutex_);
+      tensor = tensors_[*tag].get();
+      op = tensor->active;
+      second = op->second;
+    }
+    const absl::Status status = second.Wait(Clock::now());  // it is done
+    if (status.ok() && op->has_out) HandOut(*tensor, *op);
+    {
+      MutexLock lock(&mutex_);
+      tensor->active = nullptr;
+    }
+    op->ticket->Finish(status);
+    MutexLock lock(&mutex_);
+    if (--num_ops_ == 0) ops_changed_.NotifyAll();
+  }
+}
+
+void TierOneStore::HandOut(Tensor& tensor, const Op& op) {
+  for (const auto& memory : op.memory) {
+    const BorrowedMemory::Use use = memory->Begin();
+    std::memcpy(use.out.data, tensor.value.data(), tensor.value.size());
+    memory->End(use.is_borrowed);
+  }
+}
+
+void TierOneStore::Close() {
+  {
+    MutexLock lock(&mutex_);
+    if (is_closed_) return;
+    is_closed_ = true;
+  }
+  second_->Close();  // whose tickets end with it
+  {
+    MutexLock lock(&mutex_);
+    while (num_ops_ > 0) {
+      ops_changed_.WaitUntil(&mutex_, Clock::now() + std::chrono::seconds(1));
+    }
+  }
+  FinishedTicket(absl::OkStatus()).NotifyTo(done_, kEnd);
+  results_.join();
+  pool_.reset();
+}
+
+}  // namespace telegrad

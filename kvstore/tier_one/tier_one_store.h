@@ -1,0 +1,91 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/thread_pool.h"
+#include "kvstore/engine/borrowed_memory.h"
+#include "kvstore/kvstore.h"
+#include "kvstore/ticket_state.h"
+
+namespace telegrad {
+
+// The devices of one worker before a store that has one device a worker: their
+// gradients are summed in float32, in the devices' order, and go on as this
+// worker's one; what comes back goes to all. Codecs, their residuals and the
+// statistics are the other store's, so that as many bytes leave the process as
+// with one device. Jobs of a pool sum, a thread hands results out.
+// Public methods are thread-safe after Init.
+class TierOneStore : public KVStore {
+ public:
+  // `second` has been made for one device.
+  TierOneStore(const StoreOptions& options, std::unique_ptr<KVStore> second);
+  ~TierOneStore() override;
+
+  const StoreTraits& traits() const override { return second_->traits(); }
+  WorkerGroup& group() override { return second_->group(); }
+  absl::Status SetCompression(const CompressionConfig& config) override;
+  absl::Status SetOptimizer(const OptimizerConfig& config) override;
+  absl::StatusOr<std::vector<Key>> Init(std::span<const TensorSpec> tensors,
+                                        TensorViews values) override;
+  Ticket PushPull(Key key, TensorViews grads, TensorViews outs,
+                  int priority) override;
+  Ticket Push(Key key, TensorViews grads, int priority) override;
+  Ticket Pull(Key key, TensorViews outs, int priority) override;
+  Ticket Broadcast(Key key, int root, TensorViews values,
+                   int priority) override;
+  CodecControl& codecs() override { return second_->codecs(); }
+  StoreLink* link() override { return second_->link(); }
+  StoreStats stats() const override { return second_->stats(); }
+  void Close() override;
+
+ private:
+  enum class Kind : uint8_t { kPush, kPull, kPushPull, kBroadcast };
+  // One operation on one tensor.
+  struct Op {
+    Kind kind = Kind::kPush;
+    Key key = 0;
+    int root = 0;  // of a broadcast
+    int priority = 0;
+    std::vector<std::unique_ptr<BorrowedMemory>> memory = {};  // by device
+    bool has_in = false;
+    bool has_out = false;
+    Ticket second = {};  // guarded by mutex_
+    std::shared_ptr<Ticket::State> ticket = nullptr;
+  };
+  struct Tensor {
+    TensorSpec spec;
+    Buffer value;                // what goes to the other store and comes back
+    std::shared_ptr<Op> active;  // guarded by mutex_
+  };
+
+  Ticket Start(Op op, TensorViews grads, TensorViews outs);
+  absl::Status Check(const Op& op, TensorViews grads, TensorViews outs) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Begin(Tensor& tensor, const std::shared_ptr<Op>& op);  // on the pool
+  static void Sum(Tensor& tensor, const Op& op);
+  Ticket HandOn(Tensor& tensor, const Op& op);
+  void RunResults();
+  static void HandOut(Tensor& tensor, const Op& op);
+
+  const StoreOptions options_;
+  const size_t num_devices_;
+  const std::unique_ptr<KVStore> second_;
+  OptimizerConfig optimizer_;
+  CompletionQueue done_;  // tags are keys
+
+  mutable Mutex mutex_;
+  CondVar ops_changed_;
+  std::vector<std::unique_ptr<Tensor>> tensors_ ABSL_GUARDED_BY(mutex_);
+  size_t num_ops_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
+  std::unique_ptr<ThreadPool> pool_;
+  std::thread results_;
+};
+
+}  // namespace telegrad
