@@ -4,6 +4,7 @@
 #include "base/random.h"
 #include "base/status_macros.h"
 #include "base/units.h"
+#include "trainer/digest.h"
 #include "trainer/profile.h"
 #include "trainer/run_plan.h"
 #include "trainer/worker_run.h"

@@ -15,6 +15,7 @@
 #include "trainer/network.h"
 #include "trainer/profile.h"
 #include "trainer/results.h"
+#include "trainer/training_flags.h"
 #include "transport/check_transport.h"
 
 namespace telegrad {
@@ -133,7 +134,8 @@ int WorkersOf(const TrainOptions& options,
   return workers * options.devices;
 }
 
-absl::Status CheckInjection(const TrainOptions& options, const Network& network,
+absl::Status CheckInjection(const TrainOptions& options,
+                            const std::vector<Parameter>& parameters,
                             int workers) {
   if (options.inject.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const Injection injection, ParseInjection(options.inject));
@@ -145,12 +147,12 @@ absl::Status CheckInjection(const TrainOptions& options, const Network& network,
     return refuse("there are ", workers, " workers, from 0 on");
   }
   if (injection.step < 0) return refuse("steps count from 0 on");
-  const auto found = absl::c_find_if(
-      network.parameters(),
-      [&](const Parameter& each) { return each.name == injection.tensor; });
-  if (found == network.parameters().end()) {
+  const auto found = absl::c_find_if(parameters, [&](const Parameter& each) {
+    return each.name == injection.tensor;
+  });
+  if (found == parameters.end()) {
     return refuse(options.network, " has no tensor of this name; its first is ",
-                  network.parameters().front().name);
+                  parameters.front().name);
   }
   if (injection.index >= found->num_elements) {
     return refuse("the tensor has ", found->num_elements, " elements");
@@ -159,12 +161,32 @@ absl::Status CheckInjection(const TrainOptions& options, const Network& network,
 }
 
 absl::Status CheckTraining(const TrainOptions& options, int workers) {
-  if (IsProfile(options.network)) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::unique_ptr<Network> network,
-                   MakeNetwork({.name = options.network}));
-  RETURN_IF_ERROR(CheckInjection(options, *network, workers));
+  if (IsProfile(options.network)) {
+    return LoadProfile(options.network).status();
+  }
+  ASSIGN_OR_RETURN(NetworkSpec spec, RequestedSpec(options));
+  size_t samples = 0;
+  if (!options.benchmark) {
+    ASSIGN_OR_RETURN(const DatasetShape data, FindDataset(options.data));
+    samples = data.num_training;
+    Fit(data, spec);
+  }
+  const auto shape = ShapeOf(spec);
+  if (!shape.ok()) {
+    return absl::Status(
+        shape.status().code(),
+        absl::StrCat(options.benchmark ? "" : "--data ",
+                     options.benchmark ? "" : options.data,
+                     options.benchmark ? "" : ": ", shape.status().message()));
+  }
+  if (options.batch_size < shape->least_batch) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--batch-size ", options.batch_size, ": ", options.network,
+                     " normalises single pixels of such images; it takes ",
+                     shape->least_batch, " or more"));
+  }
+  RETURN_IF_ERROR(CheckInjection(options, shape->parameters, workers));
   if (options.benchmark) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const size_t samples, CountTrainingSamples(options.data));
   if (static_cast<size_t>(options.batch_size) >
       samples / static_cast<size_t>(std::max(1, workers))) {
     return absl::InvalidArgumentError(absl::StrCat(

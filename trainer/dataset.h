@@ -9,23 +9,38 @@
 
 namespace telegrad {
 
-// Labelled images of one shape, 8 bits per pixel.
-struct Dataset {
-  std::string name;
+// What a network is given and asked for.
+struct SampleShape {
   int channels = 1;
   int rows = 28;
   int cols = 28;
+  int context = 0;  // > 0: text of so many bytes in place of images
   int num_classes = 10;
-  std::vector<uint8_t> pixels;  // [size, channels, rows, cols]
-  std::vector<uint8_t> labels;  // [size]
-  float mean = 0.0f;            // of pixels / 255, for normalising
-  float stddev = 1.0f;
 
-  size_t size() const { return labels.size(); }
-  size_t pixels_per_image() const {
+  // In memory and as input.
+  size_t values_per_sample() const {
+    if (context > 0) return static_cast<size_t>(context);
     return static_cast<size_t>(channels) * static_cast<size_t>(rows) *
            static_cast<size_t>(cols);
   }
+  size_t labels_per_sample() const {
+    return context > 0 ? static_cast<size_t>(context) : 1;
+  }
+  bool operator==(const SampleShape&) const = default;
+};
+
+// Labelled images of one shape, 8 bits per pixel.
+struct Dataset : SampleShape {
+  std::string name;
+  // [num_images, channels, rows, cols]. Where there are fewer images than
+  // labels, they come again.
+  std::vector<uint8_t> pixels;
+  std::vector<uint16_t> labels;
+  // Of pixels / 255, by channel, for normalising.
+  std::vector<float> mean;
+  std::vector<float> stddev;
+
+  size_t size() const { return labels.size(); }
 };
 
 struct DatasetPair {
@@ -38,8 +53,16 @@ struct DatasetPair {
 // DataLoss name file and byte offset.
 absl::StatusOr<DatasetPair> LoadDataset(absl::string_view spec);
 
-// How many samples LoadDataset's first set has; generates nothing. Its errors.
-absl::StatusOr<size_t> CountTrainingSamples(absl::string_view spec);
+// Of LoadDataset's first set, and how many samples it has; generates nothing.
+// Its errors.
+struct DatasetShape : SampleShape {
+  size_t num_training = 0;
+};
+absl::StatusOr<DatasetShape> FindDataset(absl::string_view spec);
+
+// Noise of the right shape, at most 64 MiB of it; what is learnt does not
+// matter.
+Dataset MakeNoise(const SampleShape& shape, uint64_t seed, size_t num_samples);
 
 // The lines of --help: one per kind of data.
 std::string DescribeDatasets();

@@ -19,19 +19,20 @@ struct Parameter {
   std::vector<int64_t> shape;
   size_t num_elements = 0;
   float* weight = nullptr;
-  float* grad = nullptr;
+  float* grad = nullptr;  // null for a buffer
 };
 
 struct BatchResult {
-  double loss_sum = 0;  // over the samples, natural-log cross entropy
+  double loss_sum = 0;  // over the predictions, natural-log cross entropy
   int64_t num_correct = 0;
-  int64_t num_samples = 0;
+  int64_t num_samples = 0;  // predictions: of text, one per token
 };
 
 // A model under training. One thread.
 class Network {
  public:
-  // What a step calls with the index of a parameter, if anything.
+  // What a step calls with the index of a parameter, if anything, and what else
+  // it is told.
   struct Hooks {
     // In forward, before its weight is first read, from the caller's thread:
     // the weight may still be changed then.
@@ -39,15 +40,23 @@ class Network {
     // In backward, as soon as its gradient is complete, from the thread that
     // runs backward.
     std::function<void(size_t index)> gradient_ready = nullptr;
+    // Equal draws of equal seeds drop the same units out.
+    uint64_t draw = 0;
+    // Gradients are added to those before, and count this share of their sum.
+    bool accumulates = false;
+    float share = 1.0f;
   };
 
   virtual ~Network() = default;
   virtual const std::vector<Parameter>& parameters()
       const = 0;  // forward order
+  // Statistics that training gathers and evaluation reads: means and variances
+  // of batch normalisation. Not learned; each network has its own.
+  virtual const std::vector<Parameter>& buffers() const = 0;
 
   // Gradients of the mean loss over the batch replace those before, which are
   // left alone until all weights were needed. images [n, c, r, c] f32, labels
-  // [n].
+  // [n]; or token ids [n, context] f32 and what follows each, [n, context].
   virtual BatchResult ForwardBackward(const float* images,
                                       const int64_t* labels, int64_t n,
                                       const Hooks& hooks) = 0;
@@ -55,17 +64,39 @@ class Network {
                                int64_t n) = 0;
 };
 
+// Images of fewer rows get the form for CIFAR, of networks that have one.
+inline constexpr int kSmallImageSide = 64;
+
 struct NetworkSpec {
   std::string name = "lenet";  // a line of the table in trainer/registry.cc
   int channels = 1;
   int rows = 28;
   int cols = 28;
+  int context = 0;  // > 0: text of so many tokens in place of images
   int num_classes = 10;
   uint64_t seed = 0;  // of the initial weights: equal seeds, equal bits
+  float label_smoothing = 0.0f;  // share that all classes get alike
+};
+
+// What `name` is made for: the input of its paper, as a spec. NotFound lists
+// the networks.
+absl::StatusOr<NetworkSpec> DefaultSpec(absl::string_view name);
+
+// What a network learns, before there is one: names and sizes, forward order.
+struct NetworkShape {
+  std::vector<Parameter> parameters;  // without memory
+  std::vector<Parameter> buffers;
+  int64_t least_batch = 1;  // that can be normalised
 };
 
 // NotFound lists the networks; InvalidArgument when the input does not fit.
+absl::StatusOr<NetworkShape> ShapeOf(const NetworkSpec& spec);
 absl::StatusOr<std::unique_ptr<Network>> MakeNetwork(const NetworkSpec& spec);
+
+// "resnet" with 50 layers is "resnet50", as MXNet's --num-layers has it; 0: as
+// it is. InvalidArgument names the numbers of layers that there are.
+absl::StatusOr<std::string> NetworkOfDepth(absl::string_view family,
+                                           int num_layers);
 
 // The lines of --help: one per network.
 std::string DescribeNetworks();

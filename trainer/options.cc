@@ -14,6 +14,7 @@
 #include "trainer/cluster.h"
 #include "trainer/dataset.h"
 #include "trainer/profile.h"
+#include "trainer/training_flags.h"
 
 namespace telegrad {
 namespace {
@@ -124,44 +125,6 @@ void AddPolicyFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
       ->group(group);
 }
 
-void AddTrainingFlags(CLI::App& app, TrainOptions& options) {
-  const char* group = "Training";
-  app.add_option("--network", options.network, "model (below)")
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--data", options.data, "data set (below)")
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--batch-size", options.batch_size, "samples per worker")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 20))
-      ->group(group);
-  app.add_option("--num-epochs", options.num_epochs, "passes over the data")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 20))
-      ->group(group);
-  app.add_option("--lr", options.lr, "learning rate")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber)
-      ->group(group);
-  app.add_option("--lr-step-epochs", options.lr_step_epochs,
-                 "epochs before which lr is multiplied by --lr-factor: 1,2")
-      ->delimiter(',')
-      ->group(group);
-  app.add_option("--lr-factor", options.lr_factor, "see --lr-step-epochs")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber)
-      ->group(group);
-  app.add_option("--mom", options.mom, "momentum")
-      ->capture_default_str()
-      ->check(CLI::Range(0.0, 1.0))
-      ->group(group);
-  app.add_option("--wd", options.wd, "weight decay")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber)
-      ->group(group);
-}
-
 void AddRunFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
   const char* group = "Training";
   app.add_option("--seed", raw.seeds,
@@ -170,8 +133,8 @@ void AddRunFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
       ->capture_default_str()
       ->group(group);
   app.add_option("--benchmark", raw.benchmark,
-                 "1: synthetic data, speed only; with a gradient profile as "
-                 "network, ready-made gradients of its sizes")
+                 "1: synthetic data, speed only; with profile:NAME as network, "
+                 "ready-made gradients of its sizes")
       ->capture_default_str()
       ->check(CLI::Range(0, 1))
       ->group(group);
@@ -279,11 +242,7 @@ absl::Status Finish(const CLI::App& app, const RawFlags& raw,
         "--gpus: the trainer's framework in this build runs on the CPU only; "
         "leave --gpus out");
   }
-  if (IsProfile(options.network) && !options.benchmark) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--network ", options.network,
-        " is a gradient profile without a model; it needs --benchmark 1"));
-  }
+  RETURN_IF_ERROR(FinishTrainingFlags(options));
   return CheckFlags(options);
 }
 

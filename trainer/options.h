@@ -26,6 +26,12 @@ struct TrainOptions : MemberFlags {
   std::vector<Setting> settings;  // at least one
   std::vector<uint64_t> seeds;    // at least one
   std::string network = "lenet";
+  int num_layers = 0;        // of a family: resnet, vgg
+  std::string image_shape;   // "3,224,224"; empty: the network's or the data's
+  int num_classes = 0;       // 0: the network's or the data's
+  int64_t num_examples = 0;  // of synthetic data, an epoch; 0: 100 batches
+  std::string dtype = "float32";
+  std::string bn_stats = "mean";  // or "rank0"
   std::string data = "digits";
   std::string kv_store = "dist_sync";
   bool benchmark = false;

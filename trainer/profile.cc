@@ -1,22 +1,29 @@
 #include "trainer/profile.h"
 
-#include <algorithm>
-
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "base/units.h"
 #include "topology/profiles.h"
 #include "trainer/network.h"
 
 namespace telegrad {
+namespace {
+
+constexpr char kProfilePrefix[] = "profile:";
+
+}  // namespace
 
 bool IsProfile(absl::string_view network) {
-  const std::vector<std::string> names = GradientProfileNames();
-  return std::find(names.begin(), names.end(), network) != names.end();
+  return absl::StartsWith(network, kProfilePrefix);
 }
 
 absl::StatusOr<std::vector<TensorSpec>> LoadProfile(absl::string_view network) {
-  ASSIGN_OR_RETURN(const GradientProfile profile, LoadGradientProfile(network));
+  ASSIGN_OR_RETURN(
+      const GradientProfile profile,
+      LoadGradientProfile(absl::StripPrefix(network, kProfilePrefix)));
   std::vector<TensorSpec> tensors;
   for (const ProfileTensor& tensor : profile.tensors) {
     tensors.push_back({tensor.name, static_cast<size_t>(tensor.num_elems)});
@@ -30,8 +37,8 @@ std::string DescribeTrainable() {
     const auto profile = LoadGradientProfile(name);
     if (!profile.ok()) continue;
     absl::StrAppendFormat(
-        &text, "  %-12s gradients only (--benchmark 1): %d tensors, %s\n", name,
-        profile->tensors.size(),
+        &text, "  %-20s gradients only (--benchmark 1): %d tensors, %s\n",
+        absl::StrCat(kProfilePrefix, name), profile->tensors.size(),
         FormatBytes(4.0 * static_cast<double>(profile->num_elems())));
   }
   return text;

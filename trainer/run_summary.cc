@@ -1,11 +1,8 @@
-#include <openssl/evp.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
@@ -124,21 +121,6 @@ absl::Status FillSummary(RunContext& context, const WorkerTotals& mine,
                            options.link_spec.bytes_per_s;
   }
   return absl::OkStatus();
-}
-
-std::string Sha256OfFloats(
-    const std::vector<std::pair<const float*, size_t>>& tensors) {
-  EVP_MD_CTX* context = EVP_MD_CTX_new();
-  unsigned char digest[EVP_MAX_MD_SIZE] = {};
-  unsigned int size = 0;
-  EVP_DigestInit_ex(context, EVP_sha256(), nullptr);
-  for (const auto& [values, count] : tensors) {
-    EVP_DigestUpdate(context, values, 4 * count);
-  }
-  EVP_DigestFinal_ex(context, digest, &size);
-  EVP_MD_CTX_free(context);
-  return absl::BytesToHexString(
-      absl::string_view(reinterpret_cast<char*>(digest), size));
 }
 
 int64_t PeakMemoryBytes() {

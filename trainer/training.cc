@@ -1,26 +1,23 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/random.h"
 #include "base/status_macros.h"
 #include "kernels/dispatch.h"
 #include "trainer/compression_plan.h"
 #include "trainer/dataset.h"
+#include "trainer/evaluation.h"
 #include "trainer/gradient_exchange.h"
 #include "trainer/injection.h"
 #include "trainer/network.h"
 #include "trainer/run_plan.h"
+#include "trainer/training_flags.h"
 #include "trainer/worker_run.h"
 
 namespace telegrad {
 namespace {
-
-using Json = nlohmann::json;
-constexpr int64_t kEvaluationBatch = 256;
 
 // One worker's training run, on one device or on several one after the other.
 class Training {
@@ -49,7 +46,10 @@ class Training {
   absl::Status PushAllUnlessNonFinite(bool* skips);
   absl::Status Evaluate(int epoch);
   void Report(int epoch, int64_t batch, int64_t num_batches);
-  std::string Digest() const;
+  absl::Status AgreeOnStatistics() {
+    return AgreeOnBuffers(context_.store.group(), replicas_,
+                          context_.options.bn_stats == "rank0");
+  }
 
   RunContext& context_;
   DatasetPair data_;
@@ -72,13 +72,8 @@ class Training {
   BatchResult since_point_;    // since the last metric point
   BatchResult since_display_;  // since the last line of progress
   double display_seconds_ = 0;
+  int64_t display_steps_ = 0;
 };
-
-void Add(const BatchResult& batch, BatchResult& sum) {
-  sum.loss_sum += batch.loss_sum;
-  sum.num_correct += batch.num_correct;
-  sum.num_samples += batch.num_samples;
-}
 
 double Ratio(double part, int64_t whole) {
   return whole > 0 ? part / static_cast<double>(whole) : 0;
@@ -185,6 +180,10 @@ BatchResult Training::Compute(Replica& replica, int64_t first_sample) {
               images_.data(), labels_.data());
   // The last device's gradients complete those of all.
   const bool pushes = !MaySkip() && &replica == &replicas_.back();
+  const auto device = static_cast<int64_t>(&replica - replicas_.data());
+  const int64_t contributor =
+      context_.store.group().rank() * static_cast<int64_t>(replicas_.size()) +
+      device;
   return replica.network->ForwardBackward(
       images_.data(), labels_.data(), static_cast<int64_t>(batch),
       {.weight_needed =
@@ -194,7 +193,8 @@ BatchResult Training::Compute(Replica& replica, int64_t first_sample) {
        .gradient_ready =
            [this, pushes](size_t index) {
              if (pushes) PushGradient(index);
-           }});
+           },
+       .draw = static_cast<uint64_t>(step_ * num_contributors_ + contributor)});
 }
 
 // A step ends when its gradients are on their way, and the next one's forward
@@ -219,6 +219,7 @@ absl::Status Training::RunStep(int64_t first_sample, bool is_shown) {
   const double wait = exchange_.TakeWait();
   seconds_ += seconds;
   display_seconds_ += seconds;
+  ++display_steps_;
   totals_.comm_wait_s += wait;
   totals_.step_seconds.push_back(seconds);
   Add(result, since_point_);
@@ -238,12 +239,14 @@ void Training::Report(int epoch, int64_t batch, int64_t num_batches) {
        .batch = batch,
        .num_batches = num_batches,
        .samples_per_s =
-           static_cast<double>(since_display_.num_samples * workers) /
+           static_cast<double>(display_steps_ * options.batch_size *
+                               num_contributors_) /
            std::max(display_seconds_, 1e-9),
        .accuracy = Ratio(static_cast<double>(since_display_.num_correct),
                          since_display_.num_samples)});
   since_display_ = {};
   display_seconds_ = 0;
+  display_steps_ = 0;
   const StoreStats traffic = context_.store.stats();
   MetricPoint point;
   point.epoch = epoch;
@@ -286,47 +289,11 @@ absl::Status Training::RunEpoch(int epoch) {
   return options.benchmark ? absl::OkStatus() : Evaluate(epoch);
 }
 
-// Each worker takes a share of the test set; all learn the whole result.
 absl::Status Training::Evaluate(int epoch) {
-  const auto rank = static_cast<size_t>(context_.store.group().rank());
-  const auto workers =
-      static_cast<size_t>(context_.store.group().num_workers());
-  const size_t size = data_.test.size();
-  const size_t end = size * (rank + 1) / workers;
-  BatchResult mine;
-  std::vector<float> images;
-  std::vector<int64_t> labels(kEvaluationBatch);
-  images.resize(kEvaluationBatch * data_.test.pixels_per_image());
-  for (size_t at = size * rank / workers; at < end;) {
-    const size_t count = std::min<size_t>(kEvaluationBatch, end - at);
-    std::vector<uint32_t> indices(count);
-    for (size_t i = 0; i < count; ++i) {
-      indices[i] = static_cast<uint32_t>(at + i);
-    }
-    GatherBatch(data_.test, indices.data(), count, images.data(),
-                labels.data());
-    Add(replicas_[0].network->Evaluate(images.data(), labels.data(),
-                                       static_cast<int64_t>(count)),
-        mine);
-    at += count;
-  }
-  const Json payload = {mine.loss_sum, mine.num_correct, mine.num_samples};
-  ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                   context_.store.group().Gather("evaluate", payload.dump()));
-  BatchResult total;
-  for (const std::string& text : all) {
-    const Json part = Json::parse(text, nullptr, false);
-    if (!part.is_array() || part.size() != 3 ||
-        !(part[0].is_number() || part[0].is_null()) ||
-        !part[1].is_number_integer() || !part[2].is_number_integer()) {
-      return absl::InternalError("a worker's evaluation is malformed");
-    }
-    // JSON has null for a loss that is not finite.
-    Add({.loss_sum = part[0].is_null() ? std::nan("") : part[0].get<double>(),
-         .num_correct = part[1].get<int64_t>(),
-         .num_samples = part[2].get<int64_t>()},
-        total);
-  }
+  RETURN_IF_ERROR(AgreeOnStatistics());
+  ASSIGN_OR_RETURN(const BatchResult total,
+                   EvaluateTogether(context_.store.group(),
+                                    *replicas_[0].network, data_.test));
   summary_.accuracy =
       Ratio(static_cast<double>(total.num_correct), total.num_samples);
   summary_.loss = Ratio(total.loss_sum, total.num_samples);
@@ -339,20 +306,13 @@ absl::Status Training::Evaluate(int epoch) {
   return absl::OkStatus();
 }
 
-std::string Training::Digest() const {
-  std::vector<std::pair<const float*, size_t>> tensors;
-  for (const Parameter& parameter : replicas_[0].network->parameters()) {
-    tensors.emplace_back(parameter.weight, parameter.num_elements);
-  }
-  return Sha256OfFloats(tensors);
-}
-
 absl::StatusOr<RunSummary> Training::Run() {
   RETURN_IF_ERROR(Init());
   const TrainOptions& options = context_.options;
   images_.resize(static_cast<size_t>(options.batch_size) *
-                 data_.train.pixels_per_image());
-  labels_.resize(static_cast<size_t>(options.batch_size));
+                 data_.train.values_per_sample());
+  labels_.resize(static_cast<size_t>(options.batch_size) *
+                 data_.train.labels_per_sample());
   for (int epoch = 0; epoch < options.num_epochs; ++epoch) {
     for (const int step : options.lr_step_epochs) {
       if (step == epoch) sgd_.learning_rate *= options.lr_factor;
@@ -365,7 +325,8 @@ absl::StatusOr<RunSummary> Training::Run() {
         num_skipped_, " steps were skipped: non-finite gradients"));
   }
   totals_.traffic = context_.store.stats();
-  totals_.weights_sha256 = Digest();
+  RETURN_IF_ERROR(AgreeOnStatistics());
+  totals_.weights_sha256 = DigestOf(*replicas_[0].network);
   summary_.steps = step_;
   summary_.seconds = seconds_;
   summary_.samples_per_s =
@@ -375,45 +336,28 @@ absl::StatusOr<RunSummary> Training::Run() {
   return summary_;
 }
 
-// Noise of the right shape; what is learnt does not matter.
-DatasetPair SyntheticData(uint64_t seed, size_t num_samples) {
-  Dataset data;
-  data.name = "synthetic";
-  data.pixels.resize(num_samples * data.pixels_per_image());
-  data.labels.resize(num_samples);
-  Random random(seed, 77);
-  for (uint8_t& pixel : data.pixels) {
-    pixel = static_cast<uint8_t>(random.NextU32());
-  }
-  for (uint8_t& label : data.labels) {
-    label = static_cast<uint8_t>(random.NextBelow(10));
-  }
-  return {.train = data, .test = data};
-}
-
 }  // namespace
 
 absl::StatusOr<RunSummary> TrainNetwork(RunContext& context) {
   const TrainOptions& options = context.options;
   ConfigureFramework(1);
+  ASSIGN_OR_RETURN(NetworkSpec spec, RequestedSpec(options));
   DatasetPair data;
   if (options.benchmark) {
-    data = SyntheticData(context.seed,
-                         static_cast<size_t>(options.batch_size) *
-                             static_cast<size_t>(options.workers) *
-                             static_cast<size_t>(options.devices) * 100);
+    const int64_t samples = options.num_examples > 0
+                                ? options.num_examples
+                                : int64_t{100} * options.batch_size *
+                                      options.workers * options.devices;
+    data.train =
+        MakeNoise(SamplesOf(spec), context.seed, static_cast<size_t>(samples));
   } else {
     ASSIGN_OR_RETURN(data, LoadDataset(options.data));
+    Fit(data.train, spec);
   }
+  spec.seed = context.seed;
   std::vector<Replica> replicas(static_cast<size_t>(options.devices));
   for (Replica& replica : replicas) {
-    ASSIGN_OR_RETURN(replica.network,
-                     MakeNetwork({.name = options.network,
-                                  .channels = data.train.channels,
-                                  .rows = data.train.rows,
-                                  .cols = data.train.cols,
-                                  .num_classes = data.train.num_classes,
-                                  .seed = context.seed}));
+    ASSIGN_OR_RETURN(replica.network, MakeNetwork(spec));
   }
   ASSIGN_OR_RETURN(Injection injection, ParseInjection(options.inject));
   return Training(context, std::move(data), std::move(replicas),

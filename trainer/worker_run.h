@@ -60,9 +60,6 @@ struct WorkerTotals {
 absl::Status FillSummary(RunContext& context, const WorkerTotals& mine,
                          RunSummary& summary);
 
-std::string Sha256OfFloats(
-    const std::vector<std::pair<const float*, size_t>>& tensors);
-
 // The resident set's peak of this process, in bytes; 0 when unknown.
 int64_t PeakMemoryBytes();
 

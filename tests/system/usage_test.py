@@ -63,9 +63,9 @@ WRONG = [
     (["--benchmark", "1", "--data", "digits"], ["--data", "--benchmark 1"]),
     (["--lr-factor", "0.5"], ["--lr-factor", "--lr-step-epochs"]),
     (["--lr-step-epochs", "1,2"], ["--lr-step-epochs 2", "0 to 1"]),
-    (["--benchmark", "1", "--network", "vgg16", "--lr", "1"],
+    (["--benchmark", "1", "--network", "profile:vgg16", "--lr", "1"],
      ["--lr", "no model"]),
-    (["--benchmark", "1", "--network", "vgg16", "--update-on", "server"],
+    (["--benchmark", "1", "--network", "profile:vgg16", "--update-on", "server"],
      ["--update-on", "no model"]),
     (["--transport", "ucx", "--tcp-congestion", "reno"],
      ["--tcp-congestion", "--transport tcp"]),
@@ -73,7 +73,7 @@ WRONG = [
     (["--bind", "203.0.113.0/24"], ["203.0.113.0/24", "lo 127.0.0.1"]),
     (["--bind", "ib99"], ["--bind", "ib99"]),
     (["--scheduler", "n1"], ["--scheduler", "n1", "host:port"]),
-    (["--network", "vgg16"], ["vgg16", "--benchmark 1"]),
+    (["--network", "profile:vgg16"], ["vgg16", "--benchmark 1"]),
 ]
 
 

@@ -60,7 +60,7 @@ TEST_F(Mnist, ReadsPlainFiles) {
   EXPECT_EQ(pair->train.rows, 2);
   EXPECT_EQ(pair->train.cols, 3);
   EXPECT_EQ(pair->train.labels[4], 4);
-  EXPECT_FLOAT_EQ(pair->train.mean, 64.0f / 255);
+  EXPECT_FLOAT_EQ(pair->train.mean.at(0), 64.0f / 255);
 }
 
 TEST_F(Mnist, ReadsGzipUnderTheNameWithADot) {
@@ -142,8 +142,9 @@ TEST(MnistData, RealFilesAreRead) {
   EXPECT_EQ(pair->train.size(), 60000u);
   EXPECT_EQ(pair->test.size(), 10000u);
   EXPECT_EQ(pair->train.labels[0], 5);
-  EXPECT_NEAR(pair->train.mean, 0.1307, 1e-4);  // as everybody normalises it
-  EXPECT_NEAR(pair->train.stddev, 0.3081, 1e-4);
+  EXPECT_NEAR(pair->train.mean.at(0), 0.1307,
+              1e-4);  // as everybody normalises it
+  EXPECT_NEAR(pair->train.stddev.at(0), 0.3081, 1e-4);
 }
 
 }  // namespace

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "base/random.h"
 #include "tests/testing/status_matchers.h"
+#include "tests/trainer/network_batches.h"
 #include "trainer/network.h"
 
 namespace telegrad {
@@ -13,24 +13,6 @@ namespace {
 
 using ::telegrad::testing::IsOk;
 using ::telegrad::testing::StatusIs;
-constexpr int64_t kBatch = 8;
-
-struct Batch {
-  std::vector<float> images;
-  std::vector<int64_t> labels;
-};
-
-Batch MakeBatch() {
-  Batch batch;
-  Random random(9);
-  for (int64_t i = 0; i < kBatch * 28 * 28; ++i) {
-    batch.images.push_back(random.NextUniform(-1, 1));
-  }
-  for (int64_t i = 0; i < kBatch; ++i) {
-    batch.labels.push_back(static_cast<int64_t>(random.NextBelow(10)));
-  }
-  return batch;
-}
 
 std::unique_ptr<Network> Make(const std::string& name, uint64_t seed = 1) {
   ConfigureFramework(1);
@@ -172,18 +154,141 @@ TEST(LeNet, HasTheShapesOfMxnetsExample) {
   EXPECT_EQ(total, 431080u);
 }
 
-TEST(MakeNetwork, RefusesWhatItCannotBuild) {
-  NetworkSpec spec;
-  spec.name = "alexnet";
-  EXPECT_THAT(MakeNetwork(spec),
-              StatusIs(absl::StatusCode::kNotFound, "linear, mlp, lenet"));
-  spec.name = "lenet";
-  spec.rows = 15;
-  EXPECT_THAT(MakeNetwork(spec),
-              StatusIs(absl::StatusCode::kInvalidArgument, "15 x 28"));
-  spec.rows = -1;
-  EXPECT_THAT(MakeNetwork(spec),
-              StatusIs(absl::StatusCode::kInvalidArgument, "-1"));
+std::unique_ptr<Network> MakeSmall(const std::string& name, uint64_t seed) {
+  ConfigureFramework(1);
+  auto network = MakeNetwork(
+      {.name = name, .channels = 3, .rows = 32, .cols = 32, .seed = seed});
+  EXPECT_THAT(network, IsOk());
+  return network.ok() ? *std::move(network) : nullptr;
+}
+
+// Of the first step, the new mean is a tenth of the batch's, the new variance
+// nine tenths of one and a tenth of the batch's: the first convolution's output
+// in zero weights is all zero.
+TEST(BatchNorm, GathersStatisticsInTrainingAndReadsThemInEvaluation) {
+  const auto network = MakeSmall("resnet20", 1);
+  const Batch batch = MakeBatch({.channels = 3, .rows = 32, .cols = 32});
+  for (const Parameter& each : network->buffers()) {
+    const bool is_mean = each.name.ends_with(".mean");
+    EXPECT_EQ(each.weight[0], is_mean ? 0.0f : 1.0f) << each.name;
+  }
+  const auto evaluate = [&] {
+    return network->Evaluate(batch.images.data(), batch.labels.data(), kBatch)
+        .loss_sum;
+  };
+  const double before = evaluate();
+  EXPECT_EQ(evaluate(), before) << "evaluation changes nothing";
+  const Parameter& conv = network->parameters()[0];
+  const std::vector<float> weights(conv.weight,
+                                   conv.weight + conv.num_elements);
+  std::fill_n(conv.weight, conv.num_elements, 0.0f);
+  RunBatch(*network, batch);
+  EXPECT_EQ(network->buffers()[0].weight[0], 0.0f);
+  EXPECT_FLOAT_EQ(network->buffers()[1].weight[0], 0.9f);
+  std::copy(weights.begin(), weights.end(), conv.weight);
+  EXPECT_NE(evaluate(), before);
+}
+
+TEST(Dropout, FollowsSeedAndDraw) {
+  ConfigureFramework(1);
+  const NetworkSpec spec = {
+      .name = "alexnet", .channels = 3, .rows = 64, .cols = 64, .seed = 5};
+  auto network = MakeNetwork(spec);
+  ASSERT_THAT(network, IsOk());
+  const Batch batch = MakeBatch(spec, 2);
+  const auto loss = [&](uint64_t draw) {
+    return (*network)
+        ->ForwardBackward(batch.images.data(), batch.labels.data(), 2,
+                          {.draw = draw})
+        .loss_sum;
+  };
+  const double first = loss(1);
+  EXPECT_EQ(loss(1), first);
+  EXPECT_NE(loss(2), first);
+  // Nothing drops out of an evaluation.
+  const auto evaluate = [&] {
+    return (*network)
+        ->Evaluate(batch.images.data(), batch.labels.data(), 2)
+        .loss_sum;
+  };
+  EXPECT_EQ(evaluate(), evaluate());
+}
+
+// The difference of the loss between two labels at one position is that of
+// their logits, there.
+TEST(Gpt, PositionsSeeWhatCameBeforeAndNothingLater) {
+  ConfigureFramework(1);
+  const NetworkSpec spec = {.name = "gpt:layers=2,heads=2,width=16",
+                            .context = 8,
+                            .num_classes = 256};
+  auto network = MakeNetwork(spec);
+  ASSERT_THAT(network, IsOk());
+  for (const Parameter& each : (*network)->parameters()) {
+    // Wide enough that attention matters.
+    for (size_t i = 0; i < each.num_elements; ++i) each.weight[i] *= 20;
+  }
+  Batch batch = MakeBatch(spec, 1);
+  constexpr size_t kPosition = 4;
+  const auto difference = [&] {
+    const auto loss = [&](int64_t label) {
+      batch.labels[kPosition] = label;
+      return (*network)
+          ->Evaluate(batch.images.data(), batch.labels.data(), 1)
+          .loss_sum;
+    };
+    return loss(3) - loss(4);
+  };
+  const auto with_other_token = [&](size_t position) {
+    const float token = batch.images[position];
+    batch.images[position] = token < 128 ? token + 1 : token - 1;
+    const double result = difference();
+    batch.images[position] = token;
+    return result;
+  };
+  const double before = difference();
+  // Rounding of sums of eight losses of some ten.
+  EXPECT_GT(std::abs(with_other_token(0) - before), 1e-3);
+  EXPECT_GT(std::abs(with_other_token(kPosition) - before), 1e-3);
+  for (size_t later = kPosition + 1; later < 8; ++later) {
+    EXPECT_NEAR(with_other_token(later), before, 1e-4) << later;
+  }
+}
+
+TEST(Accumulation, OfHalvesIsTheWholeBatch) {
+  const auto whole = Make("lenet");
+  const auto halves = Make("lenet");
+  const Batch batch = MakeBatch();
+  RunBatch(*whole, batch);
+  constexpr int64_t kHalf = kBatch / 2;
+  for (int64_t part = 0; part < 2; ++part) {
+    halves->ForwardBackward(batch.images.data() + part * kHalf * 28 * 28,
+                            batch.labels.data() + part * kHalf, kHalf,
+                            {.accumulates = part > 0, .share = 0.5f});
+  }
+  for (size_t i = 0; i < whole->parameters().size(); ++i) {
+    const Parameter& a = whole->parameters()[i];
+    const Parameter& b = halves->parameters()[i];
+    for (size_t j = 0; j < a.num_elements; j += 97) {
+      // Sums of eight terms below one, in another order.
+      EXPECT_NEAR(a.grad[j], b.grad[j], 1e-6) << a.name << " " << j;
+    }
+  }
+}
+
+TEST(LabelSmoothing, GivesOtherClassesTheirShare) {
+  ConfigureFramework(1);
+  auto network = MakeNetwork({.name = "linear", .label_smoothing = 0.1f});
+  ASSERT_THAT(network, IsOk());
+  for (const Parameter& each : (*network)->parameters()) {
+    std::fill_n(each.weight, each.num_elements, 0.0f);
+  }
+  Batch batch = MakeBatch();
+  batch.labels.assign(batch.labels.size(), 3);
+  RunBatch(**network, batch);
+  // Softmax of zero is 0.1 each; the target is 0.91 of class 3, 0.01 of others.
+  const Parameter& bias = (*network)->parameters()[1];
+  EXPECT_NEAR(bias.grad[3], 0.1 - 0.91, 1e-6);
+  EXPECT_NEAR(bias.grad[4], 0.1 - 0.01, 1e-6);
 }
 
 }  // namespace

@@ -38,8 +38,8 @@ TEST(GatherBatch, CopiesTheChosenSamplesNormalised) {
   dataset.cols = 2;
   dataset.pixels = {0, 51, 102, 255};
   dataset.labels = {3, 7};
-  dataset.mean = 0.5f;
-  dataset.stddev = 0.25f;
+  dataset.mean = {0.5f};
+  dataset.stddev = {0.25f};
   const uint32_t indices[] = {1, 0};
   float images[4];
   int64_t labels[2];

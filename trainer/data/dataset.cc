@@ -1,8 +1,10 @@
 #include "trainer/dataset.h"
 
-#include "absl/strings/match.h"
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/random.h"
 #include "base/status_macros.h"
 #include "trainer/data/digits.h"
 #include "trainer/data/mnist.h"
@@ -23,10 +25,33 @@ absl::StatusOr<DatasetPair> LoadDataset(absl::string_view spec) {
       absl::StrCat("no data set '", spec, "'; there are digits, mnist:DIR"));
 }
 
-absl::StatusOr<size_t> CountTrainingSamples(absl::string_view spec) {
-  if (spec == "digits") return kDigitsTrain;
+absl::StatusOr<DatasetShape> FindDataset(absl::string_view spec) {
+  if (spec == "digits") return DatasetShape{{}, kDigitsTrain};
   ASSIGN_OR_RETURN(const DatasetPair data, LoadDataset(spec));
-  return data.train.size();
+  return DatasetShape{data.train, data.train.size()};
+}
+
+Dataset MakeNoise(const SampleShape& shape, uint64_t seed, size_t num_samples) {
+  constexpr size_t kMostBytes = size_t{64} << 20;
+  Dataset data;
+  static_cast<SampleShape&>(data) = shape;
+  data.name = "synthetic";
+  const size_t pixels = shape.values_per_sample();
+  const size_t num_images =
+      std::min(num_samples, std::max(size_t{1}, kMostBytes / pixels));
+  data.pixels.resize(num_images * pixels);
+  data.labels.resize(num_samples);
+  data.mean.assign(static_cast<size_t>(shape.channels), 0.0f);
+  data.stddev.assign(static_cast<size_t>(shape.channels), 1.0f);
+  Random random(seed, 77);
+  for (uint8_t& pixel : data.pixels) {
+    pixel = static_cast<uint8_t>(random.NextU32());
+  }
+  for (uint16_t& label : data.labels) {
+    label = static_cast<uint16_t>(
+        random.NextBelow(static_cast<uint64_t>(shape.num_classes)));
+  }
+  return data;
 }
 
 std::string DescribeDatasets() {

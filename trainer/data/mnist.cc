@@ -82,7 +82,7 @@ absl::StatusOr<NamedDataset> ReadPart(const std::string& directory,
   result.dataset.cols = static_cast<int>(images.extents[2]);
   result.dataset.num_classes = kNumClasses;
   result.dataset.pixels = std::move(images.values);
-  result.dataset.labels = std::move(labels.values);
+  result.dataset.labels.assign(labels.values.begin(), labels.values.end());
   result.images_path = std::move(images_path);
   return result;
 }

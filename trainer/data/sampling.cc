@@ -17,23 +17,35 @@ constexpr uint64_t kOrderStream = uint64_t{0x6f726465} << 32;  // "orde"
 }  // namespace
 
 void MeasurePixels(Dataset& dataset) {
-  std::array<uint64_t, 256> counts{};
-  for (uint8_t pixel : dataset.pixels) ++counts[pixel];
-  double sum = 0;
-  double squares = 0;
-  for (size_t value = 0; value < counts.size(); ++value) {
-    const double level = static_cast<double>(value) / 255;
-    sum += level * static_cast<double>(counts[value]);
-    squares += level * level * static_cast<double>(counts[value]);
+  const size_t plane =
+      static_cast<size_t>(dataset.rows) * static_cast<size_t>(dataset.cols);
+  const auto channels = static_cast<size_t>(dataset.channels);
+  std::vector<std::array<uint64_t, 256>> counts(channels);
+  for (size_t i = 0; i < dataset.pixels.size(); ++i) {
+    ++counts[i / plane % channels][dataset.pixels[i]];
   }
+  dataset.mean.assign(channels, 0.0f);
+  dataset.stddev.assign(channels, 1.0f);
+  const auto total = static_cast<double>(dataset.pixels.size()) /
+                     static_cast<double>(channels);
   if (dataset.pixels.empty()) return;
-  const double mean = sum / static_cast<double>(dataset.pixels.size());
-  const double variance =
-      squares / static_cast<double>(dataset.pixels.size()) - mean * mean;
-  dataset.mean = static_cast<float>(mean);
-  // All pixels equal: leave them at zero rather than divide by it.
-  dataset.stddev =
-      variance > 1e-9 ? static_cast<float>(std::sqrt(variance)) : 1.0f;
+  for (size_t channel = 0; channel < channels; ++channel) {
+    double sum = 0;
+    double squares = 0;
+    for (size_t value = 0; value < 256; ++value) {
+      const double level = static_cast<double>(value) / 255;
+      const auto count = static_cast<double>(counts[channel][value]);
+      sum += level * count;
+      squares += level * level * count;
+    }
+    const double mean = sum / total;
+    const double variance = squares / total - mean * mean;
+    dataset.mean[channel] = static_cast<float>(mean);
+    // All pixels equal: leave them at zero rather than divide by it.
+    if (variance > 1e-9) {
+      dataset.stddev[channel] = static_cast<float>(std::sqrt(variance));
+    }
+  }
 }
 
 std::vector<uint32_t> EpochShare(size_t dataset_size, uint64_t seed, int epoch,
@@ -58,17 +70,29 @@ std::vector<uint32_t> EpochShare(size_t dataset_size, uint64_t seed, int epoch,
 
 void GatherBatch(const Dataset& dataset, const uint32_t* indices, size_t count,
                  float* images, int64_t* labels) {
-  std::array<float, 256> levels;
-  for (size_t value = 0; value < levels.size(); ++value) {
-    levels[value] =
-        (static_cast<float>(value) / 255.0f - dataset.mean) / dataset.stddev;
+  const auto channels = static_cast<size_t>(dataset.channels);
+  std::vector<std::array<float, 256>> levels(channels);
+  for (size_t channel = 0; channel < channels; ++channel) {
+    for (size_t value = 0; value < 256; ++value) {
+      levels[channel][value] =
+          (static_cast<float>(value) / 255.0f - dataset.mean[channel]) /
+          dataset.stddev[channel];
+    }
   }
-  const size_t pixels = dataset.pixels_per_image();
+  const size_t pixels = dataset.values_per_sample();
+  const size_t plane = pixels / channels;
+  const size_t num_images = dataset.pixels.size() / pixels;
   for (size_t i = 0; i < count; ++i) {
     TELEGRAD_CHECK(indices[i] < dataset.size(), "samples exist");
-    const uint8_t* from = dataset.pixels.data() + indices[i] * pixels;
-    for (size_t p = 0; p < pixels; ++p)
-      images[i * pixels + p] = levels[from[p]];
+    const uint8_t* from =
+        dataset.pixels.data() + indices[i] % num_images * pixels;
+    float* const to = images + i * pixels;
+    for (size_t channel = 0; channel < channels; ++channel) {
+      const std::array<float, 256>& level = levels[channel];
+      for (size_t p = channel * plane; p < (channel + 1) * plane; ++p) {
+        to[p] = level[from[p]];
+      }
+    }
     labels[i] = dataset.labels[indices[i]];
   }
 }

@@ -1,8 +1,9 @@
 #include <dlfcn.h>
+#include <torch/torch.h>
 
 #include <algorithm>
 
-#include "trainer/networks/model.h"
+#include "trainer/network.h"
 
 namespace telegrad {
 

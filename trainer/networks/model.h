@@ -1,12 +1,7 @@
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
-#include <functional>
-#include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -14,60 +9,120 @@
 
 namespace telegrad {
 
-// A tensor to be learned. Its initial values are uniform in [-bound, bound);
-// bound 0 gives zeros.
-struct ModelParameter {
+// Initial values of a tensor: all alike, or drawn from the seed.
+struct Fill {
+  enum class Rule : uint8_t { kConstant, kUniform, kNormal };
+  Rule rule = Rule::kConstant;
+  float value = 0.0f;  // the constant, the bound, the standard deviation
+};
+
+// Rules that keep the variance of what passes through a layer. Xavier: of
+// linear and tanh layers, 2 / (fan_in + fan_out); Glorot and Bengio, AISTATS
+// 2010, equations 12 and 16. He: of ReLU layers, 2 / fan_in; He et al., ICCV
+// 2015, equation 10. A uniform bound is sqrt(3) standard deviations.
+Fill XavierUniform(int64_t fan_in, int64_t fan_out);
+Fill XavierNormal(int64_t fan_in, int64_t fan_out);
+Fill HeUniform(int64_t fan_in);
+Fill HeNormal(int64_t fan_in);
+Fill Normal(float stddev);
+Fill Constant(float value);
+
+struct ModelTensor {
   std::string name;
   std::vector<int64_t> shape;
-  float bound = 0.0f;
+  Fill fill;
 };
 
-// The parameters of a model in forward, by index.
-class Weights {
- public:
-  using Needed = std::function<void(size_t index)>;
-  explicit Weights(std::span<const torch::Tensor> tensors,
-                   Needed needed = nullptr)
-      : tensors_(tensors), needed_(std::move(needed)) {}
-
-  // Ready to be read: what still changes it has been waited for.
-  const torch::Tensor& operator[](size_t index) const {
-    if (needed_) needed_(index);
-    return tensors_[index];
-  }
-
- private:
-  const std::span<const torch::Tensor> tensors_;
-  const Needed needed_;
+// A step of forward. Parameters and buffers that it takes lie behind each
+// other, from `parameter` and `buffer` on.
+enum class Op : uint8_t {
+  kInput,
+  kConvolution,  // weight [out, in, rows, cols], bias unless it has none
+  kDense,        // of the last dimension: weight [out, in], bias
+  kBatchNorm,    // weight (gamma) unless it has none, bias (beta); buffers mean
+                 // and variance
+  kLayerNorm,    // of the last dimension: weight, bias
+  kTanh,
+  kRelu,
+  kGelu,
+  kMaxPool,
+  kAveragePool,  // of what lies within the image
+  kSpatialMean,  // [c, rows, cols] -> [c]
+  kFlatten,
+  kDropout,
+  kAdd,
+  kConcat,     // of the first dimension
+  kEmbedding,  // token ids [t] -> [t, width]: weight [tokens, width]
+  kPositions,  // adds weight [t, width]
+  kAttention,  // causal, of queries, keys and values side by side
 };
 
-// What a network is, without its state: a new one is a function that returns
-// this and a line in trainer/registry.cc.
+struct Window {
+  int64_t rows = 1;
+  int64_t cols = 1;
+  int64_t stride = 1;
+  int64_t pad_rows = 0;
+  int64_t pad_cols = 0;
+};
+
+// A square one.
+constexpr Window Square(int64_t side, int64_t stride = 1, int64_t pad = 0) {
+  return {side, side, stride, pad, pad};
+}
+// The smallest odd-sided padding that keeps the size at stride 1.
+constexpr Window Same(int64_t rows, int64_t cols) {
+  return {rows, cols, 1, rows / 2, cols / 2};
+}
+
+struct Node {
+  Op op = Op::kInput;
+  std::vector<int> inputs = {};
+  std::vector<int64_t> shape = {};  // of the result for one sample
+  int parameter = -1;
+  int num_parameters = 0;
+  int buffer = -1;
+  Window window = {};
+  int64_t num_heads = 1;
+  float rate = 0.0f;                // dropout: what goes
+  std::vector<int> ends_here = {};  // nodes that nobody reads afterwards
+};
+
+// What a network is, without state and without a framework: a new one is a
+// function that returns this and a line in trainer/registry.cc.
 struct Model {
-  std::vector<ModelParameter> parameters;  // forward order
-  // images [n, c, r, c] f32 -> logits [n, num_classes]. Takes each weight where
-  // it computes with it, not before: a weight may have to be waited for.
-  std::function<torch::Tensor(const torch::Tensor& images,
-                              const Weights& weights)>
-      forward;
+  std::vector<ModelTensor> parameters;  // forward order
+  std::vector<ModelTensor> buffers;     // statistics, not learned
+  std::vector<Node> nodes;              // each after its inputs
+  int logits = 0;                       // the node, [..., num_classes]
+  int auxiliary = -1;                   // a second one, in training
+  float auxiliary_weight = 0.0f;        // of its loss
+
+  // Of a sample: 1, or how many positions are classified.
+  int64_t predictions_per_sample() const;
+  int64_t num_elems() const;  // of the parameters
+  // With fewer samples a normalised channel may have a single value, whose
+  // variance is none.
+  int64_t least_batch() const;
 };
 
-// Bound with which a layer keeps the variance of what passes through it.
-// Xavier: sqrt(6 / (fan_in + fan_out)), for linear and tanh layers; Glorot and
-// Bengio, AISTATS 2010, equation 16. He: sqrt(6 / fan_in), for ReLU; He et al.,
-// ICCV 2015, equation 10.
-float XavierBound(int64_t fan_in, int64_t fan_out);
-float HeBound(int64_t fan_in);
+// The text behind the name, "4096,4096" of "mlp:4096,4096".
+struct ModelRequest {
+  const NetworkSpec& spec;
+  std::string options;
+};
 
-// `name`.weight [out, in] and `name`.bias [out], the latter zero.
-void AddDense(Model& model, const std::string& name, int64_t in, int64_t out,
-              float bound);
+// The model that `spec` names. Errors as MakeNetwork's.
+absl::StatusOr<Model> MakeModel(const NetworkSpec& spec);
 
-int64_t NumInputs(const NetworkSpec& spec);
-
-// InvalidArgument when the input is too small for the model.
-absl::StatusOr<Model> MakeLinear(const NetworkSpec& spec);
-absl::StatusOr<Model> MakeMlp(const NetworkSpec& spec);
-absl::StatusOr<Model> MakeLeNet(const NetworkSpec& spec);
+absl::StatusOr<Model> MakeLinear(const ModelRequest& request);
+absl::StatusOr<Model> MakeMlp(const ModelRequest& request);
+absl::StatusOr<Model> MakeLeNet(const ModelRequest& request);
+absl::StatusOr<Model> MakeAlexNet(const ModelRequest& request);
+absl::StatusOr<Model> MakeVgg(const ModelRequest& request);
+absl::StatusOr<Model> MakeResNet(const ModelRequest& request);
+absl::StatusOr<Model> MakeInception(const ModelRequest& request);
+absl::StatusOr<Model> MakeGpt(const ModelRequest& request);
+// What context= says, or its default.
+absl::StatusOr<int> GptContext(const std::string& options);
 
 }  // namespace telegrad

@@ -1,0 +1,107 @@
+#include "trainer/evaluation.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "base/mutex.h"
+#include "tests/kvstore/cluster.h"
+#include "tests/testing/status_matchers.h"
+
+namespace telegrad {
+namespace {
+
+using ::telegrad::testing::IsOk;
+
+// Of two elements, one weight and one buffer.
+class TwoNumbers : public Network {
+ public:
+  explicit TwoNumbers(float statistic) : buffer_{statistic, -statistic} {
+    parameters_.push_back(
+        {.name = "w", .shape = {1}, .num_elements = 1, .weight = &weight_});
+    buffers_.push_back(
+        {.name = "b", .shape = {2}, .num_elements = 2, .weight = buffer_});
+  }
+  const std::vector<Parameter>& parameters() const override {
+    return parameters_;
+  }
+  const std::vector<Parameter>& buffers() const override { return buffers_; }
+  BatchResult ForwardBackward(const float*, const int64_t*, int64_t,
+                              const Hooks&) override {
+    return {};
+  }
+  // The number of images is what it gets right.
+  BatchResult Evaluate(const float*, const int64_t*, int64_t n) override {
+    return {.loss_sum = 0.5 * static_cast<double>(n),
+            .num_correct = n,
+            .num_samples = n};
+  }
+
+ private:
+  float weight_ = 3;
+  float buffer_[2];
+  std::vector<Parameter> parameters_;
+  std::vector<Parameter> buffers_;
+};
+
+std::vector<Replica> TwoDevices(float first) {
+  std::vector<Replica> replicas(2);
+  replicas[0].network = std::make_unique<TwoNumbers>(first);
+  replicas[1].network = std::make_unique<TwoNumbers>(first + 2);
+  return replicas;
+}
+
+// Two workers with two devices each: 1, 3 and 10, 12.
+std::vector<float> Agreed(bool from_first_worker) {
+  testing::Cluster cluster(testing::Job(2));
+  std::vector<float> firsts;
+  Mutex mutex;
+  cluster.Run([&](KVStore& store) {
+    WorkerGroup& group = store.group();
+    std::vector<Replica> replicas = TwoDevices(group.rank() == 0 ? 1 : 10);
+    EXPECT_THAT(AgreeOnBuffers(group, replicas, from_first_worker), IsOk());
+    EXPECT_EQ(DigestOf(*replicas[0].network), DigestOf(*replicas[1].network));
+    MutexLock lock(&mutex);
+    for (const Replica& replica : replicas) {
+      const float* values = replica.network->buffers()[0].weight;
+      EXPECT_EQ(values[1], -values[0]);
+      firsts.push_back(values[0]);
+    }
+  });
+  return firsts;
+}
+
+TEST(AgreeOnBuffers, TakesTheMeanOverWorkersAndDevices) {
+  EXPECT_EQ(Agreed(false), std::vector<float>(4, 6.5f));
+}
+
+TEST(AgreeOnBuffers, OrThoseOfTheFirstWorkersFirstDevice) {
+  EXPECT_EQ(Agreed(true), std::vector<float>(4, 1.0f));
+}
+
+TEST(DigestOf, CoversBuffers) {
+  EXPECT_NE(DigestOf(TwoNumbers(1)), DigestOf(TwoNumbers(2)));
+  EXPECT_EQ(DigestOf(TwoNumbers(1)), DigestOf(TwoNumbers(1)));
+}
+
+TEST(EvaluateTogether, EachWorkerTakesAShareAndLearnsTheWhole) {
+  Dataset test;
+  test.rows = test.cols = 1;
+  test.pixels.resize(601);
+  test.labels.resize(601);
+  test.mean = {0};
+  test.stddev = {1};
+  testing::Cluster cluster(testing::Job(2));
+  cluster.Run([&](KVStore& store) {
+    TwoNumbers network(1);
+    const auto result = EvaluateTogether(store.group(), network, test);
+    ASSERT_THAT(result, IsOk());
+    EXPECT_EQ(result->num_samples, 601);
+    EXPECT_EQ(result->num_correct, 601);
+    EXPECT_EQ(result->loss_sum, 300.5);
+  });
+}
+
+}  // namespace
+}  // namespace telegrad

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kvstore/worker_group.h"
+#include "trainer/dataset.h"
+#include "trainer/gradient_exchange.h"
+#include "trainer/network.h"
+
+namespace telegrad {
+
+void Add(const BatchResult& batch, BatchResult& sum);
+
+// Of `test`, by all workers: each takes a share, all learn the whole result.
+absl::StatusOr<BatchResult> EvaluateTogether(WorkerGroup& group,
+                                             Network& network,
+                                             const Dataset& test);
+
+// Gives all networks of all workers the same buffers: the mean over them, in
+// the order of ranks and devices, or those of worker 0's first device. Talks to
+// nobody where the network has none.
+absl::Status AgreeOnBuffers(WorkerGroup& group, std::span<Replica> replicas,
+                            bool from_first_worker);
+
+// Of the weights and buffers.
+std::string DigestOf(const Network& network);
+
+}  // namespace telegrad
