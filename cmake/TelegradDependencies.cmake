@@ -36,7 +36,6 @@ endfunction()
 find_package(Threads REQUIRED)
 find_package(absl REQUIRED)
 find_package(OpenSSL 3.0 REQUIRED)
-find_package(EXPAT 2.4 REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(nlohmann_json 3.11 REQUIRED)
 find_package(PkgConfig REQUIRED)
@@ -107,6 +106,9 @@ telegrad_backend(HWLOC FOUND "${HWLOC_FOUND}" VERSION "${HWLOC_VERSION}" PACKAGE
 pkg_check_modules(ARCHIVE QUIET IMPORTED_TARGET libarchive)
 telegrad_backend(ARCHIVE FOUND "${ARCHIVE_FOUND}" VERSION "${ARCHIVE_VERSION}" PACKAGE "libarchive-dev"
                  WHY_NOT "libarchive was not found")
+find_package(EXPAT 2.4 QUIET)
+telegrad_backend(EXPAT FOUND "${EXPAT_FOUND}" VERSION "${EXPAT_VERSION_STRING}" PACKAGE "libexpat1-dev"
+                 WHY_NOT "expat 2.4 or newer was not found, files of XML are not read")
 if(NOT TELEGRAD_WITH_TORCH STREQUAL "OFF")
   include(TelegradTorch)
 endif()

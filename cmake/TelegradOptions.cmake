@@ -7,7 +7,7 @@ set(TELEGRAD_TEST_OPTIMIZATION "" CACHE STRING "How the tests' own files are opt
 option(TELEGRAD_TEST_PROGRAMS "Each test program is one test of CTest's, not each of its cases" OFF)
 set(TELEGRAD_SANITIZE "" CACHE STRING "address, undefined or thread; ';' between several")
 
-foreach(backend CUDA NCCL UCX OFI PMIX VERBS HWLOC ARCHIVE TORCH)
+foreach(backend CUDA NCCL UCX OFI PMIX VERBS HWLOC ARCHIVE EXPAT TORCH)
   set(TELEGRAD_WITH_${backend} AUTO CACHE STRING "AUTO: use ${backend} if found; ON: fail if absent; OFF")
   set_property(CACHE TELEGRAD_WITH_${backend} PROPERTY STRINGS AUTO ON OFF)
 endforeach()

@@ -192,6 +192,11 @@ def _watch_errors() -> None:
     sys.excepthook = hook
 
 
+def is_failing() -> bool:
+    """Whether this process ends because of an error that nobody caught."""
+    return _uncaught is not None
+
+
 def _end_jobs() -> None:
     """At the interpreter's end: leaves in order, or says why not."""
     pid = os.getpid()

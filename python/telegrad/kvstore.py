@@ -18,7 +18,7 @@ def create(name: str = "local", job: Optional[Job] = None, **options: Any) -> "K
     """A store of the type, as ``mx.kv.create``.
 
     Args:
-        name: "local", or "dist_sync" ("dist", "dist_device_sync", "dist_sync_device").
+        name: "local", "device" or "dist_sync", or another name of MXNet for them.
         job: for "dist_sync"; else the process group of torch.distributed where there
             is one, else the launcher's variables (DMLC_*, mpirun, srun, torchrun).
         options: of `telegrad.Job`.
@@ -29,7 +29,10 @@ def create(name: str = "local", job: Optional[Job] = None, **options: Any) -> "K
     if not isinstance(name, str):
         raise UsageError("the type of a store is a string")
     name = name.lower()
-    if "dist" not in name:
+    if name in ("allreduce", "horovod"):
+        raise Unsupported(f"kvstore type '{name}' from Python: take dist_sync; under "
+                          "torchrun, mpirun or srun each worker sums a part there, too")
+    if name.startswith(("local", "device")):
         if job is not None or options:
             raise UsageError(f"kvstore type '{name}' takes no job and no options")
         return KVStore(Store(None, name), name)

@@ -46,7 +46,7 @@ def _wrap_ddp(options: Any) -> None:
         before(self, *args, **kwargs)
         telegrad.torch.compress(self, **options)
 
-    DistributedDataParallel.__init__ = made  # type: ignore[method-assign]
+    DistributedDataParallel.__init__ = made
 
 
 def main(arguments: Optional[List[str]] = None) -> None:

@@ -22,7 +22,8 @@ class Queue:
         self._handle = c_void_p()
         call("queue_create", byref(self._handle))
         self._pid = os.getpid()
-        self._lock = threading.Lock()  # one thread at a time in C
+        self._lock = threading.Lock()  # one thread at a time waits in C
+        self._tag_lock = threading.Lock()
         self._done: Dict[int, Optional[Error]] = {}
         self._arrays: Dict[int, Any] = {}  # of operations in flight: they live so long
         self._last_tag = 0
@@ -32,7 +33,7 @@ class Queue:
         return self._handle
 
     def new_tag(self, arrays: Any) -> int:
-        with self._lock:
+        with self._tag_lock:
             self._last_tag += 1
             self._arrays[self._last_tag] = arrays
             return self._last_tag
@@ -97,8 +98,12 @@ class Store:
         self._pid = os.getpid()
         self.job = job
         self.queue = Queue()
-        call("store_create", None if job is None else job.handle, encoded(type), 1,
-             byref(self._handle))
+        try:
+            call("store_create", None if job is None else job.handle, encoded(type), 1,
+                 byref(self._handle))
+        except Error:
+            self.queue.close()
+            raise
         if job is not None:
             job._stores.add(self)
 

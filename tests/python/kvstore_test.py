@@ -236,6 +236,21 @@ def differs(_):
     return ["no error", ""]
 
 
+def dmlc(_):
+    """With the variables of MXNet's launcher; two of the four are no workers."""
+    os.environ.update(
+        DMLC_ROLE=("scheduler", "server", "worker", "worker")[RANK],
+        DMLC_PS_ROOT_URI="127.0.0.1", DMLC_PS_ROOT_PORT=os.environ["MASTER_PORT"],
+        DMLC_NUM_WORKER="2", DMLC_NUM_SERVER="1")
+    kv = create()
+    assert RANK >= 2, "a server or scheduler came back from create"
+    kv.init("w", full(0))
+    out = full(0)
+    kv.pushpull("w", full(RANK), out=out)
+    kv.close()
+    return out.tolist()[0]
+
+
 def opens_and_closes(rounds):
     """What 2 and `rounds` jobs leave behind: threads, descriptors."""
     def left():
@@ -331,6 +346,11 @@ class KVStore(unittest.TestCase):
             self.assertEqual(kind, "Mismatch", text)
             self.assertRegex(text, "0.5.*0.25")
 
+    def test_roles_of_mxnets_launcher(self):
+        ended = self.ranks(dmlc, num=4).wait()
+        self.assertEqual([code for code, _, _ in ended], [0] * 4, ended)
+        self.assertEqual([out.strip() for _, out, _ in ended], ["", "", "5.0", "5.0"])
+
     def test_nothing_is_left_behind(self):
         ((first, last),) = self.ranks(opens_and_closes, 12, num=1).results()
         self.assertEqual(first, last)
@@ -338,6 +358,11 @@ class KVStore(unittest.TestCase):
     def test_a_launchers_variables_that_are_absent_are_named(self):
         with self.assertRaisesRegex(telegrad.UsageError, "DMLC_ROLE"):
             create()
+
+    def test_types_that_python_lacks_are_refused_by_name(self):
+        for name in ("horovod", "nccl"):
+            with self.assertRaisesRegex(telegrad.Unsupported, name):
+                telegrad.kvstore.create(name, job=telegrad.Job().join())
 
     def test_local_needs_no_job(self):
         kv = telegrad.kvstore.create("local")
@@ -354,4 +379,4 @@ class KVStore(unittest.TestCase):
 if __name__ == "__main__":
     workers.main({function.__name__: function for function in (
         meanings, known_answers, model_of_two_bits, optimizer, dies, never_ends,
-        ends_in_flight, forks, wrong_secret, differs, opens_and_closes)})
+        ends_in_flight, forks, dmlc, wrong_secret, differs, opens_and_closes)})

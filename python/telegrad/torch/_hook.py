@@ -17,6 +17,7 @@ import torch
 from .._arrays import tensor_of
 from .._library import SLICE_S, Tensor, call
 from ..errors import Error, Unsupported, UsageError
+from ..job import is_failing
 from ..store import Store
 from ._meeting import job_of_group
 
@@ -306,7 +307,8 @@ def hook(state, bucket):  # type: ignore[no-untyped-def]
 
 def _close_if_alive(reference: "weakref.ref[State]") -> None:
     state = reference()
-    if state is not None and state._job._handle:
+    # After an error the job fails, and nobody leaves it in order.
+    if state is not None and state._job._handle and not is_failing():
         state.close()
 
 
