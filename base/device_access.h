@@ -10,8 +10,12 @@ namespace telegrad {
 // memory (MakeEmulatedBuffer) is closed to the host.
 constexpr Device kEmulatedDevice = {DeviceKind::kCpu, -1};
 
-// Around whatever reads or writes tensors on a device: kernels and copies, and
-// nothing else. Opens the memory of the emulated device while it lives; for
+// The same memory as kernels and copies reach it, which alone may ask: of the
+// emulated device other addresses of it, as host memory; other memory as it is.
+Bytes Reach(Bytes memory);
+ConstBytes Reach(ConstBytes memory);
+
+// Opens the memory of the emulated device to all threads while it lives; for
 // other devices it does nothing.
 class DeviceAccess {
  public:
@@ -30,9 +34,8 @@ class DeviceAccess {
   const bool is_open_;
 };
 
-// Pages without access, so that whoever reads or writes them outside
-// DeviceAccess dies of SIGSEGV at once. Zero-filled. An access opens all of
-// them for all threads: what is to be found out runs on one.
+// Pages without access, so that whoever reads or writes them by these addresses
+// outside DeviceAccess dies of SIGSEGV at once. Zero-filled.
 Buffer MakeEmulatedBuffer(size_t size);
 
 }  // namespace telegrad

@@ -8,13 +8,16 @@
 #include "kernels/device_copy.h"
 #include "kernels/device_queue.h"
 #include "kernels/device_scope.h"
+#include "kernels/gather.h"
 #include "kernels/host_queue.h"
 #include "kernels/prefetch.h"
 #include "kernels/reference.h"
+#include "kernels/reference/gather.h"
 #if TELEGRAD_WITH_CUDA
 #include "kernels/cuda/current_device.h"
 #include "kernels/cuda/device_copy.h"
 #include "kernels/cuda/device_queue.h"
+#include "kernels/cuda/gather.h"
 #include "kernels/cuda/probe.h"
 #endif
 
@@ -164,6 +167,16 @@ std::string TakeLaunchError(Device device) {
 #else
   return "";
 #endif
+}
+
+const GatherKernels& GatherKernelsOf([[maybe_unused]] DeviceKind kind) {
+#if TELEGRAD_WITH_CUDA
+  static constexpr GatherKernels kCudaGather = {cuda::Clear, cuda::Sample};
+  if (kind == DeviceKind::kCuda) return kCudaGather;
+#endif
+  static constexpr GatherKernels kGather = {reference::Clear,
+                                            reference::Sample};
+  return kGather;
 }
 
 std::vector<const KernelTable*> AllCpuKernels() {

@@ -25,8 +25,7 @@ class HostQueue : public DeviceQueue {
 
   bool Copy(Bytes to, ConstBytes from, Stream) override {
     if (from.size == 0) return true;
-    const DeviceAccess access(device_);
-    std::memmove(to.data, from.data, from.size);
+    std::memmove(Reach(to).data, Reach(from).data, from.size);
     return true;
   }
 

@@ -1,0 +1,11 @@
+#pragma once
+
+#include "kernels/gather.h"
+
+// As those of cuda_kernels.h. C++17.
+namespace telegrad::kernels::cuda {
+
+ClearFn Clear;
+SampleFn Sample;
+
+}  // namespace telegrad::kernels::cuda
