@@ -30,6 +30,9 @@ struct StoreStats {
   int64_t pull_wire_bytes = 0;
   int64_t num_nonfinite = 0;  // elements that policy zero replaced
   int64_t num_frames = 0;     // sent and received
+  // Of all that was copied between the host and devices, since the beginning.
+  int64_t to_device_bytes = 0;
+  int64_t from_device_bytes = 0;
   // For which the thread that sends and receives has had a core so far.
   double io_cpu_s = 0;
 };
@@ -42,6 +45,9 @@ struct StoreTraits {
   int max_devices = 1;       // of one process
   // Instead of servers each worker sums a part: JobOptions::part_threads.
   bool hosts_parts = false;
+  // Tensors may lie on devices (TensorSpec::devices) and be of 16-bit floats;
+  // where there are workers, with one device each.
+  bool takes_devices = false;
 };
 
 using TensorViews = std::span<const TensorView>;
@@ -76,8 +82,10 @@ class KVStore {
   // Starts a round for `key`: sends `grads`, one view per device, and fills
   // `outs` (may be the same memory) with the sum over devices and workers, or
   // with the new weights where the optimizer runs in the store. All are
-  // [num_elems] f32, untouched until the ticket is done. Larger priorities go
-  // first. One operation per key at a time.
+  // [num_elems] of the tensor's type, on its devices, untouched until the
+  // ticket is done. On a device the store begins when what views' streams have
+  // been given by now has passed. Larger priorities go first. One operation per
+  // key at a time.
   virtual Ticket PushPull(Key key, TensorViews grads, TensorViews outs,
                           int priority) = 0;
   // The two halves: Push is done when the round is (all workers pushed); Pull

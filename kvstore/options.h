@@ -8,6 +8,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "base/device.h"
+#include "base/dtype.h"
 #include "compression/codec.h"
 #include "compression/threshold.h"
 #include "kernels/dense.h"
@@ -20,6 +22,11 @@ using Key = uint32_t;  // names a tensor of a store; Init gives it
 struct TensorSpec {
   std::string name;  // [A-Za-z0-9_.:/-]{1,256}
   size_t num_elems = 0;
+  // Of this process alone: the others may have it elsewhere. The type of floats
+  // of gradients, outputs and values; sums are of float32, rounded once.
+  Dtype dtype = Dtype::kFloat32;
+  // Where its views lie, by device of this process; empty: in host memory.
+  std::vector<Device> devices = {};
 };
 
 enum class ReplyMode : uint8_t {

@@ -55,22 +55,28 @@ struct Alias {
 constexpr int kMaxDevices = 64;
 
 constexpr Entry kStores[] = {
-    {{"local", "devices of one process, summed on its CPU", false, kMaxDevices},
+    {{.type = "local",
+      .summary = "devices of one process, summed on its CPU",
+      .max_devices = kMaxDevices,
+      .takes_devices = true},
      MakeLocal},
     {{.type = "device",
       .summary = "devices of one process, a place for sums on each",
-      .max_devices = kMaxDevices},
+      .max_devices = kMaxDevices,
+      .takes_devices = true},
      MakeDevice},
     {{.type = "dist_sync",
       .summary = "servers sum the pushes of all workers",
       .has_workers = true,
-      .max_devices = kMaxDevices},
+      .max_devices = kMaxDevices,
+      .takes_devices = true},
      MakeDistSync},
     {{.type = "allreduce",
       .summary = "workers sum for each other, without servers",
       .has_workers = true,
       .max_devices = kMaxDevices,
-      .hosts_parts = true},
+      .hosts_parts = true,
+      .takes_devices = true},
      MakeDistSync},
 };
 

@@ -32,6 +32,19 @@ void Ticket::State::Finish(const absl::Status& result) {
   for (const auto& [queue, tag] : waiting) queue->Add(tag);
 }
 
+void Ticket::State::Queued() {
+  {
+    MutexLock lock(&mutex);
+    is_under_way = true;
+  }
+  done_changed.NotifyAll();
+}
+
+bool Ticket::State::is_queued() {
+  MutexLock lock(&mutex);
+  return is_under_way || is_done;
+}
+
 Ticket FinishedTicket(const absl::Status& status) {
   auto state = std::make_shared<Ticket::State>();
   state->Finish(status);
@@ -60,6 +73,22 @@ absl::Status Ticket::Wait(TimePoint deadline) const {
   }
   MutexLock lock(&state_->mutex);
   return state_->status;
+}
+
+absl::Status Ticket::WaitOn(Stream stream, TimePoint deadline) const {
+  if (state_ == nullptr || state_->wait_on == nullptr) return Wait(deadline);
+  bool is_under_way = false;
+  {
+    MutexLock lock(&state_->mutex);
+    while (!state_->is_done && !state_->is_under_way &&
+           Clock::now() < deadline) {
+      state_->done_changed.WaitUntil(&state_->mutex, deadline);
+    }
+    is_under_way = state_->is_under_way && !state_->is_done;
+  }
+  if (!is_under_way) return Wait(deadline);
+  if (state_->wait_on(stream)) return absl::OkStatus();
+  return absl::InternalError("a stream cannot wait for the result");
 }
 
 bool Ticket::is_done() const { return WaitUntil(TimePoint()); }

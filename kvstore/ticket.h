@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "base/clock.h"
+#include "base/stream.h"
 
 namespace telegrad {
 
@@ -35,6 +36,10 @@ class Ticket {
   // The operation's status. When `deadline` passes first, the operation is
   // cancelled, and DeadlineExceeded names what is missing.
   absl::Status Wait(TimePoint deadline) const;
+  // Waits as Wait does, but of results on a device only until the work that
+  // makes them is queued there: `stream` waits for it, the host does not.
+  // Without a device it is Wait.
+  absl::Status WaitOn(Stream stream, TimePoint deadline) const;
   // Whether it is done by then; changes nothing.
   bool WaitUntil(TimePoint deadline) const;
   bool is_done() const;

@@ -34,12 +34,20 @@ struct Ticket::State {
   // of the caller's is in use.
   std::function<void()> release = nullptr;
 
+  // Makes a stream of the result's device wait for it; false if that fails.
+  // Called after Queued. Null: the result is on the host.
+  std::function<bool(Stream stream)> wait_on = nullptr;
+
   // The first call counts.
   void Finish(const absl::Status& result);
+  // What makes the result has been queued on its device: wait_on may be called.
+  void Queued();
+  bool is_queued();  // or done
 
   Mutex mutex;
   CondVar done_changed;
   bool is_done ABSL_GUARDED_BY(mutex) = false;
+  bool is_under_way ABSL_GUARDED_BY(mutex) = false;  // Queued was called
   absl::Status status ABSL_GUARDED_BY(mutex);
   std::vector<std::pair<std::shared_ptr<CompletionQueue::Core>, uint64_t>>
       queues ABSL_GUARDED_BY(mutex);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 #include <utility>
@@ -17,11 +18,14 @@ namespace telegrad {
 // Thread-safe; outlived by its buffers.
 class BufferPool {
  public:
-  BufferPool() : shelf_(std::make_shared<Shelf>()) {}
+  // Buffers are `make`'s, empty ones where it has none left; null: ordinary
+  // memory.
+  explicit BufferPool(std::function<Buffer(size_t)> make = nullptr)
+      : shelf_(std::make_shared<Shelf>()), make_(std::move(make)) {}
 
   std::shared_ptr<Buffer> Get(size_t size) {
     std::unique_ptr<Buffer> buffer = shelf_->Take(size);
-    if (buffer == nullptr) buffer = std::make_unique<Buffer>(size);
+    if (buffer == nullptr) buffer = std::make_unique<Buffer>(Make(size));
     return {buffer.release(),
             [shelf = shelf_](Buffer* used) {
               shelf->Put(std::unique_ptr<Buffer>(used));
@@ -30,6 +34,7 @@ class BufferPool {
   }
 
  private:
+  Buffer Make(size_t size) const { return make_ ? make_(size) : Buffer(size); }
   // Room for a shared_ptr's counts.
   struct alignas(std::max_align_t) Block {
     std::byte room[96];
@@ -89,6 +94,7 @@ class BufferPool {
     }
   };
   std::shared_ptr<Shelf> shelf_;
+  std::function<Buffer(size_t)> make_;
 };
 
 }  // namespace telegrad

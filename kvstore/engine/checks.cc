@@ -11,8 +11,20 @@
 #include "base/status_macros.h"
 #include "kernels/dispatch.h"
 #include "kvstore/engine/codec_policy.h"
+#include "kvstore/engine/floats.h"
 
 namespace telegrad {
+
+namespace {
+
+std::string NameOf(Device device) {
+  if (device == kEmulatedDevice) return "on the emulated device";
+  return device.kind == DeviceKind::kCpu
+             ? "in host memory"
+             : absl::StrCat("on cuda:", device.ordinal);
+}
+
+}  // namespace
 
 bool IsTensorName(absl::string_view name) {
   if (name.empty() || name.size() > kMaxNameBytes) return false;
@@ -82,6 +94,29 @@ absl::Status CheckChunkElems(size_t chunk_elems) {
       "chunks of ", chunk_elems, " elements; at most ", kMaxChunkElems));
 }
 
+Device PlaceOf(const TensorSpec& tensor, size_t device) {
+  return tensor.devices.empty() ? Device{} : tensor.devices[device];
+}
+
+absl::Status CheckPlaces(std::span<const TensorSpec> tensors, int num_devices) {
+  for (const TensorSpec& tensor : tensors) {
+    if (tensor.dtype != Dtype::kFloat32 && tensor.dtype != Dtype::kFloat16 &&
+        tensor.dtype != Dtype::kBfloat16) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor ", tensor.name, " of ", ToString(tensor.dtype),
+                       "; float32, float16 or bfloat16"));
+    }
+    if (!tensor.devices.empty() &&
+        tensor.devices.size() != static_cast<size_t>(num_devices)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor ", tensor.name, " on ", tensor.devices.size(),
+                       " devices in a store of ", num_devices,
+                       num_devices == 1 ? " device" : " devices"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckViews(const TensorSpec& tensor,
                         std::span<const TensorView> views, int num_devices) {
   if (views.size() != static_cast<size_t>(num_devices)) {
@@ -90,16 +125,18 @@ absl::Status CheckViews(const TensorSpec& tensor,
         num_devices, num_devices == 1 ? " device" : " devices"));
   }
   for (const TensorView& view : views) {
-    if (view.dtype == Dtype::kFloat32 &&
-        view.bytes.size == 4 * tensor.num_elems &&
-        view.bytes.device.kind == DeviceKind::kCpu) {
+    const Device place =
+        PlaceOf(tensor, static_cast<size_t>(&view - &views[0]));
+    const size_t num_bytes = SizeOf(tensor.dtype) * tensor.num_elems;
+    if (view.dtype == tensor.dtype && view.bytes.size == num_bytes &&
+        view.bytes.device == place) {
       continue;
     }
-    return absl::InvalidArgumentError(absl::StrCat(
-        "tensor ", tensor.name, " has ", 4 * tensor.num_elems,
-        " bytes of float32 in host memory; this view has ", view.bytes.size,
-        " bytes of ", ToString(view.dtype),
-        view.bytes.device.kind == DeviceKind::kCpu ? "" : " on a GPU"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor ", tensor.name, " has ", num_bytes, " bytes of ",
+                     ToString(tensor.dtype), " ", NameOf(place),
+                     "; this view has ", view.bytes.size, " bytes of ",
+                     ToString(view.dtype), " ", NameOf(view.bytes.device)));
   }
   return absl::OkStatus();
 }
@@ -125,15 +162,39 @@ absl::Status CheckValues(std::span<const TensorSpec> tensors,
   return absl::OkStatus();
 }
 
+namespace {
+
+// Without a device.
+kernels::EncodeStats CountOnHost(const TensorSpec& tensor, ConstBytes grad) {
+  const kernels::KernelTable& kernels = kernels::CpuKernels();
+  Buffer floats;
+  if (tensor.dtype != Dtype::kFloat32) {
+    floats = Buffer(4 * tensor.num_elems);
+    Widen(kernels, grad, tensor.dtype, tensor.num_elems, floats.as<float>(),
+          {});
+    grad = floats.view();
+  }
+  kernels::EncodeStats whole;
+  kernels.count_nonfinite(Floats(grad), tensor.num_elems, &whole, {});
+  return whole;
+}
+
+}  // namespace
+
 // The whole tensor is looked at again, for a report that does not depend on
 // which chunk was first.
 absl::Status NonFiniteError(absl::string_view who, int number,
                             const TensorSpec& tensor, uint64_t step,
-                            ConstBytes grad, const Chunk& chunk,
-                            const EncodedChunk& encoded) {
+                            ConstBytes grad, DeviceLane* lane,
+                            const Chunk& chunk, const EncodedChunk& encoded) {
   kernels::EncodeStats whole;
-  kernels::CpuKernels().count_nonfinite(
-      reinterpret_cast<const float*>(grad.data), tensor.num_elems, &whole, {});
+  if (lane == nullptr) {
+    whole = CountOnHost(tensor, grad);
+  } else {
+    Buffer copy(grad.size);
+    RETURN_IF_ERROR(lane->CopyNow(copy.view(), grad, {}));
+    whole = CountOnHost(tensor, copy.view());
+  }
   if (whole.num_nonfinite == 0) {  // gradient plus residual overflowed
     whole.num_nonfinite = encoded.num_nonfinite;
     whole.first_nonfinite = encoded.first_nonfinite + chunk.begin;

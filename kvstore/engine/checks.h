@@ -33,7 +33,11 @@ absl::Status CheckConfig(const CompressionConfig& compression,
 // InvalidArgument for other than 1 to kMaxChunkElems.
 absl::Status CheckChunkElems(size_t chunk_elems);
 
-// One view of host memory for each device, of the tensor's elements.
+// Types of floats, and a place for each device of the process or none.
+absl::Status CheckPlaces(std::span<const TensorSpec> tensors, int num_devices);
+Device PlaceOf(const TensorSpec& tensor, size_t device);
+
+// One view for each device, where it lies, of the tensor's elements.
 absl::Status CheckViews(const TensorSpec& tensor,
                         std::span<const TensorView> views, int num_devices);
 
@@ -44,10 +48,11 @@ absl::Status CheckValues(std::span<const TensorSpec> tensors,
                          const OptimizerConfig& optimizer);
 
 // What a gradient that the policy refuses ends the job with (exit code 42).
-// `who` is "worker/1", `number` its number, grad the whole tensor's.
+// `who` is "worker/1", `number` its number, grad the whole tensor's, on the
+// lane's device if there is one.
 absl::Status NonFiniteError(absl::string_view who, int number,
                             const TensorSpec& tensor, uint64_t step,
-                            ConstBytes grad, const Chunk& chunk,
-                            const EncodedChunk& encoded);
+                            ConstBytes grad, DeviceLane* lane,
+                            const Chunk& chunk, const EncodedChunk& encoded);
 
 }  // namespace telegrad

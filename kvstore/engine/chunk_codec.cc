@@ -5,45 +5,47 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/device_access.h"
 #include "base/status_macros.h"
 #include "kernels/dispatch.h"
+#include "kvstore/engine/chunk_on_device.h"
+#include "kvstore/engine/floats.h"
 
 namespace telegrad {
 namespace {
 
-const float* Floats(ConstBytes bytes) {
-  return reinterpret_cast<const float*>(bytes.data);
-}
-float* Floats(Bytes bytes) { return reinterpret_cast<float*>(bytes.data); }
-
-size_t FrameBytes(const Coding& coding) {
-  // A lossless codec sends the gradient from where it lies.
-  if (coding.codec->traits().lossless) return 0;
-  const size_t bytes = coding.codec->max_encoded_bytes();
-  return coding.other == nullptr
-             ? bytes
-             : std::max(bytes, coding.other->max_encoded_bytes());
+std::shared_ptr<Buffer> ScratchOf(const EngineConfig& config, size_t bytes) {
+  return config.buffers->Get(std::max(bytes, config.scratch_bytes));
 }
 
 }  // namespace
 
+void ChangeDense(size_t num_nonfinite, const float* residual, Buffer& dense) {
+  auto* const to = dense.as<float>();
+  const size_t n = dense.size() / sizeof(float);
+  if (num_nonfinite > 0) {
+    std::replace_if(
+        to, to + n, [](float x) { return !std::isfinite(x); }, 0.0f);
+  }
+  if (residual != nullptr) kernels::CpuKernels().add_f32(residual, n, to, {});
+}
+
 absl::StatusOr<ChunkCodec> ChunkCodec::Make(const TensorLayout& layout,
                                             const Chunk& chunk,
                                             const EngineConfig& config,
-                                            Bytes residual) {
+                                            Dtype dtype) {
   ChunkCodec made;
   made.chunk_ = chunk;
   made.config_ = &config;
-  made.residual_ = residual;
-  ASSIGN_OR_RETURN(made.codings_,
-                   Codings::Make(layout, chunk.num_elems, config));
-  size_t frame_bytes = 0;
-  for (const Coding& coding : made.codings_.codecs()) {
-    frame_bytes = std::max(frame_bytes, FrameBytes(coding));
-  }
-  if (frame_bytes > 0) made.frame_ = Buffer(frame_bytes);
+  made.dtype_ = dtype;
+  ASSIGN_OR_RETURN(made.codings_, Codings::Make(layout, chunk.num_elems, config,
+                                                config.codec_device()));
   return made;
+}
+
+void ChunkCodec::SetMemory(const ChunkMemory& memory) {
+  memory_ = memory;
+  const size_t bytes = codings_.MaxFrameBytes();
+  if (config_->lane == nullptr && bytes > 0) frame_ = Buffer(bytes);
 }
 
 ChunkWish ChunkCodec::Wish(const ChunkWish& wish) const {
@@ -61,36 +63,89 @@ PushRecord ChunkCodec::Push(uint64_t step, const ChunkWish& wish) const {
           .wish = Wish(wish)};
 }
 
-absl::StatusOr<EncodedChunk> ChunkCodec::Encode(uint64_t step, uint64_t source,
-                                                ConstBytes grad,
-                                                Stream stream) {
-  const ChunkSettings settings = At(step);
-  const Coding& coding = codings_.Of(settings.mode);
-  const PreparedCodec& codec = *coding.codec;
+// Nothing of another codec's state is of use but the residual, which is the
+// caller's and counts as before.
+const Coding& ChunkCodec::Begin(uint64_t step) {
   dense_ = nullptr;
-  if (codec.traits().lossless) return EncodeDense(grad, stream);
-  if (settings.mode != encoded_in_) Begin(settings.mode);
+  const CodecMode mode = At(step).mode;
+  const Coding& coding = codings_.Of(mode);
+  const CodecTraits& traits = coding.codec->traits();
+  if (traits.lossless) return coding;
+  if (mode != encoded_in_) {
+    encoded_in_ = mode;
+    tries_halves_ = dtype_ != Dtype::kFloat32;
+    state_ = {};
+    if (traits.needs_residual) state_.residual = Reach(memory_.residual);
+    guard_ = Guard(chunk_.num_elems, traits, coding.setting.options);
+  }
+  // Chunks side by side have different steps, so that none looks at all.
+  has_sample_ = guard_.Begin(step + chunk_.key + chunk_.index);
+  return coding;
+}
+
+EncodeParams ChunkCodec::ParamsOf(const Coding& coding, uint64_t step,
+                                  uint64_t source) const {
   const bool propagates =
       config_->compression.nonfinite == NonFinitePolicy::kPropagate;
-  const EncodeParams params{
-      .threshold =
-          codec.traits().needs_threshold ? coding.Threshold(settings.scale) : 0,
-      .nonfinite = propagates ? NonFinite::kPropagate : NonFinite::kZero,
-      .stream = StreamOf(chunk_),
-      .step = step,
-      .source = source};
-  const bool keeps_residual = state_.residual.size > 0;
-  const DeviceAccess access(grad.device);
-  // Chunks side by side have different steps, so that none looks at all.
-  guard_.Before(step + chunk_.key + chunk_.index, Floats(grad),
-                keeps_residual ? Floats(state_.residual) : nullptr);
+  return {.threshold = coding.codec->traits().needs_threshold
+                           ? coding.Threshold(At(step).scale)
+                           : 0,
+          .nonfinite = propagates ? NonFinite::kPropagate : NonFinite::kZero,
+          .stream = StreamOf(chunk_),
+          .step = step,
+          .source = source};
+}
+
+absl::StatusOr<EncodedChunk> ChunkCodec::Encode(uint64_t step, uint64_t source,
+                                                ConstBytes grad) {
+  const Coding& coding = Begin(step);
+  const PreparedCodec& codec = *coding.codec;
+  if (codec.traits().lossless) return EncodeDense(grad);
+  const EncodeParams params = ParamsOf(coding, step, source);
   EncodeResult result;
+  std::shared_ptr<Buffer> widened;
+  if (dtype_ != Dtype::kFloat32) {
+    ASSIGN_OR_RETURN(
+        const bool is_encoded,
+        EncodeHalves(codec, params, grad, frame_.view(), &result, {}));
+    if (is_encoded) {
+      return Seen({frame_.data(), result.encoded_bytes}, result.stats);
+    }
+    widened = ScratchOf(*config_, value_bytes());
+    Widen(kernels::CpuKernels(), grad, dtype_, chunk_.num_elems,
+          widened->as<float>(), {});
+    grad = {widened->data(), value_bytes()};
+  }
+  if (has_sample_) {
+    guard_.Before(Floats(grad), Floats(state_.residual), Guard::Reads::kWhole);
+  }
   RETURN_IF_ERROR(
-      codec.Encode(grad, state_, params, frame_.view(), &result, stream));
-  has_residual_ |= keeps_residual;
+      codec.Encode(grad, state_, params, frame_.view(), &result, {}));
+  has_residual_ |= state_.residual.size > 0;
   const ConstBytes payload(frame_.data(), result.encoded_bytes);
-  RETURN_IF_ERROR(CheckHealth(codec, grad, payload, params.threshold, stream));
+  if (has_sample_) {
+    RETURN_IF_ERROR(CheckHealth(codec, grad, payload, params.threshold));
+  }
   return Seen(payload, result.stats);
+}
+
+// Where the codec takes 16-bit floats itself; not where there is to be a
+// sample, which is of float32.
+absl::StatusOr<bool> ChunkCodec::EncodeHalves(const PreparedCodec& codec,
+                                              const EncodeParams& params,
+                                              ConstBytes grad, Bytes out,
+                                              EncodeResult* result,
+                                              Stream stream) {
+  if (has_sample_ || !tries_halves_) return false;
+  const HalfFormat format =
+      dtype_ == Dtype::kFloat16 ? HalfFormat::kFp16 : HalfFormat::kBf16;
+  const absl::Status status =
+      codec.EncodeHalf(format, grad, state_, params, out, result, stream);
+  tries_halves_ = !absl::IsUnimplemented(status);
+  if (!tries_halves_) return false;
+  RETURN_IF_ERROR(status);
+  has_residual_ |= state_.residual.size > 0;
+  return true;
 }
 
 EncodedChunk ChunkCodec::Seen(ConstBytes payload,
@@ -106,86 +161,58 @@ EncodedChunk ChunkCodec::Seen(ConstBytes payload,
 // Where the residual does not tell what was sent, the codes are decoded.
 absl::Status ChunkCodec::CheckHealth(const PreparedCodec& codec,
                                      ConstBytes grad, ConstBytes payload,
-                                     float threshold, Stream stream) {
+                                     float threshold) {
   std::shared_ptr<Buffer> decoded;
   if (guard_.needs_decoded()) {
-    decoded =
-        config_->buffers->Get(std::max(grad.size, config_->scratch_bytes));
+    decoded = ScratchOf(*config_, value_bytes());
     RETURN_IF_ERROR(codec.Decode(payload, threshold,
-                                 Bytes(decoded->data(), grad.size), stream));
+                                 Bytes(decoded->data(), value_bytes()), {}));
   }
   guard_.After(Floats(grad), Floats(state_.residual), threshold,
-               decoded == nullptr ? nullptr : decoded->as<float>());
-  if (guard_.gave_up() && config_->compression.has_guard) {
-    vetoed_.set(static_cast<size_t>(encoded_in_));
-  }
+               decoded == nullptr ? nullptr : decoded->as<float>(),
+               Guard::Reads::kWhole);
+  TakeHealth();
   return absl::OkStatus();
 }
 
-// Nothing of another codec's state is of use but the residual, which is the
-// caller's and counts as before.
-void ChunkCodec::Begin(CodecMode mode) {
-  const Coding& coding = codings_.Of(mode);
-  encoded_in_ = mode;
-  state_ = {};
-  if (coding.codec->traits().needs_residual) state_.residual = residual_;
-  guard_ =
-      Guard(chunk_.num_elems, coding.codec->traits(), coding.setting.options);
+void ChunkCodec::TakeHealth() {
+  if (guard_.gave_up() && config_->compression.has_guard) {
+    vetoed_.set(static_cast<size_t>(encoded_in_));
+  }
 }
 
 // The gradient from where it lies, unless something must be changed: elements
 // that are not finite count as 0, and what a codec left behind goes along.
-absl::StatusOr<EncodedChunk> ChunkCodec::EncodeDense(ConstBytes grad,
-                                                     Stream stream) {
-  const kernels::KernelTable& kernels = kernels::CpuKernels();
-  const size_t n = chunk_.num_elems;
-  const DeviceAccess access(grad.device);
-  EncodeStats stats;
-  if (config_->compression.nonfinite != NonFinitePolicy::kPropagate) {
-    kernels.count_nonfinite(Floats(grad), n, &stats, stream);
+absl::StatusOr<EncodedChunk> ChunkCodec::EncodeDense(ConstBytes grad) {
+  if (dtype_ != Dtype::kFloat32) {
+    dense_ = config_->buffers->Get(value_bytes());
+    Widen(kernels::CpuKernels(), grad, dtype_, chunk_.num_elems,
+          dense_->as<float>(), {});
+    grad = dense_->view();
   }
-  EncodedChunk seen = Seen(grad, stats);
+  EncodedChunk seen = SeenDense(grad);
   const bool adds_residual = std::exchange(has_residual_, false);
-  const bool is_ready =
-      config_->device == Device{} || !config_->has_host_payloads;
-  if (seen.is_refused ||
-      (stats.num_nonfinite == 0 && !adds_residual && is_ready)) {
+  if (seen.is_refused || (seen.num_nonfinite == 0 && !adds_residual)) {
     return seen;
   }
-  dense_ = config_->buffers->Get(grad.size);
-  auto* const to = dense_->as<float>();
-  kernels.copy(grad.data, grad.size, to, stream);
-  if (stats.num_nonfinite > 0) {
-    std::replace_if(
-        to, to + n, [](float x) { return !std::isfinite(x); }, 0.0f);
+  if (dense_ == nullptr) {
+    dense_ = config_->buffers->Get(value_bytes());
+    kernels::CpuKernels().copy(grad.data, grad.size, dense_->data(), {});
   }
-  if (adds_residual) {
-    kernels.add_f32(Floats(residual_), n, to, stream);
-    std::fill_n(Floats(residual_), n, 0.0f);
-  }
+  float* const residual = Floats(memory_.residual);
+  ChangeDense(seen.num_nonfinite, adds_residual ? residual : nullptr, *dense_);
+  if (adds_residual) std::fill_n(residual, chunk_.num_elems, 0.0f);
   seen.payload = dense_->view();
   return seen;
 }
 
-size_t ChunkCodec::ReplyBytes(CodecMode mode) const {
-  const Coding& coding = codings_.Of(mode);
-  return telegrad::ReplyBytes(*coding.codec, coding.format,
-                              config_->num_contributors);
-}
-
-size_t ChunkCodec::max_reply_bytes() const {
-  // The host cannot write where a dense one ends up.
-  size_t most = config_->device == Device{} ? 0 : value_bytes();
-  for (const Coding& coding : codings_.codecs()) {
-    if (coding.format == ReplyFormat::kDense) continue;
-    for (const PreparedCodec* codec :
-         {coding.codec.get(), coding.other.get()}) {
-      if (codec == nullptr) continue;
-      most = std::max(most, telegrad::ReplyBytes(*codec, coding.format,
-                                                 config_->num_contributors));
-    }
+EncodedChunk ChunkCodec::SeenDense(ConstBytes grad) const {
+  EncodeStats stats;
+  if (config_->compression.nonfinite != NonFinitePolicy::kPropagate) {
+    kernels::CpuKernels().count_nonfinite(Floats(grad), chunk_.num_elems,
+                                          &stats, {});
   }
-  return most;
+  return Seen(grad, stats);
 }
 
 absl::Status ChunkCodec::CheckBareReply(const ReplyRecord& reply) const {
@@ -204,7 +231,9 @@ absl::Status ChunkCodec::CheckReply(const ReplyRecord& reply, size_t num_bytes,
   RETURN_IF_ERROR(CheckBareReply(reply));
   const Coding& coding = codings_.Of(reply.settings.mode);
   const ReplyFormat format = is_value ? ReplyFormat::kDense : coding.format;
-  size_t expected = is_value ? value_bytes() : ReplyBytes(reply.settings.mode);
+  size_t expected =
+      is_value ? value_bytes()
+               : ReplyBytes(*coding.codec, format, config_->num_contributors);
   if (format == ReplyFormat::kCodes && !coding.codec->traits().constant_width &&
       num_bytes > 0) {
     expected = std::min(expected, num_bytes);
@@ -217,29 +246,61 @@ absl::Status ChunkCodec::CheckReply(const ReplyRecord& reply, size_t num_bytes,
 }
 
 absl::Status ChunkCodec::Decode(const ReplyRecord& reply, ConstBytes payload,
-                                Bytes out, Stream stream) {
-  const DeviceAccess access(config_->device);
+                                Bytes out) {
   if (reply.format == ReplyFormat::kDense) {
-    kernels::CpuKernels().copy(payload.data, out.size, out.data, stream);
+    EncodeStats stats;
+    Narrow(kernels::CpuKernels(), Floats(payload), chunk_.num_elems, out,
+           dtype_, &stats, {});
     return absl::OkStatus();
   }
+  if (reply.format == ReplyFormat::kSums) {
+    RETURN_IF_ERROR(CheckPayload(reply, payload));
+  }
+  if (dtype_ == Dtype::kFloat32) return DecodeTo(reply, payload, out, {});
+  const std::shared_ptr<Buffer> floats = ScratchOf(*config_, value_bytes());
+  const Bytes to(floats->data(), value_bytes());
+  RETURN_IF_ERROR(DecodeTo(reply, payload, to, {}));
+  EncodeStats stats;
+  Narrow(kernels::CpuKernels(), Floats(to), chunk_.num_elems, out, dtype_,
+         &stats, {});
+  return absl::OkStatus();
+}
+
+absl::Status ChunkCodec::CheckPayload(const ReplyRecord& reply,
+                                      ConstBytes payload) const {
   const CodecMode mode = reply.settings.mode;
-  const Coding& coding = codings_.Of(mode);
-  const PreparedCodec& codec = *coding.codec;
-  const float threshold = coding.Threshold(reply.settings.scale);
-  const auto contributors = static_cast<uint32_t>(config_->num_contributors);
-  if (reply.format == ReplyFormat::kCodes) {
-    return codec.Decode(
-        payload, codec.ReencodeThreshold(threshold, contributors), out, stream);
+  const PreparedCodec& codec = *codings_.Of(mode).codec;
+  switch (reply.format) {
+    case ReplyFormat::kDense:
+      return absl::OkStatus();
+    case ReplyFormat::kCodes:
+      return codec.Validate(payload);
+    case ReplyFormat::kSums:
+      break;
   }
   if (mode != encoded_in_) {
     return absl::InvalidArgumentError(
         absl::StrCat("sums of mode ", static_cast<int>(mode), ", but mode ",
                      static_cast<int>(encoded_in_), " was pushed last"));
   }
-  RETURN_IF_ERROR(codec.ValidateSum(payload, contributors));
+  return codec.ValidateSum(payload,
+                           static_cast<uint32_t>(config_->num_contributors));
+}
+
+// Of what was checked: not dense.
+absl::Status ChunkCodec::DecodeTo(const ReplyRecord& reply, ConstBytes payload,
+                                  Bytes floats, Stream stream) {
+  const Coding& coding = codings_.Of(reply.settings.mode);
+  const PreparedCodec& codec = *coding.codec;
+  const float threshold = coding.Threshold(reply.settings.scale);
+  const auto contributors = static_cast<uint32_t>(config_->num_contributors);
+  if (reply.format == ReplyFormat::kCodes) {
+    return codec.Decode(payload,
+                        codec.ReencodeThreshold(threshold, contributors),
+                        floats, stream);
+  }
   RETURN_IF_ERROR(
-      codec.DecodeSum(payload, contributors, threshold, out, stream));
+      codec.DecodeSum(payload, contributors, threshold, floats, stream));
   return codec.Learn(payload, contributors, state_, stream);
 }
 

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/device_access.h"
 #include "base/status_macros.h"
 #include "kernels/dispatch.h"
 
@@ -22,7 +21,7 @@ absl::StatusOr<ChunkSum> ChunkSum::Make(const TensorLayout& layout,
   made.chunk_ = chunk;
   made.config_ = &config;
   ASSIGN_OR_RETURN(made.codings_,
-                   Codings::Make(layout, chunk.num_elems, config));
+                   Codings::Make(layout, chunk.num_elems, config, Device{}));
   made.has_proposed_.resize(static_cast<size_t>(config.num_contributors));
   return made;
 }
@@ -101,7 +100,6 @@ absl::StatusOr<ChunkResult> ChunkSum::Sum(std::span<const ConstBytes> payloads,
                                           const std::shared_ptr<Buffer>& first,
                                           Stream stream) {
   const ChunkSettings in_force = settings();
-  const DeviceAccess access(config_->device);  // of payloads that lie there
   ChunkResult result;
   result.record = {.format = coding().format,
                    .settings = in_force,

@@ -9,7 +9,7 @@ namespace telegrad {
 namespace {
 
 absl::StatusOr<Coding> MakeCoding(const CodecSetting& setting, size_t num_elems,
-                                  const EngineConfig& config) {
+                                  const EngineConfig& config, Device device) {
   const CodecTraits& traits = setting.codec->traits();
   Coding coding;
   coding.format = FormatOf(traits, config.compression, config.optimizer);
@@ -17,14 +17,13 @@ absl::StatusOr<Coding> MakeCoding(const CodecSetting& setting, size_t num_elems,
   coding.uses_scale = UsesScale(traits, setting.threshold);
   coding.fixed_threshold =
       FixedThreshold(setting.threshold, config.compression.batch_size);
-  ASSIGN_OR_RETURN(
-      coding.codec,
-      setting.codec->Prepare(num_elems, config.device, setting.options));
+  ASSIGN_OR_RETURN(coding.codec,
+                   setting.codec->Prepare(num_elems, device, setting.options));
   if (setting.is_packing_open) {
     CodecOptions options = setting.options;
     options.packing = 1;
     ASSIGN_OR_RETURN(coding.other,
-                     setting.codec->Prepare(num_elems, config.device, options));
+                     setting.codec->Prepare(num_elems, device, options));
   }
   return coding;
 }
@@ -56,11 +55,12 @@ void Coding::DecidePacking(uint8_t packing) {
 
 absl::StatusOr<Codings> Codings::Make(const TensorLayout& layout,
                                       size_t num_elems,
-                                      const EngineConfig& config) {
+                                      const EngineConfig& config,
+                                      Device device) {
   Codings codings;
   for (const CodecSetting& setting : layout.codecs) {
     ASSIGN_OR_RETURN(codings.codecs_.emplace_back(),
-                     MakeCoding(setting, num_elems, config));
+                     MakeCoding(setting, num_elems, config, device));
     codings.uses_scale_ |= codings.codecs_.back().uses_scale;
   }
   if (codings.uses_scale_) codings.AgreeFirst(kNoScale);
@@ -68,8 +68,7 @@ absl::StatusOr<Codings> Codings::Make(const TensorLayout& layout,
     return codings;
   }
   ASSIGN_OR_RETURN(const Codec* dense, FindCodec("none"));
-  ASSIGN_OR_RETURN(codings.dense_.codec,
-                   dense->Prepare(num_elems, config.device));
+  ASSIGN_OR_RETURN(codings.dense_.codec, dense->Prepare(num_elems, device));
   codings.num_warmup_ = static_cast<uint64_t>(config.compression.warmup_steps);
   if (config.compression.starts_dense) {
     for (ChunkSettings& each : codings.in_force_) {
@@ -108,6 +107,32 @@ bool Codings::has_open_packing() const {
   return std::any_of(codecs_.begin(), codecs_.end(), [](const Coding& coding) {
     return coding.other != nullptr;
   });
+}
+
+size_t Codings::MaxFrameBytes() const {
+  size_t most = 0;
+  for (const Coding& coding : codecs_) {
+    // A lossless codec sends the gradient from where it lies.
+    if (coding.codec->traits().lossless) continue;
+    most = std::max(most, coding.codec->max_encoded_bytes());
+    if (coding.other == nullptr) continue;
+    most = std::max(most, coding.other->max_encoded_bytes());
+  }
+  return most;
+}
+
+size_t Codings::MaxReplyBytes(int num_contributors) const {
+  size_t most = 0;
+  for (const Coding& coding : codecs_) {
+    if (coding.format == ReplyFormat::kDense) continue;
+    for (const PreparedCodec* codec :
+         {coding.codec.get(), coding.other.get()}) {
+      if (codec == nullptr) continue;
+      most =
+          std::max(most, ReplyBytes(*codec, coding.format, num_contributors));
+    }
+  }
+  return most;
 }
 
 void Codings::DecidePacking(uint8_t packing) {

@@ -42,9 +42,11 @@ struct Coding {
 // agreed two rounds before. One thread.
 class Codings {
  public:
+  // `device` is the codecs'.
   static absl::StatusOr<Codings> Make(const TensorLayout& layout,
                                       size_t num_elems,
-                                      const EngineConfig& config);
+                                      const EngineConfig& config,
+                                      Device device);
 
   // In force in the round of `step`.
   ChunkSettings At(uint64_t step) const;
@@ -69,6 +71,10 @@ class Codings {
   const std::vector<Coding>& codecs() const { return codecs_; }
   bool has_open_packing() const;
   void DecidePacking(uint8_t packing);
+  // The most that an encoder of a lossy codec writes, and that a result is
+  // which is not dense.
+  size_t MaxFrameBytes() const;
+  size_t MaxReplyBytes(int num_contributors) const;
   // Whether there is anything lossy.
   bool has_dense() const { return dense_.codec != nullptr; }
   // Whether a scale is agreed on, for any of the codecs.

@@ -2,9 +2,8 @@
 
 #include <cstddef>
 
-#include "base/bytes.h"
-#include "base/device_access.h"
 #include "kvstore/engine/buffer_pool.h"
+#include "kvstore/engine/device_lane.h"
 #include "kvstore/options.h"
 
 namespace telegrad {
@@ -14,17 +13,16 @@ struct EngineConfig {
   CompressionConfig compression = {};
   OptimizerConfig optimizer = {};
   int num_contributors = 1;  // payloads of a round
-  Device device = {};        // of gradients, outputs and residuals
-  // Payloads are read by others than kernels and copies: for a wire.
-  bool has_host_payloads = false;
+  // Of the device on which gradients, outputs and residuals lie; null: the
+  // host. Sums are the host's.
+  DeviceLane* lane = nullptr;
   // Scratch memory for a chunk, alike for all so that threads share it.
   size_t scratch_bytes = 0;
-  BufferPool* buffers = nullptr;
-};
+  BufferPool* buffers = nullptr;  // the host's; the lane's own, if there is one
 
-// Zero-filled, for what the device's kernels keep.
-inline Buffer MakeDeviceBuffer(size_t size, Device device) {
-  return device == kEmulatedDevice ? MakeEmulatedBuffer(size) : Buffer(size);
-}
+  Device codec_device() const {
+    return lane == nullptr ? Device{} : lane->codec_device();
+  }
+};
 
 }  // namespace telegrad

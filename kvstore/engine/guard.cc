@@ -30,20 +30,21 @@ Guard::Guard(size_t num_elems, const CodecTraits& traits,
   }
 }
 
-void Guard::Before(uint64_t step, const float* grad, const float* residual) {
-  samples_now_ = step % kGuardPeriod == 0;
+void Guard::Before(const float* grad, const float* residual, Reads reads) {
   if (!samples_now_) return;
+  const size_t step = reads == Reads::kWhole ? stride_ : 1;
   before_.clear();
-  for (size_t i = 0; i < num_elems_; i += stride_) {
+  for (size_t i = 0, j = 0; j < num_samples(); i += step, ++j) {
     before_.push_back(has_residual_ ? grad[i] + residual[i] : grad[i]);
   }
 }
 
 void Guard::After(const float* grad, const float* residual, float threshold,
-                  const float* decoded) {
+                  const float* decoded, Reads reads) {
   if (!samples_now_) return;
+  const size_t step = reads == Reads::kWhole ? stride_ : 1;
   Sums sums{.has_residual = has_residual_};
-  for (size_t i = 0, j = 0; i < num_elems_; i += stride_, ++j) {
+  for (size_t i = 0, j = 0; j < num_samples(); i += step, ++j) {
     const double g = double{grad[i]};
     const double r = has_residual_ ? double{residual[i]} : 0;
     const double sent =

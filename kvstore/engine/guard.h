@@ -35,15 +35,24 @@ class Guard {
   Guard(size_t num_elems, const CodecTraits& traits,
         const CodecOptions& options);
 
-  // Around Encode of grad [n]; residual [n] is null for codecs without.
-  // `threshold` is 0 for those without. `decoded` [n], what Decode makes of the
-  // codes, is read when needs_decoded().
-  void Before(uint64_t step, const float* grad, const float* residual);
-  // Whether this step's sample cannot be told from the residual alone. After
-  // Before.
+  // Before Encode in each step: whether a sample is taken of it.
+  bool Begin(uint64_t step) { return samples_now_ = step % kGuardPeriod == 0; }
+  // Whether this step's sample cannot be told from the residual alone.
   bool needs_decoded() const { return samples_now_ && !conserves_; }
+  bool has_residual() const { return has_residual_; }
+  // Of a gradient or the like, every so many elements are in the sample.
+  size_t stride() const { return stride_; }
+  size_t num_samples() const { return (num_elems_ + stride_ - 1) / stride_; }
+
+  // Where arrays are sampled: they lie as a whole in memory, or the sampled
+  // elements do, side by side.
+  enum class Reads : uint8_t { kWhole, kSamples };
+  // Around Encode, where a sample is taken, of the gradient and the residual,
+  // null for codecs without. `threshold` is 0 for those without. `decoded`,
+  // what Decode makes of the codes, is read when needs_decoded().
+  void Before(const float* grad, const float* residual, Reads reads);
   void After(const float* grad, const float* residual, float threshold,
-             const float* decoded);
+             const float* decoded, Reads reads);
 
   bool gave_up() const { return num_bad_ >= kGuardPatience; }
   // Sums over samples, for tensors of many chunks.

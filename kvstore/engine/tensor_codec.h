@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "kvstore/engine/chunk_codec.h"
+#include "kvstore/engine/chunk_on_device.h"
 
 namespace telegrad {
 
@@ -21,6 +22,9 @@ class TensorCodec {
   const TensorSpec& spec() const { return spec_; }
   std::vector<ChunkCodec>& chunks() { return chunks_; }
   const std::vector<ChunkCodec>& chunks() const { return chunks_; }
+  ChunkOnDevice& on_device(size_t chunk) { return on_device_[chunk]; }
+  BufferPool& buffers() const { return *config_->buffers; }  // of the host
+  DeviceLane* lane() const { return config_->lane; }  // null: on the host
   bool uses_scale() const { return chunks_[0].codings().uses_scale(); }
   size_t num_codecs() const { return chunks_[0].codings().codecs().size(); }
 
@@ -28,8 +32,12 @@ class TensorCodec {
   // is none. Any thread.
   absl::Status SetCodec(int codec);
   // What to give ChunkCodec::Wish in this round, before any chunk of it is
-  // encoded: the scale is proposed from the whole gradient.
-  ChunkWish Wish(ConstBytes grad, Stream stream) const;
+  // encoded: the scale is proposed from the whole gradient, in host memory.
+  ChunkWish Wish(ConstBytes grad) const;
+  // On a device: the lane's thread queues what it takes; when that has passed,
+  // on any thread.
+  absl::Status BeginWish(ConstBytes grad);
+  ChunkWish EndWish() const;
   void DecidePacking(uint8_t packing);
 
   void CountNonFinite(size_t count) {
@@ -40,15 +48,28 @@ class TensorCodec {
 
  private:
   TensorCodec() = default;
+  absl::Status MakeMemory();
   const Coding& ScaledCoding(CodecMode wish) const;
+  // The residual that a wish with this codec counts.
+  Bytes WishedResidual(const Coding& coding) const;
+  static ChunkWish WishOf(CodecMode mode, double mean_square,
+                          const Coding& coding);
 
+  const EngineConfig* config_ = nullptr;
   TensorSpec spec_;
   std::string setting_;  // as in TensorReport
   bool has_rule_ = false;
   std::string reason_;
   Buffer residual_;
+  // On a device: the mean square of a wish, chunks' results, then frames. The
+  // same on the host. What is read of answers.
+  Buffer codes_;
+  Buffer host_codes_;
+  Buffer answers_;
   std::vector<ChunkCodec> chunks_;
+  std::vector<ChunkOnDevice> on_device_;            // of a device alone
   std::atomic<CodecMode> wish_{CodecMode::kCodec};  // the caller's
+  CodecMode begun_wish_ = CodecMode::kCodec;        // BeginWish's
   std::atomic<int64_t> num_nonfinite_{0};
 };
 

@@ -7,21 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "kvstore/engine/checks.h"
+#include "kvstore/engine/floats.h"
 #include "kvstore/local/merge_places.h"
 
 namespace telegrad {
-namespace {
-
-ConstBytes Part(ConstBytes whole, const Chunk& chunk) {
-  return {whole.data + 4 * chunk.begin, 4 * chunk.num_elems, whole.device};
-}
-
-Bytes Part(Bytes whole, const Chunk& chunk) {
-  return {whole.data + 4 * chunk.begin, 4 * chunk.num_elems, whole.device};
-}
-
-}  // namespace
-
 LocalStore::LocalStore(const StoreOptions& options, const StoreTraits& traits,
                        WorkerGroup* group, int num_places)
     : options_(options),
@@ -70,6 +59,7 @@ absl::Status LocalStore::SetOptimizer(const OptimizerConfig& config) {
 absl::Status LocalStore::CheckInit(std::span<const TensorSpec> tensors,
                                    TensorViews values) const {
   RETURN_IF_ERROR(CheckTensors(tensors));
+  RETURN_IF_ERROR(CheckPlaces(tensors, options_.num_devices));
   RETURN_IF_ERROR(CheckChunkElems(options_.chunk_elems));
   RETURN_IF_ERROR(CheckConfig(config_.compression, config_.optimizer));
   for (const TensorSpec& tensor : tensors) {
@@ -108,8 +98,14 @@ absl::Status LocalStore::AddTensor(const TensorSpec& spec, size_t place) {
   tensor->spec = spec;
   tensor->place = places_[place].get();
   for (int device = 0; device < options_.num_devices; ++device) {
+    const Device on = PlaceOf(spec, static_cast<size_t>(device));
+    ASSIGN_OR_RETURN(const EngineConfig* config, devices_.Find(on, config_));
     ASSIGN_OR_RETURN(tensor->codecs.emplace_back(),
-                     TensorCodec::Make(spec, layout, config_));
+                     TensorCodec::Make(spec, layout, *config));
+    tensor->is_on_device |= config->lane != nullptr;
+  }
+  if (tensor->is_on_device && device_pool_ == nullptr) {
+    device_pool_ = std::make_unique<ThreadPool>(1);
   }
   for (const Chunk& chunk : layout.chunks) {
     ASSIGN_OR_RETURN(ChunkSum sum, ChunkSum::Make(layout, chunk, config_));
@@ -162,12 +158,8 @@ Ticket LocalStore::Start(Key key, Halves halves, TensorViews grads,
   auto op = std::make_shared<Op>();
   op->halves = halves;
   op->priority = priority;
-  for (size_t i = 0; i < static_cast<size_t>(options_.num_devices); ++i) {
-    op->memory.push_back(std::make_unique<BorrowedMemory>(
-        halves.push ? ConstBytes(grads[i].bytes) : ConstBytes(),
-        halves.pull ? outs[i].bytes : Bytes()));
-  }
-  op->chunks_left = tensor.sums.size();
+  op->loan = std::make_unique<LocalLoan>(tensor.codecs, grads, outs);
+  op->chunks_left = tensor.is_on_device ? 1 : tensor.sums.size();
   op->ticket = std::make_shared<Ticket::State>();
   op->ticket->describe = [name = tensor.spec.name, step = tensor.rounds] {
     return absl::StrCat("operation on tensor ", name, ", step ", step,
@@ -177,24 +169,58 @@ Ticket LocalStore::Start(Key key, Halves halves, TensorViews grads,
     const auto live = weak.lock();
     if (live == nullptr) return;
     // Uses end with the kernels that run.
-    for (const auto& memory : live->memory) {
-      memory->Release(Clock::now() + kCancelGrace);
-    }
+    live->loan->Release(Clock::now() + kCancelGrace);
   };
   tensor.active = op;
   ++num_ops_;
-  tensor.place->Post(priority, [this, &tensor, op] { Begin(tensor, op); });
+  ThreadPool& pool = tensor.is_on_device ? *device_pool_ : *tensor.place;
+  pool.Post(priority, [this, &tensor, op] {
+    tensor.is_on_device ? RunOnDevices(tensor, op) : Begin(tensor, op);
+  });
   return Ticket(op->ticket);
+}
+
+void LocalStore::RunOnDevices(Tensor& tensor, const std::shared_ptr<Op>& op) {
+  const LocalLoan::Uses uses = op->loan->Begin();
+  absl::Status status = failure();
+  op->loan->Follow();
+  if (status.ok() && op->halves.push) {
+    status = PushOnDevices(tensor, *op, uses);
+  }
+  for (size_t i = 0; status.ok() && op->halves.pull && i < tensor.sums.size();
+       ++i) {
+    status = PullChunk(tensor, i, uses);
+  }
+  if (status.ok() && op->halves.pull) {
+    status = LocalDevices::Decode(tensor.codecs, tensor.results, uses);
+  }
+  op->loan->End(uses);
+  if (!status.ok()) group_->Fail(status);
+  Finish(tensor, op);
+}
+
+absl::Status LocalStore::PushOnDevices(
+    Tensor& tensor, Op& op, std::span<const BorrowedMemory::Use> uses) {
+  ASSIGN_OR_RETURN(op.wishes, LocalDevices::Wishes(tensor.codecs, uses));
+  for (ChunkSum& sum : tensor.sums) {
+    RETURN_IF_ERROR(LocalDevices::AgreeFirst(tensor.codecs, op.wishes, sum));
+  }
+  RETURN_IF_ERROR(
+      LocalDevices::Encode(tensor.codecs, tensor.sums[0].step(), uses));
+  for (size_t i = 0; i < tensor.sums.size(); ++i) {
+    RETURN_IF_ERROR(PushChunk(tensor, op, i, uses));
+  }
+  return absl::OkStatus();
 }
 
 // Before any chunk: scales are proposed from whole tensors.
 void LocalStore::Begin(Tensor& tensor, const std::shared_ptr<Op>& op) {
   if (op->halves.push) {
+    const LocalLoan::Uses uses = op->loan->Begin();
     for (size_t i = 0; i < tensor.codecs.size(); ++i) {
-      const BorrowedMemory::Use use = op->memory[i]->Begin();
-      op->wishes.push_back(tensor.codecs[i]->Wish(use.in, {}));
-      op->memory[i]->End(use.is_borrowed);
+      op->wishes.push_back(tensor.codecs[i]->Wish(uses[i].in));
     }
+    op->loan->End(uses);
   }
   for (size_t chunk = 0; chunk < tensor.sums.size(); ++chunk) {
     tensor.place->Post(op->priority, [this, &tensor, op, chunk] {
@@ -205,21 +231,17 @@ void LocalStore::Begin(Tensor& tensor, const std::shared_ptr<Op>& op) {
 
 void LocalStore::RunChunk(Tensor& tensor, const std::shared_ptr<Op>& op,
                           size_t chunk) {
-  std::vector<BorrowedMemory::Use> uses;
-  for (const auto& memory : op->memory) uses.push_back(memory->Begin());
+  const LocalLoan::Uses uses = op->loan->Begin();
   absl::Status status = failure();
+  if (status.ok() && op->halves.push) {
+    status =
+        LocalDevices::AgreeFirst(tensor.codecs, op->wishes, tensor.sums[chunk]);
+  }
   if (status.ok() && op->halves.push) {
     status = PushChunk(tensor, *op, chunk, uses);
   }
   if (status.ok() && op->halves.pull) status = PullChunk(tensor, chunk, uses);
-  if (status.ok() && op->halves.push) {
-    for (const auto& codec : tensor.codecs) {
-      codec->chunks()[chunk].Agree(tensor.results[chunk].record.agreed);
-    }
-  }
-  for (size_t i = 0; i < uses.size(); ++i) {
-    op->memory[i]->End(uses[i].is_borrowed);
-  }
+  op->loan->End(uses);
   if (!status.ok()) group_->Fail(status);
   if (op->chunks_left.fetch_sub(1) == 1) Finish(tensor, op);
 }
@@ -229,21 +251,18 @@ absl::Status LocalStore::PushChunk(Tensor& tensor, const Op& op, size_t index,
   ChunkSum& sum = tensor.sums[index];
   const Chunk& chunk = sum.chunk();
   const uint64_t step = sum.step();
-  for (size_t i = 0; i < uses.size(); ++i) {
-    if (!tensor.codecs[i]->chunks()[index].NeedsScale(step)) break;
-    ASSIGN_OR_RETURN(const bool is_agreed,
-                     sum.Propose(static_cast<int>(i), op.wishes[i].scale));
-    if (!is_agreed) continue;
-    for (const auto& codec : tensor.codecs) {
-      codec->chunks()[index].AgreeFirst(sum.scale());
-    }
-  }
   std::vector<ConstBytes> payloads;
   for (size_t i = 0; i < uses.size(); ++i) {
     ChunkCodec& codec = tensor.codecs[i]->chunks()[index];
     const PushRecord record = codec.Push(step, op.wishes[i]);
-    ASSIGN_OR_RETURN(const EncodedChunk encoded,
-                     codec.Encode(step, i, Part(uses[i].in, chunk), {}));
+    EncodedChunk encoded;
+    if (tensor.codecs[i]->lane() != nullptr) {
+      encoded = tensor.codecs[i]->on_device(index).EndEncode();
+    } else {
+      ASSIGN_OR_RETURN(
+          encoded,
+          codec.Encode(step, i, PartOf(uses[i].in, chunk, codec.dtype())));
+    }
     if (encoded.num_nonfinite > 0) {
       RETURN_IF_ERROR(
           CountNonFinite(tensor, i, step, uses[i].in, chunk, encoded));
@@ -256,6 +275,9 @@ absl::Status LocalStore::PushChunk(Tensor& tensor, const Op& op, size_t index,
   }
   ASSIGN_OR_RETURN(tensor.results[index], sum.Sum(payloads, nullptr, {}));
   sum.Finish(tensor.results[index].record);
+  for (const auto& codec : tensor.codecs) {
+    codec->chunks()[index].Agree(tensor.results[index].record.agreed);
+  }
   return absl::OkStatus();
 }
 
@@ -264,14 +286,12 @@ absl::Status LocalStore::PullChunk(Tensor& tensor, size_t index,
   const Chunk& chunk = tensor.sums[index].chunk();
   const ChunkResult& result = tensor.results[index];
   for (size_t i = 0; i < uses.size(); ++i) {
-    const Bytes out = Part(uses[i].out, chunk);
-    if (result.record.format == ReplyFormat::kDense) {
-      std::memcpy(out.data, result.payload.data, out.size);
-    } else {
-      RETURN_IF_ERROR(tensor.codecs[i]->chunks()[index].Decode(
-          result.record, result.payload, out, {}));
+    ChunkCodec& codec = tensor.codecs[i]->chunks()[index];
+    if (tensor.codecs[i]->lane() == nullptr) {
+      RETURN_IF_ERROR(codec.Decode(result.record, result.payload,
+                                   PartOf(uses[i].out, chunk, codec.dtype())));
     }
-    pull_raw_bytes_ += static_cast<int64_t>(out.size);
+    pull_raw_bytes_ += static_cast<int64_t>(codec.value_bytes());
     pull_wire_bytes_ += static_cast<int64_t>(result.payload.size);
   }
   return absl::OkStatus();
@@ -288,7 +308,7 @@ absl::Status LocalStore::CountNonFinite(Tensor& tensor, size_t device,
   }
   return NonFiniteError(absl::StrCat("device/", device),
                         static_cast<int>(device), tensor.spec, step, grad,
-                        chunk, encoded);
+                        tensor.codecs[device]->lane(), chunk, encoded);
 }
 
 void LocalStore::Finish(Tensor& tensor, const std::shared_ptr<Op>& op) {
@@ -323,12 +343,13 @@ Ticket LocalStore::Broadcast(Key key, int root, TensorViews values, int) {
     return FinishedTicket(absl::FailedPreconditionError(absl::StrCat(
         "tensor ", tensor.spec.name, " has an operation already")));
   }
-  const Bytes value = values[0].bytes;
-  for (const TensorView& view : values.subspan(1)) {
-    std::memcpy(view.bytes.data, value.data, value.size);
-  }
+  const Buffer value(4 * tensor.spec.num_elems);
+  const absl::Status spread =
+      devices_.Spread(tensor.spec.dtype, values, value.view());
+  if (!spread.ok()) return FinishedTicket(spread);
   for (size_t i = 0; i < tensor.sums.size(); ++i) {
-    const Bytes part = Part(value, tensor.sums[i].chunk());
+    const Bytes part =
+        PartOf(value.view(), tensor.sums[i].chunk(), Dtype::kFloat32);
     std::shared_ptr<Buffer> copy = buffers_.Get(part.size);
     std::memcpy(copy->data(), part.data, part.size);
     tensor.results[i] = {.buffer = copy, .payload = copy->view()};
@@ -343,7 +364,9 @@ StoreStats LocalStore::stats() const {
           .push_wire_bytes = push_wire_bytes_,
           .pull_raw_bytes = pull_raw_bytes_,
           .pull_wire_bytes = pull_wire_bytes_,
-          .num_nonfinite = num_nonfinite_};
+          .num_nonfinite = num_nonfinite_,
+          .to_device_bytes = devices_.up_bytes(),
+          .from_device_bytes = devices_.down_bytes()};
 }
 
 absl::Status LocalStore::SetCodec(Key key, int codec) {
@@ -394,6 +417,7 @@ void LocalStore::Close() {
     }
   }
   places_.clear();
+  device_pool_.reset();
   group_->Leave();
 }
 

@@ -15,6 +15,7 @@
 #include "kvstore/engine/shard_plan.h"
 #include "kvstore/engine/tensor_codec.h"
 #include "kvstore/kvstore.h"
+#include "kvstore/local/local_devices.h"
 #include "kvstore/ticket_state.h"
 
 namespace telegrad {
@@ -64,8 +65,8 @@ class LocalStore : public KVStore, private CodecControl {
   struct Op {
     Halves halves;
     int priority = 0;
-    std::vector<std::unique_ptr<BorrowedMemory>> memory;  // by device
-    std::vector<ChunkWish> wishes;                        // as well
+    std::unique_ptr<LocalLoan> loan;
+    std::vector<ChunkWish> wishes;  // by device
     std::atomic<size_t> chunks_left{0};
     std::shared_ptr<Ticket::State> ticket;
   };
@@ -75,9 +76,10 @@ class LocalStore : public KVStore, private CodecControl {
     std::vector<std::unique_ptr<TensorCodec>> codecs;  // by device
     std::vector<ChunkSum> sums;                        // by chunk
     std::vector<ChunkResult> results;                  // the last, by chunk
-    bool has_value = false;                            // guarded by mutex_
-    uint64_t rounds = 0;                               // as well
-    std::shared_ptr<Op> active;                        // as well
+    bool is_on_device = false;   // any of its views; others are in host memory
+    bool has_value = false;      // guarded by mutex_
+    uint64_t rounds = 0;         // as well
+    std::shared_ptr<Op> active;  // as well
   };
 
   absl::Status CheckInit(std::span<const TensorSpec> tensors,
@@ -85,7 +87,10 @@ class LocalStore : public KVStore, private CodecControl {
   absl::Status AddTensor(const TensorSpec& spec, size_t place);
   Ticket Start(Key key, Halves halves, TensorViews grads, TensorViews outs,
                int priority);
-  // On the pool.
+  // On the pool; of tensors that lie on devices on a thread of its own.
+  void RunOnDevices(Tensor& tensor, const std::shared_ptr<Op>& op);
+  absl::Status PushOnDevices(Tensor& tensor, Op& op,
+                             std::span<const BorrowedMemory::Use> uses);
   void Begin(Tensor& tensor, const std::shared_ptr<Op>& op);
   void RunChunk(Tensor& tensor, const std::shared_ptr<Op>& op, size_t chunk);
   absl::Status PushChunk(Tensor& tensor, const Op& op, size_t index,
@@ -103,6 +108,7 @@ class LocalStore : public KVStore, private CodecControl {
   const std::unique_ptr<WorkerGroup> own_group_;
   WorkerGroup* const group_;
   BufferPool buffers_;
+  LocalDevices devices_;
   EngineConfig config_;
   std::optional<ShardPlanner> planner_;  // from the first Init on
   std::map<std::string, Key> key_of_;
@@ -122,6 +128,7 @@ class LocalStore : public KVStore, private CodecControl {
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   // They end before what their jobs use.
   std::vector<std::unique_ptr<ThreadPool>> places_;
+  std::unique_ptr<ThreadPool> device_pool_;  // of one thread; Init makes it
 };
 
 }  // namespace telegrad

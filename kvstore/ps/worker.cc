@@ -72,6 +72,12 @@ Ticket DistWorker::Broadcast(Key key, int root, TensorViews values,
 
 StoreStats DistWorker::stats() const {
   MutexLock lock(&mutex_);
+  int64_t to_device = 0;
+  int64_t from_device = 0;
+  for (const auto& device : devices_) {
+    to_device += device->lane().up_bytes();
+    from_device += device->lane().down_bytes();
+  }
   return {
       .push_raw_bytes = push_raw_bytes_,
       .push_wire_bytes = push_wire_bytes_,
@@ -79,6 +85,8 @@ StoreStats DistWorker::stats() const {
       .pull_wire_bytes = pull_wire_bytes_,
       .num_nonfinite = num_nonfinite_,
       .num_frames = num_frames_,
+      .to_device_bytes = to_device,
+      .from_device_bytes = from_device,
       .io_cpu_s = io_clock_.has_value() ? SecondsOf(*io_clock_) : io_cpu_s_};
 }
 

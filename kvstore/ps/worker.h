@@ -18,6 +18,7 @@
 #include "kvstore/ps/job_config.h"
 #include "kvstore/ps/link_probe.h"
 #include "kvstore/ps/tensor_table.h"
+#include "kvstore/ps/worker_device.h"
 #include "kvstore/ps/worker_tensor.h"
 #include "transport/job/handshake.h"
 
@@ -34,6 +35,8 @@ class DistWorker : public KVStore,
                    private CodecControl,
                    private StoreLink,
                    private TransportHandler {
+  friend class WorkerDevice;
+
  public:
   // `group` outlives it.
   DistWorker(const StoreOptions& options, const StoreTraits& traits,
@@ -195,6 +198,8 @@ class DistWorker : public KVStore,
   bool has_open_packing_ = false;  // of any tensor
   std::string transport_details_;
 
+  // Outlive what lies there.
+  std::vector<std::unique_ptr<WorkerDevice>> devices_;
   FrameSender::Leaving leaving_;
   std::unique_ptr<TransportContext> transport_;
   std::vector<ServerLink> links_;        // io thread

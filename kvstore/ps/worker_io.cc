@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/short_slices.h"
 #include "base/status_macros.h"
+#include "kvstore/engine/floats.h"
 #include "kvstore/ps/worker.h"
 
 namespace telegrad {
@@ -215,10 +216,18 @@ absl::StatusOr<Bytes> DistWorker::ReplyTarget(WorkerChunk& chunk,
   if (is_bare) return Bytes();
   chunk.memory = chunk.op->memory.Begin();
   chunk.has_target = true;
-  const bool is_dense = reply.format == ReplyFormat::kDense;
-  const Bytes target(is_dense ? chunk.memory.out.data + 4 * chunk.plan().begin
-                              : chunk.reply.data(),
-                     header.payload_bytes);
+  Bytes target = chunk.reply.view();
+  if (reply.format == ReplyFormat::kDense) {
+    const Dtype dtype = chunk.codec->dtype();
+    if (chunk.tensor->device == nullptr && dtype == Dtype::kFloat32) {
+      target = PartOf(chunk.memory.out, chunk.plan(), dtype);
+    } else {
+      chunk.value =
+          chunk.tensor->codec->buffers().Get(chunk.codec->value_bytes());
+      target = chunk.value->view();
+    }
+  }
+  target.size = header.payload_bytes;
   chunk.reply_payload = target;
   return target;
 }

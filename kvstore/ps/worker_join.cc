@@ -11,12 +11,31 @@ namespace {
 
 constexpr int kUrgent = INT32_MAX;  // priority of what Init sends
 
+// Made if it is not there; null for the host.
+absl::StatusOr<WorkerDevice*> FindDevice(
+    Device place, DistWorker* worker, Mutex& mutex,
+    std::vector<std::unique_ptr<WorkerDevice>>& devices) {
+  if (place == Device{}) return nullptr;
+  for (const auto& device : devices) {
+    if (device->lane().device() == place) return device.get();
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<WorkerDevice> made,
+                   WorkerDevice::Make(place, worker));
+  MutexLock lock(&mutex);  // others read
+  devices.push_back(std::move(made));
+  return devices.back().get();
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<Key>> DistWorker::Init(
     std::span<const TensorSpec> tensors, TensorViews values) {
   RETURN_IF_ERROR(failure());
   RETURN_IF_ERROR(CheckInit(tensors, values));
+  for (const TensorSpec& tensor : tensors) {
+    RETURN_IF_ERROR(
+        FindDevice(PlaceOf(tensor, 0), this, mutex_, devices_).status());
+  }
   const size_t first = tensors_.size();
   if (const absl::Status status = Add(tensors, values); !status.ok()) {
     FailJob(status);  // the others wait for us
@@ -32,6 +51,7 @@ absl::StatusOr<std::vector<Key>> DistWorker::Init(
 absl::Status DistWorker::CheckInit(std::span<const TensorSpec> tensors,
                                    TensorViews values) const {
   RETURN_IF_ERROR(CheckTensors(tensors));
+  RETURN_IF_ERROR(CheckPlaces(tensors, 1));
   if (tensors.size() > TensorTable::kMaxTensors - tensors_.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat(tensors.size(), " tensors beside ", tensors_.size(),
@@ -93,8 +113,13 @@ absl::Status DistWorker::Open() {
 
 absl::Status DistWorker::AddTensor(const TensorSpec& spec) {
   ASSIGN_OR_RETURN(const TensorLayout layout, planner_->Add(spec));
+  ASSIGN_OR_RETURN(WorkerDevice* const device,
+                   FindDevice(PlaceOf(spec, 0), this, mutex_, devices_));
+  const EngineConfig& engine =
+      device == nullptr ? engine_ : device->Configure(engine_);
   ASSIGN_OR_RETURN(std::unique_ptr<WorkerTensor> tensor,
-                   MakeWorkerTensor(spec, layout, engine_));
+                   MakeWorkerTensor(spec, layout, engine));
+  tensor->device = device;
   const bool is_open = tensor->codec->chunks()[0].codings().has_open_packing();
   if (const PackingMode mode = packing_;
       is_open && mode != PackingMode::kAuto) {

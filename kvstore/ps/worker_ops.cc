@@ -4,10 +4,50 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "kvstore/engine/checks.h"
+#include "kvstore/engine/floats.h"
 #include "kvstore/ps/small_jobs.h"
 #include "kvstore/ps/worker.h"
 
 namespace telegrad {
+
+namespace {
+
+std::shared_ptr<WorkerOp> MakeOp(WorkerTensor& tensor, OpKind kind, Key key,
+                                 const TensorView* grad,
+                                 const TensorView* out) {
+  const size_t num_chunks = tensor.chunks.size();
+  std::shared_ptr<WorkerOp> op;
+  if (tensor.device != nullptr) {
+    op = tensor.device->MakeOp(kind, key, grad, out);
+    op->answers_left = num_chunks;
+  } else {
+    op = std::make_shared<WorkerOp>(
+        kind, key, grad != nullptr ? ConstBytes(grad->bytes) : ConstBytes(),
+        out != nullptr ? out->bytes : Bytes());
+  }
+  op->parts_left = num_chunks;
+  op->ticket = std::make_shared<Ticket::State>();
+  if (op->lane != nullptr && out != nullptr) {
+    op->ticket->wait_on = [lane = op->lane,
+                           result = op->result](Stream stream) {
+      return lane->WaitOn(stream, result);
+    };
+  }
+  return op;
+}
+
+// An operation of which the end is queued on the device is over in a moment.
+void AwaitQueued(Mutex& mutex, WorkerTensor& tensor) {
+  std::shared_ptr<Ticket::State> before;
+  {
+    MutexLock lock(&mutex);
+    if (tensor.active != nullptr) before = tensor.active->ticket;
+  }
+  if (before == nullptr || !before->is_queued()) return;
+  Ticket(std::move(before)).WaitUntil(Clock::now() + kCancelGrace);
+}
+
+}  // namespace
 
 Ticket DistWorker::Start(OpKind kind, Key key, TensorViews grads,
                          TensorViews outs, int priority) {
@@ -22,12 +62,10 @@ Ticket DistWorker::Start(OpKind kind, Key key, TensorViews grads,
   if (has_grad) status = CheckViews(tensor.spec(), grads, 1);
   if (has_out) status.Update(CheckViews(tensor.spec(), outs, 1));
   if (!status.ok()) return FinishedTicket(status);
-  auto op = std::make_shared<WorkerOp>(
-      kind, key, has_grad ? ConstBytes(grads[0].bytes) : ConstBytes(),
-      has_out ? outs[0].bytes : Bytes());
+  const TensorView* const grad = has_grad ? &grads[0] : nullptr;
+  const TensorView* const out = has_out ? &outs[0] : nullptr;
+  auto op = MakeOp(tensor, kind, key, grad, out);
   op->priority = priority;
-  op->parts_left = tensor.chunks.size();
-  op->ticket = std::make_shared<Ticket::State>();
   op->ticket->describe = [&tensor, weak = std::weak_ptr(op)] {
     const auto live = weak.lock();
     return live ? DescribeOp(tensor, *live) : std::string("operation ended");
@@ -35,6 +73,7 @@ Ticket DistWorker::Start(OpKind kind, Key key, TensorViews grads,
   op->ticket->release = [this, &tensor, weak = std::weak_ptr(op)] {
     if (const auto live = weak.lock()) Release(tensor, *live);
   };
+  if (tensor.device != nullptr) AwaitQueued(mutex_, tensor);
   {
     MutexLock lock(&mutex_);
     if (!failure_.ok()) return FinishedTicket(failure_);
@@ -58,6 +97,21 @@ Ticket DistWorker::Start(OpKind kind, Key key, TensorViews grads,
   return Ticket(op->ticket);
 }
 
+namespace {
+
+// What the caller gives, as float32.
+ConstBytes ValueOf(WorkerChunk& chunk) {
+  const ChunkCodec& codec = *chunk.codec;
+  const ConstBytes given = PartOf(chunk.memory.in, chunk.plan(), codec.dtype());
+  if (codec.dtype() == Dtype::kFloat32) return given;
+  chunk.value = chunk.tensor->codec->buffers().Get(codec.value_bytes());
+  Widen(kernels::CpuKernels(), given, codec.dtype(), chunk.plan().num_elems,
+        chunk.value->as<float>(), {});
+  return chunk.value->view();
+}
+
+}  // namespace
+
 void DistWorker::StartChunks(WorkerTensor& tensor,
                              const std::shared_ptr<WorkerOp>& op) {
   for (auto& chunk : tensor.chunks) {
@@ -70,16 +124,16 @@ void DistWorker::StartChunks(WorkerTensor& tensor,
       for (auto& chunk : tensor.chunks) SendControl(*chunk, FrameType::kPull);
       return;
     case OpKind::kGiveValue:
+      if (tensor.device != nullptr) return tensor.device->GiveValue(tensor, op);
       for (auto& chunk : tensor.chunks) {
         chunk->memory = op->memory.Begin();
-        const ConstBytes value(chunk->memory.in.data + 4 * chunk->plan().begin,
-                               chunk->codec->value_bytes());
-        SendFrame(*chunk, MakeHeader(*chunk, FrameType::kInit), value,
+        SendFrame(*chunk, MakeHeader(*chunk, FrameType::kInit), ValueOf(*chunk),
                   ChunkPhase::kSent);
       }
       return;
     case OpKind::kPush:
     case OpKind::kPushPull:
+      if (tensor.device != nullptr) return tensor.device->Push(tensor, op);
       if (!CountJob()) return;
       Hand(*pool_, op->priority, 4 * tensor.spec().num_elems,
            [this, &tensor, op] {
@@ -132,7 +186,7 @@ void DistWorker::RunChunk(WorkerChunk& chunk) {
 // The wish is the whole tensor's, before any chunk of it is encoded.
 void DistWorker::StartPush(WorkerTensor& tensor, WorkerOp& op) {
   const BorrowedMemory::Use memory = op.memory.Begin();
-  op.wish = tensor.codec->Wish(memory.in, {});
+  op.wish = tensor.codec->Wish(memory.in);
   op.memory.End(memory.is_borrowed);
   for (auto& chunk : tensor.chunks) {
     if (chunk->codec->NeedsScale(op.step)) {
@@ -219,18 +273,24 @@ void DistWorker::OnSent(WorkerChunk& chunk) {
 
 void DistWorker::EncodeChunk(WorkerChunk& chunk) {
   WorkerOp& op = *chunk.op;
-  chunk.memory = op.memory.Begin();
-  const ConstBytes grad(chunk.memory.in.data + 4 * chunk.plan().begin,
-                        chunk.codec->value_bytes());
+  WorkerDevice* const device = chunk.tensor->device;
+  if (device != nullptr && !std::exchange(chunk.is_begun, false)) {
+    return device->Agreed(chunk);
+  }
+  if (device == nullptr) chunk.memory = op.memory.Begin();
+  const ConstBytes grad =
+      PartOf(chunk.memory.in, chunk.plan(), chunk.codec->dtype());
   const absl::StatusOr<EncodedChunk> encoded =
-      chunk.codec->Encode(op.step, static_cast<uint64_t>(rank_), grad, {});
+      device == nullptr
+          ? chunk.codec->Encode(op.step, static_cast<uint64_t>(rank_), grad)
+          : chunk.on_device().EndEncode();
   absl::Status status = encoded.status();
   if (status.ok() && encoded->num_nonfinite > 0) {
     chunk.tensor->codec->CountNonFinite(encoded->num_nonfinite);
     if (encoded->is_refused) {
       status = NonFiniteError(absl::StrCat("worker/", rank_), rank_,
                               chunk.tensor->spec(), op.step, chunk.memory.in,
-                              chunk.plan(), *encoded);
+                              op.lane, chunk.plan(), *encoded);
     } else {
       num_nonfinite_ += static_cast<int64_t>(encoded->num_nonfinite);
     }
@@ -247,7 +307,12 @@ void DistWorker::EncodeChunk(WorkerChunk& chunk) {
 
 void DistWorker::DecodeChunk(WorkerChunk& chunk) {
   const absl::Status status = DecodePayload(chunk);
-  if (status.ok()) return FinishChunk(chunk);
+  const bool has_result = chunk.answer != FrameType::kAck;
+  WorkerDevice* const device = chunk.tensor->device;
+  if (status.ok()) {
+    return has_result && device != nullptr ? device->Decode(chunk)
+                                           : FinishChunk(chunk);
+  }
   FailJob(WithExitCode(
       ExitCodeOf(status),
       absl::Status(
@@ -262,10 +327,15 @@ absl::Status DistWorker::DecodePayload(WorkerChunk& chunk) {
       CheckFramePayload({chunk.reply_header.data(), chunk.reply_header.size()},
                         chunk.reply_payload));
   if (chunk.answer != FrameType::kAck) {
-    const Bytes out(chunk.memory.out.data + 4 * chunk.plan().begin,
-                    chunk.codec->value_bytes());
-    RETURN_IF_ERROR(
-        chunk.codec->Decode(chunk.record, chunk.reply_payload, out, {}));
+    if (chunk.tensor->device != nullptr) {
+      RETURN_IF_ERROR(
+          chunk.codec->CheckPayload(chunk.record, chunk.reply_payload));
+    } else {
+      const Bytes out =
+          PartOf(chunk.memory.out, chunk.plan(), chunk.codec->dtype());
+      RETURN_IF_ERROR(
+          chunk.codec->Decode(chunk.record, chunk.reply_payload, out));
+    }
   }
   const OpKind kind = chunk.op->kind;
   if (kind == OpKind::kPush || kind == OpKind::kPushPull) {
@@ -278,6 +348,7 @@ void DistWorker::FinishChunk(WorkerChunk& chunk) {
   const std::shared_ptr<WorkerOp> op = std::move(chunk.op);
   if (chunk.has_target) op->memory.End(chunk.memory.is_borrowed);
   chunk.has_target = false;
+  chunk.value = nullptr;
   chunk.phase = ChunkPhase::kIdle;
   FinishPart(*chunk.tensor, *op);
 }

@@ -24,8 +24,18 @@ enum class OpKind : uint8_t {
 
 // One operation on one tensor, from the call to its ticket's end.
 struct WorkerOp {
-  WorkerOp(OpKind kind_, Key key_, ConstBytes in, Bytes out)
-      : kind(kind_), key(key_), memory(in, out) {}
+  // Of a device if `lane_` is not null; then `ready_` and so on are its own.
+  WorkerOp(OpKind kind_, Key key_, ConstBytes in, Bytes out,
+           DeviceLane* lane_ = nullptr, Event ready_ = {})
+      : kind(kind_),
+        key(key_),
+        memory(in, out, lane_, ready_),
+        lane(lane_),
+        ready(ready_) {}
+  ~WorkerOp() {
+    if (lane == nullptr) return;
+    for (const Event event : {ready, out_ready, result}) lane->Return(event);
+  }
 
   const OpKind kind;
   const Key key;
@@ -35,6 +45,16 @@ struct WorkerOp {
   ChunkWish wish;
   std::atomic<size_t> parts_left{0};  // answers to come, frames to leave
   std::shared_ptr<Ticket::State> ticket;
+
+  // On a device: behind the gradient, what uses the output, and the result.
+  DeviceLane* const lane;
+  const Event ready;
+  Event out_ready;
+  Event result;
+  bool follows_output = false;          // its thread's
+  bool has_wish = false;                // as well: `wish` is known
+  std::atomic<size_t> num_to_agree{0};  // first scales
+  std::atomic<size_t> answers_left{0};  // to be decoded
 };
 
 // Where a chunk of the running operation stands.
@@ -48,6 +68,7 @@ enum class ChunkPhase : uint8_t {
 };
 
 struct WorkerTensor;
+class WorkerDevice;
 
 // One thread at a time: the phases hand it on from queue to queue; `phase`
 // alone is read by others.
@@ -59,7 +80,10 @@ struct WorkerChunk {
   OutgoingFrame outgoing;       // until it is queued
   WorkerOp* sending = nullptr;  // whose payload leaves
   bool sends_borrowed = false;  // from the caller's memory
-  Buffer reply;  // packed replies; dense ones go straight to `out`
+  bool is_begun = false;        // on a device: encoded, but for its end
+  Buffer reply;  // packed replies; dense ones of float32 go straight to
+                 // `out` on the host
+  std::shared_ptr<Buffer> value;  // or here, and values that go out
   // The answer that arrives: its header, parsed and as it was.
   FrameType answer = FrameType::kAck;
   ReplyRecord record;
@@ -69,10 +93,12 @@ struct WorkerChunk {
   std::shared_ptr<WorkerOp> op;
 
   const Chunk& plan() const { return codec->chunk(); }
+  inline ChunkOnDevice& on_device();
 };
 
 struct WorkerTensor {
   std::unique_ptr<TensorCodec> codec;
+  WorkerDevice* device = nullptr;  // null: in host memory
   std::vector<std::unique_ptr<WorkerChunk>> chunks;
   uint64_t rounds = 0;               // finished; guarded by the store's mutex
   uint64_t broadcasts = 0;           // as well
@@ -80,6 +106,10 @@ struct WorkerTensor {
 
   const TensorSpec& spec() const { return codec->spec(); }
 };
+
+inline ChunkOnDevice& WorkerChunk::on_device() {
+  return tensor->codec->on_device(plan().index);
+}
 
 // Everything that depends on shapes: codecs, residuals, frame and reply
 // buffers.

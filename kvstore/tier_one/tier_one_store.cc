@@ -15,6 +15,18 @@ namespace {
 // The tag that ends the thread of results: no key.
 constexpr uint64_t kEnd = UINT64_MAX;
 
+absl::Status CheckOnHost(const TensorSpec& spec) {
+  const bool is_on_host =
+      std::all_of(spec.devices.begin(), spec.devices.end(),
+                  [](Device device) { return device == Device{}; });
+  if (is_on_host && spec.dtype == Dtype::kFloat32) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat(
+      "tensor ", spec.name, " of ", ToString(spec.dtype),
+      is_on_host ? "" : " on a GPU",
+      ": several devices of a worker are summed in host memory, as float32; "
+      "take a worker for each GPU"));
+}
+
 }  // namespace
 
 TierOneStore::TierOneStore(const StoreOptions& options,
@@ -40,13 +52,19 @@ absl::Status TierOneStore::SetOptimizer(const OptimizerConfig& config) {
 absl::StatusOr<std::vector<Key>> TierOneStore::Init(
     std::span<const TensorSpec> tensors, TensorViews values) {
   RETURN_IF_ERROR(CheckTensors(tensors));
+  RETURN_IF_ERROR(CheckPlaces(tensors, options_.num_devices));
   RETURN_IF_ERROR(
       CheckValues(tensors, values, options_.num_devices, optimizer_));
   std::vector<TensorView> firsts;
   for (size_t i = 0; i < values.size(); i += num_devices_) {
     firsts.push_back(values[i]);
   }
-  ASSIGN_OR_RETURN(const std::vector<Key> keys, second_->Init(tensors, firsts));
+  std::vector<TensorSpec> specs(tensors.begin(), tensors.end());
+  for (TensorSpec& spec : specs) {
+    RETURN_IF_ERROR(CheckOnHost(spec));
+    spec.devices.clear();
+  }
+  ASSIGN_OR_RETURN(const std::vector<Key> keys, second_->Init(specs, firsts));
   for (size_t i = 0; i < values.size(); ++i) {
     const Bytes first = firsts[i / num_devices_].bytes;
     if (values[i].bytes.data == first.data) continue;

@@ -28,7 +28,7 @@ absl::StatusOr<std::unique_ptr<Replay>> Replay::Make(
 absl::Status Replay::Step(std::span<const ConstBytes> gradients, Bytes sums) {
   std::vector<ChunkWish> wishes;
   for (size_t worker = 0; worker < workers_.size(); ++worker) {
-    wishes.push_back(workers_[worker]->Wish(gradients[worker], {}));
+    wishes.push_back(workers_[worker]->Wish(gradients[worker]));
   }
   for (size_t index = 0; index < sums_.size(); ++index) {
     RETURN_IF_ERROR(StepChunk(index, gradients, wishes, sums));
@@ -52,9 +52,9 @@ absl::Status Replay::StepChunk(size_t index,
   for (size_t worker = 0; worker < workers_.size(); ++worker) {
     ChunkCodec& codec = workers_[worker]->chunks()[index];
     if (codec.NeedsScale(step_)) codec.AgreeFirst(sum.scale());
-    ASSIGN_OR_RETURN(const EncodedChunk encoded,
-                     codec.Encode(step_, worker,
-                                  {gradients[worker].data + begin, bytes}, {}));
+    ASSIGN_OR_RETURN(
+        const EncodedChunk encoded,
+        codec.Encode(step_, worker, {gradients[worker].data + begin, bytes}));
     payloads.push_back(encoded.payload);
     sum.Note(codec.Wish(wishes[worker]));
   }
@@ -63,7 +63,7 @@ absl::Status Replay::StepChunk(size_t index,
   for (const std::unique_ptr<TensorCodec>& worker : workers_) {
     ChunkCodec& codec = worker->chunks()[index];
     RETURN_IF_ERROR(codec.Decode(result.record, result.payload,
-                                 Bytes(sums.data + begin, bytes), {}));
+                                 Bytes(sums.data + begin, bytes)));
     codec.Agree(result.record.agreed);
   }
   return absl::OkStatus();

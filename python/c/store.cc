@@ -141,9 +141,13 @@ absl::Status telegrad_store::Init(int64_t num, const char* const* names,
       RETURN_IF_ERROR(CheckTensor(tensor, has_values));
       if (has_values) values.push_back(ViewOf(tensor));
     }
-    specs.push_back({.name = TextOf(names[i], ""),
-                     .num_elems = static_cast<size_t>(
-                         tensors[i * num_devices_].num_elems)});
+    TensorSpec& spec = specs.emplace_back();
+    spec.name = TextOf(names[i], "");
+    spec.num_elems = static_cast<size_t>(tensors[i * num_devices_].num_elems);
+    for (const TensorView& view : ViewsOf(tensors, i)) {
+      spec.dtype = view.dtype;
+      spec.devices.push_back(view.bytes.device);
+    }
   }
   ASSIGN_OR_RETURN(const std::vector<Key> given, store_->Init(specs, values));
   std::copy(given.begin(), given.end(), keys);

@@ -289,10 +289,11 @@ bool GivesUpOnNoise(size_t one_in) {
   }
   for (uint64_t sample = 0; sample < kGuardPatience; ++sample) {
     EXPECT_FALSE(guard.gave_up());
-    guard.Before(sample * kGuardPeriod, grad.data(), nullptr);
+    EXPECT_TRUE(guard.Begin(sample * kGuardPeriod));
+    guard.Before(grad.data(), nullptr, Guard::Reads::kWhole);
     EXPECT_TRUE(guard.needs_decoded());
-    guard.After(grad.data(), nullptr, 0, decoded.data());
-    guard.Before(sample * kGuardPeriod + 1, grad.data(), nullptr);
+    guard.After(grad.data(), nullptr, 0, decoded.data(), Guard::Reads::kWhole);
+    EXPECT_FALSE(guard.Begin(sample * kGuardPeriod + 1));
     EXPECT_FALSE(guard.needs_decoded());
   }
   return guard.gave_up();
@@ -311,8 +312,10 @@ TEST(Guard, LeavesOutWhatIsNotFinite) {
   const std::vector<float> grad = {1, NAN, INFINITY, 2};
   const std::vector<float> residual(4);
   const std::vector<float> decoded = {1, 0, 0, 2};
-  guard.Before(0, grad.data(), residual.data());
-  guard.After(grad.data(), residual.data(), 0, decoded.data());
+  EXPECT_TRUE(guard.Begin(0));
+  guard.Before(grad.data(), residual.data(), Guard::Reads::kWhole);
+  guard.After(grad.data(), residual.data(), 0, decoded.data(),
+              Guard::Reads::kWhole);
   TensorReport report;
   Fill(guard.sums(), report);
   EXPECT_EQ(guard.sums().count, 2u);

@@ -161,7 +161,7 @@ std::string CheckLateKeys(const StoreTraits& traits, const Wrap& wrap) {
     };
     round(1, 33, 0);
     const std::vector<TensorSpec> late = {{"late", 70}, {"later", 5}};
-    const auto keys = store.Init(late, {});
+    const auto keys = store.Init(party.Put(late), {});
     found.ExpectOk(keys.status(), "Init");
     if (!keys.ok()) return;
     found.Expect(*keys == std::vector<Key>{3, 4}, "keys are not in order");

@@ -1,9 +1,24 @@
 #include "tests/kvstore/conformance/harness.h"
 
+#include <map>
 #include <thread>
 
 namespace telegrad::testing {
 namespace {
+
+// Buffers of the emulated device by their open addresses.
+struct OpenBuffers {
+  Mutex mutex;
+  std::map<std::byte*, Buffer> closed ABSL_GUARDED_BY(mutex);
+};
+OpenBuffers& AllOpen() {
+  static auto* const buffers = new OpenBuffers;
+  return *buffers;
+}
+void CloseBuffer(std::byte* open) {
+  MutexLock lock(&AllOpen().mutex);
+  AllOpen().closed.erase(open);
+}
 
 void RunParty(std::unique_ptr<KVStore> store, const StoreSetup& setup,
               const Wrap& wrap, const Body& body, Party shape,
@@ -21,17 +36,50 @@ void RunParty(std::unique_ptr<KVStore> store, const StoreSetup& setup,
     }
     for (const TensorView& view : ViewsOf(values.back())) views.push_back(view);
   }
-  const auto keys = store->Init(setup.tensors, views);
+  const auto keys = store->Init(shape.Put(setup.tensors), views);
   findings.ExpectOk(keys.status(), "Init");
   if (keys.ok()) {
     const std::unique_ptr<KVStore> wrapped = wrap ? wrap(*store) : nullptr;
     KVStore& used = wrapped != nullptr ? *wrapped : *store;
-    body({used, shape.first, shape.count, shape.devices}, findings);
+    body({used, shape.first, shape.count, shape.devices, shape.place},
+         findings);
   }
   store->Close();
 }
 
 }  // namespace
+
+const char* ToString(Place place) {
+  switch (place) {
+    case Place::kHost:
+      return "Host";
+    case Place::kDevice:
+      return "Device";
+    case Place::kMixed:
+      return "Mixed";
+  }
+  return "?";
+}
+
+Buffer MakeOpenBuffer(size_t size) {
+  Buffer closed = MakeEmulatedBuffer(size);
+  std::byte* const open = Reach(closed.view()).data;
+  MutexLock lock(&AllOpen().mutex);
+  AllOpen().closed[open] = std::move(closed);
+  return Buffer(open, size, Device{}, &CloseBuffer);
+}
+
+std::vector<TensorView> ViewsOf(const std::vector<Buffer>& buffers) {
+  std::vector<TensorView> views;
+  MutexLock lock(&AllOpen().mutex);
+  for (const Buffer& buffer : buffers) {
+    const auto closed = AllOpen().closed.find(buffer.data());
+    views.push_back(FloatTensor(closed == AllOpen().closed.end()
+                                    ? buffer.view()
+                                    : closed->second.view()));
+  }
+  return views;
+}
 
 std::string RunParties(const StoreTraits& traits, const StoreSetup& setup,
                        const Wrap& wrap, const Body& body) {
@@ -43,8 +91,8 @@ std::string RunParties(const StoreTraits& traits, const StoreSetup& setup,
     auto store = MakeKVStore(traits.type, options, nullptr);
     if (!store.ok()) return std::string(store.status().message());
     KVStore& one = **store;
-    RunParty(*std::move(store), setup, wrap, body, {one, 0, kContributors},
-             findings);
+    RunParty(*std::move(store), setup, wrap, body,
+             {one, 0, kContributors, 1, wrap.place}, findings);
     return findings.text();
   }
   ClusterConfig config;
@@ -67,7 +115,7 @@ std::string RunParties(const StoreTraits& traits, const StoreSetup& setup,
       if (!store.ok()) return findings.ExpectOk(store.status(), "make");
       KVStore& one = **store;
       RunParty(*std::move(store), setup, wrap, body,
-               {one, rank, 1, traits.max_devices}, findings);
+               {one, rank, 1, traits.max_devices, wrap.place}, findings);
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/device_access.h"
 #include "tests/kvstore/cluster.h"
 #include "tests/kvstore/oracle.h"
 
@@ -15,19 +16,44 @@ namespace telegrad::testing {
 
 constexpr int kContributors = 2;
 
+// Where contributors' tensors lie: in host memory, on the emulated device, or
+// the first one's there and the other's in host memory.
+enum class Place : uint8_t { kHost, kDevice, kMixed };
+const char* ToString(Place place);
+
+// Memory of the emulated device, by addresses that are open: ViewsOf gives
+// those that are not.
+Buffer MakeOpenBuffer(size_t size);
+
 // One worker's part of a job: contributors first to first + count - 1.
 struct Party {
   KVStore& store;
   int first = 0;
   int count = 1;
   int devices = 1;  // of each contributor
+  Place place = Place::kHost;
 
+  bool is_on_device(int contributor) const {
+    return place == Place::kDevice ||
+           (place == Place::kMixed && contributor == 0);
+  }
+  // Tensors that lie where this worker's do.
+  std::vector<TensorSpec> Put(std::vector<TensorSpec> tensors) const {
+    for (TensorSpec& tensor : tensors) {
+      for (int i = 0; i < count * devices; ++i) {
+        tensor.devices.push_back(is_on_device(first + i) ? kEmulatedDevice
+                                                         : Device{});
+      }
+    }
+    return tensors;
+  }
   bool is_first() const { return first == 0; }
   // A tensor on all of this worker's devices.
   std::vector<Buffer> Make(size_t num_elems, float value = 0) const {
     std::vector<Buffer> all;
     for (int i = 0; i < count * devices; ++i) {
-      all.emplace_back(4 * num_elems);
+      all.push_back(is_on_device(first + i) ? MakeOpenBuffer(4 * num_elems)
+                                            : Buffer(4 * num_elems));
       std::fill_n(all.back().as<float>(), num_elems, value);
     }
     return all;
@@ -54,12 +80,7 @@ struct Party {
   }
 };
 
-inline std::vector<TensorView> ViewsOf(const std::vector<Buffer>& buffers) {
-  std::vector<TensorView> views;
-  for (const Buffer& buffer : buffers)
-    views.push_back(FloatTensor(buffer.view()));
-  return views;
-}
+std::vector<TensorView> ViewsOf(const std::vector<Buffer>& buffers);
 
 struct StoreSetup {
   std::vector<TensorSpec> tensors = {{"a", 100}};
@@ -75,8 +96,13 @@ inline float ValueOf(size_t key, size_t i) {
   return static_cast<float>(key + 1) + 0.125f * static_cast<float>(i % 64);
 }
 
-// Stands between a party and its store; the planted faults are such.
-using Wrap = std::function<std::unique_ptr<KVStore>(KVStore& inner)>;
+// Stands between a party and its store; the planted faults are such. Null:
+// nothing. And where the tensors lie.
+struct Wrap : std::function<std::unique_ptr<KVStore>(KVStore& inner)> {
+  using Base = std::function<std::unique_ptr<KVStore>(KVStore& inner)>;
+  using Base::Base;
+  Place place = Place::kHost;
+};
 
 // What is wrong, by whoever found it; empty: nothing. Thread-safe.
 class Findings {

@@ -1,3 +1,4 @@
+#include <set>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,7 @@ using testing::AllChecks;
 using testing::CheckCancel;
 using testing::CheckSums;
 using testing::NamedCheck;
+using testing::Place;
 using testing::Wrap;
 
 // Workers have one device each; once two, which are summed before.
@@ -31,23 +33,46 @@ std::string NameOf(const StoreTraits& traits) {
                                        : "");
 }
 
-class Store
-    : public ::testing::TestWithParam<std::tuple<StoreTraits, NamedCheck>> {};
+using StoreCase = std::tuple<StoreTraits, NamedCheck, Place>;
+
+class Store : public ::testing::TestWithParam<StoreCase> {};
 
 TEST_P(Store, Conforms) {
-  const auto& [traits, check] = GetParam();
-  EXPECT_EQ(check.check(traits, nullptr), "");
+  const auto& [traits, check, place] = GetParam();
+  Wrap wrap = nullptr;
+  wrap.place = place;
+  EXPECT_EQ(check.check(traits, wrap), "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, Store,
-                         ::testing::Combine(::testing::ValuesIn(Types()),
-                                            ::testing::ValuesIn(AllChecks())),
+// Every check with all tensors on a device; those of what two contributors make
+// together also with one of them there.
+std::vector<StoreCase> Cases() {
+  const std::set<absl::string_view> together = {"Codecs", "CodecSwitch",
+                                                "NonFinite", "Broadcast"};
+  std::vector<StoreCase> cases;
+  for (const StoreTraits& traits : Types()) {
+    for (const NamedCheck& check : AllChecks()) {
+      cases.emplace_back(traits, check, Place::kHost);
+      if (!traits.takes_devices || NameOf(traits) != traits.type) continue;
+      cases.emplace_back(traits, check, Place::kDevice);
+      if (together.contains(check.name)) {
+        cases.emplace_back(traits, check, Place::kMixed);
+      }
+    }
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, Store, ::testing::ValuesIn(Cases()),
                          [](const auto& test) {
+                           const Place place = std::get<2>(test.param);
                            return NameOf(std::get<0>(test.param)) + "_" +
-                                  std::get<1>(test.param).name;
+                                  std::get<1>(test.param).name +
+                                  (place == Place::kHost ? ""
+                                                         : ToString(place));
                          });
 
-enum class Fault { kWrongSum, kEarlyTicket, kLostCancel };
+enum class Fault { kWrongSum, kEarlyTicket, kLostCancel, kHostRead };
 
 // A store with one fault.
 class FaultyStore : public KVStore {
@@ -59,6 +84,11 @@ class FaultyStore : public KVStore {
 
   Ticket PushPull(Key key, TensorViews grads, TensorViews outs,
                   int priority) override {
+    if (fault_ == Fault::kHostRead) {
+      const volatile std::byte* const first = grads[0].bytes.data;
+      static_cast<void>(*first);
+      return inner_.PushPull(key, grads, outs, priority);
+    }
     if (fault_ != Fault::kWrongSum) return OnCopies(key, grads, outs);
     const Ticket ticket = inner_.PushPull(key, grads, outs, priority);
     const absl::Status status = ticket.Wait(testing::Soon());
@@ -148,6 +178,16 @@ TEST_P(PlantedFault, OfATicketThatIsDoneTooEarlyIsFound) {
 }
 TEST_P(PlantedFault, OfACancelThatIsLostIsFound) {
   EXPECT_NE(CheckCancel(GetParam(), With(Fault::kLostCancel)), "");
+}
+
+TEST_P(PlantedFault, OfAHostsReadOfADevicesMemoryIsFound) {
+  if (NameOf(GetParam()) != GetParam().type) {
+    GTEST_SKIP() << "takes tensors in host memory alone";
+  }
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  Wrap wrap = With(Fault::kHostRead);
+  wrap.place = Place::kDevice;
+  EXPECT_DEATH(CheckSums(GetParam(), wrap), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, PlantedFault, ::testing::ValuesIn(Types()),

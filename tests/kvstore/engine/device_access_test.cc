@@ -1,94 +1,320 @@
 #include "base/device_access.h"
 
-#include <cstring>
+#include <cmath>
+#include <limits>
 
-#include "tests/kvstore/engine/devices.h"
+#include "absl/strings/str_cat.h"
+#include "kvstore/engine/chunk_sum.h"
+#include "tests/kvstore/engine/contributor.h"
+#include "tests/kvstore/gpu.h"
 #include "tests/kvstore/oracle.h"
 
+// Gradients on a device: frames, answers and what is kept between steps are
+// those of host memory, bit by bit, and the host never looks at them: the
+// memory of the emulated device is closed to it.
 namespace telegrad {
 namespace {
 
+using testing::Contributor;
 using testing::GradOf;
+using testing::HasGpu;
 using testing::IsOk;
-using testing::StatusIs;
+using testing::kGpu;
 
-constexpr size_t kElems = 229;
+constexpr size_t kElems = 229;  // chunks of 64: the last is not whole
+constexpr int kSteps = 50;
 
-// One contributor on the emulated device. `touch` runs before each round with
-// the gradient's memory.
-std::vector<float> RunRounds(const CompressionConfig& compression,
-                             bool is_emulated, int rounds,
-                             void (*touch)(const float*) = nullptr) {
-  const Device device = is_emulated ? kEmulatedDevice : Device{};
-  BufferPool buffers;
-  const EngineConfig config{
-      .compression = compression, .device = device, .buffers = &buffers};
-  const TensorSpec spec{.name = "t", .num_elems = kElems};
-  const auto plan = MakeShardPlan(std::span(&spec, 1), 1, kElems, compression);
-  auto tensor = *TensorCodec::Make(spec, (*plan)[0], config);
-  ChunkSum sum = *ChunkSum::Make((*plan)[0], (*plan)[0].chunks[0], config);
-  ChunkCodec& codec = tensor->chunks()[0];
-  const Buffer grad = MakeDeviceBuffer(4 * kElems, device);
-  const Buffer out = MakeDeviceBuffer(4 * kElems, device);
-  std::vector<float> all;
-  for (uint64_t step = 0; step < static_cast<uint64_t>(rounds); ++step) {
-    {
-      const DeviceAccess access(device);
+struct Case {
+  CompressionConfig compression = {};
+  Dtype dtype = Dtype::kFloat32;
+  bool has_nonfinite = false;
+};
+
+// What a round shows: all payloads, the answer, all outputs.
+struct Shown {
+  std::vector<std::vector<std::vector<std::byte>>> payloads;
+  std::vector<std::vector<std::byte>> answers;
+  std::vector<std::vector<std::byte>> outputs;
+  std::vector<int16_t> scales;
+  bool operator==(const Shown&) const = default;
+};
+
+// Two contributors and a sum. The first one is on `lane`'s device, if there is
+// one; the other in host memory.
+class Job {
+ public:
+  Job(const Case& test, DeviceLane* lane) : test_(test) {
+    host_ = {.compression = test.compression,
+             .num_contributors = 2,
+             .buffers = &buffers_};
+    device_ = host_;
+    if (lane != nullptr) {
+      device_.lane = lane;
+      device_.buffers = &lane->host_buffers();
+    }
+    const TensorSpec spec{
+        .name = "t", .num_elems = kElems, .dtype = test.dtype};
+    const auto plan =
+        *MakeShardPlan(std::span(&spec, 1), 1, 64, test.compression);
+    contributors_.push_back(
+        std::make_unique<Contributor>(spec, plan[0], device_));
+    contributors_.push_back(
+        std::make_unique<Contributor>(spec, plan[0], host_));
+    for (const Chunk& chunk : plan[0].chunks) {
+      sums_.push_back(*ChunkSum::Make(plan[0], chunk, host_));
+    }
+  }
+
+  Contributor& contributor(size_t i) { return *contributors_[i]; }
+
+  // Gradients grow half-way; codecs change twice.
+  void Round(int step, Shown* shown) {
+    for (size_t d = 0; d < 2; ++d) {
+      std::vector<float> grad(kElems);
       for (size_t i = 0; i < kElems; ++i) {
-        grad.as<float>()[i] = GradOf(0, static_cast<int>(step), i);
+        grad[i] = GradOf(static_cast<int>(d), step, i) *
+                  (step < kSteps / 2 ? 1.0f : 16.0f);
+      }
+      if (test_.has_nonfinite && step % 3 == 0) {
+        grad[step % kElems] = std::numeric_limits<float>::quiet_NaN();
+        grad[70] = std::numeric_limits<float>::infinity();
+      }
+      contributors_[d]->Fill(grad);
+      const int last =
+          static_cast<int>(contributors_[d]->codec().num_codecs()) - 1;
+      if (step == 14 || step == 34) {
+        ASSERT_THAT(contributors_[d]->codec().SetCodec(step == 14 ? last : 0),
+                    IsOk());
       }
     }
-    if (touch != nullptr) touch(grad.as<float>());
-    const ChunkWish wish = tensor->Wish(grad.view(), {});
-    if (codec.NeedsScale(step)) {
-      EXPECT_THAT(sum.Propose(0, wish.scale), IsOk());
-      codec.AgreeFirst(sum.scale());
-    }
-    const auto encoded = codec.Encode(step, 0, grad.view(), {});
-    EXPECT_THAT(encoded, IsOk());
-    sum.Note(codec.Wish(wish));
-    const ConstBytes payload = encoded->payload;
-    const auto result = sum.Sum(std::span(&payload, 1), nullptr, {});
-    EXPECT_THAT(result, IsOk());
-    sum.Finish(result->record);
-    EXPECT_THAT(codec.Decode(result->record, result->payload, out.view(), {}),
-                IsOk());
-    codec.Agree(result->record.agreed);
-    const DeviceAccess access(device);
-    all.insert(all.end(), out.as<float>(), out.as<float>() + kElems);
+    Sum(static_cast<uint64_t>(step), shown);
   }
-  return all;
+
+ private:
+  void Sum(uint64_t step, Shown* shown) {
+    std::vector<ChunkWish> wishes;
+    for (const auto& each : contributors_) wishes.push_back(each->Wish());
+    for (size_t c = 0; c < sums_.size(); ++c) {
+      for (size_t d = 0; d < 2; ++d) {
+        if (!contributors_[d]->codec().chunks()[c].NeedsScale(step)) continue;
+        ASSERT_THAT(sums_[c].Propose(static_cast<int>(d), wishes[d].scale),
+                    IsOk());
+      }
+      for (const auto& each : contributors_) {
+        ChunkCodec& chunk = each->codec().chunks()[c];
+        if (chunk.NeedsScale(step)) chunk.AgreeFirst(sums_[c].scale());
+      }
+    }
+    for (size_t d = 0; d < 2; ++d) {
+      auto payloads = contributors_[d]->Encode(step, d);
+      ASSERT_THAT(payloads, IsOk());
+      shown->payloads.push_back(*std::move(payloads));
+    }
+    for (size_t c = 0; c < sums_.size(); ++c) SumChunk(c, step, wishes, shown);
+    for (const auto& each : contributors_) {
+      shown->outputs.push_back(each->Output());
+    }
+  }
+
+  void SumChunk(size_t c, uint64_t step, const std::vector<ChunkWish>& wishes,
+                Shown* shown) {
+    ChunkSum& sum = sums_[c];
+    shown->scales.push_back(sum.scale());
+    std::vector<ConstBytes> payloads;
+    for (size_t d = 0; d < 2; ++d) {
+      ChunkCodec& chunk = contributors_[d]->codec().chunks()[c];
+      const std::vector<std::byte>& payload = shown->payloads[d][c];
+      PushRecord push = chunk.Push(step, wishes[d]);
+      push.payload_bytes = payload.size();
+      ASSERT_THAT(sum.CheckFormat(push), IsOk());
+      ASSERT_THAT(sum.CheckSettings(push), IsOk());
+      ASSERT_THAT(sum.codec().Validate({payload.data(), payload.size()}),
+                  IsOk());
+      sum.TakeFormat(push.format);
+      sum.Note(push.wish);
+      payloads.emplace_back(payload.data(), payload.size());
+    }
+    const auto result = sum.Sum(payloads, nullptr, {});
+    ASSERT_THAT(result, IsOk());
+    sum.Finish(result->record);
+    const ConstBytes answer = result->payload;
+    shown->answers.emplace_back(answer.data, answer.data + answer.size);
+    for (const auto& each : contributors_) {
+      ChunkCodec& chunk = each->codec().chunks()[c];
+      ASSERT_THAT(chunk.CheckReply(result->record, answer.size, false), IsOk());
+      ASSERT_THAT(each->Decode(c, result->record, answer), IsOk());
+      chunk.Agree(result->record.agreed);
+    }
+  }
+
+  const Case test_;
+  BufferPool buffers_;
+  EngineConfig host_;
+  EngineConfig device_;
+  std::vector<std::unique_ptr<Contributor>> contributors_;
+  std::vector<ChunkSum> sums_;
+};
+
+void ExpectSameBits(const Case& test, int steps = kSteps,
+                    Device device = kEmulatedDevice) {
+  const auto lane = *DeviceLane::Make(device);
+  Job on_device(test, lane.get());
+  Job on_host(test, nullptr);
+  for (int step = 0; step < steps; ++step) {
+    Shown there;
+    Shown here;
+    ASSERT_NO_FATAL_FAILURE(on_device.Round(step, &there));
+    ASSERT_NO_FATAL_FAILURE(on_host.Round(step, &here));
+    ASSERT_EQ(there.payloads, here.payloads) << step;
+    ASSERT_EQ(there.answers, here.answers) << step;
+    ASSERT_EQ(there.scales, here.scales) << step;
+    ASSERT_EQ(there.outputs, here.outputs) << step;
+  }
+  const TensorReport a = on_device.contributor(0).codec().Report(50);
+  const TensorReport b = on_host.contributor(0).codec().Report(50);
+  EXPECT_EQ(a.num_nonfinite, b.num_nonfinite);
+  EXPECT_EQ(a.gave_up, b.gave_up);
+  EXPECT_EQ(a.has_sample, b.has_sample);
+  if (!std::isnan(b.residual_ratio)) {
+    EXPECT_EQ(a.residual_ratio, b.residual_ratio);
+  }
+  EXPECT_EQ(a.cosine, b.cosine);
 }
 
-CompressionConfig Of(const std::string& type) {
+CompressionConfig Of(const std::string& type, ReplyMode reply) {
   CompressionConfig compression;
   compression.type = type;
+  compression.reply = reply;
+  compression.alternatives = {type == "2bit" ? "int8" : "2bit"};
   compression.warmup_steps = type == "none" ? 0 : 2;
   return compression;
 }
 
-// All codecs, with their health checks and dense rounds, never touch a gradient
-// outside kernels and copies: the process would die.
-TEST(EmulatedDevice, GivesTheSameBitsAsHostMemory) {
-  for (const Codec* codec : AllCodecs()) {
-    const CompressionConfig compression = Of(codec->traits().name);
-    EXPECT_EQ(RunRounds(compression, true, 20),
-              RunRounds(compression, false, 20))
-        << codec->traits().name;
+class EveryCodecOnDevice : public ::testing::TestWithParam<const Codec*> {};
+
+INSTANTIATE_TEST_SUITE_P(, EveryCodecOnDevice, ::testing::ValuesIn(AllCodecs()),
+                         [](const auto& codec) {
+                           std::string name;
+                           for (const char c : codec.param->traits().name) {
+                             if (std::isalnum(c)) name += c;
+                           }
+                           return "Of" + name;
+                         });
+
+TEST_P(EveryCodecOnDevice, GivesTheBitsOfHostMemory) {
+  const CodecTraits& traits = GetParam()->traits();
+  for (const ReplyMode reply :
+       {ReplyMode::kDense, ReplyMode::kSum, ReplyMode::kReencode}) {
+    for (const Dtype dtype :
+         {Dtype::kFloat32, Dtype::kFloat16, Dtype::kBfloat16}) {
+      SCOPED_TRACE(absl::StrCat(ToString(reply), " ", ToString(dtype)));
+      ASSERT_NO_FATAL_FAILURE(ExpectSameBits(
+          {.compression = Of(traits.name, reply), .dtype = dtype}));
+    }
   }
 }
 
-using EmulatedDeviceDeathTest = ::testing::Test;
+TEST_P(EveryCodecOnDevice, GivesTheBitsOfHostMemoryOnAGpu) {
+  if (!HasGpu()) return;
+  Case test = {.compression = Of(GetParam()->traits().name, ReplyMode::kAuto)};
+  ASSERT_NO_FATAL_FAILURE(ExpectSameBits(test, kSteps, kGpu));
+  test.dtype = Dtype::kBfloat16;
+  ASSERT_NO_FATAL_FAILURE(ExpectSameBits(test, 18, kGpu));
+}
 
-// A planted read is found.
-TEST(EmulatedDeviceDeathTest, EndsWhoReadsAGradientOnTheHost) {
+TEST_P(EveryCodecOnDevice, TreatsWhatIsNotFiniteAsHostMemoryDoes) {
+  const CodecTraits& traits = GetParam()->traits();
+  for (const NonFinitePolicy policy :
+       {NonFinitePolicy::kZero, NonFinitePolicy::kPropagate}) {
+    // What such codecs send is theirs to say; outputs of NaN are compared.
+    if (policy == NonFinitePolicy::kPropagate && !traits.keeps_nonfinite) {
+      continue;
+    }
+    Case test = {.compression = Of(traits.name, ReplyMode::kAuto),
+                 .has_nonfinite = true};
+    test.compression.nonfinite = policy;
+    test.compression.alternatives = {};
+    SCOPED_TRACE(ToString(policy));
+    ASSERT_NO_FATAL_FAILURE(ExpectSameBits(test, 20));
+  }
+}
+
+TEST(OnDevice, GivesTheBitsOfHostMemoryInBothPackings) {
+  for (const char* type : {"2bit:packing=0", "2bit:packing=1"}) {
+    for (const ReplyMode reply :
+         {ReplyMode::kDense, ReplyMode::kSum, ReplyMode::kReencode}) {
+      SCOPED_TRACE(absl::StrCat(type, " ", ToString(reply)));
+      ASSERT_NO_FATAL_FAILURE(ExpectSameBits({.compression = Of(type, reply)}));
+    }
+  }
+}
+
+TEST(OnDevice, RefusesWhatIsNotFinite) {
+  const auto lane = *DeviceLane::Make(kEmulatedDevice);
+  for (const char* type : {"2bit", "none"}) {
+    CompressionConfig compression = Of(type, ReplyMode::kAuto);
+    compression.threshold = {ThresholdSpec::Kind::kAbsolute, 0.5f};
+    compression.warmup_steps = 0;
+    Job job({.compression = compression}, lane.get());
+    std::vector<float> grad(kElems);
+    grad[200] = -std::numeric_limits<float>::infinity();
+    job.contributor(0).Fill(grad);
+    EXPECT_FALSE(job.contributor(0).Encode(0, 0).ok()) << type;
+  }
+}
+
+// A codec that does not pay is given up by the same samples.
+TEST(OnDevice, GivesUpACodecThatHarms) {
+  Case test = {.compression = Of("2bit", ReplyMode::kSum)};
+  test.compression.threshold = {ThresholdSpec::Kind::kAbsolute, 0x1p-30f};
+  test.compression.alternatives = {};
+  ExpectSameBits(test, static_cast<int>(kGuardPeriod * (kGuardPatience + 1)));
+}
+
+// Codes leave the device as they are, with 32 bytes for each chunk, and with 8
+// for each tensor where the scale follows the gradient; samples come on top in
+// one step of sixteen.
+TEST(OnDevice, CopiesNoMoreThanCodes) {
+  const auto lane = *DeviceLane::Make(kEmulatedDevice);
+  Case test = {.compression = Of("2bit", ReplyMode::kSum)};
+  test.compression.warmup_steps = 0;
+  test.compression.alternatives = {};
+  Job job(test, lane.get());
+  int num_plain = 0;
+  for (int step = 0; step < 16; ++step) {
+    const int64_t bytes = lane->down_bytes();
+    const int64_t copies = lane->num_downs();
+    Shown shown;
+    ASSERT_NO_FATAL_FAILURE(job.Round(step, &shown));
+    int64_t codes = 0;
+    for (const auto& payload : shown.payloads[0]) {
+      codes += static_cast<int64_t>(payload.size());
+    }
+    const int64_t overhead = lane->down_bytes() - bytes - codes;
+    if (overhead != 4 * 32 + 8) continue;
+    ++num_plain;
+    // One more: the test waits for the wish first.
+    EXPECT_LE(lane->num_downs() - copies, 2);
+  }
+  EXPECT_EQ(num_plain, 16 - 4);  // four chunks look in four other steps
+}
+
+// The host's part of a step: nothing is to be found by looking elsewhere.
+using OnDeviceDeathTest = ::testing::Test;
+
+TEST(OnDeviceDeathTest, EndsWhoReadsAGradientOnTheHost) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  static float sink = 0;
-  EXPECT_DEATH(RunRounds(Of("2bit"), true, 1,
-                         [](const float* grad) { sink += grad[3]; }),
-               "");
-  RunRounds(Of("2bit"), false, 1, [](const float* grad) { sink += grad[3]; });
-  EXPECT_NE(sink, 0);
+  const Buffer memory = MakeEmulatedBuffer(4 * kElems);
+  Reach(memory.view()).data[12] = std::byte{1};
+  EXPECT_DEATH(
+      {
+        volatile float sink = memory.as<float>()[3];
+        static_cast<void>(sink);
+      },
+      "");
+  EXPECT_DEATH(memory.as<float>()[3] = 1, "");
+  const DeviceAccess access(kEmulatedDevice);
+  EXPECT_NE(memory.as<float>()[3], 0);
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ class Devices {
       const std::vector<std::vector<float>>& grads) {
     std::vector<ChunkWish> wishes;
     for (size_t d = 0; d < codecs_.size(); ++d) {
-      wishes.push_back(codecs_[d]->Wish(View(grads[d]), {}));
+      wishes.push_back(codecs_[d]->Wish(View(grads[d])));
     }
     std::vector<std::vector<float>> outs(grads.size(), grads[0]);
     for (size_t c = 0; c < sums_.size(); ++c) {
@@ -79,8 +79,7 @@ class Devices {
       ASSIGN_OR_RETURN(
           const EncodedChunk encoded,
           codec.Encode(step_, d,
-                       {grads[d].data() + chunk.begin, 4 * chunk.num_elems},
-                       {}));
+                       {grads[d].data() + chunk.begin, 4 * chunk.num_elems}));
       codecs_[d]->CountNonFinite(encoded.num_nonfinite);
       if (encoded.is_refused) {
         return absl::DataLossError(
@@ -105,7 +104,7 @@ class Devices {
                 std::max(codec.max_reply_bytes(), codec.value_bytes()));
       RETURN_IF_ERROR(codec.Decode(
           result.record, result.payload,
-          Bytes(outs[d].data() + chunk.begin, 4 * chunk.num_elems), {}));
+          Bytes(outs[d].data() + chunk.begin, 4 * chunk.num_elems)));
       codec.Agree(result.record.agreed);
     }
     return absl::OkStatus();

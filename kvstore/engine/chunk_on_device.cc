@@ -1,0 +1,215 @@
+#include "kvstore/engine/chunk_on_device.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "kernels/gather.h"
+#include "kvstore/engine/floats.h"
+
+// No byte of a gradient, a residual or an output is looked at here: kernels and
+// copies get addresses.
+namespace telegrad {
+namespace {
+
+constexpr size_t kSampledArrays = 4;  // of Begun::samples
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<Buffer>> ChunkOnDevice::Room(
+    size_t bytes) const {
+  std::shared_ptr<Buffer> room = lane().device_buffers().Get(bytes);
+  if (room->size() == bytes) return room;
+  return DeviceLane::NoMemory(bytes);
+}
+
+absl::StatusOr<std::shared_ptr<Buffer>> ChunkOnDevice::Widened(
+    ConstBytes from) const {
+  ASSIGN_OR_RETURN(std::shared_ptr<Buffer> to, Room(codec_.value_bytes()));
+  Widen(lane().kernels(), Reach(from), codec_.dtype_, codec_.chunk_.num_elems,
+        Floats(Reach(to->view())), lane().stream());
+  return to;
+}
+
+absl::Status ChunkOnDevice::BeginEncode(uint64_t step, uint64_t source,
+                                        ConstBytes grad) {
+  const Coding& coding = codec_.Begin(step);
+  const PreparedCodec& codec = *coding.codec;
+  begun_ = {.is_dense = codec.traits().lossless};
+  if (begun_.is_dense) return BeginDense(grad);
+  const EncodeParams params = codec_.ParamsOf(coding, step, source);
+  begun_.threshold = params.threshold;
+  const ChunkMemory& memory = codec_.memory_;
+  const Bytes frame = Reach(memory.frame);
+  const Stream stream = lane().stream();
+  bool is_encoded = false;
+  std::shared_ptr<Buffer> widened;
+  if (codec_.dtype_ != Dtype::kFloat32) {
+    ASSIGN_OR_RETURN(is_encoded,
+                     codec_.EncodeHalves(codec, params, Reach(grad), frame,
+                                         result_on_device(), stream));
+    if (!is_encoded) {
+      ASSIGN_OR_RETURN(widened, Widened(grad));
+      grad = widened->view();
+    }
+  }
+  if (!is_encoded) {
+    if (codec_.has_sample_) RETURN_IF_ERROR(SampleBefore(Reach(grad)));
+    RETURN_IF_ERROR(codec.Encode(Reach(grad), codec_.state_, params, frame,
+                                 result_on_device(), stream));
+    codec_.has_residual_ |= codec_.state_.residual.size > 0;
+    if (codec_.has_sample_) RETURN_IF_ERROR(SampleAfter(codec));
+  }
+  lane().Down(memory.host_result, memory.result, memory.block);
+  if (codec.traits().constant_width) {
+    lane().Down(memory.host_frame,
+                ConstBytes(memory.frame.data, codec.max_encoded_bytes(),
+                           memory.frame.device),
+                memory.block);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ChunkOnDevice::BeginDense(ConstBytes grad) {
+  const kernels::KernelTable& kernels = lane().kernels();
+  const size_t bytes = codec_.value_bytes();
+  codec_.dense_ = lane().host_buffers().Get(bytes);
+  RETURN_IF_ERROR(CopyValue(grad, codec_.dense_->view()));
+  if (!std::exchange(codec_.has_residual_, false)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(begun_.residual, Room(bytes));
+  begun_.host_residual = lane().host_buffers().Get(bytes);
+  const Bytes residual = Reach(codec_.memory_.residual);
+  kernels.copy(residual.data, bytes, Reach(begun_.residual->view()).data,
+               lane().stream());
+  kernels::GatherKernelsOf(kernels.device)
+      .clear(bytes, residual.data, lane().stream());
+  lane().Down(begun_.host_residual->view(), begun_.residual->view());
+  return absl::OkStatus();
+}
+
+absl::Status ChunkOnDevice::CopyValue(ConstBytes from, Bytes to) {
+  if (codec_.dtype_ != Dtype::kFloat32) {
+    ASSIGN_OR_RETURN(begun_.floats, Widened(from));
+    from = begun_.floats->view();
+  }
+  lane().Down(to, from);
+  return absl::OkStatus();
+}
+
+absl::Status ChunkOnDevice::SampleBefore(ConstBytes floats) {
+  const size_t bytes = kSampledArrays * 4 * codec_.guard_.num_samples();
+  ASSIGN_OR_RETURN(begun_.samples, Room(bytes));
+  begun_.host_samples = lane().host_buffers().Get(bytes);
+  Sample(floats, 0);
+  if (codec_.guard_.has_residual()) Sample(codec_.state_.residual, 1);
+  return absl::OkStatus();
+}
+
+absl::Status ChunkOnDevice::SampleAfter(const PreparedCodec& codec) {
+  if (codec_.guard_.has_residual()) Sample(codec_.state_.residual, 2);
+  if (codec_.guard_.needs_decoded()) {
+    // Given back at once: whoever gets it has kernels that come later.
+    ASSIGN_OR_RETURN(const std::shared_ptr<Buffer> decoded,
+                     Room(codec_.value_bytes()));
+    const Bytes to = Reach(decoded->view());
+    ConstBytes payload = Reach(codec_.memory_.frame);
+    // A CPU's kernels have ended, and say how much there is.
+    payload.size = lane().kernels().device == DeviceKind::kCpu
+                       ? result_on_device()->encoded_bytes
+                       : codec.max_encoded_bytes();
+    RETURN_IF_ERROR(
+        codec.Decode(payload, begun_.threshold, to, lane().stream()));
+    Sample(to, 3);
+  }
+  lane().Down(begun_.host_samples->view(), begun_.samples->view());
+  return absl::OkStatus();
+}
+
+void ChunkOnDevice::Sample(ConstBytes from, size_t array) {
+  const Guard& guard = codec_.guard_;
+  kernels::GatherKernelsOf(lane().kernels().device)
+      .sample(
+          Floats(from), codec_.chunk_.num_elems, guard.stride(),
+          Floats(Reach(begun_.samples->view())) + array * guard.num_samples(),
+          lane().stream());
+}
+
+absl::StatusOr<bool> ChunkOnDevice::CopyCodes() {
+  if (begun_.is_dense ||
+      codec_.codings_.Of(codec_.encoded_in_).codec->traits().constant_width) {
+    return false;
+  }
+  const ChunkMemory& memory = codec_.memory_;
+  const size_t bytes = result().encoded_bytes;
+  if (bytes > memory.frame.size) {
+    return DeviceFault(absl::StrCat("an encoder with room for ",
+                                    memory.frame.size, " bytes wrote ", bytes));
+  }
+  lane().Down(memory.host_frame,
+              ConstBytes(memory.frame.data, bytes, memory.frame.device),
+              memory.block);
+  return true;
+}
+
+EncodedChunk ChunkOnDevice::EndEncode() {
+  const Begun begun = std::exchange(begun_, {});
+  if (begun.is_dense) {
+    Buffer& dense = *codec_.dense_;
+    const EncodedChunk seen = codec_.SeenDense(dense.view());
+    if (seen.is_refused) return seen;
+    ChangeDense(
+        seen.num_nonfinite,
+        begun.residual == nullptr ? nullptr : begun.host_residual->as<float>(),
+        dense);
+    return seen;
+  }
+  if (codec_.has_sample_) {
+    Guard& guard = codec_.guard_;
+    const size_t n = guard.num_samples();
+    const float* const sampled = begun.host_samples->as<float>();
+    guard.Before(sampled, sampled + n, Guard::Reads::kSamples);
+    guard.After(sampled, sampled + 2 * n, begun.threshold, sampled + 3 * n,
+                Guard::Reads::kSamples);
+    codec_.TakeHealth();
+  }
+  return codec_.Seen({codec_.memory_.host_frame.data, result().encoded_bytes},
+                     result().stats);
+}
+
+absl::Status ChunkOnDevice::BeginDecode(const ReplyRecord& reply,
+                                        ConstBytes payload, Bytes out) {
+  const Bytes answer = codec_.memory_.answer;
+  if (reply.format != ReplyFormat::kDense) {
+    lane().Up(Bytes(answer.data, payload.size, answer.device), payload);
+  } else if (codec_.dtype_ == Dtype::kFloat32) {
+    lane().Up(out, payload);
+  } else {
+    ASSIGN_OR_RETURN(begun_.floats, Room(codec_.value_bytes()));
+    lane().UpAfterKernels(begun_.floats->view(), payload);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ChunkOnDevice::EndDecode(const ReplyRecord& reply,
+                                      size_t payload_bytes, Bytes out) {
+  const bool is_dense = reply.format == ReplyFormat::kDense;
+  const bool is_wide = codec_.dtype_ == Dtype::kFloat32;
+  if (is_wide && is_dense) return absl::OkStatus();
+  ConstBytes payload = Reach(codec_.memory_.answer);
+  payload.size = payload_bytes;
+  if (is_wide) {
+    return codec_.DecodeTo(reply, payload, Reach(out), lane().stream());
+  }
+  std::shared_ptr<Buffer> floats = std::move(begun_.floats);
+  if (!is_dense) {
+    ASSIGN_OR_RETURN(floats, Room(codec_.value_bytes()));
+    RETURN_IF_ERROR(codec_.DecodeTo(reply, payload, Reach(floats->view()),
+                                    lane().stream()));
+  }
+  Narrow(lane().kernels(), Floats(Reach(floats->view())),
+         codec_.chunk_.num_elems, Reach(out), codec_.dtype_,
+         &result_on_device()->stats, lane().stream());
+  return absl::OkStatus();
+}
+
+}  // namespace telegrad

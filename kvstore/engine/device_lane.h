@@ -1,0 +1,120 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/device_access.h"
+#include "base/event.h"
+#include "base/mutex.h"
+#include "base/stream.h"
+#include "kernels/device_queue.h"
+#include "kernels/dispatch.h"
+#include "kvstore/engine/buffer_pool.h"
+
+namespace telegrad {
+
+// Where a store queues its work on one device: a stream of kernels, one of
+// copies up to the device and one of copies down to the host. Kernels come
+// after the copies up before them, copies down after the kernels before them;
+// so what goes around through a server comes back in order. One thread queues,
+// within a kernels::DeviceScope, and waits for nothing; what is said of other
+// threads below they may call.
+class DeviceLane {
+ public:
+  // Unimplemented, with the reason, where there is no such device.
+  static absl::StatusOr<std::unique_ptr<DeviceLane>> Make(Device device);
+
+  Device device() const { return queue_->device(); }
+  // That codecs are prepared for.
+  Device codec_device() const;
+  const kernels::KernelTable& kernels() const { return *kernels_; }
+  Stream stream() const { return compute_; }  // of kernels
+  // Buffers of the host, which copies take, and of the device, for kernels.
+  // Other threads, too.
+  BufferPool& host_buffers() { return host_buffers_; }
+  BufferPool& device_buffers() { return device_buffers_; }
+
+  // Kernels and copies from now on come after it.
+  void Follow(Event event);
+  void Up(Bytes to, ConstBytes from);
+  // To what kernels so far use.
+  void UpAfterKernels(Bytes to, ConstBytes from);
+  // Queued by Submit; those of one `block` of memory that are neighbours there
+  // and on the host as one copy.
+  void Down(Bytes to, ConstBytes from, const void* block = nullptr);
+  // Kernels from now on come after the copies up so far; Submit does it, too.
+  void EndUp();
+  // Behind all kernels and copies up so far, and behind all copies down.
+  struct Events {
+    Event kernels;
+    Event copies;
+  };
+  Events Submit();
+  // What went wrong, if anything did, with what was queued so far: exit code
+  // device_fault.
+  absl::Status status();
+
+  // The rest: any thread. An event is Take's until Return.
+  Event TakeEvent();
+  void Return(Event event);
+  bool Record(Event event, Stream stream);
+  bool WaitOn(Stream stream, Event event);
+  kernels::DeviceQueue::State Poll(Event event) { return queue_->Poll(event); }
+  // Calls call(argument) once kernels and copies down so far have passed.
+  bool Notify(void (*call)(void*), void* argument);
+  // Waits, on the host: for where that is no part of a step.
+  absl::Status Wait(Event event, TimePoint deadline);
+  // A copy behind `after`, and its end.
+  absl::Status CopyNow(Bytes to, ConstBytes from, Event after);
+  // For all streams, zero-filled; waits. ResourceExhausted where there is none
+  // left.
+  absl::StatusOr<Buffer> MakeMemory(size_t size);
+  static absl::Status NoMemory(size_t size);
+  // The host's, which copies take.
+  Buffer MakeHostMemory(size_t size);
+
+  // Over the bus so far.
+  int64_t up_bytes() const { return up_bytes_; }
+  int64_t down_bytes() const { return down_bytes_; }
+  int64_t num_downs() const { return num_downs_; }  // copies
+
+ private:
+  explicit DeviceLane(std::unique_ptr<kernels::DeviceQueue> queue,
+                      const kernels::KernelTable* kernels);
+  struct Copy {
+    Bytes to;
+    ConstBytes from;
+    const void* block = nullptr;
+  };
+  void QueueDowns();
+
+  const std::unique_ptr<kernels::DeviceQueue> queue_;
+  const kernels::KernelTable* const kernels_;
+  const Stream compute_;
+  const Stream up_;
+  const Stream down_;
+  const Stream aside_;  // of CopyNow and the like
+  const Event up_event_;
+  const Event compute_event_;
+  BufferPool host_buffers_;
+  BufferPool device_buffers_;
+  bool has_up_ = false;
+  std::vector<Copy> downs_;
+  std::atomic<int64_t> up_bytes_{0};
+  std::atomic<int64_t> down_bytes_{0};
+  std::atomic<int64_t> num_downs_{0};
+
+  Mutex mutex_;
+  std::vector<Event> events_ ABSL_GUARDED_BY(mutex_);
+};
+
+// The exit code's status of a device that failed.
+absl::Status DeviceFault(const std::string& why);
+
+}  // namespace telegrad

@@ -1,0 +1,348 @@
+#include "kvstore/ps/worker_device.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
+#include "base/short_slices.h"
+#include "base/status_macros.h"
+#include "kernels/device_scope.h"
+#include "kvstore/engine/floats.h"
+#include "kvstore/ps/worker.h"
+
+namespace telegrad {
+namespace {
+
+using State = kernels::DeviceQueue::State;
+
+// A device that has passed something says so; in case it does not.
+constexpr Duration kLookPause = std::chrono::milliseconds(1);
+constexpr Duration kIdlePause = std::chrono::seconds(1);
+// What takes longer never ends.
+constexpr Duration kFaultGrace = std::chrono::seconds(60);
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<WorkerDevice>> WorkerDevice::Make(
+    Device device, DistWorker* worker) {
+  ASSIGN_OR_RETURN(std::unique_ptr<DeviceLane> lane, DeviceLane::Make(device));
+  return std::unique_ptr<WorkerDevice>(
+      new WorkerDevice(std::move(lane), worker));
+}
+
+WorkerDevice::WorkerDevice(std::unique_ptr<DeviceLane> lane, DistWorker* worker)
+    : lane_(std::move(lane)), worker_(*worker), thread_([this] { Run(); }) {}
+
+WorkerDevice::~WorkerDevice() {
+  {
+    MutexLock lock(&mutex_);
+    is_stopping_ = true;
+  }
+  changed_.NotifyAll();
+  thread_.join();
+  lane_.reset();  // its streams call back until then
+}
+
+const EngineConfig& WorkerDevice::Configure(const EngineConfig& worker) {
+  if (config_.lane == nullptr) {
+    config_ = worker;
+    config_.lane = lane_.get();
+    config_.buffers = &lane_->host_buffers();
+  }
+  return config_;
+}
+
+std::shared_ptr<WorkerOp> WorkerDevice::MakeOp(OpKind kind, Key key,
+                                               const TensorView* grad,
+                                               const TensorView* out) {
+  const Event ready = lane_->TakeEvent();
+  const Event out_ready = lane_->TakeEvent();
+  if (grad != nullptr) lane_->Record(ready, grad->stream);
+  if (out != nullptr) lane_->Record(out_ready, out->stream);
+  auto op = std::make_shared<WorkerOp>(
+      kind, key, grad != nullptr ? ConstBytes(grad->bytes) : ConstBytes(),
+      out != nullptr ? out->bytes : Bytes(), lane_.get(), ready);
+  op->out_ready = out_ready;
+  op->result = lane_->TakeEvent();
+  return op;
+}
+
+void WorkerDevice::Push(WorkerTensor& tensor,
+                        const std::shared_ptr<WorkerOp>& op) {
+  op->num_to_agree = tensor.chunks.size();
+  Post({.stage = Stage::kPush, .tensor = &tensor, .op = op});
+}
+
+void WorkerDevice::GiveValue(WorkerTensor& tensor,
+                             const std::shared_ptr<WorkerOp>& op) {
+  Post({.stage = Stage::kGive, .tensor = &tensor, .op = op});
+}
+
+void WorkerDevice::Agreed(WorkerChunk& chunk) {
+  if (chunk.op->num_to_agree.fetch_sub(1) != 1) return;
+  Post({.stage = Stage::kEncode, .tensor = chunk.tensor, .op = chunk.op});
+}
+
+void WorkerDevice::Decode(WorkerChunk& chunk) {
+  Post({.stage = Stage::kDecode,
+        .tensor = chunk.tensor,
+        .op = chunk.op,
+        .chunk = &chunk});
+}
+
+void WorkerDevice::Post(Item item) {
+  if (!worker_.CountJob()) return;
+  {
+    MutexLock lock(&mutex_);
+    posted_.push_back(std::move(item));
+  }
+  changed_.NotifyAll();
+}
+
+void WorkerDevice::Run() {
+  const ShortSlices slices;
+  const kernels::DeviceScope scope(lane_->device());
+  std::vector<Item> items;
+  while (true) {
+    Wait();
+    {
+      MutexLock lock(&mutex_);
+      if (is_stopping_) return;
+      items.swap(posted_);
+      is_woken_ = false;
+    }
+    Look();
+    items.insert(items.end(), std::make_move_iterator(next_.begin()),
+                 std::make_move_iterator(next_.end()));
+    next_.clear();
+    if (!items.empty()) Queue(items);
+    items.clear();
+  }
+}
+
+void WorkerDevice::Wait() {
+  const TimePoint until =
+      Clock::now() + (groups_.empty() ? kIdlePause : kLookPause);
+  MutexLock lock(&mutex_);
+  while (posted_.empty() && !is_woken_ && !is_stopping_ &&
+         Clock::now() < until) {
+    changed_.WaitUntil(&mutex_, until);
+  }
+}
+
+// Copies up, then what they are for and all that is to be encoded.
+void WorkerDevice::Queue(std::vector<Item>& items) {
+  Group decoded;
+  Group others;
+  absl::Status status;
+  for (Item& item : items) {
+    if (worker_.has_failed_ || !status.ok()) {
+      Drop(item);
+      continue;
+    }
+    // Of what fails some may have been queued.
+    status = Begin(item);
+    Group& group = item.stage == Stage::kDecode ? decoded : others;
+    group.items.push_back(std::move(item));
+  }
+  lane_->EndUp();
+  for (const Item& item : decoded.items) {
+    WorkerChunk& chunk = *item.chunk;
+    status.Update(chunk.on_device().EndDecode(
+        chunk.record, chunk.reply_payload.size,
+        PartOf(chunk.memory.out, chunk.plan(), chunk.codec->dtype())));
+    if (item.op->answers_left.fetch_sub(1) != 1) continue;
+    lane_->Record(item.op->result, lane_->stream());
+    item.op->ticket->Queued();
+  }
+  const DeviceLane::Events events = lane_->Submit();
+  status.Update(lane_->status());
+  decoded.event = events.kernels;
+  others.event = events.copies;
+  decoded.since = others.since = Clock::now();
+  for (Group* group : {&decoded, &others}) {
+    if (group->items.empty()) {
+      lane_->Return(group->event);
+    } else {
+      groups_.push_back(std::move(*group));
+    }
+  }
+  if (!status.ok()) Fail(status);
+  lane_->Notify(
+      [](void* self) {
+        auto& device = *static_cast<WorkerDevice*>(self);
+        {
+          MutexLock lock(&device.mutex_);
+          device.is_woken_ = true;
+        }
+        device.changed_.NotifyAll();
+      },
+      this);
+}
+
+absl::Status WorkerDevice::Begin(Item& item) {
+  WorkerTensor& tensor = *item.tensor;
+  switch (item.stage) {
+    case Stage::kPush:
+      lane_->Follow(item.op->ready);
+      item.use = item.op->memory.Begin();
+      RETURN_IF_ERROR(tensor.codec->BeginWish(item.use.in));
+      if (tensor.codec->chunks()[0].NeedsScale(item.op->step)) {
+        item.stage = Stage::kWished;
+        return absl::OkStatus();
+      }
+      return BeginEncode(item);
+    case Stage::kEncode:
+      return BeginEncode(item);
+    case Stage::kGive:
+      lane_->Follow(item.op->ready);
+      return BeginGive(item);
+    case Stage::kDecode: {
+      WorkerChunk& chunk = *item.chunk;
+      FollowOutput(*item.op);
+      return chunk.on_device().BeginDecode(
+          chunk.record, chunk.reply_payload,
+          PartOf(chunk.memory.out, chunk.plan(), chunk.codec->dtype()));
+    }
+    case Stage::kCopied:
+    case Stage::kWished:
+    case Stage::kEncoded:
+      return absl::OkStatus();
+  }
+  return absl::OkStatus();
+}
+
+// Once for an operation.
+void WorkerDevice::FollowOutput(WorkerOp& op) {
+  if (std::exchange(op.follows_output, true)) return;
+  lane_->Follow(op.out_ready);
+}
+
+absl::Status WorkerDevice::BeginEncode(Item& item) {
+  const bool has_wish = item.stage == Stage::kEncode;
+  item.stage = Stage::kEncoded;
+  item.op->has_wish = has_wish;
+  for (const auto& chunk : item.tensor->chunks) {
+    chunk->memory = item.op->memory.Begin();
+    RETURN_IF_ERROR(chunk->on_device().BeginEncode(
+        item.op->step, static_cast<uint64_t>(worker_.rank_),
+        PartOf(chunk->memory.in, chunk->plan(), chunk->codec->dtype())));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WorkerDevice::BeginGive(Item& item) {
+  item.use = item.op->memory.Begin();
+  for (const auto& chunk : item.tensor->chunks) {
+    chunk->value = lane_->host_buffers().Get(chunk->codec->value_bytes());
+    RETURN_IF_ERROR(chunk->on_device().CopyValue(
+        PartOf(item.use.in, chunk->plan(), chunk->codec->dtype()),
+        chunk->value->view()));
+  }
+  return absl::OkStatus();
+}
+
+void WorkerDevice::Look() {
+  for (size_t i = 0; i < groups_.size();) {
+    Group& group = groups_[i];
+    State state = lane_->Poll(group.event);
+    if (state == State::kRunning && Clock::now() < group.since + kFaultGrace) {
+      ++i;
+      continue;
+    }
+    if (state != State::kPassed) {
+      const absl::Status why = lane_->status();
+      Fail(why.ok() ? DeviceFault(state == State::kRunning
+                                      ? "what was queued does not end"
+                                      : "what was queued failed")
+                    : why);
+    }
+    lane_->Return(group.event);
+    std::vector<Item> items = std::move(group.items);
+    groups_.erase(groups_.begin() + static_cast<std::ptrdiff_t>(i));
+    for (Item& item : items) {
+      item.op->memory.End(std::exchange(item.use.is_borrowed, false));
+      worker_.has_failed_ ? Drop(item) : Go(item);
+    }
+  }
+}
+
+// What comes after the device's part.
+void WorkerDevice::Go(Item& item) {
+  WorkerTensor& tensor = *item.tensor;
+  switch (item.stage) {
+    case Stage::kWished:
+      item.op->wish = tensor.codec->EndWish();
+      for (const auto& chunk : tensor.chunks) {
+        worker_.SendControl(*chunk, FrameType::kPropose);
+      }
+      break;
+    case Stage::kEncoded:
+      if (!item.op->has_wish) item.op->wish = tensor.codec->EndWish();
+      return CopyCodes(item);
+    case Stage::kCopied:
+      HandChunks(item);
+      break;
+    case Stage::kGive:
+      SendValues(item);
+      break;
+    case Stage::kDecode:
+      item.op = nullptr;  // the ticket may end
+      worker_.FinishChunk(*item.chunk);
+      break;
+    case Stage::kPush:
+    case Stage::kEncode:
+      break;
+  }
+  worker_.EndJob();
+}
+
+// The codes of which the number was not known are one more group.
+void WorkerDevice::CopyCodes(Item& item) {
+  bool has_copies = false;
+  for (const auto& chunk : item.tensor->chunks) {
+    const absl::StatusOr<bool> copies = chunk->on_device().CopyCodes();
+    if (!copies.ok()) {
+      Fail(copies.status());
+      return Drop(item);
+    }
+    has_copies |= *copies;
+  }
+  item.stage = Stage::kCopied;
+  if (has_copies) {
+    next_.push_back(std::move(item));
+  } else {
+    Go(item);
+  }
+}
+
+void WorkerDevice::HandChunks(Item& item) {
+  for (const auto& chunk : item.tensor->chunks) {
+    chunk->is_begun = true;
+    worker_.PostChunk(*chunk);
+  }
+}
+
+void WorkerDevice::SendValues(Item& item) {
+  for (const auto& chunk : item.tensor->chunks) {
+    chunk->memory = {};
+    worker_.SendFrame(*chunk, worker_.MakeHeader(*chunk, FrameType::kInit),
+                      chunk->value->view(), ChunkPhase::kSent);
+  }
+}
+
+// After a failure: nothing goes on.
+void WorkerDevice::Drop(Item& item) {
+  item.op->memory.End(std::exchange(item.use.is_borrowed, false));
+  item.op = nullptr;
+  worker_.EndJob();
+}
+
+void WorkerDevice::Fail(const absl::Status& why) {
+  worker_.FailJob(WithExitCode(
+      ExitCodeOf(why),
+      absl::Status(why.code(), absl::StrCat("worker/", worker_.rank_, ": ",
+                                            why.message()))));
+}
+
+}  // namespace telegrad

@@ -1,0 +1,138 @@
+#pragma once
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status_macros.h"
+#include "gtest/gtest.h"
+#include "kernels/device_scope.h"
+#include "kvstore/engine/floats.h"
+#include "kvstore/engine/tensor_codec.h"
+#include "tests/testing/status_matchers.h"
+
+namespace telegrad::testing {
+
+// One contributor's side of one tensor, with a gradient and an output where the
+// settings say, driven step by step.
+class Contributor {
+ public:
+  // `config` lives at least as long.
+  Contributor(const TensorSpec& spec, const TensorLayout& layout,
+              const EngineConfig& config)
+      : lane_(config.lane),
+        codec_(*TensorCodec::Make(spec, layout, config)),
+        grad_(Make(SizeOf(spec.dtype) * spec.num_elems)),
+        out_(Make(SizeOf(spec.dtype) * spec.num_elems)) {}
+
+  TensorCodec& codec() { return *codec_; }
+  const Buffer& grad() const { return grad_; }
+
+  void Fill(const std::vector<float>& values) {
+    EncodeStats stats;
+    Buffer halves(grad_.size());
+    Narrow(kernels::CpuKernels(), values.data(), values.size(), halves.view(),
+           dtype(), &stats, {});
+    Copy(grad_.view(), halves.view());
+  }
+  std::vector<std::byte> Output() const {
+    Buffer bytes(out_.size());
+    Copy(bytes.view(), out_.view());
+    return {bytes.data(), bytes.data() + bytes.size()};
+  }
+
+  ChunkWish Wish() {
+    if (lane_ == nullptr) return codec_->Wish(grad_.view());
+    EXPECT_THAT(Run([&] { return codec_->BeginWish(grad_.view()); }), IsOk());
+    return codec_->EndWish();
+  }
+  // All chunks' payloads, as copies.
+  absl::StatusOr<std::vector<std::vector<std::byte>>> Encode(uint64_t step,
+                                                             uint64_t source) {
+    std::vector<std::vector<std::byte>> payloads;
+    const absl::Status begun = Run([&] { return Begin(step, source); });
+    RETURN_IF_ERROR(begun);
+    const absl::Status copied = Run([&] { return CopyCodes(); });
+    RETURN_IF_ERROR(copied);
+    for (size_t i = 0; i < codec_->chunks().size(); ++i) {
+      ChunkCodec& chunk = codec_->chunks()[i];
+      EncodedChunk encoded;
+      if (lane_ != nullptr) {
+        encoded = codec_->on_device(i).EndEncode();
+      } else {
+        ASSIGN_OR_RETURN(encoded, chunk.Encode(step, source,
+                                               PartOf(ConstBytes(grad_.view()),
+                                                      chunk.chunk(), dtype())));
+      }
+      if (encoded.is_refused) return absl::DataLossError("refused");
+      codec_->CountNonFinite(encoded.num_nonfinite);
+      payloads.emplace_back(encoded.payload.data,
+                            encoded.payload.data + encoded.payload.size);
+    }
+    return payloads;
+  }
+  absl::Status Decode(size_t i, const ReplyRecord& record, ConstBytes payload) {
+    ChunkCodec& chunk = codec_->chunks()[i];
+    const Bytes out = PartOf(out_.view(), chunk.chunk(), dtype());
+    if (lane_ == nullptr) return chunk.Decode(record, payload, out);
+    RETURN_IF_ERROR(chunk.CheckPayload(record, payload));
+    return Run([&] {
+      const absl::Status begun =
+          codec_->on_device(i).BeginDecode(record, payload, out);
+      RETURN_IF_ERROR(begun);
+      lane_->EndUp();
+      return codec_->on_device(i).EndDecode(record, payload.size, out);
+    });
+  }
+
+ private:
+  Dtype dtype() const { return codec_->spec().dtype; }
+  Buffer Make(size_t size) const {
+    return lane_ == nullptr ? Buffer(size) : *lane_->MakeMemory(size);
+  }
+  void Copy(Bytes to, ConstBytes from) const {
+    if (lane_ == nullptr) {
+      std::memcpy(to.data, from.data, from.size);
+    } else {
+      EXPECT_THAT(lane_->CopyNow(to, from, {}), IsOk());
+    }
+  }
+  template <typename Queue>
+  absl::Status Run(Queue queue) {
+    if (lane_ == nullptr) return absl::OkStatus();
+    const kernels::DeviceScope scope(lane_->device());
+    const absl::Status queued = queue();
+    RETURN_IF_ERROR(queued);
+    const DeviceLane::Events events = lane_->Submit();
+    const absl::Status waited =
+        lane_->Wait(events.copies, Clock::now() + std::chrono::seconds(30));
+    lane_->Return(events.kernels);
+    lane_->Return(events.copies);
+    RETURN_IF_ERROR(waited);
+    return lane_->status();
+  }
+  absl::Status Begin(uint64_t step, uint64_t source) {
+    for (size_t i = 0; i < codec_->chunks().size(); ++i) {
+      RETURN_IF_ERROR(codec_->on_device(i).BeginEncode(
+          step, source,
+          PartOf(ConstBytes(grad_.view()), codec_->chunks()[i].chunk(),
+                 dtype())));
+    }
+    return absl::OkStatus();
+  }
+  absl::Status CopyCodes() {
+    for (size_t i = 0; i < codec_->chunks().size(); ++i) {
+      RETURN_IF_ERROR(codec_->on_device(i).CopyCodes().status());
+    }
+    return absl::OkStatus();
+  }
+
+  DeviceLane* const lane_;
+  std::unique_ptr<TensorCodec> codec_;
+  Buffer grad_;
+  Buffer out_;
+};
+
+}  // namespace telegrad::testing
