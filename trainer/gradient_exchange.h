@@ -19,6 +19,7 @@ struct Replica {
   std::vector<Buffer> momenta = {};    // where workers step the weights
   std::vector<Buffer> pulled = {};     // where servers do: what came back
   std::vector<uint32_t> samples = {};  // of the epoch
+  int batch_size = 0;                  // of a step
 };
 
 // A worker's tensors under way between backward and the weights. Each is

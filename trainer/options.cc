@@ -15,6 +15,7 @@
 #include "trainer/dataset.h"
 #include "trainer/profile.h"
 #include "trainer/training_flags.h"
+#include "trainer/work_load.h"
 
 namespace telegrad {
 namespace {
@@ -120,8 +121,29 @@ void AddPolicyFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
                  "weights come back dense)")
       ->capture_default_str()
       ->group(group);
-  app.add_option("--kv-store", options.kv_store, "who sums what")
+  app.add_option("--kv-store", options.kv_store,
+                 "who sums what; auto: servers if there are any and they are "
+                 "no slower, else allreduce")
       ->capture_default_str()
+      ->group(group);
+}
+
+// In the words of tf_cnn_benchmarks, which has underscores.
+void AddStrategyFlags(CLI::App& app, StrategyRequest& request) {
+  const char* group = "TensorFlow's strategies";
+  app.add_option("--variable-update,--variable_update", request.variable_update,
+                 "instead of --kv-store and --update-on: parameter_server, "
+                 "replicated, independent, horovod, distributed_replicated, "
+                 "distributed_all_reduce, collective_all_reduce")
+      ->group(group);
+  app.add_option("--local-parameter-device,--local_parameter_device",
+                 request.local_parameter_device,
+                 "of parameter_server and replicated: cpu or gpu")
+      ->group(group);
+  app.add_option("--all-reduce-spec,--all_reduce_spec", request.all_reduce_spec,
+                 "who sums in replicated and *_all_reduce: pscpu, psgpu, nccl, "
+                 "xring, collective; by size pscpu:2k:xring, two levels "
+                 "pscpu/xring")
       ->group(group);
 }
 
@@ -170,9 +192,13 @@ void AddJobFlags(CLI::App& app, TrainOptions& options) {
   AddMemberFlags(app, options);
   app.add_option("--devices", options.devices,
                  "devices of a worker, each with a copy of the network and a "
-                 "batch of its own (--kv-store local)")
+                 "batch of its own, whose gradients are summed first")
       ->capture_default_str()
       ->check(CLI::Range(1, 64))
+      ->group("Job");
+  app.add_option("--work-load-list,--work_load_list", options.work_load,
+                 "how a worker's samples are divided among its devices: 3,1")
+      ->delimiter(',')
       ->group("Job");
   app.add_option("--chunk-elems", options.chunk_elems,
                  "elements that travel as one frame")
@@ -236,6 +262,18 @@ absl::Status Finish(const CLI::App& app, const RawFlags& raw,
     if (option->count() > 0) options.given.insert(option->get_name());
   }
   options.has_comparison = !raw.compare.empty();
+  std::optional<Placement> placement;
+  if (options.internal_role.empty() && options.scheduler.empty()) {
+    ASSIGN_OR_RETURN(placement,
+                     DetectPlacement([](const char* name) -> const char* {
+                       return std::getenv(name);
+                     }));
+  }
+  ASSIGN_OR_RETURN(
+      options.device_batches,
+      SplitBatch(options.work_load, options.devices, options.batch_size));
+  RETURN_IF_ERROR(SettleStrategy(placement, options));
+  RETURN_IF_ERROR(SettleAutoStore(placement, options));
   RETURN_IF_ERROR(SettleStore(options));
   if (!raw.gpus.empty()) {
     return absl::UnimplementedError(
@@ -261,6 +299,7 @@ TrainOptions ParseTrainOptions(int argc, char** argv, int* exit_code) {
   CLI::App app(kDescription, "telegrad-train");
   AddCompressionFlags(app, raw);
   AddPolicyFlags(app, options, raw);
+  AddStrategyFlags(app, options.strategy_request);
   AddTrainingFlags(app, options);
   AddRunFlags(app, options, raw);
   AddJobFlags(app, options);

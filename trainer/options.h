@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -9,6 +10,8 @@
 #include "base/clock.h"
 #include "kvstore/kvstore.h"
 #include "kvstore/program/member_flags.h"
+#include "trainer/strategy.h"
+#include "transport/job/placement.h"
 
 namespace telegrad {
 
@@ -35,9 +38,11 @@ struct TrainOptions : MemberFlags {
   std::string data = "digits";
   std::string kv_store = "dist_sync";
   bool benchmark = false;
-  int64_t num_batches = 0;  // > 0: ends each epoch after so many
-  int devices = 1;          // of a worker, each with a copy of the network
-  int batch_size = 64;      // per device
+  int64_t num_batches = 0;     // > 0: ends each epoch after so many
+  int devices = 1;             // of a worker, each with a copy of the network
+  int batch_size = 64;         // per device
+  std::vector<int> work_load;  // of devices, where they differ
+  std::vector<int> device_batches;  // samples of a step, by device
   int num_epochs = 2;
   float lr = 0.05f;
   float lr_factor = 0.1f;
@@ -53,9 +58,12 @@ struct TrainOptions : MemberFlags {
   std::string inject;        // tests: "nan:WORKER:TENSOR:INDEX:STEP"
   bool verbose = false;
   std::string command_line;
-  std::set<std::string> given;  // flags: "--batch-size"
-  bool has_comparison = false;  // --compare names something
-  bool hosts_parts = false;     // the store's trait; SettleStore sets it
+  std::set<std::string> given;       // flags: "--batch-size"
+  bool has_comparison = false;       // --compare names something
+  bool hosts_parts = false;          // the store's trait; SettleStore sets it
+  StrategyRequest strategy_request;  // --variable-update and what goes with it
+  std::optional<Strategy> strategy;  // if that is given
+  std::string store_why;             // what chose the store; empty: the user
 
   // Set for the processes that the launcher starts.
   std::string internal_role;
@@ -71,6 +79,14 @@ struct TrainOptions : MemberFlags {
 // it (help was printed, or an error was).
 TrainOptions ParseTrainOptions(int argc, char** argv, int* exit_code);
 
+// Puts a type in the place of --kv-store auto: servers where some are there
+// (`placement`: of a launcher) and the planner finds nothing faster, else none.
+absl::Status SettleAutoStore(const std::optional<Placement>& placement,
+                             TrainOptions& options);
+// What --variable-update stands for. InvalidArgument and Unimplemented as
+// FindStrategy, and where another flag says the same.
+absl::Status SettleStrategy(const std::optional<Placement>& placement,
+                            TrainOptions& options);
 // A store of one process has no other workers, servers or links, one whose
 // workers sum parts no servers: sets their numbers. InvalidArgument where flags
 // ask for what the store has not.

@@ -66,11 +66,16 @@ void FillSteps(std::vector<double> slowest, RunSummary& summary) {
 
 OptimizerConfig MakeOptimizer(const TrainOptions& options,
                               const Setting& setting, int num_workers) {
-  return {.update_on = setting.update_on,
-          .sgd = {.learning_rate = options.lr,
-                  .momentum_rate = options.mom,
-                  .weight_decay = options.wd,
-                  .rescale = 1.0f / static_cast<float>(num_workers)}};
+  OptimizerConfig config{
+      .update_on = setting.update_on,
+      .sgd = {.learning_rate = options.lr,
+              .momentum_rate = options.mom,
+              .weight_decay = options.wd,
+              .rescale = 1.0f / static_cast<float>(num_workers)}};
+  if (options.strategy.has_value()) {
+    config.sgd = StrategySgd(*options.strategy, num_workers, config.sgd);
+  }
+  return config;
 }
 
 absl::Status FillSummary(RunContext& context, const WorkerTotals& mine,

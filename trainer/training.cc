@@ -38,8 +38,10 @@ class Training {
  private:
   absl::Status Init();
   absl::Status RunEpoch(int epoch);
-  absl::Status RunStep(int64_t first_sample, bool is_shown);
-  BatchResult Compute(Replica& replica, int64_t first_sample);
+  void DealSamples(int epoch);
+  absl::Status RunStep(int64_t batch, bool is_shown);
+  BatchResult Compute(Replica& replica, int64_t batch);
+  void Weigh(const Replica& replica, size_t index) const;
   bool MaySkip() const;
   void PushGradient(size_t index);
   void Inject(size_t index);
@@ -174,10 +176,22 @@ absl::Status Training::PushAllUnlessNonFinite(bool* skips) {
   return absl::OkStatus();
 }
 
-BatchResult Training::Compute(Replica& replica, int64_t first_sample) {
-  const auto batch = static_cast<size_t>(context_.options.batch_size);
-  GatherBatch(data_.train, replica.samples.data() + first_sample, batch,
-              images_.data(), labels_.data());
+// A device's gradient is the mean over its own samples; what is summed shall
+// count all samples alike.
+void Training::Weigh(const Replica& replica, size_t index) const {
+  if (replica.batch_size == context_.options.batch_size) return;
+  const Parameter& parameter = replica.network->parameters()[index];
+  const float weight = static_cast<float>(replica.batch_size) /
+                       static_cast<float>(context_.options.batch_size);
+  for (size_t i = 0; i < parameter.num_elements; ++i) {
+    parameter.grad[i] *= weight;
+  }
+}
+
+BatchResult Training::Compute(Replica& replica, int64_t batch) {
+  const int64_t count = replica.batch_size;
+  GatherBatch(data_.train, replica.samples.data() + batch * count,
+              static_cast<size_t>(count), images_.data(), labels_.data());
   // The last device's gradients complete those of all.
   const bool pushes = !MaySkip() && &replica == &replicas_.back();
   const auto device = static_cast<int64_t>(&replica - replicas_.data());
@@ -185,13 +199,14 @@ BatchResult Training::Compute(Replica& replica, int64_t first_sample) {
       context_.store.group().rank() * static_cast<int64_t>(replicas_.size()) +
       device;
   return replica.network->ForwardBackward(
-      images_.data(), labels_.data(), static_cast<int64_t>(batch),
+      images_.data(), labels_.data(), count,
       {.weight_needed =
            [this](size_t index) {
              if (failure_.ok()) failure_ = exchange_.Finish(index);
            },
        .gradient_ready =
-           [this, pushes](size_t index) {
+           [this, &replica, pushes](size_t index) {
+             Weigh(replica, index);
              if (pushes) PushGradient(index);
            },
        .draw = static_cast<uint64_t>(step_ * num_contributors_ + contributor)});
@@ -200,12 +215,12 @@ BatchResult Training::Compute(Replica& replica, int64_t first_sample) {
 // A step ends when its gradients are on their way, and the next one's forward
 // waits for the sums layer by layer; but before somebody is shown the step, and
 // where its time decides something, all sums are waited for.
-absl::Status Training::RunStep(int64_t first_sample, bool is_shown) {
+absl::Status Training::RunStep(int64_t batch, bool is_shown) {
   const TimePoint start = Clock::now();
   context_.store.group().SetStep(step_);
   BatchResult result;
   for (Replica& replica : replicas_) {
-    Add(Compute(replica, first_sample), result);
+    Add(Compute(replica, batch), result);
     RETURN_IF_ERROR(failure_);
   }
   bool skips = false;
@@ -266,24 +281,43 @@ void Training::Report(int epoch, int64_t batch, int64_t num_batches) {
   since_point_ = {};
 }
 
-absl::Status Training::RunEpoch(int epoch) {
+// Devices with equal loads have shares of their own, others parts of their
+// worker's.
+void Training::DealSamples(int epoch) {
   const TrainOptions& options = context_.options;
   const auto count = static_cast<int>(replicas_.size());
-  for (int device = 0; device < count; ++device) {
-    replicas_[static_cast<size_t>(device)].samples =
-        EpochShare(data_.train.size(), context_.seed, epoch,
-                   context_.store.group().rank() * count + device,
-                   num_contributors_, options.batch_size);
+  const WorkerGroup& group = context_.store.group();
+  for (int device = 0; device < count && options.work_load.empty(); ++device) {
+    replicas_[static_cast<size_t>(device)].samples = EpochShare(
+        data_.train.size(), context_.seed, epoch, group.rank() * count + device,
+        num_contributors_, options.batch_size);
   }
-  auto num_batches =
-      static_cast<int64_t>(replicas_[0].samples.size()) / options.batch_size;
+  if (options.work_load.empty()) return;
+  const std::vector<uint32_t> mine =
+      EpochShare(data_.train.size(), context_.seed, epoch, group.rank(),
+                 group.num_workers(), options.batch_size * count);
+  for (Replica& replica : replicas_) replica.samples.clear();
+  for (auto next = mine.begin(); next != mine.end();) {
+    for (Replica& replica : replicas_) {
+      replica.samples.insert(replica.samples.end(), next,
+                             next + replica.batch_size);
+      next += replica.batch_size;
+    }
+  }
+}
+
+absl::Status Training::RunEpoch(int epoch) {
+  const TrainOptions& options = context_.options;
+  DealSamples(epoch);
+  auto num_batches = static_cast<int64_t>(replicas_[0].samples.size()) /
+                     replicas_[0].batch_size;
   if (options.num_batches > 0) {
     num_batches = std::min(num_batches, options.num_batches);
   }
   for (int64_t batch = 0; batch < num_batches; ++batch) {
     const bool is_shown =
         (batch + 1) % options.display_batches == 0 || batch + 1 == num_batches;
-    RETURN_IF_ERROR(RunStep(batch * options.batch_size, is_shown));
+    RETURN_IF_ERROR(RunStep(batch, is_shown));
     if (is_shown) Report(epoch, batch + 1, num_batches);
   }
   return options.benchmark ? absl::OkStatus() : Evaluate(epoch);
@@ -309,10 +343,10 @@ absl::Status Training::Evaluate(int epoch) {
 absl::StatusOr<RunSummary> Training::Run() {
   RETURN_IF_ERROR(Init());
   const TrainOptions& options = context_.options;
-  images_.resize(static_cast<size_t>(options.batch_size) *
-                 data_.train.values_per_sample());
-  labels_.resize(static_cast<size_t>(options.batch_size) *
-                 data_.train.labels_per_sample());
+  const auto most = static_cast<size_t>(*std::max_element(
+      options.device_batches.begin(), options.device_batches.end()));
+  images_.resize(most * data_.train.values_per_sample());
+  labels_.resize(most * data_.train.labels_per_sample());
   for (int epoch = 0; epoch < options.num_epochs; ++epoch) {
     for (const int step : options.lr_step_epochs) {
       if (step == epoch) sgd_.learning_rate *= options.lr_factor;
@@ -356,7 +390,9 @@ absl::StatusOr<RunSummary> TrainNetwork(RunContext& context) {
   }
   spec.seed = context.seed;
   std::vector<Replica> replicas(static_cast<size_t>(options.devices));
-  for (Replica& replica : replicas) {
+  for (size_t i = 0; i < replicas.size(); ++i) {
+    Replica& replica = replicas[i];
+    replica.batch_size = options.device_batches[i];
     ASSIGN_OR_RETURN(replica.network, MakeNetwork(spec));
   }
   ASSIGN_OR_RETURN(Injection injection, ParseInjection(options.inject));

@@ -58,6 +58,10 @@ absl::Status RunAsWorker(const TrainOptions& options, const Setting& setting,
                      .store = *store,
                      .observer = first,
                      .detection = detection};
+  if (!options.store_why.empty()) {
+    first.OnNotice(options.store_why);
+    context.decisions.push_back(options.store_why);
+  }
   absl::StatusOr<RunSummary> summary = IsProfile(options.network)
                                            ? BenchmarkProfile(context)
                                            : TrainNetwork(context);

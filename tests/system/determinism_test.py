@@ -70,6 +70,18 @@ class Determinism(SystemTest):
             self.hashes("--gc-type", "2bit", "--kv-store", "local",
                         "--devices", "3"))
 
+    def test_uneven_loads_count_all_samples_alike(self):
+        alone = ["--kv-store", "local"]
+        self.hashes(*alone, "--batch-size", "64")
+        (whole,) = self.summary()
+        self.hashes(*alone, "--batch-size", "32", "--devices", "2",
+                    "--work-load-list", "3,1")
+        (divided,) = self.summary()
+        # The same samples in each step, summed in another order.
+        self.assertEqual(divided["steps"], whole["steps"])
+        self.assertAlmostEqual(divided["loss"], whole["loss"],
+                               delta=1e-4)
+
     def test_libfabric_gives_the_same_bits(self):
         listed = self.run_to_end(["--help"], seconds=20).stdout()
         if re.search(r"ofi +not in this build", listed):
