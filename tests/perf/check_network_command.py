@@ -71,6 +71,15 @@ def main():
             html = file.read()
         assert "</html>" in html and "<script" not in html
         assert ("<svg" in html) == (command != "barrier")
+    if command == "pushpull":
+        words = [*arguments(command, transport)[:-2], "--kv-store", "allreduce"]
+        shown = subprocess.run([program, *words], capture_output=True,
+                               text=True, timeout=100, check=True,
+                               env=environment)
+        for row in map(json.loads, shown.stdout.splitlines()):
+            check_row(row, command, transport)
+            assert (row["kv_store"], row["servers"], row["ranks"]) == (
+                "allreduce", 0, 2), row
     wrong = subprocess.run(
         [program, command, "--timeout", "5"], capture_output=True, text=True,
         timeout=60, check=False, env=environment)
