@@ -217,9 +217,9 @@ TEST_P(EveryCodecOnDevice, GivesTheBitsOfHostMemory) {
 TEST_P(EveryCodecOnDevice, GivesTheBitsOfHostMemoryOnAGpu) {
   if (!HasGpu()) return;
   Case test = {.compression = Of(GetParam()->traits().name, ReplyMode::kAuto)};
-  ASSERT_NO_FATAL_FAILURE(ExpectSameBits(test, kSteps, kGpu));
+  ASSERT_NO_FATAL_FAILURE(ExpectSameBits(test, 38, kGpu));
   test.dtype = Dtype::kBfloat16;
-  ASSERT_NO_FATAL_FAILURE(ExpectSameBits(test, 18, kGpu));
+  ASSERT_NO_FATAL_FAILURE(ExpectSameBits(test, 4, kGpu));
 }
 
 TEST_P(EveryCodecOnDevice, TreatsWhatIsNotFiniteAsHostMemoryDoes) {
