@@ -5,6 +5,7 @@ option(TELEGRAD_LIBRARY_PCH "Precompile headers for the libraries" OFF)
 option(TELEGRAD_TEST_PCH "Precompile headers for the tests" OFF)
 set(TELEGRAD_TEST_OPTIMIZATION "" CACHE STRING "How the tests' own files are optimised: -O1")
 option(TELEGRAD_TEST_PROGRAMS "Each test program is one test of CTest's, not each of its cases" OFF)
+set(TELEGRAD_SHARED "" CACHE STRING "Libraries that programs share, for the bundle: kernels")
 set(TELEGRAD_SANITIZE "" CACHE STRING "address, undefined or thread; ';' between several")
 
 foreach(backend CUDA NCCL UCX OFI PMIX VERBS HWLOC ARCHIVE EXPAT TORCH)

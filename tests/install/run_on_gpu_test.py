@@ -1,0 +1,150 @@
+"""run-on-gpu's order of work, with programs that are scripts.
+
+    run_on_gpu_test.py ROOT
+"""
+
+import contextlib
+import io
+import json
+import os
+import sys
+import tempfile
+import unittest
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+
+SCRIPT = os.path.join(sys.argv[1], "perf", "run_on_gpu", "run-on-gpu")
+loader = SourceFileLoader("run_on_gpu", SCRIPT)
+run_on_gpu = module_from_spec(spec_from_loader("run_on_gpu", loader))
+sys.modules["run_on_gpu"] = run_on_gpu
+sys.dont_write_bytecode = True
+loader.exec_module(run_on_gpu)
+Command = run_on_gpu.Command
+
+
+class RunOnGpu(unittest.TestCase):
+
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.folder = scratch.name
+        self.results = os.path.join(self.folder, "results")
+        for name in ("bin", "torch", "results"):
+            os.mkdir(os.path.join(self.folder, name))
+        self.bundle = run_on_gpu.Bundle(self.folder, None)
+        self.all_parts = dict(run_on_gpu.PARTS)
+        self.addCleanup(self.restore)
+
+    def restore(self):
+        run_on_gpu.PARTS.clear()
+        run_on_gpu.PARTS.update(self.all_parts)
+
+    def program(self, name, script):
+        path = os.path.join(self.folder, "bin", name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\n" + script)
+        os.chmod(path, 0o755)
+
+    def run_parts(self, parts, total_s=100):
+        """(exit code, what was printed, the parts' results)."""
+        run_on_gpu.PARTS.clear()
+        run_on_gpu.PARTS.update(parts)
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            code = run_on_gpu.run_all(self.bundle, list(parts), self.results, {},
+                                      total_s)
+        reports = {}
+        for part in parts:
+            with open(os.path.join(self.results, part + ".json"),
+                      encoding="utf-8") as file:
+                reports[part] = json.load(file)
+        return code, printed.getvalue(), reports
+
+    def test_a_part_that_fails_stops_no_other_and_is_told(self):
+        self.program("good", "echo $1 > $2; echo done")
+        self.program("bad", "echo no such kernel; exit 3")
+        code, printed, reports = self.run_parts({
+            "bad": [Command(("bad",), 9), Command(("good",), 9)],
+            "good": [Command(("good", "x", "{results}/rows"), 9)]})
+        self.assertEqual(code, 1)
+        self.assertEqual(reports["bad"]["outcome"], "failed")
+        self.assertEqual(reports["bad"]["why"], "exit code 3: no such kernel")
+        self.assertEqual(len(reports["bad"]["commands"]), 1)
+        self.assertEqual(reports["good"]["outcome"], "passed")
+        self.assertEqual(reports["good"]["commands"][0]["output"], "done\n")
+        self.assertTrue(os.path.exists(os.path.join(self.results, "rows")))
+        self.assertRegex(printed, r"bad +failed")
+
+    def test_what_is_not_there_is_left_out_by_name(self):
+        self.program("old", "echo flags: --size")
+        code, _, reports = self.run_parts({
+            "program": [Command(("none",), 9)],
+            "flag": [Command(("old", "push", "--memory"), 9,
+                             needs=("push", "--memory"))],
+            "tool": [Command(("old",), 9, tool=("no-such-tool",))],
+            "torch": [Command(("old",), 9, takes_torch=True)]})
+        self.program("train", "echo GPUs are there, but this version trains on "
+                     "the CPU only; exit 2")
+        not_yet = self.run_parts({"train": [Command(("train",), 9)]})[2]["train"]
+        self.assertEqual(not_yet["outcome"], "left out")
+        self.assertEqual(not_yet["why"], "this version trains on the CPU only")
+        self.assertEqual(code, 0)
+        self.assertEqual({part: (each["outcome"], each["commands"])
+                          for part, each in reports.items()},
+                         {part: ("left out", []) for part in reports})
+        self.assertEqual(reports["program"]["why"], "the bundle has no none")
+        self.assertEqual(reports["flag"]["why"], "old push has no --memory")
+        self.assertEqual(reports["tool"]["why"], "no-such-tool is not installed")
+        self.assertIn("--torch", reports["torch"]["why"])
+
+    def test_a_network_that_the_trainer_has_not_is_left_out(self):
+        open(os.path.join(self.folder, "torch", "libtorch_cpu.so"), "w").close()
+        self.bundle.torch = run_on_gpu.find_torch(
+            os.path.join(self.folder, "torch"))
+        self.assertEqual(self.bundle.torch,
+                         os.path.realpath(os.path.join(self.folder, "torch")))
+        self.program("telegrad-train", """
+echo "Networks:"
+echo "  lenet    two convolutions"
+echo "  vgg16    gradient profile"
+echo "Data:"
+echo "  resnet50 no network"
+echo "libraries: $LD_LIBRARY_PATH"
+""")
+        code, _, reports = self.run_parts({
+            name: [run_on_gpu.train("--network", name, limit_s=9)]
+            for name in ("lenet", "vgg16", "resnet50")})
+        self.assertEqual(code, 0)
+        self.assertEqual([each["outcome"] for each in reports.values()],
+                         ["passed", "left out", "left out"])
+        ran = reports["lenet"]["commands"][0]
+        self.assertIn("libraries: " + self.bundle.torch, ran["output"])
+        self.assertEqual(ran["words"][-1], os.path.join(self.results, "lenet"))
+
+    def test_time_ends_a_part_and_the_whole(self):
+        self.program("endless", "echo begun; sleep 1000 & sleep 1000")
+        code, _, reports = self.run_parts({
+            "endless": [Command(("endless",), 1)],
+            "late": [Command(("endless",), 9)]}, total_s=5.5)
+        self.assertEqual(code, 1)
+        self.assertEqual(reports["endless"]["why"], "did not end in 1 s: begun")
+        self.assertIsNone(reports["endless"]["commands"][0]["exit_code"])
+        self.assertEqual(reports["late"]["why"], "the ten minutes are over")
+
+    def test_measures_before_sanitizers(self):
+        parts = list(self.all_parts)
+        slow = min(parts.index(each) for each in ("memcheck", "racecheck"))
+        self.assertLess(max(parts.index(each) for each in parts if each.startswith(
+            ("kernel", "copies", "store", "train", "timeline"))), slow)
+
+    def test_wrong_usage_ends_with_2(self):
+        for words in (["results", "--only", "nothing"], [],
+                      ["results", "--torch", self.folder]):
+            with self.subTest(words), self.assertRaises(SystemExit) as end, \
+                    contextlib.redirect_stderr(io.StringIO()):
+                run_on_gpu.main(words)
+            self.assertEqual(end.exception.code, 2)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
