@@ -48,6 +48,9 @@ struct StoreTraits {
   // Tensors may lie on devices (TensorSpec::devices) and be of 16-bit floats;
   // where there are workers, with one device each.
   bool takes_devices = false;
+  // Tensors lie on GPUs, one for each device of the process, and are dense; the
+  // store runs no optimizer.
+  bool needs_gpus = false;
 };
 
 using TensorViews = std::span<const TensorView>;
@@ -133,7 +136,10 @@ absl::StatusOr<std::unique_ptr<KVStore>> MakeKVStore(
 // InvalidArgument, NotFound or Unimplemented as MakeKVStore, before anything is
 // started.
 absl::StatusOr<StoreTraits> FindStoreType(absl::string_view type);
-// Those that can be made, without their other names.
+// Unavailable or NotFound names what this machine or build lacks for a store
+// of this type with so many devices: a GPU, NCCL.
+absl::Status CheckStoreType(absl::string_view type, int num_devices);
+// Those of this build, without their other names.
 std::vector<StoreTraits> StoreTypes();
 std::string DescribeKVStores();
 

@@ -7,6 +7,7 @@
 #include "kernels/dispatch.h"
 #include "kvstore/kvstore.h"
 #include "kvstore/local/local_store.h"
+#include "kvstore/nccl/group_store.h"
 #include "kvstore/ps/worker.h"
 #include "kvstore/tier_one/tier_one_store.h"
 
@@ -45,6 +46,14 @@ struct Entry {
   Factory factory;
 };
 
+constexpr char kNccl[] = "nccl";
+
+std::unique_ptr<KVStore> MakeNccl(const StoreOptions& options,
+                                  const StoreTraits& traits,
+                                  WorkerGroup* group) {
+  return std::make_unique<GroupStore>(options, traits, group, kNccl);
+}
+
 // Another name of a type.
 struct Alias {
   const char* name;
@@ -65,6 +74,11 @@ constexpr Entry kStores[] = {
       .max_devices = kMaxDevices,
       .takes_devices = true},
      MakeDevice},
+    {{.type = kNccl,
+      .summary = "GPUs of one process, summed by NCCL, dense",
+      .max_devices = kMaxDevices,
+      .needs_gpus = true},
+     MakeNccl},
     {{.type = "dist_sync",
       .summary = "servers sum the pushes of all workers",
       .has_workers = true,
@@ -93,7 +107,7 @@ constexpr Alias kAliases[] = {
 };
 
 // Known from MXNet, not built yet.
-constexpr const char* kMissing[] = {"nccl", "dist_async", "dist_device_async",
+constexpr const char* kMissing[] = {"dist_async", "dist_device_async",
                                     "dist_async_device"};
 
 std::string Names() {
@@ -164,6 +178,7 @@ absl::StatusOr<std::unique_ptr<KVStore>> MakeKVStore(
                      " devices; it takes 1 to ", traits.max_devices));
   }
   RETURN_IF_ERROR(CheckGroup(type, traits, group));
+  RETURN_IF_ERROR(CheckStoreType(type, options.num_devices));
   const bool is_first = group == nullptr || group->rank() == 0;
   if (alias != nullptr && alias->says[0] != '\0' && is_first) {
     LogInfo("kvstore type ", alias->name, " is ", alias->type, ": ",
@@ -182,6 +197,15 @@ absl::StatusOr<StoreTraits> FindStoreType(absl::string_view type) {
   const Alias* alias = nullptr;
   ASSIGN_OR_RETURN(const Entry* entry, FindEntry(type, &alias));
   return entry->traits;
+}
+
+absl::Status CheckStoreType(absl::string_view type, int num_devices) {
+  ASSIGN_OR_RETURN(const StoreTraits traits, FindStoreType(type));
+  if (!traits.needs_gpus) return absl::OkStatus();
+  const absl::Status status = GroupStore::Check(kNccl, num_devices);
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat("kvstore type '", type,
+                                                  "': ", status.message()));
 }
 
 std::vector<StoreTraits> StoreTypes() {

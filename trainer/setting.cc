@@ -108,6 +108,12 @@ absl::Status SettleStore(TrainOptions& options) {
     return refuse(absl::StrCat("has one device a worker, not --devices ",
                                options.devices, "; take --kv-store local"));
   }
+  const absl::Status machine =
+      CheckStoreType(options.kv_store, options.devices);
+  if (!machine.ok()) return refuse(machine.message());
+  if (traits.needs_gpus) {
+    return refuse("sums memory of GPUs; this build's networks are on the CPU");
+  }
   options.hosts_parts = traits.hosts_parts;
   if (traits.hosts_parts) {
     if (options.has_servers && options.servers > 0) {

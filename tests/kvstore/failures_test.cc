@@ -76,8 +76,6 @@ TEST(KVStore, RefusesMisuseWithoutHarm) {
 }
 
 TEST(KVStore, HasTypesByName) {
-  EXPECT_THAT(MakeKVStore("nccl", {}, nullptr),
-              StatusIs(absl::StatusCode::kUnimplemented, "dist_sync"));
   EXPECT_THAT(MakeKVStore("disk", {}, nullptr),
               StatusIs(absl::StatusCode::kNotFound, "dist_sync"));
   EXPECT_THAT(MakeKVStore("dist_sync", {}, nullptr),

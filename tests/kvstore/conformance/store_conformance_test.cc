@@ -16,9 +16,11 @@ using testing::NamedCheck;
 using testing::Place;
 using testing::Wrap;
 
-// Workers have one device each; once two, which are summed before.
+// Workers have one device each; once two, which are summed before. What needs
+// GPUs has checks of its own (group_store_test.cc).
 std::vector<StoreTraits> Types() {
   std::vector<StoreTraits> types = StoreTypes();
+  std::erase_if(types, [](const StoreTraits& each) { return each.needs_gpus; });
   for (StoreTraits& each : types) {
     if (each.has_workers) each.max_devices = 1;
   }

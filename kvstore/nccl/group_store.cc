@@ -1,0 +1,433 @@
+#include "kvstore/nccl/group_store.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "kernels/dispatch.h"
+#include "kvstore/engine/checks.h"
+
+namespace telegrad {
+namespace {
+
+constexpr Duration kPollPause = std::chrono::microseconds(20);
+
+Device DeviceOf(const std::string& backend, size_t index) {
+  if (backend != "nccl") return {};
+  return {DeviceKind::kCuda, static_cast<int>(index)};
+}
+
+// Ranks compare their calls by messages.
+TransportOptions InProcess() {
+  TransportOptions options;
+  options.name = "inproc";
+  return options;
+}
+
+// Of ranks that are threads of one process.
+class Meeting {
+ public:
+  explicit Meeting(size_t size) : texts_(size), num_missing_(size) {}
+
+  absl::StatusOr<std::vector<std::string>> Give(size_t rank,
+                                                const std::string& text,
+                                                TimePoint deadline) {
+    MutexLock lock(&mutex_);
+    texts_[rank] = text;
+    if (--num_missing_ == 0) changed_.NotifyAll();
+    while (num_missing_ > 0) {
+      if (Clock::now() >= deadline) {
+        return absl::DeadlineExceededError("a device did not join the others");
+      }
+      changed_.WaitUntil(&mutex_, deadline);
+    }
+    return texts_;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<std::string> texts_ ABSL_GUARDED_BY(mutex_);
+  size_t num_missing_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+GroupStore::GroupStore(const StoreOptions& options, const StoreTraits& traits,
+                       WorkerGroup* group, const std::string& backend)
+    : options_(options),
+      traits_(traits),
+      backend_(backend),
+      own_group_(group == nullptr ? MakeSoloGroup() : nullptr),
+      group_(group == nullptr ? own_group_.get() : group) {
+  group_->OnFailure([this](const absl::Status& why) {
+    MutexLock lock(&mutex_);
+    if (failure_.ok()) failure_ = why;
+  });
+}
+
+GroupStore::~GroupStore() {
+  Close();
+  group_->OnFailure(nullptr);
+}
+
+absl::Status GroupStore::Check(const std::string& backend, int num_devices) {
+  for (int i = 0; i < num_devices && backend == "nccl"; ++i) {
+    std::string why_not;
+    if (kernels::CudaKernels(i, &why_not) != nullptr) continue;
+    return absl::UnavailableError(
+        absl::StrCat("no GPU ", i, " for ", num_devices, ": ", why_not));
+  }
+  // Alone, which needs the library and the first device.
+  const GroupOptions alone = {.backend = backend, .transport = InProcess()};
+  return Group::Make(alone,
+                     [](const std::string& mine, TimePoint) {
+                       return std::vector<std::string>{mine};
+                     })
+      .status();
+}
+
+absl::Status GroupStore::SetCompression(const CompressionConfig& config) {
+  if (config.type == "none" && config.rules.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "a store of type ", traits_.type, " sums dense gradients: compression ",
+      config.type, " is for other types, device among them"));
+}
+
+absl::Status GroupStore::SetOptimizer(const OptimizerConfig& config) {
+  if (config.update_on == UpdateOn::kWorker) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("a store of type ", traits_.type,
+                   " runs no optimizer: run it on the devices"));
+}
+
+absl::Status GroupStore::OpenRank(size_t index,
+                                  const AddressExchange& exchange) {
+  Rank& rank = *ranks_[index];
+  std::string why_not;
+  rank.device = DeviceOf(backend_, index);
+  rank.queue = kernels::MakeDeviceQueue(rank.device, &why_not);
+  if (rank.queue == nullptr) return absl::UnavailableError(why_not);
+  rank.stream = rank.queue->MakeStream(0);
+  rank.copied = rank.queue->MakeEvent();
+  const GroupOptions options = {.backend = backend_,
+                                .transport = InProcess(),
+                                .rank = static_cast<int>(index),
+                                .world_size = options_.num_devices,
+                                .timeout = group_->options().operation_timeout,
+                                .device = rank.device.ordinal};
+  ASSIGN_OR_RETURN(rank.members, Group::Make(options, exchange));
+  return absl::OkStatus();
+}
+
+// All devices meet each other, so that each needs a thread from here on.
+absl::Status GroupStore::Open() {
+  const auto count = static_cast<size_t>(options_.num_devices);
+  Meeting meeting(count);
+  std::vector<absl::Status> opened(count);
+  for (size_t i = 0; i < count; ++i) ranks_.push_back(std::make_unique<Rank>());
+  for (size_t i = 0; i < count; ++i) {
+    ranks_[i]->thread = std::thread([this, i, &meeting, &opened] {
+      opened[i] = OpenRank(i, [&](const std::string& mine, TimePoint deadline) {
+        return meeting.Give(i, mine, deadline);
+      });
+    });
+  }
+  for (const auto& rank : ranks_) rank->thread.join();
+  for (size_t i = 0; i < count; ++i) {
+    if (opened[i].ok()) continue;
+    ranks_.clear();
+    return absl::Status(opened[i].code(),
+                        absl::StrCat("device ", i, ": ", opened[i].message()));
+  }
+  for (size_t i = 0; i < count; ++i) {
+    ranks_[i]->thread = std::thread([this, i] { RunRank(i); });
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Key>> GroupStore::Init(
+    std::span<const TensorSpec> tensors, TensorViews values) {
+  RETURN_IF_ERROR(CheckTensors(tensors));
+  const auto devices = static_cast<size_t>(options_.num_devices);
+  if (!values.empty() && values.size() != tensors.size() * devices) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(values.size(), " values for ", tensors.size(),
+                     " tensors on ", devices, " devices"));
+  }
+  for (const TensorSpec& spec : tensors) {
+    if (names_.contains(spec.name)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("Init of tensor ", spec.name, ", which is there"));
+    }
+  }
+  RETURN_IF_ERROR(CheckPlaces(tensors, options_.num_devices));
+  for (const TensorSpec& spec : tensors) RETURN_IF_ERROR(CheckSpec(spec));
+  if (ranks_.empty()) RETURN_IF_ERROR(Open());
+  std::vector<Key> keys;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    auto tensor = std::make_unique<Tensor>();
+    tensor->spec = tensors[i];
+    for (const auto& rank : ranks_) {
+      tensor->values.push_back(
+          rank->queue->MakeMemory(4 * tensors[i].num_elems, rank->stream));
+      if (tensor->values.back().size() > 0) continue;
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "tensor ", tensors[i].name, ": ", rank->queue->TakeError()));
+    }
+    names_.insert(tensors[i].name);
+    {
+      MutexLock lock(&mutex_);
+      keys.push_back(static_cast<Key>(tensors_.size()));
+      tensors_.push_back(std::move(tensor));
+    }
+    if (values.empty()) continue;
+    RETURN_IF_ERROR(
+        Broadcast(keys.back(), 0, values.subspan(i * devices, devices), 0)
+            .Wait(Clock::now() + group_->options().operation_timeout));
+  }
+  return keys;
+}
+
+// Where a tensor says nothing, its views are where the ranks are.
+absl::Status GroupStore::CheckSpec(const TensorSpec& spec) const {
+  if (spec.dtype != Dtype::kFloat32) {
+    return absl::UnimplementedError(
+        absl::StrCat("tensor ", spec.name, " of ", ToString(spec.dtype),
+                     ": a store of type ", traits_.type, " sums float32"));
+  }
+  for (size_t i = 0; i < spec.devices.size(); ++i) {
+    if (spec.devices[i] == DeviceOf(backend_, i)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor ", spec.name, " is not on device ", i,
+                     " of a store of type ", traits_.type));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GroupStore::CheckViews(const TensorSpec& spec,
+                                    TensorViews views) const {
+  if (views.size() != ranks_.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor ", spec.name, " with ", views.size(),
+                     " views in a store of ", ranks_.size(), " devices"));
+  }
+  for (size_t i = 0; i < views.size(); ++i) {
+    const TensorView& view = views[i];
+    if (view.dtype == Dtype::kFloat32 &&
+        view.bytes.size == 4 * spec.num_elems &&
+        view.bytes.device == ranks_[i]->device) {
+      continue;
+    }
+    return absl::InvalidArgumentError(absl::StrCat(
+        "tensor ", spec.name, " has ", 4 * spec.num_elems,
+        " bytes of float32 in memory of device ", i, "; this view has ",
+        view.bytes.size, " bytes of ", ToString(view.dtype),
+        view.bytes.device == ranks_[i]->device ? "" : " elsewhere"));
+  }
+  return absl::OkStatus();
+}
+
+Ticket GroupStore::PushPull(Key key, TensorViews grads, TensorViews outs, int) {
+  return Start(Kind::kPushPull, key, grads, outs);
+}
+
+Ticket GroupStore::Push(Key key, TensorViews grads, int) {
+  return Start(Kind::kPush, key, grads, {});
+}
+
+Ticket GroupStore::Pull(Key key, TensorViews outs, int) {
+  return Start(Kind::kPull, key, {}, outs);
+}
+
+Ticket GroupStore::Broadcast(Key key, int root, TensorViews values, int) {
+  if (root == 0) return Start(Kind::kBroadcast, key, values, values);
+  return FinishedTicket(absl::InvalidArgumentError(
+      absl::StrCat("broadcast by worker/", root, " of 1 workers")));
+}
+
+Ticket GroupStore::Start(Kind kind, Key key, TensorViews grads,
+                         TensorViews outs) {
+  MutexLock lock(&mutex_);
+  if (!failure_.ok()) return FinishedTicket(failure_);
+  if (key >= tensors_.size()) {
+    return FinishedTicket(absl::InvalidArgumentError(
+        absl::StrCat("key ", key, " of ", tensors_.size())));
+  }
+  Tensor& tensor = *tensors_[key];
+  absl::Status status;
+  if (kind != Kind::kPull) status = CheckViews(tensor.spec, grads);
+  if (kind != Kind::kPush) status.Update(CheckViews(tensor.spec, outs));
+  if (!status.ok()) return FinishedTicket(status);
+  if (kind == Kind::kPull && !tensor.has_value) {
+    return FinishedTicket(absl::FailedPreconditionError(
+        absl::StrCat("pull of tensor ", tensor.spec.name,
+                     ", which has no value before its first push")));
+  }
+  if (tensor.active != nullptr) {
+    return FinishedTicket(absl::FailedPreconditionError(absl::StrCat(
+        "tensor ", tensor.spec.name, " has an operation already")));
+  }
+  auto op = std::make_shared<Op>();
+  op->kind = kind;
+  op->key = key;
+  op->grads.assign(grads.begin(), grads.end());
+  op->outs.assign(outs.begin(), outs.end());
+  op->devices_left = ranks_.size();
+  op->ticket = std::make_shared<Ticket::State>();
+  op->ticket->describe = [name = tensor.spec.name] {
+    return absl::StrCat("operation on tensor ", name, " did not end in time");
+  };
+  op->ticket->release = [this, weak = std::weak_ptr(op)] {
+    if (const auto live = weak.lock()) Release(live);
+  };
+  tensor.active = op;
+  for (const auto& rank : ranks_) rank->ops.push_back(op);
+  changed_.NotifyAll();
+  return Ticket(op->ticket);
+}
+
+// What has not begun does nothing; what has is waited for.
+void GroupStore::Release(const std::shared_ptr<Op>& op) {
+  const TimePoint deadline = Clock::now() + kCancelGrace;
+  MutexLock lock(&mutex_);
+  if (!op->has_begun) {
+    op->is_cancelled = true;
+    return;
+  }
+  while (op->devices_left > 0 && Clock::now() < deadline) {
+    changed_.WaitUntil(&mutex_, deadline);
+  }
+}
+
+void GroupStore::RunRank(size_t index) {
+  Rank& rank = *ranks_[index];
+  for (;;) {
+    std::shared_ptr<Op> op;
+    Tensor* tensor = nullptr;
+    bool runs = false;
+    {
+      MutexLock lock(&mutex_);
+      while (rank.ops.empty() && !is_closed_) {
+        changed_.WaitUntil(&mutex_, Clock::now() + std::chrono::seconds(60));
+      }
+      if (rank.ops.empty()) break;
+      op = std::move(rank.ops.front());
+      rank.ops.pop_front();
+      tensor = tensors_[op->key].get();
+      runs = !op->is_cancelled;
+      if (runs) op->has_begun = true;
+    }
+    EndPart(op, runs ? RunOp(index, *op, *tensor)
+                     : absl::CancelledError("cancelled before it began"));
+  }
+  // The others may still need what this one has sent.
+  rank.members->Barrier().IgnoreError();
+  rank.members.reset();
+}
+
+absl::Status GroupStore::RunOp(size_t index, const Op& op, Tensor& tensor) {
+  Rank& rank = *ranks_[index];
+  Buffer& value = tensor.values[index];
+  const size_t count = tensor.spec.num_elems;
+  if (!op.grads.empty()) {
+    const TensorView& grad = op.grads[index];
+    RETURN_IF_ERROR(Copy(rank, value.view(), grad.bytes, grad.stream));
+    RETURN_IF_ERROR(
+        op.kind == Kind::kBroadcast
+            ? rank.members->Broadcast(value.data(), count, Dtype::kFloat32, 0)
+            : rank.members->Allreduce(value.data(), count, Dtype::kFloat32,
+                                      ReduceOp::kSum));
+  }
+  if (op.outs.empty()) return absl::OkStatus();
+  const TensorView& out = op.outs[index];
+  return Copy(rank, out.bytes, value.view(), out.stream);
+}
+
+absl::Status GroupStore::Copy(Rank& rank, Bytes to, ConstBytes from,
+                              Stream after) {
+  kernels::DeviceQueue& queue = *rank.queue;
+  bool is_good = true;
+  if (after.handle != nullptr) {
+    is_good = queue.Record(rank.copied, after) &&
+              queue.WaitOn(rank.stream, rank.copied);
+  }
+  is_good = is_good && queue.Copy(to, from, rank.stream) &&
+            queue.Record(rank.copied, rank.stream);
+  const TimePoint deadline = Clock::now() + group_->options().operation_timeout;
+  using State = kernels::DeviceQueue::State;
+  State state = is_good ? queue.Poll(rank.copied) : State::kFailed;
+  while (state == State::kRunning && Clock::now() < deadline) {
+    std::this_thread::sleep_for(kPollPause);
+    state = queue.Poll(rank.copied);
+  }
+  if (state == State::kPassed) return absl::OkStatus();
+  if (state == State::kRunning) {
+    return absl::DeadlineExceededError("a copy did not end in time");
+  }
+  return absl::InternalError(queue.TakeError());
+}
+
+void GroupStore::EndPart(const std::shared_ptr<Op>& op,
+                         const absl::Status& status) {
+  absl::Status result;
+  bool is_failure = false;
+  {
+    MutexLock lock(&mutex_);
+    op->status.Update(status);
+    if (--op->devices_left > 0) return;
+    result = op->status;
+    Tensor& tensor = *tensors_[op->key];
+    tensor.active = nullptr;
+    if (result.ok()) tensor.has_value = true;
+    is_failure = !result.ok() && op->has_begun;
+    changed_.NotifyAll();
+  }
+  op->ticket->Finish(result);
+  if (is_failure) group_->Fail(result);
+}
+
+absl::Status GroupStore::SetCodec(Key key, int) {
+  MutexLock lock(&mutex_);
+  if (key < tensors_.size()) return absl::OkStatus();  // dense in any case
+  return absl::InvalidArgumentError(absl::StrCat(
+      "key ", key, " of a store with ", tensors_.size(), " tensors"));
+}
+
+absl::Status GroupStore::SetPacking(PackingMode mode) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("SetPacking to ", ToString(mode), " of a dense store"));
+}
+
+std::vector<TensorReport> GroupStore::Report() const {
+  MutexLock lock(&mutex_);
+  std::vector<TensorReport> reports;
+  for (const auto& tensor : tensors_) {
+    TensorReport& report = reports.emplace_back();
+    report.name = tensor->spec.name;
+    report.num_elems = tensor->spec.num_elems;
+    report.codec = report.setting = "none";
+    report.reason = absl::StrCat("type ", traits_.type);
+    report.reply = "dense";
+    report.packing = ToString(PackingMode::kPlain);
+    report.push_bytes = 4 * tensor->spec.num_elems;
+    report.is_dense = true;
+  }
+  return reports;
+}
+
+void GroupStore::Close() {
+  {
+    MutexLock lock(&mutex_);
+    if (is_closed_) return;
+    is_closed_ = true;
+    if (failure_.ok()) {
+      failure_ = absl::FailedPreconditionError("the store is closed");
+    }
+    changed_.NotifyAll();
+  }
+  for (const auto& rank : ranks_) rank->thread.join();
+  group_->Leave();
+}
+
+}  // namespace telegrad

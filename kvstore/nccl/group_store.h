@@ -1,0 +1,117 @@
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/mutex.h"
+#include "kernels/device_queue.h"
+#include "kvstore/kvstore.h"
+#include "kvstore/ticket_state.h"
+#include "transport/collective/collective.h"
+
+namespace telegrad {
+
+// The devices of one process as the ranks of a collective group: MXNet's
+// `nccl`. Views are memory of these devices. Sums are dense and the group's, in
+// its order; nothing is encoded and no optimizer runs. Each device has a thread
+// that does all operations in the order in which they were started, which no
+// priority changes. Public methods are thread-safe after Init.
+class GroupStore : public KVStore, private CodecControl {
+ public:
+  // Of "nccl" GPUs 0 to num_devices - 1; of "host" so many of the CPU, for
+  // tests. Without `group` it is alone.
+  GroupStore(const StoreOptions& options, const StoreTraits& traits,
+             WorkerGroup* group, const std::string& backend);
+  ~GroupStore() override;
+
+  // Unavailable names a GPU, or a library, that is not there; NotFound a
+  // backend that is not in this build.
+  static absl::Status Check(const std::string& backend, int num_devices);
+
+  const StoreTraits& traits() const override { return traits_; }
+  WorkerGroup& group() override { return *group_; }
+  absl::Status SetCompression(const CompressionConfig& config) override;
+  absl::Status SetOptimizer(const OptimizerConfig& config) override;
+  absl::StatusOr<std::vector<Key>> Init(std::span<const TensorSpec> tensors,
+                                        TensorViews values) override;
+  Ticket PushPull(Key key, TensorViews grads, TensorViews outs,
+                  int priority) override;
+  Ticket Push(Key key, TensorViews grads, int priority) override;
+  Ticket Pull(Key key, TensorViews outs, int priority) override;
+  Ticket Broadcast(Key key, int root, TensorViews values,
+                   int priority) override;
+  CodecControl& codecs() override { return *this; }
+  StoreStats stats() const override { return {}; }
+  void Close() override;
+
+  // CodecControl.
+  absl::Status SetCodec(Key key, int codec) override;
+  PackingMode packing() const override { return PackingMode::kPlain; }
+  absl::Status SetPacking(PackingMode mode) override;
+  std::vector<TensorReport> Report() const override;
+
+ private:
+  enum class Kind : uint8_t { kPush, kPull, kPushPull, kBroadcast };
+  // One operation on one tensor, which every device's thread takes part in.
+  struct Op {
+    Kind kind = Kind::kPush;
+    Key key = 0;
+    std::vector<TensorView> grads = {};  // by device; none: nothing is pushed
+    std::vector<TensorView> outs = {};   // as well
+    // Of those below the store's mutex guards each.
+    bool has_begun = false;
+    bool is_cancelled = false;
+    size_t devices_left = 0;
+    absl::Status status = {};
+    std::shared_ptr<Ticket::State> ticket = nullptr;
+  };
+  struct Tensor {
+    TensorSpec spec = {};
+    std::vector<Buffer> values = {};       // by device; its thread's
+    bool has_value = false;                // guarded by mutex_
+    std::shared_ptr<Op> active = nullptr;  // as well
+  };
+  // What a device's thread has.
+  struct Rank {
+    Device device = {};
+    std::unique_ptr<kernels::DeviceQueue> queue = nullptr;
+    Stream stream = {};
+    Event copied = {};
+    std::unique_ptr<Group> members = nullptr;
+    std::deque<std::shared_ptr<Op>> ops = {};  // guarded by the mutex
+    std::thread thread = {};
+  };
+
+  absl::Status Open();
+  absl::Status OpenRank(size_t index, const AddressExchange& exchange);
+  absl::Status CheckSpec(const TensorSpec& spec) const;
+  absl::Status CheckViews(const TensorSpec& spec, TensorViews views) const;
+  Ticket Start(Kind kind, Key key, TensorViews grads, TensorViews outs);
+  void Release(const std::shared_ptr<Op>& op);
+  void RunRank(size_t index);
+  absl::Status RunOp(size_t index, const Op& op, Tensor& tensor);
+  // Until it has happened on the device.
+  absl::Status Copy(Rank& rank, Bytes to, ConstBytes from, Stream after);
+  void EndPart(const std::shared_ptr<Op>& op, const absl::Status& status);
+
+  const StoreOptions options_;
+  const StoreTraits traits_;
+  const std::string backend_;
+  const std::unique_ptr<WorkerGroup> own_group_;
+  WorkerGroup* const group_;
+  std::set<std::string> names_;               // Init
+  std::vector<std::unique_ptr<Rank>> ranks_;  // by device
+
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::vector<std::unique_ptr<Tensor>> tensors_ ABSL_GUARDED_BY(mutex_);
+  bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace telegrad

@@ -1,0 +1,174 @@
+#include "kvstore/nccl/group_store.h"
+
+#include <numeric>
+
+#include "tests/kvstore/cluster.h"
+#include "tests/kvstore/oracle.h"
+
+// The store of NCCL, by the group for host memory instead.
+namespace telegrad {
+namespace {
+
+using testing::GradOf;
+using ::testing::HasSubstr;
+using testing::IsOk;
+using testing::Soon;
+using testing::StatusIs;
+
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+constexpr auto kTooSoon = absl::StatusCode::kFailedPrecondition;
+constexpr size_t kElems = 5000;
+
+StoreTraits Traits() { return *FindStoreType("nccl"); }
+
+std::unique_ptr<GroupStore> OnHost(int devices) {
+  StoreOptions options;
+  options.num_devices = devices;
+  return std::make_unique<GroupStore>(options, Traits(), nullptr, "host");
+}
+
+std::vector<Buffer> Filled(int devices, size_t n, float value) {
+  std::vector<Buffer> all;
+  for (int i = 0; i < devices; ++i) {
+    std::fill_n(all.emplace_back(4 * n).as<float>(), n, value);
+  }
+  return all;
+}
+
+std::vector<Buffer> Gradients(int devices, int step) {
+  std::vector<Buffer> all = Filled(devices, kElems, 0);
+  for (int device = 0; device < devices; ++device) {
+    for (size_t i = 0; i < kElems; ++i) {
+      all[static_cast<size_t>(device)].as<float>()[i] = GradOf(device, step, i);
+    }
+  }
+  return all;
+}
+
+std::vector<TensorView> ViewsOf(const std::vector<Buffer>& buffers) {
+  std::vector<TensorView> views;
+  for (const Buffer& each : buffers) views.push_back(FloatTensor(each.view()));
+  return views;
+}
+
+class Devices : public ::testing::TestWithParam<int> {};
+
+TEST_P(Devices, GetTheSumOfAllInEachRound) {
+  const int devices = GetParam();
+  const auto store = OnHost(devices);
+  const std::vector<TensorSpec> tensors = {{"a", kElems}, {"b", kElems}};
+  ASSERT_THAT(store->Init(tensors, {}).status(), IsOk());
+  for (int step = 0; step < 3; ++step) {
+    const std::vector<Buffer> first = Gradients(devices, step);
+    const std::vector<Buffer> second = Gradients(devices, step + 5);
+    const auto views = ViewsOf(first);
+    const auto others = ViewsOf(second);
+    const Ticket a = store->PushPull(0, views, views, 0);
+    const Ticket b = store->Push(1, others, 0);
+    ASSERT_THAT(a.Wait(Soon()), IsOk());
+    ASSERT_THAT(b.Wait(Soon()), IsOk());
+    ASSERT_THAT(store->Pull(1, others, 0).Wait(Soon()), IsOk());
+    for (int device = 0; device < devices; ++device) {
+      for (size_t i = 0; i < kElems; i += 7) {
+        float sum = 0;  // on a grid: exact in any order
+        float other = 0;
+        for (int d = 0; d < devices; ++d) {
+          sum += GradOf(d, step, i);
+          other += GradOf(d, step + 5, i);
+        }
+        const auto at = static_cast<size_t>(device);
+        ASSERT_EQ(first[at].as<float>()[i], sum);
+        ASSERT_EQ(second[at].as<float>()[i], other);
+      }
+    }
+  }
+  store->Close();
+  const auto views = Gradients(devices, 0);
+  EXPECT_THAT(store->Push(0, ViewsOf(views), 0).Wait(Soon()),
+              StatusIs(kTooSoon, "closed"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Numbers, Devices, ::testing::Values(1, 2, 3, 8));
+
+TEST(GroupStore, GivesAllDevicesTheFirstOnesValues) {
+  const auto store = OnHost(3);
+  const std::vector<Buffer> values = Filled(3, kElems, 1);
+  std::fill_n(values[0].view().data, 4, std::byte{0});
+  ASSERT_THAT(
+      store->Init(std::vector<TensorSpec>{{"a", kElems}}, ViewsOf(values))
+          .status(),
+      IsOk());
+  for (const Buffer& each : values) {
+    EXPECT_EQ(each.as<float>()[0], 0);
+    EXPECT_EQ(each.as<float>()[1], 1);
+  }
+  const std::vector<Buffer> out = Filled(3, kElems, 9);
+  ASSERT_THAT(store->Pull(0, ViewsOf(out), 0).Wait(Soon()), IsOk());
+  EXPECT_EQ(out[2].as<float>()[0], 0);
+}
+
+TEST(GroupStore, GivesMemoryBackWhenItIsCancelled) {
+  const auto store = OnHost(2);
+  ASSERT_THAT(store->Init(std::vector<TensorSpec>{{"a", kElems}}, {}).status(),
+              IsOk());
+  for (int turn = 0; turn < 50; ++turn) {
+    std::vector<Buffer> memory = Filled(2, kElems, 1);
+    const auto views = ViewsOf(memory);
+    store->PushPull(0, views, views, 0).Cancel();
+    for (Buffer& each : memory) std::fill_n(each.as<float>(), kElems, 3.0f);
+    // The key takes the next one when what was cancelled is over.
+    const std::vector<Buffer> next = Filled(2, kElems, 2);
+    const auto next_views = ViewsOf(next);
+    absl::Status status;
+    do {
+      status = store->PushPull(0, next_views, next_views, 0).Wait(Soon());
+    } while (absl::IsFailedPrecondition(status));
+    ASSERT_THAT(status, IsOk());
+    EXPECT_EQ(next[1].as<float>()[kElems - 1], 4);
+    for (const Buffer& each : memory) EXPECT_EQ(each.as<float>()[0], 3);
+  }
+}
+
+TEST(GroupStore, SaysWhatItDoesNotTake) {
+  const auto store = OnHost(2);
+  EXPECT_THAT(store->SetCompression({.type = "2bit"}),
+              StatusIs(kInvalid, "dense"));
+  EXPECT_THAT(store->SetOptimizer({.update_on = UpdateOn::kServer, .sgd = {}}),
+              StatusIs(kInvalid, "no optimizer"));
+  const std::vector<TensorSpec> tensors = {{"a", 10}};
+  EXPECT_THAT(
+      store->Init(std::vector<TensorSpec>{{"h", 10, Dtype::kFloat16}}, {})
+          .status(),
+      StatusIs(absl::StatusCode::kUnimplemented, "float32"));
+  ASSERT_THAT(store->Init(tensors, {}).status(), IsOk());
+  EXPECT_THAT(store->Init(tensors, {}).status(),
+              StatusIs(kInvalid, "which is there"));
+  const std::vector<Buffer> right = Filled(2, 10, 0);
+  const std::vector<Buffer> less = Filled(2, 9, 0);
+  const std::vector<Buffer> one = Filled(1, 10, 0);
+  EXPECT_THAT(store->Push(7, ViewsOf(right), 0).Wait(Soon()),
+              StatusIs(kInvalid, "key 7"));
+  EXPECT_THAT(store->Push(0, ViewsOf(less), 0).Wait(Soon()),
+              StatusIs(kInvalid, "36 bytes"));
+  EXPECT_THAT(store->Push(0, ViewsOf(one), 0).Wait(Soon()),
+              StatusIs(kInvalid, "1 views"));
+  EXPECT_THAT(store->Pull(0, ViewsOf(right), 0).Wait(Soon()),
+              StatusIs(kTooSoon, "no value"));
+  std::vector<TensorView> far = ViewsOf(right);
+  far[1].bytes.device = {DeviceKind::kCuda, 1};
+  EXPECT_THAT(store->Push(0, far, 0).Wait(Soon()),
+              StatusIs(kInvalid, "elsewhere"));
+}
+
+TEST(GroupStore, NamesAMissingGpuBeforeAnythingStarts) {
+  const absl::Status machine = CheckStoreType("nccl", 64);
+  ASSERT_FALSE(machine.ok());  // who has 64
+  EXPECT_THAT(std::string(machine.message()), HasSubstr("nccl"));
+  StoreOptions options;
+  options.num_devices = 64;
+  EXPECT_EQ(MakeKVStore("nccl", options, nullptr).status(), machine);
+  EXPECT_THAT(CheckStoreType("local", 64), IsOk());
+}
+
+}  // namespace
+}  // namespace telegrad
