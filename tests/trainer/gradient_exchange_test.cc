@@ -31,6 +31,7 @@ class TwoTensors : public Network {
   const std::vector<Parameter>& parameters() const override {
     return parameters_;
   }
+  const std::vector<Parameter>& buffers() const override { return buffers_; }
   BatchResult ForwardBackward(const float*, const int64_t*, int64_t,
                               const Hooks&) override {
     return {};
@@ -44,6 +45,7 @@ class TwoTensors : public Network {
   Buffer weights_[2] = {Buffer(4 * kCount), Buffer(4 * kCount)};
   Buffer grads_[2] = {Buffer(4 * kCount), Buffer(4 * kCount)};
   std::vector<Parameter> parameters_;
+  std::vector<Parameter> buffers_;  // none
 };
 
 std::vector<Replica> OneReplica() {
