@@ -42,7 +42,7 @@ WRONG = [
      ["3,1,1", "--devices 2"]),
     (["--devices", "2", "--work-load-list", "2,1"], ["2,1", "128 samples"]),
     (["--devices", "2", "--work-load-list", "0,1"], ["0,1", "128 samples"]),
-    (["--kv-store", "nccl"], ["nccl", "allreduce"]),
+    (["--kv-store", "nccl"], ["nccl", "GPU"]),
     (["--kv-store", "allreduce", "--servers", "1"],
      ["allreduce", "no servers", "--servers"]),
     (["--transport", "smoke"], ["smoke", "tcp, inproc"]),
