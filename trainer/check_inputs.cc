@@ -11,6 +11,7 @@
 #include "compression/codec_spec.h"
 #include "trainer/cluster.h"
 #include "trainer/dataset.h"
+#include "trainer/gpus.h"
 #include "trainer/injection.h"
 #include "trainer/network.h"
 #include "trainer/profile.h"
@@ -196,6 +197,18 @@ absl::Status CheckTraining(const TrainOptions& options, int workers) {
   return absl::OkStatus();
 }
 
+// What can be known of --gpus before anything starts. Networks do not compute
+// there yet, which is said last.
+absl::Status CheckGpus(const TrainOptions& options) {
+  if (!options.given.contains("--gpus")) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<int> gpus,
+                   ChooseGpus(options.gpus, LoadGpus));
+  return absl::UnimplementedError(absl::StrCat(
+      "--gpus ", options.gpus, ": ", gpus.size(),
+      gpus.size() == 1 ? " GPU is" : " GPUs are",
+      " there, but this version trains on the CPU only; leave --gpus out"));
+}
+
 absl::Status CheckSecurity(const TrainOptions& options) {
   if (!options.secret_file.empty()) {
     return Secret::FromFile(options.secret_file, "any").status();
@@ -231,6 +244,7 @@ absl::Status CheckFlags(const TrainOptions& options) {
 
 absl::Status CheckInputs(const TrainOptions& options,
                          const std::optional<Placement>& placement) {
+  RETURN_IF_ERROR(CheckGpus(options));
   RETURN_IF_ERROR(CheckTransport(TransportOptionsOf(options)));
   RETURN_IF_ERROR(CheckSecurity(options));
   if (options.transport == "inproc") {

@@ -35,7 +35,6 @@ struct RawFlags {
   std::string nonfinite = "error";
   std::string update_on = "worker";
   std::string seeds = "0";
-  std::string gpus;
   int benchmark = 0;
 };
 
@@ -180,7 +179,8 @@ void AddRunFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
   app.add_flag("-v,--verbose", options.verbose,
                "show how the run was planned, and what was measured for that")
       ->group(group);
-  app.add_option("--gpus", raw.gpus, "devices to train on: 0,1; empty: CPU")
+  app.add_option("--gpus", options.gpus,
+                 "GPUs of this host: 0,1 or all; without it the CPU trains")
       ->group(group);
   app.add_option("--out", options.out,
                  "folder for metrics.jsonl, summary.json and report.html")
@@ -275,11 +275,6 @@ absl::Status Finish(const CLI::App& app, const RawFlags& raw,
   RETURN_IF_ERROR(SettleStrategy(placement, options));
   RETURN_IF_ERROR(SettleAutoStore(placement, options));
   RETURN_IF_ERROR(SettleStore(options));
-  if (!raw.gpus.empty()) {
-    return absl::UnimplementedError(
-        "--gpus: the trainer's framework in this build runs on the CPU only; "
-        "leave --gpus out");
-  }
   RETURN_IF_ERROR(FinishTrainingFlags(options));
   return CheckFlags(options);
 }

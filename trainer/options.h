@@ -56,6 +56,7 @@ struct TrainOptions : MemberFlags {
   bool recalibrate = false;  // the link, cores and codecs
   std::string cache_folder;  // where they are kept; empty: nowhere
   std::string inject;        // tests: "nan:WORKER:TENSOR:INDEX:STEP"
+  std::string gpus;          // as written
   bool verbose = false;
   std::string command_line;
   std::set<std::string> given;       // flags: "--batch-size"

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace telegrad {
+
+// --gpus: "0,1" are these, "all" is an empty list. InvalidArgument for what is
+// no number, and for a device that comes twice.
+absl::StatusOr<std::vector<int>> ParseGpus(absl::string_view text);
+
+// The devices of this host that are meant. `count`: how many there are, or why
+// none can be used. InvalidArgument (exit code 2) for that, and for one that is
+// not there.
+absl::StatusOr<std::vector<int>> ChooseGpus(
+    absl::string_view text, const std::function<absl::StatusOr<int>()>& count);
+
+// Loads the framework's part for GPUs, which programs start without, and counts
+// the devices: at least 1. Unimplemented where this build's framework is for
+// the CPU only; FailedPrecondition with the loader's or the driver's reason. In
+// networks/gpus_cuda.cc or gpus_none.cc.
+absl::StatusOr<int> LoadGpus();
+
+}  // namespace telegrad
