@@ -1,4 +1,5 @@
 #include "kernels/block.h"
+#include "kernels/cuda/batch.cuh"
 #include "kernels/cuda/block_codes.cuh"
 #include "kernels/cuda/block_decode.cuh"
 #include "kernels/cuda/cuda_kernels.h"
@@ -15,13 +16,7 @@ constexpr size_t kKeptTiles = 8;                // held in registers
 constexpr size_t kDitherTile = 16 * kWarp;      // 8 groups of draws
 constexpr size_t kWideBlock = size_t{1} << 16;  // more than options allow
 
-struct Counts {
-  uint32_t num_nonzero = 0;
-  uint32_t num_nonfinite = 0;
-  uint64_t first_nonfinite = kNoIndex;
-};
-
-__device__ inline void CountAt(size_t i, Counts& counts) {
+__device__ inline void CountAt(size_t i, Tally& counts) {
   ++counts.num_nonfinite;
   if (i < counts.first_nonfinite) counts.first_nonfinite = i;
 }
@@ -30,7 +25,7 @@ __device__ inline void CountAt(size_t i, Counts& counts) {
 template <bool kVector, bool kZeroNonFinite, bool kCount>
 __device__ inline void Corrected4(const float* grad, const float* residual,
                                   size_t i, size_t n, float (&v)[4],
-                                  Counts& counts) {
+                                  Tally& counts) {
   float g[4];
   Load4<kVector>(grad, i, n, g);
   Load4<kVector>(residual, i, n, v);
@@ -50,7 +45,7 @@ template <bool kVector>
 __device__ inline void Quantize4(float (&v)[4], size_t i, size_t n,
                                  const BlockScale& scale, float levels,
                                  uint32_t bits, float* residual, uint8_t* codes,
-                                 Counts& counts) {
+                                 Tally& counts) {
   int32_t code[4];
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
@@ -77,18 +72,19 @@ __device__ inline void ForEachTile(size_t from, size_t to,
   }
 }
 
+// Encodes blocks first_block, first_block + step ... before end_block.
 template <bool kVector, bool kZeroNonFinite, bool kKeep>
-__global__ void __launch_bounds__(kThreads, kLeastBlocks)
-    QuantizeKernel(const float* __restrict__ grad, float* __restrict__ residual,
-                   size_t n, BlockFormat format, uint8_t* __restrict__ payload,
-                   EncodeStats* stats) {
+__device__ inline void QuantizePart(const float* __restrict__ grad,
+                                    float* __restrict__ residual, size_t n,
+                                    const BlockFormat& format,
+                                    uint8_t* __restrict__ payload,
+                                    size_t first_block, size_t end_block,
+                                    size_t step, Tally& counts) {
   const unsigned lane = threadIdx.x % kWarp;
   const size_t num_blocks = (n + format.block - 1) / format.block;
   uint8_t* const codes = payload + 4 * num_blocks;
   const float levels = static_cast<float>(format.levels);
-  Counts counts;
-  for (size_t b = GlobalThread() / kWarp; b < num_blocks;
-       b += NumThreads() / kWarp) {
+  for (size_t b = first_block; b < end_block; b += step) {
     const size_t from = b * format.block;
     const size_t to = n - from < format.block ? n : from + format.block;
     float kept[kKeptTiles][4];
@@ -111,9 +107,38 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
                          counts);
     });
   }
-  AddStats(counts.num_nonzero, counts.num_nonfinite, counts.first_nonfinite,
-           stats);
 }
+
+template <bool kVector, bool kZeroNonFinite, bool kKeep>
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
+    QuantizeKernel(const float* __restrict__ grad, float* __restrict__ residual,
+                   size_t n, BlockFormat format, uint8_t* __restrict__ payload,
+                   EncodeStats* stats) {
+  Tally counts;
+  QuantizePart<kVector, kZeroNonFinite, kKeep>(
+      grad, residual, n, format, payload, GlobalThread() / kWarp,
+      (n + format.block - 1) / format.block, NumThreads() / kWarp, counts);
+  AddStats(counts, stats);
+}
+
+template <bool kKeep>
+struct QuantizeTile {
+  using Counts = Tally;
+  static constexpr unsigned kBlocks = kLeastBlocks;
+  template <bool kVector, bool kZeroNonFinite>
+  static __device__ void Encode(const EncodeBatch& batch, const Tile& tile,
+                                Tally& counts) {
+    const size_t block = batch.format.block;
+    const size_t first = tile.begin / block;
+    QuantizePart<kVector, kZeroNonFinite, kKeep>(
+        static_cast<const float*>(tile.grad), tile.residual,
+        tile.span->num_elems, batch.format, tile.codes,
+        first + threadIdx.x / kWarp, first + (tile.n + block - 1) / block,
+        blockDim.x / kWarp, counts);
+    // Indices count from the tile's first element.
+    if (counts.num_nonfinite != 0) counts.first_nonfinite -= tile.begin;
+  }
+};
 
 template <bool kVector, bool kZeroNonFinite>
 __global__ void __launch_bounds__(kThreads, kLeastBlocks)
@@ -122,14 +147,13 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
                          BlockScale scale, uint8_t* __restrict__ codes,
                          EncodeStats* stats) {
   const float levels = static_cast<float>((1 << (bits - 1)) - 1);
-  Counts counts;
+  Tally counts;
   for (size_t i = 4 * GlobalThread(); i < n; i += 4 * NumThreads()) {
     float v[4];
     Corrected4<kVector, kZeroNonFinite, true>(grad, residual, i, n, v, counts);
     Quantize4<kVector>(v, i, n, scale, levels, bits, residual, codes, counts);
   }
-  AddStats(counts.num_nonzero, counts.num_nonfinite, counts.first_nonfinite,
-           stats);
+  AddStats(counts, stats);
 }
 
 struct DitherArgs {
@@ -146,7 +170,7 @@ struct DitherArgs {
 template <bool kVector>
 __device__ inline void Dither16(const DitherArgs& a, size_t from, size_t to,
                                 unsigned lane, const BlockScale& scale,
-                                Counts& counts) {
+                                Tally& counts) {
   const size_t group = from + lane / 4 * kDrawGroup;
   if (group >= to) return;
   const unsigned first = lane % 4 * 4;
@@ -177,7 +201,7 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
     DitherKernel(DitherArgs a, float* scales, EncodeStats* stats) {
   const unsigned lane = threadIdx.x % kWarp;
   const float limit = LimitOf(a.limit);
-  Counts counts;
+  Tally counts;
   for (size_t b = GlobalThread() / kWarp; b * a.format.block < a.n;
        b += NumThreads() / kWarp) {
     const size_t from = b * a.format.block;
@@ -196,8 +220,7 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
       Dither16<kVector>(a, tile, to, lane, scale, counts);
     }
   }
-  AddStats(counts.num_nonzero, counts.num_nonfinite, counts.first_nonfinite,
-           stats);
+  AddStats(counts, stats);
 }
 
 // One block for the grid: *maximum (0 before) holds its bits.
@@ -221,13 +244,12 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
                      EncodeStats* stats) {
   const BlockScale scale =
       ScaleOf(__uint_as_float(*maximum), LimitOf(a.limit), a.format);
-  Counts counts;
+  Tally counts;
   for (size_t tile = GlobalThread() / kWarp * kDitherTile; tile < a.n;
        tile += NumThreads() / kWarp * kDitherTile) {
     Dither16<kVector>(a, tile, a.n, threadIdx.x % kWarp, scale, counts);
   }
-  AddStats(counts.num_nonzero, counts.num_nonfinite, counts.first_nonfinite,
-           stats);
+  AddStats(counts, stats);
 }
 
 // The maximum, which the kernels before needed, becomes the payload's scale.
@@ -306,6 +328,14 @@ void Dither(const float* grad, size_t n, BlockFormat format, DitherLimit limit,
 }
 
 }  // namespace
+
+void QuantizeMany(const EncodeBatch& batch, Stream stream) {
+  if (batch.format.block <= kKeptTiles * kTile) {
+    EncodeMany<QuantizeTile<true>>(batch, stream);
+  } else {
+    EncodeMany<QuantizeTile<false>>(batch, stream);
+  }
+}
 
 BlockKernels Block() {
   BlockKernels kernels;

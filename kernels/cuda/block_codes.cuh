@@ -79,6 +79,35 @@ __device__ inline void StoreSum(int32_t sum, size_t i, uint32_t bits,
   }
 }
 
+// Sums of elements [i, min(i + 4, n)), in one access if kVector and there are
+// four.
+template <bool kVector>
+__device__ inline void StoreSums4(const int32_t (&sum)[4], size_t i, size_t n,
+                                  uint32_t bits, uint8_t* sums) {
+  if (!kVector || i + 4 > n) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      if (i + j < n) StoreSum(sum[j], i + j, bits, sums);
+    }
+    return;
+  }
+  uint32_t word[4];
+  memcpy(word, sum, sizeof(word));
+  if (bits == 32) {
+    uint4 words;
+    memcpy(&words, word, sizeof(words));
+    *reinterpret_cast<uint4*>(sums + 4 * i) = words;
+  } else if (bits == 16) {
+    *reinterpret_cast<uint2*>(sums + 2 * i) =
+        make_uint2((word[0] & 0xFFFFu) | word[1] << 16,
+                   (word[2] & 0xFFFFu) | word[3] << 16);
+  } else {
+    *reinterpret_cast<uint32_t*>(sums + i) =
+        (word[0] & 0xFFu) | (word[1] & 0xFFu) << 8 | (word[2] & 0xFFu) << 16 |
+        word[3] << 24;
+  }
+}
+
 __device__ inline uint32_t WarpMax(uint32_t value) {
   for (unsigned step = kWarp / 2; step > 0; step /= 2) {
     const uint32_t other = __shfl_xor_sync(0xFFFFFFFFu, value, step);

@@ -84,34 +84,39 @@ __device__ inline void SumCodes4(const SumPass& pass, size_t i, size_t n,
   }
 }
 
+// kVector: sums are aligned to 16 bytes.
+template <bool kVector>
 __global__ void __launch_bounds__(kThreads, kLeastBlocks)
     SumCodesKernel(const __grid_constant__ SumPass pass, size_t n,
                    uint32_t bits, uint32_t sum_bits, uint8_t* sums) {
   for (size_t i = 4 * GlobalThread(); i < n; i += 4 * NumThreads()) {
     int32_t sum[4] = {};
     SumCodes4(pass, i, n, bits, sum);
+    if (!pass.is_first) {
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      if (i + j >= n) continue;
-      if (!pass.is_first) sum[j] += LoadSum(sums, i + j, sum_bits);
-      StoreSum(sum[j], i + j, sum_bits, sums);
+      for (int j = 0; j < 4; ++j) {
+        if (i + j < n) sum[j] += LoadSum(sums, i + j, sum_bits);
+      }
     }
+    StoreSums4<kVector>(sum, i, n, sum_bits, sums);
   }
 }
 
+template <bool kVector>
 __global__ void __launch_bounds__(kThreads, kLeastBlocks)
     SharedSumDecodeKernel(const __grid_constant__ SumPass pass, size_t n,
                           uint32_t bits, float quantum, float* out) {
   for (size_t i = 4 * GlobalThread(); i < n; i += 4 * NumThreads()) {
     int32_t sum[4] = {};
     SumCodes4(pass, i, n, bits, sum);
+    float values[4] = {};
+    if (!pass.is_first) Load4<kVector>(out, i, n, values);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      if (i + j >= n) continue;
-      const float before = pass.is_first ? 0.0f : out[i + j];
-      const float total = before + static_cast<float>(sum[j]);
-      out[i + j] = pass.is_last ? total * quantum : total;
+      const float total = values[j] + static_cast<float>(sum[j]);
+      values[j] = pass.is_last ? total * quantum : total;
     }
+    Store4<kVector>(values, i, n, out);
   }
 }
 
@@ -156,7 +161,9 @@ inline void SumCodes(const uint8_t* const* frames, uint32_t num_frames,
                      Stream stream) {
   if (n == 0) return;
   ForEachSumPass(frames, num_frames, [&](const SumPass& pass) {
-    SumCodesKernel<<<GridFor((n + 3) / 4), kThreads, 0, StreamOf(stream)>>>(
+    auto* const kernel =
+        IsAligned(sum, 16) ? SumCodesKernel<true> : SumCodesKernel<false>;
+    kernel<<<GridFor((n + 3) / 4), kThreads, 0, StreamOf(stream)>>>(
         pass, n, bits, sum_bits, sum);
   });
 }
@@ -166,8 +173,10 @@ inline void SharedSumDecode(const uint8_t* const* frames, uint32_t num_frames,
                             Stream stream) {
   if (n == 0) return;
   ForEachSumPass(frames, num_frames, [&](const SumPass& pass) {
-    SharedSumDecodeKernel<<<GridFor((n + 3) / 4), kThreads, 0,
-                            StreamOf(stream)>>>(pass, n, bits, quantum, out);
+    auto* const kernel = IsAligned(out, 16) ? SharedSumDecodeKernel<true>
+                                            : SharedSumDecodeKernel<false>;
+    kernel<<<GridFor((n + 3) / 4), kThreads, 0, StreamOf(stream)>>>(
+        pass, n, bits, quantum, out);
   });
 }
 

@@ -1,4 +1,5 @@
 #include "kernels/cast.h"
+#include "kernels/cuda/batch.cuh"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/half.cuh"
 #include "kernels/cuda/launch.h"
@@ -70,16 +71,14 @@ __device__ inline void StoreCodes(const uint32_t (&from)[4], size_t i, size_t n,
   }
 }
 
+// Encodes as thread number `thread` of `num_threads`.
 template <typename Format, bool kVector, bool kHasResidual>
-__global__ void __launch_bounds__(kThreads, kLeastBlocks)
-    EncodeKernel(const float* __restrict__ grad, float* __restrict__ residual,
-                 size_t n, NonFinite nonfinite, uint8_t* __restrict__ codes,
-                 EncodeStats* stats) {
-  uint32_t num_nonzero = 0;
-  uint32_t num_nonfinite = 0;
-  uint64_t first_nonfinite = kNoIndex;
-  const bool is_zero = nonfinite == NonFinite::kZero;
-  for (size_t i = 4 * GlobalThread(); i < n; i += 4 * NumThreads()) {
+__device__ inline void EncodePart(const float* __restrict__ grad,
+                                  float* __restrict__ residual, size_t n,
+                                  bool is_zero, uint8_t* __restrict__ codes,
+                                  size_t thread, size_t num_threads,
+                                  Tally& tally) {
+  for (size_t i = 4 * thread; i < n; i += 4 * num_threads) {
     float g[4];
     float r[4] = {};
     uint32_t code[4];
@@ -89,19 +88,50 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
     for (int j = 0; j < 4; ++j) {
       float v = kHasResidual ? r[j] + g[j] : g[j];
       if (is_zero && !IsFinite(v)) {
-        ++num_nonfinite;
-        if (i + j < first_nonfinite) first_nonfinite = i + j;
+        ++tally.num_nonfinite;
+        if (i + j < tally.first_nonfinite) tally.first_nonfinite = i + j;
         v = IsFinite(r[j]) ? r[j] + 0.0f : 0.0f;
       }
       code[j] = Format::Cast(v);
-      num_nonzero += (code[j] & 0x7FFFu) != 0;
+      tally.num_nonzero += (code[j] & 0x7FFFu) != 0;
       r[j] = v - Format::Float(code[j]);
     }
     if (kHasResidual) Store4<kVector>(r, i, n, residual);
     StoreCodes<kVector>(code, i, n, codes);
   }
-  AddStats(num_nonzero, num_nonfinite, first_nonfinite, stats);
 }
+
+template <typename Format, bool kVector, bool kHasResidual>
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
+    EncodeKernel(const float* __restrict__ grad, float* __restrict__ residual,
+                 size_t n, NonFinite nonfinite, uint8_t* __restrict__ codes,
+                 EncodeStats* stats) {
+  Tally tally;
+  EncodePart<Format, kVector, kHasResidual>(
+      grad, residual, n, nonfinite == NonFinite::kZero, codes, GlobalThread(),
+      NumThreads(), tally);
+  AddStats(tally, stats);
+}
+
+template <typename Format>
+struct EncodeTile {
+  using Counts = Tally;
+  static constexpr unsigned kBlocks = kManyBlocks;
+  template <bool kVector, bool kZeroNonFinite>
+  static __device__ void Encode(const EncodeBatch&, const Tile& tile,
+                                Tally& tally) {
+    const float* const grad = static_cast<const float*>(tile.grad) + tile.begin;
+    uint8_t* const codes = tile.codes + 2 * tile.begin;
+    if (tile.residual == nullptr) {
+      EncodePart<Format, kVector, false>(grad, nullptr, tile.n, kZeroNonFinite,
+                                         codes, threadIdx.x, blockDim.x, tally);
+    } else {
+      EncodePart<Format, kVector, true>(grad, tile.residual + tile.begin,
+                                        tile.n, kZeroNonFinite, codes,
+                                        threadIdx.x, blockDim.x, tally);
+    }
+  }
+};
 
 template <typename Format, bool kVector, bool kAdd>
 __global__ void __launch_bounds__(kThreads, kLeastBlocks)
@@ -152,6 +182,13 @@ CastFormatKernels Kernels() {
 }
 
 }  // namespace
+
+void CastManyFp16(const EncodeBatch& batch, Stream stream) {
+  EncodeMany<EncodeTile<Fp16>>(batch, stream);
+}
+void CastManyBf16(const EncodeBatch& batch, Stream stream) {
+  EncodeMany<EncodeTile<Bf16>>(batch, stream);
+}
 
 CastKernels Cast() { return {Kernels<Fp16>(), Kernels<Bf16>()}; }
 

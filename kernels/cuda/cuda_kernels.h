@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/batch.h"
 #include "kernels/block.h"
 #include "kernels/cast.h"
 #include "kernels/code_sum.h"
@@ -15,7 +16,8 @@
 
 // The operations on the current CUDA device, queued on `stream`. Pointers are
 // the device's, aligned to their type; faster where they are aligned to 16
-// bytes. A failed launch is seen at the next cudaGetLastError. C++17.
+// bytes. A failed launch is seen at the next cudaGetLastError: TakeLaunchError.
+// C++17.
 namespace telegrad::kernels::cuda {
 
 TwoBitEncodeFn TwoBitEncode;
@@ -47,5 +49,16 @@ SelectKernels Select();
 DrawnKernels Drawn();
 RadixKernels Radix();
 LowRankKernels LowRank();
+
+EncodeManyFn TwoBitEncodeMany;
+EncodeManyFn TwoBitEncodeManyFp16;
+EncodeManyFn TwoBitEncodeManyBf16;
+EncodeManyFn RadixEncodeMany;
+EncodeManyFn OneBitEncodeMany;
+EncodeManyFn BlockSignEncodeMany;
+EncodeManyFn QuantizeMany;
+EncodeManyFn CastManyFp16;
+EncodeManyFn CastManyBf16;
+SampledPowerManyFn SampledPowerMany;
 
 }  // namespace telegrad::kernels::cuda

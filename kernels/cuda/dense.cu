@@ -1,7 +1,9 @@
+#include "kernels/batch.h"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/image.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/sgd.cuh"
+#include "kernels/cuda/stats.cuh"
 #include "kernels/dense.h"
 
 namespace telegrad::kernels::cuda {
@@ -36,7 +38,7 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
       if (i + j < first_nonfinite) first_nonfinite = i + j;
     }
   }
-  AddStats(0, num_nonfinite, first_nonfinite, stats);
+  AddStats(WideTally{0, num_nonfinite, first_nonfinite}, stats);
 }
 
 template <bool kVector>
@@ -60,12 +62,11 @@ __global__ void __launch_bounds__(kWarp)
   if (threadIdx.x < size) to[threadIdx.x] = value.bytes[threadIdx.x];
 }
 
-// One block: all its threads square the samples, then one thread a lane adds
+// By one block: all its threads square the samples, then one thread a lane adds
 // them in the order that the contract fixes.
-__global__ void __launch_bounds__(kThreads, kLeastBlocks)
-    PowerKernel(const float* __restrict__ grad,
-                const float* __restrict__ residual, size_t n,
-                double* mean_square) {
+__device__ inline void PowerOf(const float* __restrict__ grad,
+                               const float* __restrict__ residual, size_t n,
+                               double* mean_square) {
   __shared__ double squares[kMaxPowerSamples];
   __shared__ double lanes[kPowerLanes];
   const size_t samples = n < kMaxPowerSamples ? n : kMaxPowerSamples;
@@ -89,6 +90,19 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
   if (l == 0) {
     *mean_square = samples == 0 ? 0.0 : lanes[0] / static_cast<double>(samples);
   }
+}
+
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
+    PowerKernel(const float* __restrict__ grad,
+                const float* __restrict__ residual, size_t n,
+                double* mean_square) {
+  PowerOf(grad, residual, n, mean_square);
+}
+
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
+    PowerManyKernel(const PowerSpan* __restrict__ spans) {
+  const PowerSpan span = spans[blockIdx.x];
+  PowerOf(span.grad, span.residual, span.num_elems, span.mean_square);
 }
 
 }  // namespace
@@ -135,6 +149,12 @@ void SgdMomentum(const float* grad, size_t n, SgdParameters params,
 cudaError_t TryImage() {
   cudaFuncAttributes attributes;
   return cudaFuncGetAttributes(&attributes, PutKernel);
+}
+
+void SampledPowerMany(const PowerSpan* spans, uint32_t num_spans,
+                      Stream stream) {
+  if (num_spans == 0) return;
+  PowerManyKernel<<<num_spans, kThreads, 0, StreamOf(stream)>>>(spans);
 }
 
 void SampledPower(const float* grad, const float* residual, size_t n,

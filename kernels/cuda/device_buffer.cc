@@ -1,7 +1,6 @@
 #include "kernels/cuda/device_buffer.h"
 
 #include <cuda_runtime_api.h>
-#include <sys/mman.h>
 
 #include <cstdint>
 #include <map>
@@ -9,6 +8,7 @@
 #include <unordered_map>
 
 #include "kernels/cuda/current_device.h"
+#include "kernels/cuda/pinned.h"
 
 namespace telegrad::kernels::cuda {
 namespace {
@@ -77,8 +77,7 @@ void FreePinned(std::byte* memory) {
     size = found->second;
     owners.pinned.erase(found);
   }
-  cudaHostUnregister(memory);
-  munmap(memory, size);
+  UnmapPinned(memory, size);
 }
 
 }  // namespace
@@ -122,18 +121,10 @@ void ForgetStream(int ordinal, Stream stream) {
   }
 }
 
-// Pages of mmap, not of cudaHostAlloc: the driver's mappings cannot be read by
-// process_vm_readv, nor registered for RDMA on all systems.
 Buffer MakePinnedBuffer(size_t size) {
   if (size == 0) return Buffer();
-  void* const memory = mmap(nullptr, size, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return Buffer();
-  if (cudaHostRegister(memory, size, cudaHostRegisterPortable) != cudaSuccess) {
-    munmap(memory, size);
-    return Buffer();
-  }
-  auto* const bytes = static_cast<std::byte*>(memory);
+  std::byte* const bytes = MapPinned(size);
+  if (bytes == nullptr) return Buffer();
   Owners& owners = AllOwners();
   const std::lock_guard<std::mutex> lock(owners.mutex);
   owners.pinned[bytes] = size;

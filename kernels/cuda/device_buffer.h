@@ -14,8 +14,8 @@ Buffer MakeDeviceBuffer(size_t size, int ordinal, Stream stream);
 // Before a stream ends, whose work has finished: its buffers live on.
 void ForgetStream(int ordinal, Stream stream);
 
-// mmap's pages, registered for all devices; see DeviceQueue::MakePinned. An
-// empty buffer, with the reason in cudaGetLastError, where that fails.
+// DeviceQueue::MakePinned. An empty buffer, with the reason in
+// cudaGetLastError, where that fails.
 Buffer MakePinnedBuffer(size_t size);
 
 }  // namespace telegrad::kernels::cuda

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "kernels/cuda/current_device.h"
-#include "kernels/cuda/device_buffer.h"
+#include "kernels/cuda/pinned.h"
 
 namespace telegrad::kernels::cuda {
 namespace {
@@ -31,23 +31,28 @@ class Copier : public DeviceCopier {
     }
     for (const auto& [ticket, copy] : copies_) cudaEventDestroy(copy.event);
     for (const auto& [ordinal, event] : idle_) cudaEventDestroy(event);
+    for (const auto& [memory, size] : host_) UnmapPinned(memory, size);
   }
 
   DeviceKind device() const override { return DeviceKind::kCuda; }
 
   std::byte* AllocateHost(size_t size) override {
-    Buffer buffer = MakePinnedBuffer(size);
-    if (buffer.size() != size) {
+    std::byte* const memory = MapPinned(size);
+    if (memory == nullptr) {
       const cudaError_t error = cudaGetLastError();
       Check(error == cudaSuccess ? cudaErrorMemoryAllocation : error);
       return nullptr;
     }
-    std::byte* const memory = buffer.data();
-    host_[memory] = std::move(buffer);
+    host_[memory] = size;
     return memory;
   }
 
-  void FreeHost(std::byte* memory) override { host_.erase(memory); }
+  void FreeHost(std::byte* memory) override {
+    const auto found = host_.find(memory);
+    if (found == host_.end()) return;
+    UnmapPinned(memory, found->second);
+    host_.erase(found);
+  }
 
   Ticket Start(Bytes to, ConstBytes from) override {
     const Ticket ticket = ++last_ticket_;
@@ -119,7 +124,7 @@ class Copier : public DeviceCopier {
   std::map<int, Streams> streams_;  // by device
   std::unordered_map<Ticket, Copy> copies_;
   std::multimap<int, cudaEvent_t> idle_;  // by device
-  std::unordered_map<std::byte*, Buffer> host_;
+  std::unordered_map<std::byte*, size_t> host_;
   Ticket last_ticket_ = 0;
   std::string error_;
 };

@@ -1,5 +1,6 @@
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/stats.cuh"
 #include "kernels/drawn.h"
 
 namespace telegrad::kernels::cuda {
@@ -48,7 +49,7 @@ __global__ void TakeDrawnKernel(float* residual, Draw draw, uint64_t seed,
     num_nonzero += value != 0 ? 1 : 0;
     values[j] = value;
   });
-  AddStats(num_nonzero, 0, kNoIndex, stats);
+  AddStats(WideTally{num_nonzero, 0, kNoIndex}, stats);
 }
 
 template <bool kAdd>

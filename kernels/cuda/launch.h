@@ -8,7 +8,7 @@
 #include "base/stream.h"
 #include "kernels/encode_stats.h"
 
-// What all kernels share: shapes of launches, access to memory, statistics.
+// What all kernels share: shapes of launches, access to memory.
 namespace telegrad::kernels::cuda {
 
 constexpr unsigned kThreads = 256;
@@ -83,26 +83,6 @@ __device__ inline uint64_t WarpSum(uint64_t value) {
     value += __shfl_down_sync(0xFFFFFFFFu, value, step);
   }
   return value;
-}
-
-// Adds one thread's counts to `stats`: one atomic a warp and count, none where
-// a warp has nothing. All threads of a warp take part.
-__device__ inline void AddStats(uint64_t num_nonzero, uint64_t num_nonfinite,
-                                uint64_t first_nonfinite, EncodeStats* stats) {
-  using Word = unsigned long long;
-  num_nonzero = WarpSum(num_nonzero);
-  const bool is_first = threadIdx.x % kWarp == 0;
-  if (is_first && num_nonzero != 0) {
-    atomicAdd(reinterpret_cast<Word*>(&stats->num_nonzero),
-              static_cast<Word>(num_nonzero));
-  }
-  if (!__any_sync(0xFFFFFFFFu, num_nonfinite != 0)) return;
-  if (num_nonfinite != 0) {
-    atomicAdd(reinterpret_cast<Word*>(&stats->num_nonfinite),
-              static_cast<Word>(num_nonfinite));
-    atomicMin(reinterpret_cast<Word*>(&stats->first_nonfinite),
-              static_cast<Word>(first_nonfinite));
-  }
 }
 
 __device__ inline bool IsFinite(float value) {

@@ -1,6 +1,7 @@
 #include "kernels/cuda/basis.cuh"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/stats.cuh"
 #include "kernels/low_rank.h"
 
 namespace telegrad::kernels::cuda {
@@ -41,7 +42,7 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
     }
     Store4<kVector>(m, i, n, residual);
   }
-  AddStats(0, num_nonfinite, first_nonfinite, stats);
+  AddStats(WideTally{0, num_nonfinite, first_nonfinite}, stats);
 }
 
 // Whether a fit is that of a payload with its basis on the other side, which
@@ -122,7 +123,7 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
   for (size_t i = GlobalThread(); i < factor.count; i += NumThreads()) {
     num_nonzero += fitted[i] != 0;
   }
-  AddStats(num_nonzero, 0, kNoIndex, stats);
+  AddStats(WideTally{num_nonzero, 0, kNoIndex}, stats);
 }
 
 __global__ void __launch_bounds__(kThreads, kLeastBlocks)

@@ -101,7 +101,17 @@ KernelTable MakeTable() {
           .select = Select(),
           .drawn = Drawn(),
           .radix = Radix(),
-          .low_rank = LowRank()};
+          .low_rank = LowRank(),
+          .batch = {.two_bit = TwoBitEncodeMany,
+                    .two_bit_fp16 = TwoBitEncodeManyFp16,
+                    .two_bit_bf16 = TwoBitEncodeManyBf16,
+                    .radix = RadixEncodeMany,
+                    .one_bit = OneBitEncodeMany,
+                    .block_sign = BlockSignEncodeMany,
+                    .quantize = QuantizeMany,
+                    .fp16 = CastManyFp16,
+                    .bf16 = CastManyBf16,
+                    .sampled_power = SampledPowerMany}};
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/digits.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/radix_encode.cuh"
 #include "kernels/radix.h"
 
 // A thread takes a quad of codes; a warp a block of sums, a lane a number of
@@ -8,87 +9,16 @@
 namespace telegrad::kernels::cuda {
 namespace {
 
-struct Tally {
-  uint64_t num_nonzero = 0;
-  uint64_t num_nonfinite = 0;
-  uint64_t first_nonfinite = kNoIndex;
-};
-
-// The rule of kernels/two_bit.h; returns the digit.
-template <bool kZeroNonFinite>
-__device__ inline uint32_t Quantize(float grad, float threshold, size_t i,
-                                    float& residual, Tally& tally) {
-  float v = residual + grad;
-  if (kZeroNonFinite && !IsFinite(v)) {
-    ++tally.num_nonfinite;
-    if (i < tally.first_nonfinite) tally.first_nonfinite = i;
-    v = residual + 0.0f;
-  }
-  const bool is_positive = v >= threshold;
-  const bool is_negative = v <= -threshold;
-  tally.num_nonzero += is_positive || is_negative;
-  residual = is_positive ? v - threshold : is_negative ? v + threshold : v;
-  return is_positive ? 2u : is_negative ? 0u : 1u;
-}
-
-// The bytes of quad q, as many as it has.
-__device__ inline void StoreQuad(const uint32_t (&numbers)[4], const Quad& quad,
-                                 size_t q, uint8_t* payload) {
-  if (quad.is_whole()) {
-    StoreWord(
-        numbers[0] | numbers[1] << 8 | numbers[2] << 16 | numbers[3] << 24, q,
-        payload);
-    return;
-  }
-#pragma unroll
-  for (int c = 0; c < 4; ++c) {
-    if (quad.column + c < quad.num_bytes) {
-      payload[4 * q + c] = static_cast<uint8_t>(numbers[c]);
-    }
-  }
-}
-
 template <bool kVector, bool kZeroNonFinite>
 __global__ void __launch_bounds__(kThreads, kLeastBlocks)
     EncodeKernel(const float* __restrict__ grad, float* __restrict__ residual,
                  size_t n, float threshold, uint8_t* __restrict__ payload,
                  size_t num_quads, EncodeStats* stats) {
   Tally tally;
-  for (size_t q = GlobalThread(); q < num_quads; q += NumThreads()) {
-    const Quad quad = QuadAt(q, n);
-    uint32_t numbers[4] = {};
-    if (quad.is_whole()) {
-#pragma unroll
-      for (int p = kDigits - 1; p >= 0; --p) {
-        const size_t i = quad.element(p);
-        float g[4];
-        float r[4];
-        Load4<kVector>(grad, i, n, g);
-        Load4<kVector>(residual, i, n, r);
-#pragma unroll
-        for (int c = 0; c < 4; ++c) {
-          numbers[c] =
-              3 * numbers[c] +
-              Quantize<kZeroNonFinite>(g[c], threshold, i + c, r[c], tally);
-        }
-        Store4<kVector>(r, i, n, residual);
-      }
-    } else {
-#pragma unroll
-      for (int c = 0; c < 4; ++c) {
-        for (int p = kDigits - 1; p >= 0; --p) {
-          if (!quad.has(p, c)) continue;
-          const size_t i = quad.element(p) + c;
-          numbers[c] =
-              3 * numbers[c] + Quantize<kZeroNonFinite>(grad[i], threshold, i,
-                                                        residual[i], tally);
-        }
-      }
-    }
-    StoreQuad(numbers, quad, q, payload);
-  }
-  AddStats(tally.num_nonzero, tally.num_nonfinite, tally.first_nonfinite,
-           stats);
+  RadixEncodePart<kVector, kZeroNonFinite>(grad, residual, n, threshold,
+                                           payload, num_quads, GlobalThread(),
+                                           NumThreads(), tally);
+  AddStats(tally, stats);
 }
 
 // Between passes `out` holds the sums so far, which a float does exactly.
@@ -365,6 +295,10 @@ void RadixPackedSumDecode(const uint8_t* packed, uint32_t num_frames, size_t n,
 }
 
 }  // namespace
+
+void RadixEncodeMany(const EncodeBatch& batch, Stream stream) {
+  EncodeMany<RadixEncodeTile>(batch, stream);
+}
 
 RadixKernels Radix() {
   RadixKernels kernels;

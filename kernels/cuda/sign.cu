@@ -1,6 +1,9 @@
+#include "kernels/cuda/batch.cuh"
+#include "kernels/cuda/block_sign.cuh"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/planes.cuh"
+#include "kernels/cuda/signs.cuh"
 #include "kernels/sign.h"
 
 // A thread takes four elements at a time: 16 bytes of each array. Two threads
@@ -8,63 +11,18 @@
 namespace telegrad::kernels::cuda {
 namespace {
 
-// SignBytes is for the host only.
-__device__ inline size_t BytesOfSigns(size_t n) {
-  return (n + kSignsPerWord - 1) / kSignsPerWord * 4;
-}
-
-// Little-endian floats at any address.
-__device__ inline float LoadFloat(const uint8_t* bytes, size_t index) {
-  return __uint_as_float(LoadWord(bytes, index));
-}
-__device__ inline void StoreFloat(float value, size_t index, uint8_t* bytes) {
-  StoreWord(__float_as_uint(value), index, bytes);
-}
-
-struct Counts {
-  uint64_t num_nonzero = 0;
-  uint32_t num_nonfinite = 0;
-  uint64_t first_nonfinite = kNoIndex;
-};
-
-// Residual plus gradient of element i, by the rule for what is not finite.
-template <bool kZero>
-__device__ inline float Value(float residual, float grad, size_t i,
-                              Counts& counts) {
-  const float v = residual + grad;
-  if (!kZero || IsFinite(v)) return v;
-  ++counts.num_nonfinite;
-  if (i < counts.first_nonfinite) counts.first_nonfinite = i;
-  return IsFinite(residual) ? residual + 0.0f : 0.0f;
-}
-
-// Makes bytes of the four bits that each thread of a whole warp has, the first
-// highest; `is_there`: whether this thread's byte exists.
-__device__ inline void StoreBits(uint32_t bits, size_t i, bool is_there,
-                                 uint8_t* to) {
-  const uint32_t next = __shfl_down_sync(0xFFFFFFFFu, bits, 1);
-  if (is_there && threadIdx.x % 2 == 0) {
-    to[i / 8] = static_cast<uint8_t>(bits << 4 | next);
-  }
-}
-
-// The four bits of elements [i, i + 4).
-__device__ inline uint32_t LoadBits(const uint8_t* from, size_t i) {
-  return from[i / 8] >> (4 - i % 8) & 15u;
-}
-
+// Encodes as thread number `thread` of `num_threads`, of whole warps.
 template <bool kVector, bool kZero>
-__global__ void __launch_bounds__(kThreads, kLeastBlocks)
-    OneBitEncodeKernel(const float* __restrict__ grad,
-                       float* __restrict__ residual, size_t n, float threshold,
-                       float magnitude, uint8_t* __restrict__ payload,
-                       EncodeStats* stats) {
-  Counts counts;
+__device__ inline void OneBitEncodePart(const float* __restrict__ grad,
+                                        float* __restrict__ residual, size_t n,
+                                        float threshold, float magnitude,
+                                        uint8_t* __restrict__ bytes,
+                                        size_t thread, size_t num_threads,
+                                        WideTally& counts) {
   const size_t end = 8 * BytesOfSigns(n);
   const unsigned lane = threadIdx.x % kWarp;
   // The same turns for all threads of a warp.
-  for (size_t i = 4 * GlobalThread(); i - 4 * lane < end;
-       i += 4 * NumThreads()) {
+  for (size_t i = 4 * thread; i - 4 * lane < end; i += 4 * num_threads) {
     float g[4];
     float r[4];
     Load4<kVector>(grad, i, n, g);
@@ -78,29 +36,44 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
       bits = bits << 1 | (is_above && i + j < n ? 1u : 0u);
     }
     Store4<kVector>(r, i, n, residual);
-    StoreBits(bits, i, i < end, payload);
+    StoreBits(bits, i, i < end, bytes);
   }
+}
+
+template <bool kVector, bool kZero>
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
+    OneBitEncodeKernel(const float* __restrict__ grad,
+                       float* __restrict__ residual, size_t n, float threshold,
+                       float magnitude, uint8_t* __restrict__ payload,
+                       EncodeStats* stats) {
+  WideTally counts;
+  OneBitEncodePart<kVector, kZero>(grad, residual, n, threshold, magnitude,
+                                   payload, GlobalThread(), NumThreads(),
+                                   counts);
   if (GlobalThread() == 0) {
     counts.num_nonzero = n;
     StoreFloat(magnitude, BytesOfSigns(n) / 4, payload);
   }
-  AddStats(counts.num_nonzero, counts.num_nonfinite, counts.first_nonfinite,
-           stats);
+  AddStats(counts, stats);
 }
 
-// +-magnitude of elements [i, i + 4), onto what `out` holds or over it.
-template <bool kVector, bool kAdd>
-__device__ inline void DecodeFour(uint32_t bits, float magnitude, size_t i,
-                                  size_t n, float* out) {
-  float values[4] = {};
-  if (kAdd) Load4<kVector>(out, i, n, values);
-#pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    const float value = (bits >> (3 - j) & 1u) != 0 ? magnitude : -magnitude;
-    values[j] = kAdd ? values[j] + value : value;
+struct OneBitEncodeTile {
+  using Counts = WideTally;
+  static constexpr unsigned kBlocks = kLeastBlocks;
+  template <bool kVector, bool kZero>
+  static __device__ void Encode(const EncodeBatch&, const Tile& tile,
+                                WideTally& counts) {
+    OneBitEncodePart<kVector, kZero>(
+        static_cast<const float*>(tile.grad) + tile.begin,
+        tile.residual + tile.begin, tile.n, tile.span->threshold, 1.0f,
+        tile.codes + tile.begin / 8, threadIdx.x, blockDim.x, counts);
+    if (threadIdx.x != 0) return;
+    counts.num_nonzero = tile.n;
+    if (tile.begin == 0) {
+      StoreFloat(1.0f, BytesOfSigns(tile.span->num_elems) / 4, tile.codes);
+    }
   }
-  Store4<kVector>(values, i, n, out);
-}
+};
 
 template <bool kVector, bool kAdd>
 __global__ void __launch_bounds__(kThreads, kLeastBlocks)
@@ -168,108 +141,6 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
     }
     Store4<kVector>(values, i, n, out);
   }
-}
-
-// The first thread's mean magnitude of `m` elements; thread t has the sums of
-// lanes 4t to 4t + 3. All threads of the block take part.
-__device__ inline float MeanOfLanes(const float (&sums)[4], size_t m) {
-  __shared__ float4 lanes[kThreads];
-  lanes[threadIdx.x] = make_float4(sums[0], sums[1], sums[2], sums[3]);
-  __syncthreads();
-  if (threadIdx.x >= kWarp) return 0;
-  const auto add = [](float4 a, float4 b) {
-    return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
-  };
-  // Lanes l and l + 512, 256, 128 are 128, 64, 32 threads apart.
-  float4 quarters[4];
-#pragma unroll
-  for (unsigned q = 0; q < 4; ++q) {
-    const unsigned t = threadIdx.x + kWarp * q;
-    quarters[q] = add(lanes[t], lanes[t + 4 * kWarp]);
-  }
-  float4 sum =
-      add(add(quarters[0], quarters[2]), add(quarters[1], quarters[3]));
-#pragma unroll
-  for (unsigned step = kWarp / 2; step > 0; step /= 2) {
-    sum = add(sum, make_float4(__shfl_down_sync(0xFFFFFFFFu, sum.x, step),
-                               __shfl_down_sync(0xFFFFFFFFu, sum.y, step),
-                               __shfl_down_sync(0xFFFFFFFFu, sum.z, step),
-                               __shfl_down_sync(0xFFFFFFFFu, sum.w, step)));
-  }
-  const float total = (sum.x + sum.z) + (sum.y + sum.w);
-  const float mean = total / static_cast<float>(m);
-  constexpr float kLargest = 3.4028234663852886e38f;
-  return mean <= kLargest ? mean : kLargest;
-}
-
-// The values of elements [i, i + 4); their magnitudes are added to `sums`.
-template <bool kVector, bool kZero>
-__device__ inline void LoadValues(const float* grad, const float* residual,
-                                  size_t i, size_t end, float (&v)[4],
-                                  float (&sums)[4], Counts& counts) {
-  float g[4];
-  Load4<kVector>(grad, i, end, g);
-  Load4<kVector>(residual, i, end, v);
-#pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    v[j] = Value<kZero>(v[j], g[j], i + j, counts);
-    sums[j] += fabsf(v[j]);
-  }
-}
-
-// Stores what +-scale leaves of elements [i, i + 4); returns their bits.
-template <bool kVector>
-__device__ inline uint32_t TakeSigns(float (&v)[4], float scale, size_t i,
-                                     size_t end, float* residual) {
-  uint32_t bits = 0;
-#pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    const bool is_positive = v[j] >= 0;
-    v[j] = is_positive ? v[j] - scale : v[j] + scale;
-    bits = bits << 1 | (is_positive && i + j < end ? 1u : 0u);
-  }
-  Store4<kVector>(v, i, end, residual);
-  return bits;
-}
-
-// A block of threads takes a block of elements, kRows times kSignLanes of them
-// at most, and keeps its values in registers.
-template <int kRows, bool kVector, bool kZero>
-__global__ void __launch_bounds__(kThreads, kLeastBlocks)
-    BlockEncodeKernel(const float* __restrict__ grad,
-                      float* __restrict__ residual, size_t n, size_t block,
-                      size_t num_blocks, uint8_t* __restrict__ payload,
-                      EncodeStats* stats) {
-  __shared__ float scale;
-  Counts counts;
-  for (size_t b = blockIdx.x; b < num_blocks; b += gridDim.x) {
-    const size_t end = min(n, (b + 1) * block);
-    const size_t size = end - b * block;
-    const size_t first = b * block + 4 * threadIdx.x;
-    float v[kRows][4];
-    float sums[4] = {};
-#pragma unroll
-    for (int row = 0; row < kRows; ++row) {
-      LoadValues<kVector, kZero>(grad, residual, first + row * kSignLanes, end,
-                                 v[row], sums, counts);
-    }
-    const float mean = MeanOfLanes(sums, size);
-    if (threadIdx.x == 0) {
-      scale = mean;
-      StoreFloat(mean, b, payload);
-      if (mean != 0) counts.num_nonzero += size;
-    }
-    __syncthreads();
-    const size_t bits_end = b * block + 8 * BytesOfSigns(size);
-#pragma unroll
-    for (int row = 0; row < kRows; ++row) {
-      const size_t i = first + row * kSignLanes;
-      const uint32_t bits = TakeSigns<kVector>(v[row], scale, i, end, residual);
-      StoreBits(bits, i, i < bits_end, payload + 4 * num_blocks);
-    }
-  }
-  AddStats(counts.num_nonzero, counts.num_nonfinite, counts.first_nonfinite,
-           stats);
 }
 
 template <bool kVector, bool kAdd>
@@ -374,6 +245,17 @@ void BlockDecode(const uint8_t* payload, size_t n, size_t block, float* out,
 }
 
 }  // namespace
+
+void OneBitEncodeMany(const EncodeBatch& batch, Stream stream) {
+  EncodeMany<OneBitEncodeTile>(batch, stream);
+}
+void BlockSignEncodeMany(const EncodeBatch& batch, Stream stream) {
+  const size_t block = batch.format.block;
+  block <= kSignLanes       ? EncodeMany<BlockEncodeTile<1>>(batch, stream)
+  : block <= 2 * kSignLanes ? EncodeMany<BlockEncodeTile<2>>(batch, stream)
+  : block <= 4 * kSignLanes ? EncodeMany<BlockEncodeTile<4>>(batch, stream)
+                            : EncodeMany<BlockEncodeTile<8>>(batch, stream);
+}
 
 SignKernels Sign() {
   SignKernels sign;

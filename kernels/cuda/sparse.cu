@@ -2,6 +2,7 @@
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/half.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/stats.cuh"
 #include "kernels/sparse.h"
 
 // One pass: a block takes a tile, counts its survivors, learns from the tiles
@@ -37,25 +38,31 @@ struct Pass {
 
 enum class Rule { kThreshold, kLarge, kMomentum };
 
-struct Counts {
-  uint64_t num_survivors = 0;
-  uint64_t num_nonfinite = 0;
-  uint64_t first_nonfinite = kNoIndex;
+// Four elements of each array.
+struct Loaded {
+  float g[4];
+  float r[4];
+  float u[4];
 };
+
+template <class Grad, Rule kRule, bool kVector>
+__device__ inline void Load(const Pass<Grad>& p, size_t i, Loaded& loaded) {
+  Grad::template Load<kVector>(p.grad, i, p.n, loaded.g);
+  Load4<kVector>(p.residual, i, p.n, loaded.r);
+  if (kRule == Rule::kMomentum) Load4<kVector>(p.momentum, i, p.n, loaded.u);
+}
 
 // v of four elements from i on; their momentum is stored.
 template <class Grad, Rule kRule, bool kVector, bool kZeroNonFinite>
-__device__ inline void Load(const Pass<Grad>& p, size_t i, float (&v)[4],
-                            Counts& counts) {
-  float g[4];
-  float r[4];
-  float u[4] = {};
-  Grad::template Load<kVector>(p.grad, i, p.n, g);
-  Load4<kVector>(p.residual, i, p.n, r);
-  if (kRule == Rule::kMomentum) Load4<kVector>(p.momentum, i, p.n, u);
+__device__ inline void Correct(const Pass<Grad>& p, size_t i, Loaded& loaded,
+                               float (&v)[4], Tally& counts) {
+  float(&g)[4] = loaded.g;
+  float(&r)[4] = loaded.r;
+  float(&u)[4] = loaded.u;
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
-    const float decayed = p.correction.rate * u[j];
+    const float decayed =
+        kRule == Rule::kMomentum ? p.correction.rate * u[j] : 0.0f;
     u[j] = kRule == Rule::kMomentum ? decayed + p.scale * g[j] : g[j];
     v[j] = r[j] + u[j];
     if (kZeroNonFinite && !IsFinite(v[j]) && i + j < p.n) {
@@ -112,19 +119,27 @@ __device__ inline void Append(const Pass<Grad>& p, size_t i,
 template <class Grad, Rule kRule, bool kVector, bool kZeroNonFinite>
 __device__ inline void DoTile(const Pass<Grad>& p, size_t tile,
                               size_t num_tiles, Word (&warp_sums)[kWarps],
-                              Word& shared_before, Counts& counts) {
+                              Word& shared_before, Tally& counts) {
   const size_t first = tile * kSparseTile + 4 * threadIdx.x;
   float v[kRounds][4];
   unsigned survivors[kRounds];
   Word packed = 0;
+  // All loads before the first store, which could be of the same memory for all
+  // that the compiler knows.
+  Loaded loaded[kRounds];
+#pragma unroll
+  for (unsigned k = 0; k < kRounds; ++k) {
+    Load<Grad, kRule, kVector>(p, first + k * kRoundElements, loaded[k]);
+  }
 #pragma unroll
   for (unsigned k = 0; k < kRounds; ++k) {
     const size_t i = first + k * kRoundElements;
-    Load<Grad, kRule, kVector, kZeroNonFinite>(p, i, v[k], counts);
+    Correct<Grad, kRule, kVector, kZeroNonFinite>(p, i, loaded[k], v[k],
+                                                  counts);
     survivors[k] = Take<kRule, kVector>(p, i, v[k]);
     const unsigned count = __popc(survivors[k]);
     packed |= Word{count} << k * kFieldBits;
-    counts.num_survivors += count;
+    counts.num_nonzero += count;
   }
   Word total = 0;
   const Word before = CountsBefore(packed, warp_sums, &total);
@@ -153,15 +168,14 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
   __shared__ Word shared_tile;
   if (kRule != Rule::kThreshold) p.threshold = ThresholdAt(p.threshold_at);
   if (kRule == Rule::kMomentum) p.scale = ScaleAt(p.correction.scale);
-  Counts counts;
+  Tally counts;
   for (;;) {
     const size_t tile = NextTile(p.scratch, shared_tile);
     if (tile >= num_tiles) break;
     DoTile<Grad, kRule, kVector, kZeroNonFinite>(p, tile, num_tiles, warp_sums,
                                                  shared_before, counts);
   }
-  AddStats(counts.num_survivors, counts.num_nonfinite, counts.first_nonfinite,
-           p.stats);
+  AddStats(counts, p.stats);
 }
 
 template <Rule kRule, class Grad>

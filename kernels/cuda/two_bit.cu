@@ -1,3 +1,4 @@
+#include "kernels/cuda/batch.cuh"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/half.cuh"
 #include "kernels/cuda/launch.h"
@@ -10,46 +11,39 @@
 namespace telegrad::kernels::cuda {
 namespace {
 
-struct Counts {
-  uint32_t num_nonzero = 0;
-  uint32_t num_nonfinite = 0;
-  uint64_t first_nonfinite = kNoIndex;
-};
-
 // Encodes v = r + g of elements [i, i + 4), whose codes it returns; r becomes
 // the residual.
 template <bool kZeroNonFinite>
 __device__ inline uint32_t Quantize4(const float* g, size_t i, float threshold,
-                                     float (&r)[4], Counts& counts) {
+                                     float (&r)[4], Tally& tally) {
   uint32_t byte = 0;
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     float v = r[j] + g[j];
     if (kZeroNonFinite && !IsFinite(v)) {
-      ++counts.num_nonfinite;
-      if (i + j < counts.first_nonfinite) counts.first_nonfinite = i + j;
+      ++tally.num_nonfinite;
+      if (i + j < tally.first_nonfinite) tally.first_nonfinite = i + j;
       v = r[j] + 0.0f;
     }
     const bool is_positive = v >= threshold;
     const bool is_negative = v <= -threshold;
     byte = byte << 2 | (is_positive ? 3u : is_negative ? 2u : 0u);
-    counts.num_nonzero += is_positive || is_negative;
+    tally.num_nonzero += is_positive || is_negative;
     r[j] = is_positive ? v - threshold : is_negative ? v + threshold : v;
   }
   return byte;
 }
 
-// num_bytes is a multiple of 4, so that threads of two bytes share none.
+// Encodes as thread number `thread` of `num_threads`. num_bytes is a multiple
+// of 4, so that threads of two bytes share none.
 template <class Grad, bool kVector, bool kZeroNonFinite>
-__global__ void __launch_bounds__(kThreads, kLeastBlocks)
-    EncodeKernel(const typename Grad::Element* __restrict__ grad,
-                 float* __restrict__ residual, size_t n, float threshold,
-                 uint8_t* __restrict__ codes, size_t num_bytes,
-                 EncodeStats* stats) {
+__device__ inline void EncodePart(
+    const typename Grad::Element* __restrict__ grad,
+    float* __restrict__ residual, size_t n, float threshold,
+    uint8_t* __restrict__ codes, size_t num_bytes, size_t thread,
+    size_t num_threads, Tally& tally) {
   constexpr int kBytes = Grad::kPerAccess / 4;
-  Counts counts;
-  for (size_t b = kBytes * GlobalThread(); b < num_bytes;
-       b += kBytes * NumThreads()) {
+  for (size_t b = kBytes * thread; b < num_bytes; b += kBytes * num_threads) {
     float g[Grad::kPerAccess];
     float r[kBytes][4];
     Grad::template Load<kVector>(grad, 4 * b, n, g);
@@ -61,14 +55,41 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
     for (int k = 0; k < kBytes; ++k) {
       const size_t i = 4 * (b + k);
       const uint32_t byte =
-          Quantize4<kZeroNonFinite>(g + 4 * k, i, threshold, r[k], counts);
+          Quantize4<kZeroNonFinite>(g + 4 * k, i, threshold, r[k], tally);
       Store4<kVector>(r[k], i, n, residual);
       codes[b + k] = static_cast<uint8_t>(byte);
     }
   }
-  AddStats(counts.num_nonzero, counts.num_nonfinite, counts.first_nonfinite,
-           stats);
 }
+
+template <class Grad, bool kVector, bool kZeroNonFinite>
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
+    EncodeKernel(const typename Grad::Element* __restrict__ grad,
+                 float* __restrict__ residual, size_t n, float threshold,
+                 uint8_t* __restrict__ codes, size_t num_bytes,
+                 EncodeStats* stats) {
+  Tally tally;
+  EncodePart<Grad, kVector, kZeroNonFinite>(grad, residual, n, threshold, codes,
+                                            num_bytes, GlobalThread(),
+                                            NumThreads(), tally);
+  AddStats(tally, stats);
+}
+
+template <class Grad>
+struct EncodeTile {
+  using Counts = Tally;
+  static constexpr unsigned kBlocks =
+      sizeof(typename Grad::Element) == 4 ? kManyBlocks : kManyBlocks - 1;
+  template <bool kVector, bool kZeroNonFinite>
+  static __device__ void Encode(const EncodeBatch&, const Tile& tile,
+                                Tally& tally) {
+    const size_t num_bytes = (tile.n + kCodesPerWord - 1) / kCodesPerWord * 4;
+    EncodePart<Grad, kVector, kZeroNonFinite>(
+        static_cast<const typename Grad::Element*>(tile.grad) + tile.begin,
+        tile.residual + tile.begin, tile.n, tile.span->threshold,
+        tile.codes + tile.begin / 4, num_bytes, threadIdx.x, blockDim.x, tally);
+  }
+};
 
 template <class Grad>
 void LaunchEncode(const typename Grad::Element* grad, float* residual, size_t n,
@@ -184,6 +205,16 @@ void TwoBitDecodeSgd(const uint8_t* codes, size_t n, float threshold,
       is_vector ? DecodeSgdKernel<true> : DecodeSgdKernel<false>;
   kernel<<<GridFor((n + 3) / 4), kThreads, 0, StreamOf(stream)>>>(
       codes, n, threshold, params, weight, momentum);
+}
+
+void TwoBitEncodeMany(const EncodeBatch& batch, Stream stream) {
+  EncodeMany<EncodeTile<OfFloat32>>(batch, stream);
+}
+void TwoBitEncodeManyFp16(const EncodeBatch& batch, Stream stream) {
+  EncodeMany<EncodeTile<OfFp16>>(batch, stream);
+}
+void TwoBitEncodeManyBf16(const EncodeBatch& batch, Stream stream) {
+  EncodeMany<EncodeTile<OfBf16>>(batch, stream);
 }
 
 }  // namespace telegrad::kernels::cuda

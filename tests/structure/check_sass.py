@@ -4,8 +4,9 @@
     check_sass.py OBJECT...
 
 Disassembles the objects of .cu files for each architecture in them and says
-which kernel uses local memory, and which has no instance that reads or writes
-128 bits at once. Exit: 0 no complaints, 1 complaints, 77 no cuobjdump (with
+which kernel uses local memory, which has no instance that reads or writes 128
+bits at once, which stores amid the loads of its tile, and which adds to
+global memory without adding up its block's share first. Exit: 0 no complaints, 1 complaints, 77 no cuobjdump (with
 nvdisasm) on the PATH or in /usr/local/cuda/bin.
 """
 import os
@@ -21,17 +22,33 @@ NARROW = {
     "AddFittedKernel", "ClipKernel", "ColumnKernel", "CountCodesKernel",
     "CountFittedKernel", "CountGapsKernel", "CountPackKernel", "DotKernel",
     "FinishScale", "LargestKernel", "LearnKernel", "PowerKernel",
-    "PutDrawnKernel", "PutKernel", "RandomBasisKernel", "ReadListKernel",
-    "SampleKernel", "SampleThresholdKernel", "SharedSumDecodeKernel",
-    "SumCodesKernel", "SumDrawnKernel", "SumPackKernel", "TakeDrawnKernel",
-    "TakeKernel", "WriteListKernel",
+    "PowerManyKernel", "PutDrawnKernel", "PutKernel", "RandomBasisKernel",
+    "ReadListKernel", "SampleKernel", "SampleThresholdKernel",
+    "SumDrawnKernel", "SumPackKernel", "TakeDrawnKernel", "TakeKernel",
+    "WriteListKernel",
 }
 # Of families, in which packed sums are decoded by words.
 NARROW_IN = {("radix.cu.o", "PackedDecodeKernel")}
 
+# 128-bit loads that an instance has without a store between them: the compiler
+# moves none over a store that may be of the same memory.
+LOADS_IN_A_ROW = {
+    ("radix.cu.o", "EncodeKernel"): 10,
+    ("radix.cu.o", "EncodeManyKernel"): 10,
+    ("sparse.cu.o", "SurvivorsKernel"): 8,
+}
+# One addition for each warp or less, or to words of a histogram.
+ADDS_ALONE = {"MaxKernel", "SampleKernel"}
+
 FUNCTION = re.compile(r"^\s*Function : (\S+)", re.MULTILINE)
 LOCAL = re.compile(r"\b(LDL|STL)\b")
 WIDE = re.compile(r"\b(LDG|STG)\S*\.128\b")
+WIDE_LOAD = re.compile(r"\bLDG\S*\.128\b")
+STORE = re.compile(r"\bSTG\b")
+# Without a result, as statistics are added: atomics that give one hand out
+# tiles.
+ADDITION = re.compile(r"\bREDG?\.")
+BARRIER = re.compile(r"\bBAR\.")
 
 
 def name_of(mangled):
@@ -50,22 +67,38 @@ def functions(text):
     return list(zip(parts[1::2], parts[2::2]))
 
 
+def loads_in_a_row(instructions):
+    """The most wide loads without a store between them."""
+    return max(len(WIDE_LOAD.findall(part))
+               for part in STORE.split(instructions))
+
+
 def complaints(file, arch, text):
     """What is wrong with a disassembly."""
     found = functions(text)
     if not found:
         yield f"{file} {arch}: no kernel"
     has_wide = {}
+    in_a_row = {}
     for mangled, instructions in found:
         name = name_of(mangled)
         if LOCAL.search(instructions):
             yield f"{file} {arch}: {mangled} uses local memory"
+        if ADDITION.search(instructions) and name not in ADDS_ALONE and \
+                not BARRIER.search(instructions):
+            yield f"{file} {arch}: {mangled} adds without its block's sum"
         has_wide[name] = has_wide.get(name, False) or \
             WIDE.search(instructions) is not None
+        in_a_row[name] = max(in_a_row.get(name, 0),
+                             loads_in_a_row(instructions))
     for name, is_wide in has_wide.items():
         if not is_wide and name not in NARROW and \
                 (file, name) not in NARROW_IN:
             yield f"{file} {arch}: no {name} has 128-bit accesses"
+        wanted = LOADS_IN_A_ROW.get((file, name), 0)
+        if in_a_row[name] < wanted:
+            yield (f"{file} {arch}: {name} loads {in_a_row[name]} times 128 "
+                   f"bits in a row, not {wanted}")
 
 
 def architectures(cuobjdump, path):

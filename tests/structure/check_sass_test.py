@@ -35,6 +35,25 @@ class CheckSass(unittest.TestCase):
         self.assertEqual(
             found, [f"two_bit.cu.o sm_80: {ENCODE} uses local memory"])
 
+    def test_stores_amid_the_loads_of_a_tile(self):
+        store = WIDE.replace("LDG", "STG")
+        self.assertEqual(
+            complaints((ENCODE, WIDE + store + 10 * WIDE + store),
+                       file="radix.cu.o"), [])
+        found = complaints((ENCODE, 2 * WIDE + store + 8 * WIDE),
+                           file="radix.cu.o")
+        self.assertEqual(found, [
+            "radix.cu.o sm_80: EncodeKernel loads 8 times 128 bits in a row, "
+            "not 10"])
+
+    def test_additions_without_a_sum_of_the_block(self):
+        add = "  /*0010*/  REDG.E.ADD.64.STRONG.GPU [R2.64], R4 ;\n"
+        barrier = "  /*0010*/  BAR.SYNC.DEFER_BLOCKING 0x0 ;\n"
+        self.assertEqual(complaints((ENCODE, WIDE + barrier + add)), [])
+        self.assertEqual(
+            complaints((ENCODE, WIDE + add)),
+            [f"two_bit.cu.o sm_80: {ENCODE} adds without its block's sum"])
+
     def test_nothing_to_read(self):
         self.assertEqual(complaints(), ["two_bit.cu.o sm_80: no kernel"])
 

@@ -22,6 +22,7 @@
 #define __host__
 #define __grid_constant__
 #define __launch_bounds__(...)
+#define __builtin_assume(...)
 
 struct alignas(8) uint2 {
   unsigned x, y;

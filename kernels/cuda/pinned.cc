@@ -1,0 +1,24 @@
+#include "kernels/cuda/pinned.h"
+
+#include <cuda_runtime_api.h>
+#include <sys/mman.h>
+
+namespace telegrad::kernels::cuda {
+
+std::byte* MapPinned(size_t size) {
+  void* const memory = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return nullptr;
+  if (cudaHostRegister(memory, size, cudaHostRegisterPortable) == cudaSuccess) {
+    return static_cast<std::byte*>(memory);
+  }
+  munmap(memory, size);
+  return nullptr;
+}
+
+void UnmapPinned(std::byte* memory, size_t size) {
+  cudaHostUnregister(memory);
+  munmap(memory, size);
+}
+
+}  // namespace telegrad::kernels::cuda
