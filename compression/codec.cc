@@ -2,6 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "compression/device_codec.h"
+#include "compression/encode_many.h"
 #include "compression/shape_checks.h"
 
 namespace telegrad {
@@ -27,6 +29,11 @@ absl::Status PreparedCodec::ValidateSum(ConstBytes sum,
   return CheckSize("sums", sum.size, sum_bytes(num_payloads));
 }
 
+absl::StatusOr<std::optional<BatchPart>> PreparedCodec::BatchPartOf(
+    const EncodeItem&) const {
+  return std::nullopt;
+}
+
 absl::Status PreparedCodec::ReleaseResidual(float, int16_t,
                                             ReencodeState& state, Bytes sum,
                                             Stream) const {
@@ -38,6 +45,24 @@ absl::Status PreparedCodec::ReleaseResidual(float, int16_t,
 absl::Status PreparedCodec::Learn(ConstBytes, uint32_t, CodecState&,
                                   Stream) const {
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<PreparedCodec>> Codec::Prepare(
+    size_t num_elems, Device device, const CodecOptions& options) const {
+  ASSIGN_OR_RETURN(std::unique_ptr<PreparedCodec> prepared,
+                   PrepareCold(num_elems, device, options));
+  if (device.kind == DeviceKind::kCuda) {
+    RETURN_IF_ERROR(WarmUp(*this, options, device));
+  }
+  return prepared;
+}
+
+absl::StatusOr<std::unique_ptr<PreparedCodec>> Codec::PrepareCold(
+    size_t num_elems, Device device, const CodecOptions& options) const {
+  ASSIGN_OR_RETURN(std::unique_ptr<PreparedCodec> prepared,
+                   Make(num_elems, device, options));
+  if (device.kind == DeviceKind::kCpu) return prepared;
+  return OnDevice(std::move(prepared), device);
 }
 
 }  // namespace telegrad

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -103,7 +104,9 @@ CodecOptions StandardOptions(const CodecTraits& traits);
 // codec makes `memory` and `scratch` in its first Encode.
 struct CodecState {
   Bytes residual = {};  // [n] f32 when needs_residual, else empty
-  Buffer memory = {};   // what lives from step to step, beside the residual
+  // What lives from step to step, beside the residual. On a GPU all belongs to
+  // the stream of the first Encode: make_buffer of kernels/dispatch.h.
+  Buffer memory = {};
   Buffer scratch = {};  // reused from step to step
 };
 
@@ -136,6 +139,9 @@ struct EncodeResult {
   EncodeStats stats = {};
 };
 
+struct BatchPart;  // encode_many.h
+struct EncodeItem;
+
 // A codec for n elements on one device. Const methods are thread-safe; state is
 // passed in. Every size is checked: InvalidArgument names both. A payload that
 // Validate refuses is never decoded: from what passes it, no method reads or
@@ -165,6 +171,11 @@ class PreparedCodec {
                                   CodecState& state, const EncodeParams& params,
                                   Bytes out, EncodeResult* result,
                                   Stream stream) const;
+
+  // What Encode, or EncodeHalf, does with the item, as a part of one launch
+  // with others; nothing where the device or the codec has no such kernel.
+  virtual absl::StatusOr<std::optional<BatchPart>> BatchPartOf(
+      const EncodeItem& item) const;
 
   // OK when `payload` is something that Encode can have written: for bytes
   // from a network, before anything else is done with them.
@@ -218,13 +229,24 @@ class Codec {
   virtual ~Codec() = default;
   virtual const CodecTraits& traits() const = 0;
   // InvalidArgument for n = 0; Unimplemented, with the reason, for a device
-  // that this build or machine does not have.
-  virtual absl::StatusOr<std::unique_ptr<PreparedCodec>> Prepare(
-      size_t num_elems, Device device, const CodecOptions& options) const = 0;
+  // that this build or machine does not have. The first for a GPU runs each of
+  // the codec's kernels once; what is prepared may be used on any thread.
+  // Internal: what the GPU says.
+  absl::StatusOr<std::unique_ptr<PreparedCodec>> Prepare(
+      size_t num_elems, Device device, const CodecOptions& options) const;
   absl::StatusOr<std::unique_ptr<PreparedCodec>> Prepare(size_t num_elems,
                                                          Device device) const {
     return Prepare(num_elems, device, StandardOptions(traits()));
   }
+
+  // Prepare without that run.
+  absl::StatusOr<std::unique_ptr<PreparedCodec>> PrepareCold(
+      size_t num_elems, Device device, const CodecOptions& options) const;
+
+ private:
+  // For the thread's current device, where that is a GPU.
+  virtual absl::StatusOr<std::unique_ptr<PreparedCodec>> Make(
+      size_t num_elems, Device device, const CodecOptions& options) const = 0;
 };
 
 // NotFound lists the codecs that exist.

@@ -1,6 +1,10 @@
 #include "compression/device_kernels.h"
 
+#include <algorithm>
+#include <cstddef>
+
 #include "absl/strings/str_cat.h"
+#include "compression/payload_views.h"
 
 namespace telegrad {
 
@@ -31,6 +35,24 @@ void BeginResult(const EncodeResult& begun, const kernels::KernelTable& table,
                  EncodeResult* result, Stream stream) {
   static_assert(sizeof(begun) <= kernels::kMaxPutBytes);
   table.put(&begun, sizeof(begun), result, stream);
+}
+
+size_t TileOf(size_t block) {
+  return std::max(kernels::kBatchTile / block, size_t{1}) * block;
+}
+
+kernels::EncodeSpan SpanOf(const EncodeItem& item, float* residual,
+                           float threshold) {
+  static_assert(sizeof(EncodeResult) == sizeof(kernels::SpanResult) &&
+                offsetof(EncodeResult, stats) ==
+                    offsetof(kernels::SpanResult, stats));
+  return {.grad = item.grad.data,
+          .residual = residual,
+          .codes = AsCodes(item.out),
+          .result = reinterpret_cast<kernels::SpanResult*>(item.result),
+          .num_elems = item.codec->num_elems(),
+          .encoded_bytes = item.codec->max_encoded_bytes(),
+          .threshold = threshold};
 }
 
 }  // namespace telegrad

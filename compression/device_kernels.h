@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
 #include "compression/codec.h"
+#include "compression/encode_many.h"
 #include "kernels/dispatch.h"
 
 namespace telegrad {
@@ -26,5 +27,12 @@ absl::Status MakeRoom(size_t size, const kernels::KernelTable& table,
 // may be memory that only the device can reach.
 void BeginResult(const EncodeResult& begun, const kernels::KernelTable& table,
                  EncodeResult* result, Stream stream);
+
+// Of an item whose sizes have been checked.
+kernels::EncodeSpan SpanOf(const EncodeItem& item, float* residual,
+                           float threshold);
+
+// Elements of a tile of whole blocks.
+size_t TileOf(size_t block);
 
 }  // namespace telegrad

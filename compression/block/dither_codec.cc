@@ -99,9 +99,8 @@ uint32_t BitsFor(uint32_t levels) {
 
 class Qsgd : public Codec {
  public:
-  using Codec::Prepare;
   const CodecTraits& traits() const override { return QsgdTraits(); }
-  absl::StatusOr<std::unique_ptr<PreparedCodec>> Prepare(
+  absl::StatusOr<std::unique_ptr<PreparedCodec>> Make(
       size_t num_elems, Device device,
       const CodecOptions& options) const override {
     ASSIGN_OR_RETURN(const kernels::KernelTable* table,
@@ -123,9 +122,8 @@ class Qsgd : public Codec {
 
 class TernGrad : public Codec {
  public:
-  using Codec::Prepare;
   const CodecTraits& traits() const override { return TernGradTraits(); }
-  absl::StatusOr<std::unique_ptr<PreparedCodec>> Prepare(
+  absl::StatusOr<std::unique_ptr<PreparedCodec>> Make(
       size_t num_elems, Device device,
       const CodecOptions& options) const override {
     ASSIGN_OR_RETURN(const kernels::KernelTable* table,

@@ -42,6 +42,17 @@ class PreparedLinear : public ScaledCodec {
                              AsCodes(out), &result->stats, stream);
     return absl::OkStatus();
   }
+
+  absl::StatusOr<std::optional<BatchPart>> BatchPartOf(
+      const EncodeItem& item) const override {
+    auto* const encode = kernels().batch.quantize;
+    if (encode == nullptr || item.half.has_value()) return std::nullopt;
+    RETURN_IF_ERROR(CheckEncode(item.grad, *item.state, item.out));
+    return BatchPart{.encode = encode,
+                     .format = format(),
+                     .tile_elems = TileOf(format().block),
+                     .span = SpanOf(item, AsFloats(item.state->residual), 0)};
+  }
 };
 
 class Linear : public Codec {
@@ -49,9 +60,8 @@ class Linear : public Codec {
   Linear(CodecTraits codec_traits, uint32_t bits)
       : traits_(std::move(codec_traits)), bits_(bits) {}
 
-  using Codec::Prepare;
   const CodecTraits& traits() const override { return traits_; }
-  absl::StatusOr<std::unique_ptr<PreparedCodec>> Prepare(
+  absl::StatusOr<std::unique_ptr<PreparedCodec>> Make(
       size_t num_elems, Device device,
       const CodecOptions& options) const override {
     ASSIGN_OR_RETURN(const kernels::KernelTable* table,

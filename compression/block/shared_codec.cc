@@ -179,9 +179,8 @@ class Shared : public Codec {
   Shared(CodecTraits codec_traits, uint32_t bits, float quanta)
       : traits_(std::move(codec_traits)), bits_(bits), quanta_(quanta) {}
 
-  using Codec::Prepare;
   const CodecTraits& traits() const override { return traits_; }
-  absl::StatusOr<std::unique_ptr<PreparedCodec>> Prepare(
+  absl::StatusOr<std::unique_ptr<PreparedCodec>> Make(
       size_t num_elems, Device device, const CodecOptions&) const override {
     ASSIGN_OR_RETURN(const kernels::KernelTable* table,
                      KernelsFor(num_elems, device));

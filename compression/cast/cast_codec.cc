@@ -40,9 +40,11 @@ class PreparedCast : public SelfContainedCodec {
  public:
   PreparedCast(const CodecTraits& codec_traits, size_t num_elems,
                const kernels::KernelTable& table,
-               CastFormatKernels CastKernels::*format, bool has_residual)
+               CastFormatKernels CastKernels::*format,
+               kernels::EncodeManyFn* encode_many, bool has_residual)
       : SelfContainedCodec(codec_traits, num_elems, table),
         format_(table.cast.*format),
+        encode_many_(encode_many),
         has_residual_(has_residual) {}
 
   size_t max_encoded_bytes() const override { return CastBytes(num_elems()); }
@@ -57,6 +59,15 @@ class PreparedCast : public SelfContainedCodec {
         AsFloats(grad), has_residual_ ? AsFloats(state.residual) : nullptr,
         num_elems(), params.nonfinite, AsCodes(out), &result->stats, stream);
     return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::optional<BatchPart>> BatchPartOf(
+      const EncodeItem& item) const override {
+    if (encode_many_ == nullptr || item.half.has_value()) return std::nullopt;
+    RETURN_IF_ERROR(CheckEncode(item.grad, *item.state, item.out));
+    float* const residual =
+        has_residual_ ? AsFloats(item.state->residual) : nullptr;
+    return BatchPart{.encode = encode_many_, .span = SpanOf(item, residual, 0)};
   }
 
   absl::Status Validate(ConstBytes payload) const override {
@@ -79,6 +90,7 @@ class PreparedCast : public SelfContainedCodec {
 
  private:
   const CastFormatKernels format_;
+  kernels::EncodeManyFn* const encode_many_;
   const bool has_residual_;
 };
 
@@ -87,15 +99,16 @@ class Cast : public Codec {
   Cast(CodecTraits codec_traits, CastFormatKernels CastKernels::*format)
       : traits_(std::move(codec_traits)), format_(format) {}
 
-  using Codec::Prepare;
   const CodecTraits& traits() const override { return traits_; }
-  absl::StatusOr<std::unique_ptr<PreparedCodec>> Prepare(
+  absl::StatusOr<std::unique_ptr<PreparedCodec>> Make(
       size_t num_elems, Device device,
       const CodecOptions& options) const override {
     ASSIGN_OR_RETURN(const kernels::KernelTable* table,
                      KernelsFor(num_elems, device));
-    return std::make_unique<PreparedCast>(traits_, num_elems, *table, format_,
-                                          options.residual != 0);
+    return std::make_unique<PreparedCast>(
+        traits_, num_elems, *table, format_,
+        traits_.id == CodecId::kFp16 ? table->batch.fp16 : table->batch.bf16,
+        options.residual != 0);
   }
 
  private:

@@ -111,9 +111,8 @@ class PreparedNone : public PreparedCodec {
 
 class None : public Codec {
  public:
-  using Codec::Prepare;
   const CodecTraits& traits() const override { return Traits(); }
-  absl::StatusOr<std::unique_ptr<PreparedCodec>> Prepare(
+  absl::StatusOr<std::unique_ptr<PreparedCodec>> Make(
       size_t num_elems, Device device, const CodecOptions&) const override {
     ASSIGN_OR_RETURN(const kernels::KernelTable* table,
                      KernelsFor(num_elems, device));

@@ -243,9 +243,8 @@ class PreparedPowerSgd : public SelfContainedCodec {
 
 class PowerSgd : public Codec {
  public:
-  using Codec::Prepare;
   const CodecTraits& traits() const override { return Traits(); }
-  absl::StatusOr<std::unique_ptr<PreparedCodec>> Prepare(
+  absl::StatusOr<std::unique_ptr<PreparedCodec>> Make(
       size_t num_elems, Device device,
       const CodecOptions& options) const override {
     ASSIGN_OR_RETURN(const kernels::KernelTable* table,

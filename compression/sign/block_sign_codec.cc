@@ -60,6 +60,17 @@ class PreparedBlockSign : public SelfContainedCodec {
     return absl::OkStatus();
   }
 
+  absl::StatusOr<std::optional<BatchPart>> BatchPartOf(
+      const EncodeItem& item) const override {
+    auto* const encode = kernels().batch.block_sign;
+    if (encode == nullptr || item.half.has_value()) return std::nullopt;
+    RETURN_IF_ERROR(CheckEncode(item.grad, *item.state, item.out));
+    return BatchPart{.encode = encode,
+                     .format = {.block = block_},
+                     .tile_elems = TileOf(block_),
+                     .span = SpanOf(item, AsFloats(item.state->residual), 0)};
+  }
+
   absl::Status Validate(ConstBytes payload) const override {
     RETURN_IF_ERROR(CheckSize("payload", payload.size, max_encoded_bytes()));
     const auto* bytes = AsCodes(payload);
@@ -100,9 +111,8 @@ class PreparedBlockSign : public SelfContainedCodec {
 
 class BlockSign : public Codec {
  public:
-  using Codec::Prepare;
   const CodecTraits& traits() const override { return Traits(); }
-  absl::StatusOr<std::unique_ptr<PreparedCodec>> Prepare(
+  absl::StatusOr<std::unique_ptr<PreparedCodec>> Make(
       size_t num_elems, Device device,
       const CodecOptions& options) const override {
     ASSIGN_OR_RETURN(const kernels::KernelTable* table,

@@ -73,6 +73,16 @@ class PreparedOneBit : public SelfContainedCodec {
     return EncodeAs(1, grad, state, params, out, result, stream);
   }
 
+  absl::StatusOr<std::optional<BatchPart>> BatchPartOf(
+      const EncodeItem& item) const override {
+    auto* const encode = kernels().batch.one_bit;
+    if (encode == nullptr || item.half.has_value()) return std::nullopt;
+    RETURN_IF_ERROR(CheckEncode(item.grad, *item.state, item.out));
+    return BatchPart{
+        .encode = encode,
+        .span = SpanOf(item, AsFloats(item.state->residual), threshold_)};
+  }
+
   absl::Status Validate(ConstBytes payload) const override {
     RETURN_IF_ERROR(CheckSize("payload", payload.size, max_encoded_bytes()));
     if (!IsMagnitude(MagnitudeOf(payload))) {
@@ -192,9 +202,8 @@ class PreparedOneBit : public SelfContainedCodec {
 
 class OneBit : public Codec {
  public:
-  using Codec::Prepare;
   const CodecTraits& traits() const override { return Traits(); }
-  absl::StatusOr<std::unique_ptr<PreparedCodec>> Prepare(
+  absl::StatusOr<std::unique_ptr<PreparedCodec>> Make(
       size_t num_elems, Device device,
       const CodecOptions& options) const override {
     ASSIGN_OR_RETURN(const kernels::KernelTable* table,

@@ -316,9 +316,8 @@ class PreparedThreshold : public ListCodec {
 
 class Threshold : public Codec {
  public:
-  using Codec::Prepare;
   const CodecTraits& traits() const override { return Traits(); }
-  absl::StatusOr<std::unique_ptr<PreparedCodec>> Prepare(
+  absl::StatusOr<std::unique_ptr<PreparedCodec>> Make(
       size_t num_elems, Device device, const CodecOptions&) const override {
     ASSIGN_OR_RETURN(const kernels::KernelTable* table,
                      SparseKernelsFor(num_elems, device));

@@ -24,6 +24,9 @@ struct Packing {
   kernels::TwoBitEncodeFn* encode = nullptr;
   kernels::TwoBitEncodeHalfFn* encode_fp16 = nullptr;  // null with radix
   kernels::TwoBitEncodeHalfFn* encode_bf16 = nullptr;
+  kernels::EncodeManyFn* encode_many = nullptr;  // null on a CPU, as these
+  kernels::EncodeManyFn* encode_many_fp16 = nullptr;
+  kernels::EncodeManyFn* encode_many_bf16 = nullptr;
   kernels::TwoBitDecodeFn* decode = nullptr;
   kernels::TwoBitDecodeAddFn* decode_add = nullptr;
   kernels::TwoBitSumPackFn* sum_pack = nullptr;

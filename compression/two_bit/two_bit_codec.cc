@@ -74,6 +74,21 @@ class PreparedTwoBit : public PreparedCodec {
                     result, stream);
   }
 
+  absl::StatusOr<std::optional<BatchPart>> BatchPartOf(
+      const EncodeItem& item) const override {
+    auto* const encode = !item.half.has_value() ? packing_.encode_many
+                         : *item.half == HalfFormat::kFp16
+                             ? packing_.encode_many_fp16
+                             : packing_.encode_many_bf16;
+    if (encode == nullptr) return std::nullopt;
+    const size_t grad_bytes = item.half.has_value() ? 2 : 4;
+    RETURN_IF_ERROR(CheckEncode(item.grad.size, grad_bytes, *item.state,
+                                item.params, item.out));
+    return BatchPart{.encode = encode,
+                     .span = SpanOf(item, AsFloats(item.state->residual),
+                                    item.params.threshold)};
+  }
+
   absl::Status Validate(ConstBytes payload) const override {
     RETURN_IF_ERROR(CheckSize("payload", payload.size, max_encoded_bytes()));
     if (packing_.are_codes(AsCodes(payload), num_elems_)) {
@@ -186,15 +201,21 @@ class PreparedTwoBit : public PreparedCodec {
                         CodecState& state, const EncodeParams& params,
                         Bytes out, EncodeResult* result, Stream stream) const {
     RETURN_IF_ERROR(
-        CheckSize("gradient", grad_bytes, sizeof(Element) * num_elems_));
-    RETURN_IF_ERROR(CheckSize("residual", state.residual.size, 4 * num_elems_));
-    RETURN_IF_ERROR(CheckCapacity("output", out.size, max_encoded_bytes()));
-    RETURN_IF_ERROR(CheckThreshold(params.threshold));
+        CheckEncode(grad_bytes, sizeof(Element), state, params, out));
     BeginResult({.encoded_bytes = max_encoded_bytes()}, kernels_, result,
                 stream);
     encode(grad, AsFloats(state.residual), num_elems_, params.threshold,
            params.nonfinite, AsCodes(out), &result->stats, stream);
     return absl::OkStatus();
+  }
+  absl::Status CheckEncode(size_t grad_bytes, size_t element_bytes,
+                           const CodecState& state, const EncodeParams& params,
+                           Bytes out) const {
+    RETURN_IF_ERROR(
+        CheckSize("gradient", grad_bytes, element_bytes * num_elems_));
+    RETURN_IF_ERROR(CheckSize("residual", state.residual.size, 4 * num_elems_));
+    RETURN_IF_ERROR(CheckCapacity("output", out.size, max_encoded_bytes()));
+    return CheckThreshold(params.threshold);
   }
   absl::Status CheckDecode(ConstBytes payload, float threshold,
                            Bytes out) const {
@@ -210,9 +231,8 @@ class PreparedTwoBit : public PreparedCodec {
 
 class TwoBit : public Codec {
  public:
-  using Codec::Prepare;
   const CodecTraits& traits() const override { return Traits(); }
-  absl::StatusOr<std::unique_ptr<PreparedCodec>> Prepare(
+  absl::StatusOr<std::unique_ptr<PreparedCodec>> Make(
       size_t num_elems, Device device,
       const CodecOptions& options) const override {
     ASSIGN_OR_RETURN(const kernels::KernelTable* table,

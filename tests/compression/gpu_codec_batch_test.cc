@@ -1,0 +1,282 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "compression/encode_many.h"
+#include "kernels/device_queue.h"
+#include "kernels/dispatch.h"
+#include "tests/compression/codec_variant.h"
+#include "tests/testing/status_matchers.h"
+
+// Many chunks at once on a GPU beside each of them on the CPU: the same bits.
+namespace telegrad {
+namespace {
+
+using kernels::DeviceQueue;
+using testing::IsOk;
+
+constexpr Device kGpu = {DeviceKind::kCuda, 0};
+// Of one tile, of several, of whole ones and of few elements.
+constexpr std::array<size_t, 8> kSizes = {1,     31,    320,   10240,
+                                          10241, 20480, 33333, 51200};
+
+// One chunk on both sides. Everything on the GPU is read through pinned memory.
+struct Chunk {
+  std::unique_ptr<PreparedCodec> cpu;
+  std::unique_ptr<PreparedCodec> gpu;
+  std::vector<float> residual;
+  CodecState cpu_state;
+  CodecState gpu_state;
+  Buffer grad;    // pinned
+  Buffer back;    // pinned: result, payload, residual
+  Buffer memory;  // the GPU's: gradient, residual
+  Buffer answer;  // the GPU's: result, payload
+  size_t half_bytes = 0;
+  EncodeParams params;
+};
+
+class GpuCodecBatch
+    : public ::testing::TestWithParam<std::shared_ptr<const Variant>> {
+ protected:
+  void SetUp() override {
+    std::string why_not;
+    queue_ = kernels::MakeDeviceQueue(kGpu, &why_not);
+    if (queue_ == nullptr) GTEST_SKIP() << why_not;
+    stream_ = queue_->MakeStream(0);
+    table_ = std::make_unique<BatchTable>(queue_.get(), stream_);
+    for (const size_t n : kSizes) AddChunk(n);
+  }
+
+  void AddChunk(size_t n) {
+    auto cpu = GetParam()->Prepare(n, Device{});
+    if (!cpu.ok()) return;  // too few elements for it
+    auto gpu = GetParam()->Prepare(n, kGpu);
+    ASSERT_THAT(gpu, IsOk());
+    auto chunk = std::make_unique<Chunk>();
+    chunk->cpu = *std::move(cpu);
+    chunk->gpu = *std::move(gpu);
+    const size_t payload = chunk->cpu->max_encoded_bytes();
+    chunk->residual.resize(n);
+    chunk->grad = queue_->MakePinned(4 * n);
+    chunk->back = queue_->MakePinned(sizeof(EncodeResult) + payload + 4 * n);
+    chunk->memory = queue_->MakeMemory(8 * n + 16, stream_);
+    chunk->answer = queue_->MakeMemory(sizeof(EncodeResult) + payload, stream_);
+    chunk->params = {.threshold = 0.25f * static_cast<float>(n % 3 + 1)};
+    chunk->params.stream = n;
+    if (chunk->cpu->traits().needs_residual) {
+      chunk->cpu_state.residual = {chunk->residual.data(), 4 * n};
+      chunk->gpu_state.residual = Residual(*chunk);
+    }
+    chunks_.push_back(std::move(chunk));
+  }
+
+  static Bytes Residual(const Chunk& chunk) {
+    const size_t n = chunk.cpu->num_elems();
+    const size_t at = (4 * n + 15) / 16 * 16;
+    return {chunk.memory.data() + at, 4 * n, kGpu};
+  }
+  static Bytes Payload(const Chunk& chunk) {
+    return {chunk.answer.data() + sizeof(EncodeResult),
+            chunk.cpu->max_encoded_bytes(), kGpu};
+  }
+
+  bool Finish() {
+    const Event event = queue_->MakeEvent();
+    if (!queue_->Record(event, stream_)) return false;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    while (queue_->Poll(event) == DeviceQueue::State::kRunning) {
+      if (std::chrono::steady_clock::now() > end) return false;
+    }
+    return queue_->Poll(event) == DeviceQueue::State::kPassed;
+  }
+
+  // Gradients of a step, as float32 or as 16-bit floats.
+  void Fill(Chunk& chunk, int step, std::optional<HalfFormat> half) {
+    const size_t n = chunk.cpu->num_elems();
+    Random random(n, static_cast<uint64_t>(step));
+    std::vector<float> values(n);
+    for (size_t i = 0; i < n; ++i) {
+      values[i] = random.NextNormal();
+      if (step == 1 && i % 97 == 5) values[i] = i % 2 == 0 ? NAN : INFINITY;
+    }
+    if (!half.has_value()) {
+      std::memcpy(chunk.grad.data(), values.data(), 4 * n);
+      chunk.half_bytes = 4 * n;
+      return;
+    }
+    const kernels::CastKernels& cast = kernels::CpuKernels().cast;
+    EncodeStats stats;
+    (*half == HalfFormat::kFp16 ? cast.fp16 : cast.bf16)
+        .encode(values.data(), nullptr, n, NonFinite::kPropagate,
+                chunk.grad.as<uint8_t>(), &stats, {});
+    chunk.half_bytes = 2 * n;
+  }
+
+  void EncodeOnGpu(int step, std::optional<HalfFormat> half,
+                   NonFinite nonfinite) {
+    std::vector<EncodeItem> items;
+    for (const auto& chunk : chunks_) {
+      Fill(*chunk, step, half);
+      chunk->params.nonfinite = nonfinite;
+      chunk->params.step = static_cast<uint64_t>(step);
+      ASSERT_TRUE(queue_->Copy(chunk->memory.view(),
+                               {chunk->grad.data(), chunk->half_bytes},
+                               stream_));
+      items.push_back({.codec = chunk->gpu.get(),
+                       .half = half,
+                       .grad = {chunk->memory.data(), chunk->half_bytes, kGpu},
+                       .state = &chunk->gpu_state,
+                       .params = chunk->params,
+                       .out = Payload(*chunk),
+                       .result = chunk->answer.as<EncodeResult>()});
+    }
+    ASSERT_THAT(EncodeMany(items, *table_), IsOk());
+    for (const auto& chunk : chunks_) {
+      const ConstBytes answer = chunk->answer.view();
+      ASSERT_TRUE(queue_->Copy(chunk->back.view(), answer, stream_));
+      ASSERT_TRUE(queue_->Copy(
+          {chunk->back.data() + answer.size, 4 * chunk->cpu->num_elems()},
+          Residual(*chunk), stream_));
+    }
+    ASSERT_TRUE(Finish());
+  }
+
+  void CompareWithCpu(Chunk& chunk, std::optional<HalfFormat> half) {
+    SCOPED_TRACE(::testing::Message() << chunk.cpu->num_elems() << " elements");
+    Buffer payload(chunk.cpu->max_encoded_bytes());
+    EncodeResult want;
+    const ConstBytes grad = {chunk.grad.data(), chunk.half_bytes};
+    ASSERT_THAT(
+        half.has_value()
+            ? chunk.cpu->EncodeHalf(*half, grad, chunk.cpu_state, chunk.params,
+                                    payload.view(), &want, {})
+            : chunk.cpu->Encode(grad, chunk.cpu_state, chunk.params,
+                                payload.view(), &want, {}),
+        IsOk());
+    EncodeResult got;
+    std::memcpy(&got, chunk.back.data(), sizeof(got));
+    ASSERT_EQ(got.encoded_bytes, want.encoded_bytes);
+    EXPECT_EQ(got.stats.num_nonzero, want.stats.num_nonzero);
+    EXPECT_EQ(got.stats.num_nonfinite, want.stats.num_nonfinite);
+    EXPECT_EQ(got.stats.first_nonfinite, want.stats.first_nonfinite);
+    EXPECT_EQ(std::memcmp(chunk.back.data() + sizeof(got), payload.data(),
+                          want.encoded_bytes),
+              0);
+    if (!chunk.cpu->traits().needs_residual) return;
+    const std::byte* const residual = chunk.back.data() + chunk.answer.size();
+    for (size_t i = 0; i < chunk.residual.size(); ++i) {
+      float value;
+      std::memcpy(&value, residual + 4 * i, 4);
+      ASSERT_TRUE(value == chunk.residual[i] ||
+                  (std::isnan(value) && std::isnan(chunk.residual[i])))
+          << i;
+    }
+  }
+
+  bool TakesHalves() const {
+    return chunks_[0]
+               ->cpu
+               ->EncodeHalf(HalfFormat::kFp16, {}, chunks_[0]->cpu_state, {},
+                            {}, nullptr, {})
+               .code() != absl::StatusCode::kUnimplemented;
+  }
+
+  std::unique_ptr<DeviceQueue> queue_;
+  Stream stream_;
+  std::unique_ptr<BatchTable> table_;
+  std::vector<std::unique_ptr<Chunk>> chunks_;
+};
+
+TEST_P(GpuCodecBatch, GivesTheBitsOfOneAfterTheOther) {
+  for (int step = 0; step < 4; ++step) {
+    SCOPED_TRACE(::testing::Message() << "step " << step);
+    ASSERT_NO_FATAL_FAILURE(
+        EncodeOnGpu(step, std::nullopt,
+                    step == 3 ? NonFinite::kPropagate : NonFinite::kZero));
+    for (const auto& chunk : chunks_) {
+      ASSERT_NO_FATAL_FAILURE(CompareWithCpu(*chunk, std::nullopt));
+    }
+  }
+}
+
+TEST_P(GpuCodecBatch, TakesHalves) {
+  if (!TakesHalves()) return;
+  for (const HalfFormat half : {HalfFormat::kFp16, HalfFormat::kBf16}) {
+    ASSERT_NO_FATAL_FAILURE(EncodeOnGpu(0, half, NonFinite::kZero));
+    for (const auto& chunk : chunks_) {
+      ASSERT_NO_FATAL_FAILURE(CompareWithCpu(*chunk, half));
+    }
+  }
+}
+
+TEST_P(GpuCodecBatch, RefusesWrongSizes) {
+  Chunk& chunk = *chunks_[0];
+  const EncodeItem item = {
+      .codec = chunk.gpu.get(),
+      .grad = {chunk.memory.data(), 4 * chunk.cpu->num_elems() + 4, kGpu},
+      .state = &chunk.gpu_state,
+      .params = chunk.params,
+      .out = Payload(chunk),
+      .result = chunk.answer.as<EncodeResult>()};
+  EXPECT_EQ(EncodeMany({&item, 1}, *table_).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+INSTANTIATE_TEST_SUITE_P(Codecs, GpuCodecBatch, ::testing::ValuesIn(Variants()),
+                         [](const auto& tested) {
+                           return tested.param->TestName();
+                         });
+
+TEST(GpuCodecPower, OfManyIsThatOfEach) {
+  std::string why_not;
+  const auto queue = kernels::MakeDeviceQueue(kGpu, &why_not);
+  if (queue == nullptr) GTEST_SKIP() << why_not;
+  const Stream stream = queue->MakeStream(0);
+  BatchTable table(queue.get(), stream);
+  constexpr size_t kElems = 30000;
+  const Buffer pinned = queue->MakePinned(8 * kElems);
+  Random random(1, 2);
+  for (size_t i = 0; i < 2 * kElems; ++i) {
+    pinned.as<float>()[i] = random.NextNormal();
+  }
+  const Buffer memory = queue->MakeMemory(8 * kElems, stream);
+  ASSERT_TRUE(queue->Copy(memory.view(), pinned.view(), stream));
+  constexpr std::array<size_t, 4> kCounts = {1, 100, 4096, kElems};
+  const Buffer powers = queue->MakeMemory(8 * kCounts.size(), stream);
+  const Buffer back = queue->MakePinned(8 * kCounts.size());
+  std::vector<PowerItem> items;
+  std::vector<double> want(kCounts.size());
+  for (size_t i = 0; i < kCounts.size(); ++i) {
+    const size_t n = kCounts[i];
+    const bool has_residual = i % 2 == 0;
+    items.push_back(
+        {{memory.data(), 4 * n, kGpu}, {}, powers.as<double>() + i});
+    if (has_residual) {
+      items.back().residual = {memory.data() + 4 * kElems, 4 * n, kGpu};
+    }
+    kernels::ReferenceKernels().sampled_power(
+        pinned.as<float>(),
+        has_residual ? pinned.as<float>() + kElems : nullptr, n, &want[i], {});
+  }
+  ASSERT_THAT(SampledPowerMany(items, table), IsOk());
+  ASSERT_TRUE(queue->Copy(back.view(), powers.view(), stream));
+  const Event event = queue->MakeEvent();
+  ASSERT_TRUE(queue->Record(event, stream));
+  while (queue->Poll(event) == DeviceQueue::State::kRunning) {
+  }
+  for (size_t i = 0; i < kCounts.size(); ++i) {
+    EXPECT_EQ(back.as<double>()[i], want[i]) << i;
+  }
+}
+
+}  // namespace
+}  // namespace telegrad
