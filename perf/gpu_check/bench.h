@@ -21,6 +21,7 @@ struct Row {
   double median_us;
   double least_us;
   double peer_median_us = 0;  // 0: there is none
+  size_t elements = num_elements;
 };
 
 template <typename Body>
@@ -44,7 +45,7 @@ Row Time(const std::string& name, double bytes_per_element, Body body) {
   cudaEventDestroy(begin);
   cudaEventDestroy(end);
   std::sort(times.begin(), times.end());
-  return {name, bytes_per_element, times[times.size() / 2], times[0], 0};
+  return {name, bytes_per_element, times[times.size() / 2], times[0]};
 }
 
 template <typename T>

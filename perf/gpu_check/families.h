@@ -20,6 +20,7 @@ void VerifyLowRank(Verdict& verdict);
 void VerifyHalf(Verdict& verdict);
 void VerifyDecodeSgd(Verdict& verdict);
 void VerifyMxnet(Verdict& verdict);
+void VerifyBatch(Verdict& verdict);
 
 void MeasureCast(Arrays& arrays, std::vector<Row>& rows);
 void MeasureSign(Arrays& arrays, std::vector<Row>& rows);
@@ -32,6 +33,8 @@ void MeasureRadix(Arrays& arrays, std::vector<Row>& rows);
 void MeasureLowRank(Arrays& arrays, std::vector<Row>& rows);
 void MeasureHalf(Arrays& arrays, std::vector<Row>& rows);
 void MeasureDecodeSgd(Arrays& arrays, std::vector<Row>& rows);
+// Chunks, and the gradients of networks in chunks.
+void MeasureBatch(Arrays& arrays, std::vector<Row>& rows);
 // After those whose peer it is.
 void MeasureMxnet(Arrays& arrays, std::vector<Row>& rows);
 

@@ -111,27 +111,28 @@ void MeasureDense(Arrays& a, std::vector<Row>& rows) {
   }));
 }
 
-double ElementsPerSecond(double microseconds) {
-  return static_cast<double>(num_elements) / microseconds * 1e6;
+double ElementsPerSecond(const Row& row, double microseconds) {
+  return static_cast<double>(row.elements) / microseconds * 1e6;
 }
 
 double Bandwidth(const Row& row) {
-  return row.bytes_per_element * num_elements / row.median_us * 1e6;
+  return row.bytes_per_element * row.elements / row.median_us * 1e6;
 }
 
-void Print(const std::vector<Row>& rows) {
-  std::printf("%-26s %10s %10s %10s %10s %8s %8s\n", "kernel", "median us",
+void PrintHead() {
+  std::printf("%-30s %10s %10s %10s %10s %8s %8s\n", "kernel", "median us",
               "least us", "Gelt/s", "GB/s", "of copy", "of mxnet");
-  for (const Row& row : rows) {
-    std::printf("%-26s %10.1f %10.1f %10.1f %10.1f %7.1f%%", row.name.c_str(),
-                row.median_us, row.least_us,
-                1e-9 * ElementsPerSecond(row.median_us), Bandwidth(row) * 1e-9,
-                100 * Bandwidth(row) / Bandwidth(rows[0]));
-    if (row.peer_median_us > 0) {
-      std::printf(" %7.2fx", row.peer_median_us / row.median_us);
-    }
-    std::printf("\n");
+}
+
+void Print(const Row& row, const Row& copy) {
+  std::printf("%-30s %10.1f %10.1f %10.1f %10.1f %7.1f%%", row.name.c_str(),
+              row.median_us, row.least_us,
+              1e-9 * ElementsPerSecond(row, row.median_us),
+              Bandwidth(row) * 1e-9, 100 * Bandwidth(row) / Bandwidth(copy));
+  if (row.peer_median_us > 0) {
+    std::printf(" %7.2fx", row.peer_median_us / row.median_us);
   }
+  std::printf("\n");
 }
 
 // The codec, as --gc-type takes it, of which this is a part; "none": of all.
@@ -153,40 +154,68 @@ const char* CodecOf(const std::string& name) {
   return "none";
 }
 
-void Write(const std::vector<Row>& rows, const char* device_name,
-           const char* path) {
-  std::FILE* file = std::fopen(path, "w");
-  if (file == nullptr) {
-    std::printf("cannot write %s\n", path);
-    return;
-  }
-  for (const Row& row : rows) {
+void Write(const Row& row, const Row& copy, const char* device_name,
+           std::FILE* file) {
+  std::fprintf(file,
+               "{\"what\": \"kernel\", \"name\": \"%s\", \"codec\": \"%s\", "
+               "\"device\": \"%s\", \"elements\": %zu, \"threads\": null, "
+               "\"bytes_per_element\": %.4g, \"p50_us\": %.2f, "
+               "\"min_us\": %.2f, \"samples\": %d, \"GBps\": %.4g, "
+               "\"ceiling\": \"copy\", \"ceiling_GBps\": %.4g, "
+               "\"share_of_ceiling\": %.4g, \"elements_per_s\": %.4g, ",
+               row.name.c_str(), CodecOf(row.name), device_name, row.elements,
+               row.bytes_per_element, row.median_us, row.least_us, num_runs,
+               1e-9 * Bandwidth(row), 1e-9 * Bandwidth(copy),
+               Bandwidth(row) / Bandwidth(copy),
+               ElementsPerSecond(row, row.median_us));
+  if (row.peer_median_us > 0) {
     std::fprintf(file,
-                 "{\"what\": \"kernel\", \"name\": \"%s\", \"codec\": \"%s\", "
-                 "\"device\": \"%s\", \"elements\": %zu, \"threads\": null, "
-                 "\"bytes_per_element\": %.4g, \"p50_us\": %.2f, "
-                 "\"min_us\": %.2f, \"samples\": %d, \"GBps\": %.4g, "
-                 "\"ceiling\": \"copy\", \"ceiling_GBps\": %.4g, "
-                 "\"share_of_ceiling\": %.4g, \"elements_per_s\": %.4g, ",
-                 row.name.c_str(), CodecOf(row.name), device_name, num_elements,
-                 row.bytes_per_element, row.median_us, row.least_us, num_runs,
-                 1e-9 * Bandwidth(row), 1e-9 * Bandwidth(rows[0]),
-                 Bandwidth(row) / Bandwidth(rows[0]),
-                 ElementsPerSecond(row.median_us));
-    if (row.peer_median_us > 0) {
-      std::fprintf(file,
-                   "\"peer\": \"mxnet\", \"peer_elements_per_s\": %.4g, "
-                   "\"of_peer\": %.4g}\n",
-                   ElementsPerSecond(row.peer_median_us),
-                   row.peer_median_us / row.median_us);
-    } else {
-      std::fprintf(file,
-                   "\"peer\": null, \"peer_elements_per_s\": null, "
-                   "\"of_peer\": null}\n");
-    }
+                 "\"peer\": \"mxnet\", \"peer_elements_per_s\": %.4g, "
+                 "\"of_peer\": %.4g}\n",
+                 ElementsPerSecond(row, row.peer_median_us),
+                 row.peer_median_us / row.median_us);
+  } else {
+    std::fprintf(file,
+                 "\"peer\": null, \"peer_elements_per_s\": null, "
+                 "\"of_peer\": null}\n");
   }
-  std::fclose(file);
 }
+
+// Prints and writes rows as they come: a run that ends early leaves them.
+class Report {
+ public:
+  Report(const char* device_name, const char* path)
+      : device_name_(device_name),
+        file_(path == nullptr ? nullptr : std::fopen(path, "w")) {
+    if (path != nullptr && file_ == nullptr) {
+      std::printf("cannot write %s\n", path);
+      std::exit(1);
+    }
+    PrintHead();
+  }
+  Report(const Report&) = delete;
+  Report& operator=(const Report&) = delete;
+  ~Report() {
+    if (file_ != nullptr) std::fclose(file_);
+  }
+
+  // Those that it has not seen; the first of all is the copy.
+  void Take(const std::vector<Row>& rows) {
+    for (; num_taken_ < rows.size(); ++num_taken_) {
+      Print(rows[num_taken_], rows[0]);
+      if (file_ != nullptr) {
+        Write(rows[num_taken_], rows[0], device_name_, file_);
+      }
+    }
+    std::fflush(stdout);
+    if (file_ != nullptr) std::fflush(file_);
+  }
+
+ private:
+  const char* const device_name_;
+  std::FILE* const file_;
+  size_t num_taken_ = 0;
+};
 
 }  // namespace
 
@@ -194,25 +223,23 @@ void Write(const std::vector<Row>& rows, const char* device_name,
 void MeasureAll(const char* device_name, const char* path) {
   Arrays arrays;
   FillInputs(arrays);
+  Report report(device_name, path);
   std::vector<Row> rows = MeasureCodes(arrays);
+  MeasureSign(arrays, rows);
+  MeasureMxnet(arrays, rows);
+  report.Take(rows);
   MeasureSums(arrays, 2, rows);
   MeasureSums(arrays, 8, rows);
   MeasureUnits(arrays, rows);
   MeasureDense(arrays, rows);
-  MeasureCast(arrays, rows);
-  MeasureSign(arrays, rows);
-  MeasureBlock(arrays, rows);
-  MeasureSparse(arrays, rows);
-  MeasureSparseList(arrays, rows);
-  MeasureSelect(arrays, rows);
-  MeasureDrawn(arrays, rows);
-  MeasureRadix(arrays, rows);
-  MeasureLowRank(arrays, rows);
-  MeasureHalf(arrays, rows);
-  MeasureDecodeSgd(arrays, rows);
-  MeasureMxnet(arrays, rows);
-  Print(rows);
-  if (path != nullptr) Write(rows, device_name, path);
+  report.Take(rows);
+  for (auto* const measure :
+       {MeasureBatch, MeasureCast, MeasureBlock, MeasureSparse,
+        MeasureSparseList, MeasureSelect, MeasureDrawn, MeasureRadix,
+        MeasureLowRank, MeasureHalf, MeasureDecodeSgd}) {
+    measure(arrays, rows);
+    report.Take(rows);
+  }
 }
 
 }  // namespace telegrad::gpu_check

@@ -189,6 +189,7 @@ bool Verify() {
   VerifyHalf(verdict);
   VerifyDecodeSgd(verdict);
   VerifyMxnet(verdict);
+  VerifyBatch(verdict);
   std::printf("%zu comparisons, %zu differ\n", verdict.checks(),
               verdict.failures());
   return verdict.failures() == 0;
