@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
+#include "compression/device_kernels.h"
 #include "compression/encode_many.h"
 #include "kernels/device_queue.h"
 #include "kernels/device_scope.h"
@@ -116,8 +117,7 @@ class DeviceCodec : public PreparedCodec {
     const absl::Status status = call();
     const std::string error = kernels::TakeLaunchError(device_);
     if (error.empty()) return status;
-    return absl::InternalError(
-        absl::StrCat(error, ", in codec ", traits().name));
+    return LaunchFault(absl::StrCat(error, ", in codec ", traits().name));
   }
 
   const std::unique_ptr<PreparedCodec> codec_;
@@ -167,7 +167,7 @@ absl::Status Wait(Arrays& arrays) {
     const State state = arrays.queue.Poll(arrays.done);
     if (state == State::kPassed) return absl::OkStatus();
     if (state == State::kFailed) {
-      return absl::InternalError(arrays.queue.TakeError());
+      return LaunchFault(arrays.queue.TakeError());
     }
     if (std::chrono::steady_clock::now() > end) {
       return absl::DeadlineExceededError(

@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
 #include "compression/payload_views.h"
 
 namespace telegrad {
@@ -35,6 +36,10 @@ void BeginResult(const EncodeResult& begun, const kernels::KernelTable& table,
                  EncodeResult* result, Stream stream) {
   static_assert(sizeof(begun) <= kernels::kMaxPutBytes);
   table.put(&begun, sizeof(begun), result, stream);
+}
+
+absl::Status LaunchFault(const std::string& what) {
+  return WithExitCode(ExitCode::kDeviceFault, absl::InternalError(what));
 }
 
 size_t TileOf(size_t block) {

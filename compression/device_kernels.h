@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -31,6 +32,9 @@ void BeginResult(const EncodeResult& begun, const kernels::KernelTable& table,
 // Of an item whose sizes have been checked.
 kernels::EncodeSpan SpanOf(const EncodeItem& item, float* residual,
                            float threshold);
+
+// Internal, with the exit code of a GPU that failed.
+absl::Status LaunchFault(const std::string& what);
 
 // Elements of a tile of whole blocks.
 size_t TileOf(size_t block);

@@ -102,7 +102,7 @@ absl::Status EncodeOne(const EncodeItem& item, Stream stream) {
 
 absl::Status StatusOf(kernels::DeviceQueue& queue) {
   const std::string error = queue.TakeError();
-  return error.empty() ? absl::OkStatus() : absl::InternalError(error);
+  return error.empty() ? absl::OkStatus() : LaunchFault(error);
 }
 
 }  // namespace

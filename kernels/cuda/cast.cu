@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
 template <typename Format>
 struct EncodeTile {
   using Counts = Tally;
-  static constexpr unsigned kBlocks = kManyBlocks;
+  static constexpr unsigned kBlocks = kManyBlocks - 1;
   template <bool kVector, bool kZeroNonFinite>
   static __device__ void Encode(const EncodeBatch&, const Tile& tile,
                                 Tally& tally) {
