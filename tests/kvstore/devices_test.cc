@@ -278,5 +278,82 @@ TEST(DevicesOnAGpu, GiveTheSumsOfHostMemoryBehindTheCallersStream) {
   }
 }
 
+TensorSpec SpecOn(Device device) {
+  return {.name = "a", .num_elems = kElems, .devices = {device}};
+}
+
+// What the caller's stream still does with an output comes first.
+TEST(DevicesOnAGpu, PullBehindTheOutputsStream) {
+  if (!testing::HasGpu()) return;
+  ClusterConfig config;
+  config.workers = 1;
+  Cluster cluster(config);
+  cluster.StartServers();
+  testing::Worker worker = cluster.MakeWorker(0);
+  const TensorSpec spec = SpecOn(testing::kGpu);
+  const auto queue = kernels::MakeDeviceQueue(testing::kGpu, nullptr);
+  GpuTensor value(queue.get());
+  GpuTensor out(queue.get());
+  value.Write(Gradient(0, 9));
+  const TensorView view = value.view();
+  ASSERT_THAT(worker.Init(std::span(&spec, 1), TensorViews(&view, 1)), IsOk());
+  const TensorView to = out.view();
+  for (int turn = 0; turn < 5; ++turn) {
+    out.Write(std::vector<float>(kElems, -1));
+    const Ticket ticket = worker->Pull(0, TensorViews(&to, 1), 0);
+    ASSERT_THAT(ticket.WaitOn(out.stream(), Soon()), IsOk());
+    ASSERT_EQ(out.Read(), Gradient(0, 9)) << turn;
+  }
+  worker->Close();
+}
+
+// The gradient of an operation that was cancelled counts as it was, though the
+// caller writes to its memory at once.
+TEST(DevicesOnAGpu, CancelGivesTheMemoryBack) {
+  if (!testing::HasGpu()) return;
+  constexpr int kTurns = 4;
+  ClusterConfig config;
+  Cluster cluster(config);
+  cluster.StartServers();
+  std::vector<float> sums[kTurns];
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      testing::Worker worker = cluster.MakeWorker(rank);
+      const TensorSpec spec = SpecOn(rank == 0 ? testing::kGpu : Device{});
+      const auto queue = kernels::MakeDeviceQueue(spec.devices[0], nullptr);
+      GpuTensor tensor(queue.get());
+      const TensorView view = tensor.view();
+      const TensorViews views(&view, 1);
+      ASSERT_THAT(worker.Init(std::span(&spec, 1), {}), IsOk());
+      for (int turn = 0; turn < kTurns; ++turn) {
+        tensor.Write(Gradient(rank, turn));
+        Ticket ticket = worker->PushPull(0, views, views, 0);
+        if (rank == 0) {
+          ticket.Cancel();
+          tensor.Write(std::vector<float>(kElems, 1e6f));
+        } else {
+          ASSERT_THAT(ticket.Wait(Soon()), IsOk());
+          sums[turn] = tensor.Read();
+        }
+        ASSERT_THAT(worker->group().Gather("turn", "").status(), IsOk());
+        // The key takes operations again once the old round is over.
+        while (rank == 0 && worker->Pull(0, views, 0).Wait(Soon()).code() ==
+                                absl::StatusCode::kFailedPrecondition) {
+          std::this_thread::yield();
+        }
+      }
+      worker->Close();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (int turn = 0; turn < kTurns; ++turn) {
+    std::vector<float> expected = Gradient(0, turn);
+    const std::vector<float> more = Gradient(1, turn);
+    for (size_t i = 0; i < kElems; ++i) expected[i] += more[i];
+    EXPECT_EQ(sums[turn], expected) << turn;
+  }
+}
+
 }  // namespace
 }  // namespace telegrad
