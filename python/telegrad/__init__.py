@@ -12,15 +12,15 @@ from . import kvstore, optimizer
 from ._library import LIBRARY as _LIBRARY
 from ._library import text_of as _text_of
 from .codec import Codec
-from .errors import (AuthenticationError, Cancelled, Error, Fenced, IntegrityError,
-                     JoinTimeout, Mismatch, NumericFault, PeerDied, ResourceLimit,
-                     SchedulerLost, ServerLost, Timeout, Unsupported, UsageError,
-                     WrongOrder)
+from .errors import (AuthenticationError, Cancelled, DeviceFault, Error, Fenced,
+                     IntegrityError, JoinTimeout, Mismatch, NumericFault, PeerDied,
+                     ResourceLimit, SchedulerLost, ServerLost, Timeout, Unsupported,
+                     UsageError, WrongOrder)
 from .job import Job
 from .store import Store
 
 __version__ = _LIBRARY.telegrad_version().decode()
-__all__ = ["AuthenticationError", "Cancelled", "Codec", "Error", "Fenced",
+__all__ = ["AuthenticationError", "Cancelled", "Codec", "DeviceFault", "Error", "Fenced",
            "IntegrityError", "JoinTimeout", "Job", "Mismatch", "NumericFault",
            "PeerDied", "ResourceLimit", "SchedulerLost", "ServerLost", "Store",
            "Timeout", "Unsupported", "UsageError", "WrongOrder", "doctor", "kvstore",

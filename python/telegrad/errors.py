@@ -90,6 +90,11 @@ class IntegrityError(Error):
     exit_code = 43
 
 
+class DeviceFault(Error):
+    """A GPU or its driver failed."""
+    exit_code = 44
+
+
 class Unsupported(Error, NotImplementedError):
     """Telegrad lacks it, by name; the message says what to do instead."""
     exit_code = 2
@@ -104,7 +109,7 @@ _BY_EXIT_CODE: Dict[int, Type[Error]] = {
     kind.exit_code: kind
     for kind in (UsageError, PeerDied, Timeout, Fenced, ServerLost, SchedulerLost,
                  JoinTimeout, AuthenticationError, Mismatch, ResourceLimit,
-                 Cancelled, NumericFault, IntegrityError)
+                 Cancelled, NumericFault, IntegrityError, DeviceFault)
 }
 # Of telegrad_code, where the exit code says no more than "internal".
 _BY_CODE: Dict[int, Type[Error]] = {2: UsageError, 3: WrongOrder, 4: Unsupported,

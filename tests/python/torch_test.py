@@ -188,9 +188,55 @@ def refusals():
     return texts
 
 
+def diloco():
+    """Weights after each exchange equal those of a simulation of both ranks, with
+    `none` and with the two-bit rule."""
+    ratios = []
+    for codec, threshold in (("none", None), ("2bit:0.015625", np.float32(0.015625))):
+        torch.manual_seed(5 + RANK)  # rank 0's weights count
+        model = torch.nn.Linear(24, 40)
+        inner = torch.optim.SGD(model.parameters(), lr=0.125)
+        ours = telegrad.torch.DiLoCo(model, inner, sync_every=3, gc_type=codec)
+        torch.manual_seed(5)
+        anchor = torch.nn.Linear(24, 40)
+        residuals = [[np.zeros(p.shape, np.float32) for p in anchor.parameters()]
+                     for _ in range(2)]
+        for exchange in range(4):
+            sums = [np.float32(0) for _ in anchor.parameters()]
+            for rank in range(2):
+                copied = copy.deepcopy(anchor)
+                optimizer = torch.optim.SGD(copied.parameters(), lr=0.125)
+                for step in range(3):
+                    optimizer.zero_grad()
+                    copied(inputs(3 * exchange + step, rank)).mean().backward()
+                    optimizer.step()
+                for i, (a, p) in enumerate(zip(anchor.parameters(),
+                                               copied.parameters())):
+                    change = (a - p).detach().numpy()
+                    if threshold is not None:
+                        r = residuals[rank][i]
+                        r += change
+                        change = np.where(r >= threshold, threshold, np.where(
+                            r <= -threshold, -threshold, 0)).astype(np.float32)
+                        r -= change
+                    sums[i] = sums[i] + change
+            with torch.no_grad():
+                for a, change in zip(anchor.parameters(), sums):
+                    a.sub_(torch.from_numpy(change / 2))
+            for step in range(3):
+                inner.zero_grad()
+                model(inputs(3 * exchange + step, RANK)).mean().backward()
+                assert ours.step() == (step == 2)
+            for a, p in zip(anchor.parameters(), model.parameters()):
+                assert torch.equal(a, p), (codec, exchange)
+        ratios.append(ours.report()["push_ratio"])
+        ours.close()
+    return ratios
+
+
 def special(_):
     start()
-    return [not_finite(), refusals()]
+    return [not_finite(), refusals(), diloco()]
 
 
 def dies(_):
@@ -239,7 +285,10 @@ class Torch(unittest.TestCase):
                          [[["2bit", "none"]] * 2] * 2)
 
     def test_infinities_reach_all_and_what_cannot_be_is_refused(self):
-        for finite, texts in self.ranks(special).results():
+        for finite, texts, ratios in self.ranks(special).results():
+            self.assertGreater(ratios[0], 2.5)  # of 3 steps
+            self.assertGreater(ratios[1], 20)
+
             self.assertEqual(finite, [True, False, True])
             self.assertEqual(len(texts), 7)
             for text, pattern in zip(texts, (

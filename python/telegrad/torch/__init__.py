@@ -6,9 +6,10 @@ from typing import Any, Dict, List, Optional
 from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import Unsupported, WrongOrder
+from ._diloco import DiLoCo
 from ._hook import State, hook, states
 
-__all__ = ["State", "compress", "hook", "report"]
+__all__ = ["DiLoCo", "State", "compress", "hook", "report"]
 
 
 def _refuse_others(model: Any) -> None:

@@ -33,10 +33,10 @@ def states() -> List["State"]:
     return [state for state in alive if state is not None]
 
 
-def _names_of(model: Any) -> Dict[int, str]:
+def names_of(module: Any) -> Dict[int, str]:
     """Of the parameters that have gradients, by id, in the model's order."""
     names: Dict[int, str] = {}
-    for name, parameter in model.module.named_parameters():
+    for name, parameter in module.named_parameters():
         if not parameter.requires_grad:
             continue
         if parameter.dtype != torch.float32 or parameter.device.type != "cpu":
@@ -101,7 +101,7 @@ class State:
                  min_bytes: int = 0, warmup_steps: int = 0, guard: bool = True,
                  servers: Optional[int] = None, optimizer: Optional[Any] = None,
                  verbose: bool = True, **job_options: Any) -> None:
-        names = _names_of(model)
+        names = names_of(model.module)
         if model.process_group is not torch.distributed.distributed_c10d._get_default_group():
             raise Unsupported("a model over a part of the ranks (process_group=): only "
                               "the group of all ranks has a store for their addresses")
