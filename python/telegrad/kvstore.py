@@ -32,6 +32,9 @@ def create(name: str = "local", job: Optional[Job] = None, **options: Any) -> "K
     if name in ("allreduce", "horovod"):
         raise Unsupported(f"kvstore type '{name}' from Python: take dist_sync; under "
                           "torchrun, mpirun or srun each worker sums a part there, too")
+    if name == "nccl":
+        raise Unsupported("kvstore type 'nccl' from Python, where a store has one array for "
+                          "each key: take 'device', which adds what is listed for a key")
     if name.startswith(("local", "device")):
         if job is not None or options:
             raise UsageError(f"kvstore type '{name}' takes no job and no options")

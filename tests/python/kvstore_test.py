@@ -80,6 +80,17 @@ def meanings(_):
     return got
 
 
+def halves(_):
+    """float16 travels as such; 2048 + 3 lies between two of them, and goes to even."""
+    kv = create()
+    value = np.full(8, [2048, 3][RANK], np.float16)
+    kv.init("h", np.zeros(8, np.float16))
+    kv.pushpull("h", value)
+    raw = kv.stats()["push_raw_bytes"]
+    kv.close()
+    return [value.tolist()[0], raw]
+
+
 def known_answers(_):
     """Key by key what A, B, B2, C and E give when both workers send the same."""
     kv = create()
@@ -254,6 +265,9 @@ def dmlc(_):
 def opens_and_closes(rounds):
     """What 2 and `rounds` jobs leave behind: threads, descriptors."""
     def left():
+        deadline = time.monotonic() + 5  # a thread that has ended leaves a bit later
+        while len(os.listdir("/proc/self/task")) > 1 and time.monotonic() < deadline:
+            time.sleep(0.01)
         return [threading.active_count(), len(os.listdir("/proc/self/fd")),
                 len(os.listdir("/proc/self/task"))]
     found = []
@@ -296,6 +310,12 @@ class KVStore(unittest.TestCase):
             self.assertEqual(got["a"], twice.tolist())
             self.assertEqual([row[0] for row in got["b"]], [0, 1, 0, 1])
             self.assertEqual([row[0] for row in got["b2"]], [0, 1, 0, 1])
+
+    def test_floats_of_16_bits(self):
+        # Half the bytes of float32, or those: numbers count gradients as 32-bit floats.
+        for value, raw in self.ranks(halves).results():
+            self.assertEqual(value, 2052)
+            self.assertEqual(raw, 32)  # as float32, as everywhere
 
     def test_two_bits_equal_the_model_on_every_step(self):
         for stats in self.ranks(model_of_two_bits).results():
@@ -378,5 +398,5 @@ class KVStore(unittest.TestCase):
 
 if __name__ == "__main__":
     workers.main({function.__name__: function for function in (
-        meanings, known_answers, model_of_two_bits, optimizer, dies, never_ends,
+        meanings, halves, known_answers, model_of_two_bits, optimizer, dies, never_ends,
         ends_in_flight, forks, dmlc, wrong_secret, differs, opens_and_closes)})

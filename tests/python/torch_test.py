@@ -292,7 +292,7 @@ class Torch(unittest.TestCase):
             self.assertEqual(finite, [True, False, True])
             self.assertEqual(len(texts), 7)
             for text, pattern in zip(texts, (
-                    "DistributedDataParallel", "float64.*float32", "3bit.*2bit",
+                    "DistributedDataParallel", "float64.*bfloat16", "3bit.*2bit",
                     "servers=9: 1 to 2", "already", "residuals", "drop_last")):
                 self.assertRegex(text, pattern)
 

@@ -39,11 +39,9 @@ def names_of(module: Any) -> Dict[int, str]:
     for name, parameter in module.named_parameters():
         if not parameter.requires_grad:
             continue
-        if parameter.dtype != torch.float32 or parameter.device.type != "cpu":
-            raise Unsupported(
-                f"parameter {name} is {parameter.dtype} on {parameter.device}: the store "
-                "of this version takes float32 in host memory; keep parameters float32 "
-                "(autocast computes in 16 bits without changing them)")
+        if parameter.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+            raise Unsupported(f"parameter {name} is {parameter.dtype}: the store takes "
+                              "float32, float16 and bfloat16")
         known = re.sub(r"[^A-Za-z0-9_.:/-]", "_", name)
         while known in names.values():
             known += "_"
@@ -152,8 +150,9 @@ class State:
 
     def exchange(self, bucket: Any) -> Any:
         """The hook's body: starts the sums of a bucket; gives its future."""
-        future: Any = torch.futures.Future()
         buffer = bucket.buffer()
+        future: Any = torch.futures.Future(
+            devices=[buffer.device] if buffer.is_cuda else [])
         try:
             if not self._has_callback:
                 self._has_callback = True
