@@ -42,6 +42,10 @@ const char* ExitReason(ExitCode code) {
       return "resource_limit";
     case ExitCode::kCancelled:
       return "cancelled";
+    case ExitCode::kNoCheckpoint:
+      return "no_checkpoint";
+    case ExitCode::kCheckpointFailed:
+      return "checkpoint_failed";
     case ExitCode::kNumericFault:
       return "numeric_fault";
     case ExitCode::kIntegrity:

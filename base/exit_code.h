@@ -21,7 +21,9 @@ enum class ExitCode : int {
   kAuthentication = 30,
   kMismatch = 31,
   kResourceLimit = 32,
-  kCancelled = 33,  // somebody ended the job; it did not fail
+  kCancelled = 33,         // somebody ended the job; it did not fail
+  kNoCheckpoint = 40,      // none that is whole, to resume from
+  kCheckpointFailed = 41,  // several in a row could not be written
   kNumericFault = 42,
   kIntegrity = 43,
   kDeviceFault = 44,  // of a GPU or its driver

@@ -7,8 +7,10 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "compression/codec_spec.h"
+#include "trainer/checkpoint_folder.h"
 #include "trainer/cluster.h"
 #include "trainer/dataset.h"
 #include "trainer/gpus.h"
@@ -82,6 +84,21 @@ constexpr Effect kEffects[] = {
     {"--disp-batches", Trains, kProfile},
     {"--early-step", Trains, kProfile},
     {"--inject", Trains, kProfile},
+    {"--checkpoint", Trains, kProfile},
+    {"--clip-norm", Trains, kProfile},
+    {"--grad-accumulation", Trains, kProfile},
+    {"--lr-schedule", Trains, kProfile},
+    {"--keep", [](const TrainOptions& o) { return !o.checkpoint.empty(); },
+     "it needs --checkpoint"},
+    {"--checkpoint-every",
+     [](const TrainOptions& o) { return !o.checkpoint.empty(); },
+     "it needs --checkpoint"},
+    {"--eval-every", [](const TrainOptions& o) { return !o.benchmark; },
+     "--benchmark 1 evaluates nothing"},
+    {"--num-examples", [](const TrainOptions& o) { return o.benchmark; },
+     "it is for --benchmark 1"},
+    {"--num-classes", [](const TrainOptions& o) { return o.benchmark; },
+     "the data say it; it is for --benchmark 1"},
     {"--tcp-congestion",
      [](const TrainOptions& o) {
        return o.transport == "tcp" || o.transport == "auto";
@@ -104,9 +121,11 @@ absl::Status CheckSettings(const TrainOptions& options) {
           absl::StrCat("--compare: ", setting.name, " comes twice"));
     }
     if (setting.update_on == UpdateOn::kWorker) continue;
-    if (!options.lr_step_epochs.empty()) {
+    if (!options.lr_step_epochs.empty() || options.warmup_epochs > 0 ||
+        options.lr_schedule != "step" || !options.wd_1d) {
       return absl::InvalidArgumentError(
-          "--lr-step-epochs needs the optimizer on the workers "
+          "--lr-step-epochs, --warmup-epochs, --lr-schedule and --wd-1d need "
+          "the optimizer on the workers "
           "(--update-on worker): servers keep the rate they started with");
     }
     if (IsProfile(options.network)) {
@@ -168,7 +187,8 @@ absl::Status CheckTraining(const TrainOptions& options, int workers) {
   ASSIGN_OR_RETURN(NetworkSpec spec, RequestedSpec(options));
   size_t samples = 0;
   if (!options.benchmark) {
-    ASSIGN_OR_RETURN(const DatasetShape data, FindDataset(options.data));
+    ASSIGN_OR_RETURN(const DatasetShape data,
+                     FindDataset(options.data, RequestedData(options, spec)));
     samples = data.num_training;
     Fit(data, spec);
   }
@@ -188,10 +208,11 @@ absl::Status CheckTraining(const TrainOptions& options, int workers) {
   }
   RETURN_IF_ERROR(CheckInjection(options, shape->parameters, workers));
   if (options.benchmark) return absl::OkStatus();
-  if (static_cast<size_t>(options.batch_size) >
+  const int step_batch = options.batch_size * options.grad_accumulation;
+  if (static_cast<size_t>(step_batch) >
       samples / static_cast<size_t>(std::max(1, workers))) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--batch-size ", options.batch_size, " times ", workers,
+        "--batch-size ", step_batch, " times ", workers,
         " workers is more than the ", samples, " samples of ", options.data));
   }
   return absl::OkStatus();
@@ -217,6 +238,23 @@ absl::Status CheckSecurity(const TrainOptions& options) {
   return absl::InvalidArgumentError(
       "--rails listens where others may reach it: it needs --secret-file, "
       "or --insecure");
+}
+
+// Going on needs a checkpoint, and beginning anew none.
+absl::Status CheckFolder(const TrainOptions& options) {
+  if (options.checkpoint.empty()) return absl::OkStatus();
+  const bool has_some = !CheckpointFolder(options.checkpoint).Steps().empty();
+  if (options.resume && !has_some) {
+    return WithExitCode(
+        ExitCode::kNoCheckpoint,
+        absl::NotFoundError(
+            absl::StrCat("--resume: no checkpoint in ", options.checkpoint)));
+  }
+  if (options.resume || !has_some) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--checkpoint ", options.checkpoint,
+                   " has checkpoints; --resume goes on from them, another "
+                   "folder begins anew"));
 }
 
 // Whether this process may be the one that writes results.
@@ -253,6 +291,7 @@ absl::Status CheckInputs(const TrainOptions& options,
         "processes of their own; tcp reaches them everywhere");
   }
   RETURN_IF_ERROR(CheckTraining(options, WorkersOf(options, placement)));
+  RETURN_IF_ERROR(CheckFolder(options));
   return MayWriteResults(placement) ? MakeResultsFolder(options.out)
                                     : absl::OkStatus();
 }

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,18 +31,34 @@ struct SampleShape {
   bool operator==(const SampleShape&) const = default;
 };
 
-// Labelled images of one shape, 8 bits per pixel.
+// Labelled images of one shape, 8 bits per pixel, or a text.
 struct Dataset : SampleShape {
   std::string name;
   // [num_images, channels, rows, cols]. Where there are fewer images than
-  // labels, they come again.
+  // labels, they come again. Of a text, its bytes: sample i begins at byte
+  // i * context, and the labels are the bytes that follow.
   std::vector<uint8_t> pixels;
   std::vector<uint16_t> labels;
+  // Reads sample `index` into [channels, rows, cols], in place of `pixels`.
+  // From any thread.
+  std::function<absl::Status(size_t index, uint8_t* pixels)> read = nullptr;
   // Of pixels / 255, by channel, for normalising.
   std::vector<float> mean;
   std::vector<float> stddev;
 
-  size_t size() const { return labels.size(); }
+  size_t size() const {
+    if (context == 0) return labels.size();
+    return pixels.empty() ? 0 : (pixels.size() - 1) / values_per_sample();
+  }
+};
+
+// What is drawn for each image of an epoch: a function of seed, epoch and
+// sample alone.
+struct Augmentation {
+  int pad = 0;              // cut out of an image with so many pixels around it
+  bool has_mirror = false;  // half of the images, left to right
+  uint64_t seed = 0;
+  int epoch = 0;
 };
 
 struct DatasetPair {
@@ -48,17 +66,22 @@ struct DatasetPair {
   Dataset test;
 };
 
-// "digits": generated, the same for everyone on every machine; "mnist:DIR":
-// IDX files, plain or gzip. NotFound names the choices; InvalidArgument and
-// DataLoss name file and byte offset.
-absl::StatusOr<DatasetPair> LoadDataset(absl::string_view spec);
+// A line of DescribeDatasets. NotFound names the choices, or the file that is
+// not there; InvalidArgument and DataLoss name file and byte offset.
+struct DatasetRequest {
+  int context = 128;                                               // of texts
+  SampleShape images = {.channels = 3, .rows = 224, .cols = 224};  // of folders
+};
+absl::StatusOr<DatasetPair> LoadDataset(absl::string_view spec,
+                                        const DatasetRequest& request = {});
 
 // Of LoadDataset's first set, and how many samples it has; generates nothing.
 // Its errors.
 struct DatasetShape : SampleShape {
   size_t num_training = 0;
 };
-absl::StatusOr<DatasetShape> FindDataset(absl::string_view spec);
+absl::StatusOr<DatasetShape> FindDataset(absl::string_view spec,
+                                         const DatasetRequest& request = {});
 
 // Noise of the right shape, at most 64 MiB of it; what is learnt does not
 // matter.
@@ -74,8 +97,12 @@ std::string DescribeDatasets();
 std::vector<uint32_t> EpochShare(size_t dataset_size, uint64_t seed, int epoch,
                                  int rank, int num_workers, int batch_size);
 
-// Copies the chosen samples, normalised, into out [indices, c, r, c] f32.
-void GatherBatch(const Dataset& dataset, const uint32_t* indices, size_t count,
-                 float* images, int64_t* labels);
+// The chosen samples, drawn and normalised: values [n, c, r, c] f32 and labels
+// [n]; of a text, bytes and the bytes that follow, both [n, context]. An error
+// is that of a sample that cannot be read.
+absl::Status GatherBatch(const Dataset& dataset,
+                         const Augmentation& augmentation,
+                         std::span<const uint32_t> indices, float* values,
+                         int64_t* labels);
 
 }  // namespace telegrad

@@ -7,28 +7,28 @@
 #include "absl/strings/escaping.h"
 
 namespace telegrad {
-namespace {
 
-class Sha256 {
- public:
-  Sha256() { EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr); }
-  void Add(const void* bytes, size_t size) {
-    EVP_DigestUpdate(context_.get(), bytes, size);
-  }
-  std::string Hex() {
-    unsigned char digest[EVP_MAX_MD_SIZE] = {};
-    unsigned int size = 0;
-    EVP_DigestFinal_ex(context_.get(), digest, &size);
-    return absl::BytesToHexString(
-        absl::string_view(reinterpret_cast<char*>(digest), size));
-  }
-
- private:
-  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_{
+struct Sha256::State {
+  std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context{
       EVP_MD_CTX_new(), EVP_MD_CTX_free};
 };
 
-}  // namespace
+Sha256::Sha256() : state_(std::make_unique<State>()) {
+  EVP_DigestInit_ex(state_->context.get(), EVP_sha256(), nullptr);
+}
+Sha256::~Sha256() = default;
+
+void Sha256::Add(const void* bytes, size_t size) {
+  EVP_DigestUpdate(state_->context.get(), bytes, size);
+}
+
+std::string Sha256::Hex() {
+  unsigned char digest[EVP_MAX_MD_SIZE] = {};
+  unsigned int size = 0;
+  EVP_DigestFinal_ex(state_->context.get(), digest, &size);
+  return absl::BytesToHexString(
+      absl::string_view(reinterpret_cast<char*>(digest), size));
+}
 
 std::string Sha256OfFloats(
     const std::vector<std::pair<const float*, size_t>>& tensors) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,6 +9,18 @@
 #include "absl/strings/string_view.h"
 
 namespace telegrad {
+
+class Sha256 {
+ public:
+  Sha256();
+  ~Sha256();
+  void Add(const void* bytes, size_t size);
+  std::string Hex();  // the last call
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 // SHA-256 in hexadecimal digits.
 std::string Sha256OfFloats(

@@ -20,8 +20,8 @@ constexpr int64_t kEvaluationBatch = 256;
 constexpr size_t kBatchBytes = size_t{64} << 20;
 constexpr size_t kGatherBytes = size_t{1} << 20;  // WorkerGroup::Gather
 
-BatchResult EvaluateShare(Network& network, const Dataset& test, size_t at,
-                          size_t end) {
+absl::StatusOr<BatchResult> EvaluateShare(Network& network, const Dataset& test,
+                                          size_t at, size_t end) {
   const size_t values = test.values_per_sample();
   const size_t batch = std::clamp(kBatchBytes / (4 * values), size_t{1},
                                   static_cast<size_t>(kEvaluationBatch));
@@ -35,7 +35,8 @@ BatchResult EvaluateShare(Network& network, const Dataset& test, size_t at,
     for (size_t i = 0; i < count; ++i) {
       indices.push_back(static_cast<uint32_t>(at + i));
     }
-    GatherBatch(test, indices.data(), count, images.data(), labels.data());
+    RETURN_IF_ERROR(
+        GatherBatch(test, {}, indices, images.data(), labels.data()));
     Add(network.Evaluate(images.data(), labels.data(),
                          static_cast<int64_t>(count)),
         mine);
@@ -103,9 +104,9 @@ absl::StatusOr<BatchResult> EvaluateTogether(WorkerGroup& group,
                                              const Dataset& test) {
   const auto rank = static_cast<size_t>(group.rank());
   const auto workers = static_cast<size_t>(group.num_workers());
-  const BatchResult mine =
-      EvaluateShare(network, test, test.size() * rank / workers,
-                    test.size() * (rank + 1) / workers);
+  ASSIGN_OR_RETURN(const BatchResult mine,
+                   EvaluateShare(network, test, test.size() * rank / workers,
+                                 test.size() * (rank + 1) / workers));
   const Json payload = {mine.loss_sum, mine.num_correct, mine.num_samples};
   ASSIGN_OR_RETURN(const std::vector<std::string> all,
                    group.Gather("evaluate", payload.dump()));

@@ -14,7 +14,8 @@ GradientExchange::GradientExchange(KVStore& store, std::span<Replica> replicas,
       replicas_(replicas),
       timeout_(timeout),
       tickets_(replicas[0].network->parameters().size()),
-      is_pending_(tickets_.size()) {}
+      is_pending_(tickets_.size()),
+      steps_(tickets_.size()) {}
 
 GradientExchange::~GradientExchange() {
   for (size_t i = 0; i < tickets_.size(); ++i) {
@@ -37,6 +38,11 @@ void GradientExchange::Push(size_t index, int priority) {
   tickets_[index] =
       store_.PushPull(static_cast<Key>(index), grads, outs, priority);
   is_pending_[index] = true;
+  steps_[index] = sgd_;
+  if (!decays_1d_ &&
+      replicas_[0].network->parameters()[index].shape.size() == 1) {
+    steps_[index].weight_decay = 0;
+  }
   ++num_pending_;
   tickets_[index].NotifyTo(done_, index);
 }
@@ -82,7 +88,7 @@ absl::Status GradientExchange::Step(size_t index) {
       continue;
     }
     kernels::CpuKernels().sgd_momentum(parameter.grad, parameter.num_elements,
-                                       sgd_, parameter.weight,
+                                       steps_[index], parameter.weight,
                                        replica.momenta[index].as<float>(), {});
   }
   return absl::OkStatus();

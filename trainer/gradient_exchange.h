@@ -16,10 +16,9 @@ namespace telegrad {
 // What a device trains: its copy of the network, with what steps it.
 struct Replica {
   std::unique_ptr<Network> network;
-  std::vector<Buffer> momenta = {};    // where workers step the weights
-  std::vector<Buffer> pulled = {};     // where servers do: what came back
-  std::vector<uint32_t> samples = {};  // of the epoch
-  int batch_size = 0;                  // of a step
+  std::vector<Buffer> momenta = {};  // where workers step the weights
+  std::vector<Buffer> pulled = {};   // where servers do: what came back
+  int batch_size = 0;                // of a step
 };
 
 // A worker's tensors under way between backward and the weights. Each is
@@ -35,7 +34,10 @@ class GradientExchange {
                    Duration timeout);
   ~GradientExchange();  // cancels what is under way
 
+  // Of the tensors that are pushed from now on.
   void set_sgd(const kernels::SgdParameters& sgd) { sgd_ = sgd; }
+  // Those of one dimension, biases and normalisation, are stepped without.
+  void set_decays_1d(bool decays) { decays_1d_ = decays; }
 
   // Of tensor `index` of all devices, which must be finished. Larger priorities
   // go first.
@@ -60,9 +62,11 @@ class GradientExchange {
   const std::span<Replica> replicas_;
   const Duration timeout_;
   kernels::SgdParameters sgd_ = {};
+  bool decays_1d_ = true;
   CompletionQueue done_;
   std::vector<Ticket> tickets_;
   std::vector<bool> is_pending_;
+  std::vector<kernels::SgdParameters> steps_;  // of what is under way
   size_t num_pending_ = 0;
   ExchangeClock clock_;
   double wait_ = 0;

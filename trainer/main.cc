@@ -5,6 +5,7 @@
 
 #include "base/exit_code.h"
 #include "trainer/check_inputs.h"
+#include "trainer/checkpoint_folder.h"
 #include "trainer/cluster.h"
 #include "trainer/options.h"
 #include "trainer/process_title.h"
@@ -19,11 +20,17 @@ int main(int argc, char** argv) {
   const auto refused = [](const absl::Status& why) {
     std::cerr << "telegrad-train: " << why.message() << "\n";
     using telegrad::ExitCode;
-    const bool is_secret =
-        telegrad::ExitCodeOf(why) == ExitCode::kAuthentication;
-    return static_cast<int>(is_secret ? ExitCode::kAuthentication
-                                      : ExitCode::kUsage);
+    const ExitCode code = telegrad::ExitCodeOf(why);
+    const bool is_told =
+        code == ExitCode::kAuthentication || code == ExitCode::kNoCheckpoint;
+    return static_cast<int>(is_told ? code : ExitCode::kUsage);
   };
+  if (!options.show_checkpoint.empty()) {
+    const auto text = telegrad::DescribeCheckpoints(options.show_checkpoint);
+    if (!text.ok()) return refused(text.status());
+    std::cout << *text;
+    return 0;
+  }
   const bool is_child = !options.internal_role.empty();
   absl::StatusOr<std::optional<telegrad::Placement>> placement = std::nullopt;
   if (!is_child && options.scheduler.empty()) {

@@ -93,6 +93,11 @@ struct NetworkShape {
 absl::StatusOr<NetworkShape> ShapeOf(const NetworkSpec& spec);
 absl::StatusOr<std::unique_ptr<Network>> MakeNetwork(const NetworkSpec& spec);
 
+// A --gc-rule that sends tensors of one dimension dense, by their names in all
+// networks: biases, and the weights of normalisation.
+inline constexpr char kOneDimension[] =
+    "(\\.bias|bn[0-9]+\\.weight|norm[0-9]*\\.weight)$=none";
+
 // "resnet" with 50 layers is "resnet50", as MXNet's --num-layers has it; 0: as
 // it is. InvalidArgument names the numbers of layers that there are.
 absl::StatusOr<std::string> NetworkOfDepth(absl::string_view family,

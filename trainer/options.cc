@@ -13,6 +13,7 @@
 #include "trainer/check_inputs.h"
 #include "trainer/cluster.h"
 #include "trainer/dataset.h"
+#include "trainer/network.h"
 #include "trainer/profile.h"
 #include "trainer/training_flags.h"
 #include "trainer/work_load.h"
@@ -95,6 +96,10 @@ void AddPolicyFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
                  "on: a tensor whose codec harms goes dense; off: never")
       ->capture_default_str()
       ->check(CLI::IsMember({"on", "off"}))
+      ->group(group);
+  app.add_flag("--gc-dense-1d", options.gc_dense_1d,
+               "tensors of one dimension, biases and normalisation, go dense, "
+               "as a --gc-rule before the others")
       ->group(group);
   app.add_option("--gc-min-bytes", raw.min_bytes,
                  "smaller tensors (float32) go dense unless a rule names them")
@@ -227,6 +232,10 @@ absl::Status FillSettings(const RawFlags& raw, TrainOptions& options) {
   RETURN_IF_ERROR(ParseAllowedCodecs(raw.gc_allow, gc));  // of auto
   ASSIGN_OR_RETURN(gc.min_bytes, ParseBytes(raw.min_bytes));
   gc.rules = raw.rules;
+  if (options.gc_dense_1d) {
+    gc.rules =
+        absl::StrCat(kOneDimension, raw.rules.empty() ? "" : ";", raw.rules);
+  }
   gc.warmup_steps = raw.warmup_steps;
   gc.has_guard = raw.guard == "on";
   ASSIGN_OR_RETURN(gc.reply, ParseReplyMode(raw.reply));
@@ -252,6 +261,7 @@ absl::Status FillSettings(const RawFlags& raw, TrainOptions& options) {
 
 absl::Status Finish(const CLI::App& app, const RawFlags& raw,
                     TrainOptions& options) {
+  if (!options.show_checkpoint.empty()) return absl::OkStatus();
   RETURN_IF_ERROR(FillSettings(raw, options));
   RETURN_IF_ERROR(FinishMemberFlags(app, options));
   options.benchmark = raw.benchmark == 1;

@@ -46,7 +46,23 @@ struct TrainOptions : MemberFlags {
   int num_epochs = 2;
   float lr = 0.05f;
   float lr_factor = 0.1f;
-  std::vector<int> lr_step_epochs;  // lr is multiplied before these epochs
+  std::vector<int> lr_step_epochs;   // lr is multiplied before these epochs
+  std::string lr_schedule = "step";  // or "cosine"
+  int warmup_epochs = 0;             // in which lr rises from 0
+  bool wd_1d = true;                 // weight decay of biases and norms, too
+  int grad_accumulation = 1;         // batches of a step
+  float clip_norm = 0.0f;            // of a worker's gradient; 0: as it is
+  float label_smoothing = 0.0f;
+  int eval_every = 1;  // epochs
+  int pad_size = 0;    // of --random-crop
+  bool random_crop = false;
+  bool random_mirror = false;
+  bool gc_dense_1d = false;  // biases and norms go dense
+  std::string checkpoint;    // folder; empty: none
+  std::string checkpoint_every = "1epoch";
+  int keep = 2;  // checkpoints
+  bool resume = false;
+  std::string show_checkpoint;
   float mom = 0.9f;
   float wd = 0.0001f;
   int display_batches = 50;

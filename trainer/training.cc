@@ -1,11 +1,15 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "kernels/dispatch.h"
+#include "trainer/batch_reader.h"
+#include "trainer/checkpointing.h"
 #include "trainer/compression_plan.h"
 #include "trainer/dataset.h"
 #include "trainer/evaluation.h"
@@ -31,17 +35,35 @@ class Training {
         num_contributors_(context.store.group().num_workers() *
                           static_cast<int>(replicas_.size())),
         exchange_(context.store, replicas_,
-                  FromSeconds(context.options.operation_timeout_s)) {}
+                  FromSeconds(context.options.operation_timeout_s)),
+        reader_(data_.train,
+                {.pad = context.options.pad_size,
+                 .has_mirror = context.options.random_mirror,
+                 .seed = context.seed},
+                static_cast<size_t>(
+                    *std::max_element(context.options.device_batches.begin(),
+                                      context.options.device_batches.end()))),
+        checkpoints_(context, replicas_) {}
 
   absl::StatusOr<RunSummary> Run();
 
  private:
   absl::Status Init();
-  absl::Status RunEpoch(int epoch);
-  void DealSamples(int epoch);
-  absl::Status RunStep(int64_t batch, bool is_shown);
-  BatchResult Compute(Replica& replica, int64_t batch);
+  absl::Status RunEpoch(int epoch, int64_t first_batch);
+  void StartReading(int epoch, int64_t first_batch);
   void Weigh(const Replica& replica, size_t index) const;
+  absl::Status RunStep(bool is_shown);
+  absl::StatusOr<BatchResult> Compute(Replica& replica);
+  absl::Status Resume();
+  void Clip();
+  int64_t SamplesPerStep() const {
+    return int64_t{context_.options.batch_size} *
+           context_.options.grad_accumulation * num_contributors_;
+  }
+  bool PushesInBackward() const {
+    return !MaySkip() && context_.options.clip_norm == 0;
+  }
+  Cursor CursorAt(int epoch, int64_t batch) const;
   bool MaySkip() const;
   void PushGradient(size_t index);
   void Inject(size_t index);
@@ -60,11 +82,14 @@ class Training {
   const int num_contributors_;  // devices of all workers
   GradientExchange exchange_;
   absl::Status failure_;  // of what forward waited for
-  std::vector<float> images_;
-  std::vector<int64_t> labels_;
+  BatchReader reader_;
+  Checkpointing checkpoints_;
   kernels::SgdParameters sgd_;
+  int64_t num_batches_ = 0;  // steps of an epoch
 
   int64_t step_ = 0;
+  int first_epoch_ = 0;  // of this process, and its first batch
+  int64_t first_batch_ = 0;
   int64_t num_skipped_ = 0;
   double seconds_ = 0;  // of steps
   WorkerTotals totals_;
@@ -82,6 +107,14 @@ double Ratio(double part, int64_t whole) {
 }
 
 absl::Status Training::Init() {
+  const bool on_server = context_.setting.update_on == UpdateOn::kServer;
+  for (Replica& replica : replicas_) {
+    for (const Parameter& parameter : replica.network->parameters()) {
+      (on_server ? replica.pulled : replica.momenta)
+          .emplace_back(4 * parameter.num_elements);
+    }
+  }
+  RETURN_IF_ERROR(Resume());
   const auto& parameters = replicas_[0].network->parameters();
   std::vector<TensorSpec> specs;
   std::vector<TensorView> values;
@@ -117,15 +150,8 @@ absl::Status Training::Init() {
            plan, context_.setting.compression.rules, context_.options.mom)) {
     context_.observer.OnNotice(line);
   }
-  const bool on_server = context_.setting.update_on == UpdateOn::kServer;
-  for (Replica& replica : replicas_) {
-    for (const Parameter& parameter : parameters) {
-      (on_server ? replica.pulled : replica.momenta)
-          .emplace_back(4 * parameter.num_elements);
-    }
-  }
   sgd_ = optimizer.sgd;
-  exchange_.set_sgd(sgd_);
+  exchange_.set_decays_1d(context_.options.wd_1d);
   if (MaySkip()) {
     context_.observer.OnNotice(
         "--gc-nonfinite skip: no gradient leaves before all workers have seen "
@@ -176,6 +202,29 @@ absl::Status Training::PushAllUnlessNonFinite(bool* skips) {
   return absl::OkStatus();
 }
 
+absl::Status Training::Resume() {
+  ASSIGN_OR_RETURN(const std::optional<Cursor> cursor, checkpoints_.Resume());
+  if (!cursor.has_value()) return absl::OkStatus();
+  step_ = cursor->step;
+  first_epoch_ = cursor->epoch;
+  first_batch_ = cursor->batch;
+  seconds_ = cursor->seconds;
+  num_skipped_ = cursor->num_skipped;
+  since_point_ = cursor->since_point;
+  summary_.points = cursor->points;
+  return absl::OkStatus();
+}
+
+Cursor Training::CursorAt(int epoch, int64_t batch) const {
+  return {.step = step_,
+          .epoch = epoch,
+          .batch = batch,
+          .seconds = seconds_,
+          .num_skipped = num_skipped_,
+          .since_point = since_point_,
+          .points = summary_.points};
+}
+
 // A device's gradient is the mean over its own samples; what is summed shall
 // count all samples alike.
 void Training::Weigh(const Replica& replica, size_t index) const {
@@ -188,43 +237,81 @@ void Training::Weigh(const Replica& replica, size_t index) const {
   }
 }
 
-BatchResult Training::Compute(Replica& replica, int64_t batch) {
-  const int64_t count = replica.batch_size;
-  GatherBatch(data_.train, replica.samples.data() + batch * count,
-              static_cast<size_t>(count), images_.data(), labels_.data());
+// One gradient: the mean over the batches of a step.
+absl::StatusOr<BatchResult> Training::Compute(Replica& replica) {
+  const TrainOptions& options = context_.options;
   // The last device's gradients complete those of all.
-  const bool pushes = !MaySkip() && &replica == &replicas_.back();
+  const bool pushes = PushesInBackward() && &replica == &replicas_.back();
   const auto device = static_cast<int64_t>(&replica - replicas_.data());
   const int64_t contributor =
       context_.store.group().rank() * static_cast<int64_t>(replicas_.size()) +
       device;
-  return replica.network->ForwardBackward(
-      images_.data(), labels_.data(), count,
-      {.weight_needed =
-           [this](size_t index) {
-             if (failure_.ok()) failure_ = exchange_.Finish(index);
-           },
-       .gradient_ready =
-           [this, &replica, pushes](size_t index) {
-             Weigh(replica, index);
-             if (pushes) PushGradient(index);
-           },
-       .draw = static_cast<uint64_t>(step_ * num_contributors_ + contributor)});
+  const int count = options.grad_accumulation;
+  BatchResult result;
+  for (int part = 0; part < count; ++part) {
+    ASSIGN_OR_RETURN(const Batch* const batch, reader_.Next());
+    const bool is_last = part + 1 == count;
+    Add(replica.network->ForwardBackward(
+            batch->values.data(), batch->labels.data(), replica.batch_size,
+            {.weight_needed =
+                 [this](size_t index) {
+                   if (failure_.ok()) failure_ = exchange_.Finish(index);
+                 },
+             .gradient_ready =
+                 [this, &replica, pushes, is_last](size_t index) {
+                   if (!is_last) return;
+                   Weigh(replica, index);
+                   if (pushes) PushGradient(index);
+                 },
+             .draw = static_cast<uint64_t>(
+                 (step_ * num_contributors_ + contributor) * count + part),
+             .accumulates = part > 0,
+             .share = 1.0f / static_cast<float>(count)}),
+        result);
+  }
+  return result;
+}
+
+// Each device's gradient as a whole; one that is not finite stays as it is.
+void Training::Clip() {
+  for (const Replica& replica : replicas_) {
+    double squares = 0;
+    for (const Parameter& each : replica.network->parameters()) {
+      for (size_t i = 0; i < each.num_elements; ++i) {
+        squares += static_cast<double>(each.grad[i]) *
+                   static_cast<double>(each.grad[i]);
+      }
+    }
+    const double most = static_cast<double>(context_.options.clip_norm);
+    if (!std::isfinite(squares) || squares <= most * most) continue;
+    const auto scale = static_cast<float>(most / std::sqrt(squares));
+    for (const Parameter& each : replica.network->parameters()) {
+      for (size_t i = 0; i < each.num_elements; ++i) each.grad[i] *= scale;
+    }
+  }
 }
 
 // A step ends when its gradients are on their way, and the next one's forward
 // waits for the sums layer by layer; but before somebody is shown the step, and
 // where its time decides something, all sums are waited for.
-absl::Status Training::RunStep(int64_t batch, bool is_shown) {
+absl::Status Training::RunStep(bool is_shown) {
   const TimePoint start = Clock::now();
   context_.store.group().SetStep(step_);
   BatchResult result;
   for (Replica& replica : replicas_) {
-    Add(Compute(replica, batch), result);
+    ASSIGN_OR_RETURN(const BatchResult part, Compute(replica));
+    Add(part, result);
     RETURN_IF_ERROR(failure_);
   }
   bool skips = false;
-  if (MaySkip()) RETURN_IF_ERROR(PushAllUnlessNonFinite(&skips));
+  if (context_.options.clip_norm > 0) Clip();
+  if (MaySkip()) {
+    RETURN_IF_ERROR(PushAllUnlessNonFinite(&skips));
+  } else if (!PushesInBackward()) {
+    for (size_t i = replicas_[0].network->parameters().size(); i-- > 0;) {
+      PushGradient(i);
+    }
+  }
   const bool is_whole = !context_.options.early_step || MaySkip() || is_shown ||
                         run_plan_.DecidesAfterStep();
   RETURN_IF_ERROR(is_whole ? exchange_.FinishAll() : exchange_.FinishArrived());
@@ -253,10 +340,8 @@ void Training::Report(int epoch, int64_t batch, int64_t num_batches) {
        .num_epochs = options.num_epochs,
        .batch = batch,
        .num_batches = num_batches,
-       .samples_per_s =
-           static_cast<double>(display_steps_ * options.batch_size *
-                               num_contributors_) /
-           std::max(display_seconds_, 1e-9),
+       .samples_per_s = static_cast<double>(display_steps_ * SamplesPerStep()) /
+                        std::max(display_seconds_, 1e-9),
        .accuracy = Ratio(static_cast<double>(since_display_.num_correct),
                          since_display_.num_samples)});
   since_display_ = {};
@@ -281,46 +366,66 @@ void Training::Report(int epoch, int64_t batch, int64_t num_batches) {
   since_point_ = {};
 }
 
-// Devices with equal loads have shares of their own, others parts of their
-// worker's.
-void Training::DealSamples(int epoch) {
+// The batches of all devices in the order in which they are computed. Devices
+// with equal loads have shares of their own, others parts of their worker's.
+void Training::StartReading(int epoch, int64_t first_batch) {
   const TrainOptions& options = context_.options;
   const auto count = static_cast<int>(replicas_.size());
   const WorkerGroup& group = context_.store.group();
-  for (int device = 0; device < count && options.work_load.empty(); ++device) {
-    replicas_[static_cast<size_t>(device)].samples = EpochShare(
-        data_.train.size(), context_.seed, epoch, group.rank() * count + device,
-        num_contributors_, options.batch_size);
+  const bool is_equal = options.work_load.empty();
+  const int per_share =
+      options.batch_size * options.grad_accumulation * (is_equal ? 1 : count);
+  std::vector<std::vector<uint32_t>> shares;
+  for (int device = 0; device < (is_equal ? count : 1); ++device) {
+    shares.push_back(EpochShare(
+        data_.train.size(), context_.seed, epoch,
+        is_equal ? group.rank() * count + device : group.rank(),
+        is_equal ? num_contributors_ : group.num_workers(), per_share));
   }
-  if (options.work_load.empty()) return;
-  const std::vector<uint32_t> mine =
-      EpochShare(data_.train.size(), context_.seed, epoch, group.rank(),
-                 group.num_workers(), options.batch_size * count);
-  for (Replica& replica : replicas_) replica.samples.clear();
-  for (auto next = mine.begin(); next != mine.end();) {
-    for (Replica& replica : replicas_) {
-      replica.samples.insert(replica.samples.end(), next,
-                             next + replica.batch_size);
-      next += replica.batch_size;
+  num_batches_ = static_cast<int64_t>(shares[0].size()) / per_share;
+  if (options.num_batches > 0) {
+    num_batches_ = std::min(num_batches_, options.num_batches);
+  }
+  std::vector<size_t> used(shares.size());
+  std::vector<std::vector<uint32_t>> batches;
+  for (int64_t step = 0; step < num_batches_; ++step) {
+    for (size_t device = 0; device < replicas_.size(); ++device) {
+      const size_t share = is_equal ? device : 0;
+      for (int part = 0; part < options.grad_accumulation; ++part) {
+        const auto from =
+            shares[share].begin() + static_cast<ptrdiff_t>(used[share]);
+        const auto size = static_cast<size_t>(replicas_[device].batch_size);
+        used[share] += size;
+        if (step < first_batch) continue;
+        batches.emplace_back(from, from + static_cast<ptrdiff_t>(size));
+      }
     }
   }
+  reader_.Start(epoch, std::move(batches));
 }
 
-absl::Status Training::RunEpoch(int epoch) {
+absl::Status Training::RunEpoch(int epoch, int64_t first_batch) {
   const TrainOptions& options = context_.options;
-  DealSamples(epoch);
-  auto num_batches = static_cast<int64_t>(replicas_[0].samples.size()) /
-                     replicas_[0].batch_size;
-  if (options.num_batches > 0) {
-    num_batches = std::min(num_batches, options.num_batches);
-  }
-  for (int64_t batch = 0; batch < num_batches; ++batch) {
+  StartReading(epoch, first_batch);
+  for (int64_t batch = first_batch; batch < num_batches_; ++batch) {
+    sgd_.learning_rate = LearningRate(
+        options, {.epoch = epoch, .batch = batch, .num_batches = num_batches_});
+    exchange_.set_sgd(sgd_);
     const bool is_shown =
-        (batch + 1) % options.display_batches == 0 || batch + 1 == num_batches;
-    RETURN_IF_ERROR(RunStep(batch, is_shown));
-    if (is_shown) Report(epoch, batch + 1, num_batches);
+        (batch + 1) % options.display_batches == 0 || batch + 1 == num_batches_;
+    const bool is_saved = checkpoints_.IsDueAfterStep(step_ + 1);
+    RETURN_IF_ERROR(RunStep(is_shown || is_saved));
+    if (is_shown) Report(epoch, batch + 1, num_batches_);
+    if (is_saved) {
+      RETURN_IF_ERROR(checkpoints_.Save(CursorAt(epoch, batch + 1)));
+    }
   }
-  return options.benchmark ? absl::OkStatus() : Evaluate(epoch);
+  const bool is_evaluated =
+      (epoch + 1) % options.eval_every == 0 || epoch + 1 == options.num_epochs;
+  if (is_evaluated && !options.benchmark) RETURN_IF_ERROR(Evaluate(epoch));
+  return checkpoints_.IsDueAfterEpoch(epoch)
+             ? checkpoints_.Save(CursorAt(epoch + 1, 0))
+             : absl::OkStatus();
 }
 
 absl::Status Training::Evaluate(int epoch) {
@@ -343,16 +448,12 @@ absl::Status Training::Evaluate(int epoch) {
 absl::StatusOr<RunSummary> Training::Run() {
   RETURN_IF_ERROR(Init());
   const TrainOptions& options = context_.options;
-  const auto most = static_cast<size_t>(*std::max_element(
-      options.device_batches.begin(), options.device_batches.end()));
-  images_.resize(most * data_.train.values_per_sample());
-  labels_.resize(most * data_.train.labels_per_sample());
-  for (int epoch = 0; epoch < options.num_epochs; ++epoch) {
-    for (const int step : options.lr_step_epochs) {
-      if (step == epoch) sgd_.learning_rate *= options.lr_factor;
-    }
-    exchange_.set_sgd(sgd_);
-    RETURN_IF_ERROR(RunEpoch(epoch));
+  for (int epoch = first_epoch_; epoch < options.num_epochs; ++epoch) {
+    RETURN_IF_ERROR(RunEpoch(epoch, epoch == first_epoch_ ? first_batch_ : 0));
+  }
+  // A run that was resumed at its end has only this to do.
+  if (first_epoch_ >= options.num_epochs && !options.benchmark) {
+    RETURN_IF_ERROR(Evaluate(options.num_epochs - 1));
   }
   if (num_skipped_ > 0) {
     context_.observer.OnNotice(absl::StrCat(
@@ -364,8 +465,7 @@ absl::StatusOr<RunSummary> Training::Run() {
   summary_.steps = step_;
   summary_.seconds = seconds_;
   summary_.samples_per_s =
-      static_cast<double>(step_ * options.batch_size * num_contributors_) /
-      std::max(seconds_, 1e-9);
+      static_cast<double>(step_ * SamplesPerStep()) / std::max(seconds_, 1e-9);
   RETURN_IF_ERROR(FillSummary(context_, totals_, summary_));
   return summary_;
 }
@@ -385,7 +485,8 @@ absl::StatusOr<RunSummary> TrainNetwork(RunContext& context) {
     data.train =
         MakeNoise(SamplesOf(spec), context.seed, static_cast<size_t>(samples));
   } else {
-    ASSIGN_OR_RETURN(data, LoadDataset(options.data));
+    ASSIGN_OR_RETURN(data,
+                     LoadDataset(options.data, RequestedData(options, spec)));
     Fit(data.train, spec);
   }
   spec.seed = context.seed;

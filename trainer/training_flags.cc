@@ -1,6 +1,8 @@
 #include "trainer/training_flags.h"
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -8,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
+#include "trainer/checkpointing.h"
 #include "trainer/profile.h"
 
 namespace telegrad {
@@ -78,6 +81,83 @@ void AddScheduleFlags(CLI::App& app, TrainOptions& options) {
       ->group(kGroup);
 }
 
+void AddRuleFlags(CLI::App& app, TrainOptions& options) {
+  app.add_option("--lr-schedule", options.lr_schedule,
+                 "step: --lr-step-epochs; cosine: to 0 over all epochs")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"step", "cosine"}))
+      ->group(kGroup);
+  app.add_option("--warmup-epochs", options.warmup_epochs,
+                 "in which lr rises, step by step, from 0")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1 << 20))
+      ->group(kGroup);
+  app.add_option("--wd-1d", options.wd_1d,
+                 "0: no weight decay of biases and normalisation")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1))
+      ->group(kGroup);
+  app.add_option("--grad-accumulation", options.grad_accumulation,
+                 "batches of a worker whose mean gradient makes a step")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 16))
+      ->group(kGroup);
+  app.add_option("--clip-norm", options.clip_norm,
+                 "scales a worker's whole gradient down to this norm before it "
+                 "is encoded; 0: never")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber)
+      ->group(kGroup);
+  app.add_option("--label-smoothing", options.label_smoothing,
+                 "share of a label that all classes get alike; in the loss of "
+                 "training")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 0.999))
+      ->group(kGroup);
+  app.add_option("--eval-every", options.eval_every,
+                 "epochs between two evaluations; the last is evaluated")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20))
+      ->group(kGroup);
+}
+
+void AddImageFlags(CLI::App& app, TrainOptions& options) {
+  app.add_option("--random-crop", options.random_crop,
+                 "1: cut images out of themselves with --pad-size around")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1))
+      ->group(kGroup);
+  app.add_option("--pad-size", options.pad_size, "see --random-crop; else 4")
+      ->check(CLI::Range(1, 1024))
+      ->group(kGroup);
+  app.add_option("--random-mirror", options.random_mirror,
+                 "1: mirror half of the images, left to right")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1))
+      ->group(kGroup);
+}
+
+void AddCheckpointFlags(CLI::App& app, TrainOptions& options) {
+  const char* group = "Checkpoints";
+  app.add_option("--checkpoint", options.checkpoint,
+                 "folder for checkpoints, which all workers reach")
+      ->group(group);
+  app.add_option("--checkpoint-every", options.checkpoint_every,
+                 "steps or epochs between two: 500, 1epoch, 2epochs")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--keep", options.keep, "how many stay, the newest")
+      ->capture_default_str()
+      ->check(CLI::Range(2, 1 << 20))
+      ->group(group);
+  app.add_flag("--resume", options.resume,
+               "go on from the newest checkpoint that is whole")
+      ->group(group);
+  app.add_option("--show-checkpoint", options.show_checkpoint,
+                 "print what the checkpoints of a folder hold, and end")
+      ->group(group);
+}
+
 absl::StatusOr<std::array<int, 3>> ParseImageShape(const std::string& text) {
   const std::vector<std::string> parts = absl::StrSplit(text, ',');
   std::array<int, 3> shape{};
@@ -98,6 +178,9 @@ void AddTrainingFlags(CLI::App& app, TrainOptions& options) {
       ->capture_default_str()
       ->group(kGroup);
   AddScheduleFlags(app, options);
+  AddRuleFlags(app, options);
+  AddImageFlags(app, options);
+  AddCheckpointFlags(app, options);
 }
 
 absl::Status FinishTrainingFlags(TrainOptions& options) {
@@ -106,12 +189,61 @@ absl::Status FinishTrainingFlags(TrainOptions& options) {
   if (!options.image_shape.empty()) {
     RETURN_IF_ERROR(ParseImageShape(options.image_shape).status());
   }
+  if (options.random_crop && options.pad_size == 0) options.pad_size = 4;
+  if (options.pad_size > 0 && !options.random_crop) {
+    return absl::InvalidArgumentError(
+        "--pad-size has no effect: it needs --random-crop 1");
+  }
+  if (options.warmup_epochs >= options.num_epochs &&
+      options.warmup_epochs > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--warmup-epochs ", options.warmup_epochs,
+                     " leaves nothing of --num-epochs ", options.num_epochs));
+  }
+  if (options.lr_schedule == "cosine" && !options.lr_step_epochs.empty()) {
+    return absl::InvalidArgumentError(
+        "--lr-step-epochs has no effect: --lr-schedule is cosine");
+  }
+  RETURN_IF_ERROR(CheckCheckpointFlags(options));
   if (IsProfile(options.network) && !options.benchmark) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--network ", options.network,
         " is a gradient profile without a model; it needs --benchmark 1"));
   }
   return absl::OkStatus();
+}
+
+float LearningRate(const TrainOptions& options, const Position& at) {
+  float rate = options.lr;
+  const auto share = [&](int64_t epochs) {
+    return static_cast<double>(epochs * at.num_batches);
+  };
+  const auto done = static_cast<double>(at.epoch * at.num_batches + at.batch);
+  if (at.epoch < options.warmup_epochs) {
+    return static_cast<float>(static_cast<double>(rate) * (done + 1) /
+                              share(options.warmup_epochs));
+  }
+  if (options.lr_schedule == "cosine") {
+    const double begin = share(options.warmup_epochs);
+    const double part =
+        (done - begin) / std::max(share(options.num_epochs) - begin, 1.0);
+    return static_cast<float>(static_cast<double>(rate) * 0.5 *
+                              (1 + std::cos(M_PI * part)));
+  }
+  for (int epoch = 0; epoch <= at.epoch; ++epoch) {
+    for (const int step : options.lr_step_epochs) {
+      if (step == epoch) rate *= options.lr_factor;
+    }
+  }
+  return rate;
+}
+
+DatasetRequest RequestedData(const TrainOptions& options,
+                             const NetworkSpec& spec) {
+  return {.context = spec.context > 0 ? spec.context : 128,
+          .images = options.image_shape.empty() && spec.channels != 3
+                        ? SampleShape{.channels = 3, .rows = 224, .cols = 224}
+                        : SamplesOf(spec)};
 }
 
 absl::StatusOr<NetworkSpec> RequestedSpec(const TrainOptions& options) {
@@ -124,6 +256,7 @@ absl::StatusOr<NetworkSpec> RequestedSpec(const TrainOptions& options) {
   }
   if (options.num_classes > 0) spec.num_classes = options.num_classes;
   if (!options.seeds.empty()) spec.seed = options.seeds[0];
+  spec.label_smoothing = options.label_smoothing;
   return spec;
 }
 

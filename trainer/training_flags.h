@@ -20,6 +20,18 @@ absl::Status FinishTrainingFlags(TrainOptions& options);
 // first seed. Errors as ShapeOf's.
 absl::StatusOr<NetworkSpec> RequestedSpec(const TrainOptions& options);
 
+// What LoadDataset gets: the text's context and the images' shape.
+DatasetRequest RequestedData(const TrainOptions& options,
+                             const NetworkSpec& spec);
+
+// Of the step from here, by --lr and its schedule; a function of the place.
+struct Position {
+  int64_t epoch = 0;
+  int64_t batch = 0;
+  int64_t num_batches = 1;  // steps of an epoch
+};
+float LearningRate(const TrainOptions& options, const Position& at);
+
 // Makes `spec` one for samples of this shape.
 void Fit(const SampleShape& samples, NetworkSpec& spec);
 SampleShape SamplesOf(const NetworkSpec& spec);

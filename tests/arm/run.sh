@@ -11,7 +11,7 @@ packages=(g++-aarch64-linux-gnu qemu-user)
 for library in absl expat1 gmock gtest hwy re2 ssl bsd; do
   packages+=("lib$library-dev:arm64")
 done
-packages+=(zlib1g-dev:arm64)
+packages+=(zlib1g-dev:arm64 libjpeg62-turbo-dev:arm64 libpng-dev:arm64)
 for package in "${packages[@]}"; do
   dpkg-query -W -f='${Status}' "$package" 2>/dev/null |
     grep -q '^install ok installed' || {

@@ -8,7 +8,7 @@ cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.."
 runs=${1:-10000000}
 targets=("${@:2}")
 [ ${#targets[@]} -gt 0 ] || targets=(codec_decoder_fuzz codec_encoder_fuzz
-  wire_fuzz nccl_xml_fuzz hwloc_xml_fuzz machine_json_fuzz sysfs_fuzz)
+  wire_fuzz nccl_xml_fuzz hwloc_xml_fuzz machine_json_fuzz sysfs_fuzz checkpoint_fuzz)
 
 command -v clang++ >/dev/null || {
   echo "no clang++; on Debian: apt-get install clang libclang-rt-14-dev" >&2

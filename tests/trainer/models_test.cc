@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <re2/re2.h>
 
 #include <fstream>
 #include <map>
@@ -147,6 +148,19 @@ TEST(Models, SayHowManySamplesNormalisationTakes) {
   EXPECT_EQ(Shape(spec).least_batch, 1);
   spec.rows = spec.cols = 8;
   EXPECT_EQ(Shape(spec).least_batch, 2);
+}
+
+TEST(Models, TensorsOfOneDimensionAreTheOnesThatTheRuleNames) {
+  std::string pattern = kOneDimension;
+  ASSERT_TRUE(pattern.ends_with("=none"));
+  const RE2 rule(pattern.substr(0, pattern.size() - 5));
+  for (const char* name : {"lenet", "vgg16", "inception-v3:aux", "resnet50",
+                           "resnet20", "gpt", "mlp:8,8"}) {
+    for (const Parameter& each : Shape(Default(name, 256)).parameters) {
+      EXPECT_EQ(RE2::PartialMatch(each.name, rule), each.shape.size() == 1)
+          << name << " " << each.name;
+    }
+  }
 }
 
 TEST(Models, AreChosenByTheNumberOfLayers) {

@@ -43,7 +43,7 @@ TEST(GatherBatch, CopiesTheChosenSamplesNormalised) {
   const uint32_t indices[] = {1, 0};
   float images[4];
   int64_t labels[2];
-  GatherBatch(dataset, indices, 2, images, labels);
+  ASSERT_TRUE(GatherBatch(dataset, {}, indices, images, labels).ok());
   EXPECT_FLOAT_EQ(images[0], (0.4f - 0.5f) / 0.25f);
   EXPECT_FLOAT_EQ(images[1], 2.0f);
   EXPECT_FLOAT_EQ(images[2], -2.0f);
@@ -54,7 +54,8 @@ TEST(GatherBatch, CopiesTheChosenSamplesNormalised) {
 TEST(LoadDataset, UnknownNamesListTheChoices) {
   const absl::Status status = LoadDataset("cifar").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  EXPECT_NE(status.ToString().find("digits, mnist:DIR"), std::string::npos);
+  EXPECT_NE(status.ToString().find("digits, digits:rgb32, mnist:DIR"),
+            std::string::npos);
   EXPECT_EQ(LoadDataset("mnist:").status().code(),
             absl::StatusCode::kInvalidArgument);
 }

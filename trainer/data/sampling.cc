@@ -7,12 +7,84 @@
 
 #include "base/check.h"
 #include "base/random.h"
+#include "base/status_macros.h"
 
 namespace telegrad {
 namespace {
 
 // Keeps the order of samples apart from what else is drawn from a seed.
 constexpr uint64_t kOrderStream = uint64_t{0x6f726465} << 32;  // "orde"
+// And what is drawn for images. Its top bit is not that of the one above.
+constexpr uint64_t kDrawStream = uint64_t{0xe4726177} << 32;
+
+using Levels = std::array<float, 256>;  // of a channel, normalised
+
+std::vector<Levels> LevelsOf(const Dataset& dataset) {
+  std::vector<Levels> levels(static_cast<size_t>(dataset.channels));
+  for (size_t channel = 0; channel < levels.size(); ++channel) {
+    for (size_t value = 0; value < 256; ++value) {
+      levels[channel][value] =
+          (static_cast<float>(value) / 255.0f - dataset.mean[channel]) /
+          dataset.stddev[channel];
+    }
+  }
+  return levels;
+}
+
+// Where an image is cut out, and whether it is mirrored.
+struct Drawn {
+  int row = 0;
+  int col = 0;
+  bool is_mirrored = false;
+};
+
+Drawn DrawnFor(const Augmentation& augmentation, uint32_t index) {
+  Drawn drawn;
+  if (augmentation.pad == 0 && !augmentation.has_mirror) return drawn;
+  Random random(
+      augmentation.seed,
+      kDrawStream ^
+          (uint64_t{static_cast<uint32_t>(augmentation.epoch)} << 32 | index));
+  if (augmentation.pad > 0) {
+    const auto places = static_cast<uint64_t>(2 * augmentation.pad + 1);
+    drawn.row = static_cast<int>(random.NextBelow(places)) - augmentation.pad;
+    drawn.col = static_cast<int>(random.NextBelow(places)) - augmentation.pad;
+  }
+  drawn.is_mirrored = augmentation.has_mirror && (random.NextU32() >> 31) != 0;
+  return drawn;
+}
+
+// What lies beyond the edge is black, normalised as all of it.
+void Place(const SampleShape& shape, const std::vector<Levels>& levels,
+           const uint8_t* from, const Drawn& drawn, float* to) {
+  const int rows = shape.rows;
+  const int cols = shape.cols;
+  for (const Levels& level : levels) {
+    for (int row = 0; row < rows; ++row) {
+      const int source_row = row + drawn.row;
+      const bool has_row = source_row >= 0 && source_row < rows;
+      for (int col = 0; col < cols; ++col) {
+        const int wanted = drawn.is_mirrored ? cols - 1 - col : col;
+        const int source_col = wanted + drawn.col;
+        const bool is_inside = has_row && source_col >= 0 && source_col < cols;
+        *to++ = level[is_inside ? from[source_row * cols + source_col] : 0];
+      }
+    }
+    from += static_cast<ptrdiff_t>(rows) * cols;
+  }
+}
+
+void GatherText(const Dataset& text, std::span<const uint32_t> indices,
+                float* values, int64_t* labels) {
+  const size_t length = text.values_per_sample();
+  for (const uint32_t index : indices) {
+    const uint8_t* const from = text.pixels.data() + index * length;
+    for (size_t i = 0; i < length; ++i) {
+      *values++ = static_cast<float>(from[i]);
+      *labels++ = from[i + 1];
+    }
+  }
+}
 
 }  // namespace
 
@@ -68,33 +140,33 @@ std::vector<uint32_t> EpochShare(size_t dataset_size, uint64_t seed, int epoch,
   return {first, first + static_cast<ptrdiff_t>(share)};
 }
 
-void GatherBatch(const Dataset& dataset, const uint32_t* indices, size_t count,
-                 float* images, int64_t* labels) {
-  const auto channels = static_cast<size_t>(dataset.channels);
-  std::vector<std::array<float, 256>> levels(channels);
-  for (size_t channel = 0; channel < channels; ++channel) {
-    for (size_t value = 0; value < 256; ++value) {
-      levels[channel][value] =
-          (static_cast<float>(value) / 255.0f - dataset.mean[channel]) /
-          dataset.stddev[channel];
-    }
+absl::Status GatherBatch(const Dataset& dataset,
+                         const Augmentation& augmentation,
+                         std::span<const uint32_t> indices, float* values,
+                         int64_t* labels) {
+  for (const uint32_t index : indices) {
+    TELEGRAD_CHECK(index < dataset.size(), "samples exist");
   }
+  if (dataset.context > 0) {
+    GatherText(dataset, indices, values, labels);
+    return absl::OkStatus();
+  }
+  const std::vector<Levels> levels = LevelsOf(dataset);
   const size_t pixels = dataset.values_per_sample();
-  const size_t plane = pixels / channels;
-  const size_t num_images = dataset.pixels.size() / pixels;
-  for (size_t i = 0; i < count; ++i) {
-    TELEGRAD_CHECK(indices[i] < dataset.size(), "samples exist");
-    const uint8_t* from =
-        dataset.pixels.data() + indices[i] % num_images * pixels;
-    float* const to = images + i * pixels;
-    for (size_t channel = 0; channel < channels; ++channel) {
-      const std::array<float, 256>& level = levels[channel];
-      for (size_t p = channel * plane; p < (channel + 1) * plane; ++p) {
-        to[p] = level[from[p]];
-      }
+  std::vector<uint8_t> scratch(dataset.read ? pixels : 0);
+  for (size_t i = 0; i < indices.size(); ++i) {
+    const uint8_t* from = scratch.data();
+    if (dataset.read) {
+      RETURN_IF_ERROR(dataset.read(indices[i], scratch.data()));
+    } else {
+      const size_t num_images = dataset.pixels.size() / pixels;
+      from = dataset.pixels.data() + indices[i] % num_images * pixels;
     }
+    Place(dataset, levels, from, DrawnFor(augmentation, indices[i]),
+          values + i * pixels);
     labels[i] = dataset.labels[indices[i]];
   }
+  return absl::OkStatus();
 }
 
 }  // namespace telegrad

@@ -1,0 +1,104 @@
+"""A run that was interrupted and goes on ends with the bits of one that was not."""
+
+import os
+import shutil
+import signal
+import unittest
+
+from harness import SystemTest, processes_in, wait_until
+
+# Buffers, draws, a schedule: all that a step depends on.
+IMAGES = ["--network", "resnet20", "--benchmark", "1", "--image-shape", "3,8,8",
+          "--batch-size", "4", "--num-examples", "160", "--num-epochs", "3",
+          "--random-crop", "1", "--random-mirror", "1", "--lr-schedule",
+          "cosine", "--warmup-epochs", "1", "--clip-norm", "1",
+          "--grad-accumulation", "2", "--disp-batches", "1000"]
+DIGITS = ["--network", "mlp", "--data", "digits", "--num-epochs", "2",
+          "--num-batches", "12", "--lr-step-epochs", "1"]
+
+
+class Resume(SystemTest):
+    def checkpoints(self, name="ck"):
+        path = os.path.join(self.folder, name)
+        if not os.path.isdir(path):
+            return []
+        return sorted(entry for entry in os.listdir(path)
+                      if not entry.endswith(".writing"))
+
+    def final(self, flags):
+        self.run_to_end(flags, seconds=120)
+        return [(run["weights_sha256"], run["accuracy"], run["steps"])
+                for run in self.summary()]
+
+    def kill_after(self, flags, count):
+        """Kills all processes at once when `count` more checkpoints came."""
+        before = set(self.checkpoints())
+        run = self.start(flags)
+        wait_until(lambda: len(set(self.checkpoints()) - before) >= count or
+                   run.process.poll() is not None, 60, pause=0.002)
+        for pid in processes_in(self.folder):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        run.process.wait()
+        wait_until(lambda: not processes_in(self.folder), 5)
+
+    def test_killed_at_any_moment_the_bits_stay(self):
+        for flags in (IMAGES, DIGITS):
+            with self.subTest(flags[1]):
+                whole = self.final(flags)
+                shutil.rmtree(os.path.join(self.folder, "ck"),
+                              ignore_errors=True)
+                saving = [*flags, "--checkpoint", "ck", "--checkpoint-every",
+                          "3"]
+                self.kill_after(saving, 1)
+                self.assertTrue(self.checkpoints())
+                self.kill_after([*saving, "--resume"], 2)
+                self.assertEqual(self.final([*saving, "--resume"]), whole)
+                # Once more, from the end: nothing is trained.
+                self.assertEqual(self.final([*saving, "--resume"])[0][0],
+                                 whole[0][0])
+
+    def test_what_does_not_fit_is_refused_with_both_values(self):
+        saving = ["--network", "mlp", "--num-epochs", "1", "--num-batches",
+                  "6", "--checkpoint", "ck", "--checkpoint-every", "2"]
+        self.run_to_end([*saving, "--resume"], code=40)
+        self.run_to_end(saving)
+        self.assertEqual(len(self.checkpoints()), 2)
+        self.run_to_end(saving, code=2)  # begins anew in a used folder
+        run = self.run_to_end([*saving, "--resume", "--batch-size", "32"],
+                              code=31)
+        self.assertIn("batch-size '64', this run '32'", run.stderr())
+        for flags in (["--gc-type", "2bit"], ["--update-on", "server"],
+                      ["--seed", "1,2"], ["--checkpoint-every", "often"]):
+            self.run_to_end([*saving, "--resume", *flags], code=2)
+        shown = self.run_to_end(["--show-checkpoint", "ck"]).stdout()
+        for word in ("step 6: whole", "network", "mlp",
+                     "device0/weight/fc1.weight", "step 4: whole"):
+            self.assertIn(word, shown)
+        # A damaged one is passed over and named, without any the code is 40.
+        for step, code in (("6", 0), ("4", 40)):
+            part = os.path.join(self.folder, "ck", f"step-{int(step):012d}",
+                                "worker-1.part")
+            with open(part, "r+b") as file:
+                file.seek(5000)
+                file.write(b"damage")
+            run = self.run_to_end([*saving, "--resume"], code=code)
+            if code == 0:
+                self.assertIn("passed over", run.stdout())
+                with open(part, "r+b") as file:  # written again meanwhile
+                    file.seek(5000)
+                    file.write(b"damage")
+
+    def test_three_failed_writes_in_a_row_end_the_run(self):
+        with open(os.path.join(self.folder, "file"), "w") as file:
+            file.write("no folder")
+        run = self.run_to_end(["--network", "mlp", "--num-epochs", "1",
+                               "--num-batches", "9", "--checkpoint", "file/ck",
+                               "--checkpoint-every", "2"], code=41)
+        self.assertIn("no checkpoint of step 4", run.stdout())
+
+
+if __name__ == "__main__":
+    unittest.main()

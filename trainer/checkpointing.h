@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "trainer/checkpoint_folder.h"
+#include "trainer/gradient_exchange.h"
+#include "trainer/network.h"
+#include "trainer/worker_run.h"
+
+namespace telegrad {
+
+// Where a run stands between two steps, besides its tensors. Order of samples,
+// what drops out and the learning rate are functions of this and of the flags.
+struct Cursor {
+  int64_t step = 0;
+  int epoch = 0;
+  int64_t batch = 0;  // the next one of the epoch
+  double seconds = 0;
+  int64_t num_skipped = 0;
+  BatchResult since_point = {};
+  std::vector<MetricPoint> points = {};  // without what is told of tensors
+};
+
+// All workers' checkpoints of one run: each writes its own part, worker 0 makes
+// the whole. All call the same methods in the same order. One thread.
+class Checkpointing {
+ public:
+  Checkpointing(RunContext& context, std::span<Replica> replicas)
+      : context_(context),
+        replicas_(replicas),
+        folder_(context.options.checkpoint) {}
+
+  bool IsDueAfterStep(int64_t step) const;
+  bool IsDueAfterEpoch(int epoch) const;
+  // The tensors of `replicas` and `cursor`, while no sum is under way. What
+  // fails is told, and training goes on; the third time in a row is an error
+  // with exit code 41.
+  absl::Status Save(const Cursor& cursor);
+  // The newest that is whole for all workers, tensors included; nullopt unless
+  // --resume is given. Exit code 40: there is none; 31: it is of another run.
+  absl::StatusOr<std::optional<Cursor>> Resume();
+
+ private:
+  Facts MakeFacts() const;
+  absl::StatusOr<std::string> WritePart(const std::string& folder,
+                                        const Cursor& cursor) const;
+  absl::Status SaveOnce(const Cursor& cursor);
+  absl::StatusOr<Cursor> ReadPart(const Manifest& manifest) const;
+  // The texts of all workers; Aborted with the first one's error, if any.
+  absl::StatusOr<std::vector<std::string>> Share(
+      const char* name, const absl::StatusOr<std::string>& mine) const;
+
+  RunContext& context_;
+  const std::span<Replica> replicas_;
+  const CheckpointFolder folder_;
+  int num_failed_ = 0;  // in a row
+};
+
+// InvalidArgument where flags ask for what a checkpoint has not yet: residuals
+// of lossy codecs, optimizers on servers, several runs at once; or name a
+// folder with checkpoints without --resume.
+absl::Status CheckCheckpointFlags(const TrainOptions& options);
+
+}  // namespace telegrad
