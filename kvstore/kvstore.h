@@ -147,8 +147,6 @@ struct ServerOptions {
   JobOptions job = {};
   int num_threads = 1;  // that sum, besides the transport's thread
   int64_t max_model_bytes = int64_t{64} << 30;
-  // For workers on other hosts that ask, at most 1 MiB (StoreLink::AskServers).
-  std::string about = {};
 };
 
 // Joins as a server and serves until all workers have left. Blocks.

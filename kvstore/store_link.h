@@ -1,26 +1,12 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "topology/calibration.h"
 
 namespace telegrad {
-
-// Hosts with servers.
-struct ServerMachines {
-  int all = 0;
-  int without_worker = 0;  // of these
-};
-
-// What a server says of the machine that it runs on.
-struct ServerAbout {
-  int rank = 0;
-  std::string host = {};
-  std::string text = {};  // bytes from a network
-};
 
 // What a store's data goes over, for whoever measures and plans
 // (kvstore/tuning). After the store's first Init.
@@ -44,10 +30,6 @@ class StoreLink {
   virtual std::string identity() const = 0;
   // "ucx: UCX 1.13.1, ...": the transport, as it is set up.
   virtual std::string transport_details() const = 0;
-  virtual ServerMachines server_machines() const = 0;
-  // What servers said of hosts where no worker is (ServerOptions::about), the
-  // first of each host. All workers get the same.
-  virtual absl::StatusOr<std::vector<ServerAbout>> AskServers() = 0;
 };
 
 }  // namespace telegrad

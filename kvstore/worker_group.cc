@@ -5,11 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
-#include "base/log.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "kvstore/hosted_part.h"
-#include "kvstore/members.h"
 
 namespace telegrad {
 namespace {
@@ -55,9 +53,6 @@ class JoinedGroup : public WorkerGroup {
     return control_->Gather(name, payload,
                             Clock::now() + options_.operation_timeout);
   }
-  absl::StatusOr<std::string> AskServer(int rank) override {
-    return control_->AskServer(rank, Clock::now() + options_.operation_timeout);
-  }
   void SuspectPeer(NodeId peer, absl::string_view why) override {
     control_->SuspectPeer(peer, why);
   }
@@ -70,7 +65,7 @@ class JoinedGroup : public WorkerGroup {
 
  private:
   absl::Status WhyNotJoined(const absl::Status& own);
-  void Settle(const OwnTransports& own);
+  absl::Status FindPath();
 
   const JobOptions options_;
   Failure failure_;
@@ -80,20 +75,16 @@ class JoinedGroup : public WorkerGroup {
 };
 
 absl::Status JoinedGroup::Join() {
-  ASSIGN_OR_RETURN(const OwnTransports own, UsableTransports(options_));
   if (options_.part_threads.has_value()) {
     part_ = std::make_unique<HostedPart>(options_, *options_.part_threads);
   }
-  Facts facts = TransportFacts(Role::kWorker, options_, own.choice);
+  Facts facts = {{"resend", options_.transport.resend ? "on" : "off"}};
   facts.insert(facts.end(), options_.facts.begin(), options_.facts.end());
   JoinRequest request{
       .scheduler_address = options_.scheduler_address,
       .role = Role::kWorker,
       .wanted_rank = options_.wanted_rank,
-      .data_address = "",
-      .offers = own.offers,
       .facts = std::move(facts),
-      .shared = {},
       .job_id = options_.job_id,
       .secret = options_.secret,
       .timing = options_.timing,
@@ -108,8 +99,9 @@ absl::Status JoinedGroup::Join() {
   absl::StatusOr<std::unique_ptr<Job>> joined = Job::Join(request);
   if (!joined.ok()) return WhyNotJoined(joined.status());
   control_ = *std::move(joined);
-  Settle(own);
-  return absl::OkStatus();
+  absl::Status status = FindPath();
+  if (!status.ok()) Fail(status);  // the others wait for us
+  return status;
 }
 
 // A part that could not join is why the worker waited in vain.
@@ -123,16 +115,11 @@ absl::Status JoinedGroup::WhyNotJoined(const absl::Status& own) {
   return is_cause ? part : own;
 }
 
-void JoinedGroup::Settle(const OwnTransports& own) {
-  const Membership& membership = control_->membership();
-  if (membership.self.rank == 0 && !membership.transport_reason.empty()) {
-    LogWarning("transport ", membership.transport,
-               " for all: ", membership.transport_reason);
-  }
-  path_.choice = SettledChoice(membership, own.choice);
-  path_.connections = SettledConnections(membership, own.offers);
-  path_.transport = own.transports[SettledIndex(membership, own)];
-  path_.transport.connections = path_.connections.connections;
+absl::Status JoinedGroup::FindPath() {
+  const TimePoint deadline = Clock::now() + options_.timing.join;
+  ASSIGN_OR_RETURN(path_, AgreeOnPath(*control_, options_.path(), deadline));
+  ASSIGN_OR_RETURN(path_.server_addresses, ReadAddresses(*control_, deadline));
+  return absl::OkStatus();
 }
 
 void JoinedGroup::Fail(const absl::Status& why) {
@@ -160,9 +147,6 @@ class SoloGroup : public WorkerGroup {
   absl::StatusOr<std::vector<std::string>> Gather(
       absl::string_view, absl::string_view payload) override {
     return std::vector<std::string>{std::string(payload)};
-  }
-  absl::StatusOr<std::string> AskServer(int rank) override {
-    return absl::NotFoundError(absl::StrCat("no server/", rank));
   }
   void SuspectPeer(NodeId, absl::string_view) override {}
   void SetStep(int64_t) override {}

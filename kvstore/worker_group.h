@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/clock.h"
-#include "kvstore/connections.h"
+#include "kvstore/data_path.h"
 #include "transport/job/job.h"
 #include "transport/job/secret.h"
 #include "transport/transport.h"
@@ -25,9 +25,8 @@ struct JobOptions {
   Secret secret = {};
   int wanted_rank = -1;
   TransportOptions transport = {};
-  // The transport's connections are for this host to find (ChooseConnections)
-  // and for the job to settle on: as many as members need or were given.
-  bool has_auto_connections = false;
+  bool has_auto_connections = false;              // as in PathOptions
+  std::function<MachineReport()> look = nullptr;  // as well
   ControlTiming timing = {};
   std::shared_ptr<Cancellation> cancellation = nullptr;  // may be null
   Duration operation_timeout = std::chrono::seconds(300);
@@ -41,16 +40,8 @@ struct JobOptions {
   std::optional<int> part_threads = {};
   // Called once when the job fails, on the control thread.
   std::function<void(const FatalEvent&)> on_fatal = nullptr;
-};
 
-// What data goes over, as the members have settled on it.
-struct DataPath {
-  TransportOptions transport = {};
-  // Where hosts of a job choose differently ("auto"), what all of them can use.
-  TransportChoice choice = {};
-  // To each peer on another host, of all members, and why; no reason where all
-  // were given it.
-  ConnectionChoice connections = {};
+  PathOptions path() const { return {transport, has_auto_connections, look}; }
 };
 
 // A worker among the others of its job. Thread-safe.
@@ -66,8 +57,6 @@ class WorkerGroup {
   // most 1 MiB, by rank. A barrier, too. Ends after operation_timeout.
   virtual absl::StatusOr<std::vector<std::string>> Gather(
       absl::string_view name, absl::string_view payload) = 0;
-  // What a server gave as JoinRequest::shared.
-  virtual absl::StatusOr<std::string> AskServer(int rank) = 0;
   // The data plane has lost `peer`: the scheduler judges.
   virtual void SuspectPeer(NodeId peer, absl::string_view why) = 0;
   // Shown when something fails; the trainer counts its steps here.

@@ -21,6 +21,7 @@ namespace telegrad {
 // another for others.
 enum class NetworkKind : uint8_t { kLocal, kTcp, kInfiniBand, kRoceV2, kEfa };
 const char* Name(NetworkKind network);  // "local", "TCP", "IB", "RoCEv2", "EFA"
+const char* TransportOf(NetworkKind network);  // that carries it: "ucx"
 // The network that a name stands for, in any case; none where it is a run's
 // transport that leaves the network to the machines: auto, inproc, ofi, ucx.
 // InvalidArgument lists the names there are.
@@ -177,6 +178,12 @@ struct Plan {
 // does not fit a machine (named), InvalidArgument for a bad request.
 absl::StatusOr<Plan> MakePlan(std::span<const Machine> machines,
                               const Calibration& calibration,
+                              const PlanRequest& request);
+
+// The part of a plan that holds whatever tensors there are: network, transport,
+// cards, memory, connections. Members connect by it; `request` needs no
+// profile. Errors as MakePlan.
+absl::StatusOr<Plan> PlanPath(std::span<const Machine> machines,
                               const PlanRequest& request);
 
 // What `digest` is of: a line for each thing that ranks must agree on.

@@ -10,6 +10,7 @@
 #include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "compression/codec_spec.h"
+#include "kvstore/data_path.h"
 #include "trainer/checkpoint_folder.h"
 #include "trainer/cluster.h"
 #include "trainer/dataset.h"
@@ -19,7 +20,6 @@
 #include "trainer/profile.h"
 #include "trainer/results.h"
 #include "trainer/training_flags.h"
-#include "transport/check_transport.h"
 
 namespace telegrad {
 namespace {
@@ -283,7 +283,7 @@ absl::Status CheckFlags(const TrainOptions& options) {
 absl::Status CheckInputs(const TrainOptions& options,
                          const std::optional<Placement>& placement) {
   RETURN_IF_ERROR(CheckGpus(options));
-  RETURN_IF_ERROR(CheckTransport(TransportOptionsOf(options)));
+  RETURN_IF_ERROR(CheckPath(TransportOptionsOf(options)));
   RETURN_IF_ERROR(CheckSecurity(options));
   if (options.transport == "inproc") {
     return absl::InvalidArgumentError(

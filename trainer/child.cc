@@ -70,14 +70,11 @@ int RunChild(const TrainOptions& options) {
   std::optional<MachineDetection> detection;
   if (self.role == Role::kWorker || !IsOneHost(options.bind)) {
     detection.emplace(options.bind);
-    detection->Steer(dist->transport);
+    dist->look = [&detection] { return detection->Get(); };
   }
   absl::Status status;
   if (self.role == Role::kServer) {
-    status = RunServer(
-        {.job = *dist,
-         .num_threads = dist->num_threads,
-         .about = detection.has_value() ? AboutMachine(detection->Get()) : ""});
+    status = RunServer({.job = *dist, .num_threads = dist->num_threads});
   } else {
     status = RunAsWorker(options, options.settings[index],
                          options.internal_seed, *dist, *detection, pipe);

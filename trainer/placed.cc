@@ -42,18 +42,14 @@ absl::Status RunAll(TrainOptions& options, const Placement& placement) {
   std::vector<RunSummary> results;
   for (const PlannedRun& run : runs) {
     ConsoleObserver observer(run.label, ConsoleObserver::Style::kLines);
-    ASSIGN_OR_RETURN(const DistOptions options_of_run,
+    ASSIGN_OR_RETURN(DistOptions options_of_run,
                      MakeDistOptions(options, process.job_id()));
-    RETURN_IF_ERROR(process.RunNext(
-        options_of_run,
-        {.steer =
-             [&](TransportOptions& transport) { detection.Steer(transport); },
-         .about = [&] { return AboutMachine(detection.Get()); },
-         .work =
-             [&](const DistOptions& dist) {
-               return RunAsWorker(options, *run.setting, run.seed, dist,
-                                  detection, observer);
-             }}));
+    options_of_run.look = [&detection] { return detection.Get(); };
+    RETURN_IF_ERROR(
+        process.RunNext(options_of_run, [&](const DistOptions& dist) {
+          return RunAsWorker(options, *run.setting, run.seed, dist, detection,
+                             observer);
+        }));
     if (observer.has_summary()) results.push_back(observer.summary());
   }
   return PrintResults(options, results);

@@ -58,33 +58,18 @@ std::string Flag(absl::string_view name, const T& value) {
   return absl::StrCat("--", name, " ", value);
 }
 
-// What the run's flags say, as constraints.
+// What the run's flags say of the exchange, as constraints.
 PlanRequest RequestFor(const RunContext& context,
                        std::span<const TensorSpec> tensors) {
   const TrainOptions& options = context.options;
   KVStore& store = context.store;
-  const TransportChoice transport = store.group().data_path().choice;
-  const ConnectionChoice connections = store.group().data_path().connections;
   PlanRequest request;
   request.profile = ProfileOf(options.network, tensors);
-  request.network = {options.transport, Flag("transport", options.transport)};
-  if (options.transport == "auto") {
-    request.network.value = transport.name;
-    absl::StrAppend(&request.network.by, ": ", transport.reason);
-  }
-  if (!transport.tls.empty()) {
-    request.tls = {transport.tls, Flag("tls", transport.tls)};
-  }
   request.aggregation.by = absl::StrCat(
       Flag("kv-store", options.kv_store), " with ",
       options.hosts_parts
           ? "a part in each worker"
           : absl::StrCat(store.group().num_servers(), " server(s)"));
-  request.host_memory = {true, "gradients of this run are in host memory"};
-  request.connections = {static_cast<int>(connections.connections),
-                         connections.reason.empty()
-                             ? Flag("connections", options.connections)
-                             : connections.reason};
   request.chunk_bytes = {static_cast<int64_t>(4 * options.chunk_elems),
                          Flag("chunk-elems", options.chunk_elems)};
   request.gc_type = "none";  // for tensors that AutoCompression decides
@@ -184,10 +169,9 @@ absl::Status RunPlan::Start(RunContext& context,
 }
 
 absl::Status RunPlan::Agree(std::span<const TensorSpec> tensors) {
-  ASSIGN_OR_RETURN(
-      const JobPlan job,
-      AgreeOnPlan(context_->store, context_->detection.Get(),
-                  AssumedCalibration(), RequestFor(*context_, tensors)));
+  ASSIGN_OR_RETURN(const JobPlan job,
+                   AgreeOnPlan(context_->store.group(), AssumedCalibration(),
+                               RequestFor(*context_, tensors)));
   machines_ = std::max(1, job.machines);
   for (const TensorPlan& each : job.plan.tensors) {
     priorities_.push_back(each.priority);

@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "kvstore/tuning/link_calibration.h"
-#include "trainer/machine_detection.h"
+#include "kvstore/tuning/machine_detection.h"
 #include "trainer/observer.h"
 #include "trainer/options.h"
 

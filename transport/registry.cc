@@ -7,7 +7,6 @@
 #include "base/status_macros.h"
 #include "kernels/device_copy.h"
 #include "transport/check_transport.h"
-#include "transport/choose/choose.h"
 #include "transport/decorators/bounce/bounce_transport.h"
 #include "transport/decorators/bounce/reassembly_transport.h"
 #include "transport/decorators/emulation/emulation_transport.h"
@@ -165,26 +164,8 @@ std::string NamesInBuild() {
 
 }  // namespace
 
-TransportChoice ChooseTransport(const TransportOptions& options) {
-  if (options.name != "auto") {
-    const TransportOptions meant = ForNetwork(options);
-    return {meant.name,
-            meant.name == options.name
-                ? ""
-                : absl::StrCat(options.name, " was asked for"),
-            meant.tls};
-  }
-  TransportChoice choice = ChooseFor(options);
-  choice.tls = options.tls;
-  if (FindInBuild(choice.name) != nullptr) return choice;
-  return {"tcp",
-          absl::StrCat(choice.reason, ", but ", choice.name,
-                       " is not in this build"),
-          options.tls};
-}
-
 absl::Status CheckTransport(const TransportOptions& options) {
-  const std::string name = ChooseTransport(options).name;
+  const std::string& name = options.name;
   const Entry* const entry = FindInBuild(name);
   if (entry == nullptr) {
     return absl::NotFoundError(
@@ -214,9 +195,7 @@ absl::Status CheckTransport(const TransportOptions& options) {
 }
 
 absl::StatusOr<std::unique_ptr<TransportContext>> MakeTransport(
-    const TransportOptions& asked, TransportHandler* handler) {
-  TransportOptions options = ForNetwork(asked);
-  options.name = ChooseTransport(asked).name;
+    const TransportOptions& options, TransportHandler* handler) {
   RETURN_IF_ERROR(CheckTransport(options));
   return MakeForMemory(
       [make = FindInBuild(options.name)->make](

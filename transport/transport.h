@@ -6,7 +6,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -120,7 +119,7 @@ class TransportContext {
 constexpr Duration kCloseGrace = std::chrono::seconds(2);
 
 struct TransportOptions {
-  std::string name = "ucx";  // a line of the table in registry.cc, or "auto"
+  std::string name = "ucx";                // a line of the table in registry.cc
   std::string bind_address = "127.0.0.1";  // the one address listened on
   // ucx: "tcp", "shm", empty: both. ofi: "tcp", "shm", "verbs", "efa", a
   // provider's name, empty: efa, verbs or tcp, the first there is. tcp: "tcp",
@@ -138,10 +137,10 @@ struct TransportOptions {
   // over which connections to one peer are spread in turn, one at least for
   // each and the bind address. tcp alone; ucx takes UCX_NET_DEVICES.
   std::vector<std::string> rails;
-  // RDMA ports ("mlx5_0:1") that may be used. Nothing: those of the interface
-  // that has bind_address. A user's UCX_NET_DEVICES wins. For ucx and "auto";
-  // verbs of ofi goes by the bind address.
-  std::optional<std::vector<std::string>> rdma_ports;
+  // RDMA ports ("mlx5_0:1") that may be used, besides the interface that has
+  // bind_address. A user's UCX_NET_DEVICES wins. For ucx; verbs of ofi goes by
+  // the bind address.
+  std::vector<std::string> rdma_ports;
   // Of RoCE ports the row of the GID table to use ("mlx5_0:1" -> 3), of this
   // host alone. ucx takes it (UCX_IB_GID_INDEX, unless the user sets that)
   // where all ports that it uses have the same.
@@ -154,7 +153,6 @@ struct TransportOptions {
   bool sends_wait = false;
   // Above kMaxHeaderBytes that headers may have; of decorators alone.
   size_t prefix_bytes = 0;
-  std::string sysfs = "/sys";   // of this host; "/dev" lies beside it
   double link_bytes_per_s = 0;  // > 0: emulate a link of that rate
   double link_latency_s = 0;    // > 0: and of that latency
   std::string fault;  // harm messages, for tests: "drop=0.01,flip=0.001,seed=7"
@@ -168,22 +166,6 @@ struct TransportOptions {
 inline size_t NumConnections(const TransportOptions& options) {
   return std::max(options.connections, 1 + options.rails.size());
 }
-
-// What the name "auto" stands for with these options on this machine, and why;
-// other names stand for themselves, but those of networks (IB, RoCEv2: ucx;
-// EFA: ofi; TCP: tcp) for what reaches them. One host: ucx, for its shared
-// memory. A port that does RDMA: ofi if it is EFA, else ucx. It is active, has
-// its node in /dev/infiniband, is none of iWARP or Omni-Path, and has a
-// routable GID of RoCE v2 if it is RoCE. Otherwise tcp; also in place of a
-// transport that is not in this build. The hosts of a job may come to different
-// ones.
-struct TransportChoice {
-  std::string name;
-  std::string reason;       // "no card here does RDMA"; empty unless chosen
-  std::string tls = {};     // TransportOptions::tls with that name
-  bool may_be_tcp = false;  // instead, where other hosts of the job need it
-};
-TransportChoice ChooseTransport(const TransportOptions& options);
 
 // `handler` outlives the context. NotFound names the transports that this build
 // has when `options.name` is none of them.

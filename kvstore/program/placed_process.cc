@@ -50,7 +50,7 @@ absl::StatusOr<std::unique_ptr<Scheduler>> PlacedProcess::StartScheduler(
        .cancellation = cancellation_});
 }
 
-absl::Status PlacedProcess::RunNext(DistOptions dist, const Hooks& hooks) {
+absl::Status PlacedProcess::RunNext(DistOptions dist, const Work& work) {
   dist.scheduler_address = FormatHostPort(scheduler_.host, scheduler_.port);
   dist.cancellation = cancellation_;
   dist.on_fatal = [](const FatalEvent& event) { ExitFatally(event); };
@@ -58,22 +58,19 @@ absl::Status PlacedProcess::RunNext(DistOptions dist, const Hooks& hooks) {
                    StartScheduler(dist));
   const bool serves = parts_.server_rank != Parts::kNone;
   const bool works = parts_.worker_rank != Parts::kNone;
-  if ((serves || works) && hooks.steer) hooks.steer(dist.transport);
   std::thread server;
   if (serves) {
-    server = std::thread([&hooks, dist, rank = parts_.server_rank]() mutable {
+    server = std::thread([dist, rank = parts_.server_rank]() mutable {
       dist.wanted_rank = WantedRank(rank);
       const absl::Status status =
-          RunServer({.job = dist,
-                     .num_threads = dist.num_threads,
-                     .about = hooks.about ? hooks.about() : ""});
+          RunServer({.job = dist, .num_threads = dist.num_threads});
       if (status.ok()) return;
       ExitWithStatus(status, {Role::kServer, dist.wanted_rank});
     });
   }
   if (works) {
     dist.wanted_rank = WantedRank(parts_.worker_rank);
-    const absl::Status status = hooks.work(dist);
+    const absl::Status status = work(dist);
     if (!status.ok()) {
       ExitWithStatus(status, {Role::kWorker, dist.wanted_rank});
     }

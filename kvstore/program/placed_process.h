@@ -16,13 +16,8 @@ namespace telegrad {
 // ports in a row. One thread. When a job fails the process ends.
 class PlacedProcess {
  public:
-  struct Hooks {
-    // Before a member joins; may be null.
-    std::function<void(TransportOptions&)> steer = nullptr;
-    std::function<std::string()> about = nullptr;  // ServerOptions::about
-    // The worker, if this process has that part.
-    std::function<absl::Status(const DistOptions&)> work = nullptr;
-  };
+  // The worker, if this process has that part.
+  using Work = std::function<absl::Status(const DistOptions&)>;
 
   PlacedProcess(const MemberFlags& flags, const Placement& placement,
                 const Parts& parts, std::shared_ptr<Cancellation> cancellation);
@@ -31,7 +26,7 @@ class PlacedProcess {
 
   // Every part of this process in the next job, until its end. `dist`: for
   // `job_id()`, without address and rank.
-  absl::Status RunNext(DistOptions dist, const Hooks& hooks);
+  absl::Status RunNext(DistOptions dist, const Work& work);
   std::string job_id() const;
 
  private:

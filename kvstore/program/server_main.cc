@@ -10,7 +10,8 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "kvstore/program/placed_process.h"
-#include "transport/check_transport.h"
+#include "kvstore/tuning/machine_detection.h"
+#include "kvstore/data_path.h"
 #include "transport/job/fatal_exit.h"
 
 namespace telegrad {
@@ -54,10 +55,11 @@ absl::Status Serve(const ServerFlags& flags, const Placement& placement,
   const EndBySignal signals(TitleOf(parts), cancellation);
   PlacedProcess process(flags, placement, parts, cancellation);
   RETURN_IF_ERROR(process.FindScheduler(flags.runs));
+  MachineDetection detection(flags.bind);
   for (int run = 0; run < flags.runs; ++run) {
-    ASSIGN_OR_RETURN(const DistOptions dist,
-                     DistOptionsOf(flags, process.job_id()));
-    RETURN_IF_ERROR(process.RunNext(dist, {}));
+    ASSIGN_OR_RETURN(DistOptions dist, DistOptionsOf(flags, process.job_id()));
+    dist.look = [&detection] { return detection.Get(); };
+    RETURN_IF_ERROR(process.RunNext(dist, nullptr));
   }
   return absl::OkStatus();
 }
@@ -81,7 +83,7 @@ int Run(const CLI::App& app, ServerFlags& flags) {
   const auto bind = BindAddress(flags.bind, &**placement);
   if (!bind.ok()) return Refused(bind.status());
   flags.bind = *bind;
-  if (const auto status = CheckTransport(TransportOptionsOf(flags));
+  if (const auto status = CheckPath(TransportOptionsOf(flags));
       !status.ok()) {
     return Refused(status);
   }

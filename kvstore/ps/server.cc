@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/short_slices.h"
 #include "base/status_macros.h"
-#include "kvstore/members.h"
+#include "kvstore/data_path.h"
 #include "kvstore/ps/aggregate_sync.h"
 
 namespace telegrad {
@@ -16,6 +16,12 @@ constexpr Duration kHandshakeDeadline = std::chrono::seconds(5);
 // A worker's connection that ends may be its orderly end, of which the
 // scheduler tells us.
 constexpr Duration kSuspicionDelay = std::chrono::milliseconds(300);
+
+FatalEvent EventOf(const absl::Status& status) {
+  FatalEvent event{.code = ExitCodeOf(status), .message = {}, .dead = {}};
+  event.message = std::string(status.message());
+  return event;
+}
 
 }  // namespace
 
@@ -36,73 +42,19 @@ absl::Status DistServer::Run() {
   const absl::Status status = Serve();
   pool_.reset();
   if (!status.ok()) {
-    FatalEvent event{.code = ExitCodeOf(status), .message = {}, .dead = {}};
-    event.message = std::string(status.message());
-    control_->Fail(event);
+    control_->Fail(EventOf(status));
     return status;
   }
   control_->Leave();
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<TransportContext>> DistServer::ListenOver(
-    TransportOptions transport, std::string* address) {
-  // For Serve, unless it sums by itself.
-  transport.sends_wait = options_.num_threads > 0;
-  ASSIGN_OR_RETURN(std::unique_ptr<TransportContext> context,
-                   MakeTransport(transport, this));
-  ASSIGN_OR_RETURN(*address, context->Listen());
-  return context;
-}
-
-absl::StatusOr<DistServer::Listener> DistServer::ListenOver(
-    const TransportOptions& transport, bool is_open) {
-  Listener listener;
-  TransportOptions one = transport;
-  if (is_open) one.connections = 1;
-  ASSIGN_OR_RETURN(listener.context, ListenOver(one, &listener.address));
-  if (!is_open) return listener;
-  TransportOptions several = transport;
-  several.connections = kMaxConnections;  // of which a worker uses what it says
-  ASSIGN_OR_RETURN(listener.striped,
-                   ListenOver(several, &listener.striped_address));
-  return listener;
-}
-
-absl::StatusOr<std::vector<DistServer::Listener>> DistServer::ListenOverAll(
-    OwnTransports& own) {
-  std::vector<Listener> listeners;
-  while (listeners.size() < own.transports.size()) {
-    const size_t i = listeners.size();
-    absl::StatusOr<Listener> made =
-        ListenOver(own.transports[i], own.offers.is_open);
-    if (!made.ok() && own.transports.size() > 1) {
-      Withdraw(i, made.status(), own);
-      continue;
-    }
-    RETURN_IF_ERROR(made.status());
-    own.offers.addresses.push_back(made->address);
-    if (own.offers.is_open) {
-      own.offers.striped_addresses.push_back(made->striped_address);
-    }
-    listeners.push_back(*std::move(made));
-  }
-  return listeners;
-}
-
 absl::Status DistServer::Start() {
-  // Workers need an address to start with: it listens over all that the job may
-  // settle on, and keeps that one.
-  OwnTransports own = TransportsOf(options_.job);
-  ASSIGN_OR_RETURN(std::vector<Listener> listeners, ListenOverAll(own));
   JoinRequest request{
       .scheduler_address = options_.job.scheduler_address,
       .role = Role::kServer,
       .wanted_rank = options_.job.wanted_rank,
-      .data_address = "",
-      .offers = own.offers,
-      .facts = TransportFacts(Role::kServer, options_.job, own.choice),
-      .shared = options_.about,
+      .facts = {{"resend", options_.job.transport.resend ? "on" : "off"}},
       .job_id = options_.job.job_id,
       .secret = options_.job.secret,
       .timing = options_.job.timing,
@@ -111,15 +63,25 @@ absl::Status DistServer::Start() {
   };
   ASSIGN_OR_RETURN(control_, Job::Join(request));
   const Membership& membership = control_->membership();
-  Listener& kept = listeners[SettledIndex(membership, own)];
-  const bool is_striped = membership.connections > 1 && kept.striped != nullptr;
-  transport_ = std::move(is_striped ? kept.striped : kept.context);
   rank_ = membership.self.rank;
   epoch_ = membership.epoch;
   num_workers_ = static_cast<int>(membership.workers.size());
   worker_sessions_.assign(membership.workers.size(), nullptr);
   model_bytes_left_ = options_.max_model_bytes;
-  return absl::OkStatus();
+  const absl::Status status = Listen();
+  if (!status.ok()) control_->Fail(EventOf(status));  // workers wait for us
+  return status;
+}
+
+absl::Status DistServer::Listen() {
+  const TimePoint deadline = Clock::now() + options_.job.timing.join;
+  ASSIGN_OR_RETURN(DataPath path,
+                   AgreeOnPath(*control_, options_.job.path(), deadline));
+  // For Serve, unless it sums by itself.
+  path.transport.sends_wait = options_.num_threads > 0;
+  ASSIGN_OR_RETURN(transport_, MakeTransport(path.transport, this));
+  ASSIGN_OR_RETURN(const std::string address, transport_->Listen());
+  return PostAddress(*control_, address);
 }
 
 absl::StatusOr<Bytes> DistServer::BeginDeclaration(Session& session,

@@ -9,7 +9,6 @@
 #include "base/mutex.h"
 #include "base/thread_pool.h"
 #include "kvstore/kvstore.h"
-#include "kvstore/members.h"
 #include "kvstore/ps/aggregator.h"
 #include "kvstore/ps/frame_sender.h"
 #include "kvstore/ps/job_config.h"
@@ -61,21 +60,9 @@ class DistServer : private TransportHandler, private AnswerSink {
   };
 
   // server.cc
-  // Over one transport: as it is, and, while connections are open, both by one
-  // and by several.
-  struct Listener {
-    std::unique_ptr<TransportContext> context = {};
-    std::unique_ptr<TransportContext> striped = {};
-    std::string address = {};
-    std::string striped_address = {};
-  };
-  absl::StatusOr<std::unique_ptr<TransportContext>> ListenOver(
-      TransportOptions transport, std::string* address);
-  absl::StatusOr<Listener> ListenOver(const TransportOptions& transport,
-                                      bool is_open);
-  // By each transport that the job may settle on.
-  absl::StatusOr<std::vector<Listener>> ListenOverAll(OwnTransports& own);
   absl::Status Start();
+  // Listens as the job's plan says.
+  absl::Status Listen();
   // New tensors.
   absl::StatusOr<Bytes> BeginDeclaration(Session& session,
                                          const FrameHeader& header);

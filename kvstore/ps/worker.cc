@@ -5,7 +5,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/cpu_time.h"
 #include "base/status_macros.h"
-#include "kvstore/members.h"
 
 namespace telegrad {
 
@@ -131,22 +130,6 @@ absl::Status DistWorker::SetPacking(PackingMode mode) {
     tensors_[key].codec->DecidePacking(static_cast<uint8_t>(mode));
   }
   return absl::OkStatus();
-}
-
-ServerMachines DistWorker::server_machines() const {
-  return ServerMachinesOf(group_.membership());
-}
-
-absl::StatusOr<std::vector<ServerAbout>> DistWorker::AskServers() {
-  const Membership& membership = group_.membership();
-  std::vector<ServerAbout> all;
-  for (const int rank : ServersElsewhere(membership)) {
-    ServerAbout& about = all.emplace_back();
-    about.rank = rank;
-    about.host = membership.servers[static_cast<size_t>(rank)].host;
-    ASSIGN_OR_RETURN(about.text, group_.AskServer(rank));
-  }
-  return all;
 }
 
 std::string DistWorker::transport_details() const { return transport_details_; }

@@ -75,8 +75,6 @@ class DistWorker : public KVStore,
   double load() const override;
   std::string identity() const override;
   std::string transport_details() const override;
-  ServerMachines server_machines() const override;
-  absl::StatusOr<std::vector<ServerAbout>> AskServers() override;
 
  private:
   struct ServerLink {

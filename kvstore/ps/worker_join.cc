@@ -196,8 +196,9 @@ absl::Status DistWorker::Connect() {
   links_.resize(membership.servers.size());
   for (size_t i = 0; i < links_.size(); ++i) {
     ServerLink& link = links_[i];
-    ASSIGN_OR_RETURN(link.endpoint,
-                     transport_->Connect(membership.servers[i].data_address));
+    ASSIGN_OR_RETURN(
+        link.endpoint,
+        transport_->Connect(group_.data_path().server_addresses[i]));
     server_of_[link.endpoint] = static_cast<int>(i);
     link.sender = std::make_unique<FrameSender>(transport_.get(), link.endpoint,
                                                 kSendWindowBytes, &leaving_);
@@ -206,7 +207,8 @@ absl::Status DistWorker::Connect() {
     SendHandshake(link, FrameType::kHello, link.handshake->Hello());
   }
   const TimePoint deadline = Clock::now() + group_.options().timing.join;
-  for (ServerLink& link : links_) {
+  for (size_t i = 0; i < links_.size(); ++i) {
+    const ServerLink& link = links_[i];
     while (!link.is_ready) {
       if (ExitCodeOf(connect_status_) == ExitCode::kServerLost) {
         return VerdictOr(connect_status_);
@@ -217,9 +219,7 @@ absl::Status DistWorker::Connect() {
         return WithExitCode(
             ExitCode::kJoinTimeout,
             absl::DeadlineExceededError(absl::StrCat(
-                "server/", &link - links_.data(), " at ",
-                membership.servers[static_cast<size_t>(&link - links_.data())]
-                    .data_address,
+                "server/", i, " at ", group_.data_path().server_addresses[i],
                 " did not answer the handshake")));
       }
       transport_->Progress(Clock::now() + std::chrono::milliseconds(100));

@@ -76,10 +76,9 @@ LinkFigures Slowest(const std::vector<Seen>& workers,
 }
 
 // Without the ports, which are others in each run.
-std::string HostOf(const Member& member) {
+std::string HostOf(const Member& member, absl::string_view address) {
   std::string text = member.host;
-  for (const absl::string_view rail :
-       absl::StrSplit(member.data_address, ',')) {
+  for (const absl::string_view rail : absl::StrSplit(address, ',')) {
     absl::StrAppend(&text, " ", rail.substr(0, rail.rfind(':')));
   }
   return text;
@@ -160,8 +159,10 @@ std::string DistWorker::identity() const {
   for (const Member& worker : membership.workers) {
     parts.push_back(absl::StrCat("worker ", worker.host));
   }
-  for (const Member& server : membership.servers) {
-    parts.push_back(absl::StrCat("server ", HostOf(server)));
+  for (size_t i = 0; i < membership.servers.size(); ++i) {
+    parts.push_back(absl::StrCat(
+        "server ",
+        HostOf(membership.servers[i], group_.data_path().server_addresses[i])));
   }
   return absl::StrJoin(parts, ", ");
 }

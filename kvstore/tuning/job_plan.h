@@ -3,44 +3,30 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kvstore/kvstore.h"
+#include "kvstore/worker_group.h"
 #include "topology/calibration.h"
-#include "topology/machine.h"
 #include "topology/plan.h"
 
-// One plan for all workers of a job, made from what each sees of its machine.
+// One plan for all workers of a job: worker 0 makes it from what the job's data
+// path was planned from, and sends it to the others.
 namespace telegrad {
-
-// What one member knows of the machine that it runs on.
-struct MachineReport {
-  std::string host = {};
-  std::string boot_id = {};  // tells machines of one name apart; may be empty
-  absl::StatusOr<Machine> machine = absl::NotFoundError("not looked at");
-};
 
 struct JobPlan {
   Plan plan = {};    // without a digest: there is none
-  int machines = 0;  // with workers
-  // What was missing: "nothing is known of the machine of worker/1 (b): ...".
+  int machines = 1;  // with workers
+  // Why there is none, and what was missing; worker 0 has them.
   std::vector<std::string> notes = {};
 };
 
-// What a server says of its machine, for ServerOptions::about.
-std::string AboutMachine(const MachineReport& mine);
-
-// Tells the other workers of this machine (evidence, environment and addresses
-// left out), plans for all machines, those of servers among them, and compares
-// the plans. All workers call it after Init. `request.workers` is the number of
-// machines with workers, whatever it was, and `request.servers` that of the
-// store's machines with servers only. With a constraint on
-// PlanRequest::aggregation it is what the servers do: fewer servers than
-// machines count as machines of their own. Machines that nobody can describe
-// are taken to be like the others; a plan that cannot be made is a note. Errors
-// carry exit code 31 and name the members: plans that differ, with the first
-// line that does; what is no machine. Other errors are the store's.
-absl::StatusOr<JobPlan> AgreeOnPlan(KVStore& store, const MachineReport& mine,
+// All workers call it after Init. Of `request` the exchange counts (profile,
+// codecs, chunks, computing) and who decided the aggregation: network, cards
+// and connections are those of the data path. With a constraint on
+// PlanRequest::aggregation it is what the job's servers do: fewer servers than
+// machines count as machines of their own. A plan that cannot be made is a
+// note. Errors: what worker 0 sent is no plan (exit code 31); others are the
+// group's.
+absl::StatusOr<JobPlan> AgreeOnPlan(WorkerGroup& group,
                                     const Calibration& calibration,
                                     PlanRequest request);
 

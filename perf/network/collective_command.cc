@@ -173,8 +173,7 @@ absl::Status RunCollective(const Options& options, const CollectiveCase& which,
   GroupOptions group_options{.rank = rank.rank,
                              .world_size = rank.world_size,
                              .timeout = TimeoutOf(network)};
-  ASSIGN_OR_RETURN(group_options.transport,
-                   TransportOptionsOf(network, rank.rendezvous->own_ip()));
+  ASSIGN_OR_RETURN(group_options.transport, PlannedTransport(network, rank));
   ASSIGN_OR_RETURN(const std::unique_ptr<Group> group,
                    Group::Make(group_options, [&](const std::string& mine,
                                                   TimePoint deadline) {

@@ -1,12 +1,15 @@
 #include "perf/network/network_options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/units.h"
 #include "kvstore/connections.h"
+#include "kvstore/tuning/machine_detection.h"
+#include "perf/network/launch.h"
 #include "perf/network/sizes.h"
 
 namespace telegrad::perf {
@@ -147,9 +150,10 @@ absl::Status FinishOptions(NetworkOptions& options) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<TransportOptions> TransportOptionsOf(
-    const NetworkOptions& options, const std::string& own_ip) {
-  TransportOptions transport;
+absl::StatusOr<PathOptions> PathOptionsOf(const NetworkOptions& options,
+                                          const std::string& own_ip) {
+  PathOptions path;
+  TransportOptions& transport = path.transport;
   transport.name = options.transport;
   transport.tls = options.tls;
   transport.congestion = options.tcp_congestion;
@@ -160,22 +164,33 @@ absl::StatusOr<TransportOptions> TransportOptionsOf(
   ASSIGN_OR_RETURN(const LinkSpec link, ParseLink(options.link));
   transport.link_bytes_per_s = link.bytes_per_s;
   transport.link_latency_s = link.latency_s;
-  ASSIGN_OR_RETURN(transport.connections,
+  ASSIGN_OR_RETURN(const size_t connections,
                    ParseConnections(options.connections));
-  if (!HasAutoConnections(options)) return transport;
-  const ConnectionChoice choice =
-      ChooseConnections(transport, ChooseTransport(transport));
-  transport.connections = choice.connections;
-  if (options.rank <= 0) SayConnections(choice);
-  return transport;
+  path.has_auto_connections = connections == kAutoConnections;
+  transport.connections = std::max<size_t>(1, connections);
+  path.look = [bind = transport.bind_address] {
+    return MachineDetection(bind).Get();
+  };
+  return path;
 }
 
-bool HasAutoConnections(const NetworkOptions& options) {
-  return ParseConnections(options.connections).value_or(1) == kAutoConnections;
+absl::StatusOr<TransportOptions> PlannedTransport(const NetworkOptions& options,
+                                                  Rank& rank) {
+  ASSIGN_OR_RETURN(const PathOptions own,
+                   PathOptionsOf(options, rank.rendezvous->own_ip()));
+  ASSIGN_OR_RETURN(const DataPath path,
+                   AgreeOnPath(own, rank.rank, [&](const std::string& mine) {
+                     return rank.rendezvous->Gather(
+                         mine, Clock::now() + TimeoutOf(options));
+                   }));
+  if (own.has_auto_connections && rank.rank == 0) SayConnections(path.plan);
+  return path.transport;
 }
 
-void SayConnections(const ConnectionChoice& choice) {
-  std::fprintf(stderr, "telegrad-perf: %s\n", Describe(choice).c_str());
+void SayConnections(const Plan& plan) {
+  const Decision* decision = FindDecision(plan, Decision::Kind::kConnections);
+  if (decision == nullptr) return;
+  std::fprintf(stderr, "telegrad-perf: %s\n", ToText(*decision).c_str());
 }
 
 }  // namespace telegrad::perf

@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/clock.h"
-#include "kvstore/connections.h"
+#include "kvstore/data_path.h"
 #include "transport/transport.h"
 
 namespace CLI {
@@ -15,6 +15,8 @@ class Option;
 }  // namespace CLI
 
 namespace telegrad::perf {
+
+struct Rank;
 
 // The flags that measurements over a network share.
 struct NetworkOptions {
@@ -60,12 +62,14 @@ void Last(CLI::Option* option);
 // Checks flags and fills in `sizes`. InvalidArgument says what is wrong.
 absl::Status FinishOptions(NetworkOptions& options);
 
-// For a rank that others reach at `own_ip`; says what "auto" connections are.
-absl::StatusOr<TransportOptions> TransportOptionsOf(
-    const NetworkOptions& options, const std::string& own_ip);
-
-bool HasAutoConnections(const NetworkOptions& options);
-void SayConnections(const ConnectionChoice& choice);
+// What the flags say, for a rank that others reach at `own_ip`.
+absl::StatusOr<PathOptions> PathOptionsOf(const NetworkOptions& options,
+                                          const std::string& own_ip);
+// What all ranks come to, which all call it; rank 0 says what "auto"
+// connections are.
+absl::StatusOr<TransportOptions> PlannedTransport(const NetworkOptions& options,
+                                                  Rank& rank);
+void SayConnections(const Plan& plan);
 
 inline Duration TimeoutOf(const NetworkOptions& options) {
   return FromSeconds(options.timeout_s);

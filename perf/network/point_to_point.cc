@@ -24,8 +24,7 @@ Endpoint::Endpoint(const NetworkOptions& options, int rank, size_t max_bytes)
 absl::StatusOr<std::unique_ptr<Endpoint>> Endpoint::Make(
     const NetworkOptions& options, Rank& rank, size_t max_bytes) {
   std::unique_ptr<Endpoint> self(new Endpoint(options, rank.rank, max_bytes));
-  ASSIGN_OR_RETURN(TransportOptions transport,
-                   TransportOptionsOf(options, rank.rendezvous->own_ip()));
+  ASSIGN_OR_RETURN(TransportOptions transport, PlannedTransport(options, rank));
   transport.sends_wait = true;  // for DriveUntil
   ASSIGN_OR_RETURN(self->context_, MakeTransport(transport, self.get()));
   ASSIGN_OR_RETURN(const std::string mine, self->context_->Listen());

@@ -223,13 +223,14 @@ std::string RandomMaterial() {
 // Rank 0 schedules; all learn its address and the job's secret.
 absl::StatusOr<DistOptions> Meet(const Options& options, Rank& rank,
                                  std::unique_ptr<Scheduler>* scheduler) {
-  NetworkOptions network = options.network;
+  const NetworkOptions& network = options.network;
   DistOptions dist;
   dist.job_id = kJob;
-  dist.has_auto_connections = HasAutoConnections(network);
-  if (dist.has_auto_connections) network.connections = "1";  // until it joins
-  ASSIGN_OR_RETURN(dist.transport,
-                   TransportOptionsOf(network, rank.rendezvous->own_ip()));
+  ASSIGN_OR_RETURN(const PathOptions path,
+                   PathOptionsOf(network, rank.rendezvous->own_ip()));
+  dist.transport = path.transport;
+  dist.has_auto_connections = path.has_auto_connections;
+  dist.look = path.look;
   std::string mine;
   if (rank.rank == 0) {
     const std::string material = RandomMaterial();
@@ -285,8 +286,8 @@ absl::Status RunWorker(const Options& options, Rank& rank,
   ASSIGN_OR_RETURN(std::unique_ptr<KVStore> store,
                    MakeKVStore(options.kv_store, dist, group.get()));
   RETURN_IF_ERROR(JoinAsWorker(options, batches, *store));
-  if (rank.rank == 0 && HasAutoConnections(options.network)) {
-    SayConnections(store->group().data_path().connections);
+  if (rank.rank == 0 && dist.has_auto_connections) {
+    SayConnections(store->group().data_path().plan);
   }
   Worker worker(options, TensorsOf(batches), rank.is_thread, std::move(store));
   Report report(

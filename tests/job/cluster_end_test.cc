@@ -29,7 +29,6 @@ class Ends : public ::testing::Test {
     if (role == Role::kWorker && rank == 0) {
       request.cancellation = cancellation_;
     }
-    if (role == Role::kServer) request.shared = std::string("\0s\n", 3);
     fatal_.Attach(&request);
     return request;
   }
@@ -150,14 +149,43 @@ TEST_F(Ends, GatherGivesAllPayloadsByRank) {
   }
 }
 
-TEST_F(Ends, WorkersGetWhatAServerShares) {
+TEST_F(Ends, MembersReadWhatOthersPostBeforeAndAfter) {
+  const std::string about("\0s\n", 3);
+  EXPECT_THAT(server_->Post("about", about), IsOk());
+  auto early = std::async(std::launch::async, [&] {
+    return server_->Read("plan", Clock::now() + kPatience);
+  });
   for (Job* worker : {worker1_.get(), worker0_.get()}) {
-    const auto about = worker->AskServer(0, Clock::now() + kPatience);
-    ASSERT_THAT(about, IsOk());
-    EXPECT_EQ(*about, std::string("\0s\n", 3));
+    const auto read = worker->Read("about", Clock::now() + kPatience);
+    ASSERT_THAT(read, IsOk());
+    EXPECT_EQ(*read, about);
   }
-  EXPECT_THAT(worker0_->AskServer(1, Clock::now() + kPatience),
-              StatusIs(absl::StatusCode::kInvalidArgument, "server/1"));
+  EXPECT_THAT(worker0_->Post("plan", "p"), IsOk());
+  const auto plan = early.get();
+  ASSERT_THAT(plan, IsOk());
+  EXPECT_EQ(*plan, "p");
+}
+
+TEST_F(Ends, ReadSaysWhatNobodyHasPosted) {
+  EXPECT_THAT(worker0_->Read("x", Clock::now() + milliseconds(50)),
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       "\"x\": waiting for somebody to post it"));
+  EXPECT_THAT(server_->Post("x", "1"), IsOk());
+  EXPECT_THAT(worker0_->Read("x", Clock::now() + kPatience), IsOk());
+  EXPECT_THAT(worker0_->Post("y", std::string(kMaxGatherBytes + 1, 'y')),
+              StatusIs(absl::StatusCode::kInvalidArgument, "1048577 bytes"));
+}
+
+TEST_F(Ends, With31WhenANameIsPostedTwice) {
+  EXPECT_THAT(worker0_->Post("x", "1"), IsOk());
+  EXPECT_THAT(worker1_->Read("x", Clock::now() + kPatience), IsOk());
+  EXPECT_THAT(worker1_->Post("x", "2"), IsOk());
+  const auto events = fatal_.Await(1);
+  ASSERT_TRUE(events.has_value());
+  EXPECT_EQ((*events)[0].code, ExitCode::kMismatch);
+  EXPECT_NE((*events)[0].message.find("worker/1 posts \"x\", which is there"),
+            std::string::npos)
+      << (*events)[0].message;
 }
 
 TEST_F(Ends, GatherNamesWhoHasNotCome) {

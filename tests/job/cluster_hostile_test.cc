@@ -103,33 +103,18 @@ TEST(Hostile, AnotherVersionIsToldByItsNumber) {
       << refusal->message;
 }
 
-TEST(Record, NamesOfTransportsAreNames) {
-  JoinRecord join;
-  join.wanted = {Role::kWorker, 1};
-  join.host = "h";
-  join.pid = 3;
-  for (const char* name : {"ucx", "my-net_2"}) {
-    join.offers = {.names = {name}, .addresses = {""}, .why = ""};
-    EXPECT_THAT(DecodeRecord(EncodeRecord(join)), IsOk());
-  }
-  for (const char* name : {"", "a b", "x\n[ERROR] y", "\xc3\xa4"}) {
-    join.offers = {.names = {name}, .addresses = {""}, .why = ""};
-    EXPECT_FALSE(DecodeRecord(EncodeRecord(join)).ok()) << name;
-  }
-}
-
 TEST(Record, TruncatedAndFlippedBytesNeverCrash) {
   JoinRecord join;
   join.wanted = {Role::kWorker, 1};
   join.host = "h";
   join.pid = 3;
-  join.offers = {.names = {"ucx"}, .addresses = {"x"}, .why = "y"};
   join.facts = {{"a", "b"}};
-  join.shared = "xyz";
   FatalEvent event;
   event.code = ExitCode::kTimeout;
   for (const Record& record :
        {Record(join), Record(FailRecord{event}),
+        Record(PostRecord{.name = "n", .payload = "p"}),
+        Record(ReadRecord{.name = "n"}),
         Record(GatheredRecord{.name = "g", .rank = 2, .payload = "p"})}) {
     const std::string body = EncodeRecord(record);
     const auto decoded = DecodeRecord(body);

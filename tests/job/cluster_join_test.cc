@@ -1,7 +1,5 @@
 #include <gtest/gtest.h>
 
-#include "absl/strings/str_replace.h"
-#include "base/socket.h"
 #include "tests/job/cluster.h"
 #include "tests/testing/status_matchers.h"
 
@@ -17,9 +15,7 @@ std::string Message(const Joined& joined) {
 TEST(Join, HonoursWantedRanksAndFillsTheOthers) {
   auto scheduler = *Scheduler::Start(LocalJob(3, 1));
   JoinRequest zero = MemberOf(*scheduler, Role::kWorker, 0);
-  zero.shared = std::string("a\0b\n", 4);
   JoinRequest server = MemberOf(*scheduler, Role::kServer);
-  server.data_address = std::string("\xff\0addr", 6);
   auto any = JoinAsync(MemberOf(*scheduler, Role::kWorker));
   auto two = JoinAsync(MemberOf(*scheduler, Role::kWorker, 2));
   auto first = JoinAsync(zero);
@@ -33,8 +29,6 @@ TEST(Join, HonoursWantedRanksAndFillsTheOthers) {
     EXPECT_EQ(seen.epoch, 1u);
     EXPECT_EQ(seen.workers.size(), 3u);
     ASSERT_EQ(seen.servers.size(), 1u);
-    EXPECT_EQ(seen.servers[0].data_address, server.data_address);
-    EXPECT_EQ(seen.shared, zero.shared);
     EXPECT_EQ(seen.workers[2].pid, getpid());
   }
 }
@@ -54,148 +48,6 @@ TEST(Join, DifferentFactsEndEveryoneWithBothValues) {
   }
   FatalEvent event;
   EXPECT_EQ(ExitCodeOf(scheduler->Wait(&event)), ExitCode::kMismatch);
-}
-
-// Joins worker 0, worker 1 and a server with what each offers.
-std::vector<Joined> JoinOffering(const Scheduler& scheduler,
-                                 const std::vector<TransportOffers>& offers) {
-  std::vector<std::future<Joined>> joining;
-  for (int i = 0; i < 3; ++i) {
-    JoinRequest request = i < 2 ? MemberOf(scheduler, Role::kWorker, i)
-                                : MemberOf(scheduler, Role::kServer, 0);
-    request.offers = offers[static_cast<size_t>(i)];
-    joining.push_back(JoinAsync(request));
-  }
-  std::vector<Joined> joined;
-  for (auto& each : joining) joined.push_back(each.get());
-  return joined;
-}
-
-TEST(Join, TakesTheTransportThatAllOffer) {
-  const TransportOffers rdma{.names = {"ucx", "tcp"},
-                             .why = "mlx5_0:1 does RDMA"};
-  const TransportOffers none{.names = {"tcp"}, .why = "no card here does RDMA"};
-  TransportOffers server = rdma;
-  server.addresses = {std::string("\xff\0u", 3), "over tcp"};
-  struct Case {
-    std::vector<TransportOffers> offers;
-    std::string transport;
-    std::string address;
-    std::string reason;  // the host's name stands for @
-  };
-  const Case cases[] = {
-      {{rdma, rdma, server}, "ucx", server.addresses[0], ""},
-      {{rdma, none, server},
-       "tcp",
-       "over tcp",
-       "worker/1 on @ cannot use ucx: no card here does RDMA"},
-      {{none, rdma, server},
-       "tcp",
-       "over tcp",
-       "worker/0 on @ cannot use ucx: no card here does RDMA"},
-      {{rdma, rdma, {.names = {"tcp"}, .addresses = {"t"}}},
-       "tcp",
-       "t",
-       "server/0 on @ cannot use ucx: tcp was asked for"},
-      {{{}, {}, {}}, "", "", ""},
-  };
-  for (const Case& each : cases) {
-    auto scheduler = *Scheduler::Start(LocalJob(2, 1));
-    const std::vector<Joined> all = JoinOffering(*scheduler, each.offers);
-    for (const Joined& joined : all) {
-      ASSERT_THAT(joined, IsOk());
-      const Membership& seen = (*joined)->membership();
-      EXPECT_EQ(seen.transport, each.transport);
-      EXPECT_EQ(seen.servers[0].data_address, each.address);
-      EXPECT_EQ(seen.transport_reason,
-                absl::StrReplaceAll(each.reason, {{"@", OwnHostName()}}));
-    }
-  }
-}
-
-TEST(Join, TransportsWithoutACommonOneEndEveryoneWithBoth) {
-  auto scheduler = *Scheduler::Start(LocalJob(2, 1));
-  const std::vector<Joined> all = JoinOffering(
-      *scheduler, {{.names = {"ucx", "tcp"}, .why = "mlx5_0:1 does RDMA"},
-                   {.names = {"ucx"}},
-                   {.names = {"tcp"}, .why = "no card here does RDMA"}});
-  for (const Joined& joined : all) {
-    EXPECT_EQ(ExitCodeOf(joined.status()), ExitCode::kMismatch);
-    EXPECT_EQ(Message(joined),
-              "transport: worker/1 has ucx (ucx was asked for), server/0 has "
-              "tcp (no card here does RDMA)");
-  }
-}
-
-TEST(Join, ConnectionsAreThoseGivenElseTheMost) {
-  const auto offer = [](size_t connections, bool is_open) {
-    return TransportOffers{.names = {"tcp"},
-                           .connections = connections,
-                           .is_open = is_open,
-                           .connections_why = is_open ? "a bond" : ""};
-  };
-  TransportOffers server = offer(1, true);
-  server.addresses = {"one"};
-  server.striped_addresses = {"several"};
-  struct Case {
-    std::vector<TransportOffers> offers;
-    size_t connections;
-    std::string address;
-    std::string reason;  // the host's name stands for @
-  };
-  const Case cases[] = {
-      {{offer(1, true), offer(1, true), server},
-       1,
-       "one",
-       "of worker/0 on @: a bond"},
-      {{offer(1, true), offer(2, true), server},
-       2,
-       "several",
-       "of worker/1 on @: a bond"},
-      {{offer(4, true), offer(3, false), server},
-       3,
-       "several",
-       "of worker/1 on @: given there"},
-      {{offer(4, true), offer(1, false), server},
-       1,
-       "one",
-       "of worker/1 on @: given there"},
-      {{offer(2, false), offer(2, false), offer(2, false)}, 2, "", ""},
-  };
-  for (const Case& each : cases) {
-    auto scheduler = *Scheduler::Start(LocalJob(2, 1));
-    const std::vector<Joined> all = JoinOffering(*scheduler, each.offers);
-    for (const Joined& joined : all) {
-      ASSERT_THAT(joined, IsOk());
-      const Membership& seen = (*joined)->membership();
-      EXPECT_EQ(seen.connections, each.connections);
-      EXPECT_EQ(seen.servers[0].data_address, each.address);
-      EXPECT_EQ(seen.connections_reason,
-                absl::StrReplaceAll(each.reason, {{"@", OwnHostName()}}));
-    }
-  }
-}
-
-TEST(Join, ConnectionsThatWereGivenDifferentlyEndEveryoneWithBoth) {
-  auto scheduler = *Scheduler::Start(LocalJob(2, 1));
-  const std::vector<Joined> all =
-      JoinOffering(*scheduler, {{.names = {"tcp"}, .connections = 4},
-                                {.names = {"tcp"}, .is_open = true},
-                                {.names = {"tcp"}, .connections = 2}});
-  for (const Joined& joined : all) {
-    EXPECT_EQ(ExitCodeOf(joined.status()), ExitCode::kMismatch);
-    EXPECT_EQ(Message(joined),
-              "connections: worker/0 has 4, server/0 has 2; give all the same "
-              "--connections and --rails");
-  }
-}
-
-TEST(Join, OffersWithoutTheirAddressesAreRefused) {
-  auto scheduler = *Scheduler::Start(LocalJob(1, 1));
-  JoinRequest request = MemberOf(*scheduler, Role::kServer);
-  request.offers = {.names = {"ucx", "tcp"}, .addresses = {"one"}};
-  EXPECT_THAT(Job::Join(request), StatusIs(absl::StatusCode::kInvalidArgument,
-                                           "2 transports with 1 addresses"));
 }
 
 TEST(Join, AServerMayGiveFewerFacts) {

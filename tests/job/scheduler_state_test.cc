@@ -15,14 +15,13 @@ using testing::IsOk;
 constexpr ConnectionId kWorkersConnection = 1;
 constexpr ConnectionId kServersConnection = 2;
 
-// Of one worker and one server, which shares `shared`.
-SchedulerState RunningJob(const std::string& shared, TimePoint now) {
+// Of one worker and one server.
+SchedulerState RunningJob(TimePoint now) {
   SchedulerState job(SchedulerOptions(), "here", now);
   const auto join = [&](ConnectionId from, Role role) {
     JoinRecord record;
     record.wanted = {role, 0};
     record.host = "there";
-    if (role == Role::kServer) record.shared = shared;
     EXPECT_THAT(job.OnRecord(from, {.node = record.wanted}, record, now),
                 IsOk());
   };
@@ -33,32 +32,62 @@ SchedulerState RunningJob(const std::string& shared, TimePoint now) {
   return job;
 }
 
-absl::Status Ask(SchedulerState& job, TimePoint now) {
-  return job.OnRecord(kWorkersConnection, {.node = {Role::kWorker, 0}},
-                      AskRecord{.rank = 0}, now);
+absl::Status Post(SchedulerState& job, const std::string& name,
+                  const std::string& payload, TimePoint now) {
+  return job.OnRecord(kServersConnection, {.node = {Role::kServer, 0}},
+                      PostRecord{.name = name, .payload = payload}, now);
 }
 
-TEST(SchedulerState, SendsAllWhoAskTheSameFrame) {
+absl::Status Read(SchedulerState& job, const std::string& name, TimePoint now) {
+  return job.OnRecord(kWorkersConnection, {.node = {Role::kWorker, 0}},
+                      ReadRecord{.name = name}, now);
+}
+
+constexpr int kReads = 2 * kMaxReadsPerMember;  // of two members
+
+TEST(SchedulerState, SendsAllWhoReadTheSameFrame) {
   const TimePoint now = Clock::now();
-  const std::string shared(100000, 's');
-  SchedulerState job = RunningJob(shared, now);
-  for (int i = 0; i < kMaxAsksPerServer; ++i) {
-    EXPECT_THAT(Ask(job, now), IsOk());
+  const std::string text(100000, 's');
+  SchedulerState job = RunningJob(now);
+  EXPECT_THAT(Post(job, "a", text, now), IsOk());
+  for (int i = 0; i < kReads; ++i) {
+    EXPECT_THAT(Read(job, "a", now), IsOk());
   }
   const std::vector<SchedulerState::Delivery> sends = job.TakeSends();
-  ASSERT_EQ(sends.size(), static_cast<size_t>(kMaxAsksPerServer));
+  ASSERT_EQ(sends.size(), static_cast<size_t>(kReads));
   for (const SchedulerState::Delivery& each : sends) {
     EXPECT_EQ(each.to, kWorkersConnection);
     EXPECT_EQ(each.frame, sends[0].frame);
   }
   const auto record = DecodeRecord(sends[0].frame->substr(4));
   ASSERT_THAT(record, IsOk());
-  EXPECT_EQ(std::get<GatheredRecord>(*record).payload, shared);
+  EXPECT_EQ(std::get<GatheredRecord>(*record).payload, text);
+}
+
+TEST(SchedulerState, AnswersAReadWhenTheEntryComes) {
+  const TimePoint now = Clock::now();
+  SchedulerState job = RunningJob(now);
+  EXPECT_THAT(Read(job, "a", now), IsOk());
+  EXPECT_EQ(job.TakeSends().size(), 0u);
+  EXPECT_EQ(ExitCodeOf(Read(job, "b", now)), ExitCode::kMismatch);
+  EXPECT_THAT(Post(job, "b", "", now), IsOk());
+  EXPECT_EQ(job.TakeSends().size(), 0u);
+  EXPECT_THAT(Post(job, "a", "", now), IsOk());
+  EXPECT_EQ(job.TakeSends().size(), 1u);
+}
+
+TEST(SchedulerState, RefusesTooManyEntries) {
+  const TimePoint now = Clock::now();
+  SchedulerState job = RunningJob(now);
+  for (int i = 0; i < kMaxPosts; ++i) {
+    EXPECT_THAT(Post(job, std::to_string(i), "", now), IsOk());
+  }
+  EXPECT_EQ(ExitCodeOf(Post(job, "more", "", now)), ExitCode::kMismatch);
 }
 
 TEST(SchedulerState, NamesTheDeathThatMadeALauncherCancel) {
   const TimePoint now = Clock::now();
-  SchedulerState job = RunningJob("s", now);
+  SchedulerState job = RunningJob(now);
   job.OnClosed(1, "closed", now);
   job.Fail({.code = ExitCode::kCancelled}, now);
   EXPECT_TRUE(job.has_failed());
@@ -66,13 +95,12 @@ TEST(SchedulerState, NamesTheDeathThatMadeALauncherCancel) {
   EXPECT_EQ(job.event().dead.size(), 1u);
 }
 
-TEST(SchedulerState, RefusesAWorkerThatAsksTooOften) {
+TEST(SchedulerState, RefusesAMemberThatReadsTooOften) {
   const TimePoint now = Clock::now();
-  SchedulerState job = RunningJob("s", now);
-  for (int i = 0; i < kMaxAsksPerServer; ++i) {
-    EXPECT_THAT(Ask(job, now), IsOk());
-  }
-  EXPECT_EQ(ExitCodeOf(Ask(job, now)), ExitCode::kMismatch);
+  SchedulerState job = RunningJob(now);
+  EXPECT_THAT(Post(job, "a", "", now), IsOk());
+  for (int i = 0; i < kReads; ++i) EXPECT_THAT(Read(job, "a", now), IsOk());
+  EXPECT_EQ(ExitCodeOf(Read(job, "a", now)), ExitCode::kMismatch);
 }
 
 }  // namespace

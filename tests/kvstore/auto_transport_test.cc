@@ -1,14 +1,14 @@
 // --transport auto and --connections auto on hosts that differ: members of one
-// machine that are shown another /sys, or given other numbers.
+// host that say they are on others, or were given other numbers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <filesystem>
-#include <fstream>
 
+#include "base/exit_code.h"
 #include "base/network_device.h"
 #include "tests/kvstore/cluster.h"
+#include "tests/topology/plan_machines.h"
 
 namespace telegrad {
 namespace {
@@ -16,25 +16,6 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using namespace testing;  // NOLINT: the helpers of this folder's tests
-
-// Of a host with an InfiniBand card, which no library finds.
-class RdmaSysfs {
- public:
-  RdmaSysfs() {
-    std::string name = ::testing::TempDir() + "rdmaXXXXXX";
-    root_ = mkdtemp(name.data());
-    const fs::path port = sysfs() / "class/infiniband/mlx5_0/ports/1";
-    fs::create_directories(port);
-    std::ofstream(port / "state") << "4: ACTIVE\n";
-    std::ofstream(port / "link_layer") << "InfiniBand\n";
-    fs::create_directories(root_ / "dev/infiniband");
-  }
-  ~RdmaSysfs() { fs::remove_all(root_); }
-  fs::path sysfs() const { return root_ / "sys"; }
-
- private:
-  fs::path root_;
-};
 
 std::string OwnAddress() {
   for (const auto& entry : fs::directory_iterator("/sys/class/net")) {
@@ -45,21 +26,24 @@ std::string OwnAddress() {
   return "";
 }
 
+MachineReport Host(const std::string& name, Fabric fabric) {
+  return {.host = name,
+          .boot_id = "1",
+          .machine = TestMachine(name, 0, 1, fabric, 100)};
+}
+
+// Worker 1 is on a host without the InfiniBand that the others have.
 TEST(AutoTransport, IsTcpForAllWhereOneHostHasNothingElse) {
-  const RdmaSysfs rdma;
   ClusterConfig config;
   config.secret = *Secret::Derive(std::string(32, 's'), "local");
-  Cluster cluster(config);
+  testing::Cluster cluster(config);
   DistOptions with_rdma = cluster.Options();
   with_rdma.transport = {};
   with_rdma.transport.name = "auto";
   with_rdma.transport.bind_address = OwnAddress();
-  with_rdma.transport.sysfs = rdma.sysfs();
+  with_rdma.look = [] { return Host("a", Fabric::kInfiniBand); };
   if (with_rdma.transport.bind_address.empty()) {
     GTEST_SKIP() << "no address but loopback, where nothing is chosen by cards";
-  }
-  if (ChooseTransport(with_rdma.transport).name != "ucx") {
-    GTEST_SKIP() << "ucx is not in this build";
   }
   auto server = std::async(std::launch::async, [with_rdma]() mutable {
     with_rdma.on_fatal = nullptr;
@@ -70,17 +54,16 @@ TEST(AutoTransport, IsTcpForAllWhereOneHostHasNothingElse) {
     workers.emplace_back([&, rank] {
       DistOptions options = with_rdma;
       options.wanted_rank = rank;
-      if (rank == 1) options.transport.sysfs = "/nowhere";
+      if (rank == 1) {
+        options.look = [] { return Host("b", Fabric::kEthernet); };
+      }
       testing::Worker store(options);
       std::vector<Buffer> values = cluster.MakeValues(rank);
       ASSERT_THAT(cluster.Init(store, values), IsOk());
-      EXPECT_EQ(store->group().data_path().choice.name, "tcp");
       EXPECT_THAT(store->link()->transport_details(),
                   ::testing::StartsWith("tcp: "));
-      // Of worker 1 it is its own choice.
-      EXPECT_THAT(store->group().data_path().choice.reason,
-                  rank == 0 ? HasSubstr("cannot use ucx: no card here does")
-                            : HasSubstr("no card here does RDMA"));
+      EXPECT_THAT(store->group().data_path().plan.warnings,
+                  ::testing::Contains(HasSubstr("IB is on 1 of 2 machines")));
       EXPECT_THAT(store->Pull(0, values[0].view(), 0).Wait(Soon()), IsOk());
       store->Close();
     });
@@ -89,11 +72,34 @@ TEST(AutoTransport, IsTcpForAllWhereOneHostHasNothingElse) {
   EXPECT_THAT(server.get(), IsOk());
 }
 
+// A member that cannot do what another was told ends the job for all.
+TEST(AutoTransport, EndsAllWithWhoCannotFollow) {
+  testing::Cluster cluster(testing::Job(2));
+  auto server = std::async(std::launch::async, [&] {
+    return RunServer({.job = cluster.Options()});
+  });
+  std::vector<std::thread> workers;
+  for (int rank = 0; rank < 2; ++rank) {
+    workers.emplace_back([&, rank] {
+      DistOptions options = cluster.Options();
+      options.wanted_rank = rank;
+      if (rank == 1) options.transport.name = "tcp";
+      const absl::Status status = JoinWorkers(options).status();
+      EXPECT_EQ(ExitCodeOf(status), ExitCode::kMismatch);
+      EXPECT_THAT(
+          std::string(status.message()),
+          HasSubstr("transport: worker/0 has inproc, worker/1 has tcp"));
+    });
+  }
+  for (std::thread& each : workers) each.join();
+  EXPECT_EQ(ExitCodeOf(server.get()), ExitCode::kMismatch);
+}
+
 // Of one worker they were given; all others leave them open.
 TEST(AutoConnections, AreThoseThatOneWasGiven) {
   ClusterConfig config = testing::Job(2);
   config.transport = "tcp";
-  Cluster cluster(config);
+  testing::Cluster cluster(config);
   const auto options = [&cluster](Role role, int rank) {
     DistOptions each = cluster.Options();
     each.wanted_rank = rank;
@@ -110,9 +116,10 @@ TEST(AutoConnections, AreThoseThatOneWasGiven) {
       testing::Worker store(options(Role::kWorker, rank));
       std::vector<Buffer> values = cluster.MakeValues(rank);
       ASSERT_THAT(cluster.Init(store, values), IsOk());
-      EXPECT_EQ(store->group().data_path().connections.connections, 3u);
-      EXPECT_THAT(store->group().data_path().connections.reason,
-                  HasSubstr("of worker/1 on "));
+      const Plan& plan = store->group().data_path().plan;
+      EXPECT_EQ(plan.connections, 3);
+      EXPECT_THAT(Lines(plan),
+                  ::testing::Contains("connections 3: --connections 3"));
       EXPECT_THAT(store->link()->transport_details(),
                   HasSubstr("3 connections to each peer"));
       EXPECT_THAT(store->PushPull(0, values[0].view(), values[0].view(), 0)

@@ -25,14 +25,12 @@ class FakeServer : private TransportHandler {
     JoinRequest request{.scheduler_address = options.scheduler_address,
                         .role = Role::kServer,
                         .wanted_rank = 0,
-                        .data_address = *transport_->Listen(),
                         .facts = {{"resend", "off"}},
-                        .shared = {},
                         .job_id = options.job_id,
                         .secret = options.secret,
                         .timing = options.timing,
                         .on_fatal = nullptr};
-    thread_ = std::thread([this, request] { Run(request); });
+    thread_ = std::thread([this, request, options] { Run(request, options); });
   }
   // Waits until a frame of `type` has come.
   void AwaitFrame(FrameType type) {
@@ -59,9 +57,11 @@ class FakeServer : private TransportHandler {
   }
 
  private:
-  void Run(const JoinRequest& request) {
+  void Run(const JoinRequest& request, const DistOptions& options) {
     auto control = Job::Join(request);
     EXPECT_THAT(control, IsOk());
+    EXPECT_THAT(AgreeOnPath(**control, options.path(), Soon()), IsOk());
+    EXPECT_THAT(PostAddress(**control, *transport_->Listen()), IsOk());
     epoch_ = (*control)->membership().epoch;
     while (!is_stopping_) {
       {

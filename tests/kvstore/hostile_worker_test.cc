@@ -57,21 +57,19 @@ class HostileWorker : public ::testing::Test {
                   .chunk_elems = config.chunk_elems,
                   .has_values = config.has_values};
     const DistOptions options = cluster_->Options();
-    JoinRequest request{
-        .scheduler_address = options.scheduler_address,
-        .role = Role::kWorker,
-        .wanted_rank = 1,
-        .data_address = "",
-        .facts = {{"resend", "off"}, {"tls", options.transport.tls}},
-        .shared = {},
-        .job_id = options.job_id,
-        .secret = options.secret,
-        .timing = options.timing,
-        .on_fatal = nullptr};
+    JoinRequest request{.scheduler_address = options.scheduler_address,
+                        .role = Role::kWorker,
+                        .wanted_rank = 1,
+                        .facts = {{"resend", "off"}},
+                        .job_id = options.job_id,
+                        .secret = options.secret,
+                        .timing = options.timing,
+                        .on_fatal = nullptr};
     control_ = *Job::Join(request);
+    EXPECT_THAT(AgreeOnPath(*control_, options.path(), Soon()), IsOk());
+    address_ = ReadAddresses(*control_, Soon())->at(0);
     EXPECT_THAT(control_->Gather("init 0", FactsText(MakeFacts(job)), Soon()),
                 IsOk());
-    address_ = control_->membership().servers[0].data_address;
     self_ = {.node = {Role::kWorker, 1}, .epoch = control_->membership().epoch};
     raw_ = Connect();
   }

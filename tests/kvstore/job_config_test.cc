@@ -7,7 +7,6 @@
 
 #include "kvstore/engine/checks.h"
 #include "kvstore/engine/codec_policy.h"
-#include "kvstore/members.h"
 #include "tests/testing/same_bits.h"
 #include "tests/testing/status_matchers.h"
 
@@ -41,27 +40,6 @@ JobConfig Sample() {
   config.chunk_elems = 12345;
   config.has_values = true;
   return config;
-}
-
-TEST(TransportFacts, AreOfWhatIsUsedHoweverItIsAskedFor) {
-  TransportOptions network;
-  network.name = "EFA";
-  TransportOptions parts;
-  parts.name = "ofi";
-  parts.tls = "efa";
-  const auto facts = [](const TransportOptions& options) {
-    return TransportFacts(Role::kWorker, {.transport = options},
-                          ChooseTransport(options));
-  };
-  EXPECT_EQ(facts(network), facts(parts));
-  JobOptions one;
-  one.transport = network;
-  JobOptions other;
-  other.transport = parts;
-  EXPECT_EQ(TransportsOf(one).offers.names, TransportsOf(other).offers.names);
-  parts.tls.clear();
-  EXPECT_NE(facts(network), facts(parts));
-  EXPECT_EQ(facts(parts), (Facts{{"resend", "off"}, {"tls", "any"}}));
 }
 
 TEST(JobConfig, ComesBackBitByBit) {

@@ -16,20 +16,26 @@ class ScriptedGroup : public WorkerGroup {
       : script_(std::move(script)) {
     membership_.workers.resize(2);
     membership_.servers.resize(2);
-    path_.choice = {"tcp", ""};
   }
   const Membership& membership() const override { return membership_; }
   const JobOptions& options() const override { return options_; }
   const DataPath& data_path() const override { return path_; }
+  void set_rank(int rank) { membership_.self.rank = rank; }
+  void set_membership(const Membership& membership) {
+    membership_ = membership;
+  }
+  void set_data_path(const DataPath& path) { path_ = path; }
+  // What the script has is said by all but this worker.
   absl::StatusOr<std::vector<std::string>> Gather(
       absl::string_view name, absl::string_view payload) override {
     said_.append(payload.data(), payload.size());
     const auto found = script_.find(std::string(name));
     const std::string mine(payload);
-    return std::vector<std::string>{
-        mine, found == script_.end() ? mine : found->second};
+    std::vector<std::string> all(membership_.workers.size(),
+                                 found == script_.end() ? mine : found->second);
+    all[static_cast<size_t>(rank())] = mine;
+    return all;
   }
-  absl::StatusOr<std::string> AskServer(int) override { return ""; }
   void SuspectPeer(NodeId, absl::string_view) override {}
   void SetStep(int64_t) override {}
   void Fail(const absl::Status&) override {}
@@ -51,13 +57,7 @@ class ScriptedStore : public KVStore, private CodecControl, private StoreLink {
   explicit ScriptedStore(std::map<std::string, std::string> script,
                          std::deque<LinkFigures> links = {})
       : group_(std::move(script)), links_(std::move(links)) {}
-  void set_server_machines(ServerMachines machines) {
-    server_machines_ = machines;
-  }
   ScriptedGroup& scripted_group() { return group_; }
-  void set_servers(std::vector<ServerAbout> servers) {
-    servers_ = std::move(servers);
-  }
 
   const StoreTraits& traits() const override { return traits_; }
   WorkerGroup& group() override { return group_; }
@@ -90,17 +90,11 @@ class ScriptedStore : public KVStore, private CodecControl, private StoreLink {
   double load() const override { return 1; }
   std::string identity() const override { return ""; }
   std::string transport_details() const override { return ""; }
-  ServerMachines server_machines() const override { return server_machines_; }
-  absl::StatusOr<std::vector<ServerAbout>> AskServers() override {
-    return servers_;
-  }
 
  private:
   const StoreTraits traits_ = {"dist_sync", "scripted", true};
   ScriptedGroup group_;
   std::deque<LinkFigures> links_;
-  ServerMachines server_machines_ = {.all = 1};
-  std::vector<ServerAbout> servers_ = {};
 };
 
 }  // namespace telegrad::testing

@@ -18,9 +18,9 @@ TEST(NcclEnvironment, TakesPortsAndRowUnlessTheUserSetThem) {
   };
   TransportOptions options;
   EXPECT_EQ(set(options), "");
-  options.rdma_ports.emplace();
+  options.rdma_ports.clear();
   EXPECT_EQ(set(options), "");
-  options.rdma_ports = std::vector<std::string>{"mlx5_0:1", "mlx5_1:1"};
+  options.rdma_ports = {"mlx5_0:1", "mlx5_1:1"};
   options.gid_rows = {{"mlx5_0:1", 3}, {"mlx5_1:1", 4}};
   EXPECT_EQ(set(options), "NCCL_IB_HCA==mlx5_0:1,mlx5_1:1");
   options.gid_rows["mlx5_1:1"] = 3;

@@ -321,23 +321,6 @@ TEST(UcxAddress, TextSurvivesARoundTrip) {
   }
 }
 
-TEST(UcxAddress, RdmaPortsOfAnInterfaceAreItsDevices) {
-  const fs::path root =
-      fs::path(::testing::TempDir()) / ("sysfs-" + std::to_string(getpid()));
-  for (const auto& [port, interface] : {std::pair{"mlx5_0/ports/1", "eth2"},
-                                        {"mlx5_1/ports/1", "eth3"},
-                                        {"mlx5_2/ports/2", "eth2"}}) {
-    const fs::path ndevs = root / "class/infiniband" / port / "gid_attrs/ndevs";
-    fs::create_directories(ndevs);
-    std::ofstream(ndevs / "0");  // an empty row
-    std::ofstream(ndevs / "3") << interface << "\n";
-  }
-  EXPECT_EQ(ucx::DevicesOf("eth2", root), "eth2,mlx5_0:1,mlx5_2:2");
-  EXPECT_EQ(ucx::DevicesOf("lo", root), "lo");
-  EXPECT_EQ(ucx::DevicesOf("eth2", root / "absent"), "eth2");
-  fs::remove_all(root);
-}
-
 TEST(UcxAddress, AGidRowIsCommonOrNone) {
   const std::map<std::string, int> rows = {
       {"mlx5_0:1", 3}, {"mlx5_1:1", 3}, {"mlx5_2:1", 5}};
@@ -374,7 +357,7 @@ TEST(UcxTransport, TakesThePortsAndTheGidRowThatWereChosen) {
   const std::string interface = *ucx::InterfaceOf(bind);
   TransportOptions options;
   options.bind_address = *address;
-  options.rdma_ports = std::vector<std::string>{"none_8:1", "none_9:1"};
+  options.rdma_ports = {"none_8:1", "none_9:1"};
   options.gid_rows = {{"none_8:1", 3}, {"none_9:1", 3}};
   const std::string chosen = interface + ",none_8:1,none_9:1; ";
   EXPECT_EQ(SettingsOf(options, bind), chosen + "UCX_IB_GID_INDEX=3");
@@ -390,7 +373,7 @@ TEST(UcxTransport, TakesThePortsAndTheGidRowThatWereChosen) {
   }
   options.gid_rows["none_9:1"] = 4;
   EXPECT_EQ(SettingsOf(options, bind), chosen);
-  options.rdma_ports.emplace();
+  options.rdma_ports.clear();
   EXPECT_EQ(SettingsOf(options, bind), interface + "; ");
   EXPECT_EQ(SettingsOf(options, *ParseIp("127.0.0.1", 0)), "lo; ");
 }

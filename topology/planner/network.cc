@@ -254,6 +254,9 @@ class NetworkChooser {
 }  // namespace
 
 const char* Name(NetworkKind network) { return TraitsOf(network).name; }
+const char* TransportOf(NetworkKind network) {
+  return TraitsOf(network).transport;
+}
 
 absl::StatusOr<std::optional<NetworkKind>> ParseNetwork(
     absl::string_view text) {

@@ -24,7 +24,7 @@ constexpr int64_t kMaxChunkBytes = int64_t{1} << 40;
 constexpr double kManyStreamsGbps = 25;
 constexpr double kBytesPerGbit = 1e9 / 8;
 
-absl::Status CheckRequest(const PlanRequest& request) {
+absl::Status CheckSize(const PlanRequest& request) {
   const auto is_count = [](int count) {
     return count >= 0 && count <= kMaxMachines;
   };
@@ -33,6 +33,11 @@ absl::Status CheckRequest(const PlanRequest& request) {
         absl::StrCat(request.workers, " workers and ", request.servers,
                      " servers: expected 0 to ", kMaxMachines, " of each"));
   }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRequest(const PlanRequest& request) {
+  RETURN_IF_ERROR(CheckSize(request));
   if (!(request.link_gbps >= 0 && request.link_gbps <= 1e6)) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "a link of %g Gb/s: expected 0 to 1000000", request.link_gbps));
@@ -127,7 +132,9 @@ void ChooseConnections(const PlanRequest& request, bool is_over_bond,
   } else {
     chosen = ConnectionsOver(plan->network, gbps, is_over_bond);
     if (chosen.why.empty()) {
-      chosen.why = absl::StrFormat("one fills a link of %g Gb/s", gbps);
+      chosen.why = gbps > 0
+                       ? absl::StrFormat("one fills a link of %g Gb/s", gbps)
+                       : std::string("no port tells its rate");
     }
   }
   plan->connections = chosen.connections;
@@ -187,6 +194,27 @@ void SortMachines(std::vector<MachinePlan>* machines) {
   *machines = std::move(sorted);
 }
 
+// Of the interfaces that members are bound to, else of the cards that the plan
+// has; of the slowest machine. 0: unknown.
+double LeastGbps(std::span<const Machine* const> machines,
+                 const PlanRequest& request, const Plan& plan) {
+  double least = 0;
+  const auto take = [&least](double gbps) {
+    if (gbps > 0 && (least == 0 || gbps < least)) least = gbps;
+  };
+  for (const Machine* machine : machines) {
+    const auto bound = std::ranges::find(machine->interfaces,
+                                         BoundInterface(request, *machine),
+                                         &NetInterface::name);
+    if (bound != machine->interfaces.end() && bound->gbps.known()) {
+      take(*bound->gbps.value);
+    }
+  }
+  if (least > 0) return least;
+  for (const MachinePlan& machine : plan.machines) take(machine.gbps);
+  return least;
+}
+
 // Everything but the exchange: network, rails, memory.
 absl::StatusOr<Plan> PlanMachines(std::span<const Machine* const> machines,
                                   const PlanRequest& request) {
@@ -216,6 +244,18 @@ PlannedConnections ConnectionsOver(NetworkKind network, double gbps,
     return {2, "a bond spreads by connection"};
   }
   return {};
+}
+
+absl::StatusOr<Plan> PlanPath(std::span<const Machine> machines,
+                              const PlanRequest& request) {
+  RETURN_IF_ERROR(CheckSize(request));
+  const std::vector<const Machine*> sorted = Sorted(machines);
+  ASSIGN_OR_RETURN(Plan plan, PlanMachines(sorted, request));
+  plan.link_bytes_per_s = kBytesPerGbit * LeastGbps(sorted, request, plan);
+  ChooseSmallNumbers(sorted, request, &plan);
+  SummarisePath(&plan);
+  plan.digest = Sha256Hex(PlanFacts(plan));
+  return plan;
 }
 
 absl::StatusOr<Plan> MakePlan(std::span<const Machine> machines,

@@ -80,6 +80,19 @@ GpuPlan ReadGpu(const Json& json, Reader& reader) {
   return gpu;
 }
 
+// Without their evidence, which only whoever planned has.
+void ReadDecisions(const Json& json, Reader& reader, Plan& plan) {
+  for (const Json& each : reader.List(json, "decisions")) {
+    Decision& decision = plan.decisions.emplace_back();
+    reader.TakeName(each, "what", Decision::Kind::kAdvice, &decision.what);
+    reader.Take(each, "choice", &decision.choice);
+    reader.Take(each, "why", &decision.why);
+  }
+  for (const Json& each : reader.List(json, "warnings")) {
+    if (each.is_string()) plan.warnings.push_back(each.get<std::string>());
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<Plan> PlanFromJson(absl::string_view text) {
@@ -116,6 +129,7 @@ absl::StatusOr<Plan> PlanFromJson(absl::string_view text) {
       machine.gpus.push_back(ReadGpu(gpu, reader));
     }
   }
+  ReadDecisions(json, reader, plan);
   RETURN_IF_ERROR(reader.status);
   plan.digest = Sha256Hex(PlanFacts(plan));
   if (plan.digest != digest) {

@@ -91,9 +91,14 @@ Decision Chunks(const PlanRequest& request, const Plan& plan) {
 
 }  // namespace
 
-void Summarise(const PlanRequest& request, Plan* plan) {
+void SummarisePath(Plan* plan) {
   plan->decisions.push_back(Cards(*plan));
   plan->decisions.push_back(Memory(*plan));
+  std::ranges::stable_sort(plan->decisions, {}, &Decision::what);
+}
+
+void Summarise(const PlanRequest& request, Plan* plan) {
+  SummarisePath(plan);
   plan->decisions.push_back(Chunks(request, *plan));
   plan->decisions.push_back({.what = Decision::Kind::kPriority,
                              .choice = "first layers first",

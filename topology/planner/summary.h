@@ -7,5 +7,7 @@ namespace telegrad {
 // Adds what all of the plan says: cards, memory, chunks, priority; brings the
 // decisions in order.
 void Summarise(const PlanRequest& request, Plan* plan);
+// The part of it that PlanPath decides.
+void SummarisePath(Plan* plan);
 
 }  // namespace telegrad

@@ -20,24 +20,14 @@ absl::Status TooLong(absl::string_view what, size_t max_bytes) {
       absl::StrCat("join: ", what, " is longer than ", max_bytes, " bytes"));
 }
 
-absl::Status CheckOffers(const TransportOffers& offers) {
-  const size_t count = offers.names.size();
-  for (const std::string& name : offers.names) {
-    if (name.size() > kMaxNameBytes) return TooLong("offer", kMaxNameBytes);
+absl::Status CheckSizes(const char* what, absl::string_view name,
+                        absl::string_view payload) {
+  if (name.size() <= kMaxNameBytes && payload.size() <= kMaxGatherBytes) {
+    return absl::OkStatus();
   }
-  for (const auto* all : {&offers.addresses, &offers.striped_addresses}) {
-    if (count > kMaxOffers || (!all->empty() && all->size() != count)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("join: ", count, " transports with ", all->size(),
-                       " addresses, at most ", kMaxOffers));
-    }
-    for (const std::string& address : *all) {
-      if (address.size() > kMaxAddressBytes) {
-        return TooLong("data address", kMaxAddressBytes);
-      }
-    }
-  }
-  return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, ": name of ", name.size(), " and payload of ",
+                   payload.size(), " bytes"));
 }
 
 absl::Status CheckRequest(const JoinRequest& request) {
@@ -51,13 +41,6 @@ absl::Status CheckRequest(const JoinRequest& request) {
   if (request.job_id.empty() || request.job_id.size() > 255) {
     return absl::InvalidArgumentError("join: job id of 1 to 255 bytes needed");
   }
-  if (request.shared.size() > MostShared(request.role)) {
-    return TooLong("shared", MostShared(request.role));
-  }
-  if (request.data_address.size() > kMaxAddressBytes) {
-    return TooLong("data address", kMaxAddressBytes);
-  }
-  RETURN_IF_ERROR(CheckOffers(request.offers));
   if (request.facts.size() > kMaxFacts) {
     return absl::InvalidArgumentError("join: too many facts");
   }
@@ -103,7 +86,7 @@ absl::Status JobClient::AwaitJoin() {
   return is_joined_ ? absl::OkStatus() : join_status_;
 }
 
-void JobClient::Post(const Record& record) {
+void JobClient::Queue(const Record& record) {
   Frame frame = MakeFrame(EncodeRecord(record));
   {
     MutexLock lock(&mutex_);
@@ -123,25 +106,30 @@ absl::Status JobClient::ClosedStatus() const {
 
 absl::StatusOr<std::vector<std::string>> JobClient::Gather(
     absl::string_view name, absl::string_view payload, TimePoint deadline) {
-  if (name.size() > kMaxNameBytes || payload.size() > kMaxGatherBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("gather: name of ", name.size(), " and payload of ",
-                     payload.size(), " bytes"));
-  }
+  RETURN_IF_ERROR(CheckSizes("gather", name, payload));
   const GatherRecord question{.name = std::string(name),
                               .payload = std::string(payload)};
   return GatherBy(question, question.name, membership_.workers.size(),
                   deadline);
 }
 
-absl::StatusOr<std::string> JobClient::AskServer(int rank, TimePoint deadline) {
-  const NodeId id{Role::kServer, rank};
-  if (rank < 0 || static_cast<size_t>(rank) >= membership_.servers.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("no ", ToString(id)));
+absl::Status JobClient::Post(absl::string_view name,
+                             absl::string_view payload) {
+  RETURN_IF_ERROR(CheckSizes("post", name, payload));
+  {
+    MutexLock lock(&mutex_);
+    if (is_closed_ || is_leaving_) return ClosedStatus();
   }
-  ASSIGN_OR_RETURN(
-      std::vector<std::string> answer,
-      GatherBy(AskRecord{.rank = rank}, ToString(id), 1, deadline));
+  Queue(PostRecord{.name = std::string(name), .payload = std::string(payload)});
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> JobClient::Read(absl::string_view name,
+                                            TimePoint deadline) {
+  RETURN_IF_ERROR(CheckSizes("read", name, ""));
+  const ReadRecord question{.name = std::string(name)};
+  ASSIGN_OR_RETURN(std::vector<std::string> answer,
+                   GatherBy(question, question.name, 1, deadline));
   return std::move(answer[0]);
 }
 
@@ -163,7 +151,7 @@ absl::StatusOr<std::vector<std::string>> JobClient::GatherBy(
     const Record& question, const std::string& name, size_t size,
     TimePoint deadline) {
   RETURN_IF_ERROR(BeginGather(name, size));
-  Post(question);
+  Queue(question);
   // The scheduler is asked who is missing and has a little time to say so.
   TimePoint until = deadline;
   bool has_asked = false;
@@ -179,9 +167,10 @@ absl::StatusOr<std::vector<std::string>> JobClient::GatherBy(
       const Exchange ended = *std::exchange(gather_, std::nullopt);
       if (is_closed_) return ClosedStatus();
       return absl::DeadlineExceededError(absl::StrCat(
-          "gather \"", name, "\": waiting for ",
-          ended.missing.has_value() ? absl::StrJoin(*ended.missing, ", ")
-                                    : "an answer of the scheduler"));
+          "\"", name, "\": waiting for ",
+          !ended.missing.has_value() ? "an answer of the scheduler"
+          : ended.missing->empty()   ? "somebody to post it"
+                                     : absl::StrJoin(*ended.missing, ", ")));
     }
     if (!has_asked && Clock::now() >= until) {
       has_asked = true;
@@ -200,12 +189,12 @@ void JobClient::Fail(const FatalEvent& event) {
     own_failure_ = event;
     own_failure_at_ = Clock::now();
   }
-  Post(FailRecord{.event = event});
+  Queue(FailRecord{.event = event});
 }
 
 void JobClient::SuspectPeer(NodeId peer, absl::string_view why) {
   if (peer.role == Role::kScheduler) return;  // the heartbeat's own matter
-  Post(SuspectRecord{.peer = peer, .why = std::string(why)});
+  Queue(SuspectRecord{.peer = peer, .why = std::string(why)});
 }
 
 void JobClient::Leave() {
@@ -214,7 +203,7 @@ void JobClient::Leave() {
     if (is_closed_ || is_leaving_) return;
     is_leaving_ = true;
   }
-  Post(LeaveRecord{});
+  Queue(LeaveRecord{});
   const TimePoint deadline = Clock::now() + request_.timing.teardown;
   MutexLock lock(&mutex_);
   while (!is_closed_ && Clock::now() < deadline) {

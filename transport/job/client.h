@@ -27,7 +27,9 @@ class JobClient : public Job {
   absl::StatusOr<std::vector<std::string>> Gather(absl::string_view name,
                                                   absl::string_view payload,
                                                   TimePoint deadline) override;
-  absl::StatusOr<std::string> AskServer(int rank, TimePoint deadline) override;
+  absl::Status Post(absl::string_view name, absl::string_view payload) override;
+  absl::StatusOr<std::string> Read(absl::string_view name,
+                                   TimePoint deadline) override;
   void Fail(const FatalEvent& event) override;
   void SuspectPeer(NodeId peer, absl::string_view why) override;
   void SetStep(int64_t step) override { step_ = step; }
@@ -35,7 +37,7 @@ class JobClient : public Job {
   absl::Status WaitForEnd(TimePoint deadline) override;
 
  private:
-  // A Gather or AskServer under way.
+  // A Gather or Read under way.
   struct Exchange {
     std::string name;
     std::vector<std::string> payloads;
@@ -44,7 +46,7 @@ class JobClient : public Job {
     std::optional<std::vector<std::string>> missing;
   };
 
-  void Post(const Record& record);
+  void Queue(const Record& record);
   // Of `size` payloads, which `question` brings; one at a time.
   absl::StatusOr<std::vector<std::string>> GatherBy(const Record& question,
                                                     const std::string& name,

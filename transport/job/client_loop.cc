@@ -40,10 +40,7 @@ void JobClient::Run() {
   join.wanted = {request_.role, request_.wanted_rank};
   join.host = OwnHostName();
   join.pid = getpid();
-  join.data_address = request_.data_address;
-  join.offers = request_.offers;
   join.facts = request_.facts;
-  join.shared = request_.shared;
   connection->Send(MakeFrame(EncodeRecord(join)));
   last_heard_ = last_turn_ = next_beat_ = Clock::now();
   // The scheduler's own deadline began before this one: it speaks first.
@@ -162,11 +159,6 @@ absl::Status JobClient::OnStart(const StartRecord& record) {
   membership_.self = {request_.role, rank_};
   membership_.workers = record.workers;
   membership_.servers = record.servers;
-  membership_.shared = record.shared;
-  membership_.transport = record.transport;
-  membership_.transport_reason = record.transport_reason;
-  membership_.connections = record.connections;
-  membership_.connections_reason = record.connections_reason;
   is_joined_ = true;
   changed_.NotifyAll();
   return absl::OkStatus();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -23,16 +24,14 @@ namespace telegrad {
 // Facts on which all members must agree ("threshold" -> "0.5"), in order.
 using Facts = std::vector<std::pair<std::string, std::string>>;
 
+// Of a payload that members give to each other through the scheduler.
+constexpr size_t kMaxGatherBytes = size_t{1} << 20;
+
 struct JoinRequest {
   std::string scheduler_address;
   Role role = Role::kWorker;
-  int wanted_rank = -1;         // -1: the scheduler chooses
-  std::string data_address;     // servers: where workers connect
-  TransportOffers offers = {};  // where it depends on the transport
+  int wanted_rank = -1;  // -1: the scheduler chooses
   Facts facts;
-  // From worker 0 to all, at most 4 MiB; from a server to workers that ask, at
-  // most 1 MiB.
-  std::string shared;
   std::string job_id = "local";
   Secret secret;
   ControlTiming timing;
@@ -47,9 +46,8 @@ struct JoinRequest {
 class Job {
  public:
   // Returns when everyone has joined. Errors carry exit codes: 25 join
-  // deadline (names who is missing), 30 authentication, 31 facts differ or no
-  // transport is offered by all (names both members and both values), 24
-  // scheduler unreachable.
+  // deadline (names who is missing), 30 authentication, 31 facts differ (names
+  // both members and both values), 24 scheduler unreachable.
   static absl::StatusOr<std::unique_ptr<Job>> Join(const JoinRequest& request);
   virtual ~Job() = default;
 
@@ -68,10 +66,15 @@ class Job {
     return Gather(name, "", deadline).status();
   }
 
-  // A worker gets what server `rank` gave as JoinRequest::shared. More than 16
-  // times the number of servers in a job are refused, which ends it (31).
-  virtual absl::StatusOr<std::string> AskServer(int rank,
-                                                TimePoint deadline) = 0;
+  // Leaves `payload`, at most 1 MiB, under a name that nobody has used yet, for
+  // all members. At most 16 of one member; more, and a name twice, end the job
+  // (31).
+  virtual absl::Status Post(absl::string_view name,
+                            absl::string_view payload) = 0;
+  // What somebody has left under `name`; waits for it. More than 16 times the
+  // number of members are refused, which ends the job (31).
+  virtual absl::StatusOr<std::string> Read(absl::string_view name,
+                                           TimePoint deadline) = 0;
 
   // Ends the job for everyone with `event` (its code, message, details).
   virtual void Fail(const FatalEvent& event) = 0;

@@ -15,24 +15,16 @@
 // bytes, "\n" and the bytes. docs/control_plane.md has the grammar.
 namespace telegrad {
 
-constexpr int kControlVersion = 4;
-constexpr size_t kMaxSharedBytes = size_t{4} << 20;
-constexpr size_t kMaxGatherBytes = size_t{1} << 20;
-// Of what a member shares: a server's goes to one worker at a time, as payloads
-// do.
-constexpr size_t MostShared(Role role) {
-  return role == Role::kServer ? kMaxGatherBytes : kMaxSharedBytes;
-}
+constexpr int kControlVersion = 5;
 constexpr size_t kMaxJsonBytes = size_t{1} << 20;
-constexpr size_t kMaxRecordBytes = kMaxSharedBytes + kMaxJsonBytes;
+constexpr size_t kMaxRecordBytes = kMaxGatherBytes + kMaxJsonBytes;
 constexpr size_t kMaxHostBytes = 255;
-constexpr size_t kMaxAddressBytes = 4096;
 constexpr size_t kMaxFacts = 256;
 constexpr size_t kMaxFactBytes = 1024;
 constexpr size_t kMaxNameBytes = 256;
-constexpr size_t kMaxOffers = 8;
-constexpr size_t kMaxWhyBytes = 1024;
-constexpr int kMaxAsksPerServer = 16;  // of one worker
+constexpr int kMaxPosts = 16;                          // of one member
+constexpr size_t kMaxPostedBytes = size_t{256} << 20;  // of all members
+constexpr int kMaxReadsPerMember = 16;  // of one member, of each member's
 constexpr size_t kMaxMessageBytes = 4096;
 constexpr size_t kMaxDetailsBytes = 16384;
 constexpr int kMaxMembers = 65536;  // ranks are u16 in frame headers
@@ -42,11 +34,8 @@ struct JoinRecord {
   NodeId wanted;  // rank -1: the scheduler chooses
   std::string host;
   int pid = 0;
-  std::string data_address;
-  TransportOffers offers = {};  // with as many addresses as names
   Facts facts;
   int version = kControlVersion;
-  std::string shared;  // attached
 };
 struct BeatRecord {  // in both directions
   int64_t step = 0;
@@ -55,10 +44,14 @@ struct GatherRecord {
   std::string name;
   std::string payload;  // attached
 };
-struct AskRecord {  // for what a server shares
-  int rank = 0;
+struct PostRecord {  // an entry that all members may read, once per name
+  std::string name;
+  std::string payload;  // attached
 };
-struct WithdrawRecord {  // a gather whose deadline has passed
+struct ReadRecord {  // answered as soon as the entry is there
+  std::string name;
+};
+struct WithdrawRecord {  // a gather or a read whose deadline has passed
   std::string name;
 };
 struct FailRecord {
@@ -83,13 +76,8 @@ struct StartRecord {
   uint64_t epoch = 0;
   std::vector<Member> workers;  // by rank
   std::vector<Member> servers;
-  std::string transport;
-  std::string transport_reason;
-  size_t connections = 0;
-  std::string connections_reason;
-  std::string shared;  // attached
 };
-struct GatheredRecord {  // one for each rank; of AskRecord one
+struct GatheredRecord {  // one for each rank; of ReadRecord one
   std::string name;
   int rank = 0;
   std::string payload;  // attached
@@ -104,11 +92,12 @@ struct AbortRecord {
 struct ByeRecord {};
 struct EndRecord {};
 
-using Record = std::variant<JoinRecord, BeatRecord, GatherRecord, AskRecord,
-                            WithdrawRecord, FailRecord, SuspectRecord,
-                            LeaveRecord, WelcomeRecord, RefuseRecord,
-                            RankRecord, StartRecord, GatheredRecord,
-                            MissingRecord, AbortRecord, ByeRecord, EndRecord>;
+using Record =
+    std::variant<JoinRecord, BeatRecord, GatherRecord, PostRecord, ReadRecord,
+                 WithdrawRecord, FailRecord, SuspectRecord, LeaveRecord,
+                 WelcomeRecord, RefuseRecord, RankRecord, StartRecord,
+                 GatheredRecord, MissingRecord, AbortRecord, ByeRecord,
+                 EndRecord>;
 
 std::string EncodeRecord(const Record& record);
 

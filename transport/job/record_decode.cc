@@ -6,10 +6,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "transport/job/record.h"
-#include "transport/transport.h"
 
 namespace telegrad {
 namespace {
@@ -20,14 +18,6 @@ absl::Status Malformed(absl::string_view what) {
   return WithExitCode(
       ExitCode::kMismatch,
       absl::InvalidArgumentError(absl::StrCat("control record: ", what)));
-}
-
-// It stands in messages to people.
-bool IsTransportName(absl::string_view name) {
-  return !name.empty() &&
-         std::all_of(name.begin(), name.end(), [](unsigned char c) {
-           return absl::ascii_isalnum(c) || c == '_' || c == '-';
-         });
 }
 
 // Typed, bounded access to one object; the first error sticks.
@@ -53,11 +43,6 @@ class Fields {
   std::string Text(const char* name, size_t max_bytes) {
     const Json* value = Find(name);
     return value == nullptr ? "" : TextOf(name, *value, max_bytes);
-  }
-
-  std::string Base64(const char* name, size_t max_bytes) {
-    const Json* value = Find(name);
-    return value == nullptr ? "" : Base64Of(name, *value, max_bytes);
   }
 
   Role NodeRole(const char* name) {
@@ -99,25 +84,6 @@ class Fields {
     return facts;
   }
 
-  TransportOffers Offers(const char* name) {
-    TransportOffers offers;
-    const Json* list = List(name, kMaxOffers);
-    if (list == nullptr) return offers;
-    for (const Json& pair : *list) {
-      if (!pair.is_array() || pair.size() != 3) {
-        return Bad(name, "has an entry that is no triple"), TransportOffers();
-      }
-      offers.names.push_back(TextOf(name, pair[0], kMaxNameBytes));
-      if (!IsTransportName(offers.names.back())) {
-        return Bad(name, "has an entry without a name"), TransportOffers();
-      }
-      offers.addresses.push_back(Base64Of(name, pair[1], kMaxAddressBytes));
-      offers.striped_addresses.push_back(
-          Base64Of(name, pair[2], kMaxAddressBytes));
-    }
-    return offers;
-  }
-
   std::vector<Member> Members(const char* name, Role role) {
     std::vector<Member> members;
     const Json* list = List(name, kMaxMembers);
@@ -129,7 +95,6 @@ class Fields {
       member.id = {role, static_cast<int>(members.size())};
       member.host = fields.Text("host", kMaxHostBytes);
       member.pid = static_cast<int>(fields.Integer("pid", 0, INT32_MAX));
-      member.data_address = fields.Base64("address", kMaxAddressBytes);
       if (!fields.status_.ok()) status_.Update(fields.status_);
       members.push_back(std::move(member));
     }
@@ -182,15 +147,6 @@ class Fields {
     return *text;
   }
 
-  std::string Base64Of(const char* name, const Json& value, size_t max_bytes) {
-    std::string bytes;
-    if (!absl::Base64Unescape(TextOf(name, value, max_bytes * 4 / 3 + 4),
-                              &bytes)) {
-      Bad(name, "is not base64");
-    }
-    return bytes;
-  }
-
   void Bad(const char* name, const char* what) {
     status_.Update(Malformed(absl::StrCat("field \"", name, "\" ", what)));
   }
@@ -209,15 +165,7 @@ Record Join(Fields& f) {
   r.pid = static_cast<int>(f.Integer("pid", 0, INT32_MAX));
   // It is refused by its version; what else it has, only that one knows.
   if (r.version != kControlVersion) return r;
-  r.data_address = f.Base64("address", kMaxAddressBytes);
-  r.offers = f.Offers("offers");
-  r.offers.why = f.Text("why", kMaxWhyBytes);
-  r.offers.connections =
-      static_cast<size_t>(f.Integer("connections", 1, kMaxConnections));
-  r.offers.is_open = f.Integer("is_open", 0, 1) == 1;
-  r.offers.connections_why = f.Text("connections_why", kMaxWhyBytes);
   r.facts = f.FactList("facts");
-  r.shared = f.Attached(MostShared(r.wanted.role));
   return r;
 }
 Record Beat(Fields& f) {
@@ -227,9 +175,12 @@ Record Gather(Fields& f) {
   return GatherRecord{.name = f.Text("name", kMaxNameBytes),
                       .payload = f.Attached(kMaxGatherBytes)};
 }
-Record Ask(Fields& f) {
-  return AskRecord{.rank =
-                       static_cast<int>(f.Integer("rank", 0, kMaxMembers - 1))};
+Record Post(Fields& f) {
+  return PostRecord{.name = f.Text("name", kMaxNameBytes),
+                    .payload = f.Attached(kMaxGatherBytes)};
+}
+Record Read(Fields& f) {
+  return ReadRecord{.name = f.Text("name", kMaxNameBytes)};
 }
 Record Withdraw(Fields& f) {
   return WithdrawRecord{.name = f.Text("name", kMaxNameBytes)};
@@ -257,12 +208,6 @@ Record Start(Fields& f) {
   r.epoch = static_cast<uint64_t>(f.Integer("epoch", 1, INT64_MAX));
   r.workers = f.Members("workers", Role::kWorker);
   r.servers = f.Members("servers", Role::kServer);
-  r.transport = f.Text("transport", kMaxNameBytes);
-  r.transport_reason = f.Text("why", kMaxMessageBytes);
-  r.connections =
-      static_cast<size_t>(f.Integer("connections", 0, kMaxConnections));
-  r.connections_reason = f.Text("connections_why", kMaxMessageBytes);
-  r.shared = f.Attached(kMaxSharedBytes);
   return r;
 }
 Record Gathered(Fields& f) {
@@ -292,7 +237,8 @@ constexpr TypeLine kTypes[] = {
     {"join", Join},
     {"beat", Beat},
     {"gather", Gather},
-    {"ask", Ask},
+    {"post", Post},
+    {"read", Read},
     {"withdraw", Withdraw},
     {"fail", Fail},
     {"suspect", Suspect},

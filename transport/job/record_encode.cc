@@ -1,6 +1,5 @@
 #include <nlohmann/json.hpp>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "transport/job/record.h"
 
@@ -17,9 +16,7 @@ struct Encoded {
 Json MembersJson(const std::vector<Member>& members) {
   Json list = Json::array();
   for (const Member& member : members) {
-    list.push_back({{"host", member.host},
-                    {"pid", member.pid},
-                    {"address", absl::Base64Escape(member.data_address)}});
+    list.push_back({{"host", member.host}, {"pid", member.pid}});
   }
   return list;
 }
@@ -35,38 +32,18 @@ Json EventJson(const char* type, const FatalEvent& event) {
                           : event.details_json}};
 }
 
-Json OffersJson(const TransportOffers& offers) {
-  Json list = Json::array();
-  for (size_t i = 0; i < offers.names.size(); ++i) {
-    const auto address = [i](const std::vector<std::string>& all) {
-      return i < all.size() ? absl::Base64Escape(all[i]) : "";
-    };
-    list.push_back(Json::array({offers.names[i], address(offers.addresses),
-                                address(offers.striped_addresses)}));
-  }
-  return list;
-}
-
 Encoded ToJson(const JoinRecord& r) {
   Json facts = Json::array();
   for (const auto& [name, value] : r.facts) {
     facts.push_back(Json::array({name, value}));
   }
-  return {
-      {{"t", "join"},
-       {"version", r.version},
-       {"role", RoleName(r.wanted.role)},
-       {"rank", r.wanted.rank},
-       {"host", r.host},
-       {"pid", r.pid},
-       {"address", absl::Base64Escape(r.data_address)},
-       {"offers", OffersJson(r.offers)},
-       {"why", r.offers.why.substr(0, kMaxWhyBytes)},
-       {"connections", r.offers.connections},
-       {"is_open", r.offers.is_open ? 1 : 0},
-       {"connections_why", r.offers.connections_why.substr(0, kMaxWhyBytes)},
-       {"facts", facts}},
-      &r.shared};
+  return {{{"t", "join"},
+           {"version", r.version},
+           {"role", RoleName(r.wanted.role)},
+           {"rank", r.wanted.rank},
+           {"host", r.host},
+           {"pid", r.pid},
+           {"facts", facts}}};
 }
 Encoded ToJson(const BeatRecord& r) {
   return {{{"t", "beat"}, {"step", r.step}}};
@@ -74,8 +51,11 @@ Encoded ToJson(const BeatRecord& r) {
 Encoded ToJson(const GatherRecord& r) {
   return {{{"t", "gather"}, {"name", r.name}}, &r.payload};
 }
-Encoded ToJson(const AskRecord& r) {
-  return {{{"t", "ask"}, {"rank", r.rank}}};
+Encoded ToJson(const PostRecord& r) {
+  return {{{"t", "post"}, {"name", r.name}}, &r.payload};
+}
+Encoded ToJson(const ReadRecord& r) {
+  return {{{"t", "read"}, {"name", r.name}}};
 }
 Encoded ToJson(const WithdrawRecord& r) {
   return {{{"t", "withdraw"}, {"name", r.name}}};
@@ -98,16 +78,10 @@ Encoded ToJson(const RankRecord& r) {
   return {{{"t", "rank"}, {"rank", r.rank}}};
 }
 Encoded ToJson(const StartRecord& r) {
-  return {
-      {{"t", "start"},
-       {"epoch", r.epoch},
-       {"workers", MembersJson(r.workers)},
-       {"servers", MembersJson(r.servers)},
-       {"transport", r.transport},
-       {"why", r.transport_reason.substr(0, kMaxMessageBytes)},
-       {"connections", r.connections},
-       {"connections_why", r.connections_reason.substr(0, kMaxMessageBytes)}},
-      &r.shared};
+  return {{{"t", "start"},
+           {"epoch", r.epoch},
+           {"workers", MembersJson(r.workers)},
+           {"servers", MembersJson(r.servers)}}};
 }
 Encoded ToJson(const GatheredRecord& r) {
   return {{{"t", "gathered"}, {"name", r.name}, {"rank", r.rank}}, &r.payload};

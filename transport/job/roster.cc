@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "transport/job/settle.h"
 
 namespace telegrad {
 namespace {
@@ -139,13 +138,6 @@ std::vector<const RosterEntry*> Roster::ByRank(Role role) const {
   return sorted;
 }
 
-std::vector<const RosterEntry*> Roster::ByRank() const {
-  std::vector<const RosterEntry*> all = ByRank(Role::kWorker);
-  const std::vector<const RosterEntry*> servers = ByRank(Role::kServer);
-  all.insert(all.end(), servers.begin(), servers.end());
-  return all;
-}
-
 std::string Roster::FirstDifference() const {
   const std::vector<const RosterEntry*> workers = ByRank(Role::kWorker);
   const std::vector<const RosterEntry*> servers = ByRank(Role::kServer);
@@ -164,29 +156,20 @@ std::string Roster::FirstDifference() const {
       }
     }
   }
-  return Settle(ByRank()).error;
+  return "";
 }
 
 StartRecord Roster::MakeStart() const {
   StartRecord start;
   start.epoch = 1;
-  const SettledTransport settled = Settle(ByRank());
-  start.transport = settled.name;
-  start.transport_reason = settled.reason;
-  start.connections = settled.connections;
-  start.connections_reason = settled.connections_reason;
   for (const Role role : {Role::kWorker, Role::kServer}) {
     for (const RosterEntry* entry : ByRank(role)) {
       Member member;
       member.id = entry->id();
       member.host = entry->join.host;
       member.pid = entry->join.pid;
-      member.data_address = AddressFor(*entry, settled);
       (role == Role::kWorker ? start.workers : start.servers)
           .push_back(std::move(member));
-      if (member.id == NodeId{Role::kWorker, 0}) {
-        start.shared = entry->join.shared;
-      }
     }
   }
   return start;

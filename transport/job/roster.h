@@ -29,9 +29,9 @@ struct RosterEntry {
   bool is_dead = false;
   std::string cause;  // of death
   std::optional<std::string> gathered;
-  int num_asks = 0;
-  Frame answer =
-      nullptr;  // to all who ask for what it shares; then that is here
+  int num_posts = 0;
+  int num_reads = 0;
+  std::optional<std::string> reads;  // the entry that it waits for
 
   NodeId id() const { return {join.wanted.role, rank}; }
   // "worker/2@host:pid"; "worker@host:pid" before it has a rank.
@@ -59,7 +59,6 @@ class Roster {
   std::vector<std::string> Present() const;
 
   // The first fact on which members differ, in words; empty if they agree.
-  // Last come the transports that they offer, of which they need one in common.
   // Workers must all give the same facts; a server's are compared as far as it
   // gives them.
   std::string FirstDifference() const;
@@ -80,7 +79,6 @@ class Roster {
   }
   int count(Role role) const;
   std::vector<const RosterEntry*> ByRank(Role role) const;
-  std::vector<const RosterEntry*> ByRank() const;  // workers, then servers
 
   int num_workers_;
   int num_servers_;

@@ -79,8 +79,11 @@ absl::Status SchedulerState::OnMember(RosterEntry& from, const Record& record,
   if (const auto* gather = std::get_if<GatherRecord>(&record)) {
     return OnGather(from, *gather, now);
   }
-  if (const auto* ask = std::get_if<AskRecord>(&record)) {
-    return OnAsk(from, *ask);
+  if (const auto* post = std::get_if<PostRecord>(&record)) {
+    return OnPost(from, *post);
+  }
+  if (const auto* read = std::get_if<ReadRecord>(&record)) {
+    return OnRead(from, *read);
   }
   if (const auto* withdraw = std::get_if<WithdrawRecord>(&record)) {
     OnWithdraw(from, *withdraw);
@@ -139,23 +142,42 @@ void SchedulerState::FinishGather() {
   }
 }
 
-absl::Status SchedulerState::OnAsk(RosterEntry& from, const AskRecord& record) {
-  const NodeId id{Role::kServer, record.rank};
-  RosterEntry* server = roster_.Find(id);
-  if (server == nullptr || from.join.wanted.role != Role::kWorker) {
-    return Refused(
-        absl::StrCat(ToString(from.id()), " asks for ", ToString(id)));
+absl::Status SchedulerState::OnPost(RosterEntry& from,
+                                    const PostRecord& record) {
+  posted_bytes_ += record.payload.size();
+  if (++from.num_posts > kMaxPosts || posted_bytes_ > kMaxPostedBytes) {
+    return Refused(absl::StrCat(ToString(from.id()), " posts ", from.num_posts,
+                                " entries; all have ", posted_bytes_,
+                                " bytes"));
   }
-  if (++from.num_asks > kMaxAsksPerServer * roster_.num_servers()) {
-    return Refused(absl::StrCat(ToString(from.id()), " asks for servers ",
-                                from.num_asks, " times"));
+  const Frame answer = MakeFrame(EncodeRecord(
+      GatheredRecord{.name = record.name, .payload = record.payload}));
+  if (!posted_.emplace(record.name, answer).second) {
+    return Refused(absl::StrCat(ToString(from.id()), " posts \"", record.name,
+                                "\", which is there"));
   }
-  if (server->answer == nullptr) {
-    server->answer = MakeFrame(EncodeRecord(
-        GatheredRecord{.name = ToString(id), .payload = server->join.shared}));
-    std::string().swap(server->join.shared);
+  for (RosterEntry& entry : roster_.entries()) {
+    if (entry.reads != record.name) continue;
+    entry.reads.reset();
+    sends_.push_back({entry.connection, answer});
   }
-  sends_.push_back({from.connection, server->answer});
+  return absl::OkStatus();
+}
+
+absl::Status SchedulerState::OnRead(RosterEntry& from,
+                                    const ReadRecord& record) {
+  const auto num_members = static_cast<int>(roster_.entries().size());
+  if (++from.num_reads > kMaxReadsPerMember * num_members) {
+    return Refused(absl::StrCat(ToString(from.id()), " reads ", from.num_reads,
+                                " entries"));
+  }
+  if (from.reads.has_value()) return Refused("read within a read");
+  const auto found = posted_.find(record.name);
+  if (found == posted_.end()) {
+    from.reads = record.name;
+  } else {
+    sends_.push_back({from.connection, found->second});
+  }
   return absl::OkStatus();
 }
 
@@ -170,6 +192,7 @@ void SchedulerState::OnWithdraw(RosterEntry& from,
     }
     from.gathered.reset();
   }
+  if (from.reads == record.name) from.reads.reset();
   Send(from, answer);
 }
 

@@ -67,10 +67,6 @@ void SchedulerState::Start(TimePoint now) {
     Send(entry, RankRecord{.rank = entry.rank});
     sends_.push_back({entry.connection, start});
     entry.last_seen = now;
-    // Sent, but for what workers ask for; the roster lives on.
-    if (entry.join.wanted.role == Role::kWorker) {
-      std::string().swap(entry.join.shared);
-    }
   }
   phase_ = Phase::kRunning;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -68,7 +69,8 @@ class SchedulerState {
   absl::Status OnMember(RosterEntry& from, const Record& record, TimePoint now);
   absl::Status OnGather(RosterEntry& from, const GatherRecord& record,
                         TimePoint now);
-  absl::Status OnAsk(RosterEntry& from, const AskRecord& record);
+  absl::Status OnPost(RosterEntry& from, const PostRecord& record);
+  absl::Status OnRead(RosterEntry& from, const ReadRecord& record);
   void OnWithdraw(RosterEntry& from, const WithdrawRecord& record);
   absl::Status OnSuspect(const RosterEntry& from, const SuspectRecord& record,
                          TimePoint now);
@@ -96,6 +98,8 @@ class SchedulerState {
   bool has_death_ = false;
   TimePoint finish_by_;  // in kFailing and kEnding
   std::string gather_name_;
+  std::map<std::string, Frame, std::less<>> posted_;  // answers, by name
+  size_t posted_bytes_ = 0;
   std::vector<Suspicion> suspicions_;
   std::vector<Delivery> sends_;
   FatalEvent event_;

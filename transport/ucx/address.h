@@ -17,11 +17,7 @@ bool SameIp(const sockaddr* a, const sockaddr* b);
 // NotFound if no interface has it, the wildcard included.
 absl::StatusOr<std::string> InterfaceOf(const SocketAddress& address);
 
-// What UCX calls the devices behind `interface`: itself, and the RDMA ports
-// whose GIDs belong to it ("mlx5_0:1"), from `sysfs` ("/sys").
-std::string DevicesOf(const std::string& interface, const std::string& sysfs);
-
-// Of such a list the RDMA ports alone.
+// Of a list of what UCX calls devices ("eth0,mlx5_0:1") the RDMA ports alone.
 std::vector<std::string> RdmaPortsOf(absl::string_view devices);
 
 }  // namespace telegrad::ucx

@@ -99,15 +99,11 @@ absl::Status SetUnless(const std::optional<std::string>& users, Config& config,
   return absl::OkStatus();
 }
 
-// The interface, and the RDMA ports that were chosen, else its own.
+// The interface, and the RDMA ports that were chosen.
 std::string Devices(const TransportOptions& options, const SocketAddress& bind,
                     const std::string& interface) {
-  if (IsLoopback(bind) || !options.rdma_ports.has_value()) {
-    return DevicesOf(interface, options.sysfs);
-  }
-  std::vector<std::string> devices = *options.rdma_ports;
-  devices.insert(devices.begin(), interface);
-  return absl::StrJoin(devices, ",");
+  if (IsLoopback(bind) || options.rdma_ports.empty()) return interface;
+  return absl::StrCat(interface, ",", absl::StrJoin(options.rdma_ports, ","));
 }
 
 // UCX 1.13 ends its own search at the first row of the GID table that cannot

@@ -22,12 +22,12 @@ std::string SetNcclEnvironment(const TransportOptions& options) {
     setenv(name, value.c_str(), 1);
     ours.push_back(absl::StrCat(name, "=", value));
   };
-  if (!options.rdma_ports.has_value() || options.rdma_ports->empty()) return "";
+  if (options.rdma_ports.empty()) return "";
   // = stands for whole names, not their starts.
   set_unless_users("NCCL_IB_HCA",
-                   absl::StrCat("=", absl::StrJoin(*options.rdma_ports, ",")));
+                   absl::StrCat("=", absl::StrJoin(options.rdma_ports, ",")));
   const std::optional<int> row =
-      CommonGidRow(*options.rdma_ports, options.gid_rows);
+      CommonGidRow(options.rdma_ports, options.gid_rows);
   if (row.has_value()) {
     set_unless_users("NCCL_IB_GID_INDEX", absl::StrCat(*row));
   }

@@ -5,8 +5,9 @@
 #include <string>
 #include <thread>
 
+#include "absl/status/statusor.h"
 #include "base/clock.h"
-#include "kvstore/tuning/job_plan.h"
+#include "kvstore/data_path.h"
 
 namespace telegrad {
 
@@ -21,8 +22,7 @@ class MachineDetection {
   explicit MachineDetection(const std::string& bind_address);
   // With `look` in place of the real one, in another thread, and `patience`.
   using Look = std::function<absl::StatusOr<Machine>()>;
-  MachineDetection(const std::string& bind_address, Look look,
-                   Duration patience);
+  MachineDetection(Look look, Duration patience);
   // Waits for the end as Get does. If a driver still does not answer, the
   // process will end without destroying statics, which its library uses.
   ~MachineDetection();
@@ -33,10 +33,6 @@ class MachineDetection {
   // inside, like all others.
   const MachineReport& Get();
 
-  // Gives the transport the ports and rows that were chosen; waits. Nothing
-  // on loopback, or where the machine cannot be described.
-  void Steer(TransportOptions& transport);
-
  private:
   struct State;
 
@@ -44,7 +40,6 @@ class MachineDetection {
 
   std::shared_ptr<State> state_;  // shared with the thread, which may hang
   MachineReport late_ = {};
-  std::string interface_ = {};  // that has the bind address; empty: loopback
   Duration patience_;
   std::thread thread_;
 };

@@ -1,4 +1,4 @@
-#include "trainer/machine_detection.h"
+#include "kvstore/tuning/machine_detection.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -14,7 +14,6 @@
 #include "base/network_device.h"
 #include "base/socket.h"
 #include "base/status_macros.h"
-#include "kvstore/tuning/rdma_ports.h"
 #include "topology/detect.h"
 #include "topology/import.h"
 #include "topology/options.h"
@@ -56,17 +55,13 @@ struct MachineDetection::State {
 
 MachineDetection::MachineDetection(const std::string& bind_address)
     : MachineDetection(
-          bind_address,
           [interface = InterfaceOf(bind_address)] {
             return Detect(SysRoot::Live(), interface);
           },
           kPatience) {}
 
-MachineDetection::MachineDetection(const std::string& bind_address, Look look,
-                                   Duration patience)
-    : state_(std::make_shared<State>()),
-      interface_(InterfaceOf(bind_address)),
-      patience_(patience) {
+MachineDetection::MachineDetection(Look look, Duration patience)
+    : state_(std::make_shared<State>()), patience_(patience) {
   late_.host = OwnHostName();
   late_.machine = absl::DeadlineExceededError(absl::StrCat(
       "looking at it took more than ",
@@ -114,12 +109,6 @@ bool MachineDetection::AwaitEnd() {
 
 const MachineReport& MachineDetection::Get() {
   return AwaitEnd() ? state_->report : late_;
-}
-
-void MachineDetection::Steer(TransportOptions& transport) {
-  if (interface_.empty()) return;
-  const absl::StatusOr<Machine>& machine = Get().machine;
-  if (machine.ok()) TakeMachine(*machine, interface_, transport);
 }
 
 }  // namespace telegrad

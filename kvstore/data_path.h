@@ -1,0 +1,104 @@
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "topology/machine.h"
+#include "topology/plan.h"
+#include "transport/job/job.h"
+#include "transport/transport.h"
+
+// How the members of a job come to one way for their data: each posts what it
+// sees and what it was told, worker 0 plans for all, the plan is posted, and
+// every member does what it says.
+namespace telegrad {
+
+// What one member knows of the machine that it runs on.
+struct MachineReport {
+  std::string host = {};
+  std::string boot_id = {};  // tells machines of one name apart; may be empty
+  absl::StatusOr<Machine> machine = absl::NotFoundError("not looked at");
+};
+
+// What a member was told about its data, and how it sees its machine.
+struct PathOptions {
+  TransportOptions transport = {};  // name "auto": for the planner to choose
+  // So is the number of connections.
+  bool has_auto_connections = false;
+  // Looks at the machine; null: nothing is known of it. Not called where the
+  // bind address is loopback, from which no card is reached.
+  std::function<MachineReport()> look = nullptr;
+};
+
+// Whether such options can be followed, as far as that is known without a
+// context: as CheckTransport, but the name may be a network's or "auto".
+absl::Status CheckPath(const TransportOptions& options);
+
+// The part of it that others need to know.
+struct MemberFacts {
+  std::string name = {};  // "worker/1"
+  std::string host = {};
+  std::string boot_id = {};
+  std::string interface = {};  // that has the bind address; "lo": loopback
+  std::vector<std::string> transports = {};  // that can be made here
+  std::string lacks = {};      // why others of this build cannot: "ucx: ..."
+  std::string transport = {};  // that it was told; "auto": none
+  std::string tls = {};
+  int rails = 0;
+  int connections = 0;  // 0: open
+  // Evidence, environment and addresses left out.
+  absl::StatusOr<Machine> machine = absl::NotFoundError("not looked at");
+};
+
+// `name` as a member's of the job. Makes each transport that it may use once.
+// An error where the one that it was told cannot be made.
+absl::StatusOr<MemberFacts> LookAtSelf(const PathOptions& options,
+                                       absl::string_view name);
+
+std::string ToText(const MemberFacts& facts);
+// Of any bytes; an error names the member and carries exit code 31.
+absl::StatusOr<MemberFacts> ParseMemberFacts(absl::string_view name,
+                                             absl::string_view text);
+
+// What a plan for all members starts from.
+struct PathRequest {
+  std::vector<Machine> machines = {};  // each once
+  PlanRequest request = {};
+  // What is missing: "nothing is known of the machine of worker/1 (b): ...".
+  std::vector<std::string> notes = {};
+};
+// `members` are workers, then servers. What they were told are constraints;
+// FailedPrecondition with exit code 31 names two that were told different
+// things, and both.
+absl::StatusOr<PathRequest> RequestPath(std::span<const MemberFacts> members);
+
+// How data goes, as all members do it.
+struct DataPath {
+  TransportOptions transport = {};
+  std::vector<std::string> server_addresses = {};  // workers': to connect to
+  Plan plan = {};          // without tensors; of one process alone: empty
+  PathRequest basis = {};  // worker 0 alone: what the plan was made from
+};
+
+// After the join, by all members. Errors carry exit codes: 31 where there is no
+// plan that suits all, with who stands in the way.
+absl::StatusOr<DataPath> AgreeOnPath(Job& job, const PathOptions& options,
+                                     TimePoint deadline);
+// A server tells workers where it listens; a worker waits for all servers.
+absl::Status PostAddress(Job& job, absl::string_view address);
+absl::StatusOr<std::vector<std::string>> ReadAddresses(Job& job,
+                                                       TimePoint deadline);
+
+// The same without a job, by ranks that can only tell each other what they are:
+// `gather` gives each the texts of all, by rank. All make the same plan of it.
+using GatherTexts =
+    std::function<absl::StatusOr<std::vector<std::string>>(const std::string&)>;
+absl::StatusOr<DataPath> AgreeOnPath(const PathOptions& options, int rank,
+                                     const GatherTexts& gather);
+
+}  // namespace telegrad
