@@ -225,7 +225,8 @@ absl::StatusOr<MemberFacts> LookAtSelf(const PathOptions& options,
     facts.connections = static_cast<int>(NumConnections(transport));
   }
   if (IsAuto(transport.name)) {
-    for (const char* each : {"ucx", "ofi", "tcp"}) {
+    for (const std::string each : {"ucx", "ofi", "tcp"}) {
+      if (each == "ofi" && facts.interface == "lo") continue;  // of no use
       TransportOptions one = transport;
       one.name = each;
       if (!CheckTransport(one).ok()) continue;

@@ -75,6 +75,7 @@ class JoinedGroup : public WorkerGroup {
 };
 
 absl::Status JoinedGroup::Join() {
+  RETURN_IF_ERROR(CheckPath(options_.transport));
   if (options_.part_threads.has_value()) {
     part_ = std::make_unique<HostedPart>(options_, *options_.part_threads);
   }

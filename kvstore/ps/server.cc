@@ -50,6 +50,7 @@ absl::Status DistServer::Run() {
 }
 
 absl::Status DistServer::Start() {
+  RETURN_IF_ERROR(CheckPath(options_.job.transport));
   JoinRequest request{
       .scheduler_address = options_.job.scheduler_address,
       .role = Role::kServer,
