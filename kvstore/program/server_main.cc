@@ -9,9 +9,9 @@
 #include "base/exit_code.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "kvstore/data_path.h"
 #include "kvstore/program/placed_process.h"
 #include "kvstore/tuning/machine_detection.h"
-#include "kvstore/data_path.h"
 #include "transport/job/fatal_exit.h"
 
 namespace telegrad {
@@ -83,8 +83,7 @@ int Run(const CLI::App& app, ServerFlags& flags) {
   const auto bind = BindAddress(flags.bind, &**placement);
   if (!bind.ok()) return Refused(bind.status());
   flags.bind = *bind;
-  if (const auto status = CheckPath(TransportOptionsOf(flags));
-      !status.ok()) {
+  if (const auto status = CheckPath(TransportOptionsOf(flags)); !status.ok()) {
     return Refused(status);
   }
   const auto parts = CheckedParts(flags, **placement);

@@ -60,7 +60,7 @@ std::vector<absl::StatusOr<JobPlan>> Agree(
   for (size_t rank = 0; rank < num_workers; ++rank) {
     workers.emplace_back([&, rank] {
       testing::Worker worker(options(rank));
-      ASSERT_THAT(worker.Init({}, {}), IsOk());
+      ASSERT_THAT(worker.Join(), IsOk());
       plans[rank] = AgreeOnPlan(worker->group(), AssumedCalibration(), request);
       worker->Close();
     });
