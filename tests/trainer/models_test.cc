@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
-#include <re2/re2.h>
 
 #include <fstream>
 #include <map>
+#include <regex>
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
@@ -153,11 +153,11 @@ TEST(Models, SayHowManySamplesNormalisationTakes) {
 TEST(Models, TensorsOfOneDimensionAreTheOnesThatTheRuleNames) {
   std::string pattern = kOneDimension;
   ASSERT_TRUE(pattern.ends_with("=none"));
-  const RE2 rule(pattern.substr(0, pattern.size() - 5));
+  const std::regex rule(pattern.substr(0, pattern.size() - 5));
   for (const char* name : {"lenet", "vgg16", "inception-v3:aux", "resnet50",
                            "resnet20", "gpt", "mlp:8,8"}) {
     for (const Parameter& each : Shape(Default(name, 256)).parameters) {
-      EXPECT_EQ(RE2::PartialMatch(each.name, rule), each.shape.size() == 1)
+      EXPECT_EQ(std::regex_search(each.name, rule), each.shape.size() == 1)
           << name << " " << each.name;
     }
   }
