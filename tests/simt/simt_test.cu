@@ -257,7 +257,12 @@ TEST(SimtDeathTest, KernelsCannotWritePastTheEnd) {
 #endif
   const OnDevice<unsigned> out(64);
   IndexKernel<<<1, 64>>>(out.get());
-  EXPECT_DEATH((IndexKernel<<<1 + kTooMany, 64>>>(out.get())), "");
+  // Launches run late: no sooner than somebody waits.
+  const auto run = [&out] {
+    IndexKernel<<<1 + kTooMany, 64>>>(out.get());
+    cudaDeviceSynchronize();
+  };
+  EXPECT_DEATH(run(), "");
 }
 
 }  // namespace

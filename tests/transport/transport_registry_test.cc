@@ -22,7 +22,7 @@ TEST(TransportRegistry, UnknownNameListsWhatThereIs) {
 }
 
 TEST(TransportRegistry, NamesAreKnownWithoutAContext) {
-  for (const char* name : {"auto", "tcp", "inproc"}) {
+  for (const char* name : {"tcp", "inproc"}) {
     TransportOptions options;
     options.name = name;
     EXPECT_THAT(CheckTransport(options), IsOk());
