@@ -41,6 +41,7 @@ NamedTable MakeCpuTable(int64_t target) {
   cpu::FillSparse(target, made.table);
   cpu::FillRadix(target, made.table);
   cpu::FillLowRank(target, made.table);
+  cpu::FillOptimizer(target, made.table);
   return made;
 }
 
@@ -97,6 +98,7 @@ const KernelTable& ReferenceKernels() {
       .drawn = reference::Drawn(),
       .radix = reference::Radix(),
       .low_rank = reference::LowRank(),
+      .optimizer = reference::Optimizer(),
   };
   return kTable;
 }

@@ -11,6 +11,7 @@
 #include "kernels/dense.h"
 #include "kernels/drawn.h"
 #include "kernels/low_rank.h"
+#include "kernels/optimizer.h"
 #include "kernels/radix.h"
 #include "kernels/select.h"
 #include "kernels/sign.h"
@@ -56,6 +57,7 @@ struct KernelTable {
   DrawnKernels drawn;
   RadixKernels radix;
   LowRankKernels low_rank;
+  OptimizerKernels optimizer;
   BatchKernels batch = {};  // none on a CPU
 };
 

@@ -6,6 +6,7 @@
 #include "kernels/dense.h"
 #include "kernels/drawn.h"
 #include "kernels/low_rank.h"
+#include "kernels/optimizer.h"
 #include "kernels/radix.h"
 #include "kernels/select.h"
 #include "kernels/sign.h"
@@ -46,5 +47,6 @@ SelectKernels Select();
 DrawnKernels Drawn();
 RadixKernels Radix();
 LowRankKernels LowRank();
+OptimizerKernels Optimizer();
 
 }  // namespace telegrad::kernels::reference

@@ -18,5 +18,6 @@ void FillBlock(int64_t target, KernelTable& table);
 void FillSparse(int64_t target, KernelTable& table);
 void FillRadix(int64_t target, KernelTable& table);
 void FillLowRank(int64_t target, KernelTable& table);
+void FillOptimizer(int64_t target, KernelTable& table);
 
 }  // namespace telegrad::kernels::cpu

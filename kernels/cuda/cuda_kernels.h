@@ -7,6 +7,7 @@
 #include "kernels/dense.h"
 #include "kernels/drawn.h"
 #include "kernels/low_rank.h"
+#include "kernels/optimizer.h"
 #include "kernels/radix.h"
 #include "kernels/select.h"
 #include "kernels/sign.h"
@@ -49,6 +50,7 @@ SelectKernels Select();
 DrawnKernels Drawn();
 RadixKernels Radix();
 LowRankKernels LowRank();
+OptimizerKernels Optimizer();
 
 EncodeManyFn TwoBitEncodeMany;
 EncodeManyFn TwoBitEncodeManyFp16;

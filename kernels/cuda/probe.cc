@@ -102,6 +102,7 @@ KernelTable MakeTable() {
           .drawn = Drawn(),
           .radix = Radix(),
           .low_rank = LowRank(),
+          .optimizer = Optimizer(),
           .batch = {.two_bit = TwoBitEncodeMany,
                     .two_bit_fp16 = TwoBitEncodeManyFp16,
                     .two_bit_bf16 = TwoBitEncodeManyBf16,

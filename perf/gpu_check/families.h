@@ -17,6 +17,7 @@ void VerifySelect(Verdict& verdict);
 void VerifyDrawn(Verdict& verdict);
 void VerifyRadix(Verdict& verdict);
 void VerifyLowRank(Verdict& verdict);
+void VerifyOptimizer(Verdict& verdict);
 void VerifyHalf(Verdict& verdict);
 void VerifyDecodeSgd(Verdict& verdict);
 void VerifyMxnet(Verdict& verdict);
@@ -31,6 +32,7 @@ void MeasureSelect(Arrays& arrays, std::vector<Row>& rows);
 void MeasureDrawn(Arrays& arrays, std::vector<Row>& rows);
 void MeasureRadix(Arrays& arrays, std::vector<Row>& rows);
 void MeasureLowRank(Arrays& arrays, std::vector<Row>& rows);
+void MeasureOptimizer(Arrays& arrays, std::vector<Row>& rows);
 void MeasureHalf(Arrays& arrays, std::vector<Row>& rows);
 void MeasureDecodeSgd(Arrays& arrays, std::vector<Row>& rows);
 // Chunks, and the gradients of networks in chunks.

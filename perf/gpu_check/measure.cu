@@ -236,7 +236,7 @@ void MeasureAll(const char* device_name, const char* path) {
   for (auto* const measure :
        {MeasureBatch, MeasureCast, MeasureBlock, MeasureSparse,
         MeasureSparseList, MeasureSelect, MeasureDrawn, MeasureRadix,
-        MeasureLowRank, MeasureHalf, MeasureDecodeSgd}) {
+        MeasureLowRank, MeasureHalf, MeasureDecodeSgd, MeasureOptimizer}) {
     measure(arrays, rows);
     report.Take(rows);
   }

@@ -188,6 +188,7 @@ bool Verify() {
   VerifyLowRank(verdict);
   VerifyHalf(verdict);
   VerifyDecodeSgd(verdict);
+  VerifyOptimizer(verdict);
   VerifyMxnet(verdict);
   VerifyBatch(verdict);
   std::printf("%zu comparisons, %zu differ\n", verdict.checks(),

@@ -1,0 +1,135 @@
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "tests/kernels/kernel_test.h"
+
+// Steps of optimizers: the rule by hand, and the same bits everywhere.
+namespace telegrad::kernels::testing {
+namespace {
+
+class OptimizerTest : public KernelTest {};
+
+constexpr SgdParameters kNesterov[] = {
+    {.learning_rate = 0.1f},
+    {.learning_rate = 0.1f,
+     .momentum_rate = 0.9f,
+     .weight_decay = 1e-4f,
+     .rescale = 0.3f},
+    {.learning_rate = 1e38f, .momentum_rate = 2.0f, .rescale = 1e30f}};
+
+constexpr AdamStep kAdam[] = {
+    {},
+    {.rescale = 0.3f, .weight_decay = 0.01f, .root = 0.03f},
+    {.keep = 0.999f, .beta1 = 0.5f, .rest1 = 0.5f, .epsilon = 0},
+    {.rescale = 1e30f, .step_size = 1e30f}};
+
+// By hand: d = 1/2 * (2 * g + w / 4); m = m / 2 - d; w = w + m / 2 - d.
+TEST_P(OptimizerTest, NesterovOfKnownNumbers) {
+  Array<float> grad(table(), {1, -1, 0});
+  Array<float> weight(table(), {4, 4, 4});
+  Array<float> momentum(table(), {2, 2, 2});
+  table().optimizer.nesterov(grad.get(), 3,
+                             {.learning_rate = 0.5f,
+                              .momentum_rate = 0.5f,
+                              .weight_decay = 0.25f,
+                              .rescale = 2.0f},
+                             weight.get(), momentum.get(), Stream{});
+  Wait(table());
+  EXPECT_THAT(momentum.values(), ::testing::ElementsAre(-0.5f, 1.5f, 0.5f));
+  EXPECT_THAT(weight.values(), ::testing::ElementsAre(2.25f, 5.25f, 3.75f));
+}
+
+// By hand: w = w / 2; m = m / 2 + g / 2; v = 3/4 v + g^2 / 4;
+// w = w - 2 * (m / (sqrt(v) / (1/2) + 1)).
+TEST_P(OptimizerTest, AdamOfKnownNumbers) {
+  Array<float> grad(table(), {4, -4, 0});
+  Array<float> weight(table(), {8, 8, 8});
+  Array<float> mean(table(), {2, 2, 9});
+  Array<float> square(table(), {0, 0, 12});
+  table().optimizer.adam(grad.get(), 3,
+                         {.keep = 0.5f,
+                          .beta1 = 0.5f,
+                          .rest1 = 0.5f,
+                          .beta2 = 0.75f,
+                          .rest2 = 0.25f,
+                          .step_size = 2.0f,
+                          .root = 0.5f,
+                          .epsilon = 1.0f},
+                         weight.get(), mean.get(), square.get(), Stream{});
+  Wait(table());
+  EXPECT_THAT(mean.values(), ::testing::ElementsAre(3, -1, 4.5f));
+  EXPECT_THAT(square.values(), ::testing::ElementsAre(4, 4, 9));
+  EXPECT_THAT(weight.values(),
+              ::testing::ElementsAre(4.0f - 2.0f * (3.0f / 5.0f),
+                                     4.0f - 2.0f * (-1.0f / 5.0f),
+                                     4.0f - 2.0f * (4.5f / 7.0f)));
+}
+
+struct State {
+  std::vector<float> weight;
+  std::vector<float> first;
+  std::vector<float> second;
+};
+
+State RandomState(size_t n) {
+  State state = {RandomFloats(n, 1.0f, true, n + 1),
+                 RandomFloats(n, 1.0f, true, n + 2),
+                 RandomFloats(n, 1.0f, true, n + 3)};
+  for (float& x : state.second) x = std::fabs(x);  // squares
+  return state;
+}
+
+// Each array off its vectors' boundaries by `skew` bytes times its place.
+template <typename Step>
+State After(const KernelTable& by, size_t n, size_t skew, Step step) {
+  const State from = RandomState(n);
+  Array<float> grad(by, RandomFloats(n, 1.0f, true, n + 4));
+  Array<float> weight(by, from.weight, skew);
+  Array<float> first(by, from.first, 2 * skew);
+  Array<float> second(by, from.second, 3 * skew);
+  step(by, grad.get(), weight.get(), first.get(), second.get());
+  Wait(by);
+  return {weight.values(), first.values(), second.values()};
+}
+
+template <typename Step>
+void ExpectSameEverywhere(const KernelTable& table, Step step) {
+  for (const size_t n : SizesToTry()) {
+    const auto sized = [&](const KernelTable& by, const float* g, float* w,
+                           float* a, float* b) { step(by, g, n, w, a, b); };
+    SCOPED_TRACE(::testing::Message() << "n " << n);
+    const State want = After(ReferenceKernels(), n, 0, sized);
+    for (const size_t skew : {size_t{0}, size_t{4}}) {
+      const State got = After(table, n, skew, sized);
+      ExpectSameBits(got.weight, want.weight);
+      ExpectSameBits(got.first, want.first);
+      ExpectSameBits(got.second, want.second);
+      if (::testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+TEST_P(OptimizerTest, NesterovIsTheReferences) {
+  for (const SgdParameters& params : kNesterov) {
+    ExpectSameEverywhere(table(), [&](const KernelTable& by, const float* g,
+                                      size_t n, float* w, float* m, float*) {
+      by.optimizer.nesterov(g, n, params, w, m, Stream{});
+    });
+  }
+}
+
+TEST_P(OptimizerTest, AdamIsTheReferences) {
+  for (const AdamStep& step : kAdam) {
+    ExpectSameEverywhere(table(), [&](const KernelTable& by, const float* g,
+                                      size_t n, float* w, float* m, float* v) {
+      by.optimizer.adam(g, n, step, w, m, v, Stream{});
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, OptimizerTest, ::testing::ValuesIn(Tables()),
+                         NameOf);
+
+}  // namespace
+}  // namespace telegrad::kernels::testing
