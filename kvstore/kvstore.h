@@ -33,6 +33,10 @@ struct StoreStats {
   // Of all that was copied between the host and devices, since the beginning.
   int64_t to_device_bytes = 0;
   int64_t from_device_bytes = 0;
+  // Of asynchronous types: by how many steps this worker was ahead of the
+  // slowest when its pushes were answered.
+  int64_t max_staleness = 0;
+  double mean_staleness = 0;
   // For which the thread that sends and receives has had a core so far.
   double io_cpu_s = 0;
 };
@@ -51,6 +55,7 @@ struct StoreTraits {
   // Tensors lie on GPUs, one for each device of the process, and are dense; the
   // store runs no optimizer.
   bool needs_gpus = false;
+  bool is_async = false;  // each push is a step of its own, by the store
 };
 
 using TensorViews = std::span<const TensorView>;
@@ -70,8 +75,10 @@ class KVStore {
   virtual const StoreTraits& traits() const = 0;
   virtual WorkerGroup& group() = 0;
 
-  // Before the first Init; FailedPrecondition afterwards.
+  // Before the first Init; afterwards FailedPrecondition.
   virtual absl::Status SetCompression(const CompressionConfig& config) = 0;
+  // Also between rounds, by all workers alike: then only rates change, for
+  // every key from its next round on.
   virtual absl::Status SetOptimizer(const OptimizerConfig& config) = 0;
 
   // Adds tensors, at any time between rounds, and gives their keys in order.

@@ -21,6 +21,11 @@ constexpr Name<NonFinitePolicy> kPolicies[] = {
     {NonFinitePolicy::kPropagate, "propagate"}};
 constexpr Name<UpdateOn> kUpdateOns[] = {{UpdateOn::kWorker, "worker"},
                                          {UpdateOn::kServer, "server"}};
+constexpr Name<OptimizerKind> kOptimizers[] = {
+    {OptimizerKind::kSgd, "sgd"},
+    {OptimizerKind::kNag, "nag"},
+    {OptimizerKind::kAdam, "adam"},
+    {OptimizerKind::kAdamW, "adamw"}};
 constexpr Name<PackingMode> kPackingModes[] = {{PackingMode::kPlain, "plain"},
                                                {PackingMode::kRadix, "radix"},
                                                {PackingMode::kAuto, "auto"}};
@@ -56,12 +61,16 @@ absl::StatusOr<NonFinitePolicy> ParseNonFinitePolicy(absl::string_view text) {
 absl::StatusOr<UpdateOn> ParseUpdateOn(absl::string_view text) {
   return Parse("update-on", text, kUpdateOns);
 }
+absl::StatusOr<OptimizerKind> ParseOptimizerKind(absl::string_view text) {
+  return Parse("optimizer", text, kOptimizers);
+}
 absl::StatusOr<PackingMode> ParsePackingMode(absl::string_view text) {
   return Parse("packing", text, kPackingModes);
 }
 const char* ToString(ReplyMode mode) { return Find(mode, kReplyModes); }
 const char* ToString(NonFinitePolicy policy) { return Find(policy, kPolicies); }
 const char* ToString(UpdateOn update_on) { return Find(update_on, kUpdateOns); }
+const char* ToString(OptimizerKind kind) { return Find(kind, kOptimizers); }
 const char* ToString(PackingMode mode) { return Find(mode, kPackingModes); }
 
 PackingMode ChoosePacking(PackingMode mode, double link_bytes_per_s) {

@@ -19,6 +19,12 @@ namespace telegrad {
 
 using Key = uint32_t;  // names a tensor of a store; Init gives it
 
+// Of a tensor, relative to the optimizer's rates; finite, not negative.
+struct RateMultipliers {
+  float lr = 1;
+  float wd = 1;
+};
+
 struct TensorSpec {
   std::string name;  // [A-Za-z0-9_.:/-]{1,256}
   size_t num_elems = 0;
@@ -27,6 +33,7 @@ struct TensorSpec {
   Dtype dtype = Dtype::kFloat32;
   // Where its views lie, by device of this process; empty: in host memory.
   std::vector<Device> devices = {};
+  RateMultipliers rates = {};  // for an optimizer in the store
 };
 
 enum class ReplyMode : uint8_t {
@@ -111,9 +118,26 @@ constexpr int kDenseCodec = -1;  // for CodecControl::SetCodec
 
 enum class UpdateOn : uint8_t { kWorker = 0, kServer = 1 };
 
+enum class OptimizerKind : uint8_t {
+  kSgd = 0,  // with momentum
+  kNag = 1,  // with Nesterov's
+  kAdam = 2,
+  kAdamW = 3,
+};
+constexpr uint8_t kMaxOptimizerKind = 3;
+
+struct AdamParameters {
+  float beta1 = 0.9f;
+  float beta2 = 0.999f;
+  float epsilon = 1e-8f;
+};
+
+// Used by servers when update_on is kServer.
 struct OptimizerConfig {
   UpdateOn update_on = UpdateOn::kWorker;
-  kernels::SgdParameters sgd;  // used by servers when update_on is kServer
+  OptimizerKind kind = OptimizerKind::kSgd;
+  kernels::SgdParameters sgd = {};  // rates of all kinds; the momentum of two
+  AdamParameters adam = {};
 };
 
 // InvalidArgument or NotFound says what is wrong with CompressionConfig::rules.
@@ -123,10 +147,12 @@ absl::Status CheckCodecRules(absl::string_view rules);
 absl::StatusOr<ReplyMode> ParseReplyMode(absl::string_view text);
 absl::StatusOr<NonFinitePolicy> ParseNonFinitePolicy(absl::string_view text);
 absl::StatusOr<UpdateOn> ParseUpdateOn(absl::string_view text);
+absl::StatusOr<OptimizerKind> ParseOptimizerKind(absl::string_view text);
 absl::StatusOr<PackingMode> ParsePackingMode(absl::string_view text);
 const char* ToString(ReplyMode mode);
 const char* ToString(NonFinitePolicy policy);
 const char* ToString(UpdateOn update_on);
+const char* ToString(OptimizerKind kind);
 const char* ToString(PackingMode mode);
 
 // kPlain or kRadix for kAuto: radix where a known link (bytes per second and
@@ -135,11 +161,17 @@ const char* ToString(PackingMode mode);
 constexpr double kCoreBytesPerS = 200e6;  // 0.8e9 elements of 2 bits
 PackingMode ChoosePacking(PackingMode mode, double link_bytes_per_s);
 
+constexpr int64_t kMaxStaleness = 65535;  // a field of frames
+constexpr int64_t kAnyStaleness = -1;
+
 // What a store needs besides its job.
 struct StoreOptions {
   int num_threads = 1;  // of the codecs, besides the transport's thread
   size_t chunk_elems = size_t{512} * 1024;
   int num_devices = 1;  // of this process: views per operation
+  // Of asynchronous types: no worker is more steps ahead of the slowest, of any
+  // key; kAnyStaleness, or 0 to kMaxStaleness.
+  int64_t max_staleness = kAnyStaleness;
 };
 
 }  // namespace telegrad

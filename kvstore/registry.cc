@@ -1,4 +1,3 @@
-#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -17,9 +16,9 @@ namespace {
 using Factory = std::unique_ptr<KVStore> (*)(const StoreOptions&,
                                              const StoreTraits&, WorkerGroup*);
 
-std::unique_ptr<KVStore> MakeDistSync(const StoreOptions& options,
-                                      const StoreTraits& traits,
-                                      WorkerGroup* group) {
+std::unique_ptr<KVStore> MakeDist(const StoreOptions& options,
+                                  const StoreTraits& traits,
+                                  WorkerGroup* group) {
   return std::make_unique<DistWorker>(options, traits, *group);
 }
 
@@ -84,14 +83,20 @@ constexpr Entry kStores[] = {
       .has_workers = true,
       .max_devices = kMaxDevices,
       .takes_devices = true},
-     MakeDistSync},
+     MakeDist},
+    {{.type = "dist_async",
+      .summary = "servers step the weights with each push at once",
+      .has_workers = true,
+      .max_devices = kMaxDevices,
+      .is_async = true},
+     MakeDist},
     {{.type = "allreduce",
       .summary = "workers sum for each other, without servers",
       .has_workers = true,
       .max_devices = kMaxDevices,
       .hosts_parts = true,
       .takes_devices = true},
-     MakeDistSync},
+     MakeDist},
 };
 
 constexpr Alias kAliases[] = {
@@ -101,14 +106,12 @@ constexpr Alias kAliases[] = {
     {"dist", "dist_sync"},
     {"dist_device_sync", "dist_sync"},
     {"dist_sync_device", "dist_sync"},
+    {"dist_async_device", "dist_async"},
+    {"dist_device_async", "dist_async"},
     {"p3", "dist_sync", "slices and priorities are always on"},
     {"byteps", "dist_sync", "slices and priorities are always on"},
     {"horovod", "allreduce"},
 };
-
-// Known from MXNet, not built yet.
-constexpr const char* kMissing[] = {"dist_async", "dist_device_async",
-                                    "dist_async_device"};
 
 std::string Names() {
   std::string names;
@@ -132,10 +135,6 @@ absl::StatusOr<const Entry*> FindEntry(absl::string_view type,
   }
   for (const Entry& entry : kStores) {
     if (name == entry.traits.type) return &entry;
-  }
-  if (absl::c_linear_search(kMissing, name)) {
-    return absl::UnimplementedError(absl::StrCat(
-        "kvstore type '", type, "' is not built yet; there are ", Names()));
   }
   return absl::NotFoundError(
       absl::StrCat("no kvstore type '", type, "'; there are ", Names()));

@@ -12,6 +12,7 @@
 #include "kernels/dispatch.h"
 #include "kvstore/engine/codec_policy.h"
 #include "kvstore/engine/floats.h"
+#include "kvstore/optimizer.h"
 
 namespace telegrad {
 
@@ -44,6 +45,12 @@ absl::Status CheckTensors(std::span<const TensorSpec> tensors) {
   }
   std::set<absl::string_view> names;
   for (const TensorSpec& tensor : tensors) {
+    for (const float rate : {tensor.rates.lr, tensor.rates.wd}) {
+      if (std::isfinite(rate) && rate >= 0) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor ", tensor.name.substr(0, kMaxNameBytes),
+                       " with a multiplier of ", rate, " for its rates"));
+    }
     if (IsTensorName(tensor.name) && tensor.num_elems > 0 &&
         tensor.num_elems <= kMaxTensorElems) {
       if (names.insert(tensor.name).second) continue;
@@ -62,6 +69,7 @@ absl::Status CheckTensors(std::span<const TensorSpec> tensors) {
 
 absl::Status CheckConfig(const CompressionConfig& compression,
                          const OptimizerConfig& optimizer) {
+  RETURN_IF_ERROR(CheckOptimizer(optimizer));
   ASSIGN_OR_RETURN(const CodecPolicy policy, MakeCodecPolicy(compression));
   bool is_lossy = false;
   for (const JobCodec* spec : policy.specs()) {
@@ -82,6 +90,27 @@ absl::Status CheckConfig(const CompressionConfig& compression,
     return absl::InvalidArgumentError(
         "reply mode reencode needs the optimizer on the workers "
         "(--update-on worker): weights are sent dense");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckAsync(const CompressionConfig& compression,
+                        const OptimizerConfig& optimizer,
+                        int64_t max_staleness) {
+  if (optimizer.update_on == UpdateOn::kWorker) {
+    return absl::InvalidArgumentError(
+        "an asynchronous store needs the optimizer on the servers (--update-on "
+        "server): there is no sum for workers to step with");
+  }
+  if (compression.reply == ReplyMode::kSum) {
+    return absl::InvalidArgumentError(
+        "reply mode sum needs a synchronous store: an asynchronous one has no "
+        "sums, weights are sent dense");
+  }
+  if (max_staleness < kAnyStaleness || max_staleness > kMaxStaleness) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a staleness of at most ", max_staleness, " steps: 0 to ",
+                     kMaxStaleness));
   }
   return absl::OkStatus();
 }

@@ -21,14 +21,20 @@ constexpr size_t kMaxChunkElems = size_t{16} << 20;  // kMaxPayloadBytes
 // Whether it is one of TensorSpec's.
 bool IsTensorName(absl::string_view name);
 
-// InvalidArgument for an empty list, a bad name, a name that is there twice, or
-// a size of 0 or beyond kMaxTensorElems.
+// InvalidArgument for an empty list, a bad name, a name that is there twice, a
+// size of 0 or beyond kMaxTensorElems, or rates that cannot be.
 absl::Status CheckTensors(std::span<const TensorSpec> tensors);
 
 // InvalidArgument when settings contradict each other (reply mode sum with
 // codec none is no contradiction: it is dense).
 absl::Status CheckConfig(const CompressionConfig& compression,
                          const OptimizerConfig& optimizer);
+
+// InvalidArgument for what an asynchronous store cannot have: an optimizer on
+// the workers, sums as answers, a staleness that is none.
+absl::Status CheckAsync(const CompressionConfig& compression,
+                        const OptimizerConfig& optimizer,
+                        int64_t max_staleness);
 
 // InvalidArgument for other than 1 to kMaxChunkElems.
 absl::Status CheckChunkElems(size_t chunk_elems);

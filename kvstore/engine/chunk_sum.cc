@@ -20,6 +20,8 @@ absl::StatusOr<ChunkSum> ChunkSum::Make(const TensorLayout& layout,
   ChunkSum made;
   made.chunk_ = chunk;
   made.config_ = &config;
+  made.weights_ = std::make_shared<ChunkWeights>();
+  made.weights_->rates = layout.rates;
   ASSIGN_OR_RETURN(made.codings_,
                    Codings::Make(layout, chunk.num_elems, config, Device{}));
   made.has_proposed_.resize(static_cast<size_t>(config.num_contributors));
@@ -158,30 +160,29 @@ absl::Status ChunkSum::SumGradients(std::span<const ConstBytes> payloads,
 
 absl::Status ChunkSum::UpdateWeights(std::span<const ConstBytes> payloads,
                                      Stream stream, ChunkResult& result) {
-  if (weights_ == nullptr) {
+  if (weights_->value == nullptr) {
     return absl::FailedPreconditionError(
         "a push came before the initial weights");
   }
   const kernels::KernelTable& kernels = kernels::CpuKernels();
   const size_t num_bytes = 4 * chunk_.num_elems;
-  if (momentum_.size() == 0) momentum_ = Buffer(num_bytes);
   const std::shared_ptr<Buffer> sum = config_->buffers->Get(num_bytes);
   RETURN_IF_ERROR(
       codec().SumDecode(payloads, Threshold(), sum->view(), stream));
   // A copy: the last round's weights may still be on their way.
   result.buffer = config_->buffers->Get(num_bytes);
-  kernels.copy(weights_->data(), num_bytes, result.buffer->data(), stream);
-  kernels.sgd_momentum(sum->as<float>(), chunk_.num_elems,
-                       config_->optimizer.sgd, result.buffer->as<float>(),
-                       momentum_.as<float>(), stream);
-  weights_ = result.buffer;
+  kernels.copy(weights_->value->data(), num_bytes, result.buffer->data(),
+               stream);
+  weights_->state.Step(config_->optimizer, weights_->rates, sum->as<float>(),
+                       chunk_.num_elems, result.buffer->as<float>(), stream);
+  weights_->value = result.buffer;
   result.payload = result.buffer->view();
   return absl::OkStatus();
 }
 
 void ChunkSum::SetValue(std::shared_ptr<Buffer> value) {
   if (config_->optimizer.update_on != UpdateOn::kServer) return;
-  weights_ = std::move(value);
+  weights_->value = std::move(value);
 }
 
 void ChunkSum::Finish(const ReplyRecord& record) {

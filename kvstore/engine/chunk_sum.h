@@ -11,6 +11,7 @@
 #include "kvstore/engine/codings.h"
 #include "kvstore/engine/engine_config.h"
 #include "kvstore/engine/settings.h"
+#include "kvstore/optimizer.h"
 
 namespace telegrad {
 
@@ -19,6 +20,13 @@ struct ChunkResult {
   std::shared_ptr<Buffer> buffer = nullptr;  // owns `payload`
   ConstBytes payload = {};
   ReplyRecord record = {};
+};
+
+// Of an optimizer in the store; one thread at a time.
+struct ChunkWeights {
+  std::shared_ptr<Buffer> value = nullptr;  // null: none yet
+  RateMultipliers rates = {};
+  OptimizerState state = {};
 };
 
 // What becomes of one chunk's payloads: exact sums of codes, sums encoded again
@@ -61,6 +69,8 @@ class ChunkSum {
   // Opens the next round, with what this one has agreed on.
   void Finish(const ReplyRecord& record);
 
+  // Steps the same weights as `other` from now on, alone with both.
+  void ShareWeights(const ChunkSum& other) { weights_ = other.weights_; }
   // The weights, for an optimizer; between rounds.
   void SetValue(std::shared_ptr<Buffer> value);
 
@@ -85,8 +95,7 @@ class ChunkSum {
   size_t num_proposed_ = 0;
   ReencodeState reencode_;
   CodecMode reencoded_in_ = CodecMode::kCodec;  // whose codec keeps that
-  std::shared_ptr<Buffer> weights_;             // update_on server
-  Buffer momentum_;
+  std::shared_ptr<ChunkWeights> weights_;       // update_on server
 };
 
 }  // namespace telegrad

@@ -83,7 +83,8 @@ absl::StatusOr<TensorLayout> ShardPlanner::Add(const TensorSpec& tensor) {
   const CodecChoice choice = policy_.Choose(tensor);
   TensorLayout layout{.setting = choice.specs.front()->text,
                       .has_rule = choice.has_rule,
-                      .reason = choice.reason};
+                      .reason = choice.reason,
+                      .rates = tensor.rates};
   for (const JobCodec* spec : choice.specs) {
     layout.codecs.push_back({.codec = spec->codec,
                              .options = spec->options,

@@ -35,6 +35,7 @@ struct TensorLayout {
   bool has_rule = false;
   std::string reason = {};         // why this codec
   std::vector<Chunk> chunks = {};  // by index, covering the tensor
+  RateMultipliers rates = {};
 };
 
 // Elements of a tensor per server, in server order (0 for servers without a

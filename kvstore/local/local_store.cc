@@ -9,6 +9,7 @@
 #include "kvstore/engine/checks.h"
 #include "kvstore/engine/floats.h"
 #include "kvstore/local/merge_places.h"
+#include "kvstore/optimizer.h"
 
 namespace telegrad {
 LocalStore::LocalStore(const StoreOptions& options, const StoreTraits& traits,
@@ -49,8 +50,14 @@ absl::Status LocalStore::SetCompression(const CompressionConfig& config) {
 }
 
 absl::Status LocalStore::SetOptimizer(const OptimizerConfig& config) {
+  MutexLock lock(&mutex_);
   if (planner_.has_value()) {
-    return absl::FailedPreconditionError("SetOptimizer after Init");
+    RETURN_IF_ERROR(CheckOptimizerChange(config_.optimizer, config));
+    for (const auto& tensor : tensors_) {
+      if (tensor->active == nullptr) continue;
+      return absl::FailedPreconditionError(absl::StrCat(
+          "SetOptimizer within a round of tensor ", tensor->spec.name));
+    }
   }
   config_.optimizer = config;
   return absl::OkStatus();

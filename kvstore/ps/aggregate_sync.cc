@@ -59,7 +59,7 @@ absl::Status SyncAggregator::Sum(bool needs_checksum) {
   return absl::OkStatus();
 }
 
-void SyncAggregator::Complete(AnswerSink& sink) {
+size_t SyncAggregator::Complete(AnswerSink& sink) {
   const PayloadFormat payload_format = format();
   for (size_t worker = 0; worker < slots_.size(); ++worker) {
     Slot& slot = slots_[worker];
@@ -69,7 +69,8 @@ void SyncAggregator::Complete(AnswerSink& sink) {
          .type = slot.push.wants_reply ? FrameType::kReply : FrameType::kAck,
          .step = sum_.step(),
          .priority = slot.push.priority,
-         .result = summed_});
+         .result = summed_,
+         .contributors = static_cast<uint16_t>(slots_.size())});
     slot.is_taken = false;
     slot.frame = nullptr;
   }
@@ -78,6 +79,7 @@ void SyncAggregator::Complete(AnswerSink& sink) {
   current_ = std::exchange(summed_, {});
   has_current_ = true;
   AnswerPulls(sink);
+  return slots_.size();
 }
 
 absl::Status SyncAggregator::OnPull(int worker, const PullHeader& pull,
@@ -119,7 +121,8 @@ void SyncAggregator::AnswerPulls(AnswerSink& sink) {
                .type = FrameType::kValue,
                .step = pull->step,
                .priority = pull->priority,
-               .result = current_});
+               .result = current_,
+               .contributors = static_cast<uint16_t>(slots_.size())});
     pull.reset();
   }
 }
@@ -138,7 +141,8 @@ absl::Status SyncAggregator::OnPropose(int worker, const PushHeader& propose,
                .type = FrameType::kAgree,
                .step = sum_.step(),
                .priority = propose.priority,
-               .result = agreed});
+               .result = agreed,
+               .contributors = static_cast<uint16_t>(slots_.size())});
   }
   return absl::OkStatus();
 }
@@ -160,7 +164,8 @@ absl::StatusOr<Bytes> SyncAggregator::BeginValue(uint64_t index,
   return arriving_value_->view();
 }
 
-void SyncAggregator::OnValue(int worker, int32_t priority, AnswerSink& sink) {
+absl::Status SyncAggregator::OnValue(int worker, int32_t priority,
+                                     AnswerSink& sink) {
   const std::shared_ptr<Buffer> value = std::move(arriving_value_);
   sum_.SetValue(value);
   current_ = {};
@@ -172,9 +177,11 @@ void SyncAggregator::OnValue(int worker, int32_t priority, AnswerSink& sink) {
              .type = FrameType::kAck,
              .step = num_values_,
              .priority = priority,
-             .result = current_});
+             .result = current_,
+             .contributors = static_cast<uint16_t>(slots_.size())});
   ++num_values_;
   AnswerPulls(sink);
+  return absl::OkStatus();
 }
 
 }  // namespace telegrad

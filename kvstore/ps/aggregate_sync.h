@@ -21,13 +21,13 @@ class SyncAggregator : public Aggregator {
 
   absl::StatusOr<Admission> Admit(int worker, const PushHeader& push) override;
   absl::StatusOr<bool> OnPushed(int worker, bool needs_checksum) override;
-  void Complete(AnswerSink& sink) override;
+  size_t Complete(AnswerSink& sink) override;
   absl::Status OnPull(int worker, const PullHeader& pull,
                       AnswerSink& sink) override;
   absl::Status OnPropose(int worker, const PushHeader& propose,
                          AnswerSink& sink) override;
   absl::StatusOr<Bytes> BeginValue(uint64_t index, size_t num_bytes) override;
-  void OnValue(int worker, int32_t priority, AnswerSink& sink) override;
+  absl::Status OnValue(int worker, int32_t priority, AnswerSink& sink) override;
   const Chunk& chunk() const override { return sum_.chunk(); }
   uint64_t num_rounds() const override { return sum_.step(); }
 

@@ -24,6 +24,9 @@ struct Answer {
   uint64_t step = 0;
   int32_t priority = 0;
   const RoundResult& result;
+  // Whose payloads are in a result; of an asynchronous push's answer how many
+  // steps the worker is ahead of the slowest.
+  uint16_t contributors = 0;
 };
 class AnswerSink {
  public:
@@ -60,18 +63,20 @@ class Aggregator {
   // can be added. Any thread, several at once. Whether answers are due:
   // Complete follows. `needs_checksum` of a result.
   virtual absl::StatusOr<bool> OnPushed(int worker, bool needs_checksum) = 0;
-  virtual void Complete(AnswerSink& sink) = 0;
+  // How many pushes were completed.
+  virtual size_t Complete(AnswerSink& sink) = 0;
   // Answers now or later. InvalidArgument if it was not to be expected.
   virtual absl::Status OnPull(int worker, const PullHeader& pull,
                               AnswerSink& sink) = 0;
   // A first wish for a scale.
   virtual absl::Status OnPropose(int worker, const PushHeader& propose,
                                  AnswerSink& sink) = 0;
-  // Where the value of broadcast `index` goes, and that it is there: between
-  // rounds, one at a time.
+  // Where the value of broadcast `index` goes, and that it is there: one at a
+  // time, of a synchronous one between rounds.
   virtual absl::StatusOr<Bytes> BeginValue(uint64_t index,
                                            size_t num_bytes) = 0;
-  virtual void OnValue(int worker, int32_t priority, AnswerSink& sink) = 0;
+  virtual absl::Status OnValue(int worker, int32_t priority,
+                               AnswerSink& sink) = 0;
 
   virtual const Chunk& chunk() const = 0;
   virtual uint64_t num_rounds() const = 0;  // that have ended

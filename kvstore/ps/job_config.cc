@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "kernels/code_sum.h"
 #include "kvstore/engine/checks.h"
+#include "kvstore/ps/json_fields.h"
 #include "transport/transport.h"
 
 namespace telegrad {
@@ -27,6 +28,8 @@ std::string TableDigest(std::span<const TensorSpec> tensors) {
     crc = Crc32c(tensor.name.data(), tensor.name.size(), crc);
     crc = Crc32c(&n, sizeof(n), crc);
     elems += n;
+    if (tensor.rates.lr == 1 && tensor.rates.wd == 1) continue;
+    crc = Crc32c(&tensor.rates, sizeof(tensor.rates), crc);
   }
   return absl::StrFormat("%u tensors, %u elements, check %08x", tensors.size(),
                          elems, crc);
@@ -41,6 +44,14 @@ std::string ThresholdFact(const ThresholdSpec& spec) {
                                                                   : "");
 }
 
+std::string ConsistencyFact(const JobConfig& config) {
+  if (!config.is_async) return "sync";
+  return config.max_staleness == kAnyStaleness
+             ? "async"
+             : absl::StrCat("async, at most ", config.max_staleness,
+                            " steps ahead");
+}
+
 std::string RulesFact(const std::string& rules) {
   constexpr size_t kLongest = 100;
   if (rules.empty()) return "none";
@@ -49,30 +60,26 @@ std::string RulesFact(const std::string& rules) {
                          Crc32c(rules.data(), rules.size(), 0));
 }
 
-// Reads one unsigned field; leaves an error in `status` when it is missing or
-// outside [low, high].
-uint64_t Field(const Json& json, const char* name, uint64_t low, uint64_t high,
-               absl::Status& status) {
-  const auto found = json.find(name);
-  if (found != json.end() && found->is_number_unsigned()) {
-    const auto value = found->get<uint64_t>();
-    if (value >= low && value <= high) return value;
+// Of one tensor: [name, elements], and its rates where they are its own.
+Json TensorFields(const TensorSpec& tensor) {
+  Json fields = {tensor.name, tensor.num_elems};
+  if (tensor.rates.lr != 1 || tensor.rates.wd != 1) {
+    fields.push_back(std::bit_cast<uint32_t>(tensor.rates.lr));
+    fields.push_back(std::bit_cast<uint32_t>(tensor.rates.wd));
   }
-  status.Update(absl::InvalidArgumentError(
-      absl::StrCat("job config: field ", name, " is missing or out of range")));
-  return low;
+  return fields;
 }
 
-// Floats travel as their bits: decimal text would round.
-float FloatField(const Json& json, const char* name, absl::Status& status) {
-  const auto bits =
-      static_cast<uint32_t>(Field(json, name, 0, UINT32_MAX, status));
-  const float value = std::bit_cast<float>(bits);
-  if (!std::isfinite(value)) {
-    status.Update(absl::InvalidArgumentError(
-        absl::StrCat("job config: field ", name, " is not finite")));
+bool ReadRates(const Json& entry, RateMultipliers& rates) {
+  float* const all[] = {&rates.lr, &rates.wd};
+  for (size_t i = 2; i < entry.size(); ++i) {
+    if (!entry[i].is_number_unsigned() ||
+        entry[i].get<uint64_t>() > UINT32_MAX) {
+      return false;
+    }
+    *all[i - 2] = std::bit_cast<float>(entry[i].get<uint32_t>());
   }
-  return value;
+  return true;
 }
 
 absl::Status ParseTensors(const Json& json, int64_t max_model_bytes,
@@ -84,12 +91,15 @@ absl::Status ParseTensors(const Json& json, int64_t max_model_bytes,
   }
   uint64_t left = static_cast<uint64_t>(max_model_bytes) / 4;
   for (const Json& entry : *list) {
-    if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() ||
+    RateMultipliers rates;
+    if (!entry.is_array() || (entry.size() != 2 && entry.size() != 4) ||
+        !entry[0].is_string() || !ReadRates(entry, rates) ||
         !entry[1].is_number_unsigned() || entry[1].get<uint64_t>() == 0 ||
         !IsTensorName(entry[0].get<std::string>())) {
       return absl::InvalidArgumentError(
           absl::StrCat("job config: tensor ", tensors.size(),
-                       " is not a name of [A-Za-z0-9_.:/-]{1,256} and a size"));
+                       " is not a name of [A-Za-z0-9_.:/-]{1,256}, a size and "
+                       "two rates"));
     }
     const auto num_elems = entry[1].get<uint64_t>();
     if (num_elems > left) {
@@ -98,7 +108,9 @@ absl::Status ParseTensors(const Json& json, int64_t max_model_bytes,
                        ") at tensor ", entry[0].get<std::string>()));
     }
     left -= num_elems;
-    tensors.push_back({entry[0].get<std::string>(), num_elems});
+    tensors.push_back({.name = entry[0].get<std::string>(),
+                       .num_elems = num_elems,
+                       .rates = rates});
   }
   return absl::OkStatus();
 }
@@ -124,6 +136,20 @@ absl::Status ParseAlternatives(const Json& json,
 
 }  // namespace
 
+std::string OptimizerFact(const OptimizerConfig& config) {
+  const kernels::SgdParameters& sgd = config.sgd;
+  std::string fact = absl::StrFormat(
+      "%s lr %.9g momentum %.9g wd %.9g rescale %.9g", ToString(config.kind),
+      sgd.learning_rate, sgd.momentum_rate, sgd.weight_decay, sgd.rescale);
+  if (config.kind == OptimizerKind::kAdam ||
+      config.kind == OptimizerKind::kAdamW) {
+    absl::StrAppendFormat(&fact, " betas %.9g %.9g epsilon %.9g",
+                          config.adam.beta1, config.adam.beta2,
+                          config.adam.epsilon);
+  }
+  return fact;
+}
+
 Facts MakeFacts(const JobConfig& config) {
   const CompressionConfig& gc = config.compression;
   Facts facts = {
@@ -142,18 +168,14 @@ Facts MakeFacts(const JobConfig& config) {
       {"start", gc.starts_dense ? "dense" : "compressed"},
       {"chunk elements", absl::StrCat(config.chunk_elems)},
       {"initial values", config.has_values ? "given" : "none"},
+      {"consistency", ConsistencyFact(config)},
   };
   if (gc.type != "none" || !gc.rules.empty()) {
     facts.emplace_back("threshold", ThresholdFact(gc.threshold));
     facts.emplace_back("batch size", absl::StrCat(gc.batch_size));
   }
   if (config.optimizer.update_on == UpdateOn::kServer) {
-    const kernels::SgdParameters& sgd = config.optimizer.sgd;
-    facts.emplace_back(
-        "optimizer",
-        absl::StrFormat("sgd lr %.9g momentum %.9g wd %.9g rescale %.9g",
-                        sgd.learning_rate, sgd.momentum_rate, sgd.weight_decay,
-                        sgd.rescale));
+    facts.emplace_back("optimizer", OptimizerFact(config.optimizer));
   }
   return facts;
 }
@@ -161,33 +183,31 @@ Facts MakeFacts(const JobConfig& config) {
 std::string SerializeJobConfig(const JobConfig& config) {
   Json tensors = Json::array();
   for (const TensorSpec& tensor : config.tensors) {
-    tensors.push_back({tensor.name, tensor.num_elems});
+    tensors.push_back(TensorFields(tensor));
   }
-  const auto bits = [](float value) { return std::bit_cast<uint32_t>(value); };
   const CompressionConfig& gc = config.compression;
-  const kernels::SgdParameters& sgd = config.optimizer.sgd;
-  return Json{{"tensors", tensors},
-              {"codec", gc.type},
-              {"alternatives", gc.alternatives},
-              {"rules", gc.rules},
-              {"threshold_kind", static_cast<unsigned>(gc.threshold.kind)},
-              {"threshold_bits", bits(gc.threshold.value)},
-              {"batch_size", static_cast<unsigned>(gc.batch_size)},
-              {"min_bytes", static_cast<uint64_t>(gc.min_bytes)},
-              {"reply", static_cast<unsigned>(gc.reply)},
-              {"packing", static_cast<unsigned>(gc.packing)},
-              {"nonfinite", static_cast<unsigned>(gc.nonfinite)},
-              {"warmup_steps", static_cast<uint64_t>(gc.warmup_steps)},
-              {"has_guard", gc.has_guard ? 1u : 0u},
-              {"starts_dense", gc.starts_dense ? 1u : 0u},
-              {"update_on", static_cast<unsigned>(config.optimizer.update_on)},
-              {"lr_bits", bits(sgd.learning_rate)},
-              {"momentum_bits", bits(sgd.momentum_rate)},
-              {"wd_bits", bits(sgd.weight_decay)},
-              {"rescale_bits", bits(sgd.rescale)},
-              {"chunk_elems", config.chunk_elems},
-              {"has_values", config.has_values ? 1u : 0u}}
-      .dump();
+  Json fields = {
+      {"tensors", tensors},
+      {"codec", gc.type},
+      {"alternatives", gc.alternatives},
+      {"rules", gc.rules},
+      {"threshold_kind", static_cast<unsigned>(gc.threshold.kind)},
+      {"threshold_bits", std::bit_cast<uint32_t>(gc.threshold.value)},
+      {"batch_size", static_cast<unsigned>(gc.batch_size)},
+      {"min_bytes", static_cast<uint64_t>(gc.min_bytes)},
+      {"reply", static_cast<unsigned>(gc.reply)},
+      {"packing", static_cast<unsigned>(gc.packing)},
+      {"nonfinite", static_cast<unsigned>(gc.nonfinite)},
+      {"warmup_steps", static_cast<uint64_t>(gc.warmup_steps)},
+      {"has_guard", gc.has_guard ? 1u : 0u},
+      {"starts_dense", gc.starts_dense ? 1u : 0u},
+      {"chunk_elems", config.chunk_elems},
+      {"has_values", config.has_values ? 1u : 0u},
+      {"is_async", config.is_async ? 1u : 0u},
+      // 0: any.
+      {"staleness_bound", static_cast<uint64_t>(config.max_staleness + 1)}};
+  fields.update(OptimizerFields(config.optimizer));
+  return fields.dump();
 }
 
 absl::StatusOr<JobConfig> ParseJobConfig(absl::string_view text,
@@ -213,31 +233,35 @@ absl::StatusOr<JobConfig> ParseJobConfig(absl::string_view text,
   }
   gc.rules = rules->get<std::string>();
   gc.threshold.kind = static_cast<ThresholdSpec::Kind>(
-      Field(json, "threshold_kind", 0, 3, status));
+      UnsignedField(json, "threshold_kind", 0, 3, status));
   gc.threshold.value = FloatField(json, "threshold_bits", status);
   gc.batch_size =
-      static_cast<int>(Field(json, "batch_size", 1, 1 << 30, status));
+      static_cast<int>(UnsignedField(json, "batch_size", 1, 1 << 30, status));
   gc.min_bytes = static_cast<int64_t>(
-      Field(json, "min_bytes", 0, uint64_t{1} << 62, status));
-  gc.reply = static_cast<ReplyMode>(Field(json, "reply", 0, 3, status));
-  gc.packing = static_cast<PackingMode>(Field(json, "packing", 0, 2, status));
-  gc.nonfinite =
-      static_cast<NonFinitePolicy>(Field(json, "nonfinite", 0, 3, status));
+      UnsignedField(json, "min_bytes", 0, uint64_t{1} << 62, status));
+  gc.reply = static_cast<ReplyMode>(UnsignedField(json, "reply", 0, 3, status));
+  gc.packing =
+      static_cast<PackingMode>(UnsignedField(json, "packing", 0, 2, status));
+  gc.nonfinite = static_cast<NonFinitePolicy>(
+      UnsignedField(json, "nonfinite", 0, 3, status));
   gc.warmup_steps = static_cast<int64_t>(
-      Field(json, "warmup_steps", 0, uint64_t{1} << 62, status));
-  gc.has_guard = Field(json, "has_guard", 0, 1, status) != 0;
-  gc.starts_dense = Field(json, "starts_dense", 0, 1, status) != 0;
-  config.optimizer.update_on =
-      static_cast<UpdateOn>(Field(json, "update_on", 0, 1, status));
-  kernels::SgdParameters& sgd = config.optimizer.sgd;
-  sgd.learning_rate = FloatField(json, "lr_bits", status);
-  sgd.momentum_rate = FloatField(json, "momentum_bits", status);
-  sgd.weight_decay = FloatField(json, "wd_bits", status);
-  sgd.rescale = FloatField(json, "rescale_bits", status);
-  config.chunk_elems = Field(json, "chunk_elems", 1, kMaxChunkElems, status);
-  config.has_values = Field(json, "has_values", 0, 1, status) != 0;
+      UnsignedField(json, "warmup_steps", 0, uint64_t{1} << 62, status));
+  gc.has_guard = UnsignedField(json, "has_guard", 0, 1, status) != 0;
+  gc.starts_dense = UnsignedField(json, "starts_dense", 0, 1, status) != 0;
+  config.chunk_elems =
+      UnsignedField(json, "chunk_elems", 1, kMaxChunkElems, status);
+  config.has_values = UnsignedField(json, "has_values", 0, 1, status) != 0;
+  config.is_async = UnsignedField(json, "is_async", 0, 1, status) != 0;
+  config.max_staleness =
+      static_cast<int64_t>(UnsignedField(json, "staleness_bound", 0,
+                                         kMaxStaleness + 1, status)) -
+      1;
   RETURN_IF_ERROR(status);
+  ASSIGN_OR_RETURN(config.optimizer, ReadOptimizerFields(json));
   RETURN_IF_ERROR(CheckConfig(gc, config.optimizer));
+  if (config.is_async) {
+    RETURN_IF_ERROR(CheckAsync(gc, config.optimizer, config.max_staleness));
+  }
   return config;
 }
 

@@ -17,11 +17,15 @@ struct JobConfig {
   OptimizerConfig optimizer;
   size_t chunk_elems = 0;
   bool has_values = false;  // worker 0 sends initial values of `tensors`
+  bool is_async = false;
+  int64_t max_staleness = kAnyStaleness;  // if it is
 };
 
 // Facts for the scheduler to compare among workers; short values that a person
 // can read.
 Facts MakeFacts(const JobConfig& config);
+// Of an optimizer: "sgd lr 0.1 ...".
+std::string OptimizerFact(const OptimizerConfig& config);
 
 std::string SerializeJobConfig(const JobConfig& config);
 

@@ -6,7 +6,10 @@
 #include "base/short_slices.h"
 #include "base/status_macros.h"
 #include "kvstore/data_path.h"
+#include "kvstore/optimizer.h"
+#include "kvstore/ps/aggregate_async.h"
 #include "kvstore/ps/aggregate_sync.h"
+#include "kvstore/ps/json_fields.h"
 
 namespace telegrad {
 namespace {
@@ -21,6 +24,28 @@ FatalEvent EventOf(const absl::Status& status) {
   FatalEvent event{.code = ExitCodeOf(status), .message = {}, .dead = {}};
   event.message = std::string(status.message());
   return event;
+}
+
+// What tensors have been prepared by stays.
+absl::Status CheckSettings(JobConfig before, const JobConfig& config) {
+  before.tensors = config.tensors;
+  before.has_values = config.has_values;
+  if (SerializeJobConfig(before) == SerializeJobConfig(config)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      "new tensors came with other settings than the first ones");
+}
+
+absl::StatusOr<std::unique_ptr<Aggregator>> MakeAggregator(
+    const JobConfig& config, const TensorLayout& layout, const Chunk& chunk,
+    const EngineConfig& engine, int num_workers) {
+  if (config.is_async) {
+    return AsyncAggregator::Make(layout, chunk, engine, num_workers,
+                                 config.max_staleness);
+  }
+  ASSIGN_OR_RETURN(ChunkSum sum, ChunkSum::Make(layout, chunk, engine));
+  return std::make_unique<SyncAggregator>(std::move(sum), engine);
 }
 
 }  // namespace
@@ -95,24 +120,10 @@ absl::StatusOr<Bytes> DistServer::BeginDeclaration(Session& session,
   return session.declaration.view();
 }
 
-absl::Status DistServer::HandleDeclaration(Session& session,
+absl::Status DistServer::HandleDeclaration(Session& session, FrameType type,
                                            absl::string_view text) {
-  ASSIGN_OR_RETURN(JobConfig config, ParseJobConfig(text, model_bytes_left_));
-  RETURN_IF_ERROR(CheckSettings(config));
-  config_ = std::move(config);
-  if (!planner_.has_value()) {
-    const size_t num_servers = control_->membership().servers.size();
-    ASSIGN_OR_RETURN(
-        planner_, ShardPlanner::Make(static_cast<int>(num_servers),
-                                     config_.chunk_elems, config_.compression));
-    engine_ = {.compression = config_.compression,
-               .optimizer = config_.optimizer,
-               .num_contributors = num_workers_,
-               .buffers = &buffers_};
-  }
-  for (const TensorSpec& tensor : config_.tensors) {
-    RETURN_IF_ERROR(AddTensor(tensor));
-  }
+  RETURN_IF_ERROR(type == FrameType::kRates ? ChangeRates(text)
+                                            : AddTensors(text));
   session.declaration = Buffer();
   const FrameHeader header{
       .type = FrameType::kDeclared,
@@ -126,39 +137,62 @@ absl::Status DistServer::HandleDeclaration(Session& session,
   return absl::OkStatus();
 }
 
-absl::Status DistServer::AddTensor(const TensorSpec& tensor) {
-  ASSIGN_OR_RETURN(const TensorLayout layout, planner_->Add(tensor));
-  model_bytes_left_ -= static_cast<int64_t>(4 * tensor.num_elems);
-  auto& chunks = chunks_.emplace_back();
-  for (const Chunk& chunk : layout.chunks) {
-    std::unique_ptr<ServedChunk>& served = chunks.emplace_back();
-    if (chunk.server != rank_) continue;
-    ASSIGN_OR_RETURN(ChunkSum sum, ChunkSum::Make(layout, chunk, engine_));
-    served = std::make_unique<ServedChunk>();
-    served->aggregator =
-        std::make_unique<SyncAggregator>(std::move(sum), engine_);
-    served->pushes.resize(worker_sessions_.size());
-    for (int worker = 0; worker < num_workers_; ++worker) {
-      ArrivedPush& push = served->pushes[static_cast<size_t>(worker)];
-      push.server = this;
-      push.chunk = served.get();
-      push.worker = worker;
+// Between rounds: nobody on the pool reads the rates.
+absl::Status DistServer::ChangeRates(absl::string_view text) {
+  const auto json = nlohmann::json::parse(text.begin(), text.end(), nullptr,
+                                          /*allow_exceptions=*/false);
+  if (!json.is_object() || !planner_.has_value()) {
+    return absl::InvalidArgumentError("new rates were not expected");
+  }
+  ASSIGN_OR_RETURN(const OptimizerConfig next, ReadOptimizerFields(json));
+  RETURN_IF_ERROR(CheckOptimizerChange(config_.optimizer, next));
+  for (const auto& chunks : chunks_) {
+    for (const auto& chunk : chunks) {
+      if (chunk == nullptr || chunk->num_arrived == 0) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          "new rates within a round of key ", chunk->aggregator->chunk().key));
     }
   }
+  config_.optimizer = next;
+  engine_.optimizer = next;
   return absl::OkStatus();
 }
 
-// What tensors have been prepared by stays.
-absl::Status DistServer::CheckSettings(const JobConfig& config) const {
-  if (!planner_.has_value()) return absl::OkStatus();
-  JobConfig before = config_;
-  before.tensors = config.tensors;
-  before.has_values = config.has_values;
-  if (SerializeJobConfig(before) == SerializeJobConfig(config)) {
-    return absl::OkStatus();
+absl::Status DistServer::AddTensors(absl::string_view text) {
+  ASSIGN_OR_RETURN(JobConfig config, ParseJobConfig(text, model_bytes_left_));
+  if (planner_.has_value()) RETURN_IF_ERROR(CheckSettings(config_, config));
+  config_ = std::move(config);
+  if (!planner_.has_value()) {
+    const size_t num_servers = control_->membership().servers.size();
+    ASSIGN_OR_RETURN(
+        planner_, ShardPlanner::Make(static_cast<int>(num_servers),
+                                     config_.chunk_elems, config_.compression));
+    engine_ = {.compression = config_.compression,
+               .optimizer = config_.optimizer,
+               .num_contributors = config_.is_async ? 1 : num_workers_,
+               .buffers = &buffers_};
   }
-  return absl::InvalidArgumentError(
-      "new tensors came with other settings than the first ones");
+  for (const TensorSpec& tensor : config_.tensors) {
+    ASSIGN_OR_RETURN(const TensorLayout layout, planner_->Add(tensor));
+    model_bytes_left_ -= static_cast<int64_t>(4 * tensor.num_elems);
+    auto& chunks = chunks_.emplace_back();
+    for (const Chunk& chunk : layout.chunks) {
+      std::unique_ptr<ServedChunk>& served = chunks.emplace_back();
+      if (chunk.server != rank_) continue;
+      served = std::make_unique<ServedChunk>();
+      ASSIGN_OR_RETURN(
+          served->aggregator,
+          MakeAggregator(config_, layout, chunk, engine_, num_workers_));
+      served->pushes.resize(worker_sessions_.size());
+      for (int worker = 0; worker < num_workers_; ++worker) {
+        ArrivedPush& push = served->pushes[static_cast<size_t>(worker)];
+        push.server = this;
+        push.chunk = served.get();
+        push.worker = worker;
+      }
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status DistServer::Serve() {

@@ -17,9 +17,10 @@
 
 namespace telegrad {
 
-// A server of dist_sync: takes pushes, sums each chunk when all workers' pushes
-// are there, answers all. One thread owns the transport and all state; a pool
-// checks payloads and sums, and hands results back through Post.
+// A server: takes pushes, sums each chunk when all workers' pushes are there,
+// or steps its weights with each (dist_async), and answers. One thread owns the
+// transport and all state; a pool checks payloads and sums, and hands results
+// back through Post.
 class DistServer : private TransportHandler, private AnswerSink {
  public:
   explicit DistServer(const ServerOptions& options);
@@ -56,7 +57,7 @@ class DistServer : private TransportHandler, private AnswerSink {
   struct ServedChunk {
     std::unique_ptr<Aggregator> aggregator;
     std::vector<ArrivedPush> pushes;  // by worker
-    int num_arrived = 0;              // since the last answers
+    int num_arrived = 0;              // that are not completed
   };
 
   // server.cc
@@ -66,9 +67,10 @@ class DistServer : private TransportHandler, private AnswerSink {
   // New tensors.
   absl::StatusOr<Bytes> BeginDeclaration(Session& session,
                                          const FrameHeader& header);
-  absl::Status HandleDeclaration(Session& session, absl::string_view text);
-  absl::Status CheckSettings(const JobConfig& config) const;
-  absl::Status AddTensor(const TensorSpec& tensor);
+  absl::Status HandleDeclaration(Session& session, FrameType type,
+                                 absl::string_view text);
+  absl::Status ChangeRates(absl::string_view text);
+  absl::Status AddTensors(absl::string_view text);
   absl::Status Serve();
   void Post(std::function<void()> job);
   void Sweep();

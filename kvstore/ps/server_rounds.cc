@@ -39,7 +39,7 @@ absl::StatusOr<Bytes> DistServer::BeginMessage(Session& session,
                                                const FrameHeader& header) {
   RETURN_IF_ERROR(CheckRoute(session, header));
   if (header.type == FrameType::kProbe) return BeginProbe(session, header);
-  if (header.type == FrameType::kDeclare) {
+  if (header.type == FrameType::kDeclare || header.type == FrameType::kRates) {
     return BeginDeclaration(session, header);
   }
   if (*session.num_probes == 0) session.probe_buffer = Buffer();
@@ -89,17 +89,17 @@ absl::Status DistServer::HandleMessage(Session& session,
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(CheckFramePayload(header_bytes, payload));
-  if (header.type == FrameType::kDeclare) {
+  if (header.type == FrameType::kDeclare || header.type == FrameType::kRates) {
     return HandleDeclaration(
-        session, absl::string_view(reinterpret_cast<const char*>(payload.data),
-                                   payload.size));
+        session, header.type,
+        absl::string_view(reinterpret_cast<const char*>(payload.data),
+                          payload.size));
   }
   ASSIGN_OR_RETURN(ServedChunk * chunk, FindChunk(header));
   Aggregator& aggregator = *chunk->aggregator;
   switch (header.type) {
     case FrameType::kInit:
-      aggregator.OnValue(session.worker, header.priority, *this);
-      return absl::OkStatus();
+      return aggregator.OnValue(session.worker, header.priority, *this);
     case FrameType::kPull:
       return aggregator.OnPull(
           session.worker,
@@ -130,7 +130,7 @@ void DistServer::HandlePush(Session& session, const FrameHeader& header,
   ArrivedPush& push = chunk.pushes[static_cast<size_t>(session.worker)];
   std::copy_n(header_bytes.data, push.header.size(), push.header.begin());
   push.payload = payload;
-  const bool may_sum = ++chunk.num_arrived >= num_workers_;
+  const bool may_sum = ++chunk.num_arrived >= engine_.num_contributors;
   const size_t num_bytes =
       may_sum ? 4 * chunk.aggregator->chunk().num_elems : payload.size;
   if (num_bytes <= kSmallJobBytes) {
@@ -170,9 +170,8 @@ void DistServer::FailPush(const ArrivedPush& push, const absl::Status& why) {
 }
 
 void DistServer::Complete(ServedChunk& chunk) {
-  chunk.num_arrived = 0;
   Aggregator& aggregator = *chunk.aggregator;
-  aggregator.Complete(*this);
+  chunk.num_arrived -= static_cast<int>(aggregator.Complete(*this));
   if (aggregator.chunk().key == 0 && aggregator.chunk().index == 0) {
     control_->SetStep(static_cast<int64_t>(aggregator.num_rounds()));
   }
@@ -198,7 +197,7 @@ void DistServer::Send(const Chunk& chunk, const PayloadFormat& format,
                      .payload_bytes = static_cast<uint32_t>(payload.size),
                      .source = static_cast<uint16_t>(rank_),
                      .destination = static_cast<uint16_t>(answer.worker),
-                     .contributors = static_cast<uint16_t>(num_workers_)};
+                     .contributors = answer.contributors};
   Write(format, header);
   Write(result.chunk.record, header);
   session->sender->Enqueue(

@@ -44,8 +44,9 @@ enum class FrameType : uint8_t {
   kEcho = 14,      // server -> worker: answer, with the bytes asked for
   kDeclare = 15,   // worker 0 -> server: new tensors, and the job's settings
   kDeclared = 16,  // server -> worker 0: they are known
+  kRates = 17,     // worker 0 -> server: the optimizer's new rates
 };
-constexpr uint8_t kMaxFrameType = 16;
+constexpr uint8_t kMaxFrameType = 17;
 
 // Flags.
 constexpr uint16_t kFlagNoReply = 1;  // push: answer with kAck

@@ -5,6 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/cpu_time.h"
 #include "base/status_macros.h"
+#include "kvstore/optimizer.h"
+#include "kvstore/ps/json_fields.h"
 
 namespace telegrad {
 
@@ -39,11 +41,34 @@ absl::Status DistWorker::SetCompression(const CompressionConfig& config) {
 }
 
 absl::Status DistWorker::SetOptimizer(const OptimizerConfig& config) {
-  if (planner_.has_value()) {
-    return absl::FailedPreconditionError("SetOptimizer after Init");
+  if (!planner_.has_value()) {
+    config_.optimizer = config;
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(failure());
+  RETURN_IF_ERROR(CheckOptimizerChange(config_.optimizer, config));
+  for (size_t key = 0; key < tensors_.size(); ++key) {
+    MutexLock lock(&mutex_);
+    if (tensors_[key].active == nullptr) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "SetOptimizer within a round of tensor ", tensors_[key].spec().name));
   }
   config_.optimizer = config;
-  return absl::OkStatus();
+  if (config.update_on == UpdateOn::kWorker) return absl::OkStatus();
+  // No worker has a round under way from the first meeting to the second, so
+  // that all chunks have the rates from the same one on.
+  const auto change = [&]() -> absl::Status {
+    RETURN_IF_ERROR(
+        AgreeOnFacts(group_, "rates", {{"optimizer", OptimizerFact(config)}}));
+    if (rank_ == 0) {
+      RETURN_IF_ERROR(
+          TellServers(FrameType::kRates, OptimizerFields(config).dump()));
+    }
+    return group_.Gather("rates set", "").status();
+  };
+  const absl::Status status = change();
+  if (!status.ok()) FailJob(status);  // the others wait for us
+  return status;
 }
 
 Ticket DistWorker::PushPull(Key key, TensorViews grads, TensorViews outs,
@@ -86,6 +111,8 @@ StoreStats DistWorker::stats() const {
       .num_frames = num_frames_,
       .to_device_bytes = to_device,
       .from_device_bytes = from_device,
+      .max_staleness = staleness_.most(),
+      .mean_staleness = staleness_.mean(),
       .io_cpu_s = io_clock_.has_value() ? SecondsOf(*io_clock_) : io_cpu_s_};
 }
 

@@ -17,6 +17,7 @@
 #include "kvstore/ps/frame_sender.h"
 #include "kvstore/ps/job_config.h"
 #include "kvstore/ps/link_probe.h"
+#include "kvstore/ps/staleness.h"
 #include "kvstore/ps/tensor_table.h"
 #include "kvstore/ps/worker_device.h"
 #include "kvstore/ps/worker_tensor.h"
@@ -24,7 +25,7 @@
 
 namespace telegrad {
 
-// A worker of dist_sync. Three kinds of threads meet here:
+// A worker of dist_sync or dist_async. Three kinds of threads meet here:
 //   callers      PushPull and so on: note the operation, post jobs, return
 //   pool         encode, check and decode chunks; nothing blocks in them. What
 //                is small is done by the thread that would post it
@@ -115,7 +116,8 @@ class DistWorker : public KVStore,
   absl::Status Open();
   absl::Status Add(std::span<const TensorSpec> tensors, TensorViews values);
   absl::Status AddTensor(const TensorSpec& tensor);
-  absl::Status Declare();
+  // Worker 0: all servers, until they have answered.
+  absl::Status TellServers(FrameType type, std::string text);
   absl::Status OnDeclared(int server, const FrameHeader& header);
   absl::Status Connect();
   void SendHandshake(ServerLink& link, FrameType type,
@@ -217,6 +219,7 @@ class DistWorker : public KVStore,
   std::atomic<int64_t> pull_wire_bytes_{0};
   std::atomic<int64_t> num_nonfinite_{0};
   std::atomic<int64_t> num_frames_{0};
+  Staleness staleness_;
 
   mutable Mutex mutex_;
   // The io thread's while it runs; then what it has used.

@@ -33,6 +33,12 @@ FrameType AnswerTo(OpKind kind) {
   return FrameType::kAck;
 }
 
+absl::Status CheckStaleness(int64_t ahead, int64_t most) {
+  if (most == kAnyStaleness || ahead <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "answer ", ahead, " steps ahead of the slowest; at most ", most));
+}
+
 }  // namespace
 
 void DistWorker::Post(std::function<void()> job) {
@@ -199,11 +205,17 @@ absl::StatusOr<Bytes> DistWorker::ReplyTarget(WorkerChunk& chunk,
   absl::Status status =
       is_bare ? chunk.codec->CheckBareReply(reply)
               : chunk.codec->CheckReply(reply, header.payload_bytes, is_value);
-  if (status.ok() && (is_bare ? header.payload_bytes > 0
-                              : header.contributors != num_workers_)) {
+  const bool is_push = op.kind == OpKind::kPush || op.kind == OpKind::kPushPull;
+  if (status.ok() && is_bare && header.payload_bytes > 0) {
     status = absl::InvalidArgumentError(absl::StrCat(
-        "answer of ", header.payload_bytes, " bytes, ", header.contributors,
-        " contributors; ", num_workers_, " were expected"));
+        "answer of ", header.payload_bytes, " bytes; none were expected"));
+  } else if (status.ok() && traits_.is_async && is_push) {
+    status = CheckStaleness(header.contributors, config_.max_staleness);
+  } else if (status.ok() && !is_bare &&
+             header.contributors != engine_.num_contributors) {
+    status = absl::InvalidArgumentError(
+        absl::StrCat("answer of ", header.contributors, " contributors; ",
+                     engine_.num_contributors, " were expected"));
   }
   if (!status.ok()) {
     return absl::InvalidArgumentError(
@@ -252,6 +264,11 @@ void DistWorker::OnAnswer(const FrameHeader& header, ConstBytes bytes,
     if (header.type == FrameType::kReply || header.type == FrameType::kValue) {
       pull_raw_bytes_ += static_cast<int64_t>(chunk.codec->value_bytes());
     }
+  }
+  const OpKind kind = chunk.op->kind;
+  if (traits_.is_async && header.type != FrameType::kAgree &&
+      (kind == OpKind::kPush || kind == OpKind::kPushPull)) {
+    staleness_.Add(header.contributors);
   }
   std::copy(bytes.data, bytes.data + bytes.size, chunk.reply_header.begin());
   if (header.type == FrameType::kAgree) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
@@ -65,6 +66,10 @@ absl::Status DistWorker::CheckInit(std::span<const TensorSpec> tensors,
   }
   RETURN_IF_ERROR(CheckChunkElems(options_.chunk_elems));
   RETURN_IF_ERROR(CheckConfig(config_.compression, config_.optimizer));
+  if (traits_.is_async) {
+    RETURN_IF_ERROR(CheckAsync(config_.compression, config_.optimizer,
+                               options_.max_staleness));
+  }
   return CheckValues(tensors, values, 1, config_.optimizer);
 }
 
@@ -73,12 +78,17 @@ absl::Status DistWorker::Add(std::span<const TensorSpec> tensors,
   config_.tensors.assign(tensors.begin(), tensors.end());
   config_.chunk_elems = options_.chunk_elems;
   config_.has_values = !values.empty();
+  config_.is_async = traits_.is_async;
+  if (traits_.is_async) config_.max_staleness = options_.max_staleness;
   const size_t first = tensors_.size();
   RETURN_IF_ERROR(
       AgreeOnFacts(group_, absl::StrCat("init ", first), MakeFacts(config_)));
   if (!planner_.has_value()) RETURN_IF_ERROR(Open());
   for (const TensorSpec& tensor : tensors) RETURN_IF_ERROR(AddTensor(tensor));
-  if (rank_ == 0) RETURN_IF_ERROR(Declare());
+  if (rank_ == 0) {
+    RETURN_IF_ERROR(
+        TellServers(FrameType::kDeclare, SerializeJobConfig(config_)));
+  }
   // Nobody talks of keys that servers do not know.
   RETURN_IF_ERROR(group_.Gather("declared", "").status());
   counts_traffic_ = false;
@@ -94,7 +104,7 @@ absl::Status DistWorker::Open() {
                                    config_.compression));
   engine_ = {.compression = config_.compression,
              .optimizer = config_.optimizer,
-             .num_contributors = num_workers_,
+             .num_contributors = traits_.is_async ? 1 : num_workers_,
              .buffers = &buffers_};
   TransportOptions transport = group_.data_path().transport;
   transport.sends_wait = true;  // for RunIo, which follows
@@ -131,10 +141,9 @@ absl::Status DistWorker::AddTensor(const TensorSpec& spec) {
   return absl::OkStatus();
 }
 
-// Worker 0 tells all servers, and waits for their answers.
-absl::Status DistWorker::Declare() {
+absl::Status DistWorker::TellServers(FrameType type, std::string text) {
   auto declaration = std::make_shared<Declaration>();
-  declaration->text = SerializeJobConfig(config_);
+  declaration->text = std::move(text);
   if (declaration->text.size() > kMaxPayloadBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat(config_.tensors.size(),
@@ -144,18 +153,18 @@ absl::Status DistWorker::Declare() {
   declaration->num_left = links_.size();
   declaration->ticket = std::make_shared<Ticket::State>();
   declaration->ticket->describe = [] {
-    return std::string("a server did not answer to new tensors");
+    return std::string("a server did not answer to new tensors or rates");
   };
   {
     MutexLock lock(&mutex_);
     declaration_ = declaration;
   }
-  Post([this, declaration] {
+  Post([this, declaration, type] {
     const ConstBytes payload(declaration->text.data(),
                              declaration->text.size());
     for (size_t server = 0; server < links_.size(); ++server) {
       const FrameHeader header{
-          .type = FrameType::kDeclare,
+          .type = type,
           .epoch = epoch_,
           .payload_bytes = static_cast<uint32_t>(payload.size),
           .source = static_cast<uint16_t>(rank_),
@@ -180,7 +189,7 @@ absl::Status DistWorker::OnDeclared(int server, const FrameHeader& header) {
   if (declaration == nullptr || declaration->is_answered[index] ||
       header.payload_bytes > 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("answer to new tensors of ", header.payload_bytes,
+        absl::StrCat("answer to new tensors or rates of ", header.payload_bytes,
                      " bytes: nothing of the kind was asked for"));
   }
   declaration->is_answered[index] = true;

@@ -55,6 +55,7 @@ absl::Status SettleRoles(PushPullOptions& options,
         absl::StrCat("--kv-store ", options.kv_store, why));
   };
   if (!traits.has_workers) return refuse(" sums within one process");
+  if (traits.is_async) return refuse(" has weights and no sums to check");
   if (traits.hosts_parts && options.servers > 0) {
     return refuse(" has no servers: leave --servers out, or 0");
   }

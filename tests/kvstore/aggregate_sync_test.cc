@@ -292,7 +292,7 @@ TEST_F(Round, TakesOneValueAtATimeBetweenRounds) {
   EXPECT_FALSE(rounds_->BeginValue(1, bytes).ok());
   EXPECT_THAT(rounds_->BeginValue(0, bytes), IsOk());
   EXPECT_FALSE(rounds_->BeginValue(0, bytes).ok());  // while it arrives
-  rounds_->OnValue(0, 0, *this);
+  EXPECT_THAT(rounds_->OnValue(0, 0, *this), IsOk());
   EXPECT_FALSE(rounds_->BeginValue(0, bytes).ok());
   EXPECT_EQ(*Begin(2, Header()), kAccept);
   EXPECT_FALSE(rounds_->BeginValue(1, bytes).ok());  // while a push arrives
@@ -310,7 +310,7 @@ TEST_F(Round, AnswersPullsWhenThereIsWhatTheyWant) {
   const absl::StatusOr<Bytes> target = rounds_->BeginValue(0, 4 * kElems);
   ASSERT_THAT(target, IsOk());
   target->data[0] = std::byte{7};
-  rounds_->OnValue(0, 0, *this);
+  EXPECT_THAT(rounds_->OnValue(0, 0, *this), IsOk());
   ASSERT_EQ(answers_.size(), 2u);  // whose value it is, and worker 2
   EXPECT_EQ(answers_[1][0], std::byte{7});
   const std::vector<std::byte> sums = RunRound({0, 1, 2}, 0);

@@ -36,6 +36,8 @@ struct ClusterConfig {
   int servers = 1;
   CompressionConfig compression = {};
   OptimizerConfig optimizer = {};
+  std::string store = "dist_sync";
+  int64_t max_staleness = kAnyStaleness;
   std::vector<TensorSpec> tensors = {{"a", 33}};
   bool has_values = true;
   size_t chunk_elems = 32;
@@ -91,8 +93,12 @@ class Worker {
  public:
   explicit Worker(const DistOptions& options,
                   const CompressionConfig& compression = {},
-                  const OptimizerConfig& optimizer = {})
-      : options_(options), compression_(compression), optimizer_(optimizer) {}
+                  const OptimizerConfig& optimizer = {},
+                  const std::string& type = "dist_sync")
+      : options_(options),
+        compression_(compression),
+        optimizer_(optimizer),
+        type_(type) {}
 
   absl::Status Init(std::span<const TensorSpec> tensors, TensorViews values) {
     RETURN_IF_ERROR(Join());
@@ -100,7 +106,7 @@ class Worker {
   }
   absl::Status Join() {
     ASSIGN_OR_RETURN(group_, JoinWorkers(options_));
-    ASSIGN_OR_RETURN(store_, MakeKVStore("dist_sync", options_, group_.get()));
+    ASSIGN_OR_RETURN(store_, MakeKVStore(type_, options_, group_.get()));
     RETURN_IF_ERROR(store_->SetCompression(compression_));
     return store_->SetOptimizer(optimizer_);
   }
@@ -114,6 +120,7 @@ class Worker {
   DistOptions options_;
   CompressionConfig compression_;
   OptimizerConfig optimizer_;
+  std::string type_;
   std::unique_ptr<WorkerGroup> group_;
   std::unique_ptr<KVStore> store_;
 };
@@ -163,6 +170,7 @@ class Cluster {
     options.operation_timeout = kPatience;
     options.num_threads = config_.num_threads;
     options.chunk_elems = config_.chunk_elems;
+    options.max_staleness = config_.max_staleness;
     options.on_fatal = log_.Listener();
     return options;
   }
@@ -171,7 +179,8 @@ class Cluster {
   Worker MakeWorker(int rank) {
     DistOptions options = Options();
     options.wanted_rank = rank;
-    return Worker(options, config_.compression, config_.optimizer);
+    return Worker(options, config_.compression, config_.optimizer,
+                  config_.store);
   }
 
   // Worker r's values are r + 1 + element / 8; worker 0's count.

@@ -63,7 +63,10 @@ TEST(KVStore, RefusesMisuseWithoutHarm) {
                 StatusIs(kFailedPrecondition, "no value"));
     EXPECT_THAT(store.SetCompression({}),
                 StatusIs(kFailedPrecondition, "Init"));
-    EXPECT_THAT(store.SetOptimizer({}), StatusIs(kFailedPrecondition, "Init"));
+    OptimizerConfig other;
+    other.kind = OptimizerKind::kAdam;
+    EXPECT_THAT(store.SetOptimizer(other),
+                StatusIs(kFailedPrecondition, "only rates"));
     EXPECT_THAT(store.Init({}, {}), StatusIs(invalid, "0 tensors"));
     EXPECT_THAT(store.Init(cluster.config().tensors, {}),
                 StatusIs(invalid, "tensor a, which is there"));
@@ -91,6 +94,8 @@ TEST(KVStore, HasOtherNamesInAnyCase) {
       {"dist", "dist_sync"},
       {"dist_device_sync", "dist_sync"},
       {"DIST_SYNC_DEVICE", "dist_sync"},
+      {"dist_async_device", "dist_async"},
+      {"dist_device_async", "dist_async"},
       {"p3", "dist_sync"},
       {"BytePS", "dist_sync"},
       {"horovod", "allreduce"},

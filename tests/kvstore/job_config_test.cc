@@ -22,7 +22,10 @@ constexpr int64_t kPlenty = int64_t{1} << 40;
 
 JobConfig Sample() {
   JobConfig config;
-  config.tensors = {{"conv1.weight", 500}, {"A_b.c:/-9", 1}};
+  config.tensors = {{.name = "conv1.weight",
+                     .num_elems = 500,
+                     .rates = {.lr = 0.1f, .wd = 3}},
+                    {"A_b.c:/-9", 1}};
   config.compression.type = "2bit";
   config.compression.alternatives = {"fp16", "topk:0.1"};
   config.compression.threshold = {ThresholdSpec::Kind::kBatch, 0.1234567f};
@@ -37,8 +40,12 @@ JobConfig Sample() {
               .momentum_rate = std::nextafter(0.9f, 1.0f),
               .weight_decay = std::numeric_limits<float>::denorm_min(),
               .rescale = -0.0f}};
+  config.optimizer.kind = OptimizerKind::kAdamW;
+  config.optimizer.adam = {.beta1 = 0.1f, .beta2 = 0.2f, .epsilon = 0.3f};
   config.chunk_elems = 12345;
   config.has_values = true;
+  config.is_async = true;
+  config.max_staleness = 7;
   return config;
 }
 
@@ -65,8 +72,17 @@ TEST(JobConfig, ComesBackBitByBit) {
   EXPECT_TRUE(SameBits(sgd.momentum_rate, in.optimizer.sgd.momentum_rate));
   EXPECT_TRUE(SameBits(sgd.weight_decay, in.optimizer.sgd.weight_decay));
   EXPECT_TRUE(SameBits(sgd.rescale, in.optimizer.sgd.rescale));
+  EXPECT_EQ(out->optimizer.kind, OptimizerKind::kAdamW);
+  EXPECT_TRUE(SameBits(out->optimizer.adam.beta1, 0.1f));
+  EXPECT_TRUE(SameBits(out->optimizer.adam.beta2, 0.2f));
+  EXPECT_TRUE(SameBits(out->optimizer.adam.epsilon, 0.3f));
+  EXPECT_TRUE(SameBits(out->tensors[0].rates.lr, 0.1f));
+  EXPECT_TRUE(SameBits(out->tensors[0].rates.wd, 3.0f));
+  EXPECT_TRUE(SameBits(out->tensors[1].rates.lr, 1.0f));
   EXPECT_EQ(out->chunk_elems, 12345u);
   EXPECT_TRUE(out->has_values);
+  EXPECT_TRUE(out->is_async);
+  EXPECT_EQ(out->max_staleness, 7);
 }
 
 TEST(JobConfig, RefusesEveryMissingOrMistypedField) {
@@ -107,6 +123,10 @@ TEST(JobConfig, RefusesValuesOutOfRange) {
       {"packing", 3},
       {"nonfinite", 4},
       {"update_on", 2},
+      {"optimizer", 4},
+      {"beta1_bits", 0x3f800000},
+      {"beta2_bits", 0xbf800000},
+      {"epsilon_bits", nan},
       {"lr_bits", nan},
       {"momentum_bits", inf},
       {"wd_bits", nan},
@@ -114,6 +134,9 @@ TEST(JobConfig, RefusesValuesOutOfRange) {
       {"chunk_elems", 0},
       {"chunk_elems", kMaxChunkElems + 1},
       {"has_values", 2},
+      {"is_async", 2},
+      {"staleness_bound", kMaxStaleness + 2},
+      {"update_on", 0},  // of an asynchronous store
   };
   for (const auto& [name, value] : cases) {
     Json changed = Json::parse(SerializeJobConfig(Sample()));
@@ -251,7 +274,11 @@ TEST(Facts, DifferWhereSettingsDo) {
   EXPECT_FALSE(differs([](JobConfig&) {}));
   EXPECT_TRUE(differs([](JobConfig& c) { c.tensors[0].num_elems = 501; }));
   EXPECT_TRUE(differs([](JobConfig& c) { c.tensors[0].name = "x"; }));
+  EXPECT_TRUE(differs([](JobConfig& c) { c.tensors[1].rates.wd = 0; }));
   EXPECT_TRUE(differs([](JobConfig& c) { c.has_values = false; }));
+  EXPECT_TRUE(differs([](JobConfig& c) { c.is_async = false; }));
+  EXPECT_TRUE(differs([](JobConfig& c) { c.max_staleness = 8; }));
+  EXPECT_TRUE(differs([](JobConfig& c) { c.optimizer.adam.beta2 = 0; }));
   EXPECT_TRUE(differs([](JobConfig& c) {  // the last bit of a float counts
     float& value = c.compression.threshold.value;
     value = std::nextafter(value, 1.0f);

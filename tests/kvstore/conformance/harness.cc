@@ -23,11 +23,20 @@ void CloseBuffer(std::byte* open) {
 void RunParty(std::unique_ptr<KVStore> store, const StoreSetup& setup,
               const Wrap& wrap, const Body& body, Party shape,
               Findings& findings) {
-  findings.ExpectOk(store->SetCompression(setup.compression), "compression");
-  findings.ExpectOk(store->SetOptimizer(setup.optimizer), "optimizer");
+  CompressionConfig compression = setup.compression;
+  OptimizerConfig optimizer = setup.optimizer;
+  const bool is_async = store->traits().is_async;
+  if (is_async && compression.reply == ReplyMode::kSum) compression.reply = {};
+  if (is_async && optimizer.update_on == UpdateOn::kWorker) {
+    optimizer = {.update_on = UpdateOn::kServer,
+                 .sgd = {.learning_rate = 1, .rescale = -1}};
+  }
+  const bool has_values = setup.has_values || is_async;
+  findings.ExpectOk(store->SetCompression(compression), "compression");
+  findings.ExpectOk(store->SetOptimizer(optimizer), "optimizer");
   std::vector<std::vector<Buffer>> values;
   std::vector<TensorView> views;
-  for (size_t key = 0; setup.has_values && key < setup.tensors.size(); ++key) {
+  for (size_t key = 0; has_values && key < setup.tensors.size(); ++key) {
     values.push_back(shape.Make(setup.tensors[key].num_elems, -1));
     if (shape.is_first()) {
       for (size_t i = 0; i < setup.tensors[key].num_elems; ++i) {

@@ -87,6 +87,7 @@ struct StoreSetup {
   bool has_values = true;
   size_t chunk_elems = 32;
   CompressionConfig compression = {};
+  // Asynchronous stores add to their weights instead of having no optimizer.
   OptimizerConfig optimizer = {};
   std::string transport = "inproc";  // of stores of several workers
 };
@@ -145,6 +146,7 @@ using Check = std::string (*)(const StoreTraits& traits, const Wrap& wrap);
 struct NamedCheck {
   const char* name;
   Check check;
+  bool needs_sums = false;  // asynchronous stores have none
 };
 std::vector<NamedCheck> AllChecks();
 // For the planted faults.
@@ -152,5 +154,8 @@ std::string CheckSums(const StoreTraits& traits, const Wrap& wrap);
 std::string CheckCancel(const StoreTraits& traits, const Wrap& wrap);
 // cancel_checks.cc, as CheckCancel.
 std::string CheckTimeout(const StoreTraits& traits, const Wrap& wrap);
+// optimizer_checks.cc.
+std::string CheckOptimizer(const StoreTraits& traits, const Wrap& wrap);
+std::string CheckOptimizers(const StoreTraits& traits, const Wrap& wrap);
 
 }  // namespace telegrad::testing

@@ -1,0 +1,105 @@
+#include "kvstore/optimizer.h"
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+
+namespace telegrad {
+namespace {
+
+bool IsAdam(OptimizerKind kind) {
+  return kind == OptimizerKind::kAdam || kind == OptimizerKind::kAdamW;
+}
+
+// base^exponent by squaring: the same bits with every library.
+double Power(double base, uint64_t exponent) {
+  double result = 1;
+  for (; exponent > 0; exponent /= 2, base *= base) {
+    if (exponent % 2 == 1) result *= base;
+  }
+  return result;
+}
+
+kernels::AdamStep MakeAdamStep(const OptimizerConfig& config,
+                               const RateMultipliers& own, uint64_t step) {
+  const double beta1 = config.adam.beta1;
+  const double beta2 = config.adam.beta2;
+  const double rate = static_cast<double>(config.sgd.learning_rate) *
+                      static_cast<double>(own.lr);
+  const double decay = static_cast<double>(config.sgd.weight_decay) *
+                       static_cast<double>(own.wd);
+  const bool is_decoupled = config.kind == OptimizerKind::kAdamW;
+  return {
+      .rescale = config.sgd.rescale,
+      .weight_decay = is_decoupled ? 0.0f : static_cast<float>(decay),
+      .keep = is_decoupled ? static_cast<float>(1 - rate * decay) : 1.0f,
+      .beta1 = config.adam.beta1,
+      .rest1 = static_cast<float>(1 - beta1),
+      .beta2 = config.adam.beta2,
+      .rest2 = static_cast<float>(1 - beta2),
+      .step_size = static_cast<float>(rate / (1 - Power(beta1, step))),
+      .root = static_cast<float>(std::sqrt(1 - Power(beta2, step))),
+      .epsilon = config.adam.epsilon,
+  };
+}
+
+}  // namespace
+
+void OptimizerState::Step(const OptimizerConfig& config,
+                          const RateMultipliers& own, const float* grad,
+                          size_t n, float* weight, Stream stream,
+                          const kernels::KernelTable& kernels) {
+  const auto prepare = [&](Buffer& state) {
+    if (state.size() > 0) return;
+    state = kernels.make_buffer(4 * n, kernels.ordinal, stream);
+  };
+  prepare(first_);
+  ++num_steps_;
+  if (IsAdam(config.kind)) {
+    prepare(second_);
+    kernels.optimizer.adam(grad, n, MakeAdamStep(config, own, num_steps_),
+                           weight, first_.as<float>(), second_.as<float>(),
+                           stream);
+    return;
+  }
+  kernels::SgdParameters sgd = config.sgd;
+  sgd.learning_rate *= own.lr;
+  sgd.weight_decay *= own.wd;
+  auto* const step = config.kind == OptimizerKind::kNag
+                         ? kernels.optimizer.nesterov
+                         : kernels.sgd_momentum;
+  step(grad, n, sgd, weight, first_.as<float>(), stream);
+}
+
+absl::Status CheckOptimizer(const OptimizerConfig& config) {
+  for (const float rate : {config.sgd.learning_rate, config.sgd.momentum_rate,
+                           config.sgd.weight_decay, config.sgd.rescale}) {
+    if (!std::isfinite(rate)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("optimizer with a rate of ", rate));
+    }
+  }
+  for (const float beta : {config.adam.beta1, config.adam.beta2}) {
+    if (beta >= 0 && beta < 1) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "optimizer with a beta of ", beta, ": 0 to 1, 1 excluded"));
+  }
+  if (!std::isfinite(config.adam.epsilon) || config.adam.epsilon < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("optimizer with an epsilon of ", config.adam.epsilon));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckOptimizerChange(const OptimizerConfig& now,
+                                  const OptimizerConfig& next) {
+  if (next.update_on != now.update_on || next.kind != now.kind) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "SetOptimizer to ", ToString(next.kind), " on ",
+        ToString(next.update_on), " after Init with ", ToString(now.kind),
+        " on ", ToString(now.update_on), ": only rates may change"));
+  }
+  return CheckOptimizer(next);
+}
+
+}  // namespace telegrad

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "kernels/dispatch.h"
+#include "kvstore/options.h"
+
+namespace telegrad {
+
+// Steps some weights and keeps what their optimizer keeps between steps. The
+// one implementation for servers, stores of one process and workers: weights
+// that are stepped in parts become the same bits as in one piece. One thread.
+class OptimizerState {
+ public:
+  // A step of `weight` with `grad`, both [n] f32, always of the same n. The
+  // kind in `config` stays; rates may change.
+  void Step(const OptimizerConfig& config, const RateMultipliers& own,
+            const float* grad, size_t n, float* weight, Stream stream,
+            const kernels::KernelTable& kernels = kernels::CpuKernels());
+
+ private:
+  uint64_t num_steps_ = 0;
+  Buffer first_;   // the momentum; Adam's mean
+  Buffer second_;  // Adam's mean square
+};
+
+// InvalidArgument for rates that are not finite, betas outside [0, 1) and an
+// epsilon that is negative or, like a rate, not finite.
+absl::Status CheckOptimizer(const OptimizerConfig& config);
+
+// Whether a store with weights may go on with `next`: rates change, nothing
+// else.
+absl::Status CheckOptimizerChange(const OptimizerConfig& now,
+                                  const OptimizerConfig& next);
+
+}  // namespace telegrad

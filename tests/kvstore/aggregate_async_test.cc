@@ -1,0 +1,283 @@
+#include "kvstore/ps/aggregate_async.h"
+
+#include <algorithm>
+#include <cstring>
+#include <queue>
+
+#include "base/random.h"
+#include "base/status_macros.h"
+#include "gmock/gmock.h"
+#include "kvstore/engine/shard_plan.h"
+#include "tests/testing/status_matchers.h"
+
+namespace telegrad {
+namespace {
+
+using testing::IsOk;
+using testing::StatusIs;
+
+constexpr size_t kElems = 5;
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+
+// One chunk whose weights grow by what is pushed, and its workers' frames.
+class AsyncChunk : public AnswerSink {
+ public:
+  struct Sent {
+    int worker;
+    FrameType type;
+    uint64_t step;
+    uint16_t ahead;
+    int16_t scale;
+    std::vector<float> payload;
+  };
+
+  AsyncChunk(int workers, int64_t max_staleness,
+             const std::string& type = "none") {
+    config_ = {.num_contributors = 1, .buffers = &pool_};
+    config_.compression.type = type;
+    config_.optimizer = {.update_on = UpdateOn::kServer,
+                         .sgd = {.learning_rate = 1, .rescale = -1}};
+    const auto layouts = MakeShardPlan(std::vector<TensorSpec>{{"a", kElems}},
+                                       1, 32, config_.compression);
+    EXPECT_THAT(layouts, IsOk());
+    layout_ = layouts->front();
+    auto made = AsyncAggregator::Make(layout_, layout_.chunks[0], config_,
+                                      workers, max_staleness);
+    EXPECT_THAT(made, IsOk());
+    chunk_ = *std::move(made);
+  }
+
+  absl::Status Give(int worker, uint64_t index, float value) {
+    ASSIGN_OR_RETURN(const Bytes target, chunk_->BeginValue(index, 4 * kElems));
+    std::fill_n(reinterpret_cast<float*>(target.data), kElems, value);
+    return chunk_->OnValue(worker, 0, *this);
+  }
+  // Initial weights of 0, which all but worker 0 take.
+  void Start(int workers) {
+    for (int worker = 1; worker < workers; ++worker) {
+      EXPECT_THAT(Pull(worker, 0, true), IsOk());
+    }
+    EXPECT_THAT(Give(0, 0, 0), IsOk());
+    sent_.clear();
+  }
+  absl::Status Pull(int worker, uint64_t step, bool wants_broadcast = false) {
+    return chunk_->OnPull(
+        worker, {.step = step, .wants_broadcast = wants_broadcast}, *this);
+  }
+
+  PushHeader Header(uint64_t step) const {
+    PushHeader push;
+    push.step = step;
+    push.payload_bytes = 4 * kElems;
+    push.format = {.codec = static_cast<uint8_t>(CodecId::kNone),
+                   .codec_version = 1,
+                   .packing = 0,
+                   .reply = ReplyFormat::kDense};
+    return push;
+  }
+  // Whether it was a duplicate.
+  absl::StatusOr<bool> Push(int worker, uint64_t step, float value) {
+    ASSIGN_OR_RETURN(const Aggregator::Admission admission,
+                     chunk_->Admit(worker, Header(step)));
+    if (admission.is_duplicate) return true;
+    std::fill_n(reinterpret_cast<float*>(admission.target.data), kElems, value);
+    ASSIGN_OR_RETURN(const bool is_due, chunk_->OnPushed(worker, false));
+    EXPECT_TRUE(is_due) << "nobody else is at it";
+    EXPECT_EQ(chunk_->Complete(*this), 1u);
+    return false;
+  }
+
+  void Send(const Chunk&, const PayloadFormat&, const Answer& answer) override {
+    const ConstBytes payload = answer.result.chunk.payload;
+    const auto* const from = reinterpret_cast<const float*>(payload.data);
+    sent_.push_back({.worker = answer.worker,
+                     .type = answer.type,
+                     .step = answer.step,
+                     .ahead = answer.contributors,
+                     .scale = answer.result.chunk.record.settings.scale,
+                     .payload = {from, from + payload.size / 4}});
+  }
+  std::vector<Sent> Take() { return std::exchange(sent_, {}); }
+  AsyncAggregator& aggregator() { return *chunk_; }
+
+ private:
+  BufferPool pool_;
+  EngineConfig config_;
+  TensorLayout layout_;
+  std::unique_ptr<AsyncAggregator> chunk_;
+  std::vector<Sent> sent_;
+};
+
+TEST(AsyncAggregator, AnswersEachPushAtOnceWithWhatAllHaveMade) {
+  AsyncChunk chunk(3, kAnyStaleness);
+  chunk.Start(3);
+  EXPECT_THAT(chunk.Push(0, 0, 1), IsOk());
+  EXPECT_THAT(chunk.Push(0, 1, 1), IsOk());
+  EXPECT_THAT(chunk.Push(2, 0, 8), IsOk());
+  const auto sent = chunk.Take();
+  ASSERT_EQ(sent.size(), 3u);
+  EXPECT_EQ(sent[0].worker, 0);
+  EXPECT_EQ(sent[0].type, FrameType::kReply);
+  EXPECT_EQ(sent[0].payload, std::vector<float>(kElems, 1));
+  EXPECT_EQ(sent[1].payload, std::vector<float>(kElems, 2));
+  EXPECT_EQ(sent[1].step, 1u);
+  EXPECT_EQ(sent[1].ahead, 2u) << "of worker 1, which has pushed nothing";
+  EXPECT_EQ(sent[2].worker, 2);
+  EXPECT_EQ(sent[2].payload, std::vector<float>(kElems, 10));
+  EXPECT_EQ(chunk.aggregator().num_rounds(), 0u);
+}
+
+TEST(AsyncAggregator, DuplicatesDoNoHarm) {
+  AsyncChunk chunk(2, kAnyStaleness);
+  chunk.Start(2);
+  EXPECT_EQ(*chunk.Push(0, 0, 1), false);
+  EXPECT_EQ(*chunk.Push(0, 0, 1), true);
+  EXPECT_EQ(*chunk.Push(0, 1, 1), false);
+  EXPECT_EQ(*chunk.Push(0, 0, 1), true);
+  EXPECT_EQ(*chunk.Push(1, 0, 1), false);
+  EXPECT_EQ(chunk.Take().back().payload, std::vector<float>(kElems, 3));
+}
+
+TEST(AsyncAggregator, APullIsNeverOlderThanTheWorkersLastPush) {
+  AsyncChunk chunk(2, kAnyStaleness);
+  chunk.Start(2);
+  ASSERT_THAT(chunk.Push(0, 0, 1), IsOk());
+  ASSERT_THAT(chunk.Push(1, 0, 1), IsOk());
+  EXPECT_THAT(chunk.Pull(0, 1), IsOk());
+  EXPECT_EQ(chunk.Take().back().payload, std::vector<float>(kElems, 2));
+  EXPECT_THAT(chunk.Pull(0, 0), StatusIs(kInvalid, "after 0 steps"));
+  EXPECT_THAT(chunk.Pull(0, 2), StatusIs(kInvalid, "after 2 steps"));
+}
+
+TEST(AsyncAggregator, HoldsTheAnswersOfThoseTooFarAhead) {
+  AsyncChunk chunk(2, 1);
+  chunk.Start(2);
+  ASSERT_THAT(chunk.Push(0, 0, 1), IsOk());
+  EXPECT_EQ(chunk.Take().size(), 1u);
+  ASSERT_THAT(chunk.Push(0, 1, 1), IsOk());
+  EXPECT_TRUE(chunk.Take().empty()) << "two ahead";
+  // Applied, but not answered: nothing else of this worker is in order.
+  EXPECT_EQ(*chunk.Push(0, 1, 1), true);
+  EXPECT_THAT(chunk.Push(0, 2, 1), StatusIs(kInvalid, "before the last one"));
+  EXPECT_THAT(chunk.Pull(0, 2), StatusIs(kInvalid, ""));
+  ASSERT_THAT(chunk.Push(1, 0, 8), IsOk());
+  const auto sent = chunk.Take();
+  ASSERT_EQ(sent.size(), 2u);
+  EXPECT_EQ(sent[0].worker, 0);
+  EXPECT_EQ(sent[0].ahead, 1u);
+  EXPECT_EQ(sent[0].payload, std::vector<float>(kElems, 10)) << "as of now";
+  EXPECT_EQ(sent[1].worker, 1);
+}
+
+// Workers that take from 1 to 100 units of time for a step, some of them ten
+// times that: 10,000 steps, and nobody is further ahead than is allowed. At the
+// end all pushes are in the weights.
+void Race(int64_t bound) {
+  constexpr int kWorkers = 4;
+  constexpr uint64_t kSteps = 2500;
+  Random random(static_cast<uint64_t>(bound + 1), 7);
+  AsyncChunk chunk(kWorkers, bound);
+  chunk.Start(kWorkers);
+  using Event = std::pair<uint64_t, int>;  // when who pushes
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events;
+  std::vector<uint64_t> begun(kWorkers);
+  const auto begin = [&](int worker, uint64_t now) {
+    const uint64_t slow = random.NextBelow(20) == 0 ? 10 : 1;
+    events.emplace(now + slow * (1 + random.NextBelow(100)), worker);
+    const uint64_t slowest = *std::min_element(begun.begin(), begun.end());
+    const uint64_t ahead = begun[static_cast<size_t>(worker)] - slowest;
+    if (bound != kAnyStaleness) {
+      ASSERT_LE(ahead, static_cast<uint64_t>(bound));
+    }
+  };
+  for (int worker = 0; worker < kWorkers; ++worker) begin(worker, 0);
+  uint64_t largest = 0;
+  uint64_t num_pushes = 0;
+  while (!events.empty()) {
+    const auto [now, worker] = events.top();
+    events.pop();
+    ASSERT_THAT(chunk.Push(worker, begun[static_cast<size_t>(worker)], 1),
+                IsOk());
+    ++num_pushes;
+    // In order of the answers, which are those of the steps that begin.
+    const auto sent = chunk.Take();
+    for (const AsyncChunk::Sent& answer : sent) {
+      begun[static_cast<size_t>(answer.worker)] = answer.step + 1;
+    }
+    for (const AsyncChunk::Sent& answer : sent) {
+      largest = std::max<uint64_t>(largest, answer.ahead);
+      ASSERT_EQ(answer.payload[0], static_cast<float>(num_pushes));
+      if (answer.step + 1 < kSteps) begin(answer.worker, now);
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+  }
+  EXPECT_EQ(num_pushes, kWorkers * kSteps);
+  EXPECT_EQ(chunk.aggregator().num_rounds(), kSteps);
+  if (bound >= 0 && bound < 5) {
+    EXPECT_EQ(largest, static_cast<uint64_t>(bound)) << "reached";
+  }
+}
+
+TEST(AsyncAggregator, StalenessNeverExceedsItsBound) {
+  for (const int64_t bound :
+       {int64_t{0}, int64_t{1}, int64_t{4}, int64_t{50}, kAnyStaleness}) {
+    SCOPED_TRACE(::testing::Message() << "bound " << bound);
+    Race(bound);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(AsyncAggregator, EachWorkerHasItsOwnScale) {
+  AsyncChunk chunk(2, kAnyStaleness, "2bit");
+  chunk.Start(2);
+  const auto propose = [&](int worker, int16_t scale) {
+    PushHeader wish = chunk.Header(0);
+    wish.wish.scale = scale;
+    return chunk.aggregator().OnPropose(worker, wish, chunk);
+  };
+  EXPECT_THAT(propose(1, -3), IsOk());
+  auto sent = chunk.Take();
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_EQ(sent[0].type, FrameType::kAgree);
+  EXPECT_EQ(sent[0].worker, 1);
+  EXPECT_EQ(sent[0].scale, -3);
+  EXPECT_THAT(propose(0, 5), IsOk());
+  sent = chunk.Take();
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_EQ(sent[0].scale, 5);
+  EXPECT_THAT(propose(0, 5), StatusIs(kInvalid, "not expected"));
+}
+
+TEST(AsyncAggregator, ABroadcastIsOverWhenAllHaveIt) {
+  AsyncChunk chunk(3, kAnyStaleness);
+  chunk.Start(3);
+  ASSERT_THAT(chunk.Give(1, 1, 7), IsOk());
+  EXPECT_TRUE(chunk.Take().empty());
+  EXPECT_THAT(chunk.Give(1, 2, 7), StatusIs(kInvalid, "not expected"));
+  // Meanwhile others step it.
+  ASSERT_THAT(chunk.Push(0, 0, 1), IsOk());
+  EXPECT_EQ(chunk.Take().back().payload, std::vector<float>(kElems, 8));
+  ASSERT_THAT(chunk.Pull(2, 1, true), IsOk());
+  EXPECT_EQ(chunk.Take().back().payload, std::vector<float>(kElems, 7));
+  EXPECT_THAT(chunk.Pull(1, 1, true), StatusIs(kInvalid, "1 broadcasts"));
+  ASSERT_THAT(chunk.Pull(2, 2, true), IsOk());  // of the next one
+  EXPECT_TRUE(chunk.Take().empty());
+  ASSERT_THAT(chunk.Pull(0, 1, true), IsOk());
+  const auto sent = chunk.Take();
+  ASSERT_EQ(sent.size(), 2u);
+  EXPECT_EQ(sent[0].worker, 0);
+  EXPECT_EQ(sent[0].payload, std::vector<float>(kElems, 7));
+  EXPECT_EQ(sent[1].worker, 1);
+  EXPECT_EQ(sent[1].type, FrameType::kAck);
+  EXPECT_EQ(sent[1].step, 1u);
+  EXPECT_THAT(chunk.Give(2, 2, 9), StatusIs(kInvalid, "waits for it"));
+}
+
+TEST(AsyncAggregator, RefusesAPushBeforeThereAreWeights) {
+  AsyncChunk chunk(2, kAnyStaleness);
+  EXPECT_THAT(chunk.Push(0, 0, 1),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "weights"));
+}
+
+}  // namespace
+}  // namespace telegrad
