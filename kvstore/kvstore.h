@@ -12,6 +12,7 @@
 #include "base/tensor_view.h"
 #include "kvstore/codec_control.h"
 #include "kvstore/options.h"
+#include "kvstore/states.h"
 #include "kvstore/store_link.h"
 #include "kvstore/ticket.h"
 #include "kvstore/worker_group.h"
@@ -110,6 +111,8 @@ class KVStore {
   virtual CodecControl& codecs() = 0;
   // Null where no data leaves the process.
   virtual StoreLink* link() { return nullptr; }
+  // What an optimizer in the store keeps; null where it cannot be had.
+  virtual StateAccess* states() { return nullptr; }
   virtual StoreStats stats() const = 0;
   // Orderly end; afterwards every operation fails. The group is left, too.
   virtual void Close() = 0;

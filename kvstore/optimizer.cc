@@ -1,6 +1,7 @@
 #include "kvstore/optimizer.h"
 
 #include <cmath>
+#include <cstring>
 
 #include "absl/strings/str_cat.h"
 
@@ -69,6 +70,26 @@ void OptimizerState::Step(const OptimizerConfig& config,
                          ? kernels.optimizer.nesterov
                          : kernels.sgd_momentum;
   step(grad, n, sgd, weight, first_.as<float>(), stream);
+}
+
+std::vector<ConstBytes> OptimizerState::arrays() const {
+  std::vector<ConstBytes> arrays;
+  if (first_.size() > 0) arrays.push_back(first_.view());
+  if (second_.size() > 0) arrays.push_back(second_.view());
+  return arrays;
+}
+
+void OptimizerState::Restore(uint64_t num_steps, size_t index,
+                             ConstBytes array) {
+  num_steps_ = num_steps;
+  if (num_steps == 0) {
+    first_ = {};
+    second_ = {};
+    return;
+  }
+  Buffer& to = index == 0 ? first_ : second_;
+  to = Buffer(array.size);
+  std::memcpy(to.data(), array.data, array.size);
 }
 
 absl::Status CheckOptimizer(const OptimizerConfig& config) {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "kernels/dispatch.h"
@@ -19,6 +20,12 @@ class OptimizerState {
   void Step(const OptimizerConfig& config, const RateMultipliers& own,
             const float* grad, size_t n, float* weight, Stream stream,
             const kernels::KernelTable& kernels = kernels::CpuKernels());
+
+  uint64_t num_steps() const { return num_steps_; }
+  // What is kept, [n] f32 each: none before the first step.
+  std::vector<ConstBytes> arrays() const;
+  // As it was once: array `index` of so many steps; of none before the first.
+  void Restore(uint64_t num_steps, size_t index, ConstBytes array);
 
  private:
   uint64_t num_steps_ = 0;

@@ -71,6 +71,7 @@ class ChunkSum {
 
   // Steps the same weights as `other` from now on, alone with both.
   void ShareWeights(const ChunkSum& other) { weights_ = other.weights_; }
+  ChunkWeights& weights() { return *weights_; }
   // The weights, for an optimizer; between rounds.
   void SetValue(std::shared_ptr<Buffer> value);
 

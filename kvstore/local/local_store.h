@@ -16,6 +16,7 @@
 #include "kvstore/engine/tensor_codec.h"
 #include "kvstore/kvstore.h"
 #include "kvstore/local/local_devices.h"
+#include "kvstore/local/local_states.h"
 #include "kvstore/ticket_state.h"
 
 namespace telegrad {
@@ -47,6 +48,7 @@ class LocalStore : public KVStore, private CodecControl {
   Ticket Broadcast(Key key, int root, TensorViews values,
                    int priority) override;
   CodecControl& codecs() override { return *this; }
+  StateAccess* states() override { return &states_; }
   StoreStats stats() const override;
   void Close() override;
 
@@ -57,6 +59,7 @@ class LocalStore : public KVStore, private CodecControl {
   std::vector<TensorReport> Report() const override;
 
  private:
+  friend class LocalStates;
   struct Halves {
     bool push = false;
     bool pull = false;
@@ -105,6 +108,7 @@ class LocalStore : public KVStore, private CodecControl {
 
   const StoreOptions options_;
   const StoreTraits traits_;
+  LocalStates states_{*this};
   const std::unique_ptr<WorkerGroup> own_group_;
   WorkerGroup* const group_;
   BufferPool buffers_;

@@ -37,6 +37,7 @@ class AsyncAggregator : public Aggregator {
   // Counts when it has come; acknowledged when all others have it.
   absl::StatusOr<Bytes> BeginValue(uint64_t index, size_t num_bytes) override;
   absl::Status OnValue(int worker, int32_t priority, AnswerSink& sink) override;
+  ChunkWeights& weights() override { return slots_[0].sum.weights(); }
   const Chunk& chunk() const override { return slots_[0].sum.chunk(); }
   uint64_t num_rounds() const override;  // of the slowest
 

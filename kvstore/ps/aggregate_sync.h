@@ -28,6 +28,7 @@ class SyncAggregator : public Aggregator {
                          AnswerSink& sink) override;
   absl::StatusOr<Bytes> BeginValue(uint64_t index, size_t num_bytes) override;
   absl::Status OnValue(int worker, int32_t priority, AnswerSink& sink) override;
+  ChunkWeights& weights() override { return sum_.weights(); }
   const Chunk& chunk() const override { return sum_.chunk(); }
   uint64_t num_rounds() const override { return sum_.step(); }
 

@@ -78,6 +78,9 @@ class Aggregator {
   virtual absl::Status OnValue(int worker, int32_t priority,
                                AnswerSink& sink) = 0;
 
+  // For an optimizer; while no push is under way.
+  virtual ChunkWeights& weights() = 0;
+
   virtual const Chunk& chunk() const = 0;
   virtual uint64_t num_rounds() const = 0;  // that have ended
 };

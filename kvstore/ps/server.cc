@@ -9,6 +9,7 @@
 #include "kvstore/optimizer.h"
 #include "kvstore/ps/aggregate_async.h"
 #include "kvstore/ps/aggregate_sync.h"
+#include "kvstore/ps/chunk_state.h"
 #include "kvstore/ps/json_fields.h"
 
 namespace telegrad {
@@ -35,6 +36,13 @@ absl::Status CheckSettings(JobConfig before, const JobConfig& config) {
   }
   return absl::InvalidArgumentError(
       "new tensors came with other settings than the first ones");
+}
+
+// Nobody on the pool works on the chunk.
+absl::Status CheckIdle(const Aggregator& aggregator, int num_arrived) {
+  if (num_arrived == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "new rates or states within a round of key ", aggregator.chunk().key));
 }
 
 absl::StatusOr<std::unique_ptr<Aggregator>> MakeAggregator(
@@ -120,21 +128,55 @@ absl::StatusOr<Bytes> DistServer::BeginDeclaration(Session& session,
   return session.declaration.view();
 }
 
-absl::Status DistServer::HandleDeclaration(Session& session, FrameType type,
-                                           absl::string_view text) {
-  RETURN_IF_ERROR(type == FrameType::kRates ? ChangeRates(text)
-                                            : AddTensors(text));
+absl::Status DistServer::HandleDeclaration(Session& session,
+                                           const FrameHeader& header,
+                                           ConstBytes payload) {
+  const absl::string_view text(reinterpret_cast<const char*>(payload.data),
+                               payload.size);
+  if (header.type == FrameType::kSetState) {
+    ASSIGN_OR_RETURN(ServedChunk * chunk, FindChunk(header));
+    RETURN_IF_ERROR(CheckIdle(*chunk->aggregator, chunk->num_arrived));
+    RETURN_IF_ERROR(SetState(chunk->aggregator->weights(),
+                             config_.optimizer.kind, header.step, payload,
+                             chunk->aggregator->chunk().num_elems));
+  } else {
+    RETURN_IF_ERROR(header.type == FrameType::kRates ? ChangeRates(text)
+                                                     : AddTensors(text));
+  }
   session.declaration = Buffer();
-  const FrameHeader header{
-      .type = FrameType::kDeclared,
-      .epoch = epoch_,
-      .source = static_cast<uint16_t>(rank_),
-      .destination = static_cast<uint16_t>(session.worker)};
-  session.sender->Enqueue({.header = SerializeFrame(header, {}),
-                           .payload = {},
-                           .keep_alive = nullptr,
-                           .priority = INT32_MAX});
+  Tell(session, FrameType::kDeclared, {});
   return absl::OkStatus();
+}
+
+absl::Status DistServer::AnswerState(Session& session,
+                                     const FrameHeader& header,
+                                     ServedChunk& chunk) {
+  if (session.worker != 0) {
+    return absl::InvalidArgumentError("a state was not to be asked for");
+  }
+  RETURN_IF_ERROR(CheckIdle(*chunk.aggregator, chunk.num_arrived));
+  ASSIGN_OR_RETURN(std::string text,
+                   DescribeState(chunk.aggregator->weights(), header.step));
+  Tell(session, FrameType::kState, std::move(text));
+  return absl::OkStatus();
+}
+
+void DistServer::Tell(Session& session, FrameType type, std::string text) {
+  const auto kept = std::make_shared<std::string>(std::move(text));
+  const ConstBytes payload(kept->data(), kept->size());
+  const bool is_handshake =
+      type == FrameType::kChallenge || type == FrameType::kReady;
+  const FrameHeader header{
+      .type = type,
+      .epoch = epoch_,
+      .payload_bytes = static_cast<uint32_t>(payload.size),
+      .source = static_cast<uint16_t>(rank_),
+      .destination =
+          is_handshake ? uint16_t{0} : static_cast<uint16_t>(session.worker)};
+  session.sender->Enqueue({.header = SerializeFrame(header, payload),
+                           .payload = payload,
+                           .keep_alive = kept,
+                           .priority = INT32_MAX});
 }
 
 // Between rounds: nobody on the pool reads the rates.

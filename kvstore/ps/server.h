@@ -67,8 +67,11 @@ class DistServer : private TransportHandler, private AnswerSink {
   // New tensors.
   absl::StatusOr<Bytes> BeginDeclaration(Session& session,
                                          const FrameHeader& header);
-  absl::Status HandleDeclaration(Session& session, FrameType type,
-                                 absl::string_view text);
+  absl::Status HandleDeclaration(Session& session, const FrameHeader& header,
+                                 ConstBytes payload);
+  absl::Status AnswerState(Session& session, const FrameHeader& header,
+                           ServedChunk& chunk);
+  void Tell(Session& session, FrameType type, std::string text);
   absl::Status ChangeRates(absl::string_view text);
   absl::Status AddTensors(absl::string_view text);
   absl::Status Serve();
@@ -86,8 +89,6 @@ class DistServer : private TransportHandler, private AnswerSink {
   absl::Status OnHandshake(Session& session, const FrameHeader& header,
                            absl::string_view message);
   absl::Status Admit(Session& session, const Identity& peer);
-  void SendHandshake(Session& session, FrameType type,
-                     absl::string_view message);
 
   absl::StatusOr<Bytes> JudgeHeader(Session& session, ConstBytes header,
                                     size_t payload_bytes);

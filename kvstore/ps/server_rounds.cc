@@ -11,6 +11,12 @@ namespace {
 
 constexpr size_t kMaxDuplicates = 64;  // of one worker, while they arrive
 
+// What worker 0 tells, in the session's own buffer.
+bool IsDeclaration(FrameType type) {
+  return type == FrameType::kDeclare || type == FrameType::kRates ||
+         type == FrameType::kSetState;
+}
+
 }  // namespace
 
 absl::Status DistServer::CheckRoute(const Session& session,
@@ -39,9 +45,7 @@ absl::StatusOr<Bytes> DistServer::BeginMessage(Session& session,
                                                const FrameHeader& header) {
   RETURN_IF_ERROR(CheckRoute(session, header));
   if (header.type == FrameType::kProbe) return BeginProbe(session, header);
-  if (header.type == FrameType::kDeclare || header.type == FrameType::kRates) {
-    return BeginDeclaration(session, header);
-  }
+  if (IsDeclaration(header.type)) return BeginDeclaration(session, header);
   if (*session.num_probes == 0) session.probe_buffer = Buffer();
   ASSIGN_OR_RETURN(ServedChunk * chunk, FindChunk(header));
   switch (header.type) {
@@ -51,6 +55,7 @@ absl::StatusOr<Bytes> DistServer::BeginMessage(Session& session,
       return chunk->aggregator->BeginValue(header.step, header.payload_bytes);
     case FrameType::kPull:
     case FrameType::kPropose:
+    case FrameType::kAskState:
       if (header.payload_bytes == 0) return Bytes();
       break;
     default:
@@ -89,11 +94,8 @@ absl::Status DistServer::HandleMessage(Session& session,
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(CheckFramePayload(header_bytes, payload));
-  if (header.type == FrameType::kDeclare || header.type == FrameType::kRates) {
-    return HandleDeclaration(
-        session, header.type,
-        absl::string_view(reinterpret_cast<const char*>(payload.data),
-                          payload.size));
+  if (IsDeclaration(header.type)) {
+    return HandleDeclaration(session, header, payload);
   }
   ASSIGN_OR_RETURN(ServedChunk * chunk, FindChunk(header));
   Aggregator& aggregator = *chunk->aggregator;
@@ -107,6 +109,8 @@ absl::Status DistServer::HandleMessage(Session& session,
            .wants_broadcast = (header.flags & kFlagNextValue) != 0,
            .priority = header.priority},
           *this);
+    case FrameType::kAskState:
+      return AnswerState(session, header, *chunk);
     default: {
       ASSIGN_OR_RETURN(const PushHeader propose, PushOf(header));
       return aggregator.OnPropose(session.worker, propose, *this);

@@ -99,7 +99,7 @@ absl::Status DistServer::OnHandshake(Session& session,
     ASSIGN_OR_RETURN(const std::string challenge,
                      session.handshake->OnHello(message));
     session.has_challenged = true;
-    SendHandshake(session, FrameType::kChallenge, challenge);
+    Tell(session, FrameType::kChallenge, challenge);
     return absl::OkStatus();
   }
   if (header.type == FrameType::kProof && session.has_challenged) {
@@ -122,24 +122,8 @@ absl::Status DistServer::Admit(Session& session, const Identity& peer) {
   session.handshake = nullptr;
   worker_sessions_[static_cast<size_t>(worker)] = &session;
   if (!transport_->IsInMemory(session.endpoint)) has_far_workers_ = true;
-  SendHandshake(session, FrameType::kReady, "");
+  Tell(session, FrameType::kReady, "");
   return absl::OkStatus();
-}
-
-void DistServer::SendHandshake(Session& session, FrameType type,
-                               absl::string_view message) {
-  auto payload = std::make_shared<std::string>(message);
-  const FrameHeader header{
-      .type = type,
-      .epoch = epoch_,
-      .payload_bytes = static_cast<uint32_t>(payload->size()),
-      .source = static_cast<uint16_t>(rank_),
-  };
-  const ConstBytes bytes(payload->data(), payload->size());
-  session.sender->Enqueue({.header = SerializeFrame(header, bytes),
-                           .payload = bytes,
-                           .keep_alive = payload,
-                           .priority = INT32_MAX});
 }
 
 }  // namespace telegrad

@@ -45,8 +45,11 @@ enum class FrameType : uint8_t {
   kDeclare = 15,   // worker 0 -> server: new tensors, and the job's settings
   kDeclared = 16,  // server -> worker 0: they are known
   kRates = 17,     // worker 0 -> server: the optimizer's new rates
+  kAskState = 18,  // worker 0 -> server: what it keeps of a chunk
+  kState = 19,     // server -> worker 0: answer
+  kSetState = 20,  // worker 0 -> server: what it is to keep; kDeclared answers
 };
-constexpr uint8_t kMaxFrameType = 17;
+constexpr uint8_t kMaxFrameType = 20;
 
 // Flags.
 constexpr uint16_t kFlagNoReply = 1;  // push: answer with kAck

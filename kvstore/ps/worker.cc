@@ -61,8 +61,9 @@ absl::Status DistWorker::SetOptimizer(const OptimizerConfig& config) {
     RETURN_IF_ERROR(
         AgreeOnFacts(group_, "rates", {{"optimizer", OptimizerFact(config)}}));
     if (rank_ == 0) {
-      RETURN_IF_ERROR(
-          TellServers(FrameType::kRates, OptimizerFields(config).dump()));
+      RETURN_IF_ERROR(Ask({.type = FrameType::kRates},
+                          OptimizerFields(config).dump(), kAllServers)
+                          .status());
     }
     return group_.Gather("rates set", "").status();
   };

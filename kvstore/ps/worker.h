@@ -20,6 +20,7 @@
 #include "kvstore/ps/staleness.h"
 #include "kvstore/ps/tensor_table.h"
 #include "kvstore/ps/worker_device.h"
+#include "kvstore/ps/worker_states.h"
 #include "kvstore/ps/worker_tensor.h"
 #include "transport/job/handshake.h"
 
@@ -62,6 +63,7 @@ class DistWorker : public KVStore,
                    int priority) override;
   CodecControl& codecs() override { return *this; }
   StoreLink* link() override { return this; }
+  StateAccess* states() override { return &states_; }
   StoreStats stats() const override;
   void Close() override;
 
@@ -102,9 +104,13 @@ class DistWorker : public KVStore,
     std::shared_ptr<Ticket::State> ticket;
   };
 
-  // What servers are told of new tensors, and who has answered.
+  // What servers are told or asked between rounds, and who has answered.
+  static constexpr int kAllServers = -1;
+  friend class WorkerStates;
   struct Declaration {
     std::string text;
+    FrameType answer_type = FrameType::kDeclared;
+    Buffer answer;
     std::vector<bool> is_answered;  // by server
     size_t num_left = 0;
     std::shared_ptr<Ticket::State> ticket;
@@ -116,9 +122,10 @@ class DistWorker : public KVStore,
   absl::Status Open();
   absl::Status Add(std::span<const TensorSpec> tensors, TensorViews values);
   absl::Status AddTensor(const TensorSpec& tensor);
-  // Worker 0: all servers, until they have answered.
-  absl::Status TellServers(FrameType type, std::string text);
-  absl::Status OnDeclared(int server, const FrameHeader& header);
+  // Worker 0: sends this to a server, or with kAllServers to all, until they
+  // have answered; what the last one said.
+  absl::StatusOr<Buffer> Ask(FrameHeader header, std::string text, int server);
+  absl::StatusOr<Bytes> OnDeclared(int server, const FrameHeader& header);
   absl::Status Connect();
   void SendHandshake(ServerLink& link, FrameType type,
                      absl::string_view message);
@@ -171,7 +178,6 @@ class DistWorker : public KVStore,
   void DecodeChunk(WorkerChunk& chunk);
   absl::Status DecodePayload(WorkerChunk& chunk);
   FrameHeader MakeHeader(const WorkerChunk& chunk, FrameType type) const;
-  void SendControl(WorkerChunk& chunk, FrameType type);
   void SendFrame(WorkerChunk& chunk, FrameHeader header, ConstBytes payload,
                  ChunkPhase next);
   void OnSent(WorkerChunk& chunk);
@@ -220,6 +226,7 @@ class DistWorker : public KVStore,
   std::atomic<int64_t> num_nonfinite_{0};
   std::atomic<int64_t> num_frames_{0};
   Staleness staleness_;
+  WorkerStates states_{*this};
 
   mutable Mutex mutex_;
   // The io thread's while it runs; then what it has used.

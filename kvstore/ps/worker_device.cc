@@ -274,7 +274,9 @@ void WorkerDevice::Go(Item& item) {
     case Stage::kWished:
       item.op->wish = tensor.codec->EndWish();
       for (const auto& chunk : tensor.chunks) {
-        worker_.SendControl(*chunk, FrameType::kPropose);
+        worker_.SendFrame(*chunk,
+                          worker_.MakeHeader(*chunk, FrameType::kPropose), {},
+                          ChunkPhase::kProposing);
       }
       break;
     case Stage::kEncoded:

@@ -151,9 +151,8 @@ absl::StatusOr<Bytes> DistWorker::JudgeHeader(int server, ConstBytes bytes,
     return link.handshake_buffer.view();
   }
   if (header.type == FrameType::kEcho) return BeginEcho(server, header);
-  if (header.type == FrameType::kDeclared) {
-    RETURN_IF_ERROR(OnDeclared(server, header));
-    return Bytes();
+  if (header.type == FrameType::kDeclared || header.type == FrameType::kState) {
+    return OnDeclared(server, header);
   }
   ASSIGN_OR_RETURN(WorkerChunk * chunk, FindChunk(server, header));
   ASSIGN_OR_RETURN(const Bytes target, ReplyTarget(*chunk, header));
@@ -252,6 +251,15 @@ void DistWorker::OnMessage(EndpointId from, ConstBytes bytes, Bytes payload) {
   if (!link.is_ready) return OnHandshake(link, header, payload);
   if (header.type == FrameType::kEcho) return OnEcho(found->second);
   if (header.type == FrameType::kDeclared) return;
+  if (header.type == FrameType::kState) {
+    std::shared_ptr<Declaration> declaration;
+    {
+      MutexLock lock(&mutex_);
+      declaration = declaration_;
+    }
+    declaration->ticket->Finish(CheckFramePayload(bytes, payload));
+    return;
+  }
   OnAnswer(header, bytes, payload);
 }
 

@@ -86,8 +86,9 @@ absl::Status DistWorker::Add(std::span<const TensorSpec> tensors,
   if (!planner_.has_value()) RETURN_IF_ERROR(Open());
   for (const TensorSpec& tensor : tensors) RETURN_IF_ERROR(AddTensor(tensor));
   if (rank_ == 0) {
-    RETURN_IF_ERROR(
-        TellServers(FrameType::kDeclare, SerializeJobConfig(config_)));
+    RETURN_IF_ERROR(Ask({.type = FrameType::kDeclare},
+                        SerializeJobConfig(config_), kAllServers)
+                        .status());
   }
   // Nobody talks of keys that servers do not know.
   RETURN_IF_ERROR(group_.Gather("declared", "").status());
@@ -141,62 +142,77 @@ absl::Status DistWorker::AddTensor(const TensorSpec& spec) {
   return absl::OkStatus();
 }
 
-absl::Status DistWorker::TellServers(FrameType type, std::string text) {
+absl::StatusOr<Buffer> DistWorker::Ask(FrameHeader header, std::string text,
+                                       int server) {
+  if (text.size() > kMaxPayloadBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a message of ", text.size(), " bytes to servers, at most ",
+        kMaxPayloadBytes, ": fewer tensors in one Init, or smaller chunks"));
+  }
   auto declaration = std::make_shared<Declaration>();
   declaration->text = std::move(text);
-  if (declaration->text.size() > kMaxPayloadBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(config_.tensors.size(),
-                     " tensors are too many for one Init: call it again"));
+  if (header.type == FrameType::kAskState) {
+    declaration->answer_type = FrameType::kState;
   }
-  declaration->is_answered.resize(links_.size());
-  declaration->num_left = links_.size();
+  declaration->is_answered.resize(links_.size(), server != kAllServers);
+  declaration->num_left = server == kAllServers ? links_.size() : 1;
+  if (server != kAllServers) {
+    declaration->is_answered[static_cast<size_t>(server)] = false;
+  }
   declaration->ticket = std::make_shared<Ticket::State>();
   declaration->ticket->describe = [] {
-    return std::string("a server did not answer to new tensors or rates");
+    return std::string("a server did not answer between rounds");
   };
   {
     MutexLock lock(&mutex_);
     declaration_ = declaration;
   }
-  Post([this, declaration, type] {
+  header.epoch = epoch_;
+  header.source = static_cast<uint16_t>(rank_);
+  header.payload_bytes = static_cast<uint32_t>(declaration->text.size());
+  Post([this, declaration, header]() mutable {
     const ConstBytes payload(declaration->text.data(),
                              declaration->text.size());
-    for (size_t server = 0; server < links_.size(); ++server) {
-      const FrameHeader header{
-          .type = type,
-          .epoch = epoch_,
-          .payload_bytes = static_cast<uint32_t>(payload.size),
-          .source = static_cast<uint16_t>(rank_),
-          .destination = static_cast<uint16_t>(server)};
-      links_[server].sender->Enqueue({.header = SerializeFrame(header, payload),
-                                      .payload = payload,
-                                      .keep_alive = declaration,
-                                      .priority = kUrgent});
+    for (size_t to = 0; to < links_.size(); ++to) {
+      if (declaration->is_answered[to]) continue;
+      header.destination = static_cast<uint16_t>(to);
+      links_[to].sender->Enqueue({.header = SerializeFrame(header, payload),
+                                  .payload = payload,
+                                  .keep_alive = declaration,
+                                  .priority = kUrgent});
     }
   });
-  return Ticket(declaration->ticket)
-      .Wait(Clock::now() + group_.options().operation_timeout);
+  RETURN_IF_ERROR(Ticket(declaration->ticket)
+                      .Wait(Clock::now() + group_.options().operation_timeout));
+  return std::move(declaration->answer);
 }
 
-absl::Status DistWorker::OnDeclared(int server, const FrameHeader& header) {
+// Without a payload that is all; else OnMessage ends it.
+absl::StatusOr<Bytes> DistWorker::OnDeclared(int server,
+                                             const FrameHeader& header) {
   std::shared_ptr<Declaration> declaration;
   {
     MutexLock lock(&mutex_);
     declaration = declaration_;
   }
   const auto index = static_cast<size_t>(server);
+  const bool has_payload = header.type == FrameType::kState;
   if (declaration == nullptr || declaration->is_answered[index] ||
-      header.payload_bytes > 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("answer to new tensors or rates of ", header.payload_bytes,
-                     " bytes: nothing of the kind was asked for"));
+      header.type != declaration->answer_type ||
+      has_payload != (header.payload_bytes > 0)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "answer of type ", static_cast<int>(header.type), ", ",
+        header.payload_bytes, " bytes: nothing of the kind was asked for"));
   }
   declaration->is_answered[index] = true;
+  if (has_payload) {
+    declaration->answer = Buffer(header.payload_bytes);
+    return declaration->answer.view();
+  }
   if (--declaration->num_left == 0) {
     declaration->ticket->Finish(absl::OkStatus());
   }
-  return absl::OkStatus();
+  return Bytes();
 }
 
 absl::Status DistWorker::Connect() {

@@ -121,7 +121,10 @@ void DistWorker::StartChunks(WorkerTensor& tensor,
   switch (op->kind) {
     case OpKind::kPull:
     case OpKind::kTakeValue:
-      for (auto& chunk : tensor.chunks) SendControl(*chunk, FrameType::kPull);
+      for (auto& chunk : tensor.chunks) {
+        SendFrame(*chunk, MakeHeader(*chunk, FrameType::kPull), {},
+                  ChunkPhase::kSent);
+      }
       return;
     case OpKind::kGiveValue:
       if (tensor.device != nullptr) return tensor.device->GiveValue(tensor, op);
@@ -190,7 +193,8 @@ void DistWorker::StartPush(WorkerTensor& tensor, WorkerOp& op) {
   op.memory.End(memory.is_borrowed);
   for (auto& chunk : tensor.chunks) {
     if (chunk->codec->NeedsScale(op.step)) {
-      SendControl(*chunk, FrameType::kPropose);
+      SendFrame(*chunk, MakeHeader(*chunk, FrameType::kPropose), {},
+                ChunkPhase::kProposing);
     } else {
       PostChunk(*chunk);
     }
@@ -226,12 +230,6 @@ FrameHeader DistWorker::MakeHeader(const WorkerChunk& chunk,
                      .contributors = 1};
   Write(chunk.codec->Push(op.step, op.wish), header);
   return header;
-}
-
-void DistWorker::SendControl(WorkerChunk& chunk, FrameType type) {
-  SendFrame(
-      chunk, MakeHeader(chunk, type), {},
-      type == FrameType::kPropose ? ChunkPhase::kProposing : ChunkPhase::kSent);
 }
 
 // The chunk is the io thread's as soon as it is in phase `next`.

@@ -41,6 +41,7 @@ class TierOneStore : public KVStore {
                    int priority) override;
   CodecControl& codecs() override { return second_->codecs(); }
   StoreLink* link() override { return second_->link(); }
+  StateAccess* states() override { return second_->states(); }
   StoreStats stats() const override { return second_->stats(); }
   void Close() override;
 

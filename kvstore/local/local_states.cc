@@ -1,0 +1,78 @@
+#include "kvstore/local/local_states.h"
+
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "kvstore/local/local_store.h"
+
+namespace telegrad {
+
+namespace {
+
+template <typename Tensors>
+absl::Status CheckIdle(const OptimizerConfig& optimizer,
+                       const Tensors& tensors) {
+  if (optimizer.update_on == UpdateOn::kWorker) {
+    return absl::FailedPreconditionError(
+        "states of a store whose optimizer is on the workers");
+  }
+  for (const auto& tensor : tensors) {
+    if (tensor->active == nullptr) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("states within a round of tensor ", tensor->spec.name));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> LocalStates::Save() {
+  MutexLock lock(&store_.mutex_);
+  RETURN_IF_ERROR(store_.failure_);
+  RETURN_IF_ERROR(CheckIdle(store_.config_.optimizer, store_.tensors_));
+  OptimizerStates states{.kind = store_.config_.optimizer.kind, .tensors = {}};
+  for (const auto& tensor : store_.tensors_) {
+    TensorState& state = states.tensors.emplace_back();
+    state.name = tensor->spec.name;
+    state.num_elems = tensor->spec.num_elems;
+    for (ChunkSum& sum : tensor->sums) {
+      const OptimizerState& own = sum.weights().state;
+      state.num_steps = own.num_steps();
+      const std::vector<ConstBytes> arrays = own.arrays();
+      while (state.arrays.size() < arrays.size()) {
+        state.arrays.emplace_back(4 * state.num_elems);
+      }
+      for (size_t i = 0; i < arrays.size(); ++i) {
+        std::memcpy(state.arrays[i].as<float>() + sum.chunk().begin,
+                    arrays[i].data, arrays[i].size);
+      }
+    }
+  }
+  return SerializeStates(states);
+}
+
+absl::Status LocalStates::Load(absl::string_view text) {
+  ASSIGN_OR_RETURN(const OptimizerStates states, ParseStates(text));
+  MutexLock lock(&store_.mutex_);
+  RETURN_IF_ERROR(store_.failure_);
+  RETURN_IF_ERROR(CheckIdle(store_.config_.optimizer, store_.tensors_));
+  std::vector<TensorSpec> tensors;
+  for (const auto& tensor : store_.tensors_) tensors.push_back(tensor->spec);
+  RETURN_IF_ERROR(CheckStates(states, store_.config_.optimizer.kind, tensors));
+  for (size_t key = 0; key < tensors.size(); ++key) {
+    const TensorState& state = states.tensors[key];
+    for (ChunkSum& sum : store_.tensors_[key]->sums) {
+      OptimizerState& own = sum.weights().state;
+      if (state.arrays.empty()) own.Restore(0, 0, {});
+      for (size_t i = 0; i < state.arrays.size(); ++i) {
+        own.Restore(state.num_steps, i,
+                    {state.arrays[i].data() + 4 * sum.chunk().begin,
+                     4 * sum.chunk().num_elems});
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace telegrad

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "base/bytes.h"
+#include "kvstore/engine/chunk_sum.h"
+
+// What travels of a chunk's optimizer: one of its arrays, beside how often it
+// has stepped and how many arrays there are.
+//   payload = steps:u64 arrays:u64 { elems floats }     without arrays no
+//   floats
+namespace telegrad {
+
+struct ChunkState {
+  uint64_t num_steps = 0;
+  size_t num_arrays = 0;
+  ConstBytes values;  // where they are in the payload; empty without arrays
+};
+
+std::string ChunkStateText(uint64_t num_steps, size_t num_arrays,
+                           ConstBytes values);
+// InvalidArgument unless it is whole and of `num_elems` elements.
+absl::StatusOr<ChunkState> ReadChunkState(ConstBytes payload, size_t num_elems);
+
+// Array `index` of a chunk's; InvalidArgument if there is none.
+absl::StatusOr<std::string> DescribeState(const ChunkWeights& weights,
+                                          uint64_t index);
+// Makes array `index` of a chunk of `num_elems` that of the payload, and the
+// steps the payload's.
+absl::Status SetState(ChunkWeights& weights, OptimizerKind kind, uint64_t index,
+                      ConstBytes payload, size_t num_elems);
+
+}  // namespace telegrad

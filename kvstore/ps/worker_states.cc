@@ -1,0 +1,154 @@
+#include "kvstore/ps/worker_states.h"
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "kvstore/ps/chunk_state.h"
+#include "kvstore/ps/worker.h"
+
+namespace telegrad {
+namespace {
+
+absl::Status NotWhole(absl::string_view name, uint32_t chunk) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("state of tensor ", name, ", chunk ", chunk,
+                   ", does not go with that of the chunks before"));
+}
+
+}  // namespace
+
+absl::Status WorkerStates::CheckIdle() const {
+  RETURN_IF_ERROR(worker_.failure());
+  if (worker_.config_.optimizer.update_on == UpdateOn::kWorker) {
+    return absl::FailedPreconditionError(
+        "states of a store whose optimizer is on the workers");
+  }
+  for (size_t key = 0; key < worker_.tensors_.size(); ++key) {
+    MutexLock lock(&worker_.mutex_);
+    if (worker_.tensors_[key].active == nullptr) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "states within a round of tensor ", worker_.tensors_[key].spec().name));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> WorkerStates::Save() {
+  RETURN_IF_ERROR(CheckIdle());
+  RETURN_IF_ERROR(worker_.group_.Gather("states", "").status());
+  std::string text;
+  if (worker_.rank_ == 0) {
+    absl::StatusOr<OptimizerStates> states = Fetch();
+    if (!states.ok()) {
+      worker_.FailJob(states.status());  // the others wait for us
+      return states.status();
+    }
+    text = SerializeStates(*states);
+  }
+  RETURN_IF_ERROR(worker_.group_.Gather("states saved", "").status());
+  return text;
+}
+
+absl::StatusOr<OptimizerStates> WorkerStates::Fetch() {
+  OptimizerStates states{.kind = worker_.config_.optimizer.kind, .tensors = {}};
+  for (size_t key = 0; key < worker_.tensors_.size(); ++key) {
+    const TensorSpec& spec = worker_.tensors_[key].spec();
+    states.tensors.push_back({.name = spec.name,
+                              .num_elems = spec.num_elems,
+                              .num_steps = 0,
+                              .arrays = {}});
+    RETURN_IF_ERROR(FetchTensor(static_cast<Key>(key), states.tensors.back()));
+  }
+  return states;
+}
+
+absl::Status WorkerStates::FetchTensor(Key key, TensorState& state) {
+  size_t num_arrays = 1;  // until a server says it
+  for (const auto& chunk : worker_.tensors_[key].chunks) {
+    const Chunk& plan = chunk->plan();
+    for (size_t i = 0; i < num_arrays; ++i) {
+      FrameHeader ask{.type = FrameType::kAskState,
+                      .step = i,
+                      .key = key,
+                      .chunk = plan.index,
+                      .destination = static_cast<uint16_t>(plan.server)};
+      ASSIGN_OR_RETURN(const Buffer answer, worker_.Ask(ask, "", plan.server));
+      ASSIGN_OR_RETURN(const ChunkState part,
+                       ReadChunkState(answer.view(), plan.num_elems));
+      if (plan.index == 0 && i == 0) {
+        state.num_steps = part.num_steps;
+        num_arrays = part.num_arrays;
+        for (size_t n = 0; n < num_arrays; ++n) {
+          state.arrays.emplace_back(4 * state.num_elems);
+        }
+      }
+      if (part.num_steps != state.num_steps ||
+          part.num_arrays != state.arrays.size()) {
+        return NotWhole(state.name, plan.index);
+      }
+      if (part.num_arrays == 0) break;
+      std::memcpy(state.arrays[i].as<float>() + plan.begin, part.values.data,
+                  part.values.size);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WorkerStates::Load(absl::string_view text) {
+  RETURN_IF_ERROR(CheckIdle());
+  RETURN_IF_ERROR(worker_.group_.Gather("states", "").status());
+  absl::Status status;
+  if (worker_.rank_ == 0) {
+    std::vector<TensorSpec> tensors;
+    for (size_t key = 0; key < worker_.tensors_.size(); ++key) {
+      tensors.push_back(worker_.tensors_[key].spec());
+    }
+    const absl::StatusOr<OptimizerStates> states = ParseStates(text);
+    status = states.status();
+    if (status.ok()) {
+      status = CheckStates(*states, worker_.config_.optimizer.kind, tensors);
+    }
+    if (status.ok()) {
+      status = Send(*states);
+      if (!status.ok()) worker_.FailJob(status);
+    }
+  }
+  // What is refused is refused by all.
+  ASSIGN_OR_RETURN(
+      const std::vector<std::string> verdicts,
+      worker_.group_.Gather("states loaded", std::string(status.message())));
+  if (!status.ok() || verdicts[0].empty()) return status;
+  return absl::InvalidArgumentError(absl::StrCat("worker/0: ", verdicts[0]));
+}
+
+absl::Status WorkerStates::Send(const OptimizerStates& states) {
+  for (size_t key = 0; key < states.tensors.size(); ++key) {
+    const TensorState& state = states.tensors[key];
+    for (const auto& chunk : worker_.tensors_[key].chunks) {
+      const Chunk& plan = chunk->plan();
+      // Without arrays one frame takes them away.
+      for (size_t i = 0; i < std::max<size_t>(1, state.arrays.size()); ++i) {
+        const ConstBytes values =
+            state.arrays.empty()
+                ? ConstBytes()
+                : ConstBytes(state.arrays[i].data() + 4 * plan.begin,
+                             4 * plan.num_elems);
+        FrameHeader give{.type = FrameType::kSetState,
+                         .step = i,
+                         .key = static_cast<Key>(key),
+                         .chunk = plan.index,
+                         .destination = static_cast<uint16_t>(plan.server)};
+        RETURN_IF_ERROR(worker_
+                            .Ask(give,
+                                 ChunkStateText(state.num_steps,
+                                                state.arrays.size(), values),
+                                 plan.server)
+                            .status());
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace telegrad

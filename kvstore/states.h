@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "base/bytes.h"
+#include "kvstore/options.h"
+
+namespace telegrad {
+
+// What an optimizer in the store keeps of its tensors, as one text. All workers
+// call these, between rounds.
+class StateAccess {
+ public:
+  virtual ~StateAccess() = default;
+  // Worker 0 gets the text, the others an empty one.
+  virtual absl::StatusOr<std::string> Save() = 0;
+  // Of worker 0's text; the others' is not looked at. It names the same tensors
+  // and kind of optimizer, for however many servers. Nothing changes when it is
+  // not whole.
+  virtual absl::Status Load(absl::string_view text) = 0;
+};
+
+// The content of such a text.
+struct TensorState {
+  std::string name;
+  uint64_t num_elems = 0;
+  uint64_t num_steps = 0;
+  std::vector<Buffer> arrays;  // [num_elems] f32 each: momentum; mean, square
+};
+struct OptimizerStates {
+  OptimizerKind kind = OptimizerKind::kSgd;
+  std::vector<TensorState> tensors;
+};
+
+constexpr size_t kMaxStateArrays = 2;
+// How many arrays an optimizer has once it has stepped.
+size_t NumStateArrays(OptimizerKind kind);
+
+// Little-endian; docs/wire_format.md tells every byte:
+//   states = "TGRS" version:u16=1 kind:u8 zero:u8 tensors:u32 zero:u32
+//            tensor* crc:u32
+//   tensor = 'T' arrays:u8 name_bytes:u16 zero:u32 elems:u64 steps:u64
+//            name { elems floats }
+// crc is the CRC-32C of all before it.
+std::string SerializeStates(const OptimizerStates& states);
+// Bytes from a file: every field is checked, nothing is allocated that the text
+// does not hold. DataLoss for damage, InvalidArgument for another version.
+absl::StatusOr<OptimizerStates> ParseStates(absl::string_view text);
+
+// InvalidArgument unless `states` are of these tensors and this optimizer.
+absl::Status CheckStates(const OptimizerStates& states, OptimizerKind kind,
+                         const std::vector<TensorSpec>& tensors);
+
+}  // namespace telegrad
