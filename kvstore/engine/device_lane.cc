@@ -18,7 +18,7 @@ constexpr int kUrgent = 1;
 constexpr Duration kFaultGrace = std::chrono::seconds(60);
 constexpr Duration kPollPause = std::chrono::microseconds(20);
 
-std::string NameOf(Device device) {
+std::string LaneName(Device device) {
   return device == kEmulatedDevice ? "the emulated device"
                                    : absl::StrCat("cuda:", device.ordinal);
 }
@@ -39,7 +39,7 @@ absl::StatusOr<std::unique_ptr<DeviceLane>> DeviceLane::Make(Device device) {
           : kernels::CudaKernels(device.ordinal, &why_not);
   if (queue == nullptr || kernels == nullptr) {
     return absl::UnimplementedError(
-        absl::StrCat("tensors on ", NameOf(device), ": ", why_not));
+        absl::StrCat("tensors on ", LaneName(device), ": ", why_not));
   }
   std::unique_ptr<DeviceLane> lane(new DeviceLane(std::move(queue), kernels));
   RETURN_IF_ERROR(lane->status());
@@ -169,13 +169,13 @@ absl::Status DeviceLane::Wait(Event event, TimePoint deadline) {
         return absl::OkStatus();
       case State::kFailed: {
         const absl::Status why = status();
-        return why.ok() ? DeviceFault(absl::StrCat(NameOf(device()),
+        return why.ok() ? DeviceFault(absl::StrCat(LaneName(device()),
                                                    ": what was queued failed"))
                         : why;
       }
       case State::kRunning:
         if (Clock::now() >= deadline) {
-          return DeviceFault(absl::StrCat(NameOf(device()), " does not end"));
+          return DeviceFault(absl::StrCat(LaneName(device()), " does not end"));
         }
         std::this_thread::sleep_for(kPollPause);
     }

@@ -19,7 +19,7 @@ namespace telegrad {
 namespace {
 
 constexpr size_t kMostFileBytes = size_t{64} << 20;
-constexpr int64_t kMostSide = 16384;
+constexpr int64_t kMaxImageSide = 16384;
 constexpr int64_t kMostPixels = int64_t{64} << 20;
 
 absl::StatusOr<std::vector<uint8_t>> ReadBytes(const std::string& path) {
@@ -52,8 +52,8 @@ absl::StatusOr<std::vector<uint8_t>> ReadBytes(const std::string& path) {
 }
 
 absl::Status CheckSize(int64_t rows, int64_t cols) {
-  if (rows >= 1 && cols >= 1 && rows <= kMostSide && cols <= kMostSide &&
-      rows * cols <= kMostPixels) {
+  if (rows >= 1 && cols >= 1 && rows <= kMaxImageSide &&
+      cols <= kMaxImageSide && rows * cols <= kMostPixels) {
     return absl::OkStatus();
   }
   return absl::DataLossError(
