@@ -16,7 +16,7 @@ namespace {
 using testing::IsOk;
 using testing::StatusIs;
 
-constexpr size_t kElems = 5;
+constexpr size_t kAsyncElems = 5;
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
 // One chunk whose weights grow by what is pushed, and its workers' frames.
@@ -37,8 +37,9 @@ class AsyncChunk : public AnswerSink {
     config_.compression.type = type;
     config_.optimizer = {.update_on = UpdateOn::kServer,
                          .sgd = {.learning_rate = 1, .rescale = -1}};
-    const auto layouts = MakeShardPlan(std::vector<TensorSpec>{{"a", kElems}},
-                                       1, 32, config_.compression);
+    const auto layouts =
+        MakeShardPlan(std::vector<TensorSpec>{{"a", kAsyncElems}}, 1, 32,
+                      config_.compression);
     EXPECT_THAT(layouts, IsOk());
     layout_ = layouts->front();
     auto made = AsyncAggregator::Make(layout_, layout_.chunks[0], config_,
@@ -48,8 +49,9 @@ class AsyncChunk : public AnswerSink {
   }
 
   absl::Status Give(int worker, uint64_t index, float value) {
-    ASSIGN_OR_RETURN(const Bytes target, chunk_->BeginValue(index, 4 * kElems));
-    std::fill_n(reinterpret_cast<float*>(target.data), kElems, value);
+    ASSIGN_OR_RETURN(const Bytes target,
+                     chunk_->BeginValue(index, 4 * kAsyncElems));
+    std::fill_n(reinterpret_cast<float*>(target.data), kAsyncElems, value);
     return chunk_->OnValue(worker, 0, *this);
   }
   // Initial weights of 0, which all but worker 0 take.
@@ -68,7 +70,7 @@ class AsyncChunk : public AnswerSink {
   PushHeader Header(uint64_t step) const {
     PushHeader push;
     push.step = step;
-    push.payload_bytes = 4 * kElems;
+    push.payload_bytes = 4 * kAsyncElems;
     push.format = {.codec = static_cast<uint8_t>(CodecId::kNone),
                    .codec_version = 1,
                    .packing = 0,
@@ -80,7 +82,8 @@ class AsyncChunk : public AnswerSink {
     ASSIGN_OR_RETURN(const Aggregator::Admission admission,
                      chunk_->Admit(worker, Header(step)));
     if (admission.is_duplicate) return true;
-    std::fill_n(reinterpret_cast<float*>(admission.target.data), kElems, value);
+    std::fill_n(reinterpret_cast<float*>(admission.target.data), kAsyncElems,
+                value);
     ASSIGN_OR_RETURN(const bool is_due, chunk_->OnPushed(worker, false));
     EXPECT_TRUE(is_due) << "nobody else is at it";
     EXPECT_EQ(chunk_->Complete(*this), 1u);
@@ -118,12 +121,12 @@ TEST(AsyncAggregator, AnswersEachPushAtOnceWithWhatAllHaveMade) {
   ASSERT_EQ(sent.size(), 3u);
   EXPECT_EQ(sent[0].worker, 0);
   EXPECT_EQ(sent[0].type, FrameType::kReply);
-  EXPECT_EQ(sent[0].payload, std::vector<float>(kElems, 1));
-  EXPECT_EQ(sent[1].payload, std::vector<float>(kElems, 2));
+  EXPECT_EQ(sent[0].payload, std::vector<float>(kAsyncElems, 1));
+  EXPECT_EQ(sent[1].payload, std::vector<float>(kAsyncElems, 2));
   EXPECT_EQ(sent[1].step, 1u);
   EXPECT_EQ(sent[1].ahead, 2u) << "of worker 1, which has pushed nothing";
   EXPECT_EQ(sent[2].worker, 2);
-  EXPECT_EQ(sent[2].payload, std::vector<float>(kElems, 10));
+  EXPECT_EQ(sent[2].payload, std::vector<float>(kAsyncElems, 10));
   EXPECT_EQ(chunk.aggregator().num_rounds(), 0u);
 }
 
@@ -135,7 +138,7 @@ TEST(AsyncAggregator, DuplicatesDoNoHarm) {
   EXPECT_EQ(*chunk.Push(0, 1, 1), false);
   EXPECT_EQ(*chunk.Push(0, 0, 1), true);
   EXPECT_EQ(*chunk.Push(1, 0, 1), false);
-  EXPECT_EQ(chunk.Take().back().payload, std::vector<float>(kElems, 3));
+  EXPECT_EQ(chunk.Take().back().payload, std::vector<float>(kAsyncElems, 3));
 }
 
 TEST(AsyncAggregator, APullIsNeverOlderThanTheWorkersLastPush) {
@@ -144,7 +147,7 @@ TEST(AsyncAggregator, APullIsNeverOlderThanTheWorkersLastPush) {
   ASSERT_THAT(chunk.Push(0, 0, 1), IsOk());
   ASSERT_THAT(chunk.Push(1, 0, 1), IsOk());
   EXPECT_THAT(chunk.Pull(0, 1), IsOk());
-  EXPECT_EQ(chunk.Take().back().payload, std::vector<float>(kElems, 2));
+  EXPECT_EQ(chunk.Take().back().payload, std::vector<float>(kAsyncElems, 2));
   EXPECT_THAT(chunk.Pull(0, 0), StatusIs(kInvalid, "after 0 steps"));
   EXPECT_THAT(chunk.Pull(0, 2), StatusIs(kInvalid, "after 2 steps"));
 }
@@ -165,7 +168,8 @@ TEST(AsyncAggregator, HoldsTheAnswersOfThoseTooFarAhead) {
   ASSERT_EQ(sent.size(), 2u);
   EXPECT_EQ(sent[0].worker, 0);
   EXPECT_EQ(sent[0].ahead, 1u);
-  EXPECT_EQ(sent[0].payload, std::vector<float>(kElems, 10)) << "as of now";
+  EXPECT_EQ(sent[0].payload, std::vector<float>(kAsyncElems, 10))
+      << "as of now";
   EXPECT_EQ(sent[1].worker, 1);
 }
 
@@ -256,9 +260,9 @@ TEST(AsyncAggregator, ABroadcastIsOverWhenAllHaveIt) {
   EXPECT_THAT(chunk.Give(1, 2, 7), StatusIs(kInvalid, "not expected"));
   // Meanwhile others step it.
   ASSERT_THAT(chunk.Push(0, 0, 1), IsOk());
-  EXPECT_EQ(chunk.Take().back().payload, std::vector<float>(kElems, 8));
+  EXPECT_EQ(chunk.Take().back().payload, std::vector<float>(kAsyncElems, 8));
   ASSERT_THAT(chunk.Pull(2, 1, true), IsOk());
-  EXPECT_EQ(chunk.Take().back().payload, std::vector<float>(kElems, 7));
+  EXPECT_EQ(chunk.Take().back().payload, std::vector<float>(kAsyncElems, 7));
   EXPECT_THAT(chunk.Pull(1, 1, true), StatusIs(kInvalid, "1 broadcasts"));
   ASSERT_THAT(chunk.Pull(2, 2, true), IsOk());  // of the next one
   EXPECT_TRUE(chunk.Take().empty());
@@ -266,7 +270,7 @@ TEST(AsyncAggregator, ABroadcastIsOverWhenAllHaveIt) {
   const auto sent = chunk.Take();
   ASSERT_EQ(sent.size(), 2u);
   EXPECT_EQ(sent[0].worker, 0);
-  EXPECT_EQ(sent[0].payload, std::vector<float>(kElems, 7));
+  EXPECT_EQ(sent[0].payload, std::vector<float>(kAsyncElems, 7));
   EXPECT_EQ(sent[1].worker, 1);
   EXPECT_EQ(sent[1].type, FrameType::kAck);
   EXPECT_EQ(sent[1].step, 1u);
