@@ -42,7 +42,7 @@ constexpr CodeName kCodes[] = {
 template <size_t kSize>
 void CopyText(absl::string_view text, char (&to)[kSize]) {
   const size_t size = std::min(text.size(), kSize - 1);
-  std::memcpy(to, text.data(), size);
+  if (size > 0) std::memcpy(to, text.data(), size);  // else data may be null
   to[size] = '\0';
 }
 
