@@ -21,13 +21,16 @@ constexpr size_t kMeasureSteps = 6;
 constexpr size_t kWatchSteps = 64;
 constexpr size_t kConfirmSteps = 16;
 constexpr double kLeastGain = 0.01;  // of a step; less is not worth a loss
-// A prediction may be wrong by so much; what it says to be slower is not tried.
+// What was measured of a codec may be wrong by so much; one whose own work
+// alone makes steps slower is not tried. What its messages take, only steps
+// tell.
 constexpr double kWorthATry = 1.1;
 // Exchanges that take so much more or less time are another link or load.
 constexpr double kChanged = 1.5;
 constexpr double kOfStep = 0.1;   // that waiting must have changed by
 constexpr double kSlowest = 1e5;  // bytes/s of a link
 constexpr double kFastest = 1e12;
+constexpr double kLeastCost = 1e-6;  // of what messages are assumed to cost
 constexpr Duration kAgainBudget = std::chrono::milliseconds(30);
 
 Decision Tell(std::string choice, std::string why) {
@@ -153,31 +156,44 @@ PlanRequest AutoCompression::RequestFor(const std::string& codec) const {
   return request;
 }
 
-absl::StatusOr<Plan> AutoCompression::PlanWith(const PlanRequest& request,
-                                               double link_bytes_per_s) const {
-  Calibration calibration = calibration_;
+LinkFigures AutoCompression::LinkOf(double bytes_per_s,
+                                    double cost_share) const {
   LinkFigures link = *AssumedCalibration().FindLink(Name(NetworkKind::kTcp));
-  link.send = {.value = link_bytes_per_s,
+  link.send = {.value = bytes_per_s,
                .spread = wait_spread_,
                .confidence = Confidence::kMeasured};
   link.receive = link.send;
+  for (Figure* cost :
+       {&link.latency_s, &link.message_cpu_s, &link.cpu_s_per_byte}) {
+    cost->value *= cost_share;
+  }
+  return link;
+}
+
+absl::StatusOr<Plan> AutoCompression::PlanWith(const PlanRequest& request,
+                                               const LinkFigures& link) const {
+  Calibration calibration = calibration_;
   calibration.links = {link};
   return MakePlan({}, calibration, request);
 }
 
-// The rate with which the planner predicts what dense steps have waited.
-absl::StatusOr<double> AutoCompression::FitLink() const {
+// The link with which the planner predicts what dense steps have waited: its
+// rate; where no rate does, what messages cost is less than assumed.
+absl::StatusOr<LinkFigures> AutoCompression::FitLink() const {
   const PlanRequest request = RequestFor("none");
-  ASSIGN_OR_RETURN(const Plan fastest, PlanWith(request, kFastest));
-  if (fastest.exposed_s >= dense_.wait) return kFastest;
-  double low = std::log(kSlowest);
-  double high = std::log(kFastest);
+  ASSIGN_OR_RETURN(const Plan fastest, PlanWith(request, LinkOf(kFastest)));
+  const bool is_by_rate = fastest.exposed_s < dense_.wait;
+  const auto link_at = [&](double x) {
+    return is_by_rate ? LinkOf(std::exp(x)) : LinkOf(kFastest, std::exp(-x));
+  };
+  double low = is_by_rate ? std::log(kSlowest) : 0;
+  double high = is_by_rate ? std::log(kFastest) : -std::log(kLeastCost);
   for (int i = 0; i < 40; ++i) {
     const double middle = (low + high) / 2;
-    ASSIGN_OR_RETURN(const Plan plan, PlanWith(request, std::exp(middle)));
+    ASSIGN_OR_RETURN(const Plan plan, PlanWith(request, link_at(middle)));
     (plan.exposed_s > dense_.wait ? low : high) = middle;
   }
-  return std::exp(high);
+  return link_at(high);
 }
 
 // As the planner assigns the codec to tensors; where it would not use it, as
@@ -188,24 +204,27 @@ absl::StatusOr<AutoCompression::Way> AutoCompression::WayOf(int codec) const {
       .codec = codec};
   PlanRequest request = RequestFor("auto");
   request.gc_allow = {way.name};
-  ASSIGN_OR_RETURN(Plan plan, PlanWith(request, link_bytes_per_s_));
+  ASSIGN_OR_RETURN(Plan plan, PlanWith(request, link_));
   const auto has_codec = [&way](const TensorPlan& tensor) {
     return tensor.codec == way.name;
   };
   if (std::ranges::none_of(plan.tensors, has_codec)) {
-    ASSIGN_OR_RETURN(plan, PlanWith(RequestFor(way.name), link_bytes_per_s_));
+    request = RequestFor(way.name);
+    ASSIGN_OR_RETURN(plan, PlanWith(request, link_));
   }
   for (const TensorPlan& tensor : plan.tensors) {
     way.is_compressed.push_back(has_codec(tensor));
   }
   way.predicted_s = request.compute_s + plan.exposed_s;
+  ASSIGN_OR_RETURN(const Plan own, PlanWith(request, LinkOf(kFastest, 0)));
+  way.own_s = request.compute_s + own.exposed_s;
   return way;
 }
 
 absl::StatusOr<AutoCompression::Decisions> AutoCompression::Predict(
     const StepTimes& now) {
   dense_ = now;
-  ASSIGN_OR_RETURN(link_bytes_per_s_, FitLink());
+  ASSIGN_OR_RETURN(link_, FitLink());
   ways_ = {{.predicted_s = now.step, .measured_s = now.step}};
   way_ = 0;
   const std::vector<std::string> types = options_.speeds.compression.types();
@@ -233,8 +252,8 @@ size_t AutoCompression::Best() const {
 }
 
 std::string AutoCompression::Told() const {
-  std::string text = absl::StrFormat("a link %s explains dense steps",
-                                     Rate(link_bytes_per_s_));
+  std::string text =
+      absl::StrFormat("a link %s explains dense steps", Rate(link_.send.value));
   for (const Way& way : ways_) {
     absl::StrAppendFormat(
         &text, "; with %s %.3g ms %s", way.name,
@@ -250,7 +269,7 @@ absl::StatusOr<AutoCompression::Decisions> AutoCompression::TryNext() {
   size_t next = 0;
   for (size_t i = 1; may_gain && i < ways_.size(); ++i) {
     if (ways_[i].measured_s > 0 ||
-        ways_[i].predicted_s > kWorthATry * ways_[best].measured_s) {
+        ways_[i].own_s > kWorthATry * ways_[best].measured_s) {
       continue;
     }
     if (next == 0 || ways_[i].predicted_s < ways_[next].predicted_s) next = i;

@@ -76,15 +76,18 @@ class AutoCompression {
     int codec = kDenseCodec;
     std::vector<bool> is_compressed = {};  // by tensor
     double predicted_s = 0;                // a step
-    double measured_s = 0;                 // 0: not tried
+    double own_s = 0;       // the same, by a link that costs nothing
+    double measured_s = 0;  // 0: not tried
   };
 
   absl::Status Measure(const RunCalibrationOptions& how);
   PlanRequest RequestFor(const std::string& codec) const;
-  // What a step with this codec exposes, where the link has this rate.
+  // A TCP link of this rate, whose messages cost this share of what is assumed.
+  LinkFigures LinkOf(double bytes_per_s, double cost_share = 1) const;
+  // What a step exposes by this link.
   absl::StatusOr<Plan> PlanWith(const PlanRequest& request,
-                                double link_bytes_per_s) const;
-  absl::StatusOr<double> FitLink() const;
+                                const LinkFigures& link) const;
+  absl::StatusOr<LinkFigures> FitLink() const;
   absl::StatusOr<Way> WayOf(int codec) const;
   absl::Status Switch(size_t way);
   void Enter(State state, int settle_steps);
@@ -106,7 +109,7 @@ class AutoCompression {
   std::vector<StepTimes> samples_ = {};
   StepTimes dense_ = {};
   double wait_spread_ = 0;                   // relative, of the dense steps
-  double link_bytes_per_s_ = 0;              // that explains them
+  LinkFigures link_ = {};                    // that explains them
   std::vector<Way> ways_ = {};               // the first is dense
   size_t way_ = 0;                           // in use
   std::optional<StepTimes> reference_ = {};  // of the way in use

@@ -30,9 +30,11 @@ struct Seen {
 };
 
 Seen RunWith(const std::vector<std::string>& codecs, const Times& times,
-             int num_steps, const std::string& rules = "") {
+             int num_steps, const std::string& rules = "",
+             std::vector<TensorSpec> tensors = {{"a", 1 << 20},
+                                                {"b", 1 << 10}}) {
   ClusterConfig config;
-  config.tensors = {{"a", 1 << 20}, {"b", 1 << 10}};
+  config.tensors = std::move(tensors);
   config.compression = {.type = codecs[0],
                         .rules = rules,
                         .alternatives = {codecs.begin() + 1, codecs.end()},
@@ -124,6 +126,22 @@ TEST(AutoCompression, DoesNotTryWhatThePlannerPredictsToBeSlower) {
                         HasSubstr("that is not what takes time"),
                         HasSubstr("with 2bit"), HasSubstr("predicted"))));
   EXPECT_THAT(seen.codecs, Each(kDenseCodec));
+}
+
+// What a message costs is assumed: 30 ms for these tensors, which take 20.
+TEST(AutoCompression, TriesWhatOnlyAssumedMessagesMakeSlow) {
+  t_codec_speed = 1e12;
+  std::vector<TensorSpec> tensors;
+  for (int i = 0; i < 200; ++i) {
+    tensors.push_back({absl::StrCat("t", i), 1 << 12});
+  }
+  const Seen seen = RunWith(
+      {"2bit"},
+      [](int, int codec) { return Exposed(codec == 0 ? 5e-3 : 2e-2); }, 30, "",
+      std::move(tensors));
+  EXPECT_THAT(seen.decisions,
+              ElementsAre(AllOf(HasSubstr("19: 2bit for "),
+                                HasSubstr("that is not what takes time"))));
 }
 
 TEST(AutoCompression, TriesAllThatMayBeFasterAndKeepsTheFastest) {
