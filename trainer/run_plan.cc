@@ -72,6 +72,7 @@ PlanRequest RequestFor(const RunContext& context,
           : absl::StrCat(store.group().num_servers(), " server(s)"));
   request.chunk_bytes = {static_cast<int64_t>(4 * options.chunk_elems),
                          Flag("chunk-elems", options.chunk_elems)};
+  request.link_gbps = 8e-9 * options.link_spec.bytes_per_s;
   request.gc_type = "none";  // for tensors that AutoCompression decides
   request.tensor_codecs =
       CodecsOf(store.codecs().Report(), context.setting.is_auto);

@@ -292,7 +292,10 @@ class Chooser {
                                   std::count(all.begin(), all.end(), name),
                                   " of ", all.size(), " tensors"));
       const auto cost = given_.find(name);
-      if (cost == given_.end()) continue;
+      // Within a machine no link's rate decides.
+      if (cost == given_.end() || dense_aggregation_ == Aggregation::kLocal) {
+        continue;
+      }
       Option one{.aggregation = AggregationOf(given_)};
       one.break_even_gbps = BreakEvenGbps(one.aggregation, cost->second);
       absl::StrAppend(&said.back(), " (", BreakEven(one), ")");
