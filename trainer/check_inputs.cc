@@ -11,6 +11,7 @@
 #include "base/status_macros.h"
 #include "compression/codec_spec.h"
 #include "kvstore/data_path.h"
+#include "kvstore/kvstore.h"
 #include "trainer/checkpoint_folder.h"
 #include "trainer/cluster.h"
 #include "trainer/dataset.h"
@@ -53,6 +54,22 @@ bool TakesPacking(const Codec& codec) {
 
 bool Trains(const TrainOptions& options) { return !IsProfile(options.network); }
 
+bool HasBetas(const TrainOptions& options) {
+  return options.optimizer == OptimizerKind::kAdam ||
+         options.optimizer == OptimizerKind::kAdamW;
+}
+
+bool HasMomentum(const TrainOptions& options) { return !HasBetas(options); }
+
+bool IsAsync(const TrainOptions& options) {
+  const auto traits = FindStoreType(options.kv_store);
+  return traits.ok() && traits->is_async;
+}
+
+bool StepsAlone(const TrainOptions& options) { return options.local_steps > 0; }
+
+bool StepsTogether(const TrainOptions& options) { return !StepsAlone(options); }
+
 struct Effect {
   const char* flag;
   bool (*is_used)(const TrainOptions&);
@@ -60,6 +77,9 @@ struct Effect {
 };
 
 constexpr char kProfile[] = "a gradient profile has no model to train";
+constexpr char kAlone[] = "it is for --local-steps";
+constexpr char kNoSums[] = "with --local-steps no gradients are summed";
+constexpr char kAdams[] = "it is for --optimizer adam and adamw";
 
 constexpr Effect kEffects[] = {
     {"--gc-type", [](const TrainOptions& o) { return !o.has_comparison; },
@@ -80,6 +100,21 @@ constexpr Effect kEffects[] = {
     {"--lr", Trains, kProfile},
     {"--lr-step-epochs", Trains, kProfile},
     {"--mom", Trains, kProfile},
+    {"--mom", HasMomentum, "it is for --optimizer sgd and nag"},
+    {"--beta1", HasBetas, kAdams},
+    {"--beta2", HasBetas, kAdams},
+    {"--epsilon", HasBetas, kAdams},
+    {"--optimizer", Trains, kProfile},
+    {"--max-staleness", IsAsync, "it is for --kv-store dist_async"},
+    {"--local-steps", Trains, kProfile},
+    {"--outer-lr", StepsAlone, kAlone},
+    {"--outer-mom", StepsAlone, kAlone},
+    {"--work-load-list", StepsTogether, kNoSums},
+    {"--variable-update", StepsTogether, kNoSums},
+    {"--early-step", StepsTogether,
+     "with --local-steps all tensors are exchanged together"},
+    {"--lr-mult", Trains, kProfile},
+    {"--wd-mult", Trains, kProfile},
     {"--wd", Trains, kProfile},
     {"--disp-batches", Trains, kProfile},
     {"--early-step", Trains, kProfile},
@@ -113,6 +148,55 @@ absl::Status Refuse(absl::string_view flag, absl::string_view reason) {
       absl::StrCat(flag, " has no effect: ", reason));
 }
 
+// Of servers that step with each push as it comes.
+absl::Status CheckAsync(const TrainOptions& options, const Setting& setting) {
+  const auto refuse = [&](const auto&... why) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--kv-store ", options.kv_store, " ", why...));
+  };
+  if (setting.update_on != UpdateOn::kServer) {
+    return refuse(
+        "needs --update-on server: servers step the weights with each push, "
+        "and there is no sum for workers");
+  }
+  if (setting.compression.reply == ReplyMode::kSum) {
+    return refuse("has no sums to answer with: --gc-reply dense or auto");
+  }
+  if (setting.compression.nonfinite == NonFinitePolicy::kSkip) {
+    return refuse(
+        "has workers that do not wait for each other, and --gc-nonfinite skip "
+        "makes them, in each step: take zero or error");
+  }
+  if (options.warmup_epochs > 0 || options.lr_schedule != "step") {
+    return refuse(
+        "takes a new rate between two epochs, not in each step as with "
+        "--warmup-epochs and --lr-schedule cosine: take --lr-step-epochs");
+  }
+  return absl::OkStatus();
+}
+
+// Of workers that step alone, then exchange what changed.
+absl::Status CheckLocalSteps(const TrainOptions& options,
+                             const Setting& setting) {
+  if (setting.update_on == UpdateOn::kServer) {
+    return absl::InvalidArgumentError(
+        "--local-steps needs the optimizer on the workers (--update-on "
+        "worker), which step alone");
+  }
+  const bool skips = setting.compression.nonfinite == NonFinitePolicy::kSkip;
+  if (skips || setting.is_auto) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        skips ? "--gc-nonfinite skip" : "--gc-type auto",
+        " decides in each step, of which --local-steps exchanges few"));
+  }
+  if (!options.checkpoint.empty()) {
+    return absl::InvalidArgumentError(
+        "--checkpoint: weights that differ between workers (--local-steps) "
+        "are in no checkpoint yet");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckSettings(const TrainOptions& options) {
   std::set<std::string> names;
   for (const Setting& setting : options.settings) {
@@ -120,15 +204,9 @@ absl::Status CheckSettings(const TrainOptions& options) {
       return absl::InvalidArgumentError(
           absl::StrCat("--compare: ", setting.name, " comes twice"));
     }
-    if (setting.update_on == UpdateOn::kWorker) continue;
-    if (!options.lr_step_epochs.empty() || options.warmup_epochs > 0 ||
-        options.lr_schedule != "step" || !options.wd_1d) {
-      return absl::InvalidArgumentError(
-          "--lr-step-epochs, --warmup-epochs, --lr-schedule and --wd-1d need "
-          "the optimizer on the workers "
-          "(--update-on worker): servers keep the rate they started with");
-    }
-    if (IsProfile(options.network)) {
+    if (IsAsync(options)) RETURN_IF_ERROR(CheckAsync(options, setting));
+    if (StepsAlone(options)) RETURN_IF_ERROR(CheckLocalSteps(options, setting));
+    if (setting.update_on == UpdateOn::kServer && IsProfile(options.network)) {
       return absl::InvalidArgumentError(
           absl::StrCat("--update-on server: ", kProfile));
     }

@@ -14,7 +14,7 @@ namespace telegrad {
 // What one member puts into a checkpoint (docs/checkpoints.md, byte by byte):
 // blocks of at most 1 MiB, each with its CRC-32C; within them "TGCKPART", the
 // version, and fields, each a name, a size and bytes, ended by an empty name.
-inline constexpr uint32_t kPartVersion = 1;
+inline constexpr uint32_t kPartVersion = 2;
 inline constexpr size_t kPartBlockBytes = size_t{1} << 20;
 inline constexpr size_t kMostFieldName = 1024;
 

@@ -13,9 +13,11 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "base/clock.h"
+#include "base/endian.h"
 #include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "compression/codec_spec.h"
+#include "kvstore/states.h"
 #include "trainer/checkpoint_part.h"
 
 namespace telegrad {
@@ -91,25 +93,62 @@ absl::StatusOr<Cursor> ParseCursor(const std::string& text) {
   return cursor;
 }
 
-// Calls `use(name, memory, bytes)` for each tensor of a worker, in the order of
-// the file.
-template <typename Use>
-absl::Status ForEachTensor(std::span<Replica> replicas, const Use& use) {
+// Calls `use(name, memory, bytes)` for weights and buffers of a worker, and
+// `use_state(name, state, elements)` for what steps them, in the order of the
+// file.
+template <typename Use, typename UseState>
+absl::Status ForEachTensor(std::span<Replica> replicas, const Use& use,
+                           const UseState& use_state) {
   for (size_t device = 0; device < replicas.size(); ++device) {
-    const Replica& replica = replicas[device];
+    Replica& replica = replicas[device];
     const auto& parameters = replica.network->parameters();
     const std::string prefix = absl::StrCat("device", device, "/");
     for (size_t i = 0; i < parameters.size(); ++i) {
       const Parameter& each = parameters[i];
-      const size_t bytes = 4 * each.num_elements;
-      RETURN_IF_ERROR(use(prefix + "weight/" + each.name, each.weight, bytes));
-      RETURN_IF_ERROR(use(prefix + "momentum/" + each.name,
-                          replica.momenta[i].as<float>(), bytes));
+      RETURN_IF_ERROR(use(prefix + "weight/" + each.name, each.weight,
+                          4 * each.num_elements));
+      if (i >= replica.states.size()) continue;
+      RETURN_IF_ERROR(use_state(prefix + "optimizer/" + each.name,
+                                replica.states[i], each.num_elements));
     }
     for (const Parameter& each : replica.network->buffers()) {
       RETURN_IF_ERROR(use(prefix + "buffer/" + each.name, each.weight,
                           4 * each.num_elements));
     }
+  }
+  return absl::OkStatus();
+}
+
+absl::string_view TextOf(ConstBytes bytes) {
+  return {reinterpret_cast<const char*>(bytes.data), bytes.size};
+}
+
+// Steps so far as u64, then each array as a field of its own.
+absl::Status WriteState(const std::string& name, const OptimizerState& state,
+                        PartWriter& writer) {
+  std::byte steps[8];
+  StoreLittleEndian(steps, state.num_steps());
+  RETURN_IF_ERROR(writer.Add(name, TextOf({steps, sizeof(steps)})));
+  const std::vector<ConstBytes> arrays = state.arrays();
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    RETURN_IF_ERROR(writer.Add(absl::StrCat(name, "/", i), TextOf(arrays[i])));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadState(const std::string& name, size_t num_elems,
+                       OptimizerKind kind, PartReader& reader,
+                       OptimizerState& state) {
+  std::byte steps[8];
+  RETURN_IF_ERROR(reader.Expect(name, sizeof(steps)));
+  RETURN_IF_ERROR(reader.Read(steps, sizeof(steps)));
+  const auto num_steps = LoadLittleEndian<uint64_t>(steps);
+  state = OptimizerState();
+  for (size_t i = 0; num_steps > 0 && i < NumStateArrays(kind); ++i) {
+    const Buffer array(4 * num_elems);
+    RETURN_IF_ERROR(reader.Expect(absl::StrCat(name, "/", i), array.size()));
+    RETURN_IF_ERROR(reader.Read(array.data(), array.size()));
+    state.Restore(num_steps, i, array.view());
   }
   return absl::OkStatus();
 }
@@ -202,6 +241,7 @@ Facts Checkpointing::MakeFacts() const {
       {"network", options.network},
       {"data", options.benchmark ? "synthetic" : options.data},
       {"codec", context_.setting.name},
+      {"optimizer", ToString(options.optimizer)},
       {"seed", absl::StrCat(context_.seed)},
       {"batch-size", absl::StrCat(options.batch_size)},
       {"workers", absl::StrCat(context_.store.group().num_workers())},
@@ -241,8 +281,10 @@ absl::StatusOr<std::string> Checkpointing::WritePart(
   RETURN_IF_ERROR(ForEachTensor(
       replicas_,
       [&](const std::string& name, const float* values, size_t num_bytes) {
-        return writer->Add(name,
-                           {reinterpret_cast<const char*>(values), num_bytes});
+        return writer->Add(name, TextOf({values, num_bytes}));
+      },
+      [&](const std::string& name, const OptimizerState& state, size_t) {
+        return WriteState(name, state, *writer);
       }));
   return writer->Finish();
 }
@@ -306,9 +348,14 @@ absl::StatusOr<Cursor> Checkpointing::ReadPart(const Manifest& manifest) const {
   std::string text(static_cast<size_t>(field.size), '\0');
   RETURN_IF_ERROR(reader->Read(text.data(), text.size()));
   RETURN_IF_ERROR(ForEachTensor(
-      replicas_, [&](const std::string& name, float* values, size_t num_bytes) {
+      replicas_,
+      [&](const std::string& name, float* values, size_t num_bytes) {
         const absl::Status expected = reader->Expect(name, num_bytes);
         return expected.ok() ? reader->Read(values, num_bytes) : expected;
+      },
+      [&](const std::string& name, OptimizerState& state, size_t num_elems) {
+        return ReadState(name, num_elems, context_.options.optimizer, *reader,
+                         state);
       }));
   ASSIGN_OR_RETURN(const PartReader::Field end, reader->Next());
   if (!end.name.empty()) {

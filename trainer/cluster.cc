@@ -65,6 +65,7 @@ absl::StatusOr<DistOptions> MakeDistOptions(const TrainOptions& options,
   ASSIGN_OR_RETURN(DistOptions dist, DistOptionsOf(options, job_id));
   dist.num_devices = options.devices;
   dist.chunk_elems = options.chunk_elems;
+  dist.max_staleness = options.max_staleness;
   dist.facts = NetworkVariables();
   return dist;
 }

@@ -13,7 +13,8 @@ GradientExchange::GradientExchange(KVStore& store, std::span<Replica> replicas,
     : store_(store),
       replicas_(replicas),
       timeout_(timeout),
-      tickets_(replicas[0].network->parameters().size()),
+      rates_(replicas[0].network->parameters().size()),
+      tickets_(rates_.size()),
       is_pending_(tickets_.size()),
       steps_(tickets_.size()) {}
 
@@ -38,11 +39,7 @@ void GradientExchange::Push(size_t index, int priority) {
   tickets_[index] =
       store_.PushPull(static_cast<Key>(index), grads, outs, priority);
   is_pending_[index] = true;
-  steps_[index] = sgd_;
-  if (!decays_1d_ &&
-      replicas_[0].network->parameters()[index].shape.size() == 1) {
-    steps_[index].weight_decay = 0;
-  }
+  steps_[index] = optimizer_;
   ++num_pending_;
   tickets_[index].NotifyTo(done_, index);
 }
@@ -87,11 +84,26 @@ absl::Status GradientExchange::Step(size_t index) {
                   parameter.weight);
       continue;
     }
-    kernels::CpuKernels().sgd_momentum(parameter.grad, parameter.num_elements,
-                                       steps_[index], parameter.weight,
-                                       replica.momenta[index].as<float>(), {});
+    replica.states[index].Step(steps_[index], rates_[index], parameter.grad,
+                               parameter.num_elements, parameter.weight, {});
   }
   return absl::OkStatus();
+}
+
+absl::Status GradientExchange::PullWeights() {
+  RETURN_IF_ERROR(store_.group().Gather("pushed", "").status());
+  const TimePoint deadline = Clock::now() + timeout_;
+  for (size_t i = 0; i < tickets_.size(); ++i) {
+    std::vector<TensorView> views;
+    for (const Replica& replica : replicas_) {
+      const Parameter& parameter = replica.network->parameters()[i];
+      views.push_back(
+          FloatTensor({parameter.weight, 4 * parameter.num_elements}));
+    }
+    RETURN_IF_ERROR(store_.Pull(static_cast<Key>(i), views, 0).Wait(deadline));
+  }
+  // Nobody pushes before all have them.
+  return store_.group().Gather("pulled", "").status();
 }
 
 double GradientExchange::TakeWait() { return std::exchange(wait_, 0); }

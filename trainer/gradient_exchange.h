@@ -2,12 +2,13 @@
 
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "base/bytes.h"
-#include "kernels/dispatch.h"
 #include "kvstore/kvstore.h"
+#include "kvstore/optimizer.h"
 #include "trainer/exchange_clock.h"
 #include "trainer/network.h"
 
@@ -16,9 +17,9 @@ namespace telegrad {
 // What a device trains: its copy of the network, with what steps it.
 struct Replica {
   std::unique_ptr<Network> network;
-  std::vector<Buffer> momenta = {};  // where workers step the weights
-  std::vector<Buffer> pulled = {};   // where servers do: what came back
-  int batch_size = 0;                // of a step
+  std::vector<OptimizerState> states = {};  // where workers step the weights
+  std::vector<Buffer> pulled = {};          // where servers do: what came back
+  int batch_size = 0;                       // of a step
 };
 
 // A worker's tensors under way between backward and the weights. Each is
@@ -35,9 +36,12 @@ class GradientExchange {
   ~GradientExchange();  // cancels what is under way
 
   // Of the tensors that are pushed from now on.
-  void set_sgd(const kernels::SgdParameters& sgd) { sgd_ = sgd; }
-  // Those of one dimension, biases and normalisation, are stepped without.
-  void set_decays_1d(bool decays) { decays_1d_ = decays; }
+  void set_optimizer(const OptimizerConfig& config) { optimizer_ = config; }
+  // By tensor, where workers step the weights.
+  void set_rates(std::vector<RateMultipliers> rates) {
+    rates_ = std::move(rates);
+  }
+  const std::vector<RateMultipliers>& rates() const { return rates_; }
 
   // Of tensor `index` of all devices, which must be finished. Larger priorities
   // go first.
@@ -48,6 +52,9 @@ class GradientExchange {
   // What has arrived; waits for nothing.
   absl::Status FinishArrived();
   absl::Status FinishAll();
+  // Where the store has weights: all workers get the same ones, once all have
+  // pushed what they have. All call it, with nothing under way.
+  absl::Status PullWeights();
 
   // Seconds of waiting since this was last asked.
   double TakeWait();
@@ -61,12 +68,12 @@ class GradientExchange {
   KVStore& store_;
   const std::span<Replica> replicas_;
   const Duration timeout_;
-  kernels::SgdParameters sgd_ = {};
-  bool decays_1d_ = true;
+  OptimizerConfig optimizer_ = {};
+  std::vector<RateMultipliers> rates_;
   CompletionQueue done_;
   std::vector<Ticket> tickets_;
   std::vector<bool> is_pending_;
-  std::vector<kernels::SgdParameters> steps_;  // of what is under way
+  std::vector<OptimizerConfig> steps_;  // of what is under way
   size_t num_pending_ = 0;
   ExchangeClock clock_;
   double wait_ = 0;

@@ -14,6 +14,7 @@
 #include "trainer/cluster.h"
 #include "trainer/dataset.h"
 #include "trainer/network.h"
+#include "trainer/optimizer_flags.h"
 #include "trainer/profile.h"
 #include "trainer/training_flags.h"
 #include "trainer/work_load.h"
@@ -36,6 +37,7 @@ struct RawFlags {
   std::string nonfinite = "error";
   std::string update_on = "worker";
   std::string seeds = "0";
+  RawOptimizerFlags optimizer;
   int benchmark = 0;
 };
 
@@ -263,6 +265,7 @@ absl::Status Finish(const CLI::App& app, const RawFlags& raw,
                     TrainOptions& options) {
   if (!options.show_checkpoint.empty()) return absl::OkStatus();
   RETURN_IF_ERROR(FillSettings(raw, options));
+  RETURN_IF_ERROR(FinishOptimizerFlags(raw.optimizer, options));
   RETURN_IF_ERROR(FinishMemberFlags(app, options));
   options.benchmark = raw.benchmark == 1;
   if (!options.internal_job.empty()) options.job_id = options.internal_job;
@@ -306,6 +309,8 @@ TrainOptions ParseTrainOptions(int argc, char** argv, int* exit_code) {
   AddPolicyFlags(app, options, raw);
   AddStrategyFlags(app, options.strategy_request);
   AddTrainingFlags(app, options);
+  AddOptimizerFlags(app, options, raw.optimizer);
+  AddConsistencyFlags(app, options);
   AddRunFlags(app, options, raw);
   AddJobFlags(app, options);
   AddInternalFlags(app, options);

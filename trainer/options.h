@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "kvstore/kvstore.h"
 #include "kvstore/program/member_flags.h"
+#include "trainer/rate_rules.h"
 #include "trainer/strategy.h"
 #include "transport/job/placement.h"
 
@@ -65,6 +66,13 @@ struct TrainOptions : MemberFlags {
   std::string show_checkpoint;
   float mom = 0.9f;
   float wd = 0.0001f;
+  OptimizerKind optimizer = OptimizerKind::kSgd;
+  AdamParameters adam;
+  RateRules rate_rules;
+  int local_steps = 0;  // > 0: alone between two exchanges
+  float outer_lr = 1;   // of their optimizer
+  float outer_mom = 0;
+  int64_t max_staleness = kAnyStaleness;
   int display_batches = 50;
   bool early_step = true;  // each tensor when its sum is there
   std::string out = "telegrad-out";

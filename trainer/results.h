@@ -88,6 +88,8 @@ struct RunSummary {
   // What was chosen while it ran, and why: "auto, step 9: compression off: ..."
   std::vector<std::string> decisions = {};
   PlanSummary plan = {};
+  // Of an asynchronous store: "worker/0: largest 3, mean 0.51".
+  std::vector<std::string> staleness = {};
   std::vector<MetricPoint> points;  // not in summary.json
 };
 

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "trainer/compression_plan.h"
@@ -20,6 +21,8 @@ std::string Serialize(const WorkerTotals& totals) {
               {"pull_raw", totals.traffic.pull_raw_bytes},
               {"pull_wire", totals.traffic.pull_wire_bytes},
               {"nonfinite", totals.traffic.num_nonfinite},
+              {"largest", totals.traffic.max_staleness},
+              {"mean", totals.traffic.mean_staleness},
               {"wait", totals.comm_wait_s},
               {"sha", totals.weights_sha256},
               {"peak", PeakMemoryBytes()},
@@ -31,7 +34,7 @@ std::string Serialize(const WorkerTotals& totals) {
 absl::Status AddTotals(const Json& totals, RunSummary& summary,
                        std::vector<double>& slowest) {
   for (const char* name : {"push_raw", "push_wire", "pull_raw", "pull_wire",
-                           "nonfinite", "wait", "peak"}) {
+                           "nonfinite", "wait", "peak", "largest", "mean"}) {
     if (!totals.contains(name) || !totals[name].is_number()) {
       return absl::InternalError(absl::StrCat("a worker's totals lack ", name));
     }
@@ -68,12 +71,18 @@ OptimizerConfig MakeOptimizer(const TrainOptions& options,
                               const Setting& setting, int num_workers) {
   OptimizerConfig config{
       .update_on = setting.update_on,
+      .kind = options.optimizer,
       .sgd = {.learning_rate = options.lr,
               .momentum_rate = options.mom,
               .weight_decay = options.wd,
-              .rescale = 1.0f / static_cast<float>(num_workers)}};
+              .rescale = 1.0f / static_cast<float>(num_workers)},
+      .adam = options.adam};
   if (options.strategy.has_value()) {
     config.sgd = StrategySgd(*options.strategy, num_workers, config.sgd);
+    // Its decay is no part of a gradient that is summed.
+    if (config.kind == OptimizerKind::kAdamW) {
+      config.sgd.weight_decay = options.wd;
+    }
   }
   return config;
 }
@@ -95,6 +104,11 @@ absl::Status FillSummary(RunContext& context, const WorkerTotals& mine,
               " (", mine.weights_sha256, ")")));
     }
     RETURN_IF_ERROR(AddTotals(totals, summary, slowest));
+    if (context.store.traits().is_async) {
+      summary.staleness.push_back(absl::StrFormat(
+          "worker/%d: largest %d, mean %.2f", rank,
+          totals["largest"].get<int64_t>(), totals["mean"].get<double>()));
+    }
   }
   FillSteps(std::move(slowest), summary);
   const Setting& setting = context.setting;

@@ -114,11 +114,6 @@ absl::Status SettleStore(TrainOptions& options) {
   if (traits.needs_gpus) {
     return refuse("sums memory of GPUs; this build's networks are on the CPU");
   }
-  if (traits.is_async) {
-    return refuse(
-        "steps weights with each push, which the library's loops can use and "
-        "this trainer does not; take dist_sync");
-  }
   options.hosts_parts = traits.hosts_parts;
   if (traits.hosts_parts) {
     if (options.has_servers && options.servers > 0) {

@@ -188,7 +188,7 @@ absl::StatusOr<Strategy> OverWorkers(const StrategyRequest& request,
           request,
           "with momentum: TensorFlow's servers step once for each "
           "worker in turn, ours once for their sum, which is the "
-          "same without; give --mom 0");
+          "same without; give --optimizer sgd --mom 0");
     }
     return Strategy{.name = name,
                     .kv_store = "dist_sync",

@@ -12,9 +12,11 @@
 #include "trainer/checkpointing.h"
 #include "trainer/compression_plan.h"
 #include "trainer/dataset.h"
+#include "trainer/epoch_batches.h"
 #include "trainer/evaluation.h"
 #include "trainer/gradient_exchange.h"
 #include "trainer/injection.h"
+#include "trainer/local_steps.h"
 #include "trainer/network.h"
 #include "trainer/run_plan.h"
 #include "trainer/training_flags.h"
@@ -49,10 +51,13 @@ class Training {
 
  private:
   absl::Status Init();
+  std::vector<TensorSpec> MakeSpecs();
+  void PrepareSteps(const OptimizerConfig& optimizer);
   absl::Status RunEpoch(int epoch, int64_t first_batch);
-  void StartReading(int epoch, int64_t first_batch);
   void Weigh(const Replica& replica, size_t index) const;
-  absl::Status RunStep(bool is_shown);
+  absl::Status RunStep(bool is_shown, bool ends_epoch);
+  absl::Status Exchange(bool ends_epoch, bool* skips);
+  absl::Status SetRate(float rate);
   absl::StatusOr<BatchResult> Compute(Replica& replica);
   absl::Status Resume();
   void Clip();
@@ -61,7 +66,7 @@ class Training {
            context_.options.grad_accumulation * num_contributors_;
   }
   bool PushesInBackward() const {
-    return !MaySkip() && context_.options.clip_norm == 0;
+    return !MaySkip() && context_.options.clip_norm == 0 && !alone_.has_value();
   }
   Cursor CursorAt(int epoch, int64_t batch) const;
   bool MaySkip() const;
@@ -81,10 +86,11 @@ class Training {
   const Injection injection_;
   const int num_contributors_;  // devices of all workers
   GradientExchange exchange_;
-  absl::Status failure_;  // of what forward waited for
+  std::optional<LocalSteps> alone_;  // --local-steps
+  absl::Status failure_;             // of what forward waited for
   BatchReader reader_;
   Checkpointing checkpoints_;
-  kernels::SgdParameters sgd_;
+  OptimizerConfig optimizer_;
   int64_t num_batches_ = 0;  // steps of an epoch
 
   int64_t step_ = 0;
@@ -106,29 +112,60 @@ double Ratio(double part, int64_t whole) {
   return whole > 0 ? part / static_cast<double>(whole) : 0;
 }
 
+// Tensors with their own rates, which the exchange gets, too.
+std::vector<TensorSpec> Training::MakeSpecs() {
+  std::vector<TensorSpec> specs;
+  std::vector<RateMultipliers> rates;
+  for (const Parameter& each : replicas_[0].network->parameters()) {
+    rates.push_back(RatesOf(each.name, context_.options.rate_rules));
+    if (!context_.options.wd_1d && each.shape.size() == 1) rates.back().wd = 0;
+    specs.push_back({.name = each.name,
+                     .num_elems = each.num_elements,
+                     .rates = rates.back()});
+    summary_.model_bytes += static_cast<int64_t>(4 * each.num_elements);
+  }
+  exchange_.set_rates(std::move(rates));
+  return specs;
+}
+
+// What steps the weights, once they are the same everywhere.
+void Training::PrepareSteps(const OptimizerConfig& optimizer) {
+  optimizer_ = optimizer;
+  if (const TrainOptions& options = context_.options; options.local_steps > 0) {
+    optimizer_.sgd.rescale = 1;
+    alone_.emplace(context_.store, replicas_,
+                   LocalSteps::Outer{.learning_rate = options.outer_lr,
+                                     .momentum = options.outer_mom,
+                                     .num_contributors = num_contributors_},
+                   FromSeconds(options.operation_timeout_s));
+  }
+}
+
 absl::Status Training::Init() {
-  const bool on_server = context_.setting.update_on == UpdateOn::kServer;
   for (Replica& replica : replicas_) {
-    for (const Parameter& parameter : replica.network->parameters()) {
-      (on_server ? replica.pulled : replica.momenta)
-          .emplace_back(4 * parameter.num_elements);
+    const auto& parameters = replica.network->parameters();
+    if (context_.setting.update_on == UpdateOn::kWorker) {
+      replica.states.resize(parameters.size());
+      continue;
+    }
+    for (const Parameter& parameter : parameters) {
+      replica.pulled.emplace_back(4 * parameter.num_elements);
     }
   }
   RETURN_IF_ERROR(Resume());
-  const auto& parameters = replicas_[0].network->parameters();
-  std::vector<TensorSpec> specs;
+  const std::vector<TensorSpec> specs = MakeSpecs();
   std::vector<TensorView> values;
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    const Parameter& parameter = parameters[i];
-    specs.push_back({parameter.name, parameter.num_elements});
+  for (size_t i = 0; i < specs.size(); ++i) {
     for (const Replica& replica : replicas_) {
-      values.push_back(FloatTensor({replica.network->parameters()[i].weight,
-                                    4 * parameter.num_elements}));
+      values.push_back(FloatTensor(
+          {replica.network->parameters()[i].weight, 4 * specs[i].num_elems}));
     }
-    summary_.model_bytes += static_cast<int64_t>(4 * parameter.num_elements);
   }
-  const OptimizerConfig optimizer =
-      MakeOptimizer(context_.options, context_.setting, num_contributors_);
+  // Without rounds a push is a step of one worker.
+  const OptimizerConfig optimizer = MakeOptimizer(
+      context_.options, context_.setting,
+      context_.store.traits().is_async ? static_cast<int>(replicas_.size())
+                                       : num_contributors_);
   RETURN_IF_ERROR(context_.store.SetOptimizer(optimizer));
   RETURN_IF_ERROR(context_.store.Init(specs, values).status());
   RETURN_IF_ERROR(PackRun(context_));
@@ -150,8 +187,7 @@ absl::Status Training::Init() {
            plan, context_.setting.compression.rules, context_.options.mom)) {
     context_.observer.OnNotice(line);
   }
-  sgd_ = optimizer.sgd;
-  exchange_.set_decays_1d(context_.options.wd_1d);
+  PrepareSteps(optimizer);
   if (MaySkip()) {
     context_.observer.OnNotice(
         "--gc-nonfinite skip: no gradient leaves before all workers have seen "
@@ -291,10 +327,38 @@ void Training::Clip() {
   }
 }
 
+// After backward, where it has not sent everything itself.
+absl::Status Training::Exchange(bool ends_epoch, bool* skips) {
+  const TrainOptions& options = context_.options;
+  if (options.clip_norm > 0) Clip();
+  if (MaySkip()) return PushAllUnlessNonFinite(skips);
+  if (PushesInBackward()) return absl::OkStatus();
+  const size_t count = replicas_[0].network->parameters().size();
+  if (!alone_.has_value()) {
+    for (size_t i = count; i-- > 0;) PushGradient(i);
+    return absl::OkStatus();
+  }
+  for (size_t i = 0; i < count; ++i) Inject(i);
+  alone_->Step(optimizer_, exchange_.rates());
+  // Before the weights are looked at, too.
+  const bool is_due = (step_ + 1) % options.local_steps == 0 || ends_epoch;
+  return is_due ? alone_->Exchange() : absl::OkStatus();
+}
+
+// Of the next step. Where the store has the optimizer, all workers' change at
+// once, between two steps.
+absl::Status Training::SetRate(float rate) {
+  if (rate == optimizer_.sgd.learning_rate) return absl::OkStatus();
+  optimizer_.sgd.learning_rate = rate;
+  if (context_.setting.update_on == UpdateOn::kWorker) return absl::OkStatus();
+  RETURN_IF_ERROR(exchange_.FinishAll());
+  return context_.store.SetOptimizer(optimizer_);
+}
+
 // A step ends when its gradients are on their way, and the next one's forward
 // waits for the sums layer by layer; but before somebody is shown the step, and
 // where its time decides something, all sums are waited for.
-absl::Status Training::RunStep(bool is_shown) {
+absl::Status Training::RunStep(bool is_shown, bool ends_epoch) {
   const TimePoint start = Clock::now();
   context_.store.group().SetStep(step_);
   BatchResult result;
@@ -304,21 +368,15 @@ absl::Status Training::RunStep(bool is_shown) {
     RETURN_IF_ERROR(failure_);
   }
   bool skips = false;
-  if (context_.options.clip_norm > 0) Clip();
-  if (MaySkip()) {
-    RETURN_IF_ERROR(PushAllUnlessNonFinite(&skips));
-  } else if (!PushesInBackward()) {
-    for (size_t i = replicas_[0].network->parameters().size(); i-- > 0;) {
-      PushGradient(i);
-    }
-  }
+  RETURN_IF_ERROR(Exchange(ends_epoch, &skips));
   const bool is_whole = !context_.options.early_step || MaySkip() || is_shown ||
                         run_plan_.DecidesAfterStep();
   RETURN_IF_ERROR(is_whole ? exchange_.FinishAll() : exchange_.FinishArrived());
   ++step_;
   num_skipped_ += skips ? 1 : 0;
   const double seconds = SecondsSince(start);
-  const double wait = exchange_.TakeWait();
+  const double wait =
+      alone_.has_value() ? alone_->TakeWait() : exchange_.TakeWait();
   seconds_ += seconds;
   display_seconds_ += seconds;
   ++display_steps_;
@@ -366,59 +424,30 @@ void Training::Report(int epoch, int64_t batch, int64_t num_batches) {
   since_point_ = {};
 }
 
-// The batches of all devices in the order in which they are computed. Devices
-// with equal loads have shares of their own, others parts of their worker's.
-void Training::StartReading(int epoch, int64_t first_batch) {
-  const TrainOptions& options = context_.options;
-  const auto count = static_cast<int>(replicas_.size());
-  const WorkerGroup& group = context_.store.group();
-  const bool is_equal = options.work_load.empty();
-  const int per_share =
-      options.batch_size * options.grad_accumulation * (is_equal ? 1 : count);
-  std::vector<std::vector<uint32_t>> shares;
-  for (int device = 0; device < (is_equal ? count : 1); ++device) {
-    shares.push_back(EpochShare(
-        data_.train.size(), context_.seed, epoch,
-        is_equal ? group.rank() * count + device : group.rank(),
-        is_equal ? num_contributors_ : group.num_workers(), per_share));
-  }
-  num_batches_ = static_cast<int64_t>(shares[0].size()) / per_share;
-  if (options.num_batches > 0) {
-    num_batches_ = std::min(num_batches_, options.num_batches);
-  }
-  std::vector<size_t> used(shares.size());
-  std::vector<std::vector<uint32_t>> batches;
-  for (int64_t step = 0; step < num_batches_; ++step) {
-    for (size_t device = 0; device < replicas_.size(); ++device) {
-      const size_t share = is_equal ? device : 0;
-      for (int part = 0; part < options.grad_accumulation; ++part) {
-        const auto from =
-            shares[share].begin() + static_cast<ptrdiff_t>(used[share]);
-        const auto size = static_cast<size_t>(replicas_[device].batch_size);
-        used[share] += size;
-        if (step < first_batch) continue;
-        batches.emplace_back(from, from + static_cast<ptrdiff_t>(size));
-      }
-    }
-  }
-  reader_.Start(epoch, std::move(batches));
-}
-
 absl::Status Training::RunEpoch(int epoch, int64_t first_batch) {
   const TrainOptions& options = context_.options;
-  StartReading(epoch, first_batch);
+  const WorkerGroup& group = context_.store.group();
+  EpochBatches mine =
+      DealSamples(options, data_.train.size(), context_.seed, epoch,
+                  group.rank(), group.num_workers(), first_batch);
+  num_batches_ = mine.num_steps;
+  reader_.Start(epoch, std::move(mine.batches));
   for (int64_t batch = first_batch; batch < num_batches_; ++batch) {
-    sgd_.learning_rate = LearningRate(
-        options, {.epoch = epoch, .batch = batch, .num_batches = num_batches_});
-    exchange_.set_sgd(sgd_);
-    const bool is_shown =
-        (batch + 1) % options.display_batches == 0 || batch + 1 == num_batches_;
+    RETURN_IF_ERROR(SetRate(LearningRate(
+        options,
+        {.epoch = epoch, .batch = batch, .num_batches = num_batches_})));
+    exchange_.set_optimizer(optimizer_);
+    const bool is_last = batch + 1 == num_batches_;
+    const bool is_shown = (batch + 1) % options.display_batches == 0 || is_last;
     const bool is_saved = checkpoints_.IsDueAfterStep(step_ + 1);
-    RETURN_IF_ERROR(RunStep(is_shown || is_saved));
+    RETURN_IF_ERROR(RunStep(is_shown || is_saved, is_last));
     if (is_shown) Report(epoch, batch + 1, num_batches_);
     if (is_saved) {
       RETURN_IF_ERROR(checkpoints_.Save(CursorAt(epoch, batch + 1)));
     }
+  }
+  if (context_.store.traits().is_async) {
+    RETURN_IF_ERROR(exchange_.PullWeights());
   }
   const bool is_evaluated =
       (epoch + 1) % options.eval_every == 0 || epoch + 1 == options.num_epochs;
@@ -467,6 +496,10 @@ absl::StatusOr<RunSummary> Training::Run() {
   summary_.samples_per_s =
       static_cast<double>(step_ * SamplesPerStep()) / std::max(seconds_, 1e-9);
   RETURN_IF_ERROR(FillSummary(context_, totals_, summary_));
+  for (const std::string& each : summary_.staleness) {
+    context_.observer.OnNotice(
+        absl::StrCat("steps ahead of the slowest, ", each));
+  }
   return summary_;
 }
 

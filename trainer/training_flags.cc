@@ -59,26 +59,6 @@ void AddScheduleFlags(CLI::App& app, TrainOptions& options) {
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 20))
       ->group(kGroup);
-  app.add_option("--lr", options.lr, "learning rate")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber)
-      ->group(kGroup);
-  app.add_option("--lr-step-epochs", options.lr_step_epochs,
-                 "epochs before which lr is multiplied by --lr-factor: 1,2")
-      ->delimiter(',')
-      ->group(kGroup);
-  app.add_option("--lr-factor", options.lr_factor, "see --lr-step-epochs")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber)
-      ->group(kGroup);
-  app.add_option("--mom", options.mom, "momentum")
-      ->capture_default_str()
-      ->check(CLI::Range(0.0, 1.0))
-      ->group(kGroup);
-  app.add_option("--wd", options.wd, "weight decay")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber)
-      ->group(kGroup);
 }
 
 void AddRuleFlags(CLI::App& app, TrainOptions& options) {

@@ -64,7 +64,7 @@ TEST_F(Checkpoints, APartHasTheBytesOfItsFormat) {
   std::filesystem::create_directories(path_);
   Write(path_ + "/part", {{"ab", "xyz"}});
   std::string content = "TGCKPART";
-  content += std::string("\1\0\0\0", 4);                  // version
+  content += std::string("\2\0\0\0", 4);                  // version
   content += std::string("\2\0\0\0", 4) + "ab";           // name
   content += std::string("\3\0\0\0\0\0\0\0", 8) + "xyz";  // size and bytes
   content += std::string("\0\0\0\0", 4);                  // no further name
@@ -202,7 +202,7 @@ TEST(Manifests, AreCheckedFieldByField) {
         absl::StrCat(line, "\n", Sha256OfBytes(line + "\n"), "\n"));
   };
   const std::string head =
-      R"({"format":"telegrad-checkpoint","version":1,"step":1,"facts":{},)";
+      R"({"format":"telegrad-checkpoint","version":2,"step":1,"facts":{},)";
   EXPECT_THAT(with(head + R"("parts":[{"file":"a","sha256":""}]})"), IsOk());
   for (const char* bad :
        {"", "[]", "{}", R"({"format":7})", R"({"format":"other"})"}) {

@@ -51,7 +51,7 @@ class TwoTensors : public Network {
 std::vector<Replica> OneReplica() {
   std::vector<Replica> replicas(1);
   replicas[0].network = std::make_unique<TwoTensors>();
-  for (int i = 0; i < 2; ++i) replicas[0].momenta.emplace_back(4 * kCount);
+  replicas[0].states.resize(2);
   return replicas;
 }
 
@@ -68,7 +68,7 @@ TEST(GradientExchange, StepsATensorBeforeTheSumOfAnotherIsThere) {
     std::vector<Replica> replicas = OneReplica();
     const auto& network = static_cast<TwoTensors&>(*replicas[0].network);
     GradientExchange exchange(store, replicas, kTimeout);
-    exchange.set_sgd({.learning_rate = 0.5f});
+    exchange.set_optimizer({.sgd = {.learning_rate = 0.5f}});
     if (store.group().rank() == 1) {
       exchange.Push(1, -1);
       // The sum of "first" cannot be there before this.
@@ -105,7 +105,7 @@ TEST(GradientExchange, NamesWhatIsMissingAndKeepsTheWeights) {
     {
       GradientExchange exchange(store, replicas,
                                 std::chrono::milliseconds(100));
-      exchange.set_sgd({.learning_rate = 0.5f});
+      exchange.set_optimizer({.sgd = {.learning_rate = 0.5f}});
       exchange.Push(1, 0);
       exchange.Push(0, 1);
       const absl::Status status = exchange.Finish(1);

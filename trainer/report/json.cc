@@ -181,6 +181,7 @@ void VisitRun(Visitor& visitor, Run& run) {
   visitor.Optional("model_bytes", run.model_bytes);
   visitor.Optional("decisions", run.decisions);
   visitor.Optional("plan", run.plan);
+  visitor.Optional("staleness", run.staleness);
 }
 
 }  // namespace

@@ -1,0 +1,88 @@
+"""Who steps the weights, when, and who waits: docs/concept_consistency.md."""
+
+import os
+import re
+import shlex
+import unittest
+
+from harness import SHORT, SystemTest
+
+PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                    "../../docs/concept_consistency.md")
+OPTIMIZERS = {
+    "sgd": ["--lr-mult", "bias=0.5", "--wd-mult", "bias=0"],
+    "nag": ["--lr", "0.02"],
+    "adam": ["--lr", "0.001", "--beta2", "0.99"],
+    "adamw": ["--lr", "0.001", "--wd", "0.01"],
+}
+ASYNC = ["--kv-store", "dist_async", "--update-on", "server"]
+TWO_EPOCHS = ["--network", "mlp", "--num-epochs", "2", "--num-batches", "5",
+              "--lr-step-epochs", "1"]
+
+
+class Consistency(SystemTest):
+    def weights(self, flags):
+        self.run_to_end([*flags, "--workers", "2", "--servers", "2"])
+        return self.summary()[0]["weights_sha256"]
+
+    def test_servers_and_workers_step_alike(self):
+        hashes = set()
+        for name, flags in OPTIMIZERS.items():
+            with self.subTest(name):
+                self.run_to_end([*TWO_EPOCHS, "--workers", "2", "--servers",
+                                 "2", "--optimizer", name, *flags, "--compare",
+                                 "none,none+update-on=server"])
+                on_workers, on_servers = [run["weights_sha256"]
+                                          for run in self.summary()]
+                self.assertEqual(on_workers, on_servers)
+                hashes.add(on_workers)
+        self.assertEqual(len(hashes), len(OPTIMIZERS))
+
+    def test_the_new_rate_counts(self):
+        flags = [*TWO_EPOCHS, "--update-on", "server"]
+        self.assertNotEqual(self.weights(flags),
+                            self.weights([*flags, "--lr-factor", "0.5"]))
+
+    def test_asynchronous_with_one_worker_is_synchronous(self):
+        flags = [*SHORT, "--workers", "1", "--gc-type", "2bit"]
+        self.run_to_end([*flags, *ASYNC])
+        asynchronous = self.summary()[0]
+        self.run_to_end([*flags, "--update-on", "server"])
+        self.assertEqual(asynchronous["weights_sha256"],
+                         self.summary()[0]["weights_sha256"])
+        self.assertEqual(asynchronous["staleness"],
+                         ["worker/0: largest 0, mean 0.00"])
+
+    def test_staleness_is_told_and_bounded(self):
+        run = self.run_to_end([*SHORT, *ASYNC, "--workers", "3",
+                               "--max-staleness", "1"])
+        told = self.summary()[0]["staleness"]
+        self.assertEqual(len(told), 3)
+        for rank, line in enumerate(told):
+            self.assertRegex(line, rf"^worker/{rank}: largest [01], mean \d")
+            self.assertIn(line, run.stdout())
+
+    def test_local_steps_send_less(self):
+        flags = ["--network", "mlp", "--num-epochs", "1", "--num-batches", "8"]
+        self.run_to_end(flags)
+        each = self.summary()[0]
+        self.run_to_end([*flags, "--local-steps", "4"])
+        some = self.summary()[0]
+        self.assertEqual(some["push_wire_bytes"] * 4, each["push_wire_bytes"])
+        # An epoch ends with an exchange: after 3, 6 and 8 steps.
+        self.run_to_end([*flags, "--local-steps", "3"])
+        self.assertEqual(self.summary()[0]["push_wire_bytes"] * 8,
+                         each["push_wire_bytes"] * 3)
+
+    def test_what_the_page_shows_works(self):
+        with open(PAGE, encoding="utf-8") as page:
+            text = page.read().replace("\\\n", " ")
+        commands = re.findall(r"^    telegrad-train (.*)$", text, re.M)
+        self.assertGreater(len(commands), 5)
+        for command in commands:
+            with self.subTest(command):
+                self.run_to_end(shlex.split(command))
+
+
+if __name__ == "__main__":
+    unittest.main()
