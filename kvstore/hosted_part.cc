@@ -6,7 +6,11 @@
 namespace telegrad {
 
 HostedPart::HostedPart(const JobOptions& job, int num_threads)
-    : cancellation_(std::make_shared<Cancellation>()) {
+    : jobs_(job.cancellation), cancellation_(std::make_shared<Cancellation>()) {
+  if (jobs_ != nullptr) {
+    cancel_id_ = jobs_->Add(
+        [own = cancellation_](const FatalEvent& event) { own->Cancel(event); });
+  }
   ServerOptions options{.job = job, .num_threads = num_threads};
   options.job.facts = {};
   options.job.on_fatal = nullptr;  // the worker is told, too
@@ -15,15 +19,19 @@ HostedPart::HostedPart(const JobOptions& job, int num_threads)
       [this, options = std::move(options)] { status_ = RunServer(options); });
 }
 
-HostedPart::~HostedPart() {
-  if (thread_.joinable()) thread_.join();
+HostedPart::~HostedPart() { Join(); }
+
+void HostedPart::Join() {
+  if (!thread_.joinable()) return;
+  thread_.join();
+  if (jobs_ != nullptr) jobs_->Remove(cancel_id_);
 }
 
 absl::Status HostedPart::Cancel() {
   FatalEvent event{.code = ExitCode::kCancelled};
   event.message = "the worker beside it could not join";
   cancellation_->Cancel(event);
-  thread_.join();
+  Join();
   return status_;
 }
 

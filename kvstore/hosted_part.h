@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <thread>
 
@@ -21,7 +22,11 @@ class HostedPart {
   absl::Status Cancel();
 
  private:
+  void Join();
+
+  const std::shared_ptr<Cancellation> jobs_;  // may be null
   const std::shared_ptr<Cancellation> cancellation_;
+  int64_t cancel_id_ = 0;
   absl::Status status_;  // the thread's until it has ended
   std::thread thread_;
 };

@@ -157,7 +157,9 @@ absl::Status CheckGroup(absl::string_view type, const StoreTraits& traits,
     return refuse("needs a job with servers; 'local' needs none");
   }
   if (group == nullptr || !group->options().part_threads.has_value()) {
-    return refuse("needs workers that have joined with a part of the sums");
+    return refuse(
+        "needs workers that have joined with a part of the sums "
+        "(JobOptions::part_threads; in C and Python hosts_part)");
   }
   if (group->num_servers() == group->num_workers()) return absl::OkStatus();
   return refuse("has a part for each worker; the job has ",

@@ -8,6 +8,7 @@
 #include "base/status_macros.h"
 #include "base/units.h"
 #include "compression/codec_spec.h"
+#include "kvstore/tuning/auto_compression.h"
 #include "kvstore/tuning/calibration_cache.h"
 #include "topology/plan.h"
 #include "trainer/check_inputs.h"
@@ -231,7 +232,7 @@ absl::Status FillSettings(const RawFlags& raw, TrainOptions& options) {
   gc.batch_size = options.batch_size;
   ASSIGN_OR_RETURN(gc.threshold, ParseThreshold(raw.threshold));
   base.threshold = raw.threshold;
-  RETURN_IF_ERROR(ParseAllowedCodecs(raw.gc_allow, gc));  // of auto
+  RETURN_IF_ERROR(ParseAllowedCodecs("--gc-allow", raw.gc_allow, gc));
   ASSIGN_OR_RETURN(gc.min_bytes, ParseBytes(raw.min_bytes));
   gc.rules = raw.rules;
   if (options.gc_dense_1d) {

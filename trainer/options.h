@@ -122,9 +122,4 @@ absl::Status SettleStore(TrainOptions& options);
 absl::StatusOr<Setting> ParseSetting(absl::string_view text,
                                      const Setting& base);
 
-// --gc-allow: codecs with their options, separated by commas, into the type and
-// the alternatives of `gc`. InvalidArgument for none (it is always possible),
-// for one that comes twice, and for too many.
-absl::Status ParseAllowedCodecs(absl::string_view list, CompressionConfig& gc);
-
 }  // namespace telegrad

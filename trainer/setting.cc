@@ -14,41 +14,6 @@
 
 namespace telegrad {
 
-absl::Status ParseAllowedCodecs(absl::string_view list, CompressionConfig& gc) {
-  std::vector<std::string> names = absl::StrSplit(list, ',');
-  if (names.size() > 1 + kMaxAlternatives) {
-    return absl::InvalidArgumentError(absl::StrCat("--gc-allow: ", names.size(),
-                                                   " codecs; at most ",
-                                                   1 + kMaxAlternatives));
-  }
-  std::vector<CodecSpec> specs;
-  for (const std::string& name : names) {
-    absl::StatusOr<CodecSpec> spec = ParseCodecSpec(name);
-    if (!spec.ok()) {
-      return absl::Status(
-          spec.status().code(),
-          absl::StrCat("--gc-allow '", list, "': ", spec.status().message()));
-    }
-    if (spec->codec->traits().lossless) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--gc-allow '", list, "': ", name,
-                       " is always possible; leave it out"));
-    }
-    for (const CodecSpec& other : specs) {
-      if (other.codec != spec->codec || other.options != spec->options ||
-          other.threshold != spec->threshold) {
-        continue;
-      }
-      return absl::InvalidArgumentError(absl::StrCat(
-          "--gc-allow '", list, "': ", name, " comes twice; once is enough"));
-    }
-    specs.push_back(*std::move(spec));
-  }
-  gc.type = names[0];
-  gc.alternatives.assign(names.begin() + 1, names.end());
-  return absl::OkStatus();
-}
-
 absl::StatusOr<Setting> ParseSetting(absl::string_view text,
                                      const Setting& base) {
   Setting setting = base;

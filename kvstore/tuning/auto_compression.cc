@@ -7,8 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "base/median.h"
 #include "base/status_macros.h"
+#include "compression/codec_spec.h"
 #include "kvstore/gather_numbers.h"
 
 namespace telegrad {
@@ -46,6 +48,40 @@ std::string Rate(double bytes_per_s) {
 }
 
 }  // namespace
+
+absl::Status ParseAllowedCodecs(absl::string_view flag, absl::string_view list,
+                                CompressionConfig& gc) {
+  std::vector<std::string> names = absl::StrSplit(list, ',');
+  if (names.size() > 1 + kMaxAlternatives) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        flag, ": ", names.size(), " codecs; at most ", 1 + kMaxAlternatives));
+  }
+  std::vector<CodecSpec> specs;
+  for (const std::string& name : names) {
+    absl::StatusOr<CodecSpec> spec = ParseCodecSpec(name);
+    if (!spec.ok()) {
+      return absl::Status(
+          spec.status().code(),
+          absl::StrCat(flag, " '", list, "': ", spec.status().message()));
+    }
+    if (spec->codec->traits().lossless) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          flag, " '", list, "': ", name, " is always possible; leave it out"));
+    }
+    for (const CodecSpec& other : specs) {
+      if (other.codec != spec->codec || other.options != spec->options ||
+          other.threshold != spec->threshold) {
+        continue;
+      }
+      return absl::InvalidArgumentError(absl::StrCat(
+          flag, " '", list, "': ", name, " comes twice; once is enough"));
+    }
+    specs.push_back(*std::move(spec));
+  }
+  gc.type = names[0];
+  gc.alternatives.assign(names.begin() + 1, names.end());
+  return absl::OkStatus();
+}
 
 StepTimes MedianTimes(std::span<const StepTimes> samples) {
   const auto median = [&samples](double StepTimes::*time) {

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "kvstore/kvstore.h"
 #include "kvstore/tuning/run_calibration.h"
 #include "topology/plan.h"
@@ -16,6 +17,12 @@
 // `--gc-type auto`: the planner with figures of this run, checked against the
 // steps that follow.
 namespace telegrad {
+
+// The codecs that `auto` may use, "fp16,2bit", the preferred one first: `gc`
+// gets its type and alternatives. InvalidArgument or NotFound names `flag`, for
+// `none` (which is always possible), one that comes twice, and too many.
+absl::Status ParseAllowedCodecs(absl::string_view flag, absl::string_view list,
+                                CompressionConfig& gc);
 
 // Seconds of one step on this worker.
 struct StepTimes {
