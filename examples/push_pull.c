@@ -29,7 +29,7 @@ int main(int argc, char** argv) {
   check(telegrad_job_start(&options, &job, &status), "start");
   check(telegrad_job_join(job, &status), "join");
   telegrad_store* store = NULL;
-  check(telegrad_store_create(job, "dist_sync", 1, &store, &status), "store");
+  check(telegrad_store_create(job, "dist_sync", NULL, &store, &status), "store");
 
   telegrad_compression compression;
   telegrad_compression_init(&compression, sizeof compression);
@@ -43,7 +43,7 @@ int main(int argc, char** argv) {
       {bias, kSize, TELEGRAD_FLOAT32, -1, 0},
   };
   uint32_t keys[2];
-  check(telegrad_store_init(store, 2, names, tensors, 0, keys, &status),
+  check(telegrad_store_init(store, 2, names, tensors, NULL, 0, keys, &status),
         "init");
 
   telegrad_queue* queue = NULL;

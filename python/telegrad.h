@@ -20,7 +20,7 @@ extern "C" {
 #endif
 
 /* Changes when a caller that was compiled before would break. */
-#define TELEGRAD_ABI 1
+#define TELEGRAD_ABI 2
 
 enum telegrad_code {
   TELEGRAD_PENDING = -1, /* nothing was done by then: no error */
@@ -88,6 +88,9 @@ typedef struct telegrad_job_options {
   double join_timeout_s;      /* 60 */
   double dead_timeout_s;      /* 10: silence that means death */
   double operation_timeout_s; /* 300: of one operation, gather or barrier */
+  int32_t hosts_part; /* 1: the worker sums a part for the others, as stores of
+                         type "allreduce" need it; then no server is anywhere */
+  int32_t reserved;
 } telegrad_job_options;
 
 /* `size`: sizeof(telegrad_job_options) as the caller knows it. */
@@ -154,7 +157,8 @@ typedef struct telegrad_tensor {
 typedef struct telegrad_compression {
   uint32_t size;         /* set by telegrad_compression_init */
   int32_t batch_size;    /* for thresholds in the unit "0.5:batch"; 1 */
-  const char* type;      /* "none"; "2bit", "topk:0.01": docs/codecs.md */
+  const char* type;      /* "none"; "2bit", "topk:0.01": docs/codecs.md; "auto":
+                            of `allow`, by telegrad_store_after_step */
   const char* rules;     /* "bn|bias=none;*=int8": the first match wins */
   const char* threshold; /* "auto"; "0.5", "0.5:batch", "2rms" */
   const char* reply;     /* "auto"; "dense", "sum", "reencode" */
@@ -164,17 +168,43 @@ typedef struct telegrad_compression {
   int64_t warmup_steps;  /* the first so many steps go dense; 0 */
   int32_t has_guard;     /* 1: a codec that harms is given up */
   int32_t reserved;
+  const char* allow; /* codecs that "auto" may use, the preferred one first:
+                        "fp16,2bit"; "2bit" */
 } telegrad_compression;
 TELEGRAD_API void telegrad_compression_init(telegrad_compression* compression,
                                             uint64_t size);
 
-/* MXNet's sgd with momentum, run by the store: weights are pulled. */
-typedef struct telegrad_sgd {
-  float learning_rate;
-  float momentum;
-  float weight_decay;
-  float rescale_grad;
-} telegrad_sgd;
+enum telegrad_optimizer_kind {
+  TELEGRAD_SGD = 0,  /* with momentum */
+  TELEGRAD_NAG = 1,  /* with Nesterov's */
+  TELEGRAD_ADAM = 2, /* decay is added to the gradient */
+  TELEGRAD_ADAMW = 3 /* weights decay by themselves */
+};
+
+/* Run by the store: pulls give weights. docs/c.md has the rules. */
+typedef struct telegrad_optimizer {
+  uint32_t size;       /* set by telegrad_optimizer_init */
+  int32_t kind;        /* telegrad_optimizer_kind; TELEGRAD_SGD */
+  float learning_rate; /* 0.01 */
+  float momentum;      /* 0; of sgd and nag */
+  float weight_decay;  /* 0 */
+  float rescale_grad;  /* 1; of the sum over workers */
+  float beta1;         /* 0.9; of adam and adamw, as the next two */
+  float beta2;         /* 0.999 */
+  float epsilon;       /* 1e-8 */
+  int32_t reserved;
+} telegrad_optimizer;
+TELEGRAD_API void telegrad_optimizer_init(telegrad_optimizer* optimizer,
+                                          uint64_t size);
+
+typedef struct telegrad_store_options {
+  uint32_t size;         /* set by telegrad_store_options_init */
+  int32_t num_devices;   /* tensors of this process for each key; 1 */
+  int64_t max_staleness; /* of "dist_async": no worker is more steps ahead of
+                            the slowest; -1, the standard: any number */
+} telegrad_store_options;
+TELEGRAD_API void telegrad_store_options_init(telegrad_store_options* options,
+                                              uint64_t size);
 
 /* Bytes since the first init, without its traffic: raw as elements, wire as
  * frames with their headers. */
@@ -185,30 +215,35 @@ typedef struct telegrad_stats {
   int64_t pull_wire_bytes;
   int64_t num_nonfinite; /* elements that policy zero replaced */
   int64_t num_frames;    /* sent and received */
+  int64_t max_staleness; /* of "dist_async": steps ahead of the slowest */
+  double mean_staleness;
 } telegrad_stats;
 
-/* `type` as in MXNet: "local", "dist_sync". A job has one store. Without a job
- * (NULL) it is of this process alone. `num_devices`: tensors of this process
- * for each key, 1 but for "local". */
-TELEGRAD_API int32_t telegrad_store_create(telegrad_job* job, const char* type,
-                                           int32_t num_devices,
-                                           telegrad_store** store,
-                                           telegrad_status* status);
-/* Both before the first init. */
+/* `type` as in MXNet: "local", "device", "dist_sync", "dist_async",
+ * "allreduce". A job has one store. Without a job (NULL) it is of this process
+ * alone. `options` may be NULL. */
+TELEGRAD_API int32_t telegrad_store_create(
+    telegrad_job* job, const char* type, const telegrad_store_options* options,
+    telegrad_store** store, telegrad_status* status);
+/* Before the first init. */
 TELEGRAD_API int32_t telegrad_store_set_compression(
     telegrad_store* store, const telegrad_compression* compression,
     telegrad_status* status);
-TELEGRAD_API int32_t telegrad_store_set_sgd(telegrad_store* store,
-                                            const telegrad_sgd* sgd,
-                                            telegrad_status* status);
+/* Before the first init; later, between rounds, by all workers alike, only
+ * rates may be others. */
+TELEGRAD_API int32_t telegrad_store_set_optimizer(
+    telegrad_store* store, const telegrad_optimizer* optimizer,
+    telegrad_status* status);
 /* Adds `num` tensors by name and gives their keys; all workers call it with
  * the same. With `has_values` all get worker 0's values, else `data` of
  * `tensors` is not looked at. `tensors` [num * num_devices], a name's devices
- * behind each other. */
+ * behind each other. `rates` [num * 2]: what learning rate and weight decay are
+ * multiplied by for each tensor; NULL: 1. */
 TELEGRAD_API int32_t telegrad_store_init(telegrad_store* store, int64_t num,
                                          const char* const* names,
                                          const telegrad_tensor* tensors,
-                                         int32_t has_values, uint32_t* keys,
+                                         const float* rates, int32_t has_values,
+                                         uint32_t* keys,
                                          telegrad_status* status);
 
 /* One operation over `num` keys: the sums over all workers (never means), or
@@ -239,6 +274,36 @@ TELEGRAD_API int32_t telegrad_store_broadcast(
     const telegrad_tensor* values, telegrad_queue* queue, uint64_t tag,
     telegrad_status* status);
 
+/* Bytes that a call made. */
+typedef struct telegrad_bytes telegrad_bytes;
+TELEGRAD_API const void* telegrad_bytes_data(const telegrad_bytes* bytes);
+TELEGRAD_API uint64_t telegrad_bytes_size(const telegrad_bytes* bytes);
+TELEGRAD_API void telegrad_bytes_free(telegrad_bytes* bytes);
+
+/* What the store's optimizer keeps (docs/wire_format.md has the bytes). All
+ * workers call it, between rounds; worker 0 gets it, the others no bytes. */
+TELEGRAD_API int32_t telegrad_store_save_states(telegrad_store* store,
+                                                telegrad_bytes** states,
+                                                telegrad_status* status);
+/* Worker 0's bytes count, which may come from anywhere. They fit the same
+ * tensors and kind of optimizer, with however many servers and workers; what
+ * does not fit is refused on all workers, and changes nothing. */
+TELEGRAD_API int32_t telegrad_store_load_states(telegrad_store* store,
+                                                const void* states,
+                                                uint64_t num_bytes,
+                                                telegrad_status* status);
+
+/* Of type "auto": all workers call it after each step, while no operation runs.
+ * Seconds on this worker of the step, of its exchange (from the first push to
+ * the last answer), and those in which nothing else was done. The first call
+ * measures codecs for some tenths of a second. What was decided is JSON,
+ * [{"step": 19, "choice": "2bit for ...", "why": "..."}], mostly []. */
+TELEGRAD_API int32_t telegrad_store_after_step(telegrad_store* store,
+                                               double step_s, double exchange_s,
+                                               double wait_s,
+                                               telegrad_bytes** decisions,
+                                               telegrad_status* status);
+
 TELEGRAD_API int32_t telegrad_store_stats(telegrad_store* store,
                                           telegrad_stats* stats,
                                           telegrad_status* status);
@@ -266,41 +331,8 @@ TELEGRAD_API void telegrad_queue_cancel(telegrad_queue* queue, uint64_t tag);
 /* Cancels what is left. */
 TELEGRAD_API void telegrad_queue_free(telegrad_queue* queue);
 
-/* ---- codecs alone ---- */
-
-typedef struct telegrad_codec telegrad_codec;
-
-/* `spec` as docs/codecs.md: "2bit:0.5". Of `num_elems` float32 in host memory;
- * keeps the residual between encodes. */
-TELEGRAD_API int32_t telegrad_codec_create(const char* spec, int64_t num_elems,
-                                           const char* nonfinite,
-                                           telegrad_codec** codec,
-                                           telegrad_status* status);
-TELEGRAD_API uint64_t telegrad_codec_max_bytes(const telegrad_codec* codec);
-/* [num_elems], or NULL without one; the caller may read and write it. */
-TELEGRAD_API float* telegrad_codec_residual(telegrad_codec* codec);
-/* grad [num_elems] -> out; `threshold` gets what decode needs. */
-TELEGRAD_API int32_t telegrad_codec_encode(
-    telegrad_codec* codec, const float* grad, void* out, uint64_t out_bytes,
-    uint64_t* encoded_bytes, float* threshold, telegrad_status* status);
-/* Checks the payload first: it may come from anywhere. */
-TELEGRAD_API int32_t telegrad_codec_decode(const telegrad_codec* codec,
-                                           const void* payload,
-                                           uint64_t payload_bytes,
-                                           float threshold, float* out,
-                                           telegrad_status* status);
-TELEGRAD_API void telegrad_codec_free(telegrad_codec* codec);
-
-/* ---- this machine ---- */
-
-/* JSON: what is there (docs/topology_json.md), and what is wrong with it
- * (docs/doctor.md). */
-TELEGRAD_API int32_t telegrad_topology(char* text, uint64_t text_bytes,
-                                       uint64_t* needed,
-                                       telegrad_status* status);
-TELEGRAD_API int32_t telegrad_doctor(char* text, uint64_t text_bytes,
-                                     uint64_t* needed, telegrad_status* status);
-
 #ifdef __cplusplus
 } /* extern "C" */
 #endif
+
+#include <telegrad_tools.h>

@@ -46,6 +46,11 @@ absl::Status CheckOptions(const telegrad_job_options& options) {
       CheckNumber("num_servers", options.num_servers, 1, kMaxMembers));
   RETURN_IF_ERROR(
       CheckNumber("servers_here", options.servers_here, 0, kMaxMembers));
+  if (options.hosts_part != 0 && options.servers_here > 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "servers_here ", options.servers_here,
+        " beside hosts_part: the worker's part stands for its server"));
+  }
   RETURN_IF_ERROR(CheckNumber("num_threads", options.num_threads, 0, 256));
   RETURN_IF_ERROR(
       CheckNumber("join_timeout_s", options.join_timeout_s, 0.1, kLongestS));
@@ -85,6 +90,7 @@ absl::StatusOr<DistOptions> DistOptionsOf(const telegrad_job_options& options,
       std::min<telegrad::Duration>(dist.timing.heartbeat, dist.timing.dead / 5);
   dist.operation_timeout = telegrad::FromSeconds(options.operation_timeout_s);
   dist.num_threads = options.num_threads;
+  if (options.hosts_part != 0) dist.part_threads = options.num_threads;
   return dist;
 }
 
@@ -108,7 +114,22 @@ struct telegrad_job::Plan {
 
  private:
   absl::Status TakeLauncher(const telegrad_job_options& options);
+  static absl::Status TakePart(const Placement& placement, Parts* parts);
 };
+
+// A job whose workers have the servers' parts.
+absl::Status telegrad_job::Plan::TakePart(const Placement& placement,
+                                          Parts* parts) {
+  if (placement.role.has_value() && placement.num_servers > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("workers that sum for each other need no servers, but ",
+                     placement.num_servers, " are told of by ",
+                     placement.launcher, ": start it with none"));
+  }
+  parts->server_rank = Parts::kNone;
+  parts->num_servers = parts->num_workers;
+  return absl::OkStatus();
+}
 
 absl::Status telegrad_job::Plan::TakeLauncher(
     const telegrad_job_options& options) {
@@ -122,7 +143,8 @@ absl::Status telegrad_job::Plan::TakeLauncher(
         "OMPI_COMM_WORLD_RANK, SLURM_PROCID): start it by one, or give the "
         "scheduler's address");
   }
-  ASSIGN_OR_RETURN(const Parts parts, telegrad::PartsOf(*placement, 0));
+  ASSIGN_OR_RETURN(Parts parts, telegrad::PartsOf(*placement, 0));
+  if (options.hosts_part != 0) RETURN_IF_ERROR(TakePart(*placement, &parts));
   ASSIGN_OR_RETURN(bind, telegrad::BindAddress(
                              TextOf(options.bind, "127.0.0.1"), &*placement));
   ASSIGN_OR_RETURN(
@@ -157,7 +179,8 @@ absl::StatusOr<telegrad_job::Plan> telegrad_job::Plan::Of(
   plan.role = options.role;
   plan.rank = options.rank;
   plan.num_workers = options.num_workers;
-  plan.num_servers = options.num_servers;
+  const bool hosts_part = options.hosts_part != 0;
+  plan.num_servers = hosts_part ? options.num_workers : options.num_servers;
   plan.has_scheduler =
       options.has_scheduler != 0 || options.role == TELEGRAD_SCHEDULER;
   int servers = options.servers_here;
@@ -168,7 +191,7 @@ absl::StatusOr<telegrad_job::Plan> telegrad_job::Plan::Of(
           " workers without a scheduler's address: give `scheduler`, or "
           "has_scheduler in one process and its address to the others"));
     }
-    if (!plan.has_scheduler) servers = plan.num_servers;
+    if (!plan.has_scheduler && !hosts_part) servers = plan.num_servers;
     plan.has_scheduler = true;
   }
   if (plan.role == TELEGRAD_SERVER && servers == 0) servers = 1;
@@ -298,6 +321,14 @@ void telegrad_job::Fail(ExitCode code, const std::string& message) {
 
 absl::Status telegrad_job::Close(TimePoint deadline) {
   if (group_ != nullptr && !has_store_) group_->Leave();
+  if (group_ != nullptr && options_.part_threads.has_value()) {
+    // Its part of the sums ends when the others have left, too.
+    joined_ = nullptr;
+    parts_.push_back(std::async(std::launch::async, [this] {
+      group_.reset();
+      return absl::OkStatus();
+    }));
+  }
   absl::Status status;
   if (!PartsHaveEnded(deadline)) {
     status = absl::DeadlineExceededError(

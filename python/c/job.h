@@ -41,8 +41,11 @@ struct telegrad_job {
     return verdict_;
   }
   const telegrad::c::Owner& owner() const { return owner_; }
+  // All workers make groups in the same order.
+  int NextGroup() { return num_groups_++; }
   // One store is a member of the group.
   bool TakeStorePlace() { return !has_store_.exchange(true); }
+  void GiveStorePlaceBack() { has_store_ = false; }  // no store was made
 
  private:
   struct Plan;
@@ -61,6 +64,7 @@ struct telegrad_job {
   int role_ = TELEGRAD_WORKER;
   int worker_rank_ = -1;
   std::atomic<bool> has_store_{false};
+  std::atomic<int> num_groups_{0};
   std::unique_ptr<telegrad::Scheduler> scheduler_;
   // How each part on a thread has ended: servers, then the scheduler.
   std::vector<std::future<absl::Status>> parts_;

@@ -13,8 +13,6 @@ extern "C" {
 
 void telegrad_job_options_init(telegrad_job_options* options, uint64_t size) {
   telegrad_job_options standard = {};
-  standard.size = static_cast<uint32_t>(
-      std::min<uint64_t>(size, sizeof(telegrad_job_options)));
   standard.rank = -1;
   standard.num_workers = 1;
   standard.num_servers = 1;
@@ -22,8 +20,7 @@ void telegrad_job_options_init(telegrad_job_options* options, uint64_t size) {
   standard.join_timeout_s = 60;
   standard.dead_timeout_s = 10;
   standard.operation_timeout_s = 300;
-  std::copy_n(reinterpret_cast<const char*>(&standard), standard.size,
-              reinterpret_cast<char*>(options));
+  telegrad::c::SetKnown(standard, size, options);
 }
 
 int32_t telegrad_job_start(const telegrad_job_options* options,

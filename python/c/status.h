@@ -64,6 +64,15 @@ void TakeKnown(const T* given, T* standard) {
   standard->size = size;
 }
 
+// `standard` for a caller that knows `size` bytes of it.
+template <typename T>
+void SetKnown(T standard, uint64_t size, T* to) {
+  standard.size =
+      static_cast<uint32_t>(std::min<uint64_t>(size, sizeof(standard)));
+  std::copy_n(reinterpret_cast<const char*>(&standard), standard.size,
+              reinterpret_cast<char*>(to));
+}
+
 inline std::string TextOf(const char* text, const char* standard) {
   return text == nullptr ? standard : text;
 }

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "python/c/job.h"
+#include "python/c/tensor.h"
 
 using telegrad::Bytes;
 using telegrad::CompressionConfig;
@@ -20,22 +21,6 @@ using telegrad::Ticket;
 using telegrad::c::TextOf;
 
 namespace {
-
-absl::Status CheckTensor(const telegrad_tensor& tensor, bool has_data) {
-  const size_t size = telegrad::SizeOf(static_cast<Dtype>(tensor.dtype));
-  if (tensor.dtype < 0 || tensor.dtype > UINT8_MAX || size == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("dtype ", tensor.dtype, " is no telegrad_dtype"));
-  }
-  if (tensor.num_elems < 1 || tensor.num_elems > (int64_t{1} << 48)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a tensor of ", tensor.num_elems, " elements"));
-  }
-  if (has_data && tensor.data == nullptr) {
-    return absl::InvalidArgumentError("a tensor without data");
-  }
-  return absl::OkStatus();
-}
 
 TensorView ViewOf(const telegrad_tensor& tensor) {
   const auto dtype = static_cast<Dtype>(tensor.dtype);
@@ -53,11 +38,11 @@ TensorView ViewOf(const telegrad_tensor& tensor) {
 }  // namespace
 
 absl::Status telegrad_store::Create(telegrad_job* job, const char* type,
-                                    int32_t num_devices,
+                                    const telegrad_store_options& given,
                                     std::unique_ptr<telegrad_store>* store) {
-  if (num_devices < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("num_devices ", num_devices, ": it takes 1 or more"));
+  if (given.num_devices < 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "num_devices ", given.num_devices, ": it takes 1 or more"));
   }
   telegrad::WorkerGroup* group = nullptr;
   telegrad::StoreOptions options;
@@ -71,16 +56,23 @@ absl::Status telegrad_store::Create(telegrad_job* job, const char* type,
     options = job->options();
     made->verdict_ = job->verdict();
     made->operation_timeout_ = job->options().operation_timeout;
+    made->num_threads_ = options.num_threads;
   }
-  options.num_devices = num_devices;
-  made->num_devices_ = static_cast<size_t>(num_devices);
+  options.num_devices = given.num_devices;
+  options.max_staleness = given.max_staleness;
+  made->num_devices_ = static_cast<size_t>(given.num_devices);
   RETURN_IF_ERROR(telegrad::FindStoreType(TextOf(type, "")).status());
   if (job != nullptr && !job->TakeStorePlace()) {
     return absl::FailedPreconditionError(
         "the job has a store already, and takes one");
   }
-  ASSIGN_OR_RETURN(made->store_,
-                   telegrad::MakeKVStore(TextOf(type, ""), options, group));
+  absl::StatusOr<std::unique_ptr<telegrad::KVStore>> kvstore =
+      telegrad::MakeKVStore(TextOf(type, ""), options, group);
+  if (!kvstore.ok()) {
+    if (job != nullptr) job->GiveStorePlaceBack();
+    return kvstore.status();
+  }
+  made->store_ = *std::move(kvstore);
   *store = std::move(made);
   return absl::OkStatus();
 }
@@ -89,6 +81,20 @@ absl::Status telegrad_store::SetCompression(
     const telegrad_compression& compression) {
   CompressionConfig config;
   config.type = TextOf(compression.type, "none");
+  const bool is_auto = config.type == "auto";
+  if (is_auto && !store_->traits().has_workers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a store '", store_->traits().type,
+                     "' sends nothing: type 'auto' has no choice there"));
+  }
+  if (is_auto) {
+    RETURN_IF_ERROR(telegrad::ParseAllowedCodecs(
+        "allow", TextOf(compression.allow, "2bit"), config));
+    config.starts_dense = true;
+  } else if (compression.allow != nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("allow '", compression.allow, "' is for type 'auto'"));
+  }
   config.rules = TextOf(compression.rules, "");
   RETURN_IF_ERROR(telegrad::CheckCodecRules(config.rules));
   ASSIGN_OR_RETURN(config.threshold, telegrad::ParseThreshold(TextOf(
@@ -106,16 +112,33 @@ absl::Status telegrad_store::SetCompression(
                      compression.min_bytes, ", warmup_steps ",
                      compression.warmup_steps, ": none may be negative"));
   }
-  if (config.type == "auto") {
-    return absl::UnimplementedError(
-        "type 'auto' measures while it trains, which telegrad-train does; "
-        "name a codec here: docs/codecs.md");
-  }
   config.batch_size = std::max(compression.batch_size, 1);
   config.min_bytes = compression.min_bytes;
   config.warmup_steps = compression.warmup_steps;
   config.has_guard = compression.has_guard != 0;
-  return store_->SetCompression(config);
+  RETURN_IF_ERROR(store_->SetCompression(config));
+  auto_compression_.reset();
+  if (is_auto) auto_compression_ = config;
+  return absl::OkStatus();
+}
+
+absl::Status telegrad_store::SetOptimizer(const telegrad_optimizer& optimizer) {
+  if (optimizer.kind < 0 || optimizer.kind > telegrad::kMaxOptimizerKind) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "kind ", optimizer.kind, " is no telegrad_optimizer_kind"));
+  }
+  RETURN_IF_ERROR(store_->SetOptimizer(
+      {.update_on = telegrad::UpdateOn::kServer,
+       .kind = static_cast<telegrad::OptimizerKind>(optimizer.kind),
+       .sgd = {.learning_rate = optimizer.learning_rate,
+               .momentum_rate = optimizer.momentum,
+               .weight_decay = optimizer.weight_decay,
+               .rescale = optimizer.rescale_grad},
+       .adam = {.beta1 = optimizer.beta1,
+                .beta2 = optimizer.beta2,
+                .epsilon = optimizer.epsilon}}));
+  has_optimizer_ = true;
+  return absl::OkStatus();
 }
 
 std::vector<TensorView> telegrad_store::ViewsOf(const telegrad_tensor* tensors,
@@ -129,21 +152,27 @@ std::vector<TensorView> telegrad_store::ViewsOf(const telegrad_tensor* tensors,
 
 absl::Status telegrad_store::Init(int64_t num, const char* const* names,
                                   const telegrad_tensor* tensors,
-                                  bool has_values, uint32_t* keys) {
+                                  const float* rates, bool has_values,
+                                  uint32_t* keys) {
   if (num < 1 || names == nullptr || tensors == nullptr || keys == nullptr) {
     return absl::InvalidArgumentError("init without tensors, names or keys");
+  }
+  if (auto_ != nullptr) {
+    return absl::FailedPreconditionError(
+        "init after a step with type 'auto', which chooses for what is there");
   }
   std::vector<TensorSpec> specs;
   std::vector<TensorView> values;
   for (size_t i = 0; i < static_cast<size_t>(num); ++i) {
     for (size_t device = 0; device < num_devices_; ++device) {
       const telegrad_tensor& tensor = tensors[i * num_devices_ + device];
-      RETURN_IF_ERROR(CheckTensor(tensor, has_values));
+      RETURN_IF_ERROR(telegrad::c::CheckTensor(tensor, has_values));
       if (has_values) values.push_back(ViewOf(tensor));
     }
     TensorSpec& spec = specs.emplace_back();
     spec.name = TextOf(names[i], "");
     spec.num_elems = static_cast<size_t>(tensors[i * num_devices_].num_elems);
+    if (rates != nullptr) spec.rates = {rates[2 * i], rates[2 * i + 1]};
     for (const TensorView& view : ViewsOf(tensors, i)) {
       spec.dtype = view.dtype;
       spec.devices.push_back(view.bytes.device);

@@ -4,10 +4,13 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "base/mutex.h"
 #include "kvstore/kvstore.h"
+#include "kvstore/tuning/auto_compression.h"
 #include "python/c/queue.h"
 #include "python/c/status.h"
 
@@ -17,12 +20,15 @@ struct telegrad_store {
  public:
   // `job` may be null, and outlives the store.
   static absl::Status Create(telegrad_job* job, const char* type,
-                             int32_t num_devices,
+                             const telegrad_store_options& options,
                              std::unique_ptr<telegrad_store>* store);
   absl::Status SetCompression(const telegrad_compression& compression);
+  absl::Status SetOptimizer(const telegrad_optimizer& optimizer);
+  // What "auto" has decided, as JSON.
+  absl::StatusOr<std::string> AfterStep(const telegrad::StepTimes& times);
   absl::Status Init(int64_t num, const char* const* names,
-                    const telegrad_tensor* tensors, bool has_values,
-                    uint32_t* keys);
+                    const telegrad_tensor* tensors, const float* rates,
+                    bool has_values, uint32_t* keys);
 
   // Starts `start(i)` for each key, and waits where there is no queue.
   struct Call {
@@ -44,11 +50,17 @@ struct telegrad_store {
   const telegrad::c::Owner& owner() const { return owner_; }
 
  private:
+  telegrad::AutoOptions AutoOptionsNow() const;
+
   telegrad::c::Owner owner_;
   std::shared_ptr<telegrad::c::Verdict> verdict_;
   std::unique_ptr<telegrad::KVStore> store_;
   telegrad::Duration operation_timeout_ = std::chrono::seconds(300);
   size_t num_devices_ = 1;
+  int num_threads_ = 1;
+  bool has_optimizer_ = false;
+  std::optional<telegrad::CompressionConfig> auto_compression_;  // of "auto"
+  std::unique_ptr<telegrad::AutoCompression> auto_;  // from the first step on
   telegrad::Mutex mutex_;
   // The last operation of each key.
   std::vector<telegrad::Ticket> last_ ABSL_GUARDED_BY(mutex_);

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "python/c/bytes.h"
 #include "python/c/store.h"
 
 using telegrad::TensorView;
@@ -60,19 +62,38 @@ const telegrad::c::Verdict* VerdictOf(const telegrad_store* store) {
   return store == nullptr ? nullptr : store->verdict();
 }
 
+absl::StatusOr<telegrad::StateAccess*> StatesOf(telegrad_store* store) {
+  RETURN_IF_ERROR(CheckStore(store));
+  telegrad::StateAccess* const states = store->store().states();
+  if (states != nullptr) return states;
+  return absl::UnimplementedError(
+      absl::StrCat("states of an optimizer in a store of type '",
+                   store->store().traits().type, "' with several devices"));
+}
+
 }  // namespace
 
 extern "C" {
 
+void telegrad_store_options_init(telegrad_store_options* options,
+                                 uint64_t size) {
+  telegrad_store_options standard = {};
+  standard.num_devices = 1;
+  standard.max_staleness = telegrad::kAnyStaleness;
+  telegrad::c::SetKnown(standard, size, options);
+}
+
 int32_t telegrad_store_create(telegrad_job* job, const char* type,
-                              int32_t num_devices, telegrad_store** store,
-                              telegrad_status* status) {
+                              const telegrad_store_options* options,
+                              telegrad_store** store, telegrad_status* status) {
   if (store == nullptr) {
     return Give(absl::InvalidArgumentError("store is null"), status);
   }
+  telegrad_store_options known;
+  telegrad_store_options_init(&known, sizeof(known));
+  telegrad::c::TakeKnown(options, &known);
   std::unique_ptr<telegrad_store> made;
-  const absl::Status result =
-      telegrad_store::Create(job, type, num_devices, &made);
+  const absl::Status result = telegrad_store::Create(job, type, known, &made);
   if (result.ok()) *store = made.release();
   return Give(result, status);
 }
@@ -80,12 +101,9 @@ int32_t telegrad_store_create(telegrad_job* job, const char* type,
 void telegrad_compression_init(telegrad_compression* compression,
                                uint64_t size) {
   telegrad_compression standard = {};
-  standard.size = static_cast<uint32_t>(
-      std::min<uint64_t>(size, sizeof(telegrad_compression)));
   standard.batch_size = 1;
   standard.has_guard = 1;
-  std::copy_n(reinterpret_cast<const char*>(&standard), standard.size,
-              reinterpret_cast<char*>(compression));
+  telegrad::c::SetKnown(standard, size, compression);
 }
 
 int32_t telegrad_store_set_compression(telegrad_store* store,
@@ -99,31 +117,41 @@ int32_t telegrad_store_set_compression(telegrad_store* store,
   return Give(result, status);
 }
 
-int32_t telegrad_store_set_sgd(telegrad_store* store, const telegrad_sgd* sgd,
-                               telegrad_status* status) {
+void telegrad_optimizer_init(telegrad_optimizer* optimizer, uint64_t size) {
+  const telegrad::OptimizerConfig standard;
+  telegrad::c::SetKnown(
+      telegrad_optimizer{.size = 0,
+                         .kind = TELEGRAD_SGD,
+                         .learning_rate = standard.sgd.learning_rate,
+                         .momentum = standard.sgd.momentum_rate,
+                         .weight_decay = standard.sgd.weight_decay,
+                         .rescale_grad = standard.sgd.rescale,
+                         .beta1 = standard.adam.beta1,
+                         .beta2 = standard.adam.beta2,
+                         .epsilon = standard.adam.epsilon,
+                         .reserved = 0},
+      size, optimizer);
+}
+
+int32_t telegrad_store_set_optimizer(telegrad_store* store,
+                                     const telegrad_optimizer* optimizer,
+                                     telegrad_status* status) {
+  telegrad_optimizer known;
+  telegrad_optimizer_init(&known, sizeof(known));
+  telegrad::c::TakeKnown(optimizer, &known);
   absl::Status result = CheckStore(store);
-  if (result.ok() && sgd == nullptr) {
-    result = absl::InvalidArgumentError("sgd is null");
-  }
-  if (result.ok()) {
-    telegrad::OptimizerConfig config;
-    config.update_on = telegrad::UpdateOn::kServer;
-    config.sgd.learning_rate = sgd->learning_rate;
-    config.sgd.momentum_rate = sgd->momentum;
-    config.sgd.weight_decay = sgd->weight_decay;
-    config.sgd.rescale = sgd->rescale_grad;
-    result = store->store().SetOptimizer(config);
-  }
-  return Give(result, status);
+  if (result.ok()) result = store->SetOptimizer(known);
+  return Give(result, VerdictOf(store), status);
 }
 
 int32_t telegrad_store_init(telegrad_store* store, int64_t num,
                             const char* const* names,
-                            const telegrad_tensor* tensors, int32_t has_values,
-                            uint32_t* keys, telegrad_status* status) {
+                            const telegrad_tensor* tensors, const float* rates,
+                            int32_t has_values, uint32_t* keys,
+                            telegrad_status* status) {
   absl::Status result = CheckStore(store);
   if (result.ok()) {
-    result = store->Init(num, names, tensors, has_values != 0, keys);
+    result = store->Init(num, names, tensors, rates, has_values != 0, keys);
   }
   return Give(result, VerdictOf(store), status);
 }
@@ -194,6 +222,39 @@ int32_t telegrad_store_broadcast(telegrad_store* store, int64_t num,
   return Give(result, VerdictOf(store), status);
 }
 
+const void* telegrad_bytes_data(const telegrad_bytes* bytes) {
+  return bytes == nullptr ? nullptr : bytes->text.data();
+}
+
+uint64_t telegrad_bytes_size(const telegrad_bytes* bytes) {
+  return bytes == nullptr ? 0 : bytes->text.size();
+}
+
+void telegrad_bytes_free(telegrad_bytes* bytes) { delete bytes; }
+
+int32_t telegrad_store_save_states(telegrad_store* store,
+                                   telegrad_bytes** states,
+                                   telegrad_status* status) {
+  if (states == nullptr) {
+    return Give(absl::InvalidArgumentError("states is null"), status);
+  }
+  absl::StatusOr<telegrad::StateAccess*> access = StatesOf(store);
+  if (!access.ok()) return Give(access.status(), status);
+  absl::StatusOr<std::string> text = (*access)->Save();
+  if (text.ok()) *states = new telegrad_bytes{*std::move(text)};
+  return Give(text.status(), VerdictOf(store), status);
+}
+
+int32_t telegrad_store_load_states(telegrad_store* store, const void* states,
+                                   uint64_t num_bytes,
+                                   telegrad_status* status) {
+  absl::StatusOr<telegrad::StateAccess*> access = StatesOf(store);
+  if (!access.ok()) return Give(access.status(), status);
+  const absl::string_view text(static_cast<const char*>(states),
+                               states == nullptr ? 0 : num_bytes);
+  return Give((*access)->Load(text), VerdictOf(store), status);
+}
+
 int32_t telegrad_store_stats(telegrad_store* store, telegrad_stats* stats,
                              telegrad_status* status) {
   const absl::Status result = CheckStore(store);
@@ -204,7 +265,9 @@ int32_t telegrad_store_stats(telegrad_store* store, telegrad_stats* stats,
               .pull_raw_bytes = now.pull_raw_bytes,
               .pull_wire_bytes = now.pull_wire_bytes,
               .num_nonfinite = now.num_nonfinite,
-              .num_frames = now.num_frames};
+              .num_frames = now.num_frames,
+              .max_staleness = now.max_staleness,
+              .mean_staleness = now.mean_staleness};
   }
   return Give(result, status);
 }

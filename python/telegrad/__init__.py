@@ -16,11 +16,13 @@ from .errors import (AuthenticationError, Cancelled, DeviceFault, Error, Fenced,
                      IntegrityError, JoinTimeout, Mismatch, NumericFault, PeerDied,
                      ResourceLimit, SchedulerLost, ServerLost, Timeout, Unsupported,
                      UsageError, WrongOrder)
+from .group import Group
 from .job import Job
 from .store import Store
 
 __version__ = _LIBRARY.telegrad_version().decode()
 __all__ = ["AuthenticationError", "Cancelled", "Codec", "DeviceFault", "Error", "Fenced",
+           "Group",
            "IntegrityError", "JoinTimeout", "Job", "Mismatch", "NumericFault",
            "PeerDied", "ResourceLimit", "SchedulerLost", "ServerLost", "Store",
            "Timeout", "Unsupported", "UsageError", "WrongOrder", "doctor", "kvstore",

@@ -10,7 +10,7 @@ from typing import Any, Callable, Optional
 
 from .errors import Error, make_error
 
-ABI = 1
+ABI = 2
 PENDING = -1
 TOO_SMALL = 12
 SLICE_S = 0.1  # of each wait: a signal is heard between two
@@ -29,7 +29,8 @@ class JobOptions(Structure):
                 ("scheduler", c_char_p), ("job_id", c_char_p), ("secret", c_char_p),
                 ("secret_bytes", c_uint64), ("transport", c_char_p), ("tls", c_char_p),
                 ("bind", c_char_p), ("link", c_char_p), ("join_timeout_s", c_double),
-                ("dead_timeout_s", c_double), ("operation_timeout_s", c_double)]
+                ("dead_timeout_s", c_double), ("operation_timeout_s", c_double),
+                ("hosts_part", c_int32), ("reserved", c_int32)]
 
 
 class Tensor(Structure):
@@ -42,18 +43,26 @@ class Compression(Structure):
                 ("rules", c_char_p), ("threshold", c_char_p), ("reply", c_char_p),
                 ("packing", c_char_p), ("nonfinite", c_char_p), ("min_bytes", c_int64),
                 ("warmup_steps", c_int64), ("has_guard", c_int32),
-                ("reserved", c_int32)]
+                ("reserved", c_int32), ("allow", c_char_p)]
 
 
-class Sgd(Structure):
-    _fields_ = [("learning_rate", c_float), ("momentum", c_float),
-                ("weight_decay", c_float), ("rescale_grad", c_float)]
+class Optimizer(Structure):
+    _fields_ = [("size", c_uint32), ("kind", c_int32), ("learning_rate", c_float),
+                ("momentum", c_float), ("weight_decay", c_float),
+                ("rescale_grad", c_float), ("beta1", c_float), ("beta2", c_float),
+                ("epsilon", c_float), ("reserved", c_int32)]
+
+
+class StoreOptions(Structure):
+    _fields_ = [("size", c_uint32), ("num_devices", c_int32),
+                ("max_staleness", c_int64)]
 
 
 class Stats(Structure):
     _fields_ = [("push_raw_bytes", c_int64), ("push_wire_bytes", c_int64),
                 ("pull_raw_bytes", c_int64), ("pull_wire_bytes", c_int64),
-                ("num_nonfinite", c_int64), ("num_frames", c_int64)]
+                ("num_nonfinite", c_int64), ("num_frames", c_int64),
+                ("max_staleness", c_int64), ("mean_staleness", c_double)]
 
 
 _H = c_void_p  # a handle
@@ -78,18 +87,32 @@ PROTOTYPES = {
     "job_failure": (c_int32, [_H, _S]),
     "job_fail": (None, [_H, c_int32, c_char_p]),
     "job_close": (c_int32, [_H, c_double, _S]),
-    "store_create": (c_int32, [_H, c_char_p, c_int32, POINTER(_H), _S]),
+    "store_options_init": (None, [POINTER(StoreOptions), c_uint64]),
+    "store_create": (c_int32, [_H, c_char_p, POINTER(StoreOptions), POINTER(_H), _S]),
     "compression_init": (None, [POINTER(Compression), c_uint64]),
     "store_set_compression": (c_int32, [_H, POINTER(Compression), _S]),
-    "store_set_sgd": (c_int32, [_H, POINTER(Sgd), _S]),
-    "store_init": (c_int32, [_H, c_int64, POINTER(c_char_p), _T, c_int32, _K, _S]),
+    "optimizer_init": (None, [POINTER(Optimizer), c_uint64]),
+    "store_set_optimizer": (c_int32, [_H, POINTER(Optimizer), _S]),
+    "store_init": (c_int32, [_H, c_int64, POINTER(c_char_p), _T, POINTER(c_float),
+                             c_int32, _K, _S]),
     "store_push_pull": (c_int32, [_H, c_int64, _K, _T, _T, _P, _H, c_uint64, _S]),
     "store_push": (c_int32, [_H, c_int64, _K, _T, _P, _H, c_uint64, _S]),
     "store_pull": (c_int32, [_H, c_int64, _K, _T, _P, _H, c_uint64, _S]),
     "store_broadcast": (c_int32, [_H, c_int64, _K, c_int32, _T, _H, c_uint64, _S]),
+    "bytes_data": (c_void_p, [_H]),
+    "bytes_size": (c_uint64, [_H]),
+    "bytes_free": (None, [_H]),
+    "store_save_states": (c_int32, [_H, POINTER(_H), _S]),
+    "store_after_step": (c_int32, [_H, c_double, c_double, c_double, POINTER(_H), _S]),
+    "store_load_states": (c_int32, [_H, c_char_p, c_uint64, _S]),
     "store_stats": (c_int32, [_H, POINTER(Stats), _S]),
     "store_report": (c_int32, [_H, c_char_p, c_uint64, POINTER(c_uint64), _S]),
     "store_close": (None, [_H]),
+    "group_create": (c_int32, [_H, POINTER(_H), _S]),
+    "group_allreduce": (c_int32, [_H, _T, c_int32, _S]),
+    "group_broadcast": (c_int32, [_H, _T, c_int32, _S]),
+    "group_allgather": (c_int32, [_H, _T, _T, _S]),
+    "group_free": (None, [_H]),
     "queue_create": (c_int32, [POINTER(_H), _S]),
     "queue_next": (c_int32, [_H, c_double, POINTER(c_uint64), _S]),
     "queue_cancel": (None, [_H, c_uint64]),
@@ -110,7 +133,7 @@ def _open() -> Any:
     """$TELEGRAD_LIBRARY, the package's own, or the system's."""
     own = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libtelegrad.so")
     path = os.environ.get("TELEGRAD_LIBRARY") or (
-        own if os.path.exists(own) else "libtelegrad.so.1")
+        own if os.path.exists(own) else "libtelegrad.so.2")
     try:
         library = ctypes.CDLL(path)
     except OSError as why:
@@ -168,6 +191,17 @@ def text_of(name: str, *arguments: Any) -> str:
         if code != TOO_SMALL:
             raise error_of(found)
         size = needed.value
+
+
+def bytes_of(name: str, *arguments: Any) -> bytes:
+    """What a call made."""
+    handle = c_void_p()
+    call(name, *arguments, byref(handle))
+    try:
+        return ctypes.string_at(LIBRARY.telegrad_bytes_data(handle),
+                                LIBRARY.telegrad_bytes_size(handle))
+    finally:
+        LIBRARY.telegrad_bytes_free(handle)
 
 
 def encoded(text: Optional[str]) -> Optional[bytes]:

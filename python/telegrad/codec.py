@@ -43,6 +43,11 @@ class Codec:
         self._buffer = ctypes.create_string_buffer(
             LIBRARY.telegrad_codec_max_bytes(self._handle))
 
+    @property
+    def max_bytes(self) -> int:
+        """Of a payload."""
+        return len(self._buffer)
+
     def encode(self, grad: Any) -> Tuple[bytes, float]:
         """The payload and the threshold with which it is decoded."""
         size, threshold = c_uint64(), c_float()

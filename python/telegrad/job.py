@@ -32,6 +32,8 @@ class Job:
         rank: that is asked for; None: any.
         role: WORKER, SERVER or SCHEDULER.
         servers_here: so many of the job's servers run on threads of this process.
+        hosts_part: the worker sums a part for the others, as a store "allreduce" needs
+            it; no server is anywhere then.
         from_launcher: role, rank, counts and scheduler come from the variables of
             DMLC's tracker, mpirun, srun or torchrun.
         secret: 32 bytes or more that all members share; demanded beyond loopback,
@@ -51,7 +53,7 @@ class Job:
                  insecure: bool = False, transport: str = "tcp",
                  tls: Optional[str] = None, bind: str = "127.0.0.1", link: str = "none",
                  join_timeout: float = 60, dead_timeout: float = 10,
-                 operation_timeout: float = 300) -> None:
+                 operation_timeout: float = 300, hosts_part: bool = False) -> None:
         options = JobOptions()
         LIBRARY.telegrad_job_options_init(byref(options), sizeof(options))
         options.from_launcher, options.role = from_launcher, role
@@ -59,6 +61,7 @@ class Job:
         options.num_workers, options.num_servers = num_workers, num_servers
         options.has_scheduler, options.servers_here = has_scheduler, servers_here
         options.num_threads, options.insecure = num_threads, insecure
+        options.hosts_part = hosts_part
         options.scheduler, options.job_id = encoded(scheduler), encoded(job_id)
         options.secret, options.secret_bytes = secret, len(secret or b"")
         options.transport, options.tls = encoded(transport), encoded(tls)
@@ -69,6 +72,7 @@ class Job:
         self._pid = os.getpid()
         self._close_timeout = operation_timeout
         self._stores: "weakref.WeakSet[Any]" = weakref.WeakSet()
+        self._groups: "weakref.WeakSet[Any]" = weakref.WeakSet()
         interruptible(lambda: call("job_start", byref(options), byref(self._handle)),
                       lambda: None)
         _open_jobs.add(self)
@@ -135,11 +139,11 @@ class Job:
             LIBRARY.telegrad_job_fail(self._handle, exit_code, encoded(message))
 
     def close(self, timeout: Optional[float] = None) -> None:
-        """Closes the stores and leaves in order. Scheduler and servers on threads of
+        """Closes groups and stores, and leaves in order. Scheduler and servers on threads of
         this process end when all workers have left; after `timeout` seconds (the
         operation timeout) they are ended. A second call does nothing."""
-        for store in list(self._stores):
-            store.close()
+        for part in [*self._groups, *self._stores]:
+            part.close()
         handle, self._handle = self._handle, c_void_p()
         _open_jobs.discard(self)
         if not handle or self._pid != os.getpid():

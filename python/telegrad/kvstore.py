@@ -1,6 +1,7 @@
 """MXNet's KVStore, on arrays of NumPy, torch and DLPack; docs/mxnet.md."""
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
@@ -14,13 +15,17 @@ _OPTIONS = ("rules", "reply", "packing", "nonfinite", "min_bytes", "warmup_steps
             "batch_size", "guard")
 
 
-def create(name: str = "local", job: Optional[Job] = None, **options: Any) -> "KVStore":
+def create(name: str = "local", job: Optional[Job] = None,
+           max_staleness: Optional[int] = None, **options: Any) -> "KVStore":
     """A store of the type, as ``mx.kv.create``.
 
     Args:
-        name: "local", "device" or "dist_sync", or another name of MXNet for them.
-        job: for "dist_sync"; else the process group of torch.distributed where there
-            is one, else the launcher's variables (DMLC_*, mpirun, srun, torchrun).
+        name: "local", "device", "dist_sync", "dist_async" or "allreduce", or another
+            name of MXNet for them.
+        job: of the last three ("allreduce": with `hosts_part`); else the process group
+            of torch.distributed where there is one, else the launcher's variables
+            (DMLC_*, mpirun, srun, torchrun).
+        max_staleness: of `telegrad.Store`, for "dist_async".
         options: of `telegrad.Job`.
 
     In a process that a launcher gave the role of a server or scheduler it serves, and
@@ -29,19 +34,16 @@ def create(name: str = "local", job: Optional[Job] = None, **options: Any) -> "K
     if not isinstance(name, str):
         raise UsageError("the type of a store is a string")
     name = name.lower()
-    if name in ("allreduce", "horovod"):
-        raise Unsupported(f"kvstore type '{name}' from Python: take dist_sync; under "
-                          "torchrun, mpirun or srun each worker sums a part there, too")
     if name == "nccl":
         raise Unsupported("kvstore type 'nccl' from Python, where a store has one array for "
                           "each key: take 'device', which adds what is listed for a key")
     if name.startswith(("local", "device")):
-        if job is not None or options:
+        if job is not None or max_staleness is not None or options:
             raise UsageError(f"kvstore type '{name}' takes no job and no options")
         return KVStore(Store(None, name), name)
     owns_job = job is None
     if job is None:
-        job = _job_of(options)
+        job = _job_of(dict(options, hosts_part=name in ("allreduce", "horovod")))
     if job.role != WORKER:
         job.serve()
         job.close()
@@ -49,7 +51,7 @@ def create(name: str = "local", job: Optional[Job] = None, **options: Any) -> "K
     try:
         if job.rank < 0:
             job.join()
-        return KVStore(Store(job, name), name, job if owns_job else None)
+        return KVStore(Store(job, name, max_staleness), name, job if owns_job else None)
     except Error as why:
         if owns_job:
             job.fail(str(why), why.exit_code)
@@ -121,6 +123,8 @@ class KVStore:
         self._keys: Dict[Key, int] = {}
         self._waiting: Dict[Key, Any] = {}  # init was called, the store knows not yet
         self._pushes: Dict[Key, int] = {}   # tags of pushes in flight
+        self._optimizer: Optional[_optimizer.RunByStore] = None
+        self._rates: Dict[Key, Tuple[float, float]] = {}  # of keys that it steps
 
     @property
     def type(self) -> str:
@@ -200,10 +204,24 @@ class KVStore:
         self._store.set_compression(type=kind, threshold=str(threshold), **params)
 
     def set_optimizer(self, optimizer: Any) -> None:
-        """The store applies gradients to weights, and `pull` gives weights. Takes
-        `telegrad.optimizer.SGD`, mxnet.optimizer.SGD, torch.optim.SGD."""
-        sgd = _optimizer.translate(optimizer)
-        self._store.set_sgd(sgd.learning_rate, sgd.momentum, sgd.wd, sgd.rescale_grad)
+        """The store applies gradients to weights, and `pull` gives weights. Before
+        `init` is used; later, between rounds, by all workers alike, for other rates.
+
+        Args:
+            optimizer: SGD, NAG, Adam or AdamW of `telegrad.optimizer`, or an object of
+                mxnet.optimizer or torch.optim that is translated to one.
+
+        Raises:
+            telegrad.Unsupported: another optimizer, or an option of it, by name.
+        """
+        given = _optimizer.translate(optimizer)
+        for key, rates in self._rates.items():
+            if given.rates_of(key) != rates:
+                raise UsageError(f"lr_mult or wd_mult of key {key!r}, which is in use: "
+                                 "they stay")
+        self._settle(list(self._pushes))
+        self._store.set_optimizer(given)
+        self._optimizer = given
 
     @staticmethod
     def is_capable(capability: str) -> bool:
@@ -228,7 +246,7 @@ class KVStore:
 
     get_num_dead_node = num_dead_node
 
-    def stats(self) -> Dict[str, int]:
+    def stats(self) -> Dict[str, Any]:
         """Bytes so far: `telegrad.Store.stats`."""
         return self._store.stats()
 
@@ -244,16 +262,48 @@ class KVStore:
     def row_sparse_pull(self, *args: Any, **kwargs: Any) -> None:
         raise Unsupported("row_sparse_pull: stores are dense; pull the whole array")
 
-    def save_optimizer_states(self, *args: Any, **kwargs: Any) -> None:
-        raise Unsupported("save_optimizer_states: the store's momentum cannot be read; "
-                          "keep the optimizer on the workers to save its state")
+    def save_optimizer_states(self, fname: str, dump_optimizer: bool = False) -> None:
+        """Writes what the store's optimizer keeps (momentum, means) to a file, on rank
+        0. All workers call it, between rounds."""
+        if dump_optimizer:
+            raise Unsupported("save_optimizer_states with dump_optimizer: rates are "
+                              "yours, give them to set_optimizer again")
+        self._init_waiting()
+        self._settle(list(self._pushes))
+        states = self._store.save_states()
+        if self.rank != 0:
+            return
+        with open(fname + ".part", "wb") as file:
+            file.write(states)
+        os.replace(fname + ".part", fname)  # the file is whole, or the one before
 
-    def load_optimizer_states(self, *args: Any, **kwargs: Any) -> None:
-        raise Unsupported("load_optimizer_states: see save_optimizer_states")
+    def load_optimizer_states(self, fname: str) -> None:
+        """Reads on rank 0 what `save_optimizer_states` has written, for the same keys
+        and kind of optimizer, and any number of workers. All call it, after `init`.
+
+        Raises:
+            telegrad.Error, OSError: what does not fit, or cannot be read.
+        """
+        self._init_waiting()
+        self._settle(list(self._pushes))
+        states, why = b"", None
+        if self.rank == 0:
+            try:
+                with open(fname, "rb") as file:
+                    states = file.read()
+            except OSError as error:
+                why = error
+        try:
+            self._store.load_states(states)  # of no bytes it raises, on all
+        except Error:
+            if why is None:
+                raise
+        if why is not None:
+            raise why
 
     def set_updater(self, *args: Any, **kwargs: Any) -> None:
-        raise Unsupported("set_updater: a store runs no Python; set_optimizer takes "
-                          "sgd, or keep the optimizer on the workers")
+        raise Unsupported("set_updater: a store runs no Python; set_optimizer takes the "
+                          "optimizers of telegrad.optimizer, or keep it on the workers")
 
     _set_updater = set_updater
 
@@ -264,9 +314,12 @@ class KVStore:
         if not self._waiting:
             return
         waiting, self._waiting = self._waiting, {}
+        own = self._optimizer
+        rates = None if own is None else {key: own.rates_of(key) for key in waiting}
         keys = self._store.init([str(key) for key in waiting], list(waiting.values()),
-                                values=True)
+                                values=True, rates=rates and list(rates.values()))
         self._keys.update(zip(waiting, keys))
+        self._rates.update(rates or {})
 
     def _key(self, key: Key) -> int:
         self._init_waiting()

@@ -17,6 +17,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m telegrad.run", description=(__doc__ or "").split("::")[0],
         epilog="docs/pytorch.md explains the options; telegrad.torch.State has all.")
     parser.add_argument("--gc-type", default="2bit", help="codec (%(default)s)")
+    parser.add_argument("--gc-allow", dest="allow", metavar="CODEC,...",
+                        help="codecs that --gc-type auto may choose (2bit)")
     parser.add_argument("--gc-rule", default="", dest="rules", metavar="PATTERN=CODEC;...")
     parser.add_argument("--gc-threshold", default="auto", dest="threshold")
     parser.add_argument("--gc-reply", default="auto", dest="reply")

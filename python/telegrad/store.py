@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 import threading
-from ctypes import byref, c_char_p, c_int32, c_uint32, c_uint64, c_void_p, sizeof
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from ctypes import byref, c_char_p, c_float, c_int32, c_uint32, c_uint64, c_void_p, sizeof
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from . import _library
 from ._arrays import tensors_of
-from ._library import LIBRARY, PENDING, SLICE_S, Compression, Sgd, Stats, call, encoded
+from ._library import (LIBRARY, PENDING, SLICE_S, Compression, Optimizer, Stats,
+                       StoreOptions, call, encoded)
 from .errors import Error, UsageError, WrongOrder
 from .job import Job
+from .optimizer import RunByStore
 
 
 class Queue:
@@ -83,7 +85,10 @@ class Store:
 
     Args:
         job: joined; None: this process alone, with the type "local".
-        type: "dist_sync" or "local".
+        type: "dist_sync", "dist_async", "allreduce" (of a job with `hosts_part`),
+            "local" or "device".
+        max_staleness: of "dist_async": no worker is more steps ahead of the slowest;
+            None: any number.
 
     Example::
 
@@ -93,14 +98,19 @@ class Store:
         store.push_pull(keys, [gradient], [gradient])  # sums, never means
     """
 
-    def __init__(self, job: Optional[Job] = None, type: str = "dist_sync") -> None:
+    def __init__(self, job: Optional[Job] = None, type: str = "dist_sync",
+                 max_staleness: Optional[int] = None) -> None:
         self._handle = c_void_p()
         self._pid = os.getpid()
         self.job = job
+        options = StoreOptions()
+        LIBRARY.telegrad_store_options_init(byref(options), sizeof(options))
+        if max_staleness is not None:
+            options.max_staleness = max_staleness
         self.queue = Queue()
         try:
-            call("store_create", None if job is None else job.handle, encoded(type), 1,
-                 byref(self._handle))
+            call("store_create", None if job is None else job.handle, encoded(type),
+                 byref(options), byref(self._handle))
         except Error:
             self.queue.close()
             raise
@@ -117,8 +127,10 @@ class Store:
                         threshold: str = "auto", reply: str = "auto",
                         packing: str = "plain", nonfinite: str = "error",
                         min_bytes: int = 0, warmup_steps: int = 0, batch_size: int = 1,
-                        guard: bool = True) -> None:
-        """Before the first `init`; docs/codecs.md says what there is.
+                        guard: bool = True, allow: Optional[str] = None) -> None:
+        """Before the first `init`; docs/codecs.md says what there is. The type "auto"
+        takes one of `allow` ("fp16,2bit", the preferred one first) or none, where and
+        while that makes steps faster; `after_step` tells it of them.
 
         Raises:
             telegrad.UsageError: the setting that cannot be, and what can.
@@ -130,32 +142,59 @@ class Store:
         setting.packing, setting.nonfinite = encoded(packing), encoded(nonfinite)
         setting.min_bytes, setting.warmup_steps = min_bytes, warmup_steps
         setting.batch_size, setting.has_guard = batch_size, guard
+        setting.allow = encoded(allow)
         call("store_set_compression", self.handle, byref(setting))
 
-    def set_sgd(self, learning_rate: float = 0.01, momentum: float = 0.0,
-                weight_decay: float = 0.0, rescale_grad: float = 1.0) -> None:
-        """The store runs MXNet's sgd: pulls give weights. Before the first `init`,
-        which then needs values."""
-        call("store_set_sgd", self.handle,
-             byref(Sgd(learning_rate, momentum, weight_decay, rescale_grad)))
+    def set_optimizer(self, optimizer: RunByStore) -> None:
+        """The store runs the optimizer: pulls give weights. Before the first `init`,
+        which then needs values; later, between rounds, by all workers alike, only
+        rates may be others."""
+        setting = Optimizer()
+        LIBRARY.telegrad_optimizer_init(byref(setting), sizeof(setting))
+        for name, value in optimizer.settings().items():
+            setattr(setting, name, value)
+        call("store_set_optimizer", self.handle, byref(setting))
 
-    def init(self, names: Sequence[str], arrays: Sequence[Any],
-             values: bool = False) -> List[int]:
+    def save_states(self) -> bytes:
+        """What the store's optimizer keeps (momentum, means), for `load_states`. All
+        workers call it, between rounds; worker 0 gets it, the others ``b""``."""
+        return bytes(self._interruptible(
+            lambda: _library.bytes_of("store_save_states", self.handle)))
+
+    def load_states(self, states: bytes) -> None:
+        """Worker 0's bytes count, of the same tensors and kind of optimizer; all call
+        it, between rounds.
+
+        Raises:
+            telegrad.Error: on all workers, what does not fit; nothing has changed.
+        """
+        self._interruptible(
+            lambda: call("store_load_states", self.handle, states, len(states)))
+
+    def init(self, names: Sequence[str], arrays: Sequence[Any], values: bool = False,
+             rates: Optional[Sequence[Tuple[float, float]]] = None) -> List[int]:
         """Adds keys of the arrays' sizes; all workers call it with the same.
 
-        With `values` all arrays become worker 0's.
+        With `values` all arrays become worker 0's. `rates` has for each key what its
+        learning rate and its weight decay are multiplied by.
         """
-        if len(names) != len(arrays):
-            raise UsageError(f"{len(names)} names for {len(arrays)} arrays")
+        if len(names) != len(arrays) or len(rates or names) != len(names):
+            raise UsageError(f"{len(names)} names for {len(arrays)} arrays and "
+                             f"{len(rates or names)} rates")
         texts = (c_char_p * len(names))(*[encoded(name) for name in names])
         keys = (c_uint32 * len(names))()
         tensors = tensors_of(arrays, writes=values)
-        job = self.job
-        _library.interruptible(
-            lambda: call("store_init", self.handle, len(names), texts, tensors, values,
-                         keys),
-            lambda: job.fail("interrupted") if job is not None else None)
+        factors = None if rates is None else (c_float * (2 * len(rates)))(
+            *[factor for pair in rates for factor in pair])
+        self._interruptible(
+            lambda: call("store_init", self.handle, len(names), texts, tensors, factors,
+                         values, keys))
         return list(keys)
+
+    def _interruptible(self, work: Callable[[], Any]) -> Any:
+        job = self.job
+        return _library.interruptible(
+            work, lambda: job.fail("interrupted") if job is not None else None)
 
     def start(self, name: str, keys: Sequence[int], *lists: Sequence[Any],
               priorities: Optional[Sequence[int]] = None, root: int = 0) -> int:
@@ -192,11 +231,29 @@ class Store:
         self.queue.wait(self.start("push_pull", keys, grads, outs,
                                    priorities=priorities))
 
-    def stats(self) -> Dict[str, int]:
-        """Bytes since the first init: raw as elements, wire with headers."""
+    def after_step(self, step_s: float, exchange_s: float,
+                   wait_s: float) -> List[Dict[str, Any]]:
+        """Of type "auto": all workers call it after each step, while no operation
+        runs.
+
+        Args:
+            step_s, exchange_s, wait_s: seconds of the step, from its first push to its
+                last answer, and in which nothing else was done.
+
+        Returns:
+            What was decided: ``step``, ``choice``, ``why``; mostly nothing.
+        """
+        found: List[Dict[str, Any]] = json.loads(self._interruptible(
+            lambda: _library.bytes_of("store_after_step", self.handle, step_s,
+                                      exchange_s, wait_s)))
+        return found
+
+    def stats(self) -> Dict[str, Any]:
+        """Bytes since the first init: raw as elements, wire with headers. Of
+        "dist_async" by how many steps this worker was ahead of the slowest."""
         now = Stats()
         call("store_stats", self.handle, byref(now))
-        return {name: int(getattr(now, name)) for name, _ in Stats._fields_}
+        return {name: getattr(now, name) for name, _ in Stats._fields_}
 
     def report(self) -> List[Dict[str, Any]]:
         """Of each key: codec, why it has it, and how it does."""

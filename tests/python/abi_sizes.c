@@ -16,15 +16,18 @@ int main(void) {
   printf("abi %d\n", TELEGRAD_ABI);
   STRUCT(telegrad_status, message);
   FIELD(telegrad_status, dead);
-  STRUCT(telegrad_job_options, operation_timeout_s);
+  STRUCT(telegrad_job_options, reserved);
+  FIELD(telegrad_job_options, hosts_part);
   FIELD(telegrad_job_options, scheduler);
   FIELD(telegrad_job_options, secret_bytes);
   STRUCT(telegrad_tensor, stream);
   FIELD(telegrad_tensor, dtype);
-  STRUCT(telegrad_compression, reserved);
+  STRUCT(telegrad_compression, allow);
   FIELD(telegrad_compression, type);
   FIELD(telegrad_compression, min_bytes);
-  STRUCT(telegrad_sgd, rescale_grad);
-  STRUCT(telegrad_stats, num_frames);
+  STRUCT(telegrad_optimizer, reserved);
+  FIELD(telegrad_optimizer, epsilon);
+  STRUCT(telegrad_store_options, max_staleness);
+  STRUCT(telegrad_stats, mean_staleness);
   return 0;
 }

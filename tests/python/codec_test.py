@@ -133,8 +133,11 @@ class Refusals(unittest.TestCase):
         with self.assertRaises(ValueError) as caught:
             telegrad.Job(num_workers=-3)
         self.assertEqual((caught.exception.exit_code, caught.exception.dead), (2, ()))
-        with self.assertRaisesRegex(telegrad.Unsupported, "telegrad-train"):
-            telegrad.Store(None, "local").set_compression(type="auto")
+        store = telegrad.Store(None, "local")
+        with self.assertRaisesRegex(telegrad.UsageError, "local.*auto"):
+            store.set_compression(type="auto")
+        with self.assertRaisesRegex(telegrad.UsageError, "fp16.*auto"):
+            store.set_compression(type="2bit", allow="fp16")
 
 
 class Machine(unittest.TestCase):

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import unittest
+import warnings
 
 import workers
 
@@ -239,6 +240,22 @@ def special(_):
     return [not_finite(), refusals(), diloco()]
 
 
+def chooses(_):
+    """Over an emulated link of 20 Mbit/s."""
+    start()
+    model = DDP(torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(3)]))
+    state = telegrad.torch.compress(model, gc_type="auto", allow="2bit", link="20mbit")
+    ratios = []
+    for step in range(45):
+        model(torch.ones(1, 256)).sum().backward()
+        if step in (0, 8):
+            ratios.append(state.report()["push_ratio"])
+    found = state.report()
+    state.close()
+    return ["; ".join(f"{made['choice']}: {made['why']}" for made in found["auto"]),
+            ratios[-1], found["push_ratio"]]
+
+
 def dies(_):
     """Rank 1 kills itself; rank 0's backward raises who it was. In the step before
     gloo has to make new buckets of DDP, too."""
@@ -325,12 +342,30 @@ class Torch(unittest.TestCase):
         self.assertRegex(ended[0][2], r"in 5 steps: pushed .* \(\d+\.\d\dx\), pulled")
         self.assertEqual(ended[1][2], "")
 
-    def test_adam_with_two_bits_is_warned_of(self):
-        with self.assertWarnsRegex(UserWarning, "2bit:auto with AdamW"):
-            telegrad.torch._hook._warn_of(
-                torch.optim.AdamW(Net().parameters()), "2bit:auto")
+    def test_adam_with_two_bits_is_warned_of_and_not_chosen(self):
+        check, parameters = telegrad.torch._auto.check_optimizer, Net().parameters()
+        adam = torch.optim.AdamW(parameters)
+        for codec in ("2bit:auto", "topk:0.01", "terngrad", "powersgd"):
+            with self.assertWarnsRegex(UserWarning, f"{codec} with AdamW"):
+                check(adam, codec, None)
+            with self.assertRaisesRegex(telegrad.UsageError, f"{codec} with AdamW.*int8"):
+                check(adam, "auto", f"int8,{codec}")
+        with self.assertRaisesRegex(telegrad.UsageError, "2bit with AdamW"):
+            check(adam, "auto", None)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            check(adam, "auto", "fp16,int8")
+            check(adam, "int4", None)
+            check(torch.optim.SGD(Net().parameters(), lr=1), "auto", "2bit")
+
+    def test_auto_compresses_over_a_slow_link_and_says_why(self):
+        for text, first, last in self.ranks(chooses).results():
+            self.assertRegex(text, "off for .* steps")
+            self.assertRegex(text, "2bit for 3 of .*link")
+            self.assertGreater(first, 0.9)
+            self.assertGreater(last, 2)
 
 
 if __name__ == "__main__":
     workers.main({function.__name__: function for function in (
-        exact, two_bits, special, dies, interrupted)})
+        exact, two_bits, special, chooses, dies, interrupted)})

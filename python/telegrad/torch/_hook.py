@@ -7,7 +7,6 @@ import re
 import sys
 import threading
 import time
-import warnings
 import weakref
 from ctypes import c_uint32
 from typing import Any, Callable, Dict, List, Optional, Tuple
@@ -19,10 +18,9 @@ from .._library import SLICE_S, Tensor, call
 from ..errors import Error, Unsupported, UsageError
 from ..job import is_failing
 from ..store import Store
+from ._auto import Choice, check_optimizer
 from ._meeting import job_of_group
 
-_SMALL_CODES = ("2bit", "1bit", "onebit", "terngrad")
-_ADAPTIVE = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "SparseAdam", "Muon", "Lamb")
 _FLAG = "telegrad.finite/"  # before a parameter's name: whether its bucket is finite
 _states: List["weakref.ref[State]"] = []
 
@@ -78,7 +76,9 @@ class State:
     """Of `hook`, for ``model.register_comm_hook(State(model, "2bit"), hook)``.
 
     Args:
-        gc_type: the codec, docs/codecs.md.
+        gc_type: the codec, docs/codecs.md; "auto": one of `allow`, or none, where and
+            while it makes steps faster. Its steps begin dense.
+        allow: codecs for "auto", the preferred one first: "fp16,2bit"; "2bit".
         rules: of parameters by name, "PATTERN=CODEC;..." as --gc-rule.
         dense_1d: parameters of one dimension (biases, norms) go dense unless a rule
             says otherwise: 0.3 % of the elements that would make most of the error.
@@ -88,7 +88,8 @@ class State:
             on all, as GradScaler expects; "error": the job ends; "zero".
         reply, packing, min_bytes, warmup_steps, guard: `telegrad.Store.set_compression`.
         servers: how many ranks have a server beside the worker; None: all.
-        optimizer: warns where it and the codec do not go together.
+        optimizer: warns where it and the codec do not go together; "auto" that may
+            choose such a codec is refused.
         verbose: rank 0 says once what was decided, and at the end what was saved.
         job_options: of `telegrad.Job`: transport, bind, link, timeouts.
     """
@@ -98,13 +99,13 @@ class State:
                  packing: str = "plain", nonfinite: str = "propagate",
                  min_bytes: int = 0, warmup_steps: int = 0, guard: bool = True,
                  servers: Optional[int] = None, optimizer: Optional[Any] = None,
-                 verbose: bool = True, **job_options: Any) -> None:
+                 allow: Optional[str] = None, verbose: bool = True, **job_options: Any) -> None:
         names = names_of(model.module)
         if model.process_group is not torch.distributed.distributed_c10d._get_default_group():
             raise Unsupported("a model over a part of the ranks (process_group=): only "
                               "the group of all ranks has a store for their addresses")
         if optimizer is not None:
-            _warn_of(optimizer, gc_type)
+            check_optimizer(optimizer, gc_type, allow)
         self.model: Callable[[], Any] = weakref.ref(model)
         parameters = {id(p): p for p in model.module.parameters() if id(p) in names}
         flags = [_FLAG + name for name in names.values()] if (
@@ -121,13 +122,14 @@ class State:
                 type=gc_type, rules=";".join(all_rules).replace("\\-", "-"),
                 threshold=threshold, reply=reply, packing=packing,
                 nonfinite="zero" if flags else nonfinite, min_bytes=min_bytes,
-                warmup_steps=warmup_steps, guard=guard)
+                warmup_steps=warmup_steps, guard=guard, allow=allow)
             blanks = [torch.empty(1) for _ in flags]
             keys = self._store.init(list(names.values()) + flags,
                                     [parameters[key] for key in names] + blanks)
         except Error as why:
             self._job.fail(str(why), why.exit_code)
             raise
+        self._choice = Choice(self._store) if gc_type == "auto" else None
         self._key_of = dict(zip(names, keys))
         self._flag_of = dict(zip(names, keys[len(names):]))
         self.rank, self.num_workers = self._job.rank, self._job.num_workers
@@ -178,6 +180,8 @@ class State:
         tag = self._store.queue.new_tag((buffer, plan))
         with self._changed:
             self._pending[tag] = (future, buffer, plan)
+        if self._choice is not None:
+            self._choice.begin()
         try:
             call("store_push_pull", self._store.handle, plan.num, plan.keys, plan.tensors,
                  plan.tensors, None, self._store.queue.handle, tag)
@@ -226,6 +230,8 @@ class State:
             except BaseException as why:
                 self._note(why)
             future.set_result(buffer)
+            if self._choice is not None:
+                self._choice.end()
             with self._changed:
                 self._pending.pop(tag)
                 self._changed.notify_all()
@@ -245,23 +251,27 @@ class State:
             while self._pending:
                 self._changed.wait(SLICE_S)
             error = self._error
-        self.waited_s += time.monotonic() - start
+        waited_s = time.monotonic() - start
+        self.waited_s += waited_s
         self.steps += 1
         if error is not None:
             raise error
+        if self._choice is not None:
+            for made in self._choice.after_step(waited_s):
+                self._say("auto, step {step}: compression {choice}: {why}".format(**made))
 
     def report(self) -> Dict[str, Any]:
         """``decisions`` (of each parameter codec, reason, reply), ``steps``,
         ``waited_s`` (in which backward only waited), bytes of this rank as
-        `telegrad.Store.stats`, ``push_ratio``, ``pull_ratio``; after the end what it
-        was then."""
+        `telegrad.Store.stats`, ``push_ratio``, ``pull_ratio``, and what ``auto``
+        decided; after the end what it was then."""
         if self._store._handle:
             self._last_stats = self._store.stats()
         stats = self._last_stats
         return {"decisions": self._decisions, "steps": self.steps,
                 "waited_s": self.waited_s, "workers": self.num_workers,
                 "push_ratio": _ratio(stats, "push"), "pull_ratio": _ratio(stats, "pull"),
-                **stats}
+                "auto": list(self._choice.decisions) if self._choice else [], **stats}
 
     def state_dict(self) -> Dict[str, Any]:
         raise Unsupported("state_dict: residuals cannot be read from the store yet; a run "
@@ -323,12 +333,3 @@ def _summary(found: Dict[str, Any]) -> str:
         for side in ("push", "pull"))
     return (f"rank 0 in {found['steps']} steps: {sides}; waited "
             f"{found['waited_s']:.3g} s for them")
-
-
-def _warn_of(optimizer: Any, gc_type: str) -> None:
-    kind = type(optimizer).__name__
-    if kind in _ADAPTIVE and gc_type.split(":")[0] in _SMALL_CODES:
-        warnings.warn(
-            f"{gc_type} with {kind}: it divides by the gradient's own scale, to which "
-            "codes of 2 bits or fewer add noise; int8 keeps it, SGD does not mind",
-            stacklevel=4)

@@ -64,10 +64,10 @@ def _addresses(board: _Board, rank: int, world: int, bind: Optional[str]) -> Tup
 
 
 def job_of_group(servers: Optional[int] = None, bind: Optional[str] = None,
-                 **options: Any) -> Job:
+                 hosts_part: bool = False, **options: Any) -> Job:
     """A job of the process group's ranks; all call it. Rank 0 has the scheduler, the
-    first `servers` ranks (all, unless it says otherwise) have one server each. Address
-    and secret travel through the group's store.
+    first `servers` ranks (all, unless it says otherwise) have one server each; with
+    `hosts_part` there are none. Address and secret travel through the group's store.
 
     Raises:
         telegrad.UsageError: an argument that cannot be, on all ranks.
@@ -82,7 +82,8 @@ def job_of_group(servers: Optional[int] = None, bind: Optional[str] = None,
     timeout = float(options.get("join_timeout", 60))
     board = _Board(timeout)
     options.update(rank=rank, num_workers=world, num_servers=servers,
-                   servers_here=int(rank < servers))
+                   servers_here=int(rank < servers and not hosts_part),
+                   hosts_part=hosts_part)
     if rank > 0:
         own, _ = _addresses(board, rank, world, bind)
         address = board.get("scheduler")

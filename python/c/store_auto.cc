@@ -1,0 +1,99 @@
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "python/c/bytes.h"
+#include "python/c/store.h"
+
+using telegrad::AutoCompression;
+using telegrad::AutoOptions;
+using telegrad::Decision;
+using telegrad::StepTimes;
+using telegrad::TensorReport;
+using telegrad::WorkerGroup;
+using telegrad::c::Give;
+
+namespace {
+
+// Workers and servers on this machine, which share its cores.
+int MembersHere(const WorkerGroup& group) {
+  const telegrad::Membership& members = group.membership();
+  const auto of = [](const auto& all, size_t rank) { return all[rank].host; };
+  const std::string here =
+      of(members.workers, static_cast<size_t>(members.self.rank));
+  int count = 0;
+  for (const auto* all : {&members.workers, &members.servers}) {
+    count += static_cast<int>(std::count_if(
+        all->begin(), all->end(),
+        [&here](const auto& member) { return member.host == here; }));
+  }
+  return count;
+}
+
+std::string JsonOf(const AutoCompression::Decisions& decisions, int64_t step) {
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  for (const Decision& each : decisions) {
+    all.push_back({{"step", step}, {"choice", each.choice}, {"why", each.why}});
+  }
+  return all.dump(-1, ' ', false,
+                  nlohmann::ordered_json::error_handler_t::replace);
+}
+
+}  // namespace
+
+AutoOptions telegrad_store::AutoOptionsNow() const {
+  std::set<std::string> codecs;
+  AutoOptions options;
+  options.speeds.compression = *auto_compression_;
+  for (const TensorReport& report : store_->codecs().Report()) {
+    codecs.insert(report.setting);
+    options.speeds.num_elems += report.num_elems;
+  }
+  const std::vector<std::string> types = auto_compression_->types();
+  codecs.insert(types.begin(), types.end());
+  codecs.erase("none");
+  options.speeds.codecs.assign(codecs.begin(), codecs.end());
+  options.speeds.cpus =
+      static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  options.threads = num_threads_;
+  options.processes = MembersHere(store_->group());
+  return options;
+}
+
+absl::StatusOr<std::string> telegrad_store::AfterStep(const StepTimes& times) {
+  if (!auto_compression_.has_value() || has_optimizer_) {
+    return absl::FailedPreconditionError(
+        has_optimizer_ ? "type 'auto' with the optimizer in the store, which "
+                         "sends weights dense: keep it on the workers"
+                       : "after_step of a store whose type is not 'auto'");
+  }
+  if (auto_ == nullptr) {
+    auto_ = std::make_unique<AutoCompression>(*store_, AutoOptionsNow());
+    ASSIGN_OR_RETURN(const AutoCompression::Decisions decisions,
+                     auto_->Start());
+    return JsonOf(decisions, 0);
+  }
+  ASSIGN_OR_RETURN(const AutoCompression::Decisions decisions,
+                   auto_->AfterStep(times));
+  return JsonOf(decisions, auto_->step());
+}
+
+extern "C" int32_t telegrad_store_after_step(telegrad_store* store,
+                                             double step_s, double exchange_s,
+                                             double wait_s,
+                                             telegrad_bytes** decisions,
+                                             telegrad_status* status) {
+  if (store == nullptr || decisions == nullptr) {
+    return Give(absl::InvalidArgumentError("a null pointer"), status);
+  }
+  if (const absl::Status forked = store->owner().Check(); !forked.ok()) {
+    return Give(forked, status);
+  }
+  absl::StatusOr<std::string> made = store->AfterStep(
+      {.step = step_s, .exchange = exchange_s, .wait = wait_s});
+  if (made.ok()) *decisions = new telegrad_bytes{*std::move(made)};
+  return Give(made.status(), store->verdict(), status);
+}

@@ -1,0 +1,26 @@
+#include "python/c/tensor.h"
+
+#include <cstdint>
+
+#include "absl/strings/str_cat.h"
+#include "base/dtype.h"
+
+namespace telegrad::c {
+
+absl::Status CheckTensor(const telegrad_tensor& tensor, bool has_data) {
+  const size_t size = SizeOf(static_cast<Dtype>(tensor.dtype));
+  if (tensor.dtype < 0 || tensor.dtype > UINT8_MAX || size == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("dtype ", tensor.dtype, " is no telegrad_dtype"));
+  }
+  if (tensor.num_elems < 1 || tensor.num_elems > (int64_t{1} << 48)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a tensor of ", tensor.num_elems, " elements"));
+  }
+  if (has_data && tensor.data == nullptr) {
+    return absl::InvalidArgumentError("a tensor without data");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace telegrad::c

@@ -1,0 +1,74 @@
+"""Which codecs go with an optimizer, and "auto", which chooses one while it trains."""
+from __future__ import annotations
+
+import time
+import warnings
+from typing import Any, Dict, List, Optional
+
+from ..codec import Codec
+from ..errors import UsageError
+from ..store import Store
+
+_ADAPTIVE = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "SparseAdam", "Muon", "Lamb")
+_SMALL_BITS = 2.1  # with the few bytes around codes
+_STANDARD = "2bit"  # what "auto" may use unless it is told
+
+
+def bits_of(codec: str) -> float:
+    """Of an element in a step, at most."""
+    num = 1 << 16
+    return 8 * Codec(codec, num).max_bytes / num
+
+
+def check_optimizer(optimizer: Any, gc_type: str, allow: Optional[str]) -> None:
+    """Warns of codes of 2 bits or fewer with Adam, Muon and the like.
+
+    Raises:
+        telegrad.UsageError: "auto" that may choose such codes.
+    """
+    kind = type(optimizer).__name__
+    if kind not in _ADAPTIVE:
+        return
+    is_auto = gc_type == "auto"
+    codecs = (allow or _STANDARD).split(",") if is_auto else [gc_type]
+    small = [codec for codec in codecs if bits_of(codec) < _SMALL_BITS]
+    if not small:
+        return
+    why = (f"{', '.join(small)} with {kind}: it divides by the gradient's own scale, to "
+           "which codes of 2 bits or fewer add noise")
+    if is_auto:
+        raise UsageError(f"gc_type 'auto' that may choose {why}; allow='int8' or "
+                         "'fp16,int8', or another optimizer")
+    warnings.warn(f"{why}; int8 keeps it, SGD does not mind", stacklevel=5)
+
+
+class Choice:
+    """Of "auto": times of steps for the store, and what it decides from them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.decisions: List[Dict[str, Any]] = []
+        self._last_step = time.monotonic()
+        self._begin: Optional[float] = None
+        self._end = 0.0
+
+    def begin(self) -> None:
+        """A part of the step's gradients is pushed."""
+        if self._begin is None:
+            self._begin = time.monotonic()
+
+    def end(self) -> None:
+        """A part's answer is there."""
+        self._end = time.monotonic()
+
+    def after_step(self, waited_s: float) -> List[Dict[str, Any]]:
+        """What was decided: ``step``, ``choice``, ``why``; mostly nothing. All ranks
+        call it after each step, while nothing is under way."""
+        begin, self._begin = self._begin, None
+        if begin is None:  # nothing was sent
+            return []
+        now = time.monotonic()
+        made = self._store.after_step(now - self._last_step, self._end - begin, waited_s)
+        self.decisions += made
+        self._last_step = time.monotonic()  # without what measuring took
+        return made

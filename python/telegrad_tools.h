@@ -1,0 +1,89 @@
+/* What needs no store: collectives, codecs alone, this machine. Included by
+ * telegrad.h. */
+#pragma once
+
+#include <stdint.h>
+
+#include <telegrad.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- collectives ---- */
+
+/* The workers of a job, to sum and share dense arrays in host memory without a
+ * store. docs/collectives.md has algorithms and rounding. */
+typedef struct telegrad_group telegrad_group;
+
+enum telegrad_reduce_op {
+  TELEGRAD_SUM = 0,
+  TELEGRAD_MIN = 1,
+  TELEGRAD_MAX = 2
+};
+
+/* All workers call it, after the join; beside a store, too. The job outlives
+ * it. All then make the same calls in the same order, of the same sizes and
+ * types: what differs is refused on all. A call returns when it is done here,
+ * at most operation_timeout_s after its last progress; after an error all
+ * further ones fail. */
+TELEGRAD_API int32_t telegrad_group_create(telegrad_job* job,
+                                           telegrad_group** group,
+                                           telegrad_status* status);
+/* `data` [n] becomes the reduction over the workers; `op`: telegrad_reduce_op.
+ */
+TELEGRAD_API int32_t telegrad_group_allreduce(telegrad_group* group,
+                                              const telegrad_tensor* data,
+                                              int32_t op,
+                                              telegrad_status* status);
+/* `data` [n] of worker `root` to all. */
+TELEGRAD_API int32_t telegrad_group_broadcast(telegrad_group* group,
+                                              const telegrad_tensor* data,
+                                              int32_t root,
+                                              telegrad_status* status);
+/* `in` [n]; `out` [workers * n], by rank. */
+TELEGRAD_API int32_t telegrad_group_allgather(telegrad_group* group,
+                                              const telegrad_tensor* in,
+                                              const telegrad_tensor* out,
+                                              telegrad_status* status);
+/* Where other workers may still need what was sent last, after a barrier. */
+TELEGRAD_API void telegrad_group_free(telegrad_group* group);
+
+/* ---- codecs alone ---- */
+
+typedef struct telegrad_codec telegrad_codec;
+
+/* `spec` as docs/codecs.md: "2bit:0.5". Of `num_elems` float32 in host memory;
+ * keeps the residual between encodes. */
+TELEGRAD_API int32_t telegrad_codec_create(const char* spec, int64_t num_elems,
+                                           const char* nonfinite,
+                                           telegrad_codec** codec,
+                                           telegrad_status* status);
+TELEGRAD_API uint64_t telegrad_codec_max_bytes(const telegrad_codec* codec);
+/* [num_elems], or NULL without one; the caller may read and write it. */
+TELEGRAD_API float* telegrad_codec_residual(telegrad_codec* codec);
+/* grad [num_elems] -> out; `threshold` gets what decode needs. */
+TELEGRAD_API int32_t telegrad_codec_encode(
+    telegrad_codec* codec, const float* grad, void* out, uint64_t out_bytes,
+    uint64_t* encoded_bytes, float* threshold, telegrad_status* status);
+/* Checks the payload first: it may come from anywhere. */
+TELEGRAD_API int32_t telegrad_codec_decode(const telegrad_codec* codec,
+                                           const void* payload,
+                                           uint64_t payload_bytes,
+                                           float threshold, float* out,
+                                           telegrad_status* status);
+TELEGRAD_API void telegrad_codec_free(telegrad_codec* codec);
+
+/* ---- this machine ---- */
+
+/* JSON: what is there (docs/topology_json.md), and what is wrong with it
+ * (docs/doctor.md). */
+TELEGRAD_API int32_t telegrad_topology(char* text, uint64_t text_bytes,
+                                       uint64_t* needed,
+                                       telegrad_status* status);
+TELEGRAD_API int32_t telegrad_doctor(char* text, uint64_t text_bytes,
+                                     uint64_t* needed, telegrad_status* status);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif

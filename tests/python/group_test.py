@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""Collectives over the workers of a job: values, what differs, who dies, Ctrl-C."""
+import json
+import os
+import signal
+import unittest
+
+import workers
+
+try:
+    import numpy as np
+except ImportError:
+    workers.skip("python3-numpy is not installed")
+
+import telegrad
+
+RANK = int(os.environ.get("RANK", -1))
+N = 100_003  # more than one piece, and no multiple
+
+
+def job():
+    return telegrad.Job(from_launcher=True, dead_timeout=4).join()
+
+
+def refused(kind, work):
+    try:
+        work()
+    except kind as why:
+        return str(why)
+    raise AssertionError(f"no {kind}")
+
+
+# ---- what a rank does ----
+
+def values(_):
+    """All three, of all types, beside a store; each rank's numbers are its own."""
+    got = []
+    with job() as mine, telegrad.Group(mine) as group, telegrad.Store(mine) as store:
+        keys = store.init(["w"], [np.zeros(3, np.float32)])
+        for dtype in (np.float32, np.float16, np.int32):
+            own = (np.arange(N) % 50 + RANK).astype(dtype)
+            for op, want in (("sum", 3 * (np.arange(N) % 50) + 3),
+                             ("min", np.arange(N) % 50), ("max", np.arange(N) % 50 + 2)):
+                array = own.copy()
+                assert group.allreduce(array, op) is array
+                assert np.array_equal(array, want.astype(dtype)), (dtype, op)
+            array = group.broadcast(own.copy(), root=1)
+            assert np.array_equal(array, own - RANK + 1), dtype
+            out = group.allgather(own, np.empty((3, N), dtype))
+            for rank in range(3):
+                assert np.array_equal(out[rank], own - RANK + rank), (dtype, rank)
+            got.append(np.dtype(dtype).name)
+        value = np.ones(3, np.float32)
+        store.push_pull(keys, [value], [value])
+        assert value.tolist() == [3] * 3
+        for wrong in (lambda: group.allreduce(array, "mean"),
+                      lambda: group.broadcast(array, root=3),
+                      lambda: group.allgather(own, np.empty(N, np.int32)),
+                      lambda: group.allreduce(np.zeros(3))):
+            got.append(refused(telegrad.UsageError, wrong))
+        group.allreduce(value)
+        group.close()
+        got.append(refused(telegrad.WrongOrder, lambda: group.allreduce(value)))
+    return got
+
+
+def differs(_):
+    """One rank has other sizes: both say so."""
+    with job() as mine, telegrad.Group(mine) as group:
+        text = refused(telegrad.Mismatch,
+                       lambda: group.allreduce(np.zeros(4 + RANK, np.float32)))
+        mine.barrier()
+    return text
+
+
+def dies(_):
+    mine = job()
+    group = telegrad.Group(mine)
+    array = np.ones(N, np.float32)
+    group.allreduce(array)
+    if RANK == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        for _ in range(1000):
+            group.allreduce(array)
+    except telegrad.Error as why:
+        print(json.dumps([type(why).__name__, list(why.dead)]), flush=True)
+        raise
+
+
+def never_ends(_):
+    """Rank 0 waits for the others, until Ctrl-C."""
+    mine = job()
+    group = telegrad.Group(mine)
+    print("ready", flush=True)
+    if RANK == 0:
+        group.allreduce(np.ones(N, np.float32))
+    else:
+        mine.barrier()
+
+
+# ---- the tests ----
+
+class Group(unittest.TestCase):
+    def ranks(self, function, num):
+        return workers.Ranks(os.path.abspath(__file__), function.__name__, num)
+
+    def test_values_of_three_workers(self):
+        for got in self.ranks(values, 3).results():
+            self.assertEqual(got[:3], ["float32", "float16", "int32"])
+            for text, pattern in zip(got[3:], ("mean.*sum", "root 3 of 3 workers",
+                                               "takes 300009", "float32", "closed")):
+                self.assertRegex(text, pattern)
+
+    def test_other_sizes_are_refused_with_both(self):
+        for text in self.ranks(differs, 2).results():
+            self.assertRegex(text, r"4.*5|5.*4")
+
+    def test_who_dies_is_named(self):
+        ended = self.ranks(dies, 3).wait()
+        for code, out, err in ended[:2]:
+            kind, dead = json.loads(out)
+            self.assertIn(kind, ("PeerDied", "ServerLost"), err)
+            self.assertRegex(" ".join(dead), "(worker|server)/2@")
+            self.assertIn(code, (20, 23), err)
+
+    def test_ctrl_c_ends_all(self):
+        ranks = self.ranks(never_ends, 2)
+        for rank in range(2):
+            self.assertEqual(ranks.line(rank), "ready")
+        ranks.kill(0, signal.SIGINT)
+        ended = ranks.wait()
+        self.assertIn("KeyboardInterrupt", ended[0][2])
+        self.assertEqual(ended[1][0], 33, ended[1])
+
+    def test_alone_and_too_early(self):
+        early = telegrad.Job()
+        with self.assertRaisesRegex(telegrad.WrongOrder, "before the worker joins"):
+            telegrad.Group(early)
+        with early.join(), telegrad.Group(early) as group:
+            array = np.arange(4, dtype=np.int32)
+            self.assertEqual(group.allreduce(array.copy()).tolist(), array.tolist())
+            self.assertEqual(group.allgather(array, array.copy()).tolist(),
+                             array.tolist())
+
+
+if __name__ == "__main__":
+    workers.main({function.__name__: function for function in (
+        values, differs, dies, never_ends)})
