@@ -44,6 +44,7 @@ enum class CodecId : uint8_t {
   kQsgd = 14,
   kTernGrad = 15,
   kPowerSgd = 16,
+  kSparseLoCo = 17,
 };
 
 // What a codec's text sets: "topk:0.01", "powersgd:rank=2". A codec looks at
@@ -62,6 +63,7 @@ struct CodecOptions {
   double bit_threshold = 0;
   double sampled = 0;  // 1: a sample chooses what is sent
   double packing = 0;  // of codes in bytes: 0 plain, 1 radix
+  double decay = 0;    // what a worker keeps of its residual each step
 
   bool operator==(const CodecOptions&) const = default;
 };
@@ -123,12 +125,15 @@ struct ReencodeState {
   Buffer result;     // its EncodeResult, reused
 };
 
+// An encoder that is no worker: a server, of its sums.
+constexpr uint64_t kServerSource = ~uint64_t{0};
+
 struct EncodeParams {
   float threshold = 0;  // when needs_threshold
   NonFinite nonfinite = NonFinite::kZero;
   uint64_t stream = 0;  // the chunk: the same on all workers, no two alike
   uint64_t step = 0;    // the same on all workers
-  uint64_t source = 0;  // the encoder: no two alike (servers: ~0)
+  uint64_t source = 0;  // the encoder: no two alike, or kServerSource
 };
 
 // 16-bit floats that a gradient may be made of: kernels/cast.h.

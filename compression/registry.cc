@@ -9,6 +9,7 @@
 #include "compression/sign/one_bit_codec.h"
 #include "compression/sparse/dgc_codec.h"
 #include "compression/sparse/randomk_codec.h"
+#include "compression/sparse/sparseloco_codec.h"
 #include "compression/sparse/threshold_codec.h"
 #include "compression/sparse/topk_codec.h"
 #include "compression/two_bit/two_bit_codec.h"
@@ -21,7 +22,7 @@ const std::vector<const Codec*>& AllCodecs() {
       &Int4Codec(),      &Int8SharedCodec(), &Int4SharedCodec(), &QsgdCodec(),
       &TernGradCodec(),  &Fp16Codec(),       &Bf16Codec(),       &OneBitCodec(),
       &BlockSignCodec(), &ThresholdCodec(),  &TopKCodec(),       &DgcCodec(),
-      &RandomKCodec(),
+      &RandomKCodec(),   &SparseLoCoCodec(),
   };
   return *codecs;
 }

@@ -42,6 +42,7 @@ NamedTable MakeCpuTable(int64_t target) {
   cpu::FillRadix(target, made.table);
   cpu::FillLowRank(target, made.table);
   cpu::FillOptimizer(target, made.table);
+  cpu::FillBlockTop(target, made.table);
   return made;
 }
 
@@ -99,6 +100,7 @@ const KernelTable& ReferenceKernels() {
       .radix = reference::Radix(),
       .low_rank = reference::LowRank(),
       .optimizer = reference::Optimizer(),
+      .block_top = reference::BlockTop(),
   };
   return kTable;
 }

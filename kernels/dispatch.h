@@ -6,6 +6,7 @@
 #include "base/bytes.h"
 #include "kernels/batch.h"
 #include "kernels/block.h"
+#include "kernels/block_top.h"
 #include "kernels/cast.h"
 #include "kernels/code_sum.h"
 #include "kernels/dense.h"
@@ -58,6 +59,7 @@ struct KernelTable {
   RadixKernels radix;
   LowRankKernels low_rank;
   OptimizerKernels optimizer;
+  BlockTopKernels block_top;
   BatchKernels batch = {};  // none on a CPU
 };
 

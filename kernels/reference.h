@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/block.h"
+#include "kernels/block_top.h"
 #include "kernels/cast.h"
 #include "kernels/code_sum.h"
 #include "kernels/dense.h"
@@ -48,5 +49,6 @@ DrawnKernels Drawn();
 RadixKernels Radix();
 LowRankKernels LowRank();
 OptimizerKernels Optimizer();
+BlockTopKernels BlockTop();
 
 }  // namespace telegrad::kernels::reference

@@ -1,4 +1,4 @@
-// Survivors of thresholds, and low-rank factors.
+// Survivors of thresholds, the largest, and low-rank factors.
 #include "kernels/dispatch.h"
 #include "perf/family_cases.h"
 
@@ -79,6 +79,25 @@ void AppendLargeValues(std::vector<KernelCase>& cases) {
                  }));
 }
 
+// 64 of each 4096.
+void AppendBlockTop(std::vector<KernelCase>& cases) {
+  static const kernels::BlockTopKernels& top = CpuKernels().block_top;
+  constexpr kernels::TopRule kRule;
+  const ShareBody encode = [](const Share& s) {
+    EncodeStats stats;
+    top.encode(s.grad(), s.residual(), s.n, kRule, NonFinite::kZero,
+               s.payload(), &stats, s.scratch(), {});
+  };
+  cases.push_back(FamilyCase("sparseloco", "block_top/encode", 12.03,
+                             Traffic::kAdd, encode));
+  cases.push_back(FamilyCase(
+      "sparseloco", "block_top/decode", 4.03, Traffic::kWrite,
+      [](const Share& s) {
+        top.decode(s.payload(), s.n, kRule.keep, s.out(), {});
+      },
+      encode));
+}
+
 void AppendLowRank(std::vector<KernelCase>& cases) {
   static const kernels::LowRankKernels& low_rank = CpuKernels().low_rank;
   constexpr size_t kColumns = 1024;
@@ -121,6 +140,7 @@ void AppendLowRank(std::vector<KernelCase>& cases) {
 void AppendSelectionCases(std::vector<KernelCase>& cases) {
   AppendThreshold(cases);
   AppendLargeValues(cases);
+  AppendBlockTop(cases);
   AppendLowRank(cases);
 }
 

@@ -10,8 +10,6 @@
 namespace telegrad {
 namespace {
 
-constexpr uint64_t kServer = ~uint64_t{0};
-
 const CodecTraits& Traits() {
   static const CodecTraits* traits = new CodecTraits{
       .name = "dgc",
@@ -56,7 +54,7 @@ class PreparedDgc : public ValueCodec {
                       EncodeResult* result, Stream stream) const override {
     RETURN_IF_ERROR(CheckEncode(grad, state, out));
     const size_t k = NumSent(DgcDensity(options_, params.step), num_elems());
-    if (params.source == kServer) {
+    if (params.source == kServerSource) {
       return EncodeLargest(grad, state, params, k, out, result, stream);
     }
     RETURN_IF_ERROR(MakeRoom(4 * num_elems(), kernels(), state.memory, stream));

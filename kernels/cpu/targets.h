@@ -19,5 +19,6 @@ void FillSparse(int64_t target, KernelTable& table);
 void FillRadix(int64_t target, KernelTable& table);
 void FillLowRank(int64_t target, KernelTable& table);
 void FillOptimizer(int64_t target, KernelTable& table);
+void FillBlockTop(int64_t target, KernelTable& table);
 
 }  // namespace telegrad::kernels::cpu

@@ -2,6 +2,7 @@
 
 #include "kernels/batch.h"
 #include "kernels/block.h"
+#include "kernels/block_top.h"
 #include "kernels/cast.h"
 #include "kernels/code_sum.h"
 #include "kernels/dense.h"
@@ -51,6 +52,7 @@ DrawnKernels Drawn();
 RadixKernels Radix();
 LowRankKernels LowRank();
 OptimizerKernels Optimizer();
+BlockTopKernels BlockTop();
 
 EncodeManyFn TwoBitEncodeMany;
 EncodeManyFn TwoBitEncodeManyFp16;

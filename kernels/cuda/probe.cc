@@ -103,6 +103,7 @@ KernelTable MakeTable() {
           .radix = Radix(),
           .low_rank = LowRank(),
           .optimizer = Optimizer(),
+          .block_top = BlockTop(),
           .batch = {.two_bit = TwoBitEncodeMany,
                     .two_bit_fp16 = TwoBitEncodeManyFp16,
                     .two_bit_bf16 = TwoBitEncodeManyBf16,

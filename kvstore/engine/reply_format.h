@@ -17,6 +17,19 @@ enum class ReplyFormat : uint8_t {
   kCodes = 2,  // the codec's own codes, with the server's quantum
 };
 
+// TensorReport::reply.
+inline const char* ReportedReply(ReplyFormat format) {
+  switch (format) {
+    case ReplyFormat::kDense:
+      return "dense";
+    case ReplyFormat::kSums:
+      return "sum";
+    case ReplyFormat::kCodes:
+      return "codes";
+  }
+  return "?";
+}
+
 inline ReplyFormat FormatOf(const CodecTraits& traits,
                             const CompressionConfig& compression,
                             const OptimizerConfig& optimizer) {
@@ -55,8 +68,7 @@ inline bool UsesScale(const CodecTraits& traits,
   return traits.needs_threshold && FollowsGradient(threshold);
 }
 
-// What tells encoders apart (EncodeParams): workers are their ranks.
-constexpr uint64_t kServerSource = UINT64_MAX;
+// What tells chunks apart (EncodeParams).
 inline uint64_t StreamOf(const Chunk& chunk) {
   return uint64_t{chunk.key} << 32 | chunk.index;
 }

@@ -10,18 +10,6 @@
 namespace telegrad {
 namespace {
 
-const char* NameOf(ReplyFormat format) {
-  switch (format) {
-    case ReplyFormat::kDense:
-      return "dense";
-    case ReplyFormat::kSums:
-      return "sum";
-    case ReplyFormat::kCodes:
-      return "codes";
-  }
-  return "?";
-}
-
 std::string PackingName(const Coding& coding) {
   if (coding.other != nullptr) return "open";
   return coding.codec->packing() == 1 ? "radix" : "plain";
@@ -223,7 +211,7 @@ TensorReport TensorCodec::Report(uint64_t rounds) const {
     for (const Coding& each : codings.codecs()) {
       if (each.setting.is_packing_open) report.packing = PackingName(each);
     }
-    report.reply = NameOf(coding.format);
+    report.reply = ReportedReply(coding.format);
     report.push_bytes += coding.codec->max_encoded_bytes();
     report.gave_up |= gave_up;
     report.is_dense |= codings.has_dense() && IsDense(codings.At(rounds).mode);

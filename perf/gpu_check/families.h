@@ -11,6 +11,7 @@ namespace telegrad::gpu_check {
 void VerifyCast(Verdict& verdict);
 void VerifySign(Verdict& verdict);
 void VerifyBlock(Verdict& verdict);
+void VerifyBlockTop(Verdict& verdict);
 void VerifySparse(Verdict& verdict);
 void VerifySparseList(Verdict& verdict);
 void VerifySelect(Verdict& verdict);
@@ -26,6 +27,7 @@ void VerifyBatch(Verdict& verdict);
 void MeasureCast(Arrays& arrays, std::vector<Row>& rows);
 void MeasureSign(Arrays& arrays, std::vector<Row>& rows);
 void MeasureBlock(Arrays& arrays, std::vector<Row>& rows);
+void MeasureBlockTop(Arrays& arrays, std::vector<Row>& rows);
 void MeasureSparse(Arrays& arrays, std::vector<Row>& rows);
 void MeasureSparseList(Arrays& arrays, std::vector<Row>& rows);
 void MeasureSelect(Arrays& arrays, std::vector<Row>& rows);

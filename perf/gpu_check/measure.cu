@@ -137,17 +137,26 @@ void Print(const Row& row, const Row& copy) {
 
 // The codec, as --gc-type takes it, of which this is a part; "none": of all.
 const char* CodecOf(const std::string& name) {
-  constexpr const char* kCodecs[][2] = {
-      {"two_bit", "2bit"},      {"2bit", "2bit"},
-      {"packed_sum", "2bit"},   {"radix", "2bit"},
-      {"rescale", "2bit"},      {"1bit", "1bit"},
-      {"onebit", "onebit"},     {"threshold", "threshold"},
-      {"sparse", "threshold"},  {"topk", "topk"},
-      {"select", "dgc"},        {"drawn", "randomk"},
-      {"low_rank", "powersgd"}, {"dither", "qsgd"},
-      {"fp16", "fp16"},         {"bf16", "bf16"},
-      {"shared", "int8shared"}, {"quantize 4", "int4"},
-      {"quantize 8", "int8"}};
+  constexpr const char* kCodecs[][2] = {{"two_bit", "2bit"},
+                                        {"2bit", "2bit"},
+                                        {"packed_sum", "2bit"},
+                                        {"radix", "2bit"},
+                                        {"rescale", "2bit"},
+                                        {"1bit", "1bit"},
+                                        {"onebit", "onebit"},
+                                        {"threshold", "threshold"},
+                                        {"sparse", "threshold"},
+                                        {"topk", "topk"},
+                                        {"select", "dgc"},
+                                        {"drawn", "randomk"},
+                                        {"block_top", "sparseloco"},
+                                        {"low_rank", "powersgd"},
+                                        {"dither", "qsgd"},
+                                        {"fp16", "fp16"},
+                                        {"bf16", "bf16"},
+                                        {"shared", "int8shared"},
+                                        {"quantize 4", "int4"},
+                                        {"quantize 8", "int8"}};
   for (const auto& [part, codec] : kCodecs) {
     if (name.find(part) != std::string::npos) return codec;
   }
@@ -234,7 +243,7 @@ void MeasureAll(const char* device_name, const char* path) {
   MeasureDense(arrays, rows);
   report.Take(rows);
   for (auto* const measure :
-       {MeasureBatch, MeasureCast, MeasureBlock, MeasureSparse,
+       {MeasureBatch, MeasureCast, MeasureBlock, MeasureBlockTop, MeasureSparse,
         MeasureSparseList, MeasureSelect, MeasureDrawn, MeasureRadix,
         MeasureLowRank, MeasureHalf, MeasureDecodeSgd, MeasureOptimizer}) {
     measure(arrays, rows);

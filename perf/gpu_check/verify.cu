@@ -180,6 +180,7 @@ bool Verify() {
   VerifyCast(verdict);
   VerifySign(verdict);
   VerifyBlock(verdict);
+  VerifyBlockTop(verdict);
   VerifySparse(verdict);
   VerifySparseList(verdict);
   VerifySelect(verdict);

@@ -344,7 +344,7 @@ TEST_P(CodecConformance, ReencodedSumsConserveAndStayBounded) {
       const EncodeParams params{.threshold = kThreshold,
                                 .stream = 7,
                                 .step = step,
-                                .source = ~uint64_t{0}};
+                                .source = kServerSource};
       ASSERT_THAT(codec->Reencode(views, params, -2, state, reply.view(),
                                   &reply_bytes, {}),
                   IsOk());

@@ -171,9 +171,9 @@ TEST_P(GpuCodecServer, ReencodesToTheBitsOfTheCpu) {
 }
 
 TEST_F(GpuCodecServerOfLists, ReencodesToTheBitsOfTheCpu) {
-  for (const char* text :
-       {"topk:0.0005", "topk:0.3", "topk:1", "topk:0.02:sampled=1",
-        "dgc:0.01:sampled=0", "dgc:0.001:warmup=8", "randomk:0.1"}) {
+  for (const char* text : {"topk:0.0005", "topk:0.3", "topk:1",
+                           "topk:0.02:sampled=1", "dgc:0.01:sampled=0",
+                           "dgc:0.001:warmup=8", "randomk:0.1", "sparseloco"}) {
     SCOPED_TRACE(text);
     OnBoth codec;
     ASSERT_NO_FATAL_FAILURE(PrepareOnBoth(Variant(text), &codec));

@@ -179,10 +179,11 @@ TEST_P(GpuCodec, EncodesHalvesAsTheCpuOrNeitherDoes) {
 
 // Lists of every form and length, of thresholds that a sample got right or not.
 TEST_F(GpuCodecOfLists, SelectsWhatTheCpuSelects) {
-  for (const char* text : {"threshold", "topk:0.0005", "topk:0.02", "topk:0.3",
-                           "topk:1", "topk:0.02:sampled=1", "dgc:0.01",
-                           "dgc:0.01:sampled=0", "dgc:0.01:clip=0.5",
-                           "dgc:0.001:warmup=8", "randomk:0.1", "randomk:1"}) {
+  for (const char* text :
+       {"threshold", "topk:0.0005", "topk:0.02", "topk:0.3", "topk:1",
+        "topk:0.02:sampled=1", "dgc:0.01", "dgc:0.01:sampled=0",
+        "dgc:0.01:clip=0.5", "dgc:0.001:warmup=8", "randomk:0.1", "randomk:1",
+        "sparseloco", "sparseloco:0.1:decay=0.5"}) {
     SCOPED_TRACE(text);
     OnBoth codec;
     ASSERT_NO_FATAL_FAILURE(PrepareOnBoth(Variant(text), &codec));

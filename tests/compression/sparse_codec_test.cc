@@ -283,7 +283,7 @@ TEST(DgcCodec, MomentumIsCorrectedAndMasked) {
 
 TEST(DgcCodec, AServerAddsNoMomentum) {
   Encoder encoder("dgc:0.25:momentum=0.5:sampled=0", 4);
-  encoder.params.source = ~uint64_t{0};
+  encoder.params.source = kServerSource;
   encoder.Encode({1, 2, 3, 4});
   encoder.Encode({0, 0, 0, 0});
   EXPECT_EQ(encoder.residual, (std::vector<float>{1, 2, 0, 0}));

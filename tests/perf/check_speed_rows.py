@@ -26,7 +26,8 @@ CODECS = {"onebit/encode": "onebit", "1bit/encode": "1bit",
           "block4/quantize": "int4", "block8/dither": "qsgd",
           "sparse/threshold_encode": "threshold",
           "sparse/large_values": "topk", "sparse/momentum_large_values": "dgc",
-          "low_rank/fit_left": "powersgd", "dense/add": "none"}
+          "low_rank/fit_left": "powersgd",
+          "block_top/encode": "sparseloco", "dense/add": "none"}
 
 
 def rows_of(program, part, *flags):

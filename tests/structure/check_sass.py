@@ -23,7 +23,8 @@ NARROW = {
     "CountFittedKernel", "CountGapsKernel", "CountPackKernel", "DotKernel",
     "FinishScale", "LargestKernel", "LearnKernel", "PowerKernel",
     "PowerManyKernel", "PutDrawnKernel", "PutKernel", "RandomBasisKernel",
-    "ReadListKernel", "SampleKernel", "SampleThresholdKernel",
+    "ReadListKernel", "SampleKernel", "SampleThresholdKernel", "PutTopKernel",
+    "SubtractTopKernel", "TopBoundsKernel", "TopCodesKernel", "TopLevelsKernel",
     "SumDrawnKernel", "SumPackKernel", "TakeDrawnKernel", "TakeKernel",
     "WriteListKernel",
 }
