@@ -2,8 +2,8 @@
 
 #include <limits>
 
-#include "kernels/cpu/targets.h"
 #include "kernels/block_top_runs.h"
+#include "kernels/cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/block_top.cc"

@@ -1,7 +1,6 @@
-#include "kernels/block_top_runs.h"
-
 #include <cstring>
 
+#include "kernels/block_top_runs.h"
 #include "kernels/reference.h"
 
 namespace telegrad::kernels::reference {
