@@ -5,6 +5,7 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -202,6 +203,12 @@ absl::StatusOr<std::string> OwnAddress(const std::string& text,
 
 absl::StatusOr<std::string> AddressOrDevice(const std::string& text) {
   return ParseIp(text, 0).ok() ? text : AddressOfDevice(text);
+}
+
+std::string OwnNetworkNamespace() {
+  char name[64];
+  const ssize_t size = readlink("/proc/self/ns/net", name, sizeof(name));
+  return size > 0 ? std::string(name, static_cast<size_t>(size)) : "";
 }
 
 }  // namespace telegrad

@@ -25,4 +25,8 @@ absl::StatusOr<std::string> OwnAddress(const std::string& text,
 // The name of the device that has this address, a number. NotFound: none has.
 absl::StatusOr<std::string> DeviceOfAddress(const std::string& address);
 
+// The network namespace of this process, "net:[4026531840]": of one machine
+// those in the same one reach each other by loopback. Empty: not known.
+std::string OwnNetworkNamespace();
+
 }  // namespace telegrad

@@ -25,6 +25,8 @@ absl::Status Mismatch(absl::string_view text) {
   return WithExitCode(ExitCode::kMismatch, absl::FailedPreconditionError(text));
 }
 
+constexpr char kOpenTierOne[] = "auto";
+
 // "lo" for loopback; empty: unknown.
 std::string InterfaceOf(const TransportOptions& transport) {
   const absl::StatusOr<SocketAddress> address =
@@ -35,6 +37,10 @@ std::string InterfaceOf(const TransportOptions& transport) {
 
 bool IsAuto(absl::string_view name) {
   return name.empty() || absl::EqualsIgnoreCase(name, "auto");
+}
+
+bool IsWorker(const MemberFacts& member) {
+  return absl::StartsWith(member.name, RoleName(Role::kWorker));
 }
 
 // The transport that a name stands for: a network's, or its own.
@@ -89,6 +95,7 @@ absl::Status TakeConstraints(std::span<const MemberFacts> members,
   Told<std::string> tls("tls");
   Told<int> rails("rails");
   Told<int> connections("connections");
+  Told<std::string> tier_one("tier1");
   for (const MemberFacts& each : members) {
     RETURN_IF_ERROR(
         transport.Add(each, each.transport, IsAuto(each.transport)));
@@ -96,11 +103,14 @@ absl::Status TakeConstraints(std::span<const MemberFacts> members,
     RETURN_IF_ERROR(rails.Add(each, each.rails, each.rails == 0));
     RETURN_IF_ERROR(
         connections.Add(each, each.connections, each.connections == 0));
+    RETURN_IF_ERROR(tier_one.Add(
+        each, each.tier_one, !IsWorker(each) || each.tier_one == kOpenTierOne));
   }
   request.network = transport.value();
   request.tls = tls.value();
   request.rails = rails.value();
   request.connections = connections.value();
+  request.tier_one = {tier_one.value().value == "on", tier_one.value().by};
   return absl::OkStatus();
 }
 
@@ -132,7 +142,10 @@ void TakeMachines(std::span<const MemberFacts> members, PathRequest& path) {
     if (speaker == nullptr || (!speaker->machine.ok() && each.machine.ok())) {
       speaker = &each;
     }
-    if (absl::StartsWith(each.name, "worker")) with_workers.insert(key);
+    if (!IsWorker(each)) continue;
+    with_workers.insert(key);
+    path.request.worker_hosts.push_back(absl::StrCat(
+        each.host, " ", each.boot_id, " ", each.network_namespace));
   }
   path.request.workers = static_cast<int>(with_workers.size());
   path.request.servers =
@@ -205,6 +218,19 @@ TransportOptions Follow(const Plan& plan, const MemberFacts& self,
   return transport;
 }
 
+// Bytes from a network: each worker has a rank that pushes for itself.
+absl::Status CheckPushers(const std::vector<int>& pushers, size_t num_workers) {
+  bool is_right = pushers.empty() || pushers.size() == num_workers;
+  for (size_t i = 0; is_right && i < pushers.size(); ++i) {
+    const auto of = static_cast<size_t>(pushers[i]);
+    is_right = pushers[i] >= 0 && of <= i && pushers[of] == pushers[i];
+  }
+  if (is_right) return absl::OkStatus();
+  return Mismatch(
+      "of worker/0: a plan whose workers push for others than those"
+      " of the job");
+}
+
 // What a plan may choose; on loopback less is of use.
 std::set<std::string> Usable(bool is_loopback) {
   std::set<std::string> names = {TransportOf(NetworkKind::kLocal),
@@ -218,6 +244,17 @@ std::set<std::string> Usable(bool is_loopback) {
 }
 
 }  // namespace
+
+std::vector<int> RanksThatPush(const Plan& plan, size_t num_workers) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < static_cast<int>(num_workers); ++rank) {
+    const auto index = static_cast<size_t>(rank);
+    if (plan.pushers.empty() || plan.pushers[index] == rank) {
+      ranks.push_back(rank);
+    }
+  }
+  return ranks;
+}
 
 absl::Status CheckPath(const TransportOptions& options) {
   TransportOptions one = options;
@@ -234,7 +271,12 @@ absl::StatusOr<MemberFacts> LookAtSelf(const PathOptions& options,
                     .interface = InterfaceOf(transport),
                     .transport = transport.name,
                     .tls = transport.tls,
-                    .rails = static_cast<int>(transport.rails.size())};
+                    .rails = static_cast<int>(transport.rails.size()),
+                    .tier_one = kOpenTierOne};
+  if (options.tier_one.has_value()) {
+    facts.tier_one = *options.tier_one ? "on" : "off";
+  }
+  facts.network_namespace = OwnNetworkNamespace();
   if (!options.has_auto_connections) {
     facts.connections = static_cast<int>(NumConnections(transport));
   }
@@ -254,11 +296,13 @@ absl::StatusOr<MemberFacts> LookAtSelf(const PathOptions& options,
     RETURN_IF_ERROR(CheckPath(transport));
     facts.transports.push_back(TransportNamed(transport.name));
   }
-  if (facts.interface == "lo" || options.look == nullptr) return facts;
-  MachineReport report = options.look();
-  if (!report.host.empty()) facts.host = report.host;
-  facts.boot_id = report.boot_id;
-  facts.machine = std::move(report.machine);
+  if (facts.interface != "lo" && options.look != nullptr) {
+    MachineReport report = options.look();
+    if (!report.host.empty()) facts.host = report.host;
+    facts.boot_id = report.boot_id;
+    facts.machine = std::move(report.machine);
+  }
+  if (!options.host.empty()) facts.host = options.host;
   return facts;
 }
 
@@ -301,6 +345,8 @@ absl::StatusOr<DataPath> AgreeOnPath(Job& job, const PathOptions& options,
     return Mismatch(absl::StrCat("of worker/0: ", plan.status().message()));
   }
   path.plan = *std::move(plan);
+  RETURN_IF_ERROR(
+      CheckPushers(path.plan.pushers, job.membership().workers.size()));
   path.transport = Follow(path.plan, self, options.transport);
   return path;
 }

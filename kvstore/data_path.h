@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,6 +34,9 @@ struct PathOptions {
   // Looks at the machine; null: nothing is known of it. Not called where the
   // bind address is loopback, from which no card is reached.
   std::function<MachineReport()> look = nullptr;
+  // Of a worker: as in JobOptions.
+  std::optional<bool> tier_one = false;
+  std::string host = {};
 };
 
 // Whether such options can be followed, as far as that is known without a
@@ -50,7 +54,10 @@ struct MemberFacts {
   std::string transport = {};  // that it was told; "auto": none
   std::string tls = {};
   int rails = 0;
-  int connections = 0;  // 0: open
+  int connections = 0;        // 0: open
+  std::string tier_one = {};  // that it was told: "on", "off"; "auto": none
+  // Members of one host in one of these reach each other by loopback.
+  std::string network_namespace = {};
   // Evidence, environment and addresses left out.
   absl::StatusOr<Machine> machine = absl::NotFoundError("not looked at");
 };
@@ -84,6 +91,10 @@ struct DataPath {
   Plan plan = {};          // without tensors; of one process alone: empty
   PathRequest basis = {};  // worker 0 alone: what the plan was made from
 };
+
+// The ranks of workers that push, in order: all, or where workers of a host sum
+// first one of each host. Servers count these.
+std::vector<int> RanksThatPush(const Plan& plan, size_t num_workers);
 
 // After the join, by all members. Errors carry exit codes: 31 where there is no
 // plan that suits all, with who stands in the way.

@@ -112,6 +112,8 @@ std::string ToText(const MemberFacts& facts) {
                      {"tls", facts.tls},
                      {"rails", static_cast<unsigned>(facts.rails)},
                      {"connections", static_cast<unsigned>(facts.connections)},
+                     {"tier1", facts.tier_one},
+                     {"network_namespace", facts.network_namespace},
                      {"error", error}};
   return absl::StrCat(line.dump(-1, ' ', false, Json::error_handler_t::replace),
                       "\n", machine);
@@ -130,7 +132,9 @@ absl::StatusOr<MemberFacts> ParseMemberFacts(absl::string_view name,
                     .transport = line.Text("transport"),
                     .tls = line.Text("tls"),
                     .rails = line.Count("rails"),
-                    .connections = line.Count("connections")};
+                    .connections = line.Count("connections"),
+                    .tier_one = line.Text("tier1"),
+                    .network_namespace = line.Text("network_namespace")};
   const std::string error = line.Text("error", 4 * kMaxErrorBytes);
   if (!line.is_right()) {
     return Bad(name, absl::StrCat(

@@ -30,6 +30,9 @@ constexpr Name<PackingMode> kPackingModes[] = {{PackingMode::kPlain, "plain"},
                                                {PackingMode::kRadix, "radix"},
                                                {PackingMode::kAuto, "auto"}};
 
+constexpr Name<std::optional<bool>> kTierOnes[] = {
+    {std::nullopt, "auto"}, {false, "off"}, {true, "on"}};
+
 template <typename T, size_t kCount>
 absl::StatusOr<T> Parse(absl::string_view what, absl::string_view text,
                         const Name<T> (&names)[kCount]) {
@@ -66,6 +69,9 @@ absl::StatusOr<OptimizerKind> ParseOptimizerKind(absl::string_view text) {
 }
 absl::StatusOr<PackingMode> ParsePackingMode(absl::string_view text) {
   return Parse("packing", text, kPackingModes);
+}
+absl::StatusOr<std::optional<bool>> ParseTierOne(absl::string_view text) {
+  return Parse("tier1", text, kTierOnes);
 }
 const char* ToString(ReplyMode mode) { return Find(mode, kReplyModes); }
 const char* ToString(NonFinitePolicy policy) { return Find(policy, kPolicies); }

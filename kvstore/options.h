@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -149,6 +150,8 @@ absl::StatusOr<NonFinitePolicy> ParseNonFinitePolicy(absl::string_view text);
 absl::StatusOr<UpdateOn> ParseUpdateOn(absl::string_view text);
 absl::StatusOr<OptimizerKind> ParseOptimizerKind(absl::string_view text);
 absl::StatusOr<PackingMode> ParsePackingMode(absl::string_view text);
+// --tier1: "on", "off", or none for "auto".
+absl::StatusOr<std::optional<bool>> ParseTierOne(absl::string_view text);
 const char* ToString(ReplyMode mode);
 const char* ToString(NonFinitePolicy policy);
 const char* ToString(UpdateOn update_on);

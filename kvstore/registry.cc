@@ -7,6 +7,7 @@
 #include "kvstore/kvstore.h"
 #include "kvstore/local/local_store.h"
 #include "kvstore/nccl/group_store.h"
+#include "kvstore/ps/hosts/host_store.h"
 #include "kvstore/ps/worker.h"
 #include "kvstore/tier_one/tier_one_store.h"
 
@@ -99,6 +100,10 @@ constexpr Entry kStores[] = {
      MakeDist},
 };
 
+// What workers of one host sum by.
+constexpr StoreTraits kHostTraits = {
+    .type = "allreduce", .has_workers = true, .hosts_parts = true};
+
 constexpr Alias kAliases[] = {
     {"local_update_cpu", "local"},
     {"local_allreduce_cpu", "local"},
@@ -138,6 +143,30 @@ absl::StatusOr<const Entry*> FindEntry(absl::string_view type,
   }
   return absl::NotFoundError(
       absl::StrCat("no kvstore type '", type, "'; there are ", Names()));
+}
+
+// Of workers of which the plan lets one of each host push.
+absl::StatusOr<std::unique_ptr<KVStore>> MakeForHosts(
+    const StoreOptions& options, const Entry& entry, WorkerGroup& group) {
+  if (entry.traits.is_async) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "kvstore type '", entry.traits.type,
+        "' does not wait for other workers, as those of a host would with tier "
+        "one between processes: join with tier1 off"));
+  }
+  StoreOptions one = options;
+  one.num_devices = 1;
+  ASSIGN_OR_RETURN(std::unique_ptr<HostWorkers> workers,
+                   HostWorkers::Join(group, options.num_threads));
+  const auto make = [&](const StoreTraits& traits) {
+    return [&one, &traits](WorkerGroup& of) {
+      return std::make_unique<DistWorker>(one, traits, of);
+    };
+  };
+  return std::make_unique<TierOneStore>(
+      options,
+      std::make_unique<HostStore>(one, entry.traits, group, std::move(workers),
+                                  make(kHostTraits), make(entry.traits)));
 }
 
 absl::Status CheckGroup(absl::string_view type, const StoreTraits& traits,
@@ -185,6 +214,9 @@ absl::StatusOr<std::unique_ptr<KVStore>> MakeKVStore(
     LogInfo("kvstore type ", alias->name, " is ", alias->type, ": ",
             alias->says);
   }
+  const bool has_hosts =
+      traits.has_workers && !group->data_path().plan.pushers.empty();
+  if (has_hosts) return MakeForHosts(options, *entry, *group);
   if (!traits.has_workers || options.num_devices == 1) {
     return entry->factory(options, traits, group);
   }

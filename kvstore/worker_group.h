@@ -38,10 +38,18 @@ struct JobOptions {
   // as many servers as workers and needs no processes for them. The group's
   // destructor then waits for the other workers to leave.
   std::optional<int> part_threads = {};
+  // Whether workers of a host sum first, so that one of them pushes; none: for
+  // the planner to choose. MakeKVStore then starts what that needs.
+  std::optional<bool> tier_one = false;
+  // The name of the host whose memory this worker shares; empty: this machine's
+  // (in containers, each network's).
+  std::string host = {};
   // Called once when the job fails, on the control thread.
   std::function<void(const FatalEvent&)> on_fatal = nullptr;
 
-  PathOptions path() const { return {transport, has_auto_connections, look}; }
+  PathOptions path() const {
+    return {transport, has_auto_connections, look, tier_one, host};
+  }
 };
 
 // A worker among the others of its job. Thread-safe.
@@ -71,8 +79,17 @@ class WorkerGroup {
   virtual void Leave() = 0;
 
   int rank() const { return membership().self.rank; }
+  // Its name in the job, which a part of the job's workers has, too.
+  NodeId id() const {
+    return membership().workers[static_cast<size_t>(rank())].id;
+  }
   int num_workers() const {
     return static_cast<int>(membership().workers.size());
+  }
+  // Those whose pushes servers count: hosts, where workers of one sum first.
+  int num_pushers() const {
+    return static_cast<int>(
+        RanksThatPush(data_path().plan, membership().workers.size()).size());
   }
   int num_servers() const {
     return static_cast<int>(membership().servers.size());

@@ -74,6 +74,10 @@ struct PlanRequest {
   std::map<std::string, std::string> bound = {};
   // That all builds have; empty: all.
   std::vector<std::string> transports = {};
+  // Of a run: the host of each worker process, by rank. Those of one name share
+  // its memory.
+  std::vector<std::string> worker_hosts = {};
+  Constraint<bool> tier_one = {};  // workers of a host sum first
   Constraint<Aggregation> aggregation = {};
   Constraint<int> connections = {};
   // Gradients are in host memory, whatever GPUs there are.
@@ -132,6 +136,7 @@ struct Decision {
     kAggregation,
     kLink,  // the rate that is reckoned with
     kHierarchy,
+    kTierOne,  // of worker processes
     kCodec,
     kConnections,
     kChunk,
@@ -152,6 +157,9 @@ struct Plan {
   std::string tls = {};
   Aggregation aggregation = Aggregation::kLocal;
   bool is_hierarchical = false;  // GPUs of a machine sum first
+  // Where workers of a host sum first: of each worker the rank that pushes for
+  // all of its host, the lowest there. Empty: each pushes for itself.
+  std::vector<int> pushers = {};
   int workers = 1;
   int servers = 0;
   int mtu = 0;          // bytes, least of all ports; 0: unknown
@@ -181,8 +189,8 @@ absl::StatusOr<Plan> MakePlan(std::span<const Machine> machines,
                               const PlanRequest& request);
 
 // The part of a plan that holds whatever tensors there are: network, transport,
-// cards, memory, connections. Members connect by it; `request` needs no
-// profile. Errors as MakePlan.
+// cards, memory, connections, and whose workers sum first. Members connect by
+// it; `request` needs no profile. Errors as MakePlan.
 absl::StatusOr<Plan> PlanPath(std::span<const Machine> machines,
                               const PlanRequest& request);
 

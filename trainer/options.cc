@@ -204,6 +204,13 @@ void AddJobFlags(CLI::App& app, TrainOptions& options) {
       ->capture_default_str()
       ->check(CLI::Range(1, 64))
       ->group("Job");
+  app.add_option("--tier1", options.tier_one,
+                 "whether the workers of a host sum first, so that one of them "
+                 "pushes: auto, by the plan, where there are several hosts; "
+                 "off; on")
+      ->check(CLI::IsMember({"auto", "off", "on"}))
+      ->capture_default_str()
+      ->group("Job");
   app.add_option("--work-load-list,--work_load_list", options.work_load,
                  "how a worker's samples are divided among its devices: 3,1")
       ->delimiter(',')

@@ -38,6 +38,7 @@ struct TrainOptions : MemberFlags {
   std::string bn_stats = "mean";  // or "rank0"
   std::string data = "digits";
   std::string kv_store = "dist_sync";
+  std::string tier_one = "auto";  // ParseTierOne
   bool benchmark = false;
   int64_t num_batches = 0;     // > 0: ends each epoch after so many
   int devices = 1;             // of a worker, each with a copy of the network

@@ -88,7 +88,15 @@ absl::Status SettleStore(TrainOptions& options) {
   } else if (traits.has_workers && options.servers == 0) {
     return refuse("needs servers; --kv-store allreduce has none");
   }
+  if (options.tier_one == "on" && !options.gpus.empty()) {
+    return absl::InvalidArgumentError(
+        "--tier1 on sums in host memory: leave --gpus out, or take --tier1 "
+        "off");
+  }
   if (traits.has_workers) return absl::OkStatus();
+  if (options.tier_one == "on") {
+    return refuse("is one process: --tier1 on has nothing to sum there");
+  }
   for (const char* flag : {"--workers", "--servers", "--link", "--transport"}) {
     if (options.given.contains(flag)) {
       return refuse(absl::StrCat("is one process without a network: leave ",

@@ -99,8 +99,6 @@ absl::Status DistServer::Start() {
   const Membership& membership = control_->membership();
   rank_ = membership.self.rank;
   epoch_ = membership.epoch;
-  num_workers_ = static_cast<int>(membership.workers.size());
-  worker_sessions_.assign(membership.workers.size(), nullptr);
   model_bytes_left_ = options_.max_model_bytes;
   const absl::Status status = Listen();
   if (!status.ok()) control_->Fail(EventOf(status));  // workers wait for us
@@ -111,6 +109,9 @@ absl::Status DistServer::Listen() {
   const TimePoint deadline = Clock::now() + options_.job.timing.join;
   ASSIGN_OR_RETURN(DataPath path,
                    AgreeOnPath(*control_, options_.job.path(), deadline));
+  ranks_ = RanksThatPush(path.plan, control_->membership().workers.size());
+  num_workers_ = static_cast<int>(ranks_.size());
+  worker_sessions_.assign(ranks_.size(), nullptr);
   // For Serve, unless it sums by itself.
   path.transport.sends_wait = options_.num_threads > 0;
   ASSIGN_OR_RETURN(transport_, MakeTransport(path.transport, this));
@@ -280,7 +281,7 @@ void DistServer::Sweep() {
     if (now - lost.at < kSuspicionDelay) {
       later.push_back(std::move(lost));
     } else {
-      control_->SuspectPeer({Role::kWorker, lost.rank}, lost.why);
+      control_->SuspectPeer(lost.who, lost.why);
     }
   }
   lost_ = std::move(later);

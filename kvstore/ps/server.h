@@ -77,6 +77,10 @@ class DistServer : private TransportHandler, private AnswerSink {
   absl::Status Serve();
   void Post(std::function<void()> job);
   void Sweep();
+  // Of a worker that pushes, by its place among these.
+  NodeId IdOf(int worker) const {
+    return {Role::kWorker, ranks_[static_cast<size_t>(worker)]};
+  }
   // Ends the job: a member broke the protocol, or bytes were damaged.
   void Fail(const absl::Status& why);
 
@@ -121,7 +125,8 @@ class DistServer : private TransportHandler, private AnswerSink {
   int64_t model_bytes_left_ = 0;         // of max_model_bytes
   uint64_t epoch_ = 0;
   int rank_ = -1;
-  int num_workers_ = 0;
+  std::vector<int> ranks_;  // of the workers that push, who are counted
+  int num_workers_ = 0;     // of these
   std::unique_ptr<Job> control_;
   FrameSender::Leaving leaving_;
   std::unique_ptr<TransportContext> transport_;
@@ -132,7 +137,7 @@ class DistServer : private TransportHandler, private AnswerSink {
   std::map<EndpointId, Session> sessions_;
   std::vector<Session*> worker_sessions_;  // by rank, null while absent
   struct LostWorker {
-    int rank;
+    NodeId who;
     TimePoint at;
     std::string why;
   };

@@ -169,7 +169,7 @@ void DistServer::FailPush(const ArrivedPush& push, const absl::Status& why) {
   const Chunk& chunk = push.chunk->aggregator->chunk();
   Fail(absl::Status(
       why.code(),
-      absl::StrCat("worker/", push.worker, ": push of key ", chunk.key,
+      absl::StrCat(ToString(IdOf(push.worker)), ": push of key ", chunk.key,
                    " chunk ", chunk.index, ": ", why.message())));
 }
 

@@ -29,7 +29,7 @@ void DistServer::OnClosed(EndpointId endpoint, const absl::Status& why) {
   const int worker = found->second.worker;
   if (worker >= 0) {
     worker_sessions_[static_cast<size_t>(worker)] = nullptr;
-    lost_.push_back({worker, Clock::now(), std::string(why.message())});
+    lost_.push_back({IdOf(worker), Clock::now(), std::string(why.message())});
   }
   sessions_.erase(found);
 }
@@ -44,7 +44,7 @@ absl::StatusOr<Bytes> DistServer::OnHeader(EndpointId from, ConstBytes bytes,
   absl::StatusOr<Bytes> target = JudgeHeader(session, bytes, payload_bytes);
   if (!target.ok() && session.worker >= 0) {
     Fail(absl::Status(target.status().code(),
-                      absl::StrCat("worker/", session.worker, ": ",
+                      absl::StrCat(ToString(IdOf(session.worker)), ": ",
                                    target.status().message())));
   }
   return target;
@@ -87,8 +87,9 @@ void DistServer::OnMessage(EndpointId from, ConstBytes bytes, Bytes payload) {
   }
   const absl::Status status = HandleMessage(session, header, bytes, payload);
   if (!status.ok()) {
-    Fail(absl::Status(status.code(), absl::StrCat("worker/", session.worker,
-                                                  ": ", status.message())));
+    Fail(absl::Status(
+        status.code(),
+        absl::StrCat(ToString(IdOf(session.worker)), ": ", status.message())));
   }
 }
 

@@ -343,7 +343,7 @@ void WorkerDevice::Drop(Item& item) {
 void WorkerDevice::Fail(const absl::Status& why) {
   worker_.FailJob(WithExitCode(
       ExitCodeOf(why),
-      absl::Status(why.code(), absl::StrCat("worker/", worker_.rank_, ": ",
+      absl::Status(why.code(), absl::StrCat(ToString(worker_.group_.id()), ": ",
                                             why.message()))));
 }
 

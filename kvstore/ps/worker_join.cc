@@ -165,6 +165,7 @@ absl::StatusOr<Buffer> DistWorker::Ask(FrameHeader header, std::string text,
   };
   {
     MutexLock lock(&mutex_);
+    if (!failure_.ok()) return failure_;  // nobody would end the ticket
     declaration_ = declaration;
   }
   header.epoch = epoch_;

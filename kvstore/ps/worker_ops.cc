@@ -286,7 +286,7 @@ void DistWorker::EncodeChunk(WorkerChunk& chunk) {
   if (status.ok() && encoded->num_nonfinite > 0) {
     chunk.tensor->codec->CountNonFinite(encoded->num_nonfinite);
     if (encoded->is_refused) {
-      status = NonFiniteError(absl::StrCat("worker/", rank_), rank_,
+      status = NonFiniteError(ToString(group_.id()), group_.id().rank,
                               chunk.tensor->spec(), op.step, chunk.memory.in,
                               op.lane, chunk.plan(), *encoded);
     } else {

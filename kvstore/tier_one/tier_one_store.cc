@@ -23,8 +23,8 @@ absl::Status CheckOnHost(const TensorSpec& spec) {
   return absl::UnimplementedError(absl::StrCat(
       "tensor ", spec.name, " of ", ToString(spec.dtype),
       is_on_host ? "" : " on a GPU",
-      ": several devices of a worker are summed in host memory, as float32; "
-      "take a worker for each GPU"));
+      ": devices of a worker, and workers of a host, are summed in host "
+      "memory, as float32; take a worker for each GPU, and tier1 off"));
 }
 
 }  // namespace

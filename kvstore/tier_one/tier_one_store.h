@@ -15,7 +15,8 @@
 
 namespace telegrad {
 
-// The devices of one worker before a store that has one device a worker: their
+// The devices of one worker before a store that has one device a worker (of
+// each host, where workers of one sum first): their
 // gradients are summed in float32, in the devices' order, and go on as this
 // worker's one; what comes back goes to all. Codecs, their residuals and the
 // statistics are the other store's, so that as many bytes leave the process as

@@ -180,7 +180,7 @@ absl::StatusOr<AutoCompression::Decisions> AutoCompression::AfterStep(
 PlanRequest AutoCompression::RequestFor(const std::string& codec) const {
   PlanRequest request;
   request.profile = profile_;
-  request.workers = store_.group().num_workers();
+  request.workers = store_.group().num_pushers();
   request.servers = store_.group().num_servers();
   request.aggregation = {Aggregation::kDedicatedServers, "--kv-store"};
   request.chunk_bytes = {static_cast<int64_t>(4 * options_.chunk_elems),

@@ -78,6 +78,12 @@ absl::StatusOr<JobPlan> AgreeOnPlan(WorkerGroup& group,
     request = OnPath(group, std::move(request));
     absl::StatusOr<Plan> plan =
         MakePlan(path.basis.machines, calibration, request);
+    if (const Decision* tier_one =
+            FindDecision(path.plan, Decision::Kind::kTierOne);
+        tier_one != nullptr && plan.ok()) {
+      plan->decisions.push_back(*tier_one);
+      std::ranges::stable_sort(plan->decisions, {}, &Decision::what);
+    }
     mine = PlanText(plan);
     job.notes = path.basis.notes;
     if (plan.ok() && mine[0] != '!') job.plan = *std::move(plan);

@@ -31,7 +31,7 @@ double ExchangeSeconds(std::span<const int64_t> tensor_elems,
 
 // Servers take part in what was measured, so they are no limit of their own.
 ClusterCost ClusterOf(KVStore& store, const PackingOptions& options) {
-  ClusterCost cluster{.workers = store.group().num_workers(),
+  ClusterCost cluster{.workers = store.group().num_pushers(),
                       .servers = store.group().num_servers(),
                       .cores = static_cast<double>(std::max(1, options.cores)),
                       .bytes_per_s = std::min(options.link.send.value,
@@ -50,7 +50,7 @@ absl::StatusOr<CodecFigures> MeasurePacking(KVStore& store,
                                             PackingMode mode) {
   CalibrationOptions calibration;
   calibration.num_elems = CalibrationElems(static_cast<size_t>(num_elems));
-  calibration.num_workers = store.group().num_workers();
+  calibration.num_workers = store.group().num_pushers();
   calibration.cache = options.cache;
   CompressionConfig compression = options.compression;
   compression.packing = mode;

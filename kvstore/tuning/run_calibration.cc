@@ -126,12 +126,12 @@ absl::Status GatherSpeeds(KVStore& store, Calibration mine,
 absl::StatusOr<RunCalibration> CalibrateRun(
     KVStore& store, const RunCalibrationOptions& options) {
   RunCalibration run;
-  run.mine = MeasureMine(options, store.group().num_workers(), &run.notes);
+  run.mine = MeasureMine(options, store.group().num_pushers(), &run.notes);
   ASSIGN_OR_RETURN(run.agreed,
                    GatherCodecs(store, run.mine, options.codecs, &run.notes));
   RETURN_IF_ERROR(
       GatherSpeeds(store, Padded(run.mine, options.codecs), &run.agreed));
-  const ClusterCost cluster{.workers = store.group().num_workers()};
+  const ClusterCost cluster{.workers = store.group().num_pushers()};
   std::erase_if(run.agreed.codecs, [&](const CodecFigures& each) {
     const absl::Status status = CostOf(each, cluster).status();
     if (!status.ok()) run.notes.push_back(std::string(status.message()));

@@ -183,12 +183,14 @@ absl::StatusOr<TransportOptions> PlannedTransport(const NetworkOptions& options,
                      return rank.rendezvous->Gather(
                          mine, Clock::now() + TimeoutOf(options));
                    }));
-  if (own.has_auto_connections && rank.rank == 0) SayConnections(path.plan);
+  if (own.has_auto_connections && rank.rank == 0) {
+    SayDecision(path.plan, Decision::Kind::kConnections);
+  }
   return path.transport;
 }
 
-void SayConnections(const Plan& plan) {
-  const Decision* decision = FindDecision(plan, Decision::Kind::kConnections);
+void SayDecision(const Plan& plan, Decision::Kind what) {
+  const Decision* decision = FindDecision(plan, what);
   if (decision == nullptr) return;
   std::fprintf(stderr, "telegrad-perf: %s\n", ToText(*decision).c_str());
 }

@@ -69,7 +69,8 @@ absl::StatusOr<PathOptions> PathOptionsOf(const NetworkOptions& options,
 // connections are.
 absl::StatusOr<TransportOptions> PlannedTransport(const NetworkOptions& options,
                                                   Rank& rank);
-void SayConnections(const Plan& plan);
+// Nothing where there was nothing to decide.
+void SayDecision(const Plan& plan, Decision::Kind what);
 
 inline Duration TimeoutOf(const NetworkOptions& options) {
   return FromSeconds(options.timeout_s);

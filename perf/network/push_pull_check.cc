@@ -1,5 +1,6 @@
 #include "perf/network/push_pull_check.h"
 
+#include <algorithm>
 #include <bit>
 #include <utility>
 
@@ -45,14 +46,23 @@ absl::StatusOr<PushPullCheck> PushPullCheck::Make(const PushPullJob& job) {
                    MakeShardPlan(job.tensors, job.num_servers, job.chunk_elems,
                                  job.compression));
   PushPullCheck check;
-  check.num_workers_ = job.num_workers;
+  const auto num_workers = static_cast<size_t>(job.num_workers);
+  const std::vector<int> ranks =
+      RanksThatPush({.pushers = job.pushers}, num_workers);
+  check.num_pushers_ = ranks.size();
+  for (size_t worker = 0; worker < num_workers; ++worker) {
+    const int pusher =
+        job.pushers.empty() ? static_cast<int>(worker) : job.pushers[worker];
+    check.place_of_.push_back(
+        static_cast<size_t>(std::ranges::find(ranks, pusher) - ranks.begin()));
+  }
   for (size_t key = job.first; key < job.first + job.count; ++key) {
     Tensor tensor{.key = static_cast<Key>(key),
                   .num_elems = job.tensors[key].num_elems};
     if (!IsExact(job)) {
-      ASSIGN_OR_RETURN(
-          std::unique_ptr<Replay> replay,
-          Replay::Make(layouts[key], job.compression, job.num_workers));
+      ASSIGN_OR_RETURN(std::unique_ptr<Replay> replay,
+                       Replay::Make(layouts[key], job.compression,
+                                    static_cast<int>(check.num_pushers_)));
       tensor.replay.push_back(std::move(replay));
     }
     check.tensors_.push_back(std::move(tensor));
@@ -77,15 +87,18 @@ absl::Status PushPullCheck::VerifyTensor(int worker, size_t first,
                                          const float* sums) const {
   const size_t n = tensor.num_elems;
   const Buffer expected(4 * n);
-  std::vector<Buffer> gradients;
+  const Buffer gradient(4 * n);
+  std::vector<Buffer> pushed;  // sums of hosts, exact, or gradients
   std::vector<ConstBytes> views;
-  for (int each = 0; each < num_workers_; ++each) {
-    if (each == 0 || !tensor.replay.empty()) gradients.emplace_back(4 * n);
-    FillGradient(each, first, n, gradients.back().as<float>());
-    views.push_back(gradients.back().view());
-    if (tensor.replay.empty()) {
-      AddTo(gradients.back().as<float>(), n, expected.as<float>());
-    }
+  for (size_t i = 0; i < num_pushers_ && !tensor.replay.empty(); ++i) {
+    pushed.emplace_back(4 * n);
+    views.push_back(pushed.back().view());
+  }
+  for (size_t each = 0; each < place_of_.size(); ++each) {
+    FillGradient(static_cast<int>(each), first, n, gradient.as<float>());
+    AddTo(gradient.as<float>(), n,
+          pushed.empty() ? expected.as<float>()
+                         : pushed[place_of_[each]].as<float>());
   }
   for (const std::unique_ptr<Replay>& replay : tensor.replay) {
     RETURN_IF_ERROR(replay->Step(views, expected.view()));

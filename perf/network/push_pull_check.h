@@ -21,6 +21,7 @@ struct PushPullJob {
   CompressionConfig compression = {};    // with the packing that was decided
   size_t chunk_elems = 0;
   int num_workers = 0;
+  std::vector<int> pushers = {};  // of the plan
   int num_servers = 0;
   Key first = 0;  // the keys that are looked at
   size_t count = 0;
@@ -52,7 +53,8 @@ class PushPullCheck {
                             const float* sums) const;
 
   std::vector<Tensor> tensors_;
-  int num_workers_ = 0;
+  std::vector<size_t> place_of_;  // among those that push, by worker
+  size_t num_pushers_ = 0;
   int64_t step_ = 0;
 };
 

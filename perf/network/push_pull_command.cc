@@ -132,14 +132,16 @@ class Worker {
   absl::Status BeginCheck(const Batch& batch) {
     ASSIGN_OR_RETURN(CompressionConfig compression, CompressionOf(options_));
     compression.packing = store_.codecs().packing();
-    ASSIGN_OR_RETURN(check_, PushPullCheck::Make(
-                                 {.tensors = tensors_,
-                                  .compression = compression,
-                                  .chunk_elems = options_.chunk_elems,
-                                  .num_workers = store_.group().num_workers(),
-                                  .num_servers = store_.group().num_servers(),
-                                  .first = batch.first,
-                                  .count = batch.counts.size()}));
+    ASSIGN_OR_RETURN(
+        check_,
+        PushPullCheck::Make({.tensors = tensors_,
+                             .compression = compression,
+                             .chunk_elems = options_.chunk_elems,
+                             .num_workers = store_.group().num_workers(),
+                             .pushers = store_.group().data_path().plan.pushers,
+                             .num_servers = store_.group().num_servers(),
+                             .first = batch.first,
+                             .count = batch.counts.size()}));
     return absl::OkStatus();
   }
 
@@ -254,6 +256,7 @@ absl::StatusOr<DistOptions> Meet(const Options& options, Rank& rank,
   dist.operation_timeout = TimeoutOf(network);
   dist.num_threads = options.threads;
   dist.chunk_elems = options.chunk_elems;
+  ASSIGN_OR_RETURN(dist.tier_one, ParseTierOne(options.tier_one));
   if (options.hosts_parts) dist.part_threads = options.threads;
   dist.on_fatal = EndProcess;
   return dist;
@@ -286,8 +289,11 @@ absl::Status RunWorker(const Options& options, Rank& rank,
   ASSIGN_OR_RETURN(std::unique_ptr<KVStore> store,
                    MakeKVStore(options.kv_store, dist, group.get()));
   RETURN_IF_ERROR(JoinAsWorker(options, batches, *store));
-  if (rank.rank == 0 && dist.has_auto_connections) {
-    SayConnections(store->group().data_path().plan);
+  if (rank.rank == 0) {
+    const Plan& plan = store->group().data_path().plan;
+    if (dist.has_auto_connections)
+      SayDecision(plan, Decision::Kind::kConnections);
+    if (options.tier_one == "auto") SayDecision(plan, Decision::Kind::kTierOne);
   }
   Worker worker(options, TensorsOf(batches), rank.is_thread, std::move(store));
   Report report(

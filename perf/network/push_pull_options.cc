@@ -17,6 +17,11 @@ void AddPushPullFlags(CLI::App& app, PushPullOptions& options) {
   app.add_option("--kv-store", options.kv_store,
                  "who sums: dist_sync: servers; allreduce: the workers")
       ->capture_default_str();
+  app.add_option("--tier1", options.tier_one,
+                 "whether the workers of a host sum first, so that one of them "
+                 "pushes: auto, off, on")
+      ->check(CLI::IsMember({"auto", "off", "on"}))
+      ->capture_default_str();
   Last(app.add_option("--servers", options.servers,
                       "ranks that sum; 0: a process beside each worker")
            ->check(CLI::Range(0, 512))

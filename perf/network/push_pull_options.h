@@ -14,6 +14,7 @@ struct PushPullOptions {
   int workers = 0;   // 0: as many as are launched, 2 where nobody launches
   int servers = -1;  // 0: one beside each worker; -1: as SettleRoles says
   std::string kv_store = "dist_sync";
+  std::string tier_one = "auto";
   bool hosts_parts = false;  // its trait; SettleRoles sets it
   std::string type = "none";
   std::string threshold = "auto";

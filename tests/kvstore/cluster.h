@@ -37,6 +37,7 @@ struct ClusterConfig {
   CompressionConfig compression = {};
   OptimizerConfig optimizer = {};
   std::string store = "dist_sync";
+  bool hosts_parts = false;  // its workers', as many as servers
   int64_t max_staleness = kAnyStaleness;
   std::vector<TensorSpec> tensors = {{"a", 33}};
   bool has_values = true;
@@ -48,6 +49,9 @@ struct ClusterConfig {
   std::string fault = {};       // as TransportOptions takes it
   bool resends = false;
   Secret secret = {};
+  // Of each worker; those of one sum first, and servers are on the first.
+  // Empty: no tier one.
+  std::vector<std::string> hosts = {};
 };
 
 inline ClusterConfig Job(int workers, int servers = 1) {
@@ -171,6 +175,7 @@ class Cluster {
     options.num_threads = config_.num_threads;
     options.chunk_elems = config_.chunk_elems;
     options.max_staleness = config_.max_staleness;
+    if (!config_.hosts.empty()) options.host = config_.hosts[0];  // servers'
     options.on_fatal = log_.Listener();
     return options;
   }
@@ -179,6 +184,11 @@ class Cluster {
   Worker MakeWorker(int rank) {
     DistOptions options = Options();
     options.wanted_rank = rank;
+    if (!config_.hosts.empty()) {
+      options.tier_one = std::nullopt;
+      options.host = config_.hosts[static_cast<size_t>(rank)];
+    }
+    if (config_.hosts_parts) options.part_threads = options.num_threads;
     return Worker(options, config_.compression, config_.optimizer,
                   config_.store);
   }
@@ -208,7 +218,7 @@ class Cluster {
   // Starts servers and all workers; runs `body` on each worker's thread after
   // a successful Init, then Close.
   void Run(const Body& body) {
-    StartServers();
+    if (!config_.hosts_parts) StartServers();
     std::vector<std::thread> threads;
     for (int rank = 0; rank < config_.workers; ++rank) {
       threads.emplace_back([this, rank, &body] {

@@ -28,6 +28,7 @@ MemberFacts On(const std::string& name, const std::string& host, Fabric fabric,
           .interface = fabric == Fabric::kEthernet ? "eth0" : "ib0",
           .transports = {"ucx", "ofi", "tcp"},
           .transport = "auto",
+          .tier_one = "auto",
           .machine = TestMachine(host, 0, 1, fabric, gbps)};
 }
 
@@ -178,6 +179,42 @@ TEST(DataPath, MachinesAreThoseOfNameAndBoot) {
   EXPECT_THAT(RequestPath(members)->notes,
               ElementsAre(HasSubstr("machine of worker/1 (a), it is taken to "
                                     "be like the others: no /sys")));
+}
+
+TEST(DataPath, WorkersShareAHostOfNameBootAndNetwork) {
+  std::vector<MemberFacts> members = {
+      On("worker/0", "a", kEth), On("worker/1", "a", kEth),
+      On("worker/2", "b", kEth), On("server/0", "b", kEth)};
+  EXPECT_EQ(MustPath(members).pushers, (std::vector<int>{0, 0, 2}));
+  members[1].network_namespace = "net:[2]";
+  EXPECT_THAT(MustPath(members).pushers, IsEmpty());
+  members[0].network_namespace = "net:[2]";
+  EXPECT_EQ(MustPath(members).pushers, (std::vector<int>{0, 0, 2}));
+  members[1].boot_id = "2";
+  EXPECT_THAT(MustPath(members).pushers, IsEmpty());
+}
+
+TEST(DataPath, TierOneIsToldByWorkers) {
+  std::vector<MemberFacts> members = {
+      On("worker/0", "a", kEth), On("worker/1", "a", kEth),
+      On("worker/2", "b", kEth), On("server/0", "b", kEth)};
+  for (MemberFacts& each : members) each.tier_one = "auto";
+  members[3].tier_one = "off";  // a server's word does not count
+  EXPECT_EQ(MustPath(members).pushers, (std::vector<int>{0, 0, 2}));
+  members[2].tier_one = "off";
+  EXPECT_THAT(MustPath(members).pushers, IsEmpty());
+  members[1].tier_one = "on";
+  EXPECT_THAT(RequestPath(members),
+              StatusIs(StatusCode::kFailedPrecondition,
+                       "tier1: worker/1 has on, worker/2 has off; give all the "
+                       "same --tier1"));
+}
+
+TEST(DataPath, ThoseThatPushAreCounted) {
+  Plan plan;
+  EXPECT_THAT(RanksThatPush(plan, 3), ElementsAre(0, 1, 2));
+  plan.pushers = {0, 1, 0, 1, 4};
+  EXPECT_THAT(RanksThatPush(plan, 5), ElementsAre(0, 1, 4));
 }
 
 TEST(MemberFacts, ComeBackWithoutWhatIsPrivate) {

@@ -32,8 +32,8 @@ class Failure(SystemTest):
             self.assertEqual(line["code"], code, line)
             self.assertIn(MEMBERS[victim], " ".join(line["dead"]), line)
 
-    def kill_member(self, victim, code):
-        run = self.start_endless()
+    def kill_member(self, victim, code, *flags):
+        run = self.start_endless(*flags)
         pid = self.member(victim)
         os.kill(pid, signal.SIGKILL)
         self.assertEqual(self.wait(run, KILL_SECONDS), code, run.output())
@@ -56,6 +56,12 @@ class Failure(SystemTest):
         for line in run.fatal_lines():
             self.assertIn("worker/1", " ".join(line["dead"]), line)
             self.assertIn(str(pid), " ".join(line["dead"]), line)
+
+    def test_killed_worker_whose_host_sums_first_is_named_by_all(self):
+        # The first one pushes for the other.
+        for victim in ("worker 1", "worker 0"):
+            with self.subTest(victim):
+                self.kill_member(victim, 20, "--tier1", "on")
 
     def test_killed_first_worker_gives_20(self):
         self.kill_member("worker 0", 20)

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "topology/apply.h"
 #include "topology/detect.h"
@@ -14,6 +15,7 @@
 #include "topology/planner/network.h"
 #include "topology/planner/rails.h"
 #include "topology/planner/summary.h"
+#include "topology/planner/tier_one.h"
 #include "topology/sha256.h"
 
 namespace telegrad {
@@ -96,6 +98,9 @@ std::string PlanFacts(const Plan& plan) {
                    plan.tls, " ", Name(plan.aggregation), " ",
                    plan.is_hierarchical ? 1 : 0, " ", plan.workers, " ",
                    plan.servers, " ", plan.mtu, " ", plan.connections, "\n");
+  if (!plan.pushers.empty()) {
+    absl::StrAppend(&text, "pushers ", absl::StrJoin(plan.pushers, " "), "\n");
+  }
   for (const TensorPlan& each : plan.tensors) {
     absl::StrAppend(&text, each.name, " ", each.elems, " ", each.codec, " ",
                     each.chunk_bytes, " ", each.priority, "\n");
@@ -251,6 +256,7 @@ absl::StatusOr<Plan> PlanPath(std::span<const Machine> machines,
   RETURN_IF_ERROR(CheckSize(request));
   const std::vector<const Machine*> sorted = Sorted(machines);
   ASSIGN_OR_RETURN(Plan plan, PlanMachines(sorted, request));
+  ChooseTierOne(request, &plan);
   plan.link_bytes_per_s = kBytesPerGbit * LeastGbps(sorted, request, plan);
   ChooseSmallNumbers(sorted, request, &plan);
   SummarisePath(&plan);

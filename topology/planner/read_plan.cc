@@ -12,6 +12,8 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr uint64_t kMaxRanks = 1'000'000;
+
 // Reads members of objects until one is wrong, and remembers which.
 class Reader {
  public:
@@ -109,6 +111,12 @@ absl::StatusOr<Plan> PlanFromJson(absl::string_view text) {
   reader.TakeName(json, "aggregation", Aggregation::kAllGather,
                   &plan.aggregation);
   reader.Take(json, "hierarchical", &plan.is_hierarchical);
+  for (const Json& each : reader.List(json, "pushers")) {
+    plan.pushers.push_back(each.is_number_unsigned() &&
+                                   each.get<uint64_t>() < kMaxRanks
+                               ? each.get<int>()
+                               : -1);
+  }
   reader.Take(json, "workers", &plan.workers);
   reader.Take(json, "servers", &plan.servers);
   reader.Take(json, "mtu", &plan.mtu);

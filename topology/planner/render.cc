@@ -85,9 +85,9 @@ void AppendTensors(const Plan& plan, std::string* text) {
 
 const char* Name(Decision::Kind what) {
   constexpr const char* kNames[] = {
-      "network", "cards",        "memory",      "aggregation",
-      "link",    "hierarchical", "compression", "connections",
-      "chunk",   "priority",     "advice"};
+      "network",     "cards",        "memory",   "aggregation",
+      "link",        "hierarchical", "tier1",    "compression",
+      "connections", "chunk",        "priority", "advice"};
   return kNames[static_cast<size_t>(what)];
 }
 
@@ -109,6 +109,7 @@ std::string PlanToJson(const Plan& plan) {
                {"tls", plan.tls},
                {"aggregation", Name(plan.aggregation)},
                {"hierarchical", plan.is_hierarchical},
+               {"pushers", plan.pushers},
                {"workers", plan.workers},
                {"servers", plan.servers},
                {"mtu", plan.mtu},

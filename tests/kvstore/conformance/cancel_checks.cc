@@ -17,7 +17,7 @@ enum class Direction : uint8_t { kThere, kBack };
 
 // Ends an operation while it runs, by `end`, after `before`; its memory must be
 // the caller's then. The round goes on without it, and the next one works.
-std::string Ended(const StoreTraits& traits, const Wrap& wrap,
+std::string Ended(const StoreKind& traits, const Wrap& wrap,
                   const CompressionConfig& compression, Direction direction,
                   const std::string& transport,
                   const std::function<void(const Ticket&)>& end,
@@ -68,7 +68,7 @@ std::string Ended(const StoreTraits& traits, const Wrap& wrap,
 
 }  // namespace
 
-std::string CheckTimeout(const StoreTraits& traits, const Wrap& wrap) {
+std::string CheckTimeout(const StoreKind& traits, const Wrap& wrap) {
   // At once, so that a store of one process is not done either.
   return Ended(
       traits, wrap, {}, Direction::kThere, "inproc",
@@ -76,7 +76,7 @@ std::string CheckTimeout(const StoreTraits& traits, const Wrap& wrap) {
       Duration::zero());
 }
 
-std::string CheckCancel(const StoreTraits& traits, const Wrap& wrap) {
+std::string CheckCancel(const StoreKind& traits, const Wrap& wrap) {
   std::string found;
   std::vector<std::string> transports = {"inproc"};
   // What was copied from a device leaves as all does.

@@ -36,7 +36,7 @@ StoreSetup Tensors(CompressionConfig compression = {}) {
 }
 
 // Rounds of all keys; `order` says which key is started when.
-std::string Rounds(const StoreTraits& traits, const Wrap& wrap,
+std::string Rounds(const StoreKind& traits, const Wrap& wrap,
                    const StoreSetup& setup, bool is_reversed, bool in_halves) {
   std::vector<std::vector<std::vector<float>>> expected;  // by key, step
   for (const TensorSpec& tensor : setup.tensors) {
@@ -78,7 +78,7 @@ std::string Rounds(const StoreTraits& traits, const Wrap& wrap,
   });
 }
 
-std::string CheckCodecs(const StoreTraits& traits, const Wrap& wrap) {
+std::string CheckCodecs(const StoreKind& traits, const Wrap& wrap) {
   std::string found;
   for (const ReplyMode reply :
        {ReplyMode::kSum, ReplyMode::kReencode, ReplyMode::kDense}) {
@@ -92,12 +92,12 @@ std::string CheckCodecs(const StoreTraits& traits, const Wrap& wrap) {
   return found;
 }
 
-std::string CheckOrder(const StoreTraits& traits, const Wrap& wrap) {
+std::string CheckOrder(const StoreKind& traits, const Wrap& wrap) {
   return Rounds(traits, wrap, Tensors(TwoBit(ReplyMode::kSum, true)), true,
                 false);
 }
 
-std::string CheckValues(const StoreTraits& traits, const Wrap& wrap) {
+std::string CheckValues(const StoreKind& traits, const Wrap& wrap) {
   const StoreSetup setup = Tensors();
   return RunParties(traits, setup, wrap, [&](Party party, Findings& findings) {
     for (size_t k = 0; k < setup.tensors.size(); ++k) {
@@ -116,7 +116,7 @@ std::string CheckValues(const StoreTraits& traits, const Wrap& wrap) {
 }
 
 // The last worker gives a value after a round; all have it, and it counts.
-std::string CheckBroadcast(const StoreTraits& traits, const Wrap& wrap) {
+std::string CheckBroadcast(const StoreKind& traits, const Wrap& wrap) {
   const StoreSetup setup = {.tensors = {{"a", 100}}};
   return RunParties(traits, setup, wrap, [&](Party party, Findings& findings) {
     KVStore& store = party.store;
@@ -150,7 +150,7 @@ std::string CheckBroadcast(const StoreTraits& traits, const Wrap& wrap) {
   });
 }
 
-std::string CheckLateKeys(const StoreTraits& traits, const Wrap& wrap) {
+std::string CheckLateKeys(const StoreKind& traits, const Wrap& wrap) {
   return RunParties(traits, Tensors(), wrap, [&](Party party, Findings& found) {
     KVStore& store = party.store;
     const auto round = [&](Key key, size_t n, int step) {
@@ -179,7 +179,7 @@ std::string CheckLateKeys(const StoreTraits& traits, const Wrap& wrap) {
   });
 }
 
-std::string CheckCodecSwitch(const StoreTraits& traits, const Wrap& wrap) {
+std::string CheckCodecSwitch(const StoreKind& traits, const Wrap& wrap) {
   CompressionConfig compression = TwoBit(ReplyMode::kSum, false);
   compression.starts_dense = true;
   StoreSetup setup = {.tensors = {{"a", 100}}, .compression = compression};
@@ -210,7 +210,7 @@ std::string CheckCodecSwitch(const StoreTraits& traits, const Wrap& wrap) {
   });
 }
 
-std::string CheckNonFinite(const StoreTraits& traits, const Wrap& wrap) {
+std::string CheckNonFinite(const StoreKind& traits, const Wrap& wrap) {
   std::string found;
   for (const NonFinitePolicy policy :
        {NonFinitePolicy::kError, NonFinitePolicy::kZero,
@@ -225,7 +225,7 @@ std::string CheckNonFinite(const StoreTraits& traits, const Wrap& wrap) {
           &found,
           RunParties(traits, setup, wrap, [&](Party party, Findings& findings) {
             std::vector<Buffer> memory = party.Make(70, 1.0f);
-            const bool is_bad = party.first + party.count == kContributors;
+            const bool is_bad = party.is_last();
             if (is_bad) memory.back().as<float>()[40] = kNan;
             const std::vector<TensorView> views = ViewsOf(memory);
             const absl::Status status =
@@ -237,8 +237,9 @@ std::string CheckNonFinite(const StoreTraits& traits, const Wrap& wrap) {
             }
             findings.ExpectOk(status, "round");
             const float got = memory[0].as<float>()[40];
-            const auto devices = static_cast<float>(party.devices);
-            const float one = is_dense ? devices : 1.0f / 128;
+            const auto parts =
+                static_cast<float>(party.devices * party.processes);
+            const float one = is_dense ? parts : 1.0f / 128;
             const bool is_nan =
                 policy == NonFinitePolicy::kPropagate && is_dense;
             findings.Expect(is_nan ? std::isnan(got) : got == one,
@@ -253,7 +254,7 @@ std::string CheckNonFinite(const StoreTraits& traits, const Wrap& wrap) {
   return found;
 }
 
-std::string CheckMisuse(const StoreTraits& traits, const Wrap& wrap) {
+std::string CheckMisuse(const StoreKind& traits, const Wrap& wrap) {
   StoreSetup setup = {.tensors = {{"a", 33}}, .has_values = false};
   return RunParties(traits, setup, wrap, [&](Party party, Findings& findings) {
     KVStore& store = party.store;
@@ -293,7 +294,7 @@ std::string CheckMisuse(const StoreTraits& traits, const Wrap& wrap) {
   });
 }
 
-std::string CheckQueue(const StoreTraits& traits, const Wrap& wrap) {
+std::string CheckQueue(const StoreKind& traits, const Wrap& wrap) {
   const StoreSetup setup = Tensors();
   return RunParties(traits, setup, wrap, [&](Party party, Findings& findings) {
     CompletionQueue queue;
@@ -324,7 +325,7 @@ std::string CheckQueue(const StoreTraits& traits, const Wrap& wrap) {
 
 }  // namespace
 
-std::string CheckSums(const StoreTraits& traits, const Wrap& wrap) {
+std::string CheckSums(const StoreKind& traits, const Wrap& wrap) {
   std::string found = Rounds(traits, wrap, Tensors(), false, false);
   absl::StrAppend(&found, Rounds(traits, wrap, Tensors(), false, true));
   return found;

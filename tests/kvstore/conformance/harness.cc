@@ -3,6 +3,8 @@
 #include <map>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
+
 namespace telegrad::testing {
 namespace {
 
@@ -50,7 +52,8 @@ void RunParty(std::unique_ptr<KVStore> store, const StoreSetup& setup,
   if (keys.ok()) {
     const std::unique_ptr<KVStore> wrapped = wrap ? wrap(*store) : nullptr;
     KVStore& used = wrapped != nullptr ? *wrapped : *store;
-    body({used, shape.first, shape.count, shape.devices, shape.place},
+    body({used, shape.first, shape.count, shape.devices, shape.place,
+          shape.process, shape.processes},
          findings);
   }
   store->Close();
@@ -90,7 +93,7 @@ std::vector<TensorView> ViewsOf(const std::vector<Buffer>& buffers) {
   return views;
 }
 
-std::string RunParties(const StoreTraits& traits, const StoreSetup& setup,
+std::string RunParties(const StoreKind& traits, const StoreSetup& setup,
                        const Wrap& wrap, const Body& body) {
   Findings findings;
   if (!traits.has_workers) {
@@ -105,16 +108,19 @@ std::string RunParties(const StoreTraits& traits, const StoreSetup& setup,
     return findings.text();
   }
   ClusterConfig config;
-  config.workers = kContributors;
+  config.workers = kContributors * traits.processes;
   config.transport = setup.transport;
-  if (traits.hosts_parts) config.servers = kContributors;
+  if (traits.hosts_parts) config.servers = config.workers;
   Cluster cluster(config);
   if (!traits.hosts_parts) cluster.StartServers();
   std::vector<std::thread> threads;
-  for (int rank = 0; rank < kContributors; ++rank) {
+  for (int rank = 0; rank < config.workers; ++rank) {
     threads.emplace_back([&, rank] {
+      const int contributor = rank / traits.processes;
       DistOptions options = cluster.Options();
       options.wanted_rank = rank;
+      options.host = absl::StrCat("host", contributor);
+      if (traits.processes > 1) options.tier_one = std::nullopt;
       options.chunk_elems = setup.chunk_elems;
       options.num_devices = traits.max_devices;
       if (traits.hosts_parts) options.part_threads = options.num_threads;
@@ -124,7 +130,9 @@ std::string RunParties(const StoreTraits& traits, const StoreSetup& setup,
       if (!store.ok()) return findings.ExpectOk(store.status(), "make");
       KVStore& one = **store;
       RunParty(*std::move(store), setup, wrap, body,
-               {one, rank, 1, traits.max_devices, wrap.place}, findings);
+               {one, contributor, 1, traits.max_devices, wrap.place,
+                rank % traits.processes, traits.processes},
+               findings);
     });
   }
   for (std::thread& thread : threads) thread.join();

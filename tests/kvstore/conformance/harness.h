@@ -11,7 +11,8 @@
 // What the conformance suite needs of a type of store: contributors that push
 // gradients, wherever they are. Stores of several workers have two, of
 // StoreTraits::max_devices devices each, whose gradients' sum is the
-// contribution; those of one process have two devices.
+// contribution, or of so many processes of a host; those of one process have
+// two devices.
 namespace telegrad::testing {
 
 constexpr int kContributors = 2;
@@ -32,6 +33,8 @@ struct Party {
   int count = 1;
   int devices = 1;  // of each contributor
   Place place = Place::kHost;
+  int process = 0;  // of each contributor's
+  int processes = 1;
 
   bool is_on_device(int contributor) const {
     return place == Place::kDevice ||
@@ -47,7 +50,11 @@ struct Party {
     }
     return tensors;
   }
-  bool is_first() const { return first == 0; }
+  bool is_first() const { return first == 0 && process == 0; }
+  // The first process of the last contributor, whose store counts.
+  bool is_last() const {
+    return first + count == kContributors && process == 0;
+  }
   // A tensor on all of this worker's devices.
   std::vector<Buffer> Make(size_t num_elems, float value = 0) const {
     std::vector<Buffer> all;
@@ -58,21 +65,21 @@ struct Party {
     }
     return all;
   }
-  // Gradients of a step, by GradOf; of a contributor's devices the first has
-  // what the others' leave.
+  // Gradients of a step, by GradOf; of a contributor's devices, or processes,
+  // the first has what the others' leave.
   std::vector<Buffer> Grads(size_t num_elems, int step) const {
     std::vector<Buffer> all = Make(num_elems);
     for (int i = 0; i < count * devices; ++i) {
       const int contributor = first + i / devices;
-      const int device = i % devices;
+      const int part = i % devices + process;
       for (size_t at = 0; at < num_elems; ++at) {
-        const float other = GradOf(contributor + device, step + 7, at);
+        const auto part_of = [&](int other) {
+          return GradOf(contributor + other, step + 7, at);
+        };
         float& mine = all[static_cast<size_t>(i)].as<float>()[at];
-        if (device > 0) {
-          mine = other;
-          all[static_cast<size_t>(i - device)].as<float>()[at] -= other;
-        } else {
-          mine = GradOf(contributor, step, at);
+        mine = part > 0 ? part_of(part) : GradOf(contributor, step, at);
+        for (int other = 1; part == 0 && other < devices * processes; ++other) {
+          mine -= part_of(other);
         }
       }
     }
@@ -135,14 +142,21 @@ class Findings {
   std::string text_ ABSL_GUARDED_BY(mutex_);
 };
 
+// A type of store as the suite runs it: with so many processes of a host.
+struct StoreKind : StoreTraits {
+  StoreKind(const StoreTraits& traits, int num_processes = 1)
+      : StoreTraits(traits), processes(num_processes) {}
+  int processes = 1;
+};
+
 // Runs `body` for each party of a store of this type, each on a thread of its
 // own, after Init; then closes it. Returns what was found.
 using Body = std::function<void(Party, Findings&)>;
-std::string RunParties(const StoreTraits& traits, const StoreSetup& setup,
+std::string RunParties(const StoreKind& traits, const StoreSetup& setup,
                        const Wrap& wrap, const Body& body);
 
 // The checks of the suite: each says what is wrong.
-using Check = std::string (*)(const StoreTraits& traits, const Wrap& wrap);
+using Check = std::string (*)(const StoreKind& traits, const Wrap& wrap);
 struct NamedCheck {
   const char* name;
   Check check;
@@ -150,12 +164,12 @@ struct NamedCheck {
 };
 std::vector<NamedCheck> AllChecks();
 // For the planted faults.
-std::string CheckSums(const StoreTraits& traits, const Wrap& wrap);
-std::string CheckCancel(const StoreTraits& traits, const Wrap& wrap);
+std::string CheckSums(const StoreKind& traits, const Wrap& wrap);
+std::string CheckCancel(const StoreKind& traits, const Wrap& wrap);
 // cancel_checks.cc, as CheckCancel.
-std::string CheckTimeout(const StoreTraits& traits, const Wrap& wrap);
+std::string CheckTimeout(const StoreKind& traits, const Wrap& wrap);
 // optimizer_checks.cc.
-std::string CheckOptimizer(const StoreTraits& traits, const Wrap& wrap);
-std::string CheckOptimizers(const StoreTraits& traits, const Wrap& wrap);
+std::string CheckOptimizer(const StoreKind& traits, const Wrap& wrap);
+std::string CheckOptimizers(const StoreKind& traits, const Wrap& wrap);
 
 }  // namespace telegrad::testing

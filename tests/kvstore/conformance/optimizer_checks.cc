@@ -17,7 +17,7 @@ bool SameBits(const Buffer& buffer, const std::vector<float>& expected) {
 
 // What OptimizerState (tests/kvstore/optimizer_test.cc) makes of the whole
 // tensor, while stores have chunks.
-std::string Steps(const StoreTraits& traits, const Wrap& wrap,
+std::string Steps(const StoreKind& traits, const Wrap& wrap,
                   const StoreSetup& setup) {
   const size_t n = setup.tensors[0].num_elems;
   std::vector<float> weights(n);
@@ -46,7 +46,7 @@ std::string Steps(const StoreTraits& traits, const Wrap& wrap,
 
 }  // namespace
 
-std::string CheckOptimizer(const StoreTraits& traits, const Wrap& wrap) {
+std::string CheckOptimizer(const StoreKind& traits, const Wrap& wrap) {
   StoreSetup setup = {.tensors = {{"a", 100}}};
   setup.optimizer = {.update_on = UpdateOn::kServer,
                      .sgd = {.learning_rate = 0.1f,
@@ -75,7 +75,7 @@ std::string CheckOptimizer(const StoreTraits& traits, const Wrap& wrap) {
   });
 }
 
-std::string CheckOptimizers(const StoreTraits& traits, const Wrap& wrap) {
+std::string CheckOptimizers(const StoreKind& traits, const Wrap& wrap) {
   std::string found;
   for (const OptimizerKind kind :
        {OptimizerKind::kSgd, OptimizerKind::kNag, OptimizerKind::kAdam,

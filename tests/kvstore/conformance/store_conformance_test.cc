@@ -14,28 +14,36 @@ using testing::CheckCancel;
 using testing::CheckSums;
 using testing::NamedCheck;
 using testing::Place;
+using testing::StoreKind;
 using testing::Wrap;
 
-// Workers have one device each; once two, which are summed before. What needs
-// GPUs has checks of its own (group_store_test.cc).
-std::vector<StoreTraits> Types() {
-  std::vector<StoreTraits> types = StoreTypes();
-  std::erase_if(types, [](const StoreTraits& each) { return each.needs_gpus; });
-  for (StoreTraits& each : types) {
-    if (each.has_workers) each.max_devices = 1;
+// Workers have one device each; once two, which are summed before; and two
+// processes of a host. What needs GPUs has checks of its own
+// (group_store_test.cc).
+std::vector<StoreKind> Types() {
+  std::vector<StoreKind> types;
+  for (const StoreTraits& each : StoreTypes()) {
+    if (each.needs_gpus) continue;
+    types.emplace_back(each);
+    if (each.has_workers) types.back().max_devices = 1;
   }
-  types.push_back(*FindStoreType("dist_sync"));
+  types.emplace_back(*FindStoreType("dist_sync"));
   types.back().max_devices = 2;
+  for (const char* type : {"dist_sync", "allreduce"}) {
+    types.emplace_back(*FindStoreType(type), 2);
+    types.back().max_devices = 1;
+  }
   return types;
 }
 
-std::string NameOf(const StoreTraits& traits) {
-  return absl::StrCat(traits.type, traits.has_workers && traits.max_devices > 1
-                                       ? "_with_two_devices"
-                                       : "");
+std::string NameOf(const StoreKind& kind) {
+  return absl::StrCat(
+      kind.type,
+      kind.has_workers && kind.max_devices > 1 ? "_with_two_devices" : "",
+      kind.processes > 1 ? "_with_two_processes" : "");
 }
 
-using StoreCase = std::tuple<StoreTraits, NamedCheck, Place>;
+using StoreCase = std::tuple<StoreKind, NamedCheck, Place>;
 
 class Store : public ::testing::TestWithParam<StoreCase> {};
 
@@ -55,7 +63,7 @@ std::vector<StoreCase> Cases() {
   const std::set<absl::string_view> together = {"Codecs", "CodecSwitch",
                                                 "NonFinite", "Broadcast"};
   std::vector<StoreCase> cases;
-  for (const StoreTraits& traits : Types()) {
+  for (const StoreKind& traits : Types()) {
     for (const NamedCheck& check : AllChecks()) {
       cases.emplace_back(traits, check, Place::kHost);
       if (!traits.takes_devices || NameOf(traits) != traits.type) continue;
@@ -173,7 +181,7 @@ Wrap With(Fault fault) {
   };
 }
 
-class PlantedFault : public ::testing::TestWithParam<StoreTraits> {};
+class PlantedFault : public ::testing::TestWithParam<StoreKind> {};
 
 TEST_P(PlantedFault, OfAWrongSumIsFound) {
   EXPECT_NE(CheckSums(GetParam(), With(Fault::kWrongSum)), "");
@@ -195,8 +203,8 @@ TEST_P(PlantedFault, OfAHostsReadOfADevicesMemoryIsFound) {
   EXPECT_DEATH(CheckSums(GetParam(), wrap), "");
 }
 
-std::vector<StoreTraits> CasesWithSums() {
-  std::vector<StoreTraits> types = Types();
+std::vector<StoreKind> CasesWithSums() {
+  std::vector<StoreKind> types = Types();
   std::erase_if(types, [](const auto& type) { return type.is_async; });
   return types;
 }

@@ -1,0 +1,409 @@
+#include "kvstore/ps/hosts/host_store.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/status_macros.h"
+#include "kvstore/engine/checks.h"
+#include "kvstore/ps/job_config.h"
+#include "topology/calibration.h"
+
+namespace telegrad {
+namespace {
+
+constexpr uint64_t kEndOfChains = UINT64_MAX;  // no key
+// What is told beside facts of the store that pushes.
+constexpr char kReports[] = "reports ";
+constexpr char kFacts[] = "facts ";
+
+// A single view, kept for a step that comes later.
+TensorViews One(const TensorView& view) { return TensorViews(&view, 1); }
+
+}  // namespace
+
+HostStore::HostStore(const StoreOptions& options, const StoreTraits& traits,
+                     WorkerGroup& job, std::unique_ptr<HostWorkers> workers,
+                     const MakeStore& first, const MakeStore& second)
+    : options_(options),
+      traits_(traits),
+      job_(job),
+      workers_(std::move(workers)),
+      first_(workers_->host() == nullptr ? nullptr : first(*workers_->host())),
+      second_(workers_->pushes() ? second(*workers_->pushers()) : nullptr),
+      chains_([this] { RunChains(); }) {}
+
+HostStore::~HostStore() { Close(); }
+
+absl::Status HostStore::SetCompression(const CompressionConfig& config) {
+  {
+    MutexLock lock(&mutex_);
+    if (!names_.empty()) {
+      return absl::FailedPreconditionError("SetCompression after Init");
+    }
+  }
+  if (second_ != nullptr) RETURN_IF_ERROR(second_->SetCompression(config));
+  compression_ = config;
+  if (first_ == nullptr) return absl::OkStatus();
+  // A gradient that ends the job is named here, by its own worker; all else is
+  // decided of the host's sum.
+  const bool is_error = config.nonfinite == NonFinitePolicy::kError;
+  return first_->SetCompression(
+      {.nonfinite =
+           is_error ? NonFinitePolicy::kError : NonFinitePolicy::kPropagate});
+}
+
+absl::Status HostStore::SetOptimizer(const OptimizerConfig& config) {
+  bool is_first = false;
+  {
+    MutexLock lock(&mutex_);
+    is_first = names_.empty();
+  }
+  if (is_first) {
+    if (second_ != nullptr) RETURN_IF_ERROR(second_->SetOptimizer(config));
+  } else {
+    RETURN_IF_ERROR(workers_->Together(
+        [&](const auto&) { return second_->SetOptimizer(config); },
+        [](const std::string&) { return absl::OkStatus(); }));
+  }
+  optimizer_ = config;
+  return absl::OkStatus();
+}
+
+// All workers of the job, of which the second store sees those that push.
+absl::Status HostStore::Agree(std::span<const TensorSpec> tensors,
+                              TensorViews values) {
+  const JobConfig config{.tensors = {tensors.begin(), tensors.end()},
+                         .compression = compression_,
+                         .optimizer = optimizer_,
+                         .chunk_elems = options_.chunk_elems,
+                         .has_values = !values.empty()};
+  size_t first = 0;
+  {
+    MutexLock lock(&mutex_);
+    first = names_.size();
+  }
+  const absl::Status status =
+      AgreeOnFacts(job_, absl::StrCat("tier1 init ", first), MakeFacts(config));
+  if (!status.ok()) job_.Fail(status);  // others may wait for us
+  return status;
+}
+
+absl::StatusOr<std::vector<Key>> HostStore::Init(
+    std::span<const TensorSpec> tensors, TensorViews values) {
+  RETURN_IF_ERROR(CheckTensors(tensors));
+  RETURN_IF_ERROR(CheckConfig(compression_, optimizer_));
+  RETURN_IF_ERROR(Agree(tensors, values));
+  RETURN_IF_ERROR(InitSecond(tensors, values));
+  if (first_ != nullptr) {
+    const absl::Status status = first_->Init(tensors, values).status();
+    if (!status.ok()) job_.Fail(status);
+    RETURN_IF_ERROR(status);
+  }
+  RETURN_IF_ERROR(job_.Gather("tier1 ready", "").status());
+  std::vector<Key> keys;
+  MutexLock lock(&mutex_);
+  for (const TensorSpec& tensor : tensors) {
+    keys.push_back(static_cast<Key>(names_.size()));
+    names_.push_back(tensor.name);
+    ops_.push_back(nullptr);
+  }
+  return keys;
+}
+
+absl::Status HostStore::InitSecond(std::span<const TensorSpec> tensors,
+                                   TensorViews values) {
+  return workers_->Together(
+      [&](const HostWorkers::Tell& tell) -> absl::Status {
+        RETURN_IF_ERROR(second_->Init(tensors, values).status());
+        const std::vector<TensorReport> reports = second_->codecs().Report();
+        for (const std::string& text :
+             ReportTexts(reports, reports.size() - tensors.size())) {
+          RETURN_IF_ERROR(tell(absl::StrCat(kReports, text)));
+        }
+        const StoreLink& link = *second_->link();
+        return tell(absl::StrCat(
+            kFacts, ToText(PusherFacts{
+                        .packing = second_->codecs().packing(),
+                        .load = link.load(),
+                        .identity = link.identity(),
+                        .transport_details = link.transport_details()})));
+      },
+      [this](const std::string& text) { return Hear(text); });
+}
+
+absl::Status HostStore::Hear(const std::string& text) {
+  absl::string_view rest = text;
+  MutexLock lock(&mutex_);
+  if (absl::ConsumePrefix(&rest, kReports)) {
+    ASSIGN_OR_RETURN(const std::vector<TensorReport> reports,
+                     ReadReports(rest));
+    reports_.insert(reports_.end(), reports.begin(), reports.end());
+    return absl::OkStatus();
+  }
+  absl::ConsumePrefix(&rest, kFacts);
+  ASSIGN_OR_RETURN(pusher_, ReadPusherFacts(rest));
+  return absl::OkStatus();
+}
+
+Ticket HostStore::PushPull(Key key, TensorViews grads, TensorViews outs,
+                           int priority) {
+  if (grads.size() != 1 || outs.size() != 1) {
+    return FinishedTicket(absl::InvalidArgumentError("one view is expected"));
+  }
+  const TensorView in = grads[0];
+  const TensorView out = outs[0];
+  std::vector<Step> steps;
+  if (second_ == nullptr) {
+    steps.push_back([=, this] { return first_->Push(key, One(in), priority); });
+  } else if (first_ != nullptr) {
+    steps.push_back([=, this] {
+      return first_->PushPull(key, One(in), One(out), priority);
+    });
+  }
+  if (second_ != nullptr) {
+    const TensorView sum = first_ == nullptr ? in : out;
+    steps.push_back([=, this] {
+      return second_->PushPull(key, One(sum), One(out), priority);
+    });
+  }
+  if (first_ != nullptr) {
+    steps.push_back(
+        [=, this] { return first_->Broadcast(key, 0, One(out), priority); });
+  }
+  return Start(key, std::move(steps));
+}
+
+Ticket HostStore::Push(Key key, TensorViews grads, int priority) {
+  return PushPull(key, grads, grads, priority);
+}
+
+Ticket HostStore::Pull(Key key, TensorViews outs, int priority) {
+  KVStore& store = first_ == nullptr ? *second_ : *first_;
+  if (outs.size() != 1) {
+    return FinishedTicket(absl::InvalidArgumentError("one view is expected"));
+  }
+  return Start(key, {[&store, key, out = outs[0], priority] {
+                 return store.Pull(key, One(out), priority);
+               }});
+}
+
+// From its root to the one that pushes there, to the other hosts, and to all of
+// each.
+Ticket HostStore::Broadcast(Key key, int root, TensorViews values,
+                            int priority) {
+  if (root < 0 || root >= job_.num_workers() || values.size() != 1) {
+    return FinishedTicket(absl::InvalidArgumentError(absl::StrCat(
+        "broadcast by worker/", root, " of ", job_.num_workers(), " workers")));
+  }
+  const TensorView value = values[0];
+  const int host = workers_->HostOf(root);
+  const int place = workers_->PlaceOf(root);
+  std::vector<Step> steps;
+  if (first_ != nullptr && place > 0 && host == workers_->HostOf(job_.rank())) {
+    steps.push_back([=, this] {
+      return first_->Broadcast(key, place, One(value), priority);
+    });
+  }
+  if (second_ != nullptr) {
+    steps.push_back([=, this] {
+      return second_->Broadcast(key, host, One(value), priority);
+    });
+  }
+  if (first_ != nullptr) {
+    steps.push_back(
+        [=, this] { return first_->Broadcast(key, 0, One(value), priority); });
+  }
+  return Start(key, std::move(steps));
+}
+
+Ticket HostStore::Start(Key key, std::vector<Step> steps) {
+  auto op = std::make_unique<Op>();
+  op->key = key;
+  op->steps = std::move(steps);
+  op->ticket = std::make_shared<Ticket::State>();
+  const std::shared_ptr<Ticket::State> ticket = op->ticket;
+  Op* const started = op.get();
+  {
+    MutexLock lock(&mutex_);
+    if (is_closed_) {
+      return FinishedTicket(
+          absl::FailedPreconditionError("the store is closed"));
+    }
+    if (key >= ops_.size() || ops_[key] != nullptr) {
+      return FinishedTicket(absl::InvalidArgumentError(
+          absl::StrCat("key ", key, " of ", ops_.size(), ", or busy")));
+    }
+    ticket->describe = [this, key] {
+      Ticket running;
+      {
+        MutexLock describing(&mutex_);
+        if (ops_[key] != nullptr) running = ops_[key]->running;
+      }
+      const std::string missing = running.Missing();
+      MutexLock describing(&mutex_);
+      return missing.empty() ? absl::StrCat("tensor ", names_[key]) : missing;
+    };
+    ops_[key] = std::move(op);
+    ++num_ops_;
+  }
+  const Ticket running = started->steps[0]();
+  {
+    MutexLock lock(&mutex_);
+    started->running = running;
+  }
+  running.NotifyTo(done_, key);
+  return Ticket(ticket);
+}
+
+// An operation is this thread's from its first step's end on.
+void HostStore::RunChains() {
+  for (;;) {
+    const auto tag = done_.Next(Clock::now() + std::chrono::seconds(60));
+    if (!tag.has_value()) continue;
+    if (*tag == kEndOfChains) return;
+    Op* op = nullptr;
+    Ticket running;
+    {
+      MutexLock lock(&mutex_);
+      op = ops_[*tag].get();
+      running = op->running;
+    }
+    const absl::Status status = running.Wait(Clock::now());  // it is done
+    if (status.ok() && ++op->num_done < op->steps.size()) {
+      const Ticket next = op->steps[op->num_done]();
+      {
+        MutexLock lock(&mutex_);
+        op->running = next;
+      }
+      next.NotifyTo(done_, *tag);
+      continue;
+    }
+    const std::shared_ptr<Ticket::State> ticket = op->ticket;
+    {
+      MutexLock lock(&mutex_);
+      ops_[*tag] = nullptr;
+    }
+    ticket->Finish(status);
+    MutexLock lock(&mutex_);
+    if (--num_ops_ == 0) ops_changed_.NotifyAll();
+  }
+}
+
+CodecControl& HostStore::codecs() {
+  return second_ == nullptr ? *this : second_->codecs();
+}
+
+// The one that pushes does it.
+absl::Status HostStore::SetCodec(Key key, int codec) {
+  MutexLock lock(&mutex_);
+  const int count = 1 + static_cast<int>(compression_.alternatives.size());
+  if (key >= reports_.size() || codec < kDenseCodec || codec >= count) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("key ", key, " of ", reports_.size(), " to codec ", codec,
+                     " of ", count));
+  }
+  reports_[key].is_dense = codec == kDenseCodec;
+  return absl::OkStatus();
+}
+
+PackingMode HostStore::packing() const {
+  MutexLock lock(&mutex_);
+  return pusher_.packing;
+}
+
+absl::Status HostStore::SetPacking(PackingMode mode) {
+  MutexLock lock(&mutex_);
+  if (pusher_.packing != PackingMode::kAuto || mode == PackingMode::kAuto) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("SetPacking to ", ToString(mode), " of a store with ",
+                     ToString(pusher_.packing)));
+  }
+  pusher_.packing = mode;
+  return absl::OkStatus();
+}
+
+std::vector<TensorReport> HostStore::Report() const {
+  MutexLock lock(&mutex_);
+  return reports_;
+}
+
+absl::StatusOr<LinkFigures> HostStore::Measure(Duration at_most) {
+  Calibration told;
+  RETURN_IF_ERROR(workers_->Together(
+      [&](const HostWorkers::Tell& tell) -> absl::Status {
+        ASSIGN_OR_RETURN(const LinkFigures figures,
+                         second_->link()->Measure(at_most));
+        told.links = {figures};
+        return tell(CalibrationToJson(told, -1));
+      },
+      [&](const std::string& text) -> absl::Status {
+        ASSIGN_OR_RETURN(told, CalibrationFromJson(text));
+        return absl::OkStatus();
+      }));
+  if (told.links.size() == 1) return told.links[0];
+  return absl::InternalError("the worker that pushes told of no link");
+}
+
+double HostStore::load() const {
+  if (second_ != nullptr) return second_->link()->load();
+  MutexLock lock(&mutex_);
+  return pusher_.load;
+}
+
+std::string HostStore::identity() const {
+  if (second_ != nullptr) return second_->link()->identity();
+  MutexLock lock(&mutex_);
+  return pusher_.identity;
+}
+
+std::string HostStore::transport_details() const {
+  if (second_ != nullptr) return second_->link()->transport_details();
+  MutexLock lock(&mutex_);
+  return pusher_.transport_details;
+}
+
+absl::StatusOr<std::string> HostStore::Save() {
+  std::string text;
+  RETURN_IF_ERROR(workers_->Together(
+      [&](const auto&) -> absl::Status {
+        ASSIGN_OR_RETURN(text, second_->states()->Save());
+        return absl::OkStatus();
+      },
+      [](const std::string&) { return absl::OkStatus(); }));
+  return text;
+}
+
+absl::Status HostStore::Load(absl::string_view text) {
+  return workers_->Together(
+      [&](const auto&) { return second_->states()->Load(text); },
+      [](const std::string&) { return absl::OkStatus(); });
+}
+
+StoreStats HostStore::stats() const {
+  StoreStats stats;
+  if (second_ != nullptr) stats = second_->stats();
+  if (first_ != nullptr) stats.io_cpu_s += first_->stats().io_cpu_s;
+  return stats;
+}
+
+void HostStore::Close() {
+  {
+    MutexLock lock(&mutex_);
+    if (is_closed_) return;
+    is_closed_ = true;
+  }
+  job_.Leave();
+  if (first_ != nullptr) first_->Close();  // whose tickets end with it
+  if (second_ != nullptr) second_->Close();
+  {
+    MutexLock lock(&mutex_);
+    while (num_ops_ > 0) {
+      ops_changed_.WaitUntil(&mutex_, Clock::now() + std::chrono::seconds(1));
+    }
+  }
+  FinishedTicket(absl::OkStatus()).NotifyTo(done_, kEndOfChains);
+  chains_.join();
+}
+
+}  // namespace telegrad

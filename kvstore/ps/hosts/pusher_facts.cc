@@ -1,0 +1,118 @@
+#include "kvstore/ps/hosts/pusher_facts.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "absl/status/status.h"
+#include "kvstore/engine/checks.h"
+#include "kvstore/ps/json_fields.h"
+
+namespace telegrad {
+namespace {
+
+using FactsJson = nlohmann::json;
+
+constexpr size_t kReportsInAText = 256;  // of less than 4 KiB each
+
+// Texts of a report that may be long are cut; people read them.
+constexpr size_t kMaxReportText = 700;
+
+FactsJson Cut(const std::string& text) {
+  return text.substr(0, kMaxReportText);
+}
+
+std::string Dump(const FactsJson& json) {
+  return json.dump(-1, ' ', false, FactsJson::error_handler_t::replace);
+}
+
+// Leaves an error in `status` where it is missing or no text.
+std::string TextField(const FactsJson& json, const char* name,
+                      absl::Status& status) {
+  const auto found = json.find(name);
+  if (found != json.end() && found->is_string()) return *found;
+  status.Update(absl::InvalidArgumentError(name));
+  return "";
+}
+
+absl::Status NoFacts() {
+  return absl::InvalidArgumentError(
+      "the worker that pushes for this host says nothing of use of its store");
+}
+
+}  // namespace
+
+std::string ToText(const PusherFacts& facts) {
+  return Dump({{"packing", static_cast<unsigned>(facts.packing)},
+               {"load", facts.load},
+               {"identity", facts.identity},
+               {"transport", facts.transport_details}});
+}
+
+absl::StatusOr<PusherFacts> ReadPusherFacts(absl::string_view text) {
+  const FactsJson json =
+      FactsJson::parse(text.begin(), text.end(), nullptr, false);
+  if (!json.is_object() || !json.contains("load") ||
+      !json["load"].is_number()) {
+    return NoFacts();
+  }
+  absl::Status status;
+  PusherFacts facts;
+  facts.packing =
+      static_cast<PackingMode>(UnsignedField(json, "packing", 0, 2, status));
+  facts.load = json["load"].get<double>();
+  facts.identity = TextField(json, "identity", status);
+  facts.transport_details = TextField(json, "transport", status);
+  if (!status.ok()) return NoFacts();
+  return facts;
+}
+
+std::vector<std::string> ReportTexts(const std::vector<TensorReport>& reports,
+                                     size_t first) {
+  std::vector<std::string> texts;
+  for (size_t begin = first; begin < reports.size(); begin += kReportsInAText) {
+    FactsJson list = FactsJson::array();
+    const size_t end = std::min(begin + kReportsInAText, reports.size());
+    for (size_t i = begin; i < end; ++i) {
+      const TensorReport& each = reports[i];
+      list.push_back({{"name", each.name},
+                      {"elems", each.num_elems},
+                      {"codec", Cut(each.codec)},
+                      {"setting", Cut(each.setting)},
+                      {"has_rule", each.has_rule ? 1u : 0u},
+                      {"reason", Cut(each.reason)},
+                      {"reply", Cut(each.reply)},
+                      {"packing", Cut(each.packing)},
+                      {"push_bytes", each.push_bytes},
+                      {"is_dense", each.is_dense ? 1u : 0u}});
+    }
+    texts.push_back(Dump(list));
+  }
+  return texts;
+}
+
+absl::StatusOr<std::vector<TensorReport>> ReadReports(absl::string_view text) {
+  const FactsJson json =
+      FactsJson::parse(text.begin(), text.end(), nullptr, false);
+  if (!json.is_array()) return NoFacts();
+  std::vector<TensorReport> reports;
+  for (const FactsJson& each : json) {
+    if (!each.is_object()) return NoFacts();
+    absl::Status status;
+    TensorReport& report = reports.emplace_back();
+    report.name = TextField(each, "name", status);
+    report.num_elems = UnsignedField(each, "elems", 0, kMaxTensorElems, status);
+    report.codec = TextField(each, "codec", status);
+    report.setting = TextField(each, "setting", status);
+    report.has_rule = UnsignedField(each, "has_rule", 0, 1, status) > 0;
+    report.reason = TextField(each, "reason", status);
+    report.reply = TextField(each, "reply", status);
+    report.packing = TextField(each, "packing", status);
+    report.push_bytes =
+        UnsignedField(each, "push_bytes", 0, 64 * kMaxTensorElems, status);
+    report.is_dense = UnsignedField(each, "is_dense", 0, 1, status) > 0;
+    if (!status.ok()) return NoFacts();
+  }
+  return reports;
+}
+
+}  // namespace telegrad
