@@ -67,10 +67,7 @@ absl::StatusOr<DistOptions> MakeDistOptions(const TrainOptions& options,
   dist.chunk_elems = options.chunk_elems;
   dist.max_staleness = options.max_staleness;
   dist.facts = NetworkVariables();
-  // Tensors on GPUs are not summed in the host's memory.
-  const bool has_gpus = !options.gpus.empty();
-  ASSIGN_OR_RETURN(dist.tier_one,
-                   ParseTierOne(has_gpus ? "off" : options.tier_one));
+  ASSIGN_OR_RETURN(dist.tier_one, ParseTierOne(options.tier_one));
   return dist;
 }
 

@@ -63,6 +63,27 @@ absl::StatusOr<Setting> ParseSetting(absl::string_view text,
   return setting;
 }
 
+namespace {
+
+// Where workers of a host cannot sum first it is off, unless it was asked for.
+absl::Status SettleTierOne(const StoreTraits& traits, TrainOptions& options) {
+  const char* const why_not =
+      !traits.has_workers     ? "has nothing to sum in one process"
+      : traits.is_async       ? "makes workers of a host wait for each other"
+      : !options.gpus.empty() ? "sums in host memory, not on --gpus"
+                              : nullptr;
+  if (why_not == nullptr) return absl::OkStatus();
+  if (options.tier_one == "on") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--tier1 on with --kv-store ", options.kv_store, " ",
+                     why_not, ": leave it out"));
+  }
+  options.tier_one = "off";
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::Status SettleStore(TrainOptions& options) {
   ASSIGN_OR_RETURN(const StoreTraits traits, FindStoreType(options.kv_store));
   const auto refuse = [&](absl::string_view what) {
@@ -88,15 +109,8 @@ absl::Status SettleStore(TrainOptions& options) {
   } else if (traits.has_workers && options.servers == 0) {
     return refuse("needs servers; --kv-store allreduce has none");
   }
-  if (options.tier_one == "on" && !options.gpus.empty()) {
-    return absl::InvalidArgumentError(
-        "--tier1 on sums in host memory: leave --gpus out, or take --tier1 "
-        "off");
-  }
+  RETURN_IF_ERROR(SettleTierOne(traits, options));
   if (traits.has_workers) return absl::OkStatus();
-  if (options.tier_one == "on") {
-    return refuse("is one process: --tier1 on has nothing to sum there");
-  }
   for (const char* flag : {"--workers", "--servers", "--link", "--transport"}) {
     if (options.given.contains(flag)) {
       return refuse(absl::StrCat("is one process without a network: leave ",

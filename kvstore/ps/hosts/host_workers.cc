@@ -152,9 +152,8 @@ absl::Status HostWorkers::JoinHost(int num_threads) {
                  .cancellation = job.cancellation,
                  .operation_timeout = job.operation_timeout,
                  .part_threads = num_threads};
-  // Memory of the host, whatever the network is.
-  const bool is_one_process = job_.data_path().transport.name == "inproc";
-  own.transport.name = is_one_process ? "inproc" : "tcp";
+  // Of one host that is its memory, whatever the job's network is.
+  own.transport.name = TransportOf(NetworkKind::kTcp);
   ASSIGN_OR_RETURN(joined_, JoinWorkers(own));
   Membership membership = joined_->membership();
   for (size_t i = 0; i < ranks_.size(); ++i) {
