@@ -128,21 +128,38 @@ absl::StatusOr<BatchTable::Slot*> BatchTable::TakeSlot(size_t pinned,
     slot = each.get();
     break;
   }
-  if (slot == nullptr) {
-    slots_.push_back(std::make_unique<Slot>());
-    slot = slots_.back().get();
-    slot->event = queue_->MakeEvent();
-  }
+  if (slot == nullptr) slot = AddSlot();
   // With room to grow, so that groups of all sizes are soon served.
-  if (slot->pinned.size() < pinned) {
-    slot->pinned = queue_->MakePinned(2 * pinned);
-    if (slot->pinned.size() < pinned) return NoRoom(*queue_, 2 * pinned);
-  }
-  if (slot->memory.size() < memory) {
-    slot->memory = queue_->MakeMemory(2 * memory, stream_);
-    if (slot->memory.size() < memory) return NoRoom(*queue_, 2 * memory);
+  if (slot->pinned.size() < pinned || slot->memory.size() < memory) {
+    RETURN_IF_ERROR(Grow(*slot, 2 * pinned, 2 * memory));
   }
   return slot;
+}
+
+BatchTable::Slot* BatchTable::AddSlot() {
+  slots_.push_back(std::make_unique<Slot>());
+  slots_.back()->event = queue_->MakeEvent();
+  return slots_.back().get();
+}
+
+absl::Status BatchTable::Grow(Slot& slot, size_t pinned, size_t memory) {
+  if (slot.pinned.size() < pinned) {
+    slot.pinned = queue_->MakePinned(pinned);
+    if (slot.pinned.size() < pinned) return NoRoom(*queue_, pinned);
+  }
+  if (slot.memory.size() < memory) {
+    slot.memory = queue_->MakeMemory(memory, stream_);
+    if (slot.memory.size() < memory) return NoRoom(*queue_, memory);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BatchTable::Reserve(size_t count, size_t pinned, size_t memory) {
+  while (slots_.size() < count) AddSlot();
+  for (const auto& slot : slots_) {
+    RETURN_IF_ERROR(Grow(*slot, pinned, memory));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::byte*> BatchTable::Upload(const void* from, size_t size,

@@ -60,6 +60,10 @@ class BatchTable {
   kernels::DeviceQueue& queue() const { return *queue_; }
   Stream stream() const { return stream_; }
 
+  // Makes room for `count` uploads under way, of at most so many bytes of
+  // pinned memory and of the device's: with these nothing is allocated later.
+  absl::Status Reserve(size_t count, size_t pinned, size_t memory);
+
   // Copies of `size` bytes of `from` for what is queued on the stream until
   // Release: where they are on the device, behind them `scratch` bytes.
   // ResourceExhausted, Internal: what the device says.
@@ -72,6 +76,8 @@ class BatchTable {
  private:
   struct Slot;
   absl::StatusOr<Slot*> TakeSlot(size_t pinned, size_t memory);
+  Slot* AddSlot();
+  absl::Status Grow(Slot& slot, size_t pinned, size_t memory);
 
   kernels::DeviceQueue* const queue_;
   const Stream stream_;

@@ -175,11 +175,12 @@ std::string TakeLaunchError(Device device) {
 
 const GatherKernels& GatherKernelsOf([[maybe_unused]] DeviceKind kind) {
 #if TELEGRAD_WITH_CUDA
-  static constexpr GatherKernels kCudaGather = {cuda::Clear, cuda::Sample};
+  static constexpr GatherKernels kCudaGather = {cuda::Clear, cuda::Sample,
+                                                cuda::GatherMany};
   if (kind == DeviceKind::kCuda) return kCudaGather;
 #endif
-  static constexpr GatherKernels kGather = {reference::Clear,
-                                            reference::Sample};
+  static constexpr GatherKernels kGather = {reference::Clear, reference::Sample,
+                                            reference::GatherMany};
   return kGather;
 }
 

@@ -88,7 +88,10 @@ absl::Status Ticket::WaitOn(Stream stream, TimePoint deadline) const {
   }
   if (!is_under_way) return Wait(deadline);
   if (state_->wait_on(stream)) return absl::OkStatus();
-  return absl::InternalError("a stream cannot wait for the result");
+  // The device has failed: the operation's end says how.
+  const absl::Status end = Wait(deadline);
+  return end.ok() ? absl::InternalError("a stream cannot wait for the result")
+                  : end;
 }
 
 bool Ticket::is_done() const { return WaitUntil(TimePoint()); }

@@ -7,5 +7,6 @@ namespace telegrad::kernels::cuda {
 
 ClearFn Clear;
 SampleFn Sample;
+GatherManyFn GatherMany;
 
 }  // namespace telegrad::kernels::cuda

@@ -12,4 +12,11 @@ void Sample(const float* x, size_t n, size_t stride, float* out, Stream) {
   for (size_t i = 0; i < n; i += stride) out[i / stride] = x[i];
 }
 
+void GatherMany(const GatherSpan* spans, uint32_t num_spans, Stream stream) {
+  for (const GatherSpan* span = spans; span != spans + num_spans; ++span) {
+    Sample(span->from, span->count * span->stride, span->stride, span->to,
+           stream);
+  }
+}
+
 }  // namespace telegrad::kernels::reference

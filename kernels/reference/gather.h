@@ -6,5 +6,6 @@ namespace telegrad::kernels::reference {
 
 ClearFn Clear;
 SampleFn Sample;
+GatherManyFn GatherMany;
 
 }  // namespace telegrad::kernels::reference

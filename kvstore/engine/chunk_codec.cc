@@ -19,9 +19,9 @@ std::shared_ptr<Buffer> ScratchOf(const EngineConfig& config, size_t bytes) {
 
 }  // namespace
 
-void ChangeDense(size_t num_nonfinite, const float* residual, Buffer& dense) {
-  auto* const to = dense.as<float>();
-  const size_t n = dense.size() / sizeof(float);
+void ChangeDense(size_t num_nonfinite, const float* residual, Bytes dense) {
+  float* const to = Floats(dense);
+  const size_t n = dense.size / sizeof(float);
   if (num_nonfinite > 0) {
     std::replace_if(
         to, to + n, [](float x) { return !std::isfinite(x); }, 0.0f);
@@ -200,7 +200,8 @@ absl::StatusOr<EncodedChunk> ChunkCodec::EncodeDense(ConstBytes grad) {
     kernels::CpuKernels().copy(grad.data, grad.size, dense_->data(), {});
   }
   float* const residual = Floats(memory_.residual);
-  ChangeDense(seen.num_nonfinite, adds_residual ? residual : nullptr, *dense_);
+  ChangeDense(seen.num_nonfinite, adds_residual ? residual : nullptr,
+              dense_->view());
   if (adds_residual) std::fill_n(residual, chunk_.num_elems, 0.0f);
   seen.payload = dense_->view();
   return seen;

@@ -33,6 +33,8 @@ struct ChunkMemory {
   Bytes frame = {};
   Bytes host_result = {};
   Bytes host_frame = {};
+  Bytes dense = {};  // [n] f32 of a small chunk, which goes along with others
+  Bytes host_dense = {};
   Bytes answer = {};
   const void* block = nullptr;  // that all of this is of, with other chunks'
 };

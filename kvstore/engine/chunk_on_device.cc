@@ -20,7 +20,7 @@ absl::StatusOr<std::shared_ptr<Buffer>> ChunkOnDevice::Room(
     size_t bytes) const {
   std::shared_ptr<Buffer> room = lane().device_buffers().Get(bytes);
   if (room->size() == bytes) return room;
-  return DeviceLane::NoMemory(bytes);
+  return NoDeviceMemory(bytes);
 }
 
 absl::StatusOr<std::shared_ptr<Buffer>> ChunkOnDevice::Widened(
@@ -37,29 +37,48 @@ absl::Status ChunkOnDevice::BeginEncode(uint64_t step, uint64_t source,
   const PreparedCodec& codec = *coding.codec;
   begun_ = {.is_dense = codec.traits().lossless};
   if (begun_.is_dense) return BeginDense(grad);
-  const EncodeParams params = codec_.ParamsOf(coding, step, source);
-  begun_.threshold = params.threshold;
-  const ChunkMemory& memory = codec_.memory_;
-  const Bytes frame = Reach(memory.frame);
-  const Stream stream = lane().stream();
-  bool is_encoded = false;
-  std::shared_ptr<Buffer> widened;
+  EncodeItem item = {.codec = &codec,
+                     .grad = Reach(grad),
+                     .state = &codec_.state_,
+                     .params = codec_.ParamsOf(coding, step, source),
+                     .out = Reach(codec_.memory_.frame),
+                     .result = result_on_device()};
+  begun_.threshold = item.params.threshold;
+  bool is_queued = false;
   if (codec_.dtype_ != Dtype::kFloat32) {
-    ASSIGN_OR_RETURN(is_encoded,
-                     codec_.EncodeHalves(codec, params, Reach(grad), frame,
-                                         result_on_device(), stream));
-    if (!is_encoded) {
-      ASSIGN_OR_RETURN(widened, Widened(grad));
-      grad = widened->view();
-    }
+    RETURN_IF_ERROR(BeginHalves(item, &is_queued));
   }
-  if (!is_encoded) {
-    if (codec_.has_sample_) RETURN_IF_ERROR(SampleBefore(Reach(grad)));
-    RETURN_IF_ERROR(codec.Encode(Reach(grad), codec_.state_, params, frame,
-                                 result_on_device(), stream));
-    codec_.has_residual_ |= codec_.state_.residual.size > 0;
-    if (codec_.has_sample_) RETURN_IF_ERROR(SampleAfter(codec));
+  if (is_queued) return AfterEncode(codec);
+  if (codec_.has_sample_) RETURN_IF_ERROR(SampleBefore(item.grad));
+  codec_.has_residual_ |= codec_.state_.residual.size > 0;
+  lane().batch().Encode(item, [this, &codec] { return AfterEncode(codec); });
+  return absl::OkStatus();
+}
+
+// As they are where a launch of many takes them, or the codec does; else as
+// float32.
+absl::Status ChunkOnDevice::BeginHalves(EncodeItem& item, bool* is_queued) {
+  if (!codec_.has_sample_ && codec_.tries_halves_) {
+    item.half = codec_.dtype_ == Dtype::kFloat16 ? HalfFormat::kFp16
+                                                 : HalfFormat::kBf16;
+    ASSIGN_OR_RETURN(const std::optional<BatchPart> part,
+                     item.codec->BatchPartOf(item));
+    if (part.has_value()) return absl::OkStatus();
+    ASSIGN_OR_RETURN(*is_queued, codec_.EncodeHalves(
+                                     *item.codec, item.params, item.grad,
+                                     item.out, item.result, lane().stream()));
+    if (*is_queued) return absl::OkStatus();
+    item.half = std::nullopt;
   }
+  ASSIGN_OR_RETURN(const std::shared_ptr<Buffer> floats, Widened(item.grad));
+  lane().batch().Keep(floats);
+  item.grad = Reach(floats->view());
+  return absl::OkStatus();
+}
+
+absl::Status ChunkOnDevice::AfterEncode(const PreparedCodec& codec) {
+  if (codec_.has_sample_) RETURN_IF_ERROR(SampleAfter(codec));
+  const ChunkMemory& memory = codec_.memory_;
   lane().Down(memory.host_result, memory.result, memory.block);
   if (codec.traits().constant_width) {
     lane().Down(memory.host_frame,
@@ -70,15 +89,28 @@ absl::Status ChunkOnDevice::BeginEncode(uint64_t step, uint64_t source,
   return absl::OkStatus();
 }
 
+// Small ones go to the host as one copy.
 absl::Status ChunkOnDevice::BeginDense(ConstBytes grad) {
   const kernels::KernelTable& kernels = lane().kernels();
+  const ChunkMemory& memory = codec_.memory_;
   const size_t bytes = codec_.value_bytes();
-  codec_.dense_ = lane().host_buffers().Get(bytes);
-  RETURN_IF_ERROR(CopyValue(grad, codec_.dense_->view()));
+  if (memory.dense.size > 0) {
+    if (codec_.dtype_ != Dtype::kFloat32) {
+      ASSIGN_OR_RETURN(begun_.floats, Widened(grad));
+      grad = begun_.floats->view();
+    }
+    lane().batch().Gather({.from = Floats(Reach(grad)),
+                           .to = Floats(Reach(memory.dense)),
+                           .count = codec_.chunk_.num_elems});
+    lane().Down(memory.host_dense, memory.dense, memory.block);
+  } else {
+    codec_.dense_ = lane().host_buffers().Get(bytes);
+    RETURN_IF_ERROR(CopyValue(grad, codec_.dense_->view()));
+  }
   if (!std::exchange(codec_.has_residual_, false)) return absl::OkStatus();
   ASSIGN_OR_RETURN(begun_.residual, Room(bytes));
   begun_.host_residual = lane().host_buffers().Get(bytes);
-  const Bytes residual = Reach(codec_.memory_.residual);
+  const Bytes residual = Reach(memory.residual);
   kernels.copy(residual.data, bytes, Reach(begun_.residual->view()).data,
                lane().stream());
   kernels::GatherKernelsOf(kernels.device)
@@ -100,13 +132,17 @@ absl::Status ChunkOnDevice::SampleBefore(ConstBytes floats) {
   const size_t bytes = kSampledArrays * 4 * codec_.guard_.num_samples();
   ASSIGN_OR_RETURN(begun_.samples, Room(bytes));
   begun_.host_samples = lane().host_buffers().Get(bytes);
-  Sample(floats, 0);
-  if (codec_.guard_.has_residual()) Sample(codec_.state_.residual, 1);
+  lane().batch().Gather(SampleOf(floats, 0));
+  if (codec_.guard_.has_residual()) {
+    lane().batch().Gather(SampleOf(codec_.state_.residual, 1));
+  }
   return absl::OkStatus();
 }
 
 absl::Status ChunkOnDevice::SampleAfter(const PreparedCodec& codec) {
-  if (codec_.guard_.has_residual()) Sample(codec_.state_.residual, 2);
+  if (codec_.guard_.has_residual()) {
+    lane().batch().Gather(SampleOf(codec_.state_.residual, 2));
+  }
   if (codec_.guard_.needs_decoded()) {
     // Given back at once: whoever gets it has kernels that come later.
     ASSIGN_OR_RETURN(const std::shared_ptr<Buffer> decoded,
@@ -119,19 +155,22 @@ absl::Status ChunkOnDevice::SampleAfter(const PreparedCodec& codec) {
                        : codec.max_encoded_bytes();
     RETURN_IF_ERROR(
         codec.Decode(payload, begun_.threshold, to, lane().stream()));
-    Sample(to, 3);
+    kernels::GatherKernelsOf(lane().kernels().device)
+        .sample(Floats(to), codec_.chunk_.num_elems, codec_.guard_.stride(),
+                SampleOf(to, 3).to, lane().stream());
   }
   lane().Down(begun_.host_samples->view(), begun_.samples->view());
   return absl::OkStatus();
 }
 
-void ChunkOnDevice::Sample(ConstBytes from, size_t array) {
+kernels::GatherSpan ChunkOnDevice::SampleOf(ConstBytes from,
+                                            size_t array) const {
   const Guard& guard = codec_.guard_;
-  kernels::GatherKernelsOf(lane().kernels().device)
-      .sample(
-          Floats(from), codec_.chunk_.num_elems, guard.stride(),
-          Floats(Reach(begun_.samples->view())) + array * guard.num_samples(),
-          lane().stream());
+  return {
+      .from = Floats(from),
+      .to = Floats(Reach(begun_.samples->view())) + array * guard.num_samples(),
+      .count = guard.num_samples(),
+      .stride = guard.stride()};
 }
 
 absl::StatusOr<bool> ChunkOnDevice::CopyCodes() {
@@ -151,16 +190,20 @@ absl::StatusOr<bool> ChunkOnDevice::CopyCodes() {
   return true;
 }
 
+Bytes ChunkOnDevice::dense() const {
+  return codec_.dense_ == nullptr ? codec_.memory_.host_dense
+                                  : codec_.dense_->view();
+}
+
 EncodedChunk ChunkOnDevice::EndEncode() {
   const Begun begun = std::exchange(begun_, {});
   if (begun.is_dense) {
-    Buffer& dense = *codec_.dense_;
-    const EncodedChunk seen = codec_.SeenDense(dense.view());
+    const EncodedChunk seen = codec_.SeenDense(dense());
     if (seen.is_refused) return seen;
     ChangeDense(
         seen.num_nonfinite,
         begun.residual == nullptr ? nullptr : begun.host_residual->as<float>(),
-        dense);
+        dense());
     return seen;
   }
   if (codec_.has_sample_) {

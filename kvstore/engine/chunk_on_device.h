@@ -14,7 +14,8 @@ class ChunkOnDevice {
  public:
   explicit ChunkOnDevice(ChunkCodec* codec) : codec_(*codec) {}
 
-  // Kernels, and copies of what has a known size.
+  // Kernels, which the lane's batch collects, and copies of what has a known
+  // size: DeviceLane::Submit queues them.
   absl::Status BeginEncode(uint64_t step, uint64_t source, ConstBytes grad);
   // When these have passed: copies of what has not; whether there are any.
   absl::StatusOr<bool> CopyCodes();
@@ -40,7 +41,7 @@ class ChunkOnDevice {
     // what codes decode to.
     std::shared_ptr<Buffer> samples = nullptr;
     std::shared_ptr<Buffer> host_samples = nullptr;
-    // Of a dense chunk: the gradient or answer as float32 if it is not, the
+    // The gradient or answer as float32 if it is not; of a dense chunk, the
     // residual that goes along, and this on the host.
     std::shared_ptr<Buffer> floats = nullptr;
     std::shared_ptr<Buffer> residual = nullptr;
@@ -50,9 +51,14 @@ class ChunkOnDevice {
   absl::StatusOr<std::shared_ptr<Buffer>> Room(size_t bytes) const;
   absl::StatusOr<std::shared_ptr<Buffer>> Widened(ConstBytes from) const;
   absl::Status BeginDense(ConstBytes grad);
+  absl::Status BeginHalves(EncodeItem& item, bool* is_queued);
+  absl::Status AfterEncode(const PreparedCodec& codec);
   absl::Status SampleBefore(ConstBytes floats);
   absl::Status SampleAfter(const PreparedCodec& codec);
-  void Sample(ConstBytes from, size_t array);
+  // Into this one of Begun::samples.
+  kernels::GatherSpan SampleOf(ConstBytes from, size_t array) const;
+  // On the host, of a chunk that goes dense.
+  Bytes dense() const;
   const EncodeResult& result() const {
     return *reinterpret_cast<const EncodeResult*>(
         codec_.memory_.host_result.data);
@@ -68,6 +74,6 @@ class ChunkOnDevice {
 // What goes dense instead of a gradient, of which `dense` [n] f32 is a copy:
 // elements that are not finite count as 0, if there are any, and `residual`
 // [n], unless null, is added.
-void ChangeDense(size_t num_nonfinite, const float* residual, Buffer& dense);
+void ChangeDense(size_t num_nonfinite, const float* residual, Bytes dense);
 
 }  // namespace telegrad

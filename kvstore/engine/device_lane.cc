@@ -54,11 +54,13 @@ DeviceLane::DeviceLane(std::unique_ptr<kernels::DeviceQueue> queue,
       up_(queue_->MakeStream(kUrgent)),
       down_(queue_->MakeStream(kUrgent)),
       aside_(queue_->MakeStream(0)),
+      ready_(queue_->MakeStream(0)),
       up_event_(queue_->MakeEvent()),
       compute_event_(queue_->MakeEvent()),
       host_buffers_([this](size_t size) { return MakeHostMemory(size); }),
       device_buffers_(
-          [this](size_t size) { return queue_->MakeMemory(size, compute_); }) {}
+          [this](size_t size) { return queue_->MakeMemory(size, compute_); }),
+      batch_(queue_.get(), kernels, compute_) {}
 
 Device DeviceLane::codec_device() const {
   return device() == kEmulatedDevice ? Device{} : device();
@@ -95,13 +97,15 @@ void DeviceLane::QueueDowns() {
     Copy copy = downs_[i++];
     for (; i < downs_.size(); ++i) {
       const Copy& next = downs_[i];
-      if (next.block == nullptr || next.block != copy.block ||
-          copy.from.data + copy.from.size != next.from.data ||
-          copy.to.data + copy.to.size != next.to.data) {
+      const ptrdiff_t gap = next.from.data - copy.from.data -
+                            static_cast<ptrdiff_t>(copy.from.size);
+      if (next.block == nullptr || next.block != copy.block || gap < 0 ||
+          gap > static_cast<ptrdiff_t>(kMirrorGap) ||
+          next.to.data - copy.to.data != next.from.data - copy.from.data) {
         break;
       }
-      copy.from.size += next.from.size;
-      copy.to.size += next.to.size;
+      copy.from.size += next.from.size + static_cast<size_t>(gap);
+      copy.to.size = copy.from.size;
     }
     queue_->Copy(copy.to, copy.from, down_);
     down_bytes_ += static_cast<int64_t>(copy.from.size);
@@ -117,6 +121,7 @@ void DeviceLane::EndUp() {
 }
 
 DeviceLane::Events DeviceLane::Submit() {
+  Launch();
   EndUp();
   const Events events = {TakeEvent(), TakeEvent()};
   queue_->Record(events.kernels, compute_);
@@ -127,6 +132,7 @@ DeviceLane::Events DeviceLane::Submit() {
 }
 
 absl::Status DeviceLane::status() {
+  if (!launched_.ok()) return std::exchange(launched_, absl::OkStatus());
   const std::string error = queue_->TakeError();
   return error.empty() ? absl::OkStatus() : DeviceFault(error);
 }
@@ -158,8 +164,10 @@ bool DeviceLane::WaitOn(Stream stream, Event event) {
 }
 
 // The copies down come after the kernels.
-bool DeviceLane::Notify(void (*call)(void*), void* argument) {
-  return queue_->Notify(down_, call, argument);
+bool DeviceLane::Notify(void (*call)(void*), void* argument, Event behind) {
+  if (behind.handle == nullptr) return queue_->Notify(down_, call, argument);
+  return queue_->WaitOn(ready_, behind) &&
+         queue_->Notify(ready_, call, argument);
 }
 
 absl::Status DeviceLane::Wait(Event event, TimePoint deadline) {
@@ -168,10 +176,11 @@ absl::Status DeviceLane::Wait(Event event, TimePoint deadline) {
       case State::kPassed:
         return absl::OkStatus();
       case State::kFailed: {
-        const absl::Status why = status();
-        return why.ok() ? DeviceFault(absl::StrCat(LaneName(device()),
-                                                   ": what was queued failed"))
-                        : why;
+        const std::string why = queue_->TakeError();
+        return DeviceFault(
+            why.empty()
+                ? absl::StrCat(LaneName(device()), ": what was queued failed")
+                : why);
       }
       case State::kRunning:
         if (Clock::now() >= deadline) {
@@ -207,7 +216,7 @@ absl::StatusOr<Buffer> DeviceLane::MakeMemory(size_t size) {
                       absl::ResourceExhaustedError(why));
 }
 
-absl::Status DeviceLane::NoMemory(size_t size) {
+absl::Status NoDeviceMemory(size_t size) {
   return WithExitCode(ExitCode::kResourceLimit,
                       absl::ResourceExhaustedError(absl::StrCat(
                           "the device has no ", size, " bytes left")));

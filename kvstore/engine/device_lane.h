@@ -16,6 +16,7 @@
 #include "kernels/device_queue.h"
 #include "kernels/dispatch.h"
 #include "kvstore/engine/buffer_pool.h"
+#include "kvstore/engine/device_batch.h"
 
 namespace telegrad {
 
@@ -39,17 +40,21 @@ class DeviceLane {
   // Other threads, too.
   BufferPool& host_buffers() { return host_buffers_; }
   BufferPool& device_buffers() { return device_buffers_; }
+  // What Launch, or Submit, queues.
+  DeviceBatch& batch() { return batch_; }
 
   // Kernels and copies from now on come after it.
   void Follow(Event event);
   void Up(Bytes to, ConstBytes from);
   // To what kernels so far use.
   void UpAfterKernels(Bytes to, ConstBytes from);
-  // Queued by Submit; those of one `block` of memory that are neighbours there
-  // and on the host as one copy.
+  // Queued by Submit; those of one `block` of memory that lie there and on the
+  // host as neighbours do, at most kMirrorGap apart, as one copy.
   void Down(Bytes to, ConstBytes from, const void* block = nullptr);
   // Kernels from now on come after the copies up so far; Submit does it, too.
   void EndUp();
+  // What was collected in batch().
+  void Launch() { launched_.Update(batch_.Launch()); }
   // Behind all kernels and copies up so far, and behind all copies down.
   struct Events {
     Event kernels;
@@ -57,7 +62,7 @@ class DeviceLane {
   };
   Events Submit();
   // What went wrong, if anything did, with what was queued so far: exit code
-  // device_fault.
+  // device_fault where the device says so.
   absl::Status status();
 
   // The rest: any thread. An event is Take's until Return.
@@ -66,8 +71,9 @@ class DeviceLane {
   bool Record(Event event, Stream stream);
   bool WaitOn(Stream stream, Event event);
   kernels::DeviceQueue::State Poll(Event event) { return queue_->Poll(event); }
-  // Calls call(argument) once kernels and copies down so far have passed.
-  bool Notify(void (*call)(void*), void* argument);
+  // Calls call(argument) once what `behind` is behind has passed; without it,
+  // kernels and copies down so far.
+  bool Notify(void (*call)(void*), void* argument, Event behind = {});
   // Waits, on the host: for where that is no part of a step.
   absl::Status Wait(Event event, TimePoint deadline);
   // A copy behind `after`, and its end.
@@ -75,7 +81,6 @@ class DeviceLane {
   // For all streams, zero-filled; waits. ResourceExhausted where there is none
   // left.
   absl::StatusOr<Buffer> MakeMemory(size_t size);
-  static absl::Status NoMemory(size_t size);
   // The host's, which copies take.
   Buffer MakeHostMemory(size_t size);
 
@@ -100,10 +105,13 @@ class DeviceLane {
   const Stream up_;
   const Stream down_;
   const Stream aside_;  // of CopyNow and the like
+  const Stream ready_;  // of Notify
   const Event up_event_;
   const Event compute_event_;
   BufferPool host_buffers_;
   BufferPool device_buffers_;
+  DeviceBatch batch_;
+  absl::Status launched_;
   bool has_up_ = false;
   std::vector<Copy> downs_;
   std::atomic<int64_t> up_bytes_{0};
@@ -113,6 +121,14 @@ class DeviceLane {
   Mutex mutex_;
   std::vector<Event> events_ ABSL_GUARDED_BY(mutex_);
 };
+
+// Where parts of a block begin; and how far from the end of what is before, as
+// in front of them there may be 8 bytes that are not copied.
+constexpr size_t kMirrorAlignment = 16;
+constexpr size_t kMirrorGap = kMirrorAlignment - 1 + 8;
+
+// ResourceExhausted.
+absl::Status NoDeviceMemory(size_t size);
 
 // The exit code's status of a device that failed.
 absl::Status DeviceFault(const std::string& why);

@@ -1,6 +1,8 @@
 #include "kvstore/engine/tensor_codec.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -15,13 +17,12 @@ std::string PackingName(const Coding& coding) {
   return coding.codec->packing() == 1 ? "radix" : "plain";
 }
 
-// Of TensorCodec::codes_. What is copied down lies side by side.
-constexpr size_t kPowerAt = 8;
-constexpr size_t kResultsAt = 16;
-constexpr size_t kFrameAlignment = 16;  // kernels' widest access
+static_assert(kMirrorAlignment % 16 == 0, "kernels' widest access");
+// Larger chunks that go dense are a copy of their own.
+constexpr size_t kMostGathered = size_t{64} << 10;
 
 size_t Aligned(size_t at) {
-  return (at + kFrameAlignment - 1) / kFrameAlignment * kFrameAlignment;
+  return (at + kMirrorAlignment - 1) / kMirrorAlignment * kMirrorAlignment;
 }
 
 Bytes Slice(const Buffer& buffer, size_t at, size_t size) {
@@ -63,45 +64,103 @@ absl::StatusOr<std::unique_ptr<TensorCodec>> TensorCodec::Make(
 }
 
 absl::Status TensorCodec::MakeMemory() {
-  size_t codes_bytes = kResultsAt + sizeof(EncodeResult) * chunks_.size();
   size_t answers_bytes = 0;
-  std::vector<ChunkMemory> memory(chunks_.size());
-  for (size_t i = 0; i < chunks_.size(); ++i) {
-    const Chunk& chunk = chunks_[i].chunk();
-    memory[i].block = this;
-    if (residual_.size() > 0) {
-      memory[i].residual = PartOf(residual_.view(), chunk, Dtype::kFloat32);
-    }
-    memory[i].frame.size = chunks_[i].codings().MaxFrameBytes();
-    memory[i].answer.size = chunks_[i].max_reply_bytes();
-    codes_bytes = Aligned(codes_bytes) + memory[i].frame.size;
-    answers_bytes = Aligned(answers_bytes) + memory[i].answer.size;
+  for (const ChunkCodec& chunk : chunks_) {
+    answers_bytes = Aligned(answers_bytes) + chunk.max_reply_bytes();
   }
   if (lane() != nullptr) {
-    ASSIGN_OR_RETURN(codes_, MemoryOf(lane(), codes_bytes));
+    lane()->batch().Expect(chunks_.size(), spec_.num_elems);
     ASSIGN_OR_RETURN(answers_, MemoryOf(lane(), answers_bytes));
-    host_codes_ = lane()->MakeHostMemory(codes_bytes);
   }
-  size_t codes_at = kResultsAt + sizeof(EncodeResult) * chunks_.size();
+  memory_.resize(chunks_.size());
   size_t answers_at = 0;
-  for (size_t i = 0; i < chunks_.size() && lane() != nullptr; ++i) {
-    const size_t result_at = kResultsAt + i * sizeof(EncodeResult);
-    memory[i].result = Slice(codes_, result_at, sizeof(EncodeResult));
-    memory[i].host_result = Slice(host_codes_, result_at, sizeof(EncodeResult));
-    codes_at = Aligned(codes_at);
-    answers_at = Aligned(answers_at);
-    const size_t frame_bytes = memory[i].frame.size;
-    memory[i].frame = Slice(codes_, codes_at, frame_bytes);
-    memory[i].host_frame = Slice(host_codes_, codes_at, frame_bytes);
-    memory[i].answer = Slice(answers_, answers_at, memory[i].answer.size);
-    codes_at += frame_bytes;
-    answers_at += memory[i].answer.size;
-  }
   for (size_t i = 0; i < chunks_.size(); ++i) {
-    chunks_[i].SetMemory(memory[i]);
-    if (lane() != nullptr) on_device_.emplace_back(&chunks_[i]);
+    ChunkMemory& memory = memory_[i];
+    if (residual_.size() > 0) {
+      memory.residual =
+          PartOf(residual_.view(), chunks_[i].chunk(), Dtype::kFloat32);
+    }
+    if (lane() != nullptr) {
+      memory.answer = Slice(answers_, answers_at, chunks_[i].max_reply_bytes());
+      answers_at = Aligned(answers_at + memory.answer.size);
+      on_device_.emplace_back(&chunks_[i]);
+    } else {
+      chunks_[i].SetMemory(memory);
+    }
   }
   return absl::OkStatus();
+}
+
+absl::Status TensorCodec::Place(std::span<TensorCodec* const> tensors) {
+  std::vector<DeviceLane*> lanes;
+  for (const TensorCodec* tensor : tensors) {
+    if (tensor->lane() != nullptr) lanes.push_back(tensor->lane());
+  }
+  std::sort(lanes.begin(), lanes.end());
+  lanes.erase(std::unique(lanes.begin(), lanes.end()), lanes.end());
+  for (DeviceLane* const lane : lanes) {
+    std::vector<TensorCodec*> own;
+    std::copy_if(tensors.begin(), tensors.end(), std::back_inserter(own),
+                 [&](const TensorCodec* each) { return each->lane() == lane; });
+    RETURN_IF_ERROR(PlaceOn(*lane, own));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TensorCodec::PlaceOn(DeviceLane& lane,
+                                  std::span<TensorCodec* const> tensors) {
+  RETURN_IF_ERROR(lane.batch().Prepare());
+  // Twice: without memory it finds out how much there must be.
+  const auto lay_out = [&](const std::shared_ptr<Mirror>& mirror,
+                           size_t dense_at) {
+    size_t codes_at = 0;
+    for (TensorCodec* const tensor : tensors) {
+      tensor->LayOut(mirror, codes_at, dense_at);
+    }
+    return std::pair(codes_at, dense_at);
+  };
+  const auto [codes_bytes, dense_bytes] = lay_out(nullptr, 0);
+  const size_t bytes = codes_bytes + dense_bytes;
+  auto mirror = std::make_shared<Mirror>();
+  ASSIGN_OR_RETURN(mirror->device, MemoryOf(&lane, bytes));
+  mirror->host = lane.MakeHostMemory(bytes);
+  lay_out(mirror, codes_bytes);
+  return absl::OkStatus();
+}
+
+void TensorCodec::LayOut(const std::shared_ptr<Mirror>& mirror,
+                         size_t& codes_at, size_t& dense_at) {
+  const auto take = [&](size_t& at, size_t size, Bytes* device, Bytes* host) {
+    if (mirror != nullptr) {
+      *device = Slice(mirror->device, at, size);
+      *host = Slice(mirror->host, at, size);
+    }
+    at += size;
+  };
+  if (uses_scale()) {
+    // In front of what is aligned.
+    power_at_ = codes_at + kMirrorAlignment - sizeof(double);
+    codes_at += kMirrorAlignment;
+  }
+  for (ChunkMemory& memory : memory_) {
+    take(codes_at, sizeof(EncodeResult), &memory.result, &memory.host_result);
+  }
+  for (size_t i = 0; i < chunks_.size(); ++i) {
+    ChunkMemory& memory = memory_[i];
+    codes_at = Aligned(codes_at);
+    take(codes_at, chunks_[i].codings().MaxFrameBytes(), &memory.frame,
+         &memory.host_frame);
+    if (chunks_[i].value_bytes() > kMostGathered) continue;
+    take(dense_at, chunks_[i].value_bytes(), &memory.dense, &memory.host_dense);
+    dense_at = Aligned(dense_at);
+  }
+  codes_at = Aligned(codes_at);
+  if (mirror == nullptr) return;
+  mirror_ = mirror;
+  for (size_t i = 0; i < chunks_.size(); ++i) {
+    memory_[i].block = mirror.get();
+    chunks_[i].SetMemory(memory_[i]);
+  }
 }
 
 absl::Status TensorCodec::SetCodec(int codec) {
@@ -164,17 +223,19 @@ absl::Status TensorCodec::BeginWish(ConstBytes grad) {
   if (spec_.dtype != Dtype::kFloat32) {
     const size_t bytes = 4 * spec_.num_elems;
     floats = lane()->device_buffers().Get(bytes);
-    if (floats->size() < bytes) return lane()->NoMemory(bytes);
+    if (floats->size() < bytes) return NoDeviceMemory(bytes);
+    lane()->batch().Keep(floats);
     Widen(kernels, Reach(grad), spec_.dtype, spec_.num_elems,
           Floats(Reach(floats->view())), lane()->stream());
     grad = floats->view();
   }
-  const Bytes power = Slice(codes_, kPowerAt, sizeof(double));
-  kernels.sampled_power(Floats(Reach(grad)),
-                        Floats(Reach(WishedResidual(coding))), spec_.num_elems,
-                        reinterpret_cast<double*>(Reach(power).data),
-                        lane()->stream());
-  lane()->Down(Slice(host_codes_, kPowerAt, sizeof(double)), power, this);
+  const Bytes power = Slice(mirror_->device, power_at_, sizeof(double));
+  lane()->batch().Power(
+      {.grad = Reach(grad),
+       .residual = Reach(ConstBytes(WishedResidual(coding))),
+       .mean_square = reinterpret_cast<double*>(Reach(power).data)});
+  lane()->Down(Slice(mirror_->host, power_at_, sizeof(double)), power,
+               mirror_.get());
   return absl::OkStatus();
 }
 
@@ -182,7 +243,7 @@ ChunkWish TensorCodec::EndWish() const {
   const Coding& coding = ScaledCoding(begun_wish_);
   if (!coding.uses_scale) return {.mode = begun_wish_};
   const auto* const mean_square =
-      reinterpret_cast<const double*>(host_codes_.data() + kPowerAt);
+      reinterpret_cast<const double*>(mirror_->host.data() + power_at_);
   return WishOf(begun_wish_, *mean_square, coding);
 }
 

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -18,6 +19,11 @@ class TensorCodec {
   static absl::StatusOr<std::unique_ptr<TensorCodec>> Make(
       const TensorSpec& spec, const TensorLayout& layout,
       const EngineConfig& config);
+
+  // Before the first use, of tensors that are Made: those on one device get
+  // neighbouring memory for what leaves it together. Again when packings were
+  // decided, before the first step.
+  static absl::Status Place(std::span<TensorCodec* const> tensors);
 
   const TensorSpec& spec() const { return spec_; }
   std::vector<ChunkCodec>& chunks() { return chunks_; }
@@ -49,6 +55,17 @@ class TensorCodec {
  private:
   TensorCodec() = default;
   absl::Status MakeMemory();
+  // Memory of a device, and what of it the host gets.
+  struct Mirror {
+    Buffer device;
+    Buffer host;
+  };
+  static absl::Status PlaceOn(DeviceLane& lane,
+                              std::span<TensorCodec* const> tensors);
+  // Lays out this tensor's parts from `codes_at` and `dense_at` on, and moves
+  // both behind them.
+  void LayOut(const std::shared_ptr<Mirror>& mirror, size_t& codes_at,
+              size_t& dense_at);
   const Coding& ScaledCoding(CodecMode wish) const;
   // The residual that a wish with this codec counts.
   Bytes WishedResidual(const Coding& coding) const;
@@ -61,11 +78,12 @@ class TensorCodec {
   bool has_rule_ = false;
   std::string reason_;
   Buffer residual_;
-  // On a device: the mean square of a wish, chunks' results, then frames. The
-  // same on the host. What is read of answers.
-  Buffer codes_;
-  Buffer host_codes_;
-  Buffer answers_;
+  // On a device, shared with other tensors: the mean square of a wish,
+  // chunks' results, then frames; apart from these, small chunks that go dense.
+  std::shared_ptr<Mirror> mirror_;
+  size_t power_at_ = 0;
+  Buffer answers_;  // what is read of them
+  std::vector<ChunkMemory> memory_;
   std::vector<ChunkCodec> chunks_;
   std::vector<ChunkOnDevice> on_device_;            // of a device alone
   std::atomic<CodecMode> wish_{CodecMode::kCodec};  // the caller's

@@ -109,6 +109,8 @@ absl::Status LocalStore::AddTensor(const TensorSpec& spec, size_t place) {
     ASSIGN_OR_RETURN(const EngineConfig* config, devices_.Find(on, config_));
     ASSIGN_OR_RETURN(tensor->codecs.emplace_back(),
                      TensorCodec::Make(spec, layout, *config));
+    TensorCodec* const made = tensor->codecs.back().get();
+    RETURN_IF_ERROR(TensorCodec::Place({&made, 1}));
     tensor->is_on_device |= config->lane != nullptr;
   }
   if (tensor->is_on_device && device_pool_ == nullptr) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "kvstore/ps/worker_tensor.h"
@@ -28,6 +29,14 @@ class TensorTable {
     if (key % kBlock == 0) blocks_[key / kBlock] = std::make_unique<Block>();
     (*blocks_[key / kBlock])[key % kBlock] = std::move(tensor);
     size_.store(key + 1, std::memory_order_release);
+  }
+  // Those from `first` on: TensorCodec::Place.
+  absl::Status Place(size_t first) const {
+    std::vector<TensorCodec*> tensors;
+    for (size_t key = first; key < size(); ++key) {
+      tensors.push_back((*this)[key].codec.get());
+    }
+    return TensorCodec::Place(tensors);
   }
 
  private:

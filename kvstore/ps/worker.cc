@@ -157,7 +157,7 @@ absl::Status DistWorker::SetPacking(PackingMode mode) {
   for (size_t key = 0; key < tensors_.size(); ++key) {
     tensors_[key].codec->DecidePacking(static_cast<uint8_t>(mode));
   }
-  return absl::OkStatus();
+  return tensors_.Place(0);
 }
 
 std::string DistWorker::transport_details() const { return transport_details_; }

@@ -1,5 +1,6 @@
 #include "kvstore/ps/worker_device.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,6 +21,11 @@ constexpr Duration kLookPause = std::chrono::milliseconds(1);
 constexpr Duration kIdlePause = std::chrono::seconds(1);
 // What takes longer never ends.
 constexpr Duration kFaultGrace = std::chrono::seconds(60);
+// A group is closed with the tensor with which it has so many elements: the
+// codes of the first one leave while the next one is encoded.
+constexpr size_t kGroupElems = size_t{1} << 24;
+// Groups of encodings that are under way; meanwhile the next one gathers.
+constexpr size_t kMostEncoding = 2;
 
 }  // namespace
 
@@ -57,11 +63,13 @@ std::shared_ptr<WorkerOp> WorkerDevice::MakeOp(OpKind kind, Key key,
                                                const TensorView* out) {
   const Event ready = lane_->TakeEvent();
   const Event out_ready = lane_->TakeEvent();
-  if (grad != nullptr) lane_->Record(ready, grad->stream);
+  const Stream stream = grad != nullptr ? grad->stream : Stream{};
+  if (grad != nullptr) lane_->Record(ready, stream);
   if (out != nullptr) lane_->Record(out_ready, out->stream);
   auto op = std::make_shared<WorkerOp>(
       kind, key, grad != nullptr ? ConstBytes(grad->bytes) : ConstBytes(),
       out != nullptr ? out->bytes : Bytes(), lane_.get(), ready);
+  op->stream = stream;
   op->out_ready = out_ready;
   op->result = lane_->TakeEvent();
   return op;
@@ -104,14 +112,11 @@ void WorkerDevice::Run() {
   const kernels::DeviceScope scope(lane_->device());
   std::vector<Item> items;
   while (true) {
-    Wait();
-    {
-      MutexLock lock(&mutex_);
-      if (is_stopping_) return;
-      items.swap(posted_);
-      is_woken_ = false;
-    }
+    if (!Wait()) return;
     Look();
+    // What was posted before anything that is ready goes along with it.
+    do TakeReady(items);
+    while (TakePosted(items));
     items.insert(items.end(), std::make_move_iterator(next_.begin()),
                  std::make_move_iterator(next_.end()));
     next_.clear();
@@ -120,17 +125,79 @@ void WorkerDevice::Run() {
   }
 }
 
-void WorkerDevice::Wait() {
-  const TimePoint until =
-      Clock::now() + (groups_.empty() ? kIdlePause : kLookPause);
+bool WorkerDevice::TakePosted(std::vector<Item>& items) {
+  std::vector<Item> posted;
+  {
+    MutexLock lock(&mutex_);
+    posted.swap(posted_);
+  }
+  for (Item& item : posted) {
+    if (item.stage != Stage::kPush && item.stage != Stage::kGive) {
+      items.push_back(std::move(item));
+      continue;
+    }
+    lane_->Notify([](void* self) { static_cast<WorkerDevice*>(self)->Wake(); },
+                  this, item.op->ready);
+    waiting_.push_back(std::move(item));
+  }
+  return !posted.empty();
+}
+
+// In the order of a stream one that is not ready has none behind it that is.
+bool WorkerDevice::IsReady(const Item& item, std::vector<Stream>& busy) {
+  const Stream stream = item.op->stream;
+  for (const Stream each : busy) {
+    if (each.handle == stream.handle) return false;
+  }
+  if (lane_->Poll(item.op->ready) != State::kRunning) return true;
+  busy.push_back(stream);
+  return false;
+}
+
+void WorkerDevice::TakeReady(std::vector<Item>& items) {
+  const auto num_encoding = static_cast<size_t>(
+      std::count_if(groups_.begin(), groups_.end(),
+                    [](const Group& group) { return group.encodes; }));
+  has_more_ = false;
+  if (num_encoding >= kMostEncoding && !worker_.has_failed_) return;
+  std::vector<Stream> busy;
+  size_t num_elems = 0;
+  for (const Item& item : items) {
+    if (item.stage == Stage::kPush) num_elems += item.tensor->spec().num_elems;
+  }
+  for (Item& item : waiting_) {
+    if (!worker_.has_failed_) {
+      has_more_ = num_elems >= kGroupElems;
+      if (has_more_) break;
+      if (!IsReady(item, busy)) continue;
+    }
+    num_elems += item.tensor->spec().num_elems;
+    items.push_back(std::move(item));
+  }
+  std::erase_if(waiting_, [](const Item& item) { return item.op == nullptr; });
+}
+
+void WorkerDevice::Wake() {
+  {
+    MutexLock lock(&mutex_);
+    is_woken_ = true;
+  }
+  changed_.NotifyAll();
+}
+
+bool WorkerDevice::Wait() {
+  const bool is_idle = groups_.empty() && waiting_.empty();
+  const TimePoint until = Clock::now() + (is_idle ? kIdlePause : kLookPause);
   MutexLock lock(&mutex_);
-  while (posted_.empty() && !is_woken_ && !is_stopping_ &&
+  while (posted_.empty() && !is_woken_ && !is_stopping_ && !has_more_ &&
          Clock::now() < until) {
     changed_.WaitUntil(&mutex_, until);
   }
+  is_woken_ = false;
+  return !is_stopping_;
 }
 
-// Copies up, then what they are for and all that is to be encoded.
+// What is to be encoded, and copies up; then what they are for.
 void WorkerDevice::Queue(std::vector<Item>& items) {
   Group decoded;
   Group others;
@@ -145,6 +212,7 @@ void WorkerDevice::Queue(std::vector<Item>& items) {
     Group& group = item.stage == Stage::kDecode ? decoded : others;
     group.items.push_back(std::move(item));
   }
+  lane_->Launch();
   lane_->EndUp();
   for (const Item& item : decoded.items) {
     WorkerChunk& chunk = *item.chunk;
@@ -160,6 +228,7 @@ void WorkerDevice::Queue(std::vector<Item>& items) {
   decoded.event = events.kernels;
   others.event = events.copies;
   decoded.since = others.since = Clock::now();
+  others.encodes = true;
   for (Group* group : {&decoded, &others}) {
     if (group->items.empty()) {
       lane_->Return(group->event);
@@ -168,23 +237,14 @@ void WorkerDevice::Queue(std::vector<Item>& items) {
     }
   }
   if (!status.ok()) Fail(status);
-  lane_->Notify(
-      [](void* self) {
-        auto& device = *static_cast<WorkerDevice*>(self);
-        {
-          MutexLock lock(&device.mutex_);
-          device.is_woken_ = true;
-        }
-        device.changed_.NotifyAll();
-      },
-      this);
+  lane_->Notify([](void* self) { static_cast<WorkerDevice*>(self)->Wake(); },
+                this);
 }
 
 absl::Status WorkerDevice::Begin(Item& item) {
   WorkerTensor& tensor = *item.tensor;
   switch (item.stage) {
     case Stage::kPush:
-      lane_->Follow(item.op->ready);
       item.use = item.op->memory.Begin();
       RETURN_IF_ERROR(tensor.codec->BeginWish(item.use.in));
       if (tensor.codec->chunks()[0].NeedsScale(item.op->step)) {
@@ -195,7 +255,6 @@ absl::Status WorkerDevice::Begin(Item& item) {
     case Stage::kEncode:
       return BeginEncode(item);
     case Stage::kGive:
-      lane_->Follow(item.op->ready);
       return BeginGive(item);
     case Stage::kDecode: {
       WorkerChunk& chunk = *item.chunk;

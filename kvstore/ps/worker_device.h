@@ -15,11 +15,12 @@ namespace telegrad {
 
 class DistWorker;
 
-// What DistWorker does with tensors on one device. A thread takes what has come
-// in since it last looked (tensors to encode, answers to decode), queues all of
-// it as one group, with few copies, and looks for groups that have passed: the
-// device works meanwhile, nobody waits for it. Then chunks go on as those of
-// host tensors do, on the pool.
+// What DistWorker does with tensors on one device. A thread takes the tensors
+// of which the gradients have become ready since it last looked, and the
+// answers that have come, queues all of it as one group, by few launches and
+// copies, and looks for groups that have passed: the device works meanwhile,
+// nobody waits for it. Then chunks go on as those of host tensors do, on the
+// pool.
 class WorkerDevice {
  public:
   // Unimplemented, with the reason, where there is no such device. `worker`
@@ -67,12 +68,21 @@ class WorkerDevice {
     Event event;
     std::vector<Item> items;
     TimePoint since;
+    bool encodes = false;
   };
 
   WorkerDevice(std::unique_ptr<DeviceLane> lane, DistWorker* worker);
   void Post(Item item);
   void Run();
-  void Wait();
+  // For something to do; false at the end.
+  bool Wait();
+  void Wake();
+  // Adds what was posted, if anything was, but for gradients that may not be
+  // ready: they wait.
+  bool TakePosted(std::vector<Item>& items);
+  // Adds those that are, a group's worth at most.
+  void TakeReady(std::vector<Item>& items);
+  bool IsReady(const Item& item, std::vector<Stream>& busy);
   // Queues the items as groups.
   void Queue(std::vector<Item>& items);
   absl::Status Begin(Item& item);
@@ -94,7 +104,9 @@ class WorkerDevice {
   EngineConfig config_;
   // The thread's.
   std::deque<Group> groups_;
-  std::vector<Item> next_;  // what goes on
+  std::vector<Item> waiting_;  // for their gradients
+  bool has_more_ = false;      // that are ready
+  std::vector<Item> next_;     // what goes on
 
   Mutex mutex_;
   CondVar changed_;

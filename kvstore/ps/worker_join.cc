@@ -85,6 +85,7 @@ absl::Status DistWorker::Add(std::span<const TensorSpec> tensors,
       AgreeOnFacts(group_, absl::StrCat("init ", first), MakeFacts(config_)));
   if (!planner_.has_value()) RETURN_IF_ERROR(Open());
   for (const TensorSpec& tensor : tensors) RETURN_IF_ERROR(AddTensor(tensor));
+  RETURN_IF_ERROR(tensors_.Place(first));
   if (rank_ == 0) {
     RETURN_IF_ERROR(Ask({.type = FrameType::kDeclare},
                         SerializeJobConfig(config_), kAllServers)

@@ -48,6 +48,7 @@ struct WorkerOp {
 
   // On a device: behind the gradient, what uses the output, and the result.
   DeviceLane* const lane;
+  Stream stream = {};  // of the gradient
   const Event ready;
   Event out_ready;
   Event result;

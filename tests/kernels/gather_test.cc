@@ -41,6 +41,27 @@ TEST_P(GatherTest, TakesEverySoManieth) {
   }
 }
 
+TEST_P(GatherTest, TakesManySpansAtOnce) {
+  const std::vector<float> x = testing::RandomFloats(5000, 1, true, 3);
+  const Array<float> from(table(), x);
+  const Array<float> out(table(), std::vector<float>(9000, 7));
+  std::vector<GatherSpan> spans;
+  std::vector<float> expected(9000, 7);
+  size_t at = 1;
+  for (const auto& [count, stride] : std::vector<std::pair<size_t, size_t>>{
+           {1, 1}, {5000, 1}, {100, 37}, {3, 1666}, {2500, 2}}) {
+    for (size_t i = 0; i < count; ++i) expected[at + i] = x[i * stride];
+    spans.push_back({from.get(), out.get() + at, count, stride});
+    at += count + 1;
+  }
+  const Array<GatherSpan> table_of(table(), spans);
+  gather().gather_many(table_of.get(), static_cast<uint32_t>(spans.size()),
+                       Stream{});
+  gather().gather_many(table_of.get(), 0, Stream{});
+  Wait(table());
+  testing::ExpectSameBits(out.values(), expected);
+}
+
 INSTANTIATE_TEST_SUITE_P(Kernels, GatherTest,
                          ::testing::ValuesIn(testing::Tables()),
                          testing::NameOf);

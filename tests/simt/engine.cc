@@ -40,6 +40,17 @@ StreamState* Engine::MakeStream(int device) {
   return streams_.back().get();
 }
 
+void Engine::Hold(StreamState* stream, bool is_held) {
+  const Lock lock(mutex_);
+  stream->is_busy = is_held;
+  while (!is_held && !stream->work.empty() && !IsBlocked(*stream) &&
+         !stream->work.front().is_host_call) {
+    stream->work.front().run();
+    stream->work.pop_front();
+  }
+  changed_.notify_all();
+}
+
 void Engine::EndStream(StreamState* stream) {
   Finish(stream);
   const Lock lock(mutex_);
@@ -102,14 +113,15 @@ void Engine::WaitFor(StreamState* stream,
   Push(stream, {[] {}, false, event, event->last}, lock);
 }
 
+bool Engine::IsBlocked(const StreamState& stream) {
+  const Work& next = stream.work.front();
+  return next.after != nullptr && next.after->pending.count(next.record) != 0;
+}
+
 bool Engine::RunOne(Lock& lock) {
   std::vector<StreamState*> ready;
   for (const auto& stream : streams_) {
-    if (stream->is_busy || stream->work.empty()) continue;
-    const Work& next = stream->work.front();
-    if (next.after != nullptr && next.after->pending.count(next.record) != 0) {
-      continue;
-    }
+    if (stream->is_busy || stream->work.empty() || IsBlocked(*stream)) continue;
     ready.push_back(stream.get());
   }
   if (ready.empty()) return false;
@@ -186,6 +198,10 @@ void Engine::RunForHostCalls() {
   for (;;) {
     if (!HasHostCalls() || !RunOne(lock)) changed_.wait(lock);
   }
+}
+
+void Hold(cudaStream_t stream, bool is_held) {
+  Engine::Get().Hold(stream, is_held);
 }
 
 void SetOrder(uint64_t seed) { Engine::Get().SetOrder(seed); }

@@ -36,7 +36,7 @@ struct SimtStream {
   explicit SimtStream(int of_device) : device(of_device) {}
   const int device;
   std::deque<telegrad::simt::Work> work;
-  bool is_busy = false;  // with a call on the host
+  bool is_busy = false;  // with a call on the host, or held
 };
 
 namespace telegrad::simt {
@@ -49,6 +49,7 @@ class Engine {
   static Engine& Get();
 
   StreamState* MakeStream(int device);
+  void Hold(StreamState* stream, bool is_held);
   void EndStream(StreamState* stream);  // after its work
   StreamState* DefaultStream(int device);
 
@@ -70,6 +71,7 @@ class Engine {
 
   Engine();
   void Push(StreamState* stream, Work work, Lock& lock);
+  static bool IsBlocked(const StreamState& stream);
   bool RunOne(Lock& lock);  // false: nothing can run now
   void RunUntil(Lock& lock, const std::function<bool()>& is_over);
   uint64_t Random(uint64_t below);

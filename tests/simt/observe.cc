@@ -36,6 +36,7 @@ Counters Counters::operator-(const Counters& before) const {
   left.pool_allocations -= before.pool_allocations;
   left.bytes_to_device -= before.bytes_to_device;
   left.bytes_to_host -= before.bytes_to_host;
+  left.copies_to_host -= before.copies_to_host;
   return left;
 }
 
@@ -74,6 +75,7 @@ void CountCopied(uint64_t to_device, uint64_t to_host) {
   Locked([=](State& state) {
     state.counters.bytes_to_device += to_device;
     state.counters.bytes_to_host += to_host;
+    state.counters.copies_to_host += to_host > 0 ? 1 : 0;
   });
 }
 

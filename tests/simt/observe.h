@@ -17,6 +17,7 @@ struct Counters {
   uint64_t pool_allocations = 0;
   uint64_t bytes_to_device = 0;
   uint64_t bytes_to_host = 0;
+  uint64_t copies_to_host = 0;
 
   Counters operator-(const Counters& before) const;
 };
@@ -26,6 +27,10 @@ Counters Counted();
 // as waits allow. 0: all work is done when its call returns. At first it is
 // TELEGRAD_SIMT_SEED, or 1.
 void SetOrder(uint64_t seed);
+
+// While it is held, nothing of the stream runs; when it is let go, all does
+// that waits for no other.
+void Hold(cudaStream_t stream, bool is_held);
 
 // The launch after `others` more fails with `error` and is not done. If
 // `for_ever`, so does every call after it, as when a device has met a fault.

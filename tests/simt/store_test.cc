@@ -1,4 +1,6 @@
+#include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "kernels/device_queue.h"
 #include "kernels/device_scope.h"
@@ -25,13 +27,15 @@ const std::vector<TensorSpec> kTensors = {
 
 class Steps {
  public:
-  explicit Steps(const std::string& type)
+  explicit Steps(const std::string& type,
+                 const std::vector<TensorSpec>& tensors = kTensors,
+                 size_t chunk_elems = kChunk)
       : queue_(kernels::MakeDeviceQueue(testing::kGpu, nullptr)),
         stream_(queue_->MakeStream(0)),
-        cluster_(ConfigOf(type)),
+        cluster_(ConfigOf(type, chunk_elems)),
         worker_(cluster_.MakeWorker(0)) {
     cluster_.StartServers();
-    for (const TensorSpec& tensor : kTensors) {
+    for (const TensorSpec& tensor : tensors) {
       const size_t bytes = 4 * tensor.num_elems;
       host_.push_back(queue_->MakePinned(bytes));
       auto* const values = host_.back().as<float>();
@@ -43,7 +47,7 @@ class Steps {
       views_.push_back(FloatTensor(memory_.back().view()));
       views_.back().stream = stream_;
     }
-    EXPECT_THAT(worker_.Init(kTensors, views_), IsOk());
+    EXPECT_THAT(worker_.Init(tensors, views_), IsOk());
   }
   ~Steps() { worker_->Close(); }
 
@@ -59,12 +63,27 @@ class Steps {
     }
     return absl::OkStatus();
   }
+  // Gradients that are ready all at once, after all operations have begun.
+  absl::Status PushTogether() {
+    auto* const stream = static_cast<cudaStream_t>(stream_.handle);
+    simt::Hold(stream, true);
+    std::vector<Ticket> tickets;
+    for (size_t k = 0; k < views_.size(); ++k) {
+      tickets.push_back(
+          store().Push(static_cast<Key>(k), TensorViews(&views_[k], 1), 0));
+    }
+    simt::Hold(stream, false);
+    for (const Ticket& ticket : tickets) {
+      RETURN_IF_ERROR(ticket.Wait(Soon()));
+    }
+    return absl::OkStatus();
+  }
 
  private:
-  static ClusterConfig ConfigOf(const std::string& type) {
+  static ClusterConfig ConfigOf(const std::string& type, size_t chunk_elems) {
     ClusterConfig config;
     config.workers = 1;
-    config.chunk_elems = kChunk;
+    config.chunk_elems = chunk_elems;
     config.compression.type = type;
     config.compression.warmup_steps = type == "none" ? 0 : 1;
     return config;
@@ -94,6 +113,83 @@ TEST(SimtStore, WaitsForNothingAndAllocatesNothing) {
     EXPECT_EQ(used.waits, 0u) << type;
     EXPECT_EQ(used.allocations, 0u) << type;
     EXPECT_EQ(used.pool_allocations, 0u) << type;
+  }
+}
+
+std::vector<TensorSpec> TensorsOf(const std::vector<size_t>& sizes) {
+  std::vector<TensorSpec> tensors;
+  for (const size_t size : sizes) {
+    tensors.push_back({.name = absl::StrCat("t", tensors.size()),
+                       .num_elems = size,
+                       .devices = {testing::kGpu}});
+  }
+  return tensors;
+}
+
+const std::vector<size_t> kLeNet = {500, 20, 25000, 50, 400000, 500, 5000, 10};
+
+// Steps 3 to 7: no tensor is sampled. One launch takes all mean squares and one
+// encodes; codes, results and mean squares are one copy.
+TEST(SimtStore, EncodesWhatIsReadyTogetherInOneLaunch) {
+  Steps steps("2bit", TensorsOf(kLeNet), size_t{1} << 19);
+  for (int step = 0; step < 3; ++step) {
+    ASSERT_THAT(steps.PushTogether(), IsOk());
+  }
+  uint64_t codes = 0;
+  for (const size_t size : kLeNet) codes += (size + 15) / 16 * 4;
+  for (int step = 3; step < 8; ++step) {
+    const simt::Counters before = simt::Counted();
+    ASSERT_THAT(steps.PushTogether(), IsOk());
+    const simt::Counters used = simt::Counted() - before;
+    EXPECT_EQ(used.launches, 2u) << step;
+    EXPECT_EQ(used.copies_to_host, 1u) << step;
+    // And what lies between neighbours.
+    EXPECT_GE(used.bytes_to_host, codes + 8 * (32 + 8)) << step;
+    EXPECT_LE(used.bytes_to_host, codes + 8 * (32 + 8 + 23)) << step;
+    EXPECT_EQ(used.waits + used.allocations + used.pool_allocations, 0u);
+  }
+}
+
+// Of 161 tensors and of 280 chunks: two launches more where some are sampled.
+TEST(SimtStore, EncodesAnyNumberOfChunksInOneLaunch) {
+  std::vector<size_t> many(161);
+  for (size_t i = 0; i < many.size(); ++i) many[i] = 64 + 37 * (i % 40);
+  for (const auto& [sizes, chunk] :
+       {std::pair(many, size_t{2048}),
+        std::pair(std::vector<size_t>{200 * 1024, 64, 79 * 1024},
+                  size_t{1024})}) {
+    Steps steps("2bit", TensorsOf(sizes), chunk);
+    for (int step = 0; step < 3; ++step) {
+      ASSERT_THAT(steps.PushTogether(), IsOk());
+    }
+    for (int step = 3; step < 6; ++step) {
+      uint64_t num_sampled = 0;
+      for (size_t key = 0; key < sizes.size(); ++key) {
+        for (size_t c = 0; c < (sizes[key] + chunk - 1) / chunk; ++c) {
+          num_sampled += (static_cast<size_t>(step) + key + c) % 16 == 0;
+        }
+      }
+      ASSERT_GT(num_sampled, 0u);
+      const simt::Counters before = simt::Counted();
+      ASSERT_THAT(steps.PushTogether(), IsOk());
+      const simt::Counters used = simt::Counted() - before;
+      EXPECT_EQ(used.launches, 4u) << step;
+      EXPECT_EQ(used.copies_to_host, 1 + num_sampled) << step;
+    }
+  }
+}
+
+// Small ones are gathered by a kernel, large ones copied from where they lie.
+TEST(SimtStore, SendsSmallDenseTensorsAsOneCopy) {
+  Steps steps("none", TensorsOf(kLeNet), size_t{1} << 19);
+  for (int step = 0; step < 3; ++step) {
+    ASSERT_THAT(steps.PushTogether(), IsOk());
+    const simt::Counters before = simt::Counted();
+    ASSERT_THAT(steps.PushTogether(), IsOk());
+    const simt::Counters used = simt::Counted() - before;
+    EXPECT_EQ(used.launches, 1u) << step;
+    // 25000 and 400000 elements are more than 64 KiB each.
+    EXPECT_EQ(used.copies_to_host, 3u) << step;
   }
 }
 

@@ -25,7 +25,10 @@ class Contributor {
       : lane_(config.lane),
         codec_(*TensorCodec::Make(spec, layout, config)),
         grad_(Make(SizeOf(spec.dtype) * spec.num_elems)),
-        out_(Make(SizeOf(spec.dtype) * spec.num_elems)) {}
+        out_(Make(SizeOf(spec.dtype) * spec.num_elems)) {
+    TensorCodec* const codec = codec_.get();
+    EXPECT_THAT(TensorCodec::Place({&codec, 1}), IsOk());
+  }
 
   TensorCodec& codec() { return *codec_; }
   const Buffer& grad() const { return grad_; }
