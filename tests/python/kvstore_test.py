@@ -159,19 +159,21 @@ def optimizer(_):
     return True
 
 
-def dies(where):
-    """The last rank kills itself; the others say what they raised, and end with it."""
-    kv = create()
-    kv.init("w", full(0))
+def dies(how):
+    """A rank kills itself; the others say what they raised, and end with it."""
+    where, rank, kind = how
+    kv = telegrad.kvstore.create(kind, dead_timeout=4)
     out = full(0)
-    kv.pushpull("w", full(1), out=out)
-    if RANK == kv.num_workers - 1:
-        os.kill(os.getpid(), signal.SIGKILL)
     start = time.monotonic()
     try:
+        kv.init("w", full(0))
+        kv.pushpull("w", full(1), out=out)
+        if RANK == rank:
+            os.kill(os.getpid(), signal.SIGKILL)
         if where == "barrier":
             kv.barrier()
-        kv.pushpull("w", full(1), out=out)
+        while True:
+            kv.pushpull("w", full(1), out=out)
     except telegrad.Error as why:
         print(json.dumps({"kind": type(why).__name__, "dead": why.dead,
                           "seconds": time.monotonic() - start,
@@ -262,6 +264,26 @@ def dmlc(_):
     return out.tolist()[0]
 
 
+def server_dies(_):
+    """Workers go on until their server is gone."""
+    os.environ.update(
+        DMLC_ROLE=("scheduler", "server", "worker", "worker")[RANK],
+        DMLC_PS_ROOT_URI="127.0.0.1", DMLC_PS_ROOT_PORT=os.environ["MASTER_PORT"],
+        DMLC_NUM_WORKER="2", DMLC_NUM_SERVER="1")
+    kv = create()
+    kv.init("w", full(0))
+    kv.pushpull("w", full(1))
+    print("ready", flush=True)
+    start = time.monotonic()
+    try:
+        while True:
+            kv.pushpull("w", full(1))
+    except telegrad.Error as why:
+        print(json.dumps([type(why).__name__, why.dead, time.monotonic() - start]),
+              flush=True)
+        raise
+
+
 def opens_and_closes(rounds):
     """What 2 and `rounds` jobs leave behind: threads, descriptors."""
     def left():
@@ -329,7 +351,7 @@ class KVStore(unittest.TestCase):
     def test_who_dies_is_named_and_all_end_with_code_20(self):
         for where in ("pushpull", "barrier"):
             with self.subTest(where):
-                ended = self.ranks(dies, where, num=3).wait()
+                ended = self.ranks(dies, [where, 2, "dist_sync"], num=3).wait()
                 self.assertEqual(ended[2][0], -signal.SIGKILL)
                 for code, out, err in ended[:2]:
                     self.assertEqual(code, 20, err)
@@ -338,6 +360,32 @@ class KVStore(unittest.TestCase):
                     self.assertIn("worker/2@", " ".join(got["dead"]))
                     self.assertLess(got["seconds"], 10)
                     self.assertGreaterEqual(got["num_dead"], 1)
+
+    def test_rank_0_is_named_when_it_dies_with_its_scheduler(self):
+        for type in ("dist_sync", "allreduce"):
+            with self.subTest(type):
+                ended = self.ranks(dies, ["pushpull", 0, type], num=3).wait()
+                self.assertEqual(ended[0][0], -signal.SIGKILL)
+                for code, out, err in ended[1:]:
+                    self.assertEqual(code, 24, err)
+                    got = json.loads(out)
+                    self.assertEqual(got["kind"], "SchedulerLost")
+                    self.assertRegex(got["dead"][0], r"^worker/0@\S+:\d+$")
+                    self.assertEqual(got["dead"][-1], "scheduler")
+                    self.assertLess(got["seconds"], 10)
+
+    def test_a_server_of_its_own_is_named_when_it_dies(self):
+        """Launched by DMLC's variables: scheduler, server, two workers."""
+        ranks = self.ranks(server_dies, num=4)
+        self.assertEqual([ranks.line(rank) for rank in (2, 3)], ["ready"] * 2)
+        ranks.kill(1)
+        ended = ranks.wait()
+        for code, out, err in ended[2:]:
+            self.assertEqual(code, 23, err)
+            kind, dead, seconds = json.loads(out)
+            self.assertEqual((kind, len(dead)), ("ServerLost", 1))
+            self.assertRegex(dead[0], r"^server/0@\S+:\d+$")
+            self.assertLess(seconds, 10)
 
     def test_ctrl_c_ends_all(self):
         ranks = self.ranks(never_ends)
@@ -398,4 +446,5 @@ class KVStore(unittest.TestCase):
 if __name__ == "__main__":
     workers.main({function.__name__: function for function in (
         meanings, halves, known_answers, model_of_two_bits, optimizer, dies, never_ends,
-        ends_in_flight, forks, dmlc, wrong_secret, differs, opens_and_closes)})
+        ends_in_flight, forks, dmlc, server_dies, wrong_secret, differs,
+        opens_and_closes)})

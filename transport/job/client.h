@@ -70,6 +70,8 @@ class JobClient : public Job {
 
   const JoinRequest request_;
   Membership membership_;  // constant once joined
+  std::vector<std::string>
+      beside_scheduler_;  // members in its process; as well
   std::atomic<int64_t> step_{0};
   std::atomic<bool> is_stopping_{false};
   WakeEvent wake_;

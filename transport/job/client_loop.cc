@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "transport/job/client.h"
@@ -159,6 +160,16 @@ absl::Status JobClient::OnStart(const StartRecord& record) {
   membership_.self = {request_.role, rank_};
   membership_.workers = record.workers;
   membership_.servers = record.servers;
+  for (const auto* members : {&record.workers, &record.servers}) {
+    for (const Member& member : *members) {
+      if (member.pid == 0 || member.pid != record.scheduler.pid ||
+          member.host != record.scheduler.host) {
+        continue;
+      }
+      beside_scheduler_.push_back(
+          absl::StrCat(ToString(member.id), "@", member.host, ":", member.pid));
+    }
+  }
   is_joined_ = true;
   changed_.NotifyAll();
   return absl::OkStatus();
@@ -212,12 +223,17 @@ void JobClient::LoseScheduler(absl::string_view why) {
   event.code = ExitCode::kSchedulerLost;
   event.message =
       absl::StrCat("scheduler ", request_.scheduler_address, " lost: ", why);
-  event.dead = {"scheduler"};
   event.detect_ms =
       std::chrono::duration_cast<milliseconds>(Clock::now() - last_heard_)
           .count();
   {
     MutexLock lock(&mutex_);
+    event.dead = beside_scheduler_;
+    event.dead.push_back("scheduler");
+    if (!beside_scheduler_.empty()) {
+      absl::StrAppend(&event.message, "; in its process were ",
+                      absl::StrJoin(beside_scheduler_, ", "));
+    }
     if (own_failure_.has_value()) event = *own_failure_;
   }
   Close(absl::OkStatus(), &event);

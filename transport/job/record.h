@@ -76,6 +76,7 @@ struct StartRecord {
   uint64_t epoch = 0;
   std::vector<Member> workers;  // by rank
   std::vector<Member> servers;
+  Member scheduler = {};  // its host and process
 };
 struct GatheredRecord {  // one for each rank; of ReadRecord one
   std::string name;

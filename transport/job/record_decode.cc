@@ -208,6 +208,8 @@ Record Start(Fields& f) {
   r.epoch = static_cast<uint64_t>(f.Integer("epoch", 1, INT64_MAX));
   r.workers = f.Members("workers", Role::kWorker);
   r.servers = f.Members("servers", Role::kServer);
+  const std::vector<Member> scheduler = f.Members("scheduler", Role::kServer);
+  if (!scheduler.empty()) r.scheduler = scheduler[0];
   return r;
 }
 Record Gathered(Fields& f) {

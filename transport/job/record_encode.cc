@@ -81,7 +81,8 @@ Encoded ToJson(const StartRecord& r) {
   return {{{"t", "start"},
            {"epoch", r.epoch},
            {"workers", MembersJson(r.workers)},
-           {"servers", MembersJson(r.servers)}}};
+           {"servers", MembersJson(r.servers)},
+           {"scheduler", MembersJson({r.scheduler})}}};
 }
 Encoded ToJson(const GatheredRecord& r) {
   return {{{"t", "gathered"}, {"name", r.name}, {"rank", r.rank}}, &r.payload};

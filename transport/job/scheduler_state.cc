@@ -62,7 +62,10 @@ void SchedulerState::Start(TimePoint now) {
     Fail(event, now);
     return;
   }
-  const Frame start = MakeFrame(EncodeRecord(roster_.MakeStart()));
+  StartRecord record = roster_.MakeStart();
+  record.scheduler.host = own_host_;
+  record.scheduler.pid = getpid();
+  const Frame start = MakeFrame(EncodeRecord(record));
   for (RosterEntry& entry : roster_.entries()) {
     Send(entry, RankRecord{.rank = entry.rank});
     sends_.push_back({entry.connection, start});
