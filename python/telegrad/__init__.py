@@ -18,6 +18,7 @@ from .errors import (AuthenticationError, Cancelled, DeviceFault, Error, Fenced,
                      UsageError, WrongOrder)
 from .group import Group
 from .job import Job
+from .numbers import log_numbers, numbers_of
 from .store import Store
 
 __version__ = _LIBRARY.telegrad_version().decode()
@@ -26,7 +27,7 @@ __all__ = ["AuthenticationError", "Cancelled", "Codec", "DeviceFault", "Error", 
            "IntegrityError", "JoinTimeout", "Job", "Mismatch", "NumericFault",
            "PeerDied", "ResourceLimit", "SchedulerLost", "ServerLost", "Store",
            "Timeout", "Unsupported", "UsageError", "WrongOrder", "doctor", "kvstore",
-           "optimizer", "set_log_level", "topology"]
+           "log_numbers", "numbers_of", "optimizer", "set_log_level", "topology"]
 
 
 def set_log_level(level: int) -> None:

@@ -256,14 +256,31 @@ def chooses(_):
             ratios[-1], found["push_ratio"]]
 
 
-def dies(_):
-    """Rank 1 kills itself; rank 0's backward raises who it was. In the step before
+def over_some(_):
+    """A model of ranks 1 and 2 of three, whose gradients are DDP's."""
+    start()
+    group = dist.new_group([1, 2])
+    if RANK > 0:
+        plain, ours = (DDP(Net(), process_group=group) for _ in range(2))
+        telegrad.torch.compress(ours, gc_type="none")
+        for step in range(2):
+            for model in (plain, ours):
+                model.zero_grad()
+                model(inputs(step, RANK)).sum().backward()
+            for name, grad in gradients(plain).items():
+                assert torch.equal(grad, gradients(ours)[name]), (step, name)
+    dist.barrier()
+    return RANK == 0 or telegrad.torch.report()["workers"]
+
+
+def dies(rank):
+    """A rank kills itself; the other's backward raises who it was. In the step before
     gloo has to make new buckets of DDP, too."""
     start()
     model = DDP(Net())
     telegrad.torch.compress(model, dead_timeout=4)
     for step in range(3):
-        if RANK == 1 and step == 2:
+        if RANK == rank and step == 2:
             os.kill(os.getpid(), signal.SIGKILL)
         try:
             model(inputs(step, RANK)).sum().backward()
@@ -314,11 +331,20 @@ class Torch(unittest.TestCase):
                 self.assertRegex(text, pattern)
 
     def test_backward_names_the_rank_that_died(self):
-        (code, out, err), (killed, _, _) = self.ranks(dies).wait()
+        (code, out, err), (killed, _, _) = self.ranks(dies, 1).wait()
         # Its server may be missed first.
         self.assertIn(code, (20, 23), err)
         self.assertEqual(killed, -signal.SIGKILL)
         self.assertRegex(out, "(worker|server)/1@")
+
+    def test_backward_names_rank_0_that_died_with_its_scheduler(self):
+        (killed, _, _), (code, out, err) = self.ranks(dies, 0).wait()
+        self.assertEqual(killed, -signal.SIGKILL)
+        self.assertEqual(code, 24, err)
+        self.assertIn("worker/0@", out)
+
+    def test_a_model_of_some_ranks(self):
+        self.assertEqual(self.ranks(over_some, num=3).results(), [True, 2, 2])
 
     def test_ctrl_c_is_heard_within_backward(self):
         ranks = self.ranks(interrupted)
@@ -368,4 +394,4 @@ class Torch(unittest.TestCase):
 
 if __name__ == "__main__":
     workers.main({function.__name__: function for function in (
-        exact, two_bits, special, chooses, dies, interrupted)})
+        exact, two_bits, special, chooses, over_some, dies, interrupted)})

@@ -1,24 +1,28 @@
 """Compresses what DistributedDataParallel sends; docs/pytorch.md."""
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Union
 
 from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import Unsupported, WrongOrder
 from ._diloco import DiLoCo
 from ._hook import State, hook, states
+from ._replicas import Replicas, sharded_modules
 
-__all__ = ["DiLoCo", "State", "compress", "hook", "report"]
+__all__ = ["DiLoCo", "Replicas", "State", "compress", "hook", "report"]
 
 
 def _refuse_others(model: Any) -> None:
     if isinstance(model, DistributedDataParallel):
         return
     kind = f"{type(model).__module__}.{type(model).__name__}"
-    if "FullyShardedDataParallel" in kind or "fsdp" in kind.lower():
-        why = ("it reduces shards, which have no place for a residual; use "
-               "DistributedDataParallel")
+    if sharded_modules(model):
+        why = ("FSDP within a host is fast without codecs; say which ranks hold the same "
+               "shards, replicas=mesh['replicate'], or use DistributedDataParallel")
+    elif "FullyShardedDataParallel" in kind or "fsdp" in kind.lower():
+        why = ("it has no hook for the sum between replicas; take fully_shard of FSDP2 "
+               "(torch 2.6 or newer) with replicas=, or DistributedDataParallel")
     elif "deepspeed" in kind.lower():
         why = "it has no hook for its communication; use DistributedDataParallel"
     else:
@@ -26,7 +30,8 @@ def _refuse_others(model: Any) -> None:
     raise Unsupported(f"compress({kind}): {why}")
 
 
-def compress(model: Any, gc_type: str = "2bit", **options: Any) -> State:
+def compress(model: Any, gc_type: str = "2bit", *, replicas: Optional[Any] = None,
+             **options: Any) -> Union[State, Replicas]:
     """Sends the model's gradients through a store with a codec. The one line::
 
         model = DistributedDataParallel(model)
@@ -37,7 +42,10 @@ def compress(model: Any, gc_type: str = "2bit", **options: Any) -> State:
     Args:
         model: a DistributedDataParallel without a communication hook.
         gc_type: "none", "2bit", "topk:0.01" or what else docs/codecs.md has.
-        options: of `State`.
+        replicas: for a model of FSDP2, the ranks that hold the same shards: a process
+            group or a device mesh of one dimension. The sum between them is
+            compressed, the one within is FSDP's.
+        options: of `State`, or of `Replicas`.
 
     Returns:
         The state: its `report` says what was sent.
@@ -46,9 +54,11 @@ def compress(model: Any, gc_type: str = "2bit", **options: Any) -> State:
         telegrad.Unsupported: FSDP, DeepSpeed, sparse gradients: with the way out.
         telegrad.UsageError: an option that cannot be, and what can.
     """
-    _refuse_others(model)
     if any(state.model() is model for state in states()):
         raise WrongOrder("the model is compressed already")
+    if replicas is not None and sharded_modules(model):
+        return Replicas(model, gc_type, replicas, **options)
+    _refuse_others(model)
     state = State(model, gc_type, **options)
     model.register_comm_hook(state, hook)
     return state
@@ -56,7 +66,7 @@ def compress(model: Any, gc_type: str = "2bit", **options: Any) -> State:
 
 def report(model: Optional[Any] = None) -> Dict[str, Any]:
     """What was decided and saved, of the model, or of the one compressed last."""
-    found: List[State] = [state for state in states()
+    found: List[Any] = [state for state in states()
                           if model is None or state.model() is model]
     if not found:
         raise WrongOrder("no model is compressed")

@@ -22,10 +22,15 @@ from ._auto import Choice, check_optimizer
 from ._meeting import job_of_group
 
 _FLAG = "telegrad.finite/"  # before a parameter's name: whether its bucket is finite
-_states: List["weakref.ref[State]"] = []
+_states: List["weakref.ref[Any]"] = []
 
 
-def states() -> List["State"]:
+def remember(state: Any) -> None:
+    """For `states`; has ``model()`` and ``report()``."""
+    _states.append(weakref.ref(state))
+
+
+def states() -> List[Any]:
     """Those that live, in the order in which they were made."""
     alive = [reference() for reference in _states]
     return [state for state in alive if state is not None]
@@ -101,9 +106,6 @@ class State:
                  servers: Optional[int] = None, optimizer: Optional[Any] = None,
                  allow: Optional[str] = None, verbose: bool = True, **job_options: Any) -> None:
         names = names_of(model.module)
-        if model.process_group is not torch.distributed.distributed_c10d._get_default_group():
-            raise Unsupported("a model over a part of the ranks (process_group=): only "
-                              "the group of all ranks has a store for their addresses")
         if optimizer is not None:
             check_optimizer(optimizer, gc_type, allow)
         self.model: Callable[[], Any] = weakref.ref(model)
@@ -115,7 +117,8 @@ class State:
         one_dimensional = [names[key] for key, p in parameters.items() if p.dim() <= 1]
         if dense_1d and one_dimensional:
             all_rules.append("^(" + "|".join(map(re.escape, one_dimensional)) + ")$=none")
-        self._job = job_of_group(servers=servers, **job_options)
+        self._job = job_of_group(servers=servers, group=model.process_group,
+                                 **job_options)
         try:
             self._store = Store(self._job)
             self._store.set_compression(
@@ -146,7 +149,7 @@ class State:
         self._thread = threading.Thread(target=self._complete, daemon=True,
                                         name="telegrad-completions")
         self._thread.start()
-        _states.append(weakref.ref(self))
+        remember(self)
         atexit.register(_close_if_alive, weakref.ref(self))
         self._say(self._decision_text())
 

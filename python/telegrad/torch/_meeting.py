@@ -6,7 +6,7 @@ import secrets
 import socket
 import time
 from datetime import timedelta
-from typing import Any, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch.distributed as dist
 
@@ -14,16 +14,23 @@ from ..errors import Error, JoinTimeout, UsageError, WrongOrder
 from ..job import Job
 
 _REFUSED = "!"  # before the reason, in place of an address
-_num_meetings = 0
+_num_meetings: Dict[Tuple[int, ...], int] = {}  # of these ranks
+
+
+def ranks_of(group: Optional[Any]) -> List[int]:
+    """The group's ranks among all; None: all."""
+    if group is None:
+        return list(range(dist.get_world_size()))
+    known = getattr(dist, "get_process_group_ranks", None)  # from torch 2.0 on
+    return list(known(group) if known else dist.distributed_c10d._pg_group_ranks[group])
 
 
 class _Board:
-    """Notes on the process group's store, of one meeting."""
+    """Notes on the default process group's store, of one meeting of some ranks."""
 
-    def __init__(self, timeout: float) -> None:
-        global _num_meetings
-        _num_meetings += 1
-        self._prefix = f"telegrad/{_num_meetings}/"
+    def __init__(self, timeout: float, ranks: List[int]) -> None:
+        count = _num_meetings[tuple(ranks)] = _num_meetings.get(tuple(ranks), 0) + 1
+        self._prefix = f"telegrad/{'-'.join(map(str, ranks))}/{count}/"
         self._store = dist.distributed_c10d._get_default_store()
         self._deadline = time.monotonic() + timeout
 
@@ -45,7 +52,23 @@ class _Board:
         return str(self._store.get(key).decode())
 
 
-def _addresses(board: _Board, rank: int, world: int, bind: Optional[str]) -> Tuple[str, str]:
+def _own_address() -> str:
+    """By which this host is reached: MASTER_ADDR, where it is that; else that by which
+    it reaches MASTER_ADDR."""
+    master = os.environ.get("MASTER_ADDR", socket.gethostname())
+    try:
+        if dist.get_rank() == 0:
+            return socket.gethostbyname(master)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((master, 9))  # sends nothing
+            return str(probe.getsockname()[0])
+    except OSError as why:
+        raise UsageError(f"MASTER_ADDR {master}: {why}; say bind=ADDRESS, of this "
+                         "host") from None
+
+
+def _addresses(board: _Board, rank: int, world: int,
+               bind: Optional[str]) -> Tuple[str, str]:
     """Where this rank listens, and the scheduler of rank 0."""
     board.put(f"host/{rank}", socket.gethostname())
     hosts = {board.get(f"host/{other}") for other in range(world)}
@@ -54,20 +77,17 @@ def _addresses(board: _Board, rank: int, world: int, bind: Optional[str]) -> Tup
     if rank > 0:
         return bind or "auto", ""
     if bind is None or bind == "auto":
-        master = os.environ.get("MASTER_ADDR", socket.gethostname())
-        try:
-            bind = socket.gethostbyname(master)
-        except OSError as why:
-            raise UsageError(f"MASTER_ADDR {master}: {why}; say bind=ADDRESS, of this "
-                             "host") from None
+        bind = _own_address()
     return bind, bind
 
 
 def job_of_group(servers: Optional[int] = None, bind: Optional[str] = None,
-                 hosts_part: bool = False, **options: Any) -> Job:
-    """A job of the process group's ranks; all call it. Rank 0 has the scheduler, the
-    first `servers` ranks (all, unless it says otherwise) have one server each; with
-    `hosts_part` there are none. Address and secret travel through the group's store.
+                 hosts_part: bool = False, group: Optional[Any] = None,
+                 **options: Any) -> Job:
+    """A job of a process group's ranks (None: of the default one); all call it. Its
+    rank 0 has the scheduler, the first `servers` ranks (all, unless it says otherwise)
+    have one server each; with `hosts_part` there are none. Address and secret travel
+    through the default group's store.
 
     Raises:
         telegrad.UsageError: an argument that cannot be, on all ranks.
@@ -75,12 +95,13 @@ def job_of_group(servers: Optional[int] = None, bind: Optional[str] = None,
     if not dist.is_available() or not dist.is_initialized():
         raise WrongOrder("torch.distributed has no process group: call "
                          "init_process_group first")
-    rank, world = dist.get_rank(), dist.get_world_size()
+    ranks = ranks_of(group)
+    rank, world = ranks.index(dist.get_rank()), len(ranks)
     servers = world if servers is None else servers
     if not 1 <= servers <= world:
         raise UsageError(f"servers={servers}: 1 to {world}, one beside each rank")
     timeout = float(options.get("join_timeout", 60))
-    board = _Board(timeout)
+    board = _Board(timeout, ranks)
     options.update(rank=rank, num_workers=world, num_servers=servers,
                    servers_here=int(rank < servers and not hosts_part),
                    hosts_part=hosts_part)

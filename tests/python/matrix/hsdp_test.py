@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+"""FSDP2 with two shards and two replicas between which Telegrad sums: with `none` the
+gradients of torch's own HSDP bit for bit, with `2bit` those of a model. Needs torch 2.6
+or newer with gloo."""
+import os
+import sys
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import workers
+
+try:
+    import numpy as np
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import FSDPModule, fully_shard
+    FSDPModule.set_all_reduce_hook
+except (ImportError, AttributeError) as why:
+    workers.skip(f"no fully_shard with hooks: {why}")
+
+import telegrad
+import telegrad.torch
+
+THRESHOLD = np.float32(0.25)
+
+
+class Net(torch.nn.Module):
+    """Integer weights: with integer inputs all gradients are integers."""
+
+    def __init__(self, seed):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(24, 50), torch.nn.Linear(50, 8)
+        torch.manual_seed(seed)
+        for parameter in self.parameters():
+            parameter.data = torch.randint(-2, 3, parameter.shape).float()
+
+    def forward(self, x):
+        return self.second(torch.relu(self.first(x)))
+
+
+def sharded(mesh, seed):
+    net = Net(seed)
+    fully_shard(net.first, mesh=mesh)
+    return fully_shard(net, mesh=mesh)
+
+
+def inputs(step, rank):
+    generator = torch.Generator().manual_seed(100 * step + rank)
+    return torch.randint(-1, 2, (2, 24), generator=generator).float()
+
+
+def shards(model):
+    return {name: parameter.grad.to_local().clone().numpy()
+            for name, parameter in model.named_parameters()}
+
+
+def backward(model, step, scale=1.0):
+    model.zero_grad()
+    (model(inputs(step, dist.get_rank())).sum() * scale).backward()
+    return shards(model)
+
+
+def refused(kind, work):
+    try:
+        work()
+    except kind as why:
+        return str(why)
+    raise AssertionError(f"no {kind}")
+
+
+def two_bits(mesh, replica):
+    """Of each shard's gradients, as FSDP alone gives them, on both replicas."""
+    plain = sharded(mesh["shard"], 7)
+    ours = sharded(mesh["shard"], 7)
+    state = telegrad.torch.compress(ours, "2bit:0.25", replicas=mesh["replicate"],
+                                    guard=False)
+    residuals = [{}, {}]
+    for step in range(4):
+        own = backward(plain, step, 0.0625)
+        got = backward(ours, step, 0.0625)
+        for name, gradient in own.items():
+            both = [torch.empty(gradient.shape) for _ in range(2)]
+            dist.all_gather(both, torch.from_numpy(gradient),
+                            group=mesh["replicate"].get_group())
+            total = np.float32(0)
+            for rank, each in enumerate(both):
+                r = residuals[rank].setdefault(name, np.zeros(gradient.shape, np.float32))
+                r += each.numpy()
+                sent = np.where(r >= THRESHOLD, THRESHOLD,
+                                np.where(r <= -THRESHOLD, -THRESHOLD, 0))
+                r -= sent
+                total = total + sent.astype(np.float32)
+            assert np.array_equal(got[name], total / 2), (step, name)
+    report = telegrad.torch.report(ours)
+    assert report["push_raw_bytes"] > 8 * report["push_wire_bytes"], report
+    state.close()
+    return [line["name"] for line in report["decisions"]]
+
+
+def all_cases(_):
+    dist.init_process_group("gloo")
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    replica = mesh["replicate"].get_local_rank()
+    native = sharded(mesh, 7)
+    ours = sharded(mesh["shard"], 7 + replica)  # the first replica's weights count
+    telegrad.torch.compress(ours, "none", replicas=mesh["replicate"])
+    for step in range(3):
+        want, got = backward(native, step), backward(ours, step)
+        for name, gradient in want.items():
+            assert np.array_equal(gradient, got[name]), (step, name)
+        assert sum(np.abs(gradient).sum() for gradient in want.values()) > 0
+    texts = [refused(telegrad.Unsupported, work) for work in (
+        lambda: telegrad.torch.compress(sharded(mesh["shard"], 7)),
+        lambda: telegrad.torch.compress(sharded(mesh, 7), replicas=mesh["replicate"]),
+        lambda: telegrad.torch.compress(sharded(mesh["shard"], 7), "auto",
+                                        replicas=mesh["replicate"]))]
+    return [two_bits(mesh, replica), texts]
+
+
+class Hsdp(unittest.TestCase):
+    def test_sums_between_replicas(self):
+        for names, texts in workers.Ranks(os.path.abspath(__file__), "all_cases",
+                                          4).results():
+            self.assertEqual(sorted(names), ["first", "model"])
+            for text, pattern in zip(texts, (r"replicas=mesh\['replicate'\]",
+                                             r"mesh=mesh\['shard'\]", "'auto'")):
+                self.assertRegex(text, pattern)
+
+
+if __name__ == "__main__":
+    workers.main({"all_cases": all_cases})
