@@ -1,8 +1,8 @@
 # The component `bundle` of an installation: programs in bin/ and, in lib/, the libraries that they need and that a
 # machine with a driver and PyTorch's wheel lacks. It runs from any folder. docs/gpu.md, ./telegrad bundle.
 set(bundle_programs "")
-foreach(program telegrad-train telegrad-perf telegrad-topo telegrad-server telegrad-launch telegrad-gpu-check
-                telegrad-copy-check test_kernels test_compression test_kvstore_device)
+foreach(program telegrad-train telegrad-perf telegrad-topo telegrad-server telegrad-gpu-check
+                telegrad-copy-check test_kernels test_compression test_kvstore_devices test_kvstore_engine)
   if(TARGET ${program})
     list(APPEND bundle_programs ${program})
   endif()

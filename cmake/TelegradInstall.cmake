@@ -1,7 +1,7 @@
 # Installs the libraries (see telegrad_library), the programs that were built, and the CMake package.
 include(CMakePackageConfigHelpers)
 
-foreach(program telegrad-train telegrad-perf telegrad-topo telegrad-server telegrad-launch)
+foreach(program telegrad-train telegrad-perf telegrad-topo telegrad-server)
   if(TARGET ${program})
     install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   endif()

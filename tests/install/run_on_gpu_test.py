@@ -4,16 +4,19 @@
 """
 
 import contextlib
+import glob
 import io
 import json
 import os
+import re
 import sys
 import tempfile
 import unittest
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 
-SCRIPT = os.path.join(sys.argv[1], "perf", "run_on_gpu", "run-on-gpu")
+ROOT = sys.argv[1]
+SCRIPT = os.path.join(ROOT, "perf", "run_on_gpu", "run-on-gpu")
 loader = SourceFileLoader("run_on_gpu", SCRIPT)
 run_on_gpu = module_from_spec(spec_from_loader("run_on_gpu", loader))
 sys.modules["run_on_gpu"] = run_on_gpu
@@ -59,6 +62,40 @@ class RunOnGpu(unittest.TestCase):
                       encoding="utf-8") as file:
                 reports[part] = json.load(file)
         return code, printed.getvalue(), reports
+
+    def test_every_program_is_one_of_the_bundle_and_is_built(self):
+        def text(*path):
+            with open(os.path.join(ROOT, *path), encoding="utf-8") as file:
+                return file.read()
+        listed = text("cmake", "TelegradBundle.cmake")
+        bundled = listed.partition("foreach(program ")[2].partition(")")[0].split()
+        self.assertGreater(len(bundled), 5)
+        lists = "".join(
+            text(path) for path in glob.glob("**/CMakeLists.txt", root_dir=ROOT,
+                                             recursive=True)
+            if not path.startswith("build"))
+        for program in bundled:
+            name = program.removeprefix("test_").replace("_", "/", 1)
+            built = (r"add_executable\(%s\b|telegrad_test\(NAME (%s|%s)\s"
+                     % (program, name, program.removeprefix("test_")))
+            self.assertTrue(re.search(built, lists), program)
+        for part, commands in self.all_parts.items():
+            for command in commands:
+                self.assertIn(command.words[0], bundled, part)
+
+    def test_every_filter_takes_tests(self):
+        lines = []
+        for path in glob.glob("tests/*/**/*_test.cc", root_dir=ROOT, recursive=True):
+            with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+                lines += [line for line in file if line.startswith("TEST")]
+        for commands in self.all_parts.values():
+            for word in (word for each in commands for word in each.words):
+                _, found, pattern = word.partition("--gtest_filter=*")
+                # Tables of kernels give their tests' names.
+                if not found or pattern == "cuda*":
+                    continue
+                self.assertTrue(any(pattern.strip("*") in line for line in lines),
+                                word)
 
     def test_a_part_that_fails_stops_no_other_and_is_told(self):
         self.program("good", "echo $1 > $2; echo done")
