@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "trainer/run_plan.h"
+#include "trainer/what_if.h"
 
 namespace telegrad {
 namespace {
@@ -23,6 +24,20 @@ std::string Wrap(absl::string_view text) {
     column = (fits && column > 0 ? column + 1 : 0) + word.size();
   }
   return wrapped;
+}
+
+// Results are kept even if nothing can be said of other links.
+ReportExtras ExtrasOf(const TrainOptions& options,
+                      const std::vector<RunSummary>& results) {
+  ReportExtras extras = {.target = options.laboratory.target};
+  absl::StatusOr<std::vector<WhatIfRow>> rows = WhatIf(options, results);
+  if (rows.ok()) {
+    extras.what_if = *std::move(rows);
+  } else {
+    std::fprintf(stderr, "telegrad-train: --what-if: %s\n",
+                 std::string(rows.status().message()).c_str());
+  }
+  return extras;
 }
 
 }  // namespace
@@ -44,10 +59,12 @@ std::vector<PlannedRun> PlanRuns(const TrainOptions& options) {
 }
 
 ConsoleObserver::ConsoleObserver(const std::string& label, Style style)
-    : progress_(MakeProgress(
-          STDOUT_FILENO,
-          style == Style::kBarOnTerminal && isatty(STDOUT_FILENO) != 0,
-          label)) {}
+    : progress_(style == Style::kJson
+                    ? MakeJsonProgress(STDOUT_FILENO, label)
+                    : MakeProgress(STDOUT_FILENO,
+                                   style == Style::kBarOnTerminal &&
+                                       isatty(STDOUT_FILENO) != 0,
+                                   label)) {}
 
 ConsoleObserver::~ConsoleObserver() { progress_->Finish(); }
 
@@ -74,11 +91,23 @@ absl::StatusOr<DistOptions> MakeDistOptions(const TrainOptions& options,
 absl::Status PrintResults(const TrainOptions& options,
                           const std::vector<RunSummary>& results) {
   if (results.empty()) return absl::OkStatus();
+  const ReportExtras extras = ExtrasOf(options, results);
+  if (options.laboratory.log_json) {
+    for (const RunSummary& run : results) {
+      std::printf("%s\n", ResultEvent(run).c_str());
+    }
+    std::fflush(stdout);
+    return WriteResults(options.out, results, options.command_line, extras);
+  }
   std::fputs("\n", stdout);
   std::fputs(SummaryTable(results).c_str(), stdout);
   std::printf("\n%s\n", Wrap(SummarySentences(results)).c_str());
   std::fflush(stdout);
-  RETURN_IF_ERROR(WriteResults(options.out, results, options.command_line));
+  if (const std::string text = WhatIfText(extras); !text.empty()) {
+    std::printf("\n%s", text.c_str());
+  }
+  RETURN_IF_ERROR(
+      WriteResults(options.out, results, options.command_line, extras));
   std::printf("Report: %s/report.html (figures: summary.json, metrics.jsonl)\n",
               options.out.c_str());
   std::fflush(stdout);

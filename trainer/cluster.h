@@ -23,7 +23,7 @@ std::vector<PlannedRun> PlanRuns(const TrainOptions& options);
 class ConsoleObserver : public TrainObserver {
  public:
   // A launcher's ranks never draw: Open MPI gives each a terminal of its own.
-  enum class Style { kBarOnTerminal, kLines };
+  enum class Style { kBarOnTerminal, kLines, kJson };
   ConsoleObserver(const std::string& label, Style style);
   ~ConsoleObserver() override;
   void OnProgress(const Progress::State& state) override;

@@ -243,13 +243,18 @@ int RunEmbedded(const TrainOptions& options, char** argv) {
           : absl::StrCat("a scheduler", servers.empty() ? " and " : ", ",
                          servers, plural(options.workers, "worker"),
                          ", each a process of this host");
-  std::printf("%s on %s: %s\n", options.network.c_str(),
-              options.benchmark ? "synthetic data" : options.data.c_str(),
-              processes.c_str());
+  const bool is_json = options.laboratory.log_json;
+  if (!is_json) {
+    std::printf("%s on %s: %s\n", options.network.c_str(),
+                options.benchmark ? "synthetic data" : options.data.c_str(),
+                processes.c_str());
+  }
   std::fflush(stdout);
   int code = 0;
   for (const PlannedRun& run : PlanRuns(options)) {
-    ConsoleObserver observer(run.label, ConsoleObserver::Style::kBarOnTerminal);
+    ConsoleObserver observer(run.label,
+                             is_json ? ConsoleObserver::Style::kJson
+                                     : ConsoleObserver::Style::kBarOnTerminal);
     LocalCluster cluster(options, run, argv, signal_fd, &observer);
     code = cluster.Run();
     if (code != 0 || !observer.has_summary()) {

@@ -7,9 +7,29 @@
 #include "trainer/check_inputs.h"
 #include "trainer/checkpoint_folder.h"
 #include "trainer/cluster.h"
+#include "trainer/explain.h"
 #include "trainer/options.h"
 #include "trainer/process_title.h"
 #include "transport/job/placement.h"
+
+namespace {
+
+int Refuse(const absl::Status& why) {
+  std::cerr << "telegrad-train: " << why.message() << "\n";
+  using telegrad::ExitCode;
+  const ExitCode code = telegrad::ExitCodeOf(why);
+  const bool is_told =
+      code == ExitCode::kAuthentication || code == ExitCode::kNoCheckpoint;
+  return static_cast<int>(is_told ? code : ExitCode::kUsage);
+}
+
+int Show(const absl::StatusOr<std::string>& text) {
+  if (!text.ok()) return Refuse(text.status());
+  std::cout << *text;
+  return 0;
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
@@ -17,19 +37,8 @@ int main(int argc, char** argv) {
   telegrad::TrainOptions options =
       telegrad::ParseTrainOptions(argc, argv, &exit_code);
   if (exit_code >= 0) return exit_code;
-  const auto refused = [](const absl::Status& why) {
-    std::cerr << "telegrad-train: " << why.message() << "\n";
-    using telegrad::ExitCode;
-    const ExitCode code = telegrad::ExitCodeOf(why);
-    const bool is_told =
-        code == ExitCode::kAuthentication || code == ExitCode::kNoCheckpoint;
-    return static_cast<int>(is_told ? code : ExitCode::kUsage);
-  };
   if (!options.show_checkpoint.empty()) {
-    const auto text = telegrad::DescribeCheckpoints(options.show_checkpoint);
-    if (!text.ok()) return refused(text.status());
-    std::cout << *text;
-    return 0;
+    return Show(telegrad::DescribeCheckpoints(options.show_checkpoint));
   }
   const bool is_child = !options.internal_role.empty();
   absl::StatusOr<std::optional<telegrad::Placement>> placement = std::nullopt;
@@ -41,15 +50,18 @@ int main(int argc, char** argv) {
         telegrad::PlacementByHand(telegrad::Role::kWorker, options.scheduler,
                                   options.workers, options.servers);
   }
-  if (!placement.ok()) return refused(placement.status());
+  if (!placement.ok()) return Refuse(placement.status());
   const absl::StatusOr<std::string> bind = telegrad::BindAddress(
       options.bind, placement->has_value() ? &**placement : nullptr);
-  if (!bind.ok()) return refused(bind.status());
+  if (!bind.ok()) return Refuse(bind.status());
   options.bind = *bind;
   if (is_child) return telegrad::RunChild(options);
 
   const absl::Status inputs = telegrad::CheckInputs(options, *placement);
-  if (!inputs.ok()) return refused(inputs);
+  if (!inputs.ok()) return Refuse(inputs);
+  if (options.laboratory.explain) {
+    return Show(telegrad::ExplainRuns(options, *placement));
+  }
   if (!placement->has_value()) return telegrad::RunEmbedded(options, argv);
   // One BLAS thread per rank: ranks share the cores.
   setenv("OMP_NUM_THREADS", "1", 0);

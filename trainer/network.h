@@ -109,5 +109,7 @@ std::string DescribeNetworks();
 // Fixes the number of threads of the framework and makes it deterministic.
 // Call once per process, before MakeNetwork.
 void ConfigureFramework(int num_threads);
+// "2.11.0".
+std::string FrameworkVersion();
 
 }  // namespace telegrad

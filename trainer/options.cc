@@ -297,6 +297,7 @@ absl::Status Finish(const CLI::App& app, const RawFlags& raw,
   RETURN_IF_ERROR(SettleAutoStore(placement, options));
   RETURN_IF_ERROR(SettleStore(options));
   RETURN_IF_ERROR(FinishTrainingFlags(options));
+  RETURN_IF_ERROR(FinishLaboratoryFlags(options));
   return CheckFlags(options);
 }
 
@@ -317,6 +318,7 @@ TrainOptions ParseTrainOptions(int argc, char** argv, int* exit_code) {
   AddPolicyFlags(app, options, raw);
   AddStrategyFlags(app, options.strategy_request);
   AddTrainingFlags(app, options);
+  AddLaboratoryFlags(app, options.laboratory);
   AddOptimizerFlags(app, options, raw.optimizer);
   AddConsistencyFlags(app, options);
   AddRunFlags(app, options, raw);

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "kvstore/kvstore.h"
 #include "kvstore/program/member_flags.h"
+#include "trainer/laboratory.h"
 #include "trainer/rate_rules.h"
 #include "trainer/strategy.h"
 #include "transport/job/placement.h"
@@ -90,6 +91,7 @@ struct TrainOptions : MemberFlags {
   StrategyRequest strategy_request;  // --variable-update and what goes with it
   std::optional<Strategy> strategy;  // if that is given
   std::string store_why;             // what chose the store; empty: the user
+  LaboratoryOptions laboratory;
 
   // Set for the processes that the launcher starts.
   std::string internal_role;

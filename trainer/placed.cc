@@ -41,7 +41,9 @@ absl::Status RunAll(TrainOptions& options, const Placement& placement) {
   RETURN_IF_ERROR(process.FindScheduler(static_cast<int>(runs.size())));
   std::vector<RunSummary> results;
   for (const PlannedRun& run : runs) {
-    ConsoleObserver observer(run.label, ConsoleObserver::Style::kLines);
+    ConsoleObserver observer(run.label, options.laboratory.log_json
+                                            ? ConsoleObserver::Style::kJson
+                                            : ConsoleObserver::Style::kLines);
     ASSIGN_OR_RETURN(DistOptions options_of_run,
                      MakeDistOptions(options, process.job_id()));
     options_of_run.look = [&detection] { return detection.Get(); };

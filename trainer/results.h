@@ -52,6 +52,25 @@ struct PlanSummary {
   bool operator==(const PlanSummary&) const = default;
 };
 
+// What a tensor's exchange takes, of one worker and step: at most, with frame
+// headers.
+struct TensorBytes {
+  std::string tensor = {};
+  std::string codec = {};
+  std::string reason = {};  // "type 2bit"
+  std::string reply = {};   // "dense", "sum", "codes"
+  int64_t elements = 0;
+  int64_t push_bytes = 0;
+  int64_t pull_bytes = 0;
+};
+
+// Where a run was made: "CPU", "Intel(R) Xeon(R) ...".
+struct EnvironmentFact {
+  std::string what = {};
+  std::string value = {};
+  bool operator==(const EnvironmentFact&) const = default;
+};
+
 // One setting of a comparison; an object of summary.json under these names.
 // Byte counts and comm_wait_s are totals over all workers.
 struct RunSummary {
@@ -88,6 +107,8 @@ struct RunSummary {
   // What was chosen while it ran, and why: "auto, step 9: compression off: ..."
   std::vector<std::string> decisions = {};
   PlanSummary plan = {};
+  std::vector<TensorBytes> tensors = {};
+  std::vector<EnvironmentFact> environment = {};  // of worker 0
   // Of an asynchronous store: "worker/0: largest 3, mean 0.51".
   std::vector<std::string> staleness = {};
   std::vector<MetricPoint> points;  // not in summary.json
@@ -96,6 +117,8 @@ struct RunSummary {
 std::string ToJson(const MetricPoint& point, absl::string_view setting,
                    uint64_t seed);
 std::string ToJson(const RunSummary& run);  // without points
+// The same as a line of --log-json: {"event":"result",...}.
+std::string ResultEvent(const RunSummary& run);
 // Reads what ToJson(RunSummary) wrote. Unknown fields are ignored; a missing or
 // mistyped field of the first group is an error that names it.
 absl::StatusOr<RunSummary> RunSummaryFromJson(absl::string_view text);
@@ -109,11 +132,33 @@ std::string SummaryTable(const std::vector<RunSummary>& runs);
 // What compression did, in a sentence for each setting.
 std::string SummarySentences(const std::vector<RunSummary>& runs);
 
+// The first evaluation of a run with this accuracy; null: none.
+const MetricPoint* FirstAt(const RunSummary& run, double target);
+
+// A setting on a link, as the simulator has it.
+struct WhatIfRow {
+  std::string setting = {};
+  std::string link = {};
+  double step_s = 0;
+  double total_s = 0;          // to the target, else all steps; 0: never
+  double measured_step_s = 0;  // where the link was really run
+  std::string why_not = {};    // what cannot be simulated
+};
+
+// What a report has beside the runs.
+struct ReportExtras {
+  double target = 0;  // accuracy to reach, 0..1; 0: none is asked for
+  std::vector<WhatIfRow> what_if = {};
+};
+// The table of what_if for a terminal; "" without.
+std::string WhatIfText(const ReportExtras& extras);
+
 // A self-contained page: the table, the settings, and curves of loss and
 // accuracy against steps, seconds and wire bytes as inline SVG. No scripts or
 // fonts from a network.
 std::string ReportHtml(const std::vector<RunSummary>& runs,
-                       absl::string_view command_line);
+                       absl::string_view command_line,
+                       const ReportExtras& extras = {});
 
 // Makes the folder, and those above it, where they are absent.
 // InvalidArgument: it cannot be made, or nothing can be written there.
@@ -124,6 +169,7 @@ absl::Status MakeResultsFolder(const std::string& directory);
 // renamed).
 absl::Status WriteResults(const std::string& directory,
                           const std::vector<RunSummary>& runs,
-                          absl::string_view command_line);
+                          absl::string_view command_line,
+                          const ReportExtras& extras = {});
 
 }  // namespace telegrad

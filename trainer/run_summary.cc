@@ -7,7 +7,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "kvstore/forecast.h"
 #include "trainer/compression_plan.h"
+#include "trainer/environment.h"
 #include "trainer/worker_run.h"
 
 namespace telegrad {
@@ -63,6 +65,37 @@ void FillSteps(std::vector<double> slowest, RunSummary& summary) {
   std::sort(slowest.begin(), slowest.end());
   summary.step_seconds_min = slowest.front();
   summary.step_seconds_p50 = slowest[slowest.size() / 2];
+}
+
+// By tensor, where there are servers or parts of them to send to.
+absl::Status FillTensors(const RunContext& context, RunSummary& summary) {
+  const int parts =
+      context.options.hosts_parts ? summary.workers : summary.servers;
+  if (parts == 0) return absl::OkStatus();
+  const std::vector<TensorReport> reports = context.store.codecs().Report();
+  std::vector<TensorSpec> tensors;
+  for (const TensorReport& report : reports) {
+    tensors.push_back({report.name, report.num_elems});
+  }
+  ForecastRequest request{.compression = context.setting.compression,
+                          .update_on = context.setting.update_on,
+                          .num_workers = summary.workers,
+                          .num_servers = parts,
+                          .chunk_elems = context.options.chunk_elems};
+  request.compression.packing = context.packing;
+  ASSIGN_OR_RETURN(const std::vector<TensorForecast> forecasts,
+                   ForecastCompression(tensors, request));
+  for (const TensorForecast& each : forecasts) {
+    summary.tensors.push_back(
+        {.tensor = each.plan.name,
+         .codec = each.plan.codec,
+         .reason = each.plan.reason,
+         .reply = each.plan.reply,
+         .elements = static_cast<int64_t>(each.plan.num_elems),
+         .push_bytes = static_cast<int64_t>(each.push_wire),
+         .pull_bytes = static_cast<int64_t>(each.pull_wire)});
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -126,6 +159,8 @@ absl::Status FillSummary(RunContext& context, const WorkerTotals& mine,
   summary.threshold = setting.threshold;
   summary.decisions = context.decisions;
   summary.plan = context.plan;
+  summary.environment = DescribeEnvironment();
+  RETURN_IF_ERROR(FillTensors(context, summary));
   if (StoreLink* link = context.store.link(); link != nullptr) {
     summary.transport = link->transport_details();
   }

@@ -131,6 +131,12 @@ WRONG = [
     (["--warmup-epochs", "2"], ["--warmup-epochs 2", "--num-epochs 2"]),
     (["--resume"], ["--resume", "--checkpoint DIR"]),
     (["--keep", "3"], ["--keep", "--checkpoint"]),
+    (["--target", "2"], ["--target 2", "0.97"]),
+    (["--target", "0.9", "--benchmark", "1"], ["--target", "--benchmark 1"]),
+    (["--what-if", "fast"], ["--what-if", "fast", "100mbit,1gbit"]),
+    (["--what-if", "none"], ["--what-if", "none", "100mbit,1gbit"]),
+    (["--what-if", "1gbit", "--local-steps", "4"],
+     ["--what-if", "--local-steps"]),
     (["--checkpoint", "c", "--gc-type", "2bit"], ["2bit", "--gc-type none"]),
     (["--checkpoint", "c", "--seed", "1,2"], ["--checkpoint", "one seed"]),
 ]

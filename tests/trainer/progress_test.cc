@@ -5,17 +5,23 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_split.h"
 
 namespace telegrad {
 namespace {
 
 // What `use` makes a progress display write.
 template <typename Use>
-std::string Written(bool is_terminal, Use use) {
+std::string WrittenBy(std::unique_ptr<Progress> (*make)(int fd), Use use) {
   std::array<int, 2> ends{};
   EXPECT_EQ(pipe(ends.data()), 0);
   {
-    const auto progress = MakeProgress(ends[1], is_terminal, "2bit, seed 0");
+    const auto progress = make(ends[1]);
     use(*progress);
     progress->Finish();
   }
@@ -27,6 +33,46 @@ std::string Written(bool is_terminal, Use use) {
   }
   close(ends[0]);
   return text;
+}
+
+constexpr char kLabel[] = "2bit, seed 0";
+
+template <typename Use>
+std::string Written(bool is_terminal, Use use) {
+  return is_terminal
+             ? WrittenBy([](int fd) { return MakeProgress(fd, true, kLabel); },
+                         use)
+             : WrittenBy([](int fd) { return MakeProgress(fd, false, kLabel); },
+                         use);
+}
+
+TEST(Progress, JsonLinesAreObjects) {
+  const std::string text = WrittenBy(
+      [](int fd) { return MakeJsonProgress(fd, kLabel); },
+      [](Progress& progress) {
+        progress.Update({.num_epochs = 2,
+                         .batch = 50,
+                         .num_batches = 100,
+                         .samples_per_s = 1234.5,
+                         .accuracy = 0.5});
+        progress.Line("a \"quoted\" word\xff");
+        progress.Update({.num_epochs = 2, .batch = 60, .num_batches = 100});
+      });
+  std::vector<nlohmann::json> lines;
+  for (const absl::string_view line :
+       absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    lines.push_back(nlohmann::json::parse(line, nullptr, false));
+    ASSERT_TRUE(lines.back().is_object()) << line;
+    EXPECT_EQ(lines.back()["run"], kLabel);
+  }
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[0]["event"], "progress");
+  EXPECT_EQ(lines[0]["batches"], 100);
+  EXPECT_EQ(lines[0]["samples_per_s"], 1234.5);
+  EXPECT_TRUE(lines[0]["seconds_left"].is_null());
+  EXPECT_EQ(lines[1]["event"], "message");
+  EXPECT_EQ(lines[1]["text"], "a \"quoted\" word\uFFFD");
+  EXPECT_TRUE(lines[2]["seconds_left"].is_number());
 }
 
 TEST(Progress, PlainLinesAreMxnets) {

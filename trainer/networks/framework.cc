@@ -1,5 +1,6 @@
 #include <dlfcn.h>
 #include <torch/torch.h>
+#include <torch/version.h>
 
 #include <algorithm>
 
@@ -16,5 +17,7 @@ void ConfigureFramework(int num_threads) {
   void* symbol = dlsym(RTLD_DEFAULT, "openblas_set_num_threads");
   if (symbol != nullptr) reinterpret_cast<SetThreads>(symbol)(threads);
 }
+
+std::string FrameworkVersion() { return TORCH_VERSION; }
 
 }  // namespace telegrad

@@ -11,6 +11,7 @@ namespace telegrad {
 namespace {
 
 constexpr double kWidth = 420, kHeight = 280;
+constexpr double kMargin = 10;  // for marks at the ends of axes
 constexpr double kLeft = 52, kRight = 408, kTop = 30, kBottom = 236;
 
 struct Axis {
@@ -73,10 +74,25 @@ Axis AxisOfX(const Chart& chart) {
       is_first = false;
     }
   }
+  const bool has_names =
+      std::any_of(chart.curves.begin(), chart.curves.end(),
+                  [](const Curve& curve) { return curve.is_named; });
+  if (chart.is_log_x && low > 0 && has_names) {
+    return {low / 1.3, std::max(high, low * 2) * 1.3, true};
+  }
   if (chart.is_log_x && low > 0) {
     return {low, std::max(high, low * 2), true};
   }
   return {0, high > 0 ? high : 1, false};
+}
+
+// With 0, and some room for what lies at the ends.
+Axis WholeAxis(double least, double most) {
+  const double low = std::min(0.0, least);
+  const double high = std::max(0.0, most);
+  const double step = NiceStep(std::max(high - low, 1e-3));
+  return {std::floor(low / step) * step,
+          std::max(1.0, std::ceil(high / step)) * step, false};
 }
 
 // The end of training is what one wants to read: the highest losses and the
@@ -90,6 +106,7 @@ Axis AxisOfY(const Chart& chart) {
   }
   if (values.empty()) return {0, 1, false};
   std::sort(values.begin(), values.end());
+  if (chart.is_signed) return WholeAxis(values.front(), values.back());
   const size_t tenth = values.size() / 10;
   const double low = chart.is_share ? values[tenth] : 0;
   const double top = chart.is_share ? 1 : values[values.size() - 1 - tenth];
@@ -134,8 +151,45 @@ std::string AxesSvg(const Chart& chart, const Axis& x, const Axis& y) {
   return svg;
 }
 
+// Names beside marks, none over another.
+class NameLabels {
+ public:
+  // On the side that has room, as near as others let it be.
+  std::string Place(const std::string& name, double x, double y) {
+    constexpr double kCharWidth = 7, kAway = 12;
+    const bool is_left = x > (kLeft + kRight) / 2;
+    const double width = kCharWidth * static_cast<double>(name.size());
+    Box box = {.left = is_left ? x - kAway - width : x + kAway, .y = y + 4};
+    box.right = box.left + width;
+    for (int tries = 1; tries < 20 && !IsFree(box); ++tries) {
+      const double step = kLineHeight * ((tries + 1) / 2);
+      box.y = y + 4 + (tries % 2 == 1 ? -step : step);
+    }
+    placed_.push_back(box);
+    return absl::StrFormat(
+        "<text class=\"n\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">%s</text>",
+        is_left ? box.right : box.left, box.y, is_left ? "end" : "start",
+        EscapeHtml(name));
+  }
+
+ private:
+  static constexpr double kLineHeight = 13;
+  struct Box {
+    double left = 0, right = 0, y = 0;
+  };
+  bool IsFree(const Box& box) const {
+    return box.y > kTop && box.y < kBottom + 4 &&
+           std::none_of(placed_.begin(), placed_.end(), [&](const Box& other) {
+             return std::abs(box.y - other.y) < kLineHeight - 1 &&
+                    box.left < other.right && other.left < box.right;
+           });
+  }
+
+  std::vector<Box> placed_;
+};
+
 std::string CurveSvg(const Chart& chart, const Curve& curve, const Axis& x,
-                     const Axis& y) {
+                     const Axis& y, NameLabels& labels) {
   std::string line, marks;
   for (const CurvePoint& point : curve.points) {
     if (!IsShown(chart, point)) continue;
@@ -143,6 +197,12 @@ std::string CurveSvg(const Chart& chart, const Curve& curve, const Axis& x,
     const double py = kBottom - y.At(point.y) * (kBottom - kTop);
     absl::StrAppendFormat(&line, "%.1f,%.1f ", px, py);
     if (!curve.is_marked) continue;
+    if (curve.is_ringed) {
+      absl::StrAppendFormat(
+          &marks, "<circle class=\"ring\" cx=\"%.1f\" cy=\"%.1f\" r=\"9\"/>",
+          px, py);
+    }
+    if (curve.is_named) marks += labels.Place(curve.name, px, py);
     absl::StrAppendFormat(&marks, "<g>%s<title>%s: %s at %.6g</title></g>\n",
                           MarkSvg(curve.style, px, py), EscapeHtml(curve.name),
                           chart.is_share
@@ -171,11 +231,13 @@ std::string ChartSvg(const Chart& chart) {
   absl::StrAppendFormat(&svg,
                         "<svg x=\"%.0f\" y=\"%.0f\" width=\"%.0f\" "
                         "height=\"%.0f\" viewBox=\"%.0f %.0f %.0f %.0f\">\n",
-                        kLeft, kTop - 4, kRight - kLeft + 6, kBottom - kTop + 8,
-                        kLeft, kTop - 4, kRight - kLeft + 6,
-                        kBottom - kTop + 8);
+                        kLeft - kMargin, kTop - 4, kRight - kLeft + 2 * kMargin,
+                        kBottom - kTop + 4 + kMargin, kLeft - kMargin, kTop - 4,
+                        kRight - kLeft + 2 * kMargin,
+                        kBottom - kTop + 4 + kMargin);
+  NameLabels labels;
   for (const Curve& curve : chart.curves) {
-    absl::StrAppend(&svg, CurveSvg(chart, curve, x, y));
+    absl::StrAppend(&svg, CurveSvg(chart, curve, x, y, labels));
   }
   return svg + "</svg></svg>\n";
 }

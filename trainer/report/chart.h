@@ -18,15 +18,18 @@ struct Curve {
   std::string name;
   int style = 0;
   bool is_marked = false;  // strong, with a mark at each point; else thin
-  std::vector<CurvePoint> points;
+  bool is_named = false;   // its name stands beside its marks
+  bool is_ringed = false;  // a ring around them
+  std::vector<CurvePoint> points = {};
 };
 
 struct Chart {
   std::string title;
   std::string x_label;
-  bool is_log_x = false;  // points with x <= 0 are left out
-  bool is_share = false;  // y is 0..1, shown in per cent
-  std::vector<Curve> curves;
+  bool is_log_x = false;   // points with x <= 0 are left out
+  bool is_share = false;   // y is 0..1, shown in per cent
+  bool is_signed = false;  // all of y is shown, also below 0
+  std::vector<Curve> curves = {};
 };
 
 inline constexpr int kNumStyles = 8;

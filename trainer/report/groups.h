@@ -53,5 +53,7 @@ struct TableCells {
 // One row per setting. With accuracy when there is any, with the link's byte
 // limit when a link was emulated, else with what a benchmark can tell.
 TableCells MakeTable(const std::vector<SettingGroup>& groups);
+// For a terminal.
+std::string TableText(const TableCells& table);
 
 }  // namespace telegrad

@@ -93,6 +93,11 @@ absl::Status Take(const Json& value, const char* name, PlanSummary& out) {
   return absl::OkStatus();
 }
 
+absl::Status Take(const Json& value, const char* name,
+                  std::vector<TensorBytes>& out);
+absl::Status Take(const Json& value, const char* name,
+                  std::vector<EnvironmentFact>& out);
+
 // Reads fields until one is wrong, and remembers which.
 class FieldReader {
  public:
@@ -132,8 +137,66 @@ struct FieldWriter {
           {{"what", each.what}, {"choice", each.choice}, {"why", each.why}});
     }
   }
+  template <typename Part>
+  void Objects(const char* name, const std::vector<Part>& parts);
+  void Optional(const char* name, const std::vector<TensorBytes>& value) {
+    Objects(name, value);
+  }
+  void Optional(const char* name, const std::vector<EnvironmentFact>& value) {
+    Objects(name, value);
+  }
   Json json;
 };
+
+template <typename Visitor, typename Tensor>
+void VisitPart(Visitor& visitor, Tensor& tensor) requires
+    std::is_same_v<std::remove_const_t<Tensor>, TensorBytes> {
+  visitor.Required("tensor", tensor.tensor);
+  visitor.Required("codec", tensor.codec);
+  visitor.Required("reason", tensor.reason);
+  visitor.Required("reply", tensor.reply);
+  visitor.Required("elements", tensor.elements);
+  visitor.Required("push_bytes", tensor.push_bytes);
+  visitor.Required("pull_bytes", tensor.pull_bytes);
+}
+
+template <typename Visitor, typename Fact>
+void VisitPart(Visitor& visitor, Fact& fact) requires
+    std::is_same_v<std::remove_const_t<Fact>, EnvironmentFact> {
+  visitor.Required("what", fact.what);
+  visitor.Required("value", fact.value);
+}
+
+template <typename Part>
+void FieldWriter::Objects(const char* name, const std::vector<Part>& parts) {
+  Json& list = json[name] = Json::array();
+  for (const Part& part : parts) {
+    FieldWriter writer;
+    VisitPart(writer, part);
+    list.push_back(std::move(writer.json));
+  }
+}
+
+template <typename Part>
+absl::Status TakeObjects(const Json& value, const char* name,
+                         std::vector<Part>& out) {
+  if (!value.is_array()) return Mistyped(name, "a list of objects");
+  for (const Json& entry : value) {
+    if (!entry.is_object()) return Mistyped(name, "a list of objects");
+    FieldReader reader(entry);
+    VisitPart(reader, out.emplace_back());
+    RETURN_IF_ERROR(reader.status);
+  }
+  return absl::OkStatus();
+}
+absl::Status Take(const Json& value, const char* name,
+                  std::vector<TensorBytes>& out) {
+  return TakeObjects(value, name, out);
+}
+absl::Status Take(const Json& value, const char* name,
+                  std::vector<EnvironmentFact>& out) {
+  return TakeObjects(value, name, out);
+}
 
 template <typename Visitor, typename Tensor>
 void VisitTensor(Visitor& visitor, Tensor& tensor) {
@@ -181,6 +244,8 @@ void VisitRun(Visitor& visitor, Run& run) {
   visitor.Optional("model_bytes", run.model_bytes);
   visitor.Optional("decisions", run.decisions);
   visitor.Optional("plan", run.plan);
+  visitor.Optional("tensors", run.tensors);
+  visitor.Optional("environment", run.environment);
   visitor.Optional("staleness", run.staleness);
 }
 

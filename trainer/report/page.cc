@@ -7,6 +7,7 @@
 #include "base/units.h"
 #include "trainer/report/chart.h"
 #include "trainer/report/groups.h"
+#include "trainer/report/html.h"
 #include "trainer/report/style.h"
 #include "trainer/report/summary_text.h"
 #include "trainer/results.h"
@@ -14,59 +15,16 @@
 namespace telegrad {
 namespace {
 
-// Each run of columns under one heading; nothing when there are no headings.
-std::string GroupRowHtml(const std::vector<TableColumn>& columns) {
-  std::string row;
-  bool has_any = false;
-  for (size_t i = 0; i < columns.size();) {
-    size_t end = i;
-    while (end < columns.size() && columns[end].group == columns[i].group) {
-      ++end;
-    }
-    has_any = has_any || !columns[i].group.empty();
-    absl::StrAppend(&row, "<th colspan=\"", end - i, "\">",
-                    EscapeHtml(columns[i].group), "</th>");
-    i = end;
-  }
-  return has_any ? absl::StrCat("<tr class=\"g\">", row, "</tr>") : "";
-}
-
-// On a narrow screen the style turns rows into cards; `data-label` says there
-// what a cell is.
-std::string TableHtml(const TableCells& table, absl::string_view css_class) {
-  std::string html =
-      absl::StrCat("<div class=\"scroll\"><table class=\"", css_class,
-                   "\"><caption>", EscapeHtml(table.title), "</caption><thead>",
-                   GroupRowHtml(table.columns), "<tr>");
-  for (const TableColumn& column : table.columns) {
-    absl::StrAppend(&html, "<th>", EscapeHtml(column.name), "</th>");
-  }
-  absl::StrAppend(&html, "</tr></thead><tbody>\n");
-  for (const std::vector<std::string>& row : table.rows) {
-    absl::StrAppend(&html, "<tr>");
-    for (size_t i = 0; i < row.size(); ++i) {
-      const TableColumn& column = table.columns[i];
-      const std::string label = absl::StrCat(
-          column.group, column.group.empty() ? "" : ": ", column.name);
-      absl::StrAppend(&html, "<td data-label=\"", EscapeHtml(label), "\">",
-                      EscapeHtml(row[i]), "</td>");
-    }
-    absl::StrAppend(&html, "</tr>\n");
-  }
-  return html + "</tbody></table></div>\n";
-}
-
 std::string BytesOrDash(int64_t bytes) {
   return bytes > 0 ? FormatBytes(static_cast<double>(bytes)) : "-";
 }
 
 TableCells SettingsTable(const std::vector<SettingGroup>& groups) {
-  TableCells table = {"How each setting was run", {}, {}};
-  for (const char* name :
-       {"setting", "seeds", "codec", "reply", "update on", "threshold",
-        "byte limit", "model", "peak worker", "peak server"}) {
-    table.columns.push_back({"", name});
-  }
+  TableCells table = {"How each setting was run",
+                      PlainColumns({"setting", "seeds", "codec", "reply",
+                                    "update on", "threshold", "byte limit",
+                                    "model", "peak worker", "peak server"}),
+                      {}};
   for (const SettingGroup& group : groups) {
     const RunSummary& run = *group.runs.front();
     std::vector<uint64_t> seeds;
@@ -143,17 +101,11 @@ std::string ChartsHtml(const std::vector<SettingGroup>& groups) {
   return html + "</div>\n";
 }
 
-std::string LegendHtml(const std::vector<SettingGroup>& groups) {
-  std::string html = "<ul class=\"legend\">\n";
-  for (size_t i = 0; i < groups.size(); ++i) {
-    absl::StrAppend(&html, "<li class=\"c", i % kNumStyles,
-                    "\"><svg viewBox=\"0 0 48 14\"><polyline class=\"test\" "
-                    "points=\"0,7 48,7\"/>",
-                    MarkSvg(static_cast<int>(i), 24, 7), "</svg>",
-                    EscapeHtml(groups[i].setting), "</li>\n");
-  }
-  return html +
-         "</ul>\n<p class=\"lead\">With marks: test set, after each epoch. "
+std::string SettingsLegend(const std::vector<SettingGroup>& groups) {
+  std::vector<std::string> names;
+  for (const SettingGroup& group : groups) names.push_back(group.setting);
+  return LegendHtml(names) +
+         "<p class=\"lead\">With marks: test set, after each epoch. "
          "Thin: training, mean since the point before; the highest losses "
          "and lowest accuracies may lie outside. One curve per seed.</p>\n";
 }
@@ -188,10 +140,7 @@ std::string PlanHtml(const std::vector<RunSummary>& runs) {
       absl::StrAppend(&html, "<p>", EscapeHtml(run->setting), ", seed ",
                       run->seed, ":</p>\n");
     }
-    TableCells table;
-    for (const char* name : {"decision", "choice", "reason"}) {
-      table.columns.push_back({"", name});
-    }
+    TableCells table = {"", PlainColumns({"decision", "choice", "reason"}), {}};
     for (const PlannedChoice& each : run->plan.decisions) {
       table.rows.push_back({each.what, each.choice, each.why});
     }
@@ -212,10 +161,11 @@ bool HaveCurves(const std::vector<SettingGroup>& groups) {
 }  // namespace
 
 std::string ReportHtml(const std::vector<RunSummary>& runs,
-                       absl::string_view command_line) {
+                       absl::string_view command_line,
+                       const ReportExtras& extras) {
   const std::vector<SettingGroup> groups = GroupBySetting(runs);
   std::string html = PageHead();
-  absl::StrAppend(&html, "<h1>Telegrad: what compression did</h1>\n",
+  absl::StrAppend(&html, "<main><h1>Telegrad: what compression did</h1>\n",
                   "<p class=\"lead\">", EscapeHtml(DescribeRuns(groups)));
   if (!runs.empty() && !runs.front().transport.empty()) {
     absl::StrAppend(&html, "; over ", EscapeHtml(runs.front().transport));
@@ -223,15 +173,18 @@ std::string ReportHtml(const std::vector<RunSummary>& runs,
   absl::StrAppend(&html, "</p>\n<p class=\"said\">",
                   EscapeHtml(SummaryText(groups)), "</p>\n",
                   TableHtml(MakeTable(groups), ""));
+  absl::StrAppend(&html, TargetHtml(groups, extras.target), TradeHtml(groups),
+                  WhatIfHtml(extras));
   if (HaveCurves(groups)) {
-    absl::StrAppend(&html, "<h2>Curves</h2>\n", LegendHtml(groups),
+    absl::StrAppend(&html, "<h2>Curves</h2>\n", SettingsLegend(groups),
                     ChartsHtml(groups));
   }
-  absl::StrAppend(&html, PlanHtml(runs), DecisionsHtml(runs),
+  absl::StrAppend(&html, TensorsHtml(groups), LayersHtml(groups),
+                  PlanHtml(runs), DecisionsHtml(runs), EnvironmentHtml(runs),
                   "<h2>Settings</h2>\n",
                   TableHtml(SettingsTable(groups), "left"), "<pre>",
                   EscapeHtml(command_line), "</pre>\n", PageDefinitions(),
-                  "</body></html>\n");
+                  "</main></body></html>\n");
   return html;
 }
 

@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/clock.h"
+#include "trainer/results.h"
 
 namespace telegrad {
 namespace {
@@ -41,6 +44,29 @@ double DoneShare(const Progress::State& state) {
       per_epoch * state.epoch + static_cast<double>(state.batch);
   return std::clamp(done / total, 0.0, 1.0);
 }
+
+// What is left, by the speed since the first look.
+class Remaining {
+ public:
+  void See(double share) {
+    if (!start_) {
+      start_ = Clock::now();
+      share_at_start_ = share;
+    }
+    share_ = share;
+  }
+  // None before anything was done.
+  std::optional<double> Seconds() const {
+    const double done = share_ - share_at_start_;
+    if (!start_ || done <= 0) return std::nullopt;
+    return SecondsSince(*start_) * (1 - share_) / done;
+  }
+
+ private:
+  std::optional<TimePoint> start_;
+  double share_at_start_ = 0;
+  double share_ = 0;
+};
 
 class PlainProgress final : public Progress {
  public:
@@ -74,10 +100,7 @@ class BarProgress final : public Progress {
   ~BarProgress() override { Finish(); }
 
   void Update(const State& state) override {
-    if (!start_) {
-      start_ = Clock::now();
-      share_at_start_ = DoneShare(state);
-    }
+    remaining_.See(DoneShare(state));
     last_ = state;
     if (is_drawn_ && SecondsSince(drawn_at_) < kRedrawSeconds) return;
     Draw();
@@ -107,30 +130,76 @@ class BarProgress final : public Progress {
       absl::StrAppendFormat(&line, " %.0f samples/s acc %.4f",
                             last_->samples_per_s, last_->accuracy);
     }
-    line += TimeLeft(share);
+    line += TimeLeft();
     line.resize(std::min(line.size(), TerminalColumns(fd_) - 1));
     WriteText(fd_, absl::StrCat("\r", line, "\x1b[K"));
     drawn_at_ = Clock::now();
     is_drawn_ = true;
   }
-  std::string TimeLeft(double share) const {
-    const double done = share - share_at_start_;
-    if (done <= 0) return "";
-    const double left = SecondsSince(*start_) * (1 - share) / done;
-    const int64_t seconds = static_cast<int64_t>(std::min(left, 3.6e6));
+  std::string TimeLeft() const {
+    const std::optional<double> left = remaining_.Seconds();
+    if (!left) return "";
+    const int64_t seconds = static_cast<int64_t>(std::min(*left, 3.6e6));
     return absl::StrFormat(" %d:%02d left", seconds / 60, seconds % 60);
   }
 
   const int fd_;
   const std::string prefix_;
-  std::optional<TimePoint> start_;
+  Remaining remaining_;
   std::optional<State> last_;
   TimePoint drawn_at_;
-  double share_at_start_ = 0;
   bool is_drawn_ = false;
 };
 
+class JsonProgress final : public Progress {
+ public:
+  JsonProgress(int fd, std::string label) : fd_(fd), label_(std::move(label)) {}
+
+  void Update(const State& state) override {
+    remaining_.See(DoneShare(state));
+    nlohmann::ordered_json event = Begin("progress");
+    event["epoch"] = state.epoch;
+    event["epochs"] = state.num_epochs;
+    event["batch"] = state.batch;
+    event["batches"] = state.num_batches;
+    event["samples_per_s"] = state.samples_per_s;
+    event["accuracy"] = state.accuracy;
+    const std::optional<double> left = remaining_.Seconds();
+    event["seconds_left"] = nullptr;
+    if (left) event["seconds_left"] = *left;
+    Write(event);
+  }
+  void Line(const std::string& text) override {
+    nlohmann::ordered_json event = Begin("message");
+    event["text"] = text;
+    Write(event);
+  }
+  void Finish() override {}
+
+ private:
+  nlohmann::ordered_json Begin(const char* what) const {
+    return {{"event", what}, {"run", label_}};
+  }
+  void Write(const nlohmann::ordered_json& event) const {
+    using Handler = nlohmann::ordered_json::error_handler_t;
+    WriteText(fd_, event.dump(-1, ' ', false, Handler::replace) + "\n");
+  }
+
+  const int fd_;
+  const std::string label_;
+  Remaining remaining_;
+};
+
 }  // namespace
+
+std::unique_ptr<Progress> MakeJsonProgress(int fd, const std::string& label) {
+  return std::make_unique<JsonProgress>(fd, label);
+}
+
+std::string ResultEvent(const RunSummary& run) {
+  // Of an object with fields, without its first brace.
+  return "{\"event\":\"result\"," + ToJson(run).substr(1);
+}
 
 std::unique_ptr<Progress> MakeProgress(int fd, bool is_terminal,
                                        const std::string& label) {

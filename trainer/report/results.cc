@@ -25,7 +25,8 @@ absl::Status MakeResultsFolder(const std::string& directory) {
 
 absl::Status WriteResults(const std::string& directory,
                           const std::vector<RunSummary>& runs,
-                          absl::string_view command_line) {
+                          absl::string_view command_line,
+                          const ReportExtras& extras) {
   std::string metrics;
   std::string summary;
   for (const RunSummary& run : runs) {
@@ -40,7 +41,7 @@ absl::Status WriteResults(const std::string& directory,
   RETURN_IF_ERROR(
       WriteFileAtomically(absl::StrCat(directory, "/summary.json"), summary));
   return WriteFileAtomically(absl::StrCat(directory, "/report.html"),
-                             ReportHtml(runs, command_line));
+                             ReportHtml(runs, command_line, extras));
 }
 
 }  // namespace telegrad

@@ -30,16 +30,20 @@ th:first-child,td:first-child{text-align:left}td:first-child{font-weight:600}
 .left th,.left td{text-align:left}
 .charts{display:grid;gap:14px;
 grid-template-columns:repeat(auto-fit,minmax(min(100%,330px),1fr))}
-.legend{display:flex;flex-wrap:wrap;gap:6px 18px;margin:0 0 10px;padding:0;
+.one{max-width:720px}.legend{display:flex;flex-wrap:wrap;gap:6px 18px;margin:0 0 10px;padding:0;
 list-style:none}.legend svg{width:48px;height:14px;vertical-align:middle;
 margin-right:6px}.charts svg{width:100%;height:auto;display:block}
 svg text{fill:var(--dim);font:13px system-ui,sans-serif}
 svg .t{fill:var(--fg);font-weight:600;font-size:14px}
-svg .x{text-anchor:middle}svg .y{text-anchor:end}
+svg .n{fill:currentColor}svg .x{text-anchor:middle}svg .y{text-anchor:end}
 .grid{stroke:var(--line)}.axis{stroke:var(--dim)}
 polyline{fill:none;stroke:currentColor;stroke-linejoin:round}
 .train{stroke-width:1.5;opacity:.75}.test{stroke-width:2.2}
 .m{fill:currentColor;stroke:var(--card);stroke-width:.8}
+.ring{fill:none;stroke:currentColor;stroke-width:2}
+details{border:1px solid var(--line);border-radius:8px;margin:0 0 8px;
+padding:0 12px}summary{cursor:pointer;padding:8px 0;font-weight:600}
+:focus-visible{outline:3px solid var(--k1);outline-offset:2px}
 .c1 polyline{stroke-dasharray:7 3}.c2 polyline{stroke-dasharray:2 3}
 .c3 polyline{stroke-dasharray:9 3 2 3}.c4 polyline{stroke-dasharray:4 2}
 .c5 polyline{stroke-dasharray:1 2}.c6 polyline{stroke-dasharray:12 4}
@@ -58,6 +62,7 @@ white-space:normal;text-align:right;overflow-wrap:anywhere}
 .scroll td::before{content:attr(data-label);color:var(--dim);
 font-weight:400;text-align:left;flex:none}
 .scroll caption{display:block}}
+@media print{.scroll{overflow:visible}.card,details,tr{break-inside:avoid}}
 dt{font-weight:600;margin-top:.6em}dd{margin:0;color:var(--dim)}
 </style></head><body>
 )";

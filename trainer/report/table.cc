@@ -69,7 +69,10 @@ void WidenForGroups(const std::vector<TableColumn>& columns,
 }  // namespace
 
 std::string SummaryTable(const std::vector<RunSummary>& runs) {
-  const TableCells table = MakeTable(GroupBySetting(runs));
+  return TableText(MakeTable(GroupBySetting(runs)));
+}
+
+std::string TableText(const TableCells& table) {
   std::vector<std::string> names;
   std::vector<size_t> widths;
   for (const TableColumn& column : table.columns) {

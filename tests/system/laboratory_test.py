@@ -1,0 +1,108 @@
+"""What the laboratory says before, beside and after runs: docs/laboratory.md."""
+
+import json
+import os
+import re
+import unittest
+
+from harness import SHORT, SystemTest
+
+RESULTS = ["metrics.jsonl", "report.html", "summary.json"]
+
+
+class Laboratory(SystemTest):
+    def report(self):
+        with open(self.path("telegrad-out", "report.html")) as file:
+            return file.read()
+
+    def test_explain_says_what_a_run_then_does(self):
+        flags = [*SHORT, "--compare", "none,2bit,topk:0.01", "--gc-min-bytes",
+                 "4KiB", "--gc-rule", "fc3=int8", "--link", "1gbit"]
+        text = self.run_to_end([*flags, "--explain"]).stdout()
+        self.assertFalse(os.path.exists(self.path("telegrad-out")))
+        self.assertEqual(len(re.findall(r"^  step: \S+ ms expected", text,
+                                        re.M)), 3, text)
+        self.assertRegex(text, r"fc3.weight .* int8 .* rule fc3=int8")
+        self.assertRegex(text, r"fc1.bias .* none .* below 4096 bytes")
+        self.run_to_end(flags)
+        for run in self.summary():
+            part = text.split(f"\n{run['setting']}\n")[1].split("\n\n")[0]
+            for tensor in run["tensors"]:
+                line, = [line for line in part.splitlines()
+                         if line.split()[:1] == [tensor["tensor"]]]
+                cells = line.split()
+                self.assertEqual(cells[1:4],
+                                 [str(tensor["elements"]),
+                                  str(tensor["push_bytes"]),
+                                  str(tensor["pull_bytes"])])
+                self.assertEqual(cells[5], tensor["codec"])
+            # Sizes that do not vary are what was sent; before the first step
+            # frames without a payload agree on scales.
+            if run["setting"] == "topk:0.01":
+                continue
+            scaled = [one for one in run["tensors"] if one["codec"] == "2bit"]
+            for way in ("push", "pull"):
+                told = run["steps"] * sum(one[f"{way}_bytes"]
+                                          for one in run["tensors"])
+                more = run[f"{way}_wire_bytes"] - run["workers"] * told
+                self.assertIn(more, (0, 64 * run["workers"] * len(scaled)),
+                              (run["setting"], way))
+
+    def test_explain_knows_profiles_and_stores_of_all_kinds(self):
+        for flags in (["--benchmark", "1", "--network", "profile:resnet50",
+                       "--gc-type", "sparseloco"],
+                      [*SHORT, "--kv-store", "allreduce", "--gc-type", "2bit"],
+                      [*SHORT, "--kv-store", "local", "--devices", "2"],
+                      [*SHORT, "--local-steps", "4", "--gc-type", "2bit"],
+                      [*SHORT, "--update-on", "server", "--gc-type", "int8"]):
+            with self.subTest(flags):
+                text = self.run_to_end([*flags, "--explain"]).stdout()
+                self.assertIn("Nothing is started.", text)
+
+    def test_what_if_has_an_error_where_the_link_was_run(self):
+        run = self.run_to_end([*SHORT, "--compare", "none,2bit", "--link",
+                               "1gbit", "--what-if", "100mbit,1gbit,10gbit"])
+        rows = [line.split() for line in run.stdout().splitlines()
+                if re.match(r"(none|2bit) +(100mbit|1gbit|10gbit) ", line)]
+        self.assertEqual([row[:2] for row in rows],
+                         [[setting, link] for setting in ("none", "2bit")
+                          for link in ("100mbit", "10gbit", "1gbit")])
+        for row in rows:
+            self.assertGreater(float(row[2]), 0, row)
+            if row[1] == "1gbit":
+                self.assertGreater(float(row[4]), 0, row)
+                self.assertRegex(row[5], r"^[+-]\d+$")
+            else:
+                self.assertEqual(row[4:], ["-", "-"])
+        slow, fast, _ = [float(row[2]) for row in rows[:3]]
+        self.assertGreater(slow, fast)
+        self.assertIn("<h2>What if</h2>", self.report())
+
+    def test_the_report_has_its_sections(self):
+        self.run_to_end([*SHORT, "--compare", "none,2bit", "--target", "0.05"])
+        page = self.report()
+        for section in ("To an accuracy", "Accuracy for bytes",
+                        "Bytes by tensor", "Codecs by tensor, over time",
+                        "Environment"):
+            self.assertIn(f"<h2>{section}</h2>", page)
+        for run in self.summary():
+            facts = {one["what"]: one["value"] for one in run["environment"]}
+            self.assertIn("libtorch", facts)
+            self.assertIn("system", facts)
+
+    def test_log_json_is_objects_alone(self):
+        run = self.run_to_end([*SHORT, "--compare", "none,2bit", "--log-json",
+                               "--disp-batches", "2"])
+        events = [json.loads(line) for line in run.stdout().splitlines()]
+        kinds = [event["event"] for event in events]
+        self.assertEqual(kinds[-2:], ["result", "result"])
+        self.assertGreaterEqual(kinds.count("progress"), 4)
+        last = [event for event in events if event["event"] == "progress"][-1]
+        self.assertGreater(last["samples_per_s"], 0)
+        self.assertEqual([event["setting"] for event in events[-2:]],
+                         [one["setting"] for one in self.summary()])
+        self.assertEqual(sorted(os.listdir(self.path("telegrad-out"))), RESULTS)
+
+
+if __name__ == "__main__":
+    unittest.main()

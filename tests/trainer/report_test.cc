@@ -1,0 +1,188 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "tests/testing/status_matchers.h"
+#include "trainer/report/html.h"
+#include "trainer/results.h"
+
+// The page's sections, and what they are made of.
+namespace telegrad {
+namespace {
+
+using ::telegrad::testing::IsOk;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Ten evaluations: accuracy rises by `rise` with each, in 2 seconds and `bytes`
+// each.
+RunSummary RunOf(const std::string& setting, double rise, int64_t bytes) {
+  RunSummary run;
+  run.setting = setting;
+  run.workers = 2;
+  run.servers = 1;
+  run.data = "digits";
+  run.network = "lenet";
+  run.steps = 100;
+  run.seconds = 20;
+  run.accuracy = 10 * rise;
+  run.push_raw_bytes = run.pull_raw_bytes = 4'000'000;
+  run.push_wire_bytes = run.pull_wire_bytes = 5 * bytes;
+  for (int i = 1; i <= 10; ++i) {
+    run.points.push_back({.step = 10 * i,
+                          .seconds = 2.0 * i,
+                          .train_loss = 1.0,
+                          .train_accuracy = rise * i,
+                          .test_loss = 1.0,
+                          .test_accuracy = rise * i,
+                          .wire_bytes = bytes * i});
+  }
+  return run;
+}
+
+TEST(Report, FindsTheFirstEvaluationWithAnAccuracy) {
+  const RunSummary run = RunOf("none", 0.09, 1000);
+  EXPECT_EQ(FirstAt(run, 0.5)->step, 60);
+  EXPECT_EQ(FirstAt(run, 0.01)->step, 10);
+  EXPECT_EQ(FirstAt(run, 0.91), nullptr);
+}
+
+TEST(Report, TellsTimeAndBytesToATarget) {
+  const std::vector<RunSummary> runs = {RunOf("none", 0.09, 800'000),
+                                        RunOf("2bit", 0.08, 50'000),
+                                        RunOf("1bit", 0.04, 25'000)};
+  const std::string page = ReportHtml(runs, "", {.target = 0.5});
+  EXPECT_THAT(page, HasSubstr("<h2>To an accuracy</h2>"));
+  EXPECT_THAT(page, HasSubstr("First evaluation with 50 %"));
+  // none: 6 evaluations, 12 s, 4.8 MB; 2bit: 7, 14 s, 350 kB; 1bit: never.
+  const auto groups = GroupBySetting(runs);
+  const std::string section = TargetHtml(groups, 0.5);
+  for (const char* cell : {">12.0<", ">4.80 MB<", ">14.0<", ">0.86<",
+                           ">350 kB<", ">13.71<", ">never<", ">0 of 1<"}) {
+    EXPECT_THAT(section, HasSubstr(cell));
+  }
+  EXPECT_THAT(ReportHtml(runs, ""), Not(HasSubstr("To an accuracy")));
+}
+
+TEST(Report, MarksTheSettingsThatNoOtherBeats) {
+  const std::vector<RunSummary> runs = {
+      RunOf("none", 0.099, 800'000),    // most accurate
+      RunOf("2bit", 0.098, 50'000),     // on the front
+      RunOf("worse", 0.097, 60'000),    // beaten by 2bit in both
+      RunOf("smallest", 0.09, 10'000),  // fewest bytes
+      RunOf("alike", 0.098, 50'000)};   // as 2bit: none beats the other
+  const auto groups = GroupBySetting(runs);
+  const std::vector<Trade> trades = TradesOf(groups);
+  ASSERT_EQ(trades.size(), 5u);
+  std::vector<std::string> front;
+  for (const Trade& trade : trades) {
+    if (trade.is_on_front) front.push_back(trade.group->setting);
+  }
+  EXPECT_THAT(front,
+              ::testing::ElementsAre("none", "2bit", "smallest", "alike"));
+  EXPECT_NEAR(trades[1].lost, 0.01, 1e-9);
+  EXPECT_NEAR(trades[1].bytes, 5000, 1e-9);
+  const std::string section = TradeHtml(groups);
+  EXPECT_THAT(section, HasSubstr("class=\"ring\""));
+  EXPECT_THAT(section, HasSubstr(">smallest</text>"));
+  EXPECT_EQ(TradeHtml(GroupBySetting({runs[0]})), "");
+}
+
+TEST(Report, TensorsAndEnvironmentComeBackFromJsonAndAreShown) {
+  RunSummary run = RunOf("2bit", 0.09, 1000);
+  run.tensors = {{.tensor = "fc1.weight",
+                  .codec = "2bit",
+                  .reason = "type <2bit>",
+                  .reply = "sum",
+                  .elements = 16000,
+                  .push_bytes = 4064,
+                  .pull_bytes = 6064}};
+  run.environment = {{"processor", "A & B"}};
+  run.link = "1gbit";
+  const auto read = RunSummaryFromJson(ToJson(run));
+  ASSERT_THAT(read, IsOk());
+  EXPECT_EQ(ToJson(*read), ToJson(run));
+  EXPECT_EQ(read->environment, run.environment);
+  const std::string page = ReportHtml({*read}, "");
+  for (const char* shown :
+       {"<h2>Bytes by tensor</h2>", "fc1.weight", ">15.75<", ">10.55<",
+        "type &lt;2bit&gt;", "<h2>Environment</h2>", "A &amp; B", ">1gbit<"}) {
+    EXPECT_THAT(page, HasSubstr(shown));
+  }
+  EXPECT_FALSE(RunSummaryFromJson(
+                   ToJson(run).replace(ToJson(run).find("16000"), 5, "\"x\""))
+                   .ok());
+}
+
+TEST(Report, ShowsHowTensorsWentOverTime) {
+  RunSummary run = RunOf("2bit", 0.09, 1000);
+  for (MetricPoint& point : run.points) {
+    for (int t = 0; t < 10; ++t) {
+      point.tensors.push_back({.tensor = "layer" + std::to_string(t),
+                               .codec = "2bit",
+                               .residual_ratio = 3,
+                               .zero_share = 0.5,
+                               .cosine = t == 0 ? std::nan("") : 0.7});
+    }
+  }
+  for (int t = 0; t < 10; ++t) {
+    run.tensors.push_back(
+        {.tensor = "layer" + std::to_string(t), .elements = 100 * (t + 1)});
+  }
+  const std::string section = LayersHtml(GroupBySetting({run}));
+  // The eight largest.
+  EXPECT_THAT(section, Not(HasSubstr(">layer1<")));
+  EXPECT_THAT(section, HasSubstr("layer2"));
+  EXPECT_THAT(section, HasSubstr("layer9"));
+  EXPECT_THAT(section, HasSubstr("Cosine of what was sent"));
+  EXPECT_THAT(section, Not(HasSubstr("nan")));
+}
+
+TEST(Report, ShowsWhatOtherLinksWouldTake) {
+  const ReportExtras extras = {
+      .what_if = {
+          {.setting = "2bit",
+           .link = "100mbit",
+           .step_s = 0.0123,
+           .total_s = 45.6},
+          {.setting = "2bit",
+           .link = "1gbit",
+           .step_s = 0.011,
+           .total_s = 33,
+           .measured_step_s = 0.010},
+          {.setting = "x", .link = "1gbit", .why_not = "no <figures>"}}};
+  const std::string page = ReportHtml({RunOf("2bit", 0.09, 9)}, "", extras);
+  for (const char* shown : {"<h2>What if</h2>", ">12.3<", ">45.6<", ">10.0<",
+                            ">+10<", "no &lt;figures&gt;"}) {
+    EXPECT_THAT(page, HasSubstr(shown));
+  }
+  EXPECT_THAT(WhatIfText(extras), HasSubstr("12.3"));
+  EXPECT_EQ(WhatIfText({}), "");
+}
+
+// What a keyboard and a screen reader need.
+TEST(Report, TablesCanBeReachedByKeyboardAndAreNamed) {
+  const std::string page =
+      ReportHtml({RunOf("none", 0.09, 9), RunOf("2bit", 0.08, 1)}, "");
+  size_t tables = 0;
+  size_t regions = 0;
+  for (size_t at = 0; (at = page.find("<table", at)) != page.npos; ++at) {
+    ++tables;
+  }
+  for (size_t at = 0;
+       (at = page.find("role=\"region\" tabindex=\"0\" aria-label=\"", at)) !=
+       page.npos;
+       ++at) {
+    ++regions;
+  }
+  EXPECT_GT(tables, 2u);
+  EXPECT_EQ(regions, tables);
+  EXPECT_THAT(page, Not(HasSubstr("<th>")));
+  EXPECT_THAT(page, HasSubstr(":focus-visible"));
+}
+
+}  // namespace
+}  // namespace telegrad

@@ -1,0 +1,49 @@
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "trainer/report/html.h"
+
+// What the simulator says of other links.
+namespace telegrad {
+namespace {
+
+TableCells WhatIfCells(const ReportExtras& extras) {
+  const std::string total =
+      extras.target > 0 ? absl::StrFormat("s to %.6g %%", 100 * extras.target)
+                        : "s in all";
+  TableCells table = {
+      "What if: a step as the simulator has it, from measured computing and "
+      "codecs; beside links that were run, what was measured",
+      PlainColumns({"setting", "link", "step ms", total.c_str(), "measured ms",
+                    "error %"}),
+      {}};
+  for (const WhatIfRow& row : extras.what_if) {
+    const bool is_measured = row.measured_step_s > 0;
+    const bool is_known = row.why_not.empty();
+    table.rows.push_back(
+        {row.setting, row.link,
+         is_known ? absl::StrFormat("%.1f", row.step_s * 1e3) : row.why_not,
+         is_known && row.total_s > 0 ? absl::StrFormat("%.1f", row.total_s)
+                                     : "-",
+         is_measured ? absl::StrFormat("%.1f", row.measured_step_s * 1e3) : "-",
+         is_measured && is_known
+             ? absl::StrFormat("%+.0f",
+                               100 * (row.step_s / row.measured_step_s - 1))
+             : "-"});
+  }
+  return table;
+}
+
+}  // namespace
+
+std::string WhatIfText(const ReportExtras& extras) {
+  return extras.what_if.empty() ? "" : TableText(WhatIfCells(extras));
+}
+
+std::string WhatIfHtml(const ReportExtras& extras) {
+  if (extras.what_if.empty()) return "";
+  return absl::StrCat("<h2>What if</h2>\n", TableHtml(WhatIfCells(extras), ""));
+}
+
+}  // namespace telegrad
