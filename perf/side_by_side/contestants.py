@@ -39,13 +39,17 @@ class Contestant:
 
 
 class Torch(Contestant):
+    """PyTorch over gloo. With Telegrad's hook by the package of this tree."""
+
     def __init__(self, kind):
         self.kind = kind
         self.starts_dense = kind == "powersgd"
         self.warmup = 3 if self.starts_dense else 1  # two are dense
         self.name = {"gloo": "gloo allreduce", "ddp": "DDP",
                      "ddp_fp16": "DDP, fp16 hook",
-                     "powersgd": "DDP, PowerSGD rank 1"}[kind]
+                     "powersgd": "DDP, PowerSGD rank 1",
+                     "telegrad:none": "DDP, Telegrad's hook, none",
+                     "telegrad:2bit": "DDP, Telegrad's hook, 2bit"}[kind]
 
     def start(self, lab, setup, run):
         words = [TORCH_PYTHON, os.path.join(HERE, "torch_rank.py"), self.kind,
@@ -54,7 +58,10 @@ class Torch(Contestant):
         return [(host, {"MASTER_ADDR": lab.address(0),
                         "MASTER_PORT": str(run.port), "RANK": str(host),
                         "WORLD_SIZE": str(setup.workers),
-                        "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1"},
+                        "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1",
+                        "TELEGRAD_BIND": lab.address(host),
+                        "TELEGRAD_LIBRARY": run.telegrad_library,
+                        "PYTHONPATH": os.path.join(HERE, "..", "..", "python")},
                  words) for host in reversed(range(setup.workers))]
 
 
@@ -238,6 +245,7 @@ class OneWay(Contestant):
 
 ALL = [
     Torch("gloo"), Torch("ddp"), Torch("ddp_fp16"), Torch("powersgd"),
+    Torch("telegrad:none"), Torch("telegrad:2bit"),
     OpenMpi(), Mxnet("none"), Mxnet("2bit"), PsLite(),
     Telegrad("allreduce", "allreduce"),
     Telegrad("push/pull", "pushpull"),

@@ -37,6 +37,8 @@ class Run:
         self.iterations = iterations
         self.telegrad_perf = os.path.abspath(
             os.path.join(build, "perf", "telegrad-perf"))
+        self.telegrad_library = os.path.abspath(
+            os.path.join(build, "python", "libtelegrad.so"))
         self.mxnet_python = mxnet_python
         self.ps_lite_benchmark = ps_lite_benchmark
         self.cores = cores

@@ -2,11 +2,12 @@
 
     torch_rank.py KIND SIZES.json WARMUP ITERATIONS
 
-KIND: gloo, ddp, ddp_fp16, powersgd. MASTER_ADDR, RANK ... as torchrun sets
-them. The model hands over ready-made gradients, so that communication and the
+KIND: gloo, ddp, ddp_fp16, powersgd; telegrad:CODEC is DDP with telegrad.torch,
+which listens on TELEGRAD_BIND. MASTER_ADDR, RANK ... as torchrun sets them. The model hands over ready-made gradients, so that communication and the
 hook alone are timed. Rank 0 prints {"seconds": [...]}.
 """
 import json
+import os
 import sys
 import time
 
@@ -49,6 +50,10 @@ def ddp_step(kind, sizes):
     if kind == "ddp_fp16":
         from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
         ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    if kind.startswith("telegrad:"):
+        import telegrad.torch
+        telegrad.torch.compress(ddp, kind.partition(":")[2], verbose=False,
+                                bind=os.environ["TELEGRAD_BIND"])
     if one_bucket:
         from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
         state = powerSGD_hook.PowerSGDState(

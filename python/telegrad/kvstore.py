@@ -109,7 +109,8 @@ def _assign(to: Any, source: Any) -> None:
         to.copy_(torch.as_tensor(source))
         return
     import numpy
-    target = to if hasattr(to, "__array_interface__") else numpy.from_dlpack(to)
+    shares = hasattr(to, "__array_interface__")
+    target = numpy.asarray(to) if shares else numpy.from_dlpack(to)
     numpy.copyto(target, numpy.asarray(source).reshape(target.shape))
 
 

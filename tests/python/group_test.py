@@ -77,10 +77,10 @@ def dies(_):
     mine = job()
     group = telegrad.Group(mine)
     array = np.ones(N, np.float32)
-    group.allreduce(array)
-    if RANK == 2:
-        os.kill(os.getpid(), signal.SIGKILL)
     try:
+        group.allreduce(array)
+        if RANK == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
         for _ in range(1000):
             group.allreduce(array)
     except telegrad.Error as why:

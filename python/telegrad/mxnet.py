@@ -1,0 +1,138 @@
+"""A plug-in for MXNet: ``mx.kv.create('telegrad')``; docs/mxnet.md.
+
+Import it before MXNet where DMLC's launcher starts the processes: in those of servers
+and the scheduler it serves, and MXNet would start its own.
+"""
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from typing import Any, Dict
+
+from . import kvstore as _kvstore
+from .errors import UsageError
+
+_LAUNCHERS = ("DMLC_ROLE", "RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
+_TYPESTRS = {"float32": "<f4", "float16": "<f2", "int32": "<i4"}
+
+
+def _type() -> str:
+    """$TELEGRAD_KVSTORE; else dist_sync where a launcher started this process."""
+    started = any(name in os.environ for name in _LAUNCHERS)
+    return os.environ.get("TELEGRAD_KVSTORE", "dist_sync" if started else "local")
+
+
+if os.environ.get("DMLC_ROLE", "worker") != "worker":
+    if "mxnet" in sys.modules:
+        raise UsageError("import telegrad.mxnet before mxnet, which has started a server "
+                         "of its own in this process")
+    _kvstore.create(_type())  # serves, and ends the process
+
+from mxnet.base import _LIB, check_call  # noqa: E402
+from mxnet.kvstore import KVStoreBase  # noqa: E402
+
+
+class _View:
+    """An NDArray's own memory, by NumPy's protocol."""
+
+    def __init__(self, array: Any) -> None:
+        if array.stype != "default" or array.context.device_type not in (
+                "cpu", "cpu_pinned"):
+            raise UsageError(f"an NDArray of {array.stype} on {array.context}: arrays are "
+                             "dense, in host memory")
+        dtype = getattr(array.dtype, "__name__", str(array.dtype))
+        if dtype not in _TYPESTRS:
+            raise UsageError(f"an NDArray of {dtype}: arrays are of "
+                             f"{', '.join(_TYPESTRS)}; cast it first")
+        check_call(_LIB.MXNDArrayWaitToWrite(array.handle))  # nobody reads or writes
+        pointer = ctypes.c_void_p()
+        check_call(_LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)))
+        self.array = array  # lives as long
+        self.__array_interface__ = {"version": 3, "typestr": _TYPESTRS[dtype],
+                                    "shape": array.shape, "data": (pointer.value, False)}
+
+
+def _views(arrays: Any) -> Any:
+    if isinstance(arrays, (list, tuple)):
+        return [_views(array) for array in arrays]
+    return _View(arrays)
+
+
+@KVStoreBase.register
+class Telegrad(KVStoreBase):  # type: ignore[misc]
+    """`telegrad.kvstore.KVStore` on NDArrays in host memory, for ``gluon.Trainer`` and
+    by itself. Gradients that a launcher's workers push are summed, never averaged."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self._kv = _kvstore.create(_type(), **options)
+
+    @property
+    def type(self) -> str:
+        """With "dist" in it where there are several workers, as MXNet looks for it."""
+        return str(self._kv.type)
+
+    @property
+    def rank(self) -> int:
+        return int(self._kv.rank)
+
+    @property
+    def num_workers(self) -> int:
+        return int(self._kv.num_workers)
+
+    @staticmethod
+    def is_capable(capability: str) -> bool:
+        return bool(_kvstore.KVStore.is_capable(capability))
+
+    def init(self, key: Any, value: Any) -> None:
+        self._kv.init(key, _views(value))
+
+    def push(self, key: Any, value: Any, priority: int = 0) -> None:
+        self._kv.push(key, _views(value), priority)
+
+    def pull(self, key: Any, out: Any = None, priority: int = 0,
+             ignore_sparse: bool = True) -> None:
+        self._kv.pull(key, _views(out), priority, ignore_sparse)
+
+    def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
+        self._kv.pushpull(key, _views(value), None if out is None else _views(out),
+                          priority)
+
+    def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
+        self._kv.broadcast(key, _views(value), _views(out), priority)
+
+    def set_optimizer(self, optimizer: Any) -> None:
+        """Objects of mxnet.optimizer are translated, or refused by name."""
+        self._kv.set_optimizer(optimizer)
+
+    def set_gradient_compression(self, compression_params: Dict[str, Any]) -> None:
+        self._kv.set_gradient_compression(compression_params)
+
+    def save_optimizer_states(self, fname: str, dump_optimizer: bool = False) -> None:
+        self._kv.save_optimizer_states(fname, dump_optimizer)
+
+    def load_optimizer_states(self, fname: str) -> None:
+        self._kv.load_optimizer_states(fname)
+
+    def barrier(self) -> None:
+        self._kv.barrier()
+
+    _barrier = barrier
+
+    def num_dead_node(self, node_id: int = 0, timeout: float = 60) -> int:
+        return int(self._kv.num_dead_node(node_id, timeout))
+
+    def row_sparse_pull(self, *args: Any, **kwargs: Any) -> None:
+        self._kv.row_sparse_pull(*args, **kwargs)
+
+    def stats(self) -> Dict[str, Any]:
+        return dict(self._kv.stats())
+
+    def close(self) -> None:
+        """Leaves the job; the interpreter's end does, too."""
+        self._kv.close()
+
+
+# gluon.Trainer takes strings for stores of one device only where they say "dist".
+KVStoreBase.kv_registry["dist_telegrad"] = Telegrad

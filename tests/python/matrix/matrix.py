@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""Repeats the Python tests with each CPython that is found, with a PyTorch from pip and
+with MXNet, in virtual environments, all with one libtelegrad.so; prints one table.
+
+    matrix.py LIBRARY FOLDER [--torch PYTHON] [--mxnet PYTHON]
+
+Environments are made in FOLDER, and used again. --torch and --mxnet name Pythons that
+have these packages, in place of new ones. Ends with 1 where a test fails; what cannot be
+had is listed as not run.
+"""
+import argparse
+import os
+import re
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TESTS = os.path.dirname(HERE)
+ROOT = os.path.dirname(os.path.dirname(TESTS))
+sys.path.insert(0, TESTS)
+import check_wheel  # noqa: E402
+
+PLAIN = ("codec_test.py", "two_ranks.py", "kvstore_test.py", "optimizer_test.py",
+         "group_test.py", "numbers_test.py")
+COLUMNS = PLAIN + ("torch_test.py", "matrix/hsdp_test.py", "matrix/mxnet_test.py")
+SKIPPED = 77
+DEBIAN = "/usr/bin/python3"
+
+
+class Row:
+    """An environment: a Python, what it needs from pip, the tests that it runs."""
+
+    def __init__(self, name, python, packages, tests, folder=None):
+        self.name, self.python, self.packages = name, python, packages
+        self.tests, self.folder = tests, folder
+        self.results, self.note = {}, ""
+
+    def prepare(self):
+        """The virtual environment's Python; None where it cannot be had."""
+        if self.folder is None:
+            return self.python
+        own = os.path.join(self.folder, "bin", "python")
+        if os.path.exists(own + ".ready"):
+            return own
+        for command in ([self.python, "-m", "venv", self.folder],
+                        [own, "-m", "pip", "install", "-q",
+                         "--disable-pip-version-check", *self.packages]):
+            made = subprocess.run(command, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True, check=False)
+            if made.returncode != 0:
+                self.note = "not run: " + made.stdout.strip().splitlines()[-1]
+                return None
+        with open(own + ".ready", "w", encoding="utf-8"):
+            return own
+
+    def run(self, library):
+        python = self.prepare()
+        if python is None:
+            return
+        environment = dict(os.environ, PYTHONPATH=os.path.join(ROOT, "python"),
+                           TELEGRAD_LIBRARY=library, OMP_NUM_THREADS="1", CI="")
+        for test in self.tests:
+            start = time.monotonic()
+            done = subprocess.run([python, "-B", os.path.join(TESTS, test)],
+                                  env=environment, stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  text=True, check=False)
+            self.results[test] = {0: "ok", SKIPPED: "skipped"}.get(
+                done.returncode, "FAILED")
+            print(f"{self.name}: {test}: {self.results[test]}, "
+                  f"{time.monotonic() - start:.0f} s", flush=True)
+            if self.results[test] != "ok":
+                print(done.stdout, flush=True)
+
+
+def version_of(python, package):
+    code = f"import {package}; print({package}.__version__)"
+    done = subprocess.run([python, "-c", code], stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL, text=True, check=False)
+    return done.stdout.strip() or "?"
+
+
+def rows_of(options):
+    folder = os.path.abspath(options.folder)
+    rows = []
+    found = check_wheel.interpreters()
+    for version in check_wheel.WANTED:
+        if version in found:
+            rows.append(Row(f"CPython {version}", found[version], ["numpy"], PLAIN,
+                            os.path.join(folder, f"cpython-{version}")))
+        else:
+            rows.append(Row(f"CPython {version}", None, [], ()))
+            rows[-1].note = "not run: no such interpreter here"
+    debian = version_of(DEBIAN, "torch")
+    rows.append(Row(f"torch {debian}, Debian's", DEBIAN, [], PLAIN + ("torch_test.py",)))
+    with_torch = Row("torch from pip", options.torch or DEBIAN, ["torch", "numpy"],
+                     PLAIN + ("torch_test.py", "matrix/hsdp_test.py"),
+                     None if options.torch else os.path.join(folder, "torch"))
+    with_mxnet = Row("mxnet 1.9.1", options.mxnet or DEBIAN,
+                     ["mxnet==1.9.1", "numpy==1.23.5"],
+                     PLAIN + ("matrix/mxnet_test.py",),
+                     None if options.mxnet else os.path.join(folder, "mxnet"))
+    if options.torch:
+        with_torch.name = f"torch {version_of(options.torch, 'torch')} from pip"
+    return rows + [with_torch, with_mxnet]
+
+
+def table(rows):
+    heads = [re.sub(r"matrix/|_test|\.py", "", column) for column in COLUMNS]
+    widths = [max(len(head), 7) for head in heads]
+    first = max(len(row.name) for row in rows)
+    lines = [" " * first + "  " + "  ".join(map(str.ljust, heads, widths))]
+    for row in rows:
+        cells = [row.results.get(column, "-") for column in COLUMNS]
+        lines.append(row.name.ljust(first) + "  " + (
+            row.note or "  ".join(map(str.ljust, cells, widths))))
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("library")
+    parser.add_argument("folder")
+    parser.add_argument("--torch")
+    parser.add_argument("--mxnet")
+    options = parser.parse_args()
+    rows = rows_of(options)
+    for row in rows:
+        if not row.note:
+            row.run(os.path.abspath(options.library))
+    print(table(rows))
+    sys.exit(any(result == "FAILED" for row in rows for result in row.results.values()))
+
+
+if __name__ == "__main__":
+    main()

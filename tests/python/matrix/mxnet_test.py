@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""MXNet itself on Telegrad: `mx.kv.create('telegrad')` by itself and under Gluon's
+Trainer; MXNet's own dist_sync as the control. Needs MXNet 1.9.1 with numpy 1.23."""
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+import workers
+
+try:
+    import numpy as np
+    if os.environ.get("STORE") == "dist_sync":
+        import mxnet as mx  # in the processes of a server it never returns
+    else:
+        import telegrad.mxnet
+        import mxnet as mx
+except ImportError as why:
+    workers.skip(f"no MXNet: {why}")
+
+import telegrad
+
+RANK = int(os.environ.get("RANK", -1))
+FILE = os.path.abspath(__file__)
+N = 1003
+
+
+def gradient(step, rank):
+    return np.random.default_rng(10 * step + rank).normal(0, .4, N).astype(np.float32)
+
+
+# ---- what a rank does ----
+
+def sequence(_):
+    """Pushes and pulls whose values do not depend on the store: of the type STORE."""
+    kv = mx.kv.create(os.environ["STORE"])
+    got = [kv.num_workers]
+    rank = kv.rank
+    for codec in (None, "2bit"):
+        key = "w" + str(codec)
+        if codec:
+            kv.set_gradient_compression({"type": codec, "threshold": .5})
+        kv.init(key, mx.nd.ones((17, 59)))
+        out = mx.nd.zeros((17, 59))
+        kv.pull(key, out=out)
+        got.append(float(out.asnumpy().sum()))
+        for step in range(6):
+            grad = mx.nd.array(gradient(step, rank).reshape(17, 59))
+            kv.push(key, [grad, grad * 0] if step == 2 else grad)
+            kv.pull(key, out=out)
+            got.append(out.asnumpy().astype("<f4").tobytes().hex())
+        if os.environ["STORE"] == "telegrad":
+            kv.close()  # ours has its codec from the beginning
+            kv = mx.kv.create("telegrad")
+    return got
+
+
+def train(on_store):
+    """Three steps of a linear model on each rank's own data; the weights."""
+    mx.random.seed(3)
+    net = mx.gluon.nn.Dense(3, in_units=20)
+    net.initialize(mx.init.Uniform(.5), ctx=mx.cpu())
+    store = mx.kv.create("telegrad")
+    trainer = mx.gluon.Trainer(net.collect_params(), "sgd", {
+        "learning_rate": .25, "momentum": .5, "wd": .125}, kvstore=store,
+        update_on_kvstore=on_store)
+    for step in range(3):
+        data = mx.nd.array(np.random.default_rng(10 * step + RANK).normal(0, 1, (4, 20)))
+        with mx.autograd.record():
+            loss = (net(data) ** 2).sum()
+        loss.backward()
+        trainer.step(8)
+    assert trainer._kvstore is store and trainer._update_on_kvstore == on_store
+    weights = {"wb"[name.endswith("bias")]: parameter.data().asnumpy().tolist()
+               for name, parameter in net.collect_params().items()}
+    stats = store.stats()
+    store.close()
+    return [weights, stats["push_raw_bytes"]]
+
+
+def reference():
+    """The same of both ranks' data in one process, without a store."""
+    mx.random.seed(3)
+    net = mx.gluon.nn.Dense(3, in_units=20)
+    net.initialize(mx.init.Uniform(.5), ctx=mx.cpu())
+    trainer = mx.gluon.Trainer(net.collect_params(), "sgd", {
+        "learning_rate": .25, "momentum": .5, "wd": .125}, kvstore=None)
+    for step in range(3):
+        data = np.concatenate([np.random.default_rng(10 * step + rank).normal(0, 1, (4, 20))
+                               for rank in range(2)])
+        with mx.autograd.record():
+            loss = (net(mx.nd.array(data)) ** 2).sum()
+        loss.backward()
+        trainer.step(8)
+    return {"wb"[name.endswith("bias")]: parameter.data().asnumpy()
+            for name, parameter in net.collect_params().items()}
+
+
+def refuses(_):
+    """What the store lacks, by name."""
+    texts = []
+    store = mx.kv.create("telegrad")
+    for work in (lambda: store.set_optimizer(mx.optimizer.Ftrl()),
+                 lambda: store.set_optimizer(mx.optimizer.SGD(clip_gradient=1)),
+                 lambda: store.init("x", mx.nd.zeros(4, dtype="float64")),
+                 lambda: store.init("x", mx.nd.zeros((4, 2)).tostype("row_sparse")),
+                 lambda: store.row_sparse_pull("x")):
+        try:
+            work()
+            texts.append("not refused")
+        except telegrad.Error as why:
+            texts.append(str(why))
+    store.close()
+    return texts
+
+
+# ---- the tests ----
+
+class Mxnet(unittest.TestCase):
+    def ranks(self, function, argument=None, **environment):
+        return workers.Ranks(FILE, function.__name__, 2, argument, **environment).results()
+
+    def test_the_same_values_as_mxnets_own_dist_sync(self):
+        ours = self.ranks(sequence, STORE="telegrad")
+        port = workers.free_port()
+        processes = []
+        for role, count in (("scheduler", 1), ("server", 1), ("worker", 2)):
+            for index in range(count):
+                processes.append(subprocess.Popen(
+                    [sys.executable, "-B", FILE, "--rank", "sequence"],
+                    env=dict(os.environ, STORE="dist_sync", DMLC_ROLE=role,
+                             DMLC_PS_ROOT_URI="127.0.0.1", DMLC_PS_ROOT_PORT=str(port),
+                             DMLC_NODE_HOST="127.0.0.1", DMLC_NUM_WORKER="2",
+                             DMLC_NUM_SERVER="1", RANK=str(index), ARGUMENT="null"),
+                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        try:
+            texts = [p.communicate(timeout=workers.TIMEOUT_S) for p in processes]
+        finally:
+            for process in processes:
+                process.kill()
+        theirs = [json.loads(out.strip().splitlines()[-1]) for out, _ in texts[2:]]
+        self.assertEqual(len(ours[0]), 15)
+        self.assertEqual(ours, theirs)
+
+    def test_trainer_steps_as_one_process_with_both_batches(self):
+        want = reference()
+        for on_store in (True, False):
+            for weights, raw in self.ranks(train, on_store):
+                self.assertEqual(raw, 3 * 4 * 63)
+                for name, values in weights.items():
+                    # Sums in another order: some 2^-24 of values below 8.
+                    np.testing.assert_allclose(np.array(values), want[name], atol=1e-5)
+
+    def test_what_is_lacking_is_refused_by_name(self):
+        for texts in self.ranks(refuses):
+            for text, pattern in zip(texts, ("Ftrl", "clip_gradient", "float64",
+                                             "row_sparse", "row_sparse_pull")):
+                self.assertRegex(text, pattern)
+
+
+if __name__ == "__main__":
+    workers.main({function.__name__: function for function in (sequence, train, refuses)})
