@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 
 #include "base/bytes.h"
 #include "base/dtype.h"
@@ -17,6 +19,9 @@ struct TensorView {
   Dtype dtype = Dtype::kFloat32;
   int64_t num_elems = 0;
   Stream stream = {};
+  // Of a tensor of which not all rows are here: their numbers, in any order,
+  // which the elements follow. Somebody else's, too.
+  std::optional<std::span<const int64_t>> rows = {};
 
   // Whether there are as many bytes as the elements need.
   bool IsConsistent() const {

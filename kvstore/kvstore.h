@@ -101,6 +101,9 @@ class KVStore {
                           int priority) = 0;
   // The two halves: Push is done when the round is (all workers pushed); Pull
   // fetches the result of the last round, or the initial value before any.
+  // Of a tensor with rows (TensorSpec::row_elems) views may have some of them,
+  // [rows, row_elems] of float32 in host memory: a push adds nothing elsewhere,
+  // a pull fetches no other. Rows that a push repeats are added.
   virtual Ticket Push(Key key, TensorViews grads, int priority) = 0;
   virtual Ticket Pull(Key key, TensorViews outs, int priority) = 0;
   // All workers' views become those of worker `root`'s first device. All call

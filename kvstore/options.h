@@ -35,6 +35,9 @@ struct TensorSpec {
   // Where its views lie, by device of this process; empty: in host memory.
   std::vector<Device> devices = {};
   RateMultipliers rates = {};  // for an optimizer in the store
+  // Elements of a row, of which there is a whole number: then views may have
+  // some rows of it (TensorView::rows), and it goes dense. 0: it has none.
+  size_t row_elems = 0;
 };
 
 enum class ReplyMode : uint8_t {

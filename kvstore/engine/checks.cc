@@ -51,6 +51,11 @@ absl::Status CheckTensors(std::span<const TensorSpec> tensors) {
           absl::StrCat("tensor ", tensor.name.substr(0, kMaxNameBytes),
                        " with a multiplier of ", rate, " for its rates"));
     }
+    if (tensor.row_elems > 0 && tensor.num_elems % tensor.row_elems > 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "tensor ", tensor.name.substr(0, kMaxNameBytes), " of ",
+          tensor.num_elems, " elements in rows of ", tensor.row_elems));
+    }
     if (IsTensorName(tensor.name) && tensor.num_elems > 0 &&
         tensor.num_elems <= kMaxTensorElems) {
       if (names.insert(tensor.name).second) continue;
@@ -154,6 +159,13 @@ absl::Status CheckViews(const TensorSpec& tensor,
         num_devices, num_devices == 1 ? " device" : " devices"));
   }
   for (const TensorView& view : views) {
+    if (view.rows.has_value()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "tensor ", tensor.name,
+          ": a view of some rows where all are needed: "
+          "rows are pushed and pulled one after the other, in stores that take "
+          "them"));
+    }
     const Device place =
         PlaceOf(tensor, static_cast<size_t>(&view - &views[0]));
     const size_t num_bytes = SizeOf(tensor.dtype) * tensor.num_elems;

@@ -48,6 +48,7 @@ CodecPolicy& CodecPolicy::operator=(CodecPolicy&&) noexcept = default;
 CodecPolicy::~CodecPolicy() = default;
 
 CodecChoice CodecPolicy::Choose(const TensorSpec& tensor) const {
+  if (tensor.row_elems > 0) return {{&dense_}, false, "has rows"};
   for (const Rule& rule : rules_) {
     if (rule.pattern == nullptr ||
         re2::RE2::PartialMatch(tensor.name, *rule.pattern)) {

@@ -8,6 +8,7 @@
 #include "base/status_macros.h"
 #include "kvstore/engine/checks.h"
 #include "kvstore/engine/floats.h"
+#include "kvstore/engine/rows.h"
 #include "kvstore/local/merge_places.h"
 #include "kvstore/optimizer.h"
 
@@ -133,15 +134,60 @@ Ticket LocalStore::PushPull(Key key, TensorViews grads, TensorViews outs,
 }
 
 Ticket LocalStore::Push(Key key, TensorViews grads, int priority) {
+  if (HasRows(grads)) return OnRows(key, {true, false}, grads, priority);
   return Start(key, {true, false}, grads, {}, priority);
 }
 
 Ticket LocalStore::Pull(Key key, TensorViews outs, int priority) {
+  if (HasRows(outs)) return OnRows(key, {false, true}, outs, priority);
   return Start(key, {false, true}, {}, outs, priority);
 }
 
+// By whole tensors in between: nothing leaves the process.
+Ticket LocalStore::OnRows(Key key, Halves halves, TensorViews views,
+                          int priority) {
+  TensorSpec spec;
+  {
+    MutexLock lock(&mutex_);
+    if (key >= tensors_.size()) {
+      return FinishedTicket(absl::InvalidArgumentError(
+          absl::StrCat("key ", key, " of ", tensors_.size())));
+    }
+    spec = tensors_[key]->spec;
+  }
+  const absl::Status status = CheckRowViews(spec, views, options_.num_devices);
+  if (!status.ok()) return FinishedTicket(status);
+  const auto whole = std::make_shared<std::vector<Buffer>>();
+  std::vector<TensorView> dense;
+  const Chunk all = {.num_elems = spec.num_elems};
+  for (const TensorView& view : views) {
+    whole->emplace_back(4 * spec.num_elems);
+    dense.push_back(FloatTensor(whole->back().view()));
+    if (!halves.push) continue;
+    const std::vector<uint64_t> sorted = SortedRows(*view.rows);
+    const Buffer payload = PackRows(all, spec.row_elems, sorted,
+                                    AddRows(spec, view, sorted).as<float>());
+    const absl::Status spread = SpreadRows(all, spec.row_elems, payload.view(),
+                                           whole->back().as<float>());
+    if (!spread.ok()) return FinishedTicket(spread);
+  }
+  if (halves.push) return Start(key, halves, dense, {}, priority, whole);
+  const absl::Status pulled =
+      Start(key, halves, {}, dense, priority, whole)
+          .Wait(Clock::now() + group_->options().operation_timeout);
+  for (size_t i = 0; pulled.ok() && i < views.size(); ++i) {
+    const std::vector<uint64_t> sorted = SortedRows(*views[i].rows);
+    Buffer values(4 * spec.row_elems * sorted.size());
+    CollectRows(all, spec.row_elems, sorted, (*whole)[i].as<float>(),
+                values.as<float>());
+    GiveRows(spec, sorted, values.as<float>(), views[i]);
+  }
+  return FinishedTicket(pulled);
+}
+
 Ticket LocalStore::Start(Key key, Halves halves, TensorViews grads,
-                         TensorViews outs, int priority) {
+                         TensorViews outs, int priority,
+                         std::shared_ptr<std::vector<Buffer>> memory) {
   MutexLock lock(&mutex_);
   if (!failure_.ok()) return FinishedTicket(failure_);
   if (key >= tensors_.size()) {
@@ -167,6 +213,7 @@ Ticket LocalStore::Start(Key key, Halves halves, TensorViews grads,
   auto op = std::make_shared<Op>();
   op->halves = halves;
   op->priority = priority;
+  op->memory = std::move(memory);
   op->loan = std::make_unique<LocalLoan>(tensor.codecs, grads, outs);
   op->chunks_left = tensor.is_on_device ? 1 : tensor.sums.size();
   op->ticket = std::make_shared<Ticket::State>();

@@ -68,6 +68,7 @@ class LocalStore : public KVStore, private CodecControl {
   struct Op {
     Halves halves;
     int priority = 0;
+    std::shared_ptr<std::vector<Buffer>> memory;  // that the store has made
     std::unique_ptr<LocalLoan> loan;
     std::vector<ChunkWish> wishes;  // by device
     std::atomic<size_t> chunks_left{0};
@@ -89,7 +90,9 @@ class LocalStore : public KVStore, private CodecControl {
                          TensorViews values) const;
   absl::Status AddTensor(const TensorSpec& spec, size_t place);
   Ticket Start(Key key, Halves halves, TensorViews grads, TensorViews outs,
-               int priority);
+               int priority,
+               std::shared_ptr<std::vector<Buffer>> memory = nullptr);
+  Ticket OnRows(Key key, Halves halves, TensorViews views, int priority);
   // On the pool; of tensors that lie on devices on a thread of its own.
   void RunOnDevices(Tensor& tensor, const std::shared_ptr<Op>& op);
   absl::Status PushOnDevices(Tensor& tensor, Op& op,

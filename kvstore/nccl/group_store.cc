@@ -214,6 +214,11 @@ absl::Status GroupStore::CheckViews(const TensorSpec& spec,
   }
   for (size_t i = 0; i < views.size(); ++i) {
     const TensorView& view = views[i];
+    if (view.rows.has_value()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor ", spec.name, ": a store of type ", traits_.type,
+                       " takes no rows of a tensor"));
+    }
     if (view.dtype == Dtype::kFloat32 &&
         view.bytes.size == 4 * spec.num_elems &&
         view.bytes.device == ranks_[i]->device) {

@@ -1,5 +1,6 @@
 #include "kvstore/ps/job_config.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -28,6 +29,10 @@ std::string TableDigest(std::span<const TensorSpec> tensors) {
     crc = Crc32c(tensor.name.data(), tensor.name.size(), crc);
     crc = Crc32c(&n, sizeof(n), crc);
     elems += n;
+    if (tensor.row_elems > 0) {
+      const uint64_t row = tensor.row_elems;
+      crc = Crc32c(&row, sizeof(row), crc);
+    }
     if (tensor.rates.lr == 1 && tensor.rates.wd == 1) continue;
     crc = Crc32c(&tensor.rates, sizeof(tensor.rates), crc);
   }
@@ -60,19 +65,22 @@ std::string RulesFact(const std::string& rules) {
                          Crc32c(rules.data(), rules.size(), 0));
 }
 
-// Of one tensor: [name, elements], and its rates where they are its own.
+// Of one tensor: [name, elements], its rates where they are its own or it has
+// rows, and the elements of one of these.
 Json TensorFields(const TensorSpec& tensor) {
   Json fields = {tensor.name, tensor.num_elems};
-  if (tensor.rates.lr != 1 || tensor.rates.wd != 1) {
+  const bool has_rows = tensor.row_elems > 0;
+  if (tensor.rates.lr != 1 || tensor.rates.wd != 1 || has_rows) {
     fields.push_back(std::bit_cast<uint32_t>(tensor.rates.lr));
     fields.push_back(std::bit_cast<uint32_t>(tensor.rates.wd));
   }
+  if (has_rows) fields.push_back(tensor.row_elems);
   return fields;
 }
 
 bool ReadRates(const Json& entry, RateMultipliers& rates) {
   float* const all[] = {&rates.lr, &rates.wd};
-  for (size_t i = 2; i < entry.size(); ++i) {
+  for (size_t i = 2; i < std::min<size_t>(4, entry.size()); ++i) {
     if (!entry[i].is_number_unsigned() ||
         entry[i].get<uint64_t>() > UINT32_MAX) {
       return false;
@@ -92,9 +100,10 @@ absl::Status ParseTensors(const Json& json, int64_t max_model_bytes,
   uint64_t left = static_cast<uint64_t>(max_model_bytes) / 4;
   for (const Json& entry : *list) {
     RateMultipliers rates;
-    if (!entry.is_array() || (entry.size() != 2 && entry.size() != 4) ||
-        !entry[0].is_string() || !ReadRates(entry, rates) ||
-        !entry[1].is_number_unsigned() || entry[1].get<uint64_t>() == 0 ||
+    const size_t size = entry.is_array() ? entry.size() : 0;
+    if ((size != 2 && size != 4 && size != 5) || !entry[0].is_string() ||
+        !ReadRates(entry, rates) || !entry[1].is_number_unsigned() ||
+        entry[1].get<uint64_t>() == 0 ||
         !IsTensorName(entry[0].get<std::string>())) {
       return absl::InvalidArgumentError(
           absl::StrCat("job config: tensor ", tensors.size(),
@@ -102,6 +111,16 @@ absl::Status ParseTensors(const Json& json, int64_t max_model_bytes,
                        "two rates"));
     }
     const auto num_elems = entry[1].get<uint64_t>();
+    uint64_t row_elems = 0;
+    if (size == 5) {
+      const Json& row = entry[4];
+      if (row.is_number_unsigned()) row_elems = row.get<uint64_t>();
+      if (row_elems == 0 || num_elems % row_elems > 0) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "job config: tensor ", entry[0].get<std::string>(), " of ",
+            num_elems, " elements in rows of ", row_elems));
+      }
+    }
     if (num_elems > left) {
       return absl::ResourceExhaustedError(
           absl::StrCat("model beyond --max-model-bytes (", max_model_bytes,
@@ -110,7 +129,8 @@ absl::Status ParseTensors(const Json& json, int64_t max_model_bytes,
     left -= num_elems;
     tensors.push_back({.name = entry[0].get<std::string>(),
                        .num_elems = num_elems,
-                       .rates = rates});
+                       .rates = rates,
+                       .row_elems = row_elems});
   }
   return absl::OkStatus();
 }

@@ -226,6 +226,8 @@ absl::Status DistServer::AddTensors(absl::string_view text) {
       ASSIGN_OR_RETURN(
           served->aggregator,
           MakeAggregator(config_, layout, chunk, engine_, num_workers_));
+      served->row_elems = tensor.row_elems;
+      if (tensor.row_elems > 0) served->row_pulls.resize(ranks_.size());
       served->pushes.resize(worker_sessions_.size());
       for (int worker = 0; worker < num_workers_; ++worker) {
         ArrivedPush& push = served->pushes[static_cast<size_t>(worker)];

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,10 +54,19 @@ class DistServer : private TransportHandler, private AnswerSink {
     int worker = 0;
     FrameHeaderBytes header = {};
     ConstBytes payload = {};
+    Bytes dense = {};      // where rows go; empty: it is no push of rows
+    Buffer arriving = {};  // of such a push
+  };
+  // Rows that a worker pulls.
+  struct RowPull {
+    Buffer arriving = {};
+    std::optional<std::vector<uint64_t>> rows = {};
   };
   struct ServedChunk {
     std::unique_ptr<Aggregator> aggregator;
     std::vector<ArrivedPush> pushes;  // by worker
+    size_t row_elems = 0;             // of a tensor with rows
+    std::vector<RowPull> row_pulls;   // by worker, if it has any
     int num_arrived = 0;              // that are not completed
   };
 
@@ -114,7 +124,13 @@ class DistServer : private TransportHandler, private AnswerSink {
   void HandlePush(Session& session, const FrameHeader& header,
                   ConstBytes header_bytes, Bytes payload, ServedChunk& chunk);
   absl::StatusOr<bool> CheckPush(const ArrivedPush& push);
+  absl::StatusOr<Bytes> BeginRowPull(Session& session,
+                                     const FrameHeader& header,
+                                     ServedChunk& chunk);
+  absl::Status PullRows(Session& session, const FrameHeader& header,
+                        ConstBytes payload, ServedChunk& chunk);
   void Complete(ServedChunk& chunk);
+  std::shared_ptr<Buffer> TakeRows(const Chunk& chunk, const Answer& answer);
   void FailPush(const ArrivedPush& push, const absl::Status& why);
   void Send(const Chunk& chunk, const PayloadFormat& format,
             const Answer& answer) override;

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/small_job.h"
 #include "base/status_macros.h"
+#include "kvstore/engine/rows.h"
 #include "kvstore/ps/server.h"
 
 namespace telegrad {
@@ -50,7 +51,10 @@ absl::StatusOr<Bytes> DistServer::BeginMessage(Session& session,
   ASSIGN_OR_RETURN(ServedChunk * chunk, FindChunk(header));
   switch (header.type) {
     case FrameType::kPush:
+    case FrameType::kPushRows:
       return BeginPush(session, header, *chunk);
+    case FrameType::kPullRows:
+      return BeginRowPull(session, header, *chunk);
     case FrameType::kInit:
       return chunk->aggregator->BeginValue(header.step, header.payload_bytes);
     case FrameType::kPull:
@@ -66,13 +70,43 @@ absl::StatusOr<Bytes> DistServer::BeginMessage(Session& session,
                    header.payload_bytes, " bytes is not for a server"));
 }
 
+namespace {
+
+absl::Status CheckRowFrame(size_t row_elems, const Chunk& chunk,
+                           const FrameHeader& header, bool has_values) {
+  const size_t most =
+      row_elems == 0 ? 0 : MaxRowBytes(chunk, row_elems, has_values);
+  if (header.payload_bytes >= 8 && header.payload_bytes <= most) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "rows of key ", header.key, " chunk ", header.chunk, " in ",
+      header.payload_bytes, " bytes; ",
+      row_elems == 0 ? "it has no rows" : absl::StrCat("at most ", most)));
+}
+
+}  // namespace
+
 absl::StatusOr<Bytes> DistServer::BeginPush(Session& session,
                                             const FrameHeader& header,
                                             ServedChunk& chunk) {
-  ASSIGN_OR_RETURN(const PushHeader push, PushOf(header));
+  ASSIGN_OR_RETURN(PushHeader push, PushOf(header));
+  const Chunk& plan = chunk.aggregator->chunk();
+  const bool is_rows = header.type == FrameType::kPushRows;
+  if (is_rows) {
+    RETURN_IF_ERROR(CheckRowFrame(chunk.row_elems, plan, header, true));
+    push.payload_bytes = 4 * plan.num_elems;  // as which it is summed
+  }
   ASSIGN_OR_RETURN(const Aggregator::Admission admission,
                    chunk.aggregator->Admit(session.worker, push));
-  if (!admission.is_duplicate) return admission.target;
+  if (!admission.is_duplicate) {
+    ArrivedPush& arrived = chunk.pushes[static_cast<size_t>(session.worker)];
+    arrived.dense = {};
+    if (!is_rows) return admission.target;
+    arrived.dense = admission.target;
+    arrived.arriving = Buffer(header.payload_bytes);
+    return arrived.arriving.view();
+  }
   if (session.discards.size() >= kMaxDuplicates) {
     return absl::ResourceExhaustedError(
         absl::StrCat(kMaxDuplicates, " duplicates of pushes are on their way"));
@@ -88,7 +122,7 @@ absl::Status DistServer::HandleMessage(Session& session,
     AnswerProbe(session, header);
     return absl::OkStatus();
   }
-  if (header.type == FrameType::kPush) {
+  if (header.type == FrameType::kPush || header.type == FrameType::kPushRows) {
     ASSIGN_OR_RETURN(ServedChunk * chunk, FindChunk(header));
     HandlePush(session, header, header_bytes, payload, *chunk);
     return absl::OkStatus();
@@ -111,6 +145,8 @@ absl::Status DistServer::HandleMessage(Session& session,
           *this);
     case FrameType::kAskState:
       return AnswerState(session, header, *chunk);
+    case FrameType::kPullRows:
+      return PullRows(session, header, payload, *chunk);
     default: {
       ASSIGN_OR_RETURN(const PushHeader propose, PushOf(header));
       return aggregator.OnPropose(session.worker, propose, *this);
@@ -162,7 +198,42 @@ void DistServer::HandlePush(Session& session, const FrameHeader& header,
 absl::StatusOr<bool> DistServer::CheckPush(const ArrivedPush& push) {
   RETURN_IF_ERROR(CheckFramePayload({push.header.data(), push.header.size()},
                                     push.payload));
-  return push.chunk->aggregator->OnPushed(push.worker, has_far_workers_);
+  Aggregator& aggregator = *push.chunk->aggregator;
+  if (push.dense.size > 0) {
+    RETURN_IF_ERROR(SpreadRows(aggregator.chunk(), push.chunk->row_elems,
+                               push.payload,
+                               reinterpret_cast<float*>(push.dense.data)));
+  }
+  return aggregator.OnPushed(push.worker, has_far_workers_);
+}
+
+absl::StatusOr<Bytes> DistServer::BeginRowPull(Session& session,
+                                               const FrameHeader& header,
+                                               ServedChunk& chunk) {
+  RETURN_IF_ERROR(
+      CheckRowFrame(chunk.row_elems, chunk.aggregator->chunk(), header, false));
+  RowPull& pull = chunk.row_pulls[static_cast<size_t>(session.worker)];
+  if (pull.arriving.size() > 0 || pull.rows.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a second pull of rows of key ", header.key, " before the answer"));
+  }
+  pull.arriving = Buffer(header.payload_bytes);
+  return pull.arriving.view();
+}
+
+absl::Status DistServer::PullRows(Session& session, const FrameHeader& header,
+                                  ConstBytes payload, ServedChunk& chunk) {
+  RowPull& pull = chunk.row_pulls[static_cast<size_t>(session.worker)];
+  ASSIGN_OR_RETURN(
+      pull.rows, ReadRows(chunk.aggregator->chunk(), chunk.row_elems, payload));
+  if (payload.size != 8 * (pull.rows->size() + 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(payload.size, " bytes for ", pull.rows->size(), " rows"));
+  }
+  pull.arriving = Buffer();
+  return chunk.aggregator->OnPull(
+      session.worker, {.step = header.step, .priority = header.priority},
+      *this);
 }
 
 void DistServer::FailPush(const ArrivedPush& push, const absl::Status& why) {
@@ -181,6 +252,22 @@ void DistServer::Complete(ServedChunk& chunk) {
   }
 }
 
+// Of a value the rows that were asked for; null: all are wanted.
+std::shared_ptr<Buffer> DistServer::TakeRows(const Chunk& chunk,
+                                             const Answer& answer) {
+  ServedChunk& served = *chunks_[chunk.key][chunk.index];
+  if (served.row_elems == 0) return nullptr;
+  const std::optional<std::vector<uint64_t>> rows = std::exchange(
+      served.row_pulls[static_cast<size_t>(answer.worker)].rows, std::nullopt);
+  const ConstBytes dense = answer.result.chunk.payload;
+  if (!rows.has_value() || dense.size != 4 * chunk.num_elems) return nullptr;
+  const RowRange range = RowsIn(chunk, served.row_elems, *rows);
+  const auto floats = std::make_shared<Buffer>(4 * range.num_elems);
+  CollectRows(chunk, served.row_elems, *rows,
+              reinterpret_cast<const float*>(dense.data), floats->as<float>());
+  return floats;
+}
+
 void DistServer::Send(const Chunk& chunk, const PayloadFormat& format,
                       const Answer& answer) {
   Session* session = worker_sessions_[static_cast<size_t>(answer.worker)];
@@ -188,7 +275,16 @@ void DistServer::Send(const Chunk& chunk, const PayloadFormat& format,
   const bool is_bare =
       answer.type == FrameType::kAck || answer.type == FrameType::kAgree;
   const RoundResult& result = answer.result;
-  const ConstBytes payload = is_bare ? ConstBytes() : result.chunk.payload;
+  ConstBytes payload = is_bare ? ConstBytes() : result.chunk.payload;
+  std::shared_ptr<Buffer> owner = result.chunk.buffer;
+  std::optional<uint32_t> payload_crc32c = result.payload_crc32c;
+  if (answer.type == FrameType::kValue) {
+    if (std::shared_ptr<Buffer> rows = TakeRows(chunk, answer)) {
+      payload = rows->view();
+      owner = std::move(rows);
+      payload_crc32c.reset();
+    }
+  }
   FrameHeader header{.type = answer.type,
                      .flags = transport_->IsInMemory(session->endpoint)
                                   ? kFlagInMemory
@@ -206,9 +302,9 @@ void DistServer::Send(const Chunk& chunk, const PayloadFormat& format,
   Write(result.chunk.record, header);
   session->sender->Enqueue(
       {.header = SerializeFrame(header, payload,
-                                is_bare ? std::nullopt : result.payload_crc32c),
+                                is_bare ? std::nullopt : payload_crc32c),
        .payload = payload,
-       .keep_alive = result.chunk.buffer,
+       .keep_alive = std::move(owner),
        .priority = answer.priority});
 }
 

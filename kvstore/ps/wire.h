@@ -48,8 +48,10 @@ enum class FrameType : uint8_t {
   kAskState = 18,  // worker 0 -> server: what it keeps of a chunk
   kState = 19,     // server -> worker 0: answer
   kSetState = 20,  // worker 0 -> server: what it is to keep; kDeclared answers
+  kPushRows = 21,  // worker -> server: a push of some rows (engine/rows.h)
+  kPullRows = 22,  // worker -> server: which rows of the value; kValue answers
 };
-constexpr uint8_t kMaxFrameType = 20;
+constexpr uint8_t kMaxFrameType = 22;
 
 // Flags.
 constexpr uint16_t kFlagNoReply = 1;  // push: answer with kAck

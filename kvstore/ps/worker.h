@@ -38,6 +38,7 @@ class DistWorker : public KVStore,
                    private StoreLink,
                    private TransportHandler {
   friend class WorkerDevice;
+  friend class WorkerRows;
 
  public:
   // `group` outlives it.

@@ -5,6 +5,7 @@
 #include "base/status_macros.h"
 #include "kvstore/engine/floats.h"
 #include "kvstore/ps/worker.h"
+#include "kvstore/ps/worker_rows.h"
 
 namespace telegrad {
 namespace {
@@ -201,6 +202,10 @@ absl::StatusOr<Bytes> DistWorker::ReplyTarget(WorkerChunk& chunk,
       (op.kind == OpKind::kPull && reply.format == ReplyFormat::kDense);
   const bool is_bare =
       header.type == FrameType::kAgree || header.type == FrameType::kAck;
+  WorkerRows* const rows = is_pull ? op.rows.get() : nullptr;
+  if (rows != nullptr) {
+    return rows->Target(engine_.num_contributors, chunk, header, reply);
+  }
   absl::Status status =
       is_bare ? chunk.codec->CheckBareReply(reply)
               : chunk.codec->CheckReply(reply, header.payload_bytes, is_value);
@@ -270,7 +275,9 @@ void DistWorker::OnAnswer(const FrameHeader& header, ConstBytes bytes,
     ++num_frames_;
     pull_wire_bytes_ += static_cast<int64_t>(bytes.size + payload.size);
     if (header.type == FrameType::kReply || header.type == FrameType::kValue) {
-      pull_raw_bytes_ += static_cast<int64_t>(chunk.codec->value_bytes());
+      pull_raw_bytes_ += static_cast<int64_t>(chunk.op->rows == nullptr
+                                                  ? chunk.codec->value_bytes()
+                                                  : payload.size);
     }
   }
   const OpKind kind = chunk.op->kind;

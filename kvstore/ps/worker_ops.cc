@@ -5,8 +5,10 @@
 #include "base/status_macros.h"
 #include "kvstore/engine/checks.h"
 #include "kvstore/engine/floats.h"
+#include "kvstore/engine/rows.h"
 #include "kvstore/ps/small_jobs.h"
 #include "kvstore/ps/worker.h"
+#include "kvstore/ps/worker_rows.h"
 
 namespace telegrad {
 
@@ -58,13 +60,23 @@ Ticket DistWorker::Start(OpKind kind, Key key, TensorViews grads,
   WorkerTensor& tensor = tensors_[key];
   const bool has_grad = kind != OpKind::kPull && kind != OpKind::kTakeValue;
   const bool has_out = kind != OpKind::kPush && kind != OpKind::kGiveValue;
+  const bool has_rows = (kind == OpKind::kPush && HasRows(grads)) ||
+                        (kind == OpKind::kPull && HasRows(outs));
   absl::Status status;
-  if (has_grad) status = CheckViews(tensor.spec(), grads, 1);
-  if (has_out) status.Update(CheckViews(tensor.spec(), outs, 1));
+  if (has_rows) {
+    status = CheckRowViews(tensor.spec(), has_grad ? grads : outs, 1);
+  } else {
+    if (has_grad) status = CheckViews(tensor.spec(), grads, 1);
+    if (has_out) status.Update(CheckViews(tensor.spec(), outs, 1));
+  }
   if (!status.ok()) return FinishedTicket(status);
   const TensorView* const grad = has_grad ? &grads[0] : nullptr;
   const TensorView* const out = has_out ? &outs[0] : nullptr;
   auto op = MakeOp(tensor, kind, key, grad, out);
+  if (has_rows) {
+    status = WorkerRows::Take(*this, tensor, has_grad ? *grad : *out, *op);
+    if (!status.ok()) return FinishedTicket(status);
+  }
   op->priority = priority;
   op->ticket->describe = [&tensor, weak = std::weak_ptr(op)] {
     const auto live = weak.lock();
@@ -120,6 +132,8 @@ void DistWorker::StartChunks(WorkerTensor& tensor,
   }
   switch (op->kind) {
     case OpKind::kPull:
+      if (op->rows != nullptr) return op->rows->Pull(*this, tensor);
+      [[fallthrough]];
     case OpKind::kTakeValue:
       for (auto& chunk : tensor.chunks) {
         SendFrame(*chunk, MakeHeader(*chunk, FrameType::kPull), {},
@@ -188,9 +202,11 @@ void DistWorker::RunChunk(WorkerChunk& chunk) {
 
 // The wish is the whole tensor's, before any chunk of it is encoded.
 void DistWorker::StartPush(WorkerTensor& tensor, WorkerOp& op) {
-  const BorrowedMemory::Use memory = op.memory.Begin();
-  op.wish = tensor.codec->Wish(memory.in);
-  op.memory.End(memory.is_borrowed);
+  if (op.rows == nullptr) {
+    const BorrowedMemory::Use memory = op.memory.Begin();
+    op.wish = tensor.codec->Wish(memory.in);
+    op.memory.End(memory.is_borrowed);
+  }
   for (auto& chunk : tensor.chunks) {
     if (chunk->codec->NeedsScale(op.step)) {
       SendFrame(*chunk, MakeHeader(*chunk, FrameType::kPropose), {},
@@ -243,6 +259,8 @@ void DistWorker::SendFrame(WorkerChunk& chunk, FrameHeader header,
     push_wire_bytes_ += static_cast<int64_t>(kFrameHeaderBytes + payload.size);
     if (header.type == FrameType::kPush) {
       push_raw_bytes_ += static_cast<int64_t>(chunk.codec->value_bytes());
+    } else if (header.type == FrameType::kPushRows) {
+      push_raw_bytes_ += static_cast<int64_t>(payload.size);
     }
   }
   chunk.outgoing = {.header = SerializeFrame(header, payload),
@@ -275,6 +293,7 @@ void DistWorker::EncodeChunk(WorkerChunk& chunk) {
   if (device != nullptr && !std::exchange(chunk.is_begun, false)) {
     return device->Agreed(chunk);
   }
+  if (op.rows != nullptr) return op.rows->Push(*this, chunk);
   if (device == nullptr) chunk.memory = op.memory.Begin();
   const ConstBytes grad =
       PartOf(chunk.memory.in, chunk.plan(), chunk.codec->dtype());
@@ -324,7 +343,9 @@ absl::Status DistWorker::DecodePayload(WorkerChunk& chunk) {
   RETURN_IF_ERROR(
       CheckFramePayload({chunk.reply_header.data(), chunk.reply_header.size()},
                         chunk.reply_payload));
-  if (chunk.answer != FrameType::kAck) {
+  if (chunk.answer != FrameType::kAck && chunk.op->rows != nullptr) {
+    chunk.op->rows->Place(chunk);
+  } else if (chunk.answer != FrameType::kAck) {
     if (chunk.tensor->device != nullptr) {
       RETURN_IF_ERROR(
           chunk.codec->CheckPayload(chunk.record, chunk.reply_payload));
@@ -354,6 +375,7 @@ void DistWorker::FinishChunk(WorkerChunk& chunk) {
 // A chunk was answered, or its frame has left. The last part ends the ticket.
 void DistWorker::FinishPart(WorkerTensor& tensor, WorkerOp& op) {
   if (op.parts_left.fetch_sub(1) != 1) return;
+  if (op.kind == OpKind::kPull && op.rows != nullptr) op.rows->Give(tensor, op);
   const std::shared_ptr<Ticket::State> ticket = op.ticket;
   std::shared_ptr<WorkerOp> ended;  // lives until here
   {

@@ -14,6 +14,8 @@
 
 namespace telegrad {
 
+class WorkerRows;
+
 enum class OpKind : uint8_t {
   kGiveValue,  // the two sides of a broadcast
   kTakeValue,
@@ -43,6 +45,7 @@ struct WorkerOp {
   BorrowedMemory memory;
   int priority = 0;
   ChunkWish wish;
+  std::shared_ptr<WorkerRows> rows = nullptr;  // null: of the whole tensor
   std::atomic<size_t> parts_left{0};  // answers to come, frames to leave
   std::shared_ptr<Ticket::State> ticket;
 

@@ -3,6 +3,7 @@
 namespace telegrad {
 namespace {
 
+using testing::ClusterConfig;
 using testing::HostileWorker;
 using testing::IsOk;
 using testing::kElems;
@@ -108,6 +109,10 @@ const Case kWellFormed[] = {
        h.type = FrameType::kProbe;
        h.epoch = 0;
      }},
+    {"RowsOfATensorWithoutAny", kBad, "it has no rows",
+     [](H& h, P&) { h.type = FrameType::kPushRows; }},
+    {"APullOfRowsOfATensorWithoutAny", kBad, "it has no rows",
+     [](H& h, P&) { h.type = FrameType::kPullRows; }},
     {"AnUnknownType", kBad, "type 99",
      [](H& h, P&) { h.type = static_cast<FrameType>(99); }},
 };
@@ -126,6 +131,54 @@ TEST_P(HostileFrame, EndsTheJobByName) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, HostileFrame, ::testing::ValuesIn(kWellFormed),
+                         [](const auto& test) { return test.param.name; });
+
+// Of a tensor with 35 rows of 2: the first chunk has 32.
+const Case kRowFrames[] = {
+    {"NoRows", kBad, "in 0 bytes", [](H&, P& p) { p.clear(); }},
+    {"MoreRowsThanItHas", kBad, "row ids", [](H&, P& p) { p[0] = 33; }},
+    {"AHugeNumberOfRows", kBad, "row ids",
+     [](H&, P& p) { p.replace(0, 8, 8, '\xff'); }},
+    {"ARowOfAnotherChunk", kBad, "row 32", [](H&, P& p) { p[16] = 32; }},
+    {"RowsOutOfOrder", kBad, "row 1", [](H&, P& p) { p[8] = 2, p[16] = 1; }},
+    {"ARowTwice", kBad, "row 1", [](H&, P& p) { p[16] = 1; }},
+    {"TooFewValues", kBad, "bytes", [](H&, P& p) { p.resize(39); }},
+    {"TooManyBytes", kBad, "at most", [](H&, P& p) { p.resize(8000); }},
+    {"ALaterStep", kBad, "step 3", [](H& h, P&) { h.step = 3; }},
+    {"APullBeforeAValue", kBad, "pull",
+     [](H& h, P& p) {
+       h.type = FrameType::kPullRows;
+       p.resize(24);
+     }},
+    {"APullWithValues", kBad, "40 bytes for 2 rows",
+     [](H& h, P&) { h.type = FrameType::kPullRows; }},
+};
+
+class HostileRows : public HostileWorker,
+                    public ::testing::WithParamInterface<Case> {
+ protected:
+  void SetUp() override {
+    ClusterConfig config = testing::TwoBitJob();
+    config.tensors[0].row_elems = 2;
+    Start(config);
+  }
+};
+
+TEST_P(HostileRows, EndTheJobByName) {
+  FrameHeader header = Push();
+  header.type = FrameType::kPushRows;
+  header.codec = static_cast<uint8_t>(CodecId::kNone);
+  header.reply_format = 0;
+  std::string payload(40, '\0');  // rows 1 and 5, two values each
+  payload[0] = 2;
+  payload[8] = 1;
+  payload[16] = 5;
+  GetParam().change(header, payload);
+  raw_->Send(header, payload);
+  ExpectFatal(GetParam().code, GetParam().word);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, HostileRows, ::testing::ValuesIn(kRowFrames),
                          [](const auto& test) { return test.param.name; });
 
 // Bytes of an honest push's header, spoilt afterwards.

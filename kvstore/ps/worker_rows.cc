@@ -1,0 +1,114 @@
+#include "kvstore/ps/worker_rows.h"
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
+#include "kvstore/engine/rows.h"
+
+namespace telegrad {
+
+absl::Status WorkerRows::Take(DistWorker& worker, WorkerTensor& tensor,
+                              const TensorView& view, WorkerOp& op) {
+  const TensorSpec& spec = tensor.spec();
+  op.rows = std::make_shared<WorkerRows>();
+  WorkerRows& rows = *op.rows;
+  rows.given_.assign(view.rows->begin(), view.rows->end());
+  rows.sorted_ = SortedRows(rows.given_);
+  rows.payloads_.resize(tensor.chunks.size());
+  if (op.kind != OpKind::kPush) {
+    rows.values_ = Buffer(4 * spec.row_elems * rows.sorted_.size());
+    return absl::OkStatus();
+  }
+  rows.values_ = AddRows(spec, view, rows.sorted_);
+  return rows.CheckFinite(worker, spec);
+}
+
+absl::Status WorkerRows::CheckFinite(DistWorker& worker,
+                                     const TensorSpec& spec) {
+  const NonFinitePolicy policy = worker.config_.compression.nonfinite;
+  if (policy == NonFinitePolicy::kPropagate) return absl::OkStatus();
+  float* const values = values_.as<float>();
+  const size_t count = spec.row_elems * sorted_.size();
+  for (size_t i = 0; i < count; ++i) {
+    if (std::isfinite(values[i])) continue;
+    if (policy == NonFinitePolicy::kZero) {
+      values[i] = 0;
+      ++worker.num_nonfinite_;
+      continue;
+    }
+    const absl::Status status =
+        WithExitCode(ExitCode::kNumericFault,
+                     absl::DataLossError(absl::StrCat(
+                         ToString(worker.group_.id()), ": gradient of ",
+                         spec.name, " holds NaN or infinity, the first in row ",
+                         sorted_[i / spec.row_elems])));
+    worker.FailJob(status);
+    return status;
+  }
+  return absl::OkStatus();
+}
+
+void WorkerRows::Send(DistWorker& worker, WorkerChunk& chunk,
+                      const float* values) {
+  Buffer& payload = payloads_[chunk.plan().index];
+  payload =
+      PackRows(chunk.plan(), chunk.tensor->spec().row_elems, sorted_, values);
+  chunk.memory = {};
+  const FrameType type =
+      values != nullptr ? FrameType::kPushRows : FrameType::kPullRows;
+  worker.SendFrame(chunk, worker.MakeHeader(chunk, type), payload.view(),
+                   ChunkPhase::kSent);
+}
+
+void WorkerRows::Push(DistWorker& worker, WorkerChunk& chunk) {
+  // Without any row it is a push all the same.
+  static constexpr float kNone = 0;
+  Send(worker, chunk, sorted_.empty() ? &kNone : values_.as<float>());
+}
+
+void WorkerRows::Pull(DistWorker& worker, WorkerTensor& tensor) {
+  const size_t row_elems = tensor.spec().row_elems;
+  for (auto& chunk : tensor.chunks) {
+    const RowRange range = RowsIn(chunk->plan(), row_elems, sorted_);
+    if (range.begin == range.end) {
+      worker.FinishChunk(*chunk);
+    } else {
+      Send(worker, *chunk, nullptr);
+    }
+  }
+}
+
+absl::StatusOr<Bytes> WorkerRows::Target(int contributors, WorkerChunk& chunk,
+                                         const FrameHeader& header,
+                                         const ReplyRecord& reply) const {
+  const RowRange range =
+      RowsIn(chunk.plan(), chunk.tensor->spec().row_elems, sorted_);
+  if (header.payload_bytes != 4 * range.num_elems ||
+      reply.format != ReplyFormat::kDense ||
+      header.contributors != contributors) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "key ", header.key, " chunk ", header.chunk, ": answer of ",
+        header.payload_bytes, " bytes, ", header.contributors,
+        " contributors, to a pull of rows with ", 4 * range.num_elems));
+  }
+  chunk.answer = header.type;
+  chunk.record = reply;
+  chunk.value = std::make_shared<Buffer>(header.payload_bytes);
+  chunk.reply_payload = chunk.value->view();
+  return chunk.value->view();
+}
+
+void WorkerRows::Place(const WorkerChunk& chunk) {
+  PlaceRows(chunk.plan(), chunk.tensor->spec().row_elems, sorted_,
+            chunk.value->as<float>(), values_.as<float>());
+}
+
+void WorkerRows::Give(const WorkerTensor& tensor, WorkerOp& op) const {
+  const BorrowedMemory::Use use = op.memory.Begin();
+  GiveRows(tensor.spec(), sorted_, values_.as<float>(),
+           {.bytes = use.out, .rows = given_});
+  op.memory.End(use.is_borrowed);
+}
+
+}  // namespace telegrad
