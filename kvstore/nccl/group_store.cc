@@ -51,6 +51,10 @@ class Meeting {
   size_t num_missing_ ABSL_GUARDED_BY(mutex_);
 };
 
+size_t BytesOf(const TensorSpec& spec) {
+  return SizeOf(spec.dtype) * spec.num_elems;
+}
+
 }  // namespace
 
 GroupStore::GroupStore(const StoreOptions& options, const StoreTraits& traits,
@@ -170,7 +174,7 @@ absl::StatusOr<std::vector<Key>> GroupStore::Init(
     tensor->spec = tensors[i];
     for (const auto& rank : ranks_) {
       tensor->values.push_back(
-          rank->queue->MakeMemory(4 * tensors[i].num_elems, rank->stream));
+          rank->queue->MakeMemory(BytesOf(tensors[i]), rank->stream));
       if (tensor->values.back().size() > 0) continue;
       return absl::ResourceExhaustedError(absl::StrCat(
           "tensor ", tensors[i].name, ": ", rank->queue->TakeError()));
@@ -191,11 +195,6 @@ absl::StatusOr<std::vector<Key>> GroupStore::Init(
 
 // Where a tensor says nothing, its views are where the ranks are.
 absl::Status GroupStore::CheckSpec(const TensorSpec& spec) const {
-  if (spec.dtype != Dtype::kFloat32) {
-    return absl::UnimplementedError(
-        absl::StrCat("tensor ", spec.name, " of ", ToString(spec.dtype),
-                     ": a store of type ", traits_.type, " sums float32"));
-  }
   for (size_t i = 0; i < spec.devices.size(); ++i) {
     if (spec.devices[i] == DeviceOf(backend_, i)) continue;
     return absl::InvalidArgumentError(
@@ -219,14 +218,13 @@ absl::Status GroupStore::CheckViews(const TensorSpec& spec,
           absl::StrCat("tensor ", spec.name, ": a store of type ", traits_.type,
                        " takes no rows of a tensor"));
     }
-    if (view.dtype == Dtype::kFloat32 &&
-        view.bytes.size == 4 * spec.num_elems &&
+    if (view.dtype == spec.dtype && view.bytes.size == BytesOf(spec) &&
         view.bytes.device == ranks_[i]->device) {
       continue;
     }
     return absl::InvalidArgumentError(absl::StrCat(
-        "tensor ", spec.name, " has ", 4 * spec.num_elems,
-        " bytes of float32 in memory of device ", i, "; this view has ",
+        "tensor ", spec.name, " has ", BytesOf(spec), " bytes of ",
+        ToString(spec.dtype), " in memory of device ", i, "; this view has ",
         view.bytes.size, " bytes of ", ToString(view.dtype),
         view.bytes.device == ranks_[i]->device ? "" : " elsewhere"));
   }
@@ -340,8 +338,8 @@ absl::Status GroupStore::RunOp(size_t index, const Op& op, Tensor& tensor) {
     RETURN_IF_ERROR(Copy(rank, value.view(), grad.bytes, grad.stream));
     RETURN_IF_ERROR(
         op.kind == Kind::kBroadcast
-            ? rank.members->Broadcast(value.data(), count, Dtype::kFloat32, 0)
-            : rank.members->Allreduce(value.data(), count, Dtype::kFloat32,
+            ? rank.members->Broadcast(value.data(), count, tensor.spec.dtype, 0)
+            : rank.members->Allreduce(value.data(), count, tensor.spec.dtype,
                                       ReduceOp::kSum));
   }
   if (op.outs.empty()) return absl::OkStatus();
@@ -415,7 +413,7 @@ std::vector<TensorReport> GroupStore::Report() const {
     report.reason = absl::StrCat("type ", traits_.type);
     report.reply = "dense";
     report.packing = ToString(PackingMode::kPlain);
-    report.push_bytes = 4 * tensor->spec.num_elems;
+    report.push_bytes = BytesOf(tensor->spec);
     report.is_dense = true;
   }
   return reports;
