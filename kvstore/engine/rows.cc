@@ -11,7 +11,7 @@
 namespace telegrad {
 namespace {
 
-constexpr size_t kWord = 8;  // bytes of a count, and of an id
+constexpr size_t kIdBytes = 8;  // bytes of a count, and of an id
 
 // What of a row lies in a chunk.
 struct Piece {
@@ -145,13 +145,13 @@ Buffer PackRows(const Chunk& chunk, size_t row_elems,
   const RowRange range = RowsIn(chunk, row_elems, sorted);
   const size_t count = range.end - range.begin;
   const size_t num_floats = values == nullptr ? 0 : range.num_elems;
-  Buffer payload(kWord + kWord * count + 4 * num_floats);
+  Buffer payload(kIdBytes + kIdBytes * count + 4 * num_floats);
   std::byte* at = payload.data();
   StoreLittleEndian(at, uint64_t{count});
   for (size_t i = range.begin; i < range.end; ++i) {
-    StoreLittleEndian(at += kWord, sorted[i]);
+    StoreLittleEndian(at += kIdBytes, sorted[i]);
   }
-  at += kWord;
+  at += kIdBytes;
   for (size_t i = range.begin; values != nullptr && i < range.end; ++i) {
     const Piece piece = PieceOf(chunk, row_elems, sorted[i]);
     std::memcpy(at, values + i * row_elems + piece.in_row, 4 * piece.num_elems);
@@ -161,7 +161,7 @@ Buffer PackRows(const Chunk& chunk, size_t row_elems,
 }
 
 size_t MaxRowBytes(const Chunk& chunk, size_t row_elems, bool has_values) {
-  return kWord + kWord * NumRows(chunk, row_elems) +
+  return kIdBytes + kIdBytes * NumRows(chunk, row_elems) +
          (has_values ? 4 * chunk.num_elems : 0);
 }
 
@@ -170,15 +170,16 @@ absl::StatusOr<std::vector<uint64_t>> ReadRows(const Chunk& chunk,
                                                ConstBytes payload) {
   const size_t most = NumRows(chunk, row_elems);
   uint64_t count = UINT64_MAX;
-  if (payload.size >= kWord) count = LoadLittleEndian<uint64_t>(payload.data);
-  if (count > most || payload.size < kWord + kWord * count) {
+  if (payload.size >= kIdBytes)
+    count = LoadLittleEndian<uint64_t>(payload.data);
+  if (count > most || payload.size < kIdBytes + kIdBytes * count) {
     return absl::InvalidArgumentError(absl::StrCat(
         payload.size, " bytes of row ids for a chunk of ", most, " rows"));
   }
   std::vector<uint64_t> rows(static_cast<size_t>(count));
   const uint64_t first = FirstRow(chunk, row_elems);
   for (size_t i = 0; i < rows.size(); ++i) {
-    rows[i] = LoadLittleEndian<uint64_t>(payload.data + kWord * (i + 1));
+    rows[i] = LoadLittleEndian<uint64_t>(payload.data + kIdBytes * (i + 1));
     if (rows[i] >= first && rows[i] - first < most &&
         (i == 0 || rows[i] > rows[i - 1])) {
       continue;
@@ -195,7 +196,7 @@ absl::Status SpreadRows(const Chunk& chunk, size_t row_elems,
   ASSIGN_OR_RETURN(const std::vector<uint64_t> rows,
                    ReadRows(chunk, row_elems, payload));
   const RowRange range = RowsIn(chunk, row_elems, rows);
-  const size_t head = kWord + kWord * rows.size();
+  const size_t head = kIdBytes + kIdBytes * rows.size();
   if (payload.size != head + 4 * range.num_elems) {
     return absl::InvalidArgumentError(absl::StrCat(rows.size(), " rows in ",
                                                    payload.size, " bytes, not ",
