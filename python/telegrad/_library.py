@@ -225,7 +225,10 @@ def interruptible(work: Callable[[], Any], on_interrupt: Callable[[], None]) -> 
             error = why
         done.set()
 
-    threading.Thread(target=run, name="telegrad-call", daemon=True).start()
+    try:
+        threading.Thread(target=run, name="telegrad-call", daemon=True).start()
+    except RuntimeError:  # the interpreter ends, where CPython 3.12 starts no threads
+        return work()
     try:
         while not done.wait(SLICE_S):
             pass
