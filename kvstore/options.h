@@ -175,6 +175,10 @@ struct StoreOptions {
   int num_threads = 1;  // of the codecs, besides the transport's thread
   size_t chunk_elems = size_t{512} * 1024;
   int num_devices = 1;  // of this process: views per operation
+  // Of types of one process: chunks and counted bytes are those of a job with
+  // so many servers and a worker for each device, so that sums are its bits; 0:
+  // none are meant.
+  int emulated_servers = 0;
   // Of asynchronous types: no worker is more steps ahead of the slowest, of any
   // key; kAnyStaleness, or 0 to kMaxStaleness.
   int64_t max_staleness = kAnyStaleness;

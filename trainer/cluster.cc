@@ -81,6 +81,7 @@ absl::StatusOr<DistOptions> MakeDistOptions(const TrainOptions& options,
                                             const std::string& job_id) {
   ASSIGN_OR_RETURN(DistOptions dist, DistOptionsOf(options, job_id));
   dist.num_devices = options.devices;
+  dist.emulated_servers = options.laboratory.emulated_servers;
   dist.chunk_elems = options.chunk_elems;
   dist.max_staleness = options.max_staleness;
   dist.facts = NetworkVariables();

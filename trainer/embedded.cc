@@ -237,8 +237,13 @@ int RunEmbedded(const TrainOptions& options, char** argv) {
   };
   const std::string servers =
       options.hosts_parts ? "" : plural(options.servers, "server") + " and ";
+  const LaboratoryOptions& laboratory = options.laboratory;
   const std::string processes =
-      options.servers == 0 && !options.hosts_parts
+      laboratory.emulate_workers > 0
+          ? absl::StrCat(plural(laboratory.emulate_workers, "worker"), " and ",
+                         plural(laboratory.emulated_servers, "server"),
+                         ", emulated in one process")
+      : options.servers == 0 && !options.hosts_parts
           ? absl::StrCat("one process with ", plural(options.devices, "device"))
           : absl::StrCat("a scheduler", servers.empty() ? " and " : ", ",
                          servers, plural(options.workers, "worker"),

@@ -15,6 +15,11 @@ void AddLaboratoryFlags(CLI::App& app, LaboratoryOptions& options) {
                "say what would be done, and end: codec, reason and bytes of "
                "each tensor, memory, expected time of a step")
       ->group(group);
+  app.add_option("--emulate-workers", options.emulate_workers,
+                 "so many workers, with --servers, one after the other in one "
+                 "process: their bits and bytes, not their time")
+      ->check(CLI::Range(1, 64))
+      ->group(group);
   app.add_flag("--log-json", options.log_json,
                "progress, messages and results on stdout as JSON, one object "
                "per line")
@@ -27,6 +32,36 @@ void AddLaboratoryFlags(CLI::App& app, LaboratoryOptions& options) {
                  "rates of links, 100mbit,1gbit: what steps and trainings "
                  "would take there, by the simulator")
       ->group(group);
+}
+
+absl::Status SettleEmulation(const std::optional<Placement>& placement,
+                             TrainOptions& options) {
+  LaboratoryOptions& laboratory = options.laboratory;
+  if (laboratory.emulate_workers == 0) return absl::OkStatus();
+  const auto refuse = [](const auto&... why) {
+    return absl::InvalidArgumentError(absl::StrCat(why...));
+  };
+  if (placement.has_value()) {
+    return refuse("--emulate-workers is one process, but ", placement->launcher,
+                  " started this one among others: leave it out, or start "
+                  "telegrad-train by itself");
+  }
+  for (const char* flag :
+       {"--workers", "--devices", "--kv-store", "--link", "--transport",
+        "--scheduler", "--variable-update", "--work-load-list", "--what-if"}) {
+    if (!options.given.contains(flag)) continue;
+    return refuse(flag,
+                  " is for workers that are processes: leave it out "
+                  "beside --emulate-workers");
+  }
+  if (options.servers < 1) {
+    return refuse("--emulate-workers needs a server: --servers 1");
+  }
+  laboratory.emulated_servers = options.servers;
+  options.given.erase("--servers");
+  options.kv_store = "local";
+  options.devices = laboratory.emulate_workers;
+  return absl::OkStatus();
 }
 
 absl::Status FinishLaboratoryFlags(const TrainOptions& options) {

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
+#include "transport/job/placement.h"
 
 namespace CLI {
 class App;
@@ -14,13 +16,20 @@ struct TrainOptions;
 
 // What the laboratory does beside training; docs/laboratory.md.
 struct LaboratoryOptions {
-  bool explain = false;   // say what would be done, and end
-  bool log_json = false;  // progress and results as JSON lines
-  double target = 0;      // accuracy to reach, 0..1; 0: none
-  std::string what_if;    // rates of links, as written: "100mbit,1gbit"
+  bool explain = false;      // say what would be done, and end
+  int emulate_workers = 0;   // in one process; 0: they are processes
+  int emulated_servers = 0;  // beside them
+  bool log_json = false;     // progress and results as JSON lines
+  double target = 0;         // accuracy to reach, 0..1; 0: none
+  std::string what_if;       // rates of links, as written: "100mbit,1gbit"
 };
 
 void AddLaboratoryFlags(CLI::App& app, LaboratoryOptions& options);
+
+// Workers that are emulated: devices of one process. InvalidArgument where
+// there are others, or flags that such a process does not have.
+absl::Status SettleEmulation(const std::optional<Placement>& placement,
+                             TrainOptions& options);
 
 // After parsing; InvalidArgument names the flag and what it takes.
 absl::Status FinishLaboratoryFlags(const TrainOptions& options);

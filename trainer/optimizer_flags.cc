@@ -8,35 +8,35 @@
 namespace telegrad {
 namespace {
 
-constexpr char kGroup[] = "Training";
+constexpr char kOptimizerGroup[] = "Training";
 
 void AddRateFlags(CLI::App& app, TrainOptions& options,
                   RawOptimizerFlags& raw) {
   app.add_option("--lr", options.lr, "learning rate")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber)
-      ->group(kGroup);
+      ->group(kOptimizerGroup);
   app.add_option("--lr-step-epochs", options.lr_step_epochs,
                  "epochs before which lr is multiplied by --lr-factor: 1,2")
       ->delimiter(',')
-      ->group(kGroup);
+      ->group(kOptimizerGroup);
   app.add_option("--lr-factor", options.lr_factor, "see --lr-step-epochs")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber)
-      ->group(kGroup);
+      ->group(kOptimizerGroup);
   app.add_option("--wd", options.wd,
                  "weight decay: added to the gradient, but with adamw")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber)
-      ->group(kGroup);
+      ->group(kOptimizerGroup);
   app.add_option("--lr-mult", raw.lr_mult,
                  "factors of the learning rate for some tensors, "
                  "PATTERN=FACTOR separated by ';', the first that matches "
                  "wins: 'bias=2;conv=0.5'; patterns as with --gc-rule")
-      ->group(kGroup);
+      ->group(kOptimizerGroup);
   app.add_option("--wd-mult", raw.wd_mult,
                  "the same of the weight decay: 'bias=0'")
-      ->group(kGroup);
+      ->group(kOptimizerGroup);
 }
 
 }  // namespace
@@ -46,23 +46,23 @@ void AddOptimizerFlags(CLI::App& app, TrainOptions& options,
   app.add_option("--optimizer", raw.optimizer,
                  "sgd (with --mom), nag (Nesterov's momentum), adam, adamw")
       ->capture_default_str()
-      ->group(kGroup);
+      ->group(kOptimizerGroup);
   AddRateFlags(app, options, raw);
   app.add_option("--mom", options.mom, "momentum of sgd and nag")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1.0))
-      ->group(kGroup);
+      ->group(kOptimizerGroup);
   app.add_option("--beta1", options.adam.beta1,
                  "what adam and adamw keep of the mean of gradients per step")
       ->capture_default_str()
-      ->group(kGroup);
+      ->group(kOptimizerGroup);
   app.add_option("--beta2", options.adam.beta2, "and of that of their squares")
       ->capture_default_str()
-      ->group(kGroup);
+      ->group(kOptimizerGroup);
   app.add_option("--epsilon", options.adam.epsilon,
                  "of adam and adamw, beside the root of that")
       ->capture_default_str()
-      ->group(kGroup);
+      ->group(kOptimizerGroup);
 }
 
 void AddConsistencyFlags(CLI::App& app, TrainOptions& options) {
@@ -70,23 +70,23 @@ void AddConsistencyFlags(CLI::App& app, TrainOptions& options) {
                  "of --kv-store dist_async: no worker is more steps ahead of "
                  "the slowest; without it any")
       ->check(CLI::Range(int64_t{0}, kMaxStaleness))
-      ->group(kGroup);
+      ->group(kOptimizerGroup);
   app.add_option("--local-steps", options.local_steps,
                  "workers step alone so many times, then exchange the change "
                  "of their weights; 0: every gradient is exchanged")
       ->capture_default_str()
       ->check(CLI::Range(0, 1 << 20))
-      ->group(kGroup);
+      ->group(kOptimizerGroup);
   app.add_option("--outer-lr", options.outer_lr,
                  "the rate of the optimizer that steps with the mean of these "
                  "changes; 1 without momentum: their average")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber)
-      ->group(kGroup);
+      ->group(kOptimizerGroup);
   app.add_option("--outer-mom", options.outer_mom, "its Nesterov momentum")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1.0))
-      ->group(kGroup);
+      ->group(kOptimizerGroup);
 }
 
 absl::Status FinishOptimizerFlags(const RawOptimizerFlags& raw,

@@ -290,6 +290,7 @@ absl::Status Finish(const CLI::App& app, const RawFlags& raw,
                        return std::getenv(name);
                      }));
   }
+  RETURN_IF_ERROR(SettleEmulation(placement, options));
   ASSIGN_OR_RETURN(
       options.device_batches,
       SplitBatch(options.work_load, options.devices, options.batch_size));

@@ -67,6 +67,20 @@ void FillSteps(std::vector<double> slowest, RunSummary& summary) {
   summary.step_seconds_p50 = slowest[slowest.size() / 2];
 }
 
+// Workers and servers, and what carries data between them.
+void FillMembers(const RunContext& context, RunSummary& summary) {
+  const LaboratoryOptions& laboratory = context.options.laboratory;
+  summary.workers = context.store.group().num_workers();
+  summary.servers = context.store.group().num_servers();
+  if (StoreLink* link = context.store.link(); link != nullptr) {
+    summary.transport = link->transport_details();
+  }
+  if (laboratory.emulate_workers == 0) return;
+  summary.workers = laboratory.emulate_workers;
+  summary.servers = laboratory.emulated_servers;
+  summary.transport = "none: emulated in one process";
+}
+
 // By tensor, where there are servers or parts of them to send to.
 absl::Status FillTensors(const RunContext& context, RunSummary& summary) {
   const int parts =
@@ -148,8 +162,7 @@ absl::Status FillSummary(RunContext& context, const WorkerTotals& mine,
   const TrainOptions& options = context.options;
   summary.setting = setting.name;
   summary.seed = context.seed;
-  summary.workers = context.store.group().num_workers();
-  summary.servers = context.store.group().num_servers();
+  FillMembers(context, summary);
   summary.weights_sha256 = mine.weights_sha256;
   summary.network = options.network;
   summary.data = options.benchmark ? "synthetic" : options.data;
@@ -161,9 +174,6 @@ absl::Status FillSummary(RunContext& context, const WorkerTotals& mine,
   summary.plan = context.plan;
   summary.environment = DescribeEnvironment();
   RETURN_IF_ERROR(FillTensors(context, summary));
-  if (StoreLink* link = context.store.link(); link != nullptr) {
-    summary.transport = link->transport_details();
-  }
   summary.link = options.link;
   if (options.link_spec.bytes_per_s > 0 && summary.steps > 0) {
     // Each pair of worker and server has a link of its own, full duplex; the

@@ -12,6 +12,9 @@
 
 namespace telegrad {
 
+// Of each frame, before its payload: ps/wire.h.
+constexpr size_t kFrameHeaderBytes = 64;
+
 // A run of a tensor's elements that travels as one frame. Borders lie on
 // 32-element groups within a shard, shards on 16-element words.
 struct Chunk {

@@ -17,6 +17,7 @@ LocalStore::LocalStore(const StoreOptions& options, const StoreTraits& traits,
                        WorkerGroup* group, int num_places)
     : options_(options),
       traits_(traits),
+      header_bytes_(options.emulated_servers > 0 ? kFrameHeaderBytes : 0),
       own_group_(group == nullptr ? MakeSoloGroup() : nullptr),
       group_(group == nullptr ? own_group_.get() : group),
       loads_(static_cast<size_t>(num_places)) {
@@ -84,8 +85,9 @@ absl::StatusOr<std::vector<Key>> LocalStore::Init(
   RETURN_IF_ERROR(CheckInit(tensors, values));
   if (!planner_.has_value()) {
     config_.scratch_bytes = 4 * options_.chunk_elems;
-    ASSIGN_OR_RETURN(planner_, ShardPlanner::Make(1, options_.chunk_elems,
-                                                  config_.compression));
+    ASSIGN_OR_RETURN(planner_, ShardPlanner::Make(
+                                   std::max(1, options_.emulated_servers),
+                                   options_.chunk_elems, config_.compression));
   }
   const auto num_devices = static_cast<size_t>(options_.num_devices);
   const std::vector<size_t> places = DealOut(tensors, loads_);
@@ -327,7 +329,8 @@ absl::Status LocalStore::PushChunk(Tensor& tensor, const Op& op, size_t index,
     sum.TakeFormat(record.format);
     sum.Note(record.wish);
     push_raw_bytes_ += static_cast<int64_t>(4 * chunk.num_elems);
-    push_wire_bytes_ += static_cast<int64_t>(encoded.payload.size);
+    push_wire_bytes_ +=
+        static_cast<int64_t>(header_bytes_ + encoded.payload.size);
   }
   ASSIGN_OR_RETURN(tensor.results[index], sum.Sum(payloads, nullptr, {}));
   sum.Finish(tensor.results[index].record);
@@ -348,7 +351,8 @@ absl::Status LocalStore::PullChunk(Tensor& tensor, size_t index,
                                    PartOf(uses[i].out, chunk, codec.dtype())));
     }
     pull_raw_bytes_ += static_cast<int64_t>(codec.value_bytes());
-    pull_wire_bytes_ += static_cast<int64_t>(result.payload.size);
+    pull_wire_bytes_ +=
+        static_cast<int64_t>(header_bytes_ + result.payload.size);
   }
   return absl::OkStatus();
 }

@@ -111,6 +111,7 @@ class LocalStore : public KVStore, private CodecControl {
 
   const StoreOptions options_;
   const StoreTraits traits_;
+  const size_t header_bytes_;  // of a frame, as they are counted
   LocalStates states_{*this};
   const std::unique_ptr<WorkerGroup> own_group_;
   WorkerGroup* const group_;

@@ -10,6 +10,7 @@
 #include "base/bytes.h"
 #include "compression/threshold.h"
 #include "kvstore/engine/settings.h"
+#include "kvstore/engine/shard_plan.h"
 
 // The 64-byte header before every payload on a data connection, little-endian:
 //   0 magic "TGR1"      4 version u8     5 type u8       6 flags u16
@@ -24,7 +25,6 @@
 // docs/wire_format.md tells what each field means for each type.
 namespace telegrad {
 
-constexpr size_t kFrameHeaderBytes = 64;
 constexpr uint8_t kFrameVersion = 2;
 
 enum class FrameType : uint8_t {
