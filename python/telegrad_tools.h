@@ -3,7 +3,6 @@
 #pragma once
 
 #include <stdint.h>
-
 #include <telegrad.h>
 
 #ifdef __cplusplus
