@@ -175,7 +175,8 @@ _is_watching = False
 
 
 def _exit_code_of(error: BaseException) -> int:
-    if isinstance(error, KeyboardInterrupt):
+    # Where it reaches a hook of torch's, that makes a RuntimeError of it.
+    if isinstance(error, KeyboardInterrupt) or str(error).startswith("KeyboardInterrupt"):
         return _CANCELLED
     return error.exit_code if isinstance(error, Error) else 70
 
