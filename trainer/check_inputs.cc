@@ -12,10 +12,10 @@
 #include "compression/codec_spec.h"
 #include "kvstore/data_path.h"
 #include "kvstore/kvstore.h"
+#include "trainer/check_gpus.h"
 #include "trainer/checkpoint_folder.h"
 #include "trainer/cluster.h"
 #include "trainer/dataset.h"
-#include "trainer/gpus.h"
 #include "trainer/injection.h"
 #include "trainer/network.h"
 #include "trainer/profile.h"
@@ -141,6 +141,8 @@ constexpr Effect kEffects[] = {
      "it is for --transport tcp"},
     {"--insecure", [](const TrainOptions& o) { return o.secret_file.empty(); },
      "--secret-file is given"},
+    {"--tf32", [](const TrainOptions& o) { return !o.gpus.empty(); },
+     "it is for --gpus"},
 };
 
 absl::Status Refuse(absl::string_view flag, absl::string_view reason) {
@@ -294,18 +296,6 @@ absl::Status CheckTraining(const TrainOptions& options, int workers) {
         " workers is more than the ", samples, " samples of ", options.data));
   }
   return absl::OkStatus();
-}
-
-// What can be known of --gpus before anything starts. Networks do not compute
-// there yet, which is said last.
-absl::Status CheckGpus(const TrainOptions& options) {
-  if (!options.given.contains("--gpus")) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::vector<int> gpus,
-                   ChooseGpus(options.gpus, LoadGpus));
-  return absl::UnimplementedError(absl::StrCat(
-      "--gpus ", options.gpus, ": ", gpus.size(),
-      gpus.size() == 1 ? " GPU is" : " GPUs are",
-      " there, but this version trains on the CPU only; leave --gpus out"));
 }
 
 absl::Status CheckSecurity(const TrainOptions& options) {

@@ -40,6 +40,7 @@ absl::StatusOr<BatchResult> EvaluateShare(Network& network, const Dataset& test,
     Add(network.Evaluate(images.data(), labels.data(),
                          static_cast<int64_t>(count)),
         mine);
+    RETURN_IF_ERROR(network.status());
   }
   return mine;
 }
@@ -63,8 +64,9 @@ std::string PackBuffers(std::span<const Replica> replicas) {
   std::string bytes;
   for (const Replica& replica : replicas) {
     for (const Parameter& each : replica.network->buffers()) {
-      bytes.append(reinterpret_cast<const char*>(each.weight),
-                   4 * each.num_elements);
+      const size_t at = bytes.size();
+      bytes.resize(at + 4 * each.num_elements);
+      replica.network->Read(each, reinterpret_cast<float*>(bytes.data() + at));
     }
   }
   return bytes;
@@ -146,7 +148,7 @@ absl::Status AgreeOnBuffers(WorkerGroup& group, std::span<Replica> replicas,
   for (const Replica& replica : replicas) {
     size_t at = 0;
     for (const Parameter& each : replica.network->buffers()) {
-      std::copy_n(mean.data() + at, each.num_elements, each.weight);
+      replica.network->Write(each, mean.data() + at);
       at += each.num_elements;
     }
   }
@@ -154,13 +156,16 @@ absl::Status AgreeOnBuffers(WorkerGroup& group, std::span<Replica> replicas,
 }
 
 std::string DigestOf(const Network& network) {
-  std::vector<std::pair<const float*, size_t>> tensors;
+  Sha256 sum;
+  std::vector<float> values;
   for (const auto* list : {&network.parameters(), &network.buffers()}) {
     for (const Parameter& each : *list) {
-      tensors.emplace_back(each.weight, each.num_elements);
+      values.resize(each.num_elements);
+      network.Read(each, values.data());
+      sum.Add(values.data(), 4 * values.size());
     }
   }
-  return Sha256OfFloats(tensors);
+  return sum.Hex();
 }
 
 }  // namespace telegrad

@@ -52,4 +52,16 @@ absl::StatusOr<std::vector<int>> ChooseGpus(
   return gpus;
 }
 
+int DealGpu(const std::vector<int>& gpus, int local_rank) {
+  return gpus[static_cast<size_t>(std::max(local_rank, 0)) % gpus.size()];
+}
+
+std::string SharingNotice(size_t num_gpus, int num_workers) {
+  if (static_cast<size_t>(std::max(num_workers, 0)) <= num_gpus) return "";
+  return absl::StrCat(num_workers, " workers share ", num_gpus,
+                      num_gpus == 1 ? " GPU" : " GPUs",
+                      ": they take turns there, and their times say nothing "
+                      "of a GPU for each");
+}
+
 }  // namespace telegrad

@@ -1,10 +1,11 @@
 #include "trainer/gradient_exchange.h"
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 
 #include "base/status_macros.h"
+#include "kernels/device_scope.h"
+#include "trainer/device_room.h"
 
 namespace telegrad {
 
@@ -31,10 +32,12 @@ void GradientExchange::Push(size_t index, int priority) {
   std::vector<TensorView> outs;
   for (const Replica& replica : replicas_) {
     const Parameter& parameter = replica.network->parameters()[index];
-    grads.push_back(FloatTensor({parameter.grad, 4 * parameter.num_elements}));
-    outs.push_back(replica.pulled.empty()
-                       ? grads.back()
-                       : FloatTensor(replica.pulled[index].view()));
+    const size_t n = parameter.num_elements;
+    grads.push_back(ViewOf(*replica.network, parameter.grad, n));
+    outs.push_back(
+        replica.pulled.empty()
+            ? grads.back()
+            : ViewOf(*replica.network, replica.pulled[index].as<float>(), n));
   }
   tickets_[index] =
       store_.PushPull(static_cast<Key>(index), grads, outs, priority);
@@ -79,13 +82,21 @@ absl::Status GradientExchange::Step(size_t index) {
   }
   for (Replica& replica : replicas_) {
     const Parameter& parameter = replica.network->parameters()[index];
+    const Network& network = *replica.network;
+    const size_t n = parameter.num_elements;
+    const kernels::KernelTable& kernels = KernelsOf(network.device());
+    const kernels::DeviceScope scope(network.device());
+    float* const weight = Reached(network, parameter.weight, n);
     if (!replica.pulled.empty()) {
-      std::copy_n(replica.pulled[index].as<float>(), parameter.num_elements,
-                  parameter.weight);
-      continue;
+      float* const pulled = replica.pulled[index].as<float>();
+      kernels.copy(Reached(network, pulled, n), 4 * n, weight,
+                   network.stream());
+    } else {
+      replica.states[index].Step(steps_[index], rates_[index],
+                                 Reached(network, parameter.grad, n), n, weight,
+                                 network.stream(), kernels);
     }
-    replica.states[index].Step(steps_[index], rates_[index], parameter.grad,
-                               parameter.num_elements, parameter.weight, {});
+    RETURN_IF_ERROR(LaunchStatus(network.device()));
   }
   return absl::OkStatus();
 }
@@ -98,7 +109,7 @@ absl::Status GradientExchange::PullWeights() {
     for (const Replica& replica : replicas_) {
       const Parameter& parameter = replica.network->parameters()[i];
       views.push_back(
-          FloatTensor({parameter.weight, 4 * parameter.num_elements}));
+          ViewOf(*replica.network, parameter.weight, parameter.num_elements));
     }
     RETURN_IF_ERROR(store_.Pull(static_cast<Key>(i), views, 0).Wait(deadline));
   }

@@ -67,5 +67,8 @@ int main(int argc, char** argv) {
   setenv("OMP_NUM_THREADS", "1", 0);
   setenv("OPENBLAS_NUM_THREADS", "1", 0);
   telegrad::InitProcessTitle(argc, argv);
+  if ((*placement)->world_size > 0) {
+    options.local_rank = (*placement)->local_rank;
+  }
   return telegrad::RunPlaced(options, **placement);
 }

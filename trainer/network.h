@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -7,13 +8,16 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "base/device.h"
+#include "base/stream.h"
 
 namespace telegrad {
 
 // One parameter tensor. `weight` and `grad` stay where they are for the life of
-// the network; both are contiguous float32 on the CPU.
+// the network; both are contiguous float32 on the network's device.
 struct Parameter {
   std::string name;  // "fc1.weight"
   std::vector<int64_t> shape;
@@ -62,6 +66,22 @@ class Network {
                                       const Hooks& hooks) = 0;
   virtual BatchResult Evaluate(const float* images, const int64_t* labels,
                                int64_t n) = 0;
+
+  // Where it computes, and behind what; on a CPU nothing is queued. On another
+  // device ForwardBackward keeps its results there until TakeResults, which
+  // waits: the sum of what it did since.
+  virtual Device device() const { return {}; }
+  virtual Stream stream() const { return {}; }
+  virtual BatchResult TakeResults() { return {}; }
+  // What the device said first; then results mean nothing.
+  virtual absl::Status status() const { return absl::OkStatus(); }
+  // One tensor's `weight` [num_elements] to the host, and back; both wait.
+  virtual void Read(const Parameter& parameter, float* to) const {
+    std::copy_n(parameter.weight, parameter.num_elements, to);
+  }
+  virtual void Write(const Parameter& parameter, const float* from) {
+    std::copy_n(from, parameter.num_elements, parameter.weight);
+  }
 };
 
 // Images of fewer rows get the form for CIFAR, of networks that have one.
@@ -76,6 +96,8 @@ struct NetworkSpec {
   int num_classes = 10;
   uint64_t seed = 0;  // of the initial weights: equal seeds, equal bits
   float label_smoothing = 0.0f;  // share that all classes get alike
+  // Where it computes. Initial weights are the same bits everywhere.
+  Device device = {};
 };
 
 // What `name` is made for: the input of its paper, as a spec. NotFound lists
@@ -107,8 +129,9 @@ absl::StatusOr<std::string> NetworkOfDepth(absl::string_view family,
 std::string DescribeNetworks();
 
 // Fixes the number of threads of the framework and makes it deterministic.
-// Call once per process, before MakeNetwork.
-void ConfigureFramework(int num_threads);
+// `allows_tf32`: GPUs may round factors to TF32. Call once per process, before
+// MakeNetwork.
+void ConfigureFramework(int num_threads, bool allows_tf32 = false);
 // "2.11.0".
 std::string FrameworkVersion();
 

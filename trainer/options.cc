@@ -190,6 +190,9 @@ void AddRunFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
   app.add_option("--gpus", options.gpus,
                  "GPUs of this host: 0,1 or all; without it the CPU trains")
       ->group(group);
+  app.add_flag("--tf32", options.tf32,
+               "let GPUs round factors of float32 to TF32: faster, less exact")
+      ->group(group);
   app.add_option("--out", options.out,
                  "folder for metrics.jsonl, summary.json and report.html")
       ->capture_default_str()

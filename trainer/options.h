@@ -83,6 +83,9 @@ struct TrainOptions : MemberFlags {
   std::string cache_folder;  // where they are kept; empty: nowhere
   std::string inject;        // tests: "nan:WORKER:TENSOR:INDEX:STEP"
   std::string gpus;          // as written
+  bool tf32 = false;         // --tf32
+  // On its host, where a launcher tells it.
+  std::optional<int> local_rank = std::nullopt;
   bool verbose = false;
   std::string command_line;
   std::set<std::string> given;       // flags: "--batch-size"

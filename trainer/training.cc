@@ -12,8 +12,10 @@
 #include "trainer/checkpointing.h"
 #include "trainer/compression_plan.h"
 #include "trainer/dataset.h"
+#include "trainer/device_room.h"
 #include "trainer/epoch_batches.h"
 #include "trainer/evaluation.h"
+#include "trainer/gpus.h"
 #include "trainer/gradient_exchange.h"
 #include "trainer/injection.h"
 #include "trainer/local_steps.h"
@@ -122,6 +124,10 @@ std::vector<TensorSpec> Training::MakeSpecs() {
     specs.push_back({.name = each.name,
                      .num_elems = each.num_elements,
                      .rates = rates.back()});
+    if (const Device device = replicas_[0].network->device();
+        device != Device{}) {
+      specs.back().devices = {device};
+    }
     summary_.model_bytes += static_cast<int64_t>(4 * each.num_elements);
   }
   exchange_.set_rates(std::move(rates));
@@ -149,7 +155,8 @@ absl::Status Training::Init() {
       continue;
     }
     for (const Parameter& parameter : parameters) {
-      replica.pulled.emplace_back(4 * parameter.num_elements);
+      ASSIGN_OR_RETURN(replica.pulled.emplace_back(),
+                       MakeRoom(*replica.network, 4 * parameter.num_elements));
     }
   }
   RETURN_IF_ERROR(Resume());
@@ -157,8 +164,9 @@ absl::Status Training::Init() {
   std::vector<TensorView> values;
   for (size_t i = 0; i < specs.size(); ++i) {
     for (const Replica& replica : replicas_) {
-      values.push_back(FloatTensor(
-          {replica.network->parameters()[i].weight, 4 * specs[i].num_elems}));
+      values.push_back(ViewOf(*replica.network,
+                              replica.network->parameters()[i].weight,
+                              specs[i].num_elems));
     }
   }
   // Without rounds a push is a step of one worker.
@@ -304,6 +312,7 @@ absl::StatusOr<BatchResult> Training::Compute(Replica& replica) {
              .accumulates = part > 0,
              .share = 1.0f / static_cast<float>(count)}),
         result);
+    RETURN_IF_ERROR(replica.network->status());
   }
   return result;
 }
@@ -372,6 +381,10 @@ absl::Status Training::RunStep(bool is_shown, bool ends_epoch) {
   const bool is_whole = !context_.options.early_step || MaySkip() || is_shown ||
                         run_plan_.DecidesAfterStep();
   RETURN_IF_ERROR(is_whole ? exchange_.FinishAll() : exchange_.FinishArrived());
+  for (const Replica& replica : replicas_) {
+    if (is_shown) Add(replica.network->TakeResults(), result);
+    RETURN_IF_ERROR(replica.network->status());
+  }
   ++step_;
   num_skipped_ += skips ? 1 : 0;
   const double seconds = SecondsSince(start);
@@ -505,9 +518,25 @@ absl::StatusOr<RunSummary> Training::Run() {
 
 }  // namespace
 
+namespace {
+
+// Worker's part of --gpus.
+absl::StatusOr<Device> ChooseDevice(RunContext& context) {
+  const TrainOptions& options = context.options;
+  if (options.gpus.empty()) return Device{};
+  ASSIGN_OR_RETURN(const std::vector<int> gpus,
+                   ChooseGpus(options.gpus, LoadGpus));
+  const std::string shared = SharingNotice(gpus.size(), options.workers);
+  if (!shared.empty()) context.observer.OnNotice(shared);
+  const int local = options.local_rank.value_or(context.store.group().rank());
+  return Device{DeviceKind::kCuda, DealGpu(gpus, local)};
+}
+
+}  // namespace
+
 absl::StatusOr<RunSummary> TrainNetwork(RunContext& context) {
   const TrainOptions& options = context.options;
-  ConfigureFramework(1);
+  ConfigureFramework(1, options.tf32);
   ASSIGN_OR_RETURN(NetworkSpec spec, RequestedSpec(options));
   DatasetPair data;
   if (options.benchmark) {
@@ -523,6 +552,7 @@ absl::StatusOr<RunSummary> TrainNetwork(RunContext& context) {
     Fit(data.train, spec);
   }
   spec.seed = context.seed;
+  ASSIGN_OR_RETURN(spec.device, ChooseDevice(context));
   std::vector<Replica> replicas(static_cast<size_t>(options.devices));
   for (size_t i = 0; i < replicas.size(); ++i) {
     Replica& replica = replicas[i];

@@ -73,7 +73,7 @@ StreamState* Engine::DefaultStream(int device) {
 void Engine::Push(StreamState* stream, Work work, Lock& lock) {
   stream->work.push_back(std::move(work));
   changed_.notify_all();
-  if (seed_ == 0) {
+  if (seed_ == 0 && !stream->is_busy) {
     RunUntil(lock, [&] { return stream->work.empty() && !stream->is_busy; });
     return;
   }

@@ -44,6 +44,19 @@ TEST(Gpus, TheReasonWhyThereAreNoneIsTold) {
   EXPECT_THAT(none, StatusIs(kUsage, "the driver is too old; without --gpus"));
 }
 
+TEST(Gpus, AreDealtOverWorkersByTheirNumberOnTheHost) {
+  const Gpus gpus = {2, 0, 3};
+  Gpus dealt;
+  for (int local = 0; local < 5; ++local) dealt.push_back(DealGpu(gpus, local));
+  EXPECT_EQ(dealt, Gpus({2, 0, 3, 2, 0}));
+  EXPECT_EQ(SharingNotice(3, 3), "");
+  EXPECT_EQ(SharingNotice(3, 2), "");
+  EXPECT_THAT(SharingNotice(2, 4),
+              ::testing::HasSubstr("4 workers share 2 GPUs"));
+  EXPECT_THAT(SharingNotice(1, 2),
+              ::testing::HasSubstr("2 workers share 1 GPU:"));
+}
+
 // Text that is wrong by itself is so whatever the machine has.
 TEST(Gpus, AreNotCountedForWrongText) {
   bool has_counted = false;

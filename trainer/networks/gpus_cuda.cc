@@ -2,12 +2,16 @@
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
 
+#include <cstdlib>
+
 #include "absl/strings/str_cat.h"
 #include "trainer/gpus.h"
 
 namespace telegrad {
 
 absl::StatusOr<int> LoadGpus() {
+  // Without it cuBLAS is not deterministic, and the framework refuses it.
+  setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
   // Its constructors make the framework know of CUDA, and kernels that other
   // libraries load look for its symbols: it stays, for all.
   if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) == nullptr) {

@@ -9,8 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/device_access.h"
 #include "base/random.h"
 #include "base/status_macros.h"
+#include "trainer/gpu_faults.h"
 #include "trainer/networks/run_model.h"
 
 namespace telegrad {
@@ -84,31 +86,70 @@ std::vector<size_t> Offsets(const std::vector<ModelTensor>& tensors,
   return offsets;
 }
 
+torch::Device PlaceOf(Device device) {
+  if (device.kind == DeviceKind::kCpu) return {torch::kCPU};
+  return {torch::kCUDA, static_cast<torch::DeviceIndex>(device.ordinal)};
+}
+
+// One flat memory on a network's device.
+class FlatMemory {
+ public:
+  // Takes over what is in `filled`, host memory.
+  void Place(Buffer filled, Device device) {
+    const auto n = static_cast<int64_t>(filled.size() / sizeof(float));
+    if (device.kind == DeviceKind::kCuda) {
+      tensor_ = torch::from_blob(filled.data(), {n}).to(PlaceOf(device));
+      first_ = tensor_.data_ptr<float>();
+      return;
+    }
+    buffer_ = std::move(filled);
+    if (device != Device{}) {
+      Buffer closed = MakeEmulatedBuffer(buffer_.size());
+      std::memcpy(Reach(closed.view()).data, buffer_.data(), buffer_.size());
+      buffer_ = std::move(closed);
+    }
+    first_ = buffer_.as<float>();
+    tensor_ = torch::from_blob(Reach(buffer_.view()).data, {n});
+  }
+  float* first() const { return first_; }
+  // [num_elements] from `offset` on.
+  torch::Tensor Part(size_t offset, const std::vector<int64_t>& shape) const {
+    return torch::from_blob(tensor_.data_ptr<float>() + offset, shape,
+                            tensor_.options());
+  }
+  void Clear() { tensor_.zero_(); }
+
+ private:
+  Buffer buffer_;
+  torch::Tensor tensor_;
+  float* first_ = nullptr;
+};
+
 class TorchNetwork : public Network {
  public:
   TorchNetwork(const NetworkSpec& spec, Model model)
-      : spec_(spec), model_(std::move(model)) {}
+      : spec_(spec), place_(PlaceOf(spec.device)), model_(std::move(model)) {}
 
   absl::Status Init() {
     size_t num_bytes = 0;
     const std::vector<size_t> offsets = Offsets(model_.parameters, &num_bytes);
-    ASSIGN_OR_RETURN(weights_, Buffer::Create(num_bytes));
-    ASSIGN_OR_RETURN(grads_, Buffer::Create(num_bytes));
-    for (size_t i = 0; i < offsets.size(); ++i) AddParameter(i, offsets[i]);
+    ASSIGN_OR_RETURN(Buffer grads, Buffer::Create(num_bytes));
+    grads_.Place(std::move(grads), spec_.device);
+    RETURN_IF_ERROR(
+        Fill(model_.parameters, offsets, num_bytes, parameters_, weights_));
+    for (size_t i = 0; i < offsets.size(); ++i) AddLeaf(i, offsets[i]);
     const std::vector<size_t> places = Offsets(model_.buffers, &num_bytes);
-    ASSIGN_OR_RETURN(statistics_, Buffer::Create(num_bytes));
+    RETURN_IF_ERROR(
+        Fill(model_.buffers, places, num_bytes, buffers_, statistics_));
     for (size_t i = 0; i < places.size(); ++i) {
-      const ModelTensor& described = model_.buffers[i];
-      buffers_.push_back({.name = described.name,
-                          .shape = described.shape,
-                          .num_elements = NumElements(described.shape),
-                          .weight = statistics_.as<float>() + places[i]});
-      FillTensor(buffers_[i], described.fill, spec_.seed, i);
       statistic_tensors_.push_back(
-          torch::from_blob(buffers_[i].weight, buffers_[i].shape));
+          statistics_.Part(places[i], buffers_[i].shape));
     }
     return absl::OkStatus();
   }
+
+  Device device() const override { return spec_.device; }
+  absl::Status status() const override { return status_; }
 
   const std::vector<Parameter>& parameters() const override {
     return parameters_;
@@ -117,7 +158,7 @@ class TorchNetwork : public Network {
 
   BatchResult ForwardBackward(const float* images, const int64_t* labels,
                               int64_t n, const Hooks& hooks) override {
-    try {
+    return Try([&] {
       const torch::Tensor target = Labels(labels, n);
       const Weights weights(leaves_, hooks.weight_needed);
       const Logits logits = Forward(model_, Input(images, n),
@@ -126,7 +167,7 @@ class TorchNetwork : public Network {
                                      .is_training = true,
                                      .seed = spec_.seed,
                                      .draw = hooks.draw});
-      if (!hooks.accumulates) std::memset(grads_.data(), 0, grads_.size());
+      if (!hooks.accumulates) grads_.Clear();
       const torch::Tensor main = Rows(logits.main);
       const torch::Tensor loss = Loss(main, target);
       torch::Tensor whole = loss;
@@ -139,15 +180,14 @@ class TorchNetwork : public Network {
       whole.backward();
       hooks_ = nullptr;
       torch::NoGradGuard no_grad;
+      if (spec_.device != Device{}) return Keep(main, target, loss);
       return Count(main, target, loss.item<double>() * double(target.size(0)));
-    } catch (const std::exception& error) {
-      CheckFailed(__FILE__, __LINE__, error.what());
-    }
+    });
   }
 
   BatchResult Evaluate(const float* images, const int64_t* labels,
                        int64_t n) override {
-    try {
+    return Try([&] {
       torch::NoGradGuard no_grad;
       const torch::Tensor target = Labels(labels, n);
       const Weights weights(leaves_);
@@ -158,42 +198,115 @@ class TorchNetwork : public Network {
       const torch::Tensor loss = torch::cross_entropy_loss(
           logits, target, /*weight=*/{}, at::Reduction::Sum);
       return Count(logits, target, loss.item<double>());
-    } catch (const std::exception& error) {
-      CheckFailed(__FILE__, __LINE__, error.what());
-    }
+    });
+  }
+
+  BatchResult TakeResults() override {
+    return Try([&] {
+      if (num_kept_ == 0) return BatchResult{};
+      const BatchResult kept = {.loss_sum = kept_loss_.item<double>(),
+                                .num_correct = kept_hits_.item<int64_t>(),
+                                .num_samples = num_kept_};
+      num_kept_ = 0;
+      return kept;
+    });
+  }
+
+  void Read(const Parameter& parameter, float* to) const override {
+    const auto n = static_cast<int64_t>(parameter.num_elements);
+    torch::from_blob(to, {n}).copy_(TensorOf(parameter));
+  }
+  void Write(const Parameter& parameter, const float* from) override {
+    const auto n = static_cast<int64_t>(parameter.num_elements);
+    TensorOf(parameter).copy_(torch::from_blob(const_cast<float*>(from), {n}));
   }
 
  private:
-  void AddParameter(size_t index, size_t offset) {
-    const ModelTensor& described = model_.parameters[index];
-    Parameter parameter{.name = described.name,
-                        .shape = described.shape,
-                        .num_elements = NumElements(described.shape),
-                        .weight = weights_.as<float>() + offset,
-                        .grad = grads_.as<float>() + offset};
-    FillTensor(parameter, described.fill, spec_.seed, index);
-    torch::Tensor leaf = torch::from_blob(parameter.weight, parameter.shape);
+  absl::Status Fill(const std::vector<ModelTensor>& described,
+                    const std::vector<size_t>& offsets, size_t num_bytes,
+                    std::vector<Parameter>& tensors, FlatMemory& memory) {
+    ASSIGN_OR_RETURN(Buffer filled, Buffer::Create(num_bytes));
+    for (size_t i = 0; i < offsets.size(); ++i) {
+      tensors.push_back({.name = described[i].name,
+                         .shape = described[i].shape,
+                         .num_elements = NumElements(described[i].shape),
+                         .weight = filled.as<float>() + offsets[i]});
+      FillTensor(tensors[i], described[i].fill, spec_.seed, i);
+    }
+    memory.Place(std::move(filled), spec_.device);
+    for (size_t i = 0; i < offsets.size(); ++i) {
+      tensors[i].weight = memory.first() + offsets[i];
+    }
+    return absl::OkStatus();
+  }
+
+  void AddLeaf(size_t index, size_t offset) {
+    Parameter& parameter = parameters_[index];
+    parameter.grad = grads_.first() + offset;
+    torch::Tensor leaf = weights_.Part(offset, parameter.shape);
     leaf.set_requires_grad(true);
     // Backward adds to a gradient that is there in place, so it stays in the
     // flat buffer.
-    leaf.mutable_grad() = torch::from_blob(parameter.grad, parameter.shape);
+    leaf.mutable_grad() = grads_.Part(offset, parameter.shape);
     // The leaf refers to its node weakly: without this the hook would go.
     accumulators_.push_back(torch::autograd::impl::grad_accumulator(leaf));
     accumulators_.back()->add_post_hook(
         std::make_unique<GradientHook>(&hooks_, index));
     leaves_.push_back(std::move(leaf));
-    parameters_.push_back(std::move(parameter));
   }
 
+  // What the framework throws on another device than the CPU becomes status().
+  template <typename Body>
+  BatchResult Try(const Body& body) {
+    try {
+      return body();
+    } catch (const std::exception& error) {
+      hooks_ = nullptr;
+      if (spec_.device == Device{}) {
+        CheckFailed(__FILE__, __LINE__, error.what());
+      }
+      const auto* const told = dynamic_cast<const c10::Error*>(&error);
+      const std::string text =
+          told != nullptr ? told->what_without_backtrace() : error.what();
+      const bool is_memory =
+          dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr;
+      status_.Update(is_memory ? NoGpuMemory(spec_.device, text)
+                               : GpuFault(spec_.device, text));
+      return {};
+    }
+  }
+
+  torch::Tensor TensorOf(const Parameter& parameter) const {
+    const Bytes memory = Reach(
+        Bytes(parameter.weight, 4 * parameter.num_elements, spec_.device));
+    return torch::from_blob(memory.data,
+                            {static_cast<int64_t>(parameter.num_elements)},
+                            torch::TensorOptions().device(place_));
+  }
+  // From pinned memory, so that nothing waits.
+  torch::Tensor OnDevice(const torch::Tensor& host) const {
+    if (place_.is_cpu()) return host;
+    return host.pin_memory().to(place_, /*non_blocking=*/true);
+  }
+  // Adds to what TakeResults gives.
+  BatchResult Keep(const torch::Tensor& logits, const torch::Tensor& target,
+                   const torch::Tensor& loss) {
+    const torch::Tensor sum = loss.to(torch::kFloat64) * double(target.size(0));
+    const torch::Tensor hits = logits.argmax(1).eq(target).sum();
+    kept_loss_ = num_kept_ == 0 ? sum : kept_loss_ + sum;
+    kept_hits_ = num_kept_ == 0 ? hits : kept_hits_ + hits;
+    num_kept_ += target.size(0);
+    return {};
+  }
   torch::Tensor Input(const float* values, int64_t n) const {
     std::vector<int64_t> shape = model_.nodes[0].shape;
     shape.insert(shape.begin(), n);
-    return torch::from_blob(const_cast<float*>(values), shape);
+    return OnDevice(torch::from_blob(const_cast<float*>(values), shape));
   }
   torch::Tensor Labels(const int64_t* labels, int64_t n) const {
-    return torch::from_blob(const_cast<int64_t*>(labels),
-                            {n * model_.predictions_per_sample()},
-                            torch::kInt64);
+    return OnDevice(torch::from_blob(const_cast<int64_t*>(labels),
+                                     {n * model_.predictions_per_sample()},
+                                     torch::kInt64));
   }
   torch::Tensor Loss(const torch::Tensor& logits,
                      const torch::Tensor& target) const {
@@ -213,10 +326,15 @@ class TorchNetwork : public Network {
   }
 
   const NetworkSpec spec_;
+  const torch::Device place_;
   const Model model_;
-  Buffer weights_;
-  Buffer grads_;
-  Buffer statistics_;
+  absl::Status status_;
+  FlatMemory weights_;
+  FlatMemory grads_;
+  FlatMemory statistics_;
+  torch::Tensor kept_loss_;  // f64
+  torch::Tensor kept_hits_;
+  int64_t num_kept_ = 0;
   std::vector<Parameter> parameters_;
   std::vector<Parameter> buffers_;
   std::vector<torch::Tensor> statistic_tensors_;  // views of statistics_

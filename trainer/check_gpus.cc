@@ -1,0 +1,52 @@
+#include "trainer/check_gpus.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "kernels/dispatch.h"
+#include "trainer/gpus.h"
+#include "trainer/profile.h"
+
+namespace telegrad {
+namespace {
+
+// What networks on GPUs do not do yet; "" nothing of it is asked for.
+std::string NotOnGpus(const TrainOptions& options) {
+  for (const Setting& setting : options.settings) {
+    if (setting.compression.nonfinite == NonFinitePolicy::kSkip) {
+      return "--gc-nonfinite skip";
+    }
+  }
+  if (IsProfile(options.network)) return "a gradient profile as --network";
+  if (options.devices > 1) return "--devices above 1";
+  if (options.clip_norm > 0) return "--clip-norm";
+  if (options.local_steps > 0) return "--local-steps";
+  if (!options.inject.empty()) return "--inject";
+  return options.checkpoint.empty() ? "" : "--checkpoint";
+}
+
+}  // namespace
+
+absl::Status CheckGpus(const TrainOptions& options) {
+  if (!options.given.contains("--gpus")) return absl::OkStatus();
+  const auto refuse = [&](const auto&... why) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--gpus ", options.gpus, ": ", why...));
+  };
+  RETURN_IF_ERROR(ParseGpus(options.gpus).status());
+  if (const std::string what = NotOnGpus(options); !what.empty()) {
+    return refuse(what, " is for the CPU only in this version; leave one out");
+  }
+  ASSIGN_OR_RETURN(const std::vector<int> gpus,
+                   ChooseGpus(options.gpus, LoadGpus));
+  for (const int gpu : gpus) {
+    std::string why_not;
+    if (kernels::CudaKernels(gpu, &why_not) != nullptr) continue;
+    return refuse("no kernels for device ", gpu, ": ", why_not);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace telegrad

@@ -1,0 +1,13 @@
+#pragma once
+
+#include "absl/status/status.h"
+#include "trainer/options.h"
+
+namespace telegrad {
+
+// What can be known of --gpus before anything starts. InvalidArgument names the
+// device, the loader's or the driver's reason, or the flag that does not go
+// with it.
+absl::Status CheckGpus(const TrainOptions& options);
+
+}  // namespace telegrad

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstddef>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/bytes.h"
+#include "base/device.h"
+#include "base/tensor_view.h"
+#include "kernels/dispatch.h"
+#include "kvstore/kvstore.h"
+#include "trainer/network.h"
+
+// What the trainer does with a network's tensors beside the framework, on the
+// network's device and stream.
+namespace telegrad {
+
+// The network's memory `data` [n] f32, for a store.
+TensorView ViewOf(const Network& network, float* data, size_t n);
+
+// The same as kernels reach it.
+float* Reached(const Network& network, float* data, size_t n);
+
+// The kernels of a network's device, which was seen to be there.
+const kernels::KernelTable& KernelsOf(Device device);
+
+// Zero-filled, on the network's device. ResourceExhausted (exit code 32) names
+// the device and the bytes that were wanted.
+absl::StatusOr<Buffer> MakeRoom(const Network& network, size_t bytes);
+
+// What went wrong with this thread's kernels on the device since the last time:
+// exit code device_fault, with the device, the driver and CUDA's text.
+absl::Status LaunchStatus(Device device);
+
+}  // namespace telegrad
