@@ -72,6 +72,34 @@ void OptimizerState::Step(const OptimizerConfig& config,
   step(grad, n, sgd, weight, first_.as<float>(), stream);
 }
 
+void OptimizerState::ToMean(const OptimizerConfig& config,
+                            const RateMultipliers& own, const float* weight,
+                            size_t n, float* grad) const {
+  const kernels::AdamStep step = MakeAdamStep(config, own, num_steps_ + 1);
+  const auto* const mean = first_.as<float>();
+  for (size_t i = 0; i < n; ++i) {
+    grad[i] = step.beta1 * mean[i] +
+              step.rest1 * (grad[i] + step.weight_decay * weight[i]);
+  }
+}
+
+void OptimizerState::StepByMean(const OptimizerConfig& config,
+                                const RateMultipliers& own,
+                                uint64_t frozen_after, const float* sum,
+                                size_t n, float* weight) {
+  ++num_steps_;
+  const kernels::AdamStep step = MakeAdamStep(config, own, num_steps_);
+  const float root = MakeAdamStep(config, own, frozen_after).root;
+  auto* const mean = first_.as<float>();
+  const auto* const square = second_.as<float>();
+  for (size_t i = 0; i < n; ++i) {
+    mean[i] = step.rescale * sum[i];
+    weight[i] = step.keep * weight[i] -
+                step.step_size *
+                    (mean[i] / (std::sqrt(square[i]) / root + step.epsilon));
+  }
+}
+
 std::vector<ConstBytes> OptimizerState::arrays() const {
   std::vector<ConstBytes> arrays;
   if (first_.size() > 0) arrays.push_back(first_.view());

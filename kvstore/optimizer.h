@@ -21,6 +21,17 @@ class OptimizerState {
             const float* grad, size_t n, float* weight, Stream stream,
             const kernels::KernelTable& kernels = kernels::CpuKernels());
 
+  // A step of adam or adamw in two halves, in host memory, for codecs of few
+  // bits: the mean of squares stays as it was after `frozen_after` steps, of
+  // which there were as many (1-bit Adam, arXiv 2102.02888). Each contributor
+  // makes of its gradient the mean that it alone would have; their sum, times
+  // the rescaling of 1 over their number, becomes the mean of all.
+  void ToMean(const OptimizerConfig& config, const RateMultipliers& own,
+              const float* weight, size_t n, float* grad) const;
+  void StepByMean(const OptimizerConfig& config, const RateMultipliers& own,
+                  uint64_t frozen_after, const float* sum, size_t n,
+                  float* weight);
+
   uint64_t num_steps() const { return num_steps_; }
   // What is kept, [n] f32 each: none before the first step.
   std::vector<ConstBytes> arrays() const;

@@ -12,6 +12,21 @@
 
 namespace telegrad {
 
+// What codecs keep of a tensor between rounds, wherever the optimizer is:
+// residuals, scales that are agreed, the guard's verdicts, bases and momenta;
+// how many rounds there were. A text of its own for each worker; that of rank 0
+// has the servers', too. While no worker has an operation under way.
+class CodecStates {
+ public:
+  virtual ~CodecStates() = default;
+  // Unimplemented for tensors on devices and stores without rounds.
+  virtual absl::StatusOr<std::string> SaveCodec(Key key) = 0;
+  // Of the same worker, in a store with as many workers and servers, the same
+  // tensors and settings; no worker starts a round before all have loaded.
+  // DataLoss for damage; then the store is of no use.
+  virtual absl::Status LoadCodec(Key key, absl::string_view text) = 0;
+};
+
 // What an optimizer in the store keeps of its tensors, as one text. All workers
 // call these, between rounds.
 class StateAccess {
@@ -23,6 +38,8 @@ class StateAccess {
   // and kind of optimizer, for however many servers. Nothing changes when it is
   // not whole.
   virtual absl::Status Load(absl::string_view text) = 0;
+  // Of this process; null where it encodes nothing, as another one pushes.
+  virtual CodecStates* codec_states() = 0;
 };
 
 // The content of such a text.

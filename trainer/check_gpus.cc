@@ -23,6 +23,7 @@ std::string NotOnGpus(const TrainOptions& options) {
   if (options.devices > 1) return "--devices above 1";
   if (options.clip_norm > 0) return "--clip-norm";
   if (options.local_steps > 0) return "--local-steps";
+  if (options.adam_freeze_after > 0) return "--adam-freeze-after";
   if (!options.inject.empty()) return "--inject";
   return options.checkpoint.empty() ? "" : "--checkpoint";
 }

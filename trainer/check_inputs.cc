@@ -18,6 +18,7 @@
 #include "trainer/dataset.h"
 #include "trainer/injection.h"
 #include "trainer/network.h"
+#include "trainer/optimizer_flags.h"
 #include "trainer/profile.h"
 #include "trainer/results.h"
 #include "trainer/training_flags.h"
@@ -53,11 +54,6 @@ bool TakesPacking(const Codec& codec) {
 }
 
 bool Trains(const TrainOptions& options) { return !IsProfile(options.network); }
-
-bool HasBetas(const TrainOptions& options) {
-  return options.optimizer == OptimizerKind::kAdam ||
-         options.optimizer == OptimizerKind::kAdamW;
-}
 
 bool HasMomentum(const TrainOptions& options) { return !HasBetas(options); }
 
@@ -102,6 +98,7 @@ constexpr Effect kEffects[] = {
     {"--mom", Trains, kProfile},
     {"--mom", HasMomentum, "it is for --optimizer sgd and nag"},
     {"--beta1", HasBetas, kAdams},
+    {"--adam-freeze-after", HasBetas, kAdams},
     {"--beta2", HasBetas, kAdams},
     {"--epsilon", HasBetas, kAdams},
     {"--optimizer", Trains, kProfile},
@@ -174,12 +171,16 @@ absl::Status CheckAsync(const TrainOptions& options, const Setting& setting) {
         "takes a new rate between two epochs, not in each step as with "
         "--warmup-epochs and --lr-schedule cosine: take --lr-step-epochs");
   }
+  if (!options.checkpoint.empty()) {
+    return refuse(
+        "has no moment at which all workers are in the same step, so that "
+        "--checkpoint has nothing to save: take dist_sync");
+  }
   return absl::OkStatus();
 }
 
 // Of workers that step alone, then exchange what changed.
-absl::Status CheckLocalSteps(const TrainOptions& options,
-                             const Setting& setting) {
+absl::Status CheckLocalSteps(const Setting& setting) {
   if (setting.update_on == UpdateOn::kServer) {
     return absl::InvalidArgumentError(
         "--local-steps needs the optimizer on the workers (--update-on "
@@ -191,10 +192,18 @@ absl::Status CheckLocalSteps(const TrainOptions& options,
         skips ? "--gc-nonfinite skip" : "--gc-type auto",
         " decides in each step, of which --local-steps exchanges few"));
   }
-  if (!options.checkpoint.empty()) {
+  return absl::OkStatus();
+}
+
+// What is sent are means that workers have.
+absl::Status CheckFrozen(const TrainOptions& options, const Setting& setting) {
+  if (options.adam_freeze_after == 0) return absl::OkStatus();
+  if (setting.update_on == UpdateOn::kServer || StepsAlone(options) ||
+      options.strategy.has_value() || setting.is_auto) {
     return absl::InvalidArgumentError(
-        "--checkpoint: weights that differ between workers (--local-steps) "
-        "are in no checkpoint yet");
+        "--adam-freeze-after needs the mean gradient of each step on the "
+        "workers: it goes with --update-on worker and a codec by name, without "
+        "--local-steps and --variable-update");
   }
   return absl::OkStatus();
 }
@@ -206,8 +215,9 @@ absl::Status CheckSettings(const TrainOptions& options) {
       return absl::InvalidArgumentError(
           absl::StrCat("--compare: ", setting.name, " comes twice"));
     }
+    RETURN_IF_ERROR(CheckFrozen(options, setting));
     if (IsAsync(options)) RETURN_IF_ERROR(CheckAsync(options, setting));
-    if (StepsAlone(options)) RETURN_IF_ERROR(CheckLocalSteps(options, setting));
+    if (StepsAlone(options)) RETURN_IF_ERROR(CheckLocalSteps(setting));
     if (setting.update_on == UpdateOn::kServer && IsProfile(options.network)) {
       return absl::InvalidArgumentError(
           absl::StrCat("--update-on server: ", kProfile));

@@ -13,11 +13,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "base/clock.h"
-#include "base/endian.h"
 #include "base/exit_code.h"
 #include "base/status_macros.h"
-#include "compression/codec_spec.h"
-#include "kvstore/states.h"
 #include "trainer/checkpoint_part.h"
 
 namespace telegrad {
@@ -93,66 +90,6 @@ absl::StatusOr<Cursor> ParseCursor(const std::string& text) {
   return cursor;
 }
 
-// Calls `use(name, memory, bytes)` for weights and buffers of a worker, and
-// `use_state(name, state, elements)` for what steps them, in the order of the
-// file.
-template <typename Use, typename UseState>
-absl::Status ForEachTensor(std::span<Replica> replicas, const Use& use,
-                           const UseState& use_state) {
-  for (size_t device = 0; device < replicas.size(); ++device) {
-    Replica& replica = replicas[device];
-    const auto& parameters = replica.network->parameters();
-    const std::string prefix = absl::StrCat("device", device, "/");
-    for (size_t i = 0; i < parameters.size(); ++i) {
-      const Parameter& each = parameters[i];
-      RETURN_IF_ERROR(use(prefix + "weight/" + each.name, each.weight,
-                          4 * each.num_elements));
-      if (i >= replica.states.size()) continue;
-      RETURN_IF_ERROR(use_state(prefix + "optimizer/" + each.name,
-                                replica.states[i], each.num_elements));
-    }
-    for (const Parameter& each : replica.network->buffers()) {
-      RETURN_IF_ERROR(use(prefix + "buffer/" + each.name, each.weight,
-                          4 * each.num_elements));
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::string_view TextOf(ConstBytes bytes) {
-  return {reinterpret_cast<const char*>(bytes.data), bytes.size};
-}
-
-// Steps so far as u64, then each array as a field of its own.
-absl::Status WriteState(const std::string& name, const OptimizerState& state,
-                        PartWriter& writer) {
-  std::byte steps[8];
-  StoreLittleEndian(steps, state.num_steps());
-  RETURN_IF_ERROR(writer.Add(name, TextOf({steps, sizeof(steps)})));
-  const std::vector<ConstBytes> arrays = state.arrays();
-  for (size_t i = 0; i < arrays.size(); ++i) {
-    RETURN_IF_ERROR(writer.Add(absl::StrCat(name, "/", i), TextOf(arrays[i])));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ReadState(const std::string& name, size_t num_elems,
-                       OptimizerKind kind, PartReader& reader,
-                       OptimizerState& state) {
-  std::byte steps[8];
-  RETURN_IF_ERROR(reader.Expect(name, sizeof(steps)));
-  RETURN_IF_ERROR(reader.Read(steps, sizeof(steps)));
-  const auto num_steps = LoadLittleEndian<uint64_t>(steps);
-  state = OptimizerState();
-  for (size_t i = 0; num_steps > 0 && i < NumStateArrays(kind); ++i) {
-    const Buffer array(4 * num_elems);
-    RETURN_IF_ERROR(reader.Expect(absl::StrCat(name, "/", i), array.size()));
-    RETURN_IF_ERROR(reader.Read(array.data(), array.size()));
-    state.Restore(num_steps, i, array.view());
-  }
-  return absl::OkStatus();
-}
-
 // "100": steps; "2epochs": epochs.
 struct Interval {
   int64_t steps = 0;
@@ -187,12 +124,6 @@ absl::Status CheckFacts(const Facts& saved, const Facts& now) {
   return absl::OkStatus();
 }
 
-// What encoding keeps between steps: a residual, or a scale that is agreed.
-bool KeepsState(const std::string& type) {
-  const absl::StatusOr<CodecSpec> spec = ParseCodecSpec(type);
-  return !spec.ok() || !spec->codec->traits().lossless;
-}
-
 }  // namespace
 
 absl::Status CheckCheckpointFlags(const TrainOptions& options) {
@@ -207,18 +138,10 @@ absl::Status CheckCheckpointFlags(const TrainOptions& options) {
         "--checkpoint is for one setting and one seed, so that a folder is of "
         "one run");
   }
-  const Setting& setting = options.settings[0];
-  for (const std::string& type : setting.compression.types()) {
-    if (!KeepsState(type) && setting.compression.rules.empty()) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--checkpoint: '", setting.name,
-        "' keeps residuals and scales in "
-        "workers and servers, which a checkpoint does not have; it takes "
-        "--gc-type none without --gc-rule"));
-  }
-  if (setting.update_on == UpdateOn::kServer) {
+  if (options.settings[0].is_auto) {
     return absl::InvalidArgumentError(
-        "--checkpoint needs the optimizer on the workers (--update-on worker)");
+        "--checkpoint: --gc-type auto chooses codecs by times that it measures "
+        "anew, so that no run can be repeated; name a codec");
   }
   return absl::OkStatus();
 }
@@ -235,17 +158,37 @@ bool Checkpointing::IsDueAfterEpoch(int epoch) const {
          interval->epochs > 0 && (epoch + 1) % interval->epochs == 0;
 }
 
+bool Checkpointing::IsOnServer() const {
+  return context_.setting.update_on == UpdateOn::kServer &&
+         context_.store.states() != nullptr;
+}
+
+// All that residuals and scales are of, too.
 Facts Checkpointing::MakeFacts() const {
   const TrainOptions& options = context_.options;
+  const CompressionConfig& gc = context_.setting.compression;
+  const WorkerGroup& group = context_.store.group();
   return {
       {"network", options.network},
       {"data", options.benchmark ? "synthetic" : options.data},
       {"codec", context_.setting.name},
+      {"codec-rules", gc.rules},
+      {"threshold", context_.setting.threshold},
+      {"reply", ToString(gc.reply)},
+      {"min-bytes", absl::StrCat(gc.min_bytes)},
+      {"warmup-steps", absl::StrCat(gc.warmup_steps)},
       {"optimizer", ToString(options.optimizer)},
+      {"adam-freeze-after", absl::StrCat(options.adam_freeze_after)},
+      {"update-on", ToString(context_.setting.update_on)},
+      {"local-steps", absl::StrCat(options.local_steps)},
       {"seed", absl::StrCat(context_.seed)},
       {"batch-size", absl::StrCat(options.batch_size)},
-      {"workers", absl::StrCat(context_.store.group().num_workers())},
+      {"kv-store", context_.store.traits().type},
+      {"workers", absl::StrCat(group.num_workers())},
+      {"servers", absl::StrCat(group.num_servers())},
       {"devices", absl::StrCat(replicas_.size())},
+      {"tier1", options.tier_one},
+      {"chunk-elems", absl::StrCat(options.chunk_elems)},
       {"parameters", absl::StrCat(replicas_[0].network->parameters().size())}};
 }
 
@@ -273,19 +216,13 @@ absl::StatusOr<std::vector<std::string>> Checkpointing::Share(
 }
 
 absl::StatusOr<std::string> Checkpointing::WritePart(
-    const std::string& folder, const Cursor& cursor) const {
+    const std::string& folder, const Cursor& cursor,
+    const std::string& optimizer) const {
   ASSIGN_OR_RETURN(const std::unique_ptr<PartWriter> writer,
                    PartWriter::Create(CheckpointFolder::PartPath(
                        folder, context_.store.group().rank())));
   RETURN_IF_ERROR(writer->Add("cursor", CursorText(cursor)));
-  RETURN_IF_ERROR(ForEachTensor(
-      replicas_,
-      [&](const std::string& name, const float* values, size_t num_bytes) {
-        return writer->Add(name, TextOf({values, num_bytes}));
-      },
-      [&](const std::string& name, const OptimizerState& state, size_t) {
-        return WriteState(name, state, *writer);
-      }));
+  RETURN_IF_ERROR(telegrad::WritePart(part(), optimizer, *writer));
   return writer->Finish();
 }
 
@@ -295,8 +232,13 @@ absl::Status Checkpointing::SaveOnce(const Cursor& cursor) {
       const std::vector<std::string> folders,
       Share("checkpoint begin", is_first ? folder_.Begin(cursor.step)
                                          : absl::StatusOr<std::string>("")));
-  ASSIGN_OR_RETURN(const std::vector<std::string> hashes,
-                   Share("checkpoint parts", WritePart(folders[0], cursor)));
+  std::string optimizer;
+  if (IsOnServer()) {
+    ASSIGN_OR_RETURN(optimizer, context_.store.states()->Save());
+  }
+  ASSIGN_OR_RETURN(
+      const std::vector<std::string> hashes,
+      Share("checkpoint parts", WritePart(folders[0], cursor, optimizer)));
   absl::StatusOr<std::string> whole("");
   if (is_first) {
     Manifest manifest{.step = cursor.step, .facts = MakeFacts()};
@@ -332,36 +274,55 @@ absl::Status Checkpointing::Save(const Cursor& cursor) {
           num_failed_, " checkpoints in a row failed: ", status.message())));
 }
 
-absl::StatusOr<Cursor> Checkpointing::ReadPart(const Manifest& manifest) const {
+WorkerPart Checkpointing::part() const {
+  return {.store = context_.store,
+          .replicas = replicas_,
+          .alone = alone_,
+          .kind = context_.options.optimizer};
+}
+
+absl::StatusOr<Checkpointing::OpenPart> Checkpointing::Open(
+    const Manifest& manifest) const {
   const auto rank = static_cast<size_t>(context_.store.group().rank());
   if (rank >= manifest.parts.size()) {
     return absl::DataLossError("the manifest has too few parts");
   }
   RETURN_IF_ERROR(folder_.CheckPart(manifest.step, manifest.parts[rank]));
-  ASSIGN_OR_RETURN(const std::unique_ptr<PartReader> reader,
-                   PartReader::Open(folder_.PartPath(manifest.step,
-                                                     static_cast<int>(rank))));
-  ASSIGN_OR_RETURN(const PartReader::Field field, reader->Next());
+  OpenPart open;
+  ASSIGN_OR_RETURN(open.reader, PartReader::Open(folder_.PartPath(
+                                    manifest.step, static_cast<int>(rank))));
+  ASSIGN_OR_RETURN(const PartReader::Field field, open.reader->Next());
   if (field.name != "cursor" || field.size > kMostCursorBytes) {
     return absl::DataLossError("a part does not begin with its cursor");
   }
   std::string text(static_cast<size_t>(field.size), '\0');
-  RETURN_IF_ERROR(reader->Read(text.data(), text.size()));
-  RETURN_IF_ERROR(ForEachTensor(
-      replicas_,
-      [&](const std::string& name, float* values, size_t num_bytes) {
-        const absl::Status expected = reader->Expect(name, num_bytes);
-        return expected.ok() ? reader->Read(values, num_bytes) : expected;
-      },
-      [&](const std::string& name, OptimizerState& state, size_t num_elems) {
-        return ReadState(name, num_elems, context_.options.optimizer, *reader,
-                         state);
-      }));
-  ASSIGN_OR_RETURN(const PartReader::Field end, reader->Next());
-  if (!end.name.empty()) {
-    return absl::DataLossError(absl::StrCat("surplus field ", end.name));
-  }
-  return ParseCursor(text);
+  RETURN_IF_ERROR(open.reader->Read(text.data(), text.size()));
+  ASSIGN_OR_RETURN(open.cursor, ParseCursor(text));
+  return open;
+}
+
+absl::StatusOr<Cursor> Checkpointing::ReadPart(const Manifest& manifest) const {
+  ASSIGN_OR_RETURN(const OpenPart open, Open(manifest));
+  RETURN_IF_ERROR(ReadTensors(part(), *open.reader));
+  return open.cursor;
+}
+
+absl::StatusOr<std::string> Checkpointing::ReadState(
+    const Manifest& manifest) const {
+  ASSIGN_OR_RETURN(const OpenPart open, Open(manifest));
+  return ReadAll(part(), *open.reader);
+}
+
+absl::Status Checkpointing::ResumeStore() {
+  if (!resumed_.has_value()) return absl::OkStatus();
+  const absl::StatusOr<std::string> optimizer = ReadState(*resumed_);
+  RETURN_IF_ERROR(Share("resume state", optimizer.ok()
+                                            ? absl::StatusOr<std::string>("")
+                                            : optimizer.status())
+                      .status());
+  resumed_.reset();
+  return IsOnServer() ? context_.store.states()->Load(*optimizer)
+                      : absl::OkStatus();
 }
 
 absl::StatusOr<std::optional<Cursor>> Checkpointing::Resume() {
@@ -395,6 +356,7 @@ absl::StatusOr<std::optional<Cursor>> Checkpointing::Resume() {
       if (status.ok()) {
         context_.observer.OnNotice(
             absl::StrCat("resumed from step ", cursor->step));
+        resumed_ = manifest;
         return std::optional<Cursor>(*cursor);
       }
     }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -10,6 +11,7 @@
 #include "trainer/checkpoint_folder.h"
 #include "trainer/gradient_exchange.h"
 #include "trainer/network.h"
+#include "trainer/worker_part.h"
 #include "trainer/worker_run.h"
 
 namespace telegrad {
@@ -43,12 +45,27 @@ class Checkpointing {
   absl::Status Save(const Cursor& cursor);
   // The newest that is whole for all workers, tensors included; nullopt unless
   // --resume is given. Exit code 40: there is none; 31: it is of another run.
+  // Before the store has tensors.
   absl::StatusOr<std::optional<Cursor>> Resume();
+  // Afterwards, before the first step: what codecs and optimizers keep, in the
+  // store, too.
+  absl::Status ResumeStore();
+  // Of --local-steps, once there are such.
+  void set_alone(LocalSteps* alone) { alone_ = alone; }
 
  private:
+  struct OpenPart {
+    std::unique_ptr<PartReader> reader;  // behind the cursor
+    Cursor cursor;
+  };
+  WorkerPart part() const;
+  bool IsOnServer() const;
   Facts MakeFacts() const;
   absl::StatusOr<std::string> WritePart(const std::string& folder,
-                                        const Cursor& cursor) const;
+                                        const Cursor& cursor,
+                                        const std::string& optimizer) const;
+  absl::StatusOr<OpenPart> Open(const Manifest& manifest) const;
+  absl::StatusOr<std::string> ReadState(const Manifest& manifest) const;
   absl::Status SaveOnce(const Cursor& cursor);
   absl::StatusOr<Cursor> ReadPart(const Manifest& manifest) const;
   // The texts of all workers; Aborted with the first one's error, if any.
@@ -58,12 +75,13 @@ class Checkpointing {
   RunContext& context_;
   const std::span<Replica> replicas_;
   const CheckpointFolder folder_;
-  int num_failed_ = 0;  // in a row
+  LocalSteps* alone_ = nullptr;
+  std::optional<Manifest> resumed_;  // until ResumeStore
+  int num_failed_ = 0;               // in a row
 };
 
-// InvalidArgument where flags ask for what a checkpoint has not yet: residuals
-// of lossy codecs, optimizers on servers, several runs at once; or name a
-// folder with checkpoints without --resume.
+// InvalidArgument where flags ask for what a checkpoint has not: several runs,
+// codecs that are chosen while it runs.
 absl::Status CheckCheckpointFlags(const TrainOptions& options);
 
 }  // namespace telegrad

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "trainer/optimizer_flags.h"
 
 namespace telegrad {
 namespace {
@@ -42,6 +43,23 @@ std::string Line(const std::vector<TensorReport>& reports, size_t begin,
       first.packing.empty()
           ? ""
           : absl::StrCat(", packing ", first.packing, " (auto)"));
+}
+
+void WarnOfFewBits(const std::vector<TensorReport>& reports,
+                   std::vector<std::string>& warnings) {
+  std::set<std::string> told;
+  for (const TensorReport& report : reports) {
+    const double bits = 8.0 * static_cast<double>(report.push_bytes) /
+                        static_cast<double>(report.num_elems);
+    if (bits >= kLeastBitsForAdam || !told.insert(report.codec).second) {
+      continue;
+    }
+    warnings.push_back(absl::StrFormat(
+        "warning: %s sends %.2f bits of an element in each step, and Adam's "
+        "mean of squares takes what is held back for noise (1-bit Adam, arXiv "
+        "2102.02888): take --adam-freeze-after STEPS, --local-steps H, or int4",
+        report.codec, bits));
+  }
 }
 
 // What the guard saw.
@@ -80,7 +98,9 @@ std::vector<std::string> PlanLines(const std::vector<TensorReport>& reports) {
 }
 
 std::vector<std::string> PlanWarnings(const std::vector<TensorReport>& reports,
-                                      absl::string_view rules, float momentum) {
+                                      absl::string_view rules,
+                                      const TrainOptions& options) {
+  const float momentum = HasBetas(options) ? 0 : options.mom;
   std::set<std::string> reasons;
   bool has_dgc = false;
   for (const TensorReport& report : reports) {
@@ -102,6 +122,7 @@ std::vector<std::string> PlanWarnings(const std::vector<TensorReport>& reports,
         "optimizer's: --mom 0 in place of %g is what its paper means",
         momentum));
   }
+  if (StepsByAdam(options)) WarnOfFewBits(reports, warnings);
   return warnings;
 }
 

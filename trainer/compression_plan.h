@@ -6,6 +6,7 @@
 #include "absl/strings/string_view.h"
 #include "kvstore/kvstore.h"
 #include "trainer/observer.h"
+#include "trainer/options.h"
 #include "trainer/results.h"
 
 namespace telegrad {
@@ -14,10 +15,12 @@ namespace telegrad {
 // neighbours in one, and the totals.
 std::vector<std::string> PlanLines(const std::vector<TensorReport>& reports);
 
-// What is probably not meant: rules (of --gc-rule) that decide for no tensor,
-// and a codec with a momentum of its own beside the optimizer's.
+// What is probably not meant: rules (of --gc-rule) that decide for no tensor, a
+// codec with a momentum of its own beside the optimizer's, and codes of few
+// bits before Adam.
 std::vector<std::string> PlanWarnings(const std::vector<TensorReport>& reports,
-                                      absl::string_view rules, float momentum);
+                                      absl::string_view rules,
+                                      const TrainOptions& options);
 
 // What metrics.jsonl holds per tensor: those with a sample, or with
 // elements that were not finite.

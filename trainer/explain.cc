@@ -329,7 +329,7 @@ absl::StatusOr<std::string> ExplainSetting(const TrainOptions& options,
   std::vector<TensorReport> plans;
   for (const TensorForecast& each : tensors) plans.push_back(each.plan);
   for (const std::string& line :
-       PlanWarnings(plans, setting.compression.rules, options.mom)) {
+       PlanWarnings(plans, setting.compression.rules, options)) {
     absl::StrAppend(&text, "  ", line, "\n");
   }
   return text;

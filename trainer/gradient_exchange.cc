@@ -33,6 +33,10 @@ void GradientExchange::Push(size_t index, int priority) {
   for (const Replica& replica : replicas_) {
     const Parameter& parameter = replica.network->parameters()[index];
     const size_t n = parameter.num_elements;
+    if (!replica.states.empty() && IsFrozen(replica.states[index])) {
+      replica.states[index].ToMean(optimizer_, rates_[index], parameter.weight,
+                                   n, parameter.grad);
+    }
     grads.push_back(ViewOf(*replica.network, parameter.grad, n));
     outs.push_back(
         replica.pulled.empty()
@@ -91,6 +95,10 @@ absl::Status GradientExchange::Step(size_t index) {
       float* const pulled = replica.pulled[index].as<float>();
       kernels.copy(Reached(network, pulled, n), 4 * n, weight,
                    network.stream());
+    } else if (IsFrozen(replica.states[index])) {
+      replica.states[index].StepByMean(steps_[index], rates_[index],
+                                       frozen_after_, parameter.grad, n,
+                                       parameter.weight);
     } else {
       replica.states[index].Step(steps_[index], rates_[index],
                                  Reached(network, parameter.grad, n), n, weight,

@@ -42,6 +42,10 @@ class GradientExchange {
     rates_ = std::move(rates);
   }
   const std::vector<RateMultipliers>& rates() const { return rates_; }
+  // --adam-freeze-after, where workers step the weights; 0: never.
+  void set_frozen_after(int64_t steps) {
+    frozen_after_ = static_cast<uint64_t>(steps);
+  }
 
   // Of tensor `index` of all devices, which must be finished. Larger priorities
   // go first.
@@ -64,12 +68,16 @@ class GradientExchange {
 
  private:
   absl::Status Step(size_t index);
+  bool IsFrozen(const OptimizerState& state) const {
+    return frozen_after_ > 0 && state.num_steps() >= frozen_after_;
+  }
 
   KVStore& store_;
   const std::span<Replica> replicas_;
   const Duration timeout_;
   OptimizerConfig optimizer_ = {};
   std::vector<RateMultipliers> rates_;
+  uint64_t frozen_after_ = 0;
   CompletionQueue done_;
   std::vector<Ticket> tickets_;
   std::vector<bool> is_pending_;

@@ -33,6 +33,16 @@ class LocalSteps {
   // what is missing.
   absl::Status Exchange();
 
+  // Of tensor `index`, for a checkpoint: the weights that all had after the
+  // last exchange, and what the outer optimizer keeps.
+  struct Anchor {
+    Bytes weights;
+    OptimizerState& outer;
+  };
+  Anchor anchor(size_t index) {
+    return {tensors_[index].weights.view(), tensors_[index].outer};
+  }
+
   // Seconds of waiting since this was last asked.
   double TakeWait();
 

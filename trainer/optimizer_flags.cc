@@ -1,14 +1,29 @@
 #include "trainer/optimizer_flags.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "compression/codec_spec.h"
 #include "kvstore/optimizer.h"
+#include "kvstore/tuning/auto_compression.h"
 
 namespace telegrad {
 namespace {
 
 constexpr char kOptimizerGroup[] = "Training";
+constexpr char kAllowedForAdam[] = "int4";
+
+// At most, of a large tensor's element.
+absl::StatusOr<double> BitsOf(const std::string& type) {
+  constexpr size_t kElems = size_t{1} << 20;
+  ASSIGN_OR_RETURN(const CodecSpec spec, ParseCodecSpec(type));
+  ASSIGN_OR_RETURN(const auto codec,
+                   spec.codec->Prepare(kElems, Device{}, spec.options));
+  return 8.0 * static_cast<double>(codec->max_encoded_bytes()) / kElems;
+}
 
 void AddRateFlags(CLI::App& app, TrainOptions& options,
                   RawOptimizerFlags& raw) {
@@ -59,6 +74,12 @@ void AddOptimizerFlags(CLI::App& app, TrainOptions& options,
   app.add_option("--beta2", options.adam.beta2, "and of that of their squares")
       ->capture_default_str()
       ->group(kOptimizerGroup);
+  app.add_option("--adam-freeze-after", options.adam_freeze_after,
+                 "1-bit Adam: so many steps go dense, then adam's and adamw's "
+                 "mean of squares stays, and codecs get the momentum; 0: never")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
+      ->group(kOptimizerGroup);
   app.add_option("--epsilon", options.adam.epsilon,
                  "of adam and adamw, beside the root of that")
       ->capture_default_str()
@@ -89,6 +110,41 @@ void AddConsistencyFlags(CLI::App& app, TrainOptions& options) {
       ->group(kOptimizerGroup);
 }
 
+bool HasBetas(const TrainOptions& options) {
+  return options.optimizer == OptimizerKind::kAdam ||
+         options.optimizer == OptimizerKind::kAdamW;
+}
+
+bool StepsByAdam(const TrainOptions& options) {
+  return HasBetas(options) && options.local_steps == 0 &&
+         options.adam_freeze_after == 0;
+}
+
+absl::Status SettleFewBits(TrainOptions& options) {
+  if (!StepsByAdam(options)) return absl::OkStatus();
+  for (Setting& setting : options.settings) {
+    if (!setting.is_auto) continue;
+    if (!options.given.contains("--gc-allow")) {
+      RETURN_IF_ERROR(ParseAllowedCodecs("--gc-allow", kAllowedForAdam,
+                                         setting.compression));
+      options.store_why =
+          absl::StrCat(options.store_why, options.store_why.empty() ? "" : "; ",
+                       "--gc-allow ", kAllowedForAdam,
+                       ": 2 bits or fewer harm ", ToString(options.optimizer));
+      continue;
+    }
+    for (const std::string& type : setting.compression.types()) {
+      ASSIGN_OR_RETURN(const double bits, BitsOf(type));
+      if (bits >= kLeastBitsForAdam) continue;
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "--gc-allow %s: %.2f bits of an element per step harm --optimizer "
+          "%s; leave it out, or take --local-steps or --adam-freeze-after",
+          type, bits, ToString(options.optimizer)));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status FinishOptimizerFlags(const RawOptimizerFlags& raw,
                                   TrainOptions& options) {
   ASSIGN_OR_RETURN(options.optimizer, ParseOptimizerKind(raw.optimizer));
@@ -96,6 +152,11 @@ absl::Status FinishOptimizerFlags(const RawOptimizerFlags& raw,
                    ParseRateRules("--lr-mult", raw.lr_mult));
   ASSIGN_OR_RETURN(options.rate_rules.wd,
                    ParseRateRules("--wd-mult", raw.wd_mult));
+  // Until then all is dense, and no codec has held anything back.
+  for (Setting& setting : options.settings) {
+    int64_t& warmup = setting.compression.warmup_steps;
+    warmup = std::max(warmup, options.adam_freeze_after);
+  }
   return CheckOptimizer({.kind = options.optimizer,
                          .sgd = {.learning_rate = options.lr,
                                  .momentum_rate = options.mom,

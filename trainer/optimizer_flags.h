@@ -25,4 +25,16 @@ void AddOptimizerFlags(CLI::App& app, TrainOptions& options,
 absl::Status FinishOptimizerFlags(const RawOptimizerFlags& raw,
                                   TrainOptions& options);
 
+// Whether the optimizer is adam or adamw; and whether it steps with each
+// gradient as codecs leave it.
+bool HasBetas(const TrainOptions& options);
+bool StepsByAdam(const TrainOptions& options);
+
+// Codes of fewer bits per element and step harm it: all below int4 (measured
+// in docs/codecs.md).
+constexpr double kLeastBitsForAdam = 2.5;
+// --gc-type auto before Adam: leaves out what harms it, with the reason, or
+// refuses it where it was asked for.
+absl::Status SettleFewBits(TrainOptions& options);
+
 }  // namespace telegrad

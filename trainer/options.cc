@@ -300,6 +300,7 @@ absl::Status Finish(const CLI::App& app, const RawFlags& raw,
   RETURN_IF_ERROR(SettleStrategy(placement, options));
   RETURN_IF_ERROR(SettleAutoStore(placement, options));
   RETURN_IF_ERROR(SettleStore(options));
+  RETURN_IF_ERROR(SettleFewBits(options));
   RETURN_IF_ERROR(FinishTrainingFlags(options));
   RETURN_IF_ERROR(FinishLaboratoryFlags(options));
   return CheckFlags(options);

@@ -70,6 +70,7 @@ struct TrainOptions : MemberFlags {
   float wd = 0.0001f;
   OptimizerKind optimizer = OptimizerKind::kSgd;
   AdamParameters adam;
+  int64_t adam_freeze_after = 0;  // steps; 0: never
   RateRules rate_rules;
   int local_steps = 0;  // > 0: alone between two exchanges
   float outer_lr = 1;   // of their optimizer

@@ -131,6 +131,7 @@ std::vector<TensorSpec> Training::MakeSpecs() {
     summary_.model_bytes += static_cast<int64_t>(4 * each.num_elements);
   }
   exchange_.set_rates(std::move(rates));
+  exchange_.set_frozen_after(context_.options.adam_freeze_after);
   return specs;
 }
 
@@ -144,6 +145,7 @@ void Training::PrepareSteps(const OptimizerConfig& optimizer) {
                                      .momentum = options.outer_mom,
                                      .num_contributors = num_contributors_},
                    FromSeconds(options.operation_timeout_s));
+    checkpoints_.set_alone(&*alone_);
   }
 }
 
@@ -192,10 +194,11 @@ absl::Status Training::Init() {
         absl::StrCat("  warm-up: all go dense in the first ", steps, " steps"));
   }
   for (const std::string& line : PlanWarnings(
-           plan, context_.setting.compression.rules, context_.options.mom)) {
+           plan, context_.setting.compression.rules, context_.options)) {
     context_.observer.OnNotice(line);
   }
   PrepareSteps(optimizer);
+  RETURN_IF_ERROR(checkpoints_.ResumeStore());
   if (MaySkip()) {
     context_.observer.OnNotice(
         "--gc-nonfinite skip: no gradient leaves before all workers have seen "

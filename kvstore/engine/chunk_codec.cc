@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "compression/codec_memory.h"
 #include "kernels/dispatch.h"
 #include "kvstore/engine/chunk_on_device.h"
 #include "kvstore/engine/floats.h"
@@ -63,6 +65,18 @@ PushRecord ChunkCodec::Push(uint64_t step, const ChunkWish& wish) const {
           .wish = Wish(wish)};
 }
 
+void SavedChunk::Switch(ChunkCodec& codec, CodecMode mode) {
+  const Coding& coding = codec.codings_.Of(mode);
+  const CodecTraits& traits = coding.codec->traits();
+  codec.encoded_in_ = mode;
+  codec.tries_halves_ = codec.dtype_ != Dtype::kFloat32;
+  codec.state_ = {};
+  if (traits.needs_residual) {
+    codec.state_.residual = Reach(codec.memory_.residual);
+  }
+  codec.guard_ = Guard(codec.chunk_.num_elems, traits, coding.setting.options);
+}
+
 // Nothing of another codec's state is of use but the residual, which is the
 // caller's and counts as before.
 const Coding& ChunkCodec::Begin(uint64_t step) {
@@ -71,13 +85,7 @@ const Coding& ChunkCodec::Begin(uint64_t step) {
   const Coding& coding = codings_.Of(mode);
   const CodecTraits& traits = coding.codec->traits();
   if (traits.lossless) return coding;
-  if (mode != encoded_in_) {
-    encoded_in_ = mode;
-    tries_halves_ = dtype_ != Dtype::kFloat32;
-    state_ = {};
-    if (traits.needs_residual) state_.residual = Reach(memory_.residual);
-    guard_ = Guard(chunk_.num_elems, traits, coding.setting.options);
-  }
+  if (mode != encoded_in_) SavedChunk::Switch(*this, mode);
   // Chunks side by side have different steps, so that none looks at all.
   has_sample_ = guard_.Begin(step + chunk_.key + chunk_.index);
   return coding;
@@ -214,6 +222,45 @@ EncodedChunk ChunkCodec::SeenDense(ConstBytes grad) const {
                                           &stats, {});
   }
   return Seen(grad, stats);
+}
+
+void SavedChunk::Save(const ChunkCodec& codec, StateWriter& writer) {
+  codec.codings_.Save(writer);
+  writer.Put(static_cast<uint8_t>(codec.encoded_in_));
+  writer.Put(static_cast<uint8_t>(codec.guard_.num_bad()));
+  writer.Put(static_cast<uint16_t>(codec.vetoed_.to_ulong()));
+  writer.Put(static_cast<uint8_t>(codec.has_residual_));
+  if (codec.has_residual_) writer.PutBytes(codec.memory_.residual);
+  writer.Put(uint64_t{codec.state_.memory.size()});
+  writer.PutBytes(codec.state_.memory.view());
+}
+
+absl::Status SavedChunk::Load(ChunkCodec& codec, StateReader& reader) {
+  const auto wrong = [] {
+    return absl::DataLossError("the state is of another codec or chunk");
+  };
+  RETURN_IF_ERROR(codec.codings_.Load(reader));
+  const auto mode = static_cast<CodecMode>(reader.Take<uint8_t>());
+  if (!codec.codings_.Knows(mode)) return wrong();
+  codec.encoded_in_ = CodecMode::kPaused;
+  if (!IsDense(mode)) Switch(codec, mode);
+  codec.guard_.set_num_bad(reader.Take<uint8_t>());
+  codec.vetoed_ = reader.Take<uint16_t>();
+  codec.has_residual_ = reader.Take<uint8_t>() != 0;
+  if (codec.has_residual_) {
+    const Bytes to = codec.memory_.residual;
+    const ConstBytes residual = reader.TakeBytes(to.size);
+    if (to.size == 0 || residual.size != to.size) return wrong();
+    std::memcpy(to.data, residual.data, to.size);
+  }
+  const auto num_bytes = reader.Take<uint64_t>();
+  if (num_bytes == 0) return absl::OkStatus();
+  const ConstBytes memory = reader.TakeBytes(num_bytes);
+  if (memory.size == 0 || IsDense(mode)) return wrong();
+  codec.state_.memory = Buffer(memory.size);
+  std::memcpy(codec.state_.memory.data(), memory.data, memory.size);
+  return CheckCodecMemory(*codec.codings_.Of(mode).codec,
+                          codec.state_.memory.view());
 }
 
 absl::Status ChunkCodec::CheckBareReply(const ReplyRecord& reply) const {

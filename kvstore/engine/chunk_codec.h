@@ -103,6 +103,7 @@ class ChunkCodec {
 
  private:
   friend class ChunkOnDevice;
+  friend struct SavedChunk;
   const Coding& Begin(uint64_t step);
   EncodeParams ParamsOf(const Coding& coding, uint64_t step,
                         uint64_t source) const;
@@ -133,6 +134,16 @@ class ChunkCodec {
   std::bitset<kMaxCodecMode + 1> vetoed_;  // modes that were given up
   Buffer frame_;                           // what codecs write, on the host
   std::shared_ptr<Buffer> dense_;          // a changed copy of the gradient
+};
+
+// Of a codec between rounds, in memory of the host: all that the next rounds
+// depend on, and goes on with it. DataLoss where it is of another chunk or
+// codec.
+struct SavedChunk {
+  static void Save(const ChunkCodec& codec, StateWriter& writer);
+  static absl::Status Load(ChunkCodec& codec, StateReader& reader);
+  // The codec of a mode that is not dense encodes from now on.
+  static void Switch(ChunkCodec& codec, CodecMode mode);
 };
 
 }  // namespace telegrad

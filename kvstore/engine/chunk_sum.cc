@@ -1,6 +1,7 @@
 #include "kvstore/engine/chunk_sum.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +10,9 @@
 
 namespace telegrad {
 namespace {
+
+// By which a scale may be below the least, of units that are finer.
+constexpr int16_t kMostUnits = 16;
 
 bool IsScale(int16_t scale) { return scale >= kMinScale && scale <= kMaxScale; }
 
@@ -183,6 +187,52 @@ absl::Status ChunkSum::UpdateWeights(std::span<const ConstBytes> payloads,
 void ChunkSum::SetValue(std::shared_ptr<Buffer> value) {
   if (config_->optimizer.update_on != UpdateOn::kServer) return;
   weights_->value = std::move(value);
+}
+
+std::string ChunkSum::Save() const {
+  StateWriter writer;
+  writer.Put(step_);
+  codings_.Save(writer);
+  writer.Put(static_cast<uint8_t>(reencoded_in_));
+  writer.Put(static_cast<uint8_t>(reencode_.is_set));
+  writer.Put(reencode_.unit_scale);
+  writer.Put(reencode_.residual_bound);
+  writer.Put(static_cast<uint8_t>(reencode_.residual.size() > 0));
+  writer.PutBytes(reencode_.residual.view());
+  return writer.Take();
+}
+
+absl::Status ChunkSum::Load(absl::string_view text) {
+  StateReader reader(text);
+  const auto step = reader.Take<uint64_t>();
+  RETURN_IF_ERROR(codings_.Load(reader));
+  const auto mode = static_cast<CodecMode>(reader.Take<uint8_t>());
+  ReencodeState state;
+  state.is_set = reader.Take<uint8_t>() != 0;
+  state.unit_scale = reader.Take<int16_t>();
+  state.residual_bound = reader.Take<float>();
+  if (reader.Take<uint8_t>() != 0) {
+    const size_t num_bytes = 4 * chunk_.num_elems;
+    const ConstBytes residual = reader.TakeBytes(num_bytes);
+    if (residual.size == num_bytes) {
+      state.residual = Buffer(num_bytes);
+      std::memcpy(state.residual.data(), residual.data, num_bytes);
+      state.codec.residual = state.residual.view();
+    }
+  }
+  RETURN_IF_ERROR(reader.Finish());
+  const bool is_codec = codings_.Knows(mode) && !IsDense(mode);
+  const bool has_residual = is_codec && state.is_set &&
+                            codings_.Of(mode).codec->traits().needs_residual;
+  if (!is_codec || has_residual != (state.residual.size() > 0) ||
+      state.unit_scale < kMinScale - kMostUnits ||
+      state.unit_scale > kMaxScale) {
+    return absl::DataLossError("the state is of another sum");
+  }
+  step_ = step;
+  reencoded_in_ = mode;
+  reencode_ = std::move(state);
+  return absl::OkStatus();
 }
 
 void ChunkSum::Finish(const ReplyRecord& record) {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -74,6 +75,11 @@ class ChunkSum {
   ChunkWeights& weights() { return *weights_; }
   // The weights, for an optimizer; between rounds.
   void SetValue(std::shared_ptr<Buffer> value);
+
+  // Between rounds: all that the next ones depend on but the weights, and goes
+  // on with it. DataLoss where it is of another chunk or codec.
+  std::string Save() const;
+  absl::Status Load(absl::string_view text);
 
   const Chunk& chunk() const { return chunk_; }
 

@@ -103,6 +103,22 @@ void Codings::Agree(ChunkSettings next) {
   in_force_[next.from_step & 1] = next;
 }
 
+void Codings::Save(StateWriter& writer) const {
+  for (const ChunkSettings& each : in_force_) writer.PutSettings(each);
+}
+
+absl::Status Codings::Load(StateReader& reader) {
+  std::array<ChunkSettings, 2> loaded;
+  for (ChunkSettings& each : loaded) {
+    each = reader.TakeSettings();
+    const bool needs_scale = uses_scale_ && each.scale == kFixedScale;
+    if (Knows(each.mode) && !needs_scale) continue;
+    return absl::DataLossError("the state of a codec has no such mode");
+  }
+  in_force_ = loaded;
+  return absl::OkStatus();
+}
+
 bool Codings::has_open_packing() const {
   return std::any_of(codecs_.begin(), codecs_.end(), [](const Coding& coding) {
     return coding.other != nullptr;

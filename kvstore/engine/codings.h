@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kvstore/engine/codec_state.h"
 #include "kvstore/engine/engine_config.h"
 #include "kvstore/engine/settings.h"
 #include "kvstore/engine/shard_plan.h"
@@ -58,6 +59,10 @@ class Codings {
   // round comes between two codecs.
   ChunkSettings Next(uint64_t step, const ChunkWish& wish) const;
   void Agree(ChunkSettings next);
+  // What is agreed; and goes on with it. DataLoss for a mode that it does not
+  // know.
+  void Save(StateWriter& writer) const;
+  absl::Status Load(StateReader& reader);
 
   // Whether it is one of this chunk's: before Of, for bytes from a network.
   bool Knows(CodecMode mode) const {

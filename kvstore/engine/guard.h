@@ -55,6 +55,9 @@ class Guard {
              const float* decoded, Reads reads);
 
   bool gave_up() const { return num_bad_ >= kGuardPatience; }
+  // Bad samples in a row, for a state that is saved.
+  int num_bad() const { return num_bad_; }
+  void set_num_bad(int count) { num_bad_ = count; }
   // Sums over samples, for tensors of many chunks.
   struct Sums {
     uint64_t count = 0;

@@ -46,6 +46,11 @@ class TensorCodec {
   ChunkWish EndWish() const;
   void DecidePacking(uint8_t packing);
 
+  // Between rounds: what all chunks keep, and goes on with it. Unimplemented on
+  // a device; DataLoss where it is of another tensor or codec.
+  absl::StatusOr<std::string> Save() const;
+  absl::Status Load(absl::string_view text);
+
   void CountNonFinite(size_t count) {
     num_nonfinite_ += static_cast<int64_t>(count);
   }

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "kvstore/engine/codec_state.h"
 #include "kvstore/local/local_store.h"
 
 namespace telegrad {
@@ -25,7 +26,48 @@ absl::Status CheckIdle(const OptimizerConfig& optimizer,
   return absl::OkStatus();
 }
 
+template <typename Tensors>
+absl::Status CheckIdleKey(Key key, const Tensors& tensors) {
+  if (key >= tensors.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("no tensor has key ", key));
+  }
+  if (tensors[key]->active == nullptr) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("state within a round of tensor ", tensors[key]->spec.name));
+}
+
 }  // namespace
+
+absl::StatusOr<std::string> LocalStates::SaveCodec(Key key) {
+  MutexLock lock(&store_.mutex_);
+  RETURN_IF_ERROR(store_.failure_);
+  RETURN_IF_ERROR(CheckIdleKey(key, store_.tensors_));
+  const auto& tensor = *store_.tensors_[key];
+  std::vector<std::string> sections;
+  for (const auto& codec : tensor.codecs) {
+    ASSIGN_OR_RETURN(sections.emplace_back(), codec->Save());
+  }
+  for (const ChunkSum& sum : tensor.sums) sections.push_back(sum.Save());
+  return CodecSectionsText(tensor.rounds, sections);
+}
+
+absl::Status LocalStates::LoadCodec(Key key, absl::string_view text) {
+  MutexLock lock(&store_.mutex_);
+  RETURN_IF_ERROR(store_.failure_);
+  RETURN_IF_ERROR(CheckIdleKey(key, store_.tensors_));
+  auto& tensor = *store_.tensors_[key];
+  const size_t num_codecs = tensor.codecs.size();
+  ASSIGN_OR_RETURN(const CodecSections read,
+                   ReadCodecSections(text, num_codecs + tensor.sums.size()));
+  for (size_t i = 0; i < num_codecs; ++i) {
+    RETURN_IF_ERROR(tensor.codecs[i]->Load(read.sections[i]));
+  }
+  for (size_t i = 0; i < tensor.sums.size(); ++i) {
+    RETURN_IF_ERROR(tensor.sums[i].Load(read.sections[num_codecs + i]));
+  }
+  tensor.rounds = read.rounds;
+  return absl::OkStatus();
+}
 
 absl::StatusOr<std::string> LocalStates::Save() {
   MutexLock lock(&store_.mutex_);

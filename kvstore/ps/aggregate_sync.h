@@ -29,6 +29,7 @@ class SyncAggregator : public Aggregator {
   absl::StatusOr<Bytes> BeginValue(uint64_t index, size_t num_bytes) override;
   absl::Status OnValue(int worker, int32_t priority, AnswerSink& sink) override;
   ChunkWeights& weights() override { return sum_.weights(); }
+  ChunkSum* sum() override { return &sum_; }
   const Chunk& chunk() const override { return sum_.chunk(); }
   uint64_t num_rounds() const override { return sum_.step(); }
 

@@ -80,6 +80,8 @@ class Aggregator {
 
   // For an optimizer; while no push is under way.
   virtual ChunkWeights& weights() = 0;
+  // Of all rounds; null where each worker has one.
+  virtual ChunkSum* sum() { return nullptr; }
 
   virtual const Chunk& chunk() const = 0;
   virtual uint64_t num_rounds() const = 0;  // that have ended

@@ -3,12 +3,17 @@
 #include "absl/strings/str_cat.h"
 #include "base/endian.h"
 #include "base/status_macros.h"
-#include "kvstore/states.h"
 
 namespace telegrad {
 namespace {
 
 constexpr size_t kHeadBytes = 16;
+
+absl::StatusOr<ChunkSum*> SumOf(Aggregator& aggregator) {
+  if (ChunkSum* const sum = aggregator.sum(); sum != nullptr) return sum;
+  return absl::InvalidArgumentError(
+      "a codec's state was asked for, but workers have no rounds together");
+}
 
 }  // namespace
 
@@ -44,8 +49,13 @@ absl::StatusOr<ChunkState> ReadChunkState(ConstBytes payload,
   return state;
 }
 
-absl::StatusOr<std::string> DescribeState(const ChunkWeights& weights,
+absl::StatusOr<std::string> DescribeState(Aggregator& aggregator,
                                           uint64_t index) {
+  if (index == kCodecState) {
+    ASSIGN_OR_RETURN(const ChunkSum* const sum, SumOf(aggregator));
+    return sum->Save();
+  }
+  const ChunkWeights& weights = aggregator.weights();
   const auto arrays = weights.state.arrays();
   if (index >= std::max<size_t>(1, arrays.size())) {
     return absl::InvalidArgumentError(
@@ -56,9 +66,15 @@ absl::StatusOr<std::string> DescribeState(const ChunkWeights& weights,
       arrays.empty() ? ConstBytes() : ConstBytes(arrays[index]));
 }
 
-absl::Status SetState(ChunkWeights& weights, OptimizerKind kind, uint64_t index,
-                      ConstBytes payload, size_t num_elems) {
-  ASSIGN_OR_RETURN(const ChunkState state, ReadChunkState(payload, num_elems));
+absl::Status SetState(Aggregator& aggregator, OptimizerKind kind,
+                      uint64_t index, ConstBytes payload) {
+  if (index == kCodecState) {
+    ASSIGN_OR_RETURN(ChunkSum* const sum, SumOf(aggregator));
+    return sum->Load(
+        {reinterpret_cast<const char*>(payload.data), payload.size});
+  }
+  ASSIGN_OR_RETURN(const ChunkState state,
+                   ReadChunkState(payload, aggregator.chunk().num_elems));
   const bool fits = state.num_arrays == 0
                         ? index == 0
                         : state.num_arrays == NumStateArrays(kind) &&
@@ -67,8 +83,8 @@ absl::Status SetState(ChunkWeights& weights, OptimizerKind kind, uint64_t index,
     return absl::InvalidArgumentError(absl::StrCat(
         "state ", index, " of ", state.num_arrays, " for ", ToString(kind)));
   }
-  weights.state.Restore(state.num_steps, static_cast<size_t>(index),
-                        state.values);
+  aggregator.weights().state.Restore(state.num_steps,
+                                     static_cast<size_t>(index), state.values);
   return absl::OkStatus();
 }
 

@@ -6,7 +6,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/bytes.h"
-#include "kvstore/engine/chunk_sum.h"
+#include "kvstore/ps/aggregator.h"
+#include "kvstore/states.h"
 
 // What travels of a chunk's optimizer: one of its arrays, beside how often it
 // has stepped and how many arrays there are.
@@ -25,12 +26,15 @@ std::string ChunkStateText(uint64_t num_steps, size_t num_arrays,
 // InvalidArgument unless it is whole and of `num_elems` elements.
 absl::StatusOr<ChunkState> ReadChunkState(ConstBytes payload, size_t num_elems);
 
+// In place of an array's number: what the sum keeps of its codec.
+constexpr uint64_t kCodecState = kMaxStateArrays;
+
 // Array `index` of a chunk's; InvalidArgument if there is none.
-absl::StatusOr<std::string> DescribeState(const ChunkWeights& weights,
+absl::StatusOr<std::string> DescribeState(Aggregator& aggregator,
                                           uint64_t index);
-// Makes array `index` of a chunk of `num_elems` that of the payload, and the
-// steps the payload's.
-absl::Status SetState(ChunkWeights& weights, OptimizerKind kind, uint64_t index,
-                      ConstBytes payload, size_t num_elems);
+// Makes array `index` of a chunk that of the payload, and the steps the
+// payload's.
+absl::Status SetState(Aggregator& aggregator, OptimizerKind kind,
+                      uint64_t index, ConstBytes payload);
 
 }  // namespace telegrad

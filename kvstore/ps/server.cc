@@ -137,9 +137,8 @@ absl::Status DistServer::HandleDeclaration(Session& session,
   if (header.type == FrameType::kSetState) {
     ASSIGN_OR_RETURN(ServedChunk * chunk, FindChunk(header));
     RETURN_IF_ERROR(CheckIdle(*chunk->aggregator, chunk->num_arrived));
-    RETURN_IF_ERROR(SetState(chunk->aggregator->weights(),
-                             config_.optimizer.kind, header.step, payload,
-                             chunk->aggregator->chunk().num_elems));
+    RETURN_IF_ERROR(SetState(*chunk->aggregator, config_.optimizer.kind,
+                             header.step, payload));
   } else {
     RETURN_IF_ERROR(header.type == FrameType::kRates ? ChangeRates(text)
                                                      : AddTensors(text));
@@ -157,7 +156,7 @@ absl::Status DistServer::AnswerState(Session& session,
   }
   RETURN_IF_ERROR(CheckIdle(*chunk.aggregator, chunk.num_arrived));
   ASSIGN_OR_RETURN(std::string text,
-                   DescribeState(chunk.aggregator->weights(), header.step));
+                   DescribeState(*chunk.aggregator, header.step));
   Tell(session, FrameType::kState, std::move(text));
   return absl::OkStatus();
 }

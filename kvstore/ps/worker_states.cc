@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "kvstore/engine/codec_state.h"
 #include "kvstore/ps/chunk_state.h"
 #include "kvstore/ps/worker.h"
 
@@ -48,6 +49,66 @@ absl::StatusOr<std::string> WorkerStates::Save() {
   }
   RETURN_IF_ERROR(worker_.group_.Gather("states saved", "").status());
   return text;
+}
+
+absl::Status WorkerStates::CheckCodec(Key key) const {
+  RETURN_IF_ERROR(worker_.failure());
+  if (worker_.traits_.is_async) {
+    return absl::UnimplementedError(absl::StrCat(
+        "what codecs keep in a store of type ", worker_.traits_.type,
+        ", whose workers have no rounds together, cannot be saved yet"));
+  }
+  if (key >= worker_.tensors_.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("no tensor has key ", key));
+  }
+  MutexLock lock(&worker_.mutex_);
+  const WorkerTensor& tensor = worker_.tensors_[key];
+  if (tensor.active == nullptr) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("state within a round of tensor ", tensor.spec().name));
+}
+
+absl::StatusOr<std::string> WorkerStates::SaveCodec(Key key) {
+  RETURN_IF_ERROR(CheckCodec(key));
+  WorkerTensor& tensor = worker_.tensors_[key];
+  std::vector<std::string> sections;
+  ASSIGN_OR_RETURN(sections.emplace_back(), tensor.codec->Save());
+  for (const auto& chunk : tensor.chunks) {
+    if (worker_.rank_ != 0) break;
+    const Chunk& plan = chunk->plan();
+    const FrameHeader ask{.type = FrameType::kAskState,
+                          .step = kCodecState,
+                          .key = key,
+                          .chunk = plan.index,
+                          .destination = static_cast<uint16_t>(plan.server)};
+    ASSIGN_OR_RETURN(const Buffer answer, worker_.Ask(ask, "", plan.server));
+    sections.emplace_back(answer.as<char>(), answer.size());
+  }
+  MutexLock lock(&worker_.mutex_);
+  return CodecSectionsText(tensor.rounds, sections);
+}
+
+absl::Status WorkerStates::LoadCodec(Key key, absl::string_view text) {
+  RETURN_IF_ERROR(CheckCodec(key));
+  WorkerTensor& tensor = worker_.tensors_[key];
+  const size_t num_sums = worker_.rank_ == 0 ? tensor.chunks.size() : 0;
+  ASSIGN_OR_RETURN(const CodecSections read,
+                   ReadCodecSections(text, 1 + num_sums));
+  RETURN_IF_ERROR(tensor.codec->Load(read.sections[0]));
+  for (size_t i = 0; i < num_sums; ++i) {
+    const Chunk& plan = tensor.chunks[i]->plan();
+    const FrameHeader give{.type = FrameType::kSetState,
+                           .step = kCodecState,
+                           .key = key,
+                           .chunk = plan.index,
+                           .destination = static_cast<uint16_t>(plan.server)};
+    RETURN_IF_ERROR(
+        worker_.Ask(give, std::string(read.sections[1 + i]), plan.server)
+            .status());
+  }
+  MutexLock lock(&worker_.mutex_);
+  tensor.rounds = read.rounds;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<OptimizerStates> WorkerStates::Fetch() {

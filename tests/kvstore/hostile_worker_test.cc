@@ -59,6 +59,19 @@ const Case kWellFormed[] = {
      [](H& h, P&) { h.type = FrameType::kDeclare; }},
     {"NewRatesOfAnotherWorker", kBad, "new tensors",
      [](H& h, P&) { h.type = FrameType::kRates; }},
+    {"AStateOfAnotherWorker", kBad, "new tensors",
+     [](H& h, P&) {
+       h.type = FrameType::kSetState;
+       h.step = 2;  // of a codec
+     }},
+    {"ACodecsStateForAnotherWorker", kBad, "asked for",
+     [](H& h, P& p) {
+       h.type = FrameType::kAskState;
+       h.step = 2;
+       p.clear();
+     }},
+    {"AStateThatNobodyWanted", kBad, "type 19",
+     [](H& h, P&) { h.type = FrameType::kState; }},
     {"AnAnswerToNewTensors", kBad, "type 16",
      [](H& h, P&) { h.type = FrameType::kDeclared; }},
     {"APullBeforeValues", kBad, "pull",

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -177,6 +178,46 @@ TEST(Optimizer, NamesAreThoseOfTheCommandLine) {
   EXPECT_THAT(
       ParseOptimizerKind("rmsprop"),
       StatusIs(absl::StatusCode::kInvalidArgument, "sgd, nag, adam, adamw"));
+}
+
+// Two workers' halves, against the rule in double: after 10 steps the mean of
+// squares and its correction stay, the mean goes on as Adam's.
+TEST(OptimizerState, GoesOnWithTheMeanAloneWhereItIsFrozen) {
+  constexpr int kFrozenAfter = 10;
+  for (const OptimizerKind kind :
+       {OptimizerKind::kAdam, OptimizerKind::kAdamW}) {
+    const OptimizerConfig c = Config(kind);
+    const RateMultipliers own{.lr = 2, .wd = 3};
+    const double lr = static_cast<double>(c.sgd.learning_rate * own.lr);
+    const double wd = static_cast<double>(c.sgd.weight_decay * own.wd);
+    const double b1 = static_cast<double>(c.adam.beta1);
+    const double b2 = static_cast<double>(c.adam.beta2);
+    const double eps = static_cast<double>(c.adam.epsilon);
+    double w = 1.5, m = 0, v = 0;
+    OptimizerState state;
+    float weight = 1.5f;
+    for (int t = 1; t <= kSteps; ++t) {
+      float grads[] = {Gradient(t, 0), Gradient(t, 1)};
+      double g = 0.5 * (double{grads[0]} + double{grads[1]});
+      if (kind == OptimizerKind::kAdam) g += wd * w;
+      if (kind == OptimizerKind::kAdamW) w *= 1 - lr * wd;
+      m = b1 * m + (1 - b1) * g;
+      if (t <= kFrozenAfter) v = b2 * v + (1 - b2) * g * g;
+      const double root = std::sqrt(1 - std::pow(b2, std::min(t, 10)));
+      w -= lr / (1 - std::pow(b1, t)) * m / (std::sqrt(v) / root + eps);
+      if (t > kFrozenAfter) {
+        for (float& each : grads) state.ToMean(c, own, &weight, 1, &each);
+      }
+      const float sum = grads[0] + grads[1];
+      if (t > kFrozenAfter) {
+        state.StepByMean(c, own, kFrozenAfter, &sum, 1, &weight);
+      } else {
+        state.Step(c, own, &sum, 1, &weight, {});
+      }
+      EXPECT_NEAR(static_cast<double>(weight), w, 1e-5) << t;
+    }
+    EXPECT_EQ(state.num_steps(), uint64_t{kSteps});
+  }
 }
 
 }  // namespace

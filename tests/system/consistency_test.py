@@ -74,6 +74,25 @@ class Consistency(SystemTest):
         self.assertEqual(self.summary()[0]["push_wire_bytes"] * 8,
                          each["push_wire_bytes"] * 3)
 
+    def test_few_bits_before_adam_are_told_and_cured(self):
+        flags = ["--network", "mlp", "--num-epochs", "1", "--num-batches",
+                 "100", "--optimizer", "adamw", "--lr", "0.001",
+                 "--gc-min-bytes", "0"]
+        harmful = self.run_to_end([*flags, "--gc-type", "2bit"])
+        told = "2bit sends 2.00 bits of an element in each step"
+        self.assertIn(told, harmful.stdout())
+        loss = self.summary()[0]["loss"]
+        for cure in (["--gc-type", "2bit", "--adam-freeze-after", "20"],
+                     ["--gc-type", "2bit", "--local-steps", "5"],
+                     ["--gc-type", "int4"]):
+            run = self.run_to_end([*flags, *cure])
+            self.assertNotIn("bits of an element", run.stdout())
+            self.assertLess(self.summary()[0]["loss"], loss, cure)
+        run = self.run_to_end([*SHORT, "--optimizer", "adam", "--lr", "0.001",
+                               "--gc-type", "auto"])
+        self.assertIn("--gc-allow int4: 2 bits or fewer harm adam",
+                      " ".join(self.summary()[0]["decisions"]))
+
     def test_what_the_page_shows_works(self):
         with open(PAGE, encoding="utf-8") as page:
             text = page.read().replace("\\\n", " ")

@@ -70,7 +70,15 @@ class Resume(SystemTest):
         run = self.run_to_end([*saving, "--resume", "--batch-size", "32"],
                               code=31)
         self.assertIn("batch-size '64', this run '32'", run.stderr())
-        for flags in (["--gc-type", "2bit"], ["--update-on", "server"],
+        for flags, told in (
+                (["--gc-type", "2bit"], "codec 'none', this run '2bit'"),
+                (["--servers", "2"], "servers '1', this run '2'"),
+                (["--gc-threshold", "0.5"], None),
+                (["--optimizer", "adam"], "optimizer 'sgd', this run 'adam'")):
+            run = self.run_to_end([*saving, "--resume", *flags],
+                                  code=2 if told is None else 31)
+            self.assertIn(told or "", run.stderr())
+        for flags in (["--gc-type", "auto"], ["--kv-store", "dist_async"],
                       ["--seed", "1,2"], ["--checkpoint-every", "often"]):
             self.run_to_end([*saving, "--resume", *flags], code=2)
         shown = self.run_to_end(["--show-checkpoint", "ck"]).stdout()

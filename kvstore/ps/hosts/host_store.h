@@ -81,6 +81,9 @@ class HostStore : public KVStore,
   std::string transport_details() const override;
   absl::StatusOr<std::string> Save() override;
   absl::Status Load(absl::string_view text) override;
+  CodecStates* codec_states() override {
+    return second_ == nullptr ? nullptr : second_->states()->codec_states();
+  }
 
   absl::Status Agree(std::span<const TensorSpec> tensors, TensorViews values);
   absl::Status InitSecond(std::span<const TensorSpec> tensors,

@@ -1,0 +1,14 @@
+#pragma once
+
+#include "absl/status/status.h"
+#include "base/bytes.h"
+#include "compression/codec.h"
+
+namespace telegrad {
+
+// OK when `memory`, aligned to 4, is what CodecState::memory of an encoder on
+// the host can hold after a step, where `codec` keeps any: for bytes from a
+// file, before they become one's. InvalidArgument says what is wrong.
+absl::Status CheckCodecMemory(const PreparedCodec& codec, ConstBytes memory);
+
+}  // namespace telegrad

@@ -1,0 +1,38 @@
+// libFuzzer: what codecs keep between rounds, as a file may hold it; with what
+// was taken a round must end.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "kvstore/engine/codec_state.h"
+#include "kvstore/kvstore.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size < 2) return 0;
+  using telegrad::Buffer;
+  constexpr const char* kCodecs[] = {"2bit", "threshold", "dgc", "powersgd"};
+  constexpr size_t kElems = 33;
+  telegrad::StoreOptions options;
+  options.num_threads = 0;
+  auto store = telegrad::MakeKVStore("local", options, nullptr);
+  const telegrad::CompressionConfig config{
+      .type = kCodecs[data[0] % 4], .reply = telegrad::ReplyMode::kReencode};
+  const telegrad::TensorSpec tensor{.name = "a", .num_elems = kElems};
+  if (!store.ok() || !(*store)->SetCompression(config).ok() ||
+      !(*store)->Init({&tensor, 1}, {}).ok()) {
+    return 0;
+  }
+  const std::string text(reinterpret_cast<const char*>(data + 2), size - 2);
+  const size_t cut = data[1] % (text.size() + 1);
+  const std::string state =
+      telegrad::CodecSectionsText(3, {text.substr(0, cut), text.substr(cut)});
+  (void)(*store)->states()->codec_states()->LoadCodec(
+      0, text);  // without its head
+  if (!(*store)->states()->codec_states()->LoadCodec(0, state).ok()) return 0;
+  const Buffer grad(4 * kElems);
+  (void)(*store)
+      ->PushPull(0, grad.view(), grad.view(), 0)
+      .Wait(telegrad::Clock::now() + std::chrono::seconds(30));
+  return 0;
+}

@@ -1,0 +1,68 @@
+"""What codecs and optimizers keep is in a checkpoint, on workers and servers: a
+run that goes on from one ends with the bits of one that was not interrupted."""
+
+import os
+import re
+import shutil
+import unittest
+
+from harness import SystemTest
+
+HALFWAY = ["--network", "mlp", "--data", "digits", "--num-epochs", "1",
+           "--num-batches", "12", "--disp-batches", "1000", "--gc-min-bytes",
+           "0"]
+
+
+class ResumeStates(SystemTest):
+    def final(self, flags):
+        self.run_to_end(flags, seconds=120)
+        return [(run["weights_sha256"], run["accuracy"], run["steps"])
+                for run in self.summary()]
+
+    def resumed_halfway(self, flags):
+        """The hashes of a run, and of one that goes on from its fifth step."""
+        saving = [*HALFWAY, *flags, "--checkpoint", "ck", "--checkpoint-every",
+                  "5"]
+        shutil.rmtree(self.path("ck"), ignore_errors=True)
+        whole = self.final(saving)
+        self.assertEqual(sorted(os.listdir(self.path("ck"))),
+                         ["step-000000000005", "step-000000000010"])
+        shutil.rmtree(self.path("ck", "step-000000000010"))
+        return whole, self.final([*saving, "--resume"])
+
+    def test_every_codec_goes_on_with_its_residuals(self):
+        listed = self.run_to_end(["--help"]).stdout()
+        codecs = re.findall(r"^(\w+) ", listed.split("Codecs:")[1]
+                            .split("KVStores:")[0], re.M)
+        self.assertGreater(len(codecs), 16)
+        for i in range(0, len(codecs), 3):  # a layer each
+            rules = ";".join(f"fc{layer + 1}={codec}" for layer, codec
+                             in enumerate(codecs[i:i + 3]))
+            with self.subTest(rules):
+                whole, resumed = self.resumed_halfway(["--gc-rule", rules])
+                self.assertEqual(whole, resumed)
+
+    def test_whatever_keeps_state_goes_on_with_it(self):
+        for flags in (
+                ["--gc-type", "2bit", "--gc-reply", "reencode"],
+                ["--gc-type", "threshold", "--gc-reply", "reencode",
+                 "--servers", "2"],
+                ["--gc-type", "2bit", "--gc-reply", "reencode", "--kv-store",
+                 "allreduce"],
+                ["--gc-type", "2bit", "--devices", "2", "--kv-store", "local"],
+                ["--gc-type", "2bit", "--gc-warmup-steps", "7"],
+                ["--optimizer", "adamw", "--lr", "0.001", "--gc-type", "int8"],
+                ["--optimizer", "adam", "--lr", "0.001", "--update-on",
+                 "server", "--servers", "2", "--gc-type", "int8"],
+                ["--optimizer", "adamw", "--lr", "0.001", "--gc-type", "2bit",
+                 "--adam-freeze-after", "3"],
+                ["--update-on", "server", "--lr-schedule", "cosine"],
+                ["--gc-type", "2bit", "--local-steps", "4", "--outer-lr",
+                 "0.7", "--outer-mom", "0.9"]):
+            with self.subTest(" ".join(flags)):
+                whole, resumed = self.resumed_halfway(flags)
+                self.assertEqual(whole, resumed)
+
+
+if __name__ == "__main__":
+    unittest.main()
