@@ -293,6 +293,21 @@ TELEGRAD_API int32_t telegrad_store_load_states(telegrad_store* store,
                                                 uint64_t num_bytes,
                                                 telegrad_status* status);
 
+/* What codecs keep of a tensor on this worker between rounds: residuals, agreed
+ * scales. Rank 0's has the servers', too (docs/checkpoints.md has the bytes).
+ * While no worker has an operation under way; tensors in host memory. */
+TELEGRAD_API int32_t telegrad_store_save_codec(telegrad_store* store,
+                                               uint32_t key,
+                                               telegrad_bytes** state,
+                                               telegrad_status* status);
+/* Bytes of the same rank, of a store with as many workers and servers and the
+ * same tensors and settings. No worker may begin a round before all have
+ * loaded. After an error the store is of no use. */
+TELEGRAD_API int32_t telegrad_store_load_codec(telegrad_store* store,
+                                               uint32_t key, const void* state,
+                                               uint64_t num_bytes,
+                                               telegrad_status* status);
+
 /* Of type "auto": all workers call it after each step, while no operation runs.
  * Seconds on this worker of the step, of its exchange (from the first push to
  * the last answer), and those in which nothing else was done. The first call

@@ -71,6 +71,14 @@ absl::StatusOr<telegrad::StateAccess*> StatesOf(telegrad_store* store) {
                    store->store().traits().type, "' with several devices"));
 }
 
+absl::StatusOr<telegrad::CodecStates*> CodecStatesOf(telegrad_store* store) {
+  ASSIGN_OR_RETURN(telegrad::StateAccess* const states, StatesOf(store));
+  telegrad::CodecStates* const codecs = states->codec_states();
+  if (codecs != nullptr) return codecs;
+  return absl::UnimplementedError(
+      "what codecs keep, of a worker for which another one pushes");
+}
+
 }  // namespace
 
 extern "C" {
@@ -253,6 +261,29 @@ int32_t telegrad_store_load_states(telegrad_store* store, const void* states,
   const absl::string_view text(static_cast<const char*>(states),
                                states == nullptr ? 0 : num_bytes);
   return Give((*access)->Load(text), VerdictOf(store), status);
+}
+
+int32_t telegrad_store_save_codec(telegrad_store* store, uint32_t key,
+                                  telegrad_bytes** state,
+                                  telegrad_status* status) {
+  if (state == nullptr) {
+    return Give(absl::InvalidArgumentError("state is null"), status);
+  }
+  const absl::StatusOr<telegrad::CodecStates*> access = CodecStatesOf(store);
+  if (!access.ok()) return Give(access.status(), status);
+  absl::StatusOr<std::string> text = (*access)->SaveCodec(key);
+  if (text.ok()) *state = new telegrad_bytes{*std::move(text)};
+  return Give(text.status(), VerdictOf(store), status);
+}
+
+int32_t telegrad_store_load_codec(telegrad_store* store, uint32_t key,
+                                  const void* state, uint64_t num_bytes,
+                                  telegrad_status* status) {
+  const absl::StatusOr<telegrad::CodecStates*> access = CodecStatesOf(store);
+  if (!access.ok()) return Give(access.status(), status);
+  const absl::string_view text(static_cast<const char*>(state),
+                               state == nullptr ? 0 : num_bytes);
+  return Give((*access)->LoadCodec(key, text), VerdictOf(store), status);
 }
 
 int32_t telegrad_store_stats(telegrad_store* store, telegrad_stats* stats,

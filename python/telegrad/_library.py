@@ -103,6 +103,8 @@ PROTOTYPES = {
     "bytes_size": (c_uint64, [_H]),
     "bytes_free": (None, [_H]),
     "store_save_states": (c_int32, [_H, POINTER(_H), _S]),
+    "store_save_codec": (c_int32, [_H, c_uint32, POINTER(_H), _S]),
+    "store_load_codec": (c_int32, [_H, c_uint32, c_char_p, c_uint64, _S]),
     "store_after_step": (c_int32, [_H, c_double, c_double, c_double, POINTER(_H), _S]),
     "store_load_states": (c_int32, [_H, c_char_p, c_uint64, _S]),
     "store_stats": (c_int32, [_H, POINTER(Stats), _S]),

@@ -231,6 +231,21 @@ class Store:
         self.queue.wait(self.start("push_pull", keys, grads, outs,
                                    priorities=priorities))
 
+    def save_codec(self, key: int) -> bytes:
+        """What codecs keep of a key on this worker between rounds (residual, agreed
+        scale), rank 0's with the servers', for `load_codec`. While no worker has an
+        operation under way."""
+        return _library.bytes_of("store_save_codec", self.handle, key)
+
+    def load_codec(self, key: int, state: bytes) -> None:
+        """Of the same rank, with as many workers and servers and the same settings. No
+        worker may begin a round before all have loaded.
+
+        Raises:
+            telegrad.Error: bytes that do not fit; the store is of no use then.
+        """
+        call("store_load_codec", self.handle, key, state, len(state))
+
     def after_step(self, step_s: float, exchange_s: float,
                    wait_s: float) -> List[Dict[str, Any]]:
         """Of type "auto": all workers call it after each step, while no operation

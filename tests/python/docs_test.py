@@ -37,7 +37,9 @@ def main():
     found = scripts(page)
     assert found, page
     for script in found:
-        with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
+        with tempfile.TemporaryDirectory() as folder, tempfile.NamedTemporaryFile(
+                "w", suffix=".py") as file:
+            os.chdir(folder)  # for what it writes
             file.write(script)
             file.flush()
             environment = dict(os.environ, WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",

@@ -18,6 +18,7 @@ from .._library import SLICE_S, Tensor, call
 from ..errors import Error, Unsupported, UsageError
 from ..job import is_failing
 from ..store import Store
+from . import _residuals
 from ._auto import Choice, check_optimizer
 from ._meeting import job_of_group
 
@@ -134,6 +135,14 @@ class State:
             raise
         self._choice = Choice(self._store) if gc_type == "auto" else None
         self._key_of = dict(zip(names, keys))
+        self._name_of, self._names = names, dict(zip(names.values(), keys))
+        self._sizes = {names[key]: p.numel() for key, p in parameters.items()}
+        self._settings = {"gc_type": gc_type, "rules": ";".join(all_rules),
+                          "threshold": threshold, "reply": reply, "packing": packing,
+                          "nonfinite": nonfinite, "min_bytes": min_bytes,
+                          "warmup_steps": warmup_steps, "guard": guard}
+        self._group = model.process_group
+        self._carried: Dict[str, Any] = {}  # to be added to the next gradients
         self._flag_of = dict(zip(names, keys[len(names):]))
         self.rank, self.num_workers = self._job.rank, self._job.num_workers
         self._verbose = verbose and self.rank == 0
@@ -178,6 +187,8 @@ class State:
             raise Unsupported("DDP's join() for uneven inputs: give all ranks the same "
                               "number of batches (drop_last=True)")
         plan = self._plan_of(bucket, buffer)
+        if self._carried:
+            self._add_carried(bucket)
         if plan.flag is not None:
             plan.flag[0] = 0.0 if math.isfinite(float(buffer.sum())) else 1.0
         tag = self._store.queue.new_tag((buffer, plan))
@@ -193,6 +204,12 @@ class State:
             with self._changed:
                 self._pending.pop(tag)
             raise
+
+    def _add_carried(self, bucket: Any) -> None:
+        for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
+            held = self._carried.pop(self._name_of[id(parameter)], None)
+            if held is not None:
+                gradient.add_(held.reshape(gradient.shape).to(gradient))
 
     def _plan_of(self, bucket: Any, buffer: Any) -> _Bucket:
         ids = tuple(map(id, bucket.parameters()))
@@ -276,12 +293,40 @@ class State:
                 "push_ratio": _ratio(stats, "push"), "pull_ratio": _ratio(stats, "pull"),
                 "auto": list(self._choice.decisions) if self._choice else [], **stats}
 
-    def state_dict(self) -> Dict[str, Any]:
-        raise Unsupported("state_dict: residuals cannot be read from the store yet; a run "
-                          "that goes on begins with residuals of zero")
+    def _refuse_auto(self) -> None:
+        if self._choice is not None:
+            raise Unsupported("the state of 'auto', whose codecs change while it trains: "
+                              "name a codec")
 
-    def load_state_dict(self, state: Dict[str, Any]) -> None:
-        raise Unsupported("load_state_dict: see state_dict")
+    def state_dict(self) -> Dict[str, Any]:
+        """What codecs keep of this rank's gradients (residuals, agreed scales), for
+        `torch.save`; each rank has its own. All ranks call it, between steps."""
+        self._refuse_auto()
+        self._job.barrier()  # nobody is in a step any more
+        try:
+            return _residuals.make(self._store, self._names, self._sizes, self._settings)
+        finally:
+            self._job.barrier()  # nor in the next one yet
+
+    def load_state_dict(self, state: Any, reshard: Optional[str] = None) -> None:
+        """The rest of the run then has the bits of one that was never ended. All ranks
+        call it, between steps.
+
+        Args:
+            state: of this rank by `state_dict`. For another number of workers a list of
+                states, which has each old rank's on one rank, as
+                ``[torch.load(f) for f in files[rank::world_size]]``.
+            reshard: for another number of workers: "sum" adds what they held back to the
+                next gradients; "drop" begins with residuals of zero.
+
+        Raises:
+            telegrad.UsageError: on all ranks, what does not fit: another model, setting
+                or number of workers.
+        """
+        self._refuse_auto()
+        self._carried = _residuals.load(self._store, self._names, state, reshard,
+                                        self._group, self._sizes, self._settings)
+        self._job.barrier()
 
     def close(self) -> None:
         """Leaves the job, and says what was saved. A second call does nothing."""

@@ -1,0 +1,154 @@
+"""What codecs keep of a model's gradients, as a `state_dict` of each rank."""
+from __future__ import annotations
+
+import struct
+from typing import Any, Dict, List, Optional, Sequence
+
+import torch
+import torch.distributed as dist
+
+from ..errors import UsageError
+
+_FORMAT = 1
+_CHUNK_ELEMS = 512 * 1024  # of a frame, as the C interface has it
+_MIN_PART_ELEMS = 32 * 1024  # of a server's part, kMinPartElems of the library
+_WORD_ELEMS = 16
+_HEAD = struct.Struct("<4sIQQ")
+_CHUNK = struct.Struct("<BhBhBBHB")  # docs/checkpoints.md, chunk
+_U64 = struct.Struct("<Q")
+_WAYS = ("sum", "drop")
+
+
+def chunk_sizes(num_elems: int, num_servers: int) -> List[int]:
+    """Of a tensor's chunks: each server has a part, each part chunks."""
+    parts = max(1, min(num_elems // _MIN_PART_ELEMS, num_servers))
+    share = -(-num_elems // _WORD_ELEMS) / parts
+    ends = [int(share * i + 0.5) * _WORD_ELEMS for i in range(1, parts)] + [num_elems]
+    sizes = []
+    begin = 0
+    for end in ends:
+        for at in range(begin, end, _CHUNK_ELEMS):
+            sizes.append(min(_CHUNK_ELEMS, end - at))
+        begin = end
+    return sizes
+
+
+def residual_of(state: bytes, num_elems: int, num_servers: int) -> Any:
+    """Of a key, from what `Store.save_codec` gave: [num_elems] float32.
+
+    Raises:
+        telegrad.UsageError: bytes that are none of such a key.
+    """
+    residual = torch.zeros(num_elems)
+    try:
+        magic, version, _, _ = _HEAD.unpack_from(state, 0)
+        at = _HEAD.size
+        (size,) = _U64.unpack_from(state, at)
+        at += _U64.size
+        end, begin = at + size, 0
+        for elems in chunk_sizes(num_elems, num_servers):
+            has_residual = _CHUNK.unpack_from(state, at)[-1]
+            at += _CHUNK.size
+            if has_residual:
+                residual[begin:begin + elems] = torch.frombuffer(
+                    bytearray(state[at:at + 4 * elems]), dtype=torch.float32)
+                at += 4 * elems
+            (memory,) = _U64.unpack_from(state, at)
+            at += _U64.size + memory
+            begin += elems
+    except (struct.error, RuntimeError, ValueError) as why:
+        raise UsageError(f"the state of a codec is damaged: {why}") from None
+    if (magic, version, at) != (b"TGCS", 1, end):
+        raise UsageError("the state of a codec is damaged, or of another version")
+    return residual
+
+
+def _differ(what: str, saved: Any, now: Any) -> UsageError:
+    return UsageError(f"the state does not fit: {what} {saved!r} then, {now!r} now")
+
+
+def check_fits(saved: Dict[str, Any], sizes: Dict[str, int],
+               settings: Dict[str, Any]) -> None:
+    """Of the same model and settings."""
+    if not isinstance(saved, dict) or saved.get("format") != _FORMAT:
+        raise UsageError("no state of telegrad.torch, or one of another version")
+    for what, now in settings.items():
+        if saved["settings"].get(what) != now:
+            raise _differ(what, saved["settings"].get(what), now)
+    for name in sorted(set(saved["sizes"]) | set(sizes)):
+        if saved["sizes"].get(name) != sizes.get(name):
+            raise _differ(f"elements of {name}", saved["sizes"].get(name),
+                          sizes.get(name))
+
+
+def make(store: Any, keys: Dict[str, int], sizes: Dict[str, int],
+         settings: Dict[str, Any]) -> Dict[str, Any]:
+    """This rank's state; `torch.save` takes it. While nothing is under way on any
+    rank."""
+    return {"format": _FORMAT, "rank": store.job.rank, "workers": store.job.num_workers,
+            "servers": store.job.num_servers, "settings": dict(settings),
+            "sizes": dict(sizes),
+            "codecs": {name: torch.frombuffer(bytearray(store.save_codec(key)),
+                                              dtype=torch.uint8)
+                       for name, key in keys.items()}}
+
+
+def load(store: Any, keys: Dict[str, int], state: Any, way: Optional[str], group: Any,
+         sizes: Dict[str, int], settings: Dict[str, Any]) -> Dict[str, Any]:
+    """Of all ranks: what they kept, or what to do with other workers' states.
+
+    Args:
+        state: what `make` gave this rank; or, for another number of workers, a list of
+            such of old ranks, each on one rank.
+        way: "sum" or "drop", for another number of workers.
+
+    Returns:
+        What this rank is to add to its next gradients, by name [n] float32; nothing
+        where the state fits as it is.
+
+    Raises:
+        telegrad.UsageError: on all ranks, what does not fit.
+    """
+    states = [state] if isinstance(state, dict) else list(state)
+    note: Dict[str, Any] = {"why": "", "of": []}
+    try:
+        for saved in states:
+            check_fits(saved, sizes, settings)
+            note["of"].append((saved["rank"], saved["workers"], saved["servers"]))
+    except UsageError as why:
+        note["why"] = str(why)
+    job = store.job
+    notes: List[Any] = [None] * job.num_workers
+    dist.all_gather_object(notes, note, group=group)
+    for rank, other in enumerate(notes):
+        if other["why"]:
+            raise UsageError(f"rank {rank}: {other['why']}")
+    now = (job.num_workers, job.num_servers)
+    if all(other["of"] == [(rank, *now)] for rank, other in enumerate(notes)):
+        for name, key in keys.items():
+            store.load_codec(key, states[0]["codecs"][name].numpy().tobytes())
+        return {}
+    given = sorted(pair for other in notes for pair in other["of"])
+    if way not in _WAYS:
+        raise UsageError(f"states of (rank, workers, servers) {given} for {now[0]} workers "
+                         f"and {now[1]} servers: say reshard='sum', which keeps what was "
+                         "held back, or reshard='drop'")
+    if way == "drop":
+        return {}
+    old = given[0][1:] if given else (0, 0)
+    if given != [(rank, *old) for rank in range(old[0])] or not given:
+        raise UsageError("reshard='sum' takes each old rank's state on one rank, once; "
+                         f"there are (rank, workers, servers) {given}")
+    return _carried(states, now[0] / old[0])
+
+
+def _carried(states: Sequence[Dict[str, Any]], factor: float) -> Dict[str, Any]:
+    """The sum of residuals, so that the mean over workers of what was held back stays."""
+    total: Dict[str, Any] = {}
+    for state in states:
+        for name, size in state["sizes"].items():
+            residual = residual_of(state["codecs"][name].numpy().tobytes(), size,
+                                   state["servers"])
+            if bool((residual != 0).any()):
+                total[name] = total.get(name, 0) + factor * residual
+    return total

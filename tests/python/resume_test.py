@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+"""What codecs keep is saved and loaded: a run that goes on has the bits of one that was
+never ended, and other bits without; other numbers of workers; what does not fit."""
+import os
+import tempfile
+import unittest
+
+import workers
+
+try:
+    import torch
+    import torch.distributed as dist
+except ImportError as why:
+    workers.skip(f"python3-torch is not installed: {why}")
+
+import telegrad
+import telegrad.torch
+from telegrad.torch import _residuals
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+RANK = int(os.environ.get("RANK", -1))
+WORLD = int(os.environ.get("WORLD_SIZE", 0))
+FILE = os.path.abspath(__file__)
+THRESHOLD = 2 ** -9
+FIXED = f"2bit:{THRESHOLD}"
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(7)
+        self.first = torch.nn.Linear(24, 50)
+        # More than a chunk of 524,288, and parts of two servers.
+        self.large = torch.nn.Linear(700, 800)
+
+    def forward(self, x):
+        return torch.relu(self.first(x)).sum() + self.large(x.repeat(1, 30)[:, :700]).sum()
+
+
+def steps(model, first, last):
+    """Of SGD on this rank's own data; the weights."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=2 ** -6)
+    for step in range(first, last):
+        optimizer.zero_grad()
+        generator = torch.Generator().manual_seed(100 * step + RANK)
+        (model(torch.randn(2, 24, generator=generator)) / 100).backward()
+        optimizer.step()
+    return {name: p.detach().clone() for name, p in model.module.named_parameters()}
+
+
+def equal(one, other):
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+def compressed(weights=None, gc_type="2bit", **options):
+    net = Net()
+    if weights is not None:
+        net.load_state_dict(weights)
+    model = DDP(net)
+    return model, telegrad.torch.compress(model, gc_type=gc_type, verbose=False,
+                                          guard=False, **options)
+
+
+def refused(work):
+    try:
+        work()
+    except telegrad.UsageError as why:
+        return str(why)
+    raise AssertionError("not refused")
+
+
+# ---- what a rank does ----
+
+def resumes(folder):
+    """With fixed and agreed thresholds, and with a residual on the servers."""
+    dist.init_process_group("gloo")
+    found = []
+    for i, (codec, options) in enumerate((
+            ("2bit:0.0078125", {}), ("2bit", {}), ("2bit", {"reply": "reencode"}),
+            ("topk:0.1", {}), ("int8", {}))):
+        model, state = compressed(gc_type=codec, **options)
+        half = steps(model, 0, 3)
+        path = os.path.join(folder, f"{i}-{RANK}.pt")
+        torch.save(state.state_dict(), path)
+        whole = steps(model, 3, 6)
+        state.close()
+        again, loads = compressed(half, codec, **options)
+        loads.load_state_dict(torch.load(path))
+        forgot, forgets = compressed(half, codec, **options)
+        found.append([equal(steps(again, 3, 6), whole), equal(steps(forgot, 3, 6), whole)])
+        loads.close()
+        forgets.close()
+    return found
+
+
+def saves(folder):
+    """Two steps; the residuals and their mean."""
+    dist.init_process_group("gloo")
+    model, state = compressed(gc_type=FIXED)
+    weights = steps(model, 0, 2)
+    saved = state.state_dict()
+    torch.save(saved, os.path.join(folder, f"of-{WORLD}-{RANK}.pt"))
+    sums = {}
+    for name, size in saved["sizes"].items():
+        residual = _residuals.residual_of(saved["codecs"][name].numpy().tobytes(), size,
+                                          saved["servers"])
+        dist.all_reduce(residual)
+        sums[name] = residual / WORLD
+    if RANK == 0:
+        torch.save((weights, sums), os.path.join(folder, "sums.pt"))
+    state.close()
+    return {name: float(residual.abs().max()) for name, residual in sums.items()}
+
+
+def reshards(folder):
+    """Three workers go on with what two kept: with gradients of 0 the sum of all that is
+    sent, until nothing is left, is what was held back; and what does not fit."""
+    dist.init_process_group("gloo")
+    files = [os.path.join(folder, f"of-2-{rank}.pt") for rank in range(2)]
+    mine = [torch.load(path) for path in files[RANK::WORLD]]
+    weights, sums = torch.load(os.path.join(folder, "sums.pt"))
+    model, state = compressed(weights, FIXED)
+    texts = [refused(lambda: state.load_state_dict(mine)),
+             refused(lambda: state.load_state_dict(mine[:0], reshard="sum")),
+             refused(lambda: state.load_state_dict(mine, reshard="mean")),
+             refused(lambda: state.load_state_dict({"format": 7}))]
+    state.load_state_dict(mine, reshard="sum")
+    got = {name: torch.zeros_like(p) for name, p in weights.items()}
+    for _ in range(40):
+        model.zero_grad()
+        (model(torch.zeros(2, 24)) * 0).backward()
+        for name, p in model.module.named_parameters():
+            got[name] += p.grad
+    far = {name: float((got[name].flatten() - sums[name]).abs().max()) for name in sums}
+    state.close()
+    other, differs = compressed(weights, FIXED, min_bytes=9)
+    texts.append(refused(lambda: differs.load_state_dict(mine, reshard="drop")))
+    differs.close()
+    plain, drops = compressed(weights, FIXED)
+    drops.load_state_dict(mine, reshard="drop")
+    (plain(torch.zeros(2, 24)) * 0).backward()
+    dropped = max(float(p.grad.abs().max()) for p in plain.parameters())
+    drops.close()
+    return [far, dropped, texts]
+
+
+# ---- the tests ----
+
+class Resume(unittest.TestCase):
+    def ranks(self, function, argument, num):
+        return workers.Ranks(FILE, function.__name__, num, argument).results()
+
+    def test_a_run_that_goes_on_has_the_same_bits(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for found in self.ranks(resumes, folder, 2):
+                self.assertEqual([same for same, _ in found], [True] * 5)
+                # The test fails where residuals are lost.
+                self.assertEqual([same for _, same in found], [False] * 5)
+
+    def test_another_number_of_workers(self):
+        with tempfile.TemporaryDirectory() as folder:
+            largest = self.ranks(saves, folder, 2)[0]
+            self.assertGreater(largest["large.weight"], 4 * THRESHOLD)
+            for far, dropped, texts in self.ranks(reshards, folder, 3):
+                # Each of three workers keeps less than a threshold, /3 in the mean.
+                self.assertLess(max(far.values()), THRESHOLD)
+                self.assertEqual(dropped, 0)
+                for text, pattern in zip(texts, (
+                        "reshard='sum'.*reshard='drop'", "each old rank", "reshard='sum'",
+                        "no state of telegrad", "min_bytes 0 then, 9 now")):
+                    self.assertRegex(text, pattern)
+
+
+if __name__ == "__main__":
+    workers.main({function.__name__: function for function in (resumes, saves, reshards)})
