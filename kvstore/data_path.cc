@@ -89,6 +89,22 @@ class Told {
   Constraint<T> value_;
 };
 
+// Worker 0's is obeyed: another worker without it would not know its tensors.
+absl::Status CheckGiven(std::span<const MemberFacts> members) {
+  const MemberFacts& first = members.front();
+  for (const MemberFacts& each : members) {
+    if (each.plan == first.plan) continue;
+    if (each.plan.empty() && !absl::StartsWith(each.name, "worker")) continue;
+    const auto has = [](const MemberFacts& member) {
+      return member.plan.empty() ? "none" : member.plan.substr(0, 16);
+    };
+    return Mismatch(absl::StrCat("plan: ", first.name, " has ", has(first),
+                                 ", ", each.name, " has ", has(each),
+                                 "; give all workers the same --plan"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status TakeConstraints(std::span<const MemberFacts> members,
                              PlanRequest& request) {
   Told<std::string> transport("transport");
@@ -129,6 +145,13 @@ void TakeTransports(std::span<const MemberFacts> members, PathRequest& path) {
   }
 }
 
+// The name of its machine in plans.
+std::string LabelOf(const MemberFacts& facts) {
+  return facts.machine.ok() && !facts.machine->host.empty()
+             ? facts.machine->host
+             : facts.host;
+}
+
 // Each machine once: the first member that knows it speaks for it.
 void TakeMachines(std::span<const MemberFacts> members, PathRequest& path) {
   using HostKey = std::pair<std::string, std::string>;
@@ -152,11 +175,10 @@ void TakeMachines(std::span<const MemberFacts> members, PathRequest& path) {
       static_cast<int>(speakers.size() - with_workers.size());
   for (const HostKey& key : order) {
     const MemberFacts& speaker = *speakers[key];
-    std::string label = speaker.host;
+    const std::string label = LabelOf(speaker);
     if (speaker.machine.ok()) {
       path.machines.push_back(*speaker.machine);
-      if (path.machines.back().host.empty()) path.machines.back().host = label;
-      label = path.machines.back().host;
+      path.machines.back().host = label;
     } else if (speaker.interface != "lo") {
       path.notes.push_back(absl::StrCat(
           "nothing is known of the machine of ", speaker.name, " (",
@@ -171,8 +193,8 @@ absl::StatusOr<Plan> MakePath(const PathRequest& path) {
   absl::StatusOr<Plan> plan = PlanPath(path.machines, path.request);
   if (!plan.ok()) return Mismatch(plan.status().message());
   const std::string& told = path.request.network.value;
-  if (plan->network == NetworkKind::kTcp && !IsAuto(told) &&
-      plan->transport != TransportOf(NetworkKind::kTcp) &&
+  if (path.request.given == nullptr && plan->network == NetworkKind::kTcp &&
+      !IsAuto(told) && plan->transport != TransportOf(NetworkKind::kTcp) &&
       !absl::EqualsIgnoreCase(told, Name(NetworkKind::kTcp))) {
     LogWarning("transport: ", told, " goes over TCP here: ",
                FindDecision(*plan, Decision::Kind::kNetwork)->why,
@@ -182,8 +204,8 @@ absl::StatusOr<Plan> MakePath(const PathRequest& path) {
   return plan;
 }
 
-absl::StatusOr<Plan> PlanForAll(Job& job, TimePoint deadline,
-                                PathRequest& basis) {
+absl::StatusOr<Plan> PlanForAll(Job& job, const PathOptions& options,
+                                TimePoint deadline, PathRequest& basis) {
   std::vector<MemberFacts> members;
   const Membership& membership = job.membership();
   for (const auto* all : {&membership.workers, &membership.servers}) {
@@ -195,7 +217,7 @@ absl::StatusOr<Plan> PlanForAll(Job& job, TimePoint deadline,
       members.push_back(std::move(facts));
     }
   }
-  ASSIGN_OR_RETURN(basis, RequestPath(members));
+  ASSIGN_OR_RETURN(basis, RequestPath(members, options.given));
   for (const std::string& note : basis.notes) LogWarning("plan: ", note);
   return MakePath(basis);
 }
@@ -203,11 +225,7 @@ absl::StatusOr<Plan> PlanForAll(Job& job, TimePoint deadline,
 // What `self` does to follow the plan.
 TransportOptions Follow(const Plan& plan, const MemberFacts& self,
                         TransportOptions transport) {
-  std::string label = self.host;
-  if (self.machine.ok() && !self.machine->host.empty()) {
-    label = self.machine->host;
-  }
-  const RunSettings settings = Apply(plan, label);
+  const RunSettings settings = Apply(plan, LabelOf(self));
   transport.name = settings.transport;
   transport.tls = settings.tls;
   transport.connections =
@@ -231,18 +249,6 @@ absl::Status CheckPushers(const std::vector<int>& pushers, size_t num_workers) {
       " of the job");
 }
 
-// What a plan may choose; on loopback less is of use.
-std::set<std::string> Usable(bool is_loopback) {
-  std::set<std::string> names = {TransportOf(NetworkKind::kLocal),
-                                 TransportOf(NetworkKind::kTcp)};
-  if (is_loopback) return names;
-  for (const NetworkKind each :
-       {NetworkKind::kInfiniBand, NetworkKind::kRoceV2, NetworkKind::kEfa}) {
-    names.insert(TransportOf(each));
-  }
-  return names;
-}
-
 }  // namespace
 
 std::vector<int> RanksThatPush(const Plan& plan, size_t num_workers) {
@@ -263,6 +269,22 @@ absl::Status CheckPath(const TransportOptions& options) {
   return CheckTransport(one);
 }
 
+absl::Status CheckPath(const PathOptions& options) {
+  if (options.given == nullptr) return CheckPath(options.transport);
+  ASSIGN_OR_RETURN(const MemberFacts self,
+                   LookAtSelf(options, ToString(NodeId{Role::kWorker, 0})));
+  ASSIGN_OR_RETURN(PathRequest path,
+                   RequestPath(std::span(&self, 1), options.given));
+  // Who else there will be is not known here.
+  const Plan& plan = options.given->plan;
+  path.request.workers = plan.workers;
+  path.request.servers = plan.servers;
+  for (const MachinePlan& each : plan.machines) {
+    path.request.bound.try_emplace(each.host);
+  }
+  return PlanPath(path.machines, path.request).status();
+}
+
 absl::StatusOr<MemberFacts> LookAtSelf(const PathOptions& options,
                                        absl::string_view name) {
   const TransportOptions& transport = options.transport;
@@ -280,8 +302,10 @@ absl::StatusOr<MemberFacts> LookAtSelf(const PathOptions& options,
   if (!options.has_auto_connections) {
     facts.connections = static_cast<int>(NumConnections(transport));
   }
+  if (options.given != nullptr) facts.plan = options.given->plan.digest;
   if (IsAuto(transport.name)) {
-    for (const std::string& each : Usable(facts.interface == "lo")) {
+    for (const std::string& each :
+         TransportsToChoose(facts.interface == "lo")) {
       TransportOptions one = transport;
       one.name = each;
       if (!CheckTransport(one).ok()) continue;
@@ -306,16 +330,20 @@ absl::StatusOr<MemberFacts> LookAtSelf(const PathOptions& options,
   return facts;
 }
 
-absl::StatusOr<PathRequest> RequestPath(std::span<const MemberFacts> members) {
+absl::StatusOr<PathRequest> RequestPath(
+    std::span<const MemberFacts> members,
+    std::shared_ptr<const GivenPlan> given) {
   PathRequest path;
+  RETURN_IF_ERROR(CheckGiven(members));
+  path.request.given = std::move(given);
   RETURN_IF_ERROR(TakeConstraints(members, path.request));
   path.request.host_memory = {true, "frames of this job are in host memory"};
   TakeTransports(members, path);
   TakeMachines(members, path);
   const bool is_local = absl::c_all_of(
       members, [](const MemberFacts& each) { return each.interface == "lo"; });
-  if (path.machines.empty() && !is_local && !path.request.network.is_set() &&
-      !path.request.tls.is_set()) {
+  if (path.machines.empty() && !is_local && path.request.given == nullptr &&
+      !path.request.network.is_set() && !path.request.tls.is_set()) {
     path.request.network = {TransportOf(NetworkKind::kTcp),
                             "nothing is known of the machines"};
   }
@@ -330,13 +358,9 @@ absl::StatusOr<DataPath> AgreeOnPath(Job& job, const PathOptions& options,
   RETURN_IF_ERROR(job.Post(absl::StrCat("about/", name), ToText(self)));
   DataPath path;
   if (id == NodeId{Role::kWorker, 0}) {
-    ASSIGN_OR_RETURN(Plan plan, PlanForAll(job, deadline, path.basis));
-    // Texts may be long; what is done is not.
-    std::string text = PlanToJson(plan);
-    if (text.size() > kMaxGatherBytes) {
-      for (Decision& each : plan.decisions) each.evidence.clear();
-      text = PlanToJson(plan);
-    }
+    ASSIGN_OR_RETURN(const Plan plan,
+                     PlanForAll(job, options, deadline, path.basis));
+    ASSIGN_OR_RETURN(const std::string text, PlanToJson(plan, kMaxGatherBytes));
     RETURN_IF_ERROR(job.Post("plan", text));
   }
   ASSIGN_OR_RETURN(const std::string text, job.Read("plan", deadline));
@@ -381,7 +405,7 @@ absl::StatusOr<DataPath> AgreeOnPath(const PathOptions& options, int rank,
     members.push_back(std::move(each));
   }
   DataPath path;
-  ASSIGN_OR_RETURN(path.basis, RequestPath(members));
+  ASSIGN_OR_RETURN(path.basis, RequestPath(members, options.given));
   ASSIGN_OR_RETURN(path.plan, MakePath(path.basis));
   path.transport = Follow(path.plan, self, options.transport);
   return path;

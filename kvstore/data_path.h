@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -31,6 +32,8 @@ struct PathOptions {
   TransportOptions transport = {};  // name "auto": for the planner to choose
   // So is the number of connections.
   bool has_auto_connections = false;
+  // Instead of what would be planned; all workers have the same. Null: none.
+  std::shared_ptr<const GivenPlan> given = nullptr;
   // Looks at the machine; null: nothing is known of it. Not called where the
   // bind address is loopback, from which no card is reached.
   std::function<MachineReport()> look = nullptr;
@@ -42,6 +45,9 @@ struct PathOptions {
 // Whether such options can be followed, as far as that is known without a
 // context: as CheckTransport, but the name may be a network's or "auto".
 absl::Status CheckPath(const TransportOptions& options);
+// The same, and what can be known here of a given plan: whether flags, this
+// host and its machine agree with it. Looks at the machine.
+absl::Status CheckPath(const PathOptions& options);
 
 // The part of it that others need to know.
 struct MemberFacts {
@@ -58,6 +64,7 @@ struct MemberFacts {
   std::string tier_one = {};  // that it was told: "on", "off"; "auto": none
   // Members of one host in one of these reach each other by loopback.
   std::string network_namespace = {};
+  std::string plan = {};  // digest of the given one; empty: none
   // Evidence, environment and addresses left out.
   absl::StatusOr<Machine> machine = absl::NotFoundError("not looked at");
 };
@@ -81,8 +88,10 @@ struct PathRequest {
 };
 // `members` are workers, then servers. What they were told are constraints;
 // FailedPrecondition with exit code 31 names two that were told different
-// things, and both.
-absl::StatusOr<PathRequest> RequestPath(std::span<const MemberFacts> members);
+// things, and both. `given`: of worker 0.
+absl::StatusOr<PathRequest> RequestPath(
+    std::span<const MemberFacts> members,
+    std::shared_ptr<const GivenPlan> given = nullptr);
 
 // How data goes, as all members do it.
 struct DataPath {

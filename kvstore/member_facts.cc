@@ -114,6 +114,7 @@ std::string ToText(const MemberFacts& facts) {
                      {"connections", static_cast<unsigned>(facts.connections)},
                      {"tier1", facts.tier_one},
                      {"network_namespace", facts.network_namespace},
+                     {"plan", facts.plan},
                      {"error", error}};
   return absl::StrCat(line.dump(-1, ' ', false, Json::error_handler_t::replace),
                       "\n", machine);
@@ -134,7 +135,8 @@ absl::StatusOr<MemberFacts> ParseMemberFacts(absl::string_view name,
                     .rails = line.Count("rails"),
                     .connections = line.Count("connections"),
                     .tier_one = line.Text("tier1"),
-                    .network_namespace = line.Text("network_namespace")};
+                    .network_namespace = line.Text("network_namespace"),
+                    .plan = line.Text("plan")};
   const std::string error = line.Text("error", 4 * kMaxErrorBytes);
   if (!line.is_right()) {
     return Bad(name, absl::StrCat(

@@ -38,6 +38,11 @@ struct TensorSpec {
   // Elements of a row, of which there is a whole number: then views may have
   // some rows of it (TensorView::rows), and it goes dense. 0: it has none.
   size_t row_elems = 0;
+  // What a plan says of it, alike on all workers, over what the store's
+  // settings do: a codec as CompressionConfig::type, which is its only one, and
+  // the elements of a chunk. Empty and 0: nothing.
+  std::string codec = {};
+  size_t chunk_elems = 0;
 };
 
 enum class ReplyMode : uint8_t {

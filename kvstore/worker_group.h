@@ -25,8 +25,9 @@ struct JobOptions {
   Secret secret = {};
   int wanted_rank = -1;
   TransportOptions transport = {};
-  bool has_auto_connections = false;              // as in PathOptions
-  std::function<MachineReport()> look = nullptr;  // as well
+  bool has_auto_connections = false;                 // as in PathOptions
+  std::function<MachineReport()> look = nullptr;     // as well
+  std::shared_ptr<const GivenPlan> given = nullptr;  // and this
   ControlTiming timing = {};
   std::shared_ptr<Cancellation> cancellation = nullptr;  // may be null
   Duration operation_timeout = std::chrono::seconds(300);
@@ -48,7 +49,7 @@ struct JobOptions {
   std::function<void(const FatalEvent&)> on_fatal = nullptr;
 
   PathOptions path() const {
-    return {transport, has_auto_connections, look, tier_one, host};
+    return {transport, has_auto_connections, given, look, tier_one, host};
   }
 };
 

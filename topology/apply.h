@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -42,7 +43,12 @@ PlannedConnections ConnectionsOver(NetworkKind network, double gbps,
 RunSettings Apply(const Plan& plan, absl::string_view host);
 
 // What PlanToJson wrote: all that its digest is of. InvalidArgument names what
-// is missing, or says that it was changed.
+// is missing or cannot be, or says that it was changed.
 absl::StatusOr<Plan> PlanFromJson(absl::string_view text);
+
+// Of a file of PlanToJson, or of a run's summary.json; "summary.json#2bit" is
+// of the run with that setting, where there are several. Errors name the file.
+absl::StatusOr<std::shared_ptr<const GivenPlan>> LoadPlan(
+    const std::string& path);
 
 }  // namespace telegrad

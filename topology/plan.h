@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,6 +23,9 @@ namespace telegrad {
 enum class NetworkKind : uint8_t { kLocal, kTcp, kInfiniBand, kRoceV2, kEfa };
 const char* Name(NetworkKind network);  // "local", "TCP", "IB", "RoCEv2", "EFA"
 const char* TransportOf(NetworkKind network);  // that carries it: "ucx"
+// Those that a plan may choose, each once; where all members have loopback
+// addresses no card is reached.
+std::vector<std::string> TransportsToChoose(bool is_loopback);
 // The network that a name stands for, in any case; none where it is a run's
 // transport that leaves the network to the machines: auto, inproc, ofi, ucx.
 // InvalidArgument lists the names there are.
@@ -52,6 +56,8 @@ struct Constraint {
 // codec with which this product's accuracy was measured over whole trainings.
 // Others lose something else, which is the user's to allow.
 inline constexpr char kDefaultAllowed[] = "2bit";
+
+struct GivenPlan;
 
 // What a user asks for.
 struct PlanRequest {
@@ -90,6 +96,8 @@ struct PlanRequest {
   // Of a step without communication, of which backward is two thirds; 0: not
   // known, then nothing hides behind it.
   double compute_s = 0;
+  // Obeyed as it is, once machines and all that is above agree with it.
+  std::shared_ptr<const GivenPlan> given = nullptr;
 };
 
 // A port that a GPU (or a machine without GPUs) uses.
@@ -180,10 +188,17 @@ struct Plan {
   std::string digest = {};
 };
 
+// A plan that a user gives.
+struct GivenPlan {
+  std::string by = {};  // "--plan FILE"
+  Plan plan = {};
+};
+
 // A pure function of its arguments, independent of the order of `machines`.
 // Given fewer machines than workers, takes the others to be alike; given none,
-// all have one network card and no GPU. FailedPrecondition where an override
-// does not fit a machine (named), InvalidArgument for a bad request.
+// all have one network card and no GPU. FailedPrecondition where an override or
+// a given plan does not fit a machine or the request (named), InvalidArgument
+// for a bad request.
 absl::StatusOr<Plan> MakePlan(std::span<const Machine> machines,
                               const Calibration& calibration,
                               const PlanRequest& request);
@@ -205,6 +220,8 @@ const Decision* FindDecision(const Plan& plan, Decision::Kind what);
 // and lines for people.
 std::string ToText(const Decision& decision);
 std::string PlanToJson(const Plan& plan);
+// In at most so many bytes, if need be without evidence; ResourceExhausted.
+absl::StatusOr<std::string> PlanToJson(Plan plan, size_t max_bytes);
 std::string PlanToText(const Plan& plan);
 
 }  // namespace telegrad

@@ -74,10 +74,11 @@ absl::StatusOr<RunSummary> BenchmarkProfile(RunContext& context) {
   const TrainOptions& options = context.options;
   ASSIGN_OR_RETURN(std::vector<TensorSpec> specs, LoadProfile(options.network));
   RETURN_IF_ERROR(context.store.SetOptimizer({}));
+  RunPlan run_plan;
+  RETURN_IF_ERROR(run_plan.Agree(context, specs));
   RETURN_IF_ERROR(context.store.Init(specs, {}).status());
   RETURN_IF_ERROR(PackRun(context));
-  RunPlan run_plan;
-  RETURN_IF_ERROR(run_plan.Start(context, specs));
+  RETURN_IF_ERROR(run_plan.Start(specs));
   SyntheticGradients gradients = MakeGradients(std::move(specs), context.seed,
                                                context.store.group().rank());
   const int64_t steps =

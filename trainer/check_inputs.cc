@@ -10,12 +10,13 @@
 #include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "compression/codec_spec.h"
-#include "kvstore/data_path.h"
 #include "kvstore/kvstore.h"
+#include "kvstore/tuning/machine_detection.h"
 #include "trainer/check_gpus.h"
 #include "trainer/checkpoint_folder.h"
 #include "trainer/cluster.h"
 #include "trainer/dataset.h"
+#include "trainer/given_plan.h"
 #include "trainer/injection.h"
 #include "trainer/network.h"
 #include "trainer/optimizer_flags.h"
@@ -272,7 +273,8 @@ absl::Status CheckInjection(const TrainOptions& options,
 
 absl::Status CheckTraining(const TrainOptions& options, int workers) {
   if (IsProfile(options.network)) {
-    return LoadProfile(options.network).status();
+    ASSIGN_OR_RETURN(const auto tensors, LoadProfile(options.network));
+    return CheckPlannedTensors(options, tensors);
   }
   ASSIGN_OR_RETURN(NetworkSpec spec, RequestedSpec(options));
   size_t samples = 0;
@@ -297,6 +299,11 @@ absl::Status CheckTraining(const TrainOptions& options, int workers) {
                      shape->least_batch, " or more"));
   }
   RETURN_IF_ERROR(CheckInjection(options, shape->parameters, workers));
+  std::vector<TensorSpec> tensors;
+  for (const Parameter& each : shape->parameters) {
+    tensors.push_back({each.name, each.num_elements});
+  }
+  RETURN_IF_ERROR(CheckPlannedTensors(options, tensors));
   if (options.benchmark) return absl::OkStatus();
   const int step_batch = options.batch_size * options.grad_accumulation;
   if (static_cast<size_t>(step_batch) >
@@ -361,7 +368,9 @@ absl::Status CheckFlags(const TrainOptions& options) {
 absl::Status CheckInputs(const TrainOptions& options,
                          const std::optional<Placement>& placement) {
   RETURN_IF_ERROR(CheckGpus(options));
-  RETURN_IF_ERROR(CheckPath(TransportOptionsOf(options)));
+  RETURN_IF_ERROR(CheckPlannedMachines(options, placement));
+  RETURN_IF_ERROR(CheckMemberPath(
+      options, [&options] { return MachineDetection(options.bind).Get(); }));
   RETURN_IF_ERROR(CheckSecurity(options));
   if (options.transport == "inproc") {
     return absl::InvalidArgumentError(

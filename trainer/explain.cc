@@ -265,8 +265,10 @@ PlanRequest RequestOf(const TrainOptions& options, const Workload& load,
   request.aggregation = {options.hosts_parts ? Aggregation::kColocatedServers
                                              : Aggregation::kDedicatedServers,
                          absl::StrCat("--kv-store ", options.kv_store)};
-  request.chunk_bytes = {static_cast<int64_t>(4 * options.chunk_elems),
-                         absl::StrCat("--chunk-elems ", options.chunk_elems)};
+  if (!options.has_auto_chunk) {
+    request.chunk_bytes = {static_cast<int64_t>(4 * options.chunk_elems),
+                           absl::StrCat("--chunk-elems ", options.chunk_elems)};
+  }
   // As --link emulates it: each pair of worker and server has a link.
   request.link_gbps = 8e-9 * options.link_spec.bytes_per_s *
                       std::max(1, job.servers - (options.hosts_parts ? 1 : 0));

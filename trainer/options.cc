@@ -14,6 +14,7 @@
 #include "trainer/check_inputs.h"
 #include "trainer/cluster.h"
 #include "trainer/dataset.h"
+#include "trainer/given_plan.h"
 #include "trainer/network.h"
 #include "trainer/optimizer_flags.h"
 #include "trainer/profile.h"
@@ -38,6 +39,7 @@ struct RawFlags {
   std::string nonfinite = "error";
   std::string update_on = "worker";
   std::string seeds = "0";
+  std::string chunk = "524288";
   RawOptimizerFlags optimizer;
   int benchmark = 0;
 };
@@ -199,7 +201,7 @@ void AddRunFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
       ->group(group);
 }
 
-void AddJobFlags(CLI::App& app, TrainOptions& options) {
+void AddJobFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
   AddMemberFlags(app, options);
   app.add_option("--devices", options.devices,
                  "devices of a worker, each with a copy of the network and a "
@@ -218,10 +220,11 @@ void AddJobFlags(CLI::App& app, TrainOptions& options) {
                  "how a worker's samples are divided among its devices: 3,1")
       ->delimiter(',')
       ->group("Job");
-  app.add_option("--chunk-elems", options.chunk_elems,
-                 "elements that travel as one frame")
+  app.add_option("--chunk-elems,--chunk", raw.chunk,
+                 "elements that travel as one frame; auto: the planner's, "
+                 "tensor by tensor: what codecs lose may then differ from "
+                 "machine to machine")
       ->capture_default_str()
-      ->check(CLI::Range(size_t{32}, size_t{8} << 20))
       ->group("Job");
 }
 
@@ -272,6 +275,20 @@ absl::Status FillSettings(const RawFlags& raw, TrainOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status ParseChunk(const std::string& text, TrainOptions& options) {
+  constexpr size_t kLeast = 32;
+  constexpr size_t kMost = size_t{8} << 20;
+  options.has_auto_chunk = text == "auto";
+  if (options.has_auto_chunk) return absl::OkStatus();
+  if (absl::SimpleAtoi(text, &options.chunk_elems) &&
+      options.chunk_elems >= kLeast && options.chunk_elems <= kMost) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("--chunk-elems ", text,
+                                                 ": it takes ", kLeast, " to ",
+                                                 kMost, ", or auto"));
+}
+
 absl::Status Finish(const CLI::App& app, const RawFlags& raw,
                     TrainOptions& options) {
   if (!options.show_checkpoint.empty()) return absl::OkStatus();
@@ -286,6 +303,8 @@ absl::Status Finish(const CLI::App& app, const RawFlags& raw,
     if (option->count() > 0) options.given.insert(option->get_name());
   }
   options.has_comparison = !raw.compare.empty();
+  RETURN_IF_ERROR(ParseChunk(raw.chunk, options));
+  RETURN_IF_ERROR(SettleGivenPlan(options));
   std::optional<Placement> placement;
   if (options.internal_role.empty() && options.scheduler.empty()) {
     ASSIGN_OR_RETURN(placement,
@@ -327,7 +346,7 @@ TrainOptions ParseTrainOptions(int argc, char** argv, int* exit_code) {
   AddOptimizerFlags(app, options, raw.optimizer);
   AddConsistencyFlags(app, options);
   AddRunFlags(app, options, raw);
-  AddJobFlags(app, options);
+  AddJobFlags(app, options, raw);
   AddInternalFlags(app, options);
   app.set_version_flag("--version", TELEGRAD_VERSION);
   app.footer(Footer);

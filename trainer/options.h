@@ -79,8 +79,9 @@ struct TrainOptions : MemberFlags {
   int display_batches = 50;
   bool early_step = true;  // each tensor when its sum is there
   std::string out = "telegrad-out";
-  size_t chunk_elems = size_t{512} * 1024;
-  bool recalibrate = false;  // the link, cores and codecs
+  size_t chunk_elems = size_t{512} * 1024;  // where nothing else is known
+  bool has_auto_chunk = false;              // the plan's, tensor by tensor
+  bool recalibrate = false;                 // the link, cores and codecs
   std::string cache_folder;  // where they are kept; empty: nowhere
   std::string inject;        // tests: "nan:WORKER:TENSOR:INDEX:STEP"
   std::string gpus;          // as written

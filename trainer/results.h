@@ -49,6 +49,7 @@ struct PlannedChoice {
 struct PlanSummary {
   std::string digest = {};  // hexadecimal; empty: no plan
   std::vector<PlannedChoice> decisions = {};
+  std::string file = {};  // all of it, as PlanToJson has it: for --plan
   bool operator==(const PlanSummary&) const = default;
 };
 

@@ -8,8 +8,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
-#include "kvstore/tuning/job_plan.h"
+#include "compression/codec_spec.h"
 #include "kvstore/tuning/link_calibration.h"
 #include "kvstore/tuning/packing.h"
 #include "topology/options.h"
@@ -21,18 +22,6 @@ namespace {
 constexpr const char* kVariables[] = {"FI_PROVIDER", "TELEGRAD_GDR",
                                       "UCX_PROTO_ENABLE", "UCX_TLS"};
 constexpr size_t kMaxValue = 200;
-
-GradientProfile ProfileOf(const std::string& name,
-                          std::span<const TensorSpec> tensors) {
-  GradientProfile profile{.name = name};
-  for (const TensorSpec& tensor : tensors) {
-    profile.tensors.push_back(
-        {.name = tensor.name,
-         .num_elems = static_cast<int64_t>(tensor.num_elems),
-         .is_matrix = !absl::EndsWith(tensor.name, "bias")});
-  }
-  return profile;
-}
 
 // The codecs that an automatic choice reckons with, each once.
 std::vector<std::string> CodecsToMeasure(const RunContext& context) {
@@ -59,8 +48,8 @@ std::string Flag(absl::string_view name, const T& value) {
 }
 
 // What the run's flags say of the exchange, as constraints.
-PlanRequest RequestFor(const RunContext& context,
-                       std::span<const TensorSpec> tensors) {
+absl::StatusOr<PlanRequest> RequestFor(const RunContext& context,
+                                       std::span<const TensorSpec> tensors) {
   const TrainOptions& options = context.options;
   KVStore& store = context.store;
   PlanRequest request;
@@ -70,12 +59,16 @@ PlanRequest RequestFor(const RunContext& context,
       options.hosts_parts
           ? "a part in each worker"
           : absl::StrCat(store.group().num_servers(), " server(s)"));
-  request.chunk_bytes = {static_cast<int64_t>(4 * options.chunk_elems),
-                         Flag("chunk-elems", options.chunk_elems)};
-  request.link_gbps = 8e-9 * options.link_spec.bytes_per_s;
   request.gc_type = "none";  // for tensors that AutoCompression decides
-  request.tensor_codecs =
-      CodecsOf(store.codecs().Report(), context.setting.is_auto);
+  if (options.given_plan != nullptr) return request;
+  request.link_gbps = 8e-9 * options.link_spec.bytes_per_s;
+  if (!options.has_auto_chunk) {
+    request.chunk_bytes = {static_cast<int64_t>(4 * options.chunk_elems),
+                           Flag("chunk-elems", options.chunk_elems)};
+  }
+  ASSIGN_OR_RETURN(
+      request.tensor_codecs,
+      CodecsOf(tensors, context.setting.compression, context.setting.is_auto));
   return request;
 }
 
@@ -162,23 +155,62 @@ absl::Status PackRun(RunContext& context) {
   return absl::OkStatus();
 }
 
-absl::Status RunPlan::Start(RunContext& context,
-                            std::span<const TensorSpec> tensors) {
+absl::Status RunPlan::Agree(RunContext& context,
+                            std::span<TensorSpec> tensors) {
   context_ = &context;
-  if (context.store.group().num_workers() > 1) RETURN_IF_ERROR(Agree(tensors));
-  return context.setting.is_auto ? StartAuto(tensors) : absl::OkStatus();
+  const TrainOptions& options = context.options;
+  if (context.store.group().num_workers() == 1 && !options.has_auto_chunk &&
+      options.given_plan == nullptr) {
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(PlanRequest request, RequestFor(context, tensors));
+  ASSIGN_OR_RETURN(const JobPlan job,
+                   AgreeOnPlan(context.store.group(), AssumedCalibration(),
+                               std::move(request)));
+  machines_ = std::max(1, job.machines);
+  if (options.given_plan != nullptr) GiveCodecs(job.plan, tensors);
+  if (options.has_auto_chunk) GiveChunks(job.plan, tensors);
+  Show(job);
+  if (options.has_auto_chunk) ShowChunks(tensors);
+  return absl::OkStatus();
 }
 
-absl::Status RunPlan::Agree(std::span<const TensorSpec> tensors) {
-  ASSIGN_OR_RETURN(const JobPlan job,
-                   AgreeOnPlan(context_->store.group(), AssumedCalibration(),
-                               RequestFor(*context_, tensors)));
-  machines_ = std::max(1, job.machines);
+// The elements that a codec takes together are those of a chunk.
+void RunPlan::ShowChunks(std::span<const TensorSpec> tensors) {
+  std::set<std::string> codecs;
+  const auto add = [&codecs](const std::string& text) {
+    const auto spec = ParseCodecSpec(text);
+    if (spec.ok() && !spec->codec->traits().keeps_nonfinite) {
+      codecs.insert(text);
+    }
+  };
+  for (const TensorSpec& each : tensors) {
+    if (!each.codec.empty()) add(each.codec);
+  }
+  if (context_->options.given_plan == nullptr) {
+    for (const std::string& type : context_->setting.compression.types()) {
+      add(type);
+    }
+  }
+  if (codecs.empty()) return;
+  context_->decisions.push_back(absl::StrCat(
+      "chunks by the plan: with ", absl::StrJoin(codecs, ", "),
+      " the weights' bits may depend on them, and so on machines and network; "
+      "--chunk-elems N gives the same everywhere"));
+  context_->observer.OnNotice(context_->decisions.back());
+}
+
+absl::Status RunPlan::Start(std::span<const TensorSpec> tensors) {
+  return context_->setting.is_auto ? StartAuto(tensors) : absl::OkStatus();
+}
+
+void RunPlan::Show(const JobPlan& job) {
   for (const TensorPlan& each : job.plan.tensors) {
     priorities_.push_back(each.priority);
   }
   PlanSummary& summary = context_->plan;
   summary.digest = job.plan.digest;
+  if (!job.plan.digest.empty()) summary.file = PlanToJson(job.plan);
   for (const Decision& each : job.plan.decisions) {
     const bool is_later =
         context_->setting.is_auto && each.what == Decision::Kind::kCodec;
@@ -192,7 +224,6 @@ absl::Status RunPlan::Agree(std::span<const TensorSpec> tensors) {
       context_->observer.OnLine(absl::StrCat("plan: warning: ", each));
     }
   }
-  return absl::OkStatus();
 }
 
 absl::Status RunPlan::StartAuto(std::span<const TensorSpec> tensors) {

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "kvstore/tuning/auto_compression.h"
+#include "kvstore/tuning/job_plan.h"
 #include "trainer/worker_run.h"
 
 namespace telegrad {
@@ -23,10 +24,12 @@ absl::Status PackRun(RunContext& context);
 // auto the codec that it chooses while the run goes on.
 class RunPlan {
  public:
-  // Agrees with the other workers on the plan for `tensors` (none for a single
-  // worker), shows it and keeps it in the context. After the store's Init.
-  // Errors as AgreeOnPlan and AutoCompression.
-  absl::Status Start(RunContext& context, std::span<const TensorSpec> tensors);
+  // Before the store's Init: agrees with the other workers on the plan for
+  // `tensors` (none for a single worker), shows it, keeps it in the context,
+  // and gives tensors what it decides of them. Errors as AgreeOnPlan.
+  absl::Status Agree(RunContext& context, std::span<TensorSpec> tensors);
+  // After Init. Errors as AutoCompression.
+  absl::Status Start(std::span<const TensorSpec> tensors);
   absl::Status AfterStep(const StepTimes& times);
   // Whether AfterStep must be told of a step whose exchange is over.
   bool DecidesAfterStep() const {
@@ -39,7 +42,8 @@ class RunPlan {
   }
 
  private:
-  absl::Status Agree(std::span<const TensorSpec> tensors);
+  void Show(const JobPlan& job);
+  void ShowChunks(std::span<const TensorSpec> tensors);
   absl::Status StartAuto(std::span<const TensorSpec> tensors);
   void Say(const AutoCompression::Decisions& decisions);
 

@@ -111,7 +111,8 @@ absl::Status SettleStore(TrainOptions& options) {
   }
   RETURN_IF_ERROR(SettleTierOne(traits, options));
   if (traits.has_workers) return absl::OkStatus();
-  for (const char* flag : {"--workers", "--servers", "--link", "--transport"}) {
+  for (const char* flag :
+       {"--workers", "--servers", "--link", "--transport", "--plan"}) {
     if (options.given.contains(flag)) {
       return refuse(absl::StrCat("is one process without a network: leave ",
                                  flag, " out (--devices N sums N)"));
@@ -121,6 +122,9 @@ absl::Status SettleStore(TrainOptions& options) {
     if (setting.is_auto) {
       return refuse("sends nothing, so that --gc-type auto has no choice");
     }
+  }
+  if (options.has_auto_chunk) {
+    return refuse("sends nothing, so that --chunk-elems auto has no choice");
   }
   if (IsProfile(options.network)) {
     return refuse("trains: a gradient profile has no model");

@@ -162,7 +162,7 @@ absl::Status Training::Init() {
     }
   }
   RETURN_IF_ERROR(Resume());
-  const std::vector<TensorSpec> specs = MakeSpecs();
+  std::vector<TensorSpec> specs = MakeSpecs();
   std::vector<TensorView> values;
   for (size_t i = 0; i < specs.size(); ++i) {
     for (const Replica& replica : replicas_) {
@@ -177,6 +177,7 @@ absl::Status Training::Init() {
       context_.store.traits().is_async ? static_cast<int>(replicas_.size())
                                        : num_contributors_);
   RETURN_IF_ERROR(context_.store.SetOptimizer(optimizer));
+  RETURN_IF_ERROR(run_plan_.Agree(context_, specs));
   RETURN_IF_ERROR(context_.store.Init(specs, values).status());
   RETURN_IF_ERROR(PackRun(context_));
   if (StoreLink* link = context_.store.link(); link != nullptr) {
@@ -204,7 +205,7 @@ absl::Status Training::Init() {
         "--gc-nonfinite skip: no gradient leaves before all workers have seen "
         "that all are finite; the exchange overlaps with nothing");
   }
-  return run_plan_.Start(context_, specs);
+  return run_plan_.Start(specs);
 }
 
 void Training::Inject(size_t index) {

@@ -56,6 +56,9 @@ absl::Status CheckTensors(std::span<const TensorSpec> tensors) {
           "tensor ", tensor.name.substr(0, kMaxNameBytes), " of ",
           tensor.num_elems, " elements in rows of ", tensor.row_elems));
     }
+    if (tensor.chunk_elems > 0) {
+      RETURN_IF_ERROR(CheckChunkElems(tensor.chunk_elems));
+    }
     if (IsTensorName(tensor.name) && tensor.num_elems > 0 &&
         tensor.num_elems <= kMaxTensorElems) {
       if (names.insert(tensor.name).second) continue;
@@ -73,11 +76,18 @@ absl::Status CheckTensors(std::span<const TensorSpec> tensors) {
 }
 
 absl::Status CheckConfig(const CompressionConfig& compression,
-                         const OptimizerConfig& optimizer) {
+                         const OptimizerConfig& optimizer,
+                         std::span<const TensorSpec> tensors) {
   RETURN_IF_ERROR(CheckOptimizer(optimizer));
-  ASSIGN_OR_RETURN(const CodecPolicy policy, MakeCodecPolicy(compression));
+  ASSIGN_OR_RETURN(CodecPolicy policy, MakeCodecPolicy(compression));
+  std::vector<const JobCodec*> specs = policy.specs();
+  for (const TensorSpec& tensor : tensors) {
+    if (tensor.codec.empty()) continue;
+    ASSIGN_OR_RETURN(const CodecChoice own, policy.Choose(tensor));
+    specs.push_back(own.specs.front());
+  }
   bool is_lossy = false;
-  for (const JobCodec* spec : policy.specs()) {
+  for (const JobCodec* spec : specs) {
     const CodecTraits& traits = spec->codec->traits();
     const ThresholdSpec threshold =
         spec->threshold.value_or(compression.threshold);
@@ -180,6 +190,24 @@ absl::Status CheckViews(const TensorSpec& tensor,
                      ToString(view.dtype), " ", NameOf(view.bytes.device)));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckKey(Key key, size_t num_tensors) {
+  if (key < num_tensors) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("key ", key, " of ", num_tensors));
+}
+
+absl::Status CheckTurn(const TensorSpec& tensor, bool lacks_value,
+                       bool is_taken) {
+  if (lacks_value) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("pull of tensor ", tensor.name,
+                     ", which has no value before its first push"));
+  }
+  if (!is_taken) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("tensor ", tensor.name, " has an operation already"));
 }
 
 absl::Status CheckValues(std::span<const TensorSpec> tensors,

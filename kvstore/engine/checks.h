@@ -22,13 +22,15 @@ constexpr size_t kMaxChunkElems = size_t{16} << 20;  // kMaxPayloadBytes
 bool IsTensorName(absl::string_view name);
 
 // InvalidArgument for an empty list, a bad name, a name that is there twice, a
-// size of 0 or beyond kMaxTensorElems, or rates that cannot be.
+// size of 0 or beyond kMaxTensorElems, rates that cannot be, or chunks beyond
+// kMaxChunkElems.
 absl::Status CheckTensors(std::span<const TensorSpec> tensors);
 
 // InvalidArgument when settings contradict each other (reply mode sum with
-// codec none is no contradiction: it is dense).
+// codec none is no contradiction: it is dense), those of `tensors` included.
 absl::Status CheckConfig(const CompressionConfig& compression,
-                         const OptimizerConfig& optimizer);
+                         const OptimizerConfig& optimizer,
+                         std::span<const TensorSpec> tensors = {});
 
 // InvalidArgument for what an asynchronous store cannot have: an optimizer on
 // the workers, sums as answers, a staleness that is none.
@@ -46,6 +48,12 @@ Device PlaceOf(const TensorSpec& tensor, size_t device);
 // One view for each device, where it lies, of the tensor's elements.
 absl::Status CheckViews(const TensorSpec& tensor,
                         std::span<const TensorView> views, int num_devices);
+
+// What an operation must find: a tensor that is there (InvalidArgument), to
+// itself and, for a pull, with a value (FailedPrecondition).
+absl::Status CheckKey(Key key, size_t num_tensors);
+absl::Status CheckTurn(const TensorSpec& tensor, bool lacks_value,
+                       bool is_taken);
 
 // Init's values: none, or one view for each tensor and device; an optimizer in
 // the store needs them.

@@ -47,17 +47,28 @@ CodecPolicy::CodecPolicy(CodecPolicy&&) noexcept = default;
 CodecPolicy& CodecPolicy::operator=(CodecPolicy&&) noexcept = default;
 CodecPolicy::~CodecPolicy() = default;
 
-CodecChoice CodecPolicy::Choose(const TensorSpec& tensor) const {
-  if (tensor.row_elems > 0) return {{&dense_}, false, "has rows"};
+absl::StatusOr<CodecChoice> CodecPolicy::Choose(const TensorSpec& tensor) {
+  if (tensor.row_elems > 0) {
+    return CodecChoice{{&dense_}, false, "has rows"};
+  }
+  if (!tensor.codec.empty()) {
+    auto own = own_.find(tensor.codec);
+    if (own == own_.end()) {
+      ASSIGN_OR_RETURN(JobCodec codec, ParseJobCodec(tensor.codec, packing_));
+      own = own_.emplace(tensor.codec, std::move(codec)).first;
+    }
+    return CodecChoice{{&own->second}, true, "the plan"};
+  }
   for (const Rule& rule : rules_) {
     if (rule.pattern == nullptr ||
         re2::RE2::PartialMatch(tensor.name, *rule.pattern)) {
-      return {{&rule.spec}, true, absl::StrCat("rule ", rule.text)};
+      return CodecChoice{{&rule.spec}, true, absl::StrCat("rule ", rule.text)};
     }
   }
   const auto bytes = static_cast<int64_t>(4 * tensor.num_elems);
   if (bytes < min_bytes_ && !types_[0].codec->traits().lossless) {
-    return {{&dense_}, false, absl::StrCat("below ", min_bytes_, " bytes")};
+    return CodecChoice{
+        {&dense_}, false, absl::StrCat("below ", min_bytes_, " bytes")};
   }
   CodecChoice choice{.reason = absl::StrCat("type ", type_text_)};
   for (const JobCodec& spec : types_) choice.specs.push_back(&spec);
@@ -86,6 +97,7 @@ absl::StatusOr<CodecPolicy> MakeCodecPolicy(const CompressionConfig& config) {
   ASSIGN_OR_RETURN(policy.dense_, ParseJobCodec("none", PackingMode::kPlain));
   policy.type_text_ = absl::StrJoin(types, " or ");
   policy.min_bytes_ = config.min_bytes;
+  policy.packing_ = config.packing;
   if (config.rules.size() > kMaxRulesBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("codec rules of ", config.rules.size(), " bytes; at most ",

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,8 +33,8 @@ struct CodecChoice {
 };
 
 // CompressionConfig's type, alternatives, rules and min_bytes, ready to be
-// asked. Precedence: a rule, then the smallest size, then the type, which alone
-// has alternatives.
+// asked. Precedence: the tensor's own codec, then a rule, then the smallest
+// size, then the type, which alone has alternatives.
 class CodecPolicy {
  public:
   CodecPolicy();
@@ -41,8 +42,8 @@ class CodecPolicy {
   CodecPolicy& operator=(CodecPolicy&&) noexcept;
   ~CodecPolicy();
 
-  // Lives as long as the policy.
-  CodecChoice Choose(const TensorSpec& tensor) const;
+  // Lives as long as the policy. Errors are of the tensor's own codec.
+  absl::StatusOr<CodecChoice> Choose(const TensorSpec& tensor);
   // The type's, the alternatives' and the rules' codecs.
   std::vector<const JobCodec*> specs() const;
 
@@ -57,6 +58,8 @@ class CodecPolicy {
   std::vector<Rule> rules_;
   std::vector<JobCodec> types_;  // the type, then alternatives
   JobCodec dense_;
+  std::map<std::string, JobCodec> own_;  // of tensors, by text
+  PackingMode packing_ = PackingMode::kPlain;
   std::string type_text_;
   int64_t min_bytes_ = 0;
 };

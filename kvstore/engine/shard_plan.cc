@@ -14,6 +14,9 @@ namespace {
 
 void AppendChunks(Key key, int server, size_t begin, size_t end,
                   size_t chunk_elems, std::vector<Chunk>& chunks) {
+  constexpr size_t kGroup = kernels::kSumsPerGroup;
+  chunk_elems =
+      std::max<size_t>(1, (chunk_elems + kGroup - 1) / kGroup) * kGroup;
   for (size_t at = begin; at < end; at += chunk_elems) {
     chunks.push_back({.key = key,
                       .index = static_cast<uint32_t>(chunks.size()),
@@ -58,21 +61,18 @@ std::vector<size_t> ShardSizes(size_t num_elems,
 }
 
 ShardPlanner::ShardPlanner(int num_servers, size_t chunk_elems,
-                           ThresholdSpec threshold, CodecPolicy policy)
+                           const CompressionConfig& compression,
+                           CodecPolicy policy)
     : chunk_elems_(chunk_elems),
-      threshold_(threshold),
+      threshold_(compression.threshold),
       policy_(std::move(policy)),
       loads_(static_cast<size_t>(num_servers), 0) {}
 
 absl::StatusOr<ShardPlanner> ShardPlanner::Make(
     int num_servers, size_t chunk_elems, const CompressionConfig& compression) {
   if (num_servers < 1) return absl::InvalidArgumentError("no server");
-  constexpr size_t kGroup = kernels::kSumsPerGroup;
-  chunk_elems =
-      std::max<size_t>(1, (chunk_elems + kGroup - 1) / kGroup) * kGroup;
   ASSIGN_OR_RETURN(CodecPolicy policy, MakeCodecPolicy(compression));
-  return ShardPlanner(num_servers, chunk_elems, compression.threshold,
-                      std::move(policy));
+  return ShardPlanner(num_servers, chunk_elems, compression, std::move(policy));
 }
 
 absl::StatusOr<TensorLayout> ShardPlanner::Add(const TensorSpec& tensor) {
@@ -80,7 +80,7 @@ absl::StatusOr<TensorLayout> ShardPlanner::Add(const TensorSpec& tensor) {
     return absl::InvalidArgumentError(
         absl::StrCat("tensor ", tensor.name, " has no elements"));
   }
-  const CodecChoice choice = policy_.Choose(tensor);
+  ASSIGN_OR_RETURN(const CodecChoice choice, policy_.Choose(tensor));
   TensorLayout layout{.setting = choice.specs.front()->text,
                       .has_rule = choice.has_rule,
                       .reason = choice.reason,
@@ -95,7 +95,9 @@ absl::StatusOr<TensorLayout> ShardPlanner::Add(const TensorSpec& tensor) {
   const std::vector<size_t> sizes = ShardSizes(tensor.num_elems, loads_);
   for (size_t server = 0; server < sizes.size(); ++server) {
     AppendChunks(next_key_, static_cast<int>(server), begin,
-                 begin + sizes[server], chunk_elems_, layout.chunks);
+                 begin + sizes[server],
+                 tensor.chunk_elems > 0 ? tensor.chunk_elems : chunk_elems_,
+                 layout.chunks);
     begin += sizes[server];
     loads_[server] += sizes[server];
   }

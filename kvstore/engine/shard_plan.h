@@ -55,17 +55,18 @@ std::vector<size_t> ShardSizes(size_t num_elems, std::span<const size_t> loads);
 // from the same tensors in the same order. One thread.
 class ShardPlanner {
  public:
-  // InvalidArgument for no server or a codec that does not exist. chunk_elems
-  // is rounded up to a multiple of 32.
+  // InvalidArgument for no server or a codec that does not exist. chunk_elems,
+  // a tensor's too, is rounded up to a multiple of 32.
   static absl::StatusOr<ShardPlanner> Make(
       int num_servers, size_t chunk_elems,
       const CompressionConfig& compression);
-  // `tensor` gets the next key. InvalidArgument for an empty one.
+  // `tensor` gets the next key. InvalidArgument for an empty one, and for a
+  // codec of its own that does not exist.
   absl::StatusOr<TensorLayout> Add(const TensorSpec& tensor);
 
  private:
-  ShardPlanner(int num_servers, size_t chunk_elems, ThresholdSpec threshold,
-               CodecPolicy policy);
+  ShardPlanner(int num_servers, size_t chunk_elems,
+               const CompressionConfig& compression, CodecPolicy policy);
 
   size_t chunk_elems_;
   ThresholdSpec threshold_;

@@ -70,7 +70,7 @@ absl::Status LocalStore::CheckInit(std::span<const TensorSpec> tensors,
   RETURN_IF_ERROR(CheckTensors(tensors));
   RETURN_IF_ERROR(CheckPlaces(tensors, options_.num_devices));
   RETURN_IF_ERROR(CheckChunkElems(options_.chunk_elems));
-  RETURN_IF_ERROR(CheckConfig(config_.compression, config_.optimizer));
+  RETURN_IF_ERROR(CheckConfig(config_.compression, config_.optimizer, tensors));
   for (const TensorSpec& tensor : tensors) {
     if (key_of_.contains(tensor.name)) {
       return absl::InvalidArgumentError(
@@ -192,26 +192,18 @@ Ticket LocalStore::Start(Key key, Halves halves, TensorViews grads,
                          std::shared_ptr<std::vector<Buffer>> memory) {
   MutexLock lock(&mutex_);
   if (!failure_.ok()) return FinishedTicket(failure_);
-  if (key >= tensors_.size()) {
-    return FinishedTicket(absl::InvalidArgumentError(
-        absl::StrCat("key ", key, " of ", tensors_.size())));
-  }
-  Tensor& tensor = *tensors_[key];
-  absl::Status status;
-  if (halves.push)
-    status = CheckViews(tensor.spec, grads, options_.num_devices);
-  if (halves.pull)
-    status.Update(CheckViews(tensor.spec, outs, options_.num_devices));
+  absl::Status status = CheckKey(key, tensors_.size());
   if (!status.ok()) return FinishedTicket(status);
-  if (!halves.push && !tensor.has_value) {
-    return FinishedTicket(absl::FailedPreconditionError(
-        absl::StrCat("pull of tensor ", tensor.spec.name,
-                     ", which has no value before its first push")));
+  Tensor& tensor = *tensors_[key];
+  if (halves.push) {
+    status = CheckViews(tensor.spec, grads, options_.num_devices);
   }
-  if (tensor.active != nullptr) {
-    return FinishedTicket(absl::FailedPreconditionError(absl::StrCat(
-        "tensor ", tensor.spec.name, " has an operation already")));
+  if (halves.pull) {
+    status.Update(CheckViews(tensor.spec, outs, options_.num_devices));
   }
+  status.Update(CheckTurn(tensor.spec, !halves.push && !tensor.has_value,
+                          tensor.active != nullptr));
+  if (!status.ok()) return FinishedTicket(status);
   auto op = std::make_shared<Op>();
   op->halves = halves;
   op->priority = priority;

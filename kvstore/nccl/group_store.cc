@@ -172,6 +172,10 @@ absl::StatusOr<std::vector<Key>> GroupStore::Init(
   for (size_t i = 0; i < tensors.size(); ++i) {
     auto tensor = std::make_unique<Tensor>();
     tensor->spec = tensors[i];
+    tensor->spec.devices.clear();
+    for (const auto& rank : ranks_) {
+      tensor->spec.devices.push_back(rank->device);
+    }
     for (const auto& rank : ranks_) {
       tensor->values.push_back(
           rank->queue->MakeMemory(BytesOf(tensors[i]), rank->stream));
@@ -201,34 +205,10 @@ absl::Status GroupStore::CheckSpec(const TensorSpec& spec) const {
         absl::StrCat("tensor ", spec.name, " is not on device ", i,
                      " of a store of type ", traits_.type));
   }
-  return absl::OkStatus();
-}
-
-absl::Status GroupStore::CheckViews(const TensorSpec& spec,
-                                    TensorViews views) const {
-  if (views.size() != ranks_.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("tensor ", spec.name, " with ", views.size(),
-                     " views in a store of ", ranks_.size(), " devices"));
-  }
-  for (size_t i = 0; i < views.size(); ++i) {
-    const TensorView& view = views[i];
-    if (view.rows.has_value()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("tensor ", spec.name, ": a store of type ", traits_.type,
-                       " takes no rows of a tensor"));
-    }
-    if (view.dtype == spec.dtype && view.bytes.size == BytesOf(spec) &&
-        view.bytes.device == ranks_[i]->device) {
-      continue;
-    }
-    return absl::InvalidArgumentError(absl::StrCat(
-        "tensor ", spec.name, " has ", BytesOf(spec), " bytes of ",
-        ToString(spec.dtype), " in memory of device ", i, "; this view has ",
-        view.bytes.size, " bytes of ", ToString(view.dtype),
-        view.bytes.device == ranks_[i]->device ? "" : " elsewhere"));
-  }
-  return absl::OkStatus();
+  if (spec.codec.empty() || spec.codec == "none") return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("tensor ", spec.name, " with codec ", spec.codec,
+                   ": a store of type ", traits_.type, " is dense"));
 }
 
 Ticket GroupStore::PushPull(Key key, TensorViews grads, TensorViews outs, int) {
@@ -253,24 +233,18 @@ Ticket GroupStore::Start(Kind kind, Key key, TensorViews grads,
                          TensorViews outs) {
   MutexLock lock(&mutex_);
   if (!failure_.ok()) return FinishedTicket(failure_);
-  if (key >= tensors_.size()) {
-    return FinishedTicket(absl::InvalidArgumentError(
-        absl::StrCat("key ", key, " of ", tensors_.size())));
-  }
-  Tensor& tensor = *tensors_[key];
-  absl::Status status;
-  if (kind != Kind::kPull) status = CheckViews(tensor.spec, grads);
-  if (kind != Kind::kPush) status.Update(CheckViews(tensor.spec, outs));
+  absl::Status status = CheckKey(key, tensors_.size());
   if (!status.ok()) return FinishedTicket(status);
-  if (kind == Kind::kPull && !tensor.has_value) {
-    return FinishedTicket(absl::FailedPreconditionError(
-        absl::StrCat("pull of tensor ", tensor.spec.name,
-                     ", which has no value before its first push")));
+  Tensor& tensor = *tensors_[key];
+  if (kind != Kind::kPull) {
+    status = CheckViews(tensor.spec, grads, options_.num_devices);
   }
-  if (tensor.active != nullptr) {
-    return FinishedTicket(absl::FailedPreconditionError(absl::StrCat(
-        "tensor ", tensor.spec.name, " has an operation already")));
+  if (kind != Kind::kPush) {
+    status.Update(CheckViews(tensor.spec, outs, options_.num_devices));
   }
+  status.Update(CheckTurn(tensor.spec, kind == Kind::kPull && !tensor.has_value,
+                          tensor.active != nullptr));
+  if (!status.ok()) return FinishedTicket(status);
   auto op = std::make_shared<Op>();
   op->kind = kind;
   op->key = key;

@@ -90,7 +90,6 @@ class GroupStore : public KVStore, private CodecControl {
   absl::Status Open();
   absl::Status OpenRank(size_t index, const AddressExchange& exchange);
   absl::Status CheckSpec(const TensorSpec& spec) const;
-  absl::Status CheckViews(const TensorSpec& spec, TensorViews views) const;
   Ticket Start(Kind kind, Key key, TensorViews grads, TensorViews outs);
   void Release(const std::shared_ptr<Op>& op);
   void RunRank(size_t index);

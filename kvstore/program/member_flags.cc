@@ -5,6 +5,7 @@
 
 #include "base/status_macros.h"
 #include "kvstore/connections.h"
+#include "topology/apply.h"
 
 namespace telegrad {
 namespace {
@@ -54,6 +55,9 @@ void AddJobFlags(CLI::App& app, MemberFlags& options) {
 
 void AddNetworkFlags(CLI::App& app, MemberFlags& options) {
   app.option_defaults()->group("Network");
+  app.add_option("--plan", options.plan,
+                 "obey this plan: a file of telegrad-topo plan --json, or a "
+                 "run's summary.json; one that does not fit is refused");
   app.add_option("--transport", options.transport,
                  "data transport (below), or auto: what suits this machine")
       ->envname("TELEGRAD_TRANSPORT")
@@ -98,6 +102,10 @@ void AddNetworkFlags(CLI::App& app, MemberFlags& options) {
   app.option_defaults()->group("Options");
 }
 
+bool HasAuto(const MemberFlags& flags) {
+  return ParseConnections(flags.connections).value_or(1) == kAutoConnections;
+}
+
 }  // namespace
 
 void AddMemberFlags(CLI::App& app, MemberFlags& flags) {
@@ -108,7 +116,19 @@ void AddMemberFlags(CLI::App& app, MemberFlags& flags) {
 absl::Status FinishMemberFlags(const CLI::App& app, MemberFlags& flags) {
   flags.has_servers = app.count("--servers") > 0;
   ASSIGN_OR_RETURN(flags.link_spec, ParseLink(flags.link));
+  if (!flags.plan.empty()) {
+    ASSIGN_OR_RETURN(flags.given_plan, LoadPlan(flags.plan));
+    if (app.count("--connections") == 0) flags.connections = "auto";
+  }
   return absl::OkStatus();
+}
+
+absl::Status CheckMemberPath(const MemberFlags& flags,
+                             std::function<MachineReport()> look) {
+  return CheckPath(PathOptions{.transport = TransportOptionsOf(flags),
+                               .has_auto_connections = HasAuto(flags),
+                               .given = flags.given_plan,
+                               .look = std::move(look)});
 }
 
 ControlTiming TimingOf(const MemberFlags& flags) {
@@ -143,8 +163,8 @@ absl::StatusOr<DistOptions> DistOptionsOf(const MemberFlags& flags,
     ASSIGN_OR_RETURN(dist.secret, Secret::FromFile(flags.secret_file, job_id));
   }
   dist.transport = TransportOptionsOf(flags);
-  dist.has_auto_connections =
-      ParseConnections(flags.connections).value_or(1) == kAutoConnections;
+  dist.has_auto_connections = HasAuto(flags);
+  dist.given = flags.given_plan;
   dist.timing = TimingOf(flags);
   dist.operation_timeout = FromSeconds(flags.operation_timeout_s);
   dist.num_threads = flags.threads;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -31,17 +33,24 @@ struct MemberFlags {
   bool insecure = false;
   std::string job_id;
   std::string scheduler;  // "host:port" of one started by hand
+  std::string plan;       // file; empty: none
   double join_timeout_s = 60;
   double dead_timeout_s = 10;
   double operation_timeout_s = 300;
   bool has_servers = false;  // --servers was given
   LinkSpec link_spec;
+  std::shared_ptr<const GivenPlan> given_plan;  // of `plan`
 };
 
 void AddMemberFlags(CLI::App& app, MemberFlags& flags);
 
-// After parsing: fills the last two fields.
+// After parsing: fills the last three fields.
 absl::Status FinishMemberFlags(const CLI::App& app, MemberFlags& flags);
+
+// Whether the data path that flags and a given plan describe can be there, on
+// this machine at least. `look`: as in PathOptions.
+absl::Status CheckMemberPath(const MemberFlags& flags,
+                             std::function<MachineReport()> look);
 
 ControlTiming TimingOf(const MemberFlags& flags);
 TransportOptions TransportOptionsOf(const MemberFlags& flags);

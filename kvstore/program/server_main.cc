@@ -9,7 +9,6 @@
 #include "base/exit_code.h"
 #include "base/log.h"
 #include "base/status_macros.h"
-#include "kvstore/data_path.h"
 #include "kvstore/program/placed_process.h"
 #include "kvstore/tuning/machine_detection.h"
 #include "transport/job/fatal_exit.h"
@@ -50,12 +49,11 @@ absl::StatusOr<Parts> CheckedParts(const ServerFlags& flags,
 }
 
 absl::Status Serve(const ServerFlags& flags, const Placement& placement,
-                   const Parts& parts) {
+                   const Parts& parts, MachineDetection& detection) {
   const auto cancellation = std::make_shared<Cancellation>();
   const EndBySignal signals(TitleOf(parts), cancellation);
   PlacedProcess process(flags, placement, parts, cancellation);
   RETURN_IF_ERROR(process.FindScheduler(flags.runs));
-  MachineDetection detection(flags.bind);
   for (int run = 0; run < flags.runs; ++run) {
     ASSIGN_OR_RETURN(DistOptions dist, DistOptionsOf(flags, process.job_id()));
     dist.look = [&detection] { return detection.Get(); };
@@ -83,13 +81,14 @@ int Run(const CLI::App& app, ServerFlags& flags) {
   const auto bind = BindAddress(flags.bind, &**placement);
   if (!bind.ok()) return Refused(bind.status());
   flags.bind = *bind;
-  if (const auto status = CheckPath(TransportOptionsOf(flags)); !status.ok()) {
-    return Refused(status);
-  }
+  MachineDetection detection(flags.bind);
+  const auto path =
+      CheckMemberPath(flags, [&detection] { return detection.Get(); });
+  if (!path.ok()) return Refused(path);
   const auto parts = CheckedParts(flags, **placement);
   if (!parts.ok()) return Refused(parts.status());
   SetLogName(TitleOf(*parts));
-  const absl::Status status = Serve(flags, **placement, *parts);
+  const absl::Status status = Serve(flags, **placement, *parts, detection);
   if (status.ok()) return 0;
   FatalEvent event{.code = ExitCodeOf(status)};
   event.message = std::string(status.message());

@@ -21,6 +21,10 @@ namespace {
 
 using Json = nlohmann::json;
 
+bool IsPlanned(const TensorSpec& tensor) {
+  return tensor.chunk_elems > 0 || !tensor.codec.empty();
+}
+
 std::string TableDigest(std::span<const TensorSpec> tensors) {
   uint32_t crc = 0;
   uint64_t elems = 0;
@@ -33,8 +37,14 @@ std::string TableDigest(std::span<const TensorSpec> tensors) {
       const uint64_t row = tensor.row_elems;
       crc = Crc32c(&row, sizeof(row), crc);
     }
-    if (tensor.rates.lr == 1 && tensor.rates.wd == 1) continue;
-    crc = Crc32c(&tensor.rates, sizeof(tensor.rates), crc);
+    if (tensor.rates.lr != 1 || tensor.rates.wd != 1) {
+      crc = Crc32c(&tensor.rates, sizeof(tensor.rates), crc);
+    }
+    if (IsPlanned(tensor)) {
+      const uint64_t chunk_elems = tensor.chunk_elems;
+      crc = Crc32c(&chunk_elems, sizeof(chunk_elems), crc);
+      crc = Crc32c(tensor.codec.data(), tensor.codec.size(), crc);
+    }
   }
   return absl::StrFormat("%u tensors, %u elements, check %08x", tensors.size(),
                          elems, crc);
@@ -65,29 +75,39 @@ std::string RulesFact(const std::string& rules) {
                          Crc32c(rules.data(), rules.size(), 0));
 }
 
-// Of one tensor: [name, elements], its rates where they are its own or it has
-// rows, and the elements of one of these.
+// Of one tensor: [name, elements], with its rates where they are its own, with
+// rates and the elements of a row where it has rows, with all these (0: no
+// rows), chunk and codec where a plan has these.
 Json TensorFields(const TensorSpec& tensor) {
   Json fields = {tensor.name, tensor.num_elems};
-  const bool has_rows = tensor.row_elems > 0;
-  if (tensor.rates.lr != 1 || tensor.rates.wd != 1 || has_rows) {
+  const bool has_more = tensor.row_elems > 0 || IsPlanned(tensor);
+  if (tensor.rates.lr != 1 || tensor.rates.wd != 1 || has_more) {
     fields.push_back(std::bit_cast<uint32_t>(tensor.rates.lr));
     fields.push_back(std::bit_cast<uint32_t>(tensor.rates.wd));
   }
-  if (has_rows) fields.push_back(tensor.row_elems);
+  if (has_more) fields.push_back(tensor.row_elems);
+  if (IsPlanned(tensor)) {
+    fields.push_back(tensor.chunk_elems);
+    fields.push_back(tensor.codec);
+  }
   return fields;
 }
 
-bool ReadRates(const Json& entry, RateMultipliers& rates) {
-  float* const all[] = {&rates.lr, &rates.wd};
-  for (size_t i = 2; i < std::min<size_t>(4, entry.size()); ++i) {
+// What stands behind name and elements.
+bool ReadOwn(const Json& entry, TensorSpec& tensor) {
+  float* const rates[] = {&tensor.rates.lr, &tensor.rates.wd};
+  for (size_t i = 2; i < std::min<size_t>(entry.size(), 4); ++i) {
     if (!entry[i].is_number_unsigned() ||
         entry[i].get<uint64_t>() > UINT32_MAX) {
       return false;
     }
-    *all[i - 2] = std::bit_cast<float>(entry[i].get<uint32_t>());
+    *rates[i - 2] = std::bit_cast<float>(entry[i].get<uint32_t>());
   }
-  return true;
+  if (entry.size() < 7) return true;
+  if (!entry[5].is_number_unsigned() || !entry[6].is_string()) return false;
+  tensor.chunk_elems = entry[5].get<uint64_t>();
+  tensor.codec = entry[6].get<std::string>();
+  return tensor.chunk_elems <= kMaxChunkElems;
 }
 
 absl::Status ParseTensors(const Json& json, int64_t max_model_bytes,
@@ -99,23 +119,24 @@ absl::Status ParseTensors(const Json& json, int64_t max_model_bytes,
   }
   uint64_t left = static_cast<uint64_t>(max_model_bytes) / 4;
   for (const Json& entry : *list) {
-    RateMultipliers rates;
+    TensorSpec tensor;
     const size_t size = entry.is_array() ? entry.size() : 0;
-    if ((size != 2 && size != 4 && size != 5) || !entry[0].is_string() ||
-        !ReadRates(entry, rates) || !entry[1].is_number_unsigned() ||
-        entry[1].get<uint64_t>() == 0 ||
+    if ((size != 2 && size != 4 && size != 5 && size != 7) ||
+        !entry[0].is_string() || !ReadOwn(entry, tensor) ||
+        !entry[1].is_number_unsigned() || entry[1].get<uint64_t>() == 0 ||
         !IsTensorName(entry[0].get<std::string>())) {
       return absl::InvalidArgumentError(
           absl::StrCat("job config: tensor ", tensors.size(),
-                       " is not a name of [A-Za-z0-9_.:/-]{1,256}, a size and "
-                       "two rates"));
+                       " is not a name of [A-Za-z0-9_.:/-]{1,256}, a size, "
+                       "two rates, a row, a chunk and a codec"));
     }
     const auto num_elems = entry[1].get<uint64_t>();
     uint64_t row_elems = 0;
-    if (size == 5) {
+    if (size >= 5) {
       const Json& row = entry[4];
+      const bool has_none = size == 7 && row == 0u;
       if (row.is_number_unsigned()) row_elems = row.get<uint64_t>();
-      if (row_elems == 0 || num_elems % row_elems > 0) {
+      if (!has_none && (row_elems == 0 || num_elems % row_elems > 0)) {
         return absl::InvalidArgumentError(absl::StrCat(
             "job config: tensor ", entry[0].get<std::string>(), " of ",
             num_elems, " elements in rows of ", row_elems));
@@ -127,10 +148,10 @@ absl::Status ParseTensors(const Json& json, int64_t max_model_bytes,
                        ") at tensor ", entry[0].get<std::string>()));
     }
     left -= num_elems;
-    tensors.push_back({.name = entry[0].get<std::string>(),
-                       .num_elems = num_elems,
-                       .rates = rates,
-                       .row_elems = row_elems});
+    tensor.name = entry[0].get<std::string>();
+    tensor.num_elems = num_elems;
+    tensor.row_elems = row_elems;
+    tensors.push_back(std::move(tensor));
   }
   return absl::OkStatus();
 }
@@ -278,7 +299,7 @@ absl::StatusOr<JobConfig> ParseJobConfig(absl::string_view text,
       1;
   RETURN_IF_ERROR(status);
   ASSIGN_OR_RETURN(config.optimizer, ReadOptimizerFields(json));
-  RETURN_IF_ERROR(CheckConfig(gc, config.optimizer));
+  RETURN_IF_ERROR(CheckConfig(gc, config.optimizer, config.tensors));
   if (config.is_async) {
     RETURN_IF_ERROR(CheckAsync(gc, config.optimizer, config.max_staleness));
   }

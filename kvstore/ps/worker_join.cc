@@ -65,7 +65,7 @@ absl::Status DistWorker::CheckInit(std::span<const TensorSpec> tensors,
     }
   }
   RETURN_IF_ERROR(CheckChunkElems(options_.chunk_elems));
-  RETURN_IF_ERROR(CheckConfig(config_.compression, config_.optimizer));
+  RETURN_IF_ERROR(CheckConfig(config_.compression, config_.optimizer, tensors));
   if (traits_.is_async) {
     RETURN_IF_ERROR(CheckAsync(config_.compression, config_.optimizer,
                                options_.max_staleness));

@@ -53,16 +53,13 @@ void AwaitQueued(Mutex& mutex, WorkerTensor& tensor) {
 
 Ticket DistWorker::Start(OpKind kind, Key key, TensorViews grads,
                          TensorViews outs, int priority) {
-  if (key >= tensors_.size()) {
-    return FinishedTicket(absl::InvalidArgumentError(
-        absl::StrCat("key ", key, " of ", tensors_.size())));
-  }
+  absl::Status status = CheckKey(key, tensors_.size());
+  if (!status.ok()) return FinishedTicket(status);
   WorkerTensor& tensor = tensors_[key];
   const bool has_grad = kind != OpKind::kPull && kind != OpKind::kTakeValue;
   const bool has_out = kind != OpKind::kPush && kind != OpKind::kGiveValue;
   const bool has_rows = (kind == OpKind::kPush && HasRows(grads)) ||
                         (kind == OpKind::kPull && HasRows(outs));
-  absl::Status status;
   if (has_rows) {
     status = CheckRowViews(tensor.spec(), has_grad ? grads : outs, 1);
   } else {
@@ -89,17 +86,15 @@ Ticket DistWorker::Start(OpKind kind, Key key, TensorViews grads,
   {
     MutexLock lock(&mutex_);
     if (!failure_.ok()) return FinishedTicket(failure_);
-    if (kind == OpKind::kPull && tensor.rounds + tensor.broadcasts == 0) {
-      return FinishedTicket(absl::FailedPreconditionError(
-          absl::StrCat("pull of tensor ", tensor.spec().name,
-                       ", which has no value before its first push")));
+    if (!is_open_) {
+      return FinishedTicket(
+          absl::FailedPreconditionError("the store is not open"));
     }
-    if (!is_open_ || tensor.active != nullptr) {
-      return FinishedTicket(absl::FailedPreconditionError(
-          is_open_ ? absl::StrCat("tensor ", tensor.spec().name,
-                                  " has an operation already")
-                   : "the store is not open"));
-    }
+    status = CheckTurn(
+        tensor.spec(),
+        kind == OpKind::kPull && tensor.rounds + tensor.broadcasts == 0,
+        tensor.active != nullptr);
+    if (!status.ok()) return FinishedTicket(status);
     const bool is_broadcast =
         kind == OpKind::kGiveValue || kind == OpKind::kTakeValue;
     op->step = is_broadcast ? tensor.broadcasts : tensor.rounds;

@@ -115,10 +115,7 @@ Ticket TierOneStore::Broadcast(Key key, int root, TensorViews values,
 
 absl::Status TierOneStore::Check(const Op& op, TensorViews grads,
                                  TensorViews outs) const {
-  if (op.key >= tensors_.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("key ", op.key, " of ", tensors_.size()));
-  }
+  RETURN_IF_ERROR(CheckKey(op.key, tensors_.size()));
   const Tensor& tensor = *tensors_[op.key];
   if (op.has_in) {
     RETURN_IF_ERROR(CheckViews(tensor.spec, grads, options_.num_devices));
@@ -127,9 +124,8 @@ absl::Status TierOneStore::Check(const Op& op, TensorViews grads,
     RETURN_IF_ERROR(CheckViews(tensor.spec, outs, options_.num_devices));
   }
   if (is_closed_) return absl::FailedPreconditionError("the store is closed");
-  if (tensor.active == nullptr) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("tensor ", tensor.spec.name, " has an operation already"));
+  return CheckTurn(tensor.spec, /*lacks_value=*/false,
+                   tensor.active != nullptr);
 }
 
 Ticket TierOneStore::Start(Op started, TensorViews grads, TensorViews outs) {

@@ -4,9 +4,11 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "base/status_macros.h"
+#include "compression/codec_spec.h"
 #include "topology/apply.h"
 
 namespace telegrad {
@@ -44,6 +46,7 @@ PlanRequest OnPath(const WorkerGroup& group, PlanRequest request) {
   request.transports = basis.transports;
   request.host_memory = basis.host_memory;
   request.connections = basis.connections;
+  request.given = basis.given;
   const Decision* connections =
       FindDecision(path.plan, Decision::Kind::kConnections);
   if (!request.connections.is_set() && connections != nullptr) {
@@ -53,17 +56,15 @@ PlanRequest OnPath(const WorkerGroup& group, PlanRequest request) {
   return request;
 }
 
+absl::Status Unfit(absl::string_view why) {
+  return WithExitCode(ExitCode::kMismatch, absl::FailedPreconditionError(why));
+}
+
 // What worker 0 sends: the plan, or "!" and why there is none.
-std::string PlanText(absl::StatusOr<Plan>& plan) {
+std::string PlanText(const absl::StatusOr<Plan>& plan) {
   if (!plan.ok()) return absl::StrCat("!", plan.status().message());
-  std::string text = PlanToJson(*plan);
-  if (text.size() <= kMaxGatherBytes) return text;
-  for (Decision& each : plan->decisions) each.evidence.clear();
-  text = PlanToJson(*plan);
-  return text.size() <= kMaxGatherBytes
-             ? text
-             : absl::StrCat("!it has ", text.size(), " bytes, beyond ",
-                            kMaxGatherBytes);
+  const auto text = PlanToJson(*plan, kMaxGatherBytes);
+  return text.ok() ? *text : absl::StrCat("!", text.status().message());
 }
 
 }  // namespace
@@ -92,18 +93,61 @@ absl::StatusOr<JobPlan> AgreeOnPlan(WorkerGroup& group,
                    group.Gather("plan", mine));
   const std::string& text = all[0];
   if (!text.empty() && text[0] == '!') {
+    if (group.options().given != nullptr) return Unfit(text.substr(1));
     job.notes.push_back(absl::StrCat("none: ", text.substr(1)));
     return job;
   }
   if (group.rank() == 0) return job;
   absl::StatusOr<Plan> plan = PlanFromJson(text);
   if (!plan.ok()) {
-    return WithExitCode(ExitCode::kMismatch,
-                        absl::FailedPreconditionError(absl::StrCat(
-                            "of worker/0: ", plan.status().message())));
+    return Unfit(absl::StrCat("of worker/0: ", plan.status().message()));
   }
   job.plan = *std::move(plan);
   return job;
+}
+
+GradientProfile ProfileOf(absl::string_view name,
+                          std::span<const TensorSpec> tensors) {
+  GradientProfile profile{.name = std::string(name)};
+  for (const TensorSpec& tensor : tensors) {
+    profile.tensors.push_back(
+        {.name = tensor.name,
+         .num_elems = static_cast<int64_t>(tensor.num_elems),
+         .is_matrix = !absl::EndsWith(tensor.name, "bias")});
+  }
+  return profile;
+}
+
+absl::Status CheckPlanFor(const GivenPlan& given, absl::string_view name,
+                          std::span<const TensorSpec> tensors) {
+  const auto none = [](const GivenPlan*) {};
+  PlanRequest request;
+  request.profile = ProfileOf(name, tensors);
+  request.workers = given.plan.workers;
+  request.servers = given.plan.servers;
+  request.given = std::shared_ptr<const GivenPlan>(&given, none);
+  RETURN_IF_ERROR(MakePlan({}, AssumedCalibration(), request).status());
+  for (const TensorPlan& each : given.plan.tensors) {
+    const absl::Status codec = ParseCodecSpec(each.codec).status();
+    if (codec.ok()) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat(given.by, " has codec '", each.codec, "' for ", each.name,
+                     ": ", codec.message()));
+  }
+  return absl::OkStatus();
+}
+
+void GiveChunks(const Plan& plan, std::span<TensorSpec> tensors) {
+  for (size_t i = 0; i < std::min(tensors.size(), plan.tensors.size()); ++i) {
+    tensors[i].chunk_elems =
+        static_cast<size_t>(plan.tensors[i].chunk_bytes / 4);
+  }
+}
+
+void GiveCodecs(const Plan& plan, std::span<TensorSpec> tensors) {
+  for (size_t i = 0; i < std::min(tensors.size(), plan.tensors.size()); ++i) {
+    tensors[i].codec = plan.tensors[i].codec;
+  }
 }
 
 }  // namespace telegrad

@@ -8,6 +8,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
+#include "kvstore/engine/checks.h"
+#include "kvstore/engine/shard_plan.h"
 #include "kvstore/gather_numbers.h"
 #include "topology/cost_model.h"
 
@@ -151,6 +153,20 @@ std::vector<std::string> CodecsOf(std::span<const TensorReport> reports,
     codecs.push_back(is_open ? "" : is_known ? codec : "none");
   }
   return codecs;
+}
+
+absl::StatusOr<std::vector<std::string>> CodecsOf(
+    std::span<const TensorSpec> tensors, const CompressionConfig& compression,
+    bool is_choice) {
+  ASSIGN_OR_RETURN(const std::vector<TensorLayout> layouts,
+                   MakeShardPlan(tensors, 1, kMaxChunkElems, compression));
+  std::vector<TensorReport> reports;
+  for (const TensorLayout& each : layouts) {
+    TensorReport& report = reports.emplace_back();
+    report.setting = each.setting;
+    report.has_rule = each.has_rule;
+  }
+  return CodecsOf(reports, is_choice);
 }
 
 }  // namespace telegrad

@@ -52,5 +52,9 @@ absl::StatusOr<RunCalibration> CalibrateRun(
 std::vector<std::string> CodecsOf(std::span<const TensorReport> reports,
                                   bool is_choice,
                                   const Calibration* known = nullptr);
+// The same before a store has the tensors. Errors as MakeKVStore's Init.
+absl::StatusOr<std::vector<std::string>> CodecsOf(
+    std::span<const TensorSpec> tensors, const CompressionConfig& compression,
+    bool is_choice);
 
 }  // namespace telegrad

@@ -157,6 +157,31 @@ absl::StatusOr<std::vector<std::vector<size_t>>> CountsOf(
   return all;
 }
 
+// An allreduce by the plan's aggregation.
+absl::Status SettleAlgorithm(Options& options) {
+  if (options.network.given == nullptr) return absl::OkStatus();
+  const GivenPlan& given = *options.network.given;
+  const Aggregation way = given.plan.aggregation;
+  const std::string name = way == Aggregation::kRing ? "ring"
+                           : way == Aggregation::kRecursiveDoubling
+                               ? "recursive_doubling"
+                               : "";
+  if (way == Aggregation::kLocal) return absl::OkStatus();
+  if (name.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(given.by, " has aggregation ", Name(way),
+                     ", which is no allreduce; pushpull obeys it, or plan with "
+                     "--aggregation ring"));
+  }
+  if (options.algorithm != "auto" && options.algorithm != name) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        given.by, " has aggregation ", Name(way), ", --algorithm says ",
+        options.algorithm, "; leave one of them out"));
+  }
+  options.algorithm = name;
+  return absl::OkStatus();
+}
+
 absl::Status RunCollective(const Options& options, const CollectiveCase& which,
                            Rank& rank) {
   const NetworkOptions& network = options.network;
@@ -216,6 +241,9 @@ void Add(CLI::App& app, int& exit_code, const CollectiveCase& which) {
       app, options->network, exit_code,
       [options, &which](const std::vector<std::string>& words) -> absl::Status {
         RETURN_IF_ERROR(FinishOptions(options->network));
+        if (which.kind == CollectiveKind::kAllreduce) {
+          RETURN_IF_ERROR(SettleAlgorithm(*options));
+        }
         return RunRanks(options->network, words,
                         [&](const NetworkOptions& network, Rank& rank) {
                           Options mine = *options;

@@ -27,10 +27,11 @@ std::vector<std::string> OwnWords() {
 void SetNetworkCallback(
     CLI::App& app, NetworkOptions& options, int& exit_code,
     std::function<absl::Status(const std::vector<std::string>& words)> run) {
-  app.callback([&options, &exit_code, run = std::move(run)] {
+  app.callback([&app, &options, &exit_code, run = std::move(run)] {
     const std::vector<std::string> words = OwnWords();
     options.command_line = absl::StrJoin(words, " ");
-    const absl::Status status = run(words);
+    absl::Status status = TakePlan(app, options);
+    if (status.ok()) status = run(words);
     if (status.ok()) return;
     std::fprintf(stderr, "telegrad-perf: %s\n",
                  std::string(status.message()).c_str());

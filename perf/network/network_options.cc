@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -11,9 +12,12 @@
 #include "kvstore/tuning/machine_detection.h"
 #include "perf/network/launch.h"
 #include "perf/network/sizes.h"
+#include "topology/apply.h"
 
 namespace telegrad::perf {
 namespace {
+
+constexpr char kLoopbackAddress[] = "127.0.0.1";
 
 void AddTransportFlags(CLI::App& app, NetworkOptions& options) {
   app.add_option(
@@ -32,6 +36,9 @@ void AddTransportFlags(CLI::App& app, NetworkOptions& options) {
          "all, in other commands ranks whose devices differ end with 31")
       ->check(&CheckConnections)
       ->capture_default_str();
+  app.add_option("--plan", options.plan,
+                 "obey this plan: a file of telegrad-topo plan --json, or a "
+                 "run's summary.json; one that does not fit is refused");
   app.add_option("--rails", options.rails,
                  "more network devices of this host, or their addresses, that "
                  "connections are spread over (tcp): eth1,eth2")
@@ -150,6 +157,27 @@ absl::Status FinishOptions(NetworkOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status TakePlan(const CLI::App& app, NetworkOptions& options) {
+  if (options.plan.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(options.given, LoadPlan(options.plan));
+  if (app.count("--connections") == 0) options.connections = "auto";
+  if (options.rank >= 0 || !options.rendezvous.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::optional<Placement> placement, LaunchedAs());
+  if (placement.has_value()) return absl::OkStatus();
+  const Plan& plan = options.given->plan;
+  if (plan.workers != 1 || plan.servers != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        options.given->by, " is for ", plan.workers,
+        " machines with workers and ", plan.servers,
+        " with servers only; all ranks are on this one; plan with --workers "
+        "1"));
+  }
+  ASSIGN_OR_RETURN(const PathOptions path,
+                   PathOptionsOf(options, kLoopbackAddress));
+  const absl::Status fits = CheckPath(path);
+  return fits.ok() ? fits : absl::InvalidArgumentError(fits.message());
+}
+
 absl::StatusOr<PathOptions> PathOptionsOf(const NetworkOptions& options,
                                           const std::string& own_ip) {
   PathOptions path;
@@ -167,6 +195,7 @@ absl::StatusOr<PathOptions> PathOptionsOf(const NetworkOptions& options,
   ASSIGN_OR_RETURN(const size_t connections,
                    ParseConnections(options.connections));
   path.has_auto_connections = connections == kAutoConnections;
+  path.given = options.given;
   transport.connections = std::max<size_t>(1, connections);
   path.look = [bind = transport.bind_address] {
     return MachineDetection(bind).Get();

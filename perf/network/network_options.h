@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,8 @@ struct NetworkOptions {
   std::string tcp_congestion = "auto";
   std::string connections = "1";  // to each peer, as given
   std::vector<std::string> rails;
+  std::string plan;                        // file; empty: none
+  std::shared_ptr<const GivenPlan> given;  // what it holds
   std::string bind;  // empty: where the rendezvous is reached
   std::string secret_file;
   bool insecure = false;  // beyond loopback without a secret
@@ -61,6 +64,10 @@ void Last(CLI::Option* option);
 
 // Checks flags and fills in `sizes`. InvalidArgument says what is wrong.
 absl::Status FinishOptions(NetworkOptions& options);
+
+// Reads --plan. For a command that starts all ranks on this machine also
+// whether it fits: errors name what does not.
+absl::Status TakePlan(const CLI::App& app, NetworkOptions& options);
 
 // What the flags say, for a rank that others reach at `own_ip`.
 absl::StatusOr<PathOptions> PathOptionsOf(const NetworkOptions& options,

@@ -27,6 +27,7 @@ absl::StatusOr<std::vector<Batch>> BatchesOf(const PushPullOptions& options) {
   Batch batch{.profile = options.profile};
   for (const ProfileTensor& tensor : profile.tensors) {
     batch.counts.push_back(static_cast<size_t>(tensor.num_elems));
+    batch.names.push_back(tensor.name);
   }
   batches.push_back(std::move(batch));
   return batches;
@@ -35,8 +36,10 @@ absl::StatusOr<std::vector<Batch>> BatchesOf(const PushPullOptions& options) {
 std::vector<TensorSpec> TensorsOf(const std::vector<Batch>& batches) {
   std::vector<TensorSpec> tensors;
   for (const Batch& batch : batches) {
-    for (const size_t count : batch.counts) {
-      tensors.push_back({absl::StrCat("t", tensors.size()), count});
+    for (size_t i = 0; i < batch.counts.size(); ++i) {
+      tensors.push_back({batch.names.empty() ? absl::StrCat("t", tensors.size())
+                                             : batch.names[i],
+                         batch.counts[i]});
     }
   }
   return tensors;

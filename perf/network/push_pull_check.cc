@@ -15,10 +15,10 @@ namespace {
 
 constexpr int kMaxExactWorkers = 32;  // sums up to 256 fit bfloat16's 8 bits
 
-bool IsExact(const PushPullJob& job) {
-  const std::string& type = job.compression.type;
-  return type == "none" || ((type == "fp16" || type == "bf16") &&
-                            job.num_workers <= kMaxExactWorkers);
+bool IsExact(const TensorLayout& layout, int num_workers) {
+  const std::string& name = layout.codecs.front().codec->traits().name;
+  return name == "none" || ((name == "fp16" || name == "bf16") &&
+                            num_workers <= kMaxExactWorkers);
 }
 
 void AddTo(const float* values, size_t n, float* sums) {
@@ -59,7 +59,7 @@ absl::StatusOr<PushPullCheck> PushPullCheck::Make(const PushPullJob& job) {
   for (size_t key = job.first; key < job.first + job.count; ++key) {
     Tensor tensor{.key = static_cast<Key>(key),
                   .num_elems = job.tensors[key].num_elems};
-    if (!IsExact(job)) {
+    if (!IsExact(layouts[key], job.num_workers)) {
       ASSIGN_OR_RETURN(std::unique_ptr<Replay> replay,
                        Replay::Make(layouts[key], job.compression,
                                     static_cast<int>(check.num_pushers_)));

@@ -13,10 +13,13 @@
 #include "base/cpu_time.h"
 #include "base/median.h"
 #include "base/status_macros.h"
+#include "base/units.h"
 #include "kvstore/connections.h"
 #include "kvstore/kvstore.h"
+#include "kvstore/tuning/job_plan.h"
 #include "kvstore/tuning/link_calibration.h"
 #include "kvstore/tuning/packing.h"
+#include "kvstore/tuning/run_calibration.h"
 #include "perf/network/command.h"
 #include "perf/network/commands.h"
 #include "perf/network/patterns.h"
@@ -33,7 +36,9 @@ namespace {
 using Options = PushPullOptions;
 
 absl::StatusOr<CompressionConfig> CompressionOf(const Options& options) {
-  CompressionConfig compression{.type = options.type};
+  // A plan gives tensors their own.
+  CompressionConfig compression{
+      .type = options.network.given == nullptr ? options.type : "none"};
   ASSIGN_OR_RETURN(compression.threshold, ParseThreshold(options.threshold));
   ASSIGN_OR_RETURN(compression.reply, ParseReplyMode(options.reply));
   ASSIGN_OR_RETURN(compression.packing, ParsePackingMode(options.packing));
@@ -233,6 +238,7 @@ absl::StatusOr<DistOptions> Meet(const Options& options, Rank& rank,
   dist.transport = path.transport;
   dist.has_auto_connections = path.has_auto_connections;
   dist.look = path.look;
+  dist.given = path.given;
   std::string mine;
   if (rank.rank == 0) {
     const std::string material = RandomMaterial();
@@ -262,11 +268,41 @@ absl::StatusOr<DistOptions> Meet(const Options& options, Rank& rank,
   return dist;
 }
 
-absl::Status JoinAsWorker(const Options& options,
-                          const std::vector<Batch>& batches, KVStore& store) {
+// What the plan decides of tensors, if it does.
+absl::Status PlanTensors(const Options& options,
+                         const CompressionConfig& compression, KVStore& store,
+                         std::vector<TensorSpec>& tensors) {
+  if (!options.has_auto_chunk) return absl::OkStatus();
+  PlanRequest request{.profile = ProfileOf(options.profile, tensors),
+                      .gc_type = "none"};
+  request.aggregation.by = absl::StrCat("--kv-store ", options.kv_store);
+  const bool is_given = options.network.given != nullptr;
+  if (!is_given) {
+    ASSIGN_OR_RETURN(const LinkSpec link, ParseLink(options.network.link));
+    request.link_gbps = 8e-9 * link.bytes_per_s;
+    ASSIGN_OR_RETURN(request.tensor_codecs,
+                     CodecsOf(tensors, compression, /*is_choice=*/false));
+  }
+  ASSIGN_OR_RETURN(const JobPlan job,
+                   AgreeOnPlan(store.group(), AssumedCalibration(), request));
+  if (is_given) GiveCodecs(job.plan, tensors);
+  GiveChunks(job.plan, tensors);
+  if (store.group().rank() > 0) return absl::OkStatus();
+  for (const Decision::Kind what :
+       {Decision::Kind::kCodec, Decision::Kind::kChunk}) {
+    const Decision* decision = FindDecision(job.plan, what);
+    if (decision == nullptr) continue;
+    std::fprintf(stderr, "telegrad-perf: %s\n", ToText(*decision).c_str());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status JoinAsWorker(const Options& options, KVStore& store,
+                          std::vector<TensorSpec>& tensors) {
   ASSIGN_OR_RETURN(const CompressionConfig compression, CompressionOf(options));
   RETURN_IF_ERROR(store.SetCompression(compression));
-  RETURN_IF_ERROR(store.Init(TensorsOf(batches), {}).status());
+  RETURN_IF_ERROR(PlanTensors(options, compression, store, tensors));
+  RETURN_IF_ERROR(store.Init(tensors, {}).status());
   if (store.codecs().packing() != PackingMode::kAuto) return absl::OkStatus();
   ASSIGN_OR_RETURN(const LinkCalibration link,
                    CalibrateLink(store, nullptr, {}));
@@ -288,14 +324,15 @@ absl::Status RunWorker(const Options& options, Rank& rank,
   ASSIGN_OR_RETURN(const std::unique_ptr<WorkerGroup> group, JoinWorkers(dist));
   ASSIGN_OR_RETURN(std::unique_ptr<KVStore> store,
                    MakeKVStore(options.kv_store, dist, group.get()));
-  RETURN_IF_ERROR(JoinAsWorker(options, batches, *store));
+  std::vector<TensorSpec> tensors = TensorsOf(batches);
+  RETURN_IF_ERROR(JoinAsWorker(options, *store, tensors));
   if (rank.rank == 0) {
     const Plan& plan = store->group().data_path().plan;
     if (dist.has_auto_connections)
       SayDecision(plan, Decision::Kind::kConnections);
     if (options.tier_one == "auto") SayDecision(plan, Decision::Kind::kTierOne);
   }
-  Worker worker(options, TensorsOf(batches), rank.is_thread, std::move(store));
+  Worker worker(options, std::move(tensors), rank.is_thread, std::move(store));
   Report report(
       options.network,
       absl::StrCat("pushpull with --kv-store ", options.kv_store,
@@ -323,8 +360,8 @@ absl::Status RunPushPull(const Options& options, Rank& rank) {
       absl::StrCat("pushpull ", options.network.size_text, " ", options.profile,
                    " ", options.type, " ", options.threshold, " ",
                    options.reply, " ", options.packing, " ", options.kv_store,
-                   " ", options.workers, "+", options.servers, " check ",
-                   options.network.checks)));
+                   " ", options.chunk, " ", options.workers, "+",
+                   options.servers, " check ", options.network.checks)));
   std::unique_ptr<Scheduler> scheduler;
   ASSIGN_OR_RETURN(DistOptions dist, Meet(options, rank, &scheduler));
   if (rank.rank >= options.workers) {
@@ -355,6 +392,7 @@ void AddPushPullCommand(CLI::App& app, int& exit_code) {
               options->servers, " servers; leave --ranks out"));
         }
         RETURN_IF_ERROR(FinishOptions(options->network));
+        RETURN_IF_ERROR(SettlePlan(app, *options));
         RETURN_IF_ERROR(CheckMemoryOf(*options));
         return RunRanks(options->network, words,
                         [&](const NetworkOptions& network, Rank& rank) {

@@ -6,7 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "kvstore/kvstore.h"
+#include "kvstore/tuning/job_plan.h"
 #include "perf/network/launch.h"
+#include "perf/network/push_pull_batch.h"
+#include "perf/network/sizes.h"
 
 namespace telegrad::perf {
 
@@ -41,13 +44,48 @@ void AddPushPullFlags(CLI::App& app, PushPullOptions& options) {
   app.add_option("--profile", options.profile,
                  "instead of sizes all gradients of a network at once: vgg16, "
                  "alexnet, resnet50, resnet152, inceptionv3 or FILE.csv");
-  app.add_option("--chunk", options.chunk_elems, "elements per chunk")
-      ->transform(CLI::AsSizeValue(false))
-      ->check(CLI::Range(size_t{1024}, size_t{1} << 24))
+  app.add_option("--chunk", options.chunk,
+                 "elements per chunk: 64K, 524288; auto: the planner's, tensor "
+                 "by tensor, which for some codecs are other bits")
       ->capture_default_str();
   app.add_option("--threads", options.threads, "of the codec, in each rank")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
+}
+
+absl::Status SettlePlan(const CLI::App& app, PushPullOptions& options) {
+  options.has_auto_chunk = options.chunk == "auto";
+  if (!options.has_auto_chunk) {
+    const auto sizes = ParseSizes(options.chunk);
+    if (!sizes.ok() || sizes->size() != 1 || sizes->front() < 1024 ||
+        sizes->front() > (size_t{1} << 24)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--chunk ", options.chunk, ": it takes 1K to 16M elements, or auto"));
+    }
+    options.chunk_elems = sizes->front();
+  }
+  if (options.network.given == nullptr) return absl::OkStatus();
+  const GivenPlan& given = *options.network.given;
+  for (const TensorPlan& each : given.plan.tensors) {
+    const bool is_other_chunk =
+        app.count("--chunk") > 0 && !options.has_auto_chunk &&
+        4 * static_cast<int64_t>(options.chunk_elems) != each.chunk_bytes;
+    const bool is_other_codec = app.count("--gc-type") > 0 &&
+                                each.codec != "none" &&
+                                each.codec != options.type;
+    if (!is_other_chunk && !is_other_codec) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(given.by, " has ", each.codec, " in chunks of ",
+                     each.chunk_bytes / 4, " elements for ", each.name, ", ",
+                     is_other_chunk ? "--chunk" : "--gc-type",
+                     " says otherwise; leave one ", "of them out"));
+  }
+  options.has_auto_chunk = true;
+  options.type = given.plan.codec;
+  ASSIGN_OR_RETURN(const std::vector<Batch> batches, BatchesOf(options));
+  const absl::Status fits =
+      CheckPlanFor(given, "this command (--profile)", TensorsOf(batches));
+  return fits.ok() ? fits : absl::InvalidArgumentError(fits.message());
 }
 
 absl::Status SettleRoles(PushPullOptions& options,

@@ -21,11 +21,17 @@ struct PushPullOptions {
   std::string reply = "auto";
   std::string packing = "plain";
   std::string profile;
-  size_t chunk_elems = size_t{512} << 10;
+  std::string chunk = "524288";            // as given
+  size_t chunk_elems = size_t{512} << 10;  // where nothing else is known
+  bool has_auto_chunk = false;             // the plan's, tensor by tensor
   int threads = 1;
 };
 
 void AddPushPullFlags(CLI::App& app, PushPullOptions& options);
+
+// What --chunk and --plan say. InvalidArgument where they or other flags of
+// `app` contradict each other.
+absl::Status SettlePlan(const CLI::App& app, PushPullOptions& options);
 
 // Sets what was not given: where this command starts all ranks, 2 workers and 1
 // server; where it is given on several hosts or by a launcher, a worker and a

@@ -2,8 +2,11 @@
 // host that say they are on others, or were given other numbers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <filesystem>
+#include <map>
 
 #include "base/exit_code.h"
 #include "base/network_device.h"
@@ -93,6 +96,50 @@ TEST(AutoTransport, EndsAllWithWhoCannotFollow) {
   }
   for (std::thread& each : workers) each.join();
   EXPECT_EQ(ExitCodeOf(server.get()), ExitCode::kMismatch);
+}
+
+// Sockets of this process to the address that has most of them.
+int MostSocketsToOnePeer() {
+  std::map<std::string, int> peers;
+  for (int fd = 0; fd < 1024; ++fd) {
+    sockaddr_in peer{};
+    socklen_t size = sizeof(peer);
+    if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) != 0 ||
+        peer.sin_family != AF_INET) {
+      continue;
+    }
+    ++peers[std::string(reinterpret_cast<const char*>(&peer), sizeof(peer))];
+  }
+  int most = 0;
+  for (const auto& [peer, count] : peers) most = std::max(most, count);
+  return most;
+}
+
+// What a plan by file says of connections is seen in the sockets.
+TEST(GivenPlan, OfConnectionsIsObeyed) {
+  for (const int connections : {2, 5}) {
+    ClusterConfig config = testing::Job(1);
+    config.transport = "tcp";
+    testing::Cluster cluster(config);
+    DistOptions options = cluster.Options();
+    PlanRequest request{.workers = 1};
+    request.network = {"tcp", "--transport tcp"};
+    request.tls = {options.transport.tls, "--tls"};
+    request.connections = {connections, "--connections"};
+    options.has_auto_connections = true;
+    options.given = std::make_shared<const GivenPlan>(
+        GivenPlan{"--plan p.json", *PlanPath({}, request)});
+    auto server = std::async(std::launch::async,
+                             [&] { return RunServer({.job = options}); });
+    testing::Worker store(options);
+    std::vector<Buffer> values = cluster.MakeValues(0);
+    ASSERT_THAT(cluster.Init(store, values), IsOk());
+    EXPECT_EQ(MostSocketsToOnePeer(), connections);
+    EXPECT_THAT(Lines(store->group().data_path().plan),
+                ::testing::Contains(HasSubstr("--plan p.json")));
+    store->Close();
+    EXPECT_THAT(server.get(), IsOk());
+  }
 }
 
 // Of one worker they were given; all others leave them open.

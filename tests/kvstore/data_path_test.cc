@@ -121,6 +121,32 @@ TEST(DataPath, NamesTwoThatWereToldDifferently) {
   differ("tls: worker/0 has tcp, worker/1 has shm");
 }
 
+TEST(DataPath, WorkersHaveTheSameGivenPlan) {
+  std::vector<MemberFacts> members = Three(kIb, kIb, kIb);
+  const auto given = std::make_shared<const GivenPlan>(
+      GivenPlan{"--plan p.json", MustPath(members)});
+  members[0].plan = members[1].plan = given->plan.digest;
+  const auto path = RequestPath(members, given);  // a server needs none
+  ASSERT_THAT(path, IsOk());
+  EXPECT_THAT(PlanPath(path->machines, path->request), IsOk());
+  members[0].machine->nics[0].name = "mlx5_9";
+  const auto other = RequestPath(members, given);
+  EXPECT_THAT(PlanPath(other->machines, other->request),
+              StatusIs(StatusCode::kFailedPrecondition,
+                       "--plan p.json has the card mlx5_0 of a, which has "
+                       "mlx5_9"));
+  const auto differ = [&](const char* text) {
+    const absl::Status status = RequestPath(members, given).status();
+    EXPECT_THAT(status, StatusIs(StatusCode::kFailedPrecondition, text));
+    EXPECT_EQ(ExitCodeOf(status), ExitCode::kMismatch);
+  };
+  members[1].plan = "";
+  differ("worker/1 has none; give all workers the same --plan");
+  members[1].plan = given->plan.digest;
+  members[2].plan = "abcd";
+  differ("server/0 has abcd; give all workers the same --plan");
+}
+
 TEST(DataPath, ANetworkThatOneCannotUseIsRefused) {
   std::vector<MemberFacts> members = Three(kIb, kEth, kIb);
   members[0].transport = "IB";
@@ -268,6 +294,27 @@ TEST(CheckPath, TakesNetworksTransportsAndAuto) {
   options.rails = {"127.0.0.1"};
   EXPECT_THAT(CheckPath(options),
               StatusIs(StatusCode::kInvalidArgument, "takes no rails"));
+}
+
+TEST(CheckPath, KnowsWhatAGivenPlanNeedsOfThisHost) {
+  PathOptions options;
+  options.transport.name = "auto";
+  options.transport.bind_address = "127.0.0.1";
+  options.has_auto_connections = true;
+  const auto give = [&](Plan plan) {
+    options.given = std::make_shared<const GivenPlan>(
+        GivenPlan{"--plan p.json", std::move(plan)});
+    return CheckPath(options);
+  };
+  Plan plan = *PlanPath({}, {.workers = 2});
+  EXPECT_THAT(give(plan), IsOk());  // who else there is comes out later
+  plan.machines = {{.host = "elsewhere"}};
+  EXPECT_THAT(give(plan),
+              StatusIs(StatusCode::kFailedPrecondition, "it is for elsewhere"));
+  options.transport.name = "inproc";
+  EXPECT_THAT(give(*PlanPath({}, {.workers = 2})),
+              StatusIs(StatusCode::kFailedPrecondition,
+                       "has transport tcp, but --transport inproc means"));
 }
 
 TEST(Connections, AreANumberOrAuto) {

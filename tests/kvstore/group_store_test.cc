@@ -188,7 +188,7 @@ TEST(GroupStore, SaysWhatItDoesNotTake) {
   std::vector<TensorView> far = ViewsOf(right);
   far[1].bytes.device = {DeviceKind::kCuda, 1};
   EXPECT_THAT(store->Push(0, far, 0).Wait(Soon()),
-              StatusIs(kInvalid, "elsewhere"));
+              StatusIs(kInvalid, "on cuda:1"));
 }
 
 TEST(GroupStore, NamesAMissingGpuBeforeAnythingStarts) {

@@ -25,7 +25,11 @@ JobConfig Sample() {
   config.tensors = {{.name = "conv1.weight",
                      .num_elems = 500,
                      .rates = {.lr = 0.1f, .wd = 3}},
-                    {"A_b.c:/-9", 1}};
+                    {"A_b.c:/-9", 1},
+                    {.name = "planned",
+                     .num_elems = 2,
+                     .codec = "topk:0.5",
+                     .chunk_elems = 96}};
   config.compression.type = "2bit";
   config.compression.alternatives = {"fp16", "topk:0.1"};
   config.compression.threshold = {ThresholdSpec::Kind::kBatch, 0.1234567f};
@@ -53,7 +57,11 @@ TEST(JobConfig, ComesBackBitByBit) {
   const JobConfig in = Sample();
   const auto out = ParseJobConfig(SerializeJobConfig(in), kPlenty);
   ASSERT_THAT(out, IsOk());
-  ASSERT_EQ(out->tensors.size(), 2u);
+  ASSERT_EQ(out->tensors.size(), 3u);
+  EXPECT_EQ(out->tensors[2].codec, "topk:0.5");
+  EXPECT_EQ(out->tensors[2].chunk_elems, 96u);
+  EXPECT_EQ(out->tensors[1].codec, "");
+  EXPECT_EQ(out->tensors[1].chunk_elems, 0u);
   EXPECT_EQ(out->tensors[1].name, "A_b.c:/-9");
   EXPECT_EQ(out->tensors[0].num_elems, 500u);
   const CompressionConfig& gc = out->compression;
@@ -147,6 +155,23 @@ TEST(JobConfig, RefusesValuesOutOfRange) {
   }
 }
 
+TEST(JobConfig, RefusesChunksAndCodecsOfTensorsThatCannotBe) {
+  const auto with = [](const Json& tensor) {
+    Json changed = Json::parse(SerializeJobConfig(Sample()));
+    changed["tensors"][2] = tensor;
+    return ParseJobConfig(changed.dump(), kPlenty).status();
+  };
+  const Json one = 0x3f800000u;
+  EXPECT_THAT(with({"a", 2, one, one, 0u, 96, "2bit"}), IsOk());
+  EXPECT_THAT(with({"a", 2, one, one, 0u, 0, ""}), IsOk());
+  EXPECT_FALSE(with({"a", 2, one, one, 0u, kMaxChunkElems + 1, "2bit"}).ok());
+  EXPECT_FALSE(with({"a", 2, one, one, 0u, -1, "2bit"}).ok());
+  EXPECT_FALSE(with({"a", 2, one, one, 0u, 96}).ok());
+  EXPECT_FALSE(with({"a", 2, one, one, 0u, 96, 7}).ok());
+  EXPECT_FALSE(with({"a", 2, one, one, 0u, 96, "3bit"}).ok());
+  EXPECT_FALSE(with({"a", 2, one, one, 0u, 96, "2bit", 1, 1}).ok());
+}
+
 TEST(Packing, AutoIsRadixOnLinksSlowerThanACore) {
   const auto automatic = [](double link_bytes_per_s) {
     return ChoosePacking(PackingMode::kAuto, link_bytes_per_s);
@@ -164,9 +189,9 @@ TEST(Packing, IsTheJobsWhereTheCodecSaysNothing) {
   config.type = "2bit";
   config.rules = "a=2bit:packing=1;b=2bit:packing=0;c=none";
   const auto packing_of = [&](const char* name) {
-    const auto policy = MakeCodecPolicy(config);
+    auto policy = MakeCodecPolicy(config);
     EXPECT_THAT(policy, IsOk());
-    return policy->Choose({name, 64}).specs[0]->options.packing;
+    return policy->Choose({name, 64})->specs[0]->options.packing;
   };
   EXPECT_EQ(packing_of("x"), 0);
   EXPECT_EQ(packing_of("a"), 1);
@@ -275,6 +300,8 @@ TEST(Facts, DifferWhereSettingsDo) {
   EXPECT_TRUE(differs([](JobConfig& c) { c.tensors[0].num_elems = 501; }));
   EXPECT_TRUE(differs([](JobConfig& c) { c.tensors[0].name = "x"; }));
   EXPECT_TRUE(differs([](JobConfig& c) { c.tensors[1].rates.wd = 0; }));
+  EXPECT_TRUE(differs([](JobConfig& c) { c.tensors[1].codec = "none"; }));
+  EXPECT_TRUE(differs([](JobConfig& c) { c.tensors[1].chunk_elems = 32; }));
   EXPECT_TRUE(differs([](JobConfig& c) { c.has_values = false; }));
   EXPECT_TRUE(differs([](JobConfig& c) { c.is_async = false; }));
   EXPECT_TRUE(differs([](JobConfig& c) { c.max_staleness = 8; }));

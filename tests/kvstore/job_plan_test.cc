@@ -41,7 +41,8 @@ MachineReport Unknown(const std::string& host) {
 // What each worker of a real job gets, whose members say that they are on these
 // machines; the server's is the last.
 std::vector<absl::StatusOr<JobPlan>> Agree(
-    const std::vector<MachineReport>& reports, const PlanRequest& request) {
+    const std::vector<MachineReport>& reports, const PlanRequest& request,
+    const std::shared_ptr<const GivenPlan>& given = nullptr) {
   const size_t num_workers = reports.size() - 1;
   testing::Cluster cluster(testing::Job(static_cast<int>(num_workers)));
   const auto options = [&](size_t i) {
@@ -49,6 +50,7 @@ std::vector<absl::StatusOr<JobPlan>> Agree(
     each.transport.tls.clear();
     each.transport.bind_address = "192.0.2.1";  // inproc has no use for it
     each.look = [&reports, i] { return reports[i]; };
+    each.given = given;
     each.wanted_rank = i < num_workers ? static_cast<int>(i) : 0;
     return each;
   };
@@ -164,6 +166,74 @@ TEST(JobPlan, IsANoteWhereNobodyCanPlan) {
     EXPECT_TRUE(plan->plan.digest.empty());
     EXPECT_THAT(plan->notes, ElementsAre(HasSubstr("none: a plan needs")));
   }
+}
+
+// A plan of a file, for two workers' machines and a server's.
+Plan GivenFor(const std::vector<std::string>& hosts, int64_t elems) {
+  std::vector<Machine> machines;
+  PlanRequest request = Request();
+  request.profile.tensors[0].num_elems = elems;
+  for (const std::string& host : hosts) {
+    machines.push_back(*Report(host).machine);
+    request.bound[host] = "";
+  }
+  request.host_memory = {true, "--memory host"};
+  request.network = {"inproc", "--transport inproc"};
+  request.chunk_bytes = {4 * 64, "--chunk-elements 64"};
+  request.connections = {1, "--connections 1"};
+  request.aggregation = {Aggregation::kColocatedServers, "--aggregation"};
+  return *MakePlan(machines, AssumedCalibration(), request);
+}
+
+TEST(JobPlan, ThatIsGivenIsThatOfAllOrEndsTheJob) {
+  const auto agree = [](const Plan& plan, const PlanRequest& request) {
+    return Agree(
+        {Report("a"), Report("b"), Report("a")}, request,
+        std::make_shared<const GivenPlan>(GivenPlan{"--plan p.json", plan}));
+  };
+  const Plan given = GivenFor({"a", "b"}, 33);
+  for (const auto& job : agree(given, Request())) {
+    ASSERT_THAT(job, IsOk());
+    EXPECT_EQ(job->plan.digest, given.digest);
+    EXPECT_EQ(job->plan.tensors[0].chunk_bytes, 4 * 64);
+    EXPECT_THAT(job->notes, IsEmpty());
+  }
+  const auto refused = [&](const Plan& plan, const PlanRequest& request,
+                           const char* why) {
+    for (const auto& job : agree(plan, request)) {
+      EXPECT_THAT(job, StatusIs(absl::StatusCode::kFailedPrecondition, why));
+      EXPECT_EQ(ExitCodeOf(job.status()), ExitCode::kMismatch);
+    }
+  };
+  refused(GivenFor({"a", "b"}, 34), Request(), "has the tensor a of 34");
+  PlanRequest request = Request();
+  request.aggregation.by = "--servers 1";  // beside one of two workers
+  refused(given, request,
+          "has aggregation co-located-servers, but --servers 1 means "
+          "dedicated-servers");
+}
+
+TEST(JobPlan, GivesTensorsWhatItDecides) {
+  std::vector<TensorSpec> tensors = {{"a", 33}};
+  Plan plan = GivenFor({"a", "b"}, 33);
+  plan.tensors[0].codec = "2bit";
+  GiveChunks(plan, tensors);
+  EXPECT_EQ(tensors[0].chunk_elems, 64u);
+  EXPECT_EQ(tensors[0].codec, "");
+  GiveCodecs(plan, tensors);
+  EXPECT_EQ(tensors[0].codec, "2bit");
+  const GivenPlan given{"--plan p.json", plan};
+  EXPECT_THAT(CheckPlanFor(given, "net", tensors), IsOk());
+  tensors[0].name = "b";
+  EXPECT_THAT(
+      CheckPlanFor(given, "net", tensors),
+      StatusIs(absl::StatusCode::kFailedPrecondition, "where net has b of 33"));
+  GivenPlan strange = given;
+  strange.plan.tensors[0].codec = "3bit";
+  tensors[0].name = "a";
+  EXPECT_THAT(CheckPlanFor(strange, "net", tensors),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "--plan p.json has codec '3bit' for a"));
 }
 
 TEST(JobPlan, RefusesWhatIsNoPlan) {

@@ -148,6 +148,33 @@ TEST(ShardPlan, RoundsChunksUpToGroups) {
   EXPECT_EQ(Plan({{"a", 100}}, 1, 0)[0].chunks.size(), 4u);
 }
 
+TEST(ShardPlan, TensorsMayHaveTheirOwnChunksAndCodecs) {
+  CompressionConfig config = TwoBit();
+  config.min_bytes = 1000;
+  config.rules = "b=none";
+  const std::vector<TensorLayout> plan = Plan(
+      {{"a", 300},
+       {.name = "b", .num_elems = 300, .codec = "2bit"},
+       {.name = "c", .num_elems = 300, .codec = "none", .chunk_elems = 33},
+       {.name = "d", .num_elems = 30, .codec = "fp16", .chunk_elems = 100}},
+      1, 128, config);
+  EXPECT_EQ(plan[0].chunks.size(), 3u);
+  EXPECT_EQ(plan[1].chunks.size(), 3u);
+  EXPECT_EQ(plan[2].chunks.size(), 5u);  // of 64
+  EXPECT_EQ(plan[3].chunks.size(), 1u);
+  const char* const names[] = {"2bit", "2bit", "none", "fp16"};
+  for (size_t i = 0; i < plan.size(); ++i) {
+    EXPECT_EQ(plan[i].codecs[0].codec->traits().name, names[i]);
+    EXPECT_EQ(plan[i].has_rule, i > 0);
+  }
+  EXPECT_EQ(plan[3].reason, "the plan");
+  EXPECT_THAT(MakeShardPlan(
+                  std::vector<TensorSpec>{
+                      {.name = "a", .num_elems = 1, .codec = "3bit"}},
+                  1, 32, config),
+              StatusIs(absl::StatusCode::kNotFound, "3bit"));
+}
+
 TEST(ShardPlan, IsTheSameEveryTime) {
   const std::vector<TensorSpec> tensors = {{"a", 7}, {"b", 1466521}};
   const std::vector<TensorLayout> one = Plan(tensors, 3, 4096);

@@ -21,7 +21,9 @@ struct PlanFlags {
   std::vector<std::string> from = {};
   std::string calibration = {};
   std::string profile = "resnet50";
+  std::string aggregation = {};
   std::string gdr = "auto";
+  std::string memory = "auto";
   double compute_ms = 0;
   int64_t chunk_elems = 0;
   int benchmark = 0;
@@ -30,6 +32,46 @@ struct PlanFlags {
   bool has_allow = false;  // --gc-allow was given
   PlanRequest request = {};
 };
+
+constexpr Aggregation kAggregations[] = {Aggregation::kLocal,
+                                         Aggregation::kRing,
+                                         Aggregation::kRecursiveDoubling,
+                                         Aggregation::kColocatedServers,
+                                         Aggregation::kDedicatedServers,
+                                         Aggregation::kAllGather};
+
+std::vector<std::string> AggregationNames() {
+  std::vector<std::string> names;
+  for (const Aggregation each : kAggregations) names.push_back(Name(each));
+  return names;
+}
+
+// Of decisions that are the planner's without them.
+void DeclareConstraints(CLI::App& app, PlanFlags& flags) {
+  PlanRequest& request = flags.request;
+  app.add_option("--chunk-elements", flags.chunk_elems,
+                 "of all tensors' chunks; 0: the best for each tensor")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 32));
+  app.add_option("--transport", request.network.value,
+                 "TCP, IB, RoCEv2 or EFA; without: by the machines")
+      ->envname("TELEGRAD_TRANSPORT");
+  app.add_option("--tls", request.tls.value,
+                 "how the transport reaches peers; without: its own choice");
+  app.add_option("--connections", request.connections.value,
+                 "of a pair of machines; without: by network and rate")
+      ->check(CLI::Range(1, 64));
+  app.add_option("--aggregation", flags.aggregation,
+                 "who sums; without: the planner")
+      ->check(CLI::IsMember(AggregationNames()));
+  app.add_option("--memory", flags.memory,
+                 "host: gradients are in host memory, as those of runs, "
+                 "whatever GPUs there are; auto: where GPUs are, in theirs")
+      ->check(CLI::IsMember({"auto", "host"}))
+      ->capture_default_str();
+  app.add_option("--gdr", flags.gdr, "GPUDirect RDMA: auto, on, off")
+      ->check(CLI::IsMember({"auto", "on", "off"}))
+      ->capture_default_str();
+}
 
 void Declare(CLI::App& app, PlanFlags& flags) {
   PlanRequest& request = flags.request;
@@ -64,15 +106,7 @@ void Declare(CLI::App& app, PlanFlags& flags) {
                  "codecs that auto may choose; all: those of the calibration")
       ->default_val(std::vector<std::string>{kDefaultAllowed})
       ->delimiter(',');
-  app.add_option("--chunk-elements", flags.chunk_elems,
-                 "of all tensors' chunks; 0: the best for each tensor")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 32));
-  app.add_option("--transport", request.network.value,
-                 "TCP, IB, RoCEv2 or EFA; without: by the machines")
-      ->envname("TELEGRAD_TRANSPORT");
-  app.add_option("--gdr", flags.gdr, "GPUDirect RDMA: auto, on, off")
-      ->check(CLI::IsMember({"auto", "on", "off"}))
-      ->capture_default_str();
+  DeclareConstraints(app, flags);
   app.add_option("--benchmark", flags.benchmark,
                  "plan so often and print the seconds of the least and the "
                  "median plan")
@@ -117,6 +151,37 @@ absl::StatusOr<std::vector<double>> Benchmark(
   return seconds;
 }
 
+// The flags that decide instead of the planner.
+void SetConstraints(PlanFlags& flags) {
+  flags.request.compute_s = flags.compute_ms / 1e3;
+  if (flags.chunk_elems > 0) {
+    flags.request.chunk_bytes = {
+        4 * flags.chunk_elems,
+        absl::StrCat("--chunk-elements ", flags.chunk_elems)};
+  }
+  if (const std::string& network = flags.request.network.value;
+      !network.empty()) {
+    flags.request.network.by = absl::StrCat("--transport ", network);
+  }
+  if (const std::string& tls = flags.request.tls.value; !tls.empty()) {
+    flags.request.tls.by = absl::StrCat("--tls ", tls);
+  }
+  if (const int count = flags.request.connections.value; count > 0) {
+    flags.request.connections.by = absl::StrCat("--connections ", count);
+  }
+  for (const Aggregation each : kAggregations) {
+    if (flags.aggregation != Name(each)) continue;
+    flags.request.aggregation = {each,
+                                 absl::StrCat("--aggregation ", Name(each))};
+  }
+  if (flags.memory == "host") {
+    flags.request.host_memory = {true, "--memory host"};
+  }
+  flags.request.gdr = flags.gdr == "on"    ? GdrWish::kOn
+                      : flags.gdr == "off" ? GdrWish::kOff
+                                           : GdrWish::kAuto;
+}
+
 absl::Status Run(PlanFlags& flags) {
   ASSIGN_OR_RETURN(Calibration calibration, ReadCalibration(flags));
   if (flags.print_calibration) {
@@ -131,19 +196,7 @@ absl::Status Run(PlanFlags& flags) {
     calibration.codecs.push_back(
         *AssumedCalibration().FindCodec(kDefaultAllowed));
   }
-  flags.request.compute_s = flags.compute_ms / 1e3;
-  if (flags.chunk_elems > 0) {
-    flags.request.chunk_bytes = {
-        4 * flags.chunk_elems,
-        absl::StrCat("--chunk-elements ", flags.chunk_elems)};
-  }
-  if (const std::string& network = flags.request.network.value;
-      !network.empty()) {
-    flags.request.network.by = absl::StrCat("--transport ", network);
-  }
-  flags.request.gdr = flags.gdr == "on"    ? GdrWish::kOn
-                      : flags.gdr == "off" ? GdrWish::kOff
-                                           : GdrWish::kAuto;
+  SetConstraints(flags);
   ASSIGN_OR_RETURN(const std::vector<Machine> machines,
                    ReadMachines(flags.from));
   if (flags.benchmark > 0) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <set>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -256,6 +257,14 @@ class NetworkChooser {
 const char* Name(NetworkKind network) { return TraitsOf(network).name; }
 const char* TransportOf(NetworkKind network) {
   return TraitsOf(network).transport;
+}
+
+std::vector<std::string> TransportsToChoose(bool is_loopback) {
+  std::set<std::string> names;
+  for (const NetworkTraits& each : kNetworks) {
+    if (!is_loopback || !IsRdma(each)) names.insert(each.transport);
+  }
+  return {names.begin(), names.end()};
 }
 
 absl::StatusOr<std::optional<NetworkKind>> ParseNetwork(

@@ -12,6 +12,7 @@
 #include "topology/detect.h"
 #include "topology/path.h"
 #include "topology/planner/exchange.h"
+#include "topology/planner/given.h"
 #include "topology/planner/network.h"
 #include "topology/planner/rails.h"
 #include "topology/planner/summary.h"
@@ -255,6 +256,9 @@ absl::StatusOr<Plan> PlanPath(std::span<const Machine> machines,
                               const PlanRequest& request) {
   RETURN_IF_ERROR(CheckSize(request));
   const std::vector<const Machine*> sorted = Sorted(machines);
+  if (request.given != nullptr) {
+    return ObeyGiven(sorted, request, /*has_tensors=*/false);
+  }
   ASSIGN_OR_RETURN(Plan plan, PlanMachines(sorted, request));
   ChooseTierOne(request, &plan);
   plan.link_bytes_per_s = kBytesPerGbit * LeastGbps(sorted, request, plan);
@@ -270,6 +274,9 @@ absl::StatusOr<Plan> MakePlan(std::span<const Machine> machines,
   RETURN_IF_ERROR(CheckRequest(request));
   RETURN_IF_ERROR(CheckCalibration(calibration));
   const std::vector<const Machine*> sorted = Sorted(machines);
+  if (request.given != nullptr) {
+    return ObeyGiven(sorted, request, /*has_tensors=*/true);
+  }
   ASSIGN_OR_RETURN(Plan plan, PlanMachines(sorted, request));
   const Prospect prospect = MakeProspect(calibration, request, &plan);
   RETURN_IF_ERROR(ChooseExchange(calibration, request, prospect, &plan));

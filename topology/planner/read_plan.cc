@@ -1,10 +1,14 @@
 #include <cmath>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "topology/apply.h"
 #include "topology/path.h"
+#include "topology/planner/summary.h"
 #include "topology/sha256.h"
 
 namespace telegrad {
@@ -97,13 +101,102 @@ void ReadDecisions(const Json& json, Reader& reader, Plan& plan) {
 
 }  // namespace
 
+namespace {
+
+constexpr size_t kMaxPlanBytes = size_t{64} << 20;
+
+absl::Status CheckRanges(const Plan& plan) {
+  const auto wrong = [](const auto&... what) {
+    return absl::InvalidArgumentError(absl::StrCat("the plan has ", what...));
+  };
+  if (plan.workers < 1 || plan.servers < 0) {
+    return wrong(plan.workers, " workers and ", plan.servers, " servers");
+  }
+  if (plan.connections < 1) return wrong(plan.connections, " connections");
+  for (const TensorPlan& each : plan.tensors) {
+    if (each.elems < 1 || each.chunk_bytes < 4) {
+      return wrong("the tensor ", each.name, " of ", each.elems,
+                   " elements in chunks of ", each.chunk_bytes, " bytes");
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The plan of a run in a list of summaries; of that setting, or the only one.
+absl::StatusOr<std::string> PlanOfRun(const Json& runs,
+                                      absl::string_view setting) {
+  std::string text;
+  std::vector<std::string> settings;
+  for (const Json& run : runs) {
+    if (!run.is_object() || !run.contains("plan")) continue;
+    const Json& plan = run["plan"];
+    if (!plan.is_object() || !plan.contains("file")) continue;
+    const std::string name = run.value("setting", Json("")).dump();
+    if (!setting.empty() && name != Json(setting).dump()) continue;
+    const std::string found = plan["file"].dump();
+    if (found == text) continue;
+    text = found;
+    settings.push_back(name);
+  }
+  if (settings.size() == 1) return text;
+  return absl::InvalidArgumentError(
+      settings.empty()
+          ? "no run in it has a plan"
+          : absl::StrCat("it has the plans of ", absl::StrJoin(settings, ", "),
+                         "; FILE#SETTING is one of them"));
+}
+
+absl::StatusOr<std::string> ReadText(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMaxPlanBytes, '\0');
+  if (file) file.read(text.data(), static_cast<int64_t>(text.size()));
+  if (file.bad() || file.gcount() == 0) {
+    return absl::NotFoundError("it cannot be read");
+  }
+  text.resize(static_cast<size_t>(file.gcount()));
+  return text;
+}
+
+absl::StatusOr<Plan> ReadPlan(const std::string& path) {
+  const size_t hash = path.rfind('#');
+  const std::string file = path.substr(0, hash);
+  ASSIGN_OR_RETURN(std::string text, ReadText(file));
+  const Json json = Json::parse(text, nullptr, false);
+  if (json.is_array()) {
+    ASSIGN_OR_RETURN(
+        text, PlanOfRun(json, hash == path.npos ? "" : path.substr(hash + 1)));
+  }
+  return PlanFromJson(text);
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const GivenPlan>> LoadPlan(
+    const std::string& path) {
+  absl::StatusOr<Plan> plan = ReadPlan(path);
+  const std::string by = absl::StrCat("--plan ", path);
+  if (!plan.ok()) {
+    return absl::Status(plan.status().code(),
+                        absl::StrCat(by, ": ", plan.status().message()));
+  }
+  return std::make_shared<const GivenPlan>(GivenPlan{by, *std::move(plan)});
+}
+
 absl::StatusOr<Plan> PlanFromJson(absl::string_view text) {
   const Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object()) {
+    return absl::InvalidArgumentError("it is no plan: not a JSON object");
+  }
   Reader reader;
   std::string schema;
   std::string digest;
   Plan plan;
   reader.Take(json, "schema", &schema);
+  if (reader.status.ok() && schema != kPlanSchema) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the plan's 'schema' is '", absl::Utf8SafeCEscape(schema),
+                     "', this version reads ", kPlanSchema));
+  }
   reader.Take(json, "digest", &digest);
   reader.TakeName(json, "network", NetworkKind::kEfa, &plan.network);
   reader.Take(json, "transport", &plan.transport);
@@ -145,6 +238,7 @@ absl::StatusOr<Plan> PlanFromJson(absl::string_view text) {
         "the plan's digest is not that of what it says: it was changed, or "
         "made by another version");
   }
+  RETURN_IF_ERROR(CheckRanges(plan));
   return plan;
 }
 

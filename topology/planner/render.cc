@@ -7,6 +7,7 @@
 #include "base/units.h"
 #include "topology/path.h"
 #include "topology/plan.h"
+#include "topology/planner/summary.h"
 
 namespace telegrad {
 namespace {
@@ -102,7 +103,7 @@ std::string ToText(const Decision& decision) {
 }
 
 std::string PlanToJson(const Plan& plan) {
-  Json json = {{"schema", "telegrad-plan-1"},
+  Json json = {{"schema", kPlanSchema},
                {"digest", plan.digest},
                {"network", Name(plan.network)},
                {"transport", plan.transport},
@@ -140,6 +141,16 @@ std::string PlanToJson(const Plan& plan) {
     json["machines"].push_back(MachineToJson(each));
   }
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+absl::StatusOr<std::string> PlanToJson(Plan plan, size_t max_bytes) {
+  std::string text = PlanToJson(plan);
+  if (text.size() <= max_bytes) return text;
+  for (Decision& each : plan.decisions) each.evidence.clear();
+  text = PlanToJson(plan);
+  if (text.size() <= max_bytes) return text;
+  return absl::ResourceExhaustedError(
+      absl::StrCat("a plan of ", text.size(), " bytes, beyond ", max_bytes));
 }
 
 std::string PlanToText(const Plan& plan) {

@@ -4,6 +4,8 @@
 
 namespace telegrad {
 
+inline constexpr char kPlanSchema[] = "telegrad-plan-1";
+
 // Adds what all of the plan says: cards, memory, chunks, priority; brings the
 // decisions in order.
 void Summarise(const PlanRequest& request, Plan* plan);

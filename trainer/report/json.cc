@@ -79,6 +79,7 @@ absl::Status Take(const Json& value, const char* name, PlanSummary& out) {
     return Mistyped(name, "an object with digest and decisions");
   }
   RETURN_IF_ERROR(Take(value["digest"], "plan.digest", out.digest));
+  if (value.contains("file")) out.file = Dump(value["file"]);
   for (const Json& each : *decisions) {
     PlannedChoice& choice = out.decisions.emplace_back();
     for (const auto& [key, text] : {std::pair{"what", &choice.what},
@@ -136,6 +137,8 @@ struct FieldWriter {
       plan["decisions"].push_back(
           {{"what", each.what}, {"choice", each.choice}, {"why", each.why}});
     }
+    Json file = Json::parse(value.file, nullptr, false);
+    if (file.is_object()) plan["file"] = std::move(file);
   }
   template <typename Part>
   void Objects(const char* name, const std::vector<Part>& parts);
