@@ -138,15 +138,16 @@ absl::Status CheckPlanFor(const GivenPlan& given, absl::string_view name,
 }
 
 void GiveChunks(const Plan& plan, std::span<TensorSpec> tensors) {
-  for (size_t i = 0; i < std::min(tensors.size(), plan.tensors.size()); ++i) {
-    tensors[i].chunk_elems =
-        static_cast<size_t>(plan.tensors[i].chunk_bytes / 4);
+  const std::vector<int64_t> chunks = Apply(plan, "").chunk_elems;
+  for (size_t i = 0; i < std::min(tensors.size(), chunks.size()); ++i) {
+    tensors[i].chunk_elems = static_cast<size_t>(chunks[i]);
   }
 }
 
 void GiveCodecs(const Plan& plan, std::span<TensorSpec> tensors) {
-  for (size_t i = 0; i < std::min(tensors.size(), plan.tensors.size()); ++i) {
-    tensors[i].codec = plan.tensors[i].codec;
+  const std::vector<std::string> codecs = Apply(plan, "").codecs;
+  for (size_t i = 0; i < std::min(tensors.size(), codecs.size()); ++i) {
+    tensors[i].codec = codecs[i];
   }
 }
 

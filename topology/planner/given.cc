@@ -10,6 +10,8 @@
 #include "base/status_macros.h"
 #include "topology/planner/network.h"
 #include "topology/planner/rails.h"
+#include "topology/planner/tier_one.h"
+#include "topology/sha256.h"
 
 namespace telegrad {
 namespace {
@@ -24,7 +26,8 @@ class GivenCheck {
     RETURN_IF_ERROR(CheckFlags());
     RETURN_IF_ERROR(CheckHosts());
     for (const Machine* each : machines_) RETURN_IF_ERROR(CheckMachine(*each));
-    return CheckMemory();
+    RETURN_IF_ERROR(CheckMemory());
+    return plan_.pushers.empty() ? absl::OkStatus() : CheckPushers();
   }
 
   absl::Status CheckExchange() const {
@@ -234,6 +237,24 @@ class GivenCheck {
                   request_.host_memory.by, "; plan with --memory host");
   }
 
+  // Those of a file are of its run's workers.
+  absl::Status CheckPushers() const {
+    const Constraint<bool>& told = request_.tier_one;
+    if (told.is_set() && !told.value) {
+      return Differs("tier1", "on", told.by, "off");
+    }
+    PlanRequest on = request_;
+    on.tier_one = {true, request_.given->by};
+    Plan chosen;
+    ChooseTierOne(on, &chosen);
+    if (on.worker_hosts.empty() || chosen.pushers == plan_.pushers) {
+      return absl::OkStatus();
+    }
+    return Refuse("has ", plan_.pushers.size(),
+                  " workers that push for each other, which are not those of "
+                  "this job's hosts; plan anew");
+  }
+
   absl::Status CheckTensor(size_t i, const ProfileTensor& tensor) const {
     const TensorPlan& planned = plan_.tensors[i];
     if (planned.name != tensor.name || planned.elems != tensor.num_elems) {
@@ -267,6 +288,10 @@ absl::StatusOr<Plan> ObeyGiven(std::span<const Machine* const> machines,
   RETURN_IF_ERROR(check.CheckPath());
   if (has_tensors) RETURN_IF_ERROR(check.CheckExchange());
   Plan plan = request.given->plan;
+  if (!has_tensors && plan.pushers.empty()) {
+    ChooseTierOne(request, &plan);
+    plan.digest = Sha256Hex(PlanFacts(plan));
+  }
   for (Decision& each : plan.decisions) {
     each.why =
         absl::StrCat(request.given->by, each.why.empty() ? "" : "; ", each.why);
