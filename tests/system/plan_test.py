@@ -147,9 +147,11 @@ class PlanByFile(SystemTest):
         self.refused(["latency", "--plan", "plan.json"],
                      ["2 machines with workers", "--workers 1"], PERF)
         # Of another host.
+        shown = json.loads(subprocess.run(
+            [TOPO, "show", "--json"], check=True, text=True,
+            stdout=subprocess.PIPE).stdout)
         with open(self.path("other.json"), "w", encoding="utf-8") as file:
-            json.dump({"schema": "telegrad-machine-1", "host": "elsewhere"},
-                      file)
+            json.dump({**shown, "host": "elsewhere"}, file)
         self.plan("--from", "other.json", profile="resnet50")
         self.refused([*TRAIN, "--plan", "plan.json"],
                      ["has no machine", "it is for elsewhere"])
