@@ -105,7 +105,7 @@ class Outcome(SystemTest):
         self.assertRegex(plan["digest"], r"^[0-9a-f]{64}$")
         self.assertEqual([each["what"] for each in plan["decisions"]
                           if each["what"] not in ("advice", "warning")],
-                         ["network", "cards", "memory", "aggregation", "link",
+                         ["network", "cards", "memory", "aggregation", "link", "tier1",
                           "compression", "connections", "chunk", "priority"])
         for each in plan["decisions"]:
             self.assertIn(f"{result['setting']}  plan: {each['what']} "
