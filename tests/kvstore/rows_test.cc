@@ -1,7 +1,6 @@
 #include "kvstore/engine/rows.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 
 #include "absl/strings/str_cat.h"
@@ -288,7 +287,7 @@ TEST(RowFrames, OfAnyBytesAreCheckedAndComeBack) {
   EXPECT_LE(good.size(), MaxRowBytes(chunk, kRowElems, true));
   for (int i = 0; i < 20000; ++i) {
     Buffer bad(static_cast<size_t>(random.NextUniform(0, 200)));
-    std::memcpy(bad.data(), good.data(), std::min(bad.size(), good.size()));
+    std::copy_n(good.data(), std::min(bad.size(), good.size()), bad.data());
     for (int flips = 0; bad.size() > 0 && flips < 3; ++flips) {
       const auto at = static_cast<size_t>(random.NextUniform(
                           0, static_cast<float>(bad.size()))) %
