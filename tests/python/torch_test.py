@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import time
 import unittest
 import warnings
 
@@ -348,6 +349,7 @@ class Torch(unittest.TestCase):
     def test_ctrl_c_is_heard_within_backward(self):
         ranks = self.ranks(interrupted)
         self.assertEqual([ranks.line(rank) for rank in range(2)], ["ready"] * 2)
+        time.sleep(1)  # until it waits there
         ranks.kill(0, signal.SIGINT)
         (code, _, err), (other, _, other_err) = ranks.wait()
         self.assertIn("KeyboardInterrupt", err)
