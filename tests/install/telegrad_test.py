@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""What ./telegrad test says of tests that fail: a copy of the script runs with a
+cmake that builds nothing and a ctest that prints what ctest prints.
+
+Usage: telegrad_test.py SOURCE_DIR
+"""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SOURCE = pathlib.Path(sys.argv.pop(1))
+
+CTEST = """#!/usr/bin/env bash
+# Names in FAIL fail in the first run, those in FAIL_AGAIN in a second one, too.
+log=build/release/Testing/Temporary/LastTestsFailed.log
+names="${FAIL:-}"
+case "$*" in *--rerun-failed*) names="${FAIL_AGAIN:-}" ;; esac
+mkdir -p "${log%/*}"
+echo "      Start   1: base/good"
+echo "1/9 Test   #1: base/good ..............   Passed    0.02 sec"
+for name in $names; do
+  echo "      Start   7: $name"
+  echo "2/9 Test   #7: $name ..............***Failed    3.02 sec"
+  echo "base/sum_test.cc:12: Failure"
+  echo "Expected 3 of $name"
+  seq 1 40
+  echo "7:$name" >>"$log"
+done
+echo
+[ -z "$names" ] && { echo "100% tests passed, 0 tests failed out of 9"; exit 0; }
+echo "90% tests passed, 1 tests failed out of 9"
+exit 8
+"""
+
+
+class TestCommand(unittest.TestCase):
+
+    def run_tests(self, fail="", fail_again=""):
+        """The exit code of ./telegrad test --quick and its summary."""
+        with tempfile.TemporaryDirectory() as folder:
+            tree = pathlib.Path(folder)
+            shutil.copy(SOURCE / "telegrad", tree)
+            shutil.copy(SOURCE / "CMakePresets.json", tree)
+            (tree / "build").mkdir()
+            (tree / "build/.set-up").touch()  # all is there
+            (tree / "bin").mkdir()
+            for name, text in ("cmake", "#!/bin/sh\nmkdir -p build/release\n"), ("ctest", CTEST):
+                (tree / "bin" / name).write_text(text)
+                (tree / "bin" / name).chmod(0o755)
+            path = f"{tree / 'bin'}:{os.environ['PATH']}"
+            done = subprocess.run(
+                [tree / "telegrad", "test", "--quick"], capture_output=True, text=True, timeout=60,
+                env={**os.environ, "PATH": path, "FAIL": fail, "FAIL_AGAIN": fail_again})
+            return done.returncode, done.stdout[done.stdout.rindex("build release"):]
+
+    def test_all_pass(self):
+        code, summary = self.run_tests()
+        self.assertEqual(code, 0)
+        self.assertRegex(summary, r"test release +passed, \d+ s: 100% tests passed")
+
+    def test_one_that_fails_twice_is_named_with_its_assertion(self):
+        code, summary = self.run_tests("base/bad", "base/bad")
+        self.assertEqual(code, 1)
+        self.assertRegex(summary, r"test release +FAILED, \d+ s: 90% tests passed")
+        self.assertIn("  base/bad ..", summary)
+        self.assertIn("    | Expected 3 of base/bad\n", summary)
+
+    def test_one_that_passes_alone_is_named(self):
+        code, summary = self.run_tests("base/bad")
+        self.assertEqual(code, 0)
+        self.assertRegex(summary, r"test release +passed when run again, \d+ s: 90% tests passed")
+        self.assertIn("    | Expected 3 of base/bad\n", summary)
+
+    def test_four_are_not_run_again(self):
+        code, summary = self.run_tests("base/a base/b base/c base/d")
+        self.assertEqual(code, 1)
+        self.assertRegex(summary, r"test release +FAILED")
+
+
+if __name__ == "__main__":
+    unittest.main()
