@@ -7,7 +7,9 @@
 #include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "kvstore/tuning/calibrate.h"
+#include "kvstore/tuning/device_speeds.h"
 #include "perf/options.h"
+#include "perf/payload_memory.h"
 #include "topology/calibration.h"
 #include "topology/detect.h"
 
@@ -18,6 +20,7 @@ struct CalibrateFlags {
   std::vector<std::string> codecs = {"fp16", "int8", "2bit", "onebit",
                                      "threshold"};
   std::string reply = "auto";
+  std::string memory = "host";
   size_t elements = CalibrationElems();
   int repeats = 7;
   int workers = 2;
@@ -45,6 +48,7 @@ absl::StatusOr<CalibrationCache::Options> CacheOptions() {
 }
 
 absl::StatusOr<Calibration> Measure(const CalibrateFlags& flags) {
+  ASSIGN_OR_RETURN(const Device device, PayloadDevice(flags.memory, 0));
   CompressionConfig compression;
   ASSIGN_OR_RETURN(compression.reply, ParseReplyMode(flags.reply));
   CalibrationOptions options{.num_elems = CalibrationElems(flags.elements),
@@ -62,7 +66,15 @@ absl::StatusOr<Calibration> Measure(const CalibrateFlags& flags) {
   for (const std::string& codec : flags.codecs) {
     ASSIGN_OR_RETURN(CodecFigures figures,
                      MeasureCodec(codec, compression, options));
+    if (device != Device{}) {
+      RETURN_IF_ERROR(
+          MeasureOnDevice(device, codec, compression, options, figures));
+    }
     calibration.codecs.push_back(std::move(figures));
+  }
+  if (device != Device{}) {
+    ASSIGN_OR_RETURN(calibration.links.emplace_back(),
+                     MeasureBus(device, options));
   }
   const Calibration cores = MeasureCores(options);
   calibration.reduce = cores.reduce;
@@ -77,7 +89,7 @@ absl::StatusOr<Calibration> Measure(const CalibrateFlags& flags) {
   calibration.cores = Stated(flags.cores, "--cores");
   if (flags.link_gbps > 0) {
     for (LinkFigures& link : calibration.links) {
-      if (link.name == "intra") continue;
+      if (link.name == "intra" || link.name == "bus") continue;
       link.send = Stated(flags.link_gbps * 1e9 / 8, "--link-gbps");
       link.receive = link.send;
     }
@@ -102,6 +114,10 @@ void AddCalibrateCommand(CLI::App& app, int& exit_code) {
          "rounded up to a power of two, and at most what no cache holds")
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::Range(size_t{1024}, size_t{1} << 32))
+      ->capture_default_str();
+  app.add_option("--memory", flags->memory,
+                 "where gradients lie: host; cuda or cuda:1: codecs encode and "
+                 "decode on that GPU, and the bus to it is measured, too")
       ->capture_default_str();
   app.add_option("--repeats", flags->repeats, "runs; the median counts")
       ->check(CLI::Range(2, 100000))

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/status_macros.h"
 #include "kernels/dispatch.h"
 
 namespace telegrad::perf {
@@ -145,7 +146,14 @@ CollectiveData::CollectiveData(const CollectiveCase& which, Dtype type,
       max_count_(max_count),
       in_(max_count * input_blocks() * SizeOf(type)),
       out_(is_in_place() ? 0 : max_count * output_blocks() * SizeOf(type)) {
-  Fill();
+  Fill().IgnoreError();  // of the host's memory none
+}
+
+absl::Status CollectiveData::MoveTo(Device device) {
+  if (device == Device{}) return absl::OkStatus();
+  ASSIGN_OR_RETURN(in_there_, PayloadMemory::Make(device, in_.size()));
+  ASSIGN_OR_RETURN(out_there_, PayloadMemory::Make(device, out_.size()));
+  return Fill();
 }
 
 bool CollectiveData::is_in_place() const { return IsInPlace(case_); }
@@ -174,21 +182,26 @@ absl::Status CollectiveData::CheckMemory(const CollectiveCase& which,
       which.name, max_count, needed / 1e9, there / 1e9));
 }
 
-void CollectiveData::Fill() {
+absl::Status CollectiveData::Fill() {
   std::vector<float> values(max_count_ * input_blocks());
   for (size_t i = 0; i < values.size(); ++i) {
     values[i] = static_cast<float>(ValueAt(rank_, i));
   }
   Write(type_, values, in_.data());
-  if (is_in_place()) return;
-  Write(type_, std::vector<float>(max_count_ * output_blocks(), kUnwritten),
-        out_.data());
+  if (!is_in_place()) {
+    Write(type_, std::vector<float>(max_count_ * output_blocks(), kUnwritten),
+          out_.data());
+  }
+  if (in_there_ == nullptr) return absl::OkStatus();
+  RETURN_IF_ERROR(in_there_->Write(in_.view()));
+  return out_there_->Write(out_.view());
 }
 
 absl::Status CollectiveData::Call(Group& group, size_t count,
                                   CollectiveSettings settings) {
-  std::byte* in = in_.data();
-  std::byte* out = out_.data();
+  const bool is_there = in_there_ != nullptr;
+  std::byte* in = is_there ? in_there_->view().data : in_.data();
+  std::byte* out = is_there ? out_there_->view().data : out_.data();
   switch (case_.kind) {
     case CollectiveKind::kAllreduce:
       return group.Allreduce(in, count, type_, ReduceOp::kSum, settings);
@@ -227,7 +240,11 @@ int CollectiveData::Expected(size_t i, size_t count) const {
   return sum;
 }
 
-absl::Status CollectiveData::Verify(size_t count) const {
+absl::Status CollectiveData::Verify(size_t count) {
+  if (in_there_ != nullptr) {
+    RETURN_IF_ERROR(is_in_place() ? in_there_->Read(in_.view())
+                                  : out_there_->Read(out_.view()));
+  }
   const size_t blocks = is_in_place() ? 1 : output_blocks();
   std::vector<float> expected(count * blocks);
   for (size_t i = 0; i < expected.size(); ++i) {

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 
 #include "absl/status/status.h"
 #include "base/bytes.h"
+#include "perf/payload_memory.h"
 #include "transport/collective/collective.h"
 #include "transport/collective/message.h"
 
@@ -55,13 +57,15 @@ class CollectiveData {
                                   int ranks, size_t max_count);
   CollectiveData(const CollectiveCase& which, Dtype type, int rank, int ranks,
                  int root, size_t max_count);
+  // On a device: calls take copies there. Before the first of them.
+  absl::Status MoveTo(Device device);
 
   // Inputs as new; outputs hold what no result has.
-  void Fill();
+  absl::Status Fill();
   absl::Status Call(Group& group, size_t count, CollectiveSettings settings);
   // DataLoss names the first wrong element, its value and the right one. After
   // one Call since Fill.
-  absl::Status Verify(size_t count) const;
+  absl::Status Verify(size_t count);
   // What Verify reads.
   Bytes result() { return is_in_place() ? in_.view() : out_.view(); }
 
@@ -79,6 +83,8 @@ class CollectiveData {
   const size_t max_count_;
   Buffer in_;  // of those in place: their data
   Buffer out_;
+  // Of these, if they are on a device.
+  std::unique_ptr<PayloadMemory> in_there_, out_there_;
 };
 
 }  // namespace telegrad::perf

@@ -46,6 +46,9 @@ class CollectiveRun {
         case_, type_, group_.world_size(), max_count));
     CollectiveData data(case_, type_, group_.rank(), group_.world_size(),
                         options_.root, max_count);
+    ASSIGN_OR_RETURN(const Device device,
+                     PayloadDevice(options_.network.memory, rank_.rank));
+    RETURN_IF_ERROR(data.MoveTo(device));
     GroupTraffic traffic;
     int timed = 0;
     ASSIGN_OR_RETURN(
@@ -70,7 +73,7 @@ class CollectiveRun {
     const bool checks = options_.network.checks;
     double us = 0;
     for (size_t i = 0; i < counts.size(); ++i) {
-      if (checks) data.Fill();
+      if (checks) RETURN_IF_ERROR(data.Fill());
       if (checks || i == 0) RETURN_IF_ERROR(group_.Barrier());
       const GroupTraffic before = group_.traffic();
       const TimePoint start = Clock::now();
@@ -102,7 +105,8 @@ class CollectiveRun {
             .wire_bytes = result.payload_bytes + result.header_bytes,
             .checked = options_.network.checks ? "values" : "no",
             .result = result,
-            .settings = {{"datatype", ToString(type_)}}};
+            .settings = {{"datatype", ToString(type_)},
+                         {"memory", options_.network.memory}}};
   }
 
   // What ran, where all calls of an iteration took the same.
@@ -198,6 +202,12 @@ absl::Status RunCollective(const Options& options, const CollectiveCase& which,
   GroupOptions group_options{.rank = rank.rank,
                              .world_size = rank.world_size,
                              .timeout = TimeoutOf(network)};
+  if (network.memory != "host") {
+    ASSIGN_OR_RETURN(const Device device,
+                     PayloadDevice(network.memory, rank.rank));
+    group_options.backend = "nccl";
+    group_options.device = device.ordinal;
+  }
   ASSIGN_OR_RETURN(group_options.transport, PlannedTransport(network, rank));
   ASSIGN_OR_RETURN(const std::unique_ptr<Group> group,
                    Group::Make(group_options, [&](const std::string& mine,
@@ -232,6 +242,7 @@ void Add(CLI::App& app, int& exit_code, const CollectiveCase& which) {
         ->capture_default_str();
   }
   if (which.kind == CollectiveKind::kAllreduce) {
+    AddMemoryFlag(app, options->network);
     app.add_option("--profile", options->profile,
                    "instead of sizes a network's gradients, one call each: "
                    "vgg16, alexnet, resnet50, resnet152, inceptionv3 or "

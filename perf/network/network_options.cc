@@ -12,6 +12,7 @@
 #include "kvstore/tuning/machine_detection.h"
 #include "perf/network/launch.h"
 #include "perf/network/sizes.h"
+#include "perf/payload_memory.h"
 #include "topology/apply.h"
 
 namespace telegrad::perf {
@@ -92,6 +93,11 @@ void AddRankFlags(CLI::App& app, NetworkOptions& options) {
 
 }  // namespace
 
+void AddMemoryFlag(CLI::App& app, NetworkOptions& options) {
+  app.add_option("--memory", options.memory, kMemoryHelp)
+      ->capture_default_str();
+}
+
 void Last(CLI::Option* option) {
   option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
 }
@@ -134,6 +140,7 @@ absl::Status FinishOptions(NetworkOptions& options) {
     ASSIGN_OR_RETURN(options.sizes, ParseSizes(options.size_text));
   }
   RETURN_IF_ERROR(ParseLink(options.link).status());
+  RETURN_IF_ERROR(PayloadDevice(options.memory, 0).status());
   if (options.warmup == 0 && options.iterations == 0) {
     return absl::InvalidArgumentError(
         "--warmup 0 tells nothing of how many iterations take --seconds: give "
@@ -187,6 +194,7 @@ absl::StatusOr<PathOptions> PathOptionsOf(const NetworkOptions& options,
   transport.congestion = options.tcp_congestion;
   transport.rails = options.rails;
   transport.fault = options.fault;
+  if (options.memory != "host") transport.memory = "auto";
   transport.resend = options.resend;
   transport.bind_address = options.bind.empty() ? own_ip : options.bind;
   ASSIGN_OR_RETURN(const LinkSpec link, ParseLink(options.link));

@@ -27,6 +27,7 @@ struct NetworkOptions {
   std::string tcp_congestion = "auto";
   std::string connections = "1";  // to each peer, as given
   std::vector<std::string> rails;
+  std::string memory = "host";             // PayloadDevice's
   std::string plan;                        // file; empty: none
   std::shared_ptr<const GivenPlan> given;  // what it holds
   std::string bind;  // empty: where the rendezvous is reached
@@ -57,6 +58,9 @@ struct NetworkOptions {
 // `default_sizes` as --size takes them.
 void AddNetworkFlags(CLI::App& app, const std::string& default_sizes,
                      NetworkOptions& options);
+
+// Of commands whose payloads may lie on a GPU.
+void AddMemoryFlag(CLI::App& app, NetworkOptions& options);
 
 // The flag's last value counts: this process adds to the words that it was
 // given when it starts others.

@@ -15,15 +15,16 @@ constexpr int64_t kEventsPerLook = 64;
 
 }  // namespace
 
-Endpoint::Endpoint(const NetworkOptions& options, int rank, size_t max_bytes)
-    : timeout_(TimeoutOf(options)),
-      other_(1 - rank),
-      in_(max_bytes),
-      out_(max_bytes) {}
+Endpoint::Endpoint(const NetworkOptions& options, int rank)
+    : timeout_(TimeoutOf(options)), other_(1 - rank) {}
 
 absl::StatusOr<std::unique_ptr<Endpoint>> Endpoint::Make(
     const NetworkOptions& options, Rank& rank, size_t max_bytes) {
-  std::unique_ptr<Endpoint> self(new Endpoint(options, rank.rank, max_bytes));
+  std::unique_ptr<Endpoint> self(new Endpoint(options, rank.rank));
+  ASSIGN_OR_RETURN(const Device device,
+                   PayloadDevice(options.memory, rank.rank));
+  ASSIGN_OR_RETURN(self->in_, PayloadMemory::Make(device, max_bytes));
+  ASSIGN_OR_RETURN(self->out_, PayloadMemory::Make(device, max_bytes));
   ASSIGN_OR_RETURN(TransportOptions transport, PlannedTransport(options, rank));
   transport.sends_wait = true;  // for DriveUntil
   ASSIGN_OR_RETURN(self->context_, MakeTransport(transport, self.get()));
@@ -47,10 +48,10 @@ void Endpoint::OnAccept(EndpointId endpoint) {
 
 absl::StatusOr<Bytes> Endpoint::OnHeader(EndpointId from, ConstBytes,
                                          size_t payload_bytes) {
-  if (from != peer_ || payload_bytes > in_.size()) {
+  if (from != peer_ || payload_bytes > in_->size()) {
     return absl::InvalidArgumentError("not the other rank's message");
   }
-  return Bytes(in_.data(), payload_bytes);
+  return in_->view(payload_bytes);
 }
 
 void Endpoint::OnMessage(EndpointId, ConstBytes, Bytes) {
@@ -67,7 +68,7 @@ void Endpoint::OnClosed(EndpointId endpoint, const absl::Status& why) {
 
 absl::Status Endpoint::Send(size_t bytes) {
   ++num_begun_;
-  return context_->Send(peer_, {}, {out_.data(), bytes},
+  return context_->Send(peer_, {}, out_->view(bytes),
                         [this](const absl::Status& status) {
                           ++num_events_;
                           if (status.ok()) ++num_sent_;

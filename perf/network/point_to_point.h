@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
 #include "perf/network/launch.h"
+#include "perf/payload_memory.h"
 #include "transport/transport.h"
 
 namespace telegrad::perf {
@@ -37,16 +38,16 @@ class Endpoint : public TransportHandler {
   void DriveDuring(const std::function<void()>& call);
 
   TransportInfo info() const { return context_->info(); }
-  Bytes out() { return out_.view(); }
-  ConstBytes in() const { return in_.view(); }
+  PayloadMemory& out() { return *out_; }
+  PayloadMemory& in() { return *in_; }
   int64_t num_heard() const { return num_heard_; }
 
  private:
-  Endpoint(const NetworkOptions& options, int rank, size_t max_bytes);
+  Endpoint(const NetworkOptions& options, int rank);
 
   const Duration timeout_;
   const int other_;
-  Buffer in_, out_;
+  std::unique_ptr<PayloadMemory> in_, out_;
   EndpointId peer_ = 0;
   int64_t num_heard_ = 0;
   int64_t num_begun_ = 0;  // sends

@@ -87,6 +87,9 @@ class Player {
                    .checked = options_.network.checks ? "values" : "no",
                    .result = result};
     if (sent > 1) row.settings = {{"window", int64_t{sent}}};
+    if (options_.network.memory != "host") {
+      row.settings.emplace_back("memory", options_.network.memory);
+    }
     return row;
   }
 
@@ -94,24 +97,24 @@ class Player {
   // Messages of other bytes each, to and fro.
   absl::Status Check(size_t bytes) {
     constexpr uint32_t kMessages = 16;
+    const Buffer heard(bytes);
     for (uint32_t seed = 0; seed < kMessages; ++seed) {
-      if (rank_.rank == 0) {
-        FillBytes(seed, {endpoint_.out().data, bytes});
-        RETURN_IF_ERROR(SendAndWait(bytes));
-      }
+      if (rank_.rank == 0) RETURN_IF_ERROR(SendAndWait(seed, bytes));
       RETURN_IF_ERROR(Hear(1));
       const uint32_t theirs = seed + (rank_.rank == 0 ? kMessages : 0);
-      RETURN_IF_ERROR(
-          VerifyBytes(rank_.rank, theirs, {endpoint_.in().data, bytes}));
+      RETURN_IF_ERROR(endpoint_.in().Read(heard.view()));
+      RETURN_IF_ERROR(VerifyBytes(rank_.rank, theirs, heard.view()));
       if (rank_.rank == 0) continue;
-      FillBytes(seed + kMessages, {endpoint_.out().data, bytes});
-      RETURN_IF_ERROR(SendAndWait(bytes));
+      RETURN_IF_ERROR(SendAndWait(seed + kMessages, bytes));
     }
     return absl::OkStatus();
   }
 
   // `out` may be written again.
-  absl::Status SendAndWait(size_t bytes) {
+  absl::Status SendAndWait(uint32_t seed, size_t bytes) {
+    const Buffer message(bytes);
+    FillBytes(seed, message.view());
+    RETURN_IF_ERROR(endpoint_.out().Write(message.view()));
     RETURN_IF_ERROR(endpoint_.Send(bytes));
     return endpoint_.AwaitSends();
   }
@@ -164,10 +167,10 @@ class Player {
 
 absl::Status RunTest(const Options& options, const Test& test, Rank& rank) {
   const NetworkOptions& network = options.network;
-  RETURN_IF_ERROR(
-      Agree(network, rank,
-            absl::StrCat(test.name, " ", network.size_text, " ", options.window,
-                         " ", network.warmup, " ", network.checks)));
+  RETURN_IF_ERROR(Agree(
+      network, rank,
+      absl::StrCat(test.name, " ", network.size_text, " ", options.window, " ",
+                   network.warmup, " ", network.checks, " ", network.memory)));
   size_t largest = 0;
   for (const size_t bytes : network.sizes) largest = std::max(largest, bytes);
   ASSIGN_OR_RETURN(const std::unique_ptr<Endpoint> endpoint,
@@ -203,6 +206,7 @@ absl::Status CheckOptions(const Options& options) {
 void Add(CLI::App& app, int& exit_code, const Test& test) {
   const auto options = std::make_shared<Options>();
   AddNetworkFlags(app, test.default_sizes, options->network);
+  AddMemoryFlag(app, options->network);
   if (test.pattern != Pattern::kPingPong) {
     app.add_option("--window", options->window, "messages of one iteration")
         ->check(CLI::Range(1, 10000))

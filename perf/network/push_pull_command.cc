@@ -1,10 +1,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <optional>
-#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,20 +11,17 @@
 #include "base/cpu_time.h"
 #include "base/median.h"
 #include "base/status_macros.h"
-#include "base/units.h"
 #include "kvstore/connections.h"
 #include "kvstore/kvstore.h"
-#include "kvstore/tuning/job_plan.h"
-#include "kvstore/tuning/link_calibration.h"
-#include "kvstore/tuning/packing.h"
-#include "kvstore/tuning/run_calibration.h"
 #include "perf/network/command.h"
 #include "perf/network/commands.h"
 #include "perf/network/patterns.h"
 #include "perf/network/push_pull_batch.h"
 #include "perf/network/push_pull_check.h"
+#include "perf/network/push_pull_join.h"
 #include "perf/network/push_pull_options.h"
 #include "perf/network/report.h"
+#include "perf/payload_memory.h"
 #include "transport/job/scheduler.h"
 
 // Push and pull through Telegrad's own store: workers, servers, a codec.
@@ -34,16 +29,6 @@ namespace telegrad::perf {
 namespace {
 
 using Options = PushPullOptions;
-
-absl::StatusOr<CompressionConfig> CompressionOf(const Options& options) {
-  // A plan gives tensors their own.
-  CompressionConfig compression{
-      .type = options.network.given == nullptr ? options.type : "none"};
-  ASSIGN_OR_RETURN(compression.threshold, ParseThreshold(options.threshold));
-  ASSIGN_OR_RETURN(compression.reply, ParseReplyMode(options.reply));
-  ASSIGN_OR_RETURN(compression.packing, ParsePackingMode(options.packing));
-  return compression;
-}
 
 // What Combine and others need, among the workers alone.
 class WorkersRendezvous : public Rendezvous {
@@ -67,6 +52,9 @@ class Worker {
          bool is_thread, std::unique_ptr<KVStore> store)
       : options_(options),
         tensors_(std::move(tensors)),
+        device_(tensors_.front().devices.empty()
+                    ? Device{}
+                    : tensors_.front().devices.front()),
         store_of_(std::move(store)),
         store_(*store_of_) {
     rank_ = {.rank = store_.group().rank(),
@@ -78,9 +66,16 @@ class Worker {
 
   absl::StatusOr<NetworkRow> Measure(const Batch& batch) {
     const size_t n = batch.num_elems();
-    grad_ = Buffer(4 * (n + kMaxShift));
-    sum_ = Buffer(4 * n);
-    FillGradient(store_.group().rank(), 0, n + kMaxShift, grad_.as<float>());
+    grad_.reset();
+    sum_.reset();
+    ASSIGN_OR_RETURN(grad_, PayloadMemory::Make(device_, 4 * (n + kMaxShift)));
+    ASSIGN_OR_RETURN(sum_, PayloadMemory::Make(device_, 4 * n));
+    {
+      const Buffer filled(grad_->size());
+      FillGradient(store_.group().rank(), 0, n + kMaxShift, filled.as<float>());
+      RETURN_IF_ERROR(grad_->Write(filled.view()));
+    }
+    if (options_.network.checks) seen_ = Buffer(sum_->size());
     raw_bytes_ = wire_bytes_ = num_steps_ = 0;
     if (options_.network.checks) RETURN_IF_ERROR(BeginCheck(batch));
     io_.clear();
@@ -100,29 +95,35 @@ class Worker {
   struct Io {
     double frames = 0;
     double cpu_ns = 0;
+    double up_bytes = 0;  // to the device
+    double down_bytes = 0;
   };
 
   NetworkRow RowOf(const Batch& batch, const Result& result) const {
     const int workers = store_.group().num_workers();
     const int servers = options_.hosts_parts ? 0 : store_.group().num_servers();
-    return {.what = "pushpull",
-            .algorithm = options_.type,
-            .profile = batch.profile,
-            .ranks = workers + servers,
-            .size_bytes = 4 * batch.num_elems(),
-            .bytes_moved = 4 * static_cast<double>(batch.num_elems()),
-            .raw_bytes = result.payload_bytes,
-            .wire_bytes = result.payload_bytes + result.header_bytes,
-            .checked = options_.network.checks ? "values" : "no",
-            .result = result,
-            .settings = {{"kv_store", store_.traits().type},
-                         {"gc_type", options_.type},
-                         {"gc_reply", options_.reply},
-                         {"gc_packing", ToString(store_.codecs().packing())},
-                         {"workers", int64_t{workers}},
-                         {"servers", int64_t{servers}},
-                         {"frames", Typical(&Io::frames, result)},
-                         {"io_cpu_ns", Typical(&Io::cpu_ns, result)}}};
+    return {
+        .what = "pushpull",
+        .algorithm = options_.type,
+        .profile = batch.profile,
+        .ranks = workers + servers,
+        .size_bytes = 4 * batch.num_elems(),
+        .bytes_moved = 4 * static_cast<double>(batch.num_elems()),
+        .raw_bytes = result.payload_bytes,
+        .wire_bytes = result.payload_bytes + result.header_bytes,
+        .checked = options_.network.checks ? "values" : "no",
+        .result = result,
+        .settings = {{"kv_store", store_.traits().type},
+                     {"gc_type", options_.type},
+                     {"gc_reply", options_.reply},
+                     {"gc_packing", ToString(store_.codecs().packing())},
+                     {"workers", int64_t{workers}},
+                     {"servers", int64_t{servers}},
+                     {"memory", options_.network.memory},
+                     {"to_device_bytes", Typical(&Io::up_bytes, result)},
+                     {"from_device_bytes", Typical(&Io::down_bytes, result)},
+                     {"frames", Typical(&Io::frames, result)},
+                     {"io_cpu_ns", Typical(&Io::cpu_ns, result)}}};
   }
 
   // Median of the steps that were timed: the last ones.
@@ -161,12 +162,16 @@ class Worker {
                    after.pull_wire_bytes - before.pull_wire_bytes;
     const double cpu_s =
         after.io_cpu_s - before.io_cpu_s + ThreadCpuSeconds() - called_s;
-    io_.push_back({static_cast<double>(after.num_frames - before.num_frames),
-                   1e9 * cpu_s});
+    io_.push_back(
+        {static_cast<double>(after.num_frames - before.num_frames), 1e9 * cpu_s,
+         static_cast<double>(after.to_device_bytes - before.to_device_bytes),
+         static_cast<double>(after.from_device_bytes -
+                             before.from_device_bytes)});
     ++num_steps_;
     if (check_.has_value()) {
+      RETURN_IF_ERROR(sum_->Read(seen_.view()));
       RETURN_IF_ERROR(VerdictOfAll(
-          check_->Verify(store_.group().rank(), sum_.as<float>()), num_steps_,
+          check_->Verify(store_.group().rank(), seen_.as<float>()), num_steps_,
           [&](absl::string_view name, absl::string_view payload) {
             return store_.group().Gather(name, payload);
           }));
@@ -178,15 +183,19 @@ class Worker {
   // first have priority.
   absl::StatusOr<double> PushPullAll(const Batch& batch) {
     std::vector<Ticket> tickets;
-    std::byte* const gradient = grad_.data() + 4 * ShiftAt(num_steps_);
+    const Bytes gradient = grad_->view();
+    const Bytes sum = sum_->view();
+    const size_t shift = 4 * ShiftAt(num_steps_);
     const TimePoint start = Clock::now();
     size_t end = batch.num_elems();
     for (size_t i = batch.counts.size(); i-- > 0;) {
       const size_t begin = end - batch.counts[i];
       const size_t bytes = 4 * batch.counts[i];
       tickets.push_back(store_.PushPull(
-          batch.first + static_cast<Key>(i), {gradient + 4 * begin, bytes},
-          {sum_.data() + 4 * begin, bytes}, -static_cast<int>(i)));
+          batch.first + static_cast<Key>(i),
+          Bytes(gradient.data + shift + 4 * begin, bytes, gradient.device),
+          Bytes(sum.data + 4 * begin, bytes, sum.device),
+          -static_cast<int>(i)));
       end = begin;
     }
     const TimePoint deadline = Clock::now() + TimeoutOf(options_.network);
@@ -199,8 +208,10 @@ class Worker {
   const Options& options_;
   const std::vector<TensorSpec> tensors_;
   std::optional<PushPullCheck> check_;  // with --check
+  const Device device_;
   // The store uses them until it is gone, also after a ticket has failed.
-  Buffer grad_, sum_;
+  std::unique_ptr<PayloadMemory> grad_, sum_;
+  Buffer seen_;  // the sums, on the host
   const std::unique_ptr<KVStore> store_of_;
   KVStore& store_;
   Rank rank_;
@@ -210,114 +221,6 @@ class Worker {
   std::vector<Io> io_;  // of each of them
 };
 
-constexpr char kJob[] = "perf";
-
-void EndProcess(const FatalEvent& event) {
-  std::fprintf(stderr, "telegrad-perf: %s\n", event.message.c_str());
-  std::_Exit(static_cast<int>(event.code));
-}
-
-// 32 bytes that only the ranks of this rendezvous know.
-std::string RandomMaterial() {
-  std::random_device device;
-  std::string material;
-  while (material.size() < Secret::kMinFileBytes) {
-    absl::StrAppend(&material, absl::Hex(device(), absl::kZeroPad8));
-  }
-  return material;
-}
-
-// Rank 0 schedules; all learn its address and the job's secret.
-absl::StatusOr<DistOptions> Meet(const Options& options, Rank& rank,
-                                 std::unique_ptr<Scheduler>* scheduler) {
-  const NetworkOptions& network = options.network;
-  DistOptions dist;
-  dist.job_id = kJob;
-  ASSIGN_OR_RETURN(const PathOptions path,
-                   PathOptionsOf(network, rank.rendezvous->own_ip()));
-  dist.transport = path.transport;
-  dist.has_auto_connections = path.has_auto_connections;
-  dist.look = path.look;
-  dist.given = path.given;
-  std::string mine;
-  if (rank.rank == 0) {
-    const std::string material = RandomMaterial();
-    SchedulerOptions scheduling;
-    scheduling.num_workers = options.workers;
-    scheduling.num_servers =
-        options.hosts_parts ? options.workers : options.servers;
-    scheduling.bind_address = dist.transport.bind_address;
-    scheduling.job_id = kJob;
-    ASSIGN_OR_RETURN(scheduling.secret, Secret::Derive(material, kJob));
-    ASSIGN_OR_RETURN(*scheduler, Scheduler::Start(scheduling));
-    mine = absl::StrCat(material, " ", (*scheduler)->address());
-  }
-  ASSIGN_OR_RETURN(
-      const std::vector<std::string> all,
-      rank.rendezvous->Gather(mine, Clock::now() + TimeoutOf(network)));
-  const std::pair<std::string, std::string> told =
-      absl::StrSplit(all[0], absl::MaxSplits(' ', 1));
-  ASSIGN_OR_RETURN(dist.secret, Secret::Derive(told.first, kJob));
-  dist.scheduler_address = told.second;
-  dist.operation_timeout = TimeoutOf(network);
-  dist.num_threads = options.threads;
-  dist.chunk_elems = options.chunk_elems;
-  ASSIGN_OR_RETURN(dist.tier_one, ParseTierOne(options.tier_one));
-  if (options.hosts_parts) dist.part_threads = options.threads;
-  dist.on_fatal = EndProcess;
-  return dist;
-}
-
-// What the plan decides of tensors, if it does.
-absl::Status PlanTensors(const Options& options,
-                         const CompressionConfig& compression, KVStore& store,
-                         std::vector<TensorSpec>& tensors) {
-  if (!options.has_auto_chunk) return absl::OkStatus();
-  PlanRequest request{.profile = ProfileOf(options.profile, tensors),
-                      .gc_type = "none"};
-  request.aggregation.by = absl::StrCat("--kv-store ", options.kv_store);
-  const bool is_given = options.network.given != nullptr;
-  if (!is_given) {
-    ASSIGN_OR_RETURN(const LinkSpec link, ParseLink(options.network.link));
-    request.link_gbps = 8e-9 * link.bytes_per_s;
-    ASSIGN_OR_RETURN(request.tensor_codecs,
-                     CodecsOf(tensors, compression, /*is_choice=*/false));
-  }
-  ASSIGN_OR_RETURN(const JobPlan job,
-                   AgreeOnPlan(store.group(), AssumedCalibration(), request));
-  if (is_given) GiveCodecs(job.plan, tensors);
-  GiveChunks(job.plan, tensors);
-  if (store.group().rank() > 0) return absl::OkStatus();
-  for (const Decision::Kind what :
-       {Decision::Kind::kCodec, Decision::Kind::kChunk}) {
-    const Decision* decision = FindDecision(job.plan, what);
-    if (decision == nullptr) continue;
-    std::fprintf(stderr, "telegrad-perf: %s\n", ToText(*decision).c_str());
-  }
-  return absl::OkStatus();
-}
-
-absl::Status JoinAsWorker(const Options& options, KVStore& store,
-                          std::vector<TensorSpec>& tensors) {
-  ASSIGN_OR_RETURN(const CompressionConfig compression, CompressionOf(options));
-  RETURN_IF_ERROR(store.SetCompression(compression));
-  RETURN_IF_ERROR(PlanTensors(options, compression, store, tensors));
-  RETURN_IF_ERROR(store.Init(tensors, {}).status());
-  if (store.codecs().packing() != PackingMode::kAuto) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const LinkCalibration link,
-                   CalibrateLink(store, nullptr, {}));
-  ASSIGN_OR_RETURN(const std::optional<PackingDecision> decision,
-                   SettlePacking(store, {.compression = compression,
-                                         .link = link.figures,
-                                         .cores = options.threads,
-                                         .chunk_elems = options.chunk_elems}));
-  if (decision.has_value() && store.group().rank() == 0) {
-    std::fprintf(stderr, "packing %s: %s\n", ToString(decision->mode),
-                 decision->reason.c_str());
-  }
-  return absl::OkStatus();
-}
-
 absl::Status RunWorker(const Options& options, Rank& rank,
                        const DistOptions& dist) {
   ASSIGN_OR_RETURN(const std::vector<Batch> batches, BatchesOf(options));
@@ -325,6 +228,11 @@ absl::Status RunWorker(const Options& options, Rank& rank,
   ASSIGN_OR_RETURN(std::unique_ptr<KVStore> store,
                    MakeKVStore(options.kv_store, dist, group.get()));
   std::vector<TensorSpec> tensors = TensorsOf(batches);
+  ASSIGN_OR_RETURN(const Device device,
+                   PayloadDevice(options.network.memory, rank.rank));
+  if (device != Device{}) {
+    for (TensorSpec& each : tensors) each.devices = {device};
+  }
   RETURN_IF_ERROR(JoinAsWorker(options, *store, tensors));
   if (rank.rank == 0) {
     const Plan& plan = store->group().data_path().plan;
@@ -380,6 +288,7 @@ absl::Status RunPushPull(const Options& options, Rank& rank) {
 void AddPushPullCommand(CLI::App& app, int& exit_code) {
   const auto options = std::make_shared<Options>();
   AddNetworkFlags(app, "4K:16M:x8", options->network);
+  AddMemoryFlag(app, options->network);
   AddPushPullFlags(app, *options);
   SetNetworkCallback(
       app, options->network, exit_code,

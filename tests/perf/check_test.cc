@@ -93,7 +93,7 @@ TEST(Check, NamesBothValuesOfACollective) {
 TEST(Check, FindsAnElementThatNobodyWrote) {
   const GroupOptions options = RanksOf(1);
   testing::RunRanks(options, [](Group&) {
-    const CollectiveData data(kAllgatherCase, Dtype::kBfloat16, 0, 1, 0, 10);
+    CollectiveData data(kAllgatherCase, Dtype::kBfloat16, 0, 1, 0, 10);
     EXPECT_THAT(data.Verify(10),
                 StatusIs(StatusCode::kDataLoss, "element 0 of 10"));
   });

@@ -1,0 +1,141 @@
+#include "perf/network/push_pull_join.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/status_macros.h"
+#include "base/units.h"
+#include "kvstore/connections.h"
+#include "kvstore/tuning/job_plan.h"
+#include "kvstore/tuning/link_calibration.h"
+#include "kvstore/tuning/packing.h"
+#include "kvstore/tuning/run_calibration.h"
+
+namespace telegrad::perf {
+namespace {
+
+constexpr char kJob[] = "perf";
+
+void EndProcess(const FatalEvent& event) {
+  std::fprintf(stderr, "telegrad-perf: %s\n", event.message.c_str());
+  std::_Exit(static_cast<int>(event.code));
+}
+
+// 32 bytes that only the ranks of this rendezvous know.
+std::string RandomMaterial() {
+  std::random_device device;
+  std::string material;
+  while (material.size() < Secret::kMinFileBytes) {
+    absl::StrAppend(&material, absl::Hex(device(), absl::kZeroPad8));
+  }
+  return material;
+}
+
+// What the plan decides of tensors, if it does.
+absl::Status PlanTensors(const PushPullOptions& options,
+                         const CompressionConfig& compression, KVStore& store,
+                         std::vector<TensorSpec>& tensors) {
+  if (!options.has_auto_chunk) return absl::OkStatus();
+  PlanRequest request{.profile = ProfileOf(options.profile, tensors),
+                      .gc_type = "none"};
+  request.aggregation.by = absl::StrCat("--kv-store ", options.kv_store);
+  const bool is_given = options.network.given != nullptr;
+  if (!is_given) {
+    ASSIGN_OR_RETURN(const LinkSpec link, ParseLink(options.network.link));
+    request.link_gbps = 8e-9 * link.bytes_per_s;
+    ASSIGN_OR_RETURN(request.tensor_codecs,
+                     CodecsOf(tensors, compression, /*is_choice=*/false));
+  }
+  ASSIGN_OR_RETURN(const JobPlan job,
+                   AgreeOnPlan(store.group(), AssumedCalibration(), request));
+  if (is_given) GiveCodecs(job.plan, tensors);
+  GiveChunks(job.plan, tensors);
+  if (store.group().rank() > 0) return absl::OkStatus();
+  for (const Decision::Kind what :
+       {Decision::Kind::kCodec, Decision::Kind::kChunk}) {
+    SayDecision(job.plan, what);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<CompressionConfig> CompressionOf(
+    const PushPullOptions& options) {
+  // A plan gives tensors their own.
+  CompressionConfig compression{
+      .type = options.network.given == nullptr ? options.type : "none"};
+  ASSIGN_OR_RETURN(compression.threshold, ParseThreshold(options.threshold));
+  ASSIGN_OR_RETURN(compression.reply, ParseReplyMode(options.reply));
+  ASSIGN_OR_RETURN(compression.packing, ParsePackingMode(options.packing));
+  return compression;
+}
+
+absl::StatusOr<DistOptions> Meet(const PushPullOptions& options, Rank& rank,
+                                 std::unique_ptr<Scheduler>* scheduler) {
+  const NetworkOptions& network = options.network;
+  DistOptions dist;
+  dist.job_id = kJob;
+  ASSIGN_OR_RETURN(const PathOptions path,
+                   PathOptionsOf(network, rank.rendezvous->own_ip()));
+  dist.transport = path.transport;
+  dist.has_auto_connections = path.has_auto_connections;
+  dist.look = path.look;
+  dist.given = path.given;
+  std::string mine;
+  if (rank.rank == 0) {
+    const std::string material = RandomMaterial();
+    SchedulerOptions scheduling;
+    scheduling.num_workers = options.workers;
+    scheduling.num_servers =
+        options.hosts_parts ? options.workers : options.servers;
+    scheduling.bind_address = dist.transport.bind_address;
+    scheduling.job_id = kJob;
+    ASSIGN_OR_RETURN(scheduling.secret, Secret::Derive(material, kJob));
+    ASSIGN_OR_RETURN(*scheduler, Scheduler::Start(scheduling));
+    mine = absl::StrCat(material, " ", (*scheduler)->address());
+  }
+  ASSIGN_OR_RETURN(
+      const std::vector<std::string> all,
+      rank.rendezvous->Gather(mine, Clock::now() + TimeoutOf(network)));
+  const std::pair<std::string, std::string> told =
+      absl::StrSplit(all[0], absl::MaxSplits(' ', 1));
+  ASSIGN_OR_RETURN(dist.secret, Secret::Derive(told.first, kJob));
+  dist.scheduler_address = told.second;
+  dist.operation_timeout = TimeoutOf(network);
+  dist.num_threads = options.threads;
+  dist.chunk_elems = options.chunk_elems;
+  ASSIGN_OR_RETURN(dist.tier_one, ParseTierOne(options.tier_one));
+  if (options.hosts_parts) dist.part_threads = options.threads;
+  dist.on_fatal = EndProcess;
+  return dist;
+}
+
+absl::Status JoinAsWorker(const PushPullOptions& options, KVStore& store,
+                          std::vector<TensorSpec>& tensors) {
+  ASSIGN_OR_RETURN(const CompressionConfig compression, CompressionOf(options));
+  RETURN_IF_ERROR(store.SetCompression(compression));
+  RETURN_IF_ERROR(PlanTensors(options, compression, store, tensors));
+  RETURN_IF_ERROR(store.Init(tensors, {}).status());
+  if (store.codecs().packing() != PackingMode::kAuto) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const LinkCalibration link,
+                   CalibrateLink(store, nullptr, {}));
+  ASSIGN_OR_RETURN(const std::optional<PackingDecision> decision,
+                   SettlePacking(store, {.compression = compression,
+                                         .link = link.figures,
+                                         .cores = options.threads,
+                                         .chunk_elems = options.chunk_elems}));
+  if (decision.has_value() && store.group().rank() == 0) {
+    std::fprintf(stderr, "packing %s: %s\n", ToString(decision->mode),
+                 decision->reason.c_str());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace telegrad::perf

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kvstore/kvstore.h"
+#include "perf/network/launch.h"
+#include "perf/network/push_pull_options.h"
+#include "transport/job/scheduler.h"
+
+// How ranks of pushpull become members of a job.
+namespace telegrad::perf {
+
+// Of tensors that a plan says nothing of.
+absl::StatusOr<CompressionConfig> CompressionOf(const PushPullOptions& options);
+
+// Rank 0 schedules; all learn its address and the job's secret.
+absl::StatusOr<DistOptions> Meet(const PushPullOptions& options, Rank& rank,
+                                 std::unique_ptr<Scheduler>* scheduler);
+
+// Makes `tensors` known to the store, with what the plan and the link decide.
+absl::Status JoinAsWorker(const PushPullOptions& options, KVStore& store,
+                          std::vector<TensorSpec>& tensors);
+
+}  // namespace telegrad::perf
