@@ -247,8 +247,10 @@ absl::Status SavedChunk::Load(ChunkCodec& codec, StateReader& reader) {
   codec.guard_.set_num_bad(reader.Take<uint8_t>());
   codec.vetoed_ = reader.Take<uint16_t>();
   codec.has_residual_ = reader.Take<uint8_t>() != 0;
-  if (codec.has_residual_) {
-    const Bytes to = codec.memory_.residual;
+  const Bytes to = codec.memory_.residual;
+  if (!codec.has_residual_) {
+    std::fill_n(to.data, to.size, std::byte{0});
+  } else {
     const ConstBytes residual = reader.TakeBytes(to.size);
     if (to.size == 0 || residual.size != to.size) return wrong();
     std::memcpy(to.data, residual.data, to.size);

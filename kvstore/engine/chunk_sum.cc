@@ -232,6 +232,9 @@ absl::Status ChunkSum::Load(absl::string_view text) {
   step_ = step;
   reencoded_in_ = mode;
   reencode_ = std::move(state);
+  // Before the first scale is agreed, all propose one.
+  has_proposed_.assign(has_proposed_.size(), settings().scale != kNoScale);
+  num_proposed_ = 0;
   return absl::OkStatus();
 }
 

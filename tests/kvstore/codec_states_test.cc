@@ -151,24 +151,25 @@ TEST(CodecStates, WithoutAResidualEndElsewhere) {
   EXPECT_EQ(GoOnFrom(config, run.saved), run.later);
 }
 
+std::unique_ptr<KVStore> LocalStoreOf(const char* codec, int num_devices) {
+  StoreOptions options;
+  options.num_devices = num_devices;
+  options.chunk_elems = 32;
+  auto store = MakeKVStore("local", options, nullptr);
+  EXPECT_THAT(store, IsOk());
+  EXPECT_THAT(
+      (*store)->SetCompression({.type = codec, .reply = ReplyMode::kReencode}),
+      IsOk());
+  EXPECT_THAT((*store)->Init(kSavedTensors, {}).status(), IsOk());
+  return *std::move(store);
+}
+
 TEST(CodecStates, ComeBackInOneProcess) {
-  const auto make = [](const char* codec) {
-    StoreOptions options;
-    options.num_devices = 2;
-    options.chunk_elems = 32;
-    auto store = MakeKVStore("local", options, nullptr);
-    EXPECT_THAT(store, IsOk());
-    EXPECT_THAT((*store)->SetCompression(
-                    {.type = codec, .reply = ReplyMode::kReencode}),
-                IsOk());
-    EXPECT_THAT((*store)->Init(kSavedTensors, {}).status(), IsOk());
-    return *std::move(store);
-  };
   for (const char* codec : {"2bit", "int4", "dgc", "powersgd"}) {
-    const auto store = make(codec);
+    const auto store = LocalStoreOf(codec, 2);
     for (int step = 0; step < kSavedSteps; ++step)
       SavedRound(*store, 0, step, 2, {});
-    const auto other = make(codec);
+    const auto other = LocalStoreOf(codec, 2);
     for (Key key = 0; key < kSavedTensors.size(); ++key) {
       const auto text = store->states()->codec_states()->SaveCodec(key);
       ASSERT_THAT(text, IsOk());
@@ -185,20 +186,46 @@ TEST(CodecStates, ComeBackInOneProcess) {
   }
 }
 
+// Rounds from a state, twice: those that come first leave nothing behind.
+void RunTwiceFromTheStart(KVStore& store, int first, int devices) {
+  WorkerGroup& group = store.group();
+  std::vector<std::string> texts;
+  for (Key key = 0; key < kSavedTensors.size(); ++key) {
+    const auto text = store.states()->codec_states()->SaveCodec(key);
+    ASSERT_THAT(text, IsOk());
+    texts.push_back(*text);
+  }
+  SavedOutputs seen[2];
+  for (SavedOutputs& outputs : seen) {
+    ASSERT_THAT(group.Gather("idle", "").status(), IsOk());
+    for (Key key = 0; key < kSavedTensors.size(); ++key) {
+      ASSERT_THAT(store.states()->codec_states()->LoadCodec(key, texts[key]),
+                  IsOk());
+    }
+    ASSERT_THAT(group.Gather("loaded", "").status(), IsOk());
+    for (int step = 0; step < kSavedSteps; ++step) {
+      SavedRound(store, first, step, devices, &outputs);
+    }
+  }
+  EXPECT_EQ(seen[1], seen[0]);
+}
+
+TEST(CodecStates, LeaveNothingOfRoundsAfterThem) {
+  for (const char* codec : {"2bit", "int4", "dgc", "powersgd"}) {
+    SCOPED_TRACE(codec);
+    RunTwiceFromTheStart(*LocalStoreOf(codec, 2), 0, 2);
+    Cluster(SavedConfig(codec, ReplyMode::kReencode, "dist_sync"))
+        .Run([](KVStore& store) {
+          RunTwiceFromTheStart(store, store.group().rank(), 1);
+        });
+  }
+}
+
 // Bytes that anybody may have written end in an error or in a state, of which
 // the next rounds can be made.
 TEST(CodecStates, DamagedOnesEndInAnError) {
-  StoreOptions options;
-  options.chunk_elems = 32;
   for (const char* codec : {"2bit", "threshold", "dgc", "powersgd"}) {
-    const auto make = [&] {
-      auto store = MakeKVStore("local", options, nullptr);
-      EXPECT_THAT((*store)->SetCompression(
-                      {.type = codec, .reply = ReplyMode::kReencode}),
-                  IsOk());
-      EXPECT_THAT((*store)->Init(kSavedTensors, {}).status(), IsOk());
-      return *std::move(store);
-    };
+    const auto make = [&] { return LocalStoreOf(codec, 1); };
     const auto store = make();
     for (int step = 0; step < kSavedSteps; ++step)
       SavedRound(*store, 0, step, 1, {});
