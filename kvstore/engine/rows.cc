@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 
 #include "absl/strings/str_cat.h"
 #include "base/endian.h"
@@ -34,6 +35,39 @@ size_t FirstRow(const Chunk& chunk, size_t row_elems) {
 size_t NumRows(const Chunk& chunk, size_t row_elems) {
   return (chunk.begin + chunk.num_elems - 1) / row_elems + 1 -
          FirstRow(chunk, row_elems);
+}
+
+// A row's place among sorted ones.
+auto PlacesIn(std::span<const uint64_t> sorted) {
+  return [sorted](int64_t row) {
+    return std::lower_bound(sorted.begin(), sorted.end(),
+                            static_cast<uint64_t>(row)) -
+           sorted.begin();
+  };
+}
+
+// `place`: of a row in `values`.
+template <typename Place>
+void AddRowsTo(const TensorSpec& tensor, const TensorView& view, float* values,
+               const Place& place) {
+  const size_t n = tensor.row_elems;
+  const auto* from = reinterpret_cast<const float*>(view.bytes.data);
+  for (const int64_t row : *view.rows) {
+    float* const to = values + static_cast<size_t>(place(row)) * n;
+    kernels::CpuKernels().add_f32(from, n, to, {});
+    from += n;
+  }
+}
+
+template <typename Place>
+void GiveRowsOf(const TensorSpec& tensor, const float* values,
+                const TensorView& view, const Place& place) {
+  const size_t n = tensor.row_elems;
+  std::byte* to = view.bytes.data;
+  for (const int64_t row : *view.rows) {
+    std::memcpy(to, values + static_cast<size_t>(place(row)) * n, 4 * n);
+    to += 4 * n;
+  }
 }
 
 }  // namespace
@@ -101,28 +135,23 @@ std::vector<uint64_t> SortedRows(std::span<const int64_t> rows) {
 
 Buffer AddRows(const TensorSpec& tensor, const TensorView& view,
                std::span<const uint64_t> sorted) {
-  const size_t n = tensor.row_elems;
-  Buffer sums(4 * n * sorted.size());
-  for (size_t i = 0; i < view.rows->size(); ++i) {
-    const auto row = static_cast<uint64_t>((*view.rows)[i]);
-    const auto place = static_cast<size_t>(
-        std::lower_bound(sorted.begin(), sorted.end(), row) - sorted.begin());
-    const float* const from =
-        reinterpret_cast<const float*>(view.bytes.data) + i * n;
-    kernels::CpuKernels().add_f32(from, n, sums.as<float>() + place * n, {});
-  }
+  Buffer sums(4 * tensor.row_elems * sorted.size());
+  AddRowsTo(tensor, view, sums.as<float>(), PlacesIn(sorted));
   return sums;
+}
+
+void AddRows(const TensorSpec& tensor, const TensorView& view, float* values) {
+  AddRowsTo(tensor, view, values, std::identity());
 }
 
 void GiveRows(const TensorSpec& tensor, std::span<const uint64_t> sorted,
               const float* values, const TensorView& view) {
-  const size_t n = tensor.row_elems;
-  for (size_t i = 0; i < view.rows->size(); ++i) {
-    const auto row = static_cast<uint64_t>((*view.rows)[i]);
-    const auto place = static_cast<size_t>(
-        std::lower_bound(sorted.begin(), sorted.end(), row) - sorted.begin());
-    std::memcpy(view.bytes.data + 4 * n * i, values + place * n, 4 * n);
-  }
+  GiveRowsOf(tensor, values, view, PlacesIn(sorted));
+}
+
+void GiveRows(const TensorSpec& tensor, const float* values,
+              const TensorView& view) {
+  GiveRowsOf(tensor, values, view, std::identity());
 }
 
 RowRange RowsIn(const Chunk& chunk, size_t row_elems,

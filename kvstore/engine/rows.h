@@ -33,6 +33,11 @@ Buffer AddRows(const TensorSpec& tensor, const TensorView& view,
 void GiveRows(const TensorSpec& tensor, std::span<const uint64_t> sorted,
               const float* values, const TensorView& view);
 
+// The same where values are those of all rows of the tensor.
+void AddRows(const TensorSpec& tensor, const TensorView& view, float* values);
+void GiveRows(const TensorSpec& tensor, const float* values,
+              const TensorView& view);
+
 // The rows that have elements of a chunk, of those sorted.
 struct RowRange {
   size_t begin = 0;  // of the sorted ids

@@ -151,38 +151,25 @@ Ticket LocalStore::OnRows(Key key, Halves halves, TensorViews views,
   TensorSpec spec;
   {
     MutexLock lock(&mutex_);
-    if (key >= tensors_.size()) {
-      return FinishedTicket(absl::InvalidArgumentError(
-          absl::StrCat("key ", key, " of ", tensors_.size())));
-    }
+    const absl::Status status = CheckKey(key, tensors_.size());
+    if (!status.ok()) return FinishedTicket(status);
     spec = tensors_[key]->spec;
   }
   const absl::Status status = CheckRowViews(spec, views, options_.num_devices);
   if (!status.ok()) return FinishedTicket(status);
   const auto whole = std::make_shared<std::vector<Buffer>>();
   std::vector<TensorView> dense;
-  const Chunk all = {.num_elems = spec.num_elems};
   for (const TensorView& view : views) {
     whole->emplace_back(4 * spec.num_elems);
     dense.push_back(FloatTensor(whole->back().view()));
-    if (!halves.push) continue;
-    const std::vector<uint64_t> sorted = SortedRows(*view.rows);
-    const Buffer payload = PackRows(all, spec.row_elems, sorted,
-                                    AddRows(spec, view, sorted).as<float>());
-    const absl::Status spread = SpreadRows(all, spec.row_elems, payload.view(),
-                                           whole->back().as<float>());
-    if (!spread.ok()) return FinishedTicket(spread);
+    if (halves.push) AddRows(spec, view, whole->back().as<float>());
   }
   if (halves.push) return Start(key, halves, dense, {}, priority, whole);
   const absl::Status pulled =
       Start(key, halves, {}, dense, priority, whole)
           .Wait(Clock::now() + group_->options().operation_timeout);
   for (size_t i = 0; pulled.ok() && i < views.size(); ++i) {
-    const std::vector<uint64_t> sorted = SortedRows(*views[i].rows);
-    Buffer values(4 * spec.row_elems * sorted.size());
-    CollectRows(all, spec.row_elems, sorted, (*whole)[i].as<float>(),
-                values.as<float>());
-    GiveRows(spec, sorted, values.as<float>(), views[i]);
+    GiveRows(spec, (*whole)[i].as<float>(), views[i]);
   }
   return FinishedTicket(pulled);
 }
