@@ -94,7 +94,7 @@ absl::Status CheckGiven(std::span<const MemberFacts> members) {
   const MemberFacts& first = members.front();
   for (const MemberFacts& each : members) {
     if (each.plan == first.plan) continue;
-    if (each.plan.empty() && !absl::StartsWith(each.name, "worker")) continue;
+    if (each.plan.empty() && !IsWorker(each)) continue;
     const auto has = [](const MemberFacts& member) {
       return member.plan.empty() ? "none" : member.plan.substr(0, 16);
     };

@@ -210,6 +210,12 @@ absl::Status CheckTurn(const TensorSpec& tensor, bool lacks_value,
       absl::StrCat("tensor ", tensor.name, " has an operation already"));
 }
 
+absl::Status CheckRoot(int root, int num_workers) {
+  if (root >= 0 && root < num_workers) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "broadcast by worker/", root, " of ", num_workers, " workers"));
+}
+
 absl::Status CheckValues(std::span<const TensorSpec> tensors,
                          std::span<const TensorView> values, int num_devices,
                          const OptimizerConfig& optimizer) {

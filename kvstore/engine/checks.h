@@ -54,6 +54,8 @@ absl::Status CheckViews(const TensorSpec& tensor,
 absl::Status CheckKey(Key key, size_t num_tensors);
 absl::Status CheckTurn(const TensorSpec& tensor, bool lacks_value,
                        bool is_taken);
+// And a broadcast: a worker whose value it is.
+absl::Status CheckRoot(int root, int num_workers);
 
 // Init's values: none, or one view for each tensor and device; an optimizer in
 // the store needs them.

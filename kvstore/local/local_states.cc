@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "kvstore/engine/checks.h"
 #include "kvstore/engine/codec_state.h"
 #include "kvstore/local/local_store.h"
 
@@ -28,9 +29,7 @@ absl::Status CheckIdle(const OptimizerConfig& optimizer,
 
 template <typename Tensors>
 absl::Status CheckIdleKey(Key key, const Tensors& tensors) {
-  if (key >= tensors.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("no tensor has key ", key));
-  }
+  RETURN_IF_ERROR(CheckKey(key, tensors.size()));
   if (tensors[key]->active == nullptr) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("state within a round of tensor ", tensors[key]->spec.name));

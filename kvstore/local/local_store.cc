@@ -369,19 +369,14 @@ void LocalStore::Finish(Tensor& tensor, const std::shared_ptr<Op>& op) {
 Ticket LocalStore::Broadcast(Key key, int root, TensorViews values, int) {
   MutexLock lock(&mutex_);
   if (!failure_.ok()) return FinishedTicket(failure_);
-  if (key >= tensors_.size() || root != 0) {
-    return FinishedTicket(absl::InvalidArgumentError(
-        root != 0 ? absl::StrCat("broadcast by worker/", root, " of 1 workers")
-                  : absl::StrCat("key ", key, " of ", tensors_.size())));
-  }
-  Tensor& tensor = *tensors_[key];
-  const absl::Status status =
-      CheckViews(tensor.spec, values, options_.num_devices);
+  absl::Status status = CheckRoot(root, 1);
+  status.Update(CheckKey(key, tensors_.size()));
   if (!status.ok()) return FinishedTicket(status);
-  if (tensor.active != nullptr) {
-    return FinishedTicket(absl::FailedPreconditionError(absl::StrCat(
-        "tensor ", tensor.spec.name, " has an operation already")));
-  }
+  Tensor& tensor = *tensors_[key];
+  status = CheckViews(tensor.spec, values, options_.num_devices);
+  status.Update(
+      CheckTurn(tensor.spec, /*lacks_value=*/false, tensor.active != nullptr));
+  if (!status.ok()) return FinishedTicket(status);
   const Buffer value(4 * tensor.spec.num_elems);
   const absl::Status spread =
       devices_.Spread(tensor.spec.dtype, values, value.view());

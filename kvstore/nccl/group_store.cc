@@ -224,9 +224,9 @@ Ticket GroupStore::Pull(Key key, TensorViews outs, int) {
 }
 
 Ticket GroupStore::Broadcast(Key key, int root, TensorViews values, int) {
-  if (root == 0) return Start(Kind::kBroadcast, key, values, values);
-  return FinishedTicket(absl::InvalidArgumentError(
-      absl::StrCat("broadcast by worker/", root, " of 1 workers")));
+  const absl::Status status = CheckRoot(root, 1);
+  if (!status.ok()) return FinishedTicket(status);
+  return Start(Kind::kBroadcast, key, values, values);
 }
 
 Ticket GroupStore::Start(Kind kind, Key key, TensorViews grads,

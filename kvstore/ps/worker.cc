@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/cpu_time.h"
 #include "base/status_macros.h"
+#include "kvstore/engine/checks.h"
 #include "kvstore/optimizer.h"
 #include "kvstore/ps/json_fields.h"
 
@@ -87,10 +88,8 @@ Ticket DistWorker::Pull(Key key, TensorViews outs, int priority) {
 
 Ticket DistWorker::Broadcast(Key key, int root, TensorViews values,
                              int priority) {
-  if (root < 0 || root >= num_workers_) {
-    return FinishedTicket(absl::InvalidArgumentError(absl::StrCat(
-        "broadcast by worker/", root, " of ", num_workers_, " workers")));
-  }
+  const absl::Status status = CheckRoot(root, num_workers_);
+  if (!status.ok()) return FinishedTicket(status);
   return root == rank_ ? Start(OpKind::kGiveValue, key, values, {}, priority)
                        : Start(OpKind::kTakeValue, key, {}, values, priority);
 }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "kvstore/engine/checks.h"
 #include "kvstore/engine/codec_state.h"
 #include "kvstore/ps/chunk_state.h"
 #include "kvstore/ps/worker.h"
@@ -58,9 +59,7 @@ absl::Status WorkerStates::CheckCodec(Key key) const {
         "what codecs keep in a store of type ", worker_.traits_.type,
         ", whose workers have no rounds together, cannot be saved yet"));
   }
-  if (key >= worker_.tensors_.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("no tensor has key ", key));
-  }
+  RETURN_IF_ERROR(CheckKey(key, worker_.tensors_.size()));
   MutexLock lock(&worker_.mutex_);
   const WorkerTensor& tensor = worker_.tensors_[key];
   if (tensor.active == nullptr) return absl::OkStatus();
