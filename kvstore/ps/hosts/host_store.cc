@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "kvstore/engine/checks.h"
 #include "kvstore/ps/job_config.h"
@@ -13,12 +12,14 @@ namespace telegrad {
 namespace {
 
 constexpr uint64_t kEndOfChains = UINT64_MAX;  // no key
-// What is told beside facts of the store that pushes.
-constexpr char kReports[] = "reports ";
-constexpr char kFacts[] = "facts ";
 
 // A single view, kept for a step that comes later.
 TensorViews One(const TensorView& view) { return TensorViews(&view, 1); }
+
+absl::Status CheckSingle(TensorViews views) {
+  if (views.size() == 1) return absl::OkStatus();
+  return absl::InvalidArgumentError("one view is expected");
+}
 
 }  // namespace
 
@@ -44,6 +45,7 @@ absl::Status HostStore::SetCompression(const CompressionConfig& config) {
   }
   if (second_ != nullptr) RETURN_IF_ERROR(second_->SetCompression(config));
   compression_ = config;
+  pusher_.SetNumCodecs(1 + static_cast<int>(config.alternatives.size()));
   if (first_ == nullptr) return absl::OkStatus();
   // A gradient that ends the job is named here, by its own worker; all else is
   // decided of the host's sum.
@@ -92,7 +94,7 @@ absl::Status HostStore::Agree(std::span<const TensorSpec> tensors,
 absl::StatusOr<std::vector<Key>> HostStore::Init(
     std::span<const TensorSpec> tensors, TensorViews values) {
   RETURN_IF_ERROR(CheckTensors(tensors));
-  RETURN_IF_ERROR(CheckConfig(compression_, optimizer_));
+  RETURN_IF_ERROR(CheckConfig(compression_, optimizer_, tensors));
   RETURN_IF_ERROR(Agree(tensors, values));
   RETURN_IF_ERROR(InitSecond(tensors, values));
   if (first_ != nullptr) {
@@ -116,41 +118,20 @@ absl::Status HostStore::InitSecond(std::span<const TensorSpec> tensors,
   return workers_->Together(
       [&](const HostWorkers::Tell& tell) -> absl::Status {
         RETURN_IF_ERROR(second_->Init(tensors, values).status());
-        const std::vector<TensorReport> reports = second_->codecs().Report();
-        for (const std::string& text :
-             ReportTexts(reports, reports.size() - tensors.size())) {
-          RETURN_IF_ERROR(tell(absl::StrCat(kReports, text)));
+        for (const std::string& text : PusherTexts(*second_, tensors.size())) {
+          RETURN_IF_ERROR(pusher_.Hear(text));
+          RETURN_IF_ERROR(tell(text));
         }
-        const StoreLink& link = *second_->link();
-        return tell(absl::StrCat(
-            kFacts, ToText(PusherFacts{
-                        .packing = second_->codecs().packing(),
-                        .load = link.load(),
-                        .identity = link.identity(),
-                        .transport_details = link.transport_details()})));
+        return absl::OkStatus();
       },
-      [this](const std::string& text) { return Hear(text); });
-}
-
-absl::Status HostStore::Hear(const std::string& text) {
-  absl::string_view rest = text;
-  MutexLock lock(&mutex_);
-  if (absl::ConsumePrefix(&rest, kReports)) {
-    ASSIGN_OR_RETURN(const std::vector<TensorReport> reports,
-                     ReadReports(rest));
-    reports_.insert(reports_.end(), reports.begin(), reports.end());
-    return absl::OkStatus();
-  }
-  absl::ConsumePrefix(&rest, kFacts);
-  ASSIGN_OR_RETURN(pusher_, ReadPusherFacts(rest));
-  return absl::OkStatus();
+      [this](const std::string& text) { return pusher_.Hear(text); });
 }
 
 Ticket HostStore::PushPull(Key key, TensorViews grads, TensorViews outs,
                            int priority) {
-  if (grads.size() != 1 || outs.size() != 1) {
-    return FinishedTicket(absl::InvalidArgumentError("one view is expected"));
-  }
+  absl::Status status = CheckSingle(grads);
+  status.Update(CheckSingle(outs));
+  if (!status.ok()) return FinishedTicket(status);
   const TensorView in = grads[0];
   const TensorView out = outs[0];
   std::vector<Step> steps;
@@ -180,9 +161,8 @@ Ticket HostStore::Push(Key key, TensorViews grads, int priority) {
 
 Ticket HostStore::Pull(Key key, TensorViews outs, int priority) {
   KVStore& store = first_ == nullptr ? *second_ : *first_;
-  if (outs.size() != 1) {
-    return FinishedTicket(absl::InvalidArgumentError("one view is expected"));
-  }
+  const absl::Status status = CheckSingle(outs);
+  if (!status.ok()) return FinishedTicket(status);
   return Start(key, {[&store, key, out = outs[0], priority] {
                  return store.Pull(key, One(out), priority);
                }});
@@ -192,10 +172,9 @@ Ticket HostStore::Pull(Key key, TensorViews outs, int priority) {
 // each.
 Ticket HostStore::Broadcast(Key key, int root, TensorViews values,
                             int priority) {
-  if (root < 0 || root >= job_.num_workers() || values.size() != 1) {
-    return FinishedTicket(absl::InvalidArgumentError(absl::StrCat(
-        "broadcast by worker/", root, " of ", job_.num_workers(), " workers")));
-  }
+  absl::Status status = CheckRoot(root, job_.num_workers());
+  status.Update(CheckSingle(values));
+  if (!status.ok()) return FinishedTicket(status);
   const TensorView value = values[0];
   const int host = workers_->HostOf(root);
   const int place = workers_->PlaceOf(root);
@@ -219,7 +198,6 @@ Ticket HostStore::Broadcast(Key key, int root, TensorViews values,
 
 Ticket HostStore::Start(Key key, std::vector<Step> steps) {
   auto op = std::make_unique<Op>();
-  op->key = key;
   op->steps = std::move(steps);
   op->ticket = std::make_shared<Ticket::State>();
   const std::shared_ptr<Ticket::State> ticket = op->ticket;
@@ -291,41 +269,7 @@ void HostStore::RunChains() {
 }
 
 CodecControl& HostStore::codecs() {
-  return second_ == nullptr ? *this : second_->codecs();
-}
-
-// The one that pushes does it.
-absl::Status HostStore::SetCodec(Key key, int codec) {
-  MutexLock lock(&mutex_);
-  const int count = 1 + static_cast<int>(compression_.alternatives.size());
-  if (key >= reports_.size() || codec < kDenseCodec || codec >= count) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("key ", key, " of ", reports_.size(), " to codec ", codec,
-                     " of ", count));
-  }
-  reports_[key].is_dense = codec == kDenseCodec;
-  return absl::OkStatus();
-}
-
-PackingMode HostStore::packing() const {
-  MutexLock lock(&mutex_);
-  return pusher_.packing;
-}
-
-absl::Status HostStore::SetPacking(PackingMode mode) {
-  MutexLock lock(&mutex_);
-  if (pusher_.packing != PackingMode::kAuto || mode == PackingMode::kAuto) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("SetPacking to ", ToString(mode), " of a store with ",
-                     ToString(pusher_.packing)));
-  }
-  pusher_.packing = mode;
-  return absl::OkStatus();
-}
-
-std::vector<TensorReport> HostStore::Report() const {
-  MutexLock lock(&mutex_);
-  return reports_;
+  return second_ == nullptr ? pusher_ : second_->codecs();
 }
 
 absl::StatusOr<LinkFigures> HostStore::Measure(Duration at_most) {
@@ -345,22 +289,12 @@ absl::StatusOr<LinkFigures> HostStore::Measure(Duration at_most) {
   return absl::InternalError("the worker that pushes told of no link");
 }
 
-double HostStore::load() const {
-  if (second_ != nullptr) return second_->link()->load();
-  MutexLock lock(&mutex_);
-  return pusher_.load;
-}
+double HostStore::load() const { return pusher_.facts().load; }
 
-std::string HostStore::identity() const {
-  if (second_ != nullptr) return second_->link()->identity();
-  MutexLock lock(&mutex_);
-  return pusher_.identity;
-}
+std::string HostStore::identity() const { return pusher_.facts().identity; }
 
 std::string HostStore::transport_details() const {
-  if (second_ != nullptr) return second_->link()->transport_details();
-  MutexLock lock(&mutex_);
-  return pusher_.transport_details;
+  return pusher_.facts().transport_details;
 }
 
 absl::StatusOr<std::string> HostStore::Save() {

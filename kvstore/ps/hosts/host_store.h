@@ -25,10 +25,7 @@ namespace telegrad {
 // which gives it memory of its own until a ticket is done. What is pushed is
 // overwritten there by the round's result. Public methods are thread-safe after
 // Init.
-class HostStore : public KVStore,
-                  private CodecControl,
-                  private StoreLink,
-                  private StateAccess {
+class HostStore : public KVStore, private StoreLink, private StateAccess {
  public:
   // Makes a store of several workers, with one device each, for these.
   using MakeStore = std::function<std::unique_ptr<KVStore>(WorkerGroup& group)>;
@@ -62,18 +59,12 @@ class HostStore : public KVStore,
   // What a chain does next, by the number of steps that it has done.
   using Step = std::function<Ticket()>;
   struct Op {
-    Key key = 0;
     std::vector<Step> steps = {};
     size_t num_done = 0;
     Ticket running = {};
     std::shared_ptr<Ticket::State> ticket = nullptr;
   };
 
-  // CodecControl, of workers that do not push.
-  absl::Status SetCodec(Key key, int codec) override;
-  PackingMode packing() const override;
-  absl::Status SetPacking(PackingMode mode) override;
-  std::vector<TensorReport> Report() const override;
   // StoreLink and StateAccess: together with the worker that pushes.
   absl::StatusOr<LinkFigures> Measure(Duration at_most) override;
   double load() const override;
@@ -88,7 +79,6 @@ class HostStore : public KVStore,
   absl::Status Agree(std::span<const TensorSpec> tensors, TensorViews values);
   absl::Status InitSecond(std::span<const TensorSpec> tensors,
                           TensorViews values);
-  absl::Status Hear(const std::string& text);
   Ticket Start(Key key, std::vector<Step> steps);
   void RunChains();
 
@@ -100,12 +90,11 @@ class HostStore : public KVStore,
   const std::unique_ptr<KVStore> second_;  // null: another one pushes
   CompressionConfig compression_;
   OptimizerConfig optimizer_;
+  PusherCodecs pusher_;
   CompletionQueue done_;  // tags are keys
 
   mutable Mutex mutex_;
   CondVar ops_changed_;
-  PusherFacts pusher_ ABSL_GUARDED_BY(mutex_);
-  std::vector<TensorReport> reports_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> names_ ABSL_GUARDED_BY(mutex_);        // by key
   std::vector<std::unique_ptr<Op>> ops_ ABSL_GUARDED_BY(mutex_);  // by key
   size_t num_ops_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -4,6 +4,9 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/status_macros.h"
 #include "kvstore/engine/checks.h"
 #include "kvstore/ps/json_fields.h"
 
@@ -11,6 +14,10 @@ namespace telegrad {
 namespace {
 
 using FactsJson = nlohmann::json;
+
+// What a text is of.
+constexpr char kReports[] = "reports ";
+constexpr char kFacts[] = "facts ";
 
 constexpr size_t kReportsInAText = 256;  // of less than 4 KiB each
 
@@ -38,8 +45,6 @@ absl::Status NoFacts() {
   return absl::InvalidArgumentError(
       "the worker that pushes for this host says nothing of use of its store");
 }
-
-}  // namespace
 
 std::string ToText(const PusherFacts& facts) {
   return Dump({{"packing", static_cast<unsigned>(facts.packing)},
@@ -85,7 +90,7 @@ std::vector<std::string> ReportTexts(const std::vector<TensorReport>& reports,
                       {"push_bytes", each.push_bytes},
                       {"is_dense", each.is_dense ? 1u : 0u}});
     }
-    texts.push_back(Dump(list));
+    texts.push_back(absl::StrCat(kReports, Dump(list)));
   }
   return texts;
 }
@@ -113,6 +118,74 @@ absl::StatusOr<std::vector<TensorReport>> ReadReports(absl::string_view text) {
     if (!status.ok()) return NoFacts();
   }
   return reports;
+}
+
+}  // namespace
+
+std::vector<std::string> PusherTexts(KVStore& store, size_t num_tensors) {
+  const std::vector<TensorReport> reports = store.codecs().Report();
+  std::vector<std::string> texts =
+      ReportTexts(reports, reports.size() - num_tensors);
+  const StoreLink& link = *store.link();
+  texts.push_back(absl::StrCat(
+      kFacts,
+      ToText(PusherFacts{.packing = store.codecs().packing(),
+                         .load = link.load(),
+                         .identity = link.identity(),
+                         .transport_details = link.transport_details()})));
+  return texts;
+}
+
+absl::Status PusherCodecs::Hear(absl::string_view text) {
+  MutexLock lock(&mutex_);
+  if (absl::ConsumePrefix(&text, kReports)) {
+    ASSIGN_OR_RETURN(const std::vector<TensorReport> reports,
+                     ReadReports(text));
+    reports_.insert(reports_.end(), reports.begin(), reports.end());
+    return absl::OkStatus();
+  }
+  absl::ConsumePrefix(&text, kFacts);
+  ASSIGN_OR_RETURN(facts_, ReadPusherFacts(text));
+  return absl::OkStatus();
+}
+
+PusherFacts PusherCodecs::facts() const {
+  MutexLock lock(&mutex_);
+  return facts_;
+}
+
+void PusherCodecs::SetNumCodecs(int count) {
+  MutexLock lock(&mutex_);
+  num_codecs_ = count;
+}
+
+absl::Status PusherCodecs::SetCodec(Key key, int codec) {
+  MutexLock lock(&mutex_);
+  if (key >= reports_.size() || codec < kDenseCodec || codec >= num_codecs_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("key ", key, " of ", reports_.size(), " to codec ", codec,
+                     " of ", num_codecs_));
+  }
+  reports_[key].is_dense = codec == kDenseCodec;
+  return absl::OkStatus();
+}
+
+PackingMode PusherCodecs::packing() const { return facts().packing; }
+
+absl::Status PusherCodecs::SetPacking(PackingMode mode) {
+  MutexLock lock(&mutex_);
+  if (facts_.packing != PackingMode::kAuto || mode == PackingMode::kAuto) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("SetPacking to ", ToString(mode), " of a store with ",
+                     ToString(facts_.packing)));
+  }
+  facts_.packing = mode;
+  return absl::OkStatus();
+}
+
+std::vector<TensorReport> PusherCodecs::Report() const {
+  MutexLock lock(&mutex_);
+  return reports_;
 }
 
 }  // namespace telegrad

@@ -5,7 +5,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "kvstore/options.h"
+#include "base/mutex.h"
+#include "kvstore/codec_control.h"
+#include "kvstore/kvstore.h"
 
 namespace telegrad {
 
@@ -18,14 +20,30 @@ struct PusherFacts {
   std::string transport_details = {};
 };
 
-std::string ToText(const PusherFacts& facts);
-// Of any bytes; InvalidArgument.
-absl::StatusOr<PusherFacts> ReadPusherFacts(absl::string_view text);
+// Of that store after an Init of `num_tensors`: texts that are short enough for
+// a gather.
+std::vector<std::string> PusherTexts(KVStore& store, size_t num_tensors);
 
-// Reports of new tensors, in texts that are short enough for a gather.
-std::vector<std::string> ReportTexts(const std::vector<TensorReport>& reports,
-                                     size_t first);
-// Of any bytes; InvalidArgument.
-absl::StatusOr<std::vector<TensorReport>> ReadReports(absl::string_view text);
+// What these say, on all workers of the host; to those that do not push it is
+// their codecs, which the one that does sets. Thread-safe.
+class PusherCodecs : public CodecControl {
+ public:
+  // Any bytes; InvalidArgument.
+  absl::Status Hear(absl::string_view text);
+  PusherFacts facts() const;
+  // The type's and its alternatives.
+  void SetNumCodecs(int count);
+
+  absl::Status SetCodec(Key key, int codec) override;
+  PackingMode packing() const override;
+  absl::Status SetPacking(PackingMode mode) override;
+  std::vector<TensorReport> Report() const override;
+
+ private:
+  mutable Mutex mutex_;
+  int num_codecs_ ABSL_GUARDED_BY(mutex_) = 1;
+  PusherFacts facts_ ABSL_GUARDED_BY(mutex_);
+  std::vector<TensorReport> reports_ ABSL_GUARDED_BY(mutex_);
+};
 
 }  // namespace telegrad
