@@ -78,7 +78,7 @@ absl::Status SettlePlan(const CLI::App& app, PushPullOptions& options) {
         absl::StrCat(given.by, " has ", each.codec, " in chunks of ",
                      each.chunk_bytes / 4, " elements for ", each.name, ", ",
                      is_other_chunk ? "--chunk" : "--gc-type",
-                     " says otherwise; leave one ", "of them out"));
+                     " says otherwise; leave one of them out"));
   }
   options.has_auto_chunk = true;
   options.type = given.plan.codec;
