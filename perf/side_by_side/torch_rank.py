@@ -3,8 +3,9 @@
     torch_rank.py KIND SIZES.json WARMUP ITERATIONS
 
 KIND: gloo, ddp, ddp_fp16, powersgd; telegrad:CODEC is DDP with telegrad.torch,
-which listens on TELEGRAD_BIND. MASTER_ADDR, RANK ... as torchrun sets them. The model hands over ready-made gradients, so that communication and the
-hook alone are timed. Rank 0 prints {"seconds": [...]}.
+which listens on TELEGRAD_BIND. MASTER_ADDR, RANK ... as torchrun sets them. The model
+hands over ready-made gradients, so that communication and the hook alone are timed.
+Rank 0 prints {"seconds": [...]}.
 """
 import json
 import os
