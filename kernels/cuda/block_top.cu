@@ -52,13 +52,7 @@ __device__ inline void Decayed4(const TopArgs& a, size_t i, float (&v)[4],
   Load4<kVector>(a.residual, i, a.n, v);
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
-    const float kept = a.rule.decay * v[j];
-    v[j] = kept + g[j];
-    if (kZeroNonFinite && !IsFinite(v[j])) {
-      ++counts.num_nonfinite;
-      if (i + j < counts.first_nonfinite) counts.first_nonfinite = i + j;
-      v[j] = IsFinite(kept) ? kept + 0.0f : 0.0f;
-    }
+    v[j] = Value<kZeroNonFinite>(a.rule.decay * v[j], g[j], i + j, counts);
   }
 }
 

@@ -20,17 +20,6 @@ __device__ inline void StoreFloat(float value, size_t index, uint8_t* bytes) {
   StoreWord(__float_as_uint(value), index, bytes);
 }
 
-// Residual plus gradient of element i, by the rule for what is not finite.
-template <bool kZero, class Counts>
-__device__ inline float Value(float residual, float grad, size_t i,
-                              Counts& counts) {
-  const float v = residual + grad;
-  if (!kZero || IsFinite(v)) return v;
-  ++counts.num_nonfinite;
-  if (i < counts.first_nonfinite) counts.first_nonfinite = i;
-  return IsFinite(residual) ? residual + 0.0f : 0.0f;
-}
-
 // Makes bytes of the four bits that each thread of a whole warp has, the first
 // highest; `is_there`: whether this thread's byte exists.
 __device__ inline void StoreBits(uint32_t bits, size_t i, bool is_there,

@@ -19,6 +19,17 @@ struct WideTally {
   uint64_t first_nonfinite = kNoIndex;
 };
 
+// Residual plus gradient of element i, by the rule for what is not finite.
+template <bool kZero, class Counts>
+__device__ inline float Value(float residual, float grad, size_t i,
+                              Counts& counts) {
+  const float v = residual + grad;
+  if (!kZero || IsFinite(v)) return v;
+  ++counts.num_nonfinite;
+  if (i < counts.first_nonfinite) counts.first_nonfinite = i;
+  return IsFinite(residual) ? residual + 0.0f : 0.0f;
+}
+
 // The block's, for its first thread. All its threads, of whole warps, take
 // part.
 template <class T>
