@@ -2,26 +2,15 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 
 #include "kernels/block_top.h"
+#include "kernels/value.h"
 
 // The steps of kernels/block_top.h, for the definition and for CPUs.
 namespace telegrad::kernels::reference {
-
-// Element i after the step's gradient.
-inline float DecayedValue(float residual, float grad, float decay, size_t i,
-                          NonFinite nonfinite, EncodeStats* stats) {
-  const float kept = decay * residual;
-  const float v = kept + grad;
-  if (nonfinite != NonFinite::kZero || std::isfinite(v)) return v;
-  ++stats->num_nonfinite;
-  if (i < stats->first_nonfinite) stats->first_nonfinite = i;
-  return std::isfinite(kept) ? kept + 0.0f : 0.0f;
-}
 
 // In the order of what is sent first: larger ones, then lower places.
 inline uint64_t TopKey(float v, uint32_t place) {

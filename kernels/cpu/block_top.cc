@@ -68,8 +68,8 @@ HWY_NOINLINE void DefineTop(const TopGradient& g, float* residual, size_t i,
                             size_t end, float threshold, TopList& list) {
   for (; i < end; ++i) {
     if (g.grad != nullptr) {
-      residual[i] = reference::DecayedValue(residual[i], g.grad[i], g.decay,
-                                            g.base + i, g.nonfinite, g.stats);
+      residual[i] = Value(g.decay * residual[i], g.grad[i], g.base + i,
+                          g.nonfinite, g.stats);
     }
     list.Append(residual[i], i, threshold);
   }
@@ -132,12 +132,12 @@ float SampledTopThreshold(const float* v, size_t size, size_t k) {
 
 // The k that are sent of a block whose values are in `residual`. Returns what
 // to list of the next block: what was chosen, and some that are not much less.
-float ChooseListed(const float* residual, size_t size, size_t k, TopList& list,
+float ChooseListed(float* residual, size_t size, size_t k, TopList& list,
                    uint16_t* places, float* values) {
   constexpr float kLess = 0.9f;
   if (list.count < k) {
     const float threshold = SampledTopThreshold(residual, size, k);
-    ListBlock<false>({}, const_cast<float*>(residual), size, threshold, list);
+    ListBlock<false>({}, residual, size, threshold, list);
   }
   if (list.count < k) {
     reference::ChooseTop(residual, size, k, places, values);

@@ -73,7 +73,7 @@ void TopEncode(const float* grad, float* residual, size_t n, TopRule rule,
     const size_t size = std::min(kTopBlock, n - from);
     for (size_t i = from; i < from + size; ++i) {
       residual[i] =
-          DecayedValue(residual[i], grad[i], rule.decay, i, nonfinite, stats);
+          Value(rule.decay * residual[i], grad[i], i, nonfinite, stats);
     }
     const size_t at = from / kTopBlock * rule.keep;
     ChooseTop(residual + from, size, TopOfBlock(size, rule.keep),
