@@ -22,14 +22,6 @@ def job():
     return telegrad.Job(from_launcher=True, dead_timeout=4).join()
 
 
-def refused(kind, work):
-    try:
-        work()
-    except kind as why:
-        return str(why)
-    raise AssertionError(f"no {kind}")
-
-
 # ---- what a rank does ----
 
 def values(_):
@@ -57,18 +49,18 @@ def values(_):
                       lambda: group.broadcast(array, root=3),
                       lambda: group.allgather(own, np.empty(N, np.int32)),
                       lambda: group.allreduce(np.zeros(3))):
-            got.append(refused(telegrad.UsageError, wrong))
+            got.append(workers.refused(telegrad.UsageError, wrong))
         group.allreduce(value)
         group.close()
-        got.append(refused(telegrad.WrongOrder, lambda: group.allreduce(value)))
+        got.append(workers.refused(telegrad.WrongOrder, lambda: group.allreduce(value)))
     return got
 
 
 def differs(_):
     """One rank has other sizes: both say so."""
     with job() as mine, telegrad.Group(mine) as group:
-        text = refused(telegrad.Mismatch,
-                       lambda: group.allreduce(np.zeros(4 + RANK, np.float32)))
+        text = workers.refused(telegrad.Mismatch,
+                               lambda: group.allreduce(np.zeros(4 + RANK, np.float32)))
         mine.barrier()
     return text
 

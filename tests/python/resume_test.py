@@ -61,14 +61,6 @@ def compressed(weights=None, gc_type="2bit", **options):
                                           guard=False, **options)
 
 
-def refused(work):
-    try:
-        work()
-    except telegrad.UsageError as why:
-        return str(why)
-    raise AssertionError("not refused")
-
-
 # ---- what a rank does ----
 
 def resumes(folder):
@@ -120,10 +112,11 @@ def reshards(folder):
     mine = [torch.load(path) for path in files[RANK::WORLD]]
     weights, sums = torch.load(os.path.join(folder, "sums.pt"))
     model, state = compressed(weights, FIXED)
-    texts = [refused(lambda: state.load_state_dict(mine)),
-             refused(lambda: state.load_state_dict(mine[:0], reshard="sum")),
-             refused(lambda: state.load_state_dict(mine, reshard="mean")),
-             refused(lambda: state.load_state_dict({"format": 7}))]
+    texts = [workers.refused(telegrad.UsageError, work) for work in (
+        lambda: state.load_state_dict(mine),
+        lambda: state.load_state_dict(mine[:0], reshard="sum"),
+        lambda: state.load_state_dict(mine, reshard="mean"),
+        lambda: state.load_state_dict({"format": 7}))]
     state.load_state_dict(mine, reshard="sum")
     got = {name: torch.zeros_like(p) for name, p in weights.items()}
     for _ in range(40):
@@ -134,7 +127,8 @@ def reshards(folder):
     far = {name: float((got[name].flatten() - sums[name]).abs().max()) for name in sums}
     state.close()
     other, differs = compressed(weights, FIXED, min_bytes=9)
-    texts.append(refused(lambda: differs.load_state_dict(mine, reshard="drop")))
+    texts.append(workers.refused(
+        telegrad.UsageError, lambda: differs.load_state_dict(mine, reshard="drop")))
     differs.close()
     plain, drops = compressed(weights, FIXED)
     drops.load_state_dict(mine, reshard="drop")

@@ -163,28 +163,20 @@ def not_finite():
 
 
 def refusals():
-    texts = []
+    def refused(kind, model, **options):
+        return workers.refused(kind, lambda: telegrad.torch.compress(model, **options))
 
-    def refused(kind, work):
-        try:
-            work()
-        except kind as why:
-            texts.append(str(why))
-        else:
-            texts.append(f"no {kind}")
-
-    refused(telegrad.Unsupported, lambda: telegrad.torch.compress(Net()))
-    refused(telegrad.Unsupported, lambda: telegrad.torch.compress(DDP(Net().double())))
+    texts = [refused(telegrad.Unsupported, Net()),
+             refused(telegrad.Unsupported, DDP(Net().double())),
+             refused(telegrad.UsageError, DDP(Net()), gc_type="3bit")]
     model = DDP(Net())
-    refused(telegrad.UsageError, lambda: telegrad.torch.compress(model, gc_type="3bit"))
-    model = DDP(Net())
-    refused(telegrad.UsageError, lambda: telegrad.torch.compress(model, servers=9))
+    texts.append(refused(telegrad.UsageError, model, servers=9))
     state = telegrad.torch.compress(model, optimizer=torch.optim.SGD(
         model.parameters(), lr=1), servers=1)
-    refused(telegrad.WrongOrder, lambda: telegrad.torch.compress(model))
+    texts.append(refused(telegrad.WrongOrder, model))
     with model.join():
-        refused(telegrad.Unsupported,
-                lambda: model(inputs(0, RANK)).sum().backward())
+        texts.append(workers.refused(telegrad.Unsupported,
+                                     lambda: model(inputs(0, RANK)).sum().backward()))
     state.close()
     return texts
 

@@ -23,6 +23,15 @@ def skip(why):
     sys.exit(1 if os.environ.get("CI") == "true" else SKIPPED)
 
 
+def refused(kind, work):
+    """The text of the error of that kind that `work` must raise."""
+    try:
+        work()
+    except kind as why:
+        return str(why)
+    raise AssertionError(f"no {kind}")
+
+
 class Ranks:
     """Processes that run `function` of `file`, with torchrun's variables."""
 

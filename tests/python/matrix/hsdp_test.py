@@ -61,14 +61,6 @@ def backward(model, step, scale=1.0):
     return shards(model)
 
 
-def refused(kind, work):
-    try:
-        work()
-    except kind as why:
-        return str(why)
-    raise AssertionError(f"no {kind}")
-
-
 def two_bits(mesh, replica):
     """Of each shard's gradients, as FSDP alone gives them, on both replicas."""
     plain = sharded(mesh["shard"], 7)
@@ -110,7 +102,7 @@ def all_cases(_):
         for name, gradient in want.items():
             assert np.array_equal(gradient, got[name]), (step, name)
         assert sum(np.abs(gradient).sum() for gradient in want.values()) > 0
-    texts = [refused(telegrad.Unsupported, work) for work in (
+    texts = [workers.refused(telegrad.Unsupported, work) for work in (
         lambda: telegrad.torch.compress(sharded(mesh["shard"], 7)),
         lambda: telegrad.torch.compress(sharded(mesh, 7), replicas=mesh["replicate"]),
         lambda: telegrad.torch.compress(sharded(mesh["shard"], 7), "auto",

@@ -101,18 +101,13 @@ def reference():
 
 def refuses(_):
     """What the store lacks, by name."""
-    texts = []
     store = mx.kv.create("telegrad")
-    for work in (lambda: store.set_optimizer(mx.optimizer.Ftrl()),
-                 lambda: store.set_optimizer(mx.optimizer.SGD(clip_gradient=1)),
-                 lambda: store.init("x", mx.nd.zeros(4, dtype="float64")),
-                 lambda: store.init("x", mx.nd.zeros((4, 2)).tostype("row_sparse")),
-                 lambda: store.row_sparse_pull("x")):
-        try:
-            work()
-            texts.append("not refused")
-        except telegrad.Error as why:
-            texts.append(str(why))
+    texts = [workers.refused(telegrad.Error, work) for work in (
+        lambda: store.set_optimizer(mx.optimizer.Ftrl()),
+        lambda: store.set_optimizer(mx.optimizer.SGD(clip_gradient=1)),
+        lambda: store.init("x", mx.nd.zeros(4, dtype="float64")),
+        lambda: store.init("x", mx.nd.zeros((4, 2)).tostype("row_sparse")),
+        lambda: store.row_sparse_pull("x"))]
     store.close()
     return texts
 
