@@ -118,6 +118,7 @@ def reshards(folder):
         lambda: state.load_state_dict(mine, reshard="mean"),
         lambda: state.load_state_dict({"format": 7}))]
     state.load_state_dict(mine, reshard="sum")
+    early = workers.refused(telegrad.WrongOrder, state.state_dict)
     got = {name: torch.zeros_like(p) for name, p in weights.items()}
     for _ in range(40):
         model.zero_grad()
@@ -125,6 +126,7 @@ def reshards(folder):
         for name, p in model.module.named_parameters():
             got[name] += p.grad
     far = {name: float((got[name].flatten() - sums[name]).abs().max()) for name in sums}
+    assert state.state_dict()["workers"] == WORLD
     state.close()
     other, differs = compressed(weights, FIXED, min_bytes=9)
     texts.append(workers.refused(
@@ -135,7 +137,7 @@ def reshards(folder):
     (plain(torch.zeros(2, 24)) * 0).backward()
     dropped = max(float(p.grad.abs().max()) for p in plain.parameters())
     drops.close()
-    return [far, dropped, texts]
+    return [far, dropped, texts + [early]]
 
 
 # ---- the tests ----
@@ -161,7 +163,8 @@ class Resume(unittest.TestCase):
                 self.assertEqual(dropped, 0)
                 for text, pattern in zip(texts, (
                         "reshard='sum'.*reshard='drop'", "each old rank", "reshard='sum'",
-                        "no state of telegrad", "min_bytes 0 then, 9 now")):
+                        "no state of telegrad", "min_bytes 0 then, 9 now",
+                        "take the step first")):
                     self.assertRegex(text, pattern)
 
 

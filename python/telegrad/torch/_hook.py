@@ -15,7 +15,7 @@ import torch
 
 from .._arrays import tensor_of
 from .._library import SLICE_S, Tensor, call
-from ..errors import Error, Unsupported, UsageError
+from ..errors import Error, Unsupported, UsageError, WrongOrder
 from ..job import is_failing
 from ..store import Store
 from . import _residuals
@@ -142,7 +142,7 @@ class State:
                           "nonfinite": nonfinite, "min_bytes": min_bytes,
                           "warmup_steps": warmup_steps, "guard": guard}
         self._group = model.process_group
-        self._carried: Dict[str, Any] = {}  # to be added to the next gradients
+        self._carried: Optional[Dict[str, Any]] = None  # to be added to the next gradients
         self._flag_of = dict(zip(names, keys[len(names):]))
         self.rank, self.num_workers = self._job.rank, self._job.num_workers
         self._verbose = verbose and self.rank == 0
@@ -188,7 +188,7 @@ class State:
                               "number of batches (drop_last=True)")
         plan = self._plan_of(bucket, buffer)
         if self._carried:
-            self._add_carried(bucket)
+            self._add(self._carried, bucket)
         if plan.flag is not None:
             plan.flag[0] = 0.0 if math.isfinite(float(buffer.sum())) else 1.0
         tag = self._store.queue.new_tag((buffer, plan))
@@ -205,9 +205,9 @@ class State:
                 self._pending.pop(tag)
             raise
 
-    def _add_carried(self, bucket: Any) -> None:
+    def _add(self, carried: Dict[str, Any], bucket: Any) -> None:
         for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
-            held = self._carried.pop(self._name_of[id(parameter)], None)
+            held = carried.pop(self._name_of[id(parameter)], None)
             if held is not None:
                 gradient.add_(held.reshape(gradient.shape).to(gradient))
 
@@ -274,6 +274,7 @@ class State:
         waited_s = time.monotonic() - start
         self.waited_s += waited_s
         self.steps += 1
+        self._carried = None
         if error is not None:
             raise error
         if self._choice is not None:
@@ -300,8 +301,15 @@ class State:
 
     def state_dict(self) -> Dict[str, Any]:
         """What codecs keep of this rank's gradients (residuals, agreed scales), for
-        `torch.save`; each rank has its own. All ranks call it, between steps."""
+        `torch.save`; each rank has its own. All ranks call it, between steps.
+
+        Raises:
+            telegrad.WrongOrder: before the first step after a "sum" was loaded.
+        """
         self._refuse_auto()
+        if self._carried is not None:
+            raise WrongOrder("a state between load_state_dict with reshard='sum' and the "
+                             "step that adds what was held back: take the step first")
         self._job.barrier()  # nobody is in a step any more
         try:
             return _residuals.make(self._store, self._names, self._sizes, self._settings)

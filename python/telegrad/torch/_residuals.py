@@ -94,7 +94,7 @@ def make(store: Any, keys: Dict[str, int], sizes: Dict[str, int],
 
 
 def load(store: Any, keys: Dict[str, int], state: Any, way: Optional[str], group: Any,
-         sizes: Dict[str, int], settings: Dict[str, Any]) -> Dict[str, Any]:
+         sizes: Dict[str, int], settings: Dict[str, Any]) -> Optional[Dict[str, Any]]:
     """Of all ranks: what they kept, or what to do with other workers' states.
 
     Args:
@@ -103,8 +103,8 @@ def load(store: Any, keys: Dict[str, int], state: Any, way: Optional[str], group
         way: "sum" or "drop", for another number of workers.
 
     Returns:
-        What this rank is to add to its next gradients, by name [n] float32; nothing
-        where the state fits as it is.
+        Of "sum" what this rank is to add to its next gradients, by name [n] float32;
+        else None, on all ranks.
 
     Raises:
         telegrad.UsageError: on all ranks, what does not fit.
@@ -127,14 +127,14 @@ def load(store: Any, keys: Dict[str, int], state: Any, way: Optional[str], group
     if all(other["of"] == [(rank, *now)] for rank, other in enumerate(notes)):
         for name, key in keys.items():
             store.load_codec(key, states[0]["codecs"][name].numpy().tobytes())
-        return {}
+        return None
     given = sorted(pair for other in notes for pair in other["of"])
     if way not in _WAYS:
         raise UsageError(f"states of (rank, workers, servers) {given} for {now[0]} workers "
                          f"and {now[1]} servers: say reshard='sum', which keeps what was "
                          "held back, or reshard='drop'")
     if way == "drop":
-        return {}
+        return None
     old = given[0][1:] if given else (0, 0)
     if given != [(rank, *old) for rank in range(old[0])] or not given:
         raise UsageError("reshard='sum' takes each old rank's state on one rank, once; "
