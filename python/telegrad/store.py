@@ -178,9 +178,10 @@ class Store:
         With `values` all arrays become worker 0's. `rates` has for each key what its
         learning rate and its weight decay are multiplied by.
         """
-        if len(names) != len(arrays) or len(rates or names) != len(names):
+        num_rates = len(names) if rates is None else len(rates)
+        if len(names) != len(arrays) or num_rates != len(names):
             raise UsageError(f"{len(names)} names for {len(arrays)} arrays and "
-                             f"{len(rates or names)} rates")
+                             f"{num_rates} rates")
         texts = (c_char_p * len(names))(*[encoded(name) for name in names])
         keys = (c_uint32 * len(names))()
         tensors = tensors_of(arrays, writes=values)
