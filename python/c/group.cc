@@ -1,4 +1,3 @@
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <utility>

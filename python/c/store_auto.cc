@@ -15,6 +15,7 @@ using telegrad::StepTimes;
 using telegrad::TensorReport;
 using telegrad::WorkerGroup;
 using telegrad::c::Give;
+using telegrad::c::GiveBytes;
 
 namespace {
 
@@ -92,8 +93,8 @@ extern "C" int32_t telegrad_store_after_step(telegrad_store* store,
   if (const absl::Status forked = store->owner().Check(); !forked.ok()) {
     return Give(forked, status);
   }
-  absl::StatusOr<std::string> made = store->AfterStep(
-      {.step = step_s, .exchange = exchange_s, .wait = wait_s});
-  if (made.ok()) *decisions = new telegrad_bytes{*std::move(made)};
-  return Give(made.status(), store->verdict(), status);
+  return GiveBytes(
+      store->AfterStep(
+          {.step = step_s, .exchange = exchange_s, .wait = wait_s}),
+      store->verdict(), decisions, status);
 }

@@ -11,6 +11,7 @@
 
 using telegrad::TensorView;
 using telegrad::c::Give;
+using telegrad::c::GiveBytes;
 
 namespace {
 
@@ -248,9 +249,7 @@ int32_t telegrad_store_save_states(telegrad_store* store,
   }
   absl::StatusOr<telegrad::StateAccess*> access = StatesOf(store);
   if (!access.ok()) return Give(access.status(), status);
-  absl::StatusOr<std::string> text = (*access)->Save();
-  if (text.ok()) *states = new telegrad_bytes{*std::move(text)};
-  return Give(text.status(), VerdictOf(store), status);
+  return GiveBytes((*access)->Save(), VerdictOf(store), states, status);
 }
 
 int32_t telegrad_store_load_states(telegrad_store* store, const void* states,
@@ -271,9 +270,7 @@ int32_t telegrad_store_save_codec(telegrad_store* store, uint32_t key,
   }
   const absl::StatusOr<telegrad::CodecStates*> access = CodecStatesOf(store);
   if (!access.ok()) return Give(access.status(), status);
-  absl::StatusOr<std::string> text = (*access)->SaveCodec(key);
-  if (text.ok()) *state = new telegrad_bytes{*std::move(text)};
-  return Give(text.status(), VerdictOf(store), status);
+  return GiveBytes((*access)->SaveCodec(key), VerdictOf(store), state, status);
 }
 
 int32_t telegrad_store_load_codec(telegrad_store* store, uint32_t key,
