@@ -23,18 +23,6 @@ constexpr const char* kVariables[] = {"FI_PROVIDER", "TELEGRAD_GDR",
                                       "UCX_PROTO_ENABLE", "UCX_TLS"};
 constexpr size_t kMaxValue = 200;
 
-// The codecs that an automatic choice reckons with, each once.
-std::vector<std::string> CodecsToMeasure(const RunContext& context) {
-  std::set<std::string> codecs;
-  for (const TensorReport& report : context.store.codecs().Report()) {
-    codecs.insert(report.setting);
-  }
-  const std::vector<std::string> types = context.setting.compression.types();
-  codecs.insert(types.begin(), types.end());
-  codecs.erase("none");
-  return {codecs.begin(), codecs.end()};
-}
-
 int CpusOf(const RunContext& context) {
   const absl::StatusOr<Machine>& machine = context.detection.Get().machine;
   if (machine.ok() && machine->cpus > 0) return machine->cpus;
@@ -230,8 +218,10 @@ absl::Status RunPlan::StartAuto(std::span<const TensorSpec> tensors) {
   CalibrationCache cache(CacheOptionsOf(*context_));
   KVStore& store = context_->store;
   const int members = store.group().num_workers() + store.group().num_servers();
+  const std::vector<std::string> codecs =
+      CodecsToMeasure(store.codecs(), context_->setting.compression);
   AutoOptions options = {.speeds = {.compression = CompressionOf(*context_),
-                                    .codecs = CodecsToMeasure(*context_),
+                                    .codecs = codecs,
                                     .cpus = CpusOf(*context_),
                                     .cache = &cache},
                          .threads = context_->options.threads,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -81,6 +82,18 @@ absl::Status ParseAllowedCodecs(absl::string_view flag, absl::string_view list,
   gc.type = names[0];
   gc.alternatives.assign(names.begin() + 1, names.end());
   return absl::OkStatus();
+}
+
+std::vector<std::string> CodecsToMeasure(const CodecControl& codecs,
+                                         const CompressionConfig& compression) {
+  std::set<std::string> names;
+  for (const TensorReport& report : codecs.Report()) {
+    names.insert(report.setting);
+  }
+  const std::vector<std::string> types = compression.types();
+  names.insert(types.begin(), types.end());
+  names.erase("none");
+  return {names.begin(), names.end()};
 }
 
 StepTimes MedianTimes(std::span<const StepTimes> samples) {

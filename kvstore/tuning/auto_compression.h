@@ -24,6 +24,10 @@ namespace telegrad {
 absl::Status ParseAllowedCodecs(absl::string_view flag, absl::string_view list,
                                 CompressionConfig& gc);
 
+// The codecs that `auto` of `compression` reckons with, each once.
+std::vector<std::string> CodecsToMeasure(const CodecControl& codecs,
+                                         const CompressionConfig& compression);
+
 // Seconds of one step on this worker.
 struct StepTimes {
   double step = 0;

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <thread>
 #include <utility>
 
@@ -22,9 +21,8 @@ namespace {
 // Workers and servers on this machine, which share its cores.
 int MembersHere(const WorkerGroup& group) {
   const telegrad::Membership& members = group.membership();
-  const auto of = [](const auto& all, size_t rank) { return all[rank].host; };
-  const std::string here =
-      of(members.workers, static_cast<size_t>(members.self.rank));
+  const std::string& here =
+      members.workers[static_cast<size_t>(members.self.rank)].host;
   int count = 0;
   for (const auto* all : {&members.workers, &members.servers}) {
     count += static_cast<int>(std::count_if(
@@ -46,17 +44,13 @@ std::string JsonOf(const AutoCompression::Decisions& decisions, int64_t step) {
 }  // namespace
 
 AutoOptions telegrad_store::AutoOptionsNow() const {
-  std::set<std::string> codecs;
   AutoOptions options;
   options.speeds.compression = *auto_compression_;
+  options.speeds.codecs =
+      telegrad::CodecsToMeasure(store_->codecs(), *auto_compression_);
   for (const TensorReport& report : store_->codecs().Report()) {
-    codecs.insert(report.setting);
     options.speeds.num_elems += report.num_elems;
   }
-  const std::vector<std::string> types = auto_compression_->types();
-  codecs.insert(types.begin(), types.end());
-  codecs.erase("none");
-  options.speeds.codecs.assign(codecs.begin(), codecs.end());
   options.speeds.cpus =
       static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   options.threads = num_threads_;
