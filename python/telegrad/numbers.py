@@ -29,13 +29,12 @@ def numbers_of(source: Any) -> Dict[str, float]:
     numbers = {name: float(found[name]) for name in _NUMBERS if name in found}
     if "waited_s" in found:
         numbers["comm_wait_s"] = float(found["waited_s"])
-    sides = [side for side in ("push", "pull") if f"{side}_raw_bytes" in numbers]
-    raw = {side: numbers[f"{side}_raw_bytes"] for side in sides}
-    wire = {side: numbers[f"{side}_wire_bytes"] for side in sides}
-    ratios = {f"{side}_ratio": (raw[side], wire[side]) for side in sides}
-    ratios["ratio"] = (sum(raw.values()), sum(wire.values()))
-    numbers.update({name: above / below for name, (above, below) in ratios.items()
-                    if below > 0})
+    for name, sides in (("push_ratio", ["push"]), ("pull_ratio", ["pull"]),
+                        ("ratio", ["push", "pull"])):
+        raw, wire = (sum(numbers.get(f"{side}_{kind}_bytes", 0) for side in sides)
+                     for kind in ("raw", "wire"))
+        if wire > 0:
+            numbers[name] = raw / wire
     return numbers
 
 

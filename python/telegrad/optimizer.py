@@ -75,26 +75,14 @@ def _refuse(what: str) -> Unsupported:
                        "gradients, pull sums")
 
 
-def _mxnet_sgd(given: Any) -> Dict[str, Any]:
-    return {"momentum": given.momentum}
-
-
-def _mxnet_adam(given: Any) -> Dict[str, Any]:
-    return {name: getattr(given, name) for name in Adam._own}
-
-
 def _torch_adam(group: Dict[str, Any]) -> Dict[str, Any]:
     beta1, beta2 = group["betas"]
     return {"beta1": beta1, "beta2": beta2, "epsilon": group["eps"]}
 
 
+_MXNET: Dict[str, Any] = {"SGD": SGD, "NAG": NAG, "Adam": Adam}
 # Class -> (ours, its own numbers, options that the store lacks).
-_Reader = Callable[[Any], Dict[str, Any]]
-_MXNET: Dict[str, Tuple[Any, _Reader, Tuple[str, ...]]] = {
-    "SGD": (SGD, _mxnet_sgd, ()),
-    "NAG": (NAG, _mxnet_sgd, ()),
-    "Adam": (Adam, _mxnet_adam, ()),
-}
+_Reader = Callable[[Dict[str, Any]], Dict[str, Any]]
 _TORCH: Dict[str, Tuple[Any, _Reader, Tuple[str, ...]]] = {
     "SGD": (SGD, lambda group: {"momentum": group["momentum"]},
             ("dampening", "maximize")),
@@ -107,12 +95,13 @@ def _of_mxnet(given: Any, kind: str) -> RunByStore:
     name = type(given).__name__
     if name not in _MXNET:
         raise _refuse(kind)
-    ours, own, _ = _MXNET[name]
+    ours = _MXNET[name]
     for option in ("clip_gradient", "lr_scheduler"):
         if getattr(given, option, None) is not None:
             raise _refuse(f"{kind} with {option}")
     found: RunByStore = ours(learning_rate=given.lr, wd=given.wd,
-                             rescale_grad=given.rescale_grad, **own(given))
+                             rescale_grad=given.rescale_grad,
+                             **{own: getattr(given, own) for own in ours._own})
     for to, option in ((found.lr_mult, "lr_mult"), (found.wd_mult, "wd_mult")):
         by_name = dict(getattr(given, option, {}))
         to.update(by_name)
