@@ -67,7 +67,7 @@ def compress(model: Any, gc_type: str = "2bit", *, replicas: Optional[Any] = Non
 def report(model: Optional[Any] = None) -> Dict[str, Any]:
     """What was decided and saved, of the model, or of the one compressed last."""
     found: List[Any] = [state for state in states()
-                          if model is None or state.model() is model]
+                        if model is None or state.model() is model]
     if not found:
         raise WrongOrder("no model is compressed")
     return found[-1].report()

@@ -60,8 +60,8 @@ class Replicas:
         group = _group_of(replicas)
         self.model: Callable[[], Any] = weakref.ref(model)
         self._job = job_of_group(group=group, **job_options)
-        self._store = Store(self._job)
         try:
+            self._store = Store(self._job)
             self._store.set_compression(
                 type=gc_type, rules=rules, threshold=threshold, reply=reply,
                 packing=packing, nonfinite=nonfinite, min_bytes=min_bytes,
