@@ -29,7 +29,8 @@ int main(int argc, char** argv) {
   check(telegrad_job_start(&options, &job, &status), "start");
   check(telegrad_job_join(job, &status), "join");
   telegrad_store* store = NULL;
-  check(telegrad_store_create(job, "dist_sync", NULL, &store, &status), "store");
+  check(telegrad_store_create(job, "dist_sync", NULL, &store, &status),
+        "store");
 
   telegrad_compression compression;
   telegrad_compression_init(&compression, sizeof compression);
