@@ -107,7 +107,8 @@ class KVStore {
   virtual Ticket Push(Key key, TensorViews grads, int priority) = 0;
   virtual Ticket Pull(Key key, TensorViews outs, int priority) = 0;
   // All workers' views become those of worker `root`'s first device. All call
-  // it, between rounds; the store's own value of the key stays as it was.
+  // it, between rounds; a Pull of a worker that has not yet may give the value,
+  // too. The store's own value of the key stays as it was.
   virtual Ticket Broadcast(Key key, int root, TensorViews values,
                            int priority) = 0;
 

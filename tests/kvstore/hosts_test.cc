@@ -152,6 +152,8 @@ TEST(Hosts, MayHaveDifferentNumbersOfWorkers) {
       ASSERT_THAT(store.Pull(1, memory.view(), 0).Wait(Soon()), IsOk());
       EXPECT_EQ(memory.as<float>()[6], 6);
     }
+    // A value that is broadcast passes pulls that have not been answered.
+    ASSERT_THAT(store.group().Gather("pulled", ""), IsOk());
     // From a worker that does not push, to all.
     for (const int root : {2, 3, 5, 0}) {
       const float value = 40 + static_cast<float>(root);
