@@ -11,6 +11,7 @@
 #include "perf/options.h"
 #include "perf/payload_memory.h"
 #include "topology/calibration.h"
+#include "topology/cost_model.h"
 #include "topology/detect.h"
 
 namespace telegrad::perf {
@@ -89,7 +90,7 @@ absl::StatusOr<Calibration> Measure(const CalibrateFlags& flags) {
   calibration.cores = Stated(flags.cores, "--cores");
   if (flags.link_gbps > 0) {
     for (LinkFigures& link : calibration.links) {
-      if (link.name == "intra" || link.name == "bus") continue;
+      if (link.name == "intra" || link.name == kBusLink) continue;
       link.send = Stated(flags.link_gbps * 1e9 / 8, "--link-gbps");
       link.receive = link.send;
     }

@@ -37,10 +37,10 @@ struct BitsForWorkers {
 // that it encoded again, 32-bit floats.
 enum class Reply : uint8_t { kSum, kReencode, kDense };
 
-// Speeds of one codec, elements/s of one core, or of one GPU.
+// Speeds of one codec, elements/s of one core.
 struct CodecFigures {
   std::string name = {};  // as users write it: "2bit:auto"
-  bool on_gpu = false;
+  bool on_gpu = false;    // encode, decode and call_s are a GPU's
   bool is_lossy = true;
   bool is_summable = false;  // codes are added without decoding
   Reply reply = Reply::kReencode;
@@ -56,7 +56,8 @@ struct CodecFigures {
   bool operator==(const CodecFigures&) const = default;
 };
 
-// A way between machines (or "intra": between the GPUs of one), each direction.
+// A way between machines (or "intra": between the GPUs of one; "bus": from one
+// to its host, `send`, and back), each direction.
 struct LinkFigures {
   std::string name = {};  // a transport ("TCP", "IB", "RoCEv2", "EFA"), "intra"
   Figure send = {};       // bytes/s

@@ -50,9 +50,16 @@ struct ClusterCost {
   double frame_latency_s = 0;  // 0: latency_s
   double frame_cpu_s = 0;      // 0: message_cpu_s
   double frame_cpu_s_per_byte = 0;  // 0: cpu_s_per_byte
+  // Of a GPU, to and from servers; 0: gradients lie on the host.
+  double to_host_bytes_per_s = 0;
+  double to_device_bytes_per_s = 0;
+  double bus_latency_s = 0;
 };
 
-// What a calibration says of a machine's cores.
+// The link between a GPU, where gradients are, and its host.
+inline constexpr char kBusLink[] = "bus";
+
+// What a calibration says of a machine's cores, and of its GPUs' bus.
 void SetCores(const Calibration& calibration, ClusterCost* cluster);
 // What it says of messages on the link of that name, if anything.
 void SetLink(const Calibration& calibration, absl::string_view name,
@@ -62,7 +69,7 @@ void SetLink(const Calibration& calibration, absl::string_view name,
 struct CodecCost {
   std::string name = "none";
   bool compresses = false;
-  bool on_gpu = false;
+  bool on_gpu = false;  // encodes and decodes there; cores do the rest
   double encode_s = 0;
   double merge_s = 0;  // per contribution
   double reply_encode_s = 0;
@@ -92,8 +99,10 @@ enum class Resource : uint8_t {
   kServerReceive,
   kServerCore,
   kServerSend,
+  kToHost,
+  kToDevice,
 };
-inline constexpr size_t kNumResources = 8;
+inline constexpr size_t kNumResources = 10;
 
 // One way station of a chunk: all `uses` run side by side, then
 // `delay_s` without any.

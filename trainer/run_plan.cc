@@ -229,6 +229,9 @@ absl::Status RunPlan::StartAuto(std::span<const TensorSpec> tensors) {
                          .chunk_elems = context_->options.chunk_elems};
   for (const TensorSpec& tensor : tensors) {
     options.speeds.num_elems += tensor.num_elems;
+    if (!tensor.devices.empty()) {
+      options.speeds.device = tensor.devices.front();
+    }
   }
   auto_ = std::make_unique<AutoCompression>(store, std::move(options));
   ASSIGN_OR_RETURN(const AutoCompression::Decisions decisions, auto_->Start());

@@ -222,7 +222,7 @@ LinkFigures AutoCompression::LinkOf(double bytes_per_s,
 absl::StatusOr<Plan> AutoCompression::PlanWith(const PlanRequest& request,
                                                const LinkFigures& link) const {
   Calibration calibration = calibration_;
-  calibration.links = {link};
+  calibration.links.push_back(link);
   return MakePlan({}, calibration, request);
 }
 

@@ -16,6 +16,7 @@
 #include "kvstore/engine/codec_policy.h"
 #include "kvstore/engine/device_lane.h"
 #include "kvstore/tuning/timing.h"
+#include "topology/cost_model.h"
 
 namespace telegrad {
 namespace {
@@ -208,7 +209,7 @@ absl::StatusOr<LinkFigures> MeasureBus(Device device,
                    TimeInTurns({[&] { return down(there.view()); }, up,
                                 [&] { return down(word.view()); }},
                                options.repeats, options.budget));
-  return LinkFigures{.name = "bus",
+  return LinkFigures{.name = kBusLink,
                      .send = Rate(static_cast<double>(bytes), timings[0]),
                      .receive = Rate(static_cast<double>(bytes), timings[1]),
                      .latency_s = Seconds(timings[2], "a copy of 4 bytes")};

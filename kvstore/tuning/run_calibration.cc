@@ -11,6 +11,7 @@
 #include "kvstore/engine/checks.h"
 #include "kvstore/engine/shard_plan.h"
 #include "kvstore/gather_numbers.h"
+#include "kvstore/tuning/device_speeds.h"
 #include "topology/cost_model.h"
 
 namespace telegrad {
@@ -23,14 +24,26 @@ constexpr int kCoresRepeats = 3;
 constexpr size_t kMaxTextBytes = size_t{1} << 20;  // of the control plane
 
 // In the order in which they travel; short, so that a thousand workers may.
-std::vector<SlowestNumber> Numbers(Calibration& calibration) {
-  std::vector<SlowestNumber> numbers = {{&calibration.cores.value, false},
-                                        {&calibration.reduce.value, false},
-                                        {&calibration.check.value, false},
-                                        {&calibration.copy.value, false},
-                                        {&calibration.handover_s.value}};
+std::vector<SlowestNumber> Numbers(Calibration& calibration, LinkFigures& bus) {
+  std::vector<SlowestNumber> numbers = {
+      {&calibration.cores.value, false}, {&calibration.reduce.value, false},
+      {&calibration.check.value, false}, {&calibration.copy.value, false},
+      {&calibration.handover_s.value},   {&bus.send.value, false},
+      {&bus.receive.value, false},       {&bus.latency_s.value}};
   for (CodecFigures& codec : calibration.codecs) AppendNumbers(codec, &numbers);
   return numbers;
+}
+
+absl::StatusOr<CodecFigures> MeasureThere(const std::string& codec,
+                                          const RunCalibrationOptions& options,
+                                          const CalibrationOptions& how) {
+  ASSIGN_OR_RETURN(CodecFigures figures,
+                   options.measure_codec(codec, options.compression, how));
+  if (options.device != Device{}) {
+    RETURN_IF_ERROR(MeasureOnDevice(options.device, codec, options.compression,
+                                    how, figures));
+  }
+  return figures;
 }
 
 Calibration MeasureMine(const RunCalibrationOptions& options, int num_workers,
@@ -46,14 +59,21 @@ Calibration MeasureMine(const RunCalibrationOptions& options, int num_workers,
                 .confidence = Confidence::kReported,
                 .reason = "processors of the machine"};
   for (const std::string& codec : options.codecs) {
-    absl::StatusOr<CodecFigures> figures =
-        options.measure_codec(codec, options.compression, how);
+    absl::StatusOr<CodecFigures> figures = MeasureThere(codec, options, how);
     if (figures.ok()) {
       mine.codecs.push_back(*std::move(figures));
     } else {
       notes->push_back(absl::StrCat("codec ", codec, " cannot be measured: ",
                                     figures.status().message()));
     }
+  }
+  if (options.device == Device{}) return mine;
+  absl::StatusOr<LinkFigures> bus = MeasureBus(options.device, how);
+  if (bus.ok()) {
+    mine.links.push_back(*std::move(bus));
+  } else {
+    notes->push_back(
+        absl::StrCat("the bus cannot be measured: ", bus.status().message()));
   }
   return mine;
 }
@@ -106,7 +126,18 @@ void Agree(const Figure& slowest, Figure* figure) {
 // are those of `mine`, or none.
 absl::Status GatherSpeeds(KVStore& store, Calibration mine,
                           Calibration* agreed) {
-  RETURN_IF_ERROR(GatherSlowest(store.group(), "plan-speeds", Numbers(mine)));
+  const LinkFigures* const own_bus = mine.FindLink(kBusLink);
+  LinkFigures bus = own_bus == nullptr ? LinkFigures() : *own_bus;
+  RETURN_IF_ERROR(
+      GatherSlowest(store.group(), "plan-speeds", Numbers(mine, bus)));
+  agreed->links.clear();
+  if (bus.send.value > 0) {
+    LinkFigures& link = agreed->links.emplace_back();
+    link.name = kBusLink;
+    Agree(bus.send, &link.send);
+    Agree(bus.receive, &link.receive);
+    Agree(bus.latency_s, &link.latency_s);
+  }
   for (const auto figure :
        {&Calibration::cores, &Calibration::reduce, &Calibration::check,
         &Calibration::copy, &Calibration::handover_s}) {

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/clock.h"
+#include "base/device.h"
 #include "kvstore/kvstore.h"
 #include "kvstore/tuning/calibrate.h"
 #include "kvstore/tuning/calibration_cache.h"
@@ -21,6 +22,7 @@ struct RunCalibrationOptions {
   CompressionConfig compression = {};
   std::vector<std::string> codecs = {};  // with their settings, none left out
   size_t num_elems = 0;                  // that a step exchanges
+  Device device = {};                    // where this worker's gradients lie
   int cpus = 1;                          // of this worker's machine
   CalibrationCache* cache = nullptr;     // null: measured, and not kept
   Duration budget = std::chrono::milliseconds(100);  // CalibrationOptions'
@@ -28,20 +30,21 @@ struct RunCalibrationOptions {
 };
 
 struct RunCalibration {
-  Calibration mine = {};  // cores' and codecs' figures of this worker
-  // The slowest of all workers', without links: speeds the least, times the
-  // most. `cores` is the least number of a machine's.
+  Calibration mine = {};  // cores', codecs' and bus' figures of this worker
+  // The slowest of all workers': speeds the least, times the most. `cores` is
+  // the least number of a machine's. Of links the bus, where all have one.
   Calibration agreed = {};
   // What a codec lacks that the agreed ones do not hold.
   std::vector<std::string> notes = {};
 };
 
 // Measures this worker's cores and codecs (a tenth of a second or two each) or
-// finds them in the cache, and takes the slowest worker's. All workers call it
-// at the same time, after Init, with the same codecs. A codec that cannot be
-// measured, or not be reckoned with for so many workers, is a note; so are all
-// where what worker 0 knows of them cannot be sent or read. Errors are the
-// store's, and InvalidArgument for numbers that a worker sent.
+// finds them in the cache, then its device's, and takes the slowest worker's.
+// All workers call it at the same time, after Init, with the same codecs. A
+// codec that cannot be measured, or not be reckoned with for so many workers,
+// is a note; so are all where what worker 0 knows of them cannot be sent or
+// read. Errors are the store's, and InvalidArgument for numbers that a worker
+// sent.
 absl::StatusOr<RunCalibration> CalibrateRun(
     KVStore& store, const RunCalibrationOptions& options);
 

@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "base/device_access.h"
 #include "tests/kvstore/cluster.h"
 #include "tests/kvstore/known_speeds.h"
 #include "tests/testing/status_matchers.h"
+#include "topology/cost_model.h"
 
 // The figures that a run's plan is made with, the same on all workers.
 namespace telegrad {
@@ -82,6 +84,37 @@ absl::StatusOr<CodecFigures> Renamed(absl::string_view text,
   figures->name = std::string(text);
   figures->encode.reason.assign(kReasonBytes, '.');
   return figures;
+}
+
+// By the emulated device.
+TEST(CalibrateRun, MeasuresTheDeviceAndItsBus) {
+  const ClusterConfig config = JobWith("2bit");
+  for (const int num_there : {1, 2}) {
+    std::vector<absl::StatusOr<RunCalibration>> runs(2);
+    Cluster(config).Run([&](KVStore& store) {
+      const int rank = store.group().rank();
+      runs[static_cast<size_t>(rank)] = CalibrateRun(
+          store, {.compression = config.compression,
+                  .codecs = {"2bit"},
+                  .num_elems = 4096,
+                  .device = rank < num_there ? kEmulatedDevice : Device{},
+                  .budget = std::chrono::milliseconds(1),
+                  .measure_codec = KnownSpeeds});
+    });
+    for (const auto& run : runs) {
+      ASSERT_THAT(run, IsOk());
+      EXPECT_EQ(run->agreed, runs[0]->agreed);
+      EXPECT_THAT(run->notes, IsEmpty());
+      const CodecFigures& codec = run->agreed.codecs.front();
+      EXPECT_TRUE(codec.on_gpu);
+      EXPECT_EQ(codec.decode_add.value, t_codec_speed);
+      const LinkFigures* bus = run->agreed.FindLink(kBusLink);
+      ASSERT_EQ(bus != nullptr, num_there == 2);
+      if (bus == nullptr) continue;
+      EXPECT_GT(bus->receive.value, 0);
+      EXPECT_NE(codec.encode.value, t_codec_speed);
+    }
+  }
 }
 
 TEST(CalibrateRun, TakesAsManyCodecsAsTheRunNames) {

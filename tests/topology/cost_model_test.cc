@@ -181,6 +181,41 @@ TEST(Pipeline, FramesOfServersAreCheckedAndCopied) {
               8e-9 * 0.25 * kElems / 2, 1e-8);
 }
 
+// A GPU's codes cross the bus, or floats where a core has the codec; sums are a
+// core's.
+TEST(Pipeline, GradientsOnAGpuCrossTheBus) {
+  constexpr double kElems = 1e6;
+  const auto busy = [](const ClusterCost& cluster, const CodecCost& codec,
+                       Resource resource) {
+    const Pipeline pipeline =
+        MakePipeline(Aggregation::kDedicatedServers, cluster, codec);
+    return Occupancy(pipeline, kElems, kElems)[static_cast<size_t>(resource)];
+  };
+  ClusterCost cluster = Bare(2, kGbit);
+  cluster.servers = 1;
+  CodecCost codec{.name = "2bit",
+                  .compresses = true,
+                  .encode_s = 1e-9,
+                  .merge_s = 2e-9,
+                  .decode_s = 3e-9,
+                  .push_bits = 2,
+                  .reply_bits = 4};
+  const CodecCost dense = DenseCost(cluster);
+  EXPECT_EQ(busy(cluster, dense, Resource::kToHost), 0);
+  cluster.to_host_bytes_per_s = 1e9;
+  cluster.to_device_bytes_per_s = 2e9;
+  EXPECT_NEAR(busy(cluster, dense, Resource::kToHost), 4e-3, 1e-9);
+  EXPECT_NEAR(busy(cluster, dense, Resource::kToDevice), 2e-3, 1e-9);
+  EXPECT_NEAR(busy(cluster, codec, Resource::kToHost), 4e-3, 1e-9);
+  EXPECT_NEAR(busy(cluster, codec, Resource::kCore), 4e-3, 1e-9);
+  codec.on_gpu = true;
+  EXPECT_NEAR(busy(cluster, codec, Resource::kToHost), 0.25e-3, 1e-9);
+  EXPECT_NEAR(busy(cluster, codec, Resource::kToDevice), 0.25e-3, 1e-9);
+  EXPECT_NEAR(busy(cluster, codec, Resource::kGpu), 4e-3, 1e-9);
+  EXPECT_NEAR(busy(cluster, codec, Resource::kCore), 0, 1e-9);
+  EXPECT_NEAR(busy(cluster, codec, Resource::kServerCore), 4e-3, 1e-9);
+}
+
 TEST(Pipeline, TensorsOverlapWhereTheyUseDifferentResources) {
   Pipeline core, link;
   core.stages.push_back(

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/topology/plan_machines.h"
+#include "topology/cost_model.h"
 #include "topology/plan.h"
 
 namespace telegrad {
@@ -137,6 +138,29 @@ TEST(Plan, DoesNotCompressWhatHidesBehindBackward) {
   const Plan plan = MustPlan({}, Measured(), request);
   EXPECT_EQ(plan.codec, "none");
   EXPECT_THAT(Lines(plan), Contains(HasSubstr("hide behind backward")));
+}
+
+// Where gradients lie on a GPU, codes are sooner over a slow bus, too.
+TEST(Plan, ASlowBusIsAReasonToCompress) {
+  PlanRequest request = Request("vgg16", 2, 400);
+  request.servers = 2;
+  request.aggregation = {Aggregation::kDedicatedServers, "--kv-store"};
+  request.gc_allow = {"2bit:reencode"};
+  Calibration calibration = Measured();
+  for (CodecFigures& codec : calibration.codecs) {
+    codec.on_gpu = true;
+    codec.encode.value = codec.decode.value = 100e9;
+    codec.sum.value = 0.2e9;  // servers take long to sum
+  }
+  const Figure fast = {.value = 100e9, .confidence = Confidence::kMeasured};
+  calibration.links.push_back(
+      {.name = kBusLink, .send = fast, .receive = fast});
+  EXPECT_EQ(MustPlan({}, calibration, request).codec, "none");
+  LinkFigures& bus = calibration.links.back();
+  bus.send.value = bus.receive.value = 0.2e9;
+  const Plan plan = MustPlan({}, calibration, request);
+  EXPECT_EQ(plan.codec, "2bit:reencode");
+  EXPECT_LT(plan.comm_s, plan.comm_dense_s / 2);
 }
 
 TEST(Plan, AUncertainGainIsNoGain) {

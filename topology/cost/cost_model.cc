@@ -54,6 +54,11 @@ void SetCores(const Calibration& calibration, ClusterCost* cluster) {
   cluster->check_s_per_byte = per_byte(calibration.check);
   cluster->copy_s_per_byte = per_byte(calibration.copy);
   cluster->handover_s = calibration.handover_s.value;
+  const LinkFigures* bus = calibration.FindLink(kBusLink);
+  if (bus == nullptr) return;
+  cluster->to_host_bytes_per_s = bus->send.value;
+  cluster->to_device_bytes_per_s = bus->receive.value;
+  cluster->bus_latency_s = bus->latency_s.value;
 }
 
 void SetLink(const Calibration& calibration, absl::string_view name,
@@ -101,13 +106,13 @@ absl::StatusOr<CodecCost> CostOf(const CodecFigures& figures,
       Invert(figures, "decode", figures.decode, units, corner, &cost.decode_s));
   const bool adds_codes = figures.is_summable && figures.reply != Reply::kDense;
   RETURN_IF_ERROR(Invert(figures, adds_codes ? "sum" : "decode_add",
-                         adds_codes ? figures.sum : figures.decode_add, units,
-                         corner, &cost.merge_s));
+                         adds_codes ? figures.sum : figures.decode_add,
+                         cluster.cores, corner, &cost.merge_s));
   if (figures.reply == Reply::kReencode) {
     const Figure& speed =
         figures.reply_encode.value > 0 ? figures.reply_encode : figures.encode;
-    RETURN_IF_ERROR(Invert(figures, "reply_encode", speed, units, corner,
-                           &cost.reply_encode_s));
+    RETURN_IF_ERROR(Invert(figures, "reply_encode", speed, cluster.cores,
+                           corner, &cost.reply_encode_s));
   }
   return cost;
 }

@@ -11,6 +11,7 @@ using Use = Stage::Use;
 
 // To encode, and to decode.
 constexpr double kWorkersHandovers = 2;
+constexpr double kDenseBits = 32;
 
 // Builds the stages of one cluster and codec.
 class Builder {
@@ -61,14 +62,27 @@ class Builder {
     Add({{.resource = Resource::kIntra, .per_elem_s = per_elem}});
   }
 
-  // A codec's work on `share` of the elements.
-  Use Codec(double share_seconds, double calls = 1) const {
-    return {.resource = codec_.on_gpu ? Resource::kGpu : Resource::kCore,
-            .fixed_s = codec_.call_s * calls,
-            .per_elem_s = share_seconds};
-  }
+  // To encode or decode, so many seconds an element.
   void AddCodec(double per_elem_s) {
-    if (codec_.compresses) Add({Codec(per_elem_s)});
+    if (!codec_.compresses) return;
+    Add({{.resource = codec_.on_gpu ? Resource::kGpu : Resource::kCore,
+          .fixed_s = codec_.call_s,
+          .per_elem_s = per_elem_s}});
+  }
+  // To add, or to encode sums again, which cores do. What a call takes on a GPU
+  // says nothing of a core's, which is small.
+  Use Merge(double per_elem_s, double calls = 1) const {
+    return {.resource = Resource::kCore,
+            .fixed_s = codec_.on_gpu ? 0 : codec_.call_s * calls,
+            .per_elem_s = per_elem_s};
+  }
+  // A copy of `bits` of each element, where gradients lie on a GPU.
+  void AddCopy(Resource direction, double bits) {
+    const double rate = direction == Resource::kToHost
+                            ? cluster_.to_host_bytes_per_s
+                            : cluster_.to_device_bytes_per_s;
+    if (rate <= 0) return;
+    Add({Wire(direction, bits / 8, rate)}, cluster_.bus_latency_s);
   }
 
   // What the transport costs a core: messages and bytes, sent and received.
@@ -133,7 +147,7 @@ class Builder {
       Add({{.resource = Resource::kGpu,
             .per_elem_s = share / cluster_.gpu_reduce_elems_per_s}});
     } else {
-      Add({Codec(share * codec_.merge_s)});
+      Add({Merge(share * codec_.merge_s)});
     }
   }
 
@@ -141,14 +155,24 @@ class Builder {
     pipeline_.is_chunked = false;
     AddCodec(codec_.encode_s);
     AddRounds(workers_ - 1, (workers_ - 1) * codec_.push_bits / 8);
-    Add({Codec(workers_ * codec_.merge_s, workers_)});
+    Add({Merge(workers_ * codec_.merge_s, workers_)});
   }
 
-  // A store encodes a push; one that is dense it looks through for what is not
-  // finite, which takes about as long as a checksum.
+  // A store encodes a push where the gradient is; one that is dense it looks
+  // through for what is not finite, which takes about as long as a checksum.
   void Encode() {
-    if (codec_.compresses) return AddCodec(codec_.encode_s);
+    const bool is_first = codec_.on_gpu || !codec_.compresses;
+    if (!is_first) AddCopy(Resource::kToHost, kDenseBits);
+    AddCodec(codec_.encode_s);
+    if (is_first) AddCopy(Resource::kToHost, codec_.push_bits);
+    if (codec_.compresses) return;
     AddCoreBytes(codec_.push_bits / 8, cluster_.check_s_per_byte);
+  }
+  void Decode() {
+    const bool is_last = codec_.on_gpu || !codec_.compresses;
+    if (is_last) AddCopy(Resource::kToDevice, codec_.reply_bits);
+    AddCodec(codec_.decode_s);
+    if (!is_last) AddCopy(Resource::kToDevice, kDenseBits);
   }
   void AddCoreBytes(double bytes, double s_per_byte) {
     if (s_per_byte == 0) return;
@@ -187,12 +211,12 @@ class Builder {
     pipeline_.max_parts = cluster_.workers;
     Encode();
     Scatter(codec_.push_bits);
-    Add({Codec(codec_.merge_s + codec_.reply_encode_s / workers_,
+    Add({Merge(codec_.merge_s + codec_.reply_encode_s / workers_,
                1 + 1 / workers_)});
     AddHandovers(Resource::kCore, kWorkersHandovers);
     AddServersHandovers(Resource::kCore, workers_);
     Scatter(codec_.reply_bits);
-    AddCodec(codec_.decode_s);
+    Decode();
   }
 
   void Dedicated() {
@@ -212,7 +236,7 @@ class Builder {
     AddHandovers(Resource::kCore, kWorkersHandovers);
     AddServersHandovers(Resource::kServerCore, std::max(cluster_.servers, 1));
     Add({{.resource = Resource::kServerCore,
-          .fixed_s = codec_.call_s * fan_in,
+          .fixed_s = Merge(0, fan_in).fixed_s,
           .per_elem_s =
               fan_in * codec_.merge_s +
               codec_.reply_encode_s / std::max(cluster_.servers, 1)}});
@@ -221,7 +245,7 @@ class Builder {
          Wire(Resource::kReceive, reply, cluster_.bytes_per_s),
          Frames(Resource::kCore, 1, reply)},
         FrameLatency());
-    AddCodec(codec_.decode_s);
+    Decode();
     pipeline_.bytes_sent_per_elem = push;
   }
 

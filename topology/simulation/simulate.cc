@@ -19,8 +19,8 @@ constexpr int64_t kMaxChunks = 100'000;  // of a step
 constexpr int kMaxRing = 8;
 constexpr double kGpuReduceElemsPerS = 50e9;  // assumed: 600 GB/s of memory
 constexpr const char* kResourceNames[] = {
-    "intra",          "gpu",         "core",       "send", "receive",
-    "server receive", "server core", "server send"};
+    "intra",          "gpu",         "core",        "send",    "receive",
+    "server receive", "server core", "server send", "to host", "to device"};
 constexpr Aggregation kAggregations[] = {Aggregation::kLocal,
                                          Aggregation::kRing,
                                          Aggregation::kRecursiveDoubling,
