@@ -229,11 +229,10 @@ def interruptible(work: Callable[[], Any], on_interrupt: Callable[[], None]) -> 
 
     try:
         threading.Thread(target=run, name="telegrad-call", daemon=True).start()
-    except RuntimeError:  # the interpreter ends, where CPython 3.12 starts no threads
-        return work()
-    try:
         while not done.wait(SLICE_S):
             pass
+    except RuntimeError:  # the interpreter ends, where CPython 3.12 starts no threads
+        return work()
     except BaseException:
         on_interrupt()
         done.wait(3)

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
 import sys
 import weakref
 from ctypes import byref, c_void_p, sizeof
@@ -174,9 +175,13 @@ _uncaught: Optional[BaseException] = None
 _is_watching = False
 
 
-def _exit_code_of(error: BaseException) -> int:
+def _is_ctrl_c(error: BaseException) -> bool:
     # Where it reaches a hook of torch's, that makes a RuntimeError of it.
-    if isinstance(error, KeyboardInterrupt) or str(error).startswith("KeyboardInterrupt"):
+    return isinstance(error, KeyboardInterrupt) or str(error).startswith("KeyboardInterrupt")
+
+
+def _exit_code_of(error: BaseException) -> int:
+    if _is_ctrl_c(error):
         return _CANCELLED
     return error.exit_code if isinstance(error, Error) else 70
 
@@ -216,10 +221,15 @@ def _end_jobs() -> None:
         except Error as why:
             if _uncaught is None:
                 print(f"telegrad: {why}", file=sys.stderr)
-    if isinstance(_uncaught, Error) and _is_watching:
-        sys.stdout.flush()
-        sys.stderr.flush()
+    if _uncaught is None or isinstance(_uncaught, KeyboardInterrupt):
+        return
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if isinstance(_uncaught, Error):
         os._exit(_uncaught.exit_code)
+    if _is_ctrl_c(_uncaught):  # as Python itself ends then
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGINT)
 
 
 atexit.register(_end_jobs)

@@ -165,15 +165,16 @@ class State:
     def exchange(self, bucket: Any) -> Any:
         """The hook's body: starts the sums of a bucket; gives its future."""
         buffer = bucket.buffer()
-        future: Any = torch.futures.Future(
-            devices=[buffer.device] if buffer.is_cuda else [])
+        devices = [buffer.device] if buffer.is_cuda else []
+        future: Any = torch.futures.Future(devices=devices)
+        if not self._has_callback:
+            torch.autograd.Variable._execution_engine.queue_callback(self._finish)
+            self._has_callback = True
         try:
-            if not self._has_callback:
-                self._has_callback = True
-                torch.autograd.Variable._execution_engine.queue_callback(self._finish)
             self._start(bucket, buffer, future)
         except BaseException as why:  # _finish raises it, where it keeps its type
             self._note(why)
+            future = torch.futures.Future(devices=devices)  # the other may be in use
             future.set_result(buffer)
         return future
 
@@ -264,11 +265,12 @@ class State:
 
     def _finish(self) -> None:
         """At the end of backward, before DDP waits by itself: here Ctrl-C is heard,
-        and errors keep their type."""
+        and errors keep their type. After one nothing is waited for: Ctrl-C may have
+        come before what is noted as pending had begun."""
         self._has_callback = False
         start = time.monotonic()
         with self._changed:
-            while self._pending:
+            while self._pending and self._error is None:
                 self._changed.wait(SLICE_S)
             error = self._error
         waited_s = time.monotonic() - start
