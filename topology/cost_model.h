@@ -26,6 +26,14 @@ enum class Aggregation : uint8_t {
   kDedicatedServers,
   kAllGather,  // of encoded gradients; everybody sums all
 };
+inline constexpr Aggregation kAggregations[] = {
+    Aggregation::kLocal,
+    Aggregation::kRing,
+    Aggregation::kRecursiveDoubling,
+    Aggregation::kColocatedServers,
+    Aggregation::kDedicatedServers,
+    Aggregation::kAllGather,
+};
 const char* Name(Aggregation aggregation);  // "ring", "co-located-servers"
 
 // What a machine and its network cost; all rates of one direction.

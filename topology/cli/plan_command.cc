@@ -33,13 +33,6 @@ struct PlanFlags {
   PlanRequest request = {};
 };
 
-constexpr Aggregation kAggregations[] = {Aggregation::kLocal,
-                                         Aggregation::kRing,
-                                         Aggregation::kRecursiveDoubling,
-                                         Aggregation::kColocatedServers,
-                                         Aggregation::kDedicatedServers,
-                                         Aggregation::kAllGather};
-
 std::vector<std::string> AggregationNames() {
   std::vector<std::string> names;
   for (const Aggregation each : kAggregations) names.push_back(Name(each));

@@ -3,13 +3,10 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "topology/planner/network.h"
 
 namespace telegrad {
 namespace {
-
-bool IsRdma(NetworkKind network) {
-  return network != NetworkKind::kLocal && network != NetworkKind::kTcp;
-}
 
 void TakePorts(const Plan& plan, const MachinePlan& machine,
                RunSettings* settings) {

@@ -124,21 +124,16 @@ class GivenCheck {
     return absl::OkStatus();
   }
 
-  bool IsRdma() const {
-    return plan_.network != NetworkKind::kTcp &&
-           plan_.network != NetworkKind::kLocal;
-  }
-
   absl::Status CheckMachine(const Machine& machine) const {
     const std::string label = LabelOf(machine);
     const std::string interface = BoundInterface(request_, machine);
-    if (IsRdma() && interface == "lo") {
+    if (IsRdma(plan_.network) && interface == "lo") {
       return Refuse("has network ", Name(plan_.network), ", but ", label,
                     " has a loopback address, which no card reaches; --bind "
                     "gives it another");
     }
     const Obstacle obstacle =
-        IsRdma() ? WhyNot(machine, plan_.network) : Obstacle();
+        IsRdma(plan_.network) ? WhyNot(machine, plan_.network) : Obstacle();
     if (!obstacle.why.empty()) {
       return Refuse("has network ", Name(plan_.network), ", but ", label,
                     " cannot use it: ", obstacle.why);
@@ -154,7 +149,7 @@ class GivenCheck {
         }
       }
     }
-    if (IsRdma() && !has_rails) {
+    if (IsRdma(plan_.network) && !has_rails) {
       return Refuse("has network ", Name(plan_.network), " and no card of ",
                     label, "; plan with --from and the file of that machine");
     }

@@ -15,11 +15,6 @@
 namespace telegrad {
 namespace {
 
-bool IsRdma(const NetworkTraits& network) {
-  return network.kind != NetworkKind::kTcp &&
-         network.kind != NetworkKind::kLocal;
-}
-
 // The machines that cannot use a network, with their reasons; a few are named.
 struct Lacking {
   size_t count = 0;
@@ -98,7 +93,7 @@ class NetworkChooser {
   }
 
   bool Carries(const NetworkTraits& network) const {
-    if (!IsRdma(network) || request_.tls.value == "shm") return false;
+    if (!IsRdma(network.kind) || request_.tls.value == "shm") return false;
     return transport_.empty() || transport_ == network.transport ||
            transport_ == "ofi";  // which has verbs
   }
@@ -262,7 +257,7 @@ const char* TransportOf(NetworkKind network) {
 std::vector<std::string> TransportsToChoose(bool is_loopback) {
   std::set<std::string> names;
   for (const NetworkTraits& each : kNetworks) {
-    if (!is_loopback || !IsRdma(each)) names.insert(each.transport);
+    if (!is_loopback || !IsRdma(each.kind)) names.insert(each.transport);
   }
   return {names.begin(), names.end()};
 }

@@ -26,6 +26,9 @@ inline constexpr NetworkTraits kNetworks[] = {
 };
 
 const NetworkTraits& TraitsOf(NetworkKind network);
+constexpr bool IsRdma(NetworkKind network) {
+  return network != NetworkKind::kTcp && network != NetworkKind::kLocal;
+}
 
 // The name that messages use: the host, else the file it came from.
 std::string LabelOf(const Machine& machine);

@@ -21,12 +21,6 @@ constexpr double kGpuReduceElemsPerS = 50e9;  // assumed: 600 GB/s of memory
 constexpr const char* kResourceNames[] = {
     "intra",          "gpu",         "core",        "send",    "receive",
     "server receive", "server core", "server send", "to host", "to device"};
-constexpr Aggregation kAggregations[] = {Aggregation::kLocal,
-                                         Aggregation::kRing,
-                                         Aggregation::kRecursiveDoubling,
-                                         Aggregation::kColocatedServers,
-                                         Aggregation::kDedicatedServers,
-                                         Aggregation::kAllGather};
 
 absl::Status CheckRange(const char* name, double value, double low,
                         double high) {
