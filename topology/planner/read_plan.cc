@@ -99,10 +99,6 @@ void ReadDecisions(const Json& json, Reader& reader, Plan& plan) {
   }
 }
 
-}  // namespace
-
-namespace {
-
 constexpr size_t kMaxPlanBytes = size_t{64} << 20;
 
 absl::Status CheckRanges(const Plan& plan) {
@@ -122,68 +118,7 @@ absl::Status CheckRanges(const Plan& plan) {
   return absl::OkStatus();
 }
 
-// The plan of a run in a list of summaries; of that setting, or the only one.
-absl::StatusOr<std::string> PlanOfRun(const Json& runs,
-                                      absl::string_view setting) {
-  std::string text;
-  std::vector<std::string> settings;
-  for (const Json& run : runs) {
-    if (!run.is_object() || !run.contains("plan")) continue;
-    const Json& plan = run["plan"];
-    if (!plan.is_object() || !plan.contains("file")) continue;
-    const std::string name = run.value("setting", Json("")).dump();
-    if (!setting.empty() && name != Json(setting).dump()) continue;
-    const std::string found = plan["file"].dump();
-    if (found == text) continue;
-    text = found;
-    settings.push_back(name);
-  }
-  if (settings.size() == 1) return text;
-  return absl::InvalidArgumentError(
-      settings.empty()
-          ? "no run in it has a plan"
-          : absl::StrCat("it has the plans of ", absl::StrJoin(settings, ", "),
-                         "; FILE#SETTING is one of them"));
-}
-
-absl::StatusOr<std::string> ReadText(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kMaxPlanBytes, '\0');
-  if (file) file.read(text.data(), static_cast<int64_t>(text.size()));
-  if (file.bad() || file.gcount() == 0) {
-    return absl::NotFoundError("it cannot be read");
-  }
-  text.resize(static_cast<size_t>(file.gcount()));
-  return text;
-}
-
-absl::StatusOr<Plan> ReadPlan(const std::string& path) {
-  const size_t hash = path.rfind('#');
-  const std::string file = path.substr(0, hash);
-  ASSIGN_OR_RETURN(std::string text, ReadText(file));
-  const Json json = Json::parse(text, nullptr, false);
-  if (json.is_array()) {
-    ASSIGN_OR_RETURN(
-        text, PlanOfRun(json, hash == path.npos ? "" : path.substr(hash + 1)));
-  }
-  return PlanFromJson(text);
-}
-
-}  // namespace
-
-absl::StatusOr<std::shared_ptr<const GivenPlan>> LoadPlan(
-    const std::string& path) {
-  absl::StatusOr<Plan> plan = ReadPlan(path);
-  const std::string by = absl::StrCat("--plan ", path);
-  if (!plan.ok()) {
-    return absl::Status(plan.status().code(),
-                        absl::StrCat(by, ": ", plan.status().message()));
-  }
-  return std::make_shared<const GivenPlan>(GivenPlan{by, *std::move(plan)});
-}
-
-absl::StatusOr<Plan> PlanFromJson(absl::string_view text) {
-  const Json json = Json::parse(text, nullptr, false);
+absl::StatusOr<Plan> PlanOf(const Json& json) {
   if (!json.is_object()) {
     return absl::InvalidArgumentError("it is no plan: not a JSON object");
   }
@@ -240,6 +175,68 @@ absl::StatusOr<Plan> PlanFromJson(absl::string_view text) {
   }
   RETURN_IF_ERROR(CheckRanges(plan));
   return plan;
+}
+
+// The plan of a run in a list of summaries; of that setting, or the only one.
+absl::StatusOr<Json> PlanOfRun(const Json& runs, absl::string_view setting) {
+  Json file;
+  std::vector<std::string> settings;
+  for (const Json& run : runs) {
+    if (!run.is_object() || !run.contains("plan")) continue;
+    const Json& plan = run["plan"];
+    if (!plan.is_object() || !plan.contains("file")) continue;
+    const std::string name = run.value("setting", Json("")).dump();
+    if (!setting.empty() && name != Json(setting).dump()) continue;
+    if (plan["file"] == file) continue;
+    file = plan["file"];
+    settings.push_back(name);
+  }
+  if (settings.size() == 1) return file;
+  return absl::InvalidArgumentError(
+      settings.empty()
+          ? "no run in it has a plan"
+          : absl::StrCat("it has the plans of ", absl::StrJoin(settings, ", "),
+                         "; FILE#SETTING is one of them"));
+}
+
+absl::StatusOr<std::string> ReadText(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMaxPlanBytes, '\0');
+  if (file) file.read(text.data(), static_cast<int64_t>(text.size()));
+  if (file.bad() || file.gcount() == 0) {
+    return absl::NotFoundError("it cannot be read");
+  }
+  text.resize(static_cast<size_t>(file.gcount()));
+  return text;
+}
+
+absl::StatusOr<Plan> ReadPlan(const std::string& path) {
+  const size_t hash = path.rfind('#');
+  const std::string file = path.substr(0, hash);
+  ASSIGN_OR_RETURN(const std::string text, ReadText(file));
+  Json json = Json::parse(text, nullptr, false);
+  if (json.is_array()) {
+    ASSIGN_OR_RETURN(
+        json, PlanOfRun(json, hash == path.npos ? "" : path.substr(hash + 1)));
+  }
+  return PlanOf(json);
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const GivenPlan>> LoadPlan(
+    const std::string& path) {
+  absl::StatusOr<Plan> plan = ReadPlan(path);
+  const std::string by = absl::StrCat("--plan ", path);
+  if (!plan.ok()) {
+    return absl::Status(plan.status().code(),
+                        absl::StrCat(by, ": ", plan.status().message()));
+  }
+  return std::make_shared<const GivenPlan>(GivenPlan{by, *std::move(plan)});
+}
+
+absl::StatusOr<Plan> PlanFromJson(absl::string_view text) {
+  return PlanOf(Json::parse(text, nullptr, false));
 }
 
 }  // namespace telegrad
