@@ -1,6 +1,7 @@
 #include "kvstore/tuning/job_plan.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -56,6 +57,17 @@ PlanRequest OnPath(const WorkerGroup& group, PlanRequest request) {
   return request;
 }
 
+// That of the path, in place of what a given plan says of another run's.
+void TakeTierOne(const Plan& path, Plan& plan) {
+  const auto is_of_hosts = [](const Decision& each) {
+    return each.what == Decision::Kind::kTierOne;
+  };
+  std::erase_if(plan.decisions, is_of_hosts);
+  std::ranges::copy_if(path.decisions, std::back_inserter(plan.decisions),
+                       is_of_hosts);
+  std::ranges::stable_sort(plan.decisions, {}, &Decision::what);
+}
+
 absl::Status Unfit(absl::string_view why) {
   return WithExitCode(ExitCode::kMismatch, absl::FailedPreconditionError(why));
 }
@@ -79,12 +91,7 @@ absl::StatusOr<JobPlan> AgreeOnPlan(WorkerGroup& group,
     request = OnPath(group, std::move(request));
     absl::StatusOr<Plan> plan =
         MakePlan(path.basis.machines, calibration, request);
-    if (const Decision* tier_one =
-            FindDecision(path.plan, Decision::Kind::kTierOne);
-        tier_one != nullptr && plan.ok()) {
-      plan->decisions.push_back(*tier_one);
-      std::ranges::stable_sort(plan->decisions, {}, &Decision::what);
-    }
+    if (plan.ok()) TakeTierOne(path.plan, *plan);
     mine = PlanText(plan);
     job.notes = path.basis.notes;
     if (plan.ok() && mine[0] != '!') job.plan = *std::move(plan);

@@ -6,6 +6,7 @@
 #include "tests/kvstore/cluster.h"
 #include "tests/kvstore/scripted_store.h"
 #include "tests/topology/plan_machines.h"
+#include "topology/apply.h"
 
 namespace telegrad {
 namespace {
@@ -108,7 +109,8 @@ TEST(JobPlan, GoesOnWithoutAMachineAndSaysSo) {
 
 // The plan of a job whose members are on these hosts, by rank.
 Plan SummedBy(const std::vector<std::string>& workers,
-              const std::vector<std::string>& servers) {
+              const std::vector<std::string>& servers,
+              const std::shared_ptr<const GivenPlan>& given = nullptr) {
   Membership membership;
   std::vector<MemberFacts> facts;
   const auto add = [&](Role role, const std::vector<std::string>& hosts,
@@ -121,6 +123,7 @@ Plan SummedBy(const std::vector<std::string>& workers,
                        .transports = {"tcp"},
                        .transport = "tcp",
                        .connections = 1,
+                       .tier_one = "auto",
                        .machine = *Report(hosts[i]).machine});
     }
   };
@@ -130,6 +133,7 @@ Plan SummedBy(const std::vector<std::string>& workers,
   group.set_membership(membership);
   DataPath path;
   path.basis = *RequestPath(facts);
+  path.basis.request.given = given;
   path.plan = *PlanPath(path.basis.machines, path.basis.request);
   group.set_data_path(path);
   PlanRequest request = Request();
@@ -155,6 +159,23 @@ TEST(JobPlan, OfARunSumsWhereItsServersAre) {
   EXPECT_EQ(beside.servers, 1);
   EXPECT_THAT(Lines(beside), Contains("aggregation dedicated-servers: fixed "
                                       "by the store"));
+}
+
+TEST(JobPlan, OfARunsSummaryHasTheTierOneOfTheRunThatObeysIt) {
+  const Plan first = SummedBy({"a", "a"}, {"a"});
+  ASSERT_NE(FindDecision(first, Decision::Kind::kTierOne), nullptr);
+  const Plan again =
+      SummedBy({"a", "a"}, {"a"},
+               std::make_shared<const GivenPlan>(GivenPlan{
+                   "--plan p.json", *PlanFromJson(PlanToJson(first))}));
+  std::vector<std::string> decisions;
+  for (const Decision& each : again.decisions) {
+    if (each.what == Decision::Kind::kTierOne) {
+      decisions.push_back(ToText(each));
+    }
+  }
+  EXPECT_THAT(decisions, ElementsAre("tier1 off: 2 workers on 1 host, which "
+                                     "gradients do not leave"));
 }
 
 TEST(JobPlan, IsANoteWhereNobodyCanPlan) {

@@ -76,5 +76,28 @@ TEST(TierOne, TravelsWithThePlan) {
   EXPECT_FALSE(PlanFromJson(other).ok());
 }
 
+TEST(TierOne, OfAGivenPlanIsDecidedForTheHostsOfTheRun) {
+  // As the summary of a run has it: it was off on one host.
+  const auto given = std::make_shared<const GivenPlan>(GivenPlan{
+      "--plan p.json", *PlanFromJson(PlanToJson(PathOf({"a", "a", "a"})))});
+  PlanRequest request{.given = given};
+  const auto decide = [&](const std::vector<std::string>& hosts) {
+    request.worker_hosts = hosts;
+    std::vector<std::string> decisions;
+    const auto plan = PlanPath({}, request);
+    EXPECT_THAT(plan, IsOk());
+    for (const Decision& each : plan->decisions) {
+      if (each.what == Decision::Kind::kTierOne) {
+        decisions.push_back(ToText(each));
+      }
+    }
+    return decisions;
+  };
+  EXPECT_THAT(decide({"a", "a", "b"}),
+              ElementsAre("tier1 on: 3 workers on 2 hosts; one of each host "
+                          "pushes"));
+  EXPECT_THAT(decide({"a", "b", "c"}), IsEmpty());
+}
+
 }  // namespace
 }  // namespace telegrad

@@ -283,13 +283,17 @@ absl::StatusOr<Plan> ObeyGiven(std::span<const Machine* const> machines,
   RETURN_IF_ERROR(check.CheckPath());
   if (has_tensors) RETURN_IF_ERROR(check.CheckExchange());
   Plan plan = request.given->plan;
-  if (!has_tensors && plan.pushers.empty()) {
-    ChooseTierOne(request, &plan);
-    plan.digest = Sha256Hex(PlanFacts(plan));
-  }
   for (Decision& each : plan.decisions) {
     each.why =
         absl::StrCat(request.given->by, each.why.empty() ? "" : "; ", each.why);
+  }
+  if (!has_tensors && plan.pushers.empty()) {
+    // A file of a run may say what was decided for that run's hosts.
+    std::erase_if(plan.decisions, [](const Decision& each) {
+      return each.what == Decision::Kind::kTierOne;
+    });
+    ChooseTierOne(request, &plan);
+    plan.digest = Sha256Hex(PlanFacts(plan));
   }
   return plan;
 }
