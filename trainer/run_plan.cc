@@ -189,6 +189,7 @@ void RunPlan::ShowChunks(std::span<const TensorSpec> tensors) {
 }
 
 absl::Status RunPlan::Start(std::span<const TensorSpec> tensors) {
+  context_->tensors.assign(tensors.begin(), tensors.end());
   return context_->setting.is_auto ? StartAuto(tensors) : absl::OkStatus();
 }
 

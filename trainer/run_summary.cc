@@ -86,11 +86,6 @@ absl::Status FillTensors(const RunContext& context, RunSummary& summary) {
   const int parts =
       context.options.hosts_parts ? summary.workers : summary.servers;
   if (parts == 0) return absl::OkStatus();
-  const std::vector<TensorReport> reports = context.store.codecs().Report();
-  std::vector<TensorSpec> tensors;
-  for (const TensorReport& report : reports) {
-    tensors.push_back({report.name, report.num_elems});
-  }
   ForecastRequest request{.compression = context.setting.compression,
                           .update_on = context.setting.update_on,
                           .num_workers = summary.workers,
@@ -98,7 +93,7 @@ absl::Status FillTensors(const RunContext& context, RunSummary& summary) {
                           .chunk_elems = context.options.chunk_elems};
   request.compression.packing = context.packing;
   ASSIGN_OR_RETURN(const std::vector<TensorForecast> forecasts,
-                   ForecastCompression(tensors, request));
+                   ForecastCompression(context.tensors, request));
   for (const TensorForecast& each : forecasts) {
     summary.tensors.push_back(
         {.tensor = each.plan.name,

@@ -97,6 +97,11 @@ class PlanByFile(SystemTest):
         self.assertGreater(first["push_raw_bytes"],
                            8 * first["push_wire_bytes"])
         self.assertIn("chunks by the plan: with 2bit", run.stdout())
+        # What the report says of tensors is what the plan made of them.
+        self.assertEqual({one["codec"] for one in first["tensors"]}, {"2bit"})
+        told = sum(one["push_bytes"] for one in first["tensors"])
+        self.assertEqual(first["workers"] * first["steps"] * told,
+                         first["push_wire_bytes"])
         # The same again by what the run has written.
         os.rename(self.path("telegrad-out", "summary.json"),
                   self.path("first.json"))
