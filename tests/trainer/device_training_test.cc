@@ -157,5 +157,18 @@ TEST(DeviceTraining, AFaultIsTheNetworksStatus) {
               ::testing::HasSubstr("the emulated device: "));
 }
 
+// Before there is a network, too.
+TEST(DeviceTraining, AGpuThatIsNotThereIsAFault) {
+  ConfigureFramework(1);
+  NetworkSpec spec = *DefaultSpec("lenet");
+  spec.device = {DeviceKind::kCuda, 99};
+  const auto network = MakeNetwork(spec);
+  ASSERT_FALSE(network.ok());
+  EXPECT_EQ(ExitCodeOf(network.status()), ExitCode::kDeviceFault)
+      << network.status();
+  EXPECT_THAT(std::string(network.status().message()),
+              ::testing::HasSubstr("cuda:99 ("));
+}
+
 }  // namespace
 }  // namespace telegrad

@@ -91,6 +91,16 @@ torch::Device PlaceOf(Device device) {
   return {torch::kCUDA, static_cast<torch::DeviceIndex>(device.ordinal)};
 }
 
+// What the framework throws on another device than the CPU.
+absl::Status StatusOf(Device device, const std::exception& error) {
+  const auto* const told = dynamic_cast<const c10::Error*>(&error);
+  const std::string text =
+      told != nullptr ? told->what_without_backtrace() : error.what();
+  const bool is_memory =
+      dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr;
+  return is_memory ? NoGpuMemory(device, text) : GpuFault(device, text);
+}
+
 // One flat memory on a network's device.
 class FlatMemory {
  public:
@@ -265,13 +275,7 @@ class TorchNetwork : public Network {
       if (spec_.device == Device{}) {
         CheckFailed(__FILE__, __LINE__, error.what());
       }
-      const auto* const told = dynamic_cast<const c10::Error*>(&error);
-      const std::string text =
-          told != nullptr ? told->what_without_backtrace() : error.what();
-      const bool is_memory =
-          dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr;
-      status_.Update(is_memory ? NoGpuMemory(spec_.device, text)
-                               : GpuFault(spec_.device, text));
+      status_.Update(StatusOf(spec_.device, error));
       return {};
     }
   }
@@ -352,6 +356,7 @@ absl::StatusOr<std::unique_ptr<Network>> MakeNetwork(const NetworkSpec& spec) {
     RETURN_IF_ERROR(network->Init());
     return network;
   } catch (const std::exception& error) {
+    if (spec.device != Device{}) return StatusOf(spec.device, error);
     return absl::InternalError(
         absl::StrCat("network ", spec.name, ": ", error.what()));
   }
