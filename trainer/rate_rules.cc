@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -25,8 +26,9 @@ float FactorOf(const std::string& name, const std::vector<RateRule>& rules) {
 absl::StatusOr<std::vector<RateRule>> ParseRateRules(absl::string_view flag,
                                                      absl::string_view text) {
   std::vector<RateRule> rules;
-  for (const absl::string_view part :
-       absl::StrSplit(text, ';', absl::SkipEmpty())) {
+  for (absl::string_view part : absl::StrSplit(text, ';')) {
+    part = absl::StripAsciiWhitespace(part);
+    if (part.empty()) continue;
     const size_t at = part.rfind('=');
     RateRule rule;
     const bool has_factor =
