@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <regex>
 #include <string>
 #include <vector>
 
 #include "tests/testing/status_matchers.h"
+#include "trainer/report/chart.h"
 #include "trainer/report/html.h"
 #include "trainer/results.h"
 
@@ -182,6 +184,25 @@ TEST(Report, TablesCanBeReachedByKeyboardAndAreNamed) {
   EXPECT_EQ(regions, tables);
   EXPECT_THAT(page, Not(HasSubstr("<th>")));
   EXPECT_THAT(page, HasSubstr(":focus-visible"));
+}
+
+TEST(Chart, HasRoomForTheRingOfItsHighestPoint) {
+  for (const double highest : {0.0, 0.149, 0.15, 0.2, 3.0}) {
+    Chart chart;
+    chart.is_signed = true;
+    Curve& curve = chart.curves.emplace_back();
+    curve.is_marked = curve.is_ringed = true;
+    curve.points = {{1, -0.02}, {2, highest}};
+    const std::string svg = ChartSvg(chart);
+    // What lies above the nested viewport is cut off.
+    std::smatch clip;
+    ASSERT_TRUE(std::regex_search(svg, clip, std::regex(" y=\"(\\d+)\" w")));
+    const std::regex rings("class=\"ring\" cx=\"\\S+ cy=\"(\\S+)\" r=\"9\"");
+    const std::sregex_iterator first(svg.begin(), svg.end(), rings);
+    const auto highest_ring = std::next(first);
+    ASSERT_NE(highest_ring, std::sregex_iterator());
+    EXPECT_GE(std::stod((*highest_ring)[1]) - 9, std::stod(clip[1])) << highest;
+  }
 }
 
 }  // namespace

@@ -86,13 +86,13 @@ Axis AxisOfX(const Chart& chart) {
   return {0, high > 0 ? high : 1, false};
 }
 
-// With 0, and some room for what lies at the ends.
+// With 0, and a quarter of a step or more above the highest for its ring.
 Axis WholeAxis(double least, double most) {
   const double low = std::min(0.0, least);
   const double high = std::max(0.0, most);
   const double step = NiceStep(std::max(high - low, 1e-3));
   return {std::floor(low / step) * step,
-          std::max(1.0, std::ceil(high / step)) * step, false};
+          (std::floor(high / step + 0.25) + 1) * step, false};
 }
 
 // The end of training is what one wants to read: the highest losses and the
