@@ -114,6 +114,16 @@ double Ratio(double part, int64_t whole) {
   return whole > 0 ? part / static_cast<double>(whole) : 0;
 }
 
+// The first of details that commas separate; some have commas in parentheses.
+std::string FirstOf(const std::string& details) {
+  int depth = 0;
+  const auto end = std::ranges::find_if(details, [&depth](char c) {
+    depth += (c == '(' ? 1 : 0) - (c == ')' ? 1 : 0);
+    return c == ',' && depth == 0;
+  });
+  return {details.begin(), end};
+}
+
 // Tensors with their own rates, which the exchange gets, too.
 std::vector<TensorSpec> Training::MakeSpecs() {
   std::vector<TensorSpec> specs;
@@ -181,9 +191,8 @@ absl::Status Training::Init() {
   RETURN_IF_ERROR(context_.store.Init(specs, values).status());
   RETURN_IF_ERROR(PackRun(context_));
   if (StoreLink* link = context_.store.link(); link != nullptr) {
-    const std::string details = link->transport_details();
     context_.observer.OnNotice(
-        absl::StrCat("connected: ", details.substr(0, details.find(','))));
+        absl::StrCat("connected: ", FirstOf(link->transport_details())));
   }
   const std::vector<TensorReport> plan = context_.store.codecs().Report();
   for (const std::string& line : PlanLines(plan)) {

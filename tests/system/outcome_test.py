@@ -57,6 +57,11 @@ class Outcome(SystemTest):
                          r"[\d.]+ samples/sec accuracy=[\d.]+")
         self.assertEqual(run.stderr(), "")
 
+    def test_what_is_connected_is_not_cut_within_parentheses(self):
+        run = self.run_to_end([*SHORT, "--transport", "tcp"])
+        line, = re.findall("connected: (.*)", run.stdout())
+        self.assertRegex(line, r"^tcp: [^()]*(\([^()]*\))?[^()]*$")
+
     def test_what_is_printed_fits_a_screen(self):
         run = self.run_to_end(
             ["--compare", "none,2bit", "--batch-size", "128"], seconds=240)
