@@ -287,7 +287,10 @@ absl::StatusOr<Checkpointing::OpenPart> Checkpointing::Open(
   if (rank >= manifest.parts.size()) {
     return absl::DataLossError("the manifest has too few parts");
   }
-  RETURN_IF_ERROR(folder_.CheckPart(manifest.step, manifest.parts[rank]));
+  // Only once: hashing a part takes as long as reading it.
+  if (!resumed_.has_value()) {
+    RETURN_IF_ERROR(folder_.CheckPart(manifest.step, manifest.parts[rank]));
+  }
   OpenPart open;
   ASSIGN_OR_RETURN(open.reader, PartReader::Open(folder_.PartPath(
                                     manifest.step, static_cast<int>(rank))));
