@@ -4,17 +4,18 @@
 #include <set>
 #include <thread>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
 #include "base/units.h"
 #include "kvstore/forecast.h"
-#include "kvstore/tuning/calibrate.h"
+#include "kvstore/states.h"
+#include "kvstore/tuning/job_plan.h"
 #include "kvstore/tuning/run_calibration.h"
 #include "topology/plan.h"
 #include "trainer/compression_plan.h"
+#include "trainer/measure_here.h"
 #include "trainer/profile.h"
 #include "trainer/training_flags.h"
 
@@ -31,18 +32,16 @@ struct JobSize {
   bool is_one_host = true;
 };
 
-JobSize JobSizeOf(const TrainOptions& options,
-                  const std::optional<Placement>& placement) {
+absl::StatusOr<JobSize> JobSizeOf(const TrainOptions& options,
+                                  const std::optional<Placement>& placement) {
   JobSize job{.workers = options.workers, .servers = options.servers};
   if (placement.has_value()) {
-    job.is_one_host = false;
-    job.workers = placement->role.has_value()
-                      ? placement->num_workers
-                      : placement->world_size -
-                            (options.has_servers ? options.servers : 0);
-    job.servers = placement->role.has_value() ? placement->num_servers
-                  : options.has_servers       ? options.servers
-                                              : job.workers;
+    ASSIGN_OR_RETURN(
+        const Parts parts,
+        PartsOf(*placement, options.has_servers ? options.servers : 0));
+    job = {.workers = parts.num_workers,
+           .servers = parts.num_servers,
+           .is_one_host = false};
   }
   if (options.hosts_parts) job.servers = job.workers;
   return job;
@@ -184,9 +183,9 @@ std::string TensorLines(const std::vector<TensorForecast>& tensors) {
 // Copies of the weights that a worker has: weights and gradients, what its
 // optimizer keeps, and with local steps what the outer one does.
 int CopiesOf(const TrainOptions& options, UpdateOn on) {
-  const bool is_adam = options.optimizer == OptimizerKind::kAdam ||
-                       options.optimizer == OptimizerKind::kAdamW;
-  const int states = on == UpdateOn::kServer ? 0 : is_adam ? 2 : 1;
+  const int states = on == UpdateOn::kServer
+                         ? 0
+                         : static_cast<int>(NumStateArrays(options.optimizer));
   return options.devices * (2 + states) + (options.local_steps > 0 ? 3 : 0);
 }
 
@@ -216,49 +215,29 @@ std::string ByteLines(const TrainOptions& options, const Totals& totals,
 }
 
 // Figures of this machine's cores and of the codecs that tensors have.
-absl::StatusOr<Calibration> Measure(const std::vector<TensorForecast>& tensors,
-                                    const Setting& setting, const JobSize& job,
-                                    const TrainOptions& options,
-                                    size_t num_elems) {
-  const CalibrationOptions how{.num_elems = CalibrationElems(num_elems),
-                               .chunk_elems = options.chunk_elems,
-                               .num_workers = job.workers};
-  Calibration calibration = MeasureCores(how);
-  const Calibration assumed = AssumedCalibration();
-  calibration.links = assumed.links;
-  calibration.cores = assumed.cores;
-  const int processes = job.is_one_host ? job.workers + job.servers : 1;
-  calibration.cores.value = std::max(
-      1.0, std::min<double>(options.threads,
-                            std::thread::hardware_concurrency() /
-                                static_cast<double>(std::max(1, processes))));
-  CompressionConfig compression = setting.compression;
-  if (setting.update_on == UpdateOn::kServer) {
-    compression.reply = ReplyMode::kDense;
-  }
+absl::StatusOr<Calibration> MeasureFor(const std::vector<TensorReport>& plans,
+                                       const Setting& setting,
+                                       const JobSize& job,
+                                       const TrainOptions& options,
+                                       size_t num_elems) {
   std::set<std::string> codecs;
-  for (const TensorForecast& each : tensors) codecs.insert(each.plan.setting);
-  codecs.erase("none");
-  for (const std::string& codec : codecs) {
-    ASSIGN_OR_RETURN(calibration.codecs.emplace_back(),
-                     MeasureCodec(codec, compression, how));
-  }
-  return calibration;
+  for (const TensorReport& each : plans) codecs.insert(each.setting);
+  const int processes = job.is_one_host ? job.workers + job.servers : 1;
+  return MeasureHere(
+      setting, codecs,
+      {.num_elems = CalibrationElems(num_elems),
+       .chunk_elems = options.chunk_elems,
+       .num_workers = job.workers},
+      std::min<double>(options.threads,
+                       std::thread::hardware_concurrency() /
+                           static_cast<double>(std::max(1, processes))));
 }
 
 PlanRequest RequestOf(const TrainOptions& options, const Workload& load,
-                      const std::vector<TensorForecast>& tensors,
+                      const std::vector<TensorReport>& plans,
                       const JobSize& job) {
   PlanRequest request{.workers = job.workers};
-  request.profile.name = options.network;
-  std::vector<TensorReport> plans;
-  for (const TensorForecast& each : tensors) {
-    request.profile.tensors.push_back(
-        {.name = each.plan.name,
-         .num_elems = static_cast<int64_t>(each.plan.num_elems),
-         .is_matrix = !absl::EndsWith(each.plan.name, "bias")});
-    plans.push_back(each.plan);
-  }
+  request.profile = ProfileOf(options.network, load.tensors);
   request.tensor_codecs = CodecsOf(plans, /*is_choice=*/false);
   request.gc_type = "none";
   request.servers = options.hosts_parts ? 0 : job.servers;
@@ -316,20 +295,20 @@ absl::StatusOr<std::string> ExplainSetting(const TrainOptions& options,
   if (job.servers == 0) return text + "  one process: nothing is sent\n";
   absl::StrAppend(&text,
                   ByteLines(options, Sum(tensors), job, setting.update_on));
+  std::vector<TensorReport> plans;
+  for (const TensorForecast& each : tensors) plans.push_back(each.plan);
   ASSIGN_OR_RETURN(
       const Calibration calibration,
-      Measure(tensors, setting, job, options, NumElems(load.tensors)));
+      MeasureFor(plans, setting, job, options, NumElems(load.tensors)));
   ASSIGN_OR_RETURN(
       const Plan plan,
-      MakePlan({}, calibration, RequestOf(options, load, tensors, job)));
+      MakePlan({}, calibration, RequestOf(options, load, plans, job)));
   absl::StrAppend(&text, StepLines(plan, load, options.local_steps));
   if (setting.is_auto) {
     absl::StrAppend(&text,
                     "  auto: these are the codecs it may use; a run measures "
                     "first and sends floats where that is faster\n");
   }
-  std::vector<TensorReport> plans;
-  for (const TensorForecast& each : tensors) plans.push_back(each.plan);
   for (const std::string& line :
        PlanWarnings(plans, setting.compression.rules, options)) {
     absl::StrAppend(&text, "  ", line, "\n");
@@ -341,7 +320,7 @@ absl::StatusOr<std::string> ExplainSetting(const TrainOptions& options,
 
 absl::StatusOr<std::string> ExplainRuns(
     const TrainOptions& options, const std::optional<Placement>& placement) {
-  const JobSize job = JobSizeOf(options, placement);
+  ASSIGN_OR_RETURN(const JobSize job, JobSizeOf(options, placement));
   ASSIGN_OR_RETURN(const Workload load, WorkloadOf(options, job));
   std::string text = absl::StrCat(
       options.network, " on ",

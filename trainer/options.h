@@ -130,4 +130,7 @@ absl::Status SettleStore(TrainOptions& options);
 absl::StatusOr<Setting> ParseSetting(absl::string_view text,
                                      const Setting& base);
 
+// What the store does: servers with an optimizer answer with weights.
+CompressionConfig CompressionOf(const Setting& setting);
+
 }  // namespace telegrad

@@ -68,13 +68,9 @@ void SayNotes(RunContext& context, CalibrationCache& cache,
   }
 }
 
-// What the store does: servers with an optimizer answer with weights.
-CompressionConfig CompressionOf(const RunContext& context) {
-  CompressionConfig compression = context.setting.compression;
+CompressionConfig PackedCompressionOf(const RunContext& context) {
+  CompressionConfig compression = CompressionOf(context.setting);
   compression.packing = context.packing;
-  if (context.setting.update_on == UpdateOn::kServer) {
-    compression.reply = ReplyMode::kDense;
-  }
   return compression;
 }
 
@@ -127,7 +123,7 @@ absl::Status PackRun(RunContext& context) {
   }
   CalibrationCache cache(CacheOptionsOf(context));
   RETURN_IF_ERROR(MeasureLinkOnce(context, cache));
-  const PackingOptions options{.compression = CompressionOf(context),
+  const PackingOptions options{.compression = PackedCompressionOf(context),
                                .link = context.link->figures,
                                .cores = context.options.threads,
                                .chunk_elems = context.options.chunk_elems,
@@ -221,13 +217,14 @@ absl::Status RunPlan::StartAuto(std::span<const TensorSpec> tensors) {
   const int members = store.group().num_workers() + store.group().num_servers();
   const std::vector<std::string> codecs =
       CodecsToMeasure(store.codecs(), context_->setting.compression);
-  AutoOptions options = {.speeds = {.compression = CompressionOf(*context_),
-                                    .codecs = codecs,
-                                    .cpus = CpusOf(*context_),
-                                    .cache = &cache},
-                         .threads = context_->options.threads,
-                         .processes = (members + machines_ - 1) / machines_,
-                         .chunk_elems = context_->options.chunk_elems};
+  AutoOptions options = {
+      .speeds = {.compression = PackedCompressionOf(*context_),
+                 .codecs = codecs,
+                 .cpus = CpusOf(*context_),
+                 .cache = &cache},
+      .threads = context_->options.threads,
+      .processes = (members + machines_ - 1) / machines_,
+      .chunk_elems = context_->options.chunk_elems};
   for (const TensorSpec& tensor : tensors) {
     options.speeds.num_elems += tensor.num_elems;
     if (!tensor.devices.empty()) {

@@ -63,6 +63,14 @@ absl::StatusOr<Setting> ParseSetting(absl::string_view text,
   return setting;
 }
 
+CompressionConfig CompressionOf(const Setting& setting) {
+  CompressionConfig compression = setting.compression;
+  if (setting.update_on == UpdateOn::kServer) {
+    compression.reply = ReplyMode::kDense;
+  }
+  return compression;
+}
+
 namespace {
 
 // Where workers of a host cannot sum first it is off, unless it was asked for.

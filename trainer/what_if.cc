@@ -1,15 +1,13 @@
 #include "trainer/what_if.h"
 
 #include <algorithm>
-#include <cmath>
-#include <thread>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
-#include "kvstore/tuning/calibrate.h"
+#include "kvstore/tuning/job_plan.h"
 #include "topology/simulate.h"
+#include "trainer/measure_here.h"
 
 namespace telegrad {
 namespace {
@@ -51,15 +49,13 @@ Scenario ScenarioOf(const TrainOptions& options, const Setting& setting,
                     .servers = options.hosts_parts ? 0 : run.servers,
                     .batch = static_cast<double>(options.batch_size),
                     .compute_s = measured.compute_s};
-  scenario.profile.name = run.network;
+  std::vector<TensorSpec> tensors;
   bool has_codec = false;
   for (const TensorBytes& tensor : run.tensors) {
-    scenario.profile.tensors.push_back(
-        {.name = tensor.tensor,
-         .num_elems = tensor.elements,
-         .is_matrix = !absl::EndsWith(tensor.tensor, "bias")});
+    tensors.push_back({tensor.tensor, static_cast<size_t>(tensor.elements)});
     has_codec |= tensor.codec != "none";
   }
+  scenario.profile = ProfileOf(run.network, tensors);
   if (has_codec) scenario.codec = setting.compression.type;
   scenario.min_codec_elems = (setting.compression.min_bytes + 3) / 4;
   scenario.aggregation =
@@ -68,29 +64,6 @@ Scenario ScenarioOf(const TrainOptions& options, const Setting& setting,
   scenario.chunk_elems = static_cast<int64_t>(options.chunk_elems);
   scenario.overlap = !options.early_step ? Overlap::kBackward : Overlap::kFull;
   return scenario;
-}
-
-// This machine's, with the codec of the scenario; links as they are assumed.
-absl::StatusOr<Calibration> CalibrationFor(const TrainOptions& options,
-                                           const Setting& setting,
-                                           const Scenario& scenario) {
-  const CalibrationOptions how{
-      .num_elems =
-          CalibrationElems(static_cast<size_t>(scenario.profile.num_elems())),
-      .chunk_elems = options.chunk_elems,
-      .num_workers = scenario.workers};
-  Calibration calibration = MeasureCores(how);
-  calibration.links = AssumedCalibration().links;
-  calibration.cores = AssumedCalibration().cores;
-  calibration.cores.value = std::max(1, options.threads);
-  if (scenario.codec == "none") return calibration;
-  CompressionConfig compression = setting.compression;
-  if (setting.update_on == UpdateOn::kServer) {
-    compression.reply = ReplyMode::kDense;
-  }
-  ASSIGN_OR_RETURN(calibration.codecs.emplace_back(),
-                   MeasureCodec(scenario.codec, compression, how));
-  return calibration;
 }
 
 WhatIfRow Predict(Scenario scenario, const Calibration& calibration,
@@ -119,8 +92,14 @@ absl::Status AppendRows(const TrainOptions& options, const Setting& setting,
   const Measured measured = MeasuredOf(runs, options.laboratory.target);
   if (measured.run->tensors.empty()) return absl::OkStatus();
   const Scenario scenario = ScenarioOf(options, setting, measured);
-  ASSIGN_OR_RETURN(const Calibration calibration,
-                   CalibrationFor(options, setting, scenario));
+  ASSIGN_OR_RETURN(
+      const Calibration calibration,
+      MeasureHere(setting, {scenario.codec},
+                  {.num_elems = CalibrationElems(
+                       static_cast<size_t>(scenario.profile.num_elems())),
+                   .chunk_elems = options.chunk_elems,
+                   .num_workers = scenario.workers},
+                  options.threads));
   for (const NamedLink& link : links) {
     if (link.spec.bytes_per_s == options.link_spec.bytes_per_s) continue;
     rows.push_back(Predict(scenario, calibration, measured, link));

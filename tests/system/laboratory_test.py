@@ -59,6 +59,16 @@ class Laboratory(SystemTest):
                 text = self.run_to_end([*flags, "--explain"]).stdout()
                 self.assertIn("Nothing is started.", text)
 
+    def test_explain_knows_the_parts_that_a_launcher_gives(self):
+        env = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "3",
+               "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+        text = self.run_to_end([*SHORT, "--servers", "1", "--explain"],
+                               env=env).stdout()
+        self.assertIn("2 workers, 1 server,", text)
+        run = self.run_to_end([*SHORT, "--servers", "3", "--explain"], code=2,
+                              env=env)
+        self.assertIn("--servers 3 of 3 ranks leaves no worker", run.stderr())
+
     def test_what_if_has_an_error_where_the_link_was_run(self):
         run = self.run_to_end([*SHORT, "--compare", "none,2bit", "--link",
                                "1gbit", "--what-if", "100mbit,1gbit,10gbit"])
