@@ -10,7 +10,14 @@ MLP = ["--network", "mlp", "--data", "digits", "--num-batches", "4"]
 RESNET = ["--network", "resnet20", "--data", "digits:rgb32", "--num-batches",
           "2"]
 # Codes that can be added: their sums are a reply of its own.
-SUMMABLE = {"2bit", "1bit", "int8shared", "int4shared", "randomk", "powersgd"}
+SUMMABLE = ["2bit", "1bit", "int8shared", "int4shared", "randomk", "powersgd"]
+
+
+def by_layer(codecs):
+    """Rules that give each of the three layers of MLP one of the codecs."""
+    for i in range(0, len(codecs), 3):
+        yield ";".join(f"fc{layer + 1}={codec}" for layer, codec
+                       in enumerate(codecs[i:i + 3]))
 
 
 class Emulation(SystemTest):
@@ -19,12 +26,12 @@ class Emulation(SystemTest):
         part = text.split("Codecs:\n")[1].split("KVStores:\n")[0]
         names = [line.split()[0] for line in part.splitlines() if line.strip()]
         self.assertGreaterEqual(len(names), 18)
-        self.assertLessEqual(SUMMABLE, set(names))
+        self.assertLessEqual(set(SUMMABLE), set(names))
         return names
 
-    def compare(self, settings, workers, servers, network=MLP):
+    def compare(self, settings, workers, servers, network=MLP, rules=""):
         flags = [*FLAGS, *network, "--servers", str(servers), "--compare",
-                 ",".join(settings)]
+                 ",".join(settings), "--gc-rule", rules]
         self.run_to_end([*flags, "--workers", str(workers)], seconds=400)
         real = self.summary()
         run = self.run_to_end([*flags, "--emulate-workers", str(workers)],
@@ -32,8 +39,11 @@ class Emulation(SystemTest):
         self.assertIn("emulated in one process", run.stdout())
         emulated = self.summary()
         self.assertEqual([one["setting"] for one in emulated], settings)
+        ruled = {rule.split("=")[1] for rule in rules.split(";") if rule}
         for one, other in zip(real, emulated):
-            with self.subTest(one["setting"]):
+            with self.subTest(f"{one['setting']} {rules}"):
+                self.assertLessEqual(
+                    ruled, {each["codec"] for each in one["tensors"]})
                 for key in ("weights_sha256", "accuracy", "workers", "servers",
                             "push_raw_bytes", "pull_raw_bytes"):
                     self.assertEqual(other[key], one[key], key)
@@ -46,20 +56,19 @@ class Emulation(SystemTest):
                     self.assertLessEqual(more, 64 * workers * 256, key)
 
     def test_two_workers_with_every_codec_and_reply(self):
-        settings = []
-        for name in self.codecs():
-            settings.append(name)
-            if name == "none":
-                continue
-            settings.append(f"{name}+reply=dense")
-            if name in SUMMABLE:
-                settings.append(f"{name}+reply=reencode")
-        self.compare(settings, workers=2, servers=1)
+        for rules in by_layer(self.codecs()):
+            self.compare(["none", "none+reply=dense"], workers=2, servers=1,
+                         rules=rules)
+        for rules in by_layer(SUMMABLE):
+            self.compare(["none+reply=reencode"], workers=2, servers=1,
+                         rules=rules)
 
     def test_four_workers_and_two_servers(self):
-        settings = self.codecs()
-        settings += [f"{name}+reply=reencode" for name in sorted(SUMMABLE)]
-        self.compare(settings, workers=4, servers=2)
+        for rules in by_layer(self.codecs()):
+            self.compare(["none"], workers=4, servers=2, rules=rules)
+        for rules in by_layer(SUMMABLE):
+            self.compare(["none+reply=reencode"], workers=4, servers=2,
+                         rules=rules)
 
     def test_with_the_optimizer_on_servers_and_batch_normalisation(self):
         self.compare(["none+update-on=server", "2bit+update-on=server"],
