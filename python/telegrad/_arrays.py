@@ -1,4 +1,4 @@
-"""Where an array lies: of NumPy, torch, or anything with DLPack. Nothing is copied."""
+"""Where an array lies: of NumPy, torch, or anything with DLPack; and its elements."""
 from __future__ import annotations
 
 import ctypes
@@ -113,3 +113,26 @@ def tensor_of(array: Any, writes: bool = False) -> Tensor:
 def tensors_of(arrays: Any, writes: bool = False) -> Any:
     """A C array of them."""
     return (Tensor * len(arrays))(*[tensor_of(array, writes) for array in arrays])
+
+
+def copied(array: Any) -> Any:
+    """Contiguous, in memory that only we know."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return array.detach().clone(memory_format=torch.contiguous_format)
+    import numpy
+    if hasattr(array, "__array_interface__"):
+        return numpy.array(array, order="C", copy=True)
+    return numpy.array(numpy.from_dlpack(array), order="C", copy=True)
+
+
+def assign(to: Any, source: Any) -> None:
+    """Copies the elements of one array to another."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(to, torch.Tensor):
+        to.copy_(torch.as_tensor(source))
+        return
+    import numpy
+    shares = hasattr(to, "__array_interface__")
+    target = numpy.asarray(to) if shares else numpy.from_dlpack(to)
+    numpy.copyto(target, numpy.asarray(source).reshape(target.shape))

@@ -6,6 +6,7 @@ import sys
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import optimizer as _optimizer
+from ._arrays import assign, copied
 from .errors import Error, Unsupported, UsageError, WrongOrder
 from .job import WORKER, Job
 from .store import Store
@@ -92,28 +93,6 @@ def _listed(key: Any, value: Any) -> Tuple[List[Key], List[Any]]:
     return list(merged), list(merged.values())
 
 
-def _copied(array: Any) -> Any:
-    """Contiguous, in memory that only we know."""
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(array, torch.Tensor):
-        return array.detach().clone(memory_format=torch.contiguous_format)
-    import numpy
-    if hasattr(array, "__array_interface__"):
-        return numpy.array(array, order="C", copy=True)
-    return numpy.array(numpy.from_dlpack(array), order="C", copy=True)
-
-
-def _assign(to: Any, source: Any) -> None:
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(to, torch.Tensor):
-        to.copy_(torch.as_tensor(source))
-        return
-    import numpy
-    shares = hasattr(to, "__array_interface__")
-    target = numpy.asarray(to) if shares else numpy.from_dlpack(to)
-    numpy.copyto(target, numpy.asarray(source).reshape(target.shape))
-
-
 class KVStore:
     """Made by `create`. One thread. Sums, never means: divide by `num_workers`."""
 
@@ -153,7 +132,7 @@ class KVStore:
                 if isinstance(other, int) != isinstance(one, int):
                     raise UsageError(f"key {one!r} beside {other!r}: all are integers, "
                                      "or all are strings")
-            self._waiting[one] = _copied(arrays[0])
+            self._waiting[one] = copied(arrays[0])
 
     def push(self, key: Any, value: Any, priority: int = 0) -> None:
         """Sends gradients, which are copied; several of a key are added first.
@@ -341,7 +320,7 @@ class KVStore:
             raise UsageError(f"key {key!r} without a value")
         if len(arrays) == 1 and not copies:
             return arrays[0]
-        total = _copied(arrays[0])
+        total = copied(arrays[0])
         for array in arrays[1:]:
             total += array
         return total
@@ -355,7 +334,7 @@ class KVStore:
             priorities=[priority] * len(keys)))
         for arrays in outs:
             for other in arrays[1:]:
-                _assign(other, arrays[0])
+                assign(other, arrays[0])
 
     def __enter__(self) -> "KVStore":
         return self
