@@ -245,6 +245,13 @@ TELEGRAD_API int32_t telegrad_store_init(telegrad_store* store, int64_t num,
                                          const float* rates, int32_t has_values,
                                          uint32_t* keys,
                                          telegrad_status* status);
+/* The same, of tensors of which some have rows: `row_elems` [num], 0 for none.
+ * They are of float32, in host memory, and go without a codec. */
+TELEGRAD_API int32_t telegrad_store_init_rows(
+    telegrad_store* store, int64_t num, const char* const* names,
+    const telegrad_tensor* tensors, const int64_t* row_elems,
+    const float* rates, int32_t has_values, uint32_t* keys,
+    telegrad_status* status);
 
 /* One operation over `num` keys: the sums over all workers (never means), or
  * the new weights where the store runs the optimizer. `outs` may be `grads`;
@@ -268,6 +275,25 @@ TELEGRAD_API int32_t telegrad_store_pull(telegrad_store* store, int64_t num,
                                          const int32_t* priorities,
                                          telegrad_queue* queue, uint64_t tag,
                                          telegrad_status* status);
+
+/* The numbers of the rows that a tensor of an operation holds one behind the
+ * other, in any order; the caller's until the operation is done. */
+typedef struct telegrad_rows {
+  const int64_t* rows;
+  int64_t num; /* -1: the tensor is whole */
+} telegrad_rows;
+/* Push and pull of some rows; `rows` is [num * num_devices], as the tensors. A
+ * push adds nothing to other rows, and what it repeats is added. */
+TELEGRAD_API int32_t telegrad_store_push_rows(
+    telegrad_store* store, int64_t num, const uint32_t* keys,
+    const telegrad_tensor* grads, const telegrad_rows* rows,
+    const int32_t* priorities, telegrad_queue* queue, uint64_t tag,
+    telegrad_status* status);
+TELEGRAD_API int32_t telegrad_store_pull_rows(
+    telegrad_store* store, int64_t num, const uint32_t* keys,
+    const telegrad_tensor* outs, const telegrad_rows* rows,
+    const int32_t* priorities, telegrad_queue* queue, uint64_t tag,
+    telegrad_status* status);
 /* All get worker `root`'s values; the store's own stay as they were. */
 TELEGRAD_API int32_t telegrad_store_broadcast(
     telegrad_store* store, int64_t num, const uint32_t* keys, int32_t root,

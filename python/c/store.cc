@@ -142,18 +142,34 @@ absl::Status telegrad_store::SetOptimizer(const telegrad_optimizer& optimizer) {
 }
 
 std::vector<TensorView> telegrad_store::ViewsOf(const telegrad_tensor* tensors,
+                                                const telegrad_rows* rows,
                                                 size_t i) const {
   std::vector<TensorView> views;
-  for (size_t device = 0; device < num_devices_; ++device) {
-    views.push_back(ViewOf(tensors[i * num_devices_ + device]));
+  for (size_t j = i * num_devices_; j < (i + 1) * num_devices_; ++j) {
+    views.push_back(ViewOf(tensors[j]));
+    if (rows == nullptr || rows[j].num < 0) continue;
+    views.back().rows.emplace(rows[j].rows, static_cast<size_t>(rows[j].num));
   }
   return views;
 }
 
+absl::Status telegrad_store::CheckRows(const telegrad_rows* rows,
+                                       int64_t num) const {
+  if (rows == nullptr || num < 1) return absl::OkStatus();
+  const size_t count = static_cast<size_t>(num) * num_devices_;
+  for (size_t j = 0; j < count; ++j) {
+    if (rows[j].num < -1 || (rows[j].num > 0 && rows[j].rows == nullptr)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("rows of which there are ", rows[j].num));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status telegrad_store::Init(int64_t num, const char* const* names,
                                   const telegrad_tensor* tensors,
-                                  const float* rates, bool has_values,
-                                  uint32_t* keys) {
+                                  const int64_t* row_elems, const float* rates,
+                                  bool has_values, uint32_t* keys) {
   if (num < 1 || names == nullptr || tensors == nullptr || keys == nullptr) {
     return absl::InvalidArgumentError("init without tensors, names or keys");
   }
@@ -173,7 +189,15 @@ absl::Status telegrad_store::Init(int64_t num, const char* const* names,
     spec.name = TextOf(names[i], "");
     spec.num_elems = static_cast<size_t>(tensors[i * num_devices_].num_elems);
     if (rates != nullptr) spec.rates = {rates[2 * i], rates[2 * i + 1]};
-    for (const TensorView& view : ViewsOf(tensors, i)) {
+    if (row_elems != nullptr && row_elems[i] != 0) {
+      spec.row_elems = static_cast<size_t>(row_elems[i]);
+      if (row_elems[i] < 0 || spec.num_elems % spec.row_elems != 0) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("tensor ", spec.name, " of ", spec.num_elems,
+                         " elements in rows of ", row_elems[i]));
+      }
+    }
+    for (const TensorView& view : ViewsOf(tensors, nullptr, i)) {
       spec.dtype = view.dtype;
       spec.devices.push_back(view.bytes.device);
     }

@@ -27,8 +27,8 @@ struct telegrad_store {
   // What "auto" has decided, as JSON.
   absl::StatusOr<std::string> AfterStep(const telegrad::StepTimes& times);
   absl::Status Init(int64_t num, const char* const* names,
-                    const telegrad_tensor* tensors, const float* rates,
-                    bool has_values, uint32_t* keys);
+                    const telegrad_tensor* tensors, const int64_t* row_elems,
+                    const float* rates, bool has_values, uint32_t* keys);
 
   // Starts `start(i)` for each key, and waits where there is no queue.
   struct Call {
@@ -39,9 +39,12 @@ struct telegrad_store {
   };
   absl::Status Run(const Call& call,
                    const std::function<telegrad::Ticket(size_t)>& start);
-  // Of the i-th key.
+  // Of the i-th key; `rows` may be null.
   std::vector<telegrad::TensorView> ViewsOf(const telegrad_tensor* tensors,
+                                            const telegrad_rows* rows,
                                             size_t i) const;
+  // `rows` of so many keys, null or not.
+  absl::Status CheckRows(const telegrad_rows* rows, int64_t num) const;
   // Cancels what is in flight.
   void Close();
 

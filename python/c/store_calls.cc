@@ -63,6 +63,26 @@ const telegrad::c::Verdict* VerdictOf(const telegrad_store* store) {
   return store == nullptr ? nullptr : store->verdict();
 }
 
+// Push or Pull; `rows` may be null.
+int32_t RunHalf(telegrad_store* store,
+                telegrad::Ticket (telegrad::KVStore::*half)(
+                    telegrad::Key, telegrad::TensorViews, int),
+                const telegrad_store::Call& call,
+                const telegrad_tensor* tensors, const telegrad_rows* rows,
+                const int32_t* priorities, telegrad_status* status) {
+  absl::Status result = CheckStore(store);
+  result.Update(CheckTensors(call.num, tensors));
+  if (result.ok()) result = store->CheckRows(rows, call.num);
+  if (result.ok()) {
+    result = store->Run(call, [&](size_t i) {
+      return (store->store().*half)(call.keys[i],
+                                    store->ViewsOf(tensors, rows, i),
+                                    PriorityOf(priorities, i));
+    });
+  }
+  return Give(result, VerdictOf(store), status);
+}
+
 absl::StatusOr<telegrad::StateAccess*> StatesOf(telegrad_store* store) {
   RETURN_IF_ERROR(CheckStore(store));
   telegrad::StateAccess* const states = store->store().states();
@@ -158,9 +178,20 @@ int32_t telegrad_store_init(telegrad_store* store, int64_t num,
                             const telegrad_tensor* tensors, const float* rates,
                             int32_t has_values, uint32_t* keys,
                             telegrad_status* status) {
+  return telegrad_store_init_rows(store, num, names, tensors, nullptr, rates,
+                                  has_values, keys, status);
+}
+
+int32_t telegrad_store_init_rows(telegrad_store* store, int64_t num,
+                                 const char* const* names,
+                                 const telegrad_tensor* tensors,
+                                 const int64_t* row_elems, const float* rates,
+                                 int32_t has_values, uint32_t* keys,
+                                 telegrad_status* status) {
   absl::Status result = CheckStore(store);
   if (result.ok()) {
-    result = store->Init(num, names, tensors, rates, has_values != 0, keys);
+    result = store->Init(num, names, tensors, row_elems, rates, has_values != 0,
+                         keys);
   }
   return Give(result, VerdictOf(store), status);
 }
@@ -177,8 +208,8 @@ int32_t telegrad_store_push_pull(telegrad_store* store, int64_t num,
   result.Update(CheckTensors(num, outs));
   if (result.ok()) {
     result = store->Run({num, keys, queue, tag}, [&](size_t i) {
-      return store->store().PushPull(keys[i], store->ViewsOf(grads, i),
-                                     store->ViewsOf(outs, i),
+      return store->store().PushPull(keys[i], store->ViewsOf(grads, nullptr, i),
+                                     store->ViewsOf(outs, nullptr, i),
                                      PriorityOf(priorities, i));
     });
   }
@@ -189,30 +220,38 @@ int32_t telegrad_store_push(telegrad_store* store, int64_t num,
                             const uint32_t* keys, const telegrad_tensor* grads,
                             const int32_t* priorities, telegrad_queue* queue,
                             uint64_t tag, telegrad_status* status) {
-  absl::Status result = CheckStore(store);
-  result.Update(CheckTensors(num, grads));
-  if (result.ok()) {
-    result = store->Run({num, keys, queue, tag}, [&](size_t i) {
-      return store->store().Push(keys[i], store->ViewsOf(grads, i),
-                                 PriorityOf(priorities, i));
-    });
-  }
-  return Give(result, VerdictOf(store), status);
+  return RunHalf(store, &telegrad::KVStore::Push, {num, keys, queue, tag},
+                 grads, nullptr, priorities, status);
 }
 
 int32_t telegrad_store_pull(telegrad_store* store, int64_t num,
                             const uint32_t* keys, const telegrad_tensor* outs,
                             const int32_t* priorities, telegrad_queue* queue,
                             uint64_t tag, telegrad_status* status) {
-  absl::Status result = CheckStore(store);
-  result.Update(CheckTensors(num, outs));
-  if (result.ok()) {
-    result = store->Run({num, keys, queue, tag}, [&](size_t i) {
-      return store->store().Pull(keys[i], store->ViewsOf(outs, i),
-                                 PriorityOf(priorities, i));
-    });
-  }
-  return Give(result, VerdictOf(store), status);
+  return RunHalf(store, &telegrad::KVStore::Pull, {num, keys, queue, tag}, outs,
+                 nullptr, priorities, status);
+}
+
+int32_t telegrad_store_push_rows(telegrad_store* store, int64_t num,
+                                 const uint32_t* keys,
+                                 const telegrad_tensor* grads,
+                                 const telegrad_rows* rows,
+                                 const int32_t* priorities,
+                                 telegrad_queue* queue, uint64_t tag,
+                                 telegrad_status* status) {
+  return RunHalf(store, &telegrad::KVStore::Push, {num, keys, queue, tag},
+                 grads, rows, priorities, status);
+}
+
+int32_t telegrad_store_pull_rows(telegrad_store* store, int64_t num,
+                                 const uint32_t* keys,
+                                 const telegrad_tensor* outs,
+                                 const telegrad_rows* rows,
+                                 const int32_t* priorities,
+                                 telegrad_queue* queue, uint64_t tag,
+                                 telegrad_status* status) {
+  return RunHalf(store, &telegrad::KVStore::Pull, {num, keys, queue, tag}, outs,
+                 rows, priorities, status);
 }
 
 int32_t telegrad_store_broadcast(telegrad_store* store, int64_t num,
@@ -224,8 +263,8 @@ int32_t telegrad_store_broadcast(telegrad_store* store, int64_t num,
   result.Update(CheckTensors(num, values));
   if (result.ok()) {
     result = store->Run({num, keys, queue, tag}, [&](size_t i) {
-      return store->store().Broadcast(keys[i], root, store->ViewsOf(values, i),
-                                      0);
+      return store->store().Broadcast(keys[i], root,
+                                      store->ViewsOf(values, nullptr, i), 0);
     });
   }
   return Give(result, VerdictOf(store), status);

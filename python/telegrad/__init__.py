@@ -19,13 +19,14 @@ from .errors import (AuthenticationError, Cancelled, DeviceFault, Error, Fenced,
 from .group import Group
 from .job import Job
 from .numbers import log_numbers, numbers_of
+from .rows import RowSparse
 from .store import Store
 
 __version__ = _LIBRARY.telegrad_version().decode()
 __all__ = ["AuthenticationError", "Cancelled", "Codec", "DeviceFault", "Error", "Fenced",
            "Group",
            "IntegrityError", "JoinTimeout", "Job", "Mismatch", "NumericFault",
-           "PeerDied", "ResourceLimit", "SchedulerLost", "ServerLost", "Store",
+           "PeerDied", "ResourceLimit", "RowSparse", "SchedulerLost", "ServerLost", "Store",
            "Timeout", "Unsupported", "UsageError", "WrongOrder", "doctor", "kvstore",
            "log_numbers", "numbers_of", "optimizer", "set_log_level", "topology"]
 

@@ -38,6 +38,10 @@ class Tensor(Structure):
                 ("device", c_int32), ("stream", c_uint64)]
 
 
+class Rows(Structure):
+    _fields_ = [("rows", c_void_p), ("num", c_int64)]
+
+
 class Compression(Structure):
     _fields_ = [("size", c_uint32), ("batch_size", c_int32), ("type", c_char_p),
                 ("rules", c_char_p), ("threshold", c_char_p), ("reply", c_char_p),
@@ -68,6 +72,7 @@ class Stats(Structure):
 _H = c_void_p  # a handle
 _S = POINTER(Status)
 _T = POINTER(Tensor)
+_R = POINTER(Rows)
 _K = POINTER(c_uint32)
 _P = POINTER(c_int32)
 PROTOTYPES = {
@@ -95,9 +100,13 @@ PROTOTYPES = {
     "store_set_optimizer": (c_int32, [_H, POINTER(Optimizer), _S]),
     "store_init": (c_int32, [_H, c_int64, POINTER(c_char_p), _T, POINTER(c_float),
                              c_int32, _K, _S]),
+    "store_init_rows": (c_int32, [_H, c_int64, POINTER(c_char_p), _T, POINTER(c_int64),
+                                  POINTER(c_float), c_int32, _K, _S]),
     "store_push_pull": (c_int32, [_H, c_int64, _K, _T, _T, _P, _H, c_uint64, _S]),
     "store_push": (c_int32, [_H, c_int64, _K, _T, _P, _H, c_uint64, _S]),
     "store_pull": (c_int32, [_H, c_int64, _K, _T, _P, _H, c_uint64, _S]),
+    "store_push_rows": (c_int32, [_H, c_int64, _K, _T, _R, _P, _H, c_uint64, _S]),
+    "store_pull_rows": (c_int32, [_H, c_int64, _K, _T, _R, _P, _H, c_uint64, _S]),
     "store_broadcast": (c_int32, [_H, c_int64, _K, c_int32, _T, _H, c_uint64, _S]),
     "bytes_data": (c_void_p, [_H]),
     "bytes_size": (c_uint64, [_H]),

@@ -9,6 +9,7 @@ from . import optimizer as _optimizer
 from ._arrays import assign, copied
 from .errors import Error, Unsupported, UsageError, WrongOrder
 from .job import WORKER, Job
+from .rows import RowSparse, joined, row_numbers, rows_of
 from .store import Store
 
 Key = Union[int, str]
@@ -103,6 +104,7 @@ class KVStore:
         self._keys: Dict[Key, int] = {}
         self._waiting: Dict[Key, Any] = {}  # init was called, the store knows not yet
         self._pushes: Dict[Key, int] = {}   # tags of pushes in flight
+        self._row_elems: Dict[Key, int] = {}  # of keys with rows
         self._optimizer: Optional[_optimizer.RunByStore] = None
         self._rates: Dict[Key, Tuple[float, float]] = {}  # of keys that it steps
 
@@ -132,7 +134,10 @@ class KVStore:
                 if isinstance(other, int) != isinstance(one, int):
                     raise UsageError(f"key {one!r} beside {other!r}: all are integers, "
                                      "or all are strings")
-            self._waiting[one] = copied(arrays[0])
+            rows = rows_of(arrays[0])
+            if rows is not None:
+                self._row_elems[one] = rows.row_elems
+            self._waiting[one] = copied(arrays[0]) if rows is None else rows.to_dense()
 
     def push(self, key: Any, value: Any, priority: int = 0) -> None:
         """Sends gradients, which are copied; several of a key are added first.
@@ -141,14 +146,17 @@ class KVStore:
         grads = [self._sum(one, arrays, True) for one, arrays in zip(keys, values)]
         self._settle(keys)
         for one, grad in zip(keys, grads):
+            rows = None
+            if isinstance(grad, RowSparse):
+                grad, rows = grad.data, [grad.indices]
             self._pushes[one] = self._store.start(
-                "push", [self._key(one)], [grad], priorities=[priority])
+                "push", [self._key(one)], [grad], priorities=[priority], rows=rows)
 
     def pull(self, key: Any, out: Any = None, priority: int = 0,
              ignore_sparse: bool = True) -> None:
-        """Fills `out`, an array or several for each key, with the key's value."""
+        """Fills `out`, an array or several for each key, with the key's whole value."""
         if not ignore_sparse:
-            raise Unsupported("pull with ignore_sparse=False: stores are dense")
+            raise Unsupported("pull with ignore_sparse=False: row_sparse_pull gives rows")
         keys, outs = _listed(key, out)
         self._settle(keys)
         self._run("pull", keys, [], outs, priority)
@@ -239,8 +247,37 @@ class KVStore:
         if self._own_job is not None:
             self._own_job.close()
 
-    def row_sparse_pull(self, *args: Any, **kwargs: Any) -> None:
-        raise Unsupported("row_sparse_pull: stores are dense; pull the whole array")
+    def row_sparse_pull(self, key: Any, out: Any = None, priority: int = 0,
+                        row_ids: Any = None) -> None:
+        """Fetches some rows of keys that began as rows.
+
+        Args:
+            out: a `RowSparse` or several for each key, which get the rows in ascending
+                order, each once; or an array of [row_ids, ...], which gets them in
+                theirs.
+            row_ids: [rows] integers for all of `out`, or a list of such for each of it.
+        """
+        keys, outs = _listed(key, out)
+        flat = [(one, array) for one, arrays in zip(keys, outs) for array in arrays]
+        lists = row_ids if isinstance(row_ids, (list, tuple)) and any(
+            hasattr(ids, "__len__") for ids in row_ids) else [row_ids] * len(flat)
+        if row_ids is None or len(lists) != len(flat):
+            raise UsageError(f"row_ids: one array, or one for each of {len(flat)} outs")
+        self._settle(keys)
+        for (one, array), ids in zip(flat, lists):
+            self._pull_rows(one, array, row_numbers(ids), priority)
+
+    def _pull_rows(self, key: Key, out: Any, rows: Any, priority: int) -> None:
+        import numpy
+        number = self._key(key)
+        data = out
+        if isinstance(out, RowSparse):
+            rows = numpy.unique(rows)
+            data = numpy.empty((len(rows), out.row_elems), numpy.float32)
+        self._store.queue.wait(self._store.start("pull", [number], [data], rows=[rows],
+                                                 priorities=[priority]))
+        if isinstance(out, RowSparse):
+            out.assign(data, rows)
 
     def save_optimizer_states(self, fname: str, dump_optimizer: bool = False) -> None:
         """Writes what the store's optimizer keeps (momentum, means) to a file, on rank
@@ -296,8 +333,10 @@ class KVStore:
         waiting, self._waiting = self._waiting, {}
         own = self._optimizer
         rates = None if own is None else {key: own.rates_of(key) for key in waiting}
+        row_elems = [self._row_elems.get(key, 0) for key in waiting]
         keys = self._store.init([str(key) for key in waiting], list(waiting.values()),
-                                values=True, rates=rates and list(rates.values()))
+                                values=True, rates=rates and list(rates.values()),
+                                row_elems=row_elems)
         self._keys.update(zip(waiting, keys))
         self._rates.update(rates or {})
 
@@ -318,6 +357,13 @@ class KVStore:
     def _sum(key: Key, arrays: List[Any], copies: bool) -> Any:
         if not arrays:
             raise UsageError(f"key {key!r} without a value")
+        rows = [found for found in map(rows_of, arrays) if found is not None]
+        if rows:
+            if not copies or len(rows) < len(arrays):
+                raise Unsupported(f"rows of key {key!r} "
+                                  + ("beside arrays" if copies else "in pushpull: push "
+                                     "them, and row_sparse_pull"))
+            return joined(rows)
         if len(arrays) == 1 and not copies:
             return arrays[0]
         total = copied(arrays[0])

@@ -11,7 +11,7 @@ import sys
 from typing import Any, Dict
 
 from . import kvstore as _kvstore
-from .errors import UsageError
+from .errors import Unsupported, UsageError
 
 _LAUNCHERS = ("DMLC_ROLE", "RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
 _TYPESTRS = {"float32": "<f4", "float16": "<f2", "int32": "<i4"}
@@ -124,7 +124,8 @@ class Telegrad(KVStoreBase):  # type: ignore[misc]
         return int(self._kv.num_dead_node(node_id, timeout))
 
     def row_sparse_pull(self, *args: Any, **kwargs: Any) -> None:
-        self._kv.row_sparse_pull(*args, **kwargs)
+        raise Unsupported("row_sparse_pull of NDArrays: telegrad.kvstore has it, for arrays "
+                          "of NumPy and torch")
 
     def stats(self) -> Dict[str, Any]:
         return dict(self._kv.stats())

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import threading
-from ctypes import byref, c_char_p, c_float, c_int32, c_uint32, c_uint64, c_void_p, sizeof
+from ctypes import (byref, c_char_p, c_float, c_int32, c_int64, c_uint32, c_uint64, c_void_p,
+                    sizeof)
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from . import _library
 from ._arrays import tensors_of
-from ._library import (LIBRARY, PENDING, SLICE_S, Compression, Optimizer, Stats,
+from ._library import (LIBRARY, PENDING, SLICE_S, Compression, Optimizer, Rows, Stats,
                        StoreOptions, call, encoded)
 from .errors import Error, UsageError, WrongOrder
 from .job import Job
@@ -78,6 +79,10 @@ class Queue:
             handle, self._handle = self._handle, c_void_p()
         if handle and self._pid == os.getpid():
             LIBRARY.telegrad_queue_free(handle)
+
+
+def _rows_in_c(rows: Optional[Any]) -> Rows:
+    return Rows(None, -1) if rows is None else Rows(rows.ctypes.data, len(rows))
 
 
 class Store:
@@ -172,24 +177,27 @@ class Store:
             lambda: call("store_load_states", self.handle, states, len(states)))
 
     def init(self, names: Sequence[str], arrays: Sequence[Any], values: bool = False,
-             rates: Optional[Sequence[Tuple[float, float]]] = None) -> List[int]:
+             rates: Optional[Sequence[Tuple[float, float]]] = None,
+             row_elems: Optional[Sequence[int]] = None) -> List[int]:
         """Adds keys of the arrays' sizes; all workers call it with the same.
 
         With `values` all arrays become worker 0's. `rates` has for each key what its
-        learning rate and its weight decay are multiplied by.
+        learning rate and its weight decay are multiplied by. `row_elems`: of which some
+        rows may be pushed and pulled, how many elements a row has; 0 of others.
         """
-        num_rates = len(names) if rates is None else len(rates)
-        if len(names) != len(arrays) or num_rates != len(names):
-            raise UsageError(f"{len(names)} names for {len(arrays)} arrays and "
-                             f"{num_rates} rates")
+        for what, given in (("arrays", arrays), ("rates", rates),
+                            ("row_elems", row_elems)):
+            if given is not None and len(given) != len(names):
+                raise UsageError(f"{len(names)} names for {len(given)} {what}")
         texts = (c_char_p * len(names))(*[encoded(name) for name in names])
         keys = (c_uint32 * len(names))()
         tensors = tensors_of(arrays, writes=values)
         factors = None if rates is None else (c_float * (2 * len(rates)))(
             *[factor for pair in rates for factor in pair])
+        rows = None if row_elems is None else (c_int64 * len(names))(*row_elems)
         self._interruptible(
-            lambda: call("store_init", self.handle, len(names), texts, tensors, factors,
-                         values, keys))
+            lambda: call("store_init_rows", self.handle, len(names), texts, tensors, rows,
+                         factors, values, keys))
         return list(keys)
 
     def _interruptible(self, work: Callable[[], Any]) -> Any:
@@ -198,13 +206,22 @@ class Store:
             work, lambda: job.fail("interrupted") if job is not None else None)
 
     def start(self, name: str, keys: Sequence[int], *lists: Sequence[Any],
-              priorities: Optional[Sequence[int]] = None, root: int = 0) -> int:
+              priorities: Optional[Sequence[int]] = None, root: int = 0,
+              rows: Optional[Sequence[Any]] = None) -> int:
         """Starts "push", "pull", "push_pull" or "broadcast"; gives the tag that
-        `queue` says in the end. The arrays are not touched until then."""
-        for arrays in lists:
+        `queue` says in the end. The arrays are not touched until then.
+
+        Args:
+            rows: of "push" and "pull": for each key [rows] int64 of NumPy, the rows that
+                its array has one behind the other; None: all.
+        """
+        for arrays in (*lists, *([] if rows is None else [rows])):
             if len(arrays) != len(keys):
                 raise UsageError(f"{len(arrays)} arrays for {len(keys)} keys")
         tensors = [tensors_of(arrays, writes=name != "push") for arrays in lists]
+        if rows is not None:
+            name += "_rows"
+            tensors.append((Rows * len(rows))(*map(_rows_in_c, rows)))
         c_keys = (c_uint32 * len(keys))(*keys)
         extra: Any = None
         if name == "broadcast":
@@ -213,7 +230,7 @@ class Store:
             if priorities is not None:
                 extra = (c_int32 * len(keys))(*priorities)
             rest = (*tensors, extra)
-        return self.start_raw(name, len(keys), c_keys, rest, lists)
+        return self.start_raw(name, len(keys), c_keys, rest, (lists, rows))
 
     def start_raw(self, name: str, num: int, c_keys: Any, rest: Tuple[Any, ...],
                   arrays: Any) -> int:

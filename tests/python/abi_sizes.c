@@ -22,6 +22,7 @@ int main(void) {
   FIELD(telegrad_job_options, secret_bytes);
   STRUCT(telegrad_tensor, stream);
   FIELD(telegrad_tensor, dtype);
+  STRUCT(telegrad_rows, num);
   STRUCT(telegrad_compression, allow);
   FIELD(telegrad_compression, type);
   FIELD(telegrad_compression, min_bytes);

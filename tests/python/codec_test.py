@@ -134,7 +134,7 @@ class Refusals(unittest.TestCase):
             telegrad.Job(num_workers=-3)
         self.assertEqual((caught.exception.exit_code, caught.exception.dead), (2, ()))
         store = telegrad.Store(None, "local")
-        with self.assertRaisesRegex(telegrad.UsageError, "1 names.* 0 rates"):
+        with self.assertRaisesRegex(telegrad.UsageError, "1 names for 0 rates"):
             store.init(["w"], [Floats([0])], rates=[])
         with self.assertRaisesRegex(telegrad.UsageError, "local.*auto"):
             store.set_compression(type="auto")

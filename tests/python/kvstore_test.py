@@ -67,7 +67,7 @@ def meanings(_):
                          (lambda: kv.pull(99, out=out), telegrad.WrongOrder),
                          (lambda: kv.push(3, full(1, 7)) or kv.pull(3, out=out),
                           telegrad.UsageError),
-                         (lambda: kv.row_sparse_pull(3), NotImplementedError),
+                         (lambda: kv.row_sparse_pull(3), telegrad.UsageError),
                          (lambda: kv.save_optimizer_states("f"), telegrad.WrongOrder),
                          (lambda: kv.set_updater(print), telegrad.Unsupported)):
         try:
