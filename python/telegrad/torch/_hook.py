@@ -15,12 +15,12 @@ import torch
 
 from .._arrays import tensor_of
 from .._library import SLICE_S, Tensor, call
-from ..errors import Error, Unsupported, UsageError, WrongOrder
+from ..errors import Error, Unsupported, UsageError
 from ..job import is_failing
 from ..store import Store
-from . import _residuals
 from ._auto import Choice, check_optimizer
 from ._meeting import job_of_group
+from ._residuals import Residuals
 
 _FLAG = "telegrad.finite/"  # before a parameter's name: whether its bucket is finite
 _states: List["weakref.ref[Any]"] = []
@@ -135,14 +135,14 @@ class State:
             raise
         self._choice = Choice(self._store) if gc_type == "auto" else None
         self._key_of = dict(zip(names, keys))
-        self._name_of, self._names = names, dict(zip(names.values(), keys))
-        self._sizes = {names[key]: p.numel() for key, p in parameters.items()}
-        self._settings = {"gc_type": gc_type, "rules": ";".join(all_rules),
-                          "threshold": threshold, "reply": reply, "packing": packing,
-                          "nonfinite": nonfinite, "min_bytes": min_bytes,
-                          "warmup_steps": warmup_steps, "guard": guard}
-        self._group = model.process_group
-        self._carried: Optional[Dict[str, Any]] = None  # to be added to the next gradients
+        self._name_of = names
+        self._residuals = Residuals(
+            self._store, dict(zip(names.values(), keys)),
+            {names[key]: p.numel() for key, p in parameters.items()},
+            {"gc_type": gc_type, "rules": ";".join(all_rules), "threshold": threshold,
+             "reply": reply, "packing": packing, "nonfinite": nonfinite,
+             "min_bytes": min_bytes, "warmup_steps": warmup_steps, "guard": guard},
+            model.process_group)
         self._flag_of = dict(zip(names, keys[len(names):]))
         self.rank, self.num_workers = self._job.rank, self._job.num_workers
         self._verbose = verbose and self.rank == 0
@@ -188,8 +188,9 @@ class State:
             raise Unsupported("DDP's join() for uneven inputs: give all ranks the same "
                               "number of batches (drop_last=True)")
         plan = self._plan_of(bucket, buffer)
-        if self._carried:
-            self._add(self._carried, bucket)
+        if self._residuals.carried:
+            for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
+                self._residuals.add_to(self._name_of[id(parameter)], gradient)
         if plan.flag is not None:
             plan.flag[0] = 0.0 if math.isfinite(float(buffer.sum())) else 1.0
         tag = self._store.queue.new_tag((buffer, plan))
@@ -205,12 +206,6 @@ class State:
             with self._changed:
                 self._pending.pop(tag)
             raise
-
-    def _add(self, carried: Dict[str, Any], bucket: Any) -> None:
-        for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
-            held = carried.pop(self._name_of[id(parameter)], None)
-            if held is not None:
-                gradient.add_(held.reshape(gradient.shape).to(gradient))
 
     def _plan_of(self, bucket: Any, buffer: Any) -> _Bucket:
         ids = tuple(map(id, bucket.parameters()))
@@ -276,7 +271,7 @@ class State:
         waited_s = time.monotonic() - start
         self.waited_s += waited_s
         self.steps += 1
-        self._carried = None
+        self._residuals.step_done()
         if error is not None:
             raise error
         if self._choice is not None:
@@ -309,14 +304,7 @@ class State:
             telegrad.WrongOrder: before the first step after a "sum" was loaded.
         """
         self._refuse_auto()
-        if self._carried is not None:
-            raise WrongOrder("a state between load_state_dict with reshard='sum' and the "
-                             "step that adds what was held back: take the step first")
-        self._job.barrier()  # nobody is in a step any more
-        try:
-            return _residuals.make(self._store, self._names, self._sizes, self._settings)
-        finally:
-            self._job.barrier()  # nor in the next one yet
+        return self._residuals.save()
 
     def load_state_dict(self, state: Any, reshard: Optional[str] = None) -> None:
         """The rest of the run then has the bits of one that was never ended. All ranks
@@ -334,9 +322,7 @@ class State:
                 or number of workers.
         """
         self._refuse_auto()
-        self._carried = _residuals.load(self._store, self._names, state, reshard,
-                                        self._group, self._sizes, self._settings)
-        self._job.barrier()
+        self._residuals.load(state, reshard)
 
     def close(self) -> None:
         """Leaves the job, and says what was saved. A second call does nothing."""

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional, Sequence
 import torch
 import torch.distributed as dist
 
-from ..errors import UsageError
+from ..errors import UsageError, WrongOrder
 
 _FORMAT = 1
 _CHUNK_ELEMS = 512 * 1024  # of a frame, as the C interface has it
@@ -81,65 +81,99 @@ def check_fits(saved: Dict[str, Any], sizes: Dict[str, int],
                           sizes.get(name))
 
 
-def make(store: Any, keys: Dict[str, int], sizes: Dict[str, int],
-         settings: Dict[str, Any]) -> Dict[str, Any]:
-    """This rank's state; `torch.save` takes it. While nothing is under way on any
-    rank."""
-    return {"format": _FORMAT, "rank": store.job.rank, "workers": store.job.num_workers,
-            "servers": store.job.num_servers, "settings": dict(settings),
-            "sizes": dict(sizes),
-            "codecs": {name: torch.frombuffer(bytearray(store.save_codec(key)),
-                                              dtype=torch.uint8)
-                       for name, key in keys.items()}}
-
-
-def load(store: Any, keys: Dict[str, int], state: Any, way: Optional[str], group: Any,
-         sizes: Dict[str, int], settings: Dict[str, Any]) -> Optional[Dict[str, Any]]:
-    """Of all ranks: what they kept, or what to do with other workers' states.
+class Residuals:
+    """What codecs keep of a store's tensors on this rank: saved, loaded, and, of another
+    number of workers, added to what is pushed next.
 
     Args:
-        state: what `make` gave this rank; or, for another number of workers, a list of
-            such of old ranks, each on one rank.
-        way: "sum" or "drop", for another number of workers.
-
-    Returns:
-        Of "sum" what this rank is to add to its next gradients, by name [n] float32;
-        else None, on all ranks.
-
-    Raises:
-        telegrad.UsageError: on all ranks, what does not fit.
+        keys, sizes: of the tensors, by name.
+        settings: that are the same in a state which fits.
     """
-    states = [state] if isinstance(state, dict) else list(state)
-    note: Dict[str, Any] = {"why": "", "of": []}
-    try:
-        for saved in states:
-            check_fits(saved, sizes, settings)
-            note["of"].append((saved["rank"], saved["workers"], saved["servers"]))
-    except UsageError as why:
-        note["why"] = str(why)
-    job = store.job
-    notes: List[Any] = [None] * job.num_workers
-    dist.all_gather_object(notes, note, group=group)
-    for rank, other in enumerate(notes):
-        if other["why"]:
-            raise UsageError(f"rank {rank}: {other['why']}")
-    now = (job.num_workers, job.num_servers)
-    if all(other["of"] == [(rank, *now)] for rank, other in enumerate(notes)):
-        for name, key in keys.items():
-            store.load_codec(key, states[0]["codecs"][name].numpy().tobytes())
-        return None
-    given = sorted(pair for other in notes for pair in other["of"])
-    if way not in _WAYS:
-        raise UsageError(f"states of (rank, workers, servers) {given} for {now[0]} workers "
-                         f"and {now[1]} servers: say reshard='sum', which keeps what was "
-                         "held back, or reshard='drop'")
-    if way == "drop":
-        return None
-    old = given[0][1:] if given else (0, 0)
-    if given != [(rank, *old) for rank in range(old[0])] or not given:
-        raise UsageError("reshard='sum' takes each old rank's state on one rank, once; "
-                         f"there are (rank, workers, servers) {given}")
-    return _carried(states, now[0] / old[0])
+
+    def __init__(self, store: Any, keys: Dict[str, int], sizes: Dict[str, int],
+                 settings: Dict[str, Any], group: Any) -> None:
+        self._store, self._group = store, group
+        self._keys, self._sizes, self._settings = keys, sizes, settings
+        self.carried: Optional[Dict[str, Any]] = None  # of "sum", until `step_done`
+
+    def save(self) -> Dict[str, Any]:
+        """This rank's state; `torch.save` takes it. All ranks call it, between steps.
+
+        Raises:
+            telegrad.WrongOrder: before the first step after a "sum" was loaded.
+        """
+        if self.carried is not None:
+            raise WrongOrder("a state between load_state_dict with reshard='sum' and the "
+                             "step that adds what was held back: take the step first")
+        job = self._store.job
+        job.barrier()  # nobody is in a step any more
+        try:
+            codecs = {name: torch.frombuffer(bytearray(self._store.save_codec(key)),
+                                             dtype=torch.uint8)
+                      for name, key in self._keys.items()}
+        finally:
+            job.barrier()  # nor in the next one yet
+        return {"format": _FORMAT, "rank": job.rank, "workers": job.num_workers,
+                "servers": job.num_servers, "settings": dict(self._settings),
+                "sizes": dict(self._sizes), "codecs": codecs}
+
+    def load(self, state: Any, reshard: Optional[str]) -> None:
+        """All ranks call it, between steps.
+
+        Args:
+            state: what `save` gave this rank; or, for another number of workers, a list
+                of such of old ranks, each on one rank.
+            reshard: "sum" or "drop", for another number of workers.
+
+        Raises:
+            telegrad.UsageError: on all ranks, what does not fit.
+        """
+        self.carried = self._loaded(state, reshard)
+        self._store.job.barrier()
+
+    def _loaded(self, state: Any, way: Optional[str]) -> Optional[Dict[str, Any]]:
+        """Of "sum" what this rank is to add, by name [n] float32; else None, on all
+        ranks."""
+        states = [state] if isinstance(state, dict) else list(state)
+        note: Dict[str, Any] = {"why": "", "of": []}
+        try:
+            for saved in states:
+                check_fits(saved, self._sizes, self._settings)
+                note["of"].append((saved["rank"], saved["workers"], saved["servers"]))
+        except UsageError as why:
+            note["why"] = str(why)
+        job = self._store.job
+        notes: List[Any] = [None] * job.num_workers
+        dist.all_gather_object(notes, note, group=self._group)
+        for rank, other in enumerate(notes):
+            if other["why"]:
+                raise UsageError(f"rank {rank}: {other['why']}")
+        now = (job.num_workers, job.num_servers)
+        if all(other["of"] == [(rank, *now)] for rank, other in enumerate(notes)):
+            for name, key in self._keys.items():
+                self._store.load_codec(key, states[0]["codecs"][name].numpy().tobytes())
+            return None
+        given = sorted(pair for other in notes for pair in other["of"])
+        if way not in _WAYS:
+            raise UsageError(f"states of (rank, workers, servers) {given} for {now[0]} "
+                             f"workers and {now[1]} servers: say reshard='sum', which keeps "
+                             "what was held back, or reshard='drop'")
+        if way == "drop":
+            return None
+        old = given[0][1:] if given else (0, 0)
+        if given != [(rank, *old) for rank in range(old[0])] or not given:
+            raise UsageError("reshard='sum' takes each old rank's state on one rank, once; "
+                             f"there are (rank, workers, servers) {given}")
+        return _carried(states, now[0] / old[0])
+
+    def add_to(self, name: str, gradient: Any) -> None:
+        """What was held back of that tensor."""
+        held = (self.carried or {}).pop(name, None)
+        if held is not None:
+            gradient.add_(held.reshape(gradient.shape).to(gradient))
+
+    def step_done(self) -> None:
+        self.carried = None
 
 
 def _carried(states: Sequence[Dict[str, Any]], factor: float) -> Dict[str, Any]:
