@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What codecs keep is saved and loaded: a run that goes on has the bits of one that was
 never ended, and other bits without; other numbers of workers; what does not fit."""
+import copy
 import os
 import tempfile
 import unittest
@@ -140,6 +141,92 @@ def reshards(folder):
     return [far, dropped, texts + [early]]
 
 
+def local(net, inner_lr=2 ** -4, **options):
+    inner = torch.optim.SGD(net.parameters(), lr=inner_lr)
+    return telegrad.torch.DiLoCo(net, inner, **options), inner
+
+
+def local_steps(net, first, last, diloco, inner):
+    for step in range(first, last):
+        inner.zero_grad()
+        generator = torch.Generator().manual_seed(100 * step + RANK)
+        (net(torch.randn(2, 24, generator=generator)) / 100).backward()
+        diloco.step()
+    return copy.deepcopy(net)
+
+
+def resumes_locally(folder):
+    """After an exchange, and between two with momentum in the outer optimizer."""
+    dist.init_process_group("gloo")
+    found = []
+    for i, (saved_at, outer) in enumerate((
+            (3, None), (5, lambda anchors: torch.optim.SGD(anchors, lr=.5, momentum=.5)))):
+        options = {"sync_every": 3, "gc_type": FIXED, "outer": outer}
+        net = Net()
+        diloco, inner = local(net, **options)
+        half = local_steps(net, 0, saved_at, diloco, inner)
+        path = os.path.join(folder, f"local-{i}-{RANK}.pt")
+        torch.save(diloco.state_dict(), path)
+        whole = local_steps(net, saved_at, 12, diloco, inner).state_dict()
+        diloco.close()
+        again, forgot = copy.deepcopy(half), copy.deepcopy(half)
+        loads, inner = local(again, **options)
+        again.load_state_dict(half.state_dict())
+        loads.load_state_dict(torch.load(path))
+        same = equal(local_steps(again, saved_at, 12, loads, inner).state_dict(), whole)
+        loads.close()
+        forgets, inner = local(forgot, **options)
+        forgets.steps = saved_at
+        other = equal(local_steps(forgot, saved_at, 12, forgets, inner).state_dict(), whole)
+        text = workers.refused(telegrad.UsageError, lambda: forgets.load_state_dict(
+            dict(torch.load(path), settings={})))
+        forgets.close()
+        found.append([same, other, text])
+    return found
+
+
+def saves_locally(folder):
+    dist.init_process_group("gloo")
+    net = Net()
+    diloco, inner = local(net, inner_lr=1, sync_every=1, gc_type=FIXED)
+    local_steps(net, 0, 2, diloco, inner)
+    saved = diloco.state_dict()
+    torch.save(saved, os.path.join(folder, f"local-{RANK}.pt"))
+    for name, size in saved["sizes"].items():
+        residual = _residuals.residual_of(saved["codecs"][name].numpy().tobytes(), size,
+                                          saved["servers"])
+        dist.all_reduce(residual)
+        weight = net.get_parameter(name).detach()
+        weight -= residual.reshape(weight.shape) / WORLD
+    if RANK == 0:
+        torch.save(net.state_dict(), os.path.join(folder, "local.pt"))
+    diloco.close()
+    return True
+
+
+def reshards_locally(folder):
+    """On three workers: without inner steps the weights become what they were, less the
+    mean of what was held back; with "drop" they stay."""
+    dist.init_process_group("gloo")
+    files = [os.path.join(folder, f"local-{rank}.pt") for rank in range(2)]
+    mine = [torch.load(path) for path in files[RANK::WORLD]]
+    far = []
+    for way in ("sum", "drop"):
+        net = Net()
+        diloco, inner = local(net, inner_lr=0, sync_every=1, gc_type=FIXED)
+        with torch.no_grad():
+            net.first.weight += RANK + 1
+        diloco.load_state_dict(mine, reshard=way)
+        local_steps(net, 0, 40, diloco, inner)
+        want = torch.load(os.path.join(folder, "local.pt"))
+        far.append(max(float((p - want[name]).abs().max())
+                       for name, p in net.state_dict().items()))
+        text = workers.refused(telegrad.UsageError,
+                               lambda: diloco.load_state_dict([], reshard="drop"))
+        diloco.close()
+    return far + [text]
+
+
 # ---- the tests ----
 
 class Resume(unittest.TestCase):
@@ -168,5 +255,23 @@ class Resume(unittest.TestCase):
                     self.assertRegex(text, pattern)
 
 
+    def test_local_steps_go_on_with_the_same_bits(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for found in self.ranks(resumes_locally, folder, 2):
+                for same, other, text in found:
+                    self.assertTrue(same)
+                    self.assertFalse(other)
+                    self.assertRegex(text, "gc_type None then, '2bit")
+
+    def test_local_steps_of_another_number_of_workers(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.ranks(saves_locally, folder, 2)
+            for of_sum, of_drop, text in self.ranks(reshards_locally, folder, 3):
+                self.assertLess(of_sum, THRESHOLD)
+                self.assertGreater(of_drop, 4 * THRESHOLD)
+                self.assertIn("no state on rank 0", text)
+
+
 if __name__ == "__main__":
-    workers.main({function.__name__: function for function in (resumes, saves, reshards)})
+    workers.main({function.__name__: function for function in (
+        resumes, saves, reshards, resumes_locally, saves_locally, reshards_locally)})
