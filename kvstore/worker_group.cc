@@ -57,6 +57,10 @@ class JoinedGroup : public WorkerGroup {
     control_->SuspectPeer(peer, why);
   }
   void SetStep(int64_t step) override { control_->SetStep(step); }
+  void SetNote(std::string note) override {
+    control_->SetNote(std::move(note));
+  }
+  std::vector<std::string> Notes() const override { return control_->Notes(); }
   void Fail(const absl::Status& why) override;
   void OnFailure(std::function<void(const absl::Status&)> listener) override {
     failure_.SetListener(std::move(listener));

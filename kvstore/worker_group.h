@@ -71,6 +71,11 @@ class WorkerGroup {
   // Shown when something fails; the trainer counts its steps here.
   virtual void SetStep(int64_t step) = 0;
 
+  // What workers tell worker 0 while a run goes on, some heartbeats late:
+  // Job's.
+  virtual void SetNote(std::string) {}
+  virtual std::vector<std::string> Notes() const { return {}; }
+
   // Ends the job for all members, with this worker's reason.
   virtual void Fail(const absl::Status& why) = 0;
   // Calls `listener` once when the job has failed, from whatever thread; null

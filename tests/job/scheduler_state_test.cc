@@ -95,6 +95,41 @@ TEST(SchedulerState, NamesTheDeathThatMadeALauncherCancel) {
   EXPECT_EQ(job.event().dead.size(), 1u);
 }
 
+TEST(SchedulerState, PassesNotesOfWorkersToTheFirst) {
+  TimePoint now = Clock::now();
+  SchedulerOptions options;
+  options.num_workers = 2;
+  options.num_servers = 1;
+  SchedulerState job(options, "here", now);
+  const std::vector<NodeId> members = {
+      {Role::kWorker, 1}, {Role::kWorker, 0}, {Role::kServer, 0}};
+  const auto tell = [&](size_t member, const Record& record) {
+    EXPECT_THAT(job.OnRecord(member, {.node = members[member]}, record, now),
+                IsOk());
+  };
+  for (size_t i = 0; i < members.size(); ++i) {
+    JoinRecord join;
+    join.wanted = members[i];
+    join.host = "there";
+    tell(i, join);
+  }
+  tell(0, BeatRecord{.note = "a"});
+  tell(2, BeatRecord{.note = "no worker's"});
+  job.TakeSends();
+  job.Tick(now += std::chrono::seconds(1));
+  const std::vector<SchedulerState::Delivery> sends = job.TakeSends();
+  ASSERT_EQ(sends.size(), 3u);
+  for (const SchedulerState::Delivery& each : sends) {
+    const auto record = DecodeRecord(each.frame->substr(4));
+    ASSERT_THAT(record, IsOk());
+    EXPECT_EQ(std::get<BeatRecord>(*record).notes,
+              each.to == 1 ? std::vector<std::string>({"", "a"})
+                           : std::vector<std::string>());
+  }
+  const std::string long_note(kMaxNoteBytes + 1, 'a');
+  EXPECT_FALSE(DecodeRecord(EncodeRecord(BeatRecord{.note = long_note})).ok());
+}
+
 TEST(SchedulerState, RefusesAMemberThatReadsTooOften) {
   const TimePoint now = Clock::now();
   SchedulerState job = RunningJob(now);

@@ -1,5 +1,6 @@
 #include "transport/job/client.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -195,6 +196,17 @@ void JobClient::Fail(const FatalEvent& event) {
 void JobClient::SuspectPeer(NodeId peer, absl::string_view why) {
   if (peer.role == Role::kScheduler) return;  // the heartbeat's own matter
   Queue(SuspectRecord{.peer = peer, .why = std::string(why)});
+}
+
+void JobClient::SetNote(std::string note) {
+  note.resize(std::min(note.size(), kMaxNoteBytes));
+  MutexLock lock(&mutex_);
+  note_ = std::move(note);
+}
+
+std::vector<std::string> JobClient::Notes() {
+  MutexLock lock(&mutex_);
+  return notes_;
 }
 
 void JobClient::Leave() {

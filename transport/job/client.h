@@ -33,6 +33,8 @@ class JobClient : public Job {
   void Fail(const FatalEvent& event) override;
   void SuspectPeer(NodeId peer, absl::string_view why) override;
   void SetStep(int64_t step) override { step_ = step; }
+  void SetNote(std::string note) override;
+  std::vector<std::string> Notes() override;
   void Leave() override;
   absl::Status WaitForEnd(TimePoint deadline) override;
 
@@ -95,6 +97,8 @@ class JobClient : public Job {
   std::optional<FatalEvent> own_failure_ ABSL_GUARDED_BY(mutex_);
   TimePoint own_failure_at_ ABSL_GUARDED_BY(mutex_);
   std::vector<Frame> posted_ ABSL_GUARDED_BY(mutex_);
+  std::string note_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> notes_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
   int64_t cancel_id_ = 0;
 };

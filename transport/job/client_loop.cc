@@ -69,15 +69,17 @@ void JobClient::Serve(FrameConnection& connection) {
 
 void JobClient::SendPosted(FrameConnection& connection) {
   std::vector<Frame> posted;
+  BeatRecord beat{.step = step_};
   {
     MutexLock lock(&mutex_);
     posted.swap(posted_);
+    beat.note = note_;
   }
   for (Frame& frame : posted) connection.Send(std::move(frame));
   const TimePoint now = Clock::now();
   if (now >= next_beat_) {
     next_beat_ = now + request_.timing.heartbeat;
-    connection.Send(MakeFrame(EncodeRecord(BeatRecord{.step = step_})));
+    connection.Send(MakeFrame(EncodeRecord(beat)));
   }
   connection.Flush();
 }
@@ -107,7 +109,11 @@ absl::Status JobClient::ReadRecords(FrameConnection& connection) {
 }
 
 absl::Status JobClient::OnRecord(const Record& record) {
-  if (std::holds_alternative<BeatRecord>(record)) return absl::OkStatus();
+  if (const auto* beat = std::get_if<BeatRecord>(&record)) {
+    MutexLock lock(&mutex_);
+    notes_ = beat->notes;
+    return absl::OkStatus();
+  }
   if (const auto* rank = std::get_if<RankRecord>(&record)) {
     rank_ = rank->rank;
     return absl::OkStatus();

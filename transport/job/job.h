@@ -86,6 +86,11 @@ class Job {
   // Shown in heartbeats and in the fatal line.
   virtual void SetStep(int64_t step) = 0;
 
+  // Of a worker, at most 256 bytes, in its heartbeats from now on; and worker
+  // 0: the last ones of all workers, by rank, as far as any are known.
+  virtual void SetNote(std::string note) = 0;
+  virtual std::vector<std::string> Notes() = 0;
+
   // Orderly end of this member. Workers: call it after the last operation.
   virtual void Leave() = 0;
 

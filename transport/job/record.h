@@ -25,6 +25,8 @@ constexpr size_t kMaxNameBytes = 256;
 constexpr int kMaxPosts = 16;                          // of one member
 constexpr size_t kMaxPostedBytes = size_t{256} << 20;  // of all members
 constexpr int kMaxReadsPerMember = 16;  // of one member, of each member's
+constexpr size_t kMaxNoteBytes = 256;
+constexpr int kMaxNotedWorkers = 1024;  // of more no notes are passed on
 constexpr size_t kMaxMessageBytes = 4096;
 constexpr size_t kMaxDetailsBytes = 16384;
 constexpr int kMaxMembers = 65536;  // ranks are u16 in frame headers
@@ -39,6 +41,8 @@ struct JoinRecord {
 };
 struct BeatRecord {  // in both directions
   int64_t step = 0;
+  std::string note = {};                // a worker's, for worker 0
+  std::vector<std::string> notes = {};  // to worker 0: all workers', by rank
 };
 struct GatherRecord {
   std::string name;

@@ -169,7 +169,9 @@ Record Join(Fields& f) {
   return r;
 }
 Record Beat(Fields& f) {
-  return BeatRecord{.step = f.Integer("step", INT64_MIN, INT64_MAX)};
+  return BeatRecord{.step = f.Integer("step", INT64_MIN, INT64_MAX),
+                    .note = f.Text("note", kMaxNoteBytes),
+                    .notes = f.Texts("notes", kMaxNotedWorkers)};
 }
 Record Gather(Fields& f) {
   return GatherRecord{.name = f.Text("name", kMaxNameBytes),

@@ -46,7 +46,8 @@ Encoded ToJson(const JoinRecord& r) {
            {"facts", facts}}};
 }
 Encoded ToJson(const BeatRecord& r) {
-  return {{{"t", "beat"}, {"step", r.step}}};
+  return {
+      {{"t", "beat"}, {"step", r.step}, {"note", r.note}, {"notes", r.notes}}};
 }
 Encoded ToJson(const GatherRecord& r) {
   return {{{"t", "gather"}, {"name", r.name}}, &r.payload};

@@ -175,6 +175,15 @@ StartRecord Roster::MakeStart() const {
   return start;
 }
 
+std::vector<std::string> Roster::Notes() const {
+  std::vector<std::string> notes;
+  if (num_workers_ > kMaxNotedWorkers) return notes;
+  for (const RosterEntry* worker : ByRank(Role::kWorker)) {
+    notes.push_back(worker->note);
+  }
+  return notes;
+}
+
 RosterEntry* Roster::Find(ConnectionId connection) {
   const auto found = by_connection_.find(connection);
   return found == by_connection_.end() ? nullptr : &entries_[found->second];

@@ -23,6 +23,7 @@ struct RosterEntry {
   int rank = -1;  // -1 until the start, but for those who want one
   TimePoint last_seen;
   int64_t step = 0;
+  std::string note;
   bool is_connected = true;
   bool is_silent = false;  // longer than three heartbeats; it was logged
   bool has_left = false;
@@ -65,6 +66,9 @@ class Roster {
 
   // After AssignRanks.
   StartRecord MakeStart() const;
+
+  // What workers have told, by rank; none of too many.
+  std::vector<std::string> Notes() const;
 
   RosterEntry* Find(ConnectionId connection);
   RosterEntry* Find(NodeId id);

@@ -66,6 +66,7 @@ absl::Status SchedulerState::OnMember(RosterEntry& from, const Record& record,
                                       TimePoint now) {
   if (const auto* beat = std::get_if<BeatRecord>(&record)) {
     from.step = beat->step;
+    from.note = beat->note;
     return absl::OkStatus();
   }
   if (const auto* fail = std::get_if<FailRecord>(&record)) {

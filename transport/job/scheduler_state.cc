@@ -191,7 +191,11 @@ void SchedulerState::Tick(TimePoint now) {
   const Frame beat = MakeFrame(EncodeRecord(BeatRecord{}));
   for (const RosterEntry& entry : roster_.entries()) {
     if (!entry.is_connected) continue;
-    sends_.push_back({entry.connection, beat});
+    if (phase_ == Phase::kRunning && entry.id() == NodeId{Role::kWorker, 0}) {
+      Send(entry, BeatRecord{.notes = roster_.Notes()});
+    } else {
+      sends_.push_back({entry.connection, beat});
+    }
   }
 }
 
