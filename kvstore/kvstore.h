@@ -40,6 +40,13 @@ struct StoreStats {
   double mean_staleness = 0;
   // For which the thread that sends and receives has had a core so far.
   double io_cpu_s = 0;
+  // Of tensors in host memory: what threads have spent on codecs, each of them.
+  double codec_s = 0;
+  // In which something was leaving, or an answer was partly here.
+  double network_s = 0;
+  // By server, from a push's leaving to its answer's end, the mean; with others
+  // it waits for other workers.
+  std::vector<double> answer_s = {};
 };
 
 // What a type of store is like.

@@ -39,6 +39,7 @@ void FrameSender::Core::OnSent(Leaving::Node& node) {
   const std::function<void()> on_sent = std::exchange(node.on_sent, nullptr);
   core->in_flight_bytes -= node.num_bytes;
   core->leaving->free_.push_back(&node);
+  core->leaving->busy_.End();
   if (on_sent) on_sent();
   core->Pump();
 }
@@ -58,6 +59,7 @@ void FrameSender::Core::Pump() {
     node.keep_alive = std::move(frame.keep_alive);
     node.on_sent = std::move(frame.on_sent);
     in_flight_bytes += node.num_bytes;
+    leaving->busy_.Begin();
     const absl::Status sent = transport->Send(
         endpoint, {frame.header.data(), frame.header.size()}, frame.payload,
         [&node](const absl::Status&) { OnSent(node); });
@@ -66,6 +68,7 @@ void FrameSender::Core::Pump() {
     waiting = {};
     node = {};
     leaving->free_.push_back(&node);
+    leaving->busy_.End();
     return;
   }
 }

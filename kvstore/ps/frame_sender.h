@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kvstore/ps/wire.h"
+#include "kvstore/ps/worker_times.h"
 #include "transport/transport.h"
 
 namespace telegrad {
@@ -34,6 +35,11 @@ class FrameSender {
   // are used again, so that in the steady state no frame makes one. Outlives
   // the transport, which may drop completions when it ends.
   class Leaving {
+   public:
+    // Counts while a frame leaves; for what arrives, too.
+    BusyClock& busy() { return busy_; }
+    const BusyClock& busy() const { return busy_; }
+
    private:
     friend struct Core;
     struct Node {
@@ -44,6 +50,7 @@ class FrameSender {
     };
     std::deque<Node> nodes_;
     std::vector<Node*> free_;
+    BusyClock busy_;
   };
 
   FrameSender(TransportContext* transport, EndpointId endpoint,

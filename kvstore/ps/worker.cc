@@ -102,18 +102,20 @@ StoreStats DistWorker::stats() const {
     to_device += device->lane().up_bytes();
     from_device += device->lane().down_bytes();
   }
-  return {
-      .push_raw_bytes = push_raw_bytes_,
-      .push_wire_bytes = push_wire_bytes_,
-      .pull_raw_bytes = pull_raw_bytes_,
-      .pull_wire_bytes = pull_wire_bytes_,
-      .num_nonfinite = num_nonfinite_,
-      .num_frames = num_frames_,
-      .to_device_bytes = to_device,
-      .from_device_bytes = from_device,
-      .max_staleness = staleness_.most(),
-      .mean_staleness = staleness_.mean(),
-      .io_cpu_s = io_clock_.has_value() ? SecondsOf(*io_clock_) : io_cpu_s_};
+  return {.push_raw_bytes = push_raw_bytes_,
+          .push_wire_bytes = push_wire_bytes_,
+          .pull_raw_bytes = pull_raw_bytes_,
+          .pull_wire_bytes = pull_wire_bytes_,
+          .num_nonfinite = num_nonfinite_,
+          .num_frames = num_frames_,
+          .to_device_bytes = to_device,
+          .from_device_bytes = from_device,
+          .max_staleness = staleness_.most(),
+          .mean_staleness = staleness_.mean(),
+          .io_cpu_s = io_clock_.has_value() ? SecondsOf(*io_clock_) : io_cpu_s_,
+          .codec_s = codec_time_.seconds(),
+          .network_s = leaving_.busy().seconds(),
+          .answer_s = answer_times_.means()};
 }
 
 std::vector<TensorReport> DistWorker::Report() const {

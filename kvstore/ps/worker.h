@@ -22,6 +22,7 @@
 #include "kvstore/ps/worker_device.h"
 #include "kvstore/ps/worker_states.h"
 #include "kvstore/ps/worker_tensor.h"
+#include "kvstore/ps/worker_times.h"
 #include "transport/job/handshake.h"
 
 namespace telegrad {
@@ -227,6 +228,8 @@ class DistWorker : public KVStore,
   std::atomic<int64_t> num_nonfinite_{0};
   std::atomic<int64_t> num_frames_{0};
   Staleness staleness_;
+  ThreadSeconds codec_time_;
+  AnswerTimes answer_times_;
   WorkerStates states_{*this};
 
   mutable Mutex mutex_;

@@ -158,6 +158,7 @@ absl::StatusOr<Bytes> DistWorker::JudgeHeader(int server, ConstBytes bytes,
   ASSIGN_OR_RETURN(WorkerChunk * chunk, FindChunk(server, header));
   ASSIGN_OR_RETURN(const Bytes target, ReplyTarget(*chunk, header));
   chunk->phase = ChunkPhase::kReceiving;  // a second answer is refused
+  if (payload_bytes > 0) leaving_.busy().Begin();
   return target;
 }
 
@@ -280,10 +281,15 @@ void DistWorker::OnAnswer(const FrameHeader& header, ConstBytes bytes,
                                                   : payload.size);
     }
   }
+  if (payload.size > 0) leaving_.busy().End();
   const OpKind kind = chunk.op->kind;
-  if (traits_.is_async && header.type != FrameType::kAgree &&
+  if (header.type != FrameType::kAgree &&
       (kind == OpKind::kPush || kind == OpKind::kPushPull)) {
-    staleness_.Add(header.contributors);
+    if (traits_.is_async) staleness_.Add(header.contributors);
+    if (counts_traffic_) {
+      answer_times_.Add(static_cast<size_t>(chunk.plan().server),
+                        chunk.plan().num_elems, Clock::now() - chunk.sent_at);
+    }
   }
   std::copy(bytes.data, bytes.data + bytes.size, chunk.reply_header.begin());
   if (header.type == FrameType::kAgree) {

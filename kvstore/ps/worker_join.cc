@@ -221,6 +221,7 @@ absl::Status DistWorker::Connect() {
   const Membership& membership = group_.membership();
   const Identity self{.node = membership.self, .epoch = epoch_};
   links_.resize(membership.servers.size());
+  answer_times_.Resize(membership.servers.size());
   for (size_t i = 0; i < links_.size(); ++i) {
     ServerLink& link = links_[i];
     ASSIGN_OR_RETURN(

@@ -271,6 +271,7 @@ void DistWorker::SendFrame(WorkerChunk& chunk, FrameHeader header,
   }
   chunk.phase = next;
   Post([this, &chunk] {
+    chunk.sent_at = Clock::now();
     links_[static_cast<size_t>(chunk.plan().server)].sender->Enqueue(
         std::move(chunk.outgoing));
   });
@@ -292,10 +293,12 @@ void DistWorker::EncodeChunk(WorkerChunk& chunk) {
   if (device == nullptr) chunk.memory = op.memory.Begin();
   const ConstBytes grad =
       PartOf(chunk.memory.in, chunk.plan(), chunk.codec->dtype());
-  const absl::StatusOr<EncodedChunk> encoded =
-      device == nullptr
-          ? chunk.codec->Encode(op.step, static_cast<uint64_t>(rank_), grad)
-          : chunk.on_device().EndEncode();
+  const absl::StatusOr<EncodedChunk> encoded = [&] {
+    const ThreadSeconds::Scope timed(codec_time_);
+    return device == nullptr ? chunk.codec->Encode(
+                                   op.step, static_cast<uint64_t>(rank_), grad)
+                             : chunk.on_device().EndEncode();
+  }();
   absl::Status status = encoded.status();
   if (status.ok() && encoded->num_nonfinite > 0) {
     chunk.tensor->codec->CountNonFinite(encoded->num_nonfinite);
@@ -335,6 +338,7 @@ void DistWorker::DecodeChunk(WorkerChunk& chunk) {
 }
 
 absl::Status DistWorker::DecodePayload(WorkerChunk& chunk) {
+  const ThreadSeconds::Scope timed(codec_time_);
   RETURN_IF_ERROR(
       CheckFramePayload({chunk.reply_header.data(), chunk.reply_header.size()},
                         chunk.reply_payload));

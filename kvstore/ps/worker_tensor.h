@@ -85,6 +85,7 @@ struct WorkerChunk {
   WorkerOp* sending = nullptr;  // whose payload leaves
   bool sends_borrowed = false;  // from the caller's memory
   bool is_begun = false;        // on a device: encoded, but for its end
+  TimePoint sent_at;            // the io thread's
   Buffer reply;  // packed replies; dense ones of float32 go straight to
                  // `out` on the host
   std::shared_ptr<Buffer> value;  // or here, and values that go out

@@ -317,7 +317,11 @@ absl::Status HostStore::Load(absl::string_view text) {
 StoreStats HostStore::stats() const {
   StoreStats stats;
   if (second_ != nullptr) stats = second_->stats();
-  if (first_ != nullptr) stats.io_cpu_s += first_->stats().io_cpu_s;
+  if (first_ != nullptr) {
+    const StoreStats first = first_->stats();
+    stats.io_cpu_s += first.io_cpu_s;
+    stats.codec_s += first.codec_s;
+  }
   return stats;
 }
 
