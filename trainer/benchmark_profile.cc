@@ -85,6 +85,7 @@ absl::StatusOr<RunSummary> BenchmarkProfile(RunContext& context) {
       options.num_batches > 0 ? options.num_batches : kDefaultBatches;
   RunSummary summary;
   WorkerTotals totals;
+  StragglerWatch watch(context.store);
   // The first step, untimed, agrees on thresholds and touches all memory.
   for (int64_t step = -1; step < steps; ++step) {
     RETURN_IF_ERROR(context.store.group().Gather("step", "").status());
@@ -102,6 +103,9 @@ absl::StatusOr<RunSummary> BenchmarkProfile(RunContext& context) {
     RETURN_IF_ERROR(run_plan.AfterStep(times));
     totals.step_seconds.push_back(seconds);
     totals.comm_wait_s += seconds;
+    for (const std::string& line : watch.AfterStep(seconds, seconds)) {
+      context.observer.OnNotice(line);
+    }
     summary.seconds += seconds;
     context.observer.OnProgress({.epoch = 0,
                                  .num_epochs = 1,
@@ -112,6 +116,7 @@ absl::StatusOr<RunSummary> BenchmarkProfile(RunContext& context) {
   }
   const StoreStats warm_up = totals.traffic;
   totals.traffic = context.store.stats();
+  totals.shares = watch.mine();
   totals.traffic.push_raw_bytes -= warm_up.push_raw_bytes;
   totals.traffic.push_wire_bytes -= warm_up.push_wire_bytes;
   totals.traffic.pull_raw_bytes -= warm_up.pull_raw_bytes;

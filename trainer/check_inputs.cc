@@ -257,6 +257,7 @@ absl::Status CheckInjection(const TrainOptions& options,
   if (injection.worker < 0 || injection.worker >= workers) {
     return refuse("there are ", workers, " workers, from 0 on");
   }
+  if (injection.delay_ms > 0) return absl::OkStatus();
   if (injection.step < 0) return refuse("steps count from 0 on");
   const auto found = absl::c_find_if(parameters, [&](const Parameter& each) {
     return each.name == injection.tensor;

@@ -10,14 +10,18 @@
 namespace telegrad {
 
 // A NaN put into one gradient of one worker at one step, to try the policies
-// for non-finite gradients: "nan:WORKER:TENSOR:INDEX:STEP"; empty for none.
+// for non-finite gradients: "nan:WORKER:TENSOR:INDEX:STEP"; or a worker that
+// computes so much longer in each step: "slow:WORKER:MILLISECONDS". Empty for
+// none.
 struct Injection {
   int worker = -1;
   std::string tensor;
   size_t index = 0;
   int64_t step = -1;
+  int delay_ms = 0;
 
   void Apply(int rank, int64_t at_step, const Parameter& parameter) const;
+  void Delay(int rank) const;
 };
 
 absl::StatusOr<Injection> ParseInjection(absl::string_view text);

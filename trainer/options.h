@@ -83,7 +83,7 @@ struct TrainOptions : MemberFlags {
   bool has_auto_chunk = false;              // the plan's, tensor by tensor
   bool recalibrate = false;                 // the link, cores and codecs
   std::string cache_folder;  // where they are kept; empty: nowhere
-  std::string inject;        // tests: "nan:WORKER:TENSOR:INDEX:STEP"
+  std::string inject;        // tests: see Injection
   std::string gpus;          // as written
   bool tf32 = false;         // --tf32
   // On its host, where a launcher tells it.

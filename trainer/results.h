@@ -112,6 +112,8 @@ struct RunSummary {
   std::vector<EnvironmentFact> environment = {};  // of worker 0
   // Of an asynchronous store: "worker/0: largest 3, mean 0.51".
   std::vector<std::string> staleness = {};
+  // Who made the others wait: "straggler worker/1: 5.1 times the median, ...".
+  std::vector<std::string> stragglers = {};
   std::vector<MetricPoint> points;  // not in summary.json
 };
 

@@ -28,7 +28,8 @@ std::string Serialize(const WorkerTotals& totals) {
               {"wait", totals.comm_wait_s},
               {"sha", totals.weights_sha256},
               {"peak", PeakMemoryBytes()},
-              {"steps", totals.step_seconds}}
+              {"steps", totals.step_seconds},
+              {"shares", ToText(totals.shares)}}
       .dump();
 }
 
@@ -134,6 +135,7 @@ absl::Status FillSummary(RunContext& context, const WorkerTotals& mine,
   ASSIGN_OR_RETURN(const std::vector<std::string> all,
                    context.store.group().Gather("totals", Serialize(mine)));
   std::vector<double> slowest;
+  std::vector<StepShares> shares;
   for (size_t rank = 0; rank < all.size(); ++rank) {
     const Json totals = Json::parse(all[rank], nullptr, false);
     if (!totals.is_object() || totals.value("sha", "") != mine.weights_sha256) {
@@ -146,6 +148,9 @@ absl::Status FillSummary(RunContext& context, const WorkerTotals& mine,
               " (", mine.weights_sha256, ")")));
     }
     RETURN_IF_ERROR(AddTotals(totals, summary, slowest));
+    if (const auto each = ReadShares(totals.value("shares", ""))) {
+      shares.push_back(*each);
+    }
     if (context.store.traits().is_async) {
       summary.staleness.push_back(absl::StrFormat(
           "worker/%d: largest %d, mean %.2f", rank,
@@ -153,6 +158,10 @@ absl::Status FillSummary(RunContext& context, const WorkerTotals& mine,
     }
   }
   FillSteps(std::move(slowest), summary);
+  for (const Straggler& each : FindStragglers(shares)) {
+    summary.stragglers.push_back(ToText(each));
+    context.observer.OnNotice(summary.stragglers.back());
+  }
   const Setting& setting = context.setting;
   const TrainOptions& options = context.options;
   summary.setting = setting.name;

@@ -47,7 +47,8 @@ class Training {
                 static_cast<size_t>(
                     *std::max_element(context.options.device_batches.begin(),
                                       context.options.device_batches.end()))),
-        checkpoints_(context, replicas_) {}
+        checkpoints_(context, replicas_),
+        watch_(context.store) {}
 
   absl::StatusOr<RunSummary> Run();
 
@@ -101,6 +102,7 @@ class Training {
   int64_t num_skipped_ = 0;
   double seconds_ = 0;  // of steps
   WorkerTotals totals_;
+  StragglerWatch watch_;
   GuardNews guard_news_;
   RunPlan run_plan_;
   RunSummary summary_;
@@ -383,6 +385,7 @@ absl::Status Training::SetRate(float rate) {
 absl::Status Training::RunStep(bool is_shown, bool ends_epoch) {
   const TimePoint start = Clock::now();
   context_.store.group().SetStep(step_);
+  injection_.Delay(context_.store.group().rank());
   BatchResult result;
   for (Replica& replica : replicas_) {
     ASSIGN_OR_RETURN(const BatchResult part, Compute(replica));
@@ -408,6 +411,9 @@ absl::Status Training::RunStep(bool is_shown, bool ends_epoch) {
   ++display_steps_;
   totals_.comm_wait_s += wait;
   totals_.step_seconds.push_back(seconds);
+  for (const std::string& line : watch_.AfterStep(seconds, wait)) {
+    context_.observer.OnNotice(line);
+  }
   Add(result, since_point_);
   Add(result, since_display_);
   if (skips) return absl::OkStatus();
@@ -515,6 +521,7 @@ absl::StatusOr<RunSummary> Training::Run() {
         num_skipped_, " steps were skipped: non-finite gradients"));
   }
   totals_.traffic = context_.store.stats();
+  totals_.shares = watch_.mine();
   RETURN_IF_ERROR(AgreeOnStatistics());
   totals_.weights_sha256 = DigestOf(*replicas_[0].network);
   summary_.steps = step_;

@@ -11,6 +11,7 @@
 #include "kvstore/tuning/machine_detection.h"
 #include "trainer/observer.h"
 #include "trainer/options.h"
+#include "trainer/stragglers.h"
 
 namespace telegrad {
 
@@ -54,6 +55,7 @@ struct WorkerTotals {
   double comm_wait_s = 0;
   std::string weights_sha256;
   std::vector<double> step_seconds;
+  StepShares shares;
 };
 
 // Gathers all workers' totals and fills the summary's fields from them; an

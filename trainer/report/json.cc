@@ -250,6 +250,7 @@ void VisitRun(Visitor& visitor, Run& run) {
   visitor.Optional("tensors", run.tensors);
   visitor.Optional("environment", run.environment);
   visitor.Optional("staleness", run.staleness);
+  visitor.Optional("stragglers", run.stragglers);
 }
 
 }  // namespace

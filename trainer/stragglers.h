@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "base/clock.h"
+#include "kvstore/kvstore.h"
+
+// Who makes all others wait, and by what.
+namespace telegrad {
+
+// What a worker's steps took, in sums; without the first one, which prepares
+// much.
+struct StepShares {
+  int64_t steps = 0;
+  double step_s = 0;
+  double compute_s = 0;  // of these, all but waiting
+  double codec_s = 0;    // of StoreStats, as the next one
+  double network_s = 0;
+  bool pushes = true;    // itself; else another worker of its host does
+  int server = -1;       // whose answers take it longest; -1: there is one
+  double answer_s = 0;   // of these, the mean
+  double answers_s = 0;  // of the median server
+};
+
+// A line for other workers, and back; none for anything else.
+std::string ToText(const StepShares& shares);
+std::optional<StepShares> ReadShares(absl::string_view text);
+
+struct Straggler {
+  std::string who;    // "worker/3", "server/1"
+  std::string cause;  // "compute", "encode", "network", "server"
+  double seconds = 0;
+  double median = 0;  // of all; of two, the smaller
+};
+// Those that take at least twice the median, and by that a tenth of a step; of
+// each worker the cause that costs most. `workers` by rank; none before all
+// have made a few steps.
+std::vector<Straggler> FindStragglers(std::span<const StepShares> workers);
+// "straggler worker/3: 5.1 times the median, compute: 210 ms, not 41.2 ms".
+std::string ToText(const Straggler& straggler);
+
+// Watches a worker's own steps and, on worker 0, those of all by their notes.
+// One thread.
+class StragglerWatch {
+ public:
+  // `store` has joined and outlives it.
+  explicit StragglerWatch(KVStore& store) : store_(store) {}
+
+  // What worker 0 is to say, if anything: a straggler again after a minute.
+  std::vector<std::string> AfterStep(double step_s, double wait_s);
+  StepShares mine() const;
+
+ private:
+  std::vector<std::string> Look(TimePoint now);
+
+  KVStore& store_;
+  bool has_first_ = false;
+  StoreStats first_;  // when the first step was over
+  StepShares sums_;   // of what the store does not know
+  TimePoint next_note_;
+  TimePoint next_look_;
+  std::vector<StepShares> before_;  // by rank, when it looked last
+  std::map<std::string, TimePoint> told_;
+};
+
+}  // namespace telegrad
