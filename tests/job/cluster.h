@@ -28,7 +28,7 @@ constexpr seconds kPatience{20};  // far above what any step takes
 inline ControlTiming FastTiming() {
   return {.join = seconds(20),
           .heartbeat = milliseconds(50),
-          .dead = milliseconds(500),
+          .dead = seconds(2),  // threads of a busy machine stand still
           .teardown = milliseconds(500)};
 }
 

@@ -63,7 +63,7 @@ TEST(Join, AServerMayGiveFewerFacts) {
 
 TEST(Join, TheDeadlineNamesWhoIsMissingAndWhoIsThere) {
   SchedulerOptions options = LocalJob(3, 1);
-  options.timing.join = milliseconds(700);
+  options.timing.join = seconds(3);  // in which two have joined
   auto scheduler = *Scheduler::Start(options);
   auto zero = JoinAsync(MemberOf(*scheduler, Role::kWorker, 0));
   auto one = JoinAsync(MemberOf(*scheduler, Role::kWorker, 1));
