@@ -345,6 +345,15 @@ TELEGRAD_API int32_t telegrad_store_after_step(telegrad_store* store,
                                                telegrad_bytes** decisions,
                                                telegrad_status* status);
 
+/* With `is_on` the begin and the end of each key's operations are noted from
+ * now on, with 0 no more. `events` may be NULL; else it gets those that ended
+ * since the call before: Chrome's trace events, an array of JSON, of process
+ * `rank` and a row for each key; times are microseconds since 1970. */
+TELEGRAD_API int32_t telegrad_store_timeline(telegrad_store* store,
+                                             int32_t is_on,
+                                             telegrad_bytes** events,
+                                             telegrad_status* status);
+
 TELEGRAD_API int32_t telegrad_store_stats(telegrad_store* store,
                                           telegrad_stats* stats,
                                           telegrad_status* status);

@@ -206,6 +206,7 @@ absl::Status telegrad_store::Init(int64_t num, const char* const* names,
   std::copy(given.begin(), given.end(), keys);
   MutexLock lock(&mutex_);
   last_.resize(last_.size() + specs.size());
+  for (const TensorSpec& spec : specs) names_.push_back(spec.name);
   return absl::OkStatus();
 }
 
@@ -220,15 +221,30 @@ absl::Status telegrad_store::Run(const Call& call,
       .deadline = telegrad::Clock::now() + operation_timeout_,
       .verdict = verdict_};
   for (size_t i = 0; i < static_cast<size_t>(call.num); ++i) {
+    const telegrad::TimePoint begin = telegrad::Clock::now();
     operation.tickets.push_back(start(i));
     MutexLock lock(&mutex_);
-    if (call.keys[i] < last_.size()) {
-      last_[call.keys[i]] = operation.tickets.back();
-    }
+    if (call.keys[i] >= last_.size()) continue;
+    last_[call.keys[i]] = operation.tickets.back();
+    if (timeline_ == nullptr) continue;
+    timeline_->Note(call.keys[i], call.what, begin, operation.tickets.back());
   }
   if (call.queue == nullptr) return operation.Wait();
   call.queue->Add(std::move(operation));
   return absl::OkStatus();
+}
+
+std::string telegrad_store::SetTimeline(bool is_on) {
+  MutexLock lock(&mutex_);
+  std::string noted = "[]";
+  if (timeline_ != nullptr) {
+    noted = timeline_->Take(store_->group().rank(), names_);
+  }
+  if (!is_on) timeline_.reset();
+  if (is_on && timeline_ == nullptr) {
+    timeline_ = std::make_unique<telegrad::c::Timeline>();
+  }
+  return noted;
 }
 
 void telegrad_store::Close() {

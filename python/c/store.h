@@ -13,6 +13,7 @@
 #include "kvstore/tuning/auto_compression.h"
 #include "python/c/queue.h"
 #include "python/c/status.h"
+#include "python/c/timeline.h"
 
 // A store as C sees it: lists of keys, one view per key and device.
 // Thread-safe but for Init and Close.
@@ -32,6 +33,7 @@ struct telegrad_store {
 
   // Starts `start(i)` for each key, and waits where there is no queue.
   struct Call {
+    const char* what = "";  // for the timeline
     int64_t num = 0;
     const uint32_t* keys = nullptr;
     telegrad_queue* queue = nullptr;
@@ -45,6 +47,8 @@ struct telegrad_store {
                                             size_t i) const;
   // `rows` of so many keys, null or not.
   absl::Status CheckRows(const telegrad_rows* rows, int64_t num) const;
+  // Notes operations from now on, or no more; gives what was noted as JSON.
+  std::string SetTimeline(bool is_on);
   // Cancels what is in flight.
   void Close();
 
@@ -67,4 +71,6 @@ struct telegrad_store {
   telegrad::Mutex mutex_;
   // The last operation of each key.
   std::vector<telegrad::Ticket> last_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> names_ ABSL_GUARDED_BY(mutex_);  // by key
+  std::unique_ptr<telegrad::c::Timeline> timeline_ ABSL_GUARDED_BY(mutex_);
 };

@@ -207,7 +207,7 @@ int32_t telegrad_store_push_pull(telegrad_store* store, int64_t num,
   result.Update(CheckTensors(num, grads));
   result.Update(CheckTensors(num, outs));
   if (result.ok()) {
-    result = store->Run({num, keys, queue, tag}, [&](size_t i) {
+    result = store->Run({"push_pull", num, keys, queue, tag}, [&](size_t i) {
       return store->store().PushPull(keys[i], store->ViewsOf(grads, nullptr, i),
                                      store->ViewsOf(outs, nullptr, i),
                                      PriorityOf(priorities, i));
@@ -220,16 +220,18 @@ int32_t telegrad_store_push(telegrad_store* store, int64_t num,
                             const uint32_t* keys, const telegrad_tensor* grads,
                             const int32_t* priorities, telegrad_queue* queue,
                             uint64_t tag, telegrad_status* status) {
-  return RunHalf(store, &telegrad::KVStore::Push, {num, keys, queue, tag},
-                 grads, nullptr, priorities, status);
+  return RunHalf(store, &telegrad::KVStore::Push,
+                 {"push", num, keys, queue, tag}, grads, nullptr, priorities,
+                 status);
 }
 
 int32_t telegrad_store_pull(telegrad_store* store, int64_t num,
                             const uint32_t* keys, const telegrad_tensor* outs,
                             const int32_t* priorities, telegrad_queue* queue,
                             uint64_t tag, telegrad_status* status) {
-  return RunHalf(store, &telegrad::KVStore::Pull, {num, keys, queue, tag}, outs,
-                 nullptr, priorities, status);
+  return RunHalf(store, &telegrad::KVStore::Pull,
+                 {"pull", num, keys, queue, tag}, outs, nullptr, priorities,
+                 status);
 }
 
 int32_t telegrad_store_push_rows(telegrad_store* store, int64_t num,
@@ -239,8 +241,9 @@ int32_t telegrad_store_push_rows(telegrad_store* store, int64_t num,
                                  const int32_t* priorities,
                                  telegrad_queue* queue, uint64_t tag,
                                  telegrad_status* status) {
-  return RunHalf(store, &telegrad::KVStore::Push, {num, keys, queue, tag},
-                 grads, rows, priorities, status);
+  return RunHalf(store, &telegrad::KVStore::Push,
+                 {"push", num, keys, queue, tag}, grads, rows, priorities,
+                 status);
 }
 
 int32_t telegrad_store_pull_rows(telegrad_store* store, int64_t num,
@@ -250,8 +253,9 @@ int32_t telegrad_store_pull_rows(telegrad_store* store, int64_t num,
                                  const int32_t* priorities,
                                  telegrad_queue* queue, uint64_t tag,
                                  telegrad_status* status) {
-  return RunHalf(store, &telegrad::KVStore::Pull, {num, keys, queue, tag}, outs,
-                 rows, priorities, status);
+  return RunHalf(store, &telegrad::KVStore::Pull,
+                 {"pull", num, keys, queue, tag}, outs, rows, priorities,
+                 status);
 }
 
 int32_t telegrad_store_broadcast(telegrad_store* store, int64_t num,
@@ -262,7 +266,7 @@ int32_t telegrad_store_broadcast(telegrad_store* store, int64_t num,
   absl::Status result = CheckStore(store);
   result.Update(CheckTensors(num, values));
   if (result.ok()) {
-    result = store->Run({num, keys, queue, tag}, [&](size_t i) {
+    result = store->Run({"broadcast", num, keys, queue, tag}, [&](size_t i) {
       return store->store().Broadcast(keys[i], root,
                                       store->ViewsOf(values, nullptr, i), 0);
     });
@@ -320,6 +324,17 @@ int32_t telegrad_store_load_codec(telegrad_store* store, uint32_t key,
   const absl::string_view text(static_cast<const char*>(state),
                                state == nullptr ? 0 : num_bytes);
   return Give((*access)->LoadCodec(key, text), VerdictOf(store), status);
+}
+
+int32_t telegrad_store_timeline(telegrad_store* store, int32_t is_on,
+                                telegrad_bytes** events,
+                                telegrad_status* status) {
+  if (const absl::Status result = CheckStore(store); !result.ok()) {
+    return Give(result, status);
+  }
+  std::string noted = store->SetTimeline(is_on != 0);
+  if (events == nullptr) return Give(absl::OkStatus(), status);
+  return GiveBytes(std::move(noted), VerdictOf(store), events, status);
 }
 
 int32_t telegrad_store_stats(telegrad_store* store, telegrad_stats* stats,

@@ -116,6 +116,7 @@ PROTOTYPES = {
     "store_load_codec": (c_int32, [_H, c_uint32, c_char_p, c_uint64, _S]),
     "store_after_step": (c_int32, [_H, c_double, c_double, c_double, POINTER(_H), _S]),
     "store_load_states": (c_int32, [_H, c_char_p, c_uint64, _S]),
+    "store_timeline": (c_int32, [_H, c_int32, POINTER(_H), _S]),
     "store_stats": (c_int32, [_H, POINTER(Stats), _S]),
     "store_report": (c_int32, [_H, c_char_p, c_uint64, POINTER(c_uint64), _S]),
     "store_close": (None, [_H]),

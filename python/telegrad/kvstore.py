@@ -238,6 +238,10 @@ class KVStore:
         """Bytes so far: `telegrad.Store.stats`."""
         return self._store.stats()
 
+    def timeline(self, on: bool = True) -> List[Dict[str, Any]]:
+        """When operations began and ended: `telegrad.Store.timeline`."""
+        return self._store.timeline(on)
+
     def close(self) -> None:
         """Leaves the job after what was pushed has arrived."""
         if not self._store._handle:

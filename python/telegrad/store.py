@@ -281,6 +281,14 @@ class Store:
                                       exchange_s, wait_s)))
         return found
 
+    def timeline(self, on: bool = True) -> List[Dict[str, Any]]:
+        """Notes from now on (or no more) when operations begin and end, and gives those
+        that ended since the call before: Chrome's trace events, of process `rank` with a
+        row for each key. Perfetto and ``chrome://tracing`` read a file of them as JSON."""
+        found: List[Dict[str, Any]] = json.loads(
+            _library.bytes_of("store_timeline", self.handle, on))
+        return found
+
     def stats(self) -> Dict[str, Any]:
         """Bytes since the first init: raw as elements, wire with headers. Of
         "dist_async" by how many steps this worker was ahead of the slowest."""

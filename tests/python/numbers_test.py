@@ -2,6 +2,7 @@
 """Numbers by the names of docs/numbers.md, handed to writers as they take them."""
 import os
 import re
+import time
 import unittest
 
 import workers
@@ -46,9 +47,12 @@ class Numbers(unittest.TestCase):
         self.store = telegrad.Store(job)
         self.store.set_compression(type="2bit:0.5")
         value = np.ones(1000, np.float32)
-        keys = self.store.init(["w"], [value])
+        self.keys, self.value = self.store.init(["w"], [value]), value
         for _ in range(3):
-            self.store.push_pull(keys, [value], [np.empty_like(value)])
+            self.exchange()
+
+    def exchange(self):
+        self.store.push_pull(self.keys, [self.value], [np.empty_like(self.value)])
 
     def test_names_and_values(self):
         found = telegrad.numbers_of(self.store)
@@ -84,6 +88,36 @@ class Numbers(unittest.TestCase):
         self.assertEqual(calls, [(want,), (want, 5)])
         with self.assertRaisesRegex(telegrad.UsageError, "add_scalar"):
             telegrad.log_numbers(self.store, 7)
+
+
+    def test_a_timeline(self):
+        self.assertEqual(self.store.timeline(), [])
+        self.exchange()
+        self.store.queue.wait(self.store.start("pull", self.keys, [self.value]))
+        rows, spans = {}, []
+        while len(spans) < 2:  # ends are noted by another thread
+            for event in self.store.timeline():
+                if event["ph"] == "M":
+                    rows[event["tid"]] = event["args"]["name"]
+                else:
+                    spans.append(event)
+        self.assertEqual(rows, {0: "w"})
+        self.assertEqual([(span["ph"], span["name"], span["pid"], span["tid"])
+                          for span in spans], [("X", "push_pull", 0, 0), ("X", "pull", 0, 0)])
+        first, second = spans
+        self.assertGreater(first["dur"], 0)
+        self.assertLess(first["ts"], second["ts"])
+        self.assertLess(abs(first["ts"] / 1e6 - time.time()), 600)  # the unit, and 1970
+        self.store.timeline(on=False)
+        self.exchange()
+        self.assertEqual(self.store.timeline(), [])
+        kv = telegrad.kvstore.create("local")
+        kv.timeline()
+        kv.init("a", self.value)
+        kv.push("a", self.value)
+        kv.pull("a", out=self.value)
+        self.assertTrue(kv.timeline(on=False))
+        kv.close()
 
 
 if __name__ == "__main__":

@@ -291,6 +291,10 @@ class State:
                 "push_ratio": _ratio(stats, "push"), "pull_ratio": _ratio(stats, "pull"),
                 "auto": list(self._choice.decisions) if self._choice else [], **stats}
 
+    def timeline(self, on: bool = True) -> List[Dict[str, Any]]:
+        """When each parameter's sums began and ended: `telegrad.Store.timeline`."""
+        return self._store.timeline(on)
+
     def _refuse_auto(self) -> None:
         if self._choice is not None:
             raise Unsupported("the state of 'auto', whose codecs change while it trains: "
