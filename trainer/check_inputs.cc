@@ -105,6 +105,7 @@ constexpr Effect kEffects[] = {
     {"--optimizer", Trains, kProfile},
     {"--max-staleness", IsAsync, "it is for --kv-store dist_async"},
     {"--local-steps", Trains, kProfile},
+    {"--local-fragments", StepsAlone, kAlone},
     {"--outer-lr", StepsAlone, kAlone},
     {"--outer-mom", StepsAlone, kAlone},
     {"--work-load-list", StepsTogether, kNoSums},
@@ -181,7 +182,13 @@ absl::Status CheckAsync(const TrainOptions& options, const Setting& setting) {
 }
 
 // Of workers that step alone, then exchange what changed.
-absl::Status CheckLocalSteps(const Setting& setting) {
+absl::Status CheckLocalSteps(const TrainOptions& options,
+                             const Setting& setting) {
+  if (options.local_fragments > options.local_steps) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--local-fragments ", options.local_fragments, ": of --local-steps ",
+        options.local_steps, " steps each is the turn of one at most"));
+  }
   if (setting.update_on == UpdateOn::kServer) {
     return absl::InvalidArgumentError(
         "--local-steps needs the optimizer on the workers (--update-on "
@@ -218,7 +225,7 @@ absl::Status CheckSettings(const TrainOptions& options) {
     }
     RETURN_IF_ERROR(CheckFrozen(options, setting));
     if (IsAsync(options)) RETURN_IF_ERROR(CheckAsync(options, setting));
-    if (StepsAlone(options)) RETURN_IF_ERROR(CheckLocalSteps(setting));
+    if (StepsAlone(options)) RETURN_IF_ERROR(CheckLocalSteps(options, setting));
     if (setting.update_on == UpdateOn::kServer && IsProfile(options.network)) {
       return absl::InvalidArgumentError(
           absl::StrCat("--update-on server: ", kProfile));

@@ -186,7 +186,9 @@ int CopiesOf(const TrainOptions& options, UpdateOn on) {
   const int states = on == UpdateOn::kServer
                          ? 0
                          : static_cast<int>(NumStateArrays(options.optimizer));
-  return options.devices * (2 + states) + (options.local_steps > 0 ? 3 : 0);
+  const int own = options.devices * (2 + states);
+  if (options.local_steps == 0) return own;
+  return own + 2 + options.devices * (options.local_fragments > 1 ? 2 : 1);
 }
 
 std::string ByteLines(const TrainOptions& options, const Totals& totals,

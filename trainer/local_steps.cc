@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/status_macros.h"
+
 namespace telegrad {
 
 LocalSteps::LocalSteps(KVStore& store, std::span<Replica> replicas,
@@ -14,15 +16,34 @@ LocalSteps::LocalSteps(KVStore& store, std::span<Replica> replicas,
                      .momentum_rate = outer.momentum,
                      .rescale =
                          1.0f / static_cast<float>(outer.num_contributors)}},
+      num_steps_(outer.num_steps),
+      num_fragments_(outer.num_fragments),
       timeout_(timeout) {
   for (const Parameter& parameter : replicas[0].network->parameters()) {
     Tensor& tensor = tensors_.emplace_back();
-    tensor.weights = Buffer(4 * parameter.num_elements);
+    const size_t bytes = 4 * parameter.num_elements;
+    tensor.weights = Buffer(bytes);
     std::copy_n(parameter.weight, parameter.num_elements,
                 tensor.weights.as<float>());
     for (size_t i = 0; i < replicas.size(); ++i) {
-      tensor.changes.emplace_back(4 * parameter.num_elements);
+      tensor.changes.emplace_back(bytes);
+      if (num_fragments_ > 1) tensor.pushed.emplace_back(bytes);
     }
+  }
+  DealFragments();
+}
+
+// Neighbours, of about as many bytes each.
+void LocalSteps::DealFragments() {
+  size_t total = 0;
+  for (const Tensor& tensor : tensors_) total += tensor.weights.size();
+  const auto count = static_cast<size_t>(num_fragments_);
+  size_t before = 0;
+  for (Tensor& tensor : tensors_) {
+    const size_t middle = before + tensor.weights.size() / 2;
+    tensor.fragment =
+        static_cast<int>(std::min(middle * count / total, count - 1));
+    before += tensor.weights.size();
   }
 }
 
@@ -39,7 +60,7 @@ void LocalSteps::Step(const OptimizerConfig& inner,
 }
 
 // What an outer step with a rate of 1 takes off the weights.
-Ticket LocalSteps::Push(size_t index) {
+void LocalSteps::Begin(size_t index) {
   Tensor& tensor = tensors_[index];
   std::vector<TensorView> views;
   for (size_t device = 0; device < replicas_.size(); ++device) {
@@ -49,37 +70,68 @@ Ticket LocalSteps::Push(size_t index) {
     for (size_t i = 0; i < parameter.num_elements; ++i) {
       change[i] = before[i] - parameter.weight[i];
     }
+    if (num_fragments_ > 1) {
+      std::copy_n(parameter.weight, parameter.num_elements,
+                  tensor.pushed[device].as<float>());
+    }
     views.push_back(FloatTensor(tensor.changes[device].view()));
   }
-  return store_.PushPull(static_cast<Key>(index), views, views,
-                         -static_cast<int>(index));
+  tensor.running = store_.PushPull(static_cast<Key>(index), views, views,
+                                   -static_cast<int>(index));
+  tensor.is_running = true;
 }
 
-void LocalSteps::Finish(size_t index) {
-  Tensor& tensor = tensors_[index];
+// Keeps what has changed since Begin, where steps may have been taken.
+void LocalSteps::Finish(Tensor& tensor, size_t index) {
   const size_t n = tensor.weights.size() / 4;
   auto* const weights = tensor.weights.as<float>();
   tensor.outer.Step(outer_, {}, tensor.changes[0].as<float>(), n, weights, {});
-  for (Replica& replica : replicas_) {
-    std::copy_n(weights, n, replica.network->parameters()[index].weight);
+  for (size_t device = 0; device < replicas_.size(); ++device) {
+    float* const own = replicas_[device].network->parameters()[index].weight;
+    if (num_fragments_ == 1) {
+      std::copy_n(weights, n, own);
+      continue;
+    }
+    const auto* const pushed = tensor.pushed[device].as<float>();
+    for (size_t i = 0; i < n; ++i) own[i] = weights[i] + (own[i] - pushed[i]);
   }
 }
 
-absl::Status LocalSteps::Exchange() {
+absl::Status LocalSteps::FinishBegun() {
   const TimePoint start = Clock::now();
-  std::vector<Ticket> tickets;
-  for (size_t i = 0; i < tensors_.size(); ++i) tickets.push_back(Push(i));
   absl::Status status;
   for (size_t i = 0; i < tensors_.size(); ++i) {
+    Tensor& tensor = tensors_[i];
+    if (!std::exchange(tensor.is_running, false)) continue;
     if (!status.ok()) {
-      tickets[i].Cancel();
+      tensor.running.Cancel();
       continue;
     }
-    status = tickets[i].Wait(start + timeout_);
-    if (status.ok()) Finish(i);
+    status = tensor.running.Wait(start + timeout_);
+    if (status.ok()) Finish(tensor, i);
   }
   wait_ += SecondsSince(start);
   return status;
+}
+
+absl::Status LocalSteps::AfterStep(int64_t step) {
+  const int64_t turn = step % num_steps_;
+  if (num_fragments_ == 1) return turn == 0 ? Exchange() : absl::OkStatus();
+  std::vector<size_t> due;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    const int64_t own = int64_t{tensors_[i].fragment} * num_steps_;
+    if (turn == own / num_fragments_) due.push_back(i);
+  }
+  if (due.empty()) return absl::OkStatus();
+  RETURN_IF_ERROR(FinishBegun());
+  for (const size_t i : due) Begin(i);
+  return absl::OkStatus();
+}
+
+absl::Status LocalSteps::Exchange() {
+  RETURN_IF_ERROR(FinishBegun());
+  for (size_t i = 0; i < tensors_.size(); ++i) Begin(i);
+  return FinishBegun();
 }
 
 double LocalSteps::TakeWait() { return std::exchange(wait_, 0); }

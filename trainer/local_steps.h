@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -13,13 +14,17 @@ namespace telegrad {
 // them the change of the weights goes through the store like a gradient, and
 // its mean is the gradient of an outer optimizer, which all run alike. Local
 // SGD (Stich, ICLR 2019) with a rate of 1 and no momentum, else DiLoCo
-// (Douillard et al., 2023). One thread.
+// (Douillard et al., 2023). In fragments, tensors take turns, and each exchange
+// runs beside the steps until the next turn (streaming DiLoCo, Douillard et
+// al., 2025); what these change is kept. One thread.
 class LocalSteps {
  public:
   struct Outer {
     float learning_rate = 1;
     float momentum = 0;  // Nesterov's
     int num_contributors = 1;
+    int num_steps = 1;      // between two exchanges of a tensor
+    int num_fragments = 1;  // at most num_steps
   };
   // Of `replicas`, which have the same weights now, and states for all of them.
   LocalSteps(KVStore& store, std::span<Replica> replicas, const Outer& outer,
@@ -29,9 +34,13 @@ class LocalSteps {
   // rescaling.
   void Step(const OptimizerConfig& inner,
             std::span<const RateMultipliers> rates);
-  // All devices of all workers get the same weights. DeadlineExceeded names
-  // what is missing.
+  // After step `step`, counted from 1: what is due. DeadlineExceeded names what
+  // is missing, here and below.
+  absl::Status AfterStep(int64_t step);
+  // All devices of all workers get the same weights.
   absl::Status Exchange();
+  // Ends what AfterStep has begun.
+  absl::Status FinishBegun();
 
   // Of tensor `index`, for a checkpoint: the weights that all had after the
   // last exchange, and what the outer optimizer keeps.
@@ -50,14 +59,21 @@ class LocalSteps {
   struct Tensor {
     Buffer weights;               // that all had after the last exchange
     std::vector<Buffer> changes;  // by device
+    std::vector<Buffer> pushed;   // the weights that the changes led to
     OptimizerState outer;
+    int fragment = 0;
+    Ticket running = {};
+    bool is_running = false;
   };
-  Ticket Push(size_t index);
-  void Finish(size_t index);
+  void DealFragments();
+  void Begin(size_t index);
+  void Finish(Tensor& tensor, size_t index);
 
   KVStore& store_;
   const std::span<Replica> replicas_;
   const OptimizerConfig outer_;
+  const int num_steps_;
+  const int num_fragments_;
   const Duration timeout_;
   std::vector<Tensor> tensors_;
   double wait_ = 0;

@@ -98,6 +98,13 @@ void AddConsistencyFlags(CLI::App& app, TrainOptions& options) {
       ->capture_default_str()
       ->check(CLI::Range(0, 1 << 20))
       ->group(kOptimizerGroup);
+  app.add_option("--local-fragments", options.local_fragments,
+                 "tensors take turns in so many parts, whose exchanges run "
+                 "beside the steps until the next turn; 1: all at once, waited "
+                 "for")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20))
+      ->group(kOptimizerGroup);
   app.add_option("--outer-lr", options.outer_lr,
                  "the rate of the optimizer that steps with the mean of these "
                  "changes; 1 without momentum: their average")

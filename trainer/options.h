@@ -72,8 +72,9 @@ struct TrainOptions : MemberFlags {
   AdamParameters adam;
   int64_t adam_freeze_after = 0;  // steps; 0: never
   RateRules rate_rules;
-  int local_steps = 0;  // > 0: alone between two exchanges
-  float outer_lr = 1;   // of their optimizer
+  int local_steps = 0;      // > 0: alone between two exchanges
+  int local_fragments = 1;  // that take turns
+  float outer_lr = 1;       // of their optimizer
   float outer_mom = 0;
   int64_t max_staleness = kAnyStaleness;
   int display_batches = 50;

@@ -155,7 +155,9 @@ void Training::PrepareSteps(const OptimizerConfig& optimizer) {
     alone_.emplace(context_.store, replicas_,
                    LocalSteps::Outer{.learning_rate = options.outer_lr,
                                      .momentum = options.outer_mom,
-                                     .num_contributors = num_contributors_},
+                                     .num_contributors = num_contributors_,
+                                     .num_steps = options.local_steps,
+                                     .num_fragments = options.local_fragments},
                    FromSeconds(options.operation_timeout_s));
     checkpoints_.set_alone(&*alone_);
   }
@@ -364,9 +366,8 @@ absl::Status Training::Exchange(bool ends_epoch, bool* skips) {
   }
   for (size_t i = 0; i < count; ++i) Inject(i);
   alone_->Step(optimizer_, exchange_.rates());
-  // Before the weights are looked at, too.
-  const bool is_due = (step_ + 1) % options.local_steps == 0 || ends_epoch;
-  return is_due ? alone_->Exchange() : absl::OkStatus();
+  // Before the weights are looked at, all of them.
+  return ends_epoch ? alone_->Exchange() : alone_->AfterStep(step_ + 1);
 }
 
 // Of the next step. Where the store has the optimizer, all workers' change at
@@ -475,6 +476,7 @@ absl::Status Training::RunEpoch(int epoch, int64_t first_batch) {
     RETURN_IF_ERROR(RunStep(is_shown || is_saved, is_last));
     if (is_shown) Report(epoch, batch + 1, num_batches_);
     if (is_saved) {
+      if (alone_.has_value()) RETURN_IF_ERROR(alone_->FinishBegun());
       RETURN_IF_ERROR(checkpoints_.Save(CursorAt(epoch, batch + 1)));
     }
   }

@@ -74,6 +74,29 @@ class Consistency(SystemTest):
         self.assertEqual(self.summary()[0]["push_wire_bytes"] * 8,
                          each["push_wire_bytes"] * 3)
 
+    def test_tensors_take_turns(self):
+        flags = ["--network", "mlp", "--num-epochs", "1", "--num-batches", "8",
+                 "--gc-min-bytes", "0"]
+        turns = ["--local-steps", "4", "--local-fragments", "2"]
+        self.run_to_end([*flags, "--local-steps", "4"])
+        whole = self.summary()[0]
+        # fc1 comes after 2, 6 and 8 steps, the rest after 4 and 8, or the other
+        # way round; workers whose weights differ at the end fail.
+        self.run_to_end([*flags, *turns])
+        parts = self.summary()[0]
+        self.assertLess(whole["push_wire_bytes"], parts["push_wire_bytes"])
+        self.assertLess(parts["push_wire_bytes"], 1.5 * whole["push_wire_bytes"])
+        self.assertNotEqual(parts["weights_sha256"], whole["weights_sha256"])
+        # Nothing that a step has changed meanwhile is lost: one worker steps as
+        # without exchanges, but for rounding.
+        alone = ["--workers", "1", "--servers", "1"]
+        self.run_to_end([*flags, *alone])
+        plain = self.summary()[0]["loss"]
+        self.run_to_end([*flags, *alone, *turns])
+        self.assertAlmostEqual(self.summary()[0]["loss"], plain, delta=1e-4)
+        self.run_to_end([*flags, *alone, *turns, "--gc-type", "2bit"])
+        self.assertGreater(abs(self.summary()[0]["loss"] - plain), 1e-4)
+
     def test_few_bits_before_adam_are_told_and_cured(self):
         flags = ["--network", "mlp", "--num-epochs", "1", "--num-batches",
                  "100", "--optimizer", "adamw", "--lr", "0.001",

@@ -58,7 +58,9 @@ class ResumeStates(SystemTest):
                  "--adam-freeze-after", "3"],
                 ["--update-on", "server", "--lr-schedule", "cosine"],
                 ["--gc-type", "2bit", "--local-steps", "4", "--outer-lr",
-                 "0.7", "--outer-mom", "0.9"]):
+                 "0.7", "--outer-mom", "0.9"],
+                ["--gc-type", "2bit", "--local-steps", "4",
+                 "--local-fragments", "3", "--devices", "2"]):
             with self.subTest(" ".join(flags)):
                 whole, resumed = self.resumed_halfway(flags)
                 self.assertEqual(whole, resumed)
