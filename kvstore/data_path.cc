@@ -252,10 +252,11 @@ absl::Status CheckPushers(const std::vector<int>& pushers, size_t num_workers) {
 }  // namespace
 
 std::vector<int> RanksThatPush(const Plan& plan, size_t num_workers) {
+  const bool all_push = plan.pushers.empty();
+  const size_t count = all_push ? num_workers : plan.pushers.size();
   std::vector<int> ranks;
-  for (int rank = 0; rank < static_cast<int>(num_workers); ++rank) {
-    const auto index = static_cast<size_t>(rank);
-    if (plan.pushers.empty() || plan.pushers[index] == rank) {
+  for (int rank = 0; rank < static_cast<int>(count); ++rank) {
+    if (all_push || plan.pushers[static_cast<size_t>(rank)] == rank) {
       ranks.push_back(rank);
     }
   }

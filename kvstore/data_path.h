@@ -101,8 +101,8 @@ struct DataPath {
   PathRequest basis = {};  // worker 0 alone: what the plan was made from
 };
 
-// The ranks of workers that push, in order: all, or where workers of a host sum
-// first one of each host. Servers count these.
+// The ranks of workers that push, in order: all `num_workers`, or where workers
+// of a host sum first one of each host, whoever asks. Servers count these.
 std::vector<int> RanksThatPush(const Plan& plan, size_t num_workers);
 
 // After the join, by all members. Errors carry exit codes: 31 where there is no

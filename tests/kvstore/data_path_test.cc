@@ -241,6 +241,8 @@ TEST(DataPath, ThoseThatPushAreCounted) {
   EXPECT_THAT(RanksThatPush(plan, 3), ElementsAre(0, 1, 2));
   plan.pushers = {0, 1, 0, 1, 4};
   EXPECT_THAT(RanksThatPush(plan, 5), ElementsAre(0, 1, 4));
+  // These three, as a group of their own.
+  EXPECT_THAT(RanksThatPush(plan, 3), ElementsAre(0, 1, 4));
 }
 
 TEST(MemberFacts, ComeBackWithoutWhatIsPrivate) {
