@@ -105,6 +105,9 @@ struct RunSummary {
   int64_t worker_peak_bytes = 0;  // largest resident set of any worker
   int64_t server_peak_bytes = 0;
   int64_t model_bytes = 0;  // parameters, float32
+  // That the store copied between hosts and GPUs.
+  int64_t to_device_bytes = 0;
+  int64_t from_device_bytes = 0;
   // What was chosen while it ran, and why: "auto, step 9: compression off: ..."
   std::vector<std::string> decisions = {};
   PlanSummary plan = {};

@@ -22,6 +22,8 @@ std::string Serialize(const WorkerTotals& totals) {
               {"push_wire", totals.traffic.push_wire_bytes},
               {"pull_raw", totals.traffic.pull_raw_bytes},
               {"pull_wire", totals.traffic.pull_wire_bytes},
+              {"to_device", totals.traffic.to_device_bytes},
+              {"from_device", totals.traffic.from_device_bytes},
               {"nonfinite", totals.traffic.num_nonfinite},
               {"largest", totals.traffic.max_staleness},
               {"mean", totals.traffic.mean_staleness},
@@ -36,8 +38,9 @@ std::string Serialize(const WorkerTotals& totals) {
 // Adds one worker's totals; `slowest` takes the maximum of each step.
 absl::Status AddTotals(const Json& totals, RunSummary& summary,
                        std::vector<double>& slowest) {
-  for (const char* name : {"push_raw", "push_wire", "pull_raw", "pull_wire",
-                           "nonfinite", "wait", "peak", "largest", "mean"}) {
+  for (const char* name :
+       {"push_raw", "push_wire", "pull_raw", "pull_wire", "to_device",
+        "from_device", "nonfinite", "wait", "peak", "largest", "mean"}) {
     if (!totals.contains(name) || !totals[name].is_number()) {
       return absl::InternalError(absl::StrCat("a worker's totals lack ", name));
     }
@@ -46,6 +49,8 @@ absl::Status AddTotals(const Json& totals, RunSummary& summary,
   summary.push_wire_bytes += totals["push_wire"].get<int64_t>();
   summary.pull_raw_bytes += totals["pull_raw"].get<int64_t>();
   summary.pull_wire_bytes += totals["pull_wire"].get<int64_t>();
+  summary.to_device_bytes += totals["to_device"].get<int64_t>();
+  summary.from_device_bytes += totals["from_device"].get<int64_t>();
   summary.comm_wait_s += totals["wait"].get<double>();
   summary.worker_peak_bytes =
       std::max(summary.worker_peak_bytes, totals["peak"].get<int64_t>());

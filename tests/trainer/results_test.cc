@@ -242,6 +242,22 @@ TEST(Results, BenchmarksShowLimitsAndMemoryInsteadOfAccuracy) {
   EXPECT_THAT(ReportHtml(runs, ""), Not(HasSubstr("<h2>Curves")));
 }
 
+TEST(Results, BytesOverTheBusAreShownWhereThereAreGpus) {
+  std::vector<RunSummary> runs = MakeRuns();
+  EXPECT_THAT(SummaryTable(runs), Not(HasSubstr("bus, ")));
+  for (RunSummary& run : runs) {
+    run.steps = 100;
+    run.to_device_bytes = 123'400'000;
+    run.from_device_bytes = 56'700'000;
+  }
+  for (const std::string& text : {SummaryTable(runs), ReportHtml(runs, "")}) {
+    for (const char* shown :
+         {"bus, MB/step", "to GPUs", "to hosts", "1.23", "0.567"}) {
+      EXPECT_THAT(text, HasSubstr(shown));
+    }
+  }
+}
+
 TEST(Results, ThePageSaysInWordsWhatHappened) {
   EXPECT_THAT(
       ReportHtml(MakeRuns(), ""),

@@ -97,6 +97,17 @@ void AddBytes(const std::vector<SettingGroup>& groups, Columns& columns) {
                        return Times(g.push_raw + g.pull_raw,
                                     g.push_wire + g.pull_wire);
                      }});
+  const bool have_gpus = std::ranges::any_of(
+      groups, [](const SettingGroup& group) { return group.from_device > 0; });
+  if (!have_gpus) return;
+  for (const auto& [way, bytes] :
+       {std::pair("to GPUs", &SettingGroup::to_device),
+        std::pair("to hosts", &SettingGroup::from_device)}) {
+    columns.push_back(
+        {{"bus" + rest, way}, [bytes, unit](const SettingGroup& g) {
+           return Figure(g.*bytes / unit.bytes);
+         }});
+  }
 }
 
 void AddTimes(bool has_accuracy, bool has_samples, bool has_link,

@@ -19,6 +19,8 @@ void Add(SettingGroup& group, const RunSummary& run) {
   group.push_wire += static_cast<double>(run.push_wire_bytes) / steps;
   group.pull_raw += static_cast<double>(run.pull_raw_bytes) / steps;
   group.pull_wire += static_cast<double>(run.pull_wire_bytes) / steps;
+  group.to_device += static_cast<double>(run.to_device_bytes) / steps;
+  group.from_device += static_cast<double>(run.from_device_bytes) / steps;
   group.step_s += run.step_seconds_p50 > 0 ? run.step_seconds_p50 : mean_step;
   group.samples_per_s += run.samples_per_s;
   const double worker_seconds = run.seconds * run.workers;
@@ -37,8 +39,9 @@ void Average(SettingGroup& group) {
   const double count = static_cast<double>(group.runs.size());
   for (double* value :
        {&group.accuracy, &group.loss, &group.push_raw, &group.push_wire,
-        &group.pull_raw, &group.pull_wire, &group.step_s, &group.samples_per_s,
-        &group.wait_share, &group.byte_limit_s, &group.step_min_s}) {
+        &group.pull_raw, &group.pull_wire, &group.to_device, &group.from_device,
+        &group.step_s, &group.samples_per_s, &group.wait_share,
+        &group.byte_limit_s, &group.step_min_s}) {
     *value /= count;
   }
   if (count < 2) return;

@@ -17,6 +17,7 @@ struct SettingGroup {
   double accuracy_spread = 0;  // sample standard deviation; 0 for one run
   double loss = 0;
   double push_raw = 0, push_wire = 0, pull_raw = 0, pull_wire = 0;
+  double to_device = 0, from_device = 0;
   double step_s = 0;
   double step_min_s = 0;
   double samples_per_s = 0;

@@ -245,6 +245,8 @@ void VisitRun(Visitor& visitor, Run& run) {
   visitor.Optional("worker_peak_bytes", run.worker_peak_bytes);
   visitor.Optional("server_peak_bytes", run.server_peak_bytes);
   visitor.Optional("model_bytes", run.model_bytes);
+  visitor.Optional("to_device_bytes", run.to_device_bytes);
+  visitor.Optional("from_device_bytes", run.from_device_bytes);
   visitor.Optional("decisions", run.decisions);
   visitor.Optional("plan", run.plan);
   visitor.Optional("tensors", run.tensors);
