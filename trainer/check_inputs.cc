@@ -18,6 +18,7 @@
 #include "trainer/dataset.h"
 #include "trainer/given_plan.h"
 #include "trainer/injection.h"
+#include "trainer/loss_scale.h"
 #include "trainer/network.h"
 #include "trainer/optimizer_flags.h"
 #include "trainer/profile.h"
@@ -121,6 +122,8 @@ constexpr Effect kEffects[] = {
     {"--checkpoint", Trains, kProfile},
     {"--clip-norm", Trains, kProfile},
     {"--grad-accumulation", Trains, kProfile},
+    {"--dtype", Trains, kProfile},
+    {"--loss-scale", HasLossScale, "it is for --dtype float16"},
     {"--lr-schedule", Trains, kProfile},
     {"--keep", [](const TrainOptions& o) { return !o.checkpoint.empty(); },
      "it needs --checkpoint"},
@@ -163,10 +166,12 @@ absl::Status CheckAsync(const TrainOptions& options, const Setting& setting) {
   if (setting.compression.reply == ReplyMode::kSum) {
     return refuse("has no sums to answer with: --gc-reply dense or auto");
   }
-  if (setting.compression.nonfinite == NonFinitePolicy::kSkip) {
-    return refuse(
-        "has workers that do not wait for each other, and --gc-nonfinite skip "
-        "makes them, in each step: take zero or error");
+  const bool scales = HasLossScale(options);
+  if (scales || setting.compression.nonfinite == NonFinitePolicy::kSkip) {
+    return refuse("has workers that do not wait for each other, and ",
+                  scales ? "--dtype float16" : "--gc-nonfinite skip",
+                  " makes them, in each step: take ",
+                  scales ? "bfloat16" : "zero or error");
   }
   if (options.warmup_epochs > 0 || options.lr_schedule != "step") {
     return refuse(
@@ -195,9 +200,11 @@ absl::Status CheckLocalSteps(const TrainOptions& options,
         "worker), which step alone");
   }
   const bool skips = setting.compression.nonfinite == NonFinitePolicy::kSkip;
-  if (skips || setting.is_auto) {
+  if (skips || setting.is_auto || HasLossScale(options)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        skips ? "--gc-nonfinite skip" : "--gc-type auto",
+        skips             ? "--gc-nonfinite skip"
+        : setting.is_auto ? "--gc-type auto"
+                          : "the loss scale of --dtype float16",
         " decides in each step, of which --local-steps exchanges few"));
   }
   return absl::OkStatus();
@@ -245,11 +252,9 @@ absl::Status CheckSettings(const TrainOptions& options) {
 int WorkersOf(const TrainOptions& options,
               const std::optional<Placement>& placement) {
   if (!placement.has_value()) return options.workers * options.devices;
-  const int workers =
-      placement->role.has_value()
-          ? placement->num_workers
-          : placement->world_size - (options.has_servers ? options.servers : 0);
-  return workers * options.devices;
+  const auto parts =
+      PartsOf(*placement, options.has_servers ? options.servers : 0);
+  return parts.ok() ? parts->num_workers * options.devices : 0;
 }
 
 absl::Status CheckInjection(const TrainOptions& options,

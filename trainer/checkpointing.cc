@@ -53,6 +53,8 @@ std::string CursorText(const Cursor& cursor) {
               {"batch", cursor.batch},
               {"seconds", cursor.seconds},
               {"num_skipped", cursor.num_skipped},
+              {"loss_scale", cursor.loss_scale.value},
+              {"num_good", cursor.loss_scale.num_good},
               {"loss_sum", cursor.since_point.loss_sum},
               {"num_correct", cursor.since_point.num_correct},
               {"num_samples", cursor.since_point.num_samples},
@@ -71,6 +73,8 @@ absl::StatusOr<Cursor> ParseCursor(const std::string& text) {
   if (cursor.step < 0 || cursor.epoch < 0 || cursor.batch < 0) {
     return absl::DataLossError("the cursor lacks step, epoch or batch");
   }
+  cursor.loss_scale.value = static_cast<float>(NumberOr(json, "loss_scale", 1));
+  cursor.loss_scale.num_good = CountOr(json, "num_good", 0);
   cursor.since_point = {.loss_sum = NumberOr(json, "loss_sum", std::nan("")),
                         .num_correct = CountOr(json, "num_correct", 0),
                         .num_samples = CountOr(json, "num_samples", 0)};
@@ -114,7 +118,9 @@ absl::Status CheckFacts(const Facts& saved, const Facts& now) {
     const auto found = std::find_if(
         saved.begin(), saved.end(),
         [&name = name](const auto& each) { return each.first == name; });
-    const std::string before = found == saved.end() ? "" : found->second;
+    const std::string before = found != saved.end() ? found->second
+                               : name == "dtype"    ? "float32"  // all were
+                                                    : "";
     if (before == value) continue;
     return WithExitCode(ExitCode::kMismatch,
                         absl::FailedPreconditionError(absl::StrCat(
@@ -170,6 +176,8 @@ Facts Checkpointing::MakeFacts() const {
   const WorkerGroup& group = context_.store.group();
   return {
       {"network", options.network},
+      {"dtype", options.dtype},
+      {"loss-scale", HasLossScale(options) ? options.loss_scale : ""},
       {"data", options.benchmark ? "synthetic" : options.data},
       {"codec", context_.setting.name},
       {"codec-rules", gc.rules},

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "trainer/checkpoint_folder.h"
 #include "trainer/gradient_exchange.h"
+#include "trainer/loss_scale.h"
 #include "trainer/network.h"
 #include "trainer/worker_part.h"
 #include "trainer/worker_run.h"
@@ -24,6 +25,7 @@ struct Cursor {
   int64_t batch = 0;  // the next one of the epoch
   double seconds = 0;
   int64_t num_skipped = 0;
+  LossScale loss_scale = {};  // its value and count
   BatchResult since_point = {};
   std::vector<MetricPoint> points = {};  // without what is told of tensors
 };

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/device.h"
+#include "base/dtype.h"
 #include "base/stream.h"
 
 namespace telegrad {
@@ -66,6 +67,8 @@ class Network {
                                       const Hooks& hooks) = 0;
   virtual BatchResult Evaluate(const float* images, const int64_t* labels,
                                int64_t n) = 0;
+  // Multiplies all gradients; whether all are finite then. Waits.
+  virtual bool ScaleGradients(float factor) = 0;
 
   // Where it computes, and behind what; on a CPU nothing is queued. On another
   // device ForwardBackward keeps its results there until TakeResults, which
@@ -96,6 +99,9 @@ struct NetworkSpec {
   int num_classes = 10;
   uint64_t seed = 0;  // of the initial weights: equal seeds, equal bits
   float label_smoothing = 0.0f;  // share that all classes get alike
+  // Of the factors and results of products; weights, gradients, normalisation
+  // and loss are float32. A CPU has float16 as float32 that is rounded.
+  Dtype dtype = Dtype::kFloat32;
   // Where it computes. Initial weights are the same bits everywhere.
   Device device = {};
 };

@@ -36,6 +36,7 @@ struct TrainOptions : MemberFlags {
   int num_classes = 0;       // 0: the network's or the data's
   int64_t num_examples = 0;  // of synthetic data, an epoch; 0: 100 batches
   std::string dtype = "float32";
+  std::string loss_scale = "dynamic";
   std::string bn_stats = "mean";  // or "rank0"
   std::string data = "digits";
   std::string kv_store = "dist_sync";

@@ -196,6 +196,15 @@ absl::Status FillSummary(RunContext& context, const WorkerTotals& mine,
   return absl::OkStatus();
 }
 
+std::string FirstOf(const std::string& details) {
+  int depth = 0;
+  const auto end = std::ranges::find_if(details, [&depth](char c) {
+    depth += (c == '(' ? 1 : 0) - (c == ')' ? 1 : 0);
+    return c == ',' && depth == 0;
+  });
+  return {details.begin(), end};
+}
+
 int64_t PeakMemoryBytes() {
   std::FILE* file = std::fopen("/proc/self/status", "r");
   if (file == nullptr) return 0;

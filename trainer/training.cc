@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
-#include "kernels/dispatch.h"
 #include "trainer/batch_reader.h"
 #include "trainer/checkpointing.h"
 #include "trainer/compression_plan.h"
@@ -19,6 +18,7 @@
 #include "trainer/gradient_exchange.h"
 #include "trainer/injection.h"
 #include "trainer/local_steps.h"
+#include "trainer/loss_scale.h"
 #include "trainer/network.h"
 #include "trainer/run_plan.h"
 #include "trainer/training_flags.h"
@@ -72,10 +72,11 @@ class Training {
     return !MaySkip() && context_.options.clip_norm == 0 && !alone_.has_value();
   }
   Cursor CursorAt(int epoch, int64_t batch) const;
-  bool MaySkip() const;
+  bool SkipsByPolicy() const;
+  bool MaySkip() const { return SkipsByPolicy() || loss_scale_.is_used; }
   void PushGradient(size_t index);
   void Inject(size_t index);
-  absl::Status PushAllUnlessNonFinite(bool* skips);
+  absl::Status AgreeToSkip(bool* skips);
   absl::Status Evaluate(int epoch);
   void Report(int epoch, int64_t batch, int64_t num_batches);
   absl::Status AgreeOnStatistics() {
@@ -100,6 +101,7 @@ class Training {
   int first_epoch_ = 0;  // of this process, and its first batch
   int64_t first_batch_ = 0;
   int64_t num_skipped_ = 0;
+  LossScale loss_scale_;
   double seconds_ = 0;  // of steps
   WorkerTotals totals_;
   StragglerWatch watch_;
@@ -114,16 +116,6 @@ class Training {
 
 double Ratio(double part, int64_t whole) {
   return whole > 0 ? part / static_cast<double>(whole) : 0;
-}
-
-// The first of details that commas separate; some have commas in parentheses.
-std::string FirstOf(const std::string& details) {
-  int depth = 0;
-  const auto end = std::ranges::find_if(details, [&depth](char c) {
-    depth += (c == '(' ? 1 : 0) - (c == ')' ? 1 : 0);
-    return c == ',' && depth == 0;
-  });
-  return {details.begin(), end};
 }
 
 // Tensors with their own rates, which the exchange gets, too.
@@ -175,6 +167,7 @@ absl::Status Training::Init() {
                        MakeRoom(*replica.network, 4 * parameter.num_elements));
     }
   }
+  ASSIGN_OR_RETURN(loss_scale_, MakeLossScale(context_.options));
   RETURN_IF_ERROR(Resume());
   std::vector<TensorSpec> specs = MakeSpecs();
   std::vector<TensorView> values;
@@ -214,9 +207,10 @@ absl::Status Training::Init() {
   PrepareSteps(optimizer);
   RETURN_IF_ERROR(checkpoints_.ResumeStore());
   if (MaySkip()) {
-    context_.observer.OnNotice(
-        "--gc-nonfinite skip: no gradient leaves before all workers have seen "
-        "that all are finite; the exchange overlaps with nothing");
+    context_.observer.OnNotice(absl::StrCat(
+        SkipsByPolicy() ? "--gc-nonfinite skip" : "--dtype float16",
+        ": no gradient leaves before all workers have seen that all are "
+        "finite; the exchange overlaps with nothing"));
   }
   return run_plan_.Start(specs);
 }
@@ -237,29 +231,32 @@ void Training::PushGradient(size_t index) {
   exchange_.Push(index, run_plan_.PriorityOf(index));
 }
 
-bool Training::MaySkip() const {
+bool Training::SkipsByPolicy() const {
   return context_.setting.compression.nonfinite == NonFinitePolicy::kSkip;
 }
 
-// Policy skip: no gradient leaves before all workers have seen that all are
-// finite; communication does not overlap with backward.
-absl::Status Training::PushAllUnlessNonFinite(bool* skips) {
-  kernels::EncodeStats stats;
-  const size_t count = replicas_[0].network->parameters().size();
-  for (size_t i = 0; i < count; ++i) {
+// No gradient leaves before all workers have seen that all are finite;
+// communication does not overlap with backward.
+absl::Status Training::AgreeToSkip(bool* skips) {
+  bool is_finite = true;
+  for (size_t i = 0; i < replicas_[0].network->parameters().size(); ++i) {
     Inject(i);
-    for (const Replica& replica : replicas_) {
-      const Parameter& parameter = replica.network->parameters()[i];
-      kernels::CpuKernels().count_nonfinite(parameter.grad,
-                                            parameter.num_elements, &stats, {});
-    }
   }
-  ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                   context_.store.group().Gather(
-                       "finite", stats.num_nonfinite > 0 ? "1" : "0"));
+  for (const Replica& replica : replicas_) {
+    is_finite &= replica.network->ScaleGradients(1 / loss_scale_.value);
+    RETURN_IF_ERROR(replica.network->status());
+  }
+  ASSIGN_OR_RETURN(
+      const std::vector<std::string> all,
+      context_.store.group().Gather("finite", is_finite ? "0" : "1"));
   *skips = std::find(all.begin(), all.end(), "1") != all.end();
-  if (*skips) return absl::OkStatus();
-  for (size_t i = count; i-- > 0;) PushGradient(i);
+  const float before = loss_scale_.value;
+  RETURN_IF_ERROR(loss_scale_.Update(!*skips, SkipsByPolicy()));
+  if (loss_scale_.value != before) {
+    context_.observer.OnNotice(absl::StrFormat(
+        "loss scale %g from step %d on: %s", loss_scale_.value, step_ + 1,
+        *skips ? "gradients were not finite" : "2000 steps were finite"));
+  }
   return absl::OkStatus();
 }
 
@@ -271,6 +268,10 @@ absl::Status Training::Resume() {
   first_batch_ = cursor->batch;
   seconds_ = cursor->seconds;
   num_skipped_ = cursor->num_skipped;
+  if (loss_scale_.is_dynamic) {
+    loss_scale_.value = cursor->loss_scale.value;
+    loss_scale_.num_good = cursor->loss_scale.num_good;
+  }
   since_point_ = cursor->since_point;
   summary_.points = cursor->points;
   return absl::OkStatus();
@@ -282,6 +283,7 @@ Cursor Training::CursorAt(int epoch, int64_t batch) const {
           .batch = batch,
           .seconds = seconds_,
           .num_skipped = num_skipped_,
+          .loss_scale = loss_scale_,
           .since_point = since_point_,
           .points = summary_.points};
 }
@@ -327,7 +329,7 @@ absl::StatusOr<BatchResult> Training::Compute(Replica& replica) {
              .draw = static_cast<uint64_t>(
                  (step_ * num_contributors_ + contributor) * count + part),
              .accumulates = part > 0,
-             .share = 1.0f / static_cast<float>(count)}),
+             .share = loss_scale_.value / static_cast<float>(count)}),
         result);
     RETURN_IF_ERROR(replica.network->status());
   }
@@ -356,9 +358,9 @@ void Training::Clip() {
 // After backward, where it has not sent everything itself.
 absl::Status Training::Exchange(bool ends_epoch, bool* skips) {
   const TrainOptions& options = context_.options;
+  if (MaySkip()) RETURN_IF_ERROR(AgreeToSkip(skips));
+  if (*skips || PushesInBackward()) return absl::OkStatus();
   if (options.clip_norm > 0) Clip();
-  if (MaySkip()) return PushAllUnlessNonFinite(skips);
-  if (PushesInBackward()) return absl::OkStatus();
   const size_t count = replicas_[0].network->parameters().size();
   if (!alone_.has_value()) {
     for (size_t i = count; i-- > 0;) PushGradient(i);
@@ -575,6 +577,11 @@ absl::StatusOr<RunSummary> TrainNetwork(RunContext& context) {
   }
   spec.seed = context.seed;
   ASSIGN_OR_RETURN(spec.device, ChooseDevice(context));
+  if (spec.dtype == Dtype::kFloat16 && spec.device.kind == DeviceKind::kCpu) {
+    context.observer.OnNotice(
+        "--dtype float16: a CPU computes in float32 and rounds to float16; "
+        "that is the range and the precision of float16, not its speed");
+  }
   std::vector<Replica> replicas(static_cast<size_t>(options.devices));
   for (size_t i = 0; i < replicas.size(); ++i) {
     Replica& replica = replicas[i];

@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "trainer/checkpointing.h"
+#include "trainer/loss_scale.h"
 #include "trainer/profile.h"
 
 namespace telegrad {
@@ -38,9 +39,16 @@ void AddNetworkFlags(CLI::App& app, TrainOptions& options) {
                  "of an epoch of synthetic data; else 100 batches per worker")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 32))
       ->group(kGroup);
-  app.add_option("--dtype", options.dtype, "of weights and gradients")
+  app.add_option("--dtype", options.dtype,
+                 "float32, bfloat16 or float16: what products are computed in; "
+                 "weights and gradients are float32")
       ->capture_default_str()
-      ->check(CLI::IsMember({"float32"}))
+      ->check(CLI::IsMember({"float32", "bfloat16", "float16"}))
+      ->group(kGroup);
+  app.add_option("--loss-scale", options.loss_scale,
+                 "of --dtype float16: dynamic, or a power of two from 1 on; 1: "
+                 "none")
+      ->capture_default_str()
       ->group(kGroup);
   app.add_option("--bn-stats", options.bn_stats,
                  "statistics of batch normalisation that all workers take "
@@ -184,6 +192,7 @@ absl::Status FinishTrainingFlags(TrainOptions& options) {
     return absl::InvalidArgumentError(
         "--lr-step-epochs has no effect: --lr-schedule is cosine");
   }
+  RETURN_IF_ERROR(MakeLossScale(options).status());
   RETURN_IF_ERROR(CheckCheckpointFlags(options));
   if (IsProfile(options.network) && !options.benchmark) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -237,6 +246,9 @@ absl::StatusOr<NetworkSpec> RequestedSpec(const TrainOptions& options) {
   if (options.num_classes > 0) spec.num_classes = options.num_classes;
   if (!options.seeds.empty()) spec.seed = options.seeds[0];
   spec.label_smoothing = options.label_smoothing;
+  for (const Dtype dtype : {Dtype::kFloat16, Dtype::kBfloat16}) {
+    if (options.dtype == ToString(dtype)) spec.dtype = dtype;
+  }
   return spec;
 }
 

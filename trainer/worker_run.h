@@ -63,6 +63,9 @@ struct WorkerTotals {
 absl::Status FillSummary(RunContext& context, const WorkerTotals& mine,
                          RunSummary& summary);
 
+// The first of details that commas separate; some have commas in parentheses.
+std::string FirstOf(const std::string& details);
+
 // The resident set's peak of this process, in bytes; 0 when unknown.
 int64_t PeakMemoryBytes();
 

@@ -36,6 +36,7 @@ class TwoTensors : public Network {
                               const Hooks&) override {
     return {};
   }
+  bool ScaleGradients(float) override { return true; }
   BatchResult Evaluate(const float*, const int64_t*, int64_t) override {
     return {};
   }

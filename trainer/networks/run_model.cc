@@ -19,6 +19,19 @@ constexpr uint64_t kDropoutStream = uint64_t{0x64726f70} << 32;  // "drop"
 constexpr double kNewShare = 0.1;
 constexpr double kEpsilon = 1e-5;
 
+Tensor Wide(const Tensor& x) { return x.to(torch::kFloat32); }
+
+// A factor or a result of a product.
+Tensor Narrow(const Tensor& x, const ForwardPass& pass) {
+  if (!x.defined()) return x;
+  const Tensor narrow = x.to(pass.type);
+  return pass.rounds ? Wide(narrow) : narrow;
+}
+
+Tensor Multiply(const Tensor& a, const Tensor& b, const ForwardPass& pass) {
+  return Narrow(Narrow(a, pass).matmul(Narrow(b, pass)), pass);
+}
+
 Tensor Drop(const Tensor& x, const Node& node, size_t index,
             const ForwardPass& pass) {
   if (!pass.is_training) return x;
@@ -36,7 +49,7 @@ Tensor Drop(const Tensor& x, const Node& node, size_t index,
 }
 
 // x [n, t, 3 * width] -> [n, t, width]; position i sees those up to i.
-Tensor Attend(const Tensor& x, int64_t num_heads) {
+Tensor Attend(const Tensor& x, int64_t num_heads, const ForwardPass& pass) {
   const int64_t n = x.size(0);
   const int64_t length = x.size(1);
   const int64_t width = x.size(2) / 3;
@@ -44,14 +57,17 @@ Tensor Attend(const Tensor& x, int64_t num_heads) {
   const Tensor parts = x.view({n, length, 3, num_heads, head})
                            .permute({2, 0, 3, 1, 4});  // [3, n, h, t, head]
   const double scale = 1.0 / std::sqrt(static_cast<double>(head));
-  const Tensor scores = parts[0].matmul(parts[1].transpose(2, 3)) * scale;
+  const Tensor scores =
+      Wide(Multiply(parts[0], parts[1].transpose(2, 3), pass)) * scale;
   const Tensor later =
       torch::ones({length, length}, x.options().dtype(torch::kBool))
           .triu(/*diagonal=*/1);
   const Tensor shares =
       scores.masked_fill(later, -std::numeric_limits<float>::infinity())
           .softmax(/*dim=*/3);
-  return shares.matmul(parts[2]).transpose(1, 2).reshape({n, length, width});
+  return Multiply(shares, parts[2], pass)
+      .transpose(1, 2)
+      .reshape({n, length, width});
 }
 
 Tensor Windowed(const Tensor& x, const Node& node, const Tensor& weight,
@@ -93,22 +109,23 @@ Tensor Run(const Node& node, size_t index, const std::vector<Tensor>& results,
   switch (node.op) {
     case Op::kInput:
       break;
-    case Op::kConvolution: {
-      const Tensor first = weight(0);
-      return Windowed(x, node, first, weight(1));
+    case Op::kConvolution:
+    case Op::kDense: {
+      const Tensor first = Narrow(weight(0), pass);
+      const Tensor bias = Narrow(weight(1), pass);
+      const Tensor narrow = Narrow(x, pass);
+      return Narrow(node.op == Op::kDense ? torch::linear(narrow, first, bias)
+                                          : Windowed(narrow, node, first, bias),
+                    pass);
     }
     case Op::kMaxPool:
     case Op::kAveragePool:
       return Windowed(x, node, {}, {});
-    case Op::kDense: {
-      const Tensor first = weight(0);
-      return torch::linear(x, first, weight(1));
-    }
     case Op::kBatchNorm:
     case Op::kLayerNorm: {
       const bool has_gamma = node.num_parameters == 2;
       const Tensor gamma = has_gamma ? weight(0) : Tensor();
-      return Normalise(x, node, gamma, weight(has_gamma ? 1 : 0), pass);
+      return Normalise(Wide(x), node, gamma, weight(has_gamma ? 1 : 0), pass);
     }
     case Op::kTanh:
       return torch::tanh(x);
@@ -117,7 +134,7 @@ Tensor Run(const Node& node, size_t index, const std::vector<Tensor>& results,
     case Op::kGelu:
       return torch::gelu(x);
     case Op::kSpatialMean:
-      return x.mean({2, 3});
+      return Wide(x).mean({2, 3});
     case Op::kFlatten:
       return x.flatten(1);
     case Op::kDropout:
@@ -134,7 +151,7 @@ Tensor Run(const Node& node, size_t index, const std::vector<Tensor>& results,
     case Op::kPositions:
       return x + weight(0);
     case Op::kAttention:
-      return Attend(x, node.num_heads);
+      return Attend(x, node.num_heads, pass);
   }
   TELEGRAD_CHECK(false, "a node is one of the list");
 }
@@ -153,9 +170,9 @@ Logits Forward(const Model& model, const Tensor& input,
     }
   }
   Logits logits;
-  logits.main = results[static_cast<size_t>(model.logits)];
+  logits.main = Wide(results[static_cast<size_t>(model.logits)]);
   if (model.auxiliary >= 0) {
-    logits.auxiliary = results[static_cast<size_t>(model.auxiliary)];
+    logits.auxiliary = Wide(results[static_cast<size_t>(model.auxiliary)]);
   }
   return logits;
 }

@@ -86,6 +86,11 @@ std::vector<size_t> Offsets(const std::vector<ModelTensor>& tensors,
   return offsets;
 }
 
+torch::ScalarType TypeOf(Dtype dtype) {
+  if (dtype == Dtype::kFloat16) return torch::kFloat16;
+  return dtype == Dtype::kBfloat16 ? torch::kBFloat16 : torch::kFloat32;
+}
+
 torch::Device PlaceOf(Device device) {
   if (device.kind == DeviceKind::kCpu) return {torch::kCPU};
   return {torch::kCUDA, static_cast<torch::DeviceIndex>(device.ordinal)};
@@ -128,6 +133,11 @@ class FlatMemory {
                             tensor_.options());
   }
   void Clear() { tensor_.zero_(); }
+  // Whether all are finite then.
+  bool Scale(float factor) {
+    if (factor != 1.0f) tensor_.mul_(factor);
+    return tensor_.isfinite().all().item<bool>();
+  }
 
  private:
   Buffer buffer_;
@@ -138,7 +148,11 @@ class FlatMemory {
 class TorchNetwork : public Network {
  public:
   TorchNetwork(const NetworkSpec& spec, Model model)
-      : spec_(spec), place_(PlaceOf(spec.device)), model_(std::move(model)) {}
+      : spec_(spec),
+        place_(PlaceOf(spec.device)),
+        type_(TypeOf(spec.dtype)),
+        rounds_(place_.is_cpu() && type_ == torch::kFloat16),
+        model_(std::move(model)) {}
 
   absl::Status Init() {
     size_t num_bytes = 0;
@@ -176,7 +190,9 @@ class TorchNetwork : public Network {
                                      .buffers = statistic_tensors_,
                                      .is_training = true,
                                      .seed = spec_.seed,
-                                     .draw = hooks.draw});
+                                     .draw = hooks.draw,
+                                     .type = type_,
+                                     .rounds = rounds_});
       if (!hooks.accumulates) grads_.Clear();
       const torch::Tensor main = Rows(logits.main);
       const torch::Tensor loss = Loss(main, target);
@@ -201,14 +217,25 @@ class TorchNetwork : public Network {
       torch::NoGradGuard no_grad;
       const torch::Tensor target = Labels(labels, n);
       const Weights weights(leaves_);
-      const torch::Tensor logits =
-          Rows(Forward(model_, Input(images, n),
-                       {.weights = weights, .buffers = statistic_tensors_})
-                   .main);
+      const torch::Tensor logits = Rows(Forward(model_, Input(images, n),
+                                                {.weights = weights,
+                                                 .buffers = statistic_tensors_,
+                                                 .type = type_,
+                                                 .rounds = rounds_})
+                                            .main);
       const torch::Tensor loss = torch::cross_entropy_loss(
           logits, target, /*weight=*/{}, at::Reduction::Sum);
       return Count(logits, target, loss.item<double>());
     });
+  }
+
+  bool ScaleGradients(float factor) override {
+    bool are_finite = false;
+    Try([&] {
+      are_finite = grads_.Scale(factor);
+      return BatchResult{};
+    });
+    return are_finite;
   }
 
   BatchResult TakeResults() override {
@@ -331,6 +358,8 @@ class TorchNetwork : public Network {
 
   const NetworkSpec spec_;
   const torch::Device place_;
+  const torch::ScalarType type_;
+  const bool rounds_;
   const Model model_;
   absl::Status status_;
   FlatMemory weights_;
