@@ -1,7 +1,10 @@
 #include "trainer/checkpointing.h"
 
+#include <signal.h>
+
 #include <algorithm>
 #include <cmath>
+#include <ctime>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -130,7 +133,26 @@ absl::Status CheckFacts(const Facts& saved, const Facts& now) {
   return absl::OkStatus();
 }
 
+sigset_t CheckpointSignal() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGUSR1);
+  return set;
+}
+
+// Whether it came since this was last asked.
+bool TakeSignal() {
+  const sigset_t set = CheckpointSignal();
+  const timespec at_once{};
+  return sigtimedwait(&set, nullptr, &at_once) == SIGUSR1;
+}
+
 }  // namespace
+
+void HoldCheckpointSignal() {
+  const sigset_t set = CheckpointSignal();
+  sigprocmask(SIG_BLOCK, &set, nullptr);
+}
 
 absl::Status CheckCheckpointFlags(const TrainOptions& options) {
   if (options.checkpoint.empty()) {
@@ -162,6 +184,14 @@ bool Checkpointing::IsDueAfterEpoch(int epoch) const {
   const auto interval = ParseInterval(context_.options.checkpoint_every);
   return !context_.options.checkpoint.empty() && interval.ok() &&
          interval->epochs > 0 && (epoch + 1) % interval->epochs == 0;
+}
+
+absl::StatusOr<bool> Checkpointing::IsAskedFor() const {
+  if (context_.options.checkpoint.empty()) return false;
+  ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                   context_.store.group().Gather("checkpoint asked for",
+                                                 TakeSignal() ? "1" : "0"));
+  return std::ranges::find(all, "1") != all.end();
 }
 
 bool Checkpointing::IsOnServer() const {
@@ -265,6 +295,7 @@ absl::Status Checkpointing::SaveOnce(const Cursor& cursor) {
 absl::Status Checkpointing::Save(const Cursor& cursor) {
   const TimePoint start = Clock::now();
   const absl::Status status = SaveOnce(cursor);
+  TakeSignal();  // some launchers send it to all workers
   if (status.ok()) {
     num_failed_ = 0;
     context_.observer.OnNotice(absl::StrFormat(

@@ -41,6 +41,8 @@ class Checkpointing {
 
   bool IsDueAfterStep(int64_t step) const;
   bool IsDueAfterEpoch(int epoch) const;
+  // Whether SIGUSR1 asked any worker for one since the last.
+  absl::StatusOr<bool> IsAskedFor() const;
   // The tensors of `replicas` and `cursor`, while no sum is under way. What
   // fails is told, and training goes on; the third time in a row is an error
   // with exit code 41.
@@ -81,6 +83,9 @@ class Checkpointing {
   std::optional<Manifest> resumed_;  // until ResumeStore
   int num_failed_ = 0;               // in a row
 };
+
+// SIGUSR1 waits for Checkpointing. Before there are other threads.
+void HoldCheckpointSignal();
 
 // InvalidArgument where flags ask for what a checkpoint has not: several runs,
 // codecs that are chosen while it runs.

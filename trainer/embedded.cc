@@ -45,6 +45,7 @@ class LocalCluster {
   bool WaitForScheduler();
   // Handles one round of events; false once a signal told us to stop.
   bool Step(Duration timeout);
+  void AskForCheckpoint() const;
   // What child `index` has written; false at its end.
   bool ReadReport(size_t index);
   void Reap();
@@ -81,7 +82,8 @@ bool LocalCluster::Spawn(NodeId id) {
 
 // In the child: the same program with a title for ps and what it shall be.
 std::vector<std::string> LocalCluster::WordsOf(NodeId id, int report_fd) const {
-  signal(SIGINT, SIG_IGN);  // the launcher decides
+  signal(SIGINT, SIG_IGN);   // the launcher decides
+  signal(SIGUSR1, SIG_IGN);  // until it is held
   fcntl(report_fd, F_SETFD, 0);
   // One BLAS thread per worker: workers share the cores.
   setenv("OMP_NUM_THREADS", "1", 0);
@@ -118,6 +120,15 @@ bool LocalCluster::WaitForScheduler() {
   return true;
 }
 
+// One worker asks the others.
+void LocalCluster::AskForCheckpoint() const {
+  for (const ChildProcesses::Child& child : children_.all()) {
+    if (child.id == NodeId{Role::kWorker, 0} && !child.has_ended) {
+      kill(child.pid, SIGUSR1);
+    }
+  }
+}
+
 bool LocalCluster::Step(Duration timeout) {
   std::vector<pollfd> fds = {{signal_fd_, POLLIN, 0}};
   for (const ChildProcesses::Child& child : children_.all()) {
@@ -128,7 +139,9 @@ bool LocalCluster::Step(Duration timeout) {
   if (poll(fds.data(), fds.size(), static_cast<int>(ms)) < 0) return true;
   signalfd_siginfo info;
   while (read(signal_fd_, &info, sizeof(info)) == sizeof(info)) {
-    if (info.ssi_signo != SIGCHLD) {
+    if (info.ssi_signo == SIGUSR1) {
+      AskForCheckpoint();
+    } else if (info.ssi_signo != SIGCHLD) {
       stop_signal_ = static_cast<int>(info.ssi_signo);
       return false;
     }
@@ -220,7 +233,7 @@ int64_t LocalCluster::PeakMemory(Role role) const {
 int OpenSignalFd() {
   sigset_t set;
   sigemptyset(&set);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGUSR1}) {
     sigaddset(&set, number);
   }
   sigprocmask(SIG_BLOCK, &set, nullptr);

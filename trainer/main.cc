@@ -6,6 +6,7 @@
 #include "base/exit_code.h"
 #include "trainer/check_inputs.h"
 #include "trainer/checkpoint_folder.h"
+#include "trainer/checkpointing.h"
 #include "trainer/cluster.h"
 #include "trainer/explain.h"
 #include "trainer/options.h"
@@ -33,6 +34,7 @@ int Show(const absl::StatusOr<std::string>& text) {
 
 int main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
+  telegrad::HoldCheckpointSignal();
   int exit_code = -1;
   telegrad::TrainOptions options =
       telegrad::ParseTrainOptions(argc, argv, &exit_code);

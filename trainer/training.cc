@@ -239,9 +239,8 @@ bool Training::SkipsByPolicy() const {
 // communication does not overlap with backward.
 absl::Status Training::AgreeToSkip(bool* skips) {
   bool is_finite = true;
-  for (size_t i = 0; i < replicas_[0].network->parameters().size(); ++i) {
-    Inject(i);
-  }
+  const size_t count = replicas_[0].network->parameters().size();
+  for (size_t i = 0; i < count; ++i) Inject(i);
   for (const Replica& replica : replicas_) {
     is_finite &= replica.network->ScaleGradients(1 / loss_scale_.value);
     RETURN_IF_ERROR(replica.network->status());
@@ -474,9 +473,12 @@ absl::Status Training::RunEpoch(int epoch, int64_t first_batch) {
     exchange_.set_optimizer(optimizer_);
     const bool is_last = batch + 1 == num_batches_;
     const bool is_shown = (batch + 1) % options.display_batches == 0 || is_last;
-    const bool is_saved = checkpoints_.IsDueAfterStep(step_ + 1);
+    bool is_saved = checkpoints_.IsDueAfterStep(step_ + 1);
     RETURN_IF_ERROR(RunStep(is_shown || is_saved, is_last));
     if (is_shown) Report(epoch, batch + 1, num_batches_);
+    if (is_shown && !is_saved) {
+      ASSIGN_OR_RETURN(is_saved, checkpoints_.IsAskedFor());
+    }
     if (is_saved) {
       if (alone_.has_value()) RETURN_IF_ERROR(alone_->FinishBegun());
       RETURN_IF_ERROR(checkpoints_.Save(CursorAt(epoch, batch + 1)));

@@ -5,7 +5,7 @@ import shutil
 import signal
 import unittest
 
-from harness import SystemTest, processes_in, wait_until
+from harness import ENDLESS, SystemTest, processes_in, wait_until
 
 # Buffers, draws, a schedule: all that a step depends on.
 IMAGES = ["--network", "resnet20", "--benchmark", "1", "--image-shape", "3,8,8",
@@ -59,6 +59,40 @@ class Resume(SystemTest):
                 # Once more, from the end: nothing is trained.
                 self.assertEqual(self.final([*saving, "--resume"])[0][0],
                                  whole[0][0])
+
+    def test_a_signal_asks_for_one_more(self):
+        flags = [*ENDLESS, "--checkpoint", "ck", "--checkpoint-every",
+                 "1000000epochs", "--keep", "9"]
+        run = self.start(flags)
+        self.wait_for_training(run)
+        # To the launcher, then to a worker as another launcher has it.
+        for count, pid in enumerate((run.pid, self.member("worker 1")), 1):
+            os.kill(pid, signal.SIGUSR1)
+            wait_until(lambda: len(self.checkpoints()) >= count, 60)
+            lines = run.stdout().count("Batch [")
+            wait_until(lambda: run.stdout().count("Batch [") > lines + 3, 60)
+            self.assertEqual(len(self.checkpoints()), count, run.output())
+        run.process.send_signal(signal.SIGTERM)
+        self.assertEqual(self.wait(run, 20), 143)
+        step = int(self.checkpoints()[-1].split("-")[1])
+        self.assertEqual(step % 10, 0)  # of a line of progress
+        again = self.start([*flags, "--resume"])
+        self.wait_for_training(again)
+        self.assertIn(f"resumed from step {step}", again.stdout())
+        again.process.send_signal(signal.SIGTERM)
+        self.wait(again, 20)
+
+    def test_the_signal_ends_no_run_without_checkpoints(self):
+        run = self.start(ENDLESS)
+        self.wait_for_training(run)
+        for pid in processes_in(self.folder):
+            os.kill(pid, signal.SIGUSR1)
+        lines = run.stdout().count("Batch [")
+        wait_until(lambda: run.stdout().count("Batch [") > lines + 3, 60)
+        self.assertIsNone(run.process.poll(), run.output())
+        self.assertGreater(run.stdout().count("Batch ["), lines + 3)
+        run.process.send_signal(signal.SIGTERM)
+        self.assertEqual(self.wait(run, 20), 143)
 
     def test_what_does_not_fit_is_refused_with_both_values(self):
         saving = ["--network", "mlp", "--num-epochs", "1", "--num-batches",
