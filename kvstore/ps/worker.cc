@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/cpu_time.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "kvstore/engine/checks.h"
 #include "kvstore/optimizer.h"
@@ -173,6 +174,24 @@ void DistWorker::FailLocal(const absl::Status& why) {
   if (failure_.ok()) failure_ = why;
   has_failed_ = true;
   if (is_open_) transport_->Wake();
+}
+
+// Where the memory is still in use by then, the connections are cut. Of a store
+// that fails meanwhile no use ends, but the ticket, when nobody uses it.
+void DistWorker::Release(WorkerTensor& tensor, WorkerOp& op) {
+  constexpr auto kTick = std::chrono::milliseconds(1);
+  const TimePoint deadline = Clock::now() + kCancelGrace;
+  while (!op.memory.Release(Clock::now()) && Clock::now() < deadline) {
+    if (Ticket(op.ticket).WaitUntil(Clock::now() + kTick)) return;
+  }
+  if (op.memory.Release(Clock::now())) return;
+  FailJob(WithExitCode(
+      ExitCode::kTimeout,
+      absl::DeadlineExceededError(absl::StrCat(
+          DescribeOp(tensor, op), ", nor when it was cancelled"))));
+  while (!Ticket(op.ticket).WaitUntil(Clock::now() + kCancelGrace)) {
+    LogWarning("still in use: ", DescribeOp(tensor, op));
+  }
 }
 
 absl::Status DistWorker::failure() {

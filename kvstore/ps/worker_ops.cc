@@ -1,7 +1,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/log.h"
 #include "base/status_macros.h"
 #include "kvstore/engine/checks.h"
 #include "kvstore/engine/floats.h"
@@ -153,18 +152,6 @@ void DistWorker::StartChunks(WorkerTensor& tensor,
              EndJob();
            });
       return;
-  }
-}
-
-// Where the memory is still in use by then, the connections are cut.
-void DistWorker::Release(WorkerTensor& tensor, WorkerOp& op) {
-  if (op.memory.Release(Clock::now() + kCancelGrace)) return;
-  FailJob(WithExitCode(
-      ExitCode::kTimeout,
-      absl::DeadlineExceededError(absl::StrCat(
-          DescribeOp(tensor, op), ", nor when it was cancelled"))));
-  while (!Ticket(op.ticket).WaitUntil(Clock::now() + kCancelGrace)) {
-    LogWarning("still in use: ", DescribeOp(tensor, op));
   }
 }
 
