@@ -194,8 +194,7 @@ class State:
         if plan.flag is not None:
             plan.flag[0] = 0.0 if math.isfinite(float(buffer.sum())) else 1.0
         tag = self._store.queue.new_tag((buffer, plan))
-        with self._changed:
-            self._pending[tag] = (future, buffer, plan)
+        self._pending[tag] = (future, buffer, plan)  # without a lock that Ctrl-C may leave
         if self._choice is not None:
             self._choice.begin()
         try:
@@ -203,8 +202,7 @@ class State:
                  plan.tensors, None, self._store.queue.handle, tag)
         except Error:
             self._store.queue.forget(tag)
-            with self._changed:
-                self._pending.pop(tag)
+            self._pending.pop(tag)
             raise
 
     def _plan_of(self, bucket: Any, buffer: Any) -> _Bucket:

@@ -23,7 +23,8 @@ import check_wheel  # noqa: E402
 
 PLAIN = ("codec_test.py", "two_ranks.py", "kvstore_test.py", "optimizer_test.py",
          "group_test.py", "numbers_test.py")
-COLUMNS = PLAIN + ("torch_test.py", "matrix/hsdp_test.py", "matrix/mxnet_test.py")
+TORCH = ("torch_test.py", "interrupt_test.py")
+COLUMNS = PLAIN + TORCH + ("matrix/hsdp_test.py", "matrix/mxnet_test.py")
 SKIPPED = 77
 DEBIAN = "/usr/bin/python3"
 
@@ -93,9 +94,9 @@ def rows_of(options):
             rows.append(Row(f"CPython {version}", None, [], ()))
             rows[-1].note = "not run: no such interpreter here"
     debian = version_of(DEBIAN, "torch")
-    rows.append(Row(f"torch {debian}, Debian's", DEBIAN, [], PLAIN + ("torch_test.py",)))
+    rows.append(Row(f"torch {debian}, Debian's", DEBIAN, [], PLAIN + TORCH))
     with_torch = Row("torch from pip", options.torch or DEBIAN, ["torch", "numpy"],
-                     PLAIN + ("torch_test.py", "matrix/hsdp_test.py"),
+                     PLAIN + TORCH + ("matrix/hsdp_test.py",),
                      None if options.torch else os.path.join(folder, "torch"))
     with_mxnet = Row("mxnet 1.9.1", options.mxnet or DEBIAN,
                      ["mxnet==1.9.1", "numpy==1.23.5"],
