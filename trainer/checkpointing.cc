@@ -219,7 +219,9 @@ Facts Checkpointing::MakeFacts() const {
       {"adam-freeze-after", absl::StrCat(options.adam_freeze_after)},
       {"update-on", ToString(context_.setting.update_on)},
       {"local-steps", absl::StrCat(options.local_steps)},
-      {"local-fragments", absl::StrCat(options.local_fragments)},
+      {"local-fragments", options.local_fragments == 1
+                              ? ""
+                              : absl::StrCat(options.local_fragments)},
       {"seed", absl::StrCat(context_.seed)},
       {"batch-size", absl::StrCat(options.batch_size)},
       {"kv-store", context_.store.traits().type},
