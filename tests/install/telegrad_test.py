@@ -23,6 +23,7 @@ case "$*" in *--rerun-failed*) names="${FAIL_AGAIN:-}" ;; esac
 mkdir -p "${log%/*}"
 echo "      Start   1: base/good"
 echo "1/9 Test   #1: base/good ..............   Passed    0.02 sec"
+echo "3/9 Test   #2: base/gpu ..............***Skipped    0.02 sec"
 for name in $names; do
   echo "      Start   7: $name"
   echo "2/9 Test   #7: $name ..............***Failed    3.02 sec"
@@ -67,7 +68,8 @@ class TestCommand(unittest.TestCase):
         code, summary = self.run_tests("base/bad", "base/bad")
         self.assertEqual(code, 1)
         self.assertRegex(summary, r"test release +FAILED, \d+ s: 90% tests passed")
-        self.assertIn("  base/bad ..", summary)
+        self.assertIn("  base/bad: Failed    3.02 sec\n", summary)
+        self.assertNotIn("base/gpu", summary)
         self.assertIn("    | Expected 3 of base/bad\n", summary)
 
     def test_one_that_passes_alone_is_named(self):
