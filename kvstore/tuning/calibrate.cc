@@ -19,7 +19,6 @@
 namespace telegrad {
 namespace {
 
-constexpr size_t kTinyElems = 256;
 constexpr int kMostWorkers = 1 << 15;
 constexpr size_t kLeastElems = size_t{1} << 12;
 // Of arrays that no cache holds, whatever a machine says of its own.

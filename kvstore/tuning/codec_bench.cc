@@ -37,13 +37,13 @@ Buffer Repeated(size_t num_elems, uint64_t seed, const Draw& draw) {
   return array;
 }
 
-float ThresholdOf(const CodecTraits& traits) {
+}  // namespace
+
+float BenchThreshold(const CodecTraits& traits) {
   if (!traits.needs_threshold) return 0;
   return static_cast<float>(
       std::exp2(std::round(std::log2(traits.auto_threshold_per_rms))));
 }
-
-}  // namespace
 
 CodecBench::CodecBench(const Shape& shape, std::unique_ptr<PreparedCodec> codec)
     : shape_(shape),
@@ -53,7 +53,7 @@ CodecBench::CodecBench(const Shape& shape, std::unique_ptr<PreparedCodec> codec)
       out_(4 * shape.num_elems),
       reply_(codec_->max_encoded_bytes()) {
   const CodecTraits& traits = codec_->traits();
-  params_.threshold = ThresholdOf(traits);
+  params_.threshold = BenchThreshold(traits);
   if (traits.needs_residual) residual_ = Buffer(4 * shape.num_elems);
   for (size_t at = 0; at < shape.num_elems; at += shape.chunk_elems) {
     Chunk& chunk = chunks_.emplace_back();

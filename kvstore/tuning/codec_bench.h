@@ -12,6 +12,11 @@
 
 namespace telegrad {
 
+// Elements of an encode of which only the call takes time.
+inline constexpr size_t kTinyElems = 256;
+// That `auto` gives standard normal gradients; 0 where a codec has none.
+float BenchThreshold(const CodecTraits& traits);
+
 // One codec on the gradients of a step, chunk by chunk as a store has them, and
 // as after many steps: what workers and servers hold back, and the lists that
 // they send, are those of a steady state. Gradients are standard normal, others

@@ -1,7 +1,6 @@
 #include "kvstore/tuning/device_speeds.h"
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -15,6 +14,7 @@
 #include "kernels/device_scope.h"
 #include "kvstore/engine/codec_policy.h"
 #include "kvstore/engine/device_lane.h"
+#include "kvstore/tuning/codec_bench.h"
 #include "kvstore/tuning/timing.h"
 #include "topology/cost_model.h"
 
@@ -24,7 +24,6 @@ namespace {
 constexpr Duration kDevicePatience = std::chrono::seconds(30);
 constexpr size_t kPatternElems = size_t{1} << 16;
 constexpr int kStepsBefore = 8;  // until lists have their usual length
-constexpr size_t kTinyDeviceElems = 256;
 
 // Until `event`, which goes back to the lane. Without the pauses of
 // DeviceLane::Wait, which would be measured.
@@ -43,12 +42,6 @@ absl::Status Finish(DeviceLane& lane) {
   const Event event = lane.TakeEvent();
   lane.Record(event, lane.stream());
   return Finish(lane, event);
-}
-
-float DeviceThreshold(const CodecTraits& traits) {
-  if (!traits.needs_threshold) return 0;
-  return static_cast<float>(
-      std::exp2(std::round(std::log2(traits.auto_threshold_per_rms))));
 }
 
 // All chunks of a step, of standard normal gradients, as a device thread of a
@@ -122,7 +115,7 @@ class DeviceBench {
           {.codec = codec_.get(),
            .grad = Part(Reach(grad_.view()), at, chunk_bytes),
            .state = &states_[i],
-           .params = {.threshold = DeviceThreshold(codec_->traits()),
+           .params = {.threshold = BenchThreshold(codec_->traits()),
                       .stream = i},
            .out = Part(Reach(frames_.view()), i * frame_bytes,
                        codec_->max_encoded_bytes()),
@@ -169,9 +162,8 @@ absl::Status MeasureOnDevice(Device device, absl::string_view text,
   const size_t num_elems = options.num_elems / chunk * chunk;
   ASSIGN_OR_RETURN(const std::unique_ptr<DeviceBench> bench,
                    DeviceBench::Make(*lane, spec, num_elems, chunk));
-  ASSIGN_OR_RETURN(
-      const std::unique_ptr<DeviceBench> small,
-      DeviceBench::Make(*lane, spec, kTinyDeviceElems, kTinyDeviceElems));
+  ASSIGN_OR_RETURN(const std::unique_ptr<DeviceBench> small,
+                   DeviceBench::Make(*lane, spec, kTinyElems, kTinyElems));
   ASSIGN_OR_RETURN(const std::vector<Timing> timings,
                    TimeInTurns({[&] { return bench->Encode(); },
                                 [&] { return bench->Decode(); },
