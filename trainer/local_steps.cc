@@ -30,19 +30,19 @@ LocalSteps::LocalSteps(KVStore& store, std::span<Replica> replicas,
       if (num_fragments_ > 1) tensor.pushed.emplace_back(bytes);
     }
   }
-  DealFragments();
+  DealTurns();
 }
 
-// Neighbours, of about as many bytes each.
-void LocalSteps::DealFragments() {
+// A fragment is neighbours, of about as many bytes as others.
+void LocalSteps::DealTurns() {
   size_t total = 0;
   for (const Tensor& tensor : tensors_) total += tensor.weights.size();
   const auto count = static_cast<size_t>(num_fragments_);
   size_t before = 0;
   for (Tensor& tensor : tensors_) {
     const size_t middle = before + tensor.weights.size() / 2;
-    tensor.fragment =
-        static_cast<int>(std::min(middle * count / total, count - 1));
+    const size_t fragment = std::min(middle * count / total, count - 1);
+    tensor.turn = static_cast<int64_t>(fragment) * num_steps_ / num_fragments_;
     before += tensor.weights.size();
   }
 }
@@ -78,11 +78,11 @@ void LocalSteps::Begin(size_t index) {
   }
   tensor.running = store_.PushPull(static_cast<Key>(index), views, views,
                                    -static_cast<int>(index));
-  tensor.is_running = true;
 }
 
 // Keeps what has changed since Begin, where steps may have been taken.
-void LocalSteps::Finish(Tensor& tensor, size_t index) {
+void LocalSteps::Finish(size_t index) {
+  Tensor& tensor = tensors_[index];
   const size_t n = tensor.weights.size() / 4;
   auto* const weights = tensor.weights.as<float>();
   tensor.outer.Step(outer_, {}, tensor.changes[0].as<float>(), n, weights, {});
@@ -101,14 +101,15 @@ absl::Status LocalSteps::FinishBegun() {
   const TimePoint start = Clock::now();
   absl::Status status;
   for (size_t i = 0; i < tensors_.size(); ++i) {
-    Tensor& tensor = tensors_[i];
-    if (!std::exchange(tensor.is_running, false)) continue;
+    const std::optional<Ticket> running =
+        std::exchange(tensors_[i].running, std::nullopt);
+    if (!running.has_value()) continue;
     if (!status.ok()) {
-      tensor.running.Cancel();
+      running->Cancel();
       continue;
     }
-    status = tensor.running.Wait(start + timeout_);
-    if (status.ok()) Finish(tensor, i);
+    status = running->Wait(start + timeout_);
+    if (status.ok()) Finish(i);
   }
   wait_ += SecondsSince(start);
   return status;
@@ -119,8 +120,7 @@ absl::Status LocalSteps::AfterStep(int64_t step) {
   if (num_fragments_ == 1) return turn == 0 ? Exchange() : absl::OkStatus();
   std::vector<size_t> due;
   for (size_t i = 0; i < tensors_.size(); ++i) {
-    const int64_t own = int64_t{tensors_[i].fragment} * num_steps_;
-    if (turn == own / num_fragments_) due.push_back(i);
+    if (tensors_[i].turn == turn) due.push_back(i);
   }
   if (due.empty()) return absl::OkStatus();
   RETURN_IF_ERROR(FinishBegun());

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -61,13 +62,12 @@ class LocalSteps {
     std::vector<Buffer> changes;  // by device
     std::vector<Buffer> pushed;   // the weights that the changes led to
     OptimizerState outer;
-    int fragment = 0;
-    Ticket running = {};
-    bool is_running = false;
+    int64_t turn = 0;  // the step, of num_steps_, after which it begins
+    std::optional<Ticket> running = std::nullopt;
   };
-  void DealFragments();
+  void DealTurns();
   void Begin(size_t index);
-  void Finish(Tensor& tensor, size_t index);
+  void Finish(size_t index);
 
   KVStore& store_;
   const std::span<Replica> replicas_;
