@@ -116,14 +116,19 @@ absl::StatusOr<Interval> ParseInterval(absl::string_view text) {
   return is_epochs ? Interval{.epochs = value} : Interval{.steps = value};
 }
 
+// Of a checkpoint from before there was such a fact.
+std::string FactBefore(absl::string_view name) {
+  if (name == "dtype") return "float32";
+  return name == "local-fragments" ? "1" : "";
+}
+
 absl::Status CheckFacts(const Facts& saved, const Facts& now) {
   for (const auto& [name, value] : now) {
     const auto found = std::find_if(
         saved.begin(), saved.end(),
         [&name = name](const auto& each) { return each.first == name; });
-    const std::string before = found != saved.end() ? found->second
-                               : name == "dtype"    ? "float32"  // all were
-                                                    : "";
+    const std::string before =
+        found != saved.end() ? found->second : FactBefore(name);
     if (before == value) continue;
     return WithExitCode(ExitCode::kMismatch,
                         absl::FailedPreconditionError(absl::StrCat(
@@ -219,9 +224,7 @@ Facts Checkpointing::MakeFacts() const {
       {"adam-freeze-after", absl::StrCat(options.adam_freeze_after)},
       {"update-on", ToString(context_.setting.update_on)},
       {"local-steps", absl::StrCat(options.local_steps)},
-      {"local-fragments", options.local_fragments == 1
-                              ? ""
-                              : absl::StrCat(options.local_fragments)},
+      {"local-fragments", absl::StrCat(options.local_fragments)},
       {"seed", absl::StrCat(context_.seed)},
       {"batch-size", absl::StrCat(options.batch_size)},
       {"kv-store", context_.store.traits().type},
