@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, Optional
 
 import torch
 import torch.distributed as dist
@@ -12,6 +12,7 @@ from ..errors import Error, Unsupported, UsageError
 from ..store import Store
 from ._hook import remember
 from ._meeting import job_of_group, ranks_of
+from ._residuals import Residuals
 
 
 def sharded_modules(model: Any) -> Dict[str, Any]:
@@ -26,9 +27,20 @@ def _group_of(replicas: Any) -> Any:
     return replicas.get_group() if hasattr(replicas, "get_group") else replicas
 
 
-def _has_replicas(module: Any) -> bool:
-    group = getattr(module._get_fsdp_state(), "_fsdp_param_group", None)
-    return bool(getattr(group, "_is_hsdp", False))
+def _parts_of(module: Any) -> Any:
+    """Its parameters without those of sharded modules within it, as FSDP2 has them; None
+    where there are none."""
+    return module._get_fsdp_state()._fsdp_param_group
+
+
+def _blank(parts: Any) -> Any:
+    """As the gradient that FSDP2 hands to the hook: [n], shards padded to one size."""
+    trained = [each for each in parts.fsdp_params if each.sharded_param.requires_grad]
+    size = sum(each.padded_sharded_param_size.numel() for each in trained)
+    policy = parts.mp_policy
+    own = trained[0].sharded_param.dtype if trained else None
+    return torch.empty(size, device=parts.device,
+                       dtype=policy.reduce_dtype or policy.param_dtype or own)
 
 
 class Replicas:
@@ -50,22 +62,29 @@ class Replicas:
                  threshold: str = "auto", reply: str = "auto", packing: str = "plain",
                  nonfinite: str = "error", min_bytes: int = 0, warmup_steps: int = 0,
                  guard: bool = True, **job_options: Any) -> None:
-        modules = sharded_modules(model)
-        if any(map(_has_replicas, modules.values())):
+        modules = {name: module for name, module in sharded_modules(model).items()
+                   if _parts_of(module) is not None}
+        if any(_parts_of(module)._is_hsdp for module in modules.values()):
             raise Unsupported("a model whose mesh has replicas, which FSDP sums itself, "
                               "before its hook: fully_shard(model, mesh=mesh['shard'])")
         if gc_type == "auto":
             raise Unsupported("'auto' between replicas: their sums are waited for one by "
                               "one, and it compares steps that overlap; name a codec")
+        blanks = {name: blank for name, module in modules.items()
+                  if (blank := _blank(_parts_of(module))).numel() > 0}
+        if not blanks:
+            raise UsageError("the model has no parameter that needs a gradient")
+        setting: Dict[str, Any] = {
+            "rules": rules, "threshold": threshold, "reply": reply, "packing": packing,
+            "nonfinite": nonfinite, "min_bytes": min_bytes, "warmup_steps": warmup_steps,
+            "guard": guard}
         group = _group_of(replicas)
         self.model: Callable[[], Any] = weakref.ref(model)
         self._job = job_of_group(group=group, **job_options)
         try:
             self._store = Store(self._job)
-            self._store.set_compression(
-                type=gc_type, rules=rules, threshold=threshold, reply=reply,
-                packing=packing, nonfinite=nonfinite, min_bytes=min_bytes,
-                warmup_steps=warmup_steps, guard=guard)
+            self._store.set_compression(type=gc_type, **setting)
+            keys = self._store.init(list(blanks), list(blanks.values()))
         except Error as why:
             self._job.fail(str(why), why.exit_code)
             raise
@@ -74,11 +93,16 @@ class Replicas:
             for parameter in model.parameters():
                 dist.broadcast(parameter.to_local(), src=first, group=group)
         self.num_workers = self._job.num_workers
-        self._keys: Dict[str, int] = {}
-        self._sizes: Dict[str, int] = {}
+        self._keys = dict(zip(blanks, keys))
+        self._sizes = {name: blank.numel() for name, blank in blanks.items()}
+        mesh = _parts_of(next(iter(modules.values()))).mesh_info
+        self._residuals = Residuals(
+            self._store, self._keys, self._sizes,
+            {"gc_type": gc_type, **setting,
+             "shard": f"{mesh.shard_mesh_rank} of {mesh.shard_mesh_size}"}, group)
         self.waited_s = 0.0
-        for name, module in modules.items():
-            module.set_all_reduce_hook(self._hook(name))
+        for name in blanks:
+            modules[name].set_all_reduce_hook(self._hook(name))
         remember(self)
 
     def _hook(self, name: str) -> Callable[[Any], None]:
@@ -88,23 +112,45 @@ class Replicas:
         """`gradient` [n]: this rank's shards, their mean over the shards' ranks; becomes
         the mean over replicas, too."""
         start = time.monotonic()
-        if name not in self._keys:  # sizes are known now, and alike on all replicas
-            (self._keys[name],) = self._store.init([name], [gradient])
-            self._sizes[name] = gradient.numel()
         if gradient.numel() != self._sizes[name]:
             raise UsageError(f"module {name} has gradients of {gradient.numel()} elements "
-                             f"and had {self._sizes[name]}: all its parameters must take "
-                             "part in every step")
+                             f"of {self._sizes[name]}: all its parameters must take part in "
+                             "every step, those that needed a gradient in compress")
+        self._residuals.add_to(name, gradient)
         self._store.push_pull([self._keys[name]], [gradient], [gradient])
         gradient.div_(self.num_workers)
+        if not self._residuals.carried:
+            self._residuals.step_done()
         self.waited_s += time.monotonic() - start
 
     def report(self) -> Dict[str, Any]:
         """``decisions`` of each module, ``waited_s``, ``workers`` (replicas), and bytes
         of this rank as `telegrad.Store.stats`."""
-        decisions: List[Dict[str, Any]] = self._store.report() if self._keys else []
-        return {"decisions": decisions, "waited_s": self.waited_s,
+        return {"decisions": self._store.report(), "waited_s": self.waited_s,
                 "workers": self.num_workers, **self._store.stats()}
+
+    def state_dict(self) -> Dict[str, Any]:
+        """What codecs keep of this rank's shards, for `torch.save`; each rank has its own.
+        All ranks call it, between steps.
+
+        Raises:
+            telegrad.WrongOrder: before the end of the first step after a "sum" was loaded.
+        """
+        return self._residuals.save()
+
+    def load_state_dict(self, state: Any, reshard: Optional[str] = None) -> None:
+        """The rest of the run then has the bits of one that was never ended. All ranks
+        call it, between steps.
+
+        Args:
+            state, reshard: as of `telegrad.torch.State.load_state_dict`. For another
+                number of replicas a list of states of this rank's shard.
+
+        Raises:
+            telegrad.UsageError: on all replicas of a shard, what does not fit: another
+                model, setting, shard or number of replicas.
+        """
+        self._residuals.load(state, reshard)
 
     def close(self) -> None:
         """Leaves the job; the model cannot be stepped then."""

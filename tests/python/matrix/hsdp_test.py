@@ -4,6 +4,7 @@ gradients of torch's own HSDP bit for bit, with `2bit` those of a model. Needs t
 or newer with gloo."""
 import os
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -21,6 +22,7 @@ except (ImportError, AttributeError) as why:
 
 import telegrad
 import telegrad.torch
+from telegrad.torch import _residuals
 
 THRESHOLD = np.float32(0.25)
 
@@ -90,6 +92,102 @@ def two_bits(mesh, replica):
     return [line["name"] for line in report["decisions"]]
 
 
+def train(model, first, last):
+    """Its shards after steps of SGD."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=2 ** -6)
+    for step in range(first, last):
+        backward(model, step, 0.0625)
+        optimizer.step()
+    return {name: parameter.to_local().detach().clone()
+            for name, parameter in model.named_parameters()}
+
+
+def resumed(mesh, weights, **options):
+    """A new model with these shards."""
+    model = sharded(mesh["shard"], 1)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.to_local().copy_(weights[name])
+    return model, telegrad.torch.compress(model, replicas=mesh["replicate"], guard=False,
+                                          **options)
+
+
+def equal(one, other):
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+def resumes(folder):
+    """The same bits as of a run that was never ended, and others without the state."""
+    dist.init_process_group("gloo")
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    found = []
+    for options in ({"gc_type": "2bit:0.25"}, {"gc_type": "2bit"},
+                    {"gc_type": "topk:0.1", "reply": "reencode"}):
+        model, state = resumed(mesh, shards_of(mesh), **options)
+        half = train(model, 0, 3)
+        path = os.path.join(folder, f"{dist.get_rank()}.pt")
+        torch.save(state.state_dict(), path)
+        whole = train(model, 3, 7)
+        state.close()
+        again, loads = resumed(mesh, half, **options)
+        loads.load_state_dict(torch.load(path))
+        same = equal(train(again, 3, 7), whole)
+        forgot, forgets = resumed(mesh, half, **options)
+        found.append([same, equal(train(forgot, 3, 7), whole)])
+        loads.close()
+        forgets.close()
+    return [found, does_not_fit(mesh, half, folder), reshards(mesh, half)]
+
+
+def shards_of(mesh):
+    return {name: parameter.to_local().detach().clone()
+            for name, parameter in sharded(mesh["shard"], 7).named_parameters()}
+
+
+def reshards(mesh, weights):
+    """With other servers "sum" adds what was held back: how far what is sent until
+    nothing is left is from it, and how large that was."""
+    group = mesh["replicate"].get_group()
+    model, state = resumed(mesh, weights, gc_type="2bit:0.25", servers=1)
+    for step in range(2):
+        backward(model, step)
+    saved = state.state_dict()
+    state.close()
+    model, state = resumed(mesh, weights, gc_type="2bit:0.25")
+    state.load_state_dict([saved], reshard="sum")
+    early = workers.refused(telegrad.WrongOrder, state.state_dict)
+    sent = {name: 0 for name in saved["sizes"]}
+    for step in range(100):
+        gradients = backward(model, step, 0)
+        for name in sent:
+            sent[name] += np.concatenate([
+                gradient.flatten() for key, gradient in gradients.items()
+                if name == ("first" if key.startswith("first") else "model")])
+    state.state_dict()
+    state.close()
+    far = held = 0.0
+    for name, size in saved["sizes"].items():
+        residual = _residuals.residual_of(saved["codecs"][name].numpy().tobytes(), size, 1)
+        dist.all_reduce(residual, group=group)
+        far = max(far, float(np.abs(residual.numpy() / 2 - sent[name]).max()))
+        held = max(held, float(residual.abs().max()) / 2)
+    return [far, held, early]
+
+
+def does_not_fit(mesh, weights, folder):
+    """What is refused."""
+    _, state = resumed(mesh, weights, gc_type="2bit:0.25")
+    own = torch.load(os.path.join(folder, f"{dist.get_rank()}.pt"))
+    other = torch.load(os.path.join(folder, f"{dist.get_rank() ^ 1}.pt"))
+    texts = [workers.refused(telegrad.UsageError, work) for work in (
+        lambda: state.load_state_dict(own),
+        lambda: state.load_state_dict(dict(state.state_dict(), settings=dict(
+            state.state_dict()["settings"], shard=other["settings"]["shard"]))),
+        lambda: state.load_state_dict(dict(state.state_dict(), workers=3)))]
+    state.close()
+    return texts
+
+
 def all_cases(_):
     dist.init_process_group("gloo")
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
@@ -119,6 +217,19 @@ class Hsdp(unittest.TestCase):
                                              r"mesh=mesh\['shard'\]", "'auto'")):
                 self.assertRegex(text, pattern)
 
+    def test_a_run_that_goes_on_has_the_same_bits(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for found, texts, (far, held, early) in workers.Ranks(
+                    os.path.abspath(__file__), "resumes", 4, folder).results():
+                self.assertEqual(found, [[True, False]] * 3)
+                self.assertLess(far, THRESHOLD)  # less than one is left on each
+                self.assertGreater(held, 4 * THRESHOLD)
+                self.assertIn("take the step first", early)
+                for text, pattern in zip(texts, (
+                        "gc_type 'topk:0.1' then, '2bit:0.25' now",
+                        "shard '[01] of 2' then", "say reshard='sum'")):
+                    self.assertRegex(text, pattern)
+
 
 if __name__ == "__main__":
-    workers.main({"all_cases": all_cases})
+    workers.main({"all_cases": all_cases, "resumes": resumes})
