@@ -345,6 +345,17 @@ TELEGRAD_API int32_t telegrad_store_after_step(telegrad_store* store,
                                                telegrad_bytes** decisions,
                                                telegrad_status* status);
 
+/* What "auto" keeps, for a later run: JSON, or no bytes while it measures. */
+TELEGRAD_API int32_t telegrad_store_save_choice(telegrad_store* store,
+                                                telegrad_bytes** choice,
+                                                telegrad_status* status);
+/* Of a store with the same tensors and settings, before its first step: it goes
+ * on with that choice; with no bytes it measures. All workers call it. */
+TELEGRAD_API int32_t telegrad_store_load_choice(telegrad_store* store,
+                                                const void* choice,
+                                                uint64_t num_bytes,
+                                                telegrad_status* status);
+
 /* With `is_on` the begin and the end of each key's operations are noted from
  * now on, with 0 no more. `events` may be NULL; else it gets those that ended
  * since the call before: Chrome's trace events, an array of JSON, of process

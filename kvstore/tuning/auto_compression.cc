@@ -141,6 +141,48 @@ absl::StatusOr<AutoCompression::Decisions> AutoCompression::Start() {
                    absl::StrJoin(options_.speeds.compression.types(), ", ")))};
 }
 
+std::optional<AutoChoice> AutoCompression::choice() const {
+  if (state_ == State::kDense || state_ == State::kTry) return std::nullopt;
+  AutoChoice kept{.codec = ways_[way_].name};
+  for (size_t key = 0; key < ways_[way_].is_compressed.size(); ++key) {
+    if (!ways_[way_].is_compressed[key]) continue;
+    kept.tensors.push_back(profile_.tensors[key].name);
+  }
+  return kept;
+}
+
+absl::Status AutoCompression::Resume(const AutoChoice& choice) {
+  RETURN_IF_ERROR(Start().status());
+  ways_.resize(1);
+  if (choice.codec != ways_[0].name) {
+    const std::vector<std::string> types = options_.speeds.compression.types();
+    const auto type = std::ranges::find(types, choice.codec);
+    if (type == types.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("auto had chosen ", choice.codec, ", which is none of ",
+                       absl::StrJoin(types, ", ")));
+    }
+    Way& way = ways_.emplace_back();
+    way.name = choice.codec;
+    way.codec = static_cast<int>(type - types.begin());
+    way.is_compressed.resize(profile_.tensors.size());
+    for (const std::string& name : choice.tensors) {
+      const auto tensor =
+          std::ranges::find(profile_.tensors, name, &ProfileTensor::name);
+      if (tensor == profile_.tensors.end()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("auto had chosen ", choice.codec, " for a tensor ",
+                         name, ", which is not there"));
+      }
+      const auto key = static_cast<size_t>(tensor - profile_.tensors.begin());
+      way.is_compressed[key] = true;
+    }
+  }
+  RETURN_IF_ERROR(Switch(ways_.size() - 1));
+  Enter(State::kWatch, 0);
+  return absl::OkStatus();
+}
+
 void AutoCompression::Enter(State state, int settle_steps) {
   state_ = state;
   settle_ = settle_steps;

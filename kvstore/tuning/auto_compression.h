@@ -47,6 +47,12 @@ struct AutoOptions {
   size_t chunk_elems = size_t{512} * 1024;
 };
 
+// What it keeps, for another run.
+struct AutoChoice {
+  std::string codec = "none";
+  std::vector<std::string> tensors = {};  // that have it
+};
+
 // In order of use: the store is initialised with
 // CompressionConfig::starts_dense, then Start, then AfterStep after every step,
 // by all workers alike; all decide the same. Some dense steps are measured.
@@ -64,6 +70,11 @@ class AutoCompression {
   // Measures the codecs (a fraction of a second each) that the cache lacks.
   // Tensors that a rule names are compressed at once.
   absl::StatusOr<Decisions> Start();
+  // Instead of Start: goes on with what another run has kept. InvalidArgument
+  // for a codec that is not allowed and a tensor that is not there.
+  absl::Status Resume(const AutoChoice& choice);
+  // None while steps are measured or a codec is tried.
+  std::optional<AutoChoice> choice() const;
   // What was decided after this step, if anything.
   absl::StatusOr<Decisions> AfterStep(const StepTimes& times);
   // Whether AfterStep must come when no operation runs: it may change codecs,

@@ -27,6 +27,9 @@ struct telegrad_store {
   absl::Status SetOptimizer(const telegrad_optimizer& optimizer);
   // What "auto" has decided, as JSON.
   absl::StatusOr<std::string> AfterStep(const telegrad::StepTimes& times);
+  // What "auto" keeps, as JSON; "" while it measures.
+  absl::StatusOr<std::string> SaveChoice() const;
+  absl::Status LoadChoice(absl::string_view text);
   absl::Status Init(int64_t num, const char* const* names,
                     const telegrad_tensor* tensors, const int64_t* row_elems,
                     const float* rates, bool has_values, uint32_t* keys);
@@ -57,6 +60,7 @@ struct telegrad_store {
   const telegrad::c::Owner& owner() const { return owner_; }
 
  private:
+  absl::Status CheckAuto() const;
   telegrad::AutoOptions AutoOptionsNow() const;
 
   telegrad::c::Owner owner_;

@@ -7,6 +7,7 @@
 #include "python/c/bytes.h"
 #include "python/c/store.h"
 
+using telegrad::AutoChoice;
 using telegrad::AutoCompression;
 using telegrad::AutoOptions;
 using telegrad::Decision;
@@ -17,6 +18,8 @@ using telegrad::c::Give;
 using telegrad::c::GiveBytes;
 
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 // Workers and servers on this machine, which share its cores.
 int MembersHere(const WorkerGroup& group) {
@@ -33,12 +36,18 @@ int MembersHere(const WorkerGroup& group) {
 }
 
 std::string JsonOf(const AutoCompression::Decisions& decisions, int64_t step) {
-  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  Json all = Json::array();
   for (const Decision& each : decisions) {
     all.push_back({{"step", step}, {"choice", each.choice}, {"why", each.why}});
   }
-  return all.dump(-1, ' ', false,
-                  nlohmann::ordered_json::error_handler_t::replace);
+  return all.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+absl::Status CheckCall(telegrad_store* store, const void* other) {
+  if (store == nullptr || other == nullptr) {
+    return absl::InvalidArgumentError("a null pointer");
+  }
+  return store->owner().Check();
 }
 
 }  // namespace
@@ -58,13 +67,16 @@ AutoOptions telegrad_store::AutoOptionsNow() const {
   return options;
 }
 
+absl::Status telegrad_store::CheckAuto() const {
+  if (auto_compression_.has_value() && !has_optimizer_) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      has_optimizer_ ? "type 'auto' with the optimizer in the store, which "
+                       "sends weights dense: keep it on the workers"
+                     : "the type of this store is not 'auto'");
+}
+
 absl::StatusOr<std::string> telegrad_store::AfterStep(const StepTimes& times) {
-  if (!auto_compression_.has_value() || has_optimizer_) {
-    return absl::FailedPreconditionError(
-        has_optimizer_ ? "type 'auto' with the optimizer in the store, which "
-                         "sends weights dense: keep it on the workers"
-                       : "after_step of a store whose type is not 'auto'");
-  }
+  RETURN_IF_ERROR(CheckAuto());
   if (auto_ == nullptr) {
     auto_ = std::make_unique<AutoCompression>(*store_, AutoOptionsNow());
     ASSIGN_OR_RETURN(const AutoCompression::Decisions decisions,
@@ -76,19 +88,71 @@ absl::StatusOr<std::string> telegrad_store::AfterStep(const StepTimes& times) {
   return JsonOf(decisions, auto_->step());
 }
 
-extern "C" int32_t telegrad_store_after_step(telegrad_store* store,
-                                             double step_s, double exchange_s,
-                                             double wait_s,
-                                             telegrad_bytes** decisions,
-                                             telegrad_status* status) {
-  if (store == nullptr || decisions == nullptr) {
-    return Give(absl::InvalidArgumentError("a null pointer"), status);
+absl::StatusOr<std::string> telegrad_store::SaveChoice() const {
+  RETURN_IF_ERROR(CheckAuto());
+  if (auto_ == nullptr) return "";
+  const std::optional<AutoChoice> choice = auto_->choice();
+  if (!choice.has_value()) return "";
+  return Json({{"codec", choice->codec}, {"tensors", choice->tensors}}).dump();
+}
+
+absl::Status telegrad_store::LoadChoice(absl::string_view text) {
+  RETURN_IF_ERROR(CheckAuto());
+  if (auto_ != nullptr) {
+    return absl::FailedPreconditionError(
+        "what 'auto' has chosen is loaded before the first step");
   }
-  if (const absl::Status forked = store->owner().Check(); !forked.ok()) {
-    return Give(forked, status);
+  if (text.empty()) return absl::OkStatus();
+  const Json read = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  AutoChoice choice;
+  const auto is_text = [](const Json& each) { return each.is_string(); };
+  if (!read.is_object() || !read.contains("codec") ||
+      !read["codec"].is_string() || !read.contains("tensors") ||
+      !read["tensors"].is_array() ||
+      !std::ranges::all_of(read["tensors"], is_text)) {
+    return absl::InvalidArgumentError("no choice of 'auto'");
+  }
+  choice.codec = read["codec"].get<std::string>();
+  choice.tensors = read["tensors"].get<std::vector<std::string>>();
+  auto resumed = std::make_unique<AutoCompression>(*store_, AutoOptionsNow());
+  RETURN_IF_ERROR(resumed->Resume(choice));
+  auto_ = std::move(resumed);
+  return absl::OkStatus();
+}
+
+extern "C" {
+
+int32_t telegrad_store_after_step(telegrad_store* store, double step_s,
+                                  double exchange_s, double wait_s,
+                                  telegrad_bytes** decisions,
+                                  telegrad_status* status) {
+  if (const absl::Status wrong = CheckCall(store, decisions); !wrong.ok()) {
+    return Give(wrong, status);
   }
   return GiveBytes(
       store->AfterStep(
           {.step = step_s, .exchange = exchange_s, .wait = wait_s}),
       store->verdict(), decisions, status);
 }
+
+int32_t telegrad_store_save_choice(telegrad_store* store,
+                                   telegrad_bytes** choice,
+                                   telegrad_status* status) {
+  if (const absl::Status wrong = CheckCall(store, choice); !wrong.ok()) {
+    return Give(wrong, status);
+  }
+  return GiveBytes(store->SaveChoice(), store->verdict(), choice, status);
+}
+
+int32_t telegrad_store_load_choice(telegrad_store* store, const void* choice,
+                                   uint64_t num_bytes,
+                                   telegrad_status* status) {
+  if (const absl::Status wrong = CheckCall(store, store); !wrong.ok()) {
+    return Give(wrong, status);
+  }
+  const absl::string_view text(static_cast<const char*>(choice),
+                               choice == nullptr ? 0 : num_bytes);
+  return Give(store->LoadChoice(text), store->verdict(), status);
+}
+
+}  // extern "C"

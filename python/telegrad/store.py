@@ -281,6 +281,17 @@ class Store:
                                       exchange_s, wait_s)))
         return found
 
+    def save_choice(self) -> str:
+        """What the type "auto" keeps, for `load_choice`; "" while it measures."""
+        return _library.bytes_of("store_save_choice", self.handle).decode()
+
+    def load_choice(self, choice: str) -> None:
+        """Before the first step, of a store with the same tensors and settings: "auto"
+        goes on with that. All workers call it."""
+        text = choice.encode()
+        self._interruptible(
+            lambda: call("store_load_choice", self.handle, text, len(text)))
+
     def timeline(self, on: bool = True) -> List[Dict[str, Any]]:
         """Notes from now on (or no more) when operations begin and end, and gives those
         that ended since the call before: Chrome's trace events, of process `rank` with a

@@ -17,8 +17,10 @@ using ::testing::Contains;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using testing::IsOk;
 using ::testing::Not;
+using testing::StatusIs;
 
 // Of a step with the codec that is in use.
 using Times = std::function<StepTimes(int step, int codec)>;
@@ -28,6 +30,17 @@ struct Seen {
   std::vector<std::string> decisions = {};  // "12: off: ...", after the first
   std::vector<int> codecs = {};             // by step
 };
+
+AutoOptions OptionsOf(const ClusterConfig& config,
+                      const std::vector<std::string>& codecs) {
+  return {.speeds = {.compression = config.compression,
+                     .codecs = codecs,
+                     .num_elems = 1 << 16,
+                     .cpus = 8,
+                     .measure_codec = KnownSpeeds},
+          .processes = 4,
+          .chunk_elems = config.chunk_elems};
+}
 
 Seen RunWith(const std::vector<std::string>& codecs, const Times& times,
              int num_steps, const std::string& rules = "",
@@ -43,14 +56,7 @@ Seen RunWith(const std::vector<std::string>& codecs, const Times& times,
   Seen seen;
   Cluster cluster(config);
   cluster.Run([&](KVStore& store) {
-    AutoCompression automatic(store,
-                              {.speeds = {.compression = config.compression,
-                                          .codecs = codecs,
-                                          .num_elems = 1 << 16,
-                                          .cpus = 8,
-                                          .measure_codec = KnownSpeeds},
-                               .processes = 4,
-                               .chunk_elems = config.chunk_elems});
+    AutoCompression automatic(store, OptionsOf(config, codecs));
     const auto first = automatic.Start();
     ASSERT_THAT(first, IsOk());
     ASSERT_EQ(first->size(), 1u);
@@ -194,6 +200,42 @@ TEST(AutoCompression, StaysWhenTheLinkChangesLittleOrForAMoment) {
     EXPECT_EQ(seen.decisions.size(), 1u) << noise;
     EXPECT_EQ(seen.codecs.back(), 0);
   }
+}
+
+TEST(AutoCompression, GoesOnWithWhatAnotherRunHasKept) {
+  ClusterConfig config;
+  config.tensors = {{"a", 1 << 20}, {"b", 1 << 10}};
+  config.compression = {
+      .type = "fp16", .alternatives = {"2bit"}, .starts_dense = true};
+  config.chunk_elems = size_t{1} << 18;
+  Cluster cluster(config);
+  cluster.Run([&](KVStore& store) {
+    const auto make = [&] {
+      return AutoCompression(store, OptionsOf(config, {"fp16", "2bit"}));
+    };
+    AutoCompression kept = make();
+    EXPECT_EQ(kept.choice(), std::nullopt);
+    ASSERT_THAT(kept.Resume({.codec = "2bit", .tensors = {"a"}}), IsOk());
+    for (int step = 0; step < 40; ++step) {
+      const auto decisions = kept.AfterStep(Exposed(step < 20 ? 1 : 0.5));
+      ASSERT_THAT(decisions, IsOk());
+      EXPECT_THAT(*decisions, IsEmpty());
+      EXPECT_EQ(kept.codec(), 1);
+    }
+    ASSERT_TRUE(kept.choice().has_value());
+    EXPECT_EQ(kept.choice()->codec, "2bit");
+    EXPECT_THAT(kept.choice()->tensors, ElementsAre("a"));
+    AutoCompression dense = make();
+    ASSERT_THAT(dense.Resume({}), IsOk());
+    EXPECT_EQ(dense.codec(), kDenseCodec);
+    EXPECT_EQ(dense.choice()->codec, "none");
+    EXPECT_THAT(make().Resume({.codec = "int8", .tensors = {"a"}}),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         "int8, which is none of fp16, 2bit"));
+    EXPECT_THAT(make().Resume({.codec = "2bit", .tensors = {"c"}}),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         "a tensor c, which is not there"));
+  });
 }
 
 // What a rule compresses stays so, and is reckoned with.

@@ -86,6 +86,38 @@ def resumes(folder):
     return found
 
 
+def resumes_auto(folder):
+    """With what was chosen, which stays for 64 steps; with a state of before, anew."""
+    dist.init_process_group("gloo")
+    options = {"gc_type": "auto", "allow": "topk:0.01,2bit", "link": "100mbit"}
+    model, state = compressed(**options)
+    steps(model, 0, 3)
+    early = copy.deepcopy(state.state_dict())
+    half = steps(model, 3, 40)
+    found = state.report()["auto"]
+    path = os.path.join(folder, f"auto-{RANK}.pt")
+    torch.save(state.state_dict(), path)
+    whole = steps(model, 40, 45)
+    state.close()
+    again, loads = compressed(half, **options)
+    loads.load_state_dict(torch.load(path))
+    same = equal(steps(again, 40, 45), whole)
+    resumed = loads.report()["auto"]
+    texts = [workers.refused(telegrad.WrongOrder,
+                             lambda: loads.load_state_dict(torch.load(path)))]
+    loads.close()
+    forgot, forgets = compressed(half, **options)
+    mixed = early if RANK == 0 else torch.load(path)
+    texts.append(workers.refused(telegrad.UsageError,
+                                 lambda: forgets.load_state_dict(mixed)))
+    forgets.load_state_dict(early)
+    other = equal(steps(forgot, 40, 45), whole)
+    texts += [made["choice"] for each in (found, resumed, forgets.report()["auto"])
+              for made in each]
+    forgets.close()
+    return [same, other, texts]
+
+
 def saves(folder):
     """Two steps; the residuals and their mean."""
     dist.init_process_group("gloo")
@@ -240,6 +272,17 @@ class Resume(unittest.TestCase):
                 # The test fails where residuals are lost.
                 self.assertEqual([same for _, same in found], [False] * 5)
 
+    def test_auto_goes_on_with_what_it_has_chosen(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for same, other, texts in self.ranks(resumes_auto, folder, 2):
+                self.assertTrue(same, texts)
+                self.assertFalse(other, texts)
+                for text, pattern in zip(texts, (
+                        "before the first step", "different steps", "off for 9 steps",
+                        "^(topk:0.01|2bit) for 2 of 8", "^(topk:0.01|2bit) for 2 tensors",
+                        "off for 9 steps")):
+                    self.assertRegex(text, pattern)
+
     def test_another_number_of_workers(self):
         with tempfile.TemporaryDirectory() as folder:
             largest = self.ranks(saves, folder, 2)[0]
@@ -274,4 +317,4 @@ class Resume(unittest.TestCase):
 
 if __name__ == "__main__":
     workers.main({function.__name__: function for function in (
-        resumes, saves, reshards, resumes_locally, saves_locally, reshards_locally)})
+        resumes, resumes_auto, saves, reshards, resumes_locally, saves_locally, reshards_locally)})

@@ -1,6 +1,7 @@
 """Which codecs go with an optimizer, and "auto", which chooses one while it trains."""
 from __future__ import annotations
 
+import json
 import time
 import warnings
 from typing import Any, Dict, List, Optional
@@ -60,6 +61,18 @@ class Choice:
     def end(self) -> None:
         """A part's answer is there."""
         self._end = time.monotonic()
+
+    def load(self, choice: str) -> List[Dict[str, Any]]:
+        """Of `Store.save_choice`, on all ranks; what is decided by that."""
+        self._store.load_choice(choice)
+        self._last_step = time.monotonic()
+        if not choice:
+            return []
+        kept = json.loads(choice)
+        self.decisions.append({
+            "step": 0, "choice": f"{kept['codec']} for {len(kept['tensors'])} tensors",
+            "why": "the run whose state was loaded had kept that"})
+        return self.decisions[-1:]
 
     def after_step(self, waited_s: float) -> List[Dict[str, Any]]:
         """What was decided: ``step``, ``choice``, ``why``; mostly nothing. All ranks

@@ -141,7 +141,8 @@ class State:
             {names[key]: p.numel() for key, p in parameters.items()},
             {"gc_type": gc_type, "rules": ";".join(all_rules), "threshold": threshold,
              "reply": reply, "packing": packing, "nonfinite": nonfinite,
-             "min_bytes": min_bytes, "warmup_steps": warmup_steps, "guard": guard},
+             "min_bytes": min_bytes, "warmup_steps": warmup_steps, "guard": guard,
+             "allow": allow},
             model.process_group)
         self._flag_of = dict(zip(names, keys[len(names):]))
         self.rank, self.num_workers = self._job.rank, self._job.num_workers
@@ -273,8 +274,7 @@ class State:
         if error is not None:
             raise error
         if self._choice is not None:
-            for made in self._choice.after_step(waited_s):
-                self._say("auto, step {step}: compression {choice}: {why}".format(**made))
+            self._tell(self._choice.after_step(waited_s))
 
     def report(self) -> Dict[str, Any]:
         """``decisions`` (of each parameter codec, reason, reply), ``steps``,
@@ -293,11 +293,6 @@ class State:
         """When each parameter's sums began and ended: `telegrad.Store.timeline`."""
         return self._store.timeline(on)
 
-    def _refuse_auto(self) -> None:
-        if self._choice is not None:
-            raise Unsupported("the state of 'auto', whose codecs change while it trains: "
-                              "name a codec")
-
     def state_dict(self) -> Dict[str, Any]:
         """What codecs keep of this rank's gradients (residuals, agreed scales), for
         `torch.save`; each rank has its own. All ranks call it, between steps.
@@ -305,12 +300,15 @@ class State:
         Raises:
             telegrad.WrongOrder: before the first step after a "sum" was loaded.
         """
-        self._refuse_auto()
-        return self._residuals.save()
+        state = self._residuals.save()
+        if self._choice is not None:
+            state["choice"] = self._store.save_choice()
+        return state
 
     def load_state_dict(self, state: Any, reshard: Optional[str] = None) -> None:
         """The rest of the run then has the bits of one that was never ended. All ranks
-        call it, between steps.
+        call it, between steps; of "auto" before the first. That goes on with the codec
+        that it had chosen; while it measured, it measures anew.
 
         Args:
             state: of this rank by `state_dict`. For another number of workers a list of
@@ -323,8 +321,8 @@ class State:
             telegrad.UsageError: on all ranks, what does not fit: another model, setting
                 or number of workers.
         """
-        self._refuse_auto()
-        self._residuals.load(state, reshard)
+        if self._residuals.load(state, reshard) and self._choice is not None:
+            self._tell(self._choice.load(state["choice"]))
 
     def close(self) -> None:
         """Leaves the job, and says what was saved. A second call does nothing."""
@@ -348,6 +346,10 @@ class State:
                  for (codec, reason), sizes in by_setting.items()]
         return (f"{self.num_workers} workers, {self._job.num_servers} servers beside them; "
                 + ", ".join(parts))
+
+    def _tell(self, decisions: List[Dict[str, Any]]) -> None:
+        for made in decisions:
+            self._say("auto, step {step}: compression {choice}: {why}".format(**made))
 
     def _say(self, text: str) -> None:
         if self._verbose:

@@ -117,8 +117,8 @@ class Residuals:
                 "servers": job.num_servers, "settings": dict(self._settings),
                 "sizes": dict(self._sizes), "codecs": codecs}
 
-    def load(self, state: Any, reshard: Optional[str]) -> None:
-        """All ranks call it, between steps.
+    def load(self, state: Any, reshard: Optional[str]) -> bool:
+        """All ranks call it, between steps; whether it was of as many workers.
 
         Args:
             state: what `save` gave this rank; or, for another number of workers, a list
@@ -128,18 +128,18 @@ class Residuals:
         Raises:
             telegrad.UsageError: on all ranks, what does not fit.
         """
-        self.carried = self._loaded(state, reshard)
+        fits = self._loaded(state, reshard)
         self._store.job.barrier()
+        return fits
 
-    def _loaded(self, state: Any, way: Optional[str]) -> Optional[Dict[str, Any]]:
-        """Of "sum" what this rank is to add, by name [n] float32; else None, on all
-        ranks."""
+    def _loaded(self, state: Any, way: Optional[str]) -> bool:
         states = [state] if isinstance(state, dict) else list(state)
-        note: Dict[str, Any] = {"why": "", "of": []}
+        note: Dict[str, Any] = {"why": "", "of": [], "choices": []}
         try:
             for saved in states:
                 check_fits(saved, self._sizes, self._settings)
                 note["of"].append((saved["rank"], saved["workers"], saved["servers"]))
+                note["choices"].append(saved.get("choice"))
         except UsageError as why:
             note["why"] = str(why)
         job = self._store.job
@@ -148,23 +148,28 @@ class Residuals:
         for rank, other in enumerate(notes):
             if other["why"]:
                 raise UsageError(f"rank {rank}: {other['why']}")
+        if len({choice for other in notes for choice in other["choices"]}) > 1:
+            raise UsageError("the ranks' states are of different steps: 'auto' had chosen "
+                             "different codecs")
+        self.carried = None
         now = (job.num_workers, job.num_servers)
         if all(other["of"] == [(rank, *now)] for rank, other in enumerate(notes)):
             for name, key in self._keys.items():
                 self._store.load_codec(key, states[0]["codecs"][name].numpy().tobytes())
-            return None
+            return True
         given = sorted(pair for other in notes for pair in other["of"])
         if way not in _WAYS:
             raise UsageError(f"states of (rank, workers, servers) {given} for {now[0]} "
                              f"workers and {now[1]} servers: say reshard='sum', which keeps "
                              "what was held back, or reshard='drop'")
         if way == "drop":
-            return None
+            return False
         old = given[0][1:] if given else (0, 0)
         if given != [(rank, *old) for rank in range(old[0])] or not given:
             raise UsageError("reshard='sum' takes each old rank's state on one rank, once; "
                              f"there are (rank, workers, servers) {given}")
-        return _carried(states, now[0] / old[0])
+        self.carried = _carried(states, now[0] / old[0])
+        return False
 
     def add_to(self, name: str, gradient: Any) -> None:
         """What was held back of that tensor."""
