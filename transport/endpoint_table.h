@@ -103,6 +103,37 @@ class EndpointTable {
   std::vector<EndpointId> greeting_;  // whose peer's hello is due
 };
 
+// Endpoints that have something to do, each once; an `Endpoint` has a flag
+// has_turn, which belongs to this class. One thread.
+class Turns {
+ public:
+  template <typename Endpoint>
+  void Add(EndpointId id, Endpoint& endpoint) {
+    if (std::exchange(endpoint.has_turn, true)) return;
+    waiting_.push_back(id);
+  }
+  bool empty() const { return waiting_.empty(); }
+  const std::vector<EndpointId>& waiting() const { return waiting_; }
+
+  // work(endpoint), by find(id), for each that is still there; whoever is added
+  // meanwhile has another turn, at the next call.
+  template <typename Find, typename Work>
+  void Take(const Find& find, const Work& work) {
+    now_.swap(waiting_);
+    for (const EndpointId id : now_) {
+      auto* const endpoint = find(id);
+      if (endpoint == nullptr) continue;
+      endpoint->has_turn = false;
+      work(*endpoint);
+    }
+    now_.clear();
+  }
+
+ private:
+  std::vector<EndpointId> waiting_;
+  std::vector<EndpointId> now_;  // those that Take has yet to call
+};
+
 // Completions of sends that Progress has yet to call. One thread.
 class DueCompletions {
  public:

@@ -34,7 +34,6 @@ LARGER = {
     ("transport/decorators/resend/resend_context.h", "class", "ResendContext"): 42,
     ("transport/decorators/bounce/bounce_context.h", "class", "BounceContext"): 33,
     ("transport/decorators/multirail/multirail_context.h", "class", "MultiRailContext"): 52,
-    ("transport/tcp/tcp_context.h", "class", "TcpContext"): 48,
     ("transport/ucx/ucx_context.h", "class", "UcxContext"): 58,
 }
 

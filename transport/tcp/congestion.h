@@ -1,8 +1,10 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
 // How fast a connection of TCP sends, which is the kernel's to decide.
@@ -29,5 +31,27 @@ std::string DescribeWish(absl::string_view wish);
 // as the bytes do (docs/transports.md). Reno is what every user may take.
 // Source: net/ipv4/tcp_bbr.c, tcp_cong.c of Linux.
 void SetCongestion(int socket, absl::string_view wish);
+
+// What one context's connections have. One thread.
+class Congestion {
+ public:
+  explicit Congestion(std::string wish) : wish_(std::move(wish)) {}
+
+  absl::Status Check() const { return CheckCongestion(wish_); }
+  // Of a connected socket: it depends on how far the peer is.
+  void Choose(int socket) {
+    SetCongestion(socket, wish_);
+    last_ = CongestionControlOf(socket);
+  }
+  // " (cubic)": of the last connection, before there is one of the wish.
+  std::string Describe() const {
+    const std::string text = last_.empty() ? DescribeWish(wish_) : last_;
+    return text.empty() ? "" : absl::StrCat(" (", text, ")");
+  }
+
+ private:
+  const std::string wish_;
+  std::string last_;
+};
 
 }  // namespace telegrad::tcp

@@ -4,36 +4,23 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/endian.h"
 #include "transport/send_checks.h"
 #include "transport/tcp/tcp_context.h"
 
 namespace telegrad::tcp {
-namespace {
-
-// What is left of a payload is read to where it belongs, if it is as much.
-constexpr size_t kDirectBytes = size_t{4} << 10;
-constexpr size_t kTurnBytes = size_t{1} << 20;  // then others have their turn
-
-// Where the next bytes of a payload belong; empty: not known yet.
-Bytes DirectTarget(const Connection& connection) {
-  const Incoming& incoming = connection.incoming;
-  if (connection.state != State::kOpen || !incoming.is_begun) return {};
-  const size_t left = incoming.record.payload_bytes - incoming.received;
-  if (left < kDirectBytes) return {};
-  return {incoming.target.data + incoming.received, left};
-}
-
-}  // namespace
 
 void TcpContext::Read(Connection& connection) {
   size_t turn = 0;
   while (connection.is_readable && !connection.has_ended &&
          connection.state != State::kFailed && turn < kTurnBytes) {
-    const Bytes direct = DirectTarget(connection);
+    // Whoever has closed its side hears nothing more.
+    const Bytes direct = connection.state == State::kOpen
+                             ? connection.incoming.direct()
+                             : Bytes();
     const std::array<iovec, 2> places = {
         iovec{direct.data, direct.size},
         iovec{staging_.data(), staging_.size()}};
@@ -54,7 +41,10 @@ void TcpContext::Read(Connection& connection) {
     num_moved_ += bytes;
     turn += bytes;
     const size_t placed = std::min(bytes, direct.size);
-    if (placed > 0) TakePayload(connection, placed);
+    if (placed > 0 &&
+        connection.incoming.AddDirect(placed) == Incoming::Event::kWhole) {
+      EndMessage(connection);
+    }
     Take(connection, {staging_.data(), bytes - placed});
   }
 }
@@ -70,82 +60,61 @@ void TcpContext::HandleEnd(Connection& connection, int error) {
            error == 0 ? "" : std::strerror(error))));
 }
 
-// Whoever has closed its side hears nothing more.
 void TcpContext::Take(Connection& connection, ConstBytes bytes) {
   while (bytes.size > 0 && connection.state == State::kOpen) {
-    size_t taken = 0;
-    Incoming& incoming = connection.incoming;
-    if (incoming.is_begun) {
-      taken = std::min(bytes.size,
-                       incoming.record.payload_bytes - incoming.received);
-      std::copy_n(bytes.data, taken, incoming.target.data + incoming.received);
-      TakePayload(connection, taken);
-    } else {
-      taken = TakeHead(connection, bytes);
+    const absl::StatusOr<Incoming::Event> event =
+        connection.incoming.Take(&bytes);
+    if (!event.ok()) return FailProtocol(connection, event.status().message());
+    switch (*event) {
+      case Incoming::Event::kNone:
+        break;
+      case Incoming::Event::kHello:
+        ReceiveHello(connection);
+        break;
+      case Incoming::Event::kHead:
+        TakeHead(connection);
+        break;
+      case Incoming::Event::kWhole:
+        EndMessage(connection);
+        break;
     }
-    bytes = {bytes.data + taken, bytes.size - taken};
   }
 }
 
-// Takes the record first, then the header, whose size it tells.
-size_t TcpContext::TakeHead(Connection& connection, ConstBytes bytes) {
+void TcpContext::TakeHead(Connection& connection) {
   Incoming& incoming = connection.incoming;
-  const bool is_record = incoming.head_bytes < kRecordBytes;
-  const size_t due =
-      kRecordBytes + (is_record ? 0 : incoming.record.header_bytes);
-  const size_t taken = std::min(bytes.size, due - incoming.head_bytes);
-  std::copy_n(bytes.data, taken, incoming.head.data() + incoming.head_bytes);
-  incoming.head_bytes += taken;
-  if (incoming.head_bytes < due) return taken;
-  if (is_record) {
-    TakeRecord(connection);
-  } else {
-    TakeHeader(connection);
-  }
-  return taken;
-}
-
-void TcpContext::TakeRecord(Connection& connection) {
-  if (!connection.has_greeted) return ReceiveHello(connection);
-  Incoming& incoming = connection.incoming;
-  const absl::StatusOr<Record> record = ParseRecord(
-      incoming.head.data(), connection.is_local, MaxHeaderBytes(options_));
-  if (!record.ok()) {
-    return FailProtocol(connection, record.status().message());
-  }
-  incoming.record = *record;
-  if (record->header_bytes == 0) TakeHeader(connection);
-}
-
-// The record and its header are whole.
-void TcpContext::TakeHeader(Connection& connection) {
-  switch (connection.incoming.record.kind) {
+  absl::Status taken;
+  switch (incoming.record().kind) {
     case Kind::kMessage:
     case Kind::kExposed:
       return BeginMessage(connection);
     case Kind::kGoodbye:
-      return ReceiveGoodbye(connection);
+      // All that the peer has sent was heard, and it hears nothing more.
+      return Fail(connection,
+                  absl::UnavailableError("the peer has closed the connection"));
     case Kind::kOffer:
-      TakeOffer(connection);
+      taken = connection.memory->TakeOffer(UnpackOffer(incoming.extra()));
+      // No answer: it goes on sending payloads.
+      if (taken.ok() && connection.memory->reads_peer()) {
+        Enqueue(connection, MakeControl({Kind::kAccept}));
+      }
       break;
     case Kind::kAccept:
-      TakeAccept(connection);
+      taken = connection.memory->TakeAccept();
       break;
     case Kind::kTaken:
-      TakeTaken(connection);
+      if (!connection.queue.FinishExposed(done_)) {
+        taken = absl::InvalidArgumentError("thanks for nothing");
+      }
       break;
     case Kind::kHello:
       break;  // ParseRecord lets none through
   }
-  connection.incoming.head_bytes = 0;
+  if (!taken.ok()) return FailProtocol(connection, taken.message());
+  incoming.End();
 }
 
 void TcpContext::ReceiveHello(Connection& connection) {
-  if (!IsHello(connection.incoming.head.data())) {
-    return FailProtocol(connection, "no hello of this version");
-  }
-  connection.incoming.head_bytes = 0;
-  connection.has_greeted = true;
   connections_.HasGreeted(connection);
   if (!connection.is_accepted) return;
   SendHello(connection);
@@ -156,40 +125,44 @@ void TcpContext::ReceiveHello(Connection& connection) {
 
 void TcpContext::BeginMessage(Connection& connection) {
   Incoming& incoming = connection.incoming;
-  const size_t payload_bytes = incoming.record.payload_bytes;
+  const Record& record = incoming.record();
   ++num_events_;
-  absl::StatusOr<Bytes> target =
-      handler_->OnHeader(connection.id, incoming.header(), payload_bytes);
+  absl::StatusOr<Bytes> target = handler_->OnHeader(
+      connection.id, incoming.header(), record.payload_bytes);
   if (connection.state != State::kOpen) return;
-  CheckTarget(target, payload_bytes);
+  CheckTarget(target, record.payload_bytes);
   if (!target.ok()) {
     return Fail(connection,
                 absl::CancelledError(absl::StrCat("message refused: ",
                                                   target.status().message())));
   }
-  incoming.target = *target;
-  incoming.received = 0;
-  incoming.is_begun = true;
-  if (incoming.record.kind == Kind::kExposed) return CopyFromPeer(connection);
-  if (payload_bytes == 0) EndMessage(connection);
+  incoming.Begin(*target);
+  if (record.kind == Kind::kExposed) return CopyFromPeer(connection);
+  if (record.payload_bytes == 0) EndMessage(connection);
 }
 
-void TcpContext::TakePayload(Connection& connection, size_t bytes) {
-  Incoming& incoming = connection.incoming;
-  incoming.received += bytes;
-  if (incoming.received == incoming.record.payload_bytes) {
-    EndMessage(connection);
+void TcpContext::CopyFromPeer(Connection& connection) {
+  if (!connection.memory->reads_peer()) {
+    return FailProtocol(connection, "memory that was not accepted");
   }
+  const Incoming& incoming = connection.incoming;
+  const bool is_read = connection.memory->Read(
+      incoming.payload(), LoadLittleEndian<uint64_t>(incoming.extra()));
+  // A sender that has given up hangs up before it reuses its memory.
+  if (!is_read || HasHungUp(connection.socket.get())) {
+    return Fail(connection, absl::UnavailableError(
+                                "the peer is gone: its memory cannot be read"));
+  }
+  num_moved_ += incoming.payload().size;
+  Enqueue(connection, MakeControl({Kind::kTaken}));
+  EndMessage(connection);
 }
 
 void TcpContext::EndMessage(Connection& connection) {
   Incoming& incoming = connection.incoming;
-  incoming.is_begun = false;
   ++num_events_;
-  handler_->OnMessage(connection.id, incoming.header(),
-                      {incoming.target.data, incoming.record.payload_bytes,
-                       incoming.target.device});
-  incoming.head_bytes = 0;
+  handler_->OnMessage(connection.id, incoming.header(), incoming.payload());
+  incoming.End();
 }
 
 }  // namespace telegrad::tcp

@@ -2,9 +2,11 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -13,11 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/log.h"
-#include "base/network_device.h"
 #include "base/status_macros.h"
-#include "transport/tcp/congestion.h"
-#include "transport/tcp/progress.h"
-#include "transport/tcp/same_host.h"
+#include "transport/send_checks.h"
 #include "transport/tcp/tcp_transport.h"
 
 namespace telegrad {
@@ -34,6 +33,9 @@ constexpr size_t kStagingBytes = size_t{64} << 10;
 // That wait in the kernel to be sent. More is written into memory long before
 // the card, or the receiver next door, reads it, and has left the cache then.
 constexpr int kUnsentBytes = 64 << 10;
+// Of so few, each is asked, which is faster than to ask which one to ask.
+constexpr size_t kFewConnections = 4;
+constexpr unsigned kPollsPerSocketPoll = 16;
 
 // Keep-alives find a machine that is gone while nothing is under way. There is
 // no limit for data that is not taken: a peer may be busy for long.
@@ -51,71 +53,70 @@ void SetDataOptions(int fd) {
   set(IPPROTO_TCP, TCP_KEEPCNT, 3);
 }
 
+std::string DescribeSameHost(const EndpointTable<Connection>& connections) {
+  size_t num_local = 0, num_read = 0;
+  for (const auto& [id, connection] : connections.all()) {
+    if (!connection->is_local()) continue;
+    ++num_local;
+    if (connection->memory->reads_peer()) ++num_read;
+  }
+  if (num_local == 0) return "";
+  return absl::StrCat(", ", num_local,
+                      " endpoints on this machine without TCP, ", num_read,
+                      " of them by memory");
+}
+
 }  // namespace
 
 TcpContext::TcpContext(const TransportOptions& options,
                        TransportHandler* handler)
     : options_(options),
       handler_(handler),
+      congestion_(options.congestion),
       mark_(MakeMark()),
       staging_(kStagingBytes) {}
 
 absl::StatusOr<std::unique_ptr<TransportContext>> TcpContext::Make(
     const TransportOptions& options, TransportHandler* handler) {
-  std::unique_ptr<TcpContext> context(new TcpContext(options, handler));
-  RETURN_IF_ERROR(context->Init());
-  return context;
-}
-
-absl::Status TcpContext::Init() {
-  if (!options_.tls.empty() && options_.tls != "tcp") {
+  if (!options.tls.empty() && options.tls != "tcp") {
     return absl::InvalidArgumentError(absl::StrCat(
-        "transport tcp: tls \"", options_.tls, "\" is none of tcp, \"\""));
+        "transport tcp: tls \"", options.tls, "\" is none of tcp, \"\""));
   }
-  RETURN_IF_ERROR(CheckCongestion(options_.congestion));
-  RETURN_IF_ERROR(ParseIp(options_.bind_address, 0).status());
-  ips_ = {options_.bind_address};
-  for (const std::string& rail : options_.rails) {
-    ASSIGN_OR_RETURN(ips_.emplace_back(), AddressOrDevice(rail));
-  }
-  return poller_.Open();
+  std::unique_ptr<TcpContext> context(new TcpContext(options, handler));
+  RETURN_IF_ERROR(context->congestion_.Check());
+  RETURN_IF_ERROR(context->listeners_.Init(options));
+  RETURN_IF_ERROR(context->poller_.Open());
+  return context;
 }
 
 TransportInfo TcpContext::info() const {
   return {"tcp",
-          absl::StrCat("sockets of the kernel", DescribeCongestion(), " at ",
-                       absl::StrJoin(ips_, " and "), DescribeSameHost())};
+          absl::StrCat("sockets of the kernel", congestion_.Describe(), " at ",
+                       absl::StrJoin(listeners_.ips(), " and "),
+                       options_.tls.empty() ? DescribeSameHost(connections_)
+                                            : ", TCP only")};
+}
+
+bool TcpContext::IsInMemory(EndpointId id) const {
+  const Connection* const connection = connections_.Find(id);
+  return connection != nullptr && connection->is_local();
 }
 
 absl::StatusOr<std::string> TcpContext::Listen() {
-  if (!acceptors_.empty()) {
-    return absl::FailedPreconditionError("this context listens already");
-  }
-  std::vector<std::string> addresses;
-  std::vector<Acceptor> acceptors(ips_.size());
-  for (size_t i = 0; i < ips_.size(); ++i) {
-    ASSIGN_OR_RETURN(addresses.emplace_back(),
-                     acceptors[i].Listen(ips_[i], poller_, kListenerKey));
-  }
-  acceptors_ = std::move(acceptors);
-  ListenOnSameHost(addresses[0]);
-  return absl::StrJoin(addresses, ",");
+  return listeners_.Listen(poller_);
 }
 
 absl::StatusOr<EndpointId> TcpContext::Connect(absl::string_view address) {
   ASSIGN_OR_RETURN(const SocketAddress target, ParseIpPort(address));
-  LocalPeer same_host_peer;
-  absl::StatusOr<UniqueFd> socket = ReachOnSameHost(address, &same_host_peer);
-  const bool is_local = socket->is_open();
-  if (!is_local) socket = BeginConnect(target);
-  absl::Status refused;
-  if (!socket.ok()) {  // heard in Progress: until then the endpoint is open
-    refused = socket.status();
-    socket = UniqueFd();
+  PeerSocket peer;
+  if (options_.tls.empty()) peer = ReachOnSameHost(address);
+  absl::Status refused;  // heard in Progress: until then the endpoint is open
+  if (!peer.socket.is_open()) {
+    absl::StatusOr<UniqueFd> begun = BeginConnect(target);
+    refused = begun.status();
+    if (begun.ok()) peer.socket = *std::move(begun);
   }
-  ASSIGN_OR_RETURN(
-      Connection * connection,
-      Add(*std::move(socket), is_local ? &same_host_peer : nullptr));
+  ASSIGN_OR_RETURN(Connection * connection, Add(std::move(peer)));
   connection->is_announced = true;
   connection->is_connecting = true;
   SendHello(*connection);
@@ -125,54 +126,201 @@ absl::StatusOr<EndpointId> TcpContext::Connect(absl::string_view address) {
   return connection->id;
 }
 
-// `same_host_peer`: null for TCP.
-absl::StatusOr<Connection*> TcpContext::Add(UniqueFd socket,
-                                            const LocalPeer* same_host_peer) {
-  auto connection = std::make_unique<Connection>();
+absl::StatusOr<Connection*> TcpContext::Add(PeerSocket peer) {
+  auto connection =
+      std::make_unique<Connection>(std::move(peer), MaxHeaderBytes(options_));
   connection->id = connections_.NewId();
-  connection->socket = std::move(socket);
-  if (same_host_peer != nullptr) {
-    connection->is_local = true;
-    connection->peer_process = same_host_peer->process;
-  }
   if (connection->socket.is_open()) {
-    if (!connection->is_local) SetDataOptions(connection->socket.get());
+    if (!connection->is_local()) SetDataOptions(connection->socket.get());
     RETURN_IF_ERROR(poller_.Watch(connection->socket.get(),
-                                  kFirstConnectionKey + connection->id,
+                                  Listeners::kFirstOther + connection->id,
                                   EPOLLIN | EPOLLOUT | EPOLLET | EPOLLRDHUP));
   }
   return connections_.Add(std::move(connection));
 }
 
-void TcpContext::Accept(Acceptor& acceptor) {
+void TcpContext::Accept(uint64_t key) {
   while (true) {
-    UniqueFd socket = acceptor.Accept();
-    if (!socket.is_open()) return;
+    PeerSocket peer = listeners_.Accept(key);
+    if (!peer.socket.is_open()) return;
     if (!connections_.MayGreet()) continue;  // hangs up
-    LocalPeer same_host_peer;
-    const bool is_local = &acceptor == &same_host_;
-    if (is_local && !IsTrusted(socket.get(), &same_host_peer)) continue;
-    const absl::StatusOr<Connection*> added =
-        Add(std::move(socket), is_local ? &same_host_peer : nullptr);
+    const absl::StatusOr<Connection*> added = Add(std::move(peer));
     if (!added.ok()) {
       LogWarning("transport tcp: accept: ", added.status().message());
       continue;
     }
-    (*added)->is_accepted = true;
-    if (!is_local) ChooseCongestion(**added);
+    Connection& connection = **added;
+    connection.is_accepted = true;
+    if (!connection.is_local()) congestion_.Choose(connection.socket.get());
   }
 }
 
-// Of a connected one: it depends on how far the peer is.
-void TcpContext::ChooseCongestion(const Connection& connection) {
-  SetCongestion(connection.socket.get(), options_.congestion);
-  congestion_ = CongestionControlOf(connection.socket.get());
+absl::Status TcpContext::Send(EndpointId to, ConstBytes header,
+                              ConstBytes payload, SendDone done) {
+  Connection* const connection = connections_.Find(to);
+  if (connection == nullptr || connection->state != State::kOpen) {
+    return NotOpen(to);
+  }
+  RETURN_IF_ERROR(CheckSizes(header, payload, MaxHeaderBytes(options_)));
+  RETURN_IF_ERROR(CheckOnHost("tcp", payload.device));
+  const bool is_exposed =
+      connection->is_local() && connection->memory->IsExposable(payload);
+  Enqueue(*connection,
+          MakeMessage(header, payload, is_exposed, std::move(done)));
+  return absl::OkStatus();
 }
 
-std::string TcpContext::DescribeCongestion() const {
-  const std::string text =
-      congestion_.empty() ? DescribeWish(options_.congestion) : congestion_;
-  return text.empty() ? "" : absl::StrCat(" (", text, ")");
+void TcpContext::SendHello(Connection& connection) {
+  Enqueue(connection, MakeControl(kHelloRecord));
+  if (connection.is_local()) Enqueue(connection, MakeOffer(mark_));
+}
+
+// Written at once, unless Progress is known to be called next; from within it
+// later, together with whatever else is sent until then.
+void TcpContext::Enqueue(Connection& connection, Outgoing message) {
+  connection.queue.Add(std::move(message));
+  if (!connection.is_writable) return;
+  const bool waits = is_progressing_ || options_.sends_wait;
+  if (!waits && connection.queue.size() == 1) Write(connection);
+  turns_.Add(connection.id, connection);
+}
+
+void TcpContext::Write(Connection& connection) {
+  if (!connection.is_writable || connection.state == State::kFailed) return;
+  const SendQueue::Written written =
+      connection.queue.Write(connection.socket.get(), kTurnBytes, done_);
+  num_moved_ += written.bytes;
+  connection.is_writable = !written.is_full;
+  // What is broken says so after what has arrived.
+  if (written.is_broken) connection.is_readable = connection.is_ending = true;
+  if (connection.state == State::kClosing && connection.is_writable &&
+      connection.queue.empty()) {
+    (void)shutdown(connection.socket.get(), SHUT_WR);  // it may be gone
+    connection.is_writable = false;
+  }
+}
+
+// An orderly end begins with a goodbye behind all messages; a connection that
+// ends without is a lost peer.
+void TcpContext::Close(EndpointId id) {
+  Connection* const connection = connections_.Find(id);
+  if (connection == nullptr || connection->state != State::kOpen ||
+      !connection->is_announced) {
+    return;
+  }
+  connections_.BeginClosing(*connection, State::kClosing,
+                            absl::CancelledError("closed by this side"));
+  Enqueue(*connection, MakeControl({Kind::kGoodbye}));
+}
+
+void TcpContext::Fail(Connection& connection, absl::Status why) {
+  connections_.BeginClosing(connection, State::kFailed, std::move(why));
+}
+
+void TcpContext::FailProtocol(Connection& connection, absl::string_view what) {
+  Fail(connection, absl::UnavailableError(
+                       absl::StrCat("the peer breaks the protocol: ", what)));
+}
+
+void TcpContext::Cut(Connection& cut) {
+  const std::unique_ptr<Connection> removed = connections_.Remove(cut.id);
+  Connection& connection = *removed;
+  // Also for a child that has inherited it: before `done`, after which the
+  // memory that the peer may be reading is used again.
+  if (connection.is_local()) (void)shutdown(connection.socket.get(), SHUT_RDWR);
+  connection.socket.Close();
+  // Who hears a goodbye has copied all before it.
+  const bool is_taken =
+      connection.state == State::kClosing && connection.has_ended;
+  connection.queue.End(is_taken ? absl::OkStatus() : connection.why,
+                       connection.why, done_);
+  CallDone();
+  if (!connection.is_announced) return;
+  ++num_events_;
+  handler_->OnClosed(connection.id, connection.why);
+}
+
+void TcpContext::PollSockets() {
+  poller_.Poll([this](uint64_t key, uint32_t events) {
+    if (key < Listeners::kFirstOther) return Accept(key);
+    const auto id = static_cast<EndpointId>(key - Listeners::kFirstOther);
+    if (Connection* connection = connections_.Find(id))
+      HandleSocket(*connection, events);
+  });
+}
+
+void TcpContext::HandleSocket(Connection& connection, uint32_t events) {
+  if (connection.is_connecting) {
+    if ((events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) == 0) return;
+    const absl::Status connected = ConnectResult(connection.socket.get());
+    if (!connected.ok()) {
+      return Fail(connection, absl::UnavailableError(connected.message()));
+    }
+    connection.is_connecting = false;
+    if (!connection.is_local()) congestion_.Choose(connection.socket.get());
+  }
+  if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) {
+    connection.is_ending = connection.is_readable = true;
+  }
+  if ((events & EPOLLIN) != 0) connection.is_readable = true;
+  if ((events & EPOLLOUT) != 0) connection.is_writable = true;
+  if (connection.has_work()) turns_.Add(connection.id, connection);
+}
+
+void TcpContext::Work(bool reads) {
+  turns_.Take([this](EndpointId id) { return connections_.Find(id); },
+              [this, reads](Connection& connection) {
+                Write(connection);
+                if (reads) Read(connection);
+                if (connection.has_work())
+                  turns_.Add(connection.id, connection);
+              });
+}
+
+// What handlers and `done` have sent goes before this returns.
+bool TcpContext::HandleEvents(bool is_complete) {
+  is_progressing_ = true;
+  num_events_ = num_moved_ = 0;
+  if (is_complete || connections_.size() > kFewConnections ||
+      ++num_polls_ % kPollsPerSocketPoll == 0) {
+    PollSockets();
+  } else {
+    for (const auto& [id, connection] : connections_.all()) {
+      if (connection->is_connecting || connection->has_ended) continue;
+      connection->is_readable = true;
+      turns_.Add(id, *connection);
+    }
+  }
+  Work(/*reads=*/true);
+  CallDone();
+  if (!turns_.empty()) Work(/*reads=*/false);
+  CallDone();
+  connections_.Advance(
+      State::kFailed,
+      [](const Connection& connection) { return connection.is_over(); },
+      [this](Connection& connection) { Cut(connection); });
+  is_progressing_ = false;
+  return num_events_ > 0;
+}
+
+bool TcpContext::Progress(TimePoint deadline) {
+  TimePoint now = Clock::now();
+  TimePoint poll_until = now + options_.poll;
+  bool has_slept = false;
+  while (true) {
+    if (HandleEvents(/*is_complete=*/has_slept || now >= deadline)) return true;
+    if (poller_.TakeWake()) return false;
+    if (now >= deadline) return false;
+    // Whoever else wants this core computes what we wait for.
+    if (num_moved_ == 0) sched_yield();
+    now = Clock::now();
+    if (num_moved_ > 0) poll_until = now + options_.poll;  // parts of messages
+    has_slept = now >= poll_until && turns_.empty() && done_.empty();
+    if (has_slept) {
+      poller_.Sleep(std::min(deadline, connections_.NextTimer()));
+      now = Clock::now();
+    }
+  }
 }
 
 }  // namespace tcp

@@ -11,9 +11,6 @@
 namespace telegrad::tcp {
 namespace {
 
-constexpr std::array<unsigned char, kRecordBytes> kHello = {'T', 1,   0,   0,
-                                                            'G', 'R', 'A', 'D'};
-
 bool IsWithinLimits(const Record& record, bool is_local,
                     size_t max_header_bytes) {
   const bool is_bare = record.header_bytes == 0 && record.payload_bytes == 0;
@@ -48,15 +45,10 @@ void PackRecord(const Record& record, std::byte* out) {
   StoreLittleEndian(out + 4, static_cast<uint32_t>(record.payload_bytes));
 }
 
-void PackHello(std::byte* out) {
-  std::transform(kHello.begin(), kHello.end(), out,
-                 [](unsigned char c) { return std::byte{c}; });
-}
-
 bool IsHello(const std::byte* bytes) {
-  return std::equal(
-      kHello.begin(), kHello.end(), bytes,
-      [](unsigned char c, std::byte b) { return std::byte{c} == b; });
+  std::array<std::byte, kRecordBytes> hello;
+  PackRecord(kHelloRecord, hello.data());
+  return std::equal(hello.begin(), hello.end(), bytes);
 }
 
 absl::StatusOr<Record> ParseRecord(const std::byte* bytes, bool is_local,

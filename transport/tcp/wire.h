@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
+#include "transport/transport.h"
 
 // What peers say to each other over one TCP connection, little-endian.
 //   each direction = hello record*
@@ -32,8 +33,11 @@ struct Record {
   size_t payload_bytes = 0;
 };
 
+constexpr Record kHelloRecord = {Kind::kHello, 1, 0x44415247};
+
 constexpr size_t kRecordBytes = 8;  // before the header
 constexpr size_t kPlaceBytes = 8;   // an address in the sender's memory
+constexpr size_t kMaxHeadBytes = kRecordBytes + kPlaceBytes + kMaxCarriedBytes;
 
 // What a process shows of its memory to prove that it is the one it seems.
 struct Mark {
@@ -44,7 +48,6 @@ struct Mark {
 constexpr size_t kOfferBytes = kPlaceBytes + sizeof(Mark);
 
 void PackRecord(const Record& record, std::byte* out);
-void PackHello(std::byte* out);
 
 bool IsHello(const std::byte* bytes);
 // InvalidArgument: no record, or one beyond the limits of a message.
