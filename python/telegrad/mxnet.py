@@ -11,7 +11,8 @@ import sys
 from typing import Any, Dict
 
 from . import kvstore as _kvstore
-from .errors import Unsupported, UsageError
+from .errors import UsageError
+from .rows import RowSparse
 
 _LAUNCHERS = ("DMLC_ROLE", "RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
 _TYPESTRS = {"float32": "<f4", "float16": "<f2", "int32": "<i4"}
@@ -29,8 +30,11 @@ if os.environ.get("DMLC_ROLE", "worker") != "worker":
                          "of its own in this process")
     _kvstore.create(_type())  # serves, and ends the process
 
+import numpy  # noqa: E402
 from mxnet.base import _LIB, check_call  # noqa: E402
 from mxnet.kvstore import KVStoreBase  # noqa: E402
+from mxnet.ndarray import arange  # noqa: E402
+from mxnet.ndarray.sparse import row_sparse_array, zeros  # noqa: E402
 
 
 class _View:
@@ -40,7 +44,7 @@ class _View:
         if array.stype != "default" or array.context.device_type not in (
                 "cpu", "cpu_pinned"):
             raise UsageError(f"an NDArray of {array.stype} on {array.context}: arrays are "
-                             "dense, in host memory")
+                             "dense or row_sparse, in host memory")
         dtype = getattr(array.dtype, "__name__", str(array.dtype))
         if dtype not in _TYPESTRS:
             raise UsageError(f"an NDArray of {dtype}: arrays are of "
@@ -53,16 +57,34 @@ class _View:
                                     "shape": array.shape, "data": (pointer.value, False)}
 
 
+def _is_rows(array: Any) -> bool:
+    return bool(array.stype == "row_sparse")
+
+
 def _views(arrays: Any) -> Any:
     if isinstance(arrays, (list, tuple)):
         return [_views(array) for array in arrays]
-    return _View(arrays)
+    if not _is_rows(arrays):
+        return _View(arrays)
+    numbers = arrays.indices.asnumpy()
+    data: Any = _View(arrays.data) if len(numbers) > 0 else (
+        numpy.empty((0, *arrays.shape[1:]), arrays.dtype))
+    return RowSparse(data, numbers, arrays.shape)
+
+
+def _give(rows: RowSparse, out: Any) -> None:
+    """Rows become an NDArray's."""
+    if len(rows.indices) > 0:
+        row_sparse_array((rows.data, rows.indices), shape=rows.shape).copyto(out)
+    else:
+        zeros("row_sparse", rows.shape).copyto(out)
 
 
 @KVStoreBase.register
 class Telegrad(KVStoreBase):  # type: ignore[misc]
-    """`telegrad.kvstore.KVStore` on NDArrays in host memory, for ``gluon.Trainer`` and
-    by itself. Gradients that a launcher's workers push are summed, never averaged."""
+    """`telegrad.kvstore.KVStore` on NDArrays in host memory, dense and row_sparse, for
+    ``gluon.Trainer`` and by itself. Gradients that a launcher's workers push are summed,
+    never averaged."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__()
@@ -93,14 +115,25 @@ class Telegrad(KVStoreBase):  # type: ignore[misc]
 
     def pull(self, key: Any, out: Any = None, priority: int = 0,
              ignore_sparse: bool = True) -> None:
-        self._kv.pull(key, _views(out), priority, ignore_sparse)
+        """Leaves row_sparse arrays in `out` alone, or gives them all rows."""
+        keys, outs = _kvstore._listed(key, out)
+        dense = [[array for array in arrays if not _is_rows(array)] for arrays in outs]
+        wanted = [(one, arrays) for one, arrays in zip(keys, dense) if arrays]
+        if wanted:
+            self._kv.pull(*map(list, zip(*[(one, _views(arrays))
+                                           for one, arrays in wanted])), priority)
+        for one, arrays in zip(keys, outs):
+            for array in filter(_is_rows, [] if ignore_sparse else arrays):
+                self.row_sparse_pull(one, array, priority, arange(array.shape[0],
+                                                                  dtype="int64"))
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
         self._kv.pushpull(key, _views(value), None if out is None else _views(out),
                           priority)
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
-        self._kv.broadcast(key, _views(value), _views(out), priority)
+        self.init(key, value)
+        self.pull(key, out, priority)
 
     def set_optimizer(self, optimizer: Any) -> None:
         """Objects of mxnet.optimizer are translated, or refused by name."""
@@ -123,9 +156,23 @@ class Telegrad(KVStoreBase):  # type: ignore[misc]
     def num_dead_node(self, node_id: int = 0, timeout: float = 60) -> int:
         return int(self._kv.num_dead_node(node_id, timeout))
 
-    def row_sparse_pull(self, *args: Any, **kwargs: Any) -> None:
-        raise Unsupported("row_sparse_pull of NDArrays: telegrad.kvstore has it, for arrays "
-                          "of NumPy and torch")
+    def row_sparse_pull(self, key: Any, out: Any = None, priority: int = 0,
+                        row_ids: Any = None) -> None:
+        """Fetches rows, in ascending order, each once: those of `row_ids`, an NDArray of
+        integers for all of `out`, or a list of such, one for each array of it."""
+        keys, outs = _kvstore._listed(key, out)
+        flat = [(one, array) for one, arrays in zip(keys, outs) for array in arrays]
+        lists = row_ids if isinstance(row_ids, (list, tuple)) else [row_ids]
+        if row_ids is None or len(lists) not in (1, len(flat)):
+            raise UsageError(f"row_ids: one NDArray, or one for each of {len(flat)} outs")
+        for (one, array), ids in zip(flat, list(lists) * len(flat)):
+            if not _is_rows(array):
+                raise UsageError(f"key {one!r}: rows are pulled into a row_sparse NDArray, "
+                                 f"this one is of {array.stype}; tostype('row_sparse')")
+            rows = RowSparse(numpy.empty((0, *array.shape[1:]), numpy.float32), [],
+                             array.shape)
+            self._kv.row_sparse_pull(one, rows, priority, ids.asnumpy())
+            _give(rows, array)
 
     def stats(self) -> Dict[str, Any]:
         return dict(self._kv.stats())

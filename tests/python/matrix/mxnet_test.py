@@ -58,6 +58,66 @@ def sequence(_):
     return got
 
 
+def rows(step, rank):
+    """Rows out of 20, of three; none of rank 1 in step 1."""
+    whole = np.zeros((20, 3), np.float32)
+    if (rank, step) != (1, 1):
+        whole[[step, 7 + rank, 19]] = 1 + rank + step
+    return mx.nd.array(whole).tostype("row_sparse")
+
+
+def rows_sequence(_):
+    """Pushes and pulls of rows, of the type STORE."""
+    kv = mx.kv.create(os.environ["STORE"])
+    rank, got = kv.rank, []
+    start = mx.nd.array(np.arange(60, dtype=np.float32).reshape(20, 3))
+    kv.init("table", start.tostype("row_sparse"))
+    kv.init("other", mx.nd.ones((20, 3)).tostype("row_sparse"))
+    outs = [mx.nd.sparse.zeros("row_sparse", (20, 3)) for _ in range(2)]
+
+    def pull(ids):
+        kv.row_sparse_pull("table", out=outs[0], row_ids=mx.nd.array(ids, dtype="int64"))
+        got.append([outs[0].indices.asnumpy().tolist(), outs[0].data.asnumpy().tolist()])
+
+    pull([19, 3, 7, 3])
+    for step in range(3):
+        grad = rows(step, rank)
+        kv.push("table", [grad, grad] if step == 2 else grad)
+        pull([19, 0, 7, 8, step])
+    kv.row_sparse_pull(["table", "other"], out=outs, row_ids=[
+        mx.nd.array([8, 2], dtype="int64"), mx.nd.array([4], dtype="int64")])
+    got += [each.asnumpy().tolist() for each in outs]
+    kv.pull("table", out=outs[1])  # which MXNet leaves alone
+    got.append(outs[1].asnumpy().tolist())
+    if os.environ["STORE"] == "telegrad":
+        kv.close()
+    return got
+
+
+def embeds(_):
+    """Gluon's Trainer of an Embedding whose weight and gradient are rows; the weight."""
+    net = mx.gluon.nn.Embedding(30, 4, sparse_grad=True)
+    net.weight._stype = "row_sparse"
+    net.initialize(mx.init.Constant(.5), ctx=mx.cpu())
+    trainer = mx.gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": .25},
+                               kvstore=os.environ["STORE"])
+    weight = net.weight
+    for step in range(3):
+        ids = mx.nd.array([RANK, 7, 7 + step], dtype="int64")
+        got = weight.row_sparse_data(ids)
+        with mx.autograd.record():
+            loss = (mx.nd.Embedding(ids, got, input_dim=30, output_dim=4,
+                                    sparse_grad=True) ** 2).sum()
+        loss.backward()
+        trainer.step(1)
+    whole = mx.nd.sparse.zeros("row_sparse", (30, 4))
+    trainer._row_sparse_pull(weight, whole, mx.nd.arange(30, dtype="int64"), True)
+    kv = trainer._kvstore
+    if os.environ["STORE"] != "dist_sync":
+        kv.close()
+    return whole.asnumpy().tolist()
+
+
 def train(on_store):
     """Three steps of a linear model on each rank's own data; the weights."""
     mx.random.seed(3)
@@ -102,12 +162,16 @@ def reference():
 def refuses(_):
     """What the store lacks, by name."""
     store = mx.kv.create("telegrad")
+    store.init("t", rows(0, 0))
     texts = [workers.refused(telegrad.Error, work) for work in (
         lambda: store.set_optimizer(mx.optimizer.Ftrl()),
         lambda: store.set_optimizer(mx.optimizer.SGD(clip_gradient=1)),
         lambda: store.init("x", mx.nd.zeros(4, dtype="float64")),
-        lambda: store.init("x", mx.nd.zeros((4, 2)).tostype("row_sparse")),
-        lambda: store.row_sparse_pull("x"))]
+        lambda: store.init("x", mx.nd.zeros((4, 2)).tostype("csr")),
+        lambda: store.row_sparse_pull("t", out=rows(0, 0)),
+        lambda: store.row_sparse_pull("t", out=rows(0, 0), row_ids=mx.nd.ones(2)),
+        lambda: store.row_sparse_pull("t", out=mx.nd.ones((2, 3)), row_ids=mx.nd.ones(2)),
+        lambda: store.pushpull("t", rows(0, 0)))]
     store.close()
     return texts
 
@@ -118,14 +182,14 @@ class Mxnet(unittest.TestCase):
     def ranks(self, function, argument=None, **environment):
         return workers.Ranks(FILE, function.__name__, 2, argument, **environment).results()
 
-    def test_the_same_values_as_mxnets_own_dist_sync(self):
-        ours = self.ranks(sequence, STORE="telegrad")
+    def theirs(self, function):
+        """What MXNet's own dist_sync gives."""
         port = workers.free_port()
         processes = []
         for role, count in (("scheduler", 1), ("server", 1), ("worker", 2)):
             for index in range(count):
                 processes.append(subprocess.Popen(
-                    [sys.executable, "-B", FILE, "--rank", "sequence"],
+                    [sys.executable, "-B", FILE, "--rank", function.__name__],
                     env=dict(os.environ, STORE="dist_sync", DMLC_ROLE=role,
                              DMLC_PS_ROOT_URI="127.0.0.1", DMLC_PS_ROOT_PORT=str(port),
                              DMLC_NODE_HOST="127.0.0.1", DMLC_NUM_WORKER="2",
@@ -136,9 +200,30 @@ class Mxnet(unittest.TestCase):
         finally:
             for process in processes:
                 process.kill()
-        theirs = [json.loads(out.strip().splitlines()[-1]) for out, _ in texts[2:]]
+        for process, (_, err) in zip(processes[2:], texts[2:]):
+            self.assertEqual(process.returncode, 0, err)
+        return [json.loads(out.strip().splitlines()[-1]) for out, _ in texts[2:]]
+
+    def test_the_same_values_as_mxnets_own_dist_sync(self):
+        ours = self.ranks(sequence, STORE="telegrad")
         self.assertEqual(len(ours[0]), 15)
-        self.assertEqual(ours, theirs)
+        self.assertEqual(ours, self.theirs(sequence))
+
+    def test_rows_are_pulled_as_they_were_summed(self):
+        sums = [np.arange(60, dtype=np.float32).reshape(20, 3)] + [
+            (rows(step, 0) + rows(step, 1)).asnumpy() * (2 if step == 2 else 1)
+            for step in range(3)]
+        ids = [[3, 7, 19]] + [sorted({19, 0, 7, 8, step}) for step in range(3)]
+        want = [[each, whole[each].tolist()] for each, whole in zip(ids, sums)]
+        some, other = np.zeros((2, 20, 3))
+        some[[2, 8]], other[4] = sums[3][[2, 8]], 1
+        want += [some.tolist(), other.tolist(), other.tolist()]
+        self.assertEqual(self.ranks(rows_sequence, STORE="telegrad"), [want] * 2)
+
+    def test_trainer_steps_rows_of_an_embedding(self):
+        ours = self.ranks(embeds, STORE="telegrad")
+        self.assertEqual(ours, self.theirs(embeds))
+        self.assertGreater(len({row[0] for row in ours[0]}), 2)
 
     def test_trainer_steps_as_one_process_with_both_batches(self):
         want = reference()
@@ -152,9 +237,12 @@ class Mxnet(unittest.TestCase):
     def test_what_is_lacking_is_refused_by_name(self):
         for texts in self.ranks(refuses):
             for text, pattern in zip(texts, ("Ftrl", "clip_gradient", "float64",
-                                             "row_sparse", "row_sparse_pull")):
+                                             "csr", "row_ids", "float32.*integers",
+                                             r"tostype\('row_sparse'\)",
+                                             "row_sparse_pull")):
                 self.assertRegex(text, pattern)
 
 
 if __name__ == "__main__":
-    workers.main({function.__name__: function for function in (sequence, train, refuses)})
+    workers.main({function.__name__: function for function in (
+        sequence, rows_sequence, embeds, train, refuses)})
