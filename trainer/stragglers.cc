@@ -35,6 +35,22 @@ double PerStep(const StepShares& shares, double StepShares::*time) {
   return shares.*time / static_cast<double>(shares.steps);
 }
 
+double WaitPerStep(const StepShares& shares) {
+  return PerStep(shares, &StepShares::step_s) -
+         PerStep(shares, &StepShares::compute_s);
+}
+
+// Codes and frames that are hidden behind the others' computing cost nobody
+// anything.
+bool OthersWait(std::span<const StepShares> workers, size_t rank,
+                double step_s) {
+  std::vector<double> waits;
+  for (size_t i = 0; i < workers.size(); ++i) {
+    if (i != rank) waits.push_back(WaitPerStep(workers[i]));
+  }
+  return LowerMedian(std::move(waits)) >= kLeastShare * step_s;
+}
+
 // The same server, as most of those that push see it.
 std::vector<Straggler> FindServers(std::span<const StepShares> workers,
                                    double step_s) {
@@ -42,7 +58,8 @@ std::vector<Straggler> FindServers(std::span<const StepShares> workers,
   size_t num_pushers = 0;
   for (const StepShares& each : workers) {
     num_pushers += each.pushes ? 1 : 0;
-    if (each.server >= 0 && IsSlow(each.answer_s, each.answers_s, step_s)) {
+    if (each.server >= 0 && IsSlow(each.answer_s, each.answers_s, step_s) &&
+        WaitPerStep(each) >= kLeastShare * step_s) {
       by_server[each.server].push_back(&each);
     }
   }
@@ -128,7 +145,9 @@ std::vector<Straggler> FindStragglers(std::span<const StepShares> workers) {
     const double median = LowerMedian(times);
     for (size_t rank = 0; rank < workers.size(); ++rank) {
       const double seconds = PerStep(workers[rank], cause.time);
-      const bool counts = !cause.is_of_pushers || workers[rank].pushes;
+      const bool counts =
+          !cause.is_of_pushers ||
+          (workers[rank].pushes && OthersWait(workers, rank, step_s));
       if (!counts || !IsSlow(seconds, median, step_s)) continue;
       Straggler& straggler = by_rank[rank];
       if (seconds - median <= straggler.seconds - straggler.median) continue;
@@ -156,8 +175,9 @@ StepShares StragglerWatch::mine() const {
   const StoreStats now = store_.stats();
   const std::vector<int>& pushers = store_.group().data_path().plan.pushers;
   const int rank = store_.group().rank();
-  shares.codec_s = now.codec_s - first_.codec_s;
-  shares.network_s = now.network_s - first_.network_s;
+  const StoreStats first = first_.value_or(StoreStats());
+  shares.codec_s = now.codec_s - first.codec_s;
+  shares.network_s = now.network_s - first.network_s;
   shares.pushes = pushers.empty() || pushers[static_cast<size_t>(rank)] == rank;
   if (now.answer_s.size() < 2) return shares;
   const auto slowest = absl::c_max_element(now.answer_s);
@@ -171,8 +191,7 @@ std::vector<std::string> StragglerWatch::AfterStep(double step_s,
                                                    double wait_s) {
   WorkerGroup& group = store_.group();
   if (group.num_workers() < 2) return {};
-  if (!has_first_) {
-    has_first_ = true;
+  if (!first_.has_value()) {
     first_ = store_.stats();
     return {};
   }

@@ -39,8 +39,9 @@ struct Straggler {
   double median = 0;  // of all; of two, the smaller
 };
 // Those that take at least twice the median, and by that a tenth of a step; of
-// each worker the cause that costs most. `workers` by rank; none before all
-// have made a few steps.
+// each worker the cause that costs most. Encoding, network and servers overlap
+// with computing, so they count only while others wait for a tenth of a step.
+// `workers` by rank; none before all have made a few steps.
 std::vector<Straggler> FindStragglers(std::span<const StepShares> workers);
 // "straggler worker/3: 5.1 times the median, compute: 210 ms, not 41.2 ms".
 std::string ToText(const Straggler& straggler);
@@ -60,9 +61,8 @@ class StragglerWatch {
   std::vector<std::string> Look(TimePoint now);
 
   KVStore& store_;
-  bool has_first_ = false;
-  StoreStats first_;  // when the first step was over
-  StepShares sums_;   // of what the store does not know
+  std::optional<StoreStats> first_;  // when the first step was over
+  StepShares sums_;                  // of what the store does not know
   TimePoint next_note_;
   TimePoint next_look_;
   std::vector<StepShares> before_;  // by rank, when it looked last

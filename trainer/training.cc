@@ -254,7 +254,8 @@ absl::Status Training::AgreeToSkip(bool* skips) {
   if (loss_scale_.value != before) {
     context_.observer.OnNotice(absl::StrFormat(
         "loss scale %g from step %d on: %s", loss_scale_.value, step_ + 1,
-        *skips ? "gradients were not finite" : "2000 steps were finite"));
+        *skips ? "gradients were not finite"
+               : absl::StrCat(LossScale::kStepsToGrow, " steps were finite")));
   }
   return absl::OkStatus();
 }

@@ -78,6 +78,26 @@ TEST(Stragglers, AreNotNamedForLittle) {
   EXPECT_THAT(Named({workers[0]}), IsEmpty());
 }
 
+TEST(Stragglers, AreNotNamedForWhatNobodyWaitsFor) {
+  auto workers = Alike(2);
+  workers[0].network_s = 0.8;
+  EXPECT_EQ(Named(workers).size(), 1u);
+  workers[1].compute_s = 0.92;  // of 1, so that it waits 8 ms of 100
+  workers[0].compute_s = 0.9;
+  EXPECT_THAT(Named(workers), IsEmpty());
+  workers[0].compute_s = 3;  // is waited for, whatever else overlaps
+  EXPECT_EQ(Named(workers).size(), 1u);
+  workers = Alike(2);
+  for (StepShares& each : workers) {
+    each.server = 1;
+    each.answer_s = 0.08;
+    each.answers_s = 0.02;
+  }
+  EXPECT_EQ(Named(workers).size(), 1u);
+  for (StepShares& each : workers) each.compute_s = 0.95;
+  EXPECT_THAT(Named(workers), IsEmpty());
+}
+
 // The one that pushes for a host encodes and sends for all of it.
 TEST(Stragglers, AreSoughtAmongThoseThatDoTheSame) {
   auto workers = Alike(4);
