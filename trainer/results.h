@@ -117,6 +117,10 @@ struct RunSummary {
   std::vector<std::string> staleness = {};
   // Who made the others wait: "straggler worker/1: 5.1 times the median, ...".
   std::vector<std::string> stragglers = {};
+  int jobs = 1;  // most runs at the same time as this one, which is counted
+  // The program and the flags that were not as by default and can change
+  // results, "--lr" and "0.1"; empty: not known.
+  std::vector<EnvironmentFact> identity = {};
   std::vector<MetricPoint> points;  // not in summary.json
 };
 
@@ -128,7 +132,18 @@ std::string ResultEvent(const RunSummary& run);
 // Reads what ToJson(RunSummary) wrote. Unknown fields are ignored; a missing or
 // mistyped field of the first group is an error that names it.
 absl::StatusOr<RunSummary> RunSummaryFromJson(absl::string_view text);
+// All of summary.json; errors also name the run by its place, from 1 on.
+absl::StatusOr<std::vector<RunSummary>> RunSummariesFromJson(
+    absl::string_view text);
 absl::StatusOr<MetricPoint> MetricPointFromJson(absl::string_view line);
+
+// Whose point a line of metrics.jsonl is.
+struct RunName {
+  std::string setting = {};
+  uint64_t seed = 0;
+  auto operator<=>(const RunName&) const = default;
+};
+absl::StatusOr<RunName> RunNameFromJson(absl::string_view line);
 
 // The closing table of a comparison, for a terminal: one row per setting
 // (seeds averaged, their number and spread shown), difference to the setting
@@ -169,6 +184,13 @@ std::string ReportHtml(const std::vector<RunSummary>& runs,
 // Makes the folder, and those above it, where they are absent.
 // InvalidArgument: it cannot be made, or nothing can be written there.
 absl::Status MakeResultsFolder(const std::string& directory);
+
+// The runs that WriteResults left there, with their points; none where there is
+// no summary.json. InvalidArgument names the file and what is wrong in it, or
+// both where a run comes twice. A last line of metrics.jsonl that was cut is
+// left out, as are points of runs that summary.json does not have.
+absl::StatusOr<std::vector<RunSummary>> ReadResults(
+    const std::string& directory);
 
 // Writes metrics.jsonl, summary.json and report.html into a folder made by
 // MakeResultsFolder; each file is replaced in one step (written beside,

@@ -32,6 +32,7 @@ void Add(SettingGroup& group, const RunSummary& run) {
   group.server_peak_bytes =
       std::max(group.server_peak_bytes, run.server_peak_bytes);
   group.model_bytes = run.model_bytes;
+  group.jobs = std::max(group.jobs, run.jobs);
   group.has_accuracy = run.data != "synthetic";
 }
 

@@ -26,6 +26,7 @@ struct SettingGroup {
   int64_t worker_peak_bytes = 0;  // largest of all seeds
   int64_t server_peak_bytes = 0;
   int64_t model_bytes = 0;
+  int jobs = 1;               // most runs at the same time
   bool has_accuracy = false;  // false: a benchmark on synthetic data
 };
 

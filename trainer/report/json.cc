@@ -253,6 +253,16 @@ void VisitRun(Visitor& visitor, Run& run) {
   visitor.Optional("environment", run.environment);
   visitor.Optional("staleness", run.staleness);
   visitor.Optional("stragglers", run.stragglers);
+  visitor.Optional("jobs", run.jobs);
+  visitor.Optional("identity", run.identity);
+}
+
+absl::StatusOr<RunSummary> RunOf(const Json& json) {
+  FieldReader reader(json);
+  RunSummary run;
+  VisitRun(reader, run);
+  if (!reader.status.ok()) return reader.status;
+  return run;
 }
 
 }  // namespace
@@ -288,11 +298,37 @@ std::string ToJson(const RunSummary& run) {
 
 absl::StatusOr<RunSummary> RunSummaryFromJson(absl::string_view text) {
   ASSIGN_OR_RETURN(const Json json, ParseObject(text));
+  return RunOf(json);
+}
+
+absl::StatusOr<std::vector<RunSummary>> RunSummariesFromJson(
+    absl::string_view text) {
+  const Json json = Json::parse(text.begin(), text.end(), nullptr, false);
+  if (!json.is_array()) {
+    return absl::InvalidArgumentError("not a JSON array of runs");
+  }
+  std::vector<RunSummary> runs;
+  for (const Json& entry : json) {
+    absl::StatusOr<RunSummary> run =
+        entry.is_object() ? RunOf(entry)
+                          : absl::InvalidArgumentError("not a JSON object");
+    if (!run.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("run ", runs.size() + 1, ": ", run.status().message()));
+    }
+    runs.push_back(*std::move(run));
+  }
+  return runs;
+}
+
+absl::StatusOr<RunName> RunNameFromJson(absl::string_view line) {
+  ASSIGN_OR_RETURN(const Json json, ParseObject(line));
   FieldReader reader(json);
-  RunSummary run;
-  VisitRun(reader, run);
+  RunName name;
+  reader.Required("setting", name.setting);
+  reader.Required("seed", name.seed);
   if (!reader.status.ok()) return reader.status;
-  return run;
+  return name;
 }
 
 absl::StatusOr<MetricPoint> MetricPointFromJson(absl::string_view line) {

@@ -1,5 +1,6 @@
 #include "trainer/report/summary_text.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -39,6 +40,7 @@ std::string AccuracySentence(const SettingGroup& group,
 
 std::string TimeSentence(const SettingGroup& group, const SettingGroup& none) {
   if (!(group.step_s > 0) || !(none.step_s > 0)) return "";
+  if (group.jobs > 1 || none.jobs > 1) return "";
   const bool is_faster = group.step_s <= none.step_s;
   return absl::StrFormat(
       "a step took %s, %.2f times as %s as with none (%s)",
@@ -78,6 +80,12 @@ std::string SummaryText(const std::vector<SettingGroup>& groups) {
       absl::StrAppendFormat(&text, " Its test accuracy was %.2f %%.",
                             none->accuracy * 100);
     }
+  }
+  int jobs = 1;
+  for (const SettingGroup& group : groups) jobs = std::max(jobs, group.jobs);
+  if (jobs > 1) {
+    absl::StrAppend(&text, " Up to ", jobs,
+                    " runs shared this machine: do not compare their times.");
   }
   return text;
 }
