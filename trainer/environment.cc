@@ -22,11 +22,15 @@ constexpr char kCompiler[] = "GCC " __VERSION__;
 
 }  // namespace
 
+std::string ProgramVersion() {
+  return absl::StrCat(TELEGRAD_VERSION,
+                      TELEGRAD_COMMIT[0] == '\0' ? "" : ", commit ",
+                      TELEGRAD_COMMIT);
+}
+
 std::vector<EnvironmentFact> DescribeEnvironment() {
   std::vector<EnvironmentFact> facts = {
-      {"telegrad", absl::StrCat(TELEGRAD_VERSION,
-                                TELEGRAD_COMMIT[0] == '\0' ? "" : ", commit ",
-                                TELEGRAD_COMMIT)},
+      {"telegrad", ProgramVersion()},
       {"libtorch", FrameworkVersion()},
       {"compiler", kCompiler},
       {"processor", CpuModel(SysRoot::Live())},

@@ -2,12 +2,38 @@
 
 #include <CLI/CLI.hpp>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "trainer/options.h"
 #include "trainer/what_if.h"
 
 namespace telegrad {
+
+namespace {
+
+// Why the runs of a comparison must not be beside each other; null: they may.
+const char* WhyAlone(const TrainOptions& options) {
+  if (!options.gpus.empty()) {
+    return "each run would take the same GPUs: start one telegrad-train for "
+           "each part of the GPUs, with --gpus, --compare and --out of its own";
+  }
+  if (!options.laboratory.what_if.empty()) {
+    return "--what-if goes by measured times, which runs beside each other "
+           "spoil";
+  }
+  const bool measures =
+      options.has_auto_chunk || options.connections == "auto" ||
+      absl::c_any_of(options.settings, [](const Setting& setting) {
+        return setting.is_auto ||
+               setting.compression.packing == PackingMode::kAuto;
+      });
+  return measures ? "what is 'auto' here goes by measured times, which runs "
+                    "beside each other spoil"
+                  : nullptr;
+}
+
+}  // namespace
 
 void AddLaboratoryFlags(CLI::App& app, LaboratoryOptions& options) {
   const char* group = "Laboratory";
@@ -31,6 +57,16 @@ void AddLaboratoryFlags(CLI::App& app, LaboratoryOptions& options) {
   app.add_option("--what-if", options.what_if,
                  "rates of links, 100mbit,1gbit: what steps and trainings "
                  "would take there, by the simulator")
+      ->group(group);
+  app.add_option("--jobs", options.jobs,
+                 "runs of a comparison at the same time; they share the cores, "
+                 "so that their times cannot be compared")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64))
+      ->group(group);
+  app.add_flag("--continue", options.continues,
+               "take the runs that --out has of the same command, and do those "
+               "that are missing")
       ->group(group);
 }
 
@@ -61,6 +97,34 @@ absl::Status SettleEmulation(const std::optional<Placement>& placement,
   options.given.erase("--servers");
   options.kv_store = "local";
   options.devices = laboratory.emulate_workers;
+  return absl::OkStatus();
+}
+
+absl::Status CheckComparison(const std::optional<Placement>& placement,
+                             const TrainOptions& options) {
+  const LaboratoryOptions& laboratory = options.laboratory;
+  const bool has_jobs = laboratory.jobs > 1;
+  const auto refuse = [&](const auto&... why) {
+    return absl::InvalidArgumentError(absl::StrCat(why...));
+  };
+  if ((has_jobs || laboratory.continues) &&
+      (placement.has_value() || !options.scheduler.empty())) {
+    return refuse(has_jobs ? "--jobs" : "--continue",
+                  " is for runs whose processes this program starts, but ",
+                  placement.has_value() ? placement->launcher : "--scheduler",
+                  placement.has_value() ? " started this one among others"
+                                        : " makes it one of a job's",
+                  ": leave it out, or start telegrad-train by itself");
+  }
+  if (!has_jobs) return absl::OkStatus();
+  if (options.settings.size() * options.seeds.size() == 1) {
+    return refuse(
+        "--jobs has no effect: there is one run, of one setting and "
+        "one seed");
+  }
+  if (const char* const why = WhyAlone(options); why != nullptr) {
+    return refuse("--jobs ", laboratory.jobs, ": ", why);
+  }
   return absl::OkStatus();
 }
 

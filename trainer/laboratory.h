@@ -2,8 +2,10 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "trainer/identity.h"
 #include "transport/job/placement.h"
 
 namespace CLI {
@@ -22,6 +24,9 @@ struct LaboratoryOptions {
   bool log_json = false;     // progress and results as JSON lines
   double target = 0;         // accuracy to reach, 0..1; 0: none
   std::string what_if;       // rates of links, as written: "100mbit,1gbit"
+  int jobs = 1;              // runs at the same time
+  bool continues = false;    // with what --out has of the same command
+  std::vector<FlagValue> identity = {};
 };
 
 void AddLaboratoryFlags(CLI::App& app, LaboratoryOptions& options);
@@ -30,6 +35,11 @@ void AddLaboratoryFlags(CLI::App& app, LaboratoryOptions& options);
 // there are others, or flags that such a process does not have.
 absl::Status SettleEmulation(const std::optional<Placement>& placement,
                              TrainOptions& options);
+
+// How runs follow each other. InvalidArgument where this program does not start
+// their processes, or where runs beside each other make no sense.
+absl::Status CheckComparison(const std::optional<Placement>& placement,
+                             const TrainOptions& options);
 
 // After parsing; InvalidArgument names the flag and what it takes.
 absl::Status FinishLaboratoryFlags(const TrainOptions& options);

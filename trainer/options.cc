@@ -160,7 +160,7 @@ void AddRunFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
   const char* group = "Training";
   app.add_option("--seed", raw.seeds,
                  "of weights and order of samples; several, separated by "
-                 "commas, are run in turn and averaged")
+                 "commas, are all run, and averaged")
       ->capture_default_str()
       ->group(group);
   app.add_option("--benchmark", raw.benchmark,
@@ -302,6 +302,7 @@ absl::Status Finish(const CLI::App& app, const RawFlags& raw,
   for (const CLI::Option* option : app.get_options()) {
     if (option->count() > 0) options.given.insert(option->get_name());
   }
+  options.laboratory.identity = IdentityOf(app);
   options.has_comparison = !raw.compare.empty();
   RETURN_IF_ERROR(ParseChunk(raw.chunk, options));
   RETURN_IF_ERROR(SettleGivenPlan(options));
@@ -313,6 +314,7 @@ absl::Status Finish(const CLI::App& app, const RawFlags& raw,
                      }));
   }
   RETURN_IF_ERROR(SettleEmulation(placement, options));
+  RETURN_IF_ERROR(CheckComparison(placement, options));
   ASSIGN_OR_RETURN(
       options.device_batches,
       SplitBatch(options.work_load, options.devices, options.batch_size));

@@ -3,6 +3,7 @@
 #include "base/status_macros.h"
 #include "kvstore/program/placed_process.h"
 #include "trainer/cluster.h"
+#include "trainer/finished_runs.h"
 #include "trainer/process_title.h"
 #include "trainer/worker_run.h"
 #include "transport/job/fatal_exit.h"
@@ -36,10 +37,10 @@ absl::Status RunAll(TrainOptions& options, const Placement& placement) {
   const auto cancellation = std::make_shared<Cancellation>();
   const EndBySignal signals(TitleOf(parts), cancellation);
   MachineDetection detection(options.bind);
-  const std::vector<PlannedRun> runs = PlanRuns(options);
+  FinishedRuns finished(options);
+  const std::vector<PlannedRun>& runs = finished.planned();
   PlacedProcess process(options, placement, parts, cancellation);
   RETURN_IF_ERROR(process.FindScheduler(static_cast<int>(runs.size())));
-  std::vector<RunSummary> results;
   for (const PlannedRun& run : runs) {
     ConsoleObserver observer(run.label, options.laboratory.log_json
                                             ? ConsoleObserver::Style::kJson
@@ -52,9 +53,12 @@ absl::Status RunAll(TrainOptions& options, const Placement& placement) {
           return RunAsWorker(options, *run.setting, run.seed, dist, detection,
                              observer);
         }));
-    if (observer.has_summary()) results.push_back(observer.summary());
+    if (!observer.has_summary()) continue;
+    finished.Add(observer.summary());
+    const absl::Status written = finished.Write();
+    if (!written.ok()) LogWarning(written.message());
   }
-  return PrintResults(options, results);
+  return PrintResults(options, finished.all());
 }
 
 }  // namespace

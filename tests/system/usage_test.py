@@ -154,6 +154,15 @@ WRONG = [
      ["--emulate-workers", "--servers 1"]),
     (["--emulate-workers", "0"], ["--emulate-workers", "0"]),
     (["--target", "0.9", "--benchmark", "1"], ["--target", "--benchmark 1"]),
+    (["--jobs", "0"], ["--jobs", "0"]),
+    (["--jobs", "2"], ["--jobs", "one run"]),
+    (["--compare", "none,auto", "--jobs", "2"], ["--jobs 2", "auto"]),
+    (["--compare", "none,2bit", "--jobs", "2", "--connections", "auto"],
+     ["--jobs 2", "auto"]),
+    (["--compare", "none,2bit", "--jobs", "2", "--what-if", "1gbit"],
+     ["--jobs 2", "--what-if"]),
+    (["--compare", "none,2bit", "--jobs", "2", "--gpus", "0"],
+     ["--jobs 2", "GPUs"]),
     (["--what-if", "fast"], ["--what-if", "fast", "100mbit,1gbit"]),
     (["--what-if", "none"], ["--what-if", "none", "100mbit,1gbit"]),
     (["--what-if", "1gbit", "--local-steps", "4"],
@@ -204,7 +213,7 @@ class Usage(SystemTest):
                      "--gc-packing --gc-rule --gc-warmup-steps --gc-guard --gc-allow "
                      "--gc-reply --gc-nonfinite --update-on --kv-store "
                      "--network --data --batch-size --num-epochs --lr --mom "
-                     "--wd --seed --benchmark --num-batches --gpus --out "
+                     "--wd --seed --benchmark --num-batches --gpus --out --jobs --continue "
                      "--workers --servers --threads --chunk-elems --job-id "
                      "--join-timeout --dead-timeout --transport --tls --link "
                      "--bind --secret-file --insecure lenet mlp vgg16 digits "
