@@ -12,6 +12,9 @@ namespace telegrad::kernels {
 // sum[i] = sum[i] + x[i], float32. Alias: no.
 using AddF32Fn = void(const float* x, size_t n, float* sum, Stream stream);
 
+// x[i] = factor * x[i], float32.
+using ScaleF32Fn = void(float factor, size_t n, float* x, Stream stream);
+
 // Counts NaN and infinities in x; adds to `stats` like the encoders
 // (num_nonzero stays as it is).
 using CountNonFiniteFn = void(const float* x, size_t n, EncodeStats* stats,

@@ -85,6 +85,7 @@ const KernelTable& ReferenceKernels() {
       .rescale_units = reference::RescaleUnits,
       .two_bit_sum_decode = reference::TwoBitSumDecode,
       .add_f32 = reference::AddF32,
+      .scale_f32 = reference::ScaleF32,
       .count_nonfinite = reference::CountNonFinite,
       .copy = reference::Copy,
       .put = reference::Put,

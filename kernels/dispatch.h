@@ -44,6 +44,7 @@ struct KernelTable {
   RescaleUnitsFn* rescale_units = nullptr;
   TwoBitSumDecodeFn* two_bit_sum_decode = nullptr;
   AddF32Fn* add_f32 = nullptr;
+  ScaleF32Fn* scale_f32 = nullptr;
   CountNonFiniteFn* count_nonfinite = nullptr;
   CopyFn* copy = nullptr;
   PutFn* put = nullptr;

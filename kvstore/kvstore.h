@@ -18,8 +18,9 @@
 #include "kvstore/worker_group.h"
 
 // Who sums what. In order of use: MakeKVStore, SetCompression, SetOptimizer,
-// Init, then PushPull (or Push and Pull) per tensor and round, Close. Sums are
-// sums, never means: divide by the number of workers in the optimizer.
+// Init, then PushPull (or Push and Pull) per tensor and round, Close. Results
+// are sums; OptimizerConfig makes them means: result_scale, or the optimizer's
+// rescale where the store runs one.
 namespace telegrad {
 
 // Bytes of gradients (raw) and of frames with their headers (wire), since the
@@ -98,12 +99,12 @@ class KVStore {
       std::span<const TensorSpec> tensors, TensorViews values) = 0;
 
   // Starts a round for `key`: sends `grads`, one view per device, and fills
-  // `outs` (may be the same memory) with the sum over devices and workers, or
-  // with the new weights where the optimizer runs in the store. All are
-  // [num_elems] of the tensor's type, on its devices, untouched until the
-  // ticket is done. On a device the store begins when what views' streams have
-  // been given by now has passed. Larger priorities go first. One operation per
-  // key at a time.
+  // `outs` (may be the same memory) with the sum over devices and workers times
+  // OptimizerConfig::result_scale, or with the new weights where the optimizer
+  // runs in the store. All are [num_elems] of the tensor's type, on its
+  // devices, untouched until the ticket is done. On a device the store begins
+  // when what views' streams have been given by now has passed. Larger
+  // priorities go first. One operation per key at a time.
   virtual Ticket PushPull(Key key, TensorViews grads, TensorViews outs,
                           int priority) = 0;
   // The two halves: Push is done when the round is (all workers pushed); Pull

@@ -121,6 +121,16 @@ void OptimizerState::Restore(uint64_t num_steps, size_t index,
 }
 
 absl::Status CheckOptimizer(const OptimizerConfig& config) {
+  if (!std::isfinite(config.result_scale)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("results multiplied by ", config.result_scale));
+  }
+  if (config.update_on == UpdateOn::kServer && config.result_scale != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("results multiplied by ", config.result_scale,
+                     " of a store with an optimizer: these are weights; the "
+                     "optimizer's rescale multiplies gradients"));
+  }
   for (const float rate : {config.sgd.learning_rate, config.sgd.momentum_rate,
                            config.sgd.weight_decay, config.sgd.rescale}) {
     if (!std::isfinite(rate)) {
@@ -142,6 +152,11 @@ absl::Status CheckOptimizer(const OptimizerConfig& config) {
 
 absl::Status CheckOptimizerChange(const OptimizerConfig& now,
                                   const OptimizerConfig& next) {
+  if (next.result_scale != now.result_scale) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "SetOptimizer after Init: results are multiplied by ", now.result_scale,
+        ", and not by ", next.result_scale, " from now on"));
+  }
   if (next.update_on != now.update_on || next.kind != now.kind) {
     return absl::FailedPreconditionError(absl::StrCat(
         "SetOptimizer to ", ToString(next.kind), " on ",

@@ -44,8 +44,9 @@ class OptimizerState {
   Buffer second_;  // Adam's mean square
 };
 
-// InvalidArgument for rates that are not finite, betas outside [0, 1) and an
-// epsilon that is negative or, like a rate, not finite.
+// InvalidArgument for rates that are not finite, betas outside [0, 1), an
+// epsilon that is negative or, like a rate, not finite, and a result_scale that
+// is not finite or beside an optimizer in the store.
 absl::Status CheckOptimizer(const OptimizerConfig& config);
 
 // Whether a store with weights may go on with `next`: rates change, nothing

@@ -144,6 +144,10 @@ struct AdamParameters {
 // Used by servers when update_on is kServer.
 struct OptimizerConfig {
   UpdateOn update_on = UpdateOn::kWorker;
+  // With kWorker: what sums are multiplied by, in float32, before outputs get
+  // them; 1 / contributors gives means. Initial and broadcast values stay as
+  // they are. With kServer sgd.rescale is for that.
+  float result_scale = 1;
   OptimizerKind kind = OptimizerKind::kSgd;
   kernels::SgdParameters sgd = {};  // rates of all kinds; the momentum of two
   AdamParameters adam = {};

@@ -175,13 +175,14 @@ TELEGRAD_API void telegrad_compression_init(telegrad_compression* compression,
                                             uint64_t size);
 
 enum telegrad_optimizer_kind {
-  TELEGRAD_SGD = 0,  /* with momentum */
-  TELEGRAD_NAG = 1,  /* with Nesterov's */
-  TELEGRAD_ADAM = 2, /* decay is added to the gradient */
-  TELEGRAD_ADAMW = 3 /* weights decay by themselves */
+  TELEGRAD_RESCALE = -1, /* none: pulls give sums times rescale_grad */
+  TELEGRAD_SGD = 0,      /* with momentum */
+  TELEGRAD_NAG = 1,      /* with Nesterov's */
+  TELEGRAD_ADAM = 2,     /* decay is added to the gradient */
+  TELEGRAD_ADAMW = 3     /* weights decay by themselves */
 };
 
-/* Run by the store: pulls give weights. docs/c.md has the rules. */
+/* Run by the store, but for RESCALE: pulls give weights. Rules: docs/c.md. */
 typedef struct telegrad_optimizer {
   uint32_t size;       /* set by telegrad_optimizer_init */
   int32_t kind;        /* telegrad_optimizer_kind; TELEGRAD_SGD */
@@ -253,11 +254,11 @@ TELEGRAD_API int32_t telegrad_store_init_rows(
     const float* rates, int32_t has_values, uint32_t* keys,
     telegrad_status* status);
 
-/* One operation over `num` keys: the sums over all workers (never means), or
- * the new weights where the store runs the optimizer. `outs` may be `grads`;
- * memory is untouched until the operation is done. `priorities` may be NULL;
- * larger ones go first. With a queue the call returns at once, and the queue
- * gives `tag` when all keys are done; with NULL it returns then. */
+/* One operation over `num` keys: sums over all workers, or new weights where
+ * the store runs the optimizer. `outs` may be `grads`; memory is untouched
+ * until the operation is done. `priorities` may be NULL; larger go first. With
+ * a queue the call returns at once, and the queue gives `tag` when all keys are
+ * done; with NULL it returns then. */
 TELEGRAD_API int32_t telegrad_store_push_pull(
     telegrad_store* store, int64_t num, const uint32_t* keys,
     const telegrad_tensor* grads, const telegrad_tensor* outs,
@@ -359,7 +360,7 @@ TELEGRAD_API int32_t telegrad_store_load_choice(telegrad_store* store,
 /* With `is_on` the begin and the end of each key's operations are noted from
  * now on, with 0 no more. `events` may be NULL; else it gets those that ended
  * since the call before: Chrome's trace events, an array of JSON, of process
- * `rank` and a row for each key; times are microseconds since 1970. */
+ * `rank`, a row for each key and chunk; times are microseconds since 1970. */
 TELEGRAD_API int32_t telegrad_store_timeline(telegrad_store* store,
                                              int32_t is_on,
                                              telegrad_bytes** events,

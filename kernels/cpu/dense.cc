@@ -43,6 +43,20 @@ void AddF32(const float* HWY_RESTRICT x, size_t n, float* HWY_RESTRICT sum,
   reference::AddF32(x + i, n - i, sum + i, stream);
 }
 
+void ScaleF32(float factor, size_t n, float* HWY_RESTRICT x, Stream stream) {
+  const DF df;
+  const auto by = hn::Set(df, factor);
+  const size_t ahead = PrefetchBytes();
+  size_t i = 0;
+  for (; i + kDenseBlock <= n; i += kDenseBlock) {
+    PrefetchWrite<4 * kDenseBlock>(x + i, ahead);
+    for (size_t j = i; j < i + kDenseBlock; j += kLanes) {
+      hn::StoreU(hn::Mul(by, hn::LoadU(df, x + j)), df, x + j);
+    }
+  }
+  reference::ScaleF32(factor, n - i, x + i, stream);
+}
+
 HWY_NOINLINE void CountSlowly(const float* x, size_t from, size_t to,
                               EncodeStats* stats) {
   EncodeStats part;
@@ -136,6 +150,7 @@ void SampledPower(const float* grad, const float* residual, size_t n,
 
 void FillDense(KernelTable& table) {
   table.add_f32 = AddF32;
+  table.scale_f32 = ScaleF32;
   table.count_nonfinite = CountNonFinite;
   table.sgd_momentum = SgdMomentum;
   table.sampled_power = SampledPower;

@@ -35,6 +35,7 @@ TwoBitReencodeFn TwoBitReencode;
 RescaleUnitsFn RescaleUnits;
 TwoBitSumDecodeFn TwoBitSumDecode;
 AddF32Fn AddF32;
+ScaleF32Fn ScaleF32;
 CountNonFiniteFn CountNonFinite;
 CopyFn Copy;
 PutFn Put;

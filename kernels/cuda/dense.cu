@@ -25,6 +25,18 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
 
 template <bool kVector>
 __global__ void __launch_bounds__(kThreads, kLeastBlocks)
+    ScaleKernel(float factor, size_t n, float* __restrict__ x) {
+  for (size_t i = 4 * GlobalThread(); i < n; i += 4 * NumThreads()) {
+    float a[4];
+    Load4<kVector>(x, i, n, a);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) a[j] *= factor;
+    Store4<kVector>(a, i, n, x);
+  }
+}
+
+template <bool kVector>
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
     CountKernel(const float* __restrict__ x, size_t n, EncodeStats* stats) {
   uint64_t num_nonfinite = 0;
   uint64_t first_nonfinite = kNoIndex;
@@ -112,6 +124,13 @@ void AddF32(const float* x, size_t n, float* sum, Stream stream) {
   const bool is_vector = IsAligned(x, 16) && IsAligned(sum, 16);
   auto* const kernel = is_vector ? AddKernel<true> : AddKernel<false>;
   kernel<<<GridFor((n + 3) / 4), kThreads, 0, StreamOf(stream)>>>(x, n, sum);
+}
+
+void ScaleF32(float factor, size_t n, float* x, Stream stream) {
+  if (n == 0) return;
+  auto* const kernel =
+      IsAligned(x, 16) ? ScaleKernel<true> : ScaleKernel<false>;
+  kernel<<<GridFor((n + 3) / 4), kThreads, 0, StreamOf(stream)>>>(factor, n, x);
 }
 
 void CountNonFinite(const float* x, size_t n, EncodeStats* stats,

@@ -88,6 +88,7 @@ KernelTable MakeTable() {
           .rescale_units = RescaleUnits,
           .two_bit_sum_decode = TwoBitSumDecode,
           .add_f32 = AddF32,
+          .scale_f32 = ScaleF32,
           .count_nonfinite = CountNonFinite,
           .copy = Copy,
           .put = Put,

@@ -13,6 +13,10 @@ void AddF32(const float* x, size_t n, float* sum, Stream) {
   for (size_t i = 0; i < n; ++i) sum[i] += x[i];
 }
 
+void ScaleF32(float factor, size_t n, float* x, Stream) {
+  for (size_t i = 0; i < n; ++i) x[i] *= factor;
+}
+
 void CountNonFinite(const float* x, size_t n, EncodeStats* stats, Stream) {
   for (size_t i = 0; i < n; ++i) {
     if (std::isfinite(x[i])) continue;

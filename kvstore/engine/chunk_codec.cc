@@ -345,13 +345,20 @@ absl::Status ChunkCodec::DecodeTo(const ReplyRecord& reply, ConstBytes payload,
   const float threshold = coding.Threshold(reply.settings.scale);
   const auto contributors = static_cast<uint32_t>(config_->num_contributors);
   if (reply.format == ReplyFormat::kCodes) {
-    return codec.Decode(payload,
-                        codec.ReencodeThreshold(threshold, contributors),
-                        floats, stream);
+    RETURN_IF_ERROR(
+        codec.Decode(payload, codec.ReencodeThreshold(threshold, contributors),
+                     floats, stream));
+  } else {
+    RETURN_IF_ERROR(
+        codec.DecodeSum(payload, contributors, threshold, floats, stream));
+    RETURN_IF_ERROR(codec.Learn(payload, contributors, state_, stream));
   }
-  RETURN_IF_ERROR(
-      codec.DecodeSum(payload, contributors, threshold, floats, stream));
-  return codec.Learn(payload, contributors, state_, stream);
+  // What comes dense was multiplied where it was summed.
+  ScaleResult(config_->optimizer,
+              config_->lane == nullptr ? kernels::CpuKernels()
+                                       : config_->lane->kernels(),
+              chunk_.num_elems, Floats(floats), stream);
+  return absl::OkStatus();
 }
 
 }  // namespace telegrad

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "kernels/dispatch.h"
+#include "kvstore/engine/floats.h"
 
 namespace telegrad {
 namespace {
@@ -119,6 +120,8 @@ absl::StatusOr<ChunkResult> ChunkSum::Sum(std::span<const ConstBytes> payloads,
     const Bytes sum(result.buffer->data(), 4 * chunk_.num_elems);
     RETURN_IF_ERROR(codec().SumCodes(payloads, sum, stream));
     RETURN_IF_ERROR(ReleaseResidual(sum, stream));
+    ScaleResult(config_->optimizer, kernels::CpuKernels(), chunk_.num_elems,
+                Floats(sum), stream);
     result.payload = sum;
   } else {
     RETURN_IF_ERROR(SumGradients(payloads, stream, result));
@@ -142,6 +145,8 @@ absl::Status ChunkSum::SumGradients(std::span<const ConstBytes> payloads,
   switch (format) {
     case ReplyFormat::kDense:
       RETURN_IF_ERROR(codec().SumDecode(payloads, Threshold(), out, stream));
+      ScaleResult(config_->optimizer, kernels::CpuKernels(), chunk_.num_elems,
+                  Floats(out), stream);
       break;
     case ReplyFormat::kSums:
       RETURN_IF_ERROR(codec().SumCodes(payloads, out, stream));

@@ -6,6 +6,7 @@
 #include "base/dtype.h"
 #include "kernels/dispatch.h"
 #include "kvstore/engine/shard_plan.h"
+#include "kvstore/options.h"
 
 // Gradients and outputs, which may be of 16-bit floats, as kernels want them.
 namespace telegrad {
@@ -47,6 +48,14 @@ inline void Narrow(const kernels::KernelTable& table, const float* from,
       dtype == Dtype::kFloat16 ? table.cast.fp16 : table.cast.bf16;
   cast.encode(from, nullptr, n, NonFinite::kPropagate,
               reinterpret_cast<uint8_t*>(to.data), stats, stream);
+}
+
+// result [n], a round's.
+inline void ScaleResult(const OptimizerConfig& config,
+                        const kernels::KernelTable& table, size_t n,
+                        float* result, Stream stream) {
+  if (config.result_scale == 1) return;
+  table.scale_f32(config.result_scale, n, result, stream);
 }
 
 }  // namespace telegrad

@@ -6,6 +6,8 @@
 #include "base/status_macros.h"
 #include "kernels/dispatch.h"
 #include "kvstore/engine/checks.h"
+#include "kvstore/engine/floats.h"
+#include "kvstore/optimizer.h"
 
 namespace telegrad {
 namespace {
@@ -99,7 +101,12 @@ absl::Status GroupStore::SetCompression(const CompressionConfig& config) {
 }
 
 absl::Status GroupStore::SetOptimizer(const OptimizerConfig& config) {
-  if (config.update_on == UpdateOn::kWorker) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckOptimizer(config));
+  if (config.update_on == UpdateOn::kWorker) {
+    if (!ranks_.empty()) return CheckOptimizerChange(optimizer_, config);
+    optimizer_ = config;
+    return absl::OkStatus();
+  }
   return absl::InvalidArgumentError(
       absl::StrCat("a store of type ", traits_.type,
                    " runs no optimizer: run it on the devices"));
@@ -112,6 +119,10 @@ absl::Status GroupStore::OpenRank(size_t index,
   rank.device = DeviceOf(backend_, index);
   rank.queue = kernels::MakeDeviceQueue(rank.device, &why_not);
   if (rank.queue == nullptr) return absl::UnavailableError(why_not);
+  rank.kernels = rank.device.kind == DeviceKind::kCuda
+                     ? kernels::CudaKernels(rank.device.ordinal, &why_not)
+                     : &kernels::CpuKernels();
+  if (rank.kernels == nullptr) return absl::UnavailableError(why_not);
   rank.stream = rank.queue->MakeStream(0);
   rank.copied = rank.queue->MakeEvent();
   const GroupOptions options = {.backend = backend_,
@@ -204,6 +215,11 @@ absl::Status GroupStore::CheckSpec(const TensorSpec& spec) const {
     return absl::InvalidArgumentError(
         absl::StrCat("tensor ", spec.name, " is not on device ", i,
                      " of a store of type ", traits_.type));
+  }
+  if (optimizer_.result_scale != 1 && spec.dtype != Dtype::kFloat32) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "tensor ", spec.name, " is not of float32: a store of type ",
+        traits_.type, " multiplies no others by ", optimizer_.result_scale));
   }
   if (spec.codec.empty() || spec.codec == "none") return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -315,6 +331,10 @@ absl::Status GroupStore::RunOp(size_t index, const Op& op, Tensor& tensor) {
             ? rank.members->Broadcast(value.data(), count, tensor.spec.dtype, 0)
             : rank.members->Allreduce(value.data(), count, tensor.spec.dtype,
                                       ReduceOp::kSum));
+  }
+  if (op.kind != Kind::kBroadcast && !op.grads.empty()) {
+    ScaleResult(optimizer_, *rank.kernels, count, value.as<float>(),
+                rank.stream);
   }
   if (op.outs.empty()) return absl::OkStatus();
   const TensorView& out = op.outs[index];

@@ -10,6 +10,7 @@
 
 #include "base/mutex.h"
 #include "kernels/device_queue.h"
+#include "kernels/dispatch.h"
 #include "kvstore/kvstore.h"
 #include "kvstore/ticket_state.h"
 #include "transport/collective/collective.h"
@@ -80,6 +81,7 @@ class GroupStore : public KVStore, private CodecControl {
   struct Rank {
     Device device = {};
     std::unique_ptr<kernels::DeviceQueue> queue = nullptr;
+    const kernels::KernelTable* kernels = nullptr;
     Stream stream = {};
     Event copied = {};
     std::unique_ptr<Group> members = nullptr;
@@ -103,6 +105,7 @@ class GroupStore : public KVStore, private CodecControl {
   const std::string backend_;
   const std::unique_ptr<WorkerGroup> own_group_;
   WorkerGroup* const group_;
+  OptimizerConfig optimizer_;                 // before Init
   std::set<std::string> names_;               // Init
   std::vector<std::unique_ptr<Rank>> ranks_;  // by device
 

@@ -217,6 +217,9 @@ Facts MakeFacts(const JobConfig& config) {
   }
   if (config.optimizer.update_on == UpdateOn::kServer) {
     facts.emplace_back("optimizer", OptimizerFact(config.optimizer));
+  } else {
+    facts.emplace_back("result scale",
+                       absl::StrFormat("%.9g", config.optimizer.result_scale));
   }
   return facts;
 }

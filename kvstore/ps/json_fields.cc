@@ -43,6 +43,7 @@ Json OptimizerFields(const OptimizerConfig& config) {
           {"momentum_bits", bits(sgd.momentum_rate)},
           {"wd_bits", bits(sgd.weight_decay)},
           {"rescale_bits", bits(sgd.rescale)},
+          {"result_scale_bits", bits(config.result_scale)},
           {"beta1_bits", bits(config.adam.beta1)},
           {"beta2_bits", bits(config.adam.beta2)},
           {"epsilon_bits", bits(config.adam.epsilon)}};
@@ -59,6 +60,7 @@ absl::StatusOr<OptimizerConfig> ReadOptimizerFields(const Json& json) {
   config.sgd.momentum_rate = FloatField(json, "momentum_bits", status);
   config.sgd.weight_decay = FloatField(json, "wd_bits", status);
   config.sgd.rescale = FloatField(json, "rescale_bits", status);
+  config.result_scale = FloatField(json, "result_scale_bits", status);
   config.adam.beta1 = FloatField(json, "beta1_bits", status);
   config.adam.beta2 = FloatField(json, "beta2_bits", status);
   config.adam.epsilon = FloatField(json, "epsilon_bits", status);

@@ -123,6 +123,9 @@ absl::Status telegrad_store::SetCompression(
 }
 
 absl::Status telegrad_store::SetOptimizer(const telegrad_optimizer& optimizer) {
+  if (optimizer.kind == TELEGRAD_RESCALE) {
+    return store_->SetOptimizer({.result_scale = optimizer.rescale_grad});
+  }
   if (optimizer.kind < 0 || optimizer.kind > telegrad::kMaxOptimizerKind) {
     return absl::InvalidArgumentError(absl::StrCat(
         "kind ", optimizer.kind, " is no telegrad_optimizer_kind"));

@@ -197,7 +197,8 @@ class KVStore:
 
         Args:
             optimizer: SGD, NAG, Adam or AdamW of `telegrad.optimizer`, or an object of
-                mxnet.optimizer or torch.optim that is translated to one.
+                mxnet.optimizer or torch.optim that is translated to one; or ``Rescale``
+                of `telegrad.optimizer`: no optimizer, but means instead of sums.
 
         Raises:
             telegrad.Unsupported: another optimizer, or an option of it, by name.

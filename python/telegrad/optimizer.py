@@ -38,6 +38,15 @@ class RunByStore:
         return self.lr_mult.get(key, 1.0), self.wd_mult.get(key, 1.0)
 
 
+class Rescale(RunByStore):
+    """No optimizer: pulls give sums times `rescale_grad`. ``Rescale(1 / num_workers)``
+    gives means."""
+    _kind = -1
+
+    def __init__(self, rescale_grad: float) -> None:
+        super().__init__(rescale_grad=rescale_grad)
+
+
 @dataclass
 class SGD(RunByStore):
     """MXNet's ``sgd``, with momentum."""

@@ -187,6 +187,21 @@ TEST_P(EqualsReference, PackedSumDecodeOfAnyBytes) {
   }
 }
 
+TEST_P(EqualsReference, Scale) {
+  for (const size_t n : SizesToTry()) {
+    SCOPED_TRACE(::testing::Message() << "n " << n);
+    const auto values = RandomFloats(n, 1.0f, true, n);
+    const auto run = [&](const KernelTable& kernels, size_t skew) {
+      Array<float> x(kernels, values, skew);
+      kernels.scale_f32(1.0f / 3, n, x.get(), Stream{});
+      Wait(kernels);
+      return x.values();
+    };
+    ExpectSameBits(run(table(), n % 2 * kFloatSkew),
+                   run(ReferenceKernels(), 0));
+  }
+}
+
 TEST_P(EqualsReference, AddAndCountAndSgd) {
   for (const size_t n : SizesToTry()) {
     SCOPED_TRACE(::testing::Message() << "n " << n);

@@ -88,6 +88,26 @@ TEST_P(Devices, GetTheSumOfAllInEachRound) {
               StatusIs(kTooSoon, "closed"));
 }
 
+TEST_P(Devices, GetHalfOfMeansWhereTheseAreAskedFor) {
+  const int devices = GetParam();
+  const auto store = OnHost(devices);
+  ASSERT_THAT(
+      store->SetOptimizer({.result_scale = 0.5f / static_cast<float>(devices)}),
+      IsOk());
+  const std::vector<Buffer> memory = Filled(devices, kElems, 3);
+  const auto views = ViewsOf(memory);
+  const std::vector<TensorSpec> tensors = {{"a", kElems}};
+  ASSERT_THAT(store->Init(tensors, views).status(), IsOk());
+  ASSERT_THAT(store->Pull(0, views, 0).Wait(Soon()), IsOk());
+  EXPECT_EQ(memory[0].as<float>()[0], 3);
+  ASSERT_THAT(store->PushPull(0, views, views, 0).Wait(Soon()), IsOk());
+  for (const Buffer& each : memory) {
+    EXPECT_NEAR(each.as<float>()[kElems - 1], 1.5, 1e-6);
+  }
+  EXPECT_THAT(store->SetOptimizer({}), StatusIs(kTooSoon, "not by 1"))
+      << "after Init";
+}
+
 INSTANTIATE_TEST_SUITE_P(Numbers, Devices, ::testing::Values(1, 2, 3, 8));
 
 TEST(GroupStore, GivesAllDevicesTheFirstOnesValues) {

@@ -139,6 +139,8 @@ TEST(JobConfig, RefusesValuesOutOfRange) {
       {"momentum_bits", inf},
       {"wd_bits", nan},
       {"rescale_bits", inf},
+      {"result_scale_bits", inf},
+      {"result_scale_bits", 0x3f000000},  // beside an optimizer
       {"chunk_elems", 0},
       {"chunk_elems", kMaxChunkElems + 1},
       {"has_values", 2},

@@ -91,6 +91,23 @@ def halves(_):
     return [value.tolist()[0], raw]
 
 
+def means(_):
+    """Of rounds; the first value and what is broadcast stay as they are."""
+    kv = create()
+    kv.set_optimizer(telegrad.optimizer.Rescale(1 / kv.num_workers))
+    out = full(0)
+    kv.init("x", full(8))
+    got = []
+    for call in (lambda: kv.pull("x", out=out),
+                 lambda: kv.push("x", full(RANK + 4)) or kv.pull("x", out=out),
+                 lambda: kv.broadcast("y", full(RANK + 3), out=out),
+                 lambda: kv.pushpull("y", full(2 * RANK), out=out)):
+        call()
+        got.append(out.tolist()[5])
+    kv.close()
+    return got
+
+
 def known_answers(_):
     """Key by key what A, B, B2, C and E give when both workers send the same."""
     kv = create()
@@ -332,6 +349,9 @@ class KVStore(unittest.TestCase):
             self.assertEqual(got["a"], twice.tolist())
             self.assertEqual([row[0] for row in got["b"]], [0, 1, 0, 1])
             self.assertEqual([row[0] for row in got["b2"]], [0, 1, 0, 1])
+
+    def test_results_are_means_where_that_is_asked_for(self):
+        self.assertEqual(self.ranks(means).results(), 2 * [[8, 4.5, 3, 1]])
 
     def test_floats_of_16_bits(self):
         # Half the bytes of float32, or those: numbers count gradients as 32-bit floats.

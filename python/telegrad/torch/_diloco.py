@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 
 from ..errors import Error, UsageError
+from ..optimizer import Rescale
 from ..store import Store
 from ._hook import names_of
 from ._meeting import job_of_group, ranks_of
@@ -61,6 +62,7 @@ class DiLoCo:
             self._store = Store(self._job)
             self._store.set_compression(type=gc_type, threshold=threshold,
                                         min_bytes=min_bytes)
+            self._store.set_optimizer(Rescale(1 / self._job.num_workers))
             self._anchors = [p.detach().clone() for p in self._parameters]
             self._keys = self._store.init(self._names, self._anchors, values=True)
         except Error as why:
@@ -96,8 +98,6 @@ class DiLoCo:
                 self._residuals.add_to(name, change)
         self._residuals.step_done()
         self._store.push_pull(self._keys, changes, changes)
-        for change in changes:
-            change.div_(self._job.num_workers)
         self.outer.step()
         self._take_anchors()
         return True

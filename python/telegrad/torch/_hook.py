@@ -17,6 +17,7 @@ from .._arrays import tensor_of
 from .._library import SLICE_S, Tensor, call
 from ..errors import Error, Unsupported, UsageError
 from ..job import is_failing
+from ..optimizer import Rescale
 from ..store import Store
 from ._auto import Choice, check_optimizer
 from ._meeting import job_of_group
@@ -127,6 +128,7 @@ class State:
                 threshold=threshold, reply=reply, packing=packing,
                 nonfinite="zero" if flags else nonfinite, min_bytes=min_bytes,
                 warmup_steps=warmup_steps, guard=guard, allow=allow)
+            self._store.set_optimizer(Rescale(1 / self._job.num_workers))
             blanks = [torch.empty(1) for _ in flags]
             keys = self._store.init(list(names.values()) + flags,
                                     [parameters[key] for key in names] + blanks)
@@ -240,8 +242,6 @@ class State:
                     raise error
                 if plan.flag is not None and float(plan.flag[0]) != 0:
                     buffer.fill_(math.nan)
-                else:
-                    buffer.div_(self.num_workers)
             except BaseException as why:
                 self._note(why)
             future.set_result(buffer)

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from ..errors import Error, Unsupported, UsageError
+from ..optimizer import Rescale
 from ..store import Store
 from ._hook import remember
 from ._meeting import job_of_group, ranks_of
@@ -84,6 +85,7 @@ class Replicas:
         try:
             self._store = Store(self._job)
             self._store.set_compression(type=gc_type, **setting)
+            self._store.set_optimizer(Rescale(1 / self._job.num_workers))
             keys = self._store.init(list(blanks), list(blanks.values()))
         except Error as why:
             self._job.fail(str(why), why.exit_code)
@@ -118,7 +120,6 @@ class Replicas:
                              "every step, those that needed a gradient in compress")
         self._residuals.add_to(name, gradient)
         self._store.push_pull([self._keys[name]], [gradient], [gradient])
-        gradient.div_(self.num_workers)
         if not self._residuals.carried:
             self._residuals.step_done()
         self.waited_s += time.monotonic() - start

@@ -43,7 +43,8 @@ std::string Rounds(const StoreKind& traits, const Wrap& wrap,
     TensorOracle oracle(tensor.num_elems, kContributors, setup.compression);
     auto& steps = expected.emplace_back();
     for (int step = 0; step < kSteps; ++step) {
-      steps.push_back(oracle.NextSums(false));
+      std::vector<float>& sums = steps.emplace_back(oracle.NextSums(false));
+      for (float& sum : sums) sum *= setup.optimizer.result_scale;
     }
   }
   return RunParties(traits, setup, wrap, [&](Party party, Findings& findings) {
@@ -92,13 +93,8 @@ std::string CheckCodecs(const StoreKind& traits, const Wrap& wrap) {
   return found;
 }
 
-std::string CheckOrder(const StoreKind& traits, const Wrap& wrap) {
-  return Rounds(traits, wrap, Tensors(TwoBit(ReplyMode::kSum, true)), true,
-                false);
-}
-
-std::string CheckValues(const StoreKind& traits, const Wrap& wrap) {
-  const StoreSetup setup = Tensors();
+std::string Values(const StoreKind& traits, const Wrap& wrap,
+                   const StoreSetup& setup) {
   return RunParties(traits, setup, wrap, [&](Party party, Findings& findings) {
     for (size_t k = 0; k < setup.tensors.size(); ++k) {
       const size_t n = setup.tensors[k].num_elems;
@@ -116,8 +112,8 @@ std::string CheckValues(const StoreKind& traits, const Wrap& wrap) {
 }
 
 // The last worker gives a value after a round; all have it, and it counts.
-std::string CheckBroadcast(const StoreKind& traits, const Wrap& wrap) {
-  const StoreSetup setup = {.tensors = {{"a", 100}}};
+std::string Broadcasts(const StoreKind& traits, const Wrap& wrap,
+                       const StoreSetup& setup) {
   return RunParties(traits, setup, wrap, [&](Party party, Findings& findings) {
     KVStore& store = party.store;
     const int root = store.group().num_workers() - 1;
@@ -148,6 +144,39 @@ std::string CheckBroadcast(const StoreKind& traits, const Wrap& wrap) {
         store.Broadcast(0, root + 1, ViewsOf(values), 0).Wait(Soon()), invalid,
         "broadcast by worker/");
   });
+}
+
+std::string CheckValues(const StoreKind& traits, const Wrap& wrap) {
+  return Values(traits, wrap, Tensors());
+}
+
+std::string CheckBroadcast(const StoreKind& traits, const Wrap& wrap) {
+  return Broadcasts(traits, wrap, {.tensors = {{"a", 100}}});
+}
+
+// Of rounds alone: what was given or broadcast stays as it is.
+std::string CheckMeans(const StoreKind& traits, const Wrap& wrap) {
+  const OptimizerConfig means = {.result_scale = 1.0f / kContributors};
+  std::string found;
+  for (const ReplyMode reply :
+       {ReplyMode::kSum, ReplyMode::kReencode, ReplyMode::kDense}) {
+    StoreSetup setup = Tensors(TwoBit(reply, true));
+    setup.optimizer = means;
+    for (const bool in_halves : {false, true}) {
+      absl::StrAppend(&found, Rounds(traits, wrap, setup, false, in_halves));
+    }
+  }
+  StoreSetup setup = Tensors();
+  setup.optimizer = means;
+  absl::StrAppend(&found, Rounds(traits, wrap, setup, false, false),
+                  Values(traits, wrap, setup));
+  setup.tensors = {{"a", 100}};
+  return absl::StrCat(found, Broadcasts(traits, wrap, setup));
+}
+
+std::string CheckOrder(const StoreKind& traits, const Wrap& wrap) {
+  return Rounds(traits, wrap, Tensors(TwoBit(ReplyMode::kSum, true)), true,
+                false);
 }
 
 std::string CheckLateKeys(const StoreKind& traits, const Wrap& wrap) {
@@ -335,6 +364,7 @@ std::vector<NamedCheck> AllChecks() {
   constexpr bool kNeedsSums = true;
   return {{"Sums", CheckSums, kNeedsSums},
           {"Codecs", CheckCodecs, kNeedsSums},
+          {"Means", CheckMeans, kNeedsSums},
           {"Order", CheckOrder, kNeedsSums},
           {"Values", CheckValues},
           {"Broadcast", CheckBroadcast},
