@@ -179,6 +179,8 @@ PackingMode ChoosePacking(PackingMode mode, double link_bytes_per_s);
 constexpr int64_t kMaxStaleness = 65535;  // a field of frames
 constexpr int64_t kAnyStaleness = -1;
 
+class Timeline;  // kvstore/timeline.h
+
 // What a store needs besides its job.
 struct StoreOptions {
   int num_threads = 1;  // of the codecs, besides the transport's thread
@@ -191,6 +193,10 @@ struct StoreOptions {
   // Of asynchronous types: no worker is more steps ahead of the slowest, of any
   // key; kAnyStaleness, or 0 to kMaxStaleness.
   int64_t max_staleness = kAnyStaleness;
+  // Outlives the store; gets the stages of each chunk: "queued", "encode",
+  // "send", "network and server", "decode". Types of one process have "encode
+  // and sum" and "decode", and nccl has none.
+  Timeline* timeline = nullptr;
 };
 
 }  // namespace telegrad

@@ -158,15 +158,17 @@ absl::StatusOr<std::unique_ptr<KVStore>> MakeForHosts(
   one.num_devices = 1;
   ASSIGN_OR_RETURN(std::unique_ptr<HostWorkers> workers,
                    HostWorkers::Join(group, options.num_threads));
-  const auto make = [&](const StoreTraits& traits) {
-    return [&one, &traits](WorkerGroup& of) {
-      return std::make_unique<DistWorker>(one, traits, of);
+  StoreOptions within = one;
+  within.timeline = nullptr;  // its keys' stages are those between hosts
+  const auto make = [](const StoreOptions& own, const StoreTraits& traits) {
+    return [&own, &traits](WorkerGroup& of) {
+      return std::make_unique<DistWorker>(own, traits, of);
     };
   };
   return std::make_unique<TierOneStore>(
-      options,
-      std::make_unique<HostStore>(one, entry.traits, group, std::move(workers),
-                                  make(kHostTraits), make(entry.traits)));
+      options, std::make_unique<HostStore>(
+                   one, entry.traits, group, std::move(workers),
+                   make(within, kHostTraits), make(one, entry.traits)));
 }
 
 absl::Status CheckGroup(absl::string_view type, const StoreTraits& traits,

@@ -90,6 +90,7 @@ absl::StatusOr<RunSummary> BenchmarkProfile(RunContext& context) {
   for (int64_t step = -1; step < steps; ++step) {
     RETURN_IF_ERROR(context.store.group().Gather("step", "").status());
     context.store.group().SetStep(step + 1);
+    context.timeline.BeforeStep();
     ASSIGN_OR_RETURN(
         const double seconds,
         Step(context, run_plan, gradients,

@@ -393,7 +393,7 @@ absl::Status CheckInputs(const TrainOptions& options,
   RETURN_IF_ERROR(CheckTraining(options, WorkersOf(options, placement)));
   RETURN_IF_ERROR(CheckFolder(options));
   if (options.laboratory.explain) return absl::OkStatus();
-  return MayWriteResults(placement) ? MakeResultsFolder(options.out)
+  return MayWriteResults(placement) ? MakeResultsFolder("--out", options.out)
                                     : absl::OkStatus();
 }
 

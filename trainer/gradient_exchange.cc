@@ -10,10 +10,11 @@
 namespace telegrad {
 
 GradientExchange::GradientExchange(KVStore& store, std::span<Replica> replicas,
-                                   Duration timeout)
+                                   Duration timeout, StepTimeline* timeline)
     : store_(store),
       replicas_(replicas),
       timeout_(timeout),
+      timeline_(timeline),
       rates_(replicas[0].network->parameters().size()),
       tickets_(rates_.size()),
       is_pending_(tickets_.size()),
@@ -63,6 +64,7 @@ absl::Status GradientExchange::Finish(size_t index) {
                               : tickets_[index].Wait(start + timeout_);
   }
   wait_ += SecondsSince(start);
+  if (timeline_ != nullptr) timeline_->Note("wait", start);
   return status;
 }
 
@@ -84,6 +86,7 @@ absl::Status GradientExchange::Step(size_t index) {
   if (--num_pending_ == 0) {
     exchange_seconds_ = clock_.SecondsUntil(Clock::now());
   }
+  const TimePoint start = Clock::now();
   for (Replica& replica : replicas_) {
     const Parameter& parameter = replica.network->parameters()[index];
     const Network& network = *replica.network;
@@ -105,6 +108,9 @@ absl::Status GradientExchange::Step(size_t index) {
                                  network.stream(), kernels);
     }
     RETURN_IF_ERROR(LaunchStatus(network.device()));
+  }
+  if (timeline_ != nullptr) {
+    timeline_->Note("apply", start, static_cast<Key>(index));
   }
   return absl::OkStatus();
 }

@@ -11,6 +11,7 @@
 #include "kvstore/optimizer.h"
 #include "trainer/exchange_clock.h"
 #include "trainer/network.h"
+#include "trainer/step_timeline.h"
 
 namespace telegrad {
 
@@ -30,9 +31,9 @@ class GradientExchange {
  public:
   // `replicas` by device, all stepped with the same sums. An operation that
   // takes longer than `timeout` is cancelled: DeadlineExceeded names what is
-  // missing.
+  // missing. `timeline` may be null.
   GradientExchange(KVStore& store, std::span<Replica> replicas,
-                   Duration timeout);
+                   Duration timeout, StepTimeline* timeline = nullptr);
   ~GradientExchange();  // cancels what is under way
 
   // Of the tensors that are pushed from now on.
@@ -75,6 +76,7 @@ class GradientExchange {
   KVStore& store_;
   const std::span<Replica> replicas_;
   const Duration timeout_;
+  StepTimeline* const timeline_;
   OptimizerConfig optimizer_ = {};
   std::vector<RateMultipliers> rates_;
   uint64_t frozen_after_ = 0;

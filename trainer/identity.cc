@@ -19,8 +19,8 @@ bool DecidesNothing(const std::string& name) {
       // Which runs there are.
       "--compare", "--gc-type", "--seed", "--jobs", "--continue",
       // What is shown and where it lies.
-      "--out", "--explain", "--log-json", "--target", "--what-if", "--verbose",
-      "--help", "--version",
+      "--out", "--explain", "--log-json", "--target", "--what-if", "--timeline",
+      "--verbose", "--help", "--version",
       // A run that goes on ends with the same bits.
       "--checkpoint", "--checkpoint-every", "--keep", "--resume",
       "--show-checkpoint",

@@ -68,6 +68,10 @@ void AddLaboratoryFlags(CLI::App& app, LaboratoryOptions& options) {
                "take the runs that --out has of the same command, and do those "
                "that are missing")
       ->group(group);
+  app.add_option("--timeline", options.timeline,
+                 "folder for Chrome traces, one of each worker: the stages of "
+                 "each tensor in three steps, the 6th to 8th")
+      ->group(group);
 }
 
 absl::Status SettleEmulation(const std::optional<Placement>& placement,
@@ -130,6 +134,9 @@ absl::Status CheckComparison(const std::optional<Placement>& placement,
 
 absl::Status FinishLaboratoryFlags(const TrainOptions& options) {
   const LaboratoryOptions& laboratory = options.laboratory;
+  if (!laboratory.timeline.empty() && !laboratory.explain) {
+    RETURN_IF_ERROR(MakeResultsFolder("--timeline", laboratory.timeline));
+  }
   if (options.given.contains("--what-if")) {
     RETURN_IF_ERROR(ParseLinks(laboratory.what_if).status());
     const auto store = FindStoreType(options.kv_store);

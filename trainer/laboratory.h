@@ -27,6 +27,7 @@ struct LaboratoryOptions {
   int jobs = 1;              // runs at the same time
   bool continues = false;    // with what --out has of the same command
   std::vector<FlagValue> identity = {};
+  std::string timeline;  // folder for Chrome traces; "": none
 };
 
 void AddLaboratoryFlags(CLI::App& app, LaboratoryOptions& options);

@@ -65,6 +65,14 @@ struct TensorBytes {
   int64_t pull_bytes = 0;
 };
 
+// A stage of something in one step of worker 0, in seconds from its begin.
+struct StageSpan {
+  std::string row = {};   // a tensor, or "step"
+  std::string what = {};  // "encode"
+  double begin_s = 0;
+  double end_s = 0;
+};
+
 // Where a run was made: "CPU", "Intel(R) Xeon(R) ...".
 struct EnvironmentFact {
   std::string what = {};
@@ -121,6 +129,9 @@ struct RunSummary {
   // The program and the flags that were not as by default and can change
   // results, "--lr" and "0.1"; empty: not known.
   std::vector<EnvironmentFact> identity = {};
+  // One of its steps; the first entry is the step itself. Empty: none was
+  // noted.
+  std::vector<StageSpan> timeline = {};
   std::vector<MetricPoint> points;  // not in summary.json
 };
 
@@ -160,6 +171,7 @@ const MetricPoint* FirstAt(const RunSummary& run, double target);
 struct WhatIfRow {
   std::string setting = {};
   std::string link = {};
+  double bytes_per_s = 0;  // of the link, a direction
   double step_s = 0;
   double total_s = 0;          // to the target, else all steps; 0: never
   double measured_step_s = 0;  // where the link was really run
@@ -183,7 +195,8 @@ std::string ReportHtml(const std::vector<RunSummary>& runs,
 
 // Makes the folder, and those above it, where they are absent.
 // InvalidArgument: it cannot be made, or nothing can be written there.
-absl::Status MakeResultsFolder(const std::string& directory);
+absl::Status MakeResultsFolder(absl::string_view flag,
+                               const std::string& directory);
 
 // The runs that WriteResults left there, with their points; none where there is
 // no summary.json. InvalidArgument names the file and what is wrong in it, or

@@ -78,6 +78,7 @@ void FillMembers(const RunContext& context, RunSummary& summary) {
   const LaboratoryOptions& laboratory = context.options.laboratory;
   summary.workers = context.store.group().num_workers();
   summary.servers = context.store.group().num_servers();
+  summary.environment = DescribeEnvironment();
   if (StoreLink* link = context.store.link(); link != nullptr) {
     summary.transport = link->transport_details();
   }
@@ -111,6 +112,20 @@ absl::Status FillTensors(const RunContext& context, RunSummary& summary) {
          .pull_bytes = static_cast<int64_t>(each.pull_wire)});
   }
   return absl::OkStatus();
+}
+
+// One file of each worker, and worker 0's step for the report.
+absl::Status FillTimeline(RunContext& context, RunSummary& summary) {
+  context.timeline.BeforeStep();  // ends the last one
+  summary.timeline = context.timeline.Summary(context.tensors);
+  const std::string& folder = context.options.laboratory.timeline;
+  if (folder.empty()) return absl::OkStatus();
+  const int rank = context.store.group().rank();
+  std::string name = absl::StrCat(context.setting.name, "-seed", context.seed,
+                                  "-worker", rank, ".json");
+  std::ranges::replace(name, '/', '_');
+  return context.timeline.Write(absl::StrCat(folder, "/", name), rank,
+                                context.tensors);
 }
 
 }  // namespace
@@ -181,8 +196,8 @@ absl::Status FillSummary(RunContext& context, const WorkerTotals& mine,
   summary.threshold = setting.threshold;
   summary.decisions = context.decisions;
   summary.plan = context.plan;
-  summary.environment = DescribeEnvironment();
   RETURN_IF_ERROR(FillTensors(context, summary));
+  RETURN_IF_ERROR(FillTimeline(context, summary));
   summary.link = options.link;
   if (options.link_spec.bytes_per_s > 0 && summary.steps > 0) {
     // Each pair of worker and server has a link of its own, full duplex; the

@@ -16,6 +16,7 @@
 #include "trainer/evaluation.h"
 #include "trainer/gpus.h"
 #include "trainer/gradient_exchange.h"
+#include "trainer/gradients.h"
 #include "trainer/injection.h"
 #include "trainer/local_steps.h"
 #include "trainer/loss_scale.h"
@@ -39,7 +40,8 @@ class Training {
         num_contributors_(context.store.group().num_workers() *
                           static_cast<int>(replicas_.size())),
         exchange_(context.store, replicas_,
-                  FromSeconds(context.options.operation_timeout_s)),
+                  FromSeconds(context.options.operation_timeout_s),
+                  &context.timeline),
         reader_(data_.train,
                 {.pad = context.options.pad_size,
                  .has_mirror = context.options.random_mirror,
@@ -57,13 +59,11 @@ class Training {
   std::vector<TensorSpec> MakeSpecs();
   void PrepareSteps(const OptimizerConfig& optimizer);
   absl::Status RunEpoch(int epoch, int64_t first_batch);
-  void Weigh(const Replica& replica, size_t index) const;
   absl::Status RunStep(bool is_shown, bool ends_epoch);
   absl::Status Exchange(bool ends_epoch, bool* skips);
   absl::Status SetRate(float rate);
   absl::StatusOr<BatchResult> Compute(Replica& replica);
   absl::Status Resume();
-  void Clip();
   int64_t SamplesPerStep() const {
     return int64_t{context_.options.batch_size} *
            context_.options.grad_accumulation * num_contributors_;
@@ -288,18 +288,6 @@ Cursor Training::CursorAt(int epoch, int64_t batch) const {
           .points = summary_.points};
 }
 
-// A device's gradient is the mean over its own samples; what is summed shall
-// count all samples alike.
-void Training::Weigh(const Replica& replica, size_t index) const {
-  if (replica.batch_size == context_.options.batch_size) return;
-  const Parameter& parameter = replica.network->parameters()[index];
-  const float weight = static_cast<float>(replica.batch_size) /
-                       static_cast<float>(context_.options.batch_size);
-  for (size_t i = 0; i < parameter.num_elements; ++i) {
-    parameter.grad[i] *= weight;
-  }
-}
-
 // One gradient: the mean over the batches of a step.
 absl::StatusOr<BatchResult> Training::Compute(Replica& replica) {
   const TrainOptions& options = context_.options;
@@ -314,6 +302,7 @@ absl::StatusOr<BatchResult> Training::Compute(Replica& replica) {
   for (int part = 0; part < count; ++part) {
     ASSIGN_OR_RETURN(const Batch* const batch, reader_.Next());
     const bool is_last = part + 1 == count;
+    const TimePoint start = Clock::now();
     Add(replica.network->ForwardBackward(
             batch->values.data(), batch->labels.data(), replica.batch_size,
             {.weight_needed =
@@ -323,7 +312,7 @@ absl::StatusOr<BatchResult> Training::Compute(Replica& replica) {
              .gradient_ready =
                  [this, &replica, pushes, is_last](size_t index) {
                    if (!is_last) return;
-                   Weigh(replica, index);
+                   WeighGradient(replica, index, context_.options.batch_size);
                    if (pushes) PushGradient(index);
                  },
              .draw = static_cast<uint64_t>(
@@ -331,28 +320,10 @@ absl::StatusOr<BatchResult> Training::Compute(Replica& replica) {
              .accumulates = part > 0,
              .share = loss_scale_.value / static_cast<float>(count)}),
         result);
+    context_.timeline.Note("forward and backward", start);
     RETURN_IF_ERROR(replica.network->status());
   }
   return result;
-}
-
-// Each device's gradient as a whole; one that is not finite stays as it is.
-void Training::Clip() {
-  for (const Replica& replica : replicas_) {
-    double squares = 0;
-    for (const Parameter& each : replica.network->parameters()) {
-      for (size_t i = 0; i < each.num_elements; ++i) {
-        squares += static_cast<double>(each.grad[i]) *
-                   static_cast<double>(each.grad[i]);
-      }
-    }
-    const double most = static_cast<double>(context_.options.clip_norm);
-    if (!std::isfinite(squares) || squares <= most * most) continue;
-    const auto scale = static_cast<float>(most / std::sqrt(squares));
-    for (const Parameter& each : replica.network->parameters()) {
-      for (size_t i = 0; i < each.num_elements; ++i) each.grad[i] *= scale;
-    }
-  }
 }
 
 // After backward, where it has not sent everything itself.
@@ -360,7 +331,7 @@ absl::Status Training::Exchange(bool ends_epoch, bool* skips) {
   const TrainOptions& options = context_.options;
   if (MaySkip()) RETURN_IF_ERROR(AgreeToSkip(skips));
   if (*skips || PushesInBackward()) return absl::OkStatus();
-  if (options.clip_norm > 0) Clip();
+  if (options.clip_norm > 0) ClipGradients(replicas_, options.clip_norm);
   const size_t count = replicas_[0].network->parameters().size();
   if (!alone_.has_value()) {
     for (size_t i = count; i-- > 0;) PushGradient(i);
@@ -387,6 +358,7 @@ absl::Status Training::SetRate(float rate) {
 // where its time decides something, all sums are waited for.
 absl::Status Training::RunStep(bool is_shown, bool ends_epoch) {
   const TimePoint start = Clock::now();
+  context_.timeline.BeforeStep();
   context_.store.group().SetStep(step_);
   injection_.Delay(context_.store.group().rank());
   BatchResult result;

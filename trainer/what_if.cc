@@ -68,7 +68,9 @@ Scenario ScenarioOf(const TrainOptions& options, const Setting& setting,
 
 WhatIfRow Predict(Scenario scenario, const Calibration& calibration,
                   const Measured& measured, const NamedLink& link) {
-  WhatIfRow row{.setting = measured.run->setting, .link = link.name};
+  WhatIfRow row{.setting = measured.run->setting,
+                .link = link.name,
+                .bytes_per_s = link.spec.bytes_per_s};
   // As --link emulates it: each pair of worker and server has a link.
   const double gbps = 8e-9 * link.spec.bytes_per_s;
   const int workers = scenario.workers;

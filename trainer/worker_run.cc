@@ -36,6 +36,9 @@ absl::Status RunAsWorker(const TrainOptions& options, const Setting& setting,
                          uint64_t seed, DistOptions dist,
                          MachineDetection& detection, TrainObserver& observer) {
   ASSIGN_OR_RETURN(const StoreTraits traits, FindStoreType(options.kv_store));
+  Timeline notes;
+  StepTimeline timeline(notes);
+  dist.timeline = &notes;
   if (traits.hosts_parts) dist.part_threads = dist.num_threads;
   std::unique_ptr<WorkerGroup> group;
   if (traits.has_workers) {
@@ -57,7 +60,8 @@ absl::Status RunAsWorker(const TrainOptions& options, const Setting& setting,
                      .seed = seed,
                      .store = *store,
                      .observer = first,
-                     .detection = detection};
+                     .detection = detection,
+                     .timeline = timeline};
   if (!options.store_why.empty()) {
     first.OnNotice(options.store_why);
     context.decisions.push_back(options.store_why);

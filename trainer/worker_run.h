@@ -11,6 +11,7 @@
 #include "kvstore/tuning/machine_detection.h"
 #include "trainer/observer.h"
 #include "trainer/options.h"
+#include "trainer/step_timeline.h"
 #include "trainer/stragglers.h"
 
 namespace telegrad {
@@ -30,6 +31,7 @@ struct RunContext {
   KVStore& store;
   TrainObserver& observer;
   MachineDetection& detection;
+  StepTimeline& timeline;
   // Before the workers first wait for each other.
   std::filesystem::file_time_type started =
       std::filesystem::file_time_type::clock::now();

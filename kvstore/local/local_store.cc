@@ -11,6 +11,7 @@
 #include "kvstore/engine/rows.h"
 #include "kvstore/local/merge_places.h"
 #include "kvstore/optimizer.h"
+#include "kvstore/timeline.h"
 
 namespace telegrad {
 LocalStore::LocalStore(const StoreOptions& options, const StoreTraits& traits,
@@ -192,6 +193,7 @@ Ticket LocalStore::Start(Key key, Halves halves, TensorViews grads,
                           tensor.active != nullptr));
   if (!status.ok()) return FinishedTicket(status);
   auto op = std::make_shared<Op>();
+  op->key = key;
   op->halves = halves;
   op->priority = priority;
   op->memory = std::move(memory);
@@ -270,14 +272,23 @@ void LocalStore::RunChunk(Tensor& tensor, const std::shared_ptr<Op>& op,
                           size_t chunk) {
   const LocalLoan::Uses uses = op->loan->Begin();
   absl::Status status = failure();
+  TimePoint begin = Clock::now();
+  const auto note = [&](const char* what) {
+    NoteSpan(options_.timeline, op->key, static_cast<uint32_t>(chunk), what,
+             std::exchange(begin, Clock::now()));
+  };
   if (status.ok() && op->halves.push) {
     status =
         LocalDevices::AgreeFirst(tensor.codecs, op->wishes, tensor.sums[chunk]);
   }
   if (status.ok() && op->halves.push) {
     status = PushChunk(tensor, *op, chunk, uses);
+    note("encode and sum");
   }
-  if (status.ok() && op->halves.pull) status = PullChunk(tensor, chunk, uses);
+  if (status.ok() && op->halves.pull) {
+    status = PullChunk(tensor, chunk, uses);
+    note("decode");
+  }
   op->loan->End(uses);
   if (!status.ok()) group_->Fail(status);
   if (op->chunks_left.fetch_sub(1) == 1) Finish(tensor, op);

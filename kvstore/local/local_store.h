@@ -66,6 +66,7 @@ class LocalStore : public KVStore, private CodecControl {
   };
   // One operation on one tensor.
   struct Op {
+    Key key = 0;
     Halves halves;
     int priority = 0;
     std::shared_ptr<std::vector<Buffer>> memory;  // that the store has made

@@ -282,6 +282,10 @@ void DistWorker::OnAnswer(const FrameHeader& header, ConstBytes bytes,
     }
   }
   if (payload.size > 0) leaving_.busy().End();
+  NoteStage(options_.timeline, *chunk.op, chunk,
+            header.type == FrameType::kAgree ? "agree on a scale"
+                                             : "network and server",
+            chunk.framed_at);
   const OpKind kind = chunk.op->kind;
   if (header.type != FrameType::kAgree &&
       (kind == OpKind::kPush || kind == OpKind::kPushPull)) {

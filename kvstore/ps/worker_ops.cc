@@ -256,6 +256,7 @@ void DistWorker::SendFrame(WorkerChunk& chunk, FrameHeader header,
     chunk.sends_borrowed = chunk.memory.is_borrowed;
     chunk.outgoing.on_sent = [this, &chunk] { OnSent(chunk); };
   }
+  chunk.framed_at = Clock::now();
   chunk.phase = next;
   Post([this, &chunk] {
     chunk.sent_at = Clock::now();
@@ -266,6 +267,7 @@ void DistWorker::SendFrame(WorkerChunk& chunk, FrameHeader header,
 
 void DistWorker::OnSent(WorkerChunk& chunk) {
   WorkerOp& op = *chunk.sending;  // lives: this part of it has not ended
+  NoteStage(options_.timeline, op, chunk, "send", chunk.framed_at);
   op.memory.End(chunk.sends_borrowed);
   FinishPart(*chunk.tensor, op);
 }
@@ -277,6 +279,8 @@ void DistWorker::EncodeChunk(WorkerChunk& chunk) {
     return device->Agreed(chunk);
   }
   if (op.rows != nullptr) return op.rows->Push(*this, chunk);
+  NoteStage(options_.timeline, op, chunk, "queued", op.started);
+  const TimePoint begin = Clock::now();
   if (device == nullptr) chunk.memory = op.memory.Begin();
   const ConstBytes grad =
       PartOf(chunk.memory.in, chunk.plan(), chunk.codec->dtype());
@@ -297,6 +301,7 @@ void DistWorker::EncodeChunk(WorkerChunk& chunk) {
       num_nonfinite_ += static_cast<int64_t>(encoded->num_nonfinite);
     }
   }
+  NoteStage(options_.timeline, op, chunk, "encode", begin);
   // Of what was encoded elsewhere the transport needs nothing of the caller's.
   if (!status.ok() || encoded->payload.data != grad.data) {
     op.memory.End(chunk.memory.is_borrowed);
@@ -308,7 +313,9 @@ void DistWorker::EncodeChunk(WorkerChunk& chunk) {
 }
 
 void DistWorker::DecodeChunk(WorkerChunk& chunk) {
+  const TimePoint begin = Clock::now();
   const absl::Status status = DecodePayload(chunk);
+  NoteStage(options_.timeline, *chunk.op, chunk, "decode", begin);
   const bool has_result = chunk.answer != FrameType::kAck;
   WorkerDevice* const device = chunk.tensor->device;
   if (status.ok()) {

@@ -11,6 +11,7 @@
 #include "kvstore/ps/frame_sender.h"
 #include "kvstore/ps/wire.h"
 #include "kvstore/ticket_state.h"
+#include "kvstore/timeline.h"
 
 namespace telegrad {
 
@@ -44,6 +45,7 @@ struct WorkerOp {
   uint64_t step = 0;  // rounds of this tensor, or broadcasts, before this one
   BorrowedMemory memory;
   int priority = 0;
+  const TimePoint started = Clock::now();
   ChunkWish wish;
   std::shared_ptr<WorkerRows> rows = nullptr;  // null: of the whole tensor
   std::atomic<size_t> parts_left{0};  // answers to come, frames to leave
@@ -85,6 +87,7 @@ struct WorkerChunk {
   WorkerOp* sending = nullptr;  // whose payload leaves
   bool sends_borrowed = false;  // from the caller's memory
   bool is_begun = false;        // on a device: encoded, but for its end
+  TimePoint framed_at;          // given to the io thread
   TimePoint sent_at;            // the io thread's
   Buffer reply;  // packed replies; dense ones of float32 go straight to
                  // `out` on the host
@@ -100,6 +103,13 @@ struct WorkerChunk {
   const Chunk& plan() const { return codec->chunk(); }
   inline ChunkOnDevice& on_device();
 };
+
+// Of a chunk of `op` that ends now; `timeline` may be null.
+inline void NoteStage(Timeline* timeline, const WorkerOp& op,
+                      const WorkerChunk& chunk, const char* what,
+                      TimePoint begin) {
+  NoteSpan(timeline, op.key, chunk.plan().index, what, begin);
+}
 
 struct WorkerTensor {
   std::unique_ptr<TensorCodec> codec;

@@ -60,6 +60,7 @@ absl::Status telegrad_store::Create(telegrad_job* job, const char* type,
   }
   options.num_devices = given.num_devices;
   options.max_staleness = given.max_staleness;
+  options.timeline = &made->timeline_;
   made->num_devices_ = static_cast<size_t>(given.num_devices);
   RETURN_IF_ERROR(telegrad::FindStoreType(TextOf(type, "")).status());
   if (job != nullptr && !job->TakeStorePlace()) {
@@ -229,8 +230,8 @@ absl::Status telegrad_store::Run(const Call& call,
     MutexLock lock(&mutex_);
     if (call.keys[i] >= last_.size()) continue;
     last_[call.keys[i]] = operation.tickets.back();
-    if (timeline_ == nullptr) continue;
-    timeline_->Note(call.keys[i], call.what, begin, operation.tickets.back());
+    if (ends_ == nullptr) continue;
+    ends_->Await(call.keys[i], call.what, begin, operation.tickets.back());
   }
   if (call.queue == nullptr) return operation.Wait();
   call.queue->Add(std::move(operation));
@@ -240,12 +241,16 @@ absl::Status telegrad_store::Run(const Call& call,
 std::string telegrad_store::SetTimeline(bool is_on) {
   MutexLock lock(&mutex_);
   std::string noted = "[]";
-  if (timeline_ != nullptr) {
-    noted = timeline_->Take(store_->group().rank(), names_);
-  }
-  if (!is_on) timeline_.reset();
-  if (is_on && timeline_ == nullptr) {
-    timeline_ = std::make_unique<telegrad::c::Timeline>();
+  const bool was_on = ends_ != nullptr;
+  timeline_.Switch(is_on);
+  if (!is_on) ends_.reset();
+  if (was_on) {
+    uint64_t num_left_out = 0;
+    const auto spans = timeline_.Take(&num_left_out);
+    noted = telegrad::ChromeTrace(spans, store_->group().rank(), names_,
+                                  num_left_out);
+  } else if (is_on) {
+    ends_ = std::make_unique<telegrad::c::OperationEnds>(timeline_);
   }
   return noted;
 }

@@ -65,6 +65,7 @@ struct telegrad_store {
 
   telegrad::c::Owner owner_;
   std::shared_ptr<telegrad::c::Verdict> verdict_;
+  telegrad::Timeline timeline_;
   std::unique_ptr<telegrad::KVStore> store_;
   telegrad::Duration operation_timeout_ = std::chrono::seconds(300);
   size_t num_devices_ = 1;
@@ -76,5 +77,6 @@ struct telegrad_store {
   // The last operation of each key.
   std::vector<telegrad::Ticket> last_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> names_ ABSL_GUARDED_BY(mutex_);  // by key
-  std::unique_ptr<telegrad::c::Timeline> timeline_ ABSL_GUARDED_BY(mutex_);
+  // While the timeline is on.
+  std::unique_ptr<telegrad::c::OperationEnds> ends_ ABSL_GUARDED_BY(mutex_);
 };

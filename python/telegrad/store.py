@@ -151,8 +151,9 @@ class Store:
         call("store_set_compression", self.handle, byref(setting))
 
     def set_optimizer(self, optimizer: RunByStore) -> None:
-        """The store runs the optimizer: pulls give weights. Before the first `init`,
-        which then needs values; later, between rounds, by all workers alike, only
+        """The store runs the optimizer: pulls give weights; with
+        `telegrad.optimizer.Rescale` there is none, and results are multiplied. Before the
+        first `init`, which for an optimizer needs values; later, between rounds, by all workers alike, only
         rates may be others."""
         setting = Optimizer()
         LIBRARY.telegrad_optimizer_init(byref(setting), sizeof(setting))
@@ -294,8 +295,8 @@ class Store:
 
     def timeline(self, on: bool = True) -> List[Dict[str, Any]]:
         """Notes from now on (or no more) when operations begin and end, and gives those
-        that ended since the call before: Chrome's trace events, of process `rank` with a
-        row for each key. Perfetto and ``chrome://tracing`` read a file of them as JSON."""
+        that ended since the call before, and the stages of their chunks: Chrome's trace
+        events, of process `rank` with a row for each key and each chunk. Perfetto and ``chrome://tracing`` read a file of them as JSON."""
         found: List[Dict[str, Any]] = json.loads(
             _library.bytes_of("store_timeline", self.handle, on))
         return found

@@ -94,14 +94,18 @@ class Numbers(unittest.TestCase):
         self.assertEqual(self.store.timeline(), [])
         self.exchange()
         self.store.queue.wait(self.store.start("pull", self.keys, [self.value]))
-        rows, spans = {}, []
+        rows, spans, stages = {}, [], set()
         while len(spans) < 2:  # ends are noted by another thread
             for event in self.store.timeline():
                 if event["ph"] == "M":
                     rows[event["tid"]] = event["args"]["name"]
-                else:
+                elif event["tid"] == 0:
                     spans.append(event)
-        self.assertEqual(rows, {0: "w"})
+                else:
+                    stages.add((rows[event["tid"]], event["name"]))
+        self.assertEqual(rows[0], "w")
+        self.assertEqual(stages, {("w, chunk 0", "encode and sum"),
+                                  ("w, chunk 0", "decode")})
         self.assertEqual([(span["ph"], span["name"], span["pid"], span["tid"])
                           for span in spans], [("X", "push_pull", 0, 0), ("X", "pull", 0, 0)])
         first, second = spans

@@ -69,6 +69,31 @@ class Laboratory(SystemTest):
                               env=env)
         self.assertIn("--servers 3 of 3 ranks leaves no worker", run.stderr())
 
+    def test_a_timeline_has_the_stages_of_each_worker(self):
+        self.run_to_end([*SHORT, "--gc-type", "2bit", "--timeline", "traces"])
+        files = sorted(os.listdir(self.path("traces")))
+        self.assertEqual(files, [f"2bit-seed0-worker{rank}.json"
+                                 for rank in (0, 1)])
+        for rank, name in enumerate(files):
+            with open(self.path("traces", name)) as file:
+                events = json.load(file)
+            stages = {event["name"] for event in events if event["ph"] == "X"}
+            self.assertLessEqual(
+                {"forward and backward", "queued", "encode", "send",
+                 "network and server", "decode", "apply"}, stages)
+            self.assertEqual({event["pid"] for event in events}, {rank})
+        run, = self.summary()
+        step = run["timeline"][0]
+        self.assertEqual((step["row"], step["begin_s"]), ("step", 0))
+        for span in run["timeline"]:
+            self.assertTrue(0 <= span["begin_s"] <= span["end_s"]
+                            <= step["end_s"], span)
+        self.assertIn("<h2>One step</h2>", self.report())
+        with open(self.path("file"), "w"):
+            pass
+        run = self.run_to_end([*SHORT, "--timeline", "file"], code=2)
+        self.assertIn("--timeline file:", run.stderr())
+
     def test_what_if_has_an_error_where_the_link_was_run(self):
         run = self.run_to_end([*SHORT, "--compare", "none,2bit", "--link",
                                "1gbit", "--what-if", "100mbit,1gbit,10gbit"])

@@ -4,11 +4,13 @@
 #include <cmath>
 #include <regex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/testing/status_matchers.h"
 #include "trainer/report/chart.h"
 #include "trainer/report/html.h"
+#include "trainer/report/summary_text.h"
 #include "trainer/results.h"
 
 // The page's sections, and what they are made of.
@@ -67,6 +69,33 @@ TEST(Report, TellsTimeAndBytesToATarget) {
     EXPECT_THAT(section, HasSubstr(cell));
   }
   EXPECT_THAT(ReportHtml(runs, ""), Not(HasSubstr("To an accuracy")));
+}
+
+TEST(Report, ComparesAccuracyRunByRunOfASeed) {
+  std::vector<RunSummary> runs;
+  // Differences of -1, -2 and -3 points, while seeds differ by 10.
+  for (const auto& [setting, rises] :
+       {std::pair<const char*, std::vector<double>>("none", {.07, .08, .09}),
+        {"2bit", {.069, .078, .087}}}) {
+    for (size_t seed = 0; seed < rises.size(); ++seed) {
+      runs.push_back(RunOf(setting, rises[seed], 1000));
+      runs.back().seed = seed;
+    }
+  }
+  // Without a partner: counts for nothing in the difference.
+  runs.push_back(RunOf("2bit", 0.01, 1000));
+  runs.back().seed = 7;
+  const auto groups = GroupBySetting(runs);
+  const PairedDifference difference = AccuracyDifference(groups[1], groups[0]);
+  EXPECT_EQ(difference.num_pairs, 3u);
+  EXPECT_NEAR(difference.mean, -0.02, 1e-12);
+  // t of two degrees of freedom, deviation of one point, three pairs.
+  EXPECT_NEAR(difference.half_width, 4.303 * 0.01 / std::sqrt(3), 1e-9);
+  EXPECT_THAT(TableText(MakeTable(groups)), HasSubstr("-2.00 ±2.48"));
+  EXPECT_THAT(SummaryText(groups), HasSubstr("no difference that 3 seeds"));
+  EXPECT_EQ(
+      AccuracyDifference(GroupBySetting({runs[6]})[0], groups[0]).num_pairs,
+      0u);
 }
 
 TEST(Report, MarksTheSettingsThatNoOtherBeats) {
@@ -148,21 +177,45 @@ TEST(Report, ShowsWhatOtherLinksWouldTake) {
       .what_if = {
           {.setting = "2bit",
            .link = "100mbit",
+           .bytes_per_s = 12.5e6,
            .step_s = 0.0123,
            .total_s = 45.6},
           {.setting = "2bit",
            .link = "1gbit",
+           .bytes_per_s = 125e6,
            .step_s = 0.011,
            .total_s = 33,
            .measured_step_s = 0.010},
           {.setting = "x", .link = "1gbit", .why_not = "no <figures>"}}};
   const std::string page = ReportHtml({RunOf("2bit", 0.09, 9)}, "", extras);
-  for (const char* shown : {"<h2>What if</h2>", ">12.3<", ">45.6<", ">10.0<",
-                            ">+10<", "no &lt;figures&gt;"}) {
+  for (const char* shown :
+       {"<h2>What if</h2>", "Steps per second", ": 81.3008 at 0.1<", ">12.3<",
+        ">45.6<", ">10.0<", ">+10<", "no &lt;figures&gt;"}) {
     EXPECT_THAT(page, HasSubstr(shown));
   }
   EXPECT_THAT(WhatIfText(extras), HasSubstr("12.3"));
   EXPECT_EQ(WhatIfText({}), "");
+}
+
+TEST(Report, ShowsAStepAsATimeLine) {
+  RunSummary run = RunOf("2bit", 0.09, 9);
+  run.timeline = {{"step", "step", 0, 0.040},
+                  {"step", "forward and backward", 0, 0.030},
+                  {"fc<1>", "encode", 0.020, 0.021},
+                  {"fc<1>", "network and server", 0.021, 0.035},
+                  {"fc<1>", "of another version", 0.021, 0.035}};
+  const auto read = RunSummaryFromJson(ToJson(run));
+  ASSERT_THAT(read, IsOk());
+  EXPECT_EQ(ToJson(*read), ToJson(run));
+  const std::string page = ReportHtml({*read}, "");
+  for (const char* shown :
+       {"<h2>One step</h2>", "fc&lt;1&gt;: encode, 20.000 to 21.000 ms",
+        ">forward and backward</li>", ">fc&lt;1&gt;</text>"}) {
+    EXPECT_THAT(page, HasSubstr(shown));
+  }
+  EXPECT_THAT(page, Not(HasSubstr("of another version,")));
+  EXPECT_THAT(page, Not(HasSubstr(">decode</li>")));
+  EXPECT_EQ(StepHtml(GroupBySetting({RunOf("2bit", 0.09, 9)})), "");
 }
 
 // What a keyboard and a screen reader need.

@@ -46,7 +46,7 @@ std::string AccuracyCell(const SettingGroup& group) {
   if (!group.has_accuracy) return "-";
   std::string text = absl::StrFormat("%.2f", group.accuracy * 100);
   if (group.runs.size() > 1) {
-    absl::StrAppendFormat(&text, " ± %.2f", group.accuracy_spread * 100);
+    absl::StrAppendFormat(&text, " ±%.2f", group.accuracy_spread * 100);
   }
   return text;
 }
@@ -54,7 +54,13 @@ std::string AccuracyCell(const SettingGroup& group) {
 std::string DifferenceCell(const SettingGroup& group,
                            const SettingGroup* none) {
   if (none == nullptr || none == &group || !group.has_accuracy) return "-";
-  return absl::StrFormat("%+.2f", (group.accuracy - none->accuracy) * 100);
+  const PairedDifference difference = AccuracyDifference(group, *none);
+  if (difference.num_pairs == 0) return "-";
+  std::string text = absl::StrFormat("%+.2f", difference.mean * 100);
+  if (difference.num_pairs > 1) {
+    absl::StrAppendFormat(&text, " ±%.2f", difference.half_width * 100);
+  }
+  return text;
 }
 
 void AddAccuracy(const SettingGroup* none, Columns& columns) {

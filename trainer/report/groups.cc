@@ -1,7 +1,9 @@
 #include "trainer/report/groups.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -36,6 +38,23 @@ void Add(SettingGroup& group, const RunSummary& run) {
   group.has_accuracy = run.data != "synthetic";
 }
 
+// The sample standard deviation; 0 for one value.
+double Spread(const std::vector<double>& values, double mean) {
+  if (values.size() < 2) return 0;
+  double squares = 0;
+  for (const double value : values) squares += (value - mean) * (value - mean);
+  return std::sqrt(squares / static_cast<double>(values.size() - 1));
+}
+
+// The two-sided 95 % quantile of Student's t with that many degrees of freedom,
+// at least one; above 10 within 1 %.
+double StudentT(size_t degrees) {
+  constexpr std::array kQuantiles = {12.706, 4.303, 3.182, 2.776, 2.571,
+                                     2.447,  2.365, 2.306, 2.262, 2.228};
+  if (degrees <= kQuantiles.size()) return kQuantiles[degrees - 1];
+  return 1.960 + 2.6 / static_cast<double>(degrees);
+}
+
 void Average(SettingGroup& group) {
   const double count = static_cast<double>(group.runs.size());
   for (double* value :
@@ -45,13 +64,9 @@ void Average(SettingGroup& group) {
         &group.byte_limit_s, &group.step_min_s}) {
     *value /= count;
   }
-  if (count < 2) return;
-  double squares = 0;
-  for (const RunSummary* run : group.runs) {
-    const double difference = run->accuracy - group.accuracy;
-    squares += difference * difference;
-  }
-  group.accuracy_spread = std::sqrt(squares / (count - 1));
+  std::vector<double> accuracies;
+  for (const RunSummary* run : group.runs) accuracies.push_back(run->accuracy);
+  group.accuracy_spread = Spread(accuracies, group.accuracy);
 }
 
 }  // namespace
@@ -79,6 +94,27 @@ const SettingGroup* FindNone(const std::vector<SettingGroup>& groups) {
     if (group.setting == "none") return &group;
   }
   return nullptr;
+}
+
+PairedDifference AccuracyDifference(const SettingGroup& group,
+                                    const SettingGroup& reference) {
+  std::vector<double> differences;
+  for (const RunSummary* run : group.runs) {
+    const auto of_seed =
+        std::ranges::find(reference.runs, run->seed,
+                          [](const RunSummary* other) { return other->seed; });
+    if (of_seed == reference.runs.end()) continue;
+    differences.push_back(run->accuracy - (*of_seed)->accuracy);
+  }
+  PairedDifference difference = {.num_pairs = differences.size()};
+  if (differences.empty()) return difference;
+  const double count = static_cast<double>(differences.size());
+  difference.mean = std::reduce(differences.begin(), differences.end()) / count;
+  if (differences.size() < 2) return difference;
+  difference.half_width = StudentT(differences.size() - 1) *
+                          Spread(differences, difference.mean) /
+                          std::sqrt(count);
+  return difference;
 }
 
 bool HaveAccuracy(const std::vector<SettingGroup>& groups) {

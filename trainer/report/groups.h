@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -35,6 +36,16 @@ std::vector<SettingGroup> GroupBySetting(const std::vector<RunSummary>& runs);
 
 // "none" among them, or null.
 const SettingGroup* FindNone(const std::vector<SettingGroup>& groups);
+// How a setting's accuracy differs from another's, as points of 0..1: the mean
+// over the seeds that both have, run by run, since runs of one seed begin with
+// the same weights and see the same batches.
+struct PairedDifference {
+  double mean = 0;
+  double half_width = 0;  // of the mean's 95 % interval (Student's t)
+  size_t num_pairs = 0;   // with one, half_width is 0 and says nothing
+};
+PairedDifference AccuracyDifference(const SettingGroup& group,
+                                    const SettingGroup& reference);
 // Whether any of them was evaluated on a test set.
 bool HaveAccuracy(const std::vector<SettingGroup>& groups);
 

@@ -34,6 +34,8 @@ std::string TensorsHtml(const std::vector<SettingGroup>& groups);
 std::string LayersHtml(const std::vector<SettingGroup>& groups);
 // What the simulator says of other links.
 std::string WhatIfHtml(const ReportExtras& extras);
+// One step as a time line, by setting.
+std::string StepHtml(const std::vector<SettingGroup>& groups);
 // Where the runs were made.
 std::string EnvironmentHtml(const std::vector<RunSummary>& runs);
 

@@ -98,6 +98,8 @@ absl::Status Take(const Json& value, const char* name,
                   std::vector<TensorBytes>& out);
 absl::Status Take(const Json& value, const char* name,
                   std::vector<EnvironmentFact>& out);
+absl::Status Take(const Json& value, const char* name,
+                  std::vector<StageSpan>& out);
 
 // Reads fields until one is wrong, and remembers which.
 class FieldReader {
@@ -148,6 +150,9 @@ struct FieldWriter {
   void Optional(const char* name, const std::vector<EnvironmentFact>& value) {
     Objects(name, value);
   }
+  void Optional(const char* name, const std::vector<StageSpan>& value) {
+    Objects(name, value);
+  }
   Json json;
 };
 
@@ -168,6 +173,15 @@ void VisitPart(Visitor& visitor, Fact& fact) requires
     std::is_same_v<std::remove_const_t<Fact>, EnvironmentFact> {
   visitor.Required("what", fact.what);
   visitor.Required("value", fact.value);
+}
+
+template <typename Visitor, typename Span>
+void VisitPart(Visitor& visitor, Span& span) requires
+    std::is_same_v<std::remove_const_t<Span>, StageSpan> {
+  visitor.Required("row", span.row);
+  visitor.Required("what", span.what);
+  visitor.Required("begin_s", span.begin_s);
+  visitor.Required("end_s", span.end_s);
 }
 
 template <typename Part>
@@ -198,6 +212,10 @@ absl::Status Take(const Json& value, const char* name,
 }
 absl::Status Take(const Json& value, const char* name,
                   std::vector<EnvironmentFact>& out) {
+  return TakeObjects(value, name, out);
+}
+absl::Status Take(const Json& value, const char* name,
+                  std::vector<StageSpan>& out) {
   return TakeObjects(value, name, out);
 }
 
@@ -255,6 +273,7 @@ void VisitRun(Visitor& visitor, Run& run) {
   visitor.Optional("stragglers", run.stragglers);
   visitor.Optional("jobs", run.jobs);
   visitor.Optional("identity", run.identity);
+  visitor.Optional("timeline", run.timeline);
 }
 
 absl::StatusOr<RunSummary> RunOf(const Json& json) {

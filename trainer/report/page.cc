@@ -179,9 +179,9 @@ std::string ReportHtml(const std::vector<RunSummary>& runs,
     absl::StrAppend(&html, "<h2>Curves</h2>\n", SettingsLegend(groups),
                     ChartsHtml(groups));
   }
-  absl::StrAppend(&html, TensorsHtml(groups), LayersHtml(groups),
-                  PlanHtml(runs), DecisionsHtml(runs), EnvironmentHtml(runs),
-                  "<h2>Settings</h2>\n",
+  absl::StrAppend(&html, StepHtml(groups), TensorsHtml(groups),
+                  LayersHtml(groups), PlanHtml(runs), DecisionsHtml(runs),
+                  EnvironmentHtml(runs), "<h2>Settings</h2>\n",
                   TableHtml(SettingsTable(groups), "left"), "<pre>",
                   EscapeHtml(command_line), "</pre>\n", PageDefinitions(),
                   "</main></body></html>\n");

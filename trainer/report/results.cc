@@ -12,7 +12,8 @@
 
 namespace telegrad {
 
-absl::Status MakeResultsFolder(const std::string& directory) {
+absl::Status MakeResultsFolder(absl::string_view flag,
+                               const std::string& directory) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (!error && access(directory.c_str(), W_OK | X_OK) != 0) {
@@ -20,7 +21,7 @@ absl::Status MakeResultsFolder(const std::string& directory) {
   }
   if (!error) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("--out ", directory, ": ", error.message()));
+      absl::StrCat(flag, " ", directory, ": ", error.message()));
 }
 
 absl::Status WriteResults(const std::string& directory,

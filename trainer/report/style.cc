@@ -40,6 +40,8 @@ svg .n{fill:currentColor}svg .x{text-anchor:middle}svg .y{text-anchor:end}
 polyline{fill:none;stroke:currentColor;stroke-linejoin:round}
 .train{stroke-width:1.5;opacity:.75}.test{stroke-width:2.2}
 .m{fill:currentColor;stroke:var(--card);stroke-width:.8}
+.b{fill:currentColor}.h{fill:var(--card);stroke:currentColor}
+.steps{overflow-x:auto}.steps svg{min-width:760px;width:100%;display:block}
 .ring{fill:none;stroke:currentColor;stroke-width:2}
 details{border:1px solid var(--line);border-radius:8px;margin:0 0 8px;
 padding:0 12px}summary{cursor:pointer;padding:8px 0;font-weight:600}
@@ -75,8 +77,9 @@ codes, <code>reencode</code> codes again, <code>dense</code> 32-bit floats.</dd>
 <dt>accuracy, loss</dt><dd>On the whole test set after the last step; loss is
 the mean natural-log cross entropy. With several seeds: the mean, and after
 &plusmn; the sample standard deviation.</dd>
-<dt>to none</dt><dd>Mean accuracy less that of the setting <code>none</code>, in
-percentage points.</dd>
+<dt>to none</dt><dd>Accuracy less that of the setting <code>none</code> with the
+same seed, in percentage points: the mean over seeds, and after &plusmn; half the
+width of its 95 % interval. An interval that holds 0 shows no difference.</dd>
 <dt>push, pull</dt><dd>Worker to server, and server to worker; bytes per step,
 summed over all workers.</dd>
 <dt>raw, wire</dt><dd>raw is what the same tensors take as 32-bit floats, wire

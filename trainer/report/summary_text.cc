@@ -32,6 +32,14 @@ std::string AccuracySentence(const SettingGroup& group,
     return absl::StrFormat("its test accuracy was that of none, %.2f %%",
                            group.accuracy * 100);
   }
+  const PairedDifference difference = AccuracyDifference(group, none);
+  if (difference.num_pairs > 1 &&
+      std::abs(difference.mean) <= difference.half_width) {
+    return absl::StrFormat(
+        "its test accuracy was %.2f %%, and none's %.2f %%: no difference that "
+        "%d seeds can show",
+        group.accuracy * 100, none.accuracy * 100, difference.num_pairs);
+  }
   return absl::StrFormat(
       "its test accuracy was %.2f %%, %.2f points %s none's %.2f %%",
       group.accuracy * 100, std::abs(points), points < 0 ? "below" : "above",

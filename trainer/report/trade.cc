@@ -145,7 +145,7 @@ std::string TradeHtml(const std::vector<SettingGroup>& groups) {
     table.rows.push_back(
         {group.setting, absl::StrFormat("%+.2f", 100 * trade.lost),
          group.runs.size() > 1
-             ? absl::StrFormat("± %.2f", 100 * group.accuracy_spread)
+             ? absl::StrFormat("±%.2f", 100 * group.accuracy_spread)
              : "-",
          FormatBytes(trade.bytes),
          absl::StrFormat("%.2f", RawBytes(group) / trade.bytes),

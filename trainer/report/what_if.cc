@@ -1,5 +1,8 @@
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "trainer/report/chart.h"
 #include "trainer/report/html.h"
 
 // What the simulator says of other links.
@@ -33,6 +36,37 @@ TableCells WhatIfCells(const ReportExtras& extras) {
   return table;
 }
 
+// A curve for each setting: speed, so that slow links do not hide the others.
+std::string WhatIfChart(const ReportExtras& extras) {
+  Chart chart = {.title = "Steps per second on other links, simulated",
+                 .x_label = "link, Gbit/s a direction (log)",
+                 .is_log_x = true,
+                 .is_signed = true};  // the axis begins with 0
+  for (const WhatIfRow& row : extras.what_if) {
+    if (!row.why_not.empty() || !(row.step_s > 0)) continue;
+    auto curve = std::ranges::find(chart.curves, row.setting, &Curve::name);
+    if (curve == chart.curves.end()) {
+      chart.curves.push_back(
+          {.name = row.setting,
+           .style = static_cast<int>(chart.curves.size()) % kNumStyles,
+           .is_marked = true});
+      curve = chart.curves.end() - 1;
+    }
+    curve->points.push_back({8e-9 * row.bytes_per_s, 1 / row.step_s});
+  }
+  std::vector<std::string> names;
+  size_t most = 0;
+  for (Curve& curve : chart.curves) {
+    std::ranges::sort(curve.points, {}, &CurvePoint::x);
+    names.push_back(curve.name);
+    most = std::max(most, curve.points.size());
+  }
+  if (most < 2) return "";
+  return absl::StrCat(LegendHtml(names),
+                      "<div class=\"charts one\"><div class=\"card\">",
+                      ChartSvg(chart), "</div></div>\n");
+}
+
 }  // namespace
 
 std::string WhatIfText(const ReportExtras& extras) {
@@ -41,7 +75,8 @@ std::string WhatIfText(const ReportExtras& extras) {
 
 std::string WhatIfHtml(const ReportExtras& extras) {
   if (extras.what_if.empty()) return "";
-  return absl::StrCat("<h2>What if</h2>\n", TableHtml(WhatIfCells(extras), ""));
+  return absl::StrCat("<h2>What if</h2>\n", WhatIfChart(extras),
+                      TableHtml(WhatIfCells(extras), ""));
 }
 
 }  // namespace telegrad

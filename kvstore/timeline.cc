@@ -1,0 +1,94 @@
+#include "kvstore/timeline.h"
+
+#include <chrono>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace telegrad {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+template <typename Time>
+double Microseconds(Time time) {
+  return std::chrono::duration<double, std::micro>(time).count();
+}
+
+// Microseconds since 1970 at Clock's zero: processes have one time.
+double ZeroOfClock() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return Microseconds(now) - Microseconds(Clock::now().time_since_epoch());
+}
+
+Json Metadata(const char* what, int pid, const char* field,
+              const std::string& text) {
+  return {{"ph", "M"}, {"name", what}, {"pid", pid}, {"args", {{field, text}}}};
+}
+
+std::string NameOf(const Timeline::Span& span,
+                   const std::vector<std::string>& names) {
+  if (span.key == Timeline::kNoKey) return "step";
+  return absl::StrCat(span.key < names.size() ? names[span.key] : "?",
+                      ", chunk ", span.chunk);
+}
+
+}  // namespace
+
+void Timeline::Note(const Span& span) {
+  MutexLock lock(&mutex_);
+  if (spans_.size() < kMostSpans) {
+    spans_.push_back(span);
+  } else {
+    ++num_left_out_;
+  }
+}
+
+std::vector<Timeline::Span> Timeline::Take(uint64_t* num_left_out) {
+  MutexLock lock(&mutex_);
+  *num_left_out = std::exchange(num_left_out_, 0);
+  return std::exchange(spans_, {});
+}
+
+std::string ChromeTrace(std::span<const Timeline::Span> spans, int pid,
+                        const std::vector<std::string>& names,
+                        uint64_t num_left_out) {
+  const double zero_us = ZeroOfClock();
+  Json events = Json::array();
+  const auto add_row = [&](size_t row, const std::string& name) {
+    Json event = Metadata("thread_name", pid, "name", name);
+    event["tid"] = row;
+    events.push_back(std::move(event));
+  };
+  for (size_t key = 0; key < names.size(); ++key) add_row(key, names[key]);
+  // Of chunks, and of what has no key.
+  std::map<std::pair<Key, uint32_t>, size_t> rows;
+  for (const Timeline::Span& span : spans) {
+    const bool is_whole =
+        span.chunk == Timeline::kWhole && span.key < names.size();
+    size_t row = span.key;
+    if (!is_whole) {
+      const auto [found, is_new] =
+          rows.try_emplace({span.key, span.chunk}, names.size() + rows.size());
+      row = found->second;
+      if (is_new) add_row(row, NameOf(span, names));
+    }
+    events.push_back(
+        {{"ph", "X"},
+         {"name", span.what},
+         {"pid", pid},
+         {"tid", row},
+         {"ts", zero_us + Microseconds(span.begin.time_since_epoch())},
+         {"dur", Microseconds(span.end - span.begin)}});
+  }
+  if (num_left_out > 0) {
+    events.push_back(
+        Metadata("process_labels", pid, "labels",
+                 absl::StrCat(num_left_out, " spans are left out")));
+  }
+  return events.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace telegrad

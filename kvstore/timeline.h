@@ -1,0 +1,62 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "kvstore/options.h"
+
+namespace telegrad {
+
+// When what happened to the tensors of this process. Notes nothing until it is
+// switched on. Thread-safe.
+class Timeline {
+ public:
+  // Of a whole tensor, and of no tensor.
+  static constexpr uint32_t kWhole = UINT32_MAX;
+  static constexpr Key kNoKey = UINT32_MAX;
+
+  struct Span {
+    Key key = kNoKey;
+    uint32_t chunk = kWhole;
+    const char* what = "";  // a literal
+    TimePoint begin = {};
+    TimePoint end = {};
+  };
+
+  void Switch(bool is_on) { is_on_ = is_on; }
+  bool is_on() const { return is_on_.load(std::memory_order_relaxed); }
+  // Beyond kMostSpans that nobody has taken it is left out.
+  void Note(const Span& span);
+  // What was noted, which is forgotten; and how many were left out.
+  std::vector<Span> Take(uint64_t* num_left_out);
+
+  static constexpr size_t kMostSpans = size_t{1} << 20;
+
+ private:
+  std::atomic<bool> is_on_{false};
+  Mutex mutex_;
+  std::vector<Span> spans_ ABSL_GUARDED_BY(mutex_);
+  uint64_t num_left_out_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+// `timeline` may be null. The span ends now.
+inline void NoteSpan(Timeline* timeline, Key key, uint32_t chunk,
+                     const char* what, TimePoint begin) {
+  if (timeline == nullptr || !timeline->is_on()) return;
+  timeline->Note({key, chunk, what, begin, Clock::now()});
+}
+
+// Chrome's trace events, an array of JSON: of the process `pid` with a row for
+// each key, each chunk that has spans of its own, and for what has no key.
+// `names` by key; times are microseconds since 1970.
+std::string ChromeTrace(std::span<const Timeline::Span> spans, int pid,
+                        const std::vector<std::string>& names,
+                        uint64_t num_left_out);
+
+}  // namespace telegrad

@@ -1,0 +1,64 @@
+#include "trainer/step_timeline.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "base/atomic_file.h"
+
+namespace telegrad {
+namespace {
+
+// Whether each is among the largest.
+std::vector<bool> Largest(const std::vector<TensorSpec>& tensors, size_t most) {
+  std::vector<size_t> order(tensors.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, std::ranges::greater(),
+                           [&](size_t i) { return tensors[i].num_elems; });
+  std::vector<bool> is_large(tensors.size());
+  for (size_t i = 0; i < std::min(most, order.size()); ++i) {
+    is_large[order[i]] = true;
+  }
+  return is_large;
+}
+
+}  // namespace
+
+void StepTimeline::BeforeStep() {
+  const int64_t step = num_steps_++;
+  if (step < kFirst || step > kFirst + kCount) return;
+  starts_.push_back(Clock::now());
+  timeline_.Switch(step < kFirst + kCount);
+  if (step == kFirst + kCount) spans_ = timeline_.Take(&num_left_out_);
+}
+
+std::vector<StageSpan> StepTimeline::Summary(
+    const std::vector<TensorSpec>& tensors) const {
+  std::vector<StageSpan> stages;
+  if (starts_.size() <= kCount) return stages;
+  const TimePoint from = starts_[kCount / 2];
+  const TimePoint to = starts_[kCount / 2 + 1];
+  const std::vector<bool> is_large = Largest(tensors, kMostTensors);
+  stages.push_back(
+      {.row = "step", .what = "step", .end_s = ToSeconds(to - from)});
+  for (const Timeline::Span& span : spans_) {
+    const bool has_key = span.key < tensors.size();
+    if (span.end <= from || span.begin >= to) continue;
+    if (has_key && !is_large[span.key]) continue;
+    stages.push_back({.row = has_key ? tensors[span.key].name : "step",
+                      .what = span.what,
+                      .begin_s = ToSeconds(std::max(span.begin, from) - from),
+                      .end_s = ToSeconds(std::min(span.end, to) - from)});
+  }
+  return stages;
+}
+
+absl::Status StepTimeline::Write(const std::string& path, int rank,
+                                 const std::vector<TensorSpec>& tensors) const {
+  std::vector<std::string> names;
+  for (const TensorSpec& tensor : tensors) names.push_back(tensor.name);
+  return WriteFileAtomically(path,
+                             ChromeTrace(spans_, rank, names, num_left_out_));
+}
+
+}  // namespace telegrad
