@@ -15,6 +15,7 @@ namespace {
 
 constexpr double kWidth = 1000, kLabels = 190, kRow = 18, kTop = 6;
 constexpr double kLeastBar = 0.8;
+constexpr double kLeastStep = 1e-9, kMostStep = 1e6;  // seconds; of a file
 
 // Shapes tell stages apart, not colours alone.
 struct Stage {
@@ -131,7 +132,9 @@ std::string StepHtml(const std::vector<SettingGroup>& groups) {
   for (const SettingGroup& group : groups) {
     const auto run =
         std::ranges::find_if(group.runs, [](const RunSummary* each) {
-          return !each->timeline.empty() && each->timeline.front().end_s > 0;
+          return !each->timeline.empty() &&
+                 each->timeline[0].end_s > kLeastStep &&
+                 each->timeline[0].end_s < kMostStep;
         });
     if (run == group.runs.end()) continue;
     absl::StrAppend(
