@@ -15,4 +15,8 @@ absl::Status CheckCodecMemory(const PreparedCodec& codec, ConstBytes memory) {
   }
 }
 
+bool IsMemoryByElement(const CodecTraits& traits) {
+  return traits.id == CodecId::kDgc;
+}
+
 }  // namespace telegrad

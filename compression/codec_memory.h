@@ -11,4 +11,8 @@ namespace telegrad {
 // file, before they become one's. InvalidArgument says what is wrong.
 absl::Status CheckCodecMemory(const PreparedCodec& codec, ConstBytes memory);
 
+// Whether that is [n] f32, of each element its own, as the residual is: what
+// several chunks or workers have can be cut and added.
+bool IsMemoryByElement(const CodecTraits& traits);
+
 }  // namespace telegrad

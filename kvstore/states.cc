@@ -63,6 +63,14 @@ absl::StatusOr<TensorState> ReadTensor(absl::string_view& text) {
 
 }  // namespace
 
+absl::StatusOr<std::string> CodecStates::RecutCodec(Key, const OldCodecs&) {
+  return absl::UnimplementedError("the store is one worker's");
+}
+
+absl::StatusOr<double> CodecStates::HeldNorm(Key, const OldCodecs&) {
+  return absl::UnimplementedError("the store is one worker's");
+}
+
 size_t NumStateArrays(OptimizerKind kind) {
   const bool is_adam =
       kind == OptimizerKind::kAdam || kind == OptimizerKind::kAdamW;

@@ -12,6 +12,21 @@
 
 namespace telegrad {
 
+// What codecs kept of a tensor in a job with other numbers of workers and
+// servers, as its workers saved it.
+struct OldCodecs {
+  int num_servers = 1;
+  struct Text {
+    int rank = 0;  // of the worker whose text it is
+    std::string text = {};
+  };
+  // The first goes on: with what is agreed, vetoes and bases. Residuals and
+  // momenta of all are added, in this order; of the first, and with them those
+  // of servers, if `takes_first`.
+  std::vector<Text> texts = {};
+  bool takes_first = true;
+};
+
 // What codecs keep of a tensor between rounds, wherever the optimizer is:
 // residuals, scales that are agreed, the guard's verdicts, bases and momenta;
 // how many rounds there were. A text of its own for each worker; that of rank 0
@@ -25,6 +40,14 @@ class CodecStates {
   // tensors and settings; no worker starts a round before all have loaded.
   // DataLoss for damage; then the store is of no use.
   virtual absl::Status LoadCodec(Key key, absl::string_view text) = 0;
+
+  // A text for LoadCodec of this worker, in this store, of one with other
+  // numbers. Changes nothing here. Errors as LoadCodec; Unimplemented where
+  // there are no other workers.
+  virtual absl::StatusOr<std::string> RecutCodec(Key key, const OldCodecs& old);
+  // The L2 norm of what RecutCodec would take over: residuals of `old` and
+  // their servers, added up.
+  virtual absl::StatusOr<double> HeldNorm(Key key, const OldCodecs& old);
 };
 
 // What an optimizer in the store keeps of its tensors, as one text. All workers

@@ -122,7 +122,18 @@ std::string FactBefore(absl::string_view name) {
   return name == "local-fragments" ? "1" : "";
 }
 
-absl::Status CheckFacts(const Facts& saved, const Facts& now) {
+absl::Status Mismatch(absl::string_view what) {
+  return WithExitCode(ExitCode::kMismatch, absl::FailedPreconditionError(what));
+}
+
+bool IsNumberOfMembers(absl::string_view fact) {
+  return fact == "workers" || fact == "servers";
+}
+
+// Whether all are the same, but for numbers of members where `reshards`:
+// `differs` says whether these are.
+absl::Status CheckFacts(const Facts& saved, const Facts& now, bool reshards,
+                        bool* differs) {
   for (const auto& [name, value] : now) {
     const auto found = std::find_if(
         saved.begin(), saved.end(),
@@ -130,12 +141,29 @@ absl::Status CheckFacts(const Facts& saved, const Facts& now) {
     const std::string before =
         found != saved.end() ? found->second : FactBefore(name);
     if (before == value) continue;
-    return WithExitCode(ExitCode::kMismatch,
-                        absl::FailedPreconditionError(absl::StrCat(
-                            "--resume: the checkpoint has ", name, " '", before,
-                            "', this run '", value, "'")));
+    const bool is_number = IsNumberOfMembers(name);
+    *differs |= is_number;
+    if (is_number && reshards) continue;
+    return Mismatch(absl::StrCat(
+        "--resume: the checkpoint has ", name, " '", before, "', this run '",
+        value, "'",
+        is_number ? "; --reshard-residuals sum or drop goes on with others"
+                  : ""));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckReshardFlag(const TrainOptions& options) {
+  const auto refuse = [](absl::string_view why) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--reshard-residuals: ", why));
+  };
+  if (options.reshard_residuals.empty()) return absl::OkStatus();
+  if (!options.resume) return refuse("it is for --resume");
+  if (!options.has_auto_chunk) return absl::OkStatus();
+  return refuse(
+      "with --chunk-elems auto chunks are the plan's, and those of the saved "
+      "run cannot be known");
 }
 
 sigset_t CheckpointSignal() {
@@ -160,6 +188,7 @@ void HoldCheckpointSignal() {
 }
 
 absl::Status CheckCheckpointFlags(const TrainOptions& options) {
+  RETURN_IF_ERROR(CheckReshardFlag(options));
   if (options.checkpoint.empty()) {
     if (!options.resume) return absl::OkStatus();
     return absl::InvalidArgumentError(
@@ -326,19 +355,58 @@ WorkerPart Checkpointing::part() const {
           .kind = context_.options.optimizer};
 }
 
+absl::Status Checkpointing::CheckFits(const Manifest& manifest) {
+  const TrainOptions& options = context_.options;
+  const std::string& way = options.reshard_residuals;
+  bool differs = false;
+  resharding_.reset();
+  RETURN_IF_ERROR(
+      CheckFacts(manifest.facts, MakeFacts(), !way.empty(), &differs));
+  if (!differs) return absl::OkStatus();
+  const WorkerGroup& group = context_.store.group();
+  StateAccess* const states = context_.store.states();
+  ASSIGN_OR_RETURN(
+      const std::vector<std::string> all,
+      context_.store.group().Gather(
+          "resume codecs",
+          states != nullptr && states->codec_states() != nullptr ? "1" : "0"));
+  if (std::ranges::find(all, "0") != all.end()) {
+    return Mismatch(
+        "--reshard-residuals: workers of a host sum first, and what codecs "
+        "keep is the host's: take --tier1 off");
+  }
+  const int64_t period = std::max(1, options.local_steps);
+  if (options.local_fragments > 1 || manifest.step % period != 0) {
+    return Mismatch(absl::StrCat(
+        "--reshard-residuals: at step ", manifest.step, " of --local-steps ",
+        period, " with --local-fragments ", options.local_fragments,
+        " workers have different weights; it takes a checkpoint of a multiple "
+        "of --local-steps, without fragments"));
+  }
+  ASSIGN_OR_RETURN(resharding_,
+                   Resharding::Make(manifest, way == "drop", group.rank(),
+                                    group.num_workers()));
+  return absl::OkStatus();
+}
+
+int Checkpointing::own_part() const {
+  return resharding_.has_value() ? resharding_->own_part()
+                                 : context_.store.group().rank();
+}
+
 absl::StatusOr<Checkpointing::OpenPart> Checkpointing::Open(
-    const Manifest& manifest) const {
-  const auto rank = static_cast<size_t>(context_.store.group().rank());
-  if (rank >= manifest.parts.size()) {
+    const Manifest& manifest, int rank) const {
+  const auto index = static_cast<size_t>(rank);
+  if (index >= manifest.parts.size()) {
     return absl::DataLossError("the manifest has too few parts");
   }
   // Only once: hashing a part takes as long as reading it.
   if (!resumed_.has_value()) {
-    RETURN_IF_ERROR(folder_.CheckPart(manifest.step, manifest.parts[rank]));
+    RETURN_IF_ERROR(folder_.CheckPart(manifest.step, manifest.parts[index]));
   }
   OpenPart open;
-  ASSIGN_OR_RETURN(open.reader, PartReader::Open(folder_.PartPath(
-                                    manifest.step, static_cast<int>(rank))));
+  ASSIGN_OR_RETURN(open.reader,
+                   PartReader::Open(folder_.PartPath(manifest.step, rank)));
   ASSIGN_OR_RETURN(const PartReader::Field field, open.reader->Next());
   if (field.name != "cursor" || field.size > kMostCursorBytes) {
     return absl::DataLossError("a part does not begin with its cursor");
@@ -349,16 +417,48 @@ absl::StatusOr<Checkpointing::OpenPart> Checkpointing::Open(
   return open;
 }
 
-absl::StatusOr<Cursor> Checkpointing::ReadPart(const Manifest& manifest) const {
-  ASSIGN_OR_RETURN(const OpenPart open, Open(manifest));
+absl::StatusOr<Cursor> Checkpointing::ReadPart(const Manifest& manifest) {
+  ASSIGN_OR_RETURN(OpenPart open, Open(manifest, own_part()));
   RETURN_IF_ERROR(ReadTensors(part(), *open.reader));
+  if (!resharding_.has_value()) return open.cursor;
+  std::vector<std::unique_ptr<PartReader>> others;
+  for (const int rank : resharding_->other_parts()) {
+    ASSIGN_OR_RETURN(OpenPart other, Open(manifest, rank));
+    others.push_back(std::move(other.reader));
+  }
+  resharding_->set_others(std::move(others));
+  // As many samples of the epoch are behind; what a part's worker has counted
+  // since the last point is one worker's.
+  open.cursor.batch = resharding_->BatchAfter(open.cursor.batch);
+  if (context_.store.group().rank() != own_part()) open.cursor.since_point = {};
   return open.cursor;
 }
 
-absl::StatusOr<std::string> Checkpointing::ReadState(
-    const Manifest& manifest) const {
-  ASSIGN_OR_RETURN(const OpenPart open, Open(manifest));
-  return ReadAll(part(), *open.reader);
+// Of the norm of the weights, for a sum of gradients of norm 1.
+double Checkpointing::StepPerNorm(const Manifest& manifest) const {
+  const TrainOptions& options = context_.options;
+  double squares = 0;
+  for (const Parameter& each : replicas_[0].network->parameters()) {
+    for (size_t i = 0; i < each.num_elements; ++i) {
+      squares += double{each.weight[i]} * double{each.weight[i]};
+    }
+  }
+  const double rate = options.local_steps > 0 ? options.outer_lr : options.lr;
+  const auto contributors =
+      static_cast<double>(manifest.parts.size() * replicas_.size());
+  return rate / contributors / std::max(std::sqrt(squares), 1e-30);
+}
+
+absl::StatusOr<std::string> Checkpointing::ReadState(const Manifest& manifest) {
+  ASSIGN_OR_RETURN(const OpenPart open, Open(manifest, own_part()));
+  Resharding* const resharding =
+      resharding_.has_value() ? &*resharding_ : nullptr;
+  ASSIGN_OR_RETURN(std::string optimizer,
+                   ReadAll(part(), *open.reader, resharding));
+  if (resharding != nullptr) {
+    context_.observer.OnNotice(resharding->Describe(StepPerNorm(manifest)));
+  }
+  return optimizer;
 }
 
 absl::Status Checkpointing::ResumeStore() {
@@ -369,6 +469,7 @@ absl::Status Checkpointing::ResumeStore() {
                                             : optimizer.status())
                       .status());
   resumed_.reset();
+  resharding_.reset();
   return IsOnServer() ? context_.store.states()->Load(*optimizer)
                       : absl::OkStatus();
 }
@@ -395,7 +496,7 @@ absl::StatusOr<std::optional<Cursor>> Checkpointing::Resume() {
     absl::Status status = offers.status();
     if (status.ok()) {
       ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest((*offers)[0]));
-      RETURN_IF_ERROR(CheckFacts(manifest.facts, MakeFacts()));
+      RETURN_IF_ERROR(CheckFits(manifest));
       const absl::StatusOr<Cursor> cursor = ReadPart(manifest);
       status =
           Share("resume read",

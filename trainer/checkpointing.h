@@ -12,6 +12,7 @@
 #include "trainer/gradient_exchange.h"
 #include "trainer/loss_scale.h"
 #include "trainer/network.h"
+#include "trainer/resharding.h"
 #include "trainer/worker_part.h"
 #include "trainer/worker_run.h"
 
@@ -68,10 +69,14 @@ class Checkpointing {
   absl::StatusOr<std::string> WritePart(const std::string& folder,
                                         const Cursor& cursor,
                                         const std::string& optimizer) const;
-  absl::StatusOr<OpenPart> Open(const Manifest& manifest) const;
-  absl::StatusOr<std::string> ReadState(const Manifest& manifest) const;
+  // Whether the flags let a run of other numbers go on; then in `resharding_`.
+  absl::Status CheckFits(const Manifest& manifest);
+  int own_part() const;
+  absl::StatusOr<OpenPart> Open(const Manifest& manifest, int rank) const;
+  absl::StatusOr<std::string> ReadState(const Manifest& manifest);
+  double StepPerNorm(const Manifest& manifest) const;
   absl::Status SaveOnce(const Cursor& cursor);
-  absl::StatusOr<Cursor> ReadPart(const Manifest& manifest) const;
+  absl::StatusOr<Cursor> ReadPart(const Manifest& manifest);
   // The texts of all workers; Aborted with the first one's error, if any.
   absl::StatusOr<std::vector<std::string>> Share(
       const char* name, const absl::StatusOr<std::string>& mine) const;
@@ -80,8 +85,9 @@ class Checkpointing {
   const std::span<Replica> replicas_;
   const CheckpointFolder folder_;
   LocalSteps* alone_ = nullptr;
-  std::optional<Manifest> resumed_;  // until ResumeStore
-  int num_failed_ = 0;               // in a row
+  std::optional<Manifest> resumed_;       // until ResumeStore
+  std::optional<Resharding> resharding_;  // as well: of other numbers
+  int num_failed_ = 0;                    // in a row
 };
 
 // SIGUSR1 waits for Checkpointing. Before there are other threads.

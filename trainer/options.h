@@ -66,6 +66,7 @@ struct TrainOptions : MemberFlags {
   std::string checkpoint_every = "1epoch";
   int keep = 2;  // checkpoints
   bool resume = false;
+  std::string reshard_residuals;  // sum, drop; empty: the same numbers
   std::string show_checkpoint;
   float mom = 0.9f;
   float wd = 0.0001f;

@@ -141,6 +141,11 @@ void AddCheckpointFlags(CLI::App& app, TrainOptions& options) {
   app.add_flag("--resume", options.resume,
                "go on from the newest checkpoint that is whole")
       ->group(group);
+  app.add_option("--reshard-residuals", options.reshard_residuals,
+                 "resume with other numbers of workers or servers: sum adds "
+                 "up and deals out what codecs hold back, drop forgets it")
+      ->check(CLI::IsMember({"sum", "drop"}))
+      ->group(group);
   app.add_option("--show-checkpoint", options.show_checkpoint,
                  "print what the checkpoints of a folder hold, and end")
       ->group(group);

@@ -1,9 +1,12 @@
 #include "trainer/worker_part.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "base/endian.h"
 #include "base/status_macros.h"
 #include "kvstore/states.h"
+#include "trainer/resharding.h"
 
 namespace telegrad {
 namespace {
@@ -74,8 +77,9 @@ absl::Status ReadState(const std::string& name, size_t num_elems,
 }
 
 absl::StatusOr<std::string> ReadText(const std::string& name,
-                                     uint64_t num_elems, PartReader& reader) {
-  ASSIGN_OR_RETURN(const PartReader::Field field, reader.Next());
+                                     uint64_t num_elems,
+                                     const PartReader::Field& field,
+                                     PartReader& reader) {
   if (field.name != name ||
       field.size > kMostTextBytes + kMostBytesPerElem * num_elems) {
     return absl::DataLossError(absl::StrCat("field '", field.name, "' of ",
@@ -85,6 +89,12 @@ absl::StatusOr<std::string> ReadText(const std::string& name,
   std::string text(static_cast<size_t>(field.size), '\0');
   RETURN_IF_ERROR(reader.Read(text.data(), text.size()));
   return text;
+}
+
+absl::StatusOr<std::string> ReadText(const std::string& name,
+                                     uint64_t num_elems, PartReader& reader) {
+  ASSIGN_OR_RETURN(const PartReader::Field field, reader.Next());
+  return ReadText(name, num_elems, field, reader);
 }
 
 absl::Status ReadReplicas(const WorkerPart& part, PartReader& reader) {
@@ -148,8 +158,8 @@ absl::Status ReadTensors(const WorkerPart& part, PartReader& reader) {
   }
 }
 
-absl::StatusOr<std::string> ReadAll(const WorkerPart& part,
-                                    PartReader& reader) {
+absl::StatusOr<std::string> ReadAll(const WorkerPart& part, PartReader& reader,
+                                    Resharding* resharding) {
   RETURN_IF_ERROR(ReadReplicas(part, reader));
   const std::vector<Parameter>& parameters = ParametersOf(part);
   uint64_t all_elems = 0;
@@ -170,14 +180,19 @@ absl::StatusOr<std::string> ReadAll(const WorkerPart& part,
     for (size_t i = 0; i < parameters.size(); ++i) {
       const uint64_t num_elems =
           parameters[i].num_elements * (1 + part.replicas.size());
-      ASSIGN_OR_RETURN(const std::string text,
+      ASSIGN_OR_RETURN(std::string text,
                        ReadText(CodecField(parameters[i]), num_elems, reader));
       if (codecs == nullptr && !text.empty()) {
         return absl::DataLossError(
             "codecs' states of a worker that does not push this time");
       }
       if (codecs == nullptr) continue;
-      RETURN_IF_ERROR(codecs->LoadCodec(static_cast<Key>(i), text));
+      const auto key = static_cast<Key>(i);
+      if (resharding != nullptr) {
+        ASSIGN_OR_RETURN(text, resharding->Recut(*codecs, key, parameters[i],
+                                                 std::move(text)));
+      }
+      RETURN_IF_ERROR(codecs->LoadCodec(key, text));
     }
   }
   ASSIGN_OR_RETURN(const PartReader::Field end, reader.Next());
@@ -185,6 +200,19 @@ absl::StatusOr<std::string> ReadAll(const WorkerPart& part,
     return absl::DataLossError(absl::StrCat("surplus field ", end.name));
   }
   return optimizer;
+}
+
+absl::StatusOr<std::string> ReadCodec(const Parameter& parameter,
+                                      PartReader& reader) {
+  const std::string name = CodecField(parameter);
+  for (;;) {
+    ASSIGN_OR_RETURN(const PartReader::Field field, reader.Next());
+    // The end has no name, and is none of the tensor's.
+    if (field.name.empty() || field.name == name) {
+      return ReadText(name, 2 * parameter.num_elements, field, reader);
+    }
+    RETURN_IF_ERROR(reader.Skip(field.size));
+  }
 }
 
 }  // namespace telegrad

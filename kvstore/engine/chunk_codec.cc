@@ -19,6 +19,12 @@ std::shared_ptr<Buffer> ScratchOf(const EngineConfig& config, size_t bytes) {
   return config.buffers->Get(std::max(bytes, config.scratch_bytes));
 }
 
+// Of a codec that has encoded.
+bool HasMemoryByElement(const ChunkCodec& codec) {
+  return IsMemoryByElement(
+      codec.codings().Of(codec.encoded_in()).codec->traits());
+}
+
 }  // namespace
 
 void ChangeDense(size_t num_nonfinite, const float* residual, Bytes dense) {
@@ -263,6 +269,51 @@ absl::Status SavedChunk::Load(ChunkCodec& codec, StateReader& reader) {
   std::memcpy(codec.state_.memory.data(), memory.data, memory.size);
   return CheckCodecMemory(*codec.codings_.Of(mode).codec,
                           codec.state_.memory.view());
+}
+
+void SavedChunk::GoOn(std::span<const ChunkCodec* const> old,
+                      ChunkCodec& codec) {
+  const ChunkCodec& first = *old.front();
+  codec.codings_.Follow(first.codings_);
+  for (const ChunkCodec* const each : old) {
+    if (each != &first) codec.codings_.FollowToo(each->codings_);
+    codec.vetoed_ |= each->vetoed_;
+    if (IsDense(codec.encoded_in_) && !IsDense(each->encoded_in_)) {
+      Switch(codec, each->encoded_in_);
+    }
+  }
+  const size_t size = first.state_.memory.size();
+  const bool is_same = first.chunk_.begin == codec.chunk_.begin &&
+                       first.chunk_.num_elems == codec.chunk_.num_elems;
+  if (size == 0 || !is_same || HasMemoryByElement(first)) return;
+  codec.state_.memory = Buffer(size);
+  std::memcpy(codec.state_.memory.data(), first.state_.memory.data(), size);
+}
+
+void SavedChunk::AddHeld(const ChunkCodec& old, ChunkCodec& codec) {
+  const Chunk& from = old.chunk_;
+  const Chunk& to = codec.chunk_;
+  const size_t begin = std::max(from.begin, to.begin);
+  const size_t end =
+      std::min(from.begin + from.num_elems, to.begin + to.num_elems);
+  const auto add = [&](ConstBytes values, Bytes sum) {
+    kernels::CpuKernels().add_f32(Floats(values) + (begin - from.begin),
+                                  end - begin, Floats(sum) + (begin - to.begin),
+                                  {});
+  };
+  codec.vetoed_ |= old.vetoed_;
+  if (old.has_residual_) {
+    codec.has_residual_ = true;
+    add(old.memory_.residual, codec.memory_.residual);
+  }
+  if (old.state_.memory.size() == 0 || !HasMemoryByElement(old) ||
+      codec.encoded_in_ != old.encoded_in_) {
+    return;
+  }
+  if (codec.state_.memory.size() == 0) {
+    codec.state_.memory = Buffer(codec.value_bytes());
+  }
+  add(old.state_.memory.view(), codec.state_.memory.view());
 }
 
 absl::Status ChunkCodec::CheckBareReply(const ReplyRecord& reply) const {

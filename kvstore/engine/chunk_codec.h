@@ -3,6 +3,7 @@
 #include <bitset>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -142,6 +143,16 @@ class ChunkCodec {
 struct SavedChunk {
   static void Save(const ChunkCodec& codec, StateWriter& writer);
   static absl::Status Load(ChunkCodec& codec, StateReader& reader);
+  // With codecs of the same tensor in other chunks. A fresh one goes on with
+  // what the chunks that share elements with it agreed and found out; a basis
+  // is of all elements of a chunk, and begins anew where these are others.
+  static void GoOn(std::span<const ChunkCodec* const> old, ChunkCodec& codec);
+  // Adds what `old` holds back of the elements that both have.
+  static void AddHeld(const ChunkCodec& old, ChunkCodec& codec);
+  // What is held back; empty: nothing.
+  static ConstBytes Held(const ChunkCodec& codec) {
+    return codec.has_residual_ ? codec.memory_.residual : Bytes();
+  }
   // The codec of a mode that is not dense encodes from now on.
   static void Switch(ChunkCodec& codec, CodecMode mode);
 };

@@ -243,6 +243,59 @@ absl::Status ChunkSum::Load(absl::string_view text) {
   return absl::OkStatus();
 }
 
+absl::Status ChunkSum::GoOn(std::span<const ChunkSum* const> old,
+                            bool takes_held) {
+  const ChunkSum& first = *old.front();
+  step_ = first.step_;
+  codings_.Follow(first.codings_);
+  for (const ChunkSum* const each : old.subspan(1)) {
+    codings_.FollowToo(each->codings_);
+  }
+  reencoded_in_ = first.reencoded_in_;
+  reencode_ = {};
+  return takes_held ? TakeHeld(old) : absl::OkStatus();
+}
+
+absl::Status ChunkSum::TakeHeld(std::span<const ChunkSum* const> old) {
+  bool has_residual = false;
+  for (const ChunkSum* const each : old) {
+    const ReencodeState& state = each->reencode_;
+    if (!state.is_set) continue;
+    if (reencode_.is_set && reencoded_in_ != each->reencoded_in_) {
+      return absl::DataLossError(
+          "sums of a tensor hold what several codecs "
+          "left");
+    }
+    reencode_.unit_scale =
+        reencode_.is_set ? std::min(reencode_.unit_scale, state.unit_scale)
+                         : state.unit_scale;
+    reencoded_in_ = each->reencoded_in_;
+    reencode_.is_set = true;
+    reencode_.residual_bound =
+        std::max(reencode_.residual_bound, state.residual_bound);
+    has_residual |= state.residual.size() > 0;
+  }
+  if (!has_residual) return absl::OkStatus();
+  reencode_.residual = Buffer(4 * chunk_.num_elems);
+  for (const ChunkSum* const each : old) {
+    const ReencodeState& state = each->reencode_;
+    if (state.residual.size() == 0) continue;
+    const Chunk& from = each->chunk_;
+    const size_t begin = std::max(from.begin, chunk_.begin);
+    const size_t end =
+        std::min(from.begin + from.num_elems, chunk_.begin + chunk_.num_elems);
+    int32_t* const to =
+        reencode_.residual.as<int32_t>() + (begin - chunk_.begin);
+    std::memcpy(to, state.residual.as<int32_t>() + (begin - from.begin),
+                4 * (end - begin));
+    // Of floats all units are the same.
+    if (const int finer = state.unit_scale - reencode_.unit_scale; finer > 0) {
+      kernels::CpuKernels().rescale_units(to, end - begin, finer, {});
+    }
+  }
+  return absl::OkStatus();
+}
+
 void ChunkSum::Finish(const ReplyRecord& record) {
   codings_.Agree(record.agreed);
   wish_ = {};

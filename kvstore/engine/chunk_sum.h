@@ -81,12 +81,20 @@ class ChunkSum {
   std::string Save() const;
   absl::Status Load(absl::string_view text);
 
+  // A fresh one goes on with what sums of the same tensor in other chunks, that
+  // share elements with it, agreed and, if `takes_held`, hold back: bit for
+  // bit, but for integers in other units. DataLoss where that is of several
+  // codecs.
+  absl::Status GoOn(std::span<const ChunkSum* const> old, bool takes_held);
+  // sum [num_elems] f32: adds what is held back, and holds it no more.
+  absl::Status ReleaseResidual(Bytes sum, Stream stream);
+
   const Chunk& chunk() const { return chunk_; }
 
  private:
   const Coding& coding() const { return codings_.Of(settings().mode); }
   float Threshold() const { return coding().Threshold(scale()); }
-  absl::Status ReleaseResidual(Bytes sum, Stream stream);
+  absl::Status TakeHeld(std::span<const ChunkSum* const> old);
   absl::Status SumGradients(std::span<const ConstBytes> payloads, Stream stream,
                             ChunkResult& result);
   absl::Status UpdateWeights(std::span<const ConstBytes> payloads,

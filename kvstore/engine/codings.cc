@@ -103,6 +103,13 @@ void Codings::Agree(ChunkSettings next) {
   in_force_[next.from_step & 1] = next;
 }
 
+void Codings::FollowToo(const Codings& other) {
+  for (size_t i = 0; i < in_force_.size(); ++i) {
+    in_force_[i].mode = Combine(in_force_[i].mode, other.in_force_[i].mode);
+    in_force_[i].scale = std::max(in_force_[i].scale, other.in_force_[i].scale);
+  }
+}
+
 void Codings::Save(StateWriter& writer) const {
   for (const ChunkSettings& each : in_force_) writer.PutSettings(each);
 }

@@ -59,6 +59,10 @@ class Codings {
   // round comes between two codecs.
   ChunkSettings Next(uint64_t step, const ChunkWish& wish) const;
   void Agree(ChunkSettings next);
+  // Goes on with what others of this tensor have agreed, chunk by chunk:
+  // `first`, then more where a chunk shares elements with several.
+  void Follow(const Codings& first) { in_force_ = first.in_force_; }
+  void FollowToo(const Codings& other);
   // What is agreed; and goes on with it. DataLoss for a mode that it does not
   // know.
   void Save(StateWriter& writer) const;

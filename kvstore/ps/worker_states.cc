@@ -110,6 +110,36 @@ absl::Status WorkerStates::LoadCodec(Key key, absl::string_view text) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<Recut> WorkerStates::RecutOf(Key key,
+                                            const OldCodecs& old) const {
+  RETURN_IF_ERROR(CheckCodec(key));
+  std::vector<TensorSpec> specs;
+  for (size_t i = 0; i <= key; ++i) {
+    specs.push_back(worker_.tensors_[i].spec());
+  }
+  const auto layout = [&](int servers) -> absl::StatusOr<TensorLayout> {
+    ASSIGN_OR_RETURN(std::vector<TensorLayout> plan,
+                     MakeShardPlan(specs, servers, worker_.options_.chunk_elems,
+                                   worker_.config_.compression));
+    return std::move(plan.back());
+  };
+  Recut recut{.spec = specs.back(), .config = &worker_.engine_};
+  ASSIGN_OR_RETURN(recut.from, layout(old.num_servers));
+  ASSIGN_OR_RETURN(recut.to, layout(worker_.group_.num_servers()));
+  return recut;
+}
+
+absl::StatusOr<std::string> WorkerStates::RecutCodec(Key key,
+                                                     const OldCodecs& old) {
+  ASSIGN_OR_RETURN(const Recut recut, RecutOf(key, old));
+  return RecutCodecs(recut, old, worker_.rank_ == 0);
+}
+
+absl::StatusOr<double> WorkerStates::HeldNorm(Key key, const OldCodecs& old) {
+  ASSIGN_OR_RETURN(const Recut recut, RecutOf(key, old));
+  return telegrad::HeldNorm(recut, old);
+}
+
 absl::StatusOr<OptimizerStates> WorkerStates::Fetch() {
   OptimizerStates states{.kind = worker_.config_.optimizer.kind, .tensors = {}};
   for (size_t key = 0; key < worker_.tensors_.size(); ++key) {

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "kvstore/engine/recut.h"
 #include "kvstore/states.h"
 
 namespace telegrad {
@@ -20,6 +21,10 @@ class WorkerStates : public StateAccess, private CodecStates {
  private:
   absl::StatusOr<std::string> SaveCodec(Key key) override;
   absl::Status LoadCodec(Key key, absl::string_view text) override;
+  absl::StatusOr<std::string> RecutCodec(Key key,
+                                         const OldCodecs& old) override;
+  absl::StatusOr<double> HeldNorm(Key key, const OldCodecs& old) override;
+  absl::StatusOr<Recut> RecutOf(Key key, const OldCodecs& old) const;
   absl::Status CheckIdle() const;
   absl::Status CheckCodec(Key key) const;
   absl::StatusOr<OptimizerStates> Fetch();

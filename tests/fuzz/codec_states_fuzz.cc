@@ -2,11 +2,38 @@
 // was taken a round must end.
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <string>
 
+#include "kvstore/engine/buffer_pool.h"
 #include "kvstore/engine/codec_state.h"
+#include "kvstore/engine/recut.h"
 #include "kvstore/kvstore.h"
+
+namespace {
+
+// What is read of a state can be cut into other chunks.
+void Recut(const telegrad::TensorSpec& tensor,
+           const telegrad::CompressionConfig& config,
+           const std::string& state) {
+  const auto layout = [&](size_t chunk_elems) {
+    return (*telegrad::MakeShardPlan({&tensor, 1}, 1, chunk_elems, config))[0];
+  };
+  telegrad::BufferPool buffers;
+  const telegrad::EngineConfig engine{.compression = config,
+                                      .buffers = &buffers};
+  const telegrad::OldCodecs old{.texts = {{0, state}}};
+  const telegrad::Recut recut{tensor, layout(64), layout(32), &engine};
+  const auto text = telegrad::RecutCodecs(recut, old, true);
+  (void)telegrad::HeldNorm(recut, old);
+  // And back: what was written can be read.
+  const telegrad::Recut back{tensor, recut.to, recut.from, &engine};
+  if (!text.ok()) return;
+  if (!telegrad::HeldNorm(back, {.texts = {{0, *text}}}).ok()) std::abort();
+}
+
+}  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 2) return 0;
@@ -27,6 +54,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t cut = data[1] % (text.size() + 1);
   const std::string state =
       telegrad::CodecSectionsText(3, {text.substr(0, cut), text.substr(cut)});
+  Recut(tensor, config, state);
   (void)(*store)->states()->codec_states()->LoadCodec(
       0, text);  // without its head
   if (!(*store)->states()->codec_states()->LoadCodec(0, state).ok()) return 0;

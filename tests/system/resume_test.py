@@ -133,6 +133,60 @@ class Resume(SystemTest):
                     file.seek(5000)
                     file.write(b"damage")
 
+    def test_other_numbers_of_members_need_a_flag(self):
+        def training(workers, servers, *flags):
+            return ["--network", "mlp", "--data", "digits", "--num-epochs",
+                    "2", "--lr", "0.01", "--gc-type", "2bit", "--gc-min-bytes",
+                    "0", "--gc-reply", "reencode", "--batch-size", "16",
+                    "--workers", str(workers), "--servers", str(servers),
+                    "--checkpoint", "ck", "--checkpoint-every", "200",
+                    "--keep", "3", *flags]
+        self.run_to_end(training(4, 2))
+        whole = self.summary()[0]
+        self.assertGreater(whole["accuracy"], 0.9)
+        shutil.copytree(self.path("ck", "step-000000000200"),
+                        self.path("saved", "step-000000000200"))
+        for workers, servers, told in (
+                (2, 1, "workers '4', this run '2'; --reshard-residuals"),
+                (4, 3, "servers '2', this run '3'; --reshard-residuals sum or "
+                       "drop")):
+            run = self.run_to_end(training(workers, servers, "--resume"),
+                                  code=31)
+            self.assertIn(told, run.stderr())
+        for flags in (["--reshard-residuals", "sum"],
+                      ["--resume", "--reshard-residuals", "mean"],
+                      ["--resume", "--reshard-residuals", "sum", "--chunk",
+                       "auto"]):
+            self.run_to_end(training(2, 1, *flags), code=2)
+        for workers, servers, way in ((2, 1, "sum"), (8, 3, "sum"),
+                                      (2, 3, "drop"), (4, 2, "sum")):
+            with self.subTest((workers, servers, way)):
+                shutil.rmtree(self.path("ck"))
+                shutil.copytree(self.path("saved"), self.path("ck"))
+                resuming = training(workers, servers, "--resume",
+                                    "--reshard-residuals", way)
+                told = self.run_to_end(resuming).stdout()
+                self.assertIn("resumed from step 200", told)
+                end = self.summary()[0]
+                if workers == 4:  # nothing to do: the same bits
+                    self.assertNotIn("reshard", told)
+                    self.assertEqual(end["weights_sha256"],
+                                     whole["weights_sha256"])
+                    continue
+                self.assertIn(f"--reshard-residuals {way}: ", told)
+                if way == "drop":
+                    self.assertRegex(told, r"4 workers and 2 servers has an L2 "
+                                     r"norm of [0-9.e+]+; .* % of their norm; "
+                                     r"most in fc\d")
+                # As many samples of 20,000 are behind: with half the workers
+                # after twice the batches.
+                left = 2 * (20000 // 16 // workers) - 200 * 4 // workers
+                self.assertEqual(end["steps"], 200 + left)
+                self.assertGreater(end["accuracy"], 0.85)  # 8: fewer steps
+                # What it wrote is of the new numbers.
+                again = self.run_to_end(resuming[:-2]).stdout()
+                self.assertIn("resumed from step", again)
+
     def test_three_failed_writes_in_a_row_end_the_run(self):
         with open(os.path.join(self.folder, "file"), "w") as file:
             file.write("no folder")
