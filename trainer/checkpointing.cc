@@ -14,6 +14,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "base/clock.h"
 #include "base/exit_code.h"
@@ -58,6 +59,7 @@ std::string CursorText(const Cursor& cursor) {
               {"num_skipped", cursor.num_skipped},
               {"loss_scale", cursor.loss_scale.value},
               {"num_good", cursor.loss_scale.num_good},
+              {"auto", cursor.auto_choice},
               {"loss_sum", cursor.since_point.loss_sum},
               {"num_correct", cursor.since_point.num_correct},
               {"num_samples", cursor.since_point.num_samples},
@@ -81,6 +83,10 @@ absl::StatusOr<Cursor> ParseCursor(const std::string& text) {
   cursor.since_point = {.loss_sum = NumberOr(json, "loss_sum", std::nan("")),
                         .num_correct = CountOr(json, "num_correct", 0),
                         .num_samples = CountOr(json, "num_samples", 0)};
+  if (const auto choice = json.find("auto");
+      choice != json.end() && choice->is_string()) {
+    cursor.auto_choice = choice->get<std::string>();
+  }
   const Json points = json.value("points", Json::array());
   for (const Json& point : points) {
     if (!point.is_object()) return absl::DataLossError("a point is no object");
@@ -200,11 +206,6 @@ absl::Status CheckCheckpointFlags(const TrainOptions& options) {
         "--checkpoint is for one setting and one seed, so that a folder is of "
         "one run");
   }
-  if (options.settings[0].is_auto) {
-    return absl::InvalidArgumentError(
-        "--checkpoint: --gc-type auto chooses codecs by times that it measures "
-        "anew, so that no run can be repeated; name a codec");
-  }
   return absl::OkStatus();
 }
 
@@ -245,6 +246,9 @@ Facts Checkpointing::MakeFacts() const {
       {"data", options.benchmark ? "synthetic" : options.data},
       {"codec", context_.setting.name},
       {"codec-rules", gc.rules},
+      {"allowed codecs", context_.setting.is_auto
+                             ? absl::StrJoin(gc.types(), ",")
+                             : std::string()},
       {"threshold", context_.setting.threshold},
       {"reply", ToString(gc.reply)},
       {"min-bytes", absl::StrCat(gc.min_bytes)},

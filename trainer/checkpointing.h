@@ -26,7 +26,8 @@ struct Cursor {
   int64_t batch = 0;  // the next one of the epoch
   double seconds = 0;
   int64_t num_skipped = 0;
-  LossScale loss_scale = {};  // its value and count
+  LossScale loss_scale = {};     // its value and count
+  std::string auto_choice = {};  // RunPlan::SaveChoice
   BatchResult since_point = {};
   std::vector<MetricPoint> points = {};  // without what is told of tensors
 };
@@ -93,8 +94,7 @@ class Checkpointing {
 // SIGUSR1 waits for Checkpointing. Before there are other threads.
 void HoldCheckpointSignal();
 
-// InvalidArgument where flags ask for what a checkpoint has not: several runs,
-// codecs that are chosen while it runs.
+// InvalidArgument where flags ask for what a checkpoint has not: several runs.
 absl::Status CheckCheckpointFlags(const TrainOptions& options);
 
 }  // namespace telegrad

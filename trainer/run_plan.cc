@@ -184,9 +184,11 @@ void RunPlan::ShowChunks(std::span<const TensorSpec> tensors) {
   context_->observer.OnNotice(context_->decisions.back());
 }
 
-absl::Status RunPlan::Start(std::span<const TensorSpec> tensors) {
+absl::Status RunPlan::Start(std::span<const TensorSpec> tensors,
+                            const std::string& choice) {
   context_->tensors.assign(tensors.begin(), tensors.end());
-  return context_->setting.is_auto ? StartAuto(tensors) : absl::OkStatus();
+  return context_->setting.is_auto ? StartAuto(tensors, choice)
+                                   : absl::OkStatus();
 }
 
 void RunPlan::Show(const JobPlan& job) {
@@ -211,7 +213,9 @@ void RunPlan::Show(const JobPlan& job) {
   }
 }
 
-absl::Status RunPlan::StartAuto(std::span<const TensorSpec> tensors) {
+absl::Status RunPlan::StartAuto(std::span<const TensorSpec> tensors,
+                                const std::string& choice) {
+  ASSIGN_OR_RETURN(const auto kept, AutoChoiceFromJson(choice));
   CalibrationCache cache(CacheOptionsOf(*context_));
   KVStore& store = context_->store;
   const int members = store.group().num_workers() + store.group().num_servers();
@@ -232,7 +236,17 @@ absl::Status RunPlan::StartAuto(std::span<const TensorSpec> tensors) {
     }
   }
   auto_ = std::make_unique<AutoCompression>(store, std::move(options));
-  ASSIGN_OR_RETURN(const AutoCompression::Decisions decisions, auto_->Start());
+  AutoCompression::Decisions decisions;
+  if (kept.has_value()) {
+    RETURN_IF_ERROR(auto_->Resume(*kept));
+    decisions.push_back(
+        {.what = Decision::Kind::kCodec,
+         .choice = absl::StrCat(kept->codec, " for ", kept->tensors.size(),
+                                " of ", tensors.size(), " tensors"),
+         .why = "the checkpoint's run had chosen it"});
+  } else {
+    ASSIGN_OR_RETURN(decisions, auto_->Start());
+  }
   SayNotes(*context_, cache, /*are_decisions=*/true);
   for (const std::string& note : auto_->notes()) {
     context_->observer.OnLine(absl::StrCat("auto: ", note));

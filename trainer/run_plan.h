@@ -28,8 +28,14 @@ class RunPlan {
   // `tensors` (none for a single worker), shows it, keeps it in the context,
   // and gives tensors what it decides of them. Errors as AgreeOnPlan.
   absl::Status Agree(RunContext& context, std::span<TensorSpec> tensors);
-  // After Init. Errors as AutoCompression.
-  absl::Status Start(std::span<const TensorSpec> tensors);
+  // After Init; `choice` is what another run of --gc-type auto has kept, or "".
+  // Errors as AutoCompression.
+  absl::Status Start(std::span<const TensorSpec> tensors,
+                     const std::string& choice = {});
+  // For Start; "" where nothing is kept.
+  std::string SaveChoice() const {
+    return auto_ == nullptr ? "" : ToJson(auto_->choice());
+  }
   absl::Status AfterStep(const StepTimes& times);
   // Whether AfterStep must be told of a step whose exchange is over.
   bool DecidesAfterStep() const {
@@ -44,7 +50,8 @@ class RunPlan {
  private:
   void Show(const JobPlan& job);
   void ShowChunks(std::span<const TensorSpec> tensors);
-  absl::Status StartAuto(std::span<const TensorSpec> tensors);
+  absl::Status StartAuto(std::span<const TensorSpec> tensors,
+                         const std::string& choice);
   void Say(const AutoCompression::Decisions& decisions);
 
   RunContext* context_ = nullptr;

@@ -101,6 +101,7 @@ class Training {
   int first_epoch_ = 0;  // of this process, and its first batch
   int64_t first_batch_ = 0;
   int64_t num_skipped_ = 0;
+  std::string auto_choice_;  // of the run that goes on
   LossScale loss_scale_;
   double seconds_ = 0;  // of steps
   WorkerTotals totals_;
@@ -212,7 +213,7 @@ absl::Status Training::Init() {
         ": no gradient leaves before all workers have seen that all are "
         "finite; the exchange overlaps with nothing"));
   }
-  return run_plan_.Start(specs);
+  return run_plan_.Start(specs, auto_choice_);
 }
 
 void Training::Inject(size_t index) {
@@ -272,6 +273,7 @@ absl::Status Training::Resume() {
     loss_scale_.value = cursor->loss_scale.value;
     loss_scale_.num_good = cursor->loss_scale.num_good;
   }
+  auto_choice_ = cursor->auto_choice;
   since_point_ = cursor->since_point;
   summary_.points = cursor->points;
   return absl::OkStatus();
@@ -284,6 +286,7 @@ Cursor Training::CursorAt(int epoch, int64_t batch) const {
           .seconds = seconds_,
           .num_skipped = num_skipped_,
           .loss_scale = loss_scale_,
+          .auto_choice = run_plan_.SaveChoice(),
           .since_point = since_point_,
           .points = summary_.points};
 }

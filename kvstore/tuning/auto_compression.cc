@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -96,6 +97,28 @@ std::vector<std::string> CodecsToMeasure(const CodecControl& codecs,
   return {names.begin(), names.end()};
 }
 
+std::string ToJson(const std::optional<AutoChoice>& choice) {
+  if (!choice.has_value()) return "";
+  return nlohmann::json{{"codec", choice->codec}, {"tensors", choice->tensors}}
+      .dump();
+}
+
+absl::StatusOr<std::optional<AutoChoice>> AutoChoiceFromJson(
+    absl::string_view text) {
+  if (text.empty()) return std::optional<AutoChoice>();
+  const auto read =
+      nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto is_text = [](const auto& each) { return each.is_string(); };
+  if (!read.is_object() || !read.contains("codec") ||
+      !read["codec"].is_string() || !read.contains("tensors") ||
+      !read["tensors"].is_array() ||
+      !std::ranges::all_of(read["tensors"], is_text)) {
+    return absl::InvalidArgumentError("no choice of 'auto'");
+  }
+  return AutoChoice{.codec = read["codec"].get<std::string>(),
+                    .tensors = read["tensors"].get<std::vector<std::string>>()};
+}
+
 StepTimes MedianTimes(std::span<const StepTimes> samples) {
   const auto median = [&samples](double StepTimes::*time) {
     std::vector<double> values;
@@ -128,9 +151,8 @@ absl::StatusOr<AutoCompression::Decisions> AutoCompression::Start() {
     profile_.tensors.push_back(
         {.name = reports[key].name,
          .num_elems = static_cast<int64_t>(reports[key].num_elems)});
-    if (reports[key].has_rule) {
-      RETURN_IF_ERROR(store_.codecs().SetCodec(static_cast<Key>(key), 0));
-    }
+    RETURN_IF_ERROR(store_.codecs().SetCodec(
+        static_cast<Key>(key), reports[key].has_rule ? 0 : kDenseCodec));
   }
   RETURN_IF_ERROR(Measure(options_.speeds));
   given_ = CodecsOf(reports, /*is_choice=*/true, &calibration_);

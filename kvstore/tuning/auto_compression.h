@@ -52,6 +52,10 @@ struct AutoChoice {
   std::string codec = "none";
   std::vector<std::string> tensors = {};  // that have it
 };
+// As JSON, and back; InvalidArgument where it is none. "" stands for nullopt.
+std::string ToJson(const std::optional<AutoChoice>& choice);
+absl::StatusOr<std::optional<AutoChoice>> AutoChoiceFromJson(
+    absl::string_view text);
 
 // In order of use: the store is initialised with
 // CompressionConfig::starts_dense, then Start, then AfterStep after every step,
@@ -68,7 +72,7 @@ class AutoCompression {
       : store_(store), options_(std::move(options)) {}
 
   // Measures the codecs (a fraction of a second each) that the cache lacks.
-  // Tensors that a rule names are compressed at once.
+  // Tensors that a rule names are compressed at once, all others not.
   absl::StatusOr<Decisions> Start();
   // Instead of Start: goes on with what another run has kept. InvalidArgument
   // for a codec that is not allowed and a tensor that is not there.

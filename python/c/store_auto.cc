@@ -7,7 +7,6 @@
 #include "python/c/bytes.h"
 #include "python/c/store.h"
 
-using telegrad::AutoChoice;
 using telegrad::AutoCompression;
 using telegrad::AutoOptions;
 using telegrad::Decision;
@@ -91,9 +90,7 @@ absl::StatusOr<std::string> telegrad_store::AfterStep(const StepTimes& times) {
 absl::StatusOr<std::string> telegrad_store::SaveChoice() const {
   RETURN_IF_ERROR(CheckAuto());
   if (auto_ == nullptr) return "";
-  const std::optional<AutoChoice> choice = auto_->choice();
-  if (!choice.has_value()) return "";
-  return Json({{"codec", choice->codec}, {"tensors", choice->tensors}}).dump();
+  return telegrad::ToJson(auto_->choice());
 }
 
 absl::Status telegrad_store::LoadChoice(absl::string_view text) {
@@ -102,20 +99,10 @@ absl::Status telegrad_store::LoadChoice(absl::string_view text) {
     return absl::FailedPreconditionError(
         "what 'auto' has chosen is loaded before the first step");
   }
-  if (text.empty()) return absl::OkStatus();
-  const Json read = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  AutoChoice choice;
-  const auto is_text = [](const Json& each) { return each.is_string(); };
-  if (!read.is_object() || !read.contains("codec") ||
-      !read["codec"].is_string() || !read.contains("tensors") ||
-      !read["tensors"].is_array() ||
-      !std::ranges::all_of(read["tensors"], is_text)) {
-    return absl::InvalidArgumentError("no choice of 'auto'");
-  }
-  choice.codec = read["codec"].get<std::string>();
-  choice.tensors = read["tensors"].get<std::vector<std::string>>();
+  ASSIGN_OR_RETURN(const auto choice, telegrad::AutoChoiceFromJson(text));
+  if (!choice.has_value()) return absl::OkStatus();
   auto resumed = std::make_unique<AutoCompression>(*store_, AutoOptionsNow());
-  RETURN_IF_ERROR(resumed->Resume(choice));
+  RETURN_IF_ERROR(resumed->Resume(*choice));
   auto_ = std::move(resumed);
   return absl::OkStatus();
 }

@@ -1,6 +1,7 @@
 """A run that was interrupted and goes on ends with the bits of one that was not."""
 
 import os
+import re
 import shutil
 import signal
 import unittest
@@ -106,14 +107,15 @@ class Resume(SystemTest):
         self.assertIn("batch-size '64', this run '32'", run.stderr())
         for flags, told in (
                 (["--gc-type", "2bit"], "codec 'none', this run '2bit'"),
+                (["--gc-type", "auto"], "codec 'none', this run 'auto'"),
                 (["--servers", "2"], "servers '1', this run '2'"),
                 (["--gc-threshold", "0.5"], None),
                 (["--optimizer", "adam"], "optimizer 'sgd', this run 'adam'")):
             run = self.run_to_end([*saving, "--resume", *flags],
                                   code=2 if told is None else 31)
             self.assertIn(told or "", run.stderr())
-        for flags in (["--gc-type", "auto"], ["--kv-store", "dist_async"],
-                      ["--seed", "1,2"], ["--checkpoint-every", "often"]):
+        for flags in (["--kv-store", "dist_async"], ["--seed", "1,2"],
+                      ["--checkpoint-every", "often"]):
             self.run_to_end([*saving, "--resume", *flags], code=2)
         shown = self.run_to_end(["--show-checkpoint", "ck"]).stdout()
         for word in ("step 6: whole", "network", "mlp",
@@ -194,6 +196,23 @@ class Resume(SystemTest):
                                "--num-batches", "9", "--checkpoint", "file/ck",
                                "--checkpoint-every", "2"], code=41)
         self.assertIn("no checkpoint of step 4", run.stdout())
+
+    def test_auto_goes_on_with_what_it_had_chosen(self):
+        flags = ["--network", "mlp", "--data", "digits", "--num-epochs", "1",
+                 "--num-batches", "80", "--link", "100mbit", "--gc-type",
+                 "auto", "--checkpoint", "ck", "--checkpoint-every", "70"]
+        self.run_to_end(flags, seconds=120)
+        chosen = self.summary()[0]["decisions"][-1]
+        codec = re.search(r"compression (\w+)", chosen).group(1)
+        self.run_to_end([*flags, "--resume"], seconds=120)
+        run, = self.summary()
+        self.assertEqual(run["steps"], 80)
+        self.assertRegex(run["decisions"][0],
+                         rf"auto, step 0: compression {codec} for \d of 6 "
+                         "tensors: the checkpoint's run had chosen it")
+        run = self.run_to_end([*flags, "--resume", "--gc-allow", "fp16"],
+                              code=31)
+        self.assertIn("allowed codecs '2bit', this run 'fp16'", run.stderr())
 
 
 if __name__ == "__main__":
