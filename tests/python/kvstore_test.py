@@ -465,6 +465,7 @@ class KVStore(unittest.TestCase):
 
 if __name__ == "__main__":
     workers.main({function.__name__: function for function in (
-        meanings, halves, known_answers, model_of_two_bits, optimizer, dies, never_ends,
+        meanings, means, halves, known_answers, model_of_two_bits, optimizer, dies,
+        never_ends,
         ends_in_flight, forks, dmlc, server_dies, wrong_secret, differs,
         opens_and_closes)})

@@ -104,8 +104,9 @@ class Numbers(unittest.TestCase):
                 else:
                     stages.add((rows[event["tid"]], event["name"]))
         self.assertEqual(rows[0], "w")
-        self.assertEqual(stages, {("w, chunk 0", "encode and sum"),
-                                  ("w, chunk 0", "decode")})
+        self.assertEqual(stages, {("w, chunk 0", stage) for stage in
+                                  ("queued", "encode", "send", "network and server",
+                                   "decode")})
         self.assertEqual([(span["ph"], span["name"], span["pid"], span["tid"])
                           for span in spans], [("X", "push_pull", 0, 0), ("X", "pull", 0, 0)])
         first, second = spans
