@@ -42,9 +42,28 @@ struct AdamStep {
 using AdamFn = void(const float* grad, size_t n, AdamStep step, float* weight,
                     float* mean, float* square, Stream stream);
 
+// One step of torch::optim::Adagrad (keep and rest 1) or RMSprop (not centered,
+// without momentum):
+//   g = rescale * grad[i] + weight_decay * weight[i]
+//   square[i] = keep * square[i] + rest * (g * g)
+//   weight[i] = weight[i] - learning_rate * (g / (sqrt(square[i]) + epsilon))
+// Cost: 20 bytes per element. Source: Duchi, Hazan and Singer, JMLR 2011,
+// section 1.3, diagonal; Tieleman and Hinton, Coursera 2012, lecture 6.5.
+struct SquareStep {
+  float rescale = 1;
+  float weight_decay = 0;
+  float learning_rate = 0.01f;
+  float keep = 1;
+  float rest = 1;  // 1 - keep: RMSprop's
+  float epsilon = 1e-8f;
+};
+using SquareFn = void(const float* grad, size_t n, SquareStep step,
+                      float* weight, float* square, Stream stream);
+
 struct OptimizerKernels {
   NesterovFn* nesterov = nullptr;
   AdamFn* adam = nullptr;
+  SquareFn* square = nullptr;
 };
 
 }  // namespace telegrad::kernels

@@ -22,10 +22,9 @@ constexpr Name<NonFinitePolicy> kPolicies[] = {
 constexpr Name<UpdateOn> kUpdateOns[] = {{UpdateOn::kWorker, "worker"},
                                          {UpdateOn::kServer, "server"}};
 constexpr Name<OptimizerKind> kOptimizers[] = {
-    {OptimizerKind::kSgd, "sgd"},
-    {OptimizerKind::kNag, "nag"},
-    {OptimizerKind::kAdam, "adam"},
-    {OptimizerKind::kAdamW, "adamw"}};
+    {OptimizerKind::kSgd, "sgd"},         {OptimizerKind::kNag, "nag"},
+    {OptimizerKind::kAdam, "adam"},       {OptimizerKind::kAdamW, "adamw"},
+    {OptimizerKind::kAdagrad, "adagrad"}, {OptimizerKind::kRmsProp, "rmsprop"}};
 constexpr Name<PackingMode> kPackingModes[] = {{PackingMode::kPlain, "plain"},
                                                {PackingMode::kRadix, "radix"},
                                                {PackingMode::kAuto, "auto"}};

@@ -44,6 +44,22 @@ kernels::AdamStep MakeAdamStep(const OptimizerConfig& config,
   };
 }
 
+bool KeepsSquaresAlone(OptimizerKind kind) {
+  return kind == OptimizerKind::kAdagrad || kind == OptimizerKind::kRmsProp;
+}
+
+kernels::SquareStep MakeSquareStep(const OptimizerConfig& config,
+                                   const RateMultipliers& own) {
+  const bool is_sum = config.kind == OptimizerKind::kAdagrad;
+  return {
+      .rescale = config.sgd.rescale,
+      .weight_decay = config.sgd.weight_decay * own.wd,
+      .learning_rate = config.sgd.learning_rate * own.lr,
+      .keep = is_sum ? 1.0f : config.adam.beta2,
+      .rest = is_sum ? 1.0f : static_cast<float>(1 - double{config.adam.beta2}),
+      .epsilon = config.adam.epsilon};
+}
+
 }  // namespace
 
 void OptimizerState::Step(const OptimizerConfig& config,
@@ -61,6 +77,11 @@ void OptimizerState::Step(const OptimizerConfig& config,
     kernels.optimizer.adam(grad, n, MakeAdamStep(config, own, num_steps_),
                            weight, first_.as<float>(), second_.as<float>(),
                            stream);
+    return;
+  }
+  if (KeepsSquaresAlone(config.kind)) {
+    kernels.optimizer.square(grad, n, MakeSquareStep(config, own), weight,
+                             first_.as<float>(), stream);
     return;
   }
   kernels::SgdParameters sgd = config.sgd;

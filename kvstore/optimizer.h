@@ -40,7 +40,7 @@ class OptimizerState {
 
  private:
   uint64_t num_steps_ = 0;
-  Buffer first_;   // the momentum; Adam's mean
+  Buffer first_;   // the momentum; Adam's mean; the others' squares
   Buffer second_;  // Adam's mean square
 };
 

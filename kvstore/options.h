@@ -132,13 +132,15 @@ enum class OptimizerKind : uint8_t {
   kNag = 1,  // with Nesterov's
   kAdam = 2,
   kAdamW = 3,
+  kAdagrad = 4,
+  kRmsProp = 5,  // not centered, without momentum
 };
-constexpr uint8_t kMaxOptimizerKind = 3;
+constexpr uint8_t kMaxOptimizerKind = 5;
 
 struct AdamParameters {
   float beta1 = 0.9f;
-  float beta2 = 0.999f;
-  float epsilon = 1e-8f;
+  float beta2 = 0.999f;   // rmsprop's, too
+  float epsilon = 1e-8f;  // as well, and adagrad's
 };
 
 // Used by servers when update_on is kServer.

@@ -70,7 +70,8 @@ struct TensorState {
   std::string name;
   uint64_t num_elems = 0;
   uint64_t num_steps = 0;
-  std::vector<Buffer> arrays;  // [num_elems] f32 each: momentum; mean, square
+  std::vector<Buffer> arrays;  // [num_elems] f32 each: momentum; mean, square;
+                               // square
 };
 struct OptimizerStates {
   OptimizerKind kind = OptimizerKind::kSgd;

@@ -179,7 +179,9 @@ enum telegrad_optimizer_kind {
   TELEGRAD_SGD = 0,      /* with momentum */
   TELEGRAD_NAG = 1,      /* with Nesterov's */
   TELEGRAD_ADAM = 2,     /* decay is added to the gradient */
-  TELEGRAD_ADAMW = 3     /* weights decay by themselves */
+  TELEGRAD_ADAMW = 3,    /* weights decay by themselves */
+  TELEGRAD_ADAGRAD = 4,  /* over the root of the sum of squares */
+  TELEGRAD_RMSPROP = 5   /* of their mean */
 };
 
 /* Run by the store, but for RESCALE: pulls give weights. Rules: docs/c.md. */
@@ -190,9 +192,9 @@ typedef struct telegrad_optimizer {
   float momentum;      /* 0; of sgd and nag */
   float weight_decay;  /* 0 */
   float rescale_grad;  /* 1; of the sum over workers */
-  float beta1;         /* 0.9; of adam and adamw, as the next two */
-  float beta2;         /* 0.999 */
-  float epsilon;       /* 1e-8 */
+  float beta1;         /* 0.9; of adam and adamw */
+  float beta2;         /* 0.999; of these and rmsprop */
+  float epsilon;       /* 1e-8; of all but sgd and nag */
   int32_t reserved;
 } telegrad_optimizer;
 TELEGRAD_API void telegrad_optimizer_init(telegrad_optimizer* optimizer,
@@ -201,8 +203,7 @@ TELEGRAD_API void telegrad_optimizer_init(telegrad_optimizer* optimizer,
 typedef struct telegrad_store_options {
   uint32_t size;         /* set by telegrad_store_options_init */
   int32_t num_devices;   /* tensors of this process for each key; 1 */
-  int64_t max_staleness; /* of "dist_async": no worker is more steps ahead of
-                            the slowest; -1, the standard: any number */
+  int64_t max_staleness; /* of "dist_async"; -1, the standard: any number */
 } telegrad_store_options;
 TELEGRAD_API void telegrad_store_options_init(telegrad_store_options* options,
                                               uint64_t size);

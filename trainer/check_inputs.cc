@@ -77,7 +77,6 @@ struct Effect {
 constexpr char kProfile[] = "a gradient profile has no model to train";
 constexpr char kAlone[] = "it is for --local-steps";
 constexpr char kNoSums[] = "with --local-steps no gradients are summed";
-constexpr char kAdams[] = "it is for --optimizer adam and adamw";
 
 constexpr Effect kEffects[] = {
     {"--gc-type", [](const TrainOptions& o) { return !o.has_comparison; },
@@ -99,10 +98,10 @@ constexpr Effect kEffects[] = {
     {"--lr-step-epochs", Trains, kProfile},
     {"--mom", Trains, kProfile},
     {"--mom", HasMomentum, "it is for --optimizer sgd and nag"},
-    {"--beta1", HasBetas, kAdams},
-    {"--adam-freeze-after", HasBetas, kAdams},
-    {"--beta2", HasBetas, kAdams},
-    {"--epsilon", HasBetas, kAdams},
+    {"--beta1", HasBetas, kForAdams},
+    {"--adam-freeze-after", HasBetas, kForAdams},
+    {"--beta2", HasBeta2, kForBeta2},
+    {"--epsilon", HasEpsilon, kForEpsilon},
     {"--optimizer", Trains, kProfile},
     {"--max-staleness", IsAsync, "it is for --kv-store dist_async"},
     {"--local-steps", Trains, kProfile},

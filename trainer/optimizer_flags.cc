@@ -59,7 +59,8 @@ void AddRateFlags(CLI::App& app, TrainOptions& options,
 void AddOptimizerFlags(CLI::App& app, TrainOptions& options,
                        RawOptimizerFlags& raw) {
   app.add_option("--optimizer", raw.optimizer,
-                 "sgd (with --mom), nag (Nesterov's momentum), adam, adamw")
+                 "sgd (with --mom), nag (Nesterov's momentum), adam, adamw, "
+                 "adagrad, rmsprop")
       ->capture_default_str()
       ->group(kOptimizerGroup);
   AddRateFlags(app, options, raw);
@@ -71,7 +72,8 @@ void AddOptimizerFlags(CLI::App& app, TrainOptions& options,
                  "what adam and adamw keep of the mean of gradients per step")
       ->capture_default_str()
       ->group(kOptimizerGroup);
-  app.add_option("--beta2", options.adam.beta2, "and of that of their squares")
+  app.add_option("--beta2", options.adam.beta2,
+                 "and, as rmsprop, of that of their squares")
       ->capture_default_str()
       ->group(kOptimizerGroup);
   app.add_option("--adam-freeze-after", options.adam_freeze_after,
@@ -81,7 +83,7 @@ void AddOptimizerFlags(CLI::App& app, TrainOptions& options,
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
       ->group(kOptimizerGroup);
   app.add_option("--epsilon", options.adam.epsilon,
-                 "of adam and adamw, beside the root of that")
+                 "of all but sgd and nag, beside the root of squares")
       ->capture_default_str()
       ->group(kOptimizerGroup);
 }
@@ -120,6 +122,14 @@ void AddConsistencyFlags(CLI::App& app, TrainOptions& options) {
 bool HasBetas(const TrainOptions& options) {
   return options.optimizer == OptimizerKind::kAdam ||
          options.optimizer == OptimizerKind::kAdamW;
+}
+
+bool HasBeta2(const TrainOptions& options) {
+  return HasBetas(options) || options.optimizer == OptimizerKind::kRmsProp;
+}
+
+bool HasEpsilon(const TrainOptions& options) {
+  return HasBeta2(options) || options.optimizer == OptimizerKind::kAdagrad;
 }
 
 bool StepsByAdam(const TrainOptions& options) {

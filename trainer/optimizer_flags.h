@@ -25,9 +25,18 @@ void AddOptimizerFlags(CLI::App& app, TrainOptions& options,
 absl::Status FinishOptimizerFlags(const RawOptimizerFlags& raw,
                                   TrainOptions& options);
 
-// Whether the optimizer is adam or adamw; and whether it steps with each
-// gradient as codecs leave it.
+// Whether the optimizer is adam or adamw.
 bool HasBetas(const TrainOptions& options);
+// Whether --beta2 and --epsilon are its numbers, too.
+bool HasBeta2(const TrainOptions& options);
+bool HasEpsilon(const TrainOptions& options);
+// Where it has not: which are.
+inline constexpr char kForAdams[] = "it is for --optimizer adam and adamw";
+inline constexpr char kForBeta2[] =
+    "it is for --optimizer adam, adamw and rmsprop";
+inline constexpr char kForEpsilon[] =
+    "it is for --optimizer adam, adamw, adagrad and rmsprop";
+// Whether it is, and steps with each gradient as codecs leave it.
 bool StepsByAdam(const TrainOptions& options);
 
 // Codes of fewer bits per element and step harm it: all below int4 (measured

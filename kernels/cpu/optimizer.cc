@@ -90,7 +90,40 @@ void Adam(const float* HWY_RESTRICT grad, size_t n, AdamStep step,
                               square + i, stream);
 }
 
-void FillOptimizer(KernelTable& table) { table.optimizer = {Nesterov, Adam}; }
+void Square(const float* HWY_RESTRICT grad, size_t n, SquareStep step,
+            float* HWY_RESTRICT weight, float* HWY_RESTRICT square,
+            Stream stream) {
+  const DF df;
+  const VF rescale = hn::Set(df, step.rescale);
+  const VF decay = hn::Set(df, step.weight_decay);
+  const VF rate = hn::Set(df, step.learning_rate);
+  const VF keep = hn::Set(df, step.keep);
+  const VF rest = hn::Set(df, step.rest);
+  const VF epsilon = hn::Set(df, step.epsilon);
+  const size_t ahead = PrefetchBytes();
+  size_t i = 0;
+  for (; i + kStepBlock <= n; i += kStepBlock) {
+    PrefetchRead<4 * kStepBlock>(grad + i, ahead);
+    PrefetchWrite<4 * kStepBlock>(weight + i, ahead);
+    PrefetchWrite<4 * kStepBlock>(square + i, ahead);
+    for (size_t j = i; j < i + kStepBlock; j += kLanes) {
+      const VF w = hn::LoadU(df, weight + j);
+      const VF g =
+          hn::Add(hn::Mul(rescale, hn::LoadU(df, grad + j)), hn::Mul(decay, w));
+      const VF v = hn::Add(hn::Mul(keep, hn::LoadU(df, square + j)),
+                           hn::Mul(rest, hn::Mul(g, g)));
+      const VF moved = hn::Div(g, hn::Add(hn::Sqrt(v), epsilon));
+      hn::StoreU(v, df, square + j);
+      hn::StoreU(hn::Sub(w, hn::Mul(rate, moved)), df, weight + j);
+    }
+  }
+  reference::Optimizer().square(grad + i, n - i, step, weight + i, square + i,
+                                stream);
+}
+
+void FillOptimizer(KernelTable& table) {
+  table.optimizer = {Nesterov, Adam, Square};
+}
 
 #endif  // HWY_TARGET
 

@@ -58,6 +58,28 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
   }
 }
 
+template <bool kVector>
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
+    SquareKernel(const float* __restrict__ grad, size_t n, SquareStep step,
+                 float* __restrict__ weight, float* __restrict__ square) {
+  for (size_t i = 4 * GlobalThread(); i < n; i += 4 * NumThreads()) {
+    float x[4];
+    float w[4];
+    float v[4];
+    Load4<kVector>(grad, i, n, x);
+    Load4<kVector>(weight, i, n, w);
+    Load4<kVector>(square, i, n, v);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const float g = step.rescale * x[j] + step.weight_decay * w[j];
+      v[j] = step.keep * v[j] + step.rest * (g * g);
+      w[j] = w[j] - step.learning_rate * (g / (sqrtf(v[j]) + step.epsilon));
+    }
+    Store4<kVector>(v, i, n, square);
+    Store4<kVector>(w, i, n, weight);
+  }
+}
+
 void Nesterov(const float* grad, size_t n, SgdParameters params, float* weight,
               float* momentum, Stream stream) {
   if (n == 0) return;
@@ -78,8 +100,18 @@ void Adam(const float* grad, size_t n, AdamStep step, float* weight,
       grad, n, step, weight, mean, square);
 }
 
+void Square(const float* grad, size_t n, SquareStep step, float* weight,
+            float* square, Stream stream) {
+  if (n == 0) return;
+  const bool is_vector =
+      IsAligned(grad, 16) && IsAligned(weight, 16) && IsAligned(square, 16);
+  auto* const kernel = is_vector ? SquareKernel<true> : SquareKernel<false>;
+  kernel<<<GridFor((n + 3) / 4), kThreads, 0, StreamOf(stream)>>>(
+      grad, n, step, weight, square);
+}
+
 }  // namespace
 
-OptimizerKernels Optimizer() { return {Nesterov, Adam}; }
+OptimizerKernels Optimizer() { return {Nesterov, Adam, Square}; }
 
 }  // namespace telegrad::kernels::cuda

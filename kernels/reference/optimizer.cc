@@ -29,8 +29,18 @@ void Adam(const float* grad, size_t n, AdamStep step, float* weight,
   }
 }
 
+void Square(const float* grad, size_t n, SquareStep step, float* weight,
+            float* square, Stream) {
+  for (size_t i = 0; i < n; ++i) {
+    const float g = step.rescale * grad[i] + step.weight_decay * weight[i];
+    square[i] = step.keep * square[i] + step.rest * (g * g);
+    weight[i] = weight[i] - step.learning_rate *
+                                (g / (std::sqrt(square[i]) + step.epsilon));
+  }
+}
+
 }  // namespace
 
-OptimizerKernels Optimizer() { return {Nesterov, Adam}; }
+OptimizerKernels Optimizer() { return {Nesterov, Adam, Square}; }
 
 }  // namespace telegrad::kernels::reference

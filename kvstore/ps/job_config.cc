@@ -182,8 +182,8 @@ std::string OptimizerFact(const OptimizerConfig& config) {
   std::string fact = absl::StrFormat(
       "%s lr %.9g momentum %.9g wd %.9g rescale %.9g", ToString(config.kind),
       sgd.learning_rate, sgd.momentum_rate, sgd.weight_decay, sgd.rescale);
-  if (config.kind == OptimizerKind::kAdam ||
-      config.kind == OptimizerKind::kAdamW) {
+  if (config.kind != OptimizerKind::kSgd &&
+      config.kind != OptimizerKind::kNag) {
     absl::StrAppendFormat(&fact, " betas %.9g %.9g epsilon %.9g",
                           config.adam.beta1, config.adam.beta2,
                           config.adam.epsilon);

@@ -41,6 +41,11 @@ void Check(size_t n, size_t skew, Verdict& verdict) {
   verdict.Compare("adam weight", n, 1, w.values(), weight);
   verdict.Compare("adam mean", n, 1, a.values(), first);
   verdict.Compare("adam square", n, 1, b.values(), second);
+  const kernels::SquareStep step{0.3f, 0.01f, 0.1f, 0.99f, 0.01f, 1e-8f};
+  gpu.square(g.get(), n, step, w.get(), b.get(), Stream{});
+  cpu.square(grad.data(), n, step, weight.data(), second.data(), Stream{});
+  verdict.Compare("square weight", n, 1, w.values(), weight);
+  verdict.Compare("square squares", n, 1, b.values(), second);
 }
 
 }  // namespace
@@ -63,6 +68,9 @@ void MeasureOptimizer(Arrays& a, std::vector<Row>& rows) {
   float* const square = Allocate<float>(n);
   rows.push_back(Time("adam", 28, [&] {
     gpu.adam(a.x, n, kernels::AdamStep{}, a.y, a.z, square, Stream{});
+  }));
+  rows.push_back(Time("square", 20, [&] {
+    gpu.square(a.x, n, kernels::SquareStep{}, a.y, square, Stream{});
   }));
   cudaFree(square);
 }

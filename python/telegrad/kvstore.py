@@ -196,9 +196,9 @@ class KVStore:
         `init` is used; later, between rounds, by all workers alike, for other rates.
 
         Args:
-            optimizer: SGD, NAG, Adam or AdamW of `telegrad.optimizer`, or an object of
-                mxnet.optimizer or torch.optim that is translated to one; or ``Rescale``
-                of `telegrad.optimizer`: no optimizer, but means instead of sums.
+            optimizer: SGD, NAG, Adam, AdamW, Adagrad or RMSProp of `telegrad.optimizer`,
+                or an object of mxnet.optimizer or torch.optim that is translated to one; or
+                ``Rescale`` of `telegrad.optimizer`: no optimizer, but means instead of sums.
 
         Raises:
             telegrad.Unsupported: another optimizer, or an option of it, by name.

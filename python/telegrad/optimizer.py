@@ -78,8 +78,25 @@ class AdamW(Adam):
     _kind = 3
 
 
+@dataclass
+class Adagrad(RunByStore):
+    """torch's ``Adagrad``, without a decay of the rate."""
+    epsilon: float = 1e-10
+    _kind = 4
+    _own = ("epsilon",)
+
+
+@dataclass
+class RMSProp(RunByStore):
+    """torch's ``RMSprop``, not centered, without momentum; `beta2` is its ``alpha``."""
+    beta2: float = 0.99
+    epsilon: float = 1e-8
+    _kind = 5
+    _own = ("beta2", "epsilon")
+
+
 def _refuse(what: str) -> Unsupported:
-    return Unsupported(f"{what}: a store runs sgd, nag, adam and adamw "
+    return Unsupported(f"{what}: a store runs sgd, nag, adam, adamw, adagrad and rmsprop "
                        "(telegrad.optimizer); keep this optimizer on the workers: push "
                        "gradients, pull sums")
 
@@ -97,6 +114,10 @@ _TORCH: Dict[str, Tuple[Any, _Reader, Tuple[str, ...]]] = {
             ("dampening", "maximize")),
     "Adam": (Adam, _torch_adam, ("amsgrad", "maximize")),
     "AdamW": (AdamW, _torch_adam, ("amsgrad", "maximize")),
+    "Adagrad": (Adagrad, lambda group: {"epsilon": group["eps"]},
+                ("lr_decay", "initial_accumulator_value", "maximize")),
+    "RMSprop": (RMSProp, lambda group: {"beta2": group["alpha"], "epsilon": group["eps"]},
+                ("momentum", "centered", "maximize")),
 }
 
 

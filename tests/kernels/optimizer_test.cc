@@ -24,6 +24,12 @@ constexpr AdamStep kAdam[] = {
     {.keep = 0.999f, .beta1 = 0.5f, .rest1 = 0.5f, .epsilon = 0},
     {.rescale = 1e30f, .step_size = 1e30f}};
 
+constexpr SquareStep kSquare[] = {
+    {},
+    {.rescale = 0.3f, .weight_decay = 0.01f, .keep = 0.99f, .rest = 0.01f},
+    {.epsilon = 0},
+    {.rescale = 1e30f, .learning_rate = 1e30f}};
+
 // By hand: d = 1/2 * (2 * g + w / 4); m = m / 2 - d; w = w + m / 2 - d.
 TEST_P(OptimizerTest, NesterovOfKnownNumbers) {
   Array<float> grad(table(), {1, -1, 0});
@@ -64,6 +70,27 @@ TEST_P(OptimizerTest, AdamOfKnownNumbers) {
               ::testing::ElementsAre(4.0f - 2.0f * (3.0f / 5.0f),
                                      4.0f - 2.0f * (-1.0f / 5.0f),
                                      4.0f - 2.0f * (4.5f / 7.0f)));
+}
+
+// By hand: g = 2 * x + w / 4; v = 3/4 v + g^2 / 4; w = w - 2 * g / (sqrt(v) +
+// 1).
+TEST_P(OptimizerTest, SquareOfKnownNumbers) {
+  Array<float> grad(table(), {1, -3, -1});
+  Array<float> weight(table(), {8, 8, 8});
+  Array<float> square(table(), {0, 0, 12});
+  table().optimizer.square(grad.get(), 3,
+                           {.rescale = 2.0f,
+                            .weight_decay = 0.25f,
+                            .learning_rate = 2.0f,
+                            .keep = 0.75f,
+                            .rest = 0.25f,
+                            .epsilon = 1.0f},
+                           weight.get(), square.get(), Stream{});
+  Wait(table());
+  EXPECT_THAT(square.values(), ::testing::ElementsAre(4, 4, 9));
+  EXPECT_THAT(weight.values(),
+              ::testing::ElementsAre(8.0f - 2.0f * (4.0f / 3.0f),
+                                     8.0f - 2.0f * (-4.0f / 3.0f), 8));
 }
 
 struct State {
@@ -124,6 +151,15 @@ TEST_P(OptimizerTest, AdamIsTheReferences) {
     ExpectSameEverywhere(table(), [&](const KernelTable& by, const float* g,
                                       size_t n, float* w, float* m, float* v) {
       by.optimizer.adam(g, n, step, w, m, v, Stream{});
+    });
+  }
+}
+
+TEST_P(OptimizerTest, SquareIsTheReferences) {
+  for (const SquareStep& step : kSquare) {
+    ExpectSameEverywhere(table(), [&](const KernelTable& by, const float* g,
+                                      size_t n, float* w, float*, float* v) {
+      by.optimizer.square(g, n, step, w, v, Stream{});
     });
   }
 }

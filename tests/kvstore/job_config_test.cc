@@ -131,7 +131,7 @@ TEST(JobConfig, RefusesValuesOutOfRange) {
       {"packing", 3},
       {"nonfinite", 4},
       {"update_on", 2},
-      {"optimizer", 4},
+      {"optimizer", 6},
       {"beta1_bits", 0x3f800000},
       {"beta2_bits", 0xbf800000},
       {"epsilon_bits", nan},

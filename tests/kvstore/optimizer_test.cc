@@ -17,9 +17,9 @@ namespace {
 using testing::SameBits;
 using testing::StatusIs;
 
-constexpr OptimizerKind kKinds[] = {OptimizerKind::kSgd, OptimizerKind::kNag,
-                                    OptimizerKind::kAdam,
-                                    OptimizerKind::kAdamW};
+constexpr OptimizerKind kKinds[] = {
+    OptimizerKind::kSgd,   OptimizerKind::kNag,     OptimizerKind::kAdam,
+    OptimizerKind::kAdamW, OptimizerKind::kAdagrad, OptimizerKind::kRmsProp};
 constexpr int kSteps = 25;
 
 float Gradient(int step, size_t i) {
@@ -36,8 +36,8 @@ OptimizerConfig Config(OptimizerKind kind) {
           .adam = {.beta1 = 0.8f, .beta2 = 0.95f, .epsilon = 1e-6f}};
 }
 
-// The pseudo-code of torch.optim.SGD, Adam and AdamW (PyTorch 2.x), of one
-// weight, in double; `g` with the rescaling.
+// The pseudo-code of torch.optim.SGD, Adam, AdamW, Adagrad and RMSprop (PyTorch
+// 2.x), of one weight, in double; `g` with the rescaling.
 struct PyTorch {
   double w = 0;
   double buf = 0, m = 0, v = 0;
@@ -56,6 +56,13 @@ struct PyTorch {
     if (c.kind == OptimizerKind::kSgd || c.kind == OptimizerKind::kNag) {
       buf = t > 1 ? mu * buf + g : g;
       w = w - lr * (c.kind == OptimizerKind::kNag ? g + mu * buf : buf);
+      return;
+    }
+    if (c.kind == OptimizerKind::kAdagrad ||
+        c.kind == OptimizerKind::kRmsProp) {
+      const bool is_sum = c.kind == OptimizerKind::kAdagrad;
+      v = is_sum ? v + g * g : b2 * v + (1 - b2) * g * g;
+      w = w - lr * g / (std::sqrt(v) + eps);
       return;
     }
     m = b1 * m + (1 - b1) * g;
@@ -175,9 +182,9 @@ TEST(Optimizer, NamesAreThoseOfTheCommandLine) {
   for (const OptimizerKind kind : kKinds) {
     EXPECT_EQ(*ParseOptimizerKind(ToString(kind)), kind);
   }
-  EXPECT_THAT(
-      ParseOptimizerKind("rmsprop"),
-      StatusIs(absl::StatusCode::kInvalidArgument, "sgd, nag, adam, adamw"));
+  EXPECT_THAT(ParseOptimizerKind("adadelta"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "sgd, nag, adam, adamw, adagrad, rmsprop"));
 }
 
 // Two workers' halves, against the rule in double: after 10 steps the mean of

@@ -22,7 +22,9 @@ RATES = {"learning_rate": .125, "wd": .0625, "rescale_grad": .5}
 OURS = {"SGD": optimizer.SGD(momentum=.75, **RATES),
         "NAG": optimizer.NAG(momentum=.75, **RATES),
         "Adam": optimizer.Adam(beta1=.75, beta2=.96875, epsilon=1e-5, **RATES),
-        "AdamW": optimizer.AdamW(beta1=.75, beta2=.96875, epsilon=1e-5, **RATES)}
+        "AdamW": optimizer.AdamW(beta1=.75, beta2=.96875, epsilon=1e-5, **RATES),
+        "Adagrad": optimizer.Adagrad(epsilon=1e-5, **RATES),
+        "RMSProp": optimizer.RMSProp(beta2=.96875, epsilon=1e-5, **RATES)}
 
 
 def gradient(step, rank):
@@ -54,6 +56,12 @@ class Model:
             size = F(float(self.lr) / (1 - b1 ** self.t))
             root = F(np.sqrt(1 - b2 ** self.t))
             self.weight = w - size * (self.m / (np.sqrt(self.v) / root + F(ours.epsilon)))
+            return
+        if isinstance(ours, (optimizer.Adagrad, optimizer.RMSProp)):
+            b2 = getattr(ours, "beta2", None)
+            keep, rest = (F(1), F(1)) if b2 is None else (F(b2), F(1 - b2))
+            self.v = keep * self.v + rest * (g * g)
+            self.weight = w - self.lr * (g / (np.sqrt(self.v) + F(ours.epsilon)))
             return
         self.m = F(ours.momentum) * self.m - self.lr * g
         nag = isinstance(ours, optimizer.NAG)
@@ -279,7 +287,10 @@ class Translation(unittest.TestCase):
                 (lambda p: optim.SGD(p, .125, .5, weight_decay=.25), optimizer.SGD),
                 (lambda p: optim.SGD(p, .125, .5, nesterov=True), optimizer.NAG),
                 (lambda p: optim.Adam(p, .125, weight_decay=.25), optimizer.Adam),
-                (lambda p: optim.AdamW(p, .125, weight_decay=.25), optimizer.AdamW)):
+                (lambda p: optim.AdamW(p, .125, weight_decay=.25), optimizer.AdamW),
+                (lambda p: optim.Adagrad(p, .125, weight_decay=.25), optimizer.Adagrad),
+                (lambda p: optim.RMSprop(p, .03125, .875, weight_decay=.25),
+                 optimizer.RMSProp)):
             weight = torch.ones(N)
             theirs = make([weight])
             ours = optimizer.translate(theirs)
@@ -300,6 +311,9 @@ class Translation(unittest.TestCase):
                 (optim.Adam([weight], .1, amsgrad=True), "amsgrad"),
                 (optim.SGD([{"params": [weight]}, {"params": [torch.ones(1)]}], .1),
                  "2 groups.*lr_mult"),
+                (optim.Adagrad([weight], .1, lr_decay=.1), "lr_decay"),
+                (optim.RMSprop([weight], .1, momentum=.5), "momentum"),
+                (optim.RMSprop([weight], .1, centered=True), "centered"),
                 (optim.Rprop([weight]), "Rprop")):
             with self.assertRaisesRegex(telegrad.Unsupported, name):
                 optimizer.translate(wrong)

@@ -14,6 +14,8 @@ OPTIMIZERS = {
     "nag": ["--lr", "0.02"],
     "adam": ["--lr", "0.001", "--beta2", "0.99"],
     "adamw": ["--lr", "0.001", "--wd", "0.01"],
+    "adagrad": ["--lr", "0.01", "--epsilon", "1e-10"],
+    "rmsprop": ["--lr", "0.001", "--beta2", "0.99"],
 }
 ASYNC = ["--kv-store", "dist_async", "--update-on", "server"]
 TWO_EPOCHS = ["--network", "mlp", "--num-epochs", "2", "--num-batches", "5",

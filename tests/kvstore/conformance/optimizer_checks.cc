@@ -79,7 +79,8 @@ std::string CheckOptimizers(const StoreKind& traits, const Wrap& wrap) {
   std::string found;
   for (const OptimizerKind kind :
        {OptimizerKind::kSgd, OptimizerKind::kNag, OptimizerKind::kAdam,
-        OptimizerKind::kAdamW}) {
+        OptimizerKind::kAdamW, OptimizerKind::kAdagrad,
+        OptimizerKind::kRmsProp}) {
     StoreSetup setup = {
         .tensors = {
             {.name = "a", .num_elems = 100, .rates = {.lr = 0.5f, .wd = 2}}}};
