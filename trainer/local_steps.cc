@@ -33,6 +33,12 @@ LocalSteps::LocalSteps(KVStore& store, std::span<Replica> replicas,
   DealTurns();
 }
 
+LocalSteps::~LocalSteps() {
+  for (const Tensor& tensor : tensors_) {
+    if (tensor.running.has_value()) tensor.running->Cancel();
+  }
+}
+
 // A fragment is neighbours, of about as many bytes as others.
 void LocalSteps::DealTurns() {
   size_t total = 0;

@@ -30,6 +30,7 @@ class LocalSteps {
   // Of `replicas`, which have the same weights now, and states for all of them.
   LocalSteps(KVStore& store, std::span<Replica> replicas, const Outer& outer,
              Duration timeout);
+  ~LocalSteps();  // cancels what is under way
 
   // Each device steps its weights with its own gradient. `inner` has no
   // rescaling.
