@@ -4,11 +4,8 @@
 #include <limits>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "base/exit_code.h"
 #include "tests/kvstore/cluster.h"
-#include "tests/kvstore/fake_server.h"
-#include "transport/transport.h"
 
 // What callers are told when something is wrong.
 namespace telegrad {
@@ -16,7 +13,6 @@ namespace {
 
 using testing::Cluster;
 using testing::ClusterConfig;
-using testing::FakeServer;
 using ::testing::HasSubstr;
 using testing::IsOk;
 using testing::Job;
@@ -281,50 +277,6 @@ TEST(NonFinite, GoesThroughUnderPolicyPropagate) {
       EXPECT_EQ(out.as<float>()[50], 0.0f);
     }
   });
-}
-
-TEST(LostServer, FailsTicketsByName) {
-  for (const std::string transport : {"inproc", "tcp", "ucx", "ofi"}) {
-    if (absl::StrContains(DescribeTransports(), transport + ": not in")) {
-      continue;
-    }
-    ClusterConfig config = Job(1);
-    config.has_values = false;
-    config.transport = transport;
-    Cluster cluster(config);
-    auto server = std::make_unique<FakeServer>(cluster.Options());
-    testing::Worker store = cluster.MakeWorker(0);
-    std::vector<Buffer> values;
-    ASSERT_THAT(cluster.Init(store, values), IsOk());
-    Buffer memory = Filled(33, 1.0f);
-    const Ticket ticket = store->PushPull(0, memory.view(), memory.view(), 0);
-    EXPECT_FALSE(
-        ticket.WaitUntil(Clock::now() + std::chrono::milliseconds(50)));
-    server = nullptr;  // as if killed
-    const TimePoint start = Clock::now();
-    const absl::Status status = ticket.Wait(Soon());
-    EXPECT_LT(Clock::now() - start, std::chrono::seconds(20));
-    EXPECT_EQ(ExitCodeOf(status), ExitCode::kServerLost) << status;
-    EXPECT_THAT(std::string(status.message()), HasSubstr("server/0"));
-  }
-}
-
-TEST(LostWorker, FailsTicketsOfTheOthersByName) {
-  Cluster cluster(Job(2));
-  cluster.StartServers();
-  auto other = std::async(std::launch::async, [&] {
-    testing::Worker store = cluster.MakeWorker(1);
-    std::vector<Buffer> values = cluster.MakeValues(1);
-    EXPECT_THAT(cluster.Init(store, values), IsOk());
-    store->group().Fail(WithExitCode(ExitCode::kNumericFault,
-                                     absl::DataLossError("worker/1 gives up")));
-  });
-  testing::Worker store = cluster.MakeWorker(0);
-  std::vector<Buffer> values = cluster.MakeValues(0);
-  ASSERT_THAT(cluster.Init(store, values), IsOk());
-  const absl::Status status = store->Push(0, values[0].view(), 0).Wait(Soon());
-  EXPECT_EQ(ExitCodeOf(status), ExitCode::kNumericFault) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("worker/1 gives up"));
 }
 
 void ExpectServerDiffers(const std::function<void(TransportOptions&)>& change,

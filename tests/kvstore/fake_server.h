@@ -1,6 +1,8 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <deque>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -16,7 +18,8 @@
 
 namespace telegrad::testing {
 
-// A server that lets one worker in and answers nothing; its end is a death.
+// A server that lets one worker in and answers nothing, unless it is told to;
+// its end is a death.
 class FakeServer : private TransportHandler {
  public:
   explicit FakeServer(const DistOptions& options)
@@ -50,6 +53,19 @@ class FakeServer : private TransportHandler {
     }
     transport_->Wake();
   }
+  // Answers probes from now on, and those that have come.
+  void AnswerProbes() {
+    {
+      MutexLock lock(&mutex_);
+      answers_probes_ = true;
+    }
+    transport_->Wake();
+  }
+  // From now on takes a push only once it may: until then its payload stays
+  // where the worker has it.
+  void HoldPushes() { may_take_pushes_ = false; }
+  void TakePushes() { may_take_pushes_ = true; }
+  bool holds_push() const { return holds_push_; }
   ~FakeServer() override {
     is_stopping_ = true;
     transport_->Wake();
@@ -68,6 +84,10 @@ class FakeServer : private TransportHandler {
         MutexLock lock(&mutex_);
         if (has_echo_) Send(worker_, FrameType::kEcho, echo_.view());
         has_echo_ = false;
+        while (answers_probes_ && !owed_bytes_.empty()) {
+          Send(worker_, FrameType::kEcho, {zeros_.data(), owed_bytes_.front()});
+          owed_bytes_.pop_front();
+        }
       }
       transport_->Progress(Clock::now() + std::chrono::milliseconds(50));
     }
@@ -76,8 +96,14 @@ class FakeServer : private TransportHandler {
 
   void OnAccept(EndpointId) override {}
   void OnClosed(EndpointId, const absl::Status&) override {}
-  absl::StatusOr<Bytes> OnHeader(EndpointId, ConstBytes,
+  absl::StatusOr<Bytes> OnHeader(EndpointId, ConstBytes bytes,
                                  size_t payload_bytes) override {
+    if (ParseFrameHeader(bytes)->type == FrameType::kPush) {
+      while (!may_take_pushes_ && !is_stopping_) {
+        holds_push_ = true;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    }
     buffers_.emplace_back(payload_bytes);
     return buffers_.back().view();
   }
@@ -87,6 +113,7 @@ class FakeServer : private TransportHandler {
     {
       MutexLock lock(&mutex_);
       last_ = header.type;
+      if (last_ == FrameType::kProbe) owed_bytes_.push_back(header.step);
       changed_.NotifyAll();
     }
     const absl::string_view text(reinterpret_cast<char*>(payload.data),
@@ -121,8 +148,13 @@ class FakeServer : private TransportHandler {
   FrameType last_ ABSL_GUARDED_BY(mutex_) = FrameType::kHello;
   Buffer echo_;  // stays once has_echo_
   bool has_echo_ ABSL_GUARDED_BY(mutex_) = false;
+  std::deque<size_t> owed_bytes_ ABSL_GUARDED_BY(mutex_);  // of echoes
+  bool answers_probes_ ABSL_GUARDED_BY(mutex_) = false;
+  const Buffer zeros_{size_t{32} << 20};  // more than any echo has
   std::vector<Buffer> buffers_;
   std::unique_ptr<TransportContext> transport_;
+  std::atomic<bool> may_take_pushes_{true};
+  std::atomic<bool> holds_push_{false};
   std::atomic<bool> is_stopping_{false};
   std::thread thread_;
 };

@@ -133,6 +133,31 @@ TEST(Link, EndsWithTheStoresErrorWhenAServerDies) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("server/0"));
 }
 
+TEST(Link, IsMeasuredAgainOnceAServerThatWasLateHasAnswered) {
+  ClusterConfig config = Job(1, 1);
+  config.has_values = false;
+  Cluster cluster(config);
+  FakeServer server(cluster.Options());
+  DistOptions options = cluster.Options();
+  options.wanted_rank = 0;
+  options.operation_timeout = std::chrono::seconds(2);
+  testing::Worker store(options);
+  std::vector<Buffer> values;
+  ASSERT_THAT(cluster.Init(store, values), IsOk());
+  EXPECT_THAT(store->link()->Measure(kShort),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, "did not answer"));
+  EXPECT_THAT(store->link()->Measure(kShort),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "still owes"));
+  server.AnswerProbes();
+  const TimePoint deadline = Soon();
+  absl::StatusOr<LinkFigures> link = absl::UnknownError("not measured");
+  do {
+    link = store->link()->Measure(kShort);
+  } while (absl::IsFailedPrecondition(link.status()) &&
+           Clock::now() < deadline);
+  ExpectMeasured(link);
+}
+
 // What a server sends that nobody asked for.
 TEST(Link, RefusesEchoesThatNobodyAskedFor) {
   for (const size_t bytes : {size_t{0}, size_t{64} << 10}) {

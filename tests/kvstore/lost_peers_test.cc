@@ -1,0 +1,103 @@
+#include <sys/mman.h>
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "base/exit_code.h"
+#include "tests/kvstore/cluster.h"
+#include "tests/kvstore/fake_server.h"
+#include "transport/transport.h"
+
+// What becomes of operations when a member is lost or the job fails.
+namespace telegrad {
+namespace {
+
+using testing::Cluster;
+using testing::ClusterConfig;
+using testing::FakeServer;
+using ::testing::HasSubstr;
+using testing::IsOk;
+using testing::Job;
+using testing::Soon;
+using testing::StatusIs;
+
+Buffer Ones(size_t n) {
+  Buffer buffer(4 * n);
+  std::fill_n(buffer.as<float>(), n, 1.0f);
+  return buffer;
+}
+
+TEST(LostServer, FailsTicketsByName) {
+  for (const std::string transport : {"inproc", "tcp", "ucx", "ofi"}) {
+    if (absl::StrContains(DescribeTransports(), transport + ": not in")) {
+      continue;
+    }
+    ClusterConfig config = Job(1);
+    config.has_values = false;
+    config.transport = transport;
+    Cluster cluster(config);
+    auto server = std::make_unique<FakeServer>(cluster.Options());
+    testing::Worker store = cluster.MakeWorker(0);
+    std::vector<Buffer> values;
+    ASSERT_THAT(cluster.Init(store, values), IsOk());
+    Buffer memory = Ones(33);
+    const Ticket ticket = store->PushPull(0, memory.view(), memory.view(), 0);
+    EXPECT_FALSE(
+        ticket.WaitUntil(Clock::now() + std::chrono::milliseconds(50)));
+    server = nullptr;  // as if killed
+    const TimePoint start = Clock::now();
+    const absl::Status status = ticket.Wait(Soon());
+    EXPECT_LT(Clock::now() - start, std::chrono::seconds(20));
+    EXPECT_EQ(ExitCodeOf(status), ExitCode::kServerLost) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("server/0"));
+  }
+}
+
+// A ticket's end gives the memory back, also from a peer that takes its time.
+TEST(FailedStore, EndsTicketsWhenNobodyHasTheirMemory) {
+  constexpr size_t kElems = size_t{1} << 20;  // pages of its own
+  ClusterConfig config = Job(1);
+  config.has_values = false;
+  config.tensors = {{"a", kElems}};
+  config.chunk_elems = kElems;
+  const Buffer memory = Ones(kElems);
+  Cluster cluster(config);
+  FakeServer server(cluster.Options());
+  testing::Worker store = cluster.MakeWorker(0);
+  std::vector<Buffer> values;
+  ASSERT_THAT(cluster.Init(store, values), IsOk());
+  server.HoldPushes();
+  const Ticket ticket = store->PushPull(0, memory.view(), memory.view(), 0);
+  const TimePoint deadline = Soon();
+  while (!server.holds_push() && Clock::now() < deadline) {
+    ticket.WaitUntil(Clock::now() + std::chrono::milliseconds(1));
+  }
+  ASSERT_TRUE(server.holds_push());
+  store->group().Fail(absl::DataLossError("worker/0 gives up"));
+  EXPECT_THAT(ticket.Wait(Soon()),
+              StatusIs(absl::StatusCode::kDataLoss, "gives up"));
+  // Whoever touches it now dies.
+  ASSERT_EQ(mprotect(memory.data(), memory.size(), PROT_NONE), 0);
+  server.TakePushes();
+}
+
+TEST(LostWorker, FailsTicketsOfTheOthersByName) {
+  Cluster cluster(Job(2));
+  cluster.StartServers();
+  auto other = std::async(std::launch::async, [&] {
+    testing::Worker store = cluster.MakeWorker(1);
+    std::vector<Buffer> values = cluster.MakeValues(1);
+    EXPECT_THAT(cluster.Init(store, values), IsOk());
+    store->group().Fail(WithExitCode(ExitCode::kNumericFault,
+                                     absl::DataLossError("worker/1 gives up")));
+  });
+  testing::Worker store = cluster.MakeWorker(0);
+  std::vector<Buffer> values = cluster.MakeValues(0);
+  ASSERT_THAT(cluster.Init(store, values), IsOk());
+  const absl::Status status = store->Push(0, values[0].view(), 0).Wait(Soon());
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kNumericFault) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("worker/1 gives up"));
+}
+
+}  // namespace
+}  // namespace telegrad
