@@ -1,6 +1,6 @@
 #include <CLI/CLI.hpp>
 
-#include "base/exit_code.h"
+#include "base/subcommands.h"
 #include "perf/network/commands.h"
 #include "perf/options.h"
 
@@ -34,18 +34,11 @@ constexpr Subcommand kSubcommands[] = {
 }  // namespace telegrad::perf
 
 int main(int argc, char** argv) {
-  CLI::App app("Measures what Telegrad's parts can do on this machine.");
-  app.require_subcommand(1);
+  CLI::App app("Measures what Telegrad's parts can do on this machine.",
+               "telegrad-perf");
   int exit_code = 0;
   for (const telegrad::perf::Subcommand& each : telegrad::perf::kSubcommands) {
     each.add(*app.add_subcommand(each.name, each.help), exit_code);
   }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    const bool is_help = app.exit(error) == 0;
-    return static_cast<int>(is_help ? telegrad::ExitCode::kOk
-                                    : telegrad::ExitCode::kUsage);
-  }
-  return exit_code;
+  return telegrad::RunSubcommand(app, argc, argv).value_or(exit_code);
 }

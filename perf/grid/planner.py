@@ -143,8 +143,9 @@ class Planner:
                 self.file.name]
 
     def _plan(self, profile, gbps, gc_type):
+        allowed = ["--gc-allow", "all"] if gc_type == "auto" else []
         return json.loads(output([*self._words("plan", profile, gbps),
-                                  "--gc-type", gc_type, "--gc-allow", "all"]))
+                                  "--gc-type", gc_type, *allowed]))
 
     def choice(self, profile, gbps):
         """(name in PLANS, predicted seconds, reason)."""

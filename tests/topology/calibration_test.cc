@@ -50,6 +50,9 @@ TEST(Calibration, SurvivesJson) {
   const auto loaded = LoadCalibration(path);
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   EXPECT_EQ(*loaded, calibration);
+  std::ofstream(path) << "text";
+  EXPECT_THAT(std::string(LoadCalibration(path).status().message()),
+              testing::HasSubstr(path));
   std::remove(path.c_str());
   EXPECT_EQ(LoadCalibration(path).status().code(), absl::StatusCode::kNotFound);
 }

@@ -91,6 +91,7 @@ void Declare(CLI::App& app, PlanFlags& flags) {
       ->capture_default_str();
   app.add_option("--compute-ms", flags.compute_ms,
                  "a step without communication; 0: nothing hides behind it")
+      ->check(CLI::Range(0.0, 1e9))
       ->capture_default_str();
   app.add_option("--gc-type", request.gc_type,
                  "auto, none, or the codec to use whatever it costs")
@@ -179,6 +180,12 @@ absl::Status Run(PlanFlags& flags) {
   ASSIGN_OR_RETURN(Calibration calibration, ReadCalibration(flags));
   if (flags.print_calibration) {
     return Print(CalibrationToJson(calibration));
+  }
+  if (flags.has_allow && flags.request.gc_type != "auto") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--gc-allow has no effect: it lists the codecs for --gc-type auto, and "
+        "--gc-type is ",
+        flags.request.gc_type));
   }
   ASSIGN_OR_RETURN(flags.request.profile, LoadGradientProfile(flags.profile));
   if (flags.request.gc_allow == std::vector<std::string>{"all"}) {

@@ -1,7 +1,7 @@
 #include <CLI/CLI.hpp>
 #include <vector>
 
-#include "base/exit_code.h"
+#include "base/subcommands.h"
 #include "topology/cli/command.h"
 #include "topology/cli/doctor.h"
 #include "topology/cli/plan_command.h"
@@ -24,18 +24,11 @@ std::vector<Subcommand> Subcommands() {
 }  // namespace telegrad::topo
 
 int main(int argc, char** argv) {
-  CLI::App app("Shows what a machine has, what is wrong with it, and plans.");
-  app.require_subcommand(1);
+  CLI::App app("Shows what a machine has, what is wrong with it, and plans.",
+               "telegrad-topo");
   int exit_code = 0;
   for (const telegrad::topo::Subcommand& each : telegrad::topo::Subcommands()) {
     each.add(*app.add_subcommand(each.name, each.help), exit_code);
   }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    const bool is_help = app.exit(error) == 0;
-    return static_cast<int>(is_help ? telegrad::ExitCode::kOk
-                                    : telegrad::ExitCode::kUsage);
-  }
-  return exit_code;
+  return telegrad::RunSubcommand(app, argc, argv).value_or(exit_code);
 }

@@ -261,7 +261,10 @@ absl::StatusOr<Calibration> LoadCalibration(const std::string& path) {
         absl::StrCat("cannot read the calibration ", path));
   }
   text.resize(static_cast<size_t>(file.gcount()));
-  return CalibrationFromJson(text);
+  absl::StatusOr<Calibration> read = CalibrationFromJson(text);
+  if (read.ok()) return read;
+  return absl::Status(read.status().code(),
+                      absl::StrCat(path, ": ", read.status().message()));
 }
 
 }  // namespace telegrad
