@@ -84,5 +84,28 @@ class TestCommand(unittest.TestCase):
         self.assertRegex(summary, r"test release +FAILED")
 
 
+class Refused(unittest.TestCase):
+    def test_what_cannot_work_is_said_before_anything_is_set_up(self):
+        nowhere = "/nowhere"
+        for arguments, variables, word in (
+                (["demmo"], {}, "no command 'demmo'"),
+                (["build", "fast"], {}, "no preset 'fast'"),
+                (["setup", "--force"], {}, "no argument '--force'"),
+                (["test", "--fast"], {}, "no argument '--fast'"),
+                (["bundle"], {}, "bundle needs DIR"),
+                (["bundle", "/usr"], {}, "/usr is there and no bundle"),
+                (["pytorch", nowhere], {}, "no program '/nowhere'"),
+                (["pytorch"], {"TELEGRAD_TORCH_ROOT": nowhere}, "TELEGRAD_TORCH_ROOT=/nowhere"),
+                (["build"], {"TELEGRAD_JOBS": "all"}, "TELEGRAD_JOBS=all"),
+                (["demo"], {"TELEGRAD_JOBS": "0"}, "TELEGRAD_JOBS=0")):
+            with self.subTest(arguments), tempfile.TemporaryDirectory() as folder:
+                shutil.copy(SOURCE / "telegrad", folder)
+                done = subprocess.run([f"{folder}/telegrad", *arguments], capture_output=True,
+                                      text=True, timeout=60, env={**os.environ, **variables})
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(word, done.stderr.splitlines()[0])
+                self.assertEqual(os.listdir(folder), ["telegrad"])
+
+
 if __name__ == "__main__":
     unittest.main()
