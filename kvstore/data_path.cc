@@ -264,9 +264,9 @@ std::vector<int> RanksThatPush(const Plan& plan, size_t num_workers) {
 }
 
 absl::Status CheckPath(const TransportOptions& options) {
+  if (IsAuto(options.name)) return CheckOpenTransport(options);
   TransportOptions one = options;
-  one.name = IsAuto(options.name) ? TransportOf(NetworkKind::kTcp)
-                                  : TransportNamed(options.name);
+  one.name = TransportNamed(options.name);
   return CheckTransport(one);
 }
 
@@ -288,6 +288,7 @@ absl::StatusOr<MemberFacts> LookAtSelf(const PathOptions& options,
     facts.connections = static_cast<int>(NumConnections(transport));
   }
   if (options.given != nullptr) facts.plan = options.given->plan.digest;
+  RETURN_IF_ERROR(CheckPath(transport));
   if (IsAuto(transport.name)) {
     for (const std::string& each :
          TransportsToChoose(facts.interface == "lo")) {
@@ -302,7 +303,6 @@ absl::StatusOr<MemberFacts> LookAtSelf(const PathOptions& options,
       }
     }
   } else {
-    RETURN_IF_ERROR(CheckPath(transport));
     facts.transports.push_back(TransportNamed(transport.name));
   }
   if (facts.interface != "lo" && options.look != nullptr) {

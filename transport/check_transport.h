@@ -7,7 +7,14 @@ namespace telegrad {
 
 // Whether MakeTransport takes such options, as far as that is known without a
 // context. NotFound names the transports, or network devices, that there are;
-// InvalidArgument: rails for one that takes none, and numbers out of range.
+// InvalidArgument: rails for one that takes none, numbers out of range, and
+// what the transport refuses by itself.
 absl::Status CheckTransport(const TransportOptions& options);
+
+// The same while the transport itself is open, whatever the name says.
+absl::Status CheckOpenTransport(TransportOptions options);
+
+// InvalidArgument for a transport that reaches contexts of its process only.
+absl::Status CheckBetweenProcesses(absl::string_view name);
 
 }  // namespace telegrad

@@ -1,8 +1,11 @@
 #include <array>
+#include <iterator>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/network_device.h"
 #include "base/status_macros.h"
 #include "kernels/device_copy.h"
@@ -34,11 +37,18 @@ struct Entry {
   const char* description;  // or why it is not there
   Factory make;             // null: not in this build
   bool takes_rails = false;
+  // What CheckTransport asks it; null: nothing.
+  absl::Status (*check)(const TransportOptions&) = nullptr;
+  bool stays_in_process = false;
 };
+
+// Of `tls`, while the transport is open.
+constexpr const char* kTls[] = {"", "tcp", "shm", "verbs", "efa"};
 
 constexpr std::array kTransports = {
 #if TELEGRAD_WITH_UCX
-    Entry{"ucx", "TCP, shared memory and RDMA by UCX", &MakeUcxTransport},
+    Entry{"ucx", "TCP, shared memory and RDMA by UCX", &MakeUcxTransport,
+          /*takes_rails=*/false, &CheckUcxTransport},
 #else
     Entry{"ucx", "not in this build; it needs libucx-dev", nullptr},
 #endif
@@ -48,8 +58,9 @@ constexpr std::array kTransports = {
     Entry{"ofi", "not in this build; it needs libfabric-dev", nullptr},
 #endif
     Entry{"tcp", "TCP by the kernel's sockets", &MakeTcpTransport,
-          /*takes_rails=*/true},
-    Entry{"inproc", "contexts of one process, for tests", &MakeInprocTransport},
+          /*takes_rails=*/true, &CheckTcpTransport},
+    Entry{"inproc", "contexts of one process, for tests", &MakeInprocTransport,
+          /*takes_rails=*/false, /*check=*/nullptr, /*stays_in_process=*/true},
 };
 
 // By several connections to each peer, if they are asked for.
@@ -191,7 +202,29 @@ absl::Status CheckTransport(const TransportOptions& options) {
   for (const std::string& rail : options.rails) {
     RETURN_IF_ERROR(AddressOrDevice(rail).status());
   }
-  return absl::OkStatus();
+  return entry->check == nullptr ? absl::OkStatus() : entry->check(options);
+}
+
+absl::Status CheckOpenTransport(TransportOptions options) {
+  const bool is_known = absl::c_any_of(
+      kTls, [&](const char* each) { return options.tls == each; });
+  if (!is_known) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tls \"", options.tls,
+                     "\": where auto chooses the transport it is one of ",
+                     absl::StrJoin(kTls + 1, std::end(kTls), ", ")));
+  }
+  options.name = "tcp";
+  options.tls.clear();
+  return CheckTransport(options);
+}
+
+absl::Status CheckBetweenProcesses(absl::string_view name) {
+  const Entry* const entry = FindInBuild(name);
+  if (entry == nullptr || !entry->stays_in_process) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--transport ", name, " stays within one process, and members of a job ",
+      "are processes of their own; tcp reaches them everywhere"));
 }
 
 absl::StatusOr<std::unique_ptr<TransportContext>> MakeTransport(

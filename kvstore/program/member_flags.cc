@@ -6,6 +6,7 @@
 #include "base/status_macros.h"
 #include "kvstore/connections.h"
 #include "topology/apply.h"
+#include "transport/check_transport.h"
 
 namespace telegrad {
 namespace {
@@ -125,6 +126,7 @@ absl::Status FinishMemberFlags(const CLI::App& app, MemberFlags& flags) {
 
 absl::Status CheckMemberPath(const MemberFlags& flags,
                              std::function<MachineReport()> look) {
+  RETURN_IF_ERROR(CheckBetweenProcesses(flags.transport));
   return CheckPath(PathOptions{.transport = TransportOptionsOf(flags),
                                .has_auto_connections = HasAuto(flags),
                                .given = flags.given_plan,

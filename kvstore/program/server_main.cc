@@ -41,6 +41,12 @@ absl::StatusOr<Parts> CheckedParts(const ServerFlags& flags,
                                    const Placement& placement) {
   ASSIGN_OR_RETURN(const Parts parts,
                    PartsOf(placement, flags.has_servers ? flags.servers : 0));
+  if (parts.server_rank != Parts::kNone && placement.role.has_value() &&
+      placement.num_servers == 0) {
+    return absl::InvalidArgumentError(
+        "this process would be a server of a job with --servers 0, whose "
+        "workers sum by themselves: start none, or give --servers");
+  }
   if (parts.worker_rank == Parts::kNone) return parts;
   return absl::InvalidArgumentError(absl::StrCat(
       "this process is worker ", parts.worker_rank,

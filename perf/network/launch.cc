@@ -279,6 +279,13 @@ absl::StatusOr<std::optional<Placement>> LaunchedAs() {
   return placement;
 }
 
+absl::StatusOr<bool> StartsAll(const NetworkOptions& options) {
+  if (options.transport == "inproc") return true;
+  if (options.rank >= 0 || !options.rendezvous.empty()) return false;
+  ASSIGN_OR_RETURN(const std::optional<Placement> placement, LaunchedAs());
+  return !placement.has_value();
+}
+
 absl::Status Agree(const NetworkOptions& options, Rank& rank,
                    const std::string& mine) {
   ASSIGN_OR_RETURN(

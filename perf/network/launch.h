@@ -39,6 +39,9 @@ absl::Status RunRanks(NetworkOptions options,
 // without one.
 absl::StatusOr<std::optional<Placement>> LaunchedAs();
 
+// Whether this process starts all ranks, on this host, or has them as threads.
+absl::StatusOr<bool> StartsAll(const NetworkOptions& options);
+
 // Every rank's `mine` must be the same; the error names two that differ.
 absl::Status Agree(const NetworkOptions& options, Rank& rank,
                    const std::string& mine);

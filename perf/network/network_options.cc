@@ -161,16 +161,17 @@ absl::Status FinishOptions(NetworkOptions& options) {
         "--transport inproc has ranks of one process; leave --rank and "
         "--rendezvous out");
   }
-  return absl::OkStatus();
+  ASSIGN_OR_RETURN(const PathOptions path,
+                   PathOptionsOf(options, kLoopbackAddress));
+  return CheckPath(path.transport);
 }
 
 absl::Status TakePlan(const CLI::App& app, NetworkOptions& options) {
   if (options.plan.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(options.given, LoadPlan(options.plan));
   if (app.count("--connections") == 0) options.connections = "auto";
-  if (options.rank >= 0 || !options.rendezvous.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::optional<Placement> placement, LaunchedAs());
-  if (placement.has_value()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const bool starts_all, StartsAll(options));
+  if (!starts_all) return absl::OkStatus();
   const Plan& plan = options.given->plan;
   if (plan.workers != 1 || plan.servers != 0) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "perf/network/launch.h"
 #include "perf/network/push_pull_memory.h"
 #include "topology/profiles.h"
 
@@ -46,11 +47,13 @@ std::vector<TensorSpec> TensorsOf(const std::vector<Batch>& batches) {
 }
 
 absl::Status CheckMemoryOf(const PushPullOptions& options) {
-  if (options.network.transport != "inproc") return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::vector<Batch> batches, BatchesOf(options));
+  ASSIGN_OR_RETURN(const bool starts_all, StartsAll(options.network));
+  if (!starts_all) return absl::OkStatus();
   const std::optional<uint64_t> available = AvailableMemoryBytes();
   if (!available.has_value()) return absl::OkStatus();
   PushPullSizes sizes = {.workers = options.workers,
+                         .compresses = options.type != "none",
                          .checks = options.network.checks,
                          .replays = options.type != "none" &&
                                     options.type != "fp16" &&

@@ -29,8 +29,8 @@ absl::StatusOr<std::vector<Batch>> BatchesOf(const PushPullOptions& options);
 // By key.
 std::vector<TensorSpec> TensorsOf(const std::vector<Batch>& batches);
 
-// Ranks that are threads share what this process can have: ResourceExhausted
-// with exit code kResourceLimit where that is too little.
+// Where this process starts all ranks they share what this host can have:
+// ResourceExhausted with exit code kResourceLimit where that is too little.
 absl::Status CheckMemoryOf(const PushPullOptions& options);
 
 }  // namespace telegrad::perf

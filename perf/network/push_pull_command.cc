@@ -302,6 +302,7 @@ void AddPushPullCommand(CLI::App& app, int& exit_code) {
         }
         RETURN_IF_ERROR(FinishOptions(options->network));
         RETURN_IF_ERROR(SettlePlan(app, *options));
+        RETURN_IF_ERROR(CompressionOf(*options).status());
         RETURN_IF_ERROR(CheckMemoryOf(*options));
         return RunRanks(options->network, words,
                         [&](const NetworkOptions& network, Rank& rank) {

@@ -35,8 +35,10 @@ std::optional<uint64_t> MemAvailable() {
 
 uint64_t MemoryBytes(const PushPullSizes& sizes) {
   const auto workers = static_cast<uint64_t>(sizes.workers);
-  // A gradient and a sum; a residual, a frame and a reply of each tensor.
-  uint64_t elems = 2 * sizes.largest_batch_elems + 3 * sizes.all_elems;
+  // A gradient and a sum; of codes a residual, a frame and a reply of each
+  // tensor.
+  uint64_t elems = 2 * sizes.largest_batch_elems +
+                   (sizes.compresses ? 3 * sizes.all_elems : 0);
   if (sizes.checks && sizes.replays) {
     // All workers' residuals and payloads, and gradients of one tensor.
     elems += 2 * workers * sizes.largest_batch_elems +
@@ -66,11 +68,12 @@ absl::Status CheckMemory(const PushPullSizes& sizes, uint64_t available_bytes) {
   return WithExitCode(
       ExitCode::kResourceLimit,
       absl::ResourceExhaustedError(absl::StrFormat(
-          "%d workers in one process%s need about %.1f GiB of memory, and %.1f "
-          "GiB are available",
+          "%d workers on this host%s need about %.1f GiB of memory, and %.1f "
+          "GiB are available: take fewer --workers or less --size%s",
           sizes.workers, sizes.checks ? " with --check" : "",
           static_cast<double>(needed) / kGib,
-          static_cast<double>(available_bytes) / kGib)));
+          static_cast<double>(available_bytes) / kGib,
+          sizes.checks ? ", or leave --check out" : "")));
 }
 
 }  // namespace telegrad::perf

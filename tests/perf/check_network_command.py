@@ -53,6 +53,25 @@ def check_row(row, command, transport):
         assert row["messages_per_s"] > 0, row
 
 
+def check_refused(program, transport):
+    """What cannot be is said once, before other ranks start; so is more memory
+    than any machine has."""
+    for code, words, *flags in (
+            (32, ["64 workers on this host with --check"], "--workers", "64",
+             "--servers", "1", "--check", "--size", "1024G"),
+            (2, ["'nonet'", "vgg16"], "--profile", "nonet"),
+            (2, ["'3bit'", "2bit"], "--gc-type", "3bit"),
+            (2, ["smoke", "tcp"], "--transport", "smoke"),
+            (2, ["tls", "bogus"], "--transport", "tcp", "--tls", "bogus")):
+        if "--transport" not in flags:
+            flags += ["--transport", transport.split(":")[0]]
+        wrong = subprocess.run([program, "pushpull", *flags], text=True,
+                               capture_output=True, timeout=60, check=False)
+        assert wrong.returncode == code, wrong
+        assert all(word in wrong.stderr for word in words), wrong
+        assert wrong.stderr.count("\n") == 1, wrong
+
+
 def main():
     program, command, transport = sys.argv[1:]
     environment = {**os.environ, "TELEGRAD_TRANSPORT": "nonsense"}
@@ -80,6 +99,8 @@ def main():
             check_row(row, command, transport)
             assert (row["kv_store"], row["servers"], row["ranks"]) == (
                 "allreduce", 0, 2), row
+    if command == "pushpull":
+        check_refused(program, transport)
     wrong = subprocess.run(
         [program, command, "--timeout", "5"], capture_output=True, text=True,
         timeout=60, check=False, env=environment)

@@ -19,6 +19,9 @@ TEST(PushPullMemory, CountsArraysOfEachRank) {
                          .largest_tensor_elems = 50};
   // Two workers with 2 * 80 + 3 * 100, servers with (2 + 2) * 100.
   EXPECT_EQ(MemoryBytes(sizes), 4u * (2 * 460 + 400));
+  sizes.compresses = false;
+  EXPECT_EQ(MemoryBytes(sizes), 4u * (2 * 160 + 400));
+  sizes.compresses = true;
   sizes.checks = true;
   EXPECT_EQ(MemoryBytes(sizes), 4u * (2 * (460 + 100) + 400));
   sizes.replays = true;
@@ -37,7 +40,9 @@ TEST(PushPullMemory, ThatIsNotThereIsRefused) {
   const absl::Status refused = CheckMemory(sizes, 24 * kGib);
   EXPECT_EQ(ExitCodeOf(refused), ExitCode::kResourceLimit);
   EXPECT_THAT(refused.message(),
-              HasSubstr("64 workers in one process with --check need about"));
+              HasSubstr("64 workers on this host with --check need about"));
+  EXPECT_THAT(refused.message(),
+              HasSubstr("take fewer --workers or less --size, or leave"));
   EXPECT_TRUE(CheckMemory(sizes, 512 * kGib).ok());
 }
 

@@ -169,6 +169,22 @@ class ByHand(PlacedTest):
         self.assertEqual(self.wait(run, 10), 2, run.output())
         self.assertIn("--scheduler", run.stderr())
 
+    def test_what_a_server_cannot_be_is_refused_at_once(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            where = f"127.0.0.1:{taken.getsockname()[1]}"
+            for flags, words in (
+                    (["--role", "scheduler"], [where, "free port"]),
+                    (["--servers", "0"], ["--servers 0"]),
+                    (["--transport", "inproc"], ["inproc", "one process"])):
+                with self.subTest(" ".join(flags)):
+                    run = self.start_server("--scheduler", where, *flags)
+                    self.assertEqual(self.wait(run, 10), 2, run.output())
+                    self.assertEqual(run.stderr().count("\n"), 1, run.stderr())
+                    for word in words:
+                        self.assertIn(word, run.stderr())
+
     def test_a_signal_ends_it_and_the_job(self):
         scheduler = f"127.0.0.1:{free_ports(4)}"
         common = ["--scheduler", scheduler, "--workers", "1"]

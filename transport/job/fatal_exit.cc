@@ -70,7 +70,8 @@ void ExitWithStatus(const absl::Status& status, NodeId self,
                     const FatalListener& tell) {
   std::this_thread::sleep_for(std::chrono::milliseconds(1500));
   FatalEvent event{.code = ExitCodeOf(status)};
-  event.self = ToString(self);
+  // Who has not joined may have no rank.
+  event.self = self.rank < 0 ? RoleName(self.role) : ToString(self);
   event.message = std::string(status.message());
   ExitFatally(event, tell);
 }

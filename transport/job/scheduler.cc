@@ -122,6 +122,16 @@ absl::Status CheckOptions(const SchedulerOptions& options) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<UniqueFd> Listen(const SocketAddress& address) {
+  absl::StatusOr<UniqueFd> listener = ListenOn(address);
+  if (!absl::IsAlreadyExists(listener.status())) return listener;
+  return WithExitCode(
+      ExitCode::kUsage,
+      absl::AlreadyExistsError(absl::StrCat(
+          "the scheduler cannot listen at ", ToString(address),
+          ", where another process does: end that, or name a free port")));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Start(
@@ -147,7 +157,7 @@ absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Start(
     LogWarning(what, ", as wished");
   }
   if (is_any) LogWarning("the scheduler listens on every network");
-  ASSIGN_OR_RETURN(UniqueFd listener, ListenOn(address));
+  ASSIGN_OR_RETURN(UniqueFd listener, Listen(address));
   ASSIGN_OR_RETURN(const SocketAddress bound, LocalAddress(listener.get()));
   std::string shown = ToString(bound);
   if (is_any) {

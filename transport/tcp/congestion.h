@@ -37,7 +37,6 @@ class Congestion {
  public:
   explicit Congestion(std::string wish) : wish_(std::move(wish)) {}
 
-  absl::Status Check() const { return CheckCongestion(wish_); }
   // Of a connected socket: it depends on how far the peer is.
   void Choose(int socket) {
     SetCongestion(socket, wish_);

@@ -21,6 +21,14 @@
 
 namespace telegrad {
 
+absl::Status CheckTcpTransport(const TransportOptions& options) {
+  if (!options.tls.empty() && options.tls != "tcp") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "transport tcp: tls \"", options.tls, "\" is none of tcp, \"\""));
+  }
+  return tcp::CheckCongestion(options.congestion);
+}
+
 absl::StatusOr<std::unique_ptr<TransportContext>> MakeTcpTransport(
     const TransportOptions& options, TransportHandler* handler) {
   return tcp::TcpContext::Make(options, handler);
@@ -78,12 +86,7 @@ TcpContext::TcpContext(const TransportOptions& options,
 
 absl::StatusOr<std::unique_ptr<TransportContext>> TcpContext::Make(
     const TransportOptions& options, TransportHandler* handler) {
-  if (!options.tls.empty() && options.tls != "tcp") {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "transport tcp: tls \"", options.tls, "\" is none of tcp, \"\""));
-  }
   std::unique_ptr<TcpContext> context(new TcpContext(options, handler));
-  RETURN_IF_ERROR(context->congestion_.Check());
   RETURN_IF_ERROR(context->listeners_.Init(options));
   RETURN_IF_ERROR(context->poller_.Open());
   return context;

@@ -22,6 +22,18 @@
 #include "base/status_macros.h"
 #include "transport/gid_row.h"
 
+namespace telegrad {
+
+absl::Status CheckUcxTransport(const TransportOptions& options) {
+  for (const char* known : {"tcp", "shm", ""}) {
+    if (options.tls == known) return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "transport ucx: tls \"", options.tls, "\" is none of tcp, shm, \"\""));
+}
+
+}  // namespace telegrad
+
 namespace telegrad::ucx {
 namespace {
 
@@ -61,14 +73,6 @@ std::string WithCuda(const TransportOptions& options, std::string tls) {
 std::string NetTls(const TransportOptions& options, const SocketAddress& bind) {
   if (options.tls != "tcp" && !IsLoopback(bind)) return "^sm";
   return WithCuda(options, "tcp,self");
-}
-
-absl::Status CheckTls(const TransportOptions& options) {
-  for (const char* known : {"tcp", "shm", ""}) {
-    if (options.tls == known) return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "transport ucx: tls \"", options.tls, "\" is none of tcp, shm, \"\""));
 }
 
 // What the user has set of a setting that UCX reads under any of `names`.
@@ -199,7 +203,6 @@ absl::Status UcxError(absl::string_view what, ucs_status_t status) {
 
 absl::StatusOr<Config> MakeConfig(const TransportOptions& options,
                                   const SocketAddress& bind) {
-  RETURN_IF_ERROR(CheckTls(options));
   ASSIGN_OR_RETURN(Config config, ReadConfig());
   ucp_config_t* handle = config.handle.get();
   ASSIGN_OR_RETURN(const std::string interface, InterfaceOf(bind));

@@ -10,5 +10,7 @@ namespace telegrad {
 // UCX active messages over TCP, shared memory and RDMA.
 absl::StatusOr<std::unique_ptr<TransportContext>> MakeUcxTransport(
     const TransportOptions& options, TransportHandler* handler);
+// InvalidArgument: it has no such tls.
+absl::Status CheckUcxTransport(const TransportOptions& options);
 
 }  // namespace telegrad
