@@ -354,11 +354,17 @@ absl::Status CheckFolder(const TrainOptions& options) {
                    "folder begins anew"));
 }
 
-// Whether this process may be the one that writes results.
-bool MayWriteResults(const std::optional<Placement>& placement) {
-  return !placement.has_value() ||
-         (placement->role.value_or(Role::kWorker) == Role::kWorker &&
-          placement->rank <= 0);
+// Where this process may write: each worker its part, the first one results.
+absl::Status MakeFolders(const TrainOptions& options,
+                         const Placement& placement) {
+  if (placement.role.value_or(Role::kWorker) != Role::kWorker) {
+    return absl::OkStatus();
+  }
+  if (!options.checkpoint.empty()) {
+    RETURN_IF_ERROR(MakeFolder("--checkpoint", options.checkpoint));
+  }
+  if (placement.rank > 0) return absl::OkStatus();
+  return MakeFolder("--out", options.out);
 }
 
 }  // namespace
@@ -384,16 +390,10 @@ absl::Status CheckInputs(const TrainOptions& options,
   RETURN_IF_ERROR(CheckMemberPath(
       options, [&options] { return MachineDetection(options.bind).Get(); }));
   RETURN_IF_ERROR(CheckSecurity(options));
-  if (options.transport == "inproc") {
-    return absl::InvalidArgumentError(
-        "--transport inproc stays within one process, and workers are "
-        "processes of their own; tcp reaches them everywhere");
-  }
   RETURN_IF_ERROR(CheckTraining(options, WorkersOf(options, placement)));
   RETURN_IF_ERROR(CheckFolder(options));
   if (options.laboratory.explain) return absl::OkStatus();
-  return MayWriteResults(placement) ? MakeResultsFolder("--out", options.out)
-                                    : absl::OkStatus();
+  return MakeFolders(options, placement.value_or(Placement()));
 }
 
 }  // namespace telegrad

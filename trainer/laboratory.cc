@@ -135,7 +135,7 @@ absl::Status CheckComparison(const std::optional<Placement>& placement,
 absl::Status FinishLaboratoryFlags(const TrainOptions& options) {
   const LaboratoryOptions& laboratory = options.laboratory;
   if (!laboratory.timeline.empty() && !laboratory.explain) {
-    RETURN_IF_ERROR(MakeResultsFolder("--timeline", laboratory.timeline));
+    RETURN_IF_ERROR(MakeFolder("--timeline", laboratory.timeline));
   }
   if (options.given.contains("--what-if")) {
     RETURN_IF_ERROR(ParseLinks(laboratory.what_if).status());

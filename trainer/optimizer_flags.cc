@@ -9,6 +9,7 @@
 #include "compression/codec_spec.h"
 #include "kvstore/optimizer.h"
 #include "kvstore/tuning/auto_compression.h"
+#include "trainer/training_flags.h"
 
 namespace telegrad {
 namespace {
@@ -29,7 +30,7 @@ void AddRateFlags(CLI::App& app, TrainOptions& options,
                   RawOptimizerFlags& raw) {
   app.add_option("--lr", options.lr, "learning rate")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber)
+      ->check(&CheckNotNegative, "NONNEGATIVE")
       ->group(kOptimizerGroup);
   app.add_option("--lr-step-epochs", options.lr_step_epochs,
                  "epochs before which lr is multiplied by --lr-factor: 1,2")
@@ -37,12 +38,12 @@ void AddRateFlags(CLI::App& app, TrainOptions& options,
       ->group(kOptimizerGroup);
   app.add_option("--lr-factor", options.lr_factor, "see --lr-step-epochs")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber)
+      ->check(&CheckNotNegative, "NONNEGATIVE")
       ->group(kOptimizerGroup);
   app.add_option("--wd", options.wd,
                  "weight decay: added to the gradient, but with adamw")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber)
+      ->check(&CheckNotNegative, "NONNEGATIVE")
       ->group(kOptimizerGroup);
   app.add_option("--lr-mult", raw.lr_mult,
                  "factors of the learning rate for some tensors, "
@@ -111,7 +112,7 @@ void AddConsistencyFlags(CLI::App& app, TrainOptions& options) {
                  "the rate of the optimizer that steps with the mean of these "
                  "changes; 1 without momentum: their average")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber)
+      ->check(&CheckNotNegative, "NONNEGATIVE")
       ->group(kOptimizerGroup);
   app.add_option("--outer-mom", options.outer_mom, "its Nesterov momentum")
       ->capture_default_str()

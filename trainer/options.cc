@@ -172,7 +172,7 @@ void AddRunFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
   app.add_option("--num-batches", options.num_batches,
                  "end each epoch after so many batches; 0: the whole data")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber)
+      ->check(&CheckNotNegative, "NONNEGATIVE")
       ->group(group);
   app.add_option("--disp-batches", options.display_batches,
                  "batches between two lines of progress; before each all sums "

@@ -193,10 +193,9 @@ std::string ReportHtml(const std::vector<RunSummary>& runs,
                        absl::string_view command_line,
                        const ReportExtras& extras = {});
 
-// Makes the folder, and those above it, where they are absent.
-// InvalidArgument: it cannot be made, or nothing can be written there.
-absl::Status MakeResultsFolder(absl::string_view flag,
-                               const std::string& directory);
+// Makes the folder that `flag` names, and those above it, where they are
+// absent. InvalidArgument: it cannot be made, or nothing can be written there.
+absl::Status MakeFolder(absl::string_view flag, const std::string& directory);
 
 // The runs that WriteResults left there, with their points; none where there is
 // no summary.json. InvalidArgument names the file and what is wrong in it, or
@@ -206,7 +205,7 @@ absl::StatusOr<std::vector<RunSummary>> ReadResults(
     const std::string& directory);
 
 // Writes metrics.jsonl, summary.json and report.html into a folder made by
-// MakeResultsFolder; each file is replaced in one step (written beside,
+// MakeFolder; each file is replaced in one step (written beside,
 // renamed).
 absl::Status WriteResults(const std::string& directory,
                           const std::vector<RunSummary>& runs,

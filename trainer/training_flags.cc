@@ -94,7 +94,7 @@ void AddRuleFlags(CLI::App& app, TrainOptions& options) {
                  "scales a worker's whole gradient down to this norm before it "
                  "is encoded; 0: never")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber)
+      ->check(&CheckNotNegative, "NONNEGATIVE")
       ->group(kGroup);
   app.add_option("--label-smoothing", options.label_smoothing,
                  "share of a label that all classes get alike; in the loss of "
@@ -164,6 +164,14 @@ absl::StatusOr<std::array<int, 3>> ParseImageShape(const std::string& text) {
 }
 
 }  // namespace
+
+std::string CheckNotNegative(const std::string& text) {
+  double number = 0;
+  if (absl::SimpleAtod(text, &number) && std::isfinite(number) && number >= 0) {
+    return "";
+  }
+  return absl::StrCat("'", text, "' is not a number of 0 or more");
+}
 
 void AddTrainingFlags(CLI::App& app, TrainOptions& options) {
   AddNetworkFlags(app, options);

@@ -10,6 +10,9 @@
 
 namespace telegrad {
 
+// For CLI11: empty, or why `text` is no finite number of 0 or more.
+std::string CheckNotNegative(const std::string& text);
+
 // What is trained: network, data, schedule.
 void AddTrainingFlags(CLI::App& app, TrainOptions& options);
 

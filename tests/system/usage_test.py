@@ -62,6 +62,9 @@ WRONG = [
      ["allreduce", "no servers", "--servers"]),
     (["--transport", "smoke"], ["smoke", "tcp, inproc"]),
     (["--transport", "inproc"], ["inproc", "one process", "tcp"]),
+    (["--transport", "tcp", "--tls", "bogus"], ["tls", "bogus", "none of tcp"]),
+    (["--tls", "bogus"], ["tls", "bogus", "tcp, shm, verbs, efa"]),
+    (["--tcp-congestion", "bogus"], ["bogus", "this kernel has"]),
     (["--link", "banana"], ["banana", "1gbit"]),
     (["--link", "1gbit,banana"], ["1gbit,banana", "5ms"]),
     (["--link", "1gbit,3s"], ["1gbit,3s", "at most 1 s"]),
@@ -72,6 +75,11 @@ WRONG = [
     (["--rails", "lo"], ["--rails", "--secret-file"]),
     (["--rails", "eth99", "--insecure"], ["eth99", "lo"]),
     (["--seed", "x"], ["--seed", "x"]),
+    (["--lr", "abc"], ["--lr", "'abc'", "number of 0 or more"]),
+    (["--wd", "nan"], ["--wd", "'nan'", "number of 0 or more"]),
+    (["--num-batches", "-1"], ["--num-batches", "'-1'", "0 or more"]),
+    (["--checkpoint", "/proc/none/x"], ["--checkpoint /proc/none/x"]),
+    (["--checkpoint", BINARY], ["--checkpoint", BINARY]),
     (["--out", "/proc/none/x"], ["--out", "/proc/none/x"]),
     (["--out", BINARY], ["--out", BINARY]),
     (["--batch-size", "10001"], ["--batch-size 10001", "2 workers", "20000"]),
@@ -186,6 +194,7 @@ class Usage(SystemTest):
                 lines = [line for line in run.stderr().splitlines()
                          if line != "Run with --help for more information."]
                 self.assertEqual(len(lines), 1, run.output())
+                self.assertLess(len(lines[0]), 400, lines[0])
                 for word in words:
                     self.assertIn(word, run.stderr())
                 self.assertNotIn("terminate called", run.stderr())

@@ -283,7 +283,7 @@ TEST(Results, FilesAreReplacedAndNothingElseIsLeft) {
   ASSERT_NE(mkdtemp(directory.data()), nullptr);
   const std::string out = directory + "/a/b";
   ASSERT_FALSE(WriteResults(out, {}, "").ok());
-  ASSERT_THAT(MakeResultsFolder("--out", out), IsOk());
+  ASSERT_THAT(MakeFolder("--out", out), IsOk());
   ASSERT_THAT(WriteResults(out, {}, ""), IsOk());
   ASSERT_THAT(WriteResults(out, MakeRuns(), "x"), IsOk());
   size_t files = 0;
@@ -299,7 +299,7 @@ TEST(Results, FilesAreReplacedAndNothingElseIsLeft) {
   EXPECT_THAT(summary.str(), HasSubstr("\"setting\":\"2bit\""));
   std::filesystem::remove_all(out);
   std::ofstream(directory + "/file") << "x";
-  EXPECT_THAT(MakeResultsFolder("--out", directory + "/file"),
+  EXPECT_THAT(MakeFolder("--out", directory + "/file"),
               StatusIs(absl::StatusCode::kInvalidArgument, "--out"));
   std::filesystem::remove_all(directory);
 }

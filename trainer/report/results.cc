@@ -12,8 +12,7 @@
 
 namespace telegrad {
 
-absl::Status MakeResultsFolder(absl::string_view flag,
-                               const std::string& directory) {
+absl::Status MakeFolder(absl::string_view flag, const std::string& directory) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (!error && access(directory.c_str(), W_OK | X_OK) != 0) {
