@@ -11,7 +11,6 @@
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "base/units.h"
-#include "compression/codec_spec.h"
 #include "kvstore/connections.h"
 #include "kvstore/tuning/job_plan.h"
 #include "kvstore/tuning/link_calibration.h"
@@ -72,7 +71,6 @@ absl::StatusOr<CompressionConfig> CompressionOf(
   // A plan gives tensors their own.
   CompressionConfig compression{
       .type = options.network.given == nullptr ? options.type : "none"};
-  RETURN_IF_ERROR(ParseCodecSpec(compression.type).status());
   ASSIGN_OR_RETURN(compression.threshold, ParseThreshold(options.threshold));
   ASSIGN_OR_RETURN(compression.reply, ParseReplyMode(options.reply));
   ASSIGN_OR_RETURN(compression.packing, ParsePackingMode(options.packing));

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "compression/codec_spec.h"
 #include "kvstore/kvstore.h"
 #include "kvstore/tuning/job_plan.h"
 #include "perf/network/launch.h"
@@ -54,6 +55,13 @@ void AddPushPullFlags(CLI::App& app, PushPullOptions& options) {
 }
 
 absl::Status SettlePlan(const CLI::App& app, PushPullOptions& options) {
+  ASSIGN_OR_RETURN(const CodecSpec spec, ParseCodecSpec(options.type));
+  if (app.count("--gc-threshold") > 0 && options.network.given == nullptr &&
+      !spec.codec->traits().needs_threshold) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--gc-threshold has no effect: --gc-type ", options.type,
+                     " has no threshold"));
+  }
   options.has_auto_chunk = options.chunk == "auto";
   if (!options.has_auto_chunk) {
     const auto sizes = ParseSizes(options.chunk);

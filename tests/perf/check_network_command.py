@@ -60,6 +60,7 @@ def check_refused(program, transport):
             (32, ["64 workers on this host with --check"], "--workers", "64",
              "--servers", "1", "--check", "--size", "1024G"),
             (2, ["'nonet'", "vgg16"], "--profile", "nonet"),
+            (2, ["--gc-threshold has no effect"], "--gc-threshold", "1"),
             (2, ["'3bit'", "2bit"], "--gc-type", "3bit"),
             (2, ["smoke", "tcp"], "--transport", "smoke"),
             (2, ["tls", "bogus"], "--transport", "tcp", "--tls", "bogus")):
