@@ -1,4 +1,7 @@
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <thread>
 
 #include "tests/job/cluster.h"
 #include "tests/testing/status_matchers.h"
@@ -114,6 +117,29 @@ TEST(Join, WithoutASchedulerEndsWith24) {
   const Joined joined = Job::Join(request);
   EXPECT_EQ(ExitCodeOf(joined.status()), ExitCode::kSchedulerLost);
   EXPECT_NE(Message(joined).find("refused"), std::string::npos);
+}
+
+TEST(Join, AnotherProgramAtTheSchedulersPortIsNamed) {
+  const auto listener = ListenOn(*ParseIp("127.0.0.1", 0));
+  ASSERT_THAT(listener, IsOk());
+  std::thread server([fd = listener->get()] {
+    pollfd polled{.fd = fd, .events = POLLIN, .revents = 0};
+    EXPECT_EQ(poll(&polled, 1, 20'000), 1);
+    const UniqueFd peer(accept(fd, nullptr, nullptr));
+    constexpr char kAnswer[] = "HTTP/1.1 400 Bad Request\r\n";
+    EXPECT_GT(send(peer.get(), kAnswer, sizeof(kAnswer), MSG_NOSIGNAL), 0);
+    char byte = 0;
+    while (recv(peer.get(), &byte, 1, 0) > 0) continue;  // until it has read
+  });
+  JoinRequest request;
+  request.scheduler_address = ToString(*LocalAddress(listener->get()));
+  const Joined joined = Job::Join(request);
+  server.join();
+  EXPECT_EQ(ExitCodeOf(joined.status()), ExitCode::kUsage);
+  EXPECT_NE(
+      Message(joined).find(request.scheduler_address + " another program"),
+      std::string::npos)
+      << Message(joined);
 }
 
 TEST(Join, OtherSecretOrNoneOrOtherJobEndsWith30) {

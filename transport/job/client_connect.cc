@@ -78,10 +78,18 @@ class Connector {
         request_.secret, request_.job_id,
         Identity{.node = {request_.role, request_.wanted_rank}, .epoch = 0});
     connection.Send(MakeFrame(handshake.Hello()));
-    ASSIGN_OR_RETURN(const std::string challenge,
-                     NextFrame(connection, deadline));
-    RETURN_IF_ERROR(CheckRefusal(challenge));
-    ASSIGN_OR_RETURN(const std::string proof, handshake.OnChallenge(challenge));
+    const absl::StatusOr<std::string> challenge =
+        NextFrame(connection, deadline);
+    if (absl::IsInvalidArgument(challenge.status())) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "at ", request_.scheduler_address, " another program than a ",
+          "scheduler answers; name the scheduler's port: ",
+          challenge.status().message()));
+    }
+    RETURN_IF_ERROR(challenge.status());
+    RETURN_IF_ERROR(CheckRefusal(*challenge));
+    ASSIGN_OR_RETURN(const std::string proof,
+                     handshake.OnChallenge(*challenge));
     connection.Send(MakeFrame(proof));
     ASSIGN_OR_RETURN(const std::string answer, NextFrame(connection, deadline));
     RETURN_IF_ERROR(CheckRefusal(answer));
