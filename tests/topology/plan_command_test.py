@@ -149,6 +149,8 @@ class Plan(unittest.TestCase):
                 (["plan", "--compute-ms", "-1"], "--compute-ms: Value -1 "),
                 (["plan", "--gc-type", "none", "--gc-allow", "fp16"],
                  "--gc-allow has no effect"),
+                (["plan", "--workers", "2", "--servers", "1", "--aggregation",
+                  "ring"], "--servers 1 has no effect"),
                 (["plna", "--workers", "2"],
                  "no command 'plna'; there are show, doctor, plan, simulate;"),
                 ([], "give a command: show, doctor, plan, simulate;"),

@@ -176,17 +176,29 @@ void SetConstraints(PlanFlags& flags) {
                                            : GdrWish::kAuto;
 }
 
-absl::Status Run(PlanFlags& flags) {
-  ASSIGN_OR_RETURN(Calibration calibration, ReadCalibration(flags));
-  if (flags.print_calibration) {
-    return Print(CalibrationToJson(calibration));
-  }
+// Of those that would change nothing beside others.
+absl::Status CheckFlags(const PlanFlags& flags) {
   if (flags.has_allow && flags.request.gc_type != "auto") {
     return absl::InvalidArgumentError(absl::StrCat(
         "--gc-allow has no effect: it lists the codecs for --gc-type auto, and "
         "--gc-type is ",
         flags.request.gc_type));
   }
+  if (flags.request.servers > 0 && !flags.aggregation.empty() &&
+      flags.aggregation != Name(Aggregation::kDedicatedServers)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--servers ", flags.request.servers, " has no effect: --aggregation ",
+        flags.aggregation, " has no machines with servers only"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Run(PlanFlags& flags) {
+  ASSIGN_OR_RETURN(Calibration calibration, ReadCalibration(flags));
+  if (flags.print_calibration) {
+    return Print(CalibrationToJson(calibration));
+  }
+  RETURN_IF_ERROR(CheckFlags(flags));
   ASSIGN_OR_RETURN(flags.request.profile, LoadGradientProfile(flags.profile));
   if (flags.request.gc_allow == std::vector<std::string>{"all"}) {
     flags.request.gc_allow.clear();
