@@ -125,7 +125,7 @@ absl::StatusOr<Bytes> DistServer::BeginDeclaration(Session& session,
       header.payload_bytes == 0) {
     return absl::InvalidArgumentError("new tensors were not expected");
   }
-  session.declaration = Buffer(header.payload_bytes);
+  ASSIGN_OR_RETURN(session.declaration, Buffer::Create(header.payload_bytes));
   return session.declaration.view();
 }
 

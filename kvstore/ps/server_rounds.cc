@@ -104,7 +104,7 @@ absl::StatusOr<Bytes> DistServer::BeginPush(Session& session,
     arrived.dense = {};
     if (!is_rows) return admission.target;
     arrived.dense = admission.target;
-    arrived.arriving = Buffer(header.payload_bytes);
+    ASSIGN_OR_RETURN(arrived.arriving, Buffer::Create(header.payload_bytes));
     return arrived.arriving.view();
   }
   if (session.discards.size() >= kMaxDuplicates) {
@@ -217,7 +217,7 @@ absl::StatusOr<Bytes> DistServer::BeginRowPull(Session& session,
     return absl::InvalidArgumentError(absl::StrCat(
         "a second pull of rows of key ", header.key, " before the answer"));
   }
-  pull.arriving = Buffer(header.payload_bytes);
+  ASSIGN_OR_RETURN(pull.arriving, Buffer::Create(header.payload_bytes));
   return pull.arriving.view();
 }
 

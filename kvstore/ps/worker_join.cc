@@ -208,7 +208,7 @@ absl::StatusOr<Bytes> DistWorker::OnDeclared(int server,
   }
   declaration->is_answered[index] = true;
   if (has_payload) {
-    declaration->answer = Buffer(header.payload_bytes);
+    ASSIGN_OR_RETURN(declaration->answer, Buffer::Create(header.payload_bytes));
     return declaration->answer.view();
   }
   if (--declaration->num_left == 0) {

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
+#include "base/status_macros.h"
 #include "kvstore/engine/rows.h"
 
 namespace telegrad {
@@ -92,9 +93,10 @@ absl::StatusOr<Bytes> WorkerRows::Target(int contributors, WorkerChunk& chunk,
         header.payload_bytes, " bytes, ", header.contributors,
         " contributors, to a pull of rows with ", 4 * range.num_elems));
   }
+  ASSIGN_OR_RETURN(Buffer value, Buffer::Create(header.payload_bytes));
   chunk.answer = header.type;
   chunk.record = reply;
-  chunk.value = std::make_shared<Buffer>(header.payload_bytes);
+  chunk.value = std::make_shared<Buffer>(std::move(value));
   chunk.reply_payload = chunk.value->view();
   return chunk.value->view();
 }
