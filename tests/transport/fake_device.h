@@ -71,6 +71,7 @@ struct FakeDevice {
   int fail_after = -1;    // copies that are well; -1: all are
   bool has_host_memory = true;
   size_t num_copies = 0;
+  size_t num_vain_polls = 0;  // while it is stuck
   size_t num_running = 0;
   size_t most_running = 0;
   size_t num_pinned = 0;  // buffers
@@ -121,7 +122,10 @@ class FakeCopier : public kernels::DeviceCopier {
     const auto found = copies_.find(ticket);
     if (found == copies_.end()) return State::kFailed;
     Copy& copy = found->second;
-    if (device_.is_stuck) return State::kRunning;
+    if (device_.is_stuck) {
+      ++device_.num_vain_polls;
+      return State::kRunning;
+    }
     if (--copy.polls_left > 0) return State::kRunning;
     const bool is_well =
         device_.fail_after < 0 ||
