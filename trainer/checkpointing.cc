@@ -376,8 +376,8 @@ absl::Status Checkpointing::CheckFits(const Manifest& manifest) {
           states != nullptr && states->codec_states() != nullptr ? "1" : "0"));
   if (std::ranges::find(all, "0") != all.end()) {
     return Mismatch(
-        "--reshard-residuals: workers of a host sum first, and what codecs "
-        "keep is the host's: take --tier1 off");
+        "--reshard-residuals: workers of a host sum first (--tier1), and what "
+        "codecs keep is the host's; resume with as many workers and servers");
   }
   const int64_t period = std::max(1, options.local_steps);
   if (options.local_fragments > 1 || manifest.step % period != 0) {

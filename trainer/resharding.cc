@@ -89,14 +89,14 @@ std::string Resharding::Describe(double step_per_norm) const {
   if (!drops_) {
     return absl::StrCat("--reshard-residuals sum: those of ", num_saved_,
                         " workers and ", num_servers_,
-                        " servers are added up and dealt out");
+                        " server(s) are added up and dealt out");
   }
   double squares = 0;
   for (const auto& [norm, name] : lost_) squares += norm * norm;
   const double total = std::sqrt(squares);
   std::string text = absl::StrFormat(
       "--reshard-residuals drop: residuals are lost whose sum over %d workers "
-      "and %d servers has an L2 norm of %.4g; a plain step with it would "
+      "and %d server(s) has an L2 norm of %.4g; a plain step with it would "
       "change "
       "the weights by %.2g %% of their norm",
       num_saved_, num_servers_, total, 100 * step_per_norm * total);

@@ -177,7 +177,7 @@ class Resume(SystemTest):
                     continue
                 self.assertIn(f"--reshard-residuals {way}: ", told)
                 if way == "drop":
-                    self.assertRegex(told, r"4 workers and 2 servers has an L2 "
+                    self.assertRegex(told, r"4 workers and 2 server.* an L2 "
                                      r"norm of [0-9.e+]+; .* % of their norm; "
                                      r"most in fc\d")
                 # As many samples of 20,000 are behind: with half the workers
