@@ -231,8 +231,7 @@ TELEGRAD_API int32_t telegrad_store_create(
 TELEGRAD_API int32_t telegrad_store_set_compression(
     telegrad_store* store, const telegrad_compression* compression,
     telegrad_status* status);
-/* Before the first init; later, between rounds, by all workers alike, only
- * rates may be others. */
+/* Before the first init; later, between rounds, by all alike, for new rates. */
 TELEGRAD_API int32_t telegrad_store_set_optimizer(
     telegrad_store* store, const telegrad_optimizer* optimizer,
     telegrad_status* status);
