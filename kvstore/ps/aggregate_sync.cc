@@ -27,6 +27,7 @@ absl::StatusOr<Aggregator::Admission> SyncAggregator::Admit(
   RETURN_IF_ERROR(sum_.CheckSettings(push));
   sum_.TakeFormat(push.format);
   slot.is_taken = true;
+  slot.lacks_value = false;  // or it does not want it
   slot.push = push;
   slot.frame = config_.buffers->Get(sum_.codec().max_encoded_bytes());
   return Admission{.target = {slot.frame->data(), push.payload_bytes}};
@@ -123,7 +124,11 @@ void SyncAggregator::AnswerPulls(AnswerSink& sink) {
                .priority = pull->priority,
                .result = current_,
                .contributors = static_cast<uint16_t>(slots_.size())});
+    if (pull->wants_broadcast) slots_[worker].lacks_value = false;
     pull.reset();
+  }
+  if (next_value_.has_value() && HaveAllTheValue()) {
+    Install(*std::exchange(next_value_, std::nullopt), sink);
   }
 }
 
@@ -154,7 +159,7 @@ absl::StatusOr<Bytes> SyncAggregator::BeginValue(uint64_t index,
                    [](const Slot& slot) { return slot.is_taken; });
   const size_t own_bytes = 4 * chunk().num_elems;
   if (num_bytes != own_bytes || arriving_value_ != nullptr ||
-      index != num_values_ || !is_between_rounds) {
+      next_value_.has_value() || index != num_values_ || !is_between_rounds) {
     return absl::InvalidArgumentError(
         absl::StrCat("value ", index, " of ", num_bytes, " bytes for key ",
                      chunk().key, " chunk ", chunk().index, " of ", own_bytes,
@@ -164,24 +169,40 @@ absl::StatusOr<Bytes> SyncAggregator::BeginValue(uint64_t index,
   return arriving_value_->view();
 }
 
+// Whoever has the last value may give the next one, while others still ask for
+// the last.
 absl::Status SyncAggregator::OnValue(int worker, int32_t priority,
                                      AnswerSink& sink) {
-  const std::shared_ptr<Buffer> value = std::move(arriving_value_);
-  sum_.SetValue(value);
+  Value value = {std::move(arriving_value_), worker, priority};
+  if (HaveAllTheValue()) {
+    Install(std::move(value), sink);
+  } else {
+    next_value_ = std::move(value);
+  }
+  return absl::OkStatus();
+}
+
+bool SyncAggregator::HaveAllTheValue() const {
+  return std::ranges::none_of(slots_, &Slot::lacks_value);
+}
+
+void SyncAggregator::Install(Value value, AnswerSink& sink) {
+  sum_.SetValue(value.buffer);
   current_ = {};
-  current_.chunk.buffer = value;
-  current_.chunk.payload = value->view();
+  current_.chunk.payload = value.buffer->view();
+  current_.chunk.buffer = std::move(value.buffer);
   has_current_ = true;
   sink.Send(chunk(), format(),
-            {.worker = worker,
+            {.worker = value.worker,
              .type = FrameType::kAck,
              .step = num_values_,
-             .priority = priority,
+             .priority = value.priority,
              .result = current_,
              .contributors = static_cast<uint16_t>(slots_.size())});
   ++num_values_;
+  for (Slot& slot : slots_) slot.lacks_value = true;
+  slots_[static_cast<size_t>(value.worker)].lacks_value = false;
   AnswerPulls(sink);
-  return absl::OkStatus();
 }
 
 }  // namespace telegrad

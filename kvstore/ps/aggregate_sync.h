@@ -39,10 +39,18 @@ class SyncAggregator : public Aggregator {
     PushHeader push;
     std::shared_ptr<Buffer> frame;
     std::optional<PullHeader> pull;  // that waits
+    bool lacks_value = false;        // the last one that was given
+  };
+  struct Value {
+    std::shared_ptr<Buffer> buffer;
+    int worker = 0;  // that gave it
+    int32_t priority = 0;
   };
   PayloadFormat format() const { return sum_.format(); }
   absl::Status Sum(bool needs_checksum);
   void AnswerPulls(AnswerSink& sink);
+  bool HaveAllTheValue() const;
+  void Install(Value value, AnswerSink& sink);
 
   const EngineConfig& config_;
   ChunkSum sum_;
@@ -51,6 +59,7 @@ class SyncAggregator : public Aggregator {
   std::atomic<size_t> num_missing_;   // payloads of the round
   std::shared_ptr<Buffer> arriving_value_;
   uint64_t num_values_ = 0;
+  std::optional<Value> next_value_;  // until all have the last one
   // The last result or broadcast; of the round that is being summed from
   // OnPushed to Complete.
   RoundResult current_;

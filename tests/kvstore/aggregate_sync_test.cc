@@ -298,6 +298,40 @@ TEST_F(Round, TakesOneValueAtATimeBetweenRounds) {
   EXPECT_FALSE(rounds_->BeginValue(1, bytes).ok());  // while a push arrives
 }
 
+// Who was fast may give the next value, from its own worker, before all others
+// have asked for the one before.
+TEST_F(Round, KeepsAValueUntilAllHaveIt) {
+  Make("none", ReplyMode::kDense);
+  const auto give = [this](int worker, uint64_t index) {
+    const absl::StatusOr<Bytes> target = rounds_->BeginValue(index, 4 * kElems);
+    ASSERT_THAT(target, IsOk());
+    target->data[0] = static_cast<std::byte>(index);
+    answers_.clear();
+    EXPECT_THAT(rounds_->OnValue(worker, 0, *this), IsOk());
+  };
+  const auto take = [this](int worker, uint64_t index) {
+    answers_.clear();
+    EXPECT_THAT(rounds_->OnPull(
+                    worker, {.step = index, .wants_broadcast = true}, *this),
+                IsOk());
+  };
+  give(0, 0);
+  take(1, 0);
+  ASSERT_EQ(answers_.size(), 1u);
+  give(1, 1);
+  EXPECT_TRUE(answers_.empty());
+  EXPECT_FALSE(rounds_->BeginValue(1, 4 * kElems).ok());  // it is there
+  take(0, 1);
+  EXPECT_TRUE(answers_.empty());
+  take(2, 0);
+  ASSERT_EQ(answers_.size(), 3u);  // worker 2, then who gave, and worker 0
+  EXPECT_EQ(answers_[0][0], std::byte{0});
+  EXPECT_EQ(answers_[2][0], std::byte{1});
+  take(2, 1);
+  ASSERT_EQ(answers_.size(), 1u);
+  EXPECT_EQ(answers_[0][0], std::byte{1});
+}
+
 TEST_F(Round, AnswersPullsWhenThereIsWhatTheyWant) {
   Make("none", ReplyMode::kDense);
   const PullHeader pull{.step = 0, .wants_broadcast = true};
