@@ -3,142 +3,19 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/status_macros.h"
-#include "gmock/gmock.h"
-#include "tests/kvstore/oracle.h"
-#include "tests/testing/status_matchers.h"
+#include "tests/kvstore/round.h"
 
 namespace telegrad {
 namespace {
 
 using testing::IsOk;
+using testing::kAccept;
+using testing::kDuplicate;
+using testing::kElems;
+using testing::kWorkers;
+using testing::Round;
 using testing::StatusIs;
-using Verdict = bool;  // whether it is a duplicate
-constexpr Verdict kAccept = false;
-constexpr Verdict kDuplicate = true;
-
-constexpr size_t kElems = 37;
-constexpr int kWorkers = 3;
-
-// One chunk of one tensor, and the frames that workers would send.
-class Round : public ::testing::Test, public AnswerSink {
- protected:
-  void Make(const std::string& type, ReplyMode reply,
-            ThresholdSpec threshold = {ThresholdSpec::Kind::kAbsolute, 0.5f},
-            OptimizerConfig optimizer = {}) {
-    config_ = {.num_contributors = kWorkers, .buffers = &pool_};
-    config_.compression.type = type;
-    config_.compression.reply = reply;
-    config_.compression.threshold = threshold;
-    config_.optimizer = optimizer;
-    const Codec* codec = *FindCodec(type);
-    codec_ = *codec->Prepare(kElems, Device{});
-    format_ = FormatOf(codec->traits(), config_.compression, optimizer);
-    Open({.codec = codec,
-          .options = StandardOptions(codec->traits()),
-          .threshold = config_.compression.threshold});
-  }
-
-  void Open(const CodecSetting& setting) {
-    rounds_ = std::make_unique<SyncAggregator>(
-        *ChunkSum::Make({.codecs = {setting}}, Chunk{.num_elems = kElems},
-                        config_),
-        config_);
-  }
-
-  FrameHeader Header(uint64_t step = 0) const {
-    const CodecTraits& traits = codec_->traits();
-    FrameHeader header;
-    header.step = step;
-    header.payload_bytes = static_cast<uint32_t>(codec_->max_encoded_bytes());
-    header.contributors = 1;
-    header.codec = static_cast<uint8_t>(traits.id);
-    header.codec_version = traits.wire_version;
-    header.reply_format = static_cast<uint8_t>(format_);
-    return header;
-  }
-
-  // A worker's gradient at `step`, encoded with an empty residual.
-  Buffer Payload(int worker, int step, float threshold = 0.5f) const {
-    Buffer grad(4 * kElems);
-    for (size_t i = 0; i < kElems; ++i) {
-      grad.as<float>()[i] = 64 * testing::GradOf(worker, step, i);
-    }
-    if (codec_->traits().lossless) return grad;
-    Buffer residual(4 * kElems);
-    Buffer out(codec_->max_encoded_bytes());
-    CodecState state{residual.view()};
-    EncodeResult result;
-    EXPECT_THAT(codec_->Encode(grad.view(), state, {.threshold = threshold},
-                               out.view(), &result, {}),
-                IsOk());
-    return out;
-  }
-
-  // Whether it is a duplicate.
-  absl::StatusOr<Verdict> Begin(int worker, const FrameHeader& header) {
-    ASSIGN_OR_RETURN(const PushHeader push, PushOf(header));
-    ASSIGN_OR_RETURN(const Aggregator::Admission admission,
-                     rounds_->Admit(worker, push));
-    if (!admission.is_duplicate) target_ = admission.target;
-    return admission.is_duplicate;
-  }
-
-  absl::StatusOr<bool> Propose(int worker, int16_t scale) {
-    FrameHeader header = Header();
-    header.proposed_scale = scale;
-    ASSIGN_OR_RETURN(const PushHeader push, PushOf(header));
-    agreed_.reset();
-    RETURN_IF_ERROR(rounds_->OnPropose(worker, push, *this));
-    return agreed_.has_value();
-  }
-
-  // True when the round is complete.
-  bool Push(int worker, const FrameHeader& header, const Buffer& payload) {
-    const auto verdict = Begin(worker, header);
-    EXPECT_THAT(verdict, IsOk());
-    EXPECT_EQ(*verdict, kAccept);
-    std::memcpy(target_.data, payload.data(), payload.size());
-    const absl::StatusOr<bool> is_due = rounds_->OnPushed(worker, false);
-    EXPECT_THAT(is_due, IsOk());
-    return *is_due;
-  }
-
-  // What all workers get.
-  std::vector<std::byte> Finish() {
-    answers_.clear();
-    rounds_->Complete(*this);
-    EXPECT_EQ(answers_.size(), size_t{kWorkers});
-    return answers_.at(0);
-  }
-
-  void Send(const Chunk&, const PayloadFormat&, const Answer& answer) override {
-    const ConstBytes payload = answer.result.chunk.payload;
-    answers_.emplace_back(payload.data, payload.data + payload.size);
-    last_ = answer.result.chunk.record;
-    if (answer.type == FrameType::kAgree) agreed_ = last_.settings.scale;
-  }
-
-  // One whole round, workers in the given order.
-  std::vector<std::byte> RunRound(const std::vector<int>& order, int step) {
-    const auto at = static_cast<uint64_t>(step);
-    for (size_t i = 0; i < order.size(); ++i) {
-      const bool is_last = i + 1 == order.size();
-      EXPECT_EQ(Push(order[i], Header(at), Payload(order[i], step)), is_last);
-    }
-    return Finish();
-  }
-
-  BufferPool pool_;
-  EngineConfig config_;
-  std::unique_ptr<PreparedCodec> codec_;
-  std::unique_ptr<SyncAggregator> rounds_;
-  Bytes target_;  // of the last push that was admitted
-  std::vector<std::vector<std::byte>> answers_;
-  std::optional<int16_t> agreed_;
-  ReplyFormat format_ = ReplyFormat::kDense;
-  ReplyRecord last_;
-};
+using testing::Verdict;
 
 // What the first push says holds, of those that the codec has.
 TEST_F(Round, TakesAnOpenPackingFromTheFirstPush) {
@@ -281,78 +158,6 @@ TEST_F(Round, AddsUncompressedGradientsInRankOrder) {
   const std::vector<std::byte> bytes = Finish();
   const float expected = (values[0] + values[1]) + values[2];
   EXPECT_EQ(std::memcmp(bytes.data(), &expected, 4), 0);
-}
-
-TEST_F(Round, TakesOneValueAtATimeBetweenRounds) {
-  Make("none", ReplyMode::kDense);
-  const size_t bytes = 4 * kElems;
-  EXPECT_FALSE(rounds_->OnPull(1, {.step = 0}, *this).ok());  // none yet
-  EXPECT_FALSE(rounds_->BeginValue(0, bytes - 4).ok());
-  EXPECT_FALSE(rounds_->BeginValue(0, bytes + 4).ok());
-  EXPECT_FALSE(rounds_->BeginValue(1, bytes).ok());
-  EXPECT_THAT(rounds_->BeginValue(0, bytes), IsOk());
-  EXPECT_FALSE(rounds_->BeginValue(0, bytes).ok());  // while it arrives
-  EXPECT_THAT(rounds_->OnValue(0, 0, *this), IsOk());
-  EXPECT_FALSE(rounds_->BeginValue(0, bytes).ok());
-  EXPECT_EQ(*Begin(2, Header()), kAccept);
-  EXPECT_FALSE(rounds_->BeginValue(1, bytes).ok());  // while a push arrives
-}
-
-// Who was fast may give the next value, from its own worker, before all others
-// have asked for the one before.
-TEST_F(Round, KeepsAValueUntilAllHaveIt) {
-  Make("none", ReplyMode::kDense);
-  const auto give = [this](int worker, uint64_t index) {
-    const absl::StatusOr<Bytes> target = rounds_->BeginValue(index, 4 * kElems);
-    ASSERT_THAT(target, IsOk());
-    target->data[0] = static_cast<std::byte>(index);
-    answers_.clear();
-    EXPECT_THAT(rounds_->OnValue(worker, 0, *this), IsOk());
-  };
-  const auto take = [this](int worker, uint64_t index) {
-    answers_.clear();
-    EXPECT_THAT(rounds_->OnPull(
-                    worker, {.step = index, .wants_broadcast = true}, *this),
-                IsOk());
-  };
-  give(0, 0);
-  take(1, 0);
-  ASSERT_EQ(answers_.size(), 1u);
-  give(1, 1);
-  EXPECT_TRUE(answers_.empty());
-  EXPECT_FALSE(rounds_->BeginValue(1, 4 * kElems).ok());  // it is there
-  take(0, 1);
-  EXPECT_TRUE(answers_.empty());
-  take(2, 0);
-  ASSERT_EQ(answers_.size(), 3u);  // worker 2, then who gave, and worker 0
-  EXPECT_EQ(answers_[0][0], std::byte{0});
-  EXPECT_EQ(answers_[2][0], std::byte{1});
-  take(2, 1);
-  ASSERT_EQ(answers_.size(), 1u);
-  EXPECT_EQ(answers_[0][0], std::byte{1});
-}
-
-TEST_F(Round, AnswersPullsWhenThereIsWhatTheyWant) {
-  Make("none", ReplyMode::kDense);
-  const PullHeader pull{.step = 0, .wants_broadcast = true};
-  EXPECT_THAT(rounds_->OnPull(2, pull, *this), IsOk());
-  EXPECT_TRUE(answers_.empty());
-  EXPECT_THAT(rounds_->OnPull(2, pull, *this),
-              StatusIs(absl::StatusCode::kInvalidArgument, "second pull"));
-  EXPECT_THAT(rounds_->OnPull(1, {.step = 1, .wants_broadcast = true}, *this),
-              StatusIs(absl::StatusCode::kInvalidArgument, "broadcasts"));
-  const absl::StatusOr<Bytes> target = rounds_->BeginValue(0, 4 * kElems);
-  ASSERT_THAT(target, IsOk());
-  target->data[0] = std::byte{7};
-  EXPECT_THAT(rounds_->OnValue(0, 0, *this), IsOk());
-  ASSERT_EQ(answers_.size(), 2u);  // whose value it is, and worker 2
-  EXPECT_EQ(answers_[1][0], std::byte{7});
-  const std::vector<std::byte> sums = RunRound({0, 1, 2}, 0);
-  answers_.clear();
-  EXPECT_THAT(rounds_->OnPull(1, {.step = 1}, *this), IsOk());
-  EXPECT_THAT(answers_, ::testing::ElementsAre(sums));
-  EXPECT_THAT(rounds_->OnPull(1, {.step = 0}, *this),
-              StatusIs(absl::StatusCode::kInvalidArgument, "rounds"));
 }
 
 // Nothing of a header that is refused stays.
