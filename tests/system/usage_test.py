@@ -179,7 +179,6 @@ WRONG = [
     (["--what-if", "none"], ["--what-if", "none", "100mbit,1gbit"]),
     (["--what-if", "1gbit", "--local-steps", "4"],
      ["--what-if", "--local-steps"]),
-    (["--checkpoint", "c", "--gc-type", "auto"], ["auto", "name a codec"]),
     (["--checkpoint", "c", "--kv-store", "dist_async", "--update-on",
       "server"], ["dist_async", "--checkpoint", "dist_sync"]),
     (["--checkpoint", "c", "--seed", "1,2"], ["--checkpoint", "one seed"]),
