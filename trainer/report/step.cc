@@ -13,7 +13,7 @@
 namespace telegrad {
 namespace {
 
-constexpr double kWidth = 1000, kLabels = 190, kRow = 18, kTop = 6;
+constexpr double kSvgWidth = 1000, kLabels = 190, kSvgRow = 18, kSvgTop = 6;
 constexpr double kLeastBar = 0.8;
 constexpr double kLeastStep = 1e-9, kMostStep = 1e6;  // seconds; of a file
 
@@ -52,7 +52,7 @@ std::string Bar(const Stage& stage, double x, double width, double middle,
       stage.above + stage.below, EscapeHtml(title));
 }
 
-std::string Legend(const std::vector<const Stage*>& stages) {
+std::string StageLegend(const std::vector<const Stage*>& stages) {
   std::string html = "<ul class=\"legend\">\n";
   for (const Stage* const stage : stages) {
     absl::StrAppend(
@@ -62,7 +62,7 @@ std::string Legend(const std::vector<const Stage*>& stages) {
   return html + "</ul>\n";
 }
 
-std::string Axis(double step_s, double bottom) {
+std::string TimeAxis(double step_s, double bottom) {
   const double step_ms = 1e3 * step_s;
   double tick = std::pow(10, std::floor(std::log10(step_ms / 10)));
   for (const double factor : {2.0, 2.5, 2.0}) {  // 1, 2, 5, 10
@@ -71,12 +71,12 @@ std::string Axis(double step_s, double bottom) {
   }
   std::string svg;
   for (int i = 0; tick * i <= step_ms; ++i) {
-    const double x = kLabels + (kWidth - kLabels - 20) * tick * i / step_ms;
+    const double x = kLabels + (kSvgWidth - kLabels - 20) * tick * i / step_ms;
     absl::StrAppendFormat(
         &svg,
         "<line class=\"grid\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" "
         "y2=\"%.1f\"/><text class=\"x\" x=\"%.1f\" y=\"%.1f\">%.6g%s</text>\n",
-        x, x, kTop, bottom, x, bottom + 16, tick * i, i == 0 ? " ms" : "");
+        x, x, kSvgTop, bottom, x, bottom + 16, tick * i, i == 0 ? " ms" : "");
   }
   return svg;
 }
@@ -98,14 +98,14 @@ std::string StepSvg(const RunSummary& run, std::vector<const Stage*>& used) {
       spans, std::ranges::greater(),
       [](const StageSpan& span) { return span.end_s - span.begin_s; });
   const double step_s = run.timeline.front().end_s;
-  const double bottom = kTop + kRow * static_cast<double>(rows.size());
+  const double bottom = kSvgTop + kSvgRow * static_cast<double>(rows.size());
   std::string svg = absl::StrFormat(
       "<svg viewBox=\"0 0 %.0f %.0f\" role=\"img\" aria-label=\"One step of "
       "worker 0, %s\">\n",
-      kWidth, bottom + 24, EscapeHtml(run.setting));
-  absl::StrAppend(&svg, Axis(step_s, bottom));
+      kSvgWidth, bottom + 24, EscapeHtml(run.setting));
+  absl::StrAppend(&svg, TimeAxis(step_s, bottom));
   for (size_t i = 0; i < rows.size(); ++i) {
-    const double middle = kTop + kRow * (static_cast<double>(i) + 0.5);
+    const double middle = kSvgTop + kSvgRow * (static_cast<double>(i) + 0.5);
     absl::StrAppendFormat(&svg,
                           "<text class=\"y\" x=\"%.1f\" y=\"%.1f\">%s</text>\n",
                           kLabels - 8, middle + 4, EscapeHtml(rows[i]));
@@ -113,7 +113,7 @@ std::string StepSvg(const RunSummary& run, std::vector<const Stage*>& used) {
       const Stage* const stage = FindStage(span.what);
       if (span.row != rows[i] || stage == nullptr) continue;
       if (std::ranges::count(used, stage) == 0) used.push_back(stage);
-      const double scale = (kWidth - kLabels - 20) / step_s;
+      const double scale = (kSvgWidth - kLabels - 20) / step_s;
       svg +=
           Bar(*stage, kLabels + scale * span.begin_s,
               std::max(kLeastBar, scale * (span.end_s - span.begin_s)), middle,
@@ -149,7 +149,7 @@ std::string StepHtml(const std::vector<SettingGroup>& groups) {
       "next one's; of the largest tensors, first layers first. What lies at "
       "the left may belong to the step before, whose last sums arrive while "
       "forward runs.</p>\n",
-      Legend(used), html);
+      StageLegend(used), html);
 }
 
 }  // namespace telegrad
