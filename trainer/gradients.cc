@@ -2,13 +2,14 @@
 
 #include <cmath>
 
+#include "kernels/dispatch.h"
+
 namespace telegrad {
 namespace {
 
 void Multiply(const Parameter& parameter, float factor) {
-  for (size_t i = 0; i < parameter.num_elements; ++i) {
-    parameter.grad[i] *= factor;
-  }
+  kernels::CpuKernels().scale_f32(factor, parameter.num_elements,
+                                  parameter.grad, {});
 }
 
 }  // namespace
