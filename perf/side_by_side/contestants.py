@@ -46,6 +46,7 @@ class Torch(Contestant):
         self.starts_dense = kind == "powersgd"
         self.warmup = 3 if self.starts_dense else 1  # two are dense
         self.name = {"gloo": "gloo allreduce", "ddp": "DDP",
+                     "ddp_alone": "DDP, nothing sent",
                      "ddp_fp16": "DDP, fp16 hook",
                      "powersgd": "DDP, PowerSGD rank 1",
                      "telegrad:none": "DDP, Telegrad's hook, none",
@@ -244,8 +245,8 @@ class OneWay(Contestant):
 
 
 ALL = [
-    Torch("gloo"), Torch("ddp"), Torch("ddp_fp16"), Torch("powersgd"),
-    Torch("telegrad:none"), Torch("telegrad:2bit"),
+    Torch("gloo"), Torch("ddp"), Torch("ddp_alone"), Torch("ddp_fp16"),
+    Torch("powersgd"), Torch("telegrad:none"), Torch("telegrad:2bit"),
     OpenMpi(), Mxnet("none"), Mxnet("2bit"), PsLite(),
     Telegrad("allreduce", "allreduce"),
     Telegrad("push/pull", "pushpull"),

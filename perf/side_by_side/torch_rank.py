@@ -2,7 +2,8 @@
 
     torch_rank.py KIND SIZES.json WARMUP ITERATIONS
 
-KIND: gloo, ddp, ddp_fp16, powersgd; telegrad:CODEC is DDP with telegrad.torch,
+KIND: gloo, ddp, ddp_fp16, powersgd; ddp_alone is DDP with a hook that sends nothing:
+what DDP itself takes, in all of its rows; telegrad:CODEC is DDP with telegrad.torch,
 which listens on TELEGRAD_BIND. MASTER_ADDR, RANK ... as torchrun sets them. The model
 hands over ready-made gradients, so that communication and the hook alone are timed.
 Rank 0 prints {"seconds": [...]}.
@@ -41,6 +42,12 @@ class Model(torch.nn.Module):
         return ReadyGradients.apply(self.gradients, *self.weights)
 
 
+def sends_nothing(_, bucket):
+    done = torch.futures.Future()
+    done.set_result(bucket.buffer())
+    return done
+
+
 def ddp_step(kind, sizes):
     one_bucket = kind == "powersgd"
     if one_bucket:  # hooks that chain collectives need one order of buckets
@@ -51,6 +58,8 @@ def ddp_step(kind, sizes):
     if kind == "ddp_fp16":
         from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
         ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    if kind == "ddp_alone":
+        ddp.register_comm_hook(None, sends_nothing)
     if kind.startswith("telegrad:"):
         import telegrad.torch
         telegrad.torch.compress(ddp, kind.partition(":")[2], verbose=False,
