@@ -229,6 +229,7 @@ absl::Status CheckSettings(const TrainOptions& options) {
       return absl::InvalidArgumentError(
           absl::StrCat("--compare: ", setting.name, " comes twice"));
     }
+    if (setting.own != nullptr) continue;  // was checked by itself
     RETURN_IF_ERROR(CheckFrozen(options, setting));
     if (IsAsync(options)) RETURN_IF_ERROR(CheckAsync(options, setting));
     if (StepsAlone(options)) RETURN_IF_ERROR(CheckLocalSteps(options, setting));

@@ -100,7 +100,8 @@ void Launcher::StartMore() {
     Active& active = *active_.emplace_back(new Active{
         .run = run,
         .observer = ConsoleObserver(run.label, StyleOf(options_.laboratory)),
-        .cluster = LocalCluster(options_, run, argv_)});
+        .cluster =
+            LocalCluster(OptionsOf(options_, *run.setting), run, argv_)});
     active.cluster.Start(&active.observer);
   }
   for (const auto& each : active_) {

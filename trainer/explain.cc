@@ -335,8 +335,12 @@ absl::StatusOr<std::string> ExplainRuns(
       ", --kv-store ", options.kv_store, ", --link ", options.link,
       ". Nothing is started.\n");
   for (const Setting& setting : options.settings) {
-    ASSIGN_OR_RETURN(const std::string part,
-                     ExplainSetting(options, setting, load, job));
+    const TrainOptions& own = OptionsOf(options, setting);
+    ASSIGN_OR_RETURN(const JobSize size, JobSizeOf(own, placement));
+    ASSIGN_OR_RETURN(
+        const std::string part,
+        ExplainSetting(own, setting.own ? own.settings.front() : setting, load,
+                       size));
     text += part;
   }
   return text;

@@ -57,9 +57,16 @@ int main(int argc, char** argv) {
       options.bind, placement->has_value() ? &**placement : nullptr);
   if (!bind.ok()) return Refuse(bind.status());
   options.bind = *bind;
+  for (telegrad::Setting& setting : options.settings) {
+    if (setting.own != nullptr) setting.own->bind = *bind;
+  }
   if (is_child) return telegrad::RunChild(options);
 
-  const absl::Status inputs = telegrad::CheckInputs(options, *placement);
+  absl::Status inputs = telegrad::CheckInputs(options, *placement);
+  for (const telegrad::Setting& setting : options.settings) {
+    if (setting.own == nullptr || !inputs.ok()) continue;
+    inputs = telegrad::CheckInputs(*setting.own, *placement);
+  }
   if (!inputs.ok()) return Refuse(inputs);
   if (options.laboratory.explain) {
     return Show(telegrad::ExplainRuns(options, *placement));

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdlib>
+#include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -13,6 +14,7 @@
 #include "topology/plan.h"
 #include "trainer/check_inputs.h"
 #include "trainer/cluster.h"
+#include "trainer/compression_flags.h"
 #include "trainer/dataset.h"
 #include "trainer/given_plan.h"
 #include "trainer/network.h"
@@ -26,18 +28,7 @@ namespace {
 
 // The flags whose text needs a second look.
 struct RawFlags {
-  std::string gc_type = "none";
-  std::string gc_allow = kDefaultAllowed;
-  std::string compare;
-  std::string threshold = "auto";
-  std::string rules;
-  std::string min_bytes = "64KiB";
-  std::string reply = "auto";
-  std::string guard = "on";
-  int64_t warmup_steps = 0;
-  std::string packing = "plain";
-  std::string nonfinite = "error";
-  std::string update_on = "worker";
+  RawCompressionFlags compression;
   std::string seeds = "0";
   std::string chunk = "524288";
   RawOptimizerFlags optimizer;
@@ -50,92 +41,6 @@ constexpr char kDescription[] =
     "starts its own scheduler,\nservers and workers on this machine; under "
     "mpirun, srun, torchrun-style or DMLC_*\nenvironments it takes role, rank "
     "and world from there.";
-
-void AddCompressionFlags(CLI::App& app, RawFlags& raw) {
-  const char* group = "Compression";
-  app.add_option("--compare", raw.compare,
-                 "settings to run and compare, separated by commas: a codec, "
-                 "then +reply=, +packing=, +threshold=, +update-on=, "
-                 "+min-bytes=, +warmup-steps=: none,2bit,2bit+reply=reencode")
-      ->group(group);
-  app.add_option("--gc-type", raw.gc_type,
-                 "codec when --compare is not given; its options follow after "
-                 "colons: topk:0.01, int8:block=256; auto: the fastest of "
-                 "--gc-allow where and while it makes steps faster, else none")
-      ->capture_default_str()
-      ->group(group);
-  app.add_option(
-         "--gc-threshold", raw.threshold,
-         "the threshold of codecs that have one. auto: a power of two "
-         "per tensor that follows its scale; a number: in units of the "
-         "gradient as pushed (mean over the worker's batch); 0.5:batch: "
-         "MXNet's unit (sum over the batch); 2rms: auto, this factor")
-      ->capture_default_str()
-      ->group(group);
-  app.add_option(
-         "--gc-rule", raw.rules,
-         "codecs for some tensors, PATTERN=CODEC separated by ';', the "
-         "first that matches wins: 'bn|bias=none;fc.*=2bit:auto;*=int8'; "
-         "patterns are regular expressions (RE2) searched for in names")
-      ->group(group);
-  app.add_option("--gc-warmup-steps", raw.warmup_steps,
-                 "the first so many steps go dense")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
-      ->group(group);
-}
-
-// What else decides what compression does.
-void AddPolicyFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
-  const char* group = "Compression";
-  app.add_option("--gc-allow", raw.gc_allow,
-                 "codecs that --gc-type auto may use, separated by commas, the "
-                 "preferred one first: fp16,int8:block=256,2bit")
-      ->capture_default_str()
-      ->group(group);
-  app.add_flag("--recalibrate", options.recalibrate,
-               "measure the link, the cores and the codecs anew, whatever is "
-               "kept in ~/.cache/telegrad")
-      ->group(group);
-  app.add_option("--gc-guard", raw.guard,
-                 "on: a tensor whose codec harms goes dense; off: never")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"on", "off"}))
-      ->group(group);
-  app.add_flag("--gc-dense-1d", options.gc_dense_1d,
-               "tensors of one dimension, biases and normalisation, go dense, "
-               "as a --gc-rule before the others")
-      ->group(group);
-  app.add_option("--gc-min-bytes", raw.min_bytes,
-                 "smaller tensors (float32) go dense unless a rule names them")
-      ->capture_default_str()
-      ->group(group);
-  app.add_option(
-         "--gc-reply", raw.reply,
-         "servers' answers. sum: exact; reencode: codes, with their own "
-         "residual; dense: float32; auto: sum if possible, else reencode")
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--gc-packing", raw.packing,
-                 "2bit's bytes: plain, radix (fewer), auto (by the link)")
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--gc-nonfinite", raw.nonfinite,
-                 "NaN or infinite gradients: error (exit 42), skip (the step, "
-                 "by all workers), zero, propagate (as MXNet)")
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--update-on", raw.update_on,
-                 "who runs the optimizer: worker, or server (MXNet's way; "
-                 "weights come back dense)")
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--kv-store", options.kv_store,
-                 "who sums what; auto: servers if there are any and they are "
-                 "no slower, else allreduce")
-      ->capture_default_str()
-      ->group(group);
-}
 
 // In the words of tf_cnn_benchmarks, which has underscores.
 void AddStrategyFlags(CLI::App& app, StrategyRequest& request) {
@@ -239,32 +144,8 @@ void AddInternalFlags(CLI::App& app, TrainOptions& options) {
   app.add_option("--internal-job", options.internal_job)->group("");
 }
 
-absl::Status FillSettings(const RawFlags& raw, TrainOptions& options) {
-  Setting base;
-  CompressionConfig& gc = base.compression;
-  gc.batch_size = options.batch_size;
-  ASSIGN_OR_RETURN(gc.threshold, ParseThreshold(raw.threshold));
-  base.threshold = raw.threshold;
-  RETURN_IF_ERROR(ParseAllowedCodecs("--gc-allow", raw.gc_allow, gc));
-  ASSIGN_OR_RETURN(gc.min_bytes, ParseBytes(raw.min_bytes));
-  gc.rules = raw.rules;
-  if (options.gc_dense_1d) {
-    gc.rules =
-        absl::StrCat(kOneDimension, raw.rules.empty() ? "" : ";", raw.rules);
-  }
-  gc.warmup_steps = raw.warmup_steps;
-  gc.has_guard = raw.guard == "on";
-  ASSIGN_OR_RETURN(gc.reply, ParseReplyMode(raw.reply));
-  ASSIGN_OR_RETURN(gc.packing, ParsePackingMode(raw.packing));
-  ASSIGN_OR_RETURN(gc.nonfinite, ParseNonFinitePolicy(raw.nonfinite));
-  ASSIGN_OR_RETURN(base.update_on, ParseUpdateOn(raw.update_on));
-  RETURN_IF_ERROR(CheckCodecRules(raw.rules));
-  const std::string list = raw.compare.empty() ? raw.gc_type : raw.compare;
+absl::Status ParseSeeds(const std::string& list, TrainOptions& options) {
   for (const absl::string_view text : absl::StrSplit(list, ',')) {
-    ASSIGN_OR_RETURN(Setting setting, ParseSetting(text, base));
-    options.settings.push_back(std::move(setting));
-  }
-  for (const absl::string_view text : absl::StrSplit(raw.seeds, ',')) {
     uint64_t seed = 0;
     if (!absl::SimpleAtoi(text, &seed)) {
       return absl::InvalidArgumentError(
@@ -289,10 +170,16 @@ absl::Status ParseChunk(const std::string& text, TrainOptions& options) {
                                                  kMost, ", or auto"));
 }
 
+// `only`: the options are those of this setting.
 absl::Status Finish(const CLI::App& app, const RawFlags& raw,
-                    TrainOptions& options) {
+                    std::optional<size_t> only, TrainOptions& options) {
   if (!options.show_checkpoint.empty()) return absl::OkStatus();
-  RETURN_IF_ERROR(FillSettings(raw, options));
+  RETURN_IF_ERROR(FillSettings(raw.compression, options));
+  RETURN_IF_ERROR(ParseSeeds(raw.seeds, options));
+  if (only.has_value()) {
+    options.settings = {std::move(options.settings[*only])};
+    options.settings.front().flags.clear();
+  }
   RETURN_IF_ERROR(FinishOptimizerFlags(raw.optimizer, options));
   RETURN_IF_ERROR(FinishMemberFlags(app, options));
   options.benchmark = raw.benchmark == 1;
@@ -303,7 +190,7 @@ absl::Status Finish(const CLI::App& app, const RawFlags& raw,
     if (option->count() > 0) options.given.insert(option->get_name());
   }
   options.laboratory.identity = IdentityOf(app);
-  options.has_comparison = !raw.compare.empty();
+  options.has_comparison = !raw.compression.compare.empty();
   RETURN_IF_ERROR(ParseChunk(raw.chunk, options));
   RETURN_IF_ERROR(SettleGivenPlan(options));
   std::optional<Placement> placement;
@@ -314,7 +201,7 @@ absl::Status Finish(const CLI::App& app, const RawFlags& raw,
                      }));
   }
   RETURN_IF_ERROR(SettleEmulation(placement, options));
-  RETURN_IF_ERROR(CheckComparison(placement, options));
+  if (!only.has_value()) RETURN_IF_ERROR(CheckComparison(placement, options));
   ASSIGN_OR_RETURN(
       options.device_batches,
       SplitBatch(options.work_load, options.devices, options.batch_size));
@@ -334,36 +221,90 @@ std::string Footer() {
                       DescribeTransports());
 }
 
+// The program's flags, which fill `options` when they are parsed.
+struct CommandLine {
+  explicit CommandLine(TrainOptions& filled) : options(filled) {
+    AddCompressionFlags(app, options, raw.compression);
+    AddStrategyFlags(app, options.strategy_request);
+    AddTrainingFlags(app, options);
+    AddLaboratoryFlags(app, options.laboratory);
+    AddOptimizerFlags(app, options, raw.optimizer);
+    AddConsistencyFlags(app, options);
+    AddRunFlags(app, options, raw);
+    AddJobFlags(app, options, raw);
+    AddInternalFlags(app, options);
+    app.set_version_flag("--version", TELEGRAD_VERSION);
+    app.footer(Footer);
+  }
+  TrainOptions& options;
+  RawFlags raw;
+  CLI::App app{kDescription, "telegrad-train"};
+};
+
+// All of the command line, with the flags of setting `index` in the place of
+// those that are there.
+absl::StatusOr<TrainOptions> ParseOwn(int argc, char** argv,
+                                      const TrainOptions& all, size_t index) {
+  TrainOptions own;
+  own.command_line = all.command_line;
+  CommandLine line(own);
+  std::vector<const char*> words(argv, argv + argc);
+  for (const std::string& flag : all.settings[index].flags) {
+    line.app.get_option(flag.substr(0, flag.find('=')))->take_last();
+    words.push_back(flag.c_str());
+  }
+  try {
+    line.app.parse(static_cast<int>(words.size()), words.data());
+  } catch (const CLI::ParseError& error) {
+    return absl::InvalidArgumentError(error.what());
+  }
+  RETURN_IF_ERROR(Finish(line.app, line.raw, index, own));
+  return own;
+}
+
+absl::Status SettleOwn(int argc, char** argv, TrainOptions& options) {
+  for (size_t i = 0; i < options.settings.size(); ++i) {
+    Setting& setting = options.settings[i];
+    if (setting.flags.empty()) continue;
+    absl::StatusOr<TrainOptions> own = ParseOwn(argc, argv, options, i);
+    if (!own.ok()) {
+      return absl::Status(own.status().code(),
+                          absl::StrCat("setting '", setting.name,
+                                       "': ", own.status().message()));
+    }
+    setting.own = std::make_shared<TrainOptions>(*std::move(own));
+  }
+  // A process of one run has no others.
+  const auto index = static_cast<size_t>(options.internal_setting);
+  if (options.internal_role.empty() || index >= options.settings.size()) {
+    return absl::OkStatus();
+  }
+  if (const auto own = options.settings[index].own; own != nullptr) {
+    options = *own;
+    options.internal_setting = 0;
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 TrainOptions ParseTrainOptions(int argc, char** argv, int* exit_code) {
   TrainOptions options;
-  RawFlags raw;
-  CLI::App app(kDescription, "telegrad-train");
-  AddCompressionFlags(app, raw);
-  AddPolicyFlags(app, options, raw);
-  AddStrategyFlags(app, options.strategy_request);
-  AddTrainingFlags(app, options);
-  AddLaboratoryFlags(app, options.laboratory);
-  AddOptimizerFlags(app, options, raw.optimizer);
-  AddConsistencyFlags(app, options);
-  AddRunFlags(app, options, raw);
-  AddJobFlags(app, options, raw);
-  AddInternalFlags(app, options);
-  app.set_version_flag("--version", TELEGRAD_VERSION);
-  app.footer(Footer);
+  CommandLine line(options);
   *exit_code = -1;
   for (int i = 0; i < argc; ++i) {
     absl::StrAppend(&options.command_line, i > 0 ? " " : "",
                     i > 0 ? argv[i] : "telegrad-train");
   }
   try {
-    app.parse(argc, argv);
+    line.app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    *exit_code = app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::kUsage);
+    *exit_code =
+        line.app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::kUsage);
     return options;
   }
-  const absl::Status status = Finish(app, raw, options);
+  absl::Status status = Finish(line.app, line.raw, std::nullopt, options);
+  if (status.ok()) status = SettleOwn(argc, argv, options);
   if (!status.ok()) {
     std::cerr << "telegrad-train: " << status.message() << "\n";
     *exit_code = static_cast<int>(ExitCode::kUsage);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -17,6 +18,8 @@
 
 namespace telegrad {
 
+struct TrainOptions;
+
 // One setting of a comparison: what is compressed and how.
 struct Setting {
   std::string name;  // as the user wrote it: "2bit+reply=reencode"
@@ -24,6 +27,10 @@ struct Setting {
   UpdateOn update_on = UpdateOn::kWorker;
   std::string threshold;  // as written
   bool is_auto = false;   // --gc-type auto: where and while it pays
+  // "--local-steps=5": what else differs from the other settings' flags; then
+  // `own` is all of the command line with these, this setting alone in it.
+  std::vector<std::string> flags;
+  std::shared_ptr<TrainOptions> own;
 };
 
 // What the command line says; docs/user_guide.md.
@@ -128,10 +135,16 @@ absl::Status SettleStrategy(const std::optional<Placement>& placement,
 // ask for what the store has not.
 absl::Status SettleStore(TrainOptions& options);
 
-// "2bit", "2bit+reply=reencode+threshold=0.5:batch+update-on=server": a codec
-// and what differs from `base`.
+// "2bit", "2bit+reply=reencode+threshold=0.5:batch+local-steps=5": a codec and
+// what differs from `base`; flags of a run are only noted.
 absl::StatusOr<Setting> ParseSetting(absl::string_view text,
                                      const Setting& base);
+
+// The flags of a run of `setting`, which is one of `options`.
+inline const TrainOptions& OptionsOf(const TrainOptions& options,
+                                     const Setting& setting) {
+  return setting.own == nullptr ? options : *setting.own;
+}
 
 // What the store does: servers with an optimizer answer with weights.
 CompressionConfig CompressionOf(const Setting& setting);

@@ -24,6 +24,25 @@ absl::Status CheckServers(const TrainOptions& options,
       placement.num_servers, " are told of by ", placement.launcher));
 }
 
+// Settings with flags of their own have the processes that all have.
+absl::Status ShareParts(const TrainOptions& options) {
+  for (const Setting& setting : options.settings) {
+    if (setting.own == nullptr) continue;
+    TrainOptions& own = *setting.own;
+    if (own.hosts_parts != options.hosts_parts) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "setting '", setting.name, "': --kv-store ", own.kv_store,
+          own.hosts_parts ? " has no servers" : " needs servers",
+          ", unlike --kv-store ", options.kv_store,
+          ", for which the launcher has started processes"));
+    }
+    own.workers = options.workers;
+    own.servers = options.servers;
+    own.local_rank = options.local_rank;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status RunAll(TrainOptions& options, const Placement& placement) {
   ASSIGN_OR_RETURN(
       Parts parts,
@@ -32,6 +51,7 @@ absl::Status RunAll(TrainOptions& options, const Placement& placement) {
   if (options.hosts_parts) parts.server_rank = Parts::kNone;  // the worker does
   options.workers = parts.num_workers;
   options.servers = parts.num_servers;
+  RETURN_IF_ERROR(ShareParts(options));
   SetProcessTitle(TitleOf(parts));
   SetLogName(TitleOf(parts));
   const auto cancellation = std::make_shared<Cancellation>();
@@ -45,13 +65,16 @@ absl::Status RunAll(TrainOptions& options, const Placement& placement) {
     ConsoleObserver observer(run.label, options.laboratory.log_json
                                             ? ConsoleObserver::Style::kJson
                                             : ConsoleObserver::Style::kLines);
-    ASSIGN_OR_RETURN(DistOptions options_of_run,
-                     MakeDistOptions(options, process.job_id()));
+    ASSIGN_OR_RETURN(
+        DistOptions options_of_run,
+        MakeDistOptions(OptionsOf(options, *run.setting), process.job_id()));
     options_of_run.look = [&detection] { return detection.Get(); };
     RETURN_IF_ERROR(
         process.RunNext(options_of_run, [&](const DistOptions& dist) {
-          return RunAsWorker(options, *run.setting, run.seed, dist, detection,
-                             observer);
+          const TrainOptions& own = OptionsOf(options, *run.setting);
+          return RunAsWorker(
+              own, &own == &options ? *run.setting : own.settings.front(),
+              run.seed, dist, detection, observer);
         }));
     if (!observer.has_summary()) continue;
     finished.Add(observer.summary());

@@ -2,8 +2,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "base/units.h"
@@ -13,6 +15,16 @@
 #include "trainer/profile.h"
 
 namespace telegrad {
+namespace {
+
+// Flags that change neither the network nor its samples: who steps, how, when.
+constexpr absl::string_view kRunFlags[] = {
+    "adam-freeze-after", "clip-norm",       "dtype",       "early-step",
+    "kv-store",          "local-fragments", "local-steps", "lr",
+    "lr-schedule",       "max-staleness",   "mom",         "optimizer",
+    "outer-lr",          "outer-mom",       "wd"};
+
+}  // namespace
 
 absl::StatusOr<Setting> ParseSetting(absl::string_view text,
                                      const Setting& base) {
@@ -48,11 +60,14 @@ absl::StatusOr<Setting> ParseSetting(absl::string_view text,
             absl::StrCat("setting '", text, "': '", pair.second,
                          "' is not a number of steps"));
       }
+    } else if (absl::c_linear_search(kRunFlags, pair.first)) {
+      setting.flags.push_back(absl::StrCat("--", pair.first, "=", pair.second));
     } else {
-      return absl::InvalidArgumentError(
-          absl::StrCat("setting '", text, "': '", parts[i],
-                       "' is none of reply=, packing=, threshold=, update-on=, "
-                       "min-bytes=, warmup-steps="));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "setting '", text, "': '", parts[i],
+          "' is none of reply=, packing=, threshold=, update-on=, min-bytes=, "
+          "warmup-steps=, ",
+          absl::StrJoin(kRunFlags, "=, "), "="));
     }
   }
   if (setting.is_auto && setting.update_on == UpdateOn::kServer) {

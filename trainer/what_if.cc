@@ -142,7 +142,8 @@ absl::StatusOr<std::vector<WhatIfRow>> WhatIf(
       if (run.setting == setting.name) own.push_back(&run);
     }
     if (own.empty()) continue;
-    RETURN_IF_ERROR(AppendRows(options, setting, own, links, rows));
+    RETURN_IF_ERROR(
+        AppendRows(OptionsOf(options, setting), setting, own, links, rows));
   }
   return rows;
 }

@@ -55,6 +55,23 @@ class Comparison(SystemTest):
         for word in words:
             self.assertIn(word, run.stderr())
 
+    def test_settings_have_flags_of_their_own(self):
+        alone = {}
+        for setting, flags in {
+                "none": [], "int8": ["--local-steps", "4", "--lr", "0.02"],
+                "2bit": ["--kv-store", "allreduce"]}.items():
+            self.run_to_end([*SHORT, *flags, "--compare", setting])
+            run, = self.finished()
+            alone[setting] = run["weights_sha256"], run["servers"]
+        # Where a setting says nothing else, the flag counts.
+        self.run_to_end([
+            *SHORT, "--lr", "0.05", "--compare", "none,"
+            "int8+lr=0.02+local-steps=4,2bit+kv-store=allreduce"])
+        runs = self.finished()
+        self.assertEqual([(run["weights_sha256"], run["servers"])
+                          for run in runs], list(alone.values()))
+        self.assertEqual(runs[1]["setting"], "int8+lr=0.02+local-steps=4")
+
     def test_what_was_finished_is_not_run_again(self):
         run = self.start([*SHORT, *RUNS])
         self.assertTrue(wait_until(self.finished, 60), run.output())

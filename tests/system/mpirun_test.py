@@ -26,6 +26,18 @@ class OpenMpi(PlacedTest):
                                 prefix=mpirun(ranks))
                 self.assertEqual(self.hashes(out), expected)
 
+    def test_settings_have_flags_of_their_own(self):
+        flags = [*SHORT, "--compare", "none,2bit+local-steps=4+lr=0.02"]
+        expected = self.embedded_hashes(flags)
+        self.run_to_end([*flags, "--out", "mpi"], prefix=mpirun(2))
+        self.assertEqual(self.hashes("mpi"), expected)
+        # All settings have the processes that are there.
+        run = self.run_to_end(
+            [*SHORT, "--compare", "none,2bit+kv-store=allreduce"], code=2,
+            prefix=mpirun(2))
+        self.assertIn("'2bit+kv-store=allreduce': --kv-store allreduce has no "
+                      "servers", run.output())
+
     def test_a_killed_rank_ends_the_others_with_20(self):
         # Without it mpirun itself ends the others, by a signal.
         run = self.start(ENDLESS, prefix=[
