@@ -61,7 +61,10 @@ absl::Status Separate(const std::string& settings,
 }  // namespace
 
 Mesh::Mesh(const GroupOptions& options)
-    : options_(options), peers_(static_cast<size_t>(options.world_size)) {}
+    : options_(options),
+      ranks_(options.rank, options.world_size),
+      agreement_(options.rank),
+      inboxes_(static_cast<size_t>(options.world_size)) {}
 
 absl::StatusOr<std::unique_ptr<Mesh>> Mesh::Make(
     const GroupOptions& options, const AddressExchange& exchange) {
@@ -84,70 +87,37 @@ absl::Status Mesh::Connect(const AddressExchange& exchange) {
   const std::string settings = SettingsOf(options_);
   ASSIGN_OR_RETURN(std::vector<std::string> texts,
                    exchange(absl::StrCat(settings, "\n", mine), deadline));
-  if (texts.size() != peers_.size()) {
+  if (texts.size() != inboxes_.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("group: the exchange gave ", texts.size(),
-                     " addresses for ", peers_.size(), " ranks"));
+                     " addresses for ", world_size(), " ranks"));
   }
   const std::string all = absl::StrJoin(texts, "\n");
   digest_ = (uint64_t{Crc32c(all.data(), all.size())} << 32) |
             Crc32c(all.data(), all.size(), 1);
   RETURN_IF_ERROR(Separate(settings, &texts));
   for (int to = 0; to < rank(); ++to) {
-    ASSIGN_OR_RETURN(peers_[to].endpoint, context_->Connect(texts[to]));
-    rank_of_[peers_[to].endpoint] = to;
-    RETURN_IF_ERROR(SendHello(to));
+    ASSIGN_OR_RETURN(const EndpointId endpoint, context_->Connect(texts[to]));
+    ranks_.Add(to, endpoint);
+    RETURN_IF_ERROR(Post(to, MessageKind::kHello, 0, {}, nullptr));
   }
   return AwaitPeers(deadline);
 }
 
-absl::Status Mesh::SendHello(int to) {
-  return Post(to, MessageKind::kHello, 0, {}, nullptr);
-}
-
-std::string Mesh::Missing() const {
-  std::vector<int> missing;
-  for (int peer = 0; peer < world_size(); ++peer) {
-    if (peer != rank() && !peers_[peer].is_connected) missing.push_back(peer);
-  }
-  return absl::StrJoin(missing, ", ");
-}
-
 absl::Status Mesh::AwaitPeers(TimePoint deadline) {
-  while (!Missing().empty()) {
+  while (!ranks_.Missing().empty()) {
     for (int peer = 0; peer < world_size(); ++peer) {
-      if (!peers_[peer].gone.ok()) return Lost(peer);
+      RETURN_IF_ERROR(CheckPeer(peer));
     }
     if (Clock::now() >= deadline) {
       return WithExitCode(ExitCode::kJoinTimeout,
                           absl::DeadlineExceededError(absl::StrCat(
                               "group: rank ", rank(), " heard nothing from ",
-                              "rank ", Missing(), " in time")));
+                              "rank ", ranks_.Missing(), " in time")));
     }
     context_->Progress(deadline);
   }
-  return broken_;
-}
-
-absl::Status Mesh::ReceiveHello(EndpointId from, const Header& header) {
-  const auto peer_rank = static_cast<int64_t>(header.rank);
-  if (header.sequence != digest_ || peer_rank >= world_size() ||
-      peer_rank == rank()) {
-    return absl::InvalidArgumentError("hello of another group");
-  }
-  const auto named = static_cast<int>(peer_rank);
-  Peer& peer = peers_[named];
-  const bool is_answer = named < rank();
-  if (peer.is_connected || (is_answer && peer.endpoint != from) ||
-      (!is_answer && rank_of_.contains(from))) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("hello of rank ", named, ", which is here already"));
-  }
-  peer.is_connected = true;
-  if (is_answer) return absl::OkStatus();
-  peer.endpoint = from;
-  rank_of_[from] = named;
-  return SendHello(named);
+  return agreement_.broken();
 }
 
 }  // namespace telegrad::collective

@@ -10,34 +10,24 @@
 namespace telegrad::collective {
 namespace {
 
-constexpr size_t kMaxAbortBytes = 1024;
+// Messages; a rank is a few collectives ahead.
+constexpr size_t kMaxInbox = 1024;
 constexpr Duration kAbortGrace = std::chrono::seconds(1);
 
 }  // namespace
 
-std::string Mesh::Now() const {
-  return absl::StrCat("collective ", sequence_, " (", Describe(signature_),
-                      ")");
-}
-
-void Mesh::Break(absl::Status why) {
-  if (broken_.ok()) broken_ = std::move(why);
-}
-
-absl::Status Mesh::Lost(int rank) const {
+absl::Status Mesh::CheckPeer(int rank) const {
+  const absl::Status& gone = ranks_.gone(rank);
+  if (gone.ok()) return gone;
   return WithExitCode(
       ExitCode::kPeerDied,
-      absl::UnavailableError(absl::StrCat(
-          Now(), ": rank ", rank, " is lost: ", peers_[rank].gone.message())));
-}
-
-absl::Status Mesh::CheckPeer(int rank) const {
-  return peers_[rank].gone.ok() ? absl::OkStatus() : Lost(rank);
+      absl::UnavailableError(absl::StrCat(agreement_.Now(), ": rank ", rank,
+                                          " is lost: ", gone.message())));
 }
 
 absl::Status Mesh::TimedOut(const std::string& awaited) {
   return absl::DeadlineExceededError(absl::StrCat(
-      Now(), ": rank ", rank(), " heard nothing for ",
+      agreement_.Now(), ": rank ", rank(), " heard nothing for ",
       ToSeconds(options_.timeout), " s while it waited for ", awaited));
 }
 
@@ -47,15 +37,14 @@ TransportInfo Mesh::info() const {
 }
 
 absl::Status Mesh::Begin(const Signature& signature) {
-  if (!broken_.ok()) return broken_;
-  ++sequence_;
-  signature_ = signature;
+  RETURN_IF_ERROR(agreement_.broken());
+  agreement_.Begin(signature);
   // What was heard before there was something to compare it with.
   for (int peer = 0; peer < world_size(); ++peer) {
-    if (peers_[peer].inbox.empty()) continue;
-    const Header& header = peers_[peer].inbox.front().header;
-    if (header.sequence > sequence_) continue;  // ahead
-    if (!IsOfThisCollective(peer, header)) return broken_;
+    if (inboxes_[peer].arrived.empty()) continue;
+    const Header& header = inboxes_[peer].arrived.front().header;
+    if (header.sequence > agreement_.sequence()) continue;  // ahead
+    RETURN_IF_ERROR(agreement_.Compare(peer, header));
   }
   return absl::OkStatus();
 }
@@ -69,26 +58,20 @@ absl::Status Mesh::End() {
 }
 
 absl::Status Mesh::Fail(absl::Status why) {
-  Break(std::move(why));
+  agreement_.Break(std::move(why));
   sink_ = nullptr;
-  if (context_ == nullptr) return broken_;
+  if (context_ == nullptr) return agreement_.broken();
   SendAbort();
   Close();
-  return broken_;
+  return agreement_.broken();
 }
 
-// Also what was heard from another rank: whoever sees this rank close its
-// connections has to know why.
 void Mesh::SendAbort() {
-  std::string text = abort_text_;
-  if (text.empty()) {
-    text = absl::StrCat("rank ", rank(), " gave up: ", broken_.message());
-  }
-  text.resize(std::min(text.size(), kMaxAbortBytes));
-  const auto code = static_cast<uint32_t>(ExitCodeOf(broken_));
-  const auto owned = std::make_shared<const std::string>(std::move(text));
+  const auto code = static_cast<uint32_t>(ExitCodeOf(agreement_.broken()));
+  const auto owned =
+      std::make_shared<const std::string>(agreement_.AbortText());
   for (int peer = 0; peer < world_size(); ++peer) {
-    if (peer == rank() || !peers_[peer].gone.ok()) continue;
+    if (peer == rank() || !ranks_.gone(peer).ok()) continue;
     // One that cannot be told notices by itself.
     (void)Post(peer, MessageKind::kAbort, code, {owned->data(), owned->size()},
                [owned](const absl::Status&) {});
@@ -101,23 +84,24 @@ void Mesh::SendAbort() {
 
 absl::Status Mesh::Post(int to, MessageKind kind, uint32_t index,
                         ConstBytes payload, SendDone done) {
-  if (!peers_[to].gone.ok()) return Lost(to);
+  RETURN_IF_ERROR(CheckPeer(to));
   const auto header =
       Encode({.kind = kind,
               .rank = static_cast<uint32_t>(rank()),
               .index = index,
-              .sequence = kind == MessageKind::kHello ? digest_ : sequence_,
-              .signature = signature_});
+              .sequence =
+                  kind == MessageKind::kHello ? digest_ : agreement_.sequence(),
+              .signature = agreement_.signature()});
   const absl::Status sent = context_->Send(
-      peers_[to].endpoint, {header.data(), header.size()}, payload,
+      ranks_.endpoint(to), {header.data(), header.size()}, payload,
       [this, done = std::move(done)](const absl::Status& status) {
         ++num_events_;
         --num_pending_;
         if (done) done(status);
       });
   if (!sent.ok()) {
-    peers_[to].gone = sent;
-    return Lost(to);
+    ranks_.SetGone(to, sent);
+    return CheckPeer(to);
   }
   ++num_pending_;
   ++traffic_.num_messages;
@@ -150,48 +134,139 @@ absl::Status Mesh::SendData(int to, uint32_t index, ConstBytes payload,
 }
 
 absl::StatusOr<Buffer> Mesh::Take(int from, uint32_t index, size_t bytes) {
-  Peer& peer = peers_[from];
+  std::deque<Message>& arrived = inboxes_[from].arrived;
   RETURN_IF_ERROR(
-      Wait([&peer] { return !peer.inbox.empty() || !peer.gone.ok(); },
+      Wait([&] { return !arrived.empty() || !ranks_.gone(from).ok(); },
            [from] { return absl::StrCat("rank ", from); }));
-  if (peer.inbox.empty()) return Lost(from);
-  Message message = std::move(peer.inbox.front());
-  peer.inbox.pop_front();
-  if (!IsOfThisCollective(from, message.header)) return broken_;
+  if (arrived.empty()) return CheckPeer(from);
+  Message message = std::move(arrived.front());
+  arrived.pop_front();
+  RETURN_IF_ERROR(agreement_.Compare(from, message.header));
   if (message.header.kind != MessageKind::kEager ||
       message.header.index != index || message.bytes != bytes) {
-    return absl::InternalError(absl::StrCat(
-        Now(), ": rank ", from, " sent piece ", message.header.index, " of ",
-        message.bytes, " bytes, piece ", index, " of ", bytes, " is due"));
+    return absl::InternalError(
+        absl::StrCat(agreement_.Now(), ": rank ", from, " sent piece ",
+                     message.header.index, " of ", message.bytes,
+                     " bytes, piece ", index, " of ", bytes, " is due"));
   }
   return std::move(message.payload);
 }
 
 absl::StatusOr<bool> Mesh::IsReady(int from) {
-  Peer& peer = peers_[from];
-  if (peer.inbox.empty()) {
+  std::deque<Message>& arrived = inboxes_[from].arrived;
+  if (arrived.empty()) {
     RETURN_IF_ERROR(CheckPeer(from));
     return false;
   }
-  const Header header = peer.inbox.front().header;
-  if (!IsOfThisCollective(from, header)) return broken_;
+  const Header& header = arrived.front().header;
+  RETURN_IF_ERROR(agreement_.Compare(from, header));
   if (header.kind != MessageKind::kReady) {
-    return absl::InternalError(
-        absl::StrCat(Now(), ": rank ", from, " sent a piece out of order"));
+    return absl::InternalError(absl::StrCat(agreement_.Now(), ": rank ", from,
+                                            " sent a piece out of order"));
   }
-  peer.inbox.pop_front();
+  arrived.pop_front();
   return true;
+}
+
+absl::StatusOr<Bytes> Mesh::OnHeader(EndpointId from, ConstBytes header,
+                                     size_t payload_bytes) {
+  ++num_events_;
+  ASSIGN_OR_RETURN(const Header heard, Decode(header));
+  if (heard.kind == MessageKind::kHello) {
+    if (payload_bytes > 0) return absl::InvalidArgumentError("hello too long");
+    if (heard.sequence != digest_) {
+      return absl::InvalidArgumentError("hello of another group");
+    }
+    RETURN_IF_ERROR(ranks_.Greet(from, heard.rank));
+    const auto named = static_cast<int>(heard.rank);
+    if (named > rank()) {
+      RETURN_IF_ERROR(Post(named, MessageKind::kHello, 0, {}, nullptr));
+    }
+    return Bytes();
+  }
+  const int peer = ranks_.Find(from);
+  if (peer < 0) {
+    return absl::InvalidArgumentError("endpoint has not said its rank");
+  }
+  absl::StatusOr<Bytes> place = ReceivePeer(peer, heard, payload_bytes);
+  // This closes the endpoint; for the group that is an error of ours.
+  if (!place.ok()) agreement_.Break(place.status());
+  return place;
+}
+
+absl::StatusOr<Bytes> Mesh::ReceivePeer(int from, const Header& header,
+                                        size_t bytes) {
+  if (header.kind == MessageKind::kData) {
+    if (sink_ != nullptr && agreement_.Includes(header)) {
+      return sink_->OnDataHeader(from, header.index, bytes);
+    }
+    if (agreement_.broken().ok() && agreement_.Compare(from, header).ok()) {
+      agreement_.Break(absl::InternalError(absl::StrCat(
+          agreement_.Now(), ": rank ", from, " sent data unasked")));
+    }
+    // The endpoint stays open, so that the other side hears why this one ends.
+    if (bytes > options_.chunk_bytes) return agreement_.broken();
+    if (discarded_.size() == 0) discarded_ = Buffer(options_.chunk_bytes);
+    return Bytes(discarded_.data(), bytes);
+  }
+  if (bytes > kMaxEagerBytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(agreement_.Now(), ": rank ", from, " sent ", bytes,
+                     " bytes unasked, at most ", kMaxEagerBytes));
+  }
+  Inbox& inbox = inboxes_[from];
+  if (inbox.announced.size() + inbox.arrived.size() >= kMaxInbox) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(agreement_.Now(), ": rank ", from, " is more than ",
+                     kMaxInbox, " messages ahead"));
+  }
+  if (header.kind != MessageKind::kAbort &&
+      header.sequence <= agreement_.sequence()) {
+    (void)agreement_.Compare(from, header);  // else it is heard at once
+  }
+  Message& message =
+      inbox.announced.emplace_back(Message{.header = header, .bytes = bytes});
+  if (bytes == 0) return Bytes();
+  message.payload = pool_.Get(bytes);
+  return message.payload.view();
+}
+
+void Mesh::OnMessage(EndpointId from, ConstBytes header, Bytes) {
+  ++num_events_;
+  const int peer = ranks_.Find(from);
+  if (peer < 0) return;
+  const absl::StatusOr<Header> heard = Decode(header);
+  if (!heard.ok() || heard->kind == MessageKind::kHello) return;
+  if (heard->kind == MessageKind::kData) {
+    if (sink_ != nullptr && agreement_.broken().ok()) sink_->OnData(peer);
+    return;
+  }
+  Inbox& inbox = inboxes_[peer];
+  if (inbox.announced.empty()) return;
+  Message message = std::move(inbox.announced.front());
+  inbox.announced.pop_front();
+  if (message.header.kind != MessageKind::kAbort) {
+    inbox.arrived.push_back(std::move(message));
+    return;
+  }
+  agreement_.BreakAsSaid(
+      message.header.index,
+      {reinterpret_cast<const char*>(message.payload.data()), message.bytes});
+}
+
+void Mesh::OnClosed(EndpointId endpoint, const absl::Status& why) {
+  ++num_events_;
+  const int peer = ranks_.Remove(endpoint, why);
+  if (peer >= 0) inboxes_[peer].announced.clear();
 }
 
 // Afterwards nobody reads or writes the callers' memory any more.
 void Mesh::Close() {
   if (context_ == nullptr) return;
   keeper_.reset();
-  std::vector<EndpointId> open;
-  for (const auto& [endpoint, peer] : rank_of_) open.push_back(endpoint);
-  for (EndpointId endpoint : open) context_->Close(endpoint);
+  for (const EndpointId endpoint : ranks_.open()) context_->Close(endpoint);
   const TimePoint deadline = Clock::now() + 2 * kCloseGrace;
-  while (!rank_of_.empty() && Clock::now() < deadline) {
+  while (!ranks_.open().empty() && Clock::now() < deadline) {
     context_->Progress(deadline);
   }
   context_.reset();

@@ -3,7 +3,6 @@
 #include <deque>
 #include <memory>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -11,10 +10,12 @@
 #include "absl/strings/string_view.h"
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "transport/collective/agreement.h"
 #include "transport/collective/buffer_pool.h"
 #include "transport/collective/collective.h"
 #include "transport/collective/keeper.h"
 #include "transport/collective/message.h"
+#include "transport/collective/rank_table.h"
 #include "transport/transport.h"
 
 namespace telegrad::collective {
@@ -90,7 +91,7 @@ class Mesh : public TransportHandler {
   // Hears what comes until `until`; an error once the group is broken.
   absl::Status Listen(TimePoint until) {
     context_->Progress(until);
-    return broken_;
+    return agreement_.broken();
   }
   absl::Status TimedOut(const std::string& awaited);
   void set_sink(DataSink* sink) { sink_ = sink; }
@@ -103,7 +104,7 @@ class Mesh : public TransportHandler {
   absl::Status Wait(const IsDone& is_done, const Awaited& awaited) {
     TimePoint deadline = Clock::now() + options_.timeout;
     while (!is_done()) {
-      if (!broken_.ok()) return broken_;
+      if (!agreement_.broken().ok()) return agreement_.broken();
       const uint64_t before = num_events_;
       context_->Progress(deadline);
       const TimePoint now = Clock::now();
@@ -113,7 +114,7 @@ class Mesh : public TransportHandler {
         return TimedOut(awaited());
       }
     }
-    return broken_;
+    return agreement_.broken();
   }
 
   void OnAccept(EndpointId) override {}  // heard when it says its rank
@@ -128,46 +129,31 @@ class Mesh : public TransportHandler {
     size_t bytes = 0;
     Buffer payload = {};
   };
-  struct Peer {
-    EndpointId endpoint = 0;  // 0: not yet
-    bool is_connected = false;
-    absl::Status gone = {};         // why it is closed
+  struct Inbox {
     std::deque<Message> announced;  // but not arrived; all kinds but kData
-    std::deque<Message> inbox;      // kEager and kReady, not yet wanted
+    std::deque<Message> arrived;    // kEager and kReady, not yet wanted
   };
 
   explicit Mesh(const GroupOptions& options);
   // connect.cc
   absl::Status Connect(const AddressExchange& exchange);
   absl::Status AwaitPeers(TimePoint deadline);
-  absl::Status SendHello(int to);
-  absl::Status ReceiveHello(EndpointId from, const Header& header);
-  std::string Missing() const;
 
   absl::Status Post(int to, MessageKind kind, uint32_t index,
                     ConstBytes payload, SendDone done);
   absl::StatusOr<Bytes> ReceivePeer(int from, const Header& header,
                                     size_t bytes);
-  absl::StatusOr<Bytes> Discard(size_t bytes);
-  bool IsOfThisCollective(int from, const Header& header);
-  void ReceiveAbort(const Message& message);
-  void Break(absl::Status why);
   void SendAbort();
   void Close();
-  absl::Status Lost(int rank) const;
-  std::string Now() const;  // "collective 7 (allreduce ...)"
 
   const GroupOptions options_;
   BufferPool pool_;
-  Buffer discarded_;         // where data goes that nobody wants any more
-  std::vector<Peer> peers_;  // by rank
-  std::unordered_map<EndpointId, int> rank_of_;
-  uint64_t digest_ = 0;  // of all addresses and settings
-  uint64_t sequence_ = 0;
-  Signature signature_;
+  Buffer discarded_;  // where data goes that nobody wants any more
+  RankTable ranks_;
+  Agreement agreement_;
+  std::vector<Inbox> inboxes_;  // by rank
+  uint64_t digest_ = 0;         // of all addresses and settings
   DataSink* sink_ = nullptr;
-  absl::Status broken_;
-  std::string abort_text_;  // what another rank said, passed on as it is
   uint64_t num_events_ = 0;
   int64_t num_pending_ = 0;  // sends
   GroupTraffic traffic_;
