@@ -103,14 +103,14 @@ class EndpointTable {
   std::vector<EndpointId> greeting_;  // whose peer's hello is due
 };
 
-// Endpoints that have something to do, each once; an `Endpoint` has a flag
-// has_turn, which belongs to this class. One thread.
+// Endpoints that have something to do, each once; an `Endpoint` has an id and a
+// flag has_turn, which belongs to this class. One thread.
 class Turns {
  public:
   template <typename Endpoint>
-  void Add(EndpointId id, Endpoint& endpoint) {
+  void Add(Endpoint& endpoint) {
     if (std::exchange(endpoint.has_turn, true)) return;
-    waiting_.push_back(id);
+    waiting_.push_back(endpoint.id);
   }
   bool empty() const { return waiting_.empty(); }
   const std::vector<EndpointId>& waiting() const { return waiting_; }

@@ -185,7 +185,7 @@ void TcpContext::Enqueue(Connection& connection, Outgoing message) {
   if (!connection.is_writable) return;
   const bool waits = is_progressing_ || options_.sends_wait;
   if (!waits && connection.queue.size() == 1) Write(connection);
-  turns_.Add(connection.id, connection);
+  turns_.Add(connection);
 }
 
 void TcpContext::Write(Connection& connection) {
@@ -267,7 +267,7 @@ void TcpContext::HandleSocket(Connection& connection, uint32_t events) {
   }
   if ((events & EPOLLIN) != 0) connection.is_readable = true;
   if ((events & EPOLLOUT) != 0) connection.is_writable = true;
-  if (connection.has_work()) turns_.Add(connection.id, connection);
+  if (connection.has_work()) turns_.Add(connection);
 }
 
 void TcpContext::Work(bool reads) {
@@ -275,8 +275,7 @@ void TcpContext::Work(bool reads) {
               [this, reads](Connection& connection) {
                 Write(connection);
                 if (reads) Read(connection);
-                if (connection.has_work())
-                  turns_.Add(connection.id, connection);
+                if (connection.has_work()) turns_.Add(connection);
               });
 }
 
@@ -291,7 +290,7 @@ bool TcpContext::HandleEvents(bool is_complete) {
     for (const auto& [id, connection] : connections_.all()) {
       if (connection->is_connecting || connection->has_ended) continue;
       connection->is_readable = true;
-      turns_.Add(id, *connection);
+      turns_.Add(*connection);
     }
   }
   Work(/*reads=*/true);
