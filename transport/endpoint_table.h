@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "transport/greeting.h"
 #include "transport/transport.h"
 
@@ -140,6 +141,14 @@ class DueCompletions {
   // Null: nobody waits for it.
   void Add(SendDone done, const absl::Status& status) {
     if (done) due_.push_back({std::move(done), status});
+  }
+  // Sends by `context`. False: it refuses, and `done` is due with Unavailable,
+  // since the end of the endpoint is under way.
+  bool Pass(TransportContext& context, EndpointId to, ConstBytes header,
+            ConstBytes payload, const SendDone& done) {
+    const absl::Status sent = context.Send(to, header, payload, done);
+    if (!sent.ok()) Add(done, absl::UnavailableError(sent.message()));
+    return sent.ok();
   }
   bool empty() const { return due_.empty(); }
 

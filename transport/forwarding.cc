@@ -24,25 +24,4 @@ void ForwardingContext::Wake() {
   inner_->Wake();
 }
 
-bool ForwardingContext::Pass(EndpointId to, ConstBytes header,
-                             ConstBytes payload, const SendDone& done) {
-  const absl::Status sent = inner_->Send(to, header, payload, done);
-  if (!sent.ok()) Defer(done, absl::UnavailableError(sent.message()));
-  return sent.ok();
-}
-
-void ForwardingContext::Defer(SendDone done, const absl::Status& status) {
-  due_.push_back({std::move(done), status});
-}
-
-bool ForwardingContext::CallDue() {
-  const bool has_any = !due_.empty();
-  while (!due_.empty()) {
-    const Due due = std::move(due_.front());
-    due_.pop_front();
-    if (due.done) due.done(due.status);
-  }
-  return has_any;
-}
-
 }  // namespace telegrad

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <atomic>
-#include <deque>
 #include <memory>
 #include <string>
 #include <utility>
@@ -9,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "transport/endpoint_table.h"
 #include "transport/transport.h"
 
 namespace telegrad {
@@ -62,23 +62,22 @@ class ForwardingContext : public TransportContext, protected TransportHandler {
   // was done, else `next` is lowered to when there will be more.
   virtual bool HandleEvents(TimePoint* /*next*/) { return CallDue(); }
 
-  // Sends by the inner context. False: it refuses, and CallDue calls `done`
-  // with Unavailable, since the end of the endpoint is under way.
+  // CallDue calls `done`, unless it is null.
+  void Defer(SendDone done, const absl::Status& status) {
+    due_.Add(std::move(done), status);
+  }
+  // Sends by the inner context; DueCompletions::Pass.
   bool Pass(EndpointId to, ConstBytes header, ConstBytes payload,
-            const SendDone& done);
-  // CallDue will call `done`, unless it is null.
-  void Defer(SendDone done, const absl::Status& status);
+            const SendDone& done) {
+    return due_.Pass(*inner_, to, header, payload, done);
+  }
   // Whether there were any.
-  bool CallDue();
+  bool CallDue() { return due_.CallAll() > 0; }
+  DueCompletions& due() { return due_; }
 
  private:
-  struct Due {
-    SendDone done;
-    absl::Status status;
-  };
-
   TransportHandler* const handler_;
-  std::deque<Due> due_;
+  DueCompletions due_;
   std::atomic<bool> is_woken_{false};
   // Last: it ends first, while what it borrows is still there.
   std::unique_ptr<TransportContext> inner_;

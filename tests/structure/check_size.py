@@ -30,7 +30,6 @@ LARGER = {
     ("tests/topology/doctor_machines.h", "function", "DoctorCases"): 150,
     ("transport/ofi/fabric.h", "class", "Fabric"): 32,
     ("transport/ofi/ofi_context.h", "class", "OfiContext"): 61,
-    ("transport/decorators/multirail/multirail_context.h", "class", "MultiRailContext"): 52,
     ("transport/ucx/ucx_context.h", "class", "UcxContext"): 58,
 }
 

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <random>
+#include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -26,7 +28,23 @@ uint64_t RandomGroup() {
   return uint64_t{random()} << 32 | random();
 }
 
+// How long a connection may still come after its endpoint has ended.
+constexpr Duration kLateness = std::chrono::seconds(10);
+constexpr size_t kMaxEnded = 1024;
+// Between looks at a connection that stands still.
+constexpr Duration kNap = std::chrono::milliseconds(5);
+
 }  // namespace
+
+MultiRailContext::Endpoint::Endpoint(MultiRailContext& context,
+                                     EndpointId own_id, const Hello& hello)
+    : id(own_id),
+      group(hello.group),
+      expected(hello.connections),
+      connections(context.inner()),
+      sends(context.inner(), context.due(), connections,
+            [&context, this] { context.Dispatch(*this); }),
+      receives(id, context.handler(), context.buffers_) {}
 
 MultiRailContext::MultiRailContext(const TransportOptions& options,
                                    TransportHandler* handler)
@@ -52,24 +70,9 @@ TransportInfo MultiRailContext::info() const {
   return info;
 }
 
-// As all connections in use are. Of others it may not be known yet.
 bool MultiRailContext::IsInMemory(EndpointId id) const {
   const Endpoint* const endpoint = Find(id);
-  if (endpoint == nullptr) return false;
-  bool has_any = false;
-  for (const Connection& connection : endpoint->connections) {
-    if (!connection.is_usable) continue;
-    if (!inner().IsInMemory(connection.inner)) return false;
-    has_any = true;
-  }
-  return has_any;
-}
-
-// Once messages were said to stay in memory they do: a connection that turns
-// out to be over a network carries none.
-bool MultiRailContext::IsWanted(const Endpoint& endpoint,
-                                EndpointId inner_id) const {
-  return inner().IsInMemory(inner_id) || !IsInMemory(endpoint.id);
+  return endpoint != nullptr && endpoint->connections.IsInMemory();
 }
 
 MultiRailContext::Endpoint* MultiRailContext::Find(EndpointId id) const {
@@ -78,20 +81,15 @@ MultiRailContext::Endpoint* MultiRailContext::Find(EndpointId id) const {
 }
 
 MultiRailContext::Endpoint& MultiRailContext::AddEndpoint(const Hello& hello) {
-  auto added = std::make_unique<Endpoint>();
-  added->id = next_id_++;
-  added->group = hello.group;
-  added->expected = hello.connections;
+  auto added = std::make_unique<Endpoint>(*this, next_id_++, hello);
   return *(endpoints_[added->id] = std::move(added));
 }
 
 void MultiRailContext::AddConnection(Endpoint& endpoint, EndpointId inner_id,
                                      size_t index) {
-  Connection& added = endpoint.connections.emplace_back();
-  added.inner = inner_id;
-  added.index = index;
-  ++endpoint.num_open;
-  places_[inner_id] = {.endpoint = &endpoint, .connection = &added};
+  places_[inner_id] = {
+      .endpoint = &endpoint,
+      .connection = &endpoint.connections.Add(inner_id, index)};
 }
 
 // Used when it is there; what fails is heard as the end of this connection.
@@ -104,7 +102,8 @@ void MultiRailContext::GreetOn(Endpoint& endpoint, Connection& connection) {
   connection.is_usable = connection.index == 0;
   const auto greeted = [this, &endpoint,
                         &connection](const absl::Status& status) {
-    connection.is_usable = status.ok() && IsWanted(endpoint, connection.inner);
+    connection.is_usable =
+        status.ok() && endpoint.connections.IsWanted(connection.inner);
     Dispatch(endpoint);
   };
   (void)inner().Send(connection.inner, {hello.data(), hello.size()}, {},
@@ -131,7 +130,7 @@ absl::StatusOr<EndpointId> MultiRailContext::Connect(
     }
     AddConnection(endpoint, *added, i);
   }
-  for (Connection& connection : endpoint.connections) {
+  for (Connection& connection : endpoint.connections.all()) {
     GreetOn(endpoint, connection);
   }
   return endpoint.id;
@@ -156,29 +155,255 @@ void MultiRailContext::Join(EndpointId inner_id, Place& place,
     Endpoint& endpoint = AddEndpoint(hello);
     accepted_[hello.group] = &endpoint;
     AddConnection(endpoint, inner_id, hello.connection);
-    ++num_events_;
     return handler().OnAccept(endpoint.id);
   }
   Endpoint& endpoint = *found->second;
-  const bool is_known = std::any_of(
-      endpoint.connections.begin(), endpoint.connections.end(),
-      [&](const Connection& c) { return c.index == hello.connection; });
-  if (is_known || hello.connections != endpoint.expected ||
-      !IsReceiving(endpoint)) {
+  if (endpoint.connections.Has(hello.connection) ||
+      hello.connections != endpoint.expected ||
+      endpoint.receives.is_stopped()) {
     return LetGo(inner_id, place);
   }
-  const bool is_wanted = IsWanted(endpoint, inner_id);
+  const bool is_wanted = endpoint.connections.IsWanted(inner_id);
   AddConnection(endpoint, inner_id, hello.connection);
-  endpoint.connections.back().is_usable = is_wanted;
+  endpoint.connections.all().back().is_usable = is_wanted;
   Dispatch(endpoint);
 }
 
+absl::Status MultiRailContext::Send(EndpointId to, ConstBytes header,
+                                    ConstBytes payload, SendDone done) {
+  Endpoint* const endpoint = Find(to);
+  if (endpoint == nullptr || endpoint->state != State::kOpen) {
+    return NotOpen(to);
+  }
+  RETURN_IF_ERROR(CheckSizes(header, payload, max_header_bytes_));
+  RETURN_IF_ERROR(CheckOnHost("of several connections", payload.device));
+  endpoint->sends.Add(header, payload, std::move(done));
+  Dispatch(*endpoint);
+  return absl::OkStatus();
+}
+
+void MultiRailContext::Dispatch(Endpoint& endpoint) {
+  if (!endpoint.sends.Give()) {
+    const auto found = std::find(waiting_.begin(), waiting_.end(), endpoint.id);
+    if (found == waiting_.end()) waiting_.push_back(endpoint.id);
+  }
+  if (endpoint.state == State::kFlushing && endpoint.sends.empty()) {
+    CloseConnections(endpoint);
+  }
+}
+
+absl::StatusOr<Bytes> MultiRailContext::OnHeader(EndpointId from,
+                                                 ConstBytes header,
+                                                 size_t payload_bytes) {
+  const Place& from_place = places_[from];
+  if (from_place.endpoint == nullptr) {
+    RETURN_IF_ERROR(ParseHello(header, payload_bytes).status());
+    return Bytes();
+  }
+  Endpoint& endpoint = *from_place.endpoint;
+  if (endpoint.state == State::kClosing) return endpoint.why;
+  if (IsAck(header) || IsAsk(header)) {
+    const absl::Status taken =
+        IsAck(header) ? endpoint.sends.TakeAck(header, payload_bytes)
+                      : TakeAsk(endpoint, header, payload_bytes);
+    if (!taken.ok()) return Refuse(endpoint, taken);
+    return Bytes();
+  }
+  if (endpoint.state == State::kFlushing) {
+    RETURN_IF_ERROR(ParsePart(header, payload_bytes).status());
+    return Discard(payload_bytes);
+  }
+  const auto place = endpoint.receives.Begin(header, payload_bytes);
+  if (!place.ok()) return Refuse(endpoint, place.status());
+  return place->has_value() ? **place : Discard(payload_bytes);
+}
+
+// For all such parts at once.
+Bytes MultiRailContext::Discard(size_t part_bytes) {
+  if (discarded_.size() == 0) discarded_ = Buffer(kPartBytes);
+  return {discarded_.data(), part_bytes};
+}
+
+void MultiRailContext::OnMessage(EndpointId from, ConstBytes header,
+                                 Bytes payload) {
+  Place& place = places_[from];
+  if (place.endpoint == nullptr) {
+    const absl::StatusOr<Hello> hello = ParseHello(header, payload.size);
+    if (hello.ok()) Join(from, place, *hello);
+    return;
+  }
+  // What is no part was taken when it began.
+  const absl::StatusOr<Part> part = ParsePart(header, payload.size);
+  if (!part.ok()) return;
+  place.endpoint->receives.HasCome(*part);
+  Deliver(*place.endpoint);
+}
+
+void MultiRailContext::Deliver(Endpoint& endpoint) {
+  while (const auto message = endpoint.receives.TakeNext()) {
+    SendAck(endpoint);
+    handler().OnMessage(
+        endpoint.id, message->header_view(),
+        {message->target.data, message->payload_bytes, message->target.device});
+  }
+}
+
+// Often enough that a sender which is ahead by a lot need not stop.
+void MultiRailContext::SendAck(Endpoint& endpoint) {
+  const ReceivedSoFar& heard = endpoint.receives.heard();
+  const uint64_t told = endpoint.told.weight;
+  const bool is_due = told == 0 || heard.weight - told >= MaxLead(told) / 4 ||
+                      endpoint.asked_for == heard.messages;
+  if (!is_due) return;
+  std::array<std::byte, kPrefixBytes> text;
+  PackAck(heard, text.data());
+  if (endpoint.connections.SendBare(text)) endpoint.told = heard;
+}
+
+// A sender asks after all that it has begun, some of which may be on its way.
+absl::Status MultiRailContext::TakeAsk(Endpoint& endpoint, ConstBytes header,
+                                       size_t payload_bytes) {
+  ASSIGN_OR_RETURN(endpoint.asked_for, ParseAsk(header, payload_bytes));
+  const ReceivedSoFar& heard = endpoint.receives.heard();
+  if (heard.weight > 0 && endpoint.asked_for == heard.messages) {
+    SendAck(endpoint);
+  }
+  return absl::OkStatus();
+}
+
+// What is queued is given as before, and the inner transport lets it leave.
+void MultiRailContext::Close(EndpointId id) {
+  Endpoint* const endpoint = Find(id);
+  if (endpoint == nullptr) return;
+  if (endpoint->state == State::kLost) return CloseConnections(*endpoint);
+  if (endpoint->state != State::kOpen) return;
+  endpoint->why = absl::CancelledError("closed by this side");
+  endpoint->state = State::kFlushing;
+  endpoint->receives.Stop();  // whoever has closed its side hears nothing more
+  endpoint->close_by = Clock::now() + kCloseGrace;
+  ending_.push_back(id);
+  Dispatch(*endpoint);
+}
+
+// Of what has come; returns what OnClosed will say.
+absl::Status MultiRailContext::Refuse(Endpoint& endpoint,
+                                      const absl::Status& why) {
+  if (endpoint.why.ok()) {
+    endpoint.why =
+        absl::CancelledError(absl::StrCat("message refused: ", why.message()));
+  }
+  if (endpoint.state != State::kClosing) CloseConnections(endpoint);
+  return endpoint.why;
+}
+
+void MultiRailContext::CloseConnections(Endpoint& endpoint) {
+  endpoint.state = State::kClosing;
+  endpoint.receives.Stop();
+  endpoint.sends.Refuse(endpoint.why);
+  for (const Connection& connection : endpoint.connections.all()) {
+    if (connection.is_open) inner().Close(connection.inner);
+  }
+}
+
+void MultiRailContext::OnClosed(EndpointId inner_id, const absl::Status& why) {
+  const Place place = places_[inner_id];
+  places_.erase(inner_id);
+  std::erase(greeting_, inner_id);
+  if (place.endpoint == nullptr) return;
+  LoseConnection(*place.endpoint, *place.connection, why);
+  if (IsOver(*place.endpoint, Clock::now())) End(*place.endpoint);
+}
+
+// A peer that has closed has sent all before: what is on its way on other
+// connections is heard first. What this side refuses ends all.
+void MultiRailContext::LoseConnection(Endpoint& endpoint,
+                                      Connection& connection,
+                                      const absl::Status& why) {
+  endpoint.connections.HasClosed(connection);
+  if (endpoint.state == State::kFlushing) return CloseConnections(endpoint);
+  if (endpoint.state != State::kOpen) return;
+  endpoint.why = why;
+  if (endpoint.expected > 1) {
+    endpoint.why = absl::Status(
+        why.code(), absl::StrCat("connection ", connection.index + 1, " of ",
+                                 endpoint.expected, ": ", why.message()));
+  }
+  if (absl::IsCancelled(why)) return CloseConnections(endpoint);
+  endpoint.state = State::kLost;
+  endpoint.close_by = Clock::now() + kCloseGrace;
+  ending_.push_back(endpoint.id);
+  endpoint.sends.Refuse(endpoint.why);
+}
+
+bool MultiRailContext::IsOver(const Endpoint& endpoint, TimePoint now) const {
+  return endpoint.connections.num_open() == 0 &&
+         (endpoint.state == State::kClosing ||
+          endpoint.connections.size() == endpoint.expected ||
+          now >= endpoint.close_by);
+}
+
+void MultiRailContext::End(Endpoint& endpoint) {
+  CallDue();
+  std::erase(ending_, endpoint.id);
+  const auto accepted = accepted_.find(endpoint.group);
+  if (accepted != accepted_.end() && accepted->second == &endpoint) {
+    accepted_.erase(accepted);
+    if (endpoint.connections.size() < endpoint.expected) {
+      ended_.emplace_back(endpoint.group, Clock::now() + kLateness);
+      if (ended_.size() > kMaxEnded) ended_.pop_front();
+    }
+  }
+  const auto node = endpoints_.extract(endpoint.id);
+  handler().OnClosed(node.mapped()->id, node.mapped()->why);
+}
+
+// Of an inner endpoint that belongs to none of ours.
+void MultiRailContext::LetGo(EndpointId inner_id, Place& place) {
+  place = {};
+  inner().Close(inner_id);
+}
+
+bool MultiRailContext::AdvanceTimers() {
+  bool has_ended = false;
+  const TimePoint now = Clock::now();
+  while (!ended_.empty() && ended_.front().second <= now) ended_.pop_front();
+  while (!greeting_.empty() && places_[greeting_.front()].greet_by <= now) {
+    const EndpointId inner_id = greeting_.front();
+    greeting_.erase(greeting_.begin());
+    LetGo(inner_id, places_[inner_id]);
+  }
+  for (const EndpointId id : std::exchange(waiting_, {})) {
+    Endpoint* const endpoint = Find(id);
+    if (endpoint != nullptr) Dispatch(*endpoint);
+  }
+  while (!ending_.empty() && Find(ending_.front())->close_by <= now) {
+    Endpoint& endpoint = *Find(ending_.front());
+    ending_.erase(ending_.begin());
+    if (endpoint.state != State::kClosing) CloseConnections(endpoint);
+    if (!IsOver(endpoint, now)) continue;
+    End(endpoint);
+    has_ended = true;
+  }
+  return has_ended;
+}
+
+// All of a kind have the same time to live, so that the oldest is the first.
+TimePoint MultiRailContext::NextTimer() const {
+  TimePoint next = waiting_.empty() ? TimePoint::max() : Clock::now() + kNap;
+  if (!greeting_.empty()) {
+    next = std::min(next, places_.at(greeting_.front()).greet_by);
+  }
+  if (!ending_.empty()) {
+    next = std::min(next, Find(ending_.front())->close_by);
+  }
+  return next;
+}
+
 bool MultiRailContext::HandleEvents(TimePoint* next) {
-  num_events_ = 0;
-  if (CallDue()) ++num_events_;
-  AdvanceTimers();
+  const bool has_called = CallDue();
+  const bool has_ended = AdvanceTimers();
   *next = std::min(*next, NextTimer());
-  return num_events_ > 0;
+  return has_called || has_ended;
 }
 
 }  // namespace multirail
