@@ -9,7 +9,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "transport/ofi/registration.h"
 
 namespace telegrad::ofi {
 namespace {
@@ -45,7 +44,8 @@ Fabric::Fabric(InfoPtr info)
       is_shm_(IsShm(*info_)),
       large_bytes_(is_shm_ ? kLargeBytesInShm : kLargeBytes),
       has_lanes_(HasLanes(*info_)),
-      slot_bytes_(SlotBytes(*info_)) {}
+      slot_bytes_(SlotBytes(*info_)),
+      registrar_(info_->domain_attr->mr_mode, domain_) {}
 
 absl::StatusOr<std::unique_ptr<Fabric>> Fabric::Make(
     const TransportOptions& options) {
@@ -73,7 +73,9 @@ absl::Status Fabric::Open() {
       "fi_domain", fi_domain(fabric_.get(), info_.get(), &domain, nullptr)));
   domain_.reset(domain);
   RETURN_IF_ERROR(OpenQueue());
-  RETURN_IF_ERROR(OpenEndpoint());
+  ASSIGN_OR_RETURN(OpenedEndpoint opened, OpenEndpoint(parts()));
+  endpoint_ = std::move(opened.endpoint);
+  address_ = std::move(opened.address);
   return MakeSlots();
 }
 
@@ -101,35 +103,14 @@ absl::Status Fabric::OpenQueue() {
                  fi_control(&queue_->fid, FI_GETWAIT, &wait_fd_));
 }
 
-absl::Status Fabric::OpenEndpoint() {
-  fid_ep* endpoint = nullptr;
-  RETURN_IF_ERROR(CheckFi("fi_endpoint", fi_endpoint(domain_.get(), info_.get(),
-                                                     &endpoint, nullptr)));
-  endpoint_.reset(endpoint);
-  RETURN_IF_ERROR(CheckFi("fi_ep_bind", fi_ep_bind(endpoint, &av_->fid, 0)));
-  RETURN_IF_ERROR(CheckFi(
-      "fi_ep_bind", fi_ep_bind(endpoint, &queue_->fid, FI_SEND | FI_RECV)));
-  RETURN_IF_ERROR(CheckFi("fi_enable", fi_enable(endpoint)));
-  std::array<char, 512> name{};
-  size_t size = name.size();
-  RETURN_IF_ERROR(
-      CheckFi("fi_getname", fi_getname(&endpoint->fid, name.data(), &size)));
-  address_.assign(name.data(), std::min(size, name.size()));
-  return absl::OkStatus();
-}
-
 absl::Status Fabric::MakeSlots() {
   const size_t num_slots = kReceiveSlots + kSendSlots;
   memory_ = Buffer(num_slots * slot_bytes_);
-  void* descriptor = nullptr;
-  if (NeedsRegistration(DeviceKind::kCpu)) {
-    ASSIGN_OR_RETURN(registered_, RegisterNow(memory_.view()));
-    descriptor = fi_mr_desc(registered_.get());
-  }
+  ASSIGN_OR_RETURN(registered_, Register(memory_.view()));
   for (size_t i = 0; i < num_slots; ++i) {
     auto slot = std::make_unique<Slot>();
     slot->bytes = memory_.data() + i * slot_bytes_;
-    slot->descriptor = descriptor;
+    slot->descriptor = registered_.descriptor;
     slot->role = i < kReceiveSlots ? Role::kReceive : Role::kSend;
     if (slot->role == Role::kReceive) {
       unposted_.push_back(slot.get());
@@ -143,15 +124,11 @@ absl::Status Fabric::MakeSlots() {
 }
 
 std::string Fabric::Describe() const {
-  std::string text = absl::StrCat(
-      ofi::Describe(*info_), ", records of ", slot_bytes_, " bytes, ",
-      wait_fd_ < 0 ? "polling" : "waiting", " when idle, memory: host",
-      has_device_memory() ? ", cuda via FI_HMEM" : "");
-  for (const auto& [device, why] : refused_) {
-    absl::StrAppend(&text, ", not of cuda:", device.ordinal, " (",
-                    why.message(), ")");
-  }
-  return text;
+  return absl::StrCat(ofi::Describe(*info_), ", records of ", slot_bytes_,
+                      " bytes, ", wait_fd_ < 0 ? "polling" : "waiting",
+                      " when idle, memory: host",
+                      has_device_memory() ? ", cuda via FI_HMEM" : "",
+                      registrar_.DescribeRefused());
 }
 
 absl::StatusOr<fi_addr_t> Fabric::AddPeer(const std::string& address) {
@@ -201,15 +178,14 @@ void Fabric::ReturnSlot(Slot* slot) {
   (slot->role == Role::kSend ? free_ : free_lane_slots_).push_back(slot);
 }
 
-Slot* Fabric::TakeLaneSlot(Role role, ConstBytes memory) {
-  absl::StatusOr<Registration> registration = RegisterOnce(memory);
-  if (!registration.ok()) return nullptr;
-  Slot* const slot = TakeLaneSlot(role, registration->descriptor);
-  slot->registered = std::move(registration->registered);
-  return slot;
-}
-
-Slot* Fabric::TakeLaneSlot(Role role, void* descriptor) {
+Slot* Fabric::TakeLaneSlot(Role role, ConstBytes memory,
+                           const Registration& given) {
+  Registration own;
+  if (memory.device.kind == DeviceKind::kCpu) {
+    absl::StatusOr<Registration> made = Register(memory);
+    if (!made.ok()) return nullptr;
+    own = *std::move(made);
+  }
   if (free_lane_slots_.empty()) {
     slots_.push_back(std::make_unique<Slot>());
     free_lane_slots_.push_back(slots_.back().get());
@@ -217,42 +193,10 @@ Slot* Fabric::TakeLaneSlot(Role role, void* descriptor) {
   Slot* slot = free_lane_slots_.back();
   free_lane_slots_.pop_back();
   slot->role = role;
-  slot->descriptor = descriptor;
+  slot->descriptor =
+      own.registered != nullptr ? own.descriptor : given.descriptor;
+  slot->registered = std::move(own.registered);
   return slot;
-}
-
-absl::StatusOr<std::unique_ptr<Lane>> Fabric::OpenLane() {
-  return Lane::Open({info_.get(), domain_.get(), av_.get(), queue_.get()});
-}
-
-bool Fabric::NeedsRegistration(DeviceKind device) const {
-  return ofi::NeedsRegistration(info_->domain_attr->mr_mode, device);
-}
-
-absl::StatusOr<Registration> Fabric::RegisterOnce(ConstBytes memory) {
-  Registration registration;
-  if (!NeedsRegistration(memory.device.kind)) return registration;
-  ASSIGN_OR_RETURN(registration.registered, RegisterNow(memory));
-  registration.descriptor = fi_mr_desc(registration.registered.get());
-  return registration;
-}
-
-absl::StatusOr<FidPtr<fid_mr>> Fabric::RegisterNow(ConstBytes memory) {
-  for (const auto& [device, why] : refused_) {
-    if (device == memory.device) return why;
-  }
-  // libfabric does not write to it where it is only sent.
-  const iovec part = {const_cast<std::byte*>(memory.data), memory.size};
-  const fi_mr_attr attributes = AttributesOf(part, memory.device, next_key_++);
-  fid_mr* registered = nullptr;
-  const int error = -fi_mr_regattr(domain_.get(), &attributes, 0, &registered);
-  if (error == 0) return FidPtr<fid_mr>(registered);
-  const absl::Status why = FabricError("fi_mr_regattr", error);
-  // Any other error may be this range's alone, or pass.
-  if (memory.device.kind != DeviceKind::kCpu && absl::IsUnimplemented(why)) {
-    refused_.emplace_back(memory.device, why);
-  }
-  return why;
 }
 
 int Fabric::Send(Slot* slot, size_t num_bytes, fi_addr_t to) {

@@ -10,7 +10,6 @@
 #include <memory>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,6 +17,7 @@
 #include "base/bytes.h"
 #include "transport/ofi/lane.h"
 #include "transport/ofi/provider.h"
+#include "transport/ofi/registrar.h"
 #include "transport/ofi/slot.h"
 #include "transport/transport.h"
 
@@ -52,7 +52,9 @@ class Fabric {
   int Send(Slot* slot, size_t num_bytes, fi_addr_t to);
 
   // An endpoint with this context's completion queue, for one peer.
-  absl::StatusOr<std::unique_ptr<Lane>> OpenLane();
+  absl::StatusOr<std::unique_ptr<Lane>> OpenLane() {
+    return Lane::Open(parts());
+  }
   bool is_shm() const { return is_shm_; }
   // From this size on a payload goes another way than in records.
   size_t large_bytes() const { return large_bytes_; }
@@ -60,15 +62,13 @@ class Fabric {
   bool has_lanes() const { return has_lanes_; }
   // Whether lanes take memory of CUDA devices.
   bool has_device_memory() const { return HasDeviceMemory(*info_); }
-  // For an operation of a lane on `memory`, registered where the provider
-  // demands it; null when that failed. ReturnSlot after the completion.
-  Slot* TakeLaneSlot(Role role, ConstBytes memory);
-  // The same on memory that is registered already.
-  Slot* TakeLaneSlot(Role role, void* descriptor);
-  // Of memory for one operation, where the provider demands it. libfabric
-  // itself keeps registrations for the next time, at most as many as
-  // FI_MR_CACHE_MAX_COUNT says, and sees when memory is freed; we would not.
-  absl::StatusOr<Registration> RegisterOnce(ConstBytes memory);
+  // For an operation of a lane on `memory`, which is registered as `given` says
+  // if it is on a device, else here; null when that failed. ReturnSlot after
+  // the completion.
+  Slot* TakeLaneSlot(Role role, ConstBytes memory, const Registration& given);
+  absl::StatusOr<Registration> Register(ConstBytes memory) {
+    return registrar_.Register(memory);
+  }
 
   // Appends what has completed; at most a batch of it. A received slot goes
   // back by Receive.
@@ -84,12 +84,12 @@ class Fabric {
 
  private:
   explicit Fabric(InfoPtr info);
+  EndpointParts parts() const {
+    return {info_.get(), domain_.get(), av_.get(), queue_.get()};
+  }
   absl::Status Open();
   absl::Status OpenQueue();
-  absl::Status OpenEndpoint();
   absl::Status MakeSlots();
-  bool NeedsRegistration(DeviceKind device) const;
-  absl::StatusOr<FidPtr<fid_mr>> RegisterNow(ConstBytes memory);
   void PollError(std::vector<Completion>* completions);
   void RetryReceives();
 
@@ -117,10 +117,8 @@ class Fabric {
   FidPtr<fid_domain> domain_;
   FidPtr<fid_av> av_;
   FidPtr<fid_cq> queue_;
-  FidPtr<fid_mr> registered_;  // memory_
-  uint64_t next_key_ = 0;
-  // Devices whose memory fi_mr_regattr does not take, and why.
-  std::vector<std::pair<Device, absl::Status>> refused_;
+  Registrar registrar_;
+  Registration registered_;  // memory_
   FidPtr<fid_ep> endpoint_;
 };
 

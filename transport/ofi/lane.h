@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
@@ -13,23 +14,29 @@
 
 namespace telegrad::ofi {
 
-// libfabric's objects that a lane shares with its context.
-struct LaneParts {
+// libfabric's objects that endpoints share.
+struct EndpointParts {
   const fi_info* info = nullptr;
   fid_domain* domain = nullptr;
   fid_av* av = nullptr;
   fid_cq* queue = nullptr;
 };
 
+struct OpenedEndpoint {
+  FidPtr<fid_ep> endpoint;
+  std::string address;  // as fi_getname gives it
+};
+// Unavailable and others, from libfabric.
+absl::StatusOr<OpenedEndpoint> OpenEndpoint(const EndpointParts& parts);
+
 // Large payloads of one connection, from the user's memory to the user's
 // memory. It has an endpoint of its own because libfabric cannot take back an
 // operation that has begun: closing the endpoint does, for one peer only.
 class Lane {
  public:
-  // Unavailable and others, from libfabric.
-  static absl::StatusOr<std::unique_ptr<Lane>> Open(const LaneParts& parts);
+  static absl::StatusOr<std::unique_ptr<Lane>> Open(const EndpointParts& parts);
 
-  const std::string& address() const { return address_; }
+  const std::string& address() const { return opened_.address; }
 
   // 0, FI_EAGAIN, or another error of libfabric; only with 0 does libfabric
   // have slot and memory, until a completion or the end of the lane.
@@ -37,9 +44,9 @@ class Lane {
   int Receive(Slot* slot, Bytes target, uint64_t tag);
 
  private:
-  explicit Lane(fid_ep* endpoint) : endpoint_(endpoint) {}
-  FidPtr<fid_ep> endpoint_;
-  std::string address_;
+  explicit Lane(OpenedEndpoint opened) : opened_(std::move(opened)) {}
+
+  const OpenedEndpoint opened_;
 };
 
 }  // namespace telegrad::ofi

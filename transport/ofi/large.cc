@@ -47,7 +47,7 @@ absl::StatusOr<Registration> OfiContext::RegisterToSend(
         "transport ofi takes no payload on a device before both sides have "
         "agreed on lanes, and none that is small");
   }
-  absl::StatusOr<Registration> made = fabric_->RegisterOnce(payload);
+  absl::StatusOr<Registration> made = fabric_->Register(payload);
   if (made.ok()) return made;
   WarnOfRegistration(made.status());
   return absl::UnimplementedError(made.status().message());
@@ -56,7 +56,7 @@ absl::StatusOr<Registration> OfiContext::RegisterToSend(
 bool OfiContext::TakesNow(Bytes target) {
   if (!IsOnDevice(target)) return true;
   if (!is_in_large_header_ || !TakesSome(target.device.kind)) return false;
-  absl::StatusOr<Registration> made = fabric_->RegisterOnce(target);
+  absl::StatusOr<Registration> made = fabric_->Register(target);
   if (!made.ok()) {
     WarnOfRegistration(made.status());
     return false;
@@ -86,11 +86,8 @@ void OfiContext::SendLarge(Endpoint& endpoint, Outgoing& message) {
     if (!IsReadableByProcesses(message.payload)) return;
     endpoint.exposed.push_back(&message);
   } else {
-    const bool is_on_device = IsOnDevice(message.payload);
-    Slot* slot = is_on_device
-                     ? fabric_->TakeLaneSlot(Role::kLaneSend,
-                                             message.registration.descriptor)
-                     : fabric_->TakeLaneSlot(Role::kLaneSend, message.payload);
+    Slot* slot = fabric_->TakeLaneSlot(Role::kLaneSend, message.payload,
+                                       message.registration);
     if (slot == nullptr) return;
     slot->endpoint = endpoint.id;
     slot->message = &message;
@@ -99,7 +96,7 @@ void OfiContext::SendLarge(Endpoint& endpoint, Outgoing& message) {
                                                endpoint.peer_lane, tag);
     if (error != 0) {
       fabric_->ReturnSlot(slot);
-      if (!is_on_device || error == FI_EAGAIN) return;
+      if (!IsOnDevice(message.payload) || error == FI_EAGAIN) return;
       return Fail(endpoint, FabricError("send from a device", error));
     }
     ++endpoint.next_tag_to_send;
@@ -249,10 +246,8 @@ void OfiContext::ReceiveOnLane(Endpoint& endpoint, Incoming* message,
   }
   const Bytes target = {message->target.data, num_bytes,
                         message->target.device};
-  Slot* slot = IsOnDevice(target)
-                   ? fabric_->TakeLaneSlot(Role::kLaneReceive,
-                                           message->registration.descriptor)
-                   : fabric_->TakeLaneSlot(Role::kLaneReceive, target);
+  Slot* slot =
+      fabric_->TakeLaneSlot(Role::kLaneReceive, target, message->registration);
   if (slot == nullptr) {
     return Fail(endpoint, absl::ResourceExhaustedError(
                               "the memory for a large message cannot be "
