@@ -1,6 +1,7 @@
 #pragma once
 
 #include <rdma/fabric.h>
+#include <sys/socket.h>
 
 #include <array>
 #include <cstdint>
@@ -9,12 +10,16 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/socket.h"
+#include "transport/endpoint_table.h"
 #include "transport/ofi/lane.h"
 #include "transport/ofi/wire.h"
 #include "transport/transport.h"
@@ -90,7 +95,7 @@ struct Endpoint {
   std::list<Outgoing> messages;  // whose `done` is due, in order of sending
   std::list<Outgoing>::iterator next = messages.end();  // not yet in slots
   size_t num_slots = 0;                                 // that libfabric has
-  bool is_pumping = false;                              // is in pumping_
+  bool has_turn = false;                                // to send
   uint32_t next_to_send = 0;
 
   uint32_t next_to_hear = 0;
@@ -112,6 +117,22 @@ struct Endpoint {
   // Last: ended before the memory. One for each direction, so that never
   // both sides connect at once.
   std::unique_ptr<Lane> send_lane, receive_lane;
+
+  bool HasPeerLeft() const {
+    char byte;
+    return recv(socket.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+  }
+};
+
+class Endpoints : public EndpointTable<Endpoint> {
+ public:
+  void Fail(Endpoint& endpoint, absl::Status why) {
+    BeginClosing(endpoint, State::kFailed, std::move(why));
+  }
+  void FailProtocol(Endpoint& endpoint, absl::string_view what) {
+    Fail(endpoint, absl::UnavailableError(
+                       absl::StrCat("the peer breaks the protocol: ", what)));
+  }
 };
 
 }  // namespace telegrad::ofi

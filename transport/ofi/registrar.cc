@@ -1,10 +1,24 @@
 #include "transport/ofi/registrar.h"
 
+#include <atomic>
+
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
 #include "transport/ofi/provider.h"
 #include "transport/ofi/registration.h"
 
 namespace telegrad::ofi {
+namespace {
+
+// Once: what cannot be registered is copied by whoever is above.
+void WarnOfDevice(const absl::Status& why) {
+  static std::atomic<bool> has_warned{false};
+  if (has_warned.exchange(true)) return;
+  LogWarning("transport ofi: memory of a device is not registered: ",
+             why.message());
+}
+
+}  // namespace
 
 absl::StatusOr<Registration> Registrar::Register(ConstBytes memory) {
   if (!NeedsRegistration(mr_mode_, memory.device.kind)) return Registration();
@@ -21,10 +35,10 @@ absl::StatusOr<Registration> Registrar::Register(ConstBytes memory) {
                         .registered = FidPtr<fid_mr>(registered)};
   }
   const absl::Status why = FabricError("fi_mr_regattr", error);
+  if (memory.device.kind == DeviceKind::kCpu) return why;
+  WarnOfDevice(why);
   // Any other error may be this range's alone, or pass.
-  if (memory.device.kind != DeviceKind::kCpu && absl::IsUnimplemented(why)) {
-    refused_.emplace_back(memory.device, why);
-  }
+  if (absl::IsUnimplemented(why)) refused_.emplace_back(memory.device, why);
   return why;
 }
 

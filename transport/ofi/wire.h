@@ -64,6 +64,8 @@ struct Record {
 };
 constexpr size_t kRecordBytes = 32;  // before header and data
 
+// Large messages of one endpoint and direction that are not taken yet.
+constexpr size_t kMaxLarge = 8;
 constexpr size_t kPlaceBytes = 8;  // of the data of kLarge in shared memory
 
 // Writes all but data; returns how many bytes: kRecordBytes + header.size.
