@@ -28,7 +28,6 @@ LARGER = {
     ("kvstore/ps/server.h", "class", "DistServer"): 36,
     ("kvstore/ps/worker.h", "class", "DistWorker"): 77,
     ("tests/topology/doctor_machines.h", "function", "DoctorCases"): 150,
-    ("transport/ucx/ucx_context.h", "class", "UcxContext"): 58,
 }
 
 PRODUCT = ("base", "kernels", "compression", "transport", "topology", "kvstore",

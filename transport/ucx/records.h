@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "transport/transport.h"
@@ -17,7 +18,9 @@
 
 namespace telegrad::ucx {
 
-class UcxContext;
+class Endpoints;
+class Receiver;
+class Sender;
 
 // Our part of the header of each active message, before the user's header:
 //   prefix = sequence:u32 kind:u8 version:u8 zero:u16    (little endian)
@@ -46,12 +49,25 @@ enum class Kind : uint8_t {
 constexpr size_t kMaxControlBytes = 512;
 constexpr size_t kMaxRecordBytes = kPrefixBytes + kMaxControlBytes;
 
+struct Prefix {
+  uint32_t sequence = 0;
+  Kind kind = Kind::kData;
+};
+void Pack(Prefix prefix, std::byte* out);
+// False if these bytes are not ours.
+bool Unpack(const std::byte* in, Prefix* prefix);
+
+// Why UCX has ended an operation that we did not cancel.
+absl::Status PeerError(absl::string_view what, ucs_status_t status);
+// Said, since a cache of UCX's own may be wrong about memory of others.
+ucs_memory_type_t MemoryTypeOf(Device device);
+
 // UCX may let small messages pass large ones; a peer whose messages are
 // further apart than this is broken.
 constexpr uint32_t kReorderWindow = 1 << 12;
 
 struct Outgoing {
-  UcxContext* context = nullptr;  // null: abandoned, nobody waits for UCX
+  Sender* sender = nullptr;  // null: abandoned, nobody waits for UCX
   EndpointId endpoint = 0;
   Kind kind = Kind::kData;
   std::array<std::byte, kMaxRecordBytes> header;
@@ -63,7 +79,7 @@ struct Outgoing {
 };
 
 struct Incoming {
-  UcxContext* context = nullptr;  // null: abandoned
+  Receiver* receiver = nullptr;  // null: abandoned
   EndpointId endpoint = 0;
   ucp_worker_h worker = nullptr;  // that heard it
   Kind kind = Kind::kData;
@@ -88,7 +104,8 @@ enum class State : uint8_t { kOpen, kClosing, kPeerClosed, kFailed };
 enum class Route : uint8_t { kUnknown, kNet, kShm };
 
 struct Endpoint {
-  UcxContext* context = nullptr;
+  Endpoints* table = nullptr;
+  Receiver* receiver = nullptr;
   EndpointId id = 0;
   ucp_ep_h handle = nullptr;
   State state = State::kOpen;
