@@ -115,7 +115,7 @@ struct TensorReport {
   bool is_dense = false;  // some of it goes dense though it has a codec
   bool gave_up = false;   // some of it because of the guard, with `codec`
   bool has_sample = false;
-  double residual_ratio = 0;   // norm of the residual / norm of the gradient
+  double residual_ratio = 0;   // norm of the residual / of late gradients
   double zero_share = 0;       // elements that were sent as 0
   double saturated_share = 0;  // residual beyond 64 thresholds
   double cosine = 0;           // of what was sent and the gradient

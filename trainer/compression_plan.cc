@@ -71,7 +71,8 @@ std::string Complaint(const TensorReport& report) {
         report.cosine, report.relative_error);
   }
   return absl::StrFormat(
-      "its residual was %.0f times its gradient, %.1f %% beyond 64 thresholds",
+      "its residual was %.0f times its gradients of late, %.1f %% beyond 64 "
+      "thresholds",
       report.residual_ratio, 100 * report.saturated_share);
 }
 

@@ -16,7 +16,7 @@ namespace telegrad {
 struct TensorMetrics {
   std::string tensor;
   std::string codec;           // in force
-  double residual_ratio = 0;   // norm of the residual / norm of the gradient
+  double residual_ratio = 0;   // norm of the residual / of late gradients
   double zero_share = 0;       // sent as 0
   double saturated_share = 0;  // residual beyond 64 thresholds
   double cosine = 0;           // of what was sent and the gradient

@@ -25,6 +25,10 @@ bool HasMemoryByElement(const ChunkCodec& codec) {
       codec.codings().Of(codec.encoded_in()).codec->traits());
 }
 
+bool HaveSameElements(const Chunk& a, const Chunk& b) {
+  return a.begin == b.begin && a.num_elems == b.num_elems;
+}
+
 }  // namespace
 
 void ChangeDense(size_t num_nonfinite, const float* residual, Bytes dense) {
@@ -233,7 +237,12 @@ EncodedChunk ChunkCodec::SeenDense(ConstBytes grad) const {
 void SavedChunk::Save(const ChunkCodec& codec, StateWriter& writer) {
   codec.codings_.Save(writer);
   writer.Put(static_cast<uint8_t>(codec.encoded_in_));
-  writer.Put(static_cast<uint8_t>(codec.guard_.num_bad()));
+  const Guard::State& state = codec.guard_.state();
+  writer.Put(static_cast<uint8_t>(state.num_bad));
+  for (const Guard::Squares& each : {state.recent, state.earlier}) {
+    writer.Put(each.count);
+    writer.Put(each.sum);
+  }
   writer.Put(static_cast<uint16_t>(codec.vetoed_.to_ulong()));
   writer.Put(static_cast<uint8_t>(codec.has_residual_));
   if (codec.has_residual_) writer.PutBytes(codec.memory_.residual);
@@ -250,7 +259,13 @@ absl::Status SavedChunk::Load(ChunkCodec& codec, StateReader& reader) {
   if (!codec.codings_.Knows(mode)) return wrong();
   codec.encoded_in_ = CodecMode::kPaused;
   if (!IsDense(mode)) Switch(codec, mode);
-  codec.guard_.set_num_bad(reader.Take<uint8_t>());
+  Guard::State state;
+  state.num_bad = reader.Take<uint8_t>();
+  for (Guard::Squares* each : {&state.recent, &state.earlier}) {
+    each->count = reader.Take<uint64_t>();
+    each->sum = reader.Take<double>();
+  }
+  if (!codec.guard_.Restore(state)) return wrong();
   codec.vetoed_ = reader.Take<uint16_t>();
   codec.has_residual_ = reader.Take<uint8_t>() != 0;
   const Bytes to = codec.memory_.residual;
@@ -283,9 +298,10 @@ void SavedChunk::GoOn(std::span<const ChunkCodec* const> old,
     }
   }
   const size_t size = first.state_.memory.size();
-  const bool is_same = first.chunk_.begin == codec.chunk_.begin &&
-                       first.chunk_.num_elems == codec.chunk_.num_elems;
-  if (size == 0 || !is_same || HasMemoryByElement(first)) return;
+  if (size == 0 || !HaveSameElements(first.chunk_, codec.chunk_) ||
+      HasMemoryByElement(first)) {
+    return;
+  }
   codec.state_.memory = Buffer(size);
   std::memcpy(codec.state_.memory.data(), first.state_.memory.data(), size);
 }
@@ -306,10 +322,11 @@ void SavedChunk::AddHeld(const ChunkCodec& old, ChunkCodec& codec) {
     codec.has_residual_ = true;
     add(old.memory_.residual, codec.memory_.residual);
   }
-  if (old.state_.memory.size() == 0 || !HasMemoryByElement(old) ||
-      codec.encoded_in_ != old.encoded_in_) {
-    return;
+  if (codec.encoded_in_ != old.encoded_in_) return;
+  if (codec.guard_.state().recent.count == 0 && HaveSameElements(from, to)) {
+    (void)codec.guard_.Restore(old.guard_.state());
   }
+  if (old.state_.memory.size() == 0 || !HasMemoryByElement(old)) return;
   if (codec.state_.memory.size() == 0) {
     codec.state_.memory = Buffer(codec.value_bytes());
   }

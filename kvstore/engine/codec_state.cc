@@ -6,7 +6,7 @@ namespace telegrad {
 namespace {
 
 constexpr char kCodecMagic[] = "TGCS";
-constexpr uint32_t kCodecStateVersion = 1;
+constexpr uint32_t kCodecStateVersion = 2;
 
 bool CanBeScale(int16_t scale) {
   return scale == kNoScale || scale == kFixedScale ||

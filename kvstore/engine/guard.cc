@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace telegrad {
 namespace {
@@ -15,6 +16,12 @@ bool KeepsResidual(const CodecTraits& traits, const CodecOptions& options) {
         return option.field == &CodecOptions::residual && options.residual == 0;
       });
   return traits.needs_residual && !is_off;
+}
+
+double MeanOf(const Guard::State& state) {
+  const auto count =
+      static_cast<double>(state.recent.count + state.earlier.count);
+  return count > 0 ? (state.recent.sum + state.earlier.sum) / count : 0;
 }
 
 }  // namespace
@@ -60,9 +67,29 @@ void Guard::After(const float* grad, const float* residual, float threshold,
     sums.error_square += (sent - g) * (sent - g);
     sums.dot += g * sent;
   }
+  const bool has_gradient = sums.grad_square > 0;
+  if (has_gradient) AddSquare(sums.grad_square);
+  sums.mean_grad_square = MeanOf(state_);
   sums_ = sums;
-  if (sums.count == 0 || sums.grad_square == 0 || gave_up()) return;
-  num_bad_ = IsBad() ? num_bad_ + 1 : 0;
+  if (!has_gradient || gave_up()) return;
+  state_.num_bad = IsBad() ? state_.num_bad + 1 : 0;
+}
+
+void Guard::AddSquare(double square) {
+  Squares& recent = state_.recent;
+  if (static_cast<double>(recent.count * kGuardPeriod) >= max_ratio_) {
+    state_.earlier = std::exchange(recent, {});
+  }
+  ++recent.count;
+  recent.sum += square;
+}
+
+bool Guard::Restore(const State& state) {
+  for (const Squares& each : {state.recent, state.earlier}) {
+    if (!std::isfinite(each.sum) || each.sum < 0) return false;
+  }
+  state_ = state;
+  return true;
 }
 
 bool Guard::IsBad() const {
@@ -73,7 +100,8 @@ bool Guard::IsBad() const {
   const double share =
       static_cast<double>(sums_.saturated) / static_cast<double>(sums_.count);
   return share > kMaxSaturated ||
-         sums_.residual_square > max_ratio_ * max_ratio_ * sums_.grad_square;
+         sums_.residual_square >
+             max_ratio_ * max_ratio_ * sums_.mean_grad_square;
 }
 
 void Guard::Sums::Add(const Sums& other) {
@@ -82,6 +110,7 @@ void Guard::Sums::Add(const Sums& other) {
   saturated += other.saturated;
   has_residual |= other.has_residual;
   grad_square += other.grad_square;
+  mean_grad_square += other.mean_grad_square;
   residual_square += other.residual_square;
   sent_square += other.sent_square;
   error_square += other.error_square;
@@ -94,8 +123,11 @@ void Fill(const Guard::Sums& sums, TensorReport& report) {
   const auto count = static_cast<double>(sums.count);
   report.zero_share = static_cast<double>(sums.zeros) / count;
   report.saturated_share = static_cast<double>(sums.saturated) / count;
+  if (sums.mean_grad_square > 0) {
+    report.residual_ratio =
+        std::sqrt(sums.residual_square / sums.mean_grad_square);
+  }
   if (sums.grad_square > 0) {
-    report.residual_ratio = std::sqrt(sums.residual_square / sums.grad_square);
     report.relative_error = std::sqrt(sums.error_square / sums.grad_square);
   }
   const double norms = sums.grad_square * sums.sent_square;

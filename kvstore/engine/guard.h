@@ -14,8 +14,11 @@ namespace telegrad {
 // in a row.
 //   With a residual: a sample is bad when more than kMaxSaturated of the
 //   residuals are beyond kSaturation thresholds, or when the residual's norm is
-//   more than kMaxResidualRatio times the gradient's (times kSparseDensity /
-//   density for sparser codecs, where elements wait longer).
+//   more than R times the gradients'. R is kMaxResidualRatio, for sparser
+//   codecs, where elements wait longer, times kSparseDensity / density.
+//   Gradients' is the root of their mean square over the last R to 2 R steps.
+//   Whatever one step's is, R of them add up to at most sqrt(2) R times that
+//   (Cauchy-Schwarz): a larger residual has waited for longer than R steps.
 //   Without: when the cosine of what was sent and the gradient is at most
 //   kLeastCosine. Nothing makes up for what is lost then: of a code that is
 //   right on average the noise has 256 times the gradient's energy, and a cast
@@ -54,10 +57,23 @@ class Guard {
   void After(const float* grad, const float* residual, float threshold,
              const float* decoded, Reads reads);
 
-  bool gave_up() const { return num_bad_ >= kGuardPatience; }
-  // Bad samples in a row, for a state that is saved.
-  int num_bad() const { return num_bad_; }
-  void set_num_bad(int count) { num_bad_ = count; }
+  bool gave_up() const { return state_.num_bad >= kGuardPatience; }
+
+  // Of gradients in samples in a row, without those that were 0.
+  struct Squares {
+    uint64_t count = 0;
+    double sum = 0;
+  };
+  // What later samples depend on.
+  struct State {
+    int num_bad = 0;  // samples in a row
+    Squares recent;
+    Squares earlier;  // just before these
+  };
+  const State& state() const { return state_; }
+  // Of bytes that anybody may have written: false where it cannot be.
+  bool Restore(const State& state);
+
   // Sums over samples, for tensors of many chunks.
   struct Sums {
     uint64_t count = 0;
@@ -65,6 +81,7 @@ class Guard {
     uint64_t saturated = 0;
     bool has_residual = false;
     double grad_square = 0;
+    double mean_grad_square = 0;  // with those of the samples before
     double residual_square = 0;
     double sent_square = 0;
     double error_square = 0;  // of what was sent less the gradient
@@ -74,6 +91,7 @@ class Guard {
   const Sums& sums() const { return sums_; }
 
  private:
+  void AddSquare(double square);
   bool IsBad() const;
 
   size_t num_elems_ = 0;
@@ -84,7 +102,7 @@ class Guard {
   bool samples_now_ = false;
   std::vector<float> before_;  // gradient plus residual
   Sums sums_;                  // of the last sample
-  int num_bad_ = 0;
+  State state_;
 };
 
 // Fills the report's numbers.

@@ -134,9 +134,9 @@ void ForgetResidual(size_t num_elems, std::string& text) {
   size_t at = 32;  // of the first chunk
   for (size_t begin = 0; begin < num_elems; begin += 32) {
     const size_t num_bytes = 4 * std::min<size_t>(32, num_elems - begin);
-    ASSERT_EQ(text[at + 10], 1) << "has a residual";
-    text.replace(at + 11, num_bytes, num_bytes, '\0');
-    at += 11 + num_bytes + 8;
+    ASSERT_EQ(text[at + 42], 1) << "has a residual";
+    text.replace(at + 43, num_bytes, num_bytes, '\0');
+    at += 43 + num_bytes + 8;
   }
   EXPECT_EQ(at, text.size());
 }

@@ -115,6 +115,44 @@ TEST(Guard, MakesItDenseForAllWhenItHarmsOneWorker) {
   });
 }
 
+// Steps until one worker's tensor is dense with gradients of these sizes: the
+// first before the guard looks at it, after `more` of the last size; -1: not.
+int DenseAfter(const std::string& type, float threshold, int num_ones,
+               int num_more) {
+  ClusterConfig config = OneTensor(type, threshold);
+  config.workers = 1;
+  int dense_after = -1;
+  Cluster(config).Run([&](KVStore& store) {
+    for (int step = 0; step < num_ones + num_more; ++step) {
+      const float size = step < num_ones ? 1 : 0x1p-20f;
+      PushPull(store, std::vector<float>(kElems, size));
+      if (!store.codecs().Report()[0].is_dense) continue;
+      dense_after = step + 1;
+      return;
+    }
+  });
+  return dense_after;
+}
+
+// A threshold that nothing reaches: in step n the residual is n + 1 gradients,
+// too many from step 256 on, in samples at 256, 272, 288 and 304. The tensor is
+// dense two rounds later.
+TEST(Guard, CatchesAResidualThatGrowsWithoutEnd) {
+  EXPECT_EQ(DenseAfter("threshold", 0x1p20f, 400, 0), 306);
+}
+
+// Each element waits for 91 steps: beside a gradient of nearly nothing that is
+// a residual of millions, but not of more gradients than came of late.
+TEST(Guard, KeepsACodecThroughGradientsThatAreNearlyNothing) {
+  constexpr int kFew = static_cast<int>(kGuardPeriod) * kGuardPatience * 2;
+  EXPECT_EQ(DenseAfter("topk:0.01", 0, 200, kFew), -1);
+}
+
+// The large gradients of the first 256 steps are left out from step 512 on.
+TEST(Guard, GivesUpWhereGradientsStayFarBelowTheThreshold) {
+  EXPECT_EQ(DenseAfter("threshold", 0x1p20f, 100, 600), 562);
+}
+
 TEST(Guard, IsSilentWhenSwitchedOffAndWhenAllIsWell) {
   for (const bool has_guard : {false, true}) {
     ClusterConfig config = OneTensor("2bit", has_guard ? 0x1p-7f : 0x1p-20f);

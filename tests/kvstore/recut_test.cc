@@ -96,7 +96,7 @@ void AddHeldOf(const std::string& text, const TensorLayout& layout,
   StateReader worker(read->sections[0]);
   for (const Chunk& chunk : layout.chunks) {
     for (int i = 0; i < 2; ++i) (void)worker.TakeSettings();
-    (void)worker.TakeBytes(4);  // encoded, bad, vetoes
+    (void)worker.TakeBytes(36);  // encoded, bad, squares, vetoes
     if (worker.Take<uint8_t>() != 0) add(worker, chunk, false, 0);
     (void)worker.TakeBytes(worker.Take<uint64_t>());
   }

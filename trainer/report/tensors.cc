@@ -65,7 +65,7 @@ struct Measure {
   const char* title;
 };
 constexpr Measure kMeasures[] = {
-    {&TensorMetrics::residual_ratio, "Residual / gradient (norms)"},
+    {&TensorMetrics::residual_ratio, "Residual / gradients of late (norms)"},
     {&TensorMetrics::zero_share, "Share sent as 0"},
     {&TensorMetrics::cosine, "Cosine of what was sent and the gradient"}};
 

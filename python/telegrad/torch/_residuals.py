@@ -14,7 +14,7 @@ _CHUNK_ELEMS = 512 * 1024  # of a frame, as the C interface has it
 _MIN_PART_ELEMS = 32 * 1024  # of a server's part, kMinPartElems of the library
 _WORD_ELEMS = 16
 _HEAD = struct.Struct("<4sIQQ")
-_CHUNK = struct.Struct("<BhBhBBHB")  # docs/checkpoints.md, chunk
+_CHUNK = struct.Struct("<BhBhBBQdQdHB")  # docs/checkpoints.md, chunk
 _U64 = struct.Struct("<Q")
 _WAYS = ("sum", "drop")
 
@@ -58,7 +58,7 @@ def residual_of(state: bytes, num_elems: int, num_servers: int) -> Any:
             begin += elems
     except (struct.error, RuntimeError, ValueError) as why:
         raise UsageError(f"the state of a codec is damaged: {why}") from None
-    if (magic, version, at) != (b"TGCS", 1, end):
+    if (magic, version, at) != (b"TGCS", 2, end):
         raise UsageError("the state of a codec is damaged, or of another version")
     return residual
 
