@@ -129,7 +129,7 @@ absl::Status FillSettings(const RawCompressionFlags& raw,
   ASSIGN_OR_RETURN(gc.nonfinite, ParseNonFinitePolicy(raw.nonfinite));
   ASSIGN_OR_RETURN(base.update_on, ParseUpdateOn(raw.update_on));
   RETURN_IF_ERROR(CheckCodecRules(raw.rules));
-  const std::string list = raw.compare.empty() ? raw.gc_type : raw.compare;
+  const std::string& list = options.has_comparison ? raw.compare : raw.gc_type;
   for (const absl::string_view text : absl::StrSplit(list, ',')) {
     ASSIGN_OR_RETURN(Setting setting, ParseSetting(text, base));
     options.settings.push_back(std::move(setting));

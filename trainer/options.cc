@@ -174,6 +174,7 @@ absl::Status ParseChunk(const std::string& text, TrainOptions& options) {
 absl::Status Finish(const CLI::App& app, const RawFlags& raw,
                     std::optional<size_t> only, TrainOptions& options) {
   if (!options.show_checkpoint.empty()) return absl::OkStatus();
+  options.has_comparison = app.count("--compare") > 0;
   RETURN_IF_ERROR(FillSettings(raw.compression, options));
   RETURN_IF_ERROR(ParseSeeds(raw.seeds, options));
   if (only.has_value()) {
@@ -190,7 +191,6 @@ absl::Status Finish(const CLI::App& app, const RawFlags& raw,
     if (option->count() > 0) options.given.insert(option->get_name());
   }
   options.laboratory.identity = IdentityOf(app);
-  options.has_comparison = !raw.compression.compare.empty();
   RETURN_IF_ERROR(ParseChunk(raw.chunk, options));
   RETURN_IF_ERROR(SettleGivenPlan(options));
   std::optional<Placement> placement;

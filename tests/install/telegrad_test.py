@@ -97,6 +97,7 @@ class Refused(unittest.TestCase):
                 (["pytorch", nowhere], {}, "no program '/nowhere'"),
                 (["pytorch"], {"TELEGRAD_TORCH_ROOT": nowhere}, "TELEGRAD_TORCH_ROOT=/nowhere"),
                 (["build"], {"TELEGRAD_JOBS": "all"}, "TELEGRAD_JOBS=all"),
+                (["demo", "--bogus=3"], {}, "no flag '--bogus'"),
                 (["demo"], {"TELEGRAD_JOBS": "0"}, "TELEGRAD_JOBS=0")):
             with self.subTest(arguments), tempfile.TemporaryDirectory() as folder:
                 shutil.copy(SOURCE / "telegrad", folder)

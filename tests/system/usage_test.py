@@ -1,6 +1,9 @@
 """Wrong flags: exit 2, one line that names the thing and the way out."""
 
+import os
+import re
 import shutil
+import subprocess
 import unittest
 
 from harness import BINARY, SHORT, SystemTest
@@ -12,6 +15,7 @@ WRONG = [
     (["--gc-threshold", "-1"], ["-1", "positive"]),
     (["--network", "nonet"], ["nonet", "lenet", "mlp"]),
     (["--compare", "none,3bit"], ["3bit", "none", "2bit"]),
+    (["--compare", ""], ["codec ''", "none", "2bit"]),
     (["--compare", "2bit+bogus=1"], ["bogus=1", "reply=", "local-steps="]),
     (["--compare", "none,2bit+local-steps=x"],
      ["'2bit+local-steps=x'", "--local-steps"]),
@@ -244,6 +248,17 @@ class Usage(SystemTest):
         for unit in ("units of the gradient", "0.5:batch", "power of two"):
             self.assertIn(unit, " ".join(text.split()))
         self.assertNotIn("--internal", text)
+
+    # Else ./telegrad demo would refuse them before it builds.
+    def test_demo_knows_every_flag_of_the_help(self):
+        text = self.run_to_end(["--help"], seconds=20).stdout()
+        flags = re.findall(r"^  (?:-\w,)?(--[\w-]+)", text, re.M)
+        self.assertGreater(len(flags), 80)
+        script = os.path.join(os.path.dirname(__file__), "../../telegrad")
+        done = subprocess.run([script, "demo", *flags, "--bogus"], text=True,
+                              capture_output=True, check=False, timeout=60)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("no flag '--bogus'", done.stderr)
 
 
 if __name__ == "__main__":

@@ -169,7 +169,7 @@ class Plan(unittest.TestCase):
                 done = run(*arguments)
                 self.assertEqual(done.returncode, 2, done.stderr)
                 self.assertIn(part, done.stderr)
-
+                self.assertEqual(done.stdout, "")
 
     def test_output_that_cannot_be_written_is_no_success(self):
         for arguments in (["plan", "--workers", "2", "--json"],

@@ -151,14 +151,14 @@ absl::Status Run(SimulateFlags& flags) {
   } else {
     ASSIGN_OR_RETURN(result, Sweep(scenario, calibration, flags.sweep));
   }
-  RETURN_IF_ERROR(Print(flags.json ? SweepToJson(result)
-                        : flags.sweep.empty()
-                            ? ToText(result.points.front().prediction)
-                            : SweepToCsv(result)));
-  if (flags.html.empty()) return absl::OkStatus();
-  return WriteFile(
-      flags.html,
-      SweepToHtml(result, absl::StrCat(flags.profile, ": simulated training")));
+  if (!flags.html.empty()) {
+    RETURN_IF_ERROR(WriteFile(
+        flags.html, SweepToHtml(result, absl::StrCat(flags.profile,
+                                                     ": simulated training"))));
+  }
+  return Print(flags.json            ? SweepToJson(result)
+               : flags.sweep.empty() ? ToText(result.points.front().prediction)
+                                     : SweepToCsv(result));
 }
 
 }  // namespace
