@@ -243,12 +243,13 @@ std::string telegrad_store::SetTimeline(bool is_on) {
   std::string noted = "[]";
   const bool was_on = ends_ != nullptr;
   timeline_.Switch(is_on);
+  const uint64_t num_not_awaited = was_on ? ends_->TakeNumLeftOut() : 0;
   if (!is_on) ends_.reset();
   if (was_on) {
     uint64_t num_left_out = 0;
     const auto spans = timeline_.Take(&num_left_out);
     noted = telegrad::ChromeTrace(spans, store_->group().rank(), names_,
-                                  num_left_out);
+                                  num_left_out + num_not_awaited);
   } else if (is_on) {
     ends_ = std::make_unique<telegrad::c::OperationEnds>(timeline_);
   }

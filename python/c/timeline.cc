@@ -1,5 +1,7 @@
 #include "python/c/timeline.h"
 
+#include <utility>
+
 namespace telegrad::c {
 namespace {
 
@@ -7,8 +9,8 @@ constexpr uint64_t kStop = 0;  // no tag of an operation
 
 }  // namespace
 
-OperationEnds::OperationEnds(Timeline& timeline)
-    : timeline_(timeline), thread_([this] { Run(); }) {}
+OperationEnds::OperationEnds(Timeline& timeline, size_t most)
+    : timeline_(timeline), most_(most), thread_([this] { Run(); }) {}
 
 OperationEnds::~OperationEnds() {
   Ticket().NotifyTo(done_, kStop);
@@ -35,11 +37,19 @@ void OperationEnds::Await(Key key, const char* what, TimePoint begin,
   uint64_t tag = 0;
   {
     MutexLock lock(&mutex_);
-    if (open_.size() >= Timeline::kMostSpans) return;
+    if (open_.size() >= most_) {
+      ++num_left_out_;
+      return;
+    }
     tag = ++last_;
     open_[tag] = {.key = key, .what = what, .begin = begin};
   }
   ticket.NotifyTo(done_, tag);
+}
+
+uint64_t OperationEnds::TakeNumLeftOut() {
+  MutexLock lock(&mutex_);
+  return std::exchange(num_left_out_, 0);
 }
 
 }  // namespace telegrad::c

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <thread>
@@ -15,18 +16,24 @@ namespace telegrad::c {
 // Thread-safe.
 class OperationEnds {
  public:
-  explicit OperationEnds(Timeline& timeline);
+  // Of more than `most` under way at a time the others are left out.
+  explicit OperationEnds(Timeline& timeline,
+                         size_t most = Timeline::kMostSpans);
   ~OperationEnds();
 
   // `what` is a literal.
   void Await(Key key, const char* what, TimePoint begin, const Ticket& ticket);
+  // Since the last call.
+  uint64_t TakeNumLeftOut();
 
  private:
   void Run();
 
   Timeline& timeline_;
+  const size_t most_;
   const CompletionQueue done_;  // their tags: of open_
   Mutex mutex_;
+  uint64_t num_left_out_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t last_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<uint64_t, Timeline::Span> open_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;

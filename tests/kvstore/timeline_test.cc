@@ -64,6 +64,14 @@ TEST(Timeline, IsAChromeTraceWithARowForEachKeyAndChunk) {
                 {"push_pull", 1}, {"encode", 2}, {"wait", 3}, {"decode", 4}}));
 }
 
+TEST(Timeline, HasTheSameTimesInEachTrace) {
+  const std::vector<Timeline::Span> spans = {{.what = "wait"}};
+  const std::string first = ChromeTrace(spans, 0, {}, 0);
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_EQ(ChromeTrace(spans, 0, {}, 0), first);
+  }
+}
+
 // Every stage of every chunk of a store with servers, in its order.
 TEST(Timeline, HasTheStagesOfAWorkersChunks) {
   Timeline timeline;
