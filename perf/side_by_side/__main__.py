@@ -116,8 +116,7 @@ def main():
                   apart=options.servers > 0)
     rate = None if options.rate == "none" else options.rate
     results = {c.name: {"seconds": [], "sent_bytes": [], "error": None,
-                        "senders": c.senders or options.workers,
-                        "starts_dense": c.starts_dense}
+                        "senders": c.senders or options.workers}
                for c in taking_part}
     with tempfile.TemporaryDirectory() as folder, \
             Lab(setup.num_hosts, rate, options.burst, options.rails,

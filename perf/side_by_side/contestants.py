@@ -22,13 +22,16 @@ class Contestant:
     """Sums the profile's gradients on all workers."""
 
     warmup = 1
-    starts_dense = False  # its bytes are not those of one iteration
     senders = None  # hosts whose bytes take their turn on a link; None: all
     needs = None  # the flag that says where it is, without which it stays out
 
     def payloads(self, run):
         """How often the gradients' bytes go in one start."""
         return run.iterations + self.warmup
+
+    def sent_bytes(self, line, sent, run):
+        """Of an iteration: what its line says, else a share of all that was sent."""
+        return json.loads(line).get("sent_bytes", sent / self.payloads(run))
 
     def seconds_of(self, line, run):
         """The times in its line: its own, or telegrad-perf's."""
@@ -43,8 +46,7 @@ class Torch(Contestant):
 
     def __init__(self, kind):
         self.kind = kind
-        self.starts_dense = kind == "powersgd"
-        self.warmup = 3 if self.starts_dense else 1  # two are dense
+        self.warmup = 3 if kind == "powersgd" else 1  # two are dense
         self.name = {"gloo": "gloo allreduce", "ddp": "DDP",
                      "ddp_alone": "DDP, nothing sent",
                      "ddp_fp16": "DDP, fp16 hook",

@@ -77,7 +77,7 @@ def run_once(contestant, lab, setup, run):
 
 
 def run_line(contestant, lab, setup, run):
-    """One start: (the line that it printed, bytes of one iteration)."""
+    """One start: (the line that it printed, bytes of all hosts in one iteration)."""
     run.port = free_port()
     before = lab.sent_bytes()
     processes = []
@@ -101,8 +101,8 @@ def run_line(contestant, lab, setup, run):
             errors.seek(0)
             raise RuntimeError(f"{contestant.name}: no result; it said: "
                                + errors.read()[-600:])
-    sent = (lab.sent_bytes() - before) / contestant.payloads(run)
-    return lines[-1], sent
+    sent = lab.sent_bytes() - before
+    return lines[-1], contestant.sent_bytes(lines[-1], sent, run)
 
 
 def check_lab():

@@ -39,8 +39,7 @@ def summary(result, num_elems, rate, burst):
     # What each link must carry in turn: of sums, alike in both directions on
     # all hosts.
     each = sent / result["senders"]
-    is_known = rate and not result.get("starts_dense")
-    link_s = max(0, each - burst) / rate if is_known else math.nan
+    link_s = max(0, each - burst) / rate if rate else math.nan
     # What the shaper lets pass beyond its rate; counters have start-up in them.
     seconds = [time for time in result["seconds"] if not time < 0.99 * link_s]
     if not seconds:

@@ -6,8 +6,9 @@ KIND: gloo, ddp, ddp_fp16, powersgd; ddp_alone is DDP with a hook that sends not
 what DDP itself takes, in all of its rows; telegrad:CODEC is DDP with telegrad.torch,
 which listens on TELEGRAD_BIND. MASTER_ADDR, RANK ... as torchrun sets them. The model
 hands over ready-made gradients, so that communication and the hook alone are timed.
-Rank 0 prints {"seconds": [...]}.
+Rank 0 prints {"seconds": [...], "sent_bytes": of all hosts in a timed step}.
 """
+import glob
 import json
 import os
 import sys
@@ -87,6 +88,15 @@ def allreduce_step(sizes):
     return step
 
 
+def sent_bytes():
+    """Of this host, over its links, so far."""
+    total = 0
+    for path in glob.glob("/sys/class/net/eth*/statistics/tx_bytes"):
+        with open(path, encoding="utf-8") as file:
+            total += int(file.read())
+    return total
+
+
 def main():
     kind, sizes, warmup, iterations = sys.argv[1:]
     with open(sizes, encoding="utf-8") as file:
@@ -97,6 +107,8 @@ def main():
     seconds = []
     for i in range(int(warmup) + int(iterations)):
         dist.barrier()
+        if i == int(warmup):
+            sent = -sent_bytes()
         start = time.perf_counter()
         inner = step()
         took = inner if inner is not None else time.perf_counter() - start
@@ -104,8 +116,11 @@ def main():
         dist.all_reduce(slowest, dist.ReduceOp.MAX)
         if i >= int(warmup):
             seconds.append(slowest.item())
+    sent = torch.tensor([sent + sent_bytes()])
+    dist.all_reduce(sent)
     if dist.get_rank() == 0:
-        print(json.dumps({"seconds": seconds}), flush=True)
+        print(json.dumps({"seconds": seconds, "sent_bytes": sent.item() / len(seconds)}),
+              flush=True)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ sys.path.insert(0, os.path.join(ROOT, "perf", "side_by_side"))
 import microbenchmarks  # noqa: E402
 import table  # noqa: E402
 import contestants  # noqa: E402
-from contestants import ALL, OneWay, OpenMpi  # noqa: E402
+from contestants import ALL, OneWay, OpenMpi, Torch  # noqa: E402
 from start import Run  # noqa: E402
 
 MIB = 2**20
@@ -71,6 +71,13 @@ class OneWayTest(unittest.TestCase):
         self.assertEqual(
             OneWay("telegrad-perf", "ofi", is_pingpong=True).payloads(run),
             2 * 14 * 8 / 100)
+
+    def test_bytes_before_the_timed_steps_do_not_count_where_they_are_known(self):
+        run = run_of(100 * MIB, iterations=1)
+        line = json.dumps({"seconds": [2.0], "sent_bytes": 7.0})
+        self.assertEqual(Torch("ddp").sent_bytes(line, 1000, run), 7)
+        other = json.dumps({"seconds": [2.0]})  # with one to warm up
+        self.assertEqual(OpenMpi().sent_bytes(other, 1000, run), 500)
 
     def test_the_ends_stand_on_two_hosts(self):
         run = run_of(100 * MIB)

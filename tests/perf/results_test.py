@@ -66,10 +66,6 @@ class ResultsTest(unittest.TestCase):
                                   "sent_bytes": [202], "senders": 2}, 25, None,
                                  2.0)
         self.assertEqual((unshaped["rejected"], unshaped["min_s"]), (0, 3.0))
-        dense = table.summary({"error": None, "seconds": [3.0],
-                               "sent_bytes": [202], "senders": 2,
-                               "starts_dense": True}, 25, 10.0, 2.0)
-        self.assertEqual((dense["rejected"], dense["min_s"]), (0, 3.0))
 
     def test_contestants_that_cannot_take_part_are_told(self):
         options = argparse.Namespace(only="mxnet", mxnet_python=None)
