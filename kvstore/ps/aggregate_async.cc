@@ -28,7 +28,8 @@ AsyncAggregator::AsyncAggregator(std::vector<Slot> slots,
                                  int64_t max_staleness)
     : config_(config),
       max_staleness_(max_staleness),
-      slots_(std::move(slots)) {}
+      slots_(std::move(slots)),
+      values_(slots_.size(), 1, config.buffers) {}
 
 absl::StatusOr<Aggregator::Admission> AsyncAggregator::Admit(
     int worker, const PushHeader& push) {
@@ -90,8 +91,9 @@ absl::StatusOr<RoundResult> AsyncAggregator::Apply(int change,
                                                    bool needs_checksum) {
   RoundResult weights;
   if (change == kValue) {
-    slots_[0].sum.SetValue(value_.chunk.buffer);
-    weights = value_;
+    slots_[0].sum.SetValue(value_);
+    weights.chunk.buffer = value_;
+    weights.chunk.payload = value_->view();
   } else {
     Slot& slot = slots_[static_cast<size_t>(change)];
     const ConstBytes payload(slot.frame->data(), slot.push.payload_bytes);
@@ -116,7 +118,8 @@ size_t AsyncAggregator::Complete(AnswerSink& sink) {
   size_t num_pushes = 0;
   for (const int change : applied) {
     if (change == kValue) {
-      giver_->is_applied = true;
+      value_ = nullptr;
+      values_.Install(SendTo(sink));
       continue;
     }
     Slot& slot = slots_[static_cast<size_t>(change)];
@@ -126,7 +129,6 @@ size_t AsyncAggregator::Complete(AnswerSink& sink) {
     ++num_pushes;
   }
   AnswerPushes(sink);
-  AnswerPulls(sink);
   return num_pushes;
 }
 
@@ -158,21 +160,18 @@ void AsyncAggregator::AnswerPushes(AnswerSink& sink) {
 
 absl::Status AsyncAggregator::OnPull(int worker, const PullHeader& pull,
                                      AnswerSink& sink) {
-  Slot& slot = slots_[static_cast<size_t>(worker)];
+  const Slot& slot = slots_[static_cast<size_t>(worker)];
   const RoundResult weights = current();
-  const bool is_due =
-      pull.wants_broadcast
-          ? pull.step == slot.num_values
-          : pull.step == slot.sum.step() && weights.chunk.buffer != nullptr;
-  if (!is_due || slot.phase != Phase::kEmpty || slot.pull.has_value()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "pull of key ", chunk().key, " after ", pull.step,
-        pull.wants_broadcast ? " broadcasts" : " steps", " was not expected"));
+  const bool is_due = pull.wants_broadcast || (pull.step == slot.sum.step() &&
+                                               weights.chunk.buffer != nullptr);
+  if (!is_due || slot.phase != Phase::kEmpty) {
+    return absl::InvalidArgumentError(absl::StrCat("pull of key ", chunk().key,
+                                                   " after ", pull.step,
+                                                   " steps was not expected"));
   }
   if (pull.wants_broadcast) {
-    slot.pull = pull;
-    AnswerPulls(sink);
-    return absl::OkStatus();
+    RETURN_IF_ERROR(values_.OnPull(chunk(), worker, pull, SendTo(sink)));
+    return ApplyValue(sink);
   }
   sink.Send(chunk(), slot.sum.format(),
             {.worker = worker,
@@ -182,36 +181,6 @@ absl::Status AsyncAggregator::OnPull(int worker, const PullHeader& pull,
              .result = weights,
              .contributors = 1});
   return absl::OkStatus();
-}
-
-// Those that wait for a broadcast; then its giver.
-void AsyncAggregator::AnswerPulls(AnswerSink& sink) {
-  if (!giver_.has_value() || !giver_->is_applied) return;
-  for (size_t worker = 0; worker < slots_.size(); ++worker) {
-    Slot& slot = slots_[worker];
-    std::optional<PullHeader>& pull = slot.pull;
-    if (!pull.has_value() || pull->step >= num_values_) continue;
-    sink.Send(chunk(), slot.sum.format(),
-              {.worker = static_cast<int>(worker),
-               .type = FrameType::kValue,
-               .step = pull->step,
-               .priority = pull->priority,
-               .result = value_,
-               .contributors = 1});
-    pull.reset();
-    ++slot.num_values;
-    --num_without_value_;
-  }
-  if (num_without_value_ > 0) return;
-  const Giver giver = *std::exchange(giver_, std::nullopt);
-  sink.Send(chunk(), slots_[static_cast<size_t>(giver.worker)].sum.format(),
-            {.worker = giver.worker,
-             .type = FrameType::kAck,
-             .step = num_values_ - 1,
-             .priority = giver.priority,
-             .result = value_,
-             .contributors = 1});
-  value_ = {};
 }
 
 absl::Status AsyncAggregator::OnPropose(int worker, const PushHeader& propose,
@@ -233,32 +202,20 @@ absl::Status AsyncAggregator::OnPropose(int worker, const PushHeader& propose,
 
 absl::StatusOr<Bytes> AsyncAggregator::BeginValue(uint64_t index,
                                                   size_t num_bytes) {
-  const size_t own_bytes = 4 * chunk().num_elems;
-  if (num_bytes != own_bytes || arriving_value_ != nullptr ||
-      giver_.has_value() || index != num_values_) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("value ", index, " of ", num_bytes, " bytes for key ",
-                     chunk().key, " chunk ", chunk().index, " of ", own_bytes,
-                     " bytes was not expected"));
-  }
-  arriving_value_ = config_.buffers->Get(num_bytes);
-  return arriving_value_->view();
+  return values_.Begin(chunk(), index, num_bytes);
 }
 
 absl::Status AsyncAggregator::OnValue(int worker, int32_t priority,
                                       AnswerSink& sink) {
-  Slot& slot = slots_[static_cast<size_t>(worker)];
-  if (slot.num_values != num_values_ || slot.pull.has_value()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("value ", num_values_, " for key ", chunk().key,
-                     " of a worker that waits for it"));
-  }
-  ++slot.num_values;
-  ++num_values_;
-  giver_ = Giver{.worker = worker, .priority = priority};
-  num_without_value_ = slots_.size() - 1;
-  value_.chunk.buffer = std::move(arriving_value_);
-  value_.chunk.payload = value_.chunk.buffer->view();
+  RETURN_IF_ERROR(values_.End(chunk(), worker, priority));
+  return ApplyValue(sink);
+}
+
+// If there is one that all wait for. Complete installs it.
+absl::Status AsyncAggregator::ApplyValue(AnswerSink& sink) {
+  if (value_ != nullptr) return absl::OkStatus();
+  value_ = values_.next();
+  if (value_ == nullptr) return absl::OkStatus();
   ASSIGN_OR_RETURN(const bool is_due, Run(kValue, false));
   if (is_due) Complete(sink);
   return absl::OkStatus();

@@ -3,11 +3,11 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "base/mutex.h"
 #include "kvstore/ps/aggregator.h"
+#include "kvstore/ps/given_values.h"
 
 namespace telegrad {
 
@@ -34,7 +34,6 @@ class AsyncAggregator : public Aggregator {
                       AnswerSink& sink) override;
   absl::Status OnPropose(int worker, const PushHeader& propose,
                          AnswerSink& sink) override;
-  // Counts when it has come; acknowledged when all others have it.
   absl::StatusOr<Bytes> BeginValue(uint64_t index, size_t num_bytes) override;
   absl::Status OnValue(int worker, int32_t priority, AnswerSink& sink) override;
   ChunkWeights& weights() override { return slots_[0].sum.weights(); }
@@ -48,36 +47,30 @@ class AsyncAggregator : public Aggregator {
     Phase phase = Phase::kEmpty;
     PushHeader push = {};
     std::shared_ptr<Buffer> frame = nullptr;
-    ReplyRecord record = {};                        // of the push, once applied
-    std::optional<PullHeader> pull = std::nullopt;  // that waits for a value
-    uint64_t num_values = 0;  // broadcasts that it gave or was sent
+    ReplyRecord record = {};  // of the push, once applied
   };
   // What changes the weights: a worker's push, or a broadcast value.
   static constexpr int kValue = -1;
-  struct Giver {
-    int worker = 0;
-    int32_t priority = 0;
-    bool is_applied = false;
-  };
 
   AsyncAggregator(std::vector<Slot> slots, const EngineConfig& config,
                   int64_t max_staleness);
   absl::StatusOr<bool> Run(int change, bool needs_checksum);
   absl::StatusOr<RoundResult> Apply(int change, bool needs_checksum);
   void AnswerPushes(AnswerSink& sink);
-  void AnswerPulls(AnswerSink& sink);
+  absl::Status ApplyValue(AnswerSink& sink);
+  auto SendTo(AnswerSink& sink) {
+    return [this, &sink](const Answer& answer) {
+      const Slot& slot = slots_[static_cast<size_t>(answer.worker)];
+      sink.Send(chunk(), slot.sum.format(), answer);
+    };
+  }
   RoundResult current();
 
   const EngineConfig& config_;
   const int64_t max_staleness_;
   std::vector<Slot> slots_;  // by worker
-
-  // The broadcast that is under way: until all but its giver have it.
-  std::shared_ptr<Buffer> arriving_value_;
-  std::optional<Giver> giver_;
-  RoundResult value_;
-  size_t num_without_value_ = 0;
-  uint64_t num_values_ = 0;  // that have come
+  GivenValues values_;
+  std::shared_ptr<Buffer> value_;  // that is being applied
 
   Mutex mutex_;
   std::deque<int> changes_ ABSL_GUARDED_BY(mutex_);  // to be applied

@@ -13,7 +13,8 @@ SyncAggregator::SyncAggregator(ChunkSum sum, const EngineConfig& config)
     : config_(config),
       sum_(std::move(sum)),
       slots_(static_cast<size_t>(config.num_contributors)),
-      num_missing_(slots_.size()) {
+      num_missing_(slots_.size()),
+      values_(slots_.size(), config.num_contributors, config.buffers) {
   payloads_.reserve(slots_.size());
 }
 
@@ -27,7 +28,7 @@ absl::StatusOr<Aggregator::Admission> SyncAggregator::Admit(
   RETURN_IF_ERROR(sum_.CheckSettings(push));
   sum_.TakeFormat(push.format);
   slot.is_taken = true;
-  slot.lacks_value = false;  // or it does not want it
+  values_.Pass(worker);
   slot.push = push;
   slot.frame = config_.buffers->Get(sum_.codec().max_encoded_bytes());
   return Admission{.target = {slot.frame->data(), push.payload_bytes}};
@@ -79,57 +80,31 @@ size_t SyncAggregator::Complete(AnswerSink& sink) {
   num_missing_ = slots_.size();
   current_ = std::exchange(summed_, {});
   has_current_ = true;
-  AnswerPulls(sink);
+  InstallValue(sink);
   return slots_.size();
 }
 
 absl::Status SyncAggregator::OnPull(int worker, const PullHeader& pull,
                                     AnswerSink& sink) {
+  if (pull.wants_broadcast) {
+    RETURN_IF_ERROR(values_.OnPull(chunk(), worker, pull, SendTo(sink)));
+    InstallValue(sink);
+    return absl::OkStatus();
+  }
   // A worker has one operation per key, so no round can end between.
-  const bool is_due =
-      pull.wants_broadcast
-          ? pull.step + 1 >= num_values_ && pull.step <= num_values_
-          : pull.step == sum_.step() && has_current_;
-  if (!is_due) {
+  if (pull.step != sum_.step() || !has_current_) {
     return absl::InvalidArgumentError(
         absl::StrCat("pull of key ", chunk().key, " after ", pull.step,
-                     pull.wants_broadcast ? " broadcasts" : " rounds",
-                     ", of which there were ",
-                     pull.wants_broadcast ? num_values_ : sum_.step()));
+                     " rounds, of which there were ", sum_.step()));
   }
-  Slot& slot = slots_[static_cast<size_t>(worker)];
-  if (slot.pull.has_value()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a second pull of key ", chunk().key, " chunk ",
-                     chunk().index, " before the answer"));
-  }
-  slot.pull = pull;
-  AnswerPulls(sink);
+  sink.Send(chunk(), format(),
+            {.worker = worker,
+             .type = FrameType::kValue,
+             .step = pull.step,
+             .priority = pull.priority,
+             .result = current_,
+             .contributors = static_cast<uint16_t>(slots_.size())});
   return absl::OkStatus();
-}
-
-void SyncAggregator::AnswerPulls(AnswerSink& sink) {
-  if (!has_current_) return;
-  for (size_t worker = 0; worker < slots_.size(); ++worker) {
-    std::optional<PullHeader>& pull = slots_[worker].pull;
-    if (!pull.has_value()) continue;
-    if (pull->wants_broadcast ? num_values_ <= pull->step
-                              : pull->step != sum_.step()) {
-      continue;
-    }
-    sink.Send(chunk(), format(),
-              {.worker = static_cast<int>(worker),
-               .type = FrameType::kValue,
-               .step = pull->step,
-               .priority = pull->priority,
-               .result = current_,
-               .contributors = static_cast<uint16_t>(slots_.size())});
-    if (pull->wants_broadcast) slots_[worker].lacks_value = false;
-    pull.reset();
-  }
-  if (next_value_.has_value() && HaveAllTheValue()) {
-    Install(*std::exchange(next_value_, std::nullopt), sink);
-  }
 }
 
 absl::Status SyncAggregator::OnPropose(int worker, const PushHeader& propose,
@@ -154,55 +129,30 @@ absl::Status SyncAggregator::OnPropose(int worker, const PushHeader& propose,
 
 absl::StatusOr<Bytes> SyncAggregator::BeginValue(uint64_t index,
                                                  size_t num_bytes) {
-  const bool is_between_rounds =
-      std::none_of(slots_.begin(), slots_.end(),
-                   [](const Slot& slot) { return slot.is_taken; });
-  const size_t own_bytes = 4 * chunk().num_elems;
-  if (num_bytes != own_bytes || arriving_value_ != nullptr ||
-      next_value_.has_value() || index != num_values_ || !is_between_rounds) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("value ", index, " of ", num_bytes, " bytes for key ",
-                     chunk().key, " chunk ", chunk().index, " of ", own_bytes,
-                     " bytes was not expected"));
+  if (std::ranges::any_of(slots_, &Slot::is_taken)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "value ", index, " for key ", chunk().key, " within a round"));
   }
-  arriving_value_ = config_.buffers->Get(num_bytes);
-  return arriving_value_->view();
+  return values_.Begin(chunk(), index, num_bytes);
 }
 
-// Whoever has the last value may give the next one, while others still ask for
-// the last.
 absl::Status SyncAggregator::OnValue(int worker, int32_t priority,
                                      AnswerSink& sink) {
-  Value value = {std::move(arriving_value_), worker, priority};
-  if (HaveAllTheValue()) {
-    Install(std::move(value), sink);
-  } else {
-    next_value_ = std::move(value);
-  }
+  RETURN_IF_ERROR(values_.End(chunk(), worker, priority));
+  InstallValue(sink);
   return absl::OkStatus();
 }
 
-bool SyncAggregator::HaveAllTheValue() const {
-  return std::ranges::none_of(slots_, &Slot::lacks_value);
-}
-
-void SyncAggregator::Install(Value value, AnswerSink& sink) {
-  sum_.SetValue(value.buffer);
+// If there is one that all wait for.
+void SyncAggregator::InstallValue(AnswerSink& sink) {
+  const std::shared_ptr<Buffer> value = values_.next();
+  if (value == nullptr) return;
+  sum_.SetValue(value);
   current_ = {};
-  current_.chunk.payload = value.buffer->view();
-  current_.chunk.buffer = std::move(value.buffer);
+  current_.chunk.buffer = value;
+  current_.chunk.payload = value->view();
   has_current_ = true;
-  sink.Send(chunk(), format(),
-            {.worker = value.worker,
-             .type = FrameType::kAck,
-             .step = num_values_,
-             .priority = value.priority,
-             .result = current_,
-             .contributors = static_cast<uint16_t>(slots_.size())});
-  ++num_values_;
-  for (Slot& slot : slots_) slot.lacks_value = true;
-  slots_[static_cast<size_t>(value.worker)].lacks_value = false;
-  AnswerPulls(sink);
+  values_.Install(SendTo(sink));
 }
 
 }  // namespace telegrad

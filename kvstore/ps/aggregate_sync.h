@@ -3,10 +3,10 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "kvstore/ps/aggregator.h"
+#include "kvstore/ps/given_values.h"
 
 namespace telegrad {
 
@@ -38,28 +38,22 @@ class SyncAggregator : public Aggregator {
     bool is_taken = false;
     PushHeader push;
     std::shared_ptr<Buffer> frame;
-    std::optional<PullHeader> pull;  // that waits
-    bool lacks_value = false;        // the last one that was given
-  };
-  struct Value {
-    std::shared_ptr<Buffer> buffer;
-    int worker = 0;  // that gave it
-    int32_t priority = 0;
   };
   PayloadFormat format() const { return sum_.format(); }
   absl::Status Sum(bool needs_checksum);
-  void AnswerPulls(AnswerSink& sink);
-  bool HaveAllTheValue() const;
-  void Install(Value value, AnswerSink& sink);
+  void InstallValue(AnswerSink& sink);
+  auto SendTo(AnswerSink& sink) {
+    return [this, &sink](const Answer& answer) {
+      sink.Send(chunk(), format(), answer);
+    };
+  }
 
   const EngineConfig& config_;
   ChunkSum sum_;
   std::vector<Slot> slots_;           // by worker
   std::vector<ConstBytes> payloads_;  // of Sum
   std::atomic<size_t> num_missing_;   // payloads of the round
-  std::shared_ptr<Buffer> arriving_value_;
-  uint64_t num_values_ = 0;
-  std::optional<Value> next_value_;  // until all have the last one
+  GivenValues values_;
   // The last result or broadcast; of the round that is being summed from
   // OnPushed to Complete.
   RoundResult current_;

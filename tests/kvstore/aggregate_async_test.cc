@@ -252,29 +252,48 @@ TEST(AsyncAggregator, EachWorkerHasItsOwnScale) {
   EXPECT_THAT(propose(0, 5), StatusIs(kInvalid, "not expected"));
 }
 
-TEST(AsyncAggregator, ABroadcastIsOverWhenAllHaveIt) {
+// Who was fast may give the next value before all others have asked for the one
+// before.
+TEST(AsyncAggregator, KeepsAValueUntilAllHaveIt) {
   AsyncChunk chunk(3, kAnyStaleness);
   chunk.Start(3);
   ASSERT_THAT(chunk.Give(1, 1, 7), IsOk());
-  EXPECT_TRUE(chunk.Take().empty());
-  EXPECT_THAT(chunk.Give(1, 2, 7), StatusIs(kInvalid, "not expected"));
+  auto sent = chunk.Take();
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_EQ(sent[0].worker, 1);
+  EXPECT_EQ(sent[0].type, FrameType::kAck);
+  EXPECT_EQ(sent[0].step, 1u);
+  EXPECT_THAT(chunk.Pull(1, 1, true), StatusIs(kInvalid, "1 broadcasts"));
   // Meanwhile others step it.
   ASSERT_THAT(chunk.Push(0, 0, 1), IsOk());
   EXPECT_EQ(chunk.Take().back().payload, std::vector<float>(kAsyncElems, 8));
   ASSERT_THAT(chunk.Pull(2, 1, true), IsOk());
   EXPECT_EQ(chunk.Take().back().payload, std::vector<float>(kAsyncElems, 7));
-  EXPECT_THAT(chunk.Pull(1, 1, true), StatusIs(kInvalid, "1 broadcasts"));
-  ASSERT_THAT(chunk.Pull(2, 2, true), IsOk());  // of the next one
-  EXPECT_TRUE(chunk.Take().empty());
+  ASSERT_THAT(chunk.Give(2, 2, 9), IsOk());
+  EXPECT_THAT(chunk.Give(1, 2, 9), StatusIs(kInvalid, "not expected"));
+  ASSERT_THAT(chunk.Pull(1, 2, true), IsOk());
+  EXPECT_TRUE(chunk.Take().empty()) << "worker 0 lacks the one before";
   ASSERT_THAT(chunk.Pull(0, 1, true), IsOk());
-  const auto sent = chunk.Take();
-  ASSERT_EQ(sent.size(), 2u);
+  sent = chunk.Take();
+  ASSERT_EQ(sent.size(), 3u);
   EXPECT_EQ(sent[0].worker, 0);
   EXPECT_EQ(sent[0].payload, std::vector<float>(kAsyncElems, 7));
-  EXPECT_EQ(sent[1].worker, 1);
+  EXPECT_EQ(sent[1].worker, 2);
   EXPECT_EQ(sent[1].type, FrameType::kAck);
-  EXPECT_EQ(sent[1].step, 1u);
-  EXPECT_THAT(chunk.Give(2, 2, 9), StatusIs(kInvalid, "waits for it"));
+  EXPECT_EQ(sent[1].step, 2u);
+  EXPECT_EQ(sent[2].worker, 1);
+  EXPECT_EQ(sent[2].payload, std::vector<float>(kAsyncElems, 9));
+  ASSERT_THAT(chunk.Push(1, 0, 1), IsOk());
+  EXPECT_EQ(chunk.Take().back().payload, std::vector<float>(kAsyncElems, 10));
+  ASSERT_THAT(chunk.Pull(2, 3, true), IsOk());
+  EXPECT_THAT(chunk.Give(2, 3, 9), StatusIs(kInvalid, "waits for it"));
+}
+
+TEST(AsyncAggregator, TakesNoValueOfAWorkerThatLacksTheLast) {
+  AsyncChunk chunk(3, kAnyStaleness);
+  chunk.Start(3);
+  ASSERT_THAT(chunk.Give(1, 1, 7), IsOk());
+  EXPECT_THAT(chunk.Give(2, 2, 9), StatusIs(kInvalid, "the one before"));
 }
 
 TEST(AsyncAggregator, RefusesAPushBeforeThereAreWeights) {

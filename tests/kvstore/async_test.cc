@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 
 #include "base/exit_code.h"
@@ -121,6 +122,25 @@ TEST(AsyncStore, EveryPushCountsOnce) {
       }
     });
   }
+}
+
+// The next root gives its value while others still ask for the one before.
+TEST(AsyncStore, BroadcastsFollowEachOtherAtOnce) {
+  constexpr int kWorkers = 3;
+  Cluster(Async(kWorkers, 2)).Run([&](KVStore& store) {
+    const int rank = store.group().rank();
+    const Buffer value(400);
+    for (int i = 0; i < 60; ++i) {
+      const int root = i % kWorkers;
+      const float given = root == rank ? static_cast<float>(i) : -1;
+      std::fill_n(value.as<float>(), 100, given);
+      const TensorView view = FloatTensor(value.view());
+      ASSERT_THAT(store.Broadcast(0, root, {&view, 1}, 0).Wait(Soon()), IsOk());
+      for (size_t n = 0; n < 100; ++n) {
+        ASSERT_EQ(value.as<float>()[n], static_cast<float>(i)) << n;
+      }
+    }
+  });
 }
 
 TEST(AsyncStore, DoesNotWaitForAWorkerThatDoesNothing) {

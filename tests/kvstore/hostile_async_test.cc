@@ -95,10 +95,11 @@ TEST_F(HostileAsync, AValueOfOneThatWaitsForIt) {
   ExpectFatal(kBad, "waits for it");
 }
 
-TEST_F(HostileAsync, TwoValuesAtOnce) {
+TEST_F(HostileAsync, AValueWhileAnotherWaits) {
   Send(FrameType::kInit, 1, 0, 24);
-  Send(FrameType::kInit, 2, 0, 24);
-  ExpectFatal(kBad, "value 2");
+  Send(FrameType::kInit, 2, 0, 24);  // until worker 0 has the one before
+  Send(FrameType::kInit, 3, 0, 24);
+  ExpectFatal(kBad, "value 3");
 }
 
 TEST_F(HostileAsync, AProposalWhereNothingIsAgreed) {
