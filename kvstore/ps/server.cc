@@ -290,11 +290,10 @@ void DistServer::Sweep() {
 
 void DistServer::Fail(const absl::Status& why) {
   if (!failure_.ok()) return;
-  const ExitCode code =
-      absl::IsDataLoss(why) ? ExitCode::kIntegrity : ExitCode::kMismatch;
   failure_ = WithExitCode(
-      code, absl::Status(why.code(),
-                         absl::StrCat("server/", rank_, ": ", why.message())));
+      ExitCodeOfFrame(why),
+      absl::Status(why.code(),
+                   absl::StrCat("server/", rank_, ": ", why.message())));
 }
 
 }  // namespace telegrad

@@ -19,7 +19,7 @@ absl::StatusOr<Bytes> DistServer::BeginProbe(Session& session,
                      header.step, "; at most ", most));
   }
   if (*session.num_probes >= kMaxProbes) {
-    return absl::ResourceExhaustedError(absl::StrCat(
+    return absl::InvalidArgumentError(absl::StrCat(
         "probes beyond the ", kMaxProbes, " that were not answered yet"));
   }
   ++*session.num_probes;

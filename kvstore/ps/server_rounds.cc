@@ -108,7 +108,7 @@ absl::StatusOr<Bytes> DistServer::BeginPush(Session& session,
     return arrived.arriving.view();
   }
   if (session.discards.size() >= kMaxDuplicates) {
-    return absl::ResourceExhaustedError(
+    return absl::InvalidArgumentError(
         absl::StrCat(kMaxDuplicates, " duplicates of pushes are on their way"));
   }
   session.discards.emplace_back(header.payload_bytes);

@@ -128,6 +128,12 @@ absl::Status CheckFramePayload(ConstBytes header_bytes, ConstBytes payload) {
   return absl::OkStatus();
 }
 
+ExitCode ExitCodeOfFrame(const absl::Status& why) {
+  if (absl::IsDataLoss(why)) return ExitCode::kIntegrity;
+  return absl::IsResourceExhausted(why) ? ExitCode::kResourceLimit
+                                        : ExitCode::kMismatch;
+}
+
 absl::StatusOr<PushHeader> PushOf(const FrameHeader& header) {
   if (header.contributors != 1) {
     return absl::InvalidArgumentError(

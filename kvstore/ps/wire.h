@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
+#include "base/exit_code.h"
 #include "compression/threshold.h"
 #include "kvstore/engine/settings.h"
 #include "kvstore/engine/shard_plan.h"
@@ -107,6 +108,9 @@ FrameHeader ReadFrameHeader(ConstBytes bytes);
 
 // DataLoss unless the payload is the one that `header_bytes` was made for.
 absl::Status CheckFramePayload(ConstBytes header_bytes, ConstBytes payload);
+
+// Of a job that ends because of a frame.
+ExitCode ExitCodeOfFrame(const absl::Status& why);
 
 // A push, as headers carry it.
 struct PushHeader : PushRecord {

@@ -121,8 +121,7 @@ absl::StatusOr<Bytes> DistWorker::OnHeader(EndpointId from, ConstBytes bytes,
   absl::StatusOr<Bytes> target = JudgeHeader(server, bytes, payload_bytes);
   if (target.ok() || is_cutting_) return target;
   const absl::Status why = WithExitCode(
-      absl::IsDataLoss(target.status()) ? ExitCode::kIntegrity
-                                        : ExitCode::kMismatch,
+      ExitCodeOfFrame(target.status()),
       absl::Status(
           target.status().code(),
           absl::StrCat("server/", server, ": ", target.status().message())));

@@ -22,6 +22,8 @@ namespace telegrad::testing {
 // its end is a death.
 class FakeServer : private TransportHandler {
  public:
+  static constexpr size_t kStateBytes = size_t{32} << 20;  // that it gives
+
   explicit FakeServer(const DistOptions& options)
       : handshake_(options.secret, options.job_id) {
     transport_ = *MakeTransport(options.transport, this);
@@ -126,6 +128,8 @@ class FakeServer : private TransportHandler {
       Send(from, FrameType::kReady, {});
     } else if (header.type == FrameType::kDeclare) {
       Send(from, FrameType::kDeclared, {});
+    } else if (header.type == FrameType::kAskState) {
+      Send(from, FrameType::kState, zeros_.view());
     }
   }
   void Send(EndpointId to, FrameType type, ConstBytes payload) {
@@ -150,7 +154,7 @@ class FakeServer : private TransportHandler {
   bool has_echo_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<size_t> owed_bytes_ ABSL_GUARDED_BY(mutex_);  // of echoes
   bool answers_probes_ ABSL_GUARDED_BY(mutex_) = false;
-  const Buffer zeros_{size_t{32} << 20};  // more than any echo has
+  const Buffer zeros_{kStateBytes};  // more than any echo has
   std::vector<Buffer> buffers_;
   std::unique_ptr<TransportContext> transport_;
   std::atomic<bool> may_take_pushes_{true};

@@ -109,7 +109,7 @@ class HostileWorker : public ::testing::Test {
     return (*store_)->PushPull(0, grad_.view(), out_.view(), 0);
   }
 
-  // The job ends with 31 or 43 and says who did what.
+  // The job ends with this and says who did what.
   void ExpectFatal(ExitCode code, const std::string& word) {
     const auto events = cluster_->log().Await(1);
     ASSERT_TRUE(events.has_value());

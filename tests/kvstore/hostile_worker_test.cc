@@ -1,5 +1,7 @@
 #include "tests/kvstore/hostile_worker.h"
 
+#include "tests/testing/memory_limit.h"
+
 namespace telegrad {
 namespace {
 
@@ -193,6 +195,27 @@ TEST_P(HostileRows, EndTheJobByName) {
 
 INSTANTIATE_TEST_SUITE_P(All, HostileRows, ::testing::ValuesIn(kRowFrames),
                          [](const auto& test) { return test.param.name; });
+
+// A frame of 16 MiB, which is in order.
+class LargeFrame : public HostileWorker {
+ protected:
+  static constexpr size_t kRows = size_t{1} << 22;
+  void SetUp() override {
+    ClusterConfig config = testing::TwoBitJob();
+    config.tensors[0] = {.name = "a", .num_elems = kRows, .row_elems = 1};
+    config.chunk_elems = kRows;
+    Start(config);
+  }
+};
+
+TEST_F(LargeFrame, ForWhichThereIsNoMemoryEndsTheJob) {
+  FrameHeader header = Push();
+  header.type = FrameType::kPullRows;
+  std::string payload(4 * kRows + 8, '\0');
+  const testing::MemoryLimit limit(payload.size() / 2);
+  raw_->Send(header, std::move(payload));
+  ExpectFatal(ExitCode::kResourceLimit, "no memory for a buffer");
+}
 
 // Bytes of an honest push's header, spoilt afterwards.
 class DamagedFrame : public HostileWorker {

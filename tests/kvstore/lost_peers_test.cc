@@ -6,6 +6,7 @@
 #include "base/exit_code.h"
 #include "tests/kvstore/cluster.h"
 #include "tests/kvstore/fake_server.h"
+#include "tests/testing/memory_limit.h"
 #include "transport/transport.h"
 
 // What becomes of operations when a member is lost or the job fails.
@@ -79,6 +80,22 @@ TEST(FailedStore, EndsTicketsWhenNobodyHasTheirMemory) {
   // Whoever touches it now dies.
   ASSERT_EQ(mprotect(memory.data(), memory.size(), PROT_NONE), 0);
   server.TakePushes();
+}
+
+TEST(FailedStore, SaysThatThereIsNoMemoryForAnAnswer) {
+  ClusterConfig config = Job(1);
+  config.has_values = false;
+  Cluster cluster(config);
+  FakeServer server(cluster.Options());
+  testing::Worker store = cluster.MakeWorker(0);
+  std::vector<Buffer> values;
+  ASSERT_THAT(cluster.Init(store, values), IsOk());
+  const testing::MemoryLimit limit(FakeServer::kStateBytes / 2);
+  const absl::Status status =
+      store->states()->codec_states()->SaveCodec(0).status();
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kResourceLimit) << status;
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kResourceExhausted,
+                               "server/0: no memory for a buffer"));
 }
 
 TEST(LostWorker, FailsTicketsOfTheOthersByName) {

@@ -4,6 +4,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kvstore/ps/wire.h"
@@ -19,8 +20,8 @@ class RawConnection : private TransportHandler {
       : transport_(*MakeTransport(options, this)),
         endpoint_(*transport_->Connect(address)) {}
 
-  void Send(const std::string& header, const std::string& payload) {
-    payloads_.push_back(payload);
+  void Send(const std::string& header, std::string payload) {
+    payloads_.push_back(std::move(payload));
     const std::string& kept = payloads_.back();
     // The endpoint may be closed already: that is what cases wait for.
     transport_
@@ -28,12 +29,12 @@ class RawConnection : private TransportHandler {
                {kept.data(), kept.size()}, nullptr)
         .IgnoreError();
   }
-  void Send(FrameHeader header, const std::string& payload) {
+  void Send(FrameHeader header, std::string payload) {
     header.payload_bytes = static_cast<uint32_t>(payload.size());
     const FrameHeaderBytes bytes =
         SerializeFrame(header, {payload.data(), payload.size()});
     Send(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()),
-         payload);
+         std::move(payload));
   }
 
   // Waits until a frame of `type` has come; false when the connection ended.
