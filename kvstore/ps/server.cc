@@ -6,11 +6,6 @@
 #include "base/short_slices.h"
 #include "base/status_macros.h"
 #include "kvstore/data_path.h"
-#include "kvstore/optimizer.h"
-#include "kvstore/ps/aggregate_async.h"
-#include "kvstore/ps/aggregate_sync.h"
-#include "kvstore/ps/chunk_state.h"
-#include "kvstore/ps/json_fields.h"
 
 namespace telegrad {
 namespace {
@@ -25,35 +20,6 @@ FatalEvent EventOf(const absl::Status& status) {
   FatalEvent event{.code = ExitCodeOf(status), .message = {}, .dead = {}};
   event.message = std::string(status.message());
   return event;
-}
-
-// What tensors have been prepared by stays.
-absl::Status CheckSettings(JobConfig before, const JobConfig& config) {
-  before.tensors = config.tensors;
-  before.has_values = config.has_values;
-  if (SerializeJobConfig(before) == SerializeJobConfig(config)) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(
-      "new tensors came with other settings than the first ones");
-}
-
-// Nobody on the pool works on the chunk.
-absl::Status CheckIdle(const Aggregator& aggregator, int num_arrived) {
-  if (num_arrived == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "new rates or states within a round of key ", aggregator.chunk().key));
-}
-
-absl::StatusOr<std::unique_ptr<Aggregator>> MakeAggregator(
-    const JobConfig& config, const TensorLayout& layout, const Chunk& chunk,
-    const EngineConfig& engine, int num_workers) {
-  if (config.is_async) {
-    return AsyncAggregator::Make(layout, chunk, engine, num_workers,
-                                 config.max_staleness);
-  }
-  ASSIGN_OR_RETURN(ChunkSum sum, ChunkSum::Make(layout, chunk, engine));
-  return std::make_unique<SyncAggregator>(std::move(sum), engine);
 }
 
 }  // namespace
@@ -99,7 +65,6 @@ absl::Status DistServer::Start() {
   const Membership& membership = control_->membership();
   rank_ = membership.self.rank;
   epoch_ = membership.epoch;
-  model_bytes_left_ = options_.max_model_bytes;
   const absl::Status status = Listen();
   if (!status.ok()) control_->Fail(EventOf(status));  // workers wait for us
   return status;
@@ -112,6 +77,9 @@ absl::Status DistServer::Listen() {
   ranks_ = RanksThatPush(path.plan, control_->membership().workers.size());
   num_workers_ = static_cast<int>(ranks_.size());
   worker_sessions_.assign(ranks_.size(), nullptr);
+  tensors_.emplace(rank_,
+                   static_cast<int>(control_->membership().servers.size()),
+                   num_workers_, options_.max_model_bytes);
   // For Serve, unless it sums by itself.
   path.transport.sends_wait = options_.num_threads > 0;
   ASSIGN_OR_RETURN(transport_, MakeTransport(path.transport, this));
@@ -132,31 +100,18 @@ absl::StatusOr<Bytes> DistServer::BeginDeclaration(Session& session,
 absl::Status DistServer::HandleDeclaration(Session& session,
                                            const FrameHeader& header,
                                            ConstBytes payload) {
-  const absl::string_view text(reinterpret_cast<const char*>(payload.data),
-                               payload.size);
-  if (header.type == FrameType::kSetState) {
-    ASSIGN_OR_RETURN(ServedChunk * chunk, FindChunk(header));
-    RETURN_IF_ERROR(CheckIdle(*chunk->aggregator, chunk->num_arrived));
-    RETURN_IF_ERROR(SetState(*chunk->aggregator, config_.optimizer.kind,
-                             header.step, payload));
-  } else {
-    RETURN_IF_ERROR(header.type == FrameType::kRates ? ChangeRates(text)
-                                                     : AddTensors(text));
-  }
+  RETURN_IF_ERROR(tensors_->Apply(header, payload));
   session.declaration = Buffer();
   Tell(session, FrameType::kDeclared, {});
   return absl::OkStatus();
 }
 
 absl::Status DistServer::AnswerState(Session& session,
-                                     const FrameHeader& header,
-                                     ServedChunk& chunk) {
+                                     const FrameHeader& header) {
   if (session.worker != 0) {
     return absl::InvalidArgumentError("a state was not to be asked for");
   }
-  RETURN_IF_ERROR(CheckIdle(*chunk.aggregator, chunk.num_arrived));
-  ASSIGN_OR_RETURN(std::string text,
-                   DescribeState(*chunk.aggregator, header.step));
+  ASSIGN_OR_RETURN(std::string text, tensors_->DescribeState(header));
   Tell(session, FrameType::kState, std::move(text));
   return absl::OkStatus();
 }
@@ -177,66 +132,6 @@ void DistServer::Tell(Session& session, FrameType type, std::string text) {
                            .payload = payload,
                            .keep_alive = kept,
                            .priority = INT32_MAX});
-}
-
-// Between rounds: nobody on the pool reads the rates.
-absl::Status DistServer::ChangeRates(absl::string_view text) {
-  const auto json = nlohmann::json::parse(text.begin(), text.end(), nullptr,
-                                          /*allow_exceptions=*/false);
-  if (!json.is_object() || !planner_.has_value()) {
-    return absl::InvalidArgumentError("new rates were not expected");
-  }
-  ASSIGN_OR_RETURN(const OptimizerConfig next, ReadOptimizerFields(json));
-  RETURN_IF_ERROR(CheckOptimizerChange(config_.optimizer, next));
-  for (const auto& chunks : chunks_) {
-    for (const auto& chunk : chunks) {
-      if (chunk == nullptr || chunk->num_arrived == 0) continue;
-      return absl::InvalidArgumentError(absl::StrCat(
-          "new rates within a round of key ", chunk->aggregator->chunk().key));
-    }
-  }
-  config_.optimizer = next;
-  engine_.optimizer = next;
-  return absl::OkStatus();
-}
-
-absl::Status DistServer::AddTensors(absl::string_view text) {
-  ASSIGN_OR_RETURN(JobConfig config, ParseJobConfig(text, model_bytes_left_));
-  if (planner_.has_value()) RETURN_IF_ERROR(CheckSettings(config_, config));
-  config_ = std::move(config);
-  if (!planner_.has_value()) {
-    const size_t num_servers = control_->membership().servers.size();
-    ASSIGN_OR_RETURN(
-        planner_, ShardPlanner::Make(static_cast<int>(num_servers),
-                                     config_.chunk_elems, config_.compression));
-    engine_ = {.compression = config_.compression,
-               .optimizer = config_.optimizer,
-               .num_contributors = config_.is_async ? 1 : num_workers_,
-               .buffers = &buffers_};
-  }
-  for (const TensorSpec& tensor : config_.tensors) {
-    ASSIGN_OR_RETURN(const TensorLayout layout, planner_->Add(tensor));
-    model_bytes_left_ -= static_cast<int64_t>(4 * tensor.num_elems);
-    auto& chunks = chunks_.emplace_back();
-    for (const Chunk& chunk : layout.chunks) {
-      std::unique_ptr<ServedChunk>& served = chunks.emplace_back();
-      if (chunk.server != rank_) continue;
-      served = std::make_unique<ServedChunk>();
-      ASSIGN_OR_RETURN(
-          served->aggregator,
-          MakeAggregator(config_, layout, chunk, engine_, num_workers_));
-      served->row_elems = tensor.row_elems;
-      if (tensor.row_elems > 0) served->row_pulls.resize(ranks_.size());
-      served->pushes.resize(worker_sessions_.size());
-      for (int worker = 0; worker < num_workers_; ++worker) {
-        ArrivedPush& push = served->pushes[static_cast<size_t>(worker)];
-        push.server = this;
-        push.chunk = served.get();
-        push.worker = worker;
-      }
-    }
-  }
-  return absl::OkStatus();
 }
 
 absl::Status DistServer::Serve() {

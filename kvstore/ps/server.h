@@ -10,10 +10,9 @@
 #include "base/mutex.h"
 #include "base/thread_pool.h"
 #include "kvstore/kvstore.h"
-#include "kvstore/ps/aggregator.h"
 #include "kvstore/ps/frame_sender.h"
-#include "kvstore/ps/job_config.h"
 #include "kvstore/ps/link_probe.h"
+#include "kvstore/ps/served_tensors.h"
 #include "transport/job/handshake.h"
 
 namespace telegrad {
@@ -45,31 +44,6 @@ class DistServer : private TransportHandler, private AnswerSink {
     Buffer declaration;  // while it arrives
   };
 
-  struct ServedChunk;
-  // A push whose bytes are here, for the pool: each worker's of a chunk has its
-  // place, so that none is made while the job runs.
-  struct ArrivedPush {
-    DistServer* server = nullptr;
-    ServedChunk* chunk = nullptr;
-    int worker = 0;
-    FrameHeaderBytes header = {};
-    ConstBytes payload = {};
-    Bytes dense = {};      // where rows go; empty: it is no push of rows
-    Buffer arriving = {};  // of such a push
-  };
-  // Rows that a worker pulls.
-  struct RowPull {
-    Buffer arriving = {};
-    std::optional<std::vector<uint64_t>> rows = {};
-  };
-  struct ServedChunk {
-    std::unique_ptr<Aggregator> aggregator;
-    std::vector<ArrivedPush> pushes;  // by worker
-    size_t row_elems = 0;             // of a tensor with rows
-    std::vector<RowPull> row_pulls;   // by worker, if it has any
-    int num_arrived = 0;              // that are not completed
-  };
-
   // server.cc
   absl::Status Start();
   // Listens as the job's plan says.
@@ -79,11 +53,8 @@ class DistServer : private TransportHandler, private AnswerSink {
                                          const FrameHeader& header);
   absl::Status HandleDeclaration(Session& session, const FrameHeader& header,
                                  ConstBytes payload);
-  absl::Status AnswerState(Session& session, const FrameHeader& header,
-                           ServedChunk& chunk);
+  absl::Status AnswerState(Session& session, const FrameHeader& header);
   void Tell(Session& session, FrameType type, std::string text);
-  absl::Status ChangeRates(absl::string_view text);
-  absl::Status AddTensors(absl::string_view text);
   absl::Status Serve();
   void Post(std::function<void()> job);
   void Sweep();
@@ -114,7 +85,6 @@ class DistServer : private TransportHandler, private AnswerSink {
   // server_rounds.cc: what they want.
   absl::Status CheckRoute(const Session& session,
                           const FrameHeader& header) const;
-  absl::StatusOr<ServedChunk*> FindChunk(const FrameHeader& header);
   absl::StatusOr<Bytes> BeginMessage(Session& session,
                                      const FrameHeader& header);
   absl::StatusOr<Bytes> BeginPush(Session& session, const FrameHeader& header,
@@ -124,21 +94,12 @@ class DistServer : private TransportHandler, private AnswerSink {
   void HandlePush(Session& session, const FrameHeader& header,
                   ConstBytes header_bytes, Bytes payload, ServedChunk& chunk);
   absl::StatusOr<bool> CheckPush(const ArrivedPush& push);
-  absl::StatusOr<Bytes> BeginRowPull(Session& session,
-                                     const FrameHeader& header,
-                                     ServedChunk& chunk);
-  absl::Status PullRows(Session& session, const FrameHeader& header,
-                        ConstBytes payload, ServedChunk& chunk);
   void Complete(ServedChunk& chunk);
-  std::shared_ptr<Buffer> TakeRows(const Chunk& chunk, const Answer& answer);
   void FailPush(const ArrivedPush& push, const absl::Status& why);
   void Send(const Chunk& chunk, const PayloadFormat& format,
             const Answer& answer) override;
 
   const ServerOptions options_;
-  JobConfig config_;                     // its tensors are the last ones
-  std::optional<ShardPlanner> planner_;  // once there are any
-  int64_t model_bytes_left_ = 0;         // of max_model_bytes
   uint64_t epoch_ = 0;
   int rank_ = -1;
   std::vector<int> ranks_;  // of the workers that push, who are counted
@@ -146,10 +107,7 @@ class DistServer : private TransportHandler, private AnswerSink {
   std::unique_ptr<Job> control_;
   FrameSender::Leaving leaving_;
   std::unique_ptr<TransportContext> transport_;
-  BufferPool buffers_;
-  EngineConfig engine_;  // once there are tensors
-  // By key and index; null where another server has it. Jobs point to them.
-  std::vector<std::vector<std::unique_ptr<ServedChunk>>> chunks_;
+  std::optional<ServedTensors> tensors_;  // jobs point to their chunks
   std::map<EndpointId, Session> sessions_;
   std::vector<Session*> worker_sessions_;  // by rank, null while absent
   struct LostWorker {

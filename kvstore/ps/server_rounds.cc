@@ -4,7 +4,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/small_job.h"
 #include "base/status_macros.h"
-#include "kvstore/engine/rows.h"
 #include "kvstore/ps/server.h"
 
 namespace telegrad {
@@ -31,30 +30,19 @@ absl::Status DistServer::CheckRoute(const Session& session,
   return absl::OkStatus();
 }
 
-absl::StatusOr<DistServer::ServedChunk*> DistServer::FindChunk(
-    const FrameHeader& header) {
-  if (header.key >= chunks_.size() ||
-      header.chunk >= chunks_[header.key].size() ||
-      chunks_[header.key][header.chunk] == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "key ", header.key, " chunk ", header.chunk, " is not served here"));
-  }
-  return chunks_[header.key][header.chunk].get();
-}
-
 absl::StatusOr<Bytes> DistServer::BeginMessage(Session& session,
                                                const FrameHeader& header) {
   RETURN_IF_ERROR(CheckRoute(session, header));
   if (header.type == FrameType::kProbe) return BeginProbe(session, header);
   if (IsDeclaration(header.type)) return BeginDeclaration(session, header);
   if (*session.num_probes == 0) session.probe_buffer = Buffer();
-  ASSIGN_OR_RETURN(ServedChunk * chunk, FindChunk(header));
+  ASSIGN_OR_RETURN(ServedChunk* const chunk, tensors_->Find(header));
   switch (header.type) {
     case FrameType::kPush:
     case FrameType::kPushRows:
       return BeginPush(session, header, *chunk);
     case FrameType::kPullRows:
-      return BeginRowPull(session, header, *chunk);
+      return chunk->rows.BeginPull(session.worker, header);
     case FrameType::kInit:
       return chunk->aggregator->BeginValue(header.step, header.payload_bytes);
     case FrameType::kPull:
@@ -70,32 +58,15 @@ absl::StatusOr<Bytes> DistServer::BeginMessage(Session& session,
                    header.payload_bytes, " bytes is not for a server"));
 }
 
-namespace {
-
-absl::Status CheckRowFrame(size_t row_elems, const Chunk& chunk,
-                           const FrameHeader& header, bool has_values) {
-  const size_t most =
-      row_elems == 0 ? 0 : MaxRowBytes(chunk, row_elems, has_values);
-  if (header.payload_bytes >= 8 && header.payload_bytes <= most) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "rows of key ", header.key, " chunk ", header.chunk, " in ",
-      header.payload_bytes, " bytes; ",
-      row_elems == 0 ? "it has no rows" : absl::StrCat("at most ", most)));
-}
-
-}  // namespace
-
 absl::StatusOr<Bytes> DistServer::BeginPush(Session& session,
                                             const FrameHeader& header,
                                             ServedChunk& chunk) {
   ASSIGN_OR_RETURN(PushHeader push, PushOf(header));
-  const Chunk& plan = chunk.aggregator->chunk();
   const bool is_rows = header.type == FrameType::kPushRows;
   if (is_rows) {
-    RETURN_IF_ERROR(CheckRowFrame(chunk.row_elems, plan, header, true));
-    push.payload_bytes = 4 * plan.num_elems;  // as which it is summed
+    RETURN_IF_ERROR(chunk.rows.CheckFrame(header, true));
+    // As which it is summed.
+    push.payload_bytes = 4 * chunk.aggregator->chunk().num_elems;
   }
   ASSIGN_OR_RETURN(const Aggregator::Admission admission,
                    chunk.aggregator->Admit(session.worker, push));
@@ -123,7 +94,7 @@ absl::Status DistServer::HandleMessage(Session& session,
     return absl::OkStatus();
   }
   if (header.type == FrameType::kPush || header.type == FrameType::kPushRows) {
-    ASSIGN_OR_RETURN(ServedChunk * chunk, FindChunk(header));
+    ASSIGN_OR_RETURN(ServedChunk* const chunk, tensors_->Find(header));
     HandlePush(session, header, header_bytes, payload, *chunk);
     return absl::OkStatus();
   }
@@ -131,7 +102,7 @@ absl::Status DistServer::HandleMessage(Session& session,
   if (IsDeclaration(header.type)) {
     return HandleDeclaration(session, header, payload);
   }
-  ASSIGN_OR_RETURN(ServedChunk * chunk, FindChunk(header));
+  ASSIGN_OR_RETURN(ServedChunk* const chunk, tensors_->Find(header));
   Aggregator& aggregator = *chunk->aggregator;
   switch (header.type) {
     case FrameType::kInit:
@@ -144,9 +115,12 @@ absl::Status DistServer::HandleMessage(Session& session,
            .priority = header.priority},
           *this);
     case FrameType::kAskState:
-      return AnswerState(session, header, *chunk);
+      return AnswerState(session, header);
     case FrameType::kPullRows:
-      return PullRows(session, header, payload, *chunk);
+      RETURN_IF_ERROR(chunk->rows.EndPull(session.worker, payload));
+      return aggregator.OnPull(
+          session.worker, {.step = header.step, .priority = header.priority},
+          *this);
     default: {
       ASSIGN_OR_RETURN(const PushHeader propose, PushOf(header));
       return aggregator.OnPropose(session.worker, propose, *this);
@@ -170,25 +144,23 @@ void DistServer::HandlePush(Session& session, const FrameHeader& header,
   ArrivedPush& push = chunk.pushes[static_cast<size_t>(session.worker)];
   std::copy_n(header_bytes.data, push.header.size(), push.header.begin());
   push.payload = payload;
-  const bool may_sum = ++chunk.num_arrived >= engine_.num_contributors;
-  const size_t num_bytes =
-      may_sum ? 4 * chunk.aggregator->chunk().num_elems : payload.size;
+  ++chunk.num_arrived;
+  const size_t num_bytes = tensors_->MaySum(chunk)
+                               ? 4 * chunk.aggregator->chunk().num_elems
+                               : payload.size;
   if (num_bytes <= kSmallJobBytes) {
     const absl::StatusOr<bool> is_due = CheckPush(push);
     if (!is_due.ok()) return FailPush(push, is_due.status());
     if (*is_due) Complete(chunk);
     return;
   }
-  // A pointer fits into a std::function without memory of its own.
-  pool_->Post(header.priority, [arrived = &push] {
-    DistServer& server = *arrived->server;
-    const absl::StatusOr<bool> is_due = server.CheckPush(*arrived);
+  // Two pointers fit into a std::function without memory of its own.
+  pool_->Post(header.priority, [this, &push] {
+    const absl::StatusOr<bool> is_due = CheckPush(push);
     if (!is_due.ok()) {
-      server.Post([arrived, why = is_due.status()] {
-        arrived->server->FailPush(*arrived, why);
-      });
+      Post([this, &push, why = is_due.status()] { FailPush(push, why); });
     } else if (*is_due) {
-      server.Post([arrived] { arrived->server->Complete(*arrived->chunk); });
+      Post([this, &chunk = *push.chunk] { Complete(chunk); });
     }
   });
 }
@@ -200,40 +172,9 @@ absl::StatusOr<bool> DistServer::CheckPush(const ArrivedPush& push) {
                                     push.payload));
   Aggregator& aggregator = *push.chunk->aggregator;
   if (push.dense.size > 0) {
-    RETURN_IF_ERROR(SpreadRows(aggregator.chunk(), push.chunk->row_elems,
-                               push.payload,
-                               reinterpret_cast<float*>(push.dense.data)));
+    RETURN_IF_ERROR(push.chunk->rows.Spread(push.payload, push.dense));
   }
   return aggregator.OnPushed(push.worker, has_far_workers_);
-}
-
-absl::StatusOr<Bytes> DistServer::BeginRowPull(Session& session,
-                                               const FrameHeader& header,
-                                               ServedChunk& chunk) {
-  RETURN_IF_ERROR(
-      CheckRowFrame(chunk.row_elems, chunk.aggregator->chunk(), header, false));
-  RowPull& pull = chunk.row_pulls[static_cast<size_t>(session.worker)];
-  if (pull.arriving.size() > 0 || pull.rows.has_value()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a second pull of rows of key ", header.key, " before the answer"));
-  }
-  ASSIGN_OR_RETURN(pull.arriving, Buffer::Create(header.payload_bytes));
-  return pull.arriving.view();
-}
-
-absl::Status DistServer::PullRows(Session& session, const FrameHeader& header,
-                                  ConstBytes payload, ServedChunk& chunk) {
-  RowPull& pull = chunk.row_pulls[static_cast<size_t>(session.worker)];
-  ASSIGN_OR_RETURN(
-      pull.rows, ReadRows(chunk.aggregator->chunk(), chunk.row_elems, payload));
-  if (payload.size != 8 * (pull.rows->size() + 1)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(payload.size, " bytes for ", pull.rows->size(), " rows"));
-  }
-  pull.arriving = Buffer();
-  return chunk.aggregator->OnPull(
-      session.worker, {.step = header.step, .priority = header.priority},
-      *this);
 }
 
 void DistServer::FailPush(const ArrivedPush& push, const absl::Status& why) {
@@ -252,22 +193,6 @@ void DistServer::Complete(ServedChunk& chunk) {
   }
 }
 
-// Of a value the rows that were asked for; null: all are wanted.
-std::shared_ptr<Buffer> DistServer::TakeRows(const Chunk& chunk,
-                                             const Answer& answer) {
-  ServedChunk& served = *chunks_[chunk.key][chunk.index];
-  if (served.row_elems == 0) return nullptr;
-  const std::optional<std::vector<uint64_t>> rows = std::exchange(
-      served.row_pulls[static_cast<size_t>(answer.worker)].rows, std::nullopt);
-  const ConstBytes dense = answer.result.chunk.payload;
-  if (!rows.has_value() || dense.size != 4 * chunk.num_elems) return nullptr;
-  const RowRange range = RowsIn(chunk, served.row_elems, *rows);
-  const auto floats = std::make_shared<Buffer>(4 * range.num_elems);
-  CollectRows(chunk, served.row_elems, *rows,
-              reinterpret_cast<const float*>(dense.data), floats->as<float>());
-  return floats;
-}
-
 void DistServer::Send(const Chunk& chunk, const PayloadFormat& format,
                       const Answer& answer) {
   Session* session = worker_sessions_[static_cast<size_t>(answer.worker)];
@@ -279,7 +204,8 @@ void DistServer::Send(const Chunk& chunk, const PayloadFormat& format,
   std::shared_ptr<Buffer> owner = result.chunk.buffer;
   std::optional<uint32_t> payload_crc32c = result.payload_crc32c;
   if (answer.type == FrameType::kValue) {
-    if (std::shared_ptr<Buffer> rows = TakeRows(chunk, answer)) {
+    if (std::shared_ptr<Buffer> rows =
+            tensors_->At(chunk).rows.Collect(answer.worker, payload)) {
       payload = rows->view();
       owner = std::move(rows);
       payload_crc32c.reset();
