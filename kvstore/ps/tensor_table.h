@@ -30,6 +30,14 @@ class TensorTable {
     (*blocks_[key / kBlock])[key % kBlock] = std::move(tensor);
     size_.store(key + 1, std::memory_order_release);
   }
+  // FailedPrecondition: `what` within a round of one of them.
+  absl::Status CheckIdle(absl::string_view what) const {
+    absl::Status status;
+    for (size_t key = 0; key < size() && status.ok(); ++key) {
+      status = (*this)[key].turns.CheckIdle(what, (*this)[key].spec());
+    }
+    return status;
+  }
   // Those from `first` on: TensorCodec::Place.
   absl::Status Place(size_t first) const {
     std::vector<TensorCodec*> tensors;

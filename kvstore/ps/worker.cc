@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "base/cpu_time.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "kvstore/engine/checks.h"
@@ -19,14 +18,17 @@ DistWorker::DistWorker(const StoreOptions& options, const StoreTraits& traits,
       group_(group),
       rank_(group.rank()),
       num_workers_(group.num_workers()),
-      epoch_(group.membership().epoch) {
-  group_.OnFailure([this](const absl::Status& why) { FailLocal(why); });
+      failure_(group, [this] { links_.Wake(); }),
+      links_(group, failure_, *this),
+      questions_(links_, failure_, group.options().operation_timeout),
+      link_(group, links_, failure_),
+      codecs_(tensors_) {
+  group_.OnFailure([this](const absl::Status& why) { failure_.Set(why); });
 }
 
 DistWorker::~DistWorker() {
   Close();
   group_.OnFailure(nullptr);
-  transport_.reset();  // before the memory that it reads and writes
 }
 
 absl::Status DistWorker::SetCompression(const CompressionConfig& config) {
@@ -38,7 +40,7 @@ absl::Status DistWorker::SetCompression(const CompressionConfig& config) {
   if (const double rate = transport.link_bytes_per_s; rate > 0) {
     config_.compression.packing = ChoosePacking(config.packing, rate);
   }
-  packing_ = config_.compression.packing;
+  codecs_.Configure(config_.compression.packing);
   return absl::OkStatus();
 }
 
@@ -47,14 +49,9 @@ absl::Status DistWorker::SetOptimizer(const OptimizerConfig& config) {
     config_.optimizer = config;
     return absl::OkStatus();
   }
-  RETURN_IF_ERROR(failure());
+  RETURN_IF_ERROR(failure_.status());
   RETURN_IF_ERROR(CheckOptimizerChange(config_.optimizer, config));
-  for (size_t key = 0; key < tensors_.size(); ++key) {
-    MutexLock lock(&mutex_);
-    if (tensors_[key].active == nullptr) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        "SetOptimizer within a round of tensor ", tensors_[key].spec().name));
-  }
+  RETURN_IF_ERROR(tensors_.CheckIdle("SetOptimizer"));
   config_.optimizer = config;
   if (config.update_on == UpdateOn::kWorker) return absl::OkStatus();
   // No worker has a round under way from the first meeting to the second, so
@@ -63,14 +60,16 @@ absl::Status DistWorker::SetOptimizer(const OptimizerConfig& config) {
     RETURN_IF_ERROR(
         AgreeOnFacts(group_, "rates", {{"optimizer", OptimizerFact(config)}}));
     if (rank_ == 0) {
-      RETURN_IF_ERROR(Ask({.type = FrameType::kRates},
-                          OptimizerFields(config).dump(), kAllServers)
+      RETURN_IF_ERROR(questions_
+                          .Ask({.type = FrameType::kRates},
+                               OptimizerFields(config).dump(),
+                               ServerQuestions::kAllServers)
                           .status());
     }
     return group_.Gather("rates set", "").status();
   };
   const absl::Status status = change();
-  if (!status.ok()) FailJob(status);  // the others wait for us
+  if (!status.ok()) failure_.FailJob(status);  // the others wait for us
   return status;
 }
 
@@ -113,67 +112,10 @@ StoreStats DistWorker::stats() const {
           .from_device_bytes = from_device,
           .max_staleness = staleness_.most(),
           .mean_staleness = staleness_.mean(),
-          .io_cpu_s = io_clock_.has_value() ? SecondsOf(*io_clock_) : io_cpu_s_,
+          .io_cpu_s = links_.io_cpu_s(),
           .codec_s = codec_time_.seconds(),
-          .network_s = leaving_.busy().seconds(),
+          .network_s = links_.busy().seconds(),
           .answer_s = answer_times_.means()};
-}
-
-std::vector<TensorReport> DistWorker::Report() const {
-  std::vector<TensorReport> reports;
-  for (size_t key = 0; key < tensors_.size(); ++key) {
-    reports.push_back(tensors_[key].codec->Report(tensors_[key].rounds));
-  }
-  return reports;
-}
-
-absl::Status DistWorker::SetCodec(Key key, int codec) {
-  if (key >= tensors_.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "key ", key, " of a store with ", tensors_.size(), " tensors"));
-  }
-  return tensors_[key].codec->SetCodec(codec);
-}
-
-// Where no codec has a choice there is nothing to decide.
-PackingMode DistWorker::packing() const {
-  const PackingMode mode = packing_;
-  return mode == PackingMode::kAuto && !has_open_packing_ ? PackingMode::kPlain
-                                                          : mode;
-}
-
-absl::Status DistWorker::SetPacking(PackingMode mode) {
-  if (!planner_.has_value() || packing() != PackingMode::kAuto ||
-      mode == PackingMode::kAuto) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "SetPacking to ", ToString(mode), " of a store with ",
-        planner_.has_value() ? ToString(packing()) : "no tensors yet"));
-  }
-  for (size_t key = 0; key < tensors_.size(); ++key) {
-    MutexLock lock(&mutex_);
-    if (tensors_[key].rounds > 0 || tensors_[key].active != nullptr) {
-      return absl::FailedPreconditionError("SetPacking after the first push");
-    }
-  }
-  packing_ = mode;
-  for (size_t key = 0; key < tensors_.size(); ++key) {
-    tensors_[key].codec->DecidePacking(static_cast<uint8_t>(mode));
-  }
-  return tensors_.Place(0);
-}
-
-std::string DistWorker::transport_details() const { return transport_details_; }
-
-void DistWorker::FailJob(const absl::Status& why) {
-  FailLocal(why);
-  group_.Fail(why);
-}
-
-void DistWorker::FailLocal(const absl::Status& why) {
-  MutexLock lock(&mutex_);
-  if (failure_.ok()) failure_ = why;
-  has_failed_ = true;
-  if (is_open_) transport_->Wake();
 }
 
 // Where the memory is still in use by then, the connections are cut. Of a store
@@ -185,7 +127,7 @@ void DistWorker::Release(WorkerTensor& tensor, WorkerOp& op) {
     if (Ticket(op.ticket).WaitUntil(Clock::now() + kTick)) return;
   }
   if (op.memory.Release(Clock::now())) return;
-  FailJob(WithExitCode(
+  failure_.FailJob(WithExitCode(
       ExitCode::kTimeout,
       absl::DeadlineExceededError(absl::StrCat(
           DescribeOp(tensor, op), ", nor when it was cancelled"))));
@@ -194,16 +136,61 @@ void DistWorker::Release(WorkerTensor& tensor, WorkerOp& op) {
   }
 }
 
-absl::Status DistWorker::failure() {
-  MutexLock lock(&mutex_);
-  return failure_;
+absl::StatusOr<Bytes> DistWorker::OnHeader(int server,
+                                           const FrameHeader& header) {
+  switch (header.type) {
+    case FrameType::kEcho:
+      return link_.OnHeader(server, header);
+    case FrameType::kDeclared:
+    case FrameType::kState:
+      return questions_.OnHeader(server, header);
+    default:
+      break;
+  }
+  ASSIGN_OR_RETURN(WorkerChunk* const chunk, FindChunk(server, header));
+  ASSIGN_OR_RETURN(const Bytes target, ReplyTarget(*chunk, header));
+  chunk->phase = ChunkPhase::kReceiving;  // a second answer is refused
+  if (header.payload_bytes > 0) links_.busy().Begin();
+  return target;
+}
+
+void DistWorker::OnFrame(int server, const FrameHeader& header,
+                         ConstBytes header_bytes, Bytes payload) {
+  switch (header.type) {
+    case FrameType::kEcho:
+      return link_.OnEcho(server);
+    case FrameType::kDeclared:
+      return;
+    case FrameType::kState:
+      return questions_.OnState(header_bytes, payload);
+    default:
+      return OnAnswer(header, header_bytes, payload);
+  }
+}
+
+// Nobody may touch a caller's memory once its ticket has ended: the transport
+// has let go, then the pool does.
+void DistWorker::OnEnd() {
+  {
+    MutexLock lock(&mutex_);
+    // Jobs compute and block on nothing.
+    while (num_jobs_ > 0) {
+      jobs_changed_.WaitUntil(&mutex_, Clock::now() + std::chrono::seconds(1));
+    }
+  }
+  const absl::Status why = failure_.status();
+  for (size_t key = 0; key < tensors_.size(); ++key) {
+    if (const auto op = tensors_[key].turns.active()) op->ticket->Finish(why);
+  }
+  questions_.End(why);
+  link_.End(why);
 }
 
 void DistWorker::Close() {
   if (is_stopping_.exchange(true)) return;
   group_.Leave();
-  FailLocal(absl::FailedPreconditionError("the store is closed"));
-  if (io_thread_.joinable()) io_thread_.join();
+  failure_.Set(absl::FailedPreconditionError("the store is closed"));
+  links_.Join();
   pool_.reset();
 }
 

@@ -159,14 +159,14 @@ void WorkerDevice::TakeReady(std::vector<Item>& items) {
       std::count_if(groups_.begin(), groups_.end(),
                     [](const Group& group) { return group.encodes; }));
   has_more_ = false;
-  if (num_encoding >= kMostEncoding && !worker_.has_failed_) return;
+  if (num_encoding >= kMostEncoding && !worker_.failure_.is_set()) return;
   std::vector<Stream> busy;
   size_t num_elems = 0;
   for (const Item& item : items) {
     if (item.stage == Stage::kPush) num_elems += item.tensor->spec().num_elems;
   }
   for (Item& item : waiting_) {
-    if (!worker_.has_failed_) {
+    if (!worker_.failure_.is_set()) {
       has_more_ = num_elems >= kGroupElems;
       if (has_more_) break;
       if (!IsReady(item, busy)) continue;
@@ -203,7 +203,7 @@ void WorkerDevice::Queue(std::vector<Item>& items) {
   Group others;
   absl::Status status;
   for (Item& item : items) {
-    if (worker_.has_failed_ || !status.ok()) {
+    if (worker_.failure_.is_set() || !status.ok()) {
       Drop(item);
       continue;
     }
@@ -321,7 +321,7 @@ void WorkerDevice::Look() {
     groups_.erase(groups_.begin() + static_cast<std::ptrdiff_t>(i));
     for (Item& item : items) {
       item.op->memory.End(std::exchange(item.use.is_borrowed, false));
-      worker_.has_failed_ ? Drop(item) : Go(item);
+      worker_.failure_.is_set() ? Drop(item) : Go(item);
     }
   }
 }
@@ -400,7 +400,7 @@ void WorkerDevice::Drop(Item& item) {
 }
 
 void WorkerDevice::Fail(const absl::Status& why) {
-  worker_.FailJob(WithExitCode(
+  worker_.failure_.FailJob(WithExitCode(
       ExitCodeOf(why),
       absl::Status(why.code(), absl::StrCat(ToString(worker_.group_.id()), ": ",
                                             why.message()))));

@@ -10,8 +10,6 @@
 namespace telegrad {
 namespace {
 
-constexpr int kUrgent = INT32_MAX;  // priority of what Init sends
-
 // Made if it is not there; null for the host.
 absl::StatusOr<WorkerDevice*> FindDevice(
     Device place, DistWorker* worker, Mutex& mutex,
@@ -31,7 +29,7 @@ absl::StatusOr<WorkerDevice*> FindDevice(
 
 absl::StatusOr<std::vector<Key>> DistWorker::Init(
     std::span<const TensorSpec> tensors, TensorViews values) {
-  RETURN_IF_ERROR(failure());
+  RETURN_IF_ERROR(failure_.status());
   RETURN_IF_ERROR(CheckInit(tensors, values));
   for (const TensorSpec& tensor : tensors) {
     RETURN_IF_ERROR(
@@ -39,7 +37,7 @@ absl::StatusOr<std::vector<Key>> DistWorker::Init(
   }
   const size_t first = tensors_.size();
   if (const absl::Status status = Add(tensors, values); !status.ok()) {
-    FailJob(status);  // the others wait for us
+    failure_.FailJob(status);  // the others wait for us
     return status;
   }
   std::vector<Key> keys;
@@ -87,8 +85,10 @@ absl::Status DistWorker::Add(std::span<const TensorSpec> tensors,
   for (const TensorSpec& tensor : tensors) RETURN_IF_ERROR(AddTensor(tensor));
   RETURN_IF_ERROR(tensors_.Place(first));
   if (rank_ == 0) {
-    RETURN_IF_ERROR(Ask({.type = FrameType::kDeclare},
-                        SerializeJobConfig(config_), kAllServers)
+    RETURN_IF_ERROR(questions_
+                        .Ask({.type = FrameType::kDeclare},
+                             SerializeJobConfig(config_),
+                             ServerQuestions::kAllServers)
                         .status());
   }
   // Nobody talks of keys that servers do not know.
@@ -108,18 +108,10 @@ absl::Status DistWorker::Open() {
              .optimizer = config_.optimizer,
              .num_contributors = traits_.is_async ? 1 : num_workers_,
              .buffers = &buffers_};
-  TransportOptions transport = group_.data_path().transport;
-  transport.sends_wait = true;  // for RunIo, which follows
-  ASSIGN_OR_RETURN(transport_, MakeTransport(transport, this));
-  const TransportInfo info = transport_->info();
-  transport_details_ = absl::StrCat(info.name, ": ", info.details);
-  RETURN_IF_ERROR(Connect());
+  answer_times_.Resize(group_.membership().servers.size());
+  RETURN_IF_ERROR(links_.Connect());
   pool_ = std::make_unique<ThreadPool>(options_.num_threads);
-  {
-    MutexLock lock(&mutex_);
-    is_open_ = true;
-  }
-  io_thread_ = std::thread([this] { RunIo(); });
+  links_.Start();
   return absl::OkStatus();
 }
 
@@ -132,145 +124,10 @@ absl::Status DistWorker::AddTensor(const TensorSpec& spec) {
   ASSIGN_OR_RETURN(std::unique_ptr<WorkerTensor> tensor,
                    MakeWorkerTensor(spec, layout, engine));
   tensor->device = device;
-  const bool is_open = tensor->codec->chunks()[0].codings().has_open_packing();
-  if (const PackingMode mode = packing_;
-      is_open && mode != PackingMode::kAuto) {
-    tensor->codec->DecidePacking(static_cast<uint8_t>(mode));
-  }
-  has_open_packing_ |= is_open;
+  codecs_.Add(*tensor->codec);
   key_of_[spec.name] = static_cast<Key>(tensors_.size());
   tensors_.Add(std::move(tensor));
   return absl::OkStatus();
-}
-
-absl::StatusOr<Buffer> DistWorker::Ask(FrameHeader header, std::string text,
-                                       int server) {
-  if (text.size() > kMaxPayloadBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a message of ", text.size(), " bytes to servers, at most ",
-        kMaxPayloadBytes, ": fewer tensors in one Init, or smaller chunks"));
-  }
-  auto declaration = std::make_shared<Declaration>();
-  declaration->text = std::move(text);
-  if (header.type == FrameType::kAskState) {
-    declaration->answer_type = FrameType::kState;
-  }
-  declaration->is_answered.resize(links_.size(), server != kAllServers);
-  declaration->num_left = server == kAllServers ? links_.size() : 1;
-  if (server != kAllServers) {
-    declaration->is_answered[static_cast<size_t>(server)] = false;
-  }
-  declaration->ticket = std::make_shared<Ticket::State>();
-  declaration->ticket->describe = [] {
-    return std::string("a server did not answer between rounds");
-  };
-  {
-    MutexLock lock(&mutex_);
-    if (!failure_.ok()) return failure_;  // nobody would end the ticket
-    declaration_ = declaration;
-  }
-  header.epoch = epoch_;
-  header.source = static_cast<uint16_t>(rank_);
-  header.payload_bytes = static_cast<uint32_t>(declaration->text.size());
-  Post([this, declaration, header]() mutable {
-    const ConstBytes payload(declaration->text.data(),
-                             declaration->text.size());
-    for (size_t to = 0; to < links_.size(); ++to) {
-      if (declaration->is_answered[to]) continue;
-      header.destination = static_cast<uint16_t>(to);
-      links_[to].sender->Enqueue({.header = SerializeFrame(header, payload),
-                                  .payload = payload,
-                                  .keep_alive = declaration,
-                                  .priority = kUrgent});
-    }
-  });
-  RETURN_IF_ERROR(Ticket(declaration->ticket)
-                      .Wait(Clock::now() + group_.options().operation_timeout));
-  return std::move(declaration->answer);
-}
-
-// Without a payload that is all; else OnMessage ends it.
-absl::StatusOr<Bytes> DistWorker::OnDeclared(int server,
-                                             const FrameHeader& header) {
-  std::shared_ptr<Declaration> declaration;
-  {
-    MutexLock lock(&mutex_);
-    declaration = declaration_;
-  }
-  const auto index = static_cast<size_t>(server);
-  const bool has_payload = header.type == FrameType::kState;
-  if (declaration == nullptr || declaration->is_answered[index] ||
-      header.type != declaration->answer_type ||
-      has_payload != (header.payload_bytes > 0)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "answer of type ", static_cast<int>(header.type), ", ",
-        header.payload_bytes, " bytes: nothing of the kind was asked for"));
-  }
-  declaration->is_answered[index] = true;
-  if (has_payload) {
-    ASSIGN_OR_RETURN(declaration->answer, Buffer::Create(header.payload_bytes));
-    return declaration->answer.view();
-  }
-  if (--declaration->num_left == 0) {
-    declaration->ticket->Finish(absl::OkStatus());
-  }
-  return Bytes();
-}
-
-absl::Status DistWorker::Connect() {
-  const Membership& membership = group_.membership();
-  const Identity self{.node = membership.self, .epoch = epoch_};
-  links_.resize(membership.servers.size());
-  answer_times_.Resize(membership.servers.size());
-  for (size_t i = 0; i < links_.size(); ++i) {
-    ServerLink& link = links_[i];
-    ASSIGN_OR_RETURN(
-        link.endpoint,
-        transport_->Connect(group_.data_path().server_addresses[i]));
-    server_of_[link.endpoint] = static_cast<int>(i);
-    link.sender = std::make_unique<FrameSender>(transport_.get(), link.endpoint,
-                                                kSendWindowBytes, &leaving_);
-    link.handshake = std::make_unique<HandshakeClient>(
-        group_.options().secret, group_.options().job_id, self);
-    SendHandshake(link, FrameType::kHello, link.handshake->Hello());
-  }
-  const TimePoint deadline = Clock::now() + group_.options().timing.join;
-  for (size_t i = 0; i < links_.size(); ++i) {
-    const ServerLink& link = links_[i];
-    while (!link.is_ready) {
-      if (ExitCodeOf(connect_status_) == ExitCode::kServerLost) {
-        return VerdictOr(connect_status_);
-      }
-      RETURN_IF_ERROR(connect_status_);
-      RETURN_IF_ERROR(failure());
-      if (Clock::now() >= deadline) {
-        return WithExitCode(
-            ExitCode::kJoinTimeout,
-            absl::DeadlineExceededError(absl::StrCat(
-                "server/", i, " at ", group_.data_path().server_addresses[i],
-                " did not answer the handshake")));
-      }
-      transport_->Progress(Clock::now() + std::chrono::milliseconds(100));
-    }
-  }
-  return absl::OkStatus();
-}
-
-void DistWorker::SendHandshake(ServerLink& link, FrameType type,
-                               absl::string_view message) {
-  auto payload = std::make_shared<std::string>(message);
-  const FrameHeader header{
-      .type = type,
-      .epoch = epoch_,
-      .payload_bytes = static_cast<uint32_t>(payload->size()),
-      .source = static_cast<uint16_t>(rank_),
-      .destination = static_cast<uint16_t>(&link - links_.data()),
-  };
-  const ConstBytes bytes(payload->data(), payload->size());
-  link.sender->Enqueue({.header = SerializeFrame(header, bytes),
-                        .payload = bytes,
-                        .keep_alive = payload,
-                        .priority = 0});
 }
 
 absl::Status DistWorker::BroadcastValues(size_t first_key, TensorViews values) {

@@ -1,3 +1,5 @@
+#include "kvstore/ps/worker_link.h"
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -8,8 +10,6 @@
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "kvstore/gather_numbers.h"
-#include "kvstore/ps/worker.h"
-#include "kvstore/ticket_state.h"
 
 namespace telegrad {
 namespace {
@@ -86,7 +86,7 @@ std::string HostOf(const Member& member, absl::string_view address) {
 
 }  // namespace
 
-absl::StatusOr<LinkFigures> DistWorker::Measure(Duration at_most) {
+absl::StatusOr<LinkFigures> WorkerLink::Measure(Duration at_most) {
   RETURN_IF_ERROR(group_.Gather("link", "").status());  // all begin at once
   ASSIGN_OR_RETURN(const std::shared_ptr<Measurement> measured,
                    MeasureMine(at_most));
@@ -95,7 +95,8 @@ absl::StatusOr<LinkFigures> DistWorker::Measure(Duration at_most) {
   const std::vector<Member>& workers = group_.membership().workers;
   Seen mine{.costs = measured->probe->costs(), .is_local = true};
   for (const Member& server : servers) {
-    mine.is_local &= server.host == workers[static_cast<size_t>(rank_)].host;
+    mine.is_local &=
+        server.host == workers[static_cast<size_t>(group_.rank())].host;
   }
   for (const size_t i : CountedServers()) {
     mine.send += speeds[i].send;
@@ -116,9 +117,10 @@ absl::StatusOr<LinkFigures> DistWorker::Measure(Duration at_most) {
 }
 
 // Those on other machines, or all where there is none.
-std::vector<size_t> DistWorker::CountedServers() const {
+std::vector<size_t> WorkerLink::CountedServers() const {
   const Membership& membership = group_.membership();
-  const std::string& here = membership.workers[static_cast<size_t>(rank_)].host;
+  const std::string& here =
+      membership.workers[static_cast<size_t>(group_.rank())].host;
   std::vector<size_t> all;
   std::vector<size_t> others;
   for (size_t i = 0; i < membership.servers.size(); ++i) {
@@ -130,7 +132,7 @@ std::vector<size_t> DistWorker::CountedServers() const {
 
 // Servers have equal shares, or nearly. Where none is on another machine, each
 // worker's figures are of its own connections (Slowest).
-double DistWorker::load() const {
+double WorkerLink::load() const {
   const Membership& membership = group_.membership();
   const auto num_servers = static_cast<double>(membership.servers.size());
   std::map<std::string, double> loads;
@@ -144,11 +146,11 @@ double DistWorker::load() const {
   return most > 0 ? most : 1;
 }
 
-std::string DistWorker::identity() const {
+std::string WorkerLink::identity() const {
   const TransportOptions& transport = group_.data_path().transport;
   const Membership& membership = group_.membership();
   std::vector<std::string> parts = {
-      transport_details_,
+      links_.details(),
       absl::StrFormat("at %s, tls '%s', %d connections, %g bytes/s, %g s",
                       transport.bind_address, transport.tls,
                       transport.connections, transport.link_bytes_per_s,
@@ -167,40 +169,41 @@ std::string DistWorker::identity() const {
   return absl::StrJoin(parts, ", ");
 }
 
-absl::StatusOr<std::shared_ptr<DistWorker::Measurement>>
-DistWorker::MeasureMine(Duration duration) {
+absl::StatusOr<std::shared_ptr<WorkerLink::Measurement>>
+WorkerLink::MeasureMine(Duration duration) {
   auto mine = std::make_shared<Measurement>();
   mine->ticket = std::make_shared<Ticket::State>();
   mine->ticket->describe = [] {
     return std::string("a server did not answer while the link was measured");
   };
   const uint32_t most =
-      MaxProbeBytes(static_cast<size_t>(num_workers_), links_.size());
+      MaxProbeBytes(static_cast<size_t>(group_.num_workers()), links_.size());
   mine->payload = ProbePayload(most);
   mine->frames.resize(links_.size());
   mine->headers.resize(links_.size());
   mine->echoes.resize(links_.size());
-  mine->probe =
-      std::make_unique<LinkProbe>(links_.size(), most, duration,
-                                  [this, weak = std::weak_ptr(mine)](
-                                      size_t server, const ProbeFrame& frame) {
-                                    const auto live = weak.lock();
-                                    if (live != nullptr)
-                                      SendProbe(live, server, frame);
-                                  });
+  mine->probe = std::make_unique<LinkProbe>(
+      links_.size(), most, duration,
+      [this, weak = std::weak_ptr(mine)](size_t server,
+                                         const ProbeFrame& frame) {
+        const auto live = weak.lock();
+        if (live == nullptr) return;
+        SendProbe(live, static_cast<int>(server), frame);
+      });
   {
     MutexLock lock(&mutex_);
-    RETURN_IF_ERROR(failure_);
-    if (!is_open_ || measurement_ != nullptr) {
+    if (failure_.is_set()) return failure_.status();
+    const bool is_open = links_.is_open();
+    if (!is_open || measurement_ != nullptr) {
       return absl::FailedPreconditionError(
-          !is_open_ ? "the store is not open"
+          !is_open ? "the store is not open"
           : measurement_->is_abandoned
               ? "a server still owes answers to the last measurement"
               : "the link is measured already");
     }
     measurement_ = mine;
   }
-  Post([mine] { mine->probe->Start(Clock::now()); });
+  links_.Post([mine] { mine->probe->Start(Clock::now()); });
   const absl::Status status =
       Ticket(mine->ticket)
           .Wait(Clock::now() + group_.options().operation_timeout);
@@ -211,38 +214,31 @@ DistWorker::MeasureMine(Duration duration) {
   return mine;
 }
 
-std::shared_ptr<DistWorker::Measurement> DistWorker::measurement() {
-  MutexLock lock(&mutex_);
-  return measurement_;
-}
-
-void DistWorker::SendProbe(const std::shared_ptr<Measurement>& active,
-                           size_t server, const ProbeFrame& frame) {
+void WorkerLink::SendProbe(const std::shared_ptr<Measurement>& active,
+                           int server, const ProbeFrame& frame) {
+  const auto index = static_cast<size_t>(server);
   const ConstBytes payload(active->payload.data(), frame.payload_bytes);
-  FrameHeaderBytes& bytes = active->headers[server];
+  FrameHeaderBytes& bytes = active->headers[index];
   // The check of a payload takes time, which gradients take on other threads.
-  if (bytes == FrameHeaderBytes{} || !(active->frames[server] == frame)) {
-    bytes = SerializeFrame({.type = FrameType::kProbe,
-                            .epoch = epoch_,
-                            .step = frame.answer_bytes,
-                            .payload_bytes = frame.payload_bytes,
-                            .source = static_cast<uint16_t>(rank_),
-                            .destination = static_cast<uint16_t>(server)},
-                           payload);
-    active->frames[server] = frame;
+  if (bytes == FrameHeaderBytes{} || !(active->frames[index] == frame)) {
+    FrameHeader header = links_.HeaderTo(server, FrameType::kProbe);
+    header.step = frame.answer_bytes;
+    header.payload_bytes = frame.payload_bytes;
+    bytes = SerializeFrame(header, payload);
+    active->frames[index] = frame;
   }
-  links_[server].sender->Enqueue({.header = bytes,
-                                  .payload = payload,
-                                  .keep_alive = active,
-                                  .priority = 0});
+  links_.Send(server, {.header = bytes,
+                       .payload = payload,
+                       .keep_alive = active,
+                       .priority = 0});
 }
 
-absl::StatusOr<Bytes> DistWorker::BeginEcho(int server,
-                                            const FrameHeader& header) {
+absl::StatusOr<Bytes> WorkerLink::OnHeader(int server,
+                                           const FrameHeader& header) {
   const auto index = static_cast<size_t>(server);
   const std::shared_ptr<Measurement> active = measurement();
-  if (header.epoch != epoch_ || header.source != server ||
-      header.destination != rank_ || active == nullptr ||
+  if (header.epoch != group_.membership().epoch || header.source != server ||
+      header.destination != group_.rank() || active == nullptr ||
       !active->probe->BeginAnswer(index, header.payload_bytes)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "echo of ", header.payload_bytes, " bytes, epoch ", header.epoch,
@@ -256,7 +252,7 @@ absl::StatusOr<Bytes> DistWorker::BeginEcho(int server,
   return buffer.view();
 }
 
-void DistWorker::OnEcho(int server) {
+void WorkerLink::OnEcho(int server) {
   const std::shared_ptr<Measurement> active = measurement();
   if (active == nullptr) return;
   active->probe->OnAnswer(static_cast<size_t>(server), Clock::now());
@@ -267,6 +263,10 @@ void DistWorker::OnEcho(int server) {
     if (active->is_abandoned) measurement_ = nullptr;
   }
   active->ticket->Finish(absl::OkStatus());
+}
+
+void WorkerLink::End(const absl::Status& why) {
+  if (const auto active = measurement()) active->ticket->Finish(why);
 }
 
 }  // namespace telegrad

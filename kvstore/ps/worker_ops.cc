@@ -38,14 +38,10 @@ std::shared_ptr<WorkerOp> MakeOp(WorkerTensor& tensor, OpKind kind, Key key,
 }
 
 // An operation of which the end is queued on the device is over in a moment.
-void AwaitQueued(Mutex& mutex, WorkerTensor& tensor) {
-  std::shared_ptr<Ticket::State> before;
-  {
-    MutexLock lock(&mutex);
-    if (tensor.active != nullptr) before = tensor.active->ticket;
-  }
-  if (before == nullptr || !before->is_queued()) return;
-  Ticket(std::move(before)).WaitUntil(Clock::now() + kCancelGrace);
+void AwaitQueued(const WorkerTensor& tensor) {
+  const std::shared_ptr<WorkerOp> before = tensor.turns.active();
+  if (before == nullptr || !before->ticket->is_queued()) return;
+  Ticket(before->ticket).WaitUntil(Clock::now() + kCancelGrace);
 }
 
 }  // namespace
@@ -81,24 +77,9 @@ Ticket DistWorker::Start(OpKind kind, Key key, TensorViews grads,
   op->ticket->release = [this, &tensor, weak = std::weak_ptr(op)] {
     if (const auto live = weak.lock()) Release(tensor, *live);
   };
-  if (tensor.device != nullptr) AwaitQueued(mutex_, tensor);
-  {
-    MutexLock lock(&mutex_);
-    if (!failure_.ok()) return FinishedTicket(failure_);
-    if (!is_open_) {
-      return FinishedTicket(
-          absl::FailedPreconditionError("the store is not open"));
-    }
-    status = CheckTurn(
-        tensor.spec(),
-        kind == OpKind::kPull && tensor.rounds + tensor.broadcasts == 0,
-        tensor.active != nullptr);
-    if (!status.ok()) return FinishedTicket(status);
-    const bool is_broadcast =
-        kind == OpKind::kGiveValue || kind == OpKind::kTakeValue;
-    op->step = is_broadcast ? tensor.broadcasts : tensor.rounds;
-    tensor.active = op;
-  }
+  if (tensor.device != nullptr) AwaitQueued(tensor);
+  status = tensor.turns.Begin(tensor.spec(), op, failure_);
+  if (!status.ok()) return FinishedTicket(status);
   StartChunks(tensor, op);
   return Ticket(op->ticket);
 }
@@ -148,7 +129,7 @@ void DistWorker::StartChunks(WorkerTensor& tensor,
       if (!CountJob()) return;
       Hand(*pool_, op->priority, 4 * tensor.spec().num_elems,
            [this, &tensor, op] {
-             if (!has_failed_) StartPush(tensor, *op);
+             if (!failure_.is_set()) StartPush(tensor, *op);
              EndJob();
            });
       return;
@@ -157,7 +138,7 @@ void DistWorker::StartChunks(WorkerTensor& tensor,
 
 bool DistWorker::CountJob() {
   MutexLock lock(&mutex_);
-  if (!failure_.ok()) return false;
+  if (failure_.is_set()) return false;
   ++num_jobs_;
   return true;
 }
@@ -175,7 +156,7 @@ void DistWorker::PostChunk(WorkerChunk& chunk) {
 
 // After a failure jobs end at once: what they work on may be gone.
 void DistWorker::RunChunk(WorkerChunk& chunk) {
-  if (!has_failed_) {
+  if (!failure_.is_set()) {
     chunk.phase.load() == ChunkPhase::kDecoding ? DecodeChunk(chunk)
                                                 : EncodeChunk(chunk);
   }
@@ -217,15 +198,12 @@ uint16_t FlagsOf(OpKind kind) {
 FrameHeader DistWorker::MakeHeader(const WorkerChunk& chunk,
                                    FrameType type) const {
   const WorkerOp& op = *chunk.op;
-  FrameHeader header{.type = type,
-                     .flags = FlagsOf(op.kind),
-                     .epoch = epoch_,
-                     .priority = op.priority,
-                     .key = op.key,
-                     .chunk = chunk.plan().index,
-                     .source = static_cast<uint16_t>(rank_),
-                     .destination = static_cast<uint16_t>(chunk.plan().server),
-                     .contributors = 1};
+  FrameHeader header = links_.HeaderTo(chunk.plan().server, type);
+  header.flags = FlagsOf(op.kind);
+  header.priority = op.priority;
+  header.key = op.key;
+  header.chunk = chunk.plan().index;
+  header.contributors = 1;
   Write(chunk.codec->Push(op.step, op.wish), header);
   return header;
 }
@@ -233,9 +211,8 @@ FrameHeader DistWorker::MakeHeader(const WorkerChunk& chunk,
 // The chunk is the io thread's as soon as it is in phase `next`.
 void DistWorker::SendFrame(WorkerChunk& chunk, FrameHeader header,
                            ConstBytes payload, ChunkPhase next) {
-  const auto server = static_cast<size_t>(chunk.plan().server);
   header.payload_bytes = static_cast<uint32_t>(payload.size);
-  if (links_[server].is_in_memory) header.flags |= kFlagInMemory;
+  if (links_.is_in_memory(chunk.plan().server)) header.flags |= kFlagInMemory;
   if (counts_traffic_) {
     ++num_frames_;
     push_wire_bytes_ += static_cast<int64_t>(kFrameHeaderBytes + payload.size);
@@ -258,10 +235,9 @@ void DistWorker::SendFrame(WorkerChunk& chunk, FrameHeader header,
   }
   chunk.framed_at = Clock::now();
   chunk.phase = next;
-  Post([this, &chunk] {
+  links_.Post([this, &chunk] {
     chunk.sent_at = Clock::now();
-    links_[static_cast<size_t>(chunk.plan().server)].sender->Enqueue(
-        std::move(chunk.outgoing));
+    links_.Send(chunk.plan().server, std::move(chunk.outgoing));
   });
 }
 
@@ -307,7 +283,7 @@ void DistWorker::EncodeChunk(WorkerChunk& chunk) {
     op.memory.End(chunk.memory.is_borrowed);
     chunk.memory.is_borrowed = false;
   }
-  if (!status.ok()) return FailJob(status);
+  if (!status.ok()) return failure_.FailJob(status);
   SendFrame(chunk, MakeHeader(chunk, FrameType::kPush), encoded->payload,
             ChunkPhase::kSent);
 }
@@ -322,7 +298,7 @@ void DistWorker::DecodeChunk(WorkerChunk& chunk) {
     return has_result && device != nullptr ? device->Decode(chunk)
                                            : FinishChunk(chunk);
   }
-  FailJob(WithExitCode(
+  failure_.FailJob(WithExitCode(
       ExitCodeOf(status),
       absl::Status(
           status.code(),
@@ -370,23 +346,7 @@ void DistWorker::FinishPart(WorkerTensor& tensor, WorkerOp& op) {
   if (op.parts_left.fetch_sub(1) != 1) return;
   if (op.kind == OpKind::kPull && op.rows != nullptr) op.rows->Give(tensor, op);
   const std::shared_ptr<Ticket::State> ticket = op.ticket;
-  std::shared_ptr<WorkerOp> ended;  // lives until here
-  {
-    MutexLock lock(&mutex_);
-    switch (op.kind) {
-      case OpKind::kPush:
-      case OpKind::kPushPull:
-        ++tensor.rounds;
-        break;
-      case OpKind::kGiveValue:
-      case OpKind::kTakeValue:
-        ++tensor.broadcasts;
-        break;
-      case OpKind::kPull:
-        break;
-    }
-    if (tensor.active.get() == &op) ended = std::move(tensor.active);
-  }
+  const auto ended = tensor.turns.End(op);  // lives until here
   ticket->Finish(absl::OkStatus());
 }
 

@@ -44,7 +44,7 @@ absl::Status WorkerRows::CheckFinite(DistWorker& worker,
                          ToString(worker.group_.id()), ": gradient of ",
                          spec.name, " holds NaN or infinity, the first in row ",
                          sorted_[i / spec.row_elems])));
-    worker.FailJob(status);
+    worker.failure_.FailJob(status);
     return status;
   }
   return absl::OkStatus();

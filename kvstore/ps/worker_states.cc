@@ -22,18 +22,12 @@ absl::Status NotWhole(absl::string_view name, uint32_t chunk) {
 }  // namespace
 
 absl::Status WorkerStates::CheckIdle() const {
-  RETURN_IF_ERROR(worker_.failure());
+  RETURN_IF_ERROR(worker_.failure_.status());
   if (worker_.config_.optimizer.update_on == UpdateOn::kWorker) {
     return absl::FailedPreconditionError(
         "states of a store whose optimizer is on the workers");
   }
-  for (size_t key = 0; key < worker_.tensors_.size(); ++key) {
-    MutexLock lock(&worker_.mutex_);
-    if (worker_.tensors_[key].active == nullptr) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        "states within a round of tensor ", worker_.tensors_[key].spec().name));
-  }
-  return absl::OkStatus();
+  return worker_.tensors_.CheckIdle("states");
 }
 
 absl::StatusOr<std::string> WorkerStates::Save() {
@@ -43,7 +37,7 @@ absl::StatusOr<std::string> WorkerStates::Save() {
   if (worker_.rank_ == 0) {
     absl::StatusOr<OptimizerStates> states = Fetch();
     if (!states.ok()) {
-      worker_.FailJob(states.status());  // the others wait for us
+      worker_.failure_.FailJob(states.status());  // the others wait for us
       return states.status();
     }
     text = SerializeStates(*states);
@@ -53,18 +47,15 @@ absl::StatusOr<std::string> WorkerStates::Save() {
 }
 
 absl::Status WorkerStates::CheckCodec(Key key) const {
-  RETURN_IF_ERROR(worker_.failure());
+  RETURN_IF_ERROR(worker_.failure_.status());
   if (worker_.traits_.is_async) {
     return absl::UnimplementedError(absl::StrCat(
         "what codecs keep in a store of type ", worker_.traits_.type,
         ", whose workers have no rounds together, cannot be saved yet"));
   }
   RETURN_IF_ERROR(CheckKey(key, worker_.tensors_.size()));
-  MutexLock lock(&worker_.mutex_);
   const WorkerTensor& tensor = worker_.tensors_[key];
-  if (tensor.active == nullptr) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("state within a round of tensor ", tensor.spec().name));
+  return tensor.turns.CheckIdle("state", tensor.spec());
 }
 
 absl::StatusOr<std::string> WorkerStates::SaveCodec(Key key) {
@@ -80,11 +71,11 @@ absl::StatusOr<std::string> WorkerStates::SaveCodec(Key key) {
                           .key = key,
                           .chunk = plan.index,
                           .destination = static_cast<uint16_t>(plan.server)};
-    ASSIGN_OR_RETURN(const Buffer answer, worker_.Ask(ask, "", plan.server));
+    ASSIGN_OR_RETURN(const Buffer answer,
+                     worker_.questions_.Ask(ask, "", plan.server));
     sections.emplace_back(answer.as<char>(), answer.size());
   }
-  MutexLock lock(&worker_.mutex_);
-  return CodecSectionsText(tensor.rounds, sections);
+  return CodecSectionsText(tensor.turns.rounds(), sections);
 }
 
 absl::Status WorkerStates::LoadCodec(Key key, absl::string_view text) {
@@ -102,11 +93,11 @@ absl::Status WorkerStates::LoadCodec(Key key, absl::string_view text) {
                            .chunk = plan.index,
                            .destination = static_cast<uint16_t>(plan.server)};
     RETURN_IF_ERROR(
-        worker_.Ask(give, std::string(read.sections[1 + i]), plan.server)
+        worker_.questions_
+            .Ask(give, std::string(read.sections[1 + i]), plan.server)
             .status());
   }
-  MutexLock lock(&worker_.mutex_);
-  tensor.rounds = read.rounds;
+  tensor.turns.set_rounds(read.rounds);
   return absl::OkStatus();
 }
 
@@ -163,7 +154,8 @@ absl::Status WorkerStates::FetchTensor(Key key, TensorState& state) {
                       .key = key,
                       .chunk = plan.index,
                       .destination = static_cast<uint16_t>(plan.server)};
-      ASSIGN_OR_RETURN(const Buffer answer, worker_.Ask(ask, "", plan.server));
+      ASSIGN_OR_RETURN(const Buffer answer,
+                       worker_.questions_.Ask(ask, "", plan.server));
       ASSIGN_OR_RETURN(const ChunkState part,
                        ReadChunkState(answer.view(), plan.num_elems));
       if (plan.index == 0 && i == 0) {
@@ -201,7 +193,7 @@ absl::Status WorkerStates::Load(absl::string_view text) {
     }
     if (status.ok()) {
       status = Send(*states);
-      if (!status.ok()) worker_.FailJob(status);
+      if (!status.ok()) worker_.failure_.FailJob(status);
     }
   }
   // What is refused is refused by all.
@@ -229,7 +221,7 @@ absl::Status WorkerStates::Send(const OptimizerStates& states) {
                          .key = static_cast<Key>(key),
                          .chunk = plan.index,
                          .destination = static_cast<uint16_t>(plan.server)};
-        RETURN_IF_ERROR(worker_
+        RETURN_IF_ERROR(worker_.questions_
                             .Ask(give,
                                  ChunkStateText(state.num_steps,
                                                 state.arrays.size(), values),

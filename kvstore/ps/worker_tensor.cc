@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "kvstore/engine/checks.h"
 
 namespace telegrad {
 namespace {
@@ -21,6 +22,10 @@ const char* KindName(OpKind kind) {
       return "push-pull";
   }
   return "operation";
+}
+
+bool IsBroadcast(OpKind kind) {
+  return kind == OpKind::kGiveValue || kind == OpKind::kTakeValue;
 }
 
 const char* PhaseName(ChunkPhase phase) {
@@ -42,6 +47,36 @@ const char* PhaseName(ChunkPhase phase) {
 }
 
 }  // namespace
+
+absl::Status WorkerTurns::Begin(const TensorSpec& spec,
+                                std::shared_ptr<WorkerOp> op,
+                                const WorkerFailure& failure) {
+  MutexLock lock(&mutex_);
+  if (failure.is_set()) return failure.status();
+  RETURN_IF_ERROR(
+      CheckTurn(spec, op->kind == OpKind::kPull && rounds_ + broadcasts_ == 0,
+                active_ != nullptr));
+  op->step = IsBroadcast(op->kind) ? broadcasts_ : rounds_;
+  active_ = std::move(op);
+  return absl::OkStatus();
+}
+
+std::shared_ptr<WorkerOp> WorkerTurns::End(const WorkerOp& op) {
+  MutexLock lock(&mutex_);
+  if (IsBroadcast(op.kind)) {
+    ++broadcasts_;
+  } else if (op.kind != OpKind::kPull) {
+    ++rounds_;
+  }
+  return active_.get() == &op ? std::move(active_) : nullptr;
+}
+
+absl::Status WorkerTurns::CheckIdle(absl::string_view what,
+                                    const TensorSpec& spec) const {
+  if (active() == nullptr) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(what, " within a round of tensor ", spec.name));
+}
 
 absl::StatusOr<std::unique_ptr<WorkerTensor>> MakeWorkerTensor(
     const TensorSpec& spec, const TensorLayout& layout,

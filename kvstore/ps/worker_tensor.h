@@ -10,6 +10,7 @@
 #include "kvstore/engine/tensor_codec.h"
 #include "kvstore/ps/frame_sender.h"
 #include "kvstore/ps/wire.h"
+#include "kvstore/ps/worker_failure.h"
 #include "kvstore/ticket_state.h"
 #include "kvstore/timeline.h"
 
@@ -61,6 +62,39 @@ struct WorkerOp {
   bool has_wish = false;                // as well: `wish` is known
   std::atomic<size_t> num_to_agree{0};  // first scales
   std::atomic<size_t> answers_left{0};  // to be decoded
+};
+
+// Whose turn it is with a tensor: one operation at a time. Thread-safe.
+class WorkerTurns {
+ public:
+  // `op` is under way from now on, and has its step; not if the store has
+  // failed. FailedPrecondition: not before or beside others.
+  absl::Status Begin(const TensorSpec& spec, std::shared_ptr<WorkerOp> op,
+                     const WorkerFailure& failure);
+  // It counts, and another may begin. What was under way: the caller keeps it
+  // until nothing touches it.
+  std::shared_ptr<WorkerOp> End(const WorkerOp& op);
+  std::shared_ptr<WorkerOp> active() const {
+    MutexLock lock(&mutex_);
+    return active_;
+  }
+  // FailedPrecondition: `what` within a round.
+  absl::Status CheckIdle(absl::string_view what, const TensorSpec& spec) const;
+
+  uint64_t rounds() const {  // that are over
+    MutexLock lock(&mutex_);
+    return rounds_;
+  }
+  void set_rounds(uint64_t rounds) {
+    MutexLock lock(&mutex_);
+    rounds_ = rounds;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  uint64_t rounds_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t broadcasts_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::shared_ptr<WorkerOp> active_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Where a chunk of the running operation stands.
@@ -115,9 +149,7 @@ struct WorkerTensor {
   std::unique_ptr<TensorCodec> codec;
   WorkerDevice* device = nullptr;  // null: in host memory
   std::vector<std::unique_ptr<WorkerChunk>> chunks;
-  uint64_t rounds = 0;               // finished; guarded by the store's mutex
-  uint64_t broadcasts = 0;           // as well
-  std::shared_ptr<WorkerOp> active;  // guarded by the store's mutex
+  WorkerTurns turns;
 
   const TensorSpec& spec() const { return codec->spec(); }
 };
