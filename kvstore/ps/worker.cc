@@ -3,13 +3,30 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "base/log.h"
 #include "base/status_macros.h"
 #include "kvstore/engine/checks.h"
 #include "kvstore/optimizer.h"
 #include "kvstore/ps/json_fields.h"
 
 namespace telegrad {
+namespace {
+
+// Made if it is not there; null for the host.
+absl::StatusOr<WorkerDevice*> FindDevice(
+    Device place, ChunkPipeline* pipeline, Mutex& mutex,
+    std::vector<std::unique_ptr<WorkerDevice>>& devices) {
+  if (place == Device{}) return nullptr;
+  for (const auto& device : devices) {
+    if (device->lane().device() == place) return device.get();
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<WorkerDevice> made,
+                   WorkerDevice::Make(place, pipeline));
+  MutexLock lock(&mutex);  // others read
+  devices.push_back(std::move(made));
+  return devices.back().get();
+}
+
+}  // namespace
 
 DistWorker::DistWorker(const StoreOptions& options, const StoreTraits& traits,
                        WorkerGroup& group)
@@ -19,6 +36,7 @@ DistWorker::DistWorker(const StoreOptions& options, const StoreTraits& traits,
       rank_(group.rank()),
       num_workers_(group.num_workers()),
       failure_(group, [this] { links_.Wake(); }),
+      pipeline_(options_, traits_, group, failure_, links_, engine_, tensors_),
       links_(group, failure_, *this),
       questions_(links_, failure_, group.options().operation_timeout),
       link_(group, links_, failure_),
@@ -73,67 +91,151 @@ absl::Status DistWorker::SetOptimizer(const OptimizerConfig& config) {
   return status;
 }
 
+absl::StatusOr<std::vector<Key>> DistWorker::Init(
+    std::span<const TensorSpec> tensors, TensorViews values) {
+  RETURN_IF_ERROR(failure_.status());
+  RETURN_IF_ERROR(CheckInit(tensors, values));
+  for (const TensorSpec& tensor : tensors) {
+    RETURN_IF_ERROR(
+        FindDevice(PlaceOf(tensor, 0), &pipeline_, mutex_, devices_).status());
+  }
+  const size_t first = tensors_.size();
+  if (const absl::Status status = Add(tensors, values); !status.ok()) {
+    failure_.FailJob(status);  // the others wait for us
+    return status;
+  }
+  std::vector<Key> keys;
+  for (size_t key = first; key < tensors_.size(); ++key) {
+    keys.push_back(static_cast<Key>(key));
+  }
+  return keys;
+}
+
+absl::Status DistWorker::CheckInit(std::span<const TensorSpec> tensors,
+                                   TensorViews values) const {
+  RETURN_IF_ERROR(CheckTensors(tensors));
+  RETURN_IF_ERROR(CheckPlaces(tensors, 1));
+  if (tensors.size() > TensorTable::kMaxTensors - tensors_.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(tensors.size(), " tensors beside ", tensors_.size(),
+                     "; at most ", TensorTable::kMaxTensors));
+  }
+  for (const TensorSpec& tensor : tensors) {
+    if (key_of_.contains(tensor.name)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("Init of tensor ", tensor.name, ", which is there"));
+    }
+  }
+  RETURN_IF_ERROR(CheckChunkElems(options_.chunk_elems));
+  RETURN_IF_ERROR(CheckConfig(config_.compression, config_.optimizer, tensors));
+  if (traits_.is_async) {
+    RETURN_IF_ERROR(CheckAsync(config_.compression, config_.optimizer,
+                               options_.max_staleness));
+  }
+  return CheckValues(tensors, values, 1, config_.optimizer);
+}
+
+absl::Status DistWorker::Add(std::span<const TensorSpec> tensors,
+                             TensorViews values) {
+  config_.tensors.assign(tensors.begin(), tensors.end());
+  config_.chunk_elems = options_.chunk_elems;
+  config_.has_values = !values.empty();
+  config_.is_async = traits_.is_async;
+  if (traits_.is_async) config_.max_staleness = options_.max_staleness;
+  const size_t first = tensors_.size();
+  RETURN_IF_ERROR(
+      AgreeOnFacts(group_, absl::StrCat("init ", first), MakeFacts(config_)));
+  if (!planner_.has_value()) RETURN_IF_ERROR(Open());
+  for (const TensorSpec& tensor : tensors) RETURN_IF_ERROR(AddTensor(tensor));
+  RETURN_IF_ERROR(tensors_.Place(first));
+  if (rank_ == 0) {
+    RETURN_IF_ERROR(questions_
+                        .Ask({.type = FrameType::kDeclare},
+                             SerializeJobConfig(config_),
+                             ServerQuestions::kAllServers)
+                        .status());
+  }
+  // Nobody talks of keys that servers do not know.
+  RETURN_IF_ERROR(group_.Gather("declared", "").status());
+  pipeline_.CountTraffic(false);
+  if (!values.empty()) RETURN_IF_ERROR(BroadcastValues(first, values));
+  RETURN_IF_ERROR(group_.Gather("init", "").status());
+  pipeline_.CountTraffic(true);
+  return absl::OkStatus();
+}
+
+absl::Status DistWorker::Open() {
+  ASSIGN_OR_RETURN(
+      planner_, ShardPlanner::Make(group_.num_servers(), options_.chunk_elems,
+                                   config_.compression));
+  engine_ = {.compression = config_.compression,
+             .optimizer = config_.optimizer,
+             .num_contributors = traits_.is_async ? 1 : num_workers_,
+             .buffers = &buffers_};
+  RETURN_IF_ERROR(links_.Connect());
+  pipeline_.Open();
+  links_.Start();
+  return absl::OkStatus();
+}
+
+absl::Status DistWorker::AddTensor(const TensorSpec& spec) {
+  ASSIGN_OR_RETURN(const TensorLayout layout, planner_->Add(spec));
+  ASSIGN_OR_RETURN(WorkerDevice* const device,
+                   FindDevice(PlaceOf(spec, 0), &pipeline_, mutex_, devices_));
+  const EngineConfig& engine =
+      device == nullptr ? engine_ : device->Configure(engine_);
+  ASSIGN_OR_RETURN(std::unique_ptr<WorkerTensor> tensor,
+                   MakeWorkerTensor(spec, layout, engine));
+  tensor->device = device;
+  codecs_.Add(*tensor->codec);
+  key_of_[spec.name] = static_cast<Key>(tensors_.size());
+  tensors_.Add(std::move(tensor));
+  return absl::OkStatus();
+}
+
+absl::Status DistWorker::BroadcastValues(size_t first_key, TensorViews values) {
+  const TimePoint deadline = Clock::now() + group_.options().operation_timeout;
+  std::vector<Ticket> tickets;
+  for (size_t i = 0; i < values.size(); ++i) {
+    tickets.push_back(Broadcast(static_cast<Key>(first_key + i), 0,
+                                values.subspan(i, 1), -static_cast<int>(i)));
+  }
+  for (const Ticket& ticket : tickets) RETURN_IF_ERROR(ticket.Wait(deadline));
+  return absl::OkStatus();
+}
+
 Ticket DistWorker::PushPull(Key key, TensorViews grads, TensorViews outs,
                             int priority) {
-  return Start(OpKind::kPushPull, key, grads, outs, priority);
+  return pipeline_.Start(OpKind::kPushPull, key, grads, outs, priority);
 }
 
 Ticket DistWorker::Push(Key key, TensorViews grads, int priority) {
-  return Start(OpKind::kPush, key, grads, {}, priority);
+  return pipeline_.Start(OpKind::kPush, key, grads, {}, priority);
 }
 
 Ticket DistWorker::Pull(Key key, TensorViews outs, int priority) {
-  return Start(OpKind::kPull, key, {}, outs, priority);
+  return pipeline_.Start(OpKind::kPull, key, {}, outs, priority);
 }
 
 Ticket DistWorker::Broadcast(Key key, int root, TensorViews values,
                              int priority) {
   const absl::Status status = CheckRoot(root, num_workers_);
   if (!status.ok()) return FinishedTicket(status);
-  return root == rank_ ? Start(OpKind::kGiveValue, key, values, {}, priority)
-                       : Start(OpKind::kTakeValue, key, {}, values, priority);
+  return root == rank_
+             ? pipeline_.Start(OpKind::kGiveValue, key, values, {}, priority)
+             : pipeline_.Start(OpKind::kTakeValue, key, {}, values, priority);
 }
 
 StoreStats DistWorker::stats() const {
+  StoreStats stats = pipeline_.stats();
+  stats.io_cpu_s = links_.io_cpu_s();
+  stats.network_s = links_.busy().seconds();
   MutexLock lock(&mutex_);
-  int64_t to_device = 0;
-  int64_t from_device = 0;
   for (const auto& device : devices_) {
-    to_device += device->lane().up_bytes();
-    from_device += device->lane().down_bytes();
+    stats.to_device_bytes += device->lane().up_bytes();
+    stats.from_device_bytes += device->lane().down_bytes();
   }
-  return {.push_raw_bytes = push_raw_bytes_,
-          .push_wire_bytes = push_wire_bytes_,
-          .pull_raw_bytes = pull_raw_bytes_,
-          .pull_wire_bytes = pull_wire_bytes_,
-          .num_nonfinite = num_nonfinite_,
-          .num_frames = num_frames_,
-          .to_device_bytes = to_device,
-          .from_device_bytes = from_device,
-          .max_staleness = staleness_.most(),
-          .mean_staleness = staleness_.mean(),
-          .io_cpu_s = links_.io_cpu_s(),
-          .codec_s = codec_time_.seconds(),
-          .network_s = links_.busy().seconds(),
-          .answer_s = answer_times_.means()};
-}
-
-// Where the memory is still in use by then, the connections are cut. Of a store
-// that fails meanwhile no use ends, but the ticket, when nobody uses it.
-void DistWorker::Release(WorkerTensor& tensor, WorkerOp& op) {
-  constexpr auto kTick = std::chrono::milliseconds(1);
-  const TimePoint deadline = Clock::now() + kCancelGrace;
-  while (!op.memory.Release(Clock::now()) && Clock::now() < deadline) {
-    if (Ticket(op.ticket).WaitUntil(Clock::now() + kTick)) return;
-  }
-  if (op.memory.Release(Clock::now())) return;
-  failure_.FailJob(WithExitCode(
-      ExitCode::kTimeout,
-      absl::DeadlineExceededError(absl::StrCat(
-          DescribeOp(tensor, op), ", nor when it was cancelled"))));
-  while (!Ticket(op.ticket).WaitUntil(Clock::now() + kCancelGrace)) {
-    LogWarning("still in use: ", DescribeOp(tensor, op));
-  }
+  return stats;
 }
 
 absl::StatusOr<Bytes> DistWorker::OnHeader(int server,
@@ -145,13 +247,8 @@ absl::StatusOr<Bytes> DistWorker::OnHeader(int server,
     case FrameType::kState:
       return questions_.OnHeader(server, header);
     default:
-      break;
+      return pipeline_.OnHeader(server, header);
   }
-  ASSIGN_OR_RETURN(WorkerChunk* const chunk, FindChunk(server, header));
-  ASSIGN_OR_RETURN(const Bytes target, ReplyTarget(*chunk, header));
-  chunk->phase = ChunkPhase::kReceiving;  // a second answer is refused
-  if (header.payload_bytes > 0) links_.busy().Begin();
-  return target;
 }
 
 void DistWorker::OnFrame(int server, const FrameHeader& header,
@@ -164,24 +261,13 @@ void DistWorker::OnFrame(int server, const FrameHeader& header,
     case FrameType::kState:
       return questions_.OnState(header_bytes, payload);
     default:
-      return OnAnswer(header, header_bytes, payload);
+      return pipeline_.OnAnswer(header, header_bytes, payload);
   }
 }
 
-// Nobody may touch a caller's memory once its ticket has ended: the transport
-// has let go, then the pool does.
 void DistWorker::OnEnd() {
-  {
-    MutexLock lock(&mutex_);
-    // Jobs compute and block on nothing.
-    while (num_jobs_ > 0) {
-      jobs_changed_.WaitUntil(&mutex_, Clock::now() + std::chrono::seconds(1));
-    }
-  }
   const absl::Status why = failure_.status();
-  for (size_t key = 0; key < tensors_.size(); ++key) {
-    if (const auto op = tensors_[key].turns.active()) op->ticket->Finish(why);
-  }
+  pipeline_.End(why);
   questions_.End(why);
   link_.End(why);
 }
@@ -191,7 +277,7 @@ void DistWorker::Close() {
   group_.Leave();
   failure_.Set(absl::FailedPreconditionError("the store is closed"));
   links_.Join();
-  pool_.reset();
+  pipeline_.Close();
 }
 
 }  // namespace telegrad

@@ -9,7 +9,7 @@
 #include "base/status_macros.h"
 #include "kernels/device_scope.h"
 #include "kvstore/engine/floats.h"
-#include "kvstore/ps/worker.h"
+#include "kvstore/ps/chunk_pipeline.h"
 
 namespace telegrad {
 namespace {
@@ -30,14 +30,17 @@ constexpr size_t kMostEncoding = 2;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<WorkerDevice>> WorkerDevice::Make(
-    Device device, DistWorker* worker) {
+    Device device, ChunkPipeline* pipeline) {
   ASSIGN_OR_RETURN(std::unique_ptr<DeviceLane> lane, DeviceLane::Make(device));
   return std::unique_ptr<WorkerDevice>(
-      new WorkerDevice(std::move(lane), worker));
+      new WorkerDevice(std::move(lane), pipeline));
 }
 
-WorkerDevice::WorkerDevice(std::unique_ptr<DeviceLane> lane, DistWorker* worker)
-    : lane_(std::move(lane)), worker_(*worker), thread_([this] { Run(); }) {}
+WorkerDevice::WorkerDevice(std::unique_ptr<DeviceLane> lane,
+                           ChunkPipeline* pipeline)
+    : lane_(std::move(lane)),
+      pipeline_(*pipeline),
+      thread_([this] { Run(); }) {}
 
 WorkerDevice::~WorkerDevice() {
   {
@@ -99,7 +102,7 @@ void WorkerDevice::Decode(WorkerChunk& chunk) {
 }
 
 void WorkerDevice::Post(Item item) {
-  if (!worker_.CountJob()) return;
+  if (!pipeline_.CountJob()) return;
   {
     MutexLock lock(&mutex_);
     posted_.push_back(std::move(item));
@@ -159,14 +162,14 @@ void WorkerDevice::TakeReady(std::vector<Item>& items) {
       std::count_if(groups_.begin(), groups_.end(),
                     [](const Group& group) { return group.encodes; }));
   has_more_ = false;
-  if (num_encoding >= kMostEncoding && !worker_.failure_.is_set()) return;
+  if (num_encoding >= kMostEncoding && !pipeline_.failure().is_set()) return;
   std::vector<Stream> busy;
   size_t num_elems = 0;
   for (const Item& item : items) {
     if (item.stage == Stage::kPush) num_elems += item.tensor->spec().num_elems;
   }
   for (Item& item : waiting_) {
-    if (!worker_.failure_.is_set()) {
+    if (!pipeline_.failure().is_set()) {
       has_more_ = num_elems >= kGroupElems;
       if (has_more_) break;
       if (!IsReady(item, busy)) continue;
@@ -203,7 +206,7 @@ void WorkerDevice::Queue(std::vector<Item>& items) {
   Group others;
   absl::Status status;
   for (Item& item : items) {
-    if (worker_.failure_.is_set() || !status.ok()) {
+    if (pipeline_.failure().is_set() || !status.ok()) {
       Drop(item);
       continue;
     }
@@ -284,7 +287,7 @@ absl::Status WorkerDevice::BeginEncode(Item& item) {
   for (const auto& chunk : item.tensor->chunks) {
     chunk->memory = item.op->memory.Begin();
     RETURN_IF_ERROR(chunk->on_device().BeginEncode(
-        item.op->step, static_cast<uint64_t>(worker_.rank_),
+        item.op->step, static_cast<uint64_t>(pipeline_.group().rank()),
         PartOf(chunk->memory.in, chunk->plan(), chunk->codec->dtype())));
   }
   return absl::OkStatus();
@@ -321,7 +324,7 @@ void WorkerDevice::Look() {
     groups_.erase(groups_.begin() + static_cast<std::ptrdiff_t>(i));
     for (Item& item : items) {
       item.op->memory.End(std::exchange(item.use.is_borrowed, false));
-      worker_.failure_.is_set() ? Drop(item) : Go(item);
+      pipeline_.failure().is_set() ? Drop(item) : Go(item);
     }
   }
 }
@@ -333,9 +336,8 @@ void WorkerDevice::Go(Item& item) {
     case Stage::kWished:
       item.op->wish = tensor.codec->EndWish();
       for (const auto& chunk : tensor.chunks) {
-        worker_.SendFrame(*chunk,
-                          worker_.MakeHeader(*chunk, FrameType::kPropose), {},
-                          ChunkPhase::kProposing);
+        pipeline_.SendFrame(*chunk, FrameType::kPropose, {},
+                            ChunkPhase::kProposing);
       }
       break;
     case Stage::kEncoded:
@@ -349,13 +351,13 @@ void WorkerDevice::Go(Item& item) {
       break;
     case Stage::kDecode:
       item.op = nullptr;  // the ticket may end
-      worker_.FinishChunk(*item.chunk);
+      pipeline_.FinishChunk(*item.chunk);
       break;
     case Stage::kPush:
     case Stage::kEncode:
       break;
   }
-  worker_.EndJob();
+  pipeline_.EndJob();
 }
 
 // The codes of which the number was not known are one more group.
@@ -380,15 +382,15 @@ void WorkerDevice::CopyCodes(Item& item) {
 void WorkerDevice::HandChunks(Item& item) {
   for (const auto& chunk : item.tensor->chunks) {
     chunk->is_begun = true;
-    worker_.PostChunk(*chunk);
+    pipeline_.PostChunk(*chunk);
   }
 }
 
 void WorkerDevice::SendValues(Item& item) {
   for (const auto& chunk : item.tensor->chunks) {
     chunk->memory = {};
-    worker_.SendFrame(*chunk, worker_.MakeHeader(*chunk, FrameType::kInit),
-                      chunk->value->view(), ChunkPhase::kSent);
+    pipeline_.SendFrame(*chunk, FrameType::kInit, chunk->value->view(),
+                        ChunkPhase::kSent);
   }
 }
 
@@ -396,14 +398,14 @@ void WorkerDevice::SendValues(Item& item) {
 void WorkerDevice::Drop(Item& item) {
   item.op->memory.End(std::exchange(item.use.is_borrowed, false));
   item.op = nullptr;
-  worker_.EndJob();
+  pipeline_.EndJob();
 }
 
 void WorkerDevice::Fail(const absl::Status& why) {
-  worker_.failure_.FailJob(WithExitCode(
+  pipeline_.failure().FailJob(WithExitCode(
       ExitCodeOf(why),
-      absl::Status(why.code(), absl::StrCat(ToString(worker_.group_.id()), ": ",
-                                            why.message()))));
+      absl::Status(why.code(), absl::StrCat(ToString(pipeline_.group().id()),
+                                            ": ", why.message()))));
 }
 
 }  // namespace telegrad

@@ -13,9 +13,9 @@
 
 namespace telegrad {
 
-class DistWorker;
+class ChunkPipeline;
 
-// What DistWorker does with tensors on one device. A thread takes the tensors
+// What a worker does with tensors on one device. A thread takes the tensors
 // of which the gradients have become ready since it last looked, and the
 // answers that have come, queues all of it as one group, by few launches and
 // copies, and looks for groups that have passed: the device works meanwhile,
@@ -23,10 +23,10 @@ class DistWorker;
 // pool.
 class WorkerDevice {
  public:
-  // Unimplemented, with the reason, where there is no such device. `worker`
+  // Unimplemented, with the reason, where there is no such device. `pipeline`
   // outlives it.
-  static absl::StatusOr<std::unique_ptr<WorkerDevice>> Make(Device device,
-                                                            DistWorker* worker);
+  static absl::StatusOr<std::unique_ptr<WorkerDevice>> Make(
+      Device device, ChunkPipeline* pipeline);
   // When its jobs have ended.
   ~WorkerDevice();
 
@@ -56,7 +56,7 @@ class WorkerDevice {
     kGive,
     kDecode,
   };
-  // A job of the worker (CountJob), of a tensor or of one chunk.
+  // A job of the pipeline (CountJob), of a tensor or of one chunk.
   struct Item {
     Stage stage = Stage::kPush;
     WorkerTensor* tensor = nullptr;
@@ -71,7 +71,7 @@ class WorkerDevice {
     bool encodes = false;
   };
 
-  WorkerDevice(std::unique_ptr<DeviceLane> lane, DistWorker* worker);
+  WorkerDevice(std::unique_ptr<DeviceLane> lane, ChunkPipeline* pipeline);
   void Post(Item item);
   void Run();
   // For something to do; false at the end.
@@ -100,7 +100,7 @@ class WorkerDevice {
   void Fail(const absl::Status& why);
 
   std::unique_ptr<DeviceLane> lane_;
-  DistWorker& worker_;
+  ChunkPipeline& pipeline_;
   EngineConfig config_;
   // The thread's.
   std::deque<Group> groups_;

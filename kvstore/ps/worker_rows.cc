@@ -9,7 +9,7 @@
 
 namespace telegrad {
 
-absl::Status WorkerRows::Take(DistWorker& worker, WorkerTensor& tensor,
+absl::Status WorkerRows::Take(ChunkPipeline& pipeline, WorkerTensor& tensor,
                               const TensorView& view, WorkerOp& op) {
   const TensorSpec& spec = tensor.spec();
   op.rows = std::make_shared<WorkerRows>();
@@ -22,12 +22,12 @@ absl::Status WorkerRows::Take(DistWorker& worker, WorkerTensor& tensor,
     return absl::OkStatus();
   }
   rows.values_ = AddRows(spec, view, rows.sorted_);
-  return rows.CheckFinite(worker, spec);
+  return rows.CheckFinite(pipeline, spec);
 }
 
-absl::Status WorkerRows::CheckFinite(DistWorker& worker,
+absl::Status WorkerRows::CheckFinite(ChunkPipeline& pipeline,
                                      const TensorSpec& spec) {
-  const NonFinitePolicy policy = worker.config_.compression.nonfinite;
+  const NonFinitePolicy policy = pipeline.engine().compression.nonfinite;
   if (policy == NonFinitePolicy::kPropagate) return absl::OkStatus();
   float* const values = values_.as<float>();
   const size_t count = spec.row_elems * sorted_.size();
@@ -35,22 +35,22 @@ absl::Status WorkerRows::CheckFinite(DistWorker& worker,
     if (std::isfinite(values[i])) continue;
     if (policy == NonFinitePolicy::kZero) {
       values[i] = 0;
-      ++worker.num_nonfinite_;
+      pipeline.CountNonFinite(1);
       continue;
     }
     const absl::Status status =
         WithExitCode(ExitCode::kNumericFault,
                      absl::DataLossError(absl::StrCat(
-                         ToString(worker.group_.id()), ": gradient of ",
+                         ToString(pipeline.group().id()), ": gradient of ",
                          spec.name, " holds NaN or infinity, the first in row ",
                          sorted_[i / spec.row_elems])));
-    worker.failure_.FailJob(status);
+    pipeline.failure().FailJob(status);
     return status;
   }
   return absl::OkStatus();
 }
 
-void WorkerRows::Send(DistWorker& worker, WorkerChunk& chunk,
+void WorkerRows::Send(ChunkPipeline& pipeline, WorkerChunk& chunk,
                       const float* values) {
   Buffer& payload = payloads_[chunk.plan().index];
   payload =
@@ -58,24 +58,23 @@ void WorkerRows::Send(DistWorker& worker, WorkerChunk& chunk,
   chunk.memory = {};
   const FrameType type =
       values != nullptr ? FrameType::kPushRows : FrameType::kPullRows;
-  worker.SendFrame(chunk, worker.MakeHeader(chunk, type), payload.view(),
-                   ChunkPhase::kSent);
+  pipeline.SendFrame(chunk, type, payload.view(), ChunkPhase::kSent);
 }
 
-void WorkerRows::Push(DistWorker& worker, WorkerChunk& chunk) {
+void WorkerRows::Push(ChunkPipeline& pipeline, WorkerChunk& chunk) {
   // Without any row it is a push all the same.
   static constexpr float kNone = 0;
-  Send(worker, chunk, sorted_.empty() ? &kNone : values_.as<float>());
+  Send(pipeline, chunk, sorted_.empty() ? &kNone : values_.as<float>());
 }
 
-void WorkerRows::Pull(DistWorker& worker, WorkerTensor& tensor) {
+void WorkerRows::Pull(ChunkPipeline& pipeline, WorkerTensor& tensor) {
   const size_t row_elems = tensor.spec().row_elems;
   for (auto& chunk : tensor.chunks) {
     const RowRange range = RowsIn(chunk->plan(), row_elems, sorted_);
     if (range.begin == range.end) {
-      worker.FinishChunk(*chunk);
+      pipeline.FinishChunk(*chunk);
     } else {
-      Send(worker, *chunk, nullptr);
+      Send(pipeline, *chunk, nullptr);
     }
   }
 }

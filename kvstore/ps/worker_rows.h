@@ -5,7 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kvstore/ps/worker.h"
+#include "kvstore/ps/chunk_pipeline.h"
 
 namespace telegrad {
 
@@ -15,12 +15,12 @@ class WorkerRows {
  public:
   // Of a view that CheckRowViews lets pass; a push's values are the operation's
   // own from here on. Errors end the job: gradients that the policy refuses.
-  static absl::Status Take(DistWorker& worker, WorkerTensor& tensor,
+  static absl::Status Take(ChunkPipeline& pipeline, WorkerTensor& tensor,
                            const TensorView& view, WorkerOp& op);
 
-  void Push(DistWorker& worker, WorkerChunk& chunk);
+  void Push(ChunkPipeline& pipeline, WorkerChunk& chunk);
   // Asks for rows of all chunks that have any.
-  void Pull(DistWorker& worker, WorkerTensor& tensor);
+  void Pull(ChunkPipeline& pipeline, WorkerTensor& tensor);
   // Where the answer to that goes, and its way from there to the caller.
   absl::StatusOr<Bytes> Target(int contributors, WorkerChunk& chunk,
                                const FrameHeader& header,
@@ -29,8 +29,8 @@ class WorkerRows {
   void Give(const WorkerTensor& tensor, WorkerOp& op) const;
 
  private:
-  void Send(DistWorker& worker, WorkerChunk& chunk, const float* values);
-  absl::Status CheckFinite(DistWorker& worker, const TensorSpec& spec);
+  void Send(ChunkPipeline& pipeline, WorkerChunk& chunk, const float* values);
+  absl::Status CheckFinite(ChunkPipeline& pipeline, const TensorSpec& spec);
 
   std::vector<int64_t> given_;    // as the caller's view has them
   std::vector<uint64_t> sorted_;  // each once

@@ -25,7 +25,6 @@ MAX_CODE = 95000
 # entry goes when its code is small enough.
 LARGER = {
     ("tests/compression/codec_conformance_test.cc", "function", "TEST_P"): 62,
-    ("kvstore/ps/worker.h", "class", "DistWorker"): 41,
     ("tests/topology/doctor_machines.h", "function", "DoctorCases"): 150,
 }
 
