@@ -248,14 +248,15 @@ void ChunkPipeline::SendFrame(WorkerChunk& chunk, FrameType type,
                               ConstBytes payload, ChunkPhase next) {
   const WorkerOp& op = *chunk.op;
   const Chunk& plan = chunk.plan();
-  FrameHeader header = links_.HeaderTo(plan.server, type);
-  header.flags = FlagsOf(op.kind);
+  FrameHeader header = links_.Addressed(
+      plan.server, {.type = type,
+                    .flags = FlagsOf(op.kind),
+                    .priority = op.priority,
+                    .key = op.key,
+                    .chunk = plan.index,
+                    .payload_bytes = static_cast<uint32_t>(payload.size),
+                    .contributors = 1});
   if (links_.is_in_memory(plan.server)) header.flags |= kFlagInMemory;
-  header.priority = op.priority;
-  header.key = op.key;
-  header.chunk = plan.index;
-  header.contributors = 1;
-  header.payload_bytes = static_cast<uint32_t>(payload.size);
   Write(chunk.codec->Push(op.step, op.wish), header);
   if (counts_traffic_) {
     ++num_frames_;

@@ -112,12 +112,11 @@ void ServerLinks::Send(int server, OutgoingFrame frame) {
   At(server).sender->Enqueue(std::move(frame));
 }
 
-FrameHeader ServerLinks::HeaderTo(int server, FrameType type) const {
-  const Membership& membership = group_.membership();
-  return {.type = type,
-          .epoch = membership.epoch,
-          .source = static_cast<uint16_t>(group_.rank()),
-          .destination = static_cast<uint16_t>(server)};
+FrameHeader ServerLinks::Addressed(int server, FrameHeader header) const {
+  header.epoch = group_.membership().epoch;
+  header.source = static_cast<uint16_t>(group_.rank());
+  header.destination = static_cast<uint16_t>(server);
+  return header;
 }
 
 void ServerLinks::Run() {
@@ -241,8 +240,9 @@ void ServerLinks::SendHandshake(int server, FrameType type,
                                 absl::string_view message) {
   auto kept = std::make_shared<std::string>(message);
   const ConstBytes payload(kept->data(), kept->size());
-  FrameHeader header = HeaderTo(server, type);
-  header.payload_bytes = static_cast<uint32_t>(payload.size);
+  const FrameHeader header = Addressed(
+      server,
+      {.type = type, .payload_bytes = static_cast<uint32_t>(payload.size)});
   Send(server, {.header = SerializeFrame(header, payload),
                 .payload = payload,
                 .keep_alive = kept,

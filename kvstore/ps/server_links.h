@@ -60,7 +60,8 @@ class ServerLinks : private TransportHandler {
   size_t size() const { return links_.size(); }
   bool is_in_memory(int server) const { return At(server).is_in_memory; }
   const std::string& details() const { return details_; }
-  FrameHeader HeaderTo(int server, FrameType type) const;
+  // With epoch, source and destination.
+  FrameHeader Addressed(int server, FrameHeader header) const;
 
  private:
   struct Link {

@@ -39,19 +39,16 @@ absl::StatusOr<Buffer> ServerQuestions::Ask(FrameHeader header,
     current_ = question;
   }
   header.payload_bytes = static_cast<uint32_t>(question->text.size());
-  links_.Post([this, question, header]() mutable {
+  links_.Post([this, question, header] {
     const ConstBytes payload(question->text.data(), question->text.size());
     for (size_t i = 0; i < links_.size(); ++i) {
       if (question->is_answered[i]) continue;
       const int to = static_cast<int>(i);
-      const FrameHeader route = links_.HeaderTo(to, header.type);
-      header.epoch = route.epoch;
-      header.source = route.source;
-      header.destination = route.destination;
-      links_.Send(to, {.header = SerializeFrame(header, payload),
-                       .payload = payload,
-                       .keep_alive = question,
-                       .priority = kUrgent});
+      links_.Send(
+          to, {.header = SerializeFrame(links_.Addressed(to, header), payload),
+               .payload = payload,
+               .keep_alive = question,
+               .priority = kUrgent});
     }
   });
   RETURN_IF_ERROR(Ticket(question->ticket).Wait(Clock::now() + timeout_));

@@ -40,7 +40,9 @@ DistWorker::DistWorker(const StoreOptions& options, const StoreTraits& traits,
       links_(group, failure_, *this),
       questions_(links_, failure_, group.options().operation_timeout),
       link_(group, links_, failure_),
-      codecs_(tensors_) {
+      codecs_(tensors_),
+      states_(traits_, group, config_, engine_, tensors_, questions_,
+              failure_) {
   group_.OnFailure([this](const absl::Status& why) { failure_.Set(why); });
 }
 

@@ -26,8 +26,6 @@ namespace telegrad {
 // Callers' methods note an operation, post jobs, and return. Public methods are
 // thread-safe after Init.
 class DistWorker : public KVStore, private ServerLinks::Receiver {
-  friend class WorkerStates;
-
  public:
   // `group` outlives it.
   DistWorker(const StoreOptions& options, const StoreTraits& traits,
@@ -93,7 +91,7 @@ class DistWorker : public KVStore, private ServerLinks::Receiver {
   ServerQuestions questions_;
   WorkerLink link_;
   WorkerCodecs codecs_;
-  WorkerStates states_{*this};
+  WorkerStates states_;
   mutable Mutex mutex_;  // of devices_
 };
 

@@ -221,10 +221,11 @@ void WorkerLink::SendProbe(const std::shared_ptr<Measurement>& active,
   FrameHeaderBytes& bytes = active->headers[index];
   // The check of a payload takes time, which gradients take on other threads.
   if (bytes == FrameHeaderBytes{} || !(active->frames[index] == frame)) {
-    FrameHeader header = links_.HeaderTo(server, FrameType::kProbe);
-    header.step = frame.answer_bytes;
-    header.payload_bytes = frame.payload_bytes;
-    bytes = SerializeFrame(header, payload);
+    bytes = SerializeFrame(
+        links_.Addressed(server, {.type = FrameType::kProbe,
+                                  .step = frame.answer_bytes,
+                                  .payload_bytes = frame.payload_bytes}),
+        payload);
     active->frames[index] = frame;
   }
   links_.Send(server, {.header = bytes,

@@ -8,7 +8,6 @@
 #include "kvstore/engine/checks.h"
 #include "kvstore/engine/codec_state.h"
 #include "kvstore/ps/chunk_state.h"
-#include "kvstore/ps/worker.h"
 
 namespace telegrad {
 namespace {
@@ -22,57 +21,55 @@ absl::Status NotWhole(absl::string_view name, uint32_t chunk) {
 }  // namespace
 
 absl::Status WorkerStates::CheckIdle() const {
-  RETURN_IF_ERROR(worker_.failure_.status());
-  if (worker_.config_.optimizer.update_on == UpdateOn::kWorker) {
+  RETURN_IF_ERROR(failure_.status());
+  if (config_.optimizer.update_on == UpdateOn::kWorker) {
     return absl::FailedPreconditionError(
         "states of a store whose optimizer is on the workers");
   }
-  return worker_.tensors_.CheckIdle("states");
+  return tensors_.CheckIdle("states");
 }
 
 absl::StatusOr<std::string> WorkerStates::Save() {
   RETURN_IF_ERROR(CheckIdle());
-  RETURN_IF_ERROR(worker_.group_.Gather("states", "").status());
+  RETURN_IF_ERROR(group_.Gather("states", "").status());
   std::string text;
-  if (worker_.rank_ == 0) {
+  if (group_.rank() == 0) {
     absl::StatusOr<OptimizerStates> states = Fetch();
     if (!states.ok()) {
-      worker_.failure_.FailJob(states.status());  // the others wait for us
+      failure_.FailJob(states.status());  // the others wait for us
       return states.status();
     }
     text = SerializeStates(*states);
   }
-  RETURN_IF_ERROR(worker_.group_.Gather("states saved", "").status());
+  RETURN_IF_ERROR(group_.Gather("states saved", "").status());
   return text;
 }
 
 absl::Status WorkerStates::CheckCodec(Key key) const {
-  RETURN_IF_ERROR(worker_.failure_.status());
-  if (worker_.traits_.is_async) {
+  RETURN_IF_ERROR(failure_.status());
+  if (traits_.is_async) {
     return absl::UnimplementedError(absl::StrCat(
-        "what codecs keep in a store of type ", worker_.traits_.type,
+        "what codecs keep in a store of type ", traits_.type,
         ", whose workers have no rounds together, cannot be saved yet"));
   }
-  RETURN_IF_ERROR(CheckKey(key, worker_.tensors_.size()));
-  const WorkerTensor& tensor = worker_.tensors_[key];
+  RETURN_IF_ERROR(CheckKey(key, tensors_.size()));
+  const WorkerTensor& tensor = tensors_[key];
   return tensor.turns.CheckIdle("state", tensor.spec());
 }
 
 absl::StatusOr<std::string> WorkerStates::SaveCodec(Key key) {
   RETURN_IF_ERROR(CheckCodec(key));
-  WorkerTensor& tensor = worker_.tensors_[key];
+  WorkerTensor& tensor = tensors_[key];
   std::vector<std::string> sections;
   ASSIGN_OR_RETURN(sections.emplace_back(), tensor.codec->Save());
   for (const auto& chunk : tensor.chunks) {
-    if (worker_.rank_ != 0) break;
+    if (group_.rank() != 0) break;
     const Chunk& plan = chunk->plan();
     const FrameHeader ask{.type = FrameType::kAskState,
                           .step = kCodecState,
                           .key = key,
-                          .chunk = plan.index,
-                          .destination = static_cast<uint16_t>(plan.server)};
-    ASSIGN_OR_RETURN(const Buffer answer,
-                     worker_.questions_.Ask(ask, "", plan.server));
+                          .chunk = plan.index};
+    ASSIGN_OR_RETURN(const Buffer answer, questions_.Ask(ask, "", plan.server));
     sections.emplace_back(answer.as<char>(), answer.size());
   }
   return CodecSectionsText(tensor.turns.rounds(), sections);
@@ -80,8 +77,8 @@ absl::StatusOr<std::string> WorkerStates::SaveCodec(Key key) {
 
 absl::Status WorkerStates::LoadCodec(Key key, absl::string_view text) {
   RETURN_IF_ERROR(CheckCodec(key));
-  WorkerTensor& tensor = worker_.tensors_[key];
-  const size_t num_sums = worker_.rank_ == 0 ? tensor.chunks.size() : 0;
+  WorkerTensor& tensor = tensors_[key];
+  const size_t num_sums = group_.rank() == 0 ? tensor.chunks.size() : 0;
   ASSIGN_OR_RETURN(const CodecSections read,
                    ReadCodecSections(text, 1 + num_sums));
   RETURN_IF_ERROR(tensor.codec->Load(read.sections[0]));
@@ -90,11 +87,9 @@ absl::Status WorkerStates::LoadCodec(Key key, absl::string_view text) {
     const FrameHeader give{.type = FrameType::kSetState,
                            .step = kCodecState,
                            .key = key,
-                           .chunk = plan.index,
-                           .destination = static_cast<uint16_t>(plan.server)};
+                           .chunk = plan.index};
     RETURN_IF_ERROR(
-        worker_.questions_
-            .Ask(give, std::string(read.sections[1 + i]), plan.server)
+        questions_.Ask(give, std::string(read.sections[1 + i]), plan.server)
             .status());
   }
   tensor.turns.set_rounds(read.rounds);
@@ -106,24 +101,24 @@ absl::StatusOr<Recut> WorkerStates::RecutOf(Key key,
   RETURN_IF_ERROR(CheckCodec(key));
   std::vector<TensorSpec> specs;
   for (size_t i = 0; i <= key; ++i) {
-    specs.push_back(worker_.tensors_[i].spec());
+    specs.push_back(tensors_[i].spec());
   }
   const auto layout = [&](int servers) -> absl::StatusOr<TensorLayout> {
     ASSIGN_OR_RETURN(std::vector<TensorLayout> plan,
-                     MakeShardPlan(specs, servers, worker_.options_.chunk_elems,
-                                   worker_.config_.compression));
+                     MakeShardPlan(specs, servers, config_.chunk_elems,
+                                   config_.compression));
     return std::move(plan.back());
   };
-  Recut recut{.spec = specs.back(), .config = &worker_.engine_};
+  Recut recut{.spec = specs.back(), .config = &engine_};
   ASSIGN_OR_RETURN(recut.from, layout(old.num_servers));
-  ASSIGN_OR_RETURN(recut.to, layout(worker_.group_.num_servers()));
+  ASSIGN_OR_RETURN(recut.to, layout(group_.num_servers()));
   return recut;
 }
 
 absl::StatusOr<std::string> WorkerStates::RecutCodec(Key key,
                                                      const OldCodecs& old) {
   ASSIGN_OR_RETURN(const Recut recut, RecutOf(key, old));
-  return RecutCodecs(recut, old, worker_.rank_ == 0);
+  return RecutCodecs(recut, old, group_.rank() == 0);
 }
 
 absl::StatusOr<double> WorkerStates::HeldNorm(Key key, const OldCodecs& old) {
@@ -132,9 +127,9 @@ absl::StatusOr<double> WorkerStates::HeldNorm(Key key, const OldCodecs& old) {
 }
 
 absl::StatusOr<OptimizerStates> WorkerStates::Fetch() {
-  OptimizerStates states{.kind = worker_.config_.optimizer.kind, .tensors = {}};
-  for (size_t key = 0; key < worker_.tensors_.size(); ++key) {
-    const TensorSpec& spec = worker_.tensors_[key].spec();
+  OptimizerStates states{.kind = config_.optimizer.kind, .tensors = {}};
+  for (size_t key = 0; key < tensors_.size(); ++key) {
+    const TensorSpec& spec = tensors_[key].spec();
     states.tensors.push_back({.name = spec.name,
                               .num_elems = spec.num_elems,
                               .num_steps = 0,
@@ -146,16 +141,15 @@ absl::StatusOr<OptimizerStates> WorkerStates::Fetch() {
 
 absl::Status WorkerStates::FetchTensor(Key key, TensorState& state) {
   size_t num_arrays = 1;  // until a server says it
-  for (const auto& chunk : worker_.tensors_[key].chunks) {
+  for (const auto& chunk : tensors_[key].chunks) {
     const Chunk& plan = chunk->plan();
     for (size_t i = 0; i < num_arrays; ++i) {
       FrameHeader ask{.type = FrameType::kAskState,
                       .step = i,
                       .key = key,
-                      .chunk = plan.index,
-                      .destination = static_cast<uint16_t>(plan.server)};
+                      .chunk = plan.index};
       ASSIGN_OR_RETURN(const Buffer answer,
-                       worker_.questions_.Ask(ask, "", plan.server));
+                       questions_.Ask(ask, "", plan.server));
       ASSIGN_OR_RETURN(const ChunkState part,
                        ReadChunkState(answer.view(), plan.num_elems));
       if (plan.index == 0 && i == 0) {
@@ -179,27 +173,27 @@ absl::Status WorkerStates::FetchTensor(Key key, TensorState& state) {
 
 absl::Status WorkerStates::Load(absl::string_view text) {
   RETURN_IF_ERROR(CheckIdle());
-  RETURN_IF_ERROR(worker_.group_.Gather("states", "").status());
+  RETURN_IF_ERROR(group_.Gather("states", "").status());
   absl::Status status;
-  if (worker_.rank_ == 0) {
+  if (group_.rank() == 0) {
     std::vector<TensorSpec> tensors;
-    for (size_t key = 0; key < worker_.tensors_.size(); ++key) {
-      tensors.push_back(worker_.tensors_[key].spec());
+    for (size_t key = 0; key < tensors_.size(); ++key) {
+      tensors.push_back(tensors_[key].spec());
     }
     const absl::StatusOr<OptimizerStates> states = ParseStates(text);
     status = states.status();
     if (status.ok()) {
-      status = CheckStates(*states, worker_.config_.optimizer.kind, tensors);
+      status = CheckStates(*states, config_.optimizer.kind, tensors);
     }
     if (status.ok()) {
       status = Send(*states);
-      if (!status.ok()) worker_.failure_.FailJob(status);
+      if (!status.ok()) failure_.FailJob(status);
     }
   }
   // What is refused is refused by all.
   ASSIGN_OR_RETURN(
       const std::vector<std::string> verdicts,
-      worker_.group_.Gather("states loaded", std::string(status.message())));
+      group_.Gather("states loaded", std::string(status.message())));
   if (!status.ok() || verdicts[0].empty()) return status;
   return absl::InvalidArgumentError(absl::StrCat("worker/0: ", verdicts[0]));
 }
@@ -207,7 +201,7 @@ absl::Status WorkerStates::Load(absl::string_view text) {
 absl::Status WorkerStates::Send(const OptimizerStates& states) {
   for (size_t key = 0; key < states.tensors.size(); ++key) {
     const TensorState& state = states.tensors[key];
-    for (const auto& chunk : worker_.tensors_[key].chunks) {
+    for (const auto& chunk : tensors_[key].chunks) {
       const Chunk& plan = chunk->plan();
       // Without arrays one frame takes them away.
       for (size_t i = 0; i < std::max<size_t>(1, state.arrays.size()); ++i) {
@@ -219,9 +213,8 @@ absl::Status WorkerStates::Send(const OptimizerStates& states) {
         FrameHeader give{.type = FrameType::kSetState,
                          .step = i,
                          .key = static_cast<Key>(key),
-                         .chunk = plan.index,
-                         .destination = static_cast<uint16_t>(plan.server)};
-        RETURN_IF_ERROR(worker_.questions_
+                         .chunk = plan.index};
+        RETURN_IF_ERROR(questions_
                             .Ask(give,
                                  ChunkStateText(state.num_steps,
                                                 state.arrays.size(), values),

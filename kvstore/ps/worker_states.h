@@ -3,17 +3,29 @@
 #include <string>
 
 #include "kvstore/engine/recut.h"
-#include "kvstore/states.h"
+#include "kvstore/kvstore.h"
+#include "kvstore/ps/job_config.h"
+#include "kvstore/ps/server_questions.h"
+#include "kvstore/ps/tensor_table.h"
 
 namespace telegrad {
-
-class DistWorker;
 
 // A worker's way to what servers keep: worker 0 asks for each chunk's, one
 // after the other, while no worker has an operation under way.
 class WorkerStates : public StateAccess, private CodecStates {
  public:
-  explicit WorkerStates(DistWorker& worker) : worker_(worker) {}
+  // All outlive it.
+  WorkerStates(const StoreTraits& traits, WorkerGroup& group,
+               const JobConfig& config, const EngineConfig& engine,
+               const TensorTable& tensors, ServerQuestions& questions,
+               WorkerFailure& failure)
+      : traits_(traits),
+        group_(group),
+        config_(config),
+        engine_(engine),
+        tensors_(tensors),
+        questions_(questions),
+        failure_(failure) {}
   absl::StatusOr<std::string> Save() override;
   absl::Status Load(absl::string_view text) override;
   CodecStates* codec_states() override { return this; }
@@ -31,7 +43,13 @@ class WorkerStates : public StateAccess, private CodecStates {
   absl::Status FetchTensor(Key key, TensorState& state);
   absl::Status Send(const OptimizerStates& states);
 
-  DistWorker& worker_;
+  const StoreTraits& traits_;
+  WorkerGroup& group_;
+  const JobConfig& config_;
+  const EngineConfig& engine_;
+  const TensorTable& tensors_;
+  ServerQuestions& questions_;
+  WorkerFailure& failure_;
 };
 
 }  // namespace telegrad
