@@ -1,0 +1,74 @@
+#include "gmock/gmock.h"
+#include "kvstore/ps/worker_tensor.h"
+#include "tests/testing/status_matchers.h"
+
+// Whose turn it is with a worker's tensor, and what a failure does to that.
+namespace telegrad {
+namespace {
+
+using testing::IsOk;
+using testing::StatusIs;
+
+constexpr auto kNotNow = absl::StatusCode::kFailedPrecondition;
+
+class Turns : public ::testing::Test {
+ protected:
+  absl::Status Begin(const std::shared_ptr<WorkerOp>& op) {
+    return turns_.Begin(spec_, op, failure_);
+  }
+  static std::shared_ptr<WorkerOp> Op(OpKind kind) {
+    return std::make_shared<WorkerOp>(kind, Key{0}, ConstBytes(), Bytes());
+  }
+
+  const TensorSpec spec_{"a", 4};
+  const std::unique_ptr<WorkerGroup> group_ = MakeSoloGroup();
+  int num_wakes_ = 0;
+  WorkerFailure failure_{*group_, [this] { ++num_wakes_; }};
+  WorkerTurns turns_;
+};
+
+TEST_F(Turns, AreOneOperationsAtATime) {
+  const auto value = Op(OpKind::kGiveValue);
+  const auto push = Op(OpKind::kPushPull);
+  ASSERT_THAT(Begin(value), IsOk());
+  EXPECT_THAT(Begin(push), StatusIs(kNotNow, "has an operation already"));
+  EXPECT_THAT(turns_.CheckIdle("a change", spec_),
+              StatusIs(kNotNow, "a change within a round of tensor a"));
+  EXPECT_EQ(turns_.End(*value), value);
+  EXPECT_THAT(turns_.CheckIdle("a change", spec_), IsOk());
+  EXPECT_EQ(turns_.End(*value), nullptr);
+  ASSERT_THAT(Begin(push), IsOk());
+  EXPECT_EQ(turns_.active(), push);
+}
+
+TEST_F(Turns, CountRoundsAndBroadcastsApart) {
+  for (uint64_t step = 0; step < 3; ++step) {
+    for (const OpKind kind : {OpKind::kTakeValue, OpKind::kPush}) {
+      const auto op = Op(kind);
+      ASSERT_THAT(Begin(op), IsOk());
+      EXPECT_EQ(op->step, step);
+      turns_.End(*op);
+    }
+    const auto pull = Op(OpKind::kPull);
+    ASSERT_THAT(Begin(pull), IsOk());
+    EXPECT_EQ(pull->step, step + 1);
+    turns_.End(*pull);
+  }
+  EXPECT_EQ(turns_.rounds(), 3u);
+}
+
+TEST_F(Turns, APullNeedsAValue) {
+  EXPECT_THAT(Begin(Op(OpKind::kPull)), StatusIs(kNotNow, "has no value"));
+}
+
+TEST_F(Turns, EndWithTheFirstFailure) {
+  failure_.Set(absl::DataLossError("first"));
+  failure_.Set(absl::AbortedError("second"));
+  EXPECT_EQ(num_wakes_, 2);
+  EXPECT_THAT(Begin(Op(OpKind::kPush)),
+              StatusIs(absl::StatusCode::kDataLoss, "first"));
+  EXPECT_EQ(turns_.active(), nullptr);
+}
+
+}  // namespace
+}  // namespace telegrad
