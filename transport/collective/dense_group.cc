@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
-#include "base/crc32c.h"
 #include "base/status_macros.h"
+#include "transport/collective/arguments.h"
 #include "transport/collective/choose.h"
 #include "transport/collective/eager.h"
 
@@ -43,22 +41,6 @@ DenseGroup::DenseGroup(std::unique_ptr<Mesh> mesh)
       place_({.rank = mesh_->rank(),
               .world_size = mesh_->world_size(),
               .chunk_bytes = mesh_->options().chunk_bytes}) {}
-
-absl::Status DenseGroup::CheckMemory(const void* memory, size_t count,
-                                     size_t blocks, Dtype type) const {
-  const size_t size = SizeOf(type);
-  if (count > std::numeric_limits<size_t>::max() / 2 / size / blocks) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("count ", count, " is beyond any memory"));
-  }
-  if (count > 0 &&
-      (memory == nullptr || reinterpret_cast<uintptr_t>(memory) % size != 0)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("memory of ", count, " ", ToString(type),
-                     " is null or not aligned to ", size, " bytes"));
-  }
-  return absl::OkStatus();
-}
 
 absl::Status DenseGroup::Begin(Signature& signature,
                                CollectiveSettings settings, size_t bytes) {
@@ -155,26 +137,15 @@ absl::Status DenseGroup::Allgather(const void* in, void* out, size_t count,
 absl::Status DenseGroup::Allgatherv(const void* in, void* out,
                                     std::span<const size_t> counts, Dtype type,
                                     CollectiveSettings settings) {
-  if (counts.size() != static_cast<size_t>(world_size())) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "allgatherv: ", counts.size(), " counts for ", world_size(), " ranks"));
-  }
-  size_t total = 0;
+  ASSIGN_OR_RETURN(const Signature signature,
+                   AllgathervOf(counts, world_size(), type));
   std::vector<size_t> bytes;
   for (const size_t count : counts) {
     RETURN_IF_ERROR(CheckMemory(out, count, counts.size(), type));
-    total += count;
     bytes.push_back(count * SizeOf(type));
   }
   RETURN_IF_ERROR(CheckMemory(in, counts[rank()], 1, type));
-  // Never 0, which means an allgather of equal blocks.
-  const uint32_t layout = Crc32c(counts.data(), counts.size_bytes()) | 1;
-  return GatherBlocks(in, out, Concatenate(bytes),
-                      {.operation = Operation::kAllgather,
-                       .type = type,
-                       .count = total,
-                       .layout = layout},
-                      settings);
+  return GatherBlocks(in, out, Concatenate(bytes), signature, settings);
 }
 
 absl::Status DenseGroup::GatherBlocks(const void* in, void* out,
@@ -201,10 +172,7 @@ absl::Status DenseGroup::Broadcast(void* data, size_t count, Dtype type,
                                    int root, CollectiveSettings settings) {
   const Mesh::Turn turn(*mesh_);
   RETURN_IF_ERROR(CheckMemory(data, count, 1, type));
-  if (root < 0 || root >= world_size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("broadcast: root ", root, " of ", world_size(), " ranks"));
-  }
+  RETURN_IF_ERROR(CheckRoot(root, world_size()));
   const size_t bytes = count * SizeOf(type);
   Signature signature{.operation = Operation::kBroadcast,
                       .type = type,

@@ -45,9 +45,6 @@ class DenseGroup : public Group {
  private:
   absl::Status Begin(Signature& signature, CollectiveSettings settings,
                      size_t bytes);
-  // FailedPrecondition and InvalidArgument of arguments leave the group whole.
-  absl::Status CheckMemory(const void* memory, size_t count, size_t blocks,
-                           Dtype type) const;
   absl::Status End(absl::Status status);
   absl::Status Run(Schedule schedule);
   absl::Status GatherBlocks(const void* in, void* out, const Blocks& blocks,

@@ -1,12 +1,11 @@
 #include "transport/collective/nccl/nccl_group.h"
 
-#include <limits>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/crc32c.h"
 #include "base/status_macros.h"
+#include "transport/collective/arguments.h"
 #include "transport/collective/eager.h"
 #include "transport/collective/nccl/environment.h"
 #include "transport/collective/nccl/greeting.h"
@@ -131,17 +130,8 @@ TransportInfo NcclGroup::info() const {
 
 absl::Status NcclGroup::CheckMemory(const void* memory, size_t count,
                                     size_t blocks, Dtype type) const {
-  const size_t size = SizeOf(type);
-  if (count > std::numeric_limits<size_t>::max() / 2 / size / blocks) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("count ", count, " is beyond any memory"));
-  }
+  RETURN_IF_ERROR(collective::CheckMemory(memory, count, blocks, type));
   if (count == 0) return absl::OkStatus();
-  if (memory == nullptr || reinterpret_cast<uintptr_t>(memory) % size != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("memory of ", count, " ", ToString(type),
-                     " is null or not aligned to ", size, " bytes"));
-  }
   cudaPointerAttributes attributes = {};
   const cudaError_t error =
       library_.pointer_get_attributes(&attributes, memory);
@@ -232,24 +222,15 @@ absl::Status NcclGroup::Allgather(const void* in, void* out, size_t count,
 absl::Status NcclGroup::Allgatherv(const void* in, void* out,
                                    std::span<const size_t> counts, Dtype type,
                                    CollectiveSettings settings) {
-  if (counts.size() != static_cast<size_t>(world_size())) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "allgatherv: ", counts.size(), " counts for ", world_size(), " ranks"));
-  }
-  size_t total = 0;
+  ASSIGN_OR_RETURN(const Signature signature,
+                   AllgathervOf(counts, world_size(), type));
   for (const size_t count : counts) {
     RETURN_IF_ERROR(CheckMemory(out, count, counts.size(), type));
-    total += count;
   }
   RETURN_IF_ERROR(
       CheckMemory(in, counts[static_cast<size_t>(rank())], 1, type));
-  // Never 0, which means an allgather of equal blocks.
-  const uint32_t layout = Crc32c(counts.data(), counts.size_bytes()) | 1;
-  return Run({.operation = Operation::kAllgather,
-              .type = type,
-              .count = total,
-              .layout = layout},
-             settings, [&](ncclComm_t communicator, cudaStream_t stream) {
+  return Run(signature, settings,
+             [&](ncclComm_t communicator, cudaStream_t stream) {
                Together together(library_);
                size_t offset = 0;
                for (int root = 0; root < world_size(); ++root) {
@@ -270,10 +251,7 @@ absl::Status NcclGroup::Allgatherv(const void* in, void* out,
 absl::Status NcclGroup::Broadcast(void* data, size_t count, Dtype type,
                                   int root, CollectiveSettings settings) {
   RETURN_IF_ERROR(CheckMemory(data, count, 1, type));
-  if (root < 0 || root >= world_size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("broadcast: root ", root, " of ", world_size(), " ranks"));
-  }
+  RETURN_IF_ERROR(CheckRoot(root, world_size()));
   return Run({.operation = Operation::kBroadcast,
               .type = type,
               .root = root,
