@@ -1,7 +1,9 @@
 #include "transport/job/frame_connection.h"
 
 #include <sys/socket.h>
+#include <sys/uio.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -13,6 +15,7 @@ namespace telegrad {
 namespace {
 
 constexpr size_t kLengthBytes = 4;
+constexpr size_t kFramesAtOnce = 64;  // in one call of the kernel
 
 }  // namespace
 
@@ -61,25 +64,38 @@ absl::StatusOr<std::optional<std::string>> FrameConnection::Next(
 }
 
 void FrameConnection::Send(Frame frame) {
-  if (is_write_failed_) return;
-  unsent_.push_back(std::move(frame));
+  Queue(std::move(frame));
   Flush();
+}
+
+void FrameConnection::Queue(Frame frame) {
+  if (!is_write_failed_) unsent_.push_back(std::move(frame));
 }
 
 void FrameConnection::Flush() {
   while (!unsent_.empty()) {
-    const std::string& frame = *unsent_.front();
-    const ssize_t sent = send(fd_.get(), frame.data() + sent_of_first_,
-                              frame.size() - sent_of_first_, MSG_NOSIGNAL);
+    std::array<iovec, kFramesAtOnce> parts;
+    size_t count = 0;
+    for (; count < std::min(parts.size(), unsent_.size()); ++count) {
+      const std::string& frame = *unsent_[count];
+      const size_t begin = count == 0 ? sent_of_first_ : 0;
+      parts[count] = {.iov_base = const_cast<char*>(frame.data() + begin),
+                      .iov_len = frame.size() - begin};
+    }
+    msghdr message = {};
+    message.msg_iov = parts.data();
+    message.msg_iovlen = count;
+    const ssize_t sent = sendmsg(fd_.get(), &message, MSG_NOSIGNAL);
     if (sent < 0) {
       if (errno == EINTR) continue;
       if (errno != EAGAIN && errno != EWOULDBLOCK) is_write_failed_ = true;
       break;
     }
     sent_of_first_ += static_cast<size_t>(sent);
-    if (sent_of_first_ < frame.size()) continue;
-    unsent_.pop_front();
-    sent_of_first_ = 0;
+    while (!unsent_.empty() && sent_of_first_ >= unsent_.front()->size()) {
+      sent_of_first_ -= unsent_.front()->size();
+      unsent_.pop_front();
+    }
   }
   if (is_write_failed_) unsent_.clear();
 }

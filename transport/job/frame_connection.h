@@ -39,6 +39,7 @@ class FrameConnection {
   // Sends as much as the socket takes, keeps the rest for Flush. Errors are
   // Read's to tell: what the peer said before it went is read first.
   void Send(Frame frame);
+  void Queue(Frame frame);  // sends nothing before Flush
   void Flush();
   bool has_unsent() const { return !unsent_.empty(); }
 

@@ -184,7 +184,10 @@ void SchedulerConnections::Deliver(TimePoint now) {
   for (SchedulerState::Delivery& delivery : job_->TakeSends()) {
     const auto found = connections_.find(delivery.to);
     if (found == connections_.end()) continue;
-    found->second.frames.Send(std::move(delivery.frame));
+    found->second.frames.Queue(std::move(delivery.frame));
+  }
+  for (auto& [id, connection] : connections_) {
+    if (connection.frames.has_unsent()) connection.frames.Flush();
   }
   std::erase_if(connections_, [now](const auto& entry) {
     const Connection& one = entry.second;
