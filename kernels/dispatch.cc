@@ -8,15 +8,18 @@
 #include "kernels/device_copy.h"
 #include "kernels/device_queue.h"
 #include "kernels/device_scope.h"
+#include "kernels/frozen_adam.h"
 #include "kernels/gather.h"
 #include "kernels/host_queue.h"
 #include "kernels/prefetch.h"
 #include "kernels/reference.h"
+#include "kernels/reference/frozen_adam.h"
 #include "kernels/reference/gather.h"
 #if TELEGRAD_WITH_CUDA
 #include "kernels/cuda/current_device.h"
 #include "kernels/cuda/device_copy.h"
 #include "kernels/cuda/device_queue.h"
+#include "kernels/cuda/frozen_adam.h"
 #include "kernels/cuda/gather.h"
 #include "kernels/cuda/probe.h"
 #endif
@@ -183,6 +186,17 @@ const GatherKernels& GatherKernelsOf([[maybe_unused]] DeviceKind kind) {
   static constexpr GatherKernels kGather = {reference::Clear, reference::Sample,
                                             reference::GatherMany};
   return kGather;
+}
+
+const FrozenAdamKernels& FrozenAdamKernelsOf([[maybe_unused]] DeviceKind kind) {
+#if TELEGRAD_WITH_CUDA
+  static constexpr FrozenAdamKernels kCudaFrozen = {cuda::ToMean,
+                                                    cuda::StepByMean};
+  if (kind == DeviceKind::kCuda) return kCudaFrozen;
+#endif
+  static constexpr FrozenAdamKernels kFrozen = {reference::ToMean,
+                                                reference::StepByMean};
+  return kFrozen;
 }
 
 std::vector<const KernelTable*> AllCpuKernels() {

@@ -2,7 +2,9 @@
 #include <vector>
 
 #include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/frozen_adam.h"
 #include "kernels/reference.h"
+#include "kernels/reference/frozen_adam.h"
 #include "perf/gpu_check/families.h"
 
 // Optimizers' steps.
@@ -46,6 +48,16 @@ void Check(size_t n, size_t skew, Verdict& verdict) {
   cpu.square(grad.data(), n, step, weight.data(), second.data(), Stream{});
   verdict.Compare("square weight", n, 1, w.values(), weight);
   verdict.Compare("square squares", n, 1, b.values(), second);
+  kernels::cuda::ToMean(g.get(), w.get(), n, AdamCase(), a.get(), Stream{});
+  kernels::reference::ToMean(grad.data(), weight.data(), n, AdamCase(),
+                             first.data(), Stream{});
+  verdict.Compare("to_mean mean", n, 1, a.values(), first);
+  kernels::cuda::StepByMean(g.get(), b.get(), n, AdamCase(), w.get(), a.get(),
+                            Stream{});
+  kernels::reference::StepByMean(grad.data(), second.data(), n, AdamCase(),
+                                 weight.data(), first.data(), Stream{});
+  verdict.Compare("step_by_mean weight", n, 1, w.values(), weight);
+  verdict.Compare("step_by_mean mean", n, 1, a.values(), first);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/frozen_adam.h"
 #include "tests/kernels/kernel_test.h"
 
 // Steps of optimizers: the rule by hand, and the same bits everywhere.
@@ -151,6 +152,48 @@ TEST_P(OptimizerTest, AdamIsTheReferences) {
     ExpectSameEverywhere(table(), [&](const KernelTable& by, const float* g,
                                       size_t n, float* w, float* m, float* v) {
       by.optimizer.adam(g, n, step, w, m, v, Stream{});
+    });
+  }
+}
+
+// By hand: g = m / 2 + (g + w / 4) / 2; then with 2 * g for the sum m = g,
+// w = w / 2 - 2 * (m / (sqrt(v) / (1/2) + 1)).
+TEST_P(OptimizerTest, FrozenAdamOfKnownNumbers) {
+  const FrozenAdamKernels& frozen = FrozenAdamKernelsOf(table().device);
+  const AdamStep step = {.rescale = 0.5f,
+                         .weight_decay = 0.25f,
+                         .keep = 0.5f,
+                         .beta1 = 0.5f,
+                         .rest1 = 0.5f,
+                         .step_size = 2.0f,
+                         .root = 0.5f,
+                         .epsilon = 1.0f};
+  Array<float> grad(table(), {4, -4, 0});
+  Array<float> weight(table(), {8, 8, 8});
+  Array<float> mean(table(), {2, 2, 8});
+  const Array<float> square(table(), {0, 4, 9});
+  frozen.to_mean(mean.get(), weight.get(), 3, step, grad.get(), Stream{});
+  Wait(table());
+  EXPECT_THAT(grad.values(), ::testing::ElementsAre(4, 0, 5));
+  frozen.step_by_mean(grad.get(), square.get(), 3, step, weight.get(),
+                      mean.get(), Stream{});
+  Wait(table());
+  EXPECT_THAT(mean.values(), ::testing::ElementsAre(2, 0, 2.5f));
+  EXPECT_THAT(weight.values(),
+              ::testing::ElementsAre(0, 4, 4.0f - 2.0f * (2.5f / 7.0f)));
+}
+
+TEST_P(OptimizerTest, FrozenAdamIsTheReferences) {
+  for (const AdamStep& step : kAdam) {
+    ExpectSameEverywhere(table(), [&](const KernelTable& by, const float* g,
+                                      size_t n, float* w, float* m, float* v) {
+      FrozenAdamKernelsOf(by.device).to_mean(g, w, n, step, m, Stream{});
+      FrozenAdamKernelsOf(by.device).step_by_mean(g, v, n, step, w, m,
+                                                  Stream{});
+    });
+    ExpectSameEverywhere(table(), [&](const KernelTable& by, const float* g,
+                                      size_t n, float* w, float* m, float*) {
+      FrozenAdamKernelsOf(by.device).to_mean(g, w, n, step, m, Stream{});
     });
   }
 }
