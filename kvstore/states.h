@@ -34,7 +34,8 @@ struct OldCodecs {
 class CodecStates {
  public:
   virtual ~CodecStates() = default;
-  // Unimplemented for tensors on devices and stores without rounds.
+  // Waits for the device of a tensor that lies on one. Unimplemented for stores
+  // without rounds.
   virtual absl::StatusOr<std::string> SaveCodec(Key key) = 0;
   // Of the same worker, in a store with as many workers and servers, the same
   // tensors and settings; no worker starts a round before all have loaded.

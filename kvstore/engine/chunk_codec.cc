@@ -19,6 +19,28 @@ std::shared_ptr<Buffer> ScratchOf(const EngineConfig& config, size_t bytes) {
   return config.buffers->Get(std::max(bytes, config.scratch_bytes));
 }
 
+// Between the host and where a codec's memory is.
+absl::Status CopyState(const EngineConfig& config, Bytes to, ConstBytes from) {
+  if (to.device == from.device) {
+    std::copy_n(from.data, from.size, to.data);
+    return absl::OkStatus();
+  }
+  DeviceLane& lane = *config.lane;
+  const Event after = lane.TakeEvent();
+  lane.Record(after, lane.stream());
+  const absl::Status status = lane.CopyNow(to, from, after);
+  lane.Return(after);
+  return status;
+}
+
+absl::Status PutState(const EngineConfig& config, ConstBytes from,
+                      StateWriter& writer) {
+  const Buffer host(from.size);
+  RETURN_IF_ERROR(CopyState(config, host.view(), from));
+  writer.PutBytes(host.view());
+  return absl::OkStatus();
+}
+
 // Of a codec that has encoded.
 bool HasMemoryByElement(const ChunkCodec& codec) {
   return IsMemoryByElement(
@@ -234,7 +256,7 @@ EncodedChunk ChunkCodec::SeenDense(ConstBytes grad) const {
   return Seen(grad, stats);
 }
 
-void SavedChunk::Save(const ChunkCodec& codec, StateWriter& writer) {
+absl::Status SavedChunk::Save(const ChunkCodec& codec, StateWriter& writer) {
   codec.codings_.Save(writer);
   writer.Put(static_cast<uint8_t>(codec.encoded_in_));
   const Guard::State& state = codec.guard_.state();
@@ -245,9 +267,11 @@ void SavedChunk::Save(const ChunkCodec& codec, StateWriter& writer) {
   }
   writer.Put(static_cast<uint16_t>(codec.vetoed_.to_ulong()));
   writer.Put(static_cast<uint8_t>(codec.has_residual_));
-  if (codec.has_residual_) writer.PutBytes(codec.memory_.residual);
+  if (codec.has_residual_) {
+    RETURN_IF_ERROR(PutState(*codec.config_, codec.memory_.residual, writer));
+  }
   writer.Put(uint64_t{codec.state_.memory.size()});
-  writer.PutBytes(codec.state_.memory.view());
+  return PutState(*codec.config_, codec.state_.memory.view(), writer);
 }
 
 absl::Status SavedChunk::Load(ChunkCodec& codec, StateReader& reader) {
@@ -268,22 +292,28 @@ absl::Status SavedChunk::Load(ChunkCodec& codec, StateReader& reader) {
   if (!codec.guard_.Restore(state)) return wrong();
   codec.vetoed_ = reader.Take<uint16_t>();
   codec.has_residual_ = reader.Take<uint8_t>() != 0;
+  const EngineConfig& config = *codec.config_;
   const Bytes to = codec.memory_.residual;
-  if (!codec.has_residual_) {
-    std::fill_n(to.data, to.size, std::byte{0});
-  } else {
-    const ConstBytes residual = reader.TakeBytes(to.size);
-    if (to.size == 0 || residual.size != to.size) return wrong();
-    std::memcpy(to.data, residual.data, to.size);
-  }
+  const Buffer zeros(codec.has_residual_ ? 0 : to.size);
+  const ConstBytes residual =
+      codec.has_residual_ ? reader.TakeBytes(to.size) : zeros.view();
+  if (residual.size != to.size) return wrong();
+  if (codec.has_residual_ && to.size == 0) return wrong();
+  RETURN_IF_ERROR(CopyState(config, to, residual));
   const auto num_bytes = reader.Take<uint64_t>();
   if (num_bytes == 0) return absl::OkStatus();
   const ConstBytes memory = reader.TakeBytes(num_bytes);
   if (memory.size == 0 || IsDense(mode)) return wrong();
-  codec.state_.memory = Buffer(memory.size);
-  std::memcpy(codec.state_.memory.data(), memory.data, memory.size);
-  return CheckCodecMemory(*codec.codings_.Of(mode).codec,
-                          codec.state_.memory.view());
+  Buffer host(memory.size);
+  std::memcpy(host.data(), memory.data, memory.size);
+  RETURN_IF_ERROR(
+      CheckCodecMemory(*codec.codings_.Of(mode).codec, host.view()));
+  if (config.codec_device() == Device{}) {
+    codec.state_.memory = std::move(host);
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(codec.state_.memory, config.lane->MakeMemory(host.size()));
+  return CopyState(config, codec.state_.memory.view(), host.view());
 }
 
 void SavedChunk::GoOn(std::span<const ChunkCodec* const> old,

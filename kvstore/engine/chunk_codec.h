@@ -137,12 +137,13 @@ class ChunkCodec {
   std::shared_ptr<Buffer> dense_;          // a changed copy of the gradient
 };
 
-// Of a codec between rounds, in memory of the host: all that the next rounds
-// depend on, and goes on with it. DataLoss where it is of another chunk or
-// codec.
+// Of a codec between rounds: all that the next rounds depend on, and goes on
+// with it. Waits for the device on which the codec's memory is. DataLoss where
+// it is of another chunk or codec.
 struct SavedChunk {
-  static void Save(const ChunkCodec& codec, StateWriter& writer);
+  static absl::Status Save(const ChunkCodec& codec, StateWriter& writer);
   static absl::Status Load(ChunkCodec& codec, StateReader& reader);
+  // The rest is of host memory.
   // With codecs of the same tensor in other chunks. A fresh one goes on with
   // what the chunks that share elements with it agreed and found out; a basis
   // is of all elements of a chunk, and begins anew where these are others.

@@ -34,13 +34,6 @@ absl::StatusOr<Buffer> MemoryOf(DeviceLane* lane, size_t size) {
   return lane->MakeMemory(size);
 }
 
-absl::Status NoStateOnDevice(const TensorSpec& spec) {
-  return absl::UnimplementedError(
-      absl::StrCat("tensor ", spec.name,
-                   " lies on a device: what its codec keeps there cannot be "
-                   "saved yet"));
-}
-
 bool NeedsResidual(const CodecSetting& setting) {
   return setting.codec->traits().needs_residual;
 }
@@ -259,14 +252,14 @@ void TensorCodec::DecidePacking(uint8_t packing) {
 }
 
 absl::StatusOr<std::string> TensorCodec::Save() const {
-  if (lane() != nullptr) return NoStateOnDevice(spec_);
   StateWriter writer;
-  for (const ChunkCodec& chunk : chunks_) SavedChunk::Save(chunk, writer);
+  for (const ChunkCodec& chunk : chunks_) {
+    RETURN_IF_ERROR(SavedChunk::Save(chunk, writer));
+  }
   return writer.Take();
 }
 
 absl::Status TensorCodec::Load(absl::string_view text) {
-  if (lane() != nullptr) return NoStateOnDevice(spec_);
   StateReader reader(text);
   for (ChunkCodec& chunk : chunks_) {
     RETURN_IF_ERROR(SavedChunk::Load(chunk, reader));

@@ -46,8 +46,8 @@ class TensorCodec {
   ChunkWish EndWish() const;
   void DecidePacking(uint8_t packing);
 
-  // Between rounds: what all chunks keep, and goes on with it. Unimplemented on
-  // a device; DataLoss where it is of another tensor or codec.
+  // Between rounds, on any thread: what all chunks keep, and goes on with it,
+  // on a device or not. DataLoss where it is of another tensor or codec.
   absl::StatusOr<std::string> Save() const;
   absl::Status Load(absl::string_view text);
 

@@ -2,6 +2,7 @@
 // same bits.
 #include <algorithm>
 
+#include "base/device_access.h"
 #include "base/random.h"
 #include "kvstore/states.h"
 #include "tests/kvstore/cluster.h"
@@ -27,23 +28,27 @@ float SavedGradAt(int worker, int step, size_t i) {
   return value * static_cast<float>(1 + step % 3);
 }
 
+// Of so many tensors in host memory, or on another device.
 void SavedRound(KVStore& store, int first, int step, int devices,
-                SavedOutputs* seen) {
+                SavedOutputs* seen, Device place = {}) {
   for (size_t key = 0; key < kSavedTensors.size(); ++key) {
     const size_t n = kSavedTensors[key].num_elems;
     std::vector<Buffer> memory;
     std::vector<TensorView> views;
     for (int device = 0; device < devices; ++device) {
-      Buffer& grad = memory.emplace_back(4 * n);
+      Buffer& grad = memory.emplace_back(
+          place == Device{} ? Buffer(4 * n) : MakeEmulatedBuffer(4 * n));
+      auto* const values = reinterpret_cast<float*>(Reach(grad.view()).data);
       for (size_t i = 0; i < n; ++i) {
-        grad.as<float>()[i] = SavedGradAt(first + device, step, i);
+        values[i] = SavedGradAt(first + device, step, i);
       }
       views.push_back(FloatTensor(grad.view()));
     }
     ASSERT_THAT(
         store.PushPull(static_cast<Key>(key), views, views, 0).Wait(Soon()),
         IsOk());
-    const auto* const out = memory[0].as<float>();
+    const auto* const out =
+        reinterpret_cast<const float*>(Reach(memory[0].view()).data);
     if (seen != nullptr) seen->emplace_back(out, out + n);
   }
 }
@@ -57,6 +62,16 @@ ClusterConfig SavedConfig(const std::string& codec, ReplyMode reply,
   return config;
 }
 
+Device PlaceOf(const ClusterConfig& config) {
+  const std::vector<Device>& devices = config.tensors[0].devices;
+  return devices.empty() ? Device{} : devices[0];
+}
+
+ClusterConfig OnTheDevice(ClusterConfig config) {
+  for (TensorSpec& each : config.tensors) each.devices = {kEmulatedDevice};
+  return config;
+}
+
 // Rounds, what they leave, and the rounds after that.
 struct SavedHalves {
   SavedTexts saved{2};
@@ -67,7 +82,7 @@ SavedHalves RunAndSave(const ClusterConfig& config) {
   Cluster(config).Run([&](KVStore& store) {
     const int rank = store.group().rank();
     for (int step = 0; step < kSavedSteps; ++step) {
-      SavedRound(store, rank, step, 1, nullptr);
+      SavedRound(store, rank, step, 1, nullptr, PlaceOf(config));
     }
     ASSERT_THAT(store.group().Gather("idle", "").status(), IsOk());
     for (Key key = 0; key < kSavedTensors.size(); ++key) {
@@ -77,7 +92,8 @@ SavedHalves RunAndSave(const ClusterConfig& config) {
     }
     ASSERT_THAT(store.group().Gather("saved", "").status(), IsOk());
     for (int step = kSavedSteps; step < 2 * kSavedSteps; ++step) {
-      SavedRound(store, rank, step, 1, rank == 0 ? &run.later : nullptr);
+      SavedRound(store, rank, step, 1, rank == 0 ? &run.later : nullptr,
+                 PlaceOf(config));
     }
   });
   return run;
@@ -94,7 +110,8 @@ SavedOutputs GoOnFrom(const ClusterConfig& config, const SavedTexts& saved) {
     }
     ASSERT_THAT(store.group().Gather("loaded", "").status(), IsOk());
     for (int step = kSavedSteps; step < 2 * kSavedSteps; ++step) {
-      SavedRound(store, rank, step, 1, rank == 0 ? &later : nullptr);
+      SavedRound(store, rank, step, 1, rank == 0 ? &later : nullptr,
+                 PlaceOf(config));
     }
   });
   return later;
@@ -110,6 +127,20 @@ TEST(CodecStates, OfEachCodecAndReplyComeBackToTheSameBits) {
       EXPECT_EQ(GoOnFrom(config, run.saved), run.later)
           << codec->traits().name << " " << ToString(reply);
     }
+  }
+}
+
+TEST(CodecStates, OnADeviceAreThoseOfTheHost) {
+  for (const Codec* codec : AllCodecs()) {
+    SCOPED_TRACE(codec->traits().name);
+    ClusterConfig here =
+        SavedConfig(codec->traits().name, ReplyMode::kReencode, "dist_sync");
+    here.has_values = false;
+    const ClusterConfig there = OnTheDevice(here);
+    const SavedHalves run = RunAndSave(there);
+    EXPECT_EQ(RunAndSave(here).saved, run.saved);
+    EXPECT_EQ(GoOnFrom(there, run.saved), run.later);
+    EXPECT_EQ(GoOnFrom(here, run.saved), run.later);
   }
 }
 
