@@ -278,7 +278,7 @@ absl::Status CheckInjection(const TrainOptions& options,
     return refuse(options.network, " has no tensor of this name; its first is ",
                   parameters.front().name);
   }
-  if (injection.index >= found->num_elements) {
+  if (injection.element >= found->num_elements) {
     return refuse("the tensor has ", found->num_elements, " elements");
   }
   return absl::OkStatus();

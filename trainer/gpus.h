@@ -9,6 +9,9 @@
 
 namespace telegrad {
 
+// --gpus that means no GPU, but the emulated device (base/device_access.h).
+inline constexpr char kEmulatedGpu[] = "emulated";
+
 // --gpus: "0,1" are these, "all" is an empty list. InvalidArgument for what is
 // no number, and for a device that comes twice.
 absl::StatusOr<std::vector<int>> ParseGpus(absl::string_view text);

@@ -7,16 +7,23 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "kernels/device_scope.h"
+#include "trainer/device_room.h"
 
 namespace telegrad {
 
-void Injection::Apply(int rank, int64_t at_step,
-                      const Parameter& parameter) const {
+void Injection::Apply(int rank, int64_t at_step, const Network& network,
+                      size_t index) const {
+  const Parameter& parameter = network.parameters()[index];
   if (at_step != step || rank != worker || parameter.name != tensor ||
-      index >= parameter.num_elements) {
+      element >= parameter.num_elements) {
     return;
   }
-  parameter.grad[index] = std::numeric_limits<float>::quiet_NaN();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const kernels::DeviceScope scope(network.device());
+  KernelsOf(network.device())
+      .put(&nan, sizeof(nan), Reached(network, parameter.grad + element, 1),
+           network.stream());
 }
 
 void Injection::Delay(int rank) const {
@@ -36,7 +43,7 @@ absl::StatusOr<Injection> ParseInjection(absl::string_view text) {
   }
   if (parts.size() != 5 || parts[0] != "nan" ||
       !absl::SimpleAtoi(parts[1], &injection.worker) ||
-      !absl::SimpleAtoi(parts[3], &injection.index) ||
+      !absl::SimpleAtoi(parts[3], &injection.element) ||
       !absl::SimpleAtoi(parts[4], &injection.step)) {
     return absl::InvalidArgumentError(
         "--inject takes nan:WORKER:TENSOR:INDEX:STEP or "

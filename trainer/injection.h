@@ -16,11 +16,13 @@ namespace telegrad {
 struct Injection {
   int worker = -1;
   std::string tensor;
-  size_t index = 0;
+  size_t element = 0;
   int64_t step = -1;
   int delay_ms = 0;
 
-  void Apply(int rank, int64_t at_step, const Parameter& parameter) const;
+  // To the gradient of tensor `index`.
+  void Apply(int rank, int64_t at_step, const Network& network,
+             size_t index) const;
   void Delay(int rank) const;
 };
 

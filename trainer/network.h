@@ -69,6 +69,9 @@ class Network {
                                int64_t n) = 0;
   // Multiplies all gradients; whether all are finite then. Waits.
   virtual bool ScaleGradients(float factor) = 0;
+  // The gradient as a whole to an L2 norm of at most `most`; one that is not
+  // finite stays as it is. Waits for nothing.
+  virtual void ClipGradients(float most) = 0;
 
   // Where it computes, and behind what; on a CPU nothing is queued. On another
   // device ForwardBackward keeps its results there until TakeResults, which

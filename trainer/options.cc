@@ -95,7 +95,8 @@ void AddRunFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
                "show how the run was planned, and what was measured for that")
       ->group(group);
   app.add_option("--gpus", options.gpus,
-                 "GPUs of this host: 0,1 or all; without it the CPU trains")
+                 "GPUs of this host: 0,1 or all; without it the CPU trains; "
+                 "emulated: the CPU as if it were one, for tests")
       ->group(group);
   app.add_flag("--tf32", options.tf32,
                "let GPUs round factors of float32 to TF32: faster, less exact")

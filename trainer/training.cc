@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/device_access.h"
 #include "base/status_macros.h"
 #include "trainer/batch_reader.h"
 #include "trainer/checkpointing.h"
@@ -219,9 +220,8 @@ absl::Status Training::Init() {
 void Training::Inject(size_t index) {
   const auto count = static_cast<int>(replicas_.size());
   for (int device = 0; device < count; ++device) {
-    const Network& network = *replicas_[static_cast<size_t>(device)].network;
     injection_.Apply(context_.store.group().rank() * count + device, step_,
-                     network.parameters()[index]);
+                     *replicas_[static_cast<size_t>(device)].network, index);
   }
 }
 
@@ -334,7 +334,12 @@ absl::Status Training::Exchange(bool ends_epoch, bool* skips) {
   const TrainOptions& options = context_.options;
   if (MaySkip()) RETURN_IF_ERROR(AgreeToSkip(skips));
   if (*skips || PushesInBackward()) return absl::OkStatus();
-  if (options.clip_norm > 0) ClipGradients(replicas_, options.clip_norm);
+  for (const Replica& replica : replicas_) {
+    if (options.clip_norm > 0) {
+      replica.network->ClipGradients(options.clip_norm);
+    }
+    RETURN_IF_ERROR(replica.network->status());
+  }
   const size_t count = replicas_[0].network->parameters().size();
   if (!alone_.has_value()) {
     for (size_t i = count; i-- > 0;) PushGradient(i);
@@ -526,6 +531,7 @@ namespace {
 absl::StatusOr<Device> ChooseDevice(RunContext& context) {
   const TrainOptions& options = context.options;
   if (options.gpus.empty()) return Device{};
+  if (options.gpus == kEmulatedGpu) return kEmulatedDevice;
   ASSIGN_OR_RETURN(const std::vector<int> gpus,
                    ChooseGpus(options.gpus, LoadGpus));
   const std::string shared = SharingNotice(gpus.size(), options.workers);

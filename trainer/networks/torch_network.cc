@@ -2,7 +2,6 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <cstring>
 #include <exception>
 #include <utility>
 
@@ -13,6 +12,7 @@
 #include "base/random.h"
 #include "base/status_macros.h"
 #include "trainer/gpu_faults.h"
+#include "trainer/networks/flat_memory.h"
 #include "trainer/networks/run_model.h"
 
 namespace telegrad {
@@ -91,11 +91,6 @@ torch::ScalarType TypeOf(Dtype dtype) {
   return dtype == Dtype::kBfloat16 ? torch::kBFloat16 : torch::kFloat32;
 }
 
-torch::Device PlaceOf(Device device) {
-  if (device.kind == DeviceKind::kCpu) return {torch::kCPU};
-  return {torch::kCUDA, static_cast<torch::DeviceIndex>(device.ordinal)};
-}
-
 // What the framework throws on another device than the CPU.
 absl::Status StatusOf(Device device, const std::exception& error) {
   const auto* const told = dynamic_cast<const c10::Error*>(&error);
@@ -105,45 +100,6 @@ absl::Status StatusOf(Device device, const std::exception& error) {
       dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr;
   return is_memory ? NoGpuMemory(device, text) : GpuFault(device, text);
 }
-
-// One flat memory on a network's device.
-class FlatMemory {
- public:
-  // Takes over what is in `filled`, host memory.
-  void Place(Buffer filled, Device device) {
-    const auto n = static_cast<int64_t>(filled.size() / sizeof(float));
-    if (device.kind == DeviceKind::kCuda) {
-      tensor_ = torch::from_blob(filled.data(), {n}).to(PlaceOf(device));
-      first_ = tensor_.data_ptr<float>();
-      return;
-    }
-    buffer_ = std::move(filled);
-    if (device != Device{}) {
-      Buffer closed = MakeEmulatedBuffer(buffer_.size());
-      std::memcpy(Reach(closed.view()).data, buffer_.data(), buffer_.size());
-      buffer_ = std::move(closed);
-    }
-    first_ = buffer_.as<float>();
-    tensor_ = torch::from_blob(Reach(buffer_.view()).data, {n});
-  }
-  float* first() const { return first_; }
-  // [num_elements] from `offset` on.
-  torch::Tensor Part(size_t offset, const std::vector<int64_t>& shape) const {
-    return torch::from_blob(tensor_.data_ptr<float>() + offset, shape,
-                            tensor_.options());
-  }
-  void Clear() { tensor_.zero_(); }
-  // Whether all are finite then.
-  bool Scale(float factor) {
-    if (factor != 1.0f) tensor_.mul_(factor);
-    return tensor_.isfinite().all().item<bool>();
-  }
-
- private:
-  Buffer buffer_;
-  torch::Tensor tensor_;
-  float* first_ = nullptr;
-};
 
 class TorchNetwork : public Network {
  public:
@@ -236,6 +192,13 @@ class TorchNetwork : public Network {
       return BatchResult{};
     });
     return are_finite;
+  }
+
+  void ClipGradients(float most) override {
+    Try([&] {
+      grads_.Clip(most);
+      return BatchResult{};
+    });
   }
 
   BatchResult TakeResults() override {
