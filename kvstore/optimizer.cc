@@ -1,9 +1,11 @@
 #include "kvstore/optimizer.h"
 
 #include <cmath>
-#include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/device_access.h"
+#include "kernels/frozen_adam.h"
 
 namespace telegrad {
 namespace {
@@ -44,6 +46,10 @@ kernels::AdamStep MakeAdamStep(const OptimizerConfig& config,
   };
 }
 
+float* Reached(const Buffer& array) {
+  return reinterpret_cast<float*>(Reach(array.view()).data);
+}
+
 bool KeepsSquaresAlone(OptimizerKind kind) {
   return kind == OptimizerKind::kAdagrad || kind == OptimizerKind::kRmsProp;
 }
@@ -66,22 +72,22 @@ void OptimizerState::Step(const OptimizerConfig& config,
                           const RateMultipliers& own, const float* grad,
                           size_t n, float* weight, Stream stream,
                           const kernels::KernelTable& kernels) {
-  const auto prepare = [&](Buffer& state) {
-    if (state.size() > 0) return;
-    state = kernels.make_buffer(4 * n, kernels.ordinal, stream);
+  const auto prepared = [&](Buffer& state) {
+    if (state.size() == 0) {
+      state = kernels.make_buffer(4 * n, kernels.ordinal, stream);
+    }
+    return Reached(state);
   };
-  prepare(first_);
+  float* const first = prepared(first_);
   ++num_steps_;
   if (IsAdam(config.kind)) {
-    prepare(second_);
     kernels.optimizer.adam(grad, n, MakeAdamStep(config, own, num_steps_),
-                           weight, first_.as<float>(), second_.as<float>(),
-                           stream);
+                           weight, first, prepared(second_), stream);
     return;
   }
   if (KeepsSquaresAlone(config.kind)) {
     kernels.optimizer.square(grad, n, MakeSquareStep(config, own), weight,
-                             first_.as<float>(), stream);
+                             first, stream);
     return;
   }
   kernels::SgdParameters sgd = config.sgd;
@@ -90,55 +96,41 @@ void OptimizerState::Step(const OptimizerConfig& config,
   auto* const step = config.kind == OptimizerKind::kNag
                          ? kernels.optimizer.nesterov
                          : kernels.sgd_momentum;
-  step(grad, n, sgd, weight, first_.as<float>(), stream);
+  step(grad, n, sgd, weight, first, stream);
 }
 
 void OptimizerState::ToMean(const OptimizerConfig& config,
                             const RateMultipliers& own, const float* weight,
-                            size_t n, float* grad) const {
-  const kernels::AdamStep step = MakeAdamStep(config, own, num_steps_ + 1);
-  const auto* const mean = first_.as<float>();
-  for (size_t i = 0; i < n; ++i) {
-    grad[i] = step.beta1 * mean[i] +
-              step.rest1 * (grad[i] + step.weight_decay * weight[i]);
-  }
+                            size_t n, float* grad, Stream stream,
+                            DeviceKind device) const {
+  kernels::FrozenAdamKernelsOf(device).to_mean(
+      Reached(first_), weight, n, MakeAdamStep(config, own, num_steps_ + 1),
+      grad, stream);
 }
 
 void OptimizerState::StepByMean(const OptimizerConfig& config,
                                 const RateMultipliers& own,
                                 uint64_t frozen_after, const float* sum,
-                                size_t n, float* weight) {
+                                size_t n, float* weight, Stream stream,
+                                DeviceKind device) {
   ++num_steps_;
-  const kernels::AdamStep step = MakeAdamStep(config, own, num_steps_);
-  const float root = MakeAdamStep(config, own, frozen_after).root;
-  auto* const mean = first_.as<float>();
-  const auto* const square = second_.as<float>();
-  for (size_t i = 0; i < n; ++i) {
-    mean[i] = step.rescale * sum[i];
-    weight[i] = step.keep * weight[i] -
-                step.step_size *
-                    (mean[i] / (std::sqrt(square[i]) / root + step.epsilon));
-  }
+  kernels::AdamStep step = MakeAdamStep(config, own, num_steps_);
+  step.root = MakeAdamStep(config, own, frozen_after).root;
+  kernels::FrozenAdamKernelsOf(device).step_by_mean(
+      sum, Reached(second_), n, step, weight, Reached(first_), stream);
 }
 
 std::vector<ConstBytes> OptimizerState::arrays() const {
   std::vector<ConstBytes> arrays;
+  if (num_steps_ == 0) return arrays;
   if (first_.size() > 0) arrays.push_back(first_.view());
   if (second_.size() > 0) arrays.push_back(second_.view());
   return arrays;
 }
 
-void OptimizerState::Restore(uint64_t num_steps, size_t index,
-                             ConstBytes array) {
+void OptimizerState::Restore(uint64_t num_steps, size_t index, Buffer array) {
   num_steps_ = num_steps;
-  if (num_steps == 0) {
-    first_ = {};
-    second_ = {};
-    return;
-  }
-  Buffer& to = index == 0 ? first_ : second_;
-  to = Buffer(array.size);
-  std::memcpy(to.data(), array.data, array.size);
+  (index == 0 ? first_ : second_) = std::move(array);
 }
 
 absl::Status CheckOptimizer(const OptimizerConfig& config) {

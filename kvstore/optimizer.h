@@ -21,22 +21,25 @@ class OptimizerState {
             const float* grad, size_t n, float* weight, Stream stream,
             const kernels::KernelTable& kernels = kernels::CpuKernels());
 
-  // A step of adam or adamw in two halves, in host memory, for codecs of few
-  // bits: the mean of squares stays as it was after `frozen_after` steps, of
-  // which there were as many (1-bit Adam, arXiv 2102.02888). Each contributor
-  // makes of its gradient the mean that it alone would have; their sum, times
-  // the rescaling of 1 over their number, becomes the mean of all.
+  // A step of adam or adamw in two halves, for codecs of few bits: the mean of
+  // squares stays as it was after `frozen_after` steps, of which there were as
+  // many (1-bit Adam, arXiv 2102.02888). Each contributor makes of its gradient
+  // the mean that it alone would have; their sum, times the rescaling of 1 over
+  // their number, becomes the mean of all.
   void ToMean(const OptimizerConfig& config, const RateMultipliers& own,
-              const float* weight, size_t n, float* grad) const;
+              const float* weight, size_t n, float* grad, Stream stream,
+              DeviceKind device = DeviceKind::kCpu) const;
   void StepByMean(const OptimizerConfig& config, const RateMultipliers& own,
                   uint64_t frozen_after, const float* sum, size_t n,
-                  float* weight);
+                  float* weight, Stream stream,
+                  DeviceKind device = DeviceKind::kCpu);
 
   uint64_t num_steps() const { return num_steps_; }
   // What is kept, [n] f32 each: none before the first step.
   std::vector<ConstBytes> arrays() const;
-  // As it was once: array `index` of so many steps; of none before the first.
-  void Restore(uint64_t num_steps, size_t index, ConstBytes array);
+  // As it was once: array `index` of so many steps. Before the first, memory
+  // for it, all 0, on the weight's device; without it Step makes some.
+  void Restore(uint64_t num_steps, size_t index, Buffer array);
 
  private:
   uint64_t num_steps_ = 0;

@@ -442,10 +442,12 @@ absl::StatusOr<Cursor> Checkpointing::ReadPart(const Manifest& manifest) {
 double Checkpointing::StepPerNorm(const Manifest& manifest) const {
   const TrainOptions& options = context_.options;
   double squares = 0;
-  for (const Parameter& each : replicas_[0].network->parameters()) {
-    for (size_t i = 0; i < each.num_elements; ++i) {
-      squares += double{each.weight[i]} * double{each.weight[i]};
-    }
+  Network& network = *replicas_[0].network;
+  std::vector<float> values;
+  for (const Parameter& each : network.parameters()) {
+    values.resize(each.num_elements);
+    network.Read(each.weight, values.size(), values.data());
+    for (const float value : values) squares += double{value} * double{value};
   }
   const double rate = options.local_steps > 0 ? options.outer_lr : options.lr;
   const auto contributors =

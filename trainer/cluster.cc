@@ -86,6 +86,7 @@ absl::StatusOr<DistOptions> MakeDistOptions(const TrainOptions& options,
   dist.max_staleness = options.max_staleness;
   dist.facts = NetworkVariables();
   ASSIGN_OR_RETURN(dist.tier_one, ParseTierOne(options.tier_one));
+  if (!options.gpus.empty()) dist.tier_one = false;
   return dist;
 }
 

@@ -66,7 +66,8 @@ std::string PackBuffers(std::span<const Replica> replicas) {
     for (const Parameter& each : replica.network->buffers()) {
       const size_t at = bytes.size();
       bytes.resize(at + 4 * each.num_elements);
-      replica.network->Read(each, reinterpret_cast<float*>(bytes.data() + at));
+      replica.network->Read(each.weight, each.num_elements,
+                            reinterpret_cast<float*>(bytes.data() + at));
     }
   }
   return bytes;
@@ -148,20 +149,20 @@ absl::Status AgreeOnBuffers(WorkerGroup& group, std::span<Replica> replicas,
   for (const Replica& replica : replicas) {
     size_t at = 0;
     for (const Parameter& each : replica.network->buffers()) {
-      replica.network->Write(each, mean.data() + at);
+      replica.network->Write(mean.data() + at, each.num_elements, each.weight);
       at += each.num_elements;
     }
   }
   return absl::OkStatus();
 }
 
-std::string DigestOf(const Network& network) {
+std::string DigestOf(Network& network) {
   Sha256 sum;
   std::vector<float> values;
   for (const auto* list : {&network.parameters(), &network.buffers()}) {
     for (const Parameter& each : *list) {
       values.resize(each.num_elements);
-      network.Read(each, values.data());
+      network.Read(each.weight, values.size(), values.data());
       sum.Add(values.data(), 4 * values.size());
     }
   }

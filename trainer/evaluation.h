@@ -26,6 +26,6 @@ absl::Status AgreeOnBuffers(WorkerGroup& group, std::span<Replica> replicas,
                             bool from_first_worker);
 
 // Of the weights and buffers.
-std::string DigestOf(const Network& network);
+std::string DigestOf(Network& network);
 
 }  // namespace telegrad

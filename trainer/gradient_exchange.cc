@@ -35,8 +35,12 @@ void GradientExchange::Push(size_t index, int priority) {
     const Parameter& parameter = replica.network->parameters()[index];
     const size_t n = parameter.num_elements;
     if (!replica.states.empty() && IsFrozen(replica.states[index])) {
-      replica.states[index].ToMean(optimizer_, rates_[index], parameter.weight,
-                                   n, parameter.grad);
+      const Network& network = *replica.network;
+      const kernels::DeviceScope scope(network.device());
+      replica.states[index].ToMean(optimizer_, rates_[index],
+                                   Reached(network, parameter.weight, n), n,
+                                   Reached(network, parameter.grad, n),
+                                   network.stream(), network.device().kind);
     }
     grads.push_back(ViewOf(*replica.network, parameter.grad, n));
     outs.push_back(
@@ -91,21 +95,18 @@ absl::Status GradientExchange::Step(size_t index) {
     const Parameter& parameter = replica.network->parameters()[index];
     const Network& network = *replica.network;
     const size_t n = parameter.num_elements;
-    const kernels::KernelTable& kernels = KernelsOf(network.device());
-    const kernels::DeviceScope scope(network.device());
-    float* const weight = Reached(network, parameter.weight, n);
     if (!replica.pulled.empty()) {
-      float* const pulled = replica.pulled[index].as<float>();
-      kernels.copy(Reached(network, pulled, n), 4 * n, weight,
-                   network.stream());
+      CopyOn(network, replica.pulled[index].as<float>(), n, parameter.weight);
     } else if (IsFrozen(replica.states[index])) {
+      const kernels::DeviceScope scope(network.device());
       replica.states[index].StepByMean(steps_[index], rates_[index],
-                                       frozen_after_, parameter.grad, n,
-                                       parameter.weight);
+                                       frozen_after_,
+                                       Reached(network, parameter.grad, n), n,
+                                       Reached(network, parameter.weight, n),
+                                       network.stream(), network.device().kind);
     } else {
-      replica.states[index].Step(steps_[index], rates_[index],
-                                 Reached(network, parameter.grad, n), n, weight,
-                                 network.stream(), kernels);
+      StepOn(network, steps_[index], rates_[index], parameter.grad, n,
+             parameter.weight, replica.states[index]);
     }
     RETURN_IF_ERROR(LaunchStatus(network.device()));
   }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "trainer/device_room.h"
 
 namespace telegrad {
 
@@ -18,25 +19,39 @@ LocalSteps::LocalSteps(KVStore& store, std::span<Replica> replicas,
                          1.0f / static_cast<float>(outer.num_contributors)}},
       num_steps_(outer.num_steps),
       num_fragments_(outer.num_fragments),
-      timeout_(timeout) {
-  for (const Parameter& parameter : replicas[0].network->parameters()) {
-    Tensor& tensor = tensors_.emplace_back();
-    const size_t bytes = 4 * parameter.num_elements;
-    tensor.weights = Buffer(bytes);
-    std::copy_n(parameter.weight, parameter.num_elements,
-                tensor.weights.as<float>());
-    for (size_t i = 0; i < replicas.size(); ++i) {
-      tensor.changes.emplace_back(bytes);
-      if (num_fragments_ > 1) tensor.pushed.emplace_back(bytes);
-    }
-  }
-  DealTurns();
-}
+      timeout_(timeout),
+      tensors_(replicas[0].network->parameters().size()) {}
 
 LocalSteps::~LocalSteps() {
   for (const Tensor& tensor : tensors_) {
     if (tensor.running.has_value()) tensor.running->Cancel();
   }
+}
+
+absl::Status LocalSteps::Init() {
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    RETURN_IF_ERROR(InitTensor(i));
+  }
+  DealTurns();
+  return absl::OkStatus();
+}
+
+absl::Status LocalSteps::InitTensor(size_t index) {
+  Tensor& tensor = tensors_[index];
+  const Network& first = *replicas_[0].network;
+  const Parameter& parameter = first.parameters()[index];
+  const size_t n = parameter.num_elements;
+  ASSIGN_OR_RETURN(tensor.weights, MakeRoom(first, 4 * n));
+  CopyOn(first, parameter.weight, n, tensor.weights.as<float>());
+  ASSIGN_OR_RETURN(tensor.outer, MakeState(first, n, outer_.kind));
+  for (const Replica& replica : replicas_) {
+    ASSIGN_OR_RETURN(tensor.changes.emplace_back(),
+                     MakeRoom(*replica.network, 4 * n));
+    if (num_fragments_ == 1) continue;
+    ASSIGN_OR_RETURN(tensor.pushed.emplace_back(),
+                     MakeRoom(*replica.network, 4 * n));
+  }
+  return absl::OkStatus();
 }
 
 // A fragment is neighbours, of about as many bytes as others.
@@ -53,16 +68,17 @@ void LocalSteps::DealTurns() {
   }
 }
 
-void LocalSteps::Step(const OptimizerConfig& inner,
-                      std::span<const RateMultipliers> rates) {
-  for (size_t device = 0; device < replicas_.size(); ++device) {
-    const auto& parameters = replicas_[device].network->parameters();
+absl::Status LocalSteps::Step(const OptimizerConfig& inner,
+                              std::span<const RateMultipliers> rates) {
+  for (Replica& replica : replicas_) {
     for (size_t i = 0; i < tensors_.size(); ++i) {
-      replicas_[device].states[i].Step(inner, rates[i], parameters[i].grad,
-                                       parameters[i].num_elements,
-                                       parameters[i].weight, {});
+      const Parameter& parameter = replica.network->parameters()[i];
+      StepOn(*replica.network, inner, rates[i], parameter.grad,
+             parameter.num_elements, parameter.weight, replica.states[i]);
     }
+    RETURN_IF_ERROR(LaunchStatus(replica.network->device()));
   }
+  return absl::OkStatus();
 }
 
 // What an outer step with a rate of 1 takes off the weights.
@@ -70,17 +86,16 @@ void LocalSteps::Begin(size_t index) {
   Tensor& tensor = tensors_[index];
   std::vector<TensorView> views;
   for (size_t device = 0; device < replicas_.size(); ++device) {
-    const Parameter& parameter = replicas_[device].network->parameters()[index];
+    const Network& network = *replicas_[device].network;
+    const Parameter& parameter = network.parameters()[index];
+    const size_t n = parameter.num_elements;
     auto* const change = tensor.changes[device].as<float>();
-    const auto* const before = tensor.weights.as<float>();
-    for (size_t i = 0; i < parameter.num_elements; ++i) {
-      change[i] = before[i] - parameter.weight[i];
-    }
+    CopyOn(network, parameter.weight, n, change);
+    SubtractOn(network, tensor.weights.as<float>(), n, change);
     if (num_fragments_ > 1) {
-      std::copy_n(parameter.weight, parameter.num_elements,
-                  tensor.pushed[device].as<float>());
+      CopyOn(network, parameter.weight, n, tensor.pushed[device].as<float>());
     }
-    views.push_back(FloatTensor(tensor.changes[device].view()));
+    views.push_back(ViewOf(network, change, n));
   }
   tensor.running = store_.PushPull(static_cast<Key>(index), views, views,
                                    -static_cast<int>(index));
@@ -91,15 +106,19 @@ void LocalSteps::Finish(size_t index) {
   Tensor& tensor = tensors_[index];
   const size_t n = tensor.weights.size() / 4;
   auto* const weights = tensor.weights.as<float>();
-  tensor.outer.Step(outer_, {}, tensor.changes[0].as<float>(), n, weights, {});
+  StepOn(*replicas_[0].network, outer_, {}, tensor.changes[0].as<float>(), n,
+         weights, tensor.outer);
   for (size_t device = 0; device < replicas_.size(); ++device) {
-    float* const own = replicas_[device].network->parameters()[index].weight;
+    const Network& network = *replicas_[device].network;
+    float* const own = network.parameters()[index].weight;
     if (num_fragments_ == 1) {
-      std::copy_n(weights, n, own);
+      CopyOn(network, weights, n, own);
       continue;
     }
-    const auto* const pushed = tensor.pushed[device].as<float>();
-    for (size_t i = 0; i < n; ++i) own[i] = weights[i] + (own[i] - pushed[i]);
+    auto* const pushed = tensor.pushed[device].as<float>();
+    SubtractOn(network, own, n, pushed);
+    CopyOn(network, weights, n, own);
+    AddOn(network, pushed, n, own);
   }
 }
 
@@ -117,6 +136,7 @@ absl::Status LocalSteps::FinishBegun() {
     status = running->Wait(start + timeout_);
     if (status.ok()) Finish(i);
   }
+  status.Update(LaunchStatus(replicas_[0].network->device()));
   wait_ += SecondsSince(start);
   return status;
 }

@@ -27,15 +27,17 @@ class LocalSteps {
     int num_steps = 1;      // between two exchanges of a tensor
     int num_fragments = 1;  // at most num_steps
   };
-  // Of `replicas`, which have the same weights now, and states for all of them.
+  // Of `replicas`, which have states for all their tensors.
   LocalSteps(KVStore& store, std::span<Replica> replicas, const Outer& outer,
              Duration timeout);
   ~LocalSteps();  // cancels what is under way
+  // First, with the same weights everywhere. Errors as MakeRoom.
+  absl::Status Init();
 
   // Each device steps its weights with its own gradient. `inner` has no
   // rescaling.
-  void Step(const OptimizerConfig& inner,
-            std::span<const RateMultipliers> rates);
+  absl::Status Step(const OptimizerConfig& inner,
+                    std::span<const RateMultipliers> rates);
   // After step `step`, counted from 1: what is due. DeadlineExceeded names what
   // is missing, here and below.
   absl::Status AfterStep(int64_t step);
@@ -47,11 +49,11 @@ class LocalSteps {
   // Of tensor `index`, for a checkpoint: the weights that all had after the
   // last exchange, and what the outer optimizer keeps.
   struct Anchor {
-    Bytes weights;
+    float* weights;  // of the first device
     OptimizerState& outer;
   };
   Anchor anchor(size_t index) {
-    return {tensors_[index].weights.view(), tensors_[index].outer};
+    return {tensors_[index].weights.as<float>(), tensors_[index].outer};
   }
 
   // Seconds of waiting since this was last asked.
@@ -66,6 +68,7 @@ class LocalSteps {
     int64_t turn = 0;  // the step, of num_steps_, after which it begins
     std::optional<Ticket> running = std::nullopt;
   };
+  absl::Status InitTensor(size_t index);
   void DealTurns();
   void Begin(size_t index);
   void Finish(size_t index);

@@ -81,12 +81,13 @@ class Network {
   virtual BatchResult TakeResults() { return {}; }
   // What the device said first; then results mean nothing.
   virtual absl::Status status() const { return absl::OkStatus(); }
-  // One tensor's `weight` [num_elements] to the host, and back; both wait.
-  virtual void Read(const Parameter& parameter, float* to) const {
-    std::copy_n(parameter.weight, parameter.num_elements, to);
+  // Memory [n] f32 of its device to the host, and back; both wait. status()
+  // tells whether they could.
+  virtual void Read(const float* from, size_t n, float* to) {
+    std::copy_n(from, n, to);
   }
-  virtual void Write(const Parameter& parameter, const float* from) {
-    std::copy_n(from, parameter.num_elements, parameter.weight);
+  virtual void Write(const float* from, size_t n, float* to) {
+    std::copy_n(from, n, to);
   }
 };
 

@@ -57,8 +57,9 @@ class Training {
 
  private:
   absl::Status Init();
+  absl::Status MakeRooms();
   std::vector<TensorSpec> MakeSpecs();
-  void PrepareSteps(const OptimizerConfig& optimizer);
+  absl::Status PrepareSteps(const OptimizerConfig& optimizer);
   absl::Status RunEpoch(int epoch, int64_t first_batch);
   absl::Status RunStep(bool is_shown, bool ends_epoch);
   absl::Status Exchange(bool ends_epoch, bool* skips);
@@ -142,33 +143,42 @@ std::vector<TensorSpec> Training::MakeSpecs() {
 }
 
 // What steps the weights, once they are the same everywhere.
-void Training::PrepareSteps(const OptimizerConfig& optimizer) {
+absl::Status Training::PrepareSteps(const OptimizerConfig& optimizer) {
   optimizer_ = optimizer;
-  if (const TrainOptions& options = context_.options; options.local_steps > 0) {
-    optimizer_.sgd.rescale = 1;
-    alone_.emplace(context_.store, replicas_,
-                   LocalSteps::Outer{.learning_rate = options.outer_lr,
-                                     .momentum = options.outer_mom,
-                                     .num_contributors = num_contributors_,
-                                     .num_steps = options.local_steps,
-                                     .num_fragments = options.local_fragments},
-                   FromSeconds(options.operation_timeout_s));
-    checkpoints_.set_alone(&*alone_);
-  }
+  const TrainOptions& options = context_.options;
+  if (options.local_steps == 0) return absl::OkStatus();
+  optimizer_.sgd.rescale = 1;
+  alone_.emplace(context_.store, replicas_,
+                 LocalSteps::Outer{.learning_rate = options.outer_lr,
+                                   .momentum = options.outer_mom,
+                                   .num_contributors = num_contributors_,
+                                   .num_steps = options.local_steps,
+                                   .num_fragments = options.local_fragments},
+                 FromSeconds(options.operation_timeout_s));
+  checkpoints_.set_alone(&*alone_);
+  return alone_->Init();
 }
 
-absl::Status Training::Init() {
+// For what steps the weights, on each device.
+absl::Status Training::MakeRooms() {
   for (Replica& replica : replicas_) {
     const auto& parameters = replica.network->parameters();
-    if (context_.setting.update_on == UpdateOn::kWorker) {
-      replica.states.resize(parameters.size());
-      continue;
-    }
     for (const Parameter& parameter : parameters) {
+      if (context_.setting.update_on == UpdateOn::kWorker) {
+        ASSIGN_OR_RETURN(replica.states.emplace_back(),
+                         MakeState(*replica.network, parameter.num_elements,
+                                   context_.options.optimizer));
+        continue;
+      }
       ASSIGN_OR_RETURN(replica.pulled.emplace_back(),
                        MakeRoom(*replica.network, 4 * parameter.num_elements));
     }
   }
+  return absl::OkStatus();
+}
+
+absl::Status Training::Init() {
+  RETURN_IF_ERROR(MakeRooms());
   ASSIGN_OR_RETURN(loss_scale_, MakeLossScale(context_.options));
   RETURN_IF_ERROR(Resume());
   std::vector<TensorSpec> specs = MakeSpecs();
@@ -206,7 +216,7 @@ absl::Status Training::Init() {
            plan, context_.setting.compression.rules, context_.options)) {
     context_.observer.OnNotice(line);
   }
-  PrepareSteps(optimizer);
+  RETURN_IF_ERROR(PrepareSteps(optimizer));
   RETURN_IF_ERROR(checkpoints_.ResumeStore());
   if (MaySkip()) {
     context_.observer.OnNotice(absl::StrCat(
@@ -346,7 +356,7 @@ absl::Status Training::Exchange(bool ends_epoch, bool* skips) {
     return absl::OkStatus();
   }
   for (size_t i = 0; i < count; ++i) Inject(i);
-  alone_->Step(optimizer_, exchange_.rates());
+  RETURN_IF_ERROR(alone_->Step(optimizer_, exchange_.rates()));
   // Before the weights are looked at, all of them.
   return ends_epoch ? alone_->Exchange() : alone_->AfterStep(step_ + 1);
 }
@@ -511,6 +521,7 @@ absl::StatusOr<RunSummary> Training::Run() {
   totals_.shares = watch_.mine();
   RETURN_IF_ERROR(AgreeOnStatistics());
   totals_.weights_sha256 = DigestOf(*replicas_[0].network);
+  RETURN_IF_ERROR(replicas_[0].network->status());
   summary_.steps = step_;
   summary_.seconds = seconds_;
   summary_.samples_per_s =

@@ -1,11 +1,13 @@
 #include "trainer/worker_part.h"
 
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/endian.h"
 #include "base/status_macros.h"
 #include "kvstore/states.h"
+#include "trainer/device_room.h"
 #include "trainer/resharding.h"
 
 namespace telegrad {
@@ -16,27 +18,28 @@ namespace {
 constexpr uint64_t kMostTextBytes = uint64_t{1} << 20;
 constexpr uint64_t kMostBytesPerElem = 64;
 
-// Calls `use(name, memory, bytes)` for weights and buffers of a worker, and
-// `use_state(name, state, elements)` for what steps them, in the order of the
-// file.
+// Calls `use(name, network, memory, elements)` for weights and buffers of a
+// worker, and `use_state(name, network, state, elements)` for what steps them,
+// in the order of the file.
 template <typename Use, typename UseState>
 absl::Status ForEachTensor(std::span<Replica> replicas, const Use& use,
                            const UseState& use_state) {
   for (size_t device = 0; device < replicas.size(); ++device) {
     Replica& replica = replicas[device];
-    const auto& parameters = replica.network->parameters();
+    Network& network = *replica.network;
+    const auto& parameters = network.parameters();
     const std::string prefix = absl::StrCat("device", device, "/");
     for (size_t i = 0; i < parameters.size(); ++i) {
       const Parameter& each = parameters[i];
-      RETURN_IF_ERROR(use(prefix + "weight/" + each.name, each.weight,
-                          4 * each.num_elements));
+      RETURN_IF_ERROR(use(prefix + "weight/" + each.name, network, each.weight,
+                          each.num_elements));
       if (i >= replica.states.size()) continue;
-      RETURN_IF_ERROR(use_state(prefix + "optimizer/" + each.name,
+      RETURN_IF_ERROR(use_state(prefix + "optimizer/" + each.name, network,
                                 replica.states[i], each.num_elements));
     }
-    for (const Parameter& each : replica.network->buffers()) {
-      RETURN_IF_ERROR(use(prefix + "buffer/" + each.name, each.weight,
-                          4 * each.num_elements));
+    for (const Parameter& each : network.buffers()) {
+      RETURN_IF_ERROR(use(prefix + "buffer/" + each.name, network, each.weight,
+                          each.num_elements));
     }
   }
   return absl::OkStatus();
@@ -46,32 +49,53 @@ absl::string_view TextOf(ConstBytes bytes) {
   return {reinterpret_cast<const char*>(bytes.data), bytes.size};
 }
 
+// Memory [n] f32 of the network's device, by way of the host's.
+absl::Status WriteArray(const std::string& name, Network& network,
+                        const float* from, size_t n, PartWriter& writer) {
+  std::vector<float> values(n);
+  network.Read(from, n, values.data());
+  RETURN_IF_ERROR(network.status());
+  return writer.Add(name, TextOf({values.data(), 4 * n}));
+}
+
+absl::Status ReadArray(const std::string& name, Network& network, float* to,
+                       size_t n, PartReader& reader) {
+  RETURN_IF_ERROR(reader.Expect(name, 4 * n));
+  std::vector<float> values(n);
+  RETURN_IF_ERROR(reader.Read(values.data(), 4 * n));
+  network.Write(values.data(), n, to);
+  return network.status();
+}
+
 // Steps so far as u64, then each array as a field of its own.
-absl::Status WriteState(const std::string& name, const OptimizerState& state,
-                        PartWriter& writer) {
+absl::Status WriteState(const std::string& name, Network& network,
+                        const OptimizerState& state, PartWriter& writer) {
   std::byte steps[8];
   StoreLittleEndian(steps, state.num_steps());
   RETURN_IF_ERROR(writer.Add(name, TextOf({steps, sizeof(steps)})));
   const std::vector<ConstBytes> arrays = state.arrays();
   for (size_t i = 0; i < arrays.size(); ++i) {
-    RETURN_IF_ERROR(writer.Add(absl::StrCat(name, "/", i), TextOf(arrays[i])));
+    RETURN_IF_ERROR(WriteArray(absl::StrCat(name, "/", i), network,
+                               reinterpret_cast<const float*>(arrays[i].data),
+                               arrays[i].size / 4, writer));
   }
   return absl::OkStatus();
 }
 
-absl::Status ReadState(const std::string& name, size_t num_elems,
-                       OptimizerKind kind, PartReader& reader,
+absl::Status ReadState(const std::string& name, Network& network,
+                       size_t num_elems, OptimizerKind kind, PartReader& reader,
                        OptimizerState& state) {
   std::byte steps[8];
   RETURN_IF_ERROR(reader.Expect(name, sizeof(steps)));
   RETURN_IF_ERROR(reader.Read(steps, sizeof(steps)));
   const auto num_steps = LoadLittleEndian<uint64_t>(steps);
-  state = OptimizerState();
-  for (size_t i = 0; num_steps > 0 && i < NumStateArrays(kind); ++i) {
-    const Buffer array(4 * num_elems);
-    RETURN_IF_ERROR(reader.Expect(absl::StrCat(name, "/", i), array.size()));
-    RETURN_IF_ERROR(reader.Read(array.data(), array.size()));
-    state.Restore(num_steps, i, array.view());
+  for (size_t i = 0; i < NumStateArrays(kind); ++i) {
+    ASSIGN_OR_RETURN(Buffer array, MakeRoom(network, 4 * num_elems));
+    if (num_steps > 0) {
+      RETURN_IF_ERROR(ReadArray(absl::StrCat(name, "/", i), network,
+                                array.as<float>(), num_elems, reader));
+    }
+    state.Restore(num_steps, i, std::move(array));
   }
   return absl::OkStatus();
 }
@@ -100,12 +124,12 @@ absl::StatusOr<std::string> ReadText(const std::string& name,
 absl::Status ReadReplicas(const WorkerPart& part, PartReader& reader) {
   return ForEachTensor(
       part.replicas,
-      [&](const std::string& name, float* values, size_t num_bytes) {
-        const absl::Status expected = reader.Expect(name, num_bytes);
-        return expected.ok() ? reader.Read(values, num_bytes) : expected;
+      [&](const std::string& name, Network& network, float* values, size_t n) {
+        return ReadArray(name, network, values, n, reader);
       },
-      [&](const std::string& name, OptimizerState& state, size_t num_elems) {
-        return ReadState(name, num_elems, part.kind, reader, state);
+      [&](const std::string& name, Network& network, OptimizerState& state,
+          size_t n) {
+        return ReadState(name, network, n, part.kind, reader, state);
       });
 }
 
@@ -123,18 +147,19 @@ absl::Status WritePart(const WorkerPart& part, absl::string_view optimizer,
                        PartWriter& writer) {
   RETURN_IF_ERROR(ForEachTensor(
       part.replicas,
-      [&](const std::string& name, const float* values, size_t num_bytes) {
-        return writer.Add(name, TextOf({values, num_bytes}));
-      },
-      [&](const std::string& name, const OptimizerState& state, size_t) {
-        return WriteState(name, state, writer);
-      }));
+      [&](const std::string& name, Network& network, const float* values,
+          size_t n) { return WriteArray(name, network, values, n, writer); },
+      [&](const std::string& name, Network& network,
+          const OptimizerState& state,
+          size_t) { return WriteState(name, network, state, writer); }));
+  Network& first = *part.replicas[0].network;
   const std::vector<Parameter>& parameters = ParametersOf(part);
   for (size_t i = 0; part.alone != nullptr && i < parameters.size(); ++i) {
     const LocalSteps::Anchor anchor = part.alone->anchor(i);
     const std::string name = absl::StrCat("local/", parameters[i].name);
-    RETURN_IF_ERROR(writer.Add(name, TextOf(anchor.weights)));
-    RETURN_IF_ERROR(WriteState(name + "/outer", anchor.outer, writer));
+    RETURN_IF_ERROR(WriteArray(name, first, anchor.weights,
+                               parameters[i].num_elements, writer));
+    RETURN_IF_ERROR(WriteState(name + "/outer", first, anchor.outer, writer));
   }
   if (part.store.states() == nullptr) return absl::OkStatus();
   RETURN_IF_ERROR(writer.Add("store/optimizer", optimizer));
@@ -161,6 +186,7 @@ absl::Status ReadTensors(const WorkerPart& part, PartReader& reader) {
 absl::StatusOr<std::string> ReadAll(const WorkerPart& part, PartReader& reader,
                                     Resharding* resharding) {
   RETURN_IF_ERROR(ReadReplicas(part, reader));
+  Network& first = *part.replicas[0].network;
   const std::vector<Parameter>& parameters = ParametersOf(part);
   uint64_t all_elems = 0;
   for (size_t i = 0; i < parameters.size(); ++i) {
@@ -168,10 +194,11 @@ absl::StatusOr<std::string> ReadAll(const WorkerPart& part, PartReader& reader,
     if (part.alone == nullptr) continue;
     const LocalSteps::Anchor anchor = part.alone->anchor(i);
     const std::string name = absl::StrCat("local/", parameters[i].name);
-    RETURN_IF_ERROR(reader.Expect(name, anchor.weights.size));
-    RETURN_IF_ERROR(reader.Read(anchor.weights.data, anchor.weights.size));
-    RETURN_IF_ERROR(ReadState(name + "/outer", parameters[i].num_elements,
-                              OptimizerKind::kNag, reader, anchor.outer));
+    RETURN_IF_ERROR(ReadArray(name, first, anchor.weights,
+                              parameters[i].num_elements, reader));
+    RETURN_IF_ERROR(ReadState(name + "/outer", first,
+                              parameters[i].num_elements, OptimizerKind::kNag,
+                              reader, anchor.outer));
   }
   std::string optimizer;
   if (part.store.states() != nullptr) {

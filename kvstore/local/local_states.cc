@@ -1,6 +1,7 @@
 #include "kvstore/local/local_states.h"
 
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -105,11 +106,13 @@ absl::Status LocalStates::Load(absl::string_view text) {
     const TensorState& state = states.tensors[key];
     for (ChunkSum& sum : store_.tensors_[key]->sums) {
       OptimizerState& own = sum.weights().state;
-      if (state.arrays.empty()) own.Restore(0, 0, {});
+      own = {};
       for (size_t i = 0; i < state.arrays.size(); ++i) {
-        own.Restore(state.num_steps, i,
-                    {state.arrays[i].data() + 4 * sum.chunk().begin,
-                     4 * sum.chunk().num_elems});
+        Buffer array(4 * sum.chunk().num_elems);
+        std::memcpy(array.data(),
+                    state.arrays[i].data() + 4 * sum.chunk().begin,
+                    array.size());
+        own.Restore(state.num_steps, i, std::move(array));
       }
     }
   }

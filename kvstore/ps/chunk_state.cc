@@ -1,5 +1,8 @@
 #include "kvstore/ps/chunk_state.h"
 
+#include <cstring>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "base/endian.h"
 #include "base/status_macros.h"
@@ -83,8 +86,14 @@ absl::Status SetState(Aggregator& aggregator, OptimizerKind kind,
     return absl::InvalidArgumentError(absl::StrCat(
         "state ", index, " of ", state.num_arrays, " for ", ToString(kind)));
   }
-  aggregator.weights().state.Restore(state.num_steps,
-                                     static_cast<size_t>(index), state.values);
+  OptimizerState& own = aggregator.weights().state;
+  if (state.num_arrays == 0) {
+    own = {};
+    return absl::OkStatus();
+  }
+  Buffer array(state.values.size);
+  std::memcpy(array.data(), state.values.data, array.size());
+  own.Restore(state.num_steps, static_cast<size_t>(index), std::move(array));
   return absl::OkStatus();
 }
 

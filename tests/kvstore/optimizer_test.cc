@@ -213,11 +213,11 @@ TEST(OptimizerState, GoesOnWithTheMeanAloneWhereItIsFrozen) {
       const double root = std::sqrt(1 - std::pow(b2, std::min(t, 10)));
       w -= lr / (1 - std::pow(b1, t)) * m / (std::sqrt(v) / root + eps);
       if (t > kFrozenAfter) {
-        for (float& each : grads) state.ToMean(c, own, &weight, 1, &each);
+        for (float& each : grads) state.ToMean(c, own, &weight, 1, &each, {});
       }
       const float sum = grads[0] + grads[1];
       if (t > kFrozenAfter) {
-        state.StepByMean(c, own, kFrozenAfter, &sum, 1, &weight);
+        state.StepByMean(c, own, kFrozenAfter, &sum, 1, &weight, {});
       } else {
         state.Step(c, own, &sum, 1, &weight, {});
       }

@@ -9,10 +9,11 @@ from harness import SystemTest
 
 DEVICE = ["--gpus", "emulated"]
 DIGITS = ["--network", "mlp", "--data", "digits", "--num-epochs", "1",
-          "--num-batches", "12", "--gc-type", "2bit", "--gc-min-bytes", "0"]
+          "--gc-min-bytes", "0"]
+TWO_BIT = [*DIGITS, "--num-batches", "12", "--gc-type", "2bit"]
 # With statistics of batch normalisation.
 IMAGES = ["--network", "resnet20", "--benchmark", "1", "--image-shape", "3,8,8",
-          "--batch-size", "4", "--num-examples", "80", "--num-epochs", "2"]
+          "--batch-size", "4", "--num-examples", "80"]
 
 
 class OnADevice(SystemTest):
@@ -29,19 +30,58 @@ class OnADevice(SystemTest):
         return there[0], text
 
     def test_gradients_are_clipped_there(self):
-        plain, _ = self.check_same_bits(DIGITS)
-        clipped, _ = self.check_same_bits([*DIGITS, "--clip-norm", "0.5"])
+        plain, _ = self.check_same_bits(TWO_BIT)
+        clipped, _ = self.check_same_bits([*TWO_BIT, "--clip-norm", "0.5"])
         self.assertNotEqual(clipped, plain)
 
     def test_a_step_that_is_not_finite_is_left_out(self):
-        plain, _ = self.final(DIGITS)
+        plain, _ = self.final(TWO_BIT)
         nan = ["--inject", "nan:1:fc1.weight:123:5"]
         for policy in ("skip", "zero"):
             skipped, text = self.check_same_bits(
-                [*DIGITS, *nan, "--gc-nonfinite", policy])
+                [*TWO_BIT, *nan, "--gc-nonfinite", policy])
             self.assertNotEqual(skipped, plain[0])
             self.assertEqual(policy == "skip", "1 steps were skipped" in text,
                              text)
+
+    def test_adam_is_frozen_there(self):
+        adam = [*DIGITS, "--num-batches", "12", "--gc-type", "onebit",
+                "--optimizer", "adam", "--lr", "0.001"]
+        plain, _ = self.final(adam)
+        frozen, _ = self.check_same_bits([*adam, "--adam-freeze-after", "6"])
+        self.assertNotEqual(frozen, plain[0])
+
+    # Statistics of batch normalisation, residuals of workers and servers, and
+    # what Adam keeps.
+    def test_a_run_goes_on_here_and_there(self):
+        flags = [*IMAGES, "--gc-type", "2bit", "--gc-min-bytes", "0",
+                 "--gc-reply", "reencode", "--optimizer", "adam", "--lr",
+                 "0.01"]
+        whole, _ = self.final([*flags, "--num-epochs", "2"])
+        for name, before, after in (("there", DEVICE, DEVICE),
+                                    ("up", [], DEVICE), ("down", DEVICE, [])):
+            with self.subTest(name):
+                saving = [*flags, "--checkpoint", name, "--checkpoint-every",
+                          "7"]
+                self.final([*saving, "--num-epochs", "1", *before])
+                end, text = self.final(
+                    [*saving, "--num-epochs", "2", "--resume", *after])
+                self.assertIn("resumed from step 7", text)
+                self.assertEqual(end, whole)
+
+    def test_workers_step_alone_there(self):
+        alone = [*TWO_BIT, "--local-steps", "4"]
+        plain, _ = self.check_same_bits(alone)
+        alone += ["--local-fragments", "2", "--outer-mom", "0.5"]
+        streamed, _ = self.check_same_bits(alone)
+        self.assertNotEqual(streamed, plain)
+        # A checkpoint ends the exchange that runs beside the steps.
+        alone += ["--checkpoint-every", "7", "--checkpoint"]
+        whole, _ = self.final([*alone, "here"])
+        self.assertEqual(self.final([*alone, "there", *DEVICE])[0], whole)
+        end, text = self.final([*alone, "there", *DEVICE, "--resume"])
+        self.assertIn("resumed from step 7", text)
+        self.assertEqual(end, whole)
 
 
 if __name__ == "__main__":

@@ -31,12 +31,12 @@ std::unique_ptr<Network> MakeOn(const std::string& name, Device device) {
   return network.ok() ? std::move(*network) : nullptr;
 }
 
-std::vector<float> ValuesOf(const Network& network,
+std::vector<float> ValuesOf(Network& network,
                             const std::vector<Parameter>& tensors) {
   std::vector<float> all;
   for (const Parameter& each : tensors) {
     std::vector<float> values(each.num_elements);
-    network.Read(each, values.data());
+    network.Read(each.weight, values.size(), values.data());
     all.insert(all.end(), values.begin(), values.end());
   }
   return all;
@@ -71,11 +71,12 @@ Trained Train(const std::string& name, Device device, const std::string& codec,
     specs.push_back({.name = each.name, .num_elems = each.num_elements});
     if (device != Device{}) specs.back().devices = {device};
     values.push_back(ViewOf(network, each.weight, each.num_elements));
+    replicas[0].states.push_back(
+        *MakeState(network, each.num_elements, optimizer.kind));
     if (on_servers) {
       replicas[0].pulled.push_back(*MakeRoom(network, 4 * each.num_elements));
     }
   }
-  replicas[0].states.resize(parameters.size());
   Trained trained;
   trained.initial = ValuesOf(network, parameters);
   EXPECT_THAT(store->Init(specs, values), IsOk());
@@ -138,9 +139,9 @@ TEST(DeviceTraining, BuffersAreReadAndWrittenThere) {
   const auto network = MakeOn("lenet", kEmulatedDevice);
   const Parameter& first = network->parameters()[0];
   const std::vector<float> values(first.num_elements, 0.25f);
-  network->Write(first, values.data());
+  network->Write(values.data(), values.size(), first.weight);
   std::vector<float> read(first.num_elements);
-  network->Read(first, read.data());
+  network->Read(first.weight, read.size(), read.data());
   EXPECT_EQ(read, values);
 }
 

@@ -49,6 +49,7 @@ TEST(EndedExchange, OfLocalSteps) {
   {
     LocalSteps steps(store, replicas, {.num_steps = 2, .num_fragments = 2},
                      Duration::zero());
+    ASSERT_TRUE(steps.Init().ok());
     ASSERT_TRUE(steps.AfterStep(2).ok());
     EXPECT_EQ(store.num_lent(), 1);  // the other fragment has its turn later
   }

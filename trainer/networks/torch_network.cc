@@ -212,13 +212,17 @@ class TorchNetwork : public Network {
     });
   }
 
-  void Read(const Parameter& parameter, float* to) const override {
-    const auto n = static_cast<int64_t>(parameter.num_elements);
-    torch::from_blob(to, {n}).copy_(TensorOf(parameter));
+  void Read(const float* from, size_t n, float* to) override {
+    Try([&] {
+      OnHost(to, n).copy_(TensorOf(const_cast<float*>(from), n));
+      return BatchResult{};
+    });
   }
-  void Write(const Parameter& parameter, const float* from) override {
-    const auto n = static_cast<int64_t>(parameter.num_elements);
-    TensorOf(parameter).copy_(torch::from_blob(const_cast<float*>(from), {n}));
+  void Write(const float* from, size_t n, float* to) override {
+    Try([&] {
+      TensorOf(to, n).copy_(OnHost(const_cast<float*>(from), n));
+      return BatchResult{};
+    });
   }
 
  private:
@@ -270,11 +274,12 @@ class TorchNetwork : public Network {
     }
   }
 
-  torch::Tensor TensorOf(const Parameter& parameter) const {
-    const Bytes memory = Reach(
-        Bytes(parameter.weight, 4 * parameter.num_elements, spec_.device));
-    return torch::from_blob(memory.data,
-                            {static_cast<int64_t>(parameter.num_elements)},
+  static torch::Tensor OnHost(float* values, size_t n) {
+    return torch::from_blob(values, {static_cast<int64_t>(n)});
+  }
+  torch::Tensor TensorOf(float* values, size_t n) const {
+    return torch::from_blob(Reach(Bytes(values, 4 * n, spec_.device)).data,
+                            {static_cast<int64_t>(n)},
                             torch::TensorOptions().device(place_));
   }
   // From pinned memory, so that nothing waits.
