@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "trainer/digest.h"
 #include "trainer/profile.h"
+#include "trainer/run_device.h"
 #include "trainer/run_plan.h"
 #include "trainer/synthetic_gradients.h"
 #include "trainer/worker_run.h"
@@ -14,27 +15,49 @@ namespace {
 
 constexpr int64_t kDefaultBatches = 10;
 
-std::string DigestOfSums(const SyntheticGradients& gradients) {
+absl::StatusOr<std::string> DigestOfSums(SyntheticGradients& gradients) {
+  ASSIGN_OR_RETURN(const std::vector<Buffer> sums, gradients.ReadSums());
   std::vector<std::pair<const float*, size_t>> tensors;
-  for (const Buffer& sum : gradients.sums()) {
+  for (const Buffer& sum : sums) {
     tensors.emplace_back(sum.as<float>(), sum.size() / 4);
   }
   return Sha256OfFloats(tensors);
+}
+
+StoreStats Since(const StoreStats& part, StoreStats traffic) {
+  traffic.push_raw_bytes -= part.push_raw_bytes;
+  traffic.push_wire_bytes -= part.push_wire_bytes;
+  traffic.pull_raw_bytes -= part.pull_raw_bytes;
+  traffic.pull_wire_bytes -= part.pull_wire_bytes;
+  return traffic;
+}
+
+// The profile's, on this worker's device.
+absl::StatusOr<std::vector<TensorSpec>> SpecsOn(Device device,
+                                                const std::string& profile) {
+  ASSIGN_OR_RETURN(std::vector<TensorSpec> specs, LoadProfile(profile));
+  if (device == Device{}) return specs;
+  for (TensorSpec& each : specs) each.devices = {device};
+  return specs;
 }
 
 }  // namespace
 
 absl::StatusOr<RunSummary> BenchmarkProfile(RunContext& context) {
   const TrainOptions& options = context.options;
-  ASSIGN_OR_RETURN(std::vector<TensorSpec> specs, LoadProfile(options.network));
+  ASSIGN_OR_RETURN(const Device device, ChooseDevice(context, 0));
+  ASSIGN_OR_RETURN(std::vector<TensorSpec> specs,
+                   SpecsOn(device, options.network));
   RETURN_IF_ERROR(context.store.SetOptimizer({}));
   RunPlan run_plan;
   RETURN_IF_ERROR(run_plan.Agree(context, specs));
   RETURN_IF_ERROR(context.store.Init(specs, {}).status());
   RETURN_IF_ERROR(PackRun(context));
   RETURN_IF_ERROR(run_plan.Start(specs));
-  SyntheticGradients gradients(specs, context.seed,
-                               context.store.group().rank());
+  ASSIGN_OR_RETURN(
+      SyntheticGradients gradients,
+      SyntheticGradients::Make(specs, context.seed,
+                               context.store.group().rank(), device));
   const int64_t steps =
       options.num_batches > 0 ? options.num_batches : kDefaultBatches;
   RunSummary summary;
@@ -71,14 +94,9 @@ absl::StatusOr<RunSummary> BenchmarkProfile(RunContext& context) {
                                  .samples_per_s = 0,
                                  .accuracy = 0});
   }
-  const StoreStats warm_up = totals.traffic;
-  totals.traffic = context.store.stats();
+  totals.traffic = Since(totals.traffic, context.store.stats());
   totals.shares = watch.mine();
-  totals.traffic.push_raw_bytes -= warm_up.push_raw_bytes;
-  totals.traffic.push_wire_bytes -= warm_up.push_wire_bytes;
-  totals.traffic.pull_raw_bytes -= warm_up.pull_raw_bytes;
-  totals.traffic.pull_wire_bytes -= warm_up.pull_wire_bytes;
-  totals.weights_sha256 = DigestOfSums(gradients);
+  ASSIGN_OR_RETURN(totals.weights_sha256, DigestOfSums(gradients));
   summary.steps = steps;
   summary.model_bytes = gradients.num_bytes();
   RETURN_IF_ERROR(FillSummary(context, totals, summary));

@@ -6,16 +6,19 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "kernels/dispatch.h"
+#include "kvstore/kvstore.h"
 #include "trainer/gpus.h"
-#include "trainer/profile.h"
 
 namespace telegrad {
 namespace {
 
 // What networks on GPUs do not do yet; "" nothing of it is asked for.
 std::string NotOnGpus(const TrainOptions& options) {
-  if (IsProfile(options.network)) return "a gradient profile as --network";
-  return options.devices > 1 ? "--devices above 1" : "";
+  if (options.devices == 1) return "";
+  if (options.local_steps > 0) return "--local-steps with --devices above 1";
+  const auto traits = FindStoreType(options.kv_store);
+  if (!traits.ok() || !traits->has_workers) return "";
+  return absl::StrCat("--devices above 1 with --kv-store ", options.kv_store);
 }
 
 }  // namespace

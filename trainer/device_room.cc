@@ -64,12 +64,10 @@ void StepOn(const Network& network, const OptimizerConfig& config,
              KernelsOf(network.device()));
 }
 
-absl::StatusOr<Buffer> MakeRoom(const Network& network, size_t bytes) {
-  const Device device = network.device();
+absl::StatusOr<Buffer> MakeRoom(Device device, Stream stream, size_t bytes) {
   if (device == kEmulatedDevice) return MakeEmulatedBuffer(bytes);
   const kernels::DeviceScope scope(device);
-  Buffer room =
-      KernelsOf(device).make_buffer(bytes, device.ordinal, network.stream());
+  Buffer room = KernelsOf(device).make_buffer(bytes, device.ordinal, stream);
   if (room.size() == bytes) return room;
   return NoGpuMemory(
       device,

@@ -38,9 +38,12 @@ void StepOn(const Network& network, const OptimizerConfig& config,
             const RateMultipliers& own, const float* grad, size_t n,
             float* weight, OptimizerState& state);
 
-// Zero-filled, on the network's device. ResourceExhausted (exit code 32) names
-// the device and the bytes that were wanted.
-absl::StatusOr<Buffer> MakeRoom(const Network& network, size_t bytes);
+// Zero-filled, behind what `stream` was given. ResourceExhausted (exit code 32)
+// names the device and the bytes that were wanted.
+absl::StatusOr<Buffer> MakeRoom(Device device, Stream stream, size_t bytes);
+inline absl::StatusOr<Buffer> MakeRoom(const Network& network, size_t bytes) {
+  return MakeRoom(network.device(), network.stream(), bytes);
+}
 // With room for what an optimizer keeps of [n].
 absl::StatusOr<OptimizerState> MakeState(const Network& network, size_t n,
                                          OptimizerKind kind);

@@ -1,14 +1,28 @@
 #include "trainer/synthetic_gradients.h"
 
+#include <string>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/random.h"
+#include "base/status_macros.h"
+#include "trainer/device_room.h"
+#include "trainer/gpu_faults.h"
 
 namespace telegrad {
+namespace {
 
-SyntheticGradients::SyntheticGradients(std::span<const TensorSpec> specs,
-                                       uint64_t seed, int rank) {
+constexpr Duration kCopyTimeout = std::chrono::seconds(60);
+
+}  // namespace
+
+absl::StatusOr<SyntheticGradients> SyntheticGradients::Make(
+    std::span<const TensorSpec> specs, uint64_t seed, int rank, Device device) {
+  SyntheticGradients made;
+  made.device_ = device;
+  std::string why_not;
+  made.queue_ = kernels::MakeDeviceQueue(device, &why_not);
+  if (made.queue_ == nullptr) return GpuFault(device, why_not);
   constexpr size_t kPattern = 4093;  // values; a prime, so that runs differ
   std::vector<float> pattern(kPattern);
   Random random(seed, static_cast<uint64_t>(rank) + 1);
@@ -20,10 +34,38 @@ SyntheticGradients::SyntheticGradients(std::span<const TensorSpec> specs,
     for (size_t i = 0; i < n; ++i) {
       grad.as<float>()[i] = scale * pattern[(i * 7 + key) % kPattern];
     }
-    num_bytes_ += static_cast<int64_t>(4 * n);
-    grads_.push_back(std::move(grad));
-    sums_.emplace_back(4 * n);
+    made.num_bytes_ += static_cast<int64_t>(4 * n);
+    if (device != Device{}) {
+      ASSIGN_OR_RETURN(Buffer room, MakeRoom(device, {}, 4 * n));
+      RETURN_IF_ERROR(made.Copy(room.view(), grad.view()));
+      grad = std::move(room);
+    }
+    made.grads_.push_back(std::move(grad));
+    ASSIGN_OR_RETURN(made.sums_.emplace_back(), MakeRoom(device, {}, 4 * n));
   }
+  return made;
+}
+
+absl::Status SyntheticGradients::Copy(Bytes to, ConstBytes from) {
+  using State = kernels::DeviceQueue::State;
+  const Event end = queue_->MakeEvent();
+  queue_->Copy(to, from, {});
+  queue_->Record(end, {});
+  const TimePoint deadline = Clock::now() + kCopyTimeout;
+  State state = State::kRunning;
+  while (state == State::kRunning && Clock::now() < deadline) {
+    state = queue_->Poll(end);
+  }
+  return state == State::kPassed ? absl::OkStatus()
+                                 : GpuFault(device_, queue_->TakeError());
+}
+
+absl::StatusOr<std::vector<Buffer>> SyntheticGradients::ReadSums() {
+  std::vector<Buffer> sums;
+  for (const Buffer& sum : sums_) {
+    RETURN_IF_ERROR(Copy(sums.emplace_back(sum.size()).view(), sum.view()));
+  }
+  return sums;
 }
 
 absl::StatusOr<double> SyntheticGradients::Exchange(

@@ -2,11 +2,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
+#include "kernels/device_queue.h"
 #include "kvstore/kvstore.h"
 
 namespace telegrad {
@@ -15,9 +17,11 @@ namespace telegrad {
 // so that thresholds differ. One thread.
 class SyntheticGradients {
  public:
-  // The tensors' keys are their places in `specs`.
-  SyntheticGradients(std::span<const TensorSpec> specs, uint64_t seed,
-                     int rank);
+  // The tensors' keys are their places in `specs`. Errors as MakeRoom, and of
+  // the device.
+  static absl::StatusOr<SyntheticGradients> Make(
+      std::span<const TensorSpec> specs, uint64_t seed, int rank,
+      Device device = {});
 
   // One step, in seconds: pushes and pulls everything in the order in which a
   // backward pass would, last layers first; waits in forward order. After an
@@ -27,10 +31,16 @@ class SyntheticGradients {
                                   TimePoint deadline);
 
   int64_t num_bytes() const { return num_bytes_; }
-  // By tensor, of the last step.
-  std::span<const Buffer> sums() const { return sums_; }
+  // By tensor, of the last step, in host memory.
+  absl::StatusOr<std::vector<Buffer>> ReadSums();
 
  private:
+  SyntheticGradients() = default;
+  // A copy to or from the device, and its end.
+  absl::Status Copy(Bytes to, ConstBytes from);
+
+  Device device_;
+  std::unique_ptr<kernels::DeviceQueue> queue_;  // the device's
   std::vector<Buffer> grads_;
   std::vector<Buffer> sums_;
   int64_t num_bytes_ = 0;

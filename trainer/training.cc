@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/device_access.h"
 #include "base/status_macros.h"
 #include "trainer/batch_reader.h"
 #include "trainer/checkpointing.h"
@@ -15,13 +14,13 @@
 #include "trainer/device_room.h"
 #include "trainer/epoch_batches.h"
 #include "trainer/evaluation.h"
-#include "trainer/gpus.h"
 #include "trainer/gradient_exchange.h"
 #include "trainer/gradients.h"
 #include "trainer/injection.h"
 #include "trainer/local_steps.h"
 #include "trainer/loss_scale.h"
 #include "trainer/network.h"
+#include "trainer/run_device.h"
 #include "trainer/run_plan.h"
 #include "trainer/training_flags.h"
 #include "trainer/worker_run.h"
@@ -131,9 +130,9 @@ std::vector<TensorSpec> Training::MakeSpecs() {
     specs.push_back({.name = each.name,
                      .num_elems = each.num_elements,
                      .rates = rates.back()});
-    if (const Device device = replicas_[0].network->device();
-        device != Device{}) {
-      specs.back().devices = {device};
+    for (const Replica& replica : replicas_) {
+      const Device device = replica.network->device();
+      if (device != Device{}) specs.back().devices.push_back(device);
     }
     summary_.model_bytes += static_cast<int64_t>(4 * each.num_elements);
   }
@@ -536,23 +535,6 @@ absl::StatusOr<RunSummary> Training::Run() {
 
 }  // namespace
 
-namespace {
-
-// Worker's part of --gpus.
-absl::StatusOr<Device> ChooseDevice(RunContext& context) {
-  const TrainOptions& options = context.options;
-  if (options.gpus.empty()) return Device{};
-  if (options.gpus == kEmulatedGpu) return kEmulatedDevice;
-  ASSIGN_OR_RETURN(const std::vector<int> gpus,
-                   ChooseGpus(options.gpus, LoadGpus));
-  const std::string shared = SharingNotice(gpus.size(), options.workers);
-  if (!shared.empty()) context.observer.OnNotice(shared);
-  const int local = options.local_rank.value_or(context.store.group().rank());
-  return Device{DeviceKind::kCuda, DealGpu(gpus, local)};
-}
-
-}  // namespace
-
 absl::StatusOr<RunSummary> TrainNetwork(RunContext& context) {
   const TrainOptions& options = context.options;
   ConfigureFramework(1, options.tf32);
@@ -571,17 +553,16 @@ absl::StatusOr<RunSummary> TrainNetwork(RunContext& context) {
     Fit(data.train, spec);
   }
   spec.seed = context.seed;
-  ASSIGN_OR_RETURN(spec.device, ChooseDevice(context));
+  std::vector<Replica> replicas(static_cast<size_t>(options.devices));
+  for (size_t i = 0; i < replicas.size(); ++i) {
+    replicas[i].batch_size = options.device_batches[i];
+    ASSIGN_OR_RETURN(spec.device, ChooseDevice(context, static_cast<int>(i)));
+    ASSIGN_OR_RETURN(replicas[i].network, MakeNetwork(spec));
+  }
   if (spec.dtype == Dtype::kFloat16 && spec.device.kind == DeviceKind::kCpu) {
     context.observer.OnNotice(
         "--dtype float16: a CPU computes in float32 and rounds to float16; "
         "that is the range and the precision of float16, not its speed");
-  }
-  std::vector<Replica> replicas(static_cast<size_t>(options.devices));
-  for (size_t i = 0; i < replicas.size(); ++i) {
-    Replica& replica = replicas[i];
-    replica.batch_size = options.device_batches[i];
-    ASSIGN_OR_RETURN(replica.network, MakeNetwork(spec));
   }
   ASSIGN_OR_RETURN(Injection injection, ParseInjection(options.inject));
   return Training(context, std::move(data), std::move(replicas),

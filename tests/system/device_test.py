@@ -51,6 +51,16 @@ class OnADevice(SystemTest):
         frozen, _ = self.check_same_bits([*adam, "--adam-freeze-after", "6"])
         self.assertNotEqual(frozen, plain[0])
 
+    def test_a_worker_has_several(self):
+        for store in ("local", "device"):
+            self.check_same_bits([*TWO_BIT, "--kv-store", store, "--devices",
+                                  "2", "--work-load-list", "3,1"])
+
+    def test_ready_made_gradients_lie_there(self):
+        self.check_same_bits(["--benchmark", "1", "--network",
+                              "profile:resnet50", "--gc-type", "2bit",
+                              "--num-batches", "2"])
+
     # Statistics of batch normalisation, residuals of workers and servers, and
     # what Adam keeps.
     def test_a_run_goes_on_here_and_there(self):

@@ -59,10 +59,11 @@ TEST(EndedExchange, OfLocalSteps) {
 TEST(EndedExchange, OfAProfile) {
   EndlessStore store;
   const std::vector<TensorSpec> tensors = {{"a", 5}, {"b", 7}, {"c", 9}};
-  SyntheticGradients gradients(tensors, 1, 0);
+  auto gradients = SyntheticGradients::Make(tensors, 1, 0);
+  ASSERT_TRUE(gradients.ok());
   const absl::Status status =
       gradients
-          .Exchange(
+          ->Exchange(
               store, [](size_t) { return 0; }, TimePoint())
           .status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
