@@ -46,19 +46,21 @@ std::string Line(const std::vector<TensorReport>& reports, size_t begin,
 }
 
 void WarnOfFewBits(const std::vector<TensorReport>& reports,
+                   const TrainOptions& options,
                    std::vector<std::string>& warnings) {
   std::set<std::string> told;
   for (const TensorReport& report : reports) {
     const double bits = 8.0 * static_cast<double>(report.push_bytes) /
                         static_cast<double>(report.num_elems);
-    if (bits >= kLeastBitsForAdam || !told.insert(report.codec).second) {
+    if (bits >= kLeastBitsForSquares || !told.insert(report.codec).second) {
       continue;
     }
     warnings.push_back(absl::StrFormat(
-        "warning: %s sends %.2f bits of an element in each step, and Adam's "
-        "mean of squares takes what is held back for noise (1-bit Adam, arXiv "
-        "2102.02888): take --adam-freeze-after STEPS, --local-steps H, or int4",
-        report.codec, bits));
+        "warning: %s sends %.2f bits of an element in each step, and the mean "
+        "of squares of %s takes what is held back for noise (1-bit Adam, arXiv "
+        "2102.02888): take %s--local-steps H, or int4",
+        report.codec, bits, ToString(options.optimizer),
+        HasBetas(options) ? "--adam-freeze-after STEPS, " : ""));
   }
 }
 
@@ -123,7 +125,7 @@ std::vector<std::string> PlanWarnings(const std::vector<TensorReport>& reports,
         "optimizer's: --mom 0 in place of %g is what its paper means",
         momentum));
   }
-  if (StepsByAdam(options)) WarnOfFewBits(reports, warnings);
+  if (StepsByMeanSquares(options)) WarnOfFewBits(reports, options, warnings);
   return warnings;
 }
 

@@ -15,7 +15,7 @@ namespace telegrad {
 namespace {
 
 constexpr char kOptimizerGroup[] = "Training";
-constexpr char kAllowedForAdam[] = "int4";
+constexpr char kAllowedForSquares[] = "int4";
 
 // At most, of a large tensor's element.
 absl::StatusOr<double> BitsOf(const std::string& type) {
@@ -133,31 +133,32 @@ bool HasEpsilon(const TrainOptions& options) {
   return HasBeta2(options) || options.optimizer == OptimizerKind::kAdagrad;
 }
 
-bool StepsByAdam(const TrainOptions& options) {
-  return HasBetas(options) && options.local_steps == 0 &&
+bool StepsByMeanSquares(const TrainOptions& options) {
+  return HasBeta2(options) && options.local_steps == 0 &&
          options.adam_freeze_after == 0;
 }
 
 absl::Status SettleFewBits(TrainOptions& options) {
-  if (!StepsByAdam(options)) return absl::OkStatus();
+  if (!StepsByMeanSquares(options)) return absl::OkStatus();
   for (Setting& setting : options.settings) {
     if (!setting.is_auto) continue;
     if (!options.given.contains("--gc-allow")) {
-      RETURN_IF_ERROR(ParseAllowedCodecs("--gc-allow", kAllowedForAdam,
+      RETURN_IF_ERROR(ParseAllowedCodecs("--gc-allow", kAllowedForSquares,
                                          setting.compression));
       options.store_why =
           absl::StrCat(options.store_why, options.store_why.empty() ? "" : "; ",
-                       "--gc-allow ", kAllowedForAdam,
+                       "--gc-allow ", kAllowedForSquares,
                        ": 2 bits or fewer harm ", ToString(options.optimizer));
       continue;
     }
     for (const std::string& type : setting.compression.types()) {
       ASSIGN_OR_RETURN(const double bits, BitsOf(type));
-      if (bits >= kLeastBitsForAdam) continue;
+      if (bits >= kLeastBitsForSquares) continue;
       return absl::InvalidArgumentError(absl::StrFormat(
           "--gc-allow %s: %.2f bits of an element per step harm --optimizer "
-          "%s; leave it out, or take --local-steps or --adam-freeze-after",
-          type, bits, ToString(options.optimizer)));
+          "%s; leave it out, or take --local-steps%s",
+          type, bits, ToString(options.optimizer),
+          HasBetas(options) ? " or --adam-freeze-after" : ""));
     }
   }
   return absl::OkStatus();

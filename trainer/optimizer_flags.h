@@ -36,13 +36,15 @@ inline constexpr char kForBeta2[] =
     "it is for --optimizer adam, adamw and rmsprop";
 inline constexpr char kForEpsilon[] =
     "it is for --optimizer adam, adamw, adagrad and rmsprop";
-// Whether it is, and steps with each gradient as codecs leave it.
-bool StepsByAdam(const TrainOptions& options);
+// Whether a running mean of squares of each gradient, as codecs leave it,
+// divides the steps: of adam, adamw and rmsprop; adagrad's sum of all squares
+// does not mind.
+bool StepsByMeanSquares(const TrainOptions& options);
 
 // Codes of fewer bits per element and step harm it: all below int4 (measured
-// in docs/codecs.md).
-constexpr double kLeastBitsForAdam = 2.5;
-// --gc-type auto before Adam: leaves out what harms it, with the reason, or
+// in docs/results/accuracy.md).
+constexpr double kLeastBitsForSquares = 2.5;
+// --gc-type auto before it: leaves out what harms it, with the reason, or
 // refuses it where it was asked for.
 absl::Status SettleFewBits(TrainOptions& options);
 

@@ -338,7 +338,7 @@ class Torch(unittest.TestCase):
         self.assertEqual(ended[1][2], "")
 
     def test_adam_with_two_bits_is_warned_of_and_not_chosen(self):
-        check, parameters = telegrad.torch._auto.check_optimizer, Net().parameters()
+        check, parameters = telegrad.torch._auto.check_optimizer, list(Net().parameters())
         adam = torch.optim.AdamW(parameters)
         for codec in ("2bit:auto", "topk:0.01", "terngrad", "powersgd"):
             with self.assertWarnsRegex(UserWarning, f"{codec} with AdamW"):
@@ -347,11 +347,14 @@ class Torch(unittest.TestCase):
                 check(adam, "auto", f"int8,{codec}")
         with self.assertRaisesRegex(telegrad.UsageError, "2bit with AdamW"):
             check(adam, "auto", None)
+        with self.assertRaisesRegex(telegrad.UsageError, "2bit with RMSprop"):
+            check(torch.optim.RMSprop(parameters), "auto", None)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             check(adam, "auto", "fp16,int8")
             check(adam, "int4", None)
-            check(torch.optim.SGD(Net().parameters(), lr=1), "auto", "2bit")
+            check(torch.optim.SGD(parameters, lr=1), "auto", "2bit")
+            check(torch.optim.Adagrad(parameters), "auto", "2bit")
 
     def test_auto_compresses_over_a_slow_link_and_says_why(self):
         for text, first, last in self.ranks(chooses).results():

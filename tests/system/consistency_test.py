@@ -118,6 +118,14 @@ class Consistency(SystemTest):
         self.assertIn("--gc-allow int4: 2 bits or fewer harm adam",
                       " ".join(self.summary()[0]["decisions"]))
 
+    def test_few_bits_before_rmsprop_are_told_and_before_adagrad_not(self):
+        flags = [*SHORT, "--lr", "0.001", "--gc-type", "2bit"]
+        run = self.run_to_end([*flags, "--optimizer", "rmsprop"])
+        self.assertIn("the mean of squares of rmsprop takes", run.stdout())
+        self.assertNotIn("--adam-freeze-after", run.stdout())
+        run = self.run_to_end([*flags, "--optimizer", "adagrad"])
+        self.assertNotIn("bits of an element", run.stdout())
+
     def test_what_the_page_shows_works(self):
         with open(PAGE, encoding="utf-8") as page:
             text = page.read().replace("\\\n", " ")

@@ -122,6 +122,8 @@ WRONG = [
     (["--optimizer", "adam", "--mom", "0.5"], ["--mom", "sgd and nag"]),
     (["--optimizer", "adamw", "--gc-type", "auto", "--gc-allow", "int8,2bit"],
      ["--gc-allow 2bit", "2.00 bits", "--local-steps"]),
+    (["--optimizer", "rmsprop", "--gc-type", "auto", "--gc-allow", "2bit"],
+     ["--gc-allow 2bit", "rmsprop", "--local-steps"]),
     (["--adam-freeze-after", "5"], ["--adam-freeze-after", "adamw"]),
     (["--optimizer", "adam", "--adam-freeze-after", "5", "--update-on",
       "server"], ["--adam-freeze-after", "--update-on worker"]),

@@ -10,7 +10,8 @@ from ..codec import Codec
 from ..errors import UsageError
 from ..store import Store
 
-_ADAPTIVE = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "SparseAdam", "Muon", "Lamb")
+_ADAPTIVE = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "SparseAdam", "Muon", "Lamb",
+             "RMSprop")
 _SMALL_BITS = 2.1  # with the few bytes around codes
 _STANDARD = "2bit"  # what "auto" may use unless it is told
 
@@ -22,7 +23,7 @@ def bits_of(codec: str) -> float:
 
 
 def check_optimizer(optimizer: Any, gc_type: str, allow: Optional[str]) -> None:
-    """Warns of codes of 2 bits or fewer with Adam, Muon and the like.
+    """Warns of codes of 2 bits or fewer with Adam, RMSprop, Muon and the like.
 
     Raises:
         telegrad.UsageError: "auto" that may choose such codes.
