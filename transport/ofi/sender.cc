@@ -76,8 +76,7 @@ void Sender::Start(Endpoint& endpoint) {
 }
 
 // Whoever could not send all has another turn.
-void Sender::PumpAll() {
-  if (turns_.empty()) return;
+void Sender::TakeTurns() {
   is_stalled_ = false;
   turns_.Take([this](EndpointId id) { return endpoints_.Find(id); },
               [this](Endpoint& endpoint) {

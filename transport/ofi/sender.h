@@ -31,7 +31,9 @@ class Sender {
 
   // The peer has greeted, or libfabric takes more.
   void Start(Endpoint& endpoint);
-  void PumpAll();
+  void PumpAll() {
+    if (!turns_.empty()) TakeTurns();
+  }
   // What Progress must not sleep for long before: something has yet to be
   // taken, and libfabric does not say when it can.
   bool is_waiting() const { return is_stalled_ || !turns_.empty(); }
@@ -48,6 +50,7 @@ class Sender {
 
  private:
   Outgoing& Enqueue(Endpoint& endpoint, Kind kind, bool is_urgent);
+  void TakeTurns();
   bool Pump(Endpoint& endpoint);
   bool PumpOne(Endpoint& endpoint, Slot* slot);
   bool PrepareLarge(Endpoint& endpoint);

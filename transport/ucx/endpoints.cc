@@ -25,14 +25,6 @@ absl::StatusOr<Endpoint*> Endpoints::Create(const Worker& worker,
   return added;
 }
 
-Endpoint* Endpoints::Find(EndpointId id) const {
-  if (found_ != nullptr && found_->id == id) return found_;
-  const auto found = endpoints_.find(id);
-  if (found == endpoints_.end()) return nullptr;
-  found_ = found->second.get();
-  return found_;
-}
-
 Endpoint* Endpoints::FindByHandle(ucp_ep_h handle) const {
   const auto found = by_handle_.find(handle);
   return found == by_handle_.end() ? nullptr : found->second;

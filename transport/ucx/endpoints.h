@@ -22,7 +22,12 @@ class Endpoints {
   // Connects to a peer, or accepts one, as `params` say.
   absl::StatusOr<Endpoint*> Create(const Worker& worker,
                                    ucp_ep_params_t* params);
-  Endpoint* Find(EndpointId id) const;
+  Endpoint* Find(EndpointId id) const {
+    if (found_ != nullptr && found_->id == id) return found_;
+    const auto found = endpoints_.find(id);
+    if (found == endpoints_.end()) return nullptr;
+    return found_ = found->second.get();
+  }
   Endpoint* FindByHandle(ucp_ep_h handle) const;
   // Nothing that comes is this endpoint's any more.
   void ForgetHandle(ucp_ep_h handle) { by_handle_.erase(handle); }

@@ -77,7 +77,10 @@ void Receiver::HandleArrived() {
                (message->kind == Kind::kGoodbye &&
                 endpoint->state == State::kOpen)) {
       if (endpoint->state == State::kOpen) {
-        if (message->worker != worker_.handle) routes_.ReceiveEarly(*endpoint);
+        if (endpoint->route == Route::kUnknown &&
+            message->worker != worker_.handle) {
+          routes_.ReceiveEarly(*endpoint);
+        }
         TakeInOrder(*endpoint, message);
       } else {
         Release(message);

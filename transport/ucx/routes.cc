@@ -79,7 +79,7 @@ void Routes::SettleWhenAgreed(Endpoint& endpoint) {
 }
 
 void Routes::ReceiveEarly(Endpoint& endpoint) {
-  if (endpoint.route != Route::kUnknown || !endpoint.is_lane_ready) return;
+  if (!endpoint.is_lane_ready) return;
   endpoint.has_heard_ready = endpoint.is_peer_ready = true;
   SettleWhenAgreed(endpoint);
 }

@@ -26,8 +26,8 @@ class Routes {
   void Greet(Endpoint& endpoint);
   // kHello, kLane or kReady has come.
   void Receive(Endpoint& endpoint, Kind kind, absl::string_view text);
-  // Data has come by the lane: it may pass its sender's kReady, which goes by
-  // the connection.
+  // Data has come by the lane before the route is known: it may pass its
+  // sender's kReady, which goes by the connection.
   void ReceiveEarly(Endpoint& endpoint);
 
  private:
