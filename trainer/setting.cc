@@ -123,7 +123,9 @@ absl::Status SettleStore(TrainOptions& options) {
       CheckStoreType(options.kv_store, options.devices);
   if (!machine.ok()) return refuse(machine.message());
   if (traits.needs_gpus) {
-    return refuse("sums memory of GPUs; this build's networks are on the CPU");
+    return refuse(
+        "sums memory of GPUs for programs that hand it theirs, in Python, C or "
+        "C++; here take --kv-store device");
   }
   options.hosts_parts = traits.hosts_parts;
   if (traits.hosts_parts) {

@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import unittest
 
 import workers
@@ -92,6 +94,17 @@ def never_ends(_):
 
 
 # ---- the tests ----
+
+class Signals(unittest.TestCase):
+    def test_end_a_process_that_has_imported_it_as_ever(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            run = subprocess.run(
+                [sys.executable, "-c",
+                 f"import signal, telegrad; signal.raise_signal({int(number)})"],
+                check=False, timeout=60, capture_output=True, text=True)
+            self.assertEqual(run.returncode, -number, run.stderr)
+            self.assertEqual("KeyboardInterrupt" in run.stderr, number == signal.SIGINT)
+
 
 class Group(unittest.TestCase):
     def ranks(self, function, num):

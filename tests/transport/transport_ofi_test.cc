@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <atomic>
@@ -26,6 +27,15 @@ TransportOptions OptionsOf(const char* tls) {
   options.name = "ofi";
   options.tls = tls;
   return options;
+}
+
+// One of libfabric's libraries would exit() in a handler of its own.
+TEST(OfiTransport, SignalsEndTheProcessAsEver) {
+  for (const int number : {SIGTERM, SIGABRT}) {
+    struct sigaction action = {};
+    ASSERT_EQ(sigaction(number, nullptr, &action), 0);
+    EXPECT_EQ(action.sa_handler, SIG_DFL) << number;
+  }
 }
 
 TEST(OfiTransport, DetailsNameProviderDomainAndDeviceMemory) {
