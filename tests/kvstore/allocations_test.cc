@@ -59,8 +59,9 @@ using testing::Soon;
 constexpr int kRounds = 100;
 constexpr int kFew = 4;  // chunks
 constexpr int kMany = 36;
-// Of a chunk and round. Queues grow when more waits at a time than ever before.
-constexpr double kSeldom = 0.05;
+// Of a chunk and round; what is systematic is 1 or more. Queues grow when more
+// waits at a time than ever before.
+constexpr double kSeldom = 0.25;
 
 struct Case {
   std::string name;
