@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <ranges>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -181,14 +183,21 @@ void SchedulerConnections::Report(const std::string& line, TimePoint now) {
 }
 
 void SchedulerConnections::Deliver(TimePoint now) {
+  std::vector<FrameConnection*> queued;
   for (SchedulerState::Delivery& delivery : job_->TakeSends()) {
     const auto found = connections_.find(delivery.to);
     if (found == connections_.end()) continue;
-    found->second.frames.Queue(std::move(delivery.frame));
+    queued.push_back(&found->second.frames);
+    queued.back()->Queue(std::move(delivery.frame));
   }
-  for (auto& [id, connection] : connections_) {
-    if (connection.frames.has_unsent()) connection.frames.Flush();
+  // In the order of last words: of a verdict those of this very process, which
+  // they may end at once, come last.
+  std::vector<FrameConnection*> order;
+  std::set<FrameConnection*> seen;
+  for (FrameConnection* const each : std::views::reverse(queued)) {
+    if (seen.insert(each).second) order.push_back(each);
   }
+  for (FrameConnection* const each : std::views::reverse(order)) each->Flush();
   std::erase_if(connections_, [now](const auto& entry) {
     const Connection& one = entry.second;
     if (one.is_gone) return true;
