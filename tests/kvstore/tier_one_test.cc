@@ -126,6 +126,8 @@ TEST(TierOne, SaysWhatItWaitsFor) {
     if (store.group().rank() == 1) {
       EXPECT_THAT(store.Push(0, views, 0).Wait(Soon()), IsOk());
     }
+    // A store that is closed sends no more of what was cancelled.
+    ASSERT_THAT(store.group().Gather("end", "").status(), IsOk());
   });
 }
 
