@@ -264,25 +264,24 @@ absl::StatusOr<TrainOptions> ParseOwn(int argc, char** argv,
 }
 
 absl::Status SettleOwn(int argc, char** argv, TrainOptions& options) {
+  // A process of one run has no others.
+  const bool is_child = !options.internal_role.empty();
+  const auto own_index = static_cast<size_t>(options.internal_setting);
   for (size_t i = 0; i < options.settings.size(); ++i) {
     Setting& setting = options.settings[i];
-    if (setting.flags.empty()) continue;
+    if (setting.flags.empty() || (is_child && i != own_index)) continue;
     absl::StatusOr<TrainOptions> own = ParseOwn(argc, argv, options, i);
     if (!own.ok()) {
       return absl::Status(own.status().code(),
                           absl::StrCat("setting '", setting.name,
                                        "': ", own.status().message()));
     }
+    if (is_child) {
+      options = *std::move(own);
+      options.internal_setting = 0;
+      break;
+    }
     setting.own = std::make_shared<TrainOptions>(*std::move(own));
-  }
-  // A process of one run has no others.
-  const auto index = static_cast<size_t>(options.internal_setting);
-  if (options.internal_role.empty() || index >= options.settings.size()) {
-    return absl::OkStatus();
-  }
-  if (const auto own = options.settings[index].own; own != nullptr) {
-    options = *own;
-    options.internal_setting = 0;
   }
   return absl::OkStatus();
 }
