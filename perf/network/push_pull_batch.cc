@@ -52,7 +52,7 @@ absl::Status CheckMemoryOf(const PushPullOptions& options) {
   if (!starts_all) return absl::OkStatus();
   const std::optional<uint64_t> available = AvailableMemoryBytes();
   if (!available.has_value()) return absl::OkStatus();
-  PushPullSizes sizes = {.workers = options.workers,
+  PushPullSizes sizes = {.workers = options.num_gradients(),
                          .compresses = options.type != "none",
                          .checks = options.network.checks,
                          .replays = options.type != "none" &&

@@ -46,20 +46,20 @@ absl::StatusOr<PushPullCheck> PushPullCheck::Make(const PushPullJob& job) {
                    MakeShardPlan(job.tensors, job.num_servers, job.chunk_elems,
                                  job.compression));
   PushPullCheck check;
-  const auto num_workers = static_cast<size_t>(job.num_workers);
+  const auto num_gradients = static_cast<size_t>(job.num_gradients);
   const std::vector<int> ranks =
-      RanksThatPush({.pushers = job.pushers}, num_workers);
+      RanksThatPush({.pushers = job.pushers}, num_gradients);
   check.num_pushers_ = ranks.size();
-  for (size_t worker = 0; worker < num_workers; ++worker) {
+  for (size_t each = 0; each < num_gradients; ++each) {
     const int pusher =
-        job.pushers.empty() ? static_cast<int>(worker) : job.pushers[worker];
+        job.pushers.empty() ? static_cast<int>(each) : job.pushers[each];
     check.place_of_.push_back(
         static_cast<size_t>(std::ranges::find(ranks, pusher) - ranks.begin()));
   }
   for (size_t key = job.first; key < job.first + job.count; ++key) {
     Tensor tensor{.key = static_cast<Key>(key),
                   .num_elems = job.tensors[key].num_elems};
-    if (!IsExact(layouts[key], job.num_workers)) {
+    if (!IsExact(layouts[key], job.num_gradients)) {
       ASSIGN_OR_RETURN(std::unique_ptr<Replay> replay,
                        Replay::Make(layouts[key], job.compression,
                                     static_cast<int>(check.num_pushers_)));

@@ -20,8 +20,8 @@ struct PushPullJob {
   std::vector<TensorSpec> tensors = {};  // by key
   CompressionConfig compression = {};    // with the packing that was decided
   size_t chunk_elems = 0;
-  int num_workers = 0;
-  std::vector<int> pushers = {};  // of the plan
+  int num_gradients = 0;          // of all devices of all workers
+  std::vector<int> pushers = {};  // who pushes each; empty: each for itself
   int num_servers = 0;
   Key first = 0;  // the keys that are looked at
   size_t count = 0;

@@ -1,6 +1,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -45,6 +46,12 @@ class WorkersRendezvous : public Rendezvous {
   int num_rounds_ = 0;
 };
 
+// What a device pushes, and the sum that it gets.
+struct Payload {
+  std::unique_ptr<PayloadMemory> gradient;
+  std::unique_ptr<PayloadMemory> sum;
+};
+
 class Worker {
  public:
   // `tensors` by key.
@@ -52,9 +59,6 @@ class Worker {
          bool is_thread, std::unique_ptr<KVStore> store)
       : options_(options),
         tensors_(std::move(tensors)),
-        device_(tensors_.front().devices.empty()
-                    ? Device{}
-                    : tensors_.front().devices.front()),
         store_of_(std::move(store)),
         store_(*store_of_) {
     rank_ = {.rank = store_.group().rank(),
@@ -65,17 +69,7 @@ class Worker {
   KVStore& store() { return store_; }
 
   absl::StatusOr<NetworkRow> Measure(const Batch& batch) {
-    const size_t n = batch.num_elems();
-    grad_.reset();
-    sum_.reset();
-    ASSIGN_OR_RETURN(grad_, PayloadMemory::Make(device_, 4 * (n + kMaxShift)));
-    ASSIGN_OR_RETURN(sum_, PayloadMemory::Make(device_, 4 * n));
-    {
-      const Buffer filled(grad_->size());
-      FillGradient(store_.group().rank(), 0, n + kMaxShift, filled.as<float>());
-      RETURN_IF_ERROR(grad_->Write(filled.view()));
-    }
-    if (options_.network.checks) seen_ = Buffer(sum_->size());
+    RETURN_IF_ERROR(MakePayloads(batch.num_elems()));
     raw_bytes_ = wire_bytes_ = num_steps_ = 0;
     if (options_.network.checks) RETURN_IF_ERROR(BeginCheck(batch));
     io_.clear();
@@ -99,9 +93,32 @@ class Worker {
     double down_bytes = 0;
   };
 
+  absl::Status MakePayloads(size_t num_elems) {
+    const std::vector<Device>& devices = tensors_.front().devices;
+    payloads_.clear();
+    for (int i = 0; i < options_.devices; ++i) {
+      const Device device =
+          devices.empty() ? Device{} : devices[static_cast<size_t>(i)];
+      Payload& made = payloads_.emplace_back();
+      ASSIGN_OR_RETURN(made.gradient, PayloadMemory::Make(
+                                          device, 4 * (num_elems + kMaxShift)));
+      ASSIGN_OR_RETURN(made.sum, PayloadMemory::Make(device, 4 * num_elems));
+      const Buffer filled(made.gradient->size());
+      FillGradient(store_.group().rank() * options_.devices + i, 0,
+                   num_elems + kMaxShift, filled.as<float>());
+      RETURN_IF_ERROR(made.gradient->Write(filled.view()));
+    }
+    if (options_.network.checks) {
+      seen_ = Buffer(4 * num_elems);
+      others_ = Buffer(options_.devices > 1 ? 4 * num_elems : 0);
+    }
+    return absl::OkStatus();
+  }
+
   NetworkRow RowOf(const Batch& batch, const Result& result) const {
     const int workers = store_.group().num_workers();
-    const int servers = options_.hosts_parts ? 0 : store_.group().num_servers();
+    const int servers =
+        options_.traits.hosts_parts ? 0 : store_.group().num_servers();
     return {
         .what = "pushpull",
         .algorithm = options_.type,
@@ -119,6 +136,7 @@ class Worker {
                      {"gc_packing", ToString(store_.codecs().packing())},
                      {"workers", int64_t{workers}},
                      {"servers", int64_t{servers}},
+                     {"devices", int64_t{options_.devices}},
                      {"memory", options_.network.memory},
                      {"to_device_bytes", Typical(&Io::up_bytes, result)},
                      {"from_device_bytes", Typical(&Io::down_bytes, result)},
@@ -140,14 +158,46 @@ class Worker {
     compression.packing = store_.codecs().packing();
     ASSIGN_OR_RETURN(
         check_,
-        PushPullCheck::Make({.tensors = tensors_,
-                             .compression = compression,
-                             .chunk_elems = options_.chunk_elems,
-                             .num_workers = store_.group().num_workers(),
-                             .pushers = store_.group().data_path().plan.pushers,
-                             .num_servers = store_.group().num_servers(),
-                             .first = batch.first,
-                             .count = batch.counts.size()}));
+        PushPullCheck::Make(
+            {.tensors = tensors_,
+             .compression = compression,
+             .chunk_elems = options_.chunk_elems,
+             .num_gradients = store_.group().num_workers() * options_.devices,
+             .pushers = Pushers(),
+             .num_servers = options_.traits.has_workers
+                                ? store_.group().num_servers()
+                                : kServersOfOne,
+             .first = batch.first,
+             .count = batch.counts.size()}));
+    return absl::OkStatus();
+  }
+
+  // By gradient the first of the worker that pushes it.
+  std::vector<int> Pushers() const {
+    std::vector<int> pushers;
+    if (!options_.traits.has_workers) return pushers;
+    const std::vector<int>& of_worker = store_.group().data_path().plan.pushers;
+    for (int worker = 0; worker < store_.group().num_workers(); ++worker) {
+      const int pusher =
+          of_worker.empty() ? worker : of_worker[static_cast<size_t>(worker)];
+      pushers.insert(pushers.end(), static_cast<size_t>(options_.devices),
+                     pusher * options_.devices);
+    }
+    return pushers;
+  }
+
+  // All devices must have the sum.
+  absl::Status VerifySums() {
+    RETURN_IF_ERROR(payloads_.front().sum->Read(seen_.view()));
+    RETURN_IF_ERROR(check_->Verify(store_.group().rank(), seen_.as<float>()));
+    for (size_t i = 1; i < payloads_.size(); ++i) {
+      RETURN_IF_ERROR(payloads_[i].sum->Read(others_.view()));
+      if (std::memcmp(seen_.data(), others_.data(), seen_.size()) == 0)
+        continue;
+      return absl::DataLossError(
+          absl::StrCat("check: worker ", store_.group().rank(), ": device ", i,
+                       " has another sum than device 0"));
+    }
     return absl::OkStatus();
   }
 
@@ -169,12 +219,11 @@ class Worker {
                              before.from_device_bytes)});
     ++num_steps_;
     if (check_.has_value()) {
-      RETURN_IF_ERROR(sum_->Read(seen_.view()));
-      RETURN_IF_ERROR(VerdictOfAll(
-          check_->Verify(store_.group().rank(), seen_.as<float>()), num_steps_,
-          [&](absl::string_view name, absl::string_view payload) {
-            return store_.group().Gather(name, payload);
-          }));
+      RETURN_IF_ERROR(
+          VerdictOfAll(VerifySums(), num_steps_,
+                       [&](absl::string_view name, absl::string_view payload) {
+                         return store_.group().Gather(name, payload);
+                       }));
     }
     return us;
   }
@@ -183,19 +232,24 @@ class Worker {
   // first have priority.
   absl::StatusOr<double> PushPullAll(const Batch& batch) {
     std::vector<Ticket> tickets;
-    const Bytes gradient = grad_->view();
-    const Bytes sum = sum_->view();
+    std::vector<TensorView> grads(payloads_.size());
+    std::vector<TensorView> sums(payloads_.size());
     const size_t shift = 4 * ShiftAt(num_steps_);
     const TimePoint start = Clock::now();
     size_t end = batch.num_elems();
     for (size_t i = batch.counts.size(); i-- > 0;) {
       const size_t begin = end - batch.counts[i];
       const size_t bytes = 4 * batch.counts[i];
-      tickets.push_back(store_.PushPull(
-          batch.first + static_cast<Key>(i),
-          Bytes(gradient.data + shift + 4 * begin, bytes, gradient.device),
-          Bytes(sum.data + 4 * begin, bytes, sum.device),
-          -static_cast<int>(i)));
+      for (size_t device = 0; device < payloads_.size(); ++device) {
+        const Bytes gradient = payloads_[device].gradient->view();
+        const Bytes sum = payloads_[device].sum->view();
+        grads[device] = FloatTensor(
+            Bytes(gradient.data + shift + 4 * begin, bytes, gradient.device));
+        sums[device] =
+            FloatTensor(Bytes(sum.data + 4 * begin, bytes, sum.device));
+      }
+      tickets.push_back(store_.PushPull(batch.first + static_cast<Key>(i),
+                                        grads, sums, -static_cast<int>(i)));
       end = begin;
     }
     const TimePoint deadline = Clock::now() + TimeoutOf(options_.network);
@@ -208,10 +262,11 @@ class Worker {
   const Options& options_;
   const std::vector<TensorSpec> tensors_;
   std::optional<PushPullCheck> check_;  // with --check
-  const Device device_;
-  // The store uses them until it is gone, also after a ticket has failed.
-  std::unique_ptr<PayloadMemory> grad_, sum_;
-  Buffer seen_;  // the sums, on the host
+  // By device. The store uses them until it is gone, also after a ticket has
+  // failed.
+  std::vector<Payload> payloads_;
+  Buffer seen_;    // the first device's sums, on the host
+  Buffer others_;  // another's
   const std::unique_ptr<KVStore> store_of_;
   KVStore& store_;
   Rank rank_;
@@ -221,36 +276,50 @@ class Worker {
   std::vector<Io> io_;  // of each of them
 };
 
-absl::Status RunWorker(const Options& options, Rank& rank,
-                       const DistOptions& dist) {
-  ASSIGN_OR_RETURN(const std::vector<Batch> batches, BatchesOf(options));
-  ASSIGN_OR_RETURN(const std::unique_ptr<WorkerGroup> group, JoinWorkers(dist));
-  ASSIGN_OR_RETURN(std::unique_ptr<KVStore> store,
-                   MakeKVStore(options.kv_store, dist, group.get()));
-  std::vector<TensorSpec> tensors = TensorsOf(batches);
-  ASSIGN_OR_RETURN(const Device device,
-                   PayloadDevice(options.network.memory, rank.rank));
-  if (device != Device{}) {
-    for (TensorSpec& each : tensors) each.devices = {device};
+// Where a worker's tensors lie, by its devices; empty: on the host.
+absl::StatusOr<std::vector<Device>> DevicesOf(const Options& options,
+                                              int rank) {
+  std::vector<Device> devices;
+  for (int i = 0; i < options.devices; ++i) {
+    ASSIGN_OR_RETURN(
+        const Device device,
+        PayloadDevice(options.network.memory, rank * options.devices + i));
+    if (device != Device{}) devices.push_back(device);
   }
+  return devices;
+}
+
+// `group`: null where the store sums within one process.
+absl::Status RunWorker(const Options& options, Rank& rank, WorkerGroup* group) {
+  ASSIGN_OR_RETURN(const std::vector<Batch> batches, BatchesOf(options));
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<KVStore> store,
+      MakeKVStore(options.kv_store, StoreOptionsOf(options), group));
+  std::vector<TensorSpec> tensors = TensorsOf(batches);
+  ASSIGN_OR_RETURN(const std::vector<Device> devices,
+                   DevicesOf(options, rank.rank));
+  for (TensorSpec& each : tensors) each.devices = devices;
   RETURN_IF_ERROR(JoinAsWorker(options, *store, tensors));
-  if (rank.rank == 0) {
-    const Plan& plan = store->group().data_path().plan;
-    if (dist.has_auto_connections)
+  if (rank.rank == 0 && group != nullptr) {
+    const Plan& plan = group->data_path().plan;
+    if (group->options().has_auto_connections) {
       SayDecision(plan, Decision::Kind::kConnections);
+    }
     if (options.tier_one == "auto") SayDecision(plan, Decision::Kind::kTierOne);
   }
   Worker worker(options, std::move(tensors), rank.is_thread, std::move(store));
-  Report report(
-      options.network,
-      absl::StrCat("pushpull with --kv-store ", options.kv_store,
-                   ", --gc-type ", options.type, ", ", options.workers,
-                   " workers, ", options.servers, " servers"));
+  Report report(options.network,
+                absl::StrCat("pushpull with --kv-store ", options.kv_store,
+                             ", --gc-type ", options.type, ", ",
+                             options.workers, " workers of ", options.devices,
+                             " devices, ", options.servers, " servers"));
   for (const Batch& batch : batches) {
     ASSIGN_OR_RETURN(const NetworkRow row, worker.Measure(batch));
     if (rank.rank > 0) continue;
+    const StoreLink* const link = worker.store().link();
     const std::pair<std::string, std::string> transport = absl::StrSplit(
-        worker.store().link()->transport_details(), absl::MaxSplits(": ", 1));
+        link == nullptr ? "none: one process" : link->transport_details(),
+        absl::MaxSplits(": ", 1));
     report.Add(row, {transport.first, transport.second});
   }
   worker.store().Close();
@@ -269,7 +338,9 @@ absl::Status RunPushPull(const Options& options, Rank& rank) {
                    " ", options.type, " ", options.threshold, " ",
                    options.reply, " ", options.packing, " ", options.kv_store,
                    " ", options.chunk, " ", options.workers, "+",
-                   options.servers, " check ", options.network.checks)));
+                   options.servers, " of ", options.devices, " check ",
+                   options.network.checks)));
+  if (!options.traits.has_workers) return RunWorker(options, rank, nullptr);
   std::unique_ptr<Scheduler> scheduler;
   ASSIGN_OR_RETURN(DistOptions dist, Meet(options, rank, &scheduler));
   if (rank.rank >= options.workers) {
@@ -277,7 +348,11 @@ absl::Status RunPushPull(const Options& options, Rank& rank) {
     return RunServer({.job = dist, .num_threads = dist.num_threads});
   }
   dist.wanted_rank = rank.rank;
-  RETURN_IF_ERROR(RunWorker(options, rank, dist));
+  {
+    ASSIGN_OR_RETURN(const std::unique_ptr<WorkerGroup> group,
+                     JoinWorkers(dist));
+    RETURN_IF_ERROR(RunWorker(options, rank, group.get()));
+  }
   if (scheduler == nullptr) return absl::OkStatus();
   FatalEvent event;
   return scheduler->Wait(&event);

@@ -1,5 +1,6 @@
 #include "perf/network/push_pull_join.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
@@ -64,6 +65,27 @@ absl::Status PlanTensors(const PushPullOptions& options,
   return absl::OkStatus();
 }
 
+// Weights begin at 0 where the store steps them, by a rate that keeps them
+// small.
+absl::Status InitStore(const PushPullOptions& options, KVStore& store,
+                       const std::vector<TensorSpec>& tensors) {
+  if (!options.traits.is_async) return store.Init(tensors, {}).status();
+  RETURN_IF_ERROR(store.SetOptimizer(
+      {.update_on = UpdateOn::kServer, .sgd = {.learning_rate = 1e-6f}}));
+  size_t largest = 0;
+  for (const TensorSpec& each : tensors) {
+    largest = std::max(largest, each.num_elems);
+  }
+  const Buffer zeros(4 * largest);
+  std::vector<TensorView> values;
+  for (const TensorSpec& each : tensors) {
+    const Bytes value(zeros.view().data, 4 * each.num_elems);
+    values.insert(values.end(), static_cast<size_t>(options.devices),
+                  FloatTensor(value));
+  }
+  return store.Init(tensors, values).status();
+}
+
 }  // namespace
 
 absl::StatusOr<CompressionConfig> CompressionOf(
@@ -77,10 +99,18 @@ absl::StatusOr<CompressionConfig> CompressionOf(
   return compression;
 }
 
+StoreOptions StoreOptionsOf(const PushPullOptions& options) {
+  return {.num_threads = options.threads,
+          .chunk_elems = options.chunk_elems,
+          .num_devices = options.devices,
+          .emulated_servers = options.traits.has_workers ? 0 : kServersOfOne};
+}
+
 absl::StatusOr<DistOptions> Meet(const PushPullOptions& options, Rank& rank,
                                  std::unique_ptr<Scheduler>* scheduler) {
   const NetworkOptions& network = options.network;
   DistOptions dist;
+  static_cast<StoreOptions&>(dist) = StoreOptionsOf(options);
   dist.job_id = kJob;
   ASSIGN_OR_RETURN(const PathOptions path,
                    PathOptionsOf(network, rank.rendezvous->own_ip()));
@@ -94,7 +124,7 @@ absl::StatusOr<DistOptions> Meet(const PushPullOptions& options, Rank& rank,
     SchedulerOptions scheduling;
     scheduling.num_workers = options.workers;
     scheduling.num_servers =
-        options.hosts_parts ? options.workers : options.servers;
+        options.traits.hosts_parts ? options.workers : options.servers;
     scheduling.bind_address = dist.transport.bind_address;
     scheduling.job_id = kJob;
     ASSIGN_OR_RETURN(scheduling.secret, Secret::Derive(material, kJob));
@@ -109,10 +139,8 @@ absl::StatusOr<DistOptions> Meet(const PushPullOptions& options, Rank& rank,
   ASSIGN_OR_RETURN(dist.secret, Secret::Derive(told.first, kJob));
   dist.scheduler_address = told.second;
   dist.operation_timeout = TimeoutOf(network);
-  dist.num_threads = options.threads;
-  dist.chunk_elems = options.chunk_elems;
   ASSIGN_OR_RETURN(dist.tier_one, ParseTierOne(options.tier_one));
-  if (options.hosts_parts) dist.part_threads = options.threads;
+  if (options.traits.hosts_parts) dist.part_threads = options.threads;
   dist.on_fatal = EndProcess;
   return dist;
 }
@@ -122,7 +150,7 @@ absl::Status JoinAsWorker(const PushPullOptions& options, KVStore& store,
   ASSIGN_OR_RETURN(const CompressionConfig compression, CompressionOf(options));
   RETURN_IF_ERROR(store.SetCompression(compression));
   RETURN_IF_ERROR(PlanTensors(options, compression, store, tensors));
-  RETURN_IF_ERROR(store.Init(tensors, {}).status());
+  RETURN_IF_ERROR(InitStore(options, store, tensors));
   if (store.codecs().packing() != PackingMode::kAuto) return absl::OkStatus();
   ASSIGN_OR_RETURN(const LinkCalibration link,
                    CalibrateLink(store, nullptr, {}));

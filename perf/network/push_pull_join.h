@@ -16,6 +16,10 @@ namespace telegrad::perf {
 // Of tensors that a plan says nothing of.
 absl::StatusOr<CompressionConfig> CompressionOf(const PushPullOptions& options);
 
+// A store of one process cuts tensors as a job with one server does.
+constexpr int kServersOfOne = 1;
+StoreOptions StoreOptionsOf(const PushPullOptions& options);
+
 // Rank 0 schedules; all learn its address and the job's secret.
 absl::StatusOr<DistOptions> Meet(const PushPullOptions& options, Rank& rank,
                                  std::unique_ptr<Scheduler>* scheduler);

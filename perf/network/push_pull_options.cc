@@ -19,7 +19,14 @@ void AddPushPullFlags(CLI::App& app, PushPullOptions& options) {
            ->check(CLI::Range(1, 512))
            ->default_str("2, or as many as a launcher has started"));
   app.add_option("--kv-store", options.kv_store,
-                 "who sums: dist_sync: servers; allreduce: the workers")
+                 "who sums: dist_sync: servers; allreduce: the workers; local, "
+                 "device, nccl: one process; dist_async: servers, which step "
+                 "weights")
+      ->capture_default_str();
+  app.add_option("--devices", options.devices,
+                 "whose gradients each worker adds first; of one process, "
+                 "which are all there are")
+      ->check(CLI::Range(1, 64))
       ->capture_default_str();
   app.add_option("--tier1", options.tier_one,
                  "whether the workers of a host sum first, so that one of them "
@@ -96,21 +103,48 @@ absl::Status SettlePlan(const CLI::App& app, PushPullOptions& options) {
   return fits.ok() ? fits : absl::InvalidArgumentError(fits.message());
 }
 
-absl::Status SettleRoles(PushPullOptions& options,
-                         std::vector<std::string>& words) {
-  NetworkOptions& network = options.network;
-  ASSIGN_OR_RETURN(const StoreTraits traits, FindStoreType(options.kv_store));
-  options.hosts_parts = traits.hosts_parts;
+namespace {
+
+// What the store cannot do.
+absl::Status CheckStore(const PushPullOptions& options) {
+  const StoreTraits& traits = options.traits;
   const auto refuse = [&](const char* why) {
     return absl::InvalidArgumentError(
         absl::StrCat("--kv-store ", options.kv_store, why));
   };
-  if (!traits.has_workers) return refuse(" sums within one process");
-  if (traits.is_async) return refuse(" has weights and no sums to check");
-  if (traits.hosts_parts && options.servers > 0) {
+  if (!traits.has_workers && options.workers > 1) {
+    return refuse(
+        " sums within one process: leave --workers out, and say how many "
+        "gradients by --devices");
+  }
+  if ((!traits.has_workers || traits.hosts_parts) && options.servers > 0) {
     return refuse(" has no servers: leave --servers out, or 0");
   }
-  if (traits.hosts_parts) options.servers = 0;
+  if (traits.is_async && options.network.checks) {
+    return refuse(" has weights and no sums to check: leave --check out");
+  }
+  const bool is_on_gpu = options.network.memory != "host";
+  if (traits.needs_gpus && !is_on_gpu) {
+    return refuse(" adds what lies on GPUs: give --memory cuda");
+  }
+  if (is_on_gpu && options.devices > 1 && traits.has_workers) {
+    return refuse(
+        " takes one GPU of each worker: leave --devices out, or take --memory "
+        "host");
+  }
+  return CheckStoreType(options.kv_store, options.devices);
+}
+
+}  // namespace
+
+absl::Status SettleRoles(PushPullOptions& options,
+                         std::vector<std::string>& words) {
+  NetworkOptions& network = options.network;
+  ASSIGN_OR_RETURN(options.traits, FindStoreType(options.kv_store));
+  const StoreTraits& traits = options.traits;
+  RETURN_IF_ERROR(CheckStore(options));
+  if (traits.hosts_parts || !traits.has_workers) options.servers = 0;
+  if (!traits.has_workers) options.workers = 1;
   int launched = 0;
   if (network.rank < 0 && network.transport != "inproc") {
     ASSIGN_OR_RETURN(const std::optional<Placement> placement, LaunchedAs());
@@ -133,7 +167,8 @@ absl::Status SettleRoles(PushPullOptions& options,
   }
   words.push_back(absl::StrCat("--workers=", options.workers));
   words.push_back(absl::StrCat("--servers=", options.servers));
-  network.has_companions = options.servers == 0 && !traits.hosts_parts;
+  network.has_companions =
+      options.servers == 0 && traits.has_workers && !traits.hosts_parts;
   if (network.has_companions) options.servers = options.workers;
   network.ranks = options.workers + options.servers;
   return absl::OkStatus();

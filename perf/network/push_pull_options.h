@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "kvstore/kvstore.h"
 #include "perf/network/network_options.h"
 
 namespace telegrad::perf {
@@ -15,7 +16,8 @@ struct PushPullOptions {
   int servers = -1;  // 0: one beside each worker; -1: as SettleRoles says
   std::string kv_store = "dist_sync";
   std::string tier_one = "auto";
-  bool hosts_parts = false;  // its trait; SettleRoles sets it
+  StoreTraits traits = {};  // its; SettleRoles sets them
+  int devices = 1;          // whose gradients each worker adds
   std::string type = "none";
   std::string threshold = "auto";
   std::string reply = "auto";
@@ -25,6 +27,8 @@ struct PushPullOptions {
   size_t chunk_elems = size_t{512} << 10;  // where nothing else is known
   bool has_auto_chunk = false;             // the plan's, tensor by tensor
   int threads = 1;
+
+  int num_gradients() const { return workers * devices; }
 };
 
 void AddPushPullFlags(CLI::App& app, PushPullOptions& options);
@@ -36,8 +40,9 @@ absl::Status SettlePlan(const CLI::App& app, PushPullOptions& options);
 // Sets what was not given: where this command starts all ranks, 2 workers and 1
 // server; where it is given on several hosts or by a launcher, a worker and a
 // server in each place; 1 server beside a single worker or where --rank was
-// given; no servers where the store has none. `words` get what was found, for
-// further ranks. InvalidArgument for a store of one process.
+// given; no servers where the store has none, and one worker where it sums
+// within one process. `words` get what was found, for further ranks.
+// InvalidArgument where the store cannot do what was asked for.
 absl::Status SettleRoles(PushPullOptions& options,
                          std::vector<std::string>& words);
 

@@ -62,6 +62,12 @@ def check_refused(program, transport):
             (2, ["'nonet'", "vgg16"], "--profile", "nonet"),
             (2, ["--gc-threshold has no effect"], "--gc-threshold", "1"),
             (2, ["'3bit'", "2bit"], "--gc-type", "3bit"),
+            (2, ["'locl'", "dist_sync"], "--kv-store", "locl"),
+            (2, ["leave --workers out", "--devices"], "--kv-store", "local",
+             "--workers", "2"),
+            (2, ["leave --servers out"], "--kv-store", "device", "--servers", "1"),
+            (2, ["leave --check out"], "--kv-store", "dist_async", "--check"),
+            (2, ["--memory cuda"], "--kv-store", "nccl"),
             (2, ["smoke", "tcp"], "--transport", "smoke"),
             (2, ["tls", "bogus"], "--transport", "tcp", "--tls", "bogus")):
         if "--transport" not in flags:
@@ -71,6 +77,30 @@ def check_refused(program, transport):
         assert wrong.returncode == code, wrong
         assert all(word in wrong.stderr for word in words), wrong
         assert wrong.stderr.count("\n") == 1, wrong
+
+
+def check_types(program, words, environment):
+    """Other types and several devices of a worker; `words` without its roles."""
+    for kv_store, workers, servers, devices, codec in (
+            ("local", 1, 0, 3, "none"), ("device", 1, 0, 2, "2bit"),
+            ("local", 1, 0, 1, "topk:0.01"), ("dist_sync", 2, 1, 2, "2bit"),
+            ("allreduce", 2, 0, 2, "int8"), ("dist_async", 2, 1, 2, "2bit")):
+        flags = ["--kv-store", kv_store, "--devices", str(devices), "--gc-type", codec]
+        if workers > 1:
+            flags += ["--workers", str(workers), "--servers", str(servers)]
+        if kv_store == "dist_async":  # weights: there are no sums to check
+            words = [word for word in words if word != "--check"]
+        shown = subprocess.run([program, *words, *flags], capture_output=True,
+                               text=True, timeout=100, check=False,
+                               env=environment)
+        assert shown.returncode == 0, shown.stderr
+        rows = [json.loads(line) for line in shown.stdout.splitlines()]
+        assert len(rows) == 4, shown.stdout
+        for row in rows:
+            assert (row["kv_store"], row["workers"], row["servers"], row["devices"],
+                    row["gc_type"]) == (kv_store, workers, servers, devices, codec), row
+            assert row["checked"] == ("no" if kv_store == "dist_async" else "values"), row
+            assert row["wire_bytes"] > 0, row
 
 
 def main():
@@ -101,6 +131,7 @@ def main():
             assert (row["kv_store"], row["servers"], row["ranks"]) == (
                 "allreduce", 0, 2), row
     if command == "pushpull":
+        check_types(program, arguments(command, transport)[:-4], environment)
         check_refused(program, transport)
     wrong = subprocess.run(
         [program, command, "--timeout", "5"], capture_output=True, text=True,

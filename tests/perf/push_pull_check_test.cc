@@ -40,7 +40,7 @@ PushPullJob JobOf(const ClusterConfig& config) {
   return {.tensors = config.tensors,
           .compression = config.compression,
           .chunk_elems = config.chunk_elems,
-          .num_workers = config.workers,
+          .num_gradients = config.workers,
           .num_servers = config.servers,
           .first = 0,
           .count = config.tensors.size()};
