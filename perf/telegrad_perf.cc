@@ -1,6 +1,6 @@
 #include <CLI/CLI.hpp>
 
-#include "base/subcommands.h"
+#include "base/command_line.h"
 #include "perf/network/commands.h"
 #include "perf/options.h"
 

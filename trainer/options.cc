@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/command_line.h"
 #include "base/status_macros.h"
 #include "base/units.h"
 #include "compression/codec_spec.h"
@@ -299,8 +300,7 @@ TrainOptions ParseTrainOptions(int argc, char** argv, int* exit_code) {
   try {
     line.app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    *exit_code =
-        line.app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::kUsage);
+    *exit_code = ExitOfCommandLine(line.app, error);
     return options;
   }
   absl::Status status = Finish(line.app, line.raw, std::nullopt, options);

@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
+#include "base/command_line.h"
 #include "base/exit_code.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -122,8 +123,7 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0
-                                : static_cast<int>(telegrad::ExitCode::kUsage);
+    return telegrad::ExitOfCommandLine(app, error);
   }
   return telegrad::Run(app, flags);
 }

@@ -37,11 +37,15 @@ def loaded(folder, what, mean=None, deviation=None):
 
 
 def network(layers):
-    parts, width = [], 784
-    for wide in layers:
-        parts += [torch.nn.Linear(width, wide), torch.nn.ReLU()]
-        width = wide
-    return torch.nn.Sequential(*parts, torch.nn.Linear(width, 10))
+    """With the trainer's initial values: He's, uniform; Xavier's in the last layer."""
+    widths, parts = [784, *layers, 10], []
+    for rows, columns in zip(widths, widths[1:]):
+        layer = torch.nn.Linear(rows, columns)
+        torch.nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu")
+        torch.nn.init.zeros_(layer.bias)
+        parts += [layer, torch.nn.ReLU()]
+    torch.nn.init.xavier_uniform_(layer.weight)
+    return torch.nn.Sequential(*parts[:-1])
 
 
 def accuracy_of(model, images, labels):

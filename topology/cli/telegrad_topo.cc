@@ -1,7 +1,7 @@
 #include <CLI/CLI.hpp>
 #include <vector>
 
-#include "base/subcommands.h"
+#include "base/command_line.h"
 #include "topology/cli/command.h"
 #include "topology/cli/doctor.h"
 #include "topology/cli/plan_command.h"
