@@ -5,8 +5,8 @@
 KIND: float32, or fp16 for DDP's own hook. LAYERS: 4096,4096. MASTER_ADDR, RANK ... as
 torchrun sets them. SGD with momentum 0.9 and weight decay 1e-4. After each EPOCH_STEPS
 steps rank 0 takes the accuracy on the test set, which is not timed, and ends the training
-where it is TARGET. It prints {"seconds", "steps", "accuracy": [[step, s, accuracy], ...]};
-seconds and steps are null where TARGET was not reached.
+where it is TARGET. It prints {"seconds", "steps", "sent_bytes": of its host in a step, "accuracy":
+[[step, s, accuracy], ...]}; seconds and steps are null where TARGET was not reached.
 """
 import gzip
 import json
@@ -18,6 +18,7 @@ import numpy
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+from trainer import sent_bytes
 
 
 def idx(folder, name):
@@ -80,7 +81,7 @@ def main():
         ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
     optimizer = torch.optim.SGD(ddp.parameters(), lr, momentum=0.9, weight_decay=1e-4)
     batches = shares(len(labels), batch, seed)
-    seconds, reached, curve = 0.0, None, []
+    seconds, reached, curve, before = 0.0, None, [], sent_bytes()
     for epoch in range(epochs):
         dist.barrier()
         start = time.perf_counter()
@@ -98,6 +99,7 @@ def main():
             break
     if dist.get_rank() == 0:
         print(json.dumps({"seconds": reached and reached[1], "steps": reached and reached[0],
+                          "sent_bytes": (sent_bytes() - before) / curve[-1][0],
                           "accuracy": curve}), flush=True)
 
 

@@ -2,9 +2,9 @@
 
     trainer.py OUT TARGET telegrad-train FLAGS...
 
-Rank 0 prints what torch_train.py prints, from OUT's metrics.jsonl, and with each accuracy the
-bytes of all workers until then.
+Rank 0 prints what torch_train.py prints, from OUT's metrics.jsonl.
 """
+import glob
 import json
 import os
 import subprocess
@@ -12,14 +12,23 @@ import sys
 import time
 
 
+def sent_bytes():
+    """Of this host, over its links, so far."""
+    total = 0
+    for path in glob.glob("/sys/class/net/eth*/statistics/tx_bytes"):
+        with open(path, encoding="utf-8") as file:
+            total += int(file.read())
+    return total
+
+
 def curve_of(out):
-    """[[step, seconds, accuracy, wire bytes], ...] of the evaluations so far."""
+    """[[step, seconds, accuracy], ...] of the evaluations so far."""
     try:
         with open(os.path.join(out, "metrics.jsonl"), encoding="utf-8") as file:
             lines = [json.loads(line) for line in file if line.endswith("\n")]
     except OSError:
         return []
-    return [[line["step"], line["seconds"], line["test_accuracy"], line["wire_bytes"]]
+    return [[line["step"], line["seconds"], line["test_accuracy"]]
             for line in lines if "test_accuracy" in line]
 
 
@@ -27,6 +36,7 @@ def main():
     out, target, *words = sys.argv[1:]
     if os.environ["RANK"] != "0":
         os.execv(words[0], words)
+    before = sent_bytes()
     with subprocess.Popen(words, stdout=sys.stderr) as process:
         while True:
             ended = process.poll() is not None
@@ -35,11 +45,13 @@ def main():
             if ended or reached:
                 break
             time.sleep(0.5)
+        sent = sent_bytes() - before
         process.terminate()
     if not curve:
         sys.exit(f"{words[0]}: no evaluation in {out}/metrics.jsonl")
     first = reached[0] if reached else [None, None]
     print(json.dumps({"seconds": first[1], "steps": first[0],
+                      "sent_bytes": sent / curve[-1][0],
                       "accuracy": curve[:curve.index(first) + 1] if reached else curve}),
           flush=True)
 

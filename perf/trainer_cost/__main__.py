@@ -31,9 +31,10 @@ def plain(options, network, folder):
 
 
 def trainer(options, network, folder, *flags):
+    flags = flags or ("--workers", "1")
     subprocess.run(
         [os.path.join(options.build, "trainer", "telegrad-train"), "--network", network,
-         "--data", "digits", "--compare", "none", "--workers", "1", "--threads", "1",
+         "--data", "digits", "--compare", "none", "--threads", "1",
          "--batch-size", str(options.batch_size), "--num-epochs", "1", "--num-batches",
          str(options.steps), "--out", folder, *flags],
         env=ONE_THREAD, check=True, stdout=subprocess.DEVNULL)

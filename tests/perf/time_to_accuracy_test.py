@@ -31,12 +31,12 @@ def write_idx(folder, what, count):
 def main():
     root, build = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
-        write_idx(folder, "train", 600)
+        write_idx(folder, "train", 1400)
         write_idx(folder, "t10k", 200)
         out = os.path.join(folder, "out")
         run = subprocess.run(
             [sys.executable, os.path.join(root, "perf", "time_to_accuracy"), "--build",
-             build, "--data", folder, "--layers", "16", "--target", "0.9", "--repeats",
+             build, "--data", folder, "--layers", "64", "--target", "0.9", "--repeats",
              "1", "--epochs", "5", "--contestants", "ddp,ddp_fp16,none,2bit+lr=0.02",
              "--out", out], capture_output=True, text=True, timeout=250, check=False)
         if run.returncode == SKIPPED:
@@ -45,7 +45,7 @@ def main():
         assert run.returncode == 0, run.stdout + run.stderr
         with open(out + ".jsonl", encoding="utf-8") as file:
             about, *rows = map(json.loads, file)
-    assert about["options"]["layers"] == "16", about
+    assert about["options"]["layers"] == "64", about
     assert [row["contestant"] for row in rows] == ["ddp", "ddp_fp16", "none",
                                                   "2bit+lr=0.02"], rows
     sent = {}
