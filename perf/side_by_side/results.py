@@ -7,7 +7,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 FOLDER = os.path.normpath(os.path.join(HERE, "..", "results"))
 # Of the place where it ran, not of what was measured.
-PLACES = ("build", "out", "mxnet_python", "ps_lite_benchmark")
+PLACES = ("build", "data", "out", "mxnet_python", "ps_lite_benchmark")
 
 
 def commit():
