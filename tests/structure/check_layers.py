@@ -50,7 +50,8 @@ GETENV_FILES = re.compile(
 CONDITIONAL_FILES = re.compile(
     r"^([a-z]+/([a-z_]+/){0,2}registry\.cc|kernels/dispatch\.cc)$")
 FACTORY_USERS = re.compile(r"^[a-z]+/(registry|dispatch)\.cc$")
-TORCH_FILES = re.compile(r"^(trainer/networks/.*|tests/trainer/.*)$")
+TORCH_FILES = re.compile(r"^(trainer/networks/.*|tests/trainer/.*"
+                         r"|perf/trainer_cost/plain_loop\.cc)$")
 CUDA_INCLUDE = re.compile(
     r"^(kernels/[a-z0-9_]+\.h|kernels/cuda/[a-z_]+\.(?:h|cuh)|cuda[a-z0-9_]*\.h"
     r"|device_launch_parameters\.h|c[a-z]+|type_traits|limits"
@@ -98,7 +99,7 @@ def check_include(root, path, quote, target):
         yield "cuda-include", f"a .cu file may not include {target}"
     if re.match(r"(torch|ATen|c10|caffe2)/", target) and not TORCH_FILES.match(
             path):
-        yield "torch", f"{target} is for trainer/networks only"
+        yield "torch", f"{target} is for trainer/networks and its peer only"
     top = target.split("/")[0]
     if quote == "<":
         if top in BELOW and os.path.exists(os.path.join(root, target)):

@@ -30,6 +30,7 @@ CLEAN = {
     "kvstore/tuning/plan.h": '#pragma once\n#include "kvstore/store.h"\n'
                              '#include "transport/job/job.h"\n',
     "trainer/networks/lenet.cc": "#include <torch/torch.h>\n",
+    "perf/trainer_cost/plain_loop.cc": "#include <torch/torch.h>\n",
     "trainer/main.cc": '#include "kvstore/store.h"\n#include "kvstore/tuning/plan.h"\n',
     "perf/main.cc": '#include "trainer/report.h"\n',
     "examples/own.cc": '#include "kvstore/store.h"\n#include "transport/job/job.h"\n',
