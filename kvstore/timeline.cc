@@ -56,10 +56,12 @@ std::vector<Timeline::Span> Timeline::Take(uint64_t* num_left_out) {
 }
 
 std::string ChromeTrace(std::span<const Timeline::Span> spans, int pid,
+                        const std::string& process,
                         const std::vector<std::string>& names,
                         uint64_t num_left_out) {
   const double zero_us = ZeroOfClock();
   Json events = Json::array();
+  events.push_back(Metadata("process_name", pid, "name", process));
   const auto add_row = [&](size_t row, const std::string& name) {
     Json event = Metadata("thread_name", pid, "name", name);
     event["tid"] = row;

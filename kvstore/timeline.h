@@ -52,10 +52,11 @@ inline void NoteSpan(Timeline* timeline, Key key, uint32_t chunk,
   timeline->Note({key, chunk, what, begin, Clock::now()});
 }
 
-// Chrome's trace events, an array of JSON: of the process `pid` with a row for
-// each key, each chunk that has spans of its own, and for what has no key.
-// `names` by key; times are microseconds since 1970.
+// Chrome's trace events, an array of JSON: of the process `pid`, called
+// `process`, with a row for each key, each chunk that has spans of its own, and
+// for what has no key. `names` by key; times are microseconds since 1970.
 std::string ChromeTrace(std::span<const Timeline::Span> spans, int pid,
+                        const std::string& process,
                         const std::vector<std::string>& names,
                         uint64_t num_left_out);
 

@@ -39,6 +39,9 @@ struct JobOptions {
   // as many servers as workers and needs no processes for them. The group's
   // destructor then waits for the other workers to leave.
   std::optional<int> part_threads = {};
+  // Of a server, or a worker's part of the sums: a Chrome trace of what it did
+  // in some rounds goes to SERVER_TRACE-server<rank>.json; empty: none.
+  std::string server_trace = {};
   // Whether workers of a host sum first, so that one of them pushes; none: for
   // the planner to choose. MakeKVStore then starts what that needs.
   std::optional<bool> tier_one = false;

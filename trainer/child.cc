@@ -72,6 +72,9 @@ int RunChild(const TrainOptions& options) {
     detection.emplace(options.bind);
     dist->look = [&detection] { return detection->Get(); };
   }
+  dist->server_trace =
+      TracePrefix(options.laboratory.timeline, options.settings[index].name,
+                  options.internal_seed);
   absl::Status status;
   if (self.role == Role::kServer) {
     status = RunServer({.job = *dist, .num_threads = dist->num_threads});

@@ -68,6 +68,8 @@ absl::Status RunAll(TrainOptions& options, const Placement& placement) {
     ASSIGN_OR_RETURN(
         DistOptions options_of_run,
         MakeDistOptions(OptionsOf(options, *run.setting), process.job_id()));
+    options_of_run.server_trace =
+        TracePrefix(options.laboratory.timeline, run.setting->name, run.seed);
     options_of_run.look = [&detection] { return detection.Get(); };
     RETURN_IF_ERROR(
         process.RunNext(options_of_run, [&](const DistOptions& dist) {

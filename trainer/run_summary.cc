@@ -118,14 +118,12 @@ absl::Status FillTensors(const RunContext& context, RunSummary& summary) {
 absl::Status FillTimeline(RunContext& context, RunSummary& summary) {
   context.timeline.BeforeStep();  // ends the last one
   summary.timeline = context.timeline.Summary(context.tensors);
-  const std::string& folder = context.options.laboratory.timeline;
-  if (folder.empty()) return absl::OkStatus();
+  const std::string prefix = TracePrefix(context.options.laboratory.timeline,
+                                         context.setting.name, context.seed);
+  if (prefix.empty()) return absl::OkStatus();
   const int rank = context.store.group().rank();
-  std::string name = absl::StrCat(context.setting.name, "-seed", context.seed,
-                                  "-worker", rank, ".json");
-  std::ranges::replace(name, '/', '_');
-  return context.timeline.Write(absl::StrCat(folder, "/", name), rank,
-                                context.tensors);
+  return context.timeline.Write(absl::StrCat(prefix, "-worker", rank, ".json"),
+                                rank, context.tensors);
 }
 
 }  // namespace

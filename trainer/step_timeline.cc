@@ -24,6 +24,14 @@ std::vector<bool> Largest(const std::vector<TensorSpec>& tensors, size_t most) {
 
 }  // namespace
 
+std::string TracePrefix(const std::string& folder, const std::string& setting,
+                        uint64_t seed) {
+  if (folder.empty()) return "";
+  std::string name = absl::StrCat(setting, "-seed", seed);
+  std::ranges::replace(name, '/', '_');
+  return absl::StrCat(folder, "/", name);
+}
+
 void StepTimeline::BeforeStep() {
   const int64_t step = num_steps_++;
   if (step < kFirst || step > kFirst + kCount) return;
@@ -57,8 +65,9 @@ absl::Status StepTimeline::Write(const std::string& path, int rank,
                                  const std::vector<TensorSpec>& tensors) const {
   std::vector<std::string> names;
   for (const TensorSpec& tensor : tensors) names.push_back(tensor.name);
-  return WriteFileAtomically(path,
-                             ChromeTrace(spans_, rank, names, num_left_out_));
+  return WriteFileAtomically(
+      path, ChromeTrace(spans_, rank, absl::StrCat("worker", rank), names,
+                        num_left_out_));
 }
 
 }  // namespace telegrad

@@ -10,6 +10,10 @@
 
 namespace telegrad {
 
+// What files of a run's traces begin with; empty where there are none.
+std::string TracePrefix(const std::string& folder, const std::string& setting,
+                        uint64_t seed);
+
 // Notes three steps of a run, which come after the first ones: these are not
 // like the others. One thread.
 class StepTimeline {

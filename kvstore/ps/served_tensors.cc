@@ -127,6 +127,7 @@ absl::Status ServedTensors::Add(absl::string_view text) {
 absl::Status ServedTensors::AddTensor(const TensorSpec& tensor) {
   ASSIGN_OR_RETURN(const TensorLayout layout, planner_->Add(tensor));
   bytes_left_ -= static_cast<int64_t>(4 * tensor.num_elems);
+  names_.push_back(tensor.name);
   auto& chunks = chunks_.emplace_back();
   for (const Chunk& chunk : layout.chunks) {
     std::unique_ptr<ServedChunk>& served = chunks.emplace_back();

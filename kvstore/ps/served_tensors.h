@@ -23,6 +23,8 @@ struct ArrivedPush {
   int worker = 0;
   FrameHeaderBytes header = {};
   ConstBytes payload = {};
+  uint64_t round = 0;
+  TimePoint began = {};  // to arrive, where it is noted
   Bytes dense = {};      // where rows go; empty: it is no push of rows
   Buffer arriving = {};  // of such a push
 };
@@ -54,6 +56,7 @@ class ServedTensors {
   ServedChunk& At(const Chunk& chunk) {
     return *chunks_[chunk.key][chunk.index];
   }
+  const std::vector<std::string>& names() const { return names_; }  // by key
   // Of the pushes of a chunk that are under way the last one may be summed.
   bool MaySum(const ServedChunk& chunk) const {
     return chunk.num_arrived >= engine_.num_contributors;
@@ -74,6 +77,7 @@ class ServedTensors {
   std::optional<ShardPlanner> planner_;  // once there are any
   BufferPool buffers_;
   EngineConfig engine_;  // once there are tensors
+  std::vector<std::string> names_;
   // By key and index; null where another server has it.
   std::vector<std::vector<std::unique_ptr<ServedChunk>>> chunks_;
 };

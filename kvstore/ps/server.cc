@@ -28,7 +28,8 @@ absl::Status RunServer(const ServerOptions& options) {
   return DistServer(options).Run();
 }
 
-DistServer::DistServer(const ServerOptions& options) : options_(options) {}
+DistServer::DistServer(const ServerOptions& options)
+    : options_(options), timeline_(options.job.server_trace) {}
 
 DistServer::~DistServer() {
   pool_.reset();       // jobs use all that follows
@@ -45,7 +46,7 @@ absl::Status DistServer::Run() {
     return status;
   }
   control_->Leave();
-  return absl::OkStatus();
+  return timeline_.Write(rank_, tensors_->names());
 }
 
 absl::Status DistServer::Start() {

@@ -13,6 +13,7 @@
 #include "kvstore/ps/frame_sender.h"
 #include "kvstore/ps/link_probe.h"
 #include "kvstore/ps/served_tensors.h"
+#include "kvstore/ps/server_timeline.h"
 #include "transport/job/handshake.h"
 
 namespace telegrad {
@@ -100,6 +101,7 @@ class DistServer : private TransportHandler, private AnswerSink {
             const Answer& answer) override;
 
   const ServerOptions options_;
+  ServerTimeline timeline_;
   uint64_t epoch_ = 0;
   int rank_ = -1;
   std::vector<int> ranks_;  // of the workers that push, who are counted

@@ -17,6 +17,18 @@ bool IsDeclaration(FrameType type) {
          type == FrameType::kSetState;
 }
 
+// The payload is whole, its codes are codes, and the round is summed if that
+// was the last.
+absl::StatusOr<bool> TakePush(const ArrivedPush& push, bool needs_checksum) {
+  RETURN_IF_ERROR(CheckFramePayload({push.header.data(), push.header.size()},
+                                    push.payload));
+  Aggregator& aggregator = *push.chunk->aggregator;
+  if (push.dense.size > 0) {
+    RETURN_IF_ERROR(push.chunk->rows.Spread(push.payload, push.dense));
+  }
+  return aggregator.OnPushed(push.worker, needs_checksum);
+}
+
 }  // namespace
 
 absl::Status DistServer::CheckRoute(const Session& session,
@@ -73,6 +85,8 @@ absl::StatusOr<Bytes> DistServer::BeginPush(Session& session,
   if (!admission.is_duplicate) {
     ArrivedPush& arrived = chunk.pushes[static_cast<size_t>(session.worker)];
     arrived.dense = {};
+    arrived.round = push.step;
+    arrived.began = timeline_.Begin(push.step);
     if (!is_rows) return admission.target;
     arrived.dense = admission.target;
     ASSIGN_OR_RETURN(arrived.arriving, Buffer::Create(header.payload_bytes));
@@ -144,6 +158,7 @@ void DistServer::HandlePush(Session& session, const FrameHeader& header,
   ArrivedPush& push = chunk.pushes[static_cast<size_t>(session.worker)];
   std::copy_n(header_bytes.data, push.header.size(), push.header.begin());
   push.payload = payload;
+  timeline_.End(chunk.aggregator->chunk(), push.round, "receive", push.began);
   ++chunk.num_arrived;
   const size_t num_bytes = tensors_->MaySum(chunk)
                                ? 4 * chunk.aggregator->chunk().num_elems
@@ -165,16 +180,14 @@ void DistServer::HandlePush(Session& session, const FrameHeader& header,
   });
 }
 
-// The payload is whole, its codes are codes, and the round is summed if that
-// was the last.
+// Whether answers are due. Once it is taken, `push` may be the next round's.
 absl::StatusOr<bool> DistServer::CheckPush(const ArrivedPush& push) {
-  RETURN_IF_ERROR(CheckFramePayload({push.header.data(), push.header.size()},
-                                    push.payload));
-  Aggregator& aggregator = *push.chunk->aggregator;
-  if (push.dense.size > 0) {
-    RETURN_IF_ERROR(push.chunk->rows.Spread(push.payload, push.dense));
-  }
-  return aggregator.OnPushed(push.worker, has_far_workers_);
+  const Chunk& chunk = push.chunk->aggregator->chunk();
+  const uint64_t round = push.round;
+  const TimePoint begin = timeline_.Begin(round);
+  const absl::StatusOr<bool> is_due = TakePush(push, has_far_workers_);
+  timeline_.End(chunk, round, is_due.ok() && *is_due ? "sum" : "check", begin);
+  return is_due;
 }
 
 void DistServer::FailPush(const ArrivedPush& push, const absl::Status& why) {
@@ -231,7 +244,8 @@ void DistServer::Send(const Chunk& chunk, const PayloadFormat& format,
                                 is_bare ? std::nullopt : payload_crc32c),
        .payload = payload,
        .keep_alive = std::move(owner),
-       .priority = answer.priority});
+       .priority = answer.priority,
+       .on_sent = timeline_.EndsWhenSent(chunk, answer.step)});
 }
 
 }  // namespace telegrad

@@ -248,8 +248,9 @@ std::string telegrad_store::SetTimeline(bool is_on) {
   if (was_on) {
     uint64_t num_left_out = 0;
     const auto spans = timeline_.Take(&num_left_out);
-    noted = telegrad::ChromeTrace(spans, store_->group().rank(), names_,
-                                  num_left_out + num_not_awaited);
+    const int rank = store_->group().rank();
+    noted = telegrad::ChromeTrace(spans, rank, absl::StrCat("worker", rank),
+                                  names_, num_left_out + num_not_awaited);
   } else if (is_on) {
     ends_ = std::make_unique<telegrad::c::OperationEnds>(timeline_);
   }

@@ -42,7 +42,8 @@ TEST(Timeline, IsAChromeTraceWithARowForEachKeyAndChunk) {
       {.key = 1, .chunk = 4, .what = "encode", .begin = now, .end = now},
       {.what = "wait", .begin = now, .end = now},
       {.key = 9, .chunk = 0, .what = "decode", .begin = now, .end = now}};
-  const Json events = Json::parse(ChromeTrace(spans, 5, {"a", "b\"\xff"}, 3));
+  const Json events =
+      Json::parse(ChromeTrace(spans, 5, "worker5", {"a", "b\"\xff"}, 3));
   std::map<int, std::string> rows;
   std::vector<std::pair<std::string, int>> drawn;
   for (const Json& event : events) {
@@ -51,6 +52,8 @@ TEST(Timeline, IsAChromeTraceWithARowForEachKeyAndChunk) {
       rows[event["tid"]] = event["args"]["name"];
     } else if (event["ph"] == "X") {
       drawn.emplace_back(event["name"], event["tid"]);
+    } else if (event["name"] == "process_name") {
+      EXPECT_EQ(event["args"]["name"], "worker5");
     } else {
       EXPECT_EQ(event["args"]["labels"], "3 spans are left out");
     }
@@ -66,9 +69,9 @@ TEST(Timeline, IsAChromeTraceWithARowForEachKeyAndChunk) {
 
 TEST(Timeline, HasTheSameTimesInEachTrace) {
   const std::vector<Timeline::Span> spans = {{.what = "wait"}};
-  const std::string first = ChromeTrace(spans, 0, {}, 0);
+  const std::string first = ChromeTrace(spans, 0, "a", {}, 0);
   for (int i = 0; i < 100; ++i) {
-    ASSERT_EQ(ChromeTrace(spans, 0, {}, 0), first);
+    ASSERT_EQ(ChromeTrace(spans, 0, "a", {}, 0), first);
   }
 }
 

@@ -1,5 +1,6 @@
 """What the laboratory says before, beside and after runs: docs/laboratory.md."""
 
+import collections
 import json
 import os
 import re
@@ -69,12 +70,39 @@ class Laboratory(SystemTest):
                               env=env)
         self.assertIn("--servers 3 of 3 ranks leaves no worker", run.stderr())
 
+    def assert_server_stages(self, folder, files):
+        """Each round of three has them for each chunk, within the workers' steps."""
+        events = {}
+        for name in files:
+            with open(os.path.join(folder, name)) as file:
+                events[name] = json.load(file)
+        server = events.pop(files[0])
+        self.assertEqual({event["pid"] for event in server}, {100000})
+        self.assertIn("server0", [event["args"]["name"] for event in server
+                                  if event["name"] == "process_name"])
+        spans = [event for event in server if event["ph"] == "X"]
+        counts = collections.Counter((event["tid"], event["name"]) for event in spans)
+        rows = {tid for tid, _ in counts}
+        self.assertEqual(len(rows), 6)  # of mlp's tensors, a chunk each
+        for row in rows:
+            self.assertEqual(
+                {stage: counts[row, stage] for stage in
+                 ("receive", "check", "sum", "send")},
+                {"receive": 6, "check": 3, "sum": 3, "send": 6})
+        others = [event for each in events.values() for event in each
+                  if event["ph"] == "X"]
+        first = min(event["ts"] for event in others)
+        last = max(event["ts"] + event["dur"] for event in others)
+        for span in spans:  # on one clock, to a millisecond
+            self.assertTrue(first - 1e3 <= span["ts"] <= last + 1e3, span)
+
     def test_a_timeline_has_the_stages_of_each_worker(self):
         self.run_to_end([*SHORT, "--gc-type", "2bit", "--timeline", "traces"])
         files = sorted(os.listdir(self.path("traces")))
-        self.assertEqual(files, [f"2bit-seed0-worker{rank}.json"
-                                 for rank in (0, 1)])
-        for rank, name in enumerate(files):
+        workers = [f"2bit-seed0-worker{rank}.json" for rank in (0, 1)]
+        self.assertEqual(files, ["2bit-seed0-server0.json", *workers])
+        self.assert_server_stages(self.path("traces"), files)
+        for rank, name in enumerate(workers):
             with open(self.path("traces", name)) as file:
                 events = json.load(file)
             stages = {event["name"] for event in events if event["ph"] == "X"}

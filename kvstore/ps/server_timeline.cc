@@ -1,0 +1,50 @@
+#include "kvstore/ps/server_timeline.h"
+
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/atomic_file.h"
+
+namespace telegrad {
+
+ServerTimeline::ServerTimeline(std::string prefix)
+    : prefix_(std::move(prefix)) {
+  notes_.Switch(!prefix_.empty());
+}
+
+void ServerTimeline::End(const Chunk& chunk, uint64_t round, const char* stage,
+                         TimePoint begin) {
+  if (notes(round)) NoteSpan(&notes_, chunk.key, chunk.index, stage, begin);
+}
+
+std::function<void()> ServerTimeline::EndsWhenSent(const Chunk& chunk,
+                                                   uint64_t round) {
+  if (!notes(round)) return nullptr;
+  struct Sending {
+    Timeline& notes;
+    Key key;
+    uint32_t chunk;
+    TimePoint begin;
+  };
+  // A pointer fits into a std::function without memory of its own.
+  const auto sending = std::make_shared<Sending>(
+      Sending{notes_, chunk.key, chunk.index, Clock::now()});
+  return [sending] {
+    NoteSpan(&sending->notes, sending->key, sending->chunk, "send",
+             sending->begin);
+  };
+}
+
+absl::Status ServerTimeline::Write(int rank,
+                                   const std::vector<std::string>& names) {
+  if (prefix_.empty()) return absl::OkStatus();
+  uint64_t num_left_out = 0;
+  const std::vector<Timeline::Span> spans = notes_.Take(&num_left_out);
+  const std::string who = absl::StrCat("server", rank);
+  return WriteFileAtomically(
+      absl::StrCat(prefix_, "-", who, ".json"),
+      ChromeTrace(spans, kFirstPid + rank, who, names, num_left_out));
+}
+
+}  // namespace telegrad
