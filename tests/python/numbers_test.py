@@ -97,7 +97,9 @@ class Numbers(unittest.TestCase):
         rows, spans, stages = {}, [], set()
         while len(spans) < 2:  # ends are noted by another thread
             for event in self.store.timeline():
-                if event["ph"] == "M":
+                if event["name"] == "process_name":
+                    self.assertEqual(event["args"]["name"], "worker0")
+                elif event["ph"] == "M":
                     rows[event["tid"]] = event["args"]["name"]
                 elif event["tid"] == 0:
                     spans.append(event)
