@@ -342,15 +342,15 @@ absl::Status RunPushPull(const Options& options, Rank& rank) {
                    options.network.checks)));
   if (!options.traits.has_workers) return RunWorker(options, rank, nullptr);
   std::unique_ptr<Scheduler> scheduler;
-  ASSIGN_OR_RETURN(DistOptions dist, Meet(options, rank, &scheduler));
+  ASSIGN_OR_RETURN(JobOptions job, Meet(options, rank, &scheduler));
   if (rank.rank >= options.workers) {
-    dist.wanted_rank = rank.rank - options.workers;
-    return RunServer({.job = dist, .num_threads = dist.num_threads});
+    job.wanted_rank = rank.rank - options.workers;
+    return RunServer({.job = job, .num_threads = options.threads});
   }
-  dist.wanted_rank = rank.rank;
+  job.wanted_rank = rank.rank;
   {
     ASSIGN_OR_RETURN(const std::unique_ptr<WorkerGroup> group,
-                     JoinWorkers(dist));
+                     JoinWorkers(job));
     RETURN_IF_ERROR(RunWorker(options, rank, group.get()));
   }
   if (scheduler == nullptr) return absl::OkStatus();

@@ -106,18 +106,17 @@ StoreOptions StoreOptionsOf(const PushPullOptions& options) {
           .emulated_servers = options.traits.has_workers ? 0 : kServersOfOne};
 }
 
-absl::StatusOr<DistOptions> Meet(const PushPullOptions& options, Rank& rank,
-                                 std::unique_ptr<Scheduler>* scheduler) {
+absl::StatusOr<JobOptions> Meet(const PushPullOptions& options, Rank& rank,
+                                std::unique_ptr<Scheduler>* scheduler) {
   const NetworkOptions& network = options.network;
-  DistOptions dist;
-  static_cast<StoreOptions&>(dist) = StoreOptionsOf(options);
-  dist.job_id = kJob;
+  JobOptions job;
+  job.job_id = kJob;
   ASSIGN_OR_RETURN(const PathOptions path,
                    PathOptionsOf(network, rank.rendezvous->own_ip()));
-  dist.transport = path.transport;
-  dist.has_auto_connections = path.has_auto_connections;
-  dist.look = path.look;
-  dist.given = path.given;
+  job.transport = path.transport;
+  job.has_auto_connections = path.has_auto_connections;
+  job.look = path.look;
+  job.given = path.given;
   std::string mine;
   if (rank.rank == 0) {
     const std::string material = RandomMaterial();
@@ -125,7 +124,7 @@ absl::StatusOr<DistOptions> Meet(const PushPullOptions& options, Rank& rank,
     scheduling.num_workers = options.workers;
     scheduling.num_servers =
         options.traits.hosts_parts ? options.workers : options.servers;
-    scheduling.bind_address = dist.transport.bind_address;
+    scheduling.bind_address = job.transport.bind_address;
     scheduling.job_id = kJob;
     ASSIGN_OR_RETURN(scheduling.secret, Secret::Derive(material, kJob));
     ASSIGN_OR_RETURN(*scheduler, Scheduler::Start(scheduling));
@@ -136,13 +135,13 @@ absl::StatusOr<DistOptions> Meet(const PushPullOptions& options, Rank& rank,
       rank.rendezvous->Gather(mine, Clock::now() + TimeoutOf(network)));
   const std::pair<std::string, std::string> told =
       absl::StrSplit(all[0], absl::MaxSplits(' ', 1));
-  ASSIGN_OR_RETURN(dist.secret, Secret::Derive(told.first, kJob));
-  dist.scheduler_address = told.second;
-  dist.operation_timeout = TimeoutOf(network);
-  ASSIGN_OR_RETURN(dist.tier_one, ParseTierOne(options.tier_one));
-  if (options.traits.hosts_parts) dist.part_threads = options.threads;
-  dist.on_fatal = EndProcess;
-  return dist;
+  ASSIGN_OR_RETURN(job.secret, Secret::Derive(told.first, kJob));
+  job.scheduler_address = told.second;
+  job.operation_timeout = TimeoutOf(network);
+  ASSIGN_OR_RETURN(job.tier_one, ParseTierOne(options.tier_one));
+  if (options.traits.hosts_parts) job.part_threads = options.threads;
+  job.on_fatal = EndProcess;
+  return job;
 }
 
 absl::Status JoinAsWorker(const PushPullOptions& options, KVStore& store,

@@ -21,8 +21,8 @@ constexpr int kServersOfOne = 1;
 StoreOptions StoreOptionsOf(const PushPullOptions& options);
 
 // Rank 0 schedules; all learn its address and the job's secret.
-absl::StatusOr<DistOptions> Meet(const PushPullOptions& options, Rank& rank,
-                                 std::unique_ptr<Scheduler>* scheduler);
+absl::StatusOr<JobOptions> Meet(const PushPullOptions& options, Rank& rank,
+                                std::unique_ptr<Scheduler>* scheduler);
 
 // Makes `tensors` known to the store, with what the plan and the link decide.
 absl::Status JoinAsWorker(const PushPullOptions& options, KVStore& store,

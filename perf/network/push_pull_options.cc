@@ -13,6 +13,39 @@
 #include "perf/network/sizes.h"
 
 namespace telegrad::perf {
+namespace {
+
+// What the store cannot do.
+absl::Status CheckStore(const PushPullOptions& options) {
+  const StoreTraits& traits = options.traits;
+  const auto refuse = [&](const char* why) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--kv-store ", options.kv_store, why));
+  };
+  if (!traits.has_workers && options.workers > 1) {
+    return refuse(
+        " sums within one process: leave --workers out, and say how many "
+        "gradients by --devices");
+  }
+  if ((!traits.has_workers || traits.hosts_parts) && options.servers > 0) {
+    return refuse(" has no servers: leave --servers out, or 0");
+  }
+  if (traits.is_async && options.network.checks) {
+    return refuse(" has weights and no sums to check: leave --check out");
+  }
+  const bool is_on_gpu = options.network.memory != "host";
+  if (traits.needs_gpus && !is_on_gpu) {
+    return refuse(" adds what lies on GPUs: give --memory cuda");
+  }
+  if (is_on_gpu && options.devices > 1 && traits.has_workers) {
+    return refuse(
+        " takes one GPU of each worker: leave --devices out, or take --memory "
+        "host");
+  }
+  return CheckStoreType(options.kv_store, options.devices);
+}
+
+}  // namespace
 
 void AddPushPullFlags(CLI::App& app, PushPullOptions& options) {
   Last(app.add_option("--workers", options.workers, "ranks that push and pull")
@@ -102,40 +135,6 @@ absl::Status SettlePlan(const CLI::App& app, PushPullOptions& options) {
       CheckPlanFor(given, "this command (--profile)", TensorsOf(batches));
   return fits.ok() ? fits : absl::InvalidArgumentError(fits.message());
 }
-
-namespace {
-
-// What the store cannot do.
-absl::Status CheckStore(const PushPullOptions& options) {
-  const StoreTraits& traits = options.traits;
-  const auto refuse = [&](const char* why) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--kv-store ", options.kv_store, why));
-  };
-  if (!traits.has_workers && options.workers > 1) {
-    return refuse(
-        " sums within one process: leave --workers out, and say how many "
-        "gradients by --devices");
-  }
-  if ((!traits.has_workers || traits.hosts_parts) && options.servers > 0) {
-    return refuse(" has no servers: leave --servers out, or 0");
-  }
-  if (traits.is_async && options.network.checks) {
-    return refuse(" has weights and no sums to check: leave --check out");
-  }
-  const bool is_on_gpu = options.network.memory != "host";
-  if (traits.needs_gpus && !is_on_gpu) {
-    return refuse(" adds what lies on GPUs: give --memory cuda");
-  }
-  if (is_on_gpu && options.devices > 1 && traits.has_workers) {
-    return refuse(
-        " takes one GPU of each worker: leave --devices out, or take --memory "
-        "host");
-  }
-  return CheckStoreType(options.kv_store, options.devices);
-}
-
-}  // namespace
 
 absl::Status SettleRoles(PushPullOptions& options,
                          std::vector<std::string>& words) {

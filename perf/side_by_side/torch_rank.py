@@ -8,7 +8,6 @@ which listens on TELEGRAD_BIND. MASTER_ADDR, RANK ... as torchrun sets them. The
 hands over ready-made gradients, so that communication and the hook alone are timed.
 Rank 0 prints {"seconds": [...], "sent_bytes": of all hosts in a timed step}.
 """
-import glob
 import json
 import os
 import sys
@@ -17,6 +16,8 @@ import time
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+
+from host_links import sent_bytes
 
 
 class ReadyGradients(torch.autograd.Function):
@@ -86,15 +87,6 @@ def allreduce_step(sizes):
         assert data[0] == dist.get_world_size() == data[-1]
         return seconds
     return step
-
-
-def sent_bytes():
-    """Of this host, over its links, so far."""
-    total = 0
-    for path in glob.glob("/sys/class/net/eth*/statistics/tx_bytes"):
-        with open(path, encoding="utf-8") as file:
-            total += int(file.read())
-    return total
 
 
 def main():

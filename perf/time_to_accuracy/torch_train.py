@@ -18,7 +18,11 @@ import numpy
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from trainer import sent_bytes
+
+sys.path.insert(1, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..",
+                                "side_by_side"))
+
+from host_links import sent_bytes  # noqa: E402
 
 
 def idx(folder, name):
@@ -66,9 +70,9 @@ def shares(count, batch, seed):
 
 
 def main():
-    kind, layers, folder, *numbers, target = sys.argv[1:]
-    batch, lr, seed, epoch_steps, epochs = (float(n) if "." in n else int(n)
-                                            for n in numbers)
+    kind, layers, folder, batch, lr, *numbers, target = sys.argv[1:]
+    batch, lr = int(batch), float(lr)
+    seed, epoch_steps, epochs = map(int, numbers)
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     dist.init_process_group("gloo")

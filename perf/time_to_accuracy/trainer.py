@@ -4,21 +4,16 @@
 
 Rank 0 prints what torch_train.py prints, from OUT's metrics.jsonl.
 """
-import glob
 import json
 import os
 import subprocess
 import sys
 import time
 
+sys.path.insert(1, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..",
+                                "side_by_side"))
 
-def sent_bytes():
-    """Of this host, over its links, so far."""
-    total = 0
-    for path in glob.glob("/sys/class/net/eth*/statistics/tx_bytes"):
-        with open(path, encoding="utf-8") as file:
-            total += int(file.read())
-    return total
+from host_links import sent_bytes  # noqa: E402
 
 
 def curve_of(out):
