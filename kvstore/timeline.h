@@ -13,6 +13,11 @@
 
 namespace telegrad {
 
+// Of which steps of a training workers and servers make notes: three, which
+// come after the first ones, for these are not like the others.
+constexpr int64_t kFirstNotedStep = 5;
+constexpr int64_t kNumNotedSteps = 3;
+
 // When what happened to the tensors of this process. Notes nothing until it is
 // switched on. Thread-safe.
 class Timeline {

@@ -34,18 +34,19 @@ std::string TracePrefix(const std::string& folder, const std::string& setting,
 
 void StepTimeline::BeforeStep() {
   const int64_t step = num_steps_++;
-  if (step < kFirst || step > kFirst + kCount) return;
+  if (step < kFirstNotedStep || step > kFirstNotedStep + kNumNotedSteps) return;
   starts_.push_back(Clock::now());
-  timeline_.Switch(step < kFirst + kCount);
-  if (step == kFirst + kCount) spans_ = timeline_.Take(&num_left_out_);
+  timeline_.Switch(step < kFirstNotedStep + kNumNotedSteps);
+  if (step == kFirstNotedStep + kNumNotedSteps)
+    spans_ = timeline_.Take(&num_left_out_);
 }
 
 std::vector<StageSpan> StepTimeline::Summary(
     const std::vector<TensorSpec>& tensors) const {
   std::vector<StageSpan> stages;
-  if (starts_.size() <= kCount) return stages;
-  const TimePoint from = starts_[kCount / 2];
-  const TimePoint to = starts_[kCount / 2 + 1];
+  if (starts_.size() <= kNumNotedSteps) return stages;
+  const TimePoint from = starts_[kNumNotedSteps / 2];
+  const TimePoint to = starts_[kNumNotedSteps / 2 + 1];
   const std::vector<bool> is_large = Largest(tensors, kMostTensors);
   stages.push_back(
       {.row = "step", .what = "step", .end_s = ToSeconds(to - from)});

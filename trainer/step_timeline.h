@@ -14,12 +14,9 @@ namespace telegrad {
 std::string TracePrefix(const std::string& folder, const std::string& setting,
                         uint64_t seed);
 
-// Notes three steps of a run, which come after the first ones: these are not
-// like the others. One thread.
+// Notes the steps of a run that are noted (kvstore/timeline.h). One thread.
 class StepTimeline {
  public:
-  static constexpr int64_t kFirst = 5;
-  static constexpr int64_t kCount = 3;
   static constexpr size_t kMostTensors = 24;  // of Summary()
 
   explicit StepTimeline(Timeline& timeline) : timeline_(timeline) {}

@@ -1,6 +1,5 @@
 #include "kvstore/ps/server_timeline.h"
 
-#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,18 +20,8 @@ void ServerTimeline::End(const Chunk& chunk, uint64_t round, const char* stage,
 std::function<void()> ServerTimeline::EndsWhenSent(const Chunk& chunk,
                                                    uint64_t round) {
   if (!notes(round)) return nullptr;
-  struct Sending {
-    Timeline& notes;
-    Key key;
-    uint32_t chunk;
-    TimePoint begin;
-  };
-  // A pointer fits into a std::function without memory of its own.
-  const auto sending = std::make_shared<Sending>(
-      Sending{notes_, chunk.key, chunk.index, Clock::now()});
-  return [sending] {
-    NoteSpan(&sending->notes, sending->key, sending->chunk, "send",
-             sending->begin);
+  return [this, key = chunk.key, index = chunk.index, begin = Clock::now()] {
+    NoteSpan(&notes_, key, index, "send", begin);
   };
 }
 

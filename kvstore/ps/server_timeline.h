@@ -11,13 +11,10 @@
 
 namespace telegrad {
 
-// Notes what a server does in three rounds of each chunk, which come after the
-// first ones: in those steps of a training of which its workers have notes. Any
-// thread.
+// Notes what a server does in the rounds of each chunk that are the noted steps
+// of a training (kvstore/timeline.h). Any thread.
 class ServerTimeline {
  public:
-  static constexpr uint64_t kFirst = 5;
-  static constexpr uint64_t kCount = 3;
   // Of the trace, so that those of a job can be shown together: no worker's.
   static constexpr int kFirstPid = 100000;
 
@@ -25,7 +22,8 @@ class ServerTimeline {
   explicit ServerTimeline(std::string prefix);
 
   bool notes(uint64_t round) const {
-    return !prefix_.empty() && round >= kFirst && round < kFirst + kCount;
+    return !prefix_.empty() && round >= kFirstNotedStep &&
+           round < kFirstNotedStep + kNumNotedSteps;
   }
   // When a stage begins; without meaning in rounds that are not noted.
   TimePoint Begin(uint64_t round) const {
