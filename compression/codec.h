@@ -92,6 +92,9 @@ struct CodecTraits {
   // Decoded values plus residual are the sum of gradients, up to rounding.
   bool conserves = true;
   bool keeps_nonfinite = false;  // payloads can hold NaN and infinities
+  // Payloads and packed sums of the right size are decoded within bounds
+  // whatever bits they hold: Validate finds damage, and guards no memory.
+  bool decodes_any_bits = false;
   // `auto` takes the power of two nearest to this many root mean squares of
   // the gradient (plus residual, if `auto_of_residual`).
   double auto_threshold_per_rms = kThresholdPerRms;

@@ -13,7 +13,8 @@
 namespace telegrad::kernels {
 
 // Work of one device: streams, events, copies and memory. No call waits for the
-// device but the destructor and, while memory grows, MakePinned and MakeMemory.
+// device but the destructor, MakeCardMemory and, while memory grows, MakePinned
+// and MakeMemory.
 // What a call queues keeps the memory that it was given until an event recorded
 // behind it has passed. Kernels of a table (dispatch.h) are queued on its
 // streams within a DeviceScope. Thread-safe; the thread's current device is
@@ -56,6 +57,12 @@ class DeviceQueue {
   // back to the pool in that order, too: when it is freed, other streams must
   // be done with it. A stream that this queue did not make outlives it.
   virtual Buffer MakeMemory(size_t size, Stream stream) = 0;
+  // The device's, zero-filled, for network cards, which reach none of a pool.
+  // Waits for the device, and so does its end.
+  virtual Buffer MakeCardMemory(size_t size) = 0;
+  // What network cards have written there is seen by kernels and copies that
+  // are queued from now on.
+  virtual bool SeeCardWrites() = 0;
 
   // What went wrong first since the last call, of calls to this queue and of
   // launches by this thread: the device's name and CUDA's text. "" nothing.

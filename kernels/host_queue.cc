@@ -33,6 +33,8 @@ class HostQueue : public DeviceQueue {
   Buffer MakeMemory(size_t size, Stream) override {
     return device_ == kEmulatedDevice ? MakeEmulatedBuffer(size) : Buffer(size);
   }
+  Buffer MakeCardMemory(size_t size) override { return MakeMemory(size, {}); }
+  bool SeeCardWrites() override { return true; }
   std::string TakeError() override { return ""; }
 
  private:

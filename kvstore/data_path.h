@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
 #include "topology/machine.h"
 #include "topology/plan.h"
@@ -40,6 +41,9 @@ struct PathOptions {
   // Of a worker: as in JobOptions.
   std::optional<bool> tier_one = false;
   std::string host = {};
+  // Of a worker whose tensors are on GPUs: whether the network takes them from
+  // there (GPUDirect RDMA). None: all frames are in host memory.
+  std::optional<GdrWish> gdr = {};
 };
 
 // Whether such options can be followed, as far as that is known without a
@@ -62,11 +66,17 @@ struct MemberFacts {
   int rails = 0;
   int connections = 0;        // 0: open
   std::string tier_one = {};  // that it was told: "on", "off"; "auto": none
+  std::string gdr = {};       // "auto", "on", "off"; empty: no tensor on a GPU
   // Members of one host in one of these reach each other by loopback.
   std::string network_namespace = {};
   std::string plan = {};  // digest of the given one; empty: none
   // Evidence, environment and addresses left out.
   absl::StatusOr<Machine> machine = absl::NotFoundError("not looked at");
+
+  // The name of its machine in plans.
+  const std::string& label() const {
+    return machine.ok() && !machine->host.empty() ? machine->host : host;
+  }
 };
 
 // `name` as a member's of the job. Makes each transport that it may use once.
@@ -74,10 +84,18 @@ struct MemberFacts {
 absl::StatusOr<MemberFacts> LookAtSelf(const PathOptions& options,
                                        absl::string_view name);
 
+constexpr char kOpenTierOne[] = "auto";
+inline bool IsOpenTransport(absl::string_view name) {
+  return name.empty() || absl::EqualsIgnoreCase(name, "auto");
+}
+
 std::string ToText(const MemberFacts& facts);
 // Of any bytes; an error names the member and carries exit code 31.
 absl::StatusOr<MemberFacts> ParseMemberFacts(absl::string_view name,
                                              absl::string_view text);
+
+// Exit code 31: members that no path suits, or bytes that are none.
+absl::Status NoCommonPath(absl::string_view why);
 
 // What a plan for all members starts from.
 struct PathRequest {
@@ -99,6 +117,13 @@ struct DataPath {
   std::vector<std::string> server_addresses = {};  // workers': to connect to
   Plan plan = {};          // without tensors; of one process alone: empty
   PathRequest basis = {};  // worker 0 alone: what the plan was made from
+  // How frames in the memory of this member's GPUs go.
+  MemoryPath memory = MemoryPath::kHost;
+
+  // Whether frames to and from a peer need no checksum of their payload: they
+  // stay in memory, or some in the job are in the memory of GPUs, where none is
+  // computed, and the network checks its packets.
+  bool IsUnchecked(const TransportContext& context, EndpointId endpoint) const;
 };
 
 // The ranks of workers that push, in order: all `num_workers`, or where workers

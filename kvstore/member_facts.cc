@@ -113,6 +113,7 @@ std::string ToText(const MemberFacts& facts) {
                      {"rails", static_cast<unsigned>(facts.rails)},
                      {"connections", static_cast<unsigned>(facts.connections)},
                      {"tier1", facts.tier_one},
+                     {"gdr", facts.gdr},
                      {"network_namespace", facts.network_namespace},
                      {"plan", facts.plan},
                      {"error", error}};
@@ -135,6 +136,7 @@ absl::StatusOr<MemberFacts> ParseMemberFacts(absl::string_view name,
                     .rails = line.Count("rails"),
                     .connections = line.Count("connections"),
                     .tier_one = line.Text("tier1"),
+                    .gdr = line.Text("gdr"),
                     .network_namespace = line.Text("network_namespace"),
                     .plan = line.Text("plan")};
   const std::string error = line.Text("error", 4 * kMaxErrorBytes);

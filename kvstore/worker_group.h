@@ -48,11 +48,12 @@ struct JobOptions {
   // The name of the host whose memory this worker shares; empty: this machine's
   // (in containers, each network's).
   std::string host = {};
+  std::optional<GdrWish> gdr = {};  // as in PathOptions
   // Called once when the job fails, on the control thread.
   std::function<void(const FatalEvent&)> on_fatal = nullptr;
 
   PathOptions path() const {
-    return {transport, has_auto_connections, given, look, tier_one, host};
+    return {transport, has_auto_connections, given, look, tier_one, host, gdr};
   }
 };
 

@@ -21,7 +21,7 @@ struct RunSettings {
   std::vector<std::string> rdma_ports = {};
   std::map<std::string, int> gid_rows = {};
   int connections = 1;
-  MemoryPath memory = MemoryPath::kHost;
+  MemoryPath memory = MemoryPath::kHost;  // that all GPUs of the machine can
   Aggregation aggregation = Aggregation::kLocal;
   std::vector<int64_t> chunk_elems = {};  // by tensor
   std::vector<std::string> codecs = {};   // by tensor, "none" or its codec

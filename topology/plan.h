@@ -41,6 +41,7 @@ enum class MemoryPath : uint8_t {
 const char* Name(MemoryPath path);  // "host", "staging", "gdr-receive", "gdr"
 
 enum class GdrWish : uint8_t { kAuto, kOff, kOn };
+const char* Name(GdrWish wish);  // "auto", "off", "on"
 
 // A choice that is not the planner's to make, and who made it:
 // "--transport tcp". Without `by` the choice is open.
@@ -211,6 +212,9 @@ absl::StatusOr<Plan> PlanPath(std::span<const Machine> machines,
 
 // What `digest` is of: a line for each thing that ranks must agree on.
 std::string PlanFacts(const Plan& plan);
+
+// Whether frames of some worker are in the memory of its GPUs.
+bool UsesGdr(const Plan& plan);
 
 // The first of a kind; null: nothing was to decide.
 const Decision* FindDecision(const Plan& plan, Decision::Kind what);

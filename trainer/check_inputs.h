@@ -11,10 +11,6 @@ namespace telegrad {
 // What cannot work is found before any process is started; each error is
 // InvalidArgument or NotFound and names the flag and the way out; that of a
 // secret carries its exit code.
-
-// Flags that would have no effect beside the others.
-absl::Status CheckFlags(const TrainOptions& options);
-
 // Names of transports, networks and data, files, and the folder of results,
 // which is made. `placement`: this process's, where a launcher gave one.
 absl::Status CheckInputs(const TrainOptions& options,

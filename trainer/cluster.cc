@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
+#include "kvstore/connections.h"
 #include "trainer/run_plan.h"
 #include "trainer/what_if.h"
 
@@ -86,7 +87,10 @@ absl::StatusOr<DistOptions> MakeDistOptions(const TrainOptions& options,
   dist.max_staleness = options.max_staleness;
   dist.facts = NetworkVariables();
   ASSIGN_OR_RETURN(dist.tier_one, ParseTierOne(options.tier_one));
-  if (!options.gpus.empty()) dist.tier_one = false;
+  if (!options.gpus.empty()) {
+    dist.tier_one = false;
+    ASSIGN_OR_RETURN(dist.gdr, ParseGdr(options.gdr));
+  }
   return dist;
 }
 

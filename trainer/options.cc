@@ -13,7 +13,7 @@
 #include "kvstore/tuning/auto_compression.h"
 #include "kvstore/tuning/calibration_cache.h"
 #include "topology/plan.h"
-#include "trainer/check_inputs.h"
+#include "trainer/check_flags.h"
 #include "trainer/cluster.h"
 #include "trainer/compression_flags.h"
 #include "trainer/dataset.h"
@@ -98,6 +98,12 @@ void AddRunFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
   app.add_option("--gpus", options.gpus,
                  "GPUs of this host: 0,1 or all; without it the CPU trains; "
                  "emulated: the CPU as if it were one, for tests")
+      ->group(group);
+  app.add_option("--gdr", options.gdr,
+                 "whether network cards read and write the memory of GPUs "
+                 "(GPUDirect RDMA): auto, by the plan; on; off")
+      ->check(CLI::IsMember({"auto", "on", "off"}))
+      ->capture_default_str()
       ->group(group);
   app.add_flag("--tf32", options.tf32,
                "let GPUs round factors of float32 to TF32: faster, less exact")

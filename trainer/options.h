@@ -95,6 +95,7 @@ struct TrainOptions : MemberFlags {
   std::string cache_folder;  // where they are kept; empty: nowhere
   std::string inject;        // tests: see Injection
   std::string gpus;          // as written
+  std::string gdr = "auto";  // ParseGdr
   bool tf32 = false;         // --tf32
   // On its host, where a launcher tells it.
   std::optional<int> local_rank = std::nullopt;

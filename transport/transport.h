@@ -90,6 +90,14 @@ class TransportContext {
     return false;
   }
 
+  // Whether each packet to and from this peer has a check that finds what a
+  // checksum of its payload would: InfiniBand, RoCE and EFA have one, and TCP's
+  // sum is too weak. Known once a message has come from it.
+  virtual bool ChecksPackets(EndpointId endpoint) const {
+    (void)endpoint;
+    return false;
+  }
+
   // Accepts peers from now on; returns the address that Connect takes.
   virtual absl::StatusOr<std::string> Listen() = 0;
 

@@ -22,6 +22,7 @@ const CodecTraits& QsgdTraits() {
       .summary = "stochastic rounding to a few levels per block, unbiased",
       .unbiased = true,
       .conserves = false,
+      .decodes_any_bits = true,
       .options = {{"levels", &CodecOptions::levels, 127, 1, 127, true,
                    "levels beside 0; up to 7 take 4 bits, 1 takes 2"},
                   {"block", &CodecOptions::block, 512, 64, 65536, true,
@@ -45,6 +46,7 @@ const CodecTraits& TernGradTraits() {
       .summary = "-s, 0 or +s per element at random, unbiased, as TernGrad",
       .unbiased = true,
       .conserves = false,
+      .decodes_any_bits = true,
       .options = {{"clip", &CodecOptions::clip, 0, 0, 100, false,
                    "limit, in root mean squares of the chunk; 0: none"}},
   };

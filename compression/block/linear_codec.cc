@@ -17,6 +17,7 @@ CodecTraits MakeTraits(const char* name, CodecId id, const char* summary) {
       .needs_residual = true,
       .needs_threshold = false,
       .summary = summary,
+      .decodes_any_bits = true,
       .options = {{.name = "block",
                    .field = &CodecOptions::block,
                    .standard = 1024,

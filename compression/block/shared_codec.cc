@@ -31,6 +31,7 @@ CodecTraits MakeTraits(const char* name, CodecId id, const char* summary) {
       .needs_residual = true,
       .needs_threshold = true,
       .summary = summary,
+      .decodes_any_bits = true,
       .auto_threshold_per_rms = kPerRms,
   };
 }

@@ -24,6 +24,7 @@ CodecTraits MakeTraits(const char* name, CodecId id, const char* summary) {
       .needs_threshold = false,
       .summary = summary,
       .keeps_nonfinite = true,
+      .decodes_any_bits = true,
       .options = {{.name = "residual",
                    .field = &CodecOptions::residual,
                    .standard = 1,

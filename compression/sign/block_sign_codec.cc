@@ -27,6 +27,7 @@ const CodecTraits& Traits() {
       .needs_residual = true,
       .needs_threshold = false,
       .summary = "signs times the mean magnitude per block, error feedback",
+      .decodes_any_bits = true,
       .options = {{.name = "block",
                    .field = &CodecOptions::block,
                    .standard = 2048,

@@ -30,6 +30,7 @@ const CodecTraits& Traits() {
       .needs_residual = true,
       .needs_threshold = false,
       .summary = "-1 or +1 per element with error feedback, as MXNet's 1bit",
+      .decodes_any_bits = true,
       .options = {{.name = "threshold",
                    .field = &CodecOptions::bit_threshold,
                    .standard = 0,

@@ -24,6 +24,7 @@ const CodecTraits& Traits() {
       .needs_residual = true,
       .needs_threshold = true,
       .summary = "-t, 0 or +t per element with error feedback, as MXNet's 2bit",
+      .decodes_any_bits = true,
       .options = {{"packing", &CodecOptions::packing, 0, 0, 1, true,
                    "0: MXNet's 2 bits per code; 1: radix, 1.6 bits"}},
   };

@@ -80,21 +80,10 @@ void FreePinned(std::byte* memory) {
   UnmapPinned(memory, size);
 }
 
-}  // namespace
-
-Buffer MakeDeviceBuffer(size_t size, int ordinal, Stream stream) {
-  if (size == 0) return Buffer();
-  const CurrentDevice device(ordinal);
-  auto* const queue = static_cast<cudaStream_t>(stream.handle);
-  Owners& owners = AllOwners();
-  Owner owner{ordinal, queue, false};
+Buffer MakeBuffer(size_t size, const Owner& owner) {
   void* memory = nullptr;
-  {
-    const std::lock_guard<std::mutex> lock(owners.mutex);
-    owner.is_pooled = HasPool(ordinal, owners);
-  }
   const cudaError_t error = owner.is_pooled
-                                ? cudaMallocAsync(&memory, size, queue)
+                                ? cudaMallocAsync(&memory, size, owner.stream)
                                 : cudaMalloc(&memory, size);
   if (error != cudaSuccess) {
     cudaGetLastError();  // so that nobody else takes it for theirs
@@ -102,11 +91,38 @@ Buffer MakeDeviceBuffer(size_t size, int ordinal, Stream stream) {
   }
   auto* const bytes = static_cast<std::byte*>(memory);
   {
+    Owners& owners = AllOwners();
     const std::lock_guard<std::mutex> lock(owners.mutex);
     owners.device[bytes] = owner;
   }
-  Buffer buffer(bytes, size, {DeviceKind::kCuda, ordinal}, FreeDevice);
-  if (cudaMemsetAsync(memory, 0, size, queue) == cudaSuccess) return buffer;
+  Buffer buffer(bytes, size, {DeviceKind::kCuda, owner.ordinal}, FreeDevice);
+  if (cudaMemsetAsync(memory, 0, size, owner.stream) == cudaSuccess) {
+    return buffer;
+  }
+  cudaGetLastError();
+  return Buffer();
+}
+
+}  // namespace
+
+Buffer MakeDeviceBuffer(size_t size, int ordinal, Stream stream) {
+  if (size == 0) return Buffer();
+  const CurrentDevice device(ordinal);
+  Owners& owners = AllOwners();
+  Owner owner{ordinal, static_cast<cudaStream_t>(stream.handle), false};
+  {
+    const std::lock_guard<std::mutex> lock(owners.mutex);
+    owner.is_pooled = HasPool(ordinal, owners);
+  }
+  return MakeBuffer(size, owner);
+}
+
+Buffer MakeCardBuffer(size_t size, int ordinal) {
+  if (size == 0) return Buffer();
+  const CurrentDevice device(ordinal);
+  Buffer buffer = MakeBuffer(size, {ordinal, nullptr, false});
+  // Streams of a queue do not wait for the one of the memset.
+  if (cudaStreamSynchronize(nullptr) == cudaSuccess) return buffer;
   cudaGetLastError();
   return Buffer();
 }

@@ -11,6 +11,9 @@ namespace telegrad::kernels::cuda {
 // once had, so that nothing waits for the device.
 Buffer MakeDeviceBuffer(size_t size, int ordinal, Stream stream);
 
+// DeviceQueue::MakeCardMemory.
+Buffer MakeCardBuffer(size_t size, int ordinal);
+
 // Before a stream ends, whose work has finished: its buffers live on.
 void ForgetStream(int ordinal, Stream stream);
 

@@ -21,9 +21,25 @@ cudaEvent_t EventOf(Event event) {
   return static_cast<cudaEvent_t>(event.handle);
 }
 
+// Of what network cards write: a device that gives them no order has a call
+// that does.
+bool NeedsFlush(int ordinal) {
+  int order = cudaGPUDirectRDMAWritesOrderingOwner;
+  int ways = 0;
+  const bool is_known =
+      cudaDeviceGetAttribute(&order, cudaDevAttrGPUDirectRDMAWritesOrdering,
+                             ordinal) == cudaSuccess &&
+      cudaDeviceGetAttribute(&ways, cudaDevAttrGPUDirectRDMAFlushWritesOptions,
+                             ordinal) == cudaSuccess;
+  if (!is_known) cudaGetLastError();
+  return is_known && order < cudaGPUDirectRDMAWritesOrderingOwner &&
+         (ways & cudaFlushGPUDirectRDMAWritesOptionHost) != 0;
+}
+
 class Queue : public DeviceQueue {
  public:
-  explicit Queue(int ordinal) : ordinal_(ordinal) {}
+  explicit Queue(int ordinal)
+      : ordinal_(ordinal), flushes_(NeedsFlush(ordinal)) {}
 
   ~Queue() override {
     const CurrentDevice current(ordinal_);
@@ -118,6 +134,21 @@ class Queue : public DeviceQueue {
     return buffer;
   }
 
+  Buffer MakeCardMemory(size_t size) override {
+    Buffer buffer = MakeCardBuffer(size, ordinal_);
+    if (buffer.size() != size) KeepOutOfMemory(size);
+    return buffer;
+  }
+
+  // Where the device orders them by itself there is nothing to do.
+  bool SeeCardWrites() override {
+    if (!flushes_) return true;
+    const CurrentDevice current(ordinal_);
+    return Check(cudaDeviceFlushGPUDirectRDMAWrites(
+        cudaFlushGPUDirectRDMAWritesTargetCurrentDevice,
+        cudaFlushGPUDirectRDMAWritesToOwner));
+  }
+
   std::string TakeError() override {
     KeepThreadError();
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -151,6 +182,7 @@ class Queue : public DeviceQueue {
   }
 
   const int ordinal_;
+  const bool flushes_;
   std::mutex mutex_;
   std::vector<cudaStream_t> streams_;
   std::vector<cudaEvent_t> events_;

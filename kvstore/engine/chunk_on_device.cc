@@ -80,7 +80,7 @@ absl::Status ChunkOnDevice::AfterEncode(const PreparedCodec& codec) {
   if (codec_.has_sample_) RETURN_IF_ERROR(SampleAfter(codec));
   const ChunkMemory& memory = codec_.memory_;
   lane().Down(memory.host_result, memory.result, memory.block);
-  if (codec.traits().constant_width) {
+  if (codec.traits().constant_width && !codec_.config_->cards.sends) {
     lane().Down(memory.host_frame,
                 ConstBytes(memory.frame.data, codec.max_encoded_bytes(),
                            memory.frame.device),
@@ -184,6 +184,7 @@ absl::StatusOr<bool> ChunkOnDevice::CopyCodes() {
     return DeviceFault(absl::StrCat("an encoder with room for ",
                                     memory.frame.size, " bytes wrote ", bytes));
   }
+  if (codec_.config_->cards.sends) return false;
   lane().Down(memory.host_frame,
               ConstBytes(memory.frame.data, bytes, memory.frame.device),
               memory.block);
@@ -215,14 +216,28 @@ EncodedChunk ChunkOnDevice::EndEncode() {
                 Guard::Reads::kSamples);
     codec_.TakeHealth();
   }
-  return codec_.Seen({codec_.memory_.host_frame.data, result().encoded_bytes},
-                     result().stats);
+  const Bytes frame = codec_.config_->cards.sends ? codec_.memory_.frame
+                                                  : codec_.memory_.host_frame;
+  return codec_.Seen(
+      ConstBytes(frame.data, result().encoded_bytes, frame.device),
+      result().stats);
+}
+
+Bytes ChunkOnDevice::TargetOf(const ReplyRecord& reply) const {
+  const CodecMode mode = reply.settings.mode;
+  const bool is_possible =
+      codec_.config_->cards.receives && reply.format != ReplyFormat::kDense &&
+      codec_.codings_.Of(mode).codec->traits().decodes_any_bits &&
+      (reply.format == ReplyFormat::kCodes || mode == codec_.encoded_in_);
+  return is_possible ? codec_.memory_.answer : Bytes();
 }
 
 absl::Status ChunkOnDevice::BeginDecode(const ReplyRecord& reply,
                                         ConstBytes payload, Bytes out) {
   const Bytes answer = codec_.memory_.answer;
-  if (reply.format != ReplyFormat::kDense) {
+  if (payload.device == lane().device()) {
+    lane().TakeArrived();  // where EndDecode reads it, or where it is to be
+  } else if (reply.format != ReplyFormat::kDense) {
     lane().Up(Bytes(answer.data, payload.size, answer.device), payload);
   } else if (codec_.dtype_ == Dtype::kFloat32) {
     lane().Up(out, payload);

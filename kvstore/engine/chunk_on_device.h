@@ -22,8 +22,11 @@ class ChunkOnDevice {
   // When these have passed, on any thread.
   EncodedChunk EndEncode();
 
-  // Of a payload in host memory that ChunkCodec::CheckPayload was asked about:
-  // its copy; then, after DeviceLane::EndUp, kernels.
+  // Where the network may put an answer that is not dense, and the payload of
+  // which needs no check; else empty. Any thread.
+  Bytes TargetOf(const ReplyRecord& reply) const;
+  // Of a payload there, or in host memory and ChunkCodec::CheckPayload was
+  // asked about it: its copy; then, after DeviceLane::EndUp, kernels.
   absl::Status BeginDecode(const ReplyRecord& reply, ConstBytes payload,
                            Bytes out);
   absl::Status EndDecode(const ReplyRecord& reply, size_t payload_bytes,

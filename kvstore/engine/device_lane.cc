@@ -201,9 +201,10 @@ absl::Status DeviceLane::CopyNow(Bytes to, ConstBytes from, Event after) {
   return status;
 }
 
-absl::StatusOr<Buffer> DeviceLane::MakeMemory(size_t size) {
+absl::StatusOr<Buffer> DeviceLane::MakeMemory(size_t size, bool is_for_cards) {
   if (size == 0) return Buffer();
-  Buffer memory = queue_->MakeMemory(size, compute_);
+  Buffer memory = is_for_cards ? queue_->MakeCardMemory(size)
+                               : queue_->MakeMemory(size, compute_);
   if (memory.size() == size) {
     const Event event = TakeEvent();
     queue_->Record(event, compute_);

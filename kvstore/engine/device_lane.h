@@ -48,6 +48,8 @@ class DeviceLane {
   void Up(Bytes to, ConstBytes from);
   // To what kernels so far use.
   void UpAfterKernels(Bytes to, ConstBytes from);
+  // Kernels and copies from now on see what the network has brought so far.
+  void TakeArrived() { queue_->SeeCardWrites(); }
   // Queued by Submit; those of one `block` of memory that lie there and on the
   // host as neighbours do, at most kMirrorGap apart, as one copy.
   void Down(Bytes to, ConstBytes from, const void* block = nullptr);
@@ -78,9 +80,9 @@ class DeviceLane {
   absl::Status Wait(Event event, TimePoint deadline);
   // A copy behind `after`, and its end.
   absl::Status CopyNow(Bytes to, ConstBytes from, Event after);
-  // For all streams, zero-filled; waits. ResourceExhausted where there is none
-  // left.
-  absl::StatusOr<Buffer> MakeMemory(size_t size);
+  // For all streams, and network cards if asked, zero-filled; waits.
+  // ResourceExhausted where there is none left.
+  absl::StatusOr<Buffer> MakeMemory(size_t size, bool is_for_cards = false);
   // The host's, which copies take.
   Buffer MakeHostMemory(size_t size);
 

@@ -8,6 +8,13 @@
 
 namespace telegrad {
 
+// What network cards do with a device's memory by themselves (GPUDirect RDMA);
+// else all goes by way of pinned host memory.
+struct CardAccess {
+  bool sends = false;     // codes, from where they were encoded
+  bool receives = false;  // answers, to where they are decoded
+};
+
 // What all chunks of a store have in common; outlives them.
 struct EngineConfig {
   CompressionConfig compression = {};
@@ -16,6 +23,7 @@ struct EngineConfig {
   // Of the device on which gradients, outputs and residuals lie; null: the
   // host. Sums are the host's.
   DeviceLane* lane = nullptr;
+  CardAccess cards = {};  // with it
   // Scratch memory for a chunk, alike for all so that threads share it.
   size_t scratch_bytes = 0;
   BufferPool* buffers = nullptr;  // the host's; the lane's own, if there is one

@@ -29,9 +29,10 @@ Bytes Slice(const Buffer& buffer, size_t at, size_t size) {
   return {buffer.data() + at, size, buffer.view().device};
 }
 
-absl::StatusOr<Buffer> MemoryOf(DeviceLane* lane, size_t size) {
+absl::StatusOr<Buffer> MemoryOf(DeviceLane* lane, size_t size,
+                                bool is_for_cards = false) {
   if (lane == nullptr) return Buffer(size);
-  return lane->MakeMemory(size);
+  return lane->MakeMemory(size, is_for_cards);
 }
 
 bool NeedsResidual(const CodecSetting& setting) {
@@ -70,7 +71,8 @@ absl::Status TensorCodec::MakeMemory() {
   }
   if (lane() != nullptr) {
     lane()->batch().Expect(chunks_.size(), spec_.num_elems);
-    ASSIGN_OR_RETURN(answers_, MemoryOf(lane(), answers_bytes));
+    ASSIGN_OR_RETURN(answers_,
+                     MemoryOf(lane(), answers_bytes, config_->cards.receives));
   }
   memory_.resize(chunks_.size());
   size_t answers_at = 0;
@@ -122,7 +124,8 @@ absl::Status TensorCodec::PlaceOn(DeviceLane& lane,
   const auto [codes_bytes, dense_bytes] = lay_out(nullptr, 0);
   const size_t bytes = codes_bytes + dense_bytes;
   auto mirror = std::make_shared<Mirror>();
-  ASSIGN_OR_RETURN(mirror->device, MemoryOf(&lane, bytes));
+  ASSIGN_OR_RETURN(mirror->device,
+                   MemoryOf(&lane, bytes, tensors[0]->config_->cards.sends));
   mirror->host = lane.MakeHostMemory(bytes);
   lay_out(mirror, codes_bytes);
   return absl::OkStatus();

@@ -89,6 +89,22 @@ FrameType AnswerTo(OpKind kind) {
   return FrameType::kAck;
 }
 
+// Where an answer that has a payload goes.
+Bytes PlaceOf(WorkerChunk& chunk, const ReplyRecord& reply) {
+  const bool is_on_host = chunk.tensor->device == nullptr;
+  if (!is_on_host) {
+    const Bytes there = chunk.on_device().TargetOf(reply);
+    if (there.size > 0) return there;
+  }
+  if (reply.format != ReplyFormat::kDense) return chunk.reply.view();
+  const Dtype dtype = chunk.codec->dtype();
+  if (is_on_host && dtype == Dtype::kFloat32) {
+    return PartOf(chunk.memory.out, chunk.plan(), dtype);
+  }
+  chunk.value = chunk.tensor->codec->buffers().Get(chunk.codec->value_bytes());
+  return chunk.value->view();
+}
+
 absl::Status CheckStaleness(int64_t ahead, int64_t most) {
   if (most == kAnyStaleness || ahead <= most) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
@@ -256,7 +272,7 @@ void ChunkPipeline::SendFrame(WorkerChunk& chunk, FrameType type,
                     .chunk = plan.index,
                     .payload_bytes = static_cast<uint32_t>(payload.size),
                     .contributors = 1});
-  if (links_.is_in_memory(plan.server)) header.flags |= kFlagInMemory;
+  if (links_.is_unchecked(plan.server)) header.flags |= kFlagUnchecked;
   Write(chunk.codec->Push(op.step, op.wish), header);
   if (counts_traffic_) {
     ++num_frames_;
@@ -354,12 +370,15 @@ void ChunkPipeline::DecodeChunk(WorkerChunk& chunk) {
 
 absl::Status ChunkPipeline::DecodePayload(WorkerChunk& chunk) {
   const ThreadSeconds::Scope timed(codec_time_);
-  RETURN_IF_ERROR(
-      CheckFramePayload({chunk.reply_header.data(), chunk.reply_header.size()},
-                        chunk.reply_payload));
+  const bool is_on_host = chunk.reply_payload.device == Device{};
+  if (is_on_host) {
+    RETURN_IF_ERROR(CheckFramePayload(
+        {chunk.reply_header.data(), chunk.reply_header.size()},
+        chunk.reply_payload));
+  }
   if (chunk.answer != FrameType::kAck && chunk.op->rows != nullptr) {
     chunk.op->rows->Place(chunk);
-  } else if (chunk.answer != FrameType::kAck) {
+  } else if (chunk.answer != FrameType::kAck && is_on_host) {
     if (chunk.tensor->device != nullptr) {
       RETURN_IF_ERROR(
           chunk.codec->CheckPayload(chunk.record, chunk.reply_payload));
@@ -475,17 +494,7 @@ absl::StatusOr<Bytes> ChunkPipeline::ReplyTarget(WorkerChunk& chunk,
   if (is_bare) return Bytes();
   chunk.memory = chunk.op->memory.Begin();
   chunk.has_target = true;
-  Bytes target = chunk.reply.view();
-  if (reply.format == ReplyFormat::kDense) {
-    const Dtype dtype = chunk.codec->dtype();
-    if (chunk.tensor->device == nullptr && dtype == Dtype::kFloat32) {
-      target = PartOf(chunk.memory.out, chunk.plan(), dtype);
-    } else {
-      chunk.value =
-          chunk.tensor->codec->buffers().Get(chunk.codec->value_bytes());
-      target = chunk.value->view();
-    }
-  }
+  Bytes target = PlaceOf(chunk, reply);
   target.size = header.payload_bytes;
   chunk.reply_payload = target;
   return target;

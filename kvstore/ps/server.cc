@@ -73,17 +73,17 @@ absl::Status DistServer::Start() {
 
 absl::Status DistServer::Listen() {
   const TimePoint deadline = Clock::now() + options_.job.timing.join;
-  ASSIGN_OR_RETURN(DataPath path,
+  ASSIGN_OR_RETURN(path_,
                    AgreeOnPath(*control_, options_.job.path(), deadline));
-  ranks_ = RanksThatPush(path.plan, control_->membership().workers.size());
+  ranks_ = RanksThatPush(path_.plan, control_->membership().workers.size());
   num_workers_ = static_cast<int>(ranks_.size());
   worker_sessions_.assign(ranks_.size(), nullptr);
   tensors_.emplace(rank_,
                    static_cast<int>(control_->membership().servers.size()),
                    num_workers_, options_.max_model_bytes);
   // For Serve, unless it sums by itself.
-  path.transport.sends_wait = options_.num_threads > 0;
-  ASSIGN_OR_RETURN(transport_, MakeTransport(path.transport, this));
+  path_.transport.sends_wait = options_.num_threads > 0;
+  ASSIGN_OR_RETURN(transport_, MakeTransport(path_.transport, this));
   ASSIGN_OR_RETURN(const std::string address, transport_->Listen());
   return PostAddress(*control_, address);
 }

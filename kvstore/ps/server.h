@@ -9,6 +9,7 @@
 
 #include "base/mutex.h"
 #include "base/thread_pool.h"
+#include "kvstore/data_path.h"
 #include "kvstore/kvstore.h"
 #include "kvstore/ps/frame_sender.h"
 #include "kvstore/ps/link_probe.h"
@@ -36,7 +37,8 @@ class DistServer : private TransportHandler, private AnswerSink {
     Buffer handshake_buffer;
     bool is_receiving = false;  // into handshake_buffer
     bool has_challenged = false;
-    int worker = -1;  // >= 0 once authenticated
+    int worker = -1;            // >= 0 once authenticated
+    bool is_unchecked = false;  // then: DataPath::IsUnchecked
     TimePoint since;
     std::vector<Buffer> discards;  // payloads of duplicates, while they arrive
     // Probes that have not been answered, and where all their payloads go.
@@ -107,6 +109,7 @@ class DistServer : private TransportHandler, private AnswerSink {
   std::vector<int> ranks_;  // of the workers that push, who are counted
   int num_workers_ = 0;     // of these
   std::unique_ptr<Job> control_;
+  DataPath path_;
   FrameSender::Leaving leaving_;
   std::unique_ptr<TransportContext> transport_;
   std::optional<ServedTensors> tensors_;  // jobs point to their chunks

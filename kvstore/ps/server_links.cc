@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/cpu_time.h"
 #include "base/exit_code.h"
@@ -17,6 +18,31 @@ namespace {
 constexpr Duration kVerdictGrace = std::chrono::seconds(5);
 constexpr Duration kIoTick = std::chrono::milliseconds(100);
 
+// The plan has network cards read and write the memory of GPUs, and they do not
+// because of `why`. An error where it was asked for.
+absl::Status WithoutCards(const WorkerGroup& group, absl::string_view why) {
+  if (group.options().gdr == GdrWish::kOn) {
+    return WithExitCode(
+        ExitCode::kMismatch,
+        absl::FailedPreconditionError(absl::StrCat("--gdr on: ", why)));
+  }
+  LogWarning("GPUDirect RDMA is not used, codes go by way of host memory: ",
+             why);
+  return absl::OkStatus();
+}
+
+// Where the plan's way for memory of GPUs is not there, the pinned one is.
+absl::StatusOr<std::unique_ptr<TransportContext>> MakeContext(
+    const WorkerGroup& group, TransportHandler* handler) {
+  TransportOptions transport = group.data_path().transport;
+  transport.sends_wait = true;  // for Run, which follows
+  auto made = MakeTransport(transport, handler);
+  if (made.ok() || transport.memory != "direct") return made;
+  RETURN_IF_ERROR(WithoutCards(group, made.status().message()));
+  transport.memory = "host";
+  return MakeTransport(transport, handler);
+}
+
 }  // namespace
 
 ServerLinks::ServerLinks(WorkerGroup& group, WorkerFailure& failure,
@@ -29,9 +55,7 @@ ServerLinks::~ServerLinks() {
 }
 
 absl::Status ServerLinks::Connect() {
-  TransportOptions transport = group_.data_path().transport;
-  transport.sends_wait = true;  // for Run, which follows
-  ASSIGN_OR_RETURN(transport_, MakeTransport(transport, this));
+  ASSIGN_OR_RETURN(transport_, MakeContext(group_, this));
   const TransportInfo info = transport_->info();
   details_ = absl::StrCat(info.name, ": ", info.details);
   const Membership& membership = group_.membership();
@@ -50,7 +74,35 @@ absl::Status ServerLinks::Connect() {
         group_.options().secret, group_.options().job_id, self);
     SendHandshake(server, FrameType::kHello, link.handshake->Hello());
   }
-  return AwaitReady(Clock::now() + group_.options().timing.join);
+  RETURN_IF_ERROR(AwaitReady(Clock::now() + group_.options().timing.join));
+  return CheckCards();
+}
+
+// Once it is known over what each server is reached.
+absl::Status ServerLinks::CheckCards() const {
+  const DataPath& path = group_.data_path();
+  if (path.transport.memory != "direct") return absl::OkStatus();
+  for (size_t i = 0; i < links_.size(); ++i) {
+    if (links_[i].is_unchecked) continue;
+    return WithoutCards(group_,
+                        absl::StrCat("server/", i,
+                                     " is reached over a network without "
+                                     "checks of its packets (",
+                                     details_, ")"));
+  }
+  return absl::OkStatus();
+}
+
+// Codes of a tensor may be for any server.
+CardAccess ServerLinks::CardsFor(Device device) const {
+  const bool is_possible =
+      device.kind != DeviceKind::kCpu && transport_->Takes(device.kind) &&
+      absl::c_all_of(links_,
+                     [](const Link& link) { return link.is_unchecked; });
+  if (!is_possible) return {};
+  const MemoryPath memory = group_.data_path().memory;
+  return {.sends = memory == MemoryPath::kGdr,
+          .receives = memory >= MemoryPath::kGdrReceive};
 }
 
 absl::Status ServerLinks::AwaitReady(TimePoint deadline) {
@@ -220,7 +272,8 @@ void ServerLinks::OnHandshake(int server, const FrameHeader& header,
   link.is_receiving = false;
   if (header.type == FrameType::kReady) {
     link.is_ready = true;
-    link.is_in_memory = transport_->IsInMemory(link.endpoint);
+    link.is_unchecked =
+        group_.data_path().IsUnchecked(*transport_, link.endpoint);
     return;
   }
   const absl::string_view message(reinterpret_cast<char*>(payload.data),

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "kvstore/engine/engine_config.h"
 #include "kvstore/ps/frame_sender.h"
 #include "kvstore/ps/worker_failure.h"
 #include "transport/job/handshake.h"
@@ -58,7 +59,10 @@ class ServerLinks : private TransportHandler {
 
   // After Connect.
   size_t size() const { return links_.size(); }
-  bool is_in_memory(int server) const { return At(server).is_in_memory; }
+  // Of frames to a server, and from it.
+  bool is_unchecked(int server) const { return At(server).is_unchecked; }
+  // What they do with memory of a device by themselves.
+  CardAccess CardsFor(Device device) const;
   const std::string& details() const { return details_; }
   // With epoch, source and destination.
   FrameHeader Addressed(int server, FrameHeader header) const;
@@ -71,7 +75,7 @@ class ServerLinks : private TransportHandler {
     Buffer handshake_buffer;
     bool is_receiving = false;  // into handshake_buffer
     bool is_ready = false;
-    bool is_in_memory = false;  // once is_ready
+    bool is_unchecked = false;  // once is_ready
     bool is_lost = false;
     TimePoint lost_at;
     absl::Status lost_why;
@@ -81,6 +85,7 @@ class ServerLinks : private TransportHandler {
     return links_[static_cast<size_t>(server)];
   }
   absl::Status AwaitReady(TimePoint deadline);
+  absl::Status CheckCards() const;
   void Run();
   void End();
   void OnAccept(EndpointId endpoint) override;

@@ -224,19 +224,18 @@ void DistServer::Send(const Chunk& chunk, const PayloadFormat& format,
       payload_crc32c.reset();
     }
   }
-  FrameHeader header{.type = answer.type,
-                     .flags = transport_->IsInMemory(session->endpoint)
-                                  ? kFlagInMemory
-                                  : uint16_t{0},
-                     .epoch = epoch_,
-                     .step = answer.step,
-                     .priority = answer.priority,
-                     .key = chunk.key,
-                     .chunk = chunk.index,
-                     .payload_bytes = static_cast<uint32_t>(payload.size),
-                     .source = static_cast<uint16_t>(rank_),
-                     .destination = static_cast<uint16_t>(answer.worker),
-                     .contributors = answer.contributors};
+  FrameHeader header{
+      .type = answer.type,
+      .flags = session->is_unchecked ? kFlagUnchecked : uint16_t{0},
+      .epoch = epoch_,
+      .step = answer.step,
+      .priority = answer.priority,
+      .key = chunk.key,
+      .chunk = chunk.index,
+      .payload_bytes = static_cast<uint32_t>(payload.size),
+      .source = static_cast<uint16_t>(rank_),
+      .destination = static_cast<uint16_t>(answer.worker),
+      .contributors = answer.contributors};
   Write(format, header);
   Write(result.chunk.record, header);
   session->sender->Enqueue(

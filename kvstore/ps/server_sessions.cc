@@ -122,7 +122,8 @@ absl::Status DistServer::Admit(Session& session, const Identity& peer) {
   session.worker = worker;
   session.handshake = nullptr;
   worker_sessions_[static_cast<size_t>(worker)] = &session;
-  if (!transport_->IsInMemory(session.endpoint)) has_far_workers_ = true;
+  session.is_unchecked = path_.IsUnchecked(*transport_, session.endpoint);
+  if (!session.is_unchecked) has_far_workers_ = true;
   Tell(session, FrameType::kReady, "");
   return absl::OkStatus();
 }

@@ -17,7 +17,7 @@ uint32_t PayloadCrc(const std::byte* header, ConstBytes payload,
                     std::optional<uint32_t> of_payload) {
   const uint32_t crc = Crc32c(header, kPayloadCrcOffset);
   const auto flags = LoadLittleEndian<uint16_t>(header + kFlagsOffset);
-  if ((flags & kFlagInMemory) != 0) return crc;
+  if ((flags & kFlagUnchecked) != 0) return crc;
   if (of_payload) return Crc32cCombine(crc, *of_payload, payload.size);
   return Crc32c(payload.data, payload.size, crc);
 }

@@ -56,9 +56,9 @@ constexpr uint8_t kMaxFrameType = 22;
 
 // Flags.
 constexpr uint16_t kFlagNoReply = 1;  // push: answer with kAck
-// The payload CRC is of bytes 0..55 alone: the payload has not left the memory
-// of one machine.
-constexpr uint16_t kFlagInMemory = 2;
+// The payload CRC is of bytes 0..55 alone: the payload does not leave the
+// memory of one machine, or goes over a network that checks its packets.
+constexpr uint16_t kFlagUnchecked = 2;
 // Pull: not the last round's result, but the kInit of this step, dense.
 constexpr uint16_t kFlagNextValue = 4;
 

@@ -185,7 +185,10 @@ absl::Status DistWorker::AddTensor(const TensorSpec& spec) {
   ASSIGN_OR_RETURN(WorkerDevice* const device,
                    FindDevice(PlaceOf(spec, 0), &pipeline_, mutex_, devices_));
   const EngineConfig& engine =
-      device == nullptr ? engine_ : device->Configure(engine_);
+      device == nullptr
+          ? engine_
+          : device->Configure(engine_,
+                              links_.CardsFor(device->lane().device()));
   ASSIGN_OR_RETURN(std::unique_ptr<WorkerTensor> tensor,
                    MakeWorkerTensor(spec, layout, engine));
   tensor->device = device;

@@ -52,10 +52,12 @@ WorkerDevice::~WorkerDevice() {
   lane_.reset();  // its streams call back until then
 }
 
-const EngineConfig& WorkerDevice::Configure(const EngineConfig& worker) {
+const EngineConfig& WorkerDevice::Configure(const EngineConfig& worker,
+                                            CardAccess cards) {
   if (config_.lane == nullptr) {
     config_ = worker;
     config_.lane = lane_.get();
+    config_.cards = cards;
     config_.buffers = &lane_->host_buffers();
   }
   return config_;

@@ -31,8 +31,9 @@ class WorkerDevice {
   ~WorkerDevice();
 
   DeviceLane& lane() { return *lane_; }
-  // Of its tensors: the worker's, on this device.
-  const EngineConfig& Configure(const EngineConfig& worker);
+  // Of its tensors: the worker's, on this device, where the network does so
+  // with its memory.
+  const EngineConfig& Configure(const EngineConfig& worker, CardAccess cards);
 
   // By the caller of an operation: `grad` and `out`, null where there is none,
   // are ready when what their streams have been given so far has passed.

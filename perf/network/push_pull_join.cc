@@ -117,6 +117,10 @@ absl::StatusOr<JobOptions> Meet(const PushPullOptions& options, Rank& rank,
   job.has_auto_connections = path.has_auto_connections;
   job.look = path.look;
   job.given = path.given;
+  if (network.memory != "host") {
+    job.transport.memory = "host";  // but for what the plan says
+    ASSIGN_OR_RETURN(job.gdr, ParseGdr(options.gdr));
+  }
   std::string mine;
   if (rank.rank == 0) {
     const std::string material = RandomMaterial();

@@ -66,6 +66,11 @@ void AddPushPullFlags(CLI::App& app, PushPullOptions& options) {
                  "pushes: auto, off, on")
       ->check(CLI::IsMember({"auto", "off", "on"}))
       ->capture_default_str();
+  app.add_option("--gdr", options.gdr,
+                 "of --memory cuda, whether network cards read and write it "
+                 "(GPUDirect RDMA): auto, by the plan; on; off")
+      ->check(CLI::IsMember({"auto", "on", "off"}))
+      ->capture_default_str();
   Last(app.add_option("--servers", options.servers,
                       "ranks that sum; 0: a process beside each worker")
            ->check(CLI::Range(0, 512))

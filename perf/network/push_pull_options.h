@@ -16,6 +16,7 @@ struct PushPullOptions {
   int servers = -1;  // 0: one beside each worker; -1: as SettleRoles says
   std::string kv_store = "dist_sync";
   std::string tier_one = "auto";
+  std::string gdr = "auto";
   StoreTraits traits = {};  // its; SettleRoles sets them
   int devices = 1;          // whose gradients each worker adds
   std::string type = "none";

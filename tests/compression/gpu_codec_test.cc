@@ -160,6 +160,38 @@ TEST_P(GpuCodec, EncodesAndDecodesTheBitsOfTheCpu) {
   }
 }
 
+// Random ones, none and all, of payloads and of sums.
+TEST_P(GpuCodec, DecodesAnyBitsWithinBoundsWhereItSaysSo) {
+  constexpr uint32_t kWorkers = 3;
+  const PreparedCodec& codec = *codec_.gpu;
+  if (!codec.traits().decodes_any_bits) return;
+  const Floats out;
+  const auto bits = [](size_t size, int turn) {
+    Buffer bytes(size);
+    Random random(11, static_cast<uint64_t>(turn));
+    for (size_t i = 0; i < size; ++i) {
+      const int any = static_cast<int>(random.NextBelow(256));
+      bytes.as<uint8_t>()[i] = static_cast<uint8_t>(turn == 0   ? 0
+                                                    : turn == 1 ? 255
+                                                                : any);
+    }
+    return bytes;
+  };
+  for (int turn = 0; turn < 6; ++turn) {
+    SCOPED_TRACE(turn);
+    const GpuBytes payload(bits(codec.max_encoded_bytes(), turn).view());
+    ASSERT_THAT(codec.Decode(payload.view(), kThreshold, out.view(), {}),
+                IsOk());
+    ASSERT_STREQ(WaitForGpu(), "");
+    if (!codec.traits().summable) continue;
+    const GpuBytes sum(bits(codec.sum_bytes(kWorkers), turn).view());
+    ASSERT_THAT(
+        codec.DecodeSum(sum.view(), kWorkers, kThreshold, out.view(), {}),
+        IsOk());
+    ASSERT_STREQ(WaitForGpu(), "");
+  }
+}
+
 TEST_P(GpuCodec, EncodesHalvesAsTheCpuOrNeitherDoes) {
   const std::string name = codec_.cpu->traits().name;
   const bool takes_halves =

@@ -32,7 +32,7 @@ class Floats {
   Floats(const Floats&) = delete;
   Floats& operator=(const Floats&) = delete;
   ~Floats() { kernels::testing::FreeManaged(data_); }
-  Bytes view() { return {data_, 4 * kElems}; }
+  Bytes view() const { return {data_, 4 * kElems}; }
   std::vector<float> values() const { return {data_, data_ + kElems}; }
   void Fill(const std::vector<float>& values) {
     std::copy(values.begin(), values.end(), data_);

@@ -44,6 +44,7 @@ struct ClusterConfig {
   size_t chunk_elems = 32;
   int num_threads = 1;
   std::string transport = "inproc";
+  std::string memory = "host";  // workers', as TransportOptions takes it
   double link_bytes_per_s = 0;  // > 0: emulated
   double link_latency_s = 0;    // as well
   std::string fault = {};       // as TransportOptions takes it
@@ -184,6 +185,7 @@ class Cluster {
   Worker MakeWorker(int rank) {
     DistOptions options = Options();
     options.wanted_rank = rank;
+    options.transport.memory = config_.memory;
     if (!config_.hosts.empty()) {
       options.tier_one = std::nullopt;
       options.host = config_.hosts[static_cast<size_t>(rank)];

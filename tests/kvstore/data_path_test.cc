@@ -5,8 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "kvstore/connections.h"
-#include "tests/testing/status_matchers.h"
-#include "tests/topology/plan_machines.h"
+#include "tests/kvstore/path_members.h"
 
 namespace telegrad {
 namespace {
@@ -17,34 +16,10 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::IsOk;
+using testing::MustPath;
+using testing::On;
 using testing::StatusIs;
-
-// A member on a machine of its own with one card of `fabric`, told nothing.
-MemberFacts On(const std::string& name, const std::string& host, Fabric fabric,
-               double gbps = 100) {
-  return {.name = name,
-          .host = host,
-          .boot_id = "1",
-          .interface = fabric == Fabric::kEthernet ? "eth0" : "ib0",
-          .transports = {"ucx", "ofi", "tcp"},
-          .transport = "auto",
-          .tier_one = "auto",
-          .machine = TestMachine(host, 0, 1, fabric, gbps)};
-}
-
-std::vector<MemberFacts> Three(Fabric first, Fabric second, Fabric server) {
-  return {On("worker/0", "a", first), On("worker/1", "b", second),
-          On("server/0", "s", server)};
-}
-
-Plan MustPath(const std::vector<MemberFacts>& members) {
-  const auto path = RequestPath(members);
-  EXPECT_THAT(path, IsOk());
-  if (!path.ok()) return {};
-  auto plan = PlanPath(path->machines, path->request);
-  EXPECT_THAT(plan, IsOk());
-  return plan.ok() ? *std::move(plan) : Plan();
-}
+using testing::Three;
 
 constexpr Fabric kIb = Fabric::kInfiniBand;
 constexpr Fabric kEth = Fabric::kEthernet;
@@ -250,6 +225,7 @@ TEST(MemberFacts, ComeBackWithoutWhatIsPrivate) {
   facts.rails = 2;
   facts.connections = 7;
   facts.tls = "tcp";
+  facts.gdr = "on";
   facts.machine->environment["NCCL_DEBUG"] = "private";
   facts.machine->interfaces = {{.name = "ib0", .addresses = {"192.0.2.7"}}};
   const std::string text = ToText(facts);

@@ -232,20 +232,33 @@ class GpuTensor {
   const Buffer memory_;
 };
 
-// The sums of five rounds of two workers, the first one's on a GPU if asked.
-std::vector<std::vector<float>> SumsOf(const std::string& type, bool on_gpu) {
-  constexpr int kRounds = 5;
+// Where the first of two workers has its tensor.
+enum class Place { kHost, kGpu, kGpuWithCards };
+
+constexpr int kRounds = 5;
+
+// The sums of five rounds of both, and what went down from the device.
+struct Rounds {
+  std::vector<std::vector<float>> sums;
+  int64_t from_device_bytes = 0;
+};
+Rounds RoundsOf(const std::string& type, Place place) {
   ClusterConfig config;
   config.compression.type = type;
+  config.compression.warmup_steps = 0;
+  config.compression.has_guard = false;
   config.chunk_elems = 32;
+  // A transport that takes the device's memory, as those with cards do.
+  if (place == Place::kGpuWithCards) config.memory = "staged";
   Cluster cluster(config);
   cluster.StartServers();
   std::vector<std::vector<float>> sums[2];
+  Rounds result;
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 2; ++rank) {
     threads.emplace_back([&, rank] {
       testing::Worker worker = cluster.MakeWorker(rank);
-      const bool is_there = on_gpu && rank == 0;
+      const bool is_there = place != Place::kHost && rank == 0;
       const TensorSpec spec{.name = "a",
                             .num_elems = kElems,
                             .devices = {is_there ? testing::kGpu : Device{}}};
@@ -255,18 +268,24 @@ std::vector<std::vector<float>> SumsOf(const std::string& type, bool on_gpu) {
       const TensorView view = tensor.view();
       const TensorViews views(&view, 1);
       ASSERT_THAT(worker.Init(std::span(&spec, 1), views), IsOk());
+      int64_t before = 0;
       for (int step = 0; step < kRounds; ++step) {
         tensor.Write(Gradient(rank, step));
         const Ticket ticket = worker->PushPull(0, views, views, 0);
         ASSERT_THAT(ticket.WaitOn(tensor.stream(), Soon()), IsOk());
         sums[rank].push_back(tensor.Read());
+        // In the first step samples come along.
+        if (step == 0) before = worker->stats().from_device_bytes;
       }
+      if (is_there)
+        result.from_device_bytes = worker->stats().from_device_bytes - before;
       worker->Close();
     });
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(sums[0], sums[1]) << type;
-  return sums[0];
+  result.sums = sums[0];
+  return result;
 }
 
 // Nobody waits for the device but for the last copy: what the store queues
@@ -274,7 +293,23 @@ std::vector<std::vector<float>> SumsOf(const std::string& type, bool on_gpu) {
 TEST(DevicesOnAGpu, GiveTheSumsOfHostMemoryBehindTheCallersStream) {
   if (!testing::HasGpu()) return;
   for (const char* type : {"none", "2bit", "topk:0.1", "int8", "powersgd"}) {
-    EXPECT_EQ(SumsOf(type, true), SumsOf(type, false)) << type;
+    EXPECT_EQ(RoundsOf(type, Place::kGpu).sums,
+              RoundsOf(type, Place::kHost).sums)
+        << type;
+  }
+}
+
+// Codes go from where they were encoded: down come 32 bytes for each of four
+// chunks, and 8 for a wish.
+TEST(DevicesOnAGpu, SendCodesFromTheDeviceWhereTheTransportTakesThem) {
+  if (!testing::HasGpu()) return;
+  for (const char* type : {"none", "2bit", "topk:0.1", "int8", "powersgd"}) {
+    const Rounds rounds = RoundsOf(type, Place::kGpuWithCards);
+    EXPECT_EQ(rounds.sums, RoundsOf(type, Place::kHost).sums) << type;
+    if (type == std::string("none")) continue;
+    const int wishes = type == std::string("2bit") ? 1 : 0;
+    EXPECT_EQ(rounds.from_device_bytes, (kRounds - 1) * (4 * 32 + 8 * wishes))
+        << type;
   }
 }
 

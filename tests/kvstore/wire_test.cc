@@ -115,7 +115,7 @@ TEST(Frame, EveryBitFlipOfThePayloadAndAForeignPayloadAreErrors) {
 // It is bound to its header all the same.
 TEST(Frame, InMemoryOnlyTheHeaderIsSummed) {
   FrameHeader header = SampleHeader();
-  header.flags |= kFlagInMemory;
+  header.flags |= kFlagUnchecked;
   const FrameHeaderBytes bytes = SerializeFrame(header, Payload("hello"));
   EXPECT_THAT(CheckFramePayload(View(bytes), Payload("jello")), IsOk());
   FrameHeaderBytes other = bytes;

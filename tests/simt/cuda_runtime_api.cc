@@ -149,15 +149,27 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   return CheckDevice(device);
 }
 
-// One multiprocessor, so that loops over a grid's strides take several turns.
+// One multiprocessor, so that loops over a grid's strides take several turns;
+// what network cards write has no order but by a flush.
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr what,
                                    int device) {
-  if (what != cudaDevAttrMultiProcessorCount &&
-      what != cudaDevAttrMemoryPoolsSupported) {
-    return Failed(cudaErrorInvalidValue);
+  switch (what) {
+    case cudaDevAttrMultiProcessorCount:
+    case cudaDevAttrMemoryPoolsSupported:
+    case cudaDevAttrGPUDirectRDMAFlushWritesOptions:
+      *value = 1;
+      return CheckDevice(device);
+    case cudaDevAttrGPUDirectRDMAWritesOrdering:
+      *value = 0;
+      return CheckDevice(device);
   }
-  *value = 1;
-  return CheckDevice(device);
+  return Failed(cudaErrorInvalidValue);
+}
+
+cudaError_t cudaDeviceFlushGPUDirectRDMAWrites(
+    cudaFlushGPUDirectRDMAWritesTarget, cudaFlushGPUDirectRDMAWritesScope) {
+  CountFlush();
+  return Done();
 }
 
 cudaError_t cudaDeviceSynchronize() {

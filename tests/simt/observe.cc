@@ -37,6 +37,7 @@ Counters Counters::operator-(const Counters& before) const {
   left.bytes_to_device -= before.bytes_to_device;
   left.bytes_to_host -= before.bytes_to_host;
   left.copies_to_host -= before.copies_to_host;
+  left.flushes -= before.flushes;
   return left;
 }
 
@@ -62,6 +63,10 @@ void FailNoMore() {
 
 void CountWait() {
   Locked([](State& state) { ++state.counters.waits; });
+}
+
+void CountFlush() {
+  Locked([](State& state) { ++state.counters.flushes; });
 }
 
 void CountAllocation(bool is_pooled) {

@@ -18,6 +18,7 @@ struct Counters {
   uint64_t bytes_to_device = 0;
   uint64_t bytes_to_host = 0;
   uint64_t copies_to_host = 0;
+  uint64_t flushes = 0;  // of what network cards have written
 
   Counters operator-(const Counters& before) const;
 };

@@ -10,6 +10,7 @@
 namespace telegrad::simt {
 
 void CountWait();
+void CountFlush();
 void CountAllocation(bool is_pooled);
 void CountCopied(uint64_t to_device, uint64_t to_host);
 // Counts a launch. Its error, if it is to fail.

@@ -31,7 +31,7 @@ KNOWN = (
     "topology/plan.h",
     "topology/planner/network.cc",
     "topology/planner/network.h",
-    "trainer/check_inputs.cc",
+    "trainer/check_flags.cc",
     "trainer/run_plan.cc",
     "transport/transport.h",
 )

@@ -56,6 +56,11 @@ TEST(Apply, OneFactChangesWhatARunDoes) {
   EXPECT_EQ(settings().memory, MemoryPath::kGdr);
   request.host_memory = {true, "tensors are in host memory"};
   EXPECT_EQ(settings().memory, MemoryPath::kHost);
+  request.host_memory = {};
+  // What all GPUs of a machine can.
+  Plan plan = PlanOf(machines, request);
+  plan.machines[0].gpus.push_back({.memory = MemoryPath::kGdrReceive});
+  EXPECT_EQ(Apply(plan, "node0").memory, MemoryPath::kGdrReceive);
 }
 
 TEST(Apply, TensorsHaveTheirChunksCodecsAndPriorities) {

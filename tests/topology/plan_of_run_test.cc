@@ -38,6 +38,15 @@ TEST(PlanOfARun, HasWhatTheRunHasFixed) {
   EXPECT_GT(plan.comm_s, 0);
 }
 
+// Each worker process has one GPU, and sums for itself.
+TEST(PlanOfARun, HasNoSumsOverGpusOfAMachine) {
+  const std::vector<Machine> machines = Cluster(2, Fabric::kInfiniBand, 100, 2);
+  PlanRequest request = Request("vgg16");
+  request.worker_hosts = {"node0", "node0", "node1", "node1"};
+  EXPECT_FALSE(
+      MustPlan(machines, AssumedCalibration(), request).is_hierarchical);
+}
+
 TEST(PlanOfARun, AdvisesWhatIsFasterByMoreThanTheSpread) {
   // A link of 10 Gb/s to the server, which four workers share.
   PlanRequest request = Request("vgg16", 4, 2.5);

@@ -26,6 +26,7 @@
 #include "transport/transport.h"
 #include "transport/ucx/address.h"
 #include "transport/ucx/config.h"
+#include "transport/ucx/worker.h"
 
 namespace telegrad::testing {
 namespace {
@@ -376,6 +377,16 @@ TEST(UcxTransport, TakesThePortsAndTheGidRowThatWereChosen) {
   options.rdma_ports.clear();
   EXPECT_EQ(SettingsOf(options, bind), interface + "; ");
   EXPECT_EQ(SettingsOf(options, *ParseIp("127.0.0.1", 0)), "lo; ");
+}
+
+TEST(UcxLanes, AreCheckedWhereAllThatLeaveTheMachineAreRdma) {
+  EXPECT_TRUE(ucx::AreChecked("rc_mlx5/mlx5_0:1"));
+  EXPECT_TRUE(ucx::AreChecked("dc_mlx5/mlx5_0:1 rc_verbs/mlx5_1:1"));
+  EXPECT_TRUE(ucx::AreChecked("rc_mlx5/mlx5_0:1 cuda_copy/cuda"));
+  EXPECT_FALSE(ucx::AreChecked("rc_mlx5/mlx5_0:1 tcp/eth0"));
+  EXPECT_FALSE(ucx::AreChecked("tcp/eth0"));
+  EXPECT_FALSE(ucx::AreChecked("posix/memory cma/memory"));
+  EXPECT_FALSE(ucx::AreChecked(""));
 }
 
 }  // namespace

@@ -10,8 +10,11 @@ namespace {
 
 void TakePorts(const Plan& plan, const MachinePlan& machine,
                RunSettings* settings) {
+  if (!machine.gpus.empty()) {
+    settings->memory =
+        std::ranges::min_element(machine.gpus, {}, &GpuPlan::memory)->memory;
+  }
   for (const GpuPlan& gpu : machine.gpus) {
-    settings->memory = std::max(settings->memory, gpu.memory);
     if (!IsRdma(plan.network)) continue;
     for (const Rail& rail : gpu.rails) {
       const std::string name = absl::StrCat(rail.nic, ":", rail.port);

@@ -218,18 +218,20 @@ class GivenCheck {
   }
 
   absl::Status CheckMemory() const {
-    if (!request_.host_memory.is_set()) return absl::OkStatus();
+    const Constraint<bool>& on_host = request_.host_memory;
     for (const MachinePlan& machine : plan_.machines) {
       for (const GpuPlan& gpu : machine.gpus) {
-        if (gpu.memory == MemoryPath::kHost) continue;
+        if (!on_host.is_set() || gpu.memory == MemoryPath::kHost) continue;
         return Refuse("has memory ", Name(gpu.memory), " for ", gpu.gpu, " of ",
-                      machine.host, ", but ", request_.host_memory.by,
+                      machine.host, ", but ", on_host.by,
                       "; plan with --memory host");
       }
     }
     if (!plan_.is_hierarchical) return absl::OkStatus();
-    return Refuse("sums over the GPUs of a machine first, but ",
-                  request_.host_memory.by, "; plan with --memory host");
+    return Refuse(
+        "sums over the GPUs of a machine first, but ",
+        on_host.is_set() ? on_host.by : "each worker of a run has one",
+        "; plan with --memory host");
   }
 
   // Those of a file are of its run's workers.

@@ -252,6 +252,15 @@ PlannedConnections ConnectionsOver(NetworkKind network, double gbps,
   return {};
 }
 
+bool UsesGdr(const Plan& plan) {
+  for (const MachinePlan& machine : plan.machines) {
+    for (const GpuPlan& gpu : machine.gpus) {
+      if (gpu.memory >= MemoryPath::kGdrReceive) return true;
+    }
+  }
+  return false;
+}
+
 absl::StatusOr<Plan> PlanPath(std::span<const Machine> machines,
                               const PlanRequest& request) {
   RETURN_IF_ERROR(CheckSize(request));

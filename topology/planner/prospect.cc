@@ -88,7 +88,10 @@ bool RatesDiffer(Plan* plan) {
   return true;
 }
 
-void SetGpus(const Calibration& calibration, Prospect* prospect, Plan* plan) {
+// Of a run each worker process has one GPU, and sums for itself.
+void SetGpus(const Calibration& calibration, const PlanRequest& request,
+             Prospect* prospect, Plan* plan) {
+  if (!request.worker_hosts.empty()) return;
   size_t gpus = 0;
   for (const MachinePlan& machine : plan->machines) {
     const bool has_gpu = !machine.gpus.front().gpu.empty();
@@ -123,7 +126,7 @@ Prospect MakeProspect(const Calibration& calibration,
   SetCores(calibration, &cluster);
   prospect.reduce_spread = calibration.reduce.spread;
   SetRate(calibration, request, &prospect, plan);
-  SetGpus(calibration, &prospect, plan);
+  SetGpus(calibration, request, &prospect, plan);
   prospect.rates_differ = RatesDiffer(plan);
   prospect.backward_s = request.compute_s * 2 / 3;
   for (const double share : request.profile.ReadyShares()) {

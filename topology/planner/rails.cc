@@ -265,6 +265,18 @@ const char* Name(MemoryPath path) {
   return "unknown";
 }
 
+const char* Name(GdrWish wish) {
+  switch (wish) {
+    case GdrWish::kAuto:
+      return "auto";
+    case GdrWish::kOff:
+      return "off";
+    case GdrWish::kOn:
+      return "on";
+  }
+  return "unknown";
+}
+
 int LeastMtu(const Machine& machine, NetworkKind network) {
   int least = 0;
   for (const Nic& nic : machine.nics) {

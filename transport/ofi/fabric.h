@@ -56,6 +56,7 @@ class Fabric {
     return Lane::Open(parts());
   }
   bool is_shm() const { return is_shm_; }
+  bool checks_packets() const { return ChecksPackets(*info_); }
   // From this size on a payload goes another way than in records.
   size_t large_bytes() const { return large_bytes_; }
   // False: payloads of any size go in records, but for shared memory.

@@ -35,6 +35,9 @@ class OfiContext : public TransportContext {
   bool IsInMemory(EndpointId endpoint) const override {
     return fabric_->is_shm() && endpoints_.Find(endpoint) != nullptr;
   }
+  bool ChecksPackets(EndpointId endpoint) const override {
+    return fabric_->checks_packets() && endpoints_.Find(endpoint) != nullptr;
+  }
   absl::StatusOr<std::string> Listen() override;
   absl::StatusOr<EndpointId> Connect(absl::string_view address) override;
   absl::Status Send(EndpointId to, ConstBytes header, ConstBytes payload,

@@ -167,6 +167,11 @@ bool IsShm(const fi_info& info) {
   return absl::string_view(info.fabric_attr->prov_name) == "shm";
 }
 
+bool ChecksPackets(const fi_info& info) {
+  const absl::string_view name = info.fabric_attr->prov_name;
+  return absl::StrContains(name, "verbs") || absl::StrContains(name, "efa");
+}
+
 // ofi_rxm takes 70 MiB for an endpoint, and 1.17's crashes when one of several
 // at a completion queue ends.
 bool HasLanes(const fi_info& info) {

@@ -31,6 +31,8 @@ absl::Status CheckFi(absl::string_view what, int result);
 absl::StatusOr<InfoPtr> ChooseProvider(const TransportOptions& options);
 
 bool IsShm(const fi_info& info);
+// TransportContext::ChecksPackets.
+bool ChecksPackets(const fi_info& info);
 // Whether connections get endpoints of their own for large payloads.
 bool HasLanes(const fi_info& info);
 // Whether these may be in memory of CUDA devices.

@@ -162,6 +162,12 @@ bool UcxContext::IsInMemory(EndpointId id) const {
   return endpoint != nullptr && endpoint->route == Route::kShm;
 }
 
+bool UcxContext::ChecksPackets(EndpointId id) const {
+  const Endpoint* const endpoint = endpoints_.Find(id);
+  return endpoint != nullptr && endpoint->route == Route::kNet &&
+         AreChecked(LanesOf(endpoint->handle));
+}
+
 absl::Status UcxContext::Send(EndpointId to, ConstBytes header,
                               ConstBytes payload, SendDone done) {
   Endpoint* endpoint = endpoints_.Find(to);

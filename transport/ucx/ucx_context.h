@@ -33,6 +33,7 @@ class UcxContext : public TransportContext {
     return device == DeviceKind::kCpu || takes_cuda_;
   }
   bool IsInMemory(EndpointId endpoint) const override;
+  bool ChecksPackets(EndpointId endpoint) const override;
   absl::StatusOr<std::string> Listen() override;
   absl::StatusOr<EndpointId> Connect(absl::string_view address) override;
   absl::Status Send(EndpointId to, ConstBytes header, ConstBytes payload,

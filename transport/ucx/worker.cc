@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -94,6 +95,16 @@ std::string LanesOf(ucp_ep_h endpoint) {
     lanes.push_back(words[1].substr(colon, words[1].rfind('.') - colon));
   }
   return absl::StrJoin(lanes, " ");
+}
+
+bool AreChecked(absl::string_view lanes) {
+  bool has_rdma = false;
+  for (const absl::string_view lane : absl::StrSplit(lanes, ' ')) {
+    if (absl::StartsWith(lane, "tcp/")) return false;
+    has_rdma |= absl::StartsWith(lane, "rc_") ||
+                absl::StartsWith(lane, "dc_") || absl::StartsWith(lane, "ud_");
+  }
+  return has_rdma;
 }
 
 }  // namespace telegrad::ucx

@@ -29,5 +29,8 @@ absl::Status Check(absl::string_view what, ucs_status_t status);
 
 // The lanes that carry messages of `endpoint`: "posix/memory cma/memory".
 std::string LanesOf(ucp_ep_h endpoint);
+// Whether all of these that leave this machine are RDMA's, whose packets have
+// checks of their own: "rc_mlx5/mlx5_0:1".
+bool AreChecked(absl::string_view lanes);
 
 }  // namespace telegrad::ucx

@@ -40,11 +40,7 @@ class Contributor {
            dtype(), &stats, {});
     Copy(grad_.view(), halves.view());
   }
-  std::vector<std::byte> Output() const {
-    Buffer bytes(out_.size());
-    Copy(bytes.view(), out_.view());
-    return {bytes.data(), bytes.data() + bytes.size()};
-  }
+  std::vector<std::byte> Output() const { return ContentOf(out_.view()); }
 
   ChunkWish Wish() {
     if (lane_ == nullptr) return codec_->Wish(grad_.view());
@@ -71,8 +67,7 @@ class Contributor {
       }
       if (encoded.is_refused) return absl::DataLossError("refused");
       codec_->CountNonFinite(encoded.num_nonfinite);
-      payloads.emplace_back(encoded.payload.data,
-                            encoded.payload.data + encoded.payload.size);
+      payloads.push_back(ContentOf(encoded.payload));
     }
     return payloads;
   }
@@ -80,7 +75,13 @@ class Contributor {
     ChunkCodec& chunk = codec_->chunks()[i];
     const Bytes out = PartOf(out_.view(), chunk.chunk(), dtype());
     if (lane_ == nullptr) return chunk.Decode(record, payload, out);
-    RETURN_IF_ERROR(chunk.CheckPayload(record, payload));
+    if (Bytes there = codec_->on_device(i).TargetOf(record); there.size > 0) {
+      there.size = payload.size;
+      Copy(there, payload);  // as the network would
+      payload = there;
+    } else {
+      RETURN_IF_ERROR(chunk.CheckPayload(record, payload));
+    }
     return Run([&] {
       const absl::Status begun =
           codec_->on_device(i).BeginDecode(record, payload, out);
@@ -96,11 +97,17 @@ class Contributor {
     return lane_ == nullptr ? Buffer(size) : *lane_->MakeMemory(size);
   }
   void Copy(Bytes to, ConstBytes from) const {
-    if (lane_ == nullptr) {
+    if (from.size == 0) return;
+    if (to.device == from.device) {
       std::memcpy(to.data, from.data, from.size);
     } else {
       EXPECT_THAT(lane_->CopyNow(to, from, {}), IsOk());
     }
+  }
+  std::vector<std::byte> ContentOf(ConstBytes from) const {
+    Buffer bytes(from.size);
+    Copy(bytes.view(), from);
+    return {bytes.data(), bytes.data() + bytes.size()};
   }
   template <typename Queue>
   absl::Status Run(Queue queue) {

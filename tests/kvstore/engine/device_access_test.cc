@@ -43,13 +43,14 @@ struct Shown {
 // one; the other in host memory.
 class Job {
  public:
-  Job(const Case& test, DeviceLane* lane) : test_(test) {
+  Job(const Case& test, DeviceLane* lane, CardAccess cards = {}) : test_(test) {
     host_ = {.compression = test.compression,
              .num_contributors = 2,
              .buffers = &buffers_};
     device_ = host_;
     if (lane != nullptr) {
       device_.lane = lane;
+      device_.cards = cards;
       device_.buffers = &lane->host_buffers();
     }
     const TensorSpec spec{
@@ -158,17 +159,21 @@ class Job {
 void ExpectSameBits(const Case& test, int steps = kSteps,
                     Device device = kEmulatedDevice) {
   const auto lane = *DeviceLane::Make(device);
+  const auto with_cards = *DeviceLane::Make(device);
   Job on_device(test, lane.get());
+  Job by_cards(test, with_cards.get(), {.sends = true, .receives = true});
   Job on_host(test, nullptr);
   for (int step = 0; step < steps; ++step) {
-    Shown there;
     Shown here;
-    ASSERT_NO_FATAL_FAILURE(on_device.Round(step, &there));
     ASSERT_NO_FATAL_FAILURE(on_host.Round(step, &here));
-    ASSERT_EQ(there.payloads, here.payloads) << step;
-    ASSERT_EQ(there.answers, here.answers) << step;
-    ASSERT_EQ(there.scales, here.scales) << step;
-    ASSERT_EQ(there.outputs, here.outputs) << step;
+    for (Job* const job : {&on_device, &by_cards}) {
+      Shown there;
+      ASSERT_NO_FATAL_FAILURE(job->Round(step, &there));
+      ASSERT_EQ(there.payloads, here.payloads) << step;
+      ASSERT_EQ(there.answers, here.answers) << step;
+      ASSERT_EQ(there.scales, here.scales) << step;
+      ASSERT_EQ(there.outputs, here.outputs) << step;
+    }
   }
   const TensorReport a = on_device.contributor(0).codec().Report(50);
   const TensorReport b = on_host.contributor(0).codec().Report(50);
@@ -297,6 +302,29 @@ TEST(OnDevice, CopiesNoMoreThanCodes) {
     EXPECT_LE(lane->num_downs() - copies, 2);
   }
   EXPECT_EQ(num_plain, 16 - 4);  // four chunks look in four other steps
+}
+
+// With cards that read and write the device's memory no code crosses the bus by
+// way of the host, but what must be checked there.
+TEST(OnDevice, CopiesNoCodesWhereCardsTakeThem) {
+  for (const char* type : {"2bit", "int8", "topk:0.1", "powersgd"}) {
+    const auto lane = *DeviceLane::Make(kEmulatedDevice);
+    Case test = {.compression = Of(type, ReplyMode::kAuto)};
+    test.compression.warmup_steps = 0;
+    test.compression.alternatives = {};
+    test.compression.has_guard = false;
+    Job job(test, lane.get(), {.sends = true, .receives = true});
+    Shown shown;
+    ASSERT_NO_FATAL_FAILURE(job.Round(0, &shown));
+    const int64_t down = lane->down_bytes();
+    const int64_t up = lane->up_bytes();
+    ASSERT_NO_FATAL_FAILURE(job.Round(1, &shown));
+    const bool has_scale = type == std::string("2bit");
+    EXPECT_EQ(lane->down_bytes() - down, 4 * 32 + (has_scale ? 8 : 0)) << type;
+    const bool is_checked =
+        type == std::string("topk:0.1") || type == std::string("powersgd");
+    EXPECT_EQ(lane->up_bytes() > up, is_checked) << type;
+  }
 }
 
 // The host's part of a step: nothing is to be found by looking elsewhere.

@@ -30,6 +30,16 @@ enum cudaMemcpyKind {
 enum cudaDeviceAttr {
   cudaDevAttrMultiProcessorCount = 16,
   cudaDevAttrMemoryPoolsSupported = 115,
+  cudaDevAttrGPUDirectRDMAFlushWritesOptions = 117,
+  cudaDevAttrGPUDirectRDMAWritesOrdering = 118,
+};
+enum { cudaFlushGPUDirectRDMAWritesOptionHost = 1 };
+enum { cudaGPUDirectRDMAWritesOrderingOwner = 100 };
+enum cudaFlushGPUDirectRDMAWritesTarget {
+  cudaFlushGPUDirectRDMAWritesTargetCurrentDevice,
+};
+enum cudaFlushGPUDirectRDMAWritesScope {
+  cudaFlushGPUDirectRDMAWritesToOwner = 100,
 };
 enum cudaMemPoolAttr { cudaMemPoolAttrReleaseThreshold = 4 };
 inline constexpr unsigned cudaHostAllocPortable = 1;
@@ -56,6 +66,9 @@ cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr what, int device);
 cudaError_t cudaDeviceSynchronize();
+cudaError_t cudaDeviceFlushGPUDirectRDMAWrites(
+    cudaFlushGPUDirectRDMAWritesTarget target,
+    cudaFlushGPUDirectRDMAWritesScope scope);
 
 // The host cannot touch what this returns; nobody what is past its end.
 cudaError_t cudaMalloc(void** memory, size_t size);

@@ -25,6 +25,9 @@ class BounceContext : public ForwardingContext {
   bool Takes(DeviceKind device) const override {
     return inner().Takes(device) || device == staging_.copies.device();
   }
+  bool ChecksPackets(EndpointId endpoint) const override {
+    return inner().ChecksPackets(endpoint);
+  }
   absl::StatusOr<EndpointId> Connect(absl::string_view address) override;
   absl::Status Send(EndpointId to, ConstBytes header, ConstBytes payload,
                     SendDone done) override;

@@ -30,6 +30,9 @@ class ReassemblyContext : public ForwardingContext {
     return inner().TakesSome(device);
   }
   bool TakesNow(Bytes target) override { return inner().TakesNow(target); }
+  bool ChecksPackets(EndpointId endpoint) const override {
+    return inner().ChecksPackets(endpoint);
+  }
   absl::Status Send(EndpointId to, ConstBytes header, ConstBytes payload,
                     SendDone done) override {
     RETURN_IF_ERROR(CheckSizes(header, payload));
