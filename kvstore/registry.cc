@@ -77,6 +77,7 @@ constexpr Entry kStores[] = {
     {{.type = kNccl,
       .summary = "GPUs of one process, summed by NCCL, dense",
       .max_devices = kMaxDevices,
+      .takes_devices = true,
       .needs_gpus = true},
      MakeNccl},
     {{.type = "dist_sync",

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "kernels/device_scope.h"
 #include "kernels/dispatch.h"
 #include "kvstore/engine/checks.h"
 #include "kvstore/engine/floats.h"
@@ -53,10 +54,6 @@ class Meeting {
   size_t num_missing_ ABSL_GUARDED_BY(mutex_);
 };
 
-size_t BytesOf(const TensorSpec& spec) {
-  return SizeOf(spec.dtype) * spec.num_elems;
-}
-
 }  // namespace
 
 GroupStore::GroupStore(const StoreOptions& options, const StoreTraits& traits,
@@ -94,6 +91,9 @@ absl::Status GroupStore::Check(const std::string& backend, int num_devices) {
 }
 
 absl::Status GroupStore::SetCompression(const CompressionConfig& config) {
+  if (!ranks_.empty()) {
+    return absl::FailedPreconditionError("SetCompression after Init");
+  }
   if (config.type == "none" && config.rules.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "a store of type ", traits_.type, " sums dense gradients: compression ",
@@ -125,6 +125,10 @@ absl::Status GroupStore::OpenRank(size_t index,
   if (rank.kernels == nullptr) return absl::UnavailableError(why_not);
   rank.stream = rank.queue->MakeStream(0);
   rank.copied = rank.queue->MakeEvent();
+  rank.stats = rank.queue->MakeMemory(sizeof(EncodeStats), rank.stream);
+  if (rank.stats.size() == 0) {
+    return absl::ResourceExhaustedError(rank.queue->TakeError());
+  }
   const GroupOptions options = {.backend = backend_,
                                 .transport = InProcess(),
                                 .rank = static_cast<int>(index),
@@ -189,7 +193,7 @@ absl::StatusOr<std::vector<Key>> GroupStore::Init(
     }
     for (const auto& rank : ranks_) {
       tensor->values.push_back(
-          rank->queue->MakeMemory(BytesOf(tensors[i]), rank->stream));
+          rank->queue->MakeMemory(4 * tensors[i].num_elems, rank->stream));
       if (tensor->values.back().size() > 0) continue;
       return absl::ResourceExhaustedError(absl::StrCat(
           "tensor ", tensors[i].name, ": ", rank->queue->TakeError()));
@@ -215,11 +219,6 @@ absl::Status GroupStore::CheckSpec(const TensorSpec& spec) const {
     return absl::InvalidArgumentError(
         absl::StrCat("tensor ", spec.name, " is not on device ", i,
                      " of a store of type ", traits_.type));
-  }
-  if (optimizer_.result_scale != 1 && spec.dtype != Dtype::kFloat32) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "tensor ", spec.name, " is not of float32: a store of type ",
-        traits_.type, " multiplies no others by ", optimizer_.result_scale));
   }
   if (spec.codec.empty() || spec.codec == "none") return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -321,48 +320,57 @@ void GroupStore::RunRank(size_t index) {
 
 absl::Status GroupStore::RunOp(size_t index, const Op& op, Tensor& tensor) {
   Rank& rank = *ranks_[index];
+  const kernels::DeviceScope scope(rank.device);
   Buffer& value = tensor.values[index];
+  auto* const floats = value.as<float>();
   const size_t count = tensor.spec.num_elems;
+  const Dtype dtype = tensor.spec.dtype;
   if (!op.grads.empty()) {
-    const TensorView& grad = op.grads[index];
-    RETURN_IF_ERROR(Copy(rank, value.view(), grad.bytes, grad.stream));
+    RETURN_IF_ERROR(Follow(rank, op.grads[index].stream));
+    Widen(*rank.kernels, op.grads[index].bytes, dtype, count, floats,
+          rank.stream);
+    RETURN_IF_ERROR(Await(rank));
     RETURN_IF_ERROR(
         op.kind == Kind::kBroadcast
-            ? rank.members->Broadcast(value.data(), count, tensor.spec.dtype, 0)
-            : rank.members->Allreduce(value.data(), count, tensor.spec.dtype,
+            ? rank.members->Broadcast(floats, count, Dtype::kFloat32, 0)
+            : rank.members->Allreduce(floats, count, Dtype::kFloat32,
                                       ReduceOp::kSum));
   }
   if (op.kind != Kind::kBroadcast && !op.grads.empty()) {
-    ScaleResult(optimizer_, *rank.kernels, count, value.as<float>(),
-                rank.stream);
+    ScaleResult(optimizer_, *rank.kernels, count, floats, rank.stream);
   }
   if (op.outs.empty()) return absl::OkStatus();
-  const TensorView& out = op.outs[index];
-  return Copy(rank, out.bytes, value.view(), out.stream);
+  RETURN_IF_ERROR(Follow(rank, op.outs[index].stream));
+  Narrow(*rank.kernels, floats, count, op.outs[index].bytes, dtype,
+         rank.stats.as<EncodeStats>(), rank.stream);
+  return Await(rank);
 }
 
-absl::Status GroupStore::Copy(Rank& rank, Bytes to, ConstBytes from,
-                              Stream after) {
-  kernels::DeviceQueue& queue = *rank.queue;
-  bool is_good = true;
-  if (after.handle != nullptr) {
-    is_good = queue.Record(rank.copied, after) &&
-              queue.WaitOn(rank.stream, rank.copied);
+absl::Status GroupStore::Follow(Rank& rank, Stream before) {
+  if (before.handle == nullptr ||
+      (rank.queue->Record(rank.copied, before) &&
+       rank.queue->WaitOn(rank.stream, rank.copied))) {
+    return absl::OkStatus();
   }
-  is_good = is_good && queue.Copy(to, from, rank.stream) &&
-            queue.Record(rank.copied, rank.stream);
-  const TimePoint deadline = Clock::now() + group_->options().operation_timeout;
+  return absl::InternalError(rank.queue->TakeError());
+}
+
+absl::Status GroupStore::Await(Rank& rank) {
+  kernels::DeviceQueue& queue = *rank.queue;
   using State = kernels::DeviceQueue::State;
-  State state = is_good ? queue.Poll(rank.copied) : State::kFailed;
+  const TimePoint deadline = Clock::now() + group_->options().operation_timeout;
+  State state = queue.Record(rank.copied, rank.stream) ? queue.Poll(rank.copied)
+                                                       : State::kFailed;
   while (state == State::kRunning && Clock::now() < deadline) {
     std::this_thread::sleep_for(kPollPause);
     state = queue.Poll(rank.copied);
   }
-  if (state == State::kPassed) return absl::OkStatus();
   if (state == State::kRunning) {
-    return absl::DeadlineExceededError("a copy did not end in time");
+    return absl::DeadlineExceededError("a device did not end in time");
   }
-  return absl::InternalError(queue.TakeError());
+  const std::string error = queue.TakeError();
+  if (state == State::kPassed && error.empty()) return absl::OkStatus();
+  return absl::InternalError(error);
 }
 
 void GroupStore::EndPart(const std::shared_ptr<Op>& op,
@@ -407,7 +415,7 @@ std::vector<TensorReport> GroupStore::Report() const {
     report.reason = absl::StrCat("type ", traits_.type);
     report.reply = "dense";
     report.packing = ToString(PackingMode::kPlain);
-    report.push_bytes = BytesOf(tensor->spec);
+    report.push_bytes = 4 * tensor->spec.num_elems;
     report.is_dense = true;
   }
   return reports;

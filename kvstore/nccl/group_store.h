@@ -18,10 +18,11 @@
 namespace telegrad {
 
 // The devices of one process as the ranks of a collective group: MXNet's
-// `nccl`. Views are memory of these devices. Sums are dense and the group's, in
-// its order; nothing is encoded and no optimizer runs. Each device has a thread
-// that does all operations in the order in which they were started, which no
-// priority changes. Public methods are thread-safe after Init.
+// `nccl`. Views are memory of these devices. Sums are dense, of float32 and the
+// group's, in its order; nothing is encoded and no optimizer runs. Each device
+// has a thread that does all operations in the order in which they were
+// started, which no priority changes. Public methods are thread-safe after
+// Init.
 class GroupStore : public KVStore, private CodecControl {
  public:
   // Of "nccl" GPUs 0 to num_devices - 1; of "host" so many of the CPU, for
@@ -73,7 +74,7 @@ class GroupStore : public KVStore, private CodecControl {
   };
   struct Tensor {
     TensorSpec spec = {};
-    std::vector<Buffer> values = {};       // by device; its thread's
+    std::vector<Buffer> values = {};       // float32 by device; its thread's
     bool has_value = false;                // guarded by mutex_
     std::shared_ptr<Op> active = nullptr;  // as well
   };
@@ -84,6 +85,7 @@ class GroupStore : public KVStore, private CodecControl {
     const kernels::KernelTable* kernels = nullptr;
     Stream stream = {};
     Event copied = {};
+    Buffer stats = {};  // memory for kernels
     std::unique_ptr<Group> members = nullptr;
     std::deque<std::shared_ptr<Op>> ops = {};  // guarded by the mutex
     std::thread thread = {};
@@ -96,8 +98,10 @@ class GroupStore : public KVStore, private CodecControl {
   void Release(const std::shared_ptr<Op>& op);
   void RunRank(size_t index);
   absl::Status RunOp(size_t index, const Op& op, Tensor& tensor);
-  // Until it has happened on the device.
-  absl::Status Copy(Rank& rank, Bytes to, ConstBytes from, Stream after);
+  // What is queued from now on comes after what `before` has been given.
+  absl::Status Follow(Rank& rank, Stream before);
+  // Until all that was queued has happened on the device.
+  absl::Status Await(Rank& rank);
   void EndPart(const std::shared_ptr<Op>& op, const absl::Status& status);
 
   const StoreOptions options_;

@@ -127,38 +127,6 @@ TEST(GroupStore, GivesAllDevicesTheFirstOnesValues) {
   EXPECT_EQ(out[2].as<float>()[0], 0);
 }
 
-// Sums that the types hold exactly, so that rounding plays no part.
-TEST(GroupStore, SumsHalves) {
-  const auto store = OnHost(3);
-  const std::vector<TensorSpec> tensors = {{"half", kElems, Dtype::kFloat16},
-                                           {"brain", kElems, Dtype::kBfloat16}};
-  ASSERT_THAT(store->Init(tensors, {}).status(), IsOk());
-  for (const TensorSpec& spec : tensors) {
-    // 1.5 and 4.5: 0 01111 10..., 0 10001 00100...; 0 01111111 100....
-    const bool is_half = spec.dtype == Dtype::kFloat16;
-    const uint16_t in = is_half ? 0x3E00 : 0x3FC0;
-    const uint16_t sum = is_half ? 0x4480 : 0x4090;
-    std::vector<Buffer> memory;
-    std::vector<TensorView> views;
-    for (int i = 0; i < 3; ++i) {
-      std::fill_n(memory.emplace_back(2 * kElems).as<uint16_t>(), kElems, in);
-      views.push_back({.bytes = memory.back().view(),
-                       .dtype = spec.dtype,
-                       .num_elems = kElems});
-    }
-    const Key key = is_half ? 0 : 1;
-    ASSERT_THAT(store->PushPull(key, views, views, 0).Wait(Soon()), IsOk());
-    for (const Buffer& each : memory) {
-      EXPECT_EQ(each.as<uint16_t>()[0], sum);
-      EXPECT_EQ(each.as<uint16_t>()[kElems - 1], sum);
-    }
-    views[0].dtype = Dtype::kFloat32;
-    EXPECT_THAT(store->Push(key, views, 0).Wait(Soon()),
-                StatusIs(kInvalid, ToString(spec.dtype)));
-  }
-  EXPECT_EQ(store->codecs().Report()[1].push_bytes, 2 * kElems);
-}
-
 TEST(GroupStore, GivesMemoryBackWhenItIsCancelled) {
   const auto store = OnHost(2);
   ASSERT_THAT(store->Init(std::vector<TensorSpec>{{"a", kElems}}, {}).status(),
@@ -194,6 +162,7 @@ TEST(GroupStore, SaysWhatItDoesNotTake) {
   ASSERT_THAT(store->Init(tensors, {}).status(), IsOk());
   EXPECT_THAT(store->Init(tensors, {}).status(),
               StatusIs(kInvalid, "which is there"));
+  EXPECT_THAT(store->SetCompression({}), StatusIs(kTooSoon, "after Init"));
   const std::vector<Buffer> right = Filled(2, 10, 0);
   const std::vector<Buffer> less = Filled(2, 9, 0);
   const std::vector<Buffer> one = Filled(1, 10, 0);

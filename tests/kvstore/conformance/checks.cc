@@ -154,22 +154,27 @@ std::string CheckBroadcast(const StoreKind& traits, const Wrap& wrap) {
   return Broadcasts(traits, wrap, {.tensors = {{"a", 100}}});
 }
 
-// Of rounds alone: what was given or broadcast stays as it is.
-std::string CheckMeans(const StoreKind& traits, const Wrap& wrap) {
-  const OptimizerConfig means = {.result_scale = 1.0f / kContributors};
+constexpr OptimizerConfig kMeans = {.result_scale = 1.0f / kContributors};
+
+std::string CheckCodecMeans(const StoreKind& traits, const Wrap& wrap) {
   std::string found;
   for (const ReplyMode reply :
        {ReplyMode::kSum, ReplyMode::kReencode, ReplyMode::kDense}) {
     StoreSetup setup = Tensors(TwoBit(reply, true));
-    setup.optimizer = means;
+    setup.optimizer = kMeans;
     for (const bool in_halves : {false, true}) {
       absl::StrAppend(&found, Rounds(traits, wrap, setup, false, in_halves));
     }
   }
+  return found;
+}
+
+// Of rounds alone: what was given or broadcast stays as it is.
+std::string CheckMeans(const StoreKind& traits, const Wrap& wrap) {
   StoreSetup setup = Tensors();
-  setup.optimizer = means;
-  absl::StrAppend(&found, Rounds(traits, wrap, setup, false, false),
-                  Values(traits, wrap, setup));
+  setup.optimizer = kMeans;
+  const std::string found =
+      Rounds(traits, wrap, setup, false, false) + Values(traits, wrap, setup);
   setup.tensors = {{"a", 100}};
   return absl::StrCat(found, Broadcasts(traits, wrap, setup));
 }
@@ -362,17 +367,20 @@ std::string CheckSums(const StoreKind& traits, const Wrap& wrap) {
 
 std::vector<NamedCheck> AllChecks() {
   constexpr bool kNeedsSums = true;
+  constexpr bool kNeedsCodecs = true;
   return {{"Sums", CheckSums, kNeedsSums},
-          {"Codecs", CheckCodecs, kNeedsSums},
+          {"Codecs", CheckCodecs, kNeedsSums, kNeedsCodecs},
           {"Means", CheckMeans, kNeedsSums},
-          {"Order", CheckOrder, kNeedsSums},
+          {"CodecMeans", CheckCodecMeans, kNeedsSums, kNeedsCodecs},
+          {"Halves", CheckHalves, kNeedsSums},
+          {"Order", CheckOrder, kNeedsSums, kNeedsCodecs},
           {"Values", CheckValues},
           {"Broadcast", CheckBroadcast},
           {"LateKeys", CheckLateKeys, kNeedsSums},
-          {"Optimizer", CheckOptimizer, kNeedsSums},
-          {"Optimizers", CheckOptimizers, kNeedsSums},
-          {"CodecSwitch", CheckCodecSwitch, kNeedsSums},
-          {"NonFinite", CheckNonFinite, kNeedsSums},
+          {"Optimizer", CheckOptimizer, kNeedsSums, kNeedsCodecs},
+          {"Optimizers", CheckOptimizers, kNeedsSums, kNeedsCodecs},
+          {"CodecSwitch", CheckCodecSwitch, kNeedsSums, kNeedsCodecs},
+          {"NonFinite", CheckNonFinite, kNeedsSums, kNeedsCodecs},
           {"Misuse", CheckMisuse},
           {"Queue", CheckQueue},
           {"Cancel", CheckCancel},

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "kvstore/nccl/group_store.h"
 
 namespace telegrad::testing {
 namespace {
@@ -20,6 +21,13 @@ OpenBuffers& AllOpen() {
 void CloseBuffer(std::byte* open) {
   MutexLock lock(&AllOpen().mutex);
   AllOpen().closed.erase(open);
+}
+
+absl::StatusOr<std::unique_ptr<KVStore>> MakeStore(const StoreKind& traits,
+                                                   const StoreOptions& options,
+                                                   WorkerGroup* group) {
+  if (!traits.needs_gpus) return MakeKVStore(traits.type, options, group);
+  return std::make_unique<GroupStore>(options, traits, group, "host");
 }
 
 void RunParty(std::unique_ptr<KVStore> store, const StoreSetup& setup,
@@ -100,7 +108,7 @@ std::string RunParties(const StoreKind& traits, const StoreSetup& setup,
     StoreOptions options;
     options.num_devices = kContributors;
     options.chunk_elems = setup.chunk_elems;
-    auto store = MakeKVStore(traits.type, options, nullptr);
+    auto store = MakeStore(traits, options, nullptr);
     if (!store.ok()) return std::string(store.status().message());
     KVStore& one = **store;
     RunParty(*std::move(store), setup, wrap, body,
@@ -126,7 +134,7 @@ std::string RunParties(const StoreKind& traits, const StoreSetup& setup,
       if (traits.hosts_parts) options.part_threads = options.num_threads;
       auto group = JoinWorkers(options);
       if (!group.ok()) return findings.ExpectOk(group.status(), "join");
-      auto store = MakeKVStore(traits.type, options, group->get());
+      auto store = MakeStore(traits, options, group->get());
       if (!store.ok()) return findings.ExpectOk(store.status(), "make");
       KVStore& one = **store;
       RunParty(*std::move(store), setup, wrap, body,

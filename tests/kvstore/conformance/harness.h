@@ -12,7 +12,7 @@
 // gradients, wherever they are. Stores of several workers have two, of
 // StoreTraits::max_devices devices each, whose gradients' sum is the
 // contribution, or of so many processes of a host; those of one process have
-// two devices.
+// two devices. What needs GPUs is run on the group for host memory.
 namespace telegrad::testing {
 
 constexpr int kContributors = 2;
@@ -147,6 +147,10 @@ struct StoreKind : StoreTraits {
   StoreKind(const StoreTraits& traits, int num_processes = 1)
       : StoreTraits(traits), processes(num_processes) {}
   int processes = 1;
+  // Of the other kinds of a type's stores one takes devices and 16-bit floats.
+  bool has_one_device_each() const {
+    return processes == 1 && (!has_workers || max_devices == 1);
+  }
 };
 
 // Runs `body` for each party of a store of this type, each on a thread of its
@@ -161,6 +165,8 @@ struct NamedCheck {
   const char* name;
   Check check;
   bool needs_sums = false;  // asynchronous stores have none
+  bool needs_codecs =
+      false;  // or an optimizer; stores that are dense have none
 };
 std::vector<NamedCheck> AllChecks();
 // For the planted faults.
@@ -168,6 +174,8 @@ std::string CheckSums(const StoreKind& traits, const Wrap& wrap);
 std::string CheckCancel(const StoreKind& traits, const Wrap& wrap);
 // cancel_checks.cc, as CheckCancel.
 std::string CheckTimeout(const StoreKind& traits, const Wrap& wrap);
+// halves_check.cc.
+std::string CheckHalves(const StoreKind& traits, const Wrap& wrap);
 // optimizer_checks.cc.
 std::string CheckOptimizer(const StoreKind& traits, const Wrap& wrap);
 std::string CheckOptimizers(const StoreKind& traits, const Wrap& wrap);

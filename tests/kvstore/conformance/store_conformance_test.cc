@@ -18,12 +18,10 @@ using testing::StoreKind;
 using testing::Wrap;
 
 // Workers have one device each; once two, which are summed before; and two
-// processes of a host. What needs GPUs has checks of its own
-// (group_store_test.cc).
+// processes of a host.
 std::vector<StoreKind> Types() {
   std::vector<StoreKind> types;
   for (const StoreTraits& each : StoreTypes()) {
-    if (each.needs_gpus) continue;
     types.emplace_back(each);
     if (each.has_workers) types.back().max_devices = 1;
   }
@@ -43,6 +41,10 @@ std::string NameOf(const StoreKind& kind) {
       kind.processes > 1 ? "_with_two_processes" : "");
 }
 
+bool TakesTheEmulatedDevice(const StoreKind& kind) {
+  return kind.takes_devices && !kind.needs_gpus && kind.has_one_device_each();
+}
+
 using StoreCase = std::tuple<StoreKind, NamedCheck, Place>;
 
 class Store : public ::testing::TestWithParam<StoreCase> {};
@@ -51,6 +53,9 @@ TEST_P(Store, Conforms) {
   const auto& [traits, check, place] = GetParam();
   if (check.needs_sums && traits.is_async) {
     GTEST_SKIP() << traits.type << " has no sums of rounds";
+  }
+  if (check.needs_codecs && traits.needs_gpus) {
+    GTEST_SKIP() << traits.type << " has neither codecs nor an optimizer";
   }
   Wrap wrap = nullptr;
   wrap.place = place;
@@ -66,7 +71,7 @@ std::vector<StoreCase> Cases() {
   for (const StoreKind& traits : Types()) {
     for (const NamedCheck& check : AllChecks()) {
       cases.emplace_back(traits, check, Place::kHost);
-      if (!traits.takes_devices || NameOf(traits) != traits.type) continue;
+      if (!TakesTheEmulatedDevice(traits)) continue;
       cases.emplace_back(traits, check, Place::kDevice);
       if (together.contains(check.name)) {
         cases.emplace_back(traits, check, Place::kMixed);
@@ -194,8 +199,8 @@ TEST_P(PlantedFault, OfACancelThatIsLostIsFound) {
 }
 
 TEST_P(PlantedFault, OfAHostsReadOfADevicesMemoryIsFound) {
-  if (NameOf(GetParam()) != GetParam().type) {
-    GTEST_SKIP() << "takes tensors in host memory alone";
+  if (!TakesTheEmulatedDevice(GetParam())) {
+    GTEST_SKIP() << "takes no tensors there";
   }
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   Wrap wrap = With(Fault::kHostRead);
