@@ -54,14 +54,17 @@ absl::Status LocalSteps::InitTensor(size_t index) {
   return absl::OkStatus();
 }
 
-// A fragment is neighbours, of about as many bytes as others.
+// A fragment is neighbours, of about as many bytes as others, by their middles.
+// A tensor that is larger stays whole, as its chunks agree on scales: it begins
+// with the first fragment that it fills, and has time until the next tensor's.
 void LocalSteps::DealTurns() {
   size_t total = 0;
   for (const Tensor& tensor : tensors_) total += tensor.weights.size();
   const auto count = static_cast<size_t>(num_fragments_);
   size_t before = 0;
   for (Tensor& tensor : tensors_) {
-    const size_t middle = before + tensor.weights.size() / 2;
+    const size_t middle =
+        before + std::min(tensor.weights.size(), total / count) / 2;
     const size_t fragment = std::min(middle * count / total, count - 1);
     tensor.turn = static_cast<int64_t>(fragment) * num_steps_ / num_fragments_;
     before += tensor.weights.size();

@@ -56,6 +56,23 @@ TEST(EndedExchange, OfLocalSteps) {
   EXPECT_EQ(store.num_lent(), 0);
 }
 
+// Of four fragments the first tensor is one and the other three, two steps
+// each.
+TEST(Turns, OfALargeTensorAreAsManyAsItsFragments) {
+  EndlessStore store;
+  std::vector<Replica> replicas = OneReplica(3 * testing::kCount);
+  LocalSteps steps(store, replicas, {.num_steps = 8, .num_fragments = 4},
+                   Duration::zero());
+  ASSERT_TRUE(steps.Init().ok());
+  ASSERT_TRUE(steps.AfterStep(1).ok());
+  EXPECT_EQ(store.num_lent(), 0);
+  for (const int64_t step : {2, 4, 6}) {  // nobody waits for it
+    ASSERT_TRUE(steps.AfterStep(step).ok());
+    EXPECT_EQ(store.num_lent(), 1);
+  }
+  EXPECT_TRUE(absl::IsDeadlineExceeded(steps.AfterStep(8)));
+}
+
 TEST(EndedExchange, OfAProfile) {
   EndlessStore store;
   const std::vector<TensorSpec> tensors = {{"a", 5}, {"b", 7}, {"c", 9}};

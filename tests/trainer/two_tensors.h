@@ -13,15 +13,13 @@ constexpr size_t kCount = 33;
 // Weights of 10 and gradients of 1.
 class TwoTensors : public Network {
  public:
-  TwoTensors() {
-    for (size_t i = 0; i < 2; ++i) {
-      std::fill_n(weights_[i].as<float>(), kCount, 10.0f);
-      std::fill_n(grads_[i].as<float>(), kCount, 1.0f);
-      parameters_.push_back({.name = i == 0 ? "first" : "last",
-                             .shape = {kCount},
-                             .num_elements = kCount,
-                             .weight = weights_[i].as<float>(),
-                             .grad = grads_[i].as<float>()});
+  explicit TwoTensors(size_t last_count = kCount) {
+    for (const size_t count : {kCount, last_count}) {
+      parameters_.push_back({.name = parameters_.empty() ? "first" : "last",
+                             .shape = {static_cast<int64_t>(count)},
+                             .num_elements = count,
+                             .weight = Filled(count, 10),
+                             .grad = Filled(count, 1)});
     }
   }
   const std::vector<Parameter>& parameters() const override {
@@ -40,15 +38,20 @@ class TwoTensors : public Network {
   float weight(size_t index) const { return parameters_[index].weight[0]; }
 
  private:
-  Buffer weights_[2] = {Buffer(4 * kCount), Buffer(4 * kCount)};
-  Buffer grads_[2] = {Buffer(4 * kCount), Buffer(4 * kCount)};
+  float* Filled(size_t count, float value) {
+    auto* const floats = memory_.emplace_back(4 * count).as<float>();
+    std::fill_n(floats, count, value);
+    return floats;
+  }
+
+  std::vector<Buffer> memory_;
   std::vector<Parameter> parameters_;
   std::vector<Parameter> buffers_;  // none
 };
 
-inline std::vector<Replica> OneReplica() {
+inline std::vector<Replica> OneReplica(size_t last_count = kCount) {
   std::vector<Replica> replicas(1);
-  replicas[0].network = std::make_unique<TwoTensors>();
+  replicas[0].network = std::make_unique<TwoTensors>(last_count);
   replicas[0].states.resize(2);
   return replicas;
 }
