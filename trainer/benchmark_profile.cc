@@ -32,22 +32,21 @@ StoreStats Since(const StoreStats& part, StoreStats traffic) {
   return traffic;
 }
 
-// The profile's, on this worker's device.
-absl::StatusOr<std::vector<TensorSpec>> SpecsOn(Device device,
-                                                const std::string& profile) {
-  ASSIGN_OR_RETURN(std::vector<TensorSpec> specs, LoadProfile(profile));
-  if (device == Device{}) return specs;
-  for (TensorSpec& each : specs) each.devices = {device};
-  return specs;
+absl::StatusOr<std::vector<Device>> ChooseDevices(RunContext& context) {
+  std::vector<Device> devices;
+  for (int i = 0; i < context.options.devices; ++i) {
+    ASSIGN_OR_RETURN(devices.emplace_back(), ChooseDevice(context, i));
+  }
+  return devices;
 }
 
 }  // namespace
 
 absl::StatusOr<RunSummary> BenchmarkProfile(RunContext& context) {
   const TrainOptions& options = context.options;
-  ASSIGN_OR_RETURN(const Device device, ChooseDevice(context, 0));
-  ASSIGN_OR_RETURN(std::vector<TensorSpec> specs,
-                   SpecsOn(device, options.network));
+  ASSIGN_OR_RETURN(const std::vector<Device> devices, ChooseDevices(context));
+  ASSIGN_OR_RETURN(std::vector<TensorSpec> specs, LoadProfile(options.network));
+  for (TensorSpec& each : specs) each.devices = devices;
   RETURN_IF_ERROR(context.store.SetOptimizer({}));
   RunPlan run_plan;
   RETURN_IF_ERROR(run_plan.Agree(context, specs));
@@ -57,7 +56,7 @@ absl::StatusOr<RunSummary> BenchmarkProfile(RunContext& context) {
   ASSIGN_OR_RETURN(
       SyntheticGradients gradients,
       SyntheticGradients::Make(specs, context.seed,
-                               context.store.group().rank(), device));
+                               context.store.group().rank(), devices));
   const int64_t steps =
       options.num_batches > 0 ? options.num_batches : kDefaultBatches;
   RunSummary summary;

@@ -12,7 +12,6 @@
 #include "compression/codec_spec.h"
 #include "kvstore/kvstore.h"
 #include "trainer/options.h"
-#include "trainer/profile.h"
 
 namespace telegrad {
 namespace {
@@ -152,9 +151,6 @@ absl::Status SettleStore(TrainOptions& options) {
   }
   if (options.has_auto_chunk) {
     return refuse("sends nothing, so that --chunk-elems auto has no choice");
-  }
-  if (IsProfile(options.network)) {
-    return refuse("trains: a gradient profile has no model");
   }
   options.workers = 1;
   options.servers = 0;

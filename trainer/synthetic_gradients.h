@@ -17,11 +17,11 @@ namespace telegrad {
 // so that thresholds differ. One thread.
 class SyntheticGradients {
  public:
-  // The tensors' keys are their places in `specs`. Errors as MakeRoom, and of
-  // the device.
+  // The tensors' keys are their places in `specs`; `devices` are those of the
+  // worker of this rank. Errors as MakeRoom, and of the devices.
   static absl::StatusOr<SyntheticGradients> Make(
       std::span<const TensorSpec> specs, uint64_t seed, int rank,
-      Device device = {});
+      std::span<const Device> devices);
 
   // One step, in seconds: pushes and pulls everything in the order in which a
   // backward pass would, last layers first; waits in forward order. After an
@@ -30,19 +30,26 @@ class SyntheticGradients {
                                   const std::function<int(size_t)>& priority_of,
                                   TimePoint deadline);
 
-  int64_t num_bytes() const { return num_bytes_; }
+  int64_t num_bytes() const { return num_bytes_; }  // of one device
   // By tensor, of the last step, in host memory.
   absl::StatusOr<std::vector<Buffer>> ReadSums();
 
  private:
   SyntheticGradients() = default;
-  // A copy to or from the device, and its end.
-  absl::Status Copy(Bytes to, ConstBytes from);
+  // What a tensor has on a device.
+  struct Place {
+    Buffer grad;
+    Buffer sum;
+  };
+  using Queue = std::unique_ptr<kernels::DeviceQueue>;
+  static absl::StatusOr<Place> MakePlace(kernels::DeviceQueue& queue,
+                                         Buffer grad);
+  // A copy to or from a device, and its end.
+  static absl::Status Copy(kernels::DeviceQueue& queue, Bytes to,
+                           ConstBytes from);
 
-  Device device_;
-  std::unique_ptr<kernels::DeviceQueue> queue_;  // the device's
-  std::vector<Buffer> grads_;
-  std::vector<Buffer> sums_;
+  std::vector<Queue> queues_;               // by device
+  std::vector<std::vector<Place>> places_;  // by tensor, then device
   int64_t num_bytes_ = 0;
 };
 

@@ -55,6 +55,24 @@ class Emulation(SystemTest):
                     self.assertLessEqual(0, more)
                     self.assertLessEqual(more, 64 * workers * 256, key)
 
+    def test_profiles_have_the_bits_of_two_workers_in_one_process(self):
+        def sums(*flags):
+            self.run_to_end(["--benchmark", "1", "--network",
+                             "profile:alexnet", "--num-batches", "1", *flags])
+            return self.summary()[0]["weights_sha256"]
+
+        for codec in ("none", "2bit"):
+            with self.subTest(codec):
+                kind = ["--gc-type", codec]
+                real = sums(*kind, "--workers", "2", "--servers", "1")
+                for flags in (["--kv-store", "local", "--devices", "2"],
+                              ["--kv-store", "device", "--devices", "2"],
+                              ["--emulate-workers", "2"]):
+                    self.assertEqual(sums(*kind, *flags), real, flags)
+                if codec == "none":  # devices of a worker are added as floats
+                    one = ["--workers", "1", "--servers", "1", "--devices", "2"]
+                    self.assertEqual(sums(*kind, *one), real)
+
     def test_two_workers_with_every_codec_and_reply(self):
         for rules in by_layer(self.codecs()):
             self.compare(["none", "none+reply=dense"], workers=2, servers=1,

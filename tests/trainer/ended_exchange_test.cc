@@ -76,7 +76,8 @@ TEST(Turns, OfALargeTensorAreAsManyAsItsFragments) {
 TEST(EndedExchange, OfAProfile) {
   EndlessStore store;
   const std::vector<TensorSpec> tensors = {{"a", 5}, {"b", 7}, {"c", 9}};
-  auto gradients = SyntheticGradients::Make(tensors, 1, 0);
+  auto gradients =
+      SyntheticGradients::Make(tensors, 1, 0, std::vector<Device>(2));
   ASSERT_TRUE(gradients.ok());
   const absl::Status status =
       gradients
