@@ -43,6 +43,12 @@ class EndpointTable {
   const auto& all() const { return endpoints_; }
   size_t size() const { return endpoints_.size(); }
 
+  // Nobody can be reached: it ends in the next Advance, and is open until then.
+  void Refuse(Endpoint& endpoint, absl::Status why) {
+    endpoint.why = std::move(why);
+    endpoint.greet_by = TimePoint::min();
+  }
+
   // Whether another peer may connect that has said nothing yet.
   bool MayGreet() const { return greeting_.size() < kMaxGreeting; }
   void HasGreeted(const Endpoint& endpoint) {
@@ -60,9 +66,9 @@ class EndpointTable {
     endpoint.state = state;
   }
 
-  // Closes those whose peers have not greeted in time, as `failed`, and calls
-  // `cut` with those that are closing and settled, or whose time is over; it
-  // removes them.
+  // Closes those whose peers have not greeted in time or are refused, as
+  // `failed`, and calls `cut` with those that are closing and settled, or whose
+  // time is over; it removes them.
   template <typename State, typename IsSettled, typename Cut>
   void Advance(State failed, const IsSettled& is_settled, const Cut& cut) {
     if (closing_.empty() && greeting_.empty()) return;
@@ -70,8 +76,9 @@ class EndpointTable {
     for (const EndpointId id : greeting_) {
       Endpoint& endpoint = *Find(id);
       if (endpoint.greet_by > now) continue;
-      BeginClosing(endpoint, failed,
-                   absl::UnavailableError("the peer sent no hello in time"));
+      const absl::Status late =
+          absl::UnavailableError("the peer sent no hello in time");
+      BeginClosing(endpoint, failed, endpoint.why.ok() ? late : endpoint.why);
     }
     for (size_t i = 0; i < closing_.size();) {
       Endpoint& endpoint = *Find(closing_[i]);

@@ -318,10 +318,25 @@ TEST_P(Transport, ContextThatEndsIsSeenByItsPeer) {
   EXPECT_TRUE(client_->EachCompletedOnce());
 }
 
+TEST_P(Transport, ConnectThatIsRefusedAtOnceIsHeardInProgress) {
+  // All hosts: nobody's, the kernel says.
+  const auto made = client_->context->Connect("255.255.255.255:1");
+  if (!made.ok()) GTEST_SKIP() << "addresses are others: " << made.status();
+  const EndpointId endpoint = *made;
+  ASSERT_THAT(client_->Send(endpoint, "h", "p"), IsOk())
+      << "an endpoint is open until OnClosed, whatever Connect has found";
+  ASSERT_TRUE(
+      Drive({client_.get()}, [&] { return client_->closed.count(endpoint); }));
+  EXPECT_THAT(client_->closed[endpoint],
+              StatusIs(StatusCode::kUnavailable, ""));
+  EXPECT_TRUE(client_->EachCompletedOnce());
+}
+
 TEST_P(Transport, ConnectToADeadAddressIsClosedSoon) {
   server_->context.reset();  // nobody listens there any more
   const EndpointId endpoint = Connect();
-  (void)client_->Send(endpoint, "h", "p");
+  ASSERT_THAT(client_->Send(endpoint, "h", "p"), IsOk())
+      << "an endpoint is open until OnClosed, whatever Connect has found";
   ASSERT_TRUE(
       Drive({client_.get()}, [&] { return client_->closed.count(endpoint); }));
   EXPECT_THAT(client_->closed[endpoint],

@@ -96,7 +96,7 @@ absl::StatusOr<EndpointId> OfiContext::Connect(absl::string_view address) {
   endpoint->is_announced = true;
   endpoint->is_connecting = true;
   if (!refused.ok()) {
-    endpoints_.Fail(*endpoint, absl::UnavailableError(refused.message()));
+    endpoints_.Refuse(*endpoint, absl::UnavailableError(refused.message()));
   }
   return endpoint->id;
 }

@@ -124,7 +124,7 @@ absl::StatusOr<EndpointId> TcpContext::Connect(absl::string_view address) {
   connection->is_connecting = true;
   SendHello(*connection);
   if (!refused.ok()) {
-    Fail(*connection, absl::UnavailableError(refused.message()));
+    connections_.Refuse(*connection, absl::UnavailableError(refused.message()));
   }
   return connection->id;
 }
