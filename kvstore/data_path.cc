@@ -4,8 +4,6 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
-#include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
@@ -25,12 +23,6 @@ std::string InterfaceOf(const TransportOptions& transport) {
       ParseIp(transport.bind_address, 0);
   if (address.ok() && IsLoopback(*address)) return "lo";
   return DeviceOfAddress(transport.bind_address).value_or("");
-}
-
-// The transport that a name stands for: a network's, or its own.
-std::string TransportNamed(const std::string& name) {
-  const auto network = ParseNetwork(name);
-  return network.ok() && network->has_value() ? TransportOf(**network) : name;
 }
 
 // Whether a context can be made at all.

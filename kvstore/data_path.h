@@ -94,6 +94,8 @@ std::string ToText(const MemberFacts& facts);
 absl::StatusOr<MemberFacts> ParseMemberFacts(absl::string_view name,
                                              absl::string_view text);
 
+// The transport that a name stands for: a network's, or its own.
+std::string TransportNamed(const std::string& name);
 // Exit code 31: members that no path suits, or bytes that are none.
 absl::Status NoCommonPath(absl::string_view why);
 

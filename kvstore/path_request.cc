@@ -104,7 +104,8 @@ absl::Status TakeGdr(std::span<const MemberFacts> members,
   return absl::OkStatus();
 }
 
-// What every member can make; who stands in the way is noted.
+// What every member can make, or what one was told, which binds all; who stands
+// in the way is noted.
 void TakeTransports(std::span<const MemberFacts> members, PathRequest& path) {
   std::vector<std::string>& common = path.request.transports;
   common = members.front().transports;
@@ -117,6 +118,8 @@ void TakeTransports(std::span<const MemberFacts> members, PathRequest& path) {
       return !absl::c_linear_search(each.transports, name);
     });
   }
+  const Constraint<std::string>& told = path.request.network;
+  if (told.is_set()) common = {TransportNamed(told.value)};
 }
 
 // Each machine once: the first member that knows it speaks for it.
@@ -160,6 +163,11 @@ void TakeMachines(std::span<const MemberFacts> members, PathRequest& path) {
 
 absl::Status NoCommonPath(absl::string_view why) {
   return WithExitCode(ExitCode::kMismatch, absl::FailedPreconditionError(why));
+}
+
+std::string TransportNamed(const std::string& name) {
+  const auto network = ParseNetwork(name);
+  return network.ok() && network->has_value() ? TransportOf(**network) : name;
 }
 
 absl::StatusOr<PathRequest> RequestPath(

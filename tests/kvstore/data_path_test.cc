@@ -69,6 +69,11 @@ TEST(DataPath, WhatMembersWereToldBindsThePlan) {
   const Plan tcp = MustPath(members);
   EXPECT_EQ(tcp.transport, "tcp");
   EXPECT_THAT(Lines(tcp), Contains("network TCP: --transport tcp"));
+  // One that the planner knows nothing of, but the member's build does.
+  members[1].transport = "pigeon";
+  members[1].transports = {"pigeon"};
+  EXPECT_EQ(MustPath(members).transport, "pigeon");
+  members[1].transports = members[0].transports;
   members[1].transport = "auto";
   members[2].connections = 3;
   const Plan three = MustPath(members);

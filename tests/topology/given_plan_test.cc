@@ -171,6 +171,9 @@ TEST(GivenPlan, IsRefusedWhereAFlagSaysOtherwise) {
   }
   request.network = {"ucx", "--transport ucx"};
   refused("has transport tcp, but --transport ucx means ucx; leave one");
+  request.network = {"pigeon", "--transport pigeon"};
+  request.transports = {"pigeon"};
+  refused("has transport tcp, but --transport pigeon means pigeon");
   request.network = {"IB", "--transport IB"};
   refused("has network TCP, but --transport IB means IB; leave one");
   request.tls = {"tcp", "--tls tcp"};

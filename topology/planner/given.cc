@@ -67,7 +67,7 @@ class GivenCheck {
   absl::Status CheckFlags() const {
     const Constraint<std::string>& network = request_.network;
     if (network.is_set() && !absl::EqualsIgnoreCase(network.value, "auto")) {
-      ASSIGN_OR_RETURN(const auto kind, ParseNetwork(network.value));
+      ASSIGN_OR_RETURN(const auto kind, NetworkNamed(request_));
       // What stays on one machine has no network, whatever carries it.
       if (kind.has_value() && *kind != plan_.network &&
           plan_.network != NetworkKind::kLocal) {

@@ -72,7 +72,7 @@ class NetworkChooser {
   absl::Status ReadConstraints() {
     const std::string& name = request_.network.value;
     const std::string& tls = request_.tls.value;
-    ASSIGN_OR_RETURN(wish_, ParseNetwork(name.empty() ? "auto" : name));
+    ASSIGN_OR_RETURN(wish_, NetworkNamed(request_));
     if (wish_.has_value()) {
       transport_ = TraitsOf(*wish_).transport;
       why_ = request_.network.by;
@@ -277,6 +277,17 @@ absl::StatusOr<std::optional<NetworkKind>> ParseNetwork(
       absl::StrCat("no network '", text,
                    "'; there are TCP, IB, RoCEv2 and EFA, and auto, inproc, "
                    "ofi and ucx, which leave it to the machines"));
+}
+
+absl::StatusOr<std::optional<NetworkKind>> NetworkNamed(
+    const PlanRequest& request) {
+  const std::string& name = request.network.value;
+  if (name.empty()) return std::nullopt;
+  absl::StatusOr<std::optional<NetworkKind>> network = ParseNetwork(name);
+  const std::vector<std::string>& all = request.transports;
+  const bool is_transport = std::ranges::find(all, name) != all.end();
+  if (!network.ok() && is_transport) return std::nullopt;
+  return network;
 }
 
 absl::Status ChooseNetwork(std::span<const Machine* const> machines,

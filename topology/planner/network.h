@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -57,6 +58,11 @@ const Port* UsablePort(const Nic& nic, NetworkKind network);
 
 // Gigabits/s of a port behind its slot; 0: unknown.
 double RateOf(const Nic& nic, const Port& port);
+
+// The network that a request names; none where it names none, or a transport,
+// also one that ParseNetwork does not know and all builds have.
+absl::StatusOr<std::optional<NetworkKind>> NetworkNamed(
+    const PlanRequest& request);
 
 // Decides what all machines use, and notes why in `plan`.
 absl::Status ChooseNetwork(std::span<const Machine* const> machines,
