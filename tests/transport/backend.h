@@ -24,6 +24,7 @@ struct Backend {
       const TransportOptions&, TransportHandler*) = MakeTransport;
   const char* memory = "host";
   bool resend = false;
+  bool is_in_memory = false;  // what IsInMemory says of connected endpoints
 };
 
 inline void PrintTo(const Backend& backend, std::ostream* out) {
@@ -41,10 +42,10 @@ inline Backend Resent(Backend backend) {
   return backend;
 }
 
-// That stands for a network, whatever is below.
-inline bool IsDecorated(const Backend& backend) {
-  return backend.link_bytes_per_s > 0 || backend.link_latency_s > 0 ||
-         *backend.fault != 0;
+// Whose peers share the memory of this machine.
+inline Backend InMemory(Backend backend) {
+  backend.is_in_memory = true;
+  return backend;
 }
 
 inline TransportOptions OptionsOf(const Backend& backend) {

@@ -359,10 +359,7 @@ TEST_P(Transport, WakeEndsAWaitingProgress) {
 }
 
 TEST_P(Transport, PeersInMemoryAreToldFromThoseOnANetwork) {
-  const std::string name = GetParam().name, tls = GetParam().tls;
-  const bool is_in_memory =
-      !IsDecorated(GetParam()) &&
-      (name == "inproc" || tls == "shm" || (tls.empty() && name != "ofi"));
+  const bool is_in_memory = GetParam().is_in_memory;
   for (Node* node : {server_.get(), client_.get()}) {
     node->on_message = [node, is_in_memory](const Heard& message) {
       EXPECT_EQ(node->context->IsInMemory(message.from), is_in_memory);
@@ -372,7 +369,8 @@ TEST_P(Transport, PeersInMemoryAreToldFromThoseOnANetwork) {
   ASSERT_TRUE(DriveBoth([&] { return server_->heard.size() == 1; }));
   ASSERT_THAT(server_->Send(to_client_, "h", "back"), IsOk());
   ASSERT_TRUE(DriveBoth([&] { return client_->heard.size() == 1; }));
-  EXPECT_EQ(client_->context->IsInMemory(to_server_), is_in_memory);
+  EXPECT_EQ(client_->context->IsInMemory(to_server_), is_in_memory)
+      << "IsInMemory, or InMemory in backends.cc, is wrong";
   EXPECT_EQ(server_->context->IsInMemory(to_client_), is_in_memory);
   EXPECT_FALSE(client_->context->ChecksPackets(to_server_));
 }
