@@ -48,6 +48,20 @@ class Transport : public ::testing::TestWithParam<Backend> {
     return Drive({server_.get(), client_.get()}, condition);
   }
 
+  bool HaveBothEnded() const {
+    return client_->closed.count(to_server_) > 0 &&
+           server_->closed.count(to_client_) > 0;
+  }
+
+  void ExpectUnavailable(EndpointId peer) {
+    ASSERT_THAT(client_->Send(peer, "h", Pattern(1 << 20, 1)), IsOk())
+        << "an endpoint is open until OnClosed, whatever Connect has found";
+    ASSERT_TRUE(
+        Drive({client_.get()}, [&] { return client_->closed.count(peer); }));
+    EXPECT_THAT(client_->closed[peer], StatusIs(StatusCode::kUnavailable, ""));
+    EXPECT_TRUE(client_->EachCompletedOnce());
+  }
+
   std::unique_ptr<Node> server_, client_;
   std::string address_;
   EndpointId to_server_ = 0, to_client_ = 0;
@@ -245,10 +259,7 @@ TEST_P(Transport, CloseDeliversWhatWasSentBefore) {
   client_->context->Close(to_server_);  // again: ignored
   EXPECT_THAT(client_->context->Send(to_server_, {}, {}, nullptr),
               StatusIs(StatusCode::kFailedPrecondition, "not open"));
-  ASSERT_TRUE(DriveBoth([&] {
-    return client_->closed.count(to_server_) &&
-           server_->closed.count(to_client_);
-  }));
+  ASSERT_TRUE(DriveBoth([&] { return HaveBothEnded(); }));
   EXPECT_EQ(server_->heard.size(), 50u);
   EXPECT_THAT(client_->closed[to_server_],
               StatusIs(StatusCode::kCancelled, ""));
@@ -274,10 +285,7 @@ TEST_P(Transport, CloseUnderLoadFromBothSidesCompletesEverySendOnce) {
   ASSERT_TRUE(DriveBoth([&] { return server_->heard.size() >= 3; }));
   client_->context->Close(to_server_);
   server_->context->Close(to_client_);
-  ASSERT_TRUE(DriveBoth([&] {
-    return client_->closed.count(to_server_) &&
-           server_->closed.count(to_client_);
-  }));
+  ASSERT_TRUE(DriveBoth([&] { return HaveBothEnded(); }));
   EXPECT_TRUE(client_->EachCompletedOnce());
   EXPECT_TRUE(server_->EachCompletedOnce());
   EXPECT_EQ(client_->sends_due_at_close[to_server_], 0);
@@ -293,10 +301,8 @@ TEST_P(Transport, RefusedHeaderClosesThatEndpointOnly) {
   };
   ASSERT_THAT(client_->Send(to_server_, "!", Pattern(100000, 1)), IsOk());
   ASSERT_THAT(client_->Send(other, "good", Pattern(100000, 2)), IsOk());
-  ASSERT_TRUE(DriveBoth([&] {
-    return client_->closed.count(to_server_) &&
-           server_->closed.count(to_client_) && server_->heard.size() == 1;
-  }));
+  ASSERT_TRUE(
+      DriveBoth([&] { return HaveBothEnded() && server_->heard.size() == 1; }));
   EXPECT_EQ(server_->heard[0].header, "good");
   EXPECT_THAT(server_->closed[to_client_],
               StatusIs(StatusCode::kCancelled, "no such worker"));
@@ -310,38 +316,19 @@ TEST_P(Transport, ContextThatEndsIsSeenByItsPeer) {
   ASSERT_THAT(client_->Send(to_server_, "hello"), IsOk());
   ASSERT_TRUE(DriveBoth([&] { return server_->heard.size() == 1; }));
   server_->context.reset();
-  ASSERT_THAT(client_->Send(to_server_, "h", Pattern(1 << 20, 1)), IsOk());
-  ASSERT_TRUE(Drive({client_.get()},
-                    [&] { return client_->closed.count(to_server_); }));
-  EXPECT_THAT(client_->closed[to_server_],
-              StatusIs(StatusCode::kUnavailable, ""));
-  EXPECT_TRUE(client_->EachCompletedOnce());
+  ExpectUnavailable(to_server_);
 }
 
 TEST_P(Transport, ConnectThatIsRefusedAtOnceIsHeardInProgress) {
   // All hosts: nobody's, the kernel says.
   const auto made = client_->context->Connect("255.255.255.255:1");
   if (!made.ok()) GTEST_SKIP() << "addresses are others: " << made.status();
-  const EndpointId endpoint = *made;
-  ASSERT_THAT(client_->Send(endpoint, "h", "p"), IsOk())
-      << "an endpoint is open until OnClosed, whatever Connect has found";
-  ASSERT_TRUE(
-      Drive({client_.get()}, [&] { return client_->closed.count(endpoint); }));
-  EXPECT_THAT(client_->closed[endpoint],
-              StatusIs(StatusCode::kUnavailable, ""));
-  EXPECT_TRUE(client_->EachCompletedOnce());
+  ExpectUnavailable(*made);
 }
 
 TEST_P(Transport, ConnectToADeadAddressIsClosedSoon) {
   server_->context.reset();  // nobody listens there any more
-  const EndpointId endpoint = Connect();
-  ASSERT_THAT(client_->Send(endpoint, "h", "p"), IsOk())
-      << "an endpoint is open until OnClosed, whatever Connect has found";
-  ASSERT_TRUE(
-      Drive({client_.get()}, [&] { return client_->closed.count(endpoint); }));
-  EXPECT_THAT(client_->closed[endpoint],
-              StatusIs(StatusCode::kUnavailable, ""));
-  EXPECT_TRUE(client_->EachCompletedOnce());
+  ExpectUnavailable(Connect());
 }
 
 TEST_P(Transport, WakeEndsAWaitingProgress) {
@@ -359,7 +346,7 @@ TEST_P(Transport, WakeEndsAWaitingProgress) {
 }
 
 TEST_P(Transport, PeersInMemoryAreToldFromThoseOnANetwork) {
-  const bool is_in_memory = GetParam().is_in_memory;
+  const bool is_in_memory = GetParam().is_in_memory;  // of backends.cc
   for (Node* node : {server_.get(), client_.get()}) {
     node->on_message = [node, is_in_memory](const Heard& message) {
       EXPECT_EQ(node->context->IsInMemory(message.from), is_in_memory);
@@ -369,8 +356,7 @@ TEST_P(Transport, PeersInMemoryAreToldFromThoseOnANetwork) {
   ASSERT_TRUE(DriveBoth([&] { return server_->heard.size() == 1; }));
   ASSERT_THAT(server_->Send(to_client_, "h", "back"), IsOk());
   ASSERT_TRUE(DriveBoth([&] { return client_->heard.size() == 1; }));
-  EXPECT_EQ(client_->context->IsInMemory(to_server_), is_in_memory)
-      << "IsInMemory, or InMemory in backends.cc, is wrong";
+  EXPECT_EQ(client_->context->IsInMemory(to_server_), is_in_memory);
   EXPECT_EQ(server_->context->IsInMemory(to_client_), is_in_memory);
   EXPECT_FALSE(client_->context->ChecksPackets(to_server_));
 }
