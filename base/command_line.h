@@ -28,21 +28,69 @@ inline size_t EditDistance(const std::string& a, const std::string& b) {
   return row[b.size()];
 }
 
-// The flag of `app` that is spelt most like `flag` ("--batchsize"); empty where
-// none is.
+// The flag of `app` that is spelt most like `flag` ("--batchsize"), else the
+// shortest that has its words ("--epochs"); empty where none is.
 inline std::string FlagLike(const CLI::App& app, const std::string& flag) {
   constexpr size_t kMostChanges = 3;
-  std::string best;
+  std::string best, longer;
   size_t least = std::min(kMostChanges, flag.size() / 3) + 1;
   for (const CLI::Option* option : app.get_options()) {
     for (const std::string& name : option->get_lnames()) {
-      const size_t distance = EditDistance(flag, "--" + name);
+      const std::string full = "--" + name;
+      const bool has_words =
+          (full + "-").find(flag.substr(1) + "-") != std::string::npos;
+      if (has_words && (longer.empty() || full.size() < longer.size())) {
+        longer = full;
+      }
+      const size_t distance = EditDistance(flag, full);
       if (distance >= least) continue;
       least = distance;
-      best = "--" + name;
+      best = full;
     }
   }
-  return best;
+  return best.empty() ? longer : best;
+}
+
+// Of the words that belong to no flag of `app`, the first that looks like one,
+// else the first.
+inline std::string ExplainUnknown(const CLI::App& app,
+                                  const std::vector<std::string>& unknown) {
+  const auto flag =
+      std::find_if(unknown.begin(), unknown.end(), [](const std::string& each) {
+        return each.size() > 1 && each[0] == '-' && each != "--";
+      });
+  if (flag == unknown.end()) {
+    return "'" + unknown.front() +
+           "' belongs to no flag; a list has commas and no spaces";
+  }
+  const std::string name = flag->substr(0, flag->find('='));
+  const std::string like = FlagLike(app, name);
+  return "no flag '" + name + "'" +
+         (like.empty() ? "" : "; did you mean " + like + "?");
+}
+
+// What CLI11 says of a value of `app`'s, where that is not a sentence by
+// itself.
+inline std::string Explain(const CLI::App& app, const std::string& said) {
+  const std::string flag = said.substr(0, said.find(':'));
+  if (said.find(" missing") != std::string::npos) {
+    return flag + " needs a value";
+  }
+  if (said.find("At Most 1 ") != std::string::npos) {
+    return flag + " takes one value; it was given several";
+  }
+  const std::string kind = "Could not convert: ";
+  const size_t end = said.find(" = ");
+  if (said.find(kind) != 0 || end == std::string::npos) return said;
+  const std::string name = said.substr(kind.size(), end - kind.size());
+  const CLI::Option* const option = app.get_option_no_throw(name);
+  if (option != nullptr && option->get_expected_max() == 0) {
+    return name + " takes no value";
+  }
+  const bool is_whole = option != nullptr && option->get_type_name().find(
+                                                 "INT") != std::string::npos;
+  return name + ": '" + said.substr(end + 3) + "' is not a " +
+         (is_whole ? "whole number" : "number");
 }
 
 // What a program ends with whose command line cannot be read: 0 after --help
@@ -52,18 +100,9 @@ inline int ExitOfCommandLine(const CLI::App& app,
   if (error.get_exit_code() == 0) return app.exit(error);
   const auto chosen = app.get_subcommands();  // of those that were given
   const CLI::App& read = chosen.empty() ? app : *chosen.front();
-  std::string what = error.what();
   const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
-  const auto flag =
-      std::find_if(unknown.begin(), unknown.end(), [](const std::string& each) {
-        return each.size() > 2 && each.substr(0, 2) == "--";
-      });
-  if (flag != unknown.end()) {
-    const std::string name = flag->substr(0, flag->find('='));
-    const std::string like = FlagLike(read, name);
-    what = "no flag '" + name + "'" +
-           (like.empty() ? "" : "; did you mean " + like + "?");
-  }
+  std::string what = unknown.empty() ? Explain(read, error.what())
+                                     : ExplainUnknown(read, unknown);
   std::replace(what.begin(), what.end(), '\n', ' ');
   const std::string program =
       app.get_name() + (chosen.empty() ? "" : " " + read.get_name());

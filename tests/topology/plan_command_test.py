@@ -143,6 +143,9 @@ class Plan(unittest.TestCase):
         for arguments, part in (
                 (["plan", "--profile", "lenet"], "no gradient profile 'lenet'"),
                 (["plan", "--workers", "-1"], "-1 workers"),
+                (["plan", "--workers", "2.5"],
+                 "--workers: '2.5' is not a whole number"),
+                (["plan", "nodes.json"], "'nodes.json' belongs to no flag"),
                 (["plan", "--from", "nowhere.json"], "nowhere.json"),
                 (["plan", "--calibration", "nowhere.json"], "nowhere.json"),
                 (["plan", "--calibration", __file__], __file__),
