@@ -88,10 +88,12 @@ class Refused(unittest.TestCase):
     def test_what_cannot_work_is_said_before_anything_is_set_up(self):
         nowhere = "/nowhere"
         for arguments, variables, word in (
-                (["demmo"], {}, "no command 'demmo'"),
-                (["build", "fast"], {}, "no preset 'fast'"),
-                (["setup", "--force"], {}, "no argument '--force'"),
-                (["test", "--fast"], {}, "no argument '--fast'"),
+                (["demmo"], {}, "no command 'demmo'; there are demo, test,"),
+                (["build", "fast"], {}, "no preset 'fast'; there are dev, release,"),
+                (["setup", "--force"], {}, "no argument '--force'; setup takes none"),
+                (["test", "--fast"], {}, "no argument '--fast'; test takes --quick"),
+                (["wheel", "--chek"], {}, "no argument '--chek'; wheel takes --check"),
+                (["pytorch", "a", "b"], {}, "no argument 'b'; pytorch takes one PYTHON"),
                 (["bundle"], {}, "bundle needs DIR"),
                 (["bundle", "/usr"], {}, "/usr is there and no bundle"),
                 (["pytorch", nowhere], {}, "no program '/nowhere'"),
@@ -104,7 +106,8 @@ class Refused(unittest.TestCase):
                 done = subprocess.run([f"{folder}/telegrad", *arguments], capture_output=True,
                                       text=True, timeout=60, env={**os.environ, **variables})
                 self.assertEqual(done.returncode, 2, done.stderr)
-                self.assertIn(word, done.stderr.splitlines()[0])
+                self.assertIn(word, done.stderr)
+                self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
                 self.assertEqual(os.listdir(folder), ["telegrad"])
 
 
