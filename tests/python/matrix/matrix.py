@@ -11,6 +11,7 @@ had is listed as not run.
 import argparse
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -59,6 +60,8 @@ class Row:
         python = self.prepare()
         if python is None:
             return
+        if "torch" in self.packages:
+            self.name = f"torch {version_of(python, 'torch')} from pip"
         environment = dict(os.environ, PYTHONPATH=os.path.join(ROOT, "python"),
                            TELEGRAD_LIBRARY=library, OMP_NUM_THREADS="1", CI="")
         for test in self.tests:
@@ -102,8 +105,6 @@ def rows_of(options):
                      ["mxnet==1.9.1", "numpy==1.23.5"],
                      PLAIN + ("matrix/mxnet_test.py",),
                      None if options.mxnet else os.path.join(folder, "mxnet"))
-    if options.torch:
-        with_torch.name = f"torch {version_of(options.torch, 'torch')} from pip"
     return rows + [with_torch, with_mxnet]
 
 
@@ -126,6 +127,8 @@ def main():
     parser.add_argument("--torch")
     parser.add_argument("--mxnet")
     options = parser.parse_args()
+    # A shell's background commands ignore Ctrl-C, which tests send; a handler ends that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     rows = rows_of(options)
     for row in rows:
         if not row.note:
