@@ -15,6 +15,7 @@
 #include "kernels/reference.h"
 #include "kernels/reference/frozen_adam.h"
 #include "kernels/reference/gather.h"
+#include "kernels/tool_range.h"
 #if TELEGRAD_WITH_CUDA
 #include "kernels/cuda/current_device.h"
 #include "kernels/cuda/device_copy.h"
@@ -22,6 +23,9 @@
 #include "kernels/cuda/frozen_adam.h"
 #include "kernels/cuda/gather.h"
 #include "kernels/cuda/probe.h"
+#endif
+#if TELEGRAD_WITH_NVTX
+#include "kernels/cuda/tool_range.h"
 #endif
 
 namespace telegrad::kernels {
@@ -174,6 +178,18 @@ std::string TakeLaunchError(Device device) {
   return cuda::TakeThreadError(device.ordinal);
 #else
   return "";
+#endif
+}
+
+void ToolRange::Begin([[maybe_unused]] const char* name) {
+#if TELEGRAD_WITH_NVTX
+  cuda::BeginRange(name);
+#endif
+}
+
+void ToolRange::End() {
+#if TELEGRAD_WITH_NVTX
+  cuda::EndRange();
 #endif
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/status_macros.h"
 #include "kernels/device_scope.h"
+#include "kernels/tool_range.h"
 
 namespace telegrad {
 namespace {
@@ -59,6 +60,10 @@ absl::Status DeviceBatch::Launch() {
 }
 
 absl::Status DeviceBatch::LaunchAll() {
+  if (gathers_.empty() && powers_.empty() && items_.empty()) {
+    return absl::OkStatus();
+  }
+  const kernels::ToolRange range("encode");
   RETURN_IF_ERROR(LaunchGathers());
   RETURN_IF_ERROR(SampledPowerMany(powers_, table_));
   RETURN_IF_ERROR(EncodeMany(items_, table_));

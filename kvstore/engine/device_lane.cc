@@ -8,6 +8,7 @@
 #include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "kernels/device_scope.h"
+#include "kernels/tool_range.h"
 
 namespace telegrad {
 namespace {
@@ -72,6 +73,7 @@ void DeviceLane::Follow(Event event) {
 }
 
 void DeviceLane::Up(Bytes to, ConstBytes from) {
+  const kernels::ToolRange range("copy up");
   queue_->Copy(to, from, up_);
   up_bytes_ += static_cast<int64_t>(from.size);
   has_up_ = true;
@@ -90,6 +92,8 @@ void DeviceLane::Down(Bytes to, ConstBytes from, const void* block) {
 }
 
 void DeviceLane::QueueDowns() {
+  if (downs_.empty()) return;
+  const kernels::ToolRange range("copies down");
   std::sort(downs_.begin(), downs_.end(), [](const Copy& a, const Copy& b) {
     return a.from.data < b.from.data;
   });

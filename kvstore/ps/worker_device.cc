@@ -8,6 +8,7 @@
 #include "base/short_slices.h"
 #include "base/status_macros.h"
 #include "kernels/device_scope.h"
+#include "kernels/tool_range.h"
 #include "kvstore/engine/floats.h"
 #include "kvstore/ps/chunk_pipeline.h"
 
@@ -219,15 +220,7 @@ void WorkerDevice::Queue(std::vector<Item>& items) {
   }
   lane_->Launch();
   lane_->EndUp();
-  for (const Item& item : decoded.items) {
-    WorkerChunk& chunk = *item.chunk;
-    status.Update(chunk.on_device().EndDecode(
-        chunk.record, chunk.reply_payload.size,
-        PartOf(chunk.memory.out, chunk.plan(), chunk.codec->dtype())));
-    if (item.op->answers_left.fetch_sub(1) != 1) continue;
-    lane_->Record(item.op->result, lane_->stream());
-    item.op->ticket->Queued();
-  }
+  if (!decoded.items.empty()) status.Update(EndDecodes(decoded));
   const DeviceLane::Events events = lane_->Submit();
   status.Update(lane_->status());
   decoded.event = events.kernels;
@@ -244,6 +237,21 @@ void WorkerDevice::Queue(std::vector<Item>& items) {
   if (!status.ok()) Fail(status);
   lane_->Notify([](void* self) { static_cast<WorkerDevice*>(self)->Wake(); },
                 this);
+}
+
+absl::Status WorkerDevice::EndDecodes(const Group& group) {
+  const kernels::ToolRange range("decode");
+  absl::Status status;
+  for (const Item& item : group.items) {
+    WorkerChunk& chunk = *item.chunk;
+    status.Update(chunk.on_device().EndDecode(
+        chunk.record, chunk.reply_payload.size,
+        PartOf(chunk.memory.out, chunk.plan(), chunk.codec->dtype())));
+    if (item.op->answers_left.fetch_sub(1) != 1) continue;
+    lane_->Record(item.op->result, lane_->stream());
+    item.op->ticket->Queued();
+  }
+  return status;
 }
 
 absl::Status WorkerDevice::Begin(Item& item) {

@@ -87,12 +87,12 @@ class WorkerDevice {
   // Queues the items as groups.
   void Queue(std::vector<Item>& items);
   absl::Status Begin(Item& item);
+  absl::Status EndDecodes(const Group& group);
   absl::Status BeginEncode(Item& item);
   absl::Status BeginGive(Item& item);
   void FollowOutput(WorkerOp& op);
   // Goes on with groups that have passed.
   void Look();
-  void End(std::vector<Item>& items);
   void Go(Item& item);
   void CopyCodes(Item& item);
   void HandChunks(Item& item);

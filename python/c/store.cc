@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "kernels/tool_range.h"
 #include "python/c/job.h"
 #include "python/c/tensor.h"
 
@@ -216,6 +217,7 @@ absl::Status telegrad_store::Init(int64_t num, const char* const* names,
 
 absl::Status telegrad_store::Run(const Call& call,
                                  const std::function<Ticket(size_t)>& start) {
+  const telegrad::kernels::ToolRange range(call.what);
   if (call.num < 1 || call.keys == nullptr) {
     return absl::InvalidArgumentError("an operation without keys");
   }

@@ -36,7 +36,7 @@ struct telegrad_store {
 
   // Starts `start(i)` for each key, and waits where there is no queue.
   struct Call {
-    const char* what = "";  // for the timeline
+    const char* what = "";  // for timelines; a literal
     int64_t num = 0;
     const uint32_t* keys = nullptr;
     telegrad_queue* queue = nullptr;
