@@ -1,6 +1,7 @@
 """HSDP: FSDP2 shards a model within a host, Telegrad sums between the replicas."""
 from __future__ import annotations
 
+import functools
 import time
 import weakref
 from typing import Any, Callable, Dict, Optional
@@ -34,14 +35,21 @@ def _parts_of(module: Any) -> Any:
     return module._get_fsdp_state()._fsdp_param_group
 
 
+def _dtype_of(parts: Any, each: Any) -> Any:
+    """In which a parameter's gradient is reduced, as FSDP2 decides with the first step."""
+    own = each.sharded_param.dtype
+    if hasattr(parts, "mp_policy"):  # before torch 2.15
+        return parts.mp_policy.reduce_dtype or parts.mp_policy.param_dtype or own
+    return each.mp_policy.reduce_dtype or getattr(each.sharded_param, "grad_dtype", own) or own
+
+
 def _blank(parts: Any) -> Any:
     """As the gradient that FSDP2 hands to the hook: [n], shards padded to one size."""
     trained = [each for each in parts.fsdp_params if each.sharded_param.requires_grad]
     size = sum(each.padded_sharded_param_size.numel() for each in trained)
-    policy = parts.mp_policy
-    own = trained[0].sharded_param.dtype if trained else None
+    dtypes = [_dtype_of(parts, each) for each in trained] or [None]
     return torch.empty(size, device=parts.device,
-                       dtype=policy.reduce_dtype or policy.param_dtype or own)
+                       dtype=functools.reduce(torch.promote_types, dtypes))
 
 
 class Replicas:

@@ -15,7 +15,7 @@ try:
     import torch
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import FSDPModule, fully_shard
+    from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
     FSDPModule.set_all_reduce_hook
 except (ImportError, AttributeError) as why:
     workers.skip(f"no fully_shard with hooks: {why}")
@@ -41,10 +41,10 @@ class Net(torch.nn.Module):
         return self.second(torch.relu(self.first(x)))
 
 
-def sharded(mesh, seed):
+def sharded(mesh, seed, **options):
     net = Net(seed)
-    fully_shard(net.first, mesh=mesh)
-    return fully_shard(net, mesh=mesh)
+    fully_shard(net.first, mesh=mesh, **options)
+    return fully_shard(net, mesh=mesh, **options)
 
 
 def inputs(step, rank):
@@ -188,6 +188,17 @@ def does_not_fit(mesh, weights, folder):
     return texts
 
 
+def close_to_native(mesh, policy):
+    """In the types of that policy: each sum is rounded to 8 bits or more."""
+    native = sharded(mesh, 7, mp_policy=policy)
+    ours = sharded(mesh["shard"], 7, mp_policy=policy)
+    state = telegrad.torch.compress(ours, "none", replicas=mesh["replicate"])
+    want, got = backward(native, 0), backward(ours, 0)
+    for name, gradient in want.items():
+        assert np.allclose(gradient, got[name], rtol=2 ** -6), (policy, name)
+    state.close()
+
+
 def all_cases(_):
     dist.init_process_group("gloo")
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
@@ -200,6 +211,10 @@ def all_cases(_):
         for name, gradient in want.items():
             assert np.array_equal(gradient, got[name]), (step, name)
         assert sum(np.abs(gradient).sum() for gradient in want.values()) > 0
+    half = torch.bfloat16
+    for policy in (MixedPrecisionPolicy(half), MixedPrecisionPolicy(half, torch.float32),
+                   MixedPrecisionPolicy(reduce_dtype=half)):
+        close_to_native(mesh, policy)
     texts = [workers.refused(telegrad.Unsupported, work) for work in (
         lambda: telegrad.torch.compress(sharded(mesh["shard"], 7)),
         lambda: telegrad.torch.compress(sharded(mesh, 7), replicas=mesh["replicate"]),
