@@ -54,10 +54,12 @@ class Choice:
         self._begin: Optional[float] = None
         self._end = 0.0
 
-    def begin(self) -> None:
-        """A part of the step's gradients is pushed."""
-        if self._begin is None:
+    def begin(self) -> bool:
+        """A part of the step's gradients is pushed; whether it is the first."""
+        is_first = self._begin is None
+        if is_first:
             self._begin = time.monotonic()
+        return is_first
 
     def end(self) -> None:
         """A part's answer is there."""

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from ..errors import Error, Unsupported, UsageError
 from ..optimizer import Rescale
 from ..store import Store
+from ._auto import Choice, check_optimizer
 from ._hook import remember
 from ._meeting import job_of_group, ranks_of
 from ._residuals import Residuals
@@ -61,24 +62,26 @@ class Replicas:
         replicas: the ranks that hold the same shards: a process group, or a device mesh
             of one dimension, ``mesh["replicate"]``. They begin with the weights of its
             first rank.
-        gc_type, threshold, reply, packing, nonfinite, min_bytes, warmup_steps, guard:
-            `telegrad.Store.set_compression`; patterns of `rules` are searched for in
-            modules' names.
+        gc_type, threshold, reply, packing, nonfinite, min_bytes, warmup_steps, guard,
+            allow: `telegrad.Store.set_compression`; patterns of `rules` are searched for
+            in modules' names. With "auto" the replicas of each shard choose by
+            themselves.
+        optimizer: as of `telegrad.torch.State`.
         job_options: of `telegrad.Job`: transport, bind, link, timeouts.
     """
 
     def __init__(self, model: Any, gc_type: str, replicas: Any, *, rules: str = "",
                  threshold: str = "auto", reply: str = "auto", packing: str = "plain",
                  nonfinite: str = "error", min_bytes: int = 0, warmup_steps: int = 0,
-                 guard: bool = True, **job_options: Any) -> None:
+                 guard: bool = True, allow: Optional[str] = None,
+                 optimizer: Optional[Any] = None, **job_options: Any) -> None:
+        if optimizer is not None:
+            check_optimizer(optimizer, gc_type, allow)
         modules = {name: module for name, module in sharded_modules(model).items()
                    if _parts_of(module) is not None}
         if any(_parts_of(module)._is_hsdp for module in modules.values()):
             raise Unsupported("a model whose mesh has replicas, which FSDP sums itself, "
                               "before its hook: fully_shard(model, mesh=mesh['shard'])")
-        if gc_type == "auto":
-            raise Unsupported("'auto' between replicas: their sums are waited for one by "
-                              "one, and it compares steps that overlap; name a codec")
         blanks = {name: blank for name, module in modules.items()
                   if (blank := _blank(_parts_of(module))).numel() > 0}
         if not blanks:
@@ -86,7 +89,7 @@ class Replicas:
         setting: Dict[str, Any] = {
             "rules": rules, "threshold": threshold, "reply": reply, "packing": packing,
             "nonfinite": nonfinite, "min_bytes": min_bytes, "warmup_steps": warmup_steps,
-            "guard": guard}
+            "guard": guard, "allow": allow}
         group = _group_of(replicas)
         self.model: Callable[[], Any] = weakref.ref(model)
         self._job = job_of_group(group=group, **job_options)
@@ -110,6 +113,8 @@ class Replicas:
             self._store, self._keys, self._sizes,
             {"gc_type": gc_type, **setting,
              "shard": f"{mesh.shard_mesh_rank} of {mesh.shard_mesh_size}"}, group)
+        self._choice = Choice(self._store) if gc_type == "auto" else None
+        self._waited_before_s = 0.0  # of the step
         self.waited_s = 0.0
         for name in blanks:
             modules[name].set_all_reduce_hook(self._hook(name))
@@ -122,6 +127,9 @@ class Replicas:
         """`gradient` [n]: this rank's shards, their mean over the shards' ranks; becomes
         the mean over replicas, too."""
         start = time.monotonic()
+        if self._choice is not None and self._choice.begin():
+            # Behind FSDP2's own, in which it may reduce the last modules.
+            torch.autograd.Variable._execution_engine.queue_callback(self._finish)
         if gradient.numel() != self._sizes[name]:
             raise UsageError(f"module {name} has gradients of {gradient.numel()} elements "
                              f"of {self._sizes[name]}: all its parameters must take part in "
@@ -131,12 +139,24 @@ class Replicas:
         if not self._residuals.carried:
             self._residuals.step_done()
         self.waited_s += time.monotonic() - start
+        if self._choice is not None:
+            self._choice.end()
+
+    def _finish(self) -> None:
+        """At the end of backward, when all modules' sums are there."""
+        assert self._choice is not None
+        waited_s, self._waited_before_s = (self.waited_s - self._waited_before_s,
+                                           self.waited_s)
+        self._choice.after_step(waited_s)
 
     def report(self) -> Dict[str, Any]:
-        """``decisions`` of each module, ``waited_s``, ``workers`` (replicas), and bytes
-        of this rank as `telegrad.Store.stats`."""
+        """``decisions`` of each module, ``waited_s``, ``workers`` (replicas), what
+        ``auto`` decided for this rank's shards, and bytes of this rank as
+        `telegrad.Store.stats`."""
         return {"decisions": self._store.report(), "waited_s": self.waited_s,
-                "workers": self.num_workers, **self._store.stats()}
+                "workers": self.num_workers,
+                "auto": list(self._choice.decisions) if self._choice else [],
+                **self._store.stats()}
 
     def state_dict(self) -> Dict[str, Any]:
         """What codecs keep of this rank's shards, for `torch.save`; each rank has its own.
@@ -145,11 +165,14 @@ class Replicas:
         Raises:
             telegrad.WrongOrder: before the end of the first step after a "sum" was loaded.
         """
-        return self._residuals.save()
+        state = self._residuals.save()
+        if self._choice is not None:
+            state["choice"] = self._store.save_choice()
+        return state
 
     def load_state_dict(self, state: Any, reshard: Optional[str] = None) -> None:
         """The rest of the run then has the bits of one that was never ended. All ranks
-        call it, between steps.
+        call it, between steps; of "auto" before the first.
 
         Args:
             state, reshard: as of `telegrad.torch.State.load_state_dict`. For another
@@ -159,7 +182,8 @@ class Replicas:
             telegrad.UsageError: on all replicas of a shard, what does not fit: another
                 model, setting, shard or number of replicas.
         """
-        self._residuals.load(state, reshard)
+        if self._residuals.load(state, reshard) and self._choice is not None:
+            self._choice.load(state["choice"])
 
     def close(self) -> None:
         """Leaves the job; the model cannot be stepped then."""

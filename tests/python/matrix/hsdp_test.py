@@ -188,6 +188,35 @@ def does_not_fit(mesh, weights, folder):
     return texts
 
 
+def wide(mesh):
+    model = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(3)])
+    for layer in model:
+        fully_shard(layer, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+def chooses(_):
+    """Over an emulated link of 20 Mbit/s; what a new run begins with."""
+    dist.init_process_group("gloo")
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    options = {"gc_type": "auto", "replicas": mesh["replicate"]}
+    model = wide(mesh["shard"])
+    state = telegrad.torch.compress(model, link="20mbit", **options)
+    for _ in range(45):
+        model(torch.ones(1, 256)).sum().backward()
+    found = state.report()
+    kept = state.state_dict()
+    state.close()
+    model = wide(mesh["shard"])
+    state = telegrad.torch.compress(model, **options)
+    state.load_state_dict(kept)
+    model(torch.ones(1, 256)).sum().backward()
+    later = state.report()
+    state.close()
+    return ["; ".join(f"{made['choice']}: {made['why']}" for made in found["auto"]),
+            later["auto"][0]["choice"], later["push_raw_bytes"] / later["push_wire_bytes"]]
+
+
 def close_to_native(mesh, policy):
     """In the types of that policy: each sum is rounded to 8 bits or more."""
     native = sharded(mesh, 7, mp_policy=policy)
@@ -217,9 +246,7 @@ def all_cases(_):
         close_to_native(mesh, policy)
     texts = [workers.refused(telegrad.Unsupported, work) for work in (
         lambda: telegrad.torch.compress(sharded(mesh["shard"], 7)),
-        lambda: telegrad.torch.compress(sharded(mesh, 7), replicas=mesh["replicate"]),
-        lambda: telegrad.torch.compress(sharded(mesh["shard"], 7), "auto",
-                                        replicas=mesh["replicate"]))]
+        lambda: telegrad.torch.compress(sharded(mesh, 7), replicas=mesh["replicate"]))]
     return [two_bits(mesh, replica), texts]
 
 
@@ -229,8 +256,15 @@ class Hsdp(unittest.TestCase):
                                           4).results():
             self.assertEqual(sorted(names), ["first", "model"])
             for text, pattern in zip(texts, (r"replicas=mesh\['replicate'\]",
-                                             r"mesh=mesh\['shard'\]", "'auto'")):
+                                             r"mesh=mesh\['shard'\]")):
                 self.assertRegex(text, pattern)
+
+    def test_auto_compresses_over_a_slow_link_and_goes_on_with_that(self):
+        for text, again, ratio in workers.Ranks(os.path.abspath(__file__), "chooses",
+                                                4).results():
+            self.assertRegex(text, "off for .* steps.*2bit for 3 of 3 .*link")
+            self.assertEqual(again, "2bit for 3 tensors")
+            self.assertGreater(ratio, 8)
 
     def test_a_run_that_goes_on_has_the_same_bits(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -247,4 +281,4 @@ class Hsdp(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    workers.main({"all_cases": all_cases, "resumes": resumes})
+    workers.main({"all_cases": all_cases, "chooses": chooses, "resumes": resumes})
