@@ -11,7 +11,8 @@
 #include "base/socket.h"
 #include "base/status_macros.h"
 #include "base/units.h"
-#include "transport/check_transport.h"
+#include "kvstore/connections.h"
+#include "kvstore/tuning/machine_detection.h"
 #include "transport/job/placement.h"
 
 using telegrad::Clock;
@@ -82,6 +83,14 @@ absl::StatusOr<DistOptions> DistOptionsOf(const telegrad_job_options& options,
   dist.transport.bind_address = bind;
   ASSIGN_OR_RETURN(const telegrad::LinkSpec link,
                    telegrad::ParseLink(TextOf(options.link, "none")));
+  if (options.gdr != nullptr) {
+    ASSIGN_OR_RETURN(dist.gdr, telegrad::ParseGdr(options.gdr));
+  }
+  // Where the planner has nothing to choose nobody needs to know the machine.
+  if (dist.transport.name != "tcp" && !telegrad::IsOneHost(bind)) {
+    dist.look = [detection = std::make_shared<telegrad::MachineDetection>(
+                     bind)] { return detection->Get(); };
+  }
   dist.transport.link_bytes_per_s = link.bytes_per_s;
   dist.transport.link_latency_s = link.latency_s;
   dist.timing.join = telegrad::FromSeconds(options.join_timeout_s);
@@ -226,7 +235,7 @@ absl::Status telegrad_job::Start(const telegrad_job_options& options,
   std::unique_ptr<telegrad_job> made(new telegrad_job);
   ASSIGN_OR_RETURN(made->options_, DistOptionsOf(options, plan.bind));
   if (made->options_.job_id != plan.job_id) made->options_.job_id = plan.job_id;
-  RETURN_IF_ERROR(telegrad::CheckTransport(made->options_.transport));
+  RETURN_IF_ERROR(telegrad::CheckPath(made->options_.transport));
   made->role_ = plan.role;
   made->worker_rank_ = plan.rank;
   made->options_.cancellation = made->cancellation_;

@@ -40,6 +40,8 @@ class Job:
         secret: 32 bytes or more that all members share; demanded beyond loopback,
             unless `insecure`.
         transport, bind, link: as the flags of docs/user_guide.md.
+        gdr: of a worker with tensors on GPUs, whether network cards read and write them
+            (GPUDirect RDMA): "auto", "on", "off"; None: all are in host memory.
         join_timeout, dead_timeout, operation_timeout: seconds.
 
     Raises:
@@ -54,7 +56,8 @@ class Job:
                  insecure: bool = False, transport: str = "tcp",
                  tls: Optional[str] = None, bind: str = "127.0.0.1", link: str = "none",
                  join_timeout: float = 60, dead_timeout: float = 10,
-                 operation_timeout: float = 300, hosts_part: bool = False) -> None:
+                 operation_timeout: float = 300, hosts_part: bool = False,
+                 gdr: Optional[str] = None) -> None:
         options = JobOptions()
         LIBRARY.telegrad_job_options_init(byref(options), sizeof(options))
         options.from_launcher, options.role = from_launcher, role
@@ -68,7 +71,7 @@ class Job:
         options.transport, options.tls = encoded(transport), encoded(tls)
         options.bind, options.link = encoded(bind), encoded(link)
         options.join_timeout_s, options.dead_timeout_s = join_timeout, dead_timeout
-        options.operation_timeout_s = operation_timeout
+        options.operation_timeout_s, options.gdr = operation_timeout, encoded(gdr)
         self._handle = c_void_p()
         self._pid = os.getpid()
         self._close_timeout = operation_timeout

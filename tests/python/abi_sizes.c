@@ -16,7 +16,7 @@ int main(void) {
   printf("abi %d\n", TELEGRAD_ABI);
   STRUCT(telegrad_status, message);
   FIELD(telegrad_status, dead);
-  STRUCT(telegrad_job_options, reserved);
+  STRUCT(telegrad_job_options, gdr);
   FIELD(telegrad_job_options, hosts_part);
   FIELD(telegrad_job_options, scheduler);
   FIELD(telegrad_job_options, secret_bytes);

@@ -236,6 +236,18 @@ class Optimizers(unittest.TestCase):
         with self.assertRaisesRegex(telegrad.UsageError, "servers_here 1"):
             telegrad.Job(hosts_part=True, servers_here=1)
 
+    def test_the_planner_chooses_the_transport(self):
+        for gdr in (None, "auto", "off"):
+            with telegrad.Job(transport="auto", gdr=gdr).join() as job:
+                store = telegrad.Store(job)
+                value = np.ones(N, F)
+                store.push_pull(store.init(["w"], [value]), [value], [value])
+                self.assertEqual(float(value.sum()), N)
+        for wrong, text in (({"transport": "pigeon"}, "pigeon"),
+                            ({"gdr": "perhaps"}, 'gdr "perhaps" is none of auto, on, off')):
+            with self.assertRaisesRegex(telegrad.UsageError, text):
+                telegrad.Job(**wrong)
+
     def test_local(self):
         local(None)
 
