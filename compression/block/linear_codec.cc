@@ -24,13 +24,24 @@ CodecTraits MakeTraits(const char* name, CodecId id, const char* summary) {
                    .low = 64,
                    .high = 65536,
                    .is_integer = true,
-                   .help = "elements per scale, a multiple of 64"}},
+                   .help = "elements per scale, a multiple of 64"},
+                  {.name = "residual",
+                   .field = &CodecOptions::residual,
+                   .standard = 1,
+                   .low = 0,
+                   .high = 1,
+                   .is_integer = true,
+                   .help = "0: drop what is rounded off"}},
   };
 }
 
 class PreparedLinear : public ScaledCodec {
  public:
-  using ScaledCodec::ScaledCodec;
+  PreparedLinear(const CodecTraits& codec_traits, size_t num_elems,
+                 const kernels::KernelTable& table,
+                 const kernels::BlockFormat& format, bool has_residual)
+      : ScaledCodec(codec_traits, num_elems, table, format),
+        has_residual_(has_residual) {}
 
   absl::Status Encode(ConstBytes grad, CodecState& state,
                       const EncodeParams& params, Bytes out,
@@ -41,19 +52,27 @@ class PreparedLinear : public ScaledCodec {
     kernels().block.quantize(AsFloats(grad), AsFloats(state.residual),
                              num_elems(), format(), params.nonfinite,
                              AsCodes(out), &result->stats, stream);
+    if (!has_residual_) {
+      kernels().scale_f32(0, num_elems(), AsFloats(state.residual), stream);
+    }
     return absl::OkStatus();
   }
 
   absl::StatusOr<std::optional<BatchPart>> BatchPartOf(
       const EncodeItem& item) const override {
     auto* const encode = kernels().batch.quantize;
-    if (encode == nullptr || item.half.has_value()) return std::nullopt;
+    if (encode == nullptr || item.half.has_value() || !has_residual_) {
+      return std::nullopt;
+    }
     RETURN_IF_ERROR(CheckEncode(item.grad, *item.state, item.out));
     return BatchPart{.encode = encode,
                      .format = format(),
                      .tile_elems = TileOf(format().block),
                      .span = SpanOf(item, AsFloats(item.state->residual), 0)};
   }
+
+ private:
+  const bool has_residual_;
 };
 
 class Linear : public Codec {
@@ -73,7 +92,8 @@ class Linear : public Codec {
         .block = static_cast<size_t>(options.block),
         .bits = bits_,
         .levels = (1u << (bits_ - 1)) - 1};
-    return std::make_unique<PreparedLinear>(traits_, num_elems, *table, format);
+    return std::make_unique<PreparedLinear>(traits_, num_elems, *table, format,
+                                            options.residual != 0);
   }
 
  private:

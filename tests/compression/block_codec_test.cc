@@ -87,6 +87,17 @@ TEST(BlockCodecs, ABlockMustBeAMultipleOf64) {
               StatusIs(absl::StatusCode::kInvalidArgument, "multiple of 64"));
 }
 
+TEST(BlockCodecs, DropWhatIsLeftWithoutResidual) {
+  const std::vector<float> grad = {1, 0.3f, -0.7f, 1e-5f};
+  for (const std::string codec : {"int8", "int4"}) {
+    const Once kept(codec.c_str(), grad);
+    const Once dropped((codec + ":residual=0").c_str(), grad);
+    EXPECT_EQ(dropped.decoded, kept.decoded);
+    EXPECT_NE(kept.residual[1], 0);
+    EXPECT_EQ(dropped.residual, std::vector<float>(grad.size()));
+  }
+}
+
 TEST(BlockCodecs, ErrorsAreAtMostHalfAStep) {
   const std::vector<float> grad = NormalGradient(5000, 1);
   for (const auto& [text, levels] :

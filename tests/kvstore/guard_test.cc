@@ -194,7 +194,8 @@ TensorReport AfterSteps(const std::string& type, int num_steps) {
 constexpr int kOneSample = static_cast<int>(kGuardPeriod) + 1;
 
 TEST(Guard, WatchesCodecsWithoutAResidual) {
-  for (const char* type : {"fp16:0", "bf16:0", "qsgd", "terngrad"}) {
+  for (const char* type :
+       {"fp16:0", "bf16:0", "int8:residual=0", "qsgd", "terngrad"}) {
     const TensorReport report = AfterSteps(type, kOneSample);
     EXPECT_TRUE(std::isnan(report.residual_ratio)) << type;
     EXPECT_TRUE(std::isnan(report.saturated_share)) << type;
