@@ -91,9 +91,7 @@ typedef struct telegrad_job_options {
   int32_t hosts_part; /* 1: the worker sums a part for the others, as stores of
                          type "allreduce" need it; then no server is anywhere */
   int32_t reserved;
-  const char* gdr; /* of a worker with tensors on GPUs: whether network cards
-                      read and write them, as --gdr: "auto", "on", "off"; NULL:
-                      all tensors are in host memory */
+  const char* gdr; /* NULL: no tensors on GPUs; else as --gdr: "auto" */
 } telegrad_job_options;
 
 /* `size`: sizeof(telegrad_job_options) as the caller knows it. */

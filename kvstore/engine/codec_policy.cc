@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -24,6 +25,21 @@ absl::StatusOr<std::unique_ptr<re2::RE2>> Compile(absl::string_view pattern) {
   if (compiled->ok()) return compiled;
   return absl::InvalidArgumentError(
       absl::StrCat("codec rule: pattern '", pattern, "': ", compiled->error()));
+}
+
+// Whether nothing is kept between steps and nothing agreed: each push may have
+// other rows.
+bool FitsRows(const CodecSpec& spec) {
+  const CodecTraits& traits = spec.codec->traits();
+  if (traits.lossless || traits.needs_threshold || traits.summable ||
+      !traits.constant_width) {
+    return false;
+  }
+  if (!traits.needs_residual) return true;
+  return spec.options.residual == 0 &&
+         absl::c_any_of(traits.options, [](const CodecOption& option) {
+           return option.field == &CodecOptions::residual;
+         });
 }
 
 }  // namespace
@@ -48,27 +64,45 @@ CodecPolicy& CodecPolicy::operator=(CodecPolicy&&) noexcept = default;
 CodecPolicy::~CodecPolicy() = default;
 
 absl::StatusOr<CodecChoice> CodecPolicy::Choose(const TensorSpec& tensor) {
-  if (tensor.row_elems > 0) {
-    return CodecChoice{{&dense_}, false, "has rows"};
+  ASSIGN_OR_RETURN(CodecChoice choice, ChooseWhole(tensor));
+  if (tensor.row_elems == 0) return choice;
+  const JobCodec& wanted = *choice.specs.front();
+  CodecChoice dense{.specs = {&dense_}, .reason = "has rows"};
+  if (wanted.codec->traits().lossless) return dense;
+  const std::string& name = wanted.codec->traits().name;
+  if (!FitsRows(wanted)) {
+    absl::StrAppend(&dense.reason, "; ", name, " keeps or agrees something");
+  } else if (!is_constant_) {
+    absl::StrAppend(&dense.reason, "; codecs change while the job runs");
+  } else {
+    absl::StrAppend(&dense.reason, ", these by ", wanted.text);
+    dense.rows = &wanted;
   }
+  return dense;
+}
+
+absl::StatusOr<CodecChoice> CodecPolicy::ChooseWhole(const TensorSpec& tensor) {
   if (!tensor.codec.empty()) {
     auto own = own_.find(tensor.codec);
     if (own == own_.end()) {
       ASSIGN_OR_RETURN(JobCodec codec, ParseJobCodec(tensor.codec, packing_));
       own = own_.emplace(tensor.codec, std::move(codec)).first;
     }
-    return CodecChoice{{&own->second}, true, "the plan"};
+    return CodecChoice{
+        .specs = {&own->second}, .has_rule = true, .reason = "the plan"};
   }
   for (const Rule& rule : rules_) {
     if (rule.pattern == nullptr ||
         re2::RE2::PartialMatch(tensor.name, *rule.pattern)) {
-      return CodecChoice{{&rule.spec}, true, absl::StrCat("rule ", rule.text)};
+      return CodecChoice{.specs = {&rule.spec},
+                         .has_rule = true,
+                         .reason = absl::StrCat("rule ", rule.text)};
     }
   }
   const auto bytes = static_cast<int64_t>(4 * tensor.num_elems);
   if (bytes < min_bytes_ && !types_[0].codec->traits().lossless) {
-    return CodecChoice{
-        {&dense_}, false, absl::StrCat("below ", min_bytes_, " bytes")};
+    return CodecChoice{.specs = {&dense_},
+                       .reason = absl::StrCat("below ", min_bytes_, " bytes")};
   }
   CodecChoice choice{.reason = absl::StrCat("type ", type_text_)};
   for (const JobCodec& spec : types_) choice.specs.push_back(&spec);
@@ -98,6 +132,8 @@ absl::StatusOr<CodecPolicy> MakeCodecPolicy(const CompressionConfig& config) {
   policy.type_text_ = absl::StrJoin(types, " or ");
   policy.min_bytes_ = config.min_bytes;
   policy.packing_ = config.packing;
+  policy.is_constant_ = config.alternatives.empty() && !config.starts_dense &&
+                        config.warmup_steps == 0;
   if (config.rules.size() > kMaxRulesBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("codec rules of ", config.rules.size(), " bytes; at most ",

@@ -28,13 +28,16 @@ absl::StatusOr<JobCodec> ParseJobCodec(absl::string_view text,
 // Which codec a tensor gets, which may replace it, and why.
 struct CodecChoice {
   std::vector<const JobCodec*> specs = {};  // its own first
+  // By which values of some of its rows travel; null: as floats.
+  const JobCodec* rows = nullptr;
   bool has_rule = false;
   std::string reason = {};
 };
 
 // CompressionConfig's type, alternatives, rules and min_bytes, ready to be
 // asked. Precedence: the tensor's own codec, then a rule, then the smallest
-// size, then the type, which alone has alternatives.
+// size, then the type, which alone has alternatives. A tensor with rows goes
+// dense; its codec is that of its rows, where it keeps nothing between steps.
 class CodecPolicy {
  public:
   CodecPolicy();
@@ -55,6 +58,8 @@ class CodecPolicy {
     std::unique_ptr<re2::RE2> pattern;  // null: every name
     JobCodec spec;
   };
+  absl::StatusOr<CodecChoice> ChooseWhole(const TensorSpec& tensor);
+
   std::vector<Rule> rules_;
   std::vector<JobCodec> types_;  // the type, then alternatives
   JobCodec dense_;
@@ -62,6 +67,7 @@ class CodecPolicy {
   PackingMode packing_ = PackingMode::kPlain;
   std::string type_text_;
   int64_t min_bytes_ = 0;
+  bool is_constant_ = true;  // no codec changes while the job runs
 };
 
 // InvalidArgument or NotFound names the part that is wrong.

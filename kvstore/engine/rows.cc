@@ -174,7 +174,7 @@ Buffer PackRows(const Chunk& chunk, size_t row_elems,
   const RowRange range = RowsIn(chunk, row_elems, sorted);
   const size_t count = range.end - range.begin;
   const size_t num_floats = values == nullptr ? 0 : range.num_elems;
-  Buffer payload(kIdBytes + kIdBytes * count + 4 * num_floats);
+  Buffer payload(RowIdBytes(count) + 4 * num_floats);
   std::byte* at = payload.data();
   StoreLittleEndian(at, uint64_t{count});
   for (size_t i = range.begin; i < range.end; ++i) {
@@ -190,7 +190,7 @@ Buffer PackRows(const Chunk& chunk, size_t row_elems,
 }
 
 size_t MaxRowBytes(const Chunk& chunk, size_t row_elems, bool has_values) {
-  return kIdBytes + kIdBytes * NumRows(chunk, row_elems) +
+  return RowIdBytes(NumRows(chunk, row_elems)) +
          (has_values ? 4 * chunk.num_elems : 0);
 }
 
@@ -225,7 +225,7 @@ absl::Status SpreadRows(const Chunk& chunk, size_t row_elems,
   ASSIGN_OR_RETURN(const std::vector<uint64_t> rows,
                    ReadRows(chunk, row_elems, payload));
   const RowRange range = RowsIn(chunk, row_elems, rows);
-  const size_t head = kIdBytes + kIdBytes * rows.size();
+  const size_t head = RowIdBytes(rows.size());
   if (payload.size != head + 4 * range.num_elems) {
     return absl::InvalidArgumentError(absl::StrCat(rows.size(), " rows in ",
                                                    payload.size, " bytes, not ",

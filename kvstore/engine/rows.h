@@ -14,7 +14,8 @@
 // Rows of a tensor that some views have instead of all, and what travels of
 // them in a chunk, which may begin and end within a row:
 //   rows  = count:u64 { id:u64 }         strictly ascending, each in the chunk
-//   push  = rows { floats }              of each row what lies in the chunk
+//   push  = rows { floats }              of each row what lies in the chunk,
+//                                        or these by a codec: row_codec.h
 // A pull is rows, its answer the floats alone.
 namespace telegrad {
 
@@ -50,6 +51,8 @@ RowRange RowsIn(const Chunk& chunk, size_t row_elems,
 // `values`: of all sorted rows, null for a pull.
 Buffer PackRows(const Chunk& chunk, size_t row_elems,
                 std::span<const uint64_t> sorted, const float* values);
+// Of that many ids and their count.
+constexpr size_t RowIdBytes(size_t num_rows) { return 8 + 8 * num_rows; }
 // Of a chunk with all of its rows.
 size_t MaxRowBytes(const Chunk& chunk, size_t row_elems, bool has_values);
 

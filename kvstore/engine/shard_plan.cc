@@ -91,6 +91,10 @@ absl::StatusOr<TensorLayout> ShardPlanner::Add(const TensorSpec& tensor) {
                              .threshold = spec->threshold.value_or(threshold_),
                              .is_packing_open = spec->is_packing_open});
   }
+  if (choice.rows != nullptr) {
+    layout.rows = {.codec = choice.rows->codec,
+                   .options = choice.rows->options};
+  }
   size_t begin = 0;
   const std::vector<size_t> sizes = ShardSizes(tensor.num_elems, loads_);
   for (size_t server = 0; server < sizes.size(); ++server) {

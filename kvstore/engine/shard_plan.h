@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -34,6 +35,7 @@ struct CodecSetting {
 
 struct TensorLayout {
   std::vector<CodecSetting> codecs = {};  // its own, then alternatives
+  std::optional<CodecSetting> rows = {};  // of some rows; none: as floats
   std::string setting = {};               // its own codec's text
   bool has_rule = false;
   std::string reason = {};         // why this codec

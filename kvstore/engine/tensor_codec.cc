@@ -46,6 +46,7 @@ absl::StatusOr<std::unique_ptr<TensorCodec>> TensorCodec::Make(
     const EngineConfig& config) {
   std::unique_ptr<TensorCodec> tensor(new TensorCodec);
   tensor->spec_ = spec;
+  tensor->row_codec_ = layout.rows;
   tensor->setting_ = layout.setting;
   tensor->has_rule_ = layout.has_rule;
   tensor->reason_ = layout.reason;

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -26,6 +27,8 @@ class TensorCodec {
   static absl::Status Place(std::span<TensorCodec* const> tensors);
 
   const TensorSpec& spec() const { return spec_; }
+  // By which values of some rows travel; none: as floats.
+  const std::optional<CodecSetting>& row_codec() const { return row_codec_; }
   std::vector<ChunkCodec>& chunks() { return chunks_; }
   const std::vector<ChunkCodec>& chunks() const { return chunks_; }
   ChunkOnDevice& on_device(size_t chunk) { return on_device_[chunk]; }
@@ -79,6 +82,7 @@ class TensorCodec {
 
   const EngineConfig* config_ = nullptr;
   TensorSpec spec_;
+  std::optional<CodecSetting> row_codec_;
   std::string setting_;  // as in TensorReport
   bool has_rule_ = false;
   std::string reason_;

@@ -1,6 +1,7 @@
 #include "kvstore/local/local_store.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -8,12 +9,49 @@
 #include "base/status_macros.h"
 #include "kvstore/engine/checks.h"
 #include "kvstore/engine/floats.h"
+#include "kvstore/engine/row_codec.h"
 #include "kvstore/engine/rows.h"
 #include "kvstore/local/merge_places.h"
 #include "kvstore/optimizer.h"
 #include "kvstore/timeline.h"
 
 namespace telegrad {
+namespace {
+
+// A push of rows [num_elems] as the codec of rows gives it, chunk by chunk.
+// What is not finite stays, for the policy to find, unless it propagates.
+absl::Status PassThroughCodec(const CompressionConfig& compression,
+                              const TensorCodec& codec, const TensorView& view,
+                              uint64_t step, uint64_t source, float* whole) {
+  const TensorSpec& spec = codec.spec();
+  const std::vector<uint64_t> sorted = SortedRows(*view.rows);
+  const Buffer values = AddRows(spec, view, sorted);
+  for (const ChunkCodec& each : codec.chunks()) {
+    const Chunk& chunk = each.chunk();
+    const EncodeParams params = ParamsOfRows(compression, chunk, step, source);
+    const Buffer rows =
+        PackRows(chunk, spec.row_elems, sorted, values.as<float>());
+    ASSIGN_OR_RETURN(const Buffer encoded,
+                     EncodeRows(*codec.row_codec(), chunk, spec.row_elems,
+                                rows.view(), params));
+    ASSIGN_OR_RETURN(
+        const Buffer decoded,
+        DecodeRows(*codec.row_codec(), chunk, spec.row_elems, encoded.view()));
+    const Buffer dense(4 * chunk.num_elems);
+    RETURN_IF_ERROR(
+        SpreadRows(chunk, spec.row_elems, decoded.view(), dense.as<float>()));
+    float* const to = whole + chunk.begin;
+    for (size_t i = 0; i < chunk.num_elems; ++i) {
+      const bool stays =
+          params.nonfinite == NonFinite::kZero && !std::isfinite(to[i]);
+      if (!stays) to[i] = dense.as<float>()[i];
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 LocalStore::LocalStore(const StoreOptions& options, const StoreTraits& traits,
                        WorkerGroup* group, int num_places)
     : options_(options),
@@ -149,22 +187,30 @@ Ticket LocalStore::Pull(Key key, TensorViews outs, int priority) {
 // By whole tensors in between: nothing leaves the process.
 Ticket LocalStore::OnRows(Key key, Halves halves, TensorViews views,
                           int priority) {
-  TensorSpec spec;
+  const Tensor* tensor = nullptr;
+  uint64_t step = 0;
   {
     MutexLock lock(&mutex_);
     const absl::Status status = CheckKey(key, tensors_.size());
     if (!status.ok()) return FinishedTicket(status);
-    spec = tensors_[key]->spec;
+    tensor = tensors_[key].get();
+    step = tensor->rounds;
   }
-  const absl::Status status = CheckRowViews(spec, views, options_.num_devices);
-  if (!status.ok()) return FinishedTicket(status);
+  const TensorSpec& spec = tensor->spec;
+  absl::Status status = CheckRowViews(spec, views, options_.num_devices);
   const auto whole = std::make_shared<std::vector<Buffer>>();
   std::vector<TensorView> dense;
-  for (const TensorView& view : views) {
-    whole->emplace_back(4 * spec.num_elems);
+  for (size_t i = 0; status.ok() && i < views.size(); ++i) {
+    float* const floats = whole->emplace_back(4 * spec.num_elems).as<float>();
     dense.push_back(FloatTensor(whole->back().view()));
-    if (halves.push) AddRows(spec, view, whole->back().as<float>());
+    if (!halves.push) continue;
+    AddRows(spec, views[i], floats);
+    const TensorCodec& codec = *tensor->codecs[i];
+    if (!codec.row_codec().has_value()) continue;
+    status =
+        PassThroughCodec(config_.compression, codec, views[i], step, i, floats);
   }
+  if (!status.ok()) return FinishedTicket(status);
   if (halves.push) return Start(key, halves, dense, {}, priority, whole);
   const absl::Status pulled =
       Start(key, halves, {}, dense, priority, whole)

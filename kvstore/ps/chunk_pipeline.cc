@@ -9,6 +9,7 @@
 #include "base/status_macros.h"
 #include "kvstore/engine/checks.h"
 #include "kvstore/engine/floats.h"
+#include "kvstore/engine/row_codec.h"
 #include "kvstore/engine/rows.h"
 #include "kvstore/ps/small_jobs.h"
 #include "kvstore/ps/worker_device.h"
@@ -273,14 +274,19 @@ void ChunkPipeline::SendFrame(WorkerChunk& chunk, FrameType type,
                     .payload_bytes = static_cast<uint32_t>(payload.size),
                     .contributors = 1});
   if (links_.is_unchecked(plan.server)) header.flags |= kFlagUnchecked;
-  Write(chunk.codec->Push(op.step, op.wish), header);
+  PushRecord record = chunk.codec->Push(op.step, op.wish);
+  const auto& row_codec = chunk.tensor->codec->row_codec();
+  if (type == FrameType::kPushRows && row_codec.has_value()) {
+    record.format = FormatOfRows(*row_codec);
+  }
+  Write(record, header);
   if (counts_traffic_) {
     ++num_frames_;
     push_wire_bytes_ += static_cast<int64_t>(kFrameHeaderBytes + payload.size);
     if (header.type == FrameType::kPush) {
       push_raw_bytes_ += static_cast<int64_t>(chunk.codec->value_bytes());
     } else if (header.type == FrameType::kPushRows) {
-      push_raw_bytes_ += static_cast<int64_t>(payload.size);
+      push_raw_bytes_ += static_cast<int64_t>(op.rows->RawBytes(chunk));
     }
   }
   chunk.outgoing = {.header = SerializeFrame(header, payload),

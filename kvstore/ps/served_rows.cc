@@ -4,19 +4,30 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "kvstore/engine/row_codec.h"
 #include "kvstore/engine/rows.h"
 
 namespace telegrad {
 
-ServedRows::ServedRows(const Chunk& chunk, size_t row_elems, int num_workers)
-    : chunk_(chunk),
-      row_elems_(row_elems),
-      pulls_(row_elems > 0 ? static_cast<size_t>(num_workers) : 0) {}
+absl::StatusOr<ServedRows> ServedRows::Make(
+    const Chunk& chunk, size_t row_elems,
+    const std::optional<CodecSetting>& codec, int num_workers) {
+  ServedRows made;
+  made.chunk_ = chunk;
+  if (row_elems == 0) return made;
+  made.row_elems_ = row_elems;
+  made.codec_ = codec;
+  made.pulls_.resize(static_cast<size_t>(num_workers));
+  made.most_pushed_ = MaxRowBytes(chunk, row_elems, true);
+  if (codec.has_value()) {
+    ASSIGN_OR_RETURN(made.most_pushed_,
+                     MaxEncodedRowBytes(*codec, chunk, row_elems));
+  }
+  return made;
+}
 
 absl::Status ServedRows::CheckFrame(const FrameHeader& header,
-                                    bool has_values) const {
-  const size_t most =
-      row_elems_ == 0 ? 0 : MaxRowBytes(chunk_, row_elems_, has_values);
+                                    size_t most) const {
   if (header.payload_bytes >= 8 && header.payload_bytes <= most) {
     return absl::OkStatus();
   }
@@ -26,14 +37,38 @@ absl::Status ServedRows::CheckFrame(const FrameHeader& header,
       row_elems_ == 0 ? "it has no rows" : absl::StrCat("at most ", most)));
 }
 
+absl::Status ServedRows::Admit(const FrameHeader& header,
+                               PushHeader& push) const {
+  RETURN_IF_ERROR(CheckFrame(header, most_pushed_));
+  push.payload_bytes = 4 * chunk_.num_elems;
+  if (!codec_.has_value()) return absl::OkStatus();
+  const PayloadFormat own = FormatOfRows(*codec_);
+  if (push.format != own) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rows of key ", header.key, " chunk ", header.chunk,
+                     " by codec ", push.format.codec, " version ",
+                     push.format.codec_version, "; this chunk takes codec ",
+                     own.codec, " version ", own.codec_version));
+  }
+  ASSIGN_OR_RETURN(const Codec* const dense, FindCodec("none"));
+  push.format = FormatOfRows({.codec = dense});
+  return absl::OkStatus();
+}
+
 absl::Status ServedRows::Spread(ConstBytes payload, Bytes dense) const {
+  Buffer rows;
+  if (codec_.has_value()) {
+    ASSIGN_OR_RETURN(rows, DecodeRows(*codec_, chunk_, row_elems_, payload));
+    payload = rows.view();
+  }
   return SpreadRows(chunk_, row_elems_, payload,
                     reinterpret_cast<float*>(dense.data));
 }
 
 absl::StatusOr<Bytes> ServedRows::BeginPull(int worker,
                                             const FrameHeader& header) {
-  RETURN_IF_ERROR(CheckFrame(header, false));
+  RETURN_IF_ERROR(CheckFrame(
+      header, row_elems_ == 0 ? 0 : MaxRowBytes(chunk_, row_elems_, false)));
   Pull& pull = pulls_[static_cast<size_t>(worker)];
   if (pull.arriving.size() > 0 || pull.rows.has_value()) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -15,12 +15,16 @@ namespace telegrad {
 // for Spread.
 class ServedRows {
  public:
-  // Without rows if `row_elems` is 0: whatever comes is refused.
-  ServedRows(const Chunk& chunk, size_t row_elems, int num_workers);
+  // Without rows if `row_elems` is 0: whatever comes is refused. `codec`: of
+  // the values that are pushed; none: floats.
+  static absl::StatusOr<ServedRows> Make(
+      const Chunk& chunk, size_t row_elems,
+      const std::optional<CodecSetting>& codec, int num_workers);
 
-  // InvalidArgument unless a frame may have so many bytes.
-  absl::Status CheckFrame(const FrameHeader& header, bool has_values) const;
-  // A push into the chunk's dense elements. InvalidArgument: no such rows.
+  // A push of rows becomes one of the chunk's dense elements, as which it is
+  // summed. InvalidArgument unless it may have this size and codec.
+  absl::Status Admit(const FrameHeader& header, PushHeader& push) const;
+  // Its payload into these elements. InvalidArgument: no such rows.
   absl::Status Spread(ConstBytes payload, Bytes dense) const;
 
   // Where a worker's wish for rows goes, and that it is there: one at a time.
@@ -30,13 +34,18 @@ class ServedRows {
   std::shared_ptr<Buffer> Collect(int worker, ConstBytes dense);
 
  private:
+  ServedRows() = default;
+  absl::Status CheckFrame(const FrameHeader& header, size_t most) const;
+
   struct Pull {
     Buffer arriving = {};
     std::optional<std::vector<uint64_t>> rows = {};
   };
 
-  const Chunk chunk_;
-  const size_t row_elems_;
+  Chunk chunk_;
+  size_t row_elems_ = 0;
+  std::optional<CodecSetting> codec_;
+  size_t most_pushed_ = 0;   // bytes
   std::vector<Pull> pulls_;  // by worker, if there are rows
 };
 

@@ -135,9 +135,12 @@ absl::Status ServedTensors::AddTensor(const TensorSpec& tensor) {
     ASSIGN_OR_RETURN(
         std::unique_ptr<Aggregator> aggregator,
         MakeAggregator(config_, layout, chunk, engine_, num_workers_));
+    ASSIGN_OR_RETURN(
+        ServedRows rows,
+        ServedRows::Make(chunk, tensor.row_elems, layout.rows, num_workers_));
     served.reset(new ServedChunk{
         .aggregator = std::move(aggregator),
-        .rows = ServedRows(chunk, tensor.row_elems, num_workers_),
+        .rows = std::move(rows),
         .pushes = std::vector<ArrivedPush>(static_cast<size_t>(num_workers_))});
     for (int worker = 0; worker < num_workers_; ++worker) {
       ArrivedPush& push = served->pushes[static_cast<size_t>(worker)];

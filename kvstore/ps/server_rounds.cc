@@ -75,11 +75,7 @@ absl::StatusOr<Bytes> DistServer::BeginPush(Session& session,
                                             ServedChunk& chunk) {
   ASSIGN_OR_RETURN(PushHeader push, PushOf(header));
   const bool is_rows = header.type == FrameType::kPushRows;
-  if (is_rows) {
-    RETURN_IF_ERROR(chunk.rows.CheckFrame(header, true));
-    // As which it is summed.
-    push.payload_bytes = 4 * chunk.aggregator->chunk().num_elems;
-  }
+  if (is_rows) RETURN_IF_ERROR(chunk.rows.Admit(header, push));
   ASSIGN_OR_RETURN(const Aggregator::Admission admission,
                    chunk.aggregator->Admit(session.worker, push));
   if (!admission.is_duplicate) {

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "base/status_macros.h"
+#include "kvstore/engine/row_codec.h"
 #include "kvstore/engine/rows.h"
 
 namespace telegrad {
@@ -51,20 +52,40 @@ absl::Status WorkerRows::CheckFinite(ChunkPipeline& pipeline,
 }
 
 void WorkerRows::Send(ChunkPipeline& pipeline, WorkerChunk& chunk,
-                      const float* values) {
+                      FrameType type, Buffer rows) {
   Buffer& payload = payloads_[chunk.plan().index];
-  payload =
-      PackRows(chunk.plan(), chunk.tensor->spec().row_elems, sorted_, values);
+  payload = std::move(rows);
   chunk.memory = {};
-  const FrameType type =
-      values != nullptr ? FrameType::kPushRows : FrameType::kPullRows;
   pipeline.SendFrame(chunk, type, payload.view(), ChunkPhase::kSent);
 }
 
 void WorkerRows::Push(ChunkPipeline& pipeline, WorkerChunk& chunk) {
   // Without any row it is a push all the same.
   static constexpr float kNone = 0;
-  Send(pipeline, chunk, sorted_.empty() ? &kNone : values_.as<float>());
+  Buffer rows = PackRows(chunk.plan(), chunk.tensor->spec().row_elems, sorted_,
+                         sorted_.empty() ? &kNone : values_.as<float>());
+  if (chunk.tensor->codec->row_codec().has_value()) {
+    absl::StatusOr<Buffer> encoded = Encode(pipeline, chunk, std::move(rows));
+    if (!encoded.ok()) return pipeline.failure().FailJob(encoded.status());
+    rows = *std::move(encoded);
+  }
+  Send(pipeline, chunk, FrameType::kPushRows, std::move(rows));
+}
+
+absl::StatusOr<Buffer> WorkerRows::Encode(ChunkPipeline& pipeline,
+                                          const WorkerChunk& chunk,
+                                          Buffer rows) const {
+  const TensorCodec& tensor = *chunk.tensor->codec;
+  return EncodeRows(
+      *tensor.row_codec(), chunk.plan(), tensor.spec().row_elems, rows.view(),
+      ParamsOfRows(pipeline.engine().compression, chunk.plan(), chunk.op->step,
+                   static_cast<uint64_t>(pipeline.group().rank())));
+}
+
+size_t WorkerRows::RawBytes(const WorkerChunk& chunk) const {
+  const RowRange range =
+      RowsIn(chunk.plan(), chunk.tensor->spec().row_elems, sorted_);
+  return RowIdBytes(range.end - range.begin) + 4 * range.num_elems;
 }
 
 void WorkerRows::Pull(ChunkPipeline& pipeline, WorkerTensor& tensor) {
@@ -74,7 +95,8 @@ void WorkerRows::Pull(ChunkPipeline& pipeline, WorkerTensor& tensor) {
     if (range.begin == range.end) {
       pipeline.FinishChunk(*chunk);
     } else {
-      Send(pipeline, *chunk, nullptr);
+      Send(pipeline, *chunk, FrameType::kPullRows,
+           PackRows(chunk->plan(), row_elems, sorted_, nullptr));
     }
   }
 }

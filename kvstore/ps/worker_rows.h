@@ -19,6 +19,8 @@ class WorkerRows {
                            const TensorView& view, WorkerOp& op);
 
   void Push(ChunkPipeline& pipeline, WorkerChunk& chunk);
+  // Of a push's payload, before a codec made it small.
+  size_t RawBytes(const WorkerChunk& chunk) const;
   // Asks for rows of all chunks that have any.
   void Pull(ChunkPipeline& pipeline, WorkerTensor& tensor);
   // Where the answer to that goes, and its way from there to the caller.
@@ -29,7 +31,10 @@ class WorkerRows {
   void Give(const WorkerTensor& tensor, WorkerOp& op) const;
 
  private:
-  void Send(ChunkPipeline& pipeline, WorkerChunk& chunk, const float* values);
+  void Send(ChunkPipeline& pipeline, WorkerChunk& chunk, FrameType type,
+            Buffer rows);
+  absl::StatusOr<Buffer> Encode(ChunkPipeline& pipeline,
+                                const WorkerChunk& chunk, Buffer rows) const;
   absl::Status CheckFinite(ChunkPipeline& pipeline, const TensorSpec& spec);
 
   std::vector<int64_t> given_;    // as the caller's view has them

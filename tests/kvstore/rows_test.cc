@@ -104,7 +104,8 @@ TEST_P(Rows, AreSummedAndTheOthersAreZero) {
   config.compression.type = "2bit";  // not of tensors with rows
   Cluster cluster(config);
   cluster.Run([workers = workers](KVStore& store) {
-    EXPECT_EQ(store.codecs().Report()[1].reason, "has rows");
+    EXPECT_EQ(store.codecs().Report()[1].reason,
+              "has rows; 2bit keeps or agrees something");
     for (int step = 0; step < 4; ++step) {
       std::vector<float> sums(kRows * kRowElems);
       for (int each = 0; each < workers; ++each) {
