@@ -15,6 +15,7 @@ from .errors import Error, WrongOrder
 
 WORKER, SERVER, SCHEDULER = range(3)
 _CANCELLED = 33
+_INTERNAL = 70
 
 
 class Job:
@@ -80,7 +81,6 @@ class Job:
         interruptible(lambda: call("job_start", byref(options), byref(self._handle)),
                       lambda: None)
         _open_jobs.add(self)
-        _watch_errors()
 
     @property
     def handle(self) -> c_void_p:
@@ -142,6 +142,11 @@ class Job:
         if self._handle:
             LIBRARY.telegrad_job_fail(self._handle, exit_code, encoded(message))
 
+    def _fail_of(self, error: BaseException) -> None:
+        what = "Ctrl-C" if _is_ctrl_c(error) else f"{type(error).__name__}: {error}"
+        where = f"worker {self.rank}: " if self._handle and self.rank >= 0 else ""
+        self.fail(where + what, _exit_code_of(error))
+
     def close(self, timeout: Optional[float] = None) -> None:
         """Closes groups and stores, and leaves in order. Scheduler and servers on threads of
         this process end when all workers have left; after `timeout` seconds (the
@@ -165,7 +170,7 @@ class Job:
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if error is not None:
-            self.fail(f"{type(error).__name__}: {error}", _exit_code_of(error))
+            self._fail_of(error)
         try:
             self.close(3 if error is not None else None)
         except Error:
@@ -175,7 +180,7 @@ class Job:
 
 _open_jobs: "weakref.WeakSet[Job]" = weakref.WeakSet()
 _uncaught: Optional[BaseException] = None
-_is_watching = False
+_PACKAGE = os.path.dirname(__file__) + os.sep
 
 
 def _is_ctrl_c(error: BaseException) -> bool:
@@ -186,20 +191,29 @@ def _is_ctrl_c(error: BaseException) -> bool:
 def _exit_code_of(error: BaseException) -> int:
     if _is_ctrl_c(error):
         return _CANCELLED
-    return error.exit_code if isinstance(error, Error) else 70
+    return error.exit_code if isinstance(error, Error) else _INTERNAL
+
+
+def _leave_out_own_frames(error: Error) -> None:
+    """The traceback ends with the caller's line: the message says the rest."""
+    last, frame = None, error.__traceback__
+    while frame is not None:
+        if not frame.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+            last = frame
+        frame = frame.tb_next
+    if last is not None:
+        last.tb_next = None
 
 
 def _watch_errors() -> None:
     """Other members hear why this one ends, and our errors' exit codes count."""
-    global _is_watching
-    if _is_watching:
-        return
-    _is_watching = True
     before = sys.excepthook
 
     def hook(kind: Any, error: Any, trace: Any) -> None:
         global _uncaught
         _uncaught = error
+        if isinstance(error, Error) and error.exit_code != _INTERNAL:
+            _leave_out_own_frames(error)
         before(kind, error, trace)
 
     sys.excepthook = hook
@@ -218,8 +232,7 @@ def _end_jobs() -> None:
             continue
         try:
             if _uncaught is not None:
-                job.fail(f"{type(_uncaught).__name__}: {_uncaught}",
-                         _exit_code_of(_uncaught))
+                job._fail_of(_uncaught)
             job.close(3 if _uncaught is not None else None)
         except Error as why:
             if _uncaught is None:
@@ -235,4 +248,5 @@ def _end_jobs() -> None:
         signal.raise_signal(signal.SIGINT)
 
 
+_watch_errors()
 atexit.register(_end_jobs)

@@ -120,6 +120,7 @@ class Interrupt(unittest.TestCase):
         self.assertIn("KeyboardInterrupt", err)
         self.assertEqual(code, -signal.SIGINT)
         self.assertEqual(other, 33, other_err)
+        self.assertIn("Cancelled: worker 0: Ctrl-C", other_err)
 
 
 if __name__ == "__main__":

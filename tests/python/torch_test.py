@@ -167,7 +167,9 @@ def refusals():
 
     texts = [refused(telegrad.Unsupported, Net()),
              refused(telegrad.Unsupported, DDP(Net().double())),
-             refused(telegrad.UsageError, DDP(Net()), gc_type="3bit")]
+             refused(telegrad.UsageError, DDP(Net()), gc_type="3bit"),
+             refused(telegrad.UsageError, DDP(Net()), gctype="2bit"),
+             refused(telegrad.UsageError, DDP(Net()), replicas=dist.group.WORLD)]
     model = DDP(Net())
     texts.append(refused(telegrad.UsageError, model, servers=9))
     state = telegrad.torch.compress(model, optimizer=torch.optim.SGD(
@@ -264,6 +266,11 @@ def over_some(_):
     return RANK == 0 or telegrad.torch.report()["workers"]
 
 
+def wrong(_):
+    start()
+    telegrad.torch.compress(DDP(Net()), servers=9)
+
+
 def dies(rank):
     """A rank kills itself; the other's backward raises who it was. In the step before
     gloo has to make new buckets of DDP, too."""
@@ -302,11 +309,18 @@ class Torch(unittest.TestCase):
             self.assertGreater(ratios[1], 20)
 
             self.assertEqual(finite, [True, False, True])
-            self.assertEqual(len(texts), 6)
+            self.assertEqual(len(texts), 8)
             for text, pattern in zip(texts, (
                     "DistributedDataParallel", "float64.*bfloat16", "3bit.*2bit",
+                    "'gctype'; there is 'gc_type'", "fully_shard",
                     "servers=9: 1 to 2", "already", "drop_last")):
                 self.assertRegex(text, pattern)
+
+    def test_a_wrong_argument_ends_all_ranks_with_the_line_of_the_caller(self):
+        for code, _, err in self.ranks(wrong).wait():
+            self.assertEqual(code, 2, err)
+            self.assertNotIn(os.path.dirname(telegrad.__file__) + os.sep, err)
+            self.assertIn("UsageError: servers=9", err)
 
     def test_backward_names_the_rank_that_died(self):
         (code, out, err), (killed, _, _) = self.ranks(dies, 1).wait()
@@ -333,7 +347,7 @@ class Torch(unittest.TestCase):
         (loss, _), (other, _) = [re.search(r"weights (\S+)()", out).groups()
                                  for _, out, _ in ended]
         self.assertEqual(loss, other)
-        self.assertRegex(ended[0][2], r"2bit for 1 tensors of 2,048 elements")
+        self.assertRegex(ended[0][2], r"2bit for 1 tensor of 2,048 elements")
         self.assertRegex(ended[0][2], r"in 5 steps: pushed .* \(\d+\.\d\dx\), pulled")
         self.assertEqual(ended[1][2], "")
 
@@ -366,4 +380,4 @@ class Torch(unittest.TestCase):
 
 if __name__ == "__main__":
     workers.main({function.__name__: function for function in (
-        exact, two_bits, special, chooses, over_some, dies)})
+        exact, two_bits, special, chooses, over_some, wrong, dies)})

@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Optional, Union
 
 from torch.nn.parallel import DistributedDataParallel
 
-from ..errors import Unsupported, WrongOrder
+from ..errors import Unsupported, UsageError, WrongOrder
 from ._diloco import DiLoCo
 from ._hook import State, hook, states
 from ._replicas import Replicas, sharded_modules
@@ -56,7 +56,10 @@ def compress(model: Any, gc_type: str = "2bit", *, replicas: Optional[Any] = Non
     """
     if any(state.model() is model for state in states()):
         raise WrongOrder("the model is compressed already")
-    if replicas is not None and sharded_modules(model):
+    if replicas is not None:
+        if not sharded_modules(model):
+            raise UsageError("replicas= is for a model of fully_shard (FSDP2, torch 2.6 or "
+                             "newer); DistributedDataParallel has process_group=")
         return Replicas(model, gc_type, replicas, **options)
     _refuse_others(model)
     state = State(model, gc_type, **options)

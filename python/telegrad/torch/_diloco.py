@@ -10,7 +10,7 @@ from ..errors import Error, UsageError
 from ..optimizer import Rescale
 from ..store import Store
 from ._hook import names_of
-from ._meeting import job_of_group, ranks_of
+from ._meeting import check_names, job_of_group, ranks_of
 from ._residuals import Residuals
 
 
@@ -49,6 +49,7 @@ class DiLoCo:
                  outer: Optional[Callable[[List[Any]], Any]] = None,
                  gc_type: str = "2bit", threshold: str = "auto", min_bytes: int = 0,
                  **job_options: Any) -> None:
+        check_names(job_options, DiLoCo)
         if sync_every < 1:
             raise UsageError(f"sync_every={sync_every}: 1 or more")
         names = names_of(model)

@@ -20,7 +20,7 @@ from ..job import is_failing
 from ..optimizer import Rescale
 from ..store import Store
 from ._auto import Choice, check_optimizer
-from ._meeting import job_of_group
+from ._meeting import check_names, job_of_group
 from ._residuals import Residuals
 
 _FLAG = "telegrad.finite/"  # before a parameter's name: whether its bucket is finite
@@ -107,6 +107,7 @@ class State:
                  min_bytes: int = 0, warmup_steps: int = 0, guard: bool = True,
                  servers: Optional[int] = None, optimizer: Optional[Any] = None,
                  allow: Optional[str] = None, verbose: bool = True, **job_options: Any) -> None:
+        check_names(job_options, State)
         names = names_of(model.module)
         if optimizer is not None:
             check_optimizer(optimizer, gc_type, allow)
@@ -342,10 +343,10 @@ class State:
             if line["has_rule"] and reason.startswith("rule ^("):
                 reason = "one-dimensional"
             by_setting.setdefault((line["codec"], reason), []).append(line["num_elems"])
-        parts = [f"{codec} for {len(sizes)} tensors of {sum(sizes):,} elements ({reason})"
-                 for (codec, reason), sizes in by_setting.items()]
-        return (f"{self.num_workers} workers, {self._job.num_servers} servers beside them; "
-                + ", ".join(parts))
+        parts = [f"{codec} for {_count(len(sizes), 'tensor')} of {sum(sizes):,} elements "
+                 f"({reason})" for (codec, reason), sizes in by_setting.items()]
+        return (f"{_count(self.num_workers, 'worker')}, "
+                f"{_count(self._job.num_servers, 'server')} beside them; " + ", ".join(parts))
 
     def _tell(self, decisions: List[Dict[str, Any]]) -> None:
         for made in decisions:
@@ -367,6 +368,10 @@ def _close_if_alive(reference: "weakref.ref[State]") -> None:
     # After an error the job fails, and nobody leaves it in order.
     if state is not None and state._job._handle and not is_failing():
         state.close()
+
+
+def _count(num: int, what: str) -> str:
+    return f"{num} {what}" + ("" if num == 1 else "s")
 
 
 def _ratio(stats: Dict[str, int], side: str) -> float:

@@ -1,6 +1,8 @@
 """How the ranks of torch.distributed find each other as members of a job."""
 from __future__ import annotations
 
+import difflib
+import inspect
 import os
 import secrets
 import socket
@@ -23,6 +25,21 @@ def ranks_of(group: Optional[Any]) -> List[int]:
         return list(range(dist.get_world_size()))
     known = getattr(dist, "get_process_group_ranks", None)  # from torch 2.0 on
     return list(known(group) if known else dist.distributed_c10d._pg_group_ranks[group])
+
+
+def check_names(options: Dict[str, Any], owner: Any) -> None:
+    """Of arguments that `owner` does not have itself, before anything is sent.
+
+    Raises:
+        telegrad.UsageError: one that a job does not have, either.
+    """
+    of_job = inspect.signature(Job).parameters
+    known = [*inspect.signature(owner).parameters, *of_job]
+    for name in options:
+        if name not in of_job:
+            close = difflib.get_close_matches(name, known, 1)
+            raise UsageError(f"no argument {name!r}"
+                             + (f"; there is {close[0]!r}" if close else ""))
 
 
 class _Board:

@@ -14,7 +14,7 @@ from ..optimizer import Rescale
 from ..store import Store
 from ._auto import Choice, check_optimizer
 from ._hook import remember
-from ._meeting import job_of_group, ranks_of
+from ._meeting import check_names, job_of_group, ranks_of
 from ._residuals import Residuals
 
 
@@ -75,6 +75,7 @@ class Replicas:
                  nonfinite: str = "error", min_bytes: int = 0, warmup_steps: int = 0,
                  guard: bool = True, allow: Optional[str] = None,
                  optimizer: Optional[Any] = None, **job_options: Any) -> None:
+        check_names(job_options, Replicas)
         if optimizer is not None:
             check_optimizer(optimizer, gc_type, allow)
         modules = {name: module for name, module in sharded_modules(model).items()
