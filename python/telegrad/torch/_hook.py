@@ -287,7 +287,7 @@ class State:
         stats = self._last_stats
         return {"decisions": self._decisions, "steps": self.steps,
                 "waited_s": self.waited_s, "workers": self.num_workers,
-                "push_ratio": _ratio(stats, "push"), "pull_ratio": _ratio(stats, "pull"),
+                "push_ratio": ratio(stats, "push"), "pull_ratio": ratio(stats, "pull"),
                 "auto": list(self._choice.decisions) if self._choice else [], **stats}
 
     def timeline(self, on: bool = True) -> List[Dict[str, Any]]:
@@ -374,7 +374,8 @@ def _count(num: int, what: str) -> str:
     return f"{num} {what}" + ("" if num == 1 else "s")
 
 
-def _ratio(stats: Dict[str, int], side: str) -> float:
+def ratio(stats: Dict[str, Any], side: str) -> float:
+    """Raw bytes to those that were sent, of "push" or "pull"."""
     wire = stats[f"{side}_wire_bytes"]
     return stats[f"{side}_raw_bytes"] / wire if wire > 0 else 1.0
 

@@ -13,7 +13,7 @@ from ..errors import Error, Unsupported, UsageError
 from ..optimizer import Rescale
 from ..store import Store
 from ._auto import Choice, check_optimizer
-from ._hook import remember
+from ._hook import ratio, remember
 from ._meeting import check_names, job_of_group, ranks_of
 from ._residuals import Residuals
 
@@ -152,12 +152,13 @@ class Replicas:
 
     def report(self) -> Dict[str, Any]:
         """``decisions`` of each module, ``waited_s``, ``workers`` (replicas), what
-        ``auto`` decided for this rank's shards, and bytes of this rank as
-        `telegrad.Store.stats`."""
+        ``auto`` decided for this rank's shards, bytes of this rank as
+        `telegrad.Store.stats`, ``push_ratio`` and ``pull_ratio``."""
+        stats = self._store.stats()
         return {"decisions": self._store.report(), "waited_s": self.waited_s,
                 "workers": self.num_workers,
-                "auto": list(self._choice.decisions) if self._choice else [],
-                **self._store.stats()}
+                "push_ratio": ratio(stats, "push"), "pull_ratio": ratio(stats, "pull"),
+                "auto": list(self._choice.decisions) if self._choice else [], **stats}
 
     def state_dict(self) -> Dict[str, Any]:
         """What codecs keep of this rank's shards, for `torch.save`; each rank has its own.

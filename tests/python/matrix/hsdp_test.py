@@ -87,7 +87,7 @@ def two_bits(mesh, replica):
                 total = total + sent.astype(np.float32)
             assert np.array_equal(got[name], total / 2), (step, name)
     report = telegrad.torch.report(ours)
-    assert report["push_raw_bytes"] > 8 * report["push_wire_bytes"], report
+    assert report["push_ratio"] > 8, report
     state.close()
     return [line["name"] for line in report["decisions"]]
 
@@ -214,7 +214,7 @@ def chooses(_):
     later = state.report()
     state.close()
     return ["; ".join(f"{made['choice']}: {made['why']}" for made in found["auto"]),
-            later["auto"][0]["choice"], later["push_raw_bytes"] / later["push_wire_bytes"]]
+            later["auto"][0]["choice"], later["push_ratio"]]
 
 
 def close_to_native(mesh, policy):
