@@ -88,8 +88,7 @@ typedef struct telegrad_job_options {
   double join_timeout_s;      /* 60 */
   double dead_timeout_s;      /* 10: silence that means death */
   double operation_timeout_s; /* 300: of one operation, gather or barrier */
-  int32_t hosts_part; /* 1: the worker sums a part for the others, as stores of
-                         type "allreduce" need it; then no server is anywhere */
+  int32_t hosts_part; /* 1: workers sum, for stores "allreduce"; no servers */
   int32_t reserved;
   const char* gdr; /* NULL: no tensors on GPUs; else as --gdr: "auto" */
 } telegrad_job_options;

@@ -58,7 +58,7 @@ class DiLoCo:
         self._inner, self._sync_every = inner, sync_every
         self.steps = 0
         self._group = job_options.get("group")
-        self._job = job_of_group(**job_options)
+        self._job = job_of_group(parameters=self._parameters, **job_options)
         try:
             self._store = Store(self._job)
             self._store.set_compression(type=gc_type, threshold=threshold,

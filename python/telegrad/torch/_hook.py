@@ -121,7 +121,7 @@ class State:
         if dense_1d and one_dimensional:
             all_rules.append("^(" + "|".join(map(re.escape, one_dimensional)) + ")$=none")
         self._job = job_of_group(servers=servers, group=model.process_group,
-                                 **job_options)
+                                 parameters=parameters.values(), **job_options)
         try:
             self._store = Store(self._job)
             self._store.set_compression(

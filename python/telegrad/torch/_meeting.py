@@ -8,7 +8,7 @@ import secrets
 import socket
 import time
 from datetime import timedelta
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 import torch.distributed as dist
 
@@ -100,11 +100,12 @@ def _addresses(board: _Board, rank: int, world: int,
 
 def job_of_group(servers: Optional[int] = None, bind: Optional[str] = None,
                  hosts_part: bool = False, group: Optional[Any] = None,
-                 **options: Any) -> Job:
+                 parameters: Iterable[Any] = (), **options: Any) -> Job:
     """A job of a process group's ranks (None: of the default one); all call it. Its
     rank 0 has the scheduler, the first `servers` ranks (all, unless it says otherwise)
     have one server each; with `hosts_part` there are none. Address and secret travel
-    through the default group's store.
+    through the default group's store. Where some of `parameters` are on a GPU network
+    cards may use its memory, unless the option `gdr` says otherwise.
 
     Raises:
         telegrad.UsageError: an argument that cannot be, on all ranks.
@@ -119,6 +120,7 @@ def job_of_group(servers: Optional[int] = None, bind: Optional[str] = None,
         raise UsageError(f"servers={servers}: 1 to {world}, one beside each rank")
     timeout = float(options.get("join_timeout", 60))
     board = _Board(timeout, ranks)
+    options.setdefault("gdr", "auto" if any(p.is_cuda for p in parameters) else None)
     options.update(rank=rank, num_workers=world, num_servers=servers,
                    servers_here=int(rank < servers and not hosts_part),
                    hosts_part=hosts_part)

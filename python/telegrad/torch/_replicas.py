@@ -93,7 +93,7 @@ class Replicas:
             "guard": guard, "allow": allow}
         group = _group_of(replicas)
         self.model: Callable[[], Any] = weakref.ref(model)
-        self._job = job_of_group(group=group, **job_options)
+        self._job = job_of_group(group=group, parameters=model.parameters(), **job_options)
         try:
             self._store = Store(self._job)
             self._store.set_compression(type=gc_type, **setting)
