@@ -190,7 +190,7 @@ def diloco():
         torch.manual_seed(5 + RANK)  # rank 0's weights count
         model = torch.nn.Linear(24, 40)
         inner = torch.optim.SGD(model.parameters(), lr=0.125)
-        ours = telegrad.torch.DiLoCo(model, inner, sync_every=3, gc_type=codec)
+        ours = telegrad.torch.DiLoCo(model, inner, sync_every=3, gc_type=codec, servers=1)
         torch.manual_seed(5)
         anchor = torch.nn.Linear(24, 40)
         residuals = [[np.zeros(p.shape, np.float32) for p in anchor.parameters()]

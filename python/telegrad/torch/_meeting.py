@@ -16,6 +16,9 @@ from ..errors import Error, JoinTimeout, UsageError, WrongOrder
 from ..job import Job
 
 _REFUSED = "!"  # before the reason, in place of an address
+# What a job has that the process group says.
+_BY_THE_GROUP = {"scheduler", "has_scheduler", "secret", "rank", "num_workers", "num_servers",
+                 "servers_here", "role", "from_launcher"}
 _num_meetings: Dict[Tuple[int, ...], int] = {}  # of these ranks
 
 
@@ -31,10 +34,10 @@ def check_names(options: Dict[str, Any], owner: Any) -> None:
     """Of arguments that `owner` does not have itself, before anything is sent.
 
     Raises:
-        telegrad.UsageError: one that a job does not have, either.
+        telegrad.UsageError: one that `job_of_group` does not take, either.
     """
-    of_job = inspect.signature(Job).parameters
-    known = [*inspect.signature(owner).parameters, *of_job]
+    of_job = {*inspect.signature(Job).parameters, "servers", "group"} - _BY_THE_GROUP
+    known = [*inspect.signature(owner).parameters, *sorted(of_job)]
     for name in options:
         if name not in of_job:
             close = difflib.get_close_matches(name, known, 1)
