@@ -38,6 +38,7 @@ inline std::string FlagLike(const CLI::App& app, const std::string& flag) {
     for (const std::string& name : option->get_lnames()) {
       const std::string full = "--" + name;
       const bool has_words =
+          flag.substr(0, 2) == "--" &&
           (full + "-").find(flag.substr(1) + "-") != std::string::npos;
       if (has_words && (longer.empty() || full.size() < longer.size())) {
         longer = full;

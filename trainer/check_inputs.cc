@@ -6,6 +6,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
+#include "base/of_flag.h"
 #include "base/status_macros.h"
 #include "kvstore/kvstore.h"
 #include "kvstore/tuning/machine_detection.h"
@@ -67,18 +68,17 @@ absl::Status CheckTraining(const TrainOptions& options, int workers) {
   ASSIGN_OR_RETURN(NetworkSpec spec, RequestedSpec(options));
   size_t samples = 0;
   if (!options.benchmark) {
-    ASSIGN_OR_RETURN(const DatasetShape data,
-                     FindDataset(options.data, RequestedData(options, spec)));
+    ASSIGN_OR_RETURN(
+        const DatasetShape data,
+        OfFlag("--data", options.data,
+               FindDataset(options.data, RequestedData(options, spec))));
     samples = data.num_training;
     Fit(data, spec);
   }
   const auto shape = ShapeOf(spec);
   if (!shape.ok()) {
-    return absl::Status(
-        shape.status().code(),
-        absl::StrCat(options.benchmark ? "" : "--data ",
-                     options.benchmark ? "" : options.data,
-                     options.benchmark ? "" : ": ", shape.status().message()));
+    return options.benchmark ? shape.status()
+                             : OfFlag("--data", options.data, shape.status());
   }
   if (options.batch_size < shape->least_batch) {
     return absl::InvalidArgumentError(

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/of_flag.h"
 #include "base/status_macros.h"
 #include "base/units.h"
 #include "compression/codec_spec.h"
@@ -116,7 +117,8 @@ absl::Status FillSettings(const RawCompressionFlags& raw,
   ASSIGN_OR_RETURN(gc.threshold, ParseThreshold(raw.threshold));
   base.threshold = raw.threshold;
   RETURN_IF_ERROR(ParseAllowedCodecs("--gc-allow", raw.gc_allow, gc));
-  ASSIGN_OR_RETURN(gc.min_bytes, ParseBytes(raw.min_bytes));
+  ASSIGN_OR_RETURN(gc.min_bytes, OfFlag("--gc-min-bytes", raw.min_bytes,
+                                        ParseBytes(raw.min_bytes)));
   gc.rules = raw.rules;
   if (options.gc_dense_1d) {
     gc.rules =
@@ -129,9 +131,12 @@ absl::Status FillSettings(const RawCompressionFlags& raw,
   ASSIGN_OR_RETURN(gc.nonfinite, ParseNonFinitePolicy(raw.nonfinite));
   ASSIGN_OR_RETURN(base.update_on, ParseUpdateOn(raw.update_on));
   RETURN_IF_ERROR(CheckCodecRules(raw.rules));
-  const std::string& list = options.has_comparison ? raw.compare : raw.gc_type;
+  const bool compares = options.has_comparison;
+  const std::string& list = compares ? raw.compare : raw.gc_type;
+  const char* const flag = compares ? "--compare" : "--gc-type";
   for (const absl::string_view text : absl::StrSplit(list, ',')) {
-    ASSIGN_OR_RETURN(Setting setting, ParseSetting(text, base));
+    ASSIGN_OR_RETURN(Setting setting,
+                     OfFlag(flag, text, ParseSetting(text, base)));
     options.settings.push_back(std::move(setting));
   }
   return absl::OkStatus();

@@ -156,8 +156,8 @@ absl::Status ParseSeeds(const std::string& list, TrainOptions& options) {
   for (const absl::string_view text : absl::StrSplit(list, ',')) {
     uint64_t seed = 0;
     if (!absl::SimpleAtoi(text, &seed)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--seed: '", text, "' is not a number"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--seed: '", text, "' is not a number; several have commas: 0,1,2"));
     }
     options.seeds.push_back(seed);
   }

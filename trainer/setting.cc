@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/of_flag.h"
 #include "base/status_macros.h"
 #include "base/units.h"
 #include "compression/codec_spec.h"
@@ -109,7 +110,9 @@ absl::Status SettleTierOne(const StoreTraits& traits, TrainOptions& options) {
 }  // namespace
 
 absl::Status SettleStore(TrainOptions& options) {
-  ASSIGN_OR_RETURN(const StoreTraits traits, FindStoreType(options.kv_store));
+  ASSIGN_OR_RETURN(
+      const StoreTraits traits,
+      OfFlag("--kv-store", options.kv_store, FindStoreType(options.kv_store)));
   const auto refuse = [&](absl::string_view what) {
     return absl::InvalidArgumentError(
         absl::StrCat("--kv-store ", options.kv_store, " ", what));

@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/of_flag.h"
 #include "base/status_macros.h"
 #include "trainer/checkpointing.h"
 #include "trainer/loss_scale.h"
@@ -249,7 +250,8 @@ DatasetRequest RequestedData(const TrainOptions& options,
 }
 
 absl::StatusOr<NetworkSpec> RequestedSpec(const TrainOptions& options) {
-  ASSIGN_OR_RETURN(NetworkSpec spec, DefaultSpec(options.network));
+  ASSIGN_OR_RETURN(NetworkSpec spec, OfFlag("--network", options.network,
+                                            DefaultSpec(options.network)));
   if (!options.image_shape.empty()) {
     ASSIGN_OR_RETURN(const auto shape, ParseImageShape(options.image_shape));
     spec.channels = shape[0];

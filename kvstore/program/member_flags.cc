@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "base/of_flag.h"
 #include "base/status_macros.h"
 #include "kvstore/connections.h"
 #include "topology/apply.h"
@@ -116,7 +117,8 @@ void AddMemberFlags(CLI::App& app, MemberFlags& flags) {
 
 absl::Status FinishMemberFlags(const CLI::App& app, MemberFlags& flags) {
   flags.has_servers = app.count("--servers") > 0;
-  ASSIGN_OR_RETURN(flags.link_spec, ParseLink(flags.link));
+  ASSIGN_OR_RETURN(flags.link_spec,
+                   OfFlag("--link", flags.link, ParseLink(flags.link)));
   if (!flags.plan.empty()) {
     ASSIGN_OR_RETURN(flags.given_plan, LoadPlan(flags.plan));
     if (app.count("--connections") == 0) flags.connections = "auto";

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "base/of_flag.h"
 #include "base/status_macros.h"
 #include "base/units.h"
 #include "kvstore/connections.h"
@@ -137,9 +138,11 @@ void AddNetworkFlags(CLI::App& app, const std::string& default_sizes,
 
 absl::Status FinishOptions(NetworkOptions& options) {
   if (!options.size_text.empty()) {
-    ASSIGN_OR_RETURN(options.sizes, ParseSizes(options.size_text));
+    ASSIGN_OR_RETURN(options.sizes, OfFlag("--size", options.size_text,
+                                           ParseSizes(options.size_text)));
   }
-  RETURN_IF_ERROR(ParseLink(options.link).status());
+  RETURN_IF_ERROR(
+      OfFlag("--link", options.link, ParseLink(options.link).status()));
   RETURN_IF_ERROR(PayloadDevice(options.memory, 0).status());
   if (options.warmup == 0 && options.iterations == 0) {
     return absl::InvalidArgumentError(

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "base/of_flag.h"
 #include "base/status_macros.h"
 #include "compression/codec_spec.h"
 #include "kvstore/kvstore.h"
@@ -100,7 +101,8 @@ void AddPushPullFlags(CLI::App& app, PushPullOptions& options) {
 }
 
 absl::Status SettlePlan(const CLI::App& app, PushPullOptions& options) {
-  ASSIGN_OR_RETURN(const CodecSpec spec, ParseCodecSpec(options.type));
+  ASSIGN_OR_RETURN(const CodecSpec spec, OfFlag("--gc-type", options.type,
+                                                ParseCodecSpec(options.type)));
   if (app.count("--gc-threshold") > 0 && options.network.given == nullptr &&
       !spec.codec->traits().needs_threshold) {
     return absl::InvalidArgumentError(

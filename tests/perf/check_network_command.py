@@ -61,7 +61,7 @@ def check_refused(program, transport):
              "--servers", "1", "--check", "--size", "1024G"),
             (2, ["'nonet'", "vgg16"], "--profile", "nonet"),
             (2, ["--gc-threshold has no effect"], "--gc-threshold", "1"),
-            (2, ["'3bit'", "2bit"], "--gc-type", "3bit"),
+            (2, ["--gc-type 3bit: ", "2bit"], "--gc-type", "3bit"),
             (2, ["no flag '--sizes'; did you mean --size?",
                  "telegrad-perf pushpull --help"], "--sizes", "4K"),
             (2, ["--workers", "1 to 512", "pushpull --help"], "--workers", "0"),

@@ -1,0 +1,25 @@
+#pragma once
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+namespace telegrad {
+
+// What is wrong with the value that a flag was given, behind both:
+// "--link fast: ...".
+inline absl::Status OfFlag(absl::string_view flag, absl::string_view value,
+                           const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(),
+                      absl::StrCat(flag, " ", value, ": ", status.message()));
+}
+template <typename T>
+absl::StatusOr<T> OfFlag(absl::string_view flag, absl::string_view value,
+                         absl::StatusOr<T> result) {
+  if (result.ok()) return result;
+  return OfFlag(flag, value, result.status());
+}
+
+}  // namespace telegrad
