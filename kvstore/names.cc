@@ -5,38 +5,38 @@ namespace telegrad {
 namespace {
 
 template <typename T>
-struct Name {
+struct Named {
   T value;
   const char* text;
 };
 
-constexpr Name<ReplyMode> kReplyModes[] = {{ReplyMode::kSum, "sum"},
-                                           {ReplyMode::kReencode, "reencode"},
-                                           {ReplyMode::kAuto, "auto"},
-                                           {ReplyMode::kDense, "dense"}};
-constexpr Name<NonFinitePolicy> kPolicies[] = {
+constexpr Named<ReplyMode> kReplyModes[] = {{ReplyMode::kSum, "sum"},
+                                            {ReplyMode::kReencode, "reencode"},
+                                            {ReplyMode::kAuto, "auto"},
+                                            {ReplyMode::kDense, "dense"}};
+constexpr Named<NonFinitePolicy> kPolicies[] = {
     {NonFinitePolicy::kError, "error"},
     {NonFinitePolicy::kSkip, "skip"},
     {NonFinitePolicy::kZero, "zero"},
     {NonFinitePolicy::kPropagate, "propagate"}};
-constexpr Name<UpdateOn> kUpdateOns[] = {{UpdateOn::kWorker, "worker"},
-                                         {UpdateOn::kServer, "server"}};
-constexpr Name<OptimizerKind> kOptimizers[] = {
+constexpr Named<UpdateOn> kUpdateOns[] = {{UpdateOn::kWorker, "worker"},
+                                          {UpdateOn::kServer, "server"}};
+constexpr Named<OptimizerKind> kOptimizers[] = {
     {OptimizerKind::kSgd, "sgd"},         {OptimizerKind::kNag, "nag"},
     {OptimizerKind::kAdam, "adam"},       {OptimizerKind::kAdamW, "adamw"},
     {OptimizerKind::kAdagrad, "adagrad"}, {OptimizerKind::kRmsProp, "rmsprop"}};
-constexpr Name<PackingMode> kPackingModes[] = {{PackingMode::kPlain, "plain"},
-                                               {PackingMode::kRadix, "radix"},
-                                               {PackingMode::kAuto, "auto"}};
+constexpr Named<PackingMode> kPackingModes[] = {{PackingMode::kPlain, "plain"},
+                                                {PackingMode::kRadix, "radix"},
+                                                {PackingMode::kAuto, "auto"}};
 
-constexpr Name<std::optional<bool>> kTierOnes[] = {
+constexpr Named<std::optional<bool>> kTierOnes[] = {
     {std::nullopt, "auto"}, {false, "off"}, {true, "on"}};
 
 template <typename T, size_t kCount>
 absl::StatusOr<T> Parse(absl::string_view what, absl::string_view text,
-                        const Name<T> (&names)[kCount]) {
+                        const Named<T> (&names)[kCount]) {
   std::string known;
-  for (const Name<T>& name : names) {
+  for (const Named<T>& name : names) {
     if (text == name.text) return name.value;
     absl::StrAppend(&known, known.empty() ? "" : ", ", name.text);
   }
@@ -45,8 +45,8 @@ absl::StatusOr<T> Parse(absl::string_view what, absl::string_view text,
 }
 
 template <typename T, size_t kCount>
-const char* Find(T value, const Name<T> (&names)[kCount]) {
-  for (const Name<T>& name : names) {
+const char* Find(T value, const Named<T> (&names)[kCount]) {
+  for (const Named<T>& name : names) {
     if (name.value == value) return name.text;
   }
   return "unknown";

@@ -73,8 +73,9 @@ absl::Status DistServer::Start() {
 
 absl::Status DistServer::Listen() {
   const TimePoint deadline = Clock::now() + options_.job.timing.join;
-  ASSIGN_OR_RETURN(path_,
-                   AgreeOnPath(*control_, options_.job.path(), deadline));
+  PathOptions options = options_.job.path();
+  options.gdr = std::nullopt;  // sums are in host memory
+  ASSIGN_OR_RETURN(path_, AgreeOnPath(*control_, options, deadline));
   ranks_ = RanksThatPush(path_.plan, control_->membership().workers.size());
   num_workers_ = static_cast<int>(ranks_.size());
   worker_sessions_.assign(ranks_.size(), nullptr);
