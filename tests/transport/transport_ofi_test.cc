@@ -1,13 +1,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/random.h"
 #include "tests/testing/status_matchers.h"
@@ -47,6 +51,39 @@ TEST(OfiTransport, DetailsNameProviderDomainAndDeviceMemory) {
                   "FI_HMEM (yes|no), records of [0-9]+ bytes"));
   ASSERT_THAT(shm.status, IsOk());
   EXPECT_THAT(shm.context->info().details, HasSubstr("provider shm"));
+}
+
+// Who was killed leaves memory that is named after its number. Once a later
+// process has this number it looks like its own.
+TEST(OfiTransport, ShmTakesTheNumberOfAProcessThatWasKilled) {
+  namespace fs = std::filesystem;
+  const Node living(OptionsOf("shm"));
+  ASSERT_THAT(living.status, IsOk());
+  const std::string own = absl::StrCat(getpid(), ":", getuid(), ":");
+  std::set<fs::path> mine;
+  for (const auto& each : fs::directory_iterator("/dev/shm")) {
+    const std::string name = each.path().filename();
+    if (absl::StartsWith(name, own)) mine.insert(each.path());
+  }
+  ASSERT_FALSE(mine.empty());
+  std::set<fs::path> left;
+  for (int i = 0; i < 32; ++i) {
+    const fs::path path = absl::StrCat("/dev/shm/", own, i);
+    if (mine.count(path) > 0) continue;
+    fs::copy_file(*mine.begin(), path);
+    fs::last_write_time(
+        path, fs::file_time_type::clock::now() - std::chrono::hours(1));
+    left.insert(path);
+  }
+  const Node later(OptionsOf("shm"));
+  EXPECT_THAT(later.status, IsOk());
+  for (const fs::path& each : mine) EXPECT_TRUE(fs::exists(each)) << each;
+  // One of the names may be the later one's now.
+  size_t num_left = 0;
+  for (const fs::path& each : left) num_left += fs::exists(each) ? 1 : 0;
+  EXPECT_LE(num_left, 1u);
+  if (later.status.ok()) return;
+  for (const fs::path& each : left) fs::remove(each);
 }
 
 TEST(OfiTransport, UnusableOptionsAreErrors) {

@@ -64,6 +64,7 @@ Fabric::~Fabric() {
 }
 
 absl::Status Fabric::Open() {
+  RemoveForerunners(*info_);
   fid_fabric* fabric = nullptr;
   RETURN_IF_ERROR(
       CheckFi("fi_fabric", fi_fabric(info_->fabric_attr, &fabric, nullptr)));

@@ -6,12 +6,15 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <system_error>
 #include <vector>
 
@@ -20,6 +23,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "base/socket.h"
 #include "base/status_macros.h"
 
@@ -266,6 +270,44 @@ bool RemoveLeftovers(const fi_info& info, const std::string& peers) {
   if (statm.is_open() && statm >> pages && pages > 0) return false;
   (void)shm_unlink(absl::StrCat("/", name).c_str());
   return true;
+}
+
+namespace {
+
+// How long this process has been there; 0: unknown.
+double OwnAge() {
+  std::ifstream file("/proc/self/stat");
+  const std::string stat{std::istreambuf_iterator<char>(file), {}};
+  // The program's name may have spaces: field 22 is the 20th behind it.
+  const std::vector<absl::string_view> fields =
+      absl::StrSplit(absl::string_view(stat).substr(stat.rfind(')') + 1), ' ');
+  double ticks = 0;
+  timespec now{};
+  if (fields.size() < 21 || !absl::SimpleAtod(fields[20], &ticks) ||
+      clock_gettime(CLOCK_BOOTTIME, &now) != 0) {
+    return 0;
+  }
+  return static_cast<double>(now.tv_sec) +
+         1e-9 * static_cast<double>(now.tv_nsec) -
+         ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+}  // namespace
+
+void RemoveForerunners(const fi_info& info) {
+  namespace fs = std::filesystem;
+  const double age = OwnAge();
+  if (!IsShm(info) || age <= 0) return;
+  const std::string own = absl::StrCat(getpid(), ":", getuid(), ":");
+  std::error_code error;
+  for (const fs::directory_entry& each :
+       fs::directory_iterator("/dev/shm", error)) {
+    if (!absl::StartsWith(each.path().filename().string(), own)) continue;
+    const auto written = fs::last_write_time(each.path(), error);
+    const std::chrono::duration<double> since =
+        fs::file_time_type::clock::now() - written;
+    if (!error && since.count() > age) fs::remove(each.path(), error);
+  }
 }
 
 }  // namespace telegrad::ofi

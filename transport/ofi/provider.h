@@ -31,6 +31,10 @@ absl::Status CheckFi(absl::string_view what, int result);
 absl::StatusOr<InfoPtr> ChooseProvider(const TransportOptions& options);
 
 bool IsShm(const fi_info& info);
+// Removes memory of shm that is named after this process's number and older
+// than it: of one that was killed and had the same number, for which shm would
+// take this process, and refuse the name (FI_EBUSY).
+void RemoveForerunners(const fi_info& info);
 // TransportContext::ChecksPackets.
 bool ChecksPackets(const fi_info& info);
 // Whether connections get endpoints of their own for large payloads.
