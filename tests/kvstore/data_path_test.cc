@@ -57,6 +57,8 @@ TEST(DataPath, OneMachineHasItsMemory) {
   MemberFacts server = local;
   server.name = "server/0";
   EXPECT_EQ(MustPath({local, server}).transport, "ucx");
+  EXPECT_THAT(Lines(MustPath({local, server})),
+              Contains("memory host: nothing leaves the machine"));
   EXPECT_THAT(RequestPath(std::vector{local, server})->notes, IsEmpty());
   // Of a machine of which nothing is known, beyond loopback: what always works.
   local.interface = server.interface = "";

@@ -54,6 +54,11 @@ Decision Cards(const Plan& plan) {
 }
 
 Decision Memory(const Plan& plan) {
+  if (plan.machines.empty() && plan.network == NetworkKind::kLocal) {
+    return {.what = Decision::Kind::kMemory,
+            .choice = Name(MemoryPath::kHost),
+            .why = "nothing leaves the machine"};
+  }
   std::map<std::pair<std::string, std::string>, int> counts;
   for (const MachinePlan& machine : plan.machines) {
     for (const GpuPlan& gpu : machine.gpus) {
