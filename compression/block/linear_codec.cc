@@ -2,6 +2,7 @@
 #include "compression/block/block_codecs.h"
 #include "compression/block/scaled_codec.h"
 #include "compression/device_kernels.h"
+#include "kernels/gather.h"
 
 namespace telegrad {
 namespace {
@@ -53,7 +54,8 @@ class PreparedLinear : public ScaledCodec {
                              num_elems(), format(), params.nonfinite,
                              AsCodes(out), &result->stats, stream);
     if (!has_residual_) {
-      kernels().scale_f32(0, num_elems(), AsFloats(state.residual), stream);
+      kernels::GatherKernelsOf(kernels().device)
+          .clear(4 * num_elems(), state.residual.data, stream);
     }
     return absl::OkStatus();
   }

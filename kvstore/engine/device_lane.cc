@@ -119,6 +119,7 @@ void DeviceLane::QueueDowns() {
 }
 
 void DeviceLane::EndUp() {
+  if (std::exchange(has_arrived_, false)) queue_->SeeCardWrites();
   if (!std::exchange(has_up_, false)) return;
   queue_->Record(up_event_, up_);
   queue_->WaitOn(compute_, up_event_);

@@ -48,8 +48,8 @@ class DeviceLane {
   void Up(Bytes to, ConstBytes from);
   // To what kernels so far use.
   void UpAfterKernels(Bytes to, ConstBytes from);
-  // Kernels and copies from now on see what the network has brought so far.
-  void TakeArrived() { queue_->SeeCardWrites(); }
+  // Kernels behind EndUp see what the network has brought so far.
+  void TakeArrived() { has_arrived_ = true; }
   // Queued by Submit; those of one `block` of memory that lie there and on the
   // host as neighbours do, at most kMirrorGap apart, as one copy.
   void Down(Bytes to, ConstBytes from, const void* block = nullptr);
@@ -115,6 +115,7 @@ class DeviceLane {
   DeviceBatch batch_;
   absl::Status launched_;
   bool has_up_ = false;
+  bool has_arrived_ = false;
   std::vector<Copy> downs_;
   std::atomic<int64_t> up_bytes_{0};
   std::atomic<int64_t> down_bytes_{0};

@@ -26,10 +26,11 @@ class Steps {
  public:
   explicit Steps(const std::string& type,
                  const std::vector<TensorSpec>& tensors = kTensors,
-                 size_t chunk_elems = kChunk)
+                 size_t chunk_elems = kChunk,
+                 const std::string& memory = "host")
       : queue_(kernels::MakeDeviceQueue(kGpu, nullptr)),
         stream_(queue_->MakeStream(0)),
-        cluster_(ConfigOf(type, chunk_elems)),
+        cluster_(ConfigOf(type, chunk_elems, memory)),
         worker_(cluster_.MakeWorker(0)) {
     cluster_.StartServers();
     for (const TensorSpec& tensor : tensors) {
@@ -77,8 +78,10 @@ class Steps {
   }
 
  private:
-  static ClusterConfig ConfigOf(const std::string& type, size_t chunk_elems) {
+  static ClusterConfig ConfigOf(const std::string& type, size_t chunk_elems,
+                                const std::string& memory) {
     ClusterConfig config;
+    config.memory = memory;
     config.workers = 1;
     config.chunk_elems = chunk_elems;
     config.compression.type = type;

@@ -107,6 +107,21 @@ TEST(SimtStore, SendsSmallDenseTensorsAsOneCopy) {
   }
 }
 
+// Answers that the network puts there are flushed before they are decoded, of
+// all that have come together once. The device gives such writes no order.
+TEST(SimtStore, SeesWhatTheNetworkHasWritten) {
+  for (const bool has_cards : {true, false}) {
+    Steps steps("2bit", testing::kTensors, testing::kChunk,
+                has_cards ? "staged" : "host");
+    for (int step = 0; step < 2; ++step) ASSERT_THAT(steps.Run(), IsOk());
+    const simt::Counters before = simt::Counted();
+    ASSERT_THAT(steps.Run(), IsOk());
+    const uint64_t flushes = (simt::Counted() - before).flushes;
+    EXPECT_GE(flushes, has_cards ? 1u : 0u);
+    EXPECT_LE(flushes, has_cards ? 4u : 0u);  // as many as chunks at most
+  }
+}
+
 // A launch that fails ends the operation and names the device.
 TEST(SimtStore, EndsWithTheDevicesError) {
   Steps steps("2bit");
