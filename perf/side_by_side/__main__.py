@@ -17,7 +17,8 @@ import tempfile
 import contestants
 from lab import Lab
 from results import default_out, plural, profile_name, rate_name
-from start import Run, Setup, check_lab, profile_file, run_once
+from start import (Run, Setup, check_lab, profile_file, program_of,
+                   run_once)
 from table import write_table
 
 
@@ -44,7 +45,14 @@ def chosen(options):
     if not able:
         flags = sorted({"--" + c.needs.replace("_", "-") for c in found})
         sys.exit(f"--only '{options.only}' needs {' and '.join(flags)}")
-    return able
+    return [each for c in able for each in with_before(c, options.before)]
+
+
+def with_before(contestant, build):
+    """It, and beside it the same by an earlier build where one is given."""
+    if not build or not isinstance(contestant, contestants.Telegrad):
+        return [contestant]
+    return [contestant, contestant.of_build(build)]
 
 
 def words_of(options):
@@ -65,6 +73,8 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--build", default="build/release",
                         help="folder of the build with telegrad-perf")
+    parser.add_argument("--before", metavar="BUILD", help="folder of an earlier "
+                        "build, whose telegrad-perf takes part, too")
     parser.add_argument("--profile", default="vgg16",
                         help="of topology/profiles, or FILE.csv")
     parser.add_argument("--rate", default="1gbit",
@@ -98,6 +108,9 @@ def parse():
                         "default in perf/results, named after what is "
                         "measured, the date and the commit")
     options = parser.parse_args()
+    if options.before and not os.access(program_of(options.before), os.X_OK):
+        parser.error(f"--before {options.before}: no program "
+                     + program_of(options.before))
     if options.rails < 1 or not 1 <= options.connections <= 64:
         parser.error("--rails from 1, --connections from 1 to 64")
     if options.paths > 1 and options.rate == "none":
@@ -128,7 +141,8 @@ def main():
                   options.cores, options.mxnet_python, options.connections,
                   num_bytes_of(shapes), options.ps_lite_benchmark)
         for round_number in range(options.repeats):
-            for contestant in taking_part:
+            # Who comes after another finds its memory at hand: turns change.
+            for contestant in taking_part[::-1 if round_number % 2 else 1]:
                 result = results[contestant.name]
                 if result["error"]:
                     continue

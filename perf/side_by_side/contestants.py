@@ -3,6 +3,7 @@
 A contestant's `start` returns [(host, environment, words)], of which the last
 prints one JSON line, in which `seconds_of` finds the times of an iteration.
 """
+import copy
 import json
 import os
 import shutil
@@ -11,6 +12,7 @@ import sys
 
 from microbenchmarks import (pingpong_environment, pingpong_words,
                              tcp_provider, ucx_words)
+from start import program_of
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 # Without progress: an iteration on a slow link takes minutes.
@@ -150,14 +152,24 @@ class OpenMpi(Contestant):
 class Telegrad(Contestant):
     """telegrad-perf pushpull, or allreduce without a codec."""
 
+    program = None  # telegrad-perf of another build than the run's
+
     def __init__(self, name, *flags, warmup=1):
         self.name = f"Telegrad {name}"
         self.flags = flags
         self.warmup = warmup
 
+    def of_build(self, build):
+        """The same by the programs of another build."""
+        twin = copy.copy(self)
+        twin.name = f"{self.name}, before"
+        twin.program = program_of(build)
+        return twin
+
     def start(self, lab, setup, run):
         is_push_pull = self.flags[0] == "pushpull"
-        words = [run.telegrad_perf, *self.flags, "--profile", run.profile,
+        program = self.program or run.telegrad_perf
+        words = [program, *self.flags, "--profile", run.profile,
                  "--transport", "tcp", "--insecure", "--rendezvous",
                  f"{lab.address(0)}:{run.port}", "--warmup",
                  str(self.warmup), "--iterations", str(run.iterations),

@@ -26,6 +26,11 @@ class Setup:
                 for i in range(self.servers)]
 
 
+def program_of(build):
+    """telegrad-perf in the folder of a build."""
+    return os.path.abspath(os.path.join(build, "perf", "telegrad-perf"))
+
+
 class Run:
     """What a contestant is started with."""
 
@@ -35,8 +40,7 @@ class Run:
         self.num_bytes = num_bytes  # of the gradients, as float32
         self.profile, self.sizes = profile, sizes
         self.iterations = iterations
-        self.telegrad_perf = os.path.abspath(
-            os.path.join(build, "perf", "telegrad-perf"))
+        self.telegrad_perf = program_of(build)
         self.telegrad_library = os.path.abspath(
             os.path.join(build, "python", "libtelegrad.so"))
         self.mxnet_python = mxnet_python
