@@ -6,6 +6,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
+#include "base/folder.h"
 #include "base/of_flag.h"
 #include "base/status_macros.h"
 #include "kvstore/kvstore.h"

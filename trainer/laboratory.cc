@@ -4,6 +4,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "base/folder.h"
 #include "base/status_macros.h"
 #include "trainer/options.h"
 #include "trainer/what_if.h"

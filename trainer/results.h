@@ -193,10 +193,6 @@ std::string ReportHtml(const std::vector<RunSummary>& runs,
                        absl::string_view command_line,
                        const ReportExtras& extras = {});
 
-// Makes the folder that `flag` names, and those above it, where they are
-// absent. InvalidArgument: it cannot be made, or nothing can be written there.
-absl::Status MakeFolder(absl::string_view flag, const std::string& directory);
-
 // The runs that WriteResults left there, with their points; none where there is
 // no summary.json. InvalidArgument names the file and what is wrong in it, or
 // both where a run comes twice. A last line of metrics.jsonl that was cut is

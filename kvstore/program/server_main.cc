@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/command_line.h"
 #include "base/exit_code.h"
+#include "base/folder.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "kvstore/program/placed_process.h"
@@ -25,6 +26,7 @@ constexpr char kDescription[] =
 struct ServerFlags : MemberFlags {
   std::string role = "server";
   int runs = 1;
+  std::string timeline;  // folder; empty: no traces
 };
 
 absl::StatusOr<std::optional<Placement>> FindPlacement(
@@ -64,6 +66,9 @@ absl::Status Serve(const ServerFlags& flags, const Placement& placement,
   for (int run = 0; run < flags.runs; ++run) {
     ASSIGN_OR_RETURN(DistOptions dist, DistOptionsOf(flags, process.job_id()));
     dist.look = [&detection] { return detection.Get(); };
+    if (!flags.timeline.empty()) {
+      dist.server_trace = absl::StrCat(flags.timeline, "/run", run);
+    }
     RETURN_IF_ERROR(process.RunNext(dist, nullptr));
   }
   return absl::OkStatus();
@@ -77,6 +82,10 @@ int Refused(const absl::Status& why) {
 int Run(const CLI::App& app, ServerFlags& flags) {
   if (const auto status = FinishMemberFlags(app, flags); !status.ok()) {
     return Refused(status);
+  }
+  if (!flags.timeline.empty()) {
+    const auto made = MakeFolder("--timeline", flags.timeline);
+    if (!made.ok()) return Refused(made);
   }
   const auto placement = FindPlacement(flags);
   if (!placement.ok()) return Refused(placement.status());
@@ -118,6 +127,9 @@ int main(int argc, char** argv) {
                  "other, at ports in a row")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
+  app.add_option("--timeline", flags.timeline,
+                 "folder for Chrome traces, one of each run: what it did in "
+                 "three steps, the 6th to 8th; DIR/run0-server0.json");
   telegrad::AddMemberFlags(app, flags);
   app.set_version_flag("--version", TELEGRAD_VERSION);
   try {

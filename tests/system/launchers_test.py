@@ -143,7 +143,8 @@ class ByHand(PlacedTest):
         common = ["--scheduler", scheduler, "--workers", "2", "--servers", "2"]
         runs = [self.start_server(*common, "--role", "scheduler",
                                   "--runs", "2")]
-        runs += [self.start_server(*common, "--runs", "2") for _ in range(2)]
+        runs += [self.start_server(*common, "--runs", "2", "--timeline", "traces")
+                 for _ in range(2)]
         runs += [self.start([*COMPARE, *common, "--out", f"out-{i}"])
                  for i in range(2)]
         self.wait_all(runs)
@@ -155,6 +156,9 @@ class ByHand(PlacedTest):
         self.assertEqual(
             sorted(written),
             sorted(self.embedded_hashes([*COMPARE, "--servers", "2"])))
+        self.assertEqual(
+            sorted(os.listdir(self.path("traces"))),
+            [f"run{run}-server{rank}.json" for run in (0, 1) for rank in (0, 1)])
 
     def test_dmlc_variables_make_it_a_server(self):
         runs = self.start_dmlc(SHORT, skip=["server 0", "scheduler"])
@@ -177,6 +181,7 @@ class ByHand(PlacedTest):
             for flags, words in (
                     (["--role", "scheduler"], [where, "free port"]),
                     (["--servers", "0"], ["--servers 0"]),
+                    (["--timeline", "/proc/x"], ["--timeline /proc/x"]),
                     (["--transport", "inproc"], ["inproc", "one process"])):
                 with self.subTest(" ".join(flags)):
                     run = self.start_server("--scheduler", where, *flags)

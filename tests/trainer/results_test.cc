@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "absl/strings/str_split.h"
+#include "base/folder.h"
 #include "tests/testing/status_matchers.h"
 
 namespace telegrad {

@@ -1,27 +1,10 @@
 #include "trainer/results.h"
 
-#include <unistd.h>
-
-#include <cerrno>
-#include <filesystem>
-#include <system_error>
-
 #include "absl/strings/str_cat.h"
 #include "base/atomic_file.h"
 #include "base/status_macros.h"
 
 namespace telegrad {
-
-absl::Status MakeFolder(absl::string_view flag, const std::string& directory) {
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  if (!error && access(directory.c_str(), W_OK | X_OK) != 0) {
-    error = std::error_code(errno, std::generic_category());
-  }
-  if (!error) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(flag, " ", directory, ": ", error.message()));
-}
 
 absl::Status WriteResults(const std::string& directory,
                           const std::vector<RunSummary>& runs,
