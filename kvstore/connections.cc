@@ -22,12 +22,4 @@ std::string CheckConnections(const std::string& text) {
   return std::string(ParseConnections(text).status().message());
 }
 
-absl::StatusOr<GdrWish> ParseGdr(absl::string_view text) {
-  for (const GdrWish wish : {GdrWish::kAuto, GdrWish::kOn, GdrWish::kOff}) {
-    if (text == Name(wish)) return wish;
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("gdr \"", text, "\" is none of auto, on, off"));
-}
-
 }  // namespace telegrad

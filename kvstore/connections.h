@@ -5,7 +5,6 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "topology/plan.h"
 
 namespace telegrad {
 
@@ -16,8 +15,5 @@ constexpr size_t kAutoConnections = 0;
 absl::StatusOr<size_t> ParseConnections(absl::string_view text);
 // What is wrong with it, for a command line; empty: nothing.
 std::string CheckConnections(const std::string& text);
-
-// "auto", "on" or "off"; InvalidArgument for all else.
-absl::StatusOr<GdrWish> ParseGdr(absl::string_view text);
 
 }  // namespace telegrad

@@ -42,6 +42,8 @@ const char* Name(MemoryPath path);  // "host", "staging", "gdr-receive", "gdr"
 
 enum class GdrWish : uint8_t { kAuto, kOff, kOn };
 const char* Name(GdrWish wish);  // "auto", "off", "on"
+// Of a name; InvalidArgument for all else.
+absl::StatusOr<GdrWish> ParseGdr(absl::string_view text);
 
 // A choice that is not the planner's to make, and who made it:
 // "--transport tcp". Without `by` the choice is open.

@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
-#include "kvstore/connections.h"
 #include "trainer/run_plan.h"
 #include "trainer/what_if.h"
 

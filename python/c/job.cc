@@ -11,7 +11,6 @@
 #include "base/socket.h"
 #include "base/status_macros.h"
 #include "base/units.h"
-#include "kvstore/connections.h"
 #include "kvstore/tuning/machine_detection.h"
 #include "transport/job/placement.h"
 

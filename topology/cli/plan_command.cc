@@ -171,9 +171,6 @@ void SetConstraints(PlanFlags& flags) {
   if (flags.memory == "host") {
     flags.request.host_memory = {true, "--memory host"};
   }
-  flags.request.gdr = flags.gdr == "on"    ? GdrWish::kOn
-                      : flags.gdr == "off" ? GdrWish::kOff
-                                           : GdrWish::kAuto;
 }
 
 // Of those that would change nothing beside others.
@@ -194,6 +191,7 @@ absl::Status CheckFlags(const PlanFlags& flags) {
 }
 
 absl::Status Run(PlanFlags& flags) {
+  ASSIGN_OR_RETURN(flags.request.gdr, ParseGdr(flags.gdr));
   ASSIGN_OR_RETURN(Calibration calibration, ReadCalibration(flags));
   if (flags.print_calibration) {
     return Print(CalibrationToJson(calibration));

@@ -277,6 +277,14 @@ const char* Name(GdrWish wish) {
   return "unknown";
 }
 
+absl::StatusOr<GdrWish> ParseGdr(absl::string_view text) {
+  for (const GdrWish wish : {GdrWish::kAuto, GdrWish::kOn, GdrWish::kOff}) {
+    if (text == Name(wish)) return wish;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("gdr \"", text, "\" is none of auto, on, off"));
+}
+
 int LeastMtu(const Machine& machine, NetworkKind network) {
   int least = 0;
   for (const Nic& nic : machine.nics) {
