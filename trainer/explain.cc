@@ -337,10 +337,8 @@ absl::StatusOr<std::string> ExplainRuns(
   for (const Setting& setting : options.settings) {
     const TrainOptions& own = OptionsOf(options, setting);
     ASSIGN_OR_RETURN(const JobSize size, JobSizeOf(own, placement));
-    ASSIGN_OR_RETURN(
-        const std::string part,
-        ExplainSetting(own, setting.own ? own.settings.front() : setting, load,
-                       size));
+    ASSIGN_OR_RETURN(const std::string part,
+                     ExplainSetting(own, SettledOf(setting), load, size));
     text += part;
   }
   return text;

@@ -147,6 +147,11 @@ inline const TrainOptions& OptionsOf(const TrainOptions& options,
   return setting.own == nullptr ? options : *setting.own;
 }
 
+// The setting as these flags have it.
+inline const Setting& SettledOf(const Setting& setting) {
+  return setting.own == nullptr ? setting : setting.own->settings.front();
+}
+
 // What the store does: servers with an optimizer answer with weights.
 CompressionConfig CompressionOf(const Setting& setting);
 

@@ -73,10 +73,9 @@ absl::Status RunAll(TrainOptions& options, const Placement& placement) {
     options_of_run.look = [&detection] { return detection.Get(); };
     RETURN_IF_ERROR(
         process.RunNext(options_of_run, [&](const DistOptions& dist) {
-          const TrainOptions& own = OptionsOf(options, *run.setting);
-          return RunAsWorker(
-              own, &own == &options ? *run.setting : own.settings.front(),
-              run.seed, dist, detection, observer);
+          return RunAsWorker(OptionsOf(options, *run.setting),
+                             SettledOf(*run.setting), run.seed, dist, detection,
+                             observer);
         }));
     if (!observer.has_summary()) continue;
     finished.Add(observer.summary());
