@@ -15,6 +15,17 @@ inline absl::Status OfFlag(absl::string_view flag, absl::string_view value,
   return absl::Status(status.code(),
                       absl::StrCat(flag, " ", value, ": ", status.message()));
 }
+// Where the message says the value itself: "--gc-reply: reply mode 'x': ...".
+inline absl::Status OfFlag(absl::string_view flag, const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(),
+                      absl::StrCat(flag, ": ", status.message()));
+}
+template <typename T>
+absl::StatusOr<T> OfFlag(absl::string_view flag, absl::StatusOr<T> result) {
+  if (result.ok()) return result;
+  return OfFlag(flag, result.status());
+}
 template <typename T>
 absl::StatusOr<T> OfFlag(absl::string_view flag, absl::string_view value,
                          absl::StatusOr<T> result) {

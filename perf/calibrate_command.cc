@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/exit_code.h"
+#include "base/of_flag.h"
 #include "base/status_macros.h"
 #include "kvstore/tuning/calibrate.h"
 #include "kvstore/tuning/device_speeds.h"
@@ -51,7 +52,8 @@ absl::StatusOr<CalibrationCache::Options> CacheOptions() {
 absl::StatusOr<Calibration> Measure(const CalibrateFlags& flags) {
   ASSIGN_OR_RETURN(const Device device, PayloadDevice(flags.memory, 0));
   CompressionConfig compression;
-  ASSIGN_OR_RETURN(compression.reply, ParseReplyMode(flags.reply));
+  ASSIGN_OR_RETURN(compression.reply,
+                   OfFlag("--reply", ParseReplyMode(flags.reply)));
   CalibrationOptions options{.num_elems = CalibrationElems(flags.elements),
                              .repeats = flags.repeats,
                              .budget = std::chrono::minutes(1),

@@ -114,7 +114,8 @@ absl::Status FillSettings(const RawCompressionFlags& raw,
   Setting base;
   CompressionConfig& gc = base.compression;
   gc.batch_size = options.batch_size;
-  ASSIGN_OR_RETURN(gc.threshold, ParseThreshold(raw.threshold));
+  ASSIGN_OR_RETURN(gc.threshold,
+                   OfFlag("--gc-threshold", ParseThreshold(raw.threshold)));
   base.threshold = raw.threshold;
   RETURN_IF_ERROR(ParseAllowedCodecs("--gc-allow", raw.gc_allow, gc));
   ASSIGN_OR_RETURN(gc.min_bytes, OfFlag("--gc-min-bytes", raw.min_bytes,
@@ -126,10 +127,13 @@ absl::Status FillSettings(const RawCompressionFlags& raw,
   }
   gc.warmup_steps = raw.warmup_steps;
   gc.has_guard = raw.guard == "on";
-  ASSIGN_OR_RETURN(gc.reply, ParseReplyMode(raw.reply));
-  ASSIGN_OR_RETURN(gc.packing, ParsePackingMode(raw.packing));
-  ASSIGN_OR_RETURN(gc.nonfinite, ParseNonFinitePolicy(raw.nonfinite));
-  ASSIGN_OR_RETURN(base.update_on, ParseUpdateOn(raw.update_on));
+  ASSIGN_OR_RETURN(gc.reply, OfFlag("--gc-reply", ParseReplyMode(raw.reply)));
+  ASSIGN_OR_RETURN(gc.packing,
+                   OfFlag("--gc-packing", ParsePackingMode(raw.packing)));
+  ASSIGN_OR_RETURN(gc.nonfinite, OfFlag("--gc-nonfinite",
+                                        ParseNonFinitePolicy(raw.nonfinite)));
+  ASSIGN_OR_RETURN(base.update_on,
+                   OfFlag("--update-on", ParseUpdateOn(raw.update_on)));
   RETURN_IF_ERROR(CheckCodecRules(raw.rules));
   const bool compares = options.has_comparison;
   const std::string& list = compares ? raw.compare : raw.gc_type;

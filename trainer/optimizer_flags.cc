@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/of_flag.h"
 #include "base/status_macros.h"
 #include "compression/codec_spec.h"
 #include "kvstore/optimizer.h"
@@ -166,7 +167,8 @@ absl::Status SettleFewBits(TrainOptions& options) {
 
 absl::Status FinishOptimizerFlags(const RawOptimizerFlags& raw,
                                   TrainOptions& options) {
-  ASSIGN_OR_RETURN(options.optimizer, ParseOptimizerKind(raw.optimizer));
+  ASSIGN_OR_RETURN(options.optimizer,
+                   OfFlag("--optimizer", ParseOptimizerKind(raw.optimizer)));
   ASSIGN_OR_RETURN(options.rate_rules.lr,
                    ParseRateRules("--lr-mult", raw.lr_mult));
   ASSIGN_OR_RETURN(options.rate_rules.wd,

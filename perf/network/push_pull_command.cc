@@ -12,7 +12,6 @@
 #include "base/cpu_time.h"
 #include "base/median.h"
 #include "base/status_macros.h"
-#include "kvstore/connections.h"
 #include "kvstore/kvstore.h"
 #include "perf/network/command.h"
 #include "perf/network/commands.h"

@@ -10,9 +10,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/of_flag.h"
 #include "base/status_macros.h"
 #include "base/units.h"
-#include "kvstore/connections.h"
 #include "kvstore/tuning/job_plan.h"
 #include "kvstore/tuning/link_calibration.h"
 #include "kvstore/tuning/packing.h"
@@ -93,9 +93,12 @@ absl::StatusOr<CompressionConfig> CompressionOf(
   // A plan gives tensors their own.
   CompressionConfig compression{
       .type = options.network.given == nullptr ? options.type : "none"};
-  ASSIGN_OR_RETURN(compression.threshold, ParseThreshold(options.threshold));
-  ASSIGN_OR_RETURN(compression.reply, ParseReplyMode(options.reply));
-  ASSIGN_OR_RETURN(compression.packing, ParsePackingMode(options.packing));
+  ASSIGN_OR_RETURN(compression.threshold,
+                   OfFlag("--gc-threshold", ParseThreshold(options.threshold)));
+  ASSIGN_OR_RETURN(compression.reply,
+                   OfFlag("--gc-reply", ParseReplyMode(options.reply)));
+  ASSIGN_OR_RETURN(compression.packing,
+                   OfFlag("--gc-packing", ParsePackingMode(options.packing)));
   return compression;
 }
 
