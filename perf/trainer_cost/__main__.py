@@ -4,11 +4,13 @@
 
 In each of `--repeats` rounds both train once, one thread each; MNIST's shape, float32,
 SGD with momentum. Telegrad has a server process, whose exchange is part of its time, and
-its metrics. Prints a table, and writes it as JSON to perf/results.
+its metrics. What a point of the metrics costs is told apart, by processes that note one in
+each step. Prints a table, and writes it as JSON to perf/results.
 """
 import argparse
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -32,9 +34,11 @@ def plain(options, network, folder):
 
 def trainer(options, network, folder, *flags):
     flags = flags or ("--workers", "1")
+    if "--compare" not in flags:
+        flags += ("--compare", "none")
     subprocess.run(
         [os.path.join(options.build, "trainer", "telegrad-train"), "--network", network,
-         "--data", "digits", "--compare", "none", "--threads", "1",
+         "--data", "digits", "--threads", "1",
          "--batch-size", str(options.batch_size), "--num-epochs", "1", "--num-batches",
          str(options.steps), "--out", folder, *flags],
         env=ONE_THREAD, check=True, stdout=subprocess.DEVNULL)
@@ -46,6 +50,22 @@ def local(options, network, folder):
     return trainer(options, network, folder, "--kv-store", "local")
 
 
+def cpu_seconds(options, network, folder, *flags):
+    """CPU time of a training's processes."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    trainer(options, network, folder, "--workers", "1", *flags)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def metrics_share(options, network, codec, folder):
+    """CPU time of metrics at the default of one point in 50 steps, of a training's."""
+    each = [cpu_seconds(options, network, folder, "--compare", codec, "--disp-batches",
+                        str(batches)) for batches in (1, options.steps)]
+    return (each[0] - each[1]) / POINT_STEPS / each[1]
+
+
+POINT_STEPS = 50  # --disp-batches without the flag
 WAYS = {"plain loop": plain, "telegrad-train, one server": trainer,
         "telegrad-train, local": local}
 
@@ -63,14 +83,19 @@ def main():
     options.out = options.out or default_out(["trainer-cost"])
     rows = [{"network": network, "way": way, "samples_per_s": []}
             for network in ("lenet", "mlp") for way in WAYS]
+    points = [{"network": network, "codec": codec, "metrics_share": []}
+              for network in ("lenet", "mlp") for codec in ("none", "2bit")]
     with tempfile.TemporaryDirectory() as folder:
+        out = os.path.join(folder, "out")
         for number in range(options.repeats):
             for row in rows:
-                got = WAYS[row["way"]](options, row["network"],
-                                       os.path.join(folder, "out"))
+                got = WAYS[row["way"]](options, row["network"], out)
                 row["samples_per_s"].append(got)
                 print(f"round {number + 1}: {row['network']}, {row['way']}: "
                       f"{got:.0f} samples/s, load {os.getloadavg()[0]:.1f}", flush=True)
+            for row in points:
+                row["metrics_share"].append(
+                    metrics_share(options, row["network"], row["codec"], out))
     print("| network | way | samples/s | of the plain loop's |\n|---|---|---|---|")
     for row in rows:
         base = next(r for r in rows if r["network"] == row["network"])
@@ -78,7 +103,11 @@ def main():
             got / of for got, of in zip(row["samples_per_s"], base["samples_per_s"]))
         print(f"| {row['network']} | {row['way']} | "
               f"{statistics.median(row['samples_per_s']):.0f} | {100 * row['share']:.0f} % |")
-    write(options, rows)
+    print("\n| network | codec | CPU time for metrics |\n|---|---|---|")
+    for row in points:
+        share = statistics.median(row["metrics_share"])
+        print(f"| {row['network']} | {row['codec']} | {100 * share:.2f} % |")
+    write(options, rows + points)
     announce(options.out)
 
 
