@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "trainer/run_plan.h"
@@ -14,16 +15,18 @@
 namespace telegrad {
 namespace {
 
-// Lines of at most 100 columns.
+// Lines of at most 100 columns; none begins with a percent sign.
 std::string Wrap(absl::string_view text) {
+  constexpr char kTied[] = "\x1f%";
   std::string wrapped;
   size_t column = 0;
-  for (const absl::string_view word : absl::StrSplit(text, ' ')) {
+  for (const absl::string_view word :
+       absl::StrSplit(absl::StrReplaceAll(text, {{" %", kTied}}), ' ')) {
     const bool fits = column == 0 || column + 1 + word.size() <= 100;
     absl::StrAppend(&wrapped, column == 0 ? "" : fits ? " " : "\n", word);
     column = (fits && column > 0 ? column + 1 : 0) + word.size();
   }
-  return wrapped;
+  return absl::StrReplaceAll(wrapped, {{kTied, " %"}});
 }
 
 // Results are kept even if nothing can be said of other links.

@@ -14,6 +14,7 @@ namespace {
 
 using ::telegrad::testing::IsOk;
 using ::telegrad::testing::StatusIs;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -156,6 +157,26 @@ TEST(SharedMachine, TimesOfRunsSideBySideAreNotCompared) {
   for (RunSummary& run : runs) run.jobs = 1;
   EXPECT_THAT(SummarySentences(runs), Not(HasSubstr("shared this machine")));
   EXPECT_THAT(SummarySentences(runs), HasSubstr("as with none"));
+}
+
+TEST(ManySettings, AreToldTogether) {
+  std::vector<RunSummary> runs = {MakeFinished("none", 0)};
+  for (const char* setting : {"a", "b", "c", "d", "e", "f"}) {
+    runs.push_back(MakeFinished(setting, 0));
+  }
+  for (RunSummary& run : runs) {
+    run.accuracy = 0.99;
+    run.push_raw_bytes = run.push_wire_bytes = 4000;
+  }
+  runs[1].push_wire_bytes /= 4;  // a: fewest bytes, but far below
+  runs[1].accuracy = 0.9;
+  runs[2].push_wire_bytes /= 2;
+  runs[3].accuracy = 0.987;
+  EXPECT_THAT(SummarySentences(runs),
+              AllOf(HasSubstr("5 of 6 settings came within 0.3 points of "
+                              "none's test accuracy, 99.00 %"),
+                    HasSubstr("of these b sent the fewest bytes"),
+                    HasSubstr("Points below none: a (9.00).")));
 }
 
 }  // namespace

@@ -151,12 +151,16 @@ std::string AxesSvg(const Chart& chart, const Axis& x, const Axis& y) {
   return svg;
 }
 
-// Names beside marks, none over another.
+// Names beside marks, none over another or over a mark.
 class NameLabels {
  public:
+  void AddMark(double x, double y) {
+    constexpr double kRadius = 7;
+    taken_.push_back({.left = x - kRadius, .right = x + kRadius, .y = y + 4});
+  }
   // On the side that has room, as near as others let it be.
   std::string Place(const std::string& name, double x, double y) {
-    constexpr double kCharWidth = 7, kAway = 12;
+    constexpr double kCharWidth = 8, kAway = 12;
     const bool is_left = x > (kLeft + kRight) / 2;
     const double width = kCharWidth * static_cast<double>(name.size());
     Box box = {.left = is_left ? x - kAway - width : x + kAway, .y = y + 4};
@@ -165,7 +169,7 @@ class NameLabels {
       const double step = kLineHeight * ((tries + 1) / 2);
       box.y = y + 4 + (tries % 2 == 1 ? -step : step);
     }
-    placed_.push_back(box);
+    taken_.push_back(box);
     return absl::StrFormat(
         "<text class=\"n\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">%s</text>",
         is_left ? box.right : box.left, box.y, is_left ? "end" : "start",
@@ -179,22 +183,38 @@ class NameLabels {
   };
   bool IsFree(const Box& box) const {
     return box.y > kTop && box.y < kBottom + 4 &&
-           std::none_of(placed_.begin(), placed_.end(), [&](const Box& other) {
+           std::none_of(taken_.begin(), taken_.end(), [&](const Box& other) {
              return std::abs(box.y - other.y) < kLineHeight - 1 &&
                     box.left < other.right && other.left < box.right;
            });
   }
 
-  std::vector<Box> placed_;
+  std::vector<Box> taken_;
 };
+
+CurvePoint PlaceOf(const CurvePoint& point, const Axis& x, const Axis& y) {
+  return {kLeft + x.At(point.x) * (kRight - kLeft),
+          kBottom - y.At(point.y) * (kBottom - kTop)};
+}
+
+void AddMarks(const Chart& chart, const Axis& x, const Axis& y,
+              NameLabels& labels) {
+  for (const Curve& curve : chart.curves) {
+    if (!curve.is_marked) continue;
+    for (const CurvePoint& point : curve.points) {
+      if (!IsShown(chart, point)) continue;
+      const CurvePoint at = PlaceOf(point, x, y);
+      labels.AddMark(at.x, at.y);
+    }
+  }
+}
 
 std::string CurveSvg(const Chart& chart, const Curve& curve, const Axis& x,
                      const Axis& y, NameLabels& labels) {
   std::string line, marks;
   for (const CurvePoint& point : curve.points) {
     if (!IsShown(chart, point)) continue;
-    const double px = kLeft + x.At(point.x) * (kRight - kLeft);
-    const double py = kBottom - y.At(point.y) * (kBottom - kTop);
+    const auto [px, py] = PlaceOf(point, x, y);
     absl::StrAppendFormat(&line, "%.1f,%.1f ", px, py);
     if (!curve.is_marked) continue;
     if (curve.is_ringed) {
@@ -236,6 +256,7 @@ std::string ChartSvg(const Chart& chart) {
                         kRight - kLeft + 2 * kMargin,
                         kBottom - kTop + 4 + kMargin);
   NameLabels labels;
+  AddMarks(chart, x, y, labels);
   for (const Curve& curve : chart.curves) {
     absl::StrAppend(&svg, CurveSvg(chart, curve, x, y, labels));
   }

@@ -57,14 +57,12 @@ std::string TimeSentence(const SettingGroup& group, const SettingGroup& none) {
       is_faster ? "fast" : "long", Milliseconds(none.step_s));
 }
 
-}  // namespace
+// So many that a sentence for each is too much to read.
+constexpr size_t kMany = 6;
+constexpr double kNear = 0.003;  // of none's accuracy
 
-std::string SummarySentences(const std::vector<RunSummary>& runs) {
-  return SummaryText(GroupBySetting(runs));
-}
-
-std::string SummaryText(const std::vector<SettingGroup>& groups) {
-  const SettingGroup* none = FindNone(groups);
+std::string EachText(const std::vector<SettingGroup>& groups,
+                     const SettingGroup* none) {
   std::string text;
   for (const SettingGroup& group : groups) {
     if (&group == none) continue;
@@ -81,6 +79,57 @@ std::string SummaryText(const std::vector<SettingGroup>& groups) {
     }
     text += ".";
   }
+  return text;
+}
+
+std::string FewestBytes(const std::vector<const SettingGroup*>& groups) {
+  const auto wire = [](const SettingGroup* group) {
+    return group->push_wire + group->pull_wire;
+  };
+  const SettingGroup& fewest =
+      **std::ranges::min_element(groups, std::ranges::less(), wire);
+  if (!(wire(&fewest) > 0)) return fewest.setting + " sent nothing";
+  return absl::StrFormat(
+      "%s sent the fewest bytes, %.1fx fewer both ways than 32-bit floats take",
+      fewest.setting, (fewest.push_raw + fewest.pull_raw) / wire(&fewest));
+}
+
+// What the rows of a long table say together.
+std::string ManyText(const std::vector<SettingGroup>& groups,
+                     const SettingGroup& none) {
+  std::vector<const SettingGroup*> near;
+  std::string far;
+  for (const SettingGroup& group : groups) {
+    const double lost = none.accuracy - group.accuracy;
+    if (&group == &none) continue;
+    if (lost < kNear + 5e-5) {
+      near.push_back(&group);
+    } else {
+      absl::StrAppendFormat(&far, "%s%s (%.2f)", far.empty() ? "" : ", ",
+                            group.setting, 100 * lost);
+    }
+  }
+  std::string text = absl::StrFormat(
+      "%d of %d settings came within %.1f points of none's test accuracy, "
+      "%.2f %%, or above it",
+      near.size(), groups.size() - 1, 100 * kNear, 100 * none.accuracy);
+  if (!near.empty()) absl::StrAppend(&text, "; of these ", FewestBytes(near));
+  if (!far.empty()) absl::StrAppend(&text, ". Points below none: ", far);
+  return text + ".";
+}
+
+}  // namespace
+
+std::string SummarySentences(const std::vector<RunSummary>& runs) {
+  return SummaryText(GroupBySetting(runs));
+}
+
+std::string SummaryText(const std::vector<SettingGroup>& groups) {
+  const SettingGroup* none = FindNone(groups);
+  const bool tells_many =
+      groups.size() > kMany && none != nullptr && none->has_accuracy;
+  std::string text =
+      tells_many ? ManyText(groups, *none) : EachText(groups, none);
   if (text.empty() && none != nullptr) {
     text =
         absl::StrFormat("none took %s per step.", Milliseconds(none->step_s));

@@ -43,6 +43,14 @@ double RawBytes(const SettingGroup& group) {
   return group.push_raw + group.pull_raw;
 }
 
+// Where there are many, those that no other beats, `none`, and those that lose
+// a point and more.
+bool IsNamed(const Trade& trade, size_t num_trades) {
+  constexpr size_t kMany = 8;
+  return num_trades <= kMany || trade.is_on_front || trade.lost >= 0.01 ||
+         trade.group->setting == "none";
+}
+
 // Points that name themselves, so that no colour is needed to read them.
 std::string TradeChart(const std::vector<Trade>& trades) {
   Chart chart = {.title = "Accuracy lost (points) for bytes saved",
@@ -56,7 +64,7 @@ std::string TradeChart(const std::vector<Trade>& trades) {
     Curve one = {.name = trade.group->setting,
                  .style = static_cast<int>(chart.curves.size()) % kNumStyles,
                  .is_marked = true,
-                 .is_named = true,
+                 .is_named = IsNamed(trade, trades.size()),
                  .is_ringed = trade.is_on_front,
                  .points = {at}};
     chart.curves.push_back(std::move(one));
@@ -153,7 +161,9 @@ std::string TradeHtml(const std::vector<SettingGroup>& groups) {
   }
   return absl::StrCat(
       "<h2>Accuracy for bytes</h2>\n<p class=\"lead\">With a ring and joined "
-      "by a line: the front, settings that no other beats in both.</p>\n",
+      "by a line: the front, settings that no other beats in both. Of many "
+      "only "
+      "these are named, and those that lose much.</p>\n",
       TradeChart(trades), TableHtml(table, ""));
 }
 
