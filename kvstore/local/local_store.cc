@@ -18,11 +18,11 @@
 namespace telegrad {
 namespace {
 
-// A push of rows [num_elems] as the codec of rows gives it, chunk by chunk.
-// What is not finite stays, for the policy to find, unless it propagates.
-absl::Status PassThroughCodec(const CompressionConfig& compression,
-                              const TensorCodec& codec, const TensorView& view,
-                              uint64_t step, uint64_t source, float* whole) {
+// A push of rows as their codec gives it, into all elements of the tensor. What
+// is not finite stays, for the policy to find, unless it propagates.
+absl::Status AddRowsByCodec(const CompressionConfig& compression,
+                            const TensorCodec& codec, const TensorView& view,
+                            uint64_t step, uint64_t source, float* whole) {
   const TensorSpec& spec = codec.spec();
   const std::vector<uint64_t> sorted = SortedRows(*view.rows);
   const Buffer values = AddRows(spec, view, sorted);
@@ -37,15 +37,16 @@ absl::Status PassThroughCodec(const CompressionConfig& compression,
     ASSIGN_OR_RETURN(
         const Buffer decoded,
         DecodeRows(*codec.row_codec(), chunk, spec.row_elems, encoded.view()));
-    const Buffer dense(4 * chunk.num_elems);
-    RETURN_IF_ERROR(
-        SpreadRows(chunk, spec.row_elems, decoded.view(), dense.as<float>()));
-    float* const to = whole + chunk.begin;
-    for (size_t i = 0; i < chunk.num_elems; ++i) {
-      const bool stays =
-          params.nonfinite == NonFinite::kZero && !std::isfinite(to[i]);
-      if (!stays) to[i] = dense.as<float>()[i];
+    if (params.nonfinite == NonFinite::kZero) {
+      const RowRange range = RowsIn(chunk, spec.row_elems, sorted);
+      const size_t head = RowIdBytes(range.end - range.begin) / 4;
+      for (size_t i = head; i < head + range.num_elems; ++i) {
+        const float value = rows.as<float>()[i];
+        if (!std::isfinite(value)) decoded.as<float>()[i] = value;
+      }
     }
+    RETURN_IF_ERROR(
+        SpreadRows(chunk, spec.row_elems, decoded.view(), whole + chunk.begin));
   }
   return absl::OkStatus();
 }
@@ -204,11 +205,13 @@ Ticket LocalStore::OnRows(Key key, Halves halves, TensorViews views,
     float* const floats = whole->emplace_back(4 * spec.num_elems).as<float>();
     dense.push_back(FloatTensor(whole->back().view()));
     if (!halves.push) continue;
-    AddRows(spec, views[i], floats);
     const TensorCodec& codec = *tensor->codecs[i];
-    if (!codec.row_codec().has_value()) continue;
-    status =
-        PassThroughCodec(config_.compression, codec, views[i], step, i, floats);
+    if (codec.row_codec().has_value()) {
+      status =
+          AddRowsByCodec(config_.compression, codec, views[i], step, i, floats);
+    } else {
+      AddRows(spec, views[i], floats);
+    }
   }
   if (!status.ok()) return FinishedTicket(status);
   if (halves.push) return Start(key, halves, dense, {}, priority, whole);

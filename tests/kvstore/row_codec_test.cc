@@ -128,26 +128,56 @@ void ExpectSums(KVStore& store, const std::vector<float>& expected,
 class RowCodecs : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(RowCodecs, MakeGatheredRowsSmallInJobs) {
-  for (const int servers : {1, 2}) {
-    ClusterConfig config = testing::Job(2, servers);
-    config.tensors = {TableSpec()};
-    config.has_values = false;
-    config.compression.type = GetParam();
-    Cluster cluster(config);
-    cluster.Run([&](KVStore& store) {
-      EXPECT_EQ(store.codecs().Report()[0].reason,
-                absl::StrCat("has rows, these by ", GetParam()));
-      for (int step = 0; step < 3; ++step) {
-        const SomeRows grad = GradientOf(store.group().rank(), step);
-        const TensorView view = grad.view();
-        ASSERT_THAT(store.Push(0, TensorViews(&view, 1), 0).Wait(Soon()),
-                    IsOk());
-        ExpectSums(store, SumsOf(GetParam(), PlanOf(servers), 2, step), 1);
-      }
-      EXPECT_LT(store.stats().push_wire_bytes - 64 * store.stats().num_frames,
-                store.stats().push_raw_bytes);
-    });
+  for (const char* type : {"dist_sync", "allreduce"}) {
+    for (const int servers : {1, 2}) {
+      ClusterConfig config = testing::Job(2, servers);
+      config.store = type;
+      config.hosts_parts = config.store == "allreduce";
+      if (config.hosts_parts && servers != config.workers) continue;
+      config.tensors = {TableSpec()};
+      config.has_values = false;
+      config.compression.type = GetParam();
+      Cluster cluster(config);
+      cluster.Run([&](KVStore& store) {
+        EXPECT_EQ(store.codecs().Report()[0].reason,
+                  absl::StrCat("has rows, these by ", GetParam()));
+        for (int step = 0; step < 3; ++step) {
+          const SomeRows grad = GradientOf(store.group().rank(), step);
+          const TensorView view = grad.view();
+          ASSERT_THAT(store.Push(0, TensorViews(&view, 1), 0).Wait(Soon()),
+                      IsOk());
+          ExpectSums(store, SumsOf(GetParam(), PlanOf(servers), 2, step), 1);
+        }
+        EXPECT_LT(store.stats().push_wire_bytes - 64 * store.stats().num_frames,
+                  store.stats().push_raw_bytes);
+      });
+    }
   }
+}
+
+// Each push is a step, here w + the values that its codes stand for.
+TEST_P(RowCodecs, StepTheWeightsOfAsynchronousServers) {
+  ClusterConfig config = testing::Job(1, 2);
+  config.store = "dist_async";
+  config.tensors = {TableSpec()};
+  config.compression.type = GetParam();
+  config.optimizer = {.update_on = UpdateOn::kServer,
+                      .sgd = {.learning_rate = 1, .rescale = -1}};
+  Cluster cluster(config);
+  cluster.Run([&](KVStore& store) {
+    std::vector<float> weights(kTableElems);
+    const Bytes all(reinterpret_cast<std::byte*>(weights.data()),
+                    4 * weights.size());
+    ASSERT_THAT(store.Pull(0, all, 0).Wait(Soon()), IsOk());
+    for (int step = 0; step < 3; ++step) {
+      const SomeRows grad = GradientOf(0, step);
+      const TensorView view = grad.view();
+      ASSERT_THAT(store.Push(0, TensorViews(&view, 1), 0).Wait(Soon()), IsOk());
+      const std::vector<float> sums = SumsOf(GetParam(), PlanOf(2), 1, step);
+      for (size_t i = 0; i < kTableElems; ++i) weights[i] += sums[i];
+      ExpectSums(store, weights, 1);
+    }
+  });
 }
 
 TEST_P(RowCodecs, HaveTheSameBitsInOneProcess) {
