@@ -114,9 +114,9 @@ class KVStore {
   // a pull fetches no other. Rows that a push repeats are added.
   virtual Ticket Push(Key key, TensorViews grads, int priority) = 0;
   virtual Ticket Pull(Key key, TensorViews outs, int priority) = 0;
-  // All workers' views become those of worker `root`'s first device. All call
-  // it, between rounds; a Pull of a worker that has not yet may give the value,
-  // too. The store's own value of the key stays as it was.
+  // All workers' views, and the key's value, become worker `root`'s first
+  // device's: pulls give it until the next round. All call it, between rounds;
+  // a Pull of a worker that has not called it yet may give it already.
   virtual Ticket Broadcast(Key key, int root, TensorViews values,
                            int priority) = 0;
 

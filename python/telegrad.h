@@ -295,7 +295,7 @@ TELEGRAD_API int32_t telegrad_store_pull_rows(
     const telegrad_tensor* outs, const telegrad_rows* rows,
     const int32_t* priorities, telegrad_queue* queue, uint64_t tag,
     telegrad_status* status);
-/* All get worker `root`'s values; the store's own stay as they were. */
+/* All get worker `root`'s values, which pulls give until the next round. */
 TELEGRAD_API int32_t telegrad_store_broadcast(
     telegrad_store* store, int64_t num, const uint32_t* keys, int32_t root,
     const telegrad_tensor* values, telegrad_queue* queue, uint64_t tag,

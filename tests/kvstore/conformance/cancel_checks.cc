@@ -41,6 +41,14 @@ std::string Ended(const StoreKind& traits, const Wrap& wrap,
     if (waits) {
       findings.ExpectOk(ticket.Wait(Soon()), "round of the others");
       findings.Expect(std::abs(outs[0].as<float>()[0]) > 0, "empty sum");
+      // What was pushed counts, also of the operation that is ended.
+      const auto sum = 0.5f * static_cast<float>(kContributors * party.devices *
+                                                 party.processes);
+      const bool is_sum =
+          std::all_of(outs[0].as<float>(), outs[0].as<float>() + kLarge,
+                      [sum](float x) { return x == sum; });
+      findings.Expect(traits.is_async || compression.type != "none" || is_sum,
+                      "a sum without what the ended operation pushed");
     } else {
       ticket.WaitUntil(Clock::now() + before);
       end(ticket);
