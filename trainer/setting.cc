@@ -121,9 +121,8 @@ absl::Status SettleStore(TrainOptions& options) {
     return refuse(absl::StrCat("has one device a worker, not --devices ",
                                options.devices, "; take --kv-store local"));
   }
-  const absl::Status machine =
-      CheckStoreType(options.kv_store, options.devices);
-  if (!machine.ok()) return refuse(machine.message());
+  RETURN_IF_ERROR(OfFlag("--kv-store", options.kv_store,
+                         CheckStoreType(options.kv_store, options.devices)));
   if (traits.needs_gpus) {
     return refuse(
         "sums memory of GPUs for programs that hand it theirs, in Python, C or "
