@@ -58,8 +58,8 @@ struct StoreTraits {
   int max_devices = 1;       // of one process
   // Instead of servers each worker sums a part: JobOptions::part_threads.
   bool hosts_parts = false;
-  // Tensors may lie on devices (TensorSpec::devices) and be of 16-bit floats;
-  // where there are workers, with one device each.
+  // Tensors may lie on devices (TensorSpec::devices); where there are workers,
+  // with one device each.
   bool takes_devices = false;
   // Tensors lie on GPUs, one for each device of the process, and are dense; the
   // store runs no optimizer.

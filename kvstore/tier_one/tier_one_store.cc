@@ -1,13 +1,13 @@
 #include "kvstore/tier_one/tier_one_store.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "kernels/dispatch.h"
 #include "kvstore/engine/checks.h"
+#include "kvstore/engine/floats.h"
 
 namespace telegrad {
 namespace {
@@ -19,12 +19,11 @@ absl::Status CheckOnHost(const TensorSpec& spec) {
   const bool is_on_host =
       std::all_of(spec.devices.begin(), spec.devices.end(),
                   [](Device device) { return device == Device{}; });
-  if (is_on_host && spec.dtype == Dtype::kFloat32) return absl::OkStatus();
+  if (is_on_host) return absl::OkStatus();
   return absl::UnimplementedError(absl::StrCat(
-      "tensor ", spec.name, " of ", ToString(spec.dtype),
-      is_on_host ? "" : " on a GPU",
-      ": devices of a worker, and workers of a host, are summed in host "
-      "memory, as float32; take a worker for each GPU, and tier1 off"));
+      "tensor ", spec.name,
+      " on a GPU: devices of a worker, and workers of a host, are summed in "
+      "host memory; take a worker for each GPU, and tier1 off"));
 }
 
 }  // namespace
@@ -55,28 +54,32 @@ absl::StatusOr<std::vector<Key>> TierOneStore::Init(
   RETURN_IF_ERROR(CheckPlaces(tensors, options_.num_devices));
   RETURN_IF_ERROR(
       CheckValues(tensors, values, options_.num_devices, optimizer_));
-  std::vector<TensorView> firsts;
-  for (size_t i = 0; i < values.size(); i += num_devices_) {
-    firsts.push_back(values[i]);
-  }
+  // The other store has float32, in memory that is here anyway.
+  std::vector<std::unique_ptr<Tensor>> added;
   std::vector<TensorSpec> specs(tensors.begin(), tensors.end());
   for (TensorSpec& spec : specs) {
     RETURN_IF_ERROR(CheckOnHost(spec));
+    const bool widens = spec.dtype != Dtype::kFloat32 && num_devices_ > 1;
+    added.push_back(std::make_unique<Tensor>());
+    added.back()->spec = spec;
+    added.back()->value = Buffer(4 * spec.num_elems);
+    added.back()->wide = Buffer(widens ? 4 * spec.num_elems : 0);
     spec.devices.clear();
+    spec.dtype = Dtype::kFloat32;
+  }
+  std::vector<TensorView> firsts;
+  for (size_t i = 0; i < values.size(); i += num_devices_) {
+    Tensor& tensor = *added[i / num_devices_];
+    Widen(kernels::CpuKernels(), values[i].bytes, tensor.spec.dtype,
+          tensor.spec.num_elems, tensor.value.as<float>(), {});
+    firsts.push_back(FloatTensor(tensor.value.view()));
   }
   ASSIGN_OR_RETURN(const std::vector<Key> keys, second_->Init(specs, firsts));
   for (size_t i = 0; i < values.size(); ++i) {
-    const Bytes first = firsts[i / num_devices_].bytes;
-    if (values[i].bytes.data == first.data) continue;
-    std::memcpy(values[i].bytes.data, first.data, first.size);
+    NarrowTo(values[i].bytes, *added[i / num_devices_]);
   }
   MutexLock lock(&mutex_);
-  for (const TensorSpec& spec : tensors) {
-    auto tensor = std::make_unique<Tensor>();
-    tensor->spec = spec;
-    tensor->value = Buffer(4 * spec.num_elems);
-    tensors_.push_back(std::move(tensor));
-  }
+  for (auto& tensor : added) tensors_.push_back(std::move(tensor));
   return keys;
 }
 
@@ -177,15 +180,20 @@ void TierOneStore::Begin(Tensor& tensor, const std::shared_ptr<Op>& op) {
 
 // A broadcast's value is that of the first device.
 void TierOneStore::Sum(Tensor& tensor, const Op& op) {
+  const kernels::KernelTable& kernels = kernels::CpuKernels();
+  const size_t num_elems = tensor.spec.num_elems;
   float* const sum = tensor.value.as<float>();
   const size_t count = op.kind == Kind::kBroadcast ? 1 : op.memory.size();
   for (size_t i = 0; i < count; ++i) {
     const BorrowedMemory::Use use = op.memory[i]->Begin();
-    if (i == 0) {
-      std::memcpy(sum, use.in.data, use.in.size);
-    } else {
-      kernels::CpuKernels().add_f32(reinterpret_cast<const float*>(use.in.data),
-                                    tensor.spec.num_elems, sum, {});
+    const bool is_float32 = tensor.spec.dtype == Dtype::kFloat32;
+    if (i == 0 || !is_float32) {
+      Widen(kernels, use.in, tensor.spec.dtype, num_elems,
+            i == 0 ? sum : tensor.wide.as<float>(), {});
+    }
+    if (i > 0) {
+      kernels.add_f32(is_float32 ? Floats(use.in) : tensor.wide.as<float>(),
+                      num_elems, sum, {});
     }
     op.memory[i]->End(use.is_borrowed);
   }
@@ -233,10 +241,16 @@ void TierOneStore::RunResults() {
   }
 }
 
+void TierOneStore::NarrowTo(Bytes out, const Tensor& tensor) {
+  EncodeStats stats;
+  Narrow(kernels::CpuKernels(), tensor.value.as<float>(), tensor.spec.num_elems,
+         out, tensor.spec.dtype, &stats, {});
+}
+
 void TierOneStore::HandOut(Tensor& tensor, const Op& op) {
   for (const auto& memory : op.memory) {
     const BorrowedMemory::Use use = memory->Begin();
-    std::memcpy(use.out.data, tensor.value.data(), tensor.value.size());
+    NarrowTo(use.out, tensor);
     memory->End(use.is_borrowed);
   }
 }

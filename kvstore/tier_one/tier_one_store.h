@@ -63,6 +63,7 @@ class TierOneStore : public KVStore {
   struct Tensor {
     TensorSpec spec;
     Buffer value;                // what goes to the other store and comes back
+    Buffer wide;                 // a device's gradient of 16 bits, if several
     std::shared_ptr<Op> active;  // guarded by mutex_
   };
 
@@ -71,6 +72,7 @@ class TierOneStore : public KVStore {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Begin(Tensor& tensor, const std::shared_ptr<Op>& op);  // on the pool
   static void Sum(Tensor& tensor, const Op& op);
+  static void NarrowTo(Bytes out, const Tensor& tensor);
   Ticket HandOn(Tensor& tensor, const Op& op);
   void RunResults();
   static void HandOut(Tensor& tensor, const Op& op);

@@ -147,7 +147,7 @@ struct StoreKind : StoreTraits {
   StoreKind(const StoreTraits& traits, int num_processes = 1)
       : StoreTraits(traits), processes(num_processes) {}
   int processes = 1;
-  // Of the other kinds of a type's stores one takes devices and 16-bit floats.
+  // Only such a kind of a type takes devices.
   bool has_one_device_each() const {
     return processes == 1 && (!has_workers || max_devices == 1);
   }
