@@ -225,9 +225,11 @@ def encoded(text: Optional[str]) -> Optional[bytes]:
     return None if text is None else text.encode("utf-8")
 
 
-def interruptible(work: Callable[[], Any], on_interrupt: Callable[[], None]) -> Any:
+def interruptible(work: Callable[[], Any],
+                  on_interrupt: Callable[[BaseException], None]) -> Any:
     """Runs `work`, which waits in C, while Ctrl-C is heard: Python hears no signal
-    inside a call of ctypes. `on_interrupt` makes `work` return."""
+    inside a call of ctypes. `on_interrupt` makes `work` return; it is given what the
+    signal raised."""
     if threading.current_thread() is not threading.main_thread():
         return work()
     done = threading.Event()
@@ -248,8 +250,8 @@ def interruptible(work: Callable[[], Any], on_interrupt: Callable[[], None]) -> 
             pass
     except RuntimeError:  # the interpreter ends, where CPython 3.12 starts no threads
         return work()
-    except BaseException:
-        on_interrupt()
+    except BaseException as why:
+        on_interrupt(why)
         done.wait(3)
         raise
     if error is not None:

@@ -72,9 +72,9 @@ class Group:
             LIBRARY.telegrad_group_free(handle)
 
     def _run(self, work: Any) -> None:
-        def stop() -> None:
+        def stop(why: BaseException) -> None:
             self._is_stuck = True
-            self._job.fail("interrupted")
+            self._job.interrupt(why)
 
         interruptible(work, stop)
 

@@ -79,7 +79,7 @@ class Job:
         self._stores: "weakref.WeakSet[Any]" = weakref.WeakSet()
         self._groups: "weakref.WeakSet[Any]" = weakref.WeakSet()
         interruptible(lambda: call("job_start", byref(options), byref(self._handle)),
-                      lambda: None)
+                      lambda _: None)
         _open_jobs.add(self)
 
     @property
@@ -142,10 +142,14 @@ class Job:
         if self._handle:
             LIBRARY.telegrad_job_fail(self._handle, exit_code, encoded(message))
 
-    def _fail_of(self, error: BaseException) -> None:
+    def interrupt(self, why: BaseException) -> None:
+        """Ends it for all because a signal's handler raised that during a wait."""
+        self._fail_of(why, _CANCELLED)
+
+    def _fail_of(self, error: BaseException, exit_code: Optional[int] = None) -> None:
         what = "Ctrl-C" if _is_ctrl_c(error) else f"{type(error).__name__}: {error}"
         where = f"worker {self.rank}: " if self._handle and self.rank >= 0 else ""
-        self.fail(where + what, _exit_code_of(error))
+        self.fail(where + what, _exit_code_of(error) if exit_code is None else exit_code)
 
     def close(self, timeout: Optional[float] = None) -> None:
         """Closes groups and stores, and leaves in order. Scheduler and servers on threads of
@@ -153,17 +157,17 @@ class Job:
         operation timeout) they are ended. A second call does nothing."""
         for part in [*self._groups, *self._stores]:
             part.close()
-        handle, self._handle = self._handle, c_void_p()
         _open_jobs.discard(self)
-        if not handle or self._pid != os.getpid():
-            return
         limit = self._close_timeout if timeout is None else timeout
-        interruptible(
-            lambda: call("job_close", handle, limit),
-            lambda: LIBRARY.telegrad_job_fail(handle, _CANCELLED, b"interrupted"))
+        handle = self._handle
+        try:
+            if handle and self._pid == os.getpid():
+                interruptible(lambda: call("job_close", handle, limit), self.interrupt)
+        finally:
+            self._handle = c_void_p()
 
     def _interruptible(self, work: Any) -> None:
-        interruptible(work, lambda: self.fail("interrupted"))
+        interruptible(work, self.interrupt)
 
     def __enter__(self) -> "Job":
         return self

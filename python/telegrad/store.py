@@ -204,7 +204,7 @@ class Store:
     def _interruptible(self, work: Callable[[], Any]) -> Any:
         job = self.job
         return _library.interruptible(
-            work, lambda: job.fail("interrupted") if job is not None else None)
+            work, lambda why: None if job is None else job.interrupt(why))
 
     def start(self, name: str, keys: Sequence[int], *lists: Sequence[Any],
               priorities: Optional[Sequence[int]] = None, root: int = 0,
@@ -320,7 +320,7 @@ class Store:
         if not handle or self._pid != os.getpid():
             return
         _library.interruptible(lambda: LIBRARY.telegrad_store_close(handle),
-                               lambda: None)
+                               lambda _: None)
         self.queue.close()
         if self.job is not None:
             self.job._stores.discard(self)

@@ -82,15 +82,20 @@ def dies(_):
         raise
 
 
-def never_ends(_):
-    """Rank 0 waits for the others, until Ctrl-C."""
+def never_ends(call):
+    """Rank 1 waits in `call` for rank 0, which does not make it, until Ctrl-C."""
     mine = job()
     group = telegrad.Group(mine)
     print("ready", flush=True)
+    array = np.ones(N, np.float32)
     if RANK == 0:
-        group.allreduce(np.ones(N, np.float32))
+        group.allreduce(array) if call == "barrier" else mine.barrier()
+    elif call == "allreduce":
+        group.allreduce(array)
+    elif call == "init":
+        telegrad.Store(mine).init(["w"], [array])
     else:
-        mine.barrier()
+        telegrad.kvstore.create("dist_sync", mine).barrier()
 
 
 # ---- the tests ----
@@ -129,14 +134,16 @@ class Group(unittest.TestCase):
             self.assertRegex(" ".join(dead), "(worker|server)/2@")
             self.assertIn(code, (20, 23), err)
 
-    def test_ctrl_c_ends_all(self):
-        ranks = self.ranks(never_ends, 2)
-        for rank in range(2):
-            self.assertEqual(ranks.line(rank), "ready")
-        ranks.kill(0, signal.SIGINT)
-        ended = ranks.wait()
-        self.assertIn("KeyboardInterrupt", ended[0][2])
-        self.assertEqual(ended[1][0], 33, ended[1])
+    def test_ctrl_c_ends_all_who_hear_whose_it_was(self):
+        for call in ("allreduce", "init", "barrier"):
+            ranks = workers.Ranks(os.path.abspath(__file__), "never_ends", 2, call)
+            for rank in range(2):
+                self.assertEqual(ranks.line(rank), "ready")
+            ranks.kill(1, signal.SIGINT)
+            (other, _, other_err), (_, _, err) = ranks.wait()
+            self.assertIn("KeyboardInterrupt", err, call)
+            self.assertEqual(other, 33, other_err)
+            self.assertIn("Cancelled: worker 1: Ctrl-C", other_err, call)
 
     def test_alone_and_too_early(self):
         early = telegrad.Job()
