@@ -158,7 +158,10 @@ int32_t telegrad_codec_encode(telegrad_codec* codec, const float* grad,
                               telegrad_status* status) {
   if (codec == nullptr || grad == nullptr || out == nullptr ||
       encoded_bytes == nullptr || threshold == nullptr) {
-    return Give(absl::InvalidArgumentError("a null pointer"), status);
+    return Give(
+        absl::InvalidArgumentError("codec, grad, out, "
+                                   "encoded_bytes or threshold is null"),
+        status);
   }
   size_t size = 0;
   const absl::Status result =
@@ -171,7 +174,8 @@ int32_t telegrad_codec_decode(const telegrad_codec* codec, const void* payload,
                               uint64_t payload_bytes, float threshold,
                               float* out, telegrad_status* status) {
   if (codec == nullptr || payload == nullptr || out == nullptr) {
-    return Give(absl::InvalidArgumentError("a null pointer"), status);
+    return Give(absl::InvalidArgumentError("codec, payload or out is null"),
+                status);
   }
   return Give(codec->Decode({payload, payload_bytes}, threshold, out), status);
 }

@@ -9,6 +9,19 @@ using telegrad::ExitCode;
 using telegrad::c::Give;
 using telegrad::c::TextOf;
 
+namespace {
+
+absl::Status CheckJob(const telegrad_job* job) {
+  if (job == nullptr) return absl::InvalidArgumentError("job is null");
+  return job->owner().Check();
+}
+
+const telegrad::c::Verdict* VerdictOf(const telegrad_job* job) {
+  return job == nullptr ? nullptr : job->verdict().get();
+}
+
+}  // namespace
+
 extern "C" {
 
 void telegrad_job_options_init(telegrad_job_options* options, uint64_t size) {
@@ -54,21 +67,21 @@ int32_t telegrad_job_role(const telegrad_job* job) {
 }
 
 int32_t telegrad_job_join(telegrad_job* job, telegrad_status* status) {
-  absl::Status result = job->owner().Check();
+  absl::Status result = CheckJob(job);
   if (result.ok()) result = job->Join();
-  return Give(result, job->verdict().get(), status);
+  return Give(result, VerdictOf(job), status);
 }
 
 int32_t telegrad_job_serve(telegrad_job* job, double timeout_s,
                            telegrad_status* status) {
-  absl::Status result = job->owner().Check();
+  absl::Status result = CheckJob(job);
   if (result.ok()) {
     const auto end =
         job->Serve(Clock::now() + telegrad::FromSeconds(timeout_s));
     if (!end.has_value()) return TELEGRAD_PENDING;
     result = *end;
   }
-  return Give(result, job->verdict().get(), status);
+  return Give(result, VerdictOf(job), status);
 }
 
 int32_t telegrad_job_rank(const telegrad_job* job) {
@@ -88,15 +101,16 @@ int32_t telegrad_job_num_servers(const telegrad_job* job) {
 }
 
 int32_t telegrad_job_barrier(telegrad_job* job, telegrad_status* status) {
-  absl::Status result = job->owner().Check();
+  absl::Status result = CheckJob(job);
   if (result.ok() && job->group() == nullptr) {
     result = absl::FailedPreconditionError("a barrier before the worker joins");
   }
   if (result.ok()) result = job->group()->Gather("c barrier", "").status();
-  return Give(result, job->verdict().get(), status);
+  return Give(result, VerdictOf(job), status);
 }
 
 int32_t telegrad_job_failure(const telegrad_job* job, telegrad_status* status) {
+  if (job == nullptr) return Give(CheckJob(job), status);
   const bool has_failed = job->verdict()->Get().has_value();
   return Give(has_failed ? absl::UnavailableError("") : absl::OkStatus(),
               job->verdict().get(), status);

@@ -118,6 +118,9 @@ int32_t telegrad_queue_create(telegrad_queue** queue, telegrad_status* status) {
 
 int32_t telegrad_queue_next(telegrad_queue* queue, double timeout_s,
                             uint64_t* tag, telegrad_status* status) {
+  if (queue == nullptr) {
+    return Give(absl::InvalidArgumentError("queue is null"), status);
+  }
   if (const absl::Status forked = queue->owner().Check(); !forked.ok()) {
     return Give(forked, status);
   }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "compression/codec_spec.h"
 #include "kernels/tool_range.h"
 #include "python/c/job.h"
 #include "python/c/tensor.h"
@@ -96,6 +97,8 @@ absl::Status telegrad_store::SetCompression(
   } else if (compression.allow != nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat("allow '", compression.allow, "' is for type 'auto'"));
+  } else {
+    RETURN_IF_ERROR(telegrad::ParseCodecSpec(config.type).status());
   }
   config.rules = TextOf(compression.rules, "");
   RETURN_IF_ERROR(telegrad::CheckCodecRules(config.rules));
@@ -158,12 +161,19 @@ std::vector<TensorView> telegrad_store::ViewsOf(const telegrad_tensor* tensors,
   return views;
 }
 
-absl::Status telegrad_store::CheckRows(const telegrad_rows* rows,
-                                       int64_t num) const {
-  if (rows == nullptr || num < 1) return absl::OkStatus();
+absl::Status telegrad_store::CheckTensors(int64_t num,
+                                          const telegrad_tensor* tensors,
+                                          const telegrad_rows* rows) const {
+  if (num < 1) return absl::OkStatus();
+  if (tensors == nullptr) {
+    return absl::InvalidArgumentError("an operation without tensors");
+  }
   const size_t count = static_cast<size_t>(num) * num_devices_;
   for (size_t j = 0; j < count; ++j) {
-    if (rows[j].num < -1 || (rows[j].num > 0 && rows[j].rows == nullptr)) {
+    if (rows == nullptr) {
+      RETURN_IF_ERROR(telegrad::c::CheckTensor(tensors[j], /*has_data=*/true));
+    } else if (rows[j].num < -1 ||
+               (rows[j].num > 0 && rows[j].rows == nullptr)) {
       return absl::InvalidArgumentError(
           absl::StrCat("rows of which there are ", rows[j].num));
     }

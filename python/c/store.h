@@ -48,8 +48,9 @@ struct telegrad_store {
   std::vector<telegrad::TensorView> ViewsOf(const telegrad_tensor* tensors,
                                             const telegrad_rows* rows,
                                             size_t i) const;
-  // `rows` of so many keys, null or not.
-  absl::Status CheckRows(const telegrad_rows* rows, int64_t num) const;
+  // Of so many keys; `rows` may be null.
+  absl::Status CheckTensors(int64_t num, const telegrad_tensor* tensors,
+                            const telegrad_rows* rows) const;
   // Notes operations from now on, or no more; gives what was noted as JSON.
   std::string SetTimeline(bool is_on);
   // Cancels what is in flight.

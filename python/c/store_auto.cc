@@ -44,7 +44,7 @@ std::string JsonOf(const AutoCompression::Decisions& decisions, int64_t step) {
 
 absl::Status CheckCall(telegrad_store* store, const void* other) {
   if (store == nullptr || other == nullptr) {
-    return absl::InvalidArgumentError("a null pointer");
+    return absl::InvalidArgumentError("store, decisions or choice is null");
   }
   return store->owner().Check();
 }

@@ -22,12 +22,6 @@ absl::Status CheckStore(telegrad_store* store) {
   return store->owner().Check();
 }
 
-absl::Status CheckTensors(int64_t num, const telegrad_tensor* tensors) {
-  return num > 0 && tensors == nullptr
-             ? absl::InvalidArgumentError("an operation without tensors")
-             : absl::OkStatus();
-}
-
 int32_t PriorityOf(const int32_t* priorities, size_t i) {
   return priorities == nullptr ? 0 : priorities[i];
 }
@@ -71,8 +65,7 @@ int32_t RunHalf(telegrad_store* store,
                 const telegrad_tensor* tensors, const telegrad_rows* rows,
                 const int32_t* priorities, telegrad_status* status) {
   absl::Status result = CheckStore(store);
-  result.Update(CheckTensors(call.num, tensors));
-  if (result.ok()) result = store->CheckRows(rows, call.num);
+  if (result.ok()) result = store->CheckTensors(call.num, tensors, rows);
   if (result.ok()) {
     result = store->Run(call, [&](size_t i) {
       return (store->store().*half)(call.keys[i],
@@ -204,8 +197,8 @@ int32_t telegrad_store_push_pull(telegrad_store* store, int64_t num,
                                  telegrad_queue* queue, uint64_t tag,
                                  telegrad_status* status) {
   absl::Status result = CheckStore(store);
-  result.Update(CheckTensors(num, grads));
-  result.Update(CheckTensors(num, outs));
+  if (result.ok()) result = store->CheckTensors(num, grads, nullptr);
+  if (result.ok()) result = store->CheckTensors(num, outs, nullptr);
   if (result.ok()) {
     result = store->Run({"push_pull", num, keys, queue, tag}, [&](size_t i) {
       return store->store().PushPull(keys[i], store->ViewsOf(grads, nullptr, i),
@@ -264,7 +257,7 @@ int32_t telegrad_store_broadcast(telegrad_store* store, int64_t num,
                                  telegrad_queue* queue, uint64_t tag,
                                  telegrad_status* status) {
   absl::Status result = CheckStore(store);
-  result.Update(CheckTensors(num, values));
+  if (result.ok()) result = store->CheckTensors(num, values, nullptr);
   if (result.ok()) {
     result = store->Run({"broadcast", num, keys, queue, tag}, [&](size_t i) {
       return store->store().Broadcast(keys[i], root,

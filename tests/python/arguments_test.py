@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""Wrong arguments of the C interface: each has a status that names what is wrong."""
+import ctypes
+import unittest
+from ctypes import byref
+
+from telegrad import _library
+from telegrad._library import LIBRARY, PROTOTYPES, Compression, Status, Tensor
+
+# Without a handle these have nothing to do, or need none.
+TAKE_NULL = {"job_start", "job_close", "queue_create", "topology", "doctor"}
+
+
+class Arguments(unittest.TestCase):
+    def refused(self, name, *arguments):
+        status = Status()
+        code = getattr(LIBRARY, "telegrad_" + name)(*arguments, byref(status))
+        self.assertNotEqual(code, 0, name)
+        self.assertEqual(code, status.code, name)
+        return status.message.decode()
+
+    def store(self):
+        store = ctypes.c_void_p()
+        _library.call("store_create", None, b"local", None, byref(store))
+        self.addCleanup(LIBRARY.telegrad_store_close, store)
+        return store
+
+    def test_null_is_named_by_each_call(self):
+        for name, (_, types) in PROTOTYPES.items():
+            if not types or types[-1] is not ctypes.POINTER(Status) or name in TAKE_NULL:
+                continue
+            zeros = [0 if issubclass(kind, ctypes._SimpleCData)
+                     and isinstance(kind().value, (int, float)) else None
+                     for kind in types[:-1]]
+            self.assertIn(" is null", self.refused(name, *zeros), name)
+        for name in ("job_start", "queue_create"):
+            nothing = [None] * (len(PROTOTYPES[name][1]) - 1)
+            self.assertIn(" is null", self.refused(name, *nothing))
+
+    def test_a_codec_that_is_not_there(self):
+        setting = Compression()
+        LIBRARY.telegrad_compression_init(byref(setting), ctypes.sizeof(setting))
+        setting.type = b"3bit"
+        self.assertIn("no codec '3bit'; there are none, 2bit",
+                      self.refused("store_set_compression", self.store(), byref(setting)))
+
+    def test_tensors_without_data_or_of_another_size(self):
+        store, keys = self.store(), (ctypes.c_uint32 * 1)()
+        memory = (ctypes.c_float * 10)()
+        right = Tensor(ctypes.addressof(memory), 10, 0, -1, 0)
+        _library.call("store_init", store, 1, (ctypes.c_char_p * 1)(b"w"), byref(right),
+                      None, 0, keys)
+        for wrong, text in ((Tensor(None, 10, 0, -1, 0), "without data"),
+                            (Tensor(right.data, 9, 0, -1, 0), "tensor w has 40 bytes"),
+                            (Tensor(right.data, 10, 77, -1, 0), "dtype 77")):
+            self.assertIn(text, self.refused("store_push_pull", store, 1, keys,
+                                             byref(wrong), byref(right), None, None, 1))
+
+
+if __name__ == "__main__":
+    unittest.main()
