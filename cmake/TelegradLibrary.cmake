@@ -13,7 +13,8 @@ function(telegrad_unity target)
     string(MAKE_C_IDENTIFIER "folder_${folder}" group)
     set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group})
   endforeach()
-  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  list(FILTER sources INCLUDE REGEX "[.]cu$")  # newer CMake would unite them, too
+  set_source_files_properties(${ARGN} ${sources} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
 endfunction()
 
