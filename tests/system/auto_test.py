@@ -5,6 +5,7 @@ the choice does not.
 """
 
 import html
+import re
 import unittest
 
 from harness import SystemTest
@@ -50,6 +51,23 @@ class Auto(SystemTest):
         self.assertEqual(len(said), 2, said)
         self.assertIn("step 9: compression off", said[1])
         self.assertGreater(result["push_wire_bytes"], result["push_raw_bytes"])
+
+    def test_auto_goes_on_with_what_it_had_chosen(self):
+        flags = ["--network", "mlp", "--data", "digits", "--num-epochs", "1",
+                 "--num-batches", "80", "--link", "100mbit", "--gc-type",
+                 "auto", "--checkpoint", "ck", "--checkpoint-every", "70"]
+        self.run_to_end(flags, seconds=120)
+        chosen = self.summary()[0]["decisions"][-1]
+        codec = re.search(r"compression (\w+)", chosen).group(1)
+        self.run_to_end([*flags, "--resume"], seconds=120)
+        run, = self.summary()
+        self.assertEqual(run["steps"], 80)
+        self.assertRegex("\n".join(run["decisions"]),
+                         rf"auto, step 0: compression {codec} for \d of 6 "
+                         "tensors: the checkpoint's run had chosen it")
+        run = self.run_to_end([*flags, "--resume", "--gc-allow", "fp16"],
+                              code=31)
+        self.assertIn("allowed codecs '2bit', this run 'fp16'", run.stderr())
 
 
 if __name__ == "__main__":

@@ -73,20 +73,14 @@ class Emulation(SystemTest):
                     one = ["--workers", "1", "--servers", "1", "--devices", "2"]
                     self.assertEqual(sums(*kind, *one), real)
 
-    def test_two_workers_with_every_codec_and_reply(self):
-        for rules in by_layer(self.codecs()):
-            self.compare(["none", "none+reply=dense"], workers=2, servers=1,
-                         rules=rules)
-        for rules in by_layer(SUMMABLE):
-            self.compare(["none+reply=reencode"], workers=2, servers=1,
-                         rules=rules)
-
-    def test_four_workers_and_two_servers(self):
-        for rules in by_layer(self.codecs()):
-            self.compare(["none"], workers=4, servers=2, rules=rules)
-        for rules in by_layer(SUMMABLE):
-            self.compare(["none+reply=reencode"], workers=4, servers=2,
-                         rules=rules)
+    def test_every_codec_and_reply(self):
+        """Each codec with each reply and with both numbers of members."""
+        sizes = {"workers": 2, "servers": 1}, {"workers": 4, "servers": 2}
+        for i, rules in enumerate(by_layer(self.codecs())):
+            self.compare(["none"], rules=rules, **sizes[i % 2])
+            self.compare(["none+reply=dense"], rules=rules, **sizes[1 - i % 2])
+        for i, rules in enumerate(by_layer(SUMMABLE)):
+            self.compare(["none+reply=reencode"], rules=rules, **sizes[i % 2])
 
     def test_with_the_optimizer_on_servers_and_batch_normalisation(self):
         self.compare(["none+update-on=server", "2bit+update-on=server"],

@@ -1,7 +1,6 @@
 """A run that was interrupted and goes on ends with the bits of one that was not."""
 
 import os
-import re
 import shutil
 import signal
 import unittest
@@ -206,23 +205,6 @@ class Resume(SystemTest):
         self.assertTrue(wait_until(is_no_folder, 60))
         self.assertEqual(self.wait(run, 60), 41, run.output())
         self.assertIn("no checkpoint of step", run.stdout())
-
-    def test_auto_goes_on_with_what_it_had_chosen(self):
-        flags = ["--network", "mlp", "--data", "digits", "--num-epochs", "1",
-                 "--num-batches", "80", "--link", "100mbit", "--gc-type",
-                 "auto", "--checkpoint", "ck", "--checkpoint-every", "70"]
-        self.run_to_end(flags, seconds=120)
-        chosen = self.summary()[0]["decisions"][-1]
-        codec = re.search(r"compression (\w+)", chosen).group(1)
-        self.run_to_end([*flags, "--resume"], seconds=120)
-        run, = self.summary()
-        self.assertEqual(run["steps"], 80)
-        self.assertRegex("\n".join(run["decisions"]),
-                         rf"auto, step 0: compression {codec} for \d of 6 "
-                         "tensors: the checkpoint's run had chosen it")
-        run = self.run_to_end([*flags, "--resume", "--gc-allow", "fp16"],
-                              code=31)
-        self.assertIn("allowed codecs '2bit', this run 'fp16'", run.stderr())
 
 
 if __name__ == "__main__":
