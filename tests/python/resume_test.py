@@ -188,17 +188,23 @@ def local_steps(net, first, last, diloco, inner):
 
 
 def resumes_locally(folder):
-    """After an exchange, and between two with momentum in the outer optimizer."""
+    """After an exchange, and between two: with momentum in the outer optimizer, and with
+    an exchange under way."""
     dist.init_process_group("gloo")
     found = []
-    for i, (saved_at, outer) in enumerate((
-            (3, None), (5, lambda anchors: torch.optim.SGD(anchors, lr=.5, momentum=.5)))):
-        options = {"sync_every": 3, "gc_type": FIXED, "outer": outer}
+    def with_momentum(anchors):
+        return torch.optim.SGD(anchors, lr=.5, momentum=.5)
+
+    for i, (saved_at, outer, fragments) in enumerate((
+            (3, None, 1), (5, with_momentum, 1), (5, with_momentum, 3))):
+        options = {"sync_every": 3, "gc_type": FIXED, "outer": outer,
+                   "fragments": fragments}
         net = Net()
         diloco, inner = local(net, **options)
-        half = local_steps(net, 0, saved_at, diloco, inner)
+        local_steps(net, 0, saved_at, diloco, inner)
         path = os.path.join(folder, f"local-{i}-{RANK}.pt")
         torch.save(diloco.state_dict(), path)
+        half = copy.deepcopy(net)
         whole = local_steps(net, saved_at, 12, diloco, inner).state_dict()
         diloco.close()
         again, forgot = copy.deepcopy(half), copy.deepcopy(half)

@@ -228,9 +228,66 @@ def diloco():
     return ratios
 
 
+def streams():
+    """In two fragments, weights as in a simulation of both ranks: what runs beside two
+    steps is added behind them."""
+    torch.manual_seed(5 + RANK)
+    model = torch.nn.Linear(24, 40)
+    inner = torch.optim.SGD(model.parameters(), lr=0.125)
+    ours = telegrad.torch.DiLoCo(model, inner, sync_every=4, fragments=2, gc_type="none",
+                                 servers=1)
+    torch.manual_seed(5)
+    anchors = [p.detach().clone() for p in torch.nn.Linear(24, 40).parameters()]
+    models = [torch.nn.Linear(24, 40) for _ in range(2)]
+    weights = [list(each.parameters()) for each in models]
+    sent = {}  # by fragment, here a parameter: the weights of both ranks
+
+    def begin(part):
+        sent[part] = [each[part].detach().clone() for each in weights]
+
+    def finish():
+        for part, both in sent.items():
+            changes = sum(anchors[part] - each for each in both)
+            anchors[part] -= changes / 2
+            for each, before in zip(weights, both):
+                each[part].sub_(before).add_(anchors[part])
+        sent.clear()
+
+    with torch.no_grad():
+        for each in weights:
+            for parameter, anchor in zip(each, anchors):
+                parameter.copy_(anchor)
+    for step in range(11):
+        for rank, each in enumerate(models):
+            each.zero_grad()
+            each(inputs(step, rank)).mean().backward()
+            torch.optim.SGD(each.parameters(), lr=0.125).step()
+        inner.zero_grad()
+        model(inputs(step, RANK)).mean().backward()
+        with torch.no_grad():
+            if (step + 1) % 2 == 0:
+                finish()
+                begin((step + 1) % 4 // 2)
+        assert ours.step() == ((step + 1) % 2 == 0)
+        for mine, wanted in zip(model.parameters(), weights[RANK]):
+            assert torch.equal(mine, wanted), step
+    with torch.no_grad():
+        finish()
+        begin(0)
+        begin(1)
+        finish()
+    ours.exchange()
+    for mine, wanted in zip(model.parameters(), weights[RANK]):
+        assert torch.equal(mine, wanted), step
+    assert torch.equal(weights[0][0], weights[1][0])
+    ours.close()
+    return workers.refused(telegrad.UsageError, lambda: telegrad.torch.DiLoCo(
+        model, inner, sync_every=4, fragments=5))
+
+
 def special(_):
     start()
-    return [not_finite(), refusals(), diloco()]
+    return [not_finite(), refusals(), diloco(), streams()]
 
 
 def chooses(_):
@@ -304,7 +361,8 @@ class Torch(unittest.TestCase):
                          [[["2bit", "none"]] * 2] * 2)
 
     def test_infinities_reach_all_and_what_cannot_be_is_refused(self):
-        for finite, texts, ratios in self.ranks(special).results():
+        for finite, texts, ratios, too_many in self.ranks(special).results():
+            self.assertIn("fragments=5: 1 to sync_every=4", too_many)
             self.assertGreater(ratios[0], 2.5)  # of 3 steps
             self.assertGreater(ratios[1], 20)
 

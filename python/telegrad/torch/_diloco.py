@@ -1,7 +1,7 @@
 """Local steps; now and then the workers agree on what these changed."""
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
@@ -16,6 +16,18 @@ from ._residuals import Residuals
 
 def _average(anchors: List[Any]) -> Any:
     return torch.optim.SGD(anchors, lr=1.0)
+
+
+def turns_of(sizes: Sequence[int], steps: int, fragments: int) -> List[int]:
+    """After which of `steps` steps each tensor begins its exchange. Neighbours are
+    together, with about as many elements as others; a tensor that is larger stays whole
+    and has time until the next one's turn. As `telegrad-train --local-fragments`."""
+    total, before, turns = max(1, sum(sizes)), 0, []
+    for size in sizes:
+        middle = before + min(size, total // fragments) // 2
+        turns.append(min(middle * fragments // total, fragments - 1) * steps // fragments)
+        before += size
+    return turns
 
 
 class DiLoCo:
@@ -33,29 +45,40 @@ class DiLoCo:
     All ranks begin with rank 0's weights, and have the same weights after each
     exchange. Buffers (running means of BatchNorm) stay each rank's own.
 
+    With `fragments` above 1 the parameters take turns (streaming DiLoCo, Douillard et
+    al., 2025): each of so many parts begins its exchange after steps of its own, and it
+    runs beside the steps until the next part's turn. What these steps change is kept, on
+    top of the outer optimizer's result. Ranks then have the same weights after
+    `exchange()`: call it before an evaluation and at the end.
+
     Args:
         model: a plain module, without DistributedDataParallel.
         inner: the ranks' optimizer, of the model's parameters.
         outer: makes the outer optimizer of a list of tensors that stand for the
             parameters; None: SGD with a rate of 1, which is plain averaging and, on
             small models, better than momentum.
-        sync_every: inner steps between two exchanges.
+        sync_every: inner steps between two exchanges of a parameter.
+        fragments: parts that take turns, at most `sync_every`.
         gc_type, threshold, min_bytes: the codec, as for `telegrad.torch.compress`. All
             parameters go with it.
         job_options: as there.
     """
 
-    def __init__(self, model: Any, inner: Any, *, sync_every: int,
+    def __init__(self, model: Any, inner: Any, *, sync_every: int, fragments: int = 1,
                  outer: Optional[Callable[[List[Any]], Any]] = None,
                  gc_type: str = "2bit", threshold: str = "auto", min_bytes: int = 0,
                  **job_options: Any) -> None:
         check_names(job_options, DiLoCo)
         if sync_every < 1:
             raise UsageError(f"sync_every={sync_every}: 1 or more")
+        if not 1 <= fragments <= sync_every:
+            raise UsageError(f"fragments={fragments}: 1 to sync_every={sync_every}")
         names = names_of(model)
         self._parameters = [p for p in model.parameters() if id(p) in names]
         self._names = [names[id(p)] for p in self._parameters]
-        self._inner, self._sync_every = inner, sync_every
+        self._inner, self._sync_every, self._fragments = inner, sync_every, fragments
+        self._turns = turns_of([p.numel() for p in self._parameters], sync_every, fragments)
+        self._running: Optional[Tuple[int, List[int]]] = None  # tag, parameters
         self.steps = 0
         self._group = job_options.get("group")
         self._job = job_of_group(parameters=self._parameters, **job_options)
@@ -69,14 +92,16 @@ class DiLoCo:
         except Error as why:
             self._job.fail(str(why), why.exit_code)
             raise
-        for anchor in self._anchors:
-            anchor.grad = torch.zeros_like(anchor)
+        self._changes = [torch.zeros_like(anchor) for anchor in self._anchors]
+        self._sent = ([torch.zeros_like(anchor) for anchor in self._anchors]
+                      if fragments > 1 else [])  # the weights that the changes led to
         self.outer = (outer or _average)(self._anchors)
         self._residuals = Residuals(
             self._store, dict(zip(self._names, self._keys)),
             {name: p.numel() for name, p in zip(self._names, self._parameters)},
             {"gc_type": gc_type, "threshold": threshold, "min_bytes": min_bytes,
-             "sync_every": sync_every}, self._group)
+             "sync_every": sync_every, **({"fragments": fragments}
+                                          if fragments > 1 else {})}, self._group)
         self._take_anchors()
 
     def _take_anchors(self) -> None:
@@ -85,32 +110,65 @@ class DiLoCo:
                 parameter.copy_(anchor)
 
     def step(self) -> bool:
-        """An inner step; whether an exchange followed it."""
+        """An inner step; whether an exchange followed it, or of a fragment began."""
         self._inner.step()
         self.steps += 1
-        if self.steps % self._sync_every != 0:
+        turn = self.steps % self._sync_every
+        due = [i for i, each in enumerate(self._turns) if each == turn]
+        if not due:
             return False
-        changes = [anchor.grad for anchor in self._anchors]
-        with torch.no_grad():
-            for change, anchor, parameter in zip(changes, self._anchors,
-                                                 self._parameters):
-                torch.sub(anchor, parameter, out=change)
-            for name, change in zip(self._names, changes):
-                self._residuals.add_to(name, change)
-        self._residuals.step_done()
-        self._store.push_pull(self._keys, changes, changes)
-        self.outer.step()
-        self._take_anchors()
+        self._finish()
+        self._begin(due)
+        if self._fragments == 1:
+            self._finish()
         return True
+
+    def exchange(self) -> None:
+        """All parameters at once, after what is under way: the ranks have the same
+        weights then. All ranks call it, between steps."""
+        self._finish()
+        self._begin(list(range(len(self._parameters))))
+        self._finish()
+
+    def _begin(self, due: List[int]) -> None:
+        changes = [self._changes[i] for i in due]
+        with torch.no_grad():
+            for i, change in zip(due, changes):
+                torch.sub(self._anchors[i], self._parameters[i], out=change)
+                self._residuals.add_to(self._names[i], change)
+                if self._sent:
+                    self._sent[i].copy_(self._parameters[i])
+        if not self._residuals.carried:
+            self._residuals.step_done()
+        keys = [self._keys[i] for i in due]
+        self._running = self._store.start("push_pull", keys, changes, changes), due
+
+    def _finish(self) -> None:
+        if self._running is None:
+            return
+        (tag, due), self._running = self._running, None
+        self._store.queue.wait(tag)
+        for i in due:
+            self._anchors[i].grad = self._changes[i]
+        self.outer.step()
+        with torch.no_grad():
+            for i in due:
+                self._anchors[i].grad = None
+                if self._sent:  # with what steps have changed since
+                    self._parameters[i].sub_(self._sent[i]).add_(self._anchors[i])
+                else:
+                    self._parameters[i].copy_(self._anchors[i])
 
     def state_dict(self) -> Dict[str, Any]:
         """What this rank would lose, for `torch.save`: what the codec keeps, the outer
         optimizer's state, and the weights of the last exchange. The model's and the inner
-        optimizer's are yours. All ranks call it, between steps.
+        optimizer's are yours: save them after this call, which waits for a fragment's
+        exchange. All ranks call it, between steps.
 
         Raises:
             telegrad.WrongOrder: before the first exchange after a "sum" was loaded.
         """
+        self._finish()
         return {**self._residuals.save(), "steps": self.steps,
                 "anchors": [anchor.detach().clone() for anchor in self._anchors],
                 "outer": self.outer.state_dict()}
@@ -126,6 +184,7 @@ class DiLoCo:
         Raises:
             telegrad.UsageError: on all ranks, what does not fit.
         """
+        self._finish()
         self._residuals.load(state, reshard)
         first = state if isinstance(state, dict) else (list(state) or [None])[0]
         root = ranks_of(self._group)[0]
@@ -155,6 +214,6 @@ class DiLoCo:
                    for side in ("push", "pull")}}
 
     def close(self) -> None:
-        """Leaves the job."""
+        """Leaves the job; an exchange under way is thrown away."""
         self._store.close()
         self._job.close()
