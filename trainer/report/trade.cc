@@ -46,8 +46,8 @@ double RawBytes(const SettingGroup& group) {
 // Where there are many, those that no other beats, `none`, and those that lose
 // a point and more.
 bool IsNamed(const Trade& trade, size_t num_trades) {
-  constexpr size_t kMany = 8;
-  return num_trades <= kMany || trade.is_on_front || trade.lost >= 0.01 ||
+  constexpr size_t kAllNamed = 8;
+  return num_trades <= kAllNamed || trade.is_on_front || trade.lost >= 0.01 ||
          trade.group->setting == "none";
 }
 
