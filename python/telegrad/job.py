@@ -147,6 +147,8 @@ class Job:
         self._fail_of(why, _CANCELLED)
 
     def _fail_of(self, error: BaseException, exit_code: Optional[int] = None) -> None:
+        if isinstance(error, SystemExit) and error.__context__ is not None:
+            error = error.__context__  # what the script caught before it ended
         what = "Ctrl-C" if _is_ctrl_c(error) else f"{type(error).__name__}: {error}"
         where = f"worker {self.rank}: " if self._handle and self.rank >= 0 else ""
         self.fail(where + what, _exit_code_of(error) if exit_code is None else exit_code)
@@ -221,6 +223,12 @@ def _watch_errors() -> None:
         before(kind, error, trace)
 
     sys.excepthook = hook
+
+
+def note_failure(error: BaseException) -> None:
+    """The process ends by it, and no hook of Python's sees that: others hear why."""
+    global _uncaught
+    _uncaught = error
 
 
 def is_failing() -> bool:

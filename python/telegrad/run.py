@@ -7,15 +7,20 @@ Each DistributedDataParallel that the script makes is compressed.
 from __future__ import annotations
 
 import argparse
+import functools
+import os
 import runpy
 import sys
-from typing import Any, List, Optional
+from typing import Any, Callable, List, Optional
+
+from .job import note_failure
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m telegrad.run", description=(__doc__ or "").split("::")[0],
-        epilog="docs/pytorch.md explains the options; telegrad.torch.State has all.")
+        epilog="Start all ranks by torchrun. docs/pytorch.md explains the options; "
+               "telegrad.torch.State has all.")
     parser.add_argument("--gc-type", default="2bit", help="codec (%(default)s)")
     parser.add_argument("--gc-allow", dest="allow", metavar="CODEC,...",
                         help="codecs that --gc-type auto may choose (2bit)")
@@ -37,18 +42,50 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _wrap_ddp(options: Any) -> None:
-    from torch.nn.parallel import DistributedDataParallel
+def _is_first() -> bool:
+    """Whether this rank says what concerns all."""
+    return os.environ.get("RANK", "0") == "0"
 
-    import telegrad.torch
 
-    before = DistributedDataParallel.__init__
+def _after_init(kind: Any, work: Callable[[Any], Any]) -> None:
+    """Calls `work` with each object of that kind that the script will make."""
+    before = kind.__init__
 
+    @functools.wraps(before)
     def made(self: Any, *args: Any, **kwargs: Any) -> None:
         before(self, *args, **kwargs)
-        telegrad.torch.compress(self, **options)
+        work(self)
 
-    DistributedDataParallel.__init__ = made
+    kind.__init__ = made
+
+
+def _watch(options: Any) -> None:
+    """Compresses models, and warns of optimizers that do not go with the codec."""
+    from torch.nn.parallel import DistributedDataParallel
+    from torch.optim import Optimizer
+
+    from .torch import compress
+    from .torch._auto import STANDARD, check_optimizer
+
+    codecs = [options["gc_type"]]
+    if codecs == ["auto"]:
+        codecs = (options["allow"] or STANDARD).split(",")
+
+    def check(optimizer: Any) -> None:
+        for codec in codecs:
+            check_optimizer(optimizer, codec, None)
+
+    _after_init(DistributedDataParallel, functools.partial(compress, **options))
+    if _is_first():
+        _after_init(Optimizer, check)
+
+
+def _run(script: str, is_module: bool) -> None:
+    if is_module:
+        runpy.run_module(script, run_name="__main__", alter_sys=True)
+    else:
+        sys.path[0] = script.rpartition("/")[0]
+        runpy.run_path(script, run_name="__main__")
 
 
 def main(arguments: Optional[List[str]] = None) -> None:
@@ -57,13 +94,19 @@ def main(arguments: Optional[List[str]] = None) -> None:
     script, rest = options.pop("script"), options.pop("arguments")
     is_module = options.pop("is_module")
     options["guard"] = options["guard"] == "on"
-    _wrap_ddp(options)
+    _watch(options)
     sys.argv = [script, *rest]
-    if is_module:
-        runpy.run_module(script, run_name="__main__", alter_sys=True)
-    else:
-        sys.path[0] = script.rpartition("/")[0]
-        runpy.run_path(script, run_name="__main__")
+    try:
+        _run(script, is_module)
+    except SystemExit as why:
+        if why.code not in (None, 0):
+            note_failure(why)
+            raise
+    from .torch._hook import any_made
+
+    if not any_made() and _is_first():
+        print("telegrad: this process made no DistributedDataParallel and compressed "
+              "nothing; start all ranks by torchrun", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from ..store import Store
 _ADAPTIVE = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "SparseAdam", "Muon", "Lamb",
              "RMSprop")
 _SMALL_BITS = 2.1  # with the few bytes around codes
-_STANDARD = "2bit"  # what "auto" may use unless it is told
+STANDARD = "2bit"  # what "auto" may use unless it is told
 
 
 def bits_of(codec: str) -> float:
@@ -32,7 +32,7 @@ def check_optimizer(optimizer: Any, gc_type: str, allow: Optional[str]) -> None:
     if kind not in _ADAPTIVE:
         return
     is_auto = gc_type == "auto"
-    codecs = (allow or _STANDARD).split(",") if is_auto else [gc_type]
+    codecs = (allow or STANDARD).split(",") if is_auto else [gc_type]
     small = [codec for codec in codecs if bits_of(codec) < _SMALL_BITS]
     if not small:
         return

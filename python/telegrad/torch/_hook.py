@@ -32,6 +32,11 @@ def remember(state: Any) -> None:
     _states.append(weakref.ref(state))
 
 
+def any_made() -> bool:
+    """Whether this process has compressed a model."""
+    return bool(_states)
+
+
 def states() -> List[Any]:
     """Those that live, in the order in which they were made."""
     alive = [reference() for reference in _states]

@@ -68,7 +68,8 @@ class _Board:
                 if time.monotonic() > self._deadline:
                     raise JoinTimeout(
                         f"nobody wrote {key} to the store of torch.distributed: all "
-                        "ranks must call telegrad.torch.compress") from None
+                        "ranks must call telegrad.torch.compress, or be started by "
+                        "torchrun with -m telegrad.run") from None
         return str(self._store.get(key).decode())
 
 

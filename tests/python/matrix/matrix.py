@@ -24,7 +24,7 @@ import check_wheel  # noqa: E402
 
 PLAIN = ("codec_test.py", "two_ranks.py", "kvstore_test.py", "optimizer_test.py",
          "group_test.py", "numbers_test.py")
-TORCH = ("torch_test.py", "interrupt_test.py")
+TORCH = ("torch_test.py", "run_test.py", "interrupt_test.py")
 COLUMNS = PLAIN + TORCH + ("matrix/hsdp_test.py", "matrix/mxnet_test.py")
 SKIPPED = 77
 DEBIAN = "/usr/bin/python3"
