@@ -4,6 +4,7 @@ one process, and where a rank ends by itself."""
 import os
 import re
 import sys
+import tempfile
 import unittest
 
 import workers
@@ -51,12 +52,27 @@ class Run(unittest.TestCase):
         return workers.Ranks(FILE, function.__name__, num,
                              runner=("-m", "telegrad.run", "--gc-type", gc_type)).wait()
 
-    def test_a_script_is_compressed_without_a_line(self):
-        script = os.path.join(os.path.dirname(FILE), "train_script.py")
+    def script(self, *words):
+        """Two ranks of a script that knows nothing of Telegrad, with 2bit."""
         environment = dict(os.environ, WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
                            MASTER_PORT=str(workers.free_port()), OMP_NUM_THREADS="1")
-        ended = workers.run_all(
-            [["-m", "telegrad.run", "--gc-type", "2bit", script, "5"]] * 2, environment)
+        return workers.run_all(
+            [["-m", "telegrad.run", "--gc-type", "2bit", *words]] * 2, environment)
+
+    def test_the_example_trains(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for part, count in (("train", 256), ("t10k", 32)):
+                for name, size in ((f"{part}-images-idx3-ubyte", 16 + 784 * count),
+                                   (f"{part}-labels-idx1-ubyte", 8 + count)):
+                    with open(os.path.join(folder, name), "wb") as file:
+                        file.write(bytes(i % 10 for i in range(size)))
+            (_, out, err), _ = self.script(os.path.join(
+                os.path.dirname(FILE), "..", "..", "examples", "ddp_mnist.py"), folder)
+        self.assertRegex(out, r"test accuracy \d+\.\d\d %")
+        self.assertRegex(err, r"in 4 steps: pushed .* \(15\.\d\dx\), pulled")
+
+    def test_a_script_is_compressed_without_a_line(self):
+        ended = self.script(os.path.join(os.path.dirname(FILE), "train_script.py"), "5")
         (loss, _), (other, _) = [re.search(r"weights (\S+)()", out).groups()
                                  for _, out, _ in ended]
         self.assertEqual(loss, other)
