@@ -170,7 +170,7 @@ absl::Status telegrad_store::CheckTensors(int64_t num,
   }
   const size_t count = static_cast<size_t>(num) * num_devices_;
   for (size_t j = 0; j < count; ++j) {
-    if (rows == nullptr) {
+    if (rows == nullptr || rows[j].num == -1) {
       RETURN_IF_ERROR(telegrad::c::CheckTensor(tensors[j], /*has_data=*/true));
     } else if (rows[j].num < -1 ||
                (rows[j].num > 0 && rows[j].rows == nullptr)) {

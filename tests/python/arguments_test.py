@@ -5,7 +5,7 @@ import unittest
 from ctypes import byref
 
 from telegrad import _library
-from telegrad._library import LIBRARY, PROTOTYPES, Compression, Status, Tensor
+from telegrad._library import LIBRARY, PROTOTYPES, Compression, Rows, Status, Tensor
 
 # Without a handle these have nothing to do, or need none.
 TAKE_NULL = {"job_start", "job_close", "queue_create", "topology", "doctor"}
@@ -55,6 +55,9 @@ class Arguments(unittest.TestCase):
                             (Tensor(right.data, 10, 77, -1, 0), "dtype 77")):
             self.assertIn(text, self.refused("store_push_pull", store, 1, keys,
                                              byref(wrong), byref(right), None, None, 1))
+        self.assertIn("without data", self.refused(
+            "store_push_rows", store, 1, keys, byref(Tensor(None, 10, 0, -1, 0)),
+            byref(Rows(None, -1)), None, None, 1))
 
 
 if __name__ == "__main__":
