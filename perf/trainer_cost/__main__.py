@@ -21,6 +21,7 @@ sys.path.insert(1, os.path.join(HERE, "..", "side_by_side"))
 
 from results import announce, default_out, write  # noqa: E402
 
+POINT_STEPS = 50  # --disp-batches without the flag
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
@@ -32,13 +33,11 @@ def plain(options, network, folder):
     return json.loads(run.stdout)["samples_per_s"]
 
 
-def trainer(options, network, folder, *flags):
+def trainer(options, network, folder, *flags, codec="none"):
     flags = flags or ("--workers", "1")
-    if "--compare" not in flags:
-        flags += ("--compare", "none")
     subprocess.run(
         [os.path.join(options.build, "trainer", "telegrad-train"), "--network", network,
-         "--data", "digits", "--threads", "1",
+         "--data", "digits", "--compare", codec, "--threads", "1",
          "--batch-size", str(options.batch_size), "--num-epochs", "1", "--num-batches",
          str(options.steps), "--out", folder, *flags],
         env=ONE_THREAD, check=True, stdout=subprocess.DEVNULL)
@@ -50,22 +49,22 @@ def local(options, network, folder):
     return trainer(options, network, folder, "--kv-store", "local")
 
 
-def cpu_seconds(options, network, folder, *flags):
-    """CPU time of a training's processes."""
+def cpu_seconds(options, network, codec, folder, point_steps):
+    """CPU time of a training's processes, with a point of metrics in so many steps."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    trainer(options, network, folder, "--workers", "1", *flags)
+    trainer(options, network, folder, "--workers", "1", "--disp-batches", str(point_steps),
+            codec=codec)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def metrics_share(options, network, codec, folder):
     """CPU time of metrics at the default of one point in 50 steps, of a training's."""
-    each = [cpu_seconds(options, network, folder, "--compare", codec, "--disp-batches",
-                        str(batches)) for batches in (1, options.steps)]
-    return (each[0] - each[1]) / POINT_STEPS / each[1]
+    often, once = (cpu_seconds(options, network, codec, folder, point_steps)
+                   for point_steps in (1, options.steps))
+    return (often - once) / POINT_STEPS / once
 
 
-POINT_STEPS = 50  # --disp-batches without the flag
 WAYS = {"plain loop": plain, "telegrad-train, one server": trainer,
         "telegrad-train, local": local}
 

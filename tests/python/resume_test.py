@@ -192,6 +192,7 @@ def resumes_locally(folder):
     an exchange under way."""
     dist.init_process_group("gloo")
     found = []
+
     def with_momentum(anchors):
         return torch.optim.SGD(anchors, lr=.5, momentum=.5)
 

@@ -122,7 +122,7 @@ def table(rows):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("library")
+    parser.add_argument("shared_object", metavar="library")
     parser.add_argument("folder")
     parser.add_argument("--torch")
     parser.add_argument("--mxnet")
@@ -132,7 +132,7 @@ def main():
     rows = rows_of(options)
     for row in rows:
         if not row.note:
-            row.run(os.path.abspath(options.library))
+            row.run(os.path.abspath(options.shared_object))
     print(table(rows))
     sys.exit(any(result == "FAILED" for row in rows for result in row.results.values()))
 
