@@ -43,10 +43,11 @@ double RawBytes(const SettingGroup& group) {
   return group.push_raw + group.pull_raw;
 }
 
-// Where there are many, those that no other beats, `none`, and those that lose
+constexpr size_t kAllNamed = 8;
+
+// Where there are more, those that no other beats, `none`, and those that lose
 // a point and more.
 bool IsNamed(const Trade& trade, size_t num_trades) {
-  constexpr size_t kAllNamed = 8;
   return num_trades <= kAllNamed || trade.is_on_front || trade.lost >= 0.01 ||
          trade.group->setting == "none";
 }
@@ -161,10 +162,11 @@ std::string TradeHtml(const std::vector<SettingGroup>& groups) {
   }
   return absl::StrCat(
       "<h2>Accuracy for bytes</h2>\n<p class=\"lead\">With a ring and joined "
-      "by a line: the front, settings that no other beats in both. Of many "
-      "only "
-      "these are named, and those that lose much.</p>\n",
-      TradeChart(trades), TableHtml(table, ""));
+      "by a line: the front, settings that no other beats in both.",
+      trades.size() > kAllNamed
+          ? " Only these are named, and those that lose much."
+          : "",
+      "</p>\n", TradeChart(trades), TableHtml(table, ""));
 }
 
 }  // namespace telegrad
