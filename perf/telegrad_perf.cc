@@ -1,8 +1,10 @@
 #include <CLI/CLI.hpp>
+#include <string>
 
 #include "base/command_line.h"
 #include "perf/network/commands.h"
 #include "perf/options.h"
+#include "transport/transport.h"
 
 namespace telegrad::perf {
 namespace {
@@ -36,6 +38,7 @@ constexpr Subcommand kSubcommands[] = {
 int main(int argc, char** argv) {
   CLI::App app("Measures what Telegrad's parts can do on this machine.",
                "telegrad-perf");
+  app.footer([] { return "Transports:\n" + telegrad::DescribeTransports(); });
   int exit_code = 0;
   for (const telegrad::perf::Subcommand& each : telegrad::perf::kSubcommands) {
     each.add(*app.add_subcommand(each.name, each.help), exit_code);

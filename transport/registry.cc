@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "base/network_device.h"
 #include "base/status_macros.h"
+#include "base/vendor/libraries.h"
 #include "kernels/device_copy.h"
 #include "transport/check_transport.h"
 #include "transport/decorators/bounce/bounce_transport.h"
@@ -40,6 +41,7 @@ struct Entry {
   // What CheckTransport asks it; null: nothing.
   absl::Status (*check)(const TransportOptions&) = nullptr;
   bool stays_in_process = false;
+  absl::Status (*open)() = nullptr;  // its library; null: it needs none
 };
 
 // Of `tls`, while the transport is open.
@@ -48,12 +50,15 @@ constexpr const char* kTls[] = {"", "tcp", "shm", "verbs", "efa"};
 constexpr std::array kTransports = {
 #if TELEGRAD_WITH_UCX
     Entry{"ucx", "TCP, shared memory and RDMA by UCX", &MakeUcxTransport,
-          /*takes_rails=*/false, &CheckUcxTransport},
+          /*takes_rails=*/false, &CheckUcxTransport,
+          /*stays_in_process=*/false, &vendor::OpenUcx},
 #else
     Entry{"ucx", "not in this build; it needs libucx-dev", nullptr},
 #endif
 #if TELEGRAD_WITH_OFI
-    Entry{"ofi", "TCP, shared memory and RDMA by libfabric", &MakeOfiTransport},
+    Entry{"ofi", "TCP, shared memory and RDMA by libfabric", &MakeOfiTransport,
+          /*takes_rails=*/false, /*check=*/nullptr,
+          /*stays_in_process=*/false, &vendor::OpenOfi},
 #else
     Entry{"ofi", "not in this build; it needs libfabric-dev", nullptr},
 #endif
@@ -156,6 +161,11 @@ absl::StatusOr<std::unique_ptr<TransportContext>> MakeForMemory(
   return MakeBounceTransport(make, options, std::move(copier), handler);
 }
 
+// OK, or why the library that it needs is not there.
+absl::Status Open(const Entry& entry) {
+  return entry.open == nullptr ? absl::OkStatus() : entry.open();
+}
+
 // Null: there is none, or not in this build.
 const Entry* FindInBuild(absl::string_view name) {
   for (const Entry& entry : kTransports) {
@@ -164,10 +174,10 @@ const Entry* FindInBuild(absl::string_view name) {
   return nullptr;
 }
 
-std::string NamesInBuild() {
+std::string NamesHere() {
   std::string names;
   for (const Entry& entry : kTransports) {
-    if (entry.make == nullptr) continue;
+    if (entry.make == nullptr || !Open(entry).ok()) continue;
     absl::StrAppend(&names, names.empty() ? "" : ", ", entry.name);
   }
   return names;
@@ -181,7 +191,12 @@ absl::Status CheckTransport(const TransportOptions& options) {
   if (entry == nullptr) {
     return absl::NotFoundError(
         absl::StrCat("transport \"", name,
-                     "\" is not in this build, which has ", NamesInBuild()));
+                     "\" is not in this build, which has ", NamesHere()));
+  }
+  if (const absl::Status opened = Open(*entry); !opened.ok()) {
+    return absl::UnavailableError(absl::StrCat("transport ", name, ": ",
+                                               opened.message(), "; there are ",
+                                               NamesHere()));
   }
   if (options.prefix_bytes > kMaxPrefixBytes ||
       (options.prefix_bytes > 0 && options.memory != "host")) {
@@ -242,7 +257,9 @@ absl::StatusOr<std::unique_ptr<TransportContext>> MakeTransport(
 std::string DescribeTransports() {
   std::string text;
   for (const Entry& entry : kTransports) {
-    absl::StrAppend(&text, entry.name, ": ", entry.description, "\n");
+    const absl::Status opened = Open(entry);
+    absl::StrAppend(&text, entry.name, ": ",
+                    opened.ok() ? entry.description : opened.message(), "\n");
   }
   return text;
 }

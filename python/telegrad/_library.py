@@ -148,9 +148,6 @@ def _open() -> Any:
     own = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libtelegrad.so")
     path = os.environ.get("TELEGRAD_LIBRARY") or (
         own if os.path.exists(own) else "libtelegrad.so.2")
-    # Else libfabric's PSM library takes SIGINT and SIGTERM when it is loaded, and
-    # exits in its handler: Ctrl-C would be no KeyboardInterrupt.
-    os.environ.setdefault("IPATH_NO_BACKTRACE", "1")
     try:
         library = ctypes.CDLL(path)
     except OSError as why:

@@ -39,6 +39,36 @@ def interpreters():
     return found
 
 
+class Environment:
+    """A fresh one of `python` with `wheel` in it; seconds: what installing took."""
+
+    def __init__(self, python, wheel):
+        self.folder = tempfile.TemporaryDirectory()
+        self.variables = {name: value for name, value in os.environ.items()
+                          if name not in ("PYTHONPATH", "TELEGRAD_LIBRARY")}
+        subprocess.run([python, "-m", "venv", self.folder.name], check=True,
+                       env=self.variables)
+        start = time.monotonic()
+        self.pip("--no-index", wheel)
+        self.seconds = time.monotonic() - start
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.folder.cleanup()
+
+    def run(self, program, *arguments):
+        """What a program of it printed."""
+        return subprocess.run(
+            [os.path.join(self.folder.name, "bin", program), *arguments], check=True,
+            env=self.variables, cwd=self.folder.name, stdout=subprocess.PIPE, text=True).stdout
+
+    def pip(self, *what):
+        self.run("python", "-m", "pip", "install", "-q", "--no-deps",
+                 "--disable-pip-version-check", *what)
+
+
 def check_tag_and_size(wheel):
     tag = re.search(r"-py3-none-manylinux_(\d+)_(\d+)_\w+\.whl$", wheel)
     assert tag, f"{wheel} is for one Python or one machine"
@@ -57,25 +87,35 @@ def check_needs(wheel, auditwheel):
 
 def check_with(python, wheel):
     """Installs it next to nothing else; known answers; a job of two processes."""
-    with tempfile.TemporaryDirectory() as folder:
-        environment = {name: value for name, value in os.environ.items()
-                       if name not in ("PYTHONPATH", "TELEGRAD_LIBRARY")}
-
-        def run(*command):
-            subprocess.run(command, check=True, env=environment, cwd=folder,
-                           stdout=subprocess.DEVNULL)
-
-        run(python, "-m", "venv", folder)
-        own = os.path.join(folder, "bin", "python")
-        start = time.monotonic()
-        run(own, "-m", "pip", "install", "-q", "--no-index", "--no-deps",
-            "--disable-pip-version-check", wheel)
-        seconds = time.monotonic() - start
-        run(own, "-B", os.path.join(HERE, "codec_test.py"), "-q")
-        run(own, "-B", os.path.join(HERE, "two_ranks.py"))
+    with Environment(python, wheel) as own:
+        own.run("python", "-B", os.path.join(HERE, "codec_test.py"), "-q")
+        own.run("python", "-B", os.path.join(HERE, "two_ranks.py"))
         for program in ("telegrad-topo", "telegrad-server", "telegrad-perf"):
-            run(os.path.join(folder, "bin", program), "--help")
-        return seconds
+            own.run(program, "--help")
+        return own.seconds
+
+
+def check_opened(python, wheel):
+    """The libraries that are opened when they are needed, by the table of transports:
+    the machine's, where it has them, then UCX by pip, which goes before."""
+    sums = ("telegrad-perf", "allreduce", "--size", "1M", "--check", "--json", "--transport")
+    with Environment(python, wheel) as own:
+        table = dict(re.findall(r"^(\w+): (.*)", own.run("telegrad-perf", "--help"), re.M))
+        for name in ("ucx", "ofi"):
+            missing = "not installed" in table[name]
+            assert not missing or "it comes with" in table[name], table[name]
+            print(f"{name}: {table[name] if missing else 'sums by the library of this machine'}")
+            if not missing:
+                own.run(*sums, name)
+        try:
+            own.pip("libucx-cu12")
+        except subprocess.CalledProcessError:
+            print("ucx: pip has no libucx-cu12 here, not run")
+            return
+        version = own.run("python", "-c", "import libucx; print(libucx.__version__)")
+        version = re.match(r"[\d.]*\d", version).group()
+        assert f"UCX {version}," in own.run(*sums, "ucx"), version
+        print(f"ucx: sums by pip's libucx-cu12 {version}")
 
 
 def main():
@@ -90,6 +130,7 @@ def main():
             print(f"CPython {version}: passed, installed in {seconds:.1f} s", flush=True)
         else:
             print(f"CPython {version}: not here, not run")
+    check_opened(next(iter(found.values())), wheel)
 
 
 if __name__ == "__main__":

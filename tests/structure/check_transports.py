@@ -17,7 +17,6 @@ TABLES = (
     "transport/CMakeLists.txt",
     "tests/transport/backends.cc",
     "cmake/TelegradDependencies.cmake",
-    "cmake/telegradConfig.cmake.in",
     "docs/transports.md",
 )
 # What knows transports by name today. Entries only go.

@@ -23,7 +23,8 @@ std::unique_ptr<fi_info, FreeInfo> WithoutHmem(const fi_info* info) {
 
 template <typename Function>
 Function* Real(const char* name) {
-  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+  static void* const library = dlopen("libfabric.so.1", RTLD_NOW);
+  return reinterpret_cast<Function*>(dlsym(library, name));
 }
 
 fi_ops_fabric fabric_ops, real_fabric_ops;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "base/vendor/libraries.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/transport/backend.h"
 #include "tests/transport/bounce_pair.h"
@@ -112,6 +113,7 @@ INSTANTIATE_TEST_SUITE_P(Over, OfiWithoutHmem, ::testing::Values("tcp", "shm"),
 
 // The one provider of Debian's libfabric that offers FI_HMEM takes what we ask.
 TEST(OfiRegistration, IsTakenByARealProviderWithHmem) {
+  ASSERT_THAT(vendor::OpenOfi(), IsOk());
   ofi::InfoPtr hints(fi_allocinfo());
   hints->caps = FI_MSG | FI_HMEM;
   hints->ep_attr->type = FI_EP_RDM;

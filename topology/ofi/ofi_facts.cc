@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/vendor/libraries.h"
 
 namespace telegrad {
 namespace {
@@ -60,6 +61,7 @@ bool HasDevice(const Machine& machine) {
 }  // namespace
 
 void AddOfiFacts(const TopologyOptions& /*options*/, Machine& machine) {
+  if (!vendor::OpenOfi().ok()) return;
   Capabilities& capabilities = machine.capabilities;
   const uint32_t version = fi_version();
   capabilities.ofi_version =

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/vendor/libraries.h"
 
 namespace telegrad {
 namespace {
@@ -86,6 +87,7 @@ void AskMemoryTypes(Capabilities& capabilities) {
 }  // namespace
 
 void AddUcxFacts(const TopologyOptions& /*options*/, Machine& machine) {
+  if (!vendor::OpenUcx().ok()) return;
   const Quiet quiet;
   unsigned major = 0;
   unsigned minor = 0;

@@ -1,9 +1,7 @@
 #include "transport/ofi/provider.h"
 
-#include <dlfcn.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -29,23 +27,6 @@
 
 namespace telegrad::ofi {
 namespace {
-
-// libfabric's old PSM library, libinfinipath, takes these from the moment it is
-// loaded, before main: its handler calls exit(), so that a process that is to
-// end runs destructors in the middle of anything, and hangs or crashes. They
-// get back their defaults. (IPATH_NO_BACKTRACE=1 keeps it from that.)
-[[gnu::constructor]] void GiveBackSignals() {
-  for (const int number : {SIGINT, SIGTERM, SIGABRT, SIGSEGV, SIGBUS, SIGILL}) {
-    struct sigaction action = {};
-    Dl_info owner = {};
-    sigaction(number, nullptr, &action);
-    if (dladdr(reinterpret_cast<void*>(action.sa_handler), &owner) != 0 &&
-        owner.dli_fname != nullptr &&
-        absl::StrContains(owner.dli_fname, "infinipath")) {
-      signal(number, SIG_DFL);
-    }
-  }
-}
 
 constexpr uint32_t kApi = FI_VERSION(1, 17);
 constexpr absl::string_view kShmPrefix = "fi_shm://";

@@ -1,10 +1,9 @@
 #include "transport/collective/nccl/library.h"
 
-#include <dlfcn.h>
-
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "base/status_macros.h"
+#include "base/vendor/open.h"
 
 namespace telegrad::collective {
 namespace {
@@ -12,57 +11,43 @@ namespace {
 constexpr int kOldestVersion = 21400;
 
 // Also the way out, for those who have GPUs.
-absl::Status NotLoaded(const std::string& name, const std::string& why) {
+absl::Status NotLoaded(const std::string& name, absl::string_view why) {
   return absl::UnavailableError(absl::StrCat(
       "nccl: ", name, " cannot be used: ", why,
       "; it comes with NVIDIA's package libnccl2, or pip's nvidia-nccl-cu12 "
       "or -cu13: put its folder into LD_LIBRARY_PATH"));
 }
 
-// Looks functions up until one is missing.
-class Symbols {
- public:
-  explicit Symbols(void* handle) : handle_(handle) {}
+// Where an address of a function goes.
+template <typename Function>
+void** Slot(Function*& function) {
+  return reinterpret_cast<void**>(&function);
+}
 
-  template <typename Function>
-  void Find(const char* name, Function* function) {
-    *function = reinterpret_cast<Function>(dlsym(handle_, name));
-    if (*function == nullptr && missing_ == nullptr) missing_ = name;
-  }
-  const char* missing() const { return missing_; }
-
- private:
-  void* const handle_;
-  const char* missing_ = nullptr;
-};
-
-const char* FindNccl(void* handle, Library* library) {
-  Symbols symbols(handle);
-  symbols.Find("ncclGetVersion", &library->get_version);
-  symbols.Find("ncclGetUniqueId", &library->get_unique_id);
-  symbols.Find("ncclCommInitRankConfig", &library->comm_init_rank_config);
-  symbols.Find("ncclCommGetAsyncError", &library->comm_get_async_error);
-  symbols.Find("ncclCommFinalize", &library->comm_finalize);
-  symbols.Find("ncclCommDestroy", &library->comm_destroy);
-  symbols.Find("ncclCommAbort", &library->comm_abort);
-  symbols.Find("ncclGetErrorString", &library->get_error_string);
-  symbols.Find("ncclGroupStart", &library->group_start);
-  symbols.Find("ncclGroupEnd", &library->group_end);
-  symbols.Find("ncclAllReduce", &library->all_reduce);
-  symbols.Find("ncclReduceScatter", &library->reduce_scatter);
-  symbols.Find("ncclAllGather", &library->all_gather);
-  symbols.Find("ncclBroadcast", &library->broadcast);
-  symbols.Find("ncclSend", &library->send);
-  symbols.Find("ncclRecv", &library->recv);
-  return symbols.missing();
+absl::Status OpenNccl(const std::string& name, Library* library) {
+  return vendor::Open(
+      name, {{"ncclGetVersion", Slot(library->get_version)},
+             {"ncclGetUniqueId", Slot(library->get_unique_id)},
+             {"ncclCommInitRankConfig", Slot(library->comm_init_rank_config)},
+             {"ncclCommGetAsyncError", Slot(library->comm_get_async_error)},
+             {"ncclCommFinalize", Slot(library->comm_finalize)},
+             {"ncclCommDestroy", Slot(library->comm_destroy)},
+             {"ncclCommAbort", Slot(library->comm_abort)},
+             {"ncclGetErrorString", Slot(library->get_error_string)},
+             {"ncclGroupStart", Slot(library->group_start)},
+             {"ncclGroupEnd", Slot(library->group_end)},
+             {"ncclAllReduce", Slot(library->all_reduce)},
+             {"ncclReduceScatter", Slot(library->reduce_scatter)},
+             {"ncclAllGather", Slot(library->all_gather)},
+             {"ncclBroadcast", Slot(library->broadcast)},
+             {"ncclSend", Slot(library->send)},
+             {"ncclRecv", Slot(library->recv)}});
 }
 
 }  // namespace
 
 // The library stays loaded: NCCL has threads of its own.
 absl::StatusOr<Library> LoadNccl(const std::string& name) {
-  void* const handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) return NotLoaded(name, dlerror());
   Library library{.get_device_count = &cudaGetDeviceCount,
                   .get_device = &cudaGetDevice,
                   .set_device = &cudaSetDevice,
@@ -71,8 +56,8 @@ absl::StatusOr<Library> LoadNccl(const std::string& name) {
                   .stream_destroy = &cudaStreamDestroy,
                   .stream_query = &cudaStreamQuery,
                   .get_last_error = &cudaGetLastError};
-  if (const char* const missing = FindNccl(handle, &library)) {
-    return NotLoaded(name, absl::StrCat("it has no ", missing));
+  if (const absl::Status opened = OpenNccl(name, &library); !opened.ok()) {
+    return NotLoaded(name, opened.message());
   }
   ASSIGN_OR_RETURN(const int version, VersionOf(library));
   if (version < kOldestVersion) {

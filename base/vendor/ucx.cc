@@ -1,0 +1,60 @@
+#include "base/vendor/libraries.h"
+#include "base/vendor/open.h"
+
+// Those of libucp and, of what it brings along, libuct and libucs.
+#define TELEGRAD_UCX_FUNCTIONS(F)   \
+  F(ucp_am_data_release)            \
+  F(ucp_am_recv_data_nbx)           \
+  F(ucp_am_send_nbx)                \
+  F(ucp_cleanup)                    \
+  F(ucp_config_modify)              \
+  F(ucp_config_print)               \
+  F(ucp_config_read)                \
+  F(ucp_config_release)             \
+  F(ucp_context_query)              \
+  F(ucp_ep_close_nbx)               \
+  F(ucp_ep_create)                  \
+  F(ucp_ep_print_info)              \
+  F(ucp_get_version)                \
+  F(ucp_get_version_string)         \
+  F(ucp_init_version)               \
+  F(ucp_listener_create)            \
+  F(ucp_listener_destroy)           \
+  F(ucp_listener_query)             \
+  F(ucp_listener_reject)            \
+  F(ucp_request_check_status)       \
+  F(ucp_request_free)               \
+  F(ucp_worker_arm)                 \
+  F(ucp_worker_create)              \
+  F(ucp_worker_destroy)             \
+  F(ucp_worker_flush_nbx)           \
+  F(ucp_worker_get_address)         \
+  F(ucp_worker_get_efd)             \
+  F(ucp_worker_progress)            \
+  F(ucp_worker_query)               \
+  F(ucp_worker_release_address)     \
+  F(ucp_worker_set_am_recv_handler) \
+  F(ucs_debug_disable_signal)       \
+  F(ucs_global_opts_get_value)      \
+  F(ucs_global_opts_set_value)      \
+  F(ucs_log_pop_handler)            \
+  F(ucs_log_push_handler)           \
+  F(ucs_status_string)              \
+  F(uct_component_query)            \
+  F(uct_query_components)           \
+  F(uct_release_component_list)
+
+TELEGRAD_UCX_FUNCTIONS(TELEGRAD_FORWARD)
+
+namespace telegrad::vendor {
+
+absl::Status OpenUcx() {
+#define TELEGRAD_ROW(name) {#name, &telegrad_slot_##name},
+  static const absl::Status opened =
+      FromPackage(Open("libucp.so.0", {TELEGRAD_UCX_FUNCTIONS(TELEGRAD_ROW)}),
+                  "UCX 1.13 or newer (Debian: libucx0; pip: telegrad[ucx])");
+#undef TELEGRAD_ROW
+  return opened;
+}
+
+}  // namespace telegrad::vendor

@@ -1,0 +1,75 @@
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <cstdint>
+#include <string>
+
+#include "base/vendor/libraries.h"
+#include "base/vendor/open.h"
+#include "tests/testing/status_matchers.h"
+
+// As their headers declare them; this program is linked with neither library.
+extern "C" const char* ucp_get_version_string();
+extern "C" uint32_t fi_version();
+
+namespace telegrad::vendor {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::IsOk;
+using ::testing::StartsWith;
+using testing::StatusIs;
+
+bool IsLoaded(const char* library) {
+  void* const handle = dlopen(library, RTLD_NOW | RTLD_NOLOAD);
+  if (handle != nullptr) dlclose(handle);
+  return handle != nullptr;
+}
+
+void OnSignal(int /*number*/) {}
+
+// One test: what is loaded stays.
+TEST(Vendor, LibrariesAreOpenedWhenTheyAreNeeded) {
+  EXPECT_FALSE(IsLoaded("libucp.so.0"));
+  EXPECT_FALSE(IsLoaded("libfabric.so.1"));
+  ASSERT_NE(signal(SIGTERM, &OnSignal), SIG_ERR);
+  for (const auto open : {&OpenUcx, &OpenOfi}) {
+    const absl::Status opened = open();
+    if (!opened.ok()) GTEST_SKIP() << opened;
+    EXPECT_THAT(open(), IsOk());
+  }
+  EXPECT_THAT(ucp_get_version_string(), StartsWith("1."));
+  EXPECT_GE(fi_version() >> 16, 1u);
+  EXPECT_EQ(signal(SIGTERM, SIG_DFL), &OnSignal);
+  // Debian's libfabric brings a library that takes it.
+  EXPECT_EQ(signal(SIGINT, SIG_DFL), SIG_DFL);
+}
+
+TEST(Vendor, WhatIsMissingIsNamedAndNoSlotIsFilled) {
+  void* slots[2] = {};
+  EXPECT_THAT(Open("libpigeon.so.7", {{"fly", &slots[0]}}),
+              StatusIs(absl::StatusCode::kUnavailable, "libpigeon.so.7"));
+  EXPECT_THAT(
+      Open("libm.so.6", {{"cos", &slots[0]}, {"pigeon", &slots[1]}}),
+      StatusIs(absl::StatusCode::kUnavailable, "libm.so.6 has no pigeon"));
+  EXPECT_THAT(Open("libm.so.6", {{"cos", &slots[0], "PIGEON_7.0"}}),
+              StatusIs(absl::StatusCode::kUnavailable, "cos@PIGEON_7.0"));
+  EXPECT_EQ(slots[0], nullptr);
+  EXPECT_THAT(Open("libm.so.6", {{"cos", &slots[0]}}), IsOk());
+  EXPECT_EQ(slots[0], dlsym(RTLD_DEFAULT, "cos"));
+}
+
+TEST(Vendor, TheErrorSaysWhereTheLibraryComesFrom) {
+  EXPECT_THAT(FromPackage(absl::OkStatus(), "pigeons"), IsOk());
+  EXPECT_THAT(std::string(FromPackage(absl::UnavailableError("no libpigeon.so"),
+                                      "pigeons (pip: pigeon)")
+                              .message()),
+              AllOf(HasSubstr("not installed: no libpigeon.so"),
+                    HasSubstr("pigeons (pip: pigeon)")));
+}
+
+}  // namespace
+}  // namespace telegrad::vendor
