@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "trainer/cluster.h"
+#include "trainer/process_title.h"
 #include "trainer/report_pipe.h"
 #include "trainer/worker_run.h"
 #include "transport/job/fatal_exit.h"
@@ -50,6 +51,9 @@ int RunSchedulerChild(const TrainOptions& options, ReportPipe& pipe) {
 int RunChild(const TrainOptions& options) {
   ReportPipe pipe(options.internal_report_fd);
   const int rank = options.internal_rank;
+  SetProcessTitle(options.internal_role == "scheduler"
+                      ? options.internal_role
+                      : absl::StrCat(options.internal_role, " ", rank));
   if (options.internal_role == "scheduler") {
     SetLogName("scheduler");
     return RunSchedulerChild(options, pipe);

@@ -71,12 +71,19 @@ struct DatasetPair {
 struct DatasetRequest {
   int context = 128;                                               // of texts
   SampleShape images = {.channels = 3, .rows = 224, .cols = 224};  // of folders
+
+  bool operator==(const DatasetRequest&) const = default;
 };
 absl::StatusOr<DatasetPair> LoadDataset(absl::string_view spec,
                                         const DatasetRequest& request = {});
 
-// Of LoadDataset's first set, and how many samples it has; generates nothing.
-// Its errors.
+// Loads it for the next LoadDataset of the same, in this process and in forks of
+// it; in place of what was kept before. Its errors.
+absl::Status KeepDataset(absl::string_view spec,
+                         const DatasetRequest& request = {});
+
+// Of LoadDataset's first set, and how many samples it has. Generates nothing,
+// and keeps what it had to load. Its errors.
 struct DatasetShape : SampleShape {
   size_t num_training = 0;
 };

@@ -15,8 +15,12 @@
 #include "kvstore/tuning/calibration_cache.h"
 #include "topology/system_root.h"
 #include "trainer/cluster.h"
+#include "trainer/dataset.h"
 #include "trainer/finished_runs.h"
 #include "trainer/local_cluster.h"
+#include "trainer/profile.h"
+#include "trainer/training_flags.h"
+#include "transport/job/child_processes.h"
 
 namespace telegrad {
 namespace {
@@ -233,6 +237,14 @@ void SayWhatIsReplaced(const TrainOptions& options) {
       options.out.c_str(), num_planned - num_missing, num_planned);
 }
 
+// Workers have it from here; who cannot, loads it and says why not.
+void KeepDataFor(const TrainOptions& options) {
+  if (options.benchmark || IsProfile(options.network) || !CanFork()) return;
+  const auto spec = RequestedSpec(options);
+  if (!spec.ok()) return;
+  KeepDataset(options.data, RequestedData(options, *spec)).IgnoreError();
+}
+
 }  // namespace
 
 int RunEmbedded(const TrainOptions& options, char** argv) {
@@ -257,6 +269,7 @@ int RunEmbedded(const TrainOptions& options, char** argv) {
   }
   std::fflush(stdout);
   SayTaken(options, finished);
+  if (!finished.Missing().empty()) KeepDataFor(options);
   int code = Launcher(options, argv, finished).Run();
   if (const absl::Status printed = PrintResults(options, finished.all());
       !printed.ok()) {

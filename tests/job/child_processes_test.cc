@@ -1,8 +1,14 @@
 #include "transport/job/child_processes.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
+
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <thread>
 
 #include "base/exit_code.h"
 #include "tests/testing/status_matchers.h"
@@ -51,6 +57,40 @@ TEST(ChildProcesses, AKilledOneCountsByItsRole) {
     EXPECT_EQ(ExitCodeOf(children.AwaitAll(Soon())), one.code);
     EXPECT_TRUE(children.all()[0].was_killed());
   }
+}
+
+int remembered = 0;
+
+// Whether the descriptor that it is told of is open, and what a fork knows.
+int ForkedMain(int argc, char** argv) {
+  if (argc != 2 || fcntl(std::atoi(argv[1]), F_GETFD) >= 0) return 1;
+  return remembered;
+}
+
+TEST(ChildProcesses, AreForksWhereNothingIsLost) {
+  AllowForks(&ForkedMain);
+  remembered = 31;
+  const UniqueFd file(open("/proc/self/stat", O_RDONLY | O_CLOEXEC));
+  ChildProcesses forked;
+  const std::string fd = std::to_string(file.get());
+  ASSERT_THAT(forked.Start({Role::kWorker, 0},
+                           [&](int) {
+                             return std::vector<std::string>{"child", fd};
+                           }),
+              testing::IsOk());
+  EXPECT_EQ(ExitCodeOf(forked.AwaitAll(Soon())), ExitCode::kMismatch);
+
+  std::mutex mutex;
+  std::unique_lock lock(mutex);
+  std::thread other(
+      [&mutex] { const std::lock_guard<std::mutex> held(mutex); });
+  ChildProcesses executed;
+  EXPECT_THAT(StartChild(executed, {Role::kWorker, 0}, "EndsWith0"),
+              testing::IsOk());
+  EXPECT_THAT(executed.AwaitAll(Soon()), testing::IsOk());
+  lock.unlock();
+  other.join();
+  AllowForks(nullptr);
 }
 
 TEST(ChildProcesses, NoneIsLeft) {

@@ -1,6 +1,8 @@
 #include "trainer/dataset.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -68,10 +70,18 @@ constexpr DatasetLine kDatasets[] = {
      "the bytes of FILE, the last tenth to test"},
 };
 
-}  // namespace
+struct Kept {
+  std::string spec;
+  DatasetRequest request;
+  DatasetPair data;
+};
+std::optional<Kept>& KeptDataset() {
+  static auto* const kept = new std::optional<Kept>;
+  return *kept;
+}
 
-absl::StatusOr<DatasetPair> LoadDataset(absl::string_view spec,
-                                        const DatasetRequest& request) {
+absl::StatusOr<DatasetPair> Load(absl::string_view spec,
+                                 const DatasetRequest& request) {
   std::vector<std::string> names;
   for (const DatasetLine& line : kDatasets) {
     names.push_back(absl::StrCat(line.name, line.argument));
@@ -93,11 +103,32 @@ absl::StatusOr<DatasetPair> LoadDataset(absl::string_view spec,
       "no data set '", spec, "'; there are ", absl::StrJoin(names, ", ")));
 }
 
+}  // namespace
+
+absl::StatusOr<DatasetPair> LoadDataset(absl::string_view spec,
+                                        const DatasetRequest& request) {
+  std::optional<Kept>& kept = KeptDataset();
+  const bool is_kept =
+      kept.has_value() && kept->spec == spec && kept->request == request;
+  if (!is_kept) return Load(spec, request);
+  DatasetPair data = std::move(kept->data);
+  kept.reset();
+  return data;
+}
+
+absl::Status KeepDataset(absl::string_view spec,
+                         const DatasetRequest& request) {
+  ASSIGN_OR_RETURN(DatasetPair data, LoadDataset(spec, request));
+  KeptDataset() = {std::string(spec), request, std::move(data)};
+  return absl::OkStatus();
+}
+
 absl::StatusOr<DatasetShape> FindDataset(absl::string_view spec,
                                          const DatasetRequest& request) {
   if (spec == "digits") return DatasetShape{{}, kDigitsTrain};
-  ASSIGN_OR_RETURN(const DatasetPair data, LoadDataset(spec, request));
-  return DatasetShape{data.train, data.train.size()};
+  RETURN_IF_ERROR(KeepDataset(spec, request));
+  const Dataset& train = KeptDataset()->data.train;
+  return DatasetShape{train, train.size()};
 }
 
 Dataset MakeNoise(const SampleShape& shape, uint64_t seed, size_t num_samples) {

@@ -17,6 +17,15 @@ namespace telegrad {
 // and any other error before a lost or silent peer, which follows from it.
 const absl::Status& MoreTelling(const absl::Status& a, const absl::Status& b);
 
+// From now on a new process is a fork that calls `main`, without loading the
+// program's libraries again, which takes libtorch 0.6 s. Where a fork would
+// lack something, threads that have started since or CUDA, the program is
+// executed anew as before. Call it first thing in main, which then hears of no
+// thread.
+void AllowForks(int (*main)(int argc, char** argv));
+// Whether a process that was started now would be one.
+bool CanFork();
+
 // Further processes of this program, which end with it. One thread.
 class ChildProcesses {
  public:
