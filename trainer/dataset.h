@@ -77,8 +77,8 @@ struct DatasetRequest {
 absl::StatusOr<DatasetPair> LoadDataset(absl::string_view spec,
                                         const DatasetRequest& request = {});
 
-// Loads it for the next LoadDataset of the same, in this process and in forks of
-// it; in place of what was kept before. Its errors.
+// Loads it for the next LoadDataset of the same, here and in forks of this
+// process; in place of what was kept before. Its errors.
 absl::Status KeepDataset(absl::string_view spec,
                          const DatasetRequest& request = {});
 

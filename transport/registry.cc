@@ -8,7 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "base/network_device.h"
 #include "base/status_macros.h"
-#include "base/vendor/libraries.h"
+#include "base/vendor.h"
 #include "kernels/device_copy.h"
 #include "transport/check_transport.h"
 #include "transport/decorators/bounce/bounce_transport.h"

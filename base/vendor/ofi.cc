@@ -1,5 +1,5 @@
-#include "base/vendor/libraries.h"
-#include "base/vendor/open.h"
+#include "base/open_library.h"
+#include "base/vendor.h"
 
 // libfabric's functions with a body; the others are inline, by tables of the
 // provider. With the versions of libfabric 1.17's header, which newer ones

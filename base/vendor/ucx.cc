@@ -1,5 +1,5 @@
-#include "base/vendor/libraries.h"
-#include "base/vendor/open.h"
+#include "base/open_library.h"
+#include "base/vendor.h"
 
 // Those of libucp and, of what it brings along, libuct and libucs.
 #define TELEGRAD_UCX_FUNCTIONS(F)   \

@@ -1,3 +1,5 @@
+#include "base/vendor.h"
+
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,8 +8,7 @@
 #include <cstdint>
 #include <string>
 
-#include "base/vendor/libraries.h"
-#include "base/vendor/open.h"
+#include "base/open_library.h"
 #include "tests/testing/status_matchers.h"
 
 // As their headers declare them; this program is linked with neither library.

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "base/vendor/libraries.h"
+#include "base/vendor.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/transport/backend.h"
 #include "tests/transport/bounce_pair.h"

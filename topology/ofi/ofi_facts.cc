@@ -9,7 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/vendor/libraries.h"
+#include "base/vendor.h"
 
 namespace telegrad {
 namespace {

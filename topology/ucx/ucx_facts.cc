@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/vendor/libraries.h"
+#include "base/vendor.h"
 
 namespace telegrad {
 namespace {

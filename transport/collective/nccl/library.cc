@@ -2,8 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
+#include "base/open_library.h"
 #include "base/status_macros.h"
-#include "base/vendor/open.h"
 
 namespace telegrad::collective {
 namespace {

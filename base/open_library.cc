@@ -1,4 +1,4 @@
-#include "base/vendor/open.h"
+#include "base/open_library.h"
 
 #include <dlfcn.h>
 #include <signal.h>
