@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace telegrad::vendor {
@@ -12,22 +13,32 @@ namespace {
 
 // libfabric's old PSM library, libinfinipath, takes these when it is loaded:
 // its handler calls exit(), so that a process that is to end runs destructors
-// in the middle of anything, and hangs or crashes.
+// in the middle of anything, and hangs or crashes. What other threads install
+// meanwhile stays.
 class SignalKeeper {
  public:
   SignalKeeper() {
-    for (auto& [number, action] : actions_) sigaction(number, nullptr, &action);
+    for (auto& [number, before] : kept_) sigaction(number, nullptr, &before);
   }
   ~SignalKeeper() {
-    for (auto& [number, action] : actions_) sigaction(number, &action, nullptr);
+    for (auto& [number, before] : kept_) {
+      struct sigaction now = {};
+      Dl_info owner = {};
+      sigaction(number, nullptr, &now);
+      const bool is_taken =
+          dladdr(reinterpret_cast<void*>(now.sa_handler), &owner) != 0 &&
+          owner.dli_fname != nullptr &&
+          absl::StrContains(owner.dli_fname, "infinipath");
+      if (is_taken) sigaction(number, &before, nullptr);
+    }
   }
   SignalKeeper(const SignalKeeper&) = delete;
   SignalKeeper& operator=(const SignalKeeper&) = delete;
 
  private:
-  std::pair<int, struct sigaction> actions_[6] = {{SIGINT, {}},  {SIGTERM, {}},
-                                                  {SIGABRT, {}}, {SIGSEGV, {}},
-                                                  {SIGBUS, {}},  {SIGILL, {}}};
+  std::pair<int, struct sigaction> kept_[6] = {{SIGINT, {}},  {SIGTERM, {}},
+                                               {SIGABRT, {}}, {SIGSEGV, {}},
+                                               {SIGBUS, {}},  {SIGILL, {}}};
 };
 
 }  // namespace

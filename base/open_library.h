@@ -16,8 +16,7 @@ struct Function {
 };
 
 // Opens `library` as dlopen takes it, and fills all slots or none. Unavailable
-// says why not. Handlers of signals that the library installs on the way are
-// taken back.
+// says why not. Signals that libfabric's PSM takes on the way are given back.
 absl::Status Open(const std::string& library,
                   const std::vector<Function>& functions);
 

@@ -2,8 +2,10 @@
 
 #include "absl/status/status.h"
 
-// UCX and libfabric are opened when they are needed, so that one binary runs
-// with and without them. Neither is closed again. Callable from any thread.
+// UCX and libfabric are opened, not linked, so that one binary runs with and
+// without them: UCX when the program or library that calls it is loaded,
+// libfabric when it is first asked for. Neither is closed again. Callable from
+// any thread.
 namespace telegrad::vendor {
 
 // OK: its functions can be called, which is undefined before. Unavailable says

@@ -51,9 +51,12 @@ int RunSchedulerChild(const TrainOptions& options, ReportPipe& pipe) {
 int RunChild(const TrainOptions& options) {
   ReportPipe pipe(options.internal_report_fd);
   const int rank = options.internal_rank;
-  SetProcessTitle(options.internal_role == "scheduler"
-                      ? options.internal_role
-                      : absl::StrCat(options.internal_role, " ", rank));
+  const auto index = static_cast<size_t>(options.internal_setting);
+  if (index >= options.settings.size()) return 2;
+  SetProcessTitle(absl::StrCat(
+      options.internal_role,
+      options.internal_role == "scheduler" ? "" : absl::StrCat(" ", rank),
+      " of ", options.settings[index].name, ", seed ", options.internal_seed));
   if (options.internal_role == "scheduler") {
     SetLogName("scheduler");
     return RunSchedulerChild(options, pipe);
@@ -68,8 +71,6 @@ int RunChild(const TrainOptions& options) {
   dist->on_fatal = [tell = TellsLauncher(pipe)](const FatalEvent& event) {
     ExitFatally(event, tell);
   };
-  const auto index = static_cast<size_t>(options.internal_setting);
-  if (index >= options.settings.size()) return 2;
   // A server on this host alone has no use for it.
   std::optional<MachineDetection> detection;
   if (self.role == Role::kWorker || !IsOneHost(options.bind)) {

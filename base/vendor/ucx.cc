@@ -57,4 +57,11 @@ absl::Status OpenUcx() {
   return opened;
 }
 
+namespace {
+
+// UCX moves the end of the heap when it is loaded, which goes wrong beside a
+// thread that allocates: so it is loaded before there is one.
+[[gnu::constructor]] void OpenUcxFirst() { OpenUcx().IgnoreError(); }
+
+}  // namespace
 }  // namespace telegrad::vendor

@@ -224,7 +224,7 @@ class Comparison(SystemTest):
     def workers(self, setting):
         return [pid for pid, line in processes_in(self.folder).items()
                 if line.startswith("telegrad-train: worker 1")
-                and f"--internal-setting={setting} " in line]
+                and f" of {setting}, seed " in line]
 
     def start_two(self):
         run = self.start([*ENDLESS, "--compare", "none,2bit", "--jobs", "2"])
@@ -235,7 +235,7 @@ class Comparison(SystemTest):
 
     def test_a_failure_stops_the_others(self):
         run = self.start_two()
-        victim, = self.workers(1)
+        victim, = self.workers("2bit")
         os.kill(victim, signal.SIGKILL)
         self.assertEqual(self.wait(run, 10), 20, run.output())
         self.assert_all_gone(0.5)
@@ -248,7 +248,7 @@ class Comparison(SystemTest):
         run = self.start([*LONGER, "--compare", "none,2bit,int8", "--jobs",
                           "2"])
         self.assertTrue(wait_until(self.finished, 60), run.output())
-        pids = wait_until(lambda: self.workers(2), 10)
+        pids = wait_until(lambda: self.workers("int8"), 10)
         self.assertTrue(pids, run.output())
         os.kill(pids[0], signal.SIGKILL)
         self.assertEqual(self.wait(run, 20), 20, run.output())
