@@ -6,7 +6,7 @@ import sys
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import optimizer as _optimizer
-from ._arrays import assign, copied
+from ._arrays import added, assign, check_alike, copied
 from .errors import Error, Unsupported, UsageError, WrongOrder
 from .job import WORKER, Job
 from .rows import RowSparse, joined, row_numbers, rows_of
@@ -369,15 +369,13 @@ class KVStore:
                                   + ("beside arrays" if copies else "in pushpull: push "
                                      "them, and row_sparse_pull"))
             return joined(rows)
-        if len(arrays) == 1 and not copies:
-            return arrays[0]
-        total = copied(arrays[0])
-        for array in arrays[1:]:
-            total += array
-        return total
+        check_alike(f"key {key!r}", arrays)
+        return arrays[0] if len(arrays) == 1 and not copies else added(arrays)
 
     def _run(self, name: str, keys: List[Key], grads: List[Any],
              outs: List[List[Any]], priority: int) -> None:
+        for key, arrays in zip(keys, outs):
+            check_alike(f"key {key!r}", arrays)
         firsts = [arrays[0] for arrays in outs]
         lists = ([grads] if grads else []) + [firsts]
         self._store.queue.wait(self._store.start(

@@ -462,6 +462,38 @@ class KVStore(unittest.TestCase):
             kv.set_gradient_compression({"type": "2bit"})
         kv.close()
 
+    def test_arrays_of_a_key_are_alike(self):
+        """NumPy and torch would stretch the smaller one."""
+        kv = telegrad.kvstore.create("local")
+        kv.init(["w", "one"], [full(2), full(5, 1)])
+        for wrong in (lambda: kv.push("w", [full(1), full(1, 1)]),
+                      lambda: kv.push(["w", "w"], [full(1), full(1, 12)]),
+                      lambda: kv.pushpull("w", [full(1), full(1, 1)], out=full(0)),
+                      lambda: kv.pull("one", out=[full(0, 1), full(0)]),
+                      lambda: kv.push("w", [1, 2])):
+            with self.assertRaisesRegex(telegrad.UsageError, "alike|no array"):
+                wrong()
+        out = np.zeros((3, 2), np.float32)
+        kv.pull("w", out=[full(0), out])
+        self.assertEqual(out.tolist(), [[2, 2]] * 3)
+        kv.close()
+
+    def test_lists_of_16_bits_are_added_as_32(self):
+        """2049 is no float16: added one by one the ones would be lost."""
+        kinds = [lambda x: np.full(6, x, np.float16)]
+        try:
+            import torch
+            kinds += [lambda x: torch.full((6,), x, dtype=torch.float16)]
+        except ImportError:
+            pass
+        for of in kinds:
+            kv = telegrad.kvstore.create("local")
+            kv.init("w", of(0))
+            out = of(0)
+            kv.pushpull("w", [of(2048), of(1), of(1), of(1)], out=out)
+            self.assertEqual(out.tolist(), [2052] * 6)  # 2051, which is between two
+            kv.close()
+
 
 if __name__ == "__main__":
     workers.main({function.__name__: function for function in (
