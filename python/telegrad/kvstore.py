@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import optimizer as _optimizer
 from ._arrays import added, assign, check_alike, copied
@@ -107,6 +107,7 @@ class KVStore:
         self._row_elems: Dict[Key, int] = {}  # of keys with rows
         self._optimizer: Optional[_optimizer.RunByStore] = None
         self._rates: Dict[Key, Tuple[float, float]] = {}  # of keys that it steps
+        self._updater: Optional[Callable[[Key, Any, Any], None]] = None
 
     @property
     def type(self) -> str:
@@ -146,6 +147,9 @@ class KVStore:
         grads = [self._sum(one, arrays, True) for one, arrays in zip(keys, values)]
         self._settle(keys)
         for one, grad in zip(keys, grads):
+            if self._updater is not None:
+                self._update(one, grad)
+                continue
             rows = None
             if isinstance(grad, RowSparse):
                 grad, rows = grad.data, [grad.indices]
@@ -163,6 +167,10 @@ class KVStore:
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
         """Push and pull of each key in one; `out` is `value` unless it is given."""
+        if self._updater is not None:
+            self.push(key, value, priority)
+            self.pull(key, value if out is None else out, priority)
+            return
         keys, values = _listed(key, value)
         _, outs = _listed(key, value if out is None else out)
         grads = [self._sum(one, arrays, False) for one, arrays in zip(keys, values)]
@@ -203,6 +211,8 @@ class KVStore:
         Raises:
             telegrad.Unsupported: another optimizer, or an option of it, by name.
         """
+        if self._updater is not None:
+            raise WrongOrder("set_optimizer after set_updater: a store has one of them")
         given = _optimizer.translate(optimizer)
         for key, rates in self._rates.items():
             if given.rates_of(key) != rates:
@@ -323,11 +333,30 @@ class KVStore:
         if why is not None:
             raise why
 
-    def set_updater(self, *args: Any, **kwargs: Any) -> None:
-        raise Unsupported("set_updater: a store runs no Python; set_optimizer takes the "
-                          "optimizers of telegrad.optimizer, or keep it on the workers")
+    def set_updater(self, updater: Callable[[Key, Any, Any], None]) -> None:
+        """Of "local" and "device": a push calls ``updater(key, gradient, weight)``, which
+        changes `weight` in place, and `pull` gives weights.
+
+        Raises:
+            telegrad.Unsupported: of a store with workers, whose servers run no Python.
+        """
+        if self._store.job is not None:
+            raise Unsupported(f"set_updater of kvstore type '{self._type}', whose servers run "
+                              "no Python: set_optimizer takes the optimizers of "
+                              "telegrad.optimizer, or keep it on the workers")
+        if self._optimizer is not None:
+            raise WrongOrder("set_updater after set_optimizer: a store has one of them")
+        self._updater = updater
 
     _set_updater = set_updater
+
+    def _update(self, key: Key, grad: Any) -> None:
+        weight = grad.to_dense() if isinstance(grad, RowSparse) else copied(grad)
+        keys = [self._key(key)]
+        self._store.queue.wait(self._store.start("pull", keys, [weight]))
+        assert self._updater is not None
+        self._updater(key, grad, weight)
+        self._store.queue.wait(self._store.start("broadcast", keys, [weight]))
 
     def _send_command_to_servers(self, *args: Any, **kwargs: Any) -> None:
         raise Unsupported("_send_command_to_servers: servers take no commands")

@@ -494,6 +494,35 @@ class KVStore(unittest.TestCase):
             self.assertEqual(out.tolist(), [2052] * 6)  # 2051, which is between two
             kv.close()
 
+    def test_an_updater_runs_in_this_process(self):
+        kv = telegrad.kvstore.create("local")
+        kv.init(["w", "table"], [full(1), telegrad.RowSparse(np.ones((4, 2), np.float32))])
+        seen = []
+
+        def updater(key, gradient, weight):
+            seen.append(key)
+            if key == "table":
+                weight[gradient.indices] -= gradient.data
+            else:
+                weight -= np.float32(.5) * gradient
+
+        kv.set_updater(updater)
+        out = full(0)
+        kv.push("w", [full(1), full(2)])
+        kv.push("w", full(1))
+        kv.pull("w", out=out)
+        self.assertEqual(out.tolist(), [-1] * 6)
+        kv.pushpull("w", full(2), out=out)
+        self.assertEqual(out.tolist(), [-2] * 6)
+        kv.push("table", telegrad.RowSparse(full(3, 2).reshape(1, 2), [1], (4, 2)))
+        table = np.zeros((4, 2), np.float32)
+        kv.pull("table", out=table)
+        self.assertEqual(table.tolist(), [[1, 1], [-2, -2], [1, 1], [1, 1]])
+        self.assertEqual(seen, ["w", "w", "w", "table"])
+        with self.assertRaisesRegex(telegrad.WrongOrder, "one of them"):
+            kv.set_optimizer(telegrad.optimizer.SGD())
+        kv.close()
+
 
 if __name__ == "__main__":
     workers.main({function.__name__: function for function in (
