@@ -61,6 +61,9 @@ def _of_torch(array: Any) -> Tensor:
 
 def _of_numpy(array: Any, writes: bool) -> Tensor:
     facts = array.__array_interface__
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(array, numpy.generic):  # its address is of a copy
+        raise UsageError("a number of NumPy is no array: take numpy.array of it")
     dtype = _dtype(_NUMPY, facts["typestr"], array)
     pointer, is_read_only = facts["data"]
     if writes and is_read_only:
@@ -127,7 +130,7 @@ def copied(array: Any) -> Any:
     return numpy.array(numpy.from_dlpack(array), order="C", copy=True)
 
 
-def _num_elems(array: Any) -> int:
+def num_elems(array: Any) -> int:
     facts = getattr(array, "__array_interface__", None)
     shape = getattr(array, "shape", None) if facts is None else facts["shape"]
     if shape is None:
@@ -141,7 +144,7 @@ def check_alike(what: str, arrays: List[Any]) -> None:
     Raises:
         UsageError: the sizes that there are.
     """
-    sizes = sorted(set(map(_num_elems, arrays)))
+    sizes = sorted(set(map(num_elems, arrays)))
     if len(sizes) > 1:
         raise UsageError(f"{what} with arrays of {' and '.join(map(str, sizes))} elements: "
                          "of one key they are alike")

@@ -6,7 +6,7 @@ import sys
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import optimizer as _optimizer
-from ._arrays import added, assign, check_alike, copied
+from ._arrays import added, assign, check_alike, copied, num_elems
 from .errors import Error, Unsupported, UsageError, WrongOrder
 from .job import WORKER, Job
 from .rows import RowSparse, joined, row_numbers, rows_of
@@ -135,6 +135,8 @@ class KVStore:
                 if isinstance(other, int) != isinstance(one, int):
                     raise UsageError(f"key {one!r} beside {other!r}: all are integers, "
                                      "or all are strings")
+            if num_elems(arrays[0]) == 0:
+                raise UsageError(f"key {one!r} of no elements: leave it out")
             rows = rows_of(arrays[0])
             if rows is not None:
                 self._row_elems[one] = rows.row_elems

@@ -478,6 +478,20 @@ class KVStore(unittest.TestCase):
         self.assertEqual(out.tolist(), [[2, 2]] * 3)
         kv.close()
 
+    def test_arrays_without_dimensions_and_without_elements(self):
+        kv = telegrad.kvstore.create("local")
+        kv.init("s", np.array(5, np.float32))
+        kv.push("s", [np.array(1, np.float32), np.float32(2)])
+        out = np.array(0, np.float32)
+        kv.pull("s", out=out)
+        self.assertEqual(out, 3)
+        with self.assertRaisesRegex(telegrad.UsageError, "'e' of no elements: leave it out"):
+            kv.init("e", np.zeros((0, 4), np.float32))
+        # Its address is that of a copy that is gone.
+        with self.assertRaisesRegex(telegrad.UsageError, "no array: take numpy.array"):
+            kv.pull("s", out=np.float32(0))
+        kv.close()
+
     def test_lists_of_16_bits_are_added_as_32(self):
         """2049 is no float16: added one by one the ones would be lost."""
         kinds = [lambda x: np.full(6, x, np.float16)]
