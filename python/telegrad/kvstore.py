@@ -2,17 +2,19 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import optimizer as _optimizer
-from ._arrays import added, assign, check_alike, copied, num_elems
+from ._arrays import INT32, added, assign, check_alike, copied, num_elems, tensor_of
 from .errors import Error, Unsupported, UsageError, WrongOrder
 from .job import WORKER, Job
 from .rows import RowSparse, joined, row_numbers, rows_of
 from .store import Store
 
 Key = Union[int, str]
+_NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,256}")
 _OPTIONS = ("rules", "reply", "packing", "nonfinite", "min_bytes", "warmup_steps",
             "batch_size", "guard")
 
@@ -128,6 +130,8 @@ class KVStore:
             telegrad.UsageError: a key that is there; integers beside strings.
         """
         keys, values = _listed(key, value)
+        found: Dict[Key, Any] = {}
+        row_elems: Dict[Key, int] = {}
         for one, arrays in zip(keys, values):
             if one in self._keys or one in self._waiting or len(arrays) != 1:
                 raise UsageError(f"init of key {one!r}, which takes one value, once")
@@ -135,12 +139,19 @@ class KVStore:
                 if isinstance(other, int) != isinstance(one, int):
                     raise UsageError(f"key {one!r} beside {other!r}: all are integers, "
                                      "or all are strings")
+            if not _NAME.fullmatch(str(one)):
+                raise UsageError(f"key {one!r}: keys are of letters, digits and _.:/-, 1 to "
+                                 "256 of them")
             if num_elems(arrays[0]) == 0:
                 raise UsageError(f"key {one!r} of no elements: leave it out")
             rows = rows_of(arrays[0])
             if rows is not None:
-                self._row_elems[one] = rows.row_elems
-            self._waiting[one] = copied(arrays[0]) if rows is None else rows.to_dense()
+                row_elems[one] = rows.row_elems
+            found[one] = copied(arrays[0]) if rows is None else rows.to_dense()
+            if tensor_of(found[one]).dtype == INT32:
+                raise UsageError(f"key {one!r} of integers: a store sums floats")
+        self._waiting.update(found)  # all, or none
+        self._row_elems.update(row_elems)
 
     def push(self, key: Any, value: Any, priority: int = 0) -> None:
         """Sends gradients, which are copied; several of a key are added first.

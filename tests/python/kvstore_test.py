@@ -492,6 +492,22 @@ class KVStore(unittest.TestCase):
             kv.pull("s", out=np.float32(0))
         kv.close()
 
+    def test_an_init_that_is_refused_changes_nothing(self):
+        """Values go to the store with the first operation, all together."""
+        kv = telegrad.kvstore.create("local")
+        kv.init("w", full(1))
+        for keys, values, text in ((["a", "b"], [full(2), np.zeros(6)], "<f8.*cast"),
+                                   (["a", "b"], [full(2), np.zeros(6, np.int32)], "integers"),
+                                   (["a", "b c"], [full(2), full(2)], "'b c'.*letters"),
+                                   (["a", "w"], [full(2), full(2)], "'w'.*once")):
+            with self.assertRaisesRegex(telegrad.UsageError, text):
+                kv.init(keys, values)
+        kv.init(["a", "b"], [full(3), full(4)])
+        outs = [full(0), full(0), full(0)]
+        kv.pull(["w", "a", "b"], out=outs)
+        self.assertEqual([out.tolist()[0] for out in outs], [1, 3, 4])
+        kv.close()
+
     def test_lists_of_16_bits_are_added_as_32(self):
         """2049 is no float16: added one by one the ones would be lost."""
         kinds = [lambda x: np.full(6, x, np.float16)]
