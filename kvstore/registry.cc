@@ -210,6 +210,11 @@ absl::StatusOr<std::unique_ptr<KVStore>> MakeKVStore(
         absl::StrCat("kvstore type '", type, "' with ", options.num_devices,
                      " devices; it takes 1 to ", traits.max_devices));
   }
+  if (!traits.is_async && options.max_staleness != kAnyStaleness) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("kvstore type '", type, "' has no staleness to bound by ",
+                     options.max_staleness, " steps: that is for dist_async"));
+  }
   RETURN_IF_ERROR(CheckGroup(type, traits, group));
   RETURN_IF_ERROR(CheckStoreType(type, options.num_devices));
   const bool is_first = group == nullptr || group->rank() == 0;

@@ -106,7 +106,8 @@ StoreOptions StoreOptionsOf(const PushPullOptions& options) {
   return {.num_threads = options.threads,
           .chunk_elems = options.chunk_elems,
           .num_devices = options.devices,
-          .emulated_servers = options.traits.has_workers ? 0 : kServersOfOne};
+          .emulated_servers = options.traits.has_workers ? 0 : kServersOfOne,
+          .max_staleness = options.max_staleness};
 }
 
 absl::StatusOr<JobOptions> Meet(const PushPullOptions& options, Rank& rank,

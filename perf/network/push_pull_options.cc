@@ -34,6 +34,11 @@ absl::Status CheckStore(const PushPullOptions& options) {
   if (traits.is_async && options.network.checks) {
     return refuse(" has weights and no sums to check: leave --check out");
   }
+  if (!traits.is_async && options.max_staleness != kAnyStaleness) {
+    return refuse(
+        " lets nobody be ahead: --max-staleness is for dist_async, leave it "
+        "out");
+  }
   const bool is_on_gpu = options.network.memory != "host";
   if (traits.needs_gpus && !is_on_gpu) {
     return refuse(" adds what lies on GPUs: give --memory cuda");
@@ -57,6 +62,11 @@ void AddPushPullFlags(CLI::App& app, PushPullOptions& options) {
                  "device, nccl: one process; dist_async: servers, which step "
                  "weights")
       ->capture_default_str();
+  app.add_option(
+         "--max-staleness", options.max_staleness,
+         "of dist_async: no worker is more rounds ahead of the slowest; "
+         "without it any")
+      ->check(CLI::Range(int64_t{0}, kMaxStaleness));
   app.add_option("--devices", options.devices,
                  "whose gradients each worker adds first; of one process, "
                  "which are all there are")

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct PushPullOptions {
   std::string gdr = "auto";
   StoreTraits traits = {};  // its; SettleRoles sets them
   int devices = 1;          // whose gradients each worker adds
+  int64_t max_staleness = kAnyStaleness;
   std::string type = "none";
   std::string threshold = "auto";
   std::string reply = "auto";

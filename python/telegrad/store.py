@@ -111,6 +111,8 @@ class Store:
         options = StoreOptions()
         LIBRARY.telegrad_store_options_init(byref(options), sizeof(options))
         if max_staleness is not None:
+            if max_staleness < 0:
+                raise UsageError(f"max_staleness={max_staleness}: 0 or more; None: any")
             options.max_staleness = max_staleness
         self.queue = Queue()
         try:

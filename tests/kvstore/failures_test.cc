@@ -81,6 +81,8 @@ TEST(KVStore, HasTypesByName) {
               StatusIs(kFailedPrecondition, "servers"));
   EXPECT_THAT(MakeKVStore("allreduce", {}, nullptr),
               StatusIs(kFailedPrecondition, "part of the sums"));
+  EXPECT_THAT(MakeKVStore("local", {.max_staleness = 2}, nullptr),
+              StatusIs(absl::StatusCode::kInvalidArgument, "for dist_async"));
 }
 
 TEST(KVStore, HasOtherNamesInAnyCase) {

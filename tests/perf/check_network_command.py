@@ -70,6 +70,7 @@ def check_refused(program, transport):
              "--workers", "2"),
             (2, ["leave --servers out"], "--kv-store", "device", "--servers", "1"),
             (2, ["leave --check out"], "--kv-store", "dist_async", "--check"),
+            (2, ["--max-staleness is for dist_async"], "--max-staleness", "2"),
             (2, ["--memory cuda"], "--kv-store", "nccl"),
             (2, ["smoke", "tcp"], "--transport", "smoke"),
             (2, ["tls", "bogus"], "--transport", "tcp", "--tls", "bogus")):
@@ -92,6 +93,7 @@ def check_types(program, words, environment):
         if workers > 1:
             flags += ["--workers", str(workers), "--servers", str(servers)]
         if kv_store == "dist_async":  # weights: there are no sums to check
+            flags += ["--max-staleness", "1"]
             words = [word for word in words if word != "--check"]
         shown = subprocess.run([program, *words, *flags], capture_output=True,
                                text=True, timeout=100, check=False,

@@ -553,6 +553,13 @@ class KVStore(unittest.TestCase):
             kv.set_optimizer(telegrad.optimizer.SGD())
         kv.close()
 
+    def test_a_negative_staleness_is_refused(self):
+        with telegrad.Job().join() as job:
+            with self.assertRaisesRegex(telegrad.UsageError, "max_staleness=-1"):
+                telegrad.kvstore.create("dist_async", job=job, max_staleness=-1)
+            with self.assertRaisesRegex(telegrad.Error, "no staleness to bound.*dist_async"):
+                telegrad.kvstore.create("dist_sync", job=job, max_staleness=1)
+
 
 if __name__ == "__main__":
     workers.main({function.__name__: function for function in (
