@@ -44,7 +44,7 @@ int32_t telegrad_job_start(const telegrad_job_options* options,
   telegrad_job_options known;
   telegrad_job_options_init(&known, sizeof(known));
   const telegrad_job_options standard = known;
-  telegrad::c::TakeKnown(options, &known);
+  absl::Status result = telegrad::c::TakeKnown(options, &known);
   if (known.num_workers == 0) known.num_workers = standard.num_workers;
   if (known.num_servers == 0) known.num_servers = standard.num_servers;
   if (known.join_timeout_s == 0) known.join_timeout_s = standard.join_timeout_s;
@@ -53,7 +53,7 @@ int32_t telegrad_job_start(const telegrad_job_options* options,
     known.operation_timeout_s = standard.operation_timeout_s;
   }
   std::unique_ptr<telegrad_job> made;
-  const absl::Status result = telegrad_job::Start(known, &made);
+  if (result.ok()) result = telegrad_job::Start(known, &made);
   if (result.ok()) *job = made.release();
   return Give(result, status);
 }

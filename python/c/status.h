@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "python/telegrad.h"
@@ -52,16 +53,19 @@ class Owner {
 };
 
 // What a caller with an older header knows of `given`, over what is set in
-// `standard`; both begin with their size.
+// `standard`; both begin with their size, without which nothing is known.
 template <typename T>
-void TakeKnown(const T* given, T* standard) {
-  if (given == nullptr) return;
+absl::Status TakeKnown(const T* given, T* standard) {
+  if (given == nullptr) return absl::OkStatus();
   const uint32_t size = standard->size;
-  const size_t known = given->size < size ? given->size : size;
-  if (known < sizeof(uint32_t)) return;
-  std::copy_n(reinterpret_cast<const char*>(given), known,
+  if (given->size < sizeof(uint32_t)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a struct of size ", given->size, ": its _init function sets that"));
+  }
+  std::copy_n(reinterpret_cast<const char*>(given), std::min(given->size, size),
               reinterpret_cast<char*>(standard));
   standard->size = size;
+  return absl::OkStatus();
 }
 
 // `standard` for a caller that knows `size` bytes of it.

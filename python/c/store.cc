@@ -198,6 +198,13 @@ absl::Status telegrad_store::Init(int64_t num, const char* const* names,
     for (size_t device = 0; device < num_devices_; ++device) {
       const telegrad_tensor& tensor = tensors[i * num_devices_ + device];
       RETURN_IF_ERROR(telegrad::c::CheckTensor(tensor, has_values));
+      const telegrad_tensor& first = tensors[i * num_devices_];
+      if (tensor.num_elems != first.num_elems || tensor.dtype != first.dtype) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "tensor ", TextOf(names[i], ""), " has ", first.num_elems,
+            " elements of dtype ", first.dtype, " on its first device and ",
+            tensor.num_elems, " of ", tensor.dtype, " on another"));
+      }
       if (has_values) values.push_back(ViewOf(tensor));
     }
     TensorSpec& spec = specs.emplace_back();

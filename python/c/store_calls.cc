@@ -81,8 +81,8 @@ absl::StatusOr<telegrad::StateAccess*> StatesOf(telegrad_store* store) {
   telegrad::StateAccess* const states = store->store().states();
   if (states != nullptr) return states;
   return absl::UnimplementedError(
-      absl::StrCat("states of an optimizer in a store of type '",
-                   store->store().traits().type, "' with several devices"));
+      absl::StrCat("states of a store of type '", store->store().traits().type,
+                   "', which runs no optimizer and no codec"));
 }
 
 absl::StatusOr<telegrad::CodecStates*> CodecStatesOf(telegrad_store* store) {
@@ -113,9 +113,11 @@ int32_t telegrad_store_create(telegrad_job* job, const char* type,
   }
   telegrad_store_options known;
   telegrad_store_options_init(&known, sizeof(known));
-  telegrad::c::TakeKnown(options, &known);
+  absl::Status result = telegrad::c::TakeKnown(options, &known);
   std::unique_ptr<telegrad_store> made;
-  const absl::Status result = telegrad_store::Create(job, type, known, &made);
+  if (result.ok()) {
+    result = telegrad_store::Create(job, type, known, &made);
+  }
   if (result.ok()) *store = made.release();
   return Give(result, status);
 }
@@ -133,8 +135,8 @@ int32_t telegrad_store_set_compression(telegrad_store* store,
                                        telegrad_status* status) {
   telegrad_compression known;
   telegrad_compression_init(&known, sizeof(known));
-  telegrad::c::TakeKnown(compression, &known);
-  absl::Status result = CheckStore(store);
+  absl::Status result = telegrad::c::TakeKnown(compression, &known);
+  if (result.ok()) result = CheckStore(store);
   if (result.ok()) result = store->SetCompression(known);
   return Give(result, status);
 }
@@ -160,8 +162,8 @@ int32_t telegrad_store_set_optimizer(telegrad_store* store,
                                      telegrad_status* status) {
   telegrad_optimizer known;
   telegrad_optimizer_init(&known, sizeof(known));
-  telegrad::c::TakeKnown(optimizer, &known);
-  absl::Status result = CheckStore(store);
+  absl::Status result = telegrad::c::TakeKnown(optimizer, &known);
+  if (result.ok()) result = CheckStore(store);
   if (result.ok()) result = store->SetOptimizer(known);
   return Give(result, VerdictOf(store), status);
 }
@@ -332,8 +334,10 @@ int32_t telegrad_store_timeline(telegrad_store* store, int32_t is_on,
 
 int32_t telegrad_store_stats(telegrad_store* store, telegrad_stats* stats,
                              telegrad_status* status) {
-  const absl::Status result = CheckStore(store);
-  if (result.ok() && stats != nullptr) {
+  absl::Status result = CheckStore(store);
+  if (stats == nullptr) {
+    result.Update(absl::InvalidArgumentError("stats is null"));
+  } else if (result.ok()) {
     const telegrad::StoreStats now = store->store().stats();
     *stats = {.push_raw_bytes = now.push_raw_bytes,
               .push_wire_bytes = now.push_wire_bytes,

@@ -5,7 +5,8 @@ import unittest
 from ctypes import byref
 
 from telegrad import _library
-from telegrad._library import LIBRARY, PROTOTYPES, Compression, Rows, Status, Tensor
+from telegrad._library import (LIBRARY, PROTOTYPES, Compression, JobOptions, Optimizer, Rows,
+                               Status, StoreOptions, Tensor)
 
 # Without a handle these have nothing to do, or need none.
 TAKE_NULL = {"job_start", "job_close", "queue_create", "topology", "doctor"}
@@ -43,6 +44,33 @@ class Arguments(unittest.TestCase):
         setting.type = b"3bit"
         self.assertIn("no codec '3bit'; there are none, 2bit",
                       self.refused("store_set_compression", self.store(), byref(setting)))
+
+    def test_a_struct_that_nobody_initialised(self):
+        store = self.store()
+        for name, struct, first in (("job_start", JobOptions, ()),
+                                    ("store_create", StoreOptions, (None, b"local")),
+                                    ("store_set_compression", Compression, (store,)),
+                                    ("store_set_optimizer", Optimizer, (store,))):
+            out = () if name.startswith("store_set") else (byref(ctypes.c_void_p()),)
+            for size in (0, 3):
+                self.assertIn(f"a struct of size {size}: its _init function",
+                              self.refused(name, *first, byref(struct(size)), *out))
+
+    def test_stats_without_a_place(self):
+        self.assertIn("stats is null", self.refused("store_stats", self.store(), None))
+
+    def test_devices_of_a_key_are_alike(self):
+        store, options = ctypes.c_void_p(), StoreOptions()
+        LIBRARY.telegrad_store_options_init(byref(options), ctypes.sizeof(options))
+        options.num_devices = 2
+        _library.call("store_create", None, b"local", byref(options), byref(store))
+        self.addCleanup(LIBRARY.telegrad_store_close, store)
+        for num, dtype in ((9, 0), (10, 1)):
+            pair = (Tensor * 2)(Tensor(None, 10, 0, -1, 0), Tensor(None, num, dtype, -1, 0))
+            self.assertIn(f"tensor w has 10 elements of dtype 0 on its first device and {num} "
+                          f"of {dtype}", self.refused(
+                              "store_init", store, 1, (ctypes.c_char_p * 1)(b"w"), pair, None,
+                              0, (ctypes.c_uint32 * 1)()))
 
     def test_tensors_without_data_or_of_another_size(self):
         store, keys = self.store(), (ctypes.c_uint32 * 1)()
