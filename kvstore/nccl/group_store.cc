@@ -78,8 +78,9 @@ absl::Status GroupStore::Check(const std::string& backend, int num_devices) {
   for (int i = 0; i < num_devices && backend == "nccl"; ++i) {
     std::string why_not;
     if (kernels::CudaKernels(i, &why_not) != nullptr) continue;
-    return absl::UnavailableError(
-        absl::StrCat("no GPU ", i, " for ", num_devices, ": ", why_not));
+    return absl::UnavailableError(absl::StrCat("GPU ", i, ", device ", i + 1,
+                                               " of ", num_devices,
+                                               ", cannot be used: ", why_not));
   }
   // Alone, which needs the library and the first device.
   const GroupOptions alone = {.backend = backend, .transport = InProcess()};

@@ -184,6 +184,8 @@ TEST(GroupStore, NamesAMissingGpuBeforeAnythingStarts) {
   const absl::Status machine = CheckStoreType("nccl", 64);
   ASSERT_FALSE(machine.ok());  // who has 64
   EXPECT_THAT(std::string(machine.message()), HasSubstr("nccl"));
+  EXPECT_THAT(std::string(machine.message()),
+              HasSubstr(" of 64, cannot be used: "));
   StoreOptions options;
   options.num_devices = 64;
   EXPECT_EQ(MakeKVStore("nccl", options, nullptr).status(), machine);

@@ -29,6 +29,12 @@ class Moving(SystemTest):
                 (run,) = self.summary()
                 self.assertGreater(run["steps"], 0)
 
+    def test_what_a_name_stands_for_is_told(self):
+        for flags, text in (
+                (["--kv-store", "P3"], "type p3 is dist_sync: slices and priorities are"),
+                (["--kv-store", "byteps"], "type byteps is dist_sync: slices")):
+            self.assertIn(text, self.run_to_end([*SHORT, *flags]).output())
+
     def test_what_chose_the_store_is_told(self):
         for flags, words in (
                 (["--kv-store", "auto"], ["auto: allreduce"]),
