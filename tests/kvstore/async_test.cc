@@ -124,6 +124,69 @@ TEST(AsyncStore, EveryPushCountsOnce) {
   }
 }
 
+struct Numbers {
+  Dtype dtype;
+  uint16_t start, more, less, half, end;
+};
+// 2048, +-1024, 0.5 and 2050; 256, +-128, 0.5 and 258.
+constexpr Numbers kNumbers[] = {
+    {Dtype::kFloat16, 0x6800, 0x6400, 0xE400, 0x3800, 0x6801},
+    {Dtype::kBfloat16, 0x4380, 0x4300, 0xC300, 0x3F00, 0x4381}};
+
+// Each worker adds 1 in two steps, of which 16 bits would lose half in the sum
+// of its devices, and all in the weights.
+void PushHalves(testing::Worker& worker, const Numbers& numbers, int devices) {
+  std::vector<Buffer> memory;
+  std::vector<TensorView> views;
+  const auto fill = [&](size_t device, uint16_t bits) {
+    std::fill_n(memory[device].as<uint16_t>(), 70, bits);
+  };
+  for (int i = 0; i < devices; ++i) {
+    views.push_back({.bytes = memory.emplace_back(140).view(),
+                     .dtype = numbers.dtype,
+                     .num_elems = 70});
+    fill(memory.size() - 1, numbers.start);
+  }
+  const std::vector<TensorSpec> tensors = {{"a", 70, numbers.dtype}};
+  ASSERT_THAT(worker.Init(tensors, views), IsOk());
+  for (const uint16_t large : {numbers.more, numbers.less}) {
+    fill(0, large);
+    fill(memory.size() - 1, numbers.half);
+    ASSERT_THAT(worker->PushPull(0, views, views, 0).Wait(Soon()), IsOk());
+  }
+  ASSERT_THAT(worker->group().Gather("pushed", "").status(), IsOk());
+  ASSERT_THAT(worker->Pull(0, views, 0).Wait(Soon()), IsOk());
+  for (const Buffer& each : memory) {
+    const auto* const got = each.as<uint16_t>();
+    EXPECT_EQ(std::count(got, got + 70, numbers.end), 70) << got[0];
+  }
+  worker->Close();
+}
+
+TEST(AsyncStore, RoundsNothingButAnswersTo16Bits) {
+  for (const int devices : {1, 2}) {
+    for (const Numbers& numbers : kNumbers) {
+      SCOPED_TRACE(::testing::Message()
+                   << ToString(numbers.dtype) << " " << devices);
+      ClusterConfig config = Async(2, 2);
+      config.optimizer.sgd = {.learning_rate = 1, .rescale = -1};
+      Cluster cluster(config);
+      cluster.StartServers();
+      std::vector<std::thread> threads;
+      for (int rank = 0; rank < config.workers; ++rank) {
+        threads.emplace_back([&, rank] {
+          DistOptions options = cluster.Options();
+          options.wanted_rank = rank;
+          options.num_devices = devices;
+          testing::Worker worker(options, {}, config.optimizer, config.store);
+          PushHalves(worker, numbers, devices);
+        });
+      }
+      for (std::thread& thread : threads) thread.join();
+    }
+  }
+}
+
 // The next root gives its value while others still ask for the one before.
 TEST(AsyncStore, BroadcastsFollowEachOtherAtOnce) {
   constexpr int kWorkers = 3;

@@ -16,8 +16,9 @@ inline float GradOf(int worker, int step, size_t i) {
   return static_cast<float>(mod - 15) / 1024.0f;
 }
 
-// What one tensor's rounds must give, from the 2-bit rule of MXNet and the
-// rules of reply modes and thresholds in words; in doubles, exact on the grid.
+// What one tensor's rounds must give, from the 2-bit and 1-bit rules of MXNet
+// and those of reply modes and thresholds in words; in doubles, exact on the
+// grid.
 class TensorOracle {
  public:
   TensorOracle(size_t n, int workers, const CompressionConfig& compression)
@@ -26,6 +27,7 @@ class TensorOracle {
         compression_(compression),
         is_plain_(compression.type == "none" ||
                   4 * static_cast<int64_t>(n) < compression.min_bytes),
+        is_one_bit_(compression.type == "1bit"),
         residuals_(static_cast<size_t>(workers), std::vector<double>(n)),
         pushed_(residuals_),
         given_(residuals_),
@@ -63,15 +65,21 @@ class TensorOracle {
     double& residual = residuals_[w][i];
     residual += g;
     given_[w][i] += g;
-    const double code = residual >= t ? t : (residual <= -t ? -t : 0);
+    const double code = Code(residual, t);
     residual -= code;
     pushed_[w][i] += code;
     return code;
   }
 
-  // Fixed, or 2^e: e in force is what was wished for two rounds earlier, and
-  // the first wish at the start.
+  double Code(double value, double t) const {
+    if (is_one_bit_) return value > 0 ? t : -t;
+    return value >= t ? t : (value <= -t ? -t : 0);
+  }
+
+  // What 1bit sends; fixed; or 2^e: e in force is what was wished for two
+  // rounds earlier, and the first wish at the start.
   double Threshold() {
+    if (is_one_bit_) return 1;
     if (compression_.threshold.kind != ThresholdSpec::Kind::kAuto) {
       return static_cast<double>(
           FixedThreshold(compression_.threshold, compression_.batch_size));
@@ -111,7 +119,7 @@ class TensorOracle {
     for (size_t i = 0; i < n_; ++i) {
       double& residual = server_residual_[i];
       residual += sums[i];
-      sums[i] = residual >= q ? q : (residual <= -q ? -q : 0);
+      sums[i] = Code(residual, q);
       residual -= sums[i];
     }
   }
@@ -120,6 +128,7 @@ class TensorOracle {
   const int workers_;
   const CompressionConfig compression_;
   const bool is_plain_;
+  const bool is_one_bit_;
   int step_ = 0;
   int exponents_[2] = {0, 0};
   std::vector<std::vector<double>> residuals_;

@@ -274,6 +274,21 @@ TEST(Rows, AreRefusedByName) {
   });
 }
 
+TEST(Rows, OfSeveralDevicesOfAWorkerAreRefusedByName) {
+  Cluster cluster(JobOf(1, 1));
+  cluster.StartServers();
+  DistOptions options = cluster.Options();
+  options.num_devices = 2;
+  testing::Worker worker(options);
+  const std::vector<TensorSpec> tensors = {Table()};
+  ASSERT_THAT(worker.Init(tensors, {}), IsOk());
+  const RowBuffer rows({1});
+  const std::vector<TensorView> views = {rows.view(), rows.view()};
+  EXPECT_THAT(worker->Push(0, views, 0).Wait(Soon()),
+              StatusIs(kInvalid, "tensor table: a view of some rows"));
+  worker->Close();
+}
+
 // Any bytes are rows of the chunk or an error, and rows come back.
 TEST(RowFrames, OfAnyBytesAreCheckedAndComeBack) {
   const Chunk chunk = {.begin = 32, .num_elems = 32};  // rows 4 to 9

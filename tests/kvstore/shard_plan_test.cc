@@ -1,6 +1,12 @@
 #include "kvstore/engine/shard_plan.h"
 
+#include <sys/mman.h>
+
+#include <limits>
+
 #include "absl/strings/str_cat.h"
+#include "kvstore/engine/checks.h"
+#include "kvstore/engine/floats.h"
 #include "tests/testing/status_matchers.h"
 #include "topology/cost_model.h"
 
@@ -138,6 +144,36 @@ TEST(ShardPlan, CoversEveryTensorOnceWithBordersOnWords) {
       EXPECT_EQ(at, tensors[key].num_elems) << tensors[key].name;
     }
   }
+}
+
+// A mapping that repeats one page of zeros but for its last element.
+TEST(ShardPlan, ReachesWhatLiesBeyondTwoToThe33Bytes) {
+  constexpr size_t kHugeElems = (size_t{1} << 31) + 70000;
+  void* const mapped = mmap(nullptr, 4 * kHugeElems, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  madvise(mapped, 4 * kHugeElems, MADV_HUGEPAGE);  // fewer faults
+  const Bytes view(mapped, 4 * kHugeElems);
+  float& last = reinterpret_cast<float*>(view.data)[kHugeElems - 1];
+  last = std::numeric_limits<float>::infinity();
+  const TensorSpec tensor = {"large", kHugeElems};
+  const std::vector<Chunk> chunks =
+      Plan({tensor}, 3, size_t{1} << 20)[0].chunks;
+  size_t at = 0;
+  for (const Chunk& chunk : chunks) {
+    ASSERT_EQ(chunk.begin, at);
+    at += chunk.num_elems;
+  }
+  EXPECT_EQ(at, kHugeElems);
+  const Chunk& end = chunks.back();
+  EXPECT_EQ(&Floats(PartOf(view, end, Dtype::kFloat32))[end.num_elems - 1],
+            &last);
+  EXPECT_THAT(
+      NonFiniteError("worker/0", 0, tensor, 7, view, nullptr, end, {}),
+      StatusIs(absl::StatusCode::kDataLoss,
+               absl::StrCat("1 NaN or infinite elements, the first at index ",
+                            kHugeElems - 1)));
+  munmap(mapped, 4 * kHugeElems);
 }
 
 TEST(ShardPlan, RoundsChunksUpToGroups) {

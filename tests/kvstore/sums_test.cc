@@ -168,6 +168,14 @@ TEST_P(Sums, OfTwoBitInRadixPackingAreTheSame) {
   }
 }
 
+TEST_P(Sums, OfOneBitAreExactInAllReplyModes) {
+  for (const ReplyMode reply : kReplyModes) {
+    SCOPED_TRACE(ToString(reply));
+    config_.compression = {.type = "1bit", .reply = reply};
+    Verify(config_);
+  }
+}
+
 TEST_P(Sums, BecomeWeightsOnTheServer) {
   config_.optimizer = OnServer();
   Verify(config_);

@@ -46,14 +46,16 @@ class Consistency(SystemTest):
                             self.weights([*flags, "--lr-factor", "0.5"]))
 
     def test_asynchronous_with_one_worker_is_synchronous(self):
-        flags = [*SHORT, "--workers", "1", "--gc-type", "2bit"]
-        self.run_to_end([*flags, *ASYNC])
-        asynchronous = self.summary()[0]
-        self.run_to_end([*flags, "--update-on", "server"])
-        self.assertEqual(asynchronous["weights_sha256"],
-                         self.summary()[0]["weights_sha256"])
-        self.assertEqual(asynchronous["staleness"],
-                         ["worker/0: largest 0, mean 0.00"])
+        for devices in ("1", "2"):
+            flags = [*SHORT, "--workers", "1", "--gc-type", "2bit", "--devices",
+                     devices]
+            self.run_to_end([*flags, *ASYNC])
+            asynchronous = self.summary()[0]
+            self.run_to_end([*flags, "--update-on", "server"])
+            self.assertEqual(asynchronous["weights_sha256"],
+                             self.summary()[0]["weights_sha256"])
+            self.assertEqual(asynchronous["staleness"],
+                             ["worker/0: largest 0, mean 0.00"])
 
     def test_staleness_is_told_and_bounded(self):
         run = self.run_to_end([*SHORT, *ASYNC, "--workers", "3",

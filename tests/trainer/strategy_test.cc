@@ -79,9 +79,46 @@ Vector StepMasterByWorkers(int workers, int devices) {
   return w;
 }
 
+// Each worker reads the servers' copy, which is stepped by its mean at once;
+// they take turns.
+Vector StepServersInTurns(int workers, int devices, double momentum) {
+  Vector w = Start();
+  Vector velocity(kElems);
+  std::vector<Vector> read(static_cast<size_t>(workers), w);
+  for (int step = 0; step < kSteps; ++step) {
+    for (int worker = 0; worker < workers; ++worker) {
+      Vector& mine = read[static_cast<size_t>(worker)];
+      for (size_t i = 0; i < kElems; ++i) {
+        double mean = 0;
+        for (int d = 0; d < devices; ++d) {
+          mean += GradAt(worker * devices + d, step, i, mine[i]) / devices;
+        }
+        velocity[i] = momentum * velocity[i] + mean + kDecay * w[i];
+        w[i] -= kRate * velocity[i];
+      }
+      mine = w;
+    }
+  }
+  return w;
+}
+
+// In turns where each push is a step.
+void Exchange(KVStore& store, const std::vector<TensorView>& views) {
+  WorkerGroup& group = store.group();
+  for (int rank = 0; rank < group.num_workers(); ++rank) {
+    if (!store.traits().is_async || rank == group.rank()) {
+      ASSERT_THAT(store.PushPull(0, views, views, 0).Wait(Soon()), IsOk());
+    }
+    if (!store.traits().is_async) return;
+    ASSERT_THAT(group.Gather("turn", "").status(), IsOk());
+  }
+}
+
 void TrainWorker(const Strategy& strategy, const StrategyRequest& request,
                  KVStore& store, Vector& weights) {
-  const int all = request.workers * request.devices;
+  // Of whose gradients a step has the sum.
+  const int all =
+      request.devices * (store.traits().is_async ? 1 : request.workers);
   const OptimizerConfig optimizer = {
       .update_on = strategy.update_on,
       .sgd = StrategySgd(strategy, all,
@@ -113,7 +150,7 @@ void TrainWorker(const Strategy& strategy, const StrategyRequest& request,
             static_cast<float>(GradAt(first + d, step, i, w));
       }
     }
-    ASSERT_THAT(store.PushPull(0, views, views, 0).Wait(Soon()), IsOk());
+    Exchange(store, views);
     for (size_t d = 0; d < copies.size(); ++d) {
       if (strategy.update_on == UpdateOn::kServer) {
         std::copy_n(grads[d].as<float>(), kElems, copies[d].as<float>());
@@ -211,6 +248,14 @@ TEST(Strategy, HorovodStepsCopiesByTheSumOfProcesses) {
       StepBySums(3, 1, 0.9f));
 }
 
+TEST(Strategy, ParameterServerOfAClusterStepsForEachWorkerAsItComes) {
+  ExpectNear(Train({.variable_update = "parameter_server",
+                    .workers = 3,
+                    .devices = 2,
+                    .momentum = 0.9f}),
+             StepServersInTurns(3, 2, 0.9f));
+}
+
 TEST(Strategy, DistributedReplicatedStepsTheServersCopyByWorkersMeans) {
   ExpectNear(Train({.variable_update = "distributed-replicated",
                     .workers = 2,
@@ -271,20 +316,6 @@ TEST(Strategy, ThatCannotBeIsNamedWithTheWayOut) {
     for (const std::string& word : wrong.words) {
       EXPECT_THAT(status, StatusIs(wrong.code, word));
     }
-  }
-}
-
-// By the store that there is, or named with it.
-TEST(Strategy, ParameterServerOfAClusterIsAsynchronous) {
-  const absl::StatusOr<Strategy> strategy =
-      FindStrategy({.variable_update = "parameter_server", .workers = 2});
-  if (FindStoreType("dist_async").ok()) {
-    ASSERT_THAT(strategy.status(), IsOk());
-    EXPECT_EQ(strategy->kv_store, "dist_async");
-    EXPECT_EQ(strategy->update_on, UpdateOn::kServer);
-  } else {
-    EXPECT_THAT(strategy.status(),
-                StatusIs(absl::StatusCode::kUnimplemented, "dist_async"));
   }
 }
 

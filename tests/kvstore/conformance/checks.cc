@@ -35,7 +35,8 @@ StoreSetup Tensors(CompressionConfig compression = {}) {
           .compression = std::move(compression)};
 }
 
-// Rounds of all keys; `order` says which key is started when.
+// Rounds of all keys; `order` says which key is started when. In halves some
+// pushes have no pull: there are two before one.
 std::string Rounds(const StoreKind& traits, const Wrap& wrap,
                    const StoreSetup& setup, bool is_reversed, bool in_halves) {
   std::vector<std::vector<std::vector<float>>> expected;  // by key, step
@@ -64,6 +65,7 @@ std::string Rounds(const StoreKind& traits, const Wrap& wrap,
       }
       for (size_t k = 0; k < num_keys; ++k) {
         findings.ExpectOk(tickets[k].Wait(Soon()), "round");
+        if (in_halves && step % 2 == 0 && step + 1 < kSteps) continue;
         if (in_halves) {
           const std::vector<TensorView> views = ViewsOf(memory[k]);
           const Ticket pull = party.store.Pull(static_cast<Key>(k), views, 0);
@@ -83,8 +85,10 @@ std::string CheckCodecs(const StoreKind& traits, const Wrap& wrap) {
   std::string found;
   for (const ReplyMode reply :
        {ReplyMode::kSum, ReplyMode::kReencode, ReplyMode::kDense}) {
-    for (const bool is_auto : {false, true}) {
-      const StoreSetup setup = Tensors(TwoBit(reply, is_auto));
+    for (const CompressionConfig& compression :
+         {TwoBit(reply, false), TwoBit(reply, true),
+          CompressionConfig{.type = "1bit", .reply = reply}}) {
+      const StoreSetup setup = Tensors(compression);
       for (const bool in_halves : {false, true}) {
         absl::StrAppend(&found, Rounds(traits, wrap, setup, false, in_halves));
       }

@@ -17,7 +17,7 @@ using testing::Place;
 using testing::StoreKind;
 using testing::Wrap;
 
-// Workers have one device each; once two, which are summed before; and two
+// Workers have one device each, or two, which are summed before; and two
 // processes of a host.
 std::vector<StoreKind> Types() {
   std::vector<StoreKind> types;
@@ -25,8 +25,10 @@ std::vector<StoreKind> Types() {
     types.emplace_back(each);
     if (each.has_workers) types.back().max_devices = 1;
   }
-  types.emplace_back(*FindStoreType("dist_sync"));
-  types.back().max_devices = 2;
+  for (const char* type : {"dist_sync", "dist_async", "allreduce"}) {
+    types.emplace_back(*FindStoreType(type));
+    types.back().max_devices = 2;
+  }
   for (const char* type : {"dist_sync", "allreduce"}) {
     types.emplace_back(*FindStoreType(type), 2);
     types.back().max_devices = 1;
