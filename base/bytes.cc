@@ -68,7 +68,7 @@ absl::StatusOr<Buffer> Buffer::Create(size_t size) {
 
 Buffer::Buffer(size_t size) {
   absl::StatusOr<Buffer> made = Create(size);
-  TELEGRAD_CHECK(made.ok(), "memory for a buffer is available");
+  if (!made.ok()) OutOfMemory(size);
   *this = *std::move(made);
 }
 

@@ -1,9 +1,18 @@
 #pragma once
 
+#include <cstddef>
+
 namespace telegrad {
 
 // Prints `file:line: invariant broken: what` and aborts.
 [[noreturn]] void CheckFailed(const char* file, int line, const char* what);
+
+// Writes a fatal line that says so and ends the process with exit code
+// resource_limit. `num_bytes` were wanted; 0: not known. Allocates nothing.
+[[noreturn]] void OutOfMemory(size_t num_bytes);
+// From now on a std::bad_alloc that nobody catches, on any thread, is
+// OutOfMemory(0). For programs.
+void EndWhenOutOfMemory();
 
 }  // namespace telegrad
 

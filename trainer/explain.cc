@@ -53,7 +53,8 @@ struct Computing {
   std::string how = {};
 };
 
-double SecondsOfBatch(Network& network, const Dataset& noise, int samples) {
+absl::StatusOr<double> SecondsOfBatch(Network& network, const Dataset& noise,
+                                      int samples) {
   std::vector<float> input(noise.values_per_sample() *
                            static_cast<size_t>(samples));
   std::vector<int64_t> labels(noise.labels_per_sample() *
@@ -69,6 +70,7 @@ double SecondsOfBatch(Network& network, const Dataset& noise, int samples) {
   }
   const TimePoint begin = Clock::now();
   network.ForwardBackward(input.data(), labels.data(), samples, {});
+  RETURN_IF_ERROR(network.status());
   return SecondsSince(begin);
 }
 
@@ -84,11 +86,12 @@ absl::StatusOr<Computing> MeasureComputing(const TrainOptions& options,
   int samples =
       std::clamp(wanted, static_cast<int>(least_batch),
                  std::max(kLeastMeasured, static_cast<int>(least_batch)));
-  SecondsOfBatch(*network, shape, samples);  // the first finds its memory
-  double seconds = SecondsOfBatch(*network, shape, samples);
+  // The first finds its memory.
+  RETURN_IF_ERROR(SecondsOfBatch(*network, shape, samples).status());
+  ASSIGN_OR_RETURN(double seconds, SecondsOfBatch(*network, shape, samples));
   if (samples < wanted && seconds * wanted / samples < kMeasuredSeconds) {
     samples = wanted;
-    seconds = SecondsOfBatch(*network, shape, samples);
+    ASSIGN_OR_RETURN(seconds, SecondsOfBatch(*network, shape, samples));
   }
   const int cpus =
       std::max(1, static_cast<int>(std::thread::hardware_concurrency()));

@@ -146,20 +146,29 @@ void LocalCluster::Stop() {
   if (!has_failed()) failed_at_ = Clock::now();
 }
 
-// What survivors said, the scheduler first; else how the first one ended.
+// What survivors said, the scheduler first; else how the first one ended. Who
+// has no memory for a word of its own is a dead peer to them.
 FatalEvent LocalCluster::Verdict() const {
-  for (const auto& reader : readers_) {
-    const std::optional<FatalEvent>& fatal = reader->fatal();
-    if (fatal.has_value() && fatal->code != ExitCode::kFenced) return *fatal;
-  }
   FatalEvent event{.code = ExitCode::kInternal};
   event.message = absl::StrCat("run '", run_.label, "' ended early");
   absl::Status worst;
   for (const ChildProcesses::Child& child : children_.all()) {
-    worst = MoreTelling(worst, child.Result());
+    const absl::Status result = child.Result();
+    if (ExitCodeOf(result) == ExitCode::kResourceLimit) {
+      event.code = ExitCode::kResourceLimit;
+      event.message = std::string(result.message());
+    }
+    worst = MoreTelling(worst, result);
     if (!child.was_killed()) continue;
     event.dead.push_back(absl::StrCat(ToString(child.id), ":", child.pid));
   }
+  const bool lacks_memory = event.code == ExitCode::kResourceLimit;
+  for (const auto& reader : readers_) {
+    const std::optional<FatalEvent>& fatal = reader->fatal();
+    if (!fatal.has_value() || fatal->code == ExitCode::kFenced) continue;
+    if (!lacks_memory || fatal->code == event.code) return *fatal;
+  }
+  if (lacks_memory) return event;
   if (!worst.ok()) event.code = ExitCodeOf(worst);
   return event;
 }

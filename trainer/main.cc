@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "base/check.h"
 #include "base/exit_code.h"
 #include "trainer/check_inputs.h"
 #include "trainer/checkpoint_folder.h"
@@ -22,7 +23,8 @@ int Refuse(const absl::Status& why) {
   std::cerr << "telegrad-train: " << why.message() << "\n";
   const ExitCode code = ExitCodeOf(why);
   const bool is_told =
-      code == ExitCode::kAuthentication || code == ExitCode::kNoCheckpoint;
+      code == ExitCode::kAuthentication || code == ExitCode::kMismatch ||
+      code == ExitCode::kResourceLimit || code == ExitCode::kNoCheckpoint;
   return static_cast<int>(is_told ? code : ExitCode::kUsage);
 }
 
@@ -34,6 +36,7 @@ int Show(const absl::StatusOr<std::string>& text) {
 
 int Run(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
+  EndWhenOutOfMemory();
   HoldCheckpointSignal();
   int exit_code = -1;
   TrainOptions options = ParseTrainOptions(argc, argv, &exit_code);

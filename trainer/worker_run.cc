@@ -1,5 +1,7 @@
 #include "trainer/worker_run.h"
 
+#include <new>
+
 #include "base/status_macros.h"
 #include "trainer/profile.h"
 
@@ -29,6 +31,15 @@ class FirstWorkerObserver : public TrainObserver {
   const bool verbose_;
   TrainObserver& observer_;
 };
+
+absl::StatusOr<RunSummary> RunTraining(RunContext& context) {
+  try {
+    return IsProfile(context.options.network) ? BenchmarkProfile(context)
+                                              : TrainNetwork(context);
+  } catch (const std::bad_alloc&) {  // so that the others are told
+    return absl::ResourceExhaustedError("no memory for this training");
+  }
+}
 
 }  // namespace
 
@@ -66,9 +77,7 @@ absl::Status RunAsWorker(const TrainOptions& options, const Setting& setting,
     first.OnNotice(options.store_why);
     context.decisions.push_back(options.store_why);
   }
-  absl::StatusOr<RunSummary> summary = IsProfile(options.network)
-                                           ? BenchmarkProfile(context)
-                                           : TrainNetwork(context);
+  absl::StatusOr<RunSummary> summary = RunTraining(context);
   if (!summary.ok()) {
     store->group().Fail(summary.status());
     return summary.status();

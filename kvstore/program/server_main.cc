@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/command_line.h"
 #include "base/exit_code.h"
 #include "base/folder.h"
@@ -117,6 +118,7 @@ int Run(const CLI::App& app, ServerFlags& flags) {
 
 int main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
+  telegrad::EndWhenOutOfMemory();
   telegrad::ServerFlags flags;
   CLI::App app(telegrad::kDescription, "telegrad-server");
   app.add_option("--role", flags.role, "with --scheduler: server or scheduler")

@@ -98,6 +98,24 @@ class Failure(SystemTest):
     def test_stopped_scheduler_is_seen_and_ended(self):
         self.stop_member("scheduler", 24, "--dead-timeout", "3", timeout=3)
 
+    def test_no_memory_gives_32(self):
+        # Of one position with each other: 17 GB at once, where there are 8.
+        gpt = ["--network", "gpt:layers=1,heads=1,width=8,context=65536",
+               "--benchmark", "1", "--batch-size", "1", "--num-examples", "4",
+               "--num-epochs", "1"]
+        few = ["prlimit", f"--as={8 << 30}"]
+        run = self.run_to_end(gpt, code=32, prefix=few)
+        lines = run.fatal_lines()
+        self.assertEqual({line["self"] for line in lines},
+                         {"worker/0", "worker/1", "server/0", "scheduler",
+                          "launcher"}, run.output())
+        for line in lines:
+            self.assertEqual((line["code"], line["reason"]),
+                             (32, "resource_limit"), line)
+            self.assertIn("no memory", line["message"])
+        run = self.run_to_end([*gpt, "--explain"], code=32, prefix=few)
+        self.assertIn("no memory", run.stderr())
+
     def test_two_seconds_of_standstill_are_survived(self):
         run = self.start(["--network", "mlp", "--benchmark", "1",
                           "--num-epochs", "10", "--disp-batches", "5",

@@ -29,7 +29,7 @@ absl::StatusOr<std::vector<fs::path>> List(const fs::path& folder) {
        it.increment(error)) {
     entries.push_back(it->path());
     if (entries.size() > kMostFiles) {
-      return absl::ResourceExhaustedError(absl::StrCat(
+      return absl::InvalidArgumentError(absl::StrCat(
           folder.string(), ": more than ", kMostFiles, " entries"));
     }
   }

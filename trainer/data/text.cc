@@ -60,7 +60,7 @@ absl::StatusOr<DatasetPair> ReadText(const std::string& path, int context) {
   for (size_t got = kPieceBytes; got == kPieceBytes;) {
     const size_t at = bytes.size();
     if (at >= kMostBytes) {
-      return absl::ResourceExhaustedError(absl::StrCat(
+      return absl::InvalidArgumentError(absl::StrCat(
           path, ": byte ", at, ": the text is longer than ", kMostBytes));
     }
     bytes.resize(at + kPieceBytes);

@@ -3,8 +3,10 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <exception>
+#include <new>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/bytes.h"
 #include "base/check.h"
@@ -91,14 +93,28 @@ torch::ScalarType TypeOf(Dtype dtype) {
   return dtype == Dtype::kBfloat16 ? torch::kBFloat16 : torch::kFloat32;
 }
 
+std::string TextOf(const std::exception& error) {
+  const auto* const told = dynamic_cast<const c10::Error*>(&error);
+  return told != nullptr ? told->what_without_backtrace() : error.what();
+}
+
+// Of the CPU's memory; the framework has no type of its own for that.
+bool IsNoMemory(const std::exception& error) {
+  return dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
+         absl::StrContains(error.what(), "DefaultCPUAllocator");
+}
+
 // What the framework throws on another device than the CPU.
 absl::Status StatusOf(Device device, const std::exception& error) {
-  const auto* const told = dynamic_cast<const c10::Error*>(&error);
-  const std::string text =
-      told != nullptr ? told->what_without_backtrace() : error.what();
   const bool is_memory =
       dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr;
-  return is_memory ? NoGpuMemory(device, text) : GpuFault(device, text);
+  return is_memory ? NoGpuMemory(device, TextOf(error))
+                   : GpuFault(device, TextOf(error));
+}
+
+absl::Status NoMemory(const NetworkSpec& spec, const std::exception& error) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("network ", spec.name, ": no memory: ", TextOf(error)));
 }
 
 class TorchNetwork : public Network {
@@ -259,17 +275,21 @@ class TorchNetwork : public Network {
     leaves_.push_back(std::move(leaf));
   }
 
-  // What the framework throws on another device than the CPU becomes status().
+  // What the framework throws on another device than the CPU becomes status(),
+  // and on any where memory is short.
   template <typename Body>
   BatchResult Try(const Body& body) {
     try {
       return body();
     } catch (const std::exception& error) {
       hooks_ = nullptr;
-      if (spec_.device == Device{}) {
+      if (IsNoMemory(error)) {
+        status_.Update(NoMemory(spec_, error));
+      } else if (spec_.device == Device{}) {
         CheckFailed(__FILE__, __LINE__, error.what());
+      } else {
+        status_.Update(StatusOf(spec_.device, error));
       }
-      status_.Update(StatusOf(spec_.device, error));
       return {};
     }
   }
@@ -353,6 +373,7 @@ absl::StatusOr<std::unique_ptr<Network>> MakeNetwork(const NetworkSpec& spec) {
     RETURN_IF_ERROR(network->Init());
     return network;
   } catch (const std::exception& error) {
+    if (IsNoMemory(error)) return NoMemory(spec, error);
     if (spec.device != Device{}) return StatusOf(spec.device, error);
     return absl::InternalError(
         absl::StrCat("network ", spec.name, ": ", error.what()));
