@@ -51,6 +51,39 @@ bool HaveSameElements(const Chunk& a, const Chunk& b) {
   return a.begin == b.begin && a.num_elems == b.num_elems;
 }
 
+size_t NumShared(const Chunk& a, const Chunk& b) {
+  return std::min(a.begin + a.num_elems, b.begin + b.num_elems) -
+         std::max(a.begin, b.begin);
+}
+
+// The guard's of `codec`, whose elements were in `old`: of each its mean square
+// of an element counts by the elements that are shared.
+Guard::State GuardAfter(std::span<const ChunkCodec* const> old,
+                        const ChunkCodec& codec) {
+  Guard::State state;
+  for (Guard::Squares Guard::State::*const late :
+       {&Guard::State::recent, &Guard::State::earlier}) {
+    Guard::Squares& squares = state.*late;
+    double num_shared = 0;
+    for (const ChunkCodec* const each : old) {
+      const Guard::Squares& from = each->guard().state().*late;
+      if (each->encoded_in() != codec.encoded_in() || from.count == 0) continue;
+      const auto share =
+          static_cast<double>(NumShared(each->chunk(), codec.chunk()));
+      num_shared += share;
+      squares.count = std::max(squares.count, from.count);
+      squares.sum +=
+          share * from.sum /
+          static_cast<double>(from.count * each->guard().num_samples());
+    }
+    if (squares.count == 0) continue;
+    squares.sum *=
+        static_cast<double>(squares.count * codec.guard().num_samples()) /
+        num_shared;
+  }
+  return state;
+}
+
 }  // namespace
 
 void ChangeDense(size_t num_nonfinite, const float* residual, Bytes dense) {
@@ -327,11 +360,12 @@ void SavedChunk::GoOn(std::span<const ChunkCodec* const> old,
       Switch(codec, each->encoded_in_);
     }
   }
+  const bool is_same = HaveSameElements(first.chunk_, codec.chunk_);
+  (void)codec.guard_.Restore(is_same && first.encoded_in_ == codec.encoded_in_
+                                 ? first.guard_.state()
+                                 : GuardAfter(old, codec));
   const size_t size = first.state_.memory.size();
-  if (size == 0 || !HaveSameElements(first.chunk_, codec.chunk_) ||
-      HasMemoryByElement(first)) {
-    return;
-  }
+  if (size == 0 || !is_same || HasMemoryByElement(first)) return;
   codec.state_.memory = Buffer(size);
   std::memcpy(codec.state_.memory.data(), first.state_.memory.data(), size);
 }
@@ -340,12 +374,10 @@ void SavedChunk::AddHeld(const ChunkCodec& old, ChunkCodec& codec) {
   const Chunk& from = old.chunk_;
   const Chunk& to = codec.chunk_;
   const size_t begin = std::max(from.begin, to.begin);
-  const size_t end =
-      std::min(from.begin + from.num_elems, to.begin + to.num_elems);
   const auto add = [&](ConstBytes values, Bytes sum) {
     kernels::CpuKernels().add_f32(Floats(values) + (begin - from.begin),
-                                  end - begin, Floats(sum) + (begin - to.begin),
-                                  {});
+                                  NumShared(from, to),
+                                  Floats(sum) + (begin - to.begin), {});
   };
   codec.vetoed_ |= old.vetoed_;
   if (old.has_residual_) {
@@ -353,9 +385,6 @@ void SavedChunk::AddHeld(const ChunkCodec& old, ChunkCodec& codec) {
     add(old.memory_.residual, codec.memory_.residual);
   }
   if (codec.encoded_in_ != old.encoded_in_) return;
-  if (codec.guard_.state().recent.count == 0 && HaveSameElements(from, to)) {
-    (void)codec.guard_.Restore(old.guard_.state());
-  }
   if (old.state_.memory.size() == 0 || !HasMemoryByElement(old)) return;
   if (codec.state_.memory.size() == 0) {
     codec.state_.memory = Buffer(codec.value_bytes());

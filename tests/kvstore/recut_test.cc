@@ -1,8 +1,10 @@
 // What codecs keep goes on in a job with other numbers of workers and servers.
+#include <algorithm>
 #include <cmath>
 
 #include "base/random.h"
 #include "kvstore/engine/codec_state.h"
+#include "kvstore/engine/guard.h"
 #include "kvstore/engine/shard_plan.h"
 #include "kvstore/states.h"
 #include "tests/kvstore/cluster.h"
@@ -204,6 +206,72 @@ TEST(RecutCodecs, KeepsTheSumOfWhatIsHeldBackExactly) {
       });
       EXPECT_EQ(HeldOf(other, there), before);
       EXPECT_EQ(HeldOf(other, end), later);
+    }
+  }
+}
+
+// Of worker 0's text, as docs/checkpoints.md has it: of each chunk.
+struct SavedSquares {
+  uint64_t count = 0;
+  double sum = 0;
+};
+std::vector<SavedSquares> SquaresOf(const std::string& text,
+                                    const TensorLayout& layout) {
+  std::vector<SavedSquares> found;
+  const auto read = ReadCodecSections(text, 1 + layout.chunks.size());
+  EXPECT_THAT(read, IsOk());
+  if (!read.ok()) return found;
+  StateReader worker(read->sections[0]);
+  for (const Chunk& chunk : layout.chunks) {
+    for (int i = 0; i < 2; ++i) (void)worker.TakeSettings();
+    (void)worker.TakeBytes(2);  // encoded, bad
+    SavedSquares& squares = found.emplace_back();
+    squares.count = worker.Take<uint64_t>();
+    squares.sum = worker.Take<double>();
+    (void)worker.TakeBytes(18);  // squares before, vetoes
+    if (worker.Take<uint8_t>() != 0)
+      (void)worker.TakeBytes(4 * chunk.num_elems);
+    (void)worker.TakeBytes(worker.Take<uint64_t>());
+  }
+  return found;
+}
+
+// Every element's square is 1, so that a sample's are as many as it has.
+TEST(RecutCodecs, TheGuardGoesOnWithGradientsOfBefore) {
+  constexpr int kRounds = 2 * static_cast<int>(kGuardPeriod);
+  const ClusterConfig config = CutConfig("2bit", 2, 2);
+  CutOfKeys saved(kCutTensors.size(), CutTexts(2));
+  Cluster(config).Run([&](KVStore& store) {
+    for (int round = 0; round < kRounds; ++round) {
+      for (Key key = 0; key < kCutTensors.size(); ++key) {
+        const Buffer grad(4 * kCutTensors[key].num_elems);
+        std::fill_n(grad.as<float>(), kCutTensors[key].num_elems, 1.0f);
+        ASSERT_THAT(
+            store.PushPull(key, grad.view(), grad.view(), 0).Wait(Soon()),
+            IsOk());
+      }
+    }
+    SaveAll(store, saved);
+  });
+  for (const bool drops : {false, true}) {
+    const ClusterConfig other = CutConfig("2bit", 1, 3);
+    CutOfKeys there(kCutTensors.size(), CutTexts(1));
+    Cluster(other).Run([&](KVStore& store) {
+      LoadDealt(store, config, saved, drops);
+      SaveAll(store, there);
+    });
+    for (Key key = 0; key < kCutTensors.size(); ++key) {
+      const TensorLayout layout = LayoutOf(other, key);
+      const std::vector<SavedSquares> squares =
+          SquaresOf(there[key][0], layout);
+      ASSERT_EQ(squares.size(), layout.chunks.size());
+      for (size_t i = 0; i < squares.size(); ++i) {
+        const size_t n = layout.chunks[i].num_elems;
+        const size_t stride = std::max<size_t>(1, n / kGuardSamples);
+        EXPECT_EQ(squares[i].count, 2u) << key << " " << i;
+        const size_t num_samples = (n + stride - 1) / stride;
+        EXPECT_EQ(squares[i].sum, static_cast<double>(2 * num_samples)) << i;
+      }
     }
   }
 }
