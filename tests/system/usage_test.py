@@ -276,6 +276,37 @@ class Usage(SystemTest):
         self.assertEqual(done.returncode, 2)
         self.assertIn("no flag '--bogus'", done.stderr)
 
+    def demo(self, *flags):
+        script = os.path.join(os.path.dirname(__file__), "../../telegrad")
+        done = subprocess.run([script, "demo", *flags], text=True,
+                              capture_output=True, check=False, timeout=60)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        return done.stderr
+
+    def test_demo_refuses_names_before_it_builds(self):
+        for flags, told in ((["--gc-type", "3bit"], "no codec '3bit'"),
+                            (["--gc-type=3bit"], "no codec '3bit'"),
+                            (["--compare", "none,3bit+lr=1"], "no codec '3bit'"),
+                            (["--network", "nonet"], "no network 'nonet'"),
+                            (["--data", "nodata:x"], "no data set 'nodata'")):
+            self.assertIn(told, self.demo(*flags))
+        text = self.run_to_end(["--help"], seconds=20).stdout()
+
+        def names(head, tail):
+            part = text.split(f"{head}:\n")[1].split(f"{tail}:\n")[0]
+            found = re.findall(r"^ *(\S+)", part, re.M)
+            self.assertGreater(len(found), 7, head)
+            return found
+        known = ["--compare", ",".join(["auto", "2bit:0.5+lr=1",
+                                        *names("Codecs", "KVStores")])]
+        for name in names("Networks", "Data"):
+            known += ["--network", name]
+        for name in names("Data", "Codecs"):
+            known += ["--data", name]
+        told = self.demo(*known, "--network", "resnet", "--num-layers", "50",
+                         "--network", "gpt:layers=2", "--gc-type", "nocodec")
+        self.assertIn("no codec 'nocodec'", told)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)
