@@ -3,10 +3,12 @@
 
 #include <cmath>
 #include <regex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "tests/testing/status_matchers.h"
 #include "trainer/report/chart.h"
 #include "trainer/report/html.h"
@@ -52,6 +54,24 @@ TEST(Report, FindsTheFirstEvaluationWithAnAccuracy) {
   EXPECT_EQ(FirstAt(run, 0.5)->step, 60);
   EXPECT_EQ(FirstAt(run, 0.01)->step, 10);
   EXPECT_EQ(FirstAt(run, 0.91), nullptr);
+}
+
+TEST(Report, CurvesOfTheSameColourHaveOtherMarks) {
+  std::set<std::pair<int, std::string>> seen;
+  for (int style = 0; style < kNumStyles * kNumMarks; ++style) {
+    EXPECT_TRUE(seen.emplace(style % kNumStyles, MarkSvg(style, 0, 0)).second)
+        << style;
+  }
+  std::vector<RunSummary> runs;
+  for (int i = 0; i <= kNumStyles; ++i) {
+    runs.push_back(RunOf(std::string(1, static_cast<char>('a' + i)), 0.09, 9));
+  }
+  const std::string page = ReportHtml(runs, "");
+  for (const char* mark : {"circle", "rect"}) {  // of the first, of the ninth
+    const std::regex curve(absl::StrCat(
+        "<g class=\"c0\"><polyline class=\"test\"[^>]*>\\s*<g><", mark));
+    EXPECT_TRUE(std::regex_search(page, curve)) << mark;
+  }
 }
 
 TEST(Report, TellsTimeAndBytesToATarget) {

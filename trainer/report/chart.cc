@@ -264,7 +264,7 @@ std::string ChartSvg(const Chart& chart) {
 }
 
 std::string MarkSvg(int style, double x, double y) {
-  switch (style % 4) {
+  switch ((style + style / kNumStyles) % kNumMarks) {
     case 0:
       return absl::StrFormat(
           "<circle class=\"m\" cx=\"%.1f\" cy=\"%.1f\" r=\"4\"/>", x, y);

@@ -32,7 +32,10 @@ struct Chart {
   std::vector<Curve> curves = {};
 };
 
+// Colours with their dashes. Curves of the same have different marks, up to
+// kNumStyles * kNumMarks curves.
 inline constexpr int kNumStyles = 8;
+inline constexpr int kNumMarks = 4;
 
 // The mark of a style, about (x, y).
 std::string MarkSvg(int style, double x, double y);

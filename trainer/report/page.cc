@@ -93,7 +93,7 @@ std::string ChartsHtml(const std::vector<SettingGroup>& groups) {
           .is_share = is_share,
           .curves = {}};
       for (size_t i = 0; i < groups.size(); ++i) {
-        AddCurves(groups[i], static_cast<int>(i) % kNumStyles, kind.x, chart);
+        AddCurves(groups[i], static_cast<int>(i), kind.x, chart);
       }
       absl::StrAppend(&html, "<div class=\"card\">", ChartSvg(chart), "</div>");
     }

@@ -63,7 +63,7 @@ std::string TradeChart(const std::vector<Trade>& trades) {
     const CurvePoint at = {RawBytes(*trade.group) / trade.bytes,
                            100 * trade.lost};
     Curve one = {.name = trade.group->setting,
-                 .style = static_cast<int>(chart.curves.size()) % kNumStyles,
+                 .style = static_cast<int>(chart.curves.size()),
                  .is_marked = true,
                  .is_named = IsNamed(trade, trades.size()),
                  .is_ringed = trade.is_on_front,

@@ -46,10 +46,9 @@ std::string WhatIfChart(const ReportExtras& extras) {
     if (!row.why_not.empty() || !(row.step_s > 0)) continue;
     auto curve = std::ranges::find(chart.curves, row.setting, &Curve::name);
     if (curve == chart.curves.end()) {
-      chart.curves.push_back(
-          {.name = row.setting,
-           .style = static_cast<int>(chart.curves.size()) % kNumStyles,
-           .is_marked = true});
+      chart.curves.push_back({.name = row.setting,
+                              .style = static_cast<int>(chart.curves.size()),
+                              .is_marked = true});
       curve = chart.curves.end() - 1;
     }
     curve->points.push_back({8e-9 * row.bytes_per_s, 1 / row.step_s});
