@@ -3,8 +3,10 @@
 import os
 import re
 import shutil
+import struct
 import subprocess
 import unittest
+import zlib
 
 from harness import BINARY, SHORT, SystemTest
 
@@ -216,19 +218,77 @@ WRONG = [
 ]
 
 
+def png(side=8):
+    """A grey image, as bytes of a file."""
+    def chunk(kind, data):
+        return (struct.pack(">I", len(data)) + kind + data
+                + struct.pack(">I", zlib.crc32(kind + data)))
+    rows = b"".join(b"\0" + bytes([128] * side) for _ in range(side))
+    return (b"\x89PNG\r\n\x1a\n"
+            + chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0))
+            + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+
+
 class Usage(SystemTest):
+    def refused(self, flags, words, env=None):
+        run = self.run_to_end(flags, code=2, seconds=20, env=env)
+        lines = run.stderr().splitlines()
+        self.assertEqual(len(lines), 1, run.output())
+        self.assertLess(len(lines[0]), 400, lines[0])
+        for word in words:
+            self.assertIn(word, run.stderr())
+        self.assertNotIn("terminate called", run.stderr())
+        self.assertEqual(run.stdout(), "")
+        self.assert_all_gone(1)
+
     def test_wrong_flags_give_2_and_one_line(self):
         for flags, words in WRONG:
             with self.subTest(" ".join(flags)):
-                run = self.run_to_end(flags, code=2, seconds=20)
-                lines = run.stderr().splitlines()
-                self.assertEqual(len(lines), 1, run.output())
-                self.assertLess(len(lines[0]), 400, lines[0])
-                for word in words:
-                    self.assertIn(word, run.stderr())
-                self.assertNotIn("terminate called", run.stderr())
-                self.assertEqual(run.stdout(), "")
-                self.assert_all_gone(1)
+                self.refused(flags, words)
+
+    def write(self, name, data):
+        os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
+        with open(self.path(name), "wb") as file:
+            file.write(data)
+
+    def test_data_that_cannot_be_are_refused_by_file_and_place(self):
+        self.write("empty", b"")
+        self.write("short", b"a" * 1000)
+        gpt = ["--network", "gpt", "--data"]
+        self.refused([*gpt, "text:empty"], ["--data text:empty", "0 bytes"])
+        self.refused([*gpt, "text:short"], ["1000 bytes", "129"])
+        self.refused([*gpt, "text:."], ["--data text:."])
+        record = bytes(3073)
+        for part in (1, 2, 3, 4, 5):
+            self.write(f"c/data_batch_{part}.bin", 40 * record)
+        self.write("c/test_batch.bin", record + record[:-1])
+        cifar = ["--network", "resnet20", "--data", "cifar10:c"]
+        self.refused(cifar, ["c/test_batch.bin: byte 6145", "record 1"])
+        self.write("c/test_batch.bin", record + b"\x0a" + record[1:])
+        self.refused(cifar, ["c/test_batch.bin: byte 3073", "label 10"])
+
+    def test_an_image_that_is_none_is_named(self):
+        for part in ("train", "val"):
+            for name in ("a", "b"):
+                for i in range(40):
+                    self.write(f"images/{part}/{name}/{i:02}.png", png())
+        flags = ["--network", "mlp", "--data", "imagefolder:images",
+                 "--image-shape", "1,8,8", "--batch-size", "8", "--num-epochs",
+                 "1"]
+        self.run_to_end(flags)
+        self.write("images/train/b/39.png", b"GIF89a")
+        run = self.run_to_end(flags, code=2)
+        self.assertIn("images/train/b/39.png: byte 0", run.stderr())
+        # The first one tells before anything is started.
+        self.write("images/val/a/00.png", b"GIF89a")
+        self.refused(flags, ["--data imagefolder:images",
+                             "images/val/a/00.png: byte 0"])
+
+    def test_emulated_workers_are_not_for_a_launcher(self):
+        self.refused(["--emulate-workers", "2"],
+                     ["--emulate-workers", "torchrun", "leave it out"],
+                     env={"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2",
+                          "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"})
 
     def test_the_environment_names_the_transport_unless_a_flag_does(self):
         smoke = {"TELEGRAD_TRANSPORT": "smoke"}

@@ -10,6 +10,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "trainer/data/image_file.h"
 
@@ -86,11 +87,15 @@ absl::StatusOr<Part> OpenPart(const fs::path& folder,
   }
   part.dataset.read = [files, shape](size_t index,
                                      uint8_t* pixels) -> absl::Status {
-    ASSIGN_OR_RETURN(const Image image,
-                     ReadImage((*files)[index], shape.channels));
-    FitImage(image, shape.rows, shape.cols, pixels);
+    const auto image = ReadImage((*files)[index], shape.channels);
+    // No connection's fault: trying again does not help.
+    if (!image.ok()) return WithExitCode(ExitCode::kUsage, image.status());
+    FitImage(*image, shape.rows, shape.cols, pixels);
     return absl::OkStatus();
   };
+  // What is no images at all is told before a run begins.
+  std::vector<uint8_t> pixels(shape.values_per_sample());
+  RETURN_IF_ERROR(part.dataset.read(0, pixels.data()));
   return part;
 }
 
