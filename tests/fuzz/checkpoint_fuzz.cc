@@ -33,6 +33,14 @@ void ReadPart(const std::string& content) {
   }
 }
 
+std::string GoodHead() {
+  std::string head = "TGCKPART";
+  for (uint32_t rest = kPartVersion, i = 0; i < 4; ++i, rest /= 256) {
+    head.push_back(static_cast<char>(rest % 256));
+  }
+  return head;
+}
+
 void ReadManifest(std::string line) {
   for (char& each : line) each = each == '\n' ? ' ' : each;
   line += "\n";
@@ -54,7 +62,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       telegrad::ReadPart(input);
       break;
     case 1:  // behind the head of a good one
-      telegrad::ReadPart(std::string("TGCKPART\1\0\0\0", 12) + input);
+      telegrad::ReadPart(telegrad::GoodHead() + input);
       break;
     default:
       telegrad::ReadManifest(input);
