@@ -5,14 +5,13 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "base/exit_code.h"
 #include "base/folder.h"
 #include "base/of_flag.h"
 #include "base/status_macros.h"
 #include "kvstore/kvstore.h"
 #include "kvstore/tuning/machine_detection.h"
 #include "trainer/check_gpus.h"
-#include "trainer/checkpoint_folder.h"
+#include "trainer/checkpointing.h"
 #include "trainer/cluster.h"
 #include "trainer/dataset.h"
 #include "trainer/given_plan.h"
@@ -114,23 +113,6 @@ absl::Status CheckSecurity(const TrainOptions& options) {
       "or --insecure");
 }
 
-// Going on needs a checkpoint, and beginning anew none.
-absl::Status CheckFolder(const TrainOptions& options) {
-  if (options.checkpoint.empty()) return absl::OkStatus();
-  const bool has_some = !CheckpointFolder(options.checkpoint).Steps().empty();
-  if (options.resume && !has_some) {
-    return WithExitCode(
-        ExitCode::kNoCheckpoint,
-        absl::NotFoundError(
-            absl::StrCat("--resume: no checkpoint in ", options.checkpoint)));
-  }
-  if (options.resume || !has_some) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--checkpoint ", options.checkpoint,
-                   " has checkpoints; --resume goes on from them, another "
-                   "folder begins anew"));
-}
-
 // Where this process may write: each worker its part, the first one results.
 absl::Status MakeFolders(const TrainOptions& options,
                          const Placement& placement) {
@@ -154,7 +136,11 @@ absl::Status CheckInputs(const TrainOptions& options,
       options, [&options] { return MachineDetection(options.bind).Get(); }));
   RETURN_IF_ERROR(CheckSecurity(options));
   RETURN_IF_ERROR(CheckTraining(options, WorkersOf(options, placement)));
-  RETURN_IF_ERROR(CheckFolder(options));
+  // A setting with flags of its own is checked with these.
+  const bool is_whole = options.settings.front().own == nullptr;
+  if (!options.checkpoint.empty() && is_whole) {
+    RETURN_IF_ERROR(CheckCheckpointFolder(options));
+  }
   if (options.laboratory.explain) return absl::OkStatus();
   return MakeFolders(options, placement.value_or(Placement()));
 }

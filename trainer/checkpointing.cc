@@ -132,6 +132,33 @@ absl::Status Mismatch(absl::string_view what) {
   return WithExitCode(ExitCode::kMismatch, absl::FailedPreconditionError(what));
 }
 
+// What a resumed run must have alike and flags say.
+Facts FactsOfFlags(const TrainOptions& options, const Setting& setting,
+                   uint64_t seed) {
+  const CompressionConfig& gc = setting.compression;
+  return {{"network", options.network},
+          {"dtype", options.dtype},
+          {"loss-scale", HasLossScale(options) ? options.loss_scale : ""},
+          {"data", options.benchmark ? "synthetic" : options.data},
+          {"codec", setting.name},
+          {"codec-rules", gc.rules},
+          {"allowed codecs",
+           setting.is_auto ? absl::StrJoin(gc.types(), ",") : std::string()},
+          {"threshold", setting.threshold},
+          {"reply", ToString(gc.reply)},
+          {"min-bytes", absl::StrCat(gc.min_bytes)},
+          {"warmup-steps", absl::StrCat(gc.warmup_steps)},
+          {"optimizer", ToString(options.optimizer)},
+          {"adam-freeze-after", absl::StrCat(options.adam_freeze_after)},
+          {"update-on", ToString(setting.update_on)},
+          {"local-steps", absl::StrCat(options.local_steps)},
+          {"local-fragments", absl::StrCat(options.local_fragments)},
+          {"seed", absl::StrCat(seed)},
+          {"batch-size", absl::StrCat(options.batch_size)},
+          {"tier1", options.tier_one},
+          {"chunk-elems", absl::StrCat(options.chunk_elems)}};
+}
+
 bool IsNumberOfMembers(absl::string_view fact) {
   return fact == "workers" || fact == "servers";
 }
@@ -209,6 +236,32 @@ absl::Status CheckCheckpointFlags(const TrainOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status CheckCheckpointFolder(const TrainOptions& options) {
+  const CheckpointFolder folder(options.checkpoint);
+  absl::Status last = absl::NotFoundError(
+      absl::StrCat("--resume: no checkpoint in ", options.checkpoint));
+  for (const int64_t step : folder.Steps()) {
+    if (!options.resume) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--checkpoint ", options.checkpoint,
+                       " has checkpoints; --resume goes on from them, another "
+                       "folder begins anew"));
+    }
+    const absl::StatusOr<Manifest> manifest = folder.ReadManifest(step);
+    bool differs = false;
+    if (manifest.ok()) {
+      return CheckFacts(
+          manifest->facts,
+          FactsOfFlags(options, options.settings[0], options.seeds[0]), false,
+          &differs);
+    }
+    last = absl::NotFoundError(absl::StrCat("--resume: no whole checkpoint: ",
+                                            manifest.status().message()));
+  }
+  return options.resume ? WithExitCode(ExitCode::kNoCheckpoint, last)
+                        : absl::OkStatus();
+}
+
 bool Checkpointing::IsDueAfterStep(int64_t step) const {
   const auto interval = ParseInterval(context_.options.checkpoint_every);
   return !context_.options.checkpoint.empty() && interval.ok() &&
@@ -237,36 +290,16 @@ bool Checkpointing::IsOnServer() const {
 // All that residuals and scales are of, too.
 Facts Checkpointing::MakeFacts() const {
   const TrainOptions& options = context_.options;
-  const CompressionConfig& gc = context_.setting.compression;
   const WorkerGroup& group = context_.store.group();
-  return {
-      {"network", options.network},
-      {"dtype", options.dtype},
-      {"loss-scale", HasLossScale(options) ? options.loss_scale : ""},
-      {"data", options.benchmark ? "synthetic" : options.data},
-      {"codec", context_.setting.name},
-      {"codec-rules", gc.rules},
-      {"allowed codecs", context_.setting.is_auto
-                             ? absl::StrJoin(gc.types(), ",")
-                             : std::string()},
-      {"threshold", context_.setting.threshold},
-      {"reply", ToString(gc.reply)},
-      {"min-bytes", absl::StrCat(gc.min_bytes)},
-      {"warmup-steps", absl::StrCat(gc.warmup_steps)},
-      {"optimizer", ToString(options.optimizer)},
-      {"adam-freeze-after", absl::StrCat(options.adam_freeze_after)},
-      {"update-on", ToString(context_.setting.update_on)},
-      {"local-steps", absl::StrCat(options.local_steps)},
-      {"local-fragments", absl::StrCat(options.local_fragments)},
-      {"seed", absl::StrCat(context_.seed)},
-      {"batch-size", absl::StrCat(options.batch_size)},
+  Facts facts = FactsOfFlags(options, context_.setting, context_.seed);
+  const Facts others = {
       {"kv-store", context_.store.traits().type},
       {"workers", absl::StrCat(group.num_workers())},
       {"servers", absl::StrCat(group.num_servers())},
       {"devices", absl::StrCat(replicas_.size())},
-      {"tier1", options.tier_one},
-      {"chunk-elems", absl::StrCat(options.chunk_elems)},
       {"parameters", absl::StrCat(replicas_[0].network->parameters().size())}};
+  facts.insert(facts.end(), others.begin(), others.end());
+  return facts;
 }
 
 absl::StatusOr<std::vector<std::string>> Checkpointing::Share(

@@ -96,5 +96,8 @@ void HoldCheckpointSignal();
 
 // InvalidArgument where flags ask for what a checkpoint has not: several runs.
 absl::Status CheckCheckpointFlags(const TrainOptions& options);
+// Whether the folder is one to begin in, or the newest of it to go on from, as
+// far as flags and its manifest tell. Exit codes as Resume's.
+absl::Status CheckCheckpointFolder(const TrainOptions& options);
 
 }  // namespace telegrad

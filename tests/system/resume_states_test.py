@@ -45,6 +45,8 @@ class ResumeStates(SystemTest):
     def test_whatever_keeps_state_goes_on_with_it(self):
         for flags in (
                 ["--gc-type", "2bit", "--gc-reply", "reencode"],
+                ["--gc-type", "2bit", "--gc-reply", "dense", "--gc-packing",
+                 "radix"],
                 ["--gc-type", "threshold", "--gc-reply", "reencode",
                  "--servers", "2"],
                 ["--gc-type", "2bit", "--gc-reply", "reencode", "--kv-store",

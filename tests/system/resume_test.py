@@ -1,8 +1,10 @@
 """A run that was interrupted and goes on ends with the bits of one that was not."""
 
+import hashlib
 import os
 import shutil
 import signal
+import subprocess
 import unittest
 
 from harness import ENDLESS, SystemTest, processes_in, wait_until
@@ -107,12 +109,17 @@ class Resume(SystemTest):
         for flags, told in (
                 (["--gc-type", "2bit"], "codec 'none', this run '2bit'"),
                 (["--gc-type", "auto"], "codec 'none', this run 'auto'"),
-                (["--servers", "2"], "servers '1', this run '2'"),
+                (["--dtype", "bfloat16"],
+                 "dtype 'float32', this run 'bfloat16'"),
                 (["--gc-threshold", "0.5"], None),
                 (["--optimizer", "adam"], "optimizer 'sgd', this run 'adam'")):
             run = self.run_to_end([*saving, "--resume", *flags],
                                   code=2 if told is None else 31)
             self.assertIn(told or "", run.stderr())
+            self.assertEqual(run.stdout(), "")  # nothing was started
+            self.assertEqual(len(run.stderr().splitlines()), 1)
+        run = self.run_to_end([*saving, "--resume", "--servers", "2"], code=31)
+        self.assertIn("servers '1', this run '2'", run.stderr())
         for flags in (["--kv-store", "dist_async"], ["--seed", "1,2"],
                       ["--checkpoint-every", "often"]):
             self.run_to_end([*saving, "--resume", *flags], code=2)
@@ -133,6 +140,43 @@ class Resume(SystemTest):
                 with open(part, "r+b") as file:  # written again meanwhile
                     file.seek(5000)
                     file.write(b"damage")
+
+    def test_another_format_is_no_checkpoint(self):
+        saving = ["--network", "mlp", "--num-epochs", "1", "--num-batches",
+                  "4", "--checkpoint", "ck", "--checkpoint-every", "2"]
+        self.run_to_end(saving)
+        for step in (2, 4):
+            path = self.path("ck", f"step-{step:012d}", "MANIFEST")
+            with open(path, encoding="utf-8") as file:
+                line = file.readline().replace('"version":2', '"version":9')
+            self.assertIn('"version":9', line)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(line)
+                file.write(hashlib.sha256(line.encode()).hexdigest() + "\n")
+        run = self.run_to_end([*saving, "--resume"], code=40)
+        self.assertIn("format version 9, this program reads 2", run.stderr())
+        self.assertEqual(run.stdout(), "")
+
+    def test_on_a_full_disk_training_goes_on_and_older_ones_stay(self):
+        # A file system of its own, with room for one checkpoint; in the end the
+        # run's exit code, behind what the folder holds.
+        script = ("mount -t tmpfs -o size=1600k none ck && "
+                  '{ "$@"; code=$?; "$1" --show-checkpoint ck; exit $code; }')
+        prefix = ["unshare", "-m", "sh", "-c", script, "sh"]
+        os.mkdir(self.path("ck"))
+        if subprocess.run([*prefix, "true"], cwd=self.folder, check=False,
+                          capture_output=True).returncode:
+            self.skipTest("no file system can be mounted here")
+        run = self.run_to_end(
+            ["--network", "mlp", "--num-epochs", "1", "--num-batches", "10",
+             "--workers", "1", "--checkpoint", "ck", "--checkpoint-every", "2"],
+            code=41, prefix=prefix)
+        self.assertEqual(run.stdout().count("no checkpoint of step"), 2)
+        self.assertIn("No space left on device", run.stdout())
+        self.assertIn("step 2: whole", run.stdout())
+        for line in run.fatal_lines():
+            self.assertEqual(line["reason"], "checkpoint_failed")
+            self.assertIn("3 checkpoints in a row failed", line["message"])
 
     def test_other_numbers_of_members_need_a_flag(self):
         def training(workers, servers, *flags):
