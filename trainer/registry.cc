@@ -24,6 +24,7 @@ struct NetworkLine {
   int side;
   int classes;
   const char* description;
+  bool has_options = false;  // behind the variant, with a colon
 };
 
 constexpr NetworkLine kNetworks[] = {
@@ -34,8 +35,10 @@ constexpr NetworkLine kNetworks[] = {
      "two convolutions, two dense layers, tanh"},
     {"alexnet", "", MakeAlexNet, 3, 224, 1000,
      "five convolutions, three dense layers, dropout"},
-    {"vgg11", "11", MakeVgg, 3, 224, 1000, "11 layers; 32 x 32: batch norm"},
-    {"vgg16", "16", MakeVgg, 3, 224, 1000, "16 layers; 32 x 32: batch norm"},
+    {"vgg11", "11", MakeVgg, 3, 224, 1000,
+     "11 layers; 32 x 32: batch norm; vgg11:maps=32: half as wide", true},
+    {"vgg16", "16", MakeVgg, 3, 224, 1000,
+     "16 layers; 32 x 32: batch norm; vgg16:maps=32: half as wide", true},
     {"inception-v3", nullptr, MakeInception, 3, 299, 1000,
      "94 convolutions; inception-v3:aux: with the second head"},
     {"resnet18", "18", MakeResNet, 3, 224, 1000, "residual blocks"},
@@ -79,12 +82,16 @@ absl::StatusOr<const NetworkLine*> FindLine(absl::string_view text,
   for (const NetworkLine& line : kNetworks) {
     names.push_back(line.name);
     if (parts.first != line.name) continue;
-    if (line.variant != nullptr && absl::StrContains(text, ':')) {
+    const bool has_some = absl::StrContains(text, ':');
+    if (line.variant == nullptr) {
+      *options = std::string(parts.second);
+      return &line;
+    }
+    if (has_some && !line.has_options) {
       return absl::InvalidArgumentError(
           absl::StrCat("network ", text, ": ", line.name, " has no options"));
     }
-    *options =
-        std::string(line.variant != nullptr ? line.variant : parts.second);
+    *options = absl::StrCat(line.variant, has_some ? ":" : "", parts.second);
     return &line;
   }
   return absl::NotFoundError(absl::StrCat("no network '", text, "'; there are ",

@@ -103,7 +103,7 @@ TEST_P(ModelsOfPapers, HaveTheirNumberOfParameters) {
 // with identity shortcuts have 269,722 and 853,018 (0.27 and 0.85 million, He
 // et al., table 6); the two projections are 16*32 + 2*32 + 32*64 + 2*64 more.
 // VGG11 for 32 x 32: 9,217,728 in convolutions, 2 * 2,752 in normalisation and
-// 5,130 in the last layer.
+// 5,130 in the last layer; of half the maps 2,304,864, 2 * 1,376 and 2,570.
 INSTANTIATE_TEST_SUITE_P(
     All, ModelsOfPapers,
     ::testing::Values(
@@ -116,6 +116,7 @@ INSTANTIATE_TEST_SUITE_P(
         Counted{"resnet152", 0, 1000, 60192808, "torchvision"},
         Counted{"resnet18", 32, 10, 11173962, "kuangliu/pytorch-cifar"},
         Counted{"vgg11", 32, 10, 9228362, "by hand"},
+        Counted{"vgg11:maps=32", 32, 10, 2310186, "by hand"},
         Counted{"resnet20", 0, 10, 272474, "by hand"},
         Counted{"resnet56", 0, 10, 855770, "by hand"},
         // 28*28*4096 + 4096 + 4096*4096 + 4096 + 4096*10 + 10.
@@ -189,6 +190,9 @@ TEST(Models, RefuseWhatDoesNotFit) {
   refuses({.name = "mlp:4096,"}, "'' is no layer");
   refuses({.name = "mlp:70000"}, "70000");
   refuses({.name = "lenet:5"}, "no options");
+  refuses({.name = "vgg11:"}, "''");
+  refuses({.name = "vgg11:maps=0"}, "maps=0");
+  refuses({.name = "vgg16:width=32"}, "maps=");
   refuses({.name = "gpt"}, "--data text");
   refuses({.name = "resnet18", .context = 64}, "not text");
   refuses({.name = "gpt:heads=3", .context = 64}, "no multiple");
