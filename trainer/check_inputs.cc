@@ -60,12 +60,28 @@ absl::Status CheckInjection(const TrainOptions& options,
   return absl::OkStatus();
 }
 
+// Of data that do not fit `network`, with what it is made for.
+absl::Status Unfit(const TrainOptions& options, const NetworkSpec& network,
+                   const absl::Status& why) {
+  std::string wanted;
+  if (network.context == 0) {
+    wanted = absl::StrCat("; ", network.name, " is made for ", network.channels,
+                          " x ", network.rows, " x ", network.cols, ", ",
+                          network.num_classes, " classes");
+  }
+  return OfFlag("--data", options.data,
+                absl::Status(why.code(), absl::StrCat(why.message(), wanted)));
+}
+
 absl::Status CheckTraining(const TrainOptions& options, int workers) {
   if (IsProfile(options.network)) {
     ASSIGN_OR_RETURN(const auto tensors, LoadProfile(options.network));
     return CheckPlannedTensors(options, tensors);
   }
   ASSIGN_OR_RETURN(NetworkSpec spec, RequestedSpec(options));
+  const NetworkSpec wanted = spec;
+  RETURN_IF_ERROR(
+      OfFlag("--network", options.network, ShapeOf(wanted).status()));
   size_t samples = 0;
   if (!options.benchmark) {
     ASSIGN_OR_RETURN(
@@ -76,10 +92,7 @@ absl::Status CheckTraining(const TrainOptions& options, int workers) {
     Fit(data, spec);
   }
   const auto shape = ShapeOf(spec);
-  if (!shape.ok()) {
-    return options.benchmark ? shape.status()
-                             : OfFlag("--data", options.data, shape.status());
-  }
+  if (!shape.ok()) return Unfit(options, wanted, shape.status());
   if (options.batch_size < shape->least_batch) {
     return absl::InvalidArgumentError(
         absl::StrCat("--batch-size ", options.batch_size, ": ", options.network,
