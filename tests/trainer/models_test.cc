@@ -133,6 +133,99 @@ INSTANTIATE_TEST_SUITE_P(
       return absl::StrCat(name, "_", test.param.side);
     });
 
+using Shapes = std::vector<std::vector<int64_t>>;
+
+Shapes ShapesOfModel(const std::string& name, int side, int classes) {
+  NetworkSpec spec = Default(name, classes);
+  if (side > 0) spec.rows = spec.cols = side;
+  Shapes shapes;
+  for (const Parameter& each : Shape(spec).parameters) {
+    shapes.push_back(each.shape);
+  }
+  return shapes;
+}
+
+// He et al., CVPR 2016, table 1 and section 4.2, with a projection where the
+// size changes, which comes first.
+struct ResNetOfPaper {
+  const char* network;
+  int side;  // 0: the paper's
+  std::vector<int> blocks;
+  bool has_bottleneck;
+  int64_t maps;  // of the first stage
+  int64_t first_window;
+};
+
+Shapes ShapesOfPaper(const ResNetOfPaper& paper, int64_t classes) {
+  Shapes shapes;
+  const auto add = [&](int64_t out, int64_t in, int64_t window) {
+    shapes.insert(shapes.end(), {{out, in, window, window}, {out}, {out}});
+  };
+  add(paper.maps, 3, paper.first_window);
+  int64_t in = paper.maps;
+  for (size_t stage = 0; stage < paper.blocks.size(); ++stage) {
+    const int64_t maps = paper.maps << stage;
+    const int64_t out = paper.has_bottleneck ? 4 * maps : maps;
+    for (int block = 0; block < paper.blocks[stage]; ++block) {
+      if (in != out) add(out, in, 1);
+      if (paper.has_bottleneck) {
+        add(maps, in, 1);
+        add(maps, maps, 3);
+        add(out, maps, 1);
+      } else {
+        add(maps, in, 3);
+        add(maps, maps, 3);
+      }
+      in = out;
+    }
+  }
+  shapes.insert(shapes.end(), {{classes, in}, {classes}});
+  return shapes;
+}
+
+TEST(Models, OfResidualBlocksHaveThePapersShapesLayerByLayer) {
+  for (const ResNetOfPaper& paper :
+       std::vector<ResNetOfPaper>{{"resnet18", 0, {2, 2, 2, 2}, false, 64, 7},
+                                  {"resnet18", 32, {2, 2, 2, 2}, false, 64, 3},
+                                  {"resnet34", 0, {3, 4, 6, 3}, false, 64, 7},
+                                  {"resnet101", 0, {3, 4, 23, 3}, true, 64, 7},
+                                  {"resnet20", 0, {3, 3, 3}, false, 16, 3},
+                                  {"resnet56", 0, {9, 9, 9}, false, 16, 3}}) {
+    EXPECT_EQ(ShapesOfModel(paper.network, paper.side, 100),
+              ShapesOfPaper(paper, 100))
+        << paper.network << " " << paper.side;
+  }
+}
+
+// Simonyan and Zisserman, ICLR 2015, table 1, A; GPT-2's layers.
+TEST(Models, Vgg11AndGptHaveThePapersShapesLayerByLayer) {
+  for (const int side : {0, 32}) {
+    Shapes shapes;
+    int64_t in = 3;
+    for (const int64_t out : {64, 128, 256, 256, 512, 512, 512, 512}) {
+      shapes.insert(shapes.end(), {{out, in, 3, 3}, {out}});
+      if (side == 32) shapes.push_back({out});  // of normalisation, no bias
+      in = out;
+    }
+    if (side == 0) {
+      shapes.insert(shapes.end(),
+                    {{4096, 512 * 7 * 7}, {4096}, {4096, 4096}, {4096}});
+      in = 4096;
+    }
+    shapes.insert(shapes.end(), {{100, in}, {100}});
+    EXPECT_EQ(ShapesOfModel("vgg11", side, 100), shapes) << side;
+  }
+  Shapes gpt = {{256, 8}, {16, 8}};
+  for (int layer = 0; layer < 3; ++layer) {
+    const Shapes own = {{8}, {8}, {24, 8}, {24}, {8, 8},  {8},
+                        {8}, {8}, {32, 8}, {32}, {8, 32}, {8}};
+    gpt.insert(gpt.end(), own.begin(), own.end());
+  }
+  gpt.insert(gpt.end(), {{8}, {8}, {256, 8}, {256}});
+  EXPECT_EQ(ShapesOfModel("gpt:layers=3,heads=2,width=8,context=16", 0, 256),
+            gpt);
+}
+
 TEST(Models, NormalisationKeepsAMeanAndAVarianceOfEachChannel) {
   const NetworkShape shape = Shape(Default("resnet18", 1000));
   ASSERT_EQ(shape.buffers.size(), 40u);  // of 20 convolutions
