@@ -113,6 +113,11 @@ constexpr Effect kEffects[] = {
     {"--dtype", Trains, kProfile},
     {"--loss-scale", HasLossScale, "it is for --dtype float16"},
     {"--lr-schedule", Trains, kProfile},
+    {"--lr-scaling", Trains, kProfile},
+    {"--lr-scaling",
+     [](const TrainOptions& o) { return !StepsAlone(o) && !IsAsync(o); },
+     "with --local-steps and --kv-store dist_async a step has one worker's "
+     "batch"},
     {"--keep", [](const TrainOptions& o) { return !o.checkpoint.empty(); },
      "it needs --checkpoint"},
     {"--checkpoint-every",

@@ -59,6 +59,7 @@ struct TrainOptions : MemberFlags {
   float lr_factor = 0.1f;
   std::vector<int> lr_step_epochs;   // lr is multiplied before these epochs
   std::string lr_schedule = "step";  // or "cosine"
+  std::string lr_scaling = "none";   // or "linear": with contributors
   int warmup_epochs = 0;             // in which lr rises from 0
   bool wd_1d = true;                 // weight decay of biases and norms, too
   int grad_accumulation = 1;         // batches of a step

@@ -457,9 +457,10 @@ absl::Status Training::RunEpoch(int epoch, int64_t first_batch) {
   num_batches_ = mine.num_steps;
   reader_.Start(epoch, std::move(mine.batches));
   for (int64_t batch = first_batch; batch < num_batches_; ++batch) {
-    RETURN_IF_ERROR(SetRate(LearningRate(
-        options,
-        {.epoch = epoch, .batch = batch, .num_batches = num_batches_})));
+    const float rate = LearningRate(
+        options, {.epoch = epoch, .batch = batch, .num_batches = num_batches_});
+    const int scale = options.lr_scaling == "linear" ? num_contributors_ : 1;
+    RETURN_IF_ERROR(SetRate(rate * static_cast<float>(scale)));
     exchange_.set_optimizer(optimizer_);
     const bool is_last = batch + 1 == num_batches_;
     const bool is_shown = (batch + 1) % options.display_batches == 0 || is_last;

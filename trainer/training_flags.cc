@@ -76,6 +76,12 @@ void AddRuleFlags(CLI::App& app, TrainOptions& options) {
       ->capture_default_str()
       ->check(CLI::IsMember({"step", "cosine"}))
       ->group(kGroup);
+  app.add_option("--lr-scaling", options.lr_scaling,
+                 "linear: the rate is --lr times the workers (and devices of "
+                 "them), whose batches a step has")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"none", "linear"}))
+      ->group(kGroup);
   app.add_option("--warmup-epochs", options.warmup_epochs,
                  "in which lr rises, step by step, from 0")
       ->capture_default_str()

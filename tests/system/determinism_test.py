@@ -78,6 +78,15 @@ class Determinism(SystemTest):
         self.assertAlmostEqual(divided["loss"], whole["loss"],
                                delta=1e-4)
 
+    def test_linear_scaling_is_a_rate_for_each_worker(self):
+        schedule = ["--lr-schedule", "cosine"]
+        for flags, scaled in ((["--workers", "2"], "0.02"),
+                              (["--workers", "2", "--devices", "2"], "0.04")):
+            self.assertEqual(
+                self.hashes(*schedule, *flags, "--lr", "0.01", "--lr-scaling",
+                            "linear"),
+                self.hashes(*schedule, *flags, "--lr", scaled))
+
     def test_libfabric_gives_the_same_bits(self):
         listed = self.run_to_end(["--help"], seconds=20).stdout()
         if re.search(r"ofi +not in this build", listed):
