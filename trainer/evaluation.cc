@@ -20,8 +20,10 @@ constexpr int64_t kEvaluationBatch = 256;
 constexpr size_t kBatchBytes = size_t{64} << 20;
 constexpr size_t kGatherBytes = size_t{1} << 20;  // WorkerGroup::Gather
 
-absl::StatusOr<BatchResult> EvaluateShare(Network& network, const Dataset& test,
-                                          size_t at, size_t end) {
+absl::StatusOr<BatchResult> EvaluateShare(
+    Network& network, const Dataset& test, size_t at, size_t end,
+    const std::function<void(double)>& tell) {
+  const size_t begin = at;
   const size_t values = test.values_per_sample();
   const size_t batch = std::clamp(kBatchBytes / (4 * values), size_t{1},
                                   static_cast<size_t>(kEvaluationBatch));
@@ -41,6 +43,10 @@ absl::StatusOr<BatchResult> EvaluateShare(Network& network, const Dataset& test,
                          static_cast<int64_t>(count)),
         mine);
     RETURN_IF_ERROR(network.status());
+    if (tell) {
+      tell(static_cast<double>(at + count - begin) /
+           static_cast<double>(end - begin));
+    }
   }
   return mine;
 }
@@ -102,14 +108,14 @@ void Add(const BatchResult& batch, BatchResult& sum) {
   sum.num_samples += batch.num_samples;
 }
 
-absl::StatusOr<BatchResult> EvaluateTogether(WorkerGroup& group,
-                                             Network& network,
-                                             const Dataset& test) {
+absl::StatusOr<BatchResult> EvaluateTogether(
+    WorkerGroup& group, Network& network, const Dataset& test,
+    const std::function<void(double)>& tell) {
   const auto rank = static_cast<size_t>(group.rank());
   const auto workers = static_cast<size_t>(group.num_workers());
   ASSIGN_OR_RETURN(const BatchResult mine,
                    EvaluateShare(network, test, test.size() * rank / workers,
-                                 test.size() * (rank + 1) / workers));
+                                 test.size() * (rank + 1) / workers, tell));
   const Json payload = {mine.loss_sum, mine.num_correct, mine.num_samples};
   ASSIGN_OR_RETURN(const std::vector<std::string> all,
                    group.Gather("evaluate", payload.dump()));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 
@@ -15,9 +16,10 @@ namespace telegrad {
 void Add(const BatchResult& batch, BatchResult& sum);
 
 // Of `test`, by all workers: each takes a share, all learn the whole result.
-absl::StatusOr<BatchResult> EvaluateTogether(WorkerGroup& group,
-                                             Network& network,
-                                             const Dataset& test);
+// `tell` hears how much of its own share is done, after each batch.
+absl::StatusOr<BatchResult> EvaluateTogether(
+    WorkerGroup& group, Network& network, const Dataset& test,
+    const std::function<void(double)>& tell = {});
 
 // Gives all networks of all workers the same buffers: the mean over them, in
 // the order of ranks and devices, or those of worker 0's first device. Talks to

@@ -19,7 +19,10 @@ class Progress {
     int64_t batch = 0;        // within the epoch
     int64_t num_batches = 0;  // per epoch
     double samples_per_s = 0;
-    double accuracy = 0;  // 0..1
+    double accuracy = 0;  // 0..1; < 0: not known yet
+    // Before --disp-batches are done, in long steps: for the bar alone.
+    bool is_between = false;
+    double evaluated = -1;  // share of the test set, while it is evaluated
   };
   virtual ~Progress() = default;
   virtual void Update(const State& state) = 0;

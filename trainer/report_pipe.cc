@@ -47,7 +47,8 @@ void ReportPipe::Send(char kind, absl::string_view rest) {
 void ReportPipe::OnProgress(const Progress::State& state) {
   Send('P', absl::StrCat(state.epoch, " ", state.num_epochs, " ", state.batch,
                          " ", state.num_batches, " ", state.samples_per_s, " ",
-                         state.accuracy));
+                         state.accuracy, " ", state.is_between ? 1 : 0, " ",
+                         state.evaluated));
 }
 
 void ReportPipe::OnLine(const std::string& text) { Send('L', text); }
@@ -103,12 +104,14 @@ void ReportReader::HandleLine(absl::string_view line) {
   if (line[0] != 'P') return;
   const std::vector<absl::string_view> cells = absl::StrSplit(rest, ' ');
   Progress::State state;
-  if (cells.size() == 6 && absl::SimpleAtoi(cells[0], &state.epoch) &&
+  if (cells.size() == 8 && absl::SimpleAtoi(cells[0], &state.epoch) &&
       absl::SimpleAtoi(cells[1], &state.num_epochs) &&
       absl::SimpleAtoi(cells[2], &state.batch) &&
       absl::SimpleAtoi(cells[3], &state.num_batches) &&
       absl::SimpleAtod(cells[4], &state.samples_per_s) &&
-      absl::SimpleAtod(cells[5], &state.accuracy)) {
+      absl::SimpleAtod(cells[5], &state.accuracy) &&
+      absl::SimpleAtod(cells[7], &state.evaluated)) {
+    state.is_between = cells[6] == "1";
     observer_->OnProgress(state);
   }
 }

@@ -28,6 +28,8 @@
 namespace telegrad {
 namespace {
 
+constexpr double kMostUnseenSeconds = 1;  // of a bar
+
 // One worker's training run, on one device or on several one after the other.
 class Training {
  public:
@@ -79,7 +81,10 @@ class Training {
   void Inject(size_t index);
   absl::Status AgreeToSkip(bool* skips);
   absl::Status Evaluate(int epoch);
-  void Report(int epoch, int64_t batch, int64_t num_batches);
+  Progress::State ProgressAt(int epoch, int64_t batch) const;
+  // To who looks at a bar; `evaluated` as Progress has it.
+  void ShowBetween(int epoch, int64_t batch, double evaluated);
+  void Report(int epoch, int64_t batch);
   absl::Status AgreeOnStatistics() {
     return AgreeOnBuffers(context_.store.group(), replicas_,
                           context_.options.bn_stats == "rank0");
@@ -114,6 +119,7 @@ class Training {
   BatchResult since_display_;  // since the last line of progress
   double display_seconds_ = 0;
   int64_t display_steps_ = 0;
+  TimePoint shown_at_ = Clock::now();
 };
 
 double Ratio(double part, int64_t whole) {
@@ -414,18 +420,33 @@ absl::Status Training::RunStep(bool is_shown, bool ends_epoch) {
                               .wait = wait});
 }
 
-void Training::Report(int epoch, int64_t batch, int64_t num_batches) {
-  const TrainOptions& options = context_.options;
+Progress::State Training::ProgressAt(int epoch, int64_t batch) const {
+  return {
+      .epoch = epoch,
+      .num_epochs = context_.options.num_epochs,
+      .batch = batch,
+      .num_batches = num_batches_,
+      .samples_per_s = static_cast<double>(display_steps_ * SamplesPerStep()) /
+                       std::max(display_seconds_, 1e-9),
+      .accuracy = since_display_.num_samples > 0
+                      ? Ratio(static_cast<double>(since_display_.num_correct),
+                              since_display_.num_samples)
+                      : -1};
+}
+
+void Training::ShowBetween(int epoch, int64_t batch, double evaluated) {
+  if (SecondsSince(shown_at_) < kMostUnseenSeconds) return;
+  Progress::State state = ProgressAt(epoch, batch);
+  state.is_between = true;
+  state.evaluated = evaluated;
+  context_.observer.OnProgress(state);
+  shown_at_ = Clock::now();
+}
+
+void Training::Report(int epoch, int64_t batch) {
   const int64_t workers = context_.store.group().num_workers();
-  context_.observer.OnProgress(
-      {.epoch = epoch,
-       .num_epochs = options.num_epochs,
-       .batch = batch,
-       .num_batches = num_batches,
-       .samples_per_s = static_cast<double>(display_steps_ * SamplesPerStep()) /
-                        std::max(display_seconds_, 1e-9),
-       .accuracy = Ratio(static_cast<double>(since_display_.num_correct),
-                         since_display_.num_samples)});
+  context_.observer.OnProgress(ProgressAt(epoch, batch));
+  shown_at_ = Clock::now();
   since_display_ = {};
   display_seconds_ = 0;
   display_steps_ = 0;
@@ -466,7 +487,8 @@ absl::Status Training::RunEpoch(int epoch, int64_t first_batch) {
     const bool is_shown = (batch + 1) % options.display_batches == 0 || is_last;
     bool is_saved = checkpoints_.IsDueAfterStep(step_ + 1);
     RETURN_IF_ERROR(RunStep(is_shown || is_saved, is_last));
-    if (is_shown) Report(epoch, batch + 1, num_batches_);
+    if (is_shown) Report(epoch, batch + 1);
+    ShowBetween(epoch, batch + 1, -1);  // where that was a while ago
     if (is_shown && !is_saved) {
       ASSIGN_OR_RETURN(is_saved, checkpoints_.IsAskedFor());
     }
@@ -488,9 +510,11 @@ absl::Status Training::RunEpoch(int epoch, int64_t first_batch) {
 
 absl::Status Training::Evaluate(int epoch) {
   RETURN_IF_ERROR(AgreeOnStatistics());
-  ASSIGN_OR_RETURN(const BatchResult total,
-                   EvaluateTogether(context_.store.group(),
-                                    *replicas_[0].network, data_.test));
+  ASSIGN_OR_RETURN(
+      const BatchResult total,
+      EvaluateTogether(
+          context_.store.group(), *replicas_[0].network, data_.test,
+          [&](double share) { ShowBetween(epoch, num_batches_, share); }));
   summary_.accuracy =
       Ratio(static_cast<double>(total.num_correct), total.num_samples);
   summary_.loss = Ratio(total.loss_sum, total.num_samples);

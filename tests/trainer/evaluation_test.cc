@@ -100,8 +100,15 @@ TEST(EvaluateTogether, EachWorkerTakesAShareAndLearnsTheWhole) {
   testing::Cluster cluster(testing::Job(2));
   cluster.Run([&](KVStore& store) {
     TwoNumbers network(1);
-    const auto result = EvaluateTogether(store.group(), network, test);
+    std::vector<double> shares;
+    const auto result =
+        EvaluateTogether(store.group(), network, test,
+                         [&](double share) { shares.push_back(share); });
     ASSERT_THAT(result, IsOk());
+    // 300 or 301 samples in batches of 256.
+    ASSERT_EQ(shares.size(), 2u);
+    EXPECT_NEAR(shares[0], 256 / 300.5, 0.002);
+    EXPECT_EQ(shares[1], 1);
     EXPECT_EQ(result->num_samples, 601);
     EXPECT_EQ(result->num_correct, 601);
     EXPECT_EQ(result->loss_sum, 300.5);

@@ -91,20 +91,43 @@ TEST(Progress, PlainLinesAreMxnets) {
             "2bit, seed 0  Epoch[0] Validation-accuracy=0.981200\n");
 }
 
+TEST(Progress, WhatIsBetweenTwoLinesIsForTheBarAlone) {
+  const auto use = [](Progress& progress) {
+    progress.Update({.num_epochs = 1,
+                     .batch = 7,
+                     .num_batches = 100,
+                     .samples_per_s = 10,
+                     .accuracy = -1,
+                     .is_between = true,
+                     .evaluated = 0.25});
+  };
+  EXPECT_EQ(Written(false, use), "");
+  EXPECT_EQ(WrittenBy([](int fd) { return MakeJsonProgress(fd, kLabel); }, use),
+            "");
+  const std::string bar = Written(true, use);
+  EXPECT_NE(bar.find("batch 7/100 10 samples/s evaluating 25 %"),
+            std::string::npos)
+      << bar;
+}
+
 TEST(Progress, TheBarIsRedrawnAtMostTenTimesASecondAndEndsFull) {
   const std::string text = Written(true, [](Progress& progress) {
-    for (int batch = 1; batch <= 1000; ++batch) {
+    for (int batch = 1; batch <= 500; ++batch) {
       progress.Update({.epoch = 0,
                        .num_epochs = 1,
                        .batch = batch,
-                       .num_batches = 1000,
+                       .num_batches = 500,
                        .samples_per_s = 10,
                        .accuracy = 0.5});
     }
   });
-  // 1000 updates take far below 5 s; each redraw starts with a return.
+  // 500 updates take far below 5 s; each redraw starts with a return.
   EXPECT_LT(std::count(text.begin(), text.end(), '\r'), 50);
-  EXPECT_NE(text.find("[========================]"), std::string::npos);
+  // As wide as a terminal of 80 columns has room beside the rest.
+  EXPECT_NE(text.find("2bit, seed 0  [=====] epoch 1/1 batch 500/500 10 "
+                      "samples/s acc 0.5000 0:00 left"),
+            std::string::npos)
+      << text;
   EXPECT_EQ(text.back(), '\n');
 }
 

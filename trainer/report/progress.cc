@@ -18,7 +18,8 @@ namespace telegrad {
 namespace {
 
 constexpr double kRedrawSeconds = 0.1;
-constexpr int kBarCells = 24;
+constexpr size_t kLeastBarCells = 4;  // so that what is left is seen, too
+constexpr size_t kMostBarCells = 24;
 
 // A display that is gone must not end the training: errors are dropped.
 void WriteText(int fd, absl::string_view text) {
@@ -74,6 +75,7 @@ class PlainProgress final : public Progress {
       : fd_(fd), prefix_(label.empty() ? "" : absl::StrCat(label, "  ")) {}
 
   void Update(const State& state) override {
+    if (state.is_between) return;
     if (state.samples_per_s <= 0) {  // gradients without samples
       Line(absl::StrFormat("Epoch[%d] Batch [%d] of %d", state.epoch,
                            state.batch, state.num_batches));
@@ -101,7 +103,11 @@ class BarProgress final : public Progress {
 
   void Update(const State& state) override {
     remaining_.See(DoneShare(state));
-    last_ = state;
+    if (state.evaluated < 0 || !last_) {
+      last_ = state;
+    } else {  // the speed stays that of training
+      last_->evaluated = state.evaluated;
+    }
     if (is_drawn_ && SecondsSince(drawn_at_) < kRedrawSeconds) return;
     Draw();
   }
@@ -111,6 +117,7 @@ class BarProgress final : public Progress {
   }
   void Finish() override {
     if (!last_) return;
+    last_->evaluated = -1;
     Draw();
     WriteText(fd_, "\n");
     last_.reset();
@@ -119,19 +126,29 @@ class BarProgress final : public Progress {
 
  private:
   void Draw() {
-    const double share = DoneShare(*last_);
-    const int full = static_cast<int>(share * kBarCells);
-    std::string line = absl::StrCat(
-        prefix_, "[", std::string(static_cast<size_t>(full), '='),
-        std::string(static_cast<size_t>(kBarCells - full), ' '), "]");
-    absl::StrAppendFormat(&line, " epoch %d/%d batch %d/%d", last_->epoch + 1,
-                          last_->num_epochs, last_->batch, last_->num_batches);
+    std::string line =
+        absl::StrFormat(" epoch %d/%d batch %d/%d", last_->epoch + 1,
+                        last_->num_epochs, last_->batch, last_->num_batches);
     if (last_->samples_per_s > 0) {
-      absl::StrAppendFormat(&line, " %.0f samples/s acc %.4f",
-                            last_->samples_per_s, last_->accuracy);
+      absl::StrAppendFormat(&line, " %.0f samples/s", last_->samples_per_s);
+      if (last_->accuracy >= 0) {
+        absl::StrAppendFormat(&line, " acc %.4f", last_->accuracy);
+      }
     }
-    line += TimeLeft();
-    line.resize(std::min(line.size(), TerminalColumns(fd_) - 1));
+    if (last_->evaluated >= 0) {
+      absl::StrAppendFormat(&line, " evaluating %.0f %%",
+                            100 * last_->evaluated);
+    }
+    if (last_->evaluated < 0) line += TimeLeft();  // of training
+    const size_t columns = TerminalColumns(fd_) - 1;
+    const size_t others = prefix_.size() + line.size() + 2;
+    const size_t cells = std::clamp(columns - std::min(columns, others),
+                                    kLeastBarCells, kMostBarCells);
+    const auto full =
+        static_cast<size_t>(DoneShare(*last_) * static_cast<double>(cells));
+    line = absl::StrCat(prefix_, "[", std::string(full, '='),
+                        std::string(cells - full, ' '), "]", line);
+    line.resize(std::min(line.size(), columns));
     WriteText(fd_, absl::StrCat("\r", line, "\x1b[K"));
     drawn_at_ = Clock::now();
     is_drawn_ = true;
@@ -157,6 +174,7 @@ class JsonProgress final : public Progress {
 
   void Update(const State& state) override {
     remaining_.See(DoneShare(state));
+    if (state.is_between) return;
     nlohmann::ordered_json event = Begin("progress");
     event["epoch"] = state.epoch;
     event["epochs"] = state.num_epochs;
