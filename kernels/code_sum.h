@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "base/stream.h"
-#include "kernels/dense.h"
 #include "kernels/host_device.h"
 
 // Exact sums of W 2-bit codes (kernels/two_bit.h): integers k in [-W, W].
@@ -41,13 +40,6 @@ using TwoBitSumPackFn = void(const uint8_t* const* frames, uint32_t num_frames,
 using PackedSumDecodeFn = void(const uint8_t* packed, uint32_t num_frames,
                                size_t n, float threshold, float* out,
                                Stream stream);
-
-// SgdMomentumFn (kernels/dense.h) with what PackedSumDecodeFn gives as the
-// gradient, which is not stored: the bits of one after the other.
-using PackedSumDecodeSgdFn = void(const uint8_t* packed, uint32_t num_frames,
-                                  size_t n, float threshold,
-                                  SgdParameters params, float* weight,
-                                  float* momentum, Stream stream);
 
 // Adds the codes of `num_frames` frames to the server's residual and encodes
 // the result again with the quantum q (both in units of the push threshold,

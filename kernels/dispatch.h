@@ -36,10 +36,8 @@ struct KernelTable {
   TwoBitEncodeHalfFn* two_bit_encode_bf16 = nullptr;
   TwoBitDecodeFn* two_bit_decode = nullptr;
   TwoBitDecodeAddFn* two_bit_decode_add = nullptr;
-  TwoBitDecodeSgdFn* two_bit_decode_sgd = nullptr;
   TwoBitSumPackFn* two_bit_sum_pack = nullptr;
   PackedSumDecodeFn* packed_sum_decode = nullptr;
-  PackedSumDecodeSgdFn* packed_sum_decode_sgd = nullptr;
   TwoBitReencodeFn* two_bit_reencode = nullptr;
   RescaleUnitsFn* rescale_units = nullptr;
   TwoBitSumDecodeFn* two_bit_sum_decode = nullptr;

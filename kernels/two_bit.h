@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "base/stream.h"
-#include "kernels/dense.h"
 #include "kernels/encode_stats.h"
 
 // MXNet's 2-bit codes: n elements in words of 16, 4*ceil(n/16) bytes. Element i
@@ -55,12 +54,5 @@ using TwoBitDecodeFn = void(const uint8_t* codes, size_t n, float threshold,
 // sum[i] = sum[i] + (+t, -t or +0), one float32 addition per element.
 using TwoBitDecodeAddFn = void(const uint8_t* codes, size_t n, float threshold,
                                float* sum, Stream stream);
-
-// SgdMomentumFn (kernels/dense.h) with what TwoBitDecodeFn gives as the
-// gradient, which is not stored: the bits of one after the other.
-// Cost: 16.25 bytes per element, where the two take 24.25.
-using TwoBitDecodeSgdFn = void(const uint8_t* codes, size_t n, float threshold,
-                               SgdParameters params, float* weight,
-                               float* momentum, Stream stream);
 
 }  // namespace telegrad::kernels

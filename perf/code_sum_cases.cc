@@ -72,24 +72,6 @@ Job PackedDecode(size_t n, double) {
 }
 
 template <uint32_t kFrames>
-Job PackedDecodeSgd(size_t n, double) {
-  const auto data = std::make_shared<SumData>(n, kFrames);
-  const auto momentum = std::make_shared<HugeArray>(4 * n);
-  CpuKernels().two_bit_sum_pack(data->FramesFrom(0).data(), kFrames, n,
-                                data->PackedFrom(0), {});
-  Job job = {.codec = "2bit",
-             .bytes_per_element = SumBytesPerElement(kFrames) + 16,
-             .traffic = Traffic::kUpdate};
-  job.body = [data, momentum](size_t begin, size_t count) {
-    CpuKernels().packed_sum_decode_sgd(
-        data->PackedFrom(begin), kFrames, count, data->threshold,
-        {.learning_rate = 1e-3f, .momentum_rate = 0.9f},
-        data->sum.as<float>() + begin, momentum->as<float>() + begin, {});
-  };
-  return job;
-}
-
-template <uint32_t kFrames>
 Job SumDecode(size_t n, double) {
   const auto data = std::make_shared<SumData>(n, kFrames);
   Job job = {.codec = "2bit",
@@ -124,8 +106,6 @@ void AppendFor(std::vector<KernelCase>& cases) {
   const std::string suffix = "/W" + std::to_string(kFrames);
   cases.push_back({"2bit/sum_pack" + suffix, false, SumPack<kFrames>});
   cases.push_back({"2bit/sum_unpack" + suffix, false, PackedDecode<kFrames>});
-  cases.push_back(
-      {"2bit/sum_unpack_sgd" + suffix, false, PackedDecodeSgd<kFrames>});
   cases.push_back({"2bit/sum_decode" + suffix, false, SumDecode<kFrames>});
   cases.push_back({"2bit/reencode" + suffix, false, Reencode<kFrames>});
 }

@@ -123,36 +123,6 @@ Job DecodeAdd(size_t n, double density) {
   return job;
 }
 
-// The peer stores the gradient between the two.
-Job DecodeSgd(size_t n, double density) {
-  constexpr kernels::SgdParameters kParameters = {.learning_rate = 1e-3f,
-                                                  .momentum_rate = 0.9f};
-  const auto data = std::make_shared<TwoBitData>(n, density, 1);
-  const auto grad = std::make_shared<HugeArray>(4 * n);
-  const auto weight = std::make_shared<HugeArray>(4 * n);
-  const auto momentum = std::make_shared<HugeArray>(4 * n);
-  Job job = {.codec = "2bit",
-             .bytes_per_element = 16.25,
-             .traffic = Traffic::kUpdate,
-             .density = data->density};
-  job.body = [=](size_t begin, size_t count) {
-    CpuKernels().two_bit_decode_sgd(data->frames[0].as<uint8_t>() + begin / 4,
-                                    count, data->threshold, kParameters,
-                                    weight->as<float>() + begin,
-                                    momentum->as<float>() + begin, {});
-  };
-  const auto one_by_one = [=](size_t begin, size_t count) {
-    CpuKernels().two_bit_decode(data->frames[0].as<uint8_t>() + begin / 4,
-                                count, data->threshold,
-                                grad->as<float>() + begin, {});
-    CpuKernels().sgd_momentum(grad->as<float>() + begin, count, kParameters,
-                              weight->as<float>() + begin,
-                              momentum->as<float>() + begin, {});
-  };
-  job.peers = {{"decode_then_sgd", one_by_one}};
-  return job;
-}
-
 }  // namespace
 
 void AppendTwoBitCases(std::vector<KernelCase>& cases) {
@@ -167,7 +137,6 @@ void AppendTwoBitCases(std::vector<KernelCase>& cases) {
                                 &kernels::KernelTable::two_bit_encode_bf16>});
   cases.push_back({"2bit/decode", true, Decode});
   cases.push_back({"2bit/decode_add", true, DecodeAdd});
-  cases.push_back({"2bit/decode_sgd", true, DecodeSgd});
 }
 
 }  // namespace telegrad::perf

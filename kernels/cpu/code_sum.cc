@@ -14,7 +14,6 @@
 #include "hwy/highway.h"
 #include "kernels/cpu/planes-inl.h"
 #include "kernels/cpu/put-inl.h"
-#include "kernels/cpu/sgd-inl.h"
 #include "kernels/cpu/sums-inl.h"
 #include "kernels/cpu/two_bit_codes-inl.h"
 #include "kernels/cpu/vectors-inl.h"
@@ -39,18 +38,6 @@ struct Output {
     PutLanes<kPut>(value, out + i);
   }
   float* out;
-};
-struct Weights {
-  HWY_INLINE void Prefetch(size_t i, size_t ahead) const {
-    PrefetchWrite<4 * kSumsPerGroup>(weight + i, ahead);
-    PrefetchWrite<4 * kSumsPerGroup>(momentum + i, ahead);
-  }
-  HWY_INLINE void Take(VF grad, size_t i) const {
-    step(grad, weight + i, momentum + i);
-  }
-  SgdStep step;
-  float* weight;
-  float* momentum;
 };
 
 // Decodes `n` sums; writes up to a multiple of kLanes.
@@ -139,18 +126,6 @@ void PackedSumDecode(const uint8_t* packed, uint32_t num_frames, size_t n,
   (Streams(out, n)
        ? DecodePacked<Put::kStream>
        : DecodePacked<Put::kOver>)(packed, num_frames, n, threshold, out);
-}
-
-void PackedSumDecodeSgd(const uint8_t* packed, uint32_t num_frames, size_t n,
-                        float threshold, SgdParameters params, float* weight,
-                        float* momentum, Stream stream) {
-  const uint32_t bits = SumBits(num_frames);
-  const size_t whole = n - n % kSumsPerGroup;
-  ChooseDecodeSums<Weights>(bits)(packed, bits, num_frames, whole, threshold,
-                                  Weights{SgdStep(params), weight, momentum});
-  reference::PackedSumDecodeSgd(packed + 4 * bits * (whole / kSumsPerGroup),
-                                num_frames, n - whole, threshold, params,
-                                weight + whole, momentum + whole, stream);
 }
 
 template <Put kPut>
@@ -274,7 +249,6 @@ void TwoBitReencode(const uint8_t* const* frames, uint32_t num_frames, size_t n,
 void FillCodeSum(KernelTable& table) {
   table.two_bit_sum_pack = TwoBitSumPack;
   table.packed_sum_decode = PackedSumDecode;
-  table.packed_sum_decode_sgd = PackedSumDecodeSgd;
   table.two_bit_reencode = TwoBitReencode;
   table.two_bit_sum_decode = TwoBitSumDecode;
 }

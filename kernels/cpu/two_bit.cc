@@ -13,7 +13,6 @@
 #include "hwy/highway.h"
 #include "kernels/cpu/half-inl.h"
 #include "kernels/cpu/put-inl.h"
-#include "kernels/cpu/sgd-inl.h"
 #include "kernels/cpu/two_bit_codes-inl.h"
 #include "kernels/cpu/vectors-inl.h"
 
@@ -183,34 +182,12 @@ void TwoBitDecodeAdd(const uint8_t* codes, size_t n, float threshold,
   reference::TwoBitDecodeAdd(codes + i / 4, n - i, threshold, sum + i, stream);
 }
 
-void TwoBitDecodeSgd(const uint8_t* HWY_RESTRICT codes, size_t n,
-                     float threshold, SgdParameters params,
-                     float* HWY_RESTRICT weight, float* HWY_RESTRICT momentum,
-                     Stream stream) {
-  const VF t = hn::Set(DF(), threshold);
-  const VF minus_t = hn::Set(DF(), -threshold);
-  const SgdStep step(params);
-  const size_t ahead = PrefetchBytes();
-  size_t i = 0;
-  for (; i + kCodesPerWord <= n; i += kCodesPerWord) {
-    PrefetchWrite<4 * kCodesPerWord>(weight + i, ahead);
-    PrefetchWrite<4 * kCodesPerWord>(momentum + i, ahead);
-    const VU word = LoadWord(codes + i / 4);
-    for (size_t j = 0; j < kCodesPerWord; j += kLanes) {
-      step(ValuesAt(word, j, t, minus_t), weight + i + j, momentum + i + j);
-    }
-  }
-  reference::TwoBitDecodeSgd(codes + i / 4, n - i, threshold, params,
-                             weight + i, momentum + i, stream);
-}
-
 void FillTwoBit(KernelTable& table) {
   table.two_bit_encode = Encode<Float32Grad>;
   table.two_bit_encode_fp16 = Encode<Fp16Grad>;
   table.two_bit_encode_bf16 = Encode<Bf16Grad>;
   table.two_bit_decode = TwoBitDecode;
   table.two_bit_decode_add = TwoBitDecodeAdd;
-  table.two_bit_decode_sgd = TwoBitDecodeSgd;
 }
 
 #endif  // HWY_TARGET

@@ -2,7 +2,6 @@
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/planes.cuh"
-#include "kernels/cuda/sgd.cuh"
 #include "kernels/two_bit.h"
 
 namespace telegrad::kernels::cuda {
@@ -56,28 +55,11 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
   }
 }
 
-// What becomes of decoded values: they are stored, or a gradient.
-struct Output {
-  float* out;
-  template <bool kVector>
-  __device__ void Take4(const float (&values)[4], size_t i, size_t n) const {
-    Store4<kVector>(values, i, n, out);
-  }
-};
-struct Weights {
-  SgdParameters params;
-  float* weight;
-  float* momentum;
-  template <bool kVector>
-  __device__ void Take4(const float (&grad)[4], size_t i, size_t n) const {
-    SgdStep4<kVector>(grad, i, n, params, weight, momentum);
-  }
-};
-
-template <bool kVector, class Sink>
+template <bool kVector>
 __global__ void __launch_bounds__(kThreads, kLeastBlocks)
     PackedDecodeKernel(const uint8_t* __restrict__ packed, uint32_t num_frames,
-                       uint32_t bits, size_t n, float threshold, Sink sink) {
+                       uint32_t bits, size_t n, float threshold,
+                       float* __restrict__ out) {
   __shared__ uint32_t staged[kWarps][kWarp * kMaxPlanes];
   uint32_t* const words = staged[threadIdx.x / kWarp];
   const unsigned lane = threadIdx.x % kWarp;
@@ -102,7 +84,7 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
             static_cast<float>(values[j] - static_cast<int>(num_frames)) *
             threshold;
       }
-      sink.template Take4<kVector>(decoded, i, n);
+      Store4<kVector>(decoded, i, n, out);
     }
     __syncwarp();
   }
@@ -259,22 +241,10 @@ void TwoBitSumPack(const uint8_t* const* frames, uint32_t num_frames, size_t n,
 void PackedSumDecode(const uint8_t* packed, uint32_t num_frames, size_t n,
                      float threshold, float* out, Stream stream) {
   if (n == 0) return;
-  auto* const kernel = IsAligned(out, 16) ? PackedDecodeKernel<true, Output>
-                                          : PackedDecodeKernel<false, Output>;
+  auto* const kernel =
+      IsAligned(out, 16) ? PackedDecodeKernel<true> : PackedDecodeKernel<false>;
   kernel<<<GridForSums(n), kThreads, 0, StreamOf(stream)>>>(
-      packed, num_frames, SumBits(num_frames), n, threshold, Output{out});
-}
-
-void PackedSumDecodeSgd(const uint8_t* packed, uint32_t num_frames, size_t n,
-                        float threshold, SgdParameters params, float* weight,
-                        float* momentum, Stream stream) {
-  if (n == 0) return;
-  const bool is_vector = IsAligned(weight, 16) && IsAligned(momentum, 16);
-  auto* const kernel = is_vector ? PackedDecodeKernel<true, Weights>
-                                 : PackedDecodeKernel<false, Weights>;
-  kernel<<<GridForSums(n), kThreads, 0, StreamOf(stream)>>>(
-      packed, num_frames, SumBits(num_frames), n, threshold,
-      Weights{params, weight, momentum});
+      packed, num_frames, SumBits(num_frames), n, threshold, out);
 }
 
 void TwoBitReencode(const uint8_t* const* frames, uint32_t num_frames, size_t n,

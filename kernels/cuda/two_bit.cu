@@ -2,7 +2,6 @@
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/half.cuh"
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/sgd.cuh"
 #include "kernels/two_bit.h"
 
 // A thread takes 16 bytes of the gradient at a time, four elements or eight, 16
@@ -136,19 +135,6 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
   }
 }
 
-template <bool kVector>
-__global__ void __launch_bounds__(kThreads, kLeastBlocks)
-    DecodeSgdKernel(const uint8_t* __restrict__ codes, size_t n,
-                    float threshold, SgdParameters params,
-                    float* __restrict__ weight, float* __restrict__ momentum) {
-  const size_t num_bytes = (n + 3) / 4;
-  for (size_t b = GlobalThread(); b < num_bytes; b += NumThreads()) {
-    float grad[4];
-    Values4(codes[b], threshold, grad);
-    SgdStep4<kVector>(grad, 4 * b, n, params, weight, momentum);
-  }
-}
-
 template <bool kAdd>
 void LaunchDecode(const uint8_t* codes, size_t n, float threshold, float* out,
                   Stream stream) {
@@ -194,17 +180,6 @@ void TwoBitDecode(const uint8_t* codes, size_t n, float threshold, float* out,
 void TwoBitDecodeAdd(const uint8_t* codes, size_t n, float threshold,
                      float* sum, Stream stream) {
   LaunchDecode<true>(codes, n, threshold, sum, stream);
-}
-
-void TwoBitDecodeSgd(const uint8_t* codes, size_t n, float threshold,
-                     SgdParameters params, float* weight, float* momentum,
-                     Stream stream) {
-  if (n == 0) return;
-  const bool is_vector = IsAligned(weight, 16) && IsAligned(momentum, 16);
-  auto* const kernel =
-      is_vector ? DecodeSgdKernel<true> : DecodeSgdKernel<false>;
-  kernel<<<GridFor((n + 3) / 4), kThreads, 0, StreamOf(stream)>>>(
-      codes, n, threshold, params, weight, momentum);
 }
 
 void TwoBitEncodeMany(const EncodeBatch& batch, Stream stream) {

@@ -4,7 +4,6 @@
 
 #include "kernels/reference.h"
 #include "kernels/reference/codes.h"
-#include "kernels/reference/sgd.h"
 
 namespace telegrad::kernels::reference {
 namespace {
@@ -54,16 +53,6 @@ void PackedSumDecode(const uint8_t* packed, uint32_t num_frames, size_t n,
   const uint32_t bits = SumBits(num_frames);
   for (size_t i = 0; i < n; ++i) {
     out[i] = PackedValueAt(packed, num_frames, bits, i, threshold);
-  }
-}
-
-void PackedSumDecodeSgd(const uint8_t* packed, uint32_t num_frames, size_t n,
-                        float threshold, SgdParameters params, float* weight,
-                        float* momentum, Stream) {
-  const uint32_t bits = SumBits(num_frames);
-  for (size_t i = 0; i < n; ++i) {
-    SgdStep(PackedValueAt(packed, num_frames, bits, i, threshold), params,
-            weight[i], momentum[i]);
   }
 }
 

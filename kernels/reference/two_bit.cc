@@ -6,7 +6,6 @@
 #include "kernels/reference.h"
 #include "kernels/reference/codes.h"
 #include "kernels/reference/half.h"
-#include "kernels/reference/sgd.h"
 
 namespace telegrad::kernels::reference {
 namespace {
@@ -73,14 +72,6 @@ void TwoBitDecodeAdd(const uint8_t* codes, size_t n, float threshold,
                      float* sum, Stream) {
   for (size_t i = 0; i < n; ++i) {
     sum[i] += ValueAt(codes, i, threshold);
-  }
-}
-
-void TwoBitDecodeSgd(const uint8_t* codes, size_t n, float threshold,
-                     SgdParameters params, float* weight, float* momentum,
-                     Stream) {
-  for (size_t i = 0; i < n; ++i) {
-    SgdStep(ValueAt(codes, i, threshold), params, weight[i], momentum[i]);
   }
 }
 

@@ -20,7 +20,6 @@ void VerifyRadix(Verdict& verdict);
 void VerifyLowRank(Verdict& verdict);
 void VerifyOptimizer(Verdict& verdict);
 void VerifyHalf(Verdict& verdict);
-void VerifyDecodeSgd(Verdict& verdict);
 void VerifyMxnet(Verdict& verdict);
 void VerifyBatch(Verdict& verdict);
 
@@ -36,7 +35,6 @@ void MeasureRadix(Arrays& arrays, std::vector<Row>& rows);
 void MeasureLowRank(Arrays& arrays, std::vector<Row>& rows);
 void MeasureOptimizer(Arrays& arrays, std::vector<Row>& rows);
 void MeasureHalf(Arrays& arrays, std::vector<Row>& rows);
-void MeasureDecodeSgd(Arrays& arrays, std::vector<Row>& rows);
 // Chunks, and the gradients of networks in chunks.
 void MeasureBatch(Arrays& arrays, std::vector<Row>& rows);
 // After those whose peer it is.

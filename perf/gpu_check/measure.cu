@@ -245,7 +245,7 @@ void MeasureAll(const char* device_name, const char* path) {
   for (auto* const measure :
        {MeasureBatch, MeasureCast, MeasureBlock, MeasureBlockTop, MeasureSparse,
         MeasureSparseList, MeasureSelect, MeasureDrawn, MeasureRadix,
-        MeasureLowRank, MeasureHalf, MeasureDecodeSgd, MeasureOptimizer}) {
+        MeasureLowRank, MeasureHalf, MeasureOptimizer}) {
     measure(arrays, rows);
     report.Take(rows);
   }

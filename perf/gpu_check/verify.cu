@@ -188,7 +188,6 @@ bool Verify() {
   VerifyRadix(verdict);
   VerifyLowRank(verdict);
   VerifyHalf(verdict);
-  VerifyDecodeSgd(verdict);
   VerifyOptimizer(verdict);
   VerifyMxnet(verdict);
   VerifyBatch(verdict);
