@@ -1,12 +1,8 @@
-#include <cmath>
-
 #include "absl/strings/str_cat.h"
 #include "base/device_access.h"
-#include "kernels/device_queue.h"
 #include "kvstore/engine/floats.h"
 #include "tests/kvstore/cluster.h"
-#include "tests/kvstore/gpu.h"
-#include "tests/kvstore/oracle.h"
+#include "tests/kvstore/device_tensors.h"
 
 // Stores with tensors on devices and of 16-bit floats. What any store must do
 // there is in the conformance suite.
@@ -15,26 +11,14 @@ namespace {
 
 using testing::Cluster;
 using testing::ClusterConfig;
-using testing::GradOf;
+using testing::Gradient;
 using testing::IsOk;
+using testing::kElems;
+using testing::Rounded;
 using testing::Soon;
 using testing::StatusIs;
-
-constexpr size_t kElems = 100;
-
-std::vector<std::byte> Rounded(const std::vector<float>& values, Dtype dtype) {
-  std::vector<std::byte> bytes(SizeOf(dtype) * values.size());
-  EncodeStats stats;
-  Narrow(kernels::CpuKernels(), values.data(), values.size(),
-         Bytes(bytes.data(), bytes.size()), dtype, &stats, {});
-  return bytes;
-}
-
-TensorView ViewOf(const Buffer& buffer, Dtype dtype) {
-  return {.bytes = buffer.view(),
-          .dtype = dtype,
-          .num_elems = static_cast<int64_t>(buffer.size() / SizeOf(dtype))};
-}
+using testing::ViewOf;
+using testing::Widened;
 
 void Fill(const Buffer& buffer, const std::vector<std::byte>& bytes) {
   std::copy(bytes.begin(), bytes.end(), Reach(buffer.view()).data);
@@ -43,24 +27,6 @@ void Fill(const Buffer& buffer, const std::vector<std::byte>& bytes) {
 std::vector<std::byte> ContentOf(const Buffer& buffer) {
   const Bytes reached = Reach(buffer.view());
   return {reached.data, reached.data + reached.size};
-}
-
-// Not on a grid: what two of them add up to must be rounded.
-std::vector<float> Gradient(int device, int step) {
-  std::vector<float> grad(kElems);
-  for (size_t i = 0; i < kElems; ++i) {
-    grad[i] = GradOf(device, step, i) * (device == 0 ? 1.0f : 1.0f / 3);
-  }
-  return grad;
-}
-
-// As a store sees it.
-std::vector<float> Widened(const std::vector<float>& values, Dtype dtype) {
-  std::vector<float> floats(values.size());
-  const std::vector<std::byte> bytes = Rounded(values, dtype);
-  Widen(kernels::CpuKernels(), {bytes.data(), bytes.size()}, dtype,
-        values.size(), floats.data(), {});
-  return floats;
 }
 
 class Halves : public ::testing::TestWithParam<std::tuple<Dtype, Device>> {};
@@ -190,203 +156,6 @@ TEST(Devices, LetAStreamWaitForAResult) {
     EXPECT_THAT(failed.WaitOn({}, Soon()),
                 StatusIs(absl::StatusCode::kInvalidArgument, "key 7"));
     worker->Close();
-  }
-}
-
-// A tensor on a GPU, which is written and read on a stream of the caller's.
-class GpuTensor {
- public:
-  explicit GpuTensor(kernels::DeviceQueue* queue)
-      : queue_(*queue),
-        stream_(queue->MakeStream(0)),
-        event_(queue->MakeEvent()),
-        host_(queue->MakePinned(4 * kElems)),
-        memory_(queue->MakeMemory(4 * kElems, stream_)) {}
-
-  TensorView view() const {
-    TensorView view = ViewOf(memory_, Dtype::kFloat32);
-    view.stream = stream_;
-    return view;
-  }
-  Stream stream() const { return stream_; }
-  // Waits for nothing.
-  void Write(const std::vector<float>& values) {
-    std::copy(values.begin(), values.end(), host_.as<float>());
-    queue_.Copy(memory_.view(), host_.view(), stream_);
-  }
-  std::vector<float> Read() {
-    queue_.Copy(host_.view(), memory_.view(), stream_);
-    queue_.Record(event_, stream_);
-    while (queue_.Poll(event_) == kernels::DeviceQueue::State::kRunning) {
-      std::this_thread::yield();
-    }
-    EXPECT_EQ(queue_.TakeError(), "");
-    return {host_.as<float>(), host_.as<float>() + kElems};
-  }
-
- private:
-  kernels::DeviceQueue& queue_;
-  const Stream stream_;
-  const Event event_;
-  const Buffer host_;
-  const Buffer memory_;
-};
-
-// Where the first of two workers has its tensor.
-enum class Place { kHost, kGpu, kGpuWithCards };
-
-constexpr int kRounds = 5;
-
-// The sums of five rounds of both, and what went down from the device.
-struct Rounds {
-  std::vector<std::vector<float>> sums;
-  int64_t from_device_bytes = 0;
-};
-Rounds RoundsOf(const std::string& type, Place place) {
-  ClusterConfig config;
-  config.compression.type = type;
-  config.compression.warmup_steps = 0;
-  config.compression.has_guard = false;
-  config.chunk_elems = 32;
-  // A transport that takes the device's memory, as those with cards do.
-  if (place == Place::kGpuWithCards) config.memory = "staged";
-  Cluster cluster(config);
-  cluster.StartServers();
-  std::vector<std::vector<float>> sums[2];
-  Rounds result;
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < 2; ++rank) {
-    threads.emplace_back([&, rank] {
-      testing::Worker worker = cluster.MakeWorker(rank);
-      const bool is_there = place != Place::kHost && rank == 0;
-      const TensorSpec spec{.name = "a",
-                            .num_elems = kElems,
-                            .devices = {is_there ? testing::kGpu : Device{}}};
-      const auto queue = kernels::MakeDeviceQueue(spec.devices[0], nullptr);
-      GpuTensor tensor(queue.get());
-      tensor.Write(Gradient(0, 9));
-      const TensorView view = tensor.view();
-      const TensorViews views(&view, 1);
-      ASSERT_THAT(worker.Init(std::span(&spec, 1), views), IsOk());
-      int64_t before = 0;
-      for (int step = 0; step < kRounds; ++step) {
-        tensor.Write(Gradient(rank, step));
-        const Ticket ticket = worker->PushPull(0, views, views, 0);
-        ASSERT_THAT(ticket.WaitOn(tensor.stream(), Soon()), IsOk());
-        sums[rank].push_back(tensor.Read());
-        // In the first step samples come along.
-        if (step == 0) before = worker->stats().from_device_bytes;
-      }
-      if (is_there)
-        result.from_device_bytes = worker->stats().from_device_bytes - before;
-      worker->Close();
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(sums[0], sums[1]) << type;
-  result.sums = sums[0];
-  return result;
-}
-
-// Nobody waits for the device but for the last copy: what the store queues
-// comes behind the gradient, and what the caller queues behind the result.
-TEST(DevicesOnAGpu, GiveTheSumsOfHostMemoryBehindTheCallersStream) {
-  if (!testing::HasGpu()) return;
-  for (const char* type : {"none", "2bit", "topk:0.1", "int8", "powersgd"}) {
-    EXPECT_EQ(RoundsOf(type, Place::kGpu).sums,
-              RoundsOf(type, Place::kHost).sums)
-        << type;
-  }
-}
-
-// Codes go from where they were encoded: down come 32 bytes for each of four
-// chunks, and 8 for a wish.
-TEST(DevicesOnAGpu, SendCodesFromTheDeviceWhereTheTransportTakesThem) {
-  if (!testing::HasGpu()) return;
-  for (const char* type : {"none", "2bit", "topk:0.1", "int8", "powersgd"}) {
-    const Rounds rounds = RoundsOf(type, Place::kGpuWithCards);
-    EXPECT_EQ(rounds.sums, RoundsOf(type, Place::kHost).sums) << type;
-    if (type == std::string("none")) continue;
-    const int wishes = type == std::string("2bit") ? 1 : 0;
-    EXPECT_EQ(rounds.from_device_bytes, (kRounds - 1) * (4 * 32 + 8 * wishes))
-        << type;
-  }
-}
-
-TensorSpec SpecOn(Device device) {
-  return {.name = "a", .num_elems = kElems, .devices = {device}};
-}
-
-// What the caller's stream still does with an output comes first.
-TEST(DevicesOnAGpu, PullBehindTheOutputsStream) {
-  if (!testing::HasGpu()) return;
-  ClusterConfig config;
-  config.workers = 1;
-  Cluster cluster(config);
-  cluster.StartServers();
-  testing::Worker worker = cluster.MakeWorker(0);
-  const TensorSpec spec = SpecOn(testing::kGpu);
-  const auto queue = kernels::MakeDeviceQueue(testing::kGpu, nullptr);
-  GpuTensor value(queue.get());
-  GpuTensor out(queue.get());
-  value.Write(Gradient(0, 9));
-  const TensorView view = value.view();
-  ASSERT_THAT(worker.Init(std::span(&spec, 1), TensorViews(&view, 1)), IsOk());
-  const TensorView to = out.view();
-  for (int turn = 0; turn < 5; ++turn) {
-    out.Write(std::vector<float>(kElems, -1));
-    const Ticket ticket = worker->Pull(0, TensorViews(&to, 1), 0);
-    ASSERT_THAT(ticket.WaitOn(out.stream(), Soon()), IsOk());
-    ASSERT_EQ(out.Read(), Gradient(0, 9)) << turn;
-  }
-  worker->Close();
-}
-
-// The gradient of an operation that was cancelled counts as it was, though the
-// caller writes to its memory at once.
-TEST(DevicesOnAGpu, CancelGivesTheMemoryBack) {
-  if (!testing::HasGpu()) return;
-  constexpr int kTurns = 4;
-  ClusterConfig config;
-  Cluster cluster(config);
-  cluster.StartServers();
-  std::vector<float> sums[kTurns];
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < 2; ++rank) {
-    threads.emplace_back([&, rank] {
-      testing::Worker worker = cluster.MakeWorker(rank);
-      const TensorSpec spec = SpecOn(rank == 0 ? testing::kGpu : Device{});
-      const auto queue = kernels::MakeDeviceQueue(spec.devices[0], nullptr);
-      GpuTensor tensor(queue.get());
-      const TensorView view = tensor.view();
-      const TensorViews views(&view, 1);
-      ASSERT_THAT(worker.Init(std::span(&spec, 1), {}), IsOk());
-      for (int turn = 0; turn < kTurns; ++turn) {
-        tensor.Write(Gradient(rank, turn));
-        Ticket ticket = worker->PushPull(0, views, views, 0);
-        if (rank == 0) {
-          ticket.Cancel();
-          tensor.Write(std::vector<float>(kElems, 1e6f));
-        } else {
-          ASSERT_THAT(ticket.Wait(Soon()), IsOk());
-          sums[turn] = tensor.Read();
-        }
-        ASSERT_THAT(worker->group().Gather("turn", "").status(), IsOk());
-        // The key takes operations again once the old round is over.
-        while (rank == 0 && worker->Pull(0, views, 0).Wait(Soon()).code() ==
-                                absl::StatusCode::kFailedPrecondition) {
-          std::this_thread::yield();
-        }
-      }
-      worker->Close();
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (int turn = 0; turn < kTurns; ++turn) {
-    std::vector<float> expected = Gradient(0, turn);
-    const std::vector<float> more = Gradient(1, turn);
-    for (size_t i = 0; i < kElems; ++i) expected[i] += more[i];
-    EXPECT_EQ(sums[turn], expected) << turn;
   }
 }
 

@@ -10,6 +10,7 @@
 #include "tests/simt/engine.h"
 #include "tests/simt/observe_state.h"
 #include "tests/simt/simt.h"
+#include "tests/simt/wait_sites.h"
 
 // The runtime's calls for the devices of tests/simt, as CUDA's manual says: a
 // kernel or an event on another device's stream is an error, a copy is not.
@@ -140,8 +141,10 @@ cudaError_t cudaGetDevice(int* device) {
 
 cudaError_t cudaSetDevice(int device) {
   // Also where another fault lasts, so that a thread can go back.
-  if (device >= 0 && device < kDevices) current_device = device;
-  return CheckDevice(device);
+  if (device < 0 || device >= kDevices) return CheckDevice(device);
+  current_device = device;
+  NoteContext(device);
+  return Done();
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
@@ -196,6 +199,7 @@ cudaError_t cudaHostAlloc(void** memory, size_t size, unsigned) {
 cudaError_t cudaHostRegister(void* memory, size_t size, unsigned) {
   CountAllocation(false);
   if (size == 0) return Failed(cudaErrorInvalidValue);
+  if (IsPinnedToFail()) return Failed(cudaErrorMemoryAllocation);
   return AddHost(memory, size) ? Done()
                                : Failed(cudaErrorHostMemoryAlreadyRegistered);
 }
@@ -332,6 +336,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
                                 unsigned) {
+  if (IsLeftOut(__builtin_return_address(0))) return Done();
   Engine::Get().WaitFor(StateOf(stream), event->state);
   return Done();
 }

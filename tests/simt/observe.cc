@@ -13,6 +13,8 @@ struct State {
   cudaError_t error = cudaSuccess;
   bool for_ever = false;
   cudaError_t lasting = cudaSuccess;
+  bool fails_pinned = false;
+  bool has_context[2] = {};
 };
 State& Now() {
   static auto* const state = new State;
@@ -93,6 +95,22 @@ cudaError_t BeginLaunch() {
     if (state.for_ever) state.lasting = state.error;
     return state.error;
   });
+}
+
+void FailPinned(bool fails) {
+  Locked([=](State& state) { state.fails_pinned = fails; });
+}
+
+bool IsPinnedToFail() {
+  return Locked([](State& state) { return state.fails_pinned; });
+}
+
+void NoteContext(int device) {
+  Locked([=](State& state) { state.has_context[device] = true; });
+}
+
+bool HasContext(int device) {
+  return Locked([=](State& state) { return state.has_context[device]; });
 }
 
 cudaError_t LastingError() {

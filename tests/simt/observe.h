@@ -38,4 +38,11 @@ void Hold(cudaStream_t stream, bool is_held);
 void FailLaunch(unsigned others, cudaError_t error, bool for_ever);
 void FailNoMore();
 
+// From now on the host's memory cannot be registered, or can.
+void FailPinned(bool fails);
+
+// Whether the process has work or memory on the device: on a GPU that takes
+// some hundred megabytes.
+bool HasContext(int device);
+
 }  // namespace telegrad::simt

@@ -15,6 +15,8 @@ void CountAllocation(bool is_pooled);
 void CountCopied(uint64_t to_device, uint64_t to_host);
 // Counts a launch. Its error, if it is to fail.
 cudaError_t BeginLaunch();
+bool IsPinnedToFail();
+void NoteContext(int device);
 // What every call fails with, or cudaSuccess.
 cudaError_t LastingError();
 
