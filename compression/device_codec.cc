@@ -138,7 +138,7 @@ struct Arrays {
         payload(queue.MakeMemory(codec.max_encoded_bytes(), stream)),
         sum(queue.MakeMemory(codec.sum_bytes(1), stream)),
         result(queue.MakeMemory(sizeof(EncodeResult), stream)),
-        encoded(queue.MakePinned(sizeof(EncodeResult))) {}
+        encoded(kernels::HostMemory(queue, sizeof(EncodeResult))) {}
 
   Bytes Floats(size_t which) const {
     return {floats.data() + 4 * kElems * which, 4 * kElems,

@@ -144,8 +144,7 @@ BatchTable::Slot* BatchTable::AddSlot() {
 
 absl::Status BatchTable::Grow(Slot& slot, size_t pinned, size_t memory) {
   if (slot.pinned.size() < pinned) {
-    slot.pinned = queue_->MakePinned(pinned);
-    if (slot.pinned.size() < pinned) return NoRoom(*queue_, pinned);
+    slot.pinned = kernels::HostMemory(*queue_, pinned);
   }
   if (slot.memory.size() < memory) {
     slot.memory = queue_->MakeMemory(memory, stream_);

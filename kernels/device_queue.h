@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "base/bytes.h"
 #include "base/device.h"
@@ -52,6 +53,7 @@ class DeviceQueue {
 
   // Host memory, zero-filled, aligned to a page, that every device reaches
   // without the CPU; ordinary pages to other processes and to network cards.
+  // Empty where there is none, which is no error: HostMemory.
   virtual Buffer MakePinned(size_t size) = 0;
   // The device's, from a pool, zero-filled in the order of `stream`. It goes
   // back to the pool in that order, too: when it is freed, other streams must
@@ -68,6 +70,13 @@ class DeviceQueue {
   // launches by this thread: the device's name and CUDA's text. "" nothing.
   virtual std::string TakeError() = 0;
 };
+
+// Pinned memory, or ordinary memory where there is none: copies are the same,
+// but the call waits for them.
+inline Buffer HostMemory(DeviceQueue& queue, size_t size) {
+  Buffer pinned = queue.MakePinned(size);
+  return pinned.size() == size ? std::move(pinned) : Buffer(size);
+}
 
 // For a CPU, the emulated device included, all is done when a call returns.
 // Null with the reason in `why_not` (unless null) where there is no such GPU.

@@ -170,6 +170,8 @@ cudaError_t TryImage() {
   return cudaFuncGetAttributes(&attributes, PutKernel);
 }
 
+cudaError_t LastKernelError() { return cudaGetLastError(); }
+
 void SampledPowerMany(const PowerSpan* spans, uint32_t num_spans,
                       Stream stream) {
   if (num_spans == 0) return;

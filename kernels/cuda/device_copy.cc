@@ -67,7 +67,10 @@ class Copier : public DeviceCopier {
     const auto found = copies_.find(ticket);
     if (found == copies_.end()) return State::kFailed;  // was never begun
     const cudaError_t result = cudaEventQuery(found->second.event);
-    if (result == cudaErrorNotReady) return State::kRunning;
+    if (result == cudaErrorNotReady) {
+      cudaGetLastError();  // it counts as one
+      return State::kRunning;
+    }
     idle_.emplace(found->second.ordinal, found->second.event);
     copies_.erase(found);
     return Check(result) ? State::kDone : State::kFailed;

@@ -118,13 +118,7 @@ class Queue : public DeviceQueue {
   Buffer MakePinned(size_t size) override {
     const CurrentDevice current(ordinal_);
     Buffer buffer = MakePinnedBuffer(size);
-    if (buffer.size() != size) {
-      const cudaError_t error = cudaGetLastError();
-      Keep(DescribeError(ordinal_, error == cudaSuccess
-                                       ? cudaErrorMemoryAllocation
-                                       : error) +
-           " (" + std::to_string(size) + " bytes of pinned memory)");
-    }
+    if (buffer.size() != size) cudaGetLastError();
     return buffer;
   }
 

@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <mutex>
 #include <vector>
 
 #include "kernels/cuda/cuda_kernels.h"
@@ -38,38 +39,50 @@ Probe ProbeDevice(int ordinal) {
   return probe;
 }
 
-struct Probes {
-  std::string why_none;
-  std::vector<Probe> devices;
+// Each device is probed when it is asked for: that takes some hundred megabytes
+// of its memory for this process.
+class Probes {
+ public:
+  // Any error means that there is no device.
+  Probes() {
+    int num_devices = 0;
+    cudaError_t error = cudaGetDeviceCount(&num_devices);
+    if (error == cudaSuccess && num_devices == 0) error = cudaErrorNoDevice;
+    if (error != cudaSuccess) {
+      cudaGetLastError();
+      why_none_ = std::string("cuda: ") + cudaGetErrorString(error);
+      return;
+    }
+    devices_ = std::vector<Entry>(static_cast<size_t>(num_devices));
+  }
+
+  const KernelTable* Find(int ordinal, std::string* why_not) {
+    if (!why_none_.empty()) {
+      *why_not = why_none_;
+      return nullptr;
+    }
+    if (ordinal < 0 || static_cast<size_t>(ordinal) >= devices_.size()) {
+      *why_not = "cuda:" + std::to_string(ordinal) + ": there are " +
+                 std::to_string(devices_.size()) + " devices, counted from 0";
+      return nullptr;
+    }
+    Entry& entry = devices_[static_cast<size_t>(ordinal)];
+    std::call_once(entry.once, [&] {
+      entry.probe = ProbeDevice(ordinal);
+      entry.probe.table.name = entry.probe.name.c_str();
+    });
+    *why_not = entry.probe.why_not;
+    return why_not->empty() ? &entry.probe.table : nullptr;
+  }
+
+ private:
+  struct Entry {
+    std::once_flag once;
+    Probe probe;
+  };
+  std::string why_none_;
+  std::vector<Entry> devices_;
 };
-
-// Any error means that there is no device.
-Probes ProbeDevices() {
-  Probes probes;
-  int num_devices = 0;
-  cudaError_t error = cudaGetDeviceCount(&num_devices);
-  if (error == cudaSuccess && num_devices == 0) error = cudaErrorNoDevice;
-  if (error != cudaSuccess) {
-    cudaGetLastError();
-    probes.why_none = std::string("cuda: ") + cudaGetErrorString(error);
-    return probes;
-  }
-  for (int i = 0; i < num_devices; ++i) {
-    probes.devices.push_back(ProbeDevice(i));
-  }
-  for (Probe& probe : probes.devices) probe.table.name = probe.name.c_str();
-  return probes;
-}
-
-std::string WhyNot(const Probes& probes, int ordinal) {
-  if (!probes.why_none.empty()) return probes.why_none;
-  const size_t count = probes.devices.size();
-  if (ordinal >= 0 && static_cast<size_t>(ordinal) < count) {
-    return probes.devices[static_cast<size_t>(ordinal)].why_not;
-  }
-  return "cuda:" + std::to_string(ordinal) + ": there are " +
-         std::to_string(count) + " devices, counted from 0";
-}
 
 KernelTable MakeTable() {
   return {.name = "",
@@ -118,13 +131,11 @@ KernelTable MakeTable() {
 }  // namespace
 
 const KernelTable* ProbedKernels(int ordinal, std::string* why_not) {
-  static const Probes probes = ProbeDevices();
-  const std::string reason = WhyNot(probes, ordinal);
-  if (reason.empty()) {
-    return &probes.devices[static_cast<size_t>(ordinal)].table;
-  }
-  if (why_not != nullptr) *why_not = reason;
-  return nullptr;
+  static auto* const probes = new Probes;  // tables outlive static objects
+  std::string reason;
+  const KernelTable* const table = probes->Find(ordinal, &reason);
+  if (table == nullptr && why_not != nullptr) *why_not = reason;
+  return table;
 }
 
 }  // namespace telegrad::kernels::cuda

@@ -7,7 +7,7 @@
 namespace telegrad::kernels::cuda {
 
 // The table of this process's GPU of that number, or null with the reason.
-// Probes once. Thread-safe.
+// Probes it once, and no other. Thread-safe.
 const KernelTable* ProbedKernels(int ordinal, std::string* why_not);
 
 }  // namespace telegrad::kernels::cuda

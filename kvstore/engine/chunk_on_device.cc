@@ -20,7 +20,7 @@ absl::StatusOr<std::shared_ptr<Buffer>> ChunkOnDevice::Room(
     size_t bytes) const {
   std::shared_ptr<Buffer> room = lane().device_buffers().Get(bytes);
   if (room->size() == bytes) return room;
-  return NoDeviceMemory(bytes);
+  return NoDeviceMemory(lane(), bytes);
 }
 
 absl::StatusOr<std::shared_ptr<Buffer>> ChunkOnDevice::Widened(

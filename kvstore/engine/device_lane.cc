@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "kernels/device_scope.h"
 #include "kernels/tool_range.h"
@@ -22,6 +23,11 @@ constexpr Duration kPollPause = std::chrono::microseconds(20);
 std::string LaneName(Device device) {
   return device == kEmulatedDevice ? "the emulated device"
                                    : absl::StrCat("cuda:", device.ordinal);
+}
+
+absl::Status OutOfMemory(const std::string& why) {
+  return WithExitCode(ExitCode::kResourceLimit,
+                      absl::ResourceExhaustedError(why));
 }
 
 }  // namespace
@@ -217,21 +223,25 @@ absl::StatusOr<Buffer> DeviceLane::MakeMemory(size_t size, bool is_for_cards) {
     Return(event);
     return memory;
   }
-  const std::string why = queue_->TakeError();
-  return WithExitCode(ExitCode::kResourceLimit,
-                      absl::ResourceExhaustedError(why));
+  return OutOfMemory(queue_->TakeError());
 }
 
-absl::Status NoDeviceMemory(size_t size) {
-  return WithExitCode(ExitCode::kResourceLimit,
-                      absl::ResourceExhaustedError(absl::StrCat(
-                          "the device has no ", size, " bytes left")));
+absl::Status NoDeviceMemory(DeviceLane& lane, size_t size) {
+  const absl::Status told = lane.status();
+  return OutOfMemory(told.ok() ? absl::StrCat(LaneName(lane.device()), ": ",
+                                              size, " bytes wanted")
+                               : std::string(told.message()));
 }
 
 // Copies of ordinary memory are slower, and the same.
 Buffer DeviceLane::MakeHostMemory(size_t size) {
   Buffer pinned = queue_->MakePinned(size);
-  return pinned.size() == size ? std::move(pinned) : Buffer(size);
+  if (pinned.size() == size) return pinned;
+  if (!warned_.exchange(true)) {
+    LogWarning(LaneName(device()), ": there are no ", size,
+               " bytes of pinned memory; copies take longer");
+  }
+  return Buffer(size);
 }
 
 }  // namespace telegrad

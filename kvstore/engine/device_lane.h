@@ -114,6 +114,7 @@ class DeviceLane {
   BufferPool device_buffers_;
   DeviceBatch batch_;
   absl::Status launched_;
+  std::atomic<bool> warned_{false};  // that there is no pinned memory
   bool has_up_ = false;
   bool has_arrived_ = false;
   std::vector<Copy> downs_;
@@ -130,8 +131,9 @@ class DeviceLane {
 constexpr size_t kMirrorAlignment = 16;
 constexpr size_t kMirrorGap = kMirrorAlignment - 1 + 8;
 
-// ResourceExhausted.
-absl::Status NoDeviceMemory(size_t size);
+// ResourceExhausted, after an empty buffer of the lane: what the device says.
+// Of its thread.
+absl::Status NoDeviceMemory(DeviceLane& lane, size_t size);
 
 // The exit code's status of a device that failed.
 absl::Status DeviceFault(const std::string& why);

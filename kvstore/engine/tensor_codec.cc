@@ -227,7 +227,7 @@ absl::Status TensorCodec::BeginWish(ConstBytes grad) {
   if (spec_.dtype != Dtype::kFloat32) {
     const size_t bytes = 4 * spec_.num_elems;
     floats = lane()->device_buffers().Get(bytes);
-    if (floats->size() < bytes) return NoDeviceMemory(bytes);
+    if (floats->size() < bytes) return NoDeviceMemory(*lane(), bytes);
     lane()->batch().Keep(floats);
     Widen(kernels, Reach(grad), spec_.dtype, spec_.num_elems,
           Floats(Reach(floats->view())), lane()->stream());

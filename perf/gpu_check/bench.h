@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cuda/image.h"
 #include "kernels/encode_stats.h"
 #include "perf/gpu_check/gpu_check.h"
 
@@ -38,6 +39,7 @@ Row Time(const std::string& name, double bytes_per_element, Body body) {
     Require(cudaEventRecord(end, nullptr), "cudaEventRecord");
     Require(cudaEventSynchronize(end), name.c_str());
     Require(cudaGetLastError(), name.c_str());
+    Require(kernels::cuda::LastKernelError(), name.c_str());
     float ms = 0;
     Require(cudaEventElapsedTime(&ms, begin, end), "cudaEventElapsedTime");
     if (run >= num_warm_ups) times.push_back(1000.0 * ms);

@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <vector>
 
+#include "kernels/cuda/image.h"
+
 namespace telegrad::gpu_check {
 
 // A program for developers: an error of CUDA ends it.
@@ -38,6 +40,7 @@ class DeviceArray {
 
   T* get() const { return first_; }
   std::vector<T> values() const {
+    Require(kernels::cuda::LastKernelError(), "launch");
     Require(cudaDeviceSynchronize(), "kernel");
     std::vector<T> copy(size_);
     Require(cudaMemcpy(copy.data(), first_, size_ * sizeof(T),

@@ -1,9 +1,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 
+#include "kernels/device_copy.h"
 #include "kernels/device_queue.h"
 #include "kernels/device_scope.h"
 #include "kernels/dispatch.h"
@@ -74,8 +76,31 @@ TEST_F(SimtQueue, SaysHowMuchMemoryIsThere) {
   const std::string error = queue_->TakeError();
   EXPECT_THAT(error, StartsWith("cuda:1: out of memory"));
   EXPECT_THAT(error, HasSubstr("1152921504606846976 bytes wanted"));
+}
+
+// Whoever copies then takes ordinary memory.
+TEST_F(SimtQueue, HasNoErrorWherePinnedMemoryIsNotThere) {
   EXPECT_EQ(queue_->MakePinned(size_t{1} << 60).size(), 0u);
-  EXPECT_THAT(queue_->TakeError(), StartsWith("cuda:1: "));
+  simt::FailPinned(true);
+  EXPECT_EQ(queue_->MakePinned(64).size(), 0u);
+  EXPECT_EQ(HostMemory(*queue_, 64).size(), 64u);
+  simt::FailPinned(false);
+  EXPECT_EQ(queue_->TakeError(), "");
+}
+
+// Those who ask for the errors of launches on the same thread would get it.
+TEST_F(SimtQueue, ACopyThatRunsIsNoErrorOfTheThread) {
+  const std::unique_ptr<DeviceCopier> copier = MakeCudaCopier(nullptr);
+  std::byte* const host = copier->AllocateHost(64);
+  const Buffer memory = queue_->MakeMemory(64, stream_);
+  simt::SetOrder(3);
+  DeviceCopier::Ticket last = 0;
+  for (int i = 0; i < 16; ++i) last = copier->Start(memory.view(), {host, 64});
+  EXPECT_EQ(copier->Poll(last), DeviceCopier::State::kRunning);
+  EXPECT_EQ(TakeLaunchError(kSecond), "");
+  while (copier->Poll(last) == DeviceCopier::State::kRunning) {
+  }
+  simt::SetOrder(1);
 }
 
 TEST_F(SimtQueue, WaitsForNothing) {
@@ -115,6 +140,17 @@ TEST_F(SimtQueue, LeavesTheCurrentDeviceOfEachThread) {
     cudaGetDevice(&device);
     EXPECT_EQ(device, 0);
   }).join();
+}
+
+// A context takes some hundred megabytes, and a process has one device of many.
+TEST(SimtProbeDeathTest, UsesTheDeviceThatIsMeantAndNoOther) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        const bool is_there = CudaKernels(0, nullptr) != nullptr;
+        std::_Exit(is_there && !simt::HasContext(1) ? 0 : 1);
+      },
+      ::testing::ExitedWithCode(0), "");
 }
 
 TEST_F(SimtQueue, WithoutAScopeALaunchIsRefused) {

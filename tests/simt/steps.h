@@ -35,7 +35,7 @@ class Steps {
     cluster_.StartServers();
     for (const TensorSpec& tensor : tensors) {
       const size_t bytes = 4 * tensor.num_elems;
-      host_.push_back(queue_->MakePinned(bytes));
+      host_.push_back(kernels::HostMemory(*queue_, bytes));
       auto* const values = host_.back().as<float>();
       for (size_t i = 0; i < tensor.num_elems; ++i) {
         values[i] = static_cast<float>(i % 17) - 8;

@@ -122,6 +122,16 @@ TEST(SimtStore, SeesWhatTheNetworkHasWritten) {
   }
 }
 
+// Where the system gives none it is slower, and no fault of the device.
+TEST(SimtStore, GoesOnWithoutPinnedMemory) {
+  for (const char* type : {"none", "2bit", "topk:0.1"}) {
+    simt::FailPinned(true);
+    Steps steps(type);
+    for (int step = 0; step < 4; ++step) EXPECT_THAT(steps.Run(), IsOk());
+    simt::FailPinned(false);
+  }
+}
+
 // A launch that fails ends the operation and names the device.
 TEST(SimtStore, EndsWithTheDevicesError) {
   Steps steps("2bit");
