@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -115,13 +116,18 @@ inline void PrepareOnBoth(const Variant& variant, OnBoth* codec) {
   *codec = {*std::move(cpu), *std::move(gpu)};
 }
 
-// Skips where there is no GPU.
+// Skips where there is no GPU, or fails where one is demanded.
 template <typename Test>
 class GpuTest : public Test {
  protected:
   void SetUp() override {
     std::string why_not;
-    if (kernels::CudaKernels(&why_not) == nullptr) GTEST_SKIP() << why_not;
+    if (kernels::CudaKernels(&why_not) != nullptr) return;
+    const char* const required = std::getenv("TELEGRAD_TEST_REQUIRE");
+    if (required != nullptr && std::strstr(required, "cuda") != nullptr) {
+      FAIL() << why_not;
+    }
+    GTEST_SKIP() << why_not;
   }
 };
 
@@ -130,7 +136,7 @@ class GpuVariantTest
  protected:
   void SetUp() override {
     GpuTest::SetUp();
-    if (!IsSkipped()) PrepareOnBoth(*GetParam(), &codec_);
+    if (!IsSkipped() && !HasFatalFailure()) PrepareOnBoth(*GetParam(), &codec_);
   }
 
   OnBoth codec_;

@@ -97,6 +97,43 @@ class RunOnGpu(unittest.TestCase):
                 self.assertTrue(any(pattern.strip("*") in line for line in lines),
                                 word)
 
+    def test_every_counted_kernel_is_one(self):
+        kernels = set()
+        for path in glob.glob("kernels/cuda/*.cu*", root_dir=ROOT):
+            with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+                kernels.update(re.findall(r"__global__ void\s+(?:__launch_bounds__\([^()]*"
+                                          r"\)\s+)?(\w+)\(", file.read()))
+        counted = run_on_gpu.COUNTED.split("|")
+        self.assertEqual([name for name in counted if name not in kernels], [])
+        tool = self.all_parts["counters"][0].tool
+        self.assertTrue(re.fullmatch(tool[-1].removeprefix("regex:"), counted[0]))
+
+    def test_every_variable_is_one_that_tests_read(self):
+        text = ""
+        for path in glob.glob("tests/**/*.h", root_dir=ROOT, recursive=True):
+            with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+                text += file.read()
+        for commands in self.all_parts.values():
+            for name in (name for each in commands for name in each.environment):
+                self.assertIn(f'"{name}"', text)
+
+    def test_libraries_are_torchs_and_the_drivers(self):
+        for name in ("driver", "others"):
+            os.mkdir(os.path.join(self.folder, name))
+        driver = os.path.join(self.folder, "driver")
+        open(os.path.join(driver, "libcuda.so.1"), "w").close()
+        before = os.environ.get("LD_LIBRARY_PATH")
+        self.addCleanup(lambda: os.environ.pop("LD_LIBRARY_PATH", None)
+                        if before is None
+                        else os.environ.update(LD_LIBRARY_PATH=before))
+        os.environ["LD_LIBRARY_PATH"] = os.path.join(self.folder, "others")
+        self.assertNotIn("LD_LIBRARY_PATH", self.bundle.environment())
+        os.environ["LD_LIBRARY_PATH"] += ":" + driver
+        self.assertEqual(self.bundle.environment()["LD_LIBRARY_PATH"], driver)
+        self.bundle.torch = "/torch/lib"
+        self.assertEqual(self.bundle.environment()["LD_LIBRARY_PATH"],
+                         "/torch/lib:" + driver)
+
     def test_a_part_that_fails_stops_no_other_and_is_told(self):
         self.program("good", "echo $1 > $2; echo done")
         self.program("bad", "echo no such kernel; exit 3")
@@ -152,6 +189,24 @@ echo "libraries: $LD_LIBRARY_PATH"
         ran = reports["lenet"]["commands"][0]
         self.assertIn("libraries: " + self.bundle.torch, ran["output"])
         self.assertEqual(ran["words"][-1], os.path.join(self.results, "lenet"))
+
+    def test_another_pytorch_is_named(self):
+        lib = os.path.join(self.folder, "torch", "lib")
+        os.mkdir(lib)
+        with open(os.path.join(self.folder, "bundle.json"), "w",
+                  encoding="utf-8") as file:
+            json.dump({"torch": "2.11.0+cu130"}, file)
+        self.bundle = run_on_gpu.Bundle(self.folder, lib)
+        self.program("trains", "exit 0")
+        for version, outcome in (("2.11.1+cu130", "passed"), ("2.8.0", "left out")):
+            with open(os.path.join(self.folder, "torch", "version.py"), "w",
+                      encoding="utf-8") as file:
+                file.write(f"__version__ = '{version}'\n")
+            _, _, reports = self.run_parts(
+                {"train": [Command(("trains",), 9, takes_torch=True)]})
+            self.assertEqual(reports["train"]["outcome"], outcome)
+        self.assertIn("PyTorch 2.8.0 in", reports["train"]["why"])
+        self.assertIn("made with 2.11.0+cu130", reports["train"]["why"])
 
     def test_time_ends_a_part_and_the_whole(self):
         self.program("endless", "echo begun; sleep 1000 & sleep 1000")

@@ -4,6 +4,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -200,8 +201,11 @@ TEST_P(DeviceQueueTest, PinnedMemoryIsOrdinaryPages) {
   std::vector<uint8_t> got(kBytes);
   const iovec to = {got.data(), kBytes};
   const iovec from = {filled.data(), kBytes};
-  ASSERT_EQ(process_vm_readv(getpid(), &to, 1, &from, 1, 0),
-            static_cast<ssize_t>(kBytes));
+  const ssize_t read = process_vm_readv(getpid(), &to, 1, &from, 1, 0);
+  if (read < 0 && (errno == EPERM || errno == ENOSYS)) {
+    GTEST_SKIP() << "this machine lets nobody read others' memory";
+  }
+  ASSERT_EQ(read, static_cast<ssize_t>(kBytes));
   EXPECT_EQ(got, Pattern(3));
 }
 
