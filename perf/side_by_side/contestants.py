@@ -179,7 +179,9 @@ class Telegrad(Contestant):
             words += ["--rails",
                       ",".join(f"eth{rail}" for rail in lab.rails[1:])]
         hosts = list(range(setup.workers))
-        if is_push_pull:
+        if "--kv-store" in self.flags:  # allreduce, without servers
+            words += ["--workers", str(setup.workers)]
+        elif is_push_pull:
             hosts += setup.server_hosts()
             words += ["--workers", str(setup.workers), "--servers",
                       str(setup.servers)]
@@ -270,6 +272,10 @@ ALL = [
              "--gc-reply", "sum", "--gc-packing", "radix"),
     Telegrad("2bit, reencode", "pushpull", "--gc-type", "2bit", "--gc-reply",
              "reencode"),
+    Telegrad("without servers, 2 bits, sum", "pushpull", "--kv-store",
+             "allreduce", "--gc-type", "2bit", "--gc-reply", "sum"),
+    Telegrad("without servers, 2 bits, reencode", "pushpull", "--kv-store",
+             "allreduce", "--gc-type", "2bit", "--gc-reply", "reencode"),
     # Of values with a root mean square of 2; the density needs some 100 steps
     # to rise to 1 %, and then is higher in some steps than in others.
     Telegrad("threshold at 1 %, reencode", "pushpull", "--gc-type", "threshold",
