@@ -3,10 +3,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "kernels/device_scope.h"
 #include "kernels/dispatch.h"
 #include "kvstore/engine/checks.h"
+#include "kvstore/engine/device_lane.h"
 #include "kvstore/engine/floats.h"
 #include "kvstore/optimizer.h"
 
@@ -18,6 +20,11 @@ constexpr Duration kPollPause = std::chrono::microseconds(20);
 Device DeviceOf(const std::string& backend, size_t index) {
   if (backend != "nccl") return {};
   return {DeviceKind::kCuda, static_cast<int>(index)};
+}
+
+absl::Status NoMemory(const std::string& why) {
+  return WithExitCode(ExitCode::kResourceLimit,
+                      absl::ResourceExhaustedError(why));
 }
 
 // Ranks compare their calls by messages.
@@ -128,7 +135,7 @@ absl::Status GroupStore::OpenRank(size_t index,
   rank.copied = rank.queue->MakeEvent();
   rank.stats = rank.queue->MakeMemory(sizeof(EncodeStats), rank.stream);
   if (rank.stats.size() == 0) {
-    return absl::ResourceExhaustedError(rank.queue->TakeError());
+    return NoMemory(rank.queue->TakeError());
   }
   const GroupOptions options = {.backend = backend_,
                                 .transport = InProcess(),
@@ -196,8 +203,8 @@ absl::StatusOr<std::vector<Key>> GroupStore::Init(
       tensor->values.push_back(
           rank->queue->MakeMemory(4 * tensors[i].num_elems, rank->stream));
       if (tensor->values.back().size() > 0) continue;
-      return absl::ResourceExhaustedError(absl::StrCat(
-          "tensor ", tensors[i].name, ": ", rank->queue->TakeError()));
+      return NoMemory(absl::StrCat("tensor ", tensors[i].name, ": ",
+                                   rank->queue->TakeError()));
     }
     names_.insert(tensors[i].name);
     {
@@ -347,13 +354,13 @@ absl::Status GroupStore::RunOp(size_t index, const Op& op, Tensor& tensor) {
   return Await(rank);
 }
 
+// A GPU's stream without a handle is its default one, which has work, too.
 absl::Status GroupStore::Follow(Rank& rank, Stream before) {
-  if (before.handle == nullptr ||
-      (rank.queue->Record(rank.copied, before) &&
-       rank.queue->WaitOn(rank.stream, rank.copied))) {
+  if (rank.queue->Record(rank.copied, before) &&
+      rank.queue->WaitOn(rank.stream, rank.copied)) {
     return absl::OkStatus();
   }
-  return absl::InternalError(rank.queue->TakeError());
+  return DeviceFault(rank.queue->TakeError());
 }
 
 absl::Status GroupStore::Await(Rank& rank) {
@@ -371,7 +378,7 @@ absl::Status GroupStore::Await(Rank& rank) {
   }
   const std::string error = queue.TakeError();
   if (state == State::kPassed && error.empty()) return absl::OkStatus();
-  return absl::InternalError(error);
+  return DeviceFault(error);
 }
 
 void GroupStore::EndPart(const std::shared_ptr<Op>& op,
