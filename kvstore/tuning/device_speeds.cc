@@ -65,8 +65,11 @@ class DeviceBench {
       item.params.step = step_;
       lane_.batch().Encode(item, [] { return absl::OkStatus(); });
     }
-    lane_.Launch();
-    return Finish(lane_);
+    // Kernels would wait for the bus where results were on the host.
+    lane_.Down(host_results_.view(), results_.view());
+    const DeviceLane::Events events = lane_.Submit();
+    lane_.Return(events.kernels);
+    return Finish(lane_, events.copies);
   }
 
   // What was encoded last.
@@ -76,8 +79,9 @@ class DeviceBench {
       const EncodeItem& item = items_[i];
       const size_t size = item.grad.size;
       RETURN_IF_ERROR(codec_->Decode(
-          {item.out.data, item.result->encoded_bytes}, item.params.threshold,
-          Part(Reach(out_.view()), i * size, size), lane_.stream()));
+          {item.out.data, host_results_.as<EncodeResult>()[i].encoded_bytes},
+          item.params.threshold, Part(Reach(out_.view()), i * size, size),
+          lane_.stream()));
     }
     return Finish(lane_);
   }
@@ -103,7 +107,8 @@ class DeviceBench {
     if (codec_->traits().needs_residual) {
       ASSIGN_OR_RETURN(residual_, lane_.MakeMemory(4 * num_elems));
     }
-    results_ = lane_.MakeHostMemory(count * sizeof(EncodeResult));
+    ASSIGN_OR_RETURN(results_, lane_.MakeMemory(count * sizeof(EncodeResult)));
+    host_results_ = lane_.MakeHostMemory(results_.size());
     RETURN_IF_ERROR(FillGradients());
     states_.resize(count);
     for (size_t i = 0; i < count; ++i) {
@@ -119,7 +124,9 @@ class DeviceBench {
                       .stream = i},
            .out = Part(Reach(frames_.view()), i * frame_bytes,
                        codec_->max_encoded_bytes()),
-           .result = results_.as<EncodeResult>() + i});
+           .result =
+               reinterpret_cast<EncodeResult*>(Reach(results_.view()).data) +
+               i});
     }
     return absl::OkStatus();
   }
@@ -141,7 +148,7 @@ class DeviceBench {
 
   DeviceLane& lane_;
   std::unique_ptr<PreparedCodec> codec_;
-  Buffer grad_, residual_, out_, frames_, results_;
+  Buffer grad_, residual_, out_, frames_, results_, host_results_;
   std::vector<CodecState> states_;
   std::vector<EncodeItem> items_;
   uint64_t step_ = 0;

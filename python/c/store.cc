@@ -226,6 +226,7 @@ absl::Status telegrad_store::Init(int64_t num, const char* const* names,
   }
   ASSIGN_OR_RETURN(const std::vector<Key> given, store_->Init(specs, values));
   std::copy(given.begin(), given.end(), keys);
+  device_ = specs.back().devices.front();
   MutexLock lock(&mutex_);
   last_.resize(last_.size() + specs.size());
   for (const TensorSpec& spec : specs) names_.push_back(spec.name);

@@ -70,6 +70,7 @@ struct telegrad_store {
   std::unique_ptr<telegrad::KVStore> store_;
   telegrad::Duration operation_timeout_ = std::chrono::seconds(300);
   size_t num_devices_ = 1;
+  telegrad::Device device_ = {};  // of the last tensor
   int num_threads_ = 1;
   bool has_optimizer_ = false;
   std::optional<telegrad::CompressionConfig> auto_compression_;  // of "auto"

@@ -59,6 +59,7 @@ AutoOptions telegrad_store::AutoOptionsNow() const {
   for (const TensorReport& report : store_->codecs().Report()) {
     options.speeds.num_elems += report.num_elems;
   }
+  options.speeds.device = device_;
   options.speeds.cpus =
       static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   options.threads = num_threads_;
