@@ -45,18 +45,24 @@ def _is_dense(shape: Tuple[int, ...], strides: Tuple[int, ...]) -> bool:
     return True
 
 
+def stream_of(array: Any) -> int:
+    """Behind which a tensor of torch is ready; on the host 0."""
+    if array.device.type != "cuda":
+        return 0
+    import torch
+    return int(torch.cuda.current_stream(array.device).cuda_stream)
+
+
 def _of_torch(array: Any) -> Tensor:
     dtype = _dtype(_TORCH, str(array.dtype), array)
     if not _is_dense(tuple(array.shape), tuple(array.stride())):
         raise UsageError("the tensor is a view with gaps: take .contiguous()")
-    device, stream = HOST, 0
+    device = HOST
     if array.device.type == "cuda":
-        import torch
         device = array.device.index or 0
-        stream = torch.cuda.current_stream(array.device).cuda_stream
     elif array.device.type != "cpu":
         raise UsageError(f"a tensor on {array.device}: only cpu and cuda can be sent")
-    return Tensor(array.data_ptr(), array.numel(), dtype, device, stream)
+    return Tensor(array.data_ptr(), array.numel(), dtype, device, stream_of(array))
 
 
 def _of_numpy(array: Any, writes: bool) -> Tensor:

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 
-from .._arrays import tensor_of
+from .._arrays import stream_of, tensor_of
 from .._library import SLICE_S, Tensor, call
 from ..errors import Error, Unsupported, UsageError
 from ..job import is_failing
@@ -75,13 +75,17 @@ class _Bucket:
         self.num = len(keys)
         self.num_gradients = len(gradients)
         self.base = base
+        self.stream = stream_of(bucket.buffer())
 
-    def move_to(self, base: int) -> None:
-        if base == self.base:
+    def move_to(self, buffer: Any) -> None:
+        """The buffer and the stream may be others in each step."""
+        base, stream = buffer.data_ptr(), stream_of(buffer)
+        if base == self.base and stream == self.stream:
             return
         for i in range(self.num_gradients):
             self.tensors[i].data += base - self.base
-        self.base = base
+            self.tensors[i].stream = stream
+        self.base, self.stream = base, stream
 
 
 class State:
@@ -228,7 +232,7 @@ class State:
                 keys.append(self._flag_of[ids[0]])
                 flag = torch.zeros(1)
             plan = self._buckets[ids] = _Bucket(keys, bucket, flag)
-        plan.move_to(buffer.data_ptr())
+        plan.move_to(buffer)
         return plan
 
     def _complete(self) -> None:
