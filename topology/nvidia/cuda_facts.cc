@@ -12,7 +12,11 @@ namespace {
 // machine that builds us. Source: CUDA Driver API, stable by its versioning.
 class CudaDevices {
  public:
-  CudaDevices() : library_(::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL)) {
+  // It stays once it has started: others use the same driver, and it may have
+  // threads.
+  CudaDevices()
+      : library_(
+            ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE)) {
     int (*init)(unsigned) = nullptr;
     is_up_ = library_ != nullptr && Find("cuInit", &init) &&
              Find("cuDeviceGetByPCIBusId", &find_) &&
