@@ -81,6 +81,7 @@ class Queue : public DeviceQueue {
   }
 
   bool Record(Event event, Stream stream) override {
+    if (event.handle == nullptr) return false;  // MakeEvent has said why
     const CurrentDevice current(ordinal_);
     return Check(cudaEventRecord(EventOf(event), StreamOf(stream)));
   }
