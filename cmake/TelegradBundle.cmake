@@ -27,16 +27,6 @@ set(outside "^ld-linux" "^lib(c|m|dl|rt|pthread|util|resolv)[.]so" "^lib(c10|tor
             "^lib(cuda|cudart|cudnn|cublas|cupti|nvidia|nvrtc|nccl)")
 install(TARGETS ${bundle_programs} RUNTIME_DEPENDENCY_SET bundle_libraries
         RUNTIME DESTINATION bin COMPONENT bundle EXCLUDE_FROM_ALL)
-# What programs open at run time has no other trace of who needs it.
-if(TELEGRAD_HAVE_UCX OR TELEGRAD_HAVE_OFI)
-  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/opened.cc CONTENT "")
-  add_library(telegrad-opened SHARED ${PROJECT_BINARY_DIR}/opened.cc)
-  target_link_libraries(telegrad-opened PRIVATE
-    -Wl,--no-as-needed $<$<BOOL:${TELEGRAD_HAVE_UCX}>:PkgConfig::UCX> $<$<BOOL:${TELEGRAD_HAVE_OFI}>:PkgConfig::OFI>)
-  add_dependencies(telegrad-bundle-programs telegrad-opened)
-  install(TARGETS telegrad-opened RUNTIME_DEPENDENCY_SET bundle_libraries
-          LIBRARY DESTINATION lib COMPONENT bundle EXCLUDE_FROM_ALL)
-endif()
 install(RUNTIME_DEPENDENCY_SET bundle_libraries PRE_EXCLUDE_REGEXES ${outside}
         LIBRARY DESTINATION lib COMPONENT bundle EXCLUDE_FROM_ALL)
 install(PROGRAMS ${PROJECT_SOURCE_DIR}/perf/run_on_gpu/run-on-gpu DESTINATION . COMPONENT bundle EXCLUDE_FROM_ALL)
