@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "trainer/identity.h"
@@ -18,6 +21,23 @@ namespace {
 
 bool IsOf(const RunSummary& run, const PlannedRun& planned) {
   return run.setting == planned.setting->name && run.seed == planned.seed;
+}
+
+// NAME.PID.part: what WriteFileAtomically leaves of a process that is killed.
+bool IsHalfWritten(const std::filesystem::path& path) {
+  const std::string pid = path.stem().extension().string();
+  return path.extension() == ".part" && pid.size() > 1 &&
+         std::all_of(pid.begin() + 1, pid.end(), absl::ascii_isdigit);
+}
+
+void RemoveHalfWritten(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::directory_iterator it(folder, error);
+  for (; !error && it != std::filesystem::directory_iterator();
+       it.increment(error)) {
+    std::error_code ignored;
+    if (IsHalfWritten(*it)) std::filesystem::remove(*it, ignored);
+  }
 }
 
 }  // namespace
@@ -31,6 +51,7 @@ absl::StatusOr<UniqueFd> HoldResultsFolder(const std::string& folder) {
                      ": another telegrad-train is writing there; wait for its "
                      "end, or take another folder"));
   }
+  if (held.is_open()) RemoveHalfWritten(folder);
   return held;
 }
 
