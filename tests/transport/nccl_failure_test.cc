@@ -281,8 +281,9 @@ TEST_F(NcclFailure, MissingAndForeignLibrariesAreNamed) {
   EXPECT_THAT(Group::Make(options, nullptr),
               StatusIs(StatusCode::kUnavailable, "package libnccl2"));
   options.nccl_library = "libm.so.6";
-  EXPECT_THAT(Group::Make(options, nullptr),
-              StatusIs(StatusCode::kUnavailable, "it has no ncclGetVersion"));
+  EXPECT_THAT(
+      Group::Make(options, nullptr),
+      StatusIs(StatusCode::kUnavailable, "libm.so.6 has no ncclGetVersion"));
 }
 
 TEST_F(NcclFailure, UnknownBackendNamesThoseThatThereAre) {
