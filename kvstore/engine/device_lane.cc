@@ -25,12 +25,12 @@ std::string LaneName(Device device) {
                                    : absl::StrCat("cuda:", device.ordinal);
 }
 
-absl::Status OutOfMemory(const std::string& why) {
+}  // namespace
+
+absl::Status DeviceOutOfMemory(const std::string& why) {
   return WithExitCode(ExitCode::kResourceLimit,
                       absl::ResourceExhaustedError(why));
 }
-
-}  // namespace
 
 absl::Status DeviceFault(const std::string& why) {
   return WithExitCode(ExitCode::kDeviceFault, absl::InternalError(why));
@@ -223,14 +223,14 @@ absl::StatusOr<Buffer> DeviceLane::MakeMemory(size_t size, bool is_for_cards) {
     Return(event);
     return memory;
   }
-  return OutOfMemory(queue_->TakeError());
+  return DeviceOutOfMemory(queue_->TakeError());
 }
 
 absl::Status NoDeviceMemory(DeviceLane& lane, size_t size) {
   const absl::Status told = lane.status();
-  return OutOfMemory(told.ok() ? absl::StrCat(LaneName(lane.device()), ": ",
-                                              size, " bytes wanted")
-                               : std::string(told.message()));
+  return DeviceOutOfMemory(told.ok() ? absl::StrCat(LaneName(lane.device()),
+                                                    ": ", size, " bytes wanted")
+                                     : std::string(told.message()));
 }
 
 // Copies of ordinary memory are slower, and the same.

@@ -135,7 +135,8 @@ constexpr size_t kMirrorGap = kMirrorAlignment - 1 + 8;
 // Of its thread.
 absl::Status NoDeviceMemory(DeviceLane& lane, size_t size);
 
-// The exit code's status of a device that failed.
+// The exit codes' statuses of a device that failed, and of one that is full.
 absl::Status DeviceFault(const std::string& why);
+absl::Status DeviceOutOfMemory(const std::string& why);
 
 }  // namespace telegrad

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "kernels/device_scope.h"
 #include "kernels/dispatch.h"
@@ -20,11 +19,6 @@ constexpr Duration kPollPause = std::chrono::microseconds(20);
 Device DeviceOf(const std::string& backend, size_t index) {
   if (backend != "nccl") return {};
   return {DeviceKind::kCuda, static_cast<int>(index)};
-}
-
-absl::Status NoMemory(const std::string& why) {
-  return WithExitCode(ExitCode::kResourceLimit,
-                      absl::ResourceExhaustedError(why));
 }
 
 // Ranks compare their calls by messages.
@@ -135,7 +129,7 @@ absl::Status GroupStore::OpenRank(size_t index,
   rank.copied = rank.queue->MakeEvent();
   rank.stats = rank.queue->MakeMemory(sizeof(EncodeStats), rank.stream);
   if (rank.stats.size() == 0) {
-    return NoMemory(rank.queue->TakeError());
+    return DeviceOutOfMemory(rank.queue->TakeError());
   }
   const GroupOptions options = {.backend = backend_,
                                 .transport = InProcess(),
@@ -203,8 +197,8 @@ absl::StatusOr<std::vector<Key>> GroupStore::Init(
       tensor->values.push_back(
           rank->queue->MakeMemory(4 * tensors[i].num_elems, rank->stream));
       if (tensor->values.back().size() > 0) continue;
-      return NoMemory(absl::StrCat("tensor ", tensors[i].name, ": ",
-                                   rank->queue->TakeError()));
+      return DeviceOutOfMemory(absl::StrCat("tensor ", tensors[i].name, ": ",
+                                            rank->queue->TakeError()));
     }
     names_.insert(tensors[i].name);
     {
