@@ -21,21 +21,21 @@ using testing::GradOf;
 using testing::IsOk;
 using testing::Soon;
 
-constexpr int kWorkers = 3;
-constexpr size_t kElems = 1003;
+constexpr int kGuardWorkers = 3;
+constexpr size_t kGuardElems = 1003;
 
 ClusterConfig OneTensor(const std::string& type, float threshold) {
   ClusterConfig config;
-  config.workers = kWorkers;
-  config.tensors = {{"only", kElems}};
-  config.chunk_elems = 2 * kElems;
+  config.workers = kGuardWorkers;
+  config.tensors = {{"only", kGuardElems}};
+  config.chunk_elems = 2 * kGuardElems;
   config.compression.type = type;
   config.compression.threshold = {ThresholdSpec::Kind::kAbsolute, threshold};
   config.has_values = false;
   return config;
 }
 
-std::vector<float> PushPull(KVStore& store, std::vector<float> grad) {
+std::vector<float> RunRound(KVStore& store, std::vector<float> grad) {
   const Bytes view(grad.data(), 4 * grad.size());
   EXPECT_THAT(store.PushPull(0, view, view, 0).Wait(Soon()), IsOk());
   return grad;
@@ -49,13 +49,13 @@ TEST(Guard, MakesAHarmfulCodecDenseAndLosesNothing) {
     config.compression.reply = reply;
     Cluster cluster(config);
     cluster.Run([&](KVStore& store) {
-      std::vector<double> difference(kElems);
+      std::vector<double> difference(kGuardElems);
       int dense_from = -1;
       for (int step = 0; step < 100; ++step) {
         const std::vector<float> sum =
-            PushPull(store, std::vector<float>(kElems, 0x1p-6f));
-        for (size_t i = 0; i < kElems; ++i) {
-          difference[i] += double{sum[i]} - kWorkers * 0x1p-6;
+            RunRound(store, std::vector<float>(kGuardElems, 0x1p-6f));
+        for (size_t i = 0; i < kGuardElems; ++i) {
+          difference[i] += double{sum[i]} - kGuardWorkers * 0x1p-6;
         }
         const std::vector<TensorReport> reports = store.codecs().Report();
         EXPECT_EQ(reports.size(), 1u);
@@ -77,10 +77,10 @@ TEST(Guard, HoldsItsVetoAgainstTheCodecThatHarmedAlone) {
   config.compression.alternatives = {"2bit:0.015625", "fp16"};
   Cluster cluster(config);
   cluster.Run([&](KVStore& store) {
-    const std::vector<float> grad(kElems, 0x1p-6f);
+    const std::vector<float> grad(kGuardElems, 0x1p-6f);
     const auto report_after = [&](int codec, int num_steps) {
       EXPECT_THAT(store.codecs().SetCodec(0, codec), IsOk());
-      for (int step = 0; step < num_steps; ++step) PushPull(store, grad);
+      for (int step = 0; step < num_steps; ++step) RunRound(store, grad);
       return store.codecs().Report()[0];
     };
     const int enough = static_cast<int>(kGuardPeriod) * (kGuardPatience + 1);
@@ -105,10 +105,10 @@ TEST(Guard, MakesItDenseForAllWhenItHarmsOneWorker) {
   Cluster cluster(config);
   cluster.Run([&](KVStore& store) {
     const std::vector<float> grad(
-        kElems, store.group().rank() == 1 ? 0x1p-6f : 0x1p-21f);
+        kGuardElems, store.group().rank() == 1 ? 0x1p-6f : 0x1p-21f);
     for (const int codec : {0, 1, 0}) {
       EXPECT_THAT(store.codecs().SetCodec(0, codec), IsOk());
-      for (int step = 0; step < 90; ++step) PushPull(store, grad);
+      for (int step = 0; step < 90; ++step) RunRound(store, grad);
       EXPECT_EQ(store.codecs().Report()[0].is_dense, codec == 0);
       EXPECT_EQ(store.codecs().Report()[0].gave_up, codec == 0);
     }
@@ -125,7 +125,7 @@ int DenseAfter(const std::string& type, float threshold, int num_ones,
   Cluster(config).Run([&](KVStore& store) {
     for (int step = 0; step < num_ones + num_more; ++step) {
       const float size = step < num_ones ? 1 : 0x1p-20f;
-      PushPull(store, std::vector<float>(kElems, size));
+      RunRound(store, std::vector<float>(kGuardElems, size));
       if (!store.codecs().Report()[0].is_dense) continue;
       dense_after = step + 1;
       return;
@@ -160,11 +160,11 @@ TEST(Guard, IsSilentWhenSwitchedOffAndWhenAllIsWell) {
     Cluster cluster(config);
     cluster.Run([&](KVStore& store) {
       for (int step = 0; step < 90; ++step) {
-        std::vector<float> grad(kElems);
-        for (size_t i = 0; i < kElems; ++i) {
+        std::vector<float> grad(kGuardElems);
+        for (size_t i = 0; i < kGuardElems; ++i) {
           grad[i] = GradOf(store.group().rank(), step, i);
         }
-        PushPull(store, grad);
+        RunRound(store, grad);
       }
       EXPECT_FALSE(store.codecs().Report()[0].is_dense);
       EXPECT_TRUE(store.codecs().Report()[0].has_sample);
@@ -177,11 +177,11 @@ TensorReport AfterSteps(const std::string& type, int num_steps) {
   Cluster cluster(OneTensor(type, 0x1p-7f));
   cluster.Run([&](KVStore& store) {
     for (int step = 0; step < num_steps; ++step) {
-      std::vector<float> grad(kElems);
-      for (size_t i = 0; i < kElems; ++i) {
+      std::vector<float> grad(kGuardElems);
+      for (size_t i = 0; i < kGuardElems; ++i) {
         grad[i] = GradOf(store.group().rank(), step, i);
       }
-      PushPull(store, grad);
+      RunRound(store, grad);
     }
     if (store.group().rank() == 0) report = store.codecs().Report()[0];
     EXPECT_FALSE(store.codecs().Report()[0].is_dense) << type;
@@ -206,10 +206,11 @@ TEST(Guard, WatchesCodecsWithoutAResidual) {
   const TensorReport exact = AfterSteps("fp16:0", kOneSample);
   EXPECT_EQ(exact.relative_error, 0);
   size_t num_zeros = 0;
-  for (size_t i = 0; i < kElems; ++i) {
+  for (size_t i = 0; i < kGuardElems; ++i) {
     num_zeros += GradOf(0, kOneSample - 1, i) == 0;
   }
-  EXPECT_EQ(exact.zero_share, static_cast<double>(num_zeros) / double{kElems});
+  EXPECT_EQ(exact.zero_share,
+            static_cast<double>(num_zeros) / double{kGuardElems});
   // A level of 1/127 of a block's largest element, which is at most 15 / 1024.
   const TensorReport rounded = AfterSteps("qsgd", kOneSample);
   EXPECT_GT(rounded.relative_error, 0);
@@ -264,7 +265,7 @@ TEST(Guard, LooksAtNeighbouringChunksInDifferentSteps) {
     std::vector<float> grad(2 * kChunk, 1.0f);
     std::fill(grad.begin() + kChunk, grad.end(), 0x1p-40f);  // sent as 0
     for (uint64_t step = 0; step < kGuardPeriod; ++step) {
-      PushPull(store, grad);
+      RunRound(store, grad);
       const TensorReport report = store.codecs().Report()[0];
       EXPECT_EQ(report.zero_share, step + 1 < kGuardPeriod ? 0 : 0.5) << step;
     }
@@ -273,13 +274,13 @@ TEST(Guard, LooksAtNeighbouringChunksInDifferentSteps) {
 
 TEST(Guard, LooksAtTensorsInDifferentSteps) {
   ClusterConfig config = OneTensor("fp16:0", 0);
-  config.tensors = {{"first", kElems}, {"second", kElems}};
+  config.tensors = {{"first", kGuardElems}, {"second", kGuardElems}};
   config.workers = 1;
   Cluster(config).Run([](KVStore& store) {
-    std::vector<float> grad(kElems, 1.0f);
-    const Bytes view(grad.data(), 4 * kElems);
+    std::vector<float> grad(kGuardElems, 1.0f);
+    const Bytes view(grad.data(), 4 * kGuardElems);
     for (uint64_t step = 0; step < kGuardPeriod; ++step) {
-      PushPull(store, grad);
+      RunRound(store, grad);
       EXPECT_THAT(store.PushPull(1, view, view, 0).Wait(Soon()), IsOk());
       const std::vector<TensorReport> reports = store.codecs().Report();
       EXPECT_TRUE(reports[0].has_sample);
@@ -302,7 +303,7 @@ TEST(Guard, MakesACastDenseThatSendsNothing) {
   cluster.Run([&](KVStore& store) {
     std::vector<float> sum;
     for (int step = 0; step < 70; ++step) {
-      sum = PushPull(store, std::vector<float>(kElems, 0x1p-40f));
+      sum = RunRound(store, std::vector<float>(kGuardElems, 0x1p-40f));
       if (step == 30) {
         EXPECT_EQ(sum[0], 0);
       }
@@ -312,7 +313,7 @@ TEST(Guard, MakesACastDenseThatSendsNothing) {
     EXPECT_TRUE(report.gave_up);
     EXPECT_EQ(report.cosine, 0);
     EXPECT_EQ(report.zero_share, 1);
-    EXPECT_EQ(sum, std::vector<float>(kElems, kWorkers * 0x1p-40f));
+    EXPECT_EQ(sum, std::vector<float>(kGuardElems, kGuardWorkers * 0x1p-40f));
   });
 }
 

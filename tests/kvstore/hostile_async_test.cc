@@ -11,7 +11,7 @@ using testing::IsOk;
 using testing::kElems;
 using testing::Soon;
 
-constexpr ExitCode kBad = ExitCode::kMismatch;
+constexpr ExitCode kRefused = ExitCode::kMismatch;
 
 class HostileAsync : public HostileWorker {
  protected:
@@ -64,47 +64,47 @@ TEST_F(HostileAsync, NobodyGetsFurtherAheadThanIsAllowed) {
   SendPush(0);
   SendPush(1);  // its answer waits for worker 0
   SendPush(2);
-  ExpectFatal(kBad, "before the last one was answered");
+  ExpectFatal(kRefused, "before the last one was answered");
 }
 
 TEST_F(HostileAsync, StepsAreNotLeftOut) {
   SendPush(1);
-  ExpectFatal(kBad, "step 1");
+  ExpectFatal(kRefused, "step 1");
 }
 
 TEST_F(HostileAsync, APullWhileThePushIsNotAnswered) {
   SendPush(0);
   SendPush(1);
   Send(FrameType::kPull, 2, 0, 0);
-  ExpectFatal(kBad, "not expected");
+  ExpectFatal(kRefused, "not expected");
 }
 
 TEST_F(HostileAsync, APullOfAnotherStep) {
   Send(FrameType::kPull, 3, 0, 0);
-  ExpectFatal(kBad, "after 3 steps");
+  ExpectFatal(kRefused, "after 3 steps");
 }
 
 TEST_F(HostileAsync, APullOfAnOldBroadcast) {
   Send(FrameType::kPull, 0, kFlagNextValue, 0);
-  ExpectFatal(kBad, "after 0 broadcasts");
+  ExpectFatal(kRefused, "after 0 broadcasts");
 }
 
 TEST_F(HostileAsync, AValueOfOneThatWaitsForIt) {
   Send(FrameType::kPull, 1, kFlagNextValue, 0);
   Send(FrameType::kInit, 1, 0, 24);
-  ExpectFatal(kBad, "waits for it");
+  ExpectFatal(kRefused, "waits for it");
 }
 
 TEST_F(HostileAsync, AValueWhileAnotherWaits) {
   Send(FrameType::kInit, 1, 0, 24);
   Send(FrameType::kInit, 2, 0, 24);  // until worker 0 has the one before
   Send(FrameType::kInit, 3, 0, 24);
-  ExpectFatal(kBad, "value 3");
+  ExpectFatal(kRefused, "value 3");
 }
 
 TEST_F(HostileAsync, AProposalWhereNothingIsAgreed) {
   Send(FrameType::kPropose, 0, 0, 0);
-  ExpectFatal(kBad, "proposal");
+  ExpectFatal(kRefused, "proposal");
 }
 
 }  // namespace

@@ -41,16 +41,16 @@ std::vector<float> PushPull(KVStore& store, Key key, int step) {
   return grad;
 }
 
-struct Seen {
+struct Round {
   std::vector<std::vector<float>> sums = {};
   StoreStats traffic = {};
   std::vector<TensorReport> reports = {};
 };
 
 // Of worker 0; `settle` runs before the first push.
-Seen RunSteps(const ClusterConfig& config,
-              const std::function<void(KVStore&)>& settle) {
-  Seen seen;
+Round RunSteps(const ClusterConfig& config,
+               const std::function<void(KVStore&)>& settle) {
+  Round seen;
   Cluster cluster(config);
   cluster.Run([&](KVStore& store) {
     settle(store);
@@ -71,22 +71,22 @@ Seen RunSteps(const ClusterConfig& config,
 
 TEST(Packing, CanBeSetAfterInitAndChangesNothingButBytes) {
   const auto nothing = [](KVStore&) {};
-  const Seen plain = RunSteps(JobOf(PackingMode::kPlain), nothing);
-  const Seen radix = RunSteps(JobOf(PackingMode::kRadix), nothing);
+  const Round plain = RunSteps(JobOf(PackingMode::kPlain), nothing);
+  const Round radix = RunSteps(JobOf(PackingMode::kRadix), nothing);
   EXPECT_LT(radix.traffic.push_wire_bytes, plain.traffic.push_wire_bytes);
   for (const ReplyMode reply : {ReplyMode::kSum, ReplyMode::kReencode}) {
     std::vector<std::vector<float>> sums;
     for (const PackingMode mode : {PackingMode::kPlain, PackingMode::kRadix}) {
       ClusterConfig config = JobOf(PackingMode::kAuto);
       config.compression.reply = reply;
-      const Seen seen = RunSteps(config, [&](KVStore& store) {
+      const Round seen = RunSteps(config, [&](KVStore& store) {
         EXPECT_EQ(store.codecs().packing(), PackingMode::kAuto);
         EXPECT_THAT(store.codecs().SetPacking(PackingMode::kAuto),
                     StatusIs(absl::StatusCode::kFailedPrecondition, ""));
         EXPECT_THAT(store.codecs().SetPacking(mode), IsOk());
         EXPECT_EQ(store.codecs().packing(), mode);
       });
-      const Seen& like = mode == PackingMode::kPlain ? plain : radix;
+      const Round& like = mode == PackingMode::kPlain ? plain : radix;
       EXPECT_EQ(seen.traffic.push_wire_bytes, like.traffic.push_wire_bytes);
       EXPECT_EQ(seen.reports[0].push_bytes, like.reports[0].push_bytes);
       EXPECT_EQ(seen.reports[0].packing, ToString(mode));
@@ -124,8 +124,8 @@ TEST(Packing, IsKeptForACodecThatComesLater) {
 }
 
 TEST(Packing, IsPlainWhereNobodyDecides) {
-  const Seen plain = RunSteps(JobOf(PackingMode::kPlain), [](KVStore&) {});
-  const Seen open = RunSteps(JobOf(PackingMode::kAuto), [](KVStore& store) {
+  const Round plain = RunSteps(JobOf(PackingMode::kPlain), [](KVStore&) {});
+  const Round open = RunSteps(JobOf(PackingMode::kAuto), [](KVStore& store) {
     EXPECT_EQ(store.codecs().packing(), PackingMode::kAuto);
   });
   EXPECT_EQ(open.traffic.push_wire_bytes, plain.traffic.push_wire_bytes);
@@ -205,7 +205,7 @@ TEST(Packing, IsSettledAlikeByAllWorkers) {
   for (const double rate : {1e6, 1e12}) {
     const PackingMode expected =
         rate < 1e9 ? PackingMode::kRadix : PackingMode::kPlain;
-    const Seen seen = RunSteps(JobOf(PackingMode::kAuto), [&](KVStore& store) {
+    const Round seen = RunSteps(JobOf(PackingMode::kAuto), [&](KVStore& store) {
       LinkFigures link{.name = "link"};
       link.send.value = link.receive.value =
           store.group().rank() == 0 ? rate : 1e18 / rate;

@@ -17,7 +17,7 @@ using testing::SgdOracle;
 using testing::Soon;
 using testing::TensorOracle;
 
-constexpr int kSteps = 6;
+constexpr int kSumSteps = 6;
 
 std::vector<float> Floats(const Buffer& buffer) {
   return {buffer.as<float>(), buffer.as<float>() + buffer.size() / 4};
@@ -29,12 +29,12 @@ using Expected = std::vector<std::vector<std::vector<float>>>;
 Expected Expect(const ClusterConfig& config, const Cluster& cluster) {
   const bool on_server = config.optimizer.update_on == UpdateOn::kServer;
   const std::vector<Buffer> values = cluster.MakeValues(0);
-  Expected expected(kSteps);
+  Expected expected(kSumSteps);
   for (size_t key = 0; key < config.tensors.size(); ++key) {
     TensorOracle sums(config.tensors[key].num_elems, config.workers,
                       config.compression);
     SgdOracle sgd(Floats(values[key]), config.optimizer.sgd);
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kSumSteps; ++step) {
       const std::vector<float> sum = sums.NextSums(on_server);
       expected[static_cast<size_t>(step)].push_back(on_server ? sgd.Update(sum)
                                                               : sum);
@@ -89,7 +89,7 @@ void Verify(const ClusterConfig& config, Shape shape = {}) {
   cluster.Run([&](KVStore& store) {
     EXPECT_EQ(store.group().num_workers(), config.workers);
     EXPECT_EQ(store.group().num_servers(), config.servers);
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kSumSteps; ++step) {
       const std::vector<Buffer> out = Step(store, config, step, shape);
       for (size_t key = 0; key < out.size(); ++key) {
         EXPECT_TRUE(

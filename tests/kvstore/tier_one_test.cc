@@ -16,22 +16,22 @@ using testing::Soon;
 using testing::StatusIs;
 using testing::Worker;
 
-constexpr size_t kElems = 50000;
+constexpr size_t kHostElems = 50000;
 constexpr int kWorkers = 2;
 
 std::vector<Buffer> Gradients(int rank, int devices, int step) {
   std::vector<Buffer> all;
   for (int device = 0; device < devices; ++device) {
     Random random(static_cast<uint64_t>(100 * step + 10 * rank + device), 3);
-    Buffer& grad = all.emplace_back(4 * kElems);
-    for (size_t i = 0; i < kElems; ++i) {
+    Buffer& grad = all.emplace_back(4 * kHostElems);
+    for (size_t i = 0; i < kHostElems; ++i) {
       grad.as<float>()[i] = random.NextUniform(-1, 1);
     }
   }
   return all;
 }
 
-std::vector<TensorView> ViewsOf(const std::vector<Buffer>& buffers) {
+std::vector<TensorView> DeviceViews(const std::vector<Buffer>& buffers) {
   std::vector<TensorView> views;
   for (const Buffer& each : buffers) views.push_back(FloatTensor(each.view()));
   return views;
@@ -42,7 +42,7 @@ std::vector<TensorView> ViewsOf(const std::vector<Buffer>& buffers) {
 void RunWorkers(int devices, const CompressionConfig& compression,
                 const std::function<void(KVStore&)>& body) {
   ClusterConfig config = Job(kWorkers, 2);
-  config.tensors = {{"a", kElems}};
+  config.tensors = {{"a", kHostElems}};
   Cluster cluster(config);
   cluster.StartServers();
   std::vector<std::thread> threads;
@@ -66,21 +66,22 @@ TEST(TierOne, AddsDevicesInTheirOrderBeforeWorkers) {
     for (int step = 0; step < 3; ++step) {
       const std::vector<Buffer> memory =
           Gradients(store.group().rank(), 3, step);
-      std::vector<float> expected(kElems);
+      std::vector<float> expected(kHostElems);
       for (int rank = 0; rank < kWorkers; ++rank) {
         const std::vector<Buffer> grads = Gradients(rank, 3, step);
-        for (size_t i = 0; i < kElems; ++i) {
+        for (size_t i = 0; i < kHostElems; ++i) {
           const float sum =
               (grads[0].as<float>()[i] + grads[1].as<float>()[i]) +
               grads[2].as<float>()[i];
           expected[i] = rank == 0 ? sum : expected[i] + sum;
         }
       }
-      const std::vector<TensorView> views = ViewsOf(memory);
+      const std::vector<TensorView> views = DeviceViews(memory);
       ASSERT_THAT(store.PushPull(0, views, views, 0).Wait(Soon()), IsOk());
       for (const Buffer& out : memory) {
-        EXPECT_EQ(std::vector<float>(out.as<float>(), out.as<float>() + kElems),
-                  expected);
+        EXPECT_EQ(
+            std::vector<float>(out.as<float>(), out.as<float>() + kHostElems),
+            expected);
       }
     }
   });
@@ -92,7 +93,7 @@ StoreStats Traffic(int devices, const CompressionConfig& compression) {
     for (int step = 0; step < 4; ++step) {
       const std::vector<Buffer> memory =
           Gradients(store.group().rank(), devices, step);
-      const std::vector<TensorView> views = ViewsOf(memory);
+      const std::vector<TensorView> views = DeviceViews(memory);
       ASSERT_THAT(store.PushPull(0, views, views, 0).Wait(Soon()), IsOk());
     }
     if (store.group().rank() == 0) stats = store.stats();
@@ -114,7 +115,7 @@ TEST(TierOne, SendsAsManyBytesAsOneDeviceAWorker) {
 TEST(TierOne, SaysWhatItWaitsFor) {
   RunWorkers(2, {}, [](KVStore& store) {
     const std::vector<Buffer> memory = Gradients(store.group().rank(), 2, 0);
-    const std::vector<TensorView> views = ViewsOf(memory);
+    const std::vector<TensorView> views = DeviceViews(memory);
     if (store.group().rank() == 0) {
       const Ticket ticket = store.Push(0, views, 0);
       // Until it waits for the other worker, it waits for its own sums.

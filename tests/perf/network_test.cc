@@ -44,12 +44,13 @@ TEST(Sizes, AreShownAsTheyAreGiven) {
   EXPECT_EQ(FormatSize(size_t{3} << 30), "3G");
 }
 
-TimePoint Soon() { return Clock::now() + std::chrono::seconds(30); }
+TimePoint InTime() { return Clock::now() + std::chrono::seconds(30); }
 
 // Three rounds; each rank checks what it gets.
 void GatherThrice(Rendezvous& rendezvous, int rank) {
   for (int round = 0; round < 3; ++round) {
-    const auto all = rendezvous.Gather(absl::StrCat(round, ":", rank), Soon());
+    const auto all =
+        rendezvous.Gather(absl::StrCat(round, ":", rank), InTime());
     ASSERT_THAT(all, IsOk());
     EXPECT_THAT(
         *all, ElementsAre(absl::StrCat(round, ":0"), absl::StrCat(round, ":1"),
@@ -63,13 +64,13 @@ TEST(Rendezvous, GivesAllTextsToAllOverTcp) {
   std::vector<std::thread> threads;
   for (const int rank : {2, 1}) {
     threads.emplace_back([&, rank] {
-      const auto member = JoinRendezvous((*root)->address(), rank, 3, Soon());
+      const auto member = JoinRendezvous((*root)->address(), rank, 3, InTime());
       ASSERT_THAT(member, IsOk());
       EXPECT_EQ((*member)->own_ip(), "127.0.0.1");
       GatherThrice(**member, rank);
     });
   }
-  const auto self = (*root)->Accept(3, Soon());
+  const auto self = (*root)->Accept(3, InTime());
   ASSERT_THAT(self, IsOk());
   EXPECT_EQ((*self)->own_ip(), "127.0.0.1");
   GatherThrice(**self, 0);
@@ -91,8 +92,8 @@ TEST(Rendezvous, NamesWhoDoesNotCome) {
   ASSERT_THAT(root, IsOk());
   std::thread joiner([&] {
     // Of another size: it is none of these ranks.
-    (void)JoinRendezvous((*root)->address(), 1, 9, Soon());
-    (void)JoinRendezvous((*root)->address(), 2, 4, Soon());
+    (void)JoinRendezvous((*root)->address(), 1, 9, InTime());
+    (void)JoinRendezvous((*root)->address(), 2, 4, InTime());
   });
   const auto self =
       (*root)->Accept(4, Clock::now() + std::chrono::milliseconds(500));
@@ -105,12 +106,12 @@ TEST(Rendezvous, LostRankIsNamed) {
   const auto root = RendezvousRoot::Listen("127.0.0.1:0");
   ASSERT_THAT(root, IsOk());
   std::thread joiner([&] {
-    ASSERT_THAT(JoinRendezvous((*root)->address(), 1, 2, Soon()), IsOk());
+    ASSERT_THAT(JoinRendezvous((*root)->address(), 1, 2, InTime()), IsOk());
   });
-  const auto self = (*root)->Accept(2, Soon());
+  const auto self = (*root)->Accept(2, InTime());
   joiner.join();
   ASSERT_THAT(self, IsOk());
-  EXPECT_THAT((*self)->Gather("mine", Soon()),
+  EXPECT_THAT((*self)->Gather("mine", InTime()),
               StatusIs(StatusCode::kUnavailable, "rank 1"));
 }
 
@@ -140,16 +141,16 @@ TEST(Rendezvous, AdmitsOnlyThoseWithTheSecret) {
   ASSERT_THAT(root, IsOk());
   std::thread members([&] {
     for (const Secret& wrong : {other, Secret()}) {
-      EXPECT_EQ(ExitCodeOf(JoinRendezvous((*root)->address(), 1, 2, Soon(),
+      EXPECT_EQ(ExitCodeOf(JoinRendezvous((*root)->address(), 1, 2, InTime(),
                                           {.secret = wrong})
                                .status()),
                 ExitCode::kAuthentication);
     }
     EXPECT_THAT(
-        JoinRendezvous((*root)->address(), 1, 2, Soon(), {.secret = secret}),
+        JoinRendezvous((*root)->address(), 1, 2, InTime(), {.secret = secret}),
         IsOk());
   });
-  EXPECT_THAT((*root)->Accept(2, Soon()), IsOk());
+  EXPECT_THAT((*root)->Accept(2, InTime()), IsOk());
   members.join();
 }
 
@@ -181,16 +182,16 @@ TEST(Rendezvous, AddressIsFreeForTheNextJobWhenAllAreThere) {
   const auto root = RendezvousRoot::ListenIfFirst(address);
   ASSERT_THAT(root, IsOk());
   std::thread joiner([&] {
-    const auto member = JoinRendezvous(address, 1, 2, Soon());
+    const auto member = JoinRendezvous(address, 1, 2, InTime());
     ASSERT_THAT(member, IsOk());
-    EXPECT_THAT((*member)->Gather("1", Soon()), IsOk());
+    EXPECT_THAT((*member)->Gather("1", InTime()), IsOk());
   });
-  const auto self = (*root)->Accept(2, Soon());
+  const auto self = (*root)->Accept(2, InTime());
   ASSERT_THAT(self, IsOk());
   const auto next = RendezvousRoot::ListenIfFirst(address);
   ASSERT_THAT(next, IsOk());
   EXPECT_NE(*next, nullptr);
-  EXPECT_THAT((*self)->Gather("0", Soon()), IsOk());
+  EXPECT_THAT((*self)->Gather("0", InTime()), IsOk());
   joiner.join();
 }
 

@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int64_t kVgg16 = 138'357'544;
+constexpr int64_t kVgg16Elems = 138'357'544;
 
 TEST(BreakEven, HandValues) {
   // k = k' = 2 * 7 / 8; a top-k of 1 % in pairs leaves 2 % of the bytes.
@@ -37,7 +37,7 @@ TEST(BreakEven, OverlappedCodecOfOneCore) {
   const auto gbps = [&](const CodecCost& each) {
     return BreakEvenBytesPerS(Aggregation::kRing,
                               Aggregation::kColocatedServers, cluster, each,
-                              kVgg16) *
+                              kVgg16Elems) *
            8 / 1e9;
   };
   EXPECT_NEAR(gbps(codec), 4 / 1.30 * 8, 0.5);  // the first and last chunk: 2 %

@@ -204,7 +204,7 @@ TEST(MachineJson, NamesWhatIsWrong) {
   json bad = good;
   bad["nics"][0]["ports"][1]["lanes"] = "4X";
   EXPECT_THAT(MachineFromJson(bad.dump()).status().message(),
-              testing::HasSubstr("nics[0].ports[1].lanes: expected a whole"));
+              ::testing::HasSubstr("nics[0].ports[1].lanes: expected a whole"));
 }
 
 TEST(MachineJson, SurvivesHostileTexts) {

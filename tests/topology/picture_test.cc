@@ -36,17 +36,17 @@ TEST(Picture, ShowsDevicesSwitchesLinksAndClasses) {
     ASSERT_TRUE(machine.ok()) << machine.status();
     const auto texts = TextsOf(ToSvg(*machine), "text");
     for (const Gpu& gpu : machine->gpus) {
-      EXPECT_THAT(texts, testing::Contains(gpu.name));
+      EXPECT_THAT(texts, ::testing::Contains(gpu.name));
       for (const std::string& each : gpu.position.switches) {
-        EXPECT_THAT(texts, testing::Contains(absl::StrCat("switch ", each)));
+        EXPECT_THAT(texts, ::testing::Contains(absl::StrCat("switch ", each)));
       }
     }
     for (const Nic& nic : machine->nics) {
-      EXPECT_THAT(texts, testing::Contains(nic.name));
+      EXPECT_THAT(texts, ::testing::Contains(nic.name));
     }
     for (const auto& row : machine->gpu_nic) {
       for (const PathInfo& path : row) {
-        EXPECT_THAT(texts, testing::Contains(Name(path.path)));
+        EXPECT_THAT(texts, ::testing::Contains(Name(path.path)));
       }
     }
     EXPECT_EQ(TextsOf(ToSvg(*machine), "path").empty(), machine->links.empty());

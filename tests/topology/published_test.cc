@@ -8,7 +8,7 @@
 namespace telegrad {
 namespace {
 
-Prediction Must(const Scenario& scenario) {
+Prediction MustPredict(const Scenario& scenario) {
   const auto prediction = Simulate(scenario, AssumedCalibration());
   EXPECT_TRUE(prediction.ok()) << prediction.status();
   return prediction.ok() ? *prediction : Prediction{};
@@ -32,7 +32,7 @@ double RawSeconds(double gbps, int workers) {
                                .num_elems = scenario.profile.num_elems(),
                                .is_matrix = true}};
   scenario.aggregation = "ring";
-  return Must(scenario).step_s;
+  return MustPredict(scenario).step_s;
 }
 
 double TwoBitSeconds(double gbps, int workers, double cores) {
@@ -40,7 +40,7 @@ double TwoBitSeconds(double gbps, int workers, double cores) {
   scenario.codec = "2bit:reencode";
   scenario.chunk_elems = 1 << 20;
   scenario.cores = cores;
-  return Must(scenario).step_s;
+  return MustPredict(scenario).step_s;
 }
 
 TEST(Published, Vgg16RawBetweenNamespaces) {
@@ -65,7 +65,7 @@ double MxnetSeconds(const std::string& codec) {
   scenario.codec = codec;
   scenario.chunk_elems = int64_t{1} << 40;
   scenario.first_layers_first = false;
-  return Must(scenario).step_s;
+  return MustPredict(scenario).step_s;
 }
 
 TEST(Published, MxnetTwoBitHalvesFullyConnectedNetworksOnly) {
@@ -88,9 +88,9 @@ TEST(Published, MxnetTwoBitDoesNothingForInceptionOnAFastLink) {
   scenario.compute_s = 64 / 142.0;
   scenario.link_gbps = 25;
   scenario.cores = 8;
-  const double raw = Must(scenario).step_s;
+  const double raw = MustPredict(scenario).step_s;
   scenario.codec = "mxnet-2bit";
-  EXPECT_NEAR(Must(scenario).step_s / raw, 1, 0.02);
+  EXPECT_NEAR(MustPredict(scenario).step_s / raw, 1, 0.02);
 }
 
 // ResNet50 in half precision, batch 256, 8 machines of 8 V100 at 25 Gbit/s.
@@ -112,7 +112,7 @@ TEST(Published, HorovodOn64V100) {
   scenario.overlap = Overlap::kBackward;
   // About 45,000 images/s. The single GPU's rate is known to +-5 %, and it is
   // all that counts where communication hides.
-  const Prediction ring = Must(scenario);
+  const Prediction ring = MustPredict(scenario);
   EXPECT_NEAR(ring.samples_per_s, 45'000, 0.05 * 45'000);
   EXPECT_GT(ring.efficiency, 0.95);
 }
@@ -123,9 +123,9 @@ TEST(Published, ParameterServersOn64V100) {
   // Assumed: a server process carries 8 Gbit/s each way, not the line's 25.
   scenario.server_link_gbps = 8;
   scenario.servers = 1;
-  EXPECT_NEAR(Must(scenario).efficiency, 0.38, 0.04);
+  EXPECT_NEAR(MustPredict(scenario).efficiency, 0.38, 0.04);
   scenario.servers = 16;  // two for each machine match Horovod
-  EXPECT_GT(Must(scenario).efficiency, 0.95);
+  EXPECT_GT(MustPredict(scenario).efficiency, 0.95);
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-Machine Load(const std::string& name) {
+Machine LoadPublished(const std::string& name) {
   const auto machine =
       MachineFromFile(testing::PublishedFixtures() + "/" + name);
   EXPECT_TRUE(machine.ok()) << machine.status();
@@ -67,7 +67,7 @@ class PublishedXml : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(PublishedXml, HasTheExpectedMatrices) {
   TELEGRAD_SKIP_WITHOUT_PUBLISHED_FIXTURES();
-  const Machine machine = Load(GetParam());
+  const Machine machine = LoadPublished(GetParam());
   const json expected = Expected(GetParam());
   ASSERT_EQ(machine.gpus.size(), expected["n_gpu"]);
   const bool is_nccl = expected["format"] == "nccl-topo-xml";
@@ -103,7 +103,7 @@ TEST_P(PublishedXml, HasTheExpectedMatrices) {
 
 TEST_P(PublishedXml, HasTheExpectedDevices) {
   TELEGRAD_SKIP_WITHOUT_PUBLISHED_FIXTURES();
-  const Machine machine = Load(GetParam());
+  const Machine machine = LoadPublished(GetParam());
   const json expected = Expected(GetParam());
   for (const json& gpu : expected["gpu"]) {
     const Gpu& mine = machine.gpus[GpuIndex(machine, gpu["busid"])];
@@ -138,7 +138,7 @@ TEST_P(PublishedXml, HasTheExpectedDevices) {
 
 TEST_P(PublishedXml, SurvivesJson) {
   TELEGRAD_SKIP_WITHOUT_PUBLISHED_FIXTURES();
-  const Machine machine = Load(GetParam());
+  const Machine machine = LoadPublished(GetParam());
   const auto again = MachineFromJson(ToJson(machine));
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_TRUE(*again == machine);
@@ -171,7 +171,7 @@ const Nic& Find(const Machine& machine, const std::string& name) {
 
 TEST(PublishedNccl, AzureNdv4HasTwoInfinibandCardsPerSwitch) {
   TELEGRAD_SKIP_WITHOUT_PUBLISHED_FIXTURES();
-  const Machine machine = Load("nccl-azure-ndv4-a100.xml");
+  const Machine machine = LoadPublished("nccl-azure-ndv4-a100.xml");
   ASSERT_EQ(machine.nics.size(), 8u);
   for (const Nic& nic : machine.nics) {
     EXPECT_EQ(nic.ports.at(0).fabric, Fabric::kInfiniBand);
@@ -186,7 +186,7 @@ TEST(PublishedNccl, AzureNdv4HasTwoInfinibandCardsPerSwitch) {
 
 TEST(PublishedNccl, AzureNdv5KeepsDomainsApart) {
   TELEGRAD_SKIP_WITHOUT_PUBLISHED_FIXTURES();
-  const Machine machine = Load("nccl-azure-ndv5-h100.xml");
+  const Machine machine = LoadPublished("nccl-azure-ndv5-h100.xml");
   for (const auto& row : machine.gpu_nic) {
     EXPECT_EQ(CountClasses(row),
               (std::map<std::string, int>{{"PIX", 1}, {"PHB", 3}, {"SYS", 4}}));
@@ -197,7 +197,7 @@ TEST(PublishedNccl, AzureNdv5KeepsDomainsApart) {
 
 TEST(PublishedNccl, AzureNcv4HasPlainEthernetWithoutPci) {
   TELEGRAD_SKIP_WITHOUT_PUBLISHED_FIXTURES();
-  const Machine machine = Load("nccl-azure-ncv4-a100-noRDMA.xml");
+  const Machine machine = LoadPublished("nccl-azure-ncv4-a100-noRDMA.xml");
   ASSERT_EQ(machine.nics.size(), 1u);
   const Nic& eth0 = machine.nics[0];
   EXPECT_FALSE(eth0.is_rdma);
@@ -211,7 +211,7 @@ TEST(PublishedNccl, AzureNcv4HasPlainEthernetWithoutPci) {
 
 TEST(PublishedNccl, AwsP4dHasEfaThatLooksLikeEthernet) {
   TELEGRAD_SKIP_WITHOUT_PUBLISHED_FIXTURES();
-  const Machine machine = Load("nccl-aws-p4d-efa.xml");
+  const Machine machine = LoadPublished("nccl-aws-p4d-efa.xml");
   ASSERT_EQ(machine.nics.size(), 4u);
   for (size_t n = 0; n < 4; ++n) {
     EXPECT_EQ(machine.nics[n].ports.at(0).fabric, Fabric::kEfa);
@@ -225,7 +225,7 @@ TEST(PublishedNccl, AwsP4dHasEfaThatLooksLikeEthernet) {
 
 TEST(PublishedNccl, OciFoldsBroadcomSwitchesAndHasTwoNetsPerCard) {
   TELEGRAD_SKIP_WITHOUT_PUBLISHED_FIXTURES();
-  const Machine machine = Load("nccl-oci-bm-h100-roce.xml");
+  const Machine machine = LoadPublished("nccl-oci-bm-h100-roce.xml");
   ASSERT_EQ(machine.nics.size(), 16u);
   std::set<std::string> cards;
   for (const Nic& nic : machine.nics) {
@@ -252,7 +252,7 @@ TEST(PublishedNccl, OciFoldsBroadcomSwitchesAndHasTwoNetsPerCard) {
 
 TEST(PublishedHwloc, PascalHasOneSwitchWhereBridgesAreThree) {
   TELEGRAD_SKIP_WITHOUT_PUBLISHED_FIXTURES();
-  const Machine machine = Load("hwloc-llnl-pascal-2xP100-1xEDR.xml");
+  const Machine machine = LoadPublished("hwloc-llnl-pascal-2xP100-1xEDR.xml");
   const Nic& nic = Find(machine, "mlx5_0");
   EXPECT_EQ(nic.ports.at(0).fabric, Fabric::kInfiniBand);
   EXPECT_EQ(nic.position.switches, std::vector<std::string>{"0000:02:00.0"});
@@ -265,7 +265,8 @@ TEST(PublishedHwloc, PascalHasOneSwitchWhereBridgesAreThree) {
 
 TEST(PublishedHwloc, UlnaMixesInfinibandAndRoce) {
   TELEGRAD_SKIP_WITHOUT_PUBLISHED_FIXTURES();
-  const Machine machine = Load("hwloc-llnl-ulna-arm64-mixed-IB-RoCE.xml");
+  const Machine machine =
+      LoadPublished("hwloc-llnl-ulna-arm64-mixed-IB-RoCE.xml");
   EXPECT_EQ(machine.arch, "aarch64");
   for (const char* name : {"mlx5_0", "mlx5_3"}) {
     const Port& port = Find(machine, name).ports.at(0);
@@ -286,7 +287,7 @@ TEST(PublishedHwloc, UlnaMixesInfinibandAndRoce) {
 
 TEST(PublishedHwloc, G4dnHasEfaOnTheSecondPackage) {
   TELEGRAD_SKIP_WITHOUT_PUBLISHED_FIXTURES();
-  const Machine machine = Load("hwloc-aws-g4dn-metal-8xT4-EFA.xml");
+  const Machine machine = LoadPublished("hwloc-aws-g4dn-metal-8xT4-EFA.xml");
   const Nic& nic = Find(machine, "rdmap197s0");
   EXPECT_EQ(nic.ports.at(0).fabric, Fabric::kEfa);
   EXPECT_EQ(nic.ports[0].link_layer, LinkLayer::kUnknown);
@@ -296,7 +297,7 @@ TEST(PublishedHwloc, G4dnHasEfaOnTheSecondPackage) {
 
 TEST(PublishedHwloc, Dgx2JoinsGpusThroughNvswitches) {
   TELEGRAD_SKIP_WITHOUT_PUBLISHED_FIXTURES();
-  const Machine machine = Load("hwloc-dgx2-16xV100-nvlink.xml");
+  const Machine machine = LoadPublished("hwloc-dgx2-16xV100-nvlink.xml");
   ASSERT_EQ(machine.gpus.size(), 16u);
   EXPECT_TRUE(machine.nics.empty());
   std::map<std::string, int> gpus_of_switch;

@@ -21,7 +21,7 @@ using testing::HasGpu;
 using testing::IsOk;
 using testing::kGpu;
 
-constexpr size_t kElems = 229;  // chunks of 64: the last is not whole
+constexpr size_t kAccessElems = 229;  // chunks of 64: the last is not whole
 constexpr int kSteps = 50;
 
 struct Case {
@@ -54,7 +54,7 @@ class Job {
       device_.buffers = &lane->host_buffers();
     }
     const TensorSpec spec{
-        .name = "t", .num_elems = kElems, .dtype = test.dtype};
+        .name = "t", .num_elems = kAccessElems, .dtype = test.dtype};
     const auto plan =
         *MakeShardPlan(std::span(&spec, 1), 1, 64, test.compression);
     contributors_.push_back(
@@ -71,13 +71,13 @@ class Job {
   // Gradients grow half-way; codecs change twice.
   void Round(int step, Shown* shown) {
     for (size_t d = 0; d < 2; ++d) {
-      std::vector<float> grad(kElems);
-      for (size_t i = 0; i < kElems; ++i) {
+      std::vector<float> grad(kAccessElems);
+      for (size_t i = 0; i < kAccessElems; ++i) {
         grad[i] = GradOf(static_cast<int>(d), step, i) *
                   (step < kSteps / 2 ? 1.0f : 16.0f);
       }
       if (test_.has_nonfinite && step % 3 == 0) {
-        grad[step % kElems] = std::numeric_limits<float>::quiet_NaN();
+        grad[step % kAccessElems] = std::numeric_limits<float>::quiet_NaN();
         grad[70] = std::numeric_limits<float>::infinity();
       }
       contributors_[d]->Fill(grad);
@@ -261,7 +261,7 @@ TEST(OnDevice, RefusesWhatIsNotFinite) {
     compression.threshold = {ThresholdSpec::Kind::kAbsolute, 0.5f};
     compression.warmup_steps = 0;
     Job job({.compression = compression}, lane.get());
-    std::vector<float> grad(kElems);
+    std::vector<float> grad(kAccessElems);
     grad[200] = -std::numeric_limits<float>::infinity();
     job.contributor(0).Fill(grad);
     EXPECT_FALSE(job.contributor(0).Encode(0, 0).ok()) << type;
@@ -332,7 +332,7 @@ using OnDeviceDeathTest = ::testing::Test;
 
 TEST(OnDeviceDeathTest, EndsWhoReadsAGradientOnTheHost) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  const Buffer memory = MakeEmulatedBuffer(4 * kElems);
+  const Buffer memory = MakeEmulatedBuffer(4 * kAccessElems);
   Reach(memory.view()).data[12] = std::byte{1};
   EXPECT_DEATH(
       {
