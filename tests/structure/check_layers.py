@@ -46,6 +46,10 @@ GETENV_FILES = re.compile(
     r"^(trainer/main\.cc|trainer/options\.cc|perf/main\.cc|perf/options\.cc"
     r"|kernels/prefetch\.cc|python/c/job\.cc|transport/job/launchers/placement\.cc|transport/ucx/config\.cc|transport/collective/nccl/environment\.cc|topology/options\.cc|kvstore/program/server_main\.cc"
     r"|tests/.*)$")
+# What a machine has is looked at in topology, and decided there. Elsewhere /sys
+# is read for an error's text, and for how much memory a benchmark may take.
+SYSFS_FILES = re.compile(
+    r"^(topology/.*|tests/.*|trainer/gpu_faults\.cc|perf/network/push_pull_memory\.cc)$")
 # A layer's own table, and that of one of its folders.
 CONDITIONAL_FILES = re.compile(
     r"^([a-z]+/([a-z_]+/){0,2}registry\.cc|kernels/dispatch\.cc)$")
@@ -61,17 +65,20 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 CONDITIONAL = re.compile(
     r"^\s*#\s*(?:if|ifdef|ifndef|elif)\b.*\bTELEGRAD_(?:WITH|HAVE)_")
 GETENV = re.compile(r"(?<![\w.>])(?:std::|::)?(?:secure_)?getenv\s*\(")
+SYSFS = re.compile(r'"[^"\n]*(?<!/proc)(?<!/proc/)(?<!\w)/?sys/(?:class|bus|devices|module|kernel|fs)\b')
 TYPE = re.compile(r"(?:struct|class|enum class) ([A-Z]\w*)(?: final)?(?: : [^;]*)? \{")
 THROW = re.compile(r"\bthrow\b")
 
 
-def without_comments_and_strings(text):
+def without_comments_and_strings(text, keeps_strings=False):
     """The text with comments and the insides of literals blanked out."""
     pattern = re.compile(
         r'//[^\n]*|/\*.*?\*/|R"([^()\\ ]{0,16})\(.*?\)\1"'
         r'|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])\'(?:\\.|[^\'\\\n])+\'', re.S)
 
     def blank(match):
+        if keeps_strings and match.group()[0] != "/":
+            return match.group()
         return re.sub(r"[^\n]", " ", match.group())
 
     return pattern.sub(blank, text)
@@ -148,6 +155,12 @@ def check_file(root, path):
             yield number, "getenv", "the environment is read in main or options"
         if THROW.search(bare):
             yield number, "throw", "we throw nothing"
+    if SYSFS_FILES.match(path):
+        return
+    said = without_comments_and_strings(text, keeps_strings=True)
+    for number, line in enumerate(said.splitlines(), 1):
+        if SYSFS.search(line):
+            yield number, "sysfs", "topology looks at /sys and decides"
 
 
 def types_of(root, path):

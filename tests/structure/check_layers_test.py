@@ -23,6 +23,9 @@ CLEAN = {
     "transport/ucx/context.h": "#pragma once\n",
     "transport/ucx/registry.cc": "#if TELEGRAD_WITH_UCX\n#endif\n",
     "topology/plan.h": '#pragma once\n#include "base/a.h"\n',
+    "topology/detect/net.cc": 'Read("/sys/class/net");\n',
+    "base/poller.cc": '#include <sys/epoll.h>\n// as "/sys/class/net" says\n'
+                      'Read("/proc/sys/kernel/random/boot_id");\n',
     "kvstore/store.h": '#pragma once\n#include "compression/codec.h"\n'
                        '#include "transport/transport.h"\n',
     "kvstore/engine/chunk.h": '#pragma once\n#include "kvstore/store.h"\n',
@@ -117,6 +120,10 @@ PLANTED = {
         "getenv", "kvstore/b.cc", 'auto x = std::getenv("HOME");\n'),
     "getenv after a digit separator": (
         "getenv", "base/b.cc", 'int x = 1\'000; auto y = getenv("A"); int z = 1\'0;\n'),
+    "a look at /sys that could decide": (
+        "sysfs", "transport/ucx/b.cc", 'Read("/sys/class/infiniband");  // "a"\n'),
+    "a look at /sys behind a root": (
+        "sysfs", "kvstore/b.cc", 'Read(root / "sys/class/net");\n'),
     "throw": ("throw", "base/b.cc", "void F() { throw 1; }\n"),
     "throw after a comment": (
         "throw", "base/b.cc", "/* \" */ void F() { throw 1; } // \"\n"),
