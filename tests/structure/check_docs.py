@@ -52,11 +52,9 @@ MAX_COLUMNS = 100
 LONG_LINES = {
     "SECURITY.md": 1,
     "docs/benchmarks.md": 27,
-    "docs/codecs.md": 7,
     "docs/collectives.md": 3,
     "docs/doctor.md": 6,
     "docs/numbers.md": 15,
-    "docs/planner.md": 76,
     "docs/results/README.md": 2,
     "docs/results/accuracy.md": 2,
     "docs/results/exchange.md": 33,

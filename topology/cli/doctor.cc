@@ -220,7 +220,7 @@ void AddFlags(CLI::App& app, DoctorFlags& flags) {
       ->check(CLI::Range(0.1, 86400.0))
       ->capture_default_str();
   app.add_option("--calibration", flags.calibration,
-                 "Measured speeds of codecs (docs/planner.md), for T28");
+                 "Measured speeds of codecs (docs/calibration.md), for T28");
   app.add_option("--link-gbps", flags.link_gbps,
                  "The link's rate for T28; else the fastest card's")
       ->check(CLI::Range(0.0, 1e5));
