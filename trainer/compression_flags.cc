@@ -61,8 +61,10 @@ void AddPolicyFlags(CLI::App& app, TrainOptions& options,
                "measure the link, the cores and the codecs anew, whatever is "
                "kept in ~/.cache/telegrad")
       ->group(group);
-  app.add_option("--gc-guard", raw.guard,
-                 "on: a tensor whose codec harms goes dense; off: never")
+  app.add_option(
+         "--gc-guard", raw.guard,
+         "on: a tensor whose codec fails its health check goes dense; off: "
+         "never")
       ->capture_default_str()
       ->check(CLI::IsMember({"on", "off"}))
       ->group(group);

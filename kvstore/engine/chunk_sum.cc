@@ -70,11 +70,11 @@ absl::Status ChunkSum::CheckFormat(const PushRecord& push) const {
   }
   if (push.wish.scale != kNoScale && !IsScale(push.wish.scale)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("push with the wish for scale ", push.wish.scale));
+        absl::StrCat("push that proposes scale ", push.wish.scale));
   }
   if (!codings_.Knows(push.wish.mode)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "push with the wish for mode ", static_cast<int>(push.wish.mode),
+        "push that proposes mode ", static_cast<int>(push.wish.mode),
         " of a chunk with ", codings_.codecs().size(), " codecs"));
   }
   return absl::OkStatus();

@@ -79,7 +79,7 @@ void AddNetworkFlags(CLI::App& app, MemberFlags& options) {
       ->delimiter(',');
   app.add_flag("--resend", options.resend,
                "check messages and send again what is lost, repeated, "
-               "reordered or harmed, on networks that do that; alike on all "
+               "reordered or corrupted, on networks that do that; alike on all "
                "hosts");
   app.add_option("--tcp-congestion", options.tcp_congestion,
                  "congestion control of tcp's connections: cubic or what else "

@@ -109,7 +109,7 @@ absl::StatusOr<Calibration> GatherCodecs(KVStore& store,
           : CalibrationFromJson(all[0]);
   if (first.ok()) return Padded(*first, names);
   notes->push_back(absl::StrCat(
-      "no codec is reckoned with: the calibration of worker/0 cannot be read: ",
+      "no codec is predicted: the calibration of worker/0 cannot be read: ",
       absl::Utf8SafeCEscape(first.status().message().substr(0, 300))));
   return Calibration();
 }

@@ -65,10 +65,11 @@ void AddTransportFlags(CLI::App& app, NetworkOptions& options) {
                  "200us, none")
       ->capture_default_str();
   app.add_option("--fault", options.fault,
-                 "harm messages, to see that --check finds it: "
+                 "lose or corrupt messages, to see that --check finds it: "
                  "flip=0.01,seed=7");
   app.add_flag("--resend", options.resend,
-               "send again what is lost, repeated, reordered or harmed; alike "
+               "send again what is lost, repeated, reordered or corrupted; "
+               "alike "
                "on all ranks");
 }
 

@@ -105,7 +105,7 @@ absl::Status Endpoint::DriveUntil(const std::function<bool()>& is_done) {
       seen_ = num_events_;
     } else if (now >= deadline_) {
       return absl::DeadlineExceededError(
-          absl::StrCat("nothing heard of rank ", other_, " for ",
+          absl::StrCat("nothing received from rank ", other_, " for ",
                        ToSeconds(timeout_), " s"));
     }
   }

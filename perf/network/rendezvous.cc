@@ -46,7 +46,7 @@ absl::StatusOr<std::string> ReadFrame(FrameConnection& connection,
                      connection.Next(max_bytes));
     if (body.has_value()) return *std::move(body);
     if (!AwaitFile(connection.fd(), POLLIN, deadline)) {
-      return absl::DeadlineExceededError("nothing heard in time");
+      return absl::DeadlineExceededError("nothing received in time");
     }
     RETURN_IF_ERROR(connection.Read());
   }

@@ -49,7 +49,8 @@ const Case kWellFormed[] = {
     {"OtherPacking", kBad, "push", [](H& h, P&) { h.packing = 1; }},
     {"TwoContributors", kBad, "push", [](H& h, P&) { h.contributors = 2; }},
     {"AScaleWhereItIsFixed", kBad, "scale", [](H& h, P&) { h.scale = 3; }},
-    {"AWishOutOfRange", kBad, "wish", [](H& h, P&) { h.proposed_scale = 101; }},
+    {"AProposalOutOfRange", kBad, "proposes scale",
+     [](H& h, P&) { h.proposed_scale = 101; }},
     {"ACodeThatIsNone", kBad, "no code", [](H&, P& p) { p[0] = 0x40; }},
     {"AValueOutOfTurn", kBad, "value 3",
      [](H& h, P& p) {

@@ -148,7 +148,7 @@ TEST(CalibrateRun, CodecsThatCannotBeSentAreANoteForAll) {
     ASSERT_THAT(run, IsOk());
     EXPECT_THAT(run->agreed.codecs, IsEmpty());
     EXPECT_EQ(run->agreed.cores.value, 4);
-    EXPECT_THAT(run->notes, ElementsAre(StartsWith("no codec is reckoned")));
+    EXPECT_THAT(run->notes, ElementsAre(StartsWith("no codec is predicted")));
   });
 }
 

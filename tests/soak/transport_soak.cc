@@ -215,7 +215,7 @@ class FaultPhase {
   absl::Status Check() {
     if (server_.num_wrong > 0) return absl::DataLossError("a message is wrong");
     if (server_.num_heard < client_.num_taken) {
-      return absl::DataLossError("a message was taken and not heard");
+      return absl::DataLossError("a message was taken and not received");
     }
     // More while it warms up: what allocators keep for their contexts and
     // threads settles after some of them.

@@ -218,7 +218,7 @@ TEST_F(MultiRailReceiver, RefusesToHoldTooMuch) {
 TEST_F(MultiRailReceiver, HoldsNothingBeforeTheFirstMessage) {
   Greet();
   Give(0, {1, 1, 0}, "h", "1");
-  ExpectRefused("before the first was heard");
+  ExpectRefused("before the first was received");
 }
 
 // Parts of it come by both connections at once.
@@ -267,7 +267,7 @@ TEST_F(MultiRailReceiver, RefusesToBeHeardOfWhatItDidNotSend) {
     Pair pair;
     pair.Greet();
     ASSERT_THAT(pair.giver_.Send(pair.connections_[1], AckText(wrong)), IsOk());
-    pair.ExpectRefused("more was heard than was sent");
+    pair.ExpectRefused("more was received than was sent");
   }
 }
 

@@ -112,7 +112,7 @@ absl::Status Mesh::AwaitPeers(TimePoint deadline) {
     if (Clock::now() >= deadline) {
       return WithExitCode(ExitCode::kJoinTimeout,
                           absl::DeadlineExceededError(absl::StrCat(
-                              "group: rank ", rank(), " heard nothing from ",
+                              "group: rank ", rank(), " received nothing from ",
                               "rank ", ranks_.Missing(), " in time")));
     }
     context_->Progress(deadline);

@@ -27,7 +27,7 @@ absl::Status Mesh::CheckPeer(int rank) const {
 
 absl::Status Mesh::TimedOut(const std::string& awaited) {
   return absl::DeadlineExceededError(absl::StrCat(
-      agreement_.Now(), ": rank ", rank(), " heard nothing for ",
+      agreement_.Now(), ": rank ", rank(), " received nothing for ",
       ToSeconds(options_.timeout), " s while it waited for ", awaited));
 }
 

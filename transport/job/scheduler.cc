@@ -154,7 +154,7 @@ absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Start(
                            ": give --secret-file, or --insecure to accept that "
                            "anyone on that network may join")));
     }
-    LogWarning(what, ", as wished");
+    LogWarning(what, ", as asked for");
   }
   if (is_any) LogWarning("the scheduler listens on every network");
   ASSIGN_OR_RETURN(UniqueFd listener, Listen(address));

@@ -63,7 +63,7 @@ absl::Status SetCongestionControl(int socket, absl::string_view name) {
   return absl::InvalidArgumentError(
       absl::StrCat("congestion control \"", name, "\": ", std::strerror(errno),
                    "; this kernel has ", Available(),
-                   ", of which users other than root may take those in "
+                   "; users other than root may take those in "
                    "net.ipv4.tcp_allowed_congestion_control"));
 }
 

@@ -73,8 +73,8 @@ absl::Status AddFragment(const Whole& fragment, size_t fragment_bytes,
 absl::Status CheckWhole(const Whole& message) {
   if (message.is_whole()) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("a message within another, of which ", message.begun, " of ",
-                   message.payload_bytes, " bytes have begun"));
+      absl::StrCat("a message within another, which is at ", message.begun,
+                   " of ", message.payload_bytes, " bytes have begun"));
 }
 
 }  // namespace telegrad::bounce

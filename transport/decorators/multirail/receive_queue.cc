@@ -92,7 +92,7 @@ absl::StatusOr<Bytes> ReceiveQueue::Hold(Incoming& message, size_t index,
                                          size_t part_bytes) {
   if (heard_.weight == 0) {
     return absl::InvalidArgumentError(
-        "a message out of its turn before the first was heard");
+        "a message out of its turn before the first was received");
   }
   Held held = {.buffer = buffers_.Get(part_bytes), .size = part_bytes};
   // Buffers are at most four times as large as what is in them.

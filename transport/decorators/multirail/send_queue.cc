@@ -86,7 +86,7 @@ absl::Status SendQueue::TakeAck(ConstBytes header, size_t payload_bytes) {
   if (more >= kStale) return absl::OkStatus();
   if (more > next_sequence_ - known.messages || heard.weight > weight_begun_ ||
       heard.weight < known.weight) {
-    return absl::InvalidArgumentError("more was heard than was sent");
+    return absl::InvalidArgumentError("more was received than was sent");
   }
   known = heard;
   dispatch_();

@@ -67,7 +67,7 @@ bool IsAsk(ConstBytes header) {
 absl::StatusOr<uint32_t> ParseAsk(ConstBytes header, size_t payload_bytes) {
   if (!IsBare(header, payload_bytes) || !IsOfKind(header, kAskKind) ||
       LoadLittleEndian<uint64_t>(header.data + 8) != 0) {
-    return absl::InvalidArgumentError("no question for what was heard");
+    return absl::InvalidArgumentError("no question for what was received");
   }
   return LoadLittleEndian<uint32_t>(header.data + 4);
 }
@@ -79,7 +79,7 @@ bool IsAck(ConstBytes header) {
 absl::StatusOr<ReceivedSoFar> ParseAck(ConstBytes header,
                                        size_t payload_bytes) {
   if (!IsBare(header, payload_bytes) || !IsOfKind(header, kAckKind)) {
-    return absl::InvalidArgumentError("no count of what was heard");
+    return absl::InvalidArgumentError("no count of what was received");
   }
   return ReceivedSoFar{.messages = LoadLittleEndian<uint32_t>(header.data + 4),
                        .weight = LoadLittleEndian<uint64_t>(header.data + 8)};
