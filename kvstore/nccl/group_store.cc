@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "kernels/device_scope.h"
@@ -228,26 +229,28 @@ absl::Status GroupStore::CheckSpec(const TensorSpec& spec) const {
                    ": a store of type ", traits_.type, " is dense"));
 }
 
-Ticket GroupStore::PushPull(Key key, TensorViews grads, TensorViews outs, int) {
-  return Start(Kind::kPushPull, key, grads, outs);
+Ticket GroupStore::PushPull(Key key, TensorViews grads, TensorViews outs,
+                            int priority) {
+  return Start(Kind::kPushPull, key, grads, outs, priority);
 }
 
-Ticket GroupStore::Push(Key key, TensorViews grads, int) {
-  return Start(Kind::kPush, key, grads, {});
+Ticket GroupStore::Push(Key key, TensorViews grads, int priority) {
+  return Start(Kind::kPush, key, grads, {}, priority);
 }
 
-Ticket GroupStore::Pull(Key key, TensorViews outs, int) {
-  return Start(Kind::kPull, key, {}, outs);
+Ticket GroupStore::Pull(Key key, TensorViews outs, int priority) {
+  return Start(Kind::kPull, key, {}, outs, priority);
 }
 
-Ticket GroupStore::Broadcast(Key key, int root, TensorViews values, int) {
+Ticket GroupStore::Broadcast(Key key, int root, TensorViews values,
+                             int priority) {
   const absl::Status status = CheckRoot(root, 1);
   if (!status.ok()) return FinishedTicket(status);
-  return Start(Kind::kBroadcast, key, values, values);
+  return Start(Kind::kBroadcast, key, values, values, priority);
 }
 
 Ticket GroupStore::Start(Kind kind, Key key, TensorViews grads,
-                         TensorViews outs) {
+                         TensorViews outs, int priority) {
   MutexLock lock(&mutex_);
   if (!failure_.ok()) return FinishedTicket(failure_);
   absl::Status status = CheckKey(key, tensors_.size());
@@ -265,6 +268,7 @@ Ticket GroupStore::Start(Kind kind, Key key, TensorViews grads,
   auto op = std::make_shared<Op>();
   op->kind = kind;
   op->key = key;
+  op->priority = priority;
   op->grads.assign(grads.begin(), grads.end());
   op->outs.assign(outs.begin(), outs.end());
   op->devices_left = ranks_.size();
@@ -276,9 +280,22 @@ Ticket GroupStore::Start(Kind kind, Key key, TensorViews grads,
     if (const auto live = weak.lock()) Release(live);
   };
   tensor.active = op;
-  for (const auto& rank : ranks_) rank->ops.push_back(op);
+  waiting_.push_back(op);
   changed_.NotifyAll();
   return Ticket(op->ticket);
+}
+
+// Whether there was anything to begin: of what waits, the most urgent, for all
+// devices alike, as collectives come in one order.
+bool GroupStore::BeginNext() {
+  if (waiting_.empty()) return false;
+  const auto next = absl::c_max_element(
+      waiting_,
+      [](const auto& a, const auto& b) { return a->priority < b->priority; });
+  for (const auto& rank : ranks_) rank->ops.push_back(*next);
+  waiting_.erase(next);
+  changed_.NotifyAll();
+  return true;
 }
 
 // What has not begun does nothing; what has is waited for.
@@ -302,7 +319,7 @@ void GroupStore::RunRank(size_t index) {
     bool runs = false;
     {
       MutexLock lock(&mutex_);
-      while (rank.ops.empty() && !is_closed_) {
+      while (rank.ops.empty() && !BeginNext() && !is_closed_) {
         changed_.WaitUntil(&mutex_, Clock::now() + std::chrono::seconds(60));
       }
       if (rank.ops.empty()) break;

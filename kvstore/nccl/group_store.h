@@ -20,9 +20,8 @@ namespace telegrad {
 // The devices of one process as the ranks of a collective group: MXNet's
 // `nccl`. Views are memory of these devices. Sums are dense, of float32 and the
 // group's, in its order; nothing is encoded and no optimizer runs. Each device
-// has a thread that does all operations in the order in which they were
-// started, which no priority changes. Public methods are thread-safe after
-// Init.
+// has a thread that does one operation after the other, all in the same order.
+// Public methods are thread-safe after Init.
 class GroupStore : public KVStore, private CodecControl {
  public:
   // Of "nccl" GPUs 0 to num_devices - 1; of "host" so many of the CPU, for
@@ -63,6 +62,7 @@ class GroupStore : public KVStore, private CodecControl {
   struct Op {
     Kind kind = Kind::kPush;
     Key key = 0;
+    int priority = 0;
     std::vector<TensorView> grads = {};  // by device; none: nothing is pushed
     std::vector<TensorView> outs = {};   // as well
     // Of those below the store's mutex guards each.
@@ -94,7 +94,9 @@ class GroupStore : public KVStore, private CodecControl {
   absl::Status Open();
   absl::Status OpenRank(size_t index, const AddressExchange& exchange);
   absl::Status CheckSpec(const TensorSpec& spec) const;
-  Ticket Start(Kind kind, Key key, TensorViews grads, TensorViews outs);
+  Ticket Start(Kind kind, Key key, TensorViews grads, TensorViews outs,
+               int priority);
+  bool BeginNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Release(const std::shared_ptr<Op>& op);
   void RunRank(size_t index);
   absl::Status RunOp(size_t index, const Op& op, Tensor& tensor);
@@ -116,6 +118,8 @@ class GroupStore : public KVStore, private CodecControl {
   mutable Mutex mutex_;
   CondVar changed_;
   std::vector<std::unique_ptr<Tensor>> tensors_ ABSL_GUARDED_BY(mutex_);
+  // What no device has begun, in the order in which it came.
+  std::vector<std::shared_ptr<Op>> waiting_ ABSL_GUARDED_BY(mutex_);
   bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
 };

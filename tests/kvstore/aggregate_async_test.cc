@@ -17,6 +17,7 @@ using testing::IsOk;
 using testing::StatusIs;
 
 constexpr size_t kAsyncElems = 5;
+constexpr int32_t kAsyncPriority = -3;
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
 // One chunk whose weights grow by what is pushed, and its workers' frames.
@@ -28,6 +29,7 @@ class AsyncChunk : public AnswerSink {
     uint64_t step;
     uint16_t ahead;
     int16_t scale;
+    int32_t priority;
     std::vector<float> payload;
   };
 
@@ -70,6 +72,7 @@ class AsyncChunk : public AnswerSink {
   PushHeader Header(uint64_t step) const {
     PushHeader push;
     push.step = step;
+    push.priority = kAsyncPriority;
     push.payload_bytes = 4 * kAsyncElems;
     push.format = {.codec = static_cast<uint8_t>(CodecId::kNone),
                    .codec_version = 1,
@@ -98,6 +101,7 @@ class AsyncChunk : public AnswerSink {
                      .step = answer.step,
                      .ahead = answer.contributors,
                      .scale = answer.result.chunk.record.settings.scale,
+                     .priority = answer.priority,
                      .payload = {from, from + payload.size / 4}});
   }
   std::vector<Sent> Take() { return std::exchange(sent_, {}); }
@@ -121,6 +125,7 @@ TEST(AsyncAggregator, AnswersEachPushAtOnceWithWhatAllHaveMade) {
   ASSERT_EQ(sent.size(), 3u);
   EXPECT_EQ(sent[0].worker, 0);
   EXPECT_EQ(sent[0].type, FrameType::kReply);
+  EXPECT_EQ(sent[0].priority, kAsyncPriority);
   EXPECT_EQ(sent[0].payload, std::vector<float>(kAsyncElems, 1));
   EXPECT_EQ(sent[1].payload, std::vector<float>(kAsyncElems, 2));
   EXPECT_EQ(sent[1].step, 1u);

@@ -160,6 +160,21 @@ TEST_F(Round, AddsUncompressedGradientsInRankOrder) {
   EXPECT_EQ(std::memcmp(bytes.data(), &expected, 4), 0);
 }
 
+TEST_F(Round, AnswersWithTheWorkersOwnPriorities) {
+  Make("2bit", ReplyMode::kSum);
+  for (int worker = 0; worker < kWorkers; ++worker) {
+    FrameHeader header = Header();
+    header.priority = 10 - 20 * worker;
+    Push(worker, header, Payload(worker, 0));
+  }
+  Finish();
+  EXPECT_THAT(priorities_,
+              ::testing::ElementsAre(std::pair(0, 10), std::pair(1, -10),
+                                     std::pair(2, -30)));
+  ASSERT_THAT(rounds_->OnPull(1, {.step = 1, .priority = 4}, *this), IsOk());
+  EXPECT_EQ(priorities_[1], 4);
+}
+
 // Nothing of a header that is refused stays.
 TEST_F(Round, KeepsThePackingOpenAfterAPushThatIsRefused) {
   const Codec* codec = *FindCodec("2bit");

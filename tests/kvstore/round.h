@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -119,6 +120,7 @@ class Round : public ::testing::Test, public AnswerSink {
     const ConstBytes payload = answer.result.chunk.payload;
     answers_.emplace_back(payload.data, payload.data + payload.size);
     last_ = answer.result.chunk.record;
+    priorities_[answer.worker] = answer.priority;
     if (answer.type == FrameType::kAgree) agreed_ = last_.settings.scale;
   }
 
@@ -141,6 +143,7 @@ class Round : public ::testing::Test, public AnswerSink {
   std::optional<int16_t> agreed_;
   ReplyFormat format_ = ReplyFormat::kDense;
   ReplyRecord last_;
+  std::map<int, int32_t> priorities_;  // of answers, by worker
 };
 
 }  // namespace telegrad::testing

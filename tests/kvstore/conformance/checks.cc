@@ -251,7 +251,7 @@ std::string CheckCodecSwitch(const StoreKind& traits, const Wrap& wrap) {
 std::string CheckNonFinite(const StoreKind& traits, const Wrap& wrap) {
   std::string found;
   for (const NonFinitePolicy policy :
-       {NonFinitePolicy::kError, NonFinitePolicy::kZero,
+       {NonFinitePolicy::kError, NonFinitePolicy::kSkip, NonFinitePolicy::kZero,
         NonFinitePolicy::kPropagate}) {
     for (const char* type : {"none", "2bit"}) {
       StoreSetup setup = {.tensors = {{"a", 70}}};
@@ -268,7 +268,8 @@ std::string CheckNonFinite(const StoreKind& traits, const Wrap& wrap) {
             const std::vector<TensorView> views = ViewsOf(memory);
             const absl::Status status =
                 party.store.PushPull(0, views, views, 0).Wait(Soon());
-            if (policy == NonFinitePolicy::kError) {
+            // Who skips asks before it pushes.
+            if (policy <= NonFinitePolicy::kSkip) {
               findings.Expect(ExitCodeOf(status) == ExitCode::kNumericFault,
                               "no numeric fault: " + status.ToString());
               return;
@@ -378,6 +379,7 @@ std::vector<NamedCheck> AllChecks() {
           {"CodecMeans", CheckCodecMeans, kNeedsSums, kNeedsCodecs},
           {"Halves", CheckHalves, kNeedsSums},
           {"Order", CheckOrder, kNeedsSums, kNeedsCodecs},
+          {"Priorities", CheckPriorities},
           {"Values", CheckValues},
           {"Broadcast", CheckBroadcast},
           {"LateKeys", CheckLateKeys, kNeedsSums},

@@ -174,6 +174,8 @@ std::string CheckSums(const StoreKind& traits, const Wrap& wrap);
 std::string CheckCancel(const StoreKind& traits, const Wrap& wrap);
 // cancel_checks.cc, as CheckCancel.
 std::string CheckTimeout(const StoreKind& traits, const Wrap& wrap);
+// priority_check.cc.
+std::string CheckPriorities(const StoreKind& traits, const Wrap& wrap);
 // halves_check.cc.
 std::string CheckHalves(const StoreKind& traits, const Wrap& wrap);
 // optimizer_checks.cc.
