@@ -10,8 +10,10 @@
 
 #include "base/exit_code.h"
 #include "base/network_device.h"
+#include "base/socket.h"
 #include "tests/kvstore/cluster.h"
 #include "tests/topology/plan_machines.h"
+#include "transport/check_transport.h"
 
 namespace telegrad {
 namespace {
@@ -75,6 +77,85 @@ TEST(AutoTransport, IsTcpForAllWhereOneHostHasNothingElse) {
   EXPECT_THAT(server.get(), IsOk());
 }
 
+// A worker and a server on two machines, "a" and "b", which look as `see` says.
+void BetweenMachines(const std::string& transport,
+                     const std::function<Machine(const std::string&)>& see,
+                     const std::function<void(KVStore&)>& body) {
+  ClusterConfig config = testing::Job(1);
+  config.secret = *Secret::Derive(std::string(32, 's'), "local");
+  testing::Cluster cluster(config);
+  const auto on = [&](const std::string& host) {
+    DistOptions options = cluster.Options();
+    options.transport = {};
+    options.transport.name = transport;
+    // Else a peer of this host is reached by its memory.
+    if (transport == "tcp") options.transport.tls = "tcp";
+    options.transport.bind_address = OwnAddress();
+    options.has_auto_connections = true;
+    options.on_fatal = nullptr;
+    options.look = [&see, host] {
+      return MachineReport{.host = host, .boot_id = "1", .machine = see(host)};
+    };
+    return options;
+  };
+  auto server = std::async(std::launch::async,
+                           [&] { return RunServer({.job = on("b")}); });
+  testing::Worker store(on("a"));
+  std::vector<Buffer> values = cluster.MakeValues(0);
+  ASSERT_THAT(cluster.Init(store, values), IsOk());
+  const Bytes view = values[0].view();
+  EXPECT_THAT(store->PushPull(0, view, view, 0).Wait(Soon()), IsOk());
+  body(*store);
+  store->Close();
+  EXPECT_THAT(server.get(), IsOk());
+}
+
+// What one fact changes is seen in what UCX was given to open.
+TEST(AutoTransport, OpensTheCardsAndTheGidRowThatTheMachinesHave) {
+  if (OwnAddress().empty()) GTEST_SKIP() << "no address but loopback";
+  TransportOptions ucx;
+  ucx.name = "ucx";
+  if (!CheckTransport(ucx).ok()) GTEST_SKIP() << CheckTransport(ucx);
+  const auto opened = [](const std::function<void(Machine&)>& change) {
+    std::string details;
+    BetweenMachines(
+        "auto",
+        [&change](const std::string& host) {
+          Machine machine = TestMachine(host, 0, 2, Fabric::kRoceV2, 100);
+          for (Nic& nic : machine.nics) {
+            nic.ports[0].net_interface = *DeviceOfAddress(OwnAddress());
+          }
+          change(machine);
+          return machine;
+        },
+        [&details](KVStore& store) {
+          details = store.link()->transport_details();
+        });
+    return details;
+  };
+  using ::testing::AllOf;
+  using ::testing::Not;
+  using ::testing::StartsWith;
+  EXPECT_THAT(opened([](Machine&) {}),
+              AllOf(StartsWith("ucx: "), HasSubstr("mlx5_0:1,mlx5_1:1"),
+                    HasSubstr("UCX_IB_GID_INDEX=3")));
+  EXPECT_THAT(opened([](Machine& machine) {
+                machine.nics[0].ports[0].state.value = 1;  // down
+              }),
+              AllOf(StartsWith("ucx: "), HasSubstr("mlx5_1:1"),
+                    Not(HasSubstr("mlx5_0"))));
+  EXPECT_THAT(opened([](Machine& machine) {
+                for (Nic& nic : machine.nics) {
+                  nic.ports[0].chosen_gid.value = 5;
+                }
+              }),
+              HasSubstr("UCX_IB_GID_INDEX=5"));
+  EXPECT_THAT(opened([](Machine& machine) {
+                machine.capabilities.memlock_bytes.value = 1 << 20;
+              }),
+              AllOf(StartsWith("tcp: "), Not(HasSubstr("mlx5"))));
+}
+
 // A member that cannot do what another was told ends the job for all.
 TEST(AutoTransport, EndsAllWithWhoCannotFollow) {
   testing::Cluster cluster(testing::Job(2));
@@ -98,14 +179,14 @@ TEST(AutoTransport, EndsAllWithWhoCannotFollow) {
   EXPECT_EQ(ExitCodeOf(server.get()), ExitCode::kMismatch);
 }
 
-// Sockets of this process to the address that has most of them.
-int MostSocketsToOnePeer() {
+// Sockets of this process to the address that has most of them, but for `port`.
+int MostSocketsToOnePeer(int port = 0) {
   std::map<std::string, int> peers;
   for (int fd = 0; fd < 1024; ++fd) {
     sockaddr_in peer{};
     socklen_t size = sizeof(peer);
     if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) != 0 ||
-        peer.sin_family != AF_INET) {
+        peer.sin_family != AF_INET || ntohs(peer.sin_port) == port) {
       continue;
     }
     ++peers[std::string(reinterpret_cast<const char*>(&peer), sizeof(peer))];
@@ -139,6 +220,28 @@ TEST(GivenPlan, OfConnectionsIsObeyed) {
                 ::testing::Contains(HasSubstr("--plan p.json")));
     store->Close();
     EXPECT_THAT(server.get(), IsOk());
+  }
+}
+
+TEST(AutoConnections, FollowTheRateOfTheInterface) {
+  if (OwnAddress().empty()) GTEST_SKIP() << "no address but loopback";
+  for (const auto& [gbps, connections] :
+       {std::pair<double, int>{10, 1}, {100, 4}}) {
+    BetweenMachines(
+        "tcp",
+        [rate = gbps](const std::string& host) {
+          Machine machine = TestMachine(host, 0, 1, Fabric::kEthernet, rate);
+          machine.interfaces.push_back({.name = *DeviceOfAddress(OwnAddress()),
+                                        .kind = NetInterface::Kind::kPhysical,
+                                        .gbps = {.value = rate}});
+          return machine;
+        },
+        [count = connections](KVStore& store) {
+          const auto scheduler =
+              ParseHostPort(store.group().options().scheduler_address);
+          ASSERT_THAT(scheduler, IsOk());
+          EXPECT_EQ(MostSocketsToOnePeer(scheduler->port), count);
+        });
   }
 }
 
