@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdio>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -92,6 +93,22 @@ inline std::string Explain(const CLI::App& app, const std::string& said) {
                                                  "INT") != std::string::npos;
   return name + ": '" + said.substr(end + 3) + "' is not a " +
          (is_whole ? "whole number" : "number");
+}
+
+// What is wrong with the first of `names` that was given an empty value, as by
+// a shell's variable that is not set; empty: nothing.
+inline std::string ExplainEmpty(const CLI::App& app,
+                                std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    const CLI::Option* const option = app.get_option_no_throw(name);
+    if (option == nullptr) continue;
+    const std::vector<std::string>& given = option->results();
+    if (std::find(given.begin(), given.end(), "") != given.end()) {
+      return std::string(name) +
+             " '' names nothing: give it a value, or leave it out";
+    }
+  }
+  return "";
 }
 
 // What a program ends with whose command line cannot be read: 0 after --help

@@ -14,6 +14,7 @@
 #include "transport/decorators/bounce/bounce_transport.h"
 #include "transport/decorators/bounce/reassembly_transport.h"
 #include "transport/decorators/emulation/emulation_transport.h"
+#include "transport/decorators/fault/fault_spec.h"
 #include "transport/decorators/fault/fault_transport.h"
 #include "transport/decorators/multirail/multirail_transport.h"
 #include "transport/decorators/resend/resend_transport.h"
@@ -216,6 +217,9 @@ absl::Status CheckTransport(const TransportOptions& options) {
   }
   for (const std::string& rail : options.rails) {
     RETURN_IF_ERROR(AddressOrDevice(rail).status());
+  }
+  if (!options.fault.empty()) {
+    RETURN_IF_ERROR(fault::ParseSpec(options.fault).status());
   }
   return entry->check == nullptr ? absl::OkStatus() : entry->check(options);
 }

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "base/command_line.h"
 #include "base/of_flag.h"
 #include "base/status_macros.h"
 #include "kvstore/connections.h"
@@ -117,6 +118,9 @@ void AddMemberFlags(CLI::App& app, MemberFlags& flags) {
 
 absl::Status FinishMemberFlags(const CLI::App& app, MemberFlags& flags) {
   flags.has_servers = app.count("--servers") > 0;
+  const std::string empty = ExplainEmpty(
+      app, {"--secret-file", "--plan", "--scheduler", "--link", "--bind"});
+  if (!empty.empty()) return absl::InvalidArgumentError(empty);
   ASSIGN_OR_RETURN(flags.link_spec,
                    OfFlag("--link", flags.link, ParseLink(flags.link)));
   if (!flags.plan.empty()) {

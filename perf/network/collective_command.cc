@@ -4,10 +4,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/of_flag.h"
 #include "base/status_macros.h"
 #include "perf/network/collective_cases.h"
 #include "perf/network/command.h"
 #include "perf/network/commands.h"
+#include "perf/network/launch.h"
 #include "perf/network/report.h"
 #include "topology/profiles.h"
 #include "transport/collective/choose.h"
@@ -186,6 +188,26 @@ absl::Status SettleAlgorithm(Options& options) {
   return absl::OkStatus();
 }
 
+// What no rank could do, before any starts.
+absl::Status CheckOptions(const Options& options, const CollectiveCase& which) {
+  ASSIGN_OR_RETURN(const CollectiveAlgorithm algorithm,
+                   OfFlag("--algorithm", options.algorithm,
+                          ParseCollectiveAlgorithm(options.algorithm)));
+  RETURN_IF_ERROR(
+      OfFlag("--algorithm", options.algorithm,
+             collective::Choose(OperationOf(which), algorithm, 0, {}))
+          .status());
+  ASSIGN_OR_RETURN(const Dtype type, ParseType(options.type));
+  RETURN_IF_ERROR(CountsOf(options, which, type).status());
+  ASSIGN_OR_RETURN(const bool starts_all, StartsAll(options.network));
+  const int ranks = options.network.ranks;  // else the launcher's
+  if (options.root >= 0 && (options.root < ranks || !starts_all)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--root ", options.root, ": ranks are 0 to ", ranks - 1));
+}
+
 absl::Status RunCollective(const Options& options, const CollectiveCase& which,
                            Rank& rank) {
   const NetworkOptions& network = options.network;
@@ -255,6 +277,7 @@ void Add(CLI::App& app, int& exit_code, const CollectiveCase& which) {
         if (which.kind == CollectiveKind::kAllreduce) {
           RETURN_IF_ERROR(SettleAlgorithm(*options));
         }
+        RETURN_IF_ERROR(CheckOptions(*options, which));
         return RunRanks(options->network, words,
                         [&](const NetworkOptions& network, Rank& rank) {
                           Options mine = *options;

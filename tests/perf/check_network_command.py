@@ -53,30 +53,50 @@ def check_row(row, command, transport):
         assert row["messages_per_s"] > 0, row
 
 
-def check_refused(program, transport):
+# command -> code, words of the one line, flags.
+REFUSED = {
+    "allreduce": (
+        (2, ["--algorithm x: ", "ring"], "--algorithm", "x"),
+        (2, ["--algorithm chain: ", "auto, recursive_doubling, ring"],
+         "--algorithm", "chain"),
+        (2, ['--datatype "x"', "bfloat16"], "--datatype", "x"),
+        (2, ["'nonet'", "vgg16"], "--profile", "nonet")),
+    "barrier": (
+        (2, ["has auto, dissemination\n"], "--algorithm", "ring"),),
+    "broadcast": (
+        (2, ["--root 2: ", "0 to 1"], "--root", "2"),
+        (2, ["--root -1: "], "--root", "-1")),
+    "bandwidth": (
+        (2, ["drop=2", "[0, 1]"], "--fault", "drop=2"),
+        (2, ["known are drop"], "--fault", "lose=1")),
+    "pushpull": (
+        (32, ["64 workers on this host with --check"], "--workers", "64",
+         "--servers", "1", "--check", "--size", "1024G"),
+        (2, ["'nonet'", "vgg16"], "--profile", "nonet"),
+        (2, ["--gc-threshold has no effect"], "--gc-threshold", "1"),
+        (2, ["--gc-type 3bit: ", "2bit"], "--gc-type", "3bit"),
+        (2, ["no flag '--sizes'; did you mean --size?",
+             "telegrad-perf pushpull --help"], "--sizes", "4K"),
+        (2, ["--workers", "1 to 512", "pushpull --help"], "--workers", "0"),
+        (2, ["'locl'", "dist_sync"], "--kv-store", "locl"),
+        (2, ["leave --workers out", "--devices"], "--kv-store", "local",
+         "--workers", "2"),
+        (2, ["leave --servers out"], "--kv-store", "device", "--servers", "1"),
+        (2, ["leave --check out"], "--kv-store", "dist_async", "--check"),
+        (2, ["--max-staleness is for dist_async"], "--max-staleness", "2"),
+        (2, ["--memory cuda"], "--kv-store", "nccl"),
+        (2, ["smoke", "tcp"], "--transport", "smoke"),
+        (2, ["tls", "bogus"], "--transport", "tcp", "--tls", "bogus")),
+}
+
+
+def check_refused(program, command, transport):
     """What cannot be is said once, before other ranks start; so is more memory
     than any machine has."""
-    for code, words, *flags in (
-            (32, ["64 workers on this host with --check"], "--workers", "64",
-             "--servers", "1", "--check", "--size", "1024G"),
-            (2, ["'nonet'", "vgg16"], "--profile", "nonet"),
-            (2, ["--gc-threshold has no effect"], "--gc-threshold", "1"),
-            (2, ["--gc-type 3bit: ", "2bit"], "--gc-type", "3bit"),
-            (2, ["no flag '--sizes'; did you mean --size?",
-                 "telegrad-perf pushpull --help"], "--sizes", "4K"),
-            (2, ["--workers", "1 to 512", "pushpull --help"], "--workers", "0"),
-            (2, ["'locl'", "dist_sync"], "--kv-store", "locl"),
-            (2, ["leave --workers out", "--devices"], "--kv-store", "local",
-             "--workers", "2"),
-            (2, ["leave --servers out"], "--kv-store", "device", "--servers", "1"),
-            (2, ["leave --check out"], "--kv-store", "dist_async", "--check"),
-            (2, ["--max-staleness is for dist_async"], "--max-staleness", "2"),
-            (2, ["--memory cuda"], "--kv-store", "nccl"),
-            (2, ["smoke", "tcp"], "--transport", "smoke"),
-            (2, ["tls", "bogus"], "--transport", "tcp", "--tls", "bogus")):
+    for code, words, *flags in REFUSED.get(command, ()):
         if "--transport" not in flags:
             flags += ["--transport", transport.split(":")[0]]
-        wrong = subprocess.run([program, "pushpull", *flags], text=True,
+        wrong = subprocess.run([program, command, *flags], text=True,
                                capture_output=True, timeout=60, check=False)
         assert wrong.returncode == code, wrong
         assert all(word in wrong.stderr for word in words), wrong
@@ -137,7 +157,7 @@ def main():
                 "allreduce", 0, 2), row
     if command == "pushpull":
         check_types(program, arguments(command, transport)[:-4], environment)
-        check_refused(program, transport)
+    check_refused(program, command, transport)
     wrong = subprocess.run(
         [program, command, "--timeout", "5"], capture_output=True, text=True,
         timeout=60, check=False, env=environment)

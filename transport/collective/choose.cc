@@ -120,7 +120,8 @@ absl::StatusOr<CollectiveAlgorithm> Choose(Operation operation,
     return absl::InvalidArgumentError(
         absl::StrCat(Describe({.operation = operation, .algorithm = asked}),
                      ": this collective has auto, ", ToString(entry.small),
-                     ", ", ToString(entry.large)));
+                     entry.small == entry.large ? "" : ", ",
+                     entry.small == entry.large ? "" : ToString(entry.large)));
   }
   return absl::InternalError("no such collective");
 }
