@@ -10,7 +10,7 @@
 
 namespace telegrad {
 
-// A number that the planner reckons with, and how far it can be relied on.
+// A number that the planner predicts with, and how far it can be relied on.
 struct Figure {
   double value = 0;   // 0: not known
   double spread = 0;  // relative: 0.1 is +-10 %

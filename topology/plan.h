@@ -145,7 +145,7 @@ struct Decision {
     kCards,
     kMemory,
     kAggregation,
-    kLink,  // the rate that is reckoned with
+    kLink,  // the rate that is predicted with
     kHierarchy,
     kTierOne,  // of worker processes
     kCodec,

@@ -24,7 +24,7 @@ namespace telegrad {
 absl::Status ParseAllowedCodecs(absl::string_view flag, absl::string_view list,
                                 CompressionConfig& gc);
 
-// The codecs that `auto` of `compression` reckons with, each once.
+// The codecs that `auto` of `compression` predicts, each once.
 std::vector<std::string> CodecsToMeasure(const CodecControl& codecs,
                                          const CompressionConfig& compression);
 

@@ -114,7 +114,7 @@ absl::StatusOr<Calibration> GatherCodecs(KVStore& store,
   return Calibration();
 }
 
-// What all reckon with; texts and spreads are each worker's own.
+// What all predict with; texts and spreads are each worker's own.
 void Agree(const Figure& slowest, Figure* figure) {
   *figure = {.value = slowest.value,
              .spread = slowest.value > 0 ? kSpread : 0,

@@ -41,7 +41,7 @@ struct RunCalibration {
 // Measures this worker's cores and codecs (a tenth of a second or two each) or
 // finds them in the cache, then its device's, and takes the slowest worker's.
 // All workers call it at the same time, after Init, with the same codecs. A
-// codec that cannot be measured, or not be reckoned with for so many workers,
+// codec that cannot be measured, or not be predicted for so many workers,
 // is a note; so are all where what worker 0 knows of them cannot be sent or
 // read. Errors are the store's, and InvalidArgument for numbers that a worker
 // sent.

@@ -147,7 +147,7 @@ def measure(point, options, build):
             if plan["error"] or max(plan["seconds"], default=0) > LONG_S:
                 continue
             warmup, iterations = steps_of(plan["predicted_s"])
-            # A node has the cores that it was reckoned with.
+            # A node has the cores that it was predicted with.
             run = Run(build, point["profile"], iterations,
                       cores=have_a_core(nodes))
             contestant = contestants.Telegrad(

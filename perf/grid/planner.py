@@ -62,7 +62,7 @@ def outputs_beside(words, count, has_a_core):
 
 def slowest(entries):
     """Of nodes' entries of the same calibration: each figure of the one that is
-    slowest in it, as the workers of a run reckon. A process has the memory that
+    slowest in it, as the workers of a run do. A process has the memory that
     it gets, which on a virtual machine may be a third slower than another's."""
     merged = dict(entries[0])
     for name, figure_of_first in entries[0].items():

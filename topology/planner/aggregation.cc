@@ -10,9 +10,9 @@ constexpr int kManyMachines = 8;
 
 }  // namespace
 
-Aggregation DenseAggregation(const Prospect& prospect, double step_bytes,
+Aggregation DenseAggregation(const Estimate& estimate, double step_bytes,
                              std::string* why) {
-  const ClusterCost& cluster = prospect.cluster;
+  const ClusterCost& cluster = estimate.cluster;
   if (cluster.servers > 0) {
     const double share = static_cast<double>(cluster.servers) / cluster.workers;
     *why = absl::StrFormat("%d servers have %g of the workers' bandwidth",
@@ -23,7 +23,7 @@ Aggregation DenseAggregation(const Prospect& prospect, double step_bytes,
     *why = "one machine";
     return Aggregation::kLocal;
   }
-  if (prospect.rates_differ) {
+  if (estimate.rates_differ) {
     *why =
         "the machines' rates differ by more than 1.5; a ring runs at the "
         "slowest";

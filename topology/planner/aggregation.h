@@ -7,7 +7,7 @@
 namespace telegrad {
 
 // How gradients of `step_bytes` are summed as they are, and why.
-Aggregation DenseAggregation(const Prospect& prospect, double step_bytes,
+Aggregation DenseAggregation(const Estimate& estimate, double step_bytes,
                              std::string* why);
 
 // The same with a codec, where `dense` is without: codes of constant width that

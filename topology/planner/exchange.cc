@@ -54,25 +54,25 @@ struct Option {
 class Chooser {
  public:
   Chooser(const Calibration& calibration, const PlanRequest& request,
-          const Prospect& prospect, Plan* plan)
+          const Estimate& estimate, Plan* plan)
       : calibration_(calibration),
         request_(request),
-        prospect_(prospect),
+        estimate_(estimate),
         plan_(*plan),
-        hopeful_(prospect) {
+        hopeful_(estimate) {
     // The corner of all spreads in which compression pays least.
-    hopeful_.cluster.bytes_per_s *= 1 + prospect.link_spread;
-    hopeful_.cluster.reduce_elems_per_s *= 1 + prospect.reduce_spread;
+    hopeful_.cluster.bytes_per_s *= 1 + estimate.link_spread;
+    hopeful_.cluster.reduce_elems_per_s *= 1 + estimate.reduce_spread;
     why_ = request_.aggregation.by;
     dense_aggregation_ =
         IsFixed() ? request_.aggregation.value
-                  : DenseAggregation(prospect_, 4.0 * num_elems(), &why_);
+                  : DenseAggregation(estimate_, 4.0 * num_elems(), &why_);
   }
 
   absl::Status Choose() {
     ReadGiven();
-    const Option dense = With({}, prospect_);
-    const Option base = With(given_, prospect_);
+    const Option dense = With({}, estimate_);
+    const Option base = With(given_, estimate_);
     Option best = base;
     RETURN_IF_ERROR(IsAllGiven() ? TellGiven(kGiven)
                                  : ChooseCodec(base, &best));
@@ -91,7 +91,7 @@ class Chooser {
     plan_.exposed_s = best.times.exposed_s;
     plan_.comm_dense_s = dense.times.comm_s;
     const absl::Status advised =
-        IsFixed() ? Advise(calibration_, prospect_, &plan_) : absl::OkStatus();
+        IsFixed() ? Advise(calibration_, estimate_, &plan_) : absl::OkStatus();
     for (size_t i = 0; i < plan_.tensors.size(); ++i) {
       if (!IsOpen(i)) plan_.tensors[i].codec = request_.tensor_codecs[i];
     }
@@ -121,9 +121,9 @@ class Chooser {
       if (name.empty() || name == "none" || given_.contains(name)) continue;
       const CodecFigures* figures = calibration_.FindCodec(name);
       if (figures == nullptr) continue;
-      const auto cost = CostOf(*figures, prospect_.cluster);
+      const auto cost = CostOf(*figures, estimate_.cluster);
       if (cost.ok()) given_[name] = *cost;
-      // Else its tensors are reckoned as dense.
+      // Else its tensors count as dense.
     }
   }
 
@@ -157,12 +157,12 @@ class Chooser {
     return tensors;
   }
 
-  Option With(const Costs& given, const Prospect& prospect) const {
+  Option With(const Costs& given, const Estimate& estimate) const {
     Option option{.aggregation = AggregationOf(given)};
     const Pipelines pipelines =
-        PipelinesOf(option.aggregation, prospect.cluster, given);
+        PipelinesOf(option.aggregation, estimate.cluster, given);
     option.tensors = GivenTensors(pipelines);
-    option.times = PredictTimes(pipelines, option.tensors, prospect);
+    option.times = PredictTimes(pipelines, option.tensors, estimate);
     return option;
   }
 
@@ -171,23 +171,23 @@ class Chooser {
   // A codec for tensors that were given none. `tensors`: who gets it; null: by
   // `which`.
   Option With(const CodecFigures& figures, const CodecCost& cost,
-              const Prospect& prospect, Which which,
+              const Estimate& estimate, Which which,
               const std::vector<TensorPlan>* tensors = nullptr) const {
     Costs costs = given_;
     costs[figures.name] = cost;
     Option option{.codec = figures.name, .aggregation = AggregationOf(costs)};
     const Pipelines pipelines =
-        PipelinesOf(option.aggregation, prospect.cluster, costs);
+        PipelinesOf(option.aggregation, estimate.cluster, costs);
     option.tensors =
         tensors != nullptr ? *tensors : Assign(figures.name, pipelines, which);
-    option.times = PredictTimes(pipelines, option.tensors, prospect);
+    option.times = PredictTimes(pipelines, option.tensors, estimate);
     option.break_even_gbps = BreakEvenGbps(option.aggregation, cost);
     return option;
   }
 
   double BreakEvenGbps(Aggregation aggregation, const CodecCost& cost) const {
     return BreakEvenBytesPerS(dense_aggregation_, aggregation,
-                              prospect_.cluster, cost,
+                              estimate_.cluster, cost,
                               request_.profile.num_elems()) /
            kBytesPerGbit;
   }
@@ -258,8 +258,8 @@ class Chooser {
 
   absl::Status Force(Option* best) {
     ASSIGN_OR_RETURN(const CodecFigures* figures, Find(request_.gc_type));
-    ASSIGN_OR_RETURN(const CodecCost cost, CostOf(*figures, prospect_.cluster));
-    *best = With(*figures, cost, prospect_, Which::kAll);
+    ASSIGN_OR_RETURN(const CodecCost cost, CostOf(*figures, estimate_.cluster));
+    *best = With(*figures, cost, estimate_, Which::kAll);
     Tell(best->codec,
          absl::StrFormat("--gc-type %s; link %g Gb/s, %s", request_.gc_type,
                          LinkGbps(), BreakEven(*best)));
@@ -322,12 +322,12 @@ class Chooser {
       unmeasured_.push_back(name);
       return absl::OkStatus();
     }
-    if (figures->is_lossy && !prospect_.link_known) {
+    if (figures->is_lossy && !estimate_.link_known) {
       against->assign(1, "the link's rate is not known");
       return absl::OkStatus();
     }
-    const auto cost = CostOf(*figures, prospect_.cluster);
-    const auto slow = CostOf(*figures, prospect_.cluster, -1);
+    const auto cost = CostOf(*figures, estimate_.cluster);
+    const auto slow = CostOf(*figures, estimate_.cluster, -1);
     if (!cost.ok() || !slow.ok()) {
       against->push_back(std::string(cost.status().message()));
       return absl::OkStatus();
@@ -343,7 +343,7 @@ class Chooser {
       return absl::OkStatus();
     }
     Option option =
-        With(*figures, *cost, prospect_, Which::kFaster, &sure.tensors);
+        With(*figures, *cost, estimate_, Which::kFaster, &sure.tensors);
     if (option.times.exposed_s < best->times.exposed_s) {
       *best = std::move(option);
     }
@@ -359,7 +359,7 @@ class Chooser {
         "%s leaves %.4g ms of a step exposed, no compression %.4g ms (%.4g ms "
         "hide behind backward)",
         option.codec, 1e3 * option.times.exposed_s, 1e3 * base_s,
-        1e3 * prospect_.backward_s);
+        1e3 * estimate_.backward_s);
   }
 
   static std::string BreakEven(const Option& option) {
@@ -370,14 +370,14 @@ class Chooser {
   }
 
   double LinkGbps() const {
-    return prospect_.cluster.bytes_per_s / kBytesPerGbit;
+    return estimate_.cluster.bytes_per_s / kBytesPerGbit;
   }
 
   const Calibration& calibration_;
   const PlanRequest& request_;
-  const Prospect& prospect_;
+  const Estimate& estimate_;
   Plan& plan_;
-  Prospect hopeful_;
+  Estimate hopeful_;
   Aggregation dense_aggregation_ = Aggregation::kLocal;
   std::string why_;                      // this one
   Costs given_;                          // of `tensor_codecs`
@@ -388,8 +388,8 @@ class Chooser {
 
 absl::Status ChooseExchange(const Calibration& calibration,
                             const PlanRequest& request,
-                            const Prospect& prospect, Plan* plan) {
-  return Chooser(calibration, request, prospect, plan).Choose();
+                            const Estimate& estimate, Plan* plan) {
+  return Chooser(calibration, request, estimate, plan).Choose();
 }
 
 }  // namespace telegrad

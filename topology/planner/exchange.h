@@ -8,8 +8,8 @@
 
 namespace telegrad {
 
-// What the planner reckons with for one job, and how sure it is.
-struct Prospect {
+// What the planner predicts with for one job, and how sure it is.
+struct Estimate {
   ClusterCost cluster = {};
   double link_spread = 0;     // relative
   bool link_known = false;    // by a run, a port or the user
@@ -21,16 +21,16 @@ struct Prospect {
 
 // Collects it from the network and machines of `plan`, the calibration and the
 // request; notes in `plan` where the link's rate comes from.
-Prospect MakeProspect(const Calibration& calibration,
+Estimate MakeEstimate(const Calibration& calibration,
                       const PlanRequest& request, Plan* plan);
 
 // Decides aggregation, codec and chunks of each tensor in `plan`, and predicts.
 absl::Status ChooseExchange(const Calibration& calibration,
                             const PlanRequest& request,
-                            const Prospect& prospect, Plan* plan);
+                            const Estimate& estimate, Plan* plan);
 
 // Predicts a step with the plan's aggregation and tensors.
-absl::Status Predict(const Calibration& calibration, const Prospect& prospect,
+absl::Status Predict(const Calibration& calibration, const Estimate& estimate,
                      Plan* plan);
 
 }  // namespace telegrad

@@ -287,8 +287,8 @@ absl::StatusOr<Plan> MakePlan(std::span<const Machine> machines,
     return ObeyGiven(sorted, request, /*has_tensors=*/true);
   }
   ASSIGN_OR_RETURN(Plan plan, PlanMachines(sorted, request));
-  const Prospect prospect = MakeProspect(calibration, request, &plan);
-  RETURN_IF_ERROR(ChooseExchange(calibration, request, prospect, &plan));
+  const Estimate estimate = MakeEstimate(calibration, request, &plan);
+  RETURN_IF_ERROR(ChooseExchange(calibration, request, estimate, &plan));
   ChooseSmallNumbers(sorted, request, &plan);
   Summarise(request, &plan);
   plan.digest = Sha256Hex(PlanFacts(plan));

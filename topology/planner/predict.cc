@@ -26,23 +26,23 @@ Pipelines PipelinesOf(Aggregation aggregation, const ClusterCost& cluster,
 
 Times PredictTimes(const Pipelines& pipelines,
                    const std::vector<TensorPlan>& tensors,
-                   const Prospect& prospect) {
+                   const Estimate& estimate) {
   std::vector<TensorCost> costs;
   std::vector<TensorCost> at_once;
   for (size_t i = tensors.size(); i-- > 0;) {  // as backward makes them
     const Pipeline& pipeline = pipelines.at(tensors[i].codec);
     costs.push_back({&pipeline, tensors[i].elems, tensors[i].chunk_bytes / 4,
-                     prospect.ready_s[i]});
+                     estimate.ready_s[i]});
     at_once.push_back(costs.back());
     at_once.back().ready_s = 0;
   }
   return {FinishSeconds(at_once),
-          std::max(0.0, FinishSeconds(costs) - prospect.backward_s)};
+          std::max(0.0, FinishSeconds(costs) - estimate.backward_s)};
 }
 
-absl::Status Predict(const Calibration& calibration, const Prospect& prospect,
+absl::Status Predict(const Calibration& calibration, const Estimate& estimate,
                      Plan* plan) {
-  if (plan->tensors.size() != prospect.ready_s.size()) {
+  if (plan->tensors.size() != estimate.ready_s.size()) {
     return absl::FailedPreconditionError("the plan is for other tensors");
   }
   Costs costs;
@@ -53,24 +53,24 @@ absl::Status Predict(const Calibration& calibration, const Prospect& prospect,
       return absl::NotFoundError(
           absl::StrCat("the calibration knows no codec ", tensor.codec));
     }
-    ASSIGN_OR_RETURN(costs[tensor.codec], CostOf(*figures, prospect.cluster));
+    ASSIGN_OR_RETURN(costs[tensor.codec], CostOf(*figures, estimate.cluster));
   }
   const Times times =
-      PredictTimes(PipelinesOf(plan->aggregation, prospect.cluster, costs),
-                   plan->tensors, prospect);
+      PredictTimes(PipelinesOf(plan->aggregation, estimate.cluster, costs),
+                   plan->tensors, estimate);
   plan->comm_s = times.comm_s;
   plan->exposed_s = times.exposed_s;
   return absl::OkStatus();
 }
 
-absl::Status Advise(const Calibration& calibration, const Prospect& prospect,
+absl::Status Advise(const Calibration& calibration, const Estimate& estimate,
                     Plan* plan) {
   constexpr Aggregation kOther = Aggregation::kColocatedServers;
   if (plan->workers < 2 || plan->aggregation == kOther) return absl::OkStatus();
   const double margin =
-      std::max(kLeastGain, prospect.link_spread + prospect.reduce_spread);
+      std::max(kLeastGain, estimate.link_spread + estimate.reduce_spread);
   // What a server's link carried is what a machine's carries.
-  Prospect of_other = prospect;
+  Estimate of_other = estimate;
   of_other.cluster.bytes_per_s =
       std::max(of_other.cluster.bytes_per_s,
                std::exchange(of_other.cluster.server_bytes_per_s, 0));

@@ -23,11 +23,11 @@ struct Times {
 // Of a step; `pipelines` has the codec of each of `tensors`.
 Times PredictTimes(const Pipelines& pipelines,
                    const std::vector<TensorPlan>& tensors,
-                   const Prospect& prospect);
+                   const Estimate& estimate);
 
 // Says in `plan` where servers beside the workers are faster than what they
 // are constrained to.
-absl::Status Advise(const Calibration& calibration, const Prospect& prospect,
+absl::Status Advise(const Calibration& calibration, const Estimate& estimate,
                     Plan* plan);
 
 }  // namespace telegrad

@@ -38,20 +38,20 @@ double MostGbps(const Plan& plan) {
 }
 
 void SetRate(const Calibration& calibration, const PlanRequest& request,
-             Prospect* prospect, Plan* plan) {
+             Estimate* estimate, Plan* plan) {
   const LinkFigures* link = calibration.FindLink(Name(plan->network));
-  ClusterCost& cluster = prospect->cluster;
+  ClusterCost& cluster = estimate->cluster;
   std::string source = "given";
   double gbps = request.link_gbps;
-  prospect->link_known = true;
+  estimate->link_known = true;
   if (gbps <= 0 && link != nullptr && link->send.value > 0) {
     const bool sends_less =
         link->receive.value <= 0 || link->send.value <= link->receive.value;
     const Figure& rate = sends_less ? link->send : link->receive;
     gbps = rate.value / kBytesPerGbit;
     source = Name(rate.confidence);
-    prospect->link_spread = rate.spread;
-    prospect->link_known = rate.is_grounded();
+    estimate->link_spread = rate.spread;
+    estimate->link_known = rate.is_grounded();
   } else if (gbps <= 0) {
     gbps = LeastGbps(*plan);
     source = MostGbps(*plan) > gbps
@@ -62,7 +62,7 @@ void SetRate(const Calibration& calibration, const PlanRequest& request,
   if (gbps <= 0) {
     gbps = kAssumedGbps;
     source = "assumed: no port tells its rate (--link-gbps)";
-    prospect->link_known = false;
+    estimate->link_known = false;
   }
   cluster.bytes_per_s = gbps * kBytesPerGbit;
   SetLink(calibration, Name(plan->network), &cluster);
@@ -90,14 +90,14 @@ bool RatesDiffer(Plan* plan) {
 
 // Of a run each worker process has one GPU, and sums for itself.
 void SetGpus(const Calibration& calibration, const PlanRequest& request,
-             Prospect* prospect, Plan* plan) {
+             Estimate* estimate, Plan* plan) {
   if (!request.worker_hosts.empty()) return;
   size_t gpus = 0;
   for (const MachinePlan& machine : plan->machines) {
     const bool has_gpu = !machine.gpus.front().gpu.empty();
     gpus = std::max(gpus, has_gpu ? machine.gpus.size() : 0);
   }
-  ClusterCost& cluster = prospect->cluster;
+  ClusterCost& cluster = estimate->cluster;
   if (gpus > 0) cluster.gpu_reduce_elems_per_s = kGpuReduceElemsPerS;
   if (gpus < 2) return;
   cluster.gpus_per_node = static_cast<int>(gpus);
@@ -117,22 +117,22 @@ void SetGpus(const Calibration& calibration, const PlanRequest& request,
 
 }  // namespace
 
-Prospect MakeProspect(const Calibration& calibration,
+Estimate MakeEstimate(const Calibration& calibration,
                       const PlanRequest& request, Plan* plan) {
-  Prospect prospect;
-  ClusterCost& cluster = prospect.cluster;
+  Estimate estimate;
+  ClusterCost& cluster = estimate.cluster;
   cluster.workers = plan->workers;
   cluster.servers = plan->servers;
   SetCores(calibration, &cluster);
-  prospect.reduce_spread = calibration.reduce.spread;
-  SetRate(calibration, request, &prospect, plan);
-  SetGpus(calibration, request, &prospect, plan);
-  prospect.rates_differ = RatesDiffer(plan);
-  prospect.backward_s = request.compute_s * 2 / 3;
+  estimate.reduce_spread = calibration.reduce.spread;
+  SetRate(calibration, request, &estimate, plan);
+  SetGpus(calibration, request, &estimate, plan);
+  estimate.rates_differ = RatesDiffer(plan);
+  estimate.backward_s = request.compute_s * 2 / 3;
   for (const double share : request.profile.ReadyShares()) {
-    prospect.ready_s.push_back(share * prospect.backward_s);
+    estimate.ready_s.push_back(share * estimate.backward_s);
   }
-  return prospect;
+  return estimate;
 }
 
 }  // namespace telegrad
