@@ -2,7 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -183,6 +185,13 @@ constexpr int64_t kAnyStaleness = -1;
 
 class Timeline;  // kvstore/timeline.h
 
+// Steps a key's `weight` with a round's sum over devices, times
+// OptimizerConfig::result_scale. Both are [n] f32 in host memory, and the
+// call's alone. Of one key it is called once a round, in order; of several at
+// the same time, on the store's threads, so it may not wait for the store.
+using Updater = std::function<absl::Status(
+    Key key, std::span<const float> gradient, std::span<float> weight)>;
+
 // What a store needs besides its job.
 struct StoreOptions {
   int num_threads = 1;  // of the codecs, besides the transport's thread
@@ -195,6 +204,11 @@ struct StoreOptions {
   // Of asynchronous types: no worker is more steps ahead of the slowest, of any
   // key; kAnyStaleness, or 0 to kMaxStaleness.
   int64_t max_staleness = kAnyStaleness;
+  // Of types of one process, but for nccl: instead of an optimizer; pulls give
+  // weights, and Init needs their values. Its error, or what it throws, ends
+  // the operation, and the weights stay as they were; the gradient is lost.
+  // None: no updater.
+  Updater updater = nullptr;
   // Outlives the store; gets the stages of each chunk: "queued", "encode",
   // "send", "network and server", "decode". Types of one process have "encode
   // and sum" and "decode", and nccl has none.

@@ -172,6 +172,16 @@ absl::StatusOr<std::unique_ptr<KVStore>> MakeForHosts(
                    make(within, kHostTraits), make(one, entry.traits)));
 }
 
+absl::Status CheckUpdater(absl::string_view type, const StoreTraits& traits) {
+  if (!traits.has_workers && !traits.needs_gpus) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "kvstore type '", type, "' takes no updater: ",
+      traits.has_workers
+          ? "servers run no function of a worker's; take one of the "
+            "optimizers (SetOptimizer), or step the weights on the workers"
+          : "it leaves weights to its devices; 'local' and 'device' take one"));
+}
+
 absl::Status CheckGroup(absl::string_view type, const StoreTraits& traits,
                         const WorkerGroup* group) {
   const auto refuse = [type](const auto&... why) {
@@ -215,6 +225,7 @@ absl::StatusOr<std::unique_ptr<KVStore>> MakeKVStore(
         absl::StrCat("kvstore type '", type, "' has no staleness to bound by ",
                      options.max_staleness, " steps: that is for dist_async"));
   }
+  if (options.updater != nullptr) RETURN_IF_ERROR(CheckUpdater(type, traits));
   RETURN_IF_ERROR(CheckGroup(type, traits, group));
   RETURN_IF_ERROR(CheckStoreType(type, options.num_devices));
   const bool is_first = group == nullptr || group->rank() == 0;

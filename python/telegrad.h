@@ -200,10 +200,22 @@ typedef struct telegrad_optimizer {
 TELEGRAD_API void telegrad_optimizer_init(telegrad_optimizer* optimizer,
                                           uint64_t size);
 
+/* Steps a key's `weight` with a round's sum over devices, `gradient`; both are
+ * [num_elems] of float32 in host memory, and the call's alone. Of one key it is
+ * called once a round, in order; of several at the same time, on threads of the
+ * store's, so it may not wait for the store. Another value than 0 ends the
+ * operation with TELEGRAD_INTERNAL, and the weight stays as it was. */
+typedef int32_t (*telegrad_updater)(void* data, uint32_t key,
+                                    const float* gradient, float* weight,
+                                    int64_t num_elems);
+
 typedef struct telegrad_store_options {
-  uint32_t size;         /* set by telegrad_store_options_init */
-  int32_t num_devices;   /* tensors of this process for each key; 1 */
-  int64_t max_staleness; /* of "dist_async"; -1, the standard: any number */
+  uint32_t size;            /* set by telegrad_store_options_init */
+  int32_t num_devices;      /* tensors of this process for each key; 1 */
+  int64_t max_staleness;    /* of "dist_async"; -1, the standard: any number */
+  telegrad_updater updater; /* NULL; of "local" and "device", instead of an
+                               optimizer: pulls give weights, init needs them */
+  void* updater_data;       /* what it is called with; NULL */
 } telegrad_store_options;
 TELEGRAD_API void telegrad_store_options_init(telegrad_store_options* options,
                                               uint64_t size);
@@ -357,24 +369,9 @@ TELEGRAD_API int32_t telegrad_store_load_choice(telegrad_store* store,
                                                 uint64_t num_bytes,
                                                 telegrad_status* status);
 
-/* With `is_on` the begin and the end of each key's operations are noted from
- * now on, with 0 no more. `events` may be NULL; else it gets those that ended
- * since the call before: Chrome's trace events, an array of JSON, of process
- * `rank`, a row for each key and chunk; times are microseconds since 1970. */
-TELEGRAD_API int32_t telegrad_store_timeline(telegrad_store* store,
-                                             int32_t is_on,
-                                             telegrad_bytes** events,
-                                             telegrad_status* status);
-
 TELEGRAD_API int32_t telegrad_store_stats(telegrad_store* store,
                                           telegrad_stats* stats,
                                           telegrad_status* status);
-/* JSON, an array: of each tensor its codec, why, and how it does. While no
- * operation runs. `needed` counts the end's 0; text is written if it fits. */
-TELEGRAD_API int32_t telegrad_store_report(telegrad_store* store, char* text,
-                                           uint64_t text_bytes,
-                                           uint64_t* needed,
-                                           telegrad_status* status);
 /* Operations in flight are cancelled. Leaves the job; frees the handle. */
 TELEGRAD_API void telegrad_store_close(telegrad_store* store);
 

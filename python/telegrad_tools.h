@@ -1,5 +1,5 @@
-/* What needs no store: collectives, codecs alone, this machine. Included by
- * telegrad.h. */
+/* What looks at a store, and what needs none: collectives, codecs alone, this
+ * machine. Included by telegrad.h. */
 #pragma once
 
 #include <stdint.h>
@@ -8,6 +8,24 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* ---- what a store does ---- */
+
+/* With `is_on` the begin and the end of each key's operations are noted from
+ * now on, with 0 no more. `events` may be NULL; else it gets those that ended
+ * since the call before: Chrome's trace events, an array of JSON, of process
+ * `rank`, a row for each key and chunk; times are microseconds since 1970. */
+TELEGRAD_API int32_t telegrad_store_timeline(telegrad_store* store,
+                                             int32_t is_on,
+                                             telegrad_bytes** events,
+                                             telegrad_status* status);
+
+/* JSON, an array: of each tensor its codec, why, and how it does. While no
+ * operation runs. `needed` counts the end's 0; text is written if it fits. */
+TELEGRAD_API int32_t telegrad_store_report(telegrad_store* store, char* text,
+                                           uint64_t text_bytes,
+                                           uint64_t* needed,
+                                           telegrad_status* status);
 
 /* ---- collectives ---- */
 

@@ -18,7 +18,8 @@ absl::Status CheckIdle(const OptimizerConfig& optimizer,
                        const Tensors& tensors) {
   if (optimizer.update_on == UpdateOn::kWorker) {
     return absl::FailedPreconditionError(
-        "states of a store whose optimizer is on the workers");
+        "states of a store that runs no optimizer; what an updater keeps is "
+        "its own");
   }
   for (const auto& tensor : tensors) {
     if (tensor->active == nullptr) continue;

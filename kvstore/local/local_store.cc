@@ -83,7 +83,15 @@ absl::Status LocalStore::SetCompression(const CompressionConfig& config) {
   if (planner_.has_value()) {
     return absl::FailedPreconditionError("SetCompression after Init");
   }
+  if (options_.updater != nullptr && config.reply == ReplyMode::kReencode) {
+    return absl::InvalidArgumentError(
+        "reply mode reencode beside an updater: weights are given dense");
+  }
   config_.compression = config;
+  // Of gradients nothing is given.
+  if (options_.updater != nullptr) {
+    config_.compression.reply = ReplyMode::kDense;
+  }
   // No link asks for fewer bytes.
   if (config.packing == PackingMode::kAuto) {
     config_.compression.packing = PackingMode::kPlain;
@@ -92,6 +100,10 @@ absl::Status LocalStore::SetCompression(const CompressionConfig& config) {
 }
 
 absl::Status LocalStore::SetOptimizer(const OptimizerConfig& config) {
+  if (options_.updater != nullptr && config.update_on == UpdateOn::kServer) {
+    return absl::InvalidArgumentError(
+        "an optimizer in a store with an updater: it has one of them");
+  }
   MutexLock lock(&mutex_);
   if (planner_.has_value()) {
     RETURN_IF_ERROR(CheckOptimizerChange(config_.optimizer, config));
@@ -116,6 +128,10 @@ absl::Status LocalStore::CheckInit(std::span<const TensorSpec> tensors,
       return absl::InvalidArgumentError(
           absl::StrCat("Init of tensor ", tensor.name, ", which is there"));
     }
+  }
+  if (options_.updater != nullptr && values.empty()) {
+    return absl::InvalidArgumentError(
+        "an updater (StoreOptions::updater) needs initial values");
   }
   return CheckValues(tensors, values, options_.num_devices, config_.optimizer);
 }
@@ -165,7 +181,12 @@ absl::Status LocalStore::AddTensor(const TensorSpec& spec, size_t place) {
   }
   tensor->results.resize(layout.chunks.size());
   MutexLock lock(&mutex_);
-  key_of_[spec.name] = static_cast<Key>(tensors_.size());
+  const auto key = static_cast<Key>(tensors_.size());
+  if (options_.updater != nullptr) {
+    tensor->weights =
+        std::make_unique<UpdatedWeights>(options_.updater, key, spec);
+  }
+  key_of_[spec.name] = key;
   tensors_.push_back(std::move(tensor));
   return absl::OkStatus();
 }
@@ -275,11 +296,14 @@ void LocalStore::RunOnDevices(Tensor& tensor, const std::shared_ptr<Op>& op) {
   if (status.ok() && op->halves.push) {
     status = PushOnDevices(tensor, *op, uses);
   }
-  for (size_t i = 0; status.ok() && op->halves.pull && i < tensor.sums.size();
-       ++i) {
+  if (status.ok() && op->halves.push && tensor.weights != nullptr) {
+    op->updated = tensor.weights->Step(tensor.sums, tensor.results);
+  }
+  const bool pulls = op->halves.pull && op->updated.ok();
+  for (size_t i = 0; status.ok() && pulls && i < tensor.sums.size(); ++i) {
     status = PullChunk(tensor, i, uses);
   }
-  if (status.ok() && op->halves.pull) {
+  if (status.ok() && pulls) {
     status = LocalDevices::Decode(tensor.codecs, tensor.results, uses);
   }
   op->loan->End(uses);
@@ -334,13 +358,30 @@ void LocalStore::RunChunk(Tensor& tensor, const std::shared_ptr<Op>& op,
     status = PushChunk(tensor, *op, chunk, uses);
     note("encode and sum");
   }
-  if (status.ok() && op->halves.pull) {
+  const bool has_step = op->halves.push && tensor.weights != nullptr;
+  if (status.ok() && op->halves.pull && !has_step) {
     status = PullChunk(tensor, chunk, uses);
     note("decode");
   }
   op->loan->End(uses);
   if (!status.ok()) group_->Fail(status);
-  if (op->chunks_left.fetch_sub(1) == 1) Finish(tensor, op);
+  if (op->chunks_left.fetch_sub(1) != 1) return;
+  if (has_step) StepAndPull(tensor, *op);
+  Finish(tensor, op);
+}
+
+// Of a store with an updater, when all chunks of a push are summed.
+void LocalStore::StepAndPull(Tensor& tensor, Op& op) {
+  if (!failure().ok()) return;
+  op.updated = tensor.weights->Step(tensor.sums, tensor.results);
+  if (!op.halves.pull || !op.updated.ok()) return;
+  const LocalLoan::Uses uses = op.loan->Begin();
+  absl::Status status;
+  for (size_t i = 0; status.ok() && i < tensor.sums.size(); ++i) {
+    status = PullChunk(tensor, i, uses);
+  }
+  op.loan->End(uses);
+  if (!status.ok()) group_->Fail(status);
 }
 
 absl::Status LocalStore::PushChunk(Tensor& tensor, const Op& op, size_t index,
@@ -361,8 +402,13 @@ absl::Status LocalStore::PushChunk(Tensor& tensor, const Op& op, size_t index,
           codec.Encode(step, i, PartOf(uses[i].in, chunk, codec.dtype())));
     }
     if (encoded.num_nonfinite > 0) {
-      RETURN_IF_ERROR(
-          CountNonFinite(tensor, i, step, uses[i].in, chunk, encoded));
+      tensor.codecs[i]->CountNonFinite(encoded.num_nonfinite);
+      if (encoded.is_refused) {
+        return NonFiniteError(absl::StrCat("device/", i), static_cast<int>(i),
+                              tensor.spec, step, uses[i].in,
+                              tensor.codecs[i]->lane(), chunk, encoded);
+      }
+      num_nonfinite_ += static_cast<int64_t>(encoded.num_nonfinite);
     }
     payloads.push_back(encoded.payload);
     sum.TakeFormat(record.format);
@@ -373,6 +419,9 @@ absl::Status LocalStore::PushChunk(Tensor& tensor, const Op& op, size_t index,
   }
   ASSIGN_OR_RETURN(tensor.results[index], sum.Sum(payloads, nullptr, {}));
   sum.Finish(tensor.results[index].record);
+  if (tensor.weights != nullptr) {
+    tensor.weights->TakeSum(chunk, tensor.results[index].payload);
+  }
   for (const auto& codec : tensor.codecs) {
     codec->chunks()[index].Agree(tensor.results[index].record.agreed);
   }
@@ -396,25 +445,12 @@ absl::Status LocalStore::PullChunk(Tensor& tensor, size_t index,
   return absl::OkStatus();
 }
 
-absl::Status LocalStore::CountNonFinite(Tensor& tensor, size_t device,
-                                        uint64_t step, ConstBytes grad,
-                                        const Chunk& chunk,
-                                        const EncodedChunk& encoded) {
-  tensor.codecs[device]->CountNonFinite(encoded.num_nonfinite);
-  if (!encoded.is_refused) {
-    num_nonfinite_ += static_cast<int64_t>(encoded.num_nonfinite);
-    return absl::OkStatus();
-  }
-  return NonFiniteError(absl::StrCat("device/", device),
-                        static_cast<int>(device), tensor.spec, step, grad,
-                        tensor.codecs[device]->lane(), chunk, encoded);
-}
-
 void LocalStore::Finish(Tensor& tensor, const std::shared_ptr<Op>& op) {
   absl::Status status;
   {
     MutexLock lock(&mutex_);
     status = failure_;
+    status.Update(op->updated);
     if (op->halves.push) {
       ++tensor.rounds;
       tensor.has_value = true;
@@ -441,15 +477,19 @@ Ticket LocalStore::Broadcast(Key key, int root, TensorViews values, int) {
   const absl::Status spread =
       devices_.Spread(tensor.spec.dtype, values, value.view());
   if (!spread.ok()) return FinishedTicket(spread);
+  tensor.has_value = true;
+  if (tensor.weights != nullptr) {
+    tensor.weights->Set(value.view(), tensor.sums, tensor.results);
+    return FinishedTicket(absl::OkStatus());
+  }
   for (size_t i = 0; i < tensor.sums.size(); ++i) {
-    const Bytes part =
-        PartOf(value.view(), tensor.sums[i].chunk(), Dtype::kFloat32);
+    const Chunk& chunk = tensor.sums[i].chunk();
+    const Bytes part = PartOf(value.view(), chunk, Dtype::kFloat32);
     std::shared_ptr<Buffer> copy = buffers_.Get(part.size);
     std::memcpy(copy->data(), part.data, part.size);
     tensor.results[i] = {.buffer = copy, .payload = copy->view()};
     tensor.sums[i].SetValue(std::move(copy));
   }
-  tensor.has_value = true;
   return FinishedTicket(absl::OkStatus());
 }
 

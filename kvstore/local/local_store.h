@@ -17,6 +17,7 @@
 #include "kvstore/kvstore.h"
 #include "kvstore/local/local_devices.h"
 #include "kvstore/local/local_states.h"
+#include "kvstore/local/updated_weights.h"
 #include "kvstore/ticket_state.h"
 
 namespace telegrad {
@@ -73,6 +74,7 @@ class LocalStore : public KVStore, private CodecControl {
     std::unique_ptr<LocalLoan> loan;
     std::vector<ChunkWish> wishes;  // by device
     std::atomic<size_t> chunks_left{0};
+    absl::Status updated;  // what the updater has said
     std::shared_ptr<Ticket::State> ticket;
   };
   struct Tensor {
@@ -81,6 +83,7 @@ class LocalStore : public KVStore, private CodecControl {
     std::vector<std::unique_ptr<TensorCodec>> codecs;  // by device
     std::vector<ChunkSum> sums;                        // by chunk
     std::vector<ChunkResult> results;                  // the last, by chunk
+    std::unique_ptr<UpdatedWeights> weights;           // of an updater
     bool is_on_device = false;   // any of its views; others are in host memory
     bool has_value = false;      // guarded by mutex_
     uint64_t rounds = 0;         // as well
@@ -100,13 +103,11 @@ class LocalStore : public KVStore, private CodecControl {
                              std::span<const BorrowedMemory::Use> uses);
   void Begin(Tensor& tensor, const std::shared_ptr<Op>& op);
   void RunChunk(Tensor& tensor, const std::shared_ptr<Op>& op, size_t chunk);
+  void StepAndPull(Tensor& tensor, Op& op);
   absl::Status PushChunk(Tensor& tensor, const Op& op, size_t index,
                          std::span<const BorrowedMemory::Use> uses);
   absl::Status PullChunk(Tensor& tensor, size_t index,
                          std::span<const BorrowedMemory::Use> uses);
-  absl::Status CountNonFinite(Tensor& tensor, size_t device, uint64_t step,
-                              ConstBytes grad, const Chunk& chunk,
-                              const EncodedChunk& encoded);
   void Finish(Tensor& tensor, const std::shared_ptr<Op>& op);
   absl::Status failure() const;
 

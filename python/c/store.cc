@@ -37,6 +37,18 @@ TensorView ViewOf(const telegrad_tensor& tensor) {
           .stream = {reinterpret_cast<void*>(tensor.stream)}};
 }
 
+telegrad::Updater UpdaterOf(const telegrad_store_options& given) {
+  if (given.updater == nullptr) return nullptr;
+  return [call = given.updater, data = given.updater_data](
+             Key key, std::span<const float> gradient,
+             std::span<float> weight) -> absl::Status {
+    const int32_t code = call(data, key, gradient.data(), weight.data(),
+                              static_cast<int64_t>(weight.size()));
+    if (code == 0) return absl::OkStatus();
+    return absl::InternalError(absl::StrCat("it returned ", code));
+  };
+}
+
 }  // namespace
 
 absl::Status telegrad_store::Create(telegrad_job* job, const char* type,
@@ -62,6 +74,7 @@ absl::Status telegrad_store::Create(telegrad_job* job, const char* type,
   }
   options.num_devices = given.num_devices;
   options.max_staleness = given.max_staleness;
+  options.updater = UpdaterOf(given);
   options.timeline = &made->timeline_;
   made->num_devices_ = static_cast<size_t>(given.num_devices);
   RETURN_IF_ERROR(telegrad::FindStoreType(TextOf(type, "")).status());

@@ -58,8 +58,8 @@ class Optimizer(Structure):
 
 
 class StoreOptions(Structure):
-    _fields_ = [("size", c_uint32), ("num_devices", c_int32),
-                ("max_staleness", c_int64)]
+    _fields_ = [("size", c_uint32), ("num_devices", c_int32), ("max_staleness", c_int64),
+                ("updater", c_void_p), ("updater_data", c_void_p)]
 
 
 class Stats(Structure):

@@ -28,7 +28,9 @@ int main(void) {
   FIELD(telegrad_compression, min_bytes);
   STRUCT(telegrad_optimizer, reserved);
   FIELD(telegrad_optimizer, epsilon);
-  STRUCT(telegrad_store_options, max_staleness);
+  STRUCT(telegrad_store_options, updater_data);
+  FIELD(telegrad_store_options, updater);
+  FIELD(telegrad_store_options, max_staleness);
   STRUCT(telegrad_stats, mean_staleness);
   return 0;
 }

@@ -87,6 +87,49 @@ class Arguments(unittest.TestCase):
             "store_push_rows", store, 1, keys, byref(Tensor(None, 10, 0, -1, 0)),
             byref(Rows(None, -1)), None, None, 1))
 
+    def store_with(self, updater, name=b"local"):
+        store, options = ctypes.c_void_p(), StoreOptions()
+        LIBRARY.telegrad_store_options_init(byref(options), ctypes.sizeof(options))
+        options.updater = ctypes.cast(updater, ctypes.c_void_p)
+        options.updater_data = 77
+        if name != b"local":
+            return self.refused("store_create", None, name, byref(options), byref(store))
+        _library.call("store_create", None, name, byref(options), byref(store))
+        self.addCleanup(LIBRARY.telegrad_store_close, store)
+        return store
+
+    def test_an_updater_steps_the_weight_or_ends_its_operation(self):
+        codes, seen, keys = [0, 9, 0], [], (ctypes.c_uint32 * 1)()
+        floats = ctypes.POINTER(ctypes.c_float)
+
+        @ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint32, floats, floats,
+                          ctypes.c_int64)
+        def step(data, key, gradient, weight, num_elems):
+            seen.append((data, key, gradient[0], weight[9], num_elems))
+            for i in range(num_elems):
+                weight[i] -= gradient[i] / 4
+            return codes[len(seen) - 1]
+
+        store = self.store_with(step)
+        memory = (ctypes.c_float * 10)(*[8] * 10)
+        tensor = Tensor(ctypes.addressof(memory), 10, 0, -1, 0)
+        name = (ctypes.c_char_p * 1)(b"w")
+        self.assertIn("an updater (StoreOptions::updater) needs initial values", self.refused(
+            "store_init", store, 1, name, byref(tensor), None, 0, keys))
+        _library.call("store_init", store, 1, name, byref(tensor), None, 1, keys)
+        rest = (1, keys, byref(tensor), byref(tensor), None, None, 0)
+        _library.call("store_push_pull", store, *rest)  # 8 of 8
+        self.assertEqual(list(memory), [6] * 10)
+        self.assertIn("updater of tensor w: it returned 9",
+                      self.refused("store_push_pull", store, *rest))
+        memory[:] = [4] * 10
+        _library.call("store_push_pull", store, *rest)
+        self.assertEqual(list(memory), [5] * 10)
+        self.assertEqual(seen, [(77, 0, 8, 8, 10), (77, 0, 6, 6, 10), (77, 0, 4, 6, 10)])
+        for name in (b"dist_sync", b"dist_async", b"allreduce"):
+            self.assertIn("takes no updater: servers run no function",
+                          self.store_with(step, name))
+
 
 if __name__ == "__main__":
     unittest.main()
