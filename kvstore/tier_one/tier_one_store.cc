@@ -1,6 +1,7 @@
 #include "kvstore/tier_one/tier_one_store.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +9,7 @@
 #include "kernels/dispatch.h"
 #include "kvstore/engine/checks.h"
 #include "kvstore/engine/floats.h"
+#include "kvstore/engine/rows.h"
 
 namespace telegrad {
 namespace {
@@ -120,10 +122,13 @@ absl::Status TierOneStore::Check(const Op& op, TensorViews grads,
                                  TensorViews outs) const {
   RETURN_IF_ERROR(CheckKey(op.key, tensors_.size()));
   const Tensor& tensor = *tensors_[op.key];
-  if (op.has_in) {
+  if (op.rows.has_value()) {
+    RETURN_IF_ERROR(CheckRowViews(tensor.spec, op.has_in ? grads : outs,
+                                  options_.num_devices));
+  } else if (op.has_in) {
     RETURN_IF_ERROR(CheckViews(tensor.spec, grads, options_.num_devices));
   }
-  if (op.has_out) {
+  if (op.has_out && !op.rows.has_value()) {
     RETURN_IF_ERROR(CheckViews(tensor.spec, outs, options_.num_devices));
   }
   if (is_closed_) return absl::FailedPreconditionError("the store is closed");
@@ -132,16 +137,40 @@ absl::Status TierOneStore::Check(const Op& op, TensorViews grads,
 }
 
 Ticket TierOneStore::Start(Op started, TensorViews grads, TensorViews outs) {
-  MutexLock lock(&mutex_);
-  const absl::Status status = Check(started, grads, outs);
-  if (!status.ok()) return FinishedTicket(status);
+  const TensorViews rows = started.kind == Kind::kPush   ? grads
+                           : started.kind == Kind::kPull ? outs
+                                                         : TensorViews();
+  if (HasRows(rows)) started.rows.emplace();
+  for (const TensorView& view : rows) {
+    if (!view.rows.has_value()) continue;
+    started.rows->insert(started.rows->end(), view.rows->begin(),
+                         view.rows->end());
+  }
+  Tensor* tensor = nullptr;
+  {
+    MutexLock lock(&mutex_);
+    const absl::Status status = Check(started, grads, outs);
+    if (!status.ok()) return FinishedTicket(status);
+    tensor = tensors_[started.key].get();
+    if (tensor->spec.num_elems > 0) {
+      return Lend(*tensor, std::move(started), grads, outs);
+    }
+  }
+  // There is nothing to sum, and no memory.
+  return HandOn(*tensor, started);
+}
+
+Ticket TierOneStore::Lend(Tensor& tensor, Op started, TensorViews grads,
+                          TensorViews outs) {
   const auto op = std::make_shared<Op>(std::move(started));
+  if (op->rows.has_value()) {
+    op->row_values = Buffer(4 * tensor.spec.row_elems * op->rows->size());
+  }
   for (size_t i = 0; i < num_devices_; ++i) {
     op->memory.push_back(std::make_unique<BorrowedMemory>(
         op->has_in ? ConstBytes(grads[i].bytes) : ConstBytes(),
         op->has_out ? outs[i].bytes : Bytes()));
   }
-  Tensor& tensor = *tensors_[op->key];
   op->ticket = std::make_shared<Ticket::State>();
   op->ticket->describe = [this, &tensor, weak = std::weak_ptr(op)] {
     Ticket second;
@@ -178,8 +207,21 @@ void TierOneStore::Begin(Tensor& tensor, const std::shared_ptr<Op>& op) {
   second.NotifyTo(done_, op->key);
 }
 
+void TierOneStore::CopyRows(const Op& op, bool is_out) {
+  std::byte* at = op.row_values.data();
+  for (const auto& memory : op.memory) {
+    const BorrowedMemory::Use use = memory->Begin();
+    const size_t size = is_out ? use.out.size : use.in.size;
+    if (size > 0 && is_out) std::memcpy(use.out.data, at, size);
+    if (size > 0 && !is_out) std::memcpy(at, use.in.data, size);
+    at += size;
+    memory->End(use.is_borrowed);
+  }
+}
+
 // A broadcast's value is that of the first device.
 void TierOneStore::Sum(Tensor& tensor, const Op& op) {
+  if (op.rows.has_value()) return CopyRows(op, /*is_out=*/false);
   const kernels::KernelTable& kernels = kernels::CpuKernels();
   const size_t num_elems = tensor.spec.num_elems;
   float* const sum = tensor.value.as<float>();
@@ -200,7 +242,11 @@ void TierOneStore::Sum(Tensor& tensor, const Op& op) {
 }
 
 Ticket TierOneStore::HandOn(Tensor& tensor, const Op& op) {
-  const TensorView view = FloatTensor(tensor.value.view());
+  TensorView view = FloatTensor(tensor.value.view());
+  if (op.rows.has_value()) {
+    view = FloatTensor(op.row_values.view());
+    view.rows = *op.rows;
+  }
   const TensorViews one(&view, 1);
   switch (op.kind) {
     case Kind::kPush:
@@ -248,6 +294,7 @@ void TierOneStore::NarrowTo(Bytes out, const Tensor& tensor) {
 }
 
 void TierOneStore::HandOut(Tensor& tensor, const Op& op) {
+  if (op.rows.has_value()) return CopyRows(op, /*is_out=*/true);
   for (const auto& memory : op.memory) {
     const BorrowedMemory::Use use = memory->Begin();
     NarrowTo(use.out, tensor);

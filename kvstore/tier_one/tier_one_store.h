@@ -2,7 +2,7 @@
 
 #include <cstdint>
 #include <memory>
-#include <set>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -57,6 +57,10 @@ class TierOneStore : public KVStore {
     std::vector<std::unique_ptr<BorrowedMemory>> memory = {};  // by device
     bool has_in = false;
     bool has_out = false;
+    // Of a push or pull of rows: the devices' behind each other, which the
+    // other store adds or repeats.
+    std::optional<std::vector<int64_t>> rows = {};
+    Buffer row_values = {};
     Ticket second = {};  // guarded by mutex_
     std::shared_ptr<Ticket::State> ticket = nullptr;
   };
@@ -68,10 +72,14 @@ class TierOneStore : public KVStore {
   };
 
   Ticket Start(Op op, TensorViews grads, TensorViews outs);
+  Ticket Lend(Tensor& tensor, Op op, TensorViews grads, TensorViews outs)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Check(const Op& op, TensorViews grads, TensorViews outs) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Begin(Tensor& tensor, const std::shared_ptr<Op>& op);  // on the pool
   static void Sum(Tensor& tensor, const Op& op);
+  // The devices' views of rows into row_values, or back.
+  static void CopyRows(const Op& op, bool is_out);
   static void NarrowTo(Bytes out, const Tensor& tensor);
   Ticket HandOn(Tensor& tensor, const Op& op);
   void RunResults();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "base/random.h"
@@ -274,19 +275,64 @@ TEST(Rows, AreRefusedByName) {
   });
 }
 
-TEST(Rows, OfSeveralDevicesOfAWorkerAreRefusedByName) {
-  Cluster cluster(JobOf(1, 1));
+// The devices' rows are one push of their worker; each device asks for others.
+TEST(Rows, OfSeveralDevicesOfAWorkerAreAdded) {
+  constexpr int kWorkers = 2;
+  constexpr int kDevices = 2;
+  Cluster cluster(JobOf(kWorkers, 2));
   cluster.StartServers();
-  DistOptions options = cluster.Options();
-  options.num_devices = 2;
-  testing::Worker worker(options);
-  const std::vector<TensorSpec> tensors = {Table()};
-  ASSERT_THAT(worker.Init(tensors, {}), IsOk());
-  const RowBuffer rows({1});
-  const std::vector<TensorView> views = {rows.view(), rows.view()};
-  EXPECT_THAT(worker->Push(0, views, 0).Wait(Soon()),
-              StatusIs(kInvalid, "tensor table: a view of some rows"));
-  worker->Close();
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kWorkers; ++rank) {
+    threads.emplace_back([&, rank] {
+      DistOptions options = cluster.Options();
+      options.wanted_rank = rank;
+      options.num_devices = kDevices;
+      testing::Worker worker(options);
+      const std::vector<TensorSpec> tensors = {Table()};
+      ASSERT_THAT(worker.Init(tensors, {}), IsOk());
+      for (int step = 0; step < 3; ++step) {
+        std::vector<float> sums(kRows * kRowElems);
+        for (int each = 0; each < kWorkers * kDevices; ++each) {
+          AddTo(Gradient(each, step), sums);
+        }
+        const RowBuffer one = Gradient(kDevices * rank, step);
+        const RowBuffer two = Gradient(kDevices * rank + 1, step);
+        const std::vector<TensorView> grads = {one.view(), two.view()};
+        ASSERT_THAT(worker->Push(0, grads, 0).Wait(Soon()), IsOk());
+        const RowBuffer first(kPulled, -1);
+        const RowBuffer second({8, 3}, -1);
+        const std::vector<TensorView> outs = {first.view(), second.view()};
+        ASSERT_THAT(worker->Pull(0, outs, 0).Wait(Soon()), IsOk());
+        ExpectRows(first, sums);
+        ExpectRows(second, sums);
+      }
+      const RowBuffer none({});
+      const std::vector<TensorView> nothing = {none.view(), none.view()};
+      EXPECT_THAT(worker->Push(0, nothing, 0).Wait(Soon()), IsOk());
+      const Buffer whole(4 * kRows * kRowElems);
+      const std::vector<TensorView> mixed = {none.view(),
+                                             FloatTensor(whole.view())};
+      EXPECT_THAT(worker->Push(0, mixed, 0).Wait(Soon()),
+                  StatusIs(kInvalid, "views with row ids and without"));
+      const RowBuffer far({50});
+      const std::vector<TensorView> beyond = {none.view(), far.view()};
+      EXPECT_THAT(worker->Pull(0, beyond, 0).Wait(Soon()),
+                  StatusIs(kInvalid, "a view has row 50"));
+      worker->Close();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(Rows, OfWorkersOfAHostAreRefusedByName) {
+  ClusterConfig config = JobOf(3, 1);
+  config.hosts = {"one", "one", "two"};
+  Cluster cluster(config);
+  cluster.Run([](KVStore& store) {
+    const auto lacks = absl::StatusCode::kUnimplemented;
+    EXPECT_THAT(Push(store, 1, RowBuffer({1})), StatusIs(lacks, "tier1 off"));
+    EXPECT_THAT(Pull(store, 1, RowBuffer({1})), StatusIs(lacks, "tier1 off"));
+  });
 }
 
 // Any bytes are rows of the chunk or an error, and rows come back.
