@@ -30,6 +30,7 @@ struct RateMultipliers {
 
 struct TensorSpec {
   std::string name;  // [A-Za-z0-9_.:/-]{1,256}
+  // 0: nothing of it travels, and each operation is done at once.
   size_t num_elems = 0;
   // Of this process alone: the others may have it elsewhere. The type of floats
   // of gradients, outputs and values; sums are of float32, rounded once.

@@ -55,7 +55,7 @@ absl::StatusOr<TensorState> ReadTensor(absl::string_view& text) {
   for (int i = 0; i < num_arrays; ++i) {
     const size_t num_bytes = 4 * tensor.num_elems;
     Buffer& array = tensor.arrays.emplace_back(num_bytes);
-    std::memcpy(array.data(), text.data(), num_bytes);
+    if (num_bytes > 0) std::memcpy(array.data(), text.data(), num_bytes);
     text.remove_prefix(num_bytes);
   }
   return tensor;
@@ -93,7 +93,8 @@ std::string SerializeStates(const OptimizerStates& states) {
     Append(tensor.num_steps, text);
     text += tensor.name;
     for (const Buffer& array : tensor.arrays) {
-      text.append(reinterpret_cast<const char*>(array.data()), array.size());
+      if (array.size() > 0)
+        text.append(reinterpret_cast<const char*>(array.data()), array.size());
     }
   }
   Append(Crc32c(text.data(), text.size()), text);

@@ -147,10 +147,10 @@ enum telegrad_dtype {
 /* Contiguous elements that the caller owns; ready where `stream` stands. */
 typedef struct telegrad_tensor {
   void* data;
-  int64_t num_elems;
-  int32_t dtype;   /* telegrad_dtype */
-  int32_t device;  /* -1: host memory; else a GPU's number in CUDA */
-  uint64_t stream; /* a cudaStream_t; 0 in host memory */
+  int64_t num_elems; /* 0: of a store, where `data` may be NULL then */
+  int32_t dtype;     /* telegrad_dtype */
+  int32_t device;    /* -1: host memory; else a GPU's number in CUDA */
+  uint64_t stream;   /* a cudaStream_t; 0 in host memory */
 } telegrad_tensor;
 
 /* NULL and 0 stand for what telegrad_compression_init sets. */

@@ -59,8 +59,7 @@ absl::Status CheckTensors(std::span<const TensorSpec> tensors) {
     if (tensor.chunk_elems > 0) {
       RETURN_IF_ERROR(CheckChunkElems(tensor.chunk_elems));
     }
-    if (IsTensorName(tensor.name) && tensor.num_elems > 0 &&
-        tensor.num_elems <= kMaxTensorElems) {
+    if (IsTensorName(tensor.name) && tensor.num_elems <= kMaxTensorElems) {
       if (names.insert(tensor.name).second) continue;
       return absl::InvalidArgumentError(
           absl::StrCat("tensor ", tensor.name, " twice"));
@@ -69,7 +68,7 @@ absl::Status CheckTensors(std::span<const TensorSpec> tensors) {
         absl::StrCat("tensor '", tensor.name.substr(0, kMaxNameBytes),
                      "' with ", tensor.num_elems,
                      " elements: names are [A-Za-z0-9_.:/-]{1,256}, "
-                     "sizes 1 to ",
+                     "sizes 0 to ",
                      kMaxTensorElems));
   }
   return absl::OkStatus();
@@ -180,7 +179,7 @@ absl::Status CheckViews(const TensorSpec& tensor,
         PlaceOf(tensor, static_cast<size_t>(&view - &views[0]));
     const size_t num_bytes = SizeOf(tensor.dtype) * tensor.num_elems;
     if (view.dtype == tensor.dtype && view.bytes.size == num_bytes &&
-        view.bytes.device == place) {
+        (view.bytes.device == place || num_bytes == 0)) {
       continue;
     }
     return absl::InvalidArgumentError(

@@ -22,7 +22,7 @@ constexpr size_t kMaxChunkElems = size_t{16} << 20;  // kMaxPayloadBytes
 bool IsTensorName(absl::string_view name);
 
 // InvalidArgument for an empty list, a bad name, a name that is there twice, a
-// size of 0 or beyond kMaxTensorElems, rates that cannot be, or chunks beyond
+// size beyond kMaxTensorElems, rates that cannot be, or chunks beyond
 // kMaxChunkElems.
 absl::Status CheckTensors(std::span<const TensorSpec> tensors);
 

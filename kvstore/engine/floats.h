@@ -28,6 +28,7 @@ View PartOf(View tensor, const Chunk& chunk, Dtype dtype) {
 // from [n] of `dtype`, a type of floats -> to [n] f32, exactly.
 inline void Widen(const kernels::KernelTable& table, ConstBytes from,
                   Dtype dtype, size_t n, float* to, Stream stream) {
+  if (n == 0) return;  // nor are there addresses
   if (dtype == Dtype::kFloat32) {
     return table.copy(from.data, 4 * n, to, stream);
   }
@@ -41,6 +42,7 @@ inline void Widen(const kernels::KernelTable& table, ConstBytes from,
 inline void Narrow(const kernels::KernelTable& table, const float* from,
                    size_t n, Bytes to, Dtype dtype, EncodeStats* stats,
                    Stream stream) {
+  if (n == 0) return;
   if (dtype == Dtype::kFloat32) {
     return table.copy(from, 4 * n, to.data, stream);
   }

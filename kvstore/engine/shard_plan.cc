@@ -76,10 +76,6 @@ absl::StatusOr<ShardPlanner> ShardPlanner::Make(
 }
 
 absl::StatusOr<TensorLayout> ShardPlanner::Add(const TensorSpec& tensor) {
-  if (tensor.num_elems == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("tensor ", tensor.name, " has no elements"));
-  }
   ASSIGN_OR_RETURN(const CodecChoice choice, policy_.Choose(tensor));
   TensorLayout layout{.setting = choice.specs.front()->text,
                       .has_rule = choice.has_rule,

@@ -62,8 +62,8 @@ class ShardPlanner {
   static absl::StatusOr<ShardPlanner> Make(
       int num_servers, size_t chunk_elems,
       const CompressionConfig& compression);
-  // `tensor` gets the next key. InvalidArgument for an empty one, and for a
-  // codec of its own that does not exist.
+  // `tensor` gets the next key; an empty one has no chunks. InvalidArgument for
+  // a codec of its own that does not exist.
   absl::StatusOr<TensorLayout> Add(const TensorSpec& tensor);
 
  private:

@@ -52,6 +52,9 @@ absl::StatusOr<std::unique_ptr<TensorCodec>> TensorCodec::Make(
   tensor->reason_ = layout.reason;
   if (config.compression.starts_dense) tensor->wish_ = CodecMode::kPaused;
   tensor->config_ = &config;
+  tensor->num_codecs_ = layout.codecs.size();
+  tensor->codec_ = layout.codecs[0].codec->traits().name;
+  if (layout.chunks.empty()) return tensor;
   for (const Chunk& chunk : layout.chunks) {
     ASSIGN_OR_RETURN(ChunkCodec codec,
                      ChunkCodec::Make(layout, chunk, config, spec.dtype));
@@ -97,14 +100,18 @@ absl::Status TensorCodec::MakeMemory() {
 absl::Status TensorCodec::Place(std::span<TensorCodec* const> tensors) {
   std::vector<DeviceLane*> lanes;
   for (const TensorCodec* tensor : tensors) {
-    if (tensor->lane() != nullptr) lanes.push_back(tensor->lane());
+    if (!tensor->chunks_.empty() && tensor->lane() != nullptr) {
+      lanes.push_back(tensor->lane());
+    }
   }
   std::sort(lanes.begin(), lanes.end());
   lanes.erase(std::unique(lanes.begin(), lanes.end()), lanes.end());
   for (DeviceLane* const lane : lanes) {
     std::vector<TensorCodec*> own;
     std::copy_if(tensors.begin(), tensors.end(), std::back_inserter(own),
-                 [&](const TensorCodec* each) { return each->lane() == lane; });
+                 [&](const TensorCodec* each) {
+                   return each->lane() == lane && !each->chunks_.empty();
+                 });
     RETURN_IF_ERROR(PlaceOn(*lane, own));
   }
   return absl::OkStatus();
@@ -275,6 +282,8 @@ TensorReport TensorCodec::Report(uint64_t rounds) const {
   TensorReport report;
   report.name = spec_.name;
   report.num_elems = spec_.num_elems;
+  report.codec = codec_;
+  report.reply = ReportedReply(ReplyFormat::kDense);
   report.setting = setting_;
   report.has_rule = has_rule_;
   report.reason = reason_;

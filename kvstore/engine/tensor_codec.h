@@ -14,7 +14,8 @@
 namespace telegrad {
 
 // One contributor's side of one tensor: its chunks' codecs, the residual that
-// they share out, and what is wished for all of them.
+// they share out, and what is wished for all of them. An empty tensor has no
+// chunks, and nothing to encode.
 class TensorCodec {
  public:
   static absl::StatusOr<std::unique_ptr<TensorCodec>> Make(
@@ -35,7 +36,7 @@ class TensorCodec {
   BufferPool& buffers() const { return *config_->buffers; }  // of the host
   DeviceLane* lane() const { return config_->lane; }  // null: on the host
   bool uses_scale() const { return chunks_[0].codings().uses_scale(); }
-  size_t num_codecs() const { return chunks_[0].codings().codecs().size(); }
+  size_t num_codecs() const { return num_codecs_; }
 
   // The codec of this index for all chunks, -1: dense. InvalidArgument if there
   // is none. Any thread.
@@ -83,7 +84,8 @@ class TensorCodec {
   const EngineConfig* config_ = nullptr;
   TensorSpec spec_;
   std::optional<CodecSetting> row_codec_;
-  std::string setting_;  // as in TensorReport
+  std::string codec_;  // its own, as all three in TensorReport
+  std::string setting_;
   bool has_rule_ = false;
   std::string reason_;
   Buffer residual_;
@@ -94,6 +96,7 @@ class TensorCodec {
   Buffer answers_;  // what is read of them
   std::vector<ChunkMemory> memory_;
   std::vector<ChunkCodec> chunks_;
+  size_t num_codecs_ = 0;
   std::vector<ChunkOnDevice> on_device_;            // of a device alone
   std::atomic<CodecMode> wish_{CodecMode::kCodec};  // the caller's
   CodecMode begun_wish_ = CodecMode::kCodec;        // BeginWish's

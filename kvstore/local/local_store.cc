@@ -262,6 +262,11 @@ Ticket LocalStore::Start(Key key, Halves halves, TensorViews grads,
   status.Update(CheckTurn(tensor.spec, !halves.push && !tensor.has_value,
                           tensor.active != nullptr));
   if (!status.ok()) return FinishedTicket(status);
+  if (tensor.spec.num_elems == 0) {
+    tensor.rounds += halves.push ? 1 : 0;
+    tensor.has_value = true;
+    return FinishedTicket(absl::OkStatus());
+  }
   auto op = std::make_shared<Op>();
   op->key = key;
   op->halves = halves;
@@ -473,6 +478,10 @@ Ticket LocalStore::Broadcast(Key key, int root, TensorViews values, int) {
   status.Update(
       CheckTurn(tensor.spec, /*lacks_value=*/false, tensor.active != nullptr));
   if (!status.ok()) return FinishedTicket(status);
+  if (tensor.spec.num_elems == 0) {
+    tensor.has_value = true;
+    return FinishedTicket(absl::OkStatus());
+  }
   const Buffer value(4 * tensor.spec.num_elems);
   const absl::Status spread =
       devices_.Spread(tensor.spec.dtype, values, value.view());

@@ -195,6 +195,7 @@ absl::StatusOr<std::vector<Key>> GroupStore::Init(
       tensor->spec.devices.push_back(rank->device);
     }
     for (const auto& rank : ranks_) {
+      if (tensors[i].num_elems == 0) break;
       tensor->values.push_back(
           rank->queue->MakeMemory(4 * tensors[i].num_elems, rank->stream));
       if (tensor->values.back().size() > 0) continue;
@@ -265,6 +266,10 @@ Ticket GroupStore::Start(Kind kind, Key key, TensorViews grads,
   status.Update(CheckTurn(tensor.spec, kind == Kind::kPull && !tensor.has_value,
                           tensor.active != nullptr));
   if (!status.ok()) return FinishedTicket(status);
+  if (tensor.spec.num_elems == 0) {
+    tensor.has_value = true;
+    return FinishedTicket(absl::OkStatus());
+  }
   auto op = std::make_shared<Op>();
   op->kind = kind;
   op->key = key;

@@ -23,7 +23,7 @@ std::shared_ptr<WorkerOp> MakeOp(WorkerTensor& tensor, OpKind kind, Key key,
                                  const TensorView* out) {
   const size_t num_chunks = tensor.chunks.size();
   std::shared_ptr<WorkerOp> op;
-  if (tensor.device != nullptr) {
+  if (tensor.device != nullptr && num_chunks > 0) {
     op = tensor.device->MakeOp(kind, key, grad, out);
     op->answers_left = num_chunks;
   } else {
@@ -179,6 +179,10 @@ Ticket ChunkPipeline::Start(OpKind kind, Key key, TensorViews grads,
   if (tensor.device != nullptr) AwaitQueued(tensor);
   status = tensor.turns.Begin(tensor.spec(), op, failure_);
   if (!status.ok()) return FinishedTicket(status);
+  if (tensor.chunks.empty()) {
+    tensor.turns.End(*op);
+    return FinishedTicket(absl::OkStatus());
+  }
   StartChunks(tensor, op);
   return Ticket(op->ticket);
 }

@@ -123,7 +123,7 @@ absl::Status ParseTensors(const Json& json, int64_t max_model_bytes,
     const size_t size = entry.is_array() ? entry.size() : 0;
     if ((size != 2 && size != 4 && size != 5 && size != 7) ||
         !entry[0].is_string() || !ReadOwn(entry, tensor) ||
-        !entry[1].is_number_unsigned() || entry[1].get<uint64_t>() == 0 ||
+        !entry[1].is_number_unsigned() ||
         !IsTensorName(entry[0].get<std::string>())) {
       return absl::InvalidArgumentError(
           absl::StrCat("job config: tensor ", tensors.size(),

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "kvstore/engine/checks.h"
 #include "kvstore/optimizer.h"
 #include "kvstore/ps/aggregate_async.h"
 #include "kvstore/ps/aggregate_sync.h"
@@ -107,6 +108,11 @@ absl::Status ServedTensors::ChangeRates(absl::string_view text) {
 
 absl::Status ServedTensors::Add(absl::string_view text) {
   ASSIGN_OR_RETURN(JobConfig config, ParseJobConfig(text, bytes_left_));
+  if (config.tensors.size() > kMaxTensors - names_.size()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(config.tensors.size(), " tensors beside ", names_.size(),
+                     "; at most ", kMaxTensors));
+  }
   if (planner_.has_value()) RETURN_IF_ERROR(CheckSettings(config_, config));
   config_ = std::move(config);
   if (!planner_.has_value()) {

@@ -7,6 +7,7 @@
 namespace telegrad {
 
 void WorkerCodecs::Add(TensorCodec& tensor) {
+  if (tensor.chunks().empty()) return;
   const bool has_choice = tensor.chunks()[0].codings().has_open_packing();
   if (const PackingMode mode = packing_;
       has_choice && mode != PackingMode::kAuto) {

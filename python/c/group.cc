@@ -39,6 +39,9 @@ namespace {
 absl::Status CheckHostTensor(const telegrad_tensor* tensor) {
   if (tensor == nullptr) return absl::InvalidArgumentError("tensor is null");
   RETURN_IF_ERROR(telegrad::c::CheckTensor(*tensor, /*has_data=*/true));
+  if (tensor->num_elems == 0) {
+    return absl::InvalidArgumentError("a collective of no elements");
+  }
   if (tensor->device >= 0) {
     return absl::UnimplementedError(
         absl::StrCat("a tensor of GPU ", tensor->device,

@@ -13,11 +13,11 @@ absl::Status CheckTensor(const telegrad_tensor& tensor, bool has_data) {
     return absl::InvalidArgumentError(
         absl::StrCat("dtype ", tensor.dtype, " is no telegrad_dtype"));
   }
-  if (tensor.num_elems < 1 || tensor.num_elems > (int64_t{1} << 48)) {
+  if (tensor.num_elems < 0 || tensor.num_elems > (int64_t{1} << 48)) {
     return absl::InvalidArgumentError(
         absl::StrCat("a tensor of ", tensor.num_elems, " elements"));
   }
-  if (has_data && tensor.data == nullptr) {
+  if (has_data && tensor.data == nullptr && tensor.num_elems > 0) {
     return absl::InvalidArgumentError("a tensor without data");
   }
   return absl::OkStatus();

@@ -37,6 +37,8 @@ def _dtype(table: Any, key: Any, array: Any) -> int:
 
 def _is_dense(shape: Tuple[int, ...], strides: Tuple[int, ...]) -> bool:
     """Whether the elements fill their memory without gaps, in whatever order."""
+    if 0 in shape:
+        return True
     expected = 1
     for stride, size in sorted((t, s) for s, t in zip(shape, strides) if s != 1):
         if stride != expected:
@@ -100,7 +102,7 @@ def _of_dlpack(array: Any) -> Tensor:
     size = 1
     for extent in shape:
         size *= extent
-    return Tensor(found.data + found.byte_offset, size, dtype, device, 0)
+    return Tensor((found.data or 0) + found.byte_offset, size, dtype, device, 0)
 
 
 def tensor_of(array: Any, writes: bool = False) -> Tensor:

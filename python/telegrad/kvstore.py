@@ -7,7 +7,7 @@ import sys
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import optimizer as _optimizer
-from ._arrays import INT32, added, assign, check_alike, copied, num_elems, tensor_of
+from ._arrays import INT32, added, assign, check_alike, copied, tensor_of
 from .errors import Error, Unsupported, UsageError, WrongOrder
 from .job import WORKER, Job
 from .rows import RowSparse, joined, row_numbers, rows_of
@@ -142,8 +142,6 @@ class KVStore:
             if not _NAME.fullmatch(str(one)):
                 raise UsageError(f"key {one!r}: keys are of letters, digits and _.:/-, 1 to "
                                  "256 of them")
-            if num_elems(arrays[0]) == 0:
-                raise UsageError(f"key {one!r} of no elements: leave it out")
             rows = rows_of(arrays[0])
             if rows is not None:
                 row_elems[one] = rows.row_elems

@@ -175,6 +175,8 @@ TEST(Mismatch, OfTensorsNamesBoth) {
   ClusterConfig b;
   b.tensors = {{"a", 34}};
   ExpectMismatch(a, b, {"tensor table", "33 elements", "34 elements"});
+  b.tensors = {{"a", 0}};
+  ExpectMismatch(a, b, {"tensor table", "33 elements", "0 elements"});
 }
 
 TEST(Secrets, ThatDifferAreRefused) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "gmock/gmock.h"
+#include "kvstore/engine/checks.h"
 #include "kvstore/ps/json_fields.h"
 #include "tests/testing/status_matchers.h"
 
@@ -45,6 +46,23 @@ TEST(ServedTensors, OfAllDeclarationsTogetherHaveALimit) {
       Declare(tensors, Declaring({{"b", 41}})),
       StatusIs(absl::StatusCode::kResourceExhausted, "--max-model-bytes"));
   EXPECT_THAT(Declare(tensors, Declaring({{"b", 40}})), IsOk());
+}
+
+// Those without elements are within any limit of bytes.
+TEST(ServedTensors, OfAllDeclarationsTogetherAreSoMany) {
+  ServedTensors tensors(0, 1, 2, 400);
+  std::string text = SerializeJobConfig(Declaring({{"a", 0}}));
+  EXPECT_THAT(Tell(tensors, FrameType::kDeclare, text), IsOk());
+  EXPECT_THAT(tensors.Find({.key = 0, .chunk = 0}),
+              StatusIs(kRefused, "is not served here"));
+  std::string many;
+  for (size_t i = 1; i < kMaxTensors; ++i) many += R"(["a",0],)";
+  const std::string one = R"(["a",0])";
+  text.insert(text.find(one), many);
+  EXPECT_THAT(Tell(tensors, FrameType::kDeclare, text),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       "1048576 tensors beside 1; at most 1048576"));
+  EXPECT_THAT(Declare(tensors, Declaring({{"b", 100}})), IsOk());
 }
 
 TEST(ServedTensors, AreTheFirstDeclarationsSettings) {

@@ -234,13 +234,19 @@ TEST(ShardPlan, LeavesTensorsBelowMinBytesDense) {
   EXPECT_EQ(plan[1].codecs[0].codec->traits().name, "2bit");
 }
 
+TEST(ShardPlan, GivesAnEmptyTensorAKeyAndNoChunks) {
+  const std::vector<TensorLayout> plan =
+      Plan({{"a", 1}, {"nothing", 0}, {"b", 2}}, 2, 32, TwoBit());
+  ASSERT_EQ(plan.size(), 3u);
+  EXPECT_TRUE(plan[1].chunks.empty());
+  EXPECT_EQ(plan[2].chunks[0].key, 2u);
+  EXPECT_EQ(plan[2].chunks[0].server, 1);  // where the least is
+}
+
 TEST(ShardPlan, RefusesWhatCannotBePlanned) {
   const std::vector<TensorSpec> good = {{"a", 1}};
-  const std::vector<TensorSpec> empty = {{"a", 1}, {"nothing", 0}};
   EXPECT_THAT(MakeShardPlan(good, 0, 32, TwoBit()),
               StatusIs(absl::StatusCode::kInvalidArgument, "no server"));
-  EXPECT_THAT(MakeShardPlan(empty, 1, 32, TwoBit()),
-              StatusIs(absl::StatusCode::kInvalidArgument, "nothing"));
   CompressionConfig unknown;
   unknown.type = "3bit";
   EXPECT_THAT(MakeShardPlan(good, 1, 32, unknown),

@@ -130,6 +130,17 @@ class Arguments(unittest.TestCase):
             self.assertIn("takes no updater: servers run no function",
                           self.store_with(step, name))
 
+    def test_a_tensor_without_elements_needs_no_address(self):
+        store, keys = self.store(), (ctypes.c_uint32 * 1)()
+        nothing = Tensor(None, 0, 0, -1, 0)
+        _library.call("store_init", store, 1, (ctypes.c_char_p * 1)(b"w"), byref(nothing),
+                      None, 1, keys)
+        _library.call("store_push_pull", store, 1, keys, byref(nothing), byref(nothing), None,
+                      None, 0)
+        self.assertIn("a tensor of -1 elements", self.refused(
+            "store_push_pull", store, 1, keys, byref(Tensor(None, -1, 0, -1, 0)),
+            byref(nothing), None, None, 0))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -485,8 +485,14 @@ class KVStore(unittest.TestCase):
         out = np.array(0, np.float32)
         kv.pull("s", out=out)
         self.assertEqual(out, 3)
-        with self.assertRaisesRegex(telegrad.UsageError, "'e' of no elements: leave it out"):
-            kv.init("e", np.zeros((0, 4), np.float32))
+        for name, shape in (("e", (0, 4)), ("f", (4, 0)), ("g", 0)):
+            nothing = np.zeros(shape, np.float32)
+            kv.init(name, nothing)
+            kv.push(name, [nothing, nothing])
+            kv.pull(name, out=nothing)
+            kv.pushpull(name, nothing, out=nothing)
+            with self.assertRaisesRegex(telegrad.Error, f"tensor {name} has 0 bytes"):
+                kv.pull(name, out=out)
         # Its address is that of a copy that is gone.
         with self.assertRaisesRegex(telegrad.UsageError, "no array: take numpy.array"):
             kv.pull("s", out=np.float32(0))

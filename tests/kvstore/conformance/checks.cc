@@ -324,8 +324,6 @@ std::string CheckMisuse(const StoreKind& traits, const Wrap& wrap) {
     findings.ExpectError(store.Init({}, {}).status(), invalid, "0 tensors");
     const std::vector<TensorSpec> bad = {{"a\"b", 1}};
     findings.ExpectError(store.Init(bad, {}).status(), invalid, "a\"b");
-    const std::vector<TensorSpec> empty = {{"empty", 0}};
-    findings.ExpectError(store.Init(empty, {}).status(), invalid, "0 elements");
     findings.ExpectOk(store.PushPull(0, views, views, 0).Wait(Soon()), "round");
     store.Close();
     findings.ExpectError(store.Push(0, views, 0).Wait(Soon()), too_soon,
@@ -388,6 +386,7 @@ std::vector<NamedCheck> AllChecks() {
           {"CodecSwitch", CheckCodecSwitch, kNeedsSums, kNeedsCodecs},
           {"NonFinite", CheckNonFinite, kNeedsSums, kNeedsCodecs},
           {"Misuse", CheckMisuse},
+          {"Empty", CheckEmpty},
           {"Queue", CheckQueue},
           {"Cancel", CheckCancel},
           {"Timeout", CheckTimeout}};

@@ -178,6 +178,8 @@ std::string CheckTimeout(const StoreKind& traits, const Wrap& wrap);
 std::string CheckPriorities(const StoreKind& traits, const Wrap& wrap);
 // halves_check.cc.
 std::string CheckHalves(const StoreKind& traits, const Wrap& wrap);
+// empty_check.cc.
+std::string CheckEmpty(const StoreKind& traits, const Wrap& wrap);
 // optimizer_checks.cc.
 std::string CheckOptimizer(const StoreKind& traits, const Wrap& wrap);
 std::string CheckOptimizers(const StoreKind& traits, const Wrap& wrap);
