@@ -28,8 +28,7 @@ namespace {
 int WorkersOf(const TrainOptions& options,
               const std::optional<Placement>& placement) {
   if (!placement.has_value()) return options.workers * options.devices;
-  const auto parts =
-      PartsOf(*placement, options.has_servers ? options.servers : 0);
+  const auto parts = PartsOf(*placement, options);
   return parts.ok() ? parts->num_workers * options.devices : 0;
 }
 
@@ -144,6 +143,11 @@ absl::Status MakeFolders(const TrainOptions& options,
 absl::Status CheckInputs(const TrainOptions& options,
                          const std::optional<Placement>& placement) {
   RETURN_IF_ERROR(CheckGpus(options));
+  if (options.workers_serve && !placement.has_value()) {
+    return absl::InvalidArgumentError(
+        "--workers-serve is for processes that a launcher starts, and none has "
+        "started this one: --servers says how many this program starts");
+  }
   RETURN_IF_ERROR(CheckPlannedMachines(options, placement));
   RETURN_IF_ERROR(CheckMemberPath(
       options, [&options] { return MachineDetection(options.bind).Get(); }));

@@ -36,9 +36,7 @@ absl::StatusOr<JobSize> JobSizeOf(const TrainOptions& options,
                                   const std::optional<Placement>& placement) {
   JobSize job{.workers = options.workers, .servers = options.servers};
   if (placement.has_value()) {
-    ASSIGN_OR_RETURN(
-        const Parts parts,
-        PartsOf(*placement, options.has_servers ? options.servers : 0));
+    ASSIGN_OR_RETURN(const Parts parts, PartsOf(*placement, options));
     job = {.workers = parts.num_workers,
            .servers = parts.num_servers,
            .is_one_host = false};

@@ -44,9 +44,7 @@ absl::Status ShareParts(const TrainOptions& options) {
 }
 
 absl::Status RunAll(TrainOptions& options, const Placement& placement) {
-  ASSIGN_OR_RETURN(
-      Parts parts,
-      PartsOf(placement, options.has_servers ? options.servers : 0));
+  ASSIGN_OR_RETURN(Parts parts, PartsOf(placement, options));
   RETURN_IF_ERROR(CheckServers(options, placement));
   if (options.hosts_parts) parts.server_rank = Parts::kNone;  // the worker does
   options.workers = parts.num_workers;

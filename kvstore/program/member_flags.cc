@@ -27,6 +27,9 @@ void AddJobFlags(CLI::App& app, MemberFlags& options) {
       ->capture_default_str()
       ->check(CLI::Range(0, 1024))
       ->group(group);
+  app.add_flag("--workers-serve", options.workers_serve,
+               "under a launcher, with --servers: the other ranks serve, too")
+      ->group(group);
   app.add_option("--threads", options.threads,
                  "threads for codecs and sums, per process")
       ->capture_default_str()
@@ -114,6 +117,12 @@ bool HasAuto(const MemberFlags& flags) {
 void AddMemberFlags(CLI::App& app, MemberFlags& flags) {
   AddJobFlags(app, flags);
   AddNetworkFlags(app, flags);
+}
+
+absl::StatusOr<Parts> PartsOf(const Placement& placement,
+                              const MemberFlags& flags) {
+  return PartsOf(placement, flags.has_servers ? flags.servers : 0,
+                 flags.workers_serve);
 }
 
 absl::Status FinishMemberFlags(const CLI::App& app, MemberFlags& flags) {

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "base/units.h"
 #include "kvstore/kvstore.h"
+#include "transport/job/placement.h"
 
 namespace CLI {
 class App;
@@ -37,12 +38,17 @@ struct MemberFlags {
   double join_timeout_s = 60;
   double dead_timeout_s = 10;
   double operation_timeout_s = 300;
-  bool has_servers = false;  // --servers was given
+  bool workers_serve = false;  // beside servers of their own
+  bool has_servers = false;    // --servers was given
   LinkSpec link_spec;
   std::shared_ptr<const GivenPlan> given_plan;  // of `plan`
 };
 
 void AddMemberFlags(CLI::App& app, MemberFlags& flags);
+
+// What a process is in the job of a launcher, as flags and placement say.
+absl::StatusOr<Parts> PartsOf(const Placement& placement,
+                              const MemberFlags& flags);
 
 // After parsing: fills the last three fields.
 absl::Status FinishMemberFlags(const CLI::App& app, MemberFlags& flags);

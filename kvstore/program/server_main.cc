@@ -43,8 +43,7 @@ absl::StatusOr<std::optional<Placement>> FindPlacement(
 
 absl::StatusOr<Parts> CheckedParts(const ServerFlags& flags,
                                    const Placement& placement) {
-  ASSIGN_OR_RETURN(const Parts parts,
-                   PartsOf(placement, flags.has_servers ? flags.servers : 0));
+  ASSIGN_OR_RETURN(const Parts parts, PartsOf(placement, flags));
   if (parts.server_rank != Parts::kNone && placement.role.has_value() &&
       placement.num_servers == 0) {
     return absl::InvalidArgumentError(

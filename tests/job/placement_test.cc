@@ -4,12 +4,15 @@
 
 #include <map>
 
+#include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "tests/testing/status_matchers.h"
 #include "transport/job/launchers/slurm.h"
 
 namespace telegrad {
 namespace {
+
+using testing::StatusIs;
 
 using Variables = std::map<std::string, std::string>;
 
@@ -134,6 +137,28 @@ TEST(Placement, ShortHostNamesKeepTheirPort) {
   ASSERT_THAT(meeting, testing::IsOk());
   EXPECT_EQ(meeting->host, "n1");
   EXPECT_EQ(meeting->port, 29500);
+}
+
+std::string PartsText(int rank, int dedicated, bool workers_serve) {
+  const auto parts =
+      PartsOf({.launcher = "openmpi", .rank = rank, .world_size = 4}, dedicated,
+              workers_serve);
+  return absl::StrCat(TitleOf(*parts), " of ", parts->num_workers, " and ",
+                      parts->num_servers);
+}
+
+TEST(Parts, OfServersBesideWorkersOfTheirOwnAndBoth) {
+  EXPECT_EQ(PartsText(0, 0, false), "worker 0, server 0, scheduler of 4 and 4");
+  EXPECT_EQ(PartsText(3, 0, true), "worker 3, server 3 of 4 and 4");
+  EXPECT_EQ(PartsText(0, 1, false), "worker 0, scheduler of 3 and 1");
+  EXPECT_EQ(PartsText(3, 1, false), "server 0 of 3 and 1");
+  EXPECT_EQ(PartsText(2, 1, true), "worker 2, server 2 of 3 and 4");
+  EXPECT_EQ(PartsText(3, 1, true), "server 3 of 3 and 4");
+  const Placement given{.launcher = "dmlc", .role = Role::kWorker};
+  EXPECT_THAT(PartsOf(given, 0, true),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "--workers-serve is for launchers that start ranks: "
+                       "with dmlc"));
 }
 
 TEST(BindAddress, IsWrongBeforeAnybodyJoins) {

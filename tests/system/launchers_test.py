@@ -216,6 +216,19 @@ class Torchrun(PlacedTest):
         self.assertEqual(self.hashes("out-worker-0"),
                          self.embedded_hashes(flags))
 
+    def test_servers_of_their_own_and_beside_workers(self):
+        flags = [*COMPARE, "--servers", "1", "--workers-serve"]
+        runs, _ = self.start_torchrun(flags, world=3)
+        self.wait_all(runs)
+        self.assertEqual({one["servers"] for one in self.summary("out-worker-0")}, {3})
+        self.assertEqual(self.hashes("out-worker-0"),
+                         self.embedded_hashes([*COMPARE, "--servers", "3"]))
+
+    def test_who_starts_its_own_servers_has_none_beside_workers(self):
+        run = self.start([*SHORT, "--workers-serve"])
+        self.assertEqual(self.wait(run, 20), 2, run.output())
+        self.assertIn("--workers-serve is for processes that a launcher", run.stderr())
+
     def test_the_store_of_torchrun_keeps_its_port(self):
         with socket.socket() as store:
             runs, port = self.start_torchrun(SHORT, elastic=True)

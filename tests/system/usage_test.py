@@ -331,8 +331,8 @@ class Usage(SystemTest):
                      "--gc-reply --gc-nonfinite --update-on --kv-store "
                      "--network --data --batch-size --num-epochs --lr --mom "
                      "--wd --seed --benchmark --num-batches --gpus --out --jobs --continue "
-                     "--workers --servers --threads --chunk-elems --job-id "
-                     "--join-timeout --dead-timeout --transport --tls --link "
+                     "--workers --servers --workers-serve --threads --chunk-elems "
+                     "--job-id --join-timeout --dead-timeout --transport --tls --link "
                      "--bind --secret-file --insecure lenet mlp vgg16 digits "
                      "mnist:DIR none 2bit topk powersgd dist_sync ucx").split():
             self.assertIn(word, text)

@@ -51,10 +51,11 @@ struct Parts {
   int num_workers = 0;  // of the job
   int num_servers = 0;
 };
-// `dedicated_servers`: so many of the last ranks serve only; 0: every rank
-// serves, too.
-absl::StatusOr<Parts> PartsOf(const Placement& placement,
-                              int dedicated_servers);
+// `dedicated_servers`: so many of the last ranks serve only; the others serve,
+// too, if there are none or `workers_serve`, which is for launchers without
+// roles.
+absl::StatusOr<Parts> PartsOf(const Placement& placement, int dedicated_servers,
+                              bool workers_serve = false);
 // "worker 1, server 1, scheduler".
 std::string TitleOf(const Parts& parts);
 

@@ -69,9 +69,14 @@ absl::StatusOr<std::optional<Placement>> PlacementByHand(
                    .scheduler_port = where->port};
 }
 
-absl::StatusOr<Parts> PartsOf(const Placement& placement,
-                              int dedicated_servers) {
+absl::StatusOr<Parts> PartsOf(const Placement& placement, int dedicated_servers,
+                              bool workers_serve) {
   Parts parts;
+  if (placement.role.has_value() && workers_serve) {
+    return Usage(absl::StrCat(
+        "--workers-serve is for launchers that start ranks: with ",
+        placement.launcher, " each process has the one part that it is given"));
+  }
   if (placement.role.has_value()) {
     parts.num_workers = placement.num_workers;
     // Without any, each worker has the part of one.
@@ -87,14 +92,15 @@ absl::StatusOr<Parts> PartsOf(const Placement& placement,
     return Usage(absl::StrCat("--servers ", dedicated_servers, " of ",
                               placement.world_size, " ranks leaves no worker"));
   }
+  workers_serve |= dedicated_servers == 0;
   parts.num_workers = placement.world_size - dedicated_servers;
-  parts.num_servers =
-      dedicated_servers > 0 ? dedicated_servers : placement.world_size;
+  parts.num_servers = workers_serve ? placement.world_size : dedicated_servers;
   parts.is_scheduler = placement.rank == 0;
-  if (placement.rank < parts.num_workers) {
-    parts.worker_rank = placement.rank;
-    if (dedicated_servers == 0) parts.server_rank = placement.rank;
-  } else {
+  const bool is_worker = placement.rank < parts.num_workers;
+  if (is_worker) parts.worker_rank = placement.rank;
+  if (workers_serve) {
+    parts.server_rank = placement.rank;
+  } else if (!is_worker) {
     parts.server_rank = placement.rank - parts.num_workers;
   }
   return parts;
