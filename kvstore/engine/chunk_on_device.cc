@@ -64,6 +64,7 @@ absl::Status ChunkOnDevice::BeginHalves(EncodeItem& item, bool* is_queued) {
     ASSIGN_OR_RETURN(const std::optional<BatchPart> part,
                      item.codec->BatchPartOf(item));
     if (part.has_value()) return absl::OkStatus();
+    RETURN_IF_ERROR(lane().batch().LaunchPowers());
     ASSIGN_OR_RETURN(*is_queued, codec_.EncodeHalves(
                                      *item.codec, item.params, item.grad,
                                      item.out, item.result, lane().stream()));

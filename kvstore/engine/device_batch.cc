@@ -45,6 +45,13 @@ void DeviceBatch::Encode(const EncodeItem& item,
   thens_.push_back(std::move(then));
 }
 
+absl::Status DeviceBatch::LaunchPowers() {
+  MutexLock lock(&mutex_);
+  const absl::Status status = SampledPowerMany(powers_, table_);
+  powers_.clear();
+  return status;
+}
+
 absl::Status DeviceBatch::Launch() {
   absl::Status status;
   {

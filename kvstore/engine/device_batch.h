@@ -38,6 +38,9 @@ class DeviceBatch {
     kept_.push_back(std::move(buffer));
   }
 
+  // Queues the powers that were collected: before an encoding that is queued by
+  // itself, and changes the residual that they count.
+  absl::Status LaunchPowers();
   // Queues what was collected; of what fails some may have been queued. Waits
   // for nothing.
   absl::Status Launch();
