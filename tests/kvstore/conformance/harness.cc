@@ -30,9 +30,14 @@ absl::StatusOr<std::unique_ptr<KVStore>> MakeStore(const StoreKind& traits,
   return std::make_unique<GroupStore>(options, traits, group, "host");
 }
 
-void RunParty(std::unique_ptr<KVStore> store, const StoreSetup& setup,
+void RunParty(std::unique_ptr<KVStore> made, const StoreSetup& setup,
               const Wrap& wrap, const Body& body, Party shape,
               Findings& findings) {
+  const std::unique_ptr<KVStore> typed =
+      wrap.dtype == Dtype::kFloat32
+          ? nullptr
+          : std::make_unique<TypedStore>(*made, wrap.dtype);
+  KVStore* const store = typed == nullptr ? made.get() : typed.get();
   CompressionConfig compression = setup.compression;
   OptimizerConfig optimizer = setup.optimizer;
   const bool is_async = store->traits().is_async;

@@ -6,6 +6,7 @@
 
 #include "base/device_access.h"
 #include "tests/kvstore/cluster.h"
+#include "tests/kvstore/conformance/typed_store.h"
 #include "tests/kvstore/oracle.h"
 
 // What the conformance suite needs of a type of store: contributors that push
@@ -105,11 +106,12 @@ inline float ValueOf(size_t key, size_t i) {
 }
 
 // Stands between a party and its store; the planted faults are such. Null:
-// nothing. And where the tensors lie.
+// nothing. And where the tensors lie, and of which type they are.
 struct Wrap : std::function<std::unique_ptr<KVStore>(KVStore& inner)> {
   using Base = std::function<std::unique_ptr<KVStore>(KVStore& inner)>;
   using Base::Base;
   Place place = Place::kHost;
+  Dtype dtype = Dtype::kFloat32;  // the store's tensors', where checks allow it
 };
 
 // What is wrong, by whoever found it; empty: nothing. Thread-safe.

@@ -28,6 +28,7 @@ std::string Steps(const StoreKind& traits, const Wrap& wrap,
     state.Step(setup.optimizer, setup.tensors[0].rates,
                sums.NextSums(true).data(), n, weights.data(), {});
   }
+  weights = RoundedTo(wrap.dtype, std::move(weights));
   return RunParties(traits, setup, wrap, [&](Party party, Findings& findings) {
     std::vector<Buffer> memory;
     for (int step = 0; step < kSteps; ++step) {
@@ -59,7 +60,7 @@ std::string CheckOptimizer(const StoreKind& traits, const Wrap& wrap) {
   SgdOracle sgd(weights, setup.optimizer.sgd);
   std::vector<std::vector<float>> expected;
   for (int step = 0; step < kSteps; ++step) {
-    expected.push_back(sgd.Update(sums.NextSums(true)));
+    expected.push_back(RoundedTo(wrap.dtype, sgd.Update(sums.NextSums(true))));
   }
   return RunParties(traits, setup, wrap, [&](Party party, Findings& findings) {
     for (int step = 0; step < kSteps; ++step) {
