@@ -1,5 +1,5 @@
-/* What looks at a store, and what needs none: collectives, codecs alone, this
- * machine. Included by telegrad.h. */
+/* What looks at a store, and what needs none: collectives, codecs alone, plans,
+ * this machine. Included by telegrad.h. */
 #pragma once
 
 #include <stdint.h>
@@ -91,7 +91,14 @@ TELEGRAD_API int32_t telegrad_codec_decode(const telegrad_codec* codec,
                                            telegrad_status* status);
 TELEGRAD_API void telegrad_codec_free(telegrad_codec* codec);
 
-/* ---- this machine ---- */
+/* ---- how a job's data goes, and this machine ---- */
+
+/* After the join: what the members do and why, as JSON: the plan of
+ * `telegrad-topo plan --json` (docs/planner.md), without tensors. `needed`
+ * counts the end's 0; text is written if it fits. */
+TELEGRAD_API int32_t telegrad_job_plan(const telegrad_job* job, char* text,
+                                       uint64_t text_bytes, uint64_t* needed,
+                                       telegrad_status* status);
 
 /* JSON: what is there (docs/topology_json.md), and what is wrong with it
  * (docs/doctor.md). */

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "python/c/job.h"
+#include "topology/plan.h"
 
 using telegrad::Clock;
 using telegrad::ExitCode;
@@ -98,6 +99,19 @@ int32_t telegrad_job_num_servers(const telegrad_job* job) {
   return job == nullptr || job->group() == nullptr
              ? -1
              : job->group()->num_servers();
+}
+
+int32_t telegrad_job_plan(const telegrad_job* job, char* text,
+                          uint64_t text_bytes, uint64_t* needed,
+                          telegrad_status* status) {
+  absl::Status result = CheckJob(job);
+  if (result.ok() && job->group() == nullptr) {
+    result = absl::FailedPreconditionError("a plan before the worker joins");
+  }
+  if (!result.ok()) return Give(result, VerdictOf(job), status);
+  return telegrad::c::GiveText(
+      telegrad::PlanToJson(job->group()->data_path().plan), text, text_bytes,
+      needed, status);
 }
 
 int32_t telegrad_job_barrier(telegrad_job* job, telegrad_status* status) {

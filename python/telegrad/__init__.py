@@ -32,7 +32,10 @@ __all__ = ["AuthenticationError", "Cancelled", "Codec", "DeviceFault", "Error", 
 
 
 def set_log_level(level: int) -> None:
-    """Lines on standard error: 0 all, 1 warnings and errors, 2 errors alone."""
+    """Lines on standard error: `level` 0 all, 1 (as it is) warnings and errors, 2 errors
+    alone."""
+    if not isinstance(level, int):
+        raise UsageError(f"level={level!r}: 0, 1 or 2")
     _LIBRARY.telegrad_set_log_level(level)
 
 

@@ -141,18 +141,30 @@ def copied(array: Any) -> Any:
 def num_elems(array: Any) -> int:
     facts = getattr(array, "__array_interface__", None)
     shape = getattr(array, "shape", None) if facts is None else facts["shape"]
+    if shape is None and hasattr(array, "__dlpack__"):
+        return int(tensor_of(array).num_elems)
     if shape is None:
         raise UsageError(f"{type(array).__name__} is no array")
     return prod(shape)
+
+
+def is_in_order(array: Any) -> bool:
+    """Whether elements lie in memory as they are counted; a transposed tensor's do not."""
+    torch = sys.modules.get("torch")
+    return torch is None or not isinstance(array, torch.Tensor) or (
+        bool(array.is_contiguous()))
 
 
 def check_alike(what: str, arrays: List[Any]) -> None:
     """One key has arrays of one size.
 
     Raises:
-        UsageError: the sizes that there are.
+        UsageError: the sizes that there are; what is no array.
     """
-    sizes = sorted(set(map(num_elems, arrays)))
+    try:
+        sizes = sorted(set(map(num_elems, arrays)))
+    except UsageError as why:
+        raise UsageError(f"{what}: {why}") from None
     if len(sizes) > 1:
         raise UsageError(f"{what} with arrays of {' and '.join(map(str, sizes))} elements: "
                          "of one key they are alike")
@@ -168,11 +180,18 @@ def added(arrays: List[Any]) -> Any:
     if len(arrays) > 1 and size == 2:
         wide = total.float() if is_torch else total.astype("float32")
     for array in arrays[1:]:
-        more = torch.as_tensor(array).detach() if is_torch else _in_numpy(array)
+        more = _in_torch(array) if is_torch else _in_numpy(array)
         wide += more.reshape(wide.shape)
     if wide is not total:
         assign(total, wide)
     return total
+
+
+def _in_torch(array: Any) -> Any:
+    import torch
+    if not isinstance(array, torch.Tensor) and not hasattr(array, "__array_interface__"):
+        return torch.utils.dlpack.from_dlpack(array)
+    return torch.as_tensor(array).detach()
 
 
 def _in_numpy(array: Any) -> Any:
@@ -185,8 +204,8 @@ def assign(to: Any, source: Any) -> None:
     """Copies the elements of one array to another."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(to, torch.Tensor):
-        to.copy_(torch.as_tensor(source).reshape(to.shape))
+        to.detach().copy_(_in_torch(source).reshape(to.shape))
         return
     import numpy
     target = _in_numpy(to)
-    numpy.copyto(target, numpy.asarray(source).reshape(target.shape), casting="same_kind")
+    numpy.copyto(target, _in_numpy(source).reshape(target.shape), casting="same_kind")

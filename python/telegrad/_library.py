@@ -8,10 +8,11 @@ from ctypes import (POINTER, Structure, byref, c_char, c_char_p, c_double, c_flo
                     c_int32, c_int64, c_uint32, c_uint64, c_void_p)
 from typing import Any, Callable, Optional
 
-from .errors import Error, make_error
+from .errors import Error, UsageError, make_error
 
 ABI = 2
 PENDING = -1
+NOT_FOUND = 2
 TOO_SMALL = 12
 SLICE_S = 0.1  # of each wait: a signal is heard between two
 
@@ -88,6 +89,7 @@ PROTOTYPES = {
     "job_rank": (c_int32, [_H]),
     "job_num_workers": (c_int32, [_H]),
     "job_num_servers": (c_int32, [_H]),
+    "job_plan": (c_int32, [_H, c_char_p, c_uint64, POINTER(c_uint64), _S]),
     "job_barrier": (c_int32, [_H, _S]),
     "job_failure": (c_int32, [_H, _S]),
     "job_fail": (None, [_H, c_int32, c_char_p]),
@@ -218,8 +220,51 @@ def bytes_of(name: str, *arguments: Any) -> bytes:
         LIBRARY.telegrad_bytes_free(handle)
 
 
-def encoded(text: Optional[str]) -> Optional[bytes]:
-    return None if text is None else text.encode("utf-8")
+def encoded(text: Optional[str], what: str = "name") -> Optional[bytes]:
+    """As C takes it; None stays.
+
+    Raises:
+        UsageError: that `what` is no text.
+    """
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise UsageError(f"{what}={text!r}: a text is wanted")
+    return text.encode("utf-8")
+
+
+def bytes_in(what: str, given: Any) -> bytes:
+    """As C takes them.
+
+    Raises:
+        UsageError: that `what` is none.
+    """
+    if isinstance(given, (bytes, bytearray, memoryview)):
+        return bytes(given)
+    raise UsageError(f"{what} of {type(given).__name__}: bytes are wanted")
+
+
+_WANTED = {c_char_p: "a text", c_void_p: "bytes", c_int32: "an integer",
+           c_int64: "an integer", c_double: "a number", c_float: "a number"}
+# Where Python's name of an option is another one than C's.
+_SHOWN = {"has_guard": "guard", "weight_decay": "wd"}
+
+
+def fill(struct: Structure, **values: Any) -> None:
+    """Sets fields of options.
+
+    Raises:
+        UsageError: a value of another type, by name.
+    """
+    kinds = {name: kind for name, kind, *_ in type(struct)._fields_}
+    for field, value in values.items():
+        kind = kinds[field]
+        shown = _SHOWN.get(field, field[:-2] if field.endswith("_s") else field)
+        try:
+            setattr(struct, field,
+                    encoded(value, shown) if kind is c_char_p else value)
+        except TypeError:
+            raise UsageError(f"{shown}={value!r}: {_WANTED[kind]} is wanted") from None
 
 
 def interruptible(work: Callable[[], Any],

@@ -4,10 +4,11 @@ from __future__ import annotations
 import ctypes
 import os
 from ctypes import byref, c_float, c_uint64, c_void_p
+from operator import index
 from typing import Any, Optional, Tuple
 
 from ._arrays import FLOAT32, HOST, tensor_of
-from ._library import LIBRARY, call, encoded
+from ._library import LIBRARY, bytes_in, call, encoded
 from .errors import UsageError
 
 
@@ -27,6 +28,9 @@ class Codec:
         num_elems: of each array.
         nonfinite: "error", "zero" or "propagate" (MXNet's).
 
+    Raises:
+        telegrad.UsageError: a codec that there is not, and those that there are.
+
     Example::
 
         codec = telegrad.Codec("2bit:0.5", gradient.size)
@@ -37,8 +41,12 @@ class Codec:
     def __init__(self, spec: str, num_elems: int, nonfinite: str = "error") -> None:
         self._handle = c_void_p()
         self._pid = os.getpid()
+        try:
+            num_elems = index(num_elems)
+        except TypeError:
+            raise UsageError(f"num_elems={num_elems!r}: an integer is wanted") from None
         self.num_elems = num_elems
-        call("codec_create", encoded(spec), num_elems, encoded(nonfinite),
+        call("codec_create", encoded(spec, "spec"), num_elems, encoded(nonfinite, "nonfinite"),
              byref(self._handle))
         self._buffer = ctypes.create_string_buffer(
             LIBRARY.telegrad_codec_max_bytes(self._handle))
@@ -49,18 +57,30 @@ class Codec:
         return len(self._buffer)
 
     def encode(self, grad: Any) -> Tuple[bytes, float]:
-        """The payload and the threshold with which it is decoded."""
+        """`grad` [num_elems] float32 to the payload, and the threshold with which that
+        is decoded.
+
+        Raises:
+            telegrad.NumericFault: NaN or infinities, unless `nonfinite` says otherwise.
+            telegrad.UsageError: an array of another size, type or layout.
+        """
         size, threshold = c_uint64(), c_float()
         call("codec_encode", self._handle, _floats(grad, self.num_elems, False),
              self._buffer, len(self._buffer), byref(size), byref(threshold))
         return self._buffer.raw[:size.value], threshold.value
 
     def decode(self, payload: bytes, threshold: float, out: Any) -> Any:
-        """Fills `out`, and gives it. `payload` may come from anywhere.
+        """Fills `out` [num_elems] float32, and gives it. `payload` may come from anywhere;
+        `threshold` is what `encode` gave with it.
 
         Raises:
             telegrad.Error: bytes that no encoder has written.
         """
+        payload = bytes_in("payload", payload)
+        try:
+            threshold = float(threshold)
+        except (TypeError, ValueError):
+            raise UsageError(f"threshold={threshold!r}: a number is wanted") from None
         call("codec_decode", self._handle, payload, len(payload), threshold,
              _floats(out, self.num_elems, True))
         return out
@@ -72,7 +92,7 @@ class Codec:
         found = LIBRARY.telegrad_codec_residual(self._handle)
         if not found:
             return None
-        array = (c_float * self.num_elems).from_address(
+        array: Any = (c_float * self.num_elems).from_address(
             ctypes.addressof(found.contents))
         array._codec = self  # the memory lives as long as the array
         return array

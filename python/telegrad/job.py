@@ -2,16 +2,18 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import signal
 import sys
 import weakref
 from ctypes import byref, c_void_p, sizeof
-from typing import Any, Optional
+from typing import Any, Dict, Optional
 
 from . import _library
-from ._library import LIBRARY, PENDING, SLICE_S, JobOptions, call, encoded, interruptible
-from .errors import Error, WrongOrder
+from ._library import (LIBRARY, PENDING, SLICE_S, JobOptions, call, encoded, fill,
+                       interruptible, text_of)
+from .errors import Error, UsageError, WrongOrder
 
 WORKER, SERVER, SCHEDULER = range(3)
 _CANCELLED = 33
@@ -32,6 +34,7 @@ class Job:
         scheduler: its "host:port"; with `has_scheduler` where it listens, port 0 for
             any free one, which `address` then says.
         rank: that is asked for; None: any.
+        num_workers, num_servers: of the whole job, 1 to 1024.
         role: WORKER, SERVER or SCHEDULER.
         servers_here: so many of the job's servers run on threads of this process.
         hosts_part: the worker sums a part for the others, as a store "allreduce" needs
@@ -40,7 +43,9 @@ class Job:
             DMLC's tracker, mpirun, srun or torchrun.
         secret: 32 bytes or more that all members share; demanded beyond loopback,
             unless `insecure`.
-        transport, bind, link: as the flags of docs/user_guide.md.
+        num_threads: for codecs and sums; 0: none but those that must be.
+        job_id: that all members share; jobs with another one are not heard.
+        transport, tls, bind, link: as the flags of docs/user_guide.md.
         gdr: of a worker with tensors on GPUs, whether network cards read and write them
             (GPUDirect RDMA): "auto", "on", "off"; None: all are in host memory.
         join_timeout, dead_timeout, operation_timeout: seconds.
@@ -61,18 +66,22 @@ class Job:
                  gdr: Optional[str] = None) -> None:
         options = JobOptions()
         LIBRARY.telegrad_job_options_init(byref(options), sizeof(options))
-        options.from_launcher, options.role = from_launcher, role
-        options.rank = -1 if rank is None else rank
-        options.num_workers, options.num_servers = num_workers, num_servers
-        options.has_scheduler, options.servers_here = has_scheduler, servers_here
-        options.num_threads, options.insecure = num_threads, insecure
-        options.hosts_part = hosts_part
-        options.scheduler, options.job_id = encoded(scheduler), encoded(job_id)
-        options.secret, options.secret_bytes = secret, len(secret or b"")
-        options.transport, options.tls = encoded(transport), encoded(tls)
-        options.bind, options.link = encoded(bind), encoded(link)
-        options.join_timeout_s, options.dead_timeout_s = join_timeout, dead_timeout
-        options.operation_timeout_s, options.gdr = operation_timeout, encoded(gdr)
+        for name, value in (("num_workers", num_workers), ("num_servers", num_servers),
+                            ("join_timeout", join_timeout), ("dead_timeout", dead_timeout),
+                            ("operation_timeout", operation_timeout)):
+            if value == 0:  # which in C stands for the standard
+                raise UsageError(f"{name}=0: more is wanted")
+        if secret is not None and not isinstance(secret, bytes):
+            raise UsageError(f"secret of {type(secret).__name__}: bytes are wanted")
+        options.secret_bytes = len(secret or b"")
+        fill(options, from_launcher=from_launcher, role=role,
+             rank=-1 if rank is None else rank, num_workers=num_workers,
+             num_servers=num_servers, has_scheduler=has_scheduler,
+             servers_here=servers_here, num_threads=num_threads, insecure=insecure,
+             hosts_part=hosts_part, scheduler=scheduler, job_id=job_id, transport=transport,
+             tls=tls, bind=bind, link=link, join_timeout_s=join_timeout,
+             dead_timeout_s=dead_timeout, operation_timeout_s=operation_timeout, gdr=gdr)
+        options.secret = secret
         self._handle = c_void_p()
         self._pid = os.getpid()
         self._close_timeout = operation_timeout
@@ -96,6 +105,7 @@ class Job:
 
     @property
     def role(self) -> int:
+        """WORKER, SERVER or SCHEDULER; of a launcher's variables where they say so."""
         return int(LIBRARY.telegrad_job_role(self.handle))
 
     @property
@@ -105,16 +115,25 @@ class Job:
 
     @property
     def num_workers(self) -> int:
+        """Of the job; -1 before `join`."""
         return int(LIBRARY.telegrad_job_num_workers(self.handle))
 
     @property
     def num_servers(self) -> int:
+        """Of the job; -1 before `join`."""
         return int(LIBRARY.telegrad_job_num_servers(self.handle))
 
     def join(self) -> "Job":
         """Returns when all members have joined."""
         self._interruptible(lambda: call("job_join", self.handle))
         return self
+
+    def plan(self) -> Dict[str, Any]:
+        """How data goes between the members, after `join`: ``transport``, ``network``,
+        ``link_bytes_per_s`` (0: not known), ``decisions`` with ``what``, ``choice`` and
+        ``why``, and what else docs/planner.md has."""
+        found: Dict[str, Any] = json.loads(text_of("job_plan", self.handle))
+        return found
 
     def barrier(self) -> None:
         """Returns when all workers have called it."""
@@ -138,12 +157,13 @@ class Job:
         return _library.error_of(found)
 
     def fail(self, message: str, exit_code: int = _CANCELLED) -> None:
-        """Ends the job for all members, who get the message."""
+        """Ends the job for all members, who get the `message` and the `exit_code`; 33
+        means that somebody wanted it."""
         if self._handle:
             LIBRARY.telegrad_job_fail(self._handle, exit_code, encoded(message))
 
     def interrupt(self, why: BaseException) -> None:
-        """Ends it for all because a signal's handler raised that during a wait."""
+        """Ends it for all because a signal's handler raised `why` during a wait."""
         self._fail_of(why, _CANCELLED)
 
     def _fail_of(self, error: BaseException, exit_code: Optional[int] = None) -> None:
@@ -157,8 +177,7 @@ class Job:
         """Closes groups and stores, and leaves in order. Scheduler and servers on threads of
         this process end when all workers have left; after `timeout` seconds (the
         operation timeout) they are ended. A second call does nothing."""
-        for part in [*self._groups, *self._stores]:
-            part.close()
+        self._close_parts()
         _open_jobs.discard(self)
         limit = self._close_timeout if timeout is None else timeout
         handle = self._handle
@@ -167,6 +186,10 @@ class Job:
                 interruptible(lambda: call("job_close", handle, limit), self.interrupt)
         finally:
             self._handle = c_void_p()
+
+    def _close_parts(self) -> None:
+        for part in [*self._groups, *self._stores]:
+            part.close()
 
     def _interruptible(self, work: Any) -> None:
         interruptible(work, self.interrupt)
@@ -239,9 +262,12 @@ def is_failing() -> bool:
 def _end_jobs() -> None:
     """At the interpreter's end: leaves in order, or says why not."""
     pid = os.getpid()
-    for job in list(_open_jobs):
-        if job._pid != pid:
-            continue
+    own = [job for job in _open_jobs if job._pid == pid]
+    if _uncaught is None:
+        # All are left before one is waited for: members have them in any order.
+        for job in own:
+            job._close_parts()
+    for job in own:
         try:
             if _uncaught is not None:
                 job._fail_of(_uncaught)

@@ -4,10 +4,11 @@ from __future__ import annotations
 import os
 import re
 import sys
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import optimizer as _optimizer
-from ._arrays import INT32, added, assign, check_alike, copied, tensor_of
+from ._arrays import INT32, added, assign, check_alike, copied, is_in_order, tensor_of
+from ._library import NOT_FOUND
 from .errors import Error, Unsupported, UsageError, WrongOrder
 from .job import WORKER, Job
 from .rows import RowSparse, joined, row_numbers, rows_of
@@ -34,6 +35,12 @@ def create(name: str = "local", job: Optional[Job] = None,
 
     In a process that a launcher gave the role of a server or scheduler it serves, and
     ends the process when the job ends.
+
+    Raises:
+        telegrad.UsageError: a type or an option that there is not, and what there is.
+        telegrad.Unsupported: "nccl".
+        telegrad.JoinTimeout, telegrad.AuthenticationError, telegrad.SchedulerLost: the
+            members have not come together.
     """
     if not isinstance(name, str):
         raise UsageError("the type of a store is a string")
@@ -45,6 +52,9 @@ def create(name: str = "local", job: Optional[Job] = None,
         if job is not None or max_staleness is not None or options:
             raise UsageError(f"kvstore type '{name}' takes no job and no options")
         return KVStore(Store(None, name), name)
+    _check_type(name)
+    if job is not None and not isinstance(job, Job):
+        raise UsageError(f"job={job!r}: a telegrad.Job is wanted")
     owns_job = job is None
     if job is None:
         job = _job_of(dict(options, hosts_part=name in ("allreduce", "horovod")))
@@ -61,6 +71,15 @@ def create(name: str = "local", job: Optional[Job] = None,
             job.fail(str(why), why.exit_code)
             _close_quietly(job)
         raise
+
+
+def _check_type(name: str) -> None:
+    """Before a job is sought for it."""
+    try:
+        Store(None, name).close()
+    except Error as why:
+        if why.code == NOT_FOUND:
+            raise
 
 
 def _close_quietly(job: Job) -> None:
@@ -97,7 +116,21 @@ def _listed(key: Any, value: Any) -> Tuple[List[Key], List[Any]]:
 
 
 class KVStore:
-    """Made by `create`. One thread. Sums, never means: divide by `num_workers`."""
+    """MXNet's KVStore, made by `create`. One thread. Sums, never means: divide by
+    `num_workers`. Keys are integers or strings, not both. An array is one of NumPy, torch
+    or DLPack, contiguous, of float32, float16 or bfloat16; all arrays of a key have as
+    many elements. Where a key is, a list of keys may be, with a list of values::
+
+        kv = telegrad.kvstore.create("dist_sync")
+        kv.init("weight", numpy.zeros((2, 3), numpy.float32))
+        kv.push("weight", gradient)                    # [2, 3]
+        kv.pull("weight", out=gradient)                # the sum over workers
+
+    Raises:
+        telegrad.UsageError: an argument, by name, and what can be; of each call.
+        telegrad.PeerDied, telegrad.ServerLost, telegrad.SchedulerLost: who is gone, of
+            each call that waits.
+    """
 
     def __init__(self, store: Store, type: str, own_job: Optional[Job] = None) -> None:
         self._store = store
@@ -113,14 +146,17 @@ class KVStore:
 
     @property
     def type(self) -> str:
+        """As `create` was given it, in small letters."""
         return self._type
 
     @property
     def rank(self) -> int:
+        """This worker's, from 0."""
         return 0 if self._store.job is None else self._store.job.rank
 
     @property
     def num_workers(self) -> int:
+        """Of the job; 1 where there is none."""
         return 1 if self._store.job is None else self._store.job.num_workers
 
     def init(self, key: Any, value: Any) -> None:
@@ -142,6 +178,7 @@ class KVStore:
             if not _NAME.fullmatch(str(one)):
                 raise UsageError(f"key {one!r}: keys are of letters, digits and _.:/-, 1 to "
                                  "256 of them")
+            check_alike(f"key {one!r}", arrays)
             rows = rows_of(arrays[0])
             if rows is not None:
                 row_elems[one] = rows.row_elems
@@ -152,8 +189,17 @@ class KVStore:
         self._row_elems.update(row_elems)
 
     def push(self, key: Any, value: Any, priority: int = 0) -> None:
-        """Sends gradients, which are copied; several of a key are added first.
-        Returns before they are there; `pull` waits for that."""
+        """Sends gradients, which are copied. Returns before they are there; `pull` waits
+        for that.
+
+        Args:
+            value: an array or a `telegrad.RowSparse` for each key, or a list of such,
+                which are added first.
+            priority: larger goes first.
+
+        Raises:
+            telegrad.WrongOrder: a key before its `init`.
+        """
         keys, values = _listed(key, value)
         grads = [self._sum(one, arrays, True) for one, arrays in zip(keys, values)]
         self._settle(keys)
@@ -163,13 +209,24 @@ class KVStore:
                 continue
             rows = None
             if isinstance(grad, RowSparse):
-                grad, rows = grad.data, [grad.indices]
+                rows = [grad.indices]
+                grad = grad.data
             self._pushes[one] = self._store.start(
                 "push", [self._key(one)], [grad], priorities=[priority], rows=rows)
 
     def pull(self, key: Any, out: Any = None, priority: int = 0,
              ignore_sparse: bool = True) -> None:
-        """Fills `out`, an array or several for each key, with the key's whole value."""
+        """Fills `out` with the key's whole value: the last sum, or the weights where the
+        store steps them.
+
+        Args:
+            out: an array for each key, or a list of such, which all get it.
+            priority: larger goes first.
+            ignore_sparse: False is refused: `row_sparse_pull` gives rows.
+
+        Raises:
+            telegrad.WrongOrder: a key before its `init`.
+        """
         if not ignore_sparse:
             raise Unsupported("pull with ignore_sparse=False: row_sparse_pull gives rows")
         keys, outs = _listed(key, out)
@@ -177,7 +234,13 @@ class KVStore:
         self._run("pull", keys, [], outs, priority)
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
-        """Push and pull of each key in one; `out` is `value` unless it is given."""
+        """Push and pull of each key in one.
+
+        Args:
+            value: as of `push`, but no rows. They are not copied.
+            out: as of `pull`; None: `value`, in place.
+            priority: larger goes first.
+        """
         if self._updater is not None:
             self.push(key, value, priority)
             self.pull(key, value if out is None else out, priority)
@@ -189,14 +252,24 @@ class KVStore:
         self._run("push_pull", keys, grads, outs, priority)
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
-        """`init`, then `pull`."""
+        """`init` of `key` with `value`, then `pull` into `out`, with that `priority`."""
         self.init(key, value)
         self.pull(key, out, priority)
 
     def set_gradient_compression(self, compression_params: Dict[str, Any]) -> None:
-        """``{'type': '2bit', 'threshold': 0.5}``, as MXNet, before `init` is used.
-        The threshold is in the unit of what is pushed, MXNet's sums over a batch.
-        Further names are those of `telegrad.Store.set_compression`."""
+        """As MXNet, before `init` is used.
+
+        Args:
+            compression_params: ``{'type': '2bit', 'threshold': 0.5}``. The threshold is in
+                the unit of what is pushed, MXNet's sums over a batch. Further names are
+                those of `telegrad.Store.set_compression`.
+
+        Raises:
+            telegrad.WrongOrder: after a key was used.
+        """
+        if not isinstance(compression_params, Mapping):
+            raise UsageError(f"compression_params={compression_params!r}: a dictionary is "
+                             "wanted, {'type': '2bit', 'threshold': 0.5}")
         params = dict(compression_params)
         if self._store.job is None:
             raise UsageError(f"kvstore type '{self._type}' sends nothing; compression "
@@ -235,8 +308,8 @@ class KVStore:
 
     @staticmethod
     def is_capable(capability: str) -> bool:
-        """Whether a store runs an "optimizer"."""
-        if capability.lower() == "optimizer":
+        """Whether a store has the `capability` "optimizer", MXNet's only one: yes."""
+        if str(capability).lower() == "optimizer":
             return True
         raise UsageError(f"capability '{capability}': there is 'optimizer'")
 
@@ -249,7 +322,8 @@ class KVStore:
     _barrier = barrier
 
     def num_dead_node(self, node_id: int = 0, timeout: float = 60) -> int:
-        """How many members have died. A job ends with the first."""
+        """How many members have died. A job ends with the first. MXNet's arguments
+        `node_id` and `timeout` mean nothing here."""
         del node_id, timeout
         failure = None if self._store.job is None else self._store.job.failure()
         return 0 if failure is None else max(len(failure.dead), 1)
@@ -261,7 +335,7 @@ class KVStore:
         return self._store.stats()
 
     def timeline(self, on: bool = True) -> List[Dict[str, Any]]:
-        """When operations began and ended: `telegrad.Store.timeline`."""
+        """When operations began and ended while it was `on`: `telegrad.Store.timeline`."""
         return self._store.timeline(on)
 
     def close(self) -> None:
@@ -281,6 +355,7 @@ class KVStore:
             out: a `RowSparse` or several for each key, which get the rows in ascending
                 order, each once; or an array of [row_ids, ...], which gets them in
                 theirs.
+            priority: larger goes first.
             row_ids: [rows] integers for all of `out`, or a list of such for each of it.
         """
         keys, outs = _listed(key, out)
@@ -306,8 +381,14 @@ class KVStore:
             out.assign(data, rows)
 
     def save_optimizer_states(self, fname: str, dump_optimizer: bool = False) -> None:
-        """Writes what the store's optimizer keeps (momentum, means) to a file, on rank
-        0. All workers call it, between rounds."""
+        """Writes what the store's optimizer keeps (momentum, means) to the file `fname`,
+        on rank 0. All workers call it, between rounds.
+
+        Raises:
+            telegrad.WrongOrder: of a store that runs no optimizer.
+            telegrad.Unsupported: `dump_optimizer`.
+            OSError: on rank 0, where the file cannot be written.
+        """
         if dump_optimizer:
             raise Unsupported("save_optimizer_states with dump_optimizer: rates are "
                               "yours, give them to set_optimizer again")
@@ -316,13 +397,14 @@ class KVStore:
         states = self._store.save_states()
         if self.rank != 0:
             return
-        with open(fname + ".part", "wb") as file:
+        part = os.fspath(fname) + ".part"
+        with open(part, "wb") as file:
             file.write(states)
-        os.replace(fname + ".part", fname)  # the file is whole, or the one before
+        os.replace(part, fname)  # the file is whole, or the one before
 
     def load_optimizer_states(self, fname: str) -> None:
-        """Reads on rank 0 what `save_optimizer_states` has written, for the same keys
-        and kind of optimizer, and any number of workers. All call it, after `init`.
+        """Reads on rank 0 what `save_optimizer_states` has written to `fname`, for the same
+        keys and kind of optimizer, and any number of workers. All call it, after `init`.
 
         Raises:
             telegrad.Error, OSError: what does not fit, or cannot be read.
@@ -355,6 +437,9 @@ class KVStore:
             raise Unsupported(f"set_updater of kvstore type '{self._type}', whose servers run "
                               "no Python: set_optimizer takes the optimizers of "
                               "telegrad.optimizer, or keep it on the workers")
+        if not callable(updater):
+            raise UsageError(f"updater={updater!r}: a function is wanted, of key, gradient "
+                             "and weight")
         if self._optimizer is not None:
             raise WrongOrder("set_updater after set_optimizer: a store has one of them")
         self._updater = updater
@@ -380,7 +465,8 @@ class KVStore:
         rates = None if own is None else {key: own.rates_of(key) for key in waiting}
         row_elems = [self._row_elems.get(key, 0) for key in waiting]
         keys = self._store.init([str(key) for key in waiting], list(waiting.values()),
-                                values=True, rates=rates and list(rates.values()),
+                                values=True,
+                                rates=None if rates is None else list(rates.values()),
                                 row_elems=row_elems)
         self._keys.update(zip(waiting, keys))
         self._rates.update(rates or {})
@@ -410,20 +496,26 @@ class KVStore:
                                      "them, and row_sparse_pull"))
             return joined(rows)
         check_alike(f"key {key!r}", arrays)
-        return arrays[0] if len(arrays) == 1 and not copies else added(arrays)
+        is_usable = len(arrays) == 1 and not copies and is_in_order(arrays[0])
+        return arrays[0] if is_usable else added(arrays)
 
     def _run(self, name: str, keys: List[Key], grads: List[Any],
              outs: List[List[Any]], priority: int) -> None:
         for key, arrays in zip(keys, outs):
+            if not arrays:
+                raise UsageError(f"key {key!r} without an array for the result")
             check_alike(f"key {key!r}", arrays)
-        firsts = [arrays[0] for arrays in outs]
+        # Results come in the order of elements; a transposed tensor has another one.
+        firsts = [arrays[0] if is_in_order(arrays[0]) else copied(arrays[0])
+                  for arrays in outs]
         lists = ([grads] if grads else []) + [firsts]
         self._store.queue.wait(self._store.start(
             name, [self._key(key) for key in keys], *lists,
             priorities=[priority] * len(keys)))
-        for arrays in outs:
-            for other in arrays[1:]:
-                assign(other, arrays[0])
+        for arrays, first in zip(outs, firsts):
+            for other in arrays:
+                if other is not first:
+                    assign(other, first)
 
     def __enter__(self) -> "KVStore":
         return self

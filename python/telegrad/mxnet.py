@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from typing import Any, Dict
+from typing import Any, Callable, Dict
 
 from . import kvstore as _kvstore
 from .errors import UsageError
@@ -31,10 +31,12 @@ if os.environ.get("DMLC_ROLE", "worker") != "worker":
     _kvstore.create(_type())  # serves, and ends the process
 
 import numpy  # noqa: E402
-from mxnet.base import _LIB, check_call  # noqa: E402
-from mxnet.kvstore import KVStoreBase  # noqa: E402
-from mxnet.ndarray import arange  # noqa: E402
-from mxnet.ndarray.sparse import row_sparse_array, zeros  # noqa: E402
+from mxnet.base import _LIB, check_call  # type: ignore[import-not-found]  # noqa: E402
+from mxnet.kvstore import KVStoreBase  # type: ignore[import-not-found]  # noqa: E402
+from mxnet.ndarray import arange  # type: ignore[import-not-found]  # noqa: E402
+from mxnet.ndarray import array as ndarray  # noqa: E402
+from mxnet.ndarray.sparse import (  # type: ignore[import-not-found]  # noqa: E402
+    row_sparse_array, zeros)
 
 
 class _View:
@@ -84,7 +86,14 @@ def _give(rows: RowSparse, out: Any) -> None:
 class Telegrad(KVStoreBase):  # type: ignore[misc]
     """`telegrad.kvstore.KVStore` on NDArrays in host memory, dense and row_sparse, for
     ``gluon.Trainer`` and by itself. Gradients that a launcher's workers push are summed,
-    never averaged."""
+    never averaged. What a method does not say is as there::
+
+        import telegrad.mxnet, mxnet
+        store = mxnet.kv.create("telegrad")
+
+    Args:
+        options: of `telegrad.kvstore.create`.
+    """
 
     def __init__(self, **options: Any) -> None:
         super().__init__()
@@ -97,20 +106,25 @@ class Telegrad(KVStoreBase):  # type: ignore[misc]
 
     @property
     def rank(self) -> int:
+        """This worker's, from 0."""
         return int(self._kv.rank)
 
     @property
     def num_workers(self) -> int:
+        """Of the job; 1 where there is none."""
         return int(self._kv.num_workers)
 
     @staticmethod
     def is_capable(capability: str) -> bool:
+        """Whether a store has the `capability` "optimizer": yes."""
         return bool(_kvstore.KVStore.is_capable(capability))
 
     def init(self, key: Any, value: Any) -> None:
+        """Once for each `key`, on all workers; worker 0's `value` counts."""
         self._kv.init(key, _views(value))
 
     def push(self, key: Any, value: Any, priority: int = 0) -> None:
+        """Sends gradients; those listed for a key are added first."""
         self._kv.push(key, _views(value), priority)
 
     def pull(self, key: Any, out: Any = None, priority: int = 0,
@@ -120,18 +134,20 @@ class Telegrad(KVStoreBase):  # type: ignore[misc]
         dense = [[array for array in arrays if not _is_rows(array)] for arrays in outs]
         wanted = [(one, arrays) for one, arrays in zip(keys, dense) if arrays]
         if wanted:
-            self._kv.pull(*map(list, zip(*[(one, _views(arrays))
-                                           for one, arrays in wanted])), priority)
+            self._kv.pull([one for one, _ in wanted],
+                          [_views(arrays) for _, arrays in wanted], priority)
         for one, arrays in zip(keys, outs):
             for array in filter(_is_rows, [] if ignore_sparse else arrays):
                 self.row_sparse_pull(one, array, priority, arange(array.shape[0],
                                                                   dtype="int64"))
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
+        """Push and pull of each key in one, dense; `out` is `value` unless it is given."""
         self._kv.pushpull(key, _views(value), None if out is None else _views(out),
                           priority)
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
+        """`init`, then `pull`."""
         self.init(key, value)
         self.pull(key, out, priority)
 
@@ -139,21 +155,43 @@ class Telegrad(KVStoreBase):  # type: ignore[misc]
         """Objects of mxnet.optimizer are translated, or refused by name."""
         self._kv.set_optimizer(optimizer)
 
+    def set_updater(self, updater: Callable[[Any, Any, Any], None]) -> None:
+        """Of a store of one process: a push calls ``updater(key, gradient, weight)`` with
+        NDArrays, which changes `weight` in place."""
+        def on_ndarrays(key: Any, gradient: Any, weight: Any) -> None:
+            if isinstance(gradient, RowSparse):
+                given = zeros("row_sparse", gradient.shape)
+                _give(gradient, given)
+            else:
+                given = ndarray(gradient, dtype=gradient.dtype)
+            theirs = ndarray(weight, dtype=weight.dtype)
+            updater(key, given, theirs)
+            weight[...] = theirs.asnumpy()
+
+        self._kv.set_updater(on_ndarrays)
+
+    _set_updater = set_updater
+
     def set_gradient_compression(self, compression_params: Dict[str, Any]) -> None:
+        """``{'type': '2bit', 'threshold': 0.5}``, before a key is used."""
         self._kv.set_gradient_compression(compression_params)
 
     def save_optimizer_states(self, fname: str, dump_optimizer: bool = False) -> None:
+        """To a file, on rank 0; all workers call it."""
         self._kv.save_optimizer_states(fname, dump_optimizer)
 
     def load_optimizer_states(self, fname: str) -> None:
+        """From rank 0's file; all workers call it."""
         self._kv.load_optimizer_states(fname)
 
     def barrier(self) -> None:
+        """Returns when all workers have called it."""
         self._kv.barrier()
 
     _barrier = barrier
 
     def num_dead_node(self, node_id: int = 0, timeout: float = 60) -> int:
+        """How many members have died: a job ends with the first."""
         return int(self._kv.num_dead_node(node_id, timeout))
 
     def row_sparse_pull(self, key: Any, out: Any = None, priority: int = 0,
@@ -175,6 +213,7 @@ class Telegrad(KVStoreBase):  # type: ignore[misc]
             _give(rows, array)
 
     def stats(self) -> Dict[str, Any]:
+        """Bytes so far: `telegrad.Store.stats`."""
         return dict(self._kv.stats())
 
     def close(self) -> None:

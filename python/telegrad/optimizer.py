@@ -18,6 +18,11 @@ class RunByStore:
         learning_rate, wd: of all keys but for `lr_mult` and `wd_mult`, which have a
             factor for some keys; these stay as they are when a key is used first.
         rescale_grad: of the sum over workers: ``1 / (batch_size * num_workers)``.
+
+    Example::
+
+        kv.set_optimizer(telegrad.optimizer.SGD(learning_rate=0.1, momentum=0.9,
+                                                wd_mult={"bias": 0}))
     """
     learning_rate: float = 0.01
     wd: float = 0.0
@@ -39,8 +44,10 @@ class RunByStore:
 
 
 class Rescale(RunByStore):
-    """No optimizer: pulls give sums times `rescale_grad`. ``Rescale(1 / num_workers)``
-    gives means."""
+    """No optimizer: pulls give sums times `rescale_grad`. Means::
+
+        kv.set_optimizer(telegrad.optimizer.Rescale(1 / kv.num_workers))
+    """
     _kind = -1
 
     def __init__(self, rescale_grad: float) -> None:

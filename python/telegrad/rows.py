@@ -15,6 +15,14 @@ class RowSparse:
         data: [rows, ...] float32 in host memory, of NumPy or torch.
         indices: [rows] their numbers, in any order; None: all.
         shape: of the whole array; None: that of `data`.
+
+    Raises:
+        telegrad.UsageError: shapes that do not fit each other; numbers that are none.
+
+    Example::
+
+        kv.init("table", telegrad.RowSparse(table))                # [1000, 8]
+        kv.push("table", telegrad.RowSparse(grad, [7, 902], table.shape))  # grad [2, 8]
     """
 
     def __init__(self, data: Any, indices: Optional[Any] = None,
@@ -28,13 +36,18 @@ class RowSparse:
         if not self.shape or self.data.shape != expected:
             raise UsageError(f"{len(self.indices)} rows of {self.shape} are no "
                              f"{self.data.shape}")
+        if len(self.indices) and not (0 <= self.indices.min()
+                                      and self.indices.max() < self.shape[0]):
+            raise UsageError(f"rows {self.indices.min()} to {self.indices.max()} of "
+                             f"{self.shape[0]}")
 
     @property
     def row_elems(self) -> int:
+        """Elements of a row."""
         return prod(self.shape[1:])
 
     def assign(self, data: Any, indices: Any) -> None:
-        """Becomes other rows of the same array."""
+        """Becomes other rows of the same array: `data` [rows, ...], `indices` [rows]."""
         self.data, self.indices = data.reshape(-1, *self.shape[1:]), indices
 
     def to_dense(self) -> Any:

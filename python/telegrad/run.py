@@ -26,6 +26,9 @@ def _parser() -> argparse.ArgumentParser:
                         help="codecs that --gc-type auto may choose (2bit)")
     parser.add_argument("--gc-rule", default="", dest="rules", metavar="PATTERN=CODEC;...")
     parser.add_argument("--gc-threshold", default="auto", dest="threshold")
+    parser.add_argument("--gc-dense-1d", default="on", choices=("on", "off"),
+                        dest="dense_1d", help="parameters of one dimension go dense "
+                        "(%(default)s)")
     parser.add_argument("--gc-reply", default="auto", dest="reply")
     parser.add_argument("--gc-packing", default="plain", dest="packing")
     parser.add_argument("--gc-min-bytes", default=0, type=int, dest="min_bytes")
@@ -33,6 +36,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--gc-guard", default="on", choices=("on", "off"), dest="guard")
     parser.add_argument("--gc-nonfinite", default="propagate", dest="nonfinite")
     parser.add_argument("--servers", type=int, help="ranks with a server; default: all")
+    parser.add_argument("--transport", default="tcp",
+                        help="%(default)s; auto: the planner chooses")
     parser.add_argument("--bind", help="address to listen on, of this host")
     parser.add_argument("--link", default="none", help="emulate a link: 1gbit,5ms")
     parser.add_argument("-m", action="store_true", dest="is_module",
@@ -65,13 +70,12 @@ def _watch(options: Any) -> None:
     from torch.optim import Optimizer
 
     from .torch import compress
-    from .torch._auto import STANDARD, check_optimizer
+    from .torch._auto import check_optimizer, codecs_of
 
-    codecs = [options["gc_type"]]
-    if codecs == ["auto"]:
-        codecs = (options["allow"] or STANDARD).split(",")
+    codecs = codecs_of(options["gc_type"], options["allow"], options["rules"])
 
     def check(optimizer: Any) -> None:
+        # Of "auto", too, a warning: nobody has said that it steps that model.
         for codec in codecs:
             check_optimizer(optimizer, codec, None)
 
@@ -84,7 +88,7 @@ def _run(script: str, is_module: bool) -> None:
     if is_module:
         runpy.run_module(script, run_name="__main__", alter_sys=True)
     else:
-        sys.path[0] = script.rpartition("/")[0]
+        sys.path[0] = os.path.dirname(os.path.realpath(script))
         runpy.run_path(script, run_name="__main__")
 
 
@@ -93,7 +97,8 @@ def main(arguments: Optional[List[str]] = None) -> None:
     options = vars(_parser().parse_args(arguments))
     script, rest = options.pop("script"), options.pop("arguments")
     is_module = options.pop("is_module")
-    options["guard"] = options["guard"] == "on"
+    for name in ("guard", "dense_1d"):
+        options[name] = options[name] == "on"
     _watch(options)
     sys.argv = [script, *rest]
     try:

@@ -1,18 +1,18 @@
 """Stores over lists of arrays: what `telegrad.kvstore` and `telegrad.torch` stand on."""
 from __future__ import annotations
 
-
 import json
 import os
 import threading
 from ctypes import (byref, c_char_p, c_float, c_int32, c_int64, c_uint32, c_uint64, c_void_p,
                     sizeof)
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from numbers import Real
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import _library
 from ._arrays import tensors_of
 from ._library import (LIBRARY, PENDING, SLICE_S, Compression, Optimizer, Rows, Stats,
-                       StoreOptions, call, encoded)
+                       StoreOptions, call, encoded, fill)
 from .errors import Error, UsageError, WrongOrder
 from .job import Job
 from .optimizer import RunByStore
@@ -85,8 +85,31 @@ def _rows_in_c(rows: Optional[Any]) -> Rows:
     return Rows(None, -1) if rows is None else Rows(rows.ctypes.data, len(rows))
 
 
+_OPERATIONS = ("push", "pull", "push_pull", "broadcast")
+
+
+def _numbers(what: str, kind: Any, values: Sequence[int], num: int) -> Any:
+    """A C array of them."""
+    try:
+        if len(values) == num:
+            return (kind * num)(*values)
+    except TypeError:
+        pass
+    raise UsageError(f"{what}={values!r}: {num} integers are wanted, one for each key")
+
+
+def _factors_of(rates: Sequence[Tuple[float, float]]) -> Any:
+    try:
+        return (c_float * (2 * len(rates)))(*[factor for rate, decay in rates
+                                              for factor in (rate, decay)])
+    except (TypeError, ValueError):
+        raise UsageError(f"rates={rates!r}: pairs of numbers are wanted") from None
+
+
 class Store:
-    """Sums arrays by key over all workers of a job.
+    """Sums arrays by key over all workers of a job: NumPy's, torch's or DLPack's, without
+    gaps, of float32, float16 or bfloat16. Elements are taken in the order in which they
+    lie in memory, which is the workers' to have alike.
 
     Args:
         job: joined; None: this process alone, with the type "local".
@@ -94,6 +117,10 @@ class Store:
             "local" or "device".
         max_staleness: of "dist_async": no worker is more steps ahead of the slowest;
             None: any number.
+
+    Raises:
+        telegrad.UsageError: a type that there is not, and those that there are.
+        telegrad.WrongOrder: a job that has not joined, or has a store already.
 
     Example::
 
@@ -111,12 +138,15 @@ class Store:
         options = StoreOptions()
         LIBRARY.telegrad_store_options_init(byref(options), sizeof(options))
         if max_staleness is not None:
+            fill(options, max_staleness=max_staleness)
             if max_staleness < 0:
                 raise UsageError(f"max_staleness={max_staleness}: 0 or more; None: any")
-            options.max_staleness = max_staleness
+        if job is not None and not isinstance(job, Job):
+            raise UsageError(f"job={job!r}: a telegrad.Job is wanted")
+        kind = encoded(type, "type")
         self.queue = Queue()
         try:
-            call("store_create", None if job is None else job.handle, encoded(type),
+            call("store_create", None if job is None else job.handle, kind,
                  byref(options), byref(self._handle))
         except Error:
             self.queue.close()
@@ -126,41 +156,63 @@ class Store:
 
     @property
     def handle(self) -> c_void_p:
+        """Of the C interface."""
         if not self._handle:
             raise WrongOrder("the store is closed")
         return self._handle
 
     def set_compression(self, *, type: str = "none", rules: str = "",
-                        threshold: str = "auto", reply: str = "auto",
+                        threshold: Union[str, float] = "auto", reply: str = "auto",
                         packing: str = "plain", nonfinite: str = "error",
                         min_bytes: int = 0, warmup_steps: int = 0, batch_size: int = 1,
                         guard: bool = True, allow: Optional[str] = None) -> None:
-        """Before the first `init`; docs/codecs.md says what there is. The type "auto"
-        takes one of `allow` ("fp16,2bit", the preferred one first) or none, where and
-        while that makes steps faster; `after_step` tells it of them.
+        """Before the first `init`.
+
+        Args:
+            type: the codec, as docs/codecs.md: "none", "2bit:0.5", "topk:0.01"; or
+                "auto": one of `allow` or none, where and while that makes steps faster,
+                of which `after_step` tells it.
+            rules: codecs of some keys, "PATTERN=CODEC;...": the first pattern that is
+                found in a key's name counts.
+            threshold: of codecs that have one: "auto"; a number in the unit of what is
+                pushed; "0.5:batch", that over `batch_size`; "2rms", of the gradient.
+            reply: how sums come back: "auto", "dense" (floats), "sum" (of codes, exact),
+                "reencode" (by the codec again, with a residual on the server).
+            packing: "plain", or "radix": codes in fewer bits.
+            nonfinite: of NaN and infinities: "error", "zero", "propagate" (MXNet's: they
+                stay in the residual).
+            min_bytes: smaller tensors, as float32, go as floats.
+            warmup_steps: the first so many rounds go as floats.
+            guard: a key whose codec harms goes as floats from then on.
+            allow: of "auto", the preferred one first: "fp16,2bit"; None: "2bit".
 
         Raises:
             telegrad.UsageError: the setting that cannot be, and what can.
         """
         setting = Compression()
         LIBRARY.telegrad_compression_init(byref(setting), sizeof(setting))
-        setting.type, setting.rules = encoded(type), encoded(rules)
-        setting.threshold, setting.reply = encoded(threshold), encoded(reply)
-        setting.packing, setting.nonfinite = encoded(packing), encoded(nonfinite)
-        setting.min_bytes, setting.warmup_steps = min_bytes, warmup_steps
-        setting.batch_size, setting.has_guard = batch_size, guard
-        setting.allow = encoded(allow)
+        if isinstance(threshold, Real):
+            threshold = repr(float(threshold))
+        fill(setting, type=type, rules=rules, threshold=threshold, reply=reply,
+             packing=packing, nonfinite=nonfinite, min_bytes=min_bytes,
+             warmup_steps=warmup_steps, batch_size=batch_size, has_guard=guard,
+             allow=allow)
         call("store_set_compression", self.handle, byref(setting))
 
     def set_optimizer(self, optimizer: RunByStore) -> None:
         """The store runs the optimizer: pulls give weights; with
         `telegrad.optimizer.Rescale` there is none, and results are multiplied. Before the
-        first `init`, which for an optimizer needs values; later, between rounds, by all workers alike, only
-        rates may be others."""
+        first `init`, which for an optimizer needs values; later, between rounds, by all
+        workers alike, only rates may be others.
+
+        Args:
+            optimizer: of `telegrad.optimizer`.
+        """
         setting = Optimizer()
         LIBRARY.telegrad_optimizer_init(byref(setting), sizeof(setting))
-        for name, value in optimizer.settings().items():
-            setattr(setting, name, value)
+        if not isinstance(optimizer, RunByStore):
+            raise UsageError(f"optimizer={optimizer!r}: one of telegrad.optimizer is wanted")
+        fill(setting, **optimizer.settings())
         call("store_set_optimizer", self.handle, byref(setting))
 
     def save_states(self) -> bytes:
@@ -170,24 +222,36 @@ class Store:
             lambda: _library.bytes_of("store_save_states", self.handle)))
 
     def load_states(self, states: bytes) -> None:
-        """Worker 0's bytes count, of the same tensors and kind of optimizer; all call
+        """Worker 0's `states` count, of the same tensors and kind of optimizer; all call
         it, between rounds.
 
         Raises:
             telegrad.Error: on all workers, what does not fit; nothing has changed.
         """
+        states = _library.bytes_in("states", states)
         self._interruptible(
             lambda: call("store_load_states", self.handle, states, len(states)))
 
     def init(self, names: Sequence[str], arrays: Sequence[Any], values: bool = False,
              rates: Optional[Sequence[Tuple[float, float]]] = None,
              row_elems: Optional[Sequence[int]] = None) -> List[int]:
-        """Adds keys of the arrays' sizes; all workers call it with the same.
+        """Adds keys, and gives their numbers; all workers call it with the same.
 
-        With `values` all arrays become worker 0's. `rates` has for each key what its
-        learning rate and its weight decay are multiplied by. `row_elems`: of which some
-        rows may be pushed and pulled, how many elements a row has; 0 of others.
+        Args:
+            names: of letters, digits and _.:/-, which no key has yet.
+            arrays: one for each name; their sizes and types count.
+            values: all arrays become worker 0's.
+            rates: for each key what its learning rate and its weight decay are multiplied
+                by.
+            row_elems: of keys of which some rows may be pushed and pulled, how many
+                elements a row has; 0 of others.
+
+        Raises:
+            telegrad.UsageError: names, arrays or lists that do not fit.
+            telegrad.Mismatch: with the first operation, what workers differ in.
         """
+        if isinstance(names, str):
+            raise UsageError(f"names={names!r}: a list of texts is wanted")
         for what, given in (("arrays", arrays), ("rates", rates),
                             ("row_elems", row_elems)):
             if given is not None and len(given) != len(names):
@@ -195,8 +259,7 @@ class Store:
         texts = (c_char_p * len(names))(*[encoded(name) for name in names])
         keys = (c_uint32 * len(names))()
         tensors = tensors_of(arrays, writes=values)
-        factors = None if rates is None else (c_float * (2 * len(rates)))(
-            *[factor for pair in rates for factor in pair])
+        factors = None if rates is None else _factors_of(rates)
         rows = None if row_elems is None else (c_int64 * len(names))(*row_elems)
         self._interruptible(
             lambda: call("store_init_rows", self.handle, len(names), texts, tensors, rows,
@@ -215,9 +278,16 @@ class Store:
         `queue` says in the end. The arrays are not touched until then.
 
         Args:
+            name: of the operation.
+            keys: of `init`.
+            lists: gradients, outs, or both, each with an array for each key.
+            priorities: for each key; larger goes first.
+            root: of "broadcast": whose values all get.
             rows: of "push" and "pull": for each key [rows] int64 of NumPy, the rows that
                 its array has one behind the other; None: all.
         """
+        if name not in _OPERATIONS:
+            raise UsageError(f"operation {name!r}: there are {', '.join(_OPERATIONS)}")
         for arrays in (*lists, *([] if rows is None else [rows])):
             if len(arrays) != len(keys):
                 raise UsageError(f"{len(arrays)} arrays for {len(keys)} keys")
@@ -225,17 +295,15 @@ class Store:
         if rows is not None:
             name += "_rows"
             tensors.append((Rows * len(rows))(*map(_rows_in_c, rows)))
-        c_keys = (c_uint32 * len(keys))(*keys)
-        extra: Any = None
+        c_keys = _numbers("keys", c_uint32, keys, len(keys))
         if name == "broadcast":
             rest: Tuple[Any, ...] = (root, *tensors)
         else:
-            if priorities is not None:
-                extra = (c_int32 * len(keys))(*priorities)
-            rest = (*tensors, extra)
-        return self.start_raw(name, len(keys), c_keys, rest, (lists, rows))
+            rest = (*tensors, None if priorities is None else
+                    _numbers("priorities", c_int32, priorities, len(keys)))
+        return self._start_raw(name, len(keys), c_keys, rest, (lists, rows))
 
-    def start_raw(self, name: str, num: int, c_keys: Any, rest: Tuple[Any, ...],
+    def _start_raw(self, name: str, num: int, c_keys: Any, rest: Tuple[Any, ...],
                   arrays: Any) -> int:
         """The same of what C takes; `arrays` are kept alive."""
         tag = self.queue.new_tag((arrays, c_keys, rest))
@@ -248,7 +316,9 @@ class Store:
 
     def push_pull(self, keys: Sequence[int], grads: Sequence[Any], outs: Sequence[Any],
                   priorities: Optional[Sequence[int]] = None) -> None:
-        """Sums `grads` over all workers into `outs`, which may be the same arrays."""
+        """Sums `grads` over all workers into `outs`, which may be the same arrays: one
+        for each of `keys`, whose `priorities`, where given, are larger for those that go
+        first."""
         self.queue.wait(self.start("push_pull", keys, grads, outs,
                                    priorities=priorities))
 
@@ -259,12 +329,13 @@ class Store:
         return _library.bytes_of("store_save_codec", self.handle, key)
 
     def load_codec(self, key: int, state: bytes) -> None:
-        """Of the same rank, with as many workers and servers and the same settings. No
-        worker may begin a round before all have loaded.
+        """`state` of `key` on the same rank, with as many workers and servers and the same
+        settings. No worker may begin a round before all have loaded.
 
         Raises:
             telegrad.Error: bytes that do not fit; the store is of no use then.
         """
+        state = _library.bytes_in("state", state)
         call("store_load_codec", self.handle, key, state, len(state))
 
     def after_step(self, step_s: float, exchange_s: float,
@@ -290,7 +361,7 @@ class Store:
 
     def load_choice(self, choice: str) -> None:
         """Before the first step, of a store with the same tensors and settings: "auto"
-        goes on with that. All workers call it."""
+        goes on with that `choice`; with "" it measures. All workers call it."""
         text = choice.encode()
         self._interruptible(
             lambda: call("store_load_choice", self.handle, text, len(text)))
@@ -298,7 +369,8 @@ class Store:
     def timeline(self, on: bool = True) -> List[Dict[str, Any]]:
         """Notes from now on (or no more) when operations begin and end, and gives those
         that ended since the call before, and the stages of their chunks: Chrome's trace
-        events, of process `rank` with a row for each key and each chunk. Perfetto and ``chrome://tracing`` read a file of them as JSON."""
+        events, of process `rank` with a row for each key and each chunk. Perfetto and
+        ``chrome://tracing`` read a file of them as JSON."""
         found: List[Dict[str, Any]] = json.loads(
             _library.bytes_of("store_timeline", self.handle, on))
         return found
@@ -308,7 +380,7 @@ class Store:
         "dist_async" by how many steps this worker was ahead of the slowest."""
         now = Stats()
         call("store_stats", self.handle, byref(now))
-        return {name: getattr(now, name) for name, _ in Stats._fields_}
+        return {name: getattr(now, name) for name, *_ in Stats._fields_}
 
     def report(self) -> List[Dict[str, Any]]:
         """Of each key: codec, why it has it, and how it does."""

@@ -478,6 +478,53 @@ class KVStore(unittest.TestCase):
         self.assertEqual(out.tolist(), [[2, 2]] * 3)
         kv.close()
 
+    def test_arrays_that_have_dlpack_alone(self):
+        class Array:
+            """Neither of NumPy nor of torch."""
+            def __init__(self, array):
+                self.array = array
+
+            def __dlpack__(self, **options):
+                return self.array.__dlpack__(**options)
+
+            def __dlpack_device__(self):
+                return self.array.__dlpack_device__()
+
+        kv = telegrad.kvstore.create("local")
+        out = full(0)
+        kv.init("w", Array(full(3)))
+        kv.pull("w", out=Array(out))
+        self.assertEqual(out.tolist(), [3] * 6)
+        kv.push("w", [Array(full(1)), full(2)])
+        kv.pull("w", out=[Array(out), full(0)])
+        self.assertEqual(out.tolist(), [3] * 6)
+        value = full(4)
+        kv.pushpull("w", Array(value))
+        self.assertEqual(value.tolist(), [4] * 6)
+        kv.close()
+
+    def test_transposed_tensors_keep_their_elements(self):
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("no torch")
+        kv = telegrad.kvstore.create("local")
+        want = torch.arange(6.).reshape(2, 3).t()
+        kv.init("w", want)
+        flat, out, array = torch.zeros(3, 2), torch.zeros(2, 3).t(), np.zeros((3, 2), "f")
+        kv.pull("w", out=[out, flat, array])
+        for got in (out, flat, torch.from_numpy(array)):
+            self.assertTrue(torch.equal(got, want))
+        for value in (want.clone(memory_format=torch.preserve_format), want.contiguous()):
+            kv.pushpull("w", value, out=out)
+            self.assertTrue(torch.equal(out, want))
+            kv.pushpull("w", value)
+            self.assertTrue(torch.equal(value, want))
+        with telegrad.Job(operation_timeout=20).join() as job, telegrad.Group(job) as group:
+            with self.assertRaisesRegex(telegrad.UsageError, "contiguous"):
+                group.allreduce(out)
+        kv.close()
+
     def test_arrays_without_dimensions_and_without_elements(self):
         kv = telegrad.kvstore.create("local")
         kv.init("s", np.array(5, np.float32))

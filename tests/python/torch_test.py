@@ -160,6 +160,65 @@ def not_finite():
     return found
 
 
+class Factors(torch.nn.Module):
+    """A parameter of 16 bits whose gradient is the input."""
+
+    def __init__(self, dtype):
+        super().__init__()
+        self.factor = torch.nn.Parameter(torch.zeros(40, 50, dtype=dtype))
+
+    def forward(self, x):
+        return (self.factor.float() * x).sum()
+
+
+def gradient_of(model, values):
+    """Of a model of `Factors` where each rank has its value; all are alike."""
+    model.zero_grad()
+    model(torch.full((40, 50), float(values[RANK]))).backward()
+    (grad,) = (parameter.grad for parameter in model.parameters())
+    assert grad.dtype == next(model.parameters()).dtype
+    assert bool((grad == grad[0, 0]).all()) or bool(torch.isnan(grad).all())
+    return float(grad[0, 0])
+
+
+def half_precision():
+    """Gradients of 16 bits whose sums, over the bucket or the ranks, are too large for
+    their type are finite and averaged; codes of them follow the rule in float32."""
+    kinds = [torch.float16]
+    try:
+        dist.broadcast(torch.zeros(1, dtype=torch.bfloat16), 0)
+        kinds.append(torch.bfloat16)
+    except RuntimeError:
+        pass  # torch 1.13's gloo, so that DDP takes none, either
+    for dtype in kinds:
+        dense = DDP(Factors(dtype))
+        telegrad.torch.compress(dense, gc_type="none")
+        for values, mean in (((100, 300), 200), ((40960, 49152), 45056),
+                             ((1, float("inf")), None), ((2, 4), 3)):
+            got = gradient_of(dense, values)
+            assert got == mean or mean is None and got != got, (dtype, values, got)
+        coded = DDP(Factors(dtype))
+        telegrad.torch.compress(coded, gc_type="2bit:0.25")
+        residuals = [0, 0]
+        for step in range(5):
+            total = 0
+            for rank, value in enumerate((0.375, -0.125)):
+                residuals[rank] += value
+                sent = 0.25 * ((residuals[rank] >= 0.25) - (residuals[rank] <= -0.25))
+                residuals[rank] -= sent
+                total += sent
+            assert gradient_of(coded, (0.375, -0.125)) == total / 2, (dtype, step)
+    return True
+
+
+class FullyShardedDataParallel(torch.nn.Linear):
+    """Called as FSDP1's class, which needs a GPU."""
+
+
+class DeepSpeedEngine(torch.nn.Linear):
+    """Called as DeepSpeed's."""
+
+
 def refusals():
     def refused(kind, model, **options):
         return workers.refused(kind, lambda: telegrad.torch.compress(model, **options))
@@ -168,7 +227,10 @@ def refusals():
              refused(telegrad.Unsupported, DDP(Net().double())),
              refused(telegrad.UsageError, DDP(Net()), gc_type="3bit"),
              refused(telegrad.UsageError, DDP(Net()), gctype="2bit"),
-             refused(telegrad.UsageError, DDP(Net()), replicas=dist.group.WORLD)]
+             refused(telegrad.UsageError, DDP(Net()), replicas=dist.group.WORLD),
+             refused(telegrad.Unsupported, FullyShardedDataParallel(2, 2)),
+             refused(telegrad.Unsupported, DeepSpeedEngine(2, 2)),
+             refused(telegrad.UsageError, DDP(Net()), optimizer="adam")]
     model = DDP(Net())
     texts.append(refused(telegrad.UsageError, model, servers=9))
     state = telegrad.torch.compress(model, optimizer=torch.optim.SGD(
@@ -286,7 +348,7 @@ def streams():
 
 def special(_):
     start()
-    return [not_finite(), refusals(), diloco(), streams()]
+    return [not_finite(), refusals(), diloco(), streams(), half_precision()]
 
 
 def chooses(_):
@@ -360,16 +422,18 @@ class Torch(unittest.TestCase):
                          [[["2bit", "none"]] * 2] * 2)
 
     def test_infinities_reach_all_and_what_cannot_be_is_refused(self):
-        for finite, texts, ratios, too_many in self.ranks(special).results():
+        for finite, texts, ratios, too_many, _ in self.ranks(special).results():
             self.assertIn("fragments=5: 1 to sync_every=4", too_many)
             self.assertGreater(ratios[0], 2.5)  # of 3 steps
             self.assertGreater(ratios[1], 20)
 
             self.assertEqual(finite, [True, False, True])
-            self.assertEqual(len(texts), 8)
+            self.assertEqual(len(texts), 11)
             for text, pattern in zip(texts, (
                     "DistributedDataParallel", "float64.*bfloat16", "3bit.*2bit",
                     "'gctype'; there is 'gc_type'", "fully_shard",
+                    "between replicas.*fully_shard of FSDP2.*replicas=",
+                    "no hook.*DistributedDataParallel", "optimizer=str.*an optimizer",
                     "servers=9: 1 to 2", "already", "drop_last")):
                 self.assertRegex(text, pattern)
 
@@ -407,9 +471,25 @@ class Torch(unittest.TestCase):
             check(adam, "auto", None)
         with self.assertRaisesRegex(telegrad.UsageError, "2bit with RMSprop"):
             check(torch.optim.RMSprop(parameters), "auto", None)
+        with self.assertWarnsRegex(UserWarning, "^2bit with AdamW"):
+            check(adam, "int8", None, "bias=none;embedding=2bit;head=2bit")
+
+        class Own(torch.optim.Adam):
+            """A user's."""
+
+        class Accelerated:
+            """As Accelerate's: around the optimizer."""
+            def __init__(self, optimizer):
+                self.optimizer, self.param_groups = optimizer, optimizer.param_groups
+
+        for each in (Own(parameters), Accelerated(Own(parameters))):
+            with self.assertWarnsRegex(UserWarning, "2bit with Own") as caught:
+                check(each, "2bit", None)
+            self.assertEqual(caught.filename, __file__)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            check(adam, "auto", "fp16,int8")
+            check(Accelerated(torch.optim.SGD(parameters, lr=1)), "2bit", None)
+            check(adam, "auto", "fp16,int8", "bias=none")
             check(adam, "int4", None)
             check(torch.optim.SGD(parameters, lr=1), "auto", "2bit")
             check(torch.optim.Adagrad(parameters), "auto", "2bit")

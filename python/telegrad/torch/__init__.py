@@ -6,6 +6,7 @@ from typing import Any, Dict, List, Optional, Union
 from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import Unsupported, UsageError, WrongOrder
+from ._bucket import unwrapped
 from ._diloco import DiLoCo
 from ._hook import State, hook, states
 from ._replicas import Replicas, sharded_modules
@@ -54,6 +55,7 @@ def compress(model: Any, gc_type: str = "2bit", *, replicas: Optional[Any] = Non
         telegrad.Unsupported: FSDP, DeepSpeed, sparse gradients: with the way out.
         telegrad.UsageError: an option that cannot be, and what can.
     """
+    model = unwrapped(model)
     if any(state.model() is model for state in states()):
         raise WrongOrder("the model is compressed already")
     if replicas is not None:
@@ -63,14 +65,19 @@ def compress(model: Any, gc_type: str = "2bit", *, replicas: Optional[Any] = Non
         return Replicas(model, gc_type, replicas, **options)
     _refuse_others(model)
     state = State(model, gc_type, **options)
-    model.register_comm_hook(state, hook)
+    try:
+        model.register_comm_hook(state, hook)
+    except RuntimeError as why:  # torch's, of a model that has one
+        state.give_up(f"the model has a communication hook already: {why}; wrap the "
+                      "module in a new DistributedDataParallel")
     return state
 
 
 def report(model: Optional[Any] = None) -> Dict[str, Any]:
     """What was decided and saved, of the model, or of the one compressed last."""
     found: List[Any] = [state for state in states()
-                        if model is None or state.model() is model]
+                        if model is None or state.model() is unwrapped(model)]
     if not found:
         raise WrongOrder("no model is compressed")
-    return found[-1].report()
+    result: Dict[str, Any] = found[-1].report()
+    return result

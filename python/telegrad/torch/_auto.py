@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 import time
 import warnings
 from typing import Any, Dict, List, Optional
@@ -10,8 +12,9 @@ from ..codec import Codec
 from ..errors import UsageError
 from ..store import Store
 
-_ADAPTIVE = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "SparseAdam", "Muon", "Lamb",
-             "RMSprop")
+# Those that divide a gradient by its own scale have one of these in their names.
+_ADAPTIVE = ("adam", "muon", "lamb", "rmsprop", "adafactor")
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _SMALL_BITS = 2.1  # with the few bytes around codes
 STANDARD = "2bit"  # what "auto" may use unless it is told
 
@@ -22,26 +25,57 @@ def bits_of(codec: str) -> float:
     return 8 * Codec(codec, num).max_bytes / num
 
 
-def check_optimizer(optimizer: Any, gc_type: str, allow: Optional[str]) -> None:
+def codecs_of(gc_type: str, allow: Optional[str], rules: str) -> List[str]:
+    """All that may be used."""
+    own = (allow or STANDARD).split(",") if gc_type == "auto" else [gc_type]
+    return own + [rule.rpartition("=")[2] for rule in rules.split(";") if "=" in rule]
+
+
+def _adaptive(optimizer: Any) -> Optional[str]:
+    """The name of its class where that, or one that it is derived from, is adaptive;
+    within what Accelerate, Lightning and ZeroRedundancyOptimizer put around it."""
+    for _ in range(4):
+        kinds = [kind.__name__.lower() for kind in type(optimizer).__mro__]
+        if any(part in kind for kind in kinds for part in _ADAPTIVE):
+            return type(optimizer).__name__
+        within = getattr(optimizer, "optimizer", None) or getattr(optimizer, "optim", None)
+        if not hasattr(within, "param_groups"):
+            return None
+        optimizer = within
+    return None
+
+
+def _level_outside() -> int:
+    """For `warnings.warn` in the caller: the first line that is not the package's."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+def check_optimizer(optimizer: Any, gc_type: str, allow: Optional[str],
+                    rules: str = "") -> None:
     """Warns of codes of 2 bits or fewer with Adam, RMSprop, Muon and the like.
 
     Raises:
-        telegrad.UsageError: "auto" that may choose such codes.
+        telegrad.UsageError: "auto" that may choose such codes; what is no optimizer.
     """
-    kind = type(optimizer).__name__
-    if kind not in _ADAPTIVE:
+    if not hasattr(optimizer, "param_groups"):
+        raise UsageError(f"optimizer={type(optimizer).__name__}: an optimizer of torch is "
+                         "wanted, the object that steps the model")
+    kind = _adaptive(optimizer)
+    if kind is None:
         return
-    is_auto = gc_type == "auto"
-    codecs = (allow or STANDARD).split(",") if is_auto else [gc_type]
-    small = [codec for codec in codecs if bits_of(codec) < _SMALL_BITS]
+    small = [codec for codec in codecs_of(gc_type, allow, rules)
+             if bits_of(codec) < _SMALL_BITS]
     if not small:
         return
-    why = (f"{', '.join(small)} with {kind}: it divides by the gradient's own scale, to "
-           "which codes of 2 bits or fewer add noise")
-    if is_auto:
+    why = (f"{', '.join(dict.fromkeys(small))} with {kind}: it divides by the gradient's "
+           "own scale, to which codes of 2 bits or fewer add noise")
+    if gc_type == "auto":
         raise UsageError(f"gc_type 'auto' that may choose {why}; allow='int8' or "
                          "'fp16,int8', or another optimizer")
-    warnings.warn(f"{why}; int8 keeps it, SGD does not mind", stacklevel=5)
+    warnings.warn(f"{why}; int8 keeps it, SGD does not mind", stacklevel=_level_outside())
 
 
 class Choice:

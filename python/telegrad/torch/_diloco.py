@@ -1,7 +1,7 @@
 """Local steps; now and then the workers agree on what these changed."""
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
 import torch.distributed as dist
@@ -9,7 +9,7 @@ import torch.distributed as dist
 from ..errors import Error, UsageError
 from ..optimizer import Rescale
 from ..store import Store
-from ._hook import names_of
+from ._bucket import names_of
 from ._meeting import check_names, job_of_group, ranks_of
 from ._residuals import Residuals
 
@@ -62,11 +62,15 @@ class DiLoCo:
         gc_type, threshold, min_bytes: the codec, as for `telegrad.torch.compress`. All
             parameters go with it.
         job_options: as there.
+
+    Raises:
+        telegrad.UsageError: an argument that cannot be, and what can.
+        telegrad.WrongOrder: there is no process group.
     """
 
     def __init__(self, model: Any, inner: Any, *, sync_every: int, fragments: int = 1,
                  outer: Optional[Callable[[List[Any]], Any]] = None,
-                 gc_type: str = "2bit", threshold: str = "auto", min_bytes: int = 0,
+                 gc_type: str = "2bit", threshold: Union[str, float] = "auto", min_bytes: int = 0,
                  **job_options: Any) -> None:
         check_names(job_options, DiLoCo)
         if sync_every < 1:

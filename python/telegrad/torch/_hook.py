@@ -3,25 +3,26 @@ from __future__ import annotations
 
 import atexit
 import math
+import os
 import re
 import sys
 import threading
 import time
 import weakref
-from ctypes import c_uint32
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 import torch
 
-from .._arrays import stream_of, tensor_of
-from .._library import SLICE_S, Tensor, call
+from .._library import SLICE_S, call
 from ..errors import Error, Unsupported, UsageError
 from ..job import is_failing
 from ..optimizer import Rescale
 from ..store import Store
 from ._auto import Choice, check_optimizer
+from ._bucket import Bucket, is_finite, names_of, unwrapped
 from ._meeting import check_names, job_of_group
 from ._residuals import Residuals
+from ._texts import decision_text, ratio, summary
 
 _FLAG = "telegrad.finite/"  # before a parameter's name: whether its bucket is finite
 _states: List["weakref.ref[Any]"] = []
@@ -43,55 +44,15 @@ def states() -> List[Any]:
     return [state for state in alive if state is not None]
 
 
-def names_of(module: Any) -> Dict[int, str]:
-    """Of the parameters that have gradients, by id, in the model's order."""
-    names: Dict[int, str] = {}
-    for name, parameter in module.named_parameters():
-        if not parameter.requires_grad:
-            continue
-        if parameter.dtype not in (torch.float32, torch.float16, torch.bfloat16):
-            raise Unsupported(f"parameter {name} is {parameter.dtype}: the store takes "
-                              "float32, float16 and bfloat16")
-        known = re.sub(r"[^A-Za-z0-9_.:/-]", "_", name)
-        while known in names.values():
-            known += "_"
-        names[id(parameter)] = known
-    if not names:
-        raise UsageError("the model has no parameter that needs a gradient")
-    return names
-
-
-class _Bucket:
-    """What C takes for a list of parameters; addresses change with DDP's buffer."""
-
-    def __init__(self, keys: List[int], bucket: Any, flag: Optional[Any]) -> None:
-        base = bucket.buffer().data_ptr()
-        gradients = bucket.gradients()
-        self.flag = flag
-        self.tensors = (Tensor * len(keys))(
-            *[tensor_of(gradient) for gradient in gradients],
-            *([] if flag is None else [tensor_of(flag)]))
-        self.keys = (c_uint32 * len(keys))(*keys)
-        self.num = len(keys)
-        self.num_gradients = len(gradients)
-        self.base = base
-        self.stream = stream_of(bucket.buffer())
-
-    def move_to(self, buffer: Any) -> None:
-        """The buffer and the stream may be others in each step."""
-        base, stream = buffer.data_ptr(), stream_of(buffer)
-        if base == self.base and stream == self.stream:
-            return
-        for i in range(self.num_gradients):
-            self.tensors[i].data += base - self.base
-            self.tensors[i].stream = stream
-        self.base, self.stream = base, stream
-
-
 class State:
-    """Of `hook`, for ``model.register_comm_hook(State(model, "2bit"), hook)``.
+    """Of `hook`. `telegrad.torch.compress` makes one; by hand::
+
+        state = telegrad.torch.State(model, "2bit", rules="embedding=topk:0.01")
+        model.register_comm_hook(state, telegrad.torch.hook)
 
     Args:
+        model: a DistributedDataParallel whose parameters are float32, float16 or
+            bfloat16.
         gc_type: the codec, docs/codecs.md; "auto": one of `allow`, or none, where and
             while it makes steps faster. Its steps begin dense.
         allow: codecs for "auto", the preferred one first: "fp16,2bit"; "2bit".
@@ -108,18 +69,26 @@ class State:
             choose such a codec is refused.
         verbose: rank 0 says once what was decided, and at the end what was saved.
         job_options: of `telegrad.Job`: transport, bind, link, timeouts.
+
+    Raises:
+        telegrad.UsageError: on all ranks, an option that cannot be, and what can.
+        telegrad.Unsupported: a parameter of another type.
+        telegrad.WrongOrder: there is no process group.
+        telegrad.JoinTimeout: a rank does not call it.
     """
 
     def __init__(self, model: Any, gc_type: str = "2bit", *, rules: str = "",
-                 dense_1d: bool = True, threshold: str = "auto", reply: str = "auto",
+                 dense_1d: bool = True, threshold: Union[str, float] = "auto", reply: str = "auto",
                  packing: str = "plain", nonfinite: str = "propagate",
                  min_bytes: int = 0, warmup_steps: int = 0, guard: bool = True,
                  servers: Optional[int] = None, optimizer: Optional[Any] = None,
                  allow: Optional[str] = None, verbose: bool = True, **job_options: Any) -> None:
         check_names(job_options, State)
+        model = unwrapped(model)
         names = names_of(model.module)
         if optimizer is not None:
-            check_optimizer(optimizer, gc_type, allow)
+            check_optimizer(optimizer, gc_type, allow, rules)
+        self._pid = os.getpid()
         self.model: Callable[[], Any] = weakref.ref(model)
         parameters = {id(p): p for p in model.module.parameters() if id(p) in names}
         flags = [_FLAG + name for name in names.values()] if (
@@ -159,21 +128,22 @@ class State:
         self._flag_of = dict(zip(names, keys[len(names):]))
         self.rank, self.num_workers = self._job.rank, self._job.num_workers
         self._verbose = verbose and self.rank == 0
-        self._buckets: Dict[Tuple[int, ...], _Bucket] = {}
-        self._pending: Dict[int, Tuple[Any, Any, _Bucket]] = {}
+        self._buckets: Dict[Tuple[int, ...], Bucket] = {}
+        self._pending: Dict[int, Tuple[Any, Any, Bucket]] = {}
         self._changed = threading.Condition()
         self._error: Optional[BaseException] = None
         self._has_callback = False
         self.steps = 0
         self.waited_s = 0.0
-        self._decisions = [line for line in self._store.report()
-                           if not line["name"].startswith(_FLAG)]
+        self._decisions = self._report_of_store()
         self._thread = threading.Thread(target=self._complete, daemon=True,
                                         name="telegrad-completions")
         self._thread.start()
+        self._plan = self._job.plan()
         remember(self)
         atexit.register(_close_if_alive, weakref.ref(self))
-        self._say(self._decision_text())
+        self._say(decision_text(self._decisions, self._job, self._plan,
+                                str(job_options.get("link", "none"))))
 
     def exchange(self, bucket: Any) -> Any:
         """The hook's body: starts the sums of a bucket; gives its future."""
@@ -205,7 +175,7 @@ class State:
             for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
                 self._residuals.add_to(self._name_of[id(parameter)], gradient)
         if plan.flag is not None:
-            plan.flag[0] = 0.0 if math.isfinite(float(buffer.sum())) else 1.0
+            plan.flag[0] = 0.0 if is_finite(buffer) else 1.0
         tag = self._store.queue.new_tag((buffer, plan))
         self._pending[tag] = (future, buffer, plan)  # without a lock that Ctrl-C may leave
         if self._choice is not None:
@@ -218,7 +188,7 @@ class State:
             self._pending.pop(tag)
             raise
 
-    def _plan_of(self, bucket: Any, buffer: Any) -> _Bucket:
+    def _plan_of(self, bucket: Any, buffer: Any) -> Bucket:
         ids = tuple(map(id, bucket.parameters()))
         plan = self._buckets.get(ids)
         if plan is None:
@@ -231,7 +201,7 @@ class State:
             if self._flag_of:
                 keys.append(self._flag_of[ids[0]])
                 flag = torch.zeros(1)
-            plan = self._buckets[ids] = _Bucket(keys, bucket, flag)
+            plan = self._buckets[ids] = Bucket(keys, bucket, flag)
         plan.move_to(buffer)
         return plan
 
@@ -287,20 +257,29 @@ class State:
             self._tell(self._choice.after_step(waited_s))
 
     def report(self) -> Dict[str, Any]:
-        """``decisions`` (of each parameter codec, reason, reply), ``steps``,
-        ``waited_s`` (in which backward only waited), bytes of this rank as
-        `telegrad.Store.stats`, ``push_ratio``, ``pull_ratio``, and what ``auto``
-        decided; after the end what it was then."""
+        """``decisions`` (of each parameter `telegrad.Store.report`, as it was while
+        nothing was under way), ``plan`` (`telegrad.Job.plan`), ``steps``, ``waited_s``
+        (in which backward only waited), bytes of this rank as `telegrad.Store.stats`,
+        ``push_ratio``, ``pull_ratio``, and what ``auto`` decided; after the end what it
+        was then."""
         if self._store._handle:
             self._last_stats = self._store.stats()
+            if not self._pending:  # while no operation runs
+                self._decisions = self._report_of_store()
         stats = self._last_stats
         return {"decisions": self._decisions, "steps": self.steps,
                 "waited_s": self.waited_s, "workers": self.num_workers,
                 "push_ratio": ratio(stats, "push"), "pull_ratio": ratio(stats, "pull"),
-                "auto": list(self._choice.decisions) if self._choice else [], **stats}
+                "auto": list(self._choice.decisions) if self._choice else [],
+                "plan": self._plan, **stats}
+
+    def _report_of_store(self) -> List[Dict[str, Any]]:
+        return [line for line in self._store.report()
+                if not line["name"].startswith(_FLAG)]
 
     def timeline(self, on: bool = True) -> List[Dict[str, Any]]:
-        """When each parameter's sums began and ended: `telegrad.Store.timeline`."""
+        """When each parameter's sums began and ended while it was `on`:
+        `telegrad.Store.timeline`."""
         return self._store.timeline(on)
 
     def state_dict(self) -> Dict[str, Any]:
@@ -335,27 +314,37 @@ class State:
             self._tell(self._choice.load(state["choice"]))
 
     def close(self) -> None:
-        """Leaves the job, and says what was saved. A second call does nothing."""
-        if not self._store._handle:
+        """Leaves the job, and says what was saved; the model cannot be stepped then. All
+        ranks call it. A second call does nothing."""
+        self._leave()
+        has_failed = self._job._handle and self._job.failure() is not None
+        try:
+            self._job.close(3 if has_failed else None)
+        except Error:
+            if not has_failed:  # which was said
+                raise
+
+    def give_up(self, text: str) -> None:
+        """Of a state that no model takes: ends the job, and raises.
+
+        Raises:
+            telegrad.UsageError: that text.
+        """
+        error = UsageError(text)
+        self._job.fail(text, error.exit_code)
+        _states[:] = [each for each in _states if each() is not self]
+        self.close()
+        raise error
+
+    def _leave(self) -> None:
+        if not self._store._handle or self._pid != os.getpid():
             return
         found = self.report()
         if self.steps > 0 and self._error is None:
-            self._say(_summary(found))
+            self._say(summary(found))
         self._store.close()
         if threading.current_thread() is not self._thread:
             self._thread.join(3)
-
-    def _decision_text(self) -> str:
-        by_setting: Dict[Tuple[str, str], List[int]] = {}
-        for line in self._decisions:
-            reason = line["reason"]
-            if line["has_rule"] and reason.startswith("rule ^("):
-                reason = "one-dimensional"
-            by_setting.setdefault((line["codec"], reason), []).append(line["num_elems"])
-        parts = [f"{codec} for {_count(len(sizes), 'tensor')} of {sum(sizes):,} elements "
-                 f"({reason})" for (codec, reason), sizes in by_setting.items()]
-        return (f"{_count(self.num_workers, 'worker')}, "
-                f"{_count(self._job.num_servers, 'server')} beside them; " + ", ".join(parts))
 
     def _tell(self, decisions: List[Dict[str, Any]]) -> None:
         for made in decisions:
@@ -368,7 +357,8 @@ class State:
 
 # Without annotations: DDP compares them with its own, which are no text.
 def hook(state, bucket):  # type: ignore[no-untyped-def]
-    """For ``model.register_comm_hook(state, hook)``: [n] gradients to their average."""
+    """For ``model.register_comm_hook(state, hook)``: the [n] gradients of a `bucket` of
+    DDP to a future of their average, in place."""
     return state.exchange(bucket)
 
 
@@ -376,23 +366,4 @@ def _close_if_alive(reference: "weakref.ref[State]") -> None:
     state = reference()
     # After an error the job fails, and nobody leaves it in order.
     if state is not None and state._job._handle and not is_failing():
-        state.close()
-
-
-def _count(num: int, what: str) -> str:
-    return f"{num} {what}" + ("" if num == 1 else "s")
-
-
-def ratio(stats: Dict[str, Any], side: str) -> float:
-    """Raw bytes to those that were sent, of "push" or "pull"."""
-    wire = stats[f"{side}_wire_bytes"]
-    return stats[f"{side}_raw_bytes"] / wire if wire > 0 else 1.0
-
-
-def _summary(found: Dict[str, Any]) -> str:
-    sides = ", ".join(
-        f"{side}ed {found[f'{side}_raw_bytes'] / 1e6:.3g} MB as "
-        f"{found[f'{side}_wire_bytes'] / 1e6:.3g} ({found[f'{side}_ratio']:.2f}x)"
-        for side in ("push", "pull"))
-    return (f"rank 0 in {found['steps']} steps: {sides}; waited "
-            f"{found['waited_s']:.3g} s for them")
+        state._leave()

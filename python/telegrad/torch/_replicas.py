@@ -4,7 +4,7 @@ from __future__ import annotations
 import functools
 import time
 import weakref
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, Optional, Union
 
 import torch
 import torch.distributed as dist
@@ -13,9 +13,10 @@ from ..errors import Error, Unsupported, UsageError
 from ..optimizer import Rescale
 from ..store import Store
 from ._auto import Choice, check_optimizer
-from ._hook import ratio, remember
+from ._hook import remember
 from ._meeting import check_names, job_of_group, ranks_of
 from ._residuals import Residuals
+from ._texts import ratio
 
 
 def sharded_modules(model: Any) -> Dict[str, Any]:
@@ -56,9 +57,13 @@ def _blank(parts: Any) -> Any:
 class Replicas:
     """What `telegrad.torch.compress` makes with `replicas=`. A module's sharded
     gradients are one tensor of the store, [elements of this rank's shards]. They are
-    exchanged when FSDP2 has reduced them, and backward waits for that.
+    exchanged when FSDP2 has reduced them, and backward waits for that::
+
+        fully_shard(model, mesh=mesh["shard"])
+        telegrad.torch.compress(model, gc_type="2bit", replicas=mesh["replicate"])
 
     Args:
+        model: on which `fully_shard` of FSDP2 was called (torch 2.6 or newer).
         replicas: the ranks that hold the same shards: a process group, or a device mesh
             of one dimension, ``mesh["replicate"]``. They begin with the weights of its
             first rank.
@@ -68,16 +73,20 @@ class Replicas:
             themselves.
         optimizer: as of `telegrad.torch.State`.
         job_options: of `telegrad.Job`: transport, bind, link, timeouts.
+
+    Raises:
+        telegrad.UsageError: an option that cannot be, and what can.
+        telegrad.Unsupported: a mesh with replicas that FSDP sums itself.
     """
 
     def __init__(self, model: Any, gc_type: str, replicas: Any, *, rules: str = "",
-                 threshold: str = "auto", reply: str = "auto", packing: str = "plain",
+                 threshold: Union[str, float] = "auto", reply: str = "auto", packing: str = "plain",
                  nonfinite: str = "error", min_bytes: int = 0, warmup_steps: int = 0,
                  guard: bool = True, allow: Optional[str] = None,
                  optimizer: Optional[Any] = None, **job_options: Any) -> None:
         check_names(job_options, Replicas)
         if optimizer is not None:
-            check_optimizer(optimizer, gc_type, allow)
+            check_optimizer(optimizer, gc_type, allow, rules)
         modules = {name: module for name, module in sharded_modules(model).items()
                    if _parts_of(module) is not None}
         if any(_parts_of(module)._is_hsdp for module in modules.values()):

@@ -22,10 +22,13 @@ ROOT = os.path.dirname(os.path.dirname(TESTS))
 sys.path.insert(0, TESTS)
 import check_wheel  # noqa: E402
 
-PLAIN = ("codec_test.py", "two_ranks.py", "kvstore_test.py", "optimizer_test.py",
+PLAIN = ("codec_test.py", "arguments_test.py", "wrong_arguments_test.py",
+         "two_ranks.py", "kvstore_test.py", "rows_test.py", "optimizer_test.py",
          "group_test.py", "numbers_test.py")
-TORCH = ("torch_test.py", "run_test.py", "interrupt_test.py")
-COLUMNS = PLAIN + TORCH + ("matrix/hsdp_test.py", "matrix/mxnet_test.py")
+TORCH = ("torch_test.py", "run_test.py", "resume_test.py", "lifecycle_test.py",
+         "interrupt_test.py")
+TORCH2 = ("matrix/hsdp_test.py", "matrix/torch2_test.py", "matrix/types_test.py")
+COLUMNS = PLAIN + TORCH + TORCH2 + ("matrix/mxnet_test.py",)
 SKIPPED = 77
 DEBIAN = "/usr/bin/python3"
 
@@ -98,8 +101,8 @@ def rows_of(options):
             rows[-1].note = "not run: no such interpreter here"
     debian = version_of(DEBIAN, "torch")
     rows.append(Row(f"torch {debian}, Debian's", DEBIAN, [], PLAIN + TORCH))
-    with_torch = Row("torch from pip", options.torch or DEBIAN, ["torch", "numpy"],
-                     PLAIN + TORCH + ("matrix/hsdp_test.py",),
+    with_torch = Row("torch from pip", options.torch or DEBIAN, ["torch", "numpy", "mypy"],
+                     PLAIN + TORCH + TORCH2,
                      None if options.torch else os.path.join(folder, "torch"))
     with_mxnet = Row("mxnet 1.9.1", options.mxnet or DEBIAN,
                      ["mxnet==1.9.1", "numpy==1.23.5"],

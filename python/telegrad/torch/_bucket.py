@@ -1,0 +1,71 @@
+"""What DDP hands to a communication hook, as the C interface takes it."""
+from __future__ import annotations
+
+import math
+import re
+from ctypes import c_uint32
+from typing import Any, Dict, List, Optional
+
+import torch
+
+from .._arrays import stream_of, tensor_of
+from .._library import Tensor
+from ..errors import Unsupported, UsageError
+
+
+def unwrapped(model: Any) -> Any:
+    """Without what torch.compile puts around a module."""
+    return getattr(model, "_orig_mod", model)
+
+
+def names_of(module: Any) -> Dict[int, str]:
+    """Of the parameters that have gradients, by id, in the model's order."""
+    names: Dict[int, str] = {}
+    for name, parameter in module.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        if parameter.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+            raise Unsupported(f"parameter {name} is {parameter.dtype}: the store takes "
+                              "float32, float16 and bfloat16")
+        known = re.sub(r"[^A-Za-z0-9_.:/-]", "_", name)
+        while known in names.values():
+            known += "_"
+        names[id(parameter)] = known
+    if not names:
+        raise UsageError("the model has no parameter that needs a gradient")
+    return names
+
+
+class Bucket:
+    """What C takes for a list of parameters; addresses change with DDP's buffer."""
+
+    def __init__(self, keys: List[int], bucket: Any, flag: Optional[Any]) -> None:
+        base = bucket.buffer().data_ptr()
+        gradients = bucket.gradients()
+        self.flag = flag
+        self.tensors = (Tensor * len(keys))(
+            *[tensor_of(gradient) for gradient in gradients],
+            *([] if flag is None else [tensor_of(flag)]))
+        self.keys = (c_uint32 * len(keys))(*keys)
+        self.num = len(keys)
+        self.num_gradients = len(gradients)
+        self.base = base
+        self.stream = stream_of(bucket.buffer())
+
+    def move_to(self, buffer: Any) -> None:
+        """The buffer and the stream may be others in each step."""
+        base, stream = buffer.data_ptr(), stream_of(buffer)
+        if base == self.base and stream == self.stream:
+            return
+        for i in range(self.num_gradients):
+            self.tensors[i].data += base - self.base
+            self.tensors[i].stream = stream
+        self.base, self.stream = base, stream
+
+
+def is_finite(buffer: Any) -> bool:
+    """Whether none of the elements is NaN or infinite. Waits for a GPU."""
+    # A sum shows them in one pass; one that is too large for its type shows nothing.
+    wide = torch.float32 if buffer.element_size() == 2 else None
+    return math.isfinite(float(buffer.sum(dtype=wide))) or bool(
+        torch.isfinite(buffer).all())

@@ -1,0 +1,58 @@
+"""What rank 0 says: what was decided, and what was saved."""
+from __future__ import annotations
+
+from typing import Any, Dict, List, Tuple
+
+
+def decision_text(decisions: List[Dict[str, Any]], job: Any, plan: Dict[str, Any],
+                  link: str) -> str:
+    """Members, how their data goes, and the codecs with the reason.
+
+    Args:
+        decisions: `telegrad.Store.report`.
+        plan: `telegrad.Job.plan`.
+        link: the emulated one; "none".
+    """
+    by_setting: Dict[Tuple[str, str], List[int]] = {}
+    for line in decisions:
+        reason = line["reason"]
+        if line["has_rule"] and reason.startswith("rule ^("):
+            reason = "one-dimensional"
+        by_setting.setdefault((line["codec"], reason), []).append(line["num_elems"])
+    parts = [f"{codec} for {_count(len(sizes), 'tensor')} of {sum(sizes):,} elements "
+             f"({reason})" for (codec, reason), sizes in by_setting.items()]
+    return (f"{_count(job.num_workers, 'worker')}, "
+            f"{_count(job.num_servers, 'server')} beside them, {_path_text(plan)}"
+            + ("" if link == "none" else f", a link emulated as {link}")
+            + "; " + ", ".join(parts))
+
+
+def _path_text(plan: Dict[str, Any]) -> str:
+    made = {decision["what"]: decision for decision in plan["decisions"]}
+    if plan["network"] == "local" or "network" not in made:
+        return f"{plan['transport']} within one machine"
+    reasons = [made["network"]["why"].replace("--transport ", "transport=")]
+    if "cards" in made:
+        reasons.append("cards " + made["cards"]["choice"])
+    return (f"{plan['transport']} over {made['network']['choice']} "
+            f"({'; '.join(filter(None, reasons))})")
+
+
+def _count(num: int, what: str) -> str:
+    return f"{num} {what}" + ("" if num == 1 else "s")
+
+
+def ratio(stats: Dict[str, Any], side: str) -> float:
+    """Raw bytes to those that were sent, of "push" or "pull"."""
+    wire = stats[f"{side}_wire_bytes"]
+    return stats[f"{side}_raw_bytes"] / wire if wire > 0 else 1.0
+
+
+def summary(found: Dict[str, Any]) -> str:
+    """Of `State.report` at the end."""
+    sides = ", ".join(
+        f"{side}ed {found[f'{side}_raw_bytes'] / 1e6:.3g} MB as "
+        f"{found[f'{side}_wire_bytes'] / 1e6:.3g} ({found[f'{side}_ratio']:.2f}x)"
+        for side in ("push", "pull"))
+    return (f"rank 0 in {found['steps']} steps: {sides}; waited "
+            f"{found['waited_s']:.3g} s for them")
