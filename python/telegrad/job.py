@@ -6,9 +6,8 @@ import json
 import os
 import signal
 import sys
-import weakref
 from ctypes import byref, c_void_p, sizeof
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Optional, Set
 
 from . import _library
 from ._library import (LIBRARY, PENDING, SLICE_S, JobOptions, call, encoded, fill,
@@ -85,8 +84,8 @@ class Job:
         self._handle = c_void_p()
         self._pid = os.getpid()
         self._close_timeout = operation_timeout
-        self._stores: "weakref.WeakSet[Any]" = weakref.WeakSet()
-        self._groups: "weakref.WeakSet[Any]" = weakref.WeakSet()
+        self._stores: Set[Any] = set()  # that are open, whoever else has forgotten them
+        self._groups: Set[Any] = set()
         interruptible(lambda: call("job_start", byref(options), byref(self._handle)),
                       lambda _: None)
         _open_jobs.add(self)
@@ -207,7 +206,7 @@ class Job:
                 raise
 
 
-_open_jobs: "weakref.WeakSet[Job]" = weakref.WeakSet()
+_open_jobs: Set[Job] = set()  # they end in order, whoever has forgotten them
 _uncaught: Optional[BaseException] = None
 _PACKAGE = os.path.dirname(__file__) + os.sep
 
