@@ -1,20 +1,31 @@
 """Runs functions of a test file as the ranks of a job, each in a process of its own."""
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 
 TIMEOUT_S = 60
 SKIPPED = 77
 
 
 def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+    """Where nobody listens; none that the system gives to a connection of its own choice,
+    which could have it until a rank listens there."""
+    with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
+        first = int(file.read().split()[0])
+    while True:
+        port = random.randrange(min(first, 20000), max(first, 32000))
+        with socket.socket() as listener:
+            try:
+                listener.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
 
 
 def skip(why):
@@ -55,12 +66,7 @@ class Ranks:
 
     def wait(self):
         """(code, stdout, stderr) by rank; whoever takes too long is ended."""
-        try:
-            texts = [process.communicate(timeout=TIMEOUT_S)
-                     for process in self.processes]
-        finally:
-            for process in self.processes:
-                process.kill()
+        texts = texts_of(self.processes)
         return [(process.returncode, *text)
                 for process, text in zip(self.processes, texts)]
 
@@ -72,17 +78,24 @@ class Ranks:
         return [json.loads(out.strip().splitlines()[-1]) for _, out, _ in ended]
 
 
+def texts_of(processes):
+    """(stdout, stderr) of each, read side by side: one that cannot write does not end, and
+    others wait for it. Whoever takes too long is ended."""
+    try:
+        with ThreadPoolExecutor(len(processes)) as pool:
+            return list(pool.map(lambda each: each.communicate(timeout=TIMEOUT_S), processes))
+    finally:
+        for process in processes:
+            process.kill()
+
+
 def run_all(commands, environment):
     """Python with these arguments, as ranks; (code, stdout, stderr) of each."""
     processes = [subprocess.Popen([sys.executable, "-B", *command],
                                   env=dict(environment, RANK=str(rank)),
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                   text=True) for rank, command in enumerate(commands)]
-    try:
-        texts = [process.communicate(timeout=TIMEOUT_S) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
+    texts = texts_of(processes)
     for process, (out, err) in zip(processes, texts):
         assert process.returncode == 0, f"{process.returncode}:\n{out}\n{err}"
     return [(process.returncode, *text) for process, text in zip(processes, texts)]

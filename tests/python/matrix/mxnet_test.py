@@ -234,6 +234,30 @@ class Mxnet(unittest.TestCase):
                     # Sums in another order: some 2^-24 of values below 8.
                     np.testing.assert_allclose(np.array(values), want[name], atol=1e-5)
 
+    def test_an_updater_gets_ndarrays(self):
+        """As in MXNet's tutorial of its KVStore."""
+        kv = mx.kv.create("telegrad")
+        kv.init([3, 4], [mx.nd.ones((2, 3)), mx.nd.ones((4, 2)).tostype("row_sparse")])
+        kinds = []
+
+        def update(key, gradient, weight):
+            kinds.append((key, type(gradient).__name__, type(weight).__name__))
+            weight += 2 * mx.nd.cast_storage(gradient, "default")
+
+        kv._set_updater(update)
+        kv.push(3, [mx.nd.ones((2, 3))] * 4)
+        out = mx.nd.zeros((2, 3))
+        kv.pull(3, out=out)
+        self.assertEqual(out.asnumpy().tolist(), [[9] * 3] * 2)
+        rows = np.zeros((4, 2), np.float32)
+        rows[2] = 3
+        kv.push(4, mx.nd.array(rows).tostype("row_sparse"))
+        whole = mx.nd.sparse.zeros("row_sparse", (4, 2))
+        kv.row_sparse_pull(4, out=whole, row_ids=mx.nd.arange(4, dtype="int64"))
+        self.assertEqual(whole.asnumpy().tolist(), (1 + 2 * rows).tolist())
+        self.assertEqual(kinds, [(3, "NDArray", "NDArray"), (4, "RowSparseNDArray", "NDArray")])
+        kv.close()
+
     def test_what_is_lacking_is_refused_by_name(self):
         for texts in self.ranks(refuses):
             for text, pattern in zip(texts, ("Ftrl", "clip_gradient", "float64",
