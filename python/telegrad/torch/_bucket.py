@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 import re
 from ctypes import c_uint32
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterable, List, Optional, Sequence
 
 import torch
 
@@ -34,6 +34,29 @@ def names_of(module: Any) -> Dict[int, str]:
     if not names:
         raise UsageError("the model has no parameter that needs a gradient")
     return names
+
+
+_NUMBER = re.compile("([0-9]+)")
+
+
+def pattern_of(names: Sequence[str], model: Iterable[str]) -> str:
+    """A pattern that finds `names` and no other of the `model`'s. Layers are numbered, so
+    it is short: a number stands for all of them where the model has none but of `names`."""
+    def form(name: str) -> str:
+        return _NUMBER.sub("[0-9]+", re.escape(name).replace("\\-", "-"))
+
+    wanted = set(names)
+    mixed = {form(name) for name in model if name not in wanted}
+    parts: Dict[str, List[str]] = {}  # form -> numbers, where there is one
+    for name in names:
+        text, numbers = form(name), _NUMBER.findall(name)
+        if text in mixed and len(numbers) != 1:
+            parts[re.escape(name).replace("\\-", "-")] = []
+        else:
+            parts.setdefault(text, []).extend(numbers if text in mixed else [])
+    return "^(" + "|".join(
+        text.replace("[0-9]+", "(" + "|".join(numbers) + ")") if numbers else text
+        for text, numbers in parts.items()) + ")$"
 
 
 class Bucket:

@@ -4,7 +4,6 @@ from __future__ import annotations
 import atexit
 import math
 import os
-import re
 import sys
 import threading
 import time
@@ -19,7 +18,7 @@ from ..job import is_failing
 from ..optimizer import Rescale
 from ..store import Store
 from ._auto import Choice, check_optimizer
-from ._bucket import Bucket, is_finite, names_of, unwrapped
+from ._bucket import Bucket, is_finite, names_of, pattern_of, unwrapped
 from ._meeting import check_names, job_of_group
 from ._residuals import Residuals
 from ._texts import decision_text, ratio, summary
@@ -97,13 +96,13 @@ class State:
         all_rules += [rules] if rules else []
         one_dimensional = [names[key] for key, p in parameters.items() if p.dim() <= 1]
         if dense_1d and one_dimensional:
-            all_rules.append("^(" + "|".join(map(re.escape, one_dimensional)) + ")$=none")
+            all_rules.append(pattern_of(one_dimensional, names.values()) + "=none")
         self._job = job_of_group(servers=servers, group=model.process_group,
                                  parameters=parameters.values(), **job_options)
         try:
             self._store = Store(self._job)
             self._store.set_compression(
-                type=gc_type, rules=";".join(all_rules).replace("\\-", "-"),
+                type=gc_type, rules=";".join(all_rules),
                 threshold=threshold, reply=reply, packing=packing,
                 nonfinite="zero" if flags else nonfinite, min_bytes=min_bytes,
                 warmup_steps=warmup_steps, guard=guard, allow=allow)
