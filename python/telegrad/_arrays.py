@@ -127,15 +127,21 @@ def tensors_of(arrays: Any, writes: bool = False) -> Any:
     return (Tensor * len(arrays))(*[tensor_of(array, writes) for array in arrays])
 
 
-def copied(array: Any) -> Any:
-    """Contiguous, in memory that only we know."""
+def copied(array: Any, into: Any = None) -> Any:
+    """Contiguous, in memory that only we know: `into`, an earlier copy, where it fits."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
+        if isinstance(into, torch.Tensor) and (into.shape, into.dtype, into.device) == (
+                array.shape, array.dtype, array.device):
+            return into.copy_(array.detach())
         return array.detach().clone(memory_format=torch.contiguous_format)
     import numpy
-    if hasattr(array, "__array_interface__"):
-        return numpy.array(array, order="C", copy=True)
-    return numpy.array(numpy.from_dlpack(array), order="C", copy=True)
+    source = _in_numpy(array)
+    if isinstance(into, numpy.ndarray) and (into.shape, into.dtype) == (
+            source.shape, source.dtype):
+        numpy.copyto(into, source)
+        return into
+    return numpy.array(source, order="C", copy=True)
 
 
 def num_elems(array: Any) -> int:
@@ -170,10 +176,10 @@ def check_alike(what: str, arrays: List[Any]) -> None:
                          "of one key they are alike")
 
 
-def added(arrays: List[Any]) -> Any:
-    """Their sum, in memory that only we know; of 16-bit floats in float32, rounded once."""
+def added(arrays: List[Any], into: Any = None) -> Any:
+    """Their sum, in memory as of `copied`; of 16-bit floats in float32, rounded once."""
     torch = sys.modules.get("torch")
-    total = copied(arrays[0])
+    total = copied(arrays[0], into)
     is_torch = torch is not None and isinstance(total, torch.Tensor)
     size = total.element_size() if is_torch else total.itemsize
     wide = total

@@ -139,6 +139,8 @@ class KVStore:
         self._keys: Dict[Key, int] = {}
         self._waiting: Dict[Key, Any] = {}  # init was called, the store knows not yet
         self._pushes: Dict[Key, int] = {}   # tags of pushes in flight
+        # What was pushed last, for the next push: new memory costs more than a copy.
+        self._copies: Dict[Key, Any] = {}
         self._row_elems: Dict[Key, int] = {}  # of keys with rows
         self._optimizer: Optional[_optimizer.RunByStore] = None
         self._rates: Dict[Key, Tuple[float, float]] = {}  # of keys that it steps
@@ -201,8 +203,9 @@ class KVStore:
             telegrad.WrongOrder: a key before its `init`.
         """
         keys, values = _listed(key, value)
-        grads = [self._sum(one, arrays, True) for one, arrays in zip(keys, values)]
-        self._settle(keys)
+        self._settle(keys)  # then their last copies are free
+        grads = [self._sum(one, arrays, True, self._copies.get(one))
+                 for one, arrays in zip(keys, values)]
         for one, grad in zip(keys, grads):
             if self._updater is not None:
                 self._update(one, grad)
@@ -211,6 +214,8 @@ class KVStore:
             if isinstance(grad, RowSparse):
                 rows = [grad.indices]
                 grad = grad.data
+            else:
+                self._copies[one] = grad
             self._pushes[one] = self._store.start(
                 "push", [self._key(one)], [grad], priorities=[priority], rows=rows)
 
@@ -230,7 +235,6 @@ class KVStore:
         if not ignore_sparse:
             raise Unsupported("pull with ignore_sparse=False: row_sparse_pull gives rows")
         keys, outs = _listed(key, out)
-        self._settle(keys)
         self._run("pull", keys, [], outs, priority)
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
@@ -485,7 +489,7 @@ class KVStore:
                 self._store.queue.wait(tag)
 
     @staticmethod
-    def _sum(key: Key, arrays: List[Any], copies: bool) -> Any:
+    def _sum(key: Key, arrays: List[Any], copies: bool, into: Any = None) -> Any:
         if not arrays:
             raise UsageError(f"key {key!r} without a value")
         rows = [found for found in map(rows_of, arrays) if found is not None]
@@ -497,7 +501,7 @@ class KVStore:
             return joined(rows)
         check_alike(f"key {key!r}", arrays)
         is_usable = len(arrays) == 1 and not copies and is_in_order(arrays[0])
-        return arrays[0] if is_usable else added(arrays)
+        return arrays[0] if is_usable else added(arrays, into)
 
     def _run(self, name: str, keys: List[Key], grads: List[Any],
              outs: List[List[Any]], priority: int) -> None:
@@ -508,14 +512,34 @@ class KVStore:
         # Results come in the order of elements; a transposed tensor has another one.
         firsts = [arrays[0] if is_in_order(arrays[0]) else copied(arrays[0])
                   for arrays in outs]
-        lists = ([grads] if grads else []) + [firsts]
-        self._store.queue.wait(self._store.start(
-            name, [self._key(key) for key in keys], *lists,
-            priorities=[priority] * len(keys)))
+        numbers = [self._key(key) for key in keys]
+        if name == "pull" and not self._pushes.keys().isdisjoint(keys):
+            self._pull_behind_pushes(keys, numbers, firsts, priority)
+        else:
+            lists = ([grads] if grads else []) + [firsts]
+            self._store.queue.wait(self._store.start(name, numbers, *lists,
+                                                     priorities=[priority] * len(keys)))
         for arrays, first in zip(outs, firsts):
             for other in arrays:
                 if other is not first:
                     assign(other, first)
+
+    def _pull_behind_pushes(self, keys: List[Key], numbers: List[int], outs: List[Any],
+                            priority: int) -> None:
+        """Each key's pull runs beside the pushes of those behind it."""
+        tags: List[int] = []
+        try:
+            for key, number, out in zip(keys, numbers, outs):
+                self._settle([key])
+                tags.append(self._store.start("pull", [number], [out],
+                                              priorities=[priority]))
+            while tags:
+                self._store.queue.wait(tags[0])
+                tags.pop(0)
+        except BaseException:
+            for tag in tags:  # the arrays are the caller's again
+                self._store.queue.cancel(tag)
+            raise
 
     def __enter__(self) -> "KVStore":
         return self

@@ -68,11 +68,16 @@ class Queue:
                 if done is not None:
                     self._done[done[0]] = done[1]
         except KeyboardInterrupt:
-            LIBRARY.telegrad_queue_cancel(self._handle, tag)
+            self.cancel(tag)
             raise
         error = self._done.pop(tag)
         if error is not None:
             raise error
+
+    def cancel(self, tag: int) -> None:
+        """Ends that operation, whose arrays are the caller's again."""
+        if self._handle and self._pid == os.getpid():
+            LIBRARY.telegrad_queue_cancel(self._handle, tag)
 
     def close(self) -> None:
         with self._lock:
