@@ -48,13 +48,15 @@ class Torch(Contestant):
 
     def __init__(self, kind):
         self.kind = kind
-        self.warmup = 3 if kind == "powersgd" else 1  # two are dense
+        # Two are dense; auto measures, and tries what it then takes or not.
+        self.warmup = {"powersgd": 3, "telegrad:auto": 24}.get(kind, 1)
         self.name = {"gloo": "gloo allreduce", "ddp": "DDP",
                      "ddp_alone": "DDP, nothing sent",
                      "ddp_fp16": "DDP, fp16 hook",
                      "powersgd": "DDP, PowerSGD rank 1",
                      "telegrad:none": "DDP, Telegrad's hook, none",
-                     "telegrad:2bit": "DDP, Telegrad's hook, 2bit"}[kind]
+                     "telegrad:2bit": "DDP, Telegrad's hook, 2bit",
+                     "telegrad:auto": "DDP, Telegrad's hook, auto"}[kind]
 
     def start(self, lab, setup, run):
         words = [TORCH_PYTHON, os.path.join(HERE, "torch_rank.py"), self.kind,
@@ -263,7 +265,7 @@ class OneWay(Contestant):
 ALL = [
     Torch("gloo"), Torch("ddp"), Torch("ddp_alone"), Torch("ddp_fp16"),
     Torch("powersgd"), Torch("telegrad:none"), Torch("telegrad:2bit"),
-    OpenMpi(), Mxnet("none"), Mxnet("2bit"), PsLite(),
+    Torch("telegrad:auto"), OpenMpi(), Mxnet("none"), Mxnet("2bit"), PsLite(),
     Telegrad("allreduce", "allreduce"),
     Telegrad("push/pull", "pushpull"),
     Telegrad("2bit, sum", "pushpull", "--gc-type", "2bit", "--gc-reply",

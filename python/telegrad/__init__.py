@@ -17,7 +17,7 @@ from .errors import (AuthenticationError, Cancelled, DeviceFault, Error, Fenced,
                      ResourceLimit, SchedulerLost, ServerLost, Timeout, Unsupported,
                      UsageError, WrongOrder)
 from .group import Group
-from .job import Job
+from .job import SCHEDULER, SERVER, WORKER, Job
 from .numbers import log_numbers, numbers_of
 from .rows import RowSparse
 from .store import Store
@@ -26,8 +26,8 @@ __version__ = _LIBRARY.telegrad_version().decode()
 __all__ = ["AuthenticationError", "Cancelled", "Codec", "DeviceFault", "Error", "Fenced",
            "Group",
            "IntegrityError", "JoinTimeout", "Job", "Mismatch", "NumericFault",
-           "PeerDied", "ResourceLimit", "RowSparse", "SchedulerLost", "ServerLost", "Store",
-           "Timeout", "Unsupported", "UsageError", "WrongOrder", "doctor", "kvstore",
+           "PeerDied", "ResourceLimit", "RowSparse", "SCHEDULER", "SERVER", "SchedulerLost",
+           "ServerLost", "Store", "Timeout", "Unsupported", "UsageError", "WORKER", "WrongOrder", "doctor", "kvstore",
            "log_numbers", "numbers_of", "optimizer", "set_log_level", "topology"]
 
 

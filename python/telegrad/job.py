@@ -34,7 +34,7 @@ class Job:
             any free one, which `address` then says.
         rank: that is asked for; None: any.
         num_workers, num_servers: of the whole job, 1 to 1024.
-        role: WORKER, SERVER or SCHEDULER.
+        role: telegrad.WORKER, SERVER or SCHEDULER.
         servers_here: so many of the job's servers run on threads of this process.
         hosts_part: the worker sums a part for the others, as a store "allreduce" needs
             it; no server is anywhere then.
