@@ -9,6 +9,7 @@ Ends with 1 where something is wrong; lists interpreters that are not there.
 """
 import glob
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -85,10 +86,23 @@ def check_needs(wheel, auditwheel):
     assert re.search(r'consistent with the following platform tag: "manylinux_2_', text), text
 
 
+def check_old_processor(own):
+    """The known answers on a processor with SSE4.2 and no AVX, in QEMU."""
+    qemu = shutil.which("qemu-x86_64")
+    if qemu is None or platform.machine() != "x86_64":
+        print("known answers without AVX: no qemu-x86_64 (qemu-user), not run")
+        return
+    subprocess.run([qemu, "-cpu", "Nehalem", os.path.join(own.folder.name, "bin/python"), "-B",
+                    os.path.join(HERE, "codec_test.py"), "-q"], check=True,
+                   env=own.variables, cwd=own.folder.name)
+
+
 def check_with(python, wheel):
-    """Installs it next to nothing else; known answers; a job of two processes."""
+    """Installs it next to nothing else; known answers, also on an old processor; a job of
+    two processes."""
     with Environment(python, wheel) as own:
         own.run("python", "-B", os.path.join(HERE, "codec_test.py"), "-q")
+        check_old_processor(own)
         own.run("python", "-B", os.path.join(HERE, "two_ranks.py"))
         for program in ("telegrad-topo", "telegrad-server", "telegrad-perf"):
             own.run(program, "--help")
