@@ -73,6 +73,8 @@ class Queue : public DeviceQueue {
     const CurrentDevice current(ordinal_);
     cudaEvent_t event = nullptr;
     if (!Check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming))) {
+      // The error may be that of an earlier launch.
+      if (event != nullptr) cudaEventDestroy(event);
       return {};
     }
     const std::lock_guard<std::mutex> lock(mutex_);

@@ -95,8 +95,9 @@ bool IsMeant(const StoreKind& kind, const NamedCheck& check, Place place,
              Dtype dtype) {
   const std::set<absl::string_view> together = {"Codecs", "CodecSwitch",
                                                 "NonFinite", "Broadcast"};
-  // These have types of their own.
-  const std::set<absl::string_view> typed = {"Halves", "Misuse"};
+  // These have types of their own, or look at what a start takes, in which
+  // other types are made here.
+  const std::set<absl::string_view> typed = {"Halves", "Misuse", "Priorities"};
   if (place != Place::kHost && !TakesTheEmulatedDevice(kind)) return false;
   if (dtype != Dtype::kFloat32 && typed.contains(check.name)) return false;
   if (IsWhole()) return true;
