@@ -146,9 +146,10 @@ enum class Fault {
 };
 
 // A store with one fault.
-class FaultyStore : public KVStore {
+class FaultyStore : public testing::ForwardingStore {
  public:
-  FaultyStore(KVStore& inner, Fault fault) : inner_(inner), fault_(fault) {}
+  FaultyStore(KVStore& inner, Fault fault)
+      : ForwardingStore(inner), fault_(fault) {}
   ~FaultyStore() override {
     for (std::thread& thread : threads_) thread.join();
   }
@@ -169,32 +170,6 @@ class FaultyStore : public KVStore {
     reinterpret_cast<float*>(outs[0].bytes.data)[0] += 1;
     return FinishedTicket(status);
   }
-
-  const StoreTraits& traits() const override { return inner_.traits(); }
-  WorkerGroup& group() override { return inner_.group(); }
-  absl::Status SetCompression(const CompressionConfig& config) override {
-    return inner_.SetCompression(config);
-  }
-  absl::Status SetOptimizer(const OptimizerConfig& config) override {
-    return inner_.SetOptimizer(config);
-  }
-  absl::StatusOr<std::vector<Key>> Init(std::span<const TensorSpec> tensors,
-                                        TensorViews values) override {
-    return inner_.Init(tensors, values);
-  }
-  Ticket Push(Key key, TensorViews grads, int priority) override {
-    return inner_.Push(key, grads, priority);
-  }
-  Ticket Pull(Key key, TensorViews outs, int priority) override {
-    return inner_.Pull(key, outs, priority);
-  }
-  Ticket Broadcast(Key key, int root, TensorViews values,
-                   int priority) override {
-    return inner_.Broadcast(key, root, values, priority);
-  }
-  CodecControl& codecs() override { return inner_.codecs(); }
-  StoreStats stats() const override { return inner_.stats(); }
-  void Close() override { inner_.Close(); }
 
  private:
   // On copies, so that the fault is found by values: a ticket that is done
@@ -231,7 +206,6 @@ class FaultyStore : public KVStore {
     return Ticket(state);
   }
 
-  KVStore& inner_;
   const Fault fault_;
   std::vector<std::thread> threads_;
 };

@@ -30,7 +30,7 @@ std::vector<float> RoundedTo(Dtype dtype, std::vector<float> values) {
 }
 
 TypedStore::TypedStore(KVStore& inner, Dtype dtype)
-    : inner_(inner), dtype_(dtype), ends_([this] { RunEnds(); }) {}
+    : ForwardingStore(inner), dtype_(dtype), ends_([this] { RunEnds(); }) {}
 
 TypedStore::~TypedStore() {
   FinishedTicket(absl::OkStatus()).NotifyTo(done_, kEndOfOps);

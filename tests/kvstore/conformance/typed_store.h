@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "kvstore/kvstore.h"
 #include "kvstore/ticket_state.h"
+#include "tests/kvstore/conformance/forwarding_store.h"
 
 namespace telegrad::testing {
 
@@ -18,19 +18,11 @@ std::vector<float> RoundedTo(Dtype dtype, std::vector<float> values);
 // A store of tensors of 16-bit floats, for checks that have float32: what they
 // give is rounded once, and what they get is widened, so that checks of numbers
 // that the type has need not know.
-class TypedStore : public KVStore {
+class TypedStore : public ForwardingStore {
  public:
   TypedStore(KVStore& inner, Dtype dtype);
   ~TypedStore() override;
 
-  const StoreTraits& traits() const override { return inner_.traits(); }
-  WorkerGroup& group() override { return inner_.group(); }
-  absl::Status SetCompression(const CompressionConfig& config) override {
-    return inner_.SetCompression(config);
-  }
-  absl::Status SetOptimizer(const OptimizerConfig& config) override {
-    return inner_.SetOptimizer(config);
-  }
   absl::StatusOr<std::vector<Key>> Init(std::span<const TensorSpec> tensors,
                                         TensorViews values) override;
   Ticket PushPull(Key key, TensorViews grads, TensorViews outs,
@@ -39,10 +31,6 @@ class TypedStore : public KVStore {
   Ticket Pull(Key key, TensorViews outs, int priority) override;
   Ticket Broadcast(Key key, int root, TensorViews values,
                    int priority) override;
-  CodecControl& codecs() override { return inner_.codecs(); }
-  StateAccess* states() override { return inner_.states(); }
-  StoreStats stats() const override { return inner_.stats(); }
-  void Close() override { inner_.Close(); }
 
  private:
   // Memory of the type for views of float32, with their values or not.
@@ -67,7 +55,6 @@ class TypedStore : public KVStore {
   void End(Op& op) const;
   void RunEnds();
 
-  KVStore& inner_;
   const Dtype dtype_;
   CompletionQueue done_;
   Mutex mutex_;
