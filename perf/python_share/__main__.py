@@ -8,22 +8,26 @@ Two workers and a server, processes of this machine, over tcp. Of each run the m
 its rounds counts; the ratio is that of a pair, which runs in turns. The hook needs PyTorch.
 """
 import argparse
-import csv
 import json
+import math
 import os
-import socket
 import statistics
 import subprocess
 import sys
 import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PERF = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path[1:1] = [os.path.join(PERF, "side_by_side"), os.path.join(PERF, "slowed_worker")]
+
+from ranks import run  # noqa: E402
+from start import profile_file, shapes_of  # noqa: E402
+
 WORKERS = 2
 
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
-    parser.add_argument("--build", default=os.path.join(ROOT, "build/release"))
+    parser.add_argument("--build", default=os.path.join(PERF, "..", "build/release"))
     parser.add_argument("--profile", default="resnet50")
     parser.add_argument("--gc-type", default="2bit")
     parser.add_argument("--iterations", type=int, default=20)
@@ -31,13 +35,6 @@ def parse():
     parser.add_argument("--no-hook", action="store_true")
     parser.add_argument("--as", dest="part", help=argparse.SUPPRESS)
     return parser.parse_args()
-
-
-def tensors_of(profile):
-    """Names, numbers of dimensions and of elements."""
-    with open(os.path.join(ROOT, f"topology/profiles/{profile}.csv"), encoding="utf-8") as file:
-        return [(row["name"], row["shape"].count("x") + 1, int(row["elements"]))
-                for row in csv.DictReader(file)]
 
 
 def push_and_pull(options, rank):
@@ -49,14 +46,15 @@ def push_and_pull(options, rank):
         with telegrad.Job(address, num_workers=WORKERS, role=telegrad.SERVER) as job:
             job.serve()
         return
-    with telegrad.Job(address, rank=rank, num_workers=WORKERS, has_scheduler=rank == 0).join() as job:
-        sizes = tensors_of(options.profile)
+    with telegrad.Job(address, rank=rank, num_workers=WORKERS,
+                      has_scheduler=rank == 0).join() as job:
         draw = numpy.random.default_rng(rank)
-        grads = [0.01 * draw.standard_normal(size, "f4") for _, _, size in sizes]
+        grads = [0.01 * draw.standard_normal(math.prod(shape), "f4")
+                 for shape in options.shapes]
         outs = [numpy.empty_like(grad) for grad in grads]
         with telegrad.Store(job) as store:
             store.set_compression(type=options.gc_type)
-            keys = store.init([name for name, _, _ in sizes], grads)
+            keys = store.init([f"t{i}" for i in range(len(grads))], grads)
             for i in range(options.iterations + 5):
                 job.barrier()
                 begin = time.monotonic()
@@ -71,19 +69,11 @@ def share_of_hook(options):
     import torch
     import telegrad.torch
     from telegrad.torch import _hook
+    from torch_rank import Model
     torch.distributed.init_process_group("gloo")
 
-    class Net(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.all = torch.nn.ParameterList(
-                [torch.nn.Parameter(torch.zeros((1, size) if dims > 1 else (size,)))
-                 for _, dims, size in tensors_of(options.profile)])
-
-        def forward(self):
-            return sum(each.view(-1)[0] for each in self.all)
-
-    model = torch.nn.parallel.DistributedDataParallel(Net(), gradient_as_bucket_view=True)
+    model = torch.nn.parallel.DistributedDataParallel(
+        Model(options.shapes), gradient_as_bucket_view=True)
     state = telegrad.torch.compress(model, gc_type=options.gc_type, verbose=False)
     spent = dict.fromkeys(("exchange", "call", "is_finite"), 0.0)
 
@@ -109,22 +99,6 @@ def share_of_hook(options):
     state.close()
 
 
-def run_python(options, part, num):
-    """What the members print."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    common = dict(os.environ, WORLD_SIZE=str(num), MASTER_ADDR="127.0.0.1",
-                  MASTER_PORT=str(port), OMP_NUM_THREADS="1")
-    members = [subprocess.Popen([sys.executable, *sys.argv, "--as", f"{part}:{rank}"],
-                                env=dict(common, RANK=str(rank), LOCAL_RANK=str(rank)),
-                                stdout=subprocess.PIPE, text=True) for rank in range(num)]
-    texts = [member.communicate(timeout=600)[0] for member in members]
-    if any(member.returncode for member in members):
-        sys.exit(f"a member of {part} failed")
-    return "".join(texts)
-
-
 def run_perf(options):
     """Median seconds of a round."""
     done = subprocess.run(
@@ -137,6 +111,8 @@ def run_perf(options):
 
 def main():
     options = parse()
+    profile, path = profile_file(options.profile)
+    options.profile, options.shapes = profile, shapes_of(path)
     if options.part:
         part, rank = options.part.split(":")
         if part == "store":
@@ -147,14 +123,15 @@ def main():
     ratios = []
     for i in range(options.pairs):
         perf = run_perf(options)
-        python = statistics.median(map(float, run_python(options, "store", WORKERS + 1).split()))
+        texts = run([("--as", f"store:{rank}") for rank in range(WORKERS + 1)])
+        python = statistics.median(map(float, texts[0].split()))
         ratios.append(python / perf)
         print(f"pair {i}: telegrad-perf {1e3 * perf:.1f} ms, Python {1e3 * python:.1f} ms, "
               f"ratio {ratios[-1]:.3f}", flush=True)
     if ratios:
         print(f"median of ratios {statistics.median(ratios):.3f}")
     if not options.no_hook:
-        spent = json.loads(run_python(options, "hook", WORKERS))
+        spent = json.loads(run([("--as", f"hook:{rank}") for rank in range(WORKERS)])[0])
         print(f"hook, ms of processor time a step: Python "
               f"{spent['exchange'] - spent['call'] - spent['is_finite']:.2f}, its calls of C "
               f"{spent['call']:.2f}, looking for NaN and infinities {spent['is_finite']:.2f}")

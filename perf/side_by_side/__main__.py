@@ -18,16 +18,8 @@ import contestants
 from lab import Lab
 from results import default_out, plural, profile_name, rate_name
 from start import (Run, Setup, check_lab, profile_file, program_of,
-                   run_once)
+                   run_once, shapes_of)
 from table import write_table
-
-
-def shapes_of(profile):
-    """The shapes in a gradient profile: name,shape,elements."""
-    with open(profile, encoding="utf-8") as file:
-        lines = file.read().splitlines()[1:]
-    return [[int(n) for n in line.split(",")[1].split("x")] for line in lines
-            if line and not line.startswith("#")]
 
 
 def num_bytes_of(shapes):

@@ -130,3 +130,11 @@ def profile_file(name):
     if not os.path.exists(path):
         sys.exit(f"--profile {name}: no file {os.path.normpath(path)}")
     return name, path
+
+
+def shapes_of(profile):
+    """The shapes in a gradient profile: name,shape,elements."""
+    with open(profile, encoding="utf-8") as file:
+        lines = file.read().splitlines()[1:]
+    return [[int(n) for n in line.split(",")[1].split("x")] for line in lines
+            if line and not line.startswith("#")]

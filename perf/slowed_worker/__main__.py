@@ -9,11 +9,9 @@ so many times as long. Prints the steps per second of the slowest other worker i
 """
 import argparse
 import json
-import os
-import socket
-import subprocess
-import sys
 import time
+
+from ranks import run
 
 
 def parse():
@@ -52,21 +50,10 @@ def work(options):
         store.close()
 
 
-def run(options, kind, sleeps_ms):
+def run_workers(kind, sleeps_ms):
     """The rates of workers that sleep so long."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    common = dict(os.environ, WORLD_SIZE=str(len(sleeps_ms)), MASTER_ADDR="127.0.0.1",
-                  MASTER_PORT=str(port), OMP_NUM_THREADS="1")
-    ranks = [subprocess.Popen([sys.executable, *sys.argv, "--worker", f"{kind}:{sleep_ms}"],
-                              env=dict(common, RANK=str(rank), LOCAL_RANK=str(rank)),
-                              stdout=subprocess.PIPE, text=True)
-             for rank, sleep_ms in enumerate(sleeps_ms)]
-    texts = [rank.communicate()[0] for rank in ranks]
-    if any(rank.returncode for rank in ranks):
-        sys.exit("a worker failed")
-    return [float(text) for text in texts]
+    return [float(text)
+            for text in run([("--worker", f"{kind}:{sleep_ms}") for sleep_ms in sleeps_ms])]
 
 
 def main():
@@ -76,7 +63,7 @@ def main():
         return
     others = [options.compute_ms] * (options.workers - 1)
     for kind in options.types.split(","):
-        alike, slowed = (min(run(options, kind, [*others, last * options.compute_ms])[:-1])
+        alike, slowed = (min(run_workers(kind, [*others, last * options.compute_ms])[:-1])
                          for last in (1, options.times))
         print(json.dumps({"type": kind, "steps_per_s": round(alike, 2),
                           "steps_per_s_beside_a_slow_one": round(slowed, 2),
