@@ -93,8 +93,8 @@ std::string SerializeStates(const OptimizerStates& states) {
     Append(tensor.num_steps, text);
     text += tensor.name;
     for (const Buffer& array : tensor.arrays) {
-      if (array.size() > 0)
-        text.append(reinterpret_cast<const char*>(array.data()), array.size());
+      if (array.size() == 0) continue;
+      text.append(reinterpret_cast<const char*>(array.data()), array.size());
     }
   }
   Append(Crc32c(text.data(), text.size()), text);

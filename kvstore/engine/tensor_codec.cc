@@ -1,8 +1,8 @@
 #include "kvstore/engine/tensor_codec.h"
 
-#include <algorithm>
-#include <iterator>
+#include <map>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -98,20 +98,12 @@ absl::Status TensorCodec::MakeMemory() {
 }
 
 absl::Status TensorCodec::Place(std::span<TensorCodec* const> tensors) {
-  std::vector<DeviceLane*> lanes;
-  for (const TensorCodec* tensor : tensors) {
-    if (!tensor->chunks_.empty() && tensor->lane() != nullptr) {
-      lanes.push_back(tensor->lane());
-    }
+  std::map<DeviceLane*, std::vector<TensorCodec*>> by_lane;
+  for (TensorCodec* const tensor : tensors) {
+    if (tensor->lane() == nullptr || tensor->chunks_.empty()) continue;
+    by_lane[tensor->lane()].push_back(tensor);
   }
-  std::sort(lanes.begin(), lanes.end());
-  lanes.erase(std::unique(lanes.begin(), lanes.end()), lanes.end());
-  for (DeviceLane* const lane : lanes) {
-    std::vector<TensorCodec*> own;
-    std::copy_if(tensors.begin(), tensors.end(), std::back_inserter(own),
-                 [&](const TensorCodec* each) {
-                   return each->lane() == lane && !each->chunks_.empty();
-                 });
+  for (const auto& [lane, own] : by_lane) {
     RETURN_IF_ERROR(PlaceOn(*lane, own));
   }
   return absl::OkStatus();

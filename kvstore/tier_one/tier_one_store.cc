@@ -125,11 +125,13 @@ absl::Status TierOneStore::Check(const Op& op, TensorViews grads,
   if (op.rows.has_value()) {
     RETURN_IF_ERROR(CheckRowViews(tensor.spec, op.has_in ? grads : outs,
                                   options_.num_devices));
-  } else if (op.has_in) {
-    RETURN_IF_ERROR(CheckViews(tensor.spec, grads, options_.num_devices));
-  }
-  if (op.has_out && !op.rows.has_value()) {
-    RETURN_IF_ERROR(CheckViews(tensor.spec, outs, options_.num_devices));
+  } else {
+    if (op.has_in) {
+      RETURN_IF_ERROR(CheckViews(tensor.spec, grads, options_.num_devices));
+    }
+    if (op.has_out) {
+      RETURN_IF_ERROR(CheckViews(tensor.spec, outs, options_.num_devices));
+    }
   }
   if (is_closed_) return absl::FailedPreconditionError("the store is closed");
   return CheckTurn(tensor.spec, /*lacks_value=*/false,

@@ -24,11 +24,11 @@ from .store import Store
 
 __version__ = _LIBRARY.telegrad_version().decode()
 __all__ = ["AuthenticationError", "Cancelled", "Codec", "DeviceFault", "Error", "Fenced",
-           "Group",
-           "IntegrityError", "JoinTimeout", "Job", "Mismatch", "NumericFault",
+           "Group", "IntegrityError", "JoinTimeout", "Job", "Mismatch", "NumericFault",
            "PeerDied", "ResourceLimit", "RowSparse", "SCHEDULER", "SERVER", "SchedulerLost",
-           "ServerLost", "Store", "Timeout", "Unsupported", "UsageError", "WORKER", "WrongOrder", "doctor", "kvstore",
-           "log_numbers", "numbers_of", "optimizer", "set_log_level", "topology"]
+           "ServerLost", "Store", "Timeout", "Unsupported", "UsageError", "WORKER",
+           "WrongOrder", "doctor", "kvstore", "log_numbers", "numbers_of", "optimizer",
+           "set_log_level", "topology"]
 
 
 def set_log_level(level: int) -> None:
