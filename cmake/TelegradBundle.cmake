@@ -27,6 +27,10 @@ set(outside "^ld-linux" "^lib(c|m|dl|rt|pthread|util|resolv)[.]so" "^lib(c10|tor
             "^lib(cuda|cudart|cudnn|cublas|cupti|nvidia|nvrtc|nccl)")
 install(TARGETS ${bundle_programs} RUNTIME_DEPENDENCY_SET bundle_libraries
         RUNTIME DESTINATION bin COMPONENT bundle EXCLUDE_FROM_ALL)
+if(TARGET telegrad-networks)  # which telegrad-train opens
+  install(TARGETS telegrad-networks RUNTIME_DEPENDENCY_SET bundle_libraries
+          LIBRARY DESTINATION lib COMPONENT bundle EXCLUDE_FROM_ALL)
+endif()
 install(RUNTIME_DEPENDENCY_SET bundle_libraries PRE_EXCLUDE_REGEXES ${outside}
         LIBRARY DESTINATION lib COMPONENT bundle EXCLUDE_FROM_ALL)
 install(PROGRAMS ${PROJECT_SOURCE_DIR}/perf/run_on_gpu/run-on-gpu DESTINATION . COMPONENT bundle EXCLUDE_FROM_ALL)

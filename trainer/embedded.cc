@@ -12,11 +12,13 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/socket.h"
+#include "kernels/dispatch.h"
 #include "kvstore/tuning/calibration_cache.h"
 #include "topology/system_root.h"
 #include "trainer/cluster.h"
 #include "trainer/dataset.h"
 #include "trainer/finished_runs.h"
+#include "trainer/framework.h"
 #include "trainer/local_cluster.h"
 #include "trainer/profile.h"
 #include "trainer/training_flags.h"
@@ -237,12 +239,18 @@ void SayWhatIsReplaced(const TrainOptions& options) {
       options.out.c_str(), num_planned - num_missing, num_planned);
 }
 
-// Workers have it from here; who cannot, loads it and says why not.
-void KeepDataFor(const TrainOptions& options) {
-  if (options.benchmark || IsProfile(options.network) || !CanFork()) return;
+// What processes are forked with: how kernels reach memory, which is measured,
+// the framework and the data. Data that cannot be loaded are left to who says
+// why not.
+absl::Status PrepareForks(const TrainOptions& options) {
+  if (!CanFork()) return absl::OkStatus();
+  kernels::CpuKernels();
+  if (IsProfile(options.network)) return absl::OkStatus();
+  RETURN_IF_ERROR(LoadFramework().status());
   const auto spec = RequestedSpec(options);
-  if (!spec.ok()) return;
+  if (options.benchmark || !spec.ok()) return absl::OkStatus();
   KeepDataset(options.data, RequestedData(options, *spec)).IgnoreError();
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -269,7 +277,11 @@ int RunEmbedded(const TrainOptions& options, char** argv) {
   }
   std::fflush(stdout);
   SayTaken(options, finished);
-  if (!finished.Missing().empty()) KeepDataFor(options);
+  if (!finished.Missing().empty()) ready = PrepareForks(options);
+  if (!ready.ok()) {
+    PrintError(ready.message());
+    return static_cast<int>(ExitCode::kUsage);
+  }
   int code = Launcher(options, argv, finished).Run();
   if (const absl::Status printed = PrintResults(options, finished.all());
       !printed.ok()) {

@@ -9,7 +9,7 @@
 #include "kernels/dispatch.h"
 #include "kvstore/tuning/calibration_cache.h"
 #include "topology/system_root.h"
-#include "trainer/network.h"
+#include "trainer/framework.h"
 
 namespace telegrad {
 namespace {
@@ -31,11 +31,14 @@ std::string ProgramVersion() {
 std::vector<EnvironmentFact> DescribeEnvironment() {
   std::vector<EnvironmentFact> facts = {
       {"telegrad", ProgramVersion()},
-      {"libtorch", FrameworkVersion()},
       {"compiler", kCompiler},
       {"processor", CpuModel(SysRoot::Live())},
       {"processors", absl::StrCat(std::thread::hardware_concurrency())},
       {"kernels", kernels::CpuKernels().name}};
+  if (const Framework* framework = LoadedFramework()) {
+    facts.push_back({"libtorch", framework->version()});
+    facts.push_back({"BLAS", framework->blas()});
+  }
   utsname system;
   if (uname(&system) == 0) {
     facts.push_back({"system", absl::StrCat(system.sysname, " ", system.release,

@@ -15,6 +15,7 @@
 #include "kvstore/tuning/run_calibration.h"
 #include "topology/plan.h"
 #include "trainer/compression_plan.h"
+#include "trainer/framework.h"
 #include "trainer/measure_here.h"
 #include "trainer/profile.h"
 #include "trainer/training_flags.h"
@@ -76,8 +77,10 @@ absl::StatusOr<Computing> MeasureComputing(const TrainOptions& options,
                                            const NetworkSpec& spec,
                                            int64_t least_batch,
                                            const JobSize& job) {
-  ConfigureFramework(1);
-  ASSIGN_OR_RETURN(const std::unique_ptr<Network> network, MakeNetwork(spec));
+  ASSIGN_OR_RETURN(const Framework* framework, LoadFramework());
+  framework->configure(1, options.tf32);
+  ASSIGN_OR_RETURN(const std::unique_ptr<Network> network,
+                   framework->make_network(spec));
   Dataset shape;
   static_cast<SampleShape&>(shape) = SamplesOf(spec);
   const int wanted = options.batch_size;

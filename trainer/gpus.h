@@ -31,8 +31,7 @@ std::string SharingNotice(size_t num_gpus, int num_workers);
 
 // Loads the framework's part for GPUs, which programs start without, and counts
 // the devices: at least 1. Unimplemented where this build's framework is for
-// the CPU only; FailedPrecondition with the loader's or the driver's reason. In
-// networks/gpus_cuda.cc or gpus_none.cc.
+// the CPU only; FailedPrecondition with the loader's or the driver's reason.
 absl::StatusOr<int> LoadGpus();
 
 }  // namespace telegrad

@@ -10,7 +10,6 @@
 #include "trainer/checkpointing.h"
 #include "trainer/cluster.h"
 #include "trainer/explain.h"
-#include "trainer/network.h"
 #include "trainer/options.h"
 #include "trainer/process_title.h"
 #include "transport/job/child_processes.h"
@@ -63,7 +62,6 @@ int Run(int argc, char** argv) {
   }
   if (is_child) return RunChild(options);
 
-  ConfigureFramework(1, options.tf32);  // with threads it could not fork
   absl::Status inputs = CheckInputs(options, *placement);
   for (const Setting& setting : options.settings) {
     if (setting.own == nullptr || !inputs.ok()) continue;

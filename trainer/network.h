@@ -123,7 +123,6 @@ struct NetworkShape {
 
 // NotFound lists the networks; InvalidArgument when the input does not fit.
 absl::StatusOr<NetworkShape> ShapeOf(const NetworkSpec& spec);
-absl::StatusOr<std::unique_ptr<Network>> MakeNetwork(const NetworkSpec& spec);
 
 // A --gc-rule that sends tensors of one dimension dense, by their names in all
 // networks: biases, and the weights of normalisation.
@@ -137,12 +136,5 @@ absl::StatusOr<std::string> NetworkOfDepth(absl::string_view family,
 
 // The lines of --help: one per network.
 std::string DescribeNetworks();
-
-// Fixes the number of threads of the framework and makes it deterministic.
-// `allows_tf32`: GPUs may round factors to TF32. Call once per process, before
-// MakeNetwork.
-void ConfigureFramework(int num_threads, bool allows_tf32 = false);
-// "2.11.0".
-std::string FrameworkVersion();
 
 }  // namespace telegrad

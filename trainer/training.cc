@@ -14,6 +14,7 @@
 #include "trainer/device_room.h"
 #include "trainer/epoch_batches.h"
 #include "trainer/evaluation.h"
+#include "trainer/framework.h"
 #include "trainer/gradient_exchange.h"
 #include "trainer/gradients.h"
 #include "trainer/injection.h"
@@ -562,7 +563,8 @@ absl::StatusOr<RunSummary> Training::Run() {
 
 absl::StatusOr<RunSummary> TrainNetwork(RunContext& context) {
   const TrainOptions& options = context.options;
-  ConfigureFramework(1, options.tf32);
+  ASSIGN_OR_RETURN(const Framework* framework, LoadFramework());
+  framework->configure(1, options.tf32);
   ASSIGN_OR_RETURN(NetworkSpec spec, RequestedSpec(options));
   DatasetPair data;
   if (options.benchmark) {
@@ -582,7 +584,7 @@ absl::StatusOr<RunSummary> TrainNetwork(RunContext& context) {
   for (size_t i = 0; i < replicas.size(); ++i) {
     replicas[i].batch_size = options.device_batches[i];
     ASSIGN_OR_RETURN(spec.device, ChooseDevice(context, static_cast<int>(i)));
-    ASSIGN_OR_RETURN(replicas[i].network, MakeNetwork(spec));
+    ASSIGN_OR_RETURN(replicas[i].network, framework->make_network(spec));
   }
   if (spec.dtype == Dtype::kFloat16 && spec.device.kind == DeviceKind::kCpu) {
     context.observer.OnNotice(

@@ -299,6 +299,16 @@ class Usage(SystemTest):
         self.refused(flags, ["--data imagefolder:images",
                              "images/val/a/00.png: byte 0"])
 
+    def test_what_computes_networks_is_opened_for_networks_alone(self):
+        alone = shutil.copy(BINARY, self.folder)  # without its library
+        self.run_to_end(["--help"], program=alone)
+        self.write("small.csv", b"name,shape,elements\na.w,64,64\n")
+        self.run_to_end(["--benchmark", "1", "--network", "profile:small.csv",
+                         "--num-batches", "3"], program=alone)
+        for flags in SHORT, [*SHORT, "--explain"]:
+            run = self.run_to_end(flags, code=2, program=alone)
+            self.assertIn("libtelegrad-networks.so", run.stderr())
+
     def test_emulated_workers_are_not_for_a_launcher(self):
         self.refused(["--emulate-workers", "2"],
                      ["--emulate-workers", "torchrun", "leave it out"],

@@ -8,6 +8,7 @@
 #include "trainer/device_room.h"
 #include "trainer/gradient_exchange.h"
 #include "trainer/network.h"
+#include "trainer/networks/torch_framework.h"
 
 // Behind names that it would hide.
 #include "tests/trainer/network_batches.h"

@@ -7,6 +7,7 @@
 
 #include "tests/testing/status_matchers.h"
 #include "tests/trainer/network_batches.h"
+#include "trainer/networks/torch_framework.h"
 
 namespace telegrad {
 namespace {

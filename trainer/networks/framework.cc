@@ -1,12 +1,30 @@
+#include "trainer/framework.h"
+
 #include <dlfcn.h>
 #include <torch/torch.h>
 #include <torch/version.h>
 
 #include <algorithm>
 
-#include "trainer/network.h"
+#include "absl/strings/str_cat.h"
+#include "trainer/networks/torch_framework.h"
 
 namespace telegrad {
+namespace {
+
+template <typename Function>
+Function OfOpenBlas(const char* name) {
+  return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
+}
+
+std::string Version() { return TORCH_VERSION; }
+
+std::string Blas() {
+  const auto name = OfOpenBlas<char* (*)()>("openblas_get_corename");
+  return name == nullptr ? "" : absl::StrCat("OpenBLAS, ", name());
+}
+
+}  // namespace
 
 void ConfigureFramework(int num_threads, bool allows_tf32) {
   const int threads = std::max(num_threads, 1);
@@ -17,11 +35,18 @@ void ConfigureFramework(int num_threads, bool allows_tf32) {
   at::globalContext().setAllowTF32CuBLAS(allows_tf32);
   at::globalContext().setAllowTF32CuDNN(allows_tf32);
   // The framework does not know that its BLAS has threads of its own.
-  using SetThreads = void (*)(int);
-  void* symbol = dlsym(RTLD_DEFAULT, "openblas_set_num_threads");
-  if (symbol != nullptr) reinterpret_cast<SetThreads>(symbol)(threads);
+  const auto set = OfOpenBlas<void (*)(int)>("openblas_set_num_threads");
+  if (set != nullptr) set(threads);
 }
 
-std::string FrameworkVersion() { return TORCH_VERSION; }
+extern "C" const Framework telegrad_framework;
+const Framework telegrad_framework = {
+    .telegrad = TELEGRAD_VERSION,
+    .configure = ConfigureFramework,
+    .make_network = MakeNetwork,
+    .load_gpus = LoadTorchGpus,
+    .version = Version,
+    .blas = Blas,
+};
 
 }  // namespace telegrad

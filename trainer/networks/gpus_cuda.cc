@@ -5,11 +5,11 @@
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
-#include "trainer/gpus.h"
+#include "trainer/networks/torch_framework.h"
 
 namespace telegrad {
 
-absl::StatusOr<int> LoadGpus() {
+absl::StatusOr<int> LoadTorchGpus() {
   // Without it cuBLAS is not deterministic, and the framework refuses it.
   setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
   // Its constructors make the framework know of CUDA, and kernels that other

@@ -16,6 +16,7 @@
 #include "trainer/gpu_faults.h"
 #include "trainer/networks/flat_memory.h"
 #include "trainer/networks/run_model.h"
+#include "trainer/networks/torch_framework.h"
 
 namespace telegrad {
 namespace {

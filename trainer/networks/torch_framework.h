@@ -1,0 +1,17 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "trainer/network.h"
+
+namespace telegrad {
+
+// What stands behind Framework (trainer/framework.h): its functions, by
+// libtorch.
+void ConfigureFramework(int num_threads, bool allows_tf32 = false);
+absl::StatusOr<std::unique_ptr<Network>> MakeNetwork(const NetworkSpec& spec);
+absl::StatusOr<int> LoadTorchGpus();  // gpus_cuda.cc or gpus_none.cc
+
+}  // namespace telegrad
