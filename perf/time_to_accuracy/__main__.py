@@ -18,6 +18,7 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(1, os.path.join(HERE, "..", "side_by_side"))
 
+import blas  # noqa: E402
 from contestants import TORCH_PYTHON  # noqa: E402
 from lab import Lab  # noqa: E402
 from results import announce, default_out, rate_name, write  # noqa: E402
@@ -40,7 +41,7 @@ class Contestant:
         return [(host, {"MASTER_ADDR": lab.address(0), "MASTER_PORT": str(run.port),
                         "RANK": str(host), "LOCAL_RANK": "0",
                         "WORLD_SIZE": str(setup.workers), "OMP_NUM_THREADS": "1",
-                        "GLOO_SOCKET_IFNAME": "eth0"},
+                        "GLOO_SOCKET_IFNAME": "eth0", **blas.kernels()},
                  self.words(lab.address(host), run))
                 for host in reversed(range(setup.workers))]
 

@@ -19,10 +19,11 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(1, os.path.join(HERE, "..", "side_by_side"))
 
+import blas  # noqa: E402
 from results import announce, default_out, write  # noqa: E402
 
 POINT_STEPS = 50  # --disp-batches without the flag
-ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
+ONE_THREAD = {**os.environ, **blas.kernels(), "OMP_NUM_THREADS": "1"}
 
 
 def plain(options, network, folder):
