@@ -111,17 +111,16 @@ void DrawMark(Random& random, Canvas& canvas) {
 }
 
 // Noise of each pixel is the sum of four bytes: close to normal, one draw.
-float NextNoise(Random& random) {
+float NoiseOf(uint32_t bits) {
   constexpr float kHalf = 510.0f;
-  const uint32_t bits = random.NextU32();
   const uint32_t sum =
       (bits & 255) + (bits >> 8 & 255) + (bits >> 16 & 255) + (bits >> 24);
-  return (static_cast<float>(sum) - kHalf) / kHalf;
+  return (static_cast<float>(static_cast<int>(sum)) - kHalf) / kHalf;
 }
 
 uint8_t Quantise(float ink) {
-  return static_cast<uint8_t>(std::min(1.0f, std::max(0.0f, ink)) * 255.0f +
-                              0.5f);
+  return static_cast<uint8_t>(
+      static_cast<int>(std::min(1.0f, std::max(0.0f, ink)) * 255.0f + 0.5f));
 }
 
 Dataset MakeSplit(Split split, size_t count) {
@@ -150,8 +149,10 @@ DigitSample MakeDigit(Split split, size_t index) {
   DrawDigit(sample.label, random, canvas);
   if (random.NextUniform() < kMarkChance) DrawMark(random, canvas);
   const float noise = random.NextUniform(0, kMostNoise);
+  std::array<uint32_t, kDigitPixels> draws;  // the rest is a loop of vectors
+  for (uint32_t& draw : draws) draw = random.NextU32();
   for (size_t i = 0; i < kDigitPixels; ++i) {
-    sample.pixels[i] = Quantise(canvas[i] + noise * NextNoise(random));
+    sample.pixels[i] = Quantise(canvas[i] + noise * NoiseOf(draws[i]));
   }
   return sample;
 }

@@ -93,8 +93,9 @@ void MeasurePixels(Dataset& dataset) {
       static_cast<size_t>(dataset.rows) * static_cast<size_t>(dataset.cols);
   const auto channels = static_cast<size_t>(dataset.channels);
   std::vector<std::array<uint64_t, 256>> counts(channels);
-  for (size_t i = 0; i < dataset.pixels.size(); ++i) {
-    ++counts[i / plane % channels][dataset.pixels[i]];
+  for (size_t begin = 0; begin < dataset.pixels.size(); begin += plane) {
+    std::array<uint64_t, 256>& count = counts[begin / plane % channels];
+    for (size_t i = begin; i < begin + plane; ++i) ++count[dataset.pixels[i]];
   }
   dataset.mean.assign(channels, 0.0f);
   dataset.stddev.assign(channels, 1.0f);
