@@ -40,6 +40,11 @@ foreach(sanitizer ${TELEGRAD_SANITIZE})
   add_link_options(-fsanitize=${sanitizer})
   if(sanitizer STREQUAL "undefined")
     add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=undefined>)
+    if("address" IN_LIST TELEGRAD_SANITIZE AND NOT TELEGRAD_FUZZ)
+      # Checks of each access, which take a third of the compiler's time; AddressSanitizer ends most of what
+      # they find. The preset ubsan and the fuzzers have them.
+      add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize=null,alignment,object-size,vptr>)
+    endif()
   endif()
 endforeach()
 if(NOT TELEGRAD_SANITIZE AND CMAKE_BUILD_TYPE STREQUAL "Release")

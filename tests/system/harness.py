@@ -19,7 +19,8 @@ import unittest
 BINARY = os.environ["TELEGRAD_TRAIN"]
 # Only what decides nothing: no launcher's or UCX's variable comes in by chance.
 KEPT_VARIABLES = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH",
-                  "ASAN_OPTIONS", "LSAN_OPTIONS", "UBSAN_OPTIONS")
+                  "ASAN_OPTIONS", "LSAN_OPTIONS", "UBSAN_OPTIONS",
+                  "TELEGRAD_PREFETCH", "TELEGRAD_STREAMING")
 START_SECONDS = 60
 # Ends only when somebody ends it.
 ENDLESS = ["--network", "mlp", "--benchmark", "1", "--num-epochs", "1000000",
