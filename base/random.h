@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace telegrad {
@@ -40,6 +42,16 @@ class Random {
       used_ = 0;
     }
     return block_[used_++];
+  }
+  // `n` times NextU32, in less time.
+  void Fill(uint32_t* values, size_t n) {
+    size_t i = 0;
+    while (i < n && used_ < 4) values[i++] = NextU32();
+    for (; i + 4 <= n; i += 4) {
+      const std::array<uint32_t, 4> block = Philox(seed_, counter_++, stream_);
+      std::copy(block.begin(), block.end(), values + i);
+    }
+    while (i < n) values[i++] = NextU32();
   }
   uint64_t NextU64() {
     const uint64_t high = NextU32();

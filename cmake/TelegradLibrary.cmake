@@ -19,9 +19,9 @@ function(telegrad_unity target)
 endfunction()
 
 # With TELEGRAD_LIBRARY_PCH the libraries share one precompiled header; kernels and networks
-# include little of it.
+# include little of it, and the trainer's data are compiled with other flags.
 function(telegrad_library_headers target)
-  if(NOT TELEGRAD_LIBRARY_PCH OR target MATCHES "telegrad_(kernels|networks)")
+  if(NOT TELEGRAD_LIBRARY_PCH OR target MATCHES "telegrad_(kernels|networks|trainer_data)")
     return()
   endif()
   if(NOT TARGET telegrad_library_headers)

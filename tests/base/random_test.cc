@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdint>
+#include <vector>
 
 namespace telegrad {
 namespace {
@@ -14,6 +16,20 @@ TEST(Philox, KnownAnswers) {
   EXPECT_EQ(Philox(~0ull, ~0ull, ~0ull),
             (std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6,
                                      0x6d5451fd}));
+}
+
+TEST(Random, FillsWithTheNextValues) {
+  for (const size_t n : {0u, 1u, 3u, 4u, 9u, 784u}) {
+    for (int before = 0; before < 5; ++before) {
+      Random one(1, 2);
+      Random many(1, 2);
+      for (int i = 0; i < before; ++i) EXPECT_EQ(one.NextU32(), many.NextU32());
+      std::vector<uint32_t> values(n);
+      many.Fill(values.data(), n);
+      for (const uint32_t value : values) EXPECT_EQ(value, one.NextU32());
+      EXPECT_EQ(many.NextU32(), one.NextU32());
+    }
+  }
 }
 
 TEST(Random, UniformAndNormalHaveTheirMoments) {

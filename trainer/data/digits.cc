@@ -150,7 +150,7 @@ DigitSample MakeDigit(Split split, size_t index) {
   if (random.NextUniform() < kMarkChance) DrawMark(random, canvas);
   const float noise = random.NextUniform(0, kMostNoise);
   std::array<uint32_t, kDigitPixels> draws;  // the rest is a loop of vectors
-  for (uint32_t& draw : draws) draw = random.NextU32();
+  random.Fill(draws.data(), draws.size());
   for (size_t i = 0; i < kDigitPixels; ++i) {
     sample.pixels[i] = Quantise(canvas[i] + noise * NoiseOf(draws[i]));
   }

@@ -8,6 +8,7 @@ namespace {
 
 constexpr float kRadiansPerTurn = 6.2831853f;
 constexpr int kLinesPerSpan = 3;
+constexpr int kBlock = 8;  // pixels of a row that are drawn at a time
 
 // The first pixel row or column that `from` touches, and one past the last
 // that `to` touches. Coordinates are small: the conversion cannot overflow.
@@ -29,19 +30,25 @@ void DrawLine(const Point& a, const Point& b, const Pen& pen, Canvas& canvas) {
   const int y_end = EndPixel(std::max(a.y, b.y) + reach);
   const int x_first = FirstPixel(std::min(a.x, b.x) - reach);
   for (int y = FirstPixel(std::min(a.y, b.y) - reach); y < y_end; ++y) {
-    for (int x = x_first; x < x_end; ++x) {
-      const float px = static_cast<float>(x) + 0.5f - a.x;
-      const float py = static_cast<float>(y) + 0.5f - a.y;
-      const float along = (px * dx + py * dy) * scale;
-      const float t = std::min(1.0f, std::max(0.0f, along));
-      const float ex = px - t * dx;
-      const float ey = py - t * dy;
-      const float distance2 = ex * ex + ey * ey;
-      if (distance2 >= reach * reach) continue;
-      const float fade = (reach - std::sqrt(distance2)) * per_pixel;
-      const float ink = pen.ink * std::min(1.0f, fade);
-      float& pixel = canvas[static_cast<size_t>(y * kDigitSide + x)];
-      pixel = std::max(pixel, ink);
+    const float py = static_cast<float>(y) + 0.5f - a.y;
+    for (int block = x_first; block < x_end; block += kBlock) {
+      // The last may lie over the one before: what is drawn twice stays.
+      const int begin = std::min(block, kDigitSide - kBlock);
+      float* row = canvas.data() + y * kDigitSide + begin;
+      for (int i = 0; i < kBlock; ++i) {
+        const int x = begin + i;
+        const float px = static_cast<float>(x) + 0.5f - a.x;
+        const float along = (px * dx + py * dy) * scale;
+        const float t = std::min(1.0f, std::max(0.0f, along));
+        const float ex = px - t * dx;
+        const float ey = py - t * dy;
+        const float distance2 = ex * ex + ey * ey;
+        const float fade = (reach - std::sqrt(distance2)) * per_pixel;
+        const float ink = pen.ink * std::min(1.0f, fade);
+        const bool is_near =
+            (distance2 < reach * reach) & (x >= x_first) & (x < x_end);
+        row[i] = std::max(row[i], is_near ? ink : 0.0f);
+      }
     }
   }
 }
