@@ -153,6 +153,17 @@ class Laboratory(SystemTest):
             self.assertIn("libtorch", facts)
             self.assertIn("system", facts)
 
+    def test_the_processor_decides_which_kernels_openblas_takes(self):
+        def blas(**env):
+            self.run_to_end([*SHORT, "--emulate-workers", "1"], env=env)
+            return {one["what"]: one["value"]
+                    for one in self.summary()[0]["environment"]}.get("BLAS", "")
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            if "avx2" not in file.read() or not blas():
+                self.skipTest("another processor, or no OpenBLAS")
+        self.assertRegex(blas(), "^OpenBLAS, (Haswell|Zen|SkylakeX)$")
+        self.assertEqual(blas(OPENBLAS_CORETYPE="Nehalem"), "OpenBLAS, Nehalem")
+
     def test_log_json_is_objects_alone(self):
         run = self.run_to_end([*SHORT, "--compare", "none,2bit", "--log-json",
                                "--disp-batches", "2"])
