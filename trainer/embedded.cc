@@ -12,6 +12,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/socket.h"
+#include "base/status_macros.h"
 #include "kernels/dispatch.h"
 #include "kvstore/tuning/calibration_cache.h"
 #include "topology/system_root.h"
