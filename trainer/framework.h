@@ -24,6 +24,10 @@ struct Framework {
   std::string (*blas)();  // "OpenBLAS, SkylakeX"; "" where it does not tell
 };
 
+// Sets variables of the environment, which OpenBLAS reads when it is loaded:
+// call while there is one thread.
+void ChooseBlasKernels();
+
 // Opens it, the first time: before processes are forked, which then have it.
 // FailedPrecondition names what the loader misses, or the other version.
 absl::StatusOr<const Framework*> LoadFramework();

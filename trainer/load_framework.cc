@@ -15,26 +15,6 @@ namespace {
 
 constexpr char kLibrary[] = "libtelegrad-networks.so";
 
-// OpenBLAS takes kernels of 2004 (Prescott) for a processor that is younger
-// than itself, which multiply matrices at a fifth of the speed. What the
-// processor can do decides instead, unless the user does.
-void ChooseBlasKernels() {
-#ifdef __x86_64__
-  const char* kernels = nullptr;
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-    kernels = "Haswell";
-  }
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl")) {
-    kernels = "SkylakeX";
-  }
-  if (kernels != nullptr) setenv("OPENBLAS_CORETYPE", kernels, 0);
-#endif
-  // It starts its threads when it is loaded; Framework::configure may add some.
-  setenv("OPENBLAS_NUM_THREADS", "1", 0);
-}
-
 // Beside the program, as in a build, or where it was installed.
 absl::StatusOr<const Framework*> Open() {
   std::error_code error;
@@ -45,7 +25,6 @@ absl::StatusOr<const Framework*> Open() {
     if (std::filesystem::exists(path, error)) break;
     path = (program / folder / kLibrary).lexically_normal();
   }
-  ChooseBlasKernels();
   // Lazily: libtorch would look up ten times as many functions as it calls.
   void* library = dlopen(path.c_str(), RTLD_LAZY | RTLD_GLOBAL);
   const auto* framework = static_cast<const Framework*>(
@@ -65,6 +44,26 @@ absl::StatusOr<const Framework*> Open() {
 const Framework* loaded = nullptr;
 
 }  // namespace
+
+// OpenBLAS takes kernels of 2004 (Prescott) for a processor that is younger
+// than itself, which multiply matrices at a fifth of the speed. What the
+// processor can do decides instead, unless the user does.
+void ChooseBlasKernels() {
+#ifdef __x86_64__
+  const char* kernels = nullptr;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    kernels = "Haswell";
+  }
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl")) {
+    kernels = "SkylakeX";
+  }
+  if (kernels != nullptr) setenv("OPENBLAS_CORETYPE", kernels, 0);
+#endif
+  // It starts its threads when it is loaded; Framework::configure may add some.
+  setenv("OPENBLAS_NUM_THREADS", "1", 0);
+}
 
 absl::StatusOr<const Framework*> LoadFramework() {
   static const absl::StatusOr<const Framework*> opened = Open();

@@ -10,6 +10,7 @@
 #include "trainer/checkpointing.h"
 #include "trainer/cluster.h"
 #include "trainer/explain.h"
+#include "trainer/framework.h"
 #include "trainer/options.h"
 #include "trainer/process_title.h"
 #include "transport/job/child_processes.h"
@@ -60,6 +61,7 @@ int Run(int argc, char** argv) {
   for (Setting& setting : options.settings) {
     if (setting.own != nullptr) setting.own->bind = *bind;
   }
+  ChooseBlasKernels();
   if (is_child) return RunChild(options);
 
   absl::Status inputs = CheckInputs(options, *placement);
@@ -74,7 +76,6 @@ int Run(int argc, char** argv) {
   if (!placement->has_value()) return RunEmbedded(options, argv);
   // One BLAS thread per rank: ranks share the cores.
   setenv("OMP_NUM_THREADS", "1", 0);
-  setenv("OPENBLAS_NUM_THREADS", "1", 0);
   if ((*placement)->world_size > 0) {
     options.local_rank = (*placement)->local_rank;
   }

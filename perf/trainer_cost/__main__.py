@@ -23,7 +23,7 @@ import blas  # noqa: E402
 from results import announce, default_out, write  # noqa: E402
 
 POINT_STEPS = 50  # --disp-batches without the flag
-ONE_THREAD = {**os.environ, **blas.kernels(), "OMP_NUM_THREADS": "1"}
+ONE_THREAD = {**blas.kernels(), **os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def plain(options, network, folder):
