@@ -14,19 +14,21 @@ inline std::array<uint32_t, 4> Philox(uint64_t key, uint64_t counter,
                                       uint64_t stream = 0) {
   uint32_t k0 = static_cast<uint32_t>(key);
   uint32_t k1 = static_cast<uint32_t>(key >> 32);
-  std::array<uint32_t, 4> c = {
-      static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32),
-      static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32)};
+  uint32_t c0 = static_cast<uint32_t>(counter);
+  uint32_t c1 = static_cast<uint32_t>(counter >> 32);
+  uint32_t c2 = static_cast<uint32_t>(stream);
+  uint32_t c3 = static_cast<uint32_t>(stream >> 32);
   for (int round = 0; round < 10; ++round) {
-    const uint64_t p0 = uint64_t{0xD2511F53} * c[0];
-    const uint64_t p1 = uint64_t{0xCD9E8D57} * c[2];
-    c = {static_cast<uint32_t>(p1 >> 32) ^ c[1] ^ k0, static_cast<uint32_t>(p1),
-         static_cast<uint32_t>(p0 >> 32) ^ c[3] ^ k1,
-         static_cast<uint32_t>(p0)};
+    const uint64_t p0 = uint64_t{0xD2511F53} * c0;
+    const uint64_t p1 = uint64_t{0xCD9E8D57} * c2;
+    c0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0;
+    c1 = static_cast<uint32_t>(p1);
+    c2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
+    c3 = static_cast<uint32_t>(p0);
     k0 += 0x9E3779B9;
     k1 += 0xBB67AE85;
   }
-  return c;
+  return {c0, c1, c2, c3};
 }
 
 // A sequence of random values; equal seeds and streams give equal sequences on
@@ -38,7 +40,8 @@ class Random {
 
   uint32_t NextU32() {
     if (used_ == 4) {
-      block_ = Philox(seed_, counter_++, stream_);
+      const auto block = Philox(seed_, counter_++, stream_);
+      std::copy(block.begin(), block.end(), block_);
       used_ = 0;
     }
     return block_[used_++];
@@ -82,7 +85,7 @@ class Random {
   uint64_t seed_;
   uint64_t stream_;
   uint64_t counter_ = 0;
-  std::array<uint32_t, 4> block_{};
+  uint32_t block_[4] = {};
   int used_ = 4;
 };
 

@@ -77,11 +77,12 @@ function(telegrad_library)
   endif()
 endfunction()
 
-# telegrad_test(NAME base/crc32c SOURCES crc32c_test.cc DEPS telegrad::base [LABELS x] [TIMEOUT s])
+# telegrad_test(NAME base/crc32c SOURCES crc32c_test.cc DEPS telegrad::base [KEPT] [LABELS x] [TIMEOUT s])
 # makes one test program; each of its tests is one of CTest's, or with TELEGRAD_TEST_PROGRAMS all of them
 # together, in five times the TIMEOUT. Tests with the label `system` start processes of their own and run alone.
+# KEPT: in spite of TELEGRAD_TESTS_LEFT_OUT, since builds with a sanitizer do not have it.
 function(telegrad_test)
-  cmake_parse_arguments(ARG "" "NAME;TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "KEPT" "NAME;TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT TELEGRAD_BUILD_TESTS)
     return()
   endif()
@@ -92,6 +93,11 @@ function(telegrad_test)
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${TELEGRAD_TEST_OPTIMIZATION}>)
   if(TELEGRAD_TEST_PCH)
     target_precompile_headers(${target} REUSE_FROM telegrad_test_headers)
+  endif()
+  if(TELEGRAD_TESTS_LEFT_OUT AND ARG_NAME MATCHES "${TELEGRAD_TESTS_LEFT_OUT}" AND NOT ARG_KEPT)
+    # Other tests may have use for its objects.
+    set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL ON)
+    return()
   endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)

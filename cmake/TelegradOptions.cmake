@@ -4,7 +4,9 @@ option(TELEGRAD_UNITY "Compile the files of a folder as one, which takes less ti
 option(TELEGRAD_LIBRARY_PCH "Precompile headers for the libraries" OFF)
 option(TELEGRAD_TEST_PCH "Precompile headers for the tests" OFF)
 set(TELEGRAD_TEST_OPTIMIZATION "" CACHE STRING "How the tests' own files are optimised: -O1")
+set(TELEGRAD_KERNEL_OPTIMIZATION "" CACHE STRING "How kernels are optimised where the rest is not: -O1")
 option(TELEGRAD_TEST_PROGRAMS "Each test program is one test of CTest's, not each of its cases" OFF)
+set(TELEGRAD_TESTS_LEFT_OUT "" CACHE STRING "Programs of tests, as a regular expression, which another build runs")
 set(TELEGRAD_SHARED "" CACHE STRING "Libraries that programs share, for the bundle: kernels")
 set(TELEGRAD_SANITIZE "" CACHE STRING "address, undefined or thread; ';' between several")
 
