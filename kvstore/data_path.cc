@@ -118,6 +118,16 @@ std::vector<int> RanksThatPush(const Plan& plan, size_t num_workers) {
   return ranks;
 }
 
+std::vector<int> RanksThatRead(const Plan& plan) {
+  std::vector<int> ranks;
+  for (size_t rank = 0; rank < plan.pushers.size(); ++rank) {
+    if (plan.pushers[rank] != static_cast<int>(rank)) {
+      ranks.push_back(static_cast<int>(rank));
+    }
+  }
+  return ranks;
+}
+
 bool DataPath::IsUnchecked(const TransportContext& context,
                            EndpointId endpoint) const {
   return context.IsInMemory(endpoint) ||

@@ -91,8 +91,10 @@ absl::Status SyncAggregator::OnPull(int worker, const PullHeader& pull,
     InstallValue(sink);
     return absl::OkStatus();
   }
-  // A worker has one operation per key, so no round can end between.
-  if (pull.step != sum_.step() || !has_current_) {
+  // A worker has one operation per key, so no round can end between, nor while
+  // one that only reads, and does not count rounds, waits.
+  const bool counts = static_cast<size_t>(worker) < slots_.size();
+  if ((counts && pull.step != sum_.step()) || !has_current_) {
     return absl::InvalidArgumentError(
         absl::StrCat("pull of key ", chunk().key, " after ", pull.step,
                      " rounds, of which there were ", sum_.step()));

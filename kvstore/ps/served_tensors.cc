@@ -47,10 +47,11 @@ absl::StatusOr<std::unique_ptr<Aggregator>> MakeAggregator(
 }  // namespace
 
 ServedTensors::ServedTensors(int server, int num_servers, int num_workers,
-                             int64_t max_bytes)
+                             int64_t max_bytes, int num_readers)
     : server_(server),
       num_servers_(num_servers),
       num_workers_(num_workers),
+      num_readers_(num_readers),
       bytes_left_(max_bytes) {}
 
 absl::Status ServedTensors::Apply(const FrameHeader& header,
@@ -141,9 +142,9 @@ absl::Status ServedTensors::AddTensor(const TensorSpec& tensor) {
     ASSIGN_OR_RETURN(
         std::unique_ptr<Aggregator> aggregator,
         MakeAggregator(config_, layout, chunk, engine_, num_workers_));
-    ASSIGN_OR_RETURN(
-        ServedRows rows,
-        ServedRows::Make(chunk, tensor.row_elems, layout.rows, num_workers_));
+    ASSIGN_OR_RETURN(ServedRows rows,
+                     ServedRows::Make(chunk, tensor.row_elems, layout.rows,
+                                      num_workers_ + num_readers_));
     served.reset(new ServedChunk{
         .aggregator = std::move(aggregator),
         .rows = std::move(rows),

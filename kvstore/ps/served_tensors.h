@@ -41,9 +41,10 @@ struct ServedChunk {
 // keeps the settings of all. Chunks stay where they are. The server's thread.
 class ServedTensors {
  public:
-  // Takes `max_bytes` of tensors, as float32.
-  ServedTensors(int server, int num_servers, int num_workers,
-                int64_t max_bytes);
+  // Of workers that push, and behind them those that only read. Takes
+  // `max_bytes` of tensors, as float32.
+  ServedTensors(int server, int num_servers, int num_workers, int64_t max_bytes,
+                int num_readers = 0);
 
   // DECLARE, RATES or SET_STATE: new tensors, or what changes between rounds.
   // InvalidArgument: not now, or not so; ResourceExhausted: too many bytes.
@@ -72,6 +73,7 @@ class ServedTensors {
   const int server_;
   const int num_servers_;
   const int num_workers_;
+  const int num_readers_;
   int64_t bytes_left_;
   JobConfig config_;                     // its tensors are the last ones
   std::optional<ShardPlanner> planner_;  // once there are any

@@ -61,7 +61,7 @@ class DistServer : private TransportHandler, private AnswerSink {
   absl::Status Serve();
   void Post(std::function<void()> job);
   void Sweep();
-  // Of a worker that pushes, by its place among these.
+  // Of a worker by its place among those that push, or behind them.
   NodeId IdOf(int worker) const {
     return {Role::kWorker, ranks_[static_cast<size_t>(worker)]};
   }
@@ -106,8 +106,8 @@ class DistServer : private TransportHandler, private AnswerSink {
   ServerTimeline timeline_;
   uint64_t epoch_ = 0;
   int rank_ = -1;
-  std::vector<int> ranks_;  // of the workers that push, who are counted
-  int num_workers_ = 0;     // of these
+  std::vector<int> ranks_;  // of the workers that push, then of the others
+  int num_workers_ = 0;     // that push, who are counted
   std::unique_ptr<Job> control_;
   DataPath path_;
   FrameSender::Leaving leaving_;

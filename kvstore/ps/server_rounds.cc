@@ -17,6 +17,12 @@ bool IsDeclaration(FrameType type) {
          type == FrameType::kSetState;
 }
 
+bool IsReading(const FrameHeader& header) {
+  return header.type == FrameType::kPullRows ||
+         (header.type == FrameType::kPull &&
+          (header.flags & kFlagNextValue) == 0);
+}
+
 // The payload is whole, its codes are codes, and the round is summed if that
 // was the last.
 absl::StatusOr<bool> TakePush(const ArrivedPush& push, bool needs_checksum) {
@@ -45,6 +51,11 @@ absl::Status DistServer::CheckRoute(const Session& session,
 absl::StatusOr<Bytes> DistServer::BeginMessage(Session& session,
                                                const FrameHeader& header) {
   RETURN_IF_ERROR(CheckRoute(session, header));
+  if (session.worker >= num_workers_ && !IsReading(header)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("frame of type ", static_cast<int>(header.type),
+                     " of a worker for which another one pushes"));
+  }
   if (header.type == FrameType::kProbe) return BeginProbe(session, header);
   if (IsDeclaration(header.type)) return BeginDeclaration(session, header);
   if (*session.num_probes == 0) session.probe_buffer = Buffer();

@@ -112,8 +112,8 @@ absl::Status DistServer::OnHandshake(Session& session,
 
 absl::Status DistServer::Admit(Session& session, const Identity& peer) {
   const int worker = peer.node.rank;
-  if (peer.node.role != Role::kWorker || worker < 0 || worker >= num_workers_ ||
-      peer.epoch != epoch_ ||
+  if (peer.node.role != Role::kWorker || worker < 0 ||
+      worker >= static_cast<int>(ranks_.size()) || peer.epoch != epoch_ ||
       worker_sessions_[static_cast<size_t>(worker)] != nullptr) {
     return absl::FailedPreconditionError(
         absl::StrCat(ToString(peer.node), " of epoch ", peer.epoch,

@@ -48,6 +48,9 @@ class DistWorker : public KVStore, private ServerLinks::Receiver {
   Ticket Pull(Key key, TensorViews outs, int priority) override;
   Ticket Broadcast(Key key, int root, TensorViews values,
                    int priority) override;
+  // Of a worker that only reads: the one that pushes for it has given the key a
+  // value.
+  void Follow(Key key) { tensors_[key].turns.Follow(); }
   CodecControl& codecs() override { return codecs_; }
   StoreLink* link() override { return &link_; }
   StateAccess* states() override { return &states_; }
@@ -74,8 +77,8 @@ class DistWorker : public KVStore, private ServerLinks::Receiver {
   const StoreTraits traits_;
   WorkerGroup& group_;
   const int rank_;
-  const int num_workers_;
-  JobConfig config_;  // its tensors are those of the last Init
+  const int num_workers_;  // that push
+  JobConfig config_;       // its tensors are those of the last Init
   std::optional<ShardPlanner> planner_;  // from the first Init on
 
   WorkerFailure failure_;

@@ -89,6 +89,11 @@ class WorkerTurns {
     MutexLock lock(&mutex_);
     rounds_ = rounds;
   }
+  // One that another worker took part in.
+  void Follow() {
+    MutexLock lock(&mutex_);
+    ++rounds_;
+  }
 
  private:
   mutable Mutex mutex_;

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/random.h"
 #include "tests/kvstore/cluster.h"
-#include "tests/kvstore/oracle.h"
+#include "tests/kvstore/row_buffers.h"
 
 // Views of some rows of a tensor: MXNet's row_sparse push and pull.
 namespace telegrad {
@@ -15,77 +15,19 @@ namespace {
 
 using testing::Cluster;
 using testing::ClusterConfig;
+using testing::ExpectRows;
 using testing::IsOk;
+using testing::kRowElems;
+using testing::kRows;
+using testing::PullRows;
+using testing::PushRows;
+using testing::RowBuffer;
+using testing::RowGradient;
 using testing::Soon;
 using testing::StatusIs;
+using testing::Table;
 
-constexpr size_t kRows = 50;
-constexpr size_t kRowElems = 7;  // chunks of 32 begin and end within rows
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
-
-TensorSpec Table() {
-  return {
-      .name = "table", .num_elems = kRows * kRowElems, .row_elems = kRowElems};
-}
-
-// A view and what it is of.
-struct RowBuffer {
-  RowBuffer(std::vector<int64_t> rows_, float value = 0)
-      : rows(std::move(rows_)), memory(4 * kRowElems * rows.size()) {
-    std::fill_n(memory.as<float>(), kRowElems * rows.size(), value);
-  }
-  TensorView view() const {
-    return {.bytes = memory.view(),
-            .num_elems = static_cast<int64_t>(kRowElems * rows.size()),
-            .rows = rows};
-  }
-  std::vector<int64_t> rows;
-  Buffer memory;
-};
-
-absl::Status Push(KVStore& store, Key key, const RowBuffer& rows) {
-  const TensorView view = rows.view();
-  return store.Push(key, TensorViews(&view, 1), 0).Wait(Soon());
-}
-absl::Status Pull(KVStore& store, Key key, const RowBuffer& rows) {
-  const TensorView view = rows.view();
-  return store.Pull(key, TensorViews(&view, 1), 0).Wait(Soon());
-}
-
-// What a worker pushes in a step: some rows, out of order, one of them twice.
-RowBuffer Gradient(int worker, int step) {
-  Random random(static_cast<uint64_t>(10 * worker + step), 5);
-  std::vector<int64_t> rows;
-  for (int i = 0; i < 9; ++i) {
-    rows.push_back(static_cast<int64_t>(random.NextUniform(0, kRows)) %
-                   static_cast<int64_t>(kRows));
-  }
-  rows.push_back(rows[0]);
-  RowBuffer grad(rows);
-  for (size_t i = 0; i < kRowElems * rows.size(); ++i) {
-    grad.memory.as<float>()[i] = testing::GradOf(worker, step, i);
-  }
-  return grad;
-}
-
-void AddTo(const RowBuffer& grad, std::vector<float>& sums) {
-  for (size_t i = 0; i < grad.rows.size(); ++i) {
-    for (size_t j = 0; j < kRowElems; ++j) {
-      sums[static_cast<size_t>(grad.rows[i]) * kRowElems + j] +=
-          grad.memory.as<float>()[i * kRowElems + j];
-    }
-  }
-}
-
-void ExpectRows(const RowBuffer& got, const std::vector<float>& expected) {
-  for (size_t i = 0; i < got.rows.size(); ++i) {
-    for (size_t j = 0; j < kRowElems; ++j) {
-      ASSERT_EQ(got.memory.as<float>()[i * kRowElems + j],
-                expected[static_cast<size_t>(got.rows[i]) * kRowElems + j])
-          << "row " << got.rows[i];
-    }
-  }
-}
 
 const std::vector<int64_t> kPulled = {49, 3, 3, 0, 17, 21, 22, 49};
 
@@ -110,11 +52,12 @@ TEST_P(Rows, AreSummedAndTheOthersAreZero) {
     for (int step = 0; step < 4; ++step) {
       std::vector<float> sums(kRows * kRowElems);
       for (int each = 0; each < workers; ++each) {
-        AddTo(Gradient(each, step), sums);
+        AddTo(RowGradient(each, step), sums);
       }
-      ASSERT_THAT(Push(store, 1, Gradient(store.group().rank(), step)), IsOk());
+      ASSERT_THAT(PushRows(store, 1, RowGradient(store.group().rank(), step)),
+                  IsOk());
       const RowBuffer got(kPulled, -1);
-      ASSERT_THAT(Pull(store, 1, got), IsOk());
+      ASSERT_THAT(PullRows(store, 1, got), IsOk());
       ExpectRows(got, sums);
       Buffer all(4 * sums.size());
       ASSERT_THAT(store.Pull(1, all.view(), 0).Wait(Soon()), IsOk());
@@ -135,7 +78,7 @@ TEST_P(Rows, StepTheWeightsOfServers) {
     Cluster cluster(config);
     cluster.Run([&](KVStore& store) {
       for (int step = 0; step < 3; ++step) {
-        const RowBuffer grad = Gradient(store.group().rank(), step);
+        const RowBuffer grad = RowGradient(store.group().rank(), step);
         if (is_dense) {
           std::vector<float> all(kRows * kRowElems);
           AddTo(grad, all);
@@ -143,14 +86,14 @@ TEST_P(Rows, StepTheWeightsOfServers) {
                            4 * all.size());
           ASSERT_THAT(store.Push(1, view, 0).Wait(Soon()), IsOk());
         } else {
-          ASSERT_THAT(Push(store, 1, grad), IsOk());
+          ASSERT_THAT(PushRows(store, 1, grad), IsOk());
         }
       }
       if (store.group().rank() > 0) return;
       std::vector<int64_t> every(kRows);
       for (size_t i = 0; i < kRows; ++i) every[i] = static_cast<int64_t>(i);
       const RowBuffer got(every);
-      ASSERT_THAT(Pull(store, 1, got), IsOk());
+      ASSERT_THAT(PullRows(store, 1, got), IsOk());
       const float* const values = got.memory.as<float>();
       weights[is_dense].assign(values, values + kRows * kRowElems);
     });
@@ -173,12 +116,12 @@ TEST(Rows, NoneIsAPushAndAPull) {
     const bool is_first = store.group().rank() == 0;
     const RowBuffer grad(
         is_first ? std::vector<int64_t>{5} : std::vector<int64_t>{}, 1.5f);
-    ASSERT_THAT(Push(store, 1, grad), IsOk());
+    ASSERT_THAT(PushRows(store, 1, grad), IsOk());
     const RowBuffer got({5, 6}, -1);
-    ASSERT_THAT(Pull(store, 1, got), IsOk());
+    ASSERT_THAT(PullRows(store, 1, got), IsOk());
     EXPECT_EQ(got.memory.as<float>()[0], 1.5f);
     EXPECT_EQ(got.memory.as<float>()[kRowElems], 0);
-    EXPECT_THAT(Pull(store, 1, RowBuffer({})), IsOk());
+    EXPECT_THAT(PullRows(store, 1, RowBuffer({})), IsOk());
   });
 }
 
@@ -214,9 +157,9 @@ TEST(Rows, AreOfOtherTypesAsWell) {
     Cluster cluster(config);
     cluster.Run([&](KVStore& store) {
       RowBuffer grad({4, 9}, 1);
-      ASSERT_THAT(Push(store, 1, grad), IsOk()) << type;
+      ASSERT_THAT(PushRows(store, 1, grad), IsOk()) << type;
       ASSERT_THAT(store.group().Gather("pushed", "").status(), IsOk());
-      ASSERT_THAT(Pull(store, 1, grad), IsOk()) << type;
+      ASSERT_THAT(PullRows(store, 1, grad), IsOk()) << type;
       // Of allreduce the sum, of dist_async worker 0's values and both pushes.
       const float start = config.hosts_parts ? 0 : 1 + 0.125f * (28 % 64);
       EXPECT_EQ(grad.memory.as<float>()[0], start + 2) << type;
@@ -251,15 +194,15 @@ TEST(Rows, AreRefusedByName) {
   Cluster cluster(JobOf(1, 1));
   cluster.Run([](KVStore& store) {
     EXPECT_THAT(
-        Push(store, 1, RowBuffer({3, 50})),
+        PushRows(store, 1, RowBuffer({3, 50})),
         StatusIs(kInvalid, "table has rows 0 to 49; a view has row 50"));
-    EXPECT_THAT(Pull(store, 1, RowBuffer({-1})),
+    EXPECT_THAT(PullRows(store, 1, RowBuffer({-1})),
                 StatusIs(kInvalid, "a view has row -1"));
-    EXPECT_THAT(Push(store, 0, RowBuffer({0})),
+    EXPECT_THAT(PushRows(store, 0, RowBuffer({0})),
                 StatusIs(kInvalid, "tensor dense has no rows"));
     RowBuffer few({1, 2});
     few.rows.push_back(3);
-    EXPECT_THAT(Push(store, 1, few), StatusIs(kInvalid, "84 bytes"));
+    EXPECT_THAT(PushRows(store, 1, few), StatusIs(kInvalid, "84 bytes"));
     const RowBuffer rows({1});
     const TensorView view = rows.view();
     EXPECT_THAT(
@@ -293,10 +236,10 @@ TEST(Rows, OfSeveralDevicesOfAWorkerAreAdded) {
       for (int step = 0; step < 3; ++step) {
         std::vector<float> sums(kRows * kRowElems);
         for (int each = 0; each < kWorkers * kDevices; ++each) {
-          AddTo(Gradient(each, step), sums);
+          AddTo(RowGradient(each, step), sums);
         }
-        const RowBuffer one = Gradient(kDevices * rank, step);
-        const RowBuffer two = Gradient(kDevices * rank + 1, step);
+        const RowBuffer one = RowGradient(kDevices * rank, step);
+        const RowBuffer two = RowGradient(kDevices * rank + 1, step);
         const std::vector<TensorView> grads = {one.view(), two.view()};
         ASSERT_THAT(worker->Push(0, grads, 0).Wait(Soon()), IsOk());
         const RowBuffer first(kPulled, -1);
@@ -322,17 +265,6 @@ TEST(Rows, OfSeveralDevicesOfAWorkerAreAdded) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-}
-
-TEST(Rows, OfWorkersOfAHostAreRefusedByName) {
-  ClusterConfig config = JobOf(3, 1);
-  config.hosts = {"one", "one", "two"};
-  Cluster cluster(config);
-  cluster.Run([](KVStore& store) {
-    const auto lacks = absl::StatusCode::kUnimplemented;
-    EXPECT_THAT(Push(store, 1, RowBuffer({1})), StatusIs(lacks, "tier1 off"));
-    EXPECT_THAT(Pull(store, 1, RowBuffer({1})), StatusIs(lacks, "tier1 off"));
-  });
 }
 
 // Any bytes are rows of the chunk or an error, and rows come back.

@@ -1,5 +1,6 @@
 #include "kvstore/ps/hosts/host_store.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,14 +17,22 @@ constexpr uint64_t kEndOfChains = UINT64_MAX;  // no key
 // A single view, kept for a step that comes later.
 TensorViews One(const TensorView& view) { return TensorViews(&view, 1); }
 
+bool HasRows(const TensorSpec& tensor) {
+  return tensor.row_elems > 0 && tensor.num_elems > 0;
+}
+
+// It decodes nothing that would be worth threads.
+std::unique_ptr<DistWorker> MakeReader(StoreOptions options,
+                                       const StoreTraits& traits,
+                                       HostWorkers& workers) {
+  options.num_threads = 0;
+  options.timeline = nullptr;
+  return std::make_unique<DistWorker>(options, traits, *workers.reader());
+}
+
 absl::Status CheckSingle(TensorViews views) {
-  if (views.size() != 1) {
-    return absl::InvalidArgumentError("one view is expected");
-  }
-  if (!views[0].rows.has_value()) return absl::OkStatus();
-  return absl::UnimplementedError(
-      "rows with tier one between processes, where the workers of a host sum "
-      "whole tensors: take tier1 off");
+  if (views.size() == 1) return absl::OkStatus();
+  return absl::InvalidArgumentError("one view is expected");
 }
 
 }  // namespace
@@ -37,6 +46,8 @@ HostStore::HostStore(const StoreOptions& options, const StoreTraits& traits,
       workers_(std::move(workers)),
       first_(workers_->host() == nullptr ? nullptr : first(*workers_->host())),
       second_(workers_->pushes() ? second(*workers_->pushers()) : nullptr),
+      reader_(workers_->pushes() ? nullptr
+                                 : MakeReader(options, traits_, *workers_)),
       chains_([this] { RunChains(); }) {}
 
 HostStore::~HostStore() { Close(); }
@@ -44,7 +55,7 @@ HostStore::~HostStore() { Close(); }
 absl::Status HostStore::SetCompression(const CompressionConfig& config) {
   {
     MutexLock lock(&mutex_);
-    if (!names_.empty()) {
+    if (!tensors_.empty()) {
       return absl::FailedPreconditionError("SetCompression after Init");
     }
   }
@@ -64,7 +75,7 @@ absl::Status HostStore::SetOptimizer(const OptimizerConfig& config) {
   bool is_first = false;
   {
     MutexLock lock(&mutex_);
-    is_first = names_.empty();
+    is_first = tensors_.empty();
   }
   if (is_first) {
     if (second_ != nullptr) RETURN_IF_ERROR(second_->SetOptimizer(config));
@@ -88,7 +99,7 @@ absl::Status HostStore::Agree(std::span<const TensorSpec> tensors,
   size_t first = 0;
   {
     MutexLock lock(&mutex_);
-    first = names_.size();
+    first = tensors_.size();
   }
   const absl::Status status =
       AgreeOnFacts(job_, absl::StrCat("tier1 init ", first), MakeFacts(config));
@@ -102,20 +113,60 @@ absl::StatusOr<std::vector<Key>> HostStore::Init(
   RETURN_IF_ERROR(CheckConfig(compression_, optimizer_, tensors));
   RETURN_IF_ERROR(Agree(tensors, values));
   RETURN_IF_ERROR(InitSecond(tensors, values));
-  if (first_ != nullptr) {
-    const absl::Status status = first_->Init(tensors, values).status();
-    if (!status.ok()) job_.Fail(status);
-    RETURN_IF_ERROR(status);
-  }
+  absl::StatusOr<std::vector<Key>> firsts = InitFirst(tensors, values);
+  absl::Status status = firsts.status();
+  if (status.ok()) status = InitReader(tensors);
+  if (!status.ok()) job_.Fail(status);
+  RETURN_IF_ERROR(status);
   RETURN_IF_ERROR(job_.Gather("tier1 ready", "").status());
   std::vector<Key> keys;
+  auto notes = firsts->begin() + static_cast<std::ptrdiff_t>(tensors.size());
   MutexLock lock(&mutex_);
-  for (const TensorSpec& tensor : tensors) {
-    keys.push_back(static_cast<Key>(names_.size()));
-    names_.push_back(tensor.name);
-    ops_.push_back(nullptr);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    keys.push_back(static_cast<Key>(tensors_.size()));
+    Tensor& added = tensors_.emplace_back();
+    added.name = tensors[i].name;
+    added.first = (*firsts)[i];
+    if (!HasRows(tensors[i])) continue;
+    added.rows = std::make_unique<HostRows>(
+        tensors[i],
+        HostRows::Stores{first_.get(), second_.get(), reader_.get()},
+        HostRows::Keys{keys.back(), added.first, *notes++}, !values.empty());
   }
   return keys;
+}
+
+// The keys of the tensors there, then of the notes of those with rows.
+absl::StatusOr<std::vector<Key>> HostStore::InitFirst(
+    std::span<const TensorSpec> tensors, TensorViews values) {
+  std::vector<TensorSpec> notes;
+  {
+    MutexLock lock(&mutex_);
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      if (!HasRows(tensors[i])) continue;
+      notes.push_back(HostRows::Notes(tensors[i], tensors_.size() + i));
+    }
+  }
+  if (first_ == nullptr) {
+    return std::vector<Key>(tensors.size() + notes.size());
+  }
+  ASSIGN_OR_RETURN(std::vector<Key> keys, first_->Init(tensors, values));
+  if (notes.empty()) return keys;
+  ASSIGN_OR_RETURN(const std::vector<Key> more, first_->Init(notes, {}));
+  keys.insert(keys.end(), more.begin(), more.end());
+  return keys;
+}
+
+// Where a chunk is depends on all tensors, of whatever codecs.
+absl::Status HostStore::InitReader(std::span<const TensorSpec> tensors) {
+  if (reader_ == nullptr) return absl::OkStatus();
+  for (TensorSpec tensor : tensors) {
+    tensor.codec.clear();
+    unread_.push_back(std::move(tensor));
+  }
+  reads_ |= std::ranges::any_of(tensors, HasRows);
+  if (!reads_) return absl::OkStatus();
+  return reader_->Init(std::exchange(unread_, {}), {}).status();
 }
 
 absl::Status HostStore::InitSecond(std::span<const TensorSpec> tensors,
@@ -139,12 +190,19 @@ Ticket HostStore::PushPull(Key key, TensorViews grads, TensorViews outs,
   if (!status.ok()) return FinishedTicket(status);
   const TensorView in = grads[0];
   const TensorView out = outs[0];
+  const Known to = At(key);
+  if (to.rows != nullptr) {
+    std::vector<Step> steps = to.rows->Push(in, priority);
+    steps.push_back(to.rows->Pull(out, priority));
+    return Start(key, std::move(steps));
+  }
   std::vector<Step> steps;
   if (second_ == nullptr) {
-    steps.push_back([=, this] { return first_->Push(key, One(in), priority); });
+    steps.push_back(
+        [=, this] { return first_->Push(to.first, One(in), priority); });
   } else if (first_ != nullptr) {
     steps.push_back([=, this] {
-      return first_->PushPull(key, One(in), One(out), priority);
+      return first_->PushPull(to.first, One(in), One(out), priority);
     });
   }
   if (second_ != nullptr) {
@@ -154,22 +212,33 @@ Ticket HostStore::PushPull(Key key, TensorViews grads, TensorViews outs,
     });
   }
   if (first_ != nullptr) {
-    steps.push_back(
-        [=, this] { return first_->Broadcast(key, 0, One(out), priority); });
+    steps.push_back([=, this] {
+      return first_->Broadcast(to.first, 0, One(out), priority);
+    });
   }
   return Start(key, std::move(steps));
 }
 
 Ticket HostStore::Push(Key key, TensorViews grads, int priority) {
-  return PushPull(key, grads, grads, priority);
+  HostRows* const rows = At(key).rows;
+  if (rows == nullptr) return PushPull(key, grads, grads, priority);
+  const absl::Status status = CheckSingle(grads);
+  if (!status.ok()) return FinishedTicket(status);
+  return Start(key, rows->Push(grads[0], priority));
 }
 
 Ticket HostStore::Pull(Key key, TensorViews outs, int priority) {
-  KVStore& store = first_ == nullptr ? *second_ : *first_;
   const absl::Status status = CheckSingle(outs);
   if (!status.ok()) return FinishedTicket(status);
-  return Start(key, {[&store, key, out = outs[0], priority] {
-                 return store.Pull(key, One(out), priority);
+  const TensorView out = outs[0];
+  const Known from = At(key);
+  if (from.rows != nullptr) {
+    return Start(key, {from.rows->Pull(out, priority)});
+  }
+  return Start(key, {[=, this] {
+                 return first_ == nullptr
+                            ? second_->Pull(key, One(out), priority)
+                            : first_->Pull(from.first, One(out), priority);
                }});
 }
 
@@ -181,12 +250,13 @@ Ticket HostStore::Broadcast(Key key, int root, TensorViews values,
   status.Update(CheckSingle(values));
   if (!status.ok()) return FinishedTicket(status);
   const TensorView value = values[0];
+  const Known to = At(key);
   const int host = workers_->HostOf(root);
   const int place = workers_->PlaceOf(root);
   std::vector<Step> steps;
   if (first_ != nullptr && place > 0 && host == workers_->HostOf(job_.rank())) {
     steps.push_back([=, this] {
-      return first_->Broadcast(key, place, One(value), priority);
+      return first_->Broadcast(to.first, place, One(value), priority);
     });
   }
   if (second_ != nullptr) {
@@ -195,10 +265,18 @@ Ticket HostStore::Broadcast(Key key, int root, TensorViews values,
     });
   }
   if (first_ != nullptr) {
-    steps.push_back(
-        [=, this] { return first_->Broadcast(key, 0, One(value), priority); });
+    steps.push_back([=, this] {
+      return first_->Broadcast(to.first, 0, One(value), priority);
+    });
   }
+  if (to.rows != nullptr) steps.push_back(to.rows->Follow());
   return Start(key, std::move(steps));
+}
+
+HostStore::Known HostStore::At(Key key) const {
+  MutexLock lock(&mutex_);
+  if (key >= tensors_.size()) return {};  // Start refuses it
+  return {tensors_[key].first, tensors_[key].rows.get()};
 }
 
 Ticket HostStore::Start(Key key, std::vector<Step> steps) {
@@ -213,21 +291,22 @@ Ticket HostStore::Start(Key key, std::vector<Step> steps) {
       return FinishedTicket(
           absl::FailedPreconditionError("the store is closed"));
     }
-    if (key >= ops_.size() || ops_[key] != nullptr) {
+    if (key >= tensors_.size() || tensors_[key].op != nullptr) {
       return FinishedTicket(absl::InvalidArgumentError(
-          absl::StrCat("key ", key, " of ", ops_.size(), ", or busy")));
+          absl::StrCat("key ", key, " of ", tensors_.size(), ", or busy")));
     }
     ticket->describe = [this, key] {
       Ticket running;
       {
         MutexLock describing(&mutex_);
-        if (ops_[key] != nullptr) running = ops_[key]->running;
+        if (tensors_[key].op != nullptr) running = tensors_[key].op->running;
       }
       const std::string missing = running.Missing();
       MutexLock describing(&mutex_);
-      return missing.empty() ? absl::StrCat("tensor ", names_[key]) : missing;
+      return missing.empty() ? absl::StrCat("tensor ", tensors_[key].name)
+                             : missing;
     };
-    ops_[key] = std::move(op);
+    tensors_[key].op = std::move(op);
     ++num_ops_;
   }
   const Ticket running = started->steps[0]();
@@ -249,7 +328,7 @@ void HostStore::RunChains() {
     Ticket running;
     {
       MutexLock lock(&mutex_);
-      op = ops_[*tag].get();
+      op = tensors_[*tag].op.get();
       running = op->running;
     }
     const absl::Status status = running.Wait(Clock::now());  // it is done
@@ -265,7 +344,7 @@ void HostStore::RunChains() {
     const std::shared_ptr<Ticket::State> ticket = op->ticket;
     {
       MutexLock lock(&mutex_);
-      ops_[*tag] = nullptr;
+      tensors_[*tag].op = nullptr;
     }
     ticket->Finish(status);
     MutexLock lock(&mutex_);
@@ -322,6 +401,7 @@ absl::Status HostStore::Load(absl::string_view text) {
 StoreStats HostStore::stats() const {
   StoreStats stats;
   if (second_ != nullptr) stats = second_->stats();
+  if (reader_ != nullptr) stats = reader_->stats();  // pulls of rows
   if (first_ != nullptr) {
     const StoreStats first = first_->stats();
     stats.io_cpu_s += first.io_cpu_s;
@@ -339,6 +419,7 @@ void HostStore::Close() {
   job_.Leave();
   if (first_ != nullptr) first_->Close();  // whose tickets end with it
   if (second_ != nullptr) second_->Close();
+  if (reader_ != nullptr) reader_->Close();
   {
     MutexLock lock(&mutex_);
     while (num_ops_ > 0) {

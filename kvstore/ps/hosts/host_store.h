@@ -9,6 +9,7 @@
 
 #include "base/mutex.h"
 #include "kvstore/kvstore.h"
+#include "kvstore/ps/hosts/host_rows.h"
 #include "kvstore/ps/hosts/host_workers.h"
 #include "kvstore/ps/hosts/pusher_facts.h"
 #include "kvstore/ticket_state.h"
@@ -20,6 +21,7 @@ namespace telegrad {
 // the second store, whose workers are the hosts, and gives the others what
 // comes back. A round is a chain of operations of these stores, which a thread
 // moves on. Codecs, their residuals and the statistics are the second store's.
+// Of tensors with rows HostRows.
 //
 // Its caller's memory is not its own to lend: a TierOneStore stands before it,
 // which gives it memory of its own until a ticket is done. What is pushed is
@@ -42,7 +44,8 @@ class HostStore : public KVStore, private StoreLink, private StateAccess {
   absl::Status SetOptimizer(const OptimizerConfig& config) override;
   absl::StatusOr<std::vector<Key>> Init(std::span<const TensorSpec> tensors,
                                         TensorViews values) override;
-  // Push fetches the result, too: a Pull takes it from the host's memory.
+  // Push fetches the result, too: a Pull takes it from the host's memory. Not
+  // of tensors with rows.
   Ticket PushPull(Key key, TensorViews grads, TensorViews outs,
                   int priority) override;
   Ticket Push(Key key, TensorViews grads, int priority) override;
@@ -64,6 +67,17 @@ class HostStore : public KVStore, private StoreLink, private StateAccess {
     Ticket running = {};
     std::shared_ptr<Ticket::State> ticket = nullptr;
   };
+  struct Tensor {
+    std::string name = {};
+    Key first = 0;                             // its key in the first store
+    std::unique_ptr<HostRows> rows = nullptr;  // null: it has none
+    std::unique_ptr<Op> op = nullptr;
+  };
+  // A tensor of HostStore as operations begin.
+  struct Known {
+    Key first = 0;
+    HostRows* rows = nullptr;
+  };
 
   // StoreLink and StateAccess: together with the worker that pushes.
   absl::StatusOr<LinkFigures> Measure(Duration at_most) override;
@@ -79,6 +93,10 @@ class HostStore : public KVStore, private StoreLink, private StateAccess {
   absl::Status Agree(std::span<const TensorSpec> tensors, TensorViews values);
   absl::Status InitSecond(std::span<const TensorSpec> tensors,
                           TensorViews values);
+  absl::StatusOr<std::vector<Key>> InitFirst(
+      std::span<const TensorSpec> tensors, TensorViews values);
+  absl::Status InitReader(std::span<const TensorSpec> tensors);
+  Known At(Key key) const;
   Ticket Start(Key key, std::vector<Step> steps);
   void RunChains();
 
@@ -88,6 +106,11 @@ class HostStore : public KVStore, private StoreLink, private StateAccess {
   const std::unique_ptr<HostWorkers> workers_;
   const std::unique_ptr<KVStore> first_;   // null: this worker is alone
   const std::unique_ptr<KVStore> second_;  // null: another one pushes
+  // Then: pulls rows that hosts have pushed. Connected once some tensor has
+  // any.
+  const std::unique_ptr<DistWorker> reader_;
+  bool reads_ = false;              // Init's
+  std::vector<TensorSpec> unread_;  // Init's, until then
   CompressionConfig compression_;
   OptimizerConfig optimizer_;
   PusherCodecs pusher_;
@@ -95,8 +118,7 @@ class HostStore : public KVStore, private StoreLink, private StateAccess {
 
   mutable Mutex mutex_;
   CondVar ops_changed_;
-  std::vector<std::string> names_ ABSL_GUARDED_BY(mutex_);        // by key
-  std::vector<std::unique_ptr<Op>> ops_ ABSL_GUARDED_BY(mutex_);  // by key
+  std::vector<Tensor> tensors_ ABSL_GUARDED_BY(mutex_);  // by key
   size_t num_ops_ ABSL_GUARDED_BY(mutex_) = 0;
   bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread chains_;

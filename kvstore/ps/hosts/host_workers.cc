@@ -168,19 +168,33 @@ absl::Status HostWorkers::JoinHost(int num_threads) {
 }
 
 void HostWorkers::MakePushers() {
-  if (ranks_.front() != job_.rank()) return;
-  Membership membership = job_.membership();
-  membership.self.rank = HostOf(job_.rank());
-  membership.workers.clear();
-  for (const int rank :
-       RanksThatPush(job_.data_path().plan, job_.membership().workers.size())) {
-    membership.workers.push_back(
-        job_.membership().workers[static_cast<size_t>(rank)]);
+  const Plan& plan = job_.data_path().plan;
+  const std::vector<Member>& all = job_.membership().workers;
+  std::vector<int> ranks = RanksThatPush(plan, all.size());
+  const bool pushes = ranks_.front() == job_.rank();
+  if (!pushes) {
+    const std::vector<int> readers = RanksThatRead(plan);
+    ranks.insert(ranks.end(), readers.begin(), readers.end());
   }
-  pushers_ = std::make_unique<SubGroup>(
+  Membership membership = job_.membership();
+  membership.self.rank =
+      static_cast<int>(std::ranges::find(ranks, job_.rank()) - ranks.begin());
+  membership.workers.clear();
+  for (const int rank : ranks) {
+    membership.workers.push_back(all[static_cast<size_t>(rank)]);
+  }
+  if (pushes) {
+    pushers_ = std::make_unique<SubGroup>(
+        job_, job_, std::move(membership),
+        [this](absl::string_view name, absl::string_view payload) {
+          return GatherPushers(name, payload);
+        });
+    return;
+  }
+  reader_ = std::make_unique<SubGroup>(
       job_, job_, std::move(membership),
-      [this](absl::string_view name, absl::string_view payload) {
-        return GatherPushers(name, payload);
+      [](absl::string_view, absl::string_view payload) {
+        return std::vector<std::string>{std::string(payload)};
       });
 }
 
@@ -237,6 +251,7 @@ void HostWorkers::OnJobFailure(const absl::Status& why) {
   }
   if (host_ != nullptr) host_->Deliver(why);
   if (pushers_ != nullptr) pushers_->Deliver(why);
+  if (reader_ != nullptr) reader_->Deliver(why);
 }
 
 void HostWorkers::OnHostFailure(const absl::Status& why) {

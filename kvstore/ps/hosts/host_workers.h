@@ -70,6 +70,9 @@ class HostWorkers {
   bool pushes() const { return pushers_ != nullptr; }
   // By their hosts; null where another worker pushes.
   WorkerGroup* pushers() { return pushers_.get(); }
+  // Of a worker for which another one pushes: as its store sees the job that
+  // only reads. Whoever gathers there hears itself alone.
+  WorkerGroup* reader() { return reader_.get(); }
   // The one that pushes is the first; null where it is alone.
   WorkerGroup* host() { return host_.get(); }
   // Of a worker of the job: its host's place among the pushers, and its own
@@ -87,6 +90,7 @@ class HostWorkers {
  private:
   explicit HostWorkers(WorkerGroup& job) : job_(job) {}
   absl::Status JoinHost(int num_threads);
+  // The group of those that push, or that of a worker that reads.
   void MakePushers();
   absl::StatusOr<std::vector<std::string>> GatherPushers(
       absl::string_view name, absl::string_view payload);
@@ -102,6 +106,7 @@ class HostWorkers {
   std::unique_ptr<WorkerGroup> joined_;
   std::unique_ptr<SubGroup> host_;
   std::unique_ptr<SubGroup> pushers_;
+  std::unique_ptr<SubGroup> reader_;
   Mutex mutex_;
   CondVar changed_;
   absl::Status job_failure_ ABSL_GUARDED_BY(mutex_);
