@@ -23,6 +23,17 @@ std::string NotOnGpus(const TrainOptions& options) {
 
 }  // namespace
 
+absl::Status CheckNumGpus(const TrainOptions& options, size_t num_gpus) {
+  const auto traits = FindStoreType(options.kv_store);
+  if (!traits.ok() || !traits->needs_gpus ||
+      static_cast<size_t>(options.devices) <= num_gpus) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--kv-store ", options.kv_store, " has a GPU for each of --devices ",
+      options.devices, "; --gpus ", options.gpus, " has ", num_gpus));
+}
+
 absl::Status CheckGpus(const TrainOptions& options) {
   if (!options.given.contains("--gpus")) return absl::OkStatus();
   const auto refuse = [&](const auto&... why) {
@@ -37,6 +48,7 @@ absl::Status CheckGpus(const TrainOptions& options) {
   if (is_emulated) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::vector<int> gpus,
                    ChooseGpus(options.gpus, LoadGpus));
+  RETURN_IF_ERROR(CheckNumGpus(options, gpus.size()));
   for (const int gpu : gpus) {
     std::string why_not;
     if (kernels::CudaKernels(gpu, &why_not) != nullptr) continue;

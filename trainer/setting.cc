@@ -12,6 +12,8 @@
 #include "base/units.h"
 #include "compression/codec_spec.h"
 #include "kvstore/kvstore.h"
+#include "trainer/check_gpus.h"
+#include "trainer/gpus.h"
 #include "trainer/options.h"
 
 namespace telegrad {
@@ -107,6 +109,42 @@ absl::Status SettleTierOne(const StoreTraits& traits, TrainOptions& options) {
   return absl::OkStatus();
 }
 
+// Of a type whose sums are those of GPUs' memory.
+absl::Status CheckGpuStore(const TrainOptions& options) {
+  const auto refuse = [&](const auto&... what) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--kv-store ", options.kv_store, " ", what...));
+  };
+  if (options.gpus.empty()) {
+    return refuse(
+        "sums memory of GPUs: say which, as in --gpus 0,1 --devices 2; "
+        "--kv-store local and device train on the CPU");
+  }
+  if (options.gpus == kEmulatedGpu) {
+    return refuse("sums memory of GPUs, which --gpus emulated has not");
+  }
+  ASSIGN_OR_RETURN(const std::vector<int> gpus, ParseGpus(options.gpus));
+  if (!gpus.empty()) RETURN_IF_ERROR(CheckNumGpus(options, gpus.size()));
+  for (const Setting& setting : options.settings) {
+    const CompressionConfig& gc = setting.compression;
+    if (setting.is_auto || gc.type != "none" || !gc.rules.empty()) {
+      return refuse(
+          "sums dense gradients, without codecs (",
+          setting.is_auto || gc.type != "none" ? setting.name : gc.rules,
+          "); --kv-store device has them");
+    }
+    if (gc.nonfinite == NonFinitePolicy::kZero) {
+      return refuse(
+          "leaves gradients as they are: take --gc-nonfinite error, skip or "
+          "propagate");
+    }
+    if (setting.update_on == UpdateOn::kServer) {
+      return refuse("runs no optimizer: leave --update-on server out");
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status SettleStore(TrainOptions& options) {
@@ -121,13 +159,9 @@ absl::Status SettleStore(TrainOptions& options) {
     return refuse(absl::StrCat("has one device a worker, not --devices ",
                                options.devices, "; take --kv-store local"));
   }
+  if (traits.needs_gpus) RETURN_IF_ERROR(CheckGpuStore(options));
   RETURN_IF_ERROR(OfFlag("--kv-store", options.kv_store,
                          CheckStoreType(options.kv_store, options.devices)));
-  if (traits.needs_gpus) {
-    return refuse(
-        "sums memory of GPUs for programs that hand it theirs, in Python, C or "
-        "C++; here take --kv-store device");
-  }
   options.hosts_parts = traits.hosts_parts;
   if (traits.hosts_parts) {
     if (options.has_servers && options.servers > 0) {

@@ -273,6 +273,12 @@ absl::Status NonFiniteError(absl::string_view who, int number,
     whole.num_nonfinite = encoded.num_nonfinite;
     whole.first_nonfinite = encoded.first_nonfinite + chunk.begin;
   }
+  return NonFiniteError(who, number, tensor, step, whole);
+}
+
+absl::Status NonFiniteError(absl::string_view who, int number,
+                            const TensorSpec& tensor, uint64_t step,
+                            const EncodeStats& whole) {
   absl::Status status = WithExitCode(
       ExitCode::kNumericFault,
       absl::DataLossError(absl::StrFormat(

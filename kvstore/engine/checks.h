@@ -64,8 +64,11 @@ absl::Status CheckValues(std::span<const TensorSpec> tensors,
                          const OptimizerConfig& optimizer);
 
 // What a gradient that the policy refuses ends the job with (exit code 42).
-// `who` is "worker/1", `number` its number, grad the whole tensor's, on the
-// lane's device if there is one.
+// `who` is "worker/1", `number` its number, `whole` of the tensor; or grad is
+// the whole tensor's, on the lane's device if there is one.
+absl::Status NonFiniteError(absl::string_view who, int number,
+                            const TensorSpec& tensor, uint64_t step,
+                            const EncodeStats& whole);
 absl::Status NonFiniteError(absl::string_view who, int number,
                             const TensorSpec& tensor, uint64_t step,
                             ConstBytes grad, DeviceLane* lane,

@@ -22,6 +22,11 @@ Device DeviceOf(const std::string& backend, size_t index) {
   return {DeviceKind::kCuda, static_cast<int>(index)};
 }
 
+std::string PlaceName(Device device) {
+  return device.kind == DeviceKind::kCuda ? absl::StrCat("GPU ", device.ordinal)
+                                          : "the host";
+}
+
 // Ranks compare their calls by messages.
 TransportOptions InProcess() {
   TransportOptions options;
@@ -97,6 +102,13 @@ absl::Status GroupStore::SetCompression(const CompressionConfig& config) {
   if (!ranks_.empty()) {
     return absl::FailedPreconditionError("SetCompression after Init");
   }
+  if (config.nonfinite == NonFinitePolicy::kZero) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a store of type ", traits_.type,
+        " leaves gradients as they are: policy zero is for other types, device "
+        "among them"));
+  }
+  nonfinite_ = config.nonfinite;
   if (config.type == "none" && config.rules.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "a store of type ", traits_.type, " sums dense gradients: compression ",
@@ -119,7 +131,7 @@ absl::Status GroupStore::OpenRank(size_t index,
                                   const AddressExchange& exchange) {
   Rank& rank = *ranks_[index];
   std::string why_not;
-  rank.device = DeviceOf(backend_, index);
+  rank.device = places_[index];
   rank.queue = kernels::MakeDeviceQueue(rank.device, &why_not);
   if (rank.queue == nullptr) return absl::UnavailableError(why_not);
   rank.kernels = rank.device.kind == DeviceKind::kCuda
@@ -132,6 +144,7 @@ absl::Status GroupStore::OpenRank(size_t index,
   if (rank.stats.size() == 0) {
     return DeviceOutOfMemory(rank.queue->TakeError());
   }
+  rank.seen = kernels::HostMemory(*rank.queue, sizeof(EncodeStats));
   const GroupOptions options = {.backend = backend_,
                                 .transport = InProcess(),
                                 .rank = static_cast<int>(index),
@@ -184,6 +197,7 @@ absl::StatusOr<std::vector<Key>> GroupStore::Init(
     }
   }
   RETURN_IF_ERROR(CheckPlaces(tensors, options_.num_devices));
+  if (ranks_.empty()) RETURN_IF_ERROR(ChoosePlaces(tensors));
   for (const TensorSpec& spec : tensors) RETURN_IF_ERROR(CheckSpec(spec));
   if (ranks_.empty()) RETURN_IF_ERROR(Open());
   std::vector<Key> keys;
@@ -216,13 +230,37 @@ absl::StatusOr<std::vector<Key>> GroupStore::Init(
   return keys;
 }
 
+absl::Status GroupStore::ChoosePlaces(std::span<const TensorSpec> tensors) {
+  const auto named = absl::c_find_if(
+      tensors, [](const TensorSpec& spec) { return !spec.devices.empty(); });
+  places_.clear();
+  for (size_t i = 0; i < static_cast<size_t>(options_.num_devices); ++i) {
+    const Device place =
+        named == tensors.end() ? DeviceOf(backend_, i) : named->devices[i];
+    const bool is_gpu = place.kind == DeviceKind::kCuda;
+    if (is_gpu != (DeviceOf(backend_, i).kind == DeviceKind::kCuda)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor ", named->name, " on ", PlaceName(place),
+                       ": a store of type ", traits_.type,
+                       is_gpu ? " sums in host memory" : " sums on GPUs"));
+    }
+    if (is_gpu && absl::c_linear_search(places_, place)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "tensor ", named->name, " twice on ", PlaceName(place),
+          ": a store of type ", traits_.type, " has one device on each GPU"));
+    }
+    places_.push_back(place);
+  }
+  return absl::OkStatus();
+}
+
 // Where a tensor says nothing, its views are where the ranks are.
 absl::Status GroupStore::CheckSpec(const TensorSpec& spec) const {
   for (size_t i = 0; i < spec.devices.size(); ++i) {
-    if (spec.devices[i] == DeviceOf(backend_, i)) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("tensor ", spec.name, " is not on device ", i,
-                     " of a store of type ", traits_.type));
+    if (spec.devices[i] == places_[i]) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "tensor ", spec.name, " is not on device ", i, " of a store of type ",
+        traits_.type, ", which is ", PlaceName(places_[i])));
   }
   if (spec.codec.empty() || spec.codec == "none") return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -349,25 +387,46 @@ absl::Status GroupStore::RunOp(size_t index, const Op& op, Tensor& tensor) {
   auto* const floats = value.as<float>();
   const size_t count = tensor.spec.num_elems;
   const Dtype dtype = tensor.spec.dtype;
-  if (!op.grads.empty()) {
-    RETURN_IF_ERROR(Follow(rank, op.grads[index].stream));
-    Widen(*rank.kernels, op.grads[index].bytes, dtype, count, floats,
-          rank.stream);
-    RETURN_IF_ERROR(Await(rank));
-    RETURN_IF_ERROR(
-        op.kind == Kind::kBroadcast
-            ? rank.members->Broadcast(floats, count, Dtype::kFloat32, 0)
-            : rank.members->Allreduce(floats, count, Dtype::kFloat32,
-                                      ReduceOp::kSum));
-  }
-  if (op.kind != Kind::kBroadcast && !op.grads.empty()) {
-    ScaleResult(optimizer_, *rank.kernels, count, floats, rank.stream);
-  }
+  if (!op.grads.empty()) RETURN_IF_ERROR(Sum(index, op, tensor));
   if (op.outs.empty()) return absl::OkStatus();
   RETURN_IF_ERROR(Follow(rank, op.outs[index].stream));
   Narrow(*rank.kernels, floats, count, op.outs[index].bytes, dtype,
          rank.stats.as<EncodeStats>(), rank.stream);
   return Await(rank);
+}
+
+// All take part in the sum before one of them says that its gradient is none,
+// else the others would wait for it.
+absl::Status GroupStore::Sum(size_t index, const Op& op, Tensor& tensor) {
+  Rank& rank = *ranks_[index];
+  auto* const floats = tensor.values[index].as<float>();
+  const size_t count = tensor.spec.num_elems;
+  RETURN_IF_ERROR(Follow(rank, op.grads[index].stream));
+  Widen(*rank.kernels, op.grads[index].bytes, tensor.spec.dtype, count, floats,
+        rank.stream);
+  if (op.kind == Kind::kBroadcast) {
+    RETURN_IF_ERROR(Await(rank));
+    return rank.members->Broadcast(floats, count, Dtype::kFloat32, 0);
+  }
+  const bool counts = nonfinite_ == NonFinitePolicy::kError;
+  auto& seen = *rank.seen.as<EncodeStats>();
+  if (counts) {
+    seen = {};
+    rank.queue->Copy(rank.stats.view(), rank.seen.view(), rank.stream);
+    rank.kernels->count_nonfinite(floats, count, rank.stats.as<EncodeStats>(),
+                                  rank.stream);
+    rank.queue->Copy(rank.seen.view(), rank.stats.view(), rank.stream);
+  }
+  RETURN_IF_ERROR(Await(rank));
+  RETURN_IF_ERROR(
+      rank.members->Allreduce(floats, count, Dtype::kFloat32, ReduceOp::kSum));
+  if (counts && seen.num_nonfinite > 0) {
+    return NonFiniteError(absl::StrCat("device/", index),
+                          static_cast<int>(index), tensor.spec,
+                          tensor.num_rounds, seen);
+  }
+  ScaleResult(optimizer_, *rank.kernels, count, floats, rank.stream);
+  return absl::OkStatus();
 }
 
 // A GPU's stream without a handle is its default one, which has work, too.
@@ -409,6 +468,7 @@ void GroupStore::EndPart(const std::shared_ptr<Op>& op,
     Tensor& tensor = *tensors_[op->key];
     tensor.active = nullptr;
     if (result.ok()) tensor.has_value = true;
+    tensor.num_rounds += op->kind == Kind::kPush || op->kind == Kind::kPushPull;
     is_failure = !result.ok() && op->has_begun;
     changed_.NotifyAll();
   }

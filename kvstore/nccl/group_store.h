@@ -11,6 +11,7 @@
 #include "base/mutex.h"
 #include "kernels/device_queue.h"
 #include "kernels/dispatch.h"
+#include "kernels/encode_stats.h"
 #include "kvstore/kvstore.h"
 #include "kvstore/ticket_state.h"
 #include "transport/collective/collective.h"
@@ -19,13 +20,15 @@ namespace telegrad {
 
 // The devices of one process as the ranks of a collective group: MXNet's
 // `nccl`. Views are memory of these devices. Sums are dense, of float32 and the
-// group's, in its order; nothing is encoded and no optimizer runs. Each device
+// group's, in its order; nothing is encoded and no optimizer runs. A gradient
+// that is not finite ends the job, where the policy says so. Each device
 // has a thread that does one operation after the other, all in the same order.
 // Public methods are thread-safe after Init.
 class GroupStore : public KVStore, private CodecControl {
  public:
-  // Of "nccl" GPUs 0 to num_devices - 1; of "host" so many of the CPU, for
-  // tests. Without `group` it is alone.
+  // Of "nccl" the GPUs of the first tensors, where they name none 0 to
+  // num_devices - 1; of "host" so many of the CPU, for tests. Without `group`
+  // it is alone.
   GroupStore(const StoreOptions& options, const StoreTraits& traits,
              WorkerGroup* group, const std::string& backend);
   ~GroupStore() override;
@@ -74,8 +77,9 @@ class GroupStore : public KVStore, private CodecControl {
   };
   struct Tensor {
     TensorSpec spec = {};
-    std::vector<Buffer> values = {};       // float32 by device; its thread's
-    bool has_value = false;                // guarded by mutex_
+    std::vector<Buffer> values = {};  // float32 by device; its thread's
+    uint64_t num_rounds = 0;  // changes while no device runs an operation
+    bool has_value = false;   // guarded by mutex_
     std::shared_ptr<Op> active = nullptr;  // as well
   };
   // What a device's thread has.
@@ -86,6 +90,7 @@ class GroupStore : public KVStore, private CodecControl {
     Stream stream = {};
     Event copied = {};
     Buffer stats = {};  // memory for kernels
+    Buffer seen = {};   // of it, on the host
     std::unique_ptr<Group> members = nullptr;
     std::deque<std::shared_ptr<Op>> ops = {};  // guarded by the mutex
     std::thread thread = {};
@@ -93,6 +98,7 @@ class GroupStore : public KVStore, private CodecControl {
 
   absl::Status Open();
   absl::Status OpenRank(size_t index, const AddressExchange& exchange);
+  absl::Status ChoosePlaces(std::span<const TensorSpec> tensors);
   absl::Status CheckSpec(const TensorSpec& spec) const;
   Ticket Start(Kind kind, Key key, TensorViews grads, TensorViews outs,
                int priority);
@@ -100,6 +106,7 @@ class GroupStore : public KVStore, private CodecControl {
   void Release(const std::shared_ptr<Op>& op);
   void RunRank(size_t index);
   absl::Status RunOp(size_t index, const Op& op, Tensor& tensor);
+  absl::Status Sum(size_t index, const Op& op, Tensor& tensor);
   // What is queued from now on comes after what `before` has been given.
   absl::Status Follow(Rank& rank, Stream before);
   // Until all that was queued has happened on the device.
@@ -111,9 +118,11 @@ class GroupStore : public KVStore, private CodecControl {
   const std::string backend_;
   const std::unique_ptr<WorkerGroup> own_group_;
   WorkerGroup* const group_;
-  OptimizerConfig optimizer_;                 // before Init
-  std::set<std::string> names_;               // Init
-  std::vector<std::unique_ptr<Rank>> ranks_;  // by device
+  OptimizerConfig optimizer_;                            // before Init
+  NonFinitePolicy nonfinite_ = NonFinitePolicy::kError;  // as well
+  std::vector<Device> places_;                           // by rank
+  std::set<std::string> names_;                          // Init
+  std::vector<std::unique_ptr<Rank>> ranks_;             // by device
 
   mutable Mutex mutex_;
   CondVar changed_;

@@ -1,7 +1,10 @@
 #include "kvstore/nccl/group_store.h"
 
+#include <cmath>
+#include <limits>
 #include <numeric>
 
+#include "base/exit_code.h"
 #include "tests/kvstore/cluster.h"
 #include "tests/kvstore/oracle.h"
 
@@ -149,10 +152,60 @@ TEST(GroupStore, GivesMemoryBackWhenItIsCancelled) {
   }
 }
 
+TEST(GroupStore, EndsTheJobWithWhatIsNotFinite) {
+  for (const NonFinitePolicy policy :
+       {NonFinitePolicy::kError, NonFinitePolicy::kPropagate}) {
+    const auto store = OnHost(3);
+    ASSERT_THAT(store->SetCompression({.nonfinite = policy}), IsOk());
+    const std::vector<TensorSpec> tensors = {{"a", kElems}};
+    const std::vector<Buffer> memory = Filled(3, kElems, 1);
+    const auto views = ViewsOf(memory);
+    ASSERT_THAT(store->Init(tensors, views).status(), IsOk());
+    ASSERT_THAT(store->PushPull(0, views, views, 0).Wait(Soon()), IsOk());
+    memory[1].as<float>()[7] = std::numeric_limits<float>::quiet_NaN();
+    memory[1].as<float>()[9] = std::numeric_limits<float>::infinity();
+    const absl::Status status = store->Push(0, views, 0).Wait(Soon());
+    if (policy == NonFinitePolicy::kPropagate) {
+      ASSERT_THAT(status, IsOk());
+      ASSERT_THAT(store->Pull(0, views, 0).Wait(Soon()), IsOk());
+      EXPECT_TRUE(std::isnan(memory[2].as<float>()[7]));
+      EXPECT_EQ(memory[2].as<float>()[8], 9);
+      continue;
+    }
+    EXPECT_EQ(ExitCodeOf(status), ExitCode::kNumericFault);
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("device/1: gradient of a holds 2 NaN or infinite "
+                          "elements, the first at index 7, step 1"));
+  }
+}
+
+TEST(GroupStore, IsOnTheGpusOfItsTensorsEachOnce) {
+  StoreOptions options;
+  options.num_devices = 2;
+  const auto init = [&](const std::string& backend, Device first,
+                        Device second) {
+    GroupStore store(options, Traits(), nullptr, backend);
+    const std::vector<TensorSpec> tensors = {
+        {.name = "a", .num_elems = 10, .devices = {first, second}}};
+    return store.Init(tensors, {}).status();
+  };
+  const Device gpu = {DeviceKind::kCuda, 90};
+  EXPECT_THAT(init("nccl", gpu, gpu),
+              StatusIs(kInvalid, "tensor a twice on GPU 90"));
+  EXPECT_THAT(init("nccl", gpu, {}),
+              StatusIs(kInvalid, "tensor a on the host: a store of type nccl"));
+  EXPECT_THAT(init("host", {}, gpu), StatusIs(kInvalid, "tensor a on GPU 90"));
+  const absl::Status missing = init("nccl", gpu, {DeviceKind::kCuda, 91});
+  ASSERT_FALSE(missing.ok());  // who has 92
+  EXPECT_FALSE(absl::IsInvalidArgument(missing)) << missing;
+}
+
 TEST(GroupStore, SaysWhatItDoesNotTake) {
   const auto store = OnHost(2);
   EXPECT_THAT(store->SetCompression({.type = "2bit"}),
               StatusIs(kInvalid, "dense"));
+  EXPECT_THAT(store->SetCompression({.nonfinite = NonFinitePolicy::kZero}),
+              StatusIs(kInvalid, "policy zero"));
   EXPECT_THAT(store->SetOptimizer({.update_on = UpdateOn::kServer, .sgd = {}}),
               StatusIs(kInvalid, "no optimizer"));
   const std::vector<TensorSpec> tensors = {{"a", 10}};

@@ -1,9 +1,11 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "base/device_access.h"
 #include "base/exit_code.h"
+#include "kvstore/nccl/group_store.h"
 #include "tests/testing/status_matchers.h"
 #include "trainer/device_room.h"
 #include "trainer/gradient_exchange.h"
@@ -134,6 +136,60 @@ TEST(DeviceTraining, GivesTheBitsOfTheCpu) {
     EXPECT_EQ(there.test.loss_sum, here.test.loss_sum);
     EXPECT_EQ(there.test.num_correct, here.test.num_correct);
   }
+}
+
+// Weights of two devices, which have different samples, after some steps.
+std::vector<float> TrainTwo(KVStore& store) {
+  std::vector<Replica> replicas(2);
+  for (Replica& replica : replicas) replica.network = MakeOn("lenet", Device{});
+  OptimizerConfig optimizer;
+  optimizer.sgd = {.learning_rate = 0.05f, .momentum_rate = 0.9f};
+  EXPECT_THAT(store.SetOptimizer(optimizer), IsOk());
+  std::vector<TensorSpec> specs;
+  std::vector<TensorView> values;
+  for (size_t i = 0; i < replicas[0].network->parameters().size(); ++i) {
+    for (Replica& replica : replicas) {
+      const Parameter& each = replica.network->parameters()[i];
+      values.push_back(
+          ViewOf(*replica.network, each.weight, each.num_elements));
+      replica.states.push_back(
+          *MakeState(*replica.network, each.num_elements, optimizer.kind));
+    }
+    const Parameter& each = replicas[0].network->parameters()[i];
+    specs.push_back({.name = each.name, .num_elems = each.num_elements});
+  }
+  EXPECT_THAT(store.Init(specs, values), IsOk());
+  GradientExchange exchange(store, replicas, std::chrono::seconds(60));
+  exchange.set_optimizer(optimizer);
+  Batch batch = MakeBatch(*DefaultSpec("lenet"));
+  for (int step = 0; step < kSteps; ++step) {
+    for (Replica& replica : replicas) {
+      std::ranges::reverse(batch.labels);
+      const bool is_last = &replica == &replicas.back();
+      replica.network->ForwardBackward(batch.images.data(), batch.labels.data(),
+                                       kBatch,
+                                       {.gradient_ready = [&](size_t index) {
+                                         if (is_last) exchange.Push(index, 0);
+                                       }});
+    }
+    EXPECT_THAT(exchange.FinishAll(), IsOk());
+  }
+  const auto weights = [](Replica& replica) {
+    return ValuesOf(*replica.network, replica.network->parameters());
+  };
+  EXPECT_EQ(weights(replicas[0]), weights(replicas[1]));
+  return weights(replicas[0]);
+}
+
+// The sum of two has the same bits in any order.
+TEST(DeviceTraining, BySumsOfAGroupOfDevicesGivesThoseOfLocal) {
+  StoreOptions options;
+  options.num_devices = 2;
+  GroupStore group(options, *FindStoreType("nccl"), nullptr, "host");
+  const auto local = *MakeKVStore("local", options, nullptr);
+  const std::vector<float> weights = TrainTwo(*local);
+  EXPECT_EQ(TrainTwo(group), weights);
+  local->Close();
 }
 
 TEST(DeviceTraining, BuffersAreReadAndWrittenThere) {
