@@ -89,10 +89,10 @@ class WorkerTurns {
     MutexLock lock(&mutex_);
     rounds_ = rounds;
   }
-  // One that another worker took part in.
+  // Another worker has given it a value, in a round that is not counted here.
   void Follow() {
     MutexLock lock(&mutex_);
-    ++rounds_;
+    broadcasts_ = 1;
   }
 
  private:
