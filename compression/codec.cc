@@ -30,7 +30,7 @@ absl::Status PreparedCodec::ValidateSum(ConstBytes sum,
 }
 
 absl::StatusOr<std::optional<BatchPart>> PreparedCodec::BatchPartOf(
-    const EncodeItem&) const {
+    const EncodeItem&, Stream) const {
   return std::nullopt;
 }
 

@@ -181,9 +181,10 @@ class PreparedCodec {
                                   Stream stream) const;
 
   // What Encode, or EncodeHalf, does with the item, as a part of one launch
-  // with others; nothing where the device or the codec has no such kernel.
+  // with others on `stream`; nothing where the device or the codec has no such
+  // kernel. The first call for a state may make its memory.
   virtual absl::StatusOr<std::optional<BatchPart>> BatchPartOf(
-      const EncodeItem& item) const;
+      const EncodeItem& item, Stream stream) const;
 
   // OK when `payload` is something that Encode can have written: for bytes
   // from a network, before anything else is done with them.

@@ -44,8 +44,8 @@ class DeviceCodec : public PreparedCodec {
     return codec_->ReencodeThreshold(threshold, num_payloads);
   }
   absl::StatusOr<std::optional<BatchPart>> BatchPartOf(
-      const EncodeItem& item) const override {
-    return codec_->BatchPartOf(item);
+      const EncodeItem& item, Stream stream) const override {
+    return codec_->BatchPartOf(item, stream);
   }
 
   absl::Status Encode(ConstBytes grad, CodecState& state,

@@ -191,7 +191,7 @@ absl::Status EncodeMany(std::span<const EncodeItem> items, BatchTable& table) {
   std::vector<Group> groups;
   for (const EncodeItem& item : items) {
     ASSIGN_OR_RETURN(const std::optional<BatchPart> part,
-                     item.codec->BatchPartOf(item));
+                     item.codec->BatchPartOf(item, table.stream()));
     if (!part.has_value()) {
       RETURN_IF_ERROR(EncodeOne(item, table.stream()));
       continue;

@@ -6,6 +6,7 @@
 #include "base/stream.h"
 #include "kernels/block.h"
 #include "kernels/encode_stats.h"
+#include "kernels/select.h"
 #include "kernels/two_bit.h"
 
 // Many arrays in one launch, as the arrays of a step are too small for one
@@ -27,8 +28,13 @@ struct EncodeSpan {
   SpanResult* result = nullptr;  // is set, not added to
   uint64_t num_elems = 0;        // at least 1
   uint64_t encoded_bytes = 0;    // the result's
-  float threshold = 0;
-  uint32_t first_tile = 0;  // of all tiles of the batch
+  float threshold = 0;           // shared_quantize: the quantum
+  uint32_t first_tile = 0;       // of all tiles of the batch
+  // Of sparse encoders: ThresholdScratch or TopKScratch, and how top-k selects
+  // (`sample_rank`: SampleRank of its sample).
+  void* scratch = nullptr;
+  HowMany how_many = {};
+  uint64_t sample_rank = 0;
 };
 
 // Every array is cut into tiles of `tile_elems` elements, the last as it is,
@@ -44,13 +50,15 @@ struct EncodeBatch {
   // Every gradient and residual is aligned to 16 bytes, all codes to 4 (fp16
   // and bf16: 8).
   bool is_aligned = false;
-  BlockFormat format = {};  // of block_sign (the block alone) and quantize
+  // Of block_sign (the block alone), quantize, shared_quantize (the bits).
+  BlockFormat format = {};
 };
 
 // Whole blocks and words of every code but those that have a scale per block:
-// there a tile is a whole number of blocks.
+// there a tile is a whole number of blocks. Sparse encoders: kSparseTile.
 constexpr uint32_t kBatchTile = 10240;
 
+// One launch; of sparse encoders a few, as many for any number of arrays.
 using EncodeManyFn = void(const EncodeBatch& batch, Stream stream);
 
 struct PowerSpan {
@@ -73,6 +81,11 @@ struct BatchKernels {
   EncodeManyFn* one_bit = nullptr;  // of magnitude 1
   EncodeManyFn* block_sign = nullptr;
   EncodeManyFn* quantize = nullptr;
+  EncodeManyFn* shared_quantize = nullptr;
+  EncodeManyFn* threshold = nullptr;
+  EncodeManyFn* threshold_fp16 = nullptr;
+  EncodeManyFn* threshold_bf16 = nullptr;
+  EncodeManyFn* top_k = nullptr;
   EncodeManyFn* fp16 = nullptr;
   EncodeManyFn* bf16 = nullptr;
   SampledPowerManyFn* sampled_power = nullptr;

@@ -28,8 +28,10 @@ TELEGRAD_HOST_DEVICE inline uint32_t SendableBits(float value) {
 
 // Elements are sampled in runs of a cache line, one of each `step` runs.
 constexpr size_t kSampleRun = 16;
-constexpr size_t MaxSample(size_t n) { return n / 32 + 16384; }
-constexpr size_t SampleStep(size_t n) {
+TELEGRAD_HOST_DEVICE constexpr size_t MaxSample(size_t n) {
+  return n / 32 + 16384;
+}
+TELEGRAD_HOST_DEVICE constexpr size_t SampleStep(size_t n) {
   return n < 8192 ? 1 : n / 4096 < 128 ? n / 4096 : 128;
 }
 
@@ -42,11 +44,12 @@ TELEGRAD_HOST_DEVICE inline size_t SampleAt(size_t group, size_t step) {
 }
 
 // Elements in the sample of n > 0: only the last run can be cut off.
-inline size_t SampleSize(size_t n) {
+TELEGRAD_HOST_DEVICE inline size_t SampleSize(size_t n) {
   const size_t step = SampleStep(n);
   const size_t last = (n + step * kSampleRun - 1) / (step * kSampleRun) - 1;
-  const size_t at = std::min(n, SampleAt(last, step));
-  return last * kSampleRun + std::min(kSampleRun, n - at);
+  const size_t at = SampleAt(last, step);
+  const size_t left = at < n ? n - at : 0;
+  return last * kSampleRun + (left < kSampleRun ? left : kSampleRun);
 }
 
 // Which of a sample, counted from the largest, about `wanted` of n elements are
@@ -70,9 +73,11 @@ struct SampledValues {
 // What GPUs work in, aligned to 8; CPUs leave it alone (it may be null).
 constexpr size_t kSelectTile = 1024;
 constexpr size_t kSelectStateBytes = 16448;
-constexpr size_t SelectScratchBytes(size_t n) {
-  return kSelectStateBytes + 8 * ((n + kSelectTile - 1) / kSelectTile) +
-         4 * MaxSample(n);
+TELEGRAD_HOST_DEVICE constexpr size_t SelectClearedBytes(size_t n) {
+  return kSelectStateBytes + 8 * ((n + kSelectTile - 1) / kSelectTile);
+}
+TELEGRAD_HOST_DEVICE constexpr size_t SelectScratchBytes(size_t n) {
+  return SelectClearedBytes(n) + (4 * MaxSample(n) + 7) / 8 * 8;
 }
 
 // *threshold = a magnitude, never 0, that about `wanted` of n > 0 elements have

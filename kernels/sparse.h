@@ -19,7 +19,7 @@ constexpr size_t kSurvivorSlack = 16;
 
 // What a GPU needs to order its tiles; CPUs leave it alone (it may be null).
 constexpr size_t kSparseTile = 4096;
-constexpr size_t SparseScratchBytes(size_t n) {
+TELEGRAD_HOST_DEVICE constexpr size_t SparseScratchBytes(size_t n) {
   return 16 + 8 * ((n + kSparseTile - 1) / kSparseTile);
 }
 

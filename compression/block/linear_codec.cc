@@ -60,8 +60,8 @@ class PreparedLinear : public ScaledCodec {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<std::optional<BatchPart>> BatchPartOf(
-      const EncodeItem& item) const override {
+  absl::StatusOr<std::optional<BatchPart>> BatchPartOf(const EncodeItem& item,
+                                                       Stream) const override {
     auto* const encode = kernels().batch.quantize;
     if (encode == nullptr || item.half.has_value() || !has_residual_) {
       return std::nullopt;

@@ -84,6 +84,18 @@ class PreparedShared : public SelfContainedCodec {
     return absl::OkStatus();
   }
 
+  absl::StatusOr<std::optional<BatchPart>> BatchPartOf(const EncodeItem& item,
+                                                       Stream) const override {
+    auto* const encode = kernels().batch.shared_quantize;
+    if (encode == nullptr || item.half.has_value()) return std::nullopt;
+    RETURN_IF_ERROR(CheckEncode(item.grad, *item.state, item.out));
+    RETURN_IF_ERROR(CheckThreshold(item.params.threshold));
+    return BatchPart{.encode = encode,
+                     .format = {.bits = bits_},
+                     .span = SpanOf(item, AsFloats(item.state->residual),
+                                    item.params.threshold / quanta_)};
+  }
+
   absl::Status Validate(ConstBytes payload) const override {
     RETURN_IF_ERROR(CheckSize("payload", payload.size, max_encoded_bytes()));
     return CheckCodes(AsCodes(payload), num_elems(), bits_, levels_);

@@ -62,8 +62,8 @@ class PreparedCast : public SelfContainedCodec {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<std::optional<BatchPart>> BatchPartOf(
-      const EncodeItem& item) const override {
+  absl::StatusOr<std::optional<BatchPart>> BatchPartOf(const EncodeItem& item,
+                                                       Stream) const override {
     if (encode_many_ == nullptr || item.half.has_value()) return std::nullopt;
     RETURN_IF_ERROR(CheckEncode(item.grad, *item.state, item.out));
     float* const residual =

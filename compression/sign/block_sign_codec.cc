@@ -61,8 +61,8 @@ class PreparedBlockSign : public SelfContainedCodec {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<std::optional<BatchPart>> BatchPartOf(
-      const EncodeItem& item) const override {
+  absl::StatusOr<std::optional<BatchPart>> BatchPartOf(const EncodeItem& item,
+                                                       Stream) const override {
     auto* const encode = kernels().batch.block_sign;
     if (encode == nullptr || item.half.has_value()) return std::nullopt;
     RETURN_IF_ERROR(CheckEncode(item.grad, *item.state, item.out));

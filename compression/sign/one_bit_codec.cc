@@ -74,8 +74,8 @@ class PreparedOneBit : public SelfContainedCodec {
     return EncodeAs(1, grad, state, params, out, result, stream);
   }
 
-  absl::StatusOr<std::optional<BatchPart>> BatchPartOf(
-      const EncodeItem& item) const override {
+  absl::StatusOr<std::optional<BatchPart>> BatchPartOf(const EncodeItem& item,
+                                                       Stream) const override {
     auto* const encode = kernels().batch.one_bit;
     if (encode == nullptr || item.half.has_value()) return std::nullopt;
     RETURN_IF_ERROR(CheckEncode(item.grad, *item.state, item.out));

@@ -16,6 +16,7 @@
 #include "compression/sparse/sparse_kernels.h"
 #include "kernels/prefetch.h"
 #include "kernels/sparse.h"
+#include "kernels/sparse_scratch.h"
 
 namespace telegrad {
 namespace {
@@ -110,6 +111,26 @@ class PreparedThreshold : public ListCodec {
     return EncodeBy(format == HalfFormat::kFp16 ? sparse.threshold_encode_fp16
                                                 : sparse.threshold_encode_bf16,
                     AsHalves(grad), state, params, out, result, stream);
+  }
+
+  absl::StatusOr<std::optional<BatchPart>> BatchPartOf(
+      const EncodeItem& item, Stream stream) const override {
+    const kernels::BatchKernels& batch = kernels().batch;
+    auto* const encode = !item.half.has_value() ? batch.threshold
+                         : *item.half == HalfFormat::kFp16
+                             ? batch.threshold_fp16
+                             : batch.threshold_bf16;
+    if (encode == nullptr) return std::nullopt;
+    RETURN_IF_ERROR(CheckEncode(item.grad, *item.state, item.out,
+                                item.half.has_value() ? 2 : 4));
+    RETURN_IF_ERROR(CheckThreshold(item.params.threshold));
+    RETURN_IF_ERROR(ScratchOf(*item.state, stream).status());
+    BatchPart part = {.encode = encode,
+                      .tile_elems = kernels::kSparseTile,
+                      .span = SpanOf(item, AsFloats(item.state->residual),
+                                     item.params.threshold)};
+    part.span.scratch = item.state->scratch.data();
+    return part;
   }
 
   absl::Status Validate(ConstBytes payload) const override {
@@ -218,24 +239,11 @@ class PreparedThreshold : public ListCodec {
   }
 
   // Of an encoder, where its kernels are.
-  struct Scratch {
-    uint32_t* survivors;
-    uint64_t* count;
-    std::byte* parts;
-    std::byte* tiles;
-  };
+  using Scratch = kernels::ThresholdScratch;
   absl::StatusOr<Scratch> ScratchOf(CodecState& state, Stream stream) const {
-    const size_t room = num_elems() + kernels::kSurvivorSlack;
-    const size_t count_at = 4 * (room + room % 2);
-    const size_t tiles_at = count_at + 8 + kernels::kSparseListScratchBytes;
-    RETURN_IF_ERROR(
-        MakeRoom(tiles_at + kernels::SparseScratchBytes(num_elems()), kernels(),
-                 state.scratch, stream));
-    std::byte* const first = state.scratch.data();
-    return Scratch{.survivors = reinterpret_cast<uint32_t*>(first),
-                   .count = reinterpret_cast<uint64_t*>(first + count_at),
-                   .parts = first + count_at + 8,
-                   .tiles = first + tiles_at};
+    RETURN_IF_ERROR(MakeRoom(Scratch::Bytes(num_elems()), kernels(),
+                             state.scratch, stream));
+    return Scratch(state.scratch.data(), num_elems());
   }
 
   // Adds payloads to the residual, takes `threshold` off where it is reached

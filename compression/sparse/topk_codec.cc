@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/status_macros.h"
+#include "compression/encode_many.h"
 #include "compression/sparse/sparse_kernels.h"
 #include "compression/sparse/value_codec.h"
 
@@ -41,6 +42,11 @@ class PreparedTopK : public ValueCodec {
                       EncodeResult* result, Stream stream) const override {
     RETURN_IF_ERROR(CheckEncode(grad, state, out));
     return EncodeLargest(grad, state, params, k_, out, result, stream);
+  }
+
+  absl::StatusOr<std::optional<BatchPart>> BatchPartOf(
+      const EncodeItem& item, Stream stream) const override {
+    return LargestPartOf(item, k_, stream);
   }
 
  private:

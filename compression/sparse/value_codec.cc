@@ -66,29 +66,28 @@ absl::Status ValueCodec::EncodeLargest(ConstBytes grad, CodecState& state,
   return absl::OkStatus();
 }
 
-absl::StatusOr<ValueCodec::GpuScratch> ValueCodec::GpuScratchOf(
+absl::StatusOr<std::optional<BatchPart>> ValueCodec::LargestPartOf(
+    const EncodeItem& item, size_t k, Stream stream) const {
+  auto* const encode = kernels().batch.top_k;
+  if (encode == nullptr || item.half.has_value()) return std::nullopt;
+  RETURN_IF_ERROR(CheckEncode(item.grad, *item.state, item.out));
+  RETURN_IF_ERROR(GpuScratchOf(*item.state, stream).status());
+  BatchPart part = {.encode = encode,
+                    .tile_elems = kernels::kSparseTile,
+                    .span = SpanOf(item, AsFloats(item.state->residual), 0)};
+  const size_t n = num_elems();
+  part.span.scratch = item.state->scratch.data();
+  part.span.how_many = HowManyOf(k);
+  part.span.sample_rank =
+      kernels::SampleRank(kernels::SampleSize(n), n, k, !is_sampled_);
+  return part;
+}
+
+absl::StatusOr<kernels::TopKScratch> ValueCodec::GpuScratchOf(
     CodecState& state, Stream stream) const {
-  const size_t room = num_elems() + kernels::kSurvivorSlack;
-  const size_t kept_at = 8 * room;
-  const size_t counts_at = kept_at + 4 * (max_sent_ + max_sent_ % 2);
-  const size_t factors_at = counts_at + 16;
-  const size_t work_at = factors_at + 8;
-  // Selecting takes the most.
-  RETURN_IF_ERROR(MakeRoom(work_at + kernels::SelectScratchBytes(num_elems()),
+  RETURN_IF_ERROR(MakeRoom(kernels::TopKScratch::Bytes(num_elems(), max_sent_),
                            kernels(), state.scratch, stream));
-  std::byte* const first = state.scratch.data();
-  const auto floats_at = [first](size_t at) {
-    return reinterpret_cast<float*>(first + at);
-  };
-  auto* const counts = reinterpret_cast<uint64_t*>(first + counts_at);
-  return GpuScratch{.indices = reinterpret_cast<uint32_t*>(first),
-                    .values = floats_at(4 * room),
-                    .kept = reinterpret_cast<uint32_t*>(first + kept_at),
-                    .num_listed = counts,
-                    .num_kept = counts + 1,
-                    .threshold = floats_at(factors_at),
-                    .scale = floats_at(factors_at + 4),
-                    .work = first + work_at};
+  return kernels::TopKScratch(state.scratch.data(), num_elems());
 }
 
 // All of it queued: thresholds and counts stay on the device.
@@ -98,7 +97,7 @@ absl::Status ValueCodec::EncodeOnGpu(ConstBytes grad,
                                      const EncodeParams& params, size_t k,
                                      Bytes out, EncodeResult* result,
                                      Stream stream) const {
-  ASSIGN_OR_RETURN(const GpuScratch s, GpuScratchOf(state, stream));
+  ASSIGN_OR_RETURN(const kernels::TopKScratch s, GpuScratchOf(state, stream));
   const kernels::KernelTable& table = kernels();
   const float* const g = AsFloats(grad);
   float* const residual = AsFloats(state.residual);
@@ -115,11 +114,11 @@ absl::Status ValueCodec::EncodeOnGpu(ConstBytes grad,
   if (u == nullptr) {
     table.sparse.large_values(g, residual, n, s.threshold, params.nonfinite,
                               s.indices, s.values, s.num_listed, &result->stats,
-                              s.work, stream);
+                              s.tiles, stream);
   } else {
     table.sparse.momentum_large_values(
         g, correction, u, residual, n, s.threshold, params.nonfinite, s.indices,
-        s.values, s.num_listed, &result->stats, s.work, stream);
+        s.values, s.num_listed, &result->stats, s.tiles, stream);
   }
   const size_t values_at = kernels::ListAt(kernels::SparseContent::kValues, 0);
   auto* const values = reinterpret_cast<float*>(out.data + values_at);

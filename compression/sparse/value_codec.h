@@ -6,6 +6,7 @@
 #include "compression/sparse/list_codec.h"
 #include "compression/sparse/select.h"
 #include "compression/sparse/value_list.h"
+#include "kernels/sparse_scratch.h"
 
 namespace telegrad {
 
@@ -57,6 +58,10 @@ class ValueCodec : public ListCodec {
   absl::Status EncodeLargest(ConstBytes grad, CodecState& state,
                              const EncodeParams& params, size_t k, Bytes out,
                              EncodeResult* result, Stream stream) const;
+  // The same as a part of one launch.
+  absl::StatusOr<std::optional<BatchPart>> LargestPartOf(const EncodeItem& item,
+                                                         size_t k,
+                                                         Stream stream) const;
   // What an encoder on a GPU keeps of the gradients before, where it does.
   struct GpuMomentum {
     float* values = nullptr;  // [n]; null: plain top-k
@@ -73,18 +78,8 @@ class ValueCodec : public ListCodec {
             EncodeResult* result) const;
 
  private:
-  struct GpuScratch {
-    uint32_t* indices;  // of candidates
-    float* values;
-    uint32_t* kept;        // indices of those that are sent
-    uint64_t* num_listed;  // candidates
-    uint64_t* num_kept;
-    float* threshold;
-    float* scale;
-    std::byte* work;  // of the kernels, one after the other
-  };
-  absl::StatusOr<GpuScratch> GpuScratchOf(CodecState& state,
-                                          Stream stream) const;
+  absl::StatusOr<kernels::TopKScratch> GpuScratchOf(CodecState& state,
+                                                    Stream stream) const;
   kernels::HowMany HowManyOf(size_t k) const {
     return {
         .k = k, .fewest = is_sampled_ ? 1 : k, .most = is_sampled_ ? 2 * k : k};

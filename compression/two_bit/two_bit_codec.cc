@@ -75,8 +75,8 @@ class PreparedTwoBit : public PreparedCodec {
                     result, stream);
   }
 
-  absl::StatusOr<std::optional<BatchPart>> BatchPartOf(
-      const EncodeItem& item) const override {
+  absl::StatusOr<std::optional<BatchPart>> BatchPartOf(const EncodeItem& item,
+                                                       Stream) const override {
     auto* const encode = !item.half.has_value() ? packing_.encode_many
                          : *item.half == HalfFormat::kFp16
                              ? packing_.encode_many_fp16

@@ -140,21 +140,47 @@ struct QuantizeTile {
   }
 };
 
+// Elements 4 * thread to 4 * thread + 3, and so on by 4 * num_threads.
 template <bool kVector, bool kZeroNonFinite>
-__global__ void __launch_bounds__(kThreads, kLeastBlocks)
-    SharedQuantizeKernel(const float* __restrict__ grad,
-                         float* __restrict__ residual, size_t n, uint32_t bits,
-                         BlockScale scale, uint8_t* __restrict__ codes,
-                         EncodeStats* stats) {
+__device__ inline void SharedPart(const float* __restrict__ grad,
+                                  float* __restrict__ residual, size_t n,
+                                  uint32_t bits, float quantum,
+                                  uint8_t* __restrict__ codes, size_t thread,
+                                  size_t num_threads, Tally& counts) {
+  const BlockScale scale = {quantum, 1.0f / quantum, 0.0f};
   const float levels = static_cast<float>((1 << (bits - 1)) - 1);
-  Tally counts;
-  for (size_t i = 4 * GlobalThread(); i < n; i += 4 * NumThreads()) {
+  for (size_t i = 4 * thread; i < n; i += 4 * num_threads) {
     float v[4];
     Corrected4<kVector, kZeroNonFinite, true>(grad, residual, i, n, v, counts);
     Quantize4<kVector>(v, i, n, scale, levels, bits, residual, codes, counts);
   }
+}
+
+template <bool kVector, bool kZeroNonFinite>
+__global__ void __launch_bounds__(kThreads, kLeastBlocks)
+    SharedQuantizeKernel(const float* __restrict__ grad,
+                         float* __restrict__ residual, size_t n, uint32_t bits,
+                         float quantum, uint8_t* __restrict__ codes,
+                         EncodeStats* stats) {
+  Tally counts;
+  SharedPart<kVector, kZeroNonFinite>(grad, residual, n, bits, quantum, codes,
+                                      GlobalThread(), NumThreads(), counts);
   AddStats(counts, stats);
 }
+
+struct SharedTile {
+  using Counts = Tally;
+  static constexpr unsigned kBlocks = kLeastBlocks;
+  template <bool kVector, bool kZeroNonFinite>
+  static __device__ void Encode(const EncodeBatch& batch, const Tile& tile,
+                                Tally& counts) {
+    const uint32_t bits = batch.format.bits;
+    SharedPart<kVector, kZeroNonFinite>(
+        static_cast<const float*>(tile.grad) + tile.begin,
+        tile.residual + tile.begin, tile.n, bits, tile.span->threshold,
+        tile.codes + tile.begin / 8 * bits, threadIdx.x, blockDim.x, counts);
+  }
+};
 
 struct DitherArgs {
   const float* grad;
@@ -289,8 +315,7 @@ void SharedQuantize(const float* grad, float* residual, size_t n, uint32_t bits,
                        : is_zero ? SharedQuantizeKernel<false, true>
                                  : SharedQuantizeKernel<false, false>;
   kernel<<<GridFor((n + 3) / 4), kThreads, 0, StreamOf(stream)>>>(
-      grad, residual, n, bits, BlockScale{quantum, 1.0f / quantum, 0.0f}, codes,
-      stats);
+      grad, residual, n, bits, quantum, codes, stats);
 }
 
 template <bool kVector>
@@ -335,6 +360,10 @@ void QuantizeMany(const EncodeBatch& batch, Stream stream) {
   } else {
     EncodeMany<QuantizeTile<false>>(batch, stream);
   }
+}
+
+void SharedQuantizeMany(const EncodeBatch& batch, Stream stream) {
+  EncodeMany<SharedTile>(batch, stream);
 }
 
 BlockKernels Block() {

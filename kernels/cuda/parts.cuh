@@ -2,6 +2,7 @@
 
 #include <cstddef>
 
+#include "kernels/cuda/arrays.cuh"
 #include "kernels/cuda/compaction.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/sparse_list.h"
@@ -19,11 +20,12 @@ struct Part {
   size_t end;
 };
 
-// This block's of `size` items; it begins at a multiple of kPartStep.
-__device__ inline Part PartOf(size_t size) {
+// A block's of `size` items; it begins at a multiple of kPartStep.
+__device__ inline Part PartOf(size_t size, const Share& share) {
   const size_t steps = (size + kPartStep - 1) / kPartStep;
-  const size_t each = (steps + gridDim.x - 1) / gridDim.x * kPartStep;
-  const size_t begin = blockIdx.x * each;
+  const size_t each =
+      (steps + share.num_blocks - 1) / share.num_blocks * kPartStep;
+  const size_t begin = share.block * each;
   return {begin < size ? begin : size,
           begin + each < size ? begin + each : size};
 }
@@ -35,14 +37,14 @@ inline unsigned NumParts(size_t size) {
                                                           : kSparseListParts);
 }
 
-// The sum of `parts` before this block's; `total` of all.
-__device__ inline Word PartsBefore(const Word* parts, Word (&warp_sums)[kWarps],
-                                   Word* total) {
+// The sum of `parts` before the block's; `total` of all.
+__device__ inline Word PartsBefore(const Word* parts, const Share& share,
+                                   Word (&warp_sums)[kWarps], Word* total) {
   Word own_before = 0;
   Word own = 0;
-  for (unsigned p = threadIdx.x; p < gridDim.x; p += kThreads) {
+  for (unsigned p = threadIdx.x; p < share.num_blocks; p += kThreads) {
     own += parts[p];
-    if (p < blockIdx.x) own_before += parts[p];
+    if (p < share.block) own_before += parts[p];
   }
   Word before = 0;
   CountsBefore(own_before, warp_sums, &before);

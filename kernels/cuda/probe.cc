@@ -123,6 +123,11 @@ KernelTable MakeTable() {
                     .one_bit = OneBitEncodeMany,
                     .block_sign = BlockSignEncodeMany,
                     .quantize = QuantizeMany,
+                    .shared_quantize = SharedQuantizeMany,
+                    .threshold = ThresholdEncodeMany,
+                    .threshold_fp16 = ThresholdEncodeManyFp16,
+                    .threshold_bf16 = ThresholdEncodeManyBf16,
+                    .top_k = TopKEncodeMany,
                     .fp16 = CastManyFp16,
                     .bf16 = CastManyBf16,
                     .sampled_power = SampledPowerMany}};

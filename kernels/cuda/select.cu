@@ -1,105 +1,16 @@
+#include "kernels/cuda/arrays.cuh"
 #include "kernels/cuda/compaction.cuh"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/radix_search.cuh"
+#include "kernels/cuda/sparse_many.h"
 #include "kernels/select.h"
+#include "kernels/sparse_scratch.h"
 
 namespace telegrad::kernels::cuda {
 namespace {
 
-constexpr uint32_t kBins = 1u << kSelectBinBits;
-constexpr uint32_t kBinsPerThread = kBins / kThreads;
-constexpr uint32_t kMagnitudeBits = 31;
-
-// Magnitudes [from, from + 2^width) have, as bits, the one that is looked for;
-// it is the rank-th largest of those.
-struct Window {
-  uint32_t from;
-  uint32_t width;
-  Word rank;
-};
-
-// What is kept between kernels: all 0 at first.
-struct State {
-  Window window;
-  unsigned num_done;   // blocks of a kernel
-  uint32_t not_least;  // bits of a sample's smallest, inverted
-  uint32_t most;
-  uint32_t unused;
-  uint32_t counts[kBins];
-};
-static_assert(sizeof(State) + sizeof(TileScratch) <= kSelectStateBytes &&
-                  sizeof(State) % 8 == 0,
-              "room for the state and the first tile");
 static_assert(kSelectTile == 4 * kThreads, "four elements for a thread");
-
-__device__ inline uint32_t Peek(const uint32_t* at) {
-  return *static_cast<const volatile uint32_t*>(at);
-}
-
-__device__ inline uint32_t BitWidth(uint32_t bits) { return 32 - __clz(bits); }
-
-struct Shared {
-  uint32_t counts[kBins];
-  Word warp_sums[kWarps];
-  unsigned is_last;
-};
-
-// Whether all other blocks have added what they have.
-__device__ inline bool IsLastBlock(State* state, Shared& shared) {
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    shared.is_last = atomicAdd(&state->num_done, 1u) + 1 == gridDim.x ? 1 : 0;
-  }
-  __syncthreads();
-  __threadfence();
-  return shared.is_last != 0;
-}
-
-// Narrows the window to the bin that has its rank-th; clears the counts.
-__device__ inline void Narrow(Window window, uint32_t shift, State* state,
-                              Shared& shared) {
-  // Threads have bins from the highest downwards.
-  const uint32_t end = kBins - threadIdx.x * kBinsPerThread;
-  Word own = 0;
-  for (uint32_t b = end - kBinsPerThread; b < end; ++b) {
-    own += Peek(state->counts + b);
-  }
-  Word total = 0;
-  Word above = CountsBefore(own, shared.warp_sums, &total);
-  if (above < window.rank && window.rank <= above + own) {
-    uint32_t bin = end - 1;
-    for (; above + Peek(state->counts + bin) < window.rank; --bin) {
-      above += Peek(state->counts + bin);
-    }
-    state->window = {window.from + (bin << shift), shift, window.rank - above};
-  }
-  for (uint32_t b = end - kBinsPerThread; b < end; ++b) state->counts[b] = 0;
-  if (threadIdx.x == 0) state->num_done = 0;
-}
-
-// One digit of a search by radix, over bits_at(0) to bits_at(size - 1). Returns
-// whether this block was the last, which has narrowed the state's window.
-template <typename BitsAt>
-__device__ inline bool RadixPass(BitsAt bits_at, size_t size, Window window,
-                                 State* state, Shared& shared) {
-  const uint32_t shift =
-      window.width > kSelectBinBits ? window.width - kSelectBinBits : 0;
-  for (uint32_t b = threadIdx.x; b < kBins; b += kThreads) shared.counts[b] = 0;
-  __syncthreads();
-  for (size_t i = GlobalThread(); i < size; i += NumThreads()) {
-    const uint32_t above = bits_at(i) - window.from;
-    if (above >> window.width == 0)
-      atomicAdd(shared.counts + (above >> shift), 1u);
-  }
-  __syncthreads();
-  for (uint32_t b = threadIdx.x; b < kBins; b += kThreads) {
-    if (shared.counts[b] != 0) atomicAdd(state->counts + b, shared.counts[b]);
-  }
-  if (!IsLastBlock(state, shared)) return false;
-  Narrow(window, shift, state, shared);
-  return true;
-}
 
 __device__ inline float ValueAt(const SampledValues& v, float scale, size_t i) {
   if (v.momentum == nullptr) return v.residual[i] + v.grad[i];
@@ -107,15 +18,28 @@ __device__ inline float ValueAt(const SampledValues& v, float scale, size_t i) {
   return v.residual[i] + (decayed + scale * v.grad[i]);
 }
 
-__global__ void SampleKernel(SampledValues values, size_t step, size_t size,
-                             uint32_t* sample, State* state) {
-  const float scale = ScaleAt(values.correction.scale);
+struct Sampling {
+  SampledValues values;
+  size_t step;
+  size_t size;
+  size_t rank;
+  uint32_t* sample;
+  State* state;
+  float* threshold;
+};
+
+template <class Source>
+__global__ void SampleKernel(const __grid_constant__ Source source) {
+  const Sampling& s = source.Get();
+  const Share share = source.ShareOf(s.size);
+  if (share.is_none()) return;
+  const float scale = ScaleAt(s.values.correction.scale);
   uint32_t most = 0;
   uint32_t not_least = 0;
-  for (size_t j = GlobalThread(); j < size; j += NumThreads()) {
-    const size_t i = SampleAt(j / kSampleRun, step) + j % kSampleRun;
-    const uint32_t bits = SendableBits(ValueAt(values, scale, i));
-    sample[j] = bits;
+  for (size_t j = share.thread(); j < s.size; j += share.num_threads()) {
+    const size_t i = SampleAt(j / kSampleRun, s.step) + j % kSampleRun;
+    const uint32_t bits = SendableBits(ValueAt(s.values, scale, i));
+    s.sample[j] = bits;
     most = bits > most ? bits : most;
     not_least = ~bits > not_least ? ~bits : not_least;
   }
@@ -124,33 +48,44 @@ __global__ void SampleKernel(SampledValues values, size_t step, size_t size,
     not_least = max(not_least, __shfl_down_sync(0xFFFFFFFFu, not_least, away));
   }
   if (threadIdx.x % kWarp != 0 || not_least == 0) return;
-  atomicMax(&state->most, most);
-  atomicMax(&state->not_least, not_least);
+  atomicMax(&s.state->most, most);
+  atomicMax(&s.state->not_least, not_least);
 }
 
-__global__ void SampleThresholdKernel(const uint32_t* sample, size_t size,
-                                      size_t rank, State* state,
-                                      float* threshold) {
+template <class Source>
+__global__ void SampleThresholdKernel(const __grid_constant__ Source source) {
   __shared__ Shared shared;
-  const uint32_t least = ~state->not_least;
-  const Window window = {least, BitWidth(state->most - least), rank};
+  const Sampling& s = source.Get();
+  const Share share = source.ShareOf(s.size / 16);
+  if (share.is_none()) return;
+  const uint32_t least = ~s.state->not_least;
+  const Window window = {least, BitWidth(s.state->most - least), s.rank};
+  const uint32_t* const sample = s.sample;
   const auto bits_at = [sample](size_t i) { return sample[i]; };
-  if (!RadixPass(bits_at, size, window, state, shared)) return;
+  if (!RadixPass(bits_at, s.size, window, share, s.state, shared)) return;
   __syncthreads();
   if (threadIdx.x == 0) {
-    *threshold = __uint_as_float(max(Peek(&state->window.from), 1u));
+    *s.threshold = __uint_as_float(max(Peek(&s.state->window.from), 1u));
   }
 }
 
+struct Selection {
+  HowMany how;
+  Candidates candidates;
+  Taken taken;
+  State* state;
+  TileScratch* tiles;
+};
+
 // What is chosen from.
-struct Source {
+struct Choice {
   const float* values;
   size_t size;
   size_t rank;  // 0: all are taken
   bool is_list;
 };
 
-__device__ inline Source SourceOf(const HowMany& how, const Candidates& c) {
+__device__ inline Choice ChoiceOf(const HowMany& how, const Candidates& c) {
   const size_t count = *c.count;
   if (count < how.fewest) {
     return {c.residual, c.n, how.k < c.n ? how.k : c.n, false};
@@ -158,16 +93,19 @@ __device__ inline Source SourceOf(const HowMany& how, const Candidates& c) {
   return {c.values, count, count > how.most ? how.k : 0, true};
 }
 
-__global__ void LargestKernel(HowMany how, Candidates candidates, bool is_first,
-                              State* state) {
+template <class Source>
+__global__ void LargestKernel(const __grid_constant__ Source source,
+                              bool is_first) {
   __shared__ Shared shared;
-  const Source source = SourceOf(how, candidates);
-  if (source.rank == 0) return;
-  const Window all = {0, kMagnitudeBits, source.rank};
-  const float* const values = source.values;
+  const Selection& s = source.Get();
+  const Share share = source.ShareOf(s.candidates.n / 16);
+  const Choice choice = ChoiceOf(s.how, s.candidates);
+  if (choice.rank == 0 || share.is_none()) return;
+  const Window all = {0, kMagnitudeBits, choice.rank};
+  const float* const values = choice.values;
   const auto bits_at = [values](size_t i) { return SendableBits(values[i]); };
-  RadixPass(bits_at, source.size, is_first ? all : state->window, state,
-            shared);
+  RadixPass(bits_at, choice.size, is_first ? all : s.state->window, share,
+            s.state, shared);
 }
 
 // Of a tile's elements, which are larger than the k-th and which equal, in the
@@ -201,10 +139,10 @@ __device__ inline Word PlaceOf(Word halves, const Kth& kth) {
 }
 
 __device__ inline void Take(const Candidates& c, const Taken& taken,
-                            const Source& source, size_t i, float value,
+                            const Choice& choice, size_t i, float value,
                             Word at) {
   const uint32_t index =
-      source.is_list ? c.indices[i] : static_cast<uint32_t>(i);
+      choice.is_list ? c.indices[i] : static_cast<uint32_t>(i);
   taken.indices[at] = index;
   taken.values[at] = value;
   c.residual[index] = 0;
@@ -216,41 +154,42 @@ __device__ inline void SetCount(Word count, const Taken& taken) {
   taken.stats->num_nonzero = count;
 }
 
-__global__ void TakeKernel(HowMany how, Candidates candidates, Taken taken,
-                           const State* state, TileScratch* scratch) {
+template <class Source>
+__global__ void TakeKernel(const __grid_constant__ Source source) {
   __shared__ Word warp_sums[kWarps];
   __shared__ Word shared_before;
   __shared__ Word shared_tile;
-  const Source source = SourceOf(how, candidates);
-  const Kth kth = source.rank == 0
+  const Selection& s = source.Get();
+  const Choice choice = ChoiceOf(s.how, s.candidates);
+  const Kth kth = choice.rank == 0
                       ? Kth{0, 0}
-                      : Kth{state->window.from, state->window.rank};
-  const size_t num_tiles = (source.size + kSelectTile - 1) / kSelectTile;
+                      : Kth{s.state->window.from, s.state->window.rank};
+  const size_t num_tiles = (choice.size + kSelectTile - 1) / kSelectTile;
   for (;;) {
-    const size_t tile = NextTile(scratch, shared_tile);
+    const size_t tile = NextTile(s.tiles, shared_tile);
     if (tile >= num_tiles) break;
     const size_t first = tile * kSelectTile + 4 * threadIdx.x;
     float v[4];
-    Load4<false>(source.values, first, source.size, v);
+    Load4<false>(choice.values, first, choice.size, v);
     Word halves = 0;
 #pragma unroll
     for (int j = 0; j < 4; ++j) halves += HalfOf(SendableBits(v[j]), kth);
     Word total = 0;
     const Word in_tile = CountsBefore(halves, warp_sums, &total);
     const Word before = UnpackPair(
-        CountInTurn(tile, PackPair(total), scratch->tiles, shared_before));
+        CountInTurn(tile, PackPair(total), s.tiles->tiles, shared_before));
     Word at = before + in_tile;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const Word half = HalfOf(SendableBits(v[j]), kth);
       const bool is_taken = PlaceOf(at + half, kth) != PlaceOf(at, kth);
       if (is_taken) {
-        Take(candidates, taken, source, first + j, v[j], PlaceOf(at, kth));
+        Take(s.candidates, s.taken, choice, first + j, v[j], PlaceOf(at, kth));
       }
       at += half;
     }
     if (threadIdx.x == 0 && tile + 1 == num_tiles) {
-      SetCount(PlaceOf(before + total, kth), taken);
+      SetCount(PlaceOf(before + total, kth), s.taken);
     }
   }
 }
@@ -316,45 +255,83 @@ __global__ void ClipKernel(const double* squares, size_t num_tiles, double clip,
 
 // Of SelectScratchBytes: the state, the tiles and the sample.
 struct Scratch {
-  Scratch(void* scratch, size_t n)
+  TELEGRAD_HOST_DEVICE Scratch(void* scratch, size_t n)
       : state(static_cast<State*>(scratch)),
         tiles(reinterpret_cast<TileScratch*>(state + 1)),
         sample(reinterpret_cast<uint32_t*>(static_cast<char*>(scratch) +
-                                           SelectScratchBytes(n) -
-                                           4 * MaxSample(n))) {}
+                                           SelectClearedBytes(n))) {}
   State* state;
   TileScratch* tiles;
   uint32_t* sample;
 };
+
+template <class Source>
+void LaunchSample(const Source& source, unsigned sample_grid,
+                  unsigned threshold_grid, Stream stream) {
+  SampleKernel<Source><<<sample_grid, kThreads, 0, StreamOf(stream)>>>(source);
+  SampleThresholdKernel<Source>
+      <<<threshold_grid, kThreads, 0, StreamOf(stream)>>>(source);
+}
 
 void SampleThreshold(SampledValues values, size_t n, size_t wanted,
                      bool generous, float* threshold, void* scratch,
                      Stream stream) {
   const Scratch s(scratch, n);
   const size_t size = SampleSize(n);
+  const One<Sampling> source = {{values, SampleStep(n), size,
+                                 SampleRank(size, n, wanted, generous),
+                                 s.sample, s.state, threshold}};
   cudaMemsetAsync(s.state, 0, sizeof(State), StreamOf(stream));
-  SampleKernel<<<GridFor(size), kThreads, 0, StreamOf(stream)>>>(
-      values, SampleStep(n), size, s.sample, s.state);
-  SampleThresholdKernel<<<GridFor(size / 16), kThreads, 0, StreamOf(stream)>>>(
-      s.sample, size, SampleRank(size, n, wanted, generous), s.state,
-      threshold);
+  LaunchSample(source, GridFor(size), GridFor(size / 16), stream);
+}
+
+template <class Source>
+void LaunchTake(const Source& source, unsigned largest_grid, unsigned take_grid,
+                Stream stream) {
+  for (uint32_t bits = 0; bits < kMagnitudeBits; bits += kSelectBinBits) {
+    LargestKernel<Source>
+        <<<largest_grid, kThreads, 0, StreamOf(stream)>>>(source, bits == 0);
+  }
+  TakeKernel<Source><<<take_grid, kThreads, 0, StreamOf(stream)>>>(source);
 }
 
 void TakeLargest(HowMany how_many, Candidates candidates, Taken taken,
                  void* scratch, Stream stream) {
   const Scratch s(scratch, candidates.n);
-  cudaMemsetAsync(
-      scratch, 0,
-      SelectScratchBytes(candidates.n) - 4 * MaxSample(candidates.n),
-      StreamOf(stream));
-  const unsigned grid = GridFor(candidates.n / 16);
-  for (uint32_t bits = 0; bits < kMagnitudeBits; bits += kSelectBinBits) {
-    LargestKernel<<<grid, kThreads, 0, StreamOf(stream)>>>(how_many, candidates,
-                                                           bits == 0, s.state);
-  }
-  TakeKernel<<<GridFor(candidates.n / 4), kThreads, 0, StreamOf(stream)>>>(
-      how_many, candidates, taken, s.state, s.tiles);
+  const size_t n = candidates.n;
+  cudaMemsetAsync(scratch, 0, SelectClearedBytes(n), StreamOf(stream));
+  LaunchTake(One<Selection>{{how_many, candidates, taken, s.state, s.tiles}},
+             GridFor(n / 16), GridFor(n / 4), stream);
 }
+
+// Of arrays of a batch.
+struct SampledSpan {
+  static __device__ Sampling Of(const EncodeSpan& span) {
+    const size_t n = span.num_elems;
+    const TopKScratch lists(Global(span.scratch), n);
+    const Scratch s(lists.work, n);
+    SampledValues values;
+    values.grad = Global(static_cast<const float*>(span.grad));
+    values.residual = Global(span.residual);
+    return {values,   SampleStep(n), SampleSize(n),  span.sample_rank,
+            s.sample, s.state,       lists.threshold};
+  }
+};
+struct SelectedSpan {
+  static __device__ Selection Of(const EncodeSpan& span) {
+    const size_t n = span.num_elems;
+    const TopKScratch lists(Global(span.scratch), n);
+    const Scratch s(lists.work, n);
+    auto* const values = reinterpret_cast<float*>(
+        Global(span.codes) + ListAt(SparseContent::kValues, 0));
+    return {span.how_many,
+            {lists.indices, lists.values, lists.num_listed,
+             Global(span.residual), nullptr, n},
+            {lists.kept, values, lists.num_kept, &Global(span.result)->stats},
+            s.state,
+            s.tiles};
+  }
+};
 
 void ClipScale(const float* x, size_t n, double clip, float* scale,
                void* scratch, Stream stream) {
@@ -369,6 +346,16 @@ void ClipScale(const float* x, size_t n, double clip, float* scale,
 }
 
 }  // namespace
+
+void SampleThresholdMany(const EncodeBatch& batch, Stream stream) {
+  LaunchSample(Each<SampledSpan>{batch}, batch.num_tiles, batch.num_tiles,
+               stream);
+}
+
+void TakeLargestMany(const EncodeBatch& batch, Stream stream) {
+  LaunchTake(Each<SelectedSpan>{batch}, batch.num_tiles, batch.num_tiles,
+             stream);
+}
 
 SelectKernels Select() { return {SampleThreshold, TakeLargest, ClipScale}; }
 

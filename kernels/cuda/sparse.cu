@@ -1,9 +1,12 @@
+#include "kernels/cuda/arrays.cuh"
 #include "kernels/cuda/compaction.cuh"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/half.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/sparse_many.h"
 #include "kernels/cuda/stats.cuh"
 #include "kernels/sparse.h"
+#include "kernels/sparse_scratch.h"
 
 // One pass: a block takes a tile, counts its survivors, learns from the tiles
 // before it where its list begins (compaction.cuh) and writes it.
@@ -160,12 +163,15 @@ __device__ inline void DoTile(const Pass<Grad>& p, size_t tile,
   }
 }
 
-template <class Grad, Rule kRule, bool kVector, bool kZeroNonFinite>
+template <class Source, class Grad, Rule kRule, bool kVector,
+          bool kZeroNonFinite>
 __global__ void __launch_bounds__(kThreads, kLeastBlocks)
-    SurvivorsKernel(Pass<Grad> p, size_t num_tiles) {
+    SurvivorsKernel(const __grid_constant__ Source source) {
   __shared__ Word warp_sums[kWarps];
   __shared__ Word shared_before;
   __shared__ Word shared_tile;
+  Pass<Grad> p = source.Get();
+  const size_t num_tiles = (p.n + kSparseTile - 1) / kSparseTile;
   if (kRule != Rule::kThreshold) p.threshold = ThresholdAt(p.threshold_at);
   if (kRule == Rule::kMomentum) p.scale = ScaleAt(p.correction.scale);
   Tally counts;
@@ -178,6 +184,18 @@ __global__ void __launch_bounds__(kThreads, kLeastBlocks)
   AddStats(counts, p.stats);
 }
 
+template <class Grad, Rule kRule, class Source>
+void LaunchPass(const Source& source, unsigned grid, bool is_vector,
+                NonFinite nonfinite, Stream stream) {
+  const bool is_zero = nonfinite == NonFinite::kZero;
+  auto* const kernel =
+      is_vector ? (is_zero ? SurvivorsKernel<Source, Grad, kRule, true, true>
+                           : SurvivorsKernel<Source, Grad, kRule, true, false>)
+      : is_zero ? SurvivorsKernel<Source, Grad, kRule, false, true>
+                : SurvivorsKernel<Source, Grad, kRule, false, false>;
+  kernel<<<grid, kThreads, 0, StreamOf(stream)>>>(source);
+}
+
 template <Rule kRule, class Grad>
 void Launch(const Pass<Grad>& p, NonFinite nonfinite, Stream stream) {
   if (p.n == 0) {
@@ -186,17 +204,11 @@ void Launch(const Pass<Grad>& p, NonFinite nonfinite, Stream stream) {
   }
   cudaMemsetAsync(p.scratch, 0, SparseScratchBytes(p.n), StreamOf(stream));
   const size_t num_tiles = (p.n + kSparseTile - 1) / kSparseTile;
-  const bool is_zero = nonfinite == NonFinite::kZero;
   const bool is_vector =
       IsAligned(p.grad, 16) && IsAligned(p.residual, 16) &&
       (kRule != Rule::kMomentum || IsAligned(p.momentum, 16));
-  auto* const kernel =
-      is_vector ? (is_zero ? SurvivorsKernel<Grad, kRule, true, true>
-                           : SurvivorsKernel<Grad, kRule, true, false>)
-                : (is_zero ? SurvivorsKernel<Grad, kRule, false, true>
-                           : SurvivorsKernel<Grad, kRule, false, false>);
-  kernel<<<GridFor(num_tiles * kThreads), kThreads, 0, StreamOf(stream)>>>(
-      p, num_tiles);
+  LaunchPass<Grad, kRule>(One<Pass<Grad>>{p}, GridFor(num_tiles * kThreads),
+                          is_vector, nonfinite, stream);
 }
 
 template <class Grad>
@@ -237,7 +249,113 @@ void MomentumLargeValues(const float* grad, MomentumCorrection correction,
       nonfinite, stream);
 }
 
+// Passes over arrays of a batch.
+template <class Grad>
+Pass<Grad> __device__ PassOf(const EncodeSpan& span) {
+  Pass<Grad> p = {};
+  p.grad = Global(static_cast<const typename Grad::Element*>(span.grad));
+  p.residual = Global(span.residual);
+  p.n = span.num_elems;
+  p.stats = &Global(span.result)->stats;
+  p.scale = 1;
+  return p;
+}
+
+template <class Grad>
+struct ThresholdSpan {
+  static __device__ Pass<Grad> Of(const EncodeSpan& span) {
+    const ThresholdScratch s(Global(span.scratch), span.num_elems);
+    Pass<Grad> p = PassOf<Grad>(span);
+    p.threshold = span.threshold;
+    p.indices = s.survivors;
+    p.num_survivors = reinterpret_cast<Word*>(s.count);
+    p.scratch = reinterpret_cast<TileScratch*>(s.tiles);
+    return p;
+  }
+};
+
+struct LargeSpan {
+  static __device__ Pass<OfFloat32> Of(const EncodeSpan& span) {
+    const TopKScratch s(Global(span.scratch), span.num_elems);
+    Pass<OfFloat32> p = PassOf<OfFloat32>(span);
+    p.threshold_at = s.threshold;
+    p.indices = s.indices;
+    p.values = s.values;
+    p.num_survivors = reinterpret_cast<Word*>(s.num_listed);
+    p.scratch = reinterpret_cast<TileScratch*>(s.tiles);
+    return p;
+  }
+};
+
+// What is to be 0 before an array's first kernel.
+struct Cleared {
+  uint64_t* words;
+  size_t count;
+  SpanResult* result;
+};
+struct ClearedForThreshold {
+  static __device__ Cleared Of(const EncodeSpan& span) {
+    const size_t n = span.num_elems;
+    return {ThresholdScratch(Global(span.scratch), n).tiles,
+            SparseScratchBytes(n) / 8, Global(span.result)};
+  }
+};
+struct ClearedForTopK {
+  static __device__ Cleared Of(const EncodeSpan& span) {
+    const size_t n = span.num_elems;
+    const TopKScratch s(Global(span.scratch), n);
+    return {s.tiles, (SparseScratchBytes(n) + SelectClearedBytes(n)) / 8,
+            Global(span.result)};
+  }
+};
+
+template <class Make>
+__global__ void BeginManyKernel(const __grid_constant__ Each<Make> source) {
+  const Cleared cleared = source.Get();
+  const Share share = source.ShareOf(cleared.count);
+  if (share.is_none()) return;
+  for (size_t i = share.thread(); i < cleared.count; i += share.num_threads()) {
+    cleared.words[i] = 0;
+  }
+  if (share.thread() == 0) *cleared.result = {};
+}
+
+template <class Make>
+void BeginMany(const EncodeBatch& batch, Stream stream) {
+  BeginManyKernel<Make>
+      <<<batch.num_tiles, kThreads, 0, StreamOf(stream)>>>(Each<Make>{batch});
+}
+
+template <class Grad>
+void ThresholdMany(const EncodeBatch& batch, Stream stream) {
+  BeginMany<ClearedForThreshold>(batch, stream);
+  LaunchPass<Grad, Rule::kThreshold>(Each<ThresholdSpan<Grad>>{batch},
+                                     batch.num_tiles, batch.is_aligned,
+                                     batch.nonfinite, stream);
+  WriteSignsMany(batch, stream);
+}
+
 }  // namespace
+
+void ThresholdEncodeMany(const EncodeBatch& batch, Stream stream) {
+  ThresholdMany<OfFloat32>(batch, stream);
+}
+void ThresholdEncodeManyFp16(const EncodeBatch& batch, Stream stream) {
+  ThresholdMany<OfFp16>(batch, stream);
+}
+void ThresholdEncodeManyBf16(const EncodeBatch& batch, Stream stream) {
+  ThresholdMany<OfBf16>(batch, stream);
+}
+
+void TopKEncodeMany(const EncodeBatch& batch, Stream stream) {
+  BeginMany<ClearedForTopK>(batch, stream);
+  SampleThresholdMany(batch, stream);
+  LaunchPass<OfFloat32, Rule::kLarge>(Each<LargeSpan>{batch}, batch.num_tiles,
+                                      batch.is_aligned, batch.nonfinite,
+                                      stream);
+  TakeLargestMany(batch, stream);
+  WriteValuesMany(batch, stream);
+}
 
 SparseKernels Sparse() {
   return {ThresholdEncode<OfFloat32>, ThresholdEncode<OfFp16>,

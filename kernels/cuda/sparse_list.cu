@@ -2,7 +2,9 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/parts.cuh"
 #include "kernels/cuda/sparse_list_read.cuh"
+#include "kernels/cuda/sparse_many.h"
 #include "kernels/sparse_list.h"
+#include "kernels/sparse_scratch.h"
 
 namespace telegrad::kernels::cuda {
 namespace {
@@ -22,6 +24,24 @@ struct Words {
   size_t n;
 };
 
+// A list that is to be written.
+struct Listing {
+  Words words;
+  float threshold;
+  uint8_t* payload;
+  Word* payload_bytes;
+  Word* parts;
+};
+
+// The block's of a list's parts.
+template <class Source>
+__device__ inline Share PartShare(const Source& source, size_t n) {
+  // Of one word in eight elements or more, each part takes several steps.
+  Share share = source.ShareOf(n / 8 / kPartItems);
+  if (share.num_blocks > kSparseListParts) share.num_blocks = kSparseListParts;
+  return share;
+}
+
 // What lies between word i and the one before.
 template <SparseContent kContent>
 __device__ inline uint32_t GapAt(const uint32_t* words, size_t i) {
@@ -29,13 +49,17 @@ __device__ inline uint32_t GapAt(const uint32_t* words, size_t i) {
   return i == 0 ? index : index - (words[i - 1] >> SignBits(kContent)) - 1;
 }
 
-template <SparseContent kContent>
-__global__ void CountGapsKernel(Words w, uint8_t* payload, Word* parts) {
+template <SparseContent kContent, class Source>
+__global__ void CountGapsKernel(const __grid_constant__ Source source) {
   __shared__ Word warp_sums[kWarps];
+  const Listing& list = source.Get();
+  const Words& w = list.words;
+  const Share share = PartShare(source, w.n);
+  if (share.is_none()) return;
   constexpr uint32_t kLimit8 = GapLimit(Format::kGaps8, kContent);
   constexpr uint32_t kLimit16 = GapLimit(Format::kGaps16, kContent);
   const size_t count = *w.count;
-  const Part part = PartOf(count);
+  const Part part = PartOf(count, share);
   Word escapes = 0;
   for (size_t i = part.begin + threadIdx.x; i < part.end; i += kThreads) {
     const uint32_t gap = GapAt<kContent>(w.words, i);
@@ -43,14 +67,16 @@ __global__ void CountGapsKernel(Words w, uint8_t* payload, Word* parts) {
   }
   Word total = 0;
   CountsBefore(escapes, warp_sums, &total);
-  if (threadIdx.x == 0) parts[blockIdx.x] = total;
+  if (threadIdx.x == 0) list.parts[share.block] = total;
   // Gaps may be larger than a bitmap only then.
   if (count + w.n / kLimit8 < BitmapBytes(kContent, w.n, count)) return;
   auto* const map =
-      reinterpret_cast<uint32_t*>(payload + ListAt(kContent, count));
+      reinterpret_cast<uint32_t*>(list.payload + ListAt(kContent, count));
   const size_t map_bytes = (w.n + 7) / 8;
-  const size_t thread = GlobalThread();
-  for (size_t i = thread; i < map_bytes / 4; i += NumThreads()) map[i] = 0;
+  const size_t thread = share.thread();
+  for (size_t i = thread; i < map_bytes / 4; i += share.num_threads()) {
+    map[i] = 0;
+  }
   if (thread < map_bytes % 4) {
     reinterpret_cast<uint8_t*>(map)[map_bytes / 4 * 4 + thread] = 0;
   }
@@ -109,30 +135,33 @@ __device__ inline void WriteBits(const Words& w, Part part, size_t count,
   }
 }
 
-template <SparseContent kContent>
-__global__ void WriteListKernel(Words w, float threshold, uint8_t* payload,
-                                Word* payload_bytes, const Word* parts) {
+template <SparseContent kContent, class Source>
+__global__ void WriteListKernel(const __grid_constant__ Source source) {
   __shared__ Word warp_sums[kWarps];
+  const Listing& l = source.Get();
+  const Words& w = l.words;
+  const Share share = PartShare(source, w.n);
+  if (share.is_none()) return;
   Word total = 0;
-  const Word before = PartsBefore(parts, warp_sums, &total);
+  const Word before = PartsBefore(l.parts, share, warp_sums, &total);
   const size_t count = *w.count;
   const IndexListSize list =
       SmallestList(count + EscapesOf(total, Format::kGaps8),
                    count + EscapesOf(total, Format::kGaps16),
                    BitmapBytes(kContent, w.n, count));
-  if (GlobalThread() == 0) {
-    auto* const header = reinterpret_cast<uint32_t*>(payload);
+  if (share.thread() == 0) {
+    auto* const header = reinterpret_cast<uint32_t*>(l.payload);
     header[0] = static_cast<uint32_t>(list.format);  // little-endian
     header[1] = static_cast<uint32_t>(count);
     if (kContent == SparseContent::kSigns) {
-      header[2] = __float_as_uint(threshold);
+      header[2] = __float_as_uint(l.threshold);
     }
-    *payload_bytes = ListAt(kContent, count) + list.num_bytes;
+    *l.payload_bytes = ListAt(kContent, count) + list.num_bytes;
   }
-  const Part part = PartOf(count);
-  uint8_t* const out = payload + ListAt(kContent, count);
+  const Part part = PartOf(count, share);
+  uint8_t* const out = l.payload + ListAt(kContent, count);
   const uint32_t escapes = EscapesOf(before, list.format);
-  const uint32_t own = EscapesOf(parts[blockIdx.x], list.format);
+  const uint32_t own = EscapesOf(l.parts[share.block], list.format);
   if (list.format == Format::kGaps8) {
     WriteGaps<kContent>(w.words, part, escapes, own, out, warp_sums);
   } else if (list.format == Format::kGaps16) {
@@ -143,15 +172,12 @@ __global__ void WriteListKernel(Words w, float threshold, uint8_t* payload,
   }
 }
 
-template <SparseContent kContent>
-void WriteList(const Words& words, float threshold, uint8_t* payload,
-               Word* payload_bytes, Word* parts, cudaStream_t stream) {
-  // Of one word in eight elements or more, each part takes several steps.
-  const unsigned grid = NumParts(words.n / 8);
-  CountGapsKernel<kContent>
-      <<<grid, kThreads, 0, stream>>>(words, payload, parts);
-  WriteListKernel<kContent><<<grid, kThreads, 0, stream>>>(
-      words, threshold, payload, payload_bytes, parts);
+template <SparseContent kContent, class Source>
+void WriteList(const Source& source, unsigned grid, Stream stream) {
+  CountGapsKernel<kContent, Source>
+      <<<grid, kThreads, 0, StreamOf(stream)>>>(source);
+  WriteListKernel<kContent, Source>
+      <<<grid, kThreads, 0, StreamOf(stream)>>>(source);
 }
 
 template <SparseContent kContent, bool kAdd>
@@ -166,12 +192,37 @@ void Write(SparseContent content, const uint32_t* words,
            uint8_t* payload, uint64_t* payload_bytes, void* scratch,
            Stream stream) {
   auto* const write = content == SparseContent::kSigns
-                          ? WriteList<SparseContent::kSigns>
-                          : WriteList<SparseContent::kValues>;
-  write({words, reinterpret_cast<const Word*>(num_words), n}, threshold,
-        payload, reinterpret_cast<Word*>(payload_bytes),
-        static_cast<Word*>(scratch), StreamOf(stream));
+                          ? WriteList<SparseContent::kSigns, One<Listing>>
+                          : WriteList<SparseContent::kValues, One<Listing>>;
+  write({{{words, reinterpret_cast<const Word*>(num_words), n},
+          threshold,
+          payload,
+          reinterpret_cast<Word*>(payload_bytes),
+          static_cast<Word*>(scratch)}},
+        NumParts(n / 8), stream);
 }
+
+// Of arrays of a batch.
+struct SignsSpan {
+  static __device__ Listing Of(const EncodeSpan& span) {
+    const ThresholdScratch s(Global(span.scratch), span.num_elems);
+    return {{s.survivors, reinterpret_cast<Word*>(s.count), span.num_elems},
+            span.threshold,
+            Global(span.codes),
+            reinterpret_cast<Word*>(&Global(span.result)->encoded_bytes),
+            reinterpret_cast<Word*>(s.parts)};
+  }
+};
+struct ValuesSpan {
+  static __device__ Listing Of(const EncodeSpan& span) {
+    const TopKScratch s(Global(span.scratch), span.num_elems);
+    return {{s.kept, reinterpret_cast<Word*>(s.num_kept), span.num_elems},
+            0,
+            Global(span.codes),
+            reinterpret_cast<Word*>(&Global(span.result)->encoded_bytes),
+            reinterpret_cast<Word*>(s.work)};
+  }
+};
 
 template <bool kAdd>
 void Read(SparseContent content, const uint8_t* payload, size_t num_bytes,
@@ -185,6 +236,15 @@ void Read(SparseContent content, const uint8_t* payload, size_t num_bytes,
 }
 
 }  // namespace
+
+void WriteSignsMany(const EncodeBatch& batch, Stream stream) {
+  WriteList<SparseContent::kSigns>(Each<SignsSpan>{batch}, batch.num_tiles,
+                                   stream);
+}
+void WriteValuesMany(const EncodeBatch& batch, Stream stream) {
+  WriteList<SparseContent::kValues>(Each<ValuesSpan>{batch}, batch.num_tiles,
+                                    stream);
+}
 
 SparseListKernels SparseList() { return {Write, Read<false>, Read<true>}; }
 

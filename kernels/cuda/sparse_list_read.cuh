@@ -136,7 +136,7 @@ __device__ inline void PutCode(const Reading& r, const List& list, size_t i,
 
 template <SparseContent kContent, Format kFormat>
 __device__ inline Word ToldBy(const List& list) {
-  const Part part = PartOf(list.num_codes);
+  const Part part = PartOf(list.num_codes, ShareOfGrid());
   Word told = 0;
   for (size_t i = part.begin + kPartItems * threadIdx.x; i < part.end;
        i += kPartStep) {
@@ -150,7 +150,7 @@ __device__ inline Word ToldBy(const List& list) {
 template <SparseContent kContent, bool kAdd, Format kFormat>
 __device__ inline void ReadPart(const Reading& r, const List& list, Word before,
                                 Word (&warp_sums)[kWarps]) {
-  const Part part = PartOf(list.num_codes);
+  const Part part = PartOf(list.num_codes, ShareOfGrid());
   for (size_t from = part.begin; from < part.end; from += kPartStep) {
     __syncthreads();
     const size_t i = from + kPartItems * threadIdx.x;
@@ -188,7 +188,7 @@ __global__ void ReadListKernel(Reading r, const Word* parts) {
   __shared__ Word warp_sums[kWarps];
   const List list = ListOf<kContent>(r.payload, r.num_bytes, r.n);
   Word total = 0;
-  const Word before = PartsBefore(parts, warp_sums, &total);
+  const Word before = PartsBefore(parts, ShareOfGrid(), warp_sums, &total);
   if (list.format == Format::kGaps8) {
     ReadPart<kContent, kAdd, Format::kGaps8>(r, list, before, warp_sums);
   } else if (list.format == Format::kGaps16) {

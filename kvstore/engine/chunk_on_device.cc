@@ -62,7 +62,7 @@ absl::Status ChunkOnDevice::BeginHalves(EncodeItem& item, bool* is_queued) {
     item.half = codec_.dtype_ == Dtype::kFloat16 ? HalfFormat::kFp16
                                                  : HalfFormat::kBf16;
     ASSIGN_OR_RETURN(const std::optional<BatchPart> part,
-                     item.codec->BatchPartOf(item));
+                     item.codec->BatchPartOf(item, lane().stream()));
     if (part.has_value()) return absl::OkStatus();
     RETURN_IF_ERROR(lane().batch().LaunchPowers());
     ASSIGN_OR_RETURN(*is_queued, codec_.EncodeHalves(

@@ -12,8 +12,9 @@ namespace {
 // Uploads of a group: samples before and after, powers, and one for each kind
 // of codec; of as many groups as a store has under way.
 constexpr size_t kUploads = 16;
-// The smallest tile of a batch: kernels::kBatchTile, in whole blocks.
-constexpr size_t kLeastTile = kernels::kBatchTile / 2;
+// The smallest tile of a batch: that of sparse encoders.
+constexpr size_t kLeastTile = kernels::kSparseTile;
+static_assert(kLeastTile <= kernels::kBatchTile / 2, "tiles of whole blocks");
 
 }  // namespace
 

@@ -76,10 +76,29 @@ class Tables {
   EncodeBatch batch_;
 };
 
+// Codes of an operation of one array that needs no format but the bits.
+struct Family {
+  EncodeManyFn* encode;
+  kernels::TwoBitEncodeFn* one;
+  size_t (*num_bytes)(size_t n);
+  uint32_t bits = 0;
+};
+
+template <uint32_t kBits>
+Family Shared() {
+  return {
+      gpu::SharedQuantizeMany,
+      [](const float* grad, float* residual, size_t n, float quantum,
+         NonFinite mode, uint8_t* codes, EncodeStats* stats, Stream stream) {
+        cpu::Block().shared_quantize(grad, residual, n, kBits, quantum, mode,
+                                     codes, stats, stream);
+      },
+      [](size_t n) { return kernels::CodeBytes(n, kBits); }, kBits};
+}
+
 // Two launches after one another, by the same tables.
-void CheckTwoBit(EncodeManyFn* encode, kernels::TwoBitEncodeFn* one,
-                 size_t (*num_bytes)(size_t), NonFinite mode, size_t skew,
-                 Verdict& verdict) {
+void Check(const Family& family, NonFinite mode, size_t skew,
+           Verdict& verdict) {
   const std::vector<size_t> sizes = {1, 33, 10240, 10241, 65536, 100003};
   std::vector<std::vector<float>> grads;
   std::vector<DeviceArray<float>> on_device;
@@ -92,24 +111,25 @@ void CheckTwoBit(EncodeManyFn* encode, kernels::TwoBitEncodeFn* one,
     grads.push_back(Floats(n, n + 1));
     on_device.emplace_back(grads[s], skew);
     residuals.emplace_back(std::vector<float>(n), skew);
-    codes.emplace_back(std::vector<uint8_t>(num_bytes(n), 0x77));
+    codes.emplace_back(std::vector<uint8_t>(family.num_bytes(n), 0x77));
     spans.push_back({on_device[s].get(), residuals[s].get(), codes[s].get(),
-                     results.get() + s, n, num_bytes(n), kThreshold, 0});
+                     results.get() + s, n, family.num_bytes(n), kThreshold, 0});
   }
   Tables tables(spans, kernels::kBatchTile, mode);
   tables.batch().is_aligned = skew == 0;
-  encode(tables.batch(), Stream{});
-  encode(tables.batch(), Stream{});
+  tables.batch().format.bits = family.bits;
+  family.encode(tables.batch(), Stream{});
+  family.encode(tables.batch(), Stream{});
   const std::vector<SpanResult> got = results.values();
   for (size_t s = 0; s < sizes.size(); ++s) {
     const size_t n = sizes[s];
     std::vector<float> residual(n);
-    std::vector<uint8_t> want(num_bytes(n));
+    std::vector<uint8_t> want(family.num_bytes(n));
     EncodeStats stats;
     for (int i = 0; i < 2; ++i) {
       stats = {};
-      one(grads[s].data(), residual.data(), n, kThreshold, mode, want.data(),
-          &stats, Stream{});
+      family.one(grads[s].data(), residual.data(), n, kThreshold, mode,
+                 want.data(), &stats, Stream{});
     }
     verdict.Compare("many residual", n, 1, residuals[s].values(), residual);
     verdict.Compare("many codes", n, 1, codes[s].values(), want);
@@ -246,10 +266,12 @@ void MeasurePowers(const std::vector<size_t>& sizes, Arrays& a,
 void VerifyBatch(Verdict& verdict) {
   for (const NonFinite mode : {NonFinite::kZero, NonFinite::kPropagate}) {
     for (const size_t skew : {0, 1}) {
-      CheckTwoBit(gpu::TwoBitEncodeMany, cpu::TwoBitEncode,
-                  kernels::TwoBitBytes, mode, skew, verdict);
-      CheckTwoBit(gpu::RadixEncodeMany, cpu::Radix().encode,
-                  kernels::RadixBytes, mode, skew, verdict);
+      Check({gpu::TwoBitEncodeMany, cpu::TwoBitEncode, kernels::TwoBitBytes},
+            mode, skew, verdict);
+      Check({gpu::RadixEncodeMany, cpu::Radix().encode, kernels::RadixBytes},
+            mode, skew, verdict);
+      Check(Shared<8>(), mode, skew, verdict);
+      Check(Shared<4>(), mode, skew, verdict);
     }
   }
 }

@@ -14,7 +14,8 @@ using testing::Steps;
 
 // Steps 3 to 20: every chunk's sample was taken once before.
 TEST(SimtStore, WaitsForNothingAndAllocatesNothing) {
-  for (const char* type : {"none", "2bit", "int8", "topk:0.1"}) {
+  for (const char* type :
+       {"none", "2bit", "int8", "int8shared", "threshold", "topk:0.1"}) {
     Steps steps(type);
     for (int step = 0; step < 20; ++step) {
       ASSERT_THAT(steps.Run(), IsOk());
@@ -89,6 +90,33 @@ TEST(SimtStore, EncodesAnyNumberOfChunksInOneLaunch) {
       const simt::Counters used = simt::Counted() - before;
       EXPECT_EQ(used.launches, 4u) << step;
       EXPECT_EQ(used.copies_to_host, 1 + num_sampled) << step;
+    }
+  }
+}
+
+// The same of 8 chunks as of 12, none of them sampled: one launch takes the
+// mean squares that thresholds are made of, and so many encode.
+TEST(SimtStore, EncodesAnyNumberOfChunksInAsManyLaunches) {
+  const std::vector<size_t> sizes = {500, 20, 2500, 50, 40000, 500, 5000, 10};
+  const std::pair<const char*, uint64_t> all[] = {{"2bit", 1 + 1},
+                                                  {"int8shared", 1 + 1},
+                                                  {"int4shared", 1 + 1},
+                                                  {"threshold", 1 + 4},
+                                                  {"topk:0.1", 10}};
+  for (const auto& [type, launches] : all) {
+    for (const size_t chunk : {size_t{1} << 16, size_t{1} << 13}) {
+      SCOPED_TRACE(absl::StrCat(type, ", chunks of ", chunk));
+      Steps steps(type, TensorsOf(sizes), chunk);
+      for (int step = 0; step < 3; ++step) {
+        ASSERT_THAT(steps.PushTogether(), IsOk());
+      }
+      for (int step = 3; step < 6; ++step) {
+        const simt::Counters before = simt::Counted();
+        ASSERT_THAT(steps.PushTogether(), IsOk());
+        const simt::Counters used = simt::Counted() - before;
+        EXPECT_EQ(used.launches, launches) << step;
+        EXPECT_EQ(used.waits + used.allocations + used.pool_allocations, 0u);
+      }
     }
   }
 }

@@ -19,14 +19,14 @@ SKIPPED = 77
 # Kernels whose arrays are not as long as a gradient, or whose threads each have
 # a word of packed codes.
 NARROW = {
-    "AddFittedKernel", "ClipKernel", "ColumnKernel", "CountCodesKernel",
-    "CountFittedKernel", "CountGapsKernel", "CountPackKernel", "DotKernel",
-    "FinishScale", "LargestKernel", "LearnKernel", "PowerKernel",
-    "PowerManyKernel", "PutDrawnKernel", "PutKernel", "RandomBasisKernel",
-    "ReadListKernel", "SampleKernel", "SampleThresholdKernel", "PutTopKernel",
-    "SubtractTopKernel", "TopBoundsKernel", "TopCodesKernel", "TopLevelsKernel",
-    "SumDrawnKernel", "SumPackKernel", "TakeDrawnKernel", "TakeKernel",
-    "WriteListKernel",
+    "AddFittedKernel", "BeginManyKernel", "ClipKernel", "ColumnKernel",
+    "CountCodesKernel", "CountFittedKernel", "CountGapsKernel",
+    "CountPackKernel", "DotKernel", "FinishScale", "LargestKernel",
+    "LearnKernel", "PowerKernel", "PowerManyKernel", "PutDrawnKernel",
+    "PutKernel", "RandomBasisKernel", "ReadListKernel", "SampleKernel",
+    "SampleThresholdKernel", "PutTopKernel", "SubtractTopKernel",
+    "TopBoundsKernel", "TopCodesKernel", "TopLevelsKernel", "SumDrawnKernel",
+    "SumPackKernel", "TakeDrawnKernel", "TakeKernel", "WriteListKernel",
 }
 # Of families, in which packed sums are decoded by words.
 NARROW_IN = {("radix.cu.o", "PackedDecodeKernel")}
