@@ -37,6 +37,7 @@ struct ChunkMemory {
   Bytes dense = {};  // [n] f32 of a small chunk, which goes along with others
   Bytes host_dense = {};
   Bytes answer = {};
+  Bytes host_answer = {};
   const void* block = nullptr;  // that all of this is of, with other chunks'
 };
 

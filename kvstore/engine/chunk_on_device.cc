@@ -1,5 +1,6 @@
 #include "kvstore/engine/chunk_on_device.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,8 @@ namespace telegrad {
 namespace {
 
 constexpr size_t kSampledArrays = 4;  // of Begun::samples
+// Between two answers: takes no longer than to begin another copy.
+constexpr size_t kMostCopiedAlong = size_t{4} << 10;
 
 }  // namespace
 
@@ -225,21 +228,27 @@ EncodedChunk ChunkOnDevice::EndEncode() {
 }
 
 Bytes ChunkOnDevice::TargetOf(const ReplyRecord& reply) const {
+  if (reply.format == ReplyFormat::kDense) return Bytes();
   const CodecMode mode = reply.settings.mode;
-  const bool is_possible =
-      codec_.config_->cards.receives && reply.format != ReplyFormat::kDense &&
+  const bool is_unchecked =
+      codec_.config_->cards.receives &&
       codec_.codings_.Of(mode).codec->traits().decodes_any_bits &&
       (reply.format == ReplyFormat::kCodes || mode == codec_.encoded_in_);
-  return is_possible ? codec_.memory_.answer : Bytes();
+  return is_unchecked ? codec_.memory_.answer : codec_.memory_.host_answer;
 }
 
 absl::Status ChunkOnDevice::BeginDecode(const ReplyRecord& reply,
                                         ConstBytes payload, Bytes out) {
-  const Bytes answer = codec_.memory_.answer;
+  const ChunkMemory& memory = codec_.memory_;
+  const Bytes answer = memory.answer;
   if (payload.device == lane().device()) {
     lane().TakeArrived();  // where EndDecode reads it, or where it is to be
   } else if (reply.format != ReplyFormat::kDense) {
-    lane().Up(Bytes(answer.data, payload.size, answer.device), payload);
+    // The next chunk's lies behind the room of this one.
+    const size_t room = answer.size - payload.size + kMirrorAlignment - 1;
+    lane().Up(answer, payload,
+              payload.data == memory.host_answer.data ? memory.block : nullptr,
+              std::min(room, kMostCopiedAlong));
   } else if (codec_.dtype_ == Dtype::kFloat32) {
     lane().Up(out, payload);
   } else {

@@ -22,8 +22,9 @@ class ChunkOnDevice {
   // When these have passed, on any thread.
   EncodedChunk EndEncode();
 
-  // Where the network may put an answer that is not dense, and the payload of
-  // which needs no check; else empty. Any thread.
+  // Where the network puts an answer that is not dense: on the device where its
+  // payload needs no check, else on the host; empty for a dense one. Any
+  // thread.
   Bytes TargetOf(const ReplyRecord& reply) const;
   // Of a payload there, or in host memory and ChunkCodec::CheckPayload was
   // asked about it: its copy; then, after DeviceLane::EndUp, kernels.

@@ -36,6 +36,38 @@ absl::Status DeviceFault(const std::string& why) {
   return WithExitCode(ExitCode::kDeviceFault, absl::InternalError(why));
 }
 
+void LaneCopies::Add(Bytes to, ConstBytes from, const void* block, size_t gap) {
+  copies_.push_back({Bytes(to.data, from.size, to.device), from, block, gap});
+}
+
+void LaneCopies::Queue(kernels::DeviceQueue& queue, Stream stream) {
+  if (copies_.empty()) return;
+  const kernels::ToolRange range(range_);
+  std::sort(copies_.begin(), copies_.end(), [](const Copy& a, const Copy& b) {
+    return a.from.data < b.from.data;
+  });
+  for (size_t i = 0; i < copies_.size();) {
+    Copy copy = copies_[i++];
+    for (; i < copies_.size(); ++i) {
+      const Copy& next = copies_[i];
+      const ptrdiff_t gap = next.from.data - copy.from.data -
+                            static_cast<ptrdiff_t>(copy.from.size);
+      if (next.block == nullptr || next.block != copy.block || gap < 0 ||
+          gap > static_cast<ptrdiff_t>(copy.gap) ||
+          next.to.data - copy.to.data != next.from.data - copy.from.data) {
+        break;
+      }
+      copy.from.size += next.from.size + static_cast<size_t>(gap);
+      copy.to.size = copy.from.size;
+      copy.gap = next.gap;
+    }
+    queue.Copy(copy.to, copy.from, stream);
+    bytes_ += static_cast<int64_t>(copy.from.size);
+    ++count_;
+  }
+  copies_.clear();
+}
+
 absl::StatusOr<std::unique_ptr<DeviceLane>> DeviceLane::Make(Device device) {
   std::string why_not;
   std::unique_ptr<kernels::DeviceQueue> queue =
@@ -78,10 +110,8 @@ void DeviceLane::Follow(Event event) {
   queue_->WaitOn(up_, event);
 }
 
-void DeviceLane::Up(Bytes to, ConstBytes from) {
-  const kernels::ToolRange range("copy up");
-  queue_->Copy(to, from, up_);
-  up_bytes_ += static_cast<int64_t>(from.size);
+void DeviceLane::Up(Bytes to, ConstBytes from, const void* block, size_t gap) {
+  ups_.Add(to, from, block, gap);
   has_up_ = true;
 }
 
@@ -91,41 +121,21 @@ void DeviceLane::UpAfterKernels(Bytes to, ConstBytes from) {
   queue_->WaitOn(up_, event);
   Return(event);  // what waits has seen it
   Up(to, from);
+  ups_.Queue(*queue_, up_);
 }
 
 void DeviceLane::Down(Bytes to, ConstBytes from, const void* block) {
-  downs_.push_back({Bytes(to.data, from.size, to.device), from, block});
+  downs_.Add(to, from, block, kMirrorGap);
 }
 
-void DeviceLane::QueueDowns() {
-  if (downs_.empty()) return;
-  const kernels::ToolRange range("copies down");
-  std::sort(downs_.begin(), downs_.end(), [](const Copy& a, const Copy& b) {
-    return a.from.data < b.from.data;
-  });
-  for (size_t i = 0; i < downs_.size();) {
-    Copy copy = downs_[i++];
-    for (; i < downs_.size(); ++i) {
-      const Copy& next = downs_[i];
-      const ptrdiff_t gap = next.from.data - copy.from.data -
-                            static_cast<ptrdiff_t>(copy.from.size);
-      if (next.block == nullptr || next.block != copy.block || gap < 0 ||
-          gap > static_cast<ptrdiff_t>(kMirrorGap) ||
-          next.to.data - copy.to.data != next.from.data - copy.from.data) {
-        break;
-      }
-      copy.from.size += next.from.size + static_cast<size_t>(gap);
-      copy.to.size = copy.from.size;
-    }
-    queue_->Copy(copy.to, copy.from, down_);
-    down_bytes_ += static_cast<int64_t>(copy.from.size);
-    ++num_downs_;
-  }
-  downs_.clear();
+void DeviceLane::Launch() {
+  ups_.Queue(*queue_, up_);
+  launched_.Update(batch_.Launch());
 }
 
 void DeviceLane::EndUp() {
   if (std::exchange(has_arrived_, false)) queue_->SeeCardWrites();
+  ups_.Queue(*queue_, up_);
   if (!std::exchange(has_up_, false)) return;
   queue_->Record(up_event_, up_);
   queue_->WaitOn(compute_, up_event_);
@@ -137,7 +147,7 @@ DeviceLane::Events DeviceLane::Submit() {
   const Events events = {TakeEvent(), TakeEvent()};
   queue_->Record(events.kernels, compute_);
   queue_->WaitOn(down_, events.kernels);
-  QueueDowns();
+  downs_.Queue(*queue_, down_);
   queue_->Record(events.copies, down_);
   return events;
 }

@@ -20,6 +20,37 @@
 
 namespace telegrad {
 
+// Copies in one direction, which are collected and then queued. One thread,
+// but for the counts.
+class LaneCopies {
+ public:
+  // `range`: a tool's name of what Queue does.
+  explicit LaneCopies(const char* range) : range_(range) {}
+
+  // Those of one `block` that lie there and here as neighbours do, with at most
+  // the first one's `gap` between them, are one copy, and what is between them
+  // is copied along.
+  void Add(Bytes to, ConstBytes from, const void* block, size_t gap);
+  void Queue(kernels::DeviceQueue& queue, Stream stream);
+
+  // Of what was queued.
+  int64_t bytes() const { return bytes_; }
+  int64_t count() const { return count_; }
+
+ private:
+  struct Copy {
+    Bytes to;
+    ConstBytes from;
+    const void* block = nullptr;
+    size_t gap = 0;
+  };
+
+  const char* const range_;
+  std::vector<Copy> copies_;
+  std::atomic<int64_t> bytes_{0};
+  std::atomic<int64_t> count_{0};
+};
+
 // Where a store queues its work on one device: a stream of kernels, one of
 // copies up to the device and one of copies down to the host. Kernels come
 // after the copies up before them, copies down after the kernels before them;
@@ -45,8 +76,10 @@ class DeviceLane {
 
   // Kernels and copies from now on come after it.
   void Follow(Event event);
-  void Up(Bytes to, ConstBytes from);
-  // To what kernels so far use.
+  // Queued by Launch, EndUp or Submit, as LaneCopies says.
+  void Up(Bytes to, ConstBytes from, const void* block = nullptr,
+          size_t gap = 0);
+  // To what kernels so far use: at once.
   void UpAfterKernels(Bytes to, ConstBytes from);
   // Kernels behind EndUp see what the network has brought so far.
   void TakeArrived() { has_arrived_ = true; }
@@ -55,8 +88,8 @@ class DeviceLane {
   void Down(Bytes to, ConstBytes from, const void* block = nullptr);
   // Kernels from now on come after the copies up so far; Submit does it, too.
   void EndUp();
-  // What was collected in batch().
-  void Launch() { launched_.Update(batch_.Launch()); }
+  // Copies up, and what was collected in batch().
+  void Launch();
   // Behind all kernels and copies up so far, and behind all copies down.
   struct Events {
     Event kernels;
@@ -87,19 +120,14 @@ class DeviceLane {
   Buffer MakeHostMemory(size_t size);
 
   // Over the bus so far.
-  int64_t up_bytes() const { return up_bytes_; }
-  int64_t down_bytes() const { return down_bytes_; }
-  int64_t num_downs() const { return num_downs_; }  // copies
+  int64_t up_bytes() const { return ups_.bytes(); }
+  int64_t down_bytes() const { return downs_.bytes(); }
+  int64_t num_ups() const { return ups_.count(); }
+  int64_t num_downs() const { return downs_.count(); }
 
  private:
   explicit DeviceLane(std::unique_ptr<kernels::DeviceQueue> queue,
                       const kernels::KernelTable* kernels);
-  struct Copy {
-    Bytes to;
-    ConstBytes from;
-    const void* block = nullptr;
-  };
-  void QueueDowns();
 
   const std::unique_ptr<kernels::DeviceQueue> queue_;
   const kernels::KernelTable* const kernels_;
@@ -117,10 +145,8 @@ class DeviceLane {
   std::atomic<bool> warned_{false};  // that there is no pinned memory
   bool has_up_ = false;
   bool has_arrived_ = false;
-  std::vector<Copy> downs_;
-  std::atomic<int64_t> up_bytes_{0};
-  std::atomic<int64_t> down_bytes_{0};
-  std::atomic<int64_t> num_downs_{0};
+  LaneCopies ups_{"copies up"};
+  LaneCopies downs_{"copies down"};
 
   Mutex mutex_;
   std::vector<Event> events_ ABSL_GUARDED_BY(mutex_);

@@ -69,17 +69,10 @@ absl::StatusOr<std::unique_ptr<TensorCodec>> TensorCodec::Make(
 }
 
 absl::Status TensorCodec::MakeMemory() {
-  size_t answers_bytes = 0;
-  for (const ChunkCodec& chunk : chunks_) {
-    answers_bytes = Aligned(answers_bytes) + chunk.max_reply_bytes();
-  }
   if (lane() != nullptr) {
     lane()->batch().Expect(chunks_.size(), spec_.num_elems);
-    ASSIGN_OR_RETURN(answers_,
-                     MemoryOf(lane(), answers_bytes, config_->cards.receives));
   }
   memory_.resize(chunks_.size());
-  size_t answers_at = 0;
   for (size_t i = 0; i < chunks_.size(); ++i) {
     ChunkMemory& memory = memory_[i];
     if (residual_.size() > 0) {
@@ -87,8 +80,6 @@ absl::Status TensorCodec::MakeMemory() {
           PartOf(residual_.view(), chunks_[i].chunk(), Dtype::kFloat32);
     }
     if (lane() != nullptr) {
-      memory.answer = Slice(answers_, answers_at, chunks_[i].max_reply_bytes());
-      answers_at = Aligned(answers_at + memory.answer.size);
       on_device_.emplace_back(&chunks_[i]);
     } else {
       chunks_[i].SetMemory(memory);
@@ -121,14 +112,44 @@ absl::Status TensorCodec::PlaceOn(DeviceLane& lane,
     }
     return std::pair(codes_at, dense_at);
   };
+  const auto lay_out_answers = [&](const std::shared_ptr<Mirror>& mirror) {
+    size_t at = 0;
+    for (TensorCodec* const tensor : tensors) {
+      tensor->LayOutAnswers(mirror, at);
+    }
+    return at;
+  };
+  const CardAccess& cards = tensors[0]->config_->cards;
+  ASSIGN_OR_RETURN(
+      const std::shared_ptr<Mirror> answers,
+      Mirror::Make(lane, lay_out_answers(nullptr), cards.receives));
+  lay_out_answers(answers);
   const auto [codes_bytes, dense_bytes] = lay_out(nullptr, 0);
-  const size_t bytes = codes_bytes + dense_bytes;
-  auto mirror = std::make_shared<Mirror>();
-  ASSIGN_OR_RETURN(mirror->device,
-                   MemoryOf(&lane, bytes, tensors[0]->config_->cards.sends));
-  mirror->host = lane.MakeHostMemory(bytes);
+  ASSIGN_OR_RETURN(const std::shared_ptr<Mirror> mirror,
+                   Mirror::Make(lane, codes_bytes + dense_bytes, cards.sends));
   lay_out(mirror, codes_bytes);
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<TensorCodec::Mirror>> TensorCodec::Mirror::Make(
+    DeviceLane& lane, size_t bytes, bool is_for_cards) {
+  auto mirror = std::make_shared<Mirror>();
+  ASSIGN_OR_RETURN(mirror->device, MemoryOf(&lane, bytes, is_for_cards));
+  mirror->host = lane.MakeHostMemory(bytes);
+  return mirror;
+}
+
+void TensorCodec::LayOutAnswers(const std::shared_ptr<Mirror>& mirror,
+                                size_t& at) {
+  answers_ = mirror;
+  for (size_t i = 0; i < chunks_.size(); ++i) {
+    const size_t size = chunks_[i].max_reply_bytes();
+    if (mirror != nullptr && size > 0) {
+      memory_[i].answer = Slice(mirror->device, at, size);
+      memory_[i].host_answer = Slice(mirror->host, at, size);
+    }
+    at = Aligned(at + size);
+  }
 }
 
 void TensorCodec::LayOut(const std::shared_ptr<Mirror>& mirror,

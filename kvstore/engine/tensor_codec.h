@@ -66,6 +66,9 @@ class TensorCodec {
   absl::Status MakeMemory();
   // Memory of a device, and what of it the host gets.
   struct Mirror {
+    static absl::StatusOr<std::shared_ptr<Mirror>> Make(DeviceLane& lane,
+                                                        size_t bytes,
+                                                        bool is_for_cards);
     Buffer device;
     Buffer host;
   };
@@ -75,6 +78,8 @@ class TensorCodec {
   // both behind them.
   void LayOut(const std::shared_ptr<Mirror>& mirror, size_t& codes_at,
               size_t& dense_at);
+  // The same of answers.
+  void LayOutAnswers(const std::shared_ptr<Mirror>& mirror, size_t& at);
   const Coding& ScaledCoding(CodecMode wish) const;
   // The residual that a wish with this codec counts.
   Bytes WishedResidual(const Coding& coding) const;
@@ -93,7 +98,7 @@ class TensorCodec {
   // chunks' results, then frames; apart from these, small chunks that go dense.
   std::shared_ptr<Mirror> mirror_;
   size_t power_at_ = 0;
-  Buffer answers_;  // what is read of them
+  std::shared_ptr<Mirror> answers_;  // what is read of them
   std::vector<ChunkMemory> memory_;
   std::vector<ChunkCodec> chunks_;
   size_t num_codecs_ = 0;

@@ -93,11 +93,9 @@ FrameType AnswerTo(OpKind kind) {
 // Where an answer that has a payload goes.
 Bytes PlaceOf(WorkerChunk& chunk, const ReplyRecord& reply) {
   const bool is_on_host = chunk.tensor->device == nullptr;
-  if (!is_on_host) {
-    const Bytes there = chunk.on_device().TargetOf(reply);
-    if (there.size > 0) return there;
+  if (reply.format != ReplyFormat::kDense) {
+    return is_on_host ? chunk.reply.view() : chunk.on_device().TargetOf(reply);
   }
-  if (reply.format != ReplyFormat::kDense) return chunk.reply.view();
   const Dtype dtype = chunk.codec->dtype();
   if (is_on_host && dtype == Dtype::kFloat32) {
     return PartOf(chunk.memory.out, chunk.plan(), dtype);

@@ -87,12 +87,7 @@ absl::StatusOr<std::unique_ptr<WorkerTensor>> MakeWorkerTensor(
     auto chunk = std::make_unique<WorkerChunk>();
     chunk->tensor = tensor.get();
     chunk->codec = &codec;
-    const size_t reply_bytes = codec.max_reply_bytes();
-    if (reply_bytes > 0) {
-      chunk->reply = config.lane == nullptr
-                         ? Buffer(reply_bytes)
-                         : config.lane->MakeHostMemory(reply_bytes);
-    }
+    if (config.lane == nullptr) chunk->reply = Buffer(codec.max_reply_bytes());
     tensor->chunks.push_back(std::move(chunk));
   }
   return tensor;

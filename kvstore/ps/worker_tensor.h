@@ -128,8 +128,8 @@ struct WorkerChunk {
   bool is_begun = false;        // on a device: encoded, but for its end
   TimePoint framed_at;          // given to the io thread
   TimePoint sent_at;            // the io thread's
-  Buffer reply;  // packed replies; dense ones of float32 go straight to
-                 // `out` on the host
+  Buffer reply;  // packed replies on the host; dense ones of float32 go
+                 // straight to `out` there
   std::shared_ptr<Buffer> value;  // or here, and values that go out
   // The answer that arrives: its header, parsed and as it was.
   FrameType answer = FrameType::kAck;

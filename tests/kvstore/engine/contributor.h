@@ -71,27 +71,55 @@ class Contributor {
     }
     return payloads;
   }
+  // Decodes on the host; on a device DecodeArrived does.
   absl::Status Decode(size_t i, const ReplyRecord& record, ConstBytes payload) {
     ChunkCodec& chunk = codec_->chunks()[i];
-    const Bytes out = PartOf(out_.view(), chunk.chunk(), dtype());
-    if (lane_ == nullptr) return chunk.Decode(record, payload, out);
+    if (lane_ == nullptr) return chunk.Decode(record, payload, OutOf(i));
     if (Bytes there = codec_->on_device(i).TargetOf(record); there.size > 0) {
       there.size = payload.size;
       Copy(there, payload);  // as the network would
       payload = there;
-    } else {
+    }
+    if (payload.device == Device{}) {
       RETURN_IF_ERROR(chunk.CheckPayload(record, payload));
     }
+    Arrived arrived = {i, record, payload, Buffer()};
+    if (record.format == ReplyFormat::kDense) {
+      arrived.dense = Buffer(payload.size);
+      Copy(arrived.dense.view(), payload);
+      arrived.payload = arrived.dense.view();
+    }
+    arrived_.push_back(std::move(arrived));
+    return absl::OkStatus();
+  }
+  absl::Status DecodeArrived() {
+    const std::vector<Arrived> arrived = std::exchange(arrived_, {});
     return Run([&] {
-      const absl::Status begun =
-          codec_->on_device(i).BeginDecode(record, payload, out);
-      RETURN_IF_ERROR(begun);
+      for (const Arrived& each : arrived) {
+        RETURN_IF_ERROR(
+            codec_->on_device(each.chunk)
+                .BeginDecode(each.record, each.payload, OutOf(each.chunk)));
+      }
       lane_->EndUp();
-      return codec_->on_device(i).EndDecode(record, payload.size, out);
+      for (const Arrived& each : arrived) {
+        RETURN_IF_ERROR(
+            codec_->on_device(each.chunk)
+                .EndDecode(each.record, each.payload.size, OutOf(each.chunk)));
+      }
+      return absl::OkStatus();
     });
   }
 
  private:
+  struct Arrived {
+    size_t chunk;
+    ReplyRecord record;
+    ConstBytes payload;
+    Buffer dense;  // `payload`, where it is dense
+  };
+  Bytes OutOf(size_t i) const {
+    return PartOf(out_.view(), codec_->chunks()[i].chunk(), dtype());
+  }
   Dtype dtype() const { return codec_->spec().dtype; }
   Buffer Make(size_t size) const {
     return lane_ == nullptr ? Buffer(size) : *lane_->MakeMemory(size);
@@ -143,6 +171,7 @@ class Contributor {
   std::unique_ptr<TensorCodec> codec_;
   Buffer grad_;
   Buffer out_;
+  std::vector<Arrived> arrived_;
 };
 
 }  // namespace telegrad::testing

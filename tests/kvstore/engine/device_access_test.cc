@@ -113,6 +113,7 @@ class Job {
     }
     for (size_t c = 0; c < sums_.size(); ++c) SumChunk(c, step, wishes, shown);
     for (const auto& each : contributors_) {
+      ASSERT_THAT(each->DecodeArrived(), IsOk());
       shown->outputs.push_back(each->Output());
     }
   }
@@ -325,6 +326,52 @@ TEST(OnDevice, CopiesNoCodesWhereCardsTakeThem) {
         type == std::string("topk:0.1") || type == std::string("powersgd");
     EXPECT_EQ(lane->up_bytes() > up, is_checked) << type;
   }
+}
+
+TEST(OnDevice, CopiesAnswersThatCameTogetherAsOne) {
+  for (const ReplyMode reply : {ReplyMode::kAuto, ReplyMode::kReencode}) {
+    for (const char* type : {"2bit", "int8", "topk:0.1"}) {
+      const auto lane = *DeviceLane::Make(kEmulatedDevice);
+      Case test = {.compression = Of(type, reply)};
+      test.compression.warmup_steps = 0;
+      test.compression.alternatives = {};
+      Job job(test, lane.get());
+      for (int step = 0; step < 3; ++step) {
+        const int64_t copies = lane->num_ups();
+        Shown shown;
+        ASSERT_NO_FATAL_FAILURE(job.Round(step, &shown));
+        ASSERT_EQ(shown.answers.size(), 4u);
+        EXPECT_EQ(lane->num_ups() - copies, 1) << type;
+      }
+    }
+  }
+}
+
+// As one only what is of one block and has no more between it than is allowed.
+TEST(OnDevice, CopiesNothingAlongThatIsNotOfTheBlock) {
+  const auto lane = *DeviceLane::Make(kEmulatedDevice);
+  const kernels::DeviceScope scope(lane->device());
+  const Buffer there = *lane->MakeMemory(144);
+  const Buffer here = lane->MakeHostMemory(144);
+  for (size_t i = 0; i < 144; ++i) here.data()[i] = std::byte(i);
+  const int blocks[2] = {};
+  const auto copies_of = [&](const void* second_block, size_t gap) {
+    const int64_t copies = lane->num_ups();
+    const auto part = [](const Buffer& buffer, size_t at) {
+      return Bytes(buffer.data() + at, 64, buffer.view().device);
+    };
+    lane->Up(part(there, 80), part(here, 80), second_block, gap);
+    lane->Up(part(there, 0), part(here, 0), &blocks[0], gap);
+    lane->EndUp();
+    return lane->num_ups() - copies;
+  };
+  EXPECT_EQ(copies_of(&blocks[0], 15), 2);
+  EXPECT_EQ(copies_of(&blocks[1], 16), 2);
+  EXPECT_EQ(copies_of(nullptr, 16), 2);
+  EXPECT_EQ(copies_of(&blocks[0], 16), 1);
+  Buffer back(144);
+  ASSERT_THAT(lane->CopyNow(back.view(), there.view(), {}), IsOk());
+  EXPECT_EQ(std::memcmp(back.data(), here.data(), 144), 0);
 }
 
 // The host's part of a step: nothing is to be found by looking elsewhere.
