@@ -6,7 +6,6 @@
 #include "base/stream.h"
 #include "kernels/block.h"
 #include "kernels/encode_stats.h"
-#include "kernels/select.h"
 #include "kernels/two_bit.h"
 
 // Many arrays in one launch, as the arrays of a step are too small for one
@@ -30,11 +29,12 @@ struct EncodeSpan {
   uint64_t encoded_bytes = 0;    // the result's
   float threshold = 0;           // shared_quantize: the quantum
   uint32_t first_tile = 0;       // of all tiles of the batch
-  // Of sparse encoders: ThresholdScratch or TopKScratch, and how top-k selects
-  // (`sample_rank`: SampleRank of its sample).
+  // Of sparse encoders: ThresholdScratch or TopKScratch, and of top-k what
+  // HowManyOf takes, and SampleRank of its sample.
   void* scratch = nullptr;
-  HowMany how_many = {};
-  uint64_t sample_rank = 0;
+  uint32_t k = 0;
+  uint32_t sample_rank = 0;
+  bool is_sampled = false;
 };
 
 // Every array is cut into tiles of `tile_elems` elements, the last as it is,

@@ -99,6 +99,14 @@ struct HowMany {
   size_t fewest = 1;
   size_t most = 1;
 };
+// Exactly k, or about as many, as a sample's threshold gives them.
+TELEGRAD_HOST_DEVICE inline HowMany HowManyOf(size_t k, bool is_sampled) {
+  HowMany how_many;
+  how_many.k = k;
+  how_many.fewest = is_sampled ? 1 : k;
+  how_many.most = is_sampled ? 2 * k : k;
+  return how_many;
+}
 // What LargeValuesFn lists, and the arrays that it left.
 struct Candidates {
   const uint32_t* indices = nullptr;  // ascending

@@ -77,9 +77,10 @@ absl::StatusOr<std::optional<BatchPart>> ValueCodec::LargestPartOf(
                     .span = SpanOf(item, AsFloats(item.state->residual), 0)};
   const size_t n = num_elems();
   part.span.scratch = item.state->scratch.data();
-  part.span.how_many = HowManyOf(k);
-  part.span.sample_rank =
-      kernels::SampleRank(kernels::SampleSize(n), n, k, !is_sampled_);
+  part.span.k = static_cast<uint32_t>(k);
+  part.span.is_sampled = is_sampled_;
+  part.span.sample_rank = static_cast<uint32_t>(
+      kernels::SampleRank(kernels::SampleSize(n), n, k, !is_sampled_));
   return part;
 }
 
@@ -122,16 +123,17 @@ absl::Status ValueCodec::EncodeOnGpu(ConstBytes grad,
   }
   const size_t values_at = kernels::ListAt(kernels::SparseContent::kValues, 0);
   auto* const values = reinterpret_cast<float*>(out.data + values_at);
-  table.select.take_largest(
-      HowManyOf(k), {s.indices, s.values, s.num_listed, residual, u, n},
-      {s.kept, values, s.num_kept, &result->stats}, s.work, stream);
+  table.select.take_largest(kernels::HowManyOf(k, is_sampled_),
+                            {s.indices, s.values, s.num_listed, residual, u, n},
+                            {s.kept, values, s.num_kept, &result->stats},
+                            s.work, stream);
   WriteOnGpu(s.kept, s.num_kept, 0, s.work, out, result, stream);
   return absl::OkStatus();
 }
 
 void ValueCodec::Send(size_t k, Lists& lists, float* residual, Bytes out,
                       EncodeResult* result) const {
-  const kernels::HowMany how_many = HowManyOf(k);
+  const kernels::HowMany how_many = kernels::HowManyOf(k, is_sampled_);
   if (lists.count < how_many.fewest) {
     lists.count =
         FindLargest(residual, num_elems(), k, lists.indices, lists.values);

@@ -80,10 +80,6 @@ class ValueCodec : public ListCodec {
  private:
   absl::StatusOr<kernels::TopKScratch> GpuScratchOf(CodecState& state,
                                                     Stream stream) const;
-  kernels::HowMany HowManyOf(size_t k) const {
-    return {
-        .k = k, .fewest = is_sampled_ ? 1 : k, .most = is_sampled_ ? 2 * k : k};
-  }
 
   const bool is_sampled_;
   const size_t max_sent_;

@@ -324,7 +324,7 @@ struct SelectedSpan {
     const Scratch s(lists.work, n);
     auto* const values = reinterpret_cast<float*>(
         Global(span.codes) + ListAt(SparseContent::kValues, 0));
-    return {span.how_many,
+    return {HowManyOf(span.k, span.is_sampled),
             {lists.indices, lists.values, lists.num_listed,
              Global(span.residual), nullptr, n},
             {lists.kept, values, lists.num_kept, &Global(span.result)->stats},
