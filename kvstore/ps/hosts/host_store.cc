@@ -17,9 +17,7 @@ constexpr uint64_t kEndOfChains = UINT64_MAX;  // no key
 // A single view, kept for a step that comes later.
 TensorViews One(const TensorView& view) { return TensorViews(&view, 1); }
 
-bool HasRows(const TensorSpec& tensor) {
-  return tensor.row_elems > 0 && tensor.num_elems > 0;
-}
+bool HasRows(const TensorSpec& tensor) { return tensor.row_elems > 0; }
 
 // It decodes nothing that would be worth threads.
 std::unique_ptr<DistWorker> MakeReader(StoreOptions options,
