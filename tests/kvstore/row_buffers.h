@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "base/random.h"
@@ -16,6 +17,12 @@ constexpr size_t kRowElems = 7;  // chunks of 32 begin and end within rows
 inline TensorSpec Table() {
   return {
       .name = "table", .num_elems = kRows * kRowElems, .row_elems = kRowElems};
+}
+
+inline std::vector<int64_t> AllRows() {
+  std::vector<int64_t> rows(kRows);
+  std::iota(rows.begin(), rows.end(), 0);
+  return rows;
 }
 
 // A view and what it is of.

@@ -371,6 +371,7 @@ std::string CheckSums(const StoreKind& traits, const Wrap& wrap) {
 std::vector<NamedCheck> AllChecks() {
   constexpr bool kNeedsSums = true;
   constexpr bool kNeedsCodecs = true;
+  constexpr bool kNeedsRows = true;
   return {{"Sums", CheckSums, kNeedsSums},
           {"Codecs", CheckCodecs, kNeedsSums, kNeedsCodecs},
           {"Means", CheckMeans, kNeedsSums},
@@ -385,6 +386,9 @@ std::vector<NamedCheck> AllChecks() {
           {"Optimizers", CheckOptimizers, kNeedsSums, kNeedsCodecs},
           {"CodecSwitch", CheckCodecSwitch, kNeedsSums, kNeedsCodecs},
           {"NonFinite", CheckNonFinite, kNeedsSums, kNeedsCodecs},
+          {"Rows", CheckRows, false, false, kNeedsRows},
+          {"RowMisuse", CheckRowMisuse, false, false, kNeedsRows},
+          {"DenseRows", CheckDenseRows, kNeedsSums},
           {"Misuse", CheckMisuse},
           {"Empty", CheckEmpty},
           {"Queue", CheckQueue},

@@ -167,8 +167,9 @@ struct NamedCheck {
   const char* name;
   Check check;
   bool needs_sums = false;  // asynchronous stores have none
-  bool needs_codecs =
-      false;  // or an optimizer; stores that are dense have none
+  // Or an optimizer; stores of GPUs have neither, nor views of rows.
+  bool needs_codecs = false;
+  bool needs_rows = false;
 };
 std::vector<NamedCheck> AllChecks();
 // For the planted faults.
@@ -185,5 +186,9 @@ std::string CheckEmpty(const StoreKind& traits, const Wrap& wrap);
 // optimizer_checks.cc.
 std::string CheckOptimizer(const StoreKind& traits, const Wrap& wrap);
 std::string CheckOptimizers(const StoreKind& traits, const Wrap& wrap);
+// row_checks.cc.
+std::string CheckRows(const StoreKind& kind, const Wrap& wrap);
+std::string CheckRowMisuse(const StoreKind& kind, const Wrap& wrap);
+std::string CheckDenseRows(const StoreKind& kind, const Wrap& wrap);
 
 }  // namespace telegrad::testing
