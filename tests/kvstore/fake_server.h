@@ -69,8 +69,7 @@ class FakeServer : private TransportHandler {
   void TakePushes() { may_take_pushes_ = true; }
   bool holds_push() const { return holds_push_; }
   ~FakeServer() override {
-    is_stopping_ = true;
-    transport_->Wake();
+    is_stopping_ = true;  // seen soon; the thread ends the transport
     thread_.join();
   }
 
