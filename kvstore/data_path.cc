@@ -118,8 +118,8 @@ std::vector<int> RanksThatPush(const Plan& plan, size_t num_workers) {
   return ranks;
 }
 
-std::vector<int> RanksThatRead(const Plan& plan) {
-  std::vector<int> ranks;
+std::vector<int> RanksByPlace(const Plan& plan, size_t num_workers) {
+  std::vector<int> ranks = RanksThatPush(plan, num_workers);
   for (size_t rank = 0; rank < plan.pushers.size(); ++rank) {
     if (plan.pushers[rank] != static_cast<int>(rank)) {
       ranks.push_back(static_cast<int>(rank));

@@ -131,8 +131,9 @@ struct DataPath {
 // The ranks of workers that push, in order: all `num_workers`, or where workers
 // of a host sum first one of each host, whoever asks. Servers count these.
 std::vector<int> RanksThatPush(const Plan& plan, size_t num_workers);
-// And of the others, which only read.
-std::vector<int> RanksThatRead(const Plan& plan);
+// Of all, by the places at which servers know them: behind those that push come
+// the others, which only read.
+std::vector<int> RanksByPlace(const Plan& plan, size_t num_workers);
 
 // After the join, by all members. Errors carry exit codes: 31 where there is no
 // plan that suits all, with who stands in the way.

@@ -76,14 +76,14 @@ absl::Status DistServer::Listen() {
   PathOptions options = options_.job.path();
   options.gdr = std::nullopt;  // sums are in host memory
   ASSIGN_OR_RETURN(path_, AgreeOnPath(*control_, options, deadline));
-  ranks_ = RanksThatPush(path_.plan, control_->membership().workers.size());
-  num_workers_ = static_cast<int>(ranks_.size());
-  const std::vector<int> readers = RanksThatRead(path_.plan);
-  ranks_.insert(ranks_.end(), readers.begin(), readers.end());
+  const size_t num_all = control_->membership().workers.size();
+  ranks_ = RanksByPlace(path_.plan, num_all);
+  num_workers_ = static_cast<int>(RanksThatPush(path_.plan, num_all).size());
   worker_sessions_.assign(ranks_.size(), nullptr);
-  tensors_.emplace(
-      rank_, static_cast<int>(control_->membership().servers.size()),
-      num_workers_, options_.max_model_bytes, static_cast<int>(readers.size()));
+  tensors_.emplace(rank_,
+                   static_cast<int>(control_->membership().servers.size()),
+                   num_workers_, options_.max_model_bytes,
+                   static_cast<int>(ranks_.size()) - num_workers_);
   // For Serve, unless it sums by itself.
   path_.transport.sends_wait = options_.num_threads > 0;
   ASSIGN_OR_RETURN(transport_, MakeTransport(path_.transport, this));

@@ -221,8 +221,10 @@ TEST(DataPath, TierOneIsToldByWorkers) {
 TEST(DataPath, ThoseThatPushAreCounted) {
   Plan plan;
   EXPECT_THAT(RanksThatPush(plan, 3), ElementsAre(0, 1, 2));
+  EXPECT_THAT(RanksByPlace(plan, 3), ElementsAre(0, 1, 2));
   plan.pushers = {0, 1, 0, 1, 4};
   EXPECT_THAT(RanksThatPush(plan, 5), ElementsAre(0, 1, 4));
+  EXPECT_THAT(RanksByPlace(plan, 5), ElementsAre(0, 1, 4, 2, 3));
   // These three, as a group of their own.
   EXPECT_THAT(RanksThatPush(plan, 3), ElementsAre(0, 1, 4));
 }

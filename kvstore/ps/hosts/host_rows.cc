@@ -8,8 +8,6 @@
 namespace telegrad {
 namespace {
 
-TensorViews Just(const TensorView& view) { return TensorViews(&view, 1); }
-
 size_t RowsOf(const TensorSpec& tensor) {
   return tensor.num_elems / tensor.row_elems;
 }
@@ -34,11 +32,11 @@ std::vector<HostRows::Step> HostRows::Push(const TensorView& grad,
   KVStore* const second = stores_.second;
   if (first == nullptr) {
     return {
-        [=, this] { return second->Push(keys_.own, Just(grad), priority); }};
+        [=, this] { return second->Push(keys_.own, OneView(grad), priority); }};
   }
   std::vector<Step> steps;
   steps.push_back(
-      [=, this] { return first->Push(keys_.first, Just(grad), priority); });
+      [=, this] { return first->Push(keys_.first, OneView(grad), priority); });
   steps.push_back([=, this] { return Note(grad, priority); });
   if (second != nullptr) {
     steps.push_back([=, this] {
@@ -66,7 +64,7 @@ Ticket HostRows::PushNotes(std::vector<int64_t> rows, int priority) {
   std::vector<float> ones(rows.size(), 1.0f);  // copied at once, as rows are
   TensorView view = HostTensor(ones.data(), static_cast<int64_t>(ones.size()));
   view.rows = rows;
-  return stores_.first->Push(keys_.notes, Just(view), priority);
+  return stores_.first->Push(keys_.notes, OneView(view), priority);
 }
 
 Ticket HostRows::TakeSums(int priority) {
@@ -81,12 +79,12 @@ Ticket HostRows::TakeSums(int priority) {
   sums_ = Buffer(
       4 * (is_whole_ ? tensor_.num_elems : tensor_.row_elems * rows_.size()));
   const TensorView sums = Sums();
-  return stores_.first->Pull(keys_.first, Just(sums), priority);
+  return stores_.first->Pull(keys_.first, OneView(sums), priority);
 }
 
 Ticket HostRows::PushSums(int priority) {
   const TensorView sums = Sums();
-  return stores_.second->Push(keys_.own, Just(sums), priority);
+  return stores_.second->Push(keys_.own, OneView(sums), priority);
 }
 
 TensorView HostRows::Sums() const {
@@ -98,7 +96,7 @@ TensorView HostRows::Sums() const {
 HostRows::Step HostRows::Pull(const TensorView& out, int priority) {
   KVStore* const from =
       stores_.second != nullptr ? stores_.second : stores_.reader;
-  return [=, this] { return from->Pull(keys_.own, Just(out), priority); };
+  return [=, this] { return from->Pull(keys_.own, OneView(out), priority); };
 }
 
 HostRows::Step HostRows::Follow() {

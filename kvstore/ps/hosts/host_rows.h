@@ -9,6 +9,11 @@
 
 namespace telegrad {
 
+// A single view, which a step keeps.
+inline TensorViews OneView(const TensorView& view) {
+  return TensorViews(&view, 1);
+}
+
 // A tensor with rows of which the workers of a host push some, or all: they add
 // them in the host's memory and note there which these are, so that the one
 // that pushes hands on no others. Every worker pulls for itself, from where the

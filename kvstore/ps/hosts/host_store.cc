@@ -14,9 +14,6 @@ namespace {
 
 constexpr uint64_t kEndOfChains = UINT64_MAX;  // no key
 
-// A single view, kept for a step that comes later.
-TensorViews One(const TensorView& view) { return TensorViews(&view, 1); }
-
 bool HasRows(const TensorSpec& tensor) { return tensor.row_elems > 0; }
 
 // It decodes nothing that would be worth threads.
@@ -197,21 +194,21 @@ Ticket HostStore::PushPull(Key key, TensorViews grads, TensorViews outs,
   std::vector<Step> steps;
   if (second_ == nullptr) {
     steps.push_back(
-        [=, this] { return first_->Push(to.first, One(in), priority); });
+        [=, this] { return first_->Push(to.first, OneView(in), priority); });
   } else if (first_ != nullptr) {
     steps.push_back([=, this] {
-      return first_->PushPull(to.first, One(in), One(out), priority);
+      return first_->PushPull(to.first, OneView(in), OneView(out), priority);
     });
   }
   if (second_ != nullptr) {
     const TensorView sum = first_ == nullptr ? in : out;
     steps.push_back([=, this] {
-      return second_->PushPull(key, One(sum), One(out), priority);
+      return second_->PushPull(key, OneView(sum), OneView(out), priority);
     });
   }
   if (first_ != nullptr) {
     steps.push_back([=, this] {
-      return first_->Broadcast(to.first, 0, One(out), priority);
+      return first_->Broadcast(to.first, 0, OneView(out), priority);
     });
   }
   return Start(key, std::move(steps));
@@ -235,8 +232,8 @@ Ticket HostStore::Pull(Key key, TensorViews outs, int priority) {
   }
   return Start(key, {[=, this] {
                  return first_ == nullptr
-                            ? second_->Pull(key, One(out), priority)
-                            : first_->Pull(from.first, One(out), priority);
+                            ? second_->Pull(key, OneView(out), priority)
+                            : first_->Pull(from.first, OneView(out), priority);
                }});
 }
 
@@ -254,17 +251,17 @@ Ticket HostStore::Broadcast(Key key, int root, TensorViews values,
   std::vector<Step> steps;
   if (first_ != nullptr && place > 0 && host == workers_->HostOf(job_.rank())) {
     steps.push_back([=, this] {
-      return first_->Broadcast(to.first, place, One(value), priority);
+      return first_->Broadcast(to.first, place, OneView(value), priority);
     });
   }
   if (second_ != nullptr) {
     steps.push_back([=, this] {
-      return second_->Broadcast(key, host, One(value), priority);
+      return second_->Broadcast(key, host, OneView(value), priority);
     });
   }
   if (first_ != nullptr) {
     steps.push_back([=, this] {
-      return first_->Broadcast(to.first, 0, One(value), priority);
+      return first_->Broadcast(to.first, 0, OneView(value), priority);
     });
   }
   if (to.rows != nullptr) steps.push_back(to.rows->Follow());

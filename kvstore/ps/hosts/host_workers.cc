@@ -170,12 +170,9 @@ absl::Status HostWorkers::JoinHost(int num_threads) {
 void HostWorkers::MakePushers() {
   const Plan& plan = job_.data_path().plan;
   const std::vector<Member>& all = job_.membership().workers;
-  std::vector<int> ranks = RanksThatPush(plan, all.size());
   const bool pushes = ranks_.front() == job_.rank();
-  if (!pushes) {
-    const std::vector<int> readers = RanksThatRead(plan);
-    ranks.insert(ranks.end(), readers.begin(), readers.end());
-  }
+  const std::vector<int> ranks =
+      pushes ? RanksThatPush(plan, all.size()) : RanksByPlace(plan, all.size());
   Membership membership = job_.membership();
   membership.self.rank =
       static_cast<int>(std::ranges::find(ranks, job_.rank()) - ranks.begin());
