@@ -251,13 +251,17 @@ void MomentumLargeValues(const float* grad, MomentumCorrection correction,
 
 // Passes over arrays of a batch.
 template <class Grad>
-Pass<Grad> __device__ PassOf(const EncodeSpan& span) {
+Pass<Grad> __device__ PassOf(const EncodeSpan& span, uint32_t* survivors,
+                             uint64_t* count, uint64_t* tiles) {
   Pass<Grad> p = {};
   p.grad = Global(static_cast<const typename Grad::Element*>(span.grad));
   p.residual = Global(span.residual);
   p.n = span.num_elems;
   p.stats = &Global(span.result)->stats;
   p.scale = 1;
+  p.indices = survivors;
+  p.num_survivors = reinterpret_cast<Word*>(count);
+  p.scratch = reinterpret_cast<TileScratch*>(tiles);
   return p;
 }
 
@@ -265,11 +269,8 @@ template <class Grad>
 struct ThresholdSpan {
   static __device__ Pass<Grad> Of(const EncodeSpan& span) {
     const ThresholdScratch s(Global(span.scratch), span.num_elems);
-    Pass<Grad> p = PassOf<Grad>(span);
+    Pass<Grad> p = PassOf<Grad>(span, s.survivors, s.count, s.tiles);
     p.threshold = span.threshold;
-    p.indices = s.survivors;
-    p.num_survivors = reinterpret_cast<Word*>(s.count);
-    p.scratch = reinterpret_cast<TileScratch*>(s.tiles);
     return p;
   }
 };
@@ -277,12 +278,10 @@ struct ThresholdSpan {
 struct LargeSpan {
   static __device__ Pass<OfFloat32> Of(const EncodeSpan& span) {
     const TopKScratch s(Global(span.scratch), span.num_elems);
-    Pass<OfFloat32> p = PassOf<OfFloat32>(span);
+    Pass<OfFloat32> p =
+        PassOf<OfFloat32>(span, s.indices, s.num_listed, s.tiles);
     p.threshold_at = s.threshold;
-    p.indices = s.indices;
     p.values = s.values;
-    p.num_survivors = reinterpret_cast<Word*>(s.num_listed);
-    p.scratch = reinterpret_cast<TileScratch*>(s.tiles);
     return p;
   }
 };
