@@ -56,6 +56,7 @@ TEST(HostRowsFail, AreNotPushedByWhoReads) {
         return store.PushPull(0, memory.view(), memory.view(), 0).Wait(Soon());
       };
       ASSERT_THAT(round(), IsOk());
+      ASSERT_THAT(store.group().Gather("round", "").status(), IsOk());
       if (store.group().rank() == 0) {
         const DataPath& path = store.group().data_path();
         testing::RawConnection raw(path.transport, path.server_addresses[0]);
