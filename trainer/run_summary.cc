@@ -116,7 +116,7 @@ absl::Status FillTensors(const RunContext& context, RunSummary& summary) {
 
 // One file of each worker, and worker 0's step for the report.
 absl::Status FillTimeline(RunContext& context, RunSummary& summary) {
-  context.timeline.BeforeStep();  // ends the last one
+  context.timeline.Finish();
   summary.timeline = context.timeline.Summary(context.tensors);
   const std::string prefix = TracePrefix(context.options.laboratory.timeline,
                                          context.setting.name, context.seed);

@@ -33,12 +33,21 @@ std::string TracePrefix(const std::string& folder, const std::string& setting,
 }
 
 void StepTimeline::BeforeStep() {
-  const int64_t step = num_steps_++;
-  if (step < kFirstNotedStep || step > kFirstNotedStep + kNumNotedSteps) return;
-  starts_.push_back(Clock::now());
-  timeline_.Switch(step < kFirstNotedStep + kNumNotedSteps);
-  if (step == kFirstNotedStep + kNumNotedSteps)
-    spans_ = timeline_.Take(&num_left_out_);
+  const int64_t noted = num_steps_++ - kFirstNotedStep;
+  if (noted < 0 || noted > kNumNotedSteps + 1) return;
+  if (noted <= kNumNotedSteps) starts_.push_back(Clock::now());
+  // Tensors of the last one are under way when the next one begins.
+  timeline_.Switch(noted <= kNumNotedSteps);
+}
+
+void StepTimeline::Finish() {
+  BeforeStep();
+  timeline_.Switch(false);
+  spans_ = timeline_.Take(&num_left_out_);
+  if (starts_.size() <= kNumNotedSteps) return;
+  std::erase_if(spans_, [&](const Timeline::Span& span) {
+    return span.begin >= starts_.back();
+  });
 }
 
 std::vector<StageSpan> StepTimeline::Summary(

@@ -21,8 +21,10 @@ class StepTimeline {
 
   explicit StepTimeline(Timeline& timeline) : timeline_(timeline) {}
 
-  // Before each step and after the last one.
   void BeforeStep();
+  // After the last step, when all its tensors have come; Summary() and Write()
+  // follow.
+  void Finish();
   // What ends now, of tensor `key` or of none.
   void Note(const char* what, TimePoint begin, Key key = Timeline::kNoKey) {
     NoteSpan(&timeline_, key, Timeline::kWhole, what, begin);
