@@ -65,9 +65,8 @@ std::vector<std::string> LocalCluster::WordsOf(NodeId id, int report_fd) const {
   signal(SIGINT, SIG_IGN);   // the launcher decides
   signal(SIGUSR1, SIG_IGN);  // until it is held
   fcntl(report_fd, F_SETFD, 0);
-  // One BLAS thread per worker: workers share the cores.
+  // One thread per worker: workers share the cores.
   setenv("OMP_NUM_THREADS", "1", 0);
-  setenv("OPENBLAS_NUM_THREADS", "1", 0);
   std::string title = absl::StrCat("telegrad-train: ", RoleName(id.role));
   if (id.role != Role::kScheduler) absl::StrAppend(&title, " ", id.rank);
   std::vector<std::string> words = {title};
