@@ -77,12 +77,13 @@ function(telegrad_library)
   endif()
 endfunction()
 
-# telegrad_test(NAME base/crc32c SOURCES crc32c_test.cc DEPS telegrad::base [KEPT] [LABELS x] [TIMEOUT s])
+# telegrad_test(NAME base/crc32c SOURCES crc32c_test.cc DEPS telegrad::base [KEPT] [COMPUTES] [LABELS x] [TIMEOUT s])
 # makes one test program; each of its tests is one of CTest's, or with TELEGRAD_TEST_PROGRAMS all of them
 # together, in five times the TIMEOUT. Tests with the label `system` start processes of their own and run alone.
 # KEPT: in spite of TELEGRAD_TESTS_LEFT_OUT, since builds with a sanitizer do not have it.
+# COMPUTES: optimised as kernels are, since its own loops take most of its time.
 function(telegrad_test)
-  cmake_parse_arguments(ARG "KEPT" "NAME;TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "KEPT;COMPUTES" "NAME;TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT TELEGRAD_BUILD_TESTS)
     return()
   endif()
@@ -91,7 +92,9 @@ function(telegrad_test)
   target_link_libraries(${target} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main telegrad_flags)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${TELEGRAD_TEST_OPTIMIZATION}>)
-  if(TELEGRAD_TEST_PCH)
+  if(ARG_COMPUTES AND TELEGRAD_KERNEL_OPTIMIZATION)  # other flags than those of the precompiled header
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${TELEGRAD_KERNEL_OPTIMIZATION}>)
+  elseif(TELEGRAD_TEST_PCH)
     target_precompile_headers(${target} REUSE_FROM telegrad_test_headers)
   endif()
   if(TELEGRAD_TESTS_LEFT_OUT AND ARG_NAME MATCHES "${TELEGRAD_TESTS_LEFT_OUT}" AND NOT ARG_KEPT)

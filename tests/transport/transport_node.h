@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -15,11 +16,15 @@
 
 namespace telegrad::testing {
 
-// Bytes that tell places and seeds apart.
+// Bytes that tell places and seeds apart; they repeat after 2^19.
 inline std::string Pattern(size_t num_bytes, uint32_t seed = 0) {
-  std::string text(num_bytes, '\0');
-  for (size_t i = 0; i < num_bytes; ++i) {
+  constexpr size_t kPeriod = size_t{1} << 19;
+  std::string text(std::min(num_bytes, kPeriod), '\0');
+  for (size_t i = 0; i < text.size(); ++i) {
     text[i] = static_cast<char>((i * 2654435761u + seed * 40503u) >> 11);
+  }
+  while (text.size() < num_bytes) {
+    text.append(text, 0, num_bytes - text.size());
   }
   return text;
 }
