@@ -21,8 +21,8 @@ SKIPPED = 77
 NARROW = {
     "AddFittedKernel", "BeginManyKernel", "ClipKernel", "ColumnKernel",
     "CountCodesKernel", "CountFittedKernel", "CountGapsKernel",
-    "CountPackKernel", "DotKernel", "FinishScale", "LargestKernel",
-    "LearnKernel", "PowerKernel", "PowerManyKernel", "PutDrawnKernel",
+    "CountPackKernel", "DotKernel", "FinishScale", "GatherManyKernel",
+    "LargestKernel", "LearnKernel", "PowerKernel", "PowerManyKernel", "PutDrawnKernel",
     "PutKernel", "RandomBasisKernel", "ReadListKernel", "SampleKernel",
     "SampleThresholdKernel", "PutTopKernel", "SubtractTopKernel",
     "TopBoundsKernel", "TopCodesKernel", "TopLevelsKernel", "SumDrawnKernel",
