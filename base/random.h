@@ -39,7 +39,7 @@ class Random {
       : seed_(seed), stream_(stream) {}
 
   uint32_t NextU32() {
-    if (used_ == 4) {
+    if (used_ >= 4) {
       const auto block = Philox(seed_, counter_++, stream_);
       std::copy(block.begin(), block.end(), block_);
       used_ = 0;
