@@ -16,9 +16,10 @@ import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-MAX_MB = 15  # without CUDA
+MAX_MB = {"without CUDA": 15, "with CUDA": 40}
 NEWEST_GLIBC = (2, 34)  # RHEL 9, Ubuntu 22.04, Debian 12
 WANTED = ("3.9", "3.10", "3.11", "3.12", "3.13", "3.13t", "3.14", "3.14t")
 ASK = "import sys, sysconfig; print('%d.%d' % sys.version_info[:2] + (" \
@@ -74,9 +75,14 @@ def check_tag_and_size(wheel):
     tag = re.search(r"-py3-none-manylinux_(\d+)_(\d+)_\w+\.whl$", wheel)
     assert tag, f"{wheel} is for one Python or one machine"
     assert tuple(map(int, tag.groups())) <= NEWEST_GLIBC, wheel
+    with zipfile.ZipFile(wheel) as files:
+        libraries = [files.read(name) for name in files.namelist()
+                     if name.endswith("libtelegrad.so")]
+    has_kernels = any(b".nv_fatbin" in each for each in libraries)  # a section's name
+    kind = "with CUDA" if has_kernels else "without CUDA"
     size = os.path.getsize(wheel) / 1e6
-    assert size <= MAX_MB, f"{size:.1f} MB, at most {MAX_MB}"
-    print(f"{os.path.basename(wheel)}: {size:.1f} MB")
+    assert size <= MAX_MB[kind], f"{size:.1f} MB, at most {MAX_MB[kind]} {kind}"
+    print(f"{os.path.basename(wheel)}: {size:.1f} MB, {kind}")
 
 
 def check_needs(wheel, auditwheel):
