@@ -22,11 +22,12 @@ NARROW = {
     "AddFittedKernel", "BeginManyKernel", "ClipKernel", "ColumnKernel",
     "CountCodesKernel", "CountFittedKernel", "CountGapsKernel",
     "CountPackKernel", "DotKernel", "FinishScale", "GatherManyKernel",
-    "LargestKernel", "LearnKernel", "PowerKernel", "PowerManyKernel", "PutDrawnKernel",
-    "PutKernel", "RandomBasisKernel", "ReadListKernel", "SampleKernel",
-    "SampleThresholdKernel", "PutTopKernel", "SubtractTopKernel",
-    "TopBoundsKernel", "TopCodesKernel", "TopLevelsKernel", "SumDrawnKernel",
-    "SumPackKernel", "TakeDrawnKernel", "TakeKernel", "WriteListKernel",
+    "LargestKernel", "LearnKernel", "PowerKernel", "PowerManyKernel",
+    "PutDrawnKernel", "PutKernel", "RandomBasisKernel", "ReadListKernel",
+    "SampleKernel", "SampleThresholdKernel", "PutTopKernel",
+    "SubtractTopKernel", "TopBoundsKernel", "TopCodesKernel",
+    "TopLevelsKernel", "SumDrawnKernel", "SumPackKernel", "TakeDrawnKernel",
+    "TakeKernel", "WriteListKernel",
 }
 # Of families, in which packed sums are decoded by words.
 NARROW_IN = {("radix.cu.o", "PackedDecodeKernel")}
