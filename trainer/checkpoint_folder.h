@@ -30,8 +30,10 @@ class CheckpointFolder {
  public:
   explicit CheckpointFolder(std::string path) : path_(std::move(path)) {}
 
-  // Of one worker at least, before the parts: an empty folder to write them to.
+  // Of one worker alone, before the parts: an empty folder to write them to.
   absl::StatusOr<std::string> Begin(int64_t step) const;
+  // Removes all that was begun and is not whole, as Begin does.
+  void Discard() const;
   static std::string PartPath(const std::string& folder, int rank);
   // All parts are on the disk: from now on the checkpoint is whole, whatever
   // happens. Then lets go of all but the `keep` newest.
@@ -48,6 +50,8 @@ class CheckpointFolder {
   const std::string& path() const { return path_; }
 
  private:
+  // Of folders of steps whose names end with that, newest first.
+  std::vector<int64_t> StepsWith(const std::string& end) const;
   const std::string path_;
 };
 

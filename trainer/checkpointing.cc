@@ -374,6 +374,7 @@ absl::Status Checkpointing::Save(const Cursor& cursor) {
     return absl::OkStatus();
   }
   if (!absl::IsAborted(status)) return status;  // not the disk
+  if (context_.store.group().rank() == 0) folder_.Discard();
   if (++num_failed_ < kMostFailures) {
     context_.observer.OnNotice(absl::StrCat(
         "no checkpoint of step ", cursor.step, ": ", status.message()));

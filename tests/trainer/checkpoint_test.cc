@@ -129,7 +129,7 @@ TEST_F(Checkpoints, DamagedPartsEndInAnError) {
   for (int i = 0; i < 200; ++i) {
     std::string bytes;
     for (uint64_t n = random.NextBelow(64); n > 0; --n) {
-      bytes.push_back(static_cast<char>(random.NextBelow(4)));
+      bytes.push_back(static_cast<char>('a' + random.NextBelow(4)));
     }
     std::filesystem::remove(file);
     Write(file, {{"a", bytes}});
@@ -174,6 +174,46 @@ TEST_F(Checkpoints, OneThatIsNotWholeIsNone) {
   EXPECT_EQ(folder.Steps(), (std::vector<int64_t>{20, 10}));
 }
 
+// Else a disk that was full once stays so.
+TEST_F(Checkpoints, WhatWasBegunOfOtherStepsGoes) {
+  Save(10, "ten");
+  const CheckpointFolder folder(path_);
+  const auto killed = folder.Begin(20);
+  ASSERT_THAT(killed, IsOk());
+  Spill(CheckpointFolder::PartPath(*killed, 0), "half");
+  const auto failed = folder.Begin(30);
+  ASSERT_THAT(failed, IsOk());
+  EXPECT_FALSE(std::filesystem::exists(*killed));
+  Spill(CheckpointFolder::PartPath(*failed, 0), "half");
+  folder.Discard();
+  EXPECT_FALSE(std::filesystem::exists(*failed));
+  EXPECT_EQ(folder.Steps(), std::vector<int64_t>{10});
+  EXPECT_THAT(folder.CheckPart(10, folder.ReadManifest(10)->parts[0]), IsOk());
+}
+
+// They go to a terminal.
+TEST_F(Checkpoints, TextsOfFilesAreEscaped) {
+  Save(10, "ten");
+  const CheckpointFolder folder(path_);
+  const auto begun = folder.Begin(20);
+  ASSERT_THAT(begun, IsOk());
+  const std::string part = CheckpointFolder::PartPath(*begun, 0);
+  Manifest manifest{.step = 20, .facts = {{"net\x1b[2J", "\x1b]0;a\x07"}}};
+  manifest.parts.push_back({"worker-0.part", Write(part, {{"x", "y"}})});
+  ASSERT_THAT(folder.Commit(*begun, manifest, 2), IsOk());
+  auto text = DescribeCheckpoints(path_);
+  ASSERT_THAT(text, IsOk());
+  EXPECT_NE(text->find("\\033]0;a\\007"), std::string::npos) << *text;
+  EXPECT_EQ(text->find('\x1b'), std::string::npos) << *text;
+  manifest.parts[0].sha256 = "\x1b[2J";
+  Spill(path_ + "/step-000000000020/MANIFEST", ManifestText(manifest));
+  EXPECT_EQ(folder.CheckPart(20, manifest.parts[0]).message().find('\x1b'),
+            std::string::npos);
+  Write(path_ + "/part", {{"\x1b[2J", ""}});
+  EXPECT_THAT((*PartReader::Open(path_ + "/part"))->Next(),
+              StatusIs(StatusCode::kDataLoss, "control characters"));
+}
+
 TEST_F(Checkpoints, DamageIsFoundAndNamed) {
   Save(10, "ten");
   const CheckpointFolder folder(path_);
@@ -210,7 +250,8 @@ TEST(Manifests, AreCheckedFieldByField) {
   }
   for (const char* parts :
        {"[]", "7", "[7]", R"([{"file":"../a","sha256":""}])",
-        R"([{"file":".a","sha256":""}])", R"([{"file":"a"}])"}) {
+        R"([{"file":".a","sha256":""}])", R"([{"file":"a"}])",
+        R"([{"file":"a\u001b","sha256":""}])"}) {
     EXPECT_FALSE(with(absl::StrCat(head, "\"parts\":", parts, "}")).ok())
         << parts;
   }

@@ -13,6 +13,9 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -73,7 +76,9 @@ absl::StatusOr<std::string> HashOfFile(const std::string& path) {
 
 bool IsPlainName(const std::string& name) {
   return !name.empty() && name.size() < 256 && name[0] != '.' &&
-         name.find('/') == std::string::npos;
+         absl::c_none_of(name, [](unsigned char c) {
+           return c == '/' || absl::ascii_iscntrl(c);
+         });
 }
 
 }  // namespace
@@ -144,12 +149,20 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
 absl::StatusOr<std::string> CheckpointFolder::Begin(int64_t step) const {
   const std::string folder =
       absl::StrCat(path_, "/", NameOf(step), kUnfinished);
+  Discard();  // of a run that was killed in the midst
   std::error_code error;
-  fs::remove_all(folder, error);  // of a run that was killed in the midst
+  fs::remove_all(folder, error);
   if (!error) fs::create_directories(folder, error);
   if (!error) return folder;
   return absl::UnavailableError(
       absl::StrCat("create ", folder, ": ", error.message()));
+}
+
+void CheckpointFolder::Discard() const {
+  std::error_code error;
+  for (const int64_t step : StepsWith(kUnfinished)) {
+    fs::remove_all(absl::StrCat(path_, "/", NameOf(step), kUnfinished), error);
+  }
 }
 
 std::string CheckpointFolder::PartPath(const std::string& folder, int rank) {
@@ -184,16 +197,19 @@ absl::Status CheckpointFolder::Commit(const std::string& folder,
   return absl::OkStatus();
 }
 
-std::vector<int64_t> CheckpointFolder::Steps() const {
+std::vector<int64_t> CheckpointFolder::Steps() const { return StepsWith(""); }
+
+std::vector<int64_t> CheckpointFolder::StepsWith(const std::string& end) const {
   std::vector<int64_t> steps;
   std::error_code error;
-  for (fs::directory_iterator it(path_, error), end; !error && it != end;
+  for (fs::directory_iterator it(path_, error), last; !error && it != last;
        it.increment(error)) {
     const std::string name = it->path().filename().string();
     absl::string_view digits = name;
     int64_t step = 0;
     if (absl::ConsumePrefix(&digits, kPrefix) &&
-        absl::SimpleAtoi(digits, &step) && name == NameOf(step)) {
+        absl::ConsumeSuffix(&digits, end) && absl::SimpleAtoi(digits, &step) &&
+        name == NameOf(step) + end) {
       steps.push_back(step);
     }
   }
@@ -222,7 +238,8 @@ absl::Status CheckpointFolder::CheckPart(int64_t step,
   ASSIGN_OR_RETURN(const std::string hash, HashOfFile(path));
   if (hash == part.sha256) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(path, ": its SHA-256 is ", hash,
-                                          ", the manifest has ", part.sha256));
+                                          ", the manifest has ",
+                                          absl::Utf8SafeCEscape(part.sha256)));
 }
 
 absl::StatusOr<std::string> DescribeCheckpoints(const std::string& path) {
@@ -242,7 +259,8 @@ absl::StatusOr<std::string> DescribeCheckpoints(const std::string& path) {
                     status.ok() ? "whole" : status.message(), "\n");
     if (!status.ok()) continue;
     for (const auto& [name, value] : manifest->facts) {
-      absl::StrAppendFormat(&text, "  %-14s %s\n", name, value);
+      absl::StrAppendFormat(&text, "  %-17s %s\n", absl::Utf8SafeCEscape(name),
+                            absl::Utf8SafeCEscape(value));
     }
     for (const Manifest::Part& part : manifest->parts) {
       ASSIGN_OR_RETURN(const std::unique_ptr<PartReader> reader,

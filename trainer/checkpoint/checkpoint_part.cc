@@ -8,6 +8,8 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/crc32c.h"
 #include "base/status_macros.h"
@@ -202,6 +204,9 @@ absl::StatusOr<PartReader::Field> PartReader::Next() {
   }
   field.name.resize(name_size);
   RETURN_IF_ERROR(Read(field.name.data(), name_size));
+  if (absl::c_any_of(field.name, absl::ascii_iscntrl)) {
+    return Wrong("a name with control characters");  // it would be printed
+  }
   RETURN_IF_ERROR(Read(head, 8));
   field.size = NumberOf<uint64_t>(head);
   return field;
