@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -30,79 +31,6 @@ constexpr int kMostFailures = 3;    // in a row
 constexpr char kEnd[] = "no more";  // in place of a manifest
 constexpr uint64_t kMostCursorBytes = uint64_t{64} << 20;
 
-// JSON has null for what is not finite.
-double NumberOr(const Json& json, const char* name, double other) {
-  const Json value = json.value(name, Json());
-  return value.is_number() ? value.get<double>() : other;
-}
-int64_t CountOr(const Json& json, const char* name, int64_t other) {
-  const Json value = json.value(name, Json());
-  return value.is_number_integer() ? value.get<int64_t>() : other;
-}
-
-std::string CursorText(const Cursor& cursor) {
-  Json points = Json::array();
-  for (const MetricPoint& point : cursor.points) {
-    points.push_back({{"epoch", point.epoch},
-                      {"step", point.step},
-                      {"seconds", point.seconds},
-                      {"train_loss", point.train_loss},
-                      {"train_accuracy", point.train_accuracy},
-                      {"test_loss", point.test_loss},
-                      {"test_accuracy", point.test_accuracy},
-                      {"wire_bytes", point.wire_bytes}});
-  }
-  return Json{{"step", cursor.step},
-              {"epoch", cursor.epoch},
-              {"batch", cursor.batch},
-              {"seconds", cursor.seconds},
-              {"num_skipped", cursor.num_skipped},
-              {"loss_scale", cursor.loss_scale.value},
-              {"num_good", cursor.loss_scale.num_good},
-              {"auto", cursor.auto_choice},
-              {"loss_sum", cursor.since_point.loss_sum},
-              {"num_correct", cursor.since_point.num_correct},
-              {"num_samples", cursor.since_point.num_samples},
-              {"points", points}}
-      .dump();
-}
-
-absl::StatusOr<Cursor> ParseCursor(const std::string& text) {
-  const Json json = Json::parse(text, nullptr, false);
-  if (!json.is_object()) return absl::DataLossError("the cursor is no object");
-  Cursor cursor{.step = CountOr(json, "step", -1),
-                .epoch = static_cast<int>(CountOr(json, "epoch", -1)),
-                .batch = CountOr(json, "batch", -1),
-                .seconds = NumberOr(json, "seconds", 0),
-                .num_skipped = CountOr(json, "num_skipped", 0)};
-  if (cursor.step < 0 || cursor.epoch < 0 || cursor.batch < 0) {
-    return absl::DataLossError("the cursor lacks step, epoch or batch");
-  }
-  cursor.loss_scale.value = static_cast<float>(NumberOr(json, "loss_scale", 1));
-  cursor.loss_scale.num_good = CountOr(json, "num_good", 0);
-  cursor.since_point = {.loss_sum = NumberOr(json, "loss_sum", std::nan("")),
-                        .num_correct = CountOr(json, "num_correct", 0),
-                        .num_samples = CountOr(json, "num_samples", 0)};
-  if (const auto choice = json.find("auto");
-      choice != json.end() && choice->is_string()) {
-    cursor.auto_choice = choice->get<std::string>();
-  }
-  const Json points = json.value("points", Json::array());
-  for (const Json& point : points) {
-    if (!point.is_object()) return absl::DataLossError("a point is no object");
-    cursor.points.push_back(
-        {.epoch = static_cast<int>(CountOr(point, "epoch", 0)),
-         .step = CountOr(point, "step", 0),
-         .seconds = NumberOr(point, "seconds", 0),
-         .train_loss = NumberOr(point, "train_loss", std::nan("")),
-         .train_accuracy = NumberOr(point, "train_accuracy", 0),
-         .test_loss = NumberOr(point, "test_loss", std::nan("")),
-         .test_accuracy = NumberOr(point, "test_accuracy", -1),
-         .wire_bytes = CountOr(point, "wire_bytes", 0)});
-  }
-  return cursor;
-}
-
 // "100": steps; "2epochs": epochs.
 struct Interval {
   int64_t steps = 0;
@@ -122,10 +50,10 @@ absl::StatusOr<Interval> ParseInterval(absl::string_view text) {
   return is_epochs ? Interval{.epochs = value} : Interval{.steps = value};
 }
 
-// Of a checkpoint from before there was such a fact.
-std::string FactBefore(absl::string_view name) {
+// Of a checkpoint from before there was such a fact; null: it may be any.
+const char* FactBefore(absl::string_view name) {
   if (name == "dtype") return "float32";
-  return name == "local-fragments" ? "1" : "";
+  return name == "local-fragments" ? "1" : nullptr;
 }
 
 absl::Status Mismatch(absl::string_view what) {
@@ -136,6 +64,7 @@ absl::Status Mismatch(absl::string_view what) {
 Facts FactsOfFlags(const TrainOptions& options, const Setting& setting,
                    uint64_t seed) {
   const CompressionConfig& gc = setting.compression;
+  const LaboratoryOptions& lab = options.laboratory;
   return {{"network", options.network},
           {"dtype", options.dtype},
           {"loss-scale", HasLossScale(options) ? options.loss_scale : ""},
@@ -155,6 +84,24 @@ Facts FactsOfFlags(const TrainOptions& options, const Setting& setting,
           {"local-fragments", absl::StrCat(options.local_fragments)},
           {"seed", absl::StrCat(seed)},
           {"batch-size", absl::StrCat(options.batch_size)},
+          {"grad-accumulation", absl::StrCat(options.grad_accumulation)},
+          {"num-batches", absl::StrCat(options.num_batches)},
+          {"num-examples", absl::StrCat(options.num_examples)},
+          {"work-load-list", absl::StrJoin(options.work_load, ",")},
+          {"image-shape", options.image_shape},
+          {"random-crop", absl::StrCat(options.pad_size)},
+          {"random-mirror", absl::StrCat(options.random_mirror)},
+          {"label-smoothing", absl::StrCat(options.label_smoothing)},
+          {"clip-norm", absl::StrCat(options.clip_norm)},
+          {"mom", absl::StrCat(options.mom)},
+          {"outer-mom", absl::StrCat(options.outer_mom)},
+          {"beta1", absl::StrCat(options.adam.beta1)},
+          {"beta2", absl::StrCat(options.adam.beta2)},
+          {"epsilon", absl::StrCat(options.adam.epsilon)},
+          {"wd", absl::StrCat(options.wd)},
+          {"wd-1d", absl::StrCat(options.wd_1d)},
+          {"emulated-workers", absl::StrCat(lab.emulate_workers)},
+          {"emulated-servers", absl::StrCat(lab.emulated_servers)},
           {"tier1", options.tier_one},
           {"chunk-elems", absl::StrCat(options.chunk_elems)}};
 }
@@ -163,23 +110,24 @@ bool IsNumberOfMembers(absl::string_view fact) {
   return fact == "workers" || fact == "servers";
 }
 
-// Whether all are the same, but for numbers of members where `reshards`:
-// `differs` says whether these are.
+// Whether all are the same, but where `reshards` for numbers of members, so
+// that an epoch has others of batches: `differs` says whether these are.
 absl::Status CheckFacts(const Facts& saved, const Facts& now, bool reshards,
                         bool* differs) {
   for (const auto& [name, value] : now) {
     const auto found = std::find_if(
         saved.begin(), saved.end(),
         [&name = name](const auto& each) { return each.first == name; });
-    const std::string before =
-        found != saved.end() ? found->second : FactBefore(name);
-    if (before == value) continue;
+    const char* const other = FactBefore(name);
+    if (found == saved.end() && other == nullptr) continue;
+    const std::string before = found != saved.end() ? found->second : other;
+    if (before == value || (reshards && name == "num-batches")) continue;
     const bool is_number = IsNumberOfMembers(name);
     *differs |= is_number;
     if (is_number && reshards) continue;
     return Mismatch(absl::StrCat(
-        "--resume: the checkpoint has ", name, " '", before, "', this run '",
-        value, "'",
+        "--resume: the checkpoint has ", name, " '",
+        absl::Utf8SafeCEscape(before), "', this run '", value, "'",
         is_number ? "; --reshard-residuals sum or drop goes on with others"
                   : ""));
   }
@@ -193,6 +141,9 @@ absl::Status CheckReshardFlag(const TrainOptions& options) {
   };
   if (options.reshard_residuals.empty()) return absl::OkStatus();
   if (!options.resume) return refuse("it is for --resume");
+  if (options.laboratory.emulate_workers > 0) {
+    return refuse("workers of one process (--emulate-workers) stay as many");
+  }
   if (!options.has_auto_chunk) return absl::OkStatus();
   return refuse(
       "with --chunk-elems auto chunks are the plan's, and those of the saved "
@@ -252,14 +203,29 @@ absl::Status CheckCheckpointFolder(const TrainOptions& options) {
     if (manifest.ok()) {
       return CheckFacts(
           manifest->facts,
-          FactsOfFlags(options, options.settings[0], options.seeds[0]), false,
-          &differs);
+          FactsOfFlags(options, options.settings[0], options.seeds[0]),
+          !options.reshard_residuals.empty(), &differs);
     }
     last = absl::NotFoundError(absl::StrCat("--resume: no whole checkpoint: ",
                                             manifest.status().message()));
   }
   return options.resume ? WithExitCode(ExitCode::kNoCheckpoint, last)
                         : absl::OkStatus();
+}
+
+absl::Status CheckPlace(const Cursor& cursor, const TrainOptions& options,
+                        int64_t num_batches) {
+  const int num_epochs = options.num_epochs;
+  if (cursor.epoch > num_epochs ||
+      (cursor.epoch == num_epochs && cursor.batch > 0)) {
+    return Mismatch(absl::StrCat(
+        "--resume: the checkpoint has ", cursor.epoch, " whole epochs and ",
+        cursor.batch, " batches, this run --num-epochs ", num_epochs));
+  }
+  if (cursor.batch <= num_batches) return absl::OkStatus();
+  return Mismatch(absl::StrCat("--resume: the checkpoint is behind batch ",
+                               cursor.batch, " of an epoch, this run has ",
+                               num_batches, " in one"));
 }
 
 bool Checkpointing::IsDueAfterStep(int64_t step) const {
@@ -468,6 +434,7 @@ absl::StatusOr<Cursor> Checkpointing::ReadPart(const Manifest& manifest) {
   // As many samples of the epoch are behind; what a part's worker has counted
   // since the last point is one worker's.
   open.cursor.batch = resharding_->BatchAfter(open.cursor.batch);
+  resharding_->Divide(open.cursor);
   if (context_.store.group().rank() != own_part()) open.cursor.since_point = {};
   return open.cursor;
 }
@@ -504,10 +471,16 @@ absl::StatusOr<std::string> Checkpointing::ReadState(const Manifest& manifest) {
 absl::Status Checkpointing::ResumeStore() {
   if (!resumed_.has_value()) return absl::OkStatus();
   const absl::StatusOr<std::string> optimizer = ReadState(*resumed_);
-  RETURN_IF_ERROR(Share("resume state", optimizer.ok()
-                                            ? absl::StatusOr<std::string>("")
-                                            : optimizer.status())
-                      .status());
+  const absl::Status status =
+      Share("resume state", optimizer.ok() ? absl::StatusOr<std::string>("")
+                                           : optimizer.status())
+          .status();
+  // The part is whole, or it had been passed over.
+  if (absl::IsAborted(status)) {
+    return Mismatch(absl::StrCat(
+        "--resume: the checkpoint does not fit this run: ", status.message()));
+  }
+  RETURN_IF_ERROR(status);
   resumed_.reset();
   resharding_.reset();
   return IsOnServer() ? context_.store.states()->Load(*optimizer)
@@ -543,8 +516,11 @@ absl::StatusOr<std::optional<Cursor>> Checkpointing::Resume() {
                 cursor.ok() ? absl::StatusOr<std::string>("") : cursor.status())
               .status();
       if (status.ok()) {
-        context_.observer.OnNotice(
-            absl::StrCat("resumed from step ", cursor->step));
+        context_.observer.OnNotice(absl::StrCat(
+            "resumed from step ", cursor->step,
+            cursor->has_traffic ? ""
+                                : ", of a version that kept no bytes: they and "
+                                  "waiting count from here on"));
         resumed_ = manifest;
         return std::optional<Cursor>(*cursor);
       }

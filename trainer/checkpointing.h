@@ -9,28 +9,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "trainer/checkpoint_folder.h"
+#include "trainer/cursor.h"
 #include "trainer/gradient_exchange.h"
-#include "trainer/loss_scale.h"
-#include "trainer/network.h"
 #include "trainer/resharding.h"
 #include "trainer/worker_part.h"
 #include "trainer/worker_run.h"
 
 namespace telegrad {
-
-// Where a run stands between two steps, besides its tensors. Order of samples,
-// what drops out and the learning rate are functions of this and of the flags.
-struct Cursor {
-  int64_t step = 0;
-  int epoch = 0;
-  int64_t batch = 0;  // the next one of the epoch
-  double seconds = 0;
-  int64_t num_skipped = 0;
-  LossScale loss_scale = {};     // its value and count
-  std::string auto_choice = {};  // RunPlan::SaveChoice
-  BatchResult since_point = {};
-  std::vector<MetricPoint> points = {};  // without what is told of tensors
-};
 
 // All workers' checkpoints of one run: each writes its own part, worker 0 makes
 // the whole. All call the same methods in the same order. One thread.
@@ -90,6 +75,11 @@ class Checkpointing {
   std::optional<Resharding> resharding_;  // as well: of other numbers
   int num_failed_ = 0;                    // in a row
 };
+
+// Whether a run whose epochs have so many batches can go on from there; else an
+// error with exit code 31.
+absl::Status CheckPlace(const Cursor& cursor, const TrainOptions& options,
+                        int64_t num_batches);
 
 // SIGUSR1 waits for Checkpointing. Before there are other threads.
 void HoldCheckpointSignal();

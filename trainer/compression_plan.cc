@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "trainer/loss_scale.h"
 #include "trainer/optimizer_flags.h"
 
 namespace telegrad {
@@ -127,6 +128,32 @@ std::vector<std::string> PlanWarnings(const std::vector<TensorReport>& reports,
   }
   if (StepsByMeanSquares(options)) WarnOfFewBits(reports, options, warnings);
   return warnings;
+}
+
+void TellPlan(const std::vector<TensorReport>& reports,
+              const CompressionConfig& gc, const TrainOptions& options,
+              int64_t num_steps, TrainObserver& observer) {
+  for (const std::string& line : PlanLines(reports)) observer.OnLine(line);
+  if (gc.warmup_steps > 0) {
+    observer.OnLine(absl::StrCat("  warm-up: all go dense in the first ",
+                                 gc.warmup_steps, " steps"));
+  }
+  if (gc.warmup_steps >= num_steps && gc.warmup_steps > 0) {
+    observer.OnNotice(absl::StrCat(
+        "warning: all ", num_steps, " steps go dense: ",
+        options.adam_freeze_after == gc.warmup_steps ? "--adam-freeze-after "
+                                                     : "--gc-warmup-steps ",
+        gc.warmup_steps));
+  }
+  for (const std::string& line : PlanWarnings(reports, gc.rules, options)) {
+    observer.OnNotice(line);
+  }
+  const bool skips = gc.nonfinite == NonFinitePolicy::kSkip;
+  if (!skips && !HasLossScale(options)) return;
+  observer.OnNotice(absl::StrCat(
+      skips ? "--gc-nonfinite skip" : "--dtype float16",
+      ": no gradient leaves before all workers have seen that all are finite; "
+      "the exchange overlaps with nothing"));
 }
 
 std::vector<TensorMetrics> ToMetrics(const std::vector<TensorReport>& reports) {

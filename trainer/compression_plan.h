@@ -22,6 +22,12 @@ std::vector<std::string> PlanWarnings(const std::vector<TensorReport>& reports,
                                       absl::string_view rules,
                                       const TrainOptions& options);
 
+// Both, to `observer`; codecs that a run of so many steps never sees; and that
+// steps which may be skipped do not overlap with the exchange.
+void TellPlan(const std::vector<TensorReport>& reports,
+              const CompressionConfig& gc, const TrainOptions& options,
+              int64_t num_steps, TrainObserver& observer);
+
 // What metrics.jsonl holds per tensor: those with a sample, or with
 // elements that were not finite.
 std::vector<TensorMetrics> ToMetrics(const std::vector<TensorReport>& reports);

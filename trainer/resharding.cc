@@ -58,6 +58,12 @@ int64_t Resharding::BatchAfter(int64_t batch) const {
   return std::min(batch, kMostBatches) * num_saved_ / num_workers_;
 }
 
+void Resharding::Divide(Cursor& cursor) const {
+  const double share = static_cast<double>(num_saved_) / num_workers_;
+  cursor.traffic = Plus({}, cursor.traffic, share);
+  cursor.comm_wait_s *= share;
+}
+
 absl::StatusOr<std::string> Resharding::Recut(CodecStates& codecs, Key key,
                                               const Parameter& parameter,
                                               std::string own) {

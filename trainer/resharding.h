@@ -10,6 +10,7 @@
 #include "kvstore/states.h"
 #include "trainer/checkpoint_folder.h"
 #include "trainer/checkpoint_part.h"
+#include "trainer/cursor.h"
 #include "trainer/network.h"
 
 namespace telegrad {
@@ -30,6 +31,8 @@ class Resharding {
   std::vector<int> other_parts() const;
   // The batch of an epoch at which as many samples of it are done.
   int64_t BatchAfter(int64_t batch) const;
+  // Makes what an old worker had of all bytes and waiting a new worker's share.
+  void Divide(Cursor& cursor) const;
 
   // In the order of other_parts(), for the calls of Recut.
   void set_others(std::vector<std::unique_ptr<PartReader>> others) {

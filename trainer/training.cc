@@ -75,6 +75,13 @@ class Training {
   bool PushesInBackward() const {
     return !MaySkip() && context_.options.clip_norm == 0 && !alone_.has_value();
   }
+  EpochBatches Deal(int epoch, int64_t first_batch) const {
+    const WorkerGroup& group = context_.store.group();
+    return DealSamples(context_.options, data_.train.size(), context_.seed,
+                       epoch, group.rank(), group.num_workers(), first_batch);
+  }
+  // Since the run's first step.
+  StoreStats Traffic() const { return Plus(context_.store.stats(), earlier_); }
   Cursor CursorAt(int epoch, int64_t batch) const;
   bool SkipsByPolicy() const;
   bool MaySkip() const { return SkipsByPolicy() || loss_scale_.is_used; }
@@ -108,6 +115,7 @@ class Training {
   int first_epoch_ = 0;  // of this process, and its first batch
   int64_t first_batch_ = 0;
   int64_t num_skipped_ = 0;
+  StoreStats earlier_;       // traffic before this process
   std::string auto_choice_;  // of the run that goes on
   LossScale loss_scale_;
   double seconds_ = 0;  // of steps
@@ -186,6 +194,7 @@ absl::Status Training::MakeRooms() {
 absl::Status Training::Init() {
   RETURN_IF_ERROR(MakeRooms());
   ASSIGN_OR_RETURN(loss_scale_, MakeLossScale(context_.options));
+  num_batches_ = Deal(0, INT64_MAX).num_steps;
   RETURN_IF_ERROR(Resume());
   std::vector<TensorSpec> specs = MakeSpecs();
   std::vector<TensorView> values;
@@ -209,28 +218,17 @@ absl::Status Training::Init() {
     context_.observer.OnNotice(
         absl::StrCat("connected: ", FirstOf(link->transport_details())));
   }
-  const std::vector<TensorReport> plan = context_.store.codecs().Report();
-  for (const std::string& line : PlanLines(plan)) {
-    context_.observer.OnLine(line);
-  }
-  if (const int64_t steps = context_.setting.compression.warmup_steps;
-      steps > 0) {
-    context_.observer.OnLine(
-        absl::StrCat("  warm-up: all go dense in the first ", steps, " steps"));
-  }
-  for (const std::string& line : PlanWarnings(
-           plan, context_.setting.compression.rules, context_.options)) {
-    context_.observer.OnNotice(line);
-  }
+  TellPlan(context_.store.codecs().Report(), context_.setting.compression,
+           context_.options, num_batches_ * context_.options.num_epochs,
+           context_.observer);
   RETURN_IF_ERROR(PrepareSteps(optimizer));
   RETURN_IF_ERROR(checkpoints_.ResumeStore());
-  if (MaySkip()) {
-    context_.observer.OnNotice(absl::StrCat(
-        SkipsByPolicy() ? "--gc-nonfinite skip" : "--dtype float16",
-        ": no gradient leaves before all workers have seen that all are "
-        "finite; the exchange overlaps with nothing"));
+  RETURN_IF_ERROR(run_plan_.Start(specs, auto_choice_));
+  // What came before the first step is in it.
+  if (context_.options.resume) {
+    earlier_ = Plus(earlier_, context_.store.stats(), -1);
   }
-  return run_plan_.Start(specs, auto_choice_);
+  return absl::OkStatus();
 }
 
 void Training::Inject(size_t index) {
@@ -280,11 +278,14 @@ absl::Status Training::AgreeToSkip(bool* skips) {
 absl::Status Training::Resume() {
   ASSIGN_OR_RETURN(const std::optional<Cursor> cursor, checkpoints_.Resume());
   if (!cursor.has_value()) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckPlace(*cursor, context_.options, num_batches_));
   step_ = cursor->step;
   first_epoch_ = cursor->epoch;
   first_batch_ = cursor->batch;
   seconds_ = cursor->seconds;
   num_skipped_ = cursor->num_skipped;
+  earlier_ = cursor->traffic;
+  totals_.comm_wait_s = cursor->comm_wait_s;
   if (loss_scale_.is_dynamic) {
     loss_scale_.value = cursor->loss_scale.value;
     loss_scale_.num_good = cursor->loss_scale.num_good;
@@ -300,6 +301,8 @@ Cursor Training::CursorAt(int epoch, int64_t batch) const {
           .epoch = epoch,
           .batch = batch,
           .seconds = seconds_,
+          .comm_wait_s = totals_.comm_wait_s,
+          .traffic = Traffic(),
           .num_skipped = num_skipped_,
           .loss_scale = loss_scale_,
           .auto_choice = run_plan_.SaveChoice(),
@@ -451,7 +454,7 @@ void Training::Report(int epoch, int64_t batch) {
   since_display_ = {};
   display_seconds_ = 0;
   display_steps_ = 0;
-  const StoreStats traffic = context_.store.stats();
+  const StoreStats traffic = Traffic();
   MetricPoint point;
   point.epoch = epoch;
   point.step = step_;
@@ -472,10 +475,7 @@ void Training::Report(int epoch, int64_t batch) {
 
 absl::Status Training::RunEpoch(int epoch, int64_t first_batch) {
   const TrainOptions& options = context_.options;
-  const WorkerGroup& group = context_.store.group();
-  EpochBatches mine =
-      DealSamples(options, data_.train.size(), context_.seed, epoch,
-                  group.rank(), group.num_workers(), first_batch);
+  EpochBatches mine = Deal(epoch, first_batch);
   num_batches_ = mine.num_steps;
   reader_.Start(epoch, std::move(mine.batches));
   for (int64_t batch = first_batch; batch < num_batches_; ++batch) {
@@ -542,7 +542,7 @@ absl::StatusOr<RunSummary> Training::Run() {
     context_.observer.OnNotice(absl::StrCat(
         num_skipped_, " steps were skipped: non-finite gradients"));
   }
-  totals_.traffic = context_.store.stats();
+  totals_.traffic = Traffic();
   totals_.shares = watch_.mine();
   RETURN_IF_ERROR(AgreeOnStatistics());
   totals_.weights_sha256 = DigestOf(*replicas_[0].network);

@@ -115,6 +115,11 @@ class Consistency(SystemTest):
             run = self.run_to_end([*flags, *cure])
             self.assertNotIn("bits of an element", run.stdout())
             self.assertLess(self.summary()[0]["loss"], loss, cure)
+            self.assertNotIn("steps go dense", run.stdout())
+        run = self.run_to_end([*SHORT, "--optimizer", "adam",
+                               "--adam-freeze-after", "10"])
+        self.assertIn("warning: all 10 steps go dense: --adam-freeze-after 10",
+                      run.stdout())
         run = self.run_to_end([*SHORT, "--optimizer", "adam", "--lr", "0.001",
                                "--gc-type", "auto"])
         self.assertIn("--gc-allow int4: 2 bits or fewer harm adam",

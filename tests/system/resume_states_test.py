@@ -16,7 +16,9 @@ HALFWAY = ["--network", "mlp", "--data", "digits", "--num-epochs", "1",
 class ResumeStates(SystemTest):
     def final(self, flags):
         self.run_to_end(flags, seconds=120)
-        return [(run["weights_sha256"], run["accuracy"], run["steps"])
+        return [[run[key] for key in
+                 ("weights_sha256", "accuracy", "steps", "push_raw_bytes",
+                  "push_wire_bytes", "pull_raw_bytes", "pull_wire_bytes")]
                 for run in self.summary()]
 
     def resumed_halfway(self, flags):

@@ -1,6 +1,7 @@
 """A run that was interrupted and goes on ends with the bits of one that was not."""
 
 import hashlib
+import json
 import os
 import shutil
 import signal
@@ -29,7 +30,8 @@ class Resume(SystemTest):
 
     def final(self, flags):
         self.run_to_end(flags, seconds=120)
-        return [(run["weights_sha256"], run["accuracy"], run["steps"])
+        return [(run["weights_sha256"], run["accuracy"], run["steps"],
+                 run["push_wire_bytes"], run["pull_wire_bytes"])
                 for run in self.summary()]
 
     def kill_after(self, flags, count):
@@ -111,6 +113,13 @@ class Resume(SystemTest):
                 (["--gc-type", "auto"], "codec 'none', this run 'auto'"),
                 (["--dtype", "bfloat16"],
                  "dtype 'float32', this run 'bfloat16'"),
+                (["--grad-accumulation", "2"],
+                 "grad-accumulation '1', this run '2'"),
+                (["--clip-norm", "0.1"], "clip-norm '0', this run '0.1'"),
+                (["--label-smoothing", "0.1"], "label-smoothing '0', this"),
+                (["--random-crop", "1"], "random-crop '0', this run '4'"),
+                (["--mom", "0"], "mom '0.9', this run '0'"),
+                (["--wd", "0.1"], "wd '0.0001', this run '0.1'"),
                 (["--gc-threshold", "0.5"], None),
                 (["--optimizer", "adam"], "optimizer 'sgd', this run 'adam'")):
             run = self.run_to_end([*saving, "--resume", *flags],
@@ -157,11 +166,74 @@ class Resume(SystemTest):
         self.assertIn("format version 9, this program reads 2", run.stderr())
         self.assertEqual(run.stdout(), "")
 
+    def change_manifest(self, step, change):
+        """Of a checkpoint, with a hash that fits."""
+        path = self.path("ck", f"step-{step:012d}", "MANIFEST")
+        with open(path, encoding="utf-8") as file:
+            manifest = json.loads(file.readline())
+        change(manifest)
+        line = json.dumps(manifest) + "\n"
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(line + hashlib.sha256(line.encode()).hexdigest() + "\n")
+
+    def test_a_place_that_the_run_does_not_have_is_refused(self):
+        def training(epochs, batches, *flags):
+            return ["--network", "mlp", "--num-epochs", str(epochs),
+                    "--num-batches", str(batches), "--checkpoint", "ck",
+                    "--checkpoint-every", "6", *flags]
+        self.run_to_end(training(1, 6))
+        run = self.run_to_end(training(1, 4, "--resume"), code=31)
+        self.assertIn("num-batches '6', this run '4'", run.stderr())
+        # As of a version without these facts.
+        def forget(manifest):
+            del manifest["facts"]["num-batches"]
+            manifest["facts"]["network"] = "\x1b]0;mlp\x07"
+        self.change_manifest(6, forget)
+        run = self.run_to_end(training(1, 4, "--resume"), code=31)
+        self.assertIn(r"network '\033]0;mlp\007', this run 'mlp'",
+                      run.stderr())
+        self.change_manifest(6, lambda manifest:
+                             manifest["facts"].update(network="mlp"))
+        run = self.run_to_end(training(1, 4, "--resume"), code=31)
+        self.assertIn("behind batch 6 of an epoch, this run has 4 in one",
+                      run.stderr())
+        self.run_to_end(training(2, 6, "--resume"))
+        run = self.run_to_end(training(1, 6, "--resume"), code=31)
+        self.assertIn("has 1 whole epochs and 6 batches, this run --num-epochs "
+                      "1", run.stderr())
+
+    def test_emulated_members_are_named(self):
+        def training(workers, servers, *flags):
+            return ["--network", "mlp", "--data", "digits", "--num-epochs",
+                    "1", "--num-batches", "4", "--gc-type", "2bit",
+                    "--gc-min-bytes", "0", "--emulate-workers", str(workers),
+                    "--servers", str(servers), "--checkpoint", "ck",
+                    "--checkpoint-every", "2", *flags]
+        self.run_to_end(training(2, 2))
+        for workers, servers, told in (
+                (4, 2, "emulated-workers '2', this run '4'"),
+                (2, 3, "emulated-servers '2', this run '3'")):
+            run = self.run_to_end(training(workers, servers, "--resume"),
+                                  code=31)
+            self.assertIn(told, run.stderr())
+        run = self.run_to_end(training(4, 2, "--resume", "--reshard-residuals",
+                                       "sum"), code=2)
+        self.assertIn("--emulate-workers", run.stderr())
+        # Of a version without these facts the codecs' states tell it, where
+        # they are others.
+        def forget(manifest):
+            del manifest["facts"]["emulated-servers"]
+        self.change_manifest(4, forget)
+        run = self.run_to_end(training(2, 1, "--resume"), code=31)
+        self.assertIn("does not fit this run: ", run.stderr())
+        self.run_to_end(training(2, 2, "--resume"))
+
     def test_on_a_full_disk_training_goes_on_and_older_ones_stay(self):
         # A file system of its own, with room for one checkpoint; in the end the
         # run's exit code, behind what the folder holds.
         script = ("mount -t tmpfs -o size=1600k none ck && "
-                  '{ "$@"; code=$?; "$1" --show-checkpoint ck; exit $code; }')
+                  '{ "$@"; code=$?; "$1" --show-checkpoint ck; ls ck; '
+                  "exit $code; }")
         prefix = ["unshare", "-m", "sh", "-c", script, "sh"]
         os.mkdir(self.path("ck"))
         if subprocess.run([*prefix, "true"], cwd=self.folder, check=False,
@@ -174,6 +246,8 @@ class Resume(SystemTest):
         self.assertEqual(run.stdout().count("no checkpoint of step"), 2)
         self.assertIn("No space left on device", run.stdout())
         self.assertIn("step 2: whole", run.stdout())
+        self.assertIn("\nstep-000000000002\n", run.stdout())
+        self.assertNotIn(".writing\n", run.stdout())  # the room is free again
         for line in run.fatal_lines():
             self.assertEqual(line["reason"], "checkpoint_failed")
             self.assertIn("3 checkpoints in a row failed", line["message"])
