@@ -46,8 +46,6 @@ bool TakesPacking(const Codec& codec) {
 
 bool Trains(const TrainOptions& options) { return !IsProfile(options.network); }
 
-bool HasMomentum(const TrainOptions& options) { return !HasBetas(options); }
-
 bool IsAsync(const TrainOptions& options) {
   const auto traits = FindStoreType(options.kv_store);
   return traits.ok() && traits->is_async;

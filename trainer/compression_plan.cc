@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "trainer/loss_scale.h"
 #include "trainer/optimizer_flags.h"
+#include "trainer/profile.h"
 
 namespace telegrad {
 namespace {
@@ -46,13 +47,18 @@ std::string Line(const std::vector<TensorReport>& reports, size_t begin,
           : absl::StrCat(", packing ", first.packing, " (auto)"));
 }
 
+// Of an element of a push, at most.
+double BitsOf(const TensorReport& report) {
+  return 8.0 * static_cast<double>(report.push_bytes) /
+         static_cast<double>(report.num_elems);
+}
+
 void WarnOfFewBits(const std::vector<TensorReport>& reports,
                    const TrainOptions& options,
                    std::vector<std::string>& warnings) {
   std::set<std::string> told;
   for (const TensorReport& report : reports) {
-    const double bits = 8.0 * static_cast<double>(report.push_bytes) /
-                        static_cast<double>(report.num_elems);
+    const double bits = BitsOf(report);
     if (bits >= kLeastBitsForSquares || !told.insert(report.codec).second) {
       continue;
     }
@@ -62,6 +68,29 @@ void WarnOfFewBits(const std::vector<TensorReport>& reports,
         "2102.02888): take %s--local-steps H, or int4",
         report.codec, bits, ToString(options.optimizer),
         HasBetas(options) ? "--adam-freeze-after STEPS, " : ""));
+  }
+}
+
+// dgc has a momentum of its own, and terngrad holds nothing back.
+bool SendsLate(absl::string_view codec) {
+  const absl::string_view name = codec.substr(0, codec.find(':'));
+  return name != "none" && name != "dgc" && name != "terngrad";
+}
+
+void HintAtMomentum(const std::vector<TensorReport>& reports,
+                    const TrainOptions& options,
+                    std::vector<std::string>& warnings) {
+  for (const TensorReport& report : reports) {
+    if (!SendsLate(report.codec) || BitsOf(report) >= kLeastBitsForSquares) {
+      continue;
+    }
+    // 0.4 of the steps' size in the end, lr / (1 - momentum).
+    warnings.push_back(absl::StrFormat(
+        "hint: %s sends late what it holds back, and momentum %g after that "
+        "costs accuracy: try --mom 0 --lr %.2g (docs/laboratory.md)",
+        report.codec, options.mom,
+        0.4 * double{options.lr} / (1 - double{options.mom})));
+    return;
   }
 }
 
@@ -104,7 +133,7 @@ std::vector<std::string> PlanLines(const std::vector<TensorReport>& reports) {
 std::vector<std::string> PlanWarnings(const std::vector<TensorReport>& reports,
                                       absl::string_view rules,
                                       const TrainOptions& options) {
-  const float momentum = HasBetas(options) ? 0 : options.mom;
+  const float momentum = HasMomentum(options) ? options.mom : 0;
   std::set<std::string> reasons;
   bool has_dgc = false;
   for (const TensorReport& report : reports) {
@@ -127,6 +156,10 @@ std::vector<std::string> PlanWarnings(const std::vector<TensorReport>& reports,
         momentum));
   }
   if (StepsByMeanSquares(options)) WarnOfFewBits(reports, options, warnings);
+  if (momentum >= kMomentumThatHarms && options.local_steps == 0 &&
+      !IsProfile(options.network)) {
+    HintAtMomentum(reports, options, warnings);
+  }
   return warnings;
 }
 

@@ -17,7 +17,7 @@ std::vector<std::string> PlanLines(const std::vector<TensorReport>& reports);
 
 // What is probably not meant: rules (of --gc-rule) that decide for no tensor, a
 // codec with a momentum of its own beside the optimizer's, and codes of few
-// bits before a mean of squares (StepsByMeanSquares).
+// bits before a mean of squares (StepsByMeanSquares) or momentum.
 std::vector<std::string> PlanWarnings(const std::vector<TensorReport>& reports,
                                       absl::string_view rules,
                                       const TrainOptions& options);

@@ -126,6 +126,11 @@ bool HasBetas(const TrainOptions& options) {
          options.optimizer == OptimizerKind::kAdamW;
 }
 
+bool HasMomentum(const TrainOptions& options) {
+  return options.optimizer == OptimizerKind::kSgd ||
+         options.optimizer == OptimizerKind::kNag;
+}
+
 bool HasBeta2(const TrainOptions& options) {
   return HasBetas(options) || options.optimizer == OptimizerKind::kRmsProp;
 }

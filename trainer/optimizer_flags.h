@@ -27,6 +27,8 @@ absl::Status FinishOptimizerFlags(const RawOptimizerFlags& raw,
 
 // Whether the optimizer is adam or adamw.
 bool HasBetas(const TrainOptions& options);
+// Whether it is sgd or nag, which have --mom.
+bool HasMomentum(const TrainOptions& options);
 // Whether --beta2 and --epsilon are its numbers, too.
 bool HasBeta2(const TrainOptions& options);
 bool HasEpsilon(const TrainOptions& options);
@@ -44,8 +46,11 @@ bool StepsByMeanSquares(const TrainOptions& options);
 // Codes of fewer bits per element and step harm it: all below int4 (measured
 // in docs/results/accuracy.md).
 constexpr double kLeastBitsForSquares = 2.5;
-// --gc-type auto before it: leaves out what harms it, with the reason, or
-// refuses it where it was asked for.
+// A momentum of this much or more does them harm, too: it keeps the direction
+// of what was held back and comes late.
+constexpr double kMomentumThatHarms = 0.5;
+// --gc-type auto before a mean of squares: leaves out what harms it, with the
+// reason, or refuses it where it was asked for.
 absl::Status SettleFewBits(TrainOptions& options);
 
 }  // namespace telegrad

@@ -55,9 +55,16 @@ class Codecs(SystemTest):
                          [("dgc", "--gc-rule"), ("dgc", "dgc"),
                           ("2bit", "--gc-rule")])
         self.assertIn("nosuch=int8", warnings[0][1])
-        run = self.run_to_end(["--gc-type", "dgc", "--mom", "0",
-                               "--num-batches", "3", *TINY], seconds=120)
-        self.assertNotIn("warning: ", run.stdout())
+        hints = [line.split("hint: ") for line in run.stdout().splitlines()
+                 if "hint: " in line]
+        self.assertEqual(len(hints), 1)
+        self.assertEqual(hints[0][0].strip(), "2bit")
+        self.assertIn("--mom 0 --lr 0.2 ", hints[0][1])
+        for codec in ("dgc", "2bit"):
+            run = self.run_to_end(["--gc-type", codec, "--mom", "0",
+                                   "--num-batches", "3", *TINY], seconds=120)
+            self.assertNotIn("warning: ", run.stdout())
+            self.assertNotIn("hint: ", run.stdout())
 
     def test_codecs_without_a_residual_have_their_numbers(self):
         self.run_to_end(["--gc-type", "qsgd", "--num-batches", "20", *TINY],

@@ -154,6 +154,7 @@ WRONG = [
     (["--optimizer", "rmsprop", "--beta1", "0.9"], ["--beta1", "adamw"]),
     (["--epsilon", "1e-7"], ["--epsilon", "adagrad and rmsprop"]),
     (["--optimizer", "adam", "--mom", "0.5"], ["--mom", "sgd and nag"]),
+    (["--optimizer", "rmsprop", "--mom", "0.5"], ["--mom", "sgd and nag"]),
     (["--optimizer", "adamw", "--gc-type", "auto", "--gc-allow", "int8,2bit"],
      ["--gc-allow 2bit", "2.00 bits", "--local-steps"]),
     (["--optimizer", "rmsprop", "--gc-type", "auto", "--gc-allow", "2bit"],
