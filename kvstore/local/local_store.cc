@@ -248,48 +248,53 @@ Ticket LocalStore::OnRows(Key key, Halves halves, TensorViews views,
 Ticket LocalStore::Start(Key key, Halves halves, TensorViews grads,
                          TensorViews outs, int priority,
                          std::shared_ptr<std::vector<Buffer>> memory) {
-  MutexLock lock(&mutex_);
-  if (!failure_.ok()) return FinishedTicket(failure_);
-  absl::Status status = CheckKey(key, tensors_.size());
-  if (!status.ok()) return FinishedTicket(status);
-  Tensor& tensor = *tensors_[key];
-  if (halves.push) {
-    status = CheckViews(tensor.spec, grads, options_.num_devices);
+  Tensor* tensor = nullptr;
+  std::shared_ptr<Op> op;
+  {
+    MutexLock lock(&mutex_);
+    if (!failure_.ok()) return FinishedTicket(failure_);
+    absl::Status status = CheckKey(key, tensors_.size());
+    if (!status.ok()) return FinishedTicket(status);
+    tensor = tensors_[key].get();
+    if (halves.push) {
+      status = CheckViews(tensor->spec, grads, options_.num_devices);
+    }
+    if (halves.pull) {
+      status.Update(CheckViews(tensor->spec, outs, options_.num_devices));
+    }
+    status.Update(CheckTurn(tensor->spec, !halves.push && !tensor->has_value,
+                            tensor->active != nullptr));
+    if (!status.ok()) return FinishedTicket(status);
+    if (tensor->spec.num_elems == 0) {
+      tensor->rounds += halves.push ? 1 : 0;
+      tensor->has_value = true;
+      return FinishedTicket(absl::OkStatus());
+    }
+    op = std::make_shared<Op>();
+    op->key = key;
+    op->halves = halves;
+    op->priority = priority;
+    op->memory = std::move(memory);
+    op->loan = std::make_unique<LocalLoan>(tensor->codecs, grads, outs);
+    op->chunks_left = tensor->is_on_device ? 1 : tensor->sums.size();
+    op->ticket = std::make_shared<Ticket::State>();
+    op->ticket->describe = [name = tensor->spec.name, step = tensor->rounds] {
+      return absl::StrCat("operation on tensor ", name, ", step ", step,
+                          ", did not end in time");
+    };
+    op->ticket->release = [weak = std::weak_ptr(op)] {
+      const auto live = weak.lock();
+      if (live == nullptr) return;
+      // Uses end with the kernels that run.
+      live->loan->Release(Clock::now() + kCancelGrace);
+    };
+    tensor->active = op;
+    ++num_ops_;
   }
-  if (halves.pull) {
-    status.Update(CheckViews(tensor.spec, outs, options_.num_devices));
-  }
-  status.Update(CheckTurn(tensor.spec, !halves.push && !tensor.has_value,
-                          tensor.active != nullptr));
-  if (!status.ok()) return FinishedTicket(status);
-  if (tensor.spec.num_elems == 0) {
-    tensor.rounds += halves.push ? 1 : 0;
-    tensor.has_value = true;
-    return FinishedTicket(absl::OkStatus());
-  }
-  auto op = std::make_shared<Op>();
-  op->key = key;
-  op->halves = halves;
-  op->priority = priority;
-  op->memory = std::move(memory);
-  op->loan = std::make_unique<LocalLoan>(tensor.codecs, grads, outs);
-  op->chunks_left = tensor.is_on_device ? 1 : tensor.sums.size();
-  op->ticket = std::make_shared<Ticket::State>();
-  op->ticket->describe = [name = tensor.spec.name, step = tensor.rounds] {
-    return absl::StrCat("operation on tensor ", name, ", step ", step,
-                        ", did not end in time");
-  };
-  op->ticket->release = [weak = std::weak_ptr(op)] {
-    const auto live = weak.lock();
-    if (live == nullptr) return;
-    // Uses end with the kernels that run.
-    live->loan->Release(Clock::now() + kCancelGrace);
-  };
-  tensor.active = op;
-  ++num_ops_;
-  ThreadPool& pool = tensor.is_on_device ? *device_pool_ : *tensor.place;
-  pool.Post(priority, [this, &tensor, op] {
-    tensor.is_on_device ? RunOnDevices(tensor, op) : Begin(tensor, op);
+  ThreadPool& pool = tensor->is_on_device ? *device_pool_ : *tensor->place;
+  // Without threads it runs here.
+  pool.Post(priority, [this, tensor, op] {
+    tensor->is_on_device ? RunOnDevices(*tensor, op) : Begin(*tensor, op);
   });
   return Ticket(op->ticket);
 }
@@ -559,8 +564,6 @@ void LocalStore::Close() {
       ops_changed_.WaitUntil(&mutex_, Clock::now() + std::chrono::seconds(1));
     }
   }
-  places_.clear();
-  device_pool_.reset();
   group_->Leave();
 }
 

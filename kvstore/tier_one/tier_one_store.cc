@@ -149,21 +149,26 @@ Ticket TierOneStore::Start(Op started, TensorViews grads, TensorViews outs) {
                          view.rows->end());
   }
   Tensor* tensor = nullptr;
+  std::shared_ptr<Op> op;
   {
     MutexLock lock(&mutex_);
     const absl::Status status = Check(started, grads, outs);
     if (!status.ok()) return FinishedTicket(status);
     tensor = tensors_[started.key].get();
     if (tensor->spec.num_elems > 0) {
-      return Lend(*tensor, std::move(started), grads, outs);
+      op = Lend(*tensor, std::move(started), grads, outs);
     }
   }
   // There is nothing to sum, and no memory.
-  return HandOn(*tensor, started);
+  if (op == nullptr) return HandOn(*tensor, started);
+  // A pool without threads runs it here.
+  pool_->Post(op->priority, [this, tensor, op] { Begin(*tensor, op); });
+  return Ticket(op->ticket);
 }
 
-Ticket TierOneStore::Lend(Tensor& tensor, Op started, TensorViews grads,
-                          TensorViews outs) {
+std::shared_ptr<TierOneStore::Op> TierOneStore::Lend(Tensor& tensor, Op started,
+                                                     TensorViews grads,
+                                                     TensorViews outs) {
   const auto op = std::make_shared<Op>(std::move(started));
   if (op->rows.has_value()) {
     op->row_values = Buffer(4 * tensor.spec.row_elems * op->rows->size());
@@ -195,8 +200,7 @@ Ticket TierOneStore::Lend(Tensor& tensor, Op started, TensorViews grads,
   };
   tensor.active = op;
   ++num_ops_;
-  pool_->Post(op->priority, [this, &tensor, op] { Begin(tensor, op); });
-  return Ticket(op->ticket);
+  return op;
 }
 
 void TierOneStore::Begin(Tensor& tensor, const std::shared_ptr<Op>& op) {
@@ -319,7 +323,6 @@ void TierOneStore::Close() {
   }
   FinishedTicket(absl::OkStatus()).NotifyTo(done_, kEnd);
   results_.join();
-  pool_.reset();
 }
 
 }  // namespace telegrad

@@ -72,7 +72,8 @@ class TierOneStore : public KVStore {
   };
 
   Ticket Start(Op op, TensorViews grads, TensorViews outs);
-  Ticket Lend(Tensor& tensor, Op op, TensorViews grads, TensorViews outs)
+  std::shared_ptr<Op> Lend(Tensor& tensor, Op op, TensorViews grads,
+                           TensorViews outs)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Check(const Op& op, TensorViews grads, TensorViews outs) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -68,6 +68,26 @@ TEST_P(Halves, AreSummedAsFloat32AndRoundedOnce) {
   }
 }
 
+// Then the caller does all.
+TEST(LocalStore, NeedsNoThreads) {
+  for (const char* const type : {"local", "device"}) {
+    auto store = *MakeKVStore(
+        type, {.num_threads = 0, .chunk_elems = 32, .num_devices = 2}, nullptr);
+    const std::vector<TensorSpec> specs = {{"a", kElems}};
+    ASSERT_THAT(store->Init(specs, {}), IsOk());
+    const Buffer memory[] = {Buffer(4 * kElems), Buffer(4 * kElems)};
+    const TensorView views[] = {FloatTensor(memory[0].view()),
+                                FloatTensor(memory[1].view())};
+    for (const Buffer& each : memory) {
+      std::fill_n(each.as<float>(), kElems, 1.0f);
+    }
+    ASSERT_THAT(store->Push(0, views, 0).Wait(Soon()), IsOk());
+    ASSERT_THAT(store->PushPull(0, views, views, 0).Wait(Soon()), IsOk());
+    ASSERT_THAT(store->Pull(0, views, 0).Wait(Soon()), IsOk());
+    EXPECT_EQ(memory[1].as<float>()[kElems - 1], 2);
+  }
+}
+
 // `dist_sync`: one worker has halves, on a device or not, the other float32 in
 // host memory; with codes the sums are those of float32 gradients.
 TEST_P(Halves, MixWithFloat32InOneJob) {

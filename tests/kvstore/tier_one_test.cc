@@ -40,8 +40,10 @@ std::vector<TensorView> DeviceViews(const std::vector<Buffer>& buffers) {
 // Runs a worker's body on a thread of its own for each worker, between Init and
 // Close.
 void RunWorkers(int devices, const CompressionConfig& compression,
-                const std::function<void(KVStore&)>& body) {
+                const std::function<void(KVStore&)>& body,
+                int num_threads = 1) {
   ClusterConfig config = Job(kWorkers, 2);
+  config.num_threads = num_threads;
   config.tensors = {{"a", kHostElems}};
   Cluster cluster(config);
   cluster.StartServers();
@@ -85,6 +87,22 @@ TEST(TierOne, AddsDevicesInTheirOrderBeforeWorkers) {
       }
     }
   });
+}
+
+// Then the caller sums.
+TEST(TierOne, NeedsNoThreads) {
+  const auto body = [](KVStore& store) {
+    const std::vector<Buffer> memory = Gradients(store.group().rank(), 2, 0);
+    const std::vector<TensorView> views = DeviceViews(memory);
+    ASSERT_THAT(store.PushPull(0, views, views, 0).Wait(Soon()), IsOk());
+    const std::vector<Buffer> first = Gradients(0, 2, 0);
+    const std::vector<Buffer> second = Gradients(1, 2, 0);
+    EXPECT_EQ(memory[1].as<float>()[7],
+              (first[0].as<float>()[7] + first[1].as<float>()[7]) +
+                  (second[0].as<float>()[7] + second[1].as<float>()[7]));
+    ASSERT_THAT(store.Broadcast(0, 0, views, 0).Wait(Soon()), IsOk());
+  };
+  RunWorkers(2, {}, body, /*num_threads=*/0);
 }
 
 StoreStats Traffic(int devices, const CompressionConfig& compression) {
