@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -6,14 +8,18 @@
 namespace telegrad {
 namespace {
 
-constexpr size_t kMaxStrangers = 64;  // connections without a proven identity
+// Connections without a proven identity, beside those of workers that are not
+// there yet: all of them come at once.
+constexpr size_t kMaxStrangers = 64;
 
 }  // namespace
 
 void DistServer::OnAccept(EndpointId endpoint) {
   size_t strangers = 0;
   for (const auto& [id, session] : sessions_) strangers += session.worker < 0;
-  if (strangers >= kMaxStrangers) return transport_->Close(endpoint);
+  const auto missing = static_cast<size_t>(
+      std::ranges::count(worker_sessions_, static_cast<Session*>(nullptr)));
+  if (strangers >= kMaxStrangers + missing) return transport_->Close(endpoint);
   Session& session = sessions_[endpoint];
   session.endpoint = endpoint;
   session.since = Clock::now();

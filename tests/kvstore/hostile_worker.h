@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/exit_code.h"
 #include "kvstore/ps/job_config.h"
@@ -74,6 +75,7 @@ class HostileWorker : public ::testing::Test {
     EXPECT_THAT(control_->Gather("init 0", FactsText(MakeFacts(job)), Soon()),
                 IsOk());
     self_ = {.node = {Role::kWorker, 1}, .epoch = control_->membership().epoch};
+    while (silent_.size() < num_silent_) silent_.push_back(Connect());
     raw_ = Connect();
   }
 
@@ -130,11 +132,13 @@ class HostileWorker : public ::testing::Test {
     EXPECT_EQ(cluster_->log().size(), 0u);
   }
 
+  size_t num_silent_ = 0;  // strangers that come before worker 1
   std::unique_ptr<Cluster> cluster_;
   std::optional<testing::Worker> store_;
   std::unique_ptr<telegrad::Job> control_;
   std::string address_;
   Identity self_;
+  std::vector<std::unique_ptr<RawConnection>> silent_;
   std::unique_ptr<RawConnection> raw_;
   Buffer grad_;
   Buffer out_;

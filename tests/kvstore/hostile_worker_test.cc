@@ -308,6 +308,19 @@ TEST_F(HostileWorker, StrangersDoNotDisturbARound) {
   ExpectUndisturbed(ticket);
 }
 
+class LateWorker : public HostileWorker {
+ protected:
+  void SetUp() override {
+    num_silent_ = 64;
+    Start(testing::TwoBitJob());
+  }
+};
+
+// As workers do that connect together with more than 64 others.
+TEST_F(LateWorker, IsLetInBehindTheMostStrangers) {
+  ExpectUndisturbed(HonestPush());
+}
+
 TEST_F(HostileWorker, IdentitiesAreChecked) {
   const Ticket ticket = HonestPush();
   const Secret& secret = cluster_->config().secret;
