@@ -483,7 +483,8 @@ absl::StatusOr<Bytes> ChunkPipeline::ReplyTarget(WorkerChunk& chunk,
   if (status.ok() && is_bare && header.payload_bytes > 0) {
     status = absl::InvalidArgumentError(absl::StrCat(
         "answer of ", header.payload_bytes, " bytes; none were expected"));
-  } else if (status.ok() && traits_.is_async && is_push) {
+  } else if (status.ok() && traits_.is_async && is_push &&
+             header.type != FrameType::kAgree) {
     status = CheckStaleness(header.contributors, options_.max_staleness);
   } else if (status.ok() && !is_bare &&
              header.contributors != engine_.num_contributors) {

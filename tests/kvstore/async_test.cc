@@ -124,6 +124,22 @@ TEST(AsyncStore, EveryPushCountsOnce) {
   }
 }
 
+// What agrees on a scale says nothing of who is ahead.
+TEST(AsyncStore, AgreesOnScalesWhereNobodyMayBeAhead) {
+  ClusterConfig config = Async(2, 2);
+  config.compression.type = "2bit";
+  config.max_staleness = 0;
+  Cluster(config).Run([&](KVStore& store) {
+    const Buffer out(400);
+    for (int step = 0; step < 3; ++step) {
+      const Buffer grad = Gradient(store.group().rank(), step, 100);
+      ASSERT_THAT(store.PushPull(0, grad.view(), out.view(), 0).Wait(Soon()),
+                  IsOk());
+    }
+    EXPECT_EQ(store.stats().max_staleness, 0);
+  });
+}
+
 struct Numbers {
   Dtype dtype;
   uint16_t start, more, less, half, end;
