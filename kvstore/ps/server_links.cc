@@ -270,7 +270,7 @@ void ServerLinks::OnHandshake(int server, const FrameHeader& header,
                               Bytes payload) {
   Link& link = At(server);
   link.is_receiving = false;
-  if (header.type == FrameType::kReady) {
+  if (header.type == FrameType::kReady && link.has_proved) {
     link.is_ready = true;
     link.is_unchecked =
         group_.data_path().IsUnchecked(*transport_, link.endpoint);
@@ -281,11 +281,17 @@ void ServerLinks::OnHandshake(int server, const FrameHeader& header,
   absl::StatusOr<std::string> proof =
       header.type == FrameType::kChallenge
           ? link.handshake->OnChallenge(message)
-          : absl::InvalidArgumentError("unexpected handshake message");
+          : WithExitCode(ExitCode::kAuthentication,
+                         absl::UnauthenticatedError(absl::StrCat(
+                             "server/", server, " at ",
+                             group_.data_path()
+                                 .server_addresses[static_cast<size_t>(server)],
+                             " has not proved who it is")));
   if (!proof.ok()) {
     connect_status_ = proof.status();
     return;
   }
+  link.has_proved = true;
   SendHandshake(server, FrameType::kProof, *proof);
 }
 

@@ -74,6 +74,7 @@ class ServerLinks : private TransportHandler {
     std::unique_ptr<FrameSender> sender;
     Buffer handshake_buffer;
     bool is_receiving = false;  // into handshake_buffer
+    bool has_proved = false;    // who it is
     bool is_ready = false;
     bool is_unchecked = false;  // once is_ready
     bool is_lost = false;

@@ -24,8 +24,9 @@ class FakeServer : private TransportHandler {
  public:
   static constexpr size_t kStateBytes = size_t{32} << 20;  // that it gives
 
-  explicit FakeServer(const DistOptions& options)
-      : handshake_(options.secret, options.job_id) {
+  explicit FakeServer(const DistOptions& options, bool proves_itself = true)
+      : proves_itself_(proves_itself),
+        handshake_(options.secret, options.job_id) {
     transport_ = *MakeTransport(options.transport, this);
     JoinRequest request{.scheduler_address = options.scheduler_address,
                         .role = Role::kServer,
@@ -119,7 +120,9 @@ class FakeServer : private TransportHandler {
     }
     const absl::string_view text(reinterpret_cast<char*>(payload.data),
                                  payload.size);
-    if (header.type == FrameType::kHello) {
+    if (header.type == FrameType::kHello && !proves_itself_) {
+      Send(from, FrameType::kReady, {});
+    } else if (header.type == FrameType::kHello) {
       answer_ = *handshake_.OnHello(text);
       Send(from, FrameType::kChallenge, {answer_.data(), answer_.size()});
     } else if (header.type == FrameType::kProof) {
@@ -142,6 +145,7 @@ class FakeServer : private TransportHandler {
         IsOk());
   }
 
+  const bool proves_itself_;
   HandshakeServer handshake_;
   std::string answer_;
   uint64_t epoch_ = 0;

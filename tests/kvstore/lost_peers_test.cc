@@ -98,6 +98,20 @@ TEST(FailedStore, SaysThatThereIsNoMemoryForAnAnswer) {
                                "server/0: no memory for a buffer"));
 }
 
+TEST(FalseServer, IsNotGivenGradientsWithoutAProof) {
+  ClusterConfig config = Job(1);
+  config.has_values = false;
+  config.secret = *Secret::Derive(std::string(32, 'k'), "local");
+  Cluster cluster(config);
+  const FakeServer server(cluster.Options(), /*proves_itself=*/false);
+  testing::Worker store = cluster.MakeWorker(0);
+  const absl::Status status = cluster.Init(store, {});
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kAuthentication) << status;
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnauthenticated,
+                               "has not proved who it is"));
+  store->Close();
+}
+
 TEST(LostWorker, FailsTicketsOfTheOthersByName) {
   Cluster cluster(Job(2));
   cluster.StartServers();
