@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
 #include "base/status_macros.h"
 
 namespace telegrad {
@@ -51,7 +52,13 @@ absl::StatusOr<Buffer> ServerQuestions::Ask(FrameHeader header,
                .priority = kUrgent});
     }
   });
-  RETURN_IF_ERROR(Ticket(question->ticket).Wait(Clock::now() + timeout_));
+  absl::Status status = Ticket(question->ticket).Wait(Clock::now() + timeout_);
+  if (absl::IsDeadlineExceeded(status)) {
+    // What still comes would be taken for the next answer.
+    status = WithExitCode(ExitCode::kTimeout, status);
+    failure_.FailJob(status);
+  }
+  RETURN_IF_ERROR(status);
   return std::move(question->answer);
 }
 

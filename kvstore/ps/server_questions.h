@@ -16,12 +16,11 @@ class ServerQuestions {
   static constexpr int kAllServers = -1;
 
   // Both outlive it. So long answers are waited for.
-  ServerQuestions(ServerLinks& links, const WorkerFailure& failure,
-                  Duration timeout)
+  ServerQuestions(ServerLinks& links, WorkerFailure& failure, Duration timeout)
       : links_(links), failure_(failure), timeout_(timeout) {}
 
   // Sends this to a server, or to all, until they have answered; what the last
-  // one said.
+  // one said. DeadlineExceeded ends the job.
   absl::StatusOr<Buffer> Ask(FrameHeader header, std::string text, int server);
 
   // The io thread's: answers, and the end of whoever waits for them.
@@ -44,7 +43,7 @@ class ServerQuestions {
   }
 
   ServerLinks& links_;
-  const WorkerFailure& failure_;
+  WorkerFailure& failure_;
   const Duration timeout_;
   mutable Mutex mutex_;
   std::shared_ptr<Question> current_ ABSL_GUARDED_BY(mutex_);  // or the last
