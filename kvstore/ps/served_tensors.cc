@@ -114,6 +114,11 @@ absl::Status ServedTensors::Add(absl::string_view text) {
         absl::StrCat(config.tensors.size(), " tensors beside ", names_.size(),
                      "; at most ", kMaxTensors));
   }
+  if (config.is_async && num_readers_ > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("an asynchronous store with ", num_readers_,
+                     " workers for which others push"));
+  }
   if (planner_.has_value()) RETURN_IF_ERROR(CheckSettings(config_, config));
   config_ = std::move(config);
   if (!planner_.has_value()) {

@@ -75,6 +75,17 @@ TEST(ServedTensors, AreTheFirstDeclarationsSettings) {
   EXPECT_THAT(Declare(tensors, other), StatusIs(kRefused, "other settings"));
 }
 
+// An asynchronous chunk has a place for each worker that pushes.
+TEST(ServedTensors, OfWorkersThatOnlyReadAreNotAsynchronous) {
+  JobConfig config = Declaring({{"a", 60}});
+  config.is_async = true;
+  ServedTensors with_readers(0, 1, 2, kPlentyOfBytes, /*num_readers=*/1);
+  EXPECT_THAT(Declare(with_readers, config),
+              StatusIs(kRefused, "1 workers for which others push"));
+  ServedTensors tensors(0, 1, 2, kPlentyOfBytes);
+  EXPECT_THAT(Declare(tensors, config), IsOk());
+}
+
 TEST(ServedTensors, HaveEachChunkOnOneServer) {
   ServedTensors first(0, 2, 2, kPlentyOfBytes);
   ServedTensors second(1, 2, 2, kPlentyOfBytes);
