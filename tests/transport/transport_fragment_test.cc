@@ -8,8 +8,10 @@
 
 #include "base/endian.h"
 #include "tests/testing/status_matchers.h"
+#include "tests/transport/fake_device.h"
 #include "tests/transport/transport_node.h"
 #include "transport/decorators/bounce/fragment.h"
+#include "transport/decorators/bounce/receive_queue.h"
 #include "transport/transport.h"
 
 namespace telegrad::testing {
@@ -175,6 +177,22 @@ TEST_F(Reassembly, ARefusedMessageEndsTheEndpoint) {
   };
   SendFragment(Message("header", 1000), 0, Pattern(400));
   ExpectRefused("no such worker");
+}
+
+// What is only announced comes no sooner for waiting.
+TEST(ReceiveQueue, CountsOrdinaryMemoryOnceItHasCome) {
+  FakeDevice device;
+  bounce::Staging staging{.copies = {std::make_unique<FakeCopier>(device), 0},
+                          .fragment_bytes = 64,
+                          .ring_bytes = 64};
+  bounce::ReceiveQueue queue(staging);
+  ASSERT_THAT(queue.AddUnheard(100), IsOk());
+  EXPECT_EQ(staging.ordinary_bytes, 0u);
+  queue.HasCome();
+  EXPECT_EQ(staging.ordinary_bytes, 100u);
+  ASSERT_THAT(queue.AddUnheard(100), IsOk());
+  queue.Drop(/*is_gone=*/true);
+  EXPECT_EQ(staging.ordinary_bytes, 0u);
 }
 
 }  // namespace

@@ -41,7 +41,6 @@ absl::StatusOr<Bytes> ReceiveQueue::Add(Bytes target, bool is_direct) {
 absl::StatusOr<Bytes> ReceiveQueue::AddUnheard(size_t size) {
   Fragment& fragment = messages_.emplace_back().fragments.emplace_back();
   ASSIGN_OR_RETURN(fragment.ordinary, Buffer::Create(size));
-  staging_.ordinary_bytes += size;
   return fragment.ordinary.view();
 }
 
@@ -57,7 +56,6 @@ absl::StatusOr<Bytes> ReceiveQueue::Place(Fragment& fragment, bool is_direct) {
     return Bytes(fragment.copy.buffer, size);
   }
   ASSIGN_OR_RETURN(fragment.ordinary, Buffer::Create(size));
-  staging_.ordinary_bytes += size;
   return fragment.ordinary.view();
 }
 
@@ -85,7 +83,9 @@ bool ReceiveQueue::HasRoom(size_t size) {
 
 void ReceiveQueue::DropBuffer(Fragment& fragment) {
   const bool is_in_ring = fragment.ordinary.size() == 0;
-  staging_.ordinary_bytes -= fragment.ordinary.size();
+  if (fragment.has_come) {
+    staging_.ordinary_bytes -= fragment.ordinary.size();
+  }
   fragment.ordinary = Buffer();
   if (fragment.copy.buffer == nullptr) return;
   if (is_in_ring) ring_used_bytes_ -= fragment.target.size;
@@ -99,6 +99,7 @@ void ReceiveQueue::HasCome() {
         [](const Fragment& fragment) { return !fragment.has_come; });
     if (next == incoming.fragments.end()) continue;
     next->has_come = true;
+    staging_.ordinary_bytes += next->ordinary.size();
     if (next->copy.buffer != nullptr) {
       staging_.copies.Start(next->copy, next->target,
                             {next->copy.buffer, next->target.size});

@@ -13,8 +13,10 @@ namespace telegrad::bounce {
 struct Staging {
   DeviceCopies copies;
   const size_t fragment_bytes;
-  const size_t ring_bytes;    // pinned, of each endpoint and direction
-  size_t ordinary_bytes = 0;  // received beside the rings
+  const size_t ring_bytes;  // pinned, of each endpoint and direction
+  // That have come beside the rings: of what is still to come nothing would,
+  // while these keep their owner from receiving.
+  size_t ordinary_bytes = 0;
 };
 
 // Messages of one endpoint that were announced and not heard, in their order.
