@@ -300,6 +300,9 @@ void OfiContext::Cut(Endpoint& cut) {
   lanes_.Close(endpoint);  // from here on libfabric has no memory of the user
   fabric_->Forget(endpoint.id);
   if (endpoint.has_greeted) fabric_->RemovePeer(endpoint.peer_address);
+  // Also for a child that has inherited it: before `done`, after which the
+  // memory that the peer may be reading is used again.
+  (void)shutdown(endpoint.socket.get(), SHUT_RDWR);
   endpoint.socket.Close();
   sender_.Refuse(endpoint);
   num_events_ += sender_.CallDone();
