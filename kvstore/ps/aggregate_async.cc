@@ -137,7 +137,7 @@ void AsyncAggregator::AnswerPushes(AnswerSink& sink) {
   const uint64_t slowest = num_rounds();
   for (size_t worker = 0; worker < slots_.size(); ++worker) {
     Slot& slot = slots_[worker];
-    if (slot.phase != Phase::kApplied) continue;
+    if (slot.phase != Phase::kApplied || slot.has_left) continue;
     const uint64_t ahead = slot.sum.step() - slowest;
     if (max_staleness_ != kAnyStaleness &&
         ahead > static_cast<uint64_t>(max_staleness_)) {
@@ -221,9 +221,20 @@ absl::Status AsyncAggregator::ApplyValue(AnswerSink& sink) {
   return absl::OkStatus();
 }
 
+// The last one stays the slowest.
+void AsyncAggregator::OnLeft(int worker, AnswerSink& sink) {
+  Slot& left = slots_[static_cast<size_t>(worker)];
+  left.has_left = std::ranges::any_of(slots_, [&](const Slot& other) {
+    return &other != &left && !other.has_left;
+  });
+  AnswerPushes(sink);
+}
+
 uint64_t AsyncAggregator::num_rounds() const {
   uint64_t slowest = std::numeric_limits<uint64_t>::max();
-  for (const Slot& slot : slots_) slowest = std::min(slowest, slot.sum.step());
+  for (const Slot& slot : slots_) {
+    if (!slot.has_left) slowest = std::min(slowest, slot.sum.step());
+  }
   return slowest;
 }
 

@@ -36,15 +36,17 @@ class AsyncAggregator : public Aggregator {
                          AnswerSink& sink) override;
   absl::StatusOr<Bytes> BeginValue(uint64_t index, size_t num_bytes) override;
   absl::Status OnValue(int worker, int32_t priority, AnswerSink& sink) override;
+  void OnLeft(int worker, AnswerSink& sink) override;
   ChunkWeights& weights() override { return slots_[0].sum.weights(); }
   const Chunk& chunk() const override { return slots_[0].sum.chunk(); }
-  uint64_t num_rounds() const override;  // of the slowest
+  uint64_t num_rounds() const override;  // of the slowest that is there
 
  private:
   enum class Phase : uint8_t { kEmpty, kTaken, kApplied };
   struct Slot {
     ChunkSum sum;
     Phase phase = Phase::kEmpty;
+    bool has_left = false;
     PushHeader push = {};
     std::shared_ptr<Buffer> frame = nullptr;
     ReplyRecord record = {};  // of the push, once applied

@@ -78,6 +78,9 @@ class Aggregator {
   virtual absl::Status OnValue(int worker, int32_t priority,
                                AnswerSink& sink) = 0;
 
+  // This worker does nothing any more: nobody waits for it.
+  virtual void OnLeft(int /*worker*/, AnswerSink& /*sink*/) {}
+
   // For an optimizer; while no push is under way.
   virtual ChunkWeights& weights() = 0;
   // Of all rounds; null where each worker has one.

@@ -89,6 +89,14 @@ absl::StatusOr<ServedChunk*> ServedTensors::FindIdle(
   return chunk;
 }
 
+void ServedTensors::OnLeft(int worker, AnswerSink& sink) {
+  for (const auto& chunks : chunks_) {
+    for (const auto& chunk : chunks) {
+      if (chunk != nullptr) chunk->aggregator->OnLeft(worker, sink);
+    }
+  }
+}
+
 absl::Status ServedTensors::ChangeRates(absl::string_view text) {
   const auto json = nlohmann::json::parse(text.begin(), text.end(), nullptr,
                                           /*allow_exceptions=*/false);

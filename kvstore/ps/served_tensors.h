@@ -57,6 +57,8 @@ class ServedTensors {
   ServedChunk& At(const Chunk& chunk) {
     return *chunks_[chunk.key][chunk.index];
   }
+  // A worker does nothing any more.
+  void OnLeft(int worker, AnswerSink& sink);
   const std::vector<std::string>& names() const { return names_; }  // by key
   // Of the pushes of a chunk that are under way the last one may be summed.
   bool MaySum(const ServedChunk& chunk) const {

@@ -36,6 +36,7 @@ void DistServer::OnClosed(EndpointId endpoint, const absl::Status& why) {
   if (worker >= 0) {
     worker_sessions_[static_cast<size_t>(worker)] = nullptr;
     lost_.push_back({IdOf(worker), Clock::now(), std::string(why.message())});
+    if (worker < num_workers_) tensors_->OnLeft(worker, *this);
   }
   sessions_.erase(found);
 }

@@ -178,6 +178,26 @@ TEST(AsyncAggregator, HoldsTheAnswersOfThoseTooFarAhead) {
   EXPECT_EQ(sent[1].worker, 1);
 }
 
+TEST(AsyncAggregator, WaitsForNobodyWhoHasLeft) {
+  AsyncChunk chunk(3, 0);
+  chunk.Start(3);
+  ASSERT_THAT(chunk.Push(0, 0, 1), IsOk());
+  ASSERT_THAT(chunk.Push(2, 0, 2), IsOk());
+  EXPECT_TRUE(chunk.Take().empty()) << "one ahead of worker 1";
+  chunk.aggregator().OnLeft(1, chunk);
+  const auto sent = chunk.Take();
+  ASSERT_EQ(sent.size(), 2u);
+  EXPECT_EQ(sent[0].ahead, 0u);
+  EXPECT_EQ(sent[1].payload, std::vector<float>(kAsyncElems, 3));
+  ASSERT_THAT(chunk.Push(0, 1, 1), IsOk());
+  chunk.aggregator().OnLeft(0, chunk);
+  EXPECT_TRUE(chunk.Take().empty()) << "it has gone before its answer";
+  ASSERT_THAT(chunk.Push(2, 1, 1), IsOk());
+  EXPECT_EQ(chunk.Take().size(), 1u);
+  chunk.aggregator().OnLeft(2, chunk);
+  EXPECT_EQ(chunk.aggregator().num_rounds(), 2u);
+}
+
 // Workers that take from 1 to 100 units of time for a step, some of them ten
 // times that: 10,000 steps, and nobody is further ahead than is allowed. At the
 // end all pushes are in the weights.
