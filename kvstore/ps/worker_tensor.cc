@@ -53,9 +53,8 @@ absl::Status WorkerTurns::Begin(const TensorSpec& spec,
                                 const WorkerFailure& failure) {
   MutexLock lock(&mutex_);
   if (failure.is_set()) return failure.status();
-  RETURN_IF_ERROR(
-      CheckTurn(spec, op->kind == OpKind::kPull && rounds_ + broadcasts_ == 0,
-                active_ != nullptr));
+  RETURN_IF_ERROR(CheckTurn(spec, op->kind == OpKind::kPull && !has_value_,
+                            active_ != nullptr));
   op->step = IsBroadcast(op->kind) ? broadcasts_ : rounds_;
   active_ = std::move(op);
   return absl::OkStatus();
@@ -68,6 +67,7 @@ std::shared_ptr<WorkerOp> WorkerTurns::End(const WorkerOp& op) {
   } else if (op.kind != OpKind::kPull) {
     ++rounds_;
   }
+  has_value_ = true;
   return active_.get() == &op ? std::move(active_) : nullptr;
 }
 

@@ -85,6 +85,7 @@ class WorkerTurns {
     MutexLock lock(&mutex_);
     return rounds_;
   }
+  // As in another store, whose values are not here.
   void set_rounds(uint64_t rounds) {
     MutexLock lock(&mutex_);
     rounds_ = rounds;
@@ -93,12 +94,14 @@ class WorkerTurns {
   void Follow() {
     MutexLock lock(&mutex_);
     broadcasts_ = 1;
+    has_value_ = true;
   }
 
  private:
   mutable Mutex mutex_;
   uint64_t rounds_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t broadcasts_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool has_value_ ABSL_GUARDED_BY(mutex_) = false;  // on servers
   std::shared_ptr<WorkerOp> active_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -59,6 +59,13 @@ TEST_F(Turns, CountRoundsAndBroadcastsApart) {
 
 TEST_F(Turns, APullNeedsAValue) {
   EXPECT_THAT(Begin(Op(OpKind::kPull)), StatusIs(kNotNow, "has no value"));
+  turns_.set_rounds(3);  // of a codec's state, which has none
+  EXPECT_THAT(Begin(Op(OpKind::kPull)), StatusIs(kNotNow, "has no value"));
+  const auto push = Op(OpKind::kPush);
+  ASSERT_THAT(Begin(push), IsOk());
+  EXPECT_EQ(push->step, 3u);
+  turns_.End(*push);
+  EXPECT_THAT(Begin(Op(OpKind::kPull)), IsOk());
 }
 
 TEST_F(Turns, EndWithTheFirstFailure) {
