@@ -95,10 +95,12 @@ absl::Status ServerLinks::CheckCards() const {
 
 // Codes of a tensor may be for any server.
 CardAccess ServerLinks::CardsFor(Device device) const {
-  const bool is_possible =
-      device.kind != DeviceKind::kCpu && transport_->Takes(device.kind) &&
-      absl::c_all_of(links_,
-                     [](const Link& link) { return link.is_unchecked; });
+  if (device.kind == DeviceKind::kCpu) return {};
+  MutexLock lock(&mutex_);  // while it is open, there is a transport
+  const bool is_possible = is_open_ && transport_->Takes(device.kind) &&
+                           absl::c_all_of(links_, [](const Link& link) {
+                             return link.is_unchecked;
+                           });
   if (!is_possible) return {};
   const MemoryPath memory = group_.data_path().memory;
   return {.sends = memory == MemoryPath::kGdr,

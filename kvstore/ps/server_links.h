@@ -61,7 +61,8 @@ class ServerLinks : private TransportHandler {
   size_t size() const { return links_.size(); }
   // Of frames to a server, and from it.
   bool is_unchecked(int server) const { return At(server).is_unchecked; }
-  // What they do with memory of a device by themselves.
+  // What they do with memory of a device by themselves; nothing after a
+  // failure.
   CardAccess CardsFor(Device device) const;
   const std::string& details() const { return details_; }
   // With epoch, source and destination.

@@ -42,5 +42,10 @@ TEST_F(ServerQuestionsTest, IsTheLastIfNobodyAnswers) {
   EXPECT_EQ(ask().status(), first);
 }
 
+TEST_F(ServerQuestionsTest, LinksThatAreNotOpenHaveNoCards) {
+  const CardAccess cards = links_.CardsFor({DeviceKind::kCuda, 0});
+  EXPECT_FALSE(cards.sends || cards.receives);
+}
+
 }  // namespace
 }  // namespace telegrad
