@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
 #include "kvstore/ticket_state.h"
 
 namespace telegrad {
@@ -43,6 +45,19 @@ void Ticket::State::Queued() {
 bool Ticket::State::is_queued() {
   MutexLock lock(&mutex);
   return is_under_way || is_done;
+}
+
+void AwaitRelease(WorkerGroup& group, const std::shared_ptr<Ticket::State>& of,
+                  const std::function<bool(TimePoint)>& release_by) {
+  constexpr auto kTick = std::chrono::milliseconds(10);
+  if (release_by(Clock::now() + kCancelGrace)) return;
+  group.Fail(
+      WithExitCode(ExitCode::kTimeout,
+                   absl::DeadlineExceededError(absl::StrCat(
+                       Ticket(of).Missing(), ", nor when it was cancelled"))));
+  while (!release_by(Clock::now())) {
+    if (Ticket(of).WaitUntil(Clock::now() + kTick)) return;
+  }
 }
 
 Ticket FinishedTicket(const absl::Status& status) {

@@ -8,6 +8,7 @@
 
 #include "base/mutex.h"
 #include "kvstore/ticket.h"
+#include "kvstore/worker_group.h"
 
 namespace telegrad {
 
@@ -52,6 +53,12 @@ struct Ticket::State {
   std::vector<std::pair<std::shared_ptr<CompletionQueue::Core>, uint64_t>>
       queues ABSL_GUARDED_BY(mutex);
 };
+
+// For a `release`: `release_by` says whether nothing of the caller's is in use
+// any more, by then. Where it is after kCancelGrace the job ends, and this
+// returns when the use does.
+void AwaitRelease(WorkerGroup& group, const std::shared_ptr<Ticket::State>& of,
+                  const std::function<bool(TimePoint)>& release_by);
 
 // A ticket that has ended already.
 Ticket FinishedTicket(const absl::Status& status);

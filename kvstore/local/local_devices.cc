@@ -108,8 +108,10 @@ void LocalLoan::End(std::span<const BorrowedMemory::Use> uses) {
   }
 }
 
-void LocalLoan::Release(TimePoint deadline) {
-  for (const auto& memory : memory_) memory->Release(deadline);
+bool LocalLoan::Release(TimePoint deadline) {
+  bool is_released = true;
+  for (const auto& memory : memory_) is_released &= memory->Release(deadline);
+  return is_released;
 }
 
 void LocalLoan::Follow() {

@@ -32,7 +32,8 @@ class LocalLoan {
 
   Uses Begin();
   void End(std::span<const BorrowedMemory::Use> uses);
-  void Release(TimePoint deadline);
+  // As BorrowedMemory::Release, of all.
+  bool Release(TimePoint deadline);
   // What is queued on the devices from now on comes after the views' streams.
   void Follow();
 

@@ -282,11 +282,13 @@ Ticket LocalStore::Start(Key key, Halves halves, TensorViews grads,
       return absl::StrCat("operation on tensor ", name, ", step ", step,
                           ", did not end in time");
     };
-    op->ticket->release = [weak = std::weak_ptr(op)] {
+    op->ticket->release = [this, weak = std::weak_ptr(op)] {
       const auto live = weak.lock();
       if (live == nullptr) return;
       // Uses end with the kernels that run.
-      live->loan->Release(Clock::now() + kCancelGrace);
+      AwaitRelease(*group_, live->ticket, [&](TimePoint deadline) {
+        return live->loan->Release(deadline);
+      });
     };
     tensor->active = op;
     ++num_ops_;

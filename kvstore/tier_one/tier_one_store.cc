@@ -190,13 +190,17 @@ std::shared_ptr<TierOneStore::Op> TierOneStore::Lend(Tensor& tensor, Op started,
                                           ": its devices are being summed")
                            : missing;
   };
-  op->ticket->release = [weak = std::weak_ptr(op)] {
+  op->ticket->release = [this, weak = std::weak_ptr(op)] {
     const auto live = weak.lock();
     if (live == nullptr) return;
     // Uses end with the sums and copies that run.
-    for (const auto& memory : live->memory) {
-      memory->Release(Clock::now() + kCancelGrace);
-    }
+    AwaitRelease(group(), live->ticket, [&](TimePoint deadline) {
+      bool is_released = true;
+      for (const auto& memory : live->memory) {
+        is_released &= memory->Release(deadline);
+      }
+      return is_released;
+    });
   };
   tensor.active = op;
   ++num_ops_;

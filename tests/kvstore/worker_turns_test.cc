@@ -77,5 +77,19 @@ TEST_F(Turns, EndWithTheFirstFailure) {
   EXPECT_EQ(turns_.active(), nullptr);
 }
 
+// What does not let go of a caller's memory ends the job, and is waited for.
+TEST(Release, ReturnsWhenTheMemoryIsNotInUse) {
+  const std::unique_ptr<WorkerGroup> group = MakeSoloGroup();
+  absl::Status failure;
+  group->OnFailure([&](const absl::Status& why) { failure = why; });
+  const auto state = std::make_shared<Ticket::State>();
+  state->describe = [] { return "a sum"; };
+  int num_asked = 0;
+  AwaitRelease(*group, state, [&](TimePoint) { return ++num_asked == 4; });
+  EXPECT_EQ(num_asked, 4);
+  EXPECT_THAT(failure, StatusIs(absl::StatusCode::kDeadlineExceeded,
+                                "a sum, nor when it was cancelled"));
+}
+
 }  // namespace
 }  // namespace telegrad
