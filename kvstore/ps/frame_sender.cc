@@ -64,7 +64,12 @@ void FrameSender::Core::Pump() {
         endpoint, {frame.header.data(), frame.header.size()}, frame.payload,
         [&node](const absl::Status&) { OnSent(node); });
     if (sent.ok()) continue;
-    // A closed endpoint: its loss is reported by OnClosed, once.
+    // A closed endpoint, whose loss is reported by OnClosed, once; or it cannot
+    // go on without this frame.
+    if (!absl::IsFailedPrecondition(sent)) {
+      LogWarning("closes a connection: ", sent.message());
+      transport->Close(endpoint);
+    }
     waiting = {};
     node = {};
     leaving->free_.push_back(&node);

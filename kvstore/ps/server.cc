@@ -116,6 +116,11 @@ absl::Status DistServer::AnswerState(Session& session,
     return absl::InvalidArgumentError("a state was not to be asked for");
   }
   ASSIGN_OR_RETURN(std::string text, tensors_->DescribeState(header));
+  if (text.size() > kMaxPayloadBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a state of ", text.size(), " bytes for a worker, at most ",
+        kMaxPayloadBytes, ": take smaller chunks"));
+  }
   Tell(session, FrameType::kState, std::move(text));
   return absl::OkStatus();
 }

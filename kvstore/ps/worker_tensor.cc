@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "kvstore/engine/checks.h"
+#include "kvstore/engine/rows.h"
 
 namespace telegrad {
 namespace {
@@ -78,12 +79,28 @@ absl::Status WorkerTurns::CheckIdle(absl::string_view what,
       absl::StrCat(what, " within a round of tensor ", spec.name));
 }
 
+// Whatever is sent of a chunk goes in one frame.
+absl::Status CheckFrames(const TensorSpec& spec, const ChunkCodec& codec) {
+  const size_t of_rows =
+      spec.row_elems == 0
+          ? 0
+          : MaxRowBytes(codec.chunk(), spec.row_elems, /*has_values=*/true);
+  const size_t most = std::max(
+      {codec.codings().MaxFrameBytes(), codec.max_reply_bytes(), of_rows});
+  if (most <= kMaxPayloadBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "tensor ", spec.name, ": chunks of ", codec.chunk().num_elems,
+      " elements, of which up to ", most, " bytes are sent; at most ",
+      kMaxPayloadBytes, ": take smaller chunks"));
+}
+
 absl::StatusOr<std::unique_ptr<WorkerTensor>> MakeWorkerTensor(
     const TensorSpec& spec, const TensorLayout& layout,
     const EngineConfig& config) {
   auto tensor = std::make_unique<WorkerTensor>();
   ASSIGN_OR_RETURN(tensor->codec, TensorCodec::Make(spec, layout, config));
   for (ChunkCodec& codec : tensor->codec->chunks()) {
+    RETURN_IF_ERROR(CheckFrames(spec, codec));
     auto chunk = std::make_unique<WorkerChunk>();
     chunk->tensor = tensor.get();
     chunk->codec = &codec;

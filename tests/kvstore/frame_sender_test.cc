@@ -19,6 +19,8 @@ using ::testing::IsEmpty;
 // by their sizes.
 class HeldFrames : public TransportContext {
  public:
+  static constexpr size_t kTooLarge = 999;
+  bool is_closed() const { return is_closed_; }
   std::vector<size_t> Take() { return std::exchange(sizes_, {}); }
   void LetGo() {
     const SendDone done = std::move(waiting_.front());
@@ -32,16 +34,18 @@ class HeldFrames : public TransportContext {
   absl::StatusOr<EndpointId> Connect(absl::string_view) override { return 0; }
   absl::Status Send(EndpointId, ConstBytes, ConstBytes payload,
                     SendDone done) override {
+    if (payload.size == kTooLarge) return absl::InvalidArgumentError("large");
     sizes_.push_back(payload.size);
     waiting_.push_back(std::move(done));
     return absl::OkStatus();
   }
-  void Close(EndpointId) override {}
+  void Close(EndpointId) override { is_closed_ = true; }
   bool Progress(TimePoint) override { return false; }
   void Wake() override {}
 
   std::vector<size_t> sizes_;
   std::deque<SendDone> waiting_;
+  bool is_closed_ = false;
 };
 
 class FrameSenderTest : public ::testing::Test {
@@ -80,6 +84,15 @@ TEST_F(FrameSenderTest, SendsLargerPrioritiesFirstAndEqualOnesInOrder) {
   network_.LetGo();
   EXPECT_EQ(num_sent_, 7);
   EXPECT_EQ(alive_.use_count(), 1) << "payloads are kept for too long";
+}
+
+// Who waits for the frame would wait in vain.
+TEST_F(FrameSenderTest, ClosesWhatCannotTakeAFrame) {
+  Open(1000);
+  Enqueue(10, 0);
+  EXPECT_FALSE(network_.is_closed());
+  Enqueue(HeldFrames::kTooLarge, 0);
+  EXPECT_TRUE(network_.is_closed());
 }
 
 TEST_F(FrameSenderTest, HasNoMoreThanTheWindowInTheTransport) {

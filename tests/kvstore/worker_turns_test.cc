@@ -91,5 +91,20 @@ TEST(Release, ReturnsWhenTheMemoryIsNotInUse) {
                                 "a sum, nor when it was cancelled"));
 }
 
+TEST(WorkerTensor, HasNoChunksThatNoFrameTakes) {
+  const std::vector<TensorSpec> specs = {
+      {.name = "a", .num_elems = size_t{6} << 20, .row_elems = 1}};
+  BufferPool buffers;
+  const EngineConfig config{.num_contributors = 1, .buffers = &buffers};
+  const auto make = [&](size_t chunk_elems) {
+    const auto layouts =
+        MakeShardPlan(specs, 1, chunk_elems, config.compression);
+    return MakeWorkerTensor(specs[0], layouts->front(), config).status();
+  };
+  EXPECT_THAT(make(size_t{1} << 20), IsOk());
+  EXPECT_THAT(make(size_t{6} << 20),
+              StatusIs(absl::StatusCode::kInvalidArgument, "smaller chunks"));
+}
+
 }  // namespace
 }  // namespace telegrad
