@@ -60,5 +60,37 @@ TEST(Gather, WaitsForEveryRankThoughOneComesTwice) {
   EXPECT_EQ(*gathered, (std::vector<std::string>{"a", "b"}));
 }
 
+// All came while the scheduler was asked who is missing: what it says then is
+// not of the next gather of that name.
+TEST(Gather, IsNotEndedByWhatTheOneBeforeHasAsked) {
+  const auto listener = ListenOn(Resolve("127.0.0.1", 0)->front());
+  ASSERT_THAT(listener, IsOk());
+  JoinRequest request;
+  request.scheduler_address = ToString(*LocalAddress(listener->get()));
+  auto joining = JoinAsync(request);
+  const auto peer = TakeIn(listener->get());
+  ASSERT_NE(peer, nullptr);
+  const Joined worker = joining.get();
+  ASSERT_THAT(worker, IsOk());
+  const auto read = [&](TimePoint deadline) {
+    return std::async(std::launch::async, [&worker, deadline] {
+      return (*worker)->Read("r", deadline);
+    });
+  };
+  const std::string answer =
+      EncodeRecord(GatheredRecord{.name = "r", .payload = "a"});
+  const std::string missing =
+      EncodeRecord(MissingRecord{.name = "r", .members = {}});
+  auto late = read(Clock::now());
+  ASSERT_TRUE(peer->NextOf<WithdrawRecord>().has_value());
+  peer->Send(answer);
+  EXPECT_THAT(late.get(), IsOk());
+  auto next = read(Clock::now() + kPatience);
+  ASSERT_TRUE(peer->NextOf<ReadRecord>().has_value());
+  peer->Send(missing);
+  peer->Send(answer);
+  EXPECT_THAT(next.get(), IsOk());
+}
+
 }  // namespace
 }  // namespace telegrad

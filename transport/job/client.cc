@@ -148,6 +148,14 @@ absl::Status JobClient::BeginGather(const std::string& name, size_t size) {
   return absl::OkStatus();
 }
 
+JobClient::Exchange JobClient::EndGather() {
+  Exchange ended = *std::exchange(gather_, std::nullopt);
+  if (ended.is_withdrawn && !ended.missing.has_value()) {
+    owed_.insert(ended.name);
+  }
+  return ended;
+}
+
 absl::StatusOr<std::vector<std::string>> JobClient::GatherBy(
     const Record& question, const std::string& name, size_t size,
     TimePoint deadline) {
@@ -155,17 +163,16 @@ absl::StatusOr<std::vector<std::string>> JobClient::GatherBy(
   Queue(question);
   // The scheduler is asked who is missing and has a little time to say so.
   TimePoint until = deadline;
-  bool has_asked = false;
   MutexLock lock(&mutex_);
   while (true) {
     Exchange& gather = *gather_;
     if (gather.num_received == gather.payloads.size()) {
-      return std::exchange(gather_, std::nullopt)->payloads;
+      return EndGather().payloads;
     }
-    const bool is_over =
-        gather.missing.has_value() || (has_asked && Clock::now() >= until);
+    const bool is_over = gather.missing.has_value() ||
+                         (gather.is_withdrawn && Clock::now() >= until);
     if (is_closed_ || is_over) {
-      const Exchange ended = *std::exchange(gather_, std::nullopt);
+      const Exchange ended = EndGather();
       if (is_closed_) return ClosedStatus();
       return absl::DeadlineExceededError(absl::StrCat(
           "\"", name, "\": waiting for ",
@@ -173,8 +180,8 @@ absl::StatusOr<std::vector<std::string>> JobClient::GatherBy(
           : ended.missing->empty()   ? "somebody to post it"
                                      : absl::StrJoin(*ended.missing, ", ")));
     }
-    if (!has_asked && Clock::now() >= until) {
-      has_asked = true;
+    if (!gather.is_withdrawn && Clock::now() >= until) {
+      gather.is_withdrawn = true;
       until = Clock::now() + std::chrono::seconds(1);
       posted_.push_back(MakeFrame(EncodeRecord(WithdrawRecord{.name = name})));
       wake_.Notify();

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -45,7 +46,8 @@ class JobClient : public Job {
     std::vector<std::string> payloads;
     std::vector<bool> has_come;  // by rank
     size_t num_received = 0;     // of payloads, each once
-    std::optional<std::vector<std::string>> missing;
+    bool is_withdrawn = false;
+    std::optional<std::vector<std::string>> missing;  // answers that
   };
 
   void Queue(const Record& record);
@@ -55,6 +57,7 @@ class JobClient : public Job {
                                                     size_t size,
                                                     TimePoint deadline);
   absl::Status BeginGather(const std::string& name, size_t size);
+  Exchange EndGather() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status ClosedStatus() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // On thread_.
@@ -94,6 +97,8 @@ class JobClient : public Job {
   absl::Status join_status_ ABSL_GUARDED_BY(mutex_);
   std::optional<FatalEvent> failure_ ABSL_GUARDED_BY(mutex_);
   std::optional<Exchange> gather_ ABSL_GUARDED_BY(mutex_);
+  // Names of those before it whose MISSING is still to come.
+  std::multiset<std::string> owed_ ABSL_GUARDED_BY(mutex_);
   std::optional<FatalEvent> own_failure_ ABSL_GUARDED_BY(mutex_);
   TimePoint own_failure_at_ ABSL_GUARDED_BY(mutex_);
   std::vector<Frame> posted_ ABSL_GUARDED_BY(mutex_);

@@ -145,7 +145,9 @@ absl::Status JobClient::OnRecord(const Record& record) {
   }
   if (const auto* missing = std::get_if<MissingRecord>(&record)) {
     MutexLock lock(&mutex_);
-    if (gather_.has_value() && gather_->name == missing->name) {
+    if (const auto owed = owed_.find(missing->name); owed != owed_.end()) {
+      owed_.erase(owed);
+    } else if (gather_.has_value() && gather_->name == missing->name) {
       gather_->missing = missing->members;
       changed_.NotifyAll();
     }
