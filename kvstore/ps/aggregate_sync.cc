@@ -86,14 +86,18 @@ size_t SyncAggregator::Complete(AnswerSink& sink) {
 
 absl::Status SyncAggregator::OnPull(int worker, const PullHeader& pull,
                                     AnswerSink& sink) {
+  const bool counts = static_cast<size_t>(worker) < slots_.size();
   if (pull.wants_broadcast) {
+    if (counts && slots_[static_cast<size_t>(worker)].is_taken) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "pull of a value of key ", chunk().key, " within a round"));
+    }
     RETURN_IF_ERROR(values_.OnPull(chunk(), worker, pull, SendTo(sink)));
     InstallValue(sink);
     return absl::OkStatus();
   }
   // A worker has one operation per key, so no round can end between, nor while
   // one that only reads, and does not count rounds, waits.
-  const bool counts = static_cast<size_t>(worker) < slots_.size();
   if ((counts && pull.step != sum_.step()) || !has_current_) {
     return absl::InvalidArgumentError(
         absl::StrCat("pull of key ", chunk().key, " after ", pull.step,

@@ -175,6 +175,14 @@ TEST_F(Round, AnswersWithTheWorkersOwnPriorities) {
   EXPECT_EQ(priorities_[1], 4);
 }
 
+// A value is not installed while the pool sums.
+TEST_F(Round, TakesNoValueInAWorkersRound) {
+  Make("none", ReplyMode::kDense);
+  Push(1, Header(), Buffer(4 * kElems));
+  EXPECT_THAT(rounds_->OnPull(1, {.wants_broadcast = true}, *this),
+              StatusIs(absl::StatusCode::kInvalidArgument, "within a round"));
+}
+
 // Nothing of a header that is refused stays.
 TEST_F(Round, KeepsThePackingOpenAfterAPushThatIsRefused) {
   const Codec* codec = *FindCodec("2bit");
