@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
 #include "base/random.h"
 #include "base/status_macros.h"
 #include "compression/device_kernels.h"
@@ -116,8 +117,11 @@ class PreparedRandomK : public SelfContainedCodec {
     }
     return absl::OkStatus();
   }
+  // Of payloads that are valid: only their sum can be beyond float32.
   absl::Status ValidateSum(ConstBytes sum, uint32_t) const override {
-    return Validate(sum);
+    RETURN_IF_ERROR(CheckSize("sums", sum.size, max_encoded_bytes()));
+    const absl::Status status = Validate(sum);
+    return status.ok() ? status : WithExitCode(ExitCode::kNumericFault, status);
   }
 
   absl::Status Decode(ConstBytes payload, float, Bytes out,

@@ -240,6 +240,17 @@ TEST(NonFinite, EndsTheJobUnderPolicyError) {
   }
 }
 
+TEST(NonFinite, SumsOfFiniteValuesEndTheJobAsThoseOfGradients) {
+  ClusterConfig config;
+  config.compression.type = "randomk:1";
+  Cluster(config).Run([](KVStore& store) {
+    Buffer memory = Filled(33, 3e38f);
+    const absl::Status status =
+        store.PushPull(0, memory.view(), memory.view(), 0).Wait(Soon());
+    EXPECT_EQ(ExitCodeOf(status), ExitCode::kNumericFault) << status;
+  });
+}
+
 TEST(NonFinite, CountsAsZeroUnderPolicyZero) {
   for (const std::string type : {"none", "2bit"}) {
     Cluster cluster(WithPolicy(type, NonFinitePolicy::kZero));
