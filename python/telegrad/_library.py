@@ -1,6 +1,7 @@
 """libtelegrad.so by ctypes: nothing is compiled against Python."""
 from __future__ import annotations
 
+import _thread
 import ctypes
 import os
 import threading
@@ -286,16 +287,22 @@ def interruptible(work: Callable[[], Any],
             error = why
         done.set()
 
+    can_start = True
     try:
-        threading.Thread(target=run, name="telegrad-call", daemon=True).start()
-        while not done.wait(SLICE_S):
+        try:
+            _thread.start_new_thread(run, ())
+        except RuntimeError as why:
+            if why.__traceback__ is not None and why.__traceback__.tb_next is not None:
+                raise  # not of that call, but of a signal's handler
+            can_start = False  # the interpreter ends: CPython 3.12 starts no threads then
+        while can_start and not done.wait(SLICE_S):
             pass
-    except RuntimeError:  # the interpreter ends, where CPython 3.12 starts no threads
-        return work()
     except BaseException as why:
         on_interrupt(why)
         done.wait(3)
         raise
+    if not can_start:
+        return work()
     if error is not None:
         raise error
     return result

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import unittest
 
 import workers
@@ -110,6 +111,26 @@ class Signals(unittest.TestCase):
                 check=False, timeout=60, capture_output=True, text=True)
             self.assertEqual(run.returncode, -number, run.stderr)
             self.assertEqual("KeyboardInterrupt" in run.stderr, number == signal.SIGINT)
+
+    def test_a_handlers_error_ends_a_wait(self):
+        """A RuntimeError is what torch's DataLoader raises when its worker dies."""
+        calls, stopped = [], threading.Event()
+
+        def work():
+            calls.append(1)
+            signal.raise_signal(signal.SIGUSR1)
+            stopped.wait(10)
+
+        def handler(*_):
+            raise RuntimeError("a worker was killed")
+
+        before = signal.signal(signal.SIGUSR1, handler)
+        try:
+            with self.assertRaisesRegex(RuntimeError, "a worker was killed"):
+                telegrad._library.interruptible(work, lambda _: stopped.set())
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+        self.assertEqual(len(calls), 1)
 
 
 class Group(unittest.TestCase):
