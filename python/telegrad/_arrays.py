@@ -47,6 +47,16 @@ def _is_dense(shape: Tuple[int, ...], strides: Tuple[int, ...]) -> bool:
     return True
 
 
+def _is_in_order(shape: Tuple[int, ...], strides: Tuple[int, ...]) -> bool:
+    """Whether they are dense, and the last index is that of neighbours."""
+    expected = 1
+    for size, stride in zip(reversed(shape), reversed(strides)):
+        if size != 1 and stride != expected:
+            return 0 in shape
+        expected *= size
+    return True
+
+
 def stream_of(array: Any) -> int:
     """Behind which a tensor of torch is ready; on the host 0."""
     if array.device.type != "cuda":
@@ -92,9 +102,9 @@ def _of_dlpack(array: Any) -> Tensor:
     found = ctypes.cast(get(capsule, b"dltensor"), ctypes.POINTER(_DLTensor)).contents
     dtype = _dtype(_DLPACK, (found.code, found.bits), array)
     shape = tuple(found.shape[i] for i in range(found.ndim))
-    if found.strides and not _is_dense(
+    if found.strides and not _is_in_order(
             shape, tuple(found.strides[i] for i in range(found.ndim))):
-        raise UsageError("the array is a view with gaps: make it contiguous")
+        raise UsageError("the array is not contiguous, or transposed: take a copy in C's order")
     if found.device_type not in (_DLPACK_CPU, _DLPACK_CUDA, _DLPACK_CUDA_HOST):
         raise UsageError(f"an array on DLPack's device {found.device_type}: only host "
                          "memory and CUDA can be sent")
@@ -155,10 +165,23 @@ def num_elems(array: Any) -> int:
 
 
 def is_in_order(array: Any) -> bool:
-    """Whether elements lie in memory as they are counted; a transposed tensor's do not."""
+    """Whether elements lie in memory as they are counted; a transposed tensor's do not,
+    and other arrays whose do not are refused by `tensor_of`."""
     torch = sys.modules.get("torch")
     return torch is None or not isinstance(array, torch.Tensor) or (
         bool(array.is_contiguous()))
+
+
+def tensor_in_order(array: Any, writes: bool = False) -> Tensor:
+    """As `tensor_of`.
+
+    Raises:
+        UsageError: another order in memory, too.
+    """
+    if not is_in_order(array):
+        raise UsageError("the tensor's elements lie in another order in memory (as of .t() "
+                         "or channels_last): take .contiguous()")
+    return tensor_of(array, writes)
 
 
 def check_alike(what: str, arrays: List[Any]) -> None:

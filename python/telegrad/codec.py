@@ -7,13 +7,13 @@ from ctypes import byref, c_float, c_uint64, c_void_p
 from operator import index
 from typing import Any, Optional, Tuple
 
-from ._arrays import FLOAT32, HOST, tensor_of
+from ._arrays import FLOAT32, HOST, tensor_in_order
 from ._library import LIBRARY, bytes_in, call, encoded
 from .errors import UsageError
 
 
 def _floats(array: Any, num: int, writes: bool) -> int:
-    tensor = tensor_of(array, writes)
+    tensor = tensor_in_order(array, writes)
     if (tensor.dtype, tensor.device, tensor.num_elems) == (FLOAT32, HOST, num):
         return int(tensor.data)
     raise UsageError(f"the codec takes {num} float32 in host memory; the array has "

@@ -5,20 +5,13 @@ import os
 from ctypes import byref, c_void_p
 from typing import Any
 
-from ._arrays import is_in_order, tensor_of
-from ._library import LIBRARY, Tensor, call, interruptible
+from ._arrays import tensor_in_order
+from ._library import LIBRARY, call, interruptible
 from .errors import UsageError, WrongOrder
 from .job import Job
 
 SUM, MIN, MAX = range(3)
 _OPS = {"sum": SUM, "min": MIN, "max": MAX}
-
-
-def _in_order(array: Any, writes: bool = False) -> Tensor:
-    if not is_in_order(array):
-        raise UsageError("the tensor's elements lie in another order in memory (as of .t() "
-                         "or channels_last): take .contiguous()")
-    return tensor_of(array, writes)
 
 
 class Group:
@@ -56,19 +49,19 @@ class Group:
         """Fills `array` [n] with the `op` ("sum", "min", "max") over workers; gives it."""
         if op not in _OPS:
             raise UsageError(f"op {op!r}: there are {', '.join(_OPS)}")
-        tensor = _in_order(array, writes=True)
+        tensor = tensor_in_order(array, writes=True)
         self._run(lambda: call("group_allreduce", self.handle, byref(tensor), _OPS[op]))
         return array
 
     def broadcast(self, array: Any, root: int = 0) -> Any:
         """Fills `array` [n] with that of worker `root`; gives it."""
-        tensor = _in_order(array, writes=True)
+        tensor = tensor_in_order(array, writes=True)
         self._run(lambda: call("group_broadcast", self.handle, byref(tensor), root))
         return array
 
     def allgather(self, array: Any, out: Any) -> Any:
         """Fills `out` [workers * n] with all workers' `array` [n], by rank; gives it."""
-        tensor, to = _in_order(array), _in_order(out, writes=True)
+        tensor, to = tensor_in_order(array), tensor_in_order(out, writes=True)
         self._run(lambda: call("group_allgather", self.handle, byref(tensor), byref(to)))
         return out
 

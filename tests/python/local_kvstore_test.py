@@ -71,6 +71,13 @@ class LocalKVStore(unittest.TestCase):
         value = full(4)
         kv.pushpull("w", Array(value))
         self.assertEqual(value.tolist(), [4] * 6)
+        transposed = Array(np.zeros((3, 2), np.float32).T)
+        kv.init("t", np.arange(6, dtype=np.float32).reshape(2, 3))
+        for wrong in (lambda: kv.pull("t", out=transposed),
+                      lambda: kv.pushpull("t", transposed, out=full(0)),
+                      lambda: telegrad.Codec("none", 6).encode(transposed)):
+            with self.assertRaisesRegex(telegrad.UsageError, "transposed: take a copy"):
+                wrong()
         kv.close()
 
     def test_transposed_tensors_keep_their_elements(self):
@@ -93,6 +100,8 @@ class LocalKVStore(unittest.TestCase):
         with telegrad.Job(operation_timeout=20).join() as job, telegrad.Group(job) as group:
             with self.assertRaisesRegex(telegrad.UsageError, "contiguous"):
                 group.allreduce(out)
+        with self.assertRaisesRegex(telegrad.UsageError, "contiguous"):
+            telegrad.Codec("none", 6).encode(out)
         kv.close()
 
     def test_arrays_without_dimensions_and_without_elements(self):
