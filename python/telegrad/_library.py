@@ -6,7 +6,7 @@ import ctypes
 import os
 import threading
 from ctypes import (POINTER, Structure, byref, c_char, c_char_p, c_double, c_float,
-                    c_int32, c_int64, c_uint32, c_uint64, c_void_p)
+                    c_int32, c_int64, c_uint32, c_uint64, c_void_p, sizeof)
 from typing import Any, Callable, Optional
 
 from .errors import Error, UsageError, make_error
@@ -255,7 +255,7 @@ def fill(struct: Structure, **values: Any) -> None:
     """Sets fields of options.
 
     Raises:
-        UsageError: a value of another type, by name.
+        UsageError: a value of another type, or too large, by name.
     """
     kinds = {name: kind for name, kind, *_ in type(struct)._fields_}
     for field, value in values.items():
@@ -266,6 +266,8 @@ def fill(struct: Structure, **values: Any) -> None:
                     encoded(value, shown) if kind is c_char_p else value)
         except TypeError:
             raise UsageError(f"{shown}={value!r}: {_WANTED[kind]} is wanted") from None
+        if kind in (c_int32, c_int64) and getattr(struct, field) != value:
+            raise UsageError(f"{shown}={value!r}: more than {8 * sizeof(kind)} bits hold")
 
 
 def interruptible(work: Callable[[], Any],

@@ -97,10 +97,13 @@ def _numbers(what: str, kind: Any, values: Sequence[int], num: int) -> Any:
     """A C array of them."""
     try:
         if len(values) == num:
-            return (kind * num)(*values)
+            found = (kind * num)(*values)
+            if list(found) == list(values):  # ctypes cuts what is too large
+                return found
     except TypeError:
         pass
-    raise UsageError(f"{what}={values!r}: {num} integers are wanted, one for each key")
+    raise UsageError(f"{what}={values!r}: {num} integers of {8 * sizeof(kind)} bits are "
+                     "wanted, one for each key")
 
 
 def _factors_of(rates: Sequence[Tuple[float, float]]) -> Any:

@@ -42,6 +42,8 @@ class WrongArguments(unittest.TestCase):
         self.refuses((
             (lambda: Job(rank="0"), "rank='0': an integer"),
             (lambda: Job(num_workers=0), "num_workers=0"),
+            (lambda: Job(num_workers=2**32 + 1), "num_workers=4294967297: more than 32"),
+            (lambda: Job(rank=2**32), "rank=4294967296: more"),
             (lambda: Job(29500), "scheduler=29500: a text"),
             (lambda: Job(secret="x" * 40), "secret of str: bytes"),
             (lambda: Job(join_timeout="1"), "join_timeout='1': a number"),
@@ -67,7 +69,7 @@ class WrongArguments(unittest.TestCase):
             store = Store(job)
             options = (("type", 2), ("rules", {"w": "2bit"}), ("reply", True), ("packing", 1),
                        ("nonfinite", 7), ("min_bytes", "1k"), ("warmup_steps", 1.5),
-                       ("batch_size", "a"), ("guard", "on"), ("allow", ["2bit"]))
+                       ("batch_size", "a"), ("guard", "on"), ("min_bytes", 2**64), ("allow", ["2bit"]))
             self.refuses([(lambda name=name, value=value: store.set_compression(
                 **{name: value}), re.escape(f"{name}={value!r}: ")) for name, value in options])
             store.set_compression(type="2bit", threshold=np.float32(0.25))
@@ -84,6 +86,8 @@ class WrongArguments(unittest.TestCase):
                 (lambda: store.push_pull(["w"], [value], [value]), r"keys=\['w'\]"),
                 (lambda: store.push_pull(keys, [value], [value], ["a"]), "priorities="),
                 (lambda: store.push_pull(keys, [value], [value], [1, 2]), "priorities="),
+                (lambda: store.push_pull([2**32], [value], [value]), "keys=.*of 32 bits"),
+                (lambda: store.push_pull(keys, [value], [value], [2**31]), "priorities="),
                 (lambda: store.start("foo", keys, [value]), "'foo'.*push_pull"),
                 (lambda: store.load_states("xx"), "states of str: bytes"),
                 (lambda: store.load_codec(0, "xx"), "state of str: bytes")))
