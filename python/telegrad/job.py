@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import json
 import os
 import signal
@@ -156,8 +157,8 @@ class Job:
         return _library.error_of(found)
 
     def fail(self, message: str, exit_code: int = _CANCELLED) -> None:
-        """Ends the job for all members, who get the `message` and the `exit_code`; 33
-        means that somebody wanted it."""
+        """Ends the job for all members, who get the `message` and the `exit_code`, 1 to 255,
+        else 70; 33 means that somebody wanted it."""
         if self._handle:
             LIBRARY.telegrad_job_fail(self._handle, exit_code, encoded(message))
 
@@ -239,7 +240,8 @@ def _watch_errors() -> None:
 
     def hook(kind: Any, error: Any, trace: Any) -> None:
         global _uncaught
-        _uncaught = error
+        if not (sys.flags.inspect or hasattr(sys, "ps1")):  # a prompt asks for more
+            _uncaught = error
         if isinstance(error, Error) and error.exit_code != _INTERNAL:
             _leave_out_own_frames(error)
         before(kind, error, trace)
@@ -276,13 +278,18 @@ def _end_jobs() -> None:
                 print(f"telegrad: {why}", file=sys.stderr)
     if _uncaught is None or isinstance(_uncaught, KeyboardInterrupt):
         return
-    sys.stdout.flush()
-    sys.stderr.flush()
     if isinstance(_uncaught, Error):
-        os._exit(_uncaught.exit_code)
-    if _is_ctrl_c(_uncaught):  # as Python itself ends then
+        _when_python_has_ended("_exit", _uncaught.exit_code)
+    elif _is_ctrl_c(_uncaught):  # as Python itself ends then
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        signal.raise_signal(signal.SIGINT)
+        _when_python_has_ended("raise", signal.SIGINT)
+
+
+def _when_python_has_ended(function: str, argument: int) -> None:
+    """Calls that function of C: exit handlers have run by then, and files are written."""
+    libc = ctypes.CDLL(None)
+    for name, value in ((function, argument), ("fflush", 0)):  # C calls the last one first
+        getattr(libc, "__cxa_atexit")(getattr(libc, name), c_void_p(value), None)
 
 
 _watch_errors()

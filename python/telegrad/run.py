@@ -88,7 +88,8 @@ def _run(script: str, is_module: bool) -> None:
     if is_module:
         runpy.run_module(script, run_name="__main__", alter_sys=True)
     else:
-        sys.path[0] = os.path.dirname(os.path.realpath(script))
+        if not getattr(sys.flags, "safe_path", sys.flags.isolated):
+            sys.path[0] = os.path.dirname(os.path.realpath(script))
         runpy.run_path(script, run_name="__main__")
 
 

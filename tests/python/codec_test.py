@@ -4,6 +4,9 @@
 import array
 import math
 import struct
+import subprocess
+import sys
+import tempfile
 import unittest
 
 import telegrad
@@ -140,6 +143,23 @@ class Refusals(unittest.TestCase):
             store.set_compression(type="auto")
         with self.assertRaisesRegex(telegrad.UsageError, "fp16.*auto"):
             store.set_compression(type="2bit", allow="fp16")
+
+    def test_nothing_is_lost_when_an_error_ends_the_process(self):
+        with tempfile.NamedTemporaryFile("r") as log:
+            script = ("import atexit, sys\natexit.register(print, 'handled')\n"
+                      "import telegrad\nlog = open(sys.argv[1], 'w')\n"
+                      "log.write('last line')\nraise telegrad.PeerDied('x', exit_code=20)")
+            run = subprocess.run([sys.executable, "-B", "-c", script, log.name], timeout=60,
+                                 check=False, capture_output=True, text=True)
+            self.assertEqual((run.returncode, run.stdout), (20, "handled\n"), run.stderr)
+            self.assertEqual(log.read(), "last line")
+
+    def test_an_error_at_a_prompt_is_no_end(self):
+        run = subprocess.run([sys.executable, "-B", "-i", "-c", "import telegrad"], timeout=60,
+                             input="raise telegrad.PeerDied('x')\nexit()\n", check=False,
+                             capture_output=True, text=True)
+        self.assertIn("PeerDied: x", run.stderr)
+        self.assertEqual(run.returncode, 0, run.stderr)
 
 
 class Machine(unittest.TestCase):

@@ -3,6 +3,7 @@
 one process, and where a rank ends by itself."""
 import os
 import re
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -89,6 +90,20 @@ class Run(unittest.TestCase):
         (code, _, err), = self.ranks(alone, num=1)
         self.assertEqual(code, 0)
         self.assertRegex(err, "^telegrad: this process .*compressed nothing; .*torchrun\n$")
+
+    def test_the_path_of_modules_is_the_scripts(self):
+        with tempfile.TemporaryDirectory() as folder:
+            script = os.path.join(folder, "script.py")
+            with open(script, "w", encoding="utf-8") as file:
+                file.write("import sys\nprint(sys.path)\n")
+            for safe in ("", "1"):
+                environment = dict(os.environ, PYTHONSAFEPATH=safe)
+                alone, compressed = [
+                    subprocess.run([sys.executable, "-B", *runner, script], check=True,
+                                   timeout=60, env=environment, capture_output=True,
+                                   text=True).stdout
+                    for runner in ((), ("-m", "telegrad.run"))]
+                self.assertEqual(alone, compressed)
 
     def test_rank_0_is_warned_of_adam_with_two_bits(self):
         (_, _, err), (_, _, other) = self.ranks(adam)

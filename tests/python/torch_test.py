@@ -6,8 +6,10 @@ import json
 import os
 import re
 import signal
+import socket
 import unittest
 import warnings
+from unittest import mock
 
 import workers
 
@@ -20,6 +22,7 @@ except ImportError as why:
 
 import telegrad
 import telegrad.torch
+from telegrad.torch import _meeting
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 RANK = int(os.environ.get("RANK", -1))
@@ -458,6 +461,28 @@ class Torch(unittest.TestCase):
         self.assertEqual(killed, -signal.SIGKILL)
         self.assertEqual(code, 24, err)
         self.assertIn("worker/0@", out)
+
+    def test_a_store_that_is_lost_is_named(self):
+        """When rank 0 is gone it fails at once, each time."""
+        store = mock.Mock(**{"wait.side_effect": RuntimeError("Connection reset\nby")})
+        with mock.patch.object(dist.distributed_c10d, "_get_default_store", lambda: store):
+            board = _meeting._Board(0.5, [0, 1])
+            with self.assertRaisesRegex(telegrad.JoinTimeout, r"nobody.*\(Connection reset\)"):
+                board.get("host/1")
+        self.assertLessEqual(store.wait.call_count, 2)
+
+    def test_other_hosts_are_not_told_an_address_of_loopback(self):
+        """As which Debian's /etc/hosts has the host's own name."""
+        with (mock.patch.object(dist, "get_rank", lambda: 0),
+              mock.patch.object(socket, "gethostbyname", lambda _: "127.0.1.1"),
+              mock.patch.object(socket, "socket") as made):
+            probe = made.return_value.__enter__.return_value
+            probe.getsockname.return_value = ("10.0.0.7", 9)
+            self.assertEqual(_meeting._own_address(False), "10.0.0.7")
+            self.assertEqual(_meeting._own_address(True), "127.0.1.1")
+            probe.connect.side_effect = OSError("no network")
+            with self.assertRaisesRegex(telegrad.UsageError, "no network; say bind=ADDRESS"):
+                _meeting._own_address(False)
 
     def test_a_model_of_some_ranks(self):
         self.assertEqual(self.ranks(over_some, num=3).results(), [True, 2, 2])

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from ..errors import Error, JoinTimeout, UsageError, WrongOrder
 from ..job import Job
 
+_ELSEWHERE = "192.0.2.1"  # of no host (RFC 5737): the way to it is that to most
 _REFUSED = "!"  # before the reason, in place of an address
 # What a job has that the process group says.
 _BY_THE_GROUP = {"scheduler", "has_scheduler", "secret", "rank", "num_workers", "num_servers",
@@ -61,27 +62,36 @@ class _Board:
         """In slices, between which Ctrl-C is heard."""
         key = self._prefix + name
         while True:
+            until = time.monotonic() + 1
             try:
                 self._store.wait([key], timedelta(seconds=1))
                 break
-            except RuntimeError:  # that of torch for a second that has passed
+            except RuntimeError as why:  # of a second that has passed, or a lost store
                 if time.monotonic() > self._deadline:
+                    reason = str(why).partition("\n")[0]
                     raise JoinTimeout(
-                        f"nobody wrote {key} to the store of torch.distributed: all "
-                        "ranks must call telegrad.torch.compress, or be started by "
-                        "torchrun with -m telegrad.run") from None
+                        f"nobody wrote {key} to the store of torch.distributed "
+                        f"({reason}): all ranks must call "
+                        "telegrad.torch.compress, or be started by torchrun with -m "
+                        "telegrad.run; a rank may have died") from None
+                time.sleep(max(0, until - time.monotonic()))
         return str(self._store.get(key).decode())
 
 
-def _own_address() -> str:
+def _own_address(is_one_host: bool) -> str:
     """By which this host is reached: MASTER_ADDR, where it is that; else that by which
     it reaches MASTER_ADDR."""
     master = os.environ.get("MASTER_ADDR", socket.gethostname())
+    towards = master
     try:
         if dist.get_rank() == 0:
-            return socket.gethostbyname(master)
+            found = socket.gethostbyname(master)
+            if is_one_host or not found.startswith("127."):
+                return found
+            # Many systems give a host's own name an address of loopback.
+            towards = _ELSEWHERE
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((master, 9))  # sends nothing
+            probe.connect((towards, 9))  # sends nothing
             return str(probe.getsockname()[0])
     except OSError as why:
         raise UsageError(f"MASTER_ADDR {master}: {why}; say bind=ADDRESS, of this "
@@ -98,7 +108,7 @@ def _addresses(board: _Board, rank: int, world: int,
     if rank > 0:
         return bind or "auto", ""
     if bind is None or bind == "auto":
-        bind = _own_address()
+        bind = _own_address(len(hosts) == 1)
     return bind, bind
 
 
