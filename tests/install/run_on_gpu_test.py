@@ -9,6 +9,9 @@ import io
 import json
 import os
 import re
+import select
+import signal
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -217,6 +220,28 @@ echo "libraries: $LD_LIBRARY_PATH"
         self.assertEqual(reports["endless"]["why"], "did not end in 1 s: begun")
         self.assertIsNone(reports["endless"]["commands"][0]["exit_code"])
         self.assertEqual(reports["late"]["why"], "the ten minutes are over")
+
+    def test_what_runs_ends_with_it(self):
+        pipe = os.path.join(self.folder, "pipe")
+        os.mkfifo(pipe)
+        self.program("endless", f"exec 3>{pipe}; echo begun >&3; sleep 1000")
+        script = ("import sys\nimport run_on_gpu_test\n"
+                  "tool, folder = run_on_gpu_test.run_on_gpu, sys.argv[2]\n"
+                  "tool.HERE, tool.probe_gpus = folder, lambda: (['a GPU'], '12.0', '')\n"
+                  "tool.PARTS.clear()\n"
+                  "tool.PARTS['endless'] = [tool.Command(('endless',), 60)]\n"
+                  "tool.main([folder + '/results'])\n")
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with subprocess.Popen([sys.executable, "-B", "-c", script, ROOT, self.folder],
+                                  cwd=os.path.dirname(os.path.abspath(__file__)),
+                                  stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL) as process, \
+                    open(pipe, encoding="utf-8") as file:
+                self.assertEqual(file.readline(), "begun\n")
+                process.send_signal(number)
+                self.assertNotEqual(process.wait(30), 0)
+                # Its end: all that could write to it have ended.
+                self.assertTrue(select.select([file], [], [], 30)[0], number)
 
     def test_measures_before_sanitizers(self):
         parts = list(self.all_parts)
