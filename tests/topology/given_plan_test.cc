@@ -315,6 +315,17 @@ TEST_F(PlanFile, MayBeARunsSummary) {
               StatusIs(StatusCode::kInvalidArgument, "no run in it"));
 }
 
+TEST(PlanText, MayNotBeNestedWithoutEnd) {
+  constexpr int kDeep = 1'000'000;
+  const Plan plan = MustPlan({}, AssumedCalibration(), Request("vgg16", 2, 10));
+  std::string text = PlanToJson(plan);
+  ASSERT_EQ(text[0], '{');
+  text.insert(1, absl::StrCat("\"pushers\":", std::string(kDeep, '['),
+                              std::string(kDeep, ']'), ","));
+  EXPECT_THAT(PlanFromJson(text),
+              StatusIs(StatusCode::kInvalidArgument, "it is no plan"));
+}
+
 TEST(PlanText, LosesEvidenceBeforeItIsTooLong) {
   Plan plan = MustPlan({}, AssumedCalibration(), Request("vgg16", 2, 10));
   plan.decisions[0].evidence.assign(1000, {.what = "x", .raw = "y"});

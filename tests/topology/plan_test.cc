@@ -16,6 +16,7 @@ using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 TEST(Plan, TakesTheBestNetworkOfAllMachines) {
   const PlanRequest request = Request("resnet50");
@@ -169,6 +170,19 @@ TEST(Plan, MemoryGoesByGpuDirectOnlyWhereItIsKnownToWork) {
   EXPECT_EQ(memory(), MemoryPath::kGdr);
   request.gdr = GdrWish::kOff;
   EXPECT_EQ(memory(), MemoryPath::kStaging);
+}
+
+TEST(Plan, MemoryIsStagedWhereBindLeavesNoCard) {
+  Machine machine = TestMachine("a", 1, 1, Fabric::kRoceV2, 200);
+  machine.capabilities.gdr = Tri::kYes;
+  PlanRequest request = Request("resnet50", 2);
+  request.bound = {{"a", "eth0"}};
+  const Plan plan = MustPlan({machine}, AssumedCalibration(), request);
+  ASSERT_EQ(plan.network, NetworkKind::kRoceV2);
+  const GpuPlan& gpu = plan.machines[0].gpus[0];
+  EXPECT_THAT(gpu.rails, IsEmpty());
+  EXPECT_EQ(gpu.memory, MemoryPath::kStaging);
+  EXPECT_EQ(gpu.why, "no RoCEv2 card is left for it");
 }
 
 TEST(Plan, AggregationFollowsTheTable) {

@@ -176,8 +176,11 @@ void ChooseMemory(const Machine& machine, size_t gpu, NetworkKind network,
     plan->why = "the transport's library takes no GPU memory";
     return;
   }
-  const PathClass path =
-      plan->rails.empty() ? PathClass::kUnknown : plan->rails.front().path;
+  if (plan->rails.empty()) {
+    plan->why = absl::StrCat("no ", Name(network), " card is left for it");
+    return;
+  }
+  const PathClass path = plan->rails.front().path;
   if (path > PathClass::kPxb && gdr != GdrWish::kOn) {
     plan->why = absl::StrCat("the path to ", plan->rails.front().nic, " is ",
                              Name(path), ", farther than PXB");

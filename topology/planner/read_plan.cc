@@ -17,6 +17,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr uint64_t kMaxRanks = 1'000'000;
+constexpr int kMaxDepth = 64;
 
 // Reads members of objects until one is wrong, and remembers which.
 class Reader {
@@ -210,11 +211,25 @@ absl::StatusOr<std::string> ReadText(const std::string& path) {
   return text;
 }
 
+// Discarded where it is nested so deeply that who takes it apart, by recursion,
+// would leave the stack.
+Json Parsed(absl::string_view text) {
+  bool is_deep = false;
+  Json json = Json::parse(
+      text,
+      [&](int depth, Json::parse_event_t /*event*/, Json& /*value*/) {
+        is_deep = is_deep || depth > kMaxDepth;
+        return !is_deep;
+      },
+      false);
+  return is_deep ? Json(Json::value_t::discarded) : json;
+}
+
 absl::StatusOr<Plan> ReadPlan(const std::string& path) {
   const size_t hash = path.rfind('#');
   const std::string file = path.substr(0, hash);
   ASSIGN_OR_RETURN(const std::string text, ReadText(file));
-  Json json = Json::parse(text, nullptr, false);
+  Json json = Parsed(text);
   if (json.is_array()) {
     ASSIGN_OR_RETURN(
         json, PlanOfRun(json, hash == path.npos ? "" : path.substr(hash + 1)));
@@ -236,7 +251,7 @@ absl::StatusOr<std::shared_ptr<const GivenPlan>> LoadPlan(
 }
 
 absl::StatusOr<Plan> PlanFromJson(absl::string_view text) {
-  return PlanOf(Json::parse(text, nullptr, false));
+  return PlanOf(Parsed(text));
 }
 
 }  // namespace telegrad
