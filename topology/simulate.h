@@ -27,6 +27,7 @@ struct Scenario {
   int gpus_per_node = 1;
   double batch = 64;              // samples per GPU
   double compute_s = 0;           // of a step of one GPU without communication
+  double images_per_s = 0;        // by which compute_s follows a sweep's batch
   double link_gbps = 10;          // of a machine, each direction
   double server_link_gbps = 0;    // 0: as a worker's
   double intra_gbytes_per_s = 0;  // between GPUs; 0: by the calibration

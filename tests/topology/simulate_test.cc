@@ -291,6 +291,23 @@ TEST(Sweep, TakesAllCombinations) {
   EXPECT_EQ(sweep->points[23].prediction.step_s, Must(last).step_s);
 }
 
+TEST(Sweep, ABatchTakesTheTimeOfItsImages) {
+  Scenario scenario = Base("alexnet");
+  scenario.images_per_s = 100;
+  const auto times = [&](const char* sweep) {
+    const auto done = Sweep(scenario, AssumedCalibration(), sweep);
+    EXPECT_TRUE(done.ok()) << done.status();
+    return std::pair(done->points[0].prediction.step_s,
+                     done->points[1].prediction.step_s);
+  };
+  const auto [small, large] = times("batch=64|1280");
+  scenario.batch = 1280;
+  scenario.compute_s = 12.8;
+  EXPECT_EQ(large, Must(scenario).step_s);
+  const auto [given, same] = times("compute-ms=200,batch=64|1280");
+  EXPECT_EQ(given, same);
+}
+
 TEST(Sweep, RefusesBadOnes) {
   const auto why = [](const std::string& sweep) {
     return std::string(Try(sweep).status().message());

@@ -115,6 +115,7 @@ absl::Status SetCompute(SimulateFlags& flags) {
         absl::StrCat("how long does a step of ", flags.profile,
                      " compute? give --compute-ms or --images-per-s"));
   }
+  scenario.images_per_s = images_per_s;
   scenario.compute_s = scenario.batch / images_per_s;
   return absl::OkStatus();
 }

@@ -25,11 +25,25 @@ Setter Whole(int Scenario::*field) {
   };
 }
 
-Setter Real(double Scenario::*field, double unit = 1) {
-  return [field, unit](double value, Scenario* scenario) {
-    scenario->*field = value * unit;
+Setter Real(double Scenario::*field) {
+  return [field](double value, Scenario* scenario) {
+    scenario->*field = value;
     return true;
   };
+}
+
+bool SetBatch(double value, Scenario* scenario) {
+  scenario->batch = value;
+  if (scenario->images_per_s > 0) {
+    scenario->compute_s = value / scenario->images_per_s;
+  }
+  return true;
+}
+
+bool SetComputeMs(double value, Scenario* scenario) {
+  scenario->compute_s = value / 1e3;
+  scenario->images_per_s = 0;
+  return true;
 }
 
 const std::map<std::string, Setter>& NumericFields() {
@@ -37,10 +51,10 @@ const std::map<std::string, Setter>& NumericFields() {
       {"workers", Whole(&Scenario::workers)},
       {"servers", Whole(&Scenario::servers)},
       {"gpus-per-node", Whole(&Scenario::gpus_per_node)},
-      {"batch", Real(&Scenario::batch)},
+      {"batch", SetBatch},
       {"link-gbps", Real(&Scenario::link_gbps)},
       {"cores", Real(&Scenario::cores)},
-      {"compute-ms", Real(&Scenario::compute_s, 1e-3)},
+      {"compute-ms", SetComputeMs},
   };
   return *fields;
 }
