@@ -309,6 +309,14 @@ TEST(Detect, RubbishInFilesMakesFactsUnknown) {
   }
 }
 
+TEST(Detect, FilesMayEndInZeros) {
+  Files padded = OneSwitch();
+  for (auto& [path, text] : padded) {
+    if (text.substr(0, 2) != "->") text.resize(4096);
+  }
+  EXPECT_EQ(Detect(padded), Detect(OneSwitch()));
+}
+
 TEST(Detect, LinksThatLeadNowhereAreSkippedWithANote) {
   Files files = OneSwitch();
   files["sys/class/infiniband/mlx5_9"] = "->/sys/nowhere";

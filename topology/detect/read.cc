@@ -1,5 +1,7 @@
 #include "topology/detect/read.h"
 
+#include <algorithm>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
@@ -17,6 +19,8 @@ Evidence Line::Why(absl::string_view what, Confidence confidence) const {
 
 Line ReadLine(const SysRoot& root, std::string path, size_t max_bytes) {
   FileText file = root.Read(path, max_bytes);
+  // tar fills a file of /sys with zeros, up to the size that stat() gives.
+  file.text.resize(std::min(file.text.find('\0'), file.text.size()));
   return {.path = std::move(path),
           .text = std::string(absl::StripAsciiWhitespace(file.text)),
           .error = file.error};
