@@ -138,7 +138,7 @@ TEST(MachineJson, KeepsPathsThatNoRuleGives) {
   EXPECT_TRUE(*again == machine);
   machine.gpu_nic.clear();
   machine.gpu_gpu.clear();
-  EXPECT_TRUE(*MachineFromJson(ToJson(machine)) == machine);
+  EXPECT_TRUE(*MachineFromJson(ToJson(machine)) == FullMachine());
 }
 
 TEST(MachineJson, ComputesPathsThatAreNotThere) {
@@ -148,6 +148,10 @@ TEST(MachineJson, ComputesPathsThatAreNotThere) {
   const auto again = MachineFromJson(dump.dump());
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_TRUE(*again == machine);
+  dump["paths"] = json::object();
+  const auto empty = MachineFromJson(dump.dump());
+  ASSERT_TRUE(empty.ok()) << empty.status();
+  EXPECT_TRUE(*empty == machine);
 }
 
 TEST(MachineJson, ShowsWhatPeopleAskFor) {

@@ -328,7 +328,12 @@ absl::StatusOr<Machine> MachineFromJson(absl::string_view text) {
   reader.RefuseOthers();
   topology_json::CheckIndices(machine, errors);
   RETURN_IF_ERROR(errors.status());
-  if (!json.contains("paths")) FillPaths(machine);
+  if (machine.gpu_nic.empty() || machine.gpu_gpu.empty()) {
+    Machine filled = machine;
+    FillPaths(filled);
+    if (machine.gpu_nic.empty()) machine.gpu_nic = std::move(filled.gpu_nic);
+    if (machine.gpu_gpu.empty()) machine.gpu_gpu = std::move(filled.gpu_gpu);
+  }
   return machine;
 }
 
