@@ -122,8 +122,9 @@ TELEGRAD_API int32_t telegrad_job_barrier(telegrad_job* job,
 /* Why the job has failed; TELEGRAD_OK: it has not. */
 TELEGRAD_API int32_t telegrad_job_failure(const telegrad_job* job,
                                           telegrad_status* status);
-/* Ends the job for all members, who get `exit_code` and `message`. 33 means
- * that somebody wanted it. Ends what this process waits for, too. */
+/* Ends the job for all members, who get `exit_code` (1 to 255, else 70) and
+ * `message`. 33 means that somebody wanted it. Ends what this process waits
+ * for, too. */
 TELEGRAD_API void telegrad_job_fail(telegrad_job* job, int32_t exit_code,
                                     const char* message);
 /* Leaves in order, after the stores were closed, and waits for the parts on

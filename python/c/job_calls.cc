@@ -77,8 +77,7 @@ int32_t telegrad_job_serve(telegrad_job* job, double timeout_s,
                            telegrad_status* status) {
   absl::Status result = CheckJob(job);
   if (result.ok()) {
-    const auto end =
-        job->Serve(Clock::now() + telegrad::FromSeconds(timeout_s));
+    const auto end = job->Serve(telegrad::c::After(timeout_s));
     if (!end.has_value()) return TELEGRAD_PENDING;
     result = *end;
   }
@@ -133,7 +132,9 @@ int32_t telegrad_job_failure(const telegrad_job* job, telegrad_status* status) {
 void telegrad_job_fail(telegrad_job* job, int32_t exit_code,
                        const char* message) {
   if (job == nullptr || !job->owner().is_here()) return;
-  job->Fail(static_cast<ExitCode>(exit_code), TextOf(message, ""));
+  const bool is_code = exit_code > 0 && exit_code < 256;  // as which others end
+  job->Fail(is_code ? static_cast<ExitCode>(exit_code) : ExitCode::kInternal,
+            TextOf(message, ""));
 }
 
 int32_t telegrad_job_close(telegrad_job* job, double timeout_s,
@@ -142,8 +143,7 @@ int32_t telegrad_job_close(telegrad_job* job, double timeout_s,
   if (const absl::Status forked = job->owner().Check(); !forked.ok()) {
     return Give(forked, status);  // nothing of it may be touched here
   }
-  const absl::Status result =
-      job->Close(Clock::now() + telegrad::FromSeconds(timeout_s));
+  const absl::Status result = job->Close(telegrad::c::After(timeout_s));
   const std::shared_ptr<telegrad::c::Verdict> verdict = job->verdict();
   delete job;
   return Give(result, verdict.get(), status);

@@ -124,8 +124,7 @@ int32_t telegrad_queue_next(telegrad_queue* queue, double timeout_s,
   if (const absl::Status forked = queue->owner().Check(); !forked.ok()) {
     return Give(forked, status);
   }
-  const auto done =
-      queue->Next(Clock::now() + telegrad::FromSeconds(timeout_s));
+  const auto done = queue->Next(telegrad::c::After(timeout_s));
   if (!done.has_value()) return TELEGRAD_PENDING;
   if (tag != nullptr) *tag = done->tag;
   return Give(done->status, done->verdict.get(), status);

@@ -34,6 +34,13 @@ class Verdict {
   std::optional<FatalEvent> event_ ABSL_GUARDED_BY(mutex_);
 };
 
+// When `timeout_s` is over, at most a year: a clock does not count to infinity.
+inline TimePoint After(double timeout_s) {
+  constexpr double kYearS = 365 * 86400.0;
+  return Clock::now() +
+         FromSeconds(timeout_s > 0 ? std::min(timeout_s, kYearS) : 0);
+}
+
 // Fills `out`, which may be null, and gives its code.
 int32_t Give(const absl::Status& status, telegrad_status* out);
 // With what the job's scheduler says where that is why.

@@ -58,6 +58,20 @@ class WrongArguments(unittest.TestCase):
             self.assertEqual(plan["decisions"][0]["what"], "network")
             self.assertIn("one machine", plan["decisions"][0]["why"])
 
+    def test_a_timeout_without_end(self):
+        for timeout in (float("inf"), 1e300):
+            Job(operation_timeout=20).join().close(timeout)
+
+    def test_an_exit_code_that_no_process_has_is_70(self):
+        for code, given in ((0, 70), (256, 70), (-1, 70), (255, 255)):
+            job = Job(operation_timeout=20).join()
+            job.fail("bye", exit_code=code)
+            with self.assertRaisesRegex(telegrad.Error, "bye") as caught:
+                job.barrier()
+            self.assertEqual(caught.exception.exit_code, given)
+            with self.assertRaises(telegrad.Error):
+                job.close(3)
+
     def test_of_a_store(self):
         with Job(operation_timeout=20) as job:
             job.join()
