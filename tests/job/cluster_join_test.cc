@@ -53,6 +53,22 @@ TEST(Join, DifferentFactsEndEveryoneWithBothValues) {
   EXPECT_EQ(ExitCodeOf(scheduler->Wait(&event)), ExitCode::kMismatch);
 }
 
+TEST(Join, TriesEachAddressOfAName) {
+  const auto addresses = Resolve("localhost", 1);
+  ASSERT_THAT(addresses, IsOk());
+  if (addresses->size() < 2 || ToString(addresses->front()) != "[::1]:1") {
+    GTEST_SKIP() << "localhost is not ::1 and 127.0.0.1 here";
+  }
+  auto scheduler = *Scheduler::Start(LocalJob(1, 0));
+  JoinRequest request = MemberOf(*scheduler, Role::kWorker);
+  const int port = ParseHostPort(scheduler->address())->port;
+  const auto silent = ListenOn(*ParseIp("::1", port));  // that never answers
+  ASSERT_THAT(silent, IsOk());
+  request.scheduler_address = FormatHostPort("localhost", port);
+  request.timing.join = seconds(2);
+  EXPECT_THAT(JoinAsync(request).get(), IsOk());
+}
+
 TEST(Join, AServerMayGiveFewerFacts) {
   auto scheduler = *Scheduler::Start(LocalJob(1, 1));
   JoinRequest a = MemberOf(*scheduler, Role::kWorker);

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <thread>
+#include <vector>
 
+#include "base/socket.h"
 #include "tests/testing/status_matchers.h"
 
 namespace telegrad::topo {
@@ -47,6 +49,32 @@ TEST(Peer, ThatIsSilentIsGivenUp) {
   ASSERT_THAT(server, IsOk());
   EXPECT_THAT(ProbePeer(server->address(), "", std::chrono::milliseconds(50)),
               StatusIs(absl::StatusCode::kDeadlineExceeded, server->address()));
+}
+
+TEST(Peer, IsFoundAtAnotherAddressOfItsName) {
+  const auto addresses = Resolve("localhost", 1);
+  ASSERT_THAT(addresses, IsOk());
+  if (addresses->size() < 2 || ToString(addresses->front()) != "[::1]:1") {
+    GTEST_SKIP() << "localhost is not ::1 and 127.0.0.1 here";
+  }
+  absl::StatusOr<PeerServer> server = PeerServer::Listen("127.0.0.1:0");
+  ASSERT_THAT(server, IsOk());
+  const int port = ParseHostPort(server->address())->port;
+  // Of connections that nobody accepts, Linux answers so many and no more.
+  const auto silent = ListenOn(*ParseIp("::1", port));
+  ASSERT_THAT(silent, IsOk());
+  ASSERT_EQ(listen(silent->get(), 0), 0);
+  std::vector<UniqueFd> waiting;
+  for (int i = 0; i < 4; ++i) {
+    auto fd = BeginConnect(*ParseIp("::1", port));
+    if (fd.ok()) waiting.push_back(*std::move(fd));
+  }
+  std::thread thread(
+      [&] { (void)server->ServeOne("server's", Clock::now() + kPatience); });
+  const auto result =
+      ProbePeer(FormatHostPort("localhost", port), "", std::chrono::seconds(2));
+  thread.join();
+  EXPECT_THAT(result, IsOk());
 }
 
 TEST(Peer, NeedsAnAddressWithAPort) {

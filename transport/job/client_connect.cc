@@ -34,9 +34,12 @@ class Connector {
     ASSIGN_OR_RETURN(const std::vector<SocketAddress> addresses,
                      Resolve(where.host, where.port));
     absl::Status last;
+    auto left = static_cast<int>(addresses.size());
     for (const SocketAddress& address : addresses) {
+      // One that does not answer leaves their part of the time to the others.
+      const TimePoint now = Clock::now();
       absl::StatusOr<FrameConnection> connection =
-          AttemptOne(address, deadline);
+          AttemptOne(address, now + (deadline - now) / left--);
       if (connection.ok() || !absl::IsUnavailable(connection.status())) {
         return connection;
       }
