@@ -2,8 +2,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <initializer_list>
 #include <optional>
 #include <string>
@@ -106,6 +108,19 @@ inline std::string ExplainEmpty(const CLI::App& app,
     if (std::find(given.begin(), given.end(), "") != given.end()) {
       return std::string(name) +
              " '' names nothing: give it a value, or leave it out";
+    }
+  }
+  return "";
+}
+
+// The first number of `app`'s that is none, which no range refuses; empty:
+// there is no such.
+inline std::string ExplainNan(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_type_name().find("FLOAT") == std::string::npos) continue;
+    for (const std::string& text : option->results()) {
+      if (!std::isnan(std::strtod(text.c_str(), nullptr))) continue;
+      return option->get_name() + ": '" + text + "' is not a number";
     }
   }
   return "";

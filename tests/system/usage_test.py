@@ -21,6 +21,7 @@ WRONG = [
      ["'2bit' belongs to no flag", "commas and no spaces", "--help"]),
     (["--continue=maybe"], ["--continue takes no value"]),
     (["--workers"], ["--workers needs a value"]),
+    (["--join-timeout", "nan"], ["--join-timeout: 'nan' is not a number"]),
     (["--lr", "1", "--lr", "2"], ["--lr takes one value"]),
     (["--bogus"], ["--bogus", "--help"]),
     (["--gc-threshold", "banana"], ["banana", "auto", "0.5:batch"]),
