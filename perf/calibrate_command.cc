@@ -2,6 +2,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/exit_code.h"
@@ -42,8 +43,13 @@ absl::StatusOr<CalibrationCache::Options> CacheOptions() {
                    TopologyOptionsFromEnvironment());
   const SysRoot root = SysRoot::Live();
   ASSIGN_OR_RETURN(const Machine machine, DetectMachine(root, options));
+  std::string folder = CacheFolder();
+  if (folder.empty()) {
+    return absl::InvalidArgumentError(
+        "--keep: nothing says where; set HOME or XDG_CACHE_HOME");
+  }
   return CalibrationCache::Options{
-      .folder = CacheFolder(),
+      .folder = std::move(folder),
       .identity =
           CalibrationIdentity(machine, CpuModel(root), TELEGRAD_VERSION),
       .recalibrate = true};

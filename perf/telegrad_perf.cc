@@ -1,7 +1,9 @@
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <string>
 
 #include "base/command_line.h"
+#include "base/exit_code.h"
 #include "perf/network/commands.h"
 #include "perf/options.h"
 #include "transport/transport.h"
@@ -43,5 +45,9 @@ int main(int argc, char** argv) {
   for (const telegrad::perf::Subcommand& each : telegrad::perf::kSubcommands) {
     each.add(*app.add_subcommand(each.name, each.help), exit_code);
   }
-  return telegrad::RunSubcommand(app, argc, argv).value_or(exit_code);
+  exit_code = telegrad::RunSubcommand(app, argc, argv).value_or(exit_code);
+  const bool is_written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  if (is_written || exit_code != 0) return exit_code;
+  std::fputs("telegrad-perf: standard output cannot be written\n", stderr);
+  return static_cast<int>(telegrad::ExitCode::kUsage);
 }

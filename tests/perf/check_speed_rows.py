@@ -4,6 +4,7 @@
     check_speed_rows.py TELEGRAD_PERF kernel|codec
 """
 import json
+import os
 import subprocess
 import sys
 
@@ -53,8 +54,25 @@ def check_row(row, part):
         assert row["peer_elements_per_s"] > 0, row
 
 
+def check_refusals(program, part):
+    """What cannot be written or kept is no success."""
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [program, part, "--elements", "4096", "--repeats", "1"], timeout=100,
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2, done.returncode
+    assert "standard output cannot be written" in done.stderr, done.stderr
+    homeless = {name: value for name, value in os.environ.items()
+                if name not in ("HOME", "XDG_CACHE_HOME")}
+    done = subprocess.run([program, "calibrate", "--keep"], env=homeless, timeout=100,
+                          capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, ""), done
+    assert "--keep: nothing says where; set HOME" in done.stderr, done.stderr
+
+
 def main():
     program, part = sys.argv[1:]
+    check_refusals(program, part)
     rows = rows_of(program, part)
     for row in rows:
         check_row(row, part)
