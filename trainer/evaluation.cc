@@ -102,6 +102,23 @@ std::vector<float> MeanOf(const std::vector<std::string>& parts,
 
 }  // namespace
 
+absl::StatusOr<std::vector<std::string>> GatherLarge(
+    WorkerGroup& group, absl::string_view name, absl::string_view payload) {
+  std::vector<std::string> all(static_cast<size_t>(group.num_workers()));
+  // A piece that is not full is its worker's last one.
+  for (bool has_more = true; has_more;) {
+    ASSIGN_OR_RETURN(const std::vector<std::string> pieces,
+                     group.Gather(name, payload.substr(0, kGatherBytes)));
+    payload.remove_prefix(std::min(payload.size(), kGatherBytes));
+    has_more = false;
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      all[i] += pieces[i];
+      has_more = has_more || pieces[i].size() == kGatherBytes;
+    }
+  }
+  return all;
+}
+
 void Add(const BatchResult& batch, BatchResult& sum) {
   sum.loss_sum += batch.loss_sum;
   sum.num_correct += batch.num_correct;
@@ -136,19 +153,16 @@ absl::Status AgreeOnBuffers(WorkerGroup& group, std::span<Replica> replicas,
   if (num_elems == 0) return absl::OkStatus();
   const std::string mine =
       PackBuffers(from_first_worker ? replicas.first(1) : replicas);
-  std::vector<std::string> parts(static_cast<size_t>(group.num_workers()));
-  for (size_t at = 0; at < mine.size(); at += kGatherBytes) {
-    const std::string piece = mine.substr(at, kGatherBytes);
-    const bool is_silent = from_first_worker && group.rank() > 0;
-    ASSIGN_OR_RETURN(const std::vector<std::string> pieces,
-                     group.Gather("buffers", is_silent ? "" : piece));
-    for (size_t i = 0; i < pieces.size(); ++i) {
-      if (pieces[i].size() != (from_first_worker && i > 0 ? 0 : piece.size())) {
-        return absl::InternalError(
-            absl::StrCat("worker/", i, " sent ", pieces[i].size(),
-                         " bytes of buffers, not ", piece.size()));
-      }
-      parts[i] += pieces[i];
+  const bool is_silent = from_first_worker && group.rank() > 0;
+  ASSIGN_OR_RETURN(
+      const std::vector<std::string> parts,
+      GatherLarge(group, "buffers", is_silent ? absl::string_view() : mine));
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const size_t wanted = from_first_worker && i > 0 ? 0 : mine.size();
+    if (parts[i].size() != wanted) {
+      return absl::InternalError(
+          absl::StrCat("worker/", i, " sent ", parts[i].size(),
+                       " bytes of buffers, not ", wanted));
     }
   }
   const std::vector<float> mean = MeanOf(parts, num_elems);

@@ -3,15 +3,23 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "kvstore/worker_group.h"
 #include "trainer/dataset.h"
 #include "trainer/gradient_exchange.h"
 #include "trainer/network.h"
 
 namespace telegrad {
+
+// All workers' payloads by rank, of whatever sizes: WorkerGroup::Gather in
+// pieces.
+absl::StatusOr<std::vector<std::string>> GatherLarge(WorkerGroup& group,
+                                                     absl::string_view name,
+                                                     absl::string_view payload);
 
 void Add(const BatchResult& batch, BatchResult& sum);
 

@@ -10,6 +10,7 @@
 #include "kvstore/forecast.h"
 #include "trainer/compression_plan.h"
 #include "trainer/environment.h"
+#include "trainer/evaluation.h"
 #include "trainer/worker_run.h"
 
 namespace telegrad {
@@ -78,6 +79,7 @@ void FillMembers(const RunContext& context, RunSummary& summary) {
   const LaboratoryOptions& laboratory = context.options.laboratory;
   summary.workers = context.store.group().num_workers();
   summary.servers = context.store.group().num_servers();
+  summary.link = context.options.link;
   summary.environment = DescribeEnvironment();
   if (StoreLink* link = context.store.link(); link != nullptr) {
     summary.transport = link->transport_details();
@@ -150,8 +152,9 @@ OptimizerConfig MakeOptimizer(const TrainOptions& options,
 
 absl::Status FillSummary(RunContext& context, const WorkerTotals& mine,
                          RunSummary& summary) {
-  ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                   context.store.group().Gather("totals", Serialize(mine)));
+  ASSIGN_OR_RETURN(
+      const std::vector<std::string> all,
+      GatherLarge(context.store.group(), "totals", Serialize(mine)));
   std::vector<double> slowest;
   std::vector<StepShares> shares;
   for (size_t rank = 0; rank < all.size(); ++rank) {
@@ -196,7 +199,6 @@ absl::Status FillSummary(RunContext& context, const WorkerTotals& mine,
   summary.plan = context.plan;
   RETURN_IF_ERROR(FillTensors(context, summary));
   RETURN_IF_ERROR(FillTimeline(context, summary));
-  summary.link = options.link;
   if (options.link_spec.bytes_per_s > 0 && summary.steps > 0) {
     // Each pair of worker and server has a link of its own, full duplex; the
     // servers' shares are taken as equal.

@@ -74,6 +74,27 @@ std::vector<float> Agreed(bool from_first_worker) {
   return firsts;
 }
 
+// A worker's seconds of 100,000 steps are more than what Gather takes.
+TEST(GatherLarge, TakesPayloadsOfDifferentSizes) {
+  constexpr size_t kMiB = size_t{1} << 20;
+  const std::vector<std::vector<size_t>> cases = {
+      {2 * kMiB + 3, 5}, {0, kMiB}, {0, 0}};
+  testing::Cluster cluster(testing::Job(2));
+  cluster.Run([&](KVStore& store) {
+    WorkerGroup& group = store.group();
+    for (const std::vector<size_t>& sizes : cases) {
+      const auto own = static_cast<size_t>(group.rank());
+      const auto all =
+          GatherLarge(group, "large",
+                      std::string(sizes[own], group.rank() == 0 ? 'a' : 'b'));
+      ASSERT_THAT(all, IsOk());
+      ASSERT_EQ(all->size(), 2u);
+      EXPECT_EQ((*all)[0], std::string(sizes[0], 'a'));
+      EXPECT_EQ((*all)[1], std::string(sizes[1], 'b'));
+    }
+  });
+}
+
 TEST(AgreeOnBuffers, TakesTheMeanOverWorkersAndDevices) {
   EXPECT_EQ(Agreed(false), std::vector<float>(4, 6.5f));
 }
