@@ -346,7 +346,7 @@ class Usage(SystemTest):
         shutil.rmtree(self.path("results"))
         with open(self.path("results"), "w", encoding="utf-8"):
             pass
-        self.assertEqual(self.wait(run, 120), 70, run.output())
+        self.assertEqual(self.wait(run, 120), 2, run.output())
         self.assertIn("results", run.stderr())
         self.assertIn("accuracy", run.stdout())
 

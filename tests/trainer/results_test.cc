@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "absl/strings/str_split.h"
+#include "base/exit_code.h"
 #include "base/folder.h"
 #include "tests/testing/status_matchers.h"
 
@@ -283,7 +284,7 @@ TEST(Results, FilesAreReplacedAndNothingElseIsLeft) {
   std::string directory = ::testing::TempDir() + "results_XXXXXX";
   ASSERT_NE(mkdtemp(directory.data()), nullptr);
   const std::string out = directory + "/a/b";
-  ASSERT_FALSE(WriteResults(out, {}, "").ok());
+  EXPECT_EQ(ExitCodeOf(WriteResults(out, {}, "")), ExitCode::kUsage);
   ASSERT_THAT(MakeFolder("--out", out), IsOk());
   ASSERT_THAT(WriteResults(out, {}, ""), IsOk());
   ASSERT_THAT(WriteResults(out, MakeRuns(), "x"), IsOk());

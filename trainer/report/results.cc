@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/atomic_file.h"
+#include "base/exit_code.h"
 #include "base/status_macros.h"
 
 namespace telegrad {
@@ -19,12 +20,15 @@ absl::Status WriteResults(const std::string& directory,
     absl::StrAppend(&summary, summary.empty() ? "[\n" : ",\n", ToJson(run));
   }
   absl::StrAppend(&summary, summary.empty() ? "[]\n" : "\n]\n");
-  RETURN_IF_ERROR(
-      WriteFileAtomically(absl::StrCat(directory, "/metrics.jsonl"), metrics));
-  RETURN_IF_ERROR(
-      WriteFileAtomically(absl::StrCat(directory, "/summary.json"), summary));
-  return WriteFileAtomically(absl::StrCat(directory, "/report.html"),
-                             ReportHtml(runs, command_line, extras));
+  // A full disk, or a folder that went: no bug of ours.
+  const auto write = [&](absl::string_view name, absl::string_view content) {
+    return WithExitCode(
+        ExitCode::kUsage,
+        WriteFileAtomically(absl::StrCat(directory, name), content));
+  };
+  RETURN_IF_ERROR(write("/metrics.jsonl", metrics));
+  RETURN_IF_ERROR(write("/summary.json", summary));
+  return write("/report.html", ReportHtml(runs, command_line, extras));
 }
 
 }  // namespace telegrad
