@@ -118,6 +118,22 @@ TEST(Report, ComparesAccuracyRunByRunOfASeed) {
       0u);
 }
 
+// Each codec has a rate of its own.
+TEST(Report, ComparesWithTheOnlySettingWithoutCompression) {
+  std::vector<RunSummary> runs = {RunOf("none+lr=0.1", 0.09, 800'000),
+                                  RunOf("2bit+lr=0.01", 0.08, 50'000)};
+  runs[0].codec = "none";
+  runs[1].codec = "2bit";
+  EXPECT_THAT(TableText(MakeTable(GroupBySetting(runs))), HasSubstr("-10.00"));
+  EXPECT_THAT(SummaryText(GroupBySetting({runs[0]})),
+              HasSubstr("Its test accuracy was 90.00 %"));
+  runs.push_back(RunOf("none+lr=0.2", 0.05, 800'000));
+  runs[2].codec = "none";
+  EXPECT_EQ(FindNone(GroupBySetting(runs)), nullptr);
+  runs[2].setting = "none";
+  EXPECT_EQ(FindNone(GroupBySetting(runs))->setting, "none");
+}
+
 TEST(Report, MarksTheSettingsThatNoOtherBeats) {
   const std::vector<RunSummary> runs = {
       RunOf("none", 0.099, 800'000),    // most accurate

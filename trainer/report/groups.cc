@@ -93,7 +93,13 @@ const SettingGroup* FindNone(const std::vector<SettingGroup>& groups) {
   for (const SettingGroup& group : groups) {
     if (group.setting == "none") return &group;
   }
-  return nullptr;
+  const SettingGroup* only = nullptr;
+  for (const SettingGroup& group : groups) {
+    if (group.runs.front()->codec != "none") continue;
+    if (only != nullptr) return nullptr;
+    only = &group;
+  }
+  return only;
 }
 
 PairedDifference AccuracyDifference(const SettingGroup& group,

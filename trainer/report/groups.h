@@ -34,7 +34,8 @@ struct SettingGroup {
 // In the order in which settings first appear; borrows `runs`.
 std::vector<SettingGroup> GroupBySetting(const std::vector<RunSummary>& runs);
 
-// "none" among them, or null.
+// "none" among them, else the only one whose codec that is
+// ("none+lr=0.1"), or null.
 const SettingGroup* FindNone(const std::vector<SettingGroup>& groups);
 // How a setting's accuracy differs from another's, as points of 0..1: the mean
 // over the seeds that both have, run by run, since runs of one seed begin with

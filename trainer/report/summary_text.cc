@@ -131,8 +131,8 @@ std::string SummaryText(const std::vector<SettingGroup>& groups) {
   std::string text =
       tells_many ? ManyText(groups, *none) : EachText(groups, none);
   if (text.empty() && none != nullptr) {
-    text =
-        absl::StrFormat("none took %s per step.", Milliseconds(none->step_s));
+    text = absl::StrFormat("%s took %s per step.", none->setting,
+                           Milliseconds(none->step_s));
     if (none->has_accuracy) {
       absl::StrAppendFormat(&text, " Its test accuracy was %.2f %%.",
                             none->accuracy * 100);

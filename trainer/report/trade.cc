@@ -49,7 +49,7 @@ constexpr size_t kAllNamed = 8;
 // a point and more.
 bool IsNamed(const Trade& trade, size_t num_trades) {
   return num_trades <= kAllNamed || trade.is_on_front || trade.lost >= 0.01 ||
-         trade.group->setting == "none";
+         trade.group->runs.front()->codec == "none";
 }
 
 // Points that name themselves, so that no colour is needed to read them.
