@@ -52,7 +52,8 @@ std::string Png(std::vector<uint8_t> pixels) {
   return bytes;
 }
 
-std::string Jpeg(std::vector<uint8_t> pixels) {
+std::string Jpeg(std::vector<uint8_t> pixels, J_COLOR_SPACE space = JCS_YCbCr,
+                 bool is_adobe = true) {
   jpeg_compress_struct encoder{};
   jpeg_error_mgr errors{};
   encoder.err = jpeg_std_error(&errors);
@@ -61,13 +62,17 @@ std::string Jpeg(std::vector<uint8_t> pixels) {
   unsigned long size = 0;
   jpeg_mem_dest(&encoder, &memory, &size);
   encoder.image_width = encoder.image_height = kSide;
-  encoder.input_components = 3;
-  encoder.in_color_space = JCS_RGB;
+  const int channels = space == JCS_YCbCr ? 3 : 4;
+  encoder.input_components = channels;
+  encoder.in_color_space = channels == 3 ? JCS_RGB : JCS_CMYK;
   jpeg_set_defaults(&encoder);
+  jpeg_set_colorspace(&encoder, space);
+  if (!is_adobe) encoder.write_Adobe_marker = FALSE;
   jpeg_set_quality(&encoder, 100, TRUE);
   jpeg_start_compress(&encoder, TRUE);
   while (encoder.next_scanline < encoder.image_height) {
-    JSAMPROW row = pixels.data() + size_t{3} * kSide * encoder.next_scanline;
+    JSAMPROW row = pixels.data() + static_cast<size_t>(channels) * kSide *
+                                       encoder.next_scanline;
     jpeg_write_scanlines(&encoder, &row, 1);
   }
   jpeg_finish_compress(&encoder);
@@ -75,6 +80,17 @@ std::string Jpeg(std::vector<uint8_t> pixels) {
   jpeg_destroy_compress(&encoder);
   std::free(memory);
   return bytes;
+}
+
+// The same with black's part, full light or nothing missing of it.
+std::vector<uint8_t> WithBlack(const std::vector<uint8_t>& pixels,
+                               bool is_adobe) {
+  std::vector<uint8_t> wider;
+  for (size_t i = 0; i < pixels.size(); ++i) {
+    wider.push_back(uint8_t(is_adobe ? pixels[i] : 255 - pixels[i]));
+    if (i % 3 == 2) wider.push_back(is_adobe ? 204 : 51);
+  }
+  return wider;
 }
 
 class ImageFolder : public ::testing::Test {
@@ -124,6 +140,62 @@ TEST_F(ImageFolder, ReadsJpegAndPngWhenTheyAreAskedFor) {
               IsOk());
   EXPECT_FLOAT_EQ(values[48], (1.0f - 0.485f) / 0.229f);
   EXPECT_EQ(labels, (std::vector<int64_t>{1, 0}));
+}
+
+// Some of ImageNet's are for printers: a fifth of black over red and blue.
+TEST_F(ImageFolder, ReadsJpegOfFourColours) {
+  for (const bool is_adobe : {true, false}) {
+    for (const J_COLOR_SPACE space : {JCS_CMYK, JCS_YCCK}) {
+      if (space == JCS_YCCK && !is_adobe) continue;  // Adobe's marker says it
+      Write("four.jpg",
+            Jpeg(WithBlack(RedAndBlue(), is_adobe), space, is_adobe));
+      const auto image = ReadImage(folder_ + "/four.jpg", 3);
+      ASSERT_THAT(image, IsOk());
+      ASSERT_EQ(image->pixels.size(), size_t{3} * kSide * kSide);
+      const uint8_t* right = image->pixels.data() + size_t{3} * (kSide - 1);
+      for (const auto& [pixel, wanted] :
+           {std::pair(image->pixels.data(), std::vector<int>{204, 0, 0}),
+            {right, {0, 0, 204}}}) {
+        for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(pixel[i], wanted[i], 4) << i;
+      }
+      const auto grey = ReadImage(folder_ + "/four.jpg", 1);
+      ASSERT_THAT(grey, IsOk());
+      ASSERT_EQ(grey->pixels.size(), size_t{kSide} * kSide);
+      EXPECT_NEAR(grey->pixels[0], 0.299 * 204, 4);
+      EXPECT_NEAR(grey->pixels[kSide - 1], 0.114 * 204, 4);
+    }
+  }
+}
+
+TEST_F(ImageFolder, HiddenNamesAreNoClassesAndEmptyOnesAreRefused) {
+  for (const char* part : {"train", "val"}) {
+    Write(absl::StrCat(part, "/.git/1.png"), Png(RedAndBlue()));
+    Write(absl::StrCat(part, "/cat/._1.png"), "not an image");
+  }
+  const auto pair = Load();
+  ASSERT_THAT(pair, IsOk());
+  EXPECT_EQ(pair->train.num_classes, 2);
+  EXPECT_EQ(pair->test.labels, (std::vector<uint16_t>{0, 1}));
+  for (const char* part : {"val", "train"}) {
+    Write(absl::StrCat(part, "/bird/notes.txt"), "no image");
+    EXPECT_THAT(Load(), StatusIs(StatusCode::kInvalidArgument,
+                                 absl::StrCat(part, "/bird")));
+  }
+}
+
+TEST_F(ImageFolder, FaultsOfPngNameTheByte) {
+  std::string png = Png(RedAndBlue());
+  const auto fault = [&](const std::string& bytes) {
+    Write("bad.png", bytes);
+    return ReadImage(folder_ + "/bad.png", 3).status();
+  };
+  const size_t cut = png.size() - 20;
+  EXPECT_THAT(fault(png.substr(0, cut)),
+              StatusIs(StatusCode::kDataLoss, absl::StrCat(": byte ", cut)));
+  // The length and the name of the second chunk stand behind the first, which
+  // ends at byte 33.
+  png[33] = '\xff';
+  EXPECT_THAT(fault(png), StatusIs(StatusCode::kDataLoss, ": byte 41: "));
 }
 
 TEST_F(ImageFolder, FaultsNameFileAndPlace) {

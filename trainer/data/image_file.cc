@@ -22,11 +22,13 @@ constexpr size_t kMostFileBytes = size_t{64} << 20;
 constexpr int64_t kMaxImageSide = 16384;
 constexpr int64_t kMostPixels = int64_t{64} << 20;
 
+struct Close {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+using OpenFile = std::unique_ptr<std::FILE, Close>;
+
 absl::StatusOr<std::vector<uint8_t>> ReadBytes(const std::string& path) {
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-  const std::unique_ptr<std::FILE, Close> file(std::fopen(path.c_str(), "rbe"));
+  const OpenFile file(std::fopen(path.c_str(), "rbe"));
   if (file == nullptr) {
     const std::string message = absl::StrCat(path, ": ", std::strerror(errno));
     return errno == ENOENT ? absl::NotFoundError(message)
@@ -77,6 +79,28 @@ void OnJpegMessage(j_common_ptr common, int level) {
   if (level < 0) OnJpegError(common);
 }
 
+// From cyan, magenta, yellow and black, four bytes a pixel; Adobe's programs
+// store how much of each is missing.
+void ConvertCmyk(bool is_adobe, Image* image) {
+  uint8_t* to = image->pixels.data();
+  for (size_t at = 0; at + 4 <= image->pixels.size(); at += 4) {
+    int light[4];
+    for (size_t i = 0; i < 4; ++i) {
+      const int value = image->pixels[at + i];
+      light[i] = is_adobe ? value : 255 - value;
+    }
+    for (size_t i = 0; i < 3; ++i) light[i] = light[i] * light[3] / 255;
+    if (image->channels == 1) {  // as libjpeg weighs colours
+      light[0] = (299 * light[0] + 587 * light[1] + 114 * light[2]) / 1000;
+    }
+    // Never beyond what was read.
+    for (int i = 0; i < image->channels; ++i) {
+      *to++ = static_cast<uint8_t>(light[i]);
+    }
+  }
+  image->pixels.resize(static_cast<size_t>(to - image->pixels.data()));
+}
+
 // `decoder` is made, and goes with the caller. Nothing here has a destructor
 // that the jump could pass over. Whether the image is whole; else `errors`
 // says why, or `size` does.
@@ -88,13 +112,16 @@ bool DecodeJpeg(jpeg_decompress_struct* decoder, JpegErrors* errors,
   jpeg_read_header(decoder, TRUE);
   *size = CheckSize(decoder->image_height, decoder->image_width);
   if (!size->ok()) return false;
-  decoder->out_color_space = channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
+  const J_COLOR_SPACE has = decoder->jpeg_color_space;
+  decoder->out_color_space = has == JCS_CMYK || has == JCS_YCCK ? JCS_CMYK
+                             : channels == 1                    ? JCS_GRAYSCALE
+                                                                : JCS_RGB;
   decoder->dct_method = JDCT_ISLOW;
   jpeg_start_decompress(decoder);
   image->rows = static_cast<int>(decoder->output_height);
   image->cols = static_cast<int>(decoder->output_width);
   const size_t row_bytes = static_cast<size_t>(decoder->output_width) *
-                           static_cast<size_t>(channels);
+                           static_cast<size_t>(decoder->output_components);
   image->pixels.resize(row_bytes * decoder->output_height);
   while (decoder->output_scanline < decoder->output_height) {
     JSAMPROW row = image->pixels.data() + row_bytes * decoder->output_scanline;
@@ -119,7 +146,10 @@ absl::StatusOr<Image> ReadJpeg(const std::string& path,
       DecodeJpeg(&decoder, &errors, bytes, channels, &image, &size);
   const size_t left =
       decoder.src == nullptr ? bytes.size() : decoder.src->bytes_in_buffer;
+  const bool is_adobe = decoder.saw_Adobe_marker != FALSE;
+  const bool is_cmyk = decoder.out_color_space == JCS_CMYK;
   jpeg_destroy_decompress(&decoder);
+  if (is_whole && is_cmyk) ConvertCmyk(is_adobe, &image);
   if (is_whole) return image;
   return absl::DataLossError(absl::StrCat(
       path, ": byte ", left > bytes.size() ? 0 : bytes.size() - left, ": ",
@@ -127,7 +157,9 @@ absl::StatusOr<Image> ReadJpeg(const std::string& path,
 }
 
 absl::StatusOr<Image> ReadPng(const std::string& path,
-                              const std::vector<uint8_t>& bytes, int channels) {
+                              std::vector<uint8_t>& bytes, int channels) {
+  // A file tells where libpng stands in it.
+  const OpenFile file(fmemopen(bytes.data(), bytes.size(), "rb"));
   png_image png{};
   png.version = PNG_IMAGE_VERSION;
   struct Free {
@@ -135,9 +167,11 @@ absl::StatusOr<Image> ReadPng(const std::string& path,
     ~Free() { png_image_free(image); }
   } free{&png};
   const auto wrong = [&](absl::string_view what) {
-    return absl::DataLossError(absl::StrCat(path, ": byte 8: ", what));
+    return absl::DataLossError(absl::StrCat(
+        path, ": byte ", file == nullptr ? 0 : ftell(file.get()), ": ", what));
   };
-  if (png_image_begin_read_from_memory(&png, bytes.data(), bytes.size()) == 0) {
+  if (file == nullptr) return wrong(std::strerror(errno));
+  if (png_image_begin_read_from_stdio(&png, file.get()) == 0) {
     return wrong(png.message);
   }
   if (const absl::Status size = CheckSize(png.height, png.width); !size.ok()) {
@@ -159,7 +193,7 @@ absl::StatusOr<Image> ReadPng(const std::string& path,
 }  // namespace
 
 absl::StatusOr<Image> ReadImage(const std::string& path, int channels) {
-  ASSIGN_OR_RETURN(const std::vector<uint8_t> bytes, ReadBytes(path));
+  ASSIGN_OR_RETURN(std::vector<uint8_t> bytes, ReadBytes(path));
   if (bytes.size() > 2 && bytes[0] == 0xff && bytes[1] == 0xd8) {
     return ReadJpeg(path, bytes, channels);
   }

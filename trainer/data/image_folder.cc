@@ -22,12 +22,14 @@ namespace fs = std::filesystem;
 constexpr size_t kMostClasses = 65536;
 constexpr size_t kMostFiles = size_t{1} << 25;
 
-// What lies in a folder, by name.
+// What lies in a folder, by name; not what is hidden, as `.git` and the
+// `._1.jpg` beside an image of another system.
 absl::StatusOr<std::vector<fs::path>> List(const fs::path& folder) {
   std::error_code error;
   std::vector<fs::path> entries;
   for (fs::directory_iterator it(folder, error), end; !error && it != end;
        it.increment(error)) {
+    if (it->path().filename().string().starts_with('.')) continue;
     entries.push_back(it->path());
     if (entries.size() > kMostFiles) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -63,19 +65,23 @@ absl::StatusOr<Part> OpenPart(const fs::path& folder,
     std::error_code error;
     if (!fs::is_directory(entry, error)) continue;
     ASSIGN_OR_RETURN(const std::vector<fs::path> images, List(entry));
+    const size_t before = files->size();
     for (const fs::path& image : images) {
       if (!IsImage(image)) continue;
       files->push_back(image.string());
       part.dataset.labels.push_back(static_cast<uint16_t>(part.classes.size()));
     }
+    if (files->size() == before) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          entry.string(), ": a class without .jpg, .jpeg and .png files"));
+    }
     part.classes.push_back(entry.filename().string());
   }
-  if (files->empty() || part.classes.size() < 2 ||
-      part.classes.size() > kMostClasses) {
+  if (part.classes.size() < 2 || part.classes.size() > kMostClasses) {
     return absl::InvalidArgumentError(absl::StrCat(
         folder.string(), ": ", part.classes.size(), " folders with ",
         files->size(), " .jpg, .jpeg and .png files; it takes 2 to ",
-        kMostClasses, " folders, one for each class, and an image at least"));
+        kMostClasses, " folders, one for each class"));
   }
   part.dataset.num_classes = static_cast<int>(part.classes.size());
   // As everybody normalises ImageNet's colours.
