@@ -11,7 +11,12 @@
 namespace telegrad {
 namespace {
 
-// "cuda:0 (NVIDIA H200, driver 580.65.06)".
+std::string Told(Device device, absl::string_view text) {
+  return absl::StrCat(DescribeGpu(device), ": ", text);
+}
+
+}  // namespace
+
 std::string DescribeGpu(Device device) {
   if (device.kind == DeviceKind::kCpu) return "the emulated device";
   const kernels::KernelTable* const table =
@@ -24,12 +29,6 @@ std::string DescribeGpu(Device device) {
       absl::StripPrefix(table == nullptr ? "GPU" : table->name, "cuda/"),
       ", driver ", driver.empty() ? "unknown" : driver, ")");
 }
-
-std::string Told(Device device, absl::string_view text) {
-  return absl::StrCat(DescribeGpu(device), ": ", text);
-}
-
-}  // namespace
 
 absl::Status GpuFault(Device device, absl::string_view text) {
   return WithExitCode(ExitCode::kDeviceFault,

@@ -12,15 +12,19 @@ namespace telegrad {
 absl::StatusOr<Device> ChooseDevice(RunContext& context, int index) {
   const TrainOptions& options = context.options;
   if (options.gpus.empty()) return Device{};
-  if (options.gpus == kEmulatedGpu) return kEmulatedDevice;
+  if (options.gpus == kEmulatedGpu) {
+    context.gpus.push_back(kEmulatedDevice);
+    return kEmulatedDevice;
+  }
   ASSIGN_OR_RETURN(const std::vector<int> gpus,
                    ChooseGpus(options.gpus, LoadGpus));
   const std::string shared =
       SharingNotice(gpus.size(), options.workers * options.devices);
   if (!shared.empty() && index == 0) context.observer.OnNotice(shared);
   const int local = options.local_rank.value_or(context.store.group().rank());
-  return Device{DeviceKind::kCuda,
-                DealGpu(gpus, local * options.devices + index)};
+  context.gpus.push_back(
+      {DeviceKind::kCuda, DealGpu(gpus, local * options.devices + index)});
+  return context.gpus.back();
 }
 
 }  // namespace telegrad

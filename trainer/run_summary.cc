@@ -11,6 +11,7 @@
 #include "trainer/compression_plan.h"
 #include "trainer/environment.h"
 #include "trainer/evaluation.h"
+#include "trainer/gpu_faults.h"
 #include "trainer/worker_run.h"
 
 namespace telegrad {
@@ -81,6 +82,9 @@ void FillMembers(const RunContext& context, RunSummary& summary) {
   summary.servers = context.store.group().num_servers();
   summary.link = context.options.link;
   summary.environment = DescribeEnvironment();
+  for (const Device gpu : context.gpus) {
+    summary.environment.push_back({"GPU", DescribeGpu(gpu)});
+  }
   if (StoreLink* link = context.store.link(); link != nullptr) {
     summary.transport = link->transport_details();
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/device.h"
 #include "kvstore/tuning/link_calibration.h"
 #include "kvstore/tuning/machine_detection.h"
 #include "trainer/observer.h"
@@ -39,6 +40,7 @@ struct RunContext {
   std::vector<TensorSpec> tensors = {};       // with what it decides of them
   std::optional<LinkCalibration> link = {};   // once it is measured
   PackingMode packing = PackingMode::kPlain;  // once it is settled
+  std::vector<Device> gpus = {};  // of this worker, once they are chosen
   // What was chosen since, and why, in order; for the summary.
   std::vector<std::string> decisions = {};
 };

@@ -20,6 +20,10 @@ class OnADevice(SystemTest):
     def final(self, flags):
         run = self.run_to_end(flags)
         end = self.summary()[0]
+        told = [one["value"] for one in end["environment"] if one["what"] == "GPU"]
+        devices = flags[flags.index("--devices") + 1] if "--devices" in flags else 1
+        self.assertEqual(told, ["the emulated device"] * int(devices)
+                         if "--gpus" in flags else [])
         return (end["weights_sha256"], end["steps"]), run.stdout()
 
     def check_same_bits(self, flags):
