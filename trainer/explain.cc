@@ -31,10 +31,16 @@ struct JobSize {
   int workers = 1;
   int servers = 0;  // that have parts
   bool is_one_host = true;
+  bool is_emulated = false;  // all of it, in one process
 };
 
 absl::StatusOr<JobSize> JobSizeOf(const TrainOptions& options,
                                   const std::optional<Placement>& placement) {
+  if (options.laboratory.emulate_workers > 0) {
+    return JobSize{.workers = options.laboratory.emulate_workers,
+                   .servers = options.laboratory.emulated_servers,
+                   .is_emulated = true};
+  }
   JobSize job{.workers = options.workers, .servers = options.servers};
   if (placement.has_value()) {
     ASSIGN_OR_RETURN(const Parts parts, PartsOf(*placement, options));
@@ -97,8 +103,9 @@ absl::StatusOr<Computing> MeasureComputing(const TrainOptions& options,
   const int cpus =
       std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const double share =
-      job.is_one_host ? std::max(1.0, static_cast<double>(job.workers) / cpus)
-                      : 1.0;
+      job.is_one_host && !job.is_emulated
+          ? std::max(1.0, static_cast<double>(job.workers) / cpus)
+          : 1.0;
   const double batches = static_cast<double>(wanted) / samples *
                          options.grad_accumulation * options.devices;
   Computing computing{.seconds = seconds * batches * share};
@@ -208,6 +215,13 @@ std::string ByteLines(const TrainOptions& options, const Totals& totals,
       bytes(totals.push), bytes(totals.raw), totals.raw / totals.push,
       bytes(totals.pull), totals.raw / totals.pull,
       bytes(job.workers * (totals.push + totals.pull)));
+  if (job.is_emulated) {
+    const double codecs = job.workers * totals.worker + totals.server;
+    return absl::StrFormat(
+        "%s  memory: %s in one process (weights, gradients, optimizer %s; "
+        "residuals, frames, sums %s), and what layers keep for backward\n",
+        text, bytes(model + codecs), bytes(model), bytes(codecs));
+  }
   absl::StrAppendFormat(
       &text,
       "  memory: a worker %s (weights, gradients, optimizer %s; residuals and "
@@ -301,6 +315,12 @@ absl::StatusOr<std::string> ExplainSetting(const TrainOptions& options,
   if (job.servers == 0) return text + "  one process: nothing is sent\n";
   absl::StrAppend(&text,
                   ByteLines(options, Sum(tensors), job, setting.update_on));
+  if (job.is_emulated) {
+    return absl::StrFormat(
+        "%s  step: %.3g ms of computing expected (%s), one worker after the "
+        "other; nothing is sent\n",
+        text, load.computing.seconds * 1e3, load.computing.how);
+  }
   std::vector<TensorReport> plans;
   for (const TensorForecast& each : tensors) plans.push_back(each.plan);
   ASSIGN_OR_RETURN(
@@ -334,8 +354,8 @@ absl::StatusOr<std::string> ExplainRuns(
       job.workers == 1 ? " worker, " : " workers, ",
       options.hosts_parts
           ? "a part of the sums in each"
-          : absl::StrCat(job.servers,
-                         job.servers == 1 ? " server" : " servers"),
+          : absl::StrCat(job.servers, job.servers == 1 ? " server" : " servers",
+                         job.is_emulated ? " in one process" : ""),
       ", --kv-store ", options.kv_store, ", --link ", options.link,
       ". Nothing is started.\n");
   for (const Setting& setting : options.settings) {

@@ -16,6 +16,32 @@ class Laboratory(SystemTest):
         with open(self.path("telegrad-out", "report.html")) as file:
             return file.read()
 
+    def assert_explained(self, text, run):
+        part = text.split(f"\n{run['setting']}\n")[1].split("\n\n")[0]
+        for tensor in run["tensors"]:
+            line, = [line for line in part.splitlines()
+                     if line.split()[:1] == [tensor["tensor"]]]
+            cells = line.split()
+            self.assertEqual(cells[1:4],
+                             [str(tensor["elements"]),
+                              str(tensor["push_bytes"]),
+                              str(tensor["pull_bytes"])])
+            self.assertEqual(cells[5], tensor["codec"])
+
+    def test_explain_knows_emulated_workers(self):
+        flags = ["--network", "linear", "--num-batches", "2", "--num-epochs",
+                 "1", "--emulate-workers", "8", "--servers", "2", "--gc-type",
+                 "2bit", "--gc-min-bytes", "0"]
+        text = self.run_to_end([*flags, "--explain"]).stdout()
+        self.assertIn("8 workers, 2 servers in one process", text)
+        self.assertRegex(text, r"(?m)^  bytes of a step: .* .ratio 1")
+        self.assertRegex(text, r"(?m)^  memory: .* in one process")
+        self.assertRegex(text, r"(?m)^  step: \S+ ms of computing expected")
+        self.run_to_end(flags)
+        run, = self.summary()
+        self.assertTrue(run["tensors"])
+        self.assert_explained(text, run)
+
     def test_explain_says_what_a_run_then_does(self):
         flags = [*SHORT, "--compare", "none,2bit,topk:0.01", "--gc-min-bytes",
                  "4KiB", "--gc-rule", "fc3=int8", "--link", "1gbit"]
@@ -27,16 +53,7 @@ class Laboratory(SystemTest):
         self.assertRegex(text, r"fc1.bias .* none .* below 4096 bytes")
         self.run_to_end(flags)
         for run in self.summary():
-            part = text.split(f"\n{run['setting']}\n")[1].split("\n\n")[0]
-            for tensor in run["tensors"]:
-                line, = [line for line in part.splitlines()
-                         if line.split()[:1] == [tensor["tensor"]]]
-                cells = line.split()
-                self.assertEqual(cells[1:4],
-                                 [str(tensor["elements"]),
-                                  str(tensor["push_bytes"]),
-                                  str(tensor["pull_bytes"])])
-                self.assertEqual(cells[5], tensor["codec"])
+            self.assert_explained(text, run)
             # Sizes that do not vary are what was sent; before the first step
             # frames without a payload agree on scales.
             if run["setting"] == "topk:0.01":
