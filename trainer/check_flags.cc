@@ -10,6 +10,7 @@
 #include "kvstore/kvstore.h"
 #include "trainer/gpus.h"
 #include "trainer/loss_scale.h"
+#include "trainer/network.h"
 #include "trainer/optimizer_flags.h"
 #include "trainer/profile.h"
 #include "trainer/training_flags.h"
@@ -46,6 +47,20 @@ bool TakesPacking(const Codec& codec) {
 
 bool Trains(const TrainOptions& options) { return !IsProfile(options.network); }
 
+bool ReadsText(const TrainOptions& options) {
+  const auto spec = DefaultSpec(options.network);
+  return spec.ok() && spec->context > 0;
+}
+
+bool HasImages(const TrainOptions& options) {
+  return Trains(options) && !ReadsText(options);
+}
+
+// Where the data do not say it.
+bool TakesShape(const TrainOptions& options) {
+  return options.benchmark || options.data.starts_with("imagefolder:");
+}
+
 bool IsAsync(const TrainOptions& options) {
   const auto traits = FindStoreType(options.kv_store);
   return traits.ok() && traits->is_async;
@@ -63,6 +78,7 @@ struct Effect {
 
 constexpr char kProfile[] = "a gradient profile has no model to train";
 constexpr char kAlone[] = "it is for --local-steps";
+constexpr char kNoImages[] = "a gradient profile and text have no images";
 constexpr char kNoSums[] = "with --local-steps no gradients are summed";
 
 constexpr Effect kEffects[] = {
@@ -110,6 +126,17 @@ constexpr Effect kEffects[] = {
     {"--grad-accumulation", Trains, kProfile},
     {"--dtype", Trains, kProfile},
     {"--loss-scale", HasLossScale, "it is for --dtype float16"},
+    {"--batch-size", Trains, kProfile},
+    {"--num-examples", Trains, kProfile},
+    {"--num-classes", Trains, kProfile},
+    {"--label-smoothing", Trains, kProfile},
+    {"--wd-1d", Trains, kProfile},
+    {"--bn-stats", Trains, kProfile},
+    {"--image-shape", HasImages, kNoImages},
+    {"--image-shape", TakesShape,
+     "the data say it; it is for --benchmark 1 and imagefolder"},
+    {"--random-crop", HasImages, kNoImages},
+    {"--random-mirror", HasImages, kNoImages},
     {"--lr-schedule", Trains, kProfile},
     {"--lr-scaling", Trains, kProfile},
     {"--lr-scaling",

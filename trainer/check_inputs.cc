@@ -72,6 +72,19 @@ absl::Status Unfit(const TrainOptions& options, const NetworkSpec& network,
                 absl::Status(why.code(), absl::StrCat(why.message(), wanted)));
 }
 
+// At least one step of all workers.
+absl::Status CheckNumSamples(const TrainOptions& options, int workers,
+                             size_t samples) {
+  const int parts = options.grad_accumulation;
+  const int64_t step = int64_t{options.batch_size} * parts * workers;
+  if (step <= static_cast<int64_t>(samples)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--batch-size ", options.batch_size,
+      parts > 1 ? absl::StrCat(" times --grad-accumulation ", parts) : "",
+      " times ", workers, " workers is more than the ", samples, " samples of ",
+      options.benchmark ? "an epoch (--num-examples)" : options.data));
+}
+
 absl::Status CheckTraining(const TrainOptions& options, int workers) {
   if (IsProfile(options.network)) {
     ASSIGN_OR_RETURN(const auto tensors, LoadProfile(options.network));
@@ -81,7 +94,8 @@ absl::Status CheckTraining(const TrainOptions& options, int workers) {
   const NetworkSpec wanted = spec;
   RETURN_IF_ERROR(
       OfFlag("--network", options.network, ShapeOf(wanted).status()));
-  size_t samples = 0;
+  const int known = std::max(1, workers);
+  auto samples = static_cast<size_t>(NumNoiseSamples(options, known));
   if (!options.benchmark) {
     ASSIGN_OR_RETURN(
         const DatasetShape data,
@@ -98,21 +112,18 @@ absl::Status CheckTraining(const TrainOptions& options, int workers) {
                      " normalises single pixels of such images; it takes ",
                      shape->least_batch, " or more"));
   }
+  if (options.given.contains("--bn-stats") && shape->buffers.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--bn-stats has no effect: ", options.network,
+                     " has no batch normalisation"));
+  }
   RETURN_IF_ERROR(CheckInjection(options, shape->parameters, workers));
   std::vector<TensorSpec> tensors;
   for (const Parameter& each : shape->parameters) {
     tensors.push_back({each.name, each.num_elements});
   }
   RETURN_IF_ERROR(CheckPlannedTensors(options, tensors));
-  if (options.benchmark) return absl::OkStatus();
-  const int step_batch = options.batch_size * options.grad_accumulation;
-  if (static_cast<size_t>(step_batch) >
-      samples / static_cast<size_t>(std::max(1, workers))) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--batch-size ", step_batch, " times ", workers,
-        " workers is more than the ", samples, " samples of ", options.data));
-  }
-  return absl::OkStatus();
+  return CheckNumSamples(options, known, samples);
 }
 
 absl::Status CheckSecurity(const TrainOptions& options) {

@@ -102,7 +102,7 @@ std::string DescribeDatasets();
 // contiguous shares, each a multiple of batch_size (the rest is left out). All
 // workers get the same number of batches.
 std::vector<uint32_t> EpochShare(size_t dataset_size, uint64_t seed, int epoch,
-                                 int rank, int num_workers, int batch_size);
+                                 int rank, int num_workers, int64_t batch_size);
 
 // The chosen samples, drawn and normalised: values [n, c, r, c] f32 and labels
 // [n]; of a text, bytes and the bytes that follow, both [n, context]. An error

@@ -11,8 +11,9 @@ EpochBatches DealSamples(const TrainOptions& options, size_t dataset_size,
                          int64_t first_step) {
   const int devices = options.devices;
   const bool is_equal = options.work_load.empty();
-  const int per_share =
-      options.batch_size * options.grad_accumulation * (is_equal ? 1 : devices);
+  const int64_t per_share = int64_t{options.batch_size} *
+                            options.grad_accumulation *
+                            (is_equal ? 1 : devices);
   std::vector<std::vector<uint32_t>> shares;
   for (int device = 0; device < (is_equal ? devices : 1); ++device) {
     shares.push_back(EpochShare(

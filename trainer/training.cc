@@ -568,10 +568,8 @@ absl::StatusOr<RunSummary> TrainNetwork(RunContext& context) {
   ASSIGN_OR_RETURN(NetworkSpec spec, RequestedSpec(options));
   DatasetPair data;
   if (options.benchmark) {
-    const int64_t samples = options.num_examples > 0
-                                ? options.num_examples
-                                : int64_t{100} * options.batch_size *
-                                      options.workers * options.devices;
+    const int64_t samples =
+        NumNoiseSamples(options, options.workers * options.devices);
     data.train =
         MakeNoise(SamplesOf(spec), context.seed, static_cast<size_t>(samples));
   } else {

@@ -222,6 +222,12 @@ absl::Status FinishTrainingFlags(TrainOptions& options) {
   return absl::OkStatus();
 }
 
+int64_t NumNoiseSamples(const TrainOptions& options, int num_devices) {
+  return options.num_examples > 0
+             ? options.num_examples
+             : int64_t{100} * options.batch_size * num_devices;
+}
+
 float LearningRate(const TrainOptions& options, const Position& at) {
   float rate = options.lr;
   const auto share = [&](int64_t epochs) {
@@ -249,8 +255,9 @@ float LearningRate(const TrainOptions& options, const Position& at) {
 
 DatasetRequest RequestedData(const TrainOptions& options,
                              const NetworkSpec& spec) {
+  const bool is_for_images = spec.channels == 1 || spec.channels == 3;
   return {.context = spec.context > 0 ? spec.context : 128,
-          .images = options.image_shape.empty() && spec.channels != 3
+          .images = options.image_shape.empty() && !is_for_images
                         ? SampleShape{.channels = 3, .rows = 224, .cols = 224}
                         : SamplesOf(spec)};
 }

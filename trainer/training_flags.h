@@ -27,6 +27,9 @@ absl::StatusOr<NetworkSpec> RequestedSpec(const TrainOptions& options);
 DatasetRequest RequestedData(const TrainOptions& options,
                              const NetworkSpec& spec);
 
+// Of an epoch of --benchmark 1, by the devices of all workers.
+int64_t NumNoiseSamples(const TrainOptions& options, int num_devices);
+
 // Of the step from here, by --lr and its schedule; a function of the place.
 struct Position {
   int64_t epoch = 0;

@@ -136,6 +136,10 @@ WRONG = [
     (["--out", "/proc/none/x"], ["--out", "/proc/none/x"]),
     (["--out", BINARY], ["--out", BINARY]),
     (["--batch-size", "10001"], ["--batch-size 10001", "2 workers", "20000"]),
+    (["--batch-size", "65536", "--grad-accumulation", "65536"],
+     ["--batch-size 65536 times --grad-accumulation 65536", "20000"]),
+    (["--benchmark", "1", "--num-examples", "10"],
+     ["--batch-size 64", "2 workers", "10 samples", "--num-examples"]),
     (["--inject", "nan:0:fc1.weight"], ["--inject", "nan:WORKER:TENSOR"]),
     (["--inject", "nan:2:fc1.weight:0:0"], ["--inject", "2 workers"]),
     (["--inject", "nan:0:fc9.weight:0:0"], ["--inject", "fc9.weight", "lenet"]),
@@ -215,6 +219,18 @@ WRONG = [
     (["--data", "imagefolder:/nonexistent"], ["/nonexistent/train"]),
     (["--benchmark", "1", "--image-shape", "3,x,3"], ["3,x,3", "3,224,224"]),
     (["--num-classes", "7"], ["--num-classes", "--benchmark 1"]),
+    (["--image-shape", "3,64,64"], ["--image-shape", "imagefolder"]),
+    (["--network", "gpt", "--data", "text", "--random-mirror", "1"],
+     ["--random-mirror", "text"]),
+    (["--network", "linear", "--bn-stats", "rank0"],
+     ["--bn-stats", "linear", "batch normalisation"]),
+    (["--benchmark", "1", "--network", "profile:vgg16", "--label-smoothing",
+      "0.1"], ["--label-smoothing", "no model"]),
+    (["--benchmark", "1", "--network", "profile:vgg16", "--image-shape",
+      "3,8,8"], ["--image-shape", "profile"]),
+    (["--kv-store", "local", "--what-if", "1gbit"], ["local", "--what-if"]),
+    (["--emulate-workers", "4", "--resend"],
+     ["--resend", "--emulate-workers"]),
     (["--pad-size", "2"], ["--pad-size", "--random-crop 1"]),
     (["--warmup-epochs", "2"], ["--warmup-epochs 2", "--num-epochs 2"]),
     (["--resume"], ["--resume", "--checkpoint DIR"]),
@@ -307,6 +323,11 @@ class Usage(SystemTest):
                  "--image-shape", "1,8,8", "--batch-size", "8", "--num-epochs",
                  "1"]
         self.run_to_end(flags)
+        # Without --image-shape, lenet's own.
+        text = self.run_to_end(["--network", "lenet", "--data",
+                                "imagefolder:images", "--batch-size", "8",
+                                "--explain"]).stdout()
+        self.assertRegex(text, r"fc1.weight +400000 ")
         self.write("images/train/b/39.png", b"GIF89a")
         run = self.run_to_end(flags, code=2)
         self.assertIn("images/train/b/39.png: byte 0", run.stderr())

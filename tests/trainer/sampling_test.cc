@@ -30,6 +30,7 @@ TEST(EpochShare, IsEmptyWhenThereIsNoFullBatch) {
   EXPECT_TRUE(EpochShare(10, 0, 0, 0, 1, 11).empty());
   EXPECT_TRUE(EpochShare(10, 0, 0, 2, 2, 1).empty());
   EXPECT_TRUE(EpochShare(10, 0, 0, 0, 0, 1).empty());
+  EXPECT_TRUE(EpochShare(10, 0, 0, 0, 1, int64_t{1} << 32).empty());
 }
 
 TEST(GatherBatch, CopiesTheChosenSamplesNormalised) {

@@ -122,7 +122,8 @@ void MeasurePixels(Dataset& dataset) {
 }
 
 std::vector<uint32_t> EpochShare(size_t dataset_size, uint64_t seed, int epoch,
-                                 int rank, int num_workers, int batch_size) {
+                                 int rank, int num_workers,
+                                 int64_t batch_size) {
   if (rank < 0 || rank >= num_workers || batch_size < 1 ||
       dataset_size > UINT32_MAX) {
     return {};
