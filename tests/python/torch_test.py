@@ -487,7 +487,7 @@ class Torch(unittest.TestCase):
     def test_a_model_of_some_ranks(self):
         self.assertEqual(self.ranks(over_some, num=3).results(), [True, 2, 2])
 
-    def test_adam_with_two_bits_is_warned_of_and_not_chosen(self):
+    def test_adam_and_momentum_with_two_bits_are_warned_of(self):
         check, parameters = telegrad.torch._auto.check_optimizer, list(Net().parameters())
         adam = torch.optim.AdamW(parameters)
         for codec in ("2bit:auto", "topk:0.01", "terngrad", "powersgd"):
@@ -514,8 +514,14 @@ class Torch(unittest.TestCase):
             with self.assertWarnsRegex(UserWarning, "2bit with Own") as caught:
                 check(each, "2bit", None)
             self.assertEqual(caught.filename, __file__)
+        with_momentum = torch.optim.SGD(parameters, lr=.05, momentum=.9)
+        with self.assertWarnsRegex(
+                UserWarning, "2bit with momentum 0.9: .*try momentum=0, lr=0.2") as caught:
+            check(Accelerated(with_momentum), "auto", None)
+        self.assertEqual(caught.filename, __file__)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
+            check(with_momentum, "dgc", "2bit", "bias=int8;embedding=terngrad")
             check(Accelerated(torch.optim.SGD(parameters, lr=1)), "2bit", None)
             check(adam, "auto", "fp16,int8", "bias=none")
             check(adam, "int4", None)

@@ -16,6 +16,8 @@ from ..store import Store
 _ADAPTIVE = ("adam", "muon", "lamb", "rmsprop", "adafactor")
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _SMALL_BITS = 2.1  # with the few bytes around codes
+_MUCH_MOMENTUM = .5  # as in trainer/optimizer_flags.h
+_NOT_LATE = ("dgc", "terngrad")  # has a momentum of its own; holds nothing back
 STANDARD = "2bit"  # what "auto" may use unless it is told
 
 
@@ -55,7 +57,8 @@ def _level_outside() -> int:
 
 def check_optimizer(optimizer: Any, gc_type: str, allow: Optional[str],
                     rules: str = "") -> None:
-    """Warns of codes of 2 bits or fewer with Adam, RMSprop, Muon and the like.
+    """Warns of codes of 2 bits or fewer with Adam, RMSprop, Muon and the like, and with
+    momentum.
 
     Raises:
         telegrad.UsageError: "auto" that may choose such codes; what is no optimizer.
@@ -63,19 +66,33 @@ def check_optimizer(optimizer: Any, gc_type: str, allow: Optional[str],
     if not hasattr(optimizer, "param_groups"):
         raise UsageError(f"optimizer={type(optimizer).__name__}: an optimizer of torch is "
                          "wanted, the object that steps the model")
-    kind = _adaptive(optimizer)
-    if kind is None:
-        return
     small = [codec for codec in codecs_of(gc_type, allow, rules)
              if bits_of(codec) < _SMALL_BITS]
     if not small:
         return
+    kind = _adaptive(optimizer)
+    if kind is None:
+        return _check_momentum(optimizer, small)
     why = (f"{', '.join(dict.fromkeys(small))} with {kind}: it divides by the gradient's "
            "own scale, to which codes of 2 bits or fewer add noise")
     if gc_type == "auto":
         raise UsageError(f"gc_type 'auto' that may choose {why}; allow='int8' or "
                          "'fp16,int8', or another optimizer")
-    warnings.warn(f"{why}; int8 keeps it, SGD does not mind", stacklevel=_level_outside())
+    warnings.warn(f"{why}; int8 keeps it, SGD without momentum does not mind",
+                  stacklevel=_level_outside())
+
+
+def _check_momentum(optimizer: Any, small: List[str]) -> None:
+    late = [codec for codec in small if codec.partition(":")[0] not in _NOT_LATE]
+    for group in optimizer.param_groups:
+        momentum, rate = group.get("momentum") or 0, group.get("lr")
+        if late and momentum >= _MUCH_MOMENTUM:
+            advice = f"momentum=0, lr={.4 * float(rate) / (1 - momentum):.2g}" if (
+                rate and momentum < 1) else "momentum=0 and a larger rate"
+            warnings.warn(f"{', '.join(dict.fromkeys(late))} with momentum {momentum:g}: what "
+                          "few bits hold back comes late, and momentum after that costs "
+                          f"accuracy; try {advice}", stacklevel=_level_outside())
+            return
 
 
 class Choice:
