@@ -112,6 +112,9 @@ class DoctorCommand(unittest.TestCase):
         self.assertEqual(result.returncode, 4)
         self.assertIn("cannot be reached", result.stdout)
         self.assertRegex(result.stdout, r"ip route get 127\.0\.0\.1\n")
+        result = doctor("--root", self.root("d"), "--peer",
+                        address.replace("127.0.0.1", "localhost"))
+        self.assertIn("ip route get ADDRESS\n", result.stdout)
 
     def test_this_machine(self):
         result = doctor()

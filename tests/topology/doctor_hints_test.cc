@@ -258,17 +258,6 @@ Machine LongNames() {
   return machine;
 }
 
-// Dumps are other hosts' words, hints are pasted into a root's shell.
-TEST(DoctorHints, StrangeNamesAreOneWordOfAShell) {
-  Machine machine = Healthy();
-  machine.nics[1].ports[0].state = Is(1);
-  machine.nics[1].ports[0].net_interface = "e'th; reboot";
-  const std::vector<Finding> found =
-      WithId(Examine(machine, WithCodec(400)), "T03");
-  ASSERT_EQ(found.size(), 1U);
-  EXPECT_THAT(found[0].hint, EndsWith("ip link set up dev 'e'\\''th; reboot'"));
-}
-
 TEST(DoctorHints, ASlowPortIsLeftOutAlone) {
   Machine machine = LongNames();
   machine.nics[1].ports[0].gbps = Is(100.0);

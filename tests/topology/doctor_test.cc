@@ -4,13 +4,19 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/topology/doctor_machines.h"
 
 namespace telegrad {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(Doctor, HealthyMachineHasNothingToSay) {
   for (const Finding& each : Examine(Healthy(), WithCodec(400))) {
@@ -144,6 +150,50 @@ TEST(Doctor, JsonHoldsWhatTextSays) {
   EXPECT_EQ(json["exit_code"], 3);
   EXPECT_THAT(ToText(findings),
               HasSubstr("[WARN] T12 gdr-no: GPUDirect RDMA is off"));
+}
+
+// Dumps are other hosts' words, hints are pasted into a root's shell.
+TEST(Doctor, StrangeNamesAreOneWordOfAShell) {
+  Machine machine = Healthy();
+  machine.nics[1].ports[0].state = Is(1);
+  machine.nics[1].ports[0].net_interface = "e'th; reboot";
+  const std::vector<Finding> found =
+      WithId(Examine(machine, WithCodec(400)), "T03");
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_THAT(found[0].hint, EndsWith("ip link set up dev 'e'\\''th; reboot'"));
+
+  machine = Healthy();
+  Port& port = machine.nics[0].ports[0];
+  machine.nics[0].name = "mlx;reboot";
+  machine.interfaces[0].name = port.net_interface = "eth;reboot";
+  machine.interfaces[0].mtu = Is(1500);
+  machine.interfaces[0].ecn_np[3] = false;
+  for (Gid& gid : port.gids) gid.net_interface = "eth;reboot";
+  port.gids.push_back(
+      RoceGid(5, GidScope::kIpv4, GidType::kRoceV2, "br;reboot"));
+  machine.nics[1].name = "old;reboot";
+  machine.nics[1].ports[0].fabric = Fabric::kRoceV1;
+  machine.nics[1].ports[0].gids.clear();
+  for (const auto& [id, count] :
+       {std::pair{"T06", 2U}, std::pair{"T08", 1U}, std::pair{"T24", 1U}}) {
+    const std::vector<Finding> all =
+        WithId(Examine(machine, {.priority = 3}), id);
+    EXPECT_EQ(all.size(), count) << id;
+    for (const Finding& each : all) {
+      EXPECT_THAT(each.hint, HasSubstr("reboot"));
+      const std::string bare =
+          std::regex_replace(each.hint, std::regex("'[^']*'"), "WORD");
+      EXPECT_THAT(bare, Not(HasSubstr("reboot"))) << each.hint;
+    }
+  }
+
+  machine = Healthy();
+  machine.nics[1].name = "slow;reboot";
+  machine.nics[1].ports[0].gbps = Is(100.0);
+  const std::vector<Finding> slow =
+      WithId(Examine(machine, WithCodec(400)), "T09");
+  ASSERT_EQ(slow.size(), 1U);
+  EXPECT_THAT(slow[0].hint, EndsWith("TELEGRAD_NICS='^=slow;reboot'"));
 }
 
 }  // namespace

@@ -121,12 +121,13 @@ void AskPeers(const DoctorFlags& flags, std::vector<Machine>& machines,
       if (machine.ok()) machines.push_back(*std::move(machine));
     }
     if (!status.ok()) {
+      const std::string host = ParseHostPort(peer, 0)->host;
       findings.push_back(PeerFinding(
           "peer", Level::kFail, absl::StrCat(peer, " cannot be reached"),
           std::string(status.message()),
           absl::StrCat("there: telegrad-topo doctor --serve ", peer,
                        "; look at routes and firewalls: ip route get ",
-                       ParseHostPort(peer, 0)->host)));
+                       ParseIp(host, 0).ok() ? host : "ADDRESS")));
       continue;
     }
     findings.push_back(PeerFinding(

@@ -17,7 +17,7 @@ std::string Word(absl::string_view name) {
   const bool is_plain =
       !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
         return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
-               absl::StrContains("_.:@-", c);
+               absl::StrContains("_.:@-^=,/", c);
       });
   if (is_plain) return std::string(name);
   return absl::StrCat("'", absl::StrReplaceAll(name, {{"'", "'\\''"}}), "'");

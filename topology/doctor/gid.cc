@@ -92,7 +92,7 @@ std::string WantedRows(const Machine& machine) {
     if (!row.has_value()) return;
     rows.push_back(absl::StrCat(OverrideName(nic, port), ":", *row));
   });
-  return absl::StrJoin(rows, ",");
+  return Word(absl::StrJoin(rows, ","));
 }
 
 std::string OtherRowHint(const Machine& machine, const Nic& nic,
@@ -102,19 +102,22 @@ std::string OtherRowHint(const Machine& machine, const Nic& nic,
     return absl::StrCat(
         "RoCE v2 needs Linux 4.5 and a card that has it; grep "
         "-s . /sys/class/infiniband/",
-        nic.name, "/ports/", port.number, "/gid_attrs/types/*");
+        Word(nic.name), "/ports/", port.number, "/gid_attrs/types/*");
   }
   return absl::StrCat("to use row ", other->index,
-                      other->net_interface.empty() ? "" : " on ",
-                      other->net_interface,
+                      other->net_interface.empty()
+                          ? ""
+                          : absl::StrCat(" on ", Word(other->net_interface)),
                       ": export TELEGRAD_GID_INDEX=", WantedRows(machine));
 }
 
 std::string AddressHint(const Port& port) {
-  return absl::StrCat(
-      "give its interface an address",
-      port.net_interface.empty() ? "" : ": ip addr add ADDRESS/PREFIX dev ",
-      Word(port.net_interface), "; in a container: --net=host");
+  return absl::StrCat("give its interface an address",
+                      port.net_interface.empty()
+                          ? ""
+                          : absl::StrCat(": ip addr add ADDRESS/PREFIX dev ",
+                                         Word(port.net_interface)),
+                      "; in a container: --net=host");
 }
 
 }  // namespace
@@ -191,7 +194,7 @@ void CheckMtu(const Machine& machine, const DoctorOptions&, Report& report) {
                             *net->mtu.value, ", so RoCE sends packets of ",
                             port.active_mtu.value_or(1024), " of 4096 bytes"),
                Why(net->mtu.why),
-               absl::StrCat("ip link set dev ", net->name,
+               absl::StrCat("ip link set dev ", Word(net->name),
                             " mtu 9000, and the switch as well"));
   });
   if (report.empty()) report.Ok("no RoCE interface has an MTU below 4200");

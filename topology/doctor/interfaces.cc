@@ -50,7 +50,7 @@ void AddEcnOff(const NetInterface& net, int priority,
     sides.push_back(side.words);
     files.push_back(absl::StrCat("/sys/class/net/", net.name, "/ecn/",
                                  side.folder, "/enable/", priority));
-    commands.push_back("echo 1 > " + files.back());
+    commands.push_back("echo 1 > " + Word(files.back()));
   }
   std::vector<int> pfc(kPriorities);
   if (priority >= 0 && priority < kPriorities) {

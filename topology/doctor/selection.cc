@@ -102,8 +102,8 @@ std::string SelectedNics(const Machine& machine) {
   const std::string before = !adds             ? "="
                              : present.empty() ? "^="
                                                : present + ",";
-  return absl::StrCat("export ", kVariable, "=", before,
-                      absl::StrJoin(names, ","));
+  return absl::StrCat("export ", kVariable, "=",
+                      Word(before + absl::StrJoin(names, ",")));
 }
 
 }  // namespace telegrad::doctor
