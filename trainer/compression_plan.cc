@@ -86,8 +86,8 @@ void HintAtMomentum(const std::vector<TensorReport>& reports,
     }
     // 0.4 of the steps' size in the end, lr / (1 - momentum).
     warnings.push_back(absl::StrFormat(
-        "hint: %s sends late what it holds back, and momentum %g after that "
-        "costs accuracy: try --mom 0 --lr %.2g (docs/laboratory.md)",
+        "hint: %s beside momentum %g costs accuracy: try --mom 0 --lr %.2g "
+        "(docs/laboratory.md)",
         report.codec, options.mom,
         0.4 * double{options.lr} / (1 - double{options.mom})));
     return;
