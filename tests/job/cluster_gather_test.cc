@@ -36,17 +36,27 @@ std::unique_ptr<RawMember> TakeIn(int listener) {
   return peer;
 }
 
+// A worker whose scheduler is the test.
+class Gather : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto listener = ListenOn(Resolve("127.0.0.1", 0)->front());
+    ASSERT_THAT(listener, IsOk());
+    JoinRequest request;
+    request.scheduler_address = ToString(*LocalAddress(listener->get()));
+    auto joining = JoinAsync(request);
+    peer = TakeIn(listener->get());
+    ASSERT_NE(peer, nullptr);
+    worker = joining.get();
+    ASSERT_THAT(worker, IsOk());
+  }
+
+  std::unique_ptr<RawMember> peer;
+  Joined worker;
+};
+
 // As the answers to two tries under one name do.
-TEST(Gather, WaitsForEveryRankThoughOneComesTwice) {
-  const auto listener = ListenOn(Resolve("127.0.0.1", 0)->front());
-  ASSERT_THAT(listener, IsOk());
-  JoinRequest request;
-  request.scheduler_address = ToString(*LocalAddress(listener->get()));
-  auto joining = JoinAsync(request);
-  const auto peer = TakeIn(listener->get());
-  ASSERT_NE(peer, nullptr);
-  const Joined worker = joining.get();
-  ASSERT_THAT(worker, IsOk());
+TEST_F(Gather, WaitsForEveryRankThoughOneComesTwice) {
   auto gathering = std::async(std::launch::async, [&] {
     return (*worker)->Gather("g", "a", Clock::now() + kPatience);
   });
@@ -62,18 +72,9 @@ TEST(Gather, WaitsForEveryRankThoughOneComesTwice) {
 
 // All came while the scheduler was asked who is missing: what it says then is
 // not of the next gather of that name.
-TEST(Gather, IsNotEndedByWhatTheOneBeforeHasAsked) {
-  const auto listener = ListenOn(Resolve("127.0.0.1", 0)->front());
-  ASSERT_THAT(listener, IsOk());
-  JoinRequest request;
-  request.scheduler_address = ToString(*LocalAddress(listener->get()));
-  auto joining = JoinAsync(request);
-  const auto peer = TakeIn(listener->get());
-  ASSERT_NE(peer, nullptr);
-  const Joined worker = joining.get();
-  ASSERT_THAT(worker, IsOk());
+TEST_F(Gather, IsNotEndedByWhatTheOneBeforeHasAsked) {
   const auto read = [&](TimePoint deadline) {
-    return std::async(std::launch::async, [&worker, deadline] {
+    return std::async(std::launch::async, [this, deadline] {
       return (*worker)->Read("r", deadline);
     });
   };
