@@ -37,7 +37,7 @@ std::unique_ptr<RawMember> TakeIn(int listener) {
 }
 
 // A worker whose scheduler is the test.
-class Gather : public testing::Test {
+class Gather : public ::testing::Test {
  protected:
   void SetUp() override {
     const auto listener = ListenOn(Resolve("127.0.0.1", 0)->front());
