@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 
 namespace telegrad {
@@ -16,9 +17,13 @@ inline double SecondsSince(TimePoint start) {
   return ToSeconds(Clock::now() - start);
 }
 
+// At most thirty years, so that a point of time plus it is one; of NaN less
+// than nothing, so that nothing waits.
 inline Duration FromSeconds(double seconds) {
+  constexpr double kMost = 1e9;
+  const double clamped = seconds > -kMost ? std::min(seconds, kMost) : -kMost;
   return std::chrono::duration_cast<Duration>(
-      std::chrono::duration<double>(seconds));
+      std::chrono::duration<double>(clamped));
 }
 
 }  // namespace telegrad

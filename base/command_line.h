@@ -113,17 +113,20 @@ inline std::string ExplainEmpty(const CLI::App& app,
   return "";
 }
 
-// The first number of `app`'s that is none, which no range refuses; empty:
-// there is no such.
-inline std::string ExplainNan(const CLI::App& app) {
-  for (const CLI::Option* option : app.get_options()) {
+// Makes every number of `app`, of its subcommands too, refuse NaN, which no
+// range does. Once all flags are declared.
+inline void RefuseNan(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
     if (option->get_type_name().find("FLOAT") == std::string::npos) continue;
-    for (const std::string& text : option->results()) {
-      if (!std::isnan(std::strtod(text.c_str(), nullptr))) continue;
-      return option->get_name() + ": '" + text + "' is not a number";
-    }
+    option->check(CLI::Validator(
+        [](std::string& text) {
+          return std::isnan(std::strtod(text.c_str(), nullptr))
+                     ? "'" + text + "' is not a number"
+                     : std::string();
+        },
+        ""));
   }
-  return "";
+  for (CLI::App* each : app.get_subcommands(nullptr)) RefuseNan(*each);
 }
 
 // What a program ends with whose command line cannot be read: 0 after --help
@@ -164,6 +167,7 @@ inline std::optional<int> RunSubcommand(CLI::App& app, int argc, char** argv) {
                  app.get_name().c_str(), what.c_str(), names.c_str());
     return static_cast<int>(ExitCode::kUsage);
   }
+  RefuseNan(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

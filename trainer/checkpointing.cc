@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/exit_code.h"
 #include "base/status_macros.h"
+#include "kvstore/gather_numbers.h"
 #include "trainer/checkpoint_part.h"
 
 namespace telegrad {
@@ -231,7 +232,8 @@ absl::Status CheckPlace(const Cursor& cursor, const TrainOptions& options,
 bool Checkpointing::IsDueAfterStep(int64_t step) const {
   const auto interval = ParseInterval(context_.options.checkpoint_every);
   return !context_.options.checkpoint.empty() && interval.ok() &&
-         interval->steps > 0 && step % interval->steps == 0;
+         (is_asked_for_ ||
+          (interval->steps > 0 && step % interval->steps == 0));
 }
 
 bool Checkpointing::IsDueAfterEpoch(int epoch) const {
@@ -240,12 +242,23 @@ bool Checkpointing::IsDueAfterEpoch(int epoch) const {
          interval->epochs > 0 && (epoch + 1) % interval->epochs == 0;
 }
 
-absl::StatusOr<bool> Checkpointing::IsAskedFor() const {
-  if (context_.options.checkpoint.empty()) return false;
-  ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                   context_.store.group().Gather("checkpoint asked for",
-                                                 TakeSignal() ? "1" : "0"));
-  return std::ranges::find(all, "1") != all.end();
+absl::Status Checkpointing::AskAfterStep(int64_t step) {
+  if (context_.options.checkpoint.empty() || step < next_question_) {
+    return absl::OkStatus();
+  }
+  const TimePoint now = Clock::now();
+  const int64_t steps = step - std::exchange(last_question_.step, step);
+  double asked = TakeSignal() ? 1 : 0;
+  double seconds = ToSeconds(now - std::exchange(last_question_.time, now)) /
+                   static_cast<double>(steps);
+  RETURN_IF_ERROR(GatherSlowest(context_.store.group(), "checkpoint asked for",
+                                {{{.value = &asked}, {.value = &seconds}}}));
+  is_asked_for_ = asked > 0;
+  // Steps can become longer.
+  next_question_ = step + std::clamp<int64_t>(
+                              static_cast<int64_t>(1 / std::max(seconds, 1e-6)),
+                              1, 2 * steps);
+  return absl::OkStatus();
 }
 
 bool Checkpointing::IsOnServer() const {
@@ -333,6 +346,7 @@ absl::Status Checkpointing::Save(const Cursor& cursor) {
   const TimePoint start = Clock::now();
   const absl::Status status = SaveOnce(cursor);
   TakeSignal();  // some launchers send it to all workers
+  is_asked_for_ = false;
   if (status.ok()) {
     num_failed_ = 0;
     context_.observer.OnNotice(absl::StrFormat(
@@ -522,6 +536,7 @@ absl::StatusOr<std::optional<Cursor>> Checkpointing::Resume() {
                                 : ", of a version that kept no bytes: they and "
                                   "waiting count from here on"));
         resumed_ = manifest;
+        last_question_ = {.step = cursor->step, .time = Clock::now()};
         return std::optional<Cursor>(*cursor);
       }
     }

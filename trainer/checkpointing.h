@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/clock.h"
 #include "trainer/checkpoint_folder.h"
 #include "trainer/cursor.h"
 #include "trainer/gradient_exchange.h"
@@ -26,10 +27,13 @@ class Checkpointing {
         replicas_(replicas),
         folder_(context.options.checkpoint) {}
 
+  // As --checkpoint-every has it, or asked for in the step before.
   bool IsDueAfterStep(int64_t step) const;
   bool IsDueAfterEpoch(int epoch) const;
-  // Whether SIGUSR1 asked any worker for one since the last.
-  absl::StatusOr<bool> IsAskedFor() const;
+  // Behind each step that has none: where SIGUSR1 asked any worker for one, the
+  // next step has. Workers ask each other once a second, in each step where
+  // steps are longer.
+  absl::Status AskAfterStep(int64_t step);
   // The tensors of `replicas` and `cursor`, while no sum is under way. What
   // fails is told, and training goes on; the third time in a row is an error
   // with exit code 41.
@@ -48,6 +52,10 @@ class Checkpointing {
   struct OpenPart {
     std::unique_ptr<PartReader> reader;  // behind the cursor
     Cursor cursor;
+  };
+  struct Question {
+    int64_t step = 0;
+    TimePoint time = Clock::now();
   };
   WorkerPart part() const;
   bool IsOnServer() const;
@@ -74,6 +82,10 @@ class Checkpointing {
   std::optional<Manifest> resumed_;       // until ResumeStore
   std::optional<Resharding> resharding_;  // as well: of other numbers
   int num_failed_ = 0;                    // in a row
+  bool is_asked_for_ = false;
+  // AskAfterStep's, the same on all workers but for the time.
+  int64_t next_question_ = 0;
+  Question last_question_;
 };
 
 // Whether a run whose epochs have so many batches can go on from there; else an

@@ -246,6 +246,7 @@ struct CommandLine {
     AddInternalFlags(app, options);
     app.set_version_flag("--version", TELEGRAD_VERSION);
     app.footer(Footer);
+    RefuseNan(app);
   }
   TrainOptions& options;
   RawFlags raw;

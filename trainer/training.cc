@@ -486,17 +486,16 @@ absl::Status Training::RunEpoch(int epoch, int64_t first_batch) {
     exchange_.set_optimizer(optimizer_);
     const bool is_last = batch + 1 == num_batches_;
     const bool is_shown = (batch + 1) % options.display_batches == 0 || is_last;
-    bool is_saved = checkpoints_.IsDueAfterStep(step_ + 1);
+    const bool is_saved = checkpoints_.IsDueAfterStep(step_ + 1);
     RETURN_IF_ERROR(RunStep(is_shown || is_saved, is_last));
     if (is_shown) Report(epoch, batch + 1);
     ShowBetween(epoch, batch + 1, -1);  // where that was a while ago
-    if (is_shown && !is_saved) {
-      ASSIGN_OR_RETURN(is_saved, checkpoints_.IsAskedFor());
+    if (!is_saved) {
+      RETURN_IF_ERROR(checkpoints_.AskAfterStep(step_));
+      continue;
     }
-    if (is_saved) {
-      if (alone_.has_value()) RETURN_IF_ERROR(alone_->FinishBegun());
-      RETURN_IF_ERROR(checkpoints_.Save(CursorAt(epoch, batch + 1)));
-    }
+    if (alone_.has_value()) RETURN_IF_ERROR(alone_->FinishBegun());
+    RETURN_IF_ERROR(checkpoints_.Save(CursorAt(epoch, batch + 1)));
   }
   if (context_.store.traits().is_async) {
     RETURN_IF_ERROR(exchange_.PullWeights());

@@ -127,12 +127,9 @@ absl::StatusOr<Parts> PartsOf(const Placement& placement,
 
 absl::Status FinishMemberFlags(const CLI::App& app, MemberFlags& flags) {
   flags.has_servers = app.count("--servers") > 0;
-  for (const std::string& wrong :
-       {ExplainNan(app),
-        ExplainEmpty(app, {"--secret-file", "--plan", "--scheduler", "--link",
-                           "--bind"})}) {
-    if (!wrong.empty()) return absl::InvalidArgumentError(wrong);
-  }
+  const std::string wrong = ExplainEmpty(
+      app, {"--secret-file", "--plan", "--scheduler", "--link", "--bind"});
+  if (!wrong.empty()) return absl::InvalidArgumentError(wrong);
   ASSIGN_OR_RETURN(flags.link_spec,
                    OfFlag("--link", flags.link, ParseLink(flags.link)));
   if (!flags.plan.empty()) {

@@ -133,6 +133,7 @@ int main(int argc, char** argv) {
                  "three steps, the 6th to 8th; DIR/run0-server0.json");
   telegrad::AddMemberFlags(app, flags);
   app.set_version_flag("--version", TELEGRAD_VERSION);
+  telegrad::RefuseNan(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 import unittest
 
 from harness import ENDLESS, SystemTest, processes_in, wait_until
@@ -79,12 +80,25 @@ class Resume(SystemTest):
         run.process.send_signal(signal.SIGTERM)
         self.assertEqual(self.wait(run, 20), 143)
         step = int(self.checkpoints()[-1].split("-")[1])
-        self.assertEqual(step % 10, 0)  # of a line of progress
         again = self.start([*flags, "--resume"])
         self.wait_for_training(again)
         self.assertIn(f"resumed from step {step}", again.stdout())
         again.process.send_signal(signal.SIGTERM)
         self.wait(again, 20)
+
+    def test_a_signal_waits_for_no_line_of_progress(self):
+        flags = [*ENDLESS[:-1], "1048576", "--checkpoint", "ck",
+                 "--checkpoint-every", "1000000epochs"]
+        run = self.start(flags)
+        wait_until(lambda: len(processes_in(self.folder)) > 3, 60)
+        for _ in range(300):  # ignored before there are workers
+            if self.checkpoints():
+                break
+            os.kill(run.pid, signal.SIGUSR1)
+            time.sleep(0.2)
+        self.assertTrue(self.checkpoints(), run.output())
+        run.process.send_signal(signal.SIGTERM)
+        self.assertEqual(self.wait(run, 20), 143)
 
     def test_the_signal_ends_no_run_without_checkpoints(self):
         run = self.start(ENDLESS)

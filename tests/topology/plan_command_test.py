@@ -150,6 +150,8 @@ class Plan(unittest.TestCase):
                 (["plan", "--calibration", "nowhere.json"], "nowhere.json"),
                 (["plan", "--calibration", __file__], __file__),
                 (["plan", "--compute-ms", "-1"], "--compute-ms: Value -1 "),
+                (["plan", "--compute-ms", "nan"],
+                 "--compute-ms: 'nan' is not a number"),
                 (["plan", "--gc-type", "none", "--gc-allow", "fp16"],
                  "--gc-allow has no effect"),
                 (["plan", "--workers", "2", "--servers", "1", "--aggregation",
