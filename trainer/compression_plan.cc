@@ -12,7 +12,6 @@
 #include "absl/strings/str_split.h"
 #include "trainer/loss_scale.h"
 #include "trainer/optimizer_flags.h"
-#include "trainer/profile.h"
 
 namespace telegrad {
 namespace {
@@ -156,8 +155,7 @@ std::vector<std::string> PlanWarnings(const std::vector<TensorReport>& reports,
         momentum));
   }
   if (StepsByMeanSquares(options)) WarnOfFewBits(reports, options, warnings);
-  if (momentum >= kMomentumThatHarms && options.local_steps == 0 &&
-      !IsProfile(options.network)) {
+  if (MomentumHarmsFewBits(options)) {
     HintAtMomentum(reports, options, warnings);
   }
   return warnings;

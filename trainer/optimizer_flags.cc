@@ -10,6 +10,7 @@
 #include "compression/codec_spec.h"
 #include "kvstore/optimizer.h"
 #include "kvstore/tuning/auto_compression.h"
+#include "trainer/profile.h"
 #include "trainer/training_flags.h"
 
 namespace telegrad {
@@ -144,19 +145,27 @@ bool StepsByMeanSquares(const TrainOptions& options) {
          options.adam_freeze_after == 0;
 }
 
+bool MomentumHarmsFewBits(const TrainOptions& options) {
+  return HasMomentum(options) && options.mom >= kMomentumThatHarms &&
+         options.local_steps == 0 && !IsProfile(options.network);
+}
+
 absl::Status SettleFewBits(TrainOptions& options) {
-  if (!StepsByMeanSquares(options)) return absl::OkStatus();
+  const bool has_squares = StepsByMeanSquares(options);
+  if (!has_squares && !MomentumHarmsFewBits(options)) return absl::OkStatus();
   for (Setting& setting : options.settings) {
     if (!setting.is_auto) continue;
     if (!options.given.contains("--gc-allow")) {
       RETURN_IF_ERROR(ParseAllowedCodecs("--gc-allow", kAllowedForSquares,
                                          setting.compression));
-      options.store_why =
-          absl::StrCat(options.store_why, options.store_why.empty() ? "" : "; ",
-                       "--gc-allow ", kAllowedForSquares,
-                       ": 2 bits or fewer harm ", ToString(options.optimizer));
+      absl::StrAppend(
+          &options.store_why, options.store_why.empty() ? "" : "; ",
+          "--gc-allow ", kAllowedForSquares, ": 2 bits or fewer harm ",
+          has_squares ? std::string(ToString(options.optimizer))
+                      : absl::StrFormat("steps with momentum %g", options.mom));
       continue;
     }
+    if (!has_squares) continue;  // a hint follows where one is taken
     for (const std::string& type : setting.compression.types()) {
       ASSIGN_OR_RETURN(const double bits, BitsOf(type));
       if (bits >= kLeastBitsForSquares) continue;

@@ -49,8 +49,10 @@ constexpr double kLeastBitsForSquares = 2.5;
 // A momentum of this much or more does them harm, too: it keeps the direction
 // of what was held back and comes late.
 constexpr double kMomentumThatHarms = 0.5;
-// --gc-type auto before a mean of squares: leaves out what harms it, with the
-// reason, or refuses it where it was asked for.
+// Whether the steps have that much, of a network that learns.
+bool MomentumHarmsFewBits(const TrainOptions& options);
+// --gc-type auto before such steps: leaves out what harms them, with the
+// reason; before a mean of squares refuses it where it was asked for.
 absl::Status SettleFewBits(TrainOptions& options);
 
 }  // namespace telegrad

@@ -52,6 +52,17 @@ class Auto(SystemTest):
         self.assertIn("step 9: compression off", said[1])
         self.assertGreater(result["push_wire_bytes"], result["push_raw_bytes"])
 
+    def test_few_bits_are_left_out_beside_momentum_only(self):
+        told = "--gc-allow int4: 2 bits or fewer harm steps with momentum 0.9"
+        for flags, is_told in (([], True), (["--mom", "0.4"], False),
+                               (["--optimizer", "nag"], True),
+                               (["--gc-allow", "2bit"], False)):
+            run = self.run_to_end([*MLP[:-4], "--num-batches", "1",
+                                   "--gc-type", "auto", *flags])
+            self.assertEqual(told in run.stdout(), is_told, run.output())
+            self.assertEqual(self.summary()[0]["codec"],
+                             "int4" if is_told else "2bit")
+
     def test_auto_goes_on_with_what_it_had_chosen(self):
         flags = ["--network", "mlp", "--data", "digits", "--num-epochs", "1",
                  "--num-batches", "80", "--link", "100mbit", "--gc-type",
@@ -59,6 +70,7 @@ class Auto(SystemTest):
         self.run_to_end(flags, seconds=120)
         chosen = self.summary()[0]["decisions"][-1]
         codec = re.search(r"compression (\w+)", chosen).group(1)
+        self.assertIn(codec, ("int4", "off"), chosen)
         self.run_to_end([*flags, "--resume"], seconds=120)
         run, = self.summary()
         self.assertEqual(run["steps"], 80)
@@ -67,7 +79,7 @@ class Auto(SystemTest):
                          "tensors: the checkpoint's run had chosen it")
         run = self.run_to_end([*flags, "--resume", "--gc-allow", "fp16"],
                               code=31)
-        self.assertIn("allowed codecs '2bit', this run 'fp16'", run.stderr())
+        self.assertIn("allowed codecs 'int4', this run 'fp16'", run.stderr())
 
 
 if __name__ == "__main__":
