@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 import unittest
 
 from harness import ENDLESS, SystemTest, processes_in, wait_until
@@ -91,12 +90,12 @@ class Resume(SystemTest):
                  "--checkpoint-every", "1000000epochs"]
         run = self.start(flags)
         wait_until(lambda: len(processes_in(self.folder)) > 3, 60)
-        for _ in range(300):  # ignored before there are workers
-            if self.checkpoints():
-                break
-            os.kill(run.pid, signal.SIGUSR1)
-            time.sleep(0.2)
-        self.assertTrue(self.checkpoints(), run.output())
+
+        def is_saved():
+            os.kill(run.pid, signal.SIGUSR1)  # ignored before there are workers
+            return self.checkpoints()
+
+        self.assertTrue(wait_until(is_saved, 60, pause=0.2), run.output())
         run.process.send_signal(signal.SIGTERM)
         self.assertEqual(self.wait(run, 20), 143)
 
