@@ -17,7 +17,7 @@ namespace telegrad {
 namespace {
 
 constexpr char kOptimizerGroup[] = "Training";
-constexpr char kAllowedForSquares[] = "int4";
+constexpr char kAllowedInstead[] = "int4";
 
 // At most, of a large tensor's element.
 absl::StatusOr<double> BitsOf(const std::string& type) {
@@ -156,11 +156,10 @@ absl::Status SettleFewBits(TrainOptions& options) {
   for (Setting& setting : options.settings) {
     if (!setting.is_auto) continue;
     if (!options.given.contains("--gc-allow")) {
-      RETURN_IF_ERROR(ParseAllowedCodecs("--gc-allow", kAllowedForSquares,
+      RETURN_IF_ERROR(ParseAllowedCodecs("--gc-allow", kAllowedInstead,
                                          setting.compression));
-      absl::StrAppend(
-          &options.store_why, options.store_why.empty() ? "" : "; ",
-          "--gc-allow ", kAllowedForSquares, ": 2 bits or fewer harm ",
+      setting.allow_why = absl::StrCat(
+          "--gc-allow ", kAllowedInstead, ": 2 bits or fewer harm ",
           has_squares ? std::string(ToString(options.optimizer))
                       : absl::StrFormat("steps with momentum %g", options.mom));
       continue;

@@ -27,6 +27,7 @@ struct Setting {
   UpdateOn update_on = UpdateOn::kWorker;
   std::string threshold;  // as written
   bool is_auto = false;   // --gc-type auto: where and while it pays
+  std::string allow_why;  // what chose --gc-allow; empty: the user, the default
   // "--local-steps=5": what else differs from the other settings' flags; then
   // `own` is all of the command line with these, this setting alone in it.
   std::vector<std::string> flags;

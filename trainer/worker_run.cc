@@ -73,9 +73,10 @@ absl::Status RunAsWorker(const TrainOptions& options, const Setting& setting,
                      .observer = first,
                      .detection = detection,
                      .timeline = timeline};
-  if (!options.store_why.empty()) {
-    first.OnNotice(options.store_why);
-    context.decisions.push_back(options.store_why);
+  for (const std::string& why : {options.store_why, setting.allow_why}) {
+    if (why.empty()) continue;
+    first.OnNotice(why);
+    context.decisions.push_back(why);
   }
   absl::StatusOr<RunSummary> summary = RunTraining(context);
   if (!summary.ok()) {

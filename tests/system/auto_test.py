@@ -62,6 +62,12 @@ class Auto(SystemTest):
             self.assertEqual(told in run.stdout(), is_told, run.output())
             self.assertEqual(self.summary()[0]["codec"],
                              "int4" if is_told else "2bit")
+        # Of the run that it is about, once.
+        self.run_to_end([*MLP[:-4], "--num-batches", "1", "--compare",
+                         "none,auto,auto+mom=0"])
+        self.assertEqual([[line for line in result["decisions"]
+                           if line.startswith("--gc-allow")]
+                          for result in self.summary()], [[], [told], []])
 
     def test_auto_goes_on_with_what_it_had_chosen(self):
         flags = ["--network", "mlp", "--data", "digits", "--num-epochs", "1",
