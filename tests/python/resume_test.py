@@ -286,7 +286,7 @@ class Resume(unittest.TestCase):
                 self.assertFalse(other, texts)
                 for text, pattern in zip(texts, (
                         "before the first step", "different steps", "off for 9 steps",
-                        "^(topk:0.01|2bit) for 2 of 8", "^(topk:0.01|2bit) for 2 tensors",
+                        "^(topk:0.01|2bit) for 2 of 5", "^(topk:0.01|2bit) for 2 tensors",
                         "off for 9 steps")):
                     self.assertRegex(text, pattern)
 

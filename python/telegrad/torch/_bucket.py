@@ -1,7 +1,6 @@
 """What DDP hands to a communication hook, as the C interface takes it."""
 from __future__ import annotations
 
-import math
 import re
 from ctypes import c_uint32
 from typing import Any, Dict, Iterable, List, Optional, Sequence
@@ -60,35 +59,24 @@ def pattern_of(names: Sequence[str], model: Iterable[str]) -> str:
 
 
 class Bucket:
-    """What C takes for a list of parameters; addresses change with DDP's buffer."""
+    """What C takes for a list of gradients; addresses change with DDP's `buffer`, of
+    which they are parts."""
 
-    def __init__(self, keys: List[int], bucket: Any, flag: Optional[Any]) -> None:
-        base = bucket.buffer().data_ptr()
-        gradients = bucket.gradients()
-        self.flag = flag
-        self.tensors = (Tensor * len(keys))(
-            *[tensor_of(gradient) for gradient in gradients],
-            *([] if flag is None else [tensor_of(flag)]))
+    def __init__(self, keys: List[int], gradients: Sequence[Any],
+                 buffer: Optional[Any] = None) -> None:
+        self.gradients = [] if buffer is not None else list(gradients)  # kept alive
+        self.tensors = (Tensor * len(keys))(*[tensor_of(each) for each in gradients])
         self.keys = (c_uint32 * len(keys))(*keys)
         self.num = len(keys)
-        self.num_gradients = len(gradients)
-        self.base = base
-        self.stream = stream_of(bucket.buffer())
+        if buffer is not None:
+            self.base, self.stream = buffer.data_ptr(), stream_of(buffer)
 
     def move_to(self, buffer: Any) -> None:
         """The buffer and the stream may be others in each step."""
         base, stream = buffer.data_ptr(), stream_of(buffer)
         if base == self.base and stream == self.stream:
             return
-        for i in range(self.num_gradients):
-            self.tensors[i].data += base - self.base
-            self.tensors[i].stream = stream
+        for tensor in self.tensors:
+            tensor.data += base - self.base
+            tensor.stream = stream
         self.base, self.stream = base, stream
-
-
-def is_finite(buffer: Any) -> bool:
-    """Whether none of the elements is NaN or infinite. Waits for a GPU."""
-    # A sum shows them in one pass; one that is too large for its type shows nothing.
-    wide = torch.float32 if buffer.element_size() == 2 else None
-    return math.isfinite(float(buffer.sum(dtype=wide))) or bool(
-        torch.isfinite(buffer).all())

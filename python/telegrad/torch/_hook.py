@@ -18,12 +18,12 @@ from ..job import is_failing
 from ..optimizer import Rescale
 from ..store import Store
 from ._auto import Choice, check_optimizer
-from ._bucket import Bucket, is_finite, names_of, pattern_of, unwrapped
+from ._bucket import Bucket, names_of, pattern_of, unwrapped
 from ._meeting import check_names, job_of_group
 from ._residuals import Residuals
 from ._texts import decision_text, ratio, summary
 
-_FLAG = "telegrad.finite/"  # before a parameter's name: whether its bucket is finite
+_FLAG = "telegrad.finite"  # a tensor: whether all gradients of a step are finite
 _states: List["weakref.ref[Any]"] = []
 
 
@@ -60,8 +60,9 @@ class State:
             says otherwise: 0.3 % of the elements that would make most of the error.
         threshold: "auto"; "0.002" in units of the gradient, a mean over the worker's
             batch; "2rms".
-        nonfinite: "propagate": NaN or infinities on one rank make the whole bucket NaN
-            on all, as GradScaler expects; "error": the job ends; "zero".
+        nonfinite: "propagate": NaN or infinities on one rank reach all, as GradScaler
+            expects: where codes are sent, all gradients of that step are NaN then;
+            "error": the job ends; "zero".
         reply, packing, min_bytes, warmup_steps, guard: `telegrad.Store.set_compression`.
         servers: how many ranks have a server beside the worker; None: all.
         optimizer: warns where it and the codec do not go together; "auto" that may
@@ -90,9 +91,9 @@ class State:
         self._pid = os.getpid()
         self.model: Callable[[], Any] = weakref.ref(model)
         parameters = {id(p): p for p in model.module.parameters() if id(p) in names}
-        flags = [_FLAG + name for name in names.values()] if (
-            nonfinite == "propagate") else []
-        all_rules = [f"^{_FLAG}=none"] if flags else []
+        # Floats carry NaN by themselves; codes count them, and the flag carries that.
+        flags = [_FLAG] if nonfinite == "propagate" and (gc_type != "none" or rules) else []
+        all_rules = [f"^{_FLAG}$=none"] if flags else []
         all_rules += [rules] if rules else []
         one_dimensional = [names[key] for key, p in parameters.items() if p.dim() <= 1]
         if dense_1d and one_dimensional:
@@ -107,9 +108,9 @@ class State:
                 nonfinite="zero" if flags else nonfinite, min_bytes=min_bytes,
                 warmup_steps=warmup_steps, guard=guard, allow=allow)
             self._store.set_optimizer(Rescale(1 / self._job.num_workers))
-            blanks = [torch.empty(1) for _ in flags]
+            flag = torch.zeros(1)
             keys = self._store.init(list(names.values()) + flags,
-                                    [parameters[key] for key in names] + blanks)
+                                    [parameters[key] for key in names] + [flag] * len(flags))
         except Error as why:
             self._job.fail(str(why), why.exit_code)
             raise
@@ -124,11 +125,13 @@ class State:
              "min_bytes": min_bytes, "warmup_steps": warmup_steps, "guard": guard,
              "allow": allow},
             model.process_group)
-        self._flag_of = dict(zip(names, keys[len(names):]))
+        self._flag = Bucket(keys[len(names):], [flag]) if flags else None
+        self._num_nonfinite = 0
         self.rank, self.num_workers = self._job.rank, self._job.num_workers
         self._verbose = verbose and self.rank == 0
         self._buckets: Dict[Tuple[int, ...], Bucket] = {}
-        self._pending: Dict[int, Tuple[Any, Any, Bucket]] = {}
+        self._pending: Dict[int, Tuple[Any, Any]] = {}
+        self._buffers: List[Any] = []  # of this step
         self._changed = threading.Condition()
         self._error: Optional[BaseException] = None
         self._has_callback = False
@@ -173,12 +176,14 @@ class State:
         if self._residuals.carried:
             for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
                 self._residuals.add_to(self._name_of[id(parameter)], gradient)
-        if plan.flag is not None:
-            plan.flag[0] = 0.0 if is_finite(buffer) else 1.0
-        tag = self._store.queue.new_tag((buffer, plan))
-        self._pending[tag] = (future, buffer, plan)  # without a lock that Ctrl-C may leave
+        self._buffers.append(buffer)
+        self._push_pull(plan, buffer, future)
+
+    def _push_pull(self, plan: Bucket, buffer: Any, future: Any) -> None:
         if self._choice is not None:
             self._choice.begin()
+        tag = self._store.queue.new_tag((buffer, plan))
+        self._pending[tag] = (future, buffer)  # without a lock that Ctrl-C may leave
         try:
             call("store_push_pull", self._store.handle, plan.num, plan.keys, plan.tensors,
                  plan.tensors, None, self._store.queue.handle, tag)
@@ -195,12 +200,8 @@ class State:
             if unknown:
                 raise UsageError("a parameter that was not in the model when it was "
                                  "compressed: call compress after the last change")
-            keys = [self._key_of[i] for i in ids]
-            flag = None
-            if self._flag_of:
-                keys.append(self._flag_of[ids[0]])
-                flag = torch.zeros(1)
-            plan = self._buckets[ids] = Bucket(keys, bucket, flag)
+            plan = self._buckets[ids] = Bucket([self._key_of[i] for i in ids],
+                                               bucket.gradients(), buffer)
         plan.move_to(buffer)
         return plan
 
@@ -215,14 +216,9 @@ class State:
                 continue
             tag, error = done
             with self._changed:
-                future, buffer, plan = self._pending[tag]
-            try:
-                if error is not None:
-                    raise error
-                if plan.flag is not None and float(plan.flag[0]) != 0:
-                    buffer.fill_(math.nan)
-            except BaseException as why:
-                self._note(why)
+                future, buffer = self._pending[tag]
+            if error is not None:
+                self._note(error)
             future.set_result(buffer)
             if self._choice is not None:
                 self._choice.end()
@@ -241,19 +237,38 @@ class State:
         and errors keep their type. After one nothing is waited for: Ctrl-C may have
         come before what is noted as pending had begun."""
         self._has_callback = False
+        buffers, self._buffers = self._buffers, []
         start = time.monotonic()
-        with self._changed:
-            while self._pending and self._error is None:
-                self._changed.wait(SLICE_S)
-            error = self._error
+        self._wait()
+        if self._flag is not None:
+            self._spread_nonfinite(self._flag, buffers)
         waited_s = time.monotonic() - start
         self.waited_s += waited_s
         self.steps += 1
         self._residuals.step_done()
-        if error is not None:
-            raise error
         if self._choice is not None:
             self._tell(self._choice.after_step(waited_s))
+
+    def _wait(self) -> None:
+        with self._changed:
+            while self._pending and self._error is None:
+                self._changed.wait(SLICE_S)
+            error = self._error
+        if error is not None:
+            raise error
+
+    def _spread_nonfinite(self, flag: Bucket, buffers: List[Any]) -> None:
+        """Codecs have counted what was not finite here, and sent 0 for it. One number
+        more tells all ranks; nothing reads a gradient for this."""
+        (found,) = flag.gradients
+        seen = self._store.stats()["num_nonfinite"]
+        found[0] = seen - self._num_nonfinite
+        self._num_nonfinite = seen
+        self._push_pull(flag, found, torch.futures.Future())
+        self._wait()
+        if float(found[0]) != 0:
+            for buffer in buffers:
+                buffer.fill_(math.nan)
 
     def report(self) -> Dict[str, Any]:
         """``decisions`` (of each parameter `telegrad.Store.report`, as it was while
@@ -274,7 +289,7 @@ class State:
 
     def _report_of_store(self) -> List[Dict[str, Any]]:
         return [line for line in self._store.report()
-                if not line["name"].startswith(_FLAG)]
+                if line["name"] != _FLAG]
 
     def timeline(self, on: bool = True) -> List[Dict[str, Any]]:
         """When each parameter's sums began and ended while it was `on`:
