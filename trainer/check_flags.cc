@@ -187,7 +187,7 @@ absl::Status CheckAsync(const TrainOptions& options, const Setting& setting) {
         "and there is no sum for workers");
   }
   if (setting.compression.reply == ReplyMode::kSum) {
-    return refuse("has no sums to answer with: --gc-reply dense or auto");
+    return refuse("has no sums to reply with: --gc-reply dense or auto");
   }
   const bool scales = HasLossScale(options);
   if (scales || setting.compression.nonfinite == NonFinitePolicy::kSkip) {

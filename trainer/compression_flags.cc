@@ -54,8 +54,8 @@ void AddPolicyFlags(CLI::App& app, TrainOptions& options,
   const char* group = "Compression";
   app.add_option("--gc-allow", raw.gc_allow,
                  "codecs that --gc-type auto may use, separated by commas, the "
-                 "preferred one first: fp16,int8:block=256,2bit")
-      ->capture_default_str()
+                 "preferred one first: fp16,int8:block=256,2bit. Default: int4 "
+                 "with Adam, RMSProp or --mom 0.5 and more, else 2bit")
       ->group(group);
   app.add_flag("--recalibrate", options.recalibrate,
                "measure the link, the cores and the codecs anew, whatever is "
@@ -78,7 +78,7 @@ void AddPolicyFlags(CLI::App& app, TrainOptions& options,
       ->group(group);
   app.add_option(
          "--gc-reply", raw.reply,
-         "servers' answers. sum: exact; reencode: codes, with their own "
+         "servers' replies. sum: exact; reencode: codes, with their own "
          "residual; dense: float32; auto: sum if possible, else reencode")
       ->capture_default_str()
       ->group(group);

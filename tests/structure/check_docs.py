@@ -6,9 +6,10 @@
                                        line (or its continuation) that calls
                                        telegrad-train, or in `backquotes`, is in
                                        PROGRAM --help, or in that of PERF's
-                                       subcommands, of TOPO's, or of OTHERS;
-                                       exits 77 (skipped) while PROGRAM does
-                                       not exist
+                                       subcommands, of TOPO's, or of OTHERS; and
+                                       defaults in tables of `| flag | default |` are
+                                       those of PROGRAM --help; exits 77 (skipped)
+                                       while PROGRAM does not exist
     check_docs.py ROOT paths           no file speaks of the place it was made in
     check_docs.py ROOT width           lines of documents have at most 100 columns,
                                        addresses of the web apart
@@ -114,6 +115,40 @@ def unknown_flags(root, help_text):
             if flag not in known]
 
 
+def defaults_in(help_text):
+    """{flag: default} of those flags whose default the help shows."""
+    return {flag: shown.group(2)
+            for shown in re.finditer(r"^ +(?:-\w,)?(--[^ ]+) (?:\S| (?! ))*?=(\S+)", help_text, re.M)
+            for flag in shown.group(1).split(",")}
+
+
+def same(one, other):
+    try:
+        return one == other or float(one) == float(other)
+    except ValueError:
+        return False
+
+
+def wrong_defaults(root, help_text):
+    shown = defaults_in(help_text)
+    found = []
+    for path in documents(root):
+        is_table = False
+        for number, line in enumerate(read(root, path).splitlines(), 1):
+            is_table = line.startswith("| flag | default |") or (
+                is_table and line.startswith("|"))
+            if not is_table:
+                continue
+            flags, cell = FLAG.findall(line.split("|")[1]), line.split("|")[2]
+            stated = [each.strip(" `") for each in cell.split(",")]
+            if len(stated) != len(flags):
+                stated = [cell.strip(" `")] * len(flags)
+            found += [f"{path}:{number}: the default of {flag} is {shown[flag]}, not '{each}'"
+                      for flag, each in zip(flags, stated)
+                      if flag in shown and not same(shown[flag], each)]
+    return found
+
+
 def places(root):
     return [f"{path}:{number}: speaks of the place it was made in"
             for path in files_of(root) if not PLACES_ALLOWED.match(path)
@@ -198,6 +233,7 @@ def main():
             print(f"skipped: {sys.argv[3]} is not in this build")
             sys.exit(SKIPPED)
         shown = help_of([sys.argv[3]])
+        found = wrong_defaults(sys.argv[1], shown)
         for perf in sys.argv[4:5]:
             for command in SUBCOMMAND.findall(help_of([perf])):
                 shown += help_of([perf, command])
@@ -206,7 +242,7 @@ def main():
                 shown += help_of([topo, command])
         for program in sys.argv[6:]:
             shown += help_of([program])
-        found = unknown_flags(sys.argv[1], shown)
+        found += unknown_flags(sys.argv[1], shown)
     elif len(sys.argv) == 3 and sys.argv[2] == "paths":
         found = places(sys.argv[1])
     elif len(sys.argv) == 3 and sys.argv[2] == "width":

@@ -43,6 +43,15 @@ class CheckDocs(unittest.TestCase):
                     unknown(text),
                     [f"docs/guide.md:{line}: --gc-typ is not in --help"])
 
+    def test_a_wrong_default_is_found(self):
+        shown = "  -v,--rate,--lr FLOAT:FLOAT in [0 - 1]=0.05  rate\n  --mom FLOAT=0.9\n  --out TEXT\n"
+        with tempfile.TemporaryDirectory() as root:
+            write(root, {"docs/guide.md": "| flag | default | meaning |\n|---|---|---|\n"
+                         "| `--lr`, `--mom` | 5e-2, 0.8 | rates |\n| `--out` | `here` | |\n\n"
+                         "| `--mom` | 7 | of another table |\n"})
+            self.assertEqual(check_docs.wrong_defaults(root, shown),
+                             ["docs/guide.md:3: the default of --mom is 0.9, not '0.8'"])
+
     def test_flags_of_other_programs_are_left_alone(self):
         self.assertEqual(unknown("cmake --preset dev\ngit log --all\n"), [])
 
