@@ -23,7 +23,7 @@ BATCH = 64
 def read_bytes(folder, name, head):
     """Behind the head of a file that may be compressed, [n] uint8."""
     path = os.path.join(folder, name)
-    with open(path, "rb") if os.path.exists(path) else gzip.open(path + ".gz") as file:
+    with open(path, "rb") if os.path.isfile(path) else gzip.open(path + ".gz") as file:
         return torch.frombuffer(bytearray(file.read()[head:]), dtype=torch.uint8)
 
 

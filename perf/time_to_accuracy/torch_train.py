@@ -27,7 +27,7 @@ from host_links import sent_bytes  # noqa: E402
 
 def idx(folder, name):
     path = os.path.join(folder, name)
-    opened = open(path, "rb") if os.path.exists(path) else gzip.open(path + ".gz")
+    opened = open(path, "rb") if os.path.isfile(path) else gzip.open(path + ".gz")
     with opened as file:
         data = numpy.frombuffer(file.read(), dtype=numpy.uint8)
     return data[16:].reshape(-1, 784) if "images" in name else data[8:]

@@ -102,6 +102,11 @@ TEST_F(Cifar, FaultsNameFileAndByte) {
   refuses("data_batch_3.bin", "", "0: the file ends inside record 0");
   refuses("test_batch.bin", record + Records(1, {10}), "3073: label 10");
   refuses("train.bin", Records(2, {100}), "1: label 100, the largest is 99");
+  std::filesystem::rename(Path("test.bin"), Path("test.bin.gz"));  // plain
+  std::filesystem::create_directory(Path("test.bin"));
+  EXPECT_THAT(LoadDataset("cifar100:" + folder_), IsOk());
+  EXPECT_THAT(LoadDataset("text:" + folder_),
+              StatusIs(StatusCode::kInvalidArgument, "is a folder"));
   std::filesystem::remove(Path("data_batch_5.bin"));
   EXPECT_THAT(LoadDataset("cifar10:" + folder_),
               StatusIs(StatusCode::kNotFound, "data_batch_5.bin"));

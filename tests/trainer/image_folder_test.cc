@@ -171,6 +171,8 @@ TEST_F(ImageFolder, HiddenNamesAreNoClassesAndEmptyOnesAreRefused) {
   for (const char* part : {"train", "val"}) {
     Write(absl::StrCat(part, "/.git/1.png"), Png(RedAndBlue()));
     Write(absl::StrCat(part, "/cat/._1.png"), "not an image");
+    std::filesystem::create_directory(
+        absl::StrCat(folder_, "/", part, "/cat/0.jpg"));
   }
   const auto pair = Load();
   ASSERT_THAT(pair, IsOk());

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "absl/strings/str_cat.h"
 #include "tests/testing/status_matchers.h"
 
 namespace telegrad {
@@ -87,6 +88,52 @@ TEST_F(Mnist, SurplusAfterTheGzipDataIsAnError) {
   EXPECT_THAT(Read(), StatusIs(StatusCode::kDataLoss, "surplus bytes"));
 }
 
+// As `cat a.gz b.gz`, pigz and bgzip (whose last member is empty) write it.
+TEST_F(Mnist, GzipOfSeveralMembersIsReadAsOne) {
+  std::filesystem::remove(directory_ / "t10k-labels-idx1-ubyte");
+  const std::string name = "t10k-labels-idx1-ubyte.gz";
+  const std::string bytes = Labels(2);
+  for (const std::string& part : {bytes.substr(0, 3), bytes.substr(3), {}}) {
+    gzFile file = gzopen((directory_ / name).c_str(), "ab");
+    gzwrite(file, part.data(), unsigned(part.size()));
+    gzclose(file);
+  }
+  ASSERT_THAT(Read(), IsOk());
+  EXPECT_EQ(Read()->test.labels[1], 4);
+  const auto append = [&](const std::string& more) {
+    std::ofstream(directory_ / name, std::ios::app | std::ios::binary) << more;
+  };
+  append(std::string(70000, '\0'));
+  EXPECT_THAT(Read(), IsOk());
+  append("\x1f");
+  EXPECT_THAT(Read(), StatusIs(StatusCode::kDataLoss, "surplus bytes"));
+  std::filesystem::resize_file(
+      directory_ / name, std::filesystem::file_size(directory_ / name) - 70001);
+  append("\x1f\x8b\x08");
+  EXPECT_THAT(Read(), StatusIs(StatusCode::kDataLoss, "cut off"));
+}
+
+TEST_F(Mnist, WhatIsPackedInAnotherWayIsRefused) {
+  Write("t10k-labels-idx1-ubyte", std::string("\xfd"
+                                              "7zXZ\0\0\4",
+                                              8));
+  EXPECT_THAT(Read(), StatusIs(StatusCode::kInvalidArgument, "packed by xz"));
+}
+
+// As Kaggle's archive has them.
+TEST_F(Mnist, AFolderOfTheFilesNameIsPassedOver) {
+  for (const char* part : {"train-images", "t10k-labels"}) {
+    const std::string suffix =
+        part[0] == 't' && part[1] == 'r' ? "idx3-ubyte" : "idx1-ubyte";
+    const std::string name = absl::StrCat(part, "-", suffix);
+    std::filesystem::rename(directory_ / name,
+                            directory_ / absl::StrCat(part, ".", suffix));
+    std::filesystem::create_directory(directory_ / name);
+    std::filesystem::create_directory(directory_ / (name + ".gz"));
+  }
+  EXPECT_THAT(Read(), IsOk());
+}
+
 TEST_F(Mnist, WrongMagicNamesFileAndOffset) {
   Write("train-images-idx3-ubyte", Labels(5));
   EXPECT_THAT(Read(), StatusIs(StatusCode::kDataLoss,
@@ -128,7 +175,8 @@ TEST_F(Mnist, MissingFilesAndDirectoriesAreNamed) {
   std::filesystem::remove(directory_ / "t10k-labels-idx1-ubyte");
   EXPECT_THAT(Read(), StatusIs(StatusCode::kNotFound, "t10k-labels"));
   std::filesystem::create_directory(directory_ / "t10k-labels-idx1-ubyte");
-  EXPECT_THAT(Read(), StatusIs(StatusCode::kInvalidArgument, "t10k-labels"));
+  EXPECT_THAT(Read(), StatusIs(StatusCode::kInvalidArgument,
+                               "t10k-labels-idx1-ubyte: is a folder"));
 }
 
 TEST(MnistData, RealFilesAreRead) {

@@ -1,9 +1,7 @@
 #include "trainer/data/cifar.h"
 
-#include <filesystem>
 #include <initializer_list>
 #include <memory>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -24,17 +22,6 @@ struct CifarKind {
   size_t label_bytes;  // of a record; the last one counts
   int num_classes;
 };
-
-absl::StatusOr<std::string> FindFile(const std::string& directory,
-                                     const char* name) {
-  const std::string path = absl::StrCat(directory, "/", name);
-  for (const char* packed : {"", ".gz"}) {
-    std::error_code error;
-    if (std::filesystem::exists(path + packed, error)) return path + packed;
-  }
-  return absl::NotFoundError(
-      absl::StrCat(path, ": no such file, nor with .gz"));
-}
 
 absl::Status ReadRecords(const CifarKind& kind, const std::string& path,
                          Dataset& dataset) {
@@ -79,7 +66,8 @@ absl::StatusOr<Dataset> ReadFiles(const CifarKind& kind,
   dataset.rows = dataset.cols = 32;
   dataset.num_classes = kind.num_classes;
   for (const char* file : files) {
-    ASSIGN_OR_RETURN(const std::string path, FindFile(directory, file));
+    ASSIGN_OR_RETURN(const std::string path,
+                     FindDataFile({absl::StrCat(directory, "/", file)}));
     RETURN_IF_ERROR(ReadRecords(kind, path, dataset));
   }
   return dataset;

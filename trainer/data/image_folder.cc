@@ -24,13 +24,13 @@ constexpr size_t kMostFiles = size_t{1} << 25;
 
 // What lies in a folder, by name; not what is hidden, as `.git` and the
 // `._1.jpg` beside an image of another system.
-absl::StatusOr<std::vector<fs::path>> List(const fs::path& folder) {
+absl::StatusOr<std::vector<fs::directory_entry>> List(const fs::path& folder) {
   std::error_code error;
-  std::vector<fs::path> entries;
+  std::vector<fs::directory_entry> entries;
   for (fs::directory_iterator it(folder, error), end; !error && it != end;
        it.increment(error)) {
     if (it->path().filename().string().starts_with('.')) continue;
-    entries.push_back(it->path());
+    entries.push_back(*it);
     if (entries.size() > kMostFiles) {
       return absl::InvalidArgumentError(absl::StrCat(
           folder.string(), ": more than ", kMostFiles, " entries"));
@@ -60,22 +60,23 @@ absl::StatusOr<Part> OpenPart(const fs::path& folder,
   static_cast<SampleShape&>(part.dataset) = shape;
   part.dataset.name = "imagefolder";
   auto files = std::make_shared<std::vector<std::string>>();
-  ASSIGN_OR_RETURN(const std::vector<fs::path> entries, List(folder));
-  for (const fs::path& entry : entries) {
+  ASSIGN_OR_RETURN(const auto entries, List(folder));
+  for (const fs::directory_entry& entry : entries) {
     std::error_code error;
-    if (!fs::is_directory(entry, error)) continue;
-    ASSIGN_OR_RETURN(const std::vector<fs::path> images, List(entry));
+    if (!entry.is_directory(error)) continue;
+    ASSIGN_OR_RETURN(const auto images, List(entry));
     const size_t before = files->size();
-    for (const fs::path& image : images) {
-      if (!IsImage(image)) continue;
-      files->push_back(image.string());
+    for (const fs::directory_entry& image : images) {
+      if (!IsImage(image) || image.is_directory(error)) continue;
+      files->push_back(image.path().string());
       part.dataset.labels.push_back(static_cast<uint16_t>(part.classes.size()));
     }
     if (files->size() == before) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          entry.string(), ": a class without .jpg, .jpeg and .png files"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(entry.path().string(),
+                       ": a class without .jpg, .jpeg and .png files"));
     }
-    part.classes.push_back(entry.filename().string());
+    part.classes.push_back(entry.path().filename().string());
   }
   if (part.classes.size() < 2 || part.classes.size() > kMostClasses) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -116,7 +117,8 @@ absl::StatusOr<DatasetPair> OpenImageFolder(const std::string& directory,
   }
   const fs::path root = directory;
   std::error_code error;
-  const fs::path second = fs::exists(root / "val", error) ? "val" : "test";
+  const fs::path second =
+      fs::is_directory(root / "val", error) ? "val" : "test";
   ASSIGN_OR_RETURN(Part train, OpenPart(root / "train", shape));
   ASSIGN_OR_RETURN(Part test, OpenPart(root / second, shape));
   if (train.classes != test.classes) {

@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <limits>
+#include <system_error>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 
 namespace telegrad {
@@ -15,10 +19,47 @@ namespace {
 constexpr size_t kInputBytes = 64 * 1024;
 constexpr int kGzipWindow = 15 + 16;  // zlib: largest window, gzip header
 
+// What no text and no data set begins with.
+struct Packing {
+  const char* name;
+  absl::string_view magic;
+};
+constexpr Packing kNotRead[] = {{"xz", "\xfd\x37zXZ"},
+                                {"zstd", "\x28\xb5\x2f\xfd"},
+                                {"bzip2", "BZh91AY&SY"},
+                                {"zip", "PK\x03\x04"}};
+
+absl::Status CheckIsFile(const std::string& path) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  if (!exists(status) || is_regular_file(status)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      path, ": is ", is_directory(status) ? "a folder" : "no regular file",
+      "; a file is read here"));
+}
+
 }  // namespace
+
+absl::StatusOr<std::string> FindDataFile(
+    const std::vector<std::string>& paths) {
+  absl::Status folder = absl::OkStatus();
+  for (const std::string& path : paths) {
+    for (const char* packed : {"", ".gz"}) {
+      std::error_code error;
+      if (std::filesystem::is_regular_file(path + packed, error)) {
+        return path + packed;
+      }
+      folder.Update(CheckIsFile(path + packed));
+    }
+  }
+  RETURN_IF_ERROR(folder);
+  return absl::NotFoundError(
+      absl::StrCat(paths[0], ": no such file, nor with .gz"));
+}
 
 absl::StatusOr<std::unique_ptr<InflateReader>> InflateReader::Open(
     const std::string& path) {
+  RETURN_IF_ERROR(CheckIsFile(path));
   std::FILE* file = std::fopen(path.c_str(), "rbe");
   if (file == nullptr) {
     const int code = errno;
@@ -53,6 +94,14 @@ absl::Status InflateReader::Fill() {
 
 absl::Status InflateReader::Start() {
   RETURN_IF_ERROR(Fill());
+  const absl::string_view start(reinterpret_cast<const char*>(input_.data()),
+                                stream_.avail_in);
+  for (const Packing& packing : kNotRead) {
+    if (!absl::StartsWith(start, packing.magic)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(path_, ": is packed by ", packing.name,
+                     "; gzip and plain files are read: unpack it first"));
+  }
   if (stream_.avail_in < 2 || input_[0] != 0x1f || input_[1] != 0x8b) {
     return absl::OkStatus();
   }
@@ -71,12 +120,25 @@ absl::Status InflateReader::Inflate() {
         path_, ": byte ", file_offset(),
         ": not gzip: ", stream_.msg != nullptr ? stream_.msg : "zlib error"));
   }
-  is_ended_ = true;
+  return EndMember();
+}
+
+absl::Status InflateReader::EndMember() {
   RETURN_IF_ERROR(Fill());
-  if (stream_.avail_in > 0) {
-    return absl::DataLossError(
-        absl::StrCat(path_, ": byte ", file_offset(),
-                     ": surplus bytes after the gzip data"));
+  if (stream_.avail_in > 0 && *stream_.next_in == 0x1f) {
+    inflateReset(&stream_);
+    return absl::OkStatus();
+  }
+  is_ended_ = true;
+  while (stream_.avail_in > 0) {
+    if (*stream_.next_in != 0) {
+      return absl::DataLossError(
+          absl::StrCat(path_, ": byte ", file_offset(),
+                       ": surplus bytes after the gzip data"));
+    }
+    ++stream_.next_in;
+    --stream_.avail_in;
+    RETURN_IF_ERROR(Fill());
   }
   return absl::OkStatus();
 }

@@ -14,11 +14,17 @@
 
 namespace telegrad {
 
-// Reads a file that may be gzip (one member) from the front to the end. Errors
-// name the file. One thread.
+// The first of `paths`, each as it is and then with ".gz", that is a file. A
+// folder of that name is passed over, and named where there is nothing else.
+absl::StatusOr<std::string> FindDataFile(const std::vector<std::string>& paths);
+
+// Reads a file that may be gzip from the front to the end: a series of members
+// (RFC 1952, 2.2), behind which zeros may follow. Errors name the file. One
+// thread.
 class InflateReader {
  public:
-  // NotFound when there is no such file.
+  // NotFound when there is no such file; InvalidArgument when it is a folder or
+  // packed in another way.
   static absl::StatusOr<std::unique_ptr<InflateReader>> Open(
       const std::string& path);
   ~InflateReader();
@@ -39,6 +45,7 @@ class InflateReader {
   absl::Status Fill();
   absl::Status Start();
   absl::Status Inflate();
+  absl::Status EndMember();
   // Of the next byte that has not been consumed.
   uint64_t file_offset() const { return bytes_read_ - stream_.avail_in; }
 
@@ -48,7 +55,7 @@ class InflateReader {
   z_stream stream_{};
   uint64_t bytes_read_ = 0;
   bool is_gzip_ = false;
-  bool is_ended_ = false;  // of the gzip member
+  bool is_ended_ = false;  // of the last gzip member
 };
 
 }  // namespace telegrad

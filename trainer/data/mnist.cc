@@ -1,12 +1,11 @@
 #include "trainer/data/mnist.h"
 
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "trainer/data/idx.h"
+#include "trainer/data/inflate.h"
 #include "trainer/data/sampling.h"
 
 namespace telegrad {
@@ -14,21 +13,6 @@ namespace {
 
 constexpr int kNumClasses = 10;
 constexpr uint32_t kMostSide = 4096;  // of an image, as networks accept it
-
-absl::StatusOr<std::string> FindFile(const std::string& directory,
-                                     absl::string_view stem,
-                                     absl::string_view suffix) {
-  for (const char* separator : {"-", "."}) {
-    for (const char* packed : {"", ".gz"}) {
-      const std::string path =
-          absl::StrCat(directory, "/", stem, separator, suffix, packed);
-      std::error_code error;
-      if (std::filesystem::exists(path, error)) return path;
-    }
-  }
-  return absl::NotFoundError(absl::StrCat(directory, "/", stem, "-", suffix,
-                                          ": no such file, nor with .gz"));
-}
 
 absl::Status CheckLabels(const std::string& path, const IdxFile& file) {
   for (size_t i = 0; i < file.values.size(); ++i) {
@@ -67,10 +51,12 @@ absl::StatusOr<NamedDataset> ReadPart(const std::string& directory,
                                       const std::string& part) {
   ASSIGN_OR_RETURN(
       std::string images_path,
-      FindFile(directory, absl::StrCat(part, "-images"), "idx3-ubyte"));
+      FindDataFile({absl::StrCat(directory, "/", part, "-images-idx3-ubyte"),
+                    absl::StrCat(directory, "/", part, "-images.idx3-ubyte")}));
   ASSIGN_OR_RETURN(
       const std::string labels_path,
-      FindFile(directory, absl::StrCat(part, "-labels"), "idx1-ubyte"));
+      FindDataFile({absl::StrCat(directory, "/", part, "-labels-idx1-ubyte"),
+                    absl::StrCat(directory, "/", part, "-labels.idx1-ubyte")}));
   ASSIGN_OR_RETURN(IdxFile labels, ReadIdx(labels_path, 1));
   RETURN_IF_ERROR(CheckLabels(labels_path, labels));
   ASSIGN_OR_RETURN(IdxFile images, ReadIdx(images_path, 3));
