@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -27,6 +28,11 @@ int Distance(PathClass path);
 // Reads "0000:81:00.0", "81:00.0" or "10000:e1:00.0"; false for anything else.
 bool ParseBdf(absl::string_view text, Bdf* bdf);
 std::string ToString(const Bdf& bdf);  // "0000:81:00.0"
+
+// Whether a PCI function of that class (24 bits) and vendor computes: display
+// controllers of NVIDIA, and of AMD and Intel those without a screen, and AMD's
+// accelerators. A board's own VGA never does.
+bool IsGpuFunction(uint32_t device_class, uint32_t vendor);
 
 // The words of text and JSON: "IB", "PIX", "yes".
 const char* Name(Fabric fabric);

@@ -112,6 +112,24 @@ TEST(Detect, PortTypesWinOverCountingBridges) {
             std::vector<std::string>{"0000:02:00.0"});
 }
 
+TEST(Detect, GpusAreToldByClassAndVendor) {
+  Files files;
+  const auto add = [&](const std::string& place, const std::string& kind,
+                       const std::string& vendor) {
+    AddFunction("sys/devices/pci0000:00/0000:00:" + place, kind, vendor,
+                &files);
+  };
+  add("0a.0", "0x120000\n", "0x1002\n");
+  add("0b.0", "0x038000\n", "0x1002\n");
+  add("0c.0", "0x030200\n", "0x10de\n");
+  add("0d.0", "0x030000\n", "0x1a03\n");
+  add("0e.0", "0x038000\n", "0x8086\n");
+  add("0f.0", "0x120000\n", "0x8086\n");
+  const Machine machine = Detect(files);
+  ASSERT_EQ(machine.gpus.size(), 4U);
+  EXPECT_EQ(machine.gpus[3].name, "0000:00:0e.0");
+}
+
 TEST(Detect, ADomainBelowADeviceHasItsOwnHostBridge) {
   Files files;
   AddGpu("sys/devices/pci0000:00/0000:00:0e.0/pci10000:e0/10000:e1:00.0",

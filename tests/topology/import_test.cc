@@ -140,6 +140,77 @@ TEST(NcclXml, OfVersion2HasGpusOfAmd) {
   EXPECT_EQ(machine->nics[0].ports.at(0).gbps.value_or(0), 200);
 }
 
+// One machine of one CPU, with what `inside` lists below it.
+Machine OfNccl(const std::string& inside) {
+  const auto machine = MachineFromText(
+      "<system version=\"1\"><cpu numaid=\"0\">" + inside + "</cpu></system>");
+  EXPECT_TRUE(machine.ok()) << machine.status();
+  return machine.ok() ? *machine : Machine();
+}
+
+std::string PciOf(const std::string& bdf, const std::string& ids,
+                  const std::string& net) {
+  return "<pci busid=\"" + bdf + "\" " + ids + "><nic><net name=\"" + net +
+         "\" speed=\"10000\" port=\"1\"/></nic></pci>";
+}
+
+// rdma-core gives "rdma" to what is neither InfiniBand nor RoCE.
+TEST(NcclXml, EfaIsNotRoceByItsClass) {
+  const std::string ethernet = "class=\"0x020000\"";
+  const Machine machine = OfNccl(
+      PciOf("0000:50:00.0", ethernet, "rdmap79s0") +
+      PciOf("0000:51:00.0", ethernet, "efa_0") +
+      PciOf("0000:52:00.0", ethernet + " vendor=\"0x1137\"", "rdmap82s0") +
+      PciOf("0000:53:00.0", ethernet, "rocep83s0") +
+      PciOf("0000:54:00.0", ethernet, "mlx5_0"));
+  const Fabric fabrics[] = {Fabric::kEfa, Fabric::kEfa, Fabric::kUnknown,
+                            Fabric::kRoceV2, Fabric::kRoceV2};
+  ASSERT_EQ(machine.nics.size(), 5u);
+  for (size_t i = 0; i < machine.nics.size(); ++i) {
+    EXPECT_TRUE(machine.nics[i].is_rdma) << i;
+    EXPECT_EQ(machine.nics[i].ports.at(0).fabric, fabrics[i]) << i;
+    EXPECT_EQ(machine.nics[i].ports.at(0).gbps.value_or(0), 10) << i;
+  }
+}
+
+TEST(NcclXml, TunnelsAreNoCardsAnd10000IsNoRate) {
+  std::string loose;
+  for (const char* name : {"tailscale0", "docker0", "br-12ab", "veth1", "wg0",
+                           "tun0", "tap1", "virbr0", "cni0", "eth0", "bond0"}) {
+    loose += std::string("<nic><net name=\"") + name +
+             "\" speed=\"10000\" port=\"0\"/></nic>";
+  }
+  const Machine machine =
+      OfNccl(loose + PciOf("0009:01:00.0", "class=\"0x028000\"", "wlP9s9"));
+  EXPECT_THAT(NicNames(machine), ElementsAre("eth0", "bond0", "wlP9s9"));
+  for (const Nic& nic : machine.nics) {
+    EXPECT_FALSE(nic.ports.at(0).gbps.known()) << nic.name;
+  }
+  EXPECT_EQ(machine.notes.size(), 9u);
+}
+
+TEST(HwlocXml, FindsGpusOfAmdAndIntelByTheirClass) {
+  std::string text = "<topology version=\"2.0\"><object type=\"Machine\">";
+  const auto add = [&](int bus, const std::string& ids,
+                       const std::string& below) {
+    text += "<object type=\"PCIDev\" pci_busid=\"0000:0" + std::to_string(bus) +
+            ":00.0\" pci_type=\"" + ids + "] [0000:0000] 00\">" + below +
+            "</object>";
+  };
+  const std::string opencl = "<object type=\"OSDev\" name=\"opencl0d0\"/>";
+  add(1, "0300 [1002:66a1", opencl);
+  add(2, "1200 [1002:74a1", "");
+  add(3, "0380 [1002:66a1", "");
+  add(4, "0380 [8086:0bd5", "");
+  add(5, "0300 [1002:1638", "");
+  add(6, "0300 [1a03:2000", opencl);
+  add(7, "0300 [8086:4680", opencl);
+  const auto machine = MachineFromText(text + "</object></topology>");
+  ASSERT_TRUE(machine.ok()) << machine.status();
+  ASSERT_EQ(machine->gpus.size(), 4u);
+  EXPECT_EQ(machine->gpus[3].name, "0000:04:00.0");
+}
+
 TEST(HwlocXml, InfersFabrics) {
   const Machine machine = Load("hwloc2.xml");
   EXPECT_THAT(NicNames(machine),
@@ -258,7 +329,7 @@ TEST(Import, BoundsHostileXml) {
               HasSubstr("too many"));
   std::string nets = "<system version=\"1\"><nic>";
   for (int i = 0; i < 20000; ++i) {
-    nets += "<net name=\"" + std::to_string(i) + "\"/>";
+    nets += "<net name=\"eth" + std::to_string(i) + "\"/>";
   }
   EXPECT_EQ(MachineFromText(nets + "</nic></system>").status().code(),
             absl::StatusCode::kResourceExhausted);

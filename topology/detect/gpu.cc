@@ -10,7 +10,6 @@
 namespace telegrad::detect {
 namespace {
 
-constexpr uint32_t kNvidia = 0x10de;
 constexpr size_t kMaxGpus = 128;
 
 // The value of "Model: \t\t NVIDIA H100" in the driver's file.
@@ -25,14 +24,12 @@ std::string Field(absl::string_view text, absl::string_view name) {
   return "";
 }
 
-// 0x0300xx (VGA) and 0x0302xx (3D).
 bool IsGpu(const SysRoot& root, const std::string& folder) {
   const Known<uint32_t> device_class =
       ReadKnown<uint32_t>(root, folder + "/class", "PCI class", 0, 0xffffff);
-  const uint32_t kind = device_class.value_or(0) >> 8U;
-  if (kind != 0x0300 && kind != 0x0302) return false;
-  return ReadKnown<uint32_t>(root, folder + "/vendor", "vendor", 0, 0xffff)
-             .value_or(0) == kNvidia;
+  const Known<uint32_t> vendor =
+      ReadKnown<uint32_t>(root, folder + "/vendor", "vendor", 0, 0xffff);
+  return IsGpuFunction(device_class.value_or(0), vendor.value_or(0));
 }
 
 Gpu MakeGpu(const PciTree& pci, const Bdf& bdf) {

@@ -109,7 +109,7 @@ FabricGuess GuessPort(const Port& port, const PciIds& ids,
   FabricGuess guess = GuessFabric(ids, name);
   guess.is_rdma = true;
   if (guess.fabric == Fabric::kEfa || guess.fabric == Fabric::kOmniPath ||
-      guess.fabric == Fabric::kIwarp) {
+      guess.fabric == Fabric::kIwarp || IsOtherRdmaName(name)) {
     return guess;
   }
   const uint32_t lid = port.lid.value_or(0);

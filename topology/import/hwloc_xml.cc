@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -150,8 +151,9 @@ class Importer {
     if (!index.empty()) gp_.emplace(std::string(index), gp);
   }
 
-  // Computing devices, or NVIDIA's display and 3D controllers where hwloc was
-  // built without the libraries that name them.
+  // Computing devices, or what the PCI class tells where hwloc was built
+  // without the libraries that name them. A VGA of AMD computes where OpenCL
+  // does on it.
   static bool IsGpu(const XmlElement& object, const PciIds& ids) {
     for (const XmlElement& child : object.children) {
       const absl::string_view name = child.Attribute("name");
@@ -160,8 +162,13 @@ class Importer {
         return child.Attribute("type") == "OSDev";
       }
     }
-    return ids.vendor == 0x10deu && ids.device_class &&
-           *ids.device_class >> 16 == 0x03;
+    const uint32_t device_class = ids.device_class.value_or(0);
+    const uint32_t vendor = ids.vendor.value_or(0);
+    if (IsGpuFunction(device_class, vendor)) return true;
+    return vendor == 0x1002 && device_class >> 8 == 0x0300 &&
+           absl::c_any_of(object.children, [](const XmlElement& child) {
+             return absl::StartsWith(child.Attribute("name"), "opencl");
+           });
   }
 
   void AddGpu(const XmlElement& object, const Bdf& bdf,
@@ -232,6 +239,9 @@ class Importer {
   // A device without a PCI function, as some virtual machines have.
   void AddLooseDevice(const XmlElement& object, const Place& place) {
     if (object.Attribute("osdev_type") != kNetwork) return;
+    if (!IsCardName(object.Attribute("name"))) {
+      return Skip("an interface that is no card", object.Attribute("name"));
+    }
     AddInterface(object, place.position, NetInterface::Kind::kVirtualDevice);
     Nic card;
     card.position = place.position;

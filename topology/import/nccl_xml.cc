@@ -61,6 +61,13 @@ bool IsOfClass(const PciIds& ids, uint32_t base_class) {
   return ids.device_class && *ids.device_class >> 16 == base_class;
 }
 
+// By its class alone where the file has no vendor.
+bool IsGpu(const PciIds& ids) {
+  return ids.vendor.has_value()
+             ? IsGpuFunction(ids.device_class.value_or(0), *ids.vendor)
+             : IsOfClass(ids, 0x03);
+}
+
 // RCCL's `sm` counts compute units; what NCCL says by it stands in `gcn`.
 bool IsAmd(const XmlElement& gpu) { return !gpu.Attribute("gcn").empty(); }
 
@@ -116,7 +123,7 @@ class Importer {
     const PciIds ids = IdsOf(pci);
     const XmlElement* gpu = Child(pci, "gpu");
     const XmlElement* nic = Child(pci, "nic");
-    if (gpu != nullptr || nic != nullptr || IsOfClass(ids, 0x03) ||
+    if (gpu != nullptr || nic != nullptr || IsGpu(ids) ||
         IsOfClass(ids, 0x02)) {
       AddEndpoint(pci, ids, PositionBelow(position, above), gpu, nic);
     }
@@ -143,7 +150,7 @@ class Importer {
                    const XmlElement* nic) {
     Bdf bdf;
     const bool has_bdf = ParseBdf(pci.Attribute("busid"), &bdf);
-    if (gpu != nullptr || IsOfClass(ids, 0x03)) {
+    if (gpu != nullptr || IsGpu(ids)) {
       if (has_bdf && gpus_.emplace(bdf, machine_.gpus.size()).second) {
         AddGpu(bdf, gpu, std::move(position));
       } else {
@@ -195,6 +202,11 @@ class Importer {
               size_t first) {
     const absl::string_view name = net.Attribute("name");
     if (name.empty()) return Skip("a net", "without a name");
+    const bool is_rdma = GuessFabric(ids, name).is_rdma;
+    if (!card.bdf.known() && !ids.device_class && !is_rdma &&
+        !IsCardName(name)) {
+      return Skip("an interface that is no card", name);
+    }
     if (machine_.nics.size() > kMaxNics) return;  // refused when sorted
     const auto same =
         std::find_if(machine_.nics.begin() + static_cast<ptrdiff_t>(first),
@@ -209,14 +221,7 @@ class Importer {
     if (nic.ports.size() >= kMaxPorts) return Skip("a port", name);
     Port port = PortOf(ids, nic);
     port.number = ParseInt(net.Attribute("port")).value_or(1);
-    double mbps = 0;
-    if (absl::SimpleAtod(net.Attribute("speed"), &mbps) && mbps > 0 &&
-        mbps < 1e9) {
-      port.gbps = {.value = mbps / 1000,
-                   .why = {{.what = "gbps",
-                            .source = kSource,
-                            .raw = std::string(net.Attribute("speed"))}}};
-    }
+    SetGbps(net.Attribute("speed"), is_rdma, port);
     port.state = {.value = 4,
                   .why = {Note("state", kSource, "NCCL lists active ports")}};
     const absl::string_view gdr = net.Attribute("gdr");
@@ -226,6 +231,20 @@ class Importer {
       port.net_interface = nic.name;
     }
     nic.ports.push_back(std::move(port));
+  }
+
+  // For a socket whose rate is unknown NCCL writes 10000.
+  static void SetGbps(absl::string_view speed, bool is_rdma, Port& port) {
+    double mbps = 0;
+    if (!absl::SimpleAtod(speed, &mbps) || mbps <= 0 || mbps >= 1e9) return;
+    if (!is_rdma && mbps == 10000) {
+      port.gbps.why = {Note("gbps", kSource, "10000 stands for unknown")};
+      return;
+    }
+    port.gbps = {
+        .value = mbps / 1000,
+        .why = {
+            {.what = "gbps", .source = kSource, .raw = std::string(speed)}}};
   }
 
   // A port of what the card speaks; marks the card.

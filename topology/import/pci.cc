@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -39,12 +40,13 @@ struct NamePrefix {
 constexpr std::array kRdmaNames = {
     NamePrefix{"mlx4_", Fabric::kUnknown},
     NamePrefix{"mlx5_", Fabric::kUnknown},
-    NamePrefix{"rdmap", Fabric::kUnknown},
+    NamePrefix{"efa_", Fabric::kEfa},
     NamePrefix{"ibp", Fabric::kInfiniBand},
     NamePrefix{"roce", Fabric::kRoceV2},
     NamePrefix{"bnxt_re", Fabric::kRoceV2},
     NamePrefix{"irdma", Fabric::kRoceV2},
     NamePrefix{"ionic_", Fabric::kRoceV2},
+    NamePrefix{"mana_", Fabric::kRoceV2},
     NamePrefix{"qedr", Fabric::kRoceV2},
     NamePrefix{"hns_", Fabric::kRoceV2},
     NamePrefix{"erdma_", Fabric::kIwarp},
@@ -104,6 +106,11 @@ FabricGuess GuessFabric(const PciIds& ids, absl::string_view name) {
     return {Fabric::kEfa, true,
             absl::StrFormat("PCI %04x:%04x", *ids.vendor, *ids.device)};
   }
+  if (IsOtherRdmaName(name)) {
+    const bool may_be_efa = ids.vendor.value_or(kAmazon) == kAmazon;
+    return {may_be_efa ? Fabric::kEfa : Fabric::kUnknown, true,
+            "rdma-core names neither InfiniBand nor RoCE so"};
+  }
   const std::string device_class =
       ids.device_class ? absl::StrFormat("PCI class 0x%06x", *ids.device_class)
                        : "no PCI class";
@@ -116,6 +123,16 @@ FabricGuess GuessFabric(const PciIds& ids, absl::string_view name) {
     return {Fabric::kInfiniBand, true, device_class};
   }
   return {Fabric::kEthernet, false, "no RDMA device is shown"};
+}
+
+bool IsOtherRdmaName(absl::string_view name) {
+  return absl::StartsWith(name, "rdmap");
+}
+
+bool IsCardName(absl::string_view name) {
+  return absl::c_any_of(
+      std::array{"eth", "en", "bond", "team", "ib", "hsn"},
+      [&](absl::string_view prefix) { return absl::StartsWith(name, prefix); });
 }
 
 LinkLayer LayerOf(Fabric fabric) {

@@ -57,6 +57,14 @@ struct FabricGuess {
 // call their devices, the PCI class of InfiniBand, else plain Ethernet.
 FabricGuess GuessFabric(const PciIds& ids, absl::string_view name);
 
+// "rdmap79s0": so rdma-core calls what is none of InfiniBand, RoCE, iWARP and
+// Omni-Path, as EFA is.
+bool IsOtherRdmaName(absl::string_view name);
+
+// Whether a network interface without a PCI function is one that cards have (of
+// a guest, a bond): tunnels, bridges and pairs are named otherwise.
+bool IsCardName(absl::string_view name);
+
 LinkLayer LayerOf(Fabric fabric);
 
 // Sorts GPUs by bus id (links follow them) and NICs (RDMA first, then by bus

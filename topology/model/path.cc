@@ -137,6 +137,22 @@ PathInfo ClassifyPath(const PciPosition& a, const PciPosition& b) {
           "the source does not show where they hang"};
 }
 
+bool IsGpuFunction(uint32_t device_class, uint32_t vendor) {
+  constexpr uint32_t kAccelerator = 0x1200;
+  constexpr uint32_t kOtherDisplay = 0x0380;
+  const uint32_t kind = device_class >> 8;
+  switch (vendor) {
+    case 0x10de:  // NVIDIA
+      return kind >> 8 == 0x03;
+    case 0x1002:  // AMD
+      return kind == kOtherDisplay || kind == kAccelerator;
+    case 0x8086:  // Intel
+      return kind == kOtherDisplay;
+    default:
+      return false;
+  }
+}
+
 int Distance(PathClass path) {
   if (path == PathClass::kC2c) return 2 * static_cast<int>(PathClass::kPxb) + 1;
   return 2 * static_cast<int>(path);
