@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The beginning and the end of what telegrad.torch makes: it leaves nothing, in a forked
 process and after many models; what cannot begin leaves nothing, either."""
+import gc
 import os
 import sys
 import threading
@@ -78,6 +79,41 @@ def many(num):
     return [counts[1], counts[-1], threading.active_count()]
 
 
+def dropped(num):
+    """Models that nobody closes, and states that outlive them."""
+    dist.init_process_group("gloo")
+    first = []
+
+    def one(keep):
+        model, state = compressed()
+        step(model)
+        diloco = telegrad.torch.DiLoCo(torch.nn.Linear(9, 50), None, sync_every=3)
+        del model, diloco
+        gc.collect()
+        return state if keep else None
+
+    kept = one(True)
+    first = left_at_most(None)
+    for i in range(num):
+        one(False)
+    last = left_at_most(first)
+    kept.close()
+    assert len(telegrad.torch._hook.states()) <= 1
+    return [first, last]
+
+
+def left_at_most(counts):
+    """The threads and descriptors when no job is left, and no more than `counts`."""
+    deadline = time.monotonic() + 20
+    while telegrad.job._open_jobs and time.monotonic() < deadline:
+        time.sleep(0.02)
+    now = left()
+    while counts and time.monotonic() < deadline and (
+            now[0] > counts[0] or now[1] > counts[1]):
+        now = left()
+    return now
+
+
 class InOrder(list):
     """In place of a set, whose order is any."""
 
@@ -127,6 +163,11 @@ class Lifecycle(unittest.TestCase):
         for first, last, _ in self.ranks(many, 6).results():
             self.assertEqual(first, last)
 
+    def test_models_that_are_dropped_leave_their_jobs(self):
+        for first, last in self.ranks(dropped, 20).results():
+            self.assertLessEqual(last[0], first[0])
+            self.assertLessEqual(last[1], first[1])
+
     def test_jobs_that_nobody_closed_end_in_order(self):
         for code, _, err in self.ranks(never_closed).wait():
             self.assertEqual(code, 0, err)
@@ -140,4 +181,4 @@ class Lifecycle(unittest.TestCase):
 
 if __name__ == "__main__":
     workers.main({function.__name__: function for function in (
-        forks, many, never_closed, has_a_hook)})
+        forks, many, dropped, never_closed, has_a_hook)})

@@ -2,6 +2,9 @@
 """telegrad.torch with gloo and two processes: bit for bit DDP's gradients with `none`,
 a ten-line model's with `2bit`, whatever DDP does with its buckets; and what goes wrong."""
 import copy
+import gc
+import inspect
+import io
 import json
 import math
 import os
@@ -23,7 +26,8 @@ except ImportError as why:
 
 import telegrad
 import telegrad.torch
-from telegrad.torch import _meeting
+from telegrad.torch import _meeting, _options
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 RANK = int(os.environ.get("RANK", -1))
@@ -234,20 +238,71 @@ def refusals():
              refused(telegrad.Unsupported, DDP(Net().double())),
              refused(telegrad.UsageError, DDP(Net()), gc_type="3bit"),
              refused(telegrad.UsageError, DDP(Net()), gctype="2bit"),
+             refused(telegrad.UsageError, DDP(Net()), group=None),
              refused(telegrad.UsageError, DDP(Net()), replicas=dist.group.WORLD),
              refused(telegrad.Unsupported, FullyShardedDataParallel(2, 2)),
              refused(telegrad.Unsupported, DeepSpeedEngine(2, 2)),
-             refused(telegrad.UsageError, DDP(Net()), optimizer="adam")]
+             refused(telegrad.UsageError, DDP(Net()), optimizer="adam"),
+             refused(telegrad.Unsupported, DDP(torch.nn.Embedding(9, 4, sparse=True)))]
     model = DDP(Net())
     texts.append(refused(telegrad.UsageError, model, servers=9))
     state = telegrad.torch.compress(model, optimizer=torch.optim.SGD(
         model.parameters(), lr=1), servers=1)
     texts.append(refused(telegrad.WrongOrder, model))
-    with model.join():
-        texts.append(workers.refused(telegrad.Unsupported,
-                                     lambda: model(inputs(0, RANK)).sum().backward()))
+    texts.append(workers.refused(telegrad.Unsupported, model.join))
+    with model.join(enable=False):
+        model(inputs(0, RANK)).sum().backward()
+    half = DDP(Net())
+    half_state = telegrad.torch.State(half)
+    half.register_comm_hook(half_state, default_hooks.fp16_compress_wrapper(
+        telegrad.torch.hook))
+    texts.append(workers.refused(telegrad.Unsupported,
+                                 lambda: half(inputs(0, RANK)).sum().backward()))
     state.close()
     return texts
+
+
+def copies():
+    """Of a compressed model: they send as torch does, and may be compressed."""
+    model = DDP(Net())
+    state = telegrad.torch.compress(model, gc_type="2bit:0.25")
+    averaged = torch.optim.swa_utils.AveragedModel(model)
+    saved = io.BytesIO()
+    torch.save(model, saved)
+    saved.seek(0)
+    load = {} if torch.__version__.startswith("1.") else {"weights_only": False}
+    plain = DDP(Net())
+    plain(inputs(0, RANK)).sum().backward()
+    for copied in (copy.deepcopy(model), averaged.module, torch.load(saved, **load)):
+        copied(inputs(0, RANK)).sum().backward()
+        for name, grad in gradients(plain).items():
+            assert torch.equal(grad, gradients(copied)[name]), name
+    assert state.steps == 0
+    return telegrad.torch.compress(copied, gc_type="int8").steps
+
+
+class Mixed(torch.nn.Module):
+    """Parameters of two types, whose gradients are the input."""
+
+    def __init__(self):
+        super().__init__()
+        self.narrow = torch.nn.Parameter(torch.zeros(3, 4))
+        self.wide = torch.nn.Parameter(torch.zeros(3, 4, dtype=torch.float64))
+
+    def forward(self, x):
+        return (self.narrow * x).sum() + (self.wide * x).sum()
+
+
+def mixed():
+    """Parameters that the store does not have are torch's."""
+    model = DDP(Mixed())
+    state = telegrad.torch.compress(model, gc_type="none")
+    for step in range(3):
+        model.zero_grad()
+        model(float(step + RANK)).backward()
+        for grad in gradients(model).values():
+            assert bool((grad == step + 0.5).all()), (step, grad)
+    return len(state.report()["decisions"])
 
 
 def diloco():
@@ -355,7 +410,27 @@ def streams():
 
 def special(_):
     start()
-    return [not_finite(), refusals(), diloco(), streams(), half_precision()]
+    return [not_finite(), refusals(), diloco(), streams(), half_precision(), copies(), mixed()]
+
+
+def says(kinds):
+    """What the first rank says of models whose optimizers nobody has named."""
+    start()
+    for kind, is_early in kinds:
+        model = DDP(torch.nn.BatchNorm1d(24) if kind == "norm" else torch.nn.Linear(24, 50))
+        arguments = {"momentum": {"momentum": .9}, "adam": {}}.get(kind)
+
+        def made(model=model, kind=kind, arguments=arguments):
+            if arguments is None:
+                return None
+            return (torch.optim.AdamW if kind == "adam" else torch.optim.SGD)(
+                model.parameters(), lr=.1, **arguments)
+
+        optimizer = made() if is_early else None
+        state = telegrad.torch.compress(model, gc_type="auto" if is_early else "2bit")
+        optimizer = optimizer or made()
+        model(inputs(0, RANK)).sum().backward()  # the user's line
+        state.close()
 
 
 def chooses(_):
@@ -429,19 +504,21 @@ class Torch(unittest.TestCase):
                          [[["2bit", "none"]] * 2] * 2)
 
     def test_infinities_reach_all_and_what_cannot_be_is_refused(self):
-        for finite, texts, ratios, too_many, _ in self.ranks(special).results():
+        for finite, texts, ratios, too_many, _, *steps in self.ranks(special).results():
             self.assertIn("fragments=5: 1 to sync_every=4", too_many)
             self.assertGreater(ratios[0], 2.5)  # of 3 steps
             self.assertGreater(ratios[1], 20)
 
             self.assertEqual(finite, [True, False, True])
-            self.assertEqual(len(texts), 11)
+            self.assertEqual(steps, [0, 1])
+            self.assertEqual(len(texts), 14)
             for text, pattern in zip(texts, (
                     "DistributedDataParallel", "float64.*bfloat16", "3bit.*2bit",
-                    "'gctype'; there is 'gc_type'", "fully_shard",
+                    "'gctype'; there is 'gc_type'", "no argument 'group'", "fully_shard",
                     "between replicas.*fully_shard of FSDP2.*replicas=",
                     "no hook.*DistributedDataParallel", "optimizer=str.*an optimizer",
-                    "servers=9: 1 to 2", "already", "drop_last")):
+                    r"Embedding\(sparse=True\).*sparse=False", "servers=9: 1 to 2", "already",
+                    "drop_last", "float16 .*wrapper.*gc_type='fp16'")):
                 self.assertRegex(text, pattern)
 
     def test_a_wrong_argument_ends_all_ranks_with_the_line_of_the_caller(self):
@@ -491,15 +568,14 @@ class Torch(unittest.TestCase):
     def test_adam_and_momentum_with_two_bits_are_warned_of(self):
         check, parameters = telegrad.torch._auto.check_optimizer, list(Net().parameters())
         adam = torch.optim.AdamW(parameters)
+        check(adam, "auto", None)
         for codec in ("2bit:auto", "topk:0.01", "terngrad", "powersgd"):
             with self.assertWarnsRegex(UserWarning, f"{codec} with AdamW"):
                 check(adam, codec, None)
             with self.assertRaisesRegex(telegrad.UsageError, f"{codec} with AdamW.*int8"):
                 check(adam, "auto", f"int8,{codec}")
-        with self.assertRaisesRegex(telegrad.UsageError, "2bit with AdamW"):
-            check(adam, "auto", None)
         with self.assertRaisesRegex(telegrad.UsageError, "2bit with RMSprop"):
-            check(torch.optim.RMSprop(parameters), "auto", None)
+            check(torch.optim.RMSprop(parameters), "auto", "2bit")
         with self.assertWarnsRegex(UserWarning, "^2bit with AdamW"):
             check(adam, "int8", None, "bias=none;embedding=2bit;head=2bit")
 
@@ -517,8 +593,8 @@ class Torch(unittest.TestCase):
             self.assertEqual(caught.filename, __file__)
         with_momentum = torch.optim.SGD(parameters, lr=.05, momentum=.9)
         with self.assertWarnsRegex(
-                UserWarning, "2bit with momentum 0.9: .*try momentum=0, lr=0.2") as caught:
-            check(Accelerated(with_momentum), "auto", None)
+                UserWarning, "2bit with momentum 0.9: .*int4, or momentum=0, lr=0.2") as caught:
+            check(Accelerated(with_momentum), "auto", "2bit")
         self.assertEqual(caught.filename, __file__)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -528,6 +604,62 @@ class Torch(unittest.TestCase):
             check(adam, "int4", None)
             check(torch.optim.SGD(parameters, lr=1), "auto", "2bit")
             check(torch.optim.Adagrad(parameters), "auto", "2bit")
+
+    def test_auto_takes_no_few_bits_beside_what_they_harm(self):
+        """As `telegrad-train`, which takes int4 there."""
+        model, kind = Net(), telegrad.torch._auto.OptimizerCheck
+        parameters = list(model.parameters())
+        for make, allowed, note in (
+                (lambda: torch.optim.SGD(parameters, lr=1), "2bit", "^$"),
+                (lambda: torch.optim.SGD(parameters, lr=1, momentum=.9), "int4",
+                 "harm steps with momentum 0.9"),
+                (lambda: torch.optim.RMSprop(parameters), "int4", "steps with RMSprop"),
+                (lambda: None, "int4", "no optimizer is known.*optimizer=")):
+            optimizer = make()
+            for given in (None, optimizer):
+                gc.collect()  # those before
+                check = kind("auto", None, "", given, model.parameters(), True)
+                self.assertEqual(check.allow, allowed)
+                self.assertRegex(check.note, note)
+        self.assertEqual(kind("auto", "2bit", "", None, parameters, True).allow, "2bit")
+
+    def test_the_first_rank_is_told_what_nobody_has_asked_for(self):
+        kinds = [["momentum", False], ["adam", False], ["none", False], ["norm", False],
+                 ["momentum", True]]
+        (code, _, err), (_, _, other) = self.ranks(says, kinds).wait()
+        self.assertEqual((code, other), (0, ""), err)
+        for text in (r"torch_test.py:\d+: UserWarning: 2bit with momentum 0.9.*\n.*the user's "
+                     "line", r"torch_test.py:\d+: UserWarning: 2bit with AdamW",
+                     "no optimizer of torch steps the model.*optimizer=",
+                     "nothing is compressed: 2bit .*dense_1d=False",
+                     "auto may take int4: .*momentum 0.9"):
+            self.assertEqual(len(re.findall(text, err)), 1 if "no opt" not in text else 2, err)
+
+    def test_an_attempt_of_torchrun_sees_no_names_of_the_one_before(self):
+        """The store outlives an attempt."""
+        store, boards = dist.HashStore(), []
+        for attempt in "01":
+            with mock.patch.object(dist.distributed_c10d, "_get_default_store", lambda: store), \
+                    mock.patch.object(_meeting, "_num_meetings", {}), \
+                    mock.patch.dict(os.environ, TORCHELASTIC_RESTART_COUNT=attempt,
+                                    TORCHELASTIC_RUN_ID="run"):
+                boards.append(_meeting._Board(0.2, [0, 1]))
+        boards[0].put("scheduler", "old")
+        self.assertEqual(boards[0].get("scheduler"), "old")
+        with self.assertRaises(telegrad.JoinTimeout):
+            boards[1].get("scheduler")
+
+    def test_the_typed_options_are_those_that_there_are(self):
+        for kind, options in ((telegrad.torch.State, _options.StateOptions),
+                              (telegrad.torch.Replicas, _options.ReplicasOptions)):
+            own = set(inspect.signature(kind).parameters) - {
+                "model", "gc_type", "replicas", "job_options"}
+            self.assertEqual(set(options.__annotations__),
+                             own | set(_options.ServersOptions.__annotations__))
+        of_job = set(inspect.signature(telegrad.Job).parameters) - {
+            "scheduler", "has_scheduler", "secret", "rank", "num_workers", "num_servers",
+            "servers_here", "role", "from_launcher", "hosts_part"}
+        self.assertEqual(set(_options.JobOptions.__annotations__), of_job)
 
     def test_parameters_of_one_dimension_have_a_short_pattern(self):
         layers = [f"h.{i}.{name}" for i in range(200) for name in (
@@ -553,4 +685,4 @@ class Torch(unittest.TestCase):
 
 if __name__ == "__main__":
     workers.main({function.__name__: function for function in (
-        exact, two_bits, special, chooses, over_some, wrong, dies)})
+        exact, two_bits, special, says, chooses, over_some, wrong, dies)})

@@ -1,7 +1,7 @@
 """Compresses what DistributedDataParallel sends; docs/pytorch.md."""
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Union, overload
 
 from torch.nn.parallel import DistributedDataParallel
 
@@ -9,9 +9,22 @@ from ..errors import Unsupported, UsageError, WrongOrder
 from ._bucket import unwrapped
 from ._diloco import DiLoCo
 from ._hook import State, hook, states
+from ._model import refuse_join
 from ._replicas import Replicas, sharded_modules
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._options import ReplicasOptions, StateOptions
+
 __all__ = ["DiLoCo", "Replicas", "State", "compress", "hook", "report"]
+
+
+def _is_compressed(model: Any) -> bool:
+    return any(state.model() is model for state in states())
+
+
+refuse_join(_is_compressed)
 
 
 def _refuse_others(model: Any) -> None:
@@ -29,6 +42,16 @@ def _refuse_others(model: Any) -> None:
     else:
         why = "wrap it: model = DistributedDataParallel(model)"
     raise Unsupported(f"compress({kind}): {why}")
+
+
+@overload
+def compress(model: Any, gc_type: str = "2bit", *, replicas: None = None,
+             **options: "Unpack[StateOptions]") -> State: ...
+
+
+@overload
+def compress(model: Any, gc_type: str = "2bit", *, replicas: Any,
+             **options: "Unpack[ReplicasOptions]") -> Replicas: ...
 
 
 def compress(model: Any, gc_type: str = "2bit", *, replicas: Optional[Any] = None,
@@ -56,7 +79,7 @@ def compress(model: Any, gc_type: str = "2bit", *, replicas: Optional[Any] = Non
         telegrad.UsageError: an option that cannot be, and what can.
     """
     model = unwrapped(model)
-    if any(state.model() is model for state in states()):
+    if _is_compressed(model):
         raise WrongOrder("the model is compressed already")
     if replicas is not None:
         if not sharded_modules(model):

@@ -9,30 +9,11 @@ import torch
 
 from .._arrays import stream_of, tensor_of
 from .._library import Tensor
-from ..errors import Unsupported, UsageError
 
 
 def unwrapped(model: Any) -> Any:
     """Without what torch.compile puts around a module."""
     return getattr(model, "_orig_mod", model)
-
-
-def names_of(module: Any) -> Dict[int, str]:
-    """Of the parameters that have gradients, by id, in the model's order."""
-    names: Dict[int, str] = {}
-    for name, parameter in module.named_parameters():
-        if not parameter.requires_grad:
-            continue
-        if parameter.dtype not in (torch.float32, torch.float16, torch.bfloat16):
-            raise Unsupported(f"parameter {name} is {parameter.dtype}: the store takes "
-                              "float32, float16 and bfloat16")
-        known = re.sub(r"[^A-Za-z0-9_.:/-]", "_", name)
-        while known in names.values():
-            known += "_"
-        names[id(parameter)] = known
-    if not names:
-        raise UsageError("the model has no parameter that needs a gradient")
-    return names
 
 
 _NUMBER = re.compile("([0-9]+)")

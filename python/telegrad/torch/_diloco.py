@@ -1,7 +1,7 @@
 """Local steps; now and then the workers agree on what these changed."""
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
 import torch.distributed as dist
@@ -9,9 +9,14 @@ import torch.distributed as dist
 from ..errors import Error, UsageError
 from ..optimizer import Rescale
 from ..store import Store
-from ._bucket import names_of
+from ._dropped import close_when_dropped
 from ._meeting import check_names, job_of_group, ranks_of
+from ._model import names_of
+from ._options import DiLoCoOptions
 from ._residuals import Residuals
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 def _average(anchors: List[Any]) -> Any:
@@ -71,8 +76,8 @@ class DiLoCo:
     def __init__(self, model: Any, inner: Any, *, sync_every: int, fragments: int = 1,
                  outer: Optional[Callable[[List[Any]], Any]] = None,
                  gc_type: str = "2bit", threshold: Union[str, float] = "auto", min_bytes: int = 0,
-                 **job_options: Any) -> None:
-        check_names(job_options, DiLoCo)
+                 **job_options: "Unpack[DiLoCoOptions]") -> None:
+        check_names(job_options, DiLoCo, DiLoCoOptions)
         if sync_every < 1:
             raise UsageError(f"sync_every={sync_every}: 1 or more")
         if not 1 <= fragments <= sync_every:
@@ -107,6 +112,7 @@ class DiLoCo:
              "sync_every": sync_every, **({"fragments": fragments}
                                           if fragments > 1 else {})}, self._group)
         self._take_anchors()
+        close_when_dropped(self, self._job.close)
 
     def _take_anchors(self) -> None:
         with torch.no_grad():

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple, Union
 
 import torch
 
@@ -17,11 +17,17 @@ from ..errors import Error, Unsupported, UsageError
 from ..job import is_failing
 from ..optimizer import Rescale
 from ..store import Store
-from ._auto import Choice, check_optimizer
-from ._bucket import Bucket, names_of, pattern_of, unwrapped
-from ._meeting import check_names, job_of_group
+from ._auto import Choice, OptimizerCheck
+from ._bucket import Bucket, pattern_of, unwrapped
+from ._dropped import close_when_dropped
+from ._meeting import check_names, is_first_of, job_of_group
+from ._model import left_out_of, mean_by_torch, names_of, refuse_what_cannot_be, takes
+from ._options import JobOptions
 from ._residuals import Residuals
-from ._texts import decision_text, ratio, summary
+from ._texts import decision_text, dense_text, left_out_text, ratio, summary
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _FLAG = "telegrad.finite"  # a tensor: whether all gradients of a step are finite
 _states: List["weakref.ref[Any]"] = []
@@ -29,6 +35,7 @@ _states: List["weakref.ref[Any]"] = []
 
 def remember(state: Any) -> None:
     """For `states`; has ``model()`` and ``report()``."""
+    _states[:] = [each for each in _states if each() is not None]
     _states.append(weakref.ref(state))
 
 
@@ -50,8 +57,8 @@ class State:
         model.register_comm_hook(state, telegrad.torch.hook)
 
     Args:
-        model: a DistributedDataParallel whose parameters are float32, float16 or
-            bfloat16.
+        model: a DistributedDataParallel. Parameters of other types than float32, float16
+            and bfloat16 are summed by torch, as without Telegrad.
         gc_type: the codec, docs/codecs.md; "auto": one of `allow`, or none, where and
             while it makes steps faster. Its steps begin dense.
         allow: codecs for "auto", the preferred one first: "fp16,2bit"; "2bit".
@@ -72,7 +79,8 @@ class State:
 
     Raises:
         telegrad.UsageError: on all ranks, an option that cannot be, and what can.
-        telegrad.Unsupported: a parameter of another type.
+        telegrad.Unsupported: a model without a parameter of these types, with sparse
+            gradients, or with torch.compile's "python_reducer".
         telegrad.WrongOrder: there is no process group.
         telegrad.JoinTimeout: a rank does not call it.
     """
@@ -82,13 +90,19 @@ class State:
                  packing: str = "plain", nonfinite: str = "propagate",
                  min_bytes: int = 0, warmup_steps: int = 0, guard: bool = True,
                  servers: Optional[int] = None, optimizer: Optional[Any] = None,
-                 allow: Optional[str] = None, verbose: bool = True, **job_options: Any) -> None:
-        check_names(job_options, State)
+                 allow: Optional[str] = None, verbose: bool = True,
+                 **job_options: "Unpack[JobOptions]") -> None:
+        check_names(job_options, State, JobOptions)
         model = unwrapped(model)
-        names = names_of(model.module)
-        if optimizer is not None:
-            check_optimizer(optimizer, gc_type, allow, rules)
+        refuse_what_cannot_be(model)
+        left_out = left_out_of(model)
+        names = names_of(model.module, left_out)
+        self._check = OptimizerCheck(gc_type, allow, rules, optimizer,
+                                     model.module.parameters(),
+                                     is_first_of(model.process_group))
+        allow = self._check.allow
         self._pid = os.getpid()
+        self._group = model.process_group
         self.model: Callable[[], Any] = weakref.ref(model)
         parameters = {id(p): p for p in model.module.parameters() if id(p) in names}
         # Floats carry NaN by themselves; codes count them, and the flag carries that.
@@ -133,6 +147,7 @@ class State:
         self._pending: Dict[int, Tuple[Any, Any]] = {}
         self._buffers: List[Any] = []  # of this step
         self._changed = threading.Condition()
+        self._closes = threading.Lock()
         self._error: Optional[BaseException] = None
         self._has_callback = False
         self.steps = 0
@@ -143,13 +158,18 @@ class State:
         self._thread.start()
         self._plan = self._job.plan()
         remember(self)
-        atexit.register(_close_if_alive, weakref.ref(self))
+        self._when_dropped = close_when_dropped(model, self.close)
         self._say(decision_text(self._decisions, self._job, self._plan,
                                 str(job_options.get("link", "none"))))
+        for text in (dense_text(self._decisions, gc_type), left_out_text(left_out),
+                     self._check.note):
+            self._say(text)
 
     def exchange(self, bucket: Any) -> Any:
         """The hook's body: starts the sums of a bucket; gives its future."""
         buffer = bucket.buffer()
+        if not takes(bucket.parameters()[0]):  # complex ones have a bucket of floats
+            return mean_by_torch(buffer, self._group)
         devices = [buffer.device] if buffer.is_cuda else []
         future: Any = torch.futures.Future(devices=devices)
         if not self._has_callback:
@@ -200,6 +220,10 @@ class State:
             if unknown:
                 raise UsageError("a parameter that was not in the model when it was "
                                  "compressed: call compress after the last change")
+            if buffer.dtype != bucket.parameters()[0].dtype:
+                raise Unsupported(f"a bucket of {buffer.dtype} for parameters of "
+                                  f"{bucket.parameters()[0].dtype}: take no wrapper of "
+                                  "torch's around the hook, gc_type='fp16' has its bytes")
             plan = self._buckets[ids] = Bucket([self._key_of[i] for i in ids],
                                                bucket.gradients(), buffer)
         plan.move_to(buffer)
@@ -246,6 +270,7 @@ class State:
         self.waited_s += waited_s
         self.steps += 1
         self._residuals.step_done()
+        self._say(self._check.after_step())
         if self._choice is not None:
             self._tell(self._choice.after_step(waited_s))
 
@@ -329,14 +354,15 @@ class State:
 
     def close(self) -> None:
         """Leaves the job, and says what was saved; the model cannot be stepped then. All
-        ranks call it. A second call does nothing."""
-        self._leave()
-        has_failed = self._job._handle and self._job.failure() is not None
-        try:
-            self._job.close(3 if has_failed else None)
-        except Error:
-            if not has_failed:  # which was said
-                raise
+        ranks call it. A second call does nothing. A model that is collected does it."""
+        with self._closes:  # the collector's thread may be at it
+            self._leave()
+            has_failed = self._job._handle and self._job.failure() is not None
+            try:
+                self._job.close(3 if has_failed else None)
+            except Error:
+                if not has_failed:  # which was said
+                    raise
 
     def give_up(self, text: str) -> None:
         """Of a state that no model takes: ends the job, and raises.
@@ -347,8 +373,14 @@ class State:
         error = UsageError(text)
         self._job.fail(text, error.exit_code)
         _states[:] = [each for each in _states if each() is not self]
+        self._when_dropped.detach()
         self.close()
         raise error
+
+    def __reduce__(self) -> Any:
+        """A copy of the model (deepcopy, torch.save) is one without a hook, as torch makes
+        it: compress it where it is to have a codec."""
+        return type(None), ()
 
     def _leave(self) -> None:
         if not self._store._handle or self._pid != os.getpid():
@@ -365,7 +397,7 @@ class State:
             self._say("auto, step {step}: compression {choice}: {why}".format(**made))
 
     def _say(self, text: str) -> None:
-        if self._verbose:
+        if self._verbose and text:
             print(f"telegrad: {text}", file=sys.stderr, flush=True)
 
 
@@ -376,8 +408,12 @@ def hook(state, bucket):  # type: ignore[no-untyped-def]
     return state.exchange(bucket)
 
 
-def _close_if_alive(reference: "weakref.ref[State]") -> None:
-    state = reference()
-    # After an error the job fails, and nobody leaves it in order.
-    if state is not None and state._job._handle and not is_failing():
-        state._leave()
+def _leave_all() -> None:
+    for state in states():
+        # After an error the job fails, and nobody leaves it in order.
+        if isinstance(state, State) and state._pid == os.getpid() and not is_failing():
+            with state._closes:
+                state._leave()
+
+
+atexit.register(_leave_all)

@@ -8,7 +8,7 @@ import secrets
 import socket
 import time
 from datetime import timedelta
-from typing import Any, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
 import torch.distributed as dist
 
@@ -17,9 +17,6 @@ from ..job import Job
 
 _ELSEWHERE = "192.0.2.1"  # of no host (RFC 5737): the way to it is that to most
 _REFUSED = "!"  # before the reason, in place of an address
-# What a job has that the process group says.
-_BY_THE_GROUP = {"scheduler", "has_scheduler", "secret", "rank", "num_workers", "num_servers",
-                 "servers_here", "role", "from_launcher"}
 _num_meetings: Dict[Tuple[int, ...], int] = {}  # of these ranks
 
 
@@ -31,16 +28,23 @@ def ranks_of(group: Optional[Any]) -> List[int]:
     return list(known(group) if known else dist.distributed_c10d._pg_group_ranks[group])
 
 
-def check_names(options: Dict[str, Any], owner: Any) -> None:
+def is_first_of(group: Optional[Any]) -> bool:
+    """Whether this rank says what concerns all of the group."""
+    return dist.get_rank() == ranks_of(group)[0]
+
+
+def check_names(options: Mapping[str, object], owner: Any, others: Any) -> None:
     """Of arguments that `owner` does not have itself, before anything is sent.
 
+    Args:
+        others: what it takes beside its own, a class of `_options`.
+
     Raises:
-        telegrad.UsageError: one that `job_of_group` does not take, either.
+        telegrad.UsageError: one that is not among these, either.
     """
-    of_job = {*inspect.signature(Job).parameters, "servers", "group"} - _BY_THE_GROUP
-    known = [*inspect.signature(owner).parameters, *sorted(of_job)]
+    known = [*inspect.signature(owner).parameters, *sorted(others.__annotations__)]
     for name in options:
-        if name not in of_job:
+        if name not in others.__annotations__:
             close = difflib.get_close_matches(name, known, 1)
             raise UsageError(f"no argument {name!r}"
                              + (f"; there is {close[0]!r}" if close else ""))
@@ -51,7 +55,10 @@ class _Board:
 
     def __init__(self, timeout: float, ranks: List[int]) -> None:
         count = _num_meetings[tuple(ranks)] = _num_meetings.get(tuple(ranks), 0) + 1
-        self._prefix = f"telegrad/{'-'.join(map(str, ranks))}/{count}/"
+        # torchrun's store may outlive an attempt, whose names it would still have.
+        attempt = "/".join(os.environ.get(name, "0") for name in (
+            "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"))
+        self._prefix = f"telegrad/{attempt}/{'-'.join(map(str, ranks))}/{count}/"
         self._store = dist.distributed_c10d._get_default_store()
         self._deadline = time.monotonic() + timeout
 

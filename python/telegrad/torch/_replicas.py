@@ -2,9 +2,10 @@
 from __future__ import annotations
 
 import functools
+import threading
 import time
 import weakref
-from typing import Any, Callable, Dict, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Union
 
 import torch
 import torch.distributed as dist
@@ -12,11 +13,16 @@ import torch.distributed as dist
 from ..errors import Error, Unsupported, UsageError
 from ..optimizer import Rescale
 from ..store import Store
-from ._auto import Choice, check_optimizer
+from ._auto import Choice, OptimizerCheck
+from ._dropped import close_when_dropped
 from ._hook import remember
-from ._meeting import check_names, job_of_group, ranks_of
+from ._meeting import check_names, is_first_of, job_of_group, ranks_of
+from ._options import ServersOptions
 from ._residuals import Residuals
 from ._texts import ratio
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 def sharded_modules(model: Any) -> Dict[str, Any]:
@@ -83,10 +89,11 @@ class Replicas:
                  threshold: Union[str, float] = "auto", reply: str = "auto", packing: str = "plain",
                  nonfinite: str = "error", min_bytes: int = 0, warmup_steps: int = 0,
                  guard: bool = True, allow: Optional[str] = None,
-                 optimizer: Optional[Any] = None, **job_options: Any) -> None:
-        check_names(job_options, Replicas)
-        if optimizer is not None:
-            check_optimizer(optimizer, gc_type, allow, rules)
+                 optimizer: Optional[Any] = None,
+                 **job_options: "Unpack[ServersOptions]") -> None:
+        check_names(job_options, Replicas, ServersOptions)
+        allow = OptimizerCheck(gc_type, allow, rules, optimizer, model.parameters(),
+                               is_first_of(_group_of(replicas))).allow
         modules = {name: module for name, module in sharded_modules(model).items()
                    if _parts_of(module) is not None}
         if any(_parts_of(module)._is_hsdp for module in modules.values()):
@@ -126,9 +133,11 @@ class Replicas:
         self._choice = Choice(self._store) if gc_type == "auto" else None
         self._waited_before_s = 0.0  # of the step
         self.waited_s = 0.0
+        self._closes = threading.Lock()
         for name in blanks:
             modules[name].set_all_reduce_hook(self._hook(name))
         remember(self)
+        close_when_dropped(model, self.close)
 
     def _hook(self, name: str) -> Callable[[Any], None]:
         return lambda gradient: self._exchange(name, gradient)
@@ -198,5 +207,6 @@ class Replicas:
 
     def close(self) -> None:
         """Leaves the job; the model cannot be stepped then."""
-        self._store.close()
-        self._job.close()
+        with self._closes:  # the collector's thread may be at it
+            self._store.close()
+            self._job.close()

@@ -27,6 +27,24 @@ def decision_text(decisions: List[Dict[str, Any]], job: Any, plan: Dict[str, Any
             + "; " + ", ".join(parts))
 
 
+def dense_text(decisions: List[Dict[str, Any]], gc_type: str) -> str:
+    """That a codec was asked for and no parameter has one; else ""."""
+    if gc_type in ("none", "auto") or any(line["codec"] != "none" for line in decisions):
+        return ""
+    return (f"nothing is compressed: {gc_type} goes with none of the "
+            f"{_count(len(decisions), 'parameter')}, and headers make more bytes than without "
+            "Telegrad; dense_1d=False takes those of one dimension, too")
+
+
+def left_out_text(parameters: Dict[str, Any]) -> str:
+    """Which parameters torch sums; "" for none."""
+    if not parameters:
+        return ""
+    kinds = ", ".join(sorted({str(each.dtype) for each in parameters.values()}))
+    return (f"{_count(len(parameters), 'parameter')} ({kinds}), first "
+            f"{next(iter(parameters))}, as without Telegrad: the store has none")
+
+
 def _path_text(plan: Dict[str, Any]) -> str:
     made = {decision["what"]: decision for decision in plan["decisions"]}
     if plan["network"] == "local" or "network" not in made:

@@ -94,6 +94,33 @@ def scales(codec):
     return found + [float(sum(p.double().sum() for p in model.parameters()))]
 
 
+class Complex(torch.nn.Module):
+    """Parameters of types that the store does not have beside one that it has."""
+
+    def __init__(self):
+        super().__init__()
+        self.parts = torch.nn.ParameterList(
+            torch.nn.Parameter(torch.zeros(3, 4, dtype=dtype))
+            for dtype in (torch.float32, torch.float64, torch.complex64))
+
+    def forward(self, x):
+        return sum((part * x).real.sum() for part in self.parts)
+
+
+def other_types(_):
+    """Complex ones are torch's; its reducer in Python is refused."""
+    dist.init_process_group("gloo")
+    model = DDP(Complex())
+    telegrad.torch.compress(model, gc_type="none", verbose=False)
+    for step in range(3):
+        model.zero_grad()
+        model(float(step + RANK)).backward()
+        assert all(bool((grad == step + 0.5).all()) for grad in gradients(model)), step
+    torch._dynamo.config.optimize_ddp = "python_reducer"
+    return workers.refused(telegrad.Unsupported,
+                           lambda: telegrad.torch.compress(DDP(torch.nn.Linear(3, 4))))
+
+
 # ---- the tests ----
 
 class Torch2(unittest.TestCase):
@@ -105,6 +132,11 @@ class Torch2(unittest.TestCase):
         self.assertEqual(one, other)
         self.assertGreater(one, 0)
 
+    def test_other_types_are_summed_by_torch_and_its_python_reducer_is_refused(self):
+        for text in self.ranks(other_types):
+            self.assertIn("'python_reducer'", text)
+            self.assertIn("'ddp_optimizer'", text)
+
     def test_an_infinity_reaches_the_scaler_on_all_ranks(self):
         for codec in ("none", "2bit"):
             one, other = self.ranks(scales, codec)
@@ -115,4 +147,4 @@ class Torch2(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    workers.main({function.__name__: function for function in (compiles, scales)})
+    workers.main({function.__name__: function for function in (compiles, other_types, scales)})

@@ -23,6 +23,12 @@ reveal_type(kv.rank)
 kv.push("w", None, priority="first")
 telegrad.Codec(2, "many")
 reveal_type(telegrad.Codec("2bit", 8).encode(None))
+import telegrad.torch
+reveal_type(telegrad.torch.compress(None, guard=False, dead_timeout=3))
+telegrad.torch.compress(None, treshold=3)
+telegrad.torch.State(None, dead_timout=3)
+reveal_type(telegrad.torch.compress(None, replicas=None or 3, rules=""))
+telegrad.torch.compress(None, servers="all")
 """
 
 
@@ -45,7 +51,11 @@ class Types(unittest.TestCase):
             text = self.mypy(script.name).stdout
         for line, pattern in ((3, 'type is "int"'), (4, 'incompatible type "str"'),
                               (5, 'incompatible type "int"'), (5, 'incompatible type "str"'),
-                              (6, r'tuple\[.*bytes, .*float\]')):
+                              (6, r'tuple\[.*bytes, .*float\]'),
+                              (8, r'type is "telegrad.torch._hook.State"'),
+                              (9, "no overload|treshold"), (10, "dead_timout"),
+                              (11, r'type is "telegrad.torch._replicas.Replicas"'),
+                              (12, "no overload|servers")):
             self.assertRegex(text, rf"(?i):{line}: .*{pattern}")
 
 

@@ -1,0 +1,49 @@
+"""The options of what `telegrad.torch` makes, for type checkers and for refusals."""
+from __future__ import annotations
+
+from typing import Any, Optional, TypedDict, Union
+
+
+class JobOptions(TypedDict, total=False):
+    """Of `telegrad.Job`, without what the process group says."""
+    num_threads: int
+    job_id: Optional[str]
+    insecure: bool
+    transport: str
+    tls: Optional[str]
+    bind: Optional[str]
+    link: str
+    join_timeout: float
+    dead_timeout: float
+    operation_timeout: float
+    gdr: Optional[str]
+
+
+class ServersOptions(JobOptions, total=False):
+    """Of a job of a process group."""
+    servers: Optional[int]
+
+
+class DiLoCoOptions(ServersOptions, total=False):
+    """The last of `telegrad.torch.DiLoCo`, with the process group."""
+    group: Optional[Any]
+
+
+class ReplicasOptions(ServersOptions, total=False):
+    """Of `telegrad.torch.Replicas`."""
+    rules: str
+    threshold: Union[str, float]
+    reply: str
+    packing: str
+    nonfinite: str
+    min_bytes: int
+    warmup_steps: int
+    guard: bool
+    allow: Optional[str]
+    optimizer: Optional[Any]
+
+
+class StateOptions(ReplicasOptions, total=False):
+    """Of `telegrad.torch.State`."""
+    dense_1d: bool
+    verbose: bool
