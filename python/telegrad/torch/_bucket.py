@@ -5,8 +5,6 @@ import re
 from ctypes import c_uint32
 from typing import Any, Dict, Iterable, List, Optional, Sequence
 
-import torch
-
 from .._arrays import stream_of, tensor_of
 from .._library import Tensor
 
