@@ -172,6 +172,7 @@ struct WhatIfRow {
   std::string setting = {};
   std::string link = {};
   double bytes_per_s = 0;  // of the link, a direction
+  double latency_s = 0;    // of the link, one way, as --link adds it
   double step_s = 0;
   double total_s = 0;          // to the target, else all steps; 0: never
   double measured_step_s = 0;  // where the link was really run

@@ -1,7 +1,9 @@
 #include "trainer/what_if.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
@@ -66,17 +68,24 @@ Scenario ScenarioOf(const TrainOptions& options, const Setting& setting,
   return scenario;
 }
 
-WhatIfRow Predict(Scenario scenario, const Calibration& calibration,
+WhatIfRow Predict(Scenario scenario, Calibration calibration,
                   const Measured& measured, const NamedLink& link) {
   WhatIfRow row{.setting = measured.run->setting,
                 .link = link.name,
-                .bytes_per_s = link.spec.bytes_per_s};
+                .bytes_per_s = link.spec.bytes_per_s,
+                .latency_s = link.spec.latency_s};
   // As --link emulates it: each pair of worker and server has a link.
   const double gbps = 8e-9 * link.spec.bytes_per_s;
   const int workers = scenario.workers;
   scenario.link_gbps = gbps * (scenario.servers > 0 ? scenario.servers
                                                     : std::max(1, workers - 1));
   scenario.server_link_gbps = gbps * workers;
+  for (LinkFigures& figures : calibration.links) {
+    if (figures.name != scenario.transport) continue;
+    figures.latency_s.value += link.spec.latency_s;
+    Figure& frame = figures.frame_latency_s;
+    if (frame.value > 0) frame.value += link.spec.latency_s;
+  }
   const absl::StatusOr<Prediction> prediction = Simulate(scenario, calibration);
   if (!prediction.ok()) {
     row.why_not = std::string(prediction.status().message());
@@ -89,7 +98,7 @@ WhatIfRow Predict(Scenario scenario, const Calibration& calibration,
 
 absl::Status AppendRows(const TrainOptions& options, const Setting& setting,
                         const std::vector<const RunSummary*>& runs,
-                        const std::vector<NamedLink>& links,
+                        std::vector<NamedLink> links,
                         std::vector<WhatIfRow>& rows) {
   const Measured measured = MeasuredOf(runs, options.laboratory.target);
   if (measured.run->tensors.empty()) return absl::OkStatus();
@@ -102,15 +111,18 @@ absl::Status AppendRows(const TrainOptions& options, const Setting& setting,
                    .chunk_elems = options.chunk_elems,
                    .num_workers = scenario.workers},
                   options.threads));
+  const auto key = [](const NamedLink& link) {
+    return std::pair(link.spec.bytes_per_s, link.spec.latency_s);
+  };
+  const NamedLink own = {options.link, options.link_spec};
+  const bool is_listed = absl::c_any_of(
+      links, [&](const NamedLink& link) { return key(link) == key(own); });
+  if (!is_listed && own.spec.bytes_per_s > 0) links.push_back(own);
+  std::ranges::stable_sort(links, {}, key);
   for (const NamedLink& link : links) {
-    if (link.spec.bytes_per_s == options.link_spec.bytes_per_s) continue;
     rows.push_back(Predict(scenario, calibration, measured, link));
+    if (key(link) == key(own)) rows.back().measured_step_s = measured.step_s;
   }
-  if (options.link_spec.bytes_per_s <= 0) return absl::OkStatus();
-  WhatIfRow row = Predict(scenario, calibration, measured,
-                          {options.link, options.link_spec});
-  row.measured_step_s = measured.step_s;
-  rows.push_back(std::move(row));
   return absl::OkStatus();
 }
 

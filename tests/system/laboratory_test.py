@@ -146,7 +146,7 @@ class Laboratory(SystemTest):
                 if re.match(r"(none|2bit) +(100mbit|1gbit|10gbit) ", line)]
         self.assertEqual([row[:2] for row in rows],
                          [[setting, link] for setting in ("none", "2bit")
-                          for link in ("100mbit", "10gbit", "1gbit")])
+                          for link in ("100mbit", "1gbit", "10gbit")])
         for row in rows:
             self.assertGreater(float(row[2]), 0, row)
             if row[1] == "1gbit":
@@ -154,9 +154,21 @@ class Laboratory(SystemTest):
                 self.assertRegex(row[5], r"^[+-]\d+$")
             else:
                 self.assertEqual(row[4:], ["-", "-"])
-        slow, fast, _ = [float(row[2]) for row in rows[:3]]
+        slow, _, fast = [float(row[2]) for row in rows[:3]]
         self.assertGreater(slow, fast)
         self.assertIn("<h2>What if</h2>", self.report())
+
+    def test_what_if_counts_the_latency_of_the_link(self):
+        run = self.run_to_end([*SHORT, "--link", "100mbit,20ms",
+                               "--what-if", "1gbit,100mbit"])
+        rows = [line.split() for line in run.stdout().splitlines()
+                if re.match(r"\S+ +(100mbit|1gbit)", line)]
+        self.assertEqual([row[1] for row in rows],
+                         ["100mbit", "100mbit,20ms", "1gbit"])
+        without, own, _ = [float(row[2]) for row in rows]
+        self.assertGreater(own, without + 40 - 1)  # a push and an answer
+        self.assertGreater(float(rows[1][4]), 0)
+        self.assertEqual(rows[0][4:], ["-", "-"])
 
     def test_the_report_has_its_sections(self):
         self.run_to_end([*SHORT, "--compare", "none,2bit", "--target", "0.05"])

@@ -222,11 +222,16 @@ TEST(Report, ShowsWhatOtherLinksWouldTake) {
            .step_s = 0.011,
            .total_s = 33,
            .measured_step_s = 0.010},
+          {.setting = "2bit",
+           .link = "1gbit,5ms",
+           .bytes_per_s = 125e6,
+           .latency_s = 0.005,
+           .step_s = 0.021},
           {.setting = "x", .link = "1gbit", .why_not = "no <figures>"}}};
   const std::string page = ReportHtml({RunOf("2bit", 0.09, 9)}, "", extras);
   for (const char* shown :
        {"<h2>What if</h2>", "Steps per second", ": 81.3008 at 0.1<", ">12.3<",
-        ">45.6<", ">10.0<", ">+10<", "no &lt;figures&gt;"}) {
+        ">45.6<", ">2bit, 5 ms<", ">10.0<", ">+10<", "no &lt;figures&gt;"}) {
     EXPECT_THAT(page, HasSubstr(shown));
   }
   EXPECT_THAT(WhatIfText(extras), HasSubstr("12.3"));

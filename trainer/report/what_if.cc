@@ -36,7 +36,8 @@ TableCells WhatIfCells(const ReportExtras& extras) {
   return table;
 }
 
-// A curve for each setting: speed, so that slow links do not hide the others.
+// A curve for each setting and latency: speed, so that slow links do not hide
+// the others.
 std::string WhatIfChart(const ReportExtras& extras) {
   Chart chart = {.title = "Steps per second on other links, simulated",
                  .x_label = "link, Gbit/s a direction (log)",
@@ -44,9 +45,13 @@ std::string WhatIfChart(const ReportExtras& extras) {
                  .is_signed = true};  // the axis begins with 0
   for (const WhatIfRow& row : extras.what_if) {
     if (!row.why_not.empty() || !(row.step_s > 0)) continue;
-    auto curve = std::ranges::find(chart.curves, row.setting, &Curve::name);
+    const std::string name =
+        row.latency_s > 0
+            ? absl::StrFormat("%s, %g ms", row.setting, row.latency_s * 1e3)
+            : row.setting;
+    auto curve = std::ranges::find(chart.curves, name, &Curve::name);
     if (curve == chart.curves.end()) {
-      chart.curves.push_back({.name = row.setting,
+      chart.curves.push_back({.name = name,
                               .style = static_cast<int>(chart.curves.size()),
                               .is_marked = true});
       curve = chart.curves.end() - 1;
