@@ -7,11 +7,25 @@
 #include <cstdlib>
 #include <exception>
 #include <new>
+#include <system_error>
 
 #include "base/exit_code.h"
 
 namespace telegrad {
 namespace {
+
+[[noreturn]] void EndForWantOf(const char* what) {
+  char line[160];
+  const int size = std::snprintf(
+      line, sizeof(line),
+      "{\"event\":\"fatal\",\"code\":%d,\"reason\":\"%s\",\"message\":"
+      "\"no %s\"}\n",
+      static_cast<int>(ExitCode::kResourceLimit),
+      ExitReason(ExitCode::kResourceLimit), what);
+  [[maybe_unused]] const ssize_t written =
+      write(STDERR_FILENO, line, static_cast<size_t>(std::clamp(size, 0, 159)));
+  _exit(static_cast<int>(ExitCode::kResourceLimit));
+}
 
 [[noreturn]] void OnTerminate() {
   try {
@@ -20,6 +34,10 @@ namespace {
     }
   } catch (const std::bad_alloc&) {
     OutOfMemory(0);
+  } catch (const std::system_error& error) {
+    if (error.code() == std::errc::resource_unavailable_try_again) {
+      EndForWantOf("thread: see ulimit -u, and pids.max of a container");
+    }
   } catch (...) {
   }
   __gnu_cxx::__verbose_terminate_handler();  // what there is otherwise
@@ -34,20 +52,11 @@ void CheckFailed(const char* file, int line, const char* what) {
 }
 
 void OutOfMemory(size_t num_bytes) {
-  char wanted[32] = "";
+  char wanted[48] = "memory";
   if (num_bytes > 0) {
-    std::snprintf(wanted, sizeof(wanted), " for %zu bytes", num_bytes);
+    std::snprintf(wanted, sizeof(wanted), "memory for %zu bytes", num_bytes);
   }
-  char line[160];
-  const int size = std::snprintf(
-      line, sizeof(line),
-      "{\"event\":\"fatal\",\"code\":%d,\"reason\":\"%s\",\"message\":"
-      "\"no memory%s\"}\n",
-      static_cast<int>(ExitCode::kResourceLimit),
-      ExitReason(ExitCode::kResourceLimit), wanted);
-  [[maybe_unused]] const ssize_t written =
-      write(STDERR_FILENO, line, static_cast<size_t>(std::clamp(size, 0, 159)));
-  _exit(static_cast<int>(ExitCode::kResourceLimit));
+  EndForWantOf(wanted);
 }
 
 void EndWhenOutOfMemory() { std::set_terminate(OnTerminate); }

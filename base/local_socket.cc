@@ -11,17 +11,18 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/resource_limit.h"
 #include "base/status_macros.h"
 
 namespace telegrad {
 namespace {
 
 absl::Status Failed(absl::string_view what, absl::string_view name) {
-  const std::string text =
-      absl::StrCat(what, " @", name, ": ", std::strerror(errno));
-  if (errno == EADDRINUSE) return absl::AlreadyExistsError(text);
-  if (errno == ECONNREFUSED) return absl::NotFoundError(text);
-  return absl::UnavailableError(text);
+  const int error = errno;
+  return SystemError(absl::StrCat(what, " @", name), error,
+                     error == EADDRINUSE     ? absl::StatusCode::kAlreadyExists
+                     : error == ECONNREFUSED ? absl::StatusCode::kNotFound
+                                             : absl::StatusCode::kUnavailable);
 }
 
 // Abstract: a zero, and the name without one.

@@ -4,17 +4,15 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
-#include "absl/strings/str_cat.h"
+#include "base/resource_limit.h"
 
 namespace telegrad {
 
 absl::Status Poller::Open() {
   epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_.is_open() || !wake_event_.is_open()) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("eventfd or epoll: ", std::strerror(errno)));
+    return SystemError("eventfd or epoll", errno);
   }
   return Watch(wake_event_.fd(), kWakeKey, EPOLLIN);
 }
@@ -26,8 +24,7 @@ absl::Status Poller::Watch(int fd, uint64_t key, uint32_t events) {
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0) {
     return absl::OkStatus();
   }
-  return absl::ResourceExhaustedError(
-      absl::StrCat("epoll_ctl: ", std::strerror(errno)));
+  return SystemError("epoll_ctl", errno);
 }
 
 bool Poller::Sleep(TimePoint until) {

@@ -16,6 +16,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/resource_limit.h"
 #include "base/status_macros.h"
 
 namespace telegrad {
@@ -26,8 +27,7 @@ absl::Status Failed(absl::string_view what, const SocketAddress& address,
   const absl::StatusCode code = error == EADDRINUSE
                                     ? absl::StatusCode::kAlreadyExists
                                     : absl::StatusCode::kUnavailable;
-  return {code, absl::StrCat(what, " ", ToString(address), ": ",
-                             std::strerror(error))};
+  return SystemError(absl::StrCat(what, " ", ToString(address)), error, code);
 }
 
 void SetOption(int fd, int level, int name, int value) {

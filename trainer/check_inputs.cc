@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/folder.h"
 #include "base/of_flag.h"
+#include "base/resource_limit.h"
 #include "base/status_macros.h"
 #include "kvstore/kvstore.h"
 #include "kvstore/tuning/machine_detection.h"
@@ -136,6 +137,15 @@ absl::Status CheckSecurity(const TrainOptions& options) {
       "or --insecure");
 }
 
+// UCX opens memory and sockets for each peer, and says late that it could not.
+absl::Status CheckUcxFiles(const TrainOptions& options, int workers) {
+  if (options.transport != "ucx") return absl::OkStatus();
+  const int members = workers + options.servers;
+  return CheckOpenFiles(
+      20 + 4 * static_cast<size_t>(members),
+      absl::StrCat("--transport ucx with ", members, " workers and servers"));
+}
+
 // Where this process may write: each worker its part, the first one results.
 absl::Status MakeFolders(const TrainOptions& options,
                          const Placement& placement) {
@@ -159,6 +169,7 @@ absl::Status CheckInputs(const TrainOptions& options,
         "--workers-serve is for processes that a launcher starts, and none has "
         "started this one: --servers says how many this program starts");
   }
+  RETURN_IF_ERROR(CheckUcxFiles(options, WorkersOf(options, placement)));
   RETURN_IF_ERROR(CheckPlannedMachines(options, placement));
   RETURN_IF_ERROR(CheckMemberPath(
       options, [&options] { return MachineDetection(options.bind).Get(); }));

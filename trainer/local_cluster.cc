@@ -47,13 +47,9 @@ void LocalCluster::SpawnMembers() {
 }
 
 bool LocalCluster::Spawn(NodeId id) {
-  const absl::Status started = children_.Start(
+  start_ = children_.Start(
       id, [this, id](int report_fd) { return WordsOf(id, report_fd); });
-  if (!started.ok()) {
-    std::fprintf(stderr, "telegrad-train: %s\n",
-                 std::string(started.message()).c_str());
-    return false;
-  }
+  if (!start_.ok()) return false;
   const bool is_reporter = id == NodeId{Role::kWorker, 0};
   readers_.push_back(
       std::make_unique<ReportReader>(is_reporter ? observer_ : nullptr));
@@ -148,7 +144,10 @@ void LocalCluster::Stop() {
 // What survivors said, the scheduler first; else how the first one ended. Who
 // has no memory for a word of its own is a dead peer to them.
 FatalEvent LocalCluster::Verdict() const {
-  FatalEvent event{.code = ExitCode::kInternal};
+  FatalEvent event{.code = ExitCodeOf(start_)};
+  event.message = std::string(start_.message());
+  if (!start_.ok()) return event;
+  event.code = ExitCode::kInternal;
   event.message = absl::StrCat("run '", run_.label, "' ended early");
   absl::Status worst;
   for (const ChildProcesses::Child& child : children_.all()) {

@@ -59,6 +59,7 @@ class LocalCluster {
   TimePoint meet_deadline_;
   std::string scheduler_address_;
   ChildProcesses children_;
+  absl::Status start_;                                  // of the last child
   std::vector<std::unique_ptr<ReportReader>> readers_;  // of each child
   TimePoint failed_at_;
 };

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/exit_code.h"
+#include "base/resource_limit.h"
 #include "trainer/check_inputs.h"
 #include "trainer/checkpoint_folder.h"
 #include "trainer/checkpointing.h"
@@ -37,6 +38,7 @@ int Show(const absl::StatusOr<std::string>& text) {
 int Run(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
   EndWhenOutOfMemory();
+  RaiseOpenFileLimit();
   HoldCheckpointSignal();
   int exit_code = -1;
   TrainOptions options = ParseTrainOptions(argc, argv, &exit_code);

@@ -11,6 +11,7 @@
 #include "base/exit_code.h"
 #include "base/folder.h"
 #include "base/log.h"
+#include "base/resource_limit.h"
 #include "base/status_macros.h"
 #include "kvstore/program/placed_process.h"
 #include "kvstore/tuning/machine_detection.h"
@@ -118,6 +119,7 @@ int Run(const CLI::App& app, ServerFlags& flags) {
 int main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
   telegrad::EndWhenOutOfMemory();
+  telegrad::RaiseOpenFileLimit();
   telegrad::ServerFlags flags;
   CLI::App app(telegrad::kDescription, "telegrad-server");
   app.add_option("--role", flags.role, "with --scheduler: server or scheduler")

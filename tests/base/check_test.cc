@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <csignal>
 #include <exception>
 #include <new>
 #include <stdexcept>
+#include <system_error>
 #include <thread>
 
 #include "base/bytes.h"
@@ -41,6 +43,14 @@ TEST(OutOfMemory, IsWhatAnUncaughtBadAllocIsOnAnyThread) {
             .join();
       },
       ::testing::KilledBySignal(SIGABRT), "another");
+  EXPECT_EXIT(
+      {
+        EndWhenOutOfMemory();
+        std::thread(Raise, std::make_exception_ptr(std::system_error(
+                               EAGAIN, std::generic_category())))
+            .join();
+      },
+      ::testing::ExitedWithCode(kMemoryCode), "no thread: see ulimit -u");
 }
 
 }  // namespace

@@ -361,6 +361,23 @@ class Usage(SystemTest):
                         env=smoke)
         self.assertNotIn("smoke", self.runs[-1].stderr())
 
+    def test_variables_of_other_programs_are_named(self):
+        for transport, name, value in (("ofi", "FI_PROVIDER", "no_such"),
+                                       ("ucx", "UCX_TLS", "rc")):
+            run = self.run_to_end(
+                ["--num-epochs", "1", "--transport", transport], code=2,
+                env={name: value})
+            self.assertIn(f"{name}={value}", run.stderr())
+
+    def test_too_few_open_files_are_told_with_their_limit(self):
+        for flags, limit in ((["--transport", "tcp"], 16),
+                             (["--transport", "ucx"], 40)):
+            run = self.run_to_end(
+                [*flags, "--network", "mlp", "--workers", "8", "--servers",
+                 "2"], code=32, prefix=["prlimit", f"--nofile={limit}"])
+            self.assertIn("ulimit -n", run.stderr())
+            self.assertIn(f"open files is {limit}", run.stderr())
+
     def test_results_that_cannot_be_written_are_an_error(self):
         run = self.start(["--out", "results", *SHORT])
         self.wait_for_training(run)

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -102,6 +103,17 @@ int Query(const std::string& provider, const std::string& bind, uint64_t caps,
   return -result;
 }
 
+// What the environment has that takes providers and interfaces away.
+std::string SetForLibfabric() {
+  std::string set;
+  for (const char* name : {"FI_PROVIDER", "FI_PROVIDER_PATH", "FI_TCP_IFACE",
+                           "FI_SOCKETS_IFACE", "FI_VERBS_IFACE"}) {
+    const char* value = getenv(name);
+    if (value != nullptr) absl::StrAppend(&set, " ", name, "=", value);
+  }
+  return set;
+}
+
 }  // namespace
 
 absl::Status FabricError(absl::string_view what, int code) {
@@ -143,7 +155,13 @@ absl::StatusOr<InfoPtr> ChooseProvider(const TransportOptions& options) {
   const std::string message = absl::StrCat(
       "transport ofi: libfabric has no reliable datagram endpoint of ",
       absl::StrJoin(names, ", "), " for ", options.bind_address, ": ",
-      fi_strerror(error), "; see `fi_info -t FI_EP_RDM` and FI_PROVIDER");
+      fi_strerror(error), "; see `fi_info -t FI_EP_RDM`");
+  const std::string set = SetForLibfabric();
+  if (!set.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        message, "; the environment has", set,
+        ", which may be meant for another program: unset it for this one"));
+  }
   if (options.tls.empty()) return absl::UnavailableError(message);
   return absl::InvalidArgumentError(message);  // asked for by name
 }

@@ -274,7 +274,14 @@ absl::StatusOr<ucp_context_h> MakeContext(const Config& config) {
   if (const ucs_status_t status =
           ucp_init(&params, config.handle.get(), &context);
       status != UCS_OK) {
-    return UcxError(absl::StrCat("ucp_init with tls ", config.tls), status);
+    const std::string what = absl::StrCat("ucp_init with tls ", config.tls);
+    const auto set = Users({"UCX_TLS", "UCX_NET_DEVICES"});
+    if (status != UCS_ERR_NO_DEVICE || !set.has_value()) {
+      return UcxError(what, status);
+    }
+    return absl::InvalidArgumentError(absl::StrCat(
+        what, ": ", ucs_status_string(status), "; the environment has ", *set,
+        ", which may be meant for another program: unset it for this one"));
   }
   return context;
 }

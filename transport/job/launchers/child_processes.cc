@@ -19,6 +19,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
+#include "base/resource_limit.h"
 
 namespace telegrad {
 namespace {
@@ -136,8 +137,7 @@ absl::Status ChildProcesses::Start(
     NodeId id, const std::function<std::vector<std::string>(int fd)>& words) {
   int fds[2];
   if (pipe2(fds, O_CLOEXEC) != 0) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("pipe: ", std::strerror(errno)));
+    return SystemError("pipe", errno);
   }
   UniqueFd reading(fds[0]);
   const UniqueFd writing(fds[1]);
@@ -146,8 +146,7 @@ absl::Status ChildProcesses::Start(
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("fork: ", std::strerror(errno)));
+    return TooManyTasks("fork", errno);
   }
   if (pid == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -1,0 +1,65 @@
+#include "base/resource_limit.h"
+
+#include <sys/resource.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace telegrad {
+namespace {
+
+rlim_t LimitOf(decltype(RLIMIT_NOFILE) resource) {
+  rlimit limit{};
+  return getrlimit(resource, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;
+}
+
+std::string FilesLimit() {
+  return absl::StrCat("the limit of open files is ", LimitOf(RLIMIT_NOFILE),
+                      " (ulimit -n); raise it, or have fewer members");
+}
+
+}  // namespace
+
+void RaiseOpenFileLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+absl::Status CheckOpenFiles(size_t count, absl::string_view what) {
+  if (count <= LimitOf(RLIMIT_NOFILE)) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      what, " needs about ", count, " open files: ", FilesLimit()));
+}
+
+absl::Status TooManyTasks(absl::string_view what, int error) {
+  return absl::ResourceExhaustedError(absl::StrCat(
+      what, ": ", std::strerror(error),
+      ": the limit of processes and threads is ", LimitOf(RLIMIT_NPROC),
+      " (ulimit -u), that of a container in its pids.max"));
+}
+
+absl::Status SystemError(absl::string_view what, int error,
+                         absl::StatusCode otherwise) {
+  const std::string text = absl::StrCat(what, ": ", std::strerror(error));
+  switch (error) {
+    case EMFILE:
+      return absl::ResourceExhaustedError(
+          absl::StrCat(text, ": ", FilesLimit()));
+    case ENFILE:
+      return absl::ResourceExhaustedError(absl::StrCat(
+          text, ": the limit of open files of the machine (fs.file-max)"));
+    case ENOMEM:
+    case ENOBUFS:
+    case ENOSPC:
+      return absl::ResourceExhaustedError(text);
+    default:
+      return {otherwise, text};
+  }
+}
+
+}  // namespace telegrad
