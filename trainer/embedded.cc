@@ -277,8 +277,13 @@ int RunEmbedded(const TrainOptions& options, char** argv) {
     if (!laboratory.continues) SayWhatIsReplaced(options);
   }
   std::fflush(stdout);
+  if (!laboratory.continues) {
+    const absl::StatusOr<std::string> moved = finished.MoveOthers();
+    if (moved.ok() && !moved->empty()) PrintError(*moved);
+    ready = moved.status();
+  }
   SayTaken(options, finished);
-  if (!finished.Missing().empty()) ready = PrepareForks(options);
+  if (ready.ok() && !finished.Missing().empty()) ready = PrepareForks(options);
   if (!ready.ok()) {
     PrintError(ready.message());
     return static_cast<int>(ExitCode::kUsage);

@@ -100,6 +100,32 @@ absl::Status FinishedRuns::Take() {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::string> FinishedRuns::MoveOthers() const {
+  FinishedRuns there(options_);
+  const absl::Status taken = there.Take();
+  const auto is_planned = [&](const RunSummary& run) { return IsPlanned(run); };
+  if (taken.ok() && absl::c_all_of(there.all(), is_planned)) return "";
+  std::error_code error;
+  const auto out = std::filesystem::canonical(options_.out, error).string();
+  std::string folder;
+  for (int n = 1; !error; ++n) {
+    folder = absl::StrCat(out, ".", n);
+    if (std::filesystem::create_directory(folder, error)) break;
+  }
+  for (const char* file : {"summary.json", "metrics.jsonl", "report.html"}) {
+    const std::string from = absl::StrCat(out, "/", file);
+    if (error || !std::filesystem::exists(from)) continue;
+    std::filesystem::rename(from, absl::StrCat(folder, "/", file), error);
+  }
+  if (!error) {
+    return absl::StrCat("results of another command in ", options_.out,
+                        " were moved to ", folder);
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--out ", options_.out, " has results of another command, and ", folder,
+      " cannot take them (", error.message(), "): give another --out"));
+}
+
 void FinishedRuns::Add(RunSummary run) {
   const auto place =
       std::upper_bound(runs_.begin(), runs_.end(), PlaceOf(run),

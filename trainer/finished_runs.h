@@ -28,6 +28,10 @@ class FinishedRuns {
   // a run was made with other flags, which are named with both values.
   absl::Status Take();
   void Add(RunSummary run);
+  // Before the first run: results in --out that this command does not make
+  // again are moved to a new folder beside it, OUT.1, OUT.2, ...: a sentence
+  // that says so; empty where there are none.
+  absl::StatusOr<std::string> MoveOthers() const;
   // To --out, without what PrintResults alone finds out.
   absl::Status Write() const;
 

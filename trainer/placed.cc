@@ -56,6 +56,10 @@ absl::Status RunAll(TrainOptions& options, const Placement& placement) {
   const EndBySignal signals(TitleOf(parts), cancellation);
   MachineDetection detection(options.bind);
   FinishedRuns finished(options);
+  if (parts.worker_rank == 0) {
+    ASSIGN_OR_RETURN(const std::string moved, finished.MoveOthers());
+    if (!moved.empty()) LogWarning(moved);
+  }
   const std::vector<PlannedRun>& runs = finished.planned();
   PlacedProcess process(options, placement, parts, cancellation);
   RETURN_IF_ERROR(process.FindScheduler(static_cast<int>(runs.size())));
