@@ -1,6 +1,7 @@
 #include "trainer/options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 
@@ -43,19 +44,18 @@ constexpr char kDescription[] =
     "mpirun, srun, torchrun-style or DMLC_*\nenvironments it takes role, rank "
     "and world from there.";
 
-// In the words of tf_cnn_benchmarks, which has underscores.
+// In the words of tf_cnn_benchmarks.
 void AddStrategyFlags(CLI::App& app, StrategyRequest& request) {
   const char* group = "TensorFlow's strategies";
-  app.add_option("--variable-update,--variable_update", request.variable_update,
+  app.add_option("--variable-update", request.variable_update,
                  "instead of --kv-store and --update-on: parameter_server, "
                  "replicated, independent, horovod, distributed_replicated, "
                  "distributed_all_reduce, collective_all_reduce")
       ->group(group);
-  app.add_option("--local-parameter-device,--local_parameter_device",
-                 request.local_parameter_device,
+  app.add_option("--local-parameter-device", request.local_parameter_device,
                  "of parameter_server and replicated: cpu or gpu")
       ->group(group);
-  app.add_option("--all-reduce-spec,--all_reduce_spec", request.all_reduce_spec,
+  app.add_option("--all-reduce-spec", request.all_reduce_spec,
                  "who sums in replicated and *_all_reduce: pscpu, psgpu, nccl, "
                  "xring, collective; by size pscpu:2k:xring, two levels "
                  "pscpu/xring")
@@ -116,7 +116,7 @@ void AddRunFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
 
 void AddJobFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
   AddMemberFlags(app, options);
-  app.add_option("--devices", options.devices,
+  app.add_option("--devices,--num-gpus", options.devices,
                  "devices of a worker, each with a copy of the network and a "
                  "batch of its own, whose gradients are summed first")
       ->capture_default_str()
@@ -129,7 +129,7 @@ void AddJobFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
       ->check(CLI::IsMember({"auto", "off", "on"}))
       ->capture_default_str()
       ->group("Job");
-  app.add_option("--work-load-list,--work_load_list", options.work_load,
+  app.add_option("--work-load-list", options.work_load,
                  "how a worker's samples are divided among its devices: 3,1")
       ->delimiter(',')
       ->group("Job");
@@ -303,18 +303,28 @@ TrainOptions ParseTrainOptions(int argc, char** argv, int* exit_code) {
   TrainOptions options;
   CommandLine line(options);
   *exit_code = -1;
+  std::vector<std::string> given(argv, argv + argc);
+  std::vector<char*> words;
+  for (std::string& word : given) {
+    if (word.starts_with("--")) {
+      const size_t end = std::min(word.find('='), word.size());
+      std::replace(word.begin(), word.begin() + static_cast<int64_t>(end), '_',
+                   '-');
+    }
+    words.push_back(word.data());
+  }
   for (int i = 0; i < argc; ++i) {
     absl::StrAppend(&options.command_line, i > 0 ? " " : "",
                     i > 0 ? argv[i] : "telegrad-train");
   }
   try {
-    line.app.parse(argc, argv);
+    line.app.parse(argc, words.data());
   } catch (const CLI::ParseError& error) {
     *exit_code = ExitOfCommandLine(line.app, error);
     return options;
   }
   absl::Status status = Finish(line.app, line.raw, std::nullopt, options);
-  if (status.ok()) status = SettleOwn(argc, argv, options);
+  if (status.ok()) status = SettleOwn(argc, words.data(), options);
   if (!status.ok()) {
     std::cerr << "telegrad-train: " << status.message() << "\n";
     *exit_code = static_cast<int>(ExitCode::kUsage);

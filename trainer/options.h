@@ -121,8 +121,9 @@ struct TrainOptions : MemberFlags {
   int internal_report_fd = -1;
 };
 
-// Parses argv. `exit_code` >= 0 on return means that the program ends now with
-// it (help was printed, or an error was).
+// Parses argv, in which flags have dashes or underscores. `exit_code` >= 0 on
+// return means that the program ends now with it (help was printed, or an error
+// was).
 TrainOptions ParseTrainOptions(int argc, char** argv, int* exit_code);
 
 // Puts a type in the place of --kv-store auto: servers where some are there
