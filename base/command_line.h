@@ -77,6 +77,16 @@ inline std::string ExplainUnknown(const CLI::App& app,
 // itself.
 inline std::string Explain(const CLI::App& app, const std::string& said) {
   const std::string flag = said.substr(0, said.find(':'));
+  const CLI::Option* const named = app.get_option_no_throw(flag);
+  const size_t value = said.find("Value "), range = said.find(" not in range ");
+  if (named != nullptr && range != std::string::npos && value < range) {
+    double low = 0, high = 0;
+    std::sscanf(said.c_str() + range, " not in range %lf to %lf", &low, &high);
+    char bounds[64];
+    std::snprintf(bounds, sizeof(bounds), "%.10g to %.10g", low, high);
+    return flag + " " + said.substr(value + 6, range - value - 6) +
+           ": it takes " + bounds + " (" + named->get_description() + ")";
+  }
   if (said.find(" missing") != std::string::npos) {
     return flag + " needs a value";
   }

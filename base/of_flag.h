@@ -2,6 +2,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
@@ -12,19 +13,21 @@ namespace telegrad {
 inline absl::Status OfFlag(absl::string_view flag, absl::string_view value,
                            const absl::Status& status) {
   if (status.ok()) return status;
-  return absl::Status(status.code(),
-                      absl::StrCat(flag, " ", value, ": ", status.message()));
+  absl::Status told(status.code(), absl::StrCat(flag, value.empty() ? "" : " ",
+                                                value, ": ", status.message()));
+  status.ForEachPayload([&told](absl::string_view url, const absl::Cord& code) {
+    told.SetPayload(url, code);
+  });
+  return told;
 }
 // Where the message says the value itself: "--gc-reply: reply mode 'x': ...".
 inline absl::Status OfFlag(absl::string_view flag, const absl::Status& status) {
-  if (status.ok()) return status;
-  return absl::Status(status.code(),
-                      absl::StrCat(flag, ": ", status.message()));
+  return OfFlag(flag, "", status);
 }
 template <typename T>
 absl::StatusOr<T> OfFlag(absl::string_view flag, absl::StatusOr<T> result) {
   if (result.ok()) return result;
-  return OfFlag(flag, result.status());
+  return OfFlag(flag, "", result.status());
 }
 template <typename T>
 absl::StatusOr<T> OfFlag(absl::string_view flag, absl::string_view value,

@@ -73,6 +73,14 @@ absl::StatusOr<CodecSpec> ParseCodecSpec(absl::string_view text) {
   if (!threshold.empty()) {
     ASSIGN_OR_RETURN(spec.threshold, ParseThreshold(threshold));
   }
+  // What no range says: a block of 100.
+  const absl::Status made =
+      spec.codec->PrepareCold(/*num_elems=*/64, Device{}, spec.options)
+          .status();
+  if (absl::IsInvalidArgument(made)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("codec ", traits.name, ": ", made.message()));
+  }
   return spec;
 }
 

@@ -39,6 +39,8 @@ bool TakesThreshold(const Codec& codec) {
   return codec.traits().needs_threshold;
 }
 
+bool LosesBits(const Codec& codec) { return !codec.traits().lossless; }
+
 bool TakesPacking(const Codec& codec) {
   return absl::c_any_of(codec.traits().options, [](const CodecOption& option) {
     return option.field == &CodecOptions::packing;
@@ -88,6 +90,11 @@ constexpr Effect kEffects[] = {
     {"--gc-threshold",
      [](const TrainOptions& o) { return HasCodec(o, TakesThreshold); },
      "no codec of this run has a threshold"},
+    {"--gc-warmup-steps",
+     [](const TrainOptions& o) { return HasCodec(o, LosesBits); },
+     "no codec of this run loses anything, so that all goes dense"},
+    {"--log-json", [](const TrainOptions& o) { return !o.laboratory.explain; },
+     "--explain prints text"},
     {"--gc-packing",
      [](const TrainOptions& o) { return HasCodec(o, TakesPacking); },
      "no codec of this run has packings"},

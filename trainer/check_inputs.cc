@@ -5,6 +5,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
 #include "base/folder.h"
 #include "base/of_flag.h"
 #include "base/resource_limit.h"
@@ -129,12 +130,36 @@ absl::Status CheckTraining(const TrainOptions& options, int workers) {
 
 absl::Status CheckSecurity(const TrainOptions& options) {
   if (!options.secret_file.empty()) {
-    return Secret::FromFile(options.secret_file, "any").status();
+    return OfFlag("--secret-file",
+                  Secret::FromFile(options.secret_file, "any").status());
   }
-  if (options.rails.empty() || options.insecure) return absl::OkStatus();
+  if (options.insecure) return absl::OkStatus();
+  if (!options.rails.empty()) {
+    return absl::InvalidArgumentError(
+        "--rails listens where others may reach it: it needs --secret-file, "
+        "or --insecure");
+  }
+  const bool has_peers = options.hosts_parts || options.servers > 0;
+  if (!has_peers || IsOneHost(options.bind)) return absl::OkStatus();
+  return WithExitCode(
+      ExitCode::kAuthentication,
+      absl::FailedPreconditionError(absl::StrCat(
+          "--bind ", options.bind,
+          ": others reach this address: give --secret-file, or --insecure to "
+          "accept that anyone there may join")));
+}
+
+// The numbers of a launcher, which flags do not change.
+absl::Status CheckWorkers(const TrainOptions& options,
+                          const Placement& placement) {
+  if (!options.scheduler.empty() || !options.given.contains("--workers")) {
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(const Parts parts, PartsOf(placement, options));
+  if (parts.num_workers == options.workers) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      "--rails listens where others may reach it: it needs --secret-file, "
-      "or --insecure");
+      absl::StrCat("--workers ", options.workers, ": ", placement.launcher,
+                   " has started ", parts.num_workers, "; leave it out"));
 }
 
 // UCX opens memory and sockets for each peer, and says late that it could not.
@@ -170,6 +195,7 @@ absl::Status CheckInputs(const TrainOptions& options,
         "started this one: --servers says how many this program starts");
   }
   RETURN_IF_ERROR(CheckUcxFiles(options, WorkersOf(options, placement)));
+  if (placement.has_value()) RETURN_IF_ERROR(CheckWorkers(options, *placement));
   RETURN_IF_ERROR(CheckPlannedMachines(options, placement));
   RETURN_IF_ERROR(CheckMemberPath(
       options, [&options] { return MachineDetection(options.bind).Get(); }));
@@ -178,7 +204,7 @@ absl::Status CheckInputs(const TrainOptions& options,
   // A setting with flags of its own is checked with these.
   const bool is_whole = options.settings.front().own == nullptr;
   if (!options.checkpoint.empty() && is_whole) {
-    RETURN_IF_ERROR(CheckCheckpointFolder(options));
+    RETURN_IF_ERROR(CheckCheckpointFolder(options, !placement.has_value()));
   }
   if (options.laboratory.explain) return absl::OkStatus();
   return MakeFolders(options, placement.value_or(Placement()));

@@ -151,6 +151,19 @@ absl::Status CheckReshardFlag(const TrainOptions& options) {
       "run cannot be known");
 }
 
+absl::StatusOr<OpenedPart> OpenPart(const std::string& path) {
+  OpenedPart open;
+  ASSIGN_OR_RETURN(open.reader, PartReader::Open(path));
+  ASSIGN_OR_RETURN(const PartReader::Field field, open.reader->Next());
+  if (field.name != "cursor" || field.size > kMostCursorBytes) {
+    return absl::DataLossError("a part does not begin with its cursor");
+  }
+  std::string text(static_cast<size_t>(field.size), '\0');
+  RETURN_IF_ERROR(open.reader->Read(text.data(), text.size()));
+  ASSIGN_OR_RETURN(open.cursor, ParseCursor(text));
+  return open;
+}
+
 sigset_t CheckpointSignal() {
   sigset_t set;
   sigemptyset(&set);
@@ -188,7 +201,8 @@ absl::Status CheckCheckpointFlags(const TrainOptions& options) {
   return absl::OkStatus();
 }
 
-absl::Status CheckCheckpointFolder(const TrainOptions& options) {
+absl::Status CheckCheckpointFolder(const TrainOptions& options,
+                                   bool starts_members) {
   const CheckpointFolder folder(options.checkpoint);
   absl::Status last = absl::NotFoundError(
       absl::StrCat("--resume: no checkpoint in ", options.checkpoint));
@@ -202,10 +216,19 @@ absl::Status CheckCheckpointFolder(const TrainOptions& options) {
     const absl::StatusOr<Manifest> manifest = folder.ReadManifest(step);
     bool differs = false;
     if (manifest.ok()) {
-      return CheckFacts(
-          manifest->facts,
-          FactsOfFlags(options, options.settings[0], options.seeds[0]),
-          !options.reshard_residuals.empty(), &differs);
+      Facts now = FactsOfFlags(options, options.settings[0], options.seeds[0]);
+      if (starts_members && (options.servers > 0 || options.hosts_parts)) {
+        now.emplace_back("workers", absl::StrCat(options.workers));
+      }
+      if (starts_members && options.servers > 0) {
+        now.emplace_back("servers", absl::StrCat(options.servers));
+      }
+      RETURN_IF_ERROR(CheckFacts(manifest->facts, now,
+                                 !options.reshard_residuals.empty(), &differs));
+      // A part that cannot be read is passed over later.
+      const auto part = OpenPart(folder.PartPath(step, 0));
+      return part.ok() ? CheckPlace(part->cursor, options, part->cursor.batch)
+                       : absl::OkStatus();
     }
     last = absl::NotFoundError(absl::StrCat("--resume: no whole checkpoint: ",
                                             manifest.status().message()));
@@ -412,8 +435,8 @@ int Checkpointing::own_part() const {
                                  : context_.store.group().rank();
 }
 
-absl::StatusOr<Checkpointing::OpenPart> Checkpointing::Open(
-    const Manifest& manifest, int rank) const {
+absl::StatusOr<OpenedPart> Checkpointing::Open(const Manifest& manifest,
+                                               int rank) const {
   const auto index = static_cast<size_t>(rank);
   if (index >= manifest.parts.size()) {
     return absl::DataLossError("the manifest has too few parts");
@@ -422,26 +445,16 @@ absl::StatusOr<Checkpointing::OpenPart> Checkpointing::Open(
   if (!resumed_.has_value()) {
     RETURN_IF_ERROR(folder_.CheckPart(manifest.step, manifest.parts[index]));
   }
-  OpenPart open;
-  ASSIGN_OR_RETURN(open.reader,
-                   PartReader::Open(folder_.PartPath(manifest.step, rank)));
-  ASSIGN_OR_RETURN(const PartReader::Field field, open.reader->Next());
-  if (field.name != "cursor" || field.size > kMostCursorBytes) {
-    return absl::DataLossError("a part does not begin with its cursor");
-  }
-  std::string text(static_cast<size_t>(field.size), '\0');
-  RETURN_IF_ERROR(open.reader->Read(text.data(), text.size()));
-  ASSIGN_OR_RETURN(open.cursor, ParseCursor(text));
-  return open;
+  return OpenPart(folder_.PartPath(manifest.step, rank));
 }
 
 absl::StatusOr<Cursor> Checkpointing::ReadPart(const Manifest& manifest) {
-  ASSIGN_OR_RETURN(OpenPart open, Open(manifest, own_part()));
+  ASSIGN_OR_RETURN(OpenedPart open, Open(manifest, own_part()));
   RETURN_IF_ERROR(ReadTensors(part(), *open.reader));
   if (!resharding_.has_value()) return open.cursor;
   std::vector<std::unique_ptr<PartReader>> others;
   for (const int rank : resharding_->other_parts()) {
-    ASSIGN_OR_RETURN(OpenPart other, Open(manifest, rank));
+    ASSIGN_OR_RETURN(OpenedPart other, Open(manifest, rank));
     others.push_back(std::move(other.reader));
   }
   resharding_->set_others(std::move(others));
@@ -471,7 +484,7 @@ double Checkpointing::StepPerNorm(const Manifest& manifest) const {
 }
 
 absl::StatusOr<std::string> Checkpointing::ReadState(const Manifest& manifest) {
-  ASSIGN_OR_RETURN(const OpenPart open, Open(manifest, own_part()));
+  ASSIGN_OR_RETURN(const OpenedPart open, Open(manifest, own_part()));
   Resharding* const resharding =
       resharding_.has_value() ? &*resharding_ : nullptr;
   ASSIGN_OR_RETURN(std::string optimizer,

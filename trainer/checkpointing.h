@@ -18,6 +18,12 @@
 
 namespace telegrad {
 
+// What one worker has put into a checkpoint.
+struct OpenedPart {
+  std::unique_ptr<PartReader> reader;  // behind the cursor
+  Cursor cursor;
+};
+
 // All workers' checkpoints of one run: each writes its own part, worker 0 makes
 // the whole. All call the same methods in the same order. One thread.
 class Checkpointing {
@@ -49,10 +55,6 @@ class Checkpointing {
   void set_alone(LocalSteps* alone) { alone_ = alone; }
 
  private:
-  struct OpenPart {
-    std::unique_ptr<PartReader> reader;  // behind the cursor
-    Cursor cursor;
-  };
   struct Question {
     int64_t step = 0;
     TimePoint time = Clock::now();
@@ -66,7 +68,7 @@ class Checkpointing {
   // Whether the flags let a run of other numbers go on; then in `resharding_`.
   absl::Status CheckFits(const Manifest& manifest);
   int own_part() const;
-  absl::StatusOr<OpenPart> Open(const Manifest& manifest, int rank) const;
+  absl::StatusOr<OpenedPart> Open(const Manifest& manifest, int rank) const;
   absl::StatusOr<std::string> ReadState(const Manifest& manifest);
   double StepPerNorm(const Manifest& manifest) const;
   absl::Status SaveOnce(const Cursor& cursor);
@@ -100,6 +102,8 @@ void HoldCheckpointSignal();
 absl::Status CheckCheckpointFlags(const TrainOptions& options);
 // Whether the folder is one to begin in, or the newest of it to go on from, as
 // far as flags and its manifest tell. Exit codes as Resume's.
-absl::Status CheckCheckpointFolder(const TrainOptions& options);
+// `starts_members`: flags, not a launcher, say how many.
+absl::Status CheckCheckpointFolder(const TrainOptions& options,
+                                   bool starts_members);
 
 }  // namespace telegrad

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/of_flag.h"
@@ -103,6 +104,24 @@ void AddPolicyFlags(CLI::App& app, TrainOptions& options,
       ->group(group);
 }
 
+// What is wrong with `text`, an item of the list that the flag was given.
+absl::Status ExplainItem(const char* flag, const std::string& list,
+                         absl::string_view text, const absl::Status& why) {
+  if (text.empty()) {
+    return OfFlag(flag, absl::StrCat("'", list, "'"),
+                  absl::InvalidArgumentError(
+                      absl::StrCat("nothing beside a comma: ", why.message())));
+  }
+  const bool is_option = absl::StrContains(text.substr(0, text.find(':')), '=');
+  return OfFlag(
+      flag, text,
+      absl::Status(why.code(),
+                   absl::StrCat(why.message(),
+                                is_option ? "; options of a codec have colons "
+                                            "between them: qsgd:a=1:b=2"
+                                          : "")));
+}
+
 }  // namespace
 
 void AddCompressionFlags(CLI::App& app, TrainOptions& options,
@@ -136,14 +155,14 @@ absl::Status FillSettings(const RawCompressionFlags& raw,
                                         ParseNonFinitePolicy(raw.nonfinite)));
   ASSIGN_OR_RETURN(base.update_on,
                    OfFlag("--update-on", ParseUpdateOn(raw.update_on)));
-  RETURN_IF_ERROR(CheckCodecRules(raw.rules));
+  RETURN_IF_ERROR(OfFlag("--gc-rule", CheckCodecRules(raw.rules)));
   const bool compares = options.has_comparison;
   const std::string& list = compares ? raw.compare : raw.gc_type;
   const char* const flag = compares ? "--compare" : "--gc-type";
   for (const absl::string_view text : absl::StrSplit(list, ',')) {
-    ASSIGN_OR_RETURN(Setting setting,
-                     OfFlag(flag, text, ParseSetting(text, base)));
-    options.settings.push_back(std::move(setting));
+    absl::StatusOr<Setting> setting = ParseSetting(text, base);
+    if (!setting.ok()) return ExplainItem(flag, list, text, setting.status());
+    options.settings.push_back(*std::move(setting));
   }
   return absl::OkStatus();
 }

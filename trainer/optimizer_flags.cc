@@ -32,7 +32,7 @@ void AddRateFlags(CLI::App& app, TrainOptions& options,
                   RawOptimizerFlags& raw) {
   app.add_option("--lr", options.lr, "learning rate")
       ->capture_default_str()
-      ->check(&CheckNotNegative, "NONNEGATIVE")
+      ->check(&CheckRate, "POSITIVE")
       ->group(kOptimizerGroup);
   app.add_option("--lr-step-epochs", options.lr_step_epochs,
                  "epochs before which lr is multiplied by --lr-factor: 1,2")
@@ -69,15 +69,17 @@ void AddOptimizerFlags(CLI::App& app, TrainOptions& options,
   AddRateFlags(app, options, raw);
   app.add_option("--mom", options.mom, "momentum of sgd and nag")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(&CheckDecay, "SHARE")
       ->group(kOptimizerGroup);
   app.add_option("--beta1", options.adam.beta1,
                  "what adam and adamw keep of the mean of gradients per step")
       ->capture_default_str()
+      ->check(&CheckDecay, "SHARE")
       ->group(kOptimizerGroup);
   app.add_option("--beta2", options.adam.beta2,
                  "and, as rmsprop, of that of their squares")
       ->capture_default_str()
+      ->check(&CheckDecay, "SHARE")
       ->group(kOptimizerGroup);
   app.add_option("--adam-freeze-after", options.adam_freeze_after,
                  "1-bit Adam: so many steps go dense, then adam's and adamw's "
@@ -88,6 +90,7 @@ void AddOptimizerFlags(CLI::App& app, TrainOptions& options,
   app.add_option("--epsilon", options.adam.epsilon,
                  "of all but sgd and nag, beside the root of squares")
       ->capture_default_str()
+      ->check(&CheckNotNegative, "NONNEGATIVE")
       ->group(kOptimizerGroup);
 }
 
@@ -114,11 +117,11 @@ void AddConsistencyFlags(CLI::App& app, TrainOptions& options) {
                  "the rate of the optimizer that steps with the mean of these "
                  "changes; 1 without momentum: their average")
       ->capture_default_str()
-      ->check(&CheckNotNegative, "NONNEGATIVE")
+      ->check(&CheckRate, "POSITIVE")
       ->group(kOptimizerGroup);
   app.add_option("--outer-mom", options.outer_mom, "its Nesterov momentum")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(&CheckDecay, "SHARE")
       ->group(kOptimizerGroup);
 }
 

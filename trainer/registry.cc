@@ -153,7 +153,6 @@ absl::StatusOr<NetworkShape> ShapeOf(const NetworkSpec& spec) {
 
 absl::StatusOr<std::string> NetworkOfDepth(absl::string_view family,
                                            int num_layers) {
-  if (num_layers == 0) return std::string(family);
   std::vector<int> depths;
   for (const NetworkLine& line : kNetworks) {
     int depth = 0;
@@ -162,6 +161,14 @@ absl::StatusOr<std::string> NetworkOfDepth(absl::string_view family,
       continue;
     if (depth == num_layers) return line.name;
     depths.push_back(depth);
+  }
+  if (num_layers == 0 && (family != "resnet" && family != "vgg")) {
+    return std::string(family);
+  }
+  if (num_layers == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--network ", family, " is a family: give --num-layers ",
+                     absl::StrJoin(depths, ", ")));
   }
   return absl::InvalidArgumentError(
       depths.empty()

@@ -169,7 +169,9 @@ absl::Status SettleStore(TrainOptions& options) {
     }
     options.servers = 0;
   } else if (traits.has_workers && options.servers == 0) {
-    return refuse("needs servers; --kv-store allreduce has none");
+    return refuse(
+        "needs servers: leave --servers 0 out, or take --kv-store allreduce, "
+        "in which workers sum");
   }
   RETURN_IF_ERROR(SettleTierOne(traits, options));
   if (traits.has_workers) return absl::OkStatus();

@@ -21,7 +21,7 @@ namespace {
 constexpr char kGroup[] = "Training";
 
 void AddNetworkFlags(CLI::App& app, TrainOptions& options) {
-  app.add_option("--network", options.network, "model (below)")
+  app.add_option("--network,--model", options.network, "model (below)")
       ->capture_default_str()
       ->group(kGroup);
   app.add_option("--num-layers", options.num_layers,
@@ -178,6 +178,20 @@ std::string CheckNotNegative(const std::string& text) {
     return "";
   }
   return absl::StrCat("'", text, "' is not a number of 0 or more");
+}
+
+std::string CheckRate(const std::string& text) {
+  double number = 0;
+  const bool is_zero = absl::SimpleAtod(text, &number) && number == 0;
+  return is_zero ? "'" + text + "' would train nothing; it takes more than 0"
+                 : CheckNotNegative(text);
+}
+
+std::string CheckDecay(const std::string& text) {
+  double number = 0;
+  if (absl::SimpleAtod(text, &number) && number >= 0 && number < 1) return "";
+  return absl::StrCat("'", text,
+                      "' is not a number from 0 on and below 1: 0.9");
 }
 
 void AddTrainingFlags(CLI::App& app, TrainOptions& options) {

@@ -12,6 +12,9 @@ namespace telegrad {
 
 // For CLI11: empty, or why `text` is no finite number of 0 or more.
 std::string CheckNotNegative(const std::string& text);
+// The same of a number above 0, and of one from 0 on and below 1.
+std::string CheckRate(const std::string& text);
+std::string CheckDecay(const std::string& text);
 
 // What is trained: network, data, schedule.
 void AddTrainingFlags(CLI::App& app, TrainOptions& options);

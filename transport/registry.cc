@@ -190,9 +190,11 @@ absl::Status CheckTransport(const TransportOptions& options) {
   const std::string& name = options.name;
   const Entry* const entry = FindInBuild(name);
   if (entry == nullptr) {
-    return absl::NotFoundError(
-        absl::StrCat("transport \"", name,
-                     "\" is not in this build, which has ", NamesHere()));
+    const bool is_known = absl::c_any_of(
+        kTransports, [&name](const Entry& each) { return each.name == name; });
+    return absl::NotFoundError(absl::StrCat(
+        "transport \"", name, "\" is ",
+        is_known ? "not in this build, which has " : "none of ", NamesHere()));
   }
   if (const absl::Status opened = Open(*entry); !opened.ok()) {
     return absl::UnavailableError(absl::StrCat("transport ", name, ": ",

@@ -3,11 +3,14 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "base/command_line.h"
+#include "base/exit_code.h"
 #include "base/of_flag.h"
 #include "base/status_macros.h"
 #include "kvstore/connections.h"
 #include "topology/apply.h"
+#include "topology/plan.h"
 #include "transport/check_transport.h"
 
 namespace telegrad {
@@ -16,7 +19,8 @@ namespace {
 void AddJobFlags(CLI::App& app, MemberFlags& options) {
   const char* group = "Job";
   app.add_option("--workers", options.workers,
-                 "worker processes (no launcher: else the launcher decides)")
+                 "worker processes (no launcher: else the launcher decides); "
+                 "telegrad-topo simulate plays larger jobs")
       ->capture_default_str()
       ->check(CLI::Range(1, 1024))
       ->group(group);
@@ -139,9 +143,46 @@ absl::Status FinishMemberFlags(const CLI::App& app, MemberFlags& flags) {
   return absl::OkStatus();
 }
 
+namespace {
+
+// Flag by flag, so that the wrong one is named.
+absl::Status CheckEach(const MemberFlags& flags) {
+  const TransportOptions all = TransportOptionsOf(flags);
+  TransportOptions told;
+  told.name = all.name;
+  told.bind_address = all.bind_address;
+  RETURN_IF_ERROR(OfFlag("--transport", CheckPath(told)));
+  told.tls = all.tls;
+  RETURN_IF_ERROR(OfFlag("--tls", CheckPath(told)));
+  told.rails = all.rails;
+  RETURN_IF_ERROR(OfFlag("--rails", CheckPath(told)));
+  told.congestion = all.congestion;
+  return OfFlag("--tcp-congestion", CheckPath(told));
+}
+
+// A network by its name is a demand, of a job on one machine too.
+absl::Status CheckNetwork(const MemberFlags& flags, const MachineReport& here) {
+  if (!here.machine.ok()) return absl::OkStatus();
+  PlanRequest request{.workers = 2};
+  request.network = {flags.transport, "--transport " + flags.transport};
+  const absl::Status found = PlanPath({&*here.machine, 1}, request).status();
+  if (found.ok()) return found;
+  return WithExitCode(
+      ExitCode::kMismatch,
+      absl::FailedPreconditionError(absl::StrCat(
+          found.message(), "; --transport auto takes what there is")));
+}
+
+}  // namespace
+
 absl::Status CheckMemberPath(const MemberFlags& flags,
                              std::function<MachineReport()> look) {
   RETURN_IF_ERROR(CheckBetweenProcesses(flags.transport));
+  RETURN_IF_ERROR(CheckEach(flags));
+  if (TransportNamed(flags.transport) != flags.transport &&
+      flags.given_plan == nullptr) {
+    RETURN_IF_ERROR(CheckNetwork(flags, look()));
+  }
   return CheckPath(PathOptions{.transport = TransportOptionsOf(flags),
                                .has_auto_connections = HasAuto(flags),
                                .given = flags.given_plan,

@@ -201,6 +201,10 @@ absl::Status CheckOptions(const Options& options, const CollectiveCase& which) {
   RETURN_IF_ERROR(CountsOf(options, which, type).status());
   ASSIGN_OR_RETURN(const bool starts_all, StartsAll(options.network));
   const int ranks = options.network.ranks;  // else the launcher's
+  if (starts_all && ranks < 2) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--ranks ", ranks, ": one rank has nobody to talk to; take 2 or more"));
+  }
   if (options.root >= 0 && (options.root < ranks || !starts_all)) {
     return absl::OkStatus();
   }

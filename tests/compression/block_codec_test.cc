@@ -81,10 +81,10 @@ TEST(BlockCodecs, SizesAreThoseOfTheDocument) {
 }
 
 TEST(BlockCodecs, ABlockMustBeAMultipleOf64) {
-  const auto spec = ParseCodecSpec("int8:block=100");
-  ASSERT_THAT(spec, IsOk());
-  EXPECT_THAT(spec->codec->Prepare(10, Device{}, spec->options).status(),
-              StatusIs(absl::StatusCode::kInvalidArgument, "multiple of 64"));
+  for (const char* text : {"int8:block=100", "int4:block=100"}) {
+    EXPECT_THAT(ParseCodecSpec(text).status(),
+                StatusIs(absl::StatusCode::kInvalidArgument, "multiple of 64"));
+  }
 }
 
 TEST(BlockCodecs, DropWhatIsLeftWithoutResidual) {

@@ -31,10 +31,11 @@ class SecretFile : public ::testing::Test {
     std::ofstream(path_) << std::string(bytes, 's');
     ASSERT_EQ(chmod(path_.c_str(), mode), 0);
   }
-  void ExpectRefused(const std::string& path, const std::string& text) {
+  void ExpectRefused(const std::string& path, const std::string& text,
+                     ExitCode code = ExitCode::kAuthentication) {
     const auto secret = Secret::FromFile(path, "job");
     ASSERT_FALSE(secret.ok());
-    EXPECT_EQ(ExitCodeOf(secret.status()), ExitCode::kAuthentication);
+    EXPECT_EQ(ExitCodeOf(secret.status()), code);
     const std::string message(secret.status().message());
     EXPECT_NE(message.find(path), std::string::npos) << message;
     EXPECT_NE(message.find(text), std::string::npos) << message;
@@ -67,7 +68,7 @@ TEST_F(SecretFile, TooShortOrTooLongIsRefused) {
 }
 
 TEST_F(SecretFile, LinkFolderFifoAndNothingAreRefused) {
-  ExpectRefused(path_, "No such file");
+  ExpectRefused(path_, "No such file", ExitCode::kUsage);
   Write(32);
   ASSERT_EQ(symlink(path_.c_str(), (folder_ + "/link").c_str()), 0);
   ExpectRefused(folder_ + "/link", "symbolic link");

@@ -1,4 +1,4 @@
-"""Wrong flags: exit 2, one line that names the thing and the way out."""
+"""Wrong flags: the documented code, one line that names flag, value and the way out."""
 
 import os
 import re
@@ -13,7 +13,8 @@ from harness import BINARY, SHORT, SystemTest
 # flags -> what the line must contain.
 WRONG = [
     (["--batchsize", "3"], ["no flag '--batchsize'; did you mean --batch-size?", "--help"]),
-    (["--gc_type=2bit"], ["no flag '--gc_type'; did you mean --gc-type?"]),
+    (["--gc_typ=2bit"], ["no flag '--gc-typ'; did you mean --gc-type?"]),
+    (["--gc_type=3bit"], ["--gc-type 3bit"]),
     (["--bandwidth-limit", "3"], ["no flag '--bandwidth-limit' (telegrad-train --help"]),
     (["--epochs", "3"], ["no flag '--epochs'; did you mean --num-epochs?"]),
     (["-n", "2"], ["no flag '-n' (telegrad-train --help"]),
@@ -168,7 +169,7 @@ WRONG = [
     (["--optimizer", "adam", "--adam-freeze-after", "5", "--update-on",
       "server"], ["--adam-freeze-after", "--update-on worker"]),
     (["--beta1", "0.5"], ["--beta1", "adamw"]),
-    (["--optimizer", "adam", "--beta1", "1"], ["beta of 1"]),
+    (["--optimizer", "adam", "--beta1", "1"], ["--beta1", "'1'", "below 1"]),
     (["--lr-mult", "bias"], ["--lr-mult", "PATTERN=FACTOR"]),
     (["--wd-mult", "(=2"], ["--wd-mult", "pattern '('"]),
     (["--kv-store", "dist_async"], ["dist_async", "--update-on server"]),
@@ -262,6 +263,50 @@ WRONG = [
     (["--checkpoint", "c", "--kv-store", "dist_async", "--update-on",
       "server"], ["dist_async", "--checkpoint", "dist_sync"]),
     (["--checkpoint", "c", "--seed", "1,2"], ["--checkpoint", "one seed"]),
+    *[(["--gc-type", f"{codec}:block=100"],
+       [f"--gc-type {codec}:block=100", "multiple of 64"])
+      for codec in ("int8", "int4", "qsgd")],
+    (["--gc-type", "onebit:block=200"],
+     ["--gc-type onebit:block=200", "multiple of 128"]),
+    (["--compare", "none,int8:block=100"],
+     ["--compare int8:block=100", "multiple of 64"]),
+    (["--compare", "none,int8:block=100+lr=0.1"],
+     ["--compare int8:block=100+lr=0.1", "multiple of 64"]),
+    (["--gc-type", "int8:block=100", "--explain"],
+     ["--gc-type int8:block=100", "multiple of 64"]),
+    (["--gc-rule", "fc=int8:block=100"], ["--gc-rule", "multiple of 64"]),
+    (["--gc-type", "auto", "--gc-allow", "int8:block=100"],
+     ["--gc-allow 'int8:block=100'", "multiple of 64"]),
+    (["--gc-type", "qsgd:natural=1,levels=100"],
+     ["--gc-type levels=100", "colons"]),
+    (["--compare", "none,"], ["--compare 'none,'", "comma"]),
+    (["--gc-rule", "foo(=none"], ["--gc-rule: ", "foo("]),
+    (["--explain", "--log-json"], ["--log-json", "--explain"]),
+    (["--mom", "1"], ["--mom", "'1'", "below 1"]),
+    (["--mom", "1.5"], ["--mom", "'1.5'", "below 1"]),
+    (["--lr", "0"], ["--lr", "'0'", "more than 0"]),
+    (["--outer-lr", "0"], ["--outer-lr", "'0'", "more than 0"]),
+    (["--gc-warmup-steps", "100"], ["--gc-warmup-steps", "no codec"]),
+    (["--servers", "0"], ["--servers 0", "--kv-store allreduce"]),
+    (["--network", "resnet"], ["--network resnet", "--num-layers 18, 34"]),
+    (["--transport", "rdma"], ["--transport", '"rdma"', "tcp"]),
+    (["--tls", "bogus"], ["--tls: ", "bogus"]),
+    (["--rails", "eth99", "--insecure"], ["--rails: ", "eth99"]),
+    (["--plan", "/nonexistent.json"],
+     ["--plan /nonexistent.json", "No such file"]),
+    (["--secret-file", "/nope"],
+     ["--secret-file", '"/nope"', "No such file", "openssl rand"]),
+    (["--dead-timeout", "0"], ["--dead-timeout 0", "0.5 to 86400 (seconds"]),
+    (["--workers", "10000"],
+     ["--workers 10000", "1 to 1024", "telegrad-topo simulate"]),
+]
+
+# flags -> code, what the line must contain: codes other than 2.
+REFUSED = [
+    (["--bind", "192.0.2.2"], 30,
+     ["--bind 192.0.2.2", "--secret-file", "--insecure"]),
+    (["--transport", "IB"], 31, ["--transport IB", "no IB port", "auto"]),
+    (["--transport", "EFA"], 31, ["--transport EFA", "no EFA port", "auto"]),
 ]
 
 
@@ -277,11 +322,12 @@ def png(side=8):
 
 
 class Usage(SystemTest):
-    def refused(self, flags, words, env=None):
-        run = self.run_to_end(flags, code=2, seconds=20, env=env)
+    def refused(self, flags, words, code=2, **more):
+        run = self.run_to_end(flags, code=code, seconds=20, **more)
         lines = run.stderr().splitlines()
         self.assertEqual(len(lines), 1, run.output())
         self.assertLess(len(lines[0]), 400, lines[0])
+        self.assertIn("--", lines[0])  # a flag
         for word in words:
             self.assertIn(word, run.stderr())
         self.assertNotIn("terminate called", run.stderr())
@@ -292,6 +338,65 @@ class Usage(SystemTest):
         for flags, words in WRONG:
             with self.subTest(" ".join(flags)):
                 self.refused(flags, words)
+
+    # Before a process starts: nothing is on standard output.
+    def test_other_codes_come_with_one_line_too(self):
+        if os.path.isdir("/sys/class/infiniband"):
+            self.skipTest("this host has RDMA cards")
+        prefix = ["unshare", "--net", "sh", "-c",
+                  "ip link set lo up; ip address add 192.0.2.2/32 dev lo; "
+                  'exec "$0" "$@"']
+        if os.geteuid() != 0:
+            self.skipTest("network namespaces need root")
+        for flags, code, words in REFUSED:
+            with self.subTest(" ".join(flags)):
+                self.refused(flags, words, code=code, prefix=prefix)
+
+    def test_flags_of_tf_cnn_benchmarks_are_taken(self):
+        text = self.run_to_end(["--model=mlp", "--num_gpus", "2", "--batch_size=32",
+                                "--kv_store=local", "--explain"]).stdout()
+        self.assertIn("fc1.weight", text)
+        self.refused(["--model", "nonet"], ["--network nonet"])
+
+    # An 18 setting comparison is not lost by the next command.
+    def test_results_of_another_command_are_moved_aside(self):
+        flags = ["--network", "mlp", "--num-epochs", "1", "--num-batches", "3"]
+        self.run_to_end([*flags, "--compare", "none,2bit"])
+        run = self.run_to_end([*flags, "--compare", "none,2bit"])
+        self.assertNotIn("moved", run.output())
+        run = self.run_to_end([*flags, "--compare", "none,2bit", "--lr", "0.1"])
+        self.assertIn("results of another command in telegrad-out were moved to "
+                      + self.path("telegrad-out.1"), run.stderr())
+        run = self.run_to_end([*flags, "--gc-type", "int8"])
+        self.assertIn("telegrad-out.2", run.stderr())
+        for out, names in (("telegrad-out", ["int8"]),
+                           ("telegrad-out.1", ["none", "2bit"]),
+                           ("telegrad-out.2", ["none", "2bit"])):
+            self.assertEqual([each["setting"] for each in self.summary(out)],
+                             names)
+            self.assertTrue(os.path.exists(self.path(out, "report.html")))
+        self.run_to_end([*flags, "--compare", "none,2bit", "--lr", "0.1",
+                         "--out", "telegrad-out.2", "--continue"])
+
+    def test_workers_are_the_launchers(self):
+        self.refused(["--workers", "3"],
+                     ["--workers 3", "torchrun", "started 2", "leave it out"],
+                     env={"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2",
+                          "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"})
+
+    def test_a_checkpoint_that_does_not_fit_is_told_before_the_start(self):
+        flags = ["--network", "mlp", "--num-batches", "3", "--checkpoint",
+                 "saved"]
+        self.run_to_end([*flags, "--num-epochs", "2"])
+        for more, words in ((["--workers", "4"], ["workers '2'", "'4'"]),
+                            (["--servers", "2"], ["servers '1'", "'2'"]),
+                            (["--num-epochs", "1"],
+                             ["2 whole epochs", "--num-epochs 1"])):
+            with self.subTest(more[0]):
+                self.refused([*flags, "--num-epochs", "2", "--resume", *more]
+                             if more[0] != "--num-epochs" else
+                             [*flags, "--resume", *more],
+                             ["--resume", *words], code=31)
 
     def write(self, name, data):
         os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)

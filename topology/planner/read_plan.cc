@@ -1,4 +1,6 @@
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -201,11 +203,13 @@ absl::StatusOr<Json> PlanOfRun(const Json& runs, absl::string_view setting) {
 }
 
 absl::StatusOr<std::string> ReadText(const std::string& path) {
+  errno = 0;
   std::ifstream file(path, std::ios::binary);
   std::string text(kMaxPlanBytes, '\0');
   if (file) file.read(text.data(), static_cast<int64_t>(text.size()));
   if (file.bad() || file.gcount() == 0) {
-    return absl::NotFoundError("it cannot be read");
+    return absl::NotFoundError(absl::StrCat(
+        "it cannot be read: ", errno != 0 ? std::strerror(errno) : "empty"));
   }
   text.resize(static_cast<size_t>(file.gcount()));
   return text;

@@ -99,7 +99,9 @@ absl::Status ReadSecretFile(const std::string& path, Material* material) {
       return absl::FailedPreconditionError(absl::StrCat(
           About(path), "is a symbolic link; name the file itself"));
     }
-    return absl::NotFoundError(absl::StrCat(About(path), std::strerror(error)));
+    return absl::NotFoundError(
+        absl::StrCat(About(path), std::strerror(error),
+                     "; openssl rand -hex 32 makes what such a file holds"));
   }
   struct stat file {};
   if (fstat(fd.get(), &file) != 0) {
@@ -147,7 +149,9 @@ absl::StatusOr<Secret> Secret::FromFile(const std::string& path,
                                         absl::string_view job_id) {
   Material material;
   if (absl::Status read = ReadSecretFile(path, &material); !read.ok()) {
-    return Refused(std::move(read));
+    const bool is_unfit = absl::IsFailedPrecondition(read);
+    return WithExitCode(is_unfit ? ExitCode::kAuthentication : ExitCode::kUsage,
+                        std::move(read));
   }
   return Derive(absl::string_view(material.bytes.data(), material.size),
                 job_id);
