@@ -83,6 +83,9 @@ TEST(Engine, StagesOfOneResourceTakeTurns) {
   EXPECT_DOUBLE_EQ(PlaySteps(play).step_s, 3.25);
   play.tensors = {{&pipeline, 2, 1, 0}};
   EXPECT_DOUBLE_EQ(PlaySteps(play).step_s, 4.25);
+  // What the last stage sends has to arrive, too.
+  pipeline.stages[2].delay_s = 0.5;
+  EXPECT_DOUBLE_EQ(PlaySteps(play).step_s, 4.75);
 }
 
 Scenario Base(const std::string& profile) {

@@ -154,8 +154,10 @@ class Engine {
 
   void StartStage(size_t id) {
     Chunk& chunk = chunks_[id];
-    const Stage& stage =
-        play_.tensors[chunk.tensor].pipeline->stages[chunk.stage];
+    const std::vector<Stage>& stages =
+        play_.tensors[chunk.tensor].pipeline->stages;
+    if (chunk.stage == stages.size()) return ChunkEnds(chunk);
+    const Stage& stage = stages[chunk.stage];
     chunk.pending = stage.uses.size();
     const uint64_t rank = play_.first_layers_first ? chunk.tensor : 0;
     for (const Stage::Use& use : stage.uses) {
@@ -186,10 +188,11 @@ class Engine {
     const std::vector<Stage>& stages =
         play_.tensors[chunk.tensor].pipeline->stages;
     const double delay = stages[chunk.stage].delay_s;
-    if (++chunk.stage < stages.size()) {
-      Push(delay, Event::Kind::kStageStarts, id);
-      return;
-    }
+    if (++chunk.stage == stages.size() && delay == 0) return ChunkEnds(chunk);
+    Push(delay, Event::Kind::kStageStarts, id);
+  }
+
+  void ChunkEnds(const Chunk& chunk) {
     --missing_[chunk.tensor];
     --num_missing_;
     if (is_waiting_) Compute();
