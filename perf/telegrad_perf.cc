@@ -40,6 +40,7 @@ constexpr Subcommand kSubcommands[] = {
 int main(int argc, char** argv) {
   CLI::App app("Measures what Telegrad's parts can do on this machine.",
                "telegrad-perf");
+  app.set_version_flag("--version", TELEGRAD_VERSION);
   app.footer([] { return "Transports:\n" + telegrad::DescribeTransports(); });
   int exit_code = 0;
   for (const telegrad::perf::Subcommand& each : telegrad::perf::kSubcommands) {

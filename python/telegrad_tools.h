@@ -100,6 +100,10 @@ TELEGRAD_API int32_t telegrad_job_plan(const telegrad_job* job, char* text,
                                        uint64_t text_bytes, uint64_t* needed,
                                        telegrad_status* status);
 
+/* JSON: the version, which transports this library can open here, why it has
+ * no GPU, and its codecs with their options. */
+TELEGRAD_API int32_t telegrad_about(char* text, uint64_t text_bytes,
+                                    uint64_t* needed, telegrad_status* status);
 /* JSON: what is there (docs/topology_json.md), and what is wrong with it
  * (docs/doctor.md). */
 TELEGRAD_API int32_t telegrad_topology(char* text, uint64_t text_bytes,

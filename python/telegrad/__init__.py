@@ -6,11 +6,12 @@ MXNet's KVStore, `telegrad.Store` and `telegrad.Codec` are what both stand on.
 from __future__ import annotations
 
 import json as _json
-from typing import Any, Dict
+from typing import Any, Dict, List, Union
 
 from . import kvstore, optimizer
 from ._library import LIBRARY as _LIBRARY
 from ._library import text_of as _text_of
+from ._log import set_level as _set_level
 from .codec import Codec
 from .errors import (AuthenticationError, Cancelled, DeviceFault, Error, Fenced,
                      IntegrityError, JoinTimeout, Mismatch, NumericFault, PeerDied,
@@ -27,16 +28,30 @@ __all__ = ["AuthenticationError", "Cancelled", "Codec", "DeviceFault", "Error", 
            "Group", "IntegrityError", "JoinTimeout", "Job", "Mismatch", "NumericFault",
            "PeerDied", "ResourceLimit", "RowSparse", "SCHEDULER", "SERVER", "SchedulerLost",
            "ServerLost", "Store", "Timeout", "Unsupported", "UsageError", "WORKER",
-           "WrongOrder", "doctor", "kvstore", "log_numbers", "numbers_of", "optimizer",
-           "set_log_level", "topology"]
+           "WrongOrder", "about", "codecs", "doctor", "kvstore", "log_numbers", "numbers_of",
+           "optimizer", "set_log_level", "topology"]
 
 
-def set_log_level(level: int) -> None:
-    """Lines on standard error: `level` 0 all, 1 (as it is) warnings and errors, 2 errors
-    alone."""
-    if not isinstance(level, int):
-        raise UsageError(f"level={level!r}: 0, 1 or 2")
-    _LIBRARY.telegrad_set_log_level(level)
+def set_log_level(level: Union[str, int]) -> None:
+    """What is said, by Python's logger "telegrad" and by the library on standard error:
+    "debug" (0) all, "info" (1) what was decided and saved, and warnings: as it is unless
+    $TELEGRAD_LOG_LEVEL says otherwise; "warning"; "error" (2); "off"."""
+    _set_level(level)
+
+
+def codecs() -> List[Dict[str, Any]]:
+    """All codecs: ``name``, ``summary``, ``bits`` (of an element, at most, with the options'
+    defaults), ``has_threshold``, ``has_residual``, and ``options`` with ``name``,
+    ``default``, ``low``, ``high`` and ``help``; docs/codecs.md."""
+    found: List[Dict[str, Any]] = about()["codecs"]
+    return found
+
+
+def about() -> Dict[str, Any]:
+    """``version``, ``transports`` (which can be opened here, else why not), ``cuda`` (a GPU,
+    or why there is none) and ``codecs``. ``python -m telegrad`` prints it."""
+    found: Dict[str, Any] = _json.loads(_text_of("about"))
+    return found
 
 
 def topology() -> Dict[str, Any]:
@@ -50,5 +65,3 @@ def doctor() -> Dict[str, Any]:
     found: Dict[str, Any] = _json.loads(_text_of("doctor"))
     return found
 
-
-set_log_level(1)

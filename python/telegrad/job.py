@@ -13,6 +13,7 @@ from typing import Any, Dict, Optional, Set
 from . import _library
 from ._library import (LIBRARY, PENDING, SLICE_S, JobOptions, call, encoded, fill,
                        interruptible, text_of)
+from ._environment import seconds
 from .errors import Error, UsageError, WrongOrder
 
 WORKER, SERVER, SCHEDULER = range(3)
@@ -48,7 +49,8 @@ class Job:
         transport, tls, bind, link: as the flags of docs/user_guide.md.
         gdr: of a worker with tensors on GPUs, whether network cards read and write them
             (GPUDirect RDMA): "auto", "on", "off"; None: all are in host memory.
-        join_timeout, dead_timeout, operation_timeout: seconds.
+        join_timeout, dead_timeout, operation_timeout: seconds; without them 60 (or
+            $TELEGRAD_JOIN_TIMEOUT), 10, 300 (or $TELEGRAD_OPERATION_TIMEOUT).
 
     Raises:
         telegrad.UsageError: arguments; nothing was started.
@@ -61,11 +63,13 @@ class Job:
                  job_id: Optional[str] = None, secret: Optional[bytes] = None,
                  insecure: bool = False, transport: str = "tcp",
                  tls: Optional[str] = None, bind: str = "127.0.0.1", link: str = "none",
-                 join_timeout: float = 60, dead_timeout: float = 10,
-                 operation_timeout: float = 300, hosts_part: bool = False,
+                 join_timeout: Optional[float] = None, dead_timeout: float = 10,
+                 operation_timeout: Optional[float] = None, hosts_part: bool = False,
                  gdr: Optional[str] = None) -> None:
         options = JobOptions()
         LIBRARY.telegrad_job_options_init(byref(options), sizeof(options))
+        join_timeout = seconds(join_timeout, "JOIN_TIMEOUT", 60)
+        operation_timeout = seconds(operation_timeout, "OPERATION_TIMEOUT", 300)
         for name, value in (("num_workers", num_workers), ("num_servers", num_servers),
                             ("join_timeout", join_timeout), ("dead_timeout", dead_timeout),
                             ("operation_timeout", operation_timeout)):

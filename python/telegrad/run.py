@@ -13,6 +13,9 @@ import runpy
 import sys
 from typing import Any, Callable, List, Optional
 
+from ._environment import codec, is_disabled
+from ._library import LIBRARY
+from ._log import LOGGER
 from .job import note_failure
 
 
@@ -21,7 +24,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m telegrad.run", description=(__doc__ or "").split("::")[0],
         epilog="Start all ranks by torchrun. docs/pytorch.md explains the options; "
                "telegrad.torch.State has all.")
-    parser.add_argument("--gc-type", default="2bit", help="codec (%(default)s)")
+    parser.add_argument("--version", action="version",
+                        version=LIBRARY.telegrad_version().decode())
+    parser.add_argument("--gc-type", default=codec(), help="codec (%(default)s)")
     parser.add_argument("--gc-allow", dest="allow", metavar="CODEC,...",
                         help="codecs that --gc-type auto may choose (2bit)")
     parser.add_argument("--gc-rule", default="", dest="rules", metavar="PATTERN=CODEC;...")
@@ -110,9 +115,9 @@ def main(arguments: Optional[List[str]] = None) -> None:
             raise
     from .torch._hook import any_made
 
-    if not any_made() and _is_first():
-        print("telegrad: this process made no DistributedDataParallel and compressed "
-              "nothing; start all ranks by torchrun", file=sys.stderr)
+    if not any_made() and _is_first() and not is_disabled():
+        LOGGER.warning("this process made no DistributedDataParallel and compressed nothing; "
+                       "start all ranks by torchrun")
 
 
 if __name__ == "__main__":

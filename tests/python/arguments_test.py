@@ -9,7 +9,8 @@ from telegrad._library import (LIBRARY, PROTOTYPES, Compression, JobOptions, Opt
                                Status, StoreOptions, Tensor)
 
 # Without a handle these have nothing to do, or need none.
-TAKE_NULL = {"job_start", "job_close", "queue_create", "topology", "doctor"}
+TAKE_NULL = {"job_start", "job_close", "queue_create", "topology", "doctor",
+             "about"}
 
 
 class Arguments(unittest.TestCase):

@@ -4,6 +4,7 @@
 import array
 import math
 import struct
+import os
 import subprocess
 import sys
 import tempfile
@@ -166,6 +167,63 @@ class Machine(unittest.TestCase):
     def test_topology_and_doctor_are_objects(self):
         self.assertEqual(telegrad.topology()["schema"], "1")
         self.assertIn("findings", telegrad.doctor())
+
+    def test_codecs_are_listed_with_their_options(self):
+        found = {codec["name"]: codec for codec in telegrad.codecs()}
+        self.assertEqual(found["none"]["bits"], 32)
+        self.assertLess(found["2bit"]["bits"], 2.01)
+        (block, *_), = [codec["options"] for name, codec in found.items() if name == "int8"]
+        self.assertTrue(block["low"] <= block["default"] <= block["high"], block)
+        for name in found:
+            telegrad.Codec(name, 64)
+        with self.assertRaisesRegex(telegrad.UsageError, ", ".join(list(found)[:3])):
+            telegrad.Codec("3bit", 64)
+
+
+class Said(unittest.TestCase):
+    def python(self, *words, **environment):
+        return subprocess.run([sys.executable, "-B", *words], timeout=60, check=False,
+                              env=dict(os.environ, **environment), capture_output=True,
+                              text=True)
+
+    def test_the_module_says_what_is_here(self):
+        text = self.python("-m", "telegrad").stdout
+        for pattern in (rf"(?m)^version +{telegrad.__version__}$", "(?m)^transport +tcp: ",
+                        "(?m)^torch +", "(?m)^codec +2bit: 2 bits"):
+            self.assertRegex(text, pattern)
+        for module in ("telegrad", "telegrad.run"):
+            self.assertEqual(self.python("-m", module, "--version").stdout.strip(),
+                             telegrad.__version__)
+        self.assertEqual(self.python("-m", "telegrad", "doctor").returncode, 0)
+
+    def test_levels_have_names(self):
+        say = ("import telegrad, logging\nfrom telegrad._log import LOGGER\n"
+               "LOGGER.info('one'); LOGGER.warning('two')\n")
+        for level, shown in (("info", "telegrad: one\ntelegrad: two\n"), ("off", ""),
+                             ("WARNING", "telegrad: two\n"), ("", "telegrad: one\n"
+                                                              "telegrad: two\n")):
+            run = self.python("-c", say, TELEGRAD_LOG_LEVEL=level)
+            self.assertEqual((run.returncode, run.stderr), (0, shown), level)
+        run = self.python("-c", "import telegrad", TELEGRAD_LOG_LEVEL="loud")
+        self.assertRegex(run.stderr, "TELEGRAD_LOG_LEVEL='loud': one of debug, info")
+        for wrong in ("loud", 7, None):
+            with self.assertRaisesRegex(telegrad.UsageError, "level="):
+                telegrad.set_log_level(wrong)
+        telegrad.set_log_level("info")
+
+    def test_handlers_of_the_user_take_the_lines(self):
+        run = self.python("-c", "import logging, telegrad\n"
+                          "logging.basicConfig(format='%(name)s %(levelname)s %(message)s')\n"
+                          "from telegrad._log import LOGGER\nLOGGER.info('one')\n")
+        self.assertEqual(run.stderr, "telegrad INFO one\n")
+
+    def test_limits_of_the_environment(self):
+        make = "import telegrad\ntelegrad.Job(join_timeout=%s).join().close()\n"
+        for name in ("JOIN", "OPERATION"):
+            run = self.python("-c", make % "None", **{f"TELEGRAD_{name}_TIMEOUT": "soon"})
+            self.assertRegex(run.stderr, f"TELEGRAD_{name}_TIMEOUT='soon': seconds are wanted")
+        run = self.python("-c", make % "9", TELEGRAD_JOIN_TIMEOUT="soon")
+        self.assertEqual((run.returncode, run.stderr), (0, ""))
 
 
 if __name__ == "__main__":

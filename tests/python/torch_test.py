@@ -6,6 +6,7 @@ import gc
 import inspect
 import io
 import json
+import logging
 import math
 import os
 import re
@@ -433,6 +434,25 @@ def says(kinds):
         state.close()
 
 
+def of_environment(_):
+    """The codec of a variable, an argument that wins, and what is said through logging."""
+    start()
+    lines = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append([record.levelname, record.getMessage()])
+    logging.getLogger("telegrad").addHandler(handler)
+    shown = []
+    for options in ({}, {"gc_type": "fp16"}):
+        model = DDP(Net())
+        state = telegrad.torch.compress(model, **options)
+        model(inputs(0, RANK)).sum().backward()
+        shown.append(repr(state))
+        telegrad.torch.report(model)
+        state.state_dict()
+        state.close()
+    return [shown, lines]
+
+
 def chooses(_):
     """Over an emulated link of 20 Mbit/s."""
     start()
@@ -542,12 +562,12 @@ class Torch(unittest.TestCase):
 
     def test_a_store_that_is_lost_is_named(self):
         """When rank 0 is gone it fails at once, each time."""
-        store = mock.Mock(**{"wait.side_effect": RuntimeError("Connection reset\nby")})
+        store = mock.Mock(**{"check.side_effect": RuntimeError("Connection reset\nby")})
         with mock.patch.object(dist.distributed_c10d, "_get_default_store", lambda: store):
             board = _meeting._Board(0.5, [0, 1])
             with self.assertRaisesRegex(telegrad.JoinTimeout, r"nobody.*\(Connection reset\)"):
                 board.get("host/1")
-        self.assertLessEqual(store.wait.call_count, 2)
+        self.assertLessEqual(store.check.call_count, 20)
 
     def test_other_hosts_are_not_told_an_address_of_loopback(self):
         """As which Debian's /etc/hosts has the host's own name."""
@@ -635,6 +655,23 @@ class Torch(unittest.TestCase):
                      "auto may take int4: .*momentum 0.9"):
             self.assertEqual(len(re.findall(text, err)), 1 if "no opt" not in text else 2, err)
 
+    def test_the_environment_chooses_where_the_script_does_not(self):
+        run = workers.Ranks(FILE, "of_environment", 2, TELEGRAD_CODEC="int4")
+        (code, out, err), (other, second, _) = run.wait()
+        self.assertEqual((code, other, err), (0, 0, ""), err)
+        (int4, fp16), lines = json.loads(out)
+        self.assertRegex(int4, r"State: int4, none; 1 steps, pushed \d+\.\d\dx")
+        self.assertIn("fp16, none", fp16)
+        self.assertEqual([level for level, _ in lines], ["INFO"] * len(lines))
+        self.assertRegex(lines[0][1], "2 workers, .*int4 for 3 tensors")
+        self.assertEqual(json.loads(second)[1], [])
+        run = workers.Ranks(FILE, "of_environment", 2, TELEGRAD_DISABLE="1")
+        for rank, (code, out, err) in enumerate(run.wait()):
+            self.assertEqual((code, err), (0, ""), err)
+            shown, lines = json.loads(out)
+            self.assertRegex(shown[0], "disabled")
+            self.assertEqual(len(lines), 2 if rank == 0 else 0)
+
     def test_an_attempt_of_torchrun_sees_no_names_of_the_one_before(self):
         """The store outlives an attempt."""
         store, boards = dist.HashStore(), []
@@ -685,4 +722,4 @@ class Torch(unittest.TestCase):
 
 if __name__ == "__main__":
     workers.main({function.__name__: function for function in (
-        exact, two_bits, special, says, chooses, over_some, wrong, dies)})
+        exact, two_bits, special, says, of_environment, chooses, over_some, wrong, dies)})

@@ -26,6 +26,7 @@ std::vector<Subcommand> Subcommands() {
 int main(int argc, char** argv) {
   CLI::App app("Shows what a machine has, what is wrong with it, and plans.",
                "telegrad-topo");
+  app.set_version_flag("--version", TELEGRAD_VERSION);
   int exit_code = 0;
   for (const telegrad::topo::Subcommand& each : telegrad::topo::Subcommands()) {
     each.add(*app.add_subcommand(each.name, each.help), exit_code);

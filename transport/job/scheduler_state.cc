@@ -110,8 +110,9 @@ void SchedulerState::Fail(const FatalEvent& event, TimePoint now) {
   if (phase_ != Phase::kJoining && phase_ != Phase::kRunning) return;
   // A launcher ends the others when one has died: that is why.
   if (event.code == ExitCode::kCancelled && has_death_) return Verdict(now);
-  LogError("job ends with ", static_cast<int>(event.code), " (",
-           ExitReason(event.code), "): ", event.message);
+  // Each member tells its user: here it is no second error.
+  LogInfo("job ends with ", static_cast<int>(event.code), " (",
+          ExitReason(event.code), "): ", event.message);
   phase_ = Phase::kFailing;
   has_failed_ = true;
   event_ = event;

@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Union, overload
 
 from torch.nn.parallel import DistributedDataParallel
 
+from .._environment import codec, is_disabled
 from ..errors import Unsupported, UsageError, WrongOrder
 from ._bucket import unwrapped
 from ._diloco import DiLoCo
+from ._disabled import Disabled
 from ._hook import State, hook, states
 from ._model import refuse_join
 from ._replicas import Replicas, sharded_modules
@@ -45,16 +47,16 @@ def _refuse_others(model: Any) -> None:
 
 
 @overload
-def compress(model: Any, gc_type: str = "2bit", *, replicas: None = None,
+def compress(model: Any, gc_type: Optional[str] = None, *, replicas: None = None,
              **options: "Unpack[StateOptions]") -> State: ...
 
 
 @overload
-def compress(model: Any, gc_type: str = "2bit", *, replicas: Any,
+def compress(model: Any, gc_type: Optional[str] = None, *, replicas: Any,
              **options: "Unpack[ReplicasOptions]") -> Replicas: ...
 
 
-def compress(model: Any, gc_type: str = "2bit", *, replicas: Optional[Any] = None,
+def compress(model: Any, gc_type: Optional[str] = None, *, replicas: Optional[Any] = None,
              **options: Any) -> Union[State, Replicas]:
     """Sends the model's gradients through a store with a codec. The one line::
 
@@ -65,14 +67,16 @@ def compress(model: Any, gc_type: str = "2bit", *, replicas: Optional[Any] = Non
 
     Args:
         model: a DistributedDataParallel without a communication hook.
-        gc_type: "none", "2bit", "topk:0.01" or what else docs/codecs.md has.
+        gc_type: "none", "2bit", "topk:0.01" or what else docs/codecs.md has; without it
+            $TELEGRAD_CODEC, else "2bit".
         replicas: for a model of FSDP2, the ranks that hold the same shards: a process
             group or a device mesh of one dimension. The sum between them is
             compressed, the one within is FSDP's.
         options: of `State`, or of `Replicas`.
 
     Returns:
-        The state: its `report` says what was sent.
+        The state: its `report` says what was sent. With $TELEGRAD_DISABLE=1 a state
+        without a job, and the model stays as it is.
 
     Raises:
         telegrad.Unsupported: FSDP, DeepSpeed, sparse gradients: with the way out.
@@ -81,6 +85,12 @@ def compress(model: Any, gc_type: str = "2bit", *, replicas: Optional[Any] = Non
     model = unwrapped(model)
     if _is_compressed(model):
         raise WrongOrder("the model is compressed already")
+    if is_disabled():
+        if replicas is not None:
+            raise UsageError("TELEGRAD_DISABLE=1 with replicas=, which nothing else sums: "
+                             "leave the variable out, or take gc_type='none'")
+        return Disabled(model)
+    gc_type = gc_type or codec()
     if replicas is not None:
         if not sharded_modules(model):
             raise UsageError("replicas= is for a model of fully_shard (FSDP2, torch 2.6 or "

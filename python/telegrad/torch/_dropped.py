@@ -4,13 +4,17 @@ from __future__ import annotations
 import _thread
 import atexit
 import os
+import threading
 import weakref
 from typing import Any, Callable, List
 
 from ..errors import Error
 from ..job import is_failing
 
+_DELAY_S = 0.1  # a model that is dropped because its program ends is in an open job yet
 _at_work: List[Any] = []  # a lock of each thread that closes
+_works: List[List[Callable[[], None]]] = []  # what they close, until they do
+_ends = threading.Event()
 
 
 def close_when_dropped(owner: Any, close: Callable[[], None]) -> "weakref.finalize[Any, Any]":
@@ -33,7 +37,8 @@ def _start(close: Callable[[], None]) -> None:
         try:
             # Not bound to a name: what it holds of torch must be gone when the lock is free,
             # since Python ends a thread that lives after its end within C++, too.
-            work.pop()()
+            if not _ends.wait(_DELAY_S):
+                work.pop()()
         except Error:  # the job has failed, which who waited for it has heard
             pass
         finally:
@@ -41,6 +46,7 @@ def _start(close: Callable[[], None]) -> None:
             lock.release()
 
     _at_work.append(lock)
+    _works[:] = [each for each in _works if each] + [work]
     try:
         _thread.start_new_thread(run, ())
     except RuntimeError:  # the interpreter ends
@@ -48,6 +54,7 @@ def _start(close: Callable[[], None]) -> None:
 
 
 def _wait_for_all() -> None:
+    _ends.set()
     for lock in list(_at_work):
         lock.acquire(timeout=3 if is_failing() else -1)
 

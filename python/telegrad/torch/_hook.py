@@ -4,7 +4,6 @@ from __future__ import annotations
 import atexit
 import math
 import os
-import sys
 import threading
 import time
 import weakref
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple, Un
 import torch
 
 from .._library import SLICE_S, call
+from .._log import LOGGER
 from ..errors import Error, Unsupported, UsageError
 from ..job import is_failing
 from ..optimizer import Rescale
@@ -312,6 +312,12 @@ class State:
                 "auto": list(self._choice.decisions) if self._choice else [],
                 "plan": self._plan, **stats}
 
+    def __repr__(self) -> str:
+        codecs = ", ".join(dict.fromkeys(line["codec"] for line in self._decisions))
+        found = self.report()
+        return (f"<telegrad.torch.State: {codecs}; {self.steps} steps, pushed "
+                f"{found['push_ratio']:.2f}x, pulled {found['pull_ratio']:.2f}x smaller>")
+
     def _report_of_store(self) -> List[Dict[str, Any]]:
         return [line for line in self._store.report()
                 if line["name"] != _FLAG]
@@ -398,7 +404,7 @@ class State:
 
     def _say(self, text: str) -> None:
         if self._verbose and text:
-            print(f"telegrad: {text}", file=sys.stderr, flush=True)
+            LOGGER.info("%s", text)
 
 
 # Without annotations: DDP compares them with its own, which are no text.

@@ -12,11 +12,13 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
 import torch.distributed as dist
 
+from .._environment import seconds
 from ..errors import Error, JoinTimeout, UsageError, WrongOrder
 from ..job import Job
 
 _ELSEWHERE = "192.0.2.1"  # of no host (RFC 5737): the way to it is that to most
 _REFUSED = "!"  # before the reason, in place of an address
+_LONGEST_PAUSE_S = 0.25
 _num_meetings: Dict[Tuple[int, ...], int] = {}  # of these ranks
 
 
@@ -65,23 +67,31 @@ class _Board:
     def put(self, name: str, text: str) -> None:
         self._store.set(self._prefix + name, text)
 
+    def _has(self, key: str) -> bool:
+        if hasattr(self._store, "check"):
+            return bool(self._store.check([key]))
+        # Before torch 2; later ones write a line when a slice ends.
+        self._store.wait([key], timedelta(seconds=1))
+        return True
+
     def get(self, name: str) -> str:
         """In slices, between which Ctrl-C is heard."""
-        key = self._prefix + name
+        key, pause = self._prefix + name, 0.005
         while True:
-            until = time.monotonic() + 1
+            reason = "it is not there"
             try:
-                self._store.wait([key], timedelta(seconds=1))
-                break
-            except RuntimeError as why:  # of a second that has passed, or a lost store
-                if time.monotonic() > self._deadline:
-                    reason = str(why).partition("\n")[0]
+                if self._has(key):
+                    break
+            except RuntimeError as why:  # a lost store, or a slice has passed
+                reason = str(why).partition("\n")[0]
+            if time.monotonic() > self._deadline:
                     raise JoinTimeout(
                         f"nobody wrote {key} to the store of torch.distributed "
                         f"({reason}): all ranks must call "
                         "telegrad.torch.compress, or be started by torchrun with -m "
                         "telegrad.run; a rank may have died") from None
-                time.sleep(max(0, until - time.monotonic()))
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
         return str(self._store.get(key).decode())
 
 
@@ -139,7 +149,7 @@ def job_of_group(servers: Optional[int] = None, bind: Optional[str] = None,
     servers = world if servers is None else servers
     if not 1 <= servers <= world:
         raise UsageError(f"servers={servers}: 1 to {world}, one beside each rank")
-    timeout = float(options.get("join_timeout", 60))
+    timeout = seconds(options.get("join_timeout"), "JOIN_TIMEOUT", 60)
     board = _Board(timeout, ranks)
     options.setdefault("gdr", "auto" if any(p.is_cuda for p in parameters) else None)
     options.update(rank=rank, num_workers=world, num_servers=servers,

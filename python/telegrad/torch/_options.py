@@ -13,9 +13,9 @@ class JobOptions(TypedDict, total=False):
     tls: Optional[str]
     bind: Optional[str]
     link: str
-    join_timeout: float
+    join_timeout: Optional[float]
     dead_timeout: float
-    operation_timeout: float
+    operation_timeout: Optional[float]
     gdr: Optional[str]
 
 

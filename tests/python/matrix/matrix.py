@@ -27,7 +27,8 @@ PLAIN = ("codec_test.py", "arguments_test.py", "wrong_arguments_test.py",
          "optimizer_test.py", "group_test.py", "numbers_test.py")
 TORCH = ("torch_test.py", "run_test.py", "resume_test.py", "lifecycle_test.py",
          "interrupt_test.py")
-TORCH2 = ("matrix/hsdp_test.py", "matrix/torch2_test.py", "matrix/types_test.py")
+TORCH2 = ("matrix/hsdp_test.py", "matrix/torch2_test.py", "matrix/trainers_test.py",
+          "matrix/types_test.py")
 COLUMNS = PLAIN + TORCH + TORCH2 + ("matrix/mxnet_test.py",)
 SKIPPED = 77
 DEBIAN = "/usr/bin/python3"

@@ -1,0 +1,42 @@
+"""For Lightning::
+
+    trainer = lightning.Trainer(strategy="ddp", callbacks=[telegrad.lightning.Compress()])
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Optional
+
+try:
+    from lightning.pytorch import Callback  # type: ignore[import,unused-ignore]
+except ImportError:
+    from pytorch_lightning import Callback  # type: ignore[import,assignment,unused-ignore]
+
+from .torch import State, compress
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .torch._options import StateOptions
+
+__all__ = ["Compress"]
+
+
+class Compress(Callback):  # type: ignore[misc,unused-ignore]
+    """Compresses the gradients of `fit`; its ``state`` has ``report()``.
+
+    Args:
+        gc_type, options: of `telegrad.torch.compress`.
+    """
+
+    def __init__(self, gc_type: Optional[str] = None,
+                 **options: "Unpack[StateOptions]") -> None:
+        super().__init__()
+        self.state: Optional[State] = None
+        self._gc_type, self._options = gc_type, options
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        self.state = compress(trainer.strategy.model, self._gc_type, **self._options)
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        if self.state is not None:
+            self.state.close()
