@@ -81,8 +81,8 @@ def _watch(options: Any) -> None:
 
     def check(optimizer: Any) -> None:
         # Of "auto", too, a warning: nobody has said that it steps that model.
-        for codec in codecs:
-            check_optimizer(optimizer, codec, None)
+        for each in codecs:
+            check_optimizer(optimizer, each, None)
 
     _after_init(DistributedDataParallel, functools.partial(compress, **options))
     if _is_first():

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 import warnings
+import weakref
 from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
 
 import torch
@@ -25,6 +26,8 @@ _NOT_LATE = ("dgc", "terngrad")  # has a momentum of its own; holds nothing back
 # What "auto" may use unless it is told, as `telegrad-train` has it: with an optimizer that
 # few bits do not harm, and with others or where none is known.
 _STANDARD, _CAREFUL = "2bit", "int4"
+
+_checked: "weakref.WeakSet[Any]" = weakref.WeakSet()  # by `telegrad.run`, or given
 
 
 def bits_of(codec: str) -> float:
@@ -91,6 +94,8 @@ def check_optimizer(optimizer: Any, gc_type: str, allow: Optional[str], rules: s
     if not hasattr(optimizer, "param_groups"):
         raise UsageError(f"optimizer={type(optimizer).__name__}: an optimizer of torch is "
                          "wanted, the object that steps the model")
+    if isinstance(optimizer, torch.optim.Optimizer):
+        _checked.add(optimizer)
     small = [codec for codec in codecs_of(gc_type, allow, rules)
              if bits_of(codec) < _SMALL_BITS]
     if not small:
@@ -178,7 +183,8 @@ class OptimizerCheck:
         self._is_open = False
         found = _optimizers_of(self._parameters)
         for each in found:
-            self._check(each, True, False)
+            if each not in _checked:
+                self._check(each, True, False)
         return "" if found else (
             f"{', '.join(dict.fromkeys(self._small))} does not go with Adam or momentum, and no optimizer of torch "
             "steps the model: compress(..., optimizer=) checks yours")
