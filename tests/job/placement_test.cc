@@ -205,11 +205,39 @@ TEST(Placement, AnSbatchShellIsNoRank) {
 }
 
 TEST(Placement, ABarePmixRankHasNoSize) {
-  const auto found = Detect({{"PMIX_RANK", "1"}, {"PMIX_NAMESPACE", "n"}});
+  EXPECT_THAT(Detect({{"PMIX_RANK", "1"}, {"PMIX_NAMESPACE", "n"}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "PMIX_RANK=1"));
+  // A shell of salloc's has it, too.
+  const Variables shell = With(kSlurm, {{"PMIX_RANK", "0"},
+                                        {"SLURM_PROCID", "0"},
+                                        {"SLURM_STEP_NUM_TASKS", "1"}});
+  const auto found = Detect(shell);
   ASSERT_THAT(found, testing::IsOk());
-  EXPECT_EQ((**found).launcher, "pmix");
-  EXPECT_EQ((**found).rank, 1);
-  EXPECT_EQ((**found).world_size, 0);
+  EXPECT_FALSE(found->has_value());
+}
+
+TEST(Placement, ARankWithoutAnAddressIsNoJobOfItsOwn) {
+  const Variables mpich = {
+      {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}};
+  const Variables where = {{"MASTER_ADDR", "n1"}, {"MASTER_PORT", "29500"}};
+  for (const std::string prefix : {"PMI", "MV2_COMM_WORLD", "JSM_NAMESPACE"}) {
+    const Variables its = {{prefix + "_RANK", "1"}, {prefix + "_SIZE", "2"}};
+    EXPECT_THAT(Detect(its), StatusIs(absl::StatusCode::kInvalidArgument,
+                                      prefix + "_RANK=1 of " + prefix));
+    const auto found = Detect(With(its, where));
+    ASSERT_THAT(found, testing::IsOk());
+    EXPECT_EQ((**found).rank, 1);
+    EXPECT_EQ((**found).world_size, 2);
+    EXPECT_EQ((**found).scheduler_host, "n1");
+    EXPECT_EQ((**found).scheduler_port, 29500);
+  }
+  EXPECT_EQ((**Detect(With(mpich, where))).local_rank, 1);
+  EXPECT_FALSE(Detect({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}})->has_value());
+  // mpiexec's ranks beside one srun task per host; srun's own of PMI2.
+  const Variables beside = With(With(kSlurm, mpich), where);
+  EXPECT_EQ((**Detect(beside)).launcher, "mpich");
+  const Variables sruns = With(beside, {{"PMI_RANK", "5"}, {"PMI_SIZE", "8"}});
+  EXPECT_EQ((**Detect(sruns)).launcher, "slurm");
 }
 
 TEST(Placement, BadValuesAreNamed) {

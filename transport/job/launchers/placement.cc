@@ -117,6 +117,10 @@ Found DetectTorchrun(const Environment& env) {
     ++placement.scheduler_port;
   }
   placement.job_id = env.JobId("TORCHELASTIC_RUN_ID");
+  if (env.Has("LOCAL_WORLD_SIZE") &&
+      env.Text("LOCAL_WORLD_SIZE") == env.Text("WORLD_SIZE")) {
+    placement.num_hosts = 1;
+  }
   return placement;
 }
 
@@ -172,21 +176,73 @@ Found DetectSlurm(const Environment& env) {
   return placement;
 }
 
+// Launchers that give a rank and a size, but no address.
+struct RankVariables {
+  const char* launcher;
+  const char* rank;
+  const char* size;
+  const char* local_rank;
+};
+constexpr RankVariables kRankVariables[] = {
+    {"mvapich", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE",
+     "MV2_COMM_WORLD_LOCAL_RANK"},
+    {"mpich", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},
+    {"flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_TASK_LOCAL_ID"},
+    {"jsrun", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE",
+     "JSM_NAMESPACE_LOCAL_RANK"},
+};
+
+Found DetectRanks(const Environment& env) {
+  for (const RankVariables& its : kRankVariables) {
+    // A job of one is none; srun's own ranks are DetectSlurm's.
+    const std::string size = env.Text(its.size);
+    const bool is_sruns = env.Text(FirstSet(env, "SLURM_STEP_NUM_TASKS",
+                                            "SLURM_NTASKS")) == size &&
+                          env.Text("SLURM_PROCID") == env.Text(its.rank);
+    if (size.empty() || size == "1" || is_sruns) continue;
+    Placement placement;
+    placement.launcher = its.launcher;
+    RETURN_IF_ERROR(
+        env.ReadRank(its.rank, its.size, its.local_rank, &placement));
+    if (!env.Has("MASTER_ADDR") || !env.Has("MASTER_PORT")) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          its.rank, "=", placement.rank, " of ", its.size, "=", size,
+          " is a rank of a job whose launcher gives no address: give all "
+          "ranks MASTER_ADDR and MASTER_PORT, rank 0's host and a free port "
+          "of it (to run alone, unset ",
+          its.size, ")"));
+    }
+    placement.scheduler_host = env.Text("MASTER_ADDR");
+    ASSIGN_OR_RETURN(placement.scheduler_port,
+                     env.Integer("MASTER_PORT", 1, 65535));
+    return placement;
+  }
+  return std::nullopt;
+}
+
+// PMIX_RANK says a rank but never of how many.
 Found DetectPmix(const Environment& env) {
-  if (!env.Has("PMIX_RANK")) return std::nullopt;
-  Placement placement;
-  placement.launcher = "pmix";
-  ASSIGN_OR_RETURN(placement.rank, env.Integer("PMIX_RANK", 0, kMaxWorld - 1));
-  placement.job_id = env.JobId("PMIX_NAMESPACE");
-  return placement;
+  // A shell of Slurm's has it, too.
+  const bool is_step =
+      env.Has("SLURM_STEP_ID") &&
+      env.Text(FirstSet(env, "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")) != "1";
+  if (!env.Has("PMIX_RANK") || (env.Has("SLURM_JOB_ID") && !is_step)) {
+    return std::nullopt;
+  }
+  ASSIGN_OR_RETURN(const int rank, env.Integer("PMIX_RANK", 0, kMaxWorld - 1));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "PMIX_RANK=", rank,
+      " is a rank of a job, but nothing says of how many: "
+      "give all ranks RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (to run "
+      "alone, unset PMIX_RANK)"));
 }
 
 }  // namespace
 
 absl::StatusOr<std::optional<Placement>> DetectPlacement(const GetEnv& getenv) {
   const Environment env(getenv);
-  for (const auto detect :
-       {DetectDmlc, DetectTorchrun, DetectOpenMpi, DetectSlurm, DetectPmix}) {
+  for (const auto detect : {DetectDmlc, DetectTorchrun, DetectOpenMpi,
+                            DetectRanks, DetectSlurm, DetectPmix}) {
     ASSIGN_OR_RETURN(std::optional<Placement> placement, detect(env));
     if (placement.has_value()) return placement;
   }
