@@ -11,7 +11,6 @@ import math
 import os
 import re
 import signal
-import socket
 import unittest
 import warnings
 from unittest import mock
@@ -569,18 +568,11 @@ class Torch(unittest.TestCase):
                 board.get("host/1")
         self.assertLessEqual(store.check.call_count, 20)
 
-    def test_other_hosts_are_not_told_an_address_of_loopback(self):
-        """As which Debian's /etc/hosts has the host's own name."""
-        with (mock.patch.object(dist, "get_rank", lambda: 0),
-              mock.patch.object(socket, "gethostbyname", lambda _: "127.0.1.1"),
-              mock.patch.object(socket, "socket") as made):
-            probe = made.return_value.__enter__.return_value
-            probe.getsockname.return_value = ("10.0.0.7", 9)
-            self.assertEqual(_meeting._own_address(False), "10.0.0.7")
-            self.assertEqual(_meeting._own_address(True), "127.0.1.1")
-            probe.connect.side_effect = OSError("no network")
-            with self.assertRaisesRegex(telegrad.UsageError, "no network; say bind=ADDRESS"):
-                _meeting._own_address(False)
+    def test_without_an_address_for_others_bind_is_named(self):
+        board = mock.Mock(**{"get.return_value": "elsewhere "})
+        with (mock.patch.object(_meeting, "_towards", lambda _: "127.0.0.1"),
+              self.assertRaisesRegex(telegrad.UsageError, "say bind=ADDRESS")):
+            _meeting._scheduler_bind(board, 2)
 
     def test_a_model_of_some_ranks(self):
         self.assertEqual(self.ranks(over_some, num=3).results(), [True, 2, 2])

@@ -8,7 +8,9 @@ import secrets
 import socket
 import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
+from urllib.parse import urlsplit
 
 import torch.distributed as dist
 
@@ -95,38 +97,71 @@ class _Board:
         return str(self._store.get(key).decode())
 
 
-def _own_address(is_one_host: bool) -> str:
-    """By which this host is reached: MASTER_ADDR, where it is that; else that by which
-    it reaches MASTER_ADDR."""
-    master = os.environ.get("MASTER_ADDR", socket.gethostname())
-    towards = master
+def _master() -> Optional[str]:
+    """The host where the process group met, where it has one."""
+    method = getattr(dist.distributed_c10d, "_default_pg_init_method", None) or "env://"
+    if method.startswith("tcp://"):
+        return urlsplit(method).hostname
+    return os.environ.get("MASTER_ADDR") if method.startswith("env://") else None
+
+
+def _towards(host: Optional[str]) -> str:
+    """This host's address by which it reaches that one; "": none."""
     try:
-        if dist.get_rank() == 0:
-            found = socket.gethostbyname(master)
-            if is_one_host or not found.startswith("127."):
-                return found
-            # Many systems give a host's own name an address of loopback.
-            towards = _ELSEWHERE
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((towards, 9))  # sends nothing
-            return str(probe.getsockname()[0])
-    except OSError as why:
-        raise UsageError(f"MASTER_ADDR {master}: {why}; say bind=ADDRESS, of this "
-                         "host") from None
+        found = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM) if host else []
+    except OSError:
+        return ""
+    for family, kind, protocol, _, address in found:
+        try:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.connect(address)  # sends nothing
+                return str(probe.getsockname()[0])
+        except OSError:
+            continue
+    return ""
 
 
-def _addresses(board: _Board, rank: int, world: int,
-               bind: Optional[str]) -> Tuple[str, str]:
-    """Where this rank listens, and the scheduler of rank 0."""
-    board.put(f"host/{rank}", socket.gethostname())
-    hosts = {board.get(f"host/{other}") for other in range(world)}
-    if len(hosts) == 1 and bind is None:
-        return "127.0.0.1", "127.0.0.1"
-    if rank > 0:
-        return bind or "auto", ""
-    if bind is None or bind == "auto":
-        bind = _own_address(len(hosts) == 1)
-    return bind, bind
+def _is_loopback(address: str) -> bool:
+    return address == "::1" or address.startswith("127.")
+
+
+def _is_here(address: str) -> bool:
+    """Whether it is one of this host's."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((address, 0))
+    except OSError:
+        return False
+    return True
+
+
+def _host_identity() -> str:
+    """Equal where loopback leads from one to the other: host names may be equal, too."""
+    parts = [socket.gethostname()]
+    for path in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/net"):
+        try:
+            parts.append(os.readlink(path) if path.endswith("net")
+                         else Path(path).read_text().strip())
+        except OSError:
+            parts.append("")
+    return "/".join(parts)
+
+
+def _scheduler_bind(board: _Board, world: int) -> str:
+    """Where the job's rank 0 listens, if nobody says it: on loopback for ranks of one
+    host, else at the address by which it reaches the others."""
+    peers = [board.get(f"host/{rank}").split(" ") for rank in range(1, world)]
+    elsewhere = [address for identity, address in peers
+                 if identity != _host_identity() or (address and not _is_here(address))]
+    if not elsewhere:
+        return "127.0.0.1"
+    for host in (_master(), *elsewhere, _ELSEWHERE):
+        address = _towards(host)
+        if address and not _is_loopback(address):
+            return address
+    raise UsageError("no address of this host is known by which the other hosts' ranks "
+                     "reach it: say bind=ADDRESS, of this host")
 
 
 def job_of_group(servers: Optional[int] = None, bind: Optional[str] = None,
@@ -156,18 +191,20 @@ def job_of_group(servers: Optional[int] = None, bind: Optional[str] = None,
                    servers_here=int(rank < servers and not hosts_part),
                    hosts_part=hosts_part)
     if rank > 0:
-        own, _ = _addresses(board, rank, world, bind)
+        # "auto" is loopback where the scheduler is.
+        board.put(f"host/{rank}",
+                  f"{_host_identity()} {_towards(_master()) or _towards(_ELSEWHERE)}")
         address = board.get("scheduler")
         if address.startswith(_REFUSED):
             raise UsageError(f"rank 0: {address[1:]}")
         secret = bytes.fromhex(board.get("secret"))
-        return Job(address, bind=own, secret=secret, **options).join()
+        return Job(address, bind=bind or "auto", secret=secret, **options).join()
     try:
-        own, host = _addresses(board, rank, world, bind)
+        host = _scheduler_bind(board, world) if bind in (None, "auto") else bind
         secret = secrets.token_bytes(32)
         board.put("secret", secret.hex())
         job = Job(f"[{host}]:0" if ":" in host else f"{host}:0", has_scheduler=True,
-                  bind=own, secret=secret, **options)
+                  bind=host, secret=secret, **options)
     except Error as why:
         board.put("scheduler", _REFUSED + str(why))
         raise

@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""telegrad.torch on two emulated hosts without a default route: no bind= is needed."""
+import os
+import subprocess
+import sys
+import unittest
+
+import workers
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "testing"))
+import two_hosts  # noqa: E402
+
+LOCAL = "127.0.0.1 localhost\n"
+HEAD = "127.0.0.1 localhost\n127.0.1.1 na\n10.77.0.2 nb\n"  # Debian's own name
+STEP = """
+import os, torch, torch.distributed as dist, telegrad.torch
+dist.init_process_group("gloo", init_method=os.environ["INIT"],
+                        rank=int(os.environ["RANK"]), world_size=2)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(30, 100))
+telegrad.torch.compress(model, "2bit", join_timeout=30, verbose=False)
+model(torch.randn(4, 30)).sum().backward()
+"""
+
+
+class TwoHosts(unittest.TestCase):
+    def step(self, hosts, env, **more):
+        both = two_hosts.TwoHosts(hosts, **more)
+        self.addCleanup(both.close)
+        runs = [subprocess.Popen(
+            both.on(rank, [sys.executable, "-c", STEP]), stderr=subprocess.PIPE,
+            env={**os.environ, "INIT": "env://", "RANK": str(rank), "WORLD_SIZE": "2",
+                 "MASTER_PORT": "29503", "GLOO_SOCKET_IFNAME": f"v{rank}", **env})
+            for rank in range(2)]
+        for run in runs:
+            error = run.communicate(timeout=100)[1].decode()
+            self.assertEqual(run.returncode, 0, error)
+
+    def test_of_one_host_name(self):
+        self.step((LOCAL, LOCAL), {"MASTER_ADDR": "10.77.0.1"}, names=("na", "na"))
+
+    def test_the_heads_own_name_is_loopback(self):
+        self.step((HEAD, LOCAL + "10.77.0.1 na\n"), {"MASTER_ADDR": "na"})
+
+    def test_met_by_an_address_of_init_method(self):
+        self.step((HEAD, LOCAL), {"INIT": "tcp://10.77.0.1:29503"})
+
+    def test_ipv6_alone(self):
+        self.step((LOCAL, LOCAL), {"MASTER_ADDR": "fd77::1"}, v4=False)
+
+
+if __name__ == "__main__":
+    try:
+        import torch  # noqa: F401
+    except ImportError as why:
+        workers.skip(f"python3-torch is not installed: {why}")
+    if two_hosts.why_not():
+        workers.skip(two_hosts.why_not())
+    unittest.main()
