@@ -162,6 +162,22 @@ absl::StatusOr<std::string> AddressTowards(const std::string& host) {
 
 }  // namespace
 
+absl::StatusOr<std::vector<std::string>> OutsideAddresses() {
+  ASSIGN_OR_RETURN(const std::vector<OwnedAddress> all, OwnAddresses());
+  const auto is_v6 = [](const std::string& text) {
+    return text.find(':') != std::string::npos;
+  };
+  std::vector<std::string> outside;
+  for (const OwnedAddress& own : all) {
+    const auto address = ParseIp(own.text, 0);
+    if (!address.ok() || IsLoopback(*address)) continue;
+    if (outside.empty() || is_v6(outside[0]) == is_v6(own.text)) {
+      outside.push_back(own.text);
+    }
+  }
+  return outside;
+}
+
 absl::StatusOr<std::string> OwnAddress(const std::string& text,
                                        const std::string& towards) {
   if (text == "auto" && !towards.empty()) {
@@ -179,14 +195,9 @@ absl::StatusOr<std::string> OwnAddress(const std::string& text,
         InNetwork(all, text.substr(0, slash), text.substr(slash + 1));
     if (found.has_value()) return *found;
   }
+  ASSIGN_OR_RETURN(const std::vector<std::string> outside, OutsideAddresses());
   std::vector<std::string> there;
-  std::vector<std::string> outside;
   for (const OwnedAddress& own : all) {
-    const auto address = ParseIp(own.text, 0);
-    const bool is_inside = !address.ok() || IsLoopback(*address);
-    if (!is_inside && own.text.find(':') == std::string::npos) {
-      outside.push_back(own.text);
-    }
     if (own.device == text || own.text == text) return own.text;
     there.push_back(absl::StrCat(own.device, " ", own.text));
   }

@@ -25,7 +25,8 @@ int Refuse(const absl::Status& why) {
   const ExitCode code = ExitCodeOf(why);
   const bool is_told =
       code == ExitCode::kAuthentication || code == ExitCode::kMismatch ||
-      code == ExitCode::kResourceLimit || code == ExitCode::kNoCheckpoint;
+      code == ExitCode::kResourceLimit || code == ExitCode::kJoinTimeout ||
+      code == ExitCode::kNoCheckpoint;
   return static_cast<int>(is_told ? code : ExitCode::kUsage);
 }
 
@@ -56,8 +57,9 @@ int Run(int argc, char** argv) {
                                 options.workers, options.servers);
   }
   if (!placement.ok()) return Refuse(placement.status());
-  const absl::StatusOr<std::string> bind = BindAddress(
-      options.bind, placement->has_value() ? &**placement : nullptr);
+  const absl::StatusOr<std::string> bind =
+      BindAddress(options.bind, placement->has_value() ? &**placement : nullptr,
+                  options.laboratory.explain ? 0 : options.join_timeout_s);
   if (!bind.ok()) return Refuse(bind.status());
   options.bind = *bind;
   for (Setting& setting : options.settings) {

@@ -51,11 +51,13 @@ absl::StatusOr<std::unique_ptr<Scheduler>> PlacedProcess::StartScheduler(
 }
 
 absl::Status PlacedProcess::RunNext(DistOptions dist, const Work& work) {
-  dist.scheduler_address = FormatHostPort(scheduler_.host, scheduler_.port);
   dist.cancellation = cancellation_;
   dist.on_fatal = [](const FatalEvent& event) { ExitFatally(event); };
   ASSIGN_OR_RETURN(const std::unique_ptr<Scheduler> scheduler,
                    StartScheduler(dist));
+  dist.scheduler_address =
+      scheduler != nullptr ? scheduler->address()
+                           : FormatHostPort(scheduler_.host, scheduler_.port);
   const bool serves = parts_.server_rank != Parts::kNone;
   const bool works = parts_.worker_rank != Parts::kNone;
   std::thread server;

@@ -77,7 +77,8 @@ absl::Status Serve(const ServerFlags& flags, const Placement& placement,
 
 int Refused(const absl::Status& why) {
   std::cerr << "telegrad-server: " << why.message() << "\n";
-  return static_cast<int>(ExitCode::kUsage);
+  const bool is_late = ExitCodeOf(why) == ExitCode::kJoinTimeout;
+  return static_cast<int>(is_late ? ExitCode::kJoinTimeout : ExitCode::kUsage);
 }
 
 int Run(const CLI::App& app, ServerFlags& flags) {
@@ -95,7 +96,7 @@ int Run(const CLI::App& app, ServerFlags& flags) {
         "no launcher's variables are set: give --scheduler host:port, or start "
         "it by mpirun, srun or with DMLC_ROLE"));
   }
-  const auto bind = BindAddress(flags.bind, &**placement);
+  const auto bind = BindAddress(flags.bind, &**placement, flags.join_timeout_s);
   if (!bind.ok()) return Refused(bind.status());
   flags.bind = *bind;
   MachineDetection detection(flags.bind);

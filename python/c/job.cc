@@ -153,8 +153,9 @@ absl::Status telegrad_job::Plan::TakeLauncher(
   }
   ASSIGN_OR_RETURN(Parts parts, telegrad::PartsOf(*placement, 0));
   if (options.hosts_part != 0) RETURN_IF_ERROR(TakePart(*placement, &parts));
-  ASSIGN_OR_RETURN(bind, telegrad::BindAddress(
-                             TextOf(options.bind, "127.0.0.1"), &*placement));
+  ASSIGN_OR_RETURN(bind,
+                   telegrad::BindAddress(TextOf(options.bind, "127.0.0.1"),
+                                         &*placement, options.join_timeout_s));
   ASSIGN_OR_RETURN(
       scheduler,
       telegrad::FindScheduler(*placement, bind, 1,
@@ -217,9 +218,9 @@ absl::StatusOr<telegrad_job::Plan> telegrad_job::Plan::Of(
                                std::max(plan.scheduler.port, 1)),
       plan.num_workers, plan.num_servers);
   RETURN_IF_ERROR(placement.status());
-  ASSIGN_OR_RETURN(
-      plan.bind,
-      telegrad::BindAddress(TextOf(options.bind, "127.0.0.1"), &**placement));
+  ASSIGN_OR_RETURN(plan.bind,
+                   telegrad::BindAddress(TextOf(options.bind, "127.0.0.1"),
+                                         &**placement, options.join_timeout_s));
   plan.scheduler_bind =
       options.scheduler == nullptr
           ? plan.bind

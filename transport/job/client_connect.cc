@@ -10,6 +10,7 @@
 #include "base/random.h"
 #include "base/status_macros.h"
 #include "transport/job/handshake.h"
+#include "transport/job/placement.h"
 #include "transport/job/record.h"
 
 namespace telegrad {
@@ -32,7 +33,7 @@ class Connector {
   absl::StatusOr<FrameConnection> Attempt(const HostPort& where,
                                           TimePoint deadline) {
     ASSIGN_OR_RETURN(const std::vector<SocketAddress> addresses,
-                     Resolve(where.host, where.port));
+                     SchedulerAddresses(where.host, where.port));
     absl::Status last;
     auto left = static_cast<int>(addresses.size());
     for (const SocketAddress& address : addresses) {

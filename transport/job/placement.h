@@ -3,6 +3,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/socket.h"
@@ -12,7 +13,7 @@ namespace telegrad {
 
 // Where this process stands in a job that somebody else launched.
 struct Placement {
-  std::string launcher;  // "dmlc", "torchrun", "openmpi", "slurm", "pmix"
+  std::string launcher;  // "dmlc", "torchrun", "openmpi", "slurm", "mpich" ...
   // dmlc: one role per process, rank -1 (the scheduler gives it).
   // others: rank in the world; each rank is a worker with a co-located server
   // unless --servers S makes the last S ranks dedicated servers; rank 0 also
@@ -32,7 +33,8 @@ struct Placement {
 
 using GetEnv = std::function<const char*(const char*)>;
 
-// Reads DMLC_*, then RANK/WORLD_SIZE/MASTER_*, OMPI_COMM_WORLD_*, SLURM_*;
+// Reads DMLC_*, then RANK/WORLD_SIZE/MASTER_*, OMPI_COMM_WORLD_*, those of
+// launchers which give a rank and a size alone (PMI_*, ...), SLURM_*, PMIX_*;
 // nullopt when no launcher is seen. InvalidArgument names a variable whose
 // value is missing or unusable.
 absl::StatusOr<std::optional<Placement>> DetectPlacement(const GetEnv& getenv);
@@ -59,21 +61,32 @@ absl::StatusOr<Parts> PartsOf(const Placement& placement, int dedicated_servers,
 // "worker 1, server 1, scheduler".
 std::string TitleOf(const Parts& parts);
 
+// These four decide where a member listens and where it looks for others.
+//
 // The address to listen on: OwnAddress (base/network_device.h) of `bind`, where
-// "auto" is that by which the scheduler is reached. `placement`: null when all
+// "auto" is that by which the scheduler is reached; its name is looked up again
+// and again for `timeout_s` (then exit code 25). `placement`: null when all
 // processes are of this host. InvalidArgument (exit code 2) where the others
 // could not reach it: loopback in a job of several hosts.
 absl::StatusOr<std::string> BindAddress(const std::string& bind,
-                                        const Placement* placement);
+                                        const Placement* placement,
+                                        double timeout_s = 0);
 // The same for the scheduler, which listens where the others look for it.
 std::string SchedulerBindAddress(const std::string& bind_address,
                                  const Placement& placement);
 
 // Where the first of `num_runs` schedulers is, which have ports in a row.
-// Blocks at most `timeout_s`.
+// Blocks at most `timeout_s`. The process that has the scheduler asks that
+// where it listens instead.
 absl::StatusOr<HostPort> FindScheduler(const Placement& placement,
                                        const std::string& bind_address,
                                        int num_runs, int timeout_s);
+
+// Where to connect to for the scheduler at `host`, in order: a name that is
+// loopback here is of this host, whose scheduler may listen at its other
+// addresses.
+absl::StatusOr<std::vector<SocketAddress>> SchedulerAddresses(
+    const std::string& host, int port);
 
 // Publishes `mine` (rank 0: the scheduler's address) to all ranks of a PMIx job
 // (Open MPI, Slurm) and returns rank 0's. Blocks until rank 0 has published, at

@@ -1,9 +1,13 @@
+#include <algorithm>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/exit_code.h"
 #include "base/network_device.h"
 #include "base/status_macros.h"
@@ -26,6 +30,35 @@ bool IsLoopbackAddress(const std::string& address) {
 bool IsElsewhere(const std::string& host) {
   const auto addresses = Resolve(host, 1);
   return addresses.ok() && !absl::c_all_of(*addresses, IsLoopback);
+}
+
+absl::Status AwaitName(const std::string& host, double timeout_s) {
+  const TimePoint deadline = Clock::now() + FromSeconds(timeout_s);
+  Duration pause = std::chrono::milliseconds(50);
+  while (true) {
+    const absl::Status found = Resolve(host, 1).status();
+    if (found.ok()) return found;
+    if (Clock::now() + pause >= deadline) {
+      return WithExitCode(
+          ExitCode::kJoinTimeout,
+          absl::UnavailableError(absl::StrCat(
+              "--bind auto: ", found.message(), ", until --join-timeout ",
+              timeout_s, " s: is the scheduler's name right?")));
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min<Duration>(pause * 2, std::chrono::seconds(1));
+  }
+}
+
+// Whether other hosts may look for this process though the scheduler is at
+// loopback here: many systems give a host's own name such an address, and some
+// launchers tell rank 0 "localhost" and the others its address.
+bool IsForOthers(const Placement& placement) {
+  const std::string& host = placement.scheduler_host;
+  const bool is_own_name =
+      !ParseIp(host, 1).ok() && !absl::StrContains(host, "localhost");
+  return placement.num_hosts > 1 || is_own_name ||
+         (placement.rank == 0 && placement.world_size > 1);
 }
 
 // A port of `host` from which on `count` ports are free.
@@ -119,15 +152,17 @@ std::string TitleOf(const Parts& parts) {
 }
 
 absl::StatusOr<std::string> BindAddress(const std::string& bind,
-                                        const Placement* placement) {
+                                        const Placement* placement,
+                                        double timeout_s) {
   const bool is_one_host = placement == nullptr || placement->num_hosts == 1;
   const std::string towards =
       is_one_host ? "127.0.0.1" : placement->scheduler_host;
+  if (bind == "auto" && !towards.empty()) {
+    RETURN_IF_ERROR(AwaitName(towards, timeout_s));
+  }
   absl::StatusOr<std::string> address = OwnAddress(bind, towards);
-  // Many systems give a host's own name an address of loopback.
   if (bind == "auto" && !is_one_host && address.ok() &&
-      IsLoopbackAddress(*address) &&
-      (placement->num_hosts > 1 || towards == OwnHostName())) {
+      IsLoopbackAddress(*address) && IsForOthers(*placement)) {
     address = OwnAddress(bind, "");
   }
   if (!address.ok()) {
@@ -149,7 +184,10 @@ absl::StatusOr<std::string> BindAddress(const std::string& bind,
 std::string SchedulerBindAddress(const std::string& bind_address,
                                  const Placement& placement) {
   const std::string& host = placement.scheduler_host;
-  if (host.empty() || IsLoopbackAddress(bind_address)) return bind_address;
+  if (host.empty() || placement.num_hosts == 1 ||
+      IsLoopbackAddress(bind_address)) {
+    return bind_address;
+  }
   const auto addresses = Resolve(host, 1);
   if (!addresses.ok()) return bind_address;
   for (const SocketAddress& address : *addresses) {
@@ -165,7 +203,7 @@ std::string SchedulerBindAddress(const std::string& bind_address,
 absl::StatusOr<HostPort> FindScheduler(const Placement& placement,
                                        const std::string& bind_address,
                                        int num_runs, int timeout_s) {
-  if (!placement.scheduler_host.empty()) {
+  if (!placement.scheduler_host.empty() && placement.num_hosts != 1) {
     return HostPort{placement.scheduler_host, placement.scheduler_port};
   }
   if (placement.scheduler_port != 0) {
@@ -179,6 +217,17 @@ absl::StatusOr<HostPort> FindScheduler(const Placement& placement,
   ASSIGN_OR_RETURN(const std::string address,
                    ExchangeOverPmix(placement.rank, mine, timeout_s));
   return ParseHostPort(address);
+}
+
+absl::StatusOr<std::vector<SocketAddress>> SchedulerAddresses(
+    const std::string& host, int port) {
+  ASSIGN_OR_RETURN(std::vector<SocketAddress> all, Resolve(host, port));
+  if (!absl::c_all_of(all, IsLoopback)) return all;
+  ASSIGN_OR_RETURN(const std::vector<std::string> outside, OutsideAddresses());
+  for (const std::string& own : outside) {
+    ASSIGN_OR_RETURN(all.emplace_back(), ParseIp(own, port));
+  }
+  return all;
 }
 
 }  // namespace telegrad
