@@ -102,8 +102,11 @@ std::string SerializeStates(const OptimizerStates& states) {
 }
 
 absl::StatusOr<OptimizerStates> ParseStates(absl::string_view text) {
+  if (text.empty()) {
+    return Damaged("the file is empty, or worker/0 could not read it");
+  }
   if (text.size() < kHeadBytes + kCrcBytes || text.substr(0, 4) != kMagic) {
-    return Damaged("no text of any");
+    return Damaged("the file is none that a store has saved");
   }
   const absl::string_view whole = text.substr(0, text.size() - kCrcBytes);
   if (Crc32c(whole.data(), whole.size()) !=

@@ -154,6 +154,16 @@ def copied(array: Any, into: Any = None) -> Any:
     return numpy.array(source, order="C", copy=True)
 
 
+def in_float32(array: Any) -> Any:
+    """The array, or a copy of one of float16."""
+    if tensor_of(array).dtype != FLOAT16:
+        return array
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return array.detach().float().contiguous()
+    return _in_numpy(array).astype("float32")
+
+
 def num_elems(array: Any) -> int:
     facts = getattr(array, "__array_interface__", None)
     shape = getattr(array, "shape", None) if facts is None else facts["shape"]

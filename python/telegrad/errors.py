@@ -4,7 +4,11 @@ from __future__ import annotations
 from typing import Dict, Tuple, Type
 
 
-class Error(RuntimeError):
+class _Base(RuntimeError):
+    """In whose place telegrad.mxnet puts MXNetError."""
+
+
+class Error(_Base):
     """Base of all errors of Telegrad.
 
     Attributes:

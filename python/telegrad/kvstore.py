@@ -4,10 +4,12 @@ from __future__ import annotations
 import os
 import re
 import sys
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from numbers import Real
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 from . import optimizer as _optimizer
-from ._arrays import INT32, added, assign, check_alike, copied, is_in_order, tensor_of
+from ._arrays import FLOAT16, INT32, added, assign, check_alike, copied, in_float32
+from ._arrays import is_in_order, tensor_of
 from ._library import NOT_FOUND
 from .errors import Error, Unsupported, UsageError, WrongOrder
 from .job import WORKER, Job
@@ -90,12 +92,33 @@ def _close_quietly(job: Job) -> None:
 
 
 def _job_of(options: Dict[str, Any]) -> Job:
+    limit = os.environ.get("TELEGRAD_JOIN_TIMEOUT")
+    if limit is not None and "join_timeout" not in options:
+        options["join_timeout"] = _seconds(limit)
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and (
             distributed.is_initialized()):
         from .torch._meeting import job_of_group
         return job_of_group(**options)
     return Job(from_launcher=True, **options)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0
+    if not 0 < seconds < float("inf"):
+        raise UsageError(f"TELEGRAD_JOIN_TIMEOUT={text!r}: seconds are wanted, such as 300")
+    return seconds
+
+
+def write_whole(fname: Any, content: bytes) -> None:
+    """The file is whole, or the one before."""
+    part = os.fspath(fname) + ".part"
+    with open(part, "wb") as file:
+        file.write(content)
+    os.replace(part, fname)
 
 
 def _listed(key: Any, value: Any) -> Tuple[List[Key], List[Any]]:
@@ -113,6 +136,10 @@ def _listed(key: Any, value: Any) -> Tuple[List[Key], List[Any]]:
         merged.setdefault(one, []).extend(
             arrays if isinstance(arrays, (list, tuple)) else [arrays])
     return list(merged), list(merged.values())
+
+
+def _in_float32(rows: RowSparse) -> RowSparse:
+    return RowSparse(in_float32(rows.data), rows.indices, rows.shape)
 
 
 class KVStore:
@@ -144,6 +171,9 @@ class KVStore:
         self._row_elems: Dict[Key, int] = {}  # of keys with rows
         self._optimizer: Optional[_optimizer.RunByStore] = None
         self._rates: Dict[Key, Tuple[float, float]] = {}  # of keys that it steps
+        self._watched: Any = None  # what set_optimizer was given, and what it was then
+        self._settings: Dict[str, float] = {}
+        self._stepped: Set[Key] = set()  # in the round that is under way
         self._updater: Optional[Callable[[Key, Any, Any], None]] = None
 
     @property
@@ -184,7 +214,8 @@ class KVStore:
             rows = rows_of(arrays[0])
             if rows is not None:
                 row_elems[one] = rows.row_elems
-            found[one] = copied(arrays[0]) if rows is None else rows.to_dense()
+            found[one] = (copied(arrays[0]) if rows is None else
+                          _in_float32(rows).to_dense())
             if tensor_of(found[one]).dtype == INT32:
                 raise UsageError(f"key {one!r} of integers: a store sums floats")
         self._waiting.update(found)  # all, or none
@@ -203,6 +234,7 @@ class KVStore:
             telegrad.WrongOrder: a key before its `init`.
         """
         keys, values = _listed(key, value)
+        self._follow_optimizer(keys)
         self._settle(keys)  # then their last copies are free
         grads = [self._sum(one, arrays, True, self._copies.get(one))
                  for one, arrays in zip(keys, values)]
@@ -211,6 +243,8 @@ class KVStore:
                 self._update(one, grad)
                 continue
             rows = None
+            if isinstance(grad, RowSparse) and one not in self._row_elems:
+                grad = grad.to_dense()  # of a dense key, as MXNet
             if isinstance(grad, RowSparse):
                 rows = [grad.indices]
                 grad = grad.data
@@ -252,6 +286,7 @@ class KVStore:
         keys, values = _listed(key, value)
         _, outs = _listed(key, value if out is None else out)
         grads = [self._sum(one, arrays, False) for one, arrays in zip(keys, values)]
+        self._follow_optimizer(keys)
         self._settle(keys)
         self._run("push_pull", keys, grads, outs, priority)
 
@@ -280,6 +315,8 @@ class KVStore:
                              "is for dist_sync")
         kind = str(params.pop("type", "2bit"))
         threshold = params.pop("threshold", 0.5 if kind == "2bit" else "auto")
+        if kind == "1bit" and isinstance(threshold, Real):  # any number: what is above is 1
+            kind, threshold = f"1bit:{float(threshold)!r}", "auto"
         unknown = sorted(set(params) - set(_OPTIONS))
         if unknown:
             raise UsageError(f"{', '.join(unknown)}: compression takes type, threshold, "
@@ -309,6 +346,31 @@ class KVStore:
         self._settle(list(self._pushes))
         self._store.set_optimizer(given)
         self._optimizer = given
+        self._watched, self._settings = optimizer, given.settings()
+        self._stepped = set()
+
+    def _follow_optimizer(self, keys: Sequence[Key]) -> None:
+        """Before each round: the object that `set_optimizer` was given may have other
+        rates by now. A store of one process takes them."""
+        if self._watched is None:
+            return
+        is_same_round = bool(self._stepped) and self._stepped.isdisjoint(keys)
+        self._stepped = self._stepped.union(keys) if is_same_round else set(keys)
+        if is_same_round:
+            return
+        now = _optimizer.translate(self._watched)
+        numbers = now.settings()
+        changed = [f"{name} is {numbers[name]}, and was {before}"
+                   for name, before in self._settings.items() if numbers[name] != before]
+        changed += [f"lr_mult or wd_mult of key {key!r} is another"
+                    for key, rates in self._rates.items() if now.rates_of(key) != rates]
+        if changed and self._store.job is not None:
+            raise UsageError(f"the optimizer has changed since set_optimizer: {changed[0]}. "
+                             "Servers keep what they were given; call set_optimizer with it "
+                             "again, on all workers, between rounds")
+        if changed:
+            self.set_optimizer(self._watched)
+            self._stepped = set(keys)
 
     @staticmethod
     def is_capable(capability: str) -> bool:
@@ -379,10 +441,14 @@ class KVStore:
         if isinstance(out, RowSparse):
             rows = numpy.unique(rows)
             data = numpy.empty((len(rows), out.row_elems), numpy.float32)
+        elif tensor_of(out, writes=True).dtype == FLOAT16:
+            data = numpy.empty(len(rows) * self._row_elems.get(key, 0), numpy.float32)
         self._store.queue.wait(self._store.start("pull", [number], [data], rows=[rows],
                                                  priorities=[priority]))
         if isinstance(out, RowSparse):
-            out.assign(data, rows)
+            out.assign(data.astype(out.data.dtype, copy=False), rows)
+        elif data is not out:
+            assign(out, data)
 
     def save_optimizer_states(self, fname: str, dump_optimizer: bool = False) -> None:
         """Writes what the store's optimizer keeps (momentum, means) to the file `fname`,
@@ -401,10 +467,7 @@ class KVStore:
         states = self._store.save_states()
         if self.rank != 0:
             return
-        part = os.fspath(fname) + ".part"
-        with open(part, "wb") as file:
-            file.write(states)
-        os.replace(part, fname)  # the file is whole, or the one before
+        write_whole(fname, states)
 
     def load_optimizer_states(self, fname: str) -> None:
         """Reads on rank 0 what `save_optimizer_states` has written to `fname`, for the same
@@ -451,6 +514,8 @@ class KVStore:
     _set_updater = set_updater
 
     def _update(self, key: Key, grad: Any) -> None:
+        if isinstance(grad, RowSparse):
+            grad = grad.merged()
         weight = grad.to_dense() if isinstance(grad, RowSparse) else copied(grad)
         keys = [self._key(key)]
         self._store.queue.wait(self._store.start("pull", keys, [weight]))
@@ -488,8 +553,7 @@ class KVStore:
             if tag is not None:
                 self._store.queue.wait(tag)
 
-    @staticmethod
-    def _sum(key: Key, arrays: List[Any], copies: bool, into: Any = None) -> Any:
+    def _sum(self, key: Key, arrays: List[Any], copies: bool, into: Any = None) -> Any:
         if not arrays:
             raise UsageError(f"key {key!r} without a value")
         rows = [found for found in map(rows_of, arrays) if found is not None]
@@ -498,8 +562,11 @@ class KVStore:
                 raise Unsupported(f"rows of key {key!r} "
                                   + ("beside arrays" if copies else "in pushpull: push "
                                      "them, and row_sparse_pull"))
-            return joined(rows)
+            return joined([_in_float32(each) for each in rows]
+                          if key in self._row_elems else rows)
         check_alike(f"key {key!r}", arrays)
+        if key in self._row_elems:
+            arrays = list(map(in_float32, arrays))
         is_usable = len(arrays) == 1 and not copies and is_in_order(arrays[0])
         return arrays[0] if is_usable else added(arrays, into)
 
@@ -510,8 +577,9 @@ class KVStore:
                 raise UsageError(f"key {key!r} without an array for the result")
             check_alike(f"key {key!r}", arrays)
         # Results come in the order of elements; a transposed tensor has another one.
-        firsts = [arrays[0] if is_in_order(arrays[0]) else copied(arrays[0])
-                  for arrays in outs]
+        firsts = [in_float32(arrays[0]) if key in self._row_elems else
+                  arrays[0] if is_in_order(arrays[0]) else copied(arrays[0])
+                  for key, arrays in zip(keys, outs)]
         numbers = [self._key(key) for key in keys]
         if name == "pull" and not self._pushes.keys().isdisjoint(keys):
             self._pull_behind_pushes(keys, numbers, firsts, priority)

@@ -8,10 +8,13 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from typing import Any, Callable, Dict
+import types
+import warnings
+from typing import Any, Callable, Dict, List
 
+from . import errors as _errors
 from . import kvstore as _kvstore
-from .errors import UsageError
+from .errors import Unsupported, UsageError
 from .rows import RowSparse
 
 _LAUNCHERS = ("DMLC_ROLE", "RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
@@ -30,13 +33,15 @@ if os.environ.get("DMLC_ROLE", "worker") != "worker":
                          "of its own in this process")
     _kvstore.create(_type())  # serves, and ends the process
 
+import mxnet  # type: ignore[import-not-found]  # noqa: E402
 import numpy  # noqa: E402
 from mxnet.base import _LIB, check_call  # type: ignore[import-not-found]  # noqa: E402
-from mxnet.kvstore import KVStoreBase  # type: ignore[import-not-found]  # noqa: E402
-from mxnet.ndarray import arange  # type: ignore[import-not-found]  # noqa: E402
-from mxnet.ndarray import array as ndarray  # noqa: E402
+from mxnet.ndarray import array as ndarray  # type: ignore[import-not-found]  # noqa: E402
 from mxnet.ndarray.sparse import (  # type: ignore[import-not-found]  # noqa: E402
     row_sparse_array, zeros)
+
+# What a store of MXNet's raises is this; ours are it as well, wherever they are made.
+_errors.Error.__bases__ = (mxnet.MXNetError,)
 
 
 class _View:
@@ -74,16 +79,30 @@ def _views(arrays: Any) -> Any:
     return RowSparse(data, numbers, arrays.shape)
 
 
-def _give(rows: RowSparse, out: Any) -> None:
-    """Rows become an NDArray's."""
-    if len(rows.indices) > 0:
-        row_sparse_array((rows.data, rows.indices), shape=rows.shape).copyto(out)
-    else:
-        zeros("row_sparse", rows.shape).copyto(out)
+def _sparse(rows: RowSparse) -> Any:
+    if len(rows.indices) == 0:
+        return zeros("row_sparse", rows.shape, dtype=rows.data.dtype)
+    return row_sparse_array((rows.data, rows.indices), shape=rows.shape,
+                            dtype=rows.data.dtype)
 
 
-@KVStoreBase.register
-class Telegrad(KVStoreBase):  # type: ignore[misc]
+def _row_ids(ids: Any) -> Any:
+    """Integers, of whatever type; NDArrays are of float32 unless they are told."""
+    numbers = ids.asnumpy().reshape(-1)
+    if numbers.dtype.kind == "f" and numpy.array_equal(numbers, numpy.floor(numbers)):
+        return numbers.astype(numpy.int64)
+    return numbers
+
+
+def _flat(values: Any) -> List[Any]:
+    """The NDArrays of lists of lists."""
+    if not isinstance(values, (list, tuple)):
+        return [values]
+    return [one for each in values for one in _flat(each)]
+
+
+@mxnet.kvstore.KVStoreBase.register
+class Telegrad(mxnet.kvstore.KVStore):  # type: ignore[misc]
     """`telegrad.kvstore.KVStore` on NDArrays in host memory, dense and row_sparse, for
     ``gluon.Trainer`` and by itself. Gradients that a launcher's workers push are summed,
     never averaged. What a method does not say is as there::
@@ -96,8 +115,12 @@ class Telegrad(KVStoreBase):  # type: ignore[misc]
     """
 
     def __init__(self, **options: Any) -> None:
-        super().__init__()
+        # MXNet's own store has a handle of C, which is not ours.
+        self._updater: Any = None
         self._kv = _kvstore.create(_type(), **options)
+
+    def __del__(self) -> None:
+        pass
 
     @property
     def type(self) -> str:
@@ -138,8 +161,13 @@ class Telegrad(KVStoreBase):  # type: ignore[misc]
                           [_views(arrays) for _, arrays in wanted], priority)
         for one, arrays in zip(keys, outs):
             for array in filter(_is_rows, [] if ignore_sparse else arrays):
-                self.row_sparse_pull(one, array, priority, arange(array.shape[0],
-                                                                  dtype="int64"))
+                self._pull_all_rows(one, array, priority)
+
+    def _pull_all_rows(self, key: Any, out: Any, priority: int) -> None:
+        whole = numpy.empty(out.shape, out.dtype)
+        self._kv.pull(key, whole, priority)
+        with mxnet.autograd.pause():
+            _sparse(RowSparse(whole)).copyto(out)
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
         """Push and pull of each key in one, dense; `out` is `value` unless it is given."""
@@ -152,23 +180,37 @@ class Telegrad(KVStoreBase):  # type: ignore[misc]
         self.pull(key, out, priority)
 
     def set_optimizer(self, optimizer: Any) -> None:
-        """Objects of mxnet.optimizer are translated, or refused by name."""
+        """In a store of one process any of mxnet.optimizer, as MXNet's own store has it:
+        rates may change later. Else objects of it are translated to numbers for the
+        servers, or refused by name."""
+        if self._is_alone() and isinstance(optimizer, mxnet.optimizer.Optimizer):
+            self.set_updater(mxnet.optimizer.get_updater(optimizer))
+            return
         self._kv.set_optimizer(optimizer)
+        self._updater = types.SimpleNamespace(optimizer=optimizer)
+
+    def _is_alone(self) -> bool:
+        return self._kv._store.job is None
 
     def set_updater(self, updater: Callable[[Any, Any, Any], None]) -> None:
         """Of a store of one process: a push calls ``updater(key, gradient, weight)`` with
         NDArrays, which changes `weight` in place."""
+        is_mxnets = isinstance(updater, mxnet.optimizer.Updater)
+
         def on_ndarrays(key: Any, gradient: Any, weight: Any) -> None:
-            if isinstance(gradient, RowSparse):
-                given = zeros("row_sparse", gradient.shape)
-                _give(gradient, given)
-            else:
-                given = ndarray(gradient, dtype=gradient.dtype)
-            theirs = ndarray(weight, dtype=weight.dtype)
-            updater(key, given, theirs)
-            weight[...] = theirs.asnumpy()
+            with mxnet.autograd.pause():
+                is_rows = isinstance(gradient, RowSparse)
+                given = (_sparse(gradient) if is_rows else
+                         ndarray(gradient, dtype=gradient.dtype))
+                # Some of MXNet's optimizers take rows of a weight of rows alone.
+                theirs = (_sparse(RowSparse(weight)) if is_mxnets and is_rows
+                          and key in self._kv._row_elems else
+                          ndarray(weight, dtype=weight.dtype))
+                updater(key, given, theirs)
+                weight[...] = theirs.asnumpy()
 
         self._kv.set_updater(on_ndarrays)
+        self._updater = updater
 
     _set_updater = set_updater
 
@@ -177,11 +219,22 @@ class Telegrad(KVStoreBase):  # type: ignore[misc]
         self._kv.set_gradient_compression(compression_params)
 
     def save_optimizer_states(self, fname: str, dump_optimizer: bool = False) -> None:
-        """To a file, on rank 0; all workers call it."""
-        self._kv.save_optimizer_states(fname, dump_optimizer)
+        """To a file, on rank 0; all workers call it. Servers' rates are not in it, as
+        `dump_optimizer` would have it: set_optimizer gives them again."""
+        if isinstance(self._updater, mxnet.optimizer.Updater):
+            _kvstore.write_whole(fname, self._updater.get_states(dump_optimizer))
+            return
+        if dump_optimizer:
+            warnings.warn(f"{fname}: momentum and means are in it, learning rate and other "
+                          "settings are not; the script that loads it sets them", stacklevel=3)
+        self._kv.save_optimizer_states(fname)
 
     def load_optimizer_states(self, fname: str) -> None:
         """From rank 0's file; all workers call it."""
+        if isinstance(self._updater, mxnet.optimizer.Updater):
+            with open(fname, "rb") as file:
+                self._updater.set_states(file.read())
+            return
         self._kv.load_optimizer_states(fname)
 
     def barrier(self) -> None:
@@ -197,20 +250,24 @@ class Telegrad(KVStoreBase):  # type: ignore[misc]
     def row_sparse_pull(self, key: Any, out: Any = None, priority: int = 0,
                         row_ids: Any = None) -> None:
         """Fetches rows, in ascending order, each once: those of `row_ids`, an NDArray of
-        integers for all of `out`, or a list of such, one for each array of it."""
+        whole numbers for all of `out`, or lists of such, one for each array of it."""
         keys, outs = _kvstore._listed(key, out)
         flat = [(one, array) for one, arrays in zip(keys, outs) for array in arrays]
-        lists = row_ids if isinstance(row_ids, (list, tuple)) else [row_ids]
+        lists = _flat(row_ids)
         if row_ids is None or len(lists) not in (1, len(flat)):
             raise UsageError(f"row_ids: one NDArray, or one for each of {len(flat)} outs")
-        for (one, array), ids in zip(flat, list(lists) * len(flat)):
+        for (one, array), ids in zip(flat, lists * len(flat)):
             if not _is_rows(array):
                 raise UsageError(f"key {one!r}: rows are pulled into a row_sparse NDArray, "
                                  f"this one is of {array.stype}; tostype('row_sparse')")
-            rows = RowSparse(numpy.empty((0, *array.shape[1:]), numpy.float32), [],
+            rows = RowSparse(numpy.empty((0, *array.shape[1:]), array.dtype), [],
                              array.shape)
-            self._kv.row_sparse_pull(one, rows, priority, ids.asnumpy())
-            _give(rows, array)
+            self._kv.row_sparse_pull(one, rows, priority, _row_ids(ids))
+            with mxnet.autograd.pause():
+                _sparse(rows).copyto(array)
+
+    def _send_command_to_servers(self, head: Any, body: Any) -> None:
+        raise Unsupported("_send_command_to_servers: servers take no commands")
 
     def stats(self) -> Dict[str, Any]:
         """Bytes so far: `telegrad.Store.stats`."""
@@ -222,4 +279,4 @@ class Telegrad(KVStoreBase):  # type: ignore[misc]
 
 
 # gluon.Trainer takes strings for stores of one device only where they say "dist".
-KVStoreBase.kv_registry["dist_telegrad"] = Telegrad
+mxnet.kvstore.KVStoreBase.kv_registry["dist_telegrad"] = Telegrad

@@ -105,7 +105,7 @@ class RMSProp(RunByStore):
 def _refuse(what: str) -> Unsupported:
     return Unsupported(f"{what}: a store runs sgd, nag, adam, adamw, adagrad and rmsprop "
                        "(telegrad.optimizer); keep this optimizer on the workers: push "
-                       "gradients, pull sums")
+                       "gradients, pull sums (gluon.Trainer: update_on_kvstore=False)")
 
 
 def _torch_adam(group: Dict[str, Any]) -> Dict[str, Any]:
@@ -130,6 +130,8 @@ _TORCH: Dict[str, Tuple[Any, _Reader, Tuple[str, ...]]] = {
 
 def _of_mxnet(given: Any, kind: str) -> RunByStore:
     name = type(given).__name__
+    if name == "Test":  # weight += rescale_grad * gradient
+        return SGD(learning_rate=-1, rescale_grad=given.rescale_grad)
     if name not in _MXNET:
         raise _refuse(kind)
     ours = _MXNET[name]

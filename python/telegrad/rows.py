@@ -12,7 +12,8 @@ class RowSparse:
     """Of an array of `shape` the rows of these numbers, as MXNet's RowSparseNDArray.
 
     Args:
-        data: [rows, ...] float32 in host memory, of NumPy or torch.
+        data: [rows, ...] in host memory, of NumPy or torch: float32, or float16, which
+            stores keep and send as float32.
         indices: [rows] their numbers, in any order; None: all.
         shape: of the whole array; None: that of `data`.
 
@@ -49,6 +50,15 @@ class RowSparse:
     def assign(self, data: Any, indices: Any) -> None:
         """Becomes other rows of the same array: `data` [rows, ...], `indices` [rows]."""
         self.data, self.indices = data.reshape(-1, *self.shape[1:]), indices
+
+    def merged(self) -> "RowSparse":
+        """The same with each row once, in ascending order: those that come twice are
+        added."""
+        import numpy
+        rows, places = numpy.unique(self.indices, return_inverse=True)
+        sums = numpy.zeros((len(rows), *self.shape[1:]), self.data.dtype)
+        numpy.add.at(sums, places, self.data)
+        return RowSparse(sums, rows, self.shape)
 
     def to_dense(self) -> Any:
         """The whole array, 0 in other rows; rows that come twice are added."""

@@ -265,6 +265,28 @@ def differs(_):
     return ["no error", ""]
 
 
+def joins_as_server(_):
+    """Alone: nobody else comes."""
+    create()
+
+
+def one_bit(_):
+    """MXNet's test of its master: a threshold is any number; known answers."""
+    found = []
+    grad = np.array([2, -2, .5, -.5, 0, 1, -1, .25, 3, -3], np.float32)
+    for threshold in (0, .5, -.5):
+        kv = create()
+        kv.set_gradient_compression({"type": "1bit", "threshold": threshold})
+        kv.init("w", full(0, 10))
+        out = full(0, 10)
+        for value in (grad, 0 * grad):
+            kv.push("w", value)
+            kv.pull("w", out=out)
+            found.append(out.tolist())
+        kv.close()
+    return found
+
+
 def dmlc(_):
     """With the variables of MXNet's launcher; two of the four are no workers."""
     os.environ.update(
@@ -348,6 +370,30 @@ class KVStore(unittest.TestCase):
             self.assertEqual(got["a"], twice.tolist())
             self.assertEqual([row[0] for row in got["b"]], [0, 1, 0, 1])
             self.assertEqual([row[0] for row in got["b2"]], [0, 1, 0, 1])
+
+    def test_one_bit_has_any_threshold(self):
+        def model(threshold):
+            grad = np.array([2, -2, .5, -.5, 0, 1, -1, .25, 3, -3], np.float32)
+            residual, sums = 0 * grad, []
+            for value in (grad, 0 * grad):
+                residual = residual + value
+                signs = np.where(residual > threshold, 1, -1).astype(np.float32)
+                residual = residual - signs
+                sums.append((2 * signs).tolist())
+            return sums
+        want = [row for threshold in (0, .5, -.5) for row in model(threshold)]
+        self.assertEqual(self.ranks(one_bit).results(), [want] * 2)
+        self.assertEqual(want[0][:5], [2, -2, 2, -2, -2])
+
+    def test_a_late_join_is_awaited_as_long_as_the_variable_says(self):
+        """In the process of a server, too, which gives no arguments."""
+        for variable, text in (("0.2", "0.2 s|JoinTimeout|join"), ("soon", "soon.*seconds")):
+            common = dict(DMLC_PS_ROOT_URI="127.0.0.1", DMLC_NUM_WORKER="1",
+                          DMLC_PS_ROOT_PORT=str(workers.free_port()), DMLC_NUM_SERVER="1",
+                          DMLC_ROLE="scheduler", TELEGRAD_JOIN_TIMEOUT=variable)
+            (code, _, err), = self.ranks(joins_as_server, num=1, **common).wait()
+            self.assertNotEqual(code, 0)
+            self.assertRegex(err, text)
 
     def test_results_are_means_where_that_is_asked_for(self):
         self.assertEqual(self.ranks(means).results(), 2 * [[8, 4.5, 3, 1]])
@@ -450,6 +496,6 @@ class KVStore(unittest.TestCase):
 if __name__ == "__main__":
     workers.main({function.__name__: function for function in (
         meanings, means, halves, known_answers, model_of_two_bits, optimizer, dies,
-        never_ends,
+        never_ends, one_bit, joins_as_server,
         ends_in_flight, forks, dmlc, server_dies, wrong_secret, differs,
         opens_and_closes)})

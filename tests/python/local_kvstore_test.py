@@ -156,6 +156,28 @@ class LocalKVStore(unittest.TestCase):
             self.assertEqual(out.tolist(), [2052] * 6)  # 2051, which is between two
             kv.close()
 
+    def test_an_updater_gets_rows_once(self):
+        """Of several devices, or listed twice, they are added: `weight[indices] -= data`
+        would take one of them."""
+        kv = telegrad.kvstore.create("local")
+        seen = []
+
+        def step(key, grad, weight):
+            seen.append(grad.indices.tolist())
+            weight.reshape(4, 2)[grad.indices] -= grad.data
+
+        kv.set_updater(step)
+        rows = telegrad.RowSparse(np.ones((3, 2), np.float32), [2, 1, 2], (4, 2))
+        kv.init(["w", "table"], [np.zeros((4, 2), np.float32),
+                                 telegrad.RowSparse(np.zeros((4, 2), np.float32))])
+        for key in ("w", "table"):
+            out = np.empty((4, 2), np.float32)
+            kv.push(key, [rows, rows])
+            kv.pull(key, out=out)
+            self.assertEqual(out[:, 0].tolist(), [0, -2, -4, 0])
+        self.assertEqual(seen, [[1, 2]] * 2)
+        kv.close()
+
     def test_an_updater_runs_in_this_process(self):
         kv = telegrad.kvstore.create("local")
         kv.init(["w", "table"], [full(1), telegrad.RowSparse(np.ones((4, 2), np.float32))])

@@ -144,6 +144,22 @@ def resumes(folder):
     return texts
 
 
+def changes(_):
+    """Servers keep an optimizer's numbers, so that another rate is told, not ignored."""
+    ours = optimizer.SGD(learning_rate=.5)
+    kv = telegrad.kvstore.create("dist_sync")
+    kv.set_optimizer(ours)
+    kv.init("w", np.ones(N, F))
+    weight = stepped(kv, "w", 0, 1)
+    ours.learning_rate = .25
+    text = workers.refused(telegrad.UsageError, lambda: kv.push("w", gradient(1, RANK)))
+    kv.set_optimizer(ours)
+    want = weight - F(.25) * (gradient(1, 0) + gradient(1, 1))
+    assert np.array_equal(stepped(kv, "w", 1, 2), want)
+    kv.close()
+    return text
+
+
 def asynchronous(_):
     """Each push is a step: in the end both workers' pushes are in the weights."""
     kv = telegrad.kvstore.create("dist_async", max_staleness=2)
@@ -209,10 +225,43 @@ class Optimizers(unittest.TestCase):
             texts, other = self.ranks(resumes, folder).results()
         self.assertRegex(texts[0], "adamw.*sgd|sgd.*adamw")
         self.assertRegex(texts[1], "No such file")
+        self.assertRegex(other[1], "worker/0 could not read it")
         self.assertRegex(texts[2], "(?i)crc|damage|check")
         self.assertRegex(texts[3], "dump_optimizer")
         for text, mine in zip(other[:3], texts[:3]):
             self.assertIn("worker/0", text)
+
+    def test_servers_keep_their_rates_and_say_so(self):
+        for text in self.ranks(changes).results():
+            self.assertRegex(text, "learning_rate is 0.25, and was 0.5.*set_optimizer")
+
+    def test_a_store_of_one_process_follows_the_object_that_it_was_given(self):
+        """Whose rates change between rounds, as schedules and Trainers do it."""
+        class Parameter:
+            lr_mult = wd_mult = 1
+        mine = Parameter()
+        theirs = Given("mxnet.optimizer.optimizer", "SGD", lr=.5, wd=0, rescale_grad=1,
+                       momentum=0, clip_gradient=None, lr_scheduler=None, lr_mult={},
+                       wd_mult={}, param_dict={1: mine})
+        for given, name in ((optimizer.SGD(learning_rate=.5), "learning_rate"),
+                            (theirs, "lr")):
+            kv = telegrad.kvstore.create("local")
+            kv.set_optimizer(given)
+            kv.init([1, 2], [np.zeros(N, F)] * 2)
+            outs = np.zeros(N, F), np.zeros(N, F)
+            ones = np.ones(N, F)
+            for rate, rescale, want in ((.5, 1, -.5), (.25, 1, -.75), (.25, .5, -.875)):
+                setattr(given, name, rate)
+                given.rescale_grad = rescale
+                kv.push(2, ones)
+                kv.pushpull(1, ones, out=outs[0])
+                kv.pull(2, out=outs[1])
+                self.assertEqual([float(out[0]) for out in outs], [want] * 2)
+            if given is theirs:
+                mine.lr_mult = .5
+                with self.assertRaisesRegex(telegrad.UsageError, "lr_mult.*key 1"):
+                    kv.push(1, ones)
+            kv.close()
 
     def test_asynchronous_pushes_all_count(self):
         for first, last, staleness in self.ranks(asynchronous).results():
@@ -279,6 +328,15 @@ class Translation(unittest.TestCase):
             optimizer.translate(self.mxnet("Adam", beta1=.5, beta2=.75, epsilon=1)),
             optimizer.Adam(.5, .25, 2, beta1=.5, beta2=.75, epsilon=1))
 
+    def test_mxnets_test_adds_gradients(self):
+        kv = telegrad.kvstore.create("local")
+        kv.set_optimizer(self.mxnet("Test"))
+        kv.init("w", np.full(N, 3, F))
+        out = np.empty(N, F)
+        kv.pushpull("w", gradient(0, 0), out=out)
+        self.assertTrue(np.array_equal(out, F(3) + F(2) * gradient(0, 0)))
+        kv.close()
+
     def test_others_are_refused_by_name(self):
         for given, name in (
                 (self.mxnet("SGD", momentum=0, clip_gradient=1), "clip_gradient"),
@@ -333,4 +391,4 @@ class Translation(unittest.TestCase):
 
 if __name__ == "__main__":
     workers.main({function.__name__: function for function in (
-        all_kinds, resumes, asynchronous, workers_sum)})
+        all_kinds, resumes, changes, asynchronous, workers_sum)})

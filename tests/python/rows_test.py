@@ -85,6 +85,24 @@ def weights(type):
     return True
 
 
+def halves(type):
+    """Rows and arrays of float16: kept as float32, rounded once."""
+    kv = telegrad.kvstore.create(type)
+    half = np.float16
+    kv.init("table", RowSparse(np.full((4, 2), 2048, half)))
+    kv.set_optimizer(telegrad.optimizer.SGD(learning_rate=-1))
+    whole, rows = np.empty((4, 2), half), RowSparse(np.empty((0, 2), half), [], (4, 2))
+    some = np.empty((2, 2), half)
+    kv.push("table", RowSparse(np.ones((2, 2), half), [1, 3], (4, 2)))
+    kv.push("table", np.ones((4, 2), half) * RANK)
+    kv.row_sparse_pull("table", out=[rows, some], row_ids=[3, 0])
+    kv.pull("table", out=whole)
+    kv.close()
+    assert rows.data.dtype == half and rows.indices.tolist() == [0, 3]
+    assert rows.data[:, 0].tolist() == some[::-1, 0].tolist() == whole[[0, 3], 0].tolist()
+    return whole[:, 0].tolist()
+
+
 def embedding(_):
     """torch's sparse gradients."""
     import torch
@@ -113,6 +131,21 @@ class Rows(unittest.TestCase):
 
     def test_the_store_steps_all_rows(self):
         self.assertEqual(self.ranks(weights, "dist_sync"), [True] * 2)
+
+    def test_rows_of_float16(self):
+        """2048 + 2 + 1 is none of float16's numbers, and lies between two of them."""
+        for type in ("dist_sync", "allreduce"):
+            self.assertEqual(self.ranks(halves, type), [[2048, 2052, 2048, 2052]] * 2)
+
+    def test_rows_for_a_key_of_arrays(self):
+        """MXNet adds them as well."""
+        kv = telegrad.kvstore.create("local")
+        kv.init("dense", np.ones(SHAPE, F))
+        kv.push("dense", [gradient(0, 0), gradient(1, 0)])
+        got = np.empty(SHAPE, F)
+        kv.pull("dense", out=got)
+        self.assertTrue(np.array_equal(got, sum_of(0)))
+        kv.close()
 
     def test_gradients_of_an_embedding(self):
         try:
@@ -159,4 +192,5 @@ class Rows(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    workers.main({function.__name__: function for function in (sums, weights, embedding)})
+    workers.main({function.__name__: function for function in (
+        sums, weights, halves, embedding)})

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -169,7 +170,7 @@ def refuses(_):
         lambda: store.init("x", mx.nd.zeros(4, dtype="float64")),
         lambda: store.init("x", mx.nd.zeros((4, 2)).tostype("csr")),
         lambda: store.row_sparse_pull("t", out=rows(0, 0)),
-        lambda: store.row_sparse_pull("t", out=rows(0, 0), row_ids=mx.nd.ones(2)),
+        lambda: store.row_sparse_pull("t", out=rows(0, 0), row_ids=mx.nd.ones(2) / 2),
         lambda: store.row_sparse_pull("t", out=mx.nd.ones((2, 3)), row_ids=mx.nd.ones(2)),
         lambda: store.pushpull("t", rows(0, 0)))]
     store.close()
@@ -257,6 +258,56 @@ class Mxnet(unittest.TestCase):
         self.assertEqual(whole.asnumpy().tolist(), (1 + 2 * rows).tolist())
         self.assertEqual(kinds, [(3, "NDArray", "NDArray"), (4, "RowSparseNDArray", "NDArray")])
         kv.close()
+
+    def test_a_trainer_of_one_process_changes_its_settings(self):
+        """Rate, batch size, multipliers, a schedule, an optimizer that servers lack: as
+        with MXNet's own store; and its states are saved."""
+        def steps(store, name, on_store, **options):
+            x = mx.gluon.Parameter("x", shape=(4,))
+            x.initialize(ctx=[mx.cpu(0), mx.cpu(1)], init="ones")
+            trainer = mx.gluon.Trainer([x], name, dict(options), kvstore=store,
+                                       update_on_kvstore=on_store)
+            found = []
+            for step, batch in enumerate((1, 1, 10, 4, 4)):
+                if step == 1 and "lr_scheduler" not in options:
+                    trainer.set_learning_rate(.125)
+                if step == 3:
+                    x.lr_mult, x.wd_mult = .5, 2
+                if step == 4:
+                    with tempfile.TemporaryDirectory() as folder:
+                        trainer.save_states(folder + "/states")
+                        trainer.load_states(folder + "/states")
+                with mx.autograd.record():
+                    losses = [(weight * weight).sum() for weight in x.list_data()]
+                for loss in losses:
+                    loss.backward()
+                trainer.step(batch)
+                found.append(x.data(mx.cpu(1)).asnumpy().tolist())
+            return found
+
+        for name, options in (("sgd", {"momentum": .5, "wd": .25}), ("nadam", {}),
+                              ("ftrl", {}), ("lamb", {}), ("sgd", {"lr_scheduler": None})):
+            both = []
+            for store in ("local", mx.kv.create("telegrad")):
+                if "lr_scheduler" in options:
+                    options["lr_scheduler"] = mx.lr_scheduler.FactorScheduler(2, .5)
+                both.append(steps(store, name, True, **options))
+            self.assertEqual(*both, name)
+
+    def test_errors_are_mxnets_too(self):
+        kv = mx.kv.create("telegrad")
+        self.assertIsInstance(kv, mx.kvstore.KVStore)
+        with self.assertRaises(mx.MXNetError):
+            kv.push("absent", mx.nd.ones(2))
+
+    def test_rows_are_pulled_while_a_graph_is_recorded(self):
+        kv = mx.kv.create("telegrad")
+        kv.init("t", mx.nd.ones((4, 2), dtype="float16").tostype("row_sparse"))
+        out = mx.nd.sparse.zeros("row_sparse", (4, 2), dtype="float16")
+        out.attach_grad()
+        with mx.autograd.record():
+            kv.row_sparse_pull("t", out=out, row_ids=mx.nd.array([3, 1]))
+        self.assertEqual(out.asnumpy()[:, 0].tolist(), [0, 1, 0, 1])
 
     def test_what_is_lacking_is_refused_by_name(self):
         for texts in self.ranks(refuses):
