@@ -65,6 +65,7 @@ class JoinedGroup : public WorkerGroup {
   void OnFailure(std::function<void(const absl::Status&)> listener) override {
     failure_.SetListener(std::move(listener));
   }
+  std::vector<int> Left() const override { return control_->Left(); }
   void Leave() override { control_->Leave(); }
 
  private:

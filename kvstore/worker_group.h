@@ -48,6 +48,8 @@ struct JobOptions {
   // The name of the host whose memory this worker shares; empty: this machine's
   // (in containers, each network's).
   std::string host = {};
+  // Of a job of a host's workers: their ranks in the whole job, for messages.
+  std::vector<int> ranks_in_job = {};
   std::optional<GdrWish> gdr = {};  // as in PathOptions
   // Called once when the job fails, on the control thread.
   std::function<void(const FatalEvent&)> on_fatal = nullptr;
@@ -85,6 +87,8 @@ class WorkerGroup {
   // Calls `listener` once when the job has failed, from whatever thread; null
   // takes it back, and returns when it does not run.
   virtual void OnFailure(std::function<void(const absl::Status&)> listener) = 0;
+  // Ranks of those that have left in order, some heartbeats late.
+  virtual std::vector<int> Left() const { return {}; }
   // Orderly end of this member, after the last operation.
   virtual void Leave() = 0;
 

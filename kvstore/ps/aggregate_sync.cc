@@ -149,6 +149,15 @@ absl::Status SyncAggregator::OnValue(int worker, int32_t priority,
   return absl::OkStatus();
 }
 
+std::string SyncAggregator::WaitsFor(int worker) const {
+  const bool is_open = std::ranges::any_of(slots_, &Slot::is_taken);
+  if ((is_open && !slots_[static_cast<size_t>(worker)].is_taken) ||
+      sum_.LacksProposalOf(worker)) {
+    return absl::StrCat("step ", sum_.step() + 1);
+  }
+  return values_.WaitFor(worker) ? "a broadcast" : "";
+}
+
 // If there is one that all wait for.
 void SyncAggregator::InstallValue(AnswerSink& sink) {
   const std::shared_ptr<Buffer> value = values_.next();

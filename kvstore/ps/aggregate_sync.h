@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "kvstore/ps/aggregator.h"
@@ -28,6 +29,7 @@ class SyncAggregator : public Aggregator {
                          AnswerSink& sink) override;
   absl::StatusOr<Bytes> BeginValue(uint64_t index, size_t num_bytes) override;
   absl::Status OnValue(int worker, int32_t priority, AnswerSink& sink) override;
+  std::string WaitsFor(int worker) const override;
   ChunkWeights& weights() override { return sum_.weights(); }
   ChunkSum* sum() override { return &sum_; }
   const Chunk& chunk() const override { return sum_.chunk(); }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -80,6 +81,10 @@ class Aggregator {
 
   // This worker does nothing any more: nobody waits for it.
   virtual void OnLeft(int /*worker*/, AnswerSink& /*sink*/) {}
+
+  // What is under way and cannot end without this worker, which has left the
+  // job: "step 4"; empty: nothing.
+  virtual std::string WaitsFor(int /*worker*/) const { return ""; }
 
   // For an optimizer; while no push is under way.
   virtual ChunkWeights& weights() = 0;

@@ -75,6 +75,15 @@ absl::Status GivenValues::OnPull(const Chunk& chunk, int worker,
   return absl::OkStatus();
 }
 
+bool GivenValues::WaitFor(int worker) const {
+  const Worker& one = workers_[static_cast<size_t>(worker)];
+  if (next_.has_value()) return one.num_had != num_given_;
+  return arriving_ == nullptr && !one.pull.has_value() &&
+         std::ranges::any_of(workers_, [](const Worker& other) {
+           return other.pull.has_value();
+         });
+}
+
 void GivenValues::AnswerPulls(SendAnswer send) {
   for (size_t worker = 0; worker < workers_.size(); ++worker) {
     Worker& taker = workers_[worker];

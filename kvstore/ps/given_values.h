@@ -39,6 +39,8 @@ class GivenValues {
   // InvalidArgument if it has it, or asks already.
   absl::Status OnPull(const Chunk& chunk, int worker, const PullHeader& pull,
                       SendAnswer send);
+  // A value, or a worker's wish for one, waits for this worker.
+  bool WaitFor(int worker) const;
   // It does not want the last one.
   void Pass(int worker) { At(worker).num_had = num_given_; }
 

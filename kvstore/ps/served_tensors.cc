@@ -97,6 +97,23 @@ void ServedTensors::OnLeft(int worker, AnswerSink& sink) {
   }
 }
 
+std::string ServedTensors::WaitsFor(int worker) const {
+  for (const auto& chunks : chunks_) {
+    for (const auto& chunk : chunks) {
+      if (chunk == nullptr) continue;
+      const Aggregator& aggregator = *chunk->aggregator;
+      const std::string what = aggregator.WaitsFor(worker);
+      if (what.empty()) continue;
+      const uint64_t rounds = aggregator.num_rounds();
+      return absl::StrCat(rounds == 0 ? "before the first step"
+                                      : absl::StrCat("after step ", rounds),
+                          "; tensor ", names_[aggregator.chunk().key], ", ",
+                          what);
+    }
+  }
+  return "";
+}
+
 absl::Status ServedTensors::ChangeRates(absl::string_view text) {
   const auto json = nlohmann::json::parse(text.begin(), text.end(), nullptr,
                                           /*allow_exceptions=*/false);

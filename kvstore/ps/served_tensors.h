@@ -59,6 +59,9 @@ class ServedTensors {
   }
   // A worker does nothing any more.
   void OnLeft(int worker, AnswerSink& sink);
+  // "after step 3; tensor w, step 4": when this worker has left, and what now
+  // waits for it; empty: nothing does.
+  std::string WaitsFor(int worker) const;
   const std::vector<std::string>& names() const { return names_; }  // by key
   // Of the pushes of a chunk that are under way the last one may be summed.
   bool MaySum(const ServedChunk& chunk) const {

@@ -1,5 +1,8 @@
 #include "kvstore/ps/server.h"
 
+#include <algorithm>
+#include <span>
+
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "base/log.h"
@@ -20,6 +23,30 @@ FatalEvent EventOf(const absl::Status& status) {
   FatalEvent event{.code = ExitCodeOf(status), .message = {}, .dead = {}};
   event.message = std::string(status.message());
   return event;
+}
+
+// A worker has left in order, and a round of others waits for it. `ranks`: of
+// those that push; `names`: their ranks in messages, if others.
+std::optional<FatalEvent> FindMissed(const ServedTensors& tensors, Job& job,
+                                     std::span<const int> ranks,
+                                     const std::vector<int>& names) {
+  const std::vector<int> left = job.Left();
+  for (size_t place = 0; !left.empty() && place < ranks.size(); ++place) {
+    const int rank = ranks[place];
+    if (std::ranges::find(left, rank) == left.end()) continue;
+    const std::string what = tensors.WaitsFor(static_cast<int>(place));
+    if (what.empty()) continue;
+    const auto index = static_cast<size_t>(rank);
+    const Member& member = job.membership().workers[index];
+    const std::string name =
+        ToString(NodeId{Role::kWorker, names.empty() ? rank : names[index]});
+    FatalEvent event{.code = ExitCode::kPeerDied};
+    event.message =
+        absl::StrCat(name, " has left the job ", what, " waits for it");
+    event.dead = {absl::StrCat(name, "@", member.host, ":", member.pid)};
+    return event;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -190,6 +217,14 @@ void DistServer::Sweep() {
     }
   }
   lost_ = std::move(later);
+  const auto pushers =
+      std::span<const int>(ranks_).first(static_cast<size_t>(num_workers_));
+  const auto missed =
+      FindMissed(*tensors_, *control_, pushers, options_.job.ranks_in_job);
+  if (!missed.has_value() || !failure_.ok()) return;
+  control_->Fail(*missed);
+  failure_ =
+      WithExitCode(missed->code, absl::UnavailableError(missed->message));
 }
 
 void DistServer::Fail(const absl::Status& why) {

@@ -130,6 +130,41 @@ TEST(SchedulerState, PassesNotesOfWorkersToTheFirst) {
   EXPECT_FALSE(DecodeRecord(EncodeRecord(BeatRecord{.note = long_note})).ok());
 }
 
+TEST(SchedulerState, TellsInABeatAtOnceWhoHasLeftAndSuspectsThatOneNoMore) {
+  TimePoint now = Clock::now();
+  SchedulerOptions options;
+  options.num_workers = 2;
+  options.num_servers = 1;
+  SchedulerState job(options, "here", now);
+  const std::vector<NodeId> members = {
+      {Role::kWorker, 0}, {Role::kWorker, 1}, {Role::kServer, 0}};
+  const auto tell = [&](size_t member, const Record& record) {
+    EXPECT_THAT(job.OnRecord(member, {.node = members[member]}, record, now),
+                IsOk());
+  };
+  for (size_t i = 0; i < members.size(); ++i) {
+    tell(i, JoinRecord{.wanted = members[i], .host = "there"});
+  }
+  job.Tick(now);
+  tell(1, LeaveRecord{});
+  job.OnClosed(1, "it has left", now);
+  tell(2, SuspectRecord{.peer = members[1], .why = "its connection closed"});
+  job.TakeSends();
+  job.Tick(now += std::chrono::milliseconds(10));
+  const std::vector<SchedulerState::Delivery> sends = job.TakeSends();
+  ASSERT_EQ(sends.size(), 2u);
+  for (const SchedulerState::Delivery& each : sends) {
+    const auto record = DecodeRecord(each.frame->substr(4));
+    ASSERT_THAT(record, IsOk());
+    EXPECT_EQ(std::get<BeatRecord>(*record).left, std::vector<int>({1}));
+  }
+  job.Tick(now += std::chrono::seconds(4));
+  EXPECT_EQ(job.phase(), SchedulerState::Phase::kRunning);
+  EXPECT_FALSE(DecodeRecord(R"({"t":"beat","step":0,"note":"","notes":[],)"
+                            R"("left":[-1]})")
+                   .ok());
+}
+
 TEST(SchedulerState, RefusesAMemberThatReadsTooOften) {
   const TimePoint now = Clock::now();
   SchedulerState job = RunningJob(now);

@@ -130,5 +130,120 @@ TEST(LostWorker, FailsTicketsOfTheOthersByName) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("worker/1 gives up"));
 }
 
+// Two workers, of which the second one leaves after `rounds`, and what the
+// first one's next step ends with. Only the leave can end it in time.
+absl::Status StepAfterALeave(ClusterConfig config, int rounds) {
+  Cluster cluster(config);
+  if (!config.hosts_parts) cluster.StartServers();
+  const auto run = [&](int rank, int num_rounds) -> absl::Status {
+    testing::Worker store = cluster.MakeWorker(rank);
+    std::vector<Buffer> values = cluster.MakeValues(rank);
+    absl::Status status = cluster.Init(store, values);
+    for (int i = 0; i < num_rounds && status.ok(); ++i) {
+      const Bytes bytes = values[0].view();
+      status = store->PushPull(0, bytes, bytes, 0).Wait(Soon());
+    }
+    store->Close();
+    return status;
+  };
+  auto other = std::async(std::launch::async, run, 1, rounds);
+  const absl::Status status = run(0, rounds + 1);
+  EXPECT_THAT(other.get(), IsOk());
+  return status;
+}
+
+TEST(LeftWorker, FailsTheNextStepOfTheOthersByName) {
+  const absl::Status status = StepAfterALeave(Job(2), 2);
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kPeerDied) << status;
+  EXPECT_EQ(status.message(),
+            "worker/1 has left the job after step 2; tensor a, step 3 waits "
+            "for it");
+}
+
+TEST(LeftWorker, FailsTheFirstStepOfWorkersThatSumForEachOther) {
+  ClusterConfig config = Job(2, 2);
+  config.store = "allreduce";
+  config.hosts_parts = true;
+  const absl::Status status = StepAfterALeave(config, 0);
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kPeerDied) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("worker/1 has left the job before the first step"));
+}
+
+TEST(LeftWorker, IsNamedByItsRankInTheJobWhereAHostSumsFirst) {
+  ClusterConfig config = Job(2);
+  config.hosts = {"a", "a"};
+  const absl::Status status = StepAfterALeave(config, 1);
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kPeerDied) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("worker/1 has left the job after step 1; tensor a"));
+}
+
+TEST(LeftWorker, FailsTheFirstScaleOfTheOthers) {
+  ClusterConfig config = Job(2);
+  config.compression.type = "2bit";
+  const absl::Status status = StepAfterALeave(config, 0);
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kPeerDied) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("step 1 waits for it"));
+}
+
+TEST(LeftWorker, FailsABroadcastAndAMeetingOfTheOthers) {
+  for (const bool is_meeting : {false, true}) {
+    Cluster cluster(Job(2));
+    cluster.StartServers();
+    const auto run = [&](int rank) {
+      testing::Worker store = cluster.MakeWorker(rank);
+      std::vector<Buffer> values = cluster.MakeValues(rank);
+      absl::Status status = cluster.Init(store, values);
+      if (status.ok() && rank == 0) {
+        const TensorView views[] = {FloatTensor(values[0].view())};
+        status = is_meeting ? store->group().Gather("late", "").status()
+                            : store->Broadcast(0, 1, views, 0).Wait(Soon());
+      }
+      store->Close();
+      return status;
+    };
+    auto other = std::async(std::launch::async, run, 1);
+    const absl::Status status = run(0);
+    EXPECT_THAT(other.get(), IsOk());
+    EXPECT_EQ(ExitCodeOf(status), ExitCode::kPeerDied) << status;
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("worker/1 has left the job"));
+    const auto events = cluster.log().Await(1);
+    ASSERT_TRUE(events.has_value());
+    ASSERT_EQ(events->front().dead.size(), 1u);
+    EXPECT_EQ(events->front().dead[0].rfind("worker/1@", 0), 0u);
+  }
+}
+
+TEST(LeftWorker, IsNotWaitedForByOnesThatPullOrPushAsynchronously) {
+  for (const bool is_async : {false, true}) {
+    ClusterConfig config = Job(2);
+    if (is_async) {
+      config.store = "dist_async";
+      config.optimizer.kind = OptimizerKind::kSgd;
+    }
+    Cluster cluster(config);
+    cluster.StartServers();
+    const auto run = [&](int rank) {
+      testing::Worker store = cluster.MakeWorker(rank);
+      std::vector<Buffer> values = cluster.MakeValues(rank);
+      absl::Status status = cluster.Init(store, values);
+      const Bytes bytes = values[0].view();
+      for (int i = 0; rank == 0 && i < 3 && status.ok(); ++i) {
+        status = is_async ? store->PushPull(0, bytes, bytes, 0).Wait(Soon())
+                          : store->Pull(0, bytes, 0).Wait(Soon());
+      }
+      store->Close();
+      return status;
+    };
+    auto other = std::async(std::launch::async, run, 1);
+    EXPECT_THAT(run(0), IsOk());
+    EXPECT_THAT(other.get(), IsOk());
+    EXPECT_THAT(cluster.ServerStatus(0), IsOk());
+    EXPECT_THAT(cluster.scheduler().Wait(nullptr), IsOk());
+  }
+}
+
 }  // namespace
 }  // namespace telegrad

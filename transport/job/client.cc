@@ -216,6 +216,11 @@ std::vector<std::string> JobClient::Notes() {
   return notes_;
 }
 
+std::vector<int> JobClient::Left() {
+  MutexLock lock(&mutex_);
+  return left_;
+}
+
 void JobClient::Leave() {
   {
     MutexLock lock(&mutex_);

@@ -37,6 +37,7 @@ class JobClient : public Job {
   void SetNote(std::string note) override;
   std::vector<std::string> Notes() override;
   void Leave() override;
+  std::vector<int> Left() override;
   absl::Status WaitForEnd(TimePoint deadline) override;
 
  private:
@@ -104,6 +105,7 @@ class JobClient : public Job {
   std::vector<Frame> posted_ ABSL_GUARDED_BY(mutex_);
   std::string note_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> notes_ ABSL_GUARDED_BY(mutex_);
+  std::vector<int> left_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
   int64_t cancel_id_ = 0;
 };

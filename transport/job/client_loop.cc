@@ -112,6 +112,7 @@ absl::Status JobClient::OnRecord(const Record& record) {
   if (const auto* beat = std::get_if<BeatRecord>(&record)) {
     MutexLock lock(&mutex_);
     notes_ = beat->notes;
+    left_ = beat->left;
     return absl::OkStatus();
   }
   if (const auto* rank = std::get_if<RankRecord>(&record)) {

@@ -94,6 +94,9 @@ class Job {
   // Orderly end of this member. Workers: call it after the last operation.
   virtual void Leave() = 0;
 
+  // Ranks of the workers that have left in order, as of the last heartbeat.
+  virtual std::vector<int> Left() = 0;
+
   // Servers: blocks until all workers have left or `deadline`.
   virtual absl::Status WaitForEnd(TimePoint deadline) = 0;
 };

@@ -15,7 +15,7 @@
 // bytes, "\n" and the bytes. docs/control_plane.md has the grammar.
 namespace telegrad {
 
-constexpr int kControlVersion = 6;
+constexpr int kControlVersion = 7;
 constexpr size_t kMaxJsonBytes = size_t{1} << 20;
 constexpr size_t kMaxRecordBytes = kMaxGatherBytes + kMaxJsonBytes;
 constexpr size_t kMaxHostBytes = 255;
@@ -43,6 +43,7 @@ struct BeatRecord {  // in both directions
   int64_t step = 0;
   std::string note = {};                // a worker's, for worker 0
   std::vector<std::string> notes = {};  // to worker 0: all workers', by rank
+  std::vector<int> left = {};  // to all: workers that have left in order
 };
 struct GatherRecord {
   std::string name;

@@ -101,6 +101,20 @@ class Fields {
     return members;
   }
 
+  std::vector<int> Ranks(const char* name) {
+    std::vector<int> ranks;
+    const Json* list = List(name, kMaxMembers);
+    if (list == nullptr) return ranks;
+    for (const Json& rank : *list) {
+      const auto* number = rank.get_ptr<const Json::number_unsigned_t*>();
+      if (number == nullptr || *number >= kMaxMembers) {
+        return Bad(name, "has an entry that is no rank"), ranks;
+      }
+      ranks.push_back(static_cast<int>(*number));
+    }
+    return ranks;
+  }
+
   FatalEvent Event() {
     FatalEvent event;
     const int64_t code = Integer("code", 0, 255);
@@ -171,7 +185,8 @@ Record Join(Fields& f) {
 Record Beat(Fields& f) {
   return BeatRecord{.step = f.Integer("step", INT64_MIN, INT64_MAX),
                     .note = f.Text("note", kMaxNoteBytes),
-                    .notes = f.Texts("notes", kMaxNotedWorkers)};
+                    .notes = f.Texts("notes", kMaxNotedWorkers),
+                    .left = f.Ranks("left")};
 }
 Record Gather(Fields& f) {
   return GatherRecord{.name = f.Text("name", kMaxNameBytes),

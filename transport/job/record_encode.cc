@@ -46,8 +46,11 @@ Encoded ToJson(const JoinRecord& r) {
            {"facts", facts}}};
 }
 Encoded ToJson(const BeatRecord& r) {
-  return {
-      {{"t", "beat"}, {"step", r.step}, {"note", r.note}, {"notes", r.notes}}};
+  return {{{"t", "beat"},
+           {"step", r.step},
+           {"note", r.note},
+           {"notes", r.notes},
+           {"left", r.left}}};
 }
 Encoded ToJson(const GatherRecord& r) {
   return {{{"t", "gather"}, {"name", r.name}}, &r.payload};

@@ -175,6 +175,14 @@ StartRecord Roster::MakeStart() const {
   return start;
 }
 
+std::vector<int> Roster::Left() const {
+  std::vector<int> left;
+  for (const RosterEntry& entry : entries_) {
+    if (entry.has_left) left.push_back(entry.rank);
+  }
+  return left;
+}
+
 std::vector<std::string> Roster::Notes() const {
   std::vector<std::string> notes;
   if (num_workers_ > kMaxNotedWorkers) return notes;

@@ -67,6 +67,9 @@ class Roster {
   // After AssignRanks.
   StartRecord MakeStart() const;
 
+  // Ranks of the workers that have left.
+  std::vector<int> Left() const;
+
   // What workers have told, by rank; none of too many.
   std::vector<std::string> Notes() const;
 

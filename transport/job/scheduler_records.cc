@@ -107,14 +107,16 @@ absl::Status SchedulerState::OnGather(RosterEntry& from,
     if (other.join.wanted.role != Role::kWorker) continue;
     const bool is_elsewhere =
         other.gathered.has_value() && gather_name_ != record.name;
-    if (!other.has_left && !is_elsewhere) continue;
+    if (other.has_left) {
+      FailForLeft(other, record.name, now);
+      return absl::OkStatus();
+    }
+    if (!is_elsewhere) continue;
     FatalEvent event;
     event.code = ExitCode::kMismatch;
-    event.message = absl::StrCat(
-        ToString(from.id()), " is at gather \"", record.name, "\" while ",
-        ToString(other.id()),
-        other.has_left ? " has left"
-                       : absl::StrCat(" is at \"", gather_name_, "\""));
+    event.message = absl::StrCat(ToString(from.id()), " is at gather \"",
+                                 record.name, "\" while ", ToString(other.id()),
+                                 " is at \"", gather_name_, "\"");
     Fail(event, now);
     return absl::OkStatus();
   }
@@ -122,6 +124,15 @@ absl::Status SchedulerState::OnGather(RosterEntry& from,
   from.gathered = record.payload;
   FinishGather();
   return absl::OkStatus();
+}
+
+void SchedulerState::FailForLeft(const RosterEntry& left,
+                                 absl::string_view gather, TimePoint now) {
+  FatalEvent event{.code = ExitCode::kPeerDied};
+  event.message = absl::StrCat(ToString(left.id()), " has left the job; \"",
+                               gather, "\" of others waits for it");
+  event.dead = {left.Describe()};
+  Fail(event, now);
 }
 
 void SchedulerState::FinishGather() {
@@ -204,6 +215,7 @@ absl::Status SchedulerState::OnSuspect(const RosterEntry& from,
   if (peer == nullptr) {
     return Refused(absl::StrCat("no member ", ToString(record.peer)));
   }
+  if (peer->has_left) return absl::OkStatus();  // its connections end, too
   for (const Suspicion& suspicion : suspicions_) {
     if (suspicion.who == peer->connection) return absl::OkStatus();
   }
@@ -225,17 +237,13 @@ absl::Status SchedulerState::OnLeave(RosterEntry& from, TimePoint now) {
     return absl::OkStatus();
   }
   from.has_left = true;
+  next_beat_ = now;  // which tells the others
   bool is_last = true;
   for (const RosterEntry& other : roster_.entries()) {
     if (other.join.wanted.role != Role::kWorker) continue;
     is_last = is_last && other.has_left;
     if (!other.gathered.has_value() || other.is_dead) continue;
-    FatalEvent event;
-    event.code = ExitCode::kMismatch;
-    event.message =
-        absl::StrCat(ToString(other.id()), " is at gather \"", gather_name_,
-                     "\" while ", ToString(from.id()), " has left");
-    Fail(event, now);
+    FailForLeft(from, gather_name_, now);
     return absl::OkStatus();
   }
   if (is_last && !has_death_) EndOrderly(now);

@@ -189,11 +189,12 @@ void SchedulerState::Tick(TimePoint now) {
   }
   if (now < next_beat_) return;
   next_beat_ = now + timing_.heartbeat;
-  const Frame beat = MakeFrame(EncodeRecord(BeatRecord{}));
+  const BeatRecord record{.left = roster_.Left()};
+  const Frame beat = MakeFrame(EncodeRecord(record));
   for (const RosterEntry& entry : roster_.entries()) {
     if (!entry.is_connected) continue;
     if (phase_ == Phase::kRunning && entry.id() == NodeId{Role::kWorker, 0}) {
-      Send(entry, BeatRecord{.notes = roster_.Notes()});
+      Send(entry, BeatRecord{.notes = roster_.Notes(), .left = record.left});
     } else {
       sends_.push_back({entry.connection, beat});
     }

@@ -77,6 +77,9 @@ class SchedulerState {
   absl::Status OnLeave(RosterEntry& from, TimePoint now);
   void Start(TimePoint now);
   void FinishGather();
+  // A gather needs a worker that has left.
+  void FailForLeft(const RosterEntry& left, absl::string_view gather,
+                   TimePoint now);
   void MarkDead(RosterEntry& entry, std::string cause, TimePoint now);
   void Verdict(TimePoint now);
   void EndOrderly(TimePoint now);

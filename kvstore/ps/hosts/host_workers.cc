@@ -151,7 +151,8 @@ absl::Status HostWorkers::JoinHost(int num_threads) {
                  .timing = job.timing,
                  .cancellation = job.cancellation,
                  .operation_timeout = job.operation_timeout,
-                 .part_threads = num_threads};
+                 .part_threads = num_threads,
+                 .ranks_in_job = ranks_};
   // Of one host that is its memory, whatever the job's network is.
   own.transport.name = TransportOf(NetworkKind::kTcp);
   ASSIGN_OR_RETURN(joined_, JoinWorkers(own));
