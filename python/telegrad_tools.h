@@ -27,6 +27,23 @@ TELEGRAD_API int32_t telegrad_store_report(telegrad_store* store, char* text,
                                            uint64_t* needed,
                                            telegrad_status* status);
 
+/* ---- how a job ends ---- */
+
+/* exit() closes these jobs, and of each the store (NULL: it has none): with
+ * status 0 as telegrad_job_close within `timeouts_s`, with another one it fails
+ * for all. Handles, and arrays of operations under way, are its own from now
+ * on. */
+TELEGRAD_API int32_t telegrad_jobs_close_at_exit(int64_t num,
+                                                 telegrad_job* const* jobs,
+                                                 telegrad_store* const* stores,
+                                                 const double* timeouts_s,
+                                                 telegrad_status* status);
+/* Within `timeout_s`: why the job has failed; that a worker has left it, so
+ * that `what` of this one can never end, which fails it for all; else OK. */
+TELEGRAD_API int32_t telegrad_job_need_all(telegrad_job* job, const char* what,
+                                           double timeout_s,
+                                           telegrad_status* status);
+
 /* ---- collectives ---- */
 
 /* The workers of a job, to sum and share dense arrays in host memory without a

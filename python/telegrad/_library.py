@@ -95,6 +95,8 @@ PROTOTYPES = {
     "job_failure": (c_int32, [_H, _S]),
     "job_fail": (None, [_H, c_int32, c_char_p]),
     "job_close": (c_int32, [_H, c_double, _S]),
+    "jobs_close_at_exit": (c_int32, [c_int64, POINTER(_H), POINTER(_H), POINTER(c_double), _S]),
+    "job_need_all": (c_int32, [_H, c_char_p, c_double, _S]),
     "store_options_init": (None, [POINTER(StoreOptions), c_uint64]),
     "store_create": (c_int32, [_H, c_char_p, POINTER(StoreOptions), POINTER(_H), _S]),
     "compression_init": (None, [POINTER(Compression), c_uint64]),

@@ -7,10 +7,12 @@ from typing import Any
 
 from ._arrays import tensor_in_order
 from ._library import LIBRARY, call, interruptible
-from .errors import UsageError, WrongOrder
+from .errors import Error, UsageError, WrongOrder
 from .job import Job
 
 SUM, MIN, MAX = range(3)
+_UNAVAILABLE = 5  # TELEGRAD_UNAVAILABLE
+_PATIENCE_S = 3.0  # of one that ends, until it has left
 _OPS = {"sum": SUM, "min": MIN, "max": MAX}
 
 
@@ -77,7 +79,12 @@ class Group:
             self._is_stuck = True
             self._job.interrupt(why)
 
-        interruptible(work, stop)
+        try:
+            interruptible(work, stop)
+        except Error as why:
+            if why.code == _UNAVAILABLE:  # the job knows best who is gone
+                self._job.need_all("a collective", _PATIENCE_S)
+            raise
 
     def __enter__(self) -> "Group":
         return self

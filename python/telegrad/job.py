@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from ctypes import byref, c_void_p, sizeof
-from typing import Any, Dict, Optional, Set
+from typing import Any, Dict, List, Optional, Set
 
 from . import _library
 from ._library import (LIBRARY, PENDING, SLICE_S, JobOptions, call, encoded, fill,
@@ -160,6 +160,15 @@ class Job:
             return None
         return _library.error_of(found)
 
+    def need_all(self, what: str, timeout: float = 0) -> None:
+        """Ends the job for all when a worker has left it in order, or does within `timeout`
+        seconds, so that `what` of this one can never end.
+
+        Raises:
+            telegrad.PeerDied: it has; another error where the job has failed.
+        """
+        self._interruptible(lambda: call("job_need_all", self.handle, encoded(what), timeout))
+
     def fail(self, message: str, exit_code: int = _CANCELLED) -> None:
         """Ends the job for all members, who get the `message` and the `exit_code`, 1 to 255,
         else 70; 33 means that somebody wanted it."""
@@ -202,10 +211,11 @@ class Job:
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if error is not None:
+        is_failing = error is not None and not _is_orderly(error)
+        if is_failing:
             self._fail_of(error)
         try:
-            self.close(3 if error is not None else None)
+            self.close(3 if is_failing else None)
         except Error:
             if error is None:
                 raise
@@ -214,6 +224,10 @@ class Job:
 _open_jobs: Set[Job] = set()  # they end in order, whoever has forgotten them
 _uncaught: Optional[BaseException] = None
 _PACKAGE = os.path.dirname(__file__) + os.sep
+
+
+def _is_orderly(error: BaseException) -> bool:
+    return isinstance(error, SystemExit) and error.code in (None, 0)
 
 
 def _is_ctrl_c(error: BaseException) -> bool:
@@ -265,28 +279,45 @@ def is_failing() -> bool:
 
 
 def _end_jobs() -> None:
-    """At the interpreter's end: leaves in order, or says why not."""
+    """At the interpreter's end. It does not know the exit status, by which members leave in
+    order or fail the job: exit() does, after Python and what it holds have ended."""
     pid = os.getpid()
-    own = [job for job in _open_jobs if job._pid == pid]
+    own = [job for job in _open_jobs if job._handle and job._pid == pid]
     if _uncaught is None:
-        # All are left before one is waited for: members have them in any order.
-        for job in own:
-            job._close_parts()
+        return _close_at_exit(own)
     for job in own:
+        job._fail_of(_uncaught)
         try:
-            if _uncaught is not None:
-                job._fail_of(_uncaught)
-            job.close(3 if _uncaught is not None else None)
-        except Error as why:
-            if _uncaught is None:
-                print(f"telegrad: {why}", file=sys.stderr)
-    if _uncaught is None or isinstance(_uncaught, KeyboardInterrupt):
+            job.close(3)
+        except Error:
+            pass  # others are told
+    if isinstance(_uncaught, KeyboardInterrupt):
         return
     if isinstance(_uncaught, Error):
         _when_python_has_ended("_exit", _uncaught.exit_code)
     elif _is_ctrl_c(_uncaught):  # as Python itself ends then
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         _when_python_has_ended("raise", signal.SIGINT)
+
+
+def _close_at_exit(jobs: List[Job]) -> None:
+    handles = (c_void_p * len(jobs))()
+    stores = (c_void_p * len(jobs))()
+    timeouts = (ctypes.c_double * len(jobs))()
+    for i, job in enumerate(jobs):
+        for group in [*job._groups]:
+            group.close()
+        handles[i], timeouts[i] = job._handle, job._close_timeout
+        for store in job._stores:  # one
+            stores[i] = store._handle
+            # Arrays of operations under way outlive Python.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(store.queue))
+    if jobs:
+        call("jobs_close_at_exit", len(jobs), handles, stores, timeouts)
+    for job in jobs:
+        for store in job._stores:
+            store._handle = c_void_p()
+        job._handle = c_void_p()
 
 
 def _when_python_has_ended(function: str, argument: int) -> None:

@@ -20,6 +20,7 @@ from ..store import Store
 from ._auto import Choice, OptimizerCheck
 from ._bucket import Bucket, pattern_of, unwrapped
 from ._dropped import close_when_dropped
+from ._forward import ForwardWatch, watch_forward
 from ._meeting import check_names, is_first_of, job_of_group
 from ._model import left_out_of, mean_by_torch, names_of, refuse_what_cannot_be, takes
 from ._options import JobOptions
@@ -48,6 +49,12 @@ def states() -> List[Any]:
     """Those that live, in the order in which they were made."""
     alive = [reference() for reference in _states]
     return [state for state in alive if state is not None]
+
+
+def _watch_of(model: Any) -> Optional[ForwardWatch]:
+    found = [state for state in states()
+             if isinstance(state, State) and state.model() is model]
+    return found[-1]._watch if found else None
 
 
 class State:
@@ -153,6 +160,8 @@ class State:
         self.steps = 0
         self.waited_s = 0.0
         self._decisions = self._report_of_store()
+        self._watch = ForwardWatch(self._job)
+        watch_forward(_watch_of)
         self._thread = threading.Thread(target=self._complete, daemon=True,
                                         name="telegrad-completions")
         self._thread.start()
@@ -237,6 +246,7 @@ class State:
             except Error:  # closed
                 return
             if done is None:
+                self._watch.check()
                 continue
             tag, error = done
             with self._changed:
@@ -391,12 +401,15 @@ class State:
     def _leave(self) -> None:
         if not self._store._handle or self._pid != os.getpid():
             return
-        found = self.report()
-        if self.steps > 0 and self._error is None:
-            self._say(summary(found))
+        self._sum_up()
         self._store.close()
         if threading.current_thread() is not self._thread:
             self._thread.join(3)
+
+    def _sum_up(self) -> None:
+        found = self.report()
+        if self.steps > 0 and self._error is None:
+            self._say(summary(found))
 
     def _tell(self, decisions: List[Dict[str, Any]]) -> None:
         for made in decisions:
@@ -414,12 +427,13 @@ def hook(state, bucket):  # type: ignore[no-untyped-def]
     return state.exchange(bucket)
 
 
-def _leave_all() -> None:
+def _sum_up_all() -> None:
     for state in states():
         # After an error the job fails, and nobody leaves it in order.
         if isinstance(state, State) and state._pid == os.getpid() and not is_failing():
             with state._closes:
-                state._leave()
+                if state._store._handle:
+                    state._sum_up()  # what is open then, exit() closes
 
 
-atexit.register(_leave_all)
+atexit.register(_sum_up_all)

@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""A rank that ends before the others, in whatever way: they hear at once who and why, and
+it waits for nobody. Operations may take 300 s: only that ends them in time."""
+import os
+import signal
+import sys
+import traceback
+import unittest
+
+import numpy as np
+import telegrad
+import workers
+
+try:
+    import torch
+    import torch.distributed as dist
+    import torch.multiprocessing
+except ImportError as why:
+    workers.skip(f"python3-torch is not installed: {why}")
+
+import telegrad.torch
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+RANK = int(os.environ.get("RANK", -1))
+FILE = os.path.abspath(__file__)
+
+
+# ---- what a rank does ----
+
+def steps(how):
+    """Rank 1 does two steps of rank 0's three, and ends so."""
+    kv = telegrad.kvstore.create("dist_sync")
+    value = np.ones(70000, np.float32)
+    kv.init("w", value)
+    for _ in range(2 if RANK == 1 else 3):
+        kv.pushpull("w", value, out=value)
+    if how == "close":
+        kv.close()
+    elif how != "end":
+        sys.exit(int(how))
+
+
+def pulls(_):
+    """Equal work is promised of pushes alone."""
+    kv = telegrad.kvstore.create("dist_sync")
+    value = np.ones(8, np.float32)
+    kv.init("w", value)
+    for _ in range(1 if RANK == 1 else 3):
+        kv.pull("w", out=value)
+
+
+def sums(how):
+    """Rank 0, beside which the scheduler is, sums once less."""
+    job = telegrad.Job("127.0.0.1:" + os.environ["MASTER_PORT"], rank=RANK, num_workers=2,
+                       has_scheduler=RANK == 0, servers_here=RANK == 0).join()
+    group = telegrad.Group(job)
+    for _ in range(1 + RANK):
+        group.allreduce(np.ones(8, np.float32))
+    if how == "close":
+        job.close()
+
+
+def small_model(has_buffers=False):
+    layers = [torch.nn.Linear(8, 8)]
+    if has_buffers:
+        layers.append(torch.nn.BatchNorm1d(8))
+    model = DDP(torch.nn.Sequential(*layers))
+    telegrad.torch.compress(model, "2bit", verbose=False)
+    return model
+
+
+def step(model):
+    model(torch.rand(4, 8)).sum().backward()
+
+
+def batches(argument):
+    """The rank `longer` has a batch more than the other one."""
+    has_buffers, longer = argument
+    dist.init_process_group("gloo")
+    model = small_model(has_buffers)
+    for _ in range(2 + (RANK == longer)):
+        step(model)
+
+
+def catches(_):
+    """Rank 1 catches its error, says it, and ends."""
+    dist.init_process_group("gloo")
+    model = small_model()
+    try:
+        step(model)
+        if RANK == 1:
+            raise ValueError("bad batch")
+        step(model)
+    except ValueError:
+        traceback.print_exc()
+        sys.exit(1)
+
+
+def killed(_):
+    """Rank 1 dies, while rank 0 is about to send buffers."""
+    dist.init_process_group("gloo")
+    model = small_model(has_buffers=True)
+    step(model)
+    if RANK == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    while True:
+        step(model)
+
+
+def spawned(rank, port):
+    os.environ.update(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
+                      MASTER_PORT=port, LOCAL_RANK=str(rank))
+    dist.init_process_group("gloo")
+    model = small_model()
+    step(model)
+    if rank == 1:
+        raise ValueError("bad batch")
+    step(model)
+
+
+def spawns(_):
+    torch.multiprocessing.spawn(spawned, (os.environ["MASTER_PORT"],), nprocs=2)
+
+
+# ---- the tests ----
+
+class Ends(unittest.TestCase):
+    def ranks(self, function, argument=None, num=2):
+        return workers.Ranks(FILE, function.__name__, num, argument).wait()
+
+    def test_steps_after_a_worker_left_name_it(self):
+        for how in ("close", "0", "end"):
+            (code, _, err), (_, _, left_err) = self.ranks(steps, how)
+            self.assertEqual(code, 20, err + left_err)
+            self.assertIn("PeerDied: worker/1 has left the job after step 2; "
+                          "tensor w, step 3 waits for it", err)
+            self.assertNotIn("suspect", err + left_err)
+
+    def test_an_exit_status_fails_the_job(self):
+        (code, _, err), (own, _, _) = self.ranks(steps, "3")
+        self.assertEqual((code, own), (70, 3), err)
+        self.assertIn("worker/1 has ended with exit status 3", err)
+
+    def test_who_only_pulls_needs_nobody(self):
+        for code, _, err in self.ranks(pulls):
+            self.assertEqual((code, err), (0, ""), err)
+
+    def test_a_collective_names_who_left(self):
+        for how in ("end", "close"):
+            (own, _, _), (code, _, err) = self.ranks(sums, how)
+            self.assertEqual((code, own), (20, 20 if how == "close" else 0), err)
+            self.assertIn("PeerDied: worker/0 has left the job; a collective of worker/1 "
+                          "waits for it", err)
+
+    def test_a_batch_more(self):
+        for has_buffers in (False, True):
+            for longer in (0, 1):
+                ended = self.ranks(batches, [has_buffers, longer])
+                code, _, err = ended[longer]
+                self.assertEqual(code, 20, (has_buffers, longer, ended))
+                self.assertIn(f"PeerDied: worker/{1 - longer} has left the job", err)
+                self.assertEqual(ended[1 - longer][0], 0, ended)
+
+    def test_a_caught_error(self):
+        (code, _, err), (own, _, _) = self.ranks(catches)
+        self.assertEqual((code, own), (70, 1), err)
+        self.assertIn("worker/1 has ended with exit status 1", err)
+
+    def test_a_death_is_told_where_buffers_are_sent_first(self):
+        code, _, err = self.ranks(killed)[0]
+        self.assertEqual(code, 20, err)
+        self.assertIn("PeerDied: worker/1@", err)
+
+    def test_a_spawned_process_that_raises(self):
+        code, _, err = self.ranks(spawns, num=1)[0]
+        self.assertEqual(code, 1, err)
+        self.assertIn("ValueError: bad batch", err)
+        self.assertIn("with 70 (internal): worker/1 has ended with exit status 1", err)
+
+
+if __name__ == "__main__":
+    workers.main({function.__name__: function for function in (
+        steps, pulls, sums, batches, catches, killed, spawns)})
