@@ -82,8 +82,8 @@ absl::StatusOr<RunSummary> BenchmarkProfile(RunContext& context) {
     RETURN_IF_ERROR(run_plan.AfterStep(times));
     totals.step_seconds.push_back(seconds);
     totals.comm_wait_s += seconds;
-    for (const std::string& line : watch.AfterStep(seconds, seconds)) {
-      context.observer.OnNotice(line);
+    for (const Straggler& each : watch.AfterStep(seconds, seconds)) {
+      context.Warn(each, step + 1);
     }
     summary.seconds += seconds;
     context.observer.OnProgress({.epoch = 0,

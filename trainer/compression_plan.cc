@@ -161,27 +161,30 @@ std::vector<std::string> PlanWarnings(const std::vector<TensorReport>& reports,
   return warnings;
 }
 
-void TellPlan(const std::vector<TensorReport>& reports,
-              const CompressionConfig& gc, const TrainOptions& options,
-              int64_t num_steps, TrainObserver& observer) {
-  for (const std::string& line : PlanLines(reports)) observer.OnLine(line);
+void TellPlan(RunContext& context, int64_t num_steps) {
+  const std::vector<TensorReport> reports = context.store.codecs().Report();
+  const CompressionConfig& gc = context.setting.compression;
+  const TrainOptions& options = context.options;
+  for (const std::string& line : PlanLines(reports)) {
+    context.observer.OnLine(line);
+  }
   if (gc.warmup_steps > 0) {
-    observer.OnLine(absl::StrCat("  warm-up: all go dense in the first ",
-                                 gc.warmup_steps, " steps"));
+    context.observer.OnLine(absl::StrCat(
+        "  warm-up: all go dense in the first ", gc.warmup_steps, " steps"));
   }
   if (gc.warmup_steps >= num_steps && gc.warmup_steps > 0) {
-    observer.OnNotice(absl::StrCat(
-        "warning: all ", num_steps, " steps go dense: ",
-        options.adam_freeze_after == gc.warmup_steps ? "--adam-freeze-after "
-                                                     : "--gc-warmup-steps ",
-        gc.warmup_steps));
+    context.Warn(absl::StrCat("warning: all ", num_steps, " steps go dense: ",
+                              options.adam_freeze_after == gc.warmup_steps
+                                  ? "--adam-freeze-after "
+                                  : "--gc-warmup-steps ",
+                              gc.warmup_steps));
   }
   for (const std::string& line : PlanWarnings(reports, gc.rules, options)) {
-    observer.OnNotice(line);
+    context.Warn(line);
   }
   const bool skips = gc.nonfinite == NonFinitePolicy::kSkip;
   if (!skips && !HasLossScale(options)) return;
-  observer.OnNotice(absl::StrCat(
+  context.Warn(absl::StrCat(
       skips ? "--gc-nonfinite skip" : "--dtype float16",
       ": no gradient leaves before all workers have seen that all are finite; "
       "the exchange overlaps with nothing"));
@@ -208,17 +211,18 @@ std::vector<TensorMetrics> ToMetrics(const std::vector<TensorReport>& reports) {
 }
 
 void GuardNews::Tell(const std::vector<TensorReport>& reports, int64_t step,
-                     int64_t warmup_steps, TrainObserver& observer) {
-  if (step < warmup_steps) return;
+                     RunContext& context) {
+  if (step < context.setting.compression.warmup_steps) return;
   told_.resize(reports.size());
   for (size_t i = 0; i < reports.size(); ++i) {
     const TensorReport& report = reports[i];
     if (!report.gave_up || told_[i] == report.codec) continue;
     told_[i] = report.codec;
-    observer.OnNotice(absl::StrFormat(
+    context.decisions.push_back(absl::StrFormat(
         "guard: %s goes dense from step %d at the latest: with %s %s "
         "(--gc-guard off switches this off)",
         report.name, step, report.codec, Complaint(report)));
+    context.observer.OnNotice(context.decisions.back());
   }
 }
 

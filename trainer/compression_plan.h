@@ -5,9 +5,9 @@
 
 #include "absl/strings/string_view.h"
 #include "kvstore/kvstore.h"
-#include "trainer/observer.h"
 #include "trainer/options.h"
 #include "trainer/results.h"
+#include "trainer/worker_run.h"
 
 namespace telegrad {
 
@@ -22,22 +22,20 @@ std::vector<std::string> PlanWarnings(const std::vector<TensorReport>& reports,
                                       absl::string_view rules,
                                       const TrainOptions& options);
 
-// Both, to `observer`; codecs that a run of so many steps never sees; and that
-// steps which may be skipped do not overlap with the exchange.
-void TellPlan(const std::vector<TensorReport>& reports,
-              const CompressionConfig& gc, const TrainOptions& options,
-              int64_t num_steps, TrainObserver& observer);
+// Both, to the observer; codecs that a run of so many steps never sees; and
+// that steps which may be skipped do not overlap with the exchange.
+void TellPlan(RunContext& context, int64_t num_steps);
 
 // What metrics.jsonl holds per tensor: those with a sample, or with
 // elements that were not finite.
 std::vector<TensorMetrics> ToMetrics(const std::vector<TensorReport>& reports);
 
-// Says when the guard has made a tensor dense: once, and again for another
-// codec.
+// Says when the guard has made a tensor dense, as a decision of the run: once,
+// and again for another codec.
 class GuardNews {
  public:
   void Tell(const std::vector<TensorReport>& reports, int64_t step,
-            int64_t warmup_steps, TrainObserver& observer);
+            RunContext& context);
 
  private:
   std::vector<std::string> told_;  // by tensor: the codec

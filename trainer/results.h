@@ -116,8 +116,17 @@ struct RunSummary {
   // That the store copied between hosts and GPUs.
   int64_t to_device_bytes = 0;
   int64_t from_device_bytes = 0;
-  // What was chosen while it ran, and why: "auto, step 9: compression off: ..."
+  // Tensors; those with a codec; those that are below --gc-min-bytes; and the
+  // codecs' share of the gradient's bytes as floats.
+  int64_t num_tensors = 0;
+  int64_t num_compressed = 0;
+  int64_t num_small = 0;
+  double compressed_share = 0;
+  // What was chosen while it ran, and why: "auto, step 9: compression off:
+  // ...", and what the guard made dense.
   std::vector<std::string> decisions = {};
+  // Hints and warnings; stragglers of a while: "at step 40: straggler ...".
+  std::vector<std::string> warnings = {};
   PlanSummary plan = {};
   std::vector<TensorBytes> tensors = {};
   std::vector<EnvironmentFact> environment = {};  // of worker 0
@@ -187,9 +196,8 @@ struct ReportExtras {
 // The table of what_if for a terminal; "" without.
 std::string WhatIfText(const ReportExtras& extras);
 
-// A self-contained page: the table, the settings, and curves of loss and
-// accuracy against steps, seconds and wire bytes as inline SVG. No scripts or
-// fonts from a network.
+// A self-contained page, whose sections docs/laboratory.md lists, with inline
+// SVG. No scripts or fonts from a network.
 std::string ReportHtml(const std::vector<RunSummary>& runs,
                        absl::string_view command_line,
                        const ReportExtras& extras = {});

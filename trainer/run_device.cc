@@ -20,7 +20,7 @@ absl::StatusOr<Device> ChooseDevice(RunContext& context, int index) {
                    ChooseGpus(options.gpus, LoadGpus));
   const std::string shared =
       SharingNotice(gpus.size(), options.workers * options.devices);
-  if (!shared.empty() && index == 0) context.observer.OnNotice(shared);
+  if (!shared.empty() && index == 0) context.Warn(shared);
   const int local = options.local_rank.value_or(context.store.group().rank());
   context.gpus.push_back(
       {DeviceKind::kCuda, DealGpu(gpus, local * options.devices + index)});

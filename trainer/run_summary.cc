@@ -3,6 +3,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -94,6 +95,22 @@ void FillMembers(const RunContext& context, RunSummary& summary) {
   summary.transport = "none: emulated in one process";
 }
 
+void FillCodecs(const RunContext& context, RunSummary& summary) {
+  const std::vector<TensorReport> reports = context.store.codecs().Report();
+  summary.codec = absl::StrJoin(context.setting.compression.types(), ",");
+  summary.reply = ReplyOf(reports);
+  double all = 0, compressed = 0;
+  for (const TensorReport& each : reports) {
+    ++summary.num_tensors;
+    all += static_cast<double>(each.num_elems);
+    summary.num_small += absl::StartsWith(each.reason, "below ") ? 1 : 0;
+    if (each.codec == "none") continue;
+    ++summary.num_compressed;
+    compressed += static_cast<double>(each.num_elems);
+  }
+  if (all > 0) summary.compressed_share = compressed / all;
+}
+
 // By tensor, where there are servers or parts of them to send to.
 absl::Status FillTensors(const RunContext& context, RunSummary& summary) {
   const int parts =
@@ -154,6 +171,12 @@ OptimizerConfig MakeOptimizer(const TrainOptions& options,
   return config;
 }
 
+void RunContext::Warn(const Straggler& straggler, int64_t step) {
+  observer.OnNotice(ToText(straggler));
+  if (straggler.is_again) return;
+  warnings.push_back(absl::StrCat("at step ", step, ": ", ToText(straggler)));
+}
+
 absl::Status FillSummary(RunContext& context, const WorkerTotals& mine,
                          RunSummary& summary) {
   ASSIGN_OR_RETURN(
@@ -195,11 +218,11 @@ absl::Status FillSummary(RunContext& context, const WorkerTotals& mine,
   summary.weights_sha256 = mine.weights_sha256;
   summary.network = options.network;
   summary.data = options.benchmark ? "synthetic" : options.data;
-  summary.codec = absl::StrJoin(setting.compression.types(), ",");
-  summary.reply = ReplyOf(context.store.codecs().Report());
+  FillCodecs(context, summary);
   summary.update_on = ToString(setting.update_on);
   summary.threshold = setting.threshold;
   summary.decisions = context.decisions;
+  summary.warnings = context.warnings;
   summary.plan = context.plan;
   RETURN_IF_ERROR(FillTensors(context, summary));
   RETURN_IF_ERROR(FillTimeline(context, summary));

@@ -187,8 +187,7 @@ StepShares StragglerWatch::mine() const {
   return shares;
 }
 
-std::vector<std::string> StragglerWatch::AfterStep(double step_s,
-                                                   double wait_s) {
+std::vector<Straggler> StragglerWatch::AfterStep(double step_s, double wait_s) {
   WorkerGroup& group = store_.group();
   if (group.num_workers() < 2) return {};
   if (!first_.has_value()) {
@@ -202,10 +201,10 @@ std::vector<std::string> StragglerWatch::AfterStep(double step_s,
   if (now < next_note_) return {};
   next_note_ = now + kNoteEvery;
   group.SetNote(ToText(mine()));
-  return group.rank() == 0 ? Look(now) : std::vector<std::string>();
+  return group.rank() == 0 ? Look(now) : std::vector<Straggler>();
 }
 
-std::vector<std::string> StragglerWatch::Look(TimePoint now) {
+std::vector<Straggler> StragglerWatch::Look(TimePoint now) {
   if (now < next_look_) return {};
   std::vector<StepShares> all;
   for (const std::string& note : store_.group().Notes()) {
@@ -223,14 +222,16 @@ std::vector<std::string> StragglerWatch::Look(TimePoint now) {
   before_ = std::move(all);
   next_look_ = now + kLookEvery;
   if (is_first) return {};
-  std::vector<std::string> lines;
-  for (const Straggler& each : FindStragglers(since)) {
-    TimePoint& again = told_[absl::StrCat(each.who, " ", each.cause)];
-    if (now < again) continue;
-    again = now + kTellEvery;
-    lines.push_back(ToText(each));
+  std::vector<Straggler> found;
+  for (Straggler& each : FindStragglers(since)) {
+    const auto [again, is_new] =
+        told_.try_emplace(absl::StrCat(each.who, " ", each.cause), now);
+    if (now < again->second) continue;
+    again->second = now + kTellEvery;
+    each.is_again = !is_new;
+    found.push_back(std::move(each));
   }
-  return lines;
+  return found;
 }
 
 }  // namespace telegrad

@@ -36,7 +36,8 @@ struct Straggler {
   std::string who;    // "worker/3", "server/1"
   std::string cause;  // "compute", "encode", "network", "server"
   double seconds = 0;
-  double median = 0;  // of all; of two, the smaller
+  double median = 0;      // of all; of two, the smaller
+  bool is_again = false;  // StragglerWatch told of it before
 };
 // Those that take at least twice the median, and by that a tenth of a step; of
 // each worker the cause that costs most. Encoding, network and servers overlap
@@ -54,11 +55,11 @@ class StragglerWatch {
   explicit StragglerWatch(KVStore& store) : store_(store) {}
 
   // What worker 0 is to say, if anything: a straggler again after a minute.
-  std::vector<std::string> AfterStep(double step_s, double wait_s);
+  std::vector<Straggler> AfterStep(double step_s, double wait_s);
   StepShares mine() const;
 
  private:
-  std::vector<std::string> Look(TimePoint now);
+  std::vector<Straggler> Look(TimePoint now);
 
   KVStore& store_;
   std::optional<StoreStats> first_;  // when the first step was over

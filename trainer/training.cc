@@ -218,9 +218,7 @@ absl::Status Training::Init() {
     context_.observer.OnNotice(
         absl::StrCat("connected: ", FirstOf(link->transport_details())));
   }
-  TellPlan(context_.store.codecs().Report(), context_.setting.compression,
-           context_.options, num_batches_ * context_.options.num_epochs,
-           context_.observer);
+  TellPlan(context_, num_batches_ * context_.options.num_epochs);
   RETURN_IF_ERROR(PrepareSteps(optimizer));
   RETURN_IF_ERROR(checkpoints_.ResumeStore());
   RETURN_IF_ERROR(run_plan_.Start(specs, auto_choice_));
@@ -413,8 +411,8 @@ absl::Status Training::RunStep(bool is_shown, bool ends_epoch) {
   ++display_steps_;
   totals_.comm_wait_s += wait;
   totals_.step_seconds.push_back(seconds);
-  for (const std::string& line : watch_.AfterStep(seconds, wait)) {
-    context_.observer.OnNotice(line);
+  for (const Straggler& each : watch_.AfterStep(seconds, wait)) {
+    context_.Warn(each, step_);
   }
   Add(result, since_point_);
   Add(result, since_display_);
@@ -465,8 +463,7 @@ void Training::Report(int epoch, int64_t batch) {
   // All workers send and receive the same amount.
   const std::vector<TensorReport> reports = context_.store.codecs().Report();
   point.tensors = ToMetrics(reports);
-  guard_news_.Tell(reports, step_, context_.setting.compression.warmup_steps,
-                   context_.observer);
+  guard_news_.Tell(reports, step_, context_);
   point.wire_bytes =
       workers * (traffic.push_wire_bytes + traffic.pull_wire_bytes);
   summary_.points.push_back(point);
@@ -538,8 +535,8 @@ absl::StatusOr<RunSummary> Training::Run() {
     RETURN_IF_ERROR(Evaluate(options.num_epochs - 1));
   }
   if (num_skipped_ > 0) {
-    context_.observer.OnNotice(absl::StrCat(
-        num_skipped_, " steps were skipped: non-finite gradients"));
+    context_.Warn(absl::StrCat(num_skipped_,
+                               " steps were skipped: non-finite gradients"));
   }
   totals_.traffic = Traffic();
   totals_.shares = watch_.mine();
@@ -584,7 +581,7 @@ absl::StatusOr<RunSummary> TrainNetwork(RunContext& context) {
     ASSIGN_OR_RETURN(replicas[i].network, framework->make_network(spec));
   }
   if (spec.dtype == Dtype::kFloat16 && spec.device.kind == DeviceKind::kCpu) {
-    context.observer.OnNotice(
+    context.Warn(
         "--dtype float16: a CPU computes in float32 and rounds to float16; "
         "that is the range and the precision of float16, not its speed");
   }

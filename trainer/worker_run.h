@@ -41,8 +41,17 @@ struct RunContext {
   std::optional<LinkCalibration> link = {};   // once it is measured
   PackingMode packing = PackingMode::kPlain;  // once it is settled
   std::vector<Device> gpus = {};  // of this worker, once they are chosen
-  // What was chosen since, and why, in order; for the summary.
+  // What was chosen since, and why, in order; for the summary, as the next one.
   std::vector<std::string> decisions = {};
+  std::vector<std::string> warnings = {};
+
+  // To everybody, and for the summary.
+  void Warn(const std::string& text) {
+    observer.OnNotice(text);
+    warnings.push_back(text);
+  }
+  // As a warning, but for the summary once of a member and cause.
+  void Warn(const Straggler& straggler, int64_t step);
 };
 
 absl::StatusOr<RunSummary> TrainNetwork(RunContext& context);

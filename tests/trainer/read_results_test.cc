@@ -176,7 +176,7 @@ TEST(ManySettings, AreToldTogether) {
               AllOf(HasSubstr("5 of 6 settings came within 0.3 points of "
                               "none's test accuracy, 99.00 %"),
                     HasSubstr("of these b sent the fewest bytes"),
-                    HasSubstr("Points below none: a (9.00).")));
+                    HasSubstr("Points to none: a (-9.00).")));
 }
 
 }  // namespace

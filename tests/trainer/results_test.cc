@@ -80,15 +80,15 @@ TEST(Results, SummariesComeBackFromJson) {
 
 TEST(Results, DecisionsAreInTheSummaryAndOnThePage) {
   RunSummary run = MakeRun("auto", 3, 0.98, 7);
-  EXPECT_THAT(ReportHtml({run}, ""), Not(HasSubstr("Decisions")));
+  EXPECT_THAT(ReportHtml({run}, ""), Not(HasSubstr("<h2>What explains")));
   run.decisions = {"auto, step 9: compression off: 9 >= 8 < \"x\"",
                    "auto, step 70: measuring anew"};
   const auto read = RunSummaryFromJson(ToJson(run));
   ASSERT_THAT(read, IsOk());
   EXPECT_EQ(read->decisions, run.decisions);
   const std::string page = ReportHtml({run}, "");
-  EXPECT_THAT(page, HasSubstr("<h2>Decisions</h2>"));
-  EXPECT_THAT(page, HasSubstr("auto, seed 3: auto, step 9: compression off: 9 "
+  EXPECT_THAT(page, HasSubstr("<h2>What explains the numbers</h2>"));
+  EXPECT_THAT(page, HasSubstr("<b>auto:</b> auto, step 9: compression off: 9 "
                               "&gt;= 8 &lt; &quot;x&quot;</li>"));
   EXPECT_THAT(page, HasSubstr("auto, step 70: measuring anew</li>"));
 }
@@ -107,14 +107,16 @@ TEST(Results, ThePlanIsInTheSummaryAndOnThePageOnce) {
   EXPECT_EQ(page.find("&quot;2&quot;"), page.rfind("&quot;2&quot;"));
 }
 
-TEST(Results, PlansThatDifferHaveTheirRunsNames) {
+TEST(Results, PlansThatDifferHaveTheirSettingsNames) {
   RunSummary none = MakeRun("none", 0, 0.98, 7);
   RunSummary two_bit = MakeRun("2bit", 0, 0.98, 7);
   none.plan = {.digest = "12", .decisions = {{"compression", "off", ""}}};
   two_bit.plan = {.digest = "34", .decisions = {{"compression", "2bit", ""}}};
   const std::string page = ReportHtml({none, two_bit}, "");
-  EXPECT_THAT(page, HasSubstr("<h2>Plan</h2>\n<p>none, seed 0:</p>"));
-  EXPECT_THAT(page, HasSubstr("<p>2bit, seed 0:</p>"));
+  for (const char* row : {"off</td><td data-label=\"settings\">none<",
+                          "2bit</td><td data-label=\"settings\">2bit<"}) {
+    EXPECT_THAT(page, HasSubstr(row));
+  }
 }
 
 TEST(Results, WrongJsonNamesTheField) {

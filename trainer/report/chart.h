@@ -20,6 +20,7 @@ struct Curve {
   bool is_marked = false;  // strong, with a mark at each point; else thin
   bool is_named = false;   // its name stands beside its marks
   bool is_ringed = false;  // a ring around them
+  bool is_grey = false;    // in place of its colour
   std::vector<CurvePoint> points = {};
 };
 
@@ -40,9 +41,11 @@ inline constexpr int kNumMarks = 4;
 // The mark of a style, about (x, y).
 std::string MarkSvg(int style, double x, double y);
 
-// Inline SVG that scales with its box. Points that are not finite are left
-// out; what lies above the range of y is cut off.
-std::string ChartSvg(const Chart& chart);
+// Inline SVG that scales with its box; with the axes of `frame`, where there is
+// one. Points that are not finite are left out; what lies above the range of y
+// is cut off. Named points far below all others stand under a line, with their
+// values, so that the others are not flattened.
+std::string ChartSvg(const Chart& chart, const Chart* frame = nullptr);
 
 // &, <, >, " and ' as entities.
 std::string EscapeHtml(absl::string_view text);

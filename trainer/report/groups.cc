@@ -123,6 +123,14 @@ PairedDifference AccuracyDifference(const SettingGroup& group,
   return difference;
 }
 
+const char* OneSeedNote(const PairedDifference& difference) {
+  constexpr double kSeedsDiffer = 0.02;  // as short trainings do
+  if (difference.num_pairs != 1) return "";
+  return std::abs(difference.mean) < kSeedsDiffer
+             ? " (one seed: not distinguishable)"
+             : " (one seed)";
+}
+
 bool HaveAccuracy(const std::vector<SettingGroup>& groups) {
   return std::any_of(
       groups.begin(), groups.end(),
@@ -146,6 +154,8 @@ std::string DescribeRuns(const std::vector<SettingGroup>& groups) {
   }
   if (group.runs.size() > 1) {
     absl::StrAppend(&text, ", means of ", plural(group.runs.size(), "seed"));
+  } else if (groups.size() > 1 && group.has_accuracy) {
+    absl::StrAppend(&text, ", one seed");
   }
   return text;
 }

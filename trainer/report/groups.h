@@ -47,6 +47,8 @@ struct PairedDifference {
 };
 PairedDifference AccuracyDifference(const SettingGroup& group,
                                     const SettingGroup& reference);
+// What one seed shows of it: " (one seed: not distinguishable)"; "" of several.
+const char* OneSeedNote(const PairedDifference& difference);
 // Whether any of them was evaluated on a test set.
 bool HaveAccuracy(const std::vector<SettingGroup>& groups);
 

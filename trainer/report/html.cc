@@ -28,11 +28,12 @@ std::string GroupRowHtml(const std::vector<TableColumn>& columns) {
 // On a narrow screen `data-label` says what a cell is.
 std::string TableHtml(const TableCells& table, absl::string_view css_class) {
   const std::string title = EscapeHtml(table.title);
-  std::string html = absl::StrCat(
-      "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"",
-      title.empty() ? "table" : title, "\"><table class=\"", css_class,
-      "\"><caption>", title, "</caption><thead>", GroupRowHtml(table.columns),
-      "<tr>");
+  std::string html =
+      absl::StrCat("<div class=\"scroll", css_class == "slim" ? "" : " cards",
+                   "\" role=\"region\" tabindex=\"0\" aria-label=\"",
+                   title.empty() ? "table" : title, "\"><table class=\"",
+                   css_class, "\"><caption>", title, "</caption><thead>",
+                   GroupRowHtml(table.columns), "<tr>");
   for (const TableColumn& column : table.columns) {
     absl::StrAppend(&html, "<th scope=\"col\">", EscapeHtml(column.name),
                     "</th>");

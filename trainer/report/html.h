@@ -10,7 +10,8 @@
 namespace telegrad {
 
 // A table that scrolls by keyboard where it is too wide; on a narrow screen its
-// rows are cards. `css_class`: "left" for cells of text.
+// rows are cards. `css_class`: "left" for cells of text, "slim" for a table
+// that stays one there.
 std::string TableHtml(const TableCells& table, absl::string_view css_class);
 
 // What is shown when its heading is chosen, by mouse or keyboard.
@@ -43,8 +44,8 @@ std::string EnvironmentHtml(const std::vector<RunSummary>& runs);
 // no other loses no more accuracy and sends no more bytes, one of them less.
 struct Trade {
   const SettingGroup* group = nullptr;
-  double lost = 0;   // accuracy, 0..1, to `none` or the best; may be negative
-  double bytes = 0;  // of a step, both ways, all workers
+  double to_none = 0;  // accuracy, 0..1, less that of `none` or the best
+  double bytes = 0;    // of a step, both ways, all workers
   bool is_on_front = false;
 };
 std::vector<Trade> TradesOf(const std::vector<SettingGroup>& groups);

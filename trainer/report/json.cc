@@ -94,12 +94,9 @@ absl::Status Take(const Json& value, const char* name, PlanSummary& out) {
   return absl::OkStatus();
 }
 
-absl::Status Take(const Json& value, const char* name,
-                  std::vector<TensorBytes>& out);
-absl::Status Take(const Json& value, const char* name,
-                  std::vector<EnvironmentFact>& out);
-absl::Status Take(const Json& value, const char* name,
-                  std::vector<StageSpan>& out);
+// Of objects.
+template <typename Part>
+absl::Status Take(const Json& value, const char* name, std::vector<Part>& out);
 
 // Reads fields until one is wrong, and remembers which.
 class FieldReader {
@@ -142,17 +139,11 @@ struct FieldWriter {
     Json file = Json::parse(value.file, nullptr, false);
     if (file.is_object()) plan["file"] = std::move(file);
   }
+  void Optional(const char* name, const std::vector<std::string>& value) {
+    json[name] = value;
+  }
   template <typename Part>
-  void Objects(const char* name, const std::vector<Part>& parts);
-  void Optional(const char* name, const std::vector<TensorBytes>& value) {
-    Objects(name, value);
-  }
-  void Optional(const char* name, const std::vector<EnvironmentFact>& value) {
-    Objects(name, value);
-  }
-  void Optional(const char* name, const std::vector<StageSpan>& value) {
-    Objects(name, value);
-  }
+  void Optional(const char* name, const std::vector<Part>& parts);
   Json json;
 };
 
@@ -185,7 +176,7 @@ void VisitPart(Visitor& visitor, Span& span) requires
 }
 
 template <typename Part>
-void FieldWriter::Objects(const char* name, const std::vector<Part>& parts) {
+void FieldWriter::Optional(const char* name, const std::vector<Part>& parts) {
   Json& list = json[name] = Json::array();
   for (const Part& part : parts) {
     FieldWriter writer;
@@ -195,8 +186,7 @@ void FieldWriter::Objects(const char* name, const std::vector<Part>& parts) {
 }
 
 template <typename Part>
-absl::Status TakeObjects(const Json& value, const char* name,
-                         std::vector<Part>& out) {
+absl::Status Take(const Json& value, const char* name, std::vector<Part>& out) {
   if (!value.is_array()) return Mistyped(name, "a list of objects");
   for (const Json& entry : value) {
     if (!entry.is_object()) return Mistyped(name, "a list of objects");
@@ -205,18 +195,6 @@ absl::Status TakeObjects(const Json& value, const char* name,
     RETURN_IF_ERROR(reader.status);
   }
   return absl::OkStatus();
-}
-absl::Status Take(const Json& value, const char* name,
-                  std::vector<TensorBytes>& out) {
-  return TakeObjects(value, name, out);
-}
-absl::Status Take(const Json& value, const char* name,
-                  std::vector<EnvironmentFact>& out) {
-  return TakeObjects(value, name, out);
-}
-absl::Status Take(const Json& value, const char* name,
-                  std::vector<StageSpan>& out) {
-  return TakeObjects(value, name, out);
 }
 
 template <typename Visitor, typename Tensor>
@@ -265,7 +243,12 @@ void VisitRun(Visitor& visitor, Run& run) {
   visitor.Optional("model_bytes", run.model_bytes);
   visitor.Optional("to_device_bytes", run.to_device_bytes);
   visitor.Optional("from_device_bytes", run.from_device_bytes);
+  visitor.Optional("num_tensors", run.num_tensors);
+  visitor.Optional("num_compressed", run.num_compressed);
+  visitor.Optional("num_small", run.num_small);
+  visitor.Optional("compressed_share", run.compressed_share);
   visitor.Optional("decisions", run.decisions);
+  visitor.Optional("warnings", run.warnings);
   visitor.Optional("plan", run.plan);
   visitor.Optional("tensors", run.tensors);
   visitor.Optional("environment", run.environment);

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -20,18 +22,22 @@ std::string BytesOrDash(int64_t bytes) {
 }
 
 TableCells SettingsTable(const std::vector<SettingGroup>& groups) {
-  TableCells table = {"How each setting was run",
-                      PlainColumns({"setting", "seeds", "codec", "reply",
-                                    "update on", "threshold", "byte limit",
-                                    "model", "peak worker", "peak server"}),
-                      {}};
+  TableCells table = {
+      "How each setting was run",
+      PlainColumns({"setting", "seeds", "codec", "compressed", "reply",
+                    "update on", "threshold", "byte limit", "model",
+                    "peak worker", "peak server"}),
+      {}};
   for (const SettingGroup& group : groups) {
     const RunSummary& run = *group.runs.front();
     std::vector<uint64_t> seeds;
     for (const RunSummary* each : group.runs) seeds.push_back(each->seed);
     table.rows.push_back(
-        {group.setting, absl::StrJoin(seeds, ", "), run.codec, run.reply,
-         run.update_on, run.codec == "none" ? "-" : run.threshold,
+        {group.setting, absl::StrJoin(seeds, ", "), run.codec,
+         run.num_tensors > 0
+             ? absl::StrFormat("%.1f %%", 100 * run.compressed_share)
+             : "-",
+         run.reply, run.update_on, run.codec == "none" ? "-" : run.threshold,
          group.byte_limit_s > 0
              ? absl::StrFormat("%.3g ms per step", group.byte_limit_s * 1e3)
              : "-",
@@ -40,6 +46,13 @@ TableCells SettingsTable(const std::vector<SettingGroup>& groups) {
   }
   return table;
 }
+
+// The others are findings.
+bool IsShownInPlan(const PlannedChoice& choice) {
+  return choice.what != "warning" && choice.what != "advice";
+}
+
+constexpr size_t kFewSettings = 6;  // whose curves can be told apart
 
 enum class XValue { kSteps, kSeconds, kMegabytes };
 
@@ -101,6 +114,31 @@ std::string ChartsHtml(const std::vector<SettingGroup>& groups) {
   return html + "</div>\n";
 }
 
+// Of accuracy alone, a chart for each setting, beside none in grey.
+std::string SmallCharts(const std::vector<SettingGroup>& groups) {
+  Chart all = {};
+  all.is_share = true;
+  for (const SettingGroup& group : groups) {
+    AddCurves(group, 0, XValue::kSteps, all);
+  }
+  Chart of_none = {};
+  of_none.is_share = true;
+  if (const SettingGroup* const none = FindNone(groups); none != nullptr) {
+    AddCurves(*none, 0, XValue::kSteps, of_none);
+    for (Curve& curve : of_none.curves) curve.is_grey = true;
+  }
+  std::string html = "<div class=\"charts many\">\n";
+  for (const SettingGroup& group : groups) {
+    Chart chart = of_none;
+    chart.title = group.setting;
+    chart.x_label = "steps; accuracy (%)";
+    AddCurves(group, 1, XValue::kSteps, chart);
+    absl::StrAppend(&html, "<div class=\"card\">", ChartSvg(chart, &all),
+                    "</div>");
+  }
+  return html + "</div>\n";
+}
+
 std::string SettingsLegend(const std::vector<SettingGroup>& groups) {
   std::vector<std::string> names;
   for (const SettingGroup& group : groups) names.push_back(group.setting);
@@ -110,43 +148,77 @@ std::string SettingsLegend(const std::vector<SettingGroup>& groups) {
          "and lowest accuracies may lie outside. One curve per seed.</p>\n";
 }
 
-// What runs chose for themselves; nothing when none had a choice.
-std::string DecisionsHtml(const std::vector<RunSummary>& runs) {
-  std::string html;
-  for (const RunSummary& run : runs) {
-    for (const std::string& decision : run.decisions) {
-      absl::StrAppend(&html, "<li>", EscapeHtml(run.setting), ", seed ",
-                      run.seed, ": ", EscapeHtml(decision), "</li>\n");
+// What explains the numbers of which settings; lines that are alike once.
+std::string FindingsHtml(const std::vector<SettingGroup>& groups) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> findings;
+  const auto add = [&findings](std::string text, const std::string& whose) {
+    if (text.empty()) return;
+    auto found = std::ranges::find(findings, text,
+                                   [](const auto& each) { return each.first; });
+    if (found == findings.end()) {
+      findings.push_back({std::move(text), {}});
+      found = findings.end() - 1;
+    }
+    if (std::ranges::count(found->second, whose) == 0) {
+      found->second.push_back(whose);
+    }
+  };
+  for (const SettingGroup& group : groups) {
+    add(CoverageText(*group.runs.front()), group.setting);
+    for (const RunSummary* run : group.runs) {
+      const std::string whose =
+          absl::StrCat(group.setting, group.runs.size() > 1 ? ", seed " : "",
+                       group.runs.size() > 1 ? absl::StrCat(run->seed) : "");
+      for (const auto* lines :
+           {&run->decisions, &run->warnings, &run->stragglers}) {
+        for (const std::string& line : *lines) add(line, whose);
+      }
+      for (const PlannedChoice& each : run->plan.decisions) {
+        if (!IsShownInPlan(each)) add(each.why, whose);
+      }
     }
   }
-  if (html.empty()) return html;
-  return absl::StrCat("<h2>Decisions</h2>\n<ul>\n", html, "</ul>\n");
+  if (findings.empty()) return "";
+  std::string html = "<h2>What explains the numbers</h2>\n<ul>\n";
+  for (const auto& [text, whose] : findings) {
+    absl::StrAppend(&html, "<li><b>", EscapeHtml(absl::StrJoin(whose, "; ")),
+                    ":</b> ", EscapeHtml(text), "</li>\n");
+  }
+  return html + "</ul>\n";
 }
 
-// What all workers agreed on at the start, once for runs that agreed alike;
-// plans that differ are named after the first run that had them.
-std::string PlanHtml(const std::vector<RunSummary>& runs) {
-  std::vector<const RunSummary*> plans;
-  for (const RunSummary& run : runs) {
-    if (run.plan.decisions.empty()) continue;
-    if (plans.empty() || !(run.plan == plans.back()->plan)) {
-      plans.push_back(&run);
+// What all workers agreed on at the start: a row for each choice, with the
+// settings that have it where not all do.
+std::string PlanHtml(const std::vector<SettingGroup>& groups) {
+  TableCells table = {
+      "", PlainColumns({"decision", "choice", "settings", "reason"}), {}};
+  for (const SettingGroup& group : groups) {
+    for (const PlannedChoice& each : group.runs.front()->plan.decisions) {
+      if (!IsShownInPlan(each)) continue;
+      auto row = std::ranges::find_if(table.rows, [&each](const auto& cells) {
+        return cells[0] == each.what && cells[1] == each.choice &&
+               cells[3] == each.why;
+      });
+      if (row != table.rows.end()) {
+        absl::StrAppend(&(*row)[2], ", ", group.setting);
+        continue;
+      }
+      row = std::ranges::find_if(
+                table.rows.rbegin(), table.rows.rend(),
+                [&each](const auto& cells) { return cells[0] == each.what; })
+                .base();
+      if (row == table.rows.begin()) row = table.rows.end();
+      table.rows.insert(row, {each.what, each.choice, group.setting, each.why});
     }
   }
-  if (plans.empty()) return "";
-  std::string html = "<h2>Plan</h2>\n";
-  for (const RunSummary* run : plans) {
-    if (plans.size() > 1) {
-      absl::StrAppend(&html, "<p>", EscapeHtml(run->setting), ", seed ",
-                      run->seed, ":</p>\n");
-    }
-    TableCells table = {"", PlainColumns({"decision", "choice", "reason"}), {}};
-    for (const PlannedChoice& each : run->plan.decisions) {
-      table.rows.push_back({each.what, each.choice, each.why});
-    }
-    absl::StrAppend(&html, TableHtml(table, "left"));
+  if (table.rows.empty()) return "";
+  const auto name = [](const SettingGroup& group) { return group.setting; };
+  std::vector<std::string> names(groups.size());
+  std::ranges::transform(groups, names.begin(), name);
+  for (std::vector<std::string>& row : table.rows) {
+    if (row[2] == absl::StrJoin(names, ", ")) row[2] = "all";
   }
-  return html;
+  return absl::StrCat("<h2>Plan</h2>\n", TableHtml(table, "left"));
 }
 
 bool HaveCurves(const std::vector<SettingGroup>& groups) {
@@ -164,27 +236,30 @@ std::string ReportHtml(const std::vector<RunSummary>& runs,
                        absl::string_view command_line,
                        const ReportExtras& extras) {
   const std::vector<SettingGroup> groups = GroupBySetting(runs);
+  const std::string verdict = VerdictText(groups);
   std::string html = PageHead();
   absl::StrAppend(&html, "<main><h1>Telegrad: what compression did</h1>\n",
-                  "<p class=\"lead\">", EscapeHtml(DescribeRuns(groups)));
-  if (!runs.empty() && !runs.front().transport.empty()) {
-    absl::StrAppend(&html, "; over ", EscapeHtml(runs.front().transport));
-  }
-  absl::StrAppend(&html, "</p>\n<p class=\"said\">",
+                  "<p class=\"lead\">", EscapeHtml(DescribeRuns(groups)),
+                  "</p>\n<h2>Verdict</h2>\n<p class=\"said\">",
+                  verdict.empty() ? "Nothing to compare with: --compare "
+                                    "none,2bit trains with both. "
+                                  : "",
                   EscapeHtml(SummaryText(groups)), "</p>\n",
-                  TableHtml(MakeTable(groups), ""));
-  absl::StrAppend(&html, TargetHtml(groups, extras.target), TradeHtml(groups),
+                  FindingsHtml(groups), TradeHtml(groups),
+                  TargetHtml(groups, extras.target), StepHtml(groups),
+                  "<h2>All figures</h2>\n", TableHtml(MakeTable(groups), ""),
                   WhatIfHtml(extras));
   if (HaveCurves(groups)) {
-    absl::StrAppend(&html, "<h2>Curves</h2>\n", SettingsLegend(groups),
-                    ChartsHtml(groups));
+    const bool are_few = groups.size() <= kFewSettings;
+    absl::StrAppend(&html, "<h2>Curves</h2>\n",
+                    are_few ? SettingsLegend(groups) + ChartsHtml(groups)
+                            : SmallCharts(groups));
   }
-  absl::StrAppend(&html, StepHtml(groups), TensorsHtml(groups),
-                  LayersHtml(groups), PlanHtml(runs), DecisionsHtml(runs),
-                  EnvironmentHtml(runs), "<h2>Settings</h2>\n",
+  absl::StrAppend(&html, TensorsHtml(groups), LayersHtml(groups),
+                  PlanHtml(groups), "<h2>Settings</h2>\n",
                   TableHtml(SettingsTable(groups), "left"), "<pre>",
-                  EscapeHtml(command_line), "</pre>\n", PageDefinitions(),
-                  "</main></body></html>\n");
+                  EscapeHtml(command_line), "</pre>\n", EnvironmentHtml(runs),
+                  PageDefinitions(), "</main></body></html>\n");
   return html;
 }
 

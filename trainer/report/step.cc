@@ -14,6 +14,7 @@ namespace telegrad {
 namespace {
 
 constexpr double kSvgWidth = 1000, kLabels = 190, kSvgRow = 18, kSvgTop = 6;
+constexpr int kShownSteps = 3;  // others are folded
 constexpr double kLeastBar = 0.8;
 constexpr double kLeastStep = 1e-9, kMostStep = 1e6;  // seconds; of a file
 
@@ -129,6 +130,7 @@ std::string StepSvg(const RunSummary& run, std::vector<const Stage*>& used) {
 std::string StepHtml(const std::vector<SettingGroup>& groups) {
   std::vector<const Stage*> used;
   std::string html;
+  int num_shown = 0;
   for (const SettingGroup& group : groups) {
     const auto run =
         std::ranges::find_if(group.runs, [](const RunSummary* each) {
@@ -137,11 +139,15 @@ std::string StepHtml(const std::vector<SettingGroup>& groups) {
                  each->timeline[0].end_s < kMostStep;
         });
     if (run == group.runs.end()) continue;
+    const std::string name =
+        absl::StrCat(group.setting, ", seed ", (*run)->seed);
+    const std::string card =
+        absl::StrCat("<div class=\"card steps\" tabindex=\"0\">",
+                     StepSvg(**run, used), "</div>\n");
     absl::StrAppend(
-        &html, FoldedHtml(absl::StrCat(group.setting, ", seed ", (*run)->seed),
-                          absl::StrCat("<div class=\"card steps\" "
-                                       "tabindex=\"0\">",
-                                       StepSvg(**run, used), "</div>")));
+        &html, num_shown++ < kShownSteps
+                   ? absl::StrCat("<h3>", EscapeHtml(name), "</h3>\n", card)
+                   : FoldedHtml(name, card));
   }
   if (html.empty()) return "";
   return absl::StrCat(

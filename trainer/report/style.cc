@@ -27,9 +27,13 @@ font-variant-numeric:tabular-nums}caption{text-align:left;color:var(--dim);
 padding:6px 0}th,td{padding:6px 10px;text-align:right;white-space:nowrap;
 border-bottom:1px solid var(--line)}th{color:var(--dim);font-weight:600}
 th:first-child,td:first-child{text-align:left}td:first-child{font-weight:600}
-.left th,.left td{text-align:left}
+.left th,.left td{text-align:left;white-space:normal;overflow-wrap:anywhere}
+h3{font-size:1rem;margin:1em 0 .3em}li{margin:.2em 0}
+.leader{stroke:currentColor;stroke-width:.7;opacity:.7}
+.cut{stroke:var(--dim);stroke-dasharray:5 4}.grey{color:var(--line)}
 .charts{display:grid;gap:14px;
 grid-template-columns:repeat(auto-fit,minmax(min(100%,330px),1fr))}
+.many{grid-template-columns:repeat(auto-fill,minmax(230px,1fr))}
 .one{max-width:720px}.legend{display:flex;flex-wrap:wrap;gap:6px 18px;margin:0 0 10px;padding:0;
 list-style:none}.legend svg{width:48px;height:14px;vertical-align:middle;
 margin-right:6px}.charts svg{width:100%;height:auto;display:block}
@@ -54,16 +58,17 @@ padding:0 12px}summary{cursor:pointer;padding:8px 0;font-weight:600}
 .c4{color:var(--k4)}.c5{color:var(--k5)}.c6{color:var(--k6)}.c7{color:var(--k7)}
 thead .g th{text-align:center;border-bottom:0;padding-bottom:0;
 font-weight:400}.wide th:first-child,.wide td:first-child{text-align:left}
-@media(max-width:760px){.scroll thead{display:none}
-.scroll table,.scroll tbody,.scroll tr,.scroll td{display:block}
-.scroll tr{background:var(--card);border:1px solid var(--line);
+@media(max-width:760px){.slim{font-size:13px}.slim th,.slim td{padding:5px 4px;
+white-space:normal}.cards thead{display:none}
+.cards table,.cards tbody,.cards tr,.cards td{display:block}
+.cards tr{background:var(--card);border:1px solid var(--line);
 border-radius:8px;margin:0 0 12px;padding:4px 0}
-.scroll td,.left td{display:flex;justify-content:space-between;gap:16px;
+.cards td,.cards .left td{display:flex;justify-content:space-between;gap:16px;
 white-space:normal;text-align:right;overflow-wrap:anywhere}
-.scroll tr td:last-child{border-bottom:0}
-.scroll td::before{content:attr(data-label);color:var(--dim);
+.cards tr td:last-child{border-bottom:0}
+.cards td::before{content:attr(data-label);color:var(--dim);
 font-weight:400;text-align:left;flex:none}
-.scroll caption{display:block}}
+.cards caption{display:block}}
 @media print{.scroll{overflow:visible}.card,details,tr{break-inside:avoid}}
 dt{font-weight:600;margin-top:.6em}dd{margin:0;color:var(--dim)}
 </style></head><body>
@@ -79,7 +84,9 @@ the mean natural-log cross entropy. With several seeds: the mean, and after
 &plusmn; the sample standard deviation.</dd>
 <dt>to none</dt><dd>Accuracy less that of the setting <code>none</code> with the
 same seed, in percentage points: the mean over seeds, and after &plusmn; half the
-width of its 95 % interval. An interval that holds 0 shows no difference.</dd>
+width of its 95 % interval. An interval that holds 0 shows no difference.
+Below 0 accuracy is lost. Of one seed the spread is not known: what is less than
+2 points is called not distinguishable.</dd>
 <dt>push, pull</dt><dd>Worker to server, and server to worker; bytes per step,
 summed over all workers.</dd>
 <dt>raw, wire</dt><dd>raw is what the same tensors take as 32-bit floats, wire

@@ -43,29 +43,20 @@ double RawBytes(const SettingGroup& group) {
   return group.push_raw + group.pull_raw;
 }
 
-constexpr size_t kAllNamed = 8;
-
-// Where there are more, those that no other beats, `none`, and those that lose
-// a point and more.
-bool IsNamed(const Trade& trade, size_t num_trades) {
-  return num_trades <= kAllNamed || trade.is_on_front || trade.lost >= 0.01 ||
-         trade.group->runs.front()->codec == "none";
-}
-
 // Points that name themselves, so that no colour is needed to read them.
 std::string TradeChart(const std::vector<Trade>& trades) {
-  Chart chart = {.title = "Accuracy lost (points) for bytes saved",
+  Chart chart = {.title = "Accuracy to none (points) for bytes saved",
                  .x_label = "floats' bytes / bytes sent, both ways (log)",
                  .is_log_x = true,
                  .is_signed = true};
   Curve front = {.name = "front", .style = 0, .points = {}};
   for (const Trade& trade : trades) {
     const CurvePoint at = {RawBytes(*trade.group) / trade.bytes,
-                           100 * trade.lost};
+                           100 * trade.to_none};
     Curve one = {.name = trade.group->setting,
                  .style = static_cast<int>(chart.curves.size()),
                  .is_marked = true,
-                 .is_named = IsNamed(trade, trades.size()),
+                 .is_named = true,
                  .is_ringed = trade.is_on_front,
                  .points = {at}};
     chart.curves.push_back(std::move(one));
@@ -127,13 +118,13 @@ std::vector<Trade> TradesOf(const std::vector<SettingGroup>& groups) {
     const double bytes = group.push_wire + group.pull_wire;
     if (!group.has_accuracy || !(bytes > 0)) continue;
     trades.push_back(
-        {.group = &group, .lost = best - group.accuracy, .bytes = bytes});
+        {.group = &group, .to_none = group.accuracy - best, .bytes = bytes});
   }
   for (Trade& trade : trades) {
     trade.is_on_front = std::none_of(
         trades.begin(), trades.end(), [&trade](const Trade& other) {
-          return other.lost <= trade.lost && other.bytes <= trade.bytes &&
-                 (other.lost < trade.lost || other.bytes < trade.bytes);
+          return other.to_none >= trade.to_none && other.bytes <= trade.bytes &&
+                 (other.to_none > trade.to_none || other.bytes < trade.bytes);
         });
   }
   return trades;
@@ -142,31 +133,26 @@ std::vector<Trade> TradesOf(const std::vector<SettingGroup>& groups) {
 std::string TradeHtml(const std::vector<SettingGroup>& groups) {
   const std::vector<Trade> trades = TradesOf(groups);
   if (trades.size() < 2) return "";
-  const bool has_none = FindNone(groups) != nullptr;
-  TableCells table = {
-      absl::StrCat("Points of accuracy lost ",
-                   has_none ? "to none" : "to the best setting"),
-      PlainColumns({"setting", "points lost", "spread of seeds",
-                    "bytes of a step", "ratio", "on the front"}),
-      {}};
+  const char* const reference =
+      FindNone(groups) != nullptr ? "to none" : "to the best";
+  TableCells table = {"",
+                      PlainColumns({"setting", "accuracy %", reference, "ratio",
+                                    "step ms", "front"}),
+                      {}};
   for (const Trade& trade : trades) {
     const SettingGroup& group = *trade.group;
     table.rows.push_back(
-        {group.setting, absl::StrFormat("%+.2f", 100 * trade.lost),
-         group.runs.size() > 1
-             ? absl::StrFormat("±%.2f", 100 * group.accuracy_spread)
-             : "-",
-         FormatBytes(trade.bytes),
+        {group.setting, absl::StrFormat("%.2f", 100 * group.accuracy),
+         absl::StrFormat("%+.2f", 100 * trade.to_none),
          absl::StrFormat("%.2f", RawBytes(group) / trade.bytes),
-         trade.is_on_front ? "yes" : "no"});
+         absl::StrFormat("%.3g", 1e3 * group.step_s),
+         trade.is_on_front ? "yes" : ""});
   }
   return absl::StrCat(
       "<h2>Accuracy for bytes</h2>\n<p class=\"lead\">With a ring and joined "
-      "by a line: the front, settings that no other beats in both.",
-      trades.size() > kAllNamed
-          ? " Only these are named, and those that lose much."
-          : "",
-      "</p>\n", TradeChart(trades), TableHtml(table, ""));
+      "by a line: the front, settings that no other beats in both. Below 0: "
+      "accuracy is lost. Under a broken line: what lies far below.</p>\n",
+      TradeChart(trades), TableHtml(table, "slim"));
 }
 
 }  // namespace telegrad
