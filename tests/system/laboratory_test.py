@@ -173,10 +173,38 @@ class Laboratory(SystemTest):
     def test_the_report_has_its_sections(self):
         self.run_to_end([*SHORT, "--compare", "none,2bit", "--target", "0.05"])
         page = self.report()
-        for section in ("To an accuracy", "Accuracy for bytes",
-                        "Bytes by tensor", "Codecs by tensor, over time",
-                        "Environment"):
-            self.assertIn(f"<h2>{section}</h2>", page)
+        places = [page.find(f"<h2>{section}</h2>") for section in (
+            "Verdict", "What explains the numbers", "Accuracy for bytes",
+            "To an accuracy", "One step", "Bytes by tensor",
+            "Codecs by tensor, over time", "Plan", "Environment")]
+        self.assertNotIn(-1, places)
+        self.assertEqual(places, sorted(places))
+        self.assertNotIn("set by us", page[:places[-1]])
+        none, two_bit = self.summary()
+        self.assertEqual(none["warnings"], [])
+        hint, = [one for one in two_bit["warnings"] if one.startswith("hint: ")]
+        self.assertIn("--mom 0", hint)
+        self.assertIn(hint, page)
+        self.assertEqual((none["compressed_share"], none["num_tensors"]),
+                         (0, 6))
+        self.assertEqual(two_bit["num_compressed"] + two_bit["num_small"], 6)
+        self.assertIn(f"{two_bit['num_compressed']} of 6 tensors went", page)
+        self.run_to_end([*SHORT, "--compare", "none,2bit", "--continue"])
+        self.assertEqual(self.summary(), [none, two_bit])
+
+    def test_what_the_guard_did_is_in_the_summary_and_the_report(self):
+        run = self.run_to_end([*SHORT, "--num-batches", "100", "--gc-type",
+                               "1bit:0.0001", "--seed", "0,1"])
+        for one in self.summary():
+            said = [line for line in one["decisions"]
+                    if line.startswith("guard: ")]
+            self.assertTrue(said, run.stdout())
+            for line in said:
+                self.assertIn(line, run.stdout())
+                self.assertIn(line, self.report())
+
+    def test_the_environment_has_versions(self):
+        self.run_to_end(SHORT)
         for run in self.summary():
             facts = {one["what"]: one["value"] for one in run["environment"]}
             self.assertIn("libtorch", facts)

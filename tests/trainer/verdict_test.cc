@@ -88,7 +88,7 @@ TEST(Verdict, TellsWhatExplainsTheNumbersBeforeThem) {
         "<b>none; 2bit; 1bit:</b> a slow card",
         "<b>2bit; 1bit:</b> 6 of 65 tensors went compressed, 75.0 % of the "
         "gradient&#39;s bytes: no codec can push more than 4.0x fewer; 59 are "
-        "below --gc-min-bytes",
+        "small: --gc-min-bytes 0",
         "<b>2bit:</b> guard: fc1 goes dense</li>",
         "<b>2bit:</b> hint: 2bit beside momentum</li>",
         "<b>1bit:</b> straggler worker/1</li>", "<h2>Accuracy for bytes</h2>",

@@ -173,7 +173,7 @@ std::string AxesSvg(const Chart& chart, const Frame& frame) {
   }
   const double bottom = frame.bottom;
   if (frame.cut < bottom)
-    svg += LineSvg("cut", 0, frame.cut + 5, kRight, frame.cut + 5);
+    svg += LineSvg("cut", kLeft, frame.cut + 5, kRight, frame.cut + 5);
   for (double tick : Ticks(frame.x)) {
     const double at = kLeft + frame.x.At(tick) * (kRight - kLeft);
     svg += LineSvg("axis", at, bottom, at, bottom + 4) +
@@ -195,7 +195,7 @@ class NameLabels {
   }
   // As near as others let it be; from farther away a line leads to the mark.
   std::string Place(const std::string& name, const CurvePoint& at) {
-    constexpr double kCharWidth = 7.2, kAway = 12;
+    constexpr double kCharWidth = 7.2, kAway = 14;
     const double width = kCharWidth * static_cast<double>(name.size());
     Box box;
     bool is_left = false;

@@ -188,8 +188,7 @@ std::string CoverageText(const RunSummary& run) {
       1 / (1 - run.compressed_share));
   if (run.num_small > 0) {
     absl::StrAppend(&text, "; ", run.num_small,
-                    " are below --gc-min-bytes, 0 of which compresses them, "
-                    "too");
+                    " are small: --gc-min-bytes 0 compresses them, too");
   }
   return text;
 }
