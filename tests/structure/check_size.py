@@ -18,8 +18,9 @@ MAX_CLASS_FILE = 600  # the .cc that is named like a class whose methods it has
 MAX_FUNCTION = 60
 MAX_METHODS = 30
 # Product and perf, so that growth is noticed: 68,847 before GPU tensors, further
-# store types, Python and networks came.
-MAX_CODE = 95000
+# store types, Python and networks came; 94,506 before flags were compared at the
+# join, early ends named and wrong inputs told (decision 24).
+MAX_CODE = 95600
 
 # What is larger, with the size that it may have. Numbers here only go down; an
 # entry goes when its code is small enough.
