@@ -143,7 +143,7 @@ TEST(SchedulerState, TellsInABeatAtOnceWhoHasLeftAndSuspectsThatOneNoMore) {
                 IsOk());
   };
   for (size_t i = 0; i < members.size(); ++i) {
-    tell(i, JoinRecord{.wanted = members[i], .host = "there"});
+    tell(i, JoinRecord{.wanted = members[i], .host = "there", .facts = {}});
   }
   job.Tick(now);
   tell(1, LeaveRecord{});
