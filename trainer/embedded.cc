@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/socket.h"
@@ -233,7 +234,12 @@ void SayWhatIsReplaced(const TrainOptions& options) {
   if (!there.Take().ok()) return;
   const size_t num_planned = there.planned().size();
   const size_t num_missing = there.Missing().size();
-  if (num_missing == 0 || num_missing == num_planned) return;
+  const auto is_planned = [&](const RunSummary& run) {
+    return there.IsPlanned(run);
+  };
+  const bool stays =
+      absl::c_all_of(there.all(), is_planned);  // not moved aside
+  if (!stays || num_missing == 0 || num_missing == num_planned) return;
   std::printf(
       "%s has %zu of these %zu runs, to be replaced; --continue takes "
       "them\n",
