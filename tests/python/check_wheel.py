@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks a wheel: its tag, its size, what it needs, and with each interpreter that is
+"""Checks a wheel: tag, size, metadata, what it needs, and with each interpreter that is
 found a fresh environment in which it is installed, gives known answers and runs a job
 of two processes over tcp.
 
@@ -7,6 +7,7 @@ of two processes over tcp.
 
 Ends with 1 where something is wrong; lists interpreters that are not there.
 """
+import email
 import glob
 import os
 import platform
@@ -85,6 +86,27 @@ def check_tag_and_size(wheel):
     print(f"{os.path.basename(wheel)}: {size:.1f} MB, {kind}")
 
 
+def relative_links(page):
+    """Those of a page in Markdown that lead nowhere on an index of packages."""
+    places = re.findall(r"\]\(([^)\s]+)\)|(?:src|href)=[\"']([^\"']+)|^\[[^]]+\]:\s*(\S+)",
+                        page, re.M)
+    return [place for place in map("".join, places) if not place.startswith("https://")]
+
+
+def check_metadata(wheel):
+    """That pip and an index have it all; tests/python/metadata_test.py reads its source."""
+    with zipfile.ZipFile(wheel) as files:
+        name = next(each for each in files.namelist() if each.endswith(".dist-info/METADATA"))
+        found = email.message_from_bytes(files.read(name))
+        licences = name.replace("METADATA", "licenses/LICENSE")
+        assert licences in files.namelist(), licences
+    assert found["License-Expression"] == "Apache-2.0" and not found["License"], found["License"]
+    for field in ("Author", "Keywords", "Project-URL", "Summary"):
+        assert found[field], field
+    assert len(found.get_all("Classifier")) > len(WANTED)
+    assert not relative_links(found.get_payload())
+
+
 def check_needs(wheel, auditwheel):
     text = subprocess.run([auditwheel, "show", wheel], check=True,
                           stdout=subprocess.PIPE, text=True).stdout
@@ -141,6 +163,7 @@ def check_opened(python, wheel):
 def main():
     wheel, auditwheel = map(os.path.abspath, sys.argv[1:])
     check_tag_and_size(wheel)
+    check_metadata(wheel)
     check_needs(wheel, auditwheel)
     found = interpreters()
     assert found, "no interpreter was found"

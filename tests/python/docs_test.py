@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs every snippet of docs/pytorch.md and docs/mxnet.md with two ranks: the scripts
+"""Runs every snippet of a page (docs/, python/README.md) with two ranks: the scripts
 from their imports on, what follows a script in the names of that.
 
     docs_test.py PAGE
