@@ -8,7 +8,6 @@
 #include "base/exit_code.h"
 #include "base/folder.h"
 #include "base/of_flag.h"
-#include "base/resource_limit.h"
 #include "base/status_macros.h"
 #include "kvstore/kvstore.h"
 #include "kvstore/tuning/machine_detection.h"
@@ -22,6 +21,7 @@
 #include "trainer/profile.h"
 #include "trainer/results.h"
 #include "trainer/training_flags.h"
+#include "transport/check_transport.h"
 
 namespace telegrad {
 namespace {
@@ -162,15 +162,6 @@ absl::Status CheckWorkers(const TrainOptions& options,
                    " has started ", parts.num_workers, "; leave it out"));
 }
 
-// UCX opens memory and sockets for each peer, and says late that it could not.
-absl::Status CheckUcxFiles(const TrainOptions& options, int workers) {
-  if (options.transport != "ucx") return absl::OkStatus();
-  const int members = workers + options.servers;
-  return CheckOpenFiles(
-      20 + 4 * static_cast<size_t>(members),
-      absl::StrCat("--transport ucx with ", members, " workers and servers"));
-}
-
 // Where this process may write: each worker its part, the first one results.
 absl::Status MakeFolders(const TrainOptions& options,
                          const Placement& placement) {
@@ -194,7 +185,8 @@ absl::Status CheckInputs(const TrainOptions& options,
         "--workers-serve is for processes that a launcher starts, and none has "
         "started this one: --servers says how many this program starts");
   }
-  RETURN_IF_ERROR(CheckUcxFiles(options, WorkersOf(options, placement)));
+  RETURN_IF_ERROR(CheckFilesOfTransport(
+      options.transport, WorkersOf(options, placement) + options.servers));
   if (placement.has_value()) RETURN_IF_ERROR(CheckWorkers(options, *placement));
   RETURN_IF_ERROR(CheckPlannedMachines(options, placement));
   RETURN_IF_ERROR(CheckMemberPath(

@@ -17,4 +17,9 @@ absl::Status CheckOpenTransport(TransportOptions options);
 // InvalidArgument for a transport that reaches contexts of its process only.
 absl::Status CheckBetweenProcesses(absl::string_view name);
 
+// ResourceExhausted where this process may not have the files open that the
+// transport needs in a job of so many workers and servers; for one that says
+// late that it could not open them.
+absl::Status CheckFilesOfTransport(absl::string_view name, int num_members);
+
 }  // namespace telegrad

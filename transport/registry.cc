@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/network_device.h"
+#include "base/resource_limit.h"
 #include "base/status_macros.h"
 #include "base/vendor.h"
 #include "kernels/device_copy.h"
@@ -43,6 +44,7 @@ struct Entry {
   absl::Status (*check)(const TransportOptions&) = nullptr;
   bool stays_in_process = false;
   absl::Status (*open)() = nullptr;  // its library; null: it needs none
+  int files_per_peer = 0;  // which it opens, and says late that it could not
 };
 
 // Of `tls`, while the transport is open.
@@ -52,7 +54,7 @@ constexpr std::array kTransports = {
 #if TELEGRAD_WITH_UCX
     Entry{"ucx", "TCP, shared memory and RDMA by UCX", &MakeUcxTransport,
           /*takes_rails=*/false, &CheckUcxTransport,
-          /*stays_in_process=*/false, &vendor::OpenUcx},
+          /*stays_in_process=*/false, &vendor::OpenUcx, /*files_per_peer=*/4},
 #else
     Entry{"ucx", "not in this build; it needs libucx-dev", nullptr},
 #endif
@@ -246,6 +248,16 @@ absl::Status CheckBetweenProcesses(absl::string_view name) {
   return absl::InvalidArgumentError(absl::StrCat(
       "--transport ", name, " stays within one process, and members of a job ",
       "are processes of their own; tcp reaches them everywhere"));
+}
+
+absl::Status CheckFilesOfTransport(absl::string_view name, int num_members) {
+  constexpr int kOwn = 20;
+  const Entry* const entry = FindInBuild(name);
+  if (entry == nullptr || entry->files_per_peer == 0) return absl::OkStatus();
+  return CheckOpenFiles(
+      static_cast<size_t>(kOwn + entry->files_per_peer * num_members),
+      absl::StrCat("--transport ", name, " with ", num_members,
+                   " workers and servers"));
 }
 
 absl::StatusOr<std::unique_ptr<TransportContext>> MakeTransport(

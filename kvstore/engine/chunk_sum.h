@@ -50,12 +50,12 @@ class ChunkSum {
 
   // A first wish for a scale, of each contributor once; true with the last:
   // scale() is what all get. InvalidArgument if none was expected.
+  absl::StatusOr<bool> Propose(int contributor, int16_t scale);
   // A scale is being agreed on, and this one has proposed none.
   bool LacksProposalOf(int contributor) const {
     return num_proposed_ > 0 && num_proposed_ < has_proposed_.size() &&
            !has_proposed_[static_cast<size_t>(contributor)];
   }
-  absl::StatusOr<bool> Propose(int contributor, int16_t scale);
   int16_t scale() const { return settings().scale; }
 
   // Whether a payload with this record can be one of the open round's, its step

@@ -88,11 +88,16 @@ int32_t telegrad_jobs_close_at_exit(int64_t num, telegrad_job* const* jobs,
                                     telegrad_store* const* stores,
                                     const double* timeouts_s,
                                     telegrad_status* status) {
+  if (jobs == nullptr || timeouts_s == nullptr) {
+    return Give(absl::InvalidArgumentError("jobs or timeouts_s is null"),
+                status);
+  }
   auto open = std::make_unique<std::vector<OpenJob>>();
   for (int64_t i = 0; i < num; ++i) {
-    if (jobs == nullptr || jobs[i] == nullptr || timeouts_s == nullptr) {
-      return Give(absl::InvalidArgumentError("a job is null, or its timeout"),
-                  status);
+    if (jobs[i] == nullptr) {
+      return Give(
+          absl::InvalidArgumentError(absl::StrCat("job ", i, " is null")),
+          status);
     }
     open->push_back(
         {jobs[i], stores == nullptr ? nullptr : stores[i], timeouts_s[i]});

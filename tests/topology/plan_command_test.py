@@ -149,7 +149,7 @@ class Plan(unittest.TestCase):
                 (["plan", "--from", "nowhere.json"], "nowhere.json"),
                 (["plan", "--calibration", "nowhere.json"], "nowhere.json"),
                 (["plan", "--calibration", __file__], __file__),
-                (["plan", "--compute-ms", "-1"], "--compute-ms: Value -1 "),
+                (["plan", "--compute-ms", "-1"], "--compute-ms -1: it takes 0 to "),
                 (["plan", "--compute-ms", "nan"],
                  "--compute-ms: 'nan' is not a number"),
                 (["plan", "--gc-type", "none", "--gc-allow", "fp16"],

@@ -178,7 +178,8 @@ StartRecord Roster::MakeStart() const {
 std::vector<int> Roster::Left() const {
   std::vector<int> left;
   for (const RosterEntry& entry : entries_) {
-    if (entry.has_left) left.push_back(entry.rank);
+    const bool is_worker = entry.join.wanted.role == Role::kWorker;
+    if (is_worker && entry.has_left) left.push_back(entry.rank);
   }
   return left;
 }
