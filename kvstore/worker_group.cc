@@ -84,13 +84,11 @@ absl::Status JoinedGroup::Join() {
   if (options_.part_threads.has_value()) {
     part_ = std::make_unique<HostedPart>(options_, *options_.part_threads);
   }
-  Facts facts = {{"resend", options_.transport.resend ? "on" : "off"}};
-  facts.insert(facts.end(), options_.facts.begin(), options_.facts.end());
   JoinRequest request{
       .scheduler_address = options_.scheduler_address,
       .role = Role::kWorker,
       .wanted_rank = options_.wanted_rank,
-      .facts = std::move(facts),
+      .facts = MemberFactsOf(options_),
       .job_id = options_.job_id,
       .secret = options_.secret,
       .timing = options_.timing,
@@ -195,6 +193,12 @@ std::string Difference(const Json& first, const Json& other, size_t rank) {
 }
 
 }  // namespace
+
+Facts MemberFactsOf(const JobOptions& options) {
+  Facts facts = options.facts;
+  facts.emplace_back("resend", options.transport.resend ? "on" : "off");
+  return facts;
+}
 
 absl::StatusOr<std::unique_ptr<WorkerGroup>> JoinWorkers(
     const JobOptions& options) {

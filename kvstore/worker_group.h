@@ -31,8 +31,9 @@ struct JobOptions {
   ControlTiming timing = {};
   std::shared_ptr<Cancellation> cancellation = nullptr;  // may be null
   Duration operation_timeout = std::chrono::seconds(300);
-  // What else all workers must agree on, of those that join: "UCX_TLS" ->
-  // "tcp". Names that the store itself does not use (docs/control_plane.md).
+  // What else all workers must agree on, of those that join, and servers as far
+  // as they have it: "UCX_TLS" -> "tcp". Names that the store itself does not
+  // use (docs/control_plane.md).
   Facts facts = {};
   // Of a worker: this process also has a part of the sums, as a server of its
   // rank, which so many threads work on. Where all workers have one the job has
@@ -58,6 +59,9 @@ struct JobOptions {
     return {transport, has_auto_connections, given, look, tier_one, host, gdr};
   }
 };
+
+// What workers and servers must have alike, for JoinRequest.
+Facts MemberFactsOf(const JobOptions& options);
 
 // A worker among the others of its job. Thread-safe.
 class WorkerGroup {

@@ -7,11 +7,11 @@
 #include <ctime>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/escaping.h"
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -61,50 +61,32 @@ absl::Status Mismatch(absl::string_view what) {
   return WithExitCode(ExitCode::kMismatch, absl::FailedPreconditionError(what));
 }
 
-// What a resumed run must have alike and flags say.
+// What a resumed run must have alike and flags say: first what is settled from
+// several of them, or written in several ways.
 Facts FactsOfFlags(const TrainOptions& options, const Setting& setting,
                    uint64_t seed) {
-  const CompressionConfig& gc = setting.compression;
-  const LaboratoryOptions& lab = options.laboratory;
-  return {{"network", options.network},
-          {"dtype", options.dtype},
-          {"loss-scale", HasLossScale(options) ? options.loss_scale : ""},
-          {"data", options.benchmark ? "synthetic" : options.data},
-          {"codec", setting.name},
-          {"codec-rules", gc.rules},
-          {"allowed codecs",
-           setting.is_auto ? absl::StrJoin(gc.types(), ",") : std::string()},
-          {"threshold", setting.threshold},
-          {"reply", ToString(gc.reply)},
-          {"min-bytes", absl::StrCat(gc.min_bytes)},
-          {"warmup-steps", absl::StrCat(gc.warmup_steps)},
-          {"optimizer", ToString(options.optimizer)},
-          {"adam-freeze-after", absl::StrCat(options.adam_freeze_after)},
-          {"update-on", ToString(setting.update_on)},
-          {"local-steps", absl::StrCat(options.local_steps)},
-          {"local-fragments", absl::StrCat(options.local_fragments)},
-          {"seed", absl::StrCat(seed)},
-          {"batch-size", absl::StrCat(options.batch_size)},
-          {"grad-accumulation", absl::StrCat(options.grad_accumulation)},
-          {"num-batches", absl::StrCat(options.num_batches)},
-          {"num-examples", absl::StrCat(options.num_examples)},
-          {"work-load-list", absl::StrJoin(options.work_load, ",")},
-          {"image-shape", options.image_shape},
-          {"random-crop", absl::StrCat(options.pad_size)},
-          {"random-mirror", absl::StrCat(options.random_mirror)},
-          {"label-smoothing", absl::StrCat(options.label_smoothing)},
-          {"clip-norm", absl::StrCat(options.clip_norm)},
-          {"mom", absl::StrCat(options.mom)},
-          {"outer-mom", absl::StrCat(options.outer_mom)},
-          {"beta1", absl::StrCat(options.adam.beta1)},
-          {"beta2", absl::StrCat(options.adam.beta2)},
-          {"epsilon", absl::StrCat(options.adam.epsilon)},
-          {"wd", absl::StrCat(options.wd)},
-          {"wd-1d", absl::StrCat(options.wd_1d)},
-          {"emulated-workers", absl::StrCat(lab.emulate_workers)},
-          {"emulated-servers", absl::StrCat(lab.emulated_servers)},
-          {"tier1", options.tier_one},
-          {"chunk-elems", absl::StrCat(options.chunk_elems)}};
+  Facts facts = {
+      {"codec", setting.name},
+      {"allowed codecs",
+       setting.is_auto ? absl::StrJoin(setting.compression.types(), ",") : ""},
+      {"data", options.benchmark ? "synthetic" : options.data},
+      {"loss-scale", HasLossScale(options) ? options.loss_scale : ""},
+      {"min-bytes", absl::StrCat(setting.compression.min_bytes)},
+      {"update-on", ToString(setting.update_on)},
+      {"seed", absl::StrCat(seed)},
+      {"random-crop", absl::StrCat(options.pad_size)},
+      {"emulated-servers", absl::StrCat(options.laboratory.emulated_servers)}};
+  // One is above by another name, MakeFacts has the others.
+  std::set<std::string> known = {"allow", "kv-store", "devices"};
+  for (const auto& [name, value] : facts) known.insert(name);
+  for (const auto& [flag, value] : options.laboratory.facts) {
+    const std::string name(
+        absl::StripPrefix(absl::StripPrefix(flag, "--"), "gc-"));
+    if (GroupOf(flag) == FlagGroup::kResults && !known.contains(name)) {
+      facts.emplace_back(name, value);
+    }
+  }
+  return facts;
 }
 
 bool IsNumberOfMembers(absl::string_view fact) {

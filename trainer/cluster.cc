@@ -9,6 +9,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
+#include "base/units.h"
 #include "trainer/run_plan.h"
 #include "trainer/what_if.h"
 
@@ -87,7 +88,14 @@ absl::StatusOr<DistOptions> MakeDistOptions(const TrainOptions& options,
   dist.emulated_servers = options.laboratory.emulated_servers;
   dist.chunk_elems = options.chunk_elems;
   dist.max_staleness = options.max_staleness;
-  dist.facts = NetworkVariables();
+  for (const Facts& more : {options.laboratory.facts, NetworkVariables()}) {
+    dist.facts.insert(dist.facts.end(), more.begin(), more.end());
+  }
+  if (!options.inject_link.empty()) {
+    ASSIGN_OR_RETURN(const LinkSpec link, ParseLink(options.inject_link));
+    dist.transport.link_bytes_per_s = link.bytes_per_s;
+    dist.transport.link_latency_s = link.latency_s;
+  }
   ASSIGN_OR_RETURN(dist.tier_one, ParseTierOne(options.tier_one));
   if (!options.gpus.empty()) {
     dist.tier_one = false;

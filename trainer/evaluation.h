@@ -38,4 +38,8 @@ absl::Status AgreeOnBuffers(WorkerGroup& group, std::span<Replica> replicas,
 // Of the weights and buffers.
 std::string DigestOf(Network& network);
 
+// All workers call it: exit code 31 where they have read different samples, by
+// number and labels.
+absl::Status AgreeOnData(WorkerGroup& group, const DatasetPair& data);
+
 }  // namespace telegrad

@@ -143,6 +143,7 @@ void AddJobFlags(CLI::App& app, TrainOptions& options, RawFlags& raw) {
 
 void AddInternalFlags(CLI::App& app, TrainOptions& options) {
   app.add_option("--inject", options.inject)->group("");
+  app.add_option("--inject-link", options.inject_link)->group("");
   app.add_option("--internal-role", options.internal_role)->group("");
   app.add_option("--internal-scheduler", options.internal_scheduler)->group("");
   app.add_option("--internal-rank", options.internal_rank)->group("");
@@ -202,6 +203,7 @@ absl::Status Finish(const CLI::App& app, const RawFlags& raw,
     if (option->count() > 0) options.given.insert(option->get_name());
   }
   options.laboratory.identity = IdentityOf(app);
+  options.laboratory.facts = FactsOf(app);
   RETURN_IF_ERROR(ParseChunk(raw.chunk, options));
   RETURN_IF_ERROR(SettleGivenPlan(options));
   std::optional<Placement> placement;

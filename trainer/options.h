@@ -96,6 +96,7 @@ struct TrainOptions : MemberFlags {
   bool recalibrate = false;                 // the link, cores and codecs
   std::string cache_folder;  // where they are kept; empty: nowhere
   std::string inject;        // tests: see Injection
+  std::string inject_link;   // tests: as --link, of this process alone
   std::string gpus;          // as written
   std::string gdr = "auto";  // ParseGdr
   bool tf32 = false;         // --tf32

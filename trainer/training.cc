@@ -572,6 +572,7 @@ absl::StatusOr<RunSummary> TrainNetwork(RunContext& context) {
     ASSIGN_OR_RETURN(data,
                      LoadDataset(options.data, RequestedData(options, spec)));
     Fit(data.train, spec);
+    RETURN_IF_ERROR(AgreeOnData(context.store.group(), data));
   }
   spec.seed = context.seed;
   std::vector<Replica> replicas(static_cast<size_t>(options.devices));

@@ -221,6 +221,7 @@ absl::StatusOr<DistOptions> DistOptionsOf(const MemberFlags& flags,
     ASSIGN_OR_RETURN(dist.secret, Secret::FromFile(flags.secret_file, job_id));
   }
   dist.transport = TransportOptionsOf(flags);
+  dist.facts = {{"emulated link", flags.link}};
   dist.has_auto_connections = HasAuto(flags);
   dist.given = flags.given_plan;
   dist.timing = TimingOf(flags);

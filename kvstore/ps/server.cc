@@ -82,7 +82,7 @@ absl::Status DistServer::Start() {
       .scheduler_address = options_.job.scheduler_address,
       .role = Role::kServer,
       .wanted_rank = options_.job.wanted_rank,
-      .facts = {{"resend", options_.job.transport.resend ? "on" : "off"}},
+      .facts = MemberFactsOf(options_.job),
       .job_id = options_.job.job_id,
       .secret = options_.job.secret,
       .timing = options_.job.timing,

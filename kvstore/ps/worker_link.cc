@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -156,6 +157,7 @@ std::string WorkerLink::identity() const {
                       transport.connections, transport.link_bytes_per_s,
                       transport.link_latency_s)};
   for (const auto& [name, value] : group_.options().facts) {
+    if (absl::StartsWith(name, "--")) continue;  // a flag of the training
     parts.push_back(absl::StrCat(name, "=", value));
   }
   for (const Member& worker : membership.workers) {

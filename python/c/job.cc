@@ -80,8 +80,9 @@ absl::StatusOr<DistOptions> DistOptionsOf(const telegrad_job_options& options,
   dist.transport.name = TextOf(options.transport, "tcp");
   dist.transport.tls = TextOf(options.tls, "");
   dist.transport.bind_address = bind;
+  dist.facts = {{"emulated link", TextOf(options.link, "none")}};
   ASSIGN_OR_RETURN(const telegrad::LinkSpec link,
-                   telegrad::ParseLink(TextOf(options.link, "none")));
+                   telegrad::ParseLink(dist.facts.front().second));
   if (options.gdr != nullptr) {
     ASSIGN_OR_RETURN(dist.gdr, telegrad::ParseGdr(options.gdr));
   }

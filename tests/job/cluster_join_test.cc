@@ -46,8 +46,9 @@ TEST(Join, DifferentFactsEndEveryoneWithBothValues) {
        three = JoinAsync(MemberOf(*scheduler, Role::kServer));
   for (const Joined& joined : {one.get(), two.get(), three.get()}) {
     EXPECT_EQ(ExitCodeOf(joined.status()), ExitCode::kMismatch);
-    EXPECT_EQ(Message(joined),
-              "threshold: worker/0 has 0.5, worker/1 has 0.25");
+    EXPECT_EQ(
+        Message(joined),
+        "threshold: worker/0 has 0.5, worker/1 has 0.25; give all the same");
   }
   FatalEvent event;
   EXPECT_EQ(ExitCodeOf(scheduler->Wait(&event)), ExitCode::kMismatch);

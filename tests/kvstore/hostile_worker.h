@@ -64,7 +64,7 @@ class HostileWorker : public ::testing::Test {
     JoinRequest request{.scheduler_address = options.scheduler_address,
                         .role = Role::kWorker,
                         .wanted_rank = 1,
-                        .facts = {{"resend", "off"}},
+                        .facts = MemberFactsOf({}),
                         .job_id = options.job_id,
                         .secret = options.secret,
                         .timing = options.timing,

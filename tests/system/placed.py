@@ -26,7 +26,8 @@ class PlacedTest(SystemTest):
                                     env=mine)
         return runs
 
-    def start_torchrun(self, args, world=2, elastic=False):
+    def start_torchrun(self, args, world=2, elastic=False, extra=None):
+        """`extra`: further flags by rank."""
         port = free_ports(4)
         runs = []
         for rank in range(world):
@@ -37,7 +38,8 @@ class PlacedTest(SystemTest):
             if elastic:
                 env["TORCHELASTIC_USE_AGENT_STORE"] = "True"
             runs.append(self.start(
-                [*args, "--out", self.out_of(f"worker {rank}")], env=env))
+                [*args, "--out", self.out_of(f"worker {rank}"),
+                 *(extra or {}).get(rank, [])], env=env))
         return runs, port
 
     @staticmethod

@@ -133,6 +133,9 @@ class Resume(SystemTest):
                 (["--random-crop", "1"], "random-crop '0', this run '4'"),
                 (["--mom", "0"], "mom '0.9', this run '0'"),
                 (["--wd", "0.1"], "wd '0.0001', this run '0.1'"),
+                (["--wd-mult", "bias=0"],
+                 "wd-mult '', this run 'bias=0'"),
+                (["--gc-guard", "off"], "guard 'on', this run 'off'"),
                 (["--gc-threshold", "0.5"], None),
                 (["--optimizer", "adam"], "optimizer 'sgd', this run 'adam'")):
             run = self.run_to_end([*saving, "--resume", *flags],
@@ -224,7 +227,7 @@ class Resume(SystemTest):
                     "--checkpoint-every", "2", *flags]
         self.run_to_end(training(2, 2))
         for workers, servers, told in (
-                (4, 2, "emulated-workers '2', this run '4'"),
+                (4, 2, "emulate-workers '2', this run '4'"),
                 (2, 3, "emulated-servers '2', this run '3'")):
             run = self.run_to_end(training(workers, servers, "--resume"),
                                   code=31)

@@ -49,8 +49,8 @@ class Slowed(SystemTest):
 
 class OnSlowLinks(PlacedTest):
     def stragglers(self, slow, **more):
-        runs = self.start_dmlc([*STEPS, "25"], extra={slow: ["--link", "20mbit"]},
-                               **more)
+        runs = self.start_dmlc([*STEPS, "25"], extra={
+            slow: ["--inject-link", "20mbit"]}, **more)
         self.wait_all(runs.values())
         lines = self.summary("out-worker-0")[0]["stragglers"]
         for line in lines:

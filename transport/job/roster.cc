@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace telegrad {
 namespace {
@@ -18,37 +19,32 @@ const std::string* FactOf(const RosterEntry& entry, const std::string& name) {
   return nullptr;
 }
 
-// Compares `other` with `first` in the order of first's facts, then looks for
-// one that only `other` gives.
+// All differences, in the order of first's facts, then of what only `other`
+// gives. Servers' facts are compared as far as both give them.
 std::string Difference(const RosterEntry& first, const RosterEntry& other) {
   const bool is_strict = other.join.wanted.role == Role::kWorker;
+  std::vector<std::string> texts;
+  const auto compare = [&](const std::string& name, const std::string* mine,
+                           const std::string* theirs) {
+    if ((mine == nullptr || theirs == nullptr) && !is_strict) return;
+    if (mine != nullptr && theirs != nullptr && *mine == *theirs) return;
+    const auto has = [](const RosterEntry& entry, const std::string* value) {
+      return absl::StrCat(ToString(entry.id()), " has ",
+                          value == nullptr ? "none"
+                          : value->empty() ? "no value"
+                                           : *value);
+    };
+    texts.push_back(
+        absl::StrCat(name, ": ", has(first, mine), ", ", has(other, theirs)));
+  };
   for (const auto& [name, value] : first.join.facts) {
-    const std::string* theirs = FactOf(other, name);
-    if (theirs == nullptr && !is_strict) continue;
-    if (theirs != nullptr && *theirs == value) continue;
-    return absl::StrCat(
-        name, ": ", ToString(first.id()), " has ", value, ", ",
-        ToString(other.id()),
-        theirs == nullptr ? " has none" : absl::StrCat(" has ", *theirs));
+    compare(name, &value, FactOf(other, name));
   }
-  if (!is_strict) return "";
   for (const auto& [name, value] : other.join.facts) {
-    if (FactOf(first, name) != nullptr) continue;
-    return absl::StrCat(name, ": ", ToString(first.id()), " has none, ",
-                        ToString(other.id()), " has ", value);
+    if (FactOf(first, name) == nullptr) compare(name, nullptr, &value);
   }
-  return "";
-}
-
-// Servers among themselves share facts that no worker gives.
-std::string DifferenceOfCommon(const RosterEntry& a, const RosterEntry& b) {
-  for (const auto& [name, value] : a.join.facts) {
-    const std::string* theirs = FactOf(b, name);
-    if (theirs == nullptr || *theirs == value) continue;
-    return absl::StrCat(name, ": ", ToString(a.id()), " has ", value, ", ",
-                        ToString(b.id()), " has ", *theirs);
-  }
-  return "";
+  if (texts.empty()) return "";
+  return absl::StrCat(absl::StrJoin(texts, "; "), "; give all the same");
 }
 
 }  // namespace
@@ -141,18 +137,13 @@ std::vector<const RosterEntry*> Roster::ByRank(Role role) const {
 std::string Roster::FirstDifference() const {
   const std::vector<const RosterEntry*> workers = ByRank(Role::kWorker);
   const std::vector<const RosterEntry*> servers = ByRank(Role::kServer);
-  for (const RosterEntry* other : workers) {
-    if (std::string text = Difference(*workers.front(), *other);
-        !text.empty()) {
-      return text;
-    }
-  }
-  for (const RosterEntry* server : servers) {
-    for (const RosterEntry* other :
-         {workers.empty() ? server : workers.front(), servers.front()}) {
-      if (std::string text = DifferenceOfCommon(*other, *server);
-          !text.empty()) {
-        return text;
+  for (const auto* alike : {&workers, &servers}) {
+    for (const RosterEntry* other : *alike) {
+      for (const RosterEntry* first :
+           {workers.empty() ? other : workers.front(), alike->front()}) {
+        if (std::string text = Difference(*first, *other); !text.empty()) {
+          return text;
+        }
       }
     }
   }

@@ -59,7 +59,8 @@ class Roster {
   std::vector<std::string> Missing() const;
   std::vector<std::string> Present() const;
 
-  // The first fact on which members differ, in words; empty if they agree.
+  // The facts on which the first two members differ that do, in words; empty if
+  // all agree.
   // Workers must all give the same facts; a server's are compared as far as it
   // gives them.
   std::string FirstDifference() const;
