@@ -126,10 +126,14 @@ class Comparison(SystemTest):
         self.assertEqual(self.summary()[1:], two_bit)
         # Without the flag it begins anew, as ever, and says what that costs.
         run = self.run_to_end([*SHORT, "--compare", "none,int8"])
-        self.assertIn("telegrad-out has 1 of these 2 runs, to be replaced; "
-                      "--continue takes them", run.stdout())
+        self.assertIn("results of another command in telegrad-out were moved",
+                      run.stdout())
+        self.assertNotIn("to be replaced", run.stdout())
         self.assertEqual(names_of(self.summary()), [("none", 0), ("int8", 0)])
-        run = self.run_to_end([*SHORT, "--compare", "none,int8"])
+        run = self.run_to_end([*SHORT, "--compare", "none,int8,fp16"])
+        self.assertIn("telegrad-out has 2 of these 3 runs, to be replaced; "
+                      "--continue takes them", run.stdout())
+        run = self.run_to_end([*SHORT, "--compare", "none,int8,fp16"])
         self.assertNotIn("to be replaced", run.stdout())
 
     def test_runs_of_other_flags_are_refused(self):
