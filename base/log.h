@@ -29,9 +29,5 @@ template <typename... Args>
 void LogWarning(const Args&... args) {
   Log(Severity::kWarning, absl::StrCat(args...));
 }
-template <typename... Args>
-void LogError(const Args&... args) {
-  Log(Severity::kError, absl::StrCat(args...));
-}
 
 }  // namespace telegrad

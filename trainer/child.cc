@@ -34,6 +34,8 @@ int RunSchedulerChild(const TrainOptions& options, ReportPipe& pipe) {
       .insecure = options.insecure,
       .timing = TimingOf(options)};
   scheduler_options.timing.teardown = kTeardown;
+  // Members are started by the launcher: nobody can help them.
+  scheduler_options.timing.first_word = scheduler_options.timing.join;
   const auto scheduler = Scheduler::Start(scheduler_options);
   if (!scheduler.ok())
     ExitWithStatus(scheduler.status(), self, TellsLauncher(pipe));

@@ -174,6 +174,31 @@ TEST(Join, OtherSecretOrNoneOrOtherJobEndsWith30) {
   EXPECT_THAT(Job::Join(request), IsOk());
 }
 
+TEST(Join, TheOthersLearnWhoHadAnotherSecret) {
+  SchedulerOptions options = LocalJob(2, 0);
+  options.secret = *Secret::Derive(std::string(32, 'a'), "local");
+  options.timing.join = seconds(3);  // in which one has joined
+  ::testing::internal::CaptureStderr();
+  auto scheduler = *Scheduler::Start(options);
+  JoinRequest right = MemberOf(*scheduler, Role::kWorker, 0);
+  right.secret = options.secret;
+  auto joined = JoinAsync(right);
+  JoinRequest wrong = MemberOf(*scheduler, Role::kWorker, 1);
+  wrong.secret = *Secret::Derive(std::string(32, 'b'), "local");
+  for (int i = 0; i < 2; ++i) {  // said once
+    EXPECT_EQ(ExitCodeOf(Job::Join(wrong).status()), ExitCode::kAuthentication);
+  }
+  const Joined late = joined.get();
+  EXPECT_EQ(ExitCodeOf(late.status()), ExitCode::kJoinTimeout);
+  const std::string line =
+      "refused 127.0.0.1: handshake: worker/1 does not hold this job's secret";
+  EXPECT_NE(Message(late).find(line), std::string::npos) << Message(late);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  const size_t first = said.find(line);
+  ASSERT_NE(first, std::string::npos) << said;
+  EXPECT_EQ(said.find("refused", first + 1), std::string::npos) << said;
+}
+
 TEST(Bind, OutsideOfLoopbackNeedsASecret) {
   SchedulerOptions options = LocalJob(1, 0);
   options.bind_address = "any";

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 #include "base/exit_code.h"
@@ -90,9 +91,41 @@ TEST(SchedulerState, NamesTheDeathThatMadeALauncherCancel) {
   SchedulerState job = RunningJob(now);
   job.OnClosed(1, "closed", now);
   job.Fail({.code = ExitCode::kCancelled}, now);
-  EXPECT_TRUE(job.has_failed());
-  EXPECT_NE(job.event().code, ExitCode::kCancelled);
-  EXPECT_EQ(job.event().dead.size(), 1u);
+  ASSERT_TRUE(job.failure().has_value());
+  EXPECT_NE(job.failure()->code, ExitCode::kCancelled);
+  EXPECT_EQ(job.failure()->dead.size(), 1u);
+}
+
+// What a job of two workers and a server says in so many seconds, if worker 0
+// is all that comes.
+std::string SaidIn(int seconds, size_t num_workers) {
+  TimePoint now = Clock::now();
+  SchedulerOptions options;
+  options.num_workers = static_cast<int>(num_workers);
+  SchedulerState job(options, "here", now);
+  JoinRecord join;
+  join.wanted = {Role::kWorker, 0};
+  EXPECT_THAT(job.OnRecord(1, {.node = join.wanted}, join, now), IsOk());
+  ::testing::internal::CaptureStderr();
+  for (int i = 0; i < 2 * seconds; ++i) {
+    now += std::chrono::milliseconds(500);
+    EXPECT_THAT(job.OnRecord(1, {.node = join.wanted}, BeatRecord{}, now),
+                IsOk());
+    job.Tick(now);
+  }
+  return ::testing::internal::GetCapturedStderr();
+}
+
+TEST(SchedulerState, SaysAfterTwoSecondsAndThenEveryTenForWhomItWaits) {
+  EXPECT_EQ(SaidIn(1, 2), "");
+  const std::string once = SaidIn(11, 2);
+  EXPECT_NE(once.find("1 of 3 members are there; waiting 58.0 s at most for "
+                      "worker/1, server/0\n"),
+            std::string::npos)
+      << once;
+  EXPECT_EQ(std::count(once.begin(), once.end(), '\n'), 1) << once;
+  const std::string many = SaidIn(13, 40);
+  EXPECT_EQ(std::count(many.begin(), many.end(), '\n'), 2) << many;
 }
 
 TEST(SchedulerState, PassesNotesOfWorkersToTheFirst) {

@@ -61,8 +61,15 @@ class Security(PlacedTest):
         refused = runs.pop("worker 1")
         self.assertEqual(self.wait(refused, 30), 30, refused.output())
         self.assertEqual(refused.fatal_lines()[0]["reason"], "authentication")
-        # For the others it has never come.
+        # For the others it has never come; all say who was refused.
         self.wait_all(runs.values(), code=25, seconds=40)
+        told = ("refused 127.0.0.1: handshake: worker/1 does not hold this "
+                "job's secret")
+        for run in runs.values():
+            self.assertIn(told, run.fatal_lines()[0]["message"])
+        said = runs["scheduler"].stderr()
+        self.assertIn(f"] {told}\n", said)
+        self.assertIn("2 of 3 members are there; waiting", said)
 
 
 if __name__ == "__main__":

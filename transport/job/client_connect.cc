@@ -92,9 +92,9 @@ class Connector {
     }
     RETURN_IF_ERROR(challenge.status());
     RETURN_IF_ERROR(CheckRefusal(*challenge));
-    ASSIGN_OR_RETURN(const std::string proof,
-                     handshake.OnChallenge(*challenge));
-    connection.Send(MakeFrame(proof));
+    const absl::StatusOr<std::string> proof = handshake.OnChallenge(*challenge);
+    connection.Send(MakeFrame(proof.ok() ? *proof : handshake.FalseProof()));
+    RETURN_IF_ERROR(proof.status());
     ASSIGN_OR_RETURN(const std::string answer, NextFrame(connection, deadline));
     RETURN_IF_ERROR(CheckRefusal(answer));
     ASSIGN_OR_RETURN(const Record record, DecodeRecord(answer));

@@ -59,7 +59,7 @@ void ExitFatally(FatalEvent event, const FatalListener& tell) {
   if (event.code == ExitCode::kCancelled && ending_signal != 0) {
     event.code = static_cast<ExitCode>(128 + ending_signal);
   }
-  const std::string line = FatalLine(event) + "\n";
+  const std::string line = tell ? "" : FatalLine(event) + "\n";
   if (tell) tell(event);
   [[maybe_unused]] const ssize_t written =
       write(STDERR_FILENO, line.data(), line.size());

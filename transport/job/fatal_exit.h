@@ -15,9 +15,9 @@ namespace telegrad {
 
 using FatalListener = std::function<void(const FatalEvent&)>;
 
-// Writes the fatal line to standard error, tells `tell` if there is one, and
-// ends the process with the event's code; 128 + n where signal n came before.
-// The first caller does it; others never return.
+// Tells `tell`, else writes the fatal line to standard error, and ends the
+// process with the event's code; 128 + n where signal n came before. The first
+// caller does it; others never return.
 [[noreturn]] void ExitFatally(FatalEvent event,
                               const FatalListener& tell = nullptr);
 

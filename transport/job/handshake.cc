@@ -209,6 +209,11 @@ absl::StatusOr<std::string> HandshakeClient::OnChallenge(
   return absl::StrCat(Prefix(Kind::kProof, secret_.has_key(), 0), mac);
 }
 
+std::string HandshakeClient::FalseProof() const {
+  return absl::StrCat(Prefix(Kind::kProof, secret_.has_key(), 0),
+                      std::string(secret_.has_key() ? kMacBytes : 0, '\0'));
+}
+
 HandshakeServer::HandshakeServer(Secret secret, std::string job_id)
     : secret_(secret), job_id_(std::move(job_id)) {}
 

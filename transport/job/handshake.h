@@ -35,6 +35,9 @@ class HandshakeClient {
   std::string Hello();
   // Returns the PROOF to send.
   absl::StatusOr<std::string> OnChallenge(absl::string_view challenge);
+  // Sent where OnChallenge fails: a PROOF of no secret, so that the server
+  // learns of it, too.
+  std::string FalseProof() const;
 
  private:
   Secret secret_;

@@ -73,7 +73,7 @@ class SchedulerImpl : public Scheduler {
     connections_.CloseAll();
     MutexLock lock(&mutex_);
     is_done_ = true;
-    if (job_.has_failed()) failure_ = job_.event();
+    failure_ = job_.failure();
     done_.NotifyAll();
   }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <ranges>
-#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,7 +22,7 @@ constexpr seconds kJoinRecordTime{30};  // 4 MiB at 1.2 Mbit/s
 constexpr seconds kStrangerRight{1};    // then a newer one may take the place
 constexpr milliseconds kCloseTime{1000};
 constexpr int kAcceptsPerTurn = 32;
-constexpr int kReportsPerSecond = 10;
+constexpr size_t kMostTold = 64;  // refusals
 
 }  // namespace
 
@@ -47,7 +46,7 @@ bool SchedulerConnections::MakeRoom(TimePoint now) {
   if (num_strangers() < kMaxStrangers) return true;
   for (auto it = connections_.begin(); it != connections_.end(); ++it) {
     const Connection& one = it->second;
-    if (one.state != State::kHello && one.state != State::kProof) continue;
+    if (!one.is_stranger()) continue;
     if (now - one.opened < kStrangerRight) continue;
     connections_.erase(it);
     return true;
@@ -159,27 +158,29 @@ absl::Status SchedulerConnections::OnFrame(ConnectionId id,
 void SchedulerConnections::Refuse(ConnectionId id, Connection& connection,
                                   const absl::Status& why, TimePoint now) {
   RefuseRecord refusal;
-  refusal.code = static_cast<int>(connection.state == State::kHello ||
-                                          connection.state == State::kProof
-                                      ? ExitCode::kAuthentication
-                                      : ExitCodeOf(why));
+  refusal.code = static_cast<int>(
+      connection.is_stranger() ? ExitCode::kAuthentication : ExitCodeOf(why));
   refusal.message = std::string(why.message());
   connection.frames.Send(MakeFrame(EncodeRecord(refusal)));
   connection.is_closing = true;
   connection.deadline = now + kCloseTime;
-  Report(absl::StrCat("refused ", connection.peer, ": ", why.message()), now);
+  Tell(connection, why.message());
   job_->OnClosed(id, why.message(), now);
 }
 
-void SchedulerConnections::Report(const std::string& line, TimePoint now) {
-  if (now - report_window_ >= seconds(1)) {
-    if (reports_ > kReportsPerSecond) {
-      LogWarning(reports_ - kReportsPerSecond, " further refusals not shown");
-    }
-    report_window_ = now;
-    reports_ = 0;
+// A stranger's address once, whatever it tries.
+void SchedulerConnections::Tell(const Connection& refused,
+                                absl::string_view why) {
+  const std::string who = refused.is_stranger()
+                              ? refused.peer.substr(0, refused.peer.rfind(':'))
+                              : refused.peer;
+  if (told_.size() > kMostTold || !told_.insert(who).second) return;
+  if (told_.size() > kMostTold) {
+    return LogWarning("further refusals are not shown");
   }
-  if (++reports_ <= kReportsPerSecond) LogWarning(line);
+  const std::string line = absl::StrCat("refused ", who, ": ", why);
+  LogWarning(line);
+  job_->OnRefused(line);
 }
 
 void SchedulerConnections::Deliver(TimePoint now) {

@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,7 +43,10 @@ class SchedulerConnections {
     Identity identity;
     std::string peer;  // "10.0.0.7:51234"
     TimePoint opened;
-    TimePoint deadline;       // unless a member
+    TimePoint deadline;         // unless a member
+    bool is_stranger() const {  // nothing is proved yet
+      return state == State::kHello || state == State::kProof;
+    }
     bool is_closing = false;  // once its last words are sent
     bool is_gone = false;
   };
@@ -55,7 +59,7 @@ class SchedulerConnections {
                        const std::string& frame, TimePoint now);
   void Refuse(ConnectionId id, Connection& connection, const absl::Status& why,
               TimePoint now);
-  void Report(const std::string& line, TimePoint now);
+  void Tell(const Connection& refused, absl::string_view why);
 
   const Secret secret_;
   const std::string job_id_;
@@ -65,8 +69,7 @@ class SchedulerConnections {
   std::map<ConnectionId, Connection> connections_;
   ConnectionId next_id_ = 1;
   TimePoint accept_after_;
-  TimePoint report_window_;
-  int reports_ = 0;
+  std::set<std::string> told_;  // who was refused
 };
 
 }  // namespace telegrad

@@ -48,10 +48,10 @@ absl::Status SchedulerState::On(ConnectionId from, const Identity& proved,
                                 " here, ", record.version, " at ", record.host,
                                 ":", record.pid));
   }
-  if (has_failed_) {
-    return WithExitCode(
-        event_.code, absl::UnavailableError(
-                         absl::StrCat("the job has ended: ", event_.message)));
+  if (failure_.has_value()) {
+    return WithExitCode(failure_->code,
+                        absl::UnavailableError(absl::StrCat(
+                            "the job has ended: ", failure_->message)));
   }
   if (phase_ != Phase::kJoining) {
     return Refused(absl::StrCat("one member too many: all of the job's ",

@@ -19,6 +19,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr milliseconds kVerdictDelay{200};  // processes that die together
+constexpr seconds kNextWords{10};           // of who has not joined
 
 // A tick this late means that the process was stopped or starved itself.
 Duration LateGuard(const ControlTiming& timing) {
@@ -37,6 +38,7 @@ SchedulerState::SchedulerState(const SchedulerOptions& options,
       own_host_(std::move(own_host)),
       roster_(options.num_workers, options.num_servers),
       join_deadline_(now + options.timing.join),
+      next_word_(now + options.timing.first_word),
       last_tick_(now),
       next_beat_(now) {}
 
@@ -79,7 +81,6 @@ void SchedulerState::MarkDead(RosterEntry& entry, std::string cause,
   if (entry.is_dead) return;
   entry.is_dead = true;
   entry.cause = std::move(cause);
-  LogWarning(entry.Describe(), " is dead: ", entry.cause);
   if (has_death_) return;
   has_death_ = true;
   verdict_at_ = now + std::min<Duration>(kVerdictDelay, timing_.dead);
@@ -110,12 +111,8 @@ void SchedulerState::Fail(const FatalEvent& event, TimePoint now) {
   if (phase_ != Phase::kJoining && phase_ != Phase::kRunning) return;
   // A launcher ends the others when one has died: that is why.
   if (event.code == ExitCode::kCancelled && has_death_) return Verdict(now);
-  // Each member tells its user: here it is no second error.
-  LogInfo("job ends with ", static_cast<int>(event.code), " (",
-          ExitReason(event.code), "): ", event.message);
   phase_ = Phase::kFailing;
-  has_failed_ = true;
-  event_ = event;
+  failure_ = event;
   finish_by_ = now + timing_.teardown;
   FatalEvent fenced;
   fenced.code = ExitCode::kFenced;
@@ -184,10 +181,9 @@ void SchedulerState::Tick(TimePoint now) {
   JudgeSilence(now);
   JudgeSuspicions(now);
   if (has_death_ && now >= verdict_at_) return Verdict(now);
-  if (phase_ == Phase::kJoining && now >= join_deadline_) {
-    return JoinDeadlinePassed(now);
-  }
-  if (now < next_beat_) return;
+  if (phase_ == Phase::kJoining && now >= std::min(join_deadline_, next_word_))
+    AwaitMembers(now);
+  if (failure_.has_value() || now < next_beat_) return;
   next_beat_ = now + timing_.heartbeat;
   const BeatRecord record{.left = roster_.Left()};
   const Frame beat = MakeFrame(EncodeRecord(record));
@@ -232,15 +228,23 @@ void SchedulerState::JudgeSuspicions(TimePoint now) {
   }
 }
 
-void SchedulerState::JoinDeadlinePassed(TimePoint now) {
+void SchedulerState::AwaitMembers(TimePoint now) {
   const std::vector<std::string> missing = roster_.Missing();
   const std::vector<std::string> present = roster_.Present();
+  if (now < join_deadline_) {
+    next_word_ = now + kNextWords;
+    return LogInfo(present.size(), " of ", present.size() + missing.size(),
+                   " members are there; waiting ",
+                   Seconds(join_deadline_ - now), " at most for ",
+                   absl::StrJoin(missing, ", "));
+  }
   FatalEvent event;
   event.code = ExitCode::kJoinTimeout;
   event.message = absl::StrCat(
       "join deadline of ", Seconds(timing_.join),
       " passed; missing: ", absl::StrJoin(missing, ", "),
-      "; there: ", present.empty() ? "nobody" : absl::StrJoin(present, ", "));
+      "; there: ", present.empty() ? "nobody" : absl::StrJoin(present, ", "),
+      refused_.empty() ? "" : "; ", absl::StrJoin(refused_, "; "));
   event.details_json = nlohmann::json{{"missing", missing}}.dump();
   Fail(event, now);
 }

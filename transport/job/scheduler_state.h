@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,8 @@ class SchedulerState {
   // An error is the peer's: it is to be told, and its connection closed.
   absl::Status OnRecord(ConnectionId from, const Identity& proved,
                         const Record& record, TimePoint now);
+  // "refused 10.0.0.2: ...", which the join deadline's sentence repeats.
+  void OnRefused(const std::string& line) { refused_.push_back(line); }
   void OnClosed(ConnectionId connection, absl::string_view why, TimePoint now);
   void Fail(const FatalEvent& event, TimePoint now);
 
@@ -54,8 +57,7 @@ class SchedulerState {
 
   bool is_done() const { return phase_ == Phase::kDone; }
   Phase phase() const { return phase_; }
-  bool has_failed() const { return has_failed_; }
-  const FatalEvent& event() const { return event_; }
+  const std::optional<FatalEvent>& failure() const { return failure_; }
 
  private:
   struct Suspicion {
@@ -83,7 +85,7 @@ class SchedulerState {
   void MarkDead(RosterEntry& entry, std::string cause, TimePoint now);
   void Verdict(TimePoint now);
   void EndOrderly(TimePoint now);
-  void JoinDeadlinePassed(TimePoint now);
+  void AwaitMembers(TimePoint now);
   void ExtendDeadlines(Duration lateness, TimePoint now);
   void JudgeSilence(TimePoint now);
   void JudgeSuspicions(TimePoint now);
@@ -95,6 +97,8 @@ class SchedulerState {
   Roster roster_;
   Phase phase_ = Phase::kJoining;
   TimePoint join_deadline_;
+  TimePoint next_word_;  // about who is missing
+  std::vector<std::string> refused_;
   TimePoint last_tick_;
   TimePoint next_beat_;
   TimePoint verdict_at_;  // after the first death
@@ -105,8 +109,7 @@ class SchedulerState {
   size_t posted_bytes_ = 0;
   std::vector<Suspicion> suspicions_;
   std::vector<Delivery> sends_;
-  FatalEvent event_;
-  bool has_failed_ = false;
+  std::optional<FatalEvent> failure_;
 };
 
 }  // namespace telegrad
