@@ -8,8 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "base/units.h"
+#include "trainer/checkpoint_folder.h"
 #include "trainer/run_plan.h"
 #include "trainer/what_if.h"
 
@@ -62,13 +64,29 @@ std::vector<PlannedRun> PlanRuns(const TrainOptions& options) {
   return runs;
 }
 
-ConsoleObserver::ConsoleObserver(const std::string& label, Style style)
+std::string AdviceOn(ExitCode code, const TrainOptions& options,
+                     size_t num_finished, size_t num_runs) {
+  if (num_finished > 0) {
+    return absl::StrCat("; ", num_finished, " of ", num_runs,
+                        " runs are done: --continue does the others");
+  }
+  if (code == ExitCode::kNumericFault) return "; a lower --lr may help";
+  // Neither wrong input nor what was there before the first step.
+  const bool is_late =
+      code >= ExitCode::kPeerDied && code != ExitCode::kAuthentication &&
+      code != ExitCode::kMismatch && code != ExitCode::kNoCheckpoint;
+  return is_late && !CheckpointFolder(options.checkpoint).Steps().empty()
+             ? absl::StrCat("; --resume goes on from ", options.checkpoint)
+             : "";
+}
+
+ConsoleObserver::ConsoleObserver(const Progress::Part& part, Style style)
     : progress_(style == Style::kJson
-                    ? MakeJsonProgress(STDOUT_FILENO, label)
+                    ? MakeJsonProgress(STDOUT_FILENO, part)
                     : MakeProgress(STDOUT_FILENO,
                                    style == Style::kBarOnTerminal &&
                                        isatty(STDOUT_FILENO) != 0,
-                                   label)) {}
+                                   part)) {}
 
 ConsoleObserver::~ConsoleObserver() { progress_->Finish(); }
 

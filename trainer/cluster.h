@@ -25,7 +25,7 @@ class ConsoleObserver : public TrainObserver {
  public:
   // A launcher's ranks never draw: Open MPI gives each a terminal of its own.
   enum class Style { kBarOnTerminal, kLines, kJson };
-  ConsoleObserver(const std::string& label, Style style);
+  ConsoleObserver(const Progress::Part& part, Style style);
   ~ConsoleObserver() override;
   void OnProgress(const Progress::State& state) override;
   void OnLine(const std::string& text) override;
@@ -38,6 +38,11 @@ class ConsoleObserver : public TrainObserver {
   bool has_summary_ = false;
   RunSummary summary_;
 };
+
+// How the same command goes on after it ended with that code, as "; ...":
+// --continue where runs were finished, --resume where a checkpoint is there.
+std::string AdviceOn(ExitCode code, const TrainOptions& options,
+                     size_t num_finished = 0, size_t num_runs = 0);
 
 // Options of a member's store or server, without address and rank.
 absl::StatusOr<DistOptions> MakeDistOptions(const TrainOptions& options,

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <utility>
@@ -79,7 +80,7 @@ class Launcher {
   void TakeSignals();
   void ConcludeEnded();
   void Keep(Active& active);
-  void StopAll();
+  void EndWith(FatalEvent event);
 
   const TrainOptions& options_;
   char** const argv_;
@@ -103,11 +104,17 @@ int Launcher::Run() {
 
 void Launcher::StartMore() {
   const auto most = static_cast<size_t>(options_.laboratory.jobs);
+  const auto num_runs = static_cast<int>(finished_.planned().size());
   while (active_.size() < most && next_ < missing_.size()) {
     const PlannedRun& run = missing_[next_++];
     Active& active = *active_.emplace_back(new Active{
         .run = run,
-        .observer = ConsoleObserver(run.label, StyleOf(options_.laboratory)),
+        .observer = ConsoleObserver(
+            {.label = run.label,
+             .number = num_runs - static_cast<int>(missing_.size() - next_),
+             .count = num_runs,
+             .jobs = options_.laboratory.jobs},
+            StyleOf(options_.laboratory)),
         .cluster =
             LocalCluster(OptionsOf(options_, *run.setting), run, argv_)});
     active.cluster.Start(&active.observer);
@@ -137,29 +144,27 @@ void Launcher::TakeSignals() {
   while (read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
     if (info.ssi_signo == SIGUSR1) {
       for (const auto& each : active_) each->cluster.AskForCheckpoint();
-    } else if (info.ssi_signo != SIGCHLD) {
-      code_ = 128 + static_cast<int>(info.ssi_signo);
-      StopAll();
+    } else if (info.ssi_signo != SIGCHLD && code_ == 0) {
+      const auto number = static_cast<int>(info.ssi_signo);
+      EndWith({.code = static_cast<ExitCode>(128 + number),
+               .message = absl::StrCat("ended by SIG", sigabbrev_np(number))});
     }
   }
 }
 
 void Launcher::ConcludeEnded() {
   std::string failed;
+  FatalEvent failure;
   for (size_t i = 0; i < active_.size();) {
     Active& active = *active_[i];
     if (!active.cluster.has_ended()) {
       ++i;
       continue;
     }
-    int code = active.cluster.Conclude();
-    if (code == 0 && !active.observer.has_summary()) {
-      code = static_cast<int>(ExitCode::kInternal);
-    }
-    if (code == 0) {
+    if (active.observer.has_summary() && !active.cluster.has_failed()) {
       Keep(active);
     } else if (failed.empty()) {
-      code_ = code;
+      failure = active.cluster.Verdict();
       failed = active.run.label;
     }
     active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));
@@ -169,7 +174,7 @@ void Launcher::ConcludeEnded() {
     PrintError(absl::StrCat("run '", each->run.label,
                             "' is stopped, since run '", failed, "' failed"));
   }
-  StopAll();
+  EndWith(std::move(failure));
 }
 
 void Launcher::Keep(Active& active) {
@@ -185,9 +190,15 @@ void Launcher::Keep(Active& active) {
   }
 }
 
-void Launcher::StopAll() {
+void Launcher::EndWith(FatalEvent event) {
   for (const auto& each : active_) each->cluster.Stop();
-  active_.clear();
+  active_.clear();  // before the line: a bar is ended
+  code_ = static_cast<int>(event.code);
+  event.self = "launcher";
+  const size_t num_runs = finished_.planned().size();
+  event.message += AdviceOn(event.code, options_,
+                            num_runs - finished_.Missing().size(), num_runs);
+  std::fprintf(stderr, "%s\n", FatalLine(event).c_str());
 }
 
 std::string DescribeProcesses(const TrainOptions& options) {
@@ -219,8 +230,9 @@ void SayTaken(const TrainOptions& options, const FinishedRuns& finished) {
       if (fact.what == "processor") there = fact.value;
     }
     const bool is_elsewhere = there != here;
-    ConsoleObserver observer(absl::StrCat(run.setting, ", seed ", run.seed),
-                             StyleOf(options.laboratory));
+    ConsoleObserver observer(
+        {.label = absl::StrCat(run.setting, ", seed ", run.seed)},
+        StyleOf(options.laboratory));
     observer.OnLine(absl::StrCat(
         finished.IsPlanned(run) ? "taken from " : "stays in ", options.out,
         "/summary.json", is_elsewhere ? ", made on another processor: " : "",
@@ -299,12 +311,6 @@ int RunEmbedded(const TrainOptions& options, char** argv) {
       !printed.ok()) {
     PrintError(printed.message());
     if (code == 0) code = static_cast<int>(ExitCodeOf(printed));
-  }
-  const size_t num_missing = finished.Missing().size();
-  if (num_missing > 0 && !finished.all().empty() && !laboratory.log_json) {
-    std::printf(
-        "Missing: %zu of %zu runs; the same with --continue does them\n",
-        num_missing, finished.planned().size());
   }
   return code;
 }

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
@@ -169,14 +168,6 @@ FatalEvent LocalCluster::Verdict() const {
   if (lacks_memory) return event;
   if (!worst.ok()) event.code = ExitCodeOf(worst);
   return event;
-}
-
-int LocalCluster::Conclude() const {
-  if (!has_failed()) return 0;
-  FatalEvent event = Verdict();
-  event.self = "launcher";
-  std::fprintf(stderr, "%s\n", FatalLine(event).c_str());
-  return static_cast<int>(event.code);
 }
 
 int64_t LocalCluster::PeakMemory(Role role) const {

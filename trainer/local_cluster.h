@@ -34,9 +34,9 @@ class LocalCluster {
   void AskForCheckpoint() const;
   // The end of all its processes, at once.
   void Stop();
-  // The exit code of a run that has ended; after a failure it prints the
-  // launcher's own line.
-  int Conclude() const;
+  bool has_failed() const { return failed_at_ != TimePoint(); }
+  // Why a run has failed, or ended without a result.
+  FatalEvent Verdict() const;
   int64_t PeakMemory(Role role) const;
 
  private:
@@ -47,8 +47,6 @@ class LocalCluster {
   // What child `index` has written; false at its end.
   bool ReadReport(size_t index);
   void Reap();
-  FatalEvent Verdict() const;
-  bool has_failed() const { return failed_at_ != TimePoint(); }
 
   const TrainOptions& options_;
   const PlannedRun run_;

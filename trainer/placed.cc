@@ -64,15 +64,22 @@ absl::Status RunAll(TrainOptions& options, const Placement& placement) {
   PlacedProcess process(options, placement, parts, cancellation);
   RETURN_IF_ERROR(process.FindScheduler(static_cast<int>(runs.size())));
   for (const PlannedRun& run : runs) {
-    ConsoleObserver observer(run.label, options.laboratory.log_json
-                                            ? ConsoleObserver::Style::kJson
-                                            : ConsoleObserver::Style::kLines);
+    const auto number = static_cast<int>(&run - runs.data()) + 1;
+    const auto count = static_cast<int>(runs.size());
+    ConsoleObserver observer(
+        {.label = run.label, .number = number, .count = count},
+        options.laboratory.log_json ? ConsoleObserver::Style::kJson
+                                    : ConsoleObserver::Style::kLines);
     ASSIGN_OR_RETURN(
         DistOptions options_of_run,
         MakeDistOptions(OptionsOf(options, *run.setting), process.job_id()));
     options_of_run.server_trace =
         TracePrefix(options.laboratory.timeline, run.setting->name, run.seed);
     options_of_run.look = [&detection] { return detection.Get(); };
+    options_of_run.on_fatal = [&options](FatalEvent event) {
+      event.message += AdviceOn(event.code, options);
+      ExitFatally(event);
+    };
     RETURN_IF_ERROR(
         process.RunNext(options_of_run, [&](const DistOptions& dist) {
           return RunAsWorker(OptionsOf(options, *run.setting),

@@ -2,11 +2,11 @@
 
 #include <unistd.h>
 
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 
 namespace telegrad {
 namespace {
@@ -102,16 +102,13 @@ void ReportReader::HandleLine(absl::string_view line) {
     }
   }
   if (line[0] != 'P') return;
-  const std::vector<absl::string_view> cells = absl::StrSplit(rest, ' ');
   Progress::State state;
-  if (cells.size() == 8 && absl::SimpleAtoi(cells[0], &state.epoch) &&
-      absl::SimpleAtoi(cells[1], &state.num_epochs) &&
-      absl::SimpleAtoi(cells[2], &state.batch) &&
-      absl::SimpleAtoi(cells[3], &state.num_batches) &&
-      absl::SimpleAtod(cells[4], &state.samples_per_s) &&
-      absl::SimpleAtod(cells[5], &state.accuracy) &&
-      absl::SimpleAtod(cells[7], &state.evaluated)) {
-    state.is_between = cells[6] == "1";
+  int is_between = 0;
+  if (std::sscanf(std::string(rest).c_str(), "%d %d %ld %ld %lf %lf %d %lf",
+                  &state.epoch, &state.num_epochs, &state.batch,
+                  &state.num_batches, &state.samples_per_s, &state.accuracy,
+                  &is_between, &state.evaluated) == 8) {
+    state.is_between = is_between != 0;
     observer_->OnProgress(state);
   }
 }

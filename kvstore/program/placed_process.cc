@@ -52,7 +52,9 @@ absl::StatusOr<std::unique_ptr<Scheduler>> PlacedProcess::StartScheduler(
 
 absl::Status PlacedProcess::RunNext(DistOptions dist, const Work& work) {
   dist.cancellation = cancellation_;
-  dist.on_fatal = [](const FatalEvent& event) { ExitFatally(event); };
+  if (!dist.on_fatal) {
+    dist.on_fatal = [](const FatalEvent& event) { ExitFatally(event); };
+  }
   ASSIGN_OR_RETURN(const std::unique_ptr<Scheduler> scheduler,
                    StartScheduler(dist));
   dist.scheduler_address =

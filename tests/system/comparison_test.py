@@ -249,8 +249,8 @@ class Comparison(SystemTest):
         self.assert_all_gone(0.5)
         self.assertIn("run 'none' is stopped, since run '2bit' failed",
                       run.stderr())
-        self.assertEqual([line["self"] for line in run.fatal_lines()
-                          if line["self"] == "launcher"], ["launcher"])
+        self.assertEqual([line["self"] for line in run.fatal_lines()],
+                         ["launcher"])
 
     def test_results_before_a_failure_are_kept(self):
         run = self.start([*LONGER, "--compare", "none,2bit,int8", "--jobs",
@@ -263,7 +263,9 @@ class Comparison(SystemTest):
         self.assert_all_gone(0.5)
         kept = self.summary()
         self.assertGreaterEqual(len(kept), 1)
-        self.assertRegex(run.stdout(), r"Missing: \d of 3 runs.*--continue")
+        line, = run.fatal_lines()
+        self.assertRegex(line["message"], r"; \d of 3 runs are done: "
+                         "--continue does the others$")
         self.run_to_end([*LONGER, "--compare", "none,2bit,int8", "--continue"])
         for one in kept:
             self.assertIn(one, self.summary())

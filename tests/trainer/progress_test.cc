@@ -1,5 +1,6 @@
 #include "trainer/progress.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -36,19 +37,23 @@ std::string WrittenBy(std::unique_ptr<Progress> (*make)(int fd), Use use) {
 }
 
 constexpr char kLabel[] = "2bit, seed 0";
+const Progress::Part kPart = {.label = kLabel};
+// With ten more behind it, and no silence before its first line.
+const Progress::Part kFifth = {
+    .label = "2bit", .number = 8, .count = 18, .silence_s = 0};
 
 template <typename Use>
 std::string Written(bool is_terminal, Use use) {
   return is_terminal
-             ? WrittenBy([](int fd) { return MakeProgress(fd, true, kLabel); },
+             ? WrittenBy([](int fd) { return MakeProgress(fd, true, kPart); },
                          use)
-             : WrittenBy([](int fd) { return MakeProgress(fd, false, kLabel); },
+             : WrittenBy([](int fd) { return MakeProgress(fd, false, kPart); },
                          use);
 }
 
 TEST(Progress, JsonLinesAreObjects) {
   const std::string text = WrittenBy(
-      [](int fd) { return MakeJsonProgress(fd, kLabel); },
+      [](int fd) { return MakeJsonProgress(fd, kPart); },
       [](Progress& progress) {
         progress.Update({.num_epochs = 2,
                          .batch = 50,
@@ -102,7 +107,7 @@ TEST(Progress, WhatIsBetweenTwoLinesIsForTheBarAlone) {
                      .evaluated = 0.25});
   };
   EXPECT_EQ(Written(false, use), "");
-  EXPECT_EQ(WrittenBy([](int fd) { return MakeJsonProgress(fd, kLabel); }, use),
+  EXPECT_EQ(WrittenBy([](int fd) { return MakeJsonProgress(fd, kPart); }, use),
             "");
   const std::string bar = Written(true, use);
   EXPECT_NE(bar.find("batch 7/100 10 samples/s evaluating 25 %"),
@@ -129,6 +134,67 @@ TEST(Progress, TheBarIsRedrawnAtMostTenTimesASecondAndEndsFull) {
             std::string::npos)
       << text;
   EXPECT_EQ(text.back(), '\n');
+}
+
+// Of a run of 1000 batches at its 500th.
+Progress::State Halfway(bool is_between) {
+  return {.num_epochs = 1,
+          .batch = 500,
+          .num_batches = 1000,
+          .samples_per_s = 0.39,
+          .accuracy = is_between ? -1 : 0.5,
+          .is_between = is_between};
+}
+
+TEST(Progress, ALogHasAFirstLineSoonAndTheTimeThatAllRunsTake) {
+  const std::string text =
+      WrittenBy([](int fd) { return MakeProgress(fd, false, kFifth); },
+                [](Progress& progress) {
+                  progress.Update({.num_epochs = 1,
+                                   .num_batches = 1000,
+                                   .accuracy = -1,
+                                   .is_between = true});
+                  progress.Update(Halfway(true));
+                  progress.Update(Halfway(true));
+                  progress.Update(Halfway(false));
+                });
+  EXPECT_THAT(text, ::testing::MatchesRegex(
+                        "2bit  Epoch.0. Batch .500. Speed: 0.39 samples/sec  "
+                        "run 8 of 18, 0:0. left\n"
+                        "2bit  Epoch.0. Batch .500. Speed: 0.39 samples/sec "
+                        "accuracy=0.500000  run 8 of 18, 0:0. left\n"));
+}
+
+TEST(Progress, ABarHasTheNumberOfTheRunAndItsPlaceIsGivenUpFirst) {
+  const auto use = [](Progress& progress) {
+    progress.Update({.num_epochs = 1, .num_batches = 1000, .is_between = true});
+    progress.Line("");  // so that the next is drawn at once
+    progress.Update(Halfway(false));
+  };
+  const std::string bar =
+      WrittenBy([](int fd) { return MakeProgress(fd, true, kFifth); }, use);
+  EXPECT_NE(bar.find("8 of 18  2bit   epoch 1/1 batch 500/1000 0.39 samples/s "
+                     "acc 0.5000 0:00 left"),
+            std::string::npos)
+      << bar;
+}
+
+TEST(Progress, JsonHasTheTimeOfThisRunAndOfAll) {
+  const std::string text = WrittenBy(
+      [](int fd) { return MakeJsonProgress(fd, kFifth); },
+      [](Progress& progress) {
+        progress.Update(
+            {.num_epochs = 1, .num_batches = 1000, .is_between = true});
+        progress.Update(Halfway(true));
+      });
+  const auto event = nlohmann::json::parse(text, nullptr, false);
+  ASSERT_TRUE(event.is_object()) << text;
+  EXPECT_EQ(event["run_number"], 8);
+  EXPECT_EQ(event["runs"], 18);
+  EXPECT_TRUE(event["accuracy"].is_null());
+  // Half a run, and then ten.
+  const double left = event["seconds_left"];
+  EXPECT_GT(double{event["seconds_left_all"]}, 20 * left);
 }
 
 }  // namespace

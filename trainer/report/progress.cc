@@ -18,7 +18,7 @@ namespace telegrad {
 namespace {
 
 constexpr double kRedrawSeconds = 0.1;
-constexpr size_t kLeastBarCells = 4;  // so that what is left is seen, too
+constexpr size_t kLeastBarCells = 4;  // else none: what is left is seen
 constexpr size_t kMostBarCells = 24;
 
 // A display that is gone must not end the training: errors are dropped.
@@ -56,11 +56,18 @@ class Remaining {
     }
     share_ = share;
   }
-  // None before anything was done.
-  std::optional<double> Seconds() const {
+  // Of this run and `later` more like it. None before anything was done.
+  std::optional<double> Seconds(double later) const {
     const double done = share_ - share_at_start_;
     if (!start_ || done <= 0) return std::nullopt;
-    return SecondsSince(*start_) * (1 - share_) / done;
+    return SecondsSince(*start_) * (1 - share_ + later) / done;
+  }
+  // " 2:41 left"
+  std::string Text(double later) const {
+    const std::optional<double> left = Seconds(later);
+    if (!left) return "";
+    const int64_t seconds = static_cast<int64_t>(std::min(*left, 3.6e6));
+    return absl::StrFormat(" %d:%02d left", seconds / 60, seconds % 60);
   }
 
  private:
@@ -69,36 +76,77 @@ class Remaining {
   double share_ = 0;
 };
 
-class PlainProgress final : public Progress {
- public:
-  PlainProgress(int fd, const std::string& label)
-      : fd_(fd), prefix_(label.empty() ? "" : absl::StrCat(label, "  ")) {}
+// Runs that follow, one after the other.
+double Later(const Progress::Part& part) {
+  return static_cast<double>(part.count - part.number) / part.jobs;
+}
 
-  void Update(const State& state) override {
-    if (state.is_between) return;
-    if (state.samples_per_s <= 0) {  // gradients without samples
-      Line(absl::StrFormat("Epoch[%d] Batch [%d] of %d", state.epoch,
-                           state.batch, state.num_batches));
-      return;
-    }
-    Line(absl::StrFormat(
-        "Epoch[%d] Batch [%d] Speed: %.2f samples/sec accuracy=%.6f",
-        state.epoch, state.batch, state.samples_per_s, state.accuracy));
-  }
-  void Line(const std::string& text) override {
-    WriteText(fd_, absl::StrCat(prefix_, text, "\n"));
+std::string Prefix(const std::string& text) {
+  return text.empty() ? "" : absl::StrCat(text, "  ");
+}
+
+// Lines, those of --disp-batches; before the first one, where that is long in
+// coming, another.
+class LineProgress : public Progress {
+ public:
+  LineProgress(int fd, const Part& part) : fd_(fd), part_(part) {}
+  void Update(const State& state) final {
+    remaining_.See(DoneShare(state));
+    const bool is_early = is_told_ || state.samples_per_s <= 0 ||
+                          SecondsSince(start_) < part_.silence_s;
+    if (state.is_between && is_early) return;
+    is_told_ = true;
+    Show(state);
   }
   void Finish() override {}
 
- private:
+ protected:
+  virtual void Show(const State& state) = 0;
   const int fd_;
-  const std::string prefix_;
+  const Part part_;
+  Remaining remaining_;
+
+ private:
+  const TimePoint start_ = Clock::now();
+  bool is_told_ = false;
+};
+
+class PlainProgress final : public LineProgress {
+ public:
+  using LineProgress::LineProgress;
+  void Show(const State& state) override {
+    std::string line =
+        absl::StrFormat("Epoch[%d] Batch [%d]", state.epoch, state.batch);
+    if (state.samples_per_s <= 0) {  // gradients without samples
+      absl::StrAppend(&line, " of ", state.num_batches);
+    } else {
+      absl::StrAppendFormat(&line, " Speed: %.2f samples/sec",
+                            state.samples_per_s);
+      if (state.accuracy >= 0) {
+        absl::StrAppendFormat(&line, " accuracy=%.6f", state.accuracy);
+      }
+    }
+    std::string rest = remaining_.Text(Later(part_));
+    if (part_.count > 1) {
+      rest = absl::StrCat(" run ", part_.number, " of ", part_.count,
+                          rest.empty() ? "" : ",", rest);
+    }
+    Line(rest.empty() ? line : absl::StrCat(line, " ", rest));
+  }
+  void Line(const std::string& text) override {
+    WriteText(fd_, absl::StrCat(Prefix(part_.label), text, "\n"));
+  }
 };
 
 class BarProgress final : public Progress {
  public:
-  BarProgress(int fd, const std::string& label)
-      : fd_(fd), prefix_(label.empty() ? "" : absl::StrCat(label, "  ")) {}
+  BarProgress(int fd, const Part& part)
+      : fd_(fd),
+        later_(Later(part)),
+        prefix_(Prefix(part.count == 1
+                           ? part.label
+                           : absl::StrCat(part.number, " of ", part.count, "  ",
+                                          part.label))) {}
   ~BarProgress() override { Finish(); }
 
   void Update(const State& state) override {
@@ -130,7 +178,9 @@ class BarProgress final : public Progress {
         absl::StrFormat(" epoch %d/%d batch %d/%d", last_->epoch + 1,
                         last_->num_epochs, last_->batch, last_->num_batches);
     if (last_->samples_per_s > 0) {
-      absl::StrAppendFormat(&line, " %.0f samples/s", last_->samples_per_s);
+      absl::StrAppendFormat(&line, " %.*f samples/s",
+                            last_->samples_per_s < 10 ? 2 : 0,
+                            last_->samples_per_s);
       if (last_->accuracy >= 0) {
         absl::StrAppendFormat(&line, " acc %.4f", last_->accuracy);
       }
@@ -139,28 +189,24 @@ class BarProgress final : public Progress {
       absl::StrAppendFormat(&line, " evaluating %.0f %%",
                             100 * last_->evaluated);
     }
-    if (last_->evaluated < 0) line += TimeLeft();  // of training
+    if (last_->evaluated < 0) line += remaining_.Text(later_);  // of training
     const size_t columns = TerminalColumns(fd_) - 1;
     const size_t others = prefix_.size() + line.size() + 2;
-    const size_t cells = std::clamp(columns - std::min(columns, others),
-                                    kLeastBarCells, kMostBarCells);
+    const size_t room = columns - std::min(columns, others);
+    const size_t cells = std::min(room, kMostBarCells);
     const auto full =
         static_cast<size_t>(DoneShare(*last_) * static_cast<double>(cells));
-    line = absl::StrCat(prefix_, "[", std::string(full, '='),
-                        std::string(cells - full, ' '), "]", line);
+    const std::string bar = absl::StrCat("[", std::string(full, '='),
+                                         std::string(cells - full, ' '), "]");
+    line = absl::StrCat(prefix_, cells < kLeastBarCells ? "" : bar, line);
     line.resize(std::min(line.size(), columns));
     WriteText(fd_, absl::StrCat("\r", line, "\x1b[K"));
     drawn_at_ = Clock::now();
     is_drawn_ = true;
   }
-  std::string TimeLeft() const {
-    const std::optional<double> left = remaining_.Seconds();
-    if (!left) return "";
-    const int64_t seconds = static_cast<int64_t>(std::min(*left, 3.6e6));
-    return absl::StrFormat(" %d:%02d left", seconds / 60, seconds % 60);
-  }
 
   const int fd_;
+  const double later_;
   const std::string prefix_;
   Remaining remaining_;
   std::optional<State> last_;
@@ -168,23 +214,26 @@ class BarProgress final : public Progress {
   bool is_drawn_ = false;
 };
 
-class JsonProgress final : public Progress {
+class JsonProgress final : public LineProgress {
  public:
-  JsonProgress(int fd, std::string label) : fd_(fd), label_(std::move(label)) {}
-
-  void Update(const State& state) override {
-    remaining_.See(DoneShare(state));
-    if (state.is_between) return;
+  using LineProgress::LineProgress;
+  void Show(const State& state) override {
     nlohmann::ordered_json event = Begin("progress");
     event["epoch"] = state.epoch;
     event["epochs"] = state.num_epochs;
     event["batch"] = state.batch;
     event["batches"] = state.num_batches;
     event["samples_per_s"] = state.samples_per_s;
-    event["accuracy"] = state.accuracy;
-    const std::optional<double> left = remaining_.Seconds();
-    event["seconds_left"] = nullptr;
-    if (left) event["seconds_left"] = *left;
+    event["run_number"] = part_.number;
+    event["runs"] = part_.count;
+    const auto add = [&](const char* name, std::optional<double> value) {
+      event[name] = nullptr;
+      if (value) event[name] = *value;
+    };
+    add("accuracy",
+        state.accuracy < 0 ? std::nullopt : std::optional(state.accuracy));
+    add("seconds_left", remaining_.Seconds(0));
+    add("seconds_left_all", remaining_.Seconds(Later(part_)));
     Write(event);
   }
   void Line(const std::string& text) override {
@@ -192,26 +241,21 @@ class JsonProgress final : public Progress {
     event["text"] = text;
     Write(event);
   }
-  void Finish() override {}
 
  private:
   nlohmann::ordered_json Begin(const char* what) const {
-    return {{"event", what}, {"run", label_}};
+    return {{"event", what}, {"run", part_.label}};
   }
   void Write(const nlohmann::ordered_json& event) const {
     using Handler = nlohmann::ordered_json::error_handler_t;
     WriteText(fd_, event.dump(-1, ' ', false, Handler::replace) + "\n");
   }
-
-  const int fd_;
-  const std::string label_;
-  Remaining remaining_;
 };
 
 }  // namespace
 
-std::unique_ptr<Progress> MakeJsonProgress(int fd, const std::string& label) {
-  return std::make_unique<JsonProgress>(fd, label);
+std::unique_ptr<Progress> MakeJsonProgress(int fd, const Progress::Part& part) {
+  return std::make_unique<JsonProgress>(fd, part);
 }
 
 std::string ResultEvent(const RunSummary& run) {
@@ -220,9 +264,9 @@ std::string ResultEvent(const RunSummary& run) {
 }
 
 std::unique_ptr<Progress> MakeProgress(int fd, bool is_terminal,
-                                       const std::string& label) {
-  if (is_terminal) return std::make_unique<BarProgress>(fd, label);
-  return std::make_unique<PlainProgress>(fd, label);
+                                       const Progress::Part& part) {
+  if (is_terminal) return std::make_unique<BarProgress>(fd, part);
+  return std::make_unique<PlainProgress>(fd, part);
 }
 
 }  // namespace telegrad
