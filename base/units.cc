@@ -107,4 +107,12 @@ std::string FormatBytes(double bytes) {
                          bytes, kUnits[unit]);
 }
 
+std::string FormatSeconds(double seconds) {
+  // What would be rounded to 1000 of a unit is 1 of the next.
+  if (seconds >= 999.5) return absl::StrFormat("%.0f s", seconds);
+  if (seconds >= 0.9995) return absl::StrFormat("%.3g s", seconds);
+  if (seconds >= 0.9995e-3) return absl::StrFormat("%.3g ms", seconds * 1e3);
+  return absl::StrFormat("%.3g us", seconds * 1e6);
+}
+
 }  // namespace telegrad

@@ -25,4 +25,7 @@ absl::StatusOr<LinkSpec> ParseLink(absl::string_view text);
 // "1.72 MB", "107.9 kB": decimal, three significant digits or so.
 std::string FormatBytes(double bytes);
 
+// "13.7 s", "1.37 ms", "15 us": three significant digits at most.
+std::string FormatSeconds(double seconds);
+
 }  // namespace telegrad

@@ -1,8 +1,8 @@
 // Finds the weights of y = w . x; docs/tutorial_cpp.md explains it.
-// Arguments: none, local, scheduler PORT, server HOST:PORT, worker HOST:PORT.
 #include <cstdlib>
 #include <future>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -12,6 +12,9 @@
 #include "transport/job/scheduler.h"
 using namespace telegrad;
 
+constexpr char kUsage[] =
+    "linear_regression [local | scheduler PORT | server HOST:PORT | worker "
+    "HOST:PORT]\n";
 constexpr size_t kShares = 2, kSize = 1024, kRows = 2048;  // of each share
 
 // A share of the data. The weights that fit it are 0, 1, 2, 0, 1, 2 ...
@@ -94,7 +97,14 @@ absl::Status Run(const std::string& role, const std::string& where) {
 }
 
 int main(int argc, char** argv) {
-  const auto status = Run(argc > 1 ? argv[1] : "", argc > 2 ? argv[2] : "");
-  if (!status.ok()) absl::FPrintF(stderr, "%s\n", status.ToString());
-  return status.ok() ? 0 : 1;
+  const std::string role = argc > 1 ? argv[1] : "";
+  const std::set<std::string> alone = {"", "local"};
+  const std::set<std::string> placed = {"scheduler", "server", "worker"};
+  if (argc > 2 ? argc > 3 || !placed.count(role) : !alone.count(role)) {
+    absl::FPrintF(role == "--help" ? stdout : stderr, kUsage);
+    return role == "--help" ? 0 : 2;
+  }
+  const absl::Status status = Run(role, argc > 2 ? argv[2] : "");
+  if (!status.ok()) absl::FPrintF(stderr, "%s\n", status.message());
+  return static_cast<int>(ExitCodeOf(status));
 }

@@ -21,7 +21,8 @@ bool IsWorker(const MemberFacts& member) {
 template <typename T>
 class Told {
  public:
-  explicit Told(const char* what) : what_(what) {}
+  explicit Told(const char* what, const T& usual = {})
+      : what_(what), usual_(usual) {}
   // Nothing where `is_open`.
   absl::Status Add(const MemberFacts& member, const T& value, bool is_open) {
     if (is_open) return absl::OkStatus();
@@ -32,7 +33,9 @@ class Told {
     }
     if (value_.by.empty()) {
       first_ = member.name;
-      value_ = {value, absl::StrCat("--", what_, " ", value)};
+      value_ = {value, value == usual_
+                           ? absl::StrCat("the default of --", what_)
+                           : absl::StrCat("--", what_, " ", value)};
     }
     return absl::OkStatus();
   }
@@ -40,6 +43,7 @@ class Told {
 
  private:
   const char* what_;
+  const T usual_;  // where the flag is not given
   std::string first_;
   Constraint<T> value_;
 };
@@ -65,7 +69,7 @@ absl::Status TakeConstraints(std::span<const MemberFacts> members,
   Told<std::string> transport("transport");
   Told<std::string> tls("tls");
   Told<int> rails("rails");
-  Told<int> connections("connections");
+  Told<int> connections("connections", 1);
   Told<std::string> tier_one("tier1");
   for (const MemberFacts& each : members) {
     RETURN_IF_ERROR(

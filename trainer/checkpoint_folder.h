@@ -12,6 +12,9 @@ namespace telegrad {
 
 using Facts = std::vector<std::pair<std::string, std::string>>;
 
+// Of --show-checkpoint's first line, where the run was: not compared.
+constexpr char kPlaceFact[] = "place";
+
 // What a checkpoint is of: it is whole when this is there, under its name.
 struct Manifest {
   int64_t step = 0;

@@ -336,6 +336,11 @@ absl::Status Checkpointing::SaveOnce(const Cursor& cursor) {
   absl::StatusOr<std::string> whole("");
   if (is_first) {
     Manifest manifest{.step = cursor.step, .facts = MakeFacts()};
+    const int num_epochs = context_.options.num_epochs;
+    manifest.facts.emplace_back(
+        kPlaceFact, absl::StrCat(" of ", num_epochs * cursor.num_batches, ", ",
+                                 cursor.epoch, " of ", num_epochs,
+                                 " epochs and ", cursor.batch, " batches"));
     for (size_t rank = 0; rank < hashes.size(); ++rank) {
       manifest.parts.push_back(
           {absl::StrCat("worker-", rank, ".part"), hashes[rank]});

@@ -155,7 +155,7 @@ std::vector<std::string> PlanWarnings(const std::vector<TensorReport>& reports,
         momentum));
   }
   if (StepsByMeanSquares(options)) WarnOfFewBits(reports, options, warnings);
-  if (MomentumHarmsFewBits(options)) {
+  if (MomentumHarmsFewBits(options) && !options.benchmark) {
     HintAtMomentum(reports, options, warnings);
   }
   return warnings;

@@ -17,7 +17,8 @@ namespace telegrad {
 struct Cursor {
   int64_t step = 0;
   int epoch = 0;
-  int64_t batch = 0;  // the next one of the epoch
+  int64_t batch = 0;        // the next one of the epoch
+  int64_t num_batches = 0;  // of an epoch; not kept
   double seconds = 0;
   double comm_wait_s = 0;   // of them, of this worker
   StoreStats traffic = {};  // of this worker, so far

@@ -109,10 +109,8 @@ absl::StatusOr<Computing> MeasureComputing(const TrainOptions& options,
   const double batches = static_cast<double>(wanted) / samples *
                          options.grad_accumulation * options.devices;
   Computing computing{.seconds = seconds * batches * share};
-  computing.how = absl::StrFormat(
-      "%d samples in %.1f ms on a core of this "
-      "machine",
-      samples, seconds * 1e3);
+  computing.how = absl::StrFormat("%d samples in %s on a core of this machine",
+                                  samples, FormatSeconds(seconds));
   if (share > 1) {
     absl::StrAppendFormat(&computing.how, ", %d workers on %d cores",
                           job.workers, cpus);
@@ -179,7 +177,7 @@ std::string TensorLines(const std::vector<TensorForecast>& tensors) {
   std::string text =
       absl::StrFormat("  %-*s %11s %11s %11s %6s  %-10s %-6s %s\n", column,
                       "tensor", "elements", "push bytes", "pull bytes", "bits",
-                      "codec", "answer", "reason");
+                      "codec", "reply", "reason");
   for (const TensorForecast& each : tensors) {
     absl::StrAppendFormat(&text, "  %-*s %11d %11d %11d %6.2f  %-10s %-6s %s\n",
                           column, each.plan.name, each.plan.num_elems,
@@ -263,10 +261,10 @@ PlanRequest RequestOf(const TrainOptions& options, const Workload& load,
   request.servers = options.hosts_parts ? 0 : job.servers;
   request.aggregation = {options.hosts_parts ? Aggregation::kColocatedServers
                                              : Aggregation::kDedicatedServers,
-                         absl::StrCat("--kv-store ", options.kv_store)};
+                         options.kv_store};
   if (!options.has_auto_chunk) {
     request.chunk_bytes = {static_cast<int64_t>(4 * options.chunk_elems),
-                           absl::StrCat("--chunk-elems ", options.chunk_elems)};
+                           "the size of this run's"};
   }
   // As --link emulates it: each pair of worker and server has a link.
   request.link_gbps = 8e-9 * options.link_spec.bytes_per_s *
@@ -278,16 +276,15 @@ PlanRequest RequestOf(const TrainOptions& options, const Workload& load,
 
 // With local steps all wait for the exchange, every so often.
 std::string StepLines(const Plan& plan, const Workload& load, int local_steps) {
-  const auto ms = [](double seconds) {
-    return absl::StrFormat("%.3g ms", seconds * 1e3);
-  };
   std::string text = absl::StrFormat(
       "  step: %s expected: computing %s (%s), exchange %s, of which %s are "
       "not hidden behind backward; without compression the exchange takes %s\n",
-      ms(load.computing.seconds +
-         (local_steps > 0 ? plan.comm_s / local_steps : plan.exposed_s)),
-      ms(load.computing.seconds), load.computing.how, ms(plan.comm_s),
-      ms(plan.exposed_s), ms(plan.comm_dense_s));
+      FormatSeconds(load.computing.seconds + (local_steps > 0
+                                                  ? plan.comm_s / local_steps
+                                                  : plan.exposed_s)),
+      FormatSeconds(load.computing.seconds), load.computing.how,
+      FormatSeconds(plan.comm_s), FormatSeconds(plan.exposed_s),
+      FormatSeconds(plan.comm_dense_s));
   using Kind = Decision::Kind;
   for (const Decision& each : plan.decisions) {
     // Of machines nothing was asked.
@@ -317,9 +314,9 @@ absl::StatusOr<std::string> ExplainSetting(const TrainOptions& options,
                   ByteLines(options, Sum(tensors), job, setting.update_on));
   if (job.is_emulated) {
     return absl::StrFormat(
-        "%s  step: %.3g ms of computing expected (%s), one worker after the "
-        "other; nothing is sent\n",
-        text, load.computing.seconds * 1e3, load.computing.how);
+        "%s  step: %s of computing expected (%s), one worker after the other; "
+        "nothing is sent\n",
+        text, FormatSeconds(load.computing.seconds), load.computing.how);
   }
   std::vector<TensorReport> plans;
   for (const TensorForecast& each : tensors) plans.push_back(each.plan);

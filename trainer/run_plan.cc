@@ -29,12 +29,6 @@ int CpusOf(const RunContext& context) {
   return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
 }
 
-// A flag and its value, for a decision's reason.
-template <typename T>
-std::string Flag(absl::string_view name, const T& value) {
-  return absl::StrCat("--", name, " ", value);
-}
-
 // What the run's flags say of the exchange, as constraints.
 absl::StatusOr<PlanRequest> RequestFor(const RunContext& context,
                                        std::span<const TensorSpec> tensors) {
@@ -43,7 +37,7 @@ absl::StatusOr<PlanRequest> RequestFor(const RunContext& context,
   PlanRequest request;
   request.profile = ProfileOf(options.network, tensors);
   request.aggregation.by = absl::StrCat(
-      Flag("kv-store", options.kv_store), " with ",
+      options.kv_store, " with ",
       options.hosts_parts
           ? "a part in each worker"
           : absl::StrCat(store.group().num_servers(), " server(s)"));
@@ -52,7 +46,7 @@ absl::StatusOr<PlanRequest> RequestFor(const RunContext& context,
   request.link_gbps = 8e-9 * options.link_spec.bytes_per_s;
   if (!options.has_auto_chunk) {
     request.chunk_bytes = {static_cast<int64_t>(4 * options.chunk_elems),
-                           Flag("chunk-elems", options.chunk_elems)};
+                           "the size of this run's"};
   }
   ASSIGN_OR_RETURN(
       request.tensor_codecs,

@@ -128,7 +128,7 @@ class Training {
   BatchResult since_display_;  // since the last line of progress
   double display_seconds_ = 0;
   int64_t display_steps_ = 0;
-  TimePoint shown_at_ = Clock::now();
+  TimePoint shown_at_;
 };
 
 double Ratio(double part, int64_t whole) {
@@ -298,6 +298,7 @@ Cursor Training::CursorAt(int epoch, int64_t batch) const {
   return {.step = step_,
           .epoch = epoch,
           .batch = batch,
+          .num_batches = num_batches_,
           .seconds = seconds_,
           .comm_wait_s = totals_.comm_wait_s,
           .traffic = Traffic(),
@@ -527,6 +528,8 @@ absl::Status Training::Evaluate(int epoch) {
 absl::StatusOr<RunSummary> Training::Run() {
   RETURN_IF_ERROR(Init());
   const TrainOptions& options = context_.options;
+  // Time left is counted from here.
+  ShowBetween(first_epoch_, first_batch_, -1);
   for (int epoch = first_epoch_; epoch < options.num_epochs; ++epoch) {
     RETURN_IF_ERROR(RunEpoch(epoch, epoch == first_epoch_ ? first_batch_ : 0));
   }

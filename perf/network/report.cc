@@ -83,11 +83,12 @@ void Report::Add(const NetworkRow& row, const TransportInfo& transport) {
   } else {
     if (rows_.empty()) {
       absl::PrintF("# %s, %d ranks, %s\n# link %s, %d iterations to warm up\n",
-                   heading_, row.ranks, transport_, options_.link,
-                   options_.warmup);
-      absl::PrintF("%10s %7s %11s %11s %11s %9s %9s %12s%s\n", "bytes", "iters",
-                   "min us", "p50 us", "p99 us", "algGB/s", "busGB/s", "wire",
-                   row.messages > 0 ? "  messages/s" : "");
+                   heading_, row.ranks,
+                   transport_.substr(0, transport_.find(", set by us")),
+                   options_.link, options_.warmup);
+      absl::PrintF("%10s %7s %11s %11s %11s %9s %9s %12s%s  algorithm\n",
+                   "bytes", "iters", "min us", "p50 us", "p99 us", "algGB/s",
+                   "busGB/s", "wire", row.messages > 0 ? "  messages/s" : "");
     }
     absl::PrintF("%s\n", TableLine(row));
   }

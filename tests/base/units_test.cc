@@ -60,6 +60,15 @@ TEST(Units, FormattedBytesAreShort) {
   EXPECT_EQ(FormatBytes(999999), "1.00 MB");
 }
 
+TEST(Units, FormattedSecondsHaveTheUnitThatSuits) {
+  EXPECT_EQ(FormatSeconds(1234.5), "1234 s");
+  EXPECT_EQ(FormatSeconds(13.7), "13.7 s");
+  EXPECT_EQ(FormatSeconds(0.9996), "1 s");
+  EXPECT_EQ(FormatSeconds(0.00137), "1.37 ms");
+  EXPECT_EQ(FormatSeconds(15e-6), "15 us");
+  EXPECT_EQ(FormatSeconds(0), "0 us");
+}
+
 TEST(ExitCode, TravelsInAStatus) {
   const absl::Status status = WithExitCode(
       ExitCode::kMismatch, absl::FailedPreconditionError("t 0.5 and 0.25"));

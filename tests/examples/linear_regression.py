@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the example and checks that it learns with fewer bytes.
 
-    linear_regression.py PROGRAM one_process|local|processes
+    linear_regression.py PROGRAM one_process|local|processes|usage
 """
 import re
 import socket
@@ -51,8 +51,23 @@ def check(text, num_workers):
         assert int(pulled) > 8 * int(pull_wire) > 0, text
 
 
+def check_usage(program):
+    for arguments, code, output in ((["--help"], 0, "stdout"), (["trainer"], 2, "stderr"),
+                                    (["scheduler"], 2, "stderr"),
+                                    (["worker", "127.0.0.1:1", "more"], 2, "stderr")):
+        done = subprocess.run([program, *arguments], capture_output=True, text=True,
+                              timeout=TIMEOUT_S)
+        assert done.returncode == code, (arguments, done)
+        assert getattr(done, output).startswith("linear_regression [local"), done
+    refused = subprocess.run([program, "worker", "nowhere"], capture_output=True, text=True,
+                             timeout=TIMEOUT_S)
+    assert refused.returncode == 2 and refused.stderr, refused  # a documented code
+
+
 def main():
     program, way = sys.argv[1:]
+    if way == "usage":
+        return check_usage(program)
     texts = run(program, way)
     for text in texts:
         print(text)

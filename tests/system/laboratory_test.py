@@ -36,7 +36,7 @@ class Laboratory(SystemTest):
         self.assertIn("8 workers, 2 servers in one process", text)
         self.assertRegex(text, r"(?m)^  bytes of a step: .* .ratio 1")
         self.assertRegex(text, r"(?m)^  memory: .* in one process")
-        self.assertRegex(text, r"(?m)^  step: \S+ ms of computing expected")
+        self.assertRegex(text, r"(?m)^  step: [\d.]+ [mu]?s of computing expected")
         self.run_to_end(flags)
         run, = self.summary()
         self.assertTrue(run["tensors"])
@@ -47,8 +47,13 @@ class Laboratory(SystemTest):
                  "4KiB", "--gc-rule", "fc3=int8", "--link", "1gbit"]
         text = self.run_to_end([*flags, "--explain"]).stdout()
         self.assertFalse(os.path.exists(self.path("telegrad-out")))
-        self.assertEqual(len(re.findall(r"^  step: \S+ ms expected", text,
-                                        re.M)), 3, text)
+        self.assertEqual(len(re.findall(r"^  step: [\d.]+ [mu]?s expected",
+                                        text, re.M)), 3, text)
+        self.assertIn(" reply ", text)
+        self.assertNotIn("answer", text)
+        # A flag that nobody gave is no reason.
+        self.assertNotIn("--chunk-elems", text)
+        self.assertNotIn("--gc-type", text)
         self.assertRegex(text, r"fc3.weight .* int8 .* rule fc3=int8")
         self.assertRegex(text, r"fc1.bias .* none .* below 4096 bytes")
         self.run_to_end(flags)

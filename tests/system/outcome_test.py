@@ -103,7 +103,7 @@ class Outcome(SystemTest):
                          for result in results)
         self.assertEqual(none[0]["choice"], "off")
         self.assertRegex(two_bit[0]["choice"], r"^2bit for \d+ of \d+ tensors")
-        self.assertIn("--gc-type", two_bit[0]["why"])
+        self.assertIn("codec and its rules", two_bit[0]["why"])
 
     def check_plan_of(self, run, result):
         plan = result["plan"]

@@ -149,8 +149,9 @@ class Resume(SystemTest):
                       ["--checkpoint-every", "often"]):
             self.run_to_end([*saving, "--resume", *flags], code=2)
         shown = self.run_to_end(["--show-checkpoint", "ck"]).stdout()
-        for word in ("step 6: whole", "network", "mlp",
-                     "device0/weight/fc1.weight", "step 4: whole"):
+        for word in ("step 6 of 6, 0 of 1 epochs and 6 batches: whole", "network",
+                     "mlp", "device0/weight/fc1.weight",
+                     "step 4 of 6, 0 of 1 epochs and 4 batches: whole"):
             self.assertIn(word, shown)
         # A damaged one is passed over and named, without any the code is 40.
         for step, code in (("6", 0), ("4", 40)):
@@ -261,7 +262,8 @@ class Resume(SystemTest):
             code=41, prefix=prefix)
         self.assertEqual(run.stdout().count("no checkpoint of step"), 2)
         self.assertIn("No space left on device", run.stdout())
-        self.assertIn("step 2: whole", run.stdout())
+        self.assertIn("step 2 of 10, 0 of 1 epochs and 2 batches: whole",
+                      run.stdout())
         self.assertIn("\nstep-000000000002\n", run.stdout())
         self.assertNotIn(".writing\n", run.stdout())  # the room is free again
         for line in run.fatal_lines():

@@ -66,6 +66,10 @@ class DoctorCommand(unittest.TestCase):
         self.assertEqual(result.returncode, 4, result.stdout + result.stderr)
         self.assertRegex(result.stdout, r"\[FAIL\] T05 gid-none: mlx5_0/1")
         self.assertIn("hint: give its interface an address", result.stdout)
+        failures = result.stdout.count("[FAIL]")
+        self.assertRegex(result.stdout.splitlines()[-1],
+                         rf"^{failures} will fail, \d+ to mind, \d+ are well, of "
+                         r"\d+; exit code 4$")
 
     def test_warnings_exit_with_3(self):
         result = doctor("--root", self.root("a", state="1: DOWN"))

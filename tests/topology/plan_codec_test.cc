@@ -79,9 +79,9 @@ TEST(Plan, EachTensorGetsTheCodecThatItWasGiven) {
   EXPECT_THAT(
       Lines(plan),
       Contains(AllOf(HasSubstr("compression 2bit for 1 of 32 tensors "
-                               "(break-even "),
+                               "(pays at any rate: "),
                      HasSubstr("fp16 for 1 of 32"),
-                     HasSubstr("--gc-type and its rules; link 1 Gb/s"))));
+                     HasSubstr("the job's codec and its rules; link 1 Gb/s"))));
   request.tensor_codecs.pop_back();
   EXPECT_THAT(MakePlan({}, Measured(), request).status().message(),
               HasSubstr("codecs of 31 tensors for a profile of 32"));

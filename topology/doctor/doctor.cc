@@ -123,7 +123,13 @@ std::string ToText(std::span<const Finding> findings) {
     absl::StrAppend(&text, "\n");
     if (!each.hint.empty()) absl::StrAppend(&text, "  hint: ", each.hint, "\n");
   }
-  return text;
+  const auto count = [&](Level level) {
+    return std::ranges::count(findings, level, &Finding::severity);
+  };
+  return absl::StrCat(text, count(Level::kFail), " will fail, ",
+                      count(Level::kWarn), " to mind, ", count(Level::kOk),
+                      " are well, of ", findings.size(), "; exit code ",
+                      static_cast<int>(ExitCodeOf(findings)), "\n");
 }
 
 std::string ToJson(std::span<const Finding> findings) {

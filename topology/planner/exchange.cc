@@ -16,7 +16,7 @@ namespace telegrad {
 namespace {
 
 constexpr double kBytesPerGbit = 1e9 / 8;
-constexpr char kGiven[] = "--gc-type and its rules";
+constexpr char kGiven[] = "the job's codec and its rules";
 constexpr double kMinGain = 0.01;  // of a step; less is not worth a loss
 
 // Elements of a tensor's chunks.
@@ -229,7 +229,9 @@ class Chooser {
     }
     if (!unmeasured_.empty()) {
       against.push_back(
-          absl::StrCat("not measured: ", absl::StrJoin(unmeasured_, ", ")));
+          absl::StrCat("not measured: ", absl::StrJoin(unmeasured_, ", "),
+                       " (telegrad-perf calibrate > FILE, then --calibration "
+                       "FILE)"));
     }
     if (best->codec == "none") {
       Tell("off", absl::StrJoin(against, "; "));
@@ -364,7 +366,7 @@ class Chooser {
 
   static std::string BreakEven(const Option& option) {
     if (std::isinf(option.break_even_gbps)) {
-      return "break-even inf (dense, the transport keeps the cores busier)";
+      return "pays at any rate: dense, the transport keeps the cores busier";
     }
     return absl::StrFormat("break-even %.3g Gb/s", option.break_even_gbps);
   }

@@ -255,7 +255,12 @@ absl::StatusOr<std::string> DescribeCheckpoints(const std::string& path) {
     for (size_t i = 0; status.ok() && i < manifest->parts.size(); ++i) {
       status = folder.CheckPart(step, manifest->parts[i]);
     }
-    absl::StrAppend(&text, "step ", step, ": ",
+    std::string place;
+    for (const auto& [name, value] :
+         manifest.ok() ? manifest->facts : Facts()) {
+      if (name == kPlaceFact) place = absl::Utf8SafeCEscape(value);
+    }
+    absl::StrAppend(&text, "step ", step, place, ": ",
                     status.ok() ? "whole" : status.message(), "\n");
     if (!status.ok()) continue;
     for (const auto& [name, value] : manifest->facts) {

@@ -135,7 +135,8 @@ void AddTimes(bool has_accuracy, bool has_samples, bool has_link,
   }
   if (has_samples && !has_accuracy) {
     add("samples/s", [](const SettingGroup& g) {
-      return absl::StrFormat("%.0f", g.samples_per_s);
+      return absl::StrFormat("%.*f", g.samples_per_s < 10 ? 2 : 0,
+                             g.samples_per_s);
     });
   }
   add("wait %", [](const SettingGroup& g) {

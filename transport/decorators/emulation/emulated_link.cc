@@ -62,7 +62,7 @@ TransportInfo EmulatedLinkContext::info() const {
   TransportInfo info = inner().info();
   absl::StrAppend(&info.details, ", emulated link of ");
   if (bytes_per_s_ > 0) {
-    absl::StrAppend(&info.details, bytes_per_s_, " bytes/s");
+    absl::StrAppend(&info.details, 8e-9 * bytes_per_s_, " Gb/s");
   } else {
     absl::StrAppend(&info.details, "any rate");
   }
