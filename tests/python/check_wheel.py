@@ -19,8 +19,11 @@ import tempfile
 import time
 import zipfile
 
+import abi_test
+
 HERE = os.path.dirname(os.path.abspath(__file__))
-MAX_MB = {"without CUDA": 15, "with CUDA": 40}
+MAX_MB = {"without CUDA": 8, "with CUDA": 14}
+MAX_OWN_MB = 2  # of libtelegrad.so and each program, unpacked: the layers are in libtelegrad-core.so
 NEWEST_GLIBC = (2, 34)  # RHEL 9, Ubuntu 22.04, Debian 12
 WANTED = ("3.9", "3.10", "3.11", "3.12", "3.13", "3.13t", "3.14", "3.14t")
 ASK = "import sys, sysconfig; print('%d.%d' % sys.version_info[:2] + (" \
@@ -72,15 +75,30 @@ class Environment:
                  "--disable-pip-version-check", *what)
 
 
+def check_exports(library):
+    """That libtelegrad.so has the recorded calls and nothing else."""
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(library)
+        file.flush()
+        with open(os.path.join(HERE, "abi.txt"), encoding="utf-8") as recorded:
+            wanted = re.findall(r"^telegrad_\w+$", recorded.read(), re.M)
+        found = abi_test.exported(file.name)
+    assert found == sorted(wanted), set(found) ^ set(wanted)
+
+
 def check_tag_and_size(wheel):
     tag = re.search(r"-py3-none-manylinux_(\d+)_(\d+)_\w+\.whl$", wheel)
     assert tag, f"{wheel} is for one Python or one machine"
     assert tuple(map(int, tag.groups())) <= NEWEST_GLIBC, wheel
     with zipfile.ZipFile(wheel) as files:
-        libraries = [files.read(name) for name in files.namelist()
-                     if name.endswith("libtelegrad.so")]
-    has_kernels = any(b".nv_fatbin" in each for each in libraries)  # a section's name
-    kind = "with CUDA" if has_kernels else "without CUDA"
+        binaries = {os.path.basename(name): files.read(name) for name in files.namelist()
+                    if re.match(r"telegrad/(bin/|lib)", name)}
+    check_exports(binaries["libtelegrad.so"])
+    core = binaries.pop("libtelegrad-core.so")
+    for name, binary in binaries.items():
+        assert len(binary) < MAX_OWN_MB * 1e6 and b".nv_fatbin" not in binary, name
+    kind = "with CUDA" if b".nv_fatbin" in core else "without CUDA"  # a section's name
+    assert kind == "without CUDA" or "+cpu-" not in wheel, f"{wheel} has CUDA"
     size = os.path.getsize(wheel) / 1e6
     assert size <= MAX_MB[kind], f"{size:.1f} MB, at most {MAX_MB[kind]} {kind}"
     print(f"{os.path.basename(wheel)}: {size:.1f} MB, {kind}")
