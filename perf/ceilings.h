@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <string>
 #include <vector>
 
 // What the memory allows: loops that move bytes and do next to nothing else.
@@ -26,7 +25,7 @@ double TrafficBytesPerElement(Traffic traffic);
 using CeilingFn = void(const float* s, float* d, size_t n);
 
 struct CeilingVariant {
-  std::string name;  // "plain", "prefetch 1024", "non-temporal", "libc"
+  const char* name;  // "plain", "prefetch 1024", "non-temporal", "libc"
   CeilingFn* run;
 };
 
