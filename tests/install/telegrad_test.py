@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What ./telegrad test says of tests that fail: a copy of the script runs with a
-cmake that builds nothing and a ctest that prints what ctest prints.
+cmake that builds nothing and a ctest that prints what ctest prints. Where wheels go.
 
 Usage: telegrad_test.py SOURCE_DIR
 """
@@ -84,6 +84,44 @@ class TestCommand(unittest.TestCase):
         self.assertRegex(summary, r"test release +FAILED")
 
 
+# What the build was asked for is the name of the wheel.
+PIP = """#!/usr/bin/env bash
+to=${!#}
+mkdir -p "$to"
+touch "$to/${TELEGRAD_WITH_CUDA:-cuda}-${_PYTHON_HOST_PLATFORM:-here}-${SKBUILD_BUILD_DIR##*/}.whl"
+"""
+AUDITWHEEL = """#!/usr/bin/env bash
+cp "$4" "$3"
+"""
+
+
+class Wheel(unittest.TestCase):
+    def test_each_kind_has_a_folder_of_its_own_and_leaves_others(self):
+        with tempfile.TemporaryDirectory() as folder:
+            tree = pathlib.Path(folder)
+            programs = tree / "build/python-tools/bin"
+            programs.mkdir(parents=True)
+            shutil.copy(SOURCE / "telegrad", tree)
+            (tree / "build/.set-up").touch()  # all is there
+            for name, text in ("pip", PIP), ("auditwheel", AUDITWHEEL):
+                (programs / name).write_text(text)
+                (programs / name).chmod(0o755)
+            clean = {name: value for name, value in os.environ.items()
+                     if name != "TELEGRAD_WITH_CUDA"}
+            kinds = [([], {}), (["--cpu"], {})]
+            if os.uname().machine == "x86_64":
+                kinds.append((["--arch", "aarch64"], {}))
+            for arguments, variables in kinds + [([], {"TELEGRAD_WITH_CUDA": "OFF"})]:
+                subprocess.run([tree / "telegrad", "wheel", *arguments], check=True, timeout=60,
+                               env={**clean, **variables}, stderr=subprocess.DEVNULL)
+            found = {str(each.relative_to(tree / "build")) for each in tree.glob("build/*/*.whl")
+                     if not each.parent.name.endswith("-raw")}
+            wanted = ["python/cuda-here-python-cmake.whl",
+                      "python-cpu/OFF-here-python-cpu-cmake.whl",
+                      "python-aarch64/OFF-linux-aarch64-python-aarch64-cmake.whl"]
+            self.assertEqual(found, set(wanted[:len(kinds)]))
+
+
 class Refused(unittest.TestCase):
     def test_what_cannot_work_is_said_before_anything_is_set_up(self):
         nowhere = "/nowhere"
@@ -92,7 +130,10 @@ class Refused(unittest.TestCase):
                 (["build", "fast"], {}, "no preset 'fast'; there are dev, release,"),
                 (["setup", "--force"], {}, "no argument '--force'; setup takes none"),
                 (["test", "--fast"], {}, "no argument '--fast'; test takes --quick"),
-                (["wheel", "--chek"], {}, "no argument '--chek'; wheel takes --check"),
+                (["wheel", "--chek"], {}, "no argument '--chek'; wheel takes --cpu, --arch"),
+                (["wheel", "--check", "cpu"], {}, "no argument 'cpu'; wheel takes --cpu,"),
+                (["wheel", "--arch", "riscv64"], {}, "no --arch 'riscv64'; there is aarch64"),
+                (["wheel", "--arch"], {}, "no --arch ''; there is aarch64"),
                 (["pytorch", "a", "b"], {}, "no argument 'b'; pytorch takes one PYTHON"),
                 (["bundle"], {}, "bundle needs DIR"),
                 (["bundle", "/usr"], {}, "/usr is there and no bundle"),

@@ -143,6 +143,39 @@ def check_old_processor(own):
                    env=own.variables, cwd=own.folder.name)
 
 
+def check_emulated(wheel, machine):
+    """A wheel for another processor, in QEMU: known answers, a job, programs. By Debian's
+    library of Python for that processor, which has no program beside another one's."""
+    qemu, compiler = map(shutil.which, (f"qemu-{machine}", f"{machine}-linux-gnu-gcc"))
+    library = glob.glob(f"/usr/lib/{machine}-linux-gnu/libpython3.*.so.1.0")
+    if not (qemu and compiler and library):
+        print(f"{machine}: no qemu-user, compiler or libpython3-dev for it, not run")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        with zipfile.ZipFile(wheel) as files:
+            files.extractall(folder)
+        for program in glob.glob(f"{folder}/telegrad/bin/*"):
+            os.chmod(program, 0o755)  # which zipfile leaves out
+        python, source = os.path.join(folder, "python"), os.path.join(folder, "python.c")
+        with open(source, "w", encoding="utf-8") as file:
+            file.write("int Py_BytesMain(int, char**);\n"
+                       "int main(int n, char** of) { return Py_BytesMain(n, of); }\n")
+        subprocess.run([compiler, source, library[0], "-o", f"{python}.{machine}"], check=True)
+        with open(python, "w", encoding="utf-8") as file:  # sys.executable, which tests start
+            file.write(f'#!/bin/sh\nexec {qemu} -0 "$0" {python}.{machine} "$@"\n')
+        os.chmod(python, 0o755)
+        programs = os.path.join(folder, "telegrad", "bin")
+        for command in ([python, "-B", os.path.join(HERE, "codec_test.py"), "-q"],
+                        [python, "-B", os.path.join(HERE, "two_ranks.py")],
+                        [qemu, f"{programs}/telegrad-topo", "--help"],
+                        [qemu, f"{programs}/telegrad-server", "--help"],
+                        [qemu, f"{programs}/telegrad-perf", "allreduce", "--transport", "inproc",
+                         "--size", "64K", "--check", "--json"]):
+            subprocess.run(command, check=True, cwd=folder, stdout=subprocess.PIPE,
+                           env=dict(os.environ, PYTHONPATH=folder))
+    print(f"{machine}: known answers, a job of two processes and sums in QEMU")
+
+
 def check_with(python, wheel):
     """Installs it next to nothing else; known answers, also on an old processor; a job of
     two processes."""
@@ -183,6 +216,10 @@ def main():
     check_tag_and_size(wheel)
     check_metadata(wheel)
     check_needs(wheel, auditwheel)
+    machine = re.search(r"_\d+_\d+_(\w+)\.whl$", wheel).group(1)
+    if machine != platform.machine():
+        check_emulated(wheel, machine)
+        return
     found = interpreters()
     assert found, "no interpreter was found"
     for version in WANTED:
