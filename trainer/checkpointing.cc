@@ -97,6 +97,7 @@ bool IsNumberOfMembers(absl::string_view fact) {
 // that an epoch has others of batches: `differs` says whether these are.
 absl::Status CheckFacts(const Facts& saved, const Facts& now, bool reshards,
                         bool* differs) {
+  std::vector<std::string> texts;
   for (const auto& [name, value] : now) {
     const auto found = std::find_if(
         saved.begin(), saved.end(),
@@ -108,13 +109,14 @@ absl::Status CheckFacts(const Facts& saved, const Facts& now, bool reshards,
     const bool is_number = IsNumberOfMembers(name);
     *differs |= is_number;
     if (is_number && reshards) continue;
-    return Mismatch(absl::StrCat(
-        "--resume: the checkpoint has ", name, " '",
-        absl::Utf8SafeCEscape(before), "', this run '", value, "'",
+    texts.push_back(absl::StrCat(
+        name, " '", absl::Utf8SafeCEscape(before), "', this run '", value, "'",
         is_number ? "; --reshard-residuals sum or drop goes on with others"
                   : ""));
   }
-  return absl::OkStatus();
+  if (texts.empty()) return absl::OkStatus();
+  return Mismatch(absl::StrCat("--resume: the checkpoint has ",
+                               absl::StrJoin(texts, "; ")));
 }
 
 absl::Status CheckReshardFlag(const TrainOptions& options) {

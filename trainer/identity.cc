@@ -100,7 +100,9 @@ Facts FactsOf(const CLI::App& app) {
     const FlagValue flag = ValueOf(*option);
     const FlagGroup group = GroupOf(flag.name);
     if (group != kRuns && group != kResults && group != kSteps) continue;
-    std::string value = flag.value;
+    // A launcher decides how many there are unless the flag does.
+    const bool is_number = flag.name == "--servers" || flag.name == "--workers";
+    std::string value = is_number && option->count() == 0 ? "" : flag.value;
     if (flag.name == "--data" && !absl::StartsWith(value, "digits")) {
       value = value.substr(0, value.find(':'));
     }

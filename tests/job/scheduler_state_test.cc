@@ -128,6 +128,40 @@ TEST(SchedulerState, SaysAfterTwoSecondsAndThenEveryTenForWhomItWaits) {
   EXPECT_EQ(std::count(many.begin(), many.end(), '\n'), 2) << many;
 }
 
+// A member whose flags differ wants a place that is taken.
+TEST(SchedulerState, EndsWhereARefusedMembersFlagsDifferAndNobodyElseComes) {
+  for (const bool is_completed : {false, true}) {
+    TimePoint now = Clock::now();
+    SchedulerOptions options;
+    options.num_workers = 2;
+    options.num_servers = 0;
+    SchedulerState job(options, "here", now);
+    const auto join = [&](ConnectionId from, int rank, const char* servers) {
+      JoinRecord record;
+      record.wanted = {Role::kWorker, rank};
+      record.host = "there";
+      record.facts = {{"--servers", servers}};
+      return job.OnRecord(from, {.node = record.wanted}, record, now);
+    };
+    EXPECT_THAT(join(1, 0, "0"), IsOk());
+    const absl::Status refused = join(2, 0, "1");
+    EXPECT_EQ(ExitCodeOf(refused), ExitCode::kMismatch);
+    EXPECT_EQ(refused.message(),
+              "--servers: worker/0 has 0, worker/0 has 1; give all the same");
+    now += std::chrono::seconds(1);
+    if (is_completed) {
+      EXPECT_THAT(join(3, 1, "0"), IsOk());
+    }
+    job.Tick(now);
+    EXPECT_FALSE(job.failure().has_value());
+    job.Tick(now += std::chrono::seconds(2));
+    ASSERT_EQ(job.failure().has_value(), !is_completed);
+    if (is_completed) continue;
+    EXPECT_EQ(job.failure()->code, ExitCode::kMismatch);
+    EXPECT_EQ(job.failure()->message, refused.message());
+  }
+}
+
 TEST(SchedulerState, PassesNotesOfWorkersToTheFirst) {
   TimePoint now = Clock::now();
   SchedulerOptions options;

@@ -65,8 +65,9 @@ PATH = {  # which members compare by themselves, by these names
     "--tls": ("tls", "tcp", "shm"),
 }
 # Refused by the rank itself, or it says which members there are.
-ALONE = {"--emulate-workers", "--resume", "--reshard-residuals", "--servers",
-         "--workers", "--workers-serve"}
+ALONE = {"--emulate-workers", "--resume", "--reshard-residuals", "--workers"}
+# A test of their own.
+PARTS = {"--servers", "--workers-serve"}
 # They need hardware; tests/kvstore has them.
 HARDWARE = {"--plan", "--gdr", "--rails"}
 
@@ -89,7 +90,8 @@ class Alike(PlacedTest):
             self.assertNotIn("Batch [", run.stdout())
             lines = run.fatal_lines()
             self.assertEqual(len(lines), 1, run.output())
-            messages.add(lines[0]["message"])
+            messages.add(lines[0]["message"].removeprefix(
+                "the scheduler refuses: "))
         self.assertEqual(len(messages), 1, messages)
         return messages.pop()
 
@@ -103,7 +105,7 @@ class Alike(PlacedTest):
         compared = {flag for _, differing in JOBS for flag in differing}
         self.assertEqual(
             (table["kRuns"] | table["kResults"] | table["kSteps"]) - ALONE,
-            compared)
+            compared | PARTS)
         self.assertEqual(table["kPath"], {*PATH, *HARDWARE})
 
     def test_each_flag_that_decides_results_or_steps(self):
@@ -123,6 +125,14 @@ class Alike(PlacedTest):
                         message, rf"{flag}: worker/0 has [^;]+, worker/1 has "
                                  rf"{re.escape(value or 'true')}(;|$)")
                 self.assertIn("; give all the same", message)
+
+    def test_flags_that_decide_who_takes_part(self):
+        for common, differing in (([], ["--servers", "1"]),
+                                  (["--servers", "1"], ["--workers-serve"])):
+            with self.subTest(differing):
+                message = self.refused([*BASE, *common], {1: differing})
+                self.assertRegex(message, rf"{differing[0]}: \S+ has no(ne| value), "
+                                          rf"\S+ has {differing[1:] and 1 or 'true'}")
 
     def test_each_flag_of_the_network(self):
         for flag, (fact, first, second) in PATH.items():

@@ -94,7 +94,7 @@ class Precision(SystemTest):
         self.assertIn("2 steps were skipped", run.stdout())
         flags = ["bfloat16" if one == "float16" else one for one in flags]
         run = self.run_to_end([*flags, "halves", "--resume"], code=31)
-        self.assertIn("has dtype 'float16', this run 'bfloat16'",
+        self.assertIn("dtype 'float16', this run 'bfloat16'",
                       run.stderr())
 
 

@@ -150,6 +150,16 @@ std::string Roster::FirstDifference() const {
   return "";
 }
 
+std::string Roster::DifferenceOf(const JoinRecord& refused) const {
+  RosterEntry other;
+  other.join = refused;
+  other.rank = refused.wanted.rank;
+  for (const RosterEntry& entry : entries_) {
+    if (std::string text = Difference(entry, other); !text.empty()) return text;
+  }
+  return "";
+}
+
 StartRecord Roster::MakeStart() const {
   StartRecord start;
   start.epoch = 1;

@@ -64,6 +64,8 @@ class Roster {
   // Workers must all give the same facts; a server's are compared as far as it
   // gives them.
   std::string FirstDifference() const;
+  // Likewise of one that Add refused and a member that is there.
+  std::string DifferenceOf(const JoinRecord& refused) const;
 
   // After AssignRanks.
   StartRecord MakeStart() const;

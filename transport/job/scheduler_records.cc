@@ -57,7 +57,16 @@ absl::Status SchedulerState::On(ConnectionId from, const Identity& proved,
     return Refused(absl::StrCat("one member too many: all of the job's ",
                                 roster_.entries().size(), " are there"));
   }
-  RETURN_IF_ERROR(roster_.Add(from, record, now));
+  const absl::Status added = roster_.Add(from, record, now);
+  if (!added.ok()) {
+    std::string text = roster_.DifferenceOf(record);
+    if (text.empty()) return added;
+    // Its flags may be why it wants a place that is taken. Members of another
+    // job that came here by mistake do this one no harm if it is complete soon.
+    next_word_ = std::min(next_word_, now + timing_.first_word);
+    mismatch_ = std::move(text);
+    return Refused(mismatch_);
+  }
   if (roster_.is_complete() && !has_death_) Start(now);
   return absl::OkStatus();
 }

@@ -229,6 +229,11 @@ void SchedulerState::JudgeSuspicions(TimePoint now) {
 }
 
 void SchedulerState::AwaitMembers(TimePoint now) {
+  if (!mismatch_.empty()) {
+    FatalEvent event{.code = ExitCode::kMismatch};
+    event.message = mismatch_;
+    return Fail(event, now);
+  }
   const std::vector<std::string> missing = roster_.Missing();
   const std::vector<std::string> present = roster_.Present();
   if (now < join_deadline_) {
