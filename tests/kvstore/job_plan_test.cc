@@ -78,7 +78,7 @@ TEST(JobPlan, OfWorkerZeroIsThatOfAll) {
   PlanRequest request = Request();
   request.workers = 2;
   request.network = {"inproc", "--transport inproc"};
-  request.connections = {1, "--connections 1"};
+  request.connections = {1, "the default of --connections"};
   request.bound = {{"a", ""}, {"b", ""}};
   request.host_memory = {true, "frames of this job are in host memory"};
   const std::vector<Machine> machines = {*Report("a").machine,

@@ -127,7 +127,7 @@ class Comparison(SystemTest):
         # Without the flag it begins anew, as ever, and says what that costs.
         run = self.run_to_end([*SHORT, "--compare", "none,int8"])
         self.assertIn("results of another command in telegrad-out were moved",
-                      run.stdout())
+                      run.stderr())
         self.assertNotIn("to be replaced", run.stdout())
         self.assertEqual(names_of(self.summary()), [("none", 0), ("int8", 0)])
         run = self.run_to_end([*SHORT, "--compare", "none,int8,fp16"])

@@ -88,9 +88,10 @@ class Failure(SystemTest):
         run = self.start_endless(*flags)
         os.kill(self.member(victim), signal.SIGSTOP)
         start = time.monotonic()
-        self.assertTrue(wait_until(run.fatal_lines, timeout + 2),
+        # The launching process tells it when the stopped one was killed, too.
+        self.assertTrue(wait_until(run.fatal_lines, timeout + 5),
                         run.output())
-        left = timeout + 5 - (time.monotonic() - start)
+        left = timeout + 6 - (time.monotonic() - start)
         self.assertEqual(self.wait(run, left), code, run.output())
         self.assert_all_gone(0.5)
         self.check_fatal_line(run, victim, code)
