@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "kvstore/job/control/scheduler.h"
 #include "kvstore/kvstore.h"
-#include "transport/job/scheduler.h"
 using namespace telegrad;
 
 constexpr char kUsage[] =

@@ -11,9 +11,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
+#include "kvstore/job/control/job.h"
 #include "topology/machine.h"
 #include "topology/plan.h"
-#include "transport/job/job.h"
 #include "transport/transport.h"
 
 // How the members of a job come to one way for their data: each posts what it

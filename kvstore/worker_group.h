@@ -11,8 +11,8 @@
 #include "absl/strings/string_view.h"
 #include "base/clock.h"
 #include "kvstore/data_path.h"
-#include "transport/job/job.h"
-#include "transport/job/secret.h"
+#include "kvstore/job/control/job.h"
+#include "kvstore/job/control/secret.h"
 #include "transport/transport.h"
 
 // The workers that train together, seen from one of them.

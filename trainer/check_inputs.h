@@ -3,8 +3,8 @@
 #include <optional>
 
 #include "absl/status/status.h"
+#include "kvstore/job/launch/placement.h"
 #include "trainer/options.h"
-#include "transport/job/placement.h"
 
 namespace telegrad {
 

@@ -3,12 +3,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "kvstore/job/control/fatal_exit.h"
+#include "kvstore/job/control/scheduler.h"
 #include "trainer/cluster.h"
 #include "trainer/process_title.h"
 #include "trainer/report_pipe.h"
 #include "trainer/worker_run.h"
-#include "transport/job/fatal_exit.h"
-#include "transport/job/scheduler.h"
 
 namespace telegrad {
 namespace {

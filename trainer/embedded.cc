@@ -16,6 +16,7 @@
 #include "base/socket.h"
 #include "base/status_macros.h"
 #include "kernels/dispatch.h"
+#include "kvstore/job/launch/child_processes.h"
 #include "kvstore/tuning/calibration_cache.h"
 #include "topology/system_root.h"
 #include "trainer/cluster.h"
@@ -25,7 +26,6 @@
 #include "trainer/local_cluster.h"
 #include "trainer/profile.h"
 #include "trainer/training_flags.h"
-#include "transport/job/child_processes.h"
 
 namespace telegrad {
 namespace {

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "kvstore/job/launch/placement.h"
 #include "trainer/options.h"
-#include "transport/job/placement.h"
 
 namespace telegrad {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "kvstore/job/control/job.h"
 #include "trainer/results.h"
-#include "transport/job/job.h"
 
 namespace CLI {
 class App;

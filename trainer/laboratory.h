@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "kvstore/job/launch/placement.h"
 #include "trainer/identity.h"
-#include "transport/job/placement.h"
 
 namespace CLI {
 class App;

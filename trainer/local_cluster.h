@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "kvstore/job/control/fatal_event.h"
+#include "kvstore/job/launch/child_processes.h"
 #include "trainer/cluster.h"
 #include "trainer/report_pipe.h"
-#include "transport/job/child_processes.h"
-#include "transport/job/fatal_event.h"
 
 namespace telegrad {
 

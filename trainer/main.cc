@@ -6,6 +6,8 @@
 #include "base/check.h"
 #include "base/exit_code.h"
 #include "base/resource_limit.h"
+#include "kvstore/job/launch/child_processes.h"
+#include "kvstore/job/launch/placement.h"
 #include "trainer/check_inputs.h"
 #include "trainer/checkpoint_folder.h"
 #include "trainer/checkpointing.h"
@@ -14,8 +16,6 @@
 #include "trainer/framework.h"
 #include "trainer/options.h"
 #include "trainer/process_title.h"
-#include "transport/job/child_processes.h"
-#include "transport/job/placement.h"
 
 namespace telegrad {
 namespace {

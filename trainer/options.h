@@ -9,12 +9,12 @@
 
 #include "absl/status/statusor.h"
 #include "base/clock.h"
+#include "kvstore/job/launch/placement.h"
 #include "kvstore/kvstore.h"
 #include "kvstore/program/member_flags.h"
 #include "trainer/laboratory.h"
 #include "trainer/rate_rules.h"
 #include "trainer/strategy.h"
-#include "transport/job/placement.h"
 
 namespace telegrad {
 

@@ -1,12 +1,12 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "kvstore/job/control/fatal_exit.h"
 #include "kvstore/program/placed_process.h"
 #include "trainer/cluster.h"
 #include "trainer/finished_runs.h"
 #include "trainer/process_title.h"
 #include "trainer/worker_run.h"
-#include "transport/job/fatal_exit.h"
 
 namespace telegrad {
 namespace {

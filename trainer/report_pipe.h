@@ -4,8 +4,8 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "kvstore/job/control/fatal_event.h"
 #include "trainer/observer.h"
-#include "transport/job/fatal_event.h"
 
 namespace telegrad {
 

@@ -12,9 +12,9 @@
 #include "kernels/device_queue.h"
 #include "kernels/dispatch.h"
 #include "kernels/encode_stats.h"
+#include "kvstore/collective/collective.h"
 #include "kvstore/kvstore.h"
 #include "kvstore/ticket_state.h"
-#include "transport/collective/collective.h"
 
 namespace telegrad {
 

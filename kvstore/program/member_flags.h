@@ -8,8 +8,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/units.h"
+#include "kvstore/job/launch/placement.h"
 #include "kvstore/kvstore.h"
-#include "transport/job/placement.h"
 
 namespace CLI {
 class App;

@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "transport/job/fatal_exit.h"
-#include "transport/job/scheduler.h"
+#include "kvstore/job/control/fatal_exit.h"
+#include "kvstore/job/control/scheduler.h"
 
 namespace telegrad {
 namespace {

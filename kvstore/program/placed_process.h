@@ -5,9 +5,9 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "kvstore/job/control/cancellation.h"
+#include "kvstore/job/launch/placement.h"
 #include "kvstore/program/member_flags.h"
-#include "transport/job/cancellation.h"
-#include "transport/job/placement.h"
 
 namespace telegrad {
 

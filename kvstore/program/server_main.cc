@@ -13,9 +13,9 @@
 #include "base/log.h"
 #include "base/resource_limit.h"
 #include "base/status_macros.h"
+#include "kvstore/job/control/fatal_exit.h"
 #include "kvstore/program/placed_process.h"
 #include "kvstore/tuning/machine_detection.h"
-#include "transport/job/fatal_exit.h"
 
 namespace telegrad {
 namespace {

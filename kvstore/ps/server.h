@@ -10,12 +10,12 @@
 #include "base/mutex.h"
 #include "base/thread_pool.h"
 #include "kvstore/data_path.h"
+#include "kvstore/job/control/handshake.h"
 #include "kvstore/kvstore.h"
 #include "kvstore/ps/frame_sender.h"
 #include "kvstore/ps/link_probe.h"
 #include "kvstore/ps/served_tensors.h"
 #include "kvstore/ps/server_timeline.h"
-#include "transport/job/handshake.h"
 
 namespace telegrad {
 

@@ -12,9 +12,9 @@
 
 #include "base/mutex.h"
 #include "kvstore/engine/engine_config.h"
+#include "kvstore/job/control/handshake.h"
 #include "kvstore/ps/frame_sender.h"
 #include "kvstore/ps/worker_failure.h"
-#include "transport/job/handshake.h"
 
 namespace telegrad {
 

@@ -5,9 +5,9 @@
 
 #include "absl/status/status.h"
 #include "base/bytes.h"
+#include "kvstore/collective/collective.h"
+#include "kvstore/collective/message.h"
 #include "perf/payload_memory.h"
-#include "transport/collective/collective.h"
-#include "transport/collective/message.h"
 
 namespace telegrad::perf {
 

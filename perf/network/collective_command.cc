@@ -6,13 +6,13 @@
 #include "absl/strings/str_cat.h"
 #include "base/of_flag.h"
 #include "base/status_macros.h"
+#include "kvstore/collective/choose.h"
 #include "perf/network/collective_cases.h"
 #include "perf/network/command.h"
 #include "perf/network/commands.h"
 #include "perf/network/launch.h"
 #include "perf/network/report.h"
 #include "topology/profiles.h"
-#include "transport/collective/choose.h"
 
 // allreduce, reducescatter, allgather, broadcast, alltoall and barrier, with
 // the sizes and factors of nccl-tests.

@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
-#include "transport/job/placement.h"
+#include "kvstore/job/launch/placement.h"
 
 // The subcommands that measure a network (docs/benchmarks.md).
 namespace CLI {

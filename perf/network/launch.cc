@@ -13,8 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "base/status_macros.h"
+#include "kvstore/job/launch/child_processes.h"
 #include "perf/network/commands.h"
-#include "transport/job/child_processes.h"
 
 namespace telegrad::perf {
 namespace {

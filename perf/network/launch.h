@@ -8,9 +8,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kvstore/job/launch/placement.h"
 #include "perf/network/network_options.h"
 #include "perf/network/rendezvous.h"
-#include "transport/job/placement.h"
 
 namespace telegrad::perf {
 

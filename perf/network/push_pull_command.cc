@@ -12,6 +12,7 @@
 #include "base/cpu_time.h"
 #include "base/median.h"
 #include "base/status_macros.h"
+#include "kvstore/job/control/scheduler.h"
 #include "kvstore/kvstore.h"
 #include "perf/network/command.h"
 #include "perf/network/commands.h"
@@ -22,7 +23,6 @@
 #include "perf/network/push_pull_options.h"
 #include "perf/network/report.h"
 #include "perf/payload_memory.h"
-#include "transport/job/scheduler.h"
 
 // Push and pull through Telegrad's own store: workers, servers, a codec.
 namespace telegrad::perf {

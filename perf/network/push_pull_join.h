@@ -5,10 +5,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kvstore/job/control/scheduler.h"
 #include "kvstore/kvstore.h"
 #include "perf/network/launch.h"
 #include "perf/network/push_pull_options.h"
-#include "transport/job/scheduler.h"
 
 // How ranks of pushpull become members of a job.
 namespace telegrad::perf {

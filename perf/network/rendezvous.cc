@@ -16,8 +16,8 @@
 #include "base/exit_code.h"
 #include "base/socket.h"
 #include "base/status_macros.h"
-#include "transport/job/frame_connection.h"
-#include "transport/job/handshake.h"
+#include "kvstore/job/control/frame_connection.h"
+#include "kvstore/job/control/handshake.h"
 
 namespace telegrad::perf {
 namespace {

@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/clock.h"
-#include "transport/job/secret.h"
+#include "kvstore/job/control/secret.h"
 
 // How the ranks of a benchmark meet.
 namespace telegrad::perf {

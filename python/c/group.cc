@@ -5,9 +5,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
+#include "kvstore/collective/collective.h"
 #include "python/c/job.h"
 #include "python/c/tensor.h"
-#include "transport/collective/collective.h"
 
 using telegrad::Dtype;
 using telegrad::MutexLock;

@@ -11,8 +11,8 @@
 #include "base/socket.h"
 #include "base/status_macros.h"
 #include "base/units.h"
+#include "kvstore/job/launch/placement.h"
 #include "kvstore/tuning/machine_detection.h"
-#include "transport/job/placement.h"
 
 using telegrad::Clock;
 using telegrad::DistOptions;

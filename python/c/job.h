@@ -10,11 +10,11 @@
 
 #include "absl/status/status.h"
 #include "base/mutex.h"
+#include "kvstore/job/control/cancellation.h"
+#include "kvstore/job/control/scheduler.h"
 #include "kvstore/kvstore.h"
 #include "kvstore/worker_group.h"
 #include "python/c/status.h"
-#include "transport/job/cancellation.h"
-#include "transport/job/scheduler.h"
 
 // What this process does in a job. In order of use: Start, then Join as a
 // worker or Serve, then Close. Thread-safe but for Start and Close.

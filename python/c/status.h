@@ -13,8 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "kvstore/job/control/fatal_event.h"
 #include "python/telegrad.h"
-#include "transport/job/fatal_event.h"
 
 // What all parts of the C interface share.
 namespace telegrad::c {

@@ -11,10 +11,10 @@
 
 #include "base/mutex.h"
 #include "base/status_macros.h"
+#include "kvstore/job/control/job.h"
+#include "kvstore/job/control/scheduler.h"
 #include "kvstore/kvstore.h"
 #include "tests/testing/status_matchers.h"
-#include "transport/job/job.h"
-#include "transport/job/scheduler.h"
 
 namespace telegrad::testing {
 

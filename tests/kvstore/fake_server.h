@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "kvstore/job/control/handshake.h"
+#include "kvstore/job/control/job.h"
 #include "kvstore/kvstore.h"
 #include "kvstore/ps/wire.h"
 #include "tests/kvstore/cluster.h"
 #include "tests/testing/status_matchers.h"
-#include "transport/job/handshake.h"
-#include "transport/job/job.h"
 
 namespace telegrad::testing {
 

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "kvstore/job/control/handshake.h"
 #include "kvstore/ps/wire.h"
 #include "tests/kvstore/cluster.h"
-#include "transport/job/handshake.h"
 
 namespace telegrad::testing {
 

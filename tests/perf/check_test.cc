@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "perf/network/collective_cases.h"
 #include "perf/network/patterns.h"
+#include "tests/kvstore/collective/collective_ranks.h"
 #include "tests/testing/status_matchers.h"
-#include "tests/transport/collective_ranks.h"
 
 namespace telegrad::perf {
 namespace {

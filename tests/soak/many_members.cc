@@ -17,9 +17,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
+#include "kvstore/job/control/job.h"
+#include "kvstore/job/control/scheduler.h"
 #include "kvstore/kvstore.h"
-#include "transport/job/job.h"
-#include "transport/job/scheduler.h"
 
 namespace telegrad::testing {
 namespace {

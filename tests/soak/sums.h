@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "transport/collective/collective.h"
+#include "kvstore/collective/collective.h"
 
 namespace telegrad::testing {
 

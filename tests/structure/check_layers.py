@@ -29,14 +29,15 @@ EVERYTHING = tuple(BELOW)
 for top in ("perf", "tests"):
     BELOW[top] = EVERYTHING + ("perf", "tests")
 
-# Folders that are layers of their own inside one: their headers are public, and
-# the rest of the layer knows only those that it names.
+# Rooms: folders of a layer with rules of their own. Who may include the layer
+# may include them; the rest of their layer only where it names them.
+BELOW["kvstore/job/launch"] = ("transport", "base")
+BELOW["kvstore/job/control"] = ("kvstore/job/launch", "transport", "base")
+BELOW["kvstore/collective"] = ("transport", "kernels", "base")
 BELOW["kvstore/engine"] = ("kvstore", "compression", "topology", "kernels", "base")
-BELOW["kvstore"] += ("kvstore/engine",)
+BELOW["kvstore"] += ("kvstore/engine", "kvstore/job", "kvstore/collective")
 BELOW["kvstore/tuning"] = ("kvstore",) + BELOW["kvstore"]
-BELOW["kvstore/program"] = ("kvstore",) + BELOW["kvstore"]
-BELOW["transport/job"] = ("transport", "base")
-BELOW["transport/collective"] = ("transport", "kernels", "base")
+BELOW["kvstore/program"] = ("kvstore/tuning",) + BELOW["kvstore/tuning"]
 
 SOURCES = (".h", ".cc", ".cu", ".cuh")
 
@@ -44,7 +45,7 @@ SOURCES = (".h", ".cc", ".cu", ".cuh")
 # where UCX and NCCL read it, to see what is the user's.
 GETENV_FILES = re.compile(
     r"^(trainer/main\.cc|trainer/options\.cc|perf/main\.cc|perf/options\.cc"
-    r"|kernels/prefetch\.cc|python/c/job\.cc|transport/job/launchers/placement\.cc|transport/ucx/config\.cc|transport/ofi/provider\.cc|transport/collective/nccl/environment\.cc|topology/options\.cc|kvstore/program/server_main\.cc"
+    r"|kernels/prefetch\.cc|python/c/job\.cc|kvstore/job/launch/placement\.cc|transport/ucx/config\.cc|transport/ofi/provider\.cc|kvstore/collective/nccl/environment\.cc|topology/options\.cc|kvstore/program/server_main\.cc"
     r"|tests/.*)$")
 # What a machine has is looked at in topology, and decided there. Elsewhere /sys
 # is read for an error's text, and for how much memory a benchmark may take.
@@ -85,8 +86,19 @@ def without_comments_and_strings(text, keeps_strings=False):
 
 
 def layer_of(path):
-    inner = "/".join(path.split("/")[:2])
-    return inner if inner in BELOW else path.split("/")[0]
+    """The innermost room, or the layer, that a path is in."""
+    while "/" in path and path not in BELOW:
+        path = path.rpartition("/")[0]
+    return path
+
+
+def may_include(layer, aim):
+    """Whether the files of `layer` may include those of the room `aim`. A folder
+    stands for all rooms in it, but a layer not for its own."""
+    if aim == layer or aim in BELOW[layer]:
+        return True
+    above = aim.rpartition("/")[0]
+    return bool(above) and above != layer.split("/")[0] and may_include(layer, above)
 
 
 def source_files(root):
@@ -121,7 +133,7 @@ def check_include(root, path, quote, target):
         yield "root-relative", f'"{target}" does not exist'
         return
     aim = layer_of(target)
-    if aim != layer and aim not in BELOW[layer] and top not in BELOW[layer]:
+    if not may_include(layer, aim):
         yield "arrow", f"{layer} may not include {aim} ({target})"
     inner = os.path.dirname(target)
     is_private = "/" in inner and top not in ("tests", "perf") and (

@@ -18,8 +18,8 @@ CLEAN = {
     "compression/codec.h": '#pragma once\n#include "kernels/op.h"\n',
     "transport/transport.h": "#pragma once\n",
     "transport/registry.cc": '#include "transport/ucx/context.h"\n',
-    "transport/job/launchers/placement.cc": 'const char* x = getenv("A");\n',
-    "transport/job/job.h": '#pragma once\n#include "transport/transport.h"\n',
+    "kvstore/job/launch/placement.cc": 'const char* x = getenv("A");\n',
+    "kvstore/job/control/job.h": '#pragma once\n#include "transport/transport.h"\n',
     "transport/ucx/context.h": "#pragma once\n",
     "transport/ucx/registry.cc": "#if TELEGRAD_WITH_UCX\n#endif\n",
     "topology/plan.h": '#pragma once\n#include "base/a.h"\n',
@@ -31,12 +31,12 @@ CLEAN = {
     "kvstore/engine/chunk.h": '#pragma once\n#include "kvstore/store.h"\n',
     "kvstore/ps/worker.cc": '#include "kvstore/engine/chunk.h"\n',
     "kvstore/tuning/plan.h": '#pragma once\n#include "kvstore/store.h"\n'
-                             '#include "transport/job/job.h"\n',
+                             '#include "kvstore/job/control/job.h"\n',
     "trainer/networks/lenet.cc": "#include <torch/torch.h>\n",
     "perf/trainer_cost/plain_loop.cc": "#include <torch/torch.h>\n",
     "trainer/main.cc": '#include "kvstore/store.h"\n#include "kvstore/tuning/plan.h"\n',
     "perf/main.cc": '#include "trainer/report.h"\n',
-    "examples/own.cc": '#include "kvstore/store.h"\n#include "transport/job/job.h"\n',
+    "examples/own.cc": '#include "kvstore/store.h"\n#include "kvstore/job/control/job.h"\n',
     "trainer/own.h": "#pragma once\nnamespace telegrad {\nclass Report : public X {\n};\n}\n",
     "transport/other.h": "#pragma once\nnamespace telegrad::ucx {\nstruct Report {\n};\n}\n",
     "trainer/report.h": '#pragma once\nconst char* kText = R"(throw " getenv()";\n'
@@ -71,7 +71,7 @@ PLANTED = {
     "engine on transport": (
         "arrow", "kvstore/engine/b.cc", '#include "transport/transport.h"\n'),
     "transport on the job": (
-        "arrow", "transport/ucx/b.cc", '#include "transport/job/job.h"\n'),
+        "arrow", "transport/ucx/b.cc", '#include "kvstore/job/control/job.h"\n'),
     "trainer on tests": ("arrow", "trainer/b.cc", '#include "tests/t.h"\n'),
     "private header of another layer": (
         "private", "kvstore/b.cc", '#include "transport/ucx/context.h"\n'),

@@ -20,7 +20,7 @@ def found(files, judge=check_transports.violations):
 class CheckTransports(unittest.TestCase):
 
     def test_a_name_elsewhere_is_found(self):
-        for path in ("kvstore/a.cc", "trainer/b/c.h", "transport/job/d.cc"):
+        for path in ("kvstore/a.cc", "trainer/b/c.h", "kvstore/job/d.cc"):
             self.assertEqual(found({path: 'if (name == "pipe") {}'}),
                              [(path, "pipe")])
 

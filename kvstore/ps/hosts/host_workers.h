@@ -10,8 +10,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/mutex.h"
+#include "kvstore/job/control/scheduler.h"
 #include "kvstore/worker_group.h"
-#include "transport/job/scheduler.h"
 
 namespace telegrad {
 

@@ -1,0 +1,227 @@
+#include "kvstore/collective/dense_group.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "base/status_macros.h"
+#include "kvstore/collective/arguments.h"
+#include "kvstore/collective/choose.h"
+#include "kvstore/collective/eager.h"
+
+namespace telegrad::collective {
+namespace {
+
+std::byte* AsBytes(void* memory) { return static_cast<std::byte*>(memory); }
+const std::byte* AsBytes(const void* memory) {
+  return static_cast<const std::byte*>(memory);
+}
+
+// Calls `each(piece, offset, bytes)` for pieces that go without asking, until
+// one fails.
+template <typename Each>
+absl::Status ForEagerPieces(size_t bytes, const Each& each) {
+  uint32_t piece = 0;
+  for (size_t begin = 0; begin < bytes; begin += kMaxEagerBytes, ++piece) {
+    RETURN_IF_ERROR(
+        each(piece, begin, std::min(kMaxEagerBytes, bytes - begin)));
+  }
+  return absl::OkStatus();
+}
+
+void CopyUnlessThere(const void* from, void* to, size_t bytes) {
+  if (from != to && bytes > 0) std::memcpy(to, from, bytes);
+}
+
+}  // namespace
+
+DenseGroup::DenseGroup(std::unique_ptr<Mesh> mesh)
+    : mesh_(std::move(mesh)),
+      place_({.rank = mesh_->rank(),
+              .world_size = mesh_->world_size(),
+              .chunk_bytes = mesh_->options().chunk_bytes}) {}
+
+absl::Status DenseGroup::Begin(Signature& signature,
+                               CollectiveSettings settings, size_t bytes) {
+  ASSIGN_OR_RETURN(
+      signature.algorithm,
+      Choose(signature.operation, settings.algorithm, bytes, mesh_->options()));
+  signature.tag = settings.tag;
+  const absl::Status begun = mesh_->Begin(signature);
+  return begun.ok() ? begun : mesh_->Fail(begun);
+}
+
+absl::Status DenseGroup::End(absl::Status status) {
+  if (status.ok()) status = mesh_->End();
+  return status.ok() ? status : mesh_->Fail(status);
+}
+
+absl::Status DenseGroup::Run(Schedule schedule) {
+  return Bulk(*mesh_, std::move(schedule)).Run();
+}
+
+absl::Status DenseGroup::Allreduce(void* data, size_t count, Dtype type,
+                                   ReduceOp op, CollectiveSettings settings) {
+  const Mesh::Turn turn(*mesh_);
+  RETURN_IF_ERROR(CheckMemory(data, count, 1, type));
+  Signature signature{.operation = Operation::kAllreduce,
+                      .type = type,
+                      .op = op,
+                      .count = count};
+  RETURN_IF_ERROR(Begin(signature, settings, count * SizeOf(type)));
+  if (world_size() == 1) return absl::OkStatus();
+  if (count == 0) return End(Disseminate(*mesh_));
+  if (signature.algorithm == CollectiveAlgorithm::kRecursiveDoubling) {
+    return End(AllreducePieces(AsBytes(data), count, type, op));
+  }
+  return Run(RingAllreduce(place_, type, op, AsBytes(data),
+                           Divide(count, SizeOf(type), world_size())));
+}
+
+absl::Status DenseGroup::AllreducePieces(std::byte* data, size_t count,
+                                         Dtype type, ReduceOp op) {
+  return ForEagerPieces(
+      count * SizeOf(type), [&](uint32_t piece, size_t offset, size_t bytes) {
+        return RecursiveDoubling(*mesh_, piece, type, op, data + offset,
+                                 bytes / SizeOf(type));
+      });
+}
+
+absl::Status DenseGroup::ReduceScatter(const void* in, void* out, size_t count,
+                                       Dtype type, ReduceOp op,
+                                       CollectiveSettings settings) {
+  const Mesh::Turn turn(*mesh_);
+  const auto n = static_cast<size_t>(world_size());
+  RETURN_IF_ERROR(CheckMemory(in, count, n, type));
+  RETURN_IF_ERROR(CheckMemory(out, count, 1, type));
+  const size_t bytes = count * SizeOf(type);
+  Signature signature{.operation = Operation::kReduceScatter,
+                      .type = type,
+                      .op = op,
+                      .count = count};
+  RETURN_IF_ERROR(Begin(signature, settings, bytes));
+  if (count == 0) return End(Disseminate(*mesh_));
+  if (signature.algorithm == CollectiveAlgorithm::kDirect) {
+    return End(ReduceScatterPieces(AsBytes(in), AsBytes(out), count, type, op));
+  }
+  const Blocks blocks = Divide(n * count, SizeOf(type), world_size());
+  CopyUnlessThere(AsBytes(in) + blocks[rank()].offset, out, bytes);
+  if (n == 1) return absl::OkStatus();
+  return Run(
+      RingReduceScatter(place_, type, op, AsBytes(in), AsBytes(out), blocks));
+}
+
+absl::Status DenseGroup::ReduceScatterPieces(const std::byte* in,
+                                             std::byte* out, size_t count,
+                                             Dtype type, ReduceOp op) {
+  const size_t block_bytes = count * SizeOf(type);
+  return ForEagerPieces(block_bytes, [&](uint32_t piece, size_t offset,
+                                         size_t bytes) {
+    return DirectReduceScatter(*mesh_, piece, type, op, in + offset,
+                               block_bytes, out + offset, bytes / SizeOf(type));
+  });
+}
+
+absl::Status DenseGroup::Allgather(const void* in, void* out, size_t count,
+                                   Dtype type, CollectiveSettings settings) {
+  const auto n = static_cast<size_t>(world_size());
+  RETURN_IF_ERROR(CheckMemory(in, count, 1, type));
+  RETURN_IF_ERROR(CheckMemory(out, count, n, type));
+  return GatherBlocks(
+      in, out, Divide(n * count, SizeOf(type), world_size()),
+      {.operation = Operation::kAllgather, .type = type, .count = count},
+      settings);
+}
+
+absl::Status DenseGroup::Allgatherv(const void* in, void* out,
+                                    std::span<const size_t> counts, Dtype type,
+                                    CollectiveSettings settings) {
+  ASSIGN_OR_RETURN(const Signature signature,
+                   AllgathervOf(counts, world_size(), type));
+  std::vector<size_t> bytes;
+  for (const size_t count : counts) {
+    RETURN_IF_ERROR(CheckMemory(out, count, counts.size(), type));
+    bytes.push_back(count * SizeOf(type));
+  }
+  RETURN_IF_ERROR(CheckMemory(in, counts[rank()], 1, type));
+  return GatherBlocks(in, out, Concatenate(bytes), signature, settings);
+}
+
+absl::Status DenseGroup::GatherBlocks(const void* in, void* out,
+                                      const Blocks& blocks, Signature signature,
+                                      CollectiveSettings settings) {
+  const Mesh::Turn turn(*mesh_);
+  size_t largest = 0;
+  for (const Block& block : blocks) largest = std::max(largest, block.bytes);
+  RETURN_IF_ERROR(Begin(signature, settings, largest));
+  if (largest == 0) return End(Disseminate(*mesh_));
+  const Block& own = blocks[rank()];
+  CopyUnlessThere(in, AsBytes(out) + own.offset, own.bytes);
+  if (world_size() == 1) return absl::OkStatus();
+  if (signature.algorithm == CollectiveAlgorithm::kRing) {
+    return Run(RingAllgather(place_, AsBytes(out), blocks));
+  }
+  if (largest > kMaxEagerBytes) {
+    return Run(collective::DirectAllgather(place_, AsBytes(out), blocks));
+  }
+  return End(collective::DirectAllgather(*mesh_, AsBytes(out), blocks));
+}
+
+absl::Status DenseGroup::Broadcast(void* data, size_t count, Dtype type,
+                                   int root, CollectiveSettings settings) {
+  const Mesh::Turn turn(*mesh_);
+  RETURN_IF_ERROR(CheckMemory(data, count, 1, type));
+  RETURN_IF_ERROR(CheckRoot(root, world_size()));
+  const size_t bytes = count * SizeOf(type);
+  Signature signature{.operation = Operation::kBroadcast,
+                      .type = type,
+                      .root = root,
+                      .count = count};
+  RETURN_IF_ERROR(Begin(signature, settings, bytes));
+  if (world_size() == 1) return absl::OkStatus();
+  if (count == 0) return End(Disseminate(*mesh_));
+  if (signature.algorithm == CollectiveAlgorithm::kBinomial) {
+    return End(BroadcastPieces(AsBytes(data), bytes, root));
+  }
+  return Run(ChainBroadcast(place_, AsBytes(data), bytes, root));
+}
+
+absl::Status DenseGroup::BroadcastPieces(std::byte* data, size_t bytes,
+                                         int root) {
+  return ForEagerPieces(bytes, [&](uint32_t piece, size_t offset,
+                                   size_t piece_bytes) {
+    return BinomialBroadcast(*mesh_, piece, data + offset, piece_bytes, root);
+  });
+}
+
+absl::Status DenseGroup::Alltoall(const void* in, void* out, size_t count,
+                                  Dtype type, CollectiveSettings settings) {
+  const Mesh::Turn turn(*mesh_);
+  const auto n = static_cast<size_t>(world_size());
+  RETURN_IF_ERROR(CheckMemory(in, count, n, type));
+  RETURN_IF_ERROR(CheckMemory(out, count, n, type));
+  const size_t bytes = count * SizeOf(type);
+  Signature signature{
+      .operation = Operation::kAlltoall, .type = type, .count = count};
+  RETURN_IF_ERROR(Begin(signature, settings, bytes));
+  if (count == 0) return End(Disseminate(*mesh_));
+  const size_t own = static_cast<size_t>(rank()) * bytes;
+  CopyUnlessThere(AsBytes(in) + own, AsBytes(out) + own, bytes);
+  if (n == 1) return absl::OkStatus();
+  if (signature.algorithm == CollectiveAlgorithm::kDirect &&
+      bytes <= kMaxEagerBytes) {
+    return End(DirectAlltoall(*mesh_, AsBytes(in), AsBytes(out), bytes));
+  }
+  return Run(PairwiseAlltoall(place_, AsBytes(in), AsBytes(out),
+                              Divide(n * count, SizeOf(type), world_size())));
+}
+
+absl::Status DenseGroup::Barrier(CollectiveSettings settings) {
+  const Mesh::Turn turn(*mesh_);
+  Signature signature{.operation = Operation::kBarrier};
+  RETURN_IF_ERROR(Begin(signature, settings, 0));
+  return End(Disseminate(*mesh_));
+}
+
+}  // namespace telegrad::collective

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "absl/status/status.h"
+#include "kvstore/collective/mesh.h"
+#include "kvstore/collective/schedules.h"
+
+// Collectives of small pieces, which go without asking and are copied on the
+// way: fewest messages one after the other. Pieces are at most kMaxEagerBytes;
+// `piece` counts those of one collective, from 0. Errors are for Mesh::Fail.
+namespace telegrad::collective {
+
+// All ranks have come when it returns.
+absl::Status Disseminate(Mesh& mesh);
+
+// The lower rank's operand is the left one, so all get the same bits.
+absl::Status RecursiveDoubling(Mesh& mesh, uint32_t piece, Dtype type,
+                               ReduceOp op, std::byte* data, size_t count);
+
+// By a binomial tree. Ranks announce themselves to their parents, so that two
+// that wait for each other hear of it, and no root runs ahead of its children.
+absl::Status BinomialBroadcast(Mesh& mesh, uint32_t piece, std::byte* data,
+                               size_t bytes, int root);
+
+// `out` holds this rank's block already.
+absl::Status DirectAllgather(Mesh& mesh, std::byte* out, const Blocks& blocks);
+
+// What lies i * stride_bytes after `in` to rank i; sums in the order of ranks.
+absl::Status DirectReduceScatter(Mesh& mesh, uint32_t piece, Dtype type,
+                                 ReduceOp op, const std::byte* in,
+                                 size_t stride_bytes, std::byte* out,
+                                 size_t count);
+
+// `out` holds this rank's own block already.
+absl::Status DirectAlltoall(Mesh& mesh, const std::byte* in, std::byte* out,
+                            size_t block_bytes);
+
+}  // namespace telegrad::collective

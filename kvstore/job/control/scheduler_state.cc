@@ -1,0 +1,257 @@
+#include "kvstore/job/control/scheduler_state.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+
+namespace telegrad {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr milliseconds kVerdictDelay{200};  // processes that die together
+constexpr seconds kNextWords{10};           // of who has not joined
+
+// A tick this late means that the process was stopped or starved itself.
+Duration LateGuard(const ControlTiming& timing) {
+  return std::min<Duration>(seconds(2), timing.dead / 5);
+}
+
+std::string Seconds(Duration duration) {
+  return absl::StrFormat("%.1f s", ToSeconds(duration));
+}
+
+}  // namespace
+
+SchedulerState::SchedulerState(const SchedulerOptions& options,
+                               std::string own_host, TimePoint now)
+    : timing_(options.timing),
+      own_host_(std::move(own_host)),
+      roster_(options.num_workers, options.num_servers),
+      join_deadline_(now + options.timing.join),
+      next_word_(now + options.timing.first_word),
+      last_tick_(now),
+      next_beat_(now) {}
+
+Duration SchedulerState::TickInterval() const {
+  return std::clamp<Duration>(timing_.heartbeat / 2, milliseconds(5),
+                              milliseconds(100));
+}
+
+std::vector<SchedulerState::Delivery> SchedulerState::TakeSends() {
+  return std::exchange(sends_, {});
+}
+
+void SchedulerState::Send(const RosterEntry& to, const Record& record) {
+  sends_.push_back({to.connection, MakeFrame(EncodeRecord(record))});
+}
+
+void SchedulerState::Start(TimePoint now) {
+  roster_.AssignRanks();
+  if (const std::string text = roster_.FirstDifference(); !text.empty()) {
+    FatalEvent event;
+    event.code = ExitCode::kMismatch;
+    event.message = text;
+    Fail(event, now);
+    return;
+  }
+  StartRecord record = roster_.MakeStart();
+  record.scheduler.host = own_host_;
+  record.scheduler.pid = getpid();
+  const Frame start = MakeFrame(EncodeRecord(record));
+  for (RosterEntry& entry : roster_.entries()) {
+    Send(entry, RankRecord{.rank = entry.rank});
+    sends_.push_back({entry.connection, start});
+    entry.last_seen = now;
+  }
+  phase_ = Phase::kRunning;
+}
+
+void SchedulerState::MarkDead(RosterEntry& entry, std::string cause,
+                              TimePoint now) {
+  if (entry.is_dead) return;
+  entry.is_dead = true;
+  entry.cause = std::move(cause);
+  if (has_death_) return;
+  has_death_ = true;
+  verdict_at_ = now + std::min<Duration>(kVerdictDelay, timing_.dead);
+}
+
+void SchedulerState::Verdict(TimePoint now) {
+  FatalEvent event;
+  event.code = ExitCode::kServerLost;
+  std::vector<std::string> causes;
+  for (const RosterEntry& entry : roster_.entries()) {
+    if (!entry.is_dead) continue;
+    if (entry.join.wanted.role == Role::kWorker) {
+      event.code = ExitCode::kPeerDied;
+    }
+    event.dead.push_back(entry.Describe());
+    const auto silent =
+        std::chrono::duration_cast<milliseconds>(now - entry.last_seen);
+    event.detect_ms = std::max<int64_t>(event.detect_ms, silent.count());
+    if (causes.size() == 8) causes.push_back("and more");
+    if (causes.size() > 8) continue;
+    causes.push_back(absl::StrCat(entry.Describe(), ": ", entry.cause));
+  }
+  event.message = absl::StrJoin(causes, "; ");
+  Fail(event, now);
+}
+
+void SchedulerState::Fail(const FatalEvent& event, TimePoint now) {
+  if (phase_ != Phase::kJoining && phase_ != Phase::kRunning) return;
+  // A launcher ends the others when one has died: that is why.
+  if (event.code == ExitCode::kCancelled && has_death_) return Verdict(now);
+  phase_ = Phase::kFailing;
+  failure_ = event;
+  finish_by_ = now + timing_.teardown;
+  FatalEvent fenced;
+  fenced.code = ExitCode::kFenced;
+  fenced.dead = event.dead;
+  fenced.detect_ms = event.detect_ms;
+  const Frame abort = MakeFrame(EncodeRecord(AbortRecord{event}));
+  // Members of this very process come last: they may end it at once.
+  const int own_pid = getpid();
+  for (const bool is_own_turn : {false, true}) {
+    for (const RosterEntry& entry : roster_.entries()) {
+      const bool is_own =
+          entry.join.pid == own_pid && entry.join.host == own_host_;
+      if (is_own != is_own_turn || !entry.is_connected || entry.has_left) {
+        continue;
+      }
+      if (!entry.is_dead) {
+        sends_.push_back({entry.connection, abort});
+        continue;
+      }
+      fenced.message =
+          absl::StrCat(entry.Describe(), " was declared dead: ", entry.cause);
+      Send(entry, AbortRecord{fenced});
+    }
+  }
+  DoneIfAllGone();
+}
+
+void SchedulerState::EndOrderly(TimePoint now) {
+  phase_ = Phase::kEnding;
+  finish_by_ = now + timing_.teardown;
+  for (const RosterEntry& entry : roster_.entries()) {
+    if (entry.join.wanted.role == Role::kServer && entry.is_connected) {
+      Send(entry, EndRecord{});
+    }
+  }
+  DoneIfAllGone();
+}
+
+void SchedulerState::OnClosed(ConnectionId connection, absl::string_view why,
+                              TimePoint now) {
+  RosterEntry* entry = roster_.Find(connection);
+  if (entry == nullptr || !entry->is_connected) return;
+  entry->is_connected = false;
+  const bool is_live = phase_ == Phase::kJoining || phase_ == Phase::kRunning;
+  if (is_live && !entry->has_left) MarkDead(*entry, std::string(why), now);
+  DoneIfAllGone();
+}
+
+void SchedulerState::DoneIfAllGone() {
+  if (phase_ != Phase::kFailing && phase_ != Phase::kEnding) return;
+  for (const RosterEntry& entry : roster_.entries()) {
+    if (entry.is_connected) return;
+  }
+  phase_ = Phase::kDone;
+}
+
+void SchedulerState::Tick(TimePoint now) {
+  const Duration lateness = now - last_tick_ - TickInterval();
+  last_tick_ = now;
+  if (lateness > LateGuard(timing_)) ExtendDeadlines(lateness, now);
+  if (phase_ == Phase::kFailing || phase_ == Phase::kEnding) {
+    if (now >= finish_by_) phase_ = Phase::kDone;
+    return;
+  }
+  if (phase_ == Phase::kDone) return;
+  JudgeSilence(now);
+  JudgeSuspicions(now);
+  if (has_death_ && now >= verdict_at_) return Verdict(now);
+  if (phase_ == Phase::kJoining && now >= std::min(join_deadline_, next_word_))
+    AwaitMembers(now);
+  if (failure_.has_value() || now < next_beat_) return;
+  next_beat_ = now + timing_.heartbeat;
+  const BeatRecord record{.left = roster_.Left()};
+  const Frame beat = MakeFrame(EncodeRecord(record));
+  for (const RosterEntry& entry : roster_.entries()) {
+    if (!entry.is_connected) continue;
+    if (phase_ == Phase::kRunning && entry.id() == NodeId{Role::kWorker, 0}) {
+      Send(entry, BeatRecord{.notes = roster_.Notes(), .left = record.left});
+    } else {
+      sends_.push_back({entry.connection, beat});
+    }
+  }
+}
+
+void SchedulerState::ExtendDeadlines(Duration lateness, TimePoint now) {
+  LogWarning("the scheduler itself stood still for ", Seconds(lateness),
+             "; deadlines move by as much");
+  join_deadline_ += lateness;
+  for (RosterEntry& entry : roster_.entries()) {
+    entry.last_seen = std::min(now, entry.last_seen + lateness);
+  }
+  for (Suspicion& suspicion : suspicions_) suspicion.until += lateness;
+}
+
+void SchedulerState::JudgeSilence(TimePoint now) {
+  for (RosterEntry& entry : roster_.entries()) {
+    if (entry.has_left || entry.is_dead) continue;
+    const Duration silence = now - entry.last_seen;
+    if (silence > timing_.dead) {
+      MarkDead(entry, absl::StrCat("silent for ", Seconds(silence)), now);
+    } else if (!entry.is_silent && silence > 3 * timing_.heartbeat) {
+      entry.is_silent = true;
+      LogWarning(entry.Describe(), " suspect: silent for ", Seconds(silence));
+    }
+  }
+}
+
+void SchedulerState::JudgeSuspicions(TimePoint now) {
+  for (const Suspicion& suspicion : suspicions_) {
+    RosterEntry* entry = roster_.Find(suspicion.who);
+    if (entry == nullptr || entry->has_left || now < suspicion.until) continue;
+    MarkDead(*entry, suspicion.cause, now);
+  }
+}
+
+void SchedulerState::AwaitMembers(TimePoint now) {
+  if (!mismatch_.empty()) {
+    FatalEvent event{.code = ExitCode::kMismatch};
+    event.message = mismatch_;
+    return Fail(event, now);
+  }
+  const std::vector<std::string> missing = roster_.Missing();
+  const std::vector<std::string> present = roster_.Present();
+  if (now < join_deadline_) {
+    next_word_ = now + kNextWords;
+    return LogInfo(present.size(), " of ", present.size() + missing.size(),
+                   " members are there; waiting ",
+                   Seconds(join_deadline_ - now), " at most for ",
+                   absl::StrJoin(missing, ", "));
+  }
+  FatalEvent event;
+  event.code = ExitCode::kJoinTimeout;
+  event.message = absl::StrCat(
+      "join deadline of ", Seconds(timing_.join),
+      " passed; missing: ", absl::StrJoin(missing, ", "),
+      "; there: ", present.empty() ? "nobody" : absl::StrJoin(present, ", "),
+      refused_.empty() ? "" : "; ", absl::StrJoin(refused_, "; "));
+  event.details_json = nlohmann::json{{"missing", missing}}.dump();
+  Fail(event, now);
+}
+
+}  // namespace telegrad

@@ -1,0 +1,116 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "base/clock.h"
+#include "kvstore/job/control/frame_connection.h"
+#include "kvstore/job/control/handshake.h"
+#include "kvstore/job/control/record.h"
+#include "kvstore/job/control/roster.h"
+#include "kvstore/job/control/scheduler.h"
+
+namespace telegrad {
+
+// What the scheduler decides, without sockets, threads or a clock of its own.
+//
+//   joining --all there, facts agree--> running --all workers left--> ending
+//      |                                  |                             |
+//      +--deadline, facts differ, death---+--death, Fail--> failing     |
+//                                                             |         |
+//                          all gone or teardown time over --> done <----+
+//
+// In order of use: OnRecord / OnClosed for what has happened, then Tick, then
+// TakeSends, until is_done. One thread.
+class SchedulerState {
+ public:
+  enum class Phase { kJoining, kRunning, kFailing, kEnding, kDone };
+  struct Delivery {
+    ConnectionId to = 0;
+    Frame frame;
+  };
+
+  // `options` needs no address and no secret here.
+  SchedulerState(const SchedulerOptions& options, std::string own_host,
+                 TimePoint now);
+
+  // An error is the peer's: it is to be told, and its connection closed.
+  absl::Status OnRecord(ConnectionId from, const Identity& proved,
+                        const Record& record, TimePoint now);
+  // "refused 10.0.0.2: ...", which the join deadline's sentence repeats.
+  void OnRefused(const std::string& line) { refused_.push_back(line); }
+  void OnClosed(ConnectionId connection, absl::string_view why, TimePoint now);
+  void Fail(const FatalEvent& event, TimePoint now);
+
+  // Judges silence and deadlines; call it at least each TickInterval(). When
+  // it comes much later than that, this process was stopped or starved, and
+  // every deadline moves by as much.
+  void Tick(TimePoint now);
+  Duration TickInterval() const;
+
+  std::vector<Delivery> TakeSends();
+
+  bool is_done() const { return phase_ == Phase::kDone; }
+  Phase phase() const { return phase_; }
+  const std::optional<FatalEvent>& failure() const { return failure_; }
+
+ private:
+  struct Suspicion {
+    ConnectionId who = 0;
+    std::string cause;
+    TimePoint until;
+  };
+
+  absl::Status On(ConnectionId from, const Identity& proved,
+                  const JoinRecord& record, TimePoint now);
+  absl::Status OnMember(RosterEntry& from, const Record& record, TimePoint now);
+  absl::Status OnGather(RosterEntry& from, const GatherRecord& record,
+                        TimePoint now);
+  absl::Status OnPost(RosterEntry& from, const PostRecord& record);
+  absl::Status OnRead(RosterEntry& from, const ReadRecord& record);
+  void OnWithdraw(RosterEntry& from, const WithdrawRecord& record);
+  absl::Status OnSuspect(const RosterEntry& from, const SuspectRecord& record,
+                         TimePoint now);
+  absl::Status OnLeave(RosterEntry& from, TimePoint now);
+  void Start(TimePoint now);
+  void FinishGather();
+  // A gather needs a worker that has left.
+  void FailForLeft(const RosterEntry& left, absl::string_view gather,
+                   TimePoint now);
+  void MarkDead(RosterEntry& entry, std::string cause, TimePoint now);
+  void Verdict(TimePoint now);
+  void EndOrderly(TimePoint now);
+  void AwaitMembers(TimePoint now);
+  void ExtendDeadlines(Duration lateness, TimePoint now);
+  void JudgeSilence(TimePoint now);
+  void JudgeSuspicions(TimePoint now);
+  void DoneIfAllGone();
+  void Send(const RosterEntry& to, const Record& record);
+
+  const ControlTiming timing_;
+  const std::string own_host_;
+  Roster roster_;
+  Phase phase_ = Phase::kJoining;
+  TimePoint join_deadline_;
+  TimePoint next_word_;  // about who is missing
+  std::vector<std::string> refused_;
+  std::string mismatch_;  // of a member that was refused; empty: none
+  TimePoint last_tick_;
+  TimePoint next_beat_;
+  TimePoint verdict_at_;  // after the first death
+  bool has_death_ = false;
+  TimePoint finish_by_;  // in kFailing and kEnding
+  std::string gather_name_;
+  std::map<std::string, Frame, std::less<>> posted_;  // answers, by name
+  size_t posted_bytes_ = 0;
+  std::vector<Suspicion> suspicions_;
+  std::vector<Delivery> sends_;
+  std::optional<FatalEvent> failure_;
+};
+
+}  // namespace telegrad

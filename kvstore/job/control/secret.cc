@@ -1,0 +1,178 @@
+#include "kvstore/job/control/secret.h"
+
+#include <fcntl.h>
+#include <openssl/core_names.h>
+#include <openssl/crypto.h>
+#include <openssl/kdf.h>
+#include <openssl/params.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/exit_code.h"
+#include "base/socket.h"
+#include "base/status_macros.h"
+
+namespace telegrad {
+namespace {
+
+constexpr size_t kMaxFileBytes = 4096;  // a key, not a document
+constexpr char kSalt[] = "telegrad job key v1";
+
+absl::Status Refused(absl::Status status) {
+  return WithExitCode(ExitCode::kAuthentication, std::move(status));
+}
+
+std::string About(const std::string& path) {
+  return absl::StrCat("secret file \"", path, "\": ");
+}
+
+// What makes the open file unfit to hold a secret.
+absl::Status CheckFile(const std::string& path, const struct stat& file) {
+  if (!S_ISREG(file.st_mode)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(About(path), "is not a regular file"));
+  }
+  if (file.st_uid != geteuid()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        About(path), "belongs to user ", file.st_uid, ", this process is user ",
+        geteuid(), "; use a file of your own"));
+  }
+  if ((file.st_mode & 077) != 0) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%smode %04o lets others in; run: chmod 600 %s",
+                        About(path), file.st_mode & 07777, path));
+  }
+  if (file.st_size < static_cast<off_t>(Secret::kMinFileBytes)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(About(path), "holds ", file.st_size, " bytes, at least ",
+                     Secret::kMinFileBytes,
+                     " are needed; run: openssl rand -hex 32 > ", path));
+  }
+  if (file.st_size > static_cast<off_t>(kMaxFileBytes)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(About(path), "holds ", file.st_size, " bytes, at most ",
+                     kMaxFileBytes, " are allowed"));
+  }
+  return absl::OkStatus();
+}
+
+// Bytes that are wiped when they go.
+struct Material {
+  ~Material() { OPENSSL_cleanse(bytes.data(), bytes.size()); }
+  std::array<char, kMaxFileBytes + 1> bytes{};
+  size_t size = 0;
+};
+
+absl::Status ReadAll(int fd, const std::string& path, Material* material) {
+  while (material->size < material->bytes.size()) {
+    const ssize_t got = read(fd, material->bytes.data() + material->size,
+                             material->bytes.size() - material->size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) {
+      return absl::UnavailableError(
+          absl::StrCat(About(path), "read: ", std::strerror(errno)));
+    }
+    if (got == 0) break;
+    material->size += static_cast<size_t>(got);
+  }
+  if (material->size > kMaxFileBytes) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(About(path), "grew while it was read"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadSecretFile(const std::string& path, Material* material) {
+  // O_NONBLOCK: opening a FIFO must not wait for a writer.
+  const UniqueFd fd(
+      open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
+  if (!fd.is_open()) {
+    const int error = errno;
+    if (error == ELOOP) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          About(path), "is a symbolic link; name the file itself"));
+    }
+    return absl::NotFoundError(
+        absl::StrCat(About(path), std::strerror(error),
+                     "; openssl rand -hex 32 makes what such a file holds"));
+  }
+  struct stat file {};
+  if (fstat(fd.get(), &file) != 0) {
+    return absl::UnavailableError(
+        absl::StrCat(About(path), std::strerror(errno)));
+  }
+  RETURN_IF_ERROR(CheckFile(path, file));
+  return ReadAll(fd.get(), path, material);
+}
+
+struct FreeKdf {
+  void operator()(EVP_KDF* kdf) const { EVP_KDF_free(kdf); }
+  void operator()(EVP_KDF_CTX* context) const { EVP_KDF_CTX_free(context); }
+};
+
+// HKDF-SHA256 (RFC 5869), the job id being its info.
+bool Hkdf(absl::string_view material, absl::string_view job_id,
+          std::array<unsigned char, Secret::kKeyBytes>* key) {
+  const std::unique_ptr<EVP_KDF, FreeKdf> kdf(
+      EVP_KDF_fetch(nullptr, OSSL_KDF_NAME_HKDF, nullptr));
+  if (kdf == nullptr) return false;
+  const std::unique_ptr<EVP_KDF_CTX, FreeKdf> context(
+      EVP_KDF_CTX_new(kdf.get()));
+  if (context == nullptr) return false;
+  char digest[] = "SHA256";
+  const OSSL_PARAM parameters[] = {
+      OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, digest, 0),
+      OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_KEY,
+                                        const_cast<char*>(material.data()),
+                                        material.size()),
+      OSSL_PARAM_construct_octet_string(
+          OSSL_KDF_PARAM_SALT, const_cast<char*>(kSalt), sizeof(kSalt) - 1),
+      OSSL_PARAM_construct_octet_string(
+          OSSL_KDF_PARAM_INFO, const_cast<char*>(job_id.data()), job_id.size()),
+      OSSL_PARAM_construct_end()};
+  return EVP_KDF_derive(context.get(), key->data(), key->size(), parameters) ==
+         1;
+}
+
+}  // namespace
+
+Secret::~Secret() { OPENSSL_cleanse(key_.data(), key_.size()); }
+
+absl::StatusOr<Secret> Secret::FromFile(const std::string& path,
+                                        absl::string_view job_id) {
+  Material material;
+  if (absl::Status read = ReadSecretFile(path, &material); !read.ok()) {
+    const bool is_unfit = absl::IsFailedPrecondition(read);
+    return WithExitCode(is_unfit ? ExitCode::kAuthentication : ExitCode::kUsage,
+                        std::move(read));
+  }
+  return Derive(absl::string_view(material.bytes.data(), material.size),
+                job_id);
+}
+
+absl::StatusOr<Secret> Secret::Derive(absl::string_view material,
+                                      absl::string_view job_id) {
+  if (material.size() < kMinFileBytes) {
+    return Refused(absl::FailedPreconditionError(
+        absl::StrCat("secret of ", material.size(), " bytes, at least ",
+                     kMinFileBytes, " are needed")));
+  }
+  if (job_id.empty()) {
+    return Refused(absl::InvalidArgumentError("secret without a job id"));
+  }
+  Secret secret;
+  if (!Hkdf(material, job_id, &secret.key_)) {
+    return absl::InternalError("openssl: HKDF-SHA256 failed");
+  }
+  secret.has_key_ = true;
+  return secret;
+}
+
+}  // namespace telegrad

@@ -1,0 +1,300 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <barrier>
+#include <ostream>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
+#include "tests/kvstore/collective/collective_ranks.h"
+
+// Ranks that disagree, leave or never come.
+namespace telegrad::testing {
+namespace {
+
+using absl::StatusCode;
+
+GroupOptions Options(int ranks) {
+  GroupOptions options;
+  options.transport.name = "inproc";
+  options.world_size = ranks;
+  options.chunk_bytes = 4096;
+  options.timeout = std::chrono::seconds(20);
+  return options;
+}
+
+absl::Status Sum(Group& group, float* data, size_t count,
+                 CollectiveSettings settings = {}) {
+  return group.Allreduce(data, count, Dtype::kFloat32, ReduceOp::kSum,
+                         settings);
+}
+
+// A rank that has returned need not come back for what it sent to arrive.
+TEST(DistantRanks, NobodyWaitsForOneThatHasReturned) {
+  GroupOptions options = Options(2);
+  options.transport.link_latency_s = 5e-3;
+  std::barrier returned(2);
+  RunRanks(options, [&returned](Group& group) {
+    for (int i = 0; i < 5; ++i) {
+      std::vector<float> data(100, 1);
+      EXPECT_THAT(Sum(group, data.data(), data.size()), IsOk());
+      EXPECT_EQ(data[99], 2);
+      returned.arrive_and_wait();  // meanwhile it drives nothing
+    }
+  });
+}
+
+struct Difference {
+  const char* test_name;
+  std::function<absl::Status(Group&, float*)> first;   // rank 0's
+  std::function<absl::Status(Group&, float*)> others;  // all others'
+  const char* first_says;                              // in every error
+  const char* others_say;
+};
+
+void PrintTo(const Difference& difference, std::ostream* out) {
+  *out << difference.test_name;
+}
+
+class Disagreement
+    : public ::testing::TestWithParam<std::tuple<Difference, int>> {};
+
+TEST_P(Disagreement, IsAnErrorOfAllRanksThatNamesBoth) {
+  const auto& [difference, ranks] = GetParam();
+  // Nobody fails while others still connect.
+  std::barrier connected(ranks);
+  RunRanks(Options(ranks), [&difference = difference,
+                            &connected](Group& group) {
+    std::vector<float> data(200000, 1);
+    connected.arrive_and_wait();
+    absl::Status status = group.rank() == 0
+                              ? difference.first(group, data.data())
+                              : difference.others(group, data.data());
+    // A rank may have done its part before it hears of it.
+    if (status.ok()) status = group.Barrier();
+    EXPECT_THAT(status, StatusIs(StatusCode::kFailedPrecondition, "differ"));
+    EXPECT_EQ(ExitCodeOf(status), ExitCode::kMismatch);
+    EXPECT_THAT(status, StatusIs(StatusCode::kFailedPrecondition,
+                                 difference.first_says));
+    EXPECT_THAT(status, StatusIs(StatusCode::kFailedPrecondition,
+                                 difference.others_say));
+    EXPECT_EQ(group.Barrier(), status) << "the first error stays";
+  });
+}
+
+const Difference kDifferences[] = {
+    {"Count", [](Group& g, float* d) { return Sum(g, d, 100); },
+     [](Group& g, float* d) { return Sum(g, d, 101); }, "of 100 float32",
+     "of 101 float32"},
+    {"LargeCount", [](Group& g, float* d) { return Sum(g, d, 200000); },
+     [](Group& g, float* d) { return Sum(g, d, 150000); }, "200000", "150000"},
+    {"SmallAndLarge", [](Group& g, float* d) { return Sum(g, d, 10); },
+     [](Group& g, float* d) { return Sum(g, d, 150000); }, "of 10 ", "150000"},
+    {"Nothing", [](Group& g, float* d) { return Sum(g, d, 0); },
+     [](Group& g, float* d) { return Sum(g, d, 150000); }, "of 0 ", "150000"},
+    {"Tag", [](Group& g, float* d) { return Sum(g, d, 100, {.tag = 6}); },
+     [](Group& g, float* d) { return Sum(g, d, 100, {.tag = 7}); }, "tag 6",
+     "tag 7"},
+    {"Type",
+     [](Group& g, float* d) {
+       return g.Allreduce(d, 100, Dtype::kInt32, ReduceOp::kSum);
+     },
+     [](Group& g, float* d) { return Sum(g, d, 100); }, "int32", "float32"},
+    {"ReduceOp",
+     [](Group& g, float* d) {
+       return g.Allreduce(d, 100, Dtype::kFloat32, ReduceOp::kMax);
+     },
+     [](Group& g, float* d) { return Sum(g, d, 100); }, "max", "sum"},
+    {"Operation", [](Group& g, float*) { return g.Barrier(); },
+     [](Group& g, float* d) { return Sum(g, d, 150000); }, "barrier",
+     "allreduce"},
+    {"Algorithm",
+     [](Group& g, float* d) {
+       return Sum(g, d, 100, {.algorithm = CollectiveAlgorithm::kRing});
+     },
+     [](Group& g, float* d) {
+       return Sum(g, d, 100,
+                  {.algorithm = CollectiveAlgorithm::kRecursiveDoubling});
+     },
+     "ring", "recursive_doubling"},
+    {"Root",
+     [](Group& g, float* d) { return g.Broadcast(d, 100, Dtype::kFloat32, 1); },
+     [](Group& g, float* d) { return g.Broadcast(d, 100, Dtype::kFloat32, 0); },
+     "root 1", "root 0"},
+    {"LargeRoot",
+     [](Group& g, float* d) {
+       return g.Broadcast(d, 200000, Dtype::kFloat32, 1);
+     },
+     [](Group& g, float* d) {
+       return g.Broadcast(d, 200000, Dtype::kFloat32, 0);
+     },
+     "root 1", "root 0"},
+};
+
+INSTANTIATE_TEST_SUITE_P(Of, Disagreement,
+                         ::testing::Combine(::testing::ValuesIn(kDifferences),
+                                            ::testing::Values(2, 3)),
+                         [](const auto& param_info) {
+                           return absl::StrCat(
+                               std::get<0>(param_info.param).test_name,
+                               std::get<1>(param_info.param));
+                         });
+
+TEST(CollectiveFailure, SettingsThatDifferAreRefusedBeforeAnythingElse) {
+  Meeting meeting(2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      GroupOptions options = Options(2);
+      options.rank = rank;
+      if (rank == 1) options.chunk_bytes = 8192;
+      EXPECT_THAT(Group::Make(options, meeting.ExchangeOf(rank)),
+                  StatusIs(StatusCode::kFailedPrecondition, "8192"));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(CollectiveFailure, LostRankIsNamedByAllOthers) {
+  for (const size_t count : {size_t{10}, size_t{200000}}) {
+    RunRanks(Options(4), [&](Group& group) {
+      std::vector<float> data(count, 1);
+      // Goes away; others may hear of it before their barrier ends.
+      absl::Status status = group.Barrier();
+      if (group.rank() == 2) return;
+      while (status.ok()) status = Sum(group, data.data(), count);
+      EXPECT_THAT(status, StatusIs(StatusCode::kUnavailable, "rank 2 is lost"));
+      EXPECT_EQ(ExitCodeOf(status), ExitCode::kPeerDied);
+    });
+  }
+}
+
+TEST(CollectiveFailure, RankThatNeverComesIsNamedAtTheDeadline) {
+  GroupOptions options = Options(3);
+  options.timeout = std::chrono::seconds(2);  // for making the group, too
+  std::atomic<int> num_failed{0};
+  RunRanks(options, [&](Group& group) {
+    std::vector<float> data(200000, 1);
+    if (group.rank() == 2) {  // there, but in no collective
+      const TimePoint deadline = Clock::now() + std::chrono::seconds(60);
+      while (num_failed < 2 && Clock::now() < deadline) {
+        std::this_thread::yield();
+      }
+      return;
+    }
+    const absl::Status status = Sum(group, data.data(), data.size());
+    ++num_failed;
+    EXPECT_THAT(status, StatusIs(StatusCode::kDeadlineExceeded, "rank 2"));
+  });
+}
+
+TEST(CollectiveFailure, MissingRankIsNamedWhenTheGroupIsMade) {
+  GroupOptions options = Options(2);
+  options.timeout = std::chrono::milliseconds(100);
+  const auto group =
+      Group::Make(options,
+                  [](const std::string& mine,
+                     TimePoint) -> absl::StatusOr<std::vector<std::string>> {
+                    return std::vector<std::string>{mine, mine};
+                  });
+  EXPECT_THAT(group, StatusIs(StatusCode::kDeadlineExceeded, "rank 1"));
+  EXPECT_EQ(ExitCodeOf(group.status()), ExitCode::kJoinTimeout);
+}
+
+TEST(CollectiveFailure, FailedExchangeIsReported) {
+  const auto group =
+      Group::Make(Options(2),
+                  [](const std::string&,
+                     TimePoint) -> absl::StatusOr<std::vector<std::string>> {
+                    return absl::UnavailableError("no store");
+                  });
+  EXPECT_THAT(group, StatusIs(StatusCode::kUnavailable, "no store"));
+}
+
+TEST(CollectiveFailure, ImpossibleOptionsAreRefused) {
+  GroupOptions options = Options(2);
+  options.rank = 2;
+  EXPECT_THAT(Group::Make(options, nullptr),
+              StatusIs(StatusCode::kInvalidArgument, "rank 2 of 2"));
+  options = Options(2);
+  options.chunk_bytes = 1;
+  EXPECT_THAT(Group::Make(options, nullptr),
+              StatusIs(StatusCode::kInvalidArgument, "chunk_bytes 1"));
+}
+
+// What stands at a group's listener and is no rank of it.
+TEST(CollectiveFailure, StrangersDisturbNobody) {
+  class Stranger : public TransportHandler {
+   public:
+    void OnAccept(EndpointId) override {}
+    absl::StatusOr<Bytes> OnHeader(EndpointId, ConstBytes, size_t) override {
+      return Bytes();
+    }
+    void OnMessage(EndpointId, ConstBytes, Bytes) override {}
+    void OnClosed(EndpointId, const absl::Status&) override { ++num_closed; }
+    int num_closed = 0;
+  };
+  Meeting meeting(2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      GroupOptions options = Options(2);
+      options.rank = rank;
+      Stranger stranger;
+      const auto context = *MakeTransport(options.transport, &stranger);
+      const auto made = Group::Make(options, [&](const std::string& mine,
+                                                 TimePoint deadline) {
+        auto texts = meeting.ExchangeOf(rank)(mine, deadline);
+        const std::string& first = (*texts)[0];
+        const auto to = context->Connect(first.substr(first.find('\n') + 1));
+        EXPECT_THAT(context->Send(*to, {"hello", 5}, {}, nullptr), IsOk());
+        return texts;
+      });
+      ASSERT_THAT(made, IsOk());
+      ASSERT_THAT((*made)->Barrier(), IsOk());
+      ASSERT_THAT((*made)->Barrier(), IsOk());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+// Who has its result may compute for long; messages that need the sender's
+// progress are on their way until the others have them.
+TEST(CollectiveEnd, NobodyNeedsTheProgressOfRanksThatAreDone) {
+  for (const auto& [transport, tls] :
+       {std::pair("tcp", "tcp"), std::pair("tcp", ""), std::pair("ucx", "tcp"),
+        std::pair("ucx", "shm"), std::pair("ofi", "tcp"),
+        std::pair("ofi", "shm")}) {
+    if (absl::StrContains(DescribeTransports(),
+                          absl::StrCat(transport, ": not in"))) {
+      continue;
+    }
+    GroupOptions options = Options(3);
+    options.transport.name = transport;
+    options.transport.tls = tls;
+    std::barrier pause(options.world_size);
+    RunRanks(options, [&](Group& group) {
+      const auto n = static_cast<size_t>(group.world_size());
+      constexpr size_t kCount = 8333;
+      std::vector<float> in(kCount * n, 1), out(kCount * n);
+      for (int round = 0; round < 5; ++round) {
+        EXPECT_THAT(
+            group.Allgather(in.data(), out.data(), kCount, Dtype::kFloat32),
+            IsOk())
+            << transport << " " << tls;
+        pause.arrive_and_wait();
+        EXPECT_THAT(
+            group.Alltoall(in.data(), out.data(), kCount, Dtype::kFloat32),
+            IsOk())
+            << transport << " " << tls;
+        pause.arrive_and_wait();
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace telegrad::testing

@@ -1,0 +1,22 @@
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "kvstore/job/launch/placement.h"
+
+// Run by mpirun: every rank must get what rank 0 has published.
+int main() {
+  const auto placement = telegrad::DetectPlacement(
+      [](const char* name) -> const char* { return std::getenv(name); });
+  if (!placement.ok() || !placement->has_value()) return 2;
+  const int rank = (*placement)->rank;
+  const auto address = telegrad::ExchangeOverPmix(
+      rank, "address-of-" + std::to_string(rank), 20);
+  if (!address.ok() || *address != "address-of-0") {
+    std::fprintf(stderr, "rank %d: %s\n", rank,
+                 address.status().ToString().c_str());
+    return 1;
+  }
+  std::printf("rank %d got %s\n", rank, address->c_str());
+  return 0;
+}
