@@ -1,22 +1,21 @@
 #include "kvstore/hosted_part.h"
 
 #include "base/exit_code.h"
-#include "kvstore/kvstore.h"
 
 namespace telegrad {
 
-HostedPart::HostedPart(const JobOptions& job, int num_threads)
+HostedPart::HostedPart(const JobOptions& job)
     : jobs_(job.cancellation), cancellation_(std::make_shared<Cancellation>()) {
   if (jobs_ != nullptr) {
     cancel_id_ = jobs_->Add(
         [own = cancellation_](const FatalEvent& event) { own->Cancel(event); });
   }
-  ServerOptions options{.job = job, .num_threads = num_threads};
-  options.job.facts = {};
-  options.job.on_fatal = nullptr;  // the worker is told, too
-  options.job.cancellation = cancellation_;
-  thread_ = std::thread(
-      [this, options = std::move(options)] { status_ = RunServer(options); });
+  JobOptions own = job;
+  own.facts = {};
+  own.on_fatal = nullptr;  // the worker is told, too
+  own.cancellation = cancellation_;
+  thread_ =
+      std::thread([this, own = std::move(own)] { status_ = own.part(own); });
 }
 
 HostedPart::~HostedPart() { Join(); }

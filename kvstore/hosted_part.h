@@ -13,8 +13,8 @@ namespace telegrad {
 // processes for servers have it. One thread uses it.
 class HostedPart {
  public:
-  // Joins with the worker's own options, as the server of its rank.
-  HostedPart(const JobOptions& job, int num_threads);
+  // Runs `job.part` with the worker's own options.
+  explicit HostedPart(const JobOptions& job);
   // Returns when all workers have left or the job has failed.
   ~HostedPart();
 

@@ -56,7 +56,7 @@ struct StoreTraits {
   const char* summary = "";
   bool has_workers = false;  // sums over all workers of the job, not only here
   int max_devices = 1;       // of one process
-  // Instead of servers each worker sums a part: JobOptions::part_threads.
+  // Instead of servers each worker sums a part: JobOptions::part.
   bool hosts_parts = false;
   // Tensors may lie on devices (TensorSpec::devices); where there are workers,
   // with one device each.
@@ -173,5 +173,8 @@ struct ServerOptions {
 
 // Joins as a server and serves until all workers have left. Blocks.
 absl::Status RunServer(const ServerOptions& options);
+
+// For JobOptions::part: a server that sums with `num_threads` threads.
+std::function<absl::Status(const JobOptions&)> HostPart(int num_threads);
 
 }  // namespace telegrad

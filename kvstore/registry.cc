@@ -198,10 +198,10 @@ absl::Status CheckGroup(absl::string_view type, const StoreTraits& traits,
     if (group != nullptr && group->num_servers() > 0) return absl::OkStatus();
     return refuse("needs a job with servers; 'local' needs none");
   }
-  if (group == nullptr || !group->options().part_threads.has_value()) {
+  if (group == nullptr || group->options().part == nullptr) {
     return refuse(
         "needs workers that have joined with a part of the sums "
-        "(JobOptions::part_threads; in C and Python hosts_part)");
+        "(JobOptions::part; in C and Python hosts_part)");
   }
   if (group->num_servers() == group->num_workers()) return absl::OkStatus();
   return refuse("has a part for each worker; the job has ",

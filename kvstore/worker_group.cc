@@ -81,9 +81,7 @@ class JoinedGroup : public WorkerGroup {
 
 absl::Status JoinedGroup::Join() {
   RETURN_IF_ERROR(CheckPath(options_.transport));
-  if (options_.part_threads.has_value()) {
-    part_ = std::make_unique<HostedPart>(options_, *options_.part_threads);
-  }
+  if (options_.part != nullptr) part_ = std::make_unique<HostedPart>(options_);
   JoinRequest request{
       .scheduler_address = options_.scheduler_address,
       .role = Role::kWorker,

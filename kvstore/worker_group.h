@@ -35,11 +35,12 @@ struct JobOptions {
   // as they have it: "UCX_TLS" -> "tcp". Names that the store itself does not
   // use (docs/control_plane.md).
   Facts facts = {};
-  // Of a worker: this process also has a part of the sums, as a server of its
-  // rank, which so many threads work on. Where all workers have one the job has
-  // as many servers as workers and needs no processes for them. The group's
-  // destructor then waits for the other workers to leave.
-  std::optional<int> part_threads = {};
+  // Runs the part of the sums that a worker's process has, as a server of its
+  // rank, in a thread: HostPart (kvstore.h); null: the process has none. Where
+  // all workers have one the job has as many servers as workers and needs no
+  // processes for them. The group's destructor then waits for the other workers
+  // to leave.
+  std::function<absl::Status(const JobOptions&)> part = nullptr;
   // Of a server, or a worker's part of the sums: a Chrome trace of what it did
   // in some rounds goes to SERVER_TRACE-server<rank>.json; empty: none.
   std::string server_trace = {};

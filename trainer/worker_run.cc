@@ -50,7 +50,7 @@ absl::Status RunAsWorker(const TrainOptions& options, const Setting& setting,
   Timeline notes;
   StepTimeline timeline(notes);
   dist.timeline = &notes;
-  if (traits.hosts_parts) dist.part_threads = dist.num_threads;
+  if (traits.hosts_parts) dist.part = HostPart(dist.num_threads);
   std::unique_ptr<WorkerGroup> group;
   if (traits.has_workers) {
     ASSIGN_OR_RETURN(group, JoinWorkers(dist));

@@ -51,6 +51,12 @@ std::optional<FatalEvent> FindMissed(const ServedTensors& tensors, Job& job,
 
 }  // namespace
 
+std::function<absl::Status(const JobOptions&)> HostPart(int num_threads) {
+  return [num_threads](const JobOptions& job) {
+    return RunServer({.job = job, .num_threads = num_threads});
+  };
+}
+
 absl::Status RunServer(const ServerOptions& options) {
   return DistServer(options).Run();
 }

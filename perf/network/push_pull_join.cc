@@ -147,7 +147,7 @@ absl::StatusOr<JobOptions> Meet(const PushPullOptions& options, Rank& rank,
   job.scheduler_address = told.second;
   job.operation_timeout = TimeoutOf(network);
   ASSIGN_OR_RETURN(job.tier_one, ParseTierOne(options.tier_one));
-  if (options.traits.hosts_parts) job.part_threads = options.threads;
+  if (options.traits.hosts_parts) job.part = HostPart(options.threads);
   job.on_fatal = EndProcess;
   return job;
 }

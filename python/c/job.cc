@@ -99,7 +99,7 @@ absl::StatusOr<DistOptions> DistOptionsOf(const telegrad_job_options& options,
       std::min<telegrad::Duration>(dist.timing.heartbeat, dist.timing.dead / 5);
   dist.operation_timeout = telegrad::FromSeconds(options.operation_timeout_s);
   dist.num_threads = options.num_threads;
-  if (options.hosts_part != 0) dist.part_threads = options.num_threads;
+  if (options.hosts_part != 0) dist.part = HostPart(options.num_threads);
   return dist;
 }
 
@@ -331,7 +331,7 @@ void telegrad_job::Fail(ExitCode code, const std::string& message) {
 
 absl::Status telegrad_job::Close(TimePoint deadline) {
   if (group_ != nullptr && !has_store_) group_->Leave();
-  if (group_ != nullptr && options_.part_threads.has_value()) {
+  if (group_ != nullptr && options_.part != nullptr) {
     // Its part of the sums ends when the others have left, too.
     joined_ = nullptr;
     parts_.push_back(std::async(std::launch::async, [this] {

@@ -82,7 +82,7 @@ Outcome RunType(const std::string& type, int workers, const Case& one) {
       DistOptions options = cluster.Options();
       options.wanted_rank = rank;
       options.chunk_elems = 65536;
-      if (hosts_parts) options.part_threads = 1;
+      if (hosts_parts) options.part = HostPart(1);
       const auto group = JoinWorkers(options);
       ASSERT_THAT(group.status(), IsOk());
       const auto store = MakeKVStore(type, options, group->get());
@@ -137,7 +137,7 @@ TEST(AllreduceJob, EndsForAllWhenOneFails) {
     threads.emplace_back([&, rank] {
       DistOptions options = cluster.Options();
       options.wanted_rank = rank;
-      options.part_threads = 1;
+      options.part = HostPart(1);
       const auto group = JoinWorkers(options);
       ASSERT_THAT(group.status(), IsOk());
       const auto store = MakeKVStore("allreduce", options, group->get());

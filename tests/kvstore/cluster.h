@@ -190,7 +190,7 @@ class Cluster {
       options.tier_one = std::nullopt;
       options.host = config_.hosts[static_cast<size_t>(rank)];
     }
-    if (config_.hosts_parts) options.part_threads = options.num_threads;
+    if (config_.hosts_parts) options.part = HostPart(options.num_threads);
     return Worker(options, config_.compression, config_.optimizer,
                   config_.store);
   }

@@ -192,7 +192,7 @@ Vector Train(const StrategyRequest& request) {
       DistOptions options = cluster.Options();
       options.wanted_rank = rank;
       options.num_devices = request.devices;
-      if (traits.hosts_parts) options.part_threads = 1;
+      if (traits.hosts_parts) options.part = HostPart(1);
       const auto group = JoinWorkers(options);
       ASSERT_THAT(group.status(), IsOk());
       const auto store = MakeKVStore(strategy->kv_store, options, group->get());

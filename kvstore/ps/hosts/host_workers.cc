@@ -8,6 +8,7 @@
 #include "absl/strings/strip.h"
 #include "base/exit_code.h"
 #include "base/status_macros.h"
+#include "kvstore/kvstore.h"
 
 namespace telegrad {
 namespace {
@@ -151,7 +152,7 @@ absl::Status HostWorkers::JoinHost(int num_threads) {
                  .timing = job.timing,
                  .cancellation = job.cancellation,
                  .operation_timeout = job.operation_timeout,
-                 .part_threads = num_threads,
+                 .part = HostPart(num_threads),
                  .ranks_in_job = ranks_};
   // Of one host that is its memory, whatever the job's network is.
   own.transport.name = TransportOf(NetworkKind::kTcp);

@@ -136,7 +136,7 @@ std::string RunParties(const StoreKind& traits, const StoreSetup& setup,
       if (traits.processes > 1) options.tier_one = std::nullopt;
       options.chunk_elems = setup.chunk_elems;
       options.num_devices = traits.max_devices;
-      if (traits.hosts_parts) options.part_threads = options.num_threads;
+      if (traits.hosts_parts) options.part = HostPart(options.num_threads);
       auto group = JoinWorkers(options);
       if (!group.ok()) return findings.ExpectOk(group.status(), "join");
       auto store = MakeStore(traits, options, group->get());
