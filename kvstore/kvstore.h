@@ -11,11 +11,11 @@
 #include "absl/strings/string_view.h"
 #include "base/tensor_view.h"
 #include "kvstore/codec_control.h"
+#include "kvstore/job/path/worker_group.h"
 #include "kvstore/options.h"
 #include "kvstore/states.h"
 #include "kvstore/store_link.h"
 #include "kvstore/ticket.h"
-#include "kvstore/worker_group.h"
 
 // Who sums what. In order of use: MakeKVStore, SetCompression, SetOptimizer,
 // Init, then PushPull (or Push and Pull) per tensor and round, Close. Results

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "kvstore/job/path/worker_group.h"
 #include "kvstore/ticket.h"
-#include "kvstore/worker_group.h"
 
 namespace telegrad {
 

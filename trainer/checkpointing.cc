@@ -20,7 +20,7 @@
 #include "base/clock.h"
 #include "base/exit_code.h"
 #include "base/status_macros.h"
-#include "kvstore/gather_numbers.h"
+#include "kvstore/job/path/gather_numbers.h"
 #include "trainer/checkpoint_part.h"
 
 namespace telegrad {

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "kvstore/worker_group.h"
+#include "kvstore/job/path/worker_group.h"
 #include "trainer/dataset.h"
 #include "trainer/gradient_exchange.h"
 #include "trainer/network.h"

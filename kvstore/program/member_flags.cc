@@ -8,7 +8,7 @@
 #include "base/exit_code.h"
 #include "base/of_flag.h"
 #include "base/status_macros.h"
-#include "kvstore/connections.h"
+#include "kvstore/job/path/connections.h"
 #include "topology/apply.h"
 #include "topology/plan.h"
 #include "transport/check_transport.h"

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "kvstore/job/path/worker_group.h"
 #include "kvstore/options.h"
-#include "kvstore/worker_group.h"
 
 namespace telegrad {
 

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/short_slices.h"
 #include "base/status_macros.h"
-#include "kvstore/data_path.h"
+#include "kvstore/job/path/data_path.h"
 
 namespace telegrad {
 namespace {

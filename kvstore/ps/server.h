@@ -9,8 +9,8 @@
 
 #include "base/mutex.h"
 #include "base/thread_pool.h"
-#include "kvstore/data_path.h"
 #include "kvstore/job/control/handshake.h"
+#include "kvstore/job/path/data_path.h"
 #include "kvstore/kvstore.h"
 #include "kvstore/ps/frame_sender.h"
 #include "kvstore/ps/link_probe.h"

@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "base/mutex.h"
-#include "kvstore/worker_group.h"
+#include "kvstore/job/path/worker_group.h"
 
 namespace telegrad {
 

@@ -10,7 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
-#include "kvstore/gather_numbers.h"
+#include "kvstore/job/path/gather_numbers.h"
 
 namespace telegrad {
 namespace {

@@ -13,7 +13,7 @@
 #include "base/median.h"
 #include "base/status_macros.h"
 #include "compression/codec_spec.h"
-#include "kvstore/gather_numbers.h"
+#include "kvstore/job/path/gather_numbers.h"
 
 namespace telegrad {
 namespace {

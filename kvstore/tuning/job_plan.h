@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kvstore/job/path/worker_group.h"
 #include "kvstore/options.h"
-#include "kvstore/worker_group.h"
 #include "topology/calibration.h"
 #include "topology/plan.h"
 

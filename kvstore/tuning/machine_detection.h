@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/clock.h"
-#include "kvstore/data_path.h"
+#include "kvstore/job/path/data_path.h"
 
 namespace telegrad {
 

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
-#include "kvstore/gather_numbers.h"
+#include "kvstore/job/path/gather_numbers.h"
 
 namespace telegrad {
 namespace {

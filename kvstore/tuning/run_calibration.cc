@@ -10,7 +10,7 @@
 #include "base/status_macros.h"
 #include "kvstore/engine/checks.h"
 #include "kvstore/engine/shard_plan.h"
-#include "kvstore/gather_numbers.h"
+#include "kvstore/job/path/gather_numbers.h"
 #include "kvstore/tuning/device_speeds.h"
 #include "topology/cost_model.h"
 

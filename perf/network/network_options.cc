@@ -9,7 +9,7 @@
 #include "base/of_flag.h"
 #include "base/status_macros.h"
 #include "base/units.h"
-#include "kvstore/connections.h"
+#include "kvstore/job/path/connections.h"
 #include "kvstore/tuning/machine_detection.h"
 #include "perf/network/launch.h"
 #include "perf/network/sizes.h"

@@ -12,8 +12,8 @@
 #include "base/mutex.h"
 #include "kvstore/job/control/cancellation.h"
 #include "kvstore/job/control/scheduler.h"
+#include "kvstore/job/path/worker_group.h"
 #include "kvstore/kvstore.h"
-#include "kvstore/worker_group.h"
 #include "python/c/status.h"
 
 // What this process does in a job. In order of use: Start, then Join as a

@@ -1,6 +1,6 @@
 #include <gmock/gmock.h>
 
-#include "tests/kvstore/path_members.h"
+#include "tests/kvstore/job/path_members.h"
 #include "topology/apply.h"
 
 // How frames in the memory of GPUs go, by what members of a job say.

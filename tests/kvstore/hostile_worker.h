@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/exit_code.h"
+#include "kvstore/job/path/worker_group.h"
 #include "kvstore/ps/job_config.h"
-#include "kvstore/worker_group.h"
 #include "tests/kvstore/raw_worker.h"
 
 // A server and one honest worker, and somebody who sends frames by hand.

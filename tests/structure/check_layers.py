@@ -33,6 +33,7 @@ for top in ("perf", "tests"):
 # may include them; the rest of their layer only where it names them.
 BELOW["kvstore/job/launch"] = ("transport", "base")
 BELOW["kvstore/job/control"] = ("kvstore/job/launch", "transport", "base")
+BELOW["kvstore/job/path"] = ("kvstore/job/control", "transport", "topology", "base")
 BELOW["kvstore/collective"] = ("transport", "kernels", "base")
 BELOW["kvstore/engine"] = ("kvstore", "compression", "topology", "kernels", "base")
 BELOW["kvstore"] += ("kvstore/engine", "kvstore/job", "kvstore/collective")

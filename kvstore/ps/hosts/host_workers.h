@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "base/mutex.h"
 #include "kvstore/job/control/scheduler.h"
-#include "kvstore/worker_group.h"
+#include "kvstore/job/path/worker_group.h"
 
 namespace telegrad {
 

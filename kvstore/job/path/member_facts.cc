@@ -3,7 +3,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
-#include "kvstore/data_path.h"
+#include "kvstore/job/path/data_path.h"
 #include "topology/machine_json.h"
 
 // What members post about themselves: a line of JSON, then the machine's.

@@ -1,4 +1,4 @@
-#include "kvstore/hosted_part.h"
+#include "kvstore/job/path/hosted_part.h"
 
 #include "base/exit_code.h"
 

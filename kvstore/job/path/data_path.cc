@@ -1,4 +1,4 @@
-#include "kvstore/data_path.h"
+#include "kvstore/job/path/data_path.h"
 
 #include <algorithm>
 #include <utility>

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "kvstore/data_path.h"
+#include "kvstore/job/path/data_path.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/topology/plan_machines.h"
 

@@ -1,7 +1,7 @@
 #include <span>
 
 #include "base/status_macros.h"
-#include "kvstore/data_path.h"
+#include "kvstore/job/path/data_path.h"
 
 // What is known of a given plan before its job begins.
 namespace telegrad {

@@ -1,11 +1,11 @@
-#include "kvstore/data_path.h"
+#include "kvstore/job/path/data_path.h"
 
 #include <gmock/gmock.h>
 
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
-#include "kvstore/connections.h"
-#include "tests/kvstore/path_members.h"
+#include "kvstore/job/path/connections.h"
+#include "tests/kvstore/job/path_members.h"
 
 namespace telegrad {
 namespace {

@@ -10,9 +10,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/clock.h"
-#include "kvstore/data_path.h"
 #include "kvstore/job/control/job.h"
 #include "kvstore/job/control/secret.h"
+#include "kvstore/job/path/data_path.h"
 #include "transport/transport.h"
 
 // The workers that train together, seen from one of them.

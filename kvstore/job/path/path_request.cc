@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "base/status_macros.h"
-#include "kvstore/data_path.h"
+#include "kvstore/job/path/data_path.h"
 
 // What a plan for all members of a job starts from.
 namespace telegrad {

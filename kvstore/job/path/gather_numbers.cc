@@ -1,4 +1,4 @@
-#include "kvstore/gather_numbers.h"
+#include "kvstore/job/path/gather_numbers.h"
 
 #include <algorithm>
 #include <cmath>

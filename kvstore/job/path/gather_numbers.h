@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "kvstore/worker_group.h"
+#include "kvstore/job/path/worker_group.h"
 #include "topology/calibration.h"
 
 namespace telegrad {

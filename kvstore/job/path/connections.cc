@@ -1,4 +1,4 @@
-#include "kvstore/connections.h"
+#include "kvstore/job/path/connections.h"
 
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"

@@ -1,4 +1,4 @@
-#include "kvstore/worker_group.h"
+#include "kvstore/job/path/worker_group.h"
 
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -7,7 +7,7 @@
 #include "base/exit_code.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
-#include "kvstore/hosted_part.h"
+#include "kvstore/job/path/hosted_part.h"
 
 namespace telegrad {
 namespace {
