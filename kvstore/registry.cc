@@ -8,7 +8,7 @@
 #include "kvstore/local/local_store.h"
 #include "kvstore/nccl/group_store.h"
 #include "kvstore/ps/hosts/host_store.h"
-#include "kvstore/ps/worker.h"
+#include "kvstore/ps/worker/worker.h"
 #include "kvstore/tier_one/tier_one_store.h"
 
 namespace telegrad {

@@ -9,7 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "base/bytes.h"
 #include "base/device.h"
-#include "kvstore/engine/device_lane.h"
+#include "kvstore/engine/device/device_lane.h"
 
 namespace telegrad::perf {
 

@@ -5,7 +5,7 @@
 
 #include "base/status_macros.h"
 #include "kernels/device_scope.h"
-#include "kvstore/engine/floats.h"
+#include "kvstore/engine/codec/floats.h"
 
 namespace telegrad {
 namespace {

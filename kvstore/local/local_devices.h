@@ -9,9 +9,9 @@
 #include "base/event.h"
 #include "base/mutex.h"
 #include "base/tensor_view.h"
-#include "kvstore/engine/borrowed_memory.h"
-#include "kvstore/engine/chunk_sum.h"
-#include "kvstore/engine/tensor_codec.h"
+#include "kvstore/engine/codec/chunk_sum.h"
+#include "kvstore/engine/codec/tensor_codec.h"
+#include "kvstore/engine/device/borrowed_memory.h"
 
 namespace telegrad {
 

@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "kvstore/engine/checks.h"
-#include "kvstore/engine/codec_state.h"
+#include "kvstore/engine/codec/checks.h"
+#include "kvstore/engine/state/codec_state.h"
 #include "kvstore/local/local_store.h"
 
 namespace telegrad {

@@ -4,7 +4,7 @@
 #include <exception>
 
 #include "absl/strings/str_cat.h"
-#include "kvstore/engine/floats.h"
+#include "kvstore/engine/codec/floats.h"
 
 namespace telegrad {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "kvstore/engine/chunk_sum.h"
-#include "kvstore/engine/shard_plan.h"
+#include "kvstore/engine/codec/chunk_sum.h"
+#include "kvstore/engine/codec/shard_plan.h"
 #include "kvstore/options.h"
 
 namespace telegrad {

@@ -7,9 +7,9 @@
 #include "base/status_macros.h"
 #include "kernels/device_scope.h"
 #include "kernels/dispatch.h"
-#include "kvstore/engine/checks.h"
-#include "kvstore/engine/device_lane.h"
-#include "kvstore/engine/floats.h"
+#include "kvstore/engine/codec/checks.h"
+#include "kvstore/engine/codec/floats.h"
+#include "kvstore/engine/device/device_lane.h"
 #include "kvstore/optimizer.h"
 
 namespace telegrad {

@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "kernels/dispatch.h"
-#include "kvstore/engine/checks.h"
-#include "kvstore/engine/floats.h"
-#include "kvstore/engine/rows.h"
+#include "kvstore/engine/codec/checks.h"
+#include "kvstore/engine/codec/floats.h"
+#include "kvstore/engine/rows/rows.h"
 
 namespace telegrad {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "base/mutex.h"
 #include "base/thread_pool.h"
-#include "kvstore/engine/borrowed_memory.h"
+#include "kvstore/engine/device/borrowed_memory.h"
 #include "kvstore/kvstore.h"
 #include "kvstore/ticket_state.h"
 

@@ -11,8 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "compression/codec_spec.h"
-#include "kvstore/engine/codec_policy.h"
-#include "kvstore/engine/reply_format.h"
+#include "kvstore/engine/codec/codec_policy.h"
+#include "kvstore/engine/codec/reply_format.h"
 #include "kvstore/tuning/codec_bench.h"
 #include "kvstore/tuning/timing.h"
 

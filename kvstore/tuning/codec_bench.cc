@@ -9,7 +9,7 @@
 #include "base/random.h"
 #include "base/status_macros.h"
 #include "kernels/dispatch.h"
-#include "kvstore/engine/reply_format.h"
+#include "kvstore/engine/codec/reply_format.h"
 
 namespace telegrad {
 namespace {

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/bytes.h"
 #include "base/status_macros.h"
-#include "kvstore/engine/shard_plan.h"
+#include "kvstore/engine/codec/shard_plan.h"
 #include "perf/network/patterns.h"
 
 namespace telegrad::perf {

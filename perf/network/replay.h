@@ -8,8 +8,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
-#include "kvstore/engine/chunk_sum.h"
-#include "kvstore/engine/tensor_codec.h"
+#include "kvstore/engine/codec/chunk_sum.h"
+#include "kvstore/engine/codec/tensor_codec.h"
 
 namespace telegrad::perf {
 

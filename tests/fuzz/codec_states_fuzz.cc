@@ -6,9 +6,9 @@
 #include <memory>
 #include <string>
 
-#include "kvstore/engine/buffer_pool.h"
-#include "kvstore/engine/codec_state.h"
-#include "kvstore/engine/recut.h"
+#include "kvstore/engine/device/buffer_pool.h"
+#include "kvstore/engine/state/codec_state.h"
+#include "kvstore/engine/state/recut.h"
 #include "kvstore/kvstore.h"
 
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "compression/codec_spec.h"
-#include "kvstore/engine/rows.h"
-#include "kvstore/ps/wire.h"
+#include "kvstore/engine/rows/rows.h"
+#include "kvstore/ps/wire/wire.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using telegrad::ConstBytes;

@@ -1,4 +1,4 @@
-#include "kvstore/ps/aggregate_async.h"
+#include "kvstore/ps/server/aggregate_async.h"
 
 #include <algorithm>
 #include <cstring>
@@ -7,7 +7,7 @@
 #include "base/random.h"
 #include "base/status_macros.h"
 #include "gmock/gmock.h"
-#include "kvstore/engine/shard_plan.h"
+#include "kvstore/engine/codec/shard_plan.h"
 #include "tests/testing/status_matchers.h"
 
 namespace telegrad {

@@ -1,4 +1,4 @@
-#include "kvstore/ps/aggregate_sync.h"
+#include "kvstore/ps/server/aggregate_sync.h"
 
 #include <algorithm>
 #include <cstring>

@@ -6,7 +6,7 @@
 #include "base/bytes.h"
 #include "base/tensor_view.h"
 #include "kernels/dispatch.h"
-#include "kvstore/engine/floats.h"
+#include "kvstore/engine/codec/floats.h"
 #include "tests/kvstore/oracle.h"
 
 // Tensors of tests with devices and of 16-bit floats, and what is in them.

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "kernels/device_queue.h"
-#include "kvstore/engine/device_lane.h"
+#include "kvstore/engine/device/device_lane.h"
 #include "tests/kvstore/cluster.h"
 #include "tests/kvstore/device_tensors.h"
 #include "tests/kvstore/gpu.h"

@@ -12,7 +12,7 @@
 #include "kvstore/job/control/handshake.h"
 #include "kvstore/job/control/job.h"
 #include "kvstore/kvstore.h"
-#include "kvstore/ps/wire.h"
+#include "kvstore/ps/wire/wire.h"
 #include "tests/kvstore/cluster.h"
 #include "tests/testing/status_matchers.h"
 

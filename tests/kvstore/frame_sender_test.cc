@@ -1,4 +1,4 @@
-#include "kvstore/ps/frame_sender.h"
+#include "kvstore/ps/wire/frame_sender.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // The guard alone, and through a whole cluster.
-#include "kvstore/engine/guard.h"
+#include "kvstore/engine/codec/guard.h"
 
 #include <sys/resource.h>
 

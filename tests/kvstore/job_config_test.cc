@@ -1,12 +1,12 @@
-#include "kvstore/ps/job_config.h"
+#include "kvstore/ps/wire/job_config.h"
 
 #include <bit>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "kvstore/engine/checks.h"
-#include "kvstore/engine/codec_policy.h"
+#include "kvstore/engine/codec/checks.h"
+#include "kvstore/engine/codec/codec_policy.h"
 #include "tests/testing/same_bits.h"
 #include "tests/testing/status_matchers.h"
 

@@ -1,4 +1,4 @@
-#include "kvstore/ps/link_probe.h"
+#include "kvstore/ps/wire/link_probe.h"
 
 #include <gmock/gmock.h>
 

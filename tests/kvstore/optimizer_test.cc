@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "kvstore/engine/checks.h"
+#include "kvstore/engine/codec/checks.h"
 #include "tests/testing/same_bits.h"
 #include "tests/testing/status_matchers.h"
 

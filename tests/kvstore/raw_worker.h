@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kvstore/job/control/handshake.h"
-#include "kvstore/ps/wire.h"
+#include "kvstore/ps/wire/wire.h"
 #include "tests/kvstore/cluster.h"
 
 namespace telegrad::testing {

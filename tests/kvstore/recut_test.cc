@@ -3,9 +3,9 @@
 #include <cmath>
 
 #include "base/random.h"
-#include "kvstore/engine/codec_state.h"
-#include "kvstore/engine/guard.h"
-#include "kvstore/engine/shard_plan.h"
+#include "kvstore/engine/codec/guard.h"
+#include "kvstore/engine/codec/shard_plan.h"
+#include "kvstore/engine/state/codec_state.h"
 #include "kvstore/states.h"
 #include "tests/kvstore/cluster.h"
 

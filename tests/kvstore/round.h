@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/status_macros.h"
-#include "kvstore/ps/aggregate_sync.h"
+#include "kvstore/ps/server/aggregate_sync.h"
 #include "tests/kvstore/oracle.h"
 #include "tests/testing/status_matchers.h"
 

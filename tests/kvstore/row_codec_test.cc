@@ -1,4 +1,4 @@
-#include "kvstore/engine/row_codec.h"
+#include "kvstore/engine/rows/row_codec.h"
 
 #include <algorithm>
 #include <cstring>
@@ -9,8 +9,8 @@
 #include "base/exit_code.h"
 #include "base/random.h"
 #include "compression/codec_spec.h"
-#include "kvstore/engine/rows.h"
-#include "kvstore/ps/served_rows.h"
+#include "kvstore/engine/rows/rows.h"
+#include "kvstore/ps/server/served_rows.h"
 #include "tests/kvstore/cluster.h"
 
 // Pushes of rows whose values a codec makes small.

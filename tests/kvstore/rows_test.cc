@@ -1,4 +1,4 @@
-#include "kvstore/engine/rows.h"
+#include "kvstore/engine/rows/rows.h"
 
 #include <algorithm>
 

@@ -1,12 +1,12 @@
-#include "kvstore/ps/served_tensors.h"
+#include "kvstore/ps/server/served_tensors.h"
 
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
-#include "kvstore/engine/checks.h"
-#include "kvstore/ps/json_fields.h"
+#include "kvstore/engine/codec/checks.h"
+#include "kvstore/ps/wire/json_fields.h"
 #include "tests/testing/status_matchers.h"
 
 // What a server makes of what worker 0 declares.

@@ -1,4 +1,4 @@
-#include "kvstore/ps/server_questions.h"
+#include "kvstore/ps/worker/server_questions.h"
 
 #include "base/exit_code.h"
 #include "gmock/gmock.h"

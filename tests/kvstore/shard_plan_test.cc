@@ -1,12 +1,12 @@
-#include "kvstore/engine/shard_plan.h"
+#include "kvstore/engine/codec/shard_plan.h"
 
 #include <sys/mman.h>
 
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "kvstore/engine/checks.h"
-#include "kvstore/engine/floats.h"
+#include "kvstore/engine/codec/checks.h"
+#include "kvstore/engine/codec/floats.h"
 #include "tests/testing/status_matchers.h"
 #include "topology/cost_model.h"
 

@@ -211,7 +211,7 @@ TEST(Rounds, DoNotDependOnThreadsPrioritiesOrChunks) {
   for (const int num_threads : {0, 1, 3}) {
     for (const size_t chunk_elems : {size_t{1}, size_t{64}, size_t{8192}}) {
       ClusterConfig config = Small(3, 2);
-      // Threads hand over what is not small (kvstore/ps/small_jobs.h).
+      // Threads hand over what is not small (kvstore/ps/wire/small_jobs.h).
       if (chunk_elems > 64) config.tensors.push_back({"long", 40000});
       config.compression = TwoBit(ReplyMode::kSum, {});
       config.num_threads = num_threads;

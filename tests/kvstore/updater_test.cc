@@ -3,7 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/device_access.h"
-#include "kvstore/engine/floats.h"
+#include "kvstore/engine/codec/floats.h"
 #include "tests/kvstore/cluster.h"
 #include "tests/kvstore/device_tensors.h"
 

@@ -1,4 +1,4 @@
-#include "kvstore/ps/wire.h"
+#include "kvstore/ps/wire/wire.h"
 
 #include <gtest/gtest.h>
 

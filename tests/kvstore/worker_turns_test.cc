@@ -1,5 +1,5 @@
 #include "gmock/gmock.h"
-#include "kvstore/ps/worker_tensor.h"
+#include "kvstore/ps/worker/worker_tensor.h"
 #include "tests/testing/status_matchers.h"
 
 // Whose turn it is with a worker's tensor, and what a failure does to that.

@@ -14,7 +14,7 @@ import sys
 import tempfile
 
 # Calls of DeviceQueue::WaitOn in these files.
-SITES = {"kvstore/engine/device_lane.cc": 8, "kvstore/nccl/group_store.cc": 1}
+SITES = {"kvstore/engine/device/device_lane.cc": 8, "kvstore/nccl/group_store.cc": 1}
 # Needs two GPUs and NCCL.
 NOT_EMULATED = {"kvstore/nccl/group_store.cc"}
 # Makes a thread look early, and nothing more: it asks events.

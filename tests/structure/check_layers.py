@@ -35,10 +35,24 @@ BELOW["kvstore/job/launch"] = ("transport", "base")
 BELOW["kvstore/job/control"] = ("kvstore/job/launch", "transport", "base")
 BELOW["kvstore/job/path"] = ("kvstore/job/control", "transport", "topology", "base")
 BELOW["kvstore/collective"] = ("transport", "kernels", "base")
-BELOW["kvstore/engine"] = ("kvstore", "compression", "topology", "kernels", "base")
-BELOW["kvstore"] += ("kvstore/engine", "kvstore/job", "kvstore/collective")
-BELOW["kvstore/tuning"] = ("kvstore",) + BELOW["kvstore"]
-BELOW["kvstore/program"] = ("kvstore/tuning",) + BELOW["kvstore/tuning"]
+BELOW["kvstore"] += ("kvstore/job", "kvstore/collective")
+ENGINE = ("kvstore", "compression", "topology", "kernels", "base")
+BELOW["kvstore/engine/device"] = ENGINE
+BELOW["kvstore/engine/codec"] = ("kvstore/engine/device", "kvstore/engine/state") + ENGINE
+BELOW["kvstore/engine/state"] = ("kvstore/engine/codec", "kvstore/engine/device") + ENGINE
+BELOW["kvstore/engine/rows"] = ("kvstore/engine/codec",) + ENGINE
+STORE = ("kvstore", "kvstore/engine") + BELOW["kvstore"]
+BELOW["kvstore/ps/wire"] = STORE
+BELOW["kvstore/ps/server"] = ("kvstore/ps/wire",) + STORE
+BELOW["kvstore/ps/worker"] = ("kvstore/ps/wire", "kvstore/ps/server") + STORE
+BELOW["kvstore/ps/hosts"] = ("kvstore/ps",) + STORE
+for name in ("local", "nccl", "tier_one"):
+    BELOW["kvstore/" + name] = STORE
+BELOW["kvstore/tuning"] = STORE
+BELOW["kvstore/program"] = ("kvstore/tuning", "kvstore") + BELOW["kvstore"]
+# Rooms that only their own layer may include, and perf and tests.
+CLOSED = ("kvstore/engine", "kvstore/ps", "kvstore/local", "kvstore/nccl",
+          "kvstore/tier_one")
 
 SOURCES = (".h", ".cc", ".cu", ".cuh")
 
@@ -134,15 +148,15 @@ def check_include(root, path, quote, target):
         yield "root-relative", f'"{target}" does not exist'
         return
     aim = layer_of(target)
-    if not may_include(layer, aim):
+    is_table = FACTORY_USERS.match(path) and top == layer
+    if not is_table and not may_include(layer, aim):
         yield "arrow", f"{layer} may not include {aim} ({target})"
     inner = os.path.dirname(target)
-    is_private = "/" in inner and top not in ("tests", "perf") and (
-        inner != aim or layer == "examples" and aim == "kvstore/engine")
+    is_private = ("/" in inner and inner != aim
+                  or aim.startswith(CLOSED) and layer.split("/")[0] != top)
     same_folder = (os.path.dirname(path) + "/").startswith(inner + "/")
-    is_table = FACTORY_USERS.match(path) and aim == layer
     if is_private and not same_folder and not is_table and layer not in (
-            "tests", "perf"):
+            "tests", "perf") and top not in ("tests", "perf"):
         yield "private", f"{target} is private to {inner}/"
 
 

@@ -28,8 +28,9 @@ CLEAN = {
                       'Read("/proc/sys/kernel/random/boot_id");\n',
     "kvstore/store.h": '#pragma once\n#include "compression/codec.h"\n'
                        '#include "transport/transport.h"\n',
-    "kvstore/engine/chunk.h": '#pragma once\n#include "kvstore/store.h"\n',
-    "kvstore/ps/worker.cc": '#include "kvstore/engine/chunk.h"\n',
+    "kvstore/engine/codec/chunk.h": '#pragma once\n#include "kvstore/store.h"\n',
+    "kvstore/ps/worker/worker.cc": '#include "kvstore/engine/codec/chunk.h"\n',
+    "kvstore/ps/worker/worker.h": "#pragma once\n",
     "kvstore/tuning/plan.h": '#pragma once\n#include "kvstore/store.h"\n'
                              '#include "kvstore/job/control/job.h"\n',
     "trainer/networks/lenet.cc": "#include <torch/torch.h>\n",
@@ -69,7 +70,11 @@ PLANTED = {
     "kvstore on its tuning": (
         "arrow", "kvstore/b.cc", '#include "kvstore/tuning/plan.h"\n'),
     "engine on transport": (
-        "arrow", "kvstore/engine/b.cc", '#include "transport/transport.h"\n'),
+        "arrow", "kvstore/engine/codec/b.cc", '#include "transport/transport.h"\n'),
+    "server on its workers": (
+        "arrow", "kvstore/ps/server/b.cc", '#include "kvstore/ps/worker/worker.h"\n'),
+    "trainer on a store's own rooms": (
+        "private", "trainer/b.cc", '#include "kvstore/ps/worker/worker.h"\n'),
     "transport on the job": (
         "arrow", "transport/ucx/b.cc", '#include "kvstore/job/control/job.h"\n'),
     "trainer on tests": ("arrow", "trainer/b.cc", '#include "tests/t.h"\n'),
@@ -80,7 +85,7 @@ PLANTED = {
     "example on a private header": (
         "private", "examples/b.cc", '#include "transport/ucx/context.h"\n'),
     "example on the stores' engine": (
-        "private", "examples/b.cc", '#include "kvstore/engine/chunk.h"\n'),
+        "private", "examples/b.cc", '#include "kvstore/engine/codec/chunk.h"\n'),
     "private header of a sister folder": (
         "private", "transport/inproc/b.cc",
         '#include "transport/ucx/context.h"\n'),

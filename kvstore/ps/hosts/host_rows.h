@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kvstore/kvstore.h"
-#include "kvstore/ps/worker.h"
+#include "kvstore/ps/worker/worker.h"
 
 namespace telegrad {
 

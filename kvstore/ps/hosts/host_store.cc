@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "kvstore/engine/checks.h"
-#include "kvstore/ps/job_config.h"
+#include "kvstore/engine/codec/checks.h"
+#include "kvstore/ps/wire/job_config.h"
 #include "topology/calibration.h"
 
 namespace telegrad {

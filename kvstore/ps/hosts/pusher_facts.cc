@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
-#include "kvstore/engine/checks.h"
-#include "kvstore/ps/json_fields.h"
+#include "kvstore/engine/codec/checks.h"
+#include "kvstore/ps/wire/json_fields.h"
 
 namespace telegrad {
 namespace {

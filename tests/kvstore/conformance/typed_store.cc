@@ -5,7 +5,7 @@
 
 #include "base/device_access.h"
 #include "kernels/dispatch.h"
-#include "kvstore/engine/floats.h"
+#include "kvstore/engine/codec/floats.h"
 
 namespace telegrad::testing {
 namespace {

@@ -1,4 +1,4 @@
-#include "kvstore/engine/chunk_codec.h"
+#include "kvstore/engine/codec/chunk_codec.h"
 
 #include <cmath>
 #include <limits>

@@ -9,8 +9,8 @@
 #include "base/status_macros.h"
 #include "gtest/gtest.h"
 #include "kernels/device_scope.h"
-#include "kvstore/engine/floats.h"
-#include "kvstore/engine/tensor_codec.h"
+#include "kvstore/engine/codec/floats.h"
+#include "kvstore/engine/codec/tensor_codec.h"
 #include "tests/testing/status_matchers.h"
 
 namespace telegrad::testing {

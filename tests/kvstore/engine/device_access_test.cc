@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "kvstore/engine/chunk_sum.h"
+#include "kvstore/engine/codec/chunk_sum.h"
 #include "tests/kvstore/engine/contributor.h"
 #include "tests/kvstore/gpu.h"
 #include "tests/kvstore/oracle.h"

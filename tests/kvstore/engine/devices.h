@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "gtest/gtest.h"
-#include "kvstore/engine/chunk_sum.h"
-#include "kvstore/engine/tensor_codec.h"
+#include "kvstore/engine/codec/chunk_sum.h"
+#include "kvstore/engine/codec/tensor_codec.h"
 #include "tests/testing/status_matchers.h"
 
 namespace telegrad::testing {

@@ -1,0 +1,246 @@
+#include "kvstore/ps/server/aggregate_async.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/crc32c.h"
+#include "base/status_macros.h"
+
+namespace telegrad {
+
+absl::StatusOr<std::unique_ptr<AsyncAggregator>> AsyncAggregator::Make(
+    const TensorLayout& layout, const Chunk& chunk, const EngineConfig& config,
+    int num_workers, int64_t max_staleness) {
+  std::vector<Slot> slots;
+  for (int worker = 0; worker < num_workers; ++worker) {
+    ASSIGN_OR_RETURN(ChunkSum sum, ChunkSum::Make(layout, chunk, config));
+    if (worker > 0) sum.ShareWeights(slots.front().sum);
+    slots.push_back({.sum = std::move(sum)});
+  }
+  return std::unique_ptr<AsyncAggregator>(
+      new AsyncAggregator(std::move(slots), config, max_staleness));
+}
+
+AsyncAggregator::AsyncAggregator(std::vector<Slot> slots,
+                                 const EngineConfig& config,
+                                 int64_t max_staleness)
+    : config_(config),
+      max_staleness_(max_staleness),
+      slots_(std::move(slots)),
+      values_(slots_.size(), 1, config.buffers) {}
+
+absl::StatusOr<Aggregator::Admission> AsyncAggregator::Admit(
+    int worker, const PushHeader& push) {
+  Slot& slot = slots_[static_cast<size_t>(worker)];
+  RETURN_IF_ERROR(slot.sum.CheckFormat(push));
+  const bool is_taken = slot.phase == Phase::kTaken;
+  if (push.step < slot.sum.step() ||
+      (push.step == slot.sum.step() && is_taken)) {
+    return Admission{.target = {}, .is_duplicate = true};
+  }
+  if (slot.phase != Phase::kEmpty) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("push for step ", push.step, " of key ", chunk().key,
+                     " before the last one was answered"));
+  }
+  RETURN_IF_ERROR(slot.sum.CheckSettings(push));
+  slot.sum.TakeFormat(push.format);
+  slot.phase = Phase::kTaken;
+  slot.push = push;
+  slot.frame = config_.buffers->Get(slot.sum.codec().max_encoded_bytes());
+  return Admission{.target = {slot.frame->data(), push.payload_bytes}};
+}
+
+absl::StatusOr<bool> AsyncAggregator::OnPushed(int worker,
+                                               bool needs_checksum) {
+  const Slot& slot = slots_[static_cast<size_t>(worker)];
+  RETURN_IF_ERROR(slot.sum.codec().Validate(
+      ConstBytes(slot.frame->data(), slot.push.payload_bytes)));
+  return Run(worker, needs_checksum);
+}
+
+// One change after the other, and nobody waits for another: who finds nobody at
+// it does what comes meanwhile, too. A worker has one push under way, so that
+// this ends.
+absl::StatusOr<bool> AsyncAggregator::Run(int change, bool needs_checksum) {
+  {
+    MutexLock lock(&mutex_);
+    changes_.push_back(change);
+    if (is_running_) return false;
+    is_running_ = true;
+  }
+  for (;;) {
+    int next = 0;
+    {
+      MutexLock lock(&mutex_);
+      is_running_ = !changes_.empty();
+      if (!is_running_) return true;
+      next = changes_.front();
+      changes_.pop_front();
+    }
+    ASSIGN_OR_RETURN(RoundResult weights, Apply(next, needs_checksum));
+    MutexLock lock(&mutex_);
+    current_ = std::move(weights);
+    applied_.push_back(next);
+  }
+}
+
+absl::StatusOr<RoundResult> AsyncAggregator::Apply(int change,
+                                                   bool needs_checksum) {
+  RoundResult weights;
+  if (change == kValue) {
+    slots_[0].sum.SetValue(value_);
+    weights.chunk.buffer = value_;
+    weights.chunk.payload = value_->view();
+  } else {
+    Slot& slot = slots_[static_cast<size_t>(change)];
+    const ConstBytes payload(slot.frame->data(), slot.push.payload_bytes);
+    slot.sum.Note(slot.push.wish);
+    ASSIGN_OR_RETURN(weights.chunk,
+                     slot.sum.Sum({&payload, 1}, slot.frame, {}));
+    slot.record = weights.chunk.record;
+  }
+  if (needs_checksum) {
+    weights.payload_crc32c =
+        Crc32c(weights.chunk.payload.data, weights.chunk.payload.size);
+  }
+  return weights;
+}
+
+size_t AsyncAggregator::Complete(AnswerSink& sink) {
+  std::vector<int> applied;
+  {
+    MutexLock lock(&mutex_);
+    applied.swap(applied_);
+  }
+  size_t num_pushes = 0;
+  for (const int change : applied) {
+    if (change == kValue) {
+      value_ = nullptr;
+      values_.Install(SendTo(sink));
+      continue;
+    }
+    Slot& slot = slots_[static_cast<size_t>(change)];
+    slot.phase = Phase::kApplied;
+    slot.frame = nullptr;
+    slot.sum.Finish(slot.record);
+    ++num_pushes;
+  }
+  AnswerPushes(sink);
+  return num_pushes;
+}
+
+// Those of workers that are not too far ahead.
+void AsyncAggregator::AnswerPushes(AnswerSink& sink) {
+  const uint64_t slowest = num_rounds();
+  for (size_t worker = 0; worker < slots_.size(); ++worker) {
+    Slot& slot = slots_[worker];
+    if (slot.phase != Phase::kApplied || slot.has_left) continue;
+    const uint64_t ahead = slot.sum.step() - slowest;
+    if (max_staleness_ != kAnyStaleness &&
+        ahead > static_cast<uint64_t>(max_staleness_)) {
+      continue;
+    }
+    RoundResult answer = current();
+    answer.chunk.record = slot.record;
+    slot.phase = Phase::kEmpty;
+    sink.Send(
+        chunk(), slot.sum.format(),
+        {.worker = static_cast<int>(worker),
+         .type = slot.push.wants_reply ? FrameType::kReply : FrameType::kAck,
+         .step = slot.push.step,
+         .priority = slot.push.priority,
+         .result = answer,
+         .contributors =
+             static_cast<uint16_t>(std::min<uint64_t>(ahead, kMaxStaleness))});
+  }
+}
+
+absl::Status AsyncAggregator::OnPull(int worker, const PullHeader& pull,
+                                     AnswerSink& sink) {
+  const Slot& slot = slots_[static_cast<size_t>(worker)];
+  const RoundResult weights = current();
+  const bool is_due = pull.wants_broadcast || (pull.step == slot.sum.step() &&
+                                               weights.chunk.buffer != nullptr);
+  if (!is_due || slot.phase != Phase::kEmpty) {
+    return absl::InvalidArgumentError(absl::StrCat("pull of key ", chunk().key,
+                                                   " after ", pull.step,
+                                                   " steps was not expected"));
+  }
+  if (pull.wants_broadcast) {
+    RETURN_IF_ERROR(values_.OnPull(chunk(), worker, pull, SendTo(sink)));
+    return ApplyValue(sink);
+  }
+  sink.Send(chunk(), slot.sum.format(),
+            {.worker = worker,
+             .type = FrameType::kValue,
+             .step = pull.step,
+             .priority = pull.priority,
+             .result = weights,
+             .contributors = 1});
+  return absl::OkStatus();
+}
+
+absl::Status AsyncAggregator::OnPropose(int worker, const PushHeader& propose,
+                                        AnswerSink& sink) {
+  ChunkSum& sum = slots_[static_cast<size_t>(worker)].sum;
+  RETURN_IF_ERROR(sum.Propose(0, propose.wish.scale).status());
+  RoundResult agreed;
+  agreed.chunk.record.settings = sum.settings();
+  agreed.chunk.record.agreed = sum.settings();
+  sink.Send(chunk(), sum.format(),
+            {.worker = worker,
+             .type = FrameType::kAgree,
+             .step = sum.step(),
+             .priority = propose.priority,
+             .result = agreed,
+             .contributors = 1});
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Bytes> AsyncAggregator::BeginValue(uint64_t index,
+                                                  size_t num_bytes) {
+  return values_.Begin(chunk(), index, num_bytes);
+}
+
+absl::Status AsyncAggregator::OnValue(int worker, int32_t priority,
+                                      AnswerSink& sink) {
+  RETURN_IF_ERROR(values_.End(chunk(), worker, priority));
+  return ApplyValue(sink);
+}
+
+// If there is one that all wait for. Complete installs it.
+absl::Status AsyncAggregator::ApplyValue(AnswerSink& sink) {
+  if (value_ != nullptr) return absl::OkStatus();
+  value_ = values_.next();
+  if (value_ == nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const bool is_due, Run(kValue, false));
+  if (is_due) Complete(sink);
+  return absl::OkStatus();
+}
+
+// The last one stays the slowest.
+void AsyncAggregator::OnLeft(int worker, AnswerSink& sink) {
+  Slot& left = slots_[static_cast<size_t>(worker)];
+  left.has_left = std::ranges::any_of(slots_, [&](const Slot& other) {
+    return &other != &left && !other.has_left;
+  });
+  AnswerPushes(sink);
+}
+
+uint64_t AsyncAggregator::num_rounds() const {
+  uint64_t slowest = std::numeric_limits<uint64_t>::max();
+  for (const Slot& slot : slots_) {
+    if (!slot.has_left) slowest = std::min(slowest, slot.sum.step());
+  }
+  return slowest;
+}
+
+RoundResult AsyncAggregator::current() {
+  MutexLock lock(&mutex_);
+  return current_;
+}
+
+}  // namespace telegrad

@@ -1,0 +1,244 @@
+#include "kvstore/ps/server/server.h"
+
+#include <algorithm>
+#include <span>
+
+#include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
+#include "base/log.h"
+#include "base/short_slices.h"
+#include "base/status_macros.h"
+#include "kvstore/job/path/data_path.h"
+
+namespace telegrad {
+namespace {
+
+constexpr Duration kTick = std::chrono::milliseconds(100);
+constexpr Duration kHandshakeDeadline = std::chrono::seconds(5);
+// A worker's connection that ends may be its orderly end, of which the
+// scheduler tells us.
+constexpr Duration kSuspicionDelay = std::chrono::milliseconds(300);
+
+FatalEvent EventOf(const absl::Status& status) {
+  FatalEvent event{.code = ExitCodeOf(status), .message = {}, .dead = {}};
+  event.message = std::string(status.message());
+  return event;
+}
+
+// A worker has left in order, and a round of others waits for it. `ranks`: of
+// those that push; `names`: their ranks in messages, if others.
+std::optional<FatalEvent> FindMissed(const ServedTensors& tensors, Job& job,
+                                     std::span<const int> ranks,
+                                     const std::vector<int>& names) {
+  const std::vector<int> left = job.Left();
+  for (size_t place = 0; !left.empty() && place < ranks.size(); ++place) {
+    const int rank = ranks[place];
+    if (std::ranges::find(left, rank) == left.end()) continue;
+    const std::string what = tensors.WaitsFor(static_cast<int>(place));
+    if (what.empty()) continue;
+    const auto index = static_cast<size_t>(rank);
+    const Member& member = job.membership().workers[index];
+    const std::string name =
+        ToString(NodeId{Role::kWorker, names.empty() ? rank : names[index]});
+    FatalEvent event{.code = ExitCode::kPeerDied};
+    event.message =
+        absl::StrCat(name, " has left the job ", what, " waits for it");
+    event.dead = {absl::StrCat(name, "@", member.host, ":", member.pid)};
+    return event;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::function<absl::Status(const JobOptions&)> HostPart(int num_threads) {
+  return [num_threads](const JobOptions& job) {
+    return RunServer({.job = job, .num_threads = num_threads});
+  };
+}
+
+absl::Status RunServer(const ServerOptions& options) {
+  return DistServer(options).Run();
+}
+
+DistServer::DistServer(const ServerOptions& options)
+    : options_(options), timeline_(options.job.server_trace) {}
+
+DistServer::~DistServer() {
+  pool_.reset();       // jobs use all that follows
+  transport_.reset();  // before the memory that it reads and writes
+}
+
+absl::Status DistServer::Run() {
+  RETURN_IF_ERROR(Start());
+  pool_ = std::make_unique<ThreadPool>(options_.num_threads);
+  const absl::Status status = Serve();
+  pool_.reset();
+  if (!status.ok()) {
+    control_->Fail(EventOf(status));
+    return status;
+  }
+  control_->Leave();
+  return timeline_.Write(rank_, tensors_->names());
+}
+
+absl::Status DistServer::Start() {
+  RETURN_IF_ERROR(CheckPath(options_.job.transport));
+  JoinRequest request{
+      .scheduler_address = options_.job.scheduler_address,
+      .role = Role::kServer,
+      .wanted_rank = options_.job.wanted_rank,
+      .facts = MemberFactsOf(options_.job),
+      .job_id = options_.job.job_id,
+      .secret = options_.job.secret,
+      .timing = options_.job.timing,
+      .cancellation = options_.job.cancellation,
+      .on_fatal = options_.job.on_fatal,
+  };
+  ASSIGN_OR_RETURN(control_, Job::Join(request));
+  const Membership& membership = control_->membership();
+  rank_ = membership.self.rank;
+  epoch_ = membership.epoch;
+  const absl::Status status = Listen();
+  if (!status.ok()) control_->Fail(EventOf(status));  // workers wait for us
+  return status;
+}
+
+absl::Status DistServer::Listen() {
+  const TimePoint deadline = Clock::now() + options_.job.timing.join;
+  PathOptions options = options_.job.path();
+  options.gdr = std::nullopt;  // sums are in host memory
+  ASSIGN_OR_RETURN(path_, AgreeOnPath(*control_, options, deadline));
+  const size_t num_all = control_->membership().workers.size();
+  ranks_ = RanksByPlace(path_.plan, num_all);
+  num_workers_ = static_cast<int>(RanksThatPush(path_.plan, num_all).size());
+  worker_sessions_.assign(ranks_.size(), nullptr);
+  tensors_.emplace(rank_,
+                   static_cast<int>(control_->membership().servers.size()),
+                   num_workers_, options_.max_model_bytes,
+                   static_cast<int>(ranks_.size()) - num_workers_);
+  // For Serve, unless it sums by itself.
+  path_.transport.sends_wait = options_.num_threads > 0;
+  ASSIGN_OR_RETURN(transport_, MakeTransport(path_.transport, this));
+  ASSIGN_OR_RETURN(const std::string address, transport_->Listen());
+  return PostAddress(*control_, address);
+}
+
+absl::StatusOr<Bytes> DistServer::BeginDeclaration(Session& session,
+                                                   const FrameHeader& header) {
+  if (session.worker != 0 || session.declaration.size() > 0 ||
+      header.payload_bytes == 0) {
+    return absl::InvalidArgumentError("new tensors were not expected");
+  }
+  ASSIGN_OR_RETURN(session.declaration, Buffer::Create(header.payload_bytes));
+  return session.declaration.view();
+}
+
+absl::Status DistServer::HandleDeclaration(Session& session,
+                                           const FrameHeader& header,
+                                           ConstBytes payload) {
+  RETURN_IF_ERROR(tensors_->Apply(header, payload));
+  session.declaration = Buffer();
+  Tell(session, FrameType::kDeclared, {});
+  return absl::OkStatus();
+}
+
+absl::Status DistServer::AnswerState(Session& session,
+                                     const FrameHeader& header) {
+  if (session.worker != 0) {
+    return absl::InvalidArgumentError("a state was not to be asked for");
+  }
+  ASSIGN_OR_RETURN(std::string text, tensors_->DescribeState(header));
+  if (text.size() > kMaxPayloadBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a state of ", text.size(), " bytes for a worker, at most ",
+        kMaxPayloadBytes, ": take smaller chunks"));
+  }
+  Tell(session, FrameType::kState, std::move(text));
+  return absl::OkStatus();
+}
+
+void DistServer::Tell(Session& session, FrameType type, std::string text) {
+  const auto kept = std::make_shared<std::string>(std::move(text));
+  const ConstBytes payload(kept->data(), kept->size());
+  const bool is_handshake =
+      type == FrameType::kChallenge || type == FrameType::kReady;
+  const FrameHeader header{
+      .type = type,
+      .epoch = epoch_,
+      .payload_bytes = static_cast<uint32_t>(payload.size),
+      .source = static_cast<uint16_t>(rank_),
+      .destination =
+          is_handshake ? uint16_t{0} : static_cast<uint16_t>(session.worker)};
+  session.sender->Enqueue({.header = SerializeFrame(header, payload),
+                           .payload = payload,
+                           .keep_alive = kept,
+                           .priority = INT32_MAX});
+}
+
+absl::Status DistServer::Serve() {
+  const ShortSlices slices;
+  std::vector<std::function<void()>> jobs;
+  TimePoint next_check = Clock::now() + kTick;
+  for (;;) {
+    {
+      MutexLock lock(&mutex_);
+      jobs.swap(posted_);
+    }
+    for (const auto& job : jobs) job();
+    jobs.clear();
+    RETURN_IF_ERROR(failure_);
+    transport_->Progress(next_check);
+    if (Clock::now() < next_check) continue;
+    next_check = Clock::now() + kTick;
+    Sweep();
+    const absl::Status end = control_->WaitForEnd(Clock::now());
+    if (end.ok()) return absl::OkStatus();
+    if (!absl::IsDeadlineExceeded(end)) return end;
+  }
+}
+
+void DistServer::Post(std::function<void()> job) {
+  {
+    MutexLock lock(&mutex_);
+    posted_.push_back(std::move(job));
+    if (posted_.size() > 1) return;  // the first one wakes
+  }
+  transport_->Wake();
+}
+
+void DistServer::Sweep() {
+  const TimePoint now = Clock::now();
+  for (auto& [endpoint, session] : sessions_) {
+    if (session.worker < 0 && now - session.since > kHandshakeDeadline) {
+      transport_->Close(endpoint);
+    }
+  }
+  std::vector<LostWorker> later;
+  for (LostWorker& lost : lost_) {
+    if (now - lost.at < kSuspicionDelay) {
+      later.push_back(std::move(lost));
+    } else {
+      control_->SuspectPeer(lost.who, lost.why);
+    }
+  }
+  lost_ = std::move(later);
+  const auto pushers =
+      std::span<const int>(ranks_).first(static_cast<size_t>(num_workers_));
+  const auto missed =
+      FindMissed(*tensors_, *control_, pushers, options_.job.ranks_in_job);
+  if (!missed.has_value() || !failure_.ok()) return;
+  control_->Fail(*missed);
+  failure_ =
+      WithExitCode(missed->code, absl::UnavailableError(missed->message));
+}
+
+void DistServer::Fail(const absl::Status& why) {
+  if (!failure_.ok()) return;
+  failure_ = WithExitCode(
+      ExitCodeOfFrame(why),
+      absl::Status(why.code(),
+                   absl::StrCat("server/", rank_, ": ", why.message())));
+}
+
+}  // namespace telegrad

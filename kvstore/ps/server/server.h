@@ -1,0 +1,134 @@
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/thread_pool.h"
+#include "kvstore/job/control/handshake.h"
+#include "kvstore/job/path/data_path.h"
+#include "kvstore/kvstore.h"
+#include "kvstore/ps/server/served_tensors.h"
+#include "kvstore/ps/server/server_timeline.h"
+#include "kvstore/ps/wire/frame_sender.h"
+#include "kvstore/ps/wire/link_probe.h"
+
+namespace telegrad {
+
+// A server: takes pushes, sums each chunk when all workers' pushes are there,
+// or steps its weights with each (dist_async), and answers. One thread owns the
+// transport and all state; a pool checks payloads and sums, and hands results
+// back through Post.
+class DistServer : private TransportHandler, private AnswerSink {
+ public:
+  explicit DistServer(const ServerOptions& options);
+  ~DistServer() override;
+  absl::Status Run();
+
+ private:
+  struct Session {
+    EndpointId endpoint = 0;
+    std::unique_ptr<HandshakeServer> handshake;
+    std::unique_ptr<FrameSender> sender;
+    Buffer handshake_buffer;
+    bool is_receiving = false;  // into handshake_buffer
+    bool has_challenged = false;
+    int worker = -1;            // >= 0 once authenticated
+    bool is_unchecked = false;  // then: DataPath::IsUnchecked
+    TimePoint since;
+    std::vector<Buffer> discards;  // payloads of duplicates, while they arrive
+    // Probes that have not been answered, and where all their payloads go.
+    std::shared_ptr<size_t> num_probes = std::make_shared<size_t>(0);
+    Buffer probe_buffer;
+    Buffer declaration;  // while it arrives
+  };
+
+  // server.cc
+  absl::Status Start();
+  // Listens as the job's plan says.
+  absl::Status Listen();
+  // New tensors.
+  absl::StatusOr<Bytes> BeginDeclaration(Session& session,
+                                         const FrameHeader& header);
+  absl::Status HandleDeclaration(Session& session, const FrameHeader& header,
+                                 ConstBytes payload);
+  absl::Status AnswerState(Session& session, const FrameHeader& header);
+  void Tell(Session& session, FrameType type, std::string text);
+  absl::Status Serve();
+  void Post(std::function<void()> job);
+  void Sweep();
+  // Of a worker by its place among those that push, or behind them.
+  NodeId IdOf(int worker) const {
+    return {Role::kWorker, ranks_[static_cast<size_t>(worker)]};
+  }
+  // Ends the job: a member broke the protocol, or bytes were damaged.
+  void Fail(const absl::Status& why);
+
+  // server_sessions.cc: who is there.
+  void OnAccept(EndpointId endpoint) override;
+  void OnClosed(EndpointId endpoint, const absl::Status& why) override;
+  absl::StatusOr<Bytes> OnHeader(EndpointId from, ConstBytes header,
+                                 size_t payload_bytes) override;
+  void OnMessage(EndpointId from, ConstBytes header, Bytes payload) override;
+  absl::Status OnHandshake(Session& session, const FrameHeader& header,
+                           absl::string_view message);
+  absl::Status Admit(Session& session, const Identity& peer);
+
+  absl::StatusOr<Bytes> JudgeHeader(Session& session, ConstBytes header,
+                                    size_t payload_bytes);
+
+  // server_probe.cc: how fast the link is.
+  absl::StatusOr<Bytes> BeginProbe(Session& session, const FrameHeader& header);
+  void AnswerProbe(Session& session, const FrameHeader& header);
+
+  // server_rounds.cc: what they want.
+  absl::Status CheckRoute(const Session& session,
+                          const FrameHeader& header) const;
+  absl::StatusOr<Bytes> BeginMessage(Session& session,
+                                     const FrameHeader& header);
+  absl::StatusOr<Bytes> BeginPush(Session& session, const FrameHeader& header,
+                                  ServedChunk& chunk);
+  absl::Status HandleMessage(Session& session, const FrameHeader& header,
+                             ConstBytes header_bytes, Bytes payload);
+  void HandlePush(Session& session, const FrameHeader& header,
+                  ConstBytes header_bytes, Bytes payload, ServedChunk& chunk);
+  absl::StatusOr<bool> CheckPush(const ArrivedPush& push);
+  void Complete(ServedChunk& chunk);
+  void FailPush(const ArrivedPush& push, const absl::Status& why);
+  void Send(const Chunk& chunk, const PayloadFormat& format,
+            const Answer& answer) override;
+
+  const ServerOptions options_;
+  ServerTimeline timeline_;
+  uint64_t epoch_ = 0;
+  int rank_ = -1;
+  std::vector<int> ranks_;  // of the workers that push, then of the others
+  int num_workers_ = 0;     // that push, who are counted
+  std::unique_ptr<Job> control_;
+  DataPath path_;
+  FrameSender::Leaving leaving_;
+  std::unique_ptr<TransportContext> transport_;
+  std::optional<ServedTensors> tensors_;  // jobs point to their chunks
+  std::map<EndpointId, Session> sessions_;
+  std::vector<Session*> worker_sessions_;  // by rank, null while absent
+  struct LostWorker {
+    NodeId who;
+    TimePoint at;
+    std::string why;
+  };
+  std::vector<LostWorker> lost_;
+  std::shared_ptr<Buffer> echo_;              // the payload of all echoes
+  std::atomic<bool> has_far_workers_{false};  // whose frames need a checksum
+  int64_t num_duplicates_ = 0;
+  absl::Status failure_;
+
+  Mutex mutex_;
+  std::vector<std::function<void()>> posted_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<ThreadPool> pool_;
+};
+
+}  // namespace telegrad

@@ -1,0 +1,312 @@
+#include "kvstore/ps/wire/job_config.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "base/crc32c.h"
+#include "base/status_macros.h"
+#include "kernels/code_sum.h"
+#include "kvstore/engine/codec/checks.h"
+#include "kvstore/ps/wire/json_fields.h"
+#include "transport/transport.h"
+
+namespace telegrad {
+namespace {
+
+using Json = nlohmann::json;
+
+bool IsPlanned(const TensorSpec& tensor) {
+  return tensor.chunk_elems > 0 || !tensor.codec.empty();
+}
+
+std::string TableDigest(std::span<const TensorSpec> tensors) {
+  uint32_t crc = 0;
+  uint64_t elems = 0;
+  for (const TensorSpec& tensor : tensors) {
+    const uint64_t n = tensor.num_elems;
+    crc = Crc32c(tensor.name.data(), tensor.name.size(), crc);
+    crc = Crc32c(&n, sizeof(n), crc);
+    elems += n;
+    if (tensor.row_elems > 0) {
+      const uint64_t row = tensor.row_elems;
+      crc = Crc32c(&row, sizeof(row), crc);
+    }
+    if (tensor.rates.lr != 1 || tensor.rates.wd != 1) {
+      crc = Crc32c(&tensor.rates, sizeof(tensor.rates), crc);
+    }
+    if (IsPlanned(tensor)) {
+      const uint64_t chunk_elems = tensor.chunk_elems;
+      crc = Crc32c(&chunk_elems, sizeof(chunk_elems), crc);
+      crc = Crc32c(tensor.codec.data(), tensor.codec.size(), crc);
+    }
+  }
+  return absl::StrFormat("%u tensors, %u elements, check %08x", tensors.size(),
+                         elems, crc);
+}
+
+// With all digits: thresholds that differ in the last bit differ.
+std::string ThresholdFact(const ThresholdSpec& spec) {
+  if (spec.kind == ThresholdSpec::Kind::kAuto) return "auto";
+  return absl::StrFormat("%.9g%s", spec.value,
+                         spec.kind == ThresholdSpec::Kind::kBatch ? ":batch"
+                         : spec.kind == ThresholdSpec::Kind::kRms ? "rms"
+                                                                  : "");
+}
+
+std::string ConsistencyFact(const JobConfig& config) {
+  if (!config.is_async) return "sync";
+  return config.max_staleness == kAnyStaleness
+             ? "async"
+             : absl::StrCat("async, at most ", config.max_staleness,
+                            " steps ahead");
+}
+
+std::string RulesFact(const std::string& rules) {
+  constexpr size_t kLongest = 100;
+  if (rules.empty()) return "none";
+  if (rules.size() <= kLongest) return rules;
+  return absl::StrFormat("%s..., check %08x", rules.substr(0, kLongest),
+                         Crc32c(rules.data(), rules.size(), 0));
+}
+
+// Of one tensor: [name, elements], with its rates where they are its own, with
+// rates and the elements of a row where it has rows, with all these (0: no
+// rows), chunk and codec where a plan has these.
+Json TensorFields(const TensorSpec& tensor) {
+  Json fields = {tensor.name, tensor.num_elems};
+  const bool has_more = tensor.row_elems > 0 || IsPlanned(tensor);
+  if (tensor.rates.lr != 1 || tensor.rates.wd != 1 || has_more) {
+    fields.push_back(std::bit_cast<uint32_t>(tensor.rates.lr));
+    fields.push_back(std::bit_cast<uint32_t>(tensor.rates.wd));
+  }
+  if (has_more) fields.push_back(tensor.row_elems);
+  if (IsPlanned(tensor)) {
+    fields.push_back(tensor.chunk_elems);
+    fields.push_back(tensor.codec);
+  }
+  return fields;
+}
+
+// What stands behind name and elements.
+bool ReadOwn(const Json& entry, TensorSpec& tensor) {
+  float* const rates[] = {&tensor.rates.lr, &tensor.rates.wd};
+  for (size_t i = 2; i < std::min<size_t>(entry.size(), 4); ++i) {
+    if (!entry[i].is_number_unsigned() ||
+        entry[i].get<uint64_t>() > UINT32_MAX) {
+      return false;
+    }
+    *rates[i - 2] = std::bit_cast<float>(entry[i].get<uint32_t>());
+  }
+  if (entry.size() < 7) return true;
+  if (!entry[5].is_number_unsigned() || !entry[6].is_string()) return false;
+  tensor.chunk_elems = entry[5].get<uint64_t>();
+  tensor.codec = entry[6].get<std::string>();
+  return tensor.chunk_elems <= kMaxChunkElems;
+}
+
+absl::Status ParseTensors(const Json& json, int64_t max_model_bytes,
+                          std::vector<TensorSpec>& tensors) {
+  const auto list = json.find("tensors");
+  if (list == json.end() || !list->is_array() || list->empty() ||
+      list->size() > kMaxTensors) {
+    return absl::InvalidArgumentError("job config: no list of tensors");
+  }
+  uint64_t left = static_cast<uint64_t>(max_model_bytes) / 4;
+  for (const Json& entry : *list) {
+    TensorSpec tensor;
+    const size_t size = entry.is_array() ? entry.size() : 0;
+    if ((size != 2 && size != 4 && size != 5 && size != 7) ||
+        !entry[0].is_string() || !ReadOwn(entry, tensor) ||
+        !entry[1].is_number_unsigned() ||
+        !IsTensorName(entry[0].get<std::string>())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("job config: tensor ", tensors.size(),
+                       " is not a name of [A-Za-z0-9_.:/-]{1,256}, a size, "
+                       "two rates, a row, a chunk and a codec"));
+    }
+    const auto num_elems = entry[1].get<uint64_t>();
+    uint64_t row_elems = 0;
+    if (size >= 5) {
+      const Json& row = entry[4];
+      const bool has_none = size == 7 && row == 0u;
+      if (row.is_number_unsigned()) row_elems = row.get<uint64_t>();
+      if (!has_none && (row_elems == 0 || num_elems % row_elems > 0)) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "job config: tensor ", entry[0].get<std::string>(), " of ",
+            num_elems, " elements in rows of ", row_elems));
+      }
+    }
+    if (num_elems > left) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("model beyond --max-model-bytes (", max_model_bytes,
+                       ") at tensor ", entry[0].get<std::string>()));
+    }
+    left -= num_elems;
+    tensor.name = entry[0].get<std::string>();
+    tensor.num_elems = num_elems;
+    tensor.row_elems = row_elems;
+    tensors.push_back(std::move(tensor));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ParseAlternatives(const Json& json,
+                               std::vector<std::string>& alternatives) {
+  const auto found = json.find("alternatives");
+  const bool is_list = found != json.end() && found->is_array();
+  if (!is_list || found->size() > kMaxAlternatives) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("job config: no list of at most ", kMaxAlternatives,
+                     " alternative codecs"));
+  }
+  for (const Json& entry : *found) {
+    if (!entry.is_string()) {
+      return absl::InvalidArgumentError(
+          "job config: an alternative codec is not a string");
+    }
+    alternatives.push_back(entry.get<std::string>());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string OptimizerFact(const OptimizerConfig& config) {
+  const kernels::SgdParameters& sgd = config.sgd;
+  std::string fact = absl::StrFormat(
+      "%s lr %.9g momentum %.9g wd %.9g rescale %.9g", ToString(config.kind),
+      sgd.learning_rate, sgd.momentum_rate, sgd.weight_decay, sgd.rescale);
+  if (config.kind != OptimizerKind::kSgd &&
+      config.kind != OptimizerKind::kNag) {
+    absl::StrAppendFormat(&fact, " betas %.9g %.9g epsilon %.9g",
+                          config.adam.beta1, config.adam.beta2,
+                          config.adam.epsilon);
+  }
+  return fact;
+}
+
+Facts MakeFacts(const JobConfig& config) {
+  const CompressionConfig& gc = config.compression;
+  Facts facts = {
+      {"tensor table", TableDigest(config.tensors)},
+      {"codec", gc.type},
+      {"alternative codecs",
+       gc.alternatives.empty() ? "none" : absl::StrJoin(gc.alternatives, ",")},
+      {"codec rules", RulesFact(gc.rules)},
+      {"min-bytes", absl::StrCat(gc.min_bytes)},
+      {"reply", ToString(gc.reply)},
+      {"packing", ToString(gc.packing)},
+      {"non-finite policy", ToString(gc.nonfinite)},
+      {"update-on", ToString(config.optimizer.update_on)},
+      {"warm-up steps", absl::StrCat(gc.warmup_steps)},
+      {"guard", gc.has_guard ? "on" : "off"},
+      {"start", gc.starts_dense ? "dense" : "compressed"},
+      {"chunk elements", absl::StrCat(config.chunk_elems)},
+      {"initial values", config.has_values ? "given" : "none"},
+      {"consistency", ConsistencyFact(config)},
+  };
+  if (gc.type != "none" || !gc.rules.empty()) {
+    facts.emplace_back("threshold", ThresholdFact(gc.threshold));
+    facts.emplace_back("batch size", absl::StrCat(gc.batch_size));
+  }
+  if (config.optimizer.update_on == UpdateOn::kServer) {
+    facts.emplace_back("optimizer", OptimizerFact(config.optimizer));
+  } else {
+    facts.emplace_back("result scale",
+                       absl::StrFormat("%.9g", config.optimizer.result_scale));
+  }
+  return facts;
+}
+
+std::string SerializeJobConfig(const JobConfig& config) {
+  Json tensors = Json::array();
+  for (const TensorSpec& tensor : config.tensors) {
+    tensors.push_back(TensorFields(tensor));
+  }
+  const CompressionConfig& gc = config.compression;
+  Json fields = {
+      {"tensors", tensors},
+      {"codec", gc.type},
+      {"alternatives", gc.alternatives},
+      {"rules", gc.rules},
+      {"threshold_kind", static_cast<unsigned>(gc.threshold.kind)},
+      {"threshold_bits", std::bit_cast<uint32_t>(gc.threshold.value)},
+      {"batch_size", static_cast<unsigned>(gc.batch_size)},
+      {"min_bytes", static_cast<uint64_t>(gc.min_bytes)},
+      {"reply", static_cast<unsigned>(gc.reply)},
+      {"packing", static_cast<unsigned>(gc.packing)},
+      {"nonfinite", static_cast<unsigned>(gc.nonfinite)},
+      {"warmup_steps", static_cast<uint64_t>(gc.warmup_steps)},
+      {"has_guard", gc.has_guard ? 1u : 0u},
+      {"starts_dense", gc.starts_dense ? 1u : 0u},
+      {"chunk_elems", config.chunk_elems},
+      {"has_values", config.has_values ? 1u : 0u},
+      {"is_async", config.is_async ? 1u : 0u},
+      // 0: any.
+      {"staleness_bound", static_cast<uint64_t>(config.max_staleness + 1)}};
+  fields.update(OptimizerFields(config.optimizer));
+  return fields.dump();
+}
+
+absl::StatusOr<JobConfig> ParseJobConfig(absl::string_view text,
+                                         int64_t max_model_bytes) {
+  const Json json = Json::parse(text.begin(), text.end(), nullptr,
+                                /*allow_exceptions=*/false);
+  if (!json.is_object()) {
+    return absl::InvalidArgumentError("job config is not a JSON object");
+  }
+  JobConfig config;
+  RETURN_IF_ERROR(ParseTensors(json, max_model_bytes, config.tensors));
+  const auto codec = json.find("codec");
+  if (codec == json.end() || !codec->is_string()) {
+    return absl::InvalidArgumentError("job config: no codec");
+  }
+  absl::Status status;
+  CompressionConfig& gc = config.compression;
+  gc.type = codec->get<std::string>();
+  RETURN_IF_ERROR(ParseAlternatives(json, gc.alternatives));
+  const auto rules = json.find("rules");
+  if (rules == json.end() || !rules->is_string()) {
+    return absl::InvalidArgumentError("job config: no codec rules");
+  }
+  gc.rules = rules->get<std::string>();
+  gc.threshold.kind = static_cast<ThresholdSpec::Kind>(
+      UnsignedField(json, "threshold_kind", 0, 3, status));
+  gc.threshold.value = FloatField(json, "threshold_bits", status);
+  gc.batch_size =
+      static_cast<int>(UnsignedField(json, "batch_size", 1, 1 << 30, status));
+  gc.min_bytes = static_cast<int64_t>(
+      UnsignedField(json, "min_bytes", 0, uint64_t{1} << 62, status));
+  gc.reply = static_cast<ReplyMode>(UnsignedField(json, "reply", 0, 3, status));
+  gc.packing =
+      static_cast<PackingMode>(UnsignedField(json, "packing", 0, 2, status));
+  gc.nonfinite = static_cast<NonFinitePolicy>(
+      UnsignedField(json, "nonfinite", 0, 3, status));
+  gc.warmup_steps = static_cast<int64_t>(
+      UnsignedField(json, "warmup_steps", 0, uint64_t{1} << 62, status));
+  gc.has_guard = UnsignedField(json, "has_guard", 0, 1, status) != 0;
+  gc.starts_dense = UnsignedField(json, "starts_dense", 0, 1, status) != 0;
+  config.chunk_elems =
+      UnsignedField(json, "chunk_elems", 1, kMaxChunkElems, status);
+  config.has_values = UnsignedField(json, "has_values", 0, 1, status) != 0;
+  config.is_async = UnsignedField(json, "is_async", 0, 1, status) != 0;
+  config.max_staleness =
+      static_cast<int64_t>(UnsignedField(json, "staleness_bound", 0,
+                                         kMaxStaleness + 1, status)) -
+      1;
+  RETURN_IF_ERROR(status);
+  ASSIGN_OR_RETURN(config.optimizer, ReadOptimizerFields(json));
+  RETURN_IF_ERROR(CheckConfig(gc, config.optimizer, config.tensors));
+  if (config.is_async) {
+    RETURN_IF_ERROR(CheckAsync(gc, config.optimizer, config.max_staleness));
+  }
+  return config;
+}
+
+}  // namespace telegrad
