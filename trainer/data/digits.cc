@@ -11,7 +11,7 @@ namespace telegrad {
 namespace {
 
 // A change of anything below changes the data: bump the version in
-// docs/data.md, and the checksums of tests/trainer/digits_test.cc.
+// docs/data.md, and the checksums of tests/trainer/data/digits_test.cc.
 constexpr uint64_t kSeed = 0x6469676974733031;  // "digits01"
 
 constexpr float kCentre = kDigitSide / 2.0f;

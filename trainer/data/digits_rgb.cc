@@ -9,7 +9,7 @@ namespace telegrad {
 namespace {
 
 // A change of anything below changes the data: bump the version in
-// docs/data.md, and the checksums of tests/trainer/digits_test.cc.
+// docs/data.md, and the checksums of tests/trainer/data/digits_test.cc.
 constexpr uint64_t kSeed = 0x6469673372676231;  // "dig3rgb1"
 constexpr int kSide = 32;
 constexpr size_t kPlane = size_t{kSide} * kSide;

@@ -1,4 +1,4 @@
-#include "tests/kvstore/round.h"
+#include "tests/kvstore/ps/round.h"
 
 // Values that a worker gives to all, and pulls.
 namespace telegrad {

@@ -1,4 +1,4 @@
-#include "tests/kvstore/hostile_worker.h"
+#include "tests/kvstore/ps/hostile_worker.h"
 
 #include "tests/testing/memory_limit.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "tests/testing/status_matchers.h"
-#include "tests/trainer/network_batches.h"
+#include "tests/trainer/networks/network_batches.h"
 #include "trainer/networks/torch_framework.h"
 
 namespace telegrad {

@@ -3,7 +3,7 @@
 #include <future>
 
 #include "tests/kvstore/cluster.h"
-#include "tests/trainer/two_tensors.h"
+#include "tests/trainer/run/two_tensors.h"
 
 namespace telegrad {
 namespace {

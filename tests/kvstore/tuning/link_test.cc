@@ -8,8 +8,8 @@
 #include "base/exit_code.h"
 #include "kvstore/tuning/link_calibration.h"
 #include "tests/kvstore/cluster.h"
-#include "tests/kvstore/fake_server.h"
-#include "tests/kvstore/scripted_store.h"
+#include "tests/kvstore/ps/fake_server.h"
+#include "tests/kvstore/tuning/scripted_store.h"
 
 // What a store says of the link, and what is kept of it.
 namespace telegrad {

@@ -5,7 +5,7 @@
 #include "absl/strings/match.h"
 #include "base/exit_code.h"
 #include "tests/kvstore/cluster.h"
-#include "tests/kvstore/fake_server.h"
+#include "tests/kvstore/ps/fake_server.h"
 #include "tests/testing/memory_limit.h"
 #include "transport/transport.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tests/kvstore/round.h"
+#include "tests/kvstore/ps/round.h"
 
 namespace telegrad {
 namespace {

@@ -10,7 +10,7 @@
 #include "base/exit_code.h"
 #include "kvstore/job/path/worker_group.h"
 #include "kvstore/ps/wire/job_config.h"
-#include "tests/kvstore/raw_worker.h"
+#include "tests/kvstore/ps/raw_worker.h"
 
 // A server and one honest worker, and somebody who sends frames by hand.
 namespace telegrad::testing {

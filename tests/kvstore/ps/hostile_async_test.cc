@@ -1,4 +1,4 @@
-#include "tests/kvstore/hostile_worker.h"
+#include "tests/kvstore/ps/hostile_worker.h"
 
 // As hostile_worker_test.cc, of an asynchronous server: what is in order there
 // depends on the worker alone.

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "tests/testing/status_matchers.h"
-#include "tests/trainer/network_batches.h"
+#include "tests/trainer/networks/network_batches.h"
 #include "trainer/network.h"
 #include "trainer/networks/torch_framework.h"
 

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/testing/status_matchers.h"
-#include "tests/trainer/evaluated_run.h"
+#include "tests/trainer/run/evaluated_run.h"
 #include "trainer/report/chart.h"
 #include "trainer/report/summary_text.h"
 #include "trainer/results.h"

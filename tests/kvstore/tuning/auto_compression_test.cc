@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/kvstore/cluster.h"
-#include "tests/kvstore/known_speeds.h"
+#include "tests/kvstore/tuning/known_speeds.h"
 #include "tests/testing/status_matchers.h"
 
 namespace telegrad {

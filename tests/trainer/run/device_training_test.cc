@@ -13,7 +13,7 @@
 #include "trainer/networks/torch_framework.h"
 
 // Behind names that it would hide.
-#include "tests/trainer/network_batches.h"
+#include "tests/trainer/networks/network_batches.h"
 
 // Training on a device is training on the CPU, bit by bit: the emulated device
 // computes as a CPU does, and its memory is closed to the host.

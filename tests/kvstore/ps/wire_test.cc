@@ -55,7 +55,7 @@ TEST(Frame, HeaderSurvivesTheTrip) {
 
 // The golden bytes of version 2: a change of any is a new version. The checks
 // at 56 and 60 were computed with an independent CRC-32C (python's crc32c rule
-// written out in tests/kvstore/golden_frame.py).
+// written out in tests/kvstore/ps/golden_frame.py).
 TEST(Frame, GoldenBytesOfVersionTwo) {
   const FrameHeaderBytes bytes =
       SerializeFrame(SampleHeader(), Payload("hello"));

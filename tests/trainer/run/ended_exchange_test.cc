@@ -3,8 +3,8 @@
 #include <memory>
 
 #include "kvstore/ticket_state.h"
-#include "tests/kvstore/scripted_store.h"
-#include "tests/trainer/two_tensors.h"
+#include "tests/kvstore/tuning/scripted_store.h"
+#include "tests/trainer/run/two_tensors.h"
 #include "trainer/local_steps.h"
 #include "trainer/synthetic_gradients.h"
 

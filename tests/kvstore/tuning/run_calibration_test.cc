@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/device_access.h"
 #include "tests/kvstore/cluster.h"
-#include "tests/kvstore/known_speeds.h"
+#include "tests/kvstore/tuning/known_speeds.h"
 #include "tests/testing/status_matchers.h"
 #include "topology/cost_model.h"
 

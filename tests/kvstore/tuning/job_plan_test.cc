@@ -4,7 +4,7 @@
 
 #include "base/exit_code.h"
 #include "tests/kvstore/cluster.h"
-#include "tests/kvstore/scripted_store.h"
+#include "tests/kvstore/tuning/scripted_store.h"
 #include "tests/topology/plan_machines.h"
 #include "topology/apply.h"
 

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
-#include "tests/kvstore/raw_worker.h"
+#include "tests/kvstore/ps/raw_worker.h"
 #include "tests/kvstore/row_buffers.h"
 
 // How jobs end that have rows and workers that sum on their host first.
